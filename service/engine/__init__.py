@@ -1,0 +1,1 @@
+"""Pure knowledge: GGUF headers, models, hardware, memory, speed, placement, commands. No I/O, no clock."""

@@ -1,0 +1,118 @@
+"""The shapes of an answer: devices, speed, configs, refusals. The same Structs serve advice, check, runs and results."""
+
+from __future__ import annotations
+
+import msgspec
+
+from service.engine.config import Engine, Flags
+from service.engine.goal import Goal
+from service.engine.hardware import Assumption, Hardware
+
+
+class DeviceMemory(msgspec.Struct, frozen=True, kw_only=True):
+    """Memory of one device in MiB, as the engine prints its parts. `CPU` is the sum of all host buffers.
+
+    `overhead_mib` is what no engine prints (CUDA context, pools). `fits`: `total_high_mib` fits into the capacity
+    (what is free on the card, no reserve taken off). `free_mib` is capacity minus total; `basis` names the weakest
+    class of knowledge used: exact | measured | source only | approximate.
+    """
+
+    device: str
+    gpu: str | None
+    weights_mib: float
+    kv_mib: float
+    compute_mib: float
+    output_mib: float
+    overhead_mib: float
+    total_mib: float
+    total_low_mib: float
+    total_high_mib: float
+    capacity_mib: float
+    reserve_mib: float
+    free_mib: float
+    fits: bool
+    basis: str
+
+
+class SpeedPoint(msgspec.Struct, frozen=True, kw_only=True):
+    """Speed at one depth in tokens per second; low and high bound an 80 % interval."""
+
+    n_kv: int
+    pp_tps: float
+    pp_low: float
+    pp_high: float
+    tg_tps: float
+    tg_low: float
+    tg_high: float
+    basis: str
+
+
+class Reason(msgspec.Struct, frozen=True):
+    """Why something was chosen: the rule's id, and a sentence."""
+
+    rule: str
+    text: str
+
+
+class Commands(msgspec.Struct, frozen=True):
+    """Lines to paste, quoted for bash: download the files, run the server, run the engine's benchmark tool."""
+
+    download: str
+    server: str
+    bench: str
+
+
+class AdvisedConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """One ranked config. `goal_seconds`: time of the goal's prompt and output at its depth, [low, expected, high]."""
+
+    id: str
+    rank: int
+    engine: Engine
+    variant: str
+    bpw: float
+    strategy: str
+    flags: Flags
+    commands: Commands
+    devices: list[DeviceMemory]
+    speed: list[SpeedPoint]
+    goal_seconds: tuple[float, float, float]
+    max_context: int
+    reasons: list[Reason]
+    notes: list[str]
+    versus_next: str | None = None
+    measured: list[SpeedPoint] = []
+
+
+class Refusal(msgspec.Struct, frozen=True, kw_only=True):
+    """A variant and engine that cannot be advised: why, by how much, and the smallest change that would mend it."""
+
+    variant: str
+    engine: Engine
+    reason: str
+    short_by_mib: int | None = None
+    smallest_change: str | None = None
+
+
+class Versions(msgspec.Struct, frozen=True):
+    """What an advice was computed with; part of its key."""
+
+    engine_model: str
+    calibration: str
+    catalogue: str
+    engines: dict[str, str]
+
+
+class AdviceBody(msgspec.Struct, frozen=True, kw_only=True):
+    """What `advise()` computes: ranked configs, refusals, and everything that was assumed on the way.
+
+    `headline` is the sentence that a newcomer understands; `considered` counts the candidates looked at.
+    """
+
+    headline: str
+    hardware: Hardware
+    assumed: list[Assumption]
+    goal: Goal
+    configs: list[AdvisedConfig]
+    refused: list[Refusal]
+    considered: int
+    versions: Versions

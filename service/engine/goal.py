@@ -1,0 +1,118 @@
+"""Goals and constraints: what the user wants of a config. Presets as docs/glossary.md lists them."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import msgspec
+
+from service.engine.config import Engine
+from service.engine.errors import InvalidInput
+
+Tokens = Annotated[int, msgspec.Meta(ge=0, le=16_777_216)]
+Positive = Annotated[int, msgspec.Meta(ge=1, le=16_777_216)]
+Speed = Annotated[float, msgspec.Meta(ge=0, le=1_000_000)]
+
+
+class GoalRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A goal as asked for: a preset, and numbers that override the preset's."""
+
+    preset: Literal["chat", "agent", "long", "batch"] = "chat"
+    prompt: Positive | None = None
+    output: Positive | None = None
+    depth: Tokens | None = None
+    context: Positive | None = None
+    parallel: Annotated[int, msgspec.Meta(ge=1, le=64)] | None = None
+    min_tg: Speed | None = None
+    min_pp: Speed | None = None
+
+
+class Goal(msgspec.Struct, frozen=True, kw_only=True):
+    """A goal with every number filled in. Tokens; tokens per second (None: no minimum)."""
+
+    preset: str
+    prompt: int
+    output: int
+    depth: int
+    context: int
+    parallel: int
+    min_tg: float | None
+    min_pp: float | None
+
+
+class EngineChoice(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """An engine allowed, and the build the user has (commit, number or date; None: today's)."""
+
+    name: Engine
+    build: str | None = None
+
+
+class Constraints(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Limits that an advice must keep. `reserve_mib`: one number for every GPU, or one a GPU."""
+
+    engines: list[EngineChoice] | None = None
+    variants: Annotated[list[str], msgspec.Meta(max_length=200)] | None = None
+    kv_types: Annotated[list[str], msgspec.Meta(min_length=1, max_length=16)] | None = None
+    min_bpw: Annotated[float, msgspec.Meta(ge=0, le=32)] | None = None
+    max_bpw: Annotated[float, msgspec.Meta(ge=0, le=32)] | None = None
+    reserve_mib: (
+        Annotated[int, msgspec.Meta(ge=0, le=1_048_576)] | Annotated[list[int], msgspec.Meta(max_length=32)] | None
+    ) = None
+    max_ram_gib: Annotated[float, msgspec.Meta(gt=0)] | None = None
+    keep_flags: Annotated[str, msgspec.Meta(max_length=4096)] | None = None
+    current_command: Annotated[str, msgspec.Meta(max_length=16384)] | None = None
+    models_dir: Annotated[str, msgspec.Meta(max_length=512, pattern=r"^[^\x00-\x1f]*$")] | None = None
+
+
+_LONG_CONTEXT = 131_072
+_PRESETS: dict[str, dict[str, int | float | None]] = {
+    "chat": {"prompt": 1_000, "output": 400, "depth": 4_000, "context": 16_384, "parallel": 1, "min_tg": 8.0},
+    "agent": {
+        "prompt": 4_000,
+        "output": 600,
+        "depth": 24_000,
+        "context": 65_536,
+        "parallel": 1,
+        "min_tg": 12.0,
+    },
+    "long": {
+        "prompt": 32_000,
+        "output": 800,
+        "depth": 32_000,
+        "context": _LONG_CONTEXT,
+        "parallel": 1,
+        "min_tg": 5.0,
+    },
+    "batch": {"prompt": 2_000, "output": 200, "depth": 0, "context": 32_768, "parallel": 4, "min_tg": None},
+}
+
+
+def resolve_goal(request: GoalRequest, n_ctx_train: int) -> Goal:
+    """Return the goal with its preset's numbers filled in.
+
+    A preset's context never exceeds what the model was trained for; one that the user states is kept. Raises
+    InvalidInput when depth, prompt and output together do not fit the context.
+    """
+    numbers = dict(_PRESETS[request.preset])
+    numbers["context"] = min(int(numbers["context"] or 0), max(n_ctx_train, 256))
+    stated = {name: getattr(request, name) for name in (*numbers, "min_pp") if getattr(request, name, None) is not None}
+    values = {"min_pp": None, **numbers, **stated}
+    goal = msgspec.convert({"preset": request.preset, **values}, Goal)
+    return _within_context(goal, stated)
+
+
+def _within_context(goal: Goal, stated: dict[str, object]) -> Goal:
+    needed = goal.depth + goal.prompt + goal.output
+    if needed <= goal.context:
+        return goal
+    if "depth" not in stated:
+        room = goal.context - goal.prompt - goal.output
+        if room >= 0:
+            return msgspec.structs.replace(goal, depth=room)
+    if "context" not in stated:
+        return msgspec.structs.replace(goal, context=-(-needed // 1024) * 1024)
+    raise InvalidInput(
+        f"depth, prompt and output are {needed} tokens together, the context is {goal.context}: "
+        "raise `context` or lower one of the others",
+        field="goal.context",
+    )

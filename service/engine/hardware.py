@@ -1,0 +1,111 @@
+"""Hardware: GPUs, CPU, RAM and the links between them, as a user states them and as the engine uses them.
+
+`Hardware` is the API's shape (what a user may leave out is None). `Rig` is what the rest of the engine computes with:
+every GPU on its own, fastest first, every fact filled in from the catalogue or assumed, with the assumptions listed.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class Gpu(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One or more GPUs of one name. `vram_gib` and `free_gib` in GiB a card, `bandwidth_gbs` in GB/s (10^9)."""
+
+    name: str
+    count: int = 1
+    pcie: str | None = None
+    vram_gib: float | None = None
+    free_gib: float | None = None
+    bandwidth_gbs: float | None = None
+    nvlink: bool | None = None
+    p2p: bool | None = None
+    uuids: list[str] | None = None
+    pci_order: list[int] | None = None
+    display: bool | None = None
+
+
+class Cpu(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The processor. `physical_cores` is the sum over all sockets."""
+
+    model: str | None = None
+    sockets: int | None = None
+    physical_cores: int | None = None
+
+
+class Ram(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """System memory. `total_gb` counts as memory is sold (2^30 bytes); `channels` are those filled, over all sockets."""
+
+    total_gb: float | None = None
+    free_gb: float | None = None
+    type: str | None = None
+    channels: int | None = None
+    mts: int | None = None
+    measured_bandwidth_gbs: float | None = None
+
+
+class Hardware(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A machine as described by its user. An empty `gpus` list means: no GPU."""
+
+    gpus: list[Gpu]
+    cpu: Cpu | None = None
+    ram: Ram | None = None
+    os: str | None = None
+    notes: str | None = None
+
+
+class Assumption(msgspec.Struct, frozen=True):
+    """A fact that the user did not state: its path, the value taken, why, and what it changes."""
+
+    field: str
+    value: str
+    why: str
+    matters: str
+
+
+class Card(msgspec.Struct, frozen=True, kw_only=True):
+    """One GPU with every fact known. Bytes; GB/s; TFLOPS (fp16 tensor, dense) and TOPS (int8, dense).
+
+    `backend`: cuda | rocm | sycl | metal. `pci_index`: its number in `nvidia-smi`, None when unknown. `unified`: the
+    card has no memory of its own (Apple, integrated GPUs).
+    """
+
+    name: str
+    backend: str
+    total: int
+    free: int
+    bandwidth_gbs: float
+    fp16_tflops: float
+    int8_tops: float
+    compute_capability: float | None
+    generation: str
+    pcie_gbs: float
+    uuid: str | None = None
+    pci_index: int | None = None
+    display: bool = False
+    nvlink: bool = False
+    p2p: bool = False
+    unified: bool = False
+    bandwidth_known: bool = True
+
+
+class Rig(msgspec.Struct, frozen=True, kw_only=True):
+    """A machine with every fact filled in. `cards` fastest first (CUDA's default order). `ram_bytes` in bytes.
+
+    `cpu_bandwidth_gbs`: read bandwidth of all sockets together. `ghz`: all-core clock. `isa`: avx2 | avx512 | vnni |
+    neon | apple. `order_known`: the cards' PCI order came from a paste.
+    """
+
+    cards: tuple[Card, ...]
+    cpu_model: str | None
+    cpu_generation: str
+    sockets: int
+    physical_cores: int
+    ghz: float
+    isa: str
+    ram_bytes: int
+    cpu_bandwidth_gbs: float
+    bandwidth_measured: bool
+    os: str
+    order_known: bool
+    assumed: tuple[Assumption, ...] = ()

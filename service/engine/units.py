@@ -1,0 +1,22 @@
+"""Units: bytes inside the engine, MiB and GiB (powers of two) at the edge."""
+
+from __future__ import annotations
+
+KIB = 1 << 10
+MIB = 1 << 20
+GIB = 1 << 30
+
+
+def mib(n_bytes: float) -> float:
+    """Return `n_bytes` in MiB, rounded to the 0.01 MiB that the engines print."""
+    return round(n_bytes / MIB, 2)
+
+
+def gib(n_bytes: float) -> float:
+    """Return `n_bytes` in GiB, rounded to 0.01."""
+    return round(n_bytes / GIB, 2)
+
+
+def pad(n: int, multiple: int) -> int:
+    """Return the smallest multiple of `multiple` that is not below `n`."""
+    return -(-n // multiple) * multiple

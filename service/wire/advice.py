@@ -1,0 +1,45 @@
+"""The public shapes of `/v1/advice`."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+import msgspec
+
+from service.engine.advice import AdvisedConfig, Refusal, Versions
+from service.engine.goal import Constraints, Goal, GoalRequest
+from service.engine.hardware import Assumption, Hardware
+
+RepoText = Annotated[str, msgspec.Meta(min_length=1, max_length=512)]
+HardwareText = Annotated[str, msgspec.Meta(min_length=1, max_length=65_536)]
+
+
+class AdviceRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a user asks: a repo (id, Hub URL, `owner/name:VARIANT`), hardware as object or text, and a goal."""
+
+    repo: RepoText
+    hardware: Hardware | HardwareText
+    revision: Annotated[str, msgspec.Meta(min_length=1, max_length=200)] | None = None
+    goal: GoalRequest = GoalRequest()
+    constraints: Constraints = Constraints()
+
+
+class Advice(msgspec.Struct, frozen=True, kw_only=True):
+    """One advice as it is read. Until `ready`, the lists are empty; `problem` is set when it failed."""
+
+    id: str
+    state: Literal["queued", "running", "ready", "failed"]
+    repo: str
+    revision: str | None
+    hardware: Hardware
+    goal: Goal | None
+    headline: str | None = None
+    progress: str | None = None
+    assumed: list[Assumption] = []
+    configs: list[AdvisedConfig] = []
+    refused: list[Refusal] = []
+    considered: int = 0
+    versions: Versions | None = None
+    problem: dict[str, Any] | None = None
+    created_at: str | None = None
+    url: str | None = None
