@@ -1,0 +1,74 @@
+"""What the service refuses beyond the engine's own errors, as one tree.
+
+AdvisorError (service/engine/errors.py)
+├── InvalidSetting          an environment variable that cannot be; `field` is its name
+├── ServiceUnavailable      something that the service needs does not answer; asking again later may help
+│   ├── QueueUnavailable    no Redis answers, or none can be started
+│   └── DatabaseUnavailable no database answers
+├── StateInUse              another `advisor serve` uses the same state folder
+├── AdviceNotFound          no advice has this id, or it was deleted
+├── WrongKey                the key given does not belong to the advice
+├── RateLimited             the client asked too often; `retry_after` in seconds
+└── AdviceFailed            an advice could not be computed, for a reason that is not the user's
+
+`problem` is the heading in docs/problems.md; nothing here knows HTTP.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from service.engine.errors import AdvisorError
+
+
+class InvalidSetting(AdvisorError):
+    problem = "invalid-setting"
+
+
+class ServiceUnavailable(AdvisorError):
+    problem = "service-unavailable"
+
+
+class QueueUnavailable(ServiceUnavailable):
+    problem = "queue-unavailable"
+
+
+class DatabaseUnavailable(ServiceUnavailable):
+    problem = "database-unavailable"
+
+
+class StateInUse(AdvisorError):
+    problem = "state-in-use"
+
+
+class AdviceNotFound(AdvisorError):
+    problem = "advice-not-found"
+
+
+class WrongKey(AdvisorError):
+    problem = "wrong-key"
+
+
+class RateLimited(AdvisorError):
+    problem = "rate-limited"
+
+    def __init__(self, detail: str, *, retry_after: int, field: str | None = None) -> None:
+        super().__init__(detail, field=field)
+        self.retry_after = retry_after
+
+
+class AdviceFailed(AdvisorError):
+    problem = "advice-failed"
+
+
+def describe(error: AdvisorError) -> dict[str, Any]:
+    """Return `error` as the parts of a problem: type, title, detail; field, choices, retry_after where it has them."""
+    parts: dict[str, Any] = {
+        "type": error.problem,
+        "title": error.problem.replace("-", " ").capitalize(),
+        "detail": error.detail,
+        "field": error.field,
+        "choices": list(error.choices),
+        "retry_after": getattr(error, "retry_after", None),
+    }
+    return {name: value for name, value in parts.items() if value not in (None, [])}

@@ -1,0 +1,157 @@
+"""What the operator can set: one Struct, read once from the environment. docs/settings.md has a heading for each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, NamedTuple, get_type_hints
+
+import msgspec
+from msgspec import Meta
+
+from service.errors import InvalidSetting
+
+Text = Annotated[str, Meta(min_length=1, max_length=4096)]
+
+
+def _setting(variable: str, help_text: str) -> Meta:
+    return Meta(description=help_text, extra={"variable": variable})
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True):
+    """The settings of one process. `None`: not set. Paths are as given, relative to the working directory."""
+
+    state_dir: Annotated[
+        Path,
+        _setting("ADVISOR_STATE_DIR", "Folder of the SQLite database and the embedded Valkey; made if missing."),
+    ] = Path("var")
+    database_url: Annotated[
+        Text | None,
+        _setting(
+            "DATABASE_URL",
+            "Database: `sqlite:///PATH` or `postgresql://USER:PASSWORD@HOST/NAME`. Unset: one in the state folder.",
+        ),
+    ] = None
+    redis_url: Annotated[
+        Text | None,
+        _setting(
+            "REDIS_URL",
+            "Redis: `redis://HOST:PORT/0`, `rediss://…` or `unix://PATH`. Unset: `advisor serve` runs its own.",
+        ),
+    ] = None
+    hf_endpoint: Annotated[
+        Annotated[str, Meta(pattern=r"^https?://[^\s/?#]+(/[^\s?#]*)?$", max_length=2048)],
+        _setting("HF_ENDPOINT", "Address of the Hugging Face Hub, or of a mirror."),
+    ] = "https://huggingface.co"
+    hf_token: Annotated[
+        Text | None,
+        _setting("HF_TOKEN", "Token for the Hub: for gated and private repos, and for its higher rate limits."),
+    ] = None
+    hub_hosts: Annotated[
+        tuple[Text, ...],
+        _setting(
+            "ADVISOR_HUB_HOSTS",
+            "More hosts, or suffixes that begin with a dot, to which the Hub may redirect a read; separated by commas.",
+        ),
+    ] = ()
+    host: Annotated[Text, _setting("ADVISOR_HOST", "Address to listen on. `0.0.0.0` is every interface.")] = "127.0.0.1"
+    port: Annotated[
+        Annotated[int, Meta(ge=0, le=65535)],
+        _setting("ADVISOR_PORT", "Port to listen on. 0: a free one, printed when the service is ready."),
+    ] = 8000
+    public_url: Annotated[
+        Annotated[str, Meta(pattern=r"^https?://[^\s/?#]+(/[^\s?#]*)?$", max_length=2048)] | None,
+        _setting("ADVISOR_PUBLIC_URL", "The service's address as its users see it. Unset: taken from each request."),
+    ] = None
+    trusted_proxies: Annotated[
+        tuple[Text, ...],
+        _setting(
+            "ADVISOR_TRUSTED_PROXIES",
+            "Networks of reverse proxies whose `X-Forwarded-For` is believed: `10.0.0.0/8,…`.",
+        ),
+    ] = ()
+    workers: Annotated[
+        Annotated[int, Meta(ge=0, le=64)],
+        _setting("ADVISOR_WORKERS", "Worker processes that `advisor serve` starts. 0: none, they run elsewhere."),
+    ] = 2
+    requests_per_minute: Annotated[
+        Annotated[int, Meta(ge=1, le=1_000_000)],
+        _setting("ADVISOR_REQUESTS_PER_MINUTE", "Requests that one client may make a minute."),
+    ] = 120
+    new_repos_per_hour: Annotated[
+        Annotated[int, Meta(ge=1, le=1_000_000)],
+        _setting("ADVISOR_NEW_REPOS_PER_HOUR", "Repos not yet read here that one client may ask for an hour."),
+    ] = 30
+    streams_per_client: Annotated[
+        Annotated[int, Meta(ge=1, le=1_000)],
+        _setting("ADVISOR_STREAMS_PER_CLIENT", "Open event streams and held requests (`?wait=`) of one client."),
+    ] = 4
+
+    @property
+    def database(self) -> str:
+        """The database's URL, with the default filled in."""
+        return self.database_url or f"sqlite:///{(self.state_dir / 'advisor.db').absolute()}"
+
+
+class Setting(NamedTuple):
+    """One setting as the docs list it. `default` is the text that would set it, empty when unset."""
+
+    name: str
+    default: str
+    help: str
+
+
+def _variables() -> dict[str, tuple[str, str]]:
+    """Return (field, help) by the name of the environment variable."""
+    found = {}
+    for field, hint in get_type_hints(Settings, include_extras=True).items():
+        meta = next(m for m in reversed(hint.__metadata__) if m.extra)
+        found[str(meta.extra["variable"])] = (field, str(meta.description))
+    return found
+
+
+_VARIABLES = _variables()
+
+
+def _as_text(value: Any) -> str:
+    return "" if value is None else ",".join(value) if isinstance(value, tuple) else str(value)
+
+
+SETTINGS: tuple[Setting, ...] = tuple(
+    Setting(variable, _as_text(getattr(Settings(), field)), help_text)
+    for variable, (field, help_text) in _VARIABLES.items()
+)
+
+
+def read_settings(environment: Mapping[str, str]) -> Settings:
+    """Return the settings in `environment`; an empty variable counts as unset.
+
+    Raises InvalidSetting with the variable's name for a value that cannot be, and for an unknown `ADVISOR_…` name.
+    """
+    unknown = sorted(name for name in environment if name.startswith("ADVISOR_") and name not in _VARIABLES)
+    if unknown:
+        raise InvalidSetting(f"{unknown[0]} is no setting of this service", field=unknown[0], choices=tuple(_VARIABLES))
+    hints = get_type_hints(Settings, include_extras=True)
+    values = {
+        field: _parse(variable, environment[variable].strip(), hints[field])
+        for variable, (field, _) in _VARIABLES.items()
+        if environment.get(variable, "").strip()
+    }
+    return Settings(**values)
+
+
+def as_environment(settings: Settings) -> dict[str, str]:
+    """Return the variables that make `read_settings` return `settings` again, for a child process."""
+    texts = {variable: _as_text(getattr(settings, field)) for variable, (field, _) in _VARIABLES.items()}
+    return {variable: text for variable, text in texts.items() if text}
+
+
+def _parse(variable: str, text: str, hint: Any) -> Any:
+    value: object = text
+    if str(hint).startswith("typing.Annotated[tuple"):
+        value = [part.strip() for part in text.split(",") if part.strip()]
+    try:
+        return msgspec.convert(value, hint, strict=False, dec_hook=lambda kind, raw: kind(raw))
+    except msgspec.ValidationError as error:
+        shown = "(hidden)" if variable in ("HF_TOKEN", "DATABASE_URL", "REDIS_URL") else repr(text)
+        raise InvalidSetting(f"{variable} is {shown}: {error}", field=variable) from error
