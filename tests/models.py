@@ -1,0 +1,128 @@
+"""Header-true models without weights, in the quantisation mixes people use.
+
+A mix is a comma list of SUBSTRING=TYPE where the first match wins and `*` matches all, a single type, or the name of
+a preset that approximates what llama-quantize makes under that name.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+
+from service.engine.ggml_types import tensor_bytes, type_named
+from service.engine.gguf import ArraySummary, Header, MetadataValue, Tensor
+from service.engine.model import Model, build_model, layer_of
+from tests import gguf_file
+from tests.model_shapes import SHAPES, Shape
+
+ALIGNMENT = 32
+
+
+def model_names() -> tuple[str, ...]:
+    """Return the names of all models that can be built."""
+    return tuple(SHAPES)
+
+
+# base type, the type of attn_v and ffn_down in about half of the layers, token_embd: llama-quantize's habit
+_PRESETS = {
+    "q4_k_m": ("q4_K", "q6_K", "q4_K"),
+    "q5_k_m": ("q5_K", "q6_K", "q5_K"),
+    "q3_k_m": ("q3_K", "q4_K", "q3_K"),
+    "q2_k": ("q2_K", "q3_K", "q2_K"),
+    "q4_k_s": ("q4_K", "q5_K", "q4_K"),
+    "iq4_xs": ("iq4_xs", "q5_K", "q4_K"),
+}
+
+
+def _preset_type(preset: tuple[str, str, str], name: str, n_layer: int) -> str:
+    base, more, embedding = preset
+    if name == "output.weight":
+        return "q6_K"
+    if name == "token_embd.weight":
+        return embedding
+    layer, eighth = layer_of(name) or 0, n_layer // 8
+    big = layer < eighth or layer >= 7 * n_layer // 8 or (layer - eighth) % 3 == 2
+    return more if big and ("attn_v." in name or "ffn_down" in name) else base
+
+
+def _mixed_type(mix: str, name: str) -> str:
+    rules = [rule.split("=") for rule in (mix if "=" in mix else f"*={mix}").split(",")]
+    return next(kind for part, kind in rules if part == "*" or part in name)
+
+
+def _fitting_type(kind: str, row_length: int) -> str:
+    """The type, or what llama-quantize falls back to where the row is no multiple of the block."""
+    smaller = "iq4_nl" if type_named(kind).bpw < 5 else "q8_0"
+    candidates = (type_named(name) for name in (kind, smaller, "q8_0", "f16"))
+    return next(t.name for t in candidates if row_length % t.block == 0)
+
+
+def _tensors(shape: Shape, mix: str) -> tuple[Tensor, ...]:
+    preset, n_layer = _PRESETS.get(mix.lower()), int(shape.metadata[f"{shape.architecture}.block_count"])
+    tensors, offset = [], 0
+    for name, dims, f32 in shape.rows:
+        kind = "f32" if f32 else _preset_type(preset, name, n_layer) if preset else _mixed_type(mix, name)
+        kind = _fitting_type(kind, dims[0])
+        n_bytes = tensor_bytes(kind, dims)
+        tensors.append(Tensor(name, kind, dims, offset, n_bytes))
+        offset += -(-n_bytes // ALIGNMENT) * ALIGNMENT
+    return tuple(tensors)
+
+
+def _general(model_name: str, shape: Shape) -> dict[str, int | float | str | bool]:
+    general: dict[str, int | float | str | bool] = {
+        "general.architecture": shape.architecture,
+        "general.type": "model",
+        "general.name": model_name,
+        "general.quantization_version": 2,
+        "general.file_type": 15,
+    }
+    return general | shape.metadata
+
+
+@cache
+def build_header(model_name: str, mix: str) -> Header:
+    """Return the merged header of `model_name` quantised to `mix`, as the parser would return it."""
+    shape = SHAPES[model_name]()
+    metadata: dict[str, MetadataValue] = dict(_general(model_name, shape))
+    metadata["tokenizer.ggml.tokens"] = ArraySummary(shape.n_vocab)
+    return Header(metadata, _tensors(shape, mix), 0)
+
+
+@cache
+def build(model_name: str, mix: str) -> Model:
+    """Return the model `model_name` quantised to `mix`."""
+    return build_model(build_header(model_name, mix))
+
+
+def write_gguf(path: Path, model_name: str, mix: str, shards: int = 1, sparse: bool = True) -> tuple[Path, ...]:
+    """Write `model_name` as GGUF with a real-size tokenizer; return the files written, first shard first.
+
+    The data is a hole of the true size (`sparse`), or left out. With `shards` above 1, `path` gets the
+    `-00001-of-0000N` of llama-gguf-split, the first shard the metadata, and every shard its share of the bytes.
+    """
+    shape = SHAPES[model_name]()
+    tensors = build_header(model_name, mix).tensors
+    metadata: dict[str, gguf_file.Value] = {**_general(model_name, shape), **gguf_file.tokenizer(shape.n_vocab)}
+    if shards == 1:
+        gguf_file.write(path, metadata, tensors, sparse)
+        return (path,)
+    paths = []
+    for number, part in enumerate(_shares(tensors, shards)):
+        split: dict[str, gguf_file.Value] = {
+            "split.no": gguf_file.U16(number),
+            "split.count": gguf_file.U16(shards),
+            "split.tensors.count": gguf_file.I32(len(tensors)),
+        }
+        paths.append(path.with_name(f"{path.name.removesuffix('.gguf')}-{number + 1:05d}-of-{shards:05d}.gguf"))
+        gguf_file.write(paths[-1], (metadata if number == 0 else {}) | split, part, sparse)
+    return tuple(paths)
+
+
+def _shares(tensors: tuple[Tensor, ...], shards: int) -> list[list[Tensor]]:
+    parts: list[list[Tensor]] = [[] for _ in range(shards)]
+    total, done = sum(t.nbytes for t in tensors), 0
+    for tensor in tensors:
+        parts[min(shards - 1, done * shards // total)].append(tensor)
+        done += tensor.nbytes
+    return parts
