@@ -1,0 +1,213 @@
+"""What the API answers when it does not do what was asked: RFC 9457 problems, and the list of all their types.
+
+The list is the only place that knows a problem's status, meaning and way out: `docs/problems.md`, the page
+`/docs/problems` and every error response are written from it. Errors elsewhere carry the slug only.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import msgspec
+
+from service.engine.errors import AdvisorError
+
+MEDIA_TYPE = "application/problem+json"
+PAGE = "/docs/problems"
+
+
+class Problem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One problem. `field`: path of what is wrong in the request; `choices`: what would be right; `retry_after`: seconds."""
+
+    type: str
+    title: str
+    status: int
+    detail: str
+    field: str | None = None
+    choices: list[str] | None = None
+    retry_after: int | None = None
+    instance: str | None = None
+
+
+class ProblemType(NamedTuple):
+    """A kind of problem: HTTP status, title, when it happens, and the way out."""
+
+    status: int
+    title: str
+    meaning: str
+    remedy: str
+
+
+PROBLEM_TYPES: dict[str, ProblemType] = {
+    "malformed-json": ProblemType(
+        400,
+        "The body is not JSON",
+        "The request's body could not be read as JSON.",
+        "Look at the byte that `detail` names. In a shell, put the body in single quotes.",
+    ),
+    "invalid-request": ProblemType(
+        422,
+        "The request has a wrong value",
+        "A field is missing, unknown, of the wrong type, out of range, or contradicts another one.",
+        "`field` is its path in the body or the name of the query parameter, `detail` says what would be right.",
+    ),
+    "unknown-hardware": ProblemType(
+        422,
+        "Unknown GPU or CPU",
+        "The catalogue has no GPU or CPU of that name.",
+        "Take one of the nearest names in `choices`, or keep the name and add `vram_gib` and, for speed, "
+        "`bandwidth_gbs`. `GET /v1/hardware/gpus?q=` searches the catalogue.",
+    ),
+    "invalid-hardware": ProblemType(
+        422,
+        "The hardware cannot be read or cannot exist",
+        "The description has a size that is negative or impossible, or the text has nothing that is known as hardware.",
+        "Correct `field`. `POST /v1/hardware/parse` shows how a text is understood.",
+    ),
+    "invalid-flags": ProblemType(
+        422,
+        "The engine would not accept these flags",
+        "A command or a flag's value is not one that the named engine takes.",
+        "Correct the flag that `detail` names.",
+    ),
+    "unknown-variant": ProblemType(
+        422,
+        "The repo has no such variant",
+        "The named quantised model is not among the repo's files.",
+        "Take one of `choices`, or leave the variant out to have all of them considered.",
+    ),
+    "invalid-header": ProblemType(
+        422,
+        "The GGUF header is damaged",
+        "A file of the repo begins like GGUF, but its metadata or tensor table contradicts itself or is beyond all bounds.",
+        "Ask for another variant or revision, and tell the repo's author.",
+    ),
+    "not-gguf": ProblemType(
+        422,
+        "The file is no GGUF",
+        "The file does not begin with GGUF's magic number. An upload may have stored something else under that name.",
+        "Ask for another variant or revision, and tell the repo's author.",
+    ),
+    "truncated-header": ProblemType(
+        422,
+        "The GGUF file ends within its header",
+        "The file is shorter than its own header says: an upload was cut off.",
+        "Ask for another variant or revision, and tell the repo's author.",
+    ),
+    "unsupported-model": ProblemType(
+        422,
+        "The header describes no language model",
+        "The metadata lacks what every language model has, such as the architecture or the number of layers.",
+        "Name a repo with a language model. Projectors, adapters and image models are no variants.",
+    ),
+    "not-found": ProblemType(
+        404,
+        "No such page",
+        "The API has no such path.",
+        "The paths are listed at `/docs`.",
+    ),
+    "advice-not-found": ProblemType(
+        404,
+        "No such advice",
+        "No advice has this id. It may have been deleted.",
+        "Ask again with `POST /v1/advice`: what was computed before is answered at once.",
+    ),
+    "wrong-key": ProblemType(
+        403,
+        "The key does not belong to the advice",
+        "Deleting an advice takes the key that was given when it was made, in the header `X-Advice-Key`.",
+        "Send the `delete_key` of the answer to the `POST` that made the advice. It is shown once and cannot be renewed.",
+    ),
+    "method-not-allowed": ProblemType(
+        405,
+        "The path does not take this method",
+        "The path exists, but not for this method.",
+        "The header `Allow` names those it takes.",
+    ),
+    "not-acceptable": ProblemType(
+        406,
+        "The answer does not exist in that format",
+        "The `Accept` header or `?format=` names no format that the answer has.",
+        "Take `application/json`, `text/plain` or `text/markdown`; as `?format=`: `json`, `text` or `markdown`.",
+    ),
+    "body-too-large": ProblemType(
+        413,
+        "The body is too large",
+        "The request's body is over the limit for this path.",
+        "Leave out what is not needed: of a pasted log, only the lines about the hardware count.",
+    ),
+    "unsupported-media-type": ProblemType(
+        415,
+        "The body is not declared as JSON",
+        "The API reads JSON only, and the header `Content-Type` says something else.",
+        "Send `Content-Type: application/json` (curl: `--json`).",
+    ),
+    "rate-limited": ProblemType(
+        429,
+        "Too many requests",
+        "The client asked more often, or for more repos not yet read here, than one client may.",
+        "Ask again after the seconds in `Retry-After`. One request with `?wait=30` costs less than polling.",
+    ),
+    "too-many-streams": ProblemType(
+        429,
+        "Too many open streams",
+        "The client already holds as many event streams and `?wait=` requests as one client may.",
+        "Close one, or poll without `wait`.",
+    ),
+    "internal": ProblemType(
+        500,
+        "An error in this service",
+        "Something happened that the service did not expect. It has been logged under the request's id.",
+        "Ask again; if it stays, report it with the `X-Request-ID` of the answer.",
+    ),
+    "advice-failed": ProblemType(
+        500,
+        "The advice could not be computed",
+        "The request was in order, but computing the advice failed, several times.",
+        "Ask again later; if it stays, report it with the advice's id.",
+    ),
+    "invalid-setting": ProblemType(
+        500,
+        "A setting of the service cannot be",
+        "An environment variable has an impossible value. Shown on the command line only.",
+        "Correct the variable that `detail` names; `docs/settings.md` lists them all.",
+    ),
+    "state-in-use": ProblemType(
+        500,
+        "The state folder is in use",
+        "Another `advisor serve` uses the same state folder. Shown on the command line only.",
+        "Stop the other one, or set `ADVISOR_STATE_DIR` to another folder.",
+    ),
+    "queue-unavailable": ProblemType(
+        503,
+        "The queue does not answer",
+        "Redis does not answer, or none could be started. Advice that is ready can still be read.",
+        "Ask again after the seconds in `Retry-After`. Nothing that was accepted is lost.",
+    ),
+    "database-unavailable": ProblemType(
+        503,
+        "The database does not answer",
+        "The database that holds requests and answers cannot be reached.",
+        "Ask again after the seconds in `Retry-After`. Nothing that was accepted is lost.",
+    ),
+    "service-unavailable": ProblemType(
+        503,
+        "The service is not complete at the moment",
+        "A part of the service does not answer, or it is too busy to take more work.",
+        "Ask again after the seconds in `Retry-After`. `/ready` says which part is missing.",
+    ),
+}
+
+
+def problem(slug: str, detail: str, **extensions: Any) -> Problem:
+    """Return the problem of type `slug`; `extensions` are Problem's optional fields."""
+    kind = PROBLEM_TYPES[slug]
+    return Problem(type=f"{PAGE}#{slug}", title=kind.title, status=kind.status, detail=detail, **extensions)
+
+
+def problem_of(error: AdvisorError) -> Problem:
+    """Return the problem that `error` is to a user of the API."""
+    slug = error.problem if error.problem in PROBLEM_TYPES else "internal"
+    retry_after = getattr(error, "retry_after", None)
+    choices = list(error.choices) or None
+    return problem(slug, error.detail, field=error.field, choices=choices, retry_after=retry_after)
