@@ -43,3 +43,17 @@ class Advice(msgspec.Struct, frozen=True, kw_only=True):
     problem: dict[str, Any] | None = None
     created_at: str | None = None
     url: str | None = None
+
+
+class CreatedAdvice(Advice, frozen=True, kw_only=True, omit_defaults=False):
+    """The answer to a request. `delete_key` is there once, for the one whose request made the advice."""
+
+    delete_key: str | None = None
+
+
+class AdviceEvent(msgspec.Struct, frozen=True):
+    """One event of an advice's stream: its state, and the step that a worker is at."""
+
+    id: str
+    state: Literal["queued", "running", "ready", "failed"]
+    progress: str | None

@@ -17,7 +17,7 @@ PAGE = "/docs/problems"
 
 
 class Problem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One problem. `field`: path of what is wrong in the request; `choices`: what would be right; `retry_after`: seconds."""
+    """One problem. `field`: path of what is wrong; `choices`: what would be right; `retry_after`: seconds."""
 
     type: str
     title: str
@@ -79,7 +79,7 @@ PROBLEM_TYPES: dict[str, ProblemType] = {
     "invalid-header": ProblemType(
         422,
         "The GGUF header is damaged",
-        "A file of the repo begins like GGUF, but its metadata or tensor table contradicts itself or is beyond all bounds.",
+        "A file of the repo begins like GGUF, but its metadata or tensor table contradicts itself or has no end.",
         "Ask for another variant or revision, and tell the repo's author.",
     ),
     "not-gguf": ProblemType(
@@ -116,7 +116,7 @@ PROBLEM_TYPES: dict[str, ProblemType] = {
         403,
         "The key does not belong to the advice",
         "Deleting an advice takes the key that was given when it was made, in the header `X-Advice-Key`.",
-        "Send the `delete_key` of the answer to the `POST` that made the advice. It is shown once and cannot be renewed.",
+        "Send the `delete_key` of the answer to the `POST` that made the advice. It is shown once.",
     ),
     "method-not-allowed": ProblemType(
         405,

@@ -1,0 +1,30 @@
+"""The public shapes of `/v1/hardware`: catalogue rows, and what a text is understood as."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import msgspec
+
+from service.engine.hardware import Assumption, Hardware
+
+
+class HardwareQuestion(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Hardware as shorthand, as pasted tool output, or as a mixture of both."""
+
+    text: Annotated[str, msgspec.Meta(min_length=1, max_length=65_536)]
+
+
+class ParsedHardware(msgspec.Struct, frozen=True):
+    """What the text is understood as, in both forms, and every fact that is assumed because it was not stated."""
+
+    hardware: Hardware
+    shorthand: str
+    assumed: list[Assumption]
+
+
+class CatalogueRows(msgspec.Struct, frozen=True):
+    """Rows of the catalogue; null is: unknown. `total` counts the rows that match, `rows` are the first of them."""
+
+    total: int
+    rows: list[dict[str, Any]]

@@ -1,0 +1,151 @@
+"""The public shape of `/v1/repos/{owner}/{name}`, which `advisor inspect` prints too: variants, and one model."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+
+from service.engine.gguf import ArraySummary, MetadataValue, Tensor
+from service.engine.model import Layer, Model, role_of
+
+_CACHE_BYTES = {"f16": (2, 1), "q8_0": (34, 32)}  # bytes for that many elements; ggml-common.h: block_q8_0
+_MAX_TEXT = 400
+
+
+class FileView(msgspec.Struct, frozen=True):
+    """One file of the repo: its path, size in bytes, and sha256 where the Hub knows it."""
+
+    path: str
+    n_bytes: int | None = None
+    sha256: str | None = None
+
+
+class VariantView(msgspec.Struct, frozen=True):
+    """One quantised model: its name, files (shards in order), and bytes of all files."""
+
+    name: str
+    files: list[FileView]
+    n_bytes: int | None
+
+
+class LayerView(msgspec.Struct, frozen=True, kw_only=True):
+    """One block: bytes by role, and cache elements a token. `window`: tokens that sliding attention keeps, 0: all."""
+
+    index: int
+    kind: str
+    n_bytes: int
+    roles: dict[str, int]
+    n_head: int
+    n_head_kv: int
+    cache_elements: int
+    window: int
+    types: list[str]
+
+
+class ModelView(msgspec.Struct, frozen=True, kw_only=True):
+    """What the header of one variant says. Bytes; `cache_bytes_per_token`: all layers, by cache type.
+
+    Metadata is what the header holds, long texts cut, arrays that are vocabularies given as their length.
+    """
+
+    variant: str
+    name: str
+    architecture: str
+    n_layer: int
+    n_layer_nextn: int
+    n_embd: int
+    n_vocab: int
+    n_ctx_train: int
+    n_expert: int
+    n_expert_used: int
+    n_parameters: int
+    n_bytes: int
+    bpw: float
+    tied: bool
+    bytes_by_role: dict[str, int]
+    bytes_by_type: dict[str, int]
+    cache_bytes_per_token: dict[str, int]
+    layers: list[LayerView]
+    metadata: dict[str, Any]
+
+
+class RepoView(msgspec.Struct, frozen=True, kw_only=True):
+    """A repo at one commit. `other_files`: paths that are no variants, by what they are (mmproj, imatrix, …)."""
+
+    repo: str
+    revision: str | None
+    variants: list[VariantView]
+    other_files: dict[str, list[str]]
+    model: ModelView | None = None
+
+
+def model_view(variant: str, model: Model) -> ModelView:
+    """Return what is shown of `model`, the merged header of `variant`."""
+    layers = [_layer_view(model, layer) for layer in model.layers]
+    elements = sum(layer.cache_elements for layer in layers)
+    return ModelView(
+        variant=variant,
+        name=model.name,
+        architecture=model.architecture,
+        n_layer=model.n_layer,
+        n_layer_nextn=model.n_layer_nextn,
+        n_embd=model.n_embd,
+        n_vocab=model.n_vocab,
+        n_ctx_train=model.n_ctx_train,
+        n_expert=model.n_expert,
+        n_expert_used=model.n_expert_used,
+        n_parameters=model.n_elements,
+        n_bytes=model.n_bytes,
+        bpw=round(model.bpw, 3),
+        tied=model.tied,
+        bytes_by_role=_by_role(model.tensors),
+        bytes_by_type=model.types,
+        cache_bytes_per_token={kind: elements * n // block for kind, (n, block) in _CACHE_BYTES.items()},
+        layers=layers,
+        metadata={key: _shown(value) for key, value in sorted(model.metadata.items())},
+    )
+
+
+def _layer_view(model: Model, layer: Layer) -> LayerView:
+    tensors = model.by_layer[layer.index]
+    return LayerView(
+        index=layer.index,
+        kind=layer.kind,
+        n_bytes=sum(tensor.nbytes for tensor in tensors),
+        roles=_by_role(tensors),
+        n_head=layer.n_head,
+        n_head_kv=layer.n_head_kv,
+        cache_elements=_cache_elements(model, layer),
+        window=layer.n_swa,
+        types=sorted({tensor.type for tensor in tensors}),
+    )
+
+
+def _cache_elements(model: Model, layer: Layer) -> int:
+    """Return elements of K and V that one token adds; latent attention keeps its compressed form only."""
+    if layer.kind != "attention":
+        return 0
+    if model.mla:
+        return model.mla.kv_lora_rank + model.mla.rope
+    return layer.n_head_kv * (layer.head_dim_k + layer.head_dim_v)
+
+
+def _by_role(tensors: Iterable[Tensor]) -> dict[str, int]:
+    total: dict[str, int] = {}
+    for tensor in tensors:
+        role = role_of(tensor.name)
+        total[role] = total.get(role, 0) + tensor.nbytes
+    return dict(sorted(total.items(), key=lambda item: -item[1]))
+
+
+def _shown(value: MetadataValue) -> MetadataValue | dict[str, int]:
+    if isinstance(value, ArraySummary):
+        return {"length": value.length}
+    if isinstance(value, str) and len(value) > _MAX_TEXT:
+        return value[:_MAX_TEXT] + "…"
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    return [_shown(item) for item in value] if isinstance(value, list) else value  # type: ignore[misc]
