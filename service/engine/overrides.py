@@ -1,0 +1,201 @@
+"""`-ot` patterns as the engines match them: std::regex (ECMAScript), searched in the tensor name, first rule wins.
+
+Source: ik_llama.cpp src/llama-load-tensors.cpp:458-486, llama.cpp src/llama-model-loader.cpp:1234-1262; the value is
+split at every comma and each piece at its first '=' (common.cpp:849, arg.cpp:252), so a pattern holds neither.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from itertools import accumulate
+from typing import Any
+
+import regex
+
+from service.engine.config import Override
+from service.engine.errors import InvalidFlags
+
+MAX_PATTERN = 512
+MAX_RULES = 512
+SECONDS_A_RULE = 0.05
+
+_QUANTIFIERS = "*+?{"
+_REPETITION = regex.compile(r"\{(\d{1,4})(?:,(\d{0,4}))?\}")
+_POSIX = ("alnum", "alpha", "blank", "digit", "graph", "lower", "print", "punct", "upper", "xdigit")
+# Names are matched all at once, a line each: nothing may match a line's end.
+_CLASS_ESCAPES = {
+    "d": "[0-9]",
+    "D": r"[^0-9\n]",
+    "s": r"[ \t\v\f\r]",
+    "S": r"[^ \t\n\v\f\r]",
+    "w": "[A-Za-z0-9_]",
+    "W": r"[^A-Za-z0-9_\n]",
+}
+_BRACKET_ESCAPES = {"d": "0-9", "s": r" \t\v\f\r", "w": "A-Za-z0-9_", "b": r"\x08"}
+_CONTROL_ESCAPES = {"t": r"\t", "r": r"\r", "f": r"\f", "v": r"\v", "0": r"\x00"}
+
+
+def compile_override(pattern: str) -> Callable[[str], bool]:
+    """Return a function that says whether `pattern` is found in a tensor name, as std::regex_search does.
+
+    Raises InvalidFlags for a pattern that the engines would refuse (std::regex_error), or that is too long; the
+    function returned raises it when a match takes more than 50 ms.
+    """
+    _compiled(pattern)
+    return lambda name: bool(matching(pattern, (name,)))
+
+
+def matching(pattern: str, names: Sequence[str]) -> list[int]:
+    """Return the indices, ascending, of the names in which `pattern` is found. All names share 50 ms of processor time.
+
+    Raises InvalidFlags as `compile_override` does.
+    """
+    lines = "".join(name.replace("\n", "\0") + "\n" for name in names)
+    starts = list(accumulate((len(name) + 1 for name in names), initial=0))
+    try:
+        found = [m.start() for m in _compiled(pattern).finditer(lines, timeout=SECONDS_A_RULE)]
+    except TimeoutError:
+        raise _fail(pattern, "takes too long to match") from None
+    return [bisect_right(starts, position) - 1 for position in found]
+
+
+def expand(overrides: Sequence[Override], names: Sequence[str]) -> dict[str, str]:
+    """Return the device that the rules give to each tensor name, first match wins; names without a match are absent.
+
+    Raises InvalidFlags for a bad pattern, and for more than 512 rules.
+    """
+    if len(overrides) > MAX_RULES:
+        raise InvalidFlags(f"{len(overrides)} -ot rules: at most {MAX_RULES} are read", field="-ot")
+    found: dict[str, str] = {}
+    for rule in overrides:
+        for index in matching(rule.pattern, names):
+            found.setdefault(names[index], rule.device)
+    return found
+
+
+@lru_cache(maxsize=1024)
+def _compiled(pattern: str) -> Any:
+    if len(pattern) > MAX_PATTERN:
+        raise InvalidFlags(f"-ot pattern of {len(pattern)} characters: at most {MAX_PATTERN} are read", field="-ot")
+    try:
+        return regex.compile(f"(?:{_translate(pattern)})[^\\n]*\\n", regex.ASCII | regex.MULTILINE | regex.V0)
+    except (regex.error, OverflowError) as error:
+        raise _fail(pattern, f"is no valid regular expression: {error}") from None
+
+
+def _translate(pattern: str) -> str:
+    """Return the pattern in the syntax of `regex`: only what ECMAScript has is let through, with its meaning."""
+    out: list[str] = []
+    i = 0
+    while i < len(pattern):
+        char = pattern[i]
+        if char == "\\":
+            piece, i = _escape(pattern, i)
+        elif char == "[":
+            piece, i = _bracket(pattern, i)
+        elif char == "(":
+            piece, i = _group(pattern, i)
+        elif char in _QUANTIFIERS:
+            piece, i = _quantifier(pattern, i)
+        elif char == ".":
+            piece, i = r"[^\n\r]", i + 1
+        else:
+            piece, i = char if char in "^$)|" else regex.escape(char), i + 1
+        out.append(piece)
+    return "".join(out)
+
+
+def _fail(pattern: str, what: str) -> InvalidFlags:
+    return InvalidFlags(f"-ot pattern {pattern!r}: {what}", field="-ot")
+
+
+def _escape(pattern: str, i: int) -> tuple[str, int]:
+    """Translate the escape at `i`, outside a bracket; return it and the index after it."""
+    char = pattern[i + 1 : i + 2]
+    if not char:
+        raise _fail(pattern, "ends in a backslash")
+    if char in _CLASS_ESCAPES:
+        return _CLASS_ESCAPES[char], i + 2
+    if char in _CONTROL_ESCAPES:
+        return _CONTROL_ESCAPES[char], i + 2
+    if char == "n":
+        return "(?!)", i + 2
+    if char in "bB":
+        return "\\" + char, i + 2
+    if char.isdigit():
+        end = i + 2
+        while end < len(pattern) and pattern[end].isdigit():
+            end += 1
+        return f"(?:\\{pattern[i + 1 : end]})", end
+    if char in "xu":
+        return _code_point(pattern, i)
+    if char.isalnum() or char == "_":
+        raise _fail(pattern, f"\\{char} means nothing in std::regex")
+    return regex.escape(char), i + 2
+
+
+def _code_point(pattern: str, i: int) -> tuple[str, int]:
+    width = 2 if pattern[i + 1] == "x" else 4
+    digits = pattern[i + 2 : i + 2 + width]
+    if len(digits) < width or any(d not in "0123456789abcdefABCDEF" for d in digits):
+        raise _fail(pattern, f"\\{pattern[i + 1]} needs {width} hexadecimal digits")
+    return f"\\u{int(digits, 16):04x}", i + 2 + width
+
+
+def _group(pattern: str, i: int) -> tuple[str, int]:
+    """Translate an opening parenthesis: plain, `(?:`, `(?=` and `(?!` exist; no lookbehind, names or inline flags."""
+    if pattern[i + 1 : i + 2] != "?":
+        return "(", i + 1
+    opening = pattern[i : i + 3]
+    if opening not in ("(?:", "(?=", "(?!"):
+        raise _fail(pattern, f"{opening!r} does not exist in std::regex")
+    return opening, i + 3
+
+
+def _quantifier(pattern: str, i: int) -> tuple[str, int]:
+    """Translate a repetition and its lazy mark. std::regex takes neither a possessive `a*+` nor `{,3}`."""
+    match = _REPETITION.match(pattern, i)
+    if match is None and pattern[i] == "{":
+        raise _fail(pattern, "'{' must begin a repetition such as {2}")
+    piece = match[0] if match else pattern[i]
+    i += len(piece)
+    if pattern[i : i + 1] == "?":
+        piece, i = piece + "?", i + 1
+    if i < len(pattern) and pattern[i] in _QUANTIFIERS:
+        raise _fail(pattern, "a repetition follows a repetition")
+    return piece, i
+
+
+def _bracket(pattern: str, i: int) -> tuple[str, int]:
+    """Translate a bracket expression; return it and the index after its `]`."""
+    negated = pattern[i + 1 : i + 2] == "^"
+    i += 2 if negated else 1
+    if pattern[i : i + 1] == "]":  # ECMAScript: [] matches nothing, [^] anything
+        return (r"[^\n]" if negated else "(?!)"), i + 1
+    out: list[str] = []
+    while i < len(pattern) and pattern[i] != "]":
+        piece, i = _bracket_item(pattern, i, first=not out)
+        out.append(piece)
+    if i >= len(pattern):
+        raise _fail(pattern, "'[' without ']'")
+    return ("[^\\n" if negated else "[") + "".join(out) + "]", i + 1
+
+
+def _bracket_item(pattern: str, i: int, first: bool) -> tuple[str, int]:
+    char, after = pattern[i], pattern[i + 1 : i + 2]
+    if char == "[" and after and after in ":.=":
+        end = pattern.find(after + "]", i + 2)
+        if after != ":" or pattern[i + 2 : max(end, 0)] not in _POSIX:
+            raise _fail(pattern, "only classes such as [:digit:] are read inside brackets")
+        return pattern[i : end + 2], end + 2
+    if char == "\\" and after in _BRACKET_ESCAPES:
+        return _BRACKET_ESCAPES[after], i + 2
+    if char == "\\" and (after in ("D", "S", "W", "n") or after.isdigit()):
+        raise _fail(pattern, f"\\{after} inside brackets is not read here")
+    if char == "\\":
+        return _escape(pattern, i)
+    if char == "-" and (first or after == "]"):
+        return r"\-", i + 1
+    return (char if char == "-" else regex.escape(char)), i + 1

@@ -1,0 +1,95 @@
+"""`-ot` patterns match as std::regex_search does, in bounded time."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from service.engine.config import Override
+from service.engine.errors import InvalidFlags
+from service.engine.overrides import compile_override, expand, matching
+
+NAMES = tuple(
+    f"blk.{layer}.{part}.weight"
+    for layer in range(100)
+    for part in ("attn_q", "ffn_norm", "ffn_up_exps", "ffn_gate_exps", "ffn_down_exps", "ffn_up_shexp", "ffn_up")
+)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "name", "found"),
+    [
+        ("ffn_up", "blk.3.ffn_up_shexp.weight", True),
+        ("blk.1.ffn", "blk.12.ffn_up.weight", False),
+        (r"blk\.1", "blk.19.ffn_up.weight", True),
+        (r"blk\.(3|4|10)\.ffn_(up|gate|down|gate_up)_exps\.", "blk.10.ffn_gate_exps.weight", True),
+        (r"blk\.(3|4|10)\.ffn_(up|gate|down|gate_up)_exps\.", "blk.11.ffn_gate_exps.weight", False),
+        (r"^output\.weight$", "output.weight", True),
+        (r"^put", "output.weight", False),
+        (r"ffn_(?!up)", "blk.0.ffn_up.weight", False),
+        (r"ffn_(?!up).*", "blk.0.ffn_down.weight", True),
+        (r"blk\.[^0-4]\.", "blk.5.ffn_up.weight", True),
+        (r"blk\.[^0-4]\.", "blk.3.ffn_up.weight", False),
+        (r"[[:digit:]]{2}", "blk.12.ffn_up.weight", True),
+        (r"\d\d", "blk.1.ffn_up.weight", False),
+        ("FFN", "blk.0.ffn_up.weight", False),
+        ("", "output.weight", True),
+        ("exps=", "blk.0.ffn_up_exps.weight", False),
+        (r"(.)\1", "blk.11.x", True),
+        (r"weight\n", "output.weight", False),
+    ],
+)
+def test_a_pattern_is_searched_as_the_engines_search_it(pattern: str, name: str, found: bool) -> None:
+    assert compile_override(pattern)(name) is found
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        "(?<=blk)x",
+        "(?i)exps",
+        "(?P<a>x)",
+        "a**",
+        "a*+",
+        "*exps",
+        "(exps",
+        "[3-",
+        "[9-3]",
+        "a{,3}",
+        "{",
+        "\\",
+        r"\q",
+        r"\x4",
+    ],
+)
+def test_what_std_regex_refuses_is_refused(pattern: str) -> None:
+    with pytest.raises(InvalidFlags) as caught:
+        compile_override(pattern)
+    assert caught.value.field == "-ot"
+
+
+def test_the_first_matching_rule_wins() -> None:
+    rules = (Override(r"blk\.3\.", "CUDA0"), Override("exps", "CPU"), Override("ffn", "CUDA1"))
+    placed = expand(rules, NAMES)
+    assert placed["blk.3.ffn_up_exps.weight"] == "CUDA0"
+    assert placed["blk.30.ffn_up_exps.weight"] == "CPU"
+    assert placed["blk.30.ffn_up_shexp.weight"] == "CUDA1"
+    assert "blk.30.attn_q.weight" not in placed
+
+
+def test_matching_all_names_at_once_agrees_with_one_by_one() -> None:
+    for pattern in (r"blk\.[0-9]\.ffn_(up|gate)", r"\.ffn_.*_exps\.", "[^q]$", r"^blk\.9", r"7\.[^f]*", r"\w\W\w"):
+        alone = [i for i, name in enumerate(NAMES) if compile_override(pattern)(name)]
+        assert matching(pattern, NAMES) == alone
+
+
+def test_a_hostile_pattern_ends_in_an_error_within_bounded_time() -> None:
+    began = time.process_time()
+    with pytest.raises(InvalidFlags, match="too long"):
+        matching(r"(([a-z0-9._]+)+)+[QZ]", NAMES)
+    assert time.process_time() - began < 2
+
+
+def test_a_name_with_a_line_end_stays_one_name() -> None:
+    assert matching("weight", ["a\nweight", "b", "weight"]) == [0, 2]
