@@ -1,4 +1,4 @@
-"""The shapes of an answer: devices, speed, configs, refusals. The same Structs serve advice, check, runs and results."""
+"""The shapes of an answer: devices, speed, configs, refusals. The same Structs serve advice, check and results."""
 
 from __future__ import annotations
 

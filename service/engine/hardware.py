@@ -34,7 +34,7 @@ class Cpu(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
 
 
 class Ram(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """System memory. `total_gb` counts as memory is sold (2^30 bytes); `channels` are those filled, over all sockets."""
+    """System memory. `total_gb` counts as memory is sold (2^30 bytes); `channels`: those filled, over all sockets."""
 
     total_gb: float | None = None
     free_gb: float | None = None

@@ -264,7 +264,7 @@ def _recurrent(reader: _Reader) -> Recurrent | None:
 
 
 # Layers with a sliding window when the header has no pattern: (period, position that is NOT windowed); both engines'
-# llm_load_hparams. gemma3: every sixth layer is full; gpt-oss: odd layers are full; llama4: every fourth, no header key.
+# llm_load_hparams. gemma3: every sixth layer is full; gpt-oss: odd ones; llama4: every fourth, no header key.
 _SWA_PERIOD = {"gemma2": 2, "gemma3": 6, "gpt-oss": 2, "llama4": 4, "cohere2": 4, "exaone4": 4}
 _SWA_DEFAULT = {"llama4": 8192}
 

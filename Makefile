@@ -1,0 +1,66 @@
+# make demo | serve | test | check | test-full | bench | soak; `make help` lists them all.
+PYTHON ?= python3
+BIN := .venv/bin
+STAMP := .venv/.installed
+
+.PHONY: help setup demo serve check format test test-engine test-full bench soak types openapi lock
+
+help: ## this list
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
+
+setup: $(STAMP) ## make .venv with the `advisor` command in it
+
+$(STAMP): pyproject.toml requirements-dev.txt
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed")'
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements-dev.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --editable .
+	@touch $(STAMP)
+
+demo: setup ## the main job through the real API and worker, against a local Hub; checks itself
+	$(BIN)/python -m tests.demo
+
+serve: setup ## API, worker and embedded Valkey in one command, on port 8000
+	$(BIN)/advisor serve
+
+check: setup ## format, lint, types, docs
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/python scripts/openapi.py --check
+	$(BIN)/python scripts/write_types.py --check
+	$(BIN)/python -m pytest -q -m 'not full' tests/test_docs.py tests/test_rooms.py
+
+format: setup ## write the format
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+test: setup ## the default run: no network, under five minutes on two cores
+	$(BIN)/python -m pytest -n 2 -m 'not full'
+
+test-engine: setup ## build llama.cpp's tools once, into a cache folder
+	bash scripts/build_engine.sh
+
+test-full: test-engine ## adds PostgreSQL, Chromium, the built engine, 60 s of fuzzing, 50 kills
+	$(BIN)/python -m pytest -m full
+	$(BIN)/python -m bench.soak --seconds 60 --seed 1
+
+bench: setup ## every benchmark that docs quote
+	$(BIN)/python -m bench.memory
+	$(BIN)/python -m bench.speed
+	$(BIN)/python -m bench.advice
+
+SECONDS_OF_SOAK ?= 600
+SEED ?= 1
+soak: setup ## long fuzzing; SECONDS_OF_SOAK=600 SEED=1; the last output is kept in bench/results/
+	$(BIN)/python -m bench.soak --seconds $(SECONDS_OF_SOAK) --seed $(SEED) | tee bench/results/soak.txt
+
+types: setup ## write the mainline rows of the type table from the gguf package
+	$(BIN)/python scripts/write_types.py
+
+openapi: setup ## write openapi/openapi.json from the app
+	$(BIN)/python scripts/openapi.py
+
+lock: setup ## write requirements*.txt from pyproject.toml (needs uv)
+	uv pip compile pyproject.toml --extra postgres --no-header --no-emit-index-url --no-annotate --python-version 3.11 -q -o requirements.txt
+	uv pip compile pyproject.toml --extra postgres --group dev --no-header --no-emit-index-url --no-annotate --python-version 3.11 -q -o requirements-dev.txt
