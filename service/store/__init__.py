@@ -1,0 +1,1 @@
+"""The database: the only truth. Tables, migrations, and one file of queries an aggregate."""

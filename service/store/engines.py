@@ -1,0 +1,65 @@
+"""Database engines by URL: SQLite (WAL) for one machine, PostgreSQL for more.
+
+Every flow is synchronous: workers and the CLI call them as they are, the web calls them in threads. So there is one
+kind of engine, and one driver for each database.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from sqlalchemy import URL, Engine, create_engine, event, make_url
+from sqlalchemy.exc import ArgumentError, NoSuchModuleError
+
+from service.errors import InvalidSetting
+
+_DRIVERS = {
+    "sqlite": "sqlite",
+    "postgres": "postgresql+psycopg",
+    "postgresql": "postgresql+psycopg",
+    "postgresql+psycopg": "postgresql+psycopg",
+}
+_JSON: dict[str, Any] = {
+    "json_serializer": lambda value: msgspec.json.encode(value).decode(),
+    "json_deserializer": msgspec.json.decode,
+}
+_BUSY_SECONDS = 15  # a writer of ours holds SQLite for milliseconds; a backup or a slow disk, for seconds
+
+
+def make_engine(url: str) -> Engine:
+    """Return an engine for `url`; nothing is opened yet. Raises InvalidSetting for a URL of another database."""
+    parsed = _parse(url)
+    if parsed.drivername != "sqlite":
+        return create_engine(parsed, pool_pre_ping=True, pool_size=5, max_overflow=15, **_JSON)
+    if parsed.database:
+        Path(parsed.database).parent.mkdir(parents=True, exist_ok=True)
+    engine = create_engine(parsed, connect_args={"timeout": _BUSY_SECONDS}, **_JSON)
+    event.listen(engine, "connect", _set_pragmas)
+    event.listen(engine, "begin", _begin)
+    return engine
+
+
+def _parse(url: str) -> URL:
+    try:
+        parsed = make_url(url)
+        return parsed.set(drivername=_DRIVERS[parsed.drivername])
+    except (ArgumentError, NoSuchModuleError, KeyError) as error:
+        raise InvalidSetting(
+            "DATABASE_URL is not a database that this service knows: use sqlite:///PATH or postgresql://…",
+            field="DATABASE_URL",
+        ) from error
+
+
+def _set_pragmas(connection: Any, _record: object) -> None:
+    connection.isolation_level = None  # `_begin` begins every transaction, also one of DDL or of reads
+    for pragma in ("journal_mode=WAL", "synchronous=NORMAL", "foreign_keys=ON"):
+        connection.execute(f"PRAGMA {pragma}")
+
+
+def _begin(connection: Any) -> None:
+    # Deferred: a transaction that writes must write first, or it may meet SQLITE_BUSY_SNAPSHOT, which no wait mends.
+    # One that has to read first asks for IMMEDIATE.
+    mode = connection.get_execution_options().get("sqlite_begin", "DEFERRED")
+    connection.exec_driver_sql(f"BEGIN {mode}")

@@ -1,0 +1,58 @@
+"""Rows of `branch` and `repo_listing`: the commit of a branch for a while, what a commit holds for ever."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from sqlalchemy import Engine, Table, delete, func, insert, select
+from sqlalchemy.exc import IntegrityError
+
+from service.store.tables import branch, repo_listing
+
+
+def remember_branch(engine: Engine, repo: str, name: str, revision: str, now: datetime) -> None:
+    """Note which commit a branch is at."""
+    _replace(engine, branch, {"repo": repo, "name": name}, {"revision": revision, "seen_at": now})
+
+
+def branch_revision(engine: Engine, repo: str, name: str, seen_since: datetime) -> str | None:
+    """Return the commit of a branch, if it was seen at or after `seen_since`."""
+    found = select(branch.c.revision).where(branch.c.repo == repo, branch.c.name == name)
+    with engine.connect() as connection:
+        return connection.scalar(found.where(branch.c.seen_at >= seen_since))
+
+
+def save_listing(engine: Engine, repo: str, revision: str, listing: bytes, now: datetime) -> None:
+    """Keep what a repo holds at a commit."""
+    _replace(engine, repo_listing, {"repo": repo, "revision": revision}, {"listing": listing, "seen_at": now})
+
+
+def read_listing(engine: Engine, repo: str, revision: str) -> bytes | None:
+    """Return what was saved for this commit."""
+    found = select(repo_listing.c.listing).where(repo_listing.c.repo == repo, repo_listing.c.revision == revision)
+    with engine.connect() as connection:
+        return connection.scalar(found)
+
+
+def is_known(engine: Engine, repo: str) -> bool:
+    """Whether this repo was read here before, at any commit."""
+    with engine.connect() as connection:
+        found = connection.scalar(select(repo_listing.c.repo).where(repo_listing.c.repo == repo).limit(1))
+    return found is not None
+
+
+def repos_like(engine: Engine, name: str, limit: int = 5) -> list[str]:
+    """Return repos read here whose id contains `name` (any case), the latest first."""
+    latest = func.max(repo_listing.c.seen_at)
+    found = select(repo_listing.c.repo).where(repo_listing.c.repo.icontains(name, autoescape=True))
+    with engine.connect() as connection:
+        return list(connection.scalars(found.group_by(repo_listing.c.repo).order_by(latest.desc()).limit(limit)))
+
+
+def _replace(engine: Engine, table: Table, key: dict[str, object], values: dict[str, object]) -> None:
+    try:
+        with engine.begin() as connection:
+            connection.execute(delete(table).filter_by(**key))
+            connection.execute(insert(table).values(**key, **values))
+    except IntegrityError:
+        return  # another worker has just written the same row

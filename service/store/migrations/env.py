@@ -1,0 +1,16 @@
+"""Alembic's entry: runs the migrations on the connection that `migrate()` hands over."""
+
+from __future__ import annotations
+
+from alembic import context
+
+from service.store.tables import metadata
+
+context.configure(
+    connection=context.config.attributes["connection"],
+    target_metadata=metadata,
+    render_as_batch=True,
+    compare_type=True,
+)
+with context.begin_transaction():
+    context.run_migrations()

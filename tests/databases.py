@@ -1,0 +1,102 @@
+"""Real databases for tests: a fresh SQLite file, and (in the full run) a fresh database of a PostgreSQL server of ours.
+
+The server listens on a unix socket only. `initdb` and `postgres` refuse root, so root starts them as another user.
+"""
+
+from __future__ import annotations
+
+import glob
+import os
+import shutil
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from uuid import uuid4
+
+import psycopg
+import pytest
+from sqlalchemy import Engine
+
+from service.store.engines import make_engine
+from service.store.migrations import migrate
+
+_UNPRIVILEGED = 65534
+
+
+def _program(name: str) -> str:
+    found = [*sorted(glob.glob(f"/usr/lib/postgresql/*/bin/{name}")), shutil.which(name)]
+    path = found[0]
+    if path is None:
+        pytest.fail(f"no PostgreSQL: {name} is neither under /usr/lib/postgresql nor on PATH; install `postgresql`")
+    return path
+
+
+def _prefix() -> list[str]:
+    if os.geteuid() != 0:
+        return []
+    return ["setpriv", f"--reuid={_UNPRIVILEGED}", f"--regid={_UNPRIVILEGED}", "--clear-groups", "--pdeathsig", "QUIT"]
+
+
+@contextmanager
+def postgres_server() -> Iterator[str]:
+    """Run a PostgreSQL server; the value is the folder of its socket."""
+    folder = tempfile.mkdtemp(prefix="pg-")
+    if os.geteuid() == 0:
+        os.chown(folder, _UNPRIVILEGED, _UNPRIVILEGED)
+    data = f"{folder}/data"
+    made = [*_prefix(), _program("initdb"), "-D", data, "-U", "postgres", "-A", "trust", "-E", "UTF8", "--no-sync"]
+    subprocess.run(made, check=True, capture_output=True, cwd=folder)
+    options = ["-k", folder, "-c", "listen_addresses=", "-c", "fsync=off", "-c", "timezone=Asia/Tokyo"]
+    started = [*_prefix(), _program("postgres"), "-D", data, *options]
+    with Path(folder, "log").open("wb") as log:
+        server = subprocess.Popen(started, cwd=folder, stderr=log)
+    try:
+        _wait_until_ready(folder, server)
+        yield folder
+    finally:
+        server.terminate()
+        server.wait(20)
+        shutil.rmtree(folder)
+
+
+def _wait_until_ready(folder: str, server: subprocess.Popen[bytes]) -> None:
+    deadline = time.monotonic() + 20
+    while True:
+        try:
+            psycopg.connect(host=folder, user="postgres", dbname="postgres").close()
+            return
+        except psycopg.OperationalError:
+            assert server.poll() is None, Path(folder, "log").read_text()
+            assert time.monotonic() < deadline, Path(folder, "log").read_text()
+            time.sleep(0.05)
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[str]:
+    """The socket folder of the session's PostgreSQL server."""
+    with postgres_server() as folder:
+        yield folder
+
+
+@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.full)])
+def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """The URL of an empty database, of each kind in turn."""
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path}/advisor.db"
+    folder = request.getfixturevalue("postgres")
+    name = f"test_{uuid4().hex}"
+    with psycopg.connect(host=folder, user="postgres", dbname="postgres", autocommit=True) as connection:
+        connection.execute(f'CREATE DATABASE "{name}"')
+    return f"postgresql://postgres@/{name}?host={folder}"
+
+
+@pytest.fixture
+def engine(database_url: str) -> Iterator[Engine]:
+    """An engine on a database with the present tables."""
+    made = make_engine(database_url)
+    migrate(made)
+    yield made
+    made.dispose()

@@ -1,0 +1,141 @@
+"""Rows of `advice`: one in flight a request, the first to finish wins, every instant in UTC."""
+
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta, timezone
+
+import msgspec
+import pytest
+from sqlalchemy import Engine
+
+from service.engine.advice import AdviceBody, Versions
+from service.engine.goal import GoalRequest, resolve_goal
+from service.engine.hardware import Gpu, Hardware
+from service.store import advices
+from service.store.advices import StoredAdvice
+from service.wire.advice import AdviceRequest
+
+NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
+HARDWARE = Hardware(gpus=[Gpu(name="NVIDIA GeForce RTX 3090")])
+BODY = AdviceBody(
+    headline="Yes",
+    hardware=HARDWARE,
+    assumed=[],
+    goal=resolve_goal(GoalRequest(), 32_768),
+    configs=[],
+    refused=[],
+    considered=412,
+    versions=Versions("1", "2", "3", {"llama.cpp": "b1"}),
+)
+
+
+def queued(advice_id: str, request_key: str = "r", created_at: datetime = NOON) -> StoredAdvice:
+    return StoredAdvice(
+        id=advice_id,
+        request_key=request_key,
+        key=None,
+        state="queued",
+        repo="owner/name",
+        revision=None,
+        request=AdviceRequest(repo="owner/name", hardware=HARDWARE),
+        body=None,
+        problem=None,
+        progress=None,
+        attempts=0,
+        delete_key_hash="h",
+        created_at=created_at,
+        updated_at=created_at,
+    )
+
+
+def test_a_row_is_read_as_it_was_written(engine: Engine) -> None:
+    assert advices.add(engine, queued("a"))
+    assert advices.read(engine, "a") == queued("a")
+    assert advices.read(engine, "b") is None
+
+
+def test_identical_requests_in_flight_share_one_row(engine: Engine) -> None:
+    with ThreadPoolExecutor(8) as pool:
+        added = list(pool.map(lambda n: advices.add(engine, queued(f"a{n}")), range(24)))
+    assert added.count(True) == 1
+    found = advices.in_flight(engine, "r")
+    assert found is not None
+    assert found.id == f"a{added.index(True)}"
+
+
+def test_a_finished_row_makes_way_for_a_new_one(engine: Engine) -> None:
+    advices.add(engine, queued("a"))
+    advices.fail(engine, "a", {"type": "hub-unavailable"}, NOON)
+    assert advices.add(engine, queued("b"))
+    failed = advices.read(engine, "a")
+    assert failed is not None
+    assert (failed.state, failed.problem) == ("failed", {"type": "hub-unavailable"})
+
+
+def test_the_first_to_finish_wins(engine: Engine) -> None:
+    advices.add(engine, queued("a"))
+    advices.start(engine, "a", NOON)
+    assert advices.finish(engine, "a", BODY, NOON)
+    assert not advices.finish(engine, "a", msgspec.structs.replace(BODY, headline="No"), NOON)
+    assert not advices.fail(engine, "a", {"type": "late"}, NOON)
+    row = advices.read(engine, "a")
+    assert row is not None
+    assert (row.state, row.body, row.problem) == ("ready", BODY, None)
+
+
+def test_starting_counts_the_attempts_until_there_is_nothing_left_to_do(engine: Engine) -> None:
+    advices.add(engine, queued("a"))
+    attempts = [row.attempts for row in (advices.start(engine, "a", NOON), advices.start(engine, "a", NOON)) if row]
+    assert attempts == [1, 2]
+    advices.finish(engine, "a", BODY, NOON)
+    assert advices.start(engine, "a", NOON) is None
+    assert advices.start(engine, "unknown", NOON) is None
+
+
+def test_the_newest_finished_row_answers_for_its_key(engine: Engine) -> None:
+    for hour, name in enumerate(("old", "new", "running")):
+        advices.add(engine, queued(name, request_key=name, created_at=NOON + timedelta(hours=hour)))
+        advices.pin(engine, name, "sha", "k")
+    advices.finish(engine, "old", BODY, NOON)
+    advices.finish(engine, "new", BODY, NOON)
+    found = advices.ready_under(engine, "k")
+    assert found is not None
+    assert (found.id, found.revision) == ("new", "sha")
+
+
+def test_unfinished_rows_are_those_queued_or_running_oldest_first(engine: Engine) -> None:
+    for hour, name in enumerate(("first", "ready", "failed", "second")):
+        advices.add(engine, queued(name, request_key=name, created_at=NOON + timedelta(hours=hour)))
+    advices.finish(engine, "ready", BODY, NOON)
+    advices.fail(engine, "failed", {}, NOON)
+    advices.start(engine, "second", NOON)
+    assert advices.unfinished(engine) == ["first", "second"]
+
+
+def test_a_deleted_row_is_gone_and_its_worker_stores_nothing(engine: Engine) -> None:
+    advices.add(engine, queued("a"))
+    assert advices.remove(engine, "a")
+    assert not advices.remove(engine, "a")
+    assert not advices.finish(engine, "a", BODY, NOON)
+    assert advices.read(engine, "a") is None
+
+
+def test_instants_are_kept_in_utc_whatever_zone_they_come_in(engine: Engine) -> None:
+    tokyo = timezone(timedelta(hours=9))
+    advices.add(engine, queued("a", created_at=NOON.astimezone(tokyo)))
+    row = advices.read(engine, "a")
+    assert row is not None
+    assert row.created_at == NOON
+    assert row.created_at.utcoffset() == timedelta(0)
+
+
+def test_a_time_without_a_zone_is_refused(engine: Engine) -> None:
+    with pytest.raises(Exception, match="no instant"):
+        advices.add(engine, queued("a", created_at=NOON.replace(tzinfo=None)))
+
+
+def test_progress_longer_than_its_column_is_cut(engine: Engine) -> None:
+    advices.add(engine, queued("a"))
+    advices.note_progress(engine, "a", "x" * 1000, NOON)
+    row = advices.read(engine, "a")
+    assert row is not None
+    assert row.progress == "x" * 200
