@@ -16,8 +16,6 @@ AdvisorError (service/engine/errors.py)
 
 from __future__ import annotations
 
-from typing import Any
-
 from service.engine.errors import AdvisorError
 
 
@@ -59,16 +57,3 @@ class RateLimited(AdvisorError):
 
 class AdviceFailed(AdvisorError):
     problem = "advice-failed"
-
-
-def describe(error: AdvisorError) -> dict[str, Any]:
-    """Return `error` as the parts of a problem: type, title, detail; field, choices, retry_after where it has them."""
-    parts: dict[str, Any] = {
-        "type": error.problem,
-        "title": error.problem.replace("-", " ").capitalize(),
-        "detail": error.detail,
-        "field": error.field,
-        "choices": list(error.choices),
-        "retry_after": getattr(error, "retry_after", None),
-    }
-    return {name: value for name, value in parts.items() if value not in (None, [])}

@@ -123,7 +123,7 @@ SETTINGS: tuple[Setting, ...] = tuple(
 )
 
 
-def read_settings(environment: Mapping[str, str]) -> Settings:
+def load_settings(environment: Mapping[str, str]) -> Settings:
     """Return the settings in `environment`; an empty variable counts as unset.
 
     Raises InvalidSetting with the variable's name for a value that cannot be, and for an unknown `ADVISOR_…` name.
@@ -141,7 +141,7 @@ def read_settings(environment: Mapping[str, str]) -> Settings:
 
 
 def as_environment(settings: Settings) -> dict[str, str]:
-    """Return the variables that make `read_settings` return `settings` again, for a child process."""
+    """Return the variables that make `load_settings` return `settings` again, for a child process."""
     texts = {variable: _as_text(getattr(settings, field)) for variable, (field, _) in _VARIABLES.items()}
     return {variable: text for variable, text in texts.items() if text}
 

