@@ -16,6 +16,8 @@ AdvisorError (service/engine/errors.py)
 
 from __future__ import annotations
 
+from typing import Any
+
 from service.engine.errors import AdvisorError
 
 
@@ -57,3 +59,18 @@ class RateLimited(AdvisorError):
 
 class AdviceFailed(AdvisorError):
     problem = "advice-failed"
+
+
+def describe(error: AdvisorError) -> dict[str, Any]:
+    """Return the parts of a problem that are `error`'s own: type and detail; field, choices, retry_after if it has any.
+
+    What its type means, and its HTTP status, is `service.wire.problem`'s to say when the parts are read again.
+    """
+    parts: dict[str, Any] = {
+        "type": error.problem,
+        "detail": error.detail,
+        "field": error.field,
+        "choices": list(error.choices),
+        "retry_after": getattr(error, "retry_after", None),
+    }
+    return {name: value for name, value in parts.items() if value not in (None, [])}
