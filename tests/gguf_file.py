@@ -1,4 +1,4 @@
-"""Writes GGUF files whose data is a hole: a true header of a model of any size in a few MB of disk.
+"""Writes GGUF headers: a true header of a model of any size is a few MB; its data can be a hole.
 
 Format: ggml/docs/gguf.md of llama.cpp, version 3.
 """
@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import TypeAlias
+from functools import cache
+from typing import NamedTuple, TypeAlias
 
 from service.engine.ggml_types import type_named
 from service.engine.gguf import Tensor
@@ -24,11 +24,18 @@ class I32(int):
     """An int that is written as int32."""
 
 
-Value: TypeAlias = int | float | str | bool | Sequence[str] | Sequence[int]
+class Encoded(NamedTuple):
+    """A value already in the format's bytes, so that a large array is encoded once for many files."""
+
+    kind: int
+    body: bytes
 
 
-def write(path: Path, metadata: Mapping[str, Value], tensors: Sequence[Tensor], sparse: bool = True) -> int:
-    """Write a header, and a hole as large as the tensors if `sparse`; return the header's bytes."""
+Value: TypeAlias = int | float | str | bool | Sequence[str] | Sequence[int] | Encoded
+
+
+def header_bytes(metadata: Mapping[str, Value], tensors: Sequence[Tensor]) -> bytes:
+    """Return the bytes before the data section: magic, metadata, tensor table, padding."""
     head = bytearray(struct.pack("<4sIQQ", b"GGUF", 3, len(tensors), len(metadata)))
     for key, value in metadata.items():
         kind, body = _value(value)
@@ -39,22 +46,26 @@ def write(path: Path, metadata: Mapping[str, Value], tensors: Sequence[Tensor], 
         head += _string(t.name) + struct.pack(f"<I{len(t.dims)}QIQ", *fields)
         offset += -(-t.nbytes // ALIGNMENT) * ALIGNMENT
     head += bytes(-len(head) % ALIGNMENT)
-    with path.open("wb") as file:
-        file.write(head)
-        if sparse:
-            file.truncate(len(head) + offset)
-    return len(head)
+    return bytes(head)
 
 
+def data_bytes(tensors: Sequence[Tensor]) -> int:
+    """Return the size of the data section that these tensors fill."""
+    return sum(-(-t.nbytes // ALIGNMENT) * ALIGNMENT for t in tensors)
+
+
+@cache
 def tokenizer(n_vocab: int) -> dict[str, Value]:
-    """Return a byte-pair tokenizer of real size: `n_vocab` tokens and some `n_vocab` merges."""
+    """Return a byte-pair tokenizer of real size: `n_vocab` tokens and some `n_vocab` merges, its arrays encoded."""
     base = _byte_alphabet()
     return {
         "tokenizer.ggml.model": "gpt2",
         "tokenizer.ggml.pre": "qwen2",
-        "tokenizer.ggml.tokens": base + [f"tok{i:07d}" for i in range(256, n_vocab)],
-        "tokenizer.ggml.token_type": [1] * n_vocab,
-        "tokenizer.ggml.merges": [f"{base[i % 256]} {base[i * 7 % 256]}" for i in range(max(1, n_vocab - 1000))],
+        "tokenizer.ggml.tokens": _encoded(base + [f"tok{i:07d}" for i in range(256, n_vocab)]),
+        "tokenizer.ggml.token_type": _encoded([1] * n_vocab),
+        "tokenizer.ggml.merges": _encoded(
+            [f"{base[i % 256]} {base[i * 7 % 256]}" for i in range(max(1, n_vocab - 1000))]
+        ),
         "tokenizer.ggml.bos_token_id": n_vocab - 2,
         "tokenizer.ggml.eos_token_id": n_vocab - 1,
     }
@@ -65,7 +76,13 @@ def _string(text: str) -> bytes:
     return struct.pack("<Q", len(data)) + data
 
 
+def _encoded(value: Value) -> Encoded:
+    return Encoded(*_value(value))
+
+
 def _value(value: Value) -> tuple[int, bytes]:
+    if isinstance(value, Encoded):
+        return value
     for kind, fmt, python in ((2, "<H", U16), (5, "<i", I32), (7, "<?", bool), (4, "<I", int), (6, "<f", float)):
         if isinstance(value, python):
             return kind, struct.pack(fmt, value)

@@ -6,8 +6,10 @@ a preset that approximates what llama-quantize makes under that name.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
+from typing import NamedTuple
 
 from service.engine.ggml_types import tensor_bytes, type_named
 from service.engine.gguf import ArraySummary, Header, MetadataValue, Tensor
@@ -95,28 +97,67 @@ def build(model_name: str, mix: str) -> Model:
     return build_model(build_header(model_name, mix))
 
 
-def write_gguf(path: Path, model_name: str, mix: str, shards: int = 1, sparse: bool = True) -> tuple[Path, ...]:
-    """Write `model_name` as GGUF with a real-size tokenizer; return the files written, first shard first.
+class File(NamedTuple):
+    """One file of a model: its header's bytes, and the size of the data section behind it."""
 
-    The data is a hole of the true size (`sparse`), or left out. With `shards` above 1, `path` gets the
-    `-00001-of-0000N` of llama-gguf-split, the first shard the metadata, and every shard its share of the bytes.
+    head: bytes
+    n_data: int
+
+
+def gguf_files(model_name: str, mix: str, shards: int = 1) -> tuple[File, ...]:
+    """Return `model_name` as GGUF with a real-size tokenizer, first shard first.
+
+    With `shards` above 1, the first has the metadata, and every one its share of the bytes, as llama-gguf-split makes
+    them.
     """
     shape = SHAPES[model_name]()
     tensors = build_header(model_name, mix).tensors
     metadata: dict[str, gguf_file.Value] = {**_general(model_name, shape), **gguf_file.tokenizer(shape.n_vocab)}
     if shards == 1:
-        gguf_file.write(path, metadata, tensors, sparse)
-        return (path,)
-    paths = []
+        return (_file(metadata, tensors),)
+    files = []
     for number, part in enumerate(_shares(tensors, shards)):
         split: dict[str, gguf_file.Value] = {
             "split.no": gguf_file.U16(number),
             "split.count": gguf_file.U16(shards),
             "split.tensors.count": gguf_file.I32(len(tensors)),
         }
-        paths.append(path.with_name(f"{path.name.removesuffix('.gguf')}-{number + 1:05d}-of-{shards:05d}.gguf"))
-        gguf_file.write(paths[-1], (metadata if number == 0 else {}) | split, part, sparse)
+        files.append(_file((metadata if number == 0 else {}) | split, part))
+    return tuple(files)
+
+
+def gguf_bytes(model_name: str, mix: str, small: bool = False) -> bytes:
+    """Return the header of `model_name` as the bytes of one file; `small`: with a tokenizer of 300 tokens."""
+    if not small:
+        return gguf_files(model_name, mix)[0].head
+    shape = SHAPES[model_name]()
+    metadata: dict[str, gguf_file.Value] = {**_general(model_name, shape), **gguf_file.tokenizer(300)}
+    return gguf_file.header_bytes(metadata, build_header(model_name, mix).tensors)
+
+
+def write_gguf(path: Path, model_name: str, mix: str, shards: int = 1, sparse: bool = True) -> tuple[Path, ...]:
+    """Write `model_name` as GGUF with a real-size tokenizer; return the files written, first shard first.
+
+    The data is a hole of the true size (`sparse`), or left out. With `shards` above 1, `path` gets the
+    `-00001-of-0000N` of llama-gguf-split.
+    """
+    files = gguf_files(model_name, mix, shards)
+    paths = [path] if shards == 1 else [path.with_name(shard_name(path.name, i, shards)) for i in range(shards)]
+    for file, target in zip(files, paths, strict=True):
+        with target.open("wb") as stream:
+            stream.write(file.head)
+            if sparse:
+                stream.truncate(len(file.head) + file.n_data)
     return tuple(paths)
+
+
+def shard_name(name: str, number: int, count: int) -> str:
+    """Return the name of shard `number` (from 0) of the file `name`."""
+    return f"{name.removesuffix('.gguf')}-{number + 1:05d}-of-{count:05d}.gguf"
+
+
+def _file(metadata: Mapping[str, gguf_file.Value], tensors: Sequence[Tensor]) -> File:
+    return File(gguf_file.header_bytes(metadata, tensors), gguf_file.data_bytes(tensors))
 
 
 def _shares(tensors: tuple[Tensor, ...], shards: int) -> list[list[Tensor]]:
