@@ -1,0 +1,18 @@
+"""Speed: PP and TG of a config at any depth, with intervals, and where the time goes."""
+
+from service.engine.speed.calibration import calibration, coefficients
+from service.engine.speed.parts import PARTS
+from service.engine.speed.predict import Speed, goal_seconds, predict_speed, versus
+from service.engine.speed.work import Work, work_of
+
+__all__ = [
+    "PARTS",
+    "Speed",
+    "Work",
+    "calibration",
+    "coefficients",
+    "goal_seconds",
+    "predict_speed",
+    "versus",
+    "work_of",
+]

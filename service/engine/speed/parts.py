@@ -1,0 +1,39 @@
+"""Where time goes: seconds by part, which add up to the whole."""
+
+from __future__ import annotations
+
+from typing import Literal, TypeAlias
+
+Part: TypeAlias = Literal[
+    "weights on GPU",
+    "experts in RAM",
+    "other weights in RAM",
+    "attention",
+    "copies over PCIe",
+    "launch overhead",
+    "synchronisation",
+]
+PARTS: tuple[Part, ...] = (
+    "weights on GPU",
+    "experts in RAM",
+    "other weights in RAM",
+    "attention",
+    "copies over PCIe",
+    "launch overhead",
+    "synchronisation",
+)
+Seconds: TypeAlias = dict[Part, float]
+
+
+def no_time() -> Seconds:
+    """Return zero seconds for every part."""
+    return dict.fromkeys(PARTS, 0.0)
+
+
+def overlap(reading: float, computing: float) -> float:
+    """Return the time of CPU work that reads and computes at once: near the longer one (cubic mean, fitted form)."""
+    longer = max(reading, computing)
+    if longer <= 0:
+        return 0.0
+    shorter = min(reading, computing) / longer
+    return float(longer * (1 + shorter**3) ** (1 / 3))

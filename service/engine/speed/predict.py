@@ -1,0 +1,146 @@
+"""Speed of a config at a depth, the time of a goal, and how two configs of one rig compare."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import msgspec
+
+from service.engine.config import Device, Engine, Flags, Placement
+from service.engine.estimate import Estimate
+from service.engine.goal import Goal
+from service.engine.hardware import Rig
+from service.engine.model import Model
+from service.engine.speed.calibration import Coefficients, calibration, coefficients
+from service.engine.speed.generation import token_seconds
+from service.engine.speed.interval import Phase, Trust, trust
+from service.engine.speed.machine import Machine, machine_of
+from service.engine.speed.parts import Seconds
+from service.engine.speed.prompt import batch_seconds
+from service.engine.speed.work import Work, work_of
+
+_Z80 = 1.2816  # standard deviations on either side that hold 80 % of a normal distribution
+
+
+class Speed(msgspec.Struct, frozen=True):
+    """What llama-sweep-bench would print at one depth, in tokens a second, and where the time goes.
+
+    `parts_tg`: seconds of one token; `parts_pp`: seconds of one micro-batch of `n_ubatch` tokens.
+    """
+
+    pp: Estimate
+    tg: Estimate
+    parts_pp: Seconds
+    parts_tg: Seconds
+    n_ubatch: int
+
+
+def predict_speed(
+    engine: Engine,
+    model: Model,
+    flags: Flags,
+    placement: Placement,
+    rig: Rig,
+    devices: Sequence[Device],
+    n_kv: int,
+) -> Speed:
+    """Return PP and TG of one sequence with `n_kv` tokens in the cache, each with an 80 % interval.
+
+    `devices` are those of `placement`, in its order. Speeds are of today's builds.
+    """
+    p = coefficients()
+    work, machine = work_of(engine, model, flags, placement), machine_of(rig, devices, flags, p)
+    tg = token_seconds(work, machine, p, n_kv)
+    pp = batch_seconds(work, machine, p, work.n_ubatch, n_kv)
+    known = all(rig.cards[d.gpu].bandwidth_known for d in devices)
+    return Speed(
+        pp=_estimate(work.n_ubatch, pp, trust(work, rig, devices, pp, "pp", n_kv)),
+        tg=_estimate(1, tg, trust(work, rig, devices, tg, "tg", n_kv), _least_seconds(work, machine) if known else 0),
+        parts_pp=pp,
+        parts_tg=tg,
+        n_ubatch=work.n_ubatch,
+    )
+
+
+def goal_seconds(
+    engine: Engine,
+    model: Model,
+    flags: Flags,
+    placement: Placement,
+    rig: Rig,
+    devices: Sequence[Device],
+    goal: Goal,
+) -> Estimate:
+    """Return the seconds of one request of `goal`: its prompt on top of its depth, then its output.
+
+    The prompt runs in micro-batches; the last, partial one may fall under the threshold for copies. `parallel` is not
+    counted: it is the time of one request alone.
+    """
+    p = coefficients()
+    work, machine = work_of(engine, model, flags, placement), machine_of(rig, devices, flags, p)
+    prompt, batch = _prompt_seconds(work, machine, p, goal.depth, goal.prompt)
+    end = goal.depth + goal.prompt
+    token = token_seconds(work, machine, p, end + goal.output / 2)  # time is linear in depth: the middle is the mean
+    output = sum(token.values()) * goal.output
+    for_pp, for_tg = trust(work, rig, devices, batch, "pp", end), trust(work, rig, devices, token, "tg", end)
+    return Estimate(
+        low=prompt / for_pp.factor + output / for_tg.factor,
+        expected=prompt + output,
+        high=prompt * for_pp.factor + output * for_tg.factor,
+        basis=for_tg.basis,
+    )
+
+
+def versus(a: Speed, b: Speed, phase: Phase, same_engine: bool = True) -> Estimate:
+    """Return how many times faster `a` is than `b` on one rig, with an 80 % interval that leaves out shared errors.
+
+    What a rig's memory, link or cards do better or worse than expected, they do in both configs: only the parts that
+    take a different share of the time, and the scatter of a run around its rig, count.
+    """
+    known = calibration()
+    ours, theirs = (a.parts_tg, b.parts_tg) if phase == "tg" else (a.parts_pp, b.parts_pp)
+    whole_a, whole_b = sum(ours.values()), sum(theirs.values())
+    variance = 2 * known.own_spread**2
+    variance += 0.0 if same_engine else known.engine_spread**2
+    for part in ours:
+        differs = ours[part] / whole_a - theirs[part] / whole_b
+        variance += (differs * known.part_spreads[part]) ** 2
+    tokens = 1.0 if phase == "tg" else a.n_ubatch / b.n_ubatch
+    ratio, factor = tokens * whole_b / whole_a, math.exp(_Z80 * math.sqrt(variance))
+    return Estimate(ratio / factor, ratio, ratio * factor, known.basis)
+
+
+def _estimate(n_tokens: int, parts: Seconds, reliable: Trust, least: float = 0.0) -> Estimate:
+    speed = n_tokens / sum(parts.values())
+    high = speed * reliable.factor
+    return Estimate(speed / reliable.factor, speed, min(high, n_tokens / least) if least else high, reliable.basis)
+
+
+def _least_seconds(work: Work, machine: Machine) -> float:
+    """The roofline of one token: the weights on GPUs at their full stated bandwidth."""
+    return sum(
+        w.n_bytes * (work.share if w.use == "expert" else 1.0) / machine.cards[w.device].bandwidth
+        for w in work.weights
+        if w.device < work.n_devices
+    )
+
+
+def _prompt_seconds(work: Work, machine: Machine, p: Coefficients, depth: int, prompt: int) -> tuple[float, Seconds]:
+    """Return the seconds of a prompt from `depth` on, and the parts of its first micro-batch.
+
+    Full micro-batches are integrated by Simpson's rule over the first, middle and last: their time is linear in depth
+    but for sliding windows.
+    """
+    u = min(work.n_ubatch, prompt)
+    count, rest = divmod(prompt, u)
+    first = batch_seconds(work, machine, p, u, depth)
+    total = sum(first.values()) * count
+    if count > 1:
+        last = depth + (count - 1) * u
+        middle = sum(batch_seconds(work, machine, p, u, (depth + last) // 2).values())
+        end = sum(batch_seconds(work, machine, p, u, last).values())
+        total = count * (sum(first.values()) + 4 * middle + end) / 6
+    if rest:
+        total += sum(batch_seconds(work, machine, p, rest, depth + count * u).values())
+    return total, first
