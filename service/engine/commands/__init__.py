@@ -1,0 +1,22 @@
+"""Commands of both engines: written for today's builds, read in any spelling seen in the wild."""
+
+from service.engine.commands.download import download, model_path
+from service.engine.commands.expert_rules import dense_override, expert_override, overrides_for
+from service.engine.commands.parse import ParsedCommand, parse
+from service.engine.commands.reader import BenchTests
+from service.engine.commands.render import render
+from service.engine.commands.shell import fold, quote
+
+__all__ = [
+    "BenchTests",
+    "ParsedCommand",
+    "dense_override",
+    "download",
+    "expert_override",
+    "fold",
+    "model_path",
+    "overrides_for",
+    "parse",
+    "quote",
+    "render",
+]

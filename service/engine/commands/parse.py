@@ -1,0 +1,135 @@
+"""A command that someone uses, in any spelling seen in the wild, as Flags."""
+
+from __future__ import annotations
+
+import re
+from itertools import pairwise
+
+import msgspec
+
+from service.engine.commands.reader import INTEGER, OPTION, BenchTests, OptionReader
+from service.engine.commands.shell import split_commands
+from service.engine.commands.tables import Tool, known_options
+from service.engine.config import ENGINES, Engine, Flags
+from service.engine.errors import InvalidFlags
+
+# Every program that takes the engines' options. Those that evaluate whole batches of logits count as benchmarks.
+SERVER_PROGRAMS = ("llama-server", "llama-cli", "llama-run", "llama-simple", "server", "main", "llama-fit-params")
+BENCH_PROGRAMS = ("llama-bench", "llama-sweep-bench", "llama-batched-bench", "llama-perplexity", "llama-imatrix")
+
+_ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=")
+_BENCH_SIGNS = frozenset(["-pg", "-gp", "-mmp", "--n-prompt", "--n-gen", "--n-depth", "-o", "-oe", "-embd"])
+_SWEEP_SIGNS = frozenset(["-wb", "--warmup-batch", "-nrep", "--sweep-stride"])
+_LISTS = ("-ub", "-t", "-b", "-ngl", "-p", "-n", "-d")
+
+
+class ParsedCommand(msgspec.Struct, frozen=True, kw_only=True):
+    """A command understood.
+
+    `flags.n_ctx` 0 means what the model was trained with; `flags.other` keeps options without a field that change
+    memory or speed. `rest`: other options that today's program knows. `unknown`: words that it would refuse. `old`:
+    names that were understood and that today's program does not have. `varied`: llama-bench options with several
+    values, of which `flags` has the first. `fit`: the engine may place tensors itself. `prefix`: `numactl …`.
+    `tests`: what llama-bench measures, None for other programs.
+    """
+
+    engine: Engine
+    tool: Tool
+    program: str
+    model_path: str | None
+    flags: Flags
+    env: dict[str, str]
+    prefix: tuple[str, ...]
+    rest: tuple[str, ...]
+    unknown: tuple[str, ...]
+    old: tuple[str, ...]
+    varied: tuple[str, ...]
+    fit: bool
+    alias: str | None
+    tests: BenchTests | None
+
+
+def parse(command: str, engine: Engine | None = None, *, program: str | None = None) -> ParsedCommand:
+    """Return what `command` means for `engine` (None: guessed from its program and options).
+
+    `program` says which program a command without one is for. Raises InvalidFlags for a value that is no number where
+    one must be, for an unknown cache type, a rule without '=', and for what only a shell could expand.
+    """
+    before, named, options = _divide(_chosen(split_commands(command)))
+    engine = engine or _guess_engine(named or program or "", options)
+    reader = OptionReader(engine, _base(named) if named else program or _guess_program(options), options)
+    reader.read()
+    assignments = (word.partition("=") for word in before if _ASSIGNMENT.match(word))
+    others = tuple(word for word in before if not _ASSIGNMENT.match(word))
+    return ParsedCommand(
+        engine=engine,
+        tool="bench" if reader.program in BENCH_PROGRAMS else "server",
+        program=reader.program,
+        model_path=reader.model_path,
+        flags=reader.flags(),
+        env={name: value for name, _, value in assignments},
+        prefix=others if named else (),
+        rest=tuple(reader.rest),
+        unknown=(*(() if named else others), *reader.unknown),
+        old=tuple(dict.fromkeys(reader.old)),
+        varied=tuple(reader.varied),
+        fit=reader.fit,
+        alias=reader.alias,
+        tests=reader.tests() if reader.bench else None,
+    )
+
+
+def _base(word: str) -> str:
+    return re.split(r"[/\\]", word)[-1].removesuffix(".exe")
+
+
+def _is_program(word: str) -> bool:
+    return _base(word) in SERVER_PROGRAMS or _base(word) in BENCH_PROGRAMS
+
+
+def _chosen(commands: list[list[str]]) -> list[str]:
+    """Return the words of the command that runs a model, of several joined by pipes or `&&`."""
+    for words in commands:
+        if _program_index(words) is not None:
+            return words
+    for words in commands:
+        if any(OPTION.match(word.lstrip("(")) for word in words):
+            return words
+    raise InvalidFlags("the command has no program and no option of llama.cpp", field="command")
+
+
+def _program_index(words: list[str]) -> int | None:
+    """Return where the program is: never after an option, but those of a launcher such as `numactl -N 0`."""
+    if words and OPTION.match(words[0]):
+        return None
+    return next((i for i, word in enumerate(words) if _is_program(word)), None)
+
+
+def _divide(words: list[str]) -> tuple[list[str], str | None, list[str]]:
+    """Split into the words before the program, the program, and its options."""
+    index = _program_index(words)
+    if index is not None:
+        return words[:index], words[index], words[index + 1 :]
+    first = next(i for i, word in enumerate(words) if OPTION.match(word.lstrip("(")))
+    return words[:first], None, words[first:]
+
+
+def _guess_engine(program: str, options: list[str]) -> Engine:
+    if "ik_llama" in program or _base(program) == "llama-sweep-bench":
+        return "ik_llama.cpp"
+    ik, mainline = (
+        set(known_options(engine, "llama-server")) | set(known_options(engine, "llama-bench")) for engine in ENGINES
+    )
+    ik |= {"-ooae"}
+    votes = sum((word in ik) - (word in mainline) for word in options)
+    return "ik_llama.cpp" if votes > 0 else "llama.cpp"
+
+
+def _guess_program(options: list[str]) -> str:
+    pairs = list(pairwise(options))
+    lists = any(name in _LISTS and "," in value for name, value in pairs)
+    if lists or any(name == "-p" and INTEGER.fullmatch(value) for name, value in pairs):
+        return "llama-bench"
+    if _BENCH_SIGNS.intersection(options):
+        return "llama-bench"
+    return "llama-sweep-bench" if _SWEEP_SIGNS.intersection(options) else "llama-server"

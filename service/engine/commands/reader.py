@@ -1,0 +1,324 @@
+"""Options of a command, read into the fields of Flags."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from service.engine.commands.tables import (
+    AFFECTING,
+    CACHE_TYPES,
+    RETIRED,
+    TWO_VALUES,
+    Option,
+    known_options,
+    option_named,
+)
+from service.engine.config import ENGINES, Engine, Flags, Override
+from service.engine.errors import InvalidFlags
+
+OPTION = re.compile(r"--?[A-Za-z]")
+INTEGER = re.compile(r"[+-]?\d{1,9}")
+
+_SPAN = re.compile(r"(\d+)-\d+(?:[+*]\d+)?")
+_SWITCH_VALUES = {"1": True, "on": True, "true": True, "0": False, "off": False, "false": False}
+_FLASH_ATTN = {"1": "on", "on": "on", "enabled": "on", "0": "off", "off": "off", "disabled": "off", "auto": "auto"}
+_LAYERS_BY_NAME = {"auto": 999, "all": 999, "-1": 999, "-2": 999}  # llama.cpp arg.cpp; -1 in ik_llama.cpp too
+_LOAD_MODES: dict[str, tuple[bool | None, bool]] = {
+    "auto": (None, False),
+    "none": (False, False),
+    "mmap": (True, False),
+    "mlock": (False, True),
+    "mmap+mlock": (True, True),
+    "dio": (False, False),
+}
+_CPU_MOE_RULE = r"\.ffn_(up|down|gate|gate_up)_(ch|)exps"  # llama.cpp common.h:1198
+_AUTO_SLOTS = 4  # llama.cpp server.cpp:156: without -np four slots share one cache
+_MAX_SHARES = 64
+_MAX_LAYERS = 512
+
+
+class BenchTests(msgspec.Struct, frozen=True):
+    """What llama-bench measures, in tokens: prompts, generations, (prompt, generation) pairs, depths."""
+
+    prompts: tuple[int, ...] = ()
+    generations: tuple[int, ...] = ()
+    pairs: tuple[tuple[int, int], ...] = ()
+    depths: tuple[int, ...] = (0,)
+
+    @property
+    def n_ctx(self) -> int:
+        """The context that llama-bench allocates for the largest of them."""
+        pairs = (prompt + generation for prompt, generation in self.pairs)
+        return max((*self.prompts, *self.generations, *pairs), default=0) + max(self.depths, default=0)
+
+
+class OptionReader:
+    """Reads the words after a program. What it found: `flags()`, `tests()`, and the attributes."""
+
+    def __init__(self, engine: Engine, program: str, words: list[str]) -> None:
+        self.engine, self.program, self.words, self.i = engine, program, list(words), 0
+        self.bench = program == "llama-bench"
+        self.known = known_options(engine, program)
+        self.fields: dict[str, Any] = {}
+        self.rules: list[Override] = []
+        self.cpu_moe: list[tuple[str, int, int]] = []  # field, value, number of -ot rules before it
+        self.measured: dict[str, list[tuple[int, ...]]] = {}
+        self.fit = engine == "llama.cpp" and program in ("llama-server", "llama-cli", "llama-fit-params")
+        self.model_path: str | None = None
+        self.alias: str | None = None
+        self.other: list[str] = []
+        self.rest: list[str] = []
+        self.unknown: list[str] = []
+        self.old: list[str] = []
+        self.varied: list[str] = []
+
+    def read(self) -> None:
+        """Read all words. Raises InvalidFlags for a value that cannot be understood."""
+        while self.i < len(self.words):
+            word = self.words[self.i]
+            self.i += 1
+            name = word.replace("_", "-") if word.startswith("--") else word
+            if not OPTION.match(word):
+                self._remark(word)
+            elif option := option_named(name, self.bench):
+                self._field(option, name)
+            else:
+                self._other(name)
+
+    def flags(self) -> Flags:
+        """Return the flags; what the command leaves out is today's default of this program."""
+        self._defaults()
+        rules = self._ordered_rules()
+        return Flags(**self.fields, overrides=tuple(rules), other=tuple(self.other))
+
+    def tests(self) -> BenchTests:
+        """Return llama-bench's tests; 512 and 128 tokens where the command names none."""
+        pairs = (*self.measured.get("n_pg", ()), *self.measured.get("n_gp", ()))
+        return BenchTests(
+            prompts=tuple(n for (n,) in self.measured.get("n_prompt", [(512,)]) if n > 0),
+            generations=tuple(n for (n,) in self.measured.get("n_gen", [(128,)]) if n > 0),
+            pairs=tuple((pair[0], pair[1]) for pair in pairs),
+            depths=tuple(n for (n,) in self.measured.get("n_depth", [(0,)])),
+        )
+
+    def _remark(self, word: str) -> None:
+        """Keep a stray word; a remark in parentheses is one, unless it holds options: `(-ot exps=CPU)`."""
+        if not word.startswith("("):
+            self.unknown.append(word)
+            return
+        start = self.i - 1
+        end = next((j for j in range(start, len(self.words)) if self.words[j].rstrip(",.").endswith(")")), start)
+        if OPTION.match(word[1:]):
+            self.words[start] = word[1:]
+            self.words[end] = self.words[end].rstrip(",.").removesuffix(")")
+            self.i = start
+        else:
+            self.unknown.append(" ".join(self.words[start : end + 1]))
+            self.i = end + 1
+
+    def _field(self, option: Option, name: str) -> None:
+        if name not in self.known:
+            self.old.append(name)
+        special = _SPECIAL.get(option.field)
+        if special:
+            special(self, name)
+        elif option.kind in ("on", "off"):
+            self._set(option.field, self._switch() is (option.kind == "on"))
+        elif option.kind == "tests":
+            self._test(option.field, name)
+        elif option.kind == "cache":
+            self._cache_type(option.field, name)
+        elif option.kind == "int":
+            self._set(option.field, _whole(self._first(name), name))
+        else:
+            self.fields[option.field] = self._first(name)
+
+    def _set(self, field: str, value: int | bool) -> None:
+        self.fields[field] = value
+        if field in ("cpu_moe", "n_cpu_moe") and value:
+            self.cpu_moe.append((field, int(value), len(self.rules)))
+
+    def _value(self, name: str) -> str:
+        if self.i >= len(self.words):
+            raise InvalidFlags(f"{name} is the last word, but wants a value", field=name)
+        self.i += 1
+        return self.words[self.i - 1]
+
+    def _first(self, name: str) -> str:
+        """Return the value; of llama-bench's lists, and of ranges such as 16-64+16, the first one."""
+        value = self._value(name)
+        if not self.bench:
+            return value
+        first = value.split(",")[0]
+        span = _SPAN.fullmatch(first)
+        if first != value or span:
+            self.varied.append(f"{name} {value}")
+        return span[1] if span else first
+
+    def _switch(self) -> bool:
+        following = self.words[self.i].split(",")[0] if self.i < len(self.words) else ""
+        if following not in _SWITCH_VALUES:
+            return True
+        self.i += 1
+        return _SWITCH_VALUES[following]
+
+    def _other(self, name: str) -> None:
+        """An option without a field: known to the program, to another, of old, or a guess."""
+        count = 2 if name in TWO_VALUES else int(self._takes_value(name))
+        values = self.words[self.i : self.i + count]
+        if values and values[0] in self.known:  # a forgotten value: the next option is not swallowed
+            values = []
+        self.i += len(values)
+        text = " ".join([name, *values])
+        if name in RETIRED and name not in self.known:
+            self.old.append(name)
+        elif name not in self.known:
+            self.unknown.append(text)
+        elif name not in AFFECTING:
+            self.rest.append(text)
+        if name in AFFECTING:
+            self.other.append(text)
+
+    def _takes_value(self, name: str) -> bool:
+        for engine in (self.engine, *ENGINES):
+            for program in (self.program, "llama-bench"):
+                known = known_options(engine, program)
+                if name in known:
+                    return known[name]
+        if name in RETIRED:
+            return RETIRED[name]
+        return self.i < len(self.words) and not OPTION.match(self.words[self.i])
+
+    def _test(self, field: str, name: str) -> None:
+        value = self._value(name)
+        numbers = [_whole(number, name) for number in value.split(",")]
+        if field not in ("n_pg", "n_gp"):
+            self.measured.setdefault(field, []).extend((n,) for n in numbers)
+        elif len(numbers) == 2:
+            self.measured.setdefault(field, []).append(tuple(numbers))
+        else:
+            raise InvalidFlags(f"{name} {value}: two numbers must follow, such as 512,128", field=name)
+
+    def _defaults(self) -> None:
+        self.fields.setdefault("n_ctx", self.tests().n_ctx if self.bench else 0)
+        if self.engine == "llama.cpp":
+            self.fields.setdefault("flash_attn", "auto")
+        if self.engine == "ik_llama.cpp" and self.bench:
+            self.fields.setdefault("attn_max_batch", 0)  # llama-bench.cpp:284; the other programs take 256
+        auto = self.engine == "llama.cpp" and self.program == "llama-server"
+        slots = self.fields.get("n_parallel", -1 if auto else 1)
+        if slots < 1:
+            self.other += [] if {"-kvu", "--kv-unified"} & set(self.other) else ["-kvu"]
+        self.fields["n_parallel"] = _AUTO_SLOTS if slots < 1 else slots
+
+    def _ordered_rules(self) -> list[Override]:
+        """llama.cpp: a -cmoe or -ncmoe that stands before an -ot is written out, for the first match wins."""
+        rules = list(self.rules)
+        if self.engine == "llama.cpp" and not self.bench:
+            for field, value, position in reversed([m for m in self.cpu_moe if m[2] < len(self.rules)]):
+                self.fields.pop(field, None)
+                rules[position:position] = _cpu_moe_rules(field, value)
+        return rules
+
+    # Options with a meaning of their own.
+
+    def _model(self, name: str) -> None:
+        self.model_path = self._value(name)
+
+    def _alias(self, name: str) -> None:
+        self.alias = self._value(name)
+
+    def _cache_type(self, field: str, name: str) -> None:
+        value = self._first(name)
+        if value not in CACHE_TYPES:
+            raise InvalidFlags(f"{name} {value}: no cache type of these engines", field=name, choices=CACHE_TYPES)
+        self.fields[field] = value
+
+    def _gpu_layers(self, name: str) -> None:
+        value = self._first(name)
+        self.fields["n_gpu_layers"] = _LAYERS_BY_NAME[value] if value in _LAYERS_BY_NAME else _whole(value, name)
+
+    def _tensor_split(self, name: str) -> None:
+        self.fields["tensor_split"] = _shares(self._first(name), name)
+
+    def _fit(self, name: str) -> None:
+        self.fit = self._switch()
+
+    def _flash_attn(self, name: str) -> None:
+        """Today a value must follow; a bare -fa was "on" in older builds of both engines."""
+        following = self.words[self.i].lower().split(",")[0] if self.i < len(self.words) else ""
+        if following in _FLASH_ATTN:
+            self._first(name)
+        else:
+            self.old.append("bare -fa")
+        self.fields["flash_attn"] = _FLASH_ATTN.get(following, "on")
+
+    def _no_flash_attn(self, name: str) -> None:
+        self.fields["flash_attn"] = "off"
+
+    def _offload_policy(self, name: str) -> None:
+        value = self._value(name)
+        if value == "-1,0":
+            self.fields["op_offload"] = False
+        else:
+            self.other.append(f"-op {value}")
+
+    def _load_mode(self, name: str) -> None:
+        value = self._first(name)
+        if value not in _LOAD_MODES:
+            raise InvalidFlags(f"{name} {value}: no load mode", field=name, choices=tuple(_LOAD_MODES))
+        self.fields["mmap"], self.fields["mlock"] = _LOAD_MODES[value]
+
+    def _override(self, name: str) -> None:
+        """Rules are split at ','; llama.cpp's llama-bench splits them at ';', and its tests at ','."""
+        value = self._value(name)
+        pieces = value.split(",")
+        if self.bench and self.engine == "llama.cpp":
+            if len(pieces) > 1 or self.rules:
+                self.varied.append(f"{name} {value}")
+            pieces = [] if self.rules else pieces[0].split(";")
+        for piece in pieces:
+            pattern, equals, device = piece.partition("=")
+            if not equals:
+                raise InvalidFlags(f"{name} {piece}: a rule is REGEX=DEVICE, its regex without ',' and '='", field=name)
+            self.rules.append(Override(pattern, device))
+
+
+def _cpu_moe_rules(field: str, value: int) -> list[Override]:
+    if field == "cpu_moe":
+        return [Override(_CPU_MOE_RULE, "CPU")]
+    return [Override(rf"blk\.{layer}{_CPU_MOE_RULE}", "CPU") for layer in range(min(value, _MAX_LAYERS))]
+
+
+def _whole(text: str, name: str) -> int:
+    if not INTEGER.fullmatch(text):
+        raise InvalidFlags(f"{name} {text}: a whole number must follow", field=name)
+    return int(text)
+
+
+def _shares(text: str, name: str) -> tuple[float, ...]:
+    try:
+        shares = tuple(float(piece) for piece in re.split(r"[,/]", text) if piece)
+    except ValueError:
+        shares = (-1.0,)
+    if len(shares) > _MAX_SHARES or any(not 0 <= share < 1e9 for share in shares):
+        raise InvalidFlags(f"{name} {text}: numbers such as 3,1 must follow, one for each GPU", field=name)
+    return shares
+
+
+_SPECIAL: dict[str, Callable[[OptionReader, str], None]] = {
+    "model_path": OptionReader._model,
+    "alias": OptionReader._alias,
+    "n_gpu_layers": OptionReader._gpu_layers,
+    "tensor_split": OptionReader._tensor_split,
+    "fit": OptionReader._fit,
+    "flash_attn": OptionReader._flash_attn,
+    "no_flash_attn": OptionReader._no_flash_attn,
+    "op_policy": OptionReader._offload_policy,
+    "load_mode": OptionReader._load_mode,
+    "overrides": OptionReader._override,
+}

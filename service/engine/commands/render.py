@@ -1,0 +1,178 @@
+"""A config as one line for bash, in the spelling of today's builds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from service.engine.commands.shell import quote
+from service.engine.commands.tables import OPTIONS, PROGRAMS, Option, Tool, known_options
+from service.engine.config import Engine, Flags, Override
+from service.engine.errors import InvalidFlags
+
+_DEFAULTS = Flags()
+# Printed always: their defaults differ between engines, builds or tools, or a reader looks for them first.
+_ALWAYS = frozenset(["n_ctx", "n_batch", "n_ubatch", "n_gpu_layers"])
+_SERVER_ONLY = frozenset(["jinja", "n_parallel", "threads_batch", "n_logits"])
+_BENCH_TOKENS = 64
+
+
+def render(
+    engine: Engine,
+    tool: Tool,
+    flags: Flags,
+    *,
+    model_path: str,
+    env: Mapping[str, str] | None = None,
+    prefix: Sequence[str] = (),
+    program: str | None = None,
+    alias: str | None = None,
+    host: str | None = None,
+    port: int | None = None,
+    depths: Sequence[int] = (),
+) -> str:
+    """Return the command that runs `flags` on the engine's server or benchmark tool, quoted for bash, in one line.
+
+    `prefix` is put before the program (`numactl …`); `program` defaults to the tool's name. What a benchmark tool has
+    no option for (slots, chat templates) is left out. `depths` are llama-bench's; by default three up to `n_ctx`.
+    Raises InvalidFlags for a value that the engine cannot be given.
+    """
+    name = PROGRAMS[engine][tool]
+    known = known_options(engine, name)
+    words = [f"{key}={quote(value)}" for key, value in (env or {}).items()]
+    words += [quote(word) for word in (*prefix, program or name)]
+    words += ["-m", quote(model_path)]
+    if alias and tool == "server":
+        words += ["--alias", quote(alias)]
+    if name == "llama-bench":
+        words += _tests(flags, depths)
+    for field in _FIELDS:
+        words += _words(engine, tool, field, flags, known)
+    for extra in flags.other:
+        words += [quote(word) for word in extra.split(" ", 1)]
+    if tool == "server":
+        words += (["--host", quote(host)] if host else []) + (["--port", str(port)] if port else [])
+    return " ".join(words)
+
+
+_FIELDS = tuple(dict.fromkeys(option.field for option in OPTIONS if option.field not in ("model_path", "alias")))
+
+
+def _words(engine: Engine, tool: Tool, field: str, flags: Flags, known: Mapping[str, bool]) -> list[str]:
+    """Return the words for one field, none where it is the program's default."""
+    special = _SPECIAL.get(field)
+    if special:
+        return special(engine, tool, flags)
+    value = getattr(flags, field, None)
+    if value == getattr(_DEFAULTS, field, None) and field not in _ALWAYS:
+        return []
+    for option in OPTIONS:
+        name = next((n for n in option.names if n in known), None)
+        if option.field == field and name and (words := _spell(option, name, value, known[name])):
+            return words
+    if tool == "bench" and field in (*_SERVER_ONLY, "n_ctx"):
+        return []
+    raise InvalidFlags(f"{engine} has no option for {field} = {value!r}", field=f"flags.{field}")
+
+
+def _spell(option: Option, name: str, value: object, takes_value: bool) -> list[str]:
+    if option.kind in ("on", "off"):
+        right = value is (option.kind == "on")
+        if takes_value:
+            return [name, "1" if right else "0"]
+        return [name] if right else []
+    return [name, quote(str(value))]
+
+
+def _flash_attn(engine: Engine, tool: Tool, flags: Flags) -> list[str]:
+    return ["-fa", flags.flash_attn]
+
+
+def _fit(engine: Engine, tool: Tool, flags: Flags) -> list[str]:
+    """llama.cpp's server fits by default, and may shrink the context (arg.cpp): a complete placement says no."""
+    explicit = any(extra.split(" ")[0] in ("-fit", "--fit") for extra in flags.other)
+    return ["-fit", "off"] if engine == "llama.cpp" and tool == "server" and not explicit else []
+
+
+def _load_mode(engine: Engine, tool: Tool, flags: Flags) -> list[str]:
+    """llama.cpp has one option for mmap and mlock (arg.cpp:2691), ik_llama.cpp `--no-mmap` and `--mlock`."""
+    if engine == "ik_llama.cpp":
+        return (["--no-mmap"] if flags.mmap is False else []) + (["--mlock"] if flags.mlock else [])
+    if flags.mlock:
+        return ["-lm", "mlock" if flags.mmap is False else "mmap+mlock"]
+    return [] if flags.mmap is None else ["-lm", "mmap" if flags.mmap else "none"]
+
+
+def _op_offload(engine: Engine, tool: Tool, flags: Flags) -> list[str]:
+    """ik_llama.cpp: no op of any number is offloaded (`-op -1,0`, common.cpp)."""
+    if flags.op_offload:
+        return []
+    if engine == "ik_llama.cpp":
+        return ["-op", "-1,0"]
+    return ["--no-op-offload"] if tool == "server" else ["-nopo", "1"]
+
+
+def _n_parallel(engine: Engine, tool: Tool, flags: Flags) -> list[str]:
+    """llama.cpp's server takes four slots unless told (server.cpp:156)."""
+    if tool == "bench" and engine == "llama.cpp":
+        return []
+    return ["-np", str(flags.n_parallel)] if engine == "llama.cpp" or flags.n_parallel != 1 else []
+
+
+def _cpu_moe(engine: Engine, tool: Tool, flags: Flags) -> list[str]:
+    if not flags.cpu_moe:
+        return []
+    return ["-cmoe"] if PROGRAMS[engine][tool] != "llama-bench" else ["-ncmoe", "999"]
+
+
+def _jinja(engine: Engine, tool: Tool, flags: Flags) -> list[str]:
+    return ["--jinja"] if flags.jinja and tool == "server" else []
+
+
+def _tensor_split(engine: Engine, tool: Tool, flags: Flags) -> list[str]:
+    separator = "/" if PROGRAMS[engine][tool] == "llama-bench" else ","
+    shares = separator.join(str(int(s)) if s == int(s) else repr(s) for s in flags.tensor_split)
+    return ["-ts", shares] if shares else []
+
+
+def _overrides(engine: Engine, tool: Tool, flags: Flags) -> list[str]:
+    """llama-bench of llama.cpp wants all rules in one value, split by ';' (llama-bench.cpp:941)."""
+    rules = [_rule(rule) for rule in flags.overrides]
+    if PROGRAMS[engine][tool] == "llama-bench":
+        rules = [";".join(rules)] if rules else []
+    quoted = ("'" + rule.replace("'", "'\"'\"'") + "'" for rule in rules)
+    return [word for rule in quoted for word in ("-ot", rule)]
+
+
+def _rule(rule: Override) -> str:
+    if any(char in rule.pattern for char in ",=;") or any(char in rule.device for char in ",;"):
+        raise InvalidFlags(
+            f"-ot rule {rule.pattern}={rule.device}: ',', ';' and '=' split rules", field="flags.overrides"
+        )
+    return f"{rule.pattern}={rule.device}"
+
+
+_SPECIAL = {
+    "flash_attn": _flash_attn,
+    "no_flash_attn": lambda *_: [],
+    "fit": _fit,
+    "mmap": _load_mode,
+    "mlock": lambda *_: [],
+    "load_mode": lambda *_: [],
+    "op_offload": _op_offload,
+    "op_policy": lambda *_: [],
+    "n_parallel": _n_parallel,
+    "cpu_moe": _cpu_moe,
+    "jinja": _jinja,
+    "tensor_split": _tensor_split,
+    "overrides": _overrides,
+}
+
+
+def _tests(flags: Flags, depths: Sequence[int]) -> list[str]:
+    """llama-bench allocates prompt + depth tokens: the deepest test has the config's own context."""
+    if flags.n_ctx < 1:
+        raise InvalidFlags("llama-bench needs a context, not the trained one", field="flags.n_ctx")
+    prompt = min(flags.n_ubatch, flags.n_ctx)
+    deepest = flags.n_ctx - prompt
+    chosen = depths or sorted({0, deepest // 2, deepest})
+    return ["-p", str(prompt), "-n", str(min(_BENCH_TOKENS, prompt)), "-d", ",".join(map(str, chosen))]

@@ -1,0 +1,155 @@
+"""What the engines' programs accept: which option sets which field of Flags, and which others exist.
+
+`options.json` lists every name that today's programs know, by whether a value follows: ik_llama.cpp 8337e4cd3
+(common/common.cpp `gpt_params_find_arg`, examples/llama-bench/llama-bench.cpp) and llama.cpp 0c1e57098 (`--help`).
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib import resources
+from typing import Literal, TypeAlias
+
+import msgspec
+
+from service.engine.config import Engine
+
+Tool: TypeAlias = Literal["server", "bench"]
+Kind: TypeAlias = Literal["int", "text", "cache", "on", "off", "special", "tests"]
+
+PROGRAMS: dict[Engine, dict[Tool, str]] = {
+    "ik_llama.cpp": {"server": "llama-server", "bench": "llama-sweep-bench"},
+    "llama.cpp": {"server": "llama-server", "bench": "llama-bench"},
+}
+
+
+class Option(msgspec.Struct, frozen=True):
+    """An option with a field of Flags. `names`: spellings of both engines, old ones too; the first known is printed.
+
+    Kinds: a whole number, a text, a cache type, a switch that turns the field on or off (bare, or with 0|1 where the
+    program wants a value), llama-bench's token counts, or one with a meaning of its own (`OptionReader`).
+    """
+
+    field: str
+    kind: Kind
+    names: tuple[str, ...]
+
+
+def _option(field: str, kind: Kind, names: str) -> Option:
+    return Option(field, kind, tuple(names.split()))
+
+
+# fmt: off
+OPTIONS: tuple[Option, ...] = (
+    #       field              kind       spellings
+    _option("model_path",      "special", "-m --model"),
+    _option("n_ctx",           "int",     "-c --ctx-size"),
+    _option("n_batch",         "int",     "-b --batch-size"),
+    _option("n_ubatch",        "int",     "-ub --ubatch-size"),
+    _option("n_gpu_layers",    "special", "-ngl --gpu-layers --n-gpu-layers"),
+    _option("fit",             "special", "-fit --fit"),
+    _option("flash_attn",      "special", "-fa --flash-attn"),
+    _option("no_flash_attn",   "special", "-no-fa --no-flash-attn"),
+    _option("cache_type_k",    "cache",   "-ctk --cache-type-k"),
+    _option("cache_type_v",    "cache",   "-ctv --cache-type-v"),
+    _option("mla",             "int",     "-mla --mla-use --mla-attn"),
+    _option("attn_max_batch",  "int",     "-amb --attention-max-batch --attn-max-batch"),
+    _option("split_mode",      "text",    "-sm --split-mode"),
+    _option("tensor_split",    "special", "-ts --tensor-split"),
+    _option("main_gpu",        "int",     "-mg --main-gpu"),
+    _option("no_kv_offload",   "on",      "-nkvo --no-kv-offload"),
+    _option("no_kv_offload",   "off",     "-kvo --kv-offload"),
+    _option("overrides",       "special", "-ot --override-tensor --override-tensors"),
+    _option("cpu_moe",         "on",      "-cmoe --cpu-moe"),
+    _option("n_cpu_moe",       "int",     "-ncmoe --n-cpu-moe"),
+    _option("op_offload",      "off",     "-nopo --no-op-offload"),
+    _option("op_offload",      "on",      "--op-offload"),
+    _option("op_policy",       "special", "-op --offload-policy"),
+    _option("fused_moe",       "off",     "-no-fmoe --no-fused-moe"),
+    _option("fused_moe",       "on",      "-fmoe --fused-moe"),
+    _option("runtime_repack",  "on",      "-rtr --run-time-repack"),
+    _option("n_logits",        "int",     "-wgt --worst-graph-tokens"),
+    _option("n_parallel",      "int",     "-np --parallel"),
+    _option("threads",         "int",     "-t --threads"),
+    _option("threads_batch",   "int",     "-tb --threads-batch -tgb --threads-gen-batch"),
+    _option("mmap",            "off",     "--no-mmap"),
+    _option("mmap",            "on",      "-mmp --mmap"),
+    _option("mlock",           "on",      "--mlock"),
+    _option("load_mode",       "special", "-lm --load-mode"),
+    _option("numa",            "text",    "--numa"),
+    _option("jinja",           "on",      "--jinja"),
+    _option("jinja",           "off",     "--no-jinja"),
+    _option("alias",           "special", "-a --alias"),
+)
+
+# llama-bench only: what is measured.
+TESTS: tuple[Option, ...] = (
+    _option("n_prompt",        "tests",   "-p --n-prompt"),
+    _option("n_gen",           "tests",   "-n --n-gen"),
+    _option("n_pg",            "tests",   "-pg"),
+    _option("n_gp",            "tests",   "-gp"),
+    _option("n_depth",         "tests",   "-d --n-depth"),
+)
+# fmt: on
+
+# Options without a field of their own that change memory, placement or speed: kept in Flags.other, printed again.
+# Meaning: docs/parameters.md of ik_llama.cpp, `--help` of both.
+_AFFECTING = """
+-dev --device -ser --smart-expert-reduction -ger --grouped-expert-routing -mqkv --merge-qkv -muge --merge-up-gate-
+experts --merge-up-gate-exps -khad --k-cache-hadamard -vhad --v-cache-hadamard -gr --graph-reuse -no-gr --no-graph-
+reuse -no-fug --no-fused-up-gate -no-mmad --no-fused-mul-multiadd -smgs --split-mode-graph-scheduling -sas
+--scheduler-async -smf16 --split-mode-f16 -smf32 --split-mode-f32 -grt --graph-reduce-type -gap --graph-attn-
+precision -mea --max-extra-alloc --max-gpu -cuda --cuda-params -no-ooae --no-offload-only-active-experts -thp
+--transparent-huge-pages --defer-experts --prefetch-experts --prefetch-experts-threads --fit-margin -gfm --gpu-fit-
+margin -fitt --fit-target -fitc --fit-ctx -ictk --indexer-cache-type-k -ctk-first --cache-type-k-first -ctk-last
+--cache-type-k-last -ctv-first --cache-type-v-first -ctv-last --cache-type-v-last --swa-compress --swa-full -dsa
+--dsa -dsatk --dsa-top-k -cram --cache-ram -ctx-ckpt --ctx-checkpoints -ctxcp -md --model-draft -ngld --gpu-layers-
+draft --n-gpu-layers-draft -ctkd --cache-type-k-draft -ctvd --cache-type-v-draft -cd --ctx-size-draft --spec-type
+--mmproj --no-mmproj-offload --rpc -rpc -kvu --kv-unified -no-kvu --no-kv-unified -ncffn --n-cpu-ffn -nr --repack
+--no-repack --no-host -lzm --lazy-mode -C --cpu-mask -Cr --cpu-range --cpu-strict --poll --prio -ooae --offload-
+only-active-experts -hf -hfr --hf-repo -hff --hf-file
+"""
+AFFECTING = frozenset(_AFFECTING.split())
+
+# Gone from today's programs without a field: (takes a value).
+RETIRED: dict[str, bool] = {
+    "-ooae": False,
+    "--offload-only-active-experts": False,
+    "-mtp": False,
+    "-no-mtp": False,
+    "-rcache": False,
+    "-fdn": True,
+    "--defrag-thold": True,
+    "-dt": True,
+    "--n-gpu-layers-draft": True,
+    "--no-dio": False,
+    "-gan": True,
+    "-gaw": True,
+    "--log-format": True,
+}
+
+TWO_VALUES = frozenset(["--lora-scaled", "--control-vector-scaled", "--control-vector-layer-range", "--spec-replace"])
+CACHE_TYPES = ("f32", "f16", "bf16", "q8_0", "q4_0", "q4_1", "iq4_nl", "q5_0", "q5_1", "q6_0", "q8_KV")
+
+
+class _Names(msgspec.Struct, frozen=True):
+    value: str
+    bare: str
+
+
+@cache
+def known_options(engine: Engine, program: str) -> dict[str, bool]:
+    """Return every option name that today's `program` of `engine` accepts: whether a value follows it.
+
+    A program that is not listed (llama-cli, llama-perplexity, …) takes the options of the engine's llama-server.
+    """
+    text = resources.files("service.engine.data").joinpath("options.json").read_bytes()
+    programs = msgspec.json.decode(text, type=dict[str, dict[str, _Names]])[engine]
+    names = programs.get(program, programs["llama-server"])
+    return dict.fromkeys(names.value.split(), True) | dict.fromkeys(names.bare.split(), False)
+
+
+@cache
+def option_named(name: str, bench: bool) -> Option | None:
+    """Return the option of Flags (or, for llama-bench, of its tests) that is spelled `name` in any build."""
+    return next((o for o in ((*TESTS, *OPTIONS) if bench else OPTIONS) if name in o.names), None)
