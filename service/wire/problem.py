@@ -76,6 +76,61 @@ PROBLEM_TYPES: dict[str, ProblemType] = {
         "The named quantised model is not among the repo's files.",
         "Take one of `choices`, or leave the variant out to have all of them considered.",
     ),
+    "repo-not-found": ProblemType(
+        404,
+        "The Hub has no such repo",
+        "Hugging Face has no public repo of that name.",
+        "Check the spelling: `OWNER/NAME` as on the Hub's page. A private one takes the service's `HF_TOKEN`.",
+    ),
+    "revision-not-found": ProblemType(
+        404,
+        "The repo has no such revision",
+        "The repo exists, but has no branch, tag or commit of that name.",
+        "Leave the revision out to have `main`, or take one that the repo's page lists.",
+    ),
+    "repo-gated": ProblemType(
+        403,
+        "The repo is gated",
+        "The repo's author gives access on request, and this service has no access to its files.",
+        "Name another repo with the same model: others often publish the same quants openly. Or run the service "
+        "yourself with an `HF_TOKEN` whose account was given access on the repo's page.",
+    ),
+    "repo-without-gguf": ProblemType(
+        422,
+        "The repo has no GGUF files",
+        "The repo holds the model in another format.",
+        "`choices` lists repos that have this model as GGUF.",
+    ),
+    "repo-too-large": ProblemType(
+        422,
+        "The repo is too large to read whole",
+        "The repo has more variants, shards or header bytes than the service reads at once.",
+        "Name one `variant`, as `OWNER/NAME:VARIANT` or in `constraints.variants`.",
+    ),
+    "hub-unauthorised": ProblemType(
+        502,
+        "The Hub refuses this service's token",
+        "Hugging Face does not accept the token that this service was given.",
+        "The service's operator renews `HF_TOKEN`, or unsets it to read public repos without one.",
+    ),
+    "hub-reply-refused": ProblemType(
+        502,
+        "A reply from the Hub was not followed",
+        "Hugging Face, or what stands between, sent an unknown host or other bytes than were asked for.",
+        "Ask again later. For a mirror, the service's operator names its hosts in `ADVISOR_HUB_HOSTS`.",
+    ),
+    "hub-rate-limited": ProblemType(
+        503,
+        "The Hub limits this service",
+        "Hugging Face answered that this service has asked too often for the moment.",
+        "Ask again after the seconds in `Retry-After`. An `HF_TOKEN` doubles what the Hub allows.",
+    ),
+    "hub-unavailable": ProblemType(
+        503,
+        "The Hub does not answer",
+        "Hugging Face could not be reached, was too slow, or gave an answer that cannot be used.",
+        "Ask again after the seconds in `Retry-After`. Repos that were read before are answered meanwhile.",
+    ),
     "invalid-header": ProblemType(
         422,
         "The GGUF header is damaged",
@@ -211,3 +266,10 @@ def problem_of(error: AdvisorError) -> Problem:
     retry_after = getattr(error, "retry_after", None)
     choices = list(error.choices) or None
     return problem(slug, error.detail, field=error.field, choices=choices, retry_after=retry_after)
+
+
+def stored_problem(parts: dict[str, Any]) -> Problem:
+    """Return the problem whose parts `service.errors.describe` gave: `type` is the slug; unknown ones are internal."""
+    slug = str(parts.get("type", "")).rpartition("#")[2]
+    known = {name: parts[name] for name in ("field", "choices", "retry_after") if parts.get(name) is not None}
+    return problem(slug if slug in PROBLEM_TYPES else "internal", str(parts.get("detail", "")), **known)

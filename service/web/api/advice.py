@@ -1,0 +1,228 @@
+"""`/v1/advice`: ask, read, follow, delete."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Any
+
+import msgspec
+from anyio import to_thread
+from litestar import Request, Response, Router, delete, get, post
+from litestar.datastructures import ResponseHeader
+from litestar.di import NamedDependency
+from litestar.enums import RequestEncodingType
+from litestar.openapi.datastructures import ResponseSpec
+from litestar.params import BodyKwarg, FromPath, HeaderParameter, QueryParameter
+from litestar.response import Stream
+
+from service.errors import AdviceNotFound, WrongKey
+from service.web.body import JsonBody
+from service.web.conditional import conditional
+from service.web.examples import ADVICE, ADVICE_REQUEST, QUEUED_ADVICE
+from service.web.follow import FINAL, STREAM_LEASE_SECONDS, event_id, events, read, wait_until_final
+from service.web.formats import MEDIA_TYPES, Format, wanted_format
+from service.web.operations import Documented, TextToo
+from service.web.problems import problem_response, problem_responses
+from service.web.services import Services
+from service.wire.advice import Advice, AdviceEvent, AdviceRequest, CreatedAdvice
+from service.wire.problem import stored_problem
+from service.wire.text import render_markdown, render_text
+
+PATH = "/v1/advice"
+MAX_WAIT_SECONDS = 30
+POLL_SECONDS = 2
+_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
+_PROBLEMS = (
+    *("malformed-json", "body-too-large", "unsupported-media-type", "not-acceptable", "invalid-request"),
+    *("unknown-hardware", "invalid-hardware", "too-many-streams", "queue-unavailable", "database-unavailable"),
+    *("repo-not-found", "revision-not-found", "repo-gated", "repo-without-gguf", "repo-too-large", "unknown-variant"),
+    *("not-gguf", "truncated-header", "invalid-header", "unsupported-model", "hub-unavailable", "hub-rate-limited"),
+    *("hub-unauthorised", "hub-reply-refused", "advice-failed"),
+)
+
+Wait = Annotated[
+    int,
+    QueryParameter(ge=0, le=MAX_WAIT_SECONDS, description="Seconds to hold the answer until the advice is final."),
+]
+AsFormat = Annotated[Format | None, QueryParameter(name="format", description="Instead of an Accept header.")]
+Detail = Annotated[
+    str, QueryParameter(pattern="^(short|full)$", description="`full`: text and Markdown with everything.")
+]
+
+
+@post(
+    PATH,
+    dto=JsonBody[AdviceRequest],
+    return_dto=None,
+    status_code=200,
+    operation_id="request_advice",
+    operation_class=TextToo,
+    summary="Ask for ranked configs",
+    responses={
+        200: ResponseSpec(
+            CreatedAdvice, description="The advice is ready.", generate_examples=False, examples=[ADVICE]
+        ),
+        202: ResponseSpec(
+            CreatedAdvice,
+            description="The request is queued; `Location` has it.",
+            generate_examples=False,
+            examples=[QUEUED_ADVICE],
+        ),
+        **problem_responses(*_PROBLEMS),
+    },
+)
+async def request_advice(
+    data: Annotated[AdviceRequest, BodyKwarg(media_type=RequestEncodingType.JSON, examples=[ADVICE_REQUEST])],
+    request: Request[Any, Any, Any],
+    services: NamedDependency[Services],
+    wait: Wait = 0,
+    as_format: AsFormat = None,
+    detail: Detail = "short",
+) -> Response[Any]:
+    """Name a repo and your hardware; what was computed before is answered at once, the rest is queued.
+
+    A failed advice is answered with its problem when it was waited for.
+    """
+    form = wanted_format(request, as_format)
+    if not wait:
+        return await _requested(data, request, services, form, detail, 0)
+    async with await services.hold(request, MAX_WAIT_SECONDS + 5):
+        return await _requested(data, request, services, form, detail, wait)
+
+
+async def _requested(
+    data: AdviceRequest, request: Request[Any, Any, Any], services: Services, form: Format, detail: str, wait: int
+) -> Response[Any]:
+    asked = await to_thread.run_sync(services.flows.request_advice, data, services.admission(request))
+    advice = await wait_until_final(services.flows, asked.advice, wait) if wait else asked.advice
+    advice = _with_address(advice, request, services)
+    if advice.problem:
+        failed = msgspec.structs.replace(stored_problem(advice.problem), instance=f"{PATH}/{advice.id}")
+        return problem_response(failed)
+    response = _answer(_created(advice, asked.delete_key), request, form, detail)
+    if advice.state not in FINAL:
+        response.status_code = 202
+        response.headers = {"Retry-After": str(POLL_SECONDS), "Vary": "Accept", "Cache-Control": "no-store"}
+    response.headers["Location"] = _location(advice, services)
+    if asked.delete_key:
+        response.headers["Cache-Control"] = "no-store"
+        if form != "json":
+            response.headers["X-Advice-Key"] = asked.delete_key
+    return response
+
+
+@get(
+    PATH + "/{advice_id:str}",
+    operation_id="read_advice",
+    operation_class=TextToo,
+    summary="Read an advice",
+    responses={
+        200: ResponseSpec(Advice, description="The advice as it is now.", generate_examples=False, examples=[ADVICE]),
+        **problem_responses("advice-not-found", "not-acceptable", "invalid-request", "too-many-streams"),
+    },
+    response_headers=[ResponseHeader(name="ETag", description="For `If-None-Match`.", documentation_only=True)],
+)
+async def read_advice(
+    advice_id: FromPath[str],
+    request: Request[Any, Any, Any],
+    services: NamedDependency[Services],
+    wait: Wait = 0,
+    as_format: AsFormat = None,
+    detail: Detail = "short",
+) -> Response[Any]:
+    """The state, and when it is `ready` everything; in JSON, plain text or Markdown."""
+    form = wanted_format(request, as_format)
+    advice = await read(services.flows, _checked(advice_id))
+    if wait and advice.state not in FINAL:
+        async with await services.hold(request, MAX_WAIT_SECONDS + 5):
+            advice = await wait_until_final(services.flows, advice, wait)
+    advice = _with_address(advice, request, services)
+    if advice.problem:
+        advice = msgspec.structs.replace(advice, problem=msgspec.to_builtins(stored_problem(advice.problem)))
+    response = _answer(advice, request, form, detail)
+    if advice.state not in FINAL:
+        response.headers["Retry-After"] = str(POLL_SECONDS)
+    return response
+
+
+@get(
+    PATH + "/{advice_id:str}/events",
+    operation_id="follow_advice",
+    operation_class=Documented,
+    summary="Follow an advice live",
+    responses={
+        200: ResponseSpec(
+            AdviceEvent,
+            description="Server-sent events, named after the state; `data` is this object. Ends when final.",
+            media_type="text/event-stream",
+            generate_examples=False,
+        ),
+        204: ResponseSpec(None, description="`Last-Event-ID` says that the final state was seen."),
+        **problem_responses("advice-not-found", "too-many-streams", "queue-unavailable"),
+    },
+)
+async def follow_advice(
+    advice_id: FromPath[str], request: Request[Any, Any, Any], services: NamedDependency[Services]
+) -> Response[Any]:
+    """The state from the database first, then live progress; a comment line every 15 seconds."""
+    advice = await read(services.flows, _checked(advice_id))
+    seen = request.headers.get("last-event-id")
+    if advice.state in FINAL and seen == event_id(AdviceEvent(advice.id, advice.state, advice.progress)):
+        return Response(None, status_code=204)
+    lease = await services.hold(request, STREAM_LEASE_SECONDS)
+    return Stream(
+        events(services.flows, advice.id, lease),
+        media_type="text/event-stream",
+        headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"},
+    )
+
+
+@delete(
+    PATH + "/{advice_id:str}",
+    operation_id="delete_advice",
+    operation_class=Documented,
+    summary="Delete an advice",
+    responses=problem_responses("advice-not-found", "wrong-key"),
+)
+async def delete_advice(
+    advice_id: FromPath[str],
+    services: NamedDependency[Services],
+    key: Annotated[
+        str | None, HeaderParameter(name="X-Advice-Key", description="The `delete_key` of the answer.")
+    ] = None,
+) -> None:
+    """Takes the key that was given to the one whose request made the advice."""
+    if not key:
+        raise WrongKey("deleting takes the key that was given when the advice was made", field="X-Advice-Key")
+    await to_thread.run_sync(services.flows.delete_advice, _checked(advice_id), key[:200])
+
+
+def _checked(advice_id: str) -> str:
+    if not _ID.fullmatch(advice_id):
+        raise AdviceNotFound("there is no advice with this id")
+    return advice_id
+
+
+def _location(advice: Advice, services: Services) -> str:
+    return (services.settings.public_url or "").rstrip("/") + f"{PATH}/{advice.id}"
+
+
+def _with_address(advice: Advice, request: Request[Any, Any, Any], services: Services) -> Advice:
+    return msgspec.structs.replace(advice, url=services.address(request, f"{PATH}/{advice.id}"))
+
+
+def _created(advice: Advice, delete_key: str | None) -> CreatedAdvice:
+    return CreatedAdvice(**msgspec.structs.asdict(advice), delete_key=delete_key)
+
+
+def _answer(advice: Advice, request: Request[Any, Any, Any], form: Format, detail: str) -> Response[Any]:
+    render = {
+        "json": lambda: msgspec.json.encode(advice),
+        "text": lambda: render_text(advice, detail).encode(),
+        "markdown": lambda: render_markdown(advice, detail).encode(),
+    }
+    media_type = next(kind for kind, name in MEDIA_TYPES.items() if name == form)
+    return conditional(request, render[form](), media_type)
+
+
+router = Router("/", route_handlers=[request_advice, read_advice, follow_advice, delete_advice], tags=["advice"])

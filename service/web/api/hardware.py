@@ -1,0 +1,91 @@
+"""`/v1/hardware`: the catalogue, and how a text about hardware is understood."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+import msgspec
+from anyio import to_thread
+from litestar import Request, Response, Router, get, post
+from litestar.di import NamedDependency
+from litestar.openapi.datastructures import ResponseSpec
+from litestar.params import JSONBody, QueryParameter
+
+from service.web.body import JsonBody
+from service.web.conditional import conditional
+from service.web.operations import Documented
+from service.web.problems import problem_responses
+from service.web.services import Services
+from service.wire.hardware import CatalogueRows, HardwareQuestion, ParsedHardware
+
+_MAX_ROWS = 500
+Search = Annotated[
+    str, QueryParameter(name="q", max_length=100, description="Words that the name holds, in any order and case.")
+]
+_ROWS = {200: ResponseSpec(CatalogueRows, description="Rows by name.", generate_examples=False)}
+
+
+@get(
+    "/v1/hardware/gpus",
+    operation_id="list_gpus",
+    operation_class=Documented,
+    summary="GPUs that the catalogue knows",
+    responses={**_ROWS, **problem_responses("invalid-request")},
+)
+async def list_gpus(
+    request: Request[Any, Any, Any], services: NamedDependency[Services], search: Search = ""
+) -> Response[Any]:
+    """Memory as the driver reports it, bandwidth, throughput; null is unknown."""
+    rows = await to_thread.run_sync(services.flows.known_gpus)
+    return _matching(request, rows, search)
+
+
+@get(
+    "/v1/hardware/cpus",
+    operation_id="list_cpus",
+    operation_class=Documented,
+    summary="CPUs that the catalogue knows",
+    responses={**_ROWS, **problem_responses("invalid-request")},
+)
+async def list_cpus(
+    request: Request[Any, Any, Any], services: NamedDependency[Services], search: Search = ""
+) -> Response[Any]:
+    """Cores, memory channels and speed of their platforms; null is unknown."""
+    rows = await to_thread.run_sync(services.flows.known_cpus)
+    return _matching(request, rows, search)
+
+
+@post(
+    "/v1/hardware/parse",
+    dto=JsonBody[HardwareQuestion],
+    return_dto=None,
+    status_code=200,
+    operation_id="parse_hardware",
+    operation_class=Documented,
+    summary="How a text about hardware is understood",
+    responses={
+        200: ResponseSpec(ParsedHardware, description="Both forms.", generate_examples=False),
+        **problem_responses(
+            "malformed-json",
+            "body-too-large",
+            "unsupported-media-type",
+            "invalid-request",
+            "unknown-hardware",
+            "invalid-hardware",
+        ),
+    },
+)
+async def parse_hardware(data: JSONBody[HardwareQuestion], services: NamedDependency[Services]) -> ParsedHardware:
+    """Shorthand, pasted tool output or a mixture; lists what is assumed because it was not stated."""
+    return await to_thread.run_sync(services.flows.parse_hardware, data.text)
+
+
+def _matching(request: Request[Any, Any, Any], rows: Sequence[dict[str, Any]], search: str) -> Response[Any]:
+    words = search.lower().split()
+    found = [row for row in rows if all(word in str(row.get("name", "")).lower() for word in words)]
+    body = msgspec.json.encode(CatalogueRows(len(found), found[:_MAX_ROWS]))
+    return conditional(request, body, "application/json")
+
+
+router = Router("/", route_handlers=[list_gpus, list_cpus, parse_hardware], tags=["hardware"])

@@ -1,0 +1,79 @@
+"""`/v1/repos`: a repo's variants and what a header says.
+
+A repo is read within the request, in a thread, at most READS at once in a process; those beyond are sent away with 503
+instead of piling up. The flow itself sees to it that one repo and commit is read once for all who ask.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import msgspec
+from anyio import WouldBlock, to_thread
+from litestar import Request, Response, Router, get
+from litestar.di import NamedDependency
+from litestar.openapi.datastructures import ResponseSpec
+from litestar.params import FromPath, QueryParameter
+
+from service.errors import ServiceUnavailable
+from service.web.conditional import conditional
+from service.web.operations import Documented
+from service.web.problems import problem_responses
+from service.web.services import READS, Services
+from service.wire.repo import RepoView
+
+VariantName = Annotated[
+    str | None, QueryParameter(max_length=200, description="The variant whose model is shown; else the smallest.")
+]
+Revision = Annotated[str | None, QueryParameter(max_length=200, description="Branch, tag or commit; else main.")]
+
+
+@get(
+    "/v1/repos/{owner:str}/{name:str}",
+    operation_id="inspect_repo",
+    operation_class=Documented,
+    summary="A repo's variants, and the model of one of them",
+    responses={
+        200: ResponseSpec(RepoView, description="The repo at one commit.", generate_examples=False),
+        **problem_responses(
+            "invalid-request",
+            "repo-not-found",
+            "revision-not-found",
+            "repo-gated",
+            "repo-without-gguf",
+            "repo-too-large",
+            "unknown-variant",
+            "not-gguf",
+            "truncated-header",
+            "invalid-header",
+            "unsupported-model",
+            "hub-unauthorised",
+            "hub-reply-refused",
+            "hub-unavailable",
+            "hub-rate-limited",
+            "service-unavailable",
+        ),
+    },
+)
+async def inspect_repo(
+    owner: FromPath[str],
+    name: FromPath[str],
+    request: Request[Any, Any, Any],
+    services: NamedDependency[Services],
+    variant: VariantName = None,
+    revision: Revision = None,
+) -> Response[Any]:
+    """Files, metadata, layers, bytes by role and type, sizes of each layer, cache per token."""
+    admit = services.admission(request)
+    try:
+        services.reads.acquire_nowait()
+    except WouldBlock as error:
+        raise ServiceUnavailable(f"{READS} repos are being read at this moment; ask again") from error
+    try:
+        view = await to_thread.run_sync(services.flows.inspect, f"{owner}/{name}", revision, variant, admit)
+    finally:
+        services.reads.release()
+    return conditional(request, msgspec.json.encode(view), "application/json")
+
+
+router = Router("/", route_handlers=[inspect_repo], tags=["repos"])

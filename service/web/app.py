@@ -1,0 +1,77 @@
+"""`create_app`: wiring only."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager, ExitStack, asynccontextmanager
+from typing import Any
+
+from litestar import Litestar, Request, Router
+from litestar.di import Provide
+from redis.asyncio import Redis
+
+from service.errors import InvalidSetting
+from service.queue.connection import connect_async
+from service.settings import Settings
+from service.web import pages
+from service.web.access_log import access_log
+from service.web.api import API, health
+from service.web.body import require_json
+from service.web.limits import MAX_BODY_BYTES, Limits
+from service.web.logs import json_logs
+from service.web.problems import HANDLERS
+from service.web.security import security_headers
+from service.web.services import Services
+from service.web.use_cases import Flows
+
+_REDIS_SECONDS = 2  # how long counting a request may take before Redis counts as lost
+
+
+def create_app(settings: Settings, flows: Flows | None = None) -> Litestar:
+    """Return the ASGI app. `flows` None: those of this service. Raises InvalidSetting."""
+    if settings.redis_url is None:
+        raise InvalidSetting("REDIS_URL is not set, and `advisor serve` has not started a server", field="REDIS_URL")
+    json_logs()
+    redis = Redis.from_url(settings.redis_url, socket_timeout=_REDIS_SECONDS, socket_connect_timeout=_REDIS_SECONDS)
+    resources = ExitStack()
+    services = Services(settings, flows or _real(settings, resources), Limits(redis, settings.streams_per_client))
+    app = Litestar(
+        route_handlers=[_counted(services), health.router, pages.router],
+        dependencies={"services": Provide(lambda: services, sync_to_thread=False)},
+        exception_handlers=HANDLERS,
+        lifespan=[lambda _: _closing(redis, resources)],
+        openapi_config=None,
+        request_max_body_size=MAX_BODY_BYTES,
+        logging_config=None,
+    )
+    # Around everything: Litestar's own middleware is not called for paths and methods that do not exist.
+    app.asgi_handler = access_log(security_headers(app.asgi_handler))
+    return app
+
+
+def _real(settings: Settings, resources: ExitStack) -> Flows:
+    from service.flows.context import open_context
+    from service.flows.use_cases import UseCases
+
+    context = resources.enter_context(open_context(settings))
+    return UseCases(context, connect_async(context.settings.redis_url or ""))
+
+
+def _counted(services: Services) -> Router:
+    async def admit(request: Request[Any, Any, Any]) -> None:
+        await services.count_request(request)
+        await require_json(request)
+
+    return Router("/", route_handlers=API, before_request=admit)
+
+
+def _closing(redis: Redis, resources: ExitStack) -> AbstractAsyncContextManager[None]:
+    @asynccontextmanager
+    async def lifespan() -> AsyncIterator[None]:
+        try:
+            yield
+        finally:
+            await redis.aclose()
+            resources.close()
+
+    return lifespan()

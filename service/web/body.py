@@ -1,0 +1,68 @@
+"""Request bodies: JSON only, decoded strictly, and an error that names the path of what is wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from typing import Any, TypeVar
+
+import msgspec
+from litestar import Request
+from litestar.dto import AbstractDTO
+from litestar.dto.data_structures import DTOFieldDefinition
+from litestar.exceptions import ClientException, HTTPException
+from litestar.openapi.spec import Reference, Schema
+from litestar.typing import FieldDefinition
+
+from service.engine.errors import InvalidInput
+from service.web.problems import wrong_value
+
+T = TypeVar("T")
+_WITH_BODY = ("POST", "PUT", "PATCH")
+
+
+class JsonBody(AbstractDTO[T]):
+    """Decodes a handler's `data` from the raw body: no number written as a string passes, unlike Litestar's own way."""
+
+    @classmethod
+    def create_for_field_definition(cls, field_definition: FieldDefinition, *args: Any, **kwargs: Any) -> None:
+        """Make nothing: the Struct itself is what is decoded."""
+
+    @classmethod
+    def generate_field_definitions(cls, model_type: type[Any]) -> Generator[DTOFieldDefinition, None, None]:
+        """Return nothing: the Struct itself is what is decoded."""
+        yield from ()
+
+    @classmethod
+    def detect_nested_field(cls, field_definition: FieldDefinition) -> bool:
+        """Return False: the Struct itself is what is decoded."""
+        return False
+
+    @classmethod
+    def create_openapi_schema(
+        cls, field_definition: FieldDefinition, handler_id: str, schema_creator: Any
+    ) -> Reference | Schema:
+        """Return the schema of the Struct."""
+        schema: Reference | Schema = schema_creator.for_field_definition(field_definition)
+        return schema
+
+    def decode_bytes(self, value: bytes) -> Any:
+        """Return the decoded body. Raises InvalidInput with the path, or 400 for what is no JSON."""
+        try:
+            return msgspec.json.decode(value, type=self.model_type)
+        except msgspec.ValidationError as error:
+            what, field = wrong_value(error)
+            raise InvalidInput(what, field=field) from error
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            raise ClientException(str(error)) from error
+
+
+async def require_json(request: Request[Any, Any, Any]) -> None:
+    """Refuse a body that is not declared as JSON (415), and one that is declared or sent empty (400)."""
+    if request.method not in _WITH_BODY:
+        return
+    declared = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if declared != "application/json":
+        shown = f"it is declared as {declared[:80]}" if declared else "nothing says what it is"
+        raise HTTPException(status_code=415, detail=f"the body must be application/json; {shown}")
+    if not await request.body():
+        raise ClientException("the body is empty")

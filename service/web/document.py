@@ -1,0 +1,53 @@
+"""The OpenAPI document of the API.
+
+It comes from an app that is never served, so that none of the framework's documentation routes, which load scripts from
+elsewhere, exist in ours.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import msgspec
+from litestar import Litestar
+from litestar.di import Provide
+from litestar.openapi import OpenAPIConfig
+from litestar.openapi.spec import License, Tag
+
+from service import __version__
+from service.web.api import ROUTERS
+
+_DESCRIPTION = (
+    "Name a Hugging Face GGUF repo and your hardware; get ranked, copy-and-paste configurations for ik_llama.cpp and "
+    "llama.cpp, with the memory of every device and the speed at every context depth."
+)
+_CONFIG = OpenAPIConfig(
+    title="Offload Advisor",
+    version=__version__,
+    description=_DESCRIPTION,
+    license=License(name="Apache-2.0", identifier="Apache-2.0"),
+    tags=[
+        Tag("advice", "Ask for configs, read them, follow their making"),
+        Tag("repos", "What a repo holds"),
+        Tag("hardware", "The catalogue, and how hardware is understood"),
+        Tag("health", "Whether the service runs"),
+    ],
+)
+
+
+@cache
+def openapi_json() -> bytes:
+    """Return the document as it is served and kept in `openapi/openapi.json`."""
+    no_services = Provide(lambda: None, sync_to_thread=False)
+    app = Litestar(
+        route_handlers=ROUTERS, dependencies={"services": no_services}, openapi_config=_CONFIG, logging_config=None
+    )
+    encoded = msgspec.json.encode(app.openapi_schema.to_schema(), order="sorted")
+    return msgspec.json.format(encoded, indent=1) + b"\n"
+
+
+def openapi_document() -> dict[str, Any]:
+    """Return the document as plain data."""
+    document: dict[str, Any] = msgspec.json.decode(openapi_json())
+    return document

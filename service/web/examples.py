@@ -1,0 +1,53 @@
+"""Examples for the API's documentation. Each is decoded from JSON as a request or answer would be, so none can rot."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from litestar.openapi.spec import Example
+
+from service.engine.goal import GoalRequest, resolve_goal
+from service.wire.advice import Advice, AdviceRequest, CreatedAdvice
+from service.wire.hardware import HardwareQuestion
+
+RIG = "RTX 3090, Ryzen 9 7950X, 128GB DDR5-5600"
+REPO = "unsloth/Qwen3-235B-A22B-GGUF"
+_ID = "V1StGXR8Z5jdHi6BmyT0Ag"
+
+
+def _example(name: str, summary: str, value: Any) -> Example:
+    return Example(id=name, summary=summary, value=msgspec.to_builtins(value))
+
+
+def _queued() -> CreatedAdvice:
+    goal = resolve_goal(GoalRequest(), 40_960)
+    hardware = {"gpus": [{"name": "NVIDIA GeForce RTX 3090"}], "cpu": {"model": "AMD Ryzen 9 7950X"}}
+    fields = {
+        "id": _ID,
+        "state": "queued",
+        "repo": REPO,
+        "revision": None,
+        "hardware": hardware,
+        "goal": msgspec.to_builtins(goal),
+        "progress": "waiting for a worker",
+        "url": f"http://127.0.0.1:8000/v1/advice/{_ID}",
+        "delete_key": "shown once, here",
+    }
+    return msgspec.convert(fields, CreatedAdvice)
+
+
+def _ready() -> Advice:
+    fields = {**msgspec.to_builtins(_queued()), "state": "ready", "progress": None, "considered": 412}
+    fields["headline"] = "What to run, how fast it is, and what fits where, in one sentence."
+    return msgspec.convert(fields, Advice)
+
+
+ADVICE_REQUEST = _example(
+    "shorthand",
+    "A repo and hardware in shorthand",
+    AdviceRequest(repo=REPO, hardware=RIG, goal=GoalRequest(preset="agent")),
+)
+QUEUED_ADVICE = _example("queued", "Queued; configs follow when it is ready", _queued())
+ADVICE = _example("ready", "Ready, without its configs", _ready())
+HARDWARE_TEXT = _example("shorthand", "Shorthand", HardwareQuestion(RIG))

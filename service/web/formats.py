@@ -1,0 +1,37 @@
+"""Which form an answer takes: JSON, plain text or Markdown."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, TypeAlias
+
+from litestar import Request
+from litestar.exceptions import HTTPException
+
+Format: TypeAlias = Literal["json", "text", "markdown"]
+MEDIA_TYPES: dict[str, Format] = {"application/json": "json", "text/plain": "text", "text/markdown": "markdown"}
+
+
+def wanted_format(request: Request[Any, Any, Any], asked: Format | None) -> Format:
+    """Return the format that `?format=` or else the Accept header asks for. Raises 406 when there is none."""
+    if asked:
+        return asked
+    accepted = request.headers.get("accept", "*/*")[:1000].split(",")
+    weights = {kind: max((_weight(part, kind) for part in accepted), default=0.0) for kind in MEDIA_TYPES}
+    best = max(weights, key=lambda kind: weights[kind])
+    if weights[best] <= 0:
+        raise HTTPException(status_code=406, detail=f"there is {', '.join(MEDIA_TYPES)}")
+    return MEDIA_TYPES[best]
+
+
+def _weight(part: str, kind: str) -> float:
+    """Return the quality that one element of an Accept header gives `kind`, specific ones counting a little more."""
+    name, *parameters = (piece.strip().lower() for piece in part.split(";"))
+    ranges = {kind: 0.002, kind.partition("/")[0] + "/*": 0.001, "*/*": 0.0}
+    if name not in ranges:
+        return 0.0
+    quality = next((p[2:] for p in parameters if p.startswith("q=")), "1")
+    try:
+        value = min(max(float(quality), 0.0), 1.0)
+    except ValueError:
+        value = 1.0
+    return value + ranges[name] if value == value and value > 0 else 0.0

@@ -1,0 +1,37 @@
+"""OpenAPI operations as our answers really are, where the framework assumes its own."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from litestar.openapi.spec import OpenAPIMediaType, OpenAPIResponse, OpenAPIType, Operation, Schema
+
+from service.web.formats import MEDIA_TYPES
+from service.wire.problem import MEDIA_TYPE
+
+
+class Documented(Operation):
+    """An operation without the framework's own 400, and with examples as the specification has them."""
+
+    def __post_init__(self) -> None:
+        """Correct the responses."""
+        responses: dict[str, Any] = dict(self.responses or {})
+        if "400" in responses and MEDIA_TYPE not in (responses["400"].content or {}):
+            del responses["400"]
+        for response in responses.values():
+            for media in (response.content or {}).values():
+                for example in (media.examples or {}).values():
+                    example.id = None
+        self.responses = responses
+
+
+class TextToo(Documented):
+    """An operation whose good answers exist as plain text and Markdown as well."""
+
+    def __post_init__(self) -> None:
+        """Add the media types to every 2xx response."""
+        super().__post_init__()
+        text = OpenAPIMediaType(schema=Schema(type=OpenAPIType.STRING))
+        for status, response in (self.responses or {}).items():
+            if status.startswith("2") and isinstance(response, OpenAPIResponse) and response.content is not None:
+                response.content.update({kind: text for kind in MEDIA_TYPES if kind != "application/json"})

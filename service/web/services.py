@@ -1,0 +1,60 @@
+"""What every handler works with, made once by `create_app`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+from anyio import Semaphore, from_thread
+from litestar import Request
+
+from service.settings import Settings
+from service.web.client import client_of, networks
+from service.web.limits import Bucket, Lease, Limits
+from service.web.use_cases import Flows
+
+READS = 4  # repos that one process reads at once for `/v1/repos`
+_HOST = re.compile(r"[A-Za-z0-9.:\[\]-]{1,255}")
+
+
+class Services:
+    """The flows, the limits and the settings of one app."""
+
+    def __init__(self, settings: Settings, flows: Flows, limits: Limits) -> None:
+        self.settings, self.flows, self.limits = settings, flows, limits
+        self.reads = Semaphore(READS)
+        self._proxies = networks(settings.trusted_proxies)
+        self._requests = Bucket("requests", settings.requests_per_minute, 60, "requests")
+        self._new_repos = Bucket("new-repos", settings.new_repos_per_hour, 3600, "requests for repos not yet read here")
+
+    def client(self, request: Request[Any, Any, Any]) -> str:
+        """Return who asks."""
+        return client_of(request, self._proxies)
+
+    async def count_request(self, request: Request[Any, Any, Any]) -> None:
+        """Count one request of the client. Raises RateLimited."""
+        await self.limits.take(self._requests, self.client(request), needs_redis=False)
+
+    def admission(self, request: Request[Any, Any, Any]) -> Callable[[], None]:
+        """Return what a flow calls, in its thread, before it begins with a repo that was not read here yet."""
+        client = self.client(request)
+
+        def admit_new_repo() -> None:
+            from_thread.run(self._count_new_repo, client)
+
+        return admit_new_repo
+
+    async def _count_new_repo(self, client: str) -> None:
+        await self.limits.take(self._new_repos, client, needs_redis=True)
+
+    async def hold(self, request: Request[Any, Any, Any], seconds: int) -> Lease:
+        """Return one of the client's streams. Raises TooManyStreams or QueueUnavailable."""
+        return await self.limits.hold(self.client(request), seconds)
+
+    def address(self, request: Request[Any, Any, Any], path: str) -> str:
+        """Return the URL of `path` as the client sees this service; without a believable Host header only the path."""
+        if self.settings.public_url:
+            return self.settings.public_url.rstrip("/") + path
+        host = request.headers.get("host", "")
+        return f"{request.url.scheme}://{host}{path}" if _HOST.fullmatch(host) else path
