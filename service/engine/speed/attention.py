@@ -17,7 +17,7 @@ def token_form(work: Work) -> Form:
 
 
 def batch_form(work: Work) -> Form:
-    """Return how a micro-batch attends: ik_llama.cpp's -mla 2 and 3 expand the latent to heads, 1 does not."""
+    """Return how a micro-batch attends: to heads with -mla 0, 2 and 3 of ik_llama.cpp, else to the latent."""
     if work.mla is None:
         return "heads"
     return "latent" if work.mla_mode == 1 else "expanded"
@@ -68,7 +68,7 @@ def batch_operations(work: Work, layer: Attention, n_tokens: int, n_kv: int) -> 
         width = 2 * work.mla.kv_lora_rank + work.mla.rope
         return layer.count * 2 * n_tokens * seen * layer.n_head * width
     operations = 2 * n_tokens * seen * layer.n_head * _head_width(work, layer)
-    if form == "expanded" and work.mla is not None:
+    if form == "expanded" and work.mla is not None and work.mla_mode:
         heads = layer.n_head * (work.mla.nope + work.mla.value)
         operations += 2 * (n_kv + n_tokens) * work.mla.kv_lora_rank * heads
     return layer.count * operations

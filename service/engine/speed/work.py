@@ -153,7 +153,7 @@ def _work(engine: Engine, model_key: _Same[Model], flags: Flags, placement_key: 
         engine=engine,
         n_devices=host,
         weights=_sum_weights(engine, flags, rows, devices, host),
-        attention=_attention(engine, model, rows, placement),
+        attention=_attention(engine, model, flags, rows, placement),
         moves=moves,
         state_bytes=_state_bytes(model, placement),
         n_embd=model.n_embd,
@@ -207,7 +207,7 @@ def _rows(model_key: _Same[Model]) -> dict[str, _Row]:
         for d in tensor.dims:
             n_elements *= d
         layer = layer_of(tensor.name)
-        chain = next((i for i, part in enumerate(_CHAIN) if part in tensor.name), -1)
+        chain = next((i for i, part in enumerate(_CHAIN) if f"{part}weight" in tensor.name), -1)
         rows[name] = _Row(
             name=name,
             layer=-1 if layer is None else layer,
@@ -264,9 +264,8 @@ def _sum_weights(
     for row in rows:
         if not row.counts:
             continue
-        device, kind = devices[row.name], row.type
-        if repack and device == host and kind.repack_to and row.n_elements > _TINY:
-            kind = type_named(kind.repack_to)
+        device = devices[row.name]
+        kind = _in_memory(row, repack and device == host)
         movable = _gpu_kernel(engine, kind) and row.n_elements > _TINY
         key = (
             device,
@@ -283,11 +282,16 @@ def _sum_weights(
     return tuple(Weights(*key, *total) for key, total in sums.items())
 
 
+def _in_memory(row: _Row, repack: bool) -> GgmlType:
+    """The type of a tensor after loading: -rtr interleaves the rows of what is in RAM."""
+    return type_named(row.type.repack_to) if repack and row.type.repack_to and row.n_elements > _TINY else row.type
+
+
 def _changes(rows: list[_Row], devices: dict[str, int], placement: Placement) -> tuple[int, int]:
     """Count the changes of device while one evaluation passes through the layers: (CPU and GPU, GPU and GPU)."""
     links: dict[int, list[tuple[int, int]]] = {}
     for row in rows:
-        if row.chain >= 0 and row.layer >= 0 and row.n_elements > 1:
+        if row.chain >= 0 and row.layer >= 0:
             links.setdefault(row.layer, []).append((row.chain, devices[row.name]))
     sequence: list[int] = []
     for layer, device in enumerate(placement.layers):
@@ -299,13 +303,12 @@ def _changes(rows: list[_Row], devices: dict[str, int], placement: Placement) ->
     return with_host, len(pairs) - with_host
 
 
-def _attention(engine: Engine, model: Model, rows: list[_Row], placement: Placement) -> tuple[Attention, ...]:
-    host = placement.n_devices
-    movable = {
-        r.layer
-        for r in rows
-        if ".attn_output." in r.name and placement.tensors[r.name] == host and _gpu_kernel(engine, r.type)
-    }
+def _attention(
+    engine: Engine, model: Model, flags: Flags, rows: list[_Row], placement: Placement
+) -> tuple[Attention, ...]:
+    host, repack = placement.n_devices, flags.runtime_repack and engine == "ik_llama.cpp"
+    outputs = [r for r in rows if ".attn_output." in r.name and placement.tensors[r.name] == host]
+    movable = {r.layer for r in outputs if _gpu_kernel(engine, _in_memory(r, repack))}
     found: Counter[Attention] = Counter()
     for layer in model.layers:
         device = placement.caches[layer.index] if layer.index < len(placement.caches) else None

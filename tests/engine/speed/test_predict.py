@@ -1,0 +1,218 @@
+"""Intervals, the time of a goal, and comparing two configs."""
+
+from __future__ import annotations
+
+import math
+
+import msgspec
+import pytest
+
+from service.engine.config import Device, Flags
+from service.engine.goal import Goal, GoalRequest, resolve_goal
+from service.engine.hardware import Assumption, Rig
+from service.engine.speed import goal_seconds, predict_speed, versus
+from service.engine.speed.work import quant_class
+from tests.engine.speed.machines import (
+    DUAL_SKYLAKE,
+    M2_ULTRA,
+    MI50,
+    RTX_3090,
+    RTX_5090,
+    RTX_A6000,
+    THREADRIPPER_A6000,
+    all_in_ram,
+    all_on_gpu,
+    card,
+    devices,
+    hybrid_flags,
+    rig,
+    spread,
+)
+from tests.models import build
+
+R1 = build("DeepSeek-R1-0528", "exps=iq2_k,*=q8_0")
+QWEN = build("Qwen3-14B", "q4_K")
+AIR = build("GLM-4.5-Air", "exps=q4_K,*=q8_0")
+
+
+def width(low: float, high: float) -> float:
+    return math.sqrt(high / low)
+
+
+def assuming(of: Rig, *fields: str) -> Rig:
+    return msgspec.structs.replace(of, assumed=tuple(Assumption(f, "?", "not stated", "speed") for f in fields))
+
+
+def test_a_calibrated_interval_says_what_it_is_based_on() -> None:
+    speed = predict_speed(
+        "ik_llama.cpp", R1, hybrid_flags(), spread(R1), THREADRIPPER_A6000, devices(THREADRIPPER_A6000), 0
+    )
+    assert speed.tg.basis == "calibrated on 184 published runs"
+    assert width(speed.tg.low, speed.tg.high) == pytest.approx(1.35, abs=0.01)
+    assert width(speed.pp.low, speed.pp.high) == pytest.approx(1.5, abs=0.01)
+
+
+@pytest.mark.parametrize("cards", [(MI50,), (M2_ULTRA,), (card("Arc B580", "xe2", 12, 456, 233, 15.75, "sycl"),)])
+def test_hardware_without_published_runs_gets_a_formula_and_at_least_a_factor_of_two(cards: tuple[object, ...]) -> None:
+    of = rig(*cards)  # type: ignore[arg-type]
+    speed = predict_speed("llama.cpp", QWEN, Flags(), all_on_gpu(QWEN), of, devices(of), 0)
+    assert speed.tg.basis == speed.pp.basis == "formula"
+    assert speed.tg.expected / speed.tg.low >= 2
+    assert width(speed.pp.low, speed.pp.high) >= 2
+
+
+def test_splits_other_than_by_layer_are_formula() -> None:
+    of = rig(RTX_3090, RTX_3090)
+    speed = predict_speed("ik_llama.cpp", QWEN, Flags(split_mode="graph"), all_on_gpu(QWEN, 2), of, devices(of), 0)
+    assert speed.tg.basis == "formula"
+    assert speed.tg.expected / speed.tg.low >= 2
+
+
+def test_two_sockets_widen_the_interval_only_where_the_cpu_works() -> None:
+    cpu = predict_speed("ik_llama.cpp", QWEN, Flags(), all_in_ram(QWEN), DUAL_SKYLAKE, (), 0)
+    assert width(cpu.tg.low, cpu.tg.high) >= 2
+    of = msgspec.structs.replace(DUAL_SKYLAKE, cards=(RTX_3090,))
+    gpu = predict_speed("ik_llama.cpp", QWEN, Flags(), all_on_gpu(QWEN), of, devices(of), 0)
+    assert width(gpu.tg.low, gpu.tg.high) < 1.4
+
+
+def test_an_assumed_link_widens_prompts_with_copies_and_nothing_else() -> None:
+    known, assumed = THREADRIPPER_A6000, assuming(THREADRIPPER_A6000, "gpus[0].pcie")
+    a, b = (predict_speed("ik_llama.cpp", R1, hybrid_flags(), spread(R1), r, devices(r), 0) for r in (known, assumed))
+    assert b.pp.high / b.pp.low > a.pp.high / a.pp.low
+    assert b.tg == a.tg
+
+
+@pytest.mark.parametrize("field", ["cpu.model", "ram.mts"])
+def test_assumed_facts_about_cpu_and_ram_widen_what_runs_there(field: str) -> None:
+    of = msgspec.structs.replace(THREADRIPPER_A6000, bandwidth_measured=False)
+    a, b = (
+        predict_speed("ik_llama.cpp", R1, hybrid_flags(), spread(R1), r, devices(r), 0)
+        for r in (of, assuming(of, field))
+    )
+    assert b.tg.low < a.tg.low
+    assert b.tg.high > a.tg.high
+
+
+def test_a_card_of_unknown_bandwidth_widens_its_interval() -> None:
+    known = rig(RTX_3090)
+    unknown = rig(msgspec.structs.replace(RTX_3090, bandwidth_known=False))
+    a, b = (predict_speed("ik_llama.cpp", QWEN, Flags(), all_on_gpu(QWEN), r, devices(r), 0) for r in (known, unknown))
+    assert b.tg.high / b.tg.low > a.tg.high / a.tg.low
+
+
+def test_not_even_the_upper_end_beats_the_bandwidth_of_the_card() -> None:
+    of = rig(RTX_3090)
+    model = build("Qwen2.5-72B", "q4_K")
+    speed = predict_speed("ik_llama.cpp", model, Flags(), all_on_gpu(model), of, devices(of), 0)
+    read = sum(t.nbytes for t in model.tensors if "token_embd" not in t.name and "norm" not in t.name)
+    assert speed.tg.high == pytest.approx(936e9 / read, rel=0.01)
+
+
+def test_a_deep_quantised_cache_is_less_certain() -> None:
+    of = rig(RTX_A6000, RTX_A6000)
+    flags = Flags(cache_type_k="q8_0", cache_type_v="q8_0")
+    speed = predict_speed("ik_llama.cpp", AIR, flags, all_on_gpu(AIR, 2), of, devices(of), 65536)
+    assert speed.tg.expected / speed.tg.low >= 1.5
+
+
+def seconds(goal: Goal, flags: Flags) -> float:
+    of = THREADRIPPER_A6000
+    return goal_seconds("ik_llama.cpp", R1, flags, spread(R1), of, devices(of), goal).expected
+
+
+def goal(**numbers: int) -> Goal:
+    return resolve_goal(GoalRequest(context=163_840, **numbers), 163_840)
+
+
+def test_the_time_of_a_goal_is_that_of_its_prompt_and_output() -> None:
+    of = THREADRIPPER_A6000
+    wanted = goal(prompt=4096, output=400, depth=8192)
+    speed = predict_speed("ik_llama.cpp", R1, hybrid_flags(4096), spread(R1), of, devices(of), 8192)
+    late = predict_speed("ik_llama.cpp", R1, hybrid_flags(4096), spread(R1), of, devices(of), 8192 + 4096 + 200)
+    expected = 4096 / speed.pp.expected + 400 / late.tg.expected
+    assert seconds(wanted, hybrid_flags(4096)) == pytest.approx(expected)
+
+
+def test_a_long_prompt_is_the_sum_of_its_micro_batches() -> None:
+    of, wanted = THREADRIPPER_A6000, goal(prompt=32_768, output=1, depth=1000)
+    batches = [
+        2048 / predict_speed("ik_llama.cpp", R1, hybrid_flags(2048), spread(R1), of, devices(of), d).pp.expected
+        for d in range(1000, 33_768, 2048)
+    ]
+    assert seconds(wanted, hybrid_flags(2048)) == pytest.approx(sum(batches), rel=0.01)
+
+
+def test_the_last_partial_micro_batch_may_run_on_the_cpu() -> None:
+    whole, more = (seconds(goal(prompt=n, output=1, depth=0), hybrid_flags(4096)) for n in (4096, 4096 + 900))
+    copied = seconds(goal(prompt=4096 + 1100, output=1, depth=0), hybrid_flags(4096))
+    assert whole < more
+    assert whole < copied
+
+
+def test_a_prompt_shorter_than_a_micro_batch_runs_as_one() -> None:
+    assert seconds(goal(prompt=100, output=1, depth=0), hybrid_flags(4096)) == pytest.approx(
+        seconds(goal(prompt=100, output=1, depth=0), hybrid_flags(512))
+    )
+
+
+def test_the_interval_of_a_goal_is_no_narrower_than_its_phases() -> None:
+    of = THREADRIPPER_A6000
+    estimate = goal_seconds("ik_llama.cpp", R1, hybrid_flags(), spread(R1), of, devices(of), goal())
+    assert 1.3 < width(estimate.low, estimate.high) < 1.55
+
+
+def test_two_configs_of_one_rig_compare_more_narrowly_than_each_is_known() -> None:
+    of = THREADRIPPER_A6000
+    some, none = (
+        predict_speed("ik_llama.cpp", R1, hybrid_flags(), p, of, devices(of), 4096)
+        for p in (spread(R1, 1, experts_on_gpu=range(3, 13)), spread(R1))
+    )
+    ratio = versus(some, none, "tg")
+    assert ratio.expected == pytest.approx(some.tg.expected / none.tg.expected)
+    assert ratio.high / ratio.low < some.tg.high / some.tg.low / 1.2
+
+
+def test_a_config_against_itself_is_too_close_to_call() -> None:
+    of = THREADRIPPER_A6000
+    speed = predict_speed("ik_llama.cpp", R1, hybrid_flags(), spread(R1), of, devices(of), 0)
+    ratio = versus(speed, speed, "pp")
+    assert ratio.low < 1 < ratio.high
+    assert ratio.expected == pytest.approx(1)
+
+
+def test_a_micro_batch_of_another_size_compares_by_tokens_a_second() -> None:
+    of = THREADRIPPER_A6000
+    a, b = (predict_speed("ik_llama.cpp", R1, hybrid_flags(u), spread(R1), of, devices(of), 0) for u in (4096, 2048))
+    ratio = versus(a, b, "pp")
+    assert ratio.expected == pytest.approx(a.pp.expected / b.pp.expected)
+    assert ratio.low > 1
+
+
+def test_another_engine_shares_less_of_the_error() -> None:
+    of = rig(RTX_5090)
+    a, b = (
+        predict_speed(e, QWEN, Flags(), all_on_gpu(QWEN), of, devices(of), 0) for e in ("ik_llama.cpp", "llama.cpp")
+    )
+    same, other = versus(a, b, "tg"), versus(a, b, "tg", same_engine=False)
+    assert other.high / other.low > same.high / same.low
+
+
+def test_devices_may_be_some_of_the_cards_in_any_order() -> None:
+    of = rig(RTX_5090, RTX_3090)
+    second = (Device("CUDA0", 1, RTX_3090.free, RTX_3090.total),)
+    slow = predict_speed("ik_llama.cpp", QWEN, Flags(), all_on_gpu(QWEN), of, second, 0)
+    alone = predict_speed("ik_llama.cpp", QWEN, Flags(), all_on_gpu(QWEN), rig(RTX_3090), devices(rig(RTX_3090)), 0)
+    assert slow.tg == alone.tg
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        *(("q4_K", "k"), ("q8_0_r8", "k"), ("iq4_xs", "k"), ("mxfp4", "k"), ("iq4_nl_r4", "k")),
+        *(("iq2_k_r4", "iqk"), ("iq4_kss", "iqk"), ("iq2_kl", "iqk"), ("iq5_ks_r4", "iqk"), ("iq3_kt", "kt")),
+        *(("iq1_s_r4", "iq1"), ("iq1_m", "iq1"), ("iq2_xxs", "iq"), ("iq3_s_r4", "iq"), ("bf16_r16", "f")),
+    ],
+)
+def test_types_fall_into_the_classes_of_the_calibration(name: str, expected: str) -> None:
+    assert quant_class(name) == expected
