@@ -111,22 +111,17 @@ only-active-experts -hf -hfr --hf-repo -hff --hf-file
 """
 AFFECTING = frozenset(_AFFECTING.split())
 
-# Gone from today's programs without a field: (takes a value).
-RETIRED: dict[str, bool] = {
-    "-ooae": False,
-    "--offload-only-active-experts": False,
-    "-mtp": False,
-    "-no-mtp": False,
-    "-rcache": False,
-    "-fdn": True,
-    "--defrag-thold": True,
-    "-dt": True,
-    "--n-gpu-layers-draft": True,
-    "--no-dio": False,
-    "-gan": True,
-    "-gaw": True,
-    "--log-format": True,
-}
+# Gone from today's programs, or refused by them with a hint, and without a field: whether a value follows.
+_RETIRED_BARE = """
+-ooae --offload-only-active-experts -mtp --multi-token-prediction -no-mtp --no-multi-token-prediction -rcache
+--rope-cache --no-dio
+"""
+_RETIRED_WITH_VALUE = """
+-fdn --fused-delta-net -dt --defrag-thold -gan --grp-attn-n -gaw --grp-attn-w --draft --draft-max --draft-n --draft-min
+--draft-n-min --draft-p-min --spec-stage --spec-ngram-size-n --spec-ngram-size-m --spec-ngram-min-hits
+--suffix-pattern-len --suffix-max-depth --suffix-corpus
+"""
+RETIRED = dict.fromkeys(_RETIRED_BARE.split(), False) | dict.fromkeys(_RETIRED_WITH_VALUE.split(), True)
 
 TWO_VALUES = frozenset(["--lora-scaled", "--control-vector-scaled", "--control-vector-layer-range", "--spec-replace"])
 CACHE_TYPES = ("f32", "f16", "bf16", "q8_0", "q4_0", "q4_1", "iq4_nl", "q5_0", "q5_1", "q6_0", "q8_KV")

@@ -1,0 +1,283 @@
+"""Commands as people write them."""
+
+from __future__ import annotations
+
+import contextlib
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from service.engine.commands import BenchTests, ParsedCommand, parse
+from service.engine.config import Engine, Flags, Override
+from service.engine.errors import InvalidFlags
+from tests.engine.commands.published import UNREADABLE, Published, published
+
+
+def _flags(command: str, program: str = "llama-server") -> Flags:
+    return parse(f"{program} -m m.gguf {command}", "ik_llama.cpp").flags
+
+
+def _mainline(command: str, program: str = "llama-server") -> ParsedCommand:
+    return parse(f"{program} -m m.gguf {command}", "llama.cpp")
+
+
+@pytest.mark.parametrize("case", published(), ids=lambda case: case.ids[0])
+def test_a_published_command_is_read_or_refused_on_purpose(case: Published) -> None:
+    unreadable = UNREADABLE.keys() & set(case.ids)
+    assert not unreadable or set(case.ids) <= UNREADABLE.keys()
+    if unreadable:
+        with pytest.raises(InvalidFlags):
+            parse(case.command, case.engine, program=case.tool)
+        return
+    parsed = parse(case.command, case.engine, program=case.tool)
+    assert (parsed.engine, parsed.program, parsed.tool) == (case.engine, case.tool, "bench")
+    assert not any(word.startswith("-") and word != "--warmup-batch" for word in parsed.unknown)
+
+
+def test_a_long_command_from_a_thread() -> None:
+    parsed = parse(
+        r"""CUDA_DEVICE_ORDER=PCI_BUS_ID CUDA_VISIBLE_DEVICES="0,1" numactl -N 0 -m 0 ./build/bin/llama-server \
+          --model /mnt/DeepSeek-R1-0528-IQ2_K_R4-00001-of-00005.gguf \
+          --ctx-size $((160 * 1024)) -ctk q8_0 -mla 3 -fa \
+          -amb 512 -fmoe \   # fused
+          --n-gpu-layers 99 -ot "blk\.(3|4)\.ffn_.*=CUDA0" \
+          --override-tensor 'blk\.(5|6)\.ffn_.*=CUDA1,exps=CPU' \
+          --parallel 1 --threads 16 --temp 0.5 --host 127.0.0.1 2>&1 | tee -a log.txt""",
+    )
+    assert parsed.engine == "ik_llama.cpp"
+    assert parsed.env == {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": "0,1"}
+    assert parsed.prefix == ("numactl", "-N", "0", "-m", "0")
+    assert parsed.model_path == "/mnt/DeepSeek-R1-0528-IQ2_K_R4-00001-of-00005.gguf"
+    assert parsed.flags == Flags(
+        n_ctx=163840,
+        cache_type_k="q8_0",
+        mla=3,
+        attn_max_batch=512,
+        n_gpu_layers=99,
+        overrides=(
+            Override(r"blk\.(3|4)\.ffn_.*", "CUDA0"),
+            Override(r"blk\.(5|6)\.ffn_.*", "CUDA1"),
+            Override("exps", "CPU"),
+        ),
+        threads=16,
+    )
+    assert parsed.rest == ("--temp 0.5", "--host 127.0.0.1")
+    assert parsed.old == ("bare -fa", "-fmoe")
+    assert parsed.unknown == ()
+
+
+@pytest.mark.parametrize(
+    ("command", "expected"),
+    [
+        ("-fa on", "on"),
+        ("-fa 1", "on"),
+        ("-fa off", "off"),
+        ("-fa 0", "off"),
+        ("-fa AUTO", "auto"),
+        ("-fa", "on"),
+        ("-fa -c 8", "on"),
+        ("--no-flash-attn", "off"),
+        ("", "on"),
+    ],
+)
+def test_flash_attention_in_every_spelling(command: str, expected: str) -> None:
+    assert _flags(command).flash_attn == expected
+
+
+def test_defaults_differ_between_engines() -> None:
+    ik, mainline = parse("llama-server -m m.gguf", "ik_llama.cpp"), _mainline("")
+    assert ik.flags == Flags(n_ctx=0)
+    assert mainline.flags == Flags(n_ctx=0, flash_attn="auto", n_parallel=4, other=("-kvu",))
+    assert (ik.fit, mainline.fit) == (False, True)
+
+
+def test_explicit_slots_of_llama_cpp_are_not_one_pool() -> None:
+    assert _mainline("-np 2").flags.n_parallel == 2
+    assert _mainline("-np 2").flags.other == ()
+    assert _mainline("-np -1").flags.other == ("-kvu",)
+
+
+@pytest.mark.parametrize(
+    ("command", "mmap", "mlock"),
+    [
+        ("--no-mmap", False, False),
+        ("--mmap", True, False),
+        ("--mlock", None, True),
+        ("-lm auto", None, False),
+        ("-lm none", False, False),
+        ("-lm mmap", True, False),
+        ("-lm mlock", False, True),
+        ("--load-mode mmap+mlock", True, True),
+    ],
+)
+def test_loading_in_old_and_new_spelling(command: str, mmap: bool | None, mlock: bool) -> None:
+    flags = _mainline(command).flags
+    assert (flags.mmap, flags.mlock) == (mmap, mlock)
+
+
+def test_flags_that_today_s_build_lacks_are_named() -> None:
+    assert _mainline("--no-mmap -fa").old == ("--no-mmap", "bare -fa")
+    assert parse("llama-server -fmoe -ooae -mtp", "ik_llama.cpp").old == ("-fmoe", "-ooae", "-mtp")
+
+
+def test_flags_of_the_other_engine_are_old_or_unknown_and_keep_their_values() -> None:
+    parsed = _mainline("-amb 512 -muge -grt q8_0 --warmup-batch")
+    assert parsed.old == ("-amb",)
+    assert parsed.unknown == ("-muge", "-grt q8_0", "--warmup-batch")
+    assert parsed.flags.other == ("-muge", "-grt q8_0", "-kvu")
+
+
+def test_an_option_nobody_knows_keeps_the_value_that_seems_to_follow() -> None:
+    assert _mainline("--frobnicate 7 --wobble -c 8 stray").unknown == ("--frobnicate 7", "--wobble", "stray")
+
+
+def test_switches_take_a_number_where_llama_bench_wants_one() -> None:
+    flags = _flags("-fmoe 0 -rtr 1 -nkvo 0 -mmp 0", "llama-bench")
+    assert (flags.fused_moe, flags.runtime_repack, flags.no_kv_offload, flags.mmap) == (False, True, False, False)
+    assert _flags("-rtr -c 8").runtime_repack is True
+    assert _flags("-no-fmoe").fused_moe is False
+
+
+def test_no_offload_of_batches_in_both_engines() -> None:
+    assert _flags("-op -1,0").op_offload is False
+    assert _flags("-op 27,0,29,0").other == ("-op 27,0,29,0",)
+    assert _mainline("--no-op-offload").flags.op_offload is False
+
+
+@pytest.mark.parametrize("value", ["3,1", "3/1", "3.0,1"])
+def test_shares_of_devices(value: str) -> None:
+    assert _flags(f"-ts {value}").tensor_split == (3.0, 1.0)
+
+
+@pytest.mark.parametrize(("value", "layers"), [("99", 99), ("all", 999), ("auto", 999), ("-1", 999), ("0", 0)])
+def test_layers_by_number_or_name(value: str, layers: int) -> None:
+    assert _mainline(f"-ngl {value}").flags.n_gpu_layers == layers
+
+
+def test_llama_bench_takes_the_first_of_several_values_and_its_context_from_the_tests() -> None:
+    parsed = _mainline(
+        "-ub 512,1024 -t 8-32+8 -p 512,2048 -n 0 -pg 4096,128 -d 0,16384 -ot 'a=CPU;b=CUDA0,c=CPU'", "llama-bench"
+    )
+    assert parsed.flags.n_ubatch == 512
+    assert parsed.flags.threads == 8
+    assert parsed.flags.n_ctx == 4096 + 128 + 16384
+    assert parsed.flags.overrides == (Override("a", "CPU"), Override("b", "CUDA0"))
+    assert parsed.varied == ("-ub 512,1024", "-t 8-32+8", "-ot a=CPU;b=CUDA0,c=CPU")
+    assert parsed.tests == BenchTests(prompts=(512, 2048), pairs=((4096, 128),), depths=(0, 16384))
+
+
+def test_llama_bench_measures_512_and_128_tokens_unless_told() -> None:
+    assert _mainline("", "llama-bench").tests == BenchTests(prompts=(512,), generations=(128,))
+    assert _flags("", "llama-bench").attn_max_batch == 0
+
+
+def test_llama_cpp_writes_cpu_layers_out_that_stand_before_a_rule() -> None:
+    early = _mainline("-ncmoe 2 -ot exps=CUDA0").flags
+    assert [rule.device for rule in early.overrides] == ["CPU", "CPU", "CUDA0"]
+    assert early.n_cpu_moe == 0
+    late = _mainline("-ot exps=CUDA0 -ncmoe 2").flags
+    assert (late.n_cpu_moe, late.overrides) == (2, (Override("exps", "CUDA0"),))
+    assert _flags("-ncmoe 2 -ot exps=CUDA0").n_cpu_moe == 2
+
+
+def test_a_windows_path_keeps_its_backslashes() -> None:
+    parsed = parse(r"PS C:\ik\Release> .\llama-server.exe -m F:\llm\Qwen3-30B.gguf -c 4096", "ik_llama.cpp")
+    assert parsed.model_path == r"F:\llm\Qwen3-30B.gguf"
+    assert parsed.flags.n_ctx == 4096
+
+
+def test_unquoted_patterns_lose_their_backslashes_as_in_bash() -> None:
+    assert _flags(r"-ot blk\.1[4-9]\.ffn.*=CPU").overrides == (Override("blk.1[4-9].ffn.*", "CPU"),)
+    assert _flags(r'-ot "blk\.1[4-9]\.ffn.*=CPU"').overrides == (Override(r"blk\.1[4-9]\.ffn.*", "CPU"),)
+
+
+def test_adjacent_quotes_are_one_value() -> None:
+    assert _flags('-ot "a=CPU","b=CUDA1"').overrides == (Override("a", "CPU"), Override("b", "CUDA1"))
+
+
+def test_a_device_with_an_equals_sign_belongs_to_the_last_part() -> None:
+    assert _flags("-ot 'exps=CPU=x'").overrides == (Override("exps", "CPU=x"),)
+
+
+def test_the_command_after_a_change_of_folder_is_meant() -> None:
+    parsed = parse("cd build && export A=1; B=2 ./bin/llama-server -c 8 > log 2>&1; echo -n done", "llama.cpp")
+    assert (parsed.program, parsed.flags.n_ctx, parsed.env, parsed.unknown) == ("llama-server", 8, {"B": "2"}, ())
+
+
+def test_a_model_named_like_a_program_is_no_program() -> None:
+    parsed = parse("-m /models/llama-server -c 8 -mla 3")
+    assert (parsed.model_path, parsed.engine, parsed.program) == (
+        "/models/llama-server",
+        "ik_llama.cpp",
+        "llama-server",
+    )
+
+
+@pytest.mark.parametrize(
+    ("command", "engine", "program"),
+    [
+        ("-m a.gguf -p 512 -n 128 -mmp 0", "ik_llama.cpp", "llama-bench"),
+        ("llama-sweep-bench -c 8", "ik_llama.cpp", "llama-sweep-bench"),
+        ("~/ik_llama.cpp/build/bin/llama-cli -c 8", "ik_llama.cpp", "llama-cli"),
+        ("-m a.gguf -amb 512 -wb", "ik_llama.cpp", "llama-sweep-bench"),
+        ("llama-server -lm none", "llama.cpp", "llama-server"),
+        ("-t 2,4,8", "llama.cpp", "llama-bench"),
+    ],
+)
+def test_engine_and_program_are_guessed(command: str, engine: str, program: str) -> None:
+    parsed = parse(command)
+    assert (parsed.engine, parsed.program) == (engine, program)
+
+
+@pytest.mark.parametrize(
+    ("command", "named"),
+    [
+        ("-c lots", "-c"),
+        ("-c", "-c"),
+        ("-c $((n * 1024))", "command"),
+        ("--threads $(nproc)", "command"),
+        ("-t `nproc`", "command"),
+        ("-ctk q9_9", "-ctk"),
+        ("-ts 1,x", "-ts"),
+        ("-ts -1,2", "-ts"),
+        ("-ot exps", "-ot"),
+        ("-ot 'exps=CPU", "command"),
+        ("-lm sometimes", "-lm"),
+        ("-c " + "9" * 20, "-c"),
+        ("x" * 70_000, "command"),
+    ],
+)
+def test_a_value_that_cannot_be_read_is_named(command: str, named: str) -> None:
+    with pytest.raises(InvalidFlags) as caught:
+        parse(f"llama-server -m m.gguf {command}", "llama.cpp")
+    assert caught.value.field == named
+
+
+@pytest.mark.parametrize("text", ["", "   ", "hello there", "\x00\x01", "# -c 8"])
+def test_what_is_no_command_is_an_error(text: str) -> None:
+    with pytest.raises(InvalidFlags, match="no program and no option"):
+        parse(text)
+
+
+@pytest.mark.parametrize(
+    "text", ["llama-server -c $((", 'llama-server "', "llama-server $(", "llama-server '", "llama-server -c $((1*"]
+)
+def test_what_is_not_closed_is_an_error(text: str) -> None:
+    with pytest.raises(InvalidFlags, match="not closed"):
+        parse(text)
+
+
+PIECES = st.sampled_from(
+    ["llama-server", "llama-bench", "-c", "-ot", "-fa", "-ts", "-p", "-pg", "8", "a=CPU", "(", ")", "'", '"', "\\", "$((", "$(",
+     "`", "|", ";", ">", "#", "\n", "1,2", "-", "--", "=", "(-c", "8)", "-lm", "--numa", "\u00a0", "-ctk", "-np", "-1", "-ncmoe"]
+)  # fmt: skip
+
+
+@given(
+    st.lists(st.one_of(PIECES, st.text(max_size=8)), max_size=20), st.sampled_from(["ik_llama.cpp", "llama.cpp", None])
+)
+def test_any_text_is_read_or_refused(pieces: list[str], engine: Engine | None) -> None:
+    for text in (" ".join(pieces), "".join(pieces)):
+        with contextlib.suppress(InvalidFlags):
+            parse(text, engine)
