@@ -1,0 +1,67 @@
+"""Which addresses a read may go to: the endpoint, and the hosts that the Hub serves files from.
+
+A redirect is a stranger's word. It is followed to https on a host of the Hub or one that the operator named, and to a
+loopback address only when the endpoint itself is one. An address given as numbers is never among the Hub's own.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Sequence
+
+import httpx
+
+from service.hub.errors import HubReplyRefused
+
+HUB_SUFFIXES = (".huggingface.co", ".hf.co")
+HUB_HOSTS = ("huggingface.co", "hf.co")
+
+
+class Addresses:
+    """The endpoint and the hosts allowed beside it."""
+
+    def __init__(self, endpoint: str, hosts: Sequence[str] = ()) -> None:
+        """`hosts`: names, or suffixes that begin with a dot, beside the Hub's own."""
+        self.endpoint = httpx.URL(endpoint.rstrip("/"))
+        self.is_loopback = _is_loopback(self.endpoint.host)
+        self._suffixes = HUB_SUFFIXES + tuple(h.lower() for h in hosts if h.startswith("."))
+        self._hosts = frozenset((*HUB_HOSTS, self.endpoint.host, *(h.lower() for h in hosts if not h.startswith("."))))
+
+    def is_endpoint(self, url: httpx.URL) -> bool:
+        """Whether `url` has the endpoint's origin, so that it may see our token."""
+        return _origin(url) == _origin(self.endpoint)
+
+    def after_redirect(self, url: httpx.URL, location: str) -> httpx.URL:
+        """Return where a redirect from `url` leads. Raises HubReplyRefused where it must not be followed."""
+        try:
+            target = url.join(location)
+        except (httpx.InvalidURL, ValueError) as error:
+            raise HubReplyRefused("the Hub redirects to an address that cannot be read") from error
+        if target.userinfo or not self._is_allowed(target):
+            raise HubReplyRefused(
+                f"the Hub redirects to {target.host[:100]!r}, which is not among the hosts that files are read from"
+            )
+        return target
+
+    def _is_allowed(self, url: httpx.URL) -> bool:
+        host = url.host.lower()
+        if self.is_endpoint(url) or (self.is_loopback and _is_loopback(host) and url.scheme in ("http", "https")):
+            return True
+        named = host in self._hosts or (host.endswith(self._suffixes) and not _is_number(host))
+        return url.scheme == "https" and named
+
+
+def _origin(url: httpx.URL) -> tuple[str, str, int | None]:
+    return url.scheme, url.host, url.port or {"http": 80, "https": 443}.get(url.scheme)
+
+
+def _is_number(host: str) -> bool:
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True
+
+
+def _is_loopback(host: str) -> bool:
+    return host == "localhost" or (_is_number(host) and ipaddress.ip_address(host).is_loopback)

@@ -1,0 +1,165 @@
+"""The Hub: what a repo holds at a commit, the headers of its variants, and repos that hold a model as GGUF."""
+
+from __future__ import annotations
+
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Sequence
+from threading import Lock
+from typing import TYPE_CHECKING
+
+import httpx
+import msgspec
+
+from service.engine.errors import AdvisorError, InvalidHeader, InvalidInput
+from service.engine.gguf import Header
+from service.hub.addresses import Addresses
+from service.hub.errors import HubReplyRefused, RepoNotFound, RepoTooLarge, RepoWithoutGguf
+from service.hub.headers import HeaderCache, NoCache, RepoReader
+from service.hub.listing import Cost, Limits, RepoFile, RepoListing, Variant
+from service.hub.ranges import Ranges
+from service.hub.references import RepoReference, checked_repo, checked_revision
+from service.hub.variants import find_variants
+
+if TYPE_CHECKING:
+    from service.hub.info import RepoInfo
+
+ENDPOINT = "https://huggingface.co"
+_MAX_SEARCH_BYTES = 1 << 20
+_FOUND = 5
+_READERS_KEPT = 16
+_BASE = "base_model:"
+
+
+class _FoundModel(msgspec.Struct):
+    id: str
+
+
+class Hub:
+    """One Hub. Safe to use from several threads; `cost` counts what reading headers and searching took."""
+
+    def __init__(
+        self,
+        endpoint: str = ENDPOINT,
+        token: str | None = None,
+        *,
+        hosts: Sequence[str] = (),
+        cache: HeaderCache | None = None,
+        limits: Limits | None = None,
+        allow_private: bool = False,
+        transport: httpx.BaseTransport | None = None,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        """`hosts`: more hosts that the endpoint may redirect reads to.
+
+        `allow_private`: the token is the asker's own, so that repos only it can see may be shown. A service leaves it
+        False: a private repo is then answered as an unknown one.
+        """
+        self._endpoint, self._token, self._allow_private = endpoint.rstrip("/"), token, allow_private
+        self._limits, self._sleep = limits or Limits(), sleep
+        self._cache = cache or NoCache()
+        self._ranges = Ranges(Addresses(endpoint, hosts), token, self._limits, transport=transport, sleep=sleep)
+        self._readers: OrderedDict[tuple[str, str], RepoReader] = OrderedDict()
+        self._lock = Lock()
+
+    @property
+    def cost(self) -> Cost:
+        """Requests and bytes so far, all repos together; listing calls not counted."""
+        return self._ranges.cost
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._ranges.close()
+
+    def list_repo(self, reference: RepoReference, revision: str | None = None) -> RepoListing:
+        """Return what the repo holds, pinned to a commit, by one call. `revision` overrides the reference's.
+
+        Raises RepoNotFound, RevisionNotFound, RepoGated, HubUnavailable, HubRateLimited, HubUnauthorised,
+        RepoTooLarge, InvalidInput, and RepoWithoutGguf with repos that have the model as GGUF.
+        """
+        checked_repo(reference.repo)
+        wanted = revision or reference.revision
+        listing = self._listing(reference, self._info(reference, checked_revision(wanted) if wanted else None))
+        if not listing.variants:
+            raise self._without_gguf(listing, reference)
+        return listing
+
+    def read_header(self, listing: RepoListing, variant: Variant) -> Header:
+        """Return the merged header of all shards of `variant`.
+
+        Raises NotGguf, TruncatedHeader, InvalidHeader, RepoGated, RepoTooLarge, HubUnavailable, HubRateLimited,
+        HubUnauthorised, HubReplyRefused.
+        """
+        if listing.repo is None or listing.revision is None:
+            raise InvalidInput("a listing of files on this disk is read by read_local_header", field="repo")
+        try:
+            return self._reader(listing.repo, listing.revision).read(variant)
+        except InvalidHeader as error:
+            raise type(error)(f"{listing.repo}, variant {variant.name}: {error.detail}") from error
+
+    def search_gguf(self, model: str) -> tuple[str, ...]:
+        """Return up to five repos that hold a quantised GGUF of the model repo `model`, most downloaded first."""
+        filters = [("filter", f"{_BASE}quantized:{model}"), ("filter", "gguf")]
+        order = [("sort", "downloads"), ("direction", "-1"), ("limit", str(_FOUND))]
+        body = self._ranges.get_json("/api/models", filters + order, _MAX_SEARCH_BYTES)
+        try:
+            found = msgspec.json.decode(body, type=list[_FoundModel])
+        except msgspec.DecodeError as error:
+            raise HubReplyRefused("the Hub's answer to a search cannot be read") from error
+        return tuple(_valid_repos(m.id for m in found))[:_FOUND]
+
+    def _info(self, reference: RepoReference, revision: str | None) -> RepoInfo:
+        from service.hub.info import repo_info  # huggingface_hub takes a third of a second to import
+
+        return repo_info(self._endpoint, self._token, reference.repo, revision, self._limits, self._sleep)
+
+    def _listing(self, reference: RepoReference, info: RepoInfo) -> RepoListing:
+        if info.private and not self._allow_private:
+            raise RepoNotFound(f"{reference.repo} is not there, or is private", field="repo")
+        if len(info.files) > self._limits.repo_files:
+            raise RepoTooLarge(
+                f"the repo has {len(info.files)} files, {self._limits.repo_files} are read", field="repo"
+            )
+        repo = next(iter(_valid_repos([info.id])), reference.repo)
+        files = (RepoFile(file.path, file.n_bytes, file.sha256) for file in info.files)
+        variants, others = find_variants(files, repo.partition("/")[2])
+        return RepoListing(repo, info.commit, variants, others, info.gated, _base_models(info.tags))
+
+    def _without_gguf(self, listing: RepoListing, reference: RepoReference) -> RepoWithoutGguf:
+        incomplete = sum(other.kind == "incomplete" for other in listing.other_files)
+        why = f"has only {incomplete} shards of incomplete GGUF sets" if incomplete else "has no GGUF of a model"
+        found: list[str] = []
+        for model in (listing.repo or reference.repo, *listing.base_models[:1]):
+            try:
+                found += self.search_gguf(model)
+            except AdvisorError:  # the search is a courtesy; the answer stands without it
+                break
+            if found:
+                break
+        way = f"these have: {', '.join(found)}" if found else "no repo with GGUF files of this model was found"
+        return RepoWithoutGguf(f"{listing.repo} {why}; {way}", field="repo", choices=tuple(found))
+
+    def _reader(self, repo: str, revision: str) -> RepoReader:
+        with self._lock:
+            reader = self._readers.pop((repo, revision), None)
+            reader = reader or RepoReader(self._ranges, self._cache, self._limits, repo, revision)
+            self._readers[repo, revision] = reader
+            if len(self._readers) > _READERS_KEPT:
+                self._readers.popitem(last=False)
+            return reader
+
+
+def _base_models(tags: Iterable[str]) -> tuple[str, ...]:
+    """Return the models that the tags call its base: `base_model:quantized:owner/name`, `base_model:owner/name`."""
+    stated = (tag.rpartition(":")[2] for tag in tags if tag.startswith(_BASE))
+    return tuple(dict.fromkeys(_valid_repos(stated)))
+
+
+def _valid_repos(ids: Iterable[str]) -> list[str]:
+    valid = []
+    for repo in ids:
+        try:
+            valid.append("/".join(checked_repo(repo)))
+        except InvalidInput:
+            continue
+    return valid

@@ -1,0 +1,104 @@
+"""One call of huggingface_hub: a repo's commit and files. Imported when needed: it takes a third of a second."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Annotated, Any
+
+import httpx2  # what huggingface_hub speaks through; its errors are not wrapped
+import msgspec
+from huggingface_hub import HfApi
+from huggingface_hub.errors import (
+    GatedRepoError,
+    HfHubHTTPError,
+    HFValidationError,
+    OfflineModeIsEnabled,
+    RepositoryNotFoundError,
+    RevisionNotFoundError,
+)
+from msgspec import Meta
+
+from service.engine.errors import InvalidInput
+from service.hub.errors import HubReplyRefused, HubUnauthorised, HubUnavailable, RepoNotFound, RevisionNotFound
+from service.hub.listing import Limits
+from service.hub.ranges import gated
+from service.hub.retry import Transient, seconds_asked, with_retries
+
+
+class ListedFile(msgspec.Struct, frozen=True):
+    """A file as the Hub lists it."""
+
+    path: Annotated[str, Meta(max_length=4096)]
+    n_bytes: Annotated[int, Meta(ge=0, lt=1 << 50)] | None
+    sha256: Annotated[str, Meta(pattern=r"^[0-9a-f]{64}$")] | None
+
+
+class RepoInfo(msgspec.Struct, frozen=True):
+    """A repo at one commit, as the Hub describes it. `id` may be another name than was asked for: repos move."""
+
+    id: Annotated[str, Meta(max_length=256)]
+    commit: Annotated[str, Meta(pattern=r"^[0-9a-f]{40}$")]
+    private: bool
+    gated: bool
+    tags: list[Annotated[str, Meta(max_length=4096)]]
+    files: list[ListedFile]
+
+
+def repo_info(
+    endpoint: str, token: str | None, repo: str, revision: str | None, limits: Limits, sleep: Callable[[float], None]
+) -> RepoInfo:
+    """Return what the Hub says of `repo` at `revision` (None: its main branch).
+
+    Raises RepoNotFound, RevisionNotFound, RepoGated, HubUnavailable, HubRateLimited, HubUnauthorised, HubReplyRefused,
+    InvalidInput.
+    """
+    api = HfApi(endpoint=endpoint, token=token or False, library_name="offload-advisor")
+
+    def attempt() -> RepoInfo:
+        try:
+            return _checked(
+                api.model_info(repo, revision=revision, files_metadata=True, timeout=limits.request_seconds)
+            )
+        except HFValidationError as error:
+            raise InvalidInput(f"{repo!r} is no repo id: {str(error)[:200]}", field="repo") from error
+        except HfHubHTTPError as error:
+            raise _refusal(error, repo, revision) from error
+        except OfflineModeIsEnabled as error:
+            raise HubUnavailable("HF_HUB_OFFLINE is set for this service", retry_after=300) from error
+        except (httpx2.HTTPError, OSError) as error:
+            raise Transient(f"{endpoint} does not answer ({type(error).__name__})") from error
+        except (ValueError, TypeError, KeyError, AttributeError) as error:  # the library believes what it is sent
+            raise HubReplyRefused(f"the Hub's description of {repo} cannot be read") from error
+
+    return with_retries(attempt, limits, sleep)
+
+
+def _checked(found: Any) -> RepoInfo:
+    """The library's object with every field of the type and size that we rely on."""
+    raw = {
+        "id": found.id,
+        "commit": found.sha,
+        "private": bool(found.private),
+        "gated": bool(found.gated),
+        "tags": found.tags or [],
+        "files": [
+            {"path": file.rfilename, "n_bytes": file.size, "sha256": file.lfs.sha256 if file.lfs else None}
+            for file in found.siblings or []
+        ],
+    }
+    return msgspec.convert(raw, RepoInfo)
+
+
+def _refusal(error: HfHubHTTPError, repo: str, revision: str | None) -> Exception:
+    status = error.response.status_code
+    if status == 429 or status >= 500:
+        return Transient(f"status {status} for the listing of {repo}", status, seconds_asked(error.response.headers))
+    if isinstance(error, GatedRepoError):  # before RepositoryNotFoundError, which it is too
+        return gated(repo)
+    if isinstance(error, RevisionNotFoundError):
+        return RevisionNotFound(f"{repo} has no branch, tag or commit {revision!r}", field="revision")
+    if isinstance(error, RepositoryNotFoundError) or status == 404:
+        return RepoNotFound(f"{repo} is not there, or is private", field="repo")
+    if status in (401, 403):
+        return HubUnauthorised("the Hub refuses the token of this service: its operator must renew HF_TOKEN")
+    return HubReplyRefused(f"unexpected status {status} for the listing of {repo}")

@@ -1,0 +1,76 @@
+"""What a repo holds at one commit: variants, and the files that are none. Shapes only."""
+
+from __future__ import annotations
+
+from typing import Literal, TypeAlias
+
+import msgspec
+
+OtherKind: TypeAlias = Literal["mmproj", "imatrix", "draft", "lora", "vocab", "incomplete", "other"]
+
+
+class RepoFile(msgspec.Struct, frozen=True):
+    """One file: its path, size in bytes, and the sha256 of its content where the Hub states it."""
+
+    path: str
+    n_bytes: int | None = None
+    sha256: str | None = None
+
+
+class Variant(msgspec.Struct, frozen=True):
+    """One quantised model: its name, unique in the listing, and its files, shards in order."""
+
+    name: str
+    files: tuple[RepoFile, ...]
+
+    @property
+    def n_bytes(self) -> int | None:
+        """Bytes of all files, or None when the size of one is unknown."""
+        sizes = [file.n_bytes for file in self.files]
+        return None if None in sizes else sum(size or 0 for size in sizes)
+
+
+class OtherFile(msgspec.Struct, frozen=True):
+    """A file that is no variant, and what it is. `incomplete`: shards of a set of which some are missing."""
+
+    path: str
+    kind: OtherKind
+    n_bytes: int | None = None
+
+
+class RepoListing(msgspec.Struct, frozen=True):
+    """A repo at one commit, smallest variant first. `repo` and `revision` are None for files on this disk."""
+
+    repo: str | None
+    revision: str | None
+    variants: tuple[Variant, ...]
+    other_files: tuple[OtherFile, ...] = ()
+    gated: bool = False
+    base_models: tuple[str, ...] = ()
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the variants."""
+        return tuple(variant.name for variant in self.variants)
+
+
+class Limits(msgspec.Struct, frozen=True):
+    """What one repo may cost: counts, bytes, seconds."""
+
+    variants: int = 200
+    shards: int = 400
+    repo_files: int = 20_000
+    header_bytes: int = 64 << 20
+    repo_header_bytes: int = 512 << 20
+    parallel: int = 8
+    attempts: int = 3
+    request_seconds: float = 15.0
+    file_seconds: float = 120.0
+    longest_wait: float = 10.0
+
+
+class Cost(msgspec.Struct):
+    """What reading took so far: requests sent, each hop of a redirect counted, and bytes of bodies received."""
+
+    requests: int = 0
+    n_bytes: int = 0

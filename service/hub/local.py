@@ -1,0 +1,86 @@
+"""GGUF files on this disk in the same shapes as a repo's. For the command line only: a service never opens paths."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+
+from service.engine.errors import InvalidHeader, InvalidInput
+from service.engine.gguf import Header, merge_shards
+from service.hub.errors import RepoTooLarge, RepoWithoutGguf
+from service.hub.headers import FIRST_RANGE, grow
+from service.hub.listing import Limits, OtherFile, RepoFile, RepoListing, Variant
+from service.hub.variants import find_variants
+
+_DEPTH = 4
+AnyFile = TypeVar("AnyFile", RepoFile, OtherFile)
+
+
+def local_variants(path: Path | str, limits: Limits | None = None) -> RepoListing:
+    """Return what a GGUF file (with its sibling shards) or a folder holds; file paths begin with `path` as given.
+
+    Raises InvalidInput (field `repo`) for a path that cannot be read, RepoWithoutGguf, RepoTooLarge.
+    """
+    start, limits = Path(path), limits or Limits()
+    folder = start if start.is_dir() else start.parent
+    try:
+        found = sorted(_walk(start, limits) if start.is_dir() else _with_shards(start))
+        sizes = {p.relative_to(folder).as_posix(): p.stat().st_size for p in found}
+    except OSError as error:
+        raise InvalidInput(f"cannot read {error.filename or start}: {error.strerror}", field="repo") from error
+    variants, others = find_variants((RepoFile(p, n) for p, n in sizes.items()), folder.resolve().name)
+    if not variants:
+        raise RepoWithoutGguf(f"{start} holds no complete GGUF of a model", field="repo")
+    placed = tuple(Variant(v.name, tuple(_placed(folder, f) for f in v.files)) for v in variants)
+    return RepoListing(None, None, placed, tuple(_placed(folder, o) for o in others))
+
+
+def read_local_header(variant: Variant, limits: Limits | None = None) -> Header:
+    """Return the merged header of a variant that `local_variants` found.
+
+    Raises NotGguf, TruncatedHeader and InvalidHeader as parse_header does, InvalidInput for a file that is gone.
+    """
+    return merge_shards([_read(Path(file.path), (limits or Limits()).header_bytes) for file in variant.files])
+
+
+def _read(path: Path, limit: int) -> Header:
+    try:
+        with path.open("rb") as stream:
+            return grow(lambda start, stop: stream.read(stop - start), FIRST_RANGE, path.stat().st_size, limit)
+    except OSError as error:
+        raise InvalidInput(f"cannot read {path}: {error.strerror}", field="repo") from error
+    except InvalidHeader as error:
+        raise type(error)(f"{path}: {error.detail}") from error
+
+
+def _walk(folder: Path, limits: Limits) -> Iterator[Path]:
+    """GGUF files in `folder` and below, not deeper than folders of quantisations are."""
+    n_seen = 0
+    open_folders = [(folder, 0)]
+    while open_folders:
+        here, depth = open_folders.pop()
+        for entry in here.iterdir():
+            n_seen += 1
+            if n_seen > limits.repo_files:
+                raise RepoTooLarge(f"{folder} has more than {limits.repo_files} files: name one of them", field="repo")
+            if entry.is_dir() and depth < _DEPTH and not entry.is_symlink():
+                open_folders.append((entry, depth + 1))
+            elif entry.name.endswith(".gguf") and entry.is_file():
+                yield entry
+
+
+def _with_shards(path: Path) -> list[Path]:
+    """The file, and its sibling shards when it is one of a set."""
+    path.stat()
+    stem, _, count = path.name.removesuffix(".gguf").rpartition("-of-")
+    head, _, number = stem.rpartition("-")
+    if len(number) != 5 or not (number + count).isdigit() or len(count) != 5:
+        return [path]
+    return [p for p in path.parent.iterdir() if p.name.startswith(f"{head}-") and p.name.endswith(f"-of-{count}.gguf")]
+
+
+def _placed(folder: Path, file: AnyFile) -> AnyFile:
+    return msgspec.structs.replace(file, path=str(folder / file.path))

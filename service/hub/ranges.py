@@ -1,0 +1,193 @@
+"""Byte ranges of files on the Hub: redirects followed by hand, every reply held against what was asked.
+
+`/resolve/` answers with a redirect to a signed address on another host that lives about an hour. It is kept for the
+next ranges of the same file; a 403 from it means that it has expired, and `/resolve/` is asked again.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from threading import Lock
+from urllib.parse import quote
+
+import httpx
+
+from service.engine.errors import TruncatedHeader
+from service.hub.addresses import Addresses
+from service.hub.errors import HubReplyRefused, HubUnauthorised, HubUnavailable, RepoGated, RepoNotFound
+from service.hub.listing import Cost, Limits
+from service.hub.retry import Transient, seconds_asked, with_retries
+
+_CONTENT_RANGE = re.compile(r"bytes ([0-9]{1,18})-([0-9]{1,18})/([0-9]{1,18})", re.ASCII)
+_MAX_REDIRECTS = 5
+_CHUNK = 64 << 10
+
+
+class RemoteFile:
+    """One file at one commit: where it is resolved, its size as listed, and its signed address once known."""
+
+    def __init__(self, repo: str, revision: str, path: str, n_bytes: int | None) -> None:
+        self.repo = repo
+        self.path = path
+        self.n_bytes = n_bytes
+        self.resolve_path = f"/{repo}/resolve/{quote(revision, safe='')}/{quote(path)}"
+        self.signed: httpx.URL | None = None
+
+
+class Ranges:
+    """Reads ranges with one pool of connections. Safe to use from several threads."""
+
+    def __init__(
+        self,
+        addresses: Addresses,
+        token: str | None,
+        limits: Limits,
+        *,
+        transport: httpx.BaseTransport | None = None,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        timeout = httpx.Timeout(limits.request_seconds, connect=min(5.0, limits.request_seconds))
+        self._client = httpx.Client(
+            follow_redirects=False,
+            timeout=timeout,
+            limits=httpx.Limits(max_connections=2 * limits.parallel),
+            trust_env=not addresses.is_loopback,
+            transport=transport,
+        )
+        self._addresses, self._token, self._limits, self._sleep = addresses, token, limits, sleep
+        self.cost = Cost()
+        self._lock = Lock()
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._client.close()
+
+    def read(self, file: RemoteFile, start: int, stop: int, deadline: float) -> bytes:
+        """Return bytes `start` to `stop` (not included) of `file`; `deadline` is a time of `time.monotonic`.
+
+        Raises HubUnavailable, HubRateLimited, HubUnauthorised, HubReplyRefused, RepoGated, RepoNotFound, and
+        TruncatedHeader when the file ends before `start`.
+        """
+        return with_retries(lambda: self._read_once(file, start, stop, deadline), self._limits, self._sleep)
+
+    def get_json(self, path: str, parameters: list[tuple[str, str]], max_bytes: int) -> bytes:
+        """Return the body of an API call on the endpoint, at most `max_bytes` of it. Raises as `read` does."""
+        url = self._addresses.endpoint.join(self._addresses.endpoint.path.rstrip("/") + path)
+        url = url.copy_with(params=parameters)
+        deadline = time.monotonic() + self._limits.request_seconds
+
+        def attempt() -> bytes:
+            with self._send(url, {}, deadline) as response:
+                if response.status_code != 200:
+                    raise _refusal(response, path)
+                return self._body(response, max_bytes, deadline)
+
+        return with_retries(attempt, self._limits, self._sleep)
+
+    def _read_once(self, file: RemoteFile, start: int, stop: int, deadline: float) -> bytes:
+        asked = {"range": f"bytes={start}-{stop - 1}"}
+        if file.signed is not None:
+            with self._send(file.signed, asked, deadline) as response:
+                if response.status_code != 403:
+                    return self._checked(response, file, start, stop, deadline)
+            file.signed = None
+        url = self._resolve_url(file)
+        for _ in range(_MAX_REDIRECTS):
+            with self._send(url, asked, deadline) as response:
+                if not response.has_redirect_location:
+                    file.signed = None if self._addresses.is_endpoint(url) else url
+                    return self._checked(response, file, start, stop, deadline)
+                url = self._addresses.after_redirect(url, response.headers["location"])
+        raise HubReplyRefused(f"{file.path}: more than {_MAX_REDIRECTS} redirects")
+
+    def _resolve_url(self, file: RemoteFile) -> httpx.URL:
+        return httpx.URL(str(self._addresses.endpoint).rstrip("/") + file.resolve_path)
+
+    @contextmanager
+    def _send(self, url: httpx.URL, headers: dict[str, str], deadline: float) -> Iterator[httpx.Response]:
+        """Send one GET. The token goes to the endpoint's origin and nowhere else."""
+        if time.monotonic() > deadline:
+            raise _too_slow()
+        sent = {"accept-encoding": "identity", "user-agent": "offload-advisor", **headers}
+        if self._token and self._addresses.is_endpoint(url):
+            sent["authorization"] = f"Bearer {self._token}"
+        with self._lock:
+            self.cost.requests += 1
+        try:
+            with self._client.stream("GET", url, headers=sent) as response:
+                yield response
+        except (httpx.TimeoutException, httpx.TransportError) as error:
+            raise Transient(f"{url.host} does not answer ({type(error).__name__})") from error
+
+    def _checked(self, response: httpx.Response, file: RemoteFile, start: int, stop: int, deadline: float) -> bytes:
+        if response.status_code == 206:
+            stop = _range_stop(response, file, start, stop)
+            data = self._body(response, stop - start, deadline)
+        elif response.status_code == 200:  # the range was ignored: read up to its end, no further
+            data = self._body(response, min(stop, file.n_bytes or stop), deadline)[start:]
+        elif response.status_code == 416:
+            raise TruncatedHeader(f"the file ends before byte {start}, inside its header: upload it again")
+        else:
+            raise _refusal(response, file.path)
+        if len(data) < min(stop, file.n_bytes or stop) - start:
+            raise Transient(f"{file.path}: the connection broke off")
+        return data
+
+    def _body(self, response: httpx.Response, limit: int, deadline: float) -> bytes:
+        """Return at most `limit` bytes of the body. What comes beyond is left on the wire, its connection closed."""
+        if response.headers.get("content-encoding", "identity") != "identity":
+            raise HubReplyRefused("the reply is compressed, though it was asked for as it is")
+        data = bytearray()
+        for chunk in response.iter_raw(_CHUNK):
+            with self._lock:
+                self.cost.n_bytes += len(chunk)
+            data += chunk
+            if len(data) > limit or (len(data) == limit and response.status_code != 206):
+                break
+            if time.monotonic() > deadline:
+                raise _too_slow()
+        return bytes(data[:limit])
+
+
+def _range_stop(response: httpx.Response, file: RemoteFile, start: int, stop: int) -> int:
+    """Return where the range that came really ends, and learn the file's size from it if the listing had none."""
+    match = _CONTENT_RANGE.fullmatch(response.headers.get("content-range", ""))
+    if match is None:
+        raise HubReplyRefused(f"{file.path}: a partial reply that does not say which part it is")
+    first, last, total = (int(n) for n in match.groups())
+    if first != start or not start <= last < min(stop, total):
+        raise HubReplyRefused(f"{file.path}: asked for bytes {start} to {stop - 1}, got {first} to {last}")
+    if file.n_bytes is not None and total != file.n_bytes:
+        raise HubReplyRefused(f"{file.path}: listed with {file.n_bytes} bytes, served with {total}")
+    file.n_bytes = total
+    return last + 1
+
+
+def _too_slow() -> HubUnavailable:
+    return HubUnavailable("the Hub is too slow: the time for reading one file is over", retry_after=30)
+
+
+def _refusal(response: httpx.Response, what: str) -> Exception:
+    """Return the error that a status stands for."""
+    status, code = response.status_code, response.headers.get("x-error-code", "")
+    if status == 429 or status >= 500:
+        return Transient(f"{what}: status {status}", status, seconds_asked(response.headers))
+    if code == "GatedRepo":
+        return gated(what)
+    if status in (401, 404):
+        return RepoNotFound(f"{what} is not there, or is private", field="repo")
+    if status == 403:
+        return HubUnauthorised(f"the Hub refuses to serve {what} to this service")
+    return HubReplyRefused(f"{what}: unexpected status {status}")
+
+
+def gated(what: str) -> RepoGated:
+    """Return the error for a repo whose terms are not accepted, with the way out."""
+    return RepoGated(
+        f"{what} is gated: accept its terms on its page on the Hub, then set HF_TOKEN to a token of that account "
+        "for the service, or run `advisor advise` with it on your own machine",
+        field="repo",
+    )

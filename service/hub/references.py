@@ -1,0 +1,146 @@
+"""What users call a repo: `owner/name`, `owner/name:VARIANT`, `hf.co/owner/name:VARIANT`, or any Hub URL of it."""
+
+from __future__ import annotations
+
+import re
+from urllib.parse import SplitResult, parse_qs, unquote, urlsplit
+
+import msgspec
+
+from service.engine.errors import InvalidInput
+
+HOSTS = frozenset({"huggingface.co", "www.huggingface.co", "hf.co"})
+MAX_TEXT = 2_048
+_MAX_ID = 96  # huggingface_hub's validate_repo_id counts owner, slash and name together
+_PART = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9_.-]*[A-Za-z0-9_])?", re.ASCII)
+_REVISION = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_./-]{0,127}", re.ASCII)
+_VARIANT = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]{0,127}", re.ASCII)
+_SHA = re.compile(r"[0-9a-f]{40}", re.ASCII)
+_OTHER_SECTIONS = ("datasets", "spaces", "collections", "papers", "docs", "api", "models", "organizations", "settings")
+_WANTED = "give OWNER/NAME, OWNER/NAME:VARIANT, or the address of a model repo on huggingface.co"
+
+
+class RepoReference(msgspec.Struct, frozen=True):
+    """A repo as a user named it. `file` is the path, in the repo, of a file or folder that a URL pointed at."""
+
+    owner: str
+    name: str
+    revision: str | None = None
+    variant: str | None = None
+    file: str | None = None
+
+    @property
+    def repo(self) -> str:
+        """The Hub's id, `owner/name`."""
+        return f"{self.owner}/{self.name}"
+
+    @property
+    def is_pinned(self) -> bool:
+        """Whether the revision is a commit, which never changes."""
+        return self.revision is not None and _SHA.fullmatch(self.revision) is not None
+
+
+def parse_repo_reference(text: str) -> RepoReference:
+    """Return what `text` refers to. Raises InvalidInput (field `repo`) for anything but a model repo on the Hub."""
+    text = text.strip()
+    if len(text) > MAX_TEXT:
+        raise _invalid(f"the text is longer than {MAX_TEXT} characters")
+    if not text.isprintable() or " " in text:
+        raise _invalid("the text has spaces or control characters")
+    scheme, separator, _ = text.partition("://")
+    if separator and scheme not in ("http", "https"):
+        raise _invalid(f"{scheme[:20]!r} is no address of the Hub")
+    host = text.split("/", 1)[0].lower()
+    if separator or host in HOSTS:
+        return _from_url(text if separator else f"https://{text}")
+    return _plain(text, None)
+
+
+def checked_revision(revision: str) -> str:
+    """Return `revision` if the Hub could have a branch, tag or commit of that name. Raises InvalidInput."""
+    if not _REVISION.fullmatch(revision) or ".." in revision or "//" in revision or revision.endswith("/"):
+        raise InvalidInput(f"{revision[:80]!r} is no name of a branch, tag or commit", field="revision")
+    return revision
+
+
+def checked_repo(text: str) -> tuple[str, str]:
+    """Return owner and name of `OWNER/NAME`. Raises InvalidInput (field `repo`) where the Hub allows no such id."""
+    owner, _, name = text.partition("/")
+    for part in (owner, name):
+        if not _PART.fullmatch(part) or ".." in part or "--" in part or part.endswith(".git"):
+            raise _invalid(f"{text[:120]!r} is no repo id")
+    if len(text) > _MAX_ID:
+        raise _invalid(f"a repo id has at most {_MAX_ID} characters")
+    return owner, name
+
+
+def _invalid(what: str) -> InvalidInput:
+    return InvalidInput(f"{what}: {_WANTED}", field="repo")
+
+
+def _plain(text: str, revision: str | None) -> RepoReference:
+    repo, colon, variant = text.partition(":")
+    owner, name = checked_repo(repo)
+    return RepoReference(owner, name, revision, _variant(variant) if colon else None)
+
+
+def _variant(text: str) -> str:
+    if not _VARIANT.fullmatch(text) or ".." in text:
+        raise _invalid(f"{text[:80]!r} is no name of a variant")
+    return text
+
+
+def _from_url(url: str) -> RepoReference:
+    try:
+        parts = urlsplit(url)
+        host, port = parts.hostname, parts.port
+    except ValueError as error:
+        raise _invalid("the address cannot be read") from error
+    if host not in HOSTS or port is not None or "@" in parts.netloc:
+        raise _invalid(f"{parts.netloc[:80]!r} is not the Hub")
+    segments = [unquote(s) for s in parts.path.split("/") if s]
+    if not segments or segments[0] in _OTHER_SECTIONS:
+        raise _invalid("the address is of no model repo")
+    if len(segments) == 1:
+        raise _invalid("the address ends before the repo's name")
+    repo = _plain("/".join(segments[:2]), None)
+    return _with_place(repo, segments[2:], parts)
+
+
+def _with_place(repo: RepoReference, place: list[str], parts: SplitResult) -> RepoReference:
+    shown = _file_shown(parts.query)
+    if not place:
+        return msgspec.structs.replace(repo, file=_path(shown) if shown else None)
+    if place[0] not in ("blob", "resolve", "tree", "raw") or len(place) < 2:
+        if place[0] in ("discussions", "commits", "blame", "edit"):
+            return repo
+        raise _invalid(f"{place[0][:40]!r} is no page of a repo's files")
+    length = 3 if place[1] == "refs" else 1  # refs/pr/7 and refs/convert/x are written with slashes
+    revision, path = "/".join(place[1 : 1 + length]), "/".join(place[1 + length :])
+    try:
+        checked_revision(revision)
+    except InvalidInput as error:
+        raise _invalid(f"{revision[:80]!r} is no revision") from error
+    file = path or shown
+    return msgspec.structs.replace(repo, revision=revision, file=_path(file) if file else None)
+
+
+def _file_shown(query: str) -> str:
+    """The file whose header the Hub's page shows, when the address says so."""
+    try:
+        return parse_qs(query, max_num_fields=32).get("show_file_info", [""])[0]
+    except ValueError as error:
+        raise _invalid("the address has too many parameters") from error
+
+
+def _path(text: str) -> str:
+    if not is_safe_path(text):
+        raise _invalid("the address names no file")
+    return text
+
+
+def is_safe_path(path: str) -> bool:
+    """Whether a path is one that a repo can have and a terminal can show: relative, printable, bounded, no `..`."""
+    if not 0 < len(path) <= 512 or not path.isprintable() or "\\" in path:
+        return False
+    return all(part not in ("", ".", "..") for part in path.split("/"))
