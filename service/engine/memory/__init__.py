@@ -1,0 +1,13 @@
+"""Memory of every device from a header and flags: placement, cache, compute buffers, and what no engine prints.
+
+The compute buffer of an engine is the high-water mark of a deterministic procedure: the graph of the worst-case batch
+(`graphs/`), a device for every node and copies between devices (`scheduler`), and one best-fit arena for each device
+(`allocator`). All three are replayed here.
+"""
+
+from service.engine.memory.overrides import matching_names
+from service.engine.memory.placement import place
+from service.engine.memory.predict import DeviceBytes, Memory, predict_memory
+from service.engine.memory.report import report
+
+__all__ = ["DeviceBytes", "Memory", "matching_names", "place", "predict_memory", "report"]

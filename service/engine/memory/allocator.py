@@ -1,0 +1,132 @@
+"""ggml's graph allocator: one best-fit arena a device, whose high-water mark is the engine's compute buffer.
+
+Source: ggml/src/ggml-alloc.c of both engines (ggml_dyn_tallocr_alloc, ggml_gallocr_alloc_graph_impl).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from service.engine.memory.scheduler import Schedule
+
+_GPU_ALIGNMENT = 128
+_HOST_ALIGNMENT = 64
+_ENDLESS = 1 << 62
+
+
+class Arena:
+    """Free blocks in the order of their address, the last one endless; `mark` is the highest byte ever used."""
+
+    __slots__ = ("alignment", "free", "mark")
+
+    def __init__(self, alignment: int) -> None:
+        self.alignment = alignment
+        self.free = [[0, _ENDLESS]]
+        self.mark = 0
+
+    def take(self, size: int) -> int:
+        """Return the offset of `size` bytes: the smallest free block that fits, the endless one last."""
+        size = -(-size // self.alignment) * self.alignment
+        free = self.free
+        best, best_size = len(free) - 1, _ENDLESS
+        for i in range(len(free) - 1):
+            if size <= free[i][1] <= best_size:
+                best, best_size = i, free[i][1]
+        block = free[best]
+        offset = block[0]
+        block[0] += size
+        block[1] -= size
+        if not block[1]:
+            del free[best]
+        if offset + size > self.mark:
+            self.mark = offset + size
+        return offset
+
+    def give(self, offset: int, size: int) -> None:
+        """Take back `size` bytes at `offset`, joined with the free blocks beside them."""
+        size = -(-size // self.alignment) * self.alignment
+        free, end = self.free, offset + size
+        i = 0
+        while free[i][0] < offset:
+            i += 1
+        joins_before = i > 0 and free[i - 1][0] + free[i - 1][1] == offset
+        if free[i][0] == end:
+            free[i][0] = offset
+            free[i][1] += size
+            if joins_before:
+                free[i - 1][1] += free[i][1]
+                del free[i]
+        elif joins_before:
+            free[i - 1][1] += size
+        else:
+            free.insert(i, [offset, size])
+
+
+def allocate(schedule: Schedule, n_devices: int) -> tuple[int, ...]:
+    """Return the compute buffer of every device in bytes, the CPU (`n_devices`) last."""
+    arenas = [Arena(_GPU_ALIGNMENT) for _ in range(n_devices)] + [Arena(_HOST_ALIGNMENT)]
+    replay = _Replay(schedule, arenas)
+    for leaf, device in schedule.leafs:
+        replay.place(leaf, device)
+    replay.run(schedule.order)
+    return tuple(arena.mark for arena in arenas)
+
+
+class _Replay:
+    """Which tensors hold memory, where, and how many uses are left of each."""
+
+    def __init__(self, schedule: Schedule, arenas: list[Arena]) -> None:
+        n = len(schedule.sources)
+        self.schedule, self.arenas = schedule, arenas
+        self.children, self.views = schedule.children, schedule.views
+        self.held = [False] * n
+        self.offset = [0] * n
+        self.arena = [0] * n
+
+    def place(self, t: int, device: int) -> None:
+        """Give `t` memory, in place of a source that nobody needs any more where the operation allows it."""
+        s = self.schedule
+        if self.held[t] or s.root[t] >= 0 or s.slot[t] >= 0:
+            return
+        self.held[t] = True
+        for position in s.overwrites[t]:
+            source = s.sources[t][position]
+            if self._replaceable(source):
+                self.arena[t], self.offset[t] = self.arena[source], self.offset[source]
+                self.held[source] = False
+                return
+        self.arena[t] = device
+        self.offset[t] = self.arenas[device].take(s.size[t])
+
+    def _replaceable(self, t: int) -> bool:
+        return (
+            self.held[t]
+            and self.children[t] == 1
+            and not self.views[t]
+            and self.schedule.root[t] < 0
+            and t not in self.schedule.permanent
+        )
+
+    def release(self, t: int) -> None:
+        if t not in self.schedule.permanent:
+            self.arenas[self.arena[t]].give(self.offset[t], self.schedule.size[t])
+            self.held[t] = False
+
+    def run(self, order: Sequence[int]) -> None:
+        """Replay the nodes: each takes its memory, then gives back the sources that it was the last to use."""
+        sources, root, device = self.schedule.sources, self.schedule.root, self.schedule.device
+        children, views, held = self.children, self.views, self.held
+        for t in order:
+            if root[t] < 0:
+                self.place(t, device[t])
+            for s in sources[t]:
+                children[s] -= 1
+                if children[s] or views[s]:
+                    continue
+                r = root[s]
+                if r >= 0:
+                    views[r] -= 1
+                    if not views[r] and not children[r] and held[r]:
+                        self.release(r)
+                elif held[s]:
+                    self.release(s)

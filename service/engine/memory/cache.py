@@ -1,0 +1,110 @@
+"""The KV cache and recurrent state of every layer, as each engine shapes its tensors.
+
+Sources: ik src/llama.cpp llama_kv_cache_init; llama.cpp src/llama-kv-cache.cpp, llama-kv-cache-iswa.cpp,
+llama-memory-recurrent.cpp.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from service.engine.memory.graph import cuda_row_padding, row_size
+from service.engine.memory.spec import GraphSpec
+from service.engine.model import Layer, Mla, Model, Recurrent
+from service.engine.units import pad
+
+
+class CacheTensor(NamedTuple):
+    """One cache tensor: type and shape, `ne[0]` contiguous."""
+
+    kind: str
+    ne: tuple[int, ...]
+
+    @property
+    def n_bytes(self) -> int:
+        """Bytes of the contiguous tensor."""
+        rows = 1
+        for n in self.ne[1:]:
+            rows *= n
+        return row_size(self.kind, self.ne[0]) * rows
+
+
+def cache_tensors(model: Model, spec: GraphSpec, layer: Layer) -> tuple[CacheTensor, ...]:
+    """Return the tensors of the layer's cache: K and V, K alone (latent), or the recurrent state; () for none."""
+    n_shared = model.int_value("attention.shared_kv_layers")
+    if layer.kind == "nextn" or layer.index >= model.n_layer - n_shared:
+        return ()
+    ik = spec.engine == "ik_llama.cpp"
+    if layer.kind == "recurrent" and model.recurrent is not None:
+        return (_state_ik if ik else _state_llama)(model.recurrent, spec)
+    if model.mla is not None and spec.mla:
+        return _latent_ik(model.mla, spec) if ik else _latent_llama(model.mla, spec)
+    return _keys_values_ik(model, layer, spec) if ik else _keys_values_llama(model, layer, spec)
+
+
+def _state_ik(r: Recurrent, spec: GraphSpec) -> tuple[CacheTensor, ...]:
+    conv = (r.conv_kernel - 1) * (2 * r.state_size * r.group_count + r.inner_size)
+    state = (r.inner_size // max(r.time_step_rank, 1)) ** 2 * r.time_step_rank
+    return (CacheTensor("f32", (conv + state, spec.n_seq)),)
+
+
+def _state_llama(r: Recurrent, spec: GraphSpec) -> tuple[CacheTensor, ...]:
+    conv = (r.conv_kernel - 1) * (r.inner_size + 2 * r.group_count * r.state_size)
+    return (CacheTensor("f32", (conv, spec.n_seq)), CacheTensor("f32", (r.state_size * r.inner_size, spec.n_seq)))
+
+
+def _latent_ik(mla: Mla, spec: GraphSpec) -> tuple[CacheTensor, ...]:
+    row = mla.kv_lora_rank + mla.rope
+    if spec.flash_attn:
+        return (CacheTensor(spec.type_k, (row, spec.n_kv)),)
+    if spec.mla == 1:
+        transposed = CacheTensor(spec.type_v, (mla.kv_lora_rank * spec.n_kv,))
+        return (CacheTensor(spec.type_k, (row, spec.n_kv)), transposed)
+    return (CacheTensor(spec.type_v, (row, spec.n_kv)),)
+
+
+def _latent_llama(mla: Mla, spec: GraphSpec) -> tuple[CacheTensor, ...]:
+    return (CacheTensor(spec.type_k, (mla.kv_lora_rank + mla.rope, spec.n_kv, spec.n_stream)),)
+
+
+def _heads(model: Model, layer: Layer) -> tuple[int, int, int]:
+    """KV heads and head sizes; a latent model without its latent cache has a full K and V for every head."""
+    if model.mla is not None:
+        return layer.n_head, model.mla.nope + model.mla.rope, model.mla.value
+    return layer.n_head_kv, layer.head_dim_k, layer.head_dim_v
+
+
+def _keys_values_ik(model: Model, layer: Layer, spec: GraphSpec) -> tuple[CacheTensor, ...]:
+    n_head, dim_k, dim_v = _heads(model, layer)
+    if not n_head:
+        return ()
+    keys = CacheTensor(spec.type_k, (dim_k, n_head * spec.n_kv))
+    return (keys, CacheTensor(spec.type_v, (dim_v * n_head * spec.n_kv,)))
+
+
+def _keys_values_llama(model: Model, layer: Layer, spec: GraphSpec) -> tuple[CacheTensor, ...]:
+    n_head, dim_k, dim_v = _heads(model, layer)
+    if not n_head:
+        return ()
+    rows = window_rows(layer.n_swa, spec) if layer.n_swa else spec.n_kv
+    keys = CacheTensor(spec.type_k, (dim_k * n_head, rows, spec.n_stream))
+    return (keys, CacheTensor(spec.type_v, (dim_v * n_head, rows, spec.n_stream)))
+
+
+def window_rows(n_swa: int, spec: GraphSpec) -> int:
+    """Return the cache rows of a sliding-window layer in llama.cpp (llama-kv-cache-iswa.cpp:71-80)."""
+    return min(spec.n_kv, pad(min(spec.n_kv, n_swa + spec.n_tokens), 256))
+
+
+def cache_bytes(model: Model, spec: GraphSpec, *, cuda_padding: bool = False) -> tuple[int, ...]:
+    """Return the bytes of each block's cache; with `cuda_padding` as a CUDA buffer reserves them."""
+    by_shape: dict[tuple[CacheTensor, ...], int] = {}
+    found = []
+    for layer in model.layers:
+        tensors = cache_tensors(model, spec, layer)
+        if tensors not in by_shape:
+            by_shape[tensors] = sum(
+                t.n_bytes + (cuda_row_padding(t.kind, t.ne[0]) if cuda_padding else 0) for t in tensors
+            )
+        found.append(by_shape[tensors])
+    return tuple(found)

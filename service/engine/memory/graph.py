@@ -1,0 +1,367 @@
+"""A ggml compute graph in miniature: tensors, views, and the order in which an engine runs them.
+
+`GraphBuilder` has the tensor algebra of ggml.c (shapes, strides, which results are views) and `expand`, the order of
+ggml_build_forward_expand. `finish` turns the nodes into a `Graph` of plain lists, which the scheduler and the allocator
+replay for any placement: the graph itself does not depend on where the weights are.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cache
+from math import prod
+from typing import NamedTuple, TypeAlias
+
+from service.engine.ggml_types import type_named
+from service.engine.memory.ops import IN_PLACE_IK, IN_PLACE_LLAMA, MIN_OFFLOAD_BATCH, NONE
+
+Shape: TypeAlias = tuple[int, int, int, int]
+_CUDA_ROW_PADDING = 512  # MATRIX_ROW_PADDING, ggml-cuda/common.cuh of both engines
+
+
+@cache
+def geometry(kind: str) -> tuple[int, int, int]:
+    """Return (block elements, block bytes, bytes in front of each row) of a type."""
+    t = type_named(kind)
+    return t.block, t.bytes, t.row_meta_bytes
+
+
+def row_size(kind: str, n: int) -> int:
+    """Return the bytes of `n` elements in a row (ggml_row_size)."""
+    block, size, meta = geometry(kind)
+    return meta + n // block * size
+
+
+@cache
+def cuda_row_padding(kind: str, n: int) -> int:
+    """Return the bytes a CUDA buffer reserves behind a quantised tensor with rows of `n` (ggml-cuda.cu:748)."""
+    if geometry(kind)[0] == 1 or n % _CUDA_ROW_PADDING == 0:
+        return 0
+    return row_size(kind, _CUDA_ROW_PADDING - n % _CUDA_ROW_PADDING)
+
+
+class Slot(NamedTuple):
+    """Something that lives outside the arenas: a weight, its per-layer copy (`rope`), or a cache tensor.
+
+    `kind`: weight | derived | rope | cache. `derived`: made at load time beside the weight `name`. `layer` is the block
+    of a cache or rope copy.
+    """
+
+    kind: str
+    name: str
+    layer: int
+
+
+class Node:
+    """A tensor of the graph. `root`: the tensor that a view shows a part of. `slot`: index of what is not computed."""
+
+    __slots__ = ("index", "kind", "n_bytes", "nb", "ne", "op", "root", "slot", "src", "visited")
+
+    def __init__(
+        self, index: int, op: str, kind: str, ne: Shape, nb: Shape, n_bytes: int, src: list[Node], root: Node | None
+    ) -> None:
+        self.index, self.op, self.kind, self.ne, self.nb = index, op, kind, ne, nb
+        self.n_bytes, self.src, self.root = n_bytes, src, root
+        self.slot, self.visited = -1, False
+
+
+@dataclass(slots=True)
+class KeepAlive:
+    """Tensors that a fused CUDA kernel keeps until `until` has run; `first` is the pattern's first node."""
+
+    first: int
+    until: int
+    tensors: tuple[int, ...]
+
+
+@dataclass(slots=True)
+class Graph:
+    """A finished graph: lists indexed by tensor, and the nodes and leafs in order.
+
+    `root` is -1 for what is no view; `home` the slot that fixes a tensor's device (its own or its root's), `weight` the
+    slot of the first weight among a node's sources, `overwrites` the positions of sources that the result may replace.
+    `padding` and `flash_copies`: bytes that a CUDA buffer reserves beyond the tensor.
+    """
+
+    op: list[str]
+    n_bytes: list[int]
+    root: list[int]
+    sources: list[tuple[int, ...]]
+    overwrites: list[tuple[int, ...]]
+    slot: list[int]
+    home: list[int]
+    weight: list[int]
+    offloadable: list[bool]
+    padding: list[int]
+    children: list[int]
+    views: list[int]
+    slots: list[Slot]
+    nodes: list[int]
+    leafs: list[int]
+    inputs: list[int]
+    outputs: frozenset[int]
+    pins: list[tuple[int, int]]
+    flash_copies: dict[int, int]
+    keep_alives: list[KeepAlive] = field(default_factory=list)
+
+
+def _strides(kind: str, ne: Shape) -> Shape:
+    block, size, meta = geometry(kind)
+    row = meta + ne[0] // block * size
+    return (size, row, row * ne[1], row * ne[1] * ne[2])
+
+
+def _n_bytes(kind: str, ne: Shape, nb: Shape) -> int:
+    if 0 in ne:
+        return 0
+    block, size, meta = geometry(kind)
+    first = size + (ne[0] - 1) * nb[0] if block == 1 else meta + ne[0] // block * size
+    return first + (ne[1] - 1) * nb[1] + (ne[2] - 1) * nb[2] + (ne[3] - 1) * nb[3]
+
+
+class GraphBuilder:
+    """The tensor algebra of ggml.c. Every method returns a new Node; only `expand` puts nodes into the graph."""
+
+    def __init__(self) -> None:
+        self.all: list[Node] = []
+        self.nodes: list[Node] = []
+        self.leafs: list[Node] = []
+        self.slots: list[Slot] = []
+        self.inputs: list[Node] = []
+        self.outputs: set[int] = set()
+        self.pins: list[tuple[int, int]] = []
+
+    # -- making tensors ------------------------------------------------------------------------------------------
+
+    def new(
+        self, op: str, kind: str, ne: tuple[int, ...], *src: Node | None, root: Node | None = None,
+        nb: Shape | None = None,
+    ) -> Node:  # fmt: skip
+        """Return a tensor of type `kind` and shape `ne` (filled up with ones); contiguous unless `nb` is given."""
+        shape: Shape = (*ne, 1, 1, 1)[:4]  # type: ignore[assignment]
+        if nb is None:
+            nb = _strides(kind, shape)
+        sources = [s for s in src if s is not None]
+        if root is not None and root.root is not None:
+            root = root.root
+        node = Node(len(self.all), op, kind, shape, nb, _n_bytes(kind, shape, nb), sources, root)
+        self.all.append(node)
+        return node
+
+    def stored(self, slot: Slot, kind: str, *ne: int) -> Node:
+        """Return a weight or cache tensor."""
+        node = self.new(NONE, kind, ne)
+        node.slot = len(self.slots)
+        self.slots.append(slot)
+        return node
+
+    def input(self, kind: str, *ne: int) -> Node:
+        """Return a tensor that the engine fills on the host before each batch."""
+        node = self.new(NONE, kind, ne)
+        self.inputs.append(node)
+        return node
+
+    def output(self, node: Node) -> Node:
+        """Mark `node` as an output, which is never freed or overwritten."""
+        self.outputs.add(node.index)
+        return node
+
+    def pin(self, node: Node, layer: int) -> Node:
+        """Ask for `node` to run on the default device of `layer`, whatever its neighbours do."""
+        self.pins.append((node.index, layer))
+        return node
+
+    # -- operations ----------------------------------------------------------------------------------------------
+
+    def apply(self, op: str, x: Node, *src: Node | None) -> Node:
+        """Return `op(x, *src)` of x's shape, in f32."""
+        return self.new(op, "f32", x.ne, x, *src)
+
+    def add(self, a: Node, b: Node) -> Node:
+        return self.new("ADD", a.kind, a.ne, a, b)
+
+    def mul(self, a: Node, b: Node) -> Node:
+        return self.new("MUL", a.kind, a.ne, a, b)
+
+    def mul_mat(self, w: Node, x: Node) -> Node:
+        """Return w·x: [w.ne1, x.ne1, x.ne2, x.ne3]."""
+        return self.new("MUL_MAT", "f32", (w.ne[1], x.ne[1], x.ne[2], x.ne[3]), w, x)
+
+    def mul_mat_id(self, w: Node, x: Node, ids: Node) -> Node:
+        """Return the product with each token's experts: [w.ne1, used, tokens]."""
+        return self.new("MUL_MAT_ID", "f32", (w.ne[1], ids.ne[0], x.ne[2]), w, x, ids)
+
+    def get_rows(self, a: Node, ids: Node) -> Node:
+        return self.new("GET_ROWS", "f32", (a.ne[0], ids.ne[0], ids.ne[1], ids.ne[2]), a, ids)
+
+    def concat(self, a: Node, b: Node, dim: int) -> Node:
+        ne = list(a.ne)
+        ne[dim] += b.ne[dim]
+        return self.new("CONCAT", a.kind, tuple(ne), a, b)
+
+    def cont(self, a: Node, *ne: int) -> Node:
+        """Return a contiguous copy of `a`, of shape `ne` if given."""
+        return self.new("CONT", a.kind, ne or a.ne, a)
+
+    def cast(self, a: Node, kind: str) -> Node:
+        """Return `a` in another type. ggml_cast lists the result among its own sources."""
+        node = self.new("CPY", kind, a.ne, a)
+        node.src.append(node)
+        return node
+
+    def copy_into(self, a: Node, target: Node) -> Node:
+        """Return the node that writes `a` into `target`, which makes it a view of target's root (ggml_cpy)."""
+        return self.new("CPY", target.kind, target.ne, a, target, root=target, nb=target.nb)
+
+    def set_rows(self, target: Node, rows: Node, ids: Node) -> Node:
+        """Return the node that writes `rows` into `target`, a view of it (ggml_set_rows)."""
+        return self.new("SET_ROWS", target.kind, target.ne, rows, ids, target, root=target, nb=target.nb)
+
+    # -- views ---------------------------------------------------------------------------------------------------
+
+    def reshape(self, a: Node, *ne: int) -> Node:
+        return self.new("RESHAPE", a.kind, ne, a, root=a)
+
+    def view(self, a: Node, ne: tuple[int, ...], nb: tuple[int, ...] = ()) -> Node:
+        """Return a view of shape `ne`; `nb` are the strides of dimensions 1 and up, contiguous where not given."""
+        shape: Shape = (*ne, 1, 1, 1)[:4]  # type: ignore[assignment]
+        strides = list(_strides(a.kind, shape))
+        for i in range(1, 4):
+            if i <= len(nb):
+                strides[i] = nb[i - 1]
+            elif nb:
+                strides[i] = strides[i - 1] * shape[i - 1]
+        return self.new("VIEW", a.kind, shape, a, root=a, nb=tuple(strides))  # type: ignore[arg-type]
+
+    def permute(self, a: Node, *axes: int) -> Node:
+        """Return `a` with dimension i moved to `axes[i]`."""
+        ne, nb = [0] * 4, [0] * 4
+        for i, axis in enumerate(axes):
+            ne[axis], nb[axis] = a.ne[i], a.nb[i]
+        return self.new("PERMUTE", a.kind, tuple(ne), a, root=a, nb=tuple(nb))  # type: ignore[arg-type]
+
+    def swap_heads(self, a: Node) -> Node:
+        """Return `a` with dimensions 1 and 2 exchanged."""
+        return self.permute(a, 0, 2, 1, 3)
+
+    def transpose(self, a: Node) -> Node:
+        ne: Shape = (a.ne[1], a.ne[0], a.ne[2], a.ne[3])
+        return self.new("TRANSPOSE", a.kind, ne, a, root=a, nb=(a.nb[1], a.nb[0], a.nb[2], a.nb[3]))
+
+    # -- order ---------------------------------------------------------------------------------------------------
+
+    def expand(self, *targets: Node) -> None:
+        """Append what `targets` need and is not in the graph yet, depth first, sources in order."""
+        for target in targets:
+            if target.visited:
+                continue
+            target.visited = True
+            stack = [(target, 0)]
+            while stack:
+                node, i = stack.pop()
+                src = node.src
+                while i < len(src) and src[i].visited:
+                    i += 1
+                if i < len(src):
+                    src[i].visited = True
+                    stack.append((node, i + 1))
+                    stack.append((src[i], 0))
+                else:
+                    (self.leafs if node.op == NONE else self.nodes).append(node)
+
+
+def is_contiguous(node: Node) -> bool:
+    """Return whether the strides of `node` are those of a tensor without gaps."""
+    return node.nb == _strides(node.kind, node.ne)
+
+
+# -- finishing -------------------------------------------------------------------------------------------------------
+
+
+def finish(builder: GraphBuilder, *, llama: bool) -> Graph:
+    """Return the graph as lists. `llama`: by the rules of llama.cpp instead of ik_llama.cpp's."""
+    every = builder.all
+    layouts: dict[tuple[str, Shape, Shape], int] = {}
+    layout = [layouts.setdefault((n.kind, n.ne, n.nb), len(layouts)) for n in every]
+    in_place = IN_PLACE_LLAMA if llama else IN_PLACE_IK
+    graph = Graph(
+        op=[n.op for n in every],
+        n_bytes=[n.n_bytes for n in every],
+        root=[-1 if n.root is None else n.root.index for n in every],
+        sources=[tuple(s.index for s in n.src) for n in every],
+        overwrites=[_overwrites(n, layout) if n.op in in_place else () for n in every],
+        slot=[n.slot for n in every],
+        home=[n.slot if n.root is None else n.root.slot for n in every],
+        weight=[_weight(n, builder.slots, llama) for n in every],
+        offloadable=[_offloadable_llama(n) if llama else _offloadable_ik(n) for n in every],
+        padding=[cuda_row_padding(n.kind, n.ne[0]) for n in every],
+        children=[0] * len(every),
+        views=[0] * len(every),
+        slots=builder.slots,
+        nodes=[n.index for n in builder.nodes],
+        leafs=[n.index for n in builder.leafs],
+        inputs=[n.index for n in builder.leafs if n.slot < 0],
+        outputs=frozenset(builder.outputs),
+        pins=builder.pins,
+        flash_copies=_flash_copies(every) if llama else {},
+    )
+    _count_uses(graph)
+    return graph
+
+
+def _overwrites(node: Node, layout: list[int]) -> tuple[int, ...]:
+    own = layout[node.index]
+    return tuple(i for i, s in enumerate(node.src) if layout[s.index] == own)
+
+
+def _weight(node: Node, slots: list[Slot], llama: bool) -> int:
+    if llama and node.op in ("ROPE", "FLASH_ATTN_EXT"):  # ggml-backend.cpp of llama.cpp skips rope factors and sinks
+        return -1
+    for s in node.src:
+        if s.slot >= 0 and slots[s.slot].kind != "cache":
+            return s.slot
+    return -1
+
+
+def _offloadable_ik(node: Node) -> bool:
+    """ik ggml-cuda.cu:5180: experts only where a batch hits most of them."""
+    if node.op in ("MUL_MAT_ID", "MOE_FUSED_UP_GATE"):
+        used = node.src[2 if node.op == "MUL_MAT_ID" else 3].ne[0]
+        enough = node.ne[2] * used >= MIN_OFFLOAD_BATCH * node.src[0].ne[2]
+        return enough and node.ne[2] >= MIN_OFFLOAD_BATCH
+    return node.op != "GET_ROWS" and node.ne[1] >= MIN_OFFLOAD_BATCH
+
+
+def _offloadable_llama(node: Node) -> bool:
+    """llama.cpp ggml-cuda.cu:5636."""
+    if node.op == "GET_ROWS":
+        return False
+    if node.op == "MUL_MAT":
+        return node.ne[1] >= MIN_OFFLOAD_BATCH
+    if node.op in ("MUL_MAT_ID", "ROPE"):
+        return node.ne[2] >= MIN_OFFLOAD_BATCH
+    return prod(node.ne[1:]) >= MIN_OFFLOAD_BATCH
+
+
+def _flash_copies(nodes: list[Node]) -> dict[int, int]:
+    """f16 copies of a quantised cache inside the result of flash attention: llama.cpp fattn.cu:722."""
+    found = {}
+    for node in nodes:
+        if node.op != "FLASH_ATTN_EXT":
+            continue
+        k, v = node.src[1], node.src[2]
+        extra = -node.n_bytes % 128 + 2 * prod(k.ne) if k.kind != "f16" else 0
+        if v.kind != "f16" and (v.root is None or v.root is not k.root):
+            extra += 2 * prod(v.ne)
+        if extra:
+            found[node.index] = extra
+    return found
+
+
+def _count_uses(graph: Graph) -> None:
+    for index in graph.nodes:
+        root = graph.root[index]
+        if root >= 0:
+            graph.views[root] += 1
+        for s in graph.sources[index]:
+            graph.children[s] += 1

@@ -1,0 +1,125 @@
+"""What the graph descriptions of both engines share: a model's weights and caches as tensors of one graph."""
+
+from __future__ import annotations
+
+from typing import Literal, TypeAlias
+
+from service.engine.memory.cache import cache_tensors
+from service.engine.memory.graph import GraphBuilder, Node, Slot, row_size
+from service.engine.memory.spec import GraphSpec
+from service.engine.model import Layer, Model
+
+Gating: TypeAlias = Literal["softmax", "sigmoid", "weight"]
+
+
+class MissingTensor(Exception):
+    """The model lacks a tensor that the description of its family needs."""
+
+
+class ModelGraph(GraphBuilder):
+    """A graph under construction for one model and spec. Sizes carry llama.cpp's names (n_embd, n_head, …)."""
+
+    def __init__(self, model: Model, spec: GraphSpec) -> None:
+        super().__init__()
+        self.model, self.spec = model, spec
+        self.n_tokens, self.n_kv = spec.n_tokens, spec.n_kv
+        self.mask_kind = "f16" if spec.flash_attn else "f32"
+        self.n_layer = model.n_layer - model.n_layer_nextn
+        self._stored: dict[tuple[str, int], Node] = {}
+        self._caches: dict[int, tuple[Node, ...]] = {}
+
+    # -- weights -------------------------------------------------------------------------------------------------
+
+    def find(self, name: str) -> Node | None:
+        """Return the weight called `name`, or None."""
+        tensor = self.model.by_name.get(name)
+        if tensor is None:
+            return None
+        node = self._stored.get((name, -1))
+        if node is None:
+            node = self._stored[name, -1] = self.stored(Slot("weight", name, -1), tensor.type, *tensor.dims)
+        return node
+
+    def weight(self, layer: int, part: str) -> Node:
+        """Return `blk.<layer>.<part>`. Raises MissingTensor."""
+        node = self.find(f"blk.{layer}.{part}")
+        if node is None:
+            raise MissingTensor(f"blk.{layer}.{part}")
+        return node
+
+    def optional(self, layer: int, part: str) -> Node | None:
+        """Return `blk.<layer>.<part>`, or None."""
+        return self.find(f"blk.{layer}.{part}")
+
+    def first_of(self, layer: int, *parts: str) -> Node:
+        """Return the first of `parts` that the layer has. Raises MissingTensor."""
+        found = next((node for part in parts if (node := self.optional(layer, part)) is not None), None)
+        if found is None:
+            raise MissingTensor(f"blk.{layer}.{parts[0]}")
+        return found
+
+    def required(self, name: str) -> Node:
+        """Return the weight called `name`. Raises MissingTensor."""
+        node = self.find(name)
+        if node is None:
+            raise MissingTensor(name)
+        return node
+
+    def output_head(self) -> Node:
+        """Return the head's matrix, a copy of the token embedding where they are tied."""
+        if not self.model.tied:
+            return self.required("output.weight")
+        tensor = self.model.by_name.get("token_embd.weight")
+        if tensor is None:
+            raise MissingTensor("token_embd.weight")
+        return self.stored(Slot("weight", "output.weight", -1), tensor.type, *tensor.dims)
+
+    def rope_factors(self, layer: int) -> Node | None:
+        """Return the layer's copy of the rope factors, None for models without."""
+        tensor = self.model.by_name.get("rope_freqs.weight")
+        if tensor is None:
+            return None
+        owner = self.spec.rope_owners[layer] if self.spec.rope_owners else layer
+        node = self._stored.get(("rope_freqs.weight", owner))
+        if node is None:
+            slot = Slot("rope", "rope_freqs.weight", owner)
+            node = self._stored["rope_freqs.weight", owner] = self.stored(slot, tensor.type, *tensor.dims)
+        return node
+
+    # -- caches --------------------------------------------------------------------------------------------------
+
+    def cache(self, layer: int) -> tuple[Node, ...]:
+        """Return the tensors of the layer's cache, as `cache_tensors` shapes them."""
+        nodes = self._caches.get(layer)
+        if nodes is None:
+            tensors = cache_tensors(self.model, self.spec, self.model.layers[layer])
+            if not tensors:
+                raise MissingTensor(f"a cache of layer {layer}")
+            nodes = tuple(self.stored(Slot("cache", "", layer), t.kind, *t.ne) for t in tensors)
+            self._caches[layer] = nodes
+        return nodes
+
+    # -- facts of the model --------------------------------------------------------------------------------------
+
+    def layer(self, index: int) -> Layer:
+        return self.model.layers[index]
+
+    @property
+    def expert_weights_scale(self) -> bool:
+        """Whether the experts' weights are scaled: by a factor that is neither 0 nor 1."""
+        scale = self.model.value("expert_weights_scale")
+        return isinstance(scale, int | float) and scale != 0 and abs(scale - 1) > 1e-5
+
+    @property
+    def expert_weights_norm(self) -> bool:
+        return bool(self.model.value("expert_weights_norm"))
+
+    @property
+    def gating(self) -> Gating:
+        """The router's activation: softmax | sigmoid."""
+        return "sigmoid" if self.model.int_value("expert_gating_func") == 2 else "softmax"
+
+
+def row_strides(kind: str, *lengths: int) -> tuple[int, ...]:
+    """Return the bytes of rows of `lengths` elements: strides of a view into a cache."""
+    return tuple(row_size(kind, n) for n in lengths)

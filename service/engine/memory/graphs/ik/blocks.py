@@ -1,0 +1,254 @@
+"""Building blocks of ik_llama.cpp's graphs: norms, attention on the cache, feed-forward layers, routed experts.
+
+Source: ik src/llama-build-context.cpp (llm_build_*, build_std_attention, llm_build_std_moe_ffn).
+"""
+
+from __future__ import annotations
+
+from service.engine.memory.graph import Node, geometry, row_size
+from service.engine.memory.graphs.base import Gating, ModelGraph
+from service.engine.units import MIB, pad
+
+_MASK_PADDING = 16  # GGML_KQ_MASK_PAD
+
+
+class IkGraph(ModelGraph):
+    """The blocks that ik's architectures are built from."""
+
+    def begin(self) -> Node:
+        """Return the embedded tokens [n_embd, n_tokens]."""
+        tokens = self.input("i32", self.n_tokens)
+        self.positions = self.input("i32", self.n_tokens)
+        return self.get_rows(self.required("token_embd.weight"), tokens)
+
+    def finish(self, x: Node) -> None:
+        """Add the output norm and the logits."""
+        self.expand(self.mul_mat(self.output_head(), self.norm(x, self.required("output_norm.weight"))))
+
+    def mask(self) -> Node:
+        return self.input(self.mask_kind, self.n_kv, pad(self.n_tokens, _MASK_PADDING))
+
+    def output_ids(self) -> Node:
+        return self.input("i32", self.spec.n_outputs)
+
+    # -- small parts ---------------------------------------------------------------------------------------------
+
+    def norm(self, x: Node, weight: Node | None) -> Node:
+        """FUSED_RMS_NORM is never in place."""
+        return self.apply("RMS_NORM", x) if weight is None else self.apply("FUSED_RMS_NORM", x, weight)
+
+    def rope(self, x: Node, factors: Node | None = None) -> Node:
+        return self.new("ROPE", x.kind, x.ne, x, self.positions, factors)
+
+    def last_rows(self, layer: int, ids: Node | None, *tensors: Node) -> tuple[Node, ...]:
+        """In the last layer, return only the rows that logits are wanted for; `ids` is made there if None."""
+        if layer != self.n_layer - 1:
+            return tensors
+        ids = ids or self.output_ids()
+        return tuple(self.get_rows(t, ids) for t in tensors)
+
+    # -- attention -----------------------------------------------------------------------------------------------
+
+    def query_key_value(self, layer: int, x: Node) -> tuple[Node, Node, Node]:
+        """Return Q and K split into heads and normed where the model has norms, and V, after their biases."""
+        q, k, v = (self.mul_mat(self.weight(layer, f"attn_{part}.weight"), x) for part in "qkv")
+        self.expand(q, k, v)
+        if self.optional(layer, "attn_q.bias") is not None:
+            q, k, v = (
+                self._with_bias(node, self.weight(layer, f"attn_{part}.bias"))
+                for part, node in (("q", q), ("k", k), ("v", v))
+            )
+        facts = self.layer(layer)
+        q = self.reshape(q, facts.head_dim_k, facts.n_head, self.n_tokens)
+        q_norm = self.optional(layer, "attn_q_norm.weight")
+        if q_norm is not None:
+            q = self.norm(q, q_norm)
+        k = self.reshape(k, facts.head_dim_k, facts.n_head_kv, self.n_tokens)
+        k_norm = self.optional(layer, "attn_k_norm.weight")
+        if k_norm is not None:
+            k = self.norm(k, k_norm)
+        return q, k, v
+
+    def _with_bias(self, x: Node, bias: Node) -> Node:
+        x = self.add(x, bias)
+        self.expand(x)
+        return x
+
+    def attend(
+        self, layer: int, q: Node, k: Node, v: Node, mask: Node, sinks: Node | None = None, *, project: bool = True,
+        transpose_v: bool = True,
+    ) -> Node:  # fmt: skip
+        """Store K and V, attend over the whole cache, and project; `transpose_v` is for caches without FA."""
+        self.expand(q, k, v)
+        transpose_v = transpose_v and not self.spec.flash_attn
+        self._store(layer, k, v, transpose_v)
+        x = self._attention(layer, q, mask, sinks, transpose_v)
+        if not project:
+            return x
+        x = self.mul_mat(self.weight(layer, "attn_output.weight"), x)
+        bias = self.optional(layer, "attn_output.bias")
+        return x if bias is None else self.add(x, bias)
+
+    def _store(self, layer: int, k: Node, v: Node, transpose_v: bool) -> None:
+        keys, values = self.cache(layer)
+        n_k, n_v = (t.ne[0] * t.ne[1] * t.ne[2] for t in (k, v))
+        self.expand(self.copy_into(k, self.view(keys, (keys.ne[0], n_k // keys.ne[0]))))
+        if not transpose_v:
+            self.expand(self.copy_into(v, self.view(values, (n_v,))))
+            return
+        n = self.n_tokens
+        rows = self.view(values, (n, n_v // n), (geometry(values.kind)[1] * self.n_kv,))
+        flat = self.reshape(v, n_v // n, n) if v.ne[1] != n else v
+        self.expand(self.copy_into(self.transpose(flat), rows))
+
+    def _attention(self, layer: int, q: Node, mask: Node, sinks: Node | None, transpose_v: bool) -> Node:
+        keys, values = self.cache(layer)
+        facts, n_kv = self.layer(layer), self.n_kv
+        dim_k, dim_v, n_head_kv = facts.head_dim_k, facts.head_dim_v, facts.n_head_kv
+        q = self.swap_heads(q)
+        row = row_size(keys.kind, dim_k)
+        k = self.view(keys, (dim_k, n_kv, n_head_kv), (row * n_head_kv, row))
+        v_rows = (row_size(values.kind, dim_v * n_head_kv), row_size(values.kind, dim_v))
+        if self.spec.flash_attn:
+            v = self.view(values, (dim_v, n_kv, n_head_kv), v_rows)
+            x = self.new("FLASH_ATTN_EXT", "f32", (dim_v, facts.n_head, self.n_tokens), q, k, v, mask, sinks)
+            x = self.reshape(x, dim_v * facts.n_head, self.n_tokens)
+        else:
+            if transpose_v:
+                size = geometry(values.kind)[1]
+                v = self.view(values, (n_kv, dim_v, n_head_kv), (size * n_kv, size * n_kv * dim_v))
+            else:
+                v = self.cont(self.transpose(self.view(values, (dim_v, n_kv, n_head_kv), v_rows)))
+            one_by_one = facts.n_head == n_head_kv and sinks is None
+            x = (self._by_head if one_by_one and self._exceeds_batch(facts.n_head) else self._at_once)(
+                k, q, v, mask, sinks
+            )
+            x = self.cont(self.swap_heads(x), dim_v * facts.n_head, self.n_tokens)
+        self.expand(x)
+        return x
+
+    def _exceeds_batch(self, n_head: int) -> bool:
+        return 0 < self.spec.attn_max_batch < self.n_kv * self.n_tokens * n_head * 4 // MIB
+
+    def _at_once(self, k: Node, q: Node, v: Node, mask: Node, sinks: Node | None) -> Node:
+        scores = self.apply("SOFT_MAX", self.mul_mat(k, q), mask, sinks)
+        return self.mul_mat(v, scores)
+
+    def _by_head(self, k: Node, q: Node, v: Node, mask: Node, sinks: Node | None) -> Node:
+        """`-amb` smaller than all scores: head by head."""
+        joined = self._one_head(k, q, v, mask)
+        for _ in range(q.ne[2] - 1):
+            joined = self.concat(joined, self._one_head(k, q, v, mask), 2)
+        return joined
+
+    def _one_head(self, k: Node, q: Node, v: Node, mask: Node) -> Node:
+        key = self.view(k, (k.ne[0], k.ne[1], 1), (k.nb[1], k.nb[2]))
+        query = self.view(q, (q.ne[0], q.ne[1], 1), (q.nb[1], q.nb[2]))
+        scores = self.apply("SOFT_MAX", self.mul_mat(key, query), mask)
+        return self.mul_mat(self.view(v, (v.ne[0], v.ne[1], 1), (v.nb[1], v.nb[2])), scores)
+
+    def standard_attention(
+        self, layer: int, x: Node, mask: Node, ids: Node | None, factors: Node | None = None, *,
+        sinks: Node | None = None,
+    ) -> Node:  # fmt: skip
+        """Norm, attention and the residual; in the last layer only the rows of `ids`."""
+        q, k, v = self.query_key_value(layer, self.norm(x, self.weight(layer, "attn_norm.weight")))
+        q, k = self.rope(q, factors), self.rope(k, factors)
+        out = self.attend(layer, q, k, v, mask, sinks)
+        out, x = self.last_rows(layer, ids, out, x)
+        return self.add(out, x)
+
+    # -- feed-forward --------------------------------------------------------------------------------------------
+
+    def feed_forward(self, layer: int, x: Node, norm: Node | None = None, *, add_input: bool = False) -> Node:
+        """The dense layer, up and gate fused."""
+        out = self._gated(layer, "", x if norm is None else self.norm(x, norm))
+        return self.add(out, x) if add_input else out
+
+    def shared_expert(self, layer: int, x: Node) -> Node:
+        return self._gated(layer, "_shexp", x)
+
+    def _gated(self, layer: int, suffix: str, x: Node) -> Node:
+        up, gate, down = (self.weight(layer, f"ffn_{part}{suffix}.weight") for part in ("up", "gate", "down"))
+        return self.mul_mat(down, self.new("FUSED_UP_GATE", "f32", (up.ne[1], x.ne[1]), up, gate, x))
+
+    def routed_experts(
+        self, layer: int, x: Node, gating: Gating, *, norm_weights: bool, scale: bool = False,
+        weight_before: bool = False,
+    ) -> Node:  # fmt: skip
+        """Router, the chosen experts and their weighted sum. `weight_before`: inputs are weighted, not outputs."""
+        ids, weights = self._route(layer, x, gating, norm_weights, scale, from_logits=weight_before)
+        n_embd, n_tokens, used = x.ne[0], x.ne[1], ids.ne[0]
+        x = self.reshape(x, n_embd, 1, n_tokens)
+        if weight_before:
+            x = self.mul(self.new("REPEAT", "f32", (n_embd, used, n_tokens), x), weights)
+        out = self.mul_mat_id(self.weight(layer, "ffn_down_exps.weight"), self._up_gate(layer, x, ids), ids)
+        bias = self.optional(layer, "ffn_down_exps.bias")
+        if bias is not None:
+            out = self.new("ADD_ID", "f32", out.ne, out, bias, ids)
+        if weight_before:
+            return self.new("MULTI_ADD", "f32", (n_embd, n_tokens), self.view(out, (n_embd, n_tokens), (out.nb[2],)))
+        return self.new("MUL_MULTI_ADD", "f32", (n_embd, n_tokens), out, weights)
+
+    def _route(
+        self, layer: int, x: Node, gating: Gating, norm_weights: bool, scale: bool, *, from_logits: bool
+    ) -> tuple[Node, Node]:
+        """Return the chosen experts' ids [used, tokens] and weights [1, used, tokens]."""
+        router = self.weight(layer, "ffn_gate_inp.weight")
+        n_expert, used, n_tokens = router.ne[1], self.model.n_expert_used, x.ne[1]
+        logits = self.mul_mat(router, x)
+        bias = self.optional(layer, "ffn_gate_inp.bias")
+        if bias is not None:
+            logits = self.add(logits, bias)
+        chances = logits
+        if gating != "weight":
+            chances = self.apply("SOFT_MAX" if gating == "softmax" else "UNARY", logits)
+        correction = self.optional(layer, "exp_probs_b.bias")
+        chosen = logits if from_logits else chances if correction is None else self.add(chances, correction)
+        order = self.new("ARGSORT", "i32", chosen.ne, chosen)
+        ids = self.view(order, (used, n_tokens), order.nb[1:])
+        weights = self.get_rows(self.reshape(chances, 1, n_expert, n_tokens), ids)
+        if gating == "weight":
+            weights = self.apply("SOFT_MAX", self.reshape(weights, used, n_tokens))
+            weights = self.reshape(weights, 1, used, n_tokens)
+        if norm_weights:
+            weights = self.reshape(weights, used, n_tokens)
+            total = self.new("SUM_ROWS", "f32", (1, n_tokens), weights)
+            weights = self.reshape(self.apply("DIV", weights, total), 1, used, n_tokens)
+        if scale:
+            weights = self.apply("SCALE", weights)
+        self.expand(weights)
+        return ids, weights
+
+    def _up_gate(self, layer: int, x: Node, ids: Node) -> Node:
+        """One fused operation where up and gate have one type, else two and their product."""
+        used, n_tokens = ids.ne[0], x.ne[2]
+        merged = self.optional(layer, "ffn_gate_up_exps.weight")
+        if merged is not None:
+            return self.new("MOE_FUSED_UP_GATE", "f32", (merged.ne[1] // 2, used, n_tokens), merged, merged, x, ids)
+        up, gate = self.weight(layer, "ffn_up_exps.weight"), self.weight(layer, "ffn_gate_exps.weight")
+        biases = [self.optional(layer, f"ffn_{part}_exps.bias") for part in ("up", "gate")]
+        if self.spec.fused_moe and up.kind == gate.kind:
+            return self.new("MOE_FUSED_UP_GATE", "f32", (up.ne[1], used, n_tokens), up, gate, x, ids, *biases)
+        a, b = self.mul_mat_id(up, x, ids), self.mul_mat_id(gate, x, ids)
+        self.expand(a, b)
+        if biases[0] is not None and biases[1] is not None:
+            a = self.new("ADD_ID", "f32", a.ne, a, biases[0], ids)
+            b = self.new("ADD_ID", "f32", b.ne, b, biases[1], ids)
+        return self.new("FUSED_MUL_UNARY", b.kind, b.ne, b, a)
+
+    def expert_layer(self, layer: int, x: Node, gating: Gating, *, norm_weights: bool, scale: bool = False) -> Node:
+        """Norm, routed experts, the residual, and the shared expert if there is one."""
+        y = self.norm(x, self.first_of(layer, "ffn_norm.weight", "post_attention_norm.weight"))
+        out = self.add(self.routed_experts(layer, y, gating, norm_weights=norm_weights, scale=scale), x)
+        self.expand(out)
+        if self.optional(layer, "ffn_up_shexp.weight") is None:
+            return out
+        shared = self.shared_expert(layer, y)
+        router = self.optional(layer, "ffn_gate_inp_shexp.weight")
+        if router is not None:
+            opened = self.apply("UNARY", self.new("MUL_MAT", "f32", (1, y.ne[1]), router, y))
+            shared = self.mul(shared, opened)
+        out = self.add(out, shared)
+        self.expand(out)
+        return out

@@ -1,0 +1,57 @@
+"""llama.cpp: multi-head latent attention (DeepSeek V2 to R1, Kimi K2), always on the latent rows.
+
+Source: llama.cpp src/models/deepseek2.cpp.
+"""
+
+from __future__ import annotations
+
+from service.engine.memory.graph import Node, row_size
+from service.engine.memory.graphs.base import MissingTensor
+from service.engine.memory.graphs.llama.blocks import CacheInput, LlamaGraph
+from service.engine.memory.graphs.llama.gqa import after_attention
+
+
+def deepseek2(g: LlamaGraph) -> None:
+    x = g.begin()
+    g.position_input()
+    (cache,) = g.cache_inputs(0, latent=True)
+    ids = g.output_ids()
+    for i in range(g.n_layer):
+        y = _attention(g, i, g.norm(x, g.weight(i, "attn_norm.weight"), i), cache)
+        x = after_attention(g, i, y, x, ids, norm_weights=g.expert_weights_norm)
+    g.finish(x)
+
+
+def _query(g: LlamaGraph, layer: int, y: Node) -> Node:
+    low_rank = g.optional(layer, "attn_q_a.weight")
+    if low_rank is None:
+        return g.mul_mat(g.weight(layer, "attn_q.weight"), y)
+    q = g.norm(g.mul_mat(low_rank, y), g.weight(layer, "attn_q_a_norm.weight"), layer)
+    return g.mul_mat(g.weight(layer, "attn_q_b.weight"), q)
+
+
+def _attention(g: LlamaGraph, layer: int, y: Node, cache: CacheInput) -> Node:
+    m, n, n_head = g.model.mla, g.n_tokens, g.layer(layer).n_head
+    if m is None or not g.spec.mla:
+        raise MissingTensor("a latent cache")
+    rank, width = m.kv_lora_rank, m.kv_lora_rank + m.rope
+    q = g.reshape(_query(g, layer, y), m.nope + m.rope, n_head, n)
+    latent = g.mul_mat(g.weight(layer, "attn_kv_a_mqa.weight"), y)
+    compressed = g.view(latent, (rank, n), (latent.nb[1],))
+    k_rope = g.rope(g.view(latent, (m.rope, 1, n), (latent.nb[1], latent.nb[1])))
+    compressed = g.norm(compressed, g.weight(layer, "attn_kv_a_norm.weight"), layer)
+    q_nope = g.swap_heads(g.view(q, (m.nope, n_head, n), q.nb[1:3]))
+    q_rope = g.rope(g.view(q, (m.rope, n_head, n), q.nb[1:3]))
+    absorbed = g.swap_heads(g.mul_mat(g.weight(layer, "attn_k_b.weight"), q_nope))
+    q = g.concat(absorbed, q_rope, 0)
+    compressed = g.reshape(compressed, rank, 1, n)
+    k = g.concat(compressed, k_rope, 0)
+    g.expand(q, compressed, k)
+    keys = g.cache(layer)[0]
+    target = keys if keys.ne[2] == 1 else g.reshape(keys, width, keys.ne[1] * keys.ne[2])
+    g.expand(g.set_rows(target, g.view(k, (width, n), (k.nb[2],)), cache.k_ids))
+    row = row_size(keys.kind, width)
+    k = g.view(keys, (width, 1, g.n_kv, g.spec.n_stream), (row, row, row * g.n_kv))
+    v = g.view(k, (rank, 1, g.n_kv, g.spec.n_stream), k.nb[1:])
+    out = g.attention(q, k, v, cache.mask, expand_v=g.weight(layer, "attn_v_b.weight"))
+    return g.mul_mat(g.weight(layer, "attn_output.weight"), out)

@@ -1,0 +1,101 @@
+"""GPU memory that no engine prints: the CUDA context, and the pool of temporary buffers.
+
+Sizes: engine_rules 3.8 of the design notes, from ggml-cuda.cu and mmq.cu of both engines; the context is an estimate.
+The pool never shrinks, so it is as large as the largest operation needs.
+"""
+
+from __future__ import annotations
+
+from math import prod
+
+from service.engine.config import Engine, Placement
+from service.engine.estimate import Estimate
+from service.engine.ggml_types import type_named
+from service.engine.memory.ops import MIN_OFFLOAD_BATCH
+from service.engine.memory.spec import GraphSpec
+from service.engine.model import Model, role_of
+from service.engine.units import MIB, pad
+
+_CONTEXT = (300 * MIB, 450 * MIB, 600 * MIB)  # context, kernels and cuBLAS of one process, low to high
+_NO_MMQ = frozenset({"iq1_m"})  # llama.cpp: quantised, but multiplied by cuBLAS
+
+
+def gpu_overhead(engine: Engine, model: Model, spec: GraphSpec, placement: Placement, device: int) -> Estimate:
+    """Return the bytes beyond the printed buffers on GPU `device`: context and pool."""
+    pool = max(
+        _matrix_buffers(engine, model, spec, placement, device),
+        _expert_results(engine, model, spec, placement, device),
+        _cache_copies(engine, model, spec, placement, device),
+    )
+    low, expected, high = _CONTEXT
+    return Estimate(low + 0.5 * pool, expected + pool, high + 1.25 * pool)
+
+
+def _matrix_shapes(model: Model) -> dict[tuple[str, tuple[int, ...], bool], list[str]]:
+    """Names of the matrices by type, shape and whether they are routed experts."""
+    known: dict[tuple[str, tuple[int, ...], bool], list[str]] | None = model.__dict__.get("_matrix_shapes")
+    if known is None:
+        known = {}
+        for t in model.tensors:
+            if len(t.dims) > 1 and t.type != "f32" and role_of(t.name) not in ("token_embd", "nextn"):
+                known.setdefault((t.type, t.dims, role_of(t.name) == "expert"), []).append(t.name)
+        model.__dict__["_matrix_shapes"] = known
+    return known
+
+
+def _matrix_buffers(engine: Engine, model: Model, spec: GraphSpec, placement: Placement, device: int) -> int:
+    """Quantised activations, or dequantised weights, of the largest product on the device."""
+    largest = 0
+    for (kind, dims, expert), names in _matrix_shapes(model).items():
+        size = _product_buffer(engine, kind, dims, spec.n_tokens * (model.n_expert_used if expert else 1))
+        if size > largest and any(placement.tensors.get(name) == device for name in names):
+            largest = size
+    return largest
+
+
+def _product_buffer(engine: Engine, kind: str, dims: tuple[int, ...], rows: int) -> int:
+    t = type_named(kind)
+    quantised = t.cuda_mmq_ik if engine == "ik_llama.cpp" else t.block > 1 and t.name not in _NO_MMQ
+    if quantised:
+        return rows * pad(dims[0], 512) * 36 // 32
+    dequantised = 2 * prod(dims[:2]) if t.block > 1 else 0
+    return dequantised + 2 * rows * (dims[0] + dims[1])
+
+
+def _expert_results(engine: Engine, model: Model, spec: GraphSpec, placement: Placement, device: int) -> int:
+    """ik's fused up and gate keep both results in the pool, for resident experts and for those copied to GPU 0."""
+    if engine != "ik_llama.cpp" or not model.moe_layers or not spec.fused_moe:
+        return 0
+    up = next((n for n in _expert_names(model) if placement.tensors.get(n) == device), None)
+    if up is None and device == 0 and spec.n_tokens * model.n_expert_used >= MIN_OFFLOAD_BATCH * model.n_expert:
+        up = next((n for n in _expert_names(model) if placement.tensors.get(n) == placement.n_devices), None)
+    if up is None:
+        return 0
+    return 2 * 4 * spec.n_tokens * model.n_expert_used * model.by_name[up].dims[1]
+
+
+def _expert_names(model: Model) -> list[str]:
+    known: list[str] | None = model.__dict__.get("_expert_names")
+    if known is None:
+        known = model.__dict__["_expert_names"] = [
+            t.name for t in model.tensors if t.name.endswith(("ffn_up_exps.weight", "ffn_gate_up_exps.weight"))
+        ]
+    return known
+
+
+def _cache_copies(engine: Engine, model: Model, spec: GraphSpec, placement: Placement, device: int) -> int:
+    """ik copies a quantised cache to f16 in the pool, a layer at a time; llama.cpp counts it in its compute buffer."""
+    if engine != "ik_llama.cpp" or not spec.flash_attn or (spec.type_k == "f16" and spec.type_v == "f16"):
+        return 0
+    largest = 0
+    for layer, cache in zip(model.layers, placement.caches, strict=True):
+        if cache != device or layer.kind != "attention":
+            continue
+        if model.mla is not None and spec.mla:
+            width = model.mla.kv_lora_rank + model.mla.rope if spec.type_k != "f16" else 0
+        else:
+            width = layer.n_head_kv * (
+                layer.head_dim_k * (spec.type_k != "f16") + layer.head_dim_v * (spec.type_v != "f16")
+            )
+        largest = max(largest, 2 * spec.n_kv * width)
+    return largest

@@ -1,0 +1,144 @@
+"""Where each engine puts every tensor and cache, from the flags alone.
+
+Sources: ik src/llama-load-tensors.cpp:262-486, src/llama.cpp:7752-7764, common/common.cpp:2167-2186; llama.cpp
+src/llama-model-loader.cpp:1234-1262, common/common.h:1198-1217.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from service.engine.config import Engine, Flags, Override, Placement
+from service.engine.errors import InvalidFlags
+from service.engine.memory import layers_ik, layers_llama
+from service.engine.memory.float32 import f32
+from service.engine.memory.overrides import overridden
+from service.engine.memory.spec import make_spec
+from service.engine.model import Model, layer_of
+
+ROPE_FACTORS = frozenset({"rope_freqs.weight", "rope_factors_long.weight", "rope_factors_short.weight"})
+_INPUTS = ("token_embd.", "per_layer_token_embd.", "position_embd.", "token_types.", "token_embd_norm.")
+_CPU_MOE_LLAMA = r"\.ffn_(up|down|gate|gate_up)_(ch|)exps"
+_CPU_MOE_IK = re.compile(r"ffn_(up|down|gate|gate_up)_exps\.(weight|scale)")
+
+
+def place(engine: Engine, model: Model, flags: Flags, free: Sequence[int]) -> Placement:
+    """Return the device of every tensor, layer and cache. `free`: bytes free on each GPU, in the engine's order.
+
+    `cpu_moe` and `n_cpu_moe` are read as if they stood after all `overrides`: in llama.cpp the order on the command
+    line decides, in ik_llama.cpp they always come last. With `-sm none` everything is on the main GPU; modes that
+    split tensors are placed by layer. Raises InvalidFlags for patterns or devices that the engine would refuse.
+    """
+    if flags.split_mode == "none" and len(free) > 1:
+        return _on_one_device(engine, model, flags, free)
+    layers, rules = (_layers_ik if engine == "ik_llama.cpp" else _layers_llama)(model, flags, free)
+    return _assemble(engine, model, flags, layers, rules, len(free))
+
+
+def _on_one_device(engine: Engine, model: Model, flags: Flags, free: Sequence[int]) -> Placement:
+    n, main = len(free), flags.main_gpu or 0
+    if not 0 <= main < n:
+        raise InvalidFlags(f"-mg {main}, but the GPUs are numbered 0 to {n - 1}", field="main_gpu")
+    alone = Flags(**{f: getattr(flags, f) for f in flags.__struct_fields__} | {"overrides": (), "tensor_split": ()})
+    layers, rules = (_layers_ik if engine == "ik_llama.cpp" else _layers_llama)(model, alone, [free[main]])
+    asked = {} if _ignores_overrides(engine, flags) else overridden(model, flags.overrides, n)
+    rules = {name: n if device else main for name, device in rules.items()} | asked
+    return _assemble(engine, model, flags, [n if device else main for device in layers], rules, n)
+
+
+def _ignores_overrides(engine: Engine, flags: Flags) -> bool:
+    return engine == "ik_llama.cpp" and flags.n_gpu_layers == 0
+
+
+def _layers_ik(model: Model, flags: Flags, free: Sequence[int]) -> tuple[list[int], dict[str, int]]:
+    cpu = len(free)
+    if not free or flags.n_gpu_layers == 0:
+        return [cpu] * (model.n_layer + 1), {}
+    walked = layers_ik.split_layers(
+        model, flags, make_spec("ik_llama.cpp", model, flags, "server", cpu_only=False), free
+    )
+    rules = _cpu_experts_ik(model, flags, walked, cpu) | overridden(model, flags.overrides, cpu)
+    return layers_ik.with_cpu_layers(walked, model, flags, cpu), rules
+
+
+def _layers_llama(model: Model, flags: Flags, free: Sequence[int]) -> tuple[list[int], dict[str, int]]:
+    rules = flags.overrides
+    if flags.cpu_moe:
+        rules += (Override(_CPU_MOE_LLAMA, "CPU"),)
+    found = overridden(model, rules, len(free))
+    if flags.n_cpu_moe and not flags.cpu_moe:
+        expert = re.compile(r"blk\.(\d+)" + _CPU_MOE_LLAMA)
+        matches = ((t.name, expert.match(t.name)) for t in model.tensors if t.name not in found)
+        found |= {name: len(free) for name, match in matches if match and int(match[1]) < flags.n_cpu_moe}
+    return layers_llama.split_layers(model, flags, free), found
+
+
+def _cpu_experts_ik(model: Model, flags: Flags, walked: Sequence[int], cpu: int) -> dict[str, int]:
+    """`-cmoe` and `-ncmoe`: the last N layers with experts, or every device's share of N from its last layers."""
+    n = 999 if flags.cpu_moe else flags.n_cpu_moe
+    if not n:
+        return {}
+    if cpu == 1 or n >= model.n_layer:
+        layers = [i for i in range(model.n_layer - model.n_layer_nextn) if model.layers[i].moe][-n:]
+    else:
+        layers = _share_of_each_device(walked[: model.n_layer], n, cpu)
+    names = (t.name for i in layers for t in model.by_layer[i])
+    return {name: cpu for name in names if _CPU_MOE_IK.match(name.split(".", 2)[2])}
+
+
+def _share_of_each_device(walked: Sequence[int], n: int, n_devices: int) -> list[int]:
+    """ik llama-load-tensors.cpp:269-354: round(N * layers / n_layer) of each, corrected to sum N."""
+    counts = [walked.count(d) for d in range(n_devices)]
+    exact = [count * n / len(walked) for count in counts]
+    quota = [int(f32(f32(count / len(walked)) * n) + 0.5) for count in counts]
+    while sum(quota) > n:
+        quota[max((d for d in range(n_devices) if quota[d]), key=lambda d: quota[d] - 1 - exact[d])] -= 1
+    while sum(quota) < n:
+        quota[min((d for d in range(n_devices) if quota[d] < counts[d]), key=lambda d: quota[d] + 1 - exact[d])] += 1
+    layers = []
+    for i in range(len(walked) - 1, -1, -1):
+        if quota[walked[i]] > 0:
+            quota[walked[i]] -= 1
+            layers.append(i)
+    return layers
+
+
+def _assemble(
+    engine: Engine, model: Model, flags: Flags, layers: list[int], rules: dict[str, int], n_devices: int
+) -> Placement:
+    loaded = model.n_layer - model.n_layer_nextn
+    tensors: dict[str, int] = {}
+    for name, layer in _layers_of_names(model):
+        if layer is not None and layer >= loaded:
+            continue
+        default = n_devices if name.startswith(_INPUTS) else layers[layer if layer is not None else -1]
+        if name in ROPE_FACTORS:
+            default = layers[0]
+        fixed = engine == "ik_llama.cpp" and name.startswith(_INPUTS)
+        tensors[name] = default if fixed else rules.get(name, default)
+    if model.tied:
+        tensors["output.weight"] = rules.get("token_embd.weight", layers[-1])
+    caches = tuple(
+        None if layer.kind == "nextn" else n_devices if flags.no_kv_offload else layers[layer.index]
+        for layer in model.layers
+    )
+    return Placement(n_devices, tensors, tuple(layers[:-1]), caches, layers[-1])
+
+
+def _layers_of_names(model: Model) -> list[tuple[str, int | None]]:
+    known: list[tuple[str, int | None]] | None = model.__dict__.get("_layers_of_names")
+    if known is None:
+        known = model.__dict__["_layers_of_names"] = [(t.name, layer_of(t.name)) for t in model.tensors]
+    return known
+
+
+def rope_devices(engine: Engine, model: Model, flags: Flags, placement: Placement) -> tuple[int, ...]:
+    """Return the device of each layer's copy of the rope factors."""
+    n_layer = model.n_layer if engine == "ik_llama.cpp" else model.n_layer - model.n_layer_nextn
+    layers = placement.layers[:n_layer]
+    if not any(name in model.by_name for name in ROPE_FACTORS) or _ignores_overrides(engine, flags):
+        return layers
+    rules = overridden(model, flags.overrides, placement.n_devices)
+    moved = next((rules[name] for name in ROPE_FACTORS if name in rules), None)
+    return layers if moved is None else (moved,) * n_layer

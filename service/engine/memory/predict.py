@@ -1,0 +1,242 @@
+"""Memory of every device: weights, cache and compute buffer, as the engine will print them, and what it will not."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from service.engine.config import Engine, Flags, Placement
+from service.engine.estimate import Estimate
+from service.engine.memory.allocator import allocate
+from service.engine.memory.cache import cache_bytes
+from service.engine.memory.closed_form import rough_compute
+from service.engine.memory.graph import Graph, Slot, cuda_row_padding, row_size
+from service.engine.memory.graphs import graph_of
+from service.engine.memory.graphs.ik.latent import derived_kv_b
+from service.engine.memory.overhead import gpu_overhead
+from service.engine.memory.placement import ROPE_FACTORS, place, rope_devices
+from service.engine.memory.scheduler import SchedulerOptions, schedule
+from service.engine.memory.spec import Allocator, GraphSpec, Tool, make_spec
+from service.engine.model import Model
+from service.engine.units import pad
+
+_PIPELINE_COPIES = 4  # llama.cpp GGML_SCHED_MAX_COPIES; ik builds with 1
+_CUDA_ALIGNMENT = 128
+
+
+class DeviceBytes(msgspec.Struct, frozen=True):
+    """Bytes on one device. `derived`: copies made at load time that no buffer line shows (ik's attn_kv_b)."""
+
+    weights: int
+    kv: int
+    compute: int
+    output: int
+    derived: int
+    overhead: Estimate
+
+    @property
+    def total(self) -> float:
+        """Everything, with the expected overhead."""
+        return self.weights + self.kv + self.compute + self.output + self.derived + self.overhead.expected
+
+
+class Memory(msgspec.Struct, frozen=True):
+    """Memory of one config: GPUs in the engine's order, the CPU last. `graph_splits` and `graph_nodes` as ik prints.
+
+    `basis`, the weakest class of knowledge used: `exact` by arithmetic, `measured` in our data, `source only`, or
+    `approximate` (an unknown architecture, or a split mode that is not modelled).
+    """
+
+    devices: tuple[DeviceBytes, ...]
+    placement: Placement
+    graph_splits: int
+    graph_nodes: int
+    basis: str
+
+
+def predict_memory(
+    engine: Engine, model: Model, flags: Flags, free: Sequence[int], *, allocator: Allocator = "cuda",
+    tool: Tool = "server",
+) -> Memory:  # fmt: skip
+    """Return the memory of every device. `free`: bytes free on each GPU, in the engine's order.
+
+    `allocator` "cuda" is a real context on real cards; "lab" the rig that the lab data was measured on: devices
+    without CUDA's paddings and kernels, for llama.cpp what llama-fit-params reports. `tool` decides llama.cpp's rows of
+    logits: one a slot for the server, a whole batch for the benchmark. Raises InvalidFlags.
+    """
+    if engine == "ik_llama.cpp" and allocator == "lab" and flags.n_gpu_layers == 0:
+        return _without_gpus(model, flags, free, tool)
+    placement = place(engine, model, flags, free)
+    return _Prediction(engine, model, flags, placement, allocator, tool).memory()
+
+
+def _without_gpus(model: Model, flags: Flags, free: Sequence[int], tool: Tool) -> Memory:
+    """ik's rig makes no device at all at -ngl 0."""
+    placement = place("ik_llama.cpp", model, flags, ())
+    memory = _Prediction("ik_llama.cpp", model, flags, placement, "lab", tool).memory()
+    idle = DeviceBytes(0, 0, 0, 0, 0, Estimate(0, 0, 0))
+    return msgspec.structs.replace(
+        memory,
+        devices=(idle,) * len(free) + memory.devices,
+        placement=place("ik_llama.cpp", model, flags, free),
+    )
+
+
+class _Prediction:
+    """One prediction: what all parts of it need."""
+
+    def __init__(
+        self, engine: Engine, model: Model, flags: Flags, placement: Placement, allocator: Allocator, tool: Tool
+    ) -> None:
+        self.engine, self.model, self.flags, self.placement = engine, model, flags, placement
+        self.cuda, self.cpu = allocator == "cuda", placement.n_devices
+        self.ropes = rope_devices(engine, model, flags, placement)
+        spec = make_spec(engine, model, flags, tool, cpu_only=self.cpu == 0)
+        self.spec: GraphSpec = msgspec.structs.replace(spec, rope_owners=self._rope_owners())
+
+    def memory(self) -> Memory:
+        weights, kv = self._weights(), self._caches()
+        derived = self._derived()
+        built = graph_of(self.model, self.spec)
+        compute, n_splits, n_nodes = self._compute(built.graph)
+        output = 4 * self.model.n_vocab * max(1, self.flags.n_parallel)
+        devices = tuple(
+            DeviceBytes(
+                weights[d], kv[d], compute[d], output if d == self.cpu else 0, sum(derived.get(d, {}).values()),
+                self._overhead(d),
+            )
+            for d in range(self.cpu + 1)
+        )  # fmt: skip
+        return Memory(devices, self.placement, n_splits, n_nodes, self._basis(built.graph is not None and built.known))
+
+    def _overhead(self, device: int) -> Estimate:
+        if device == self.cpu or not self.cuda:
+            return Estimate(0, 0, 0)
+        return gpu_overhead(self.engine, self.model, self.spec, self.placement, device)
+
+    def _basis(self, known: bool) -> str:
+        if not known or self.flags.split_mode not in ("layer", "none"):
+            return "approximate"
+        beyond_the_data = self.flags.no_kv_offload or self.spec.n_stream > 1 or self.flags.split_mode == "none"
+        if beyond_the_data or (self.cuda and self.engine == "llama.cpp"):
+            return "source only"
+        return "measured"
+
+    # -- weights -------------------------------------------------------------------------------------------------
+
+    def _weights(self) -> list[int]:
+        total = [0] * (self.cpu + 1)
+        reserved = reserved_bytes(self.model) if self.cuda else None
+        for name, device in self.placement.tensors.items():
+            if name in ROPE_FACTORS:
+                continue
+            tensor = self.model.by_name.get(name) or self.model.by_name["token_embd.weight"]
+            total[device] += reserved[tensor.name] if reserved and device != self.cpu else tensor.nbytes
+        self._add_rope_factors(total)
+        if self.engine == "ik_llama.cpp":
+            self._add_duplicated_biases(total)
+        elif self.model.tied and self.placement.tensors["output.weight"] == self.placement.tensors["token_embd.weight"]:
+            total[self.placement.head] -= self._tied_bytes(self.placement.tensors["output.weight"])
+        return total
+
+    def _tied_bytes(self, device: int) -> int:
+        """llama.cpp makes no second token embedding where the first already is."""
+        tensor = self.model.by_name["token_embd.weight"]
+        return reserved_bytes(self.model)[tensor.name] if self.cuda and device != self.cpu else tensor.nbytes
+
+    def _add_rope_factors(self, total: list[int]) -> None:
+        """ik loads a copy for every layer, llama.cpp one for every device."""
+        for tensor in self.model.tensors:
+            if tensor.name in ROPE_FACTORS:
+                for device in self.ropes if self.engine == "ik_llama.cpp" else sorted(set(self.ropes)):
+                    total[device] += tensor.nbytes
+
+    def _add_duplicated_biases(self, total: list[int]) -> None:
+        """ik puts an expert bias that an override left behind next to its weight as well."""
+        tensors = self.placement.tensors
+        for name, device in tensors.items():
+            if name.endswith("_exps.bias"):
+                weight = tensors.get(name.removesuffix("bias") + "weight", device)
+                if weight != device:
+                    total[weight] += self.model.by_name[name].nbytes
+
+    def _derived(self) -> dict[int, dict[int, int]]:
+        """Bytes by device and layer of the attention matrices that ik makes when the file lacks them."""
+        found: dict[int, dict[int, int]] = {}
+        if self.engine != "ik_llama.cpp" or not self.spec.mla:
+            return found
+        for layer in range(self.model.n_layer - self.model.n_layer_nextn):
+            n_bytes = derived_bytes(self.model, layer)
+            if n_bytes:
+                device = self.placement.layers[layer]
+                found.setdefault(device, {})[layer] = n_bytes
+        return found
+
+    # -- caches --------------------------------------------------------------------------------------------------
+
+    def _caches(self) -> list[int]:
+        total = [0] * (self.cpu + 1)
+        plain = cache_bytes(self.model, self.spec)
+        reserved = cache_bytes(self.model, self.spec, cuda_padding=True) if self.cuda else plain
+        for layer, device in enumerate(self.placement.caches):
+            if device is not None:
+                total[device] += plain[layer] if device == self.cpu else reserved[layer]
+        return total
+
+    # -- compute buffers -----------------------------------------------------------------------------------------
+
+    def _compute(self, graph: Graph | None) -> tuple[tuple[int, ...], int, int]:
+        if graph is None:
+            return rough_compute(self.model, self.spec, self.placement), 0, 0
+        plan = schedule(graph, [self._device_of(slot) for slot in graph.slots], self.cpu, self._options())
+        return allocate(plan, self.cpu), plan.n_splits, len(graph.nodes)
+
+    def _device_of(self, slot: Slot) -> int:
+        if slot.kind == "cache":
+            device = self.placement.caches[slot.layer]
+            return self.cpu if device is None else device
+        return self.ropes[slot.layer] if slot.kind == "rope" else self.placement.tensors[slot.name]
+
+    def _options(self) -> SchedulerOptions:
+        llama, whole = self.engine == "llama.cpp", self.flags.n_gpu_layers > self.model.n_layer
+        moved = self.flags.overrides or self.flags.cpu_moe or self.flags.n_cpu_moe
+        pipeline = (
+            llama and self.cpu > 1 and whole and not moved and not self.flags.no_kv_offload
+            and self.flags.split_mode == "layer"
+        )  # fmt: skip
+        pinned = llama and self.cuda and (whole or self.spec.n_tokens < 32)
+        return SchedulerOptions(
+            n_copies=_PIPELINE_COPIES if pipeline else 1,
+            offload=self.flags.op_offload,
+            cuda=self.cuda,
+            pin_devices=self.placement.layers if pinned else (),
+        )
+
+    def _rope_owners(self) -> tuple[int, ...]:
+        """In llama.cpp the layers of a device share one copy of the rope factors."""
+        if self.engine == "ik_llama.cpp" or not any(name in self.model.by_name for name in ROPE_FACTORS):
+            return ()
+        return tuple(self.ropes.index(device) for device in self.ropes)
+
+
+def reserved_bytes(model: Model) -> dict[str, int]:
+    """Return what a CUDA buffer reserves for each tensor: rows padded to 512, all rounded up to 128 bytes."""
+    known: dict[str, int] | None = model.__dict__.get("_reserved_bytes")
+    if known is None:
+        known = {t.name: pad(t.nbytes + cuda_row_padding(t.type, t.dims[0]), _CUDA_ALIGNMENT) for t in model.tensors}
+        model.__dict__["_reserved_bytes"] = known
+    return known
+
+
+def derived_bytes(model: Model, layer: int) -> int:
+    """Return the bytes of the matrices that ik makes of a latent layer's tensors (ik llama.cpp:2892-2973)."""
+    k_b, v_b, kv_b = (model.by_name.get(f"blk.{layer}.attn_{part}.weight") for part in ("k_b", "v_b", "kv_b"))
+    mla = model.mla
+    if mla is None:
+        return 0
+    n_head = model.layers[layer].n_head
+    if kv_b is None and k_b is not None and v_b is not None:
+        return row_size(derived_kv_b(k_b.type, v_b.type), mla.kv_lora_rank) * n_head * (mla.nope + mla.value)
+    missing = (mla.nope * (k_b is None) + mla.value * (v_b is None)) if kv_b is not None else 0
+    return row_size("q8_0", mla.kv_lora_rank) * n_head * missing

@@ -1,0 +1,50 @@
+"""Memory in the API's shape: MiB for each device, with the interval, and whether it fits."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from service.engine.advice import DeviceMemory
+from service.engine.config import CPU, Device
+from service.engine.memory.predict import DeviceBytes, Memory
+from service.engine.units import mib
+
+_COMPUTE_SPREAD = {"exact": 0.0, "measured": 0.0, "source only": 0.05, "approximate": 0.3}
+
+
+def report(
+    memory: Memory, devices: Sequence[Device], reserve: Sequence[int], ram_bytes: int | None
+) -> list[DeviceMemory]:
+    """Return one row for each device of `memory`, the CPU last. `reserve` in bytes for each GPU, taken off nothing.
+
+    The capacity is what is free on a card, or `ram_bytes`; RAM of unknown size holds exactly what is needed.
+    """
+    rows = [
+        _row(memory, d, device.name, device.free, kept)
+        for d, device, kept in zip(memory.devices, devices, reserve, strict=False)
+    ]
+    return [*rows, _row(memory, memory.devices[-1], CPU, ram_bytes, 0)]
+
+
+def _row(memory: Memory, d: DeviceBytes, name: str, capacity: int | None, reserve: int) -> DeviceMemory:
+    printed = d.weights + d.kv + d.output + d.derived
+    spread = _COMPUTE_SPREAD[memory.basis] * d.compute
+    high = printed + d.compute + spread + d.overhead.high
+    room = high if capacity is None else capacity
+    return DeviceMemory(
+        device=name,
+        gpu=None,
+        weights_mib=mib(d.weights),
+        kv_mib=mib(d.kv),
+        compute_mib=mib(d.compute),
+        output_mib=mib(d.output),
+        overhead_mib=mib(d.derived + d.overhead.expected),
+        total_mib=mib(d.total),
+        total_low_mib=mib(printed + d.compute - spread + d.overhead.low),
+        total_high_mib=mib(high),
+        capacity_mib=mib(room),
+        reserve_mib=mib(reserve),
+        free_mib=mib(room - d.total),
+        fits=high <= room,
+        basis=memory.basis,
+    )

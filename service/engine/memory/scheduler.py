@@ -1,0 +1,240 @@
+"""ggml's backend scheduler: the device of every node, the splits between devices, and the copies that they need.
+
+Source: ggml/src/ggml-backend.cpp of both engines (ggml_backend_sched_split_graph).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from service.engine.memory.graph import Graph
+from service.engine.memory.ops import VIEW_OPS
+
+_MAX_SOURCES = 10  # GGML_MAX_SRC
+
+
+@dataclass(slots=True)
+class Schedule:
+    """What the allocator replays: the graph's lists with copies and dependencies appended, and the order to run.
+
+    `size` counts what the device's buffer reserves, `permanent` tensors are never freed, `leafs` are (tensor, device).
+    """
+
+    order: list[int]
+    leafs: list[tuple[int, int]]
+    sources: list[tuple[int, ...]]
+    root: list[int]
+    slot: list[int]
+    overwrites: list[tuple[int, ...]]
+    size: list[int]
+    device: list[int]
+    children: list[int]
+    views: list[int]
+    permanent: set[int]
+    n_splits: int
+
+
+@dataclass(frozen=True, slots=True)
+class SchedulerOptions:
+    """`n_copies`: pipeline copies of every tensor that crosses devices (GGML_SCHED_MAX_COPIES where it applies).
+
+    `offload`: weights in RAM are copied to the first GPU for large batches. `cuda`: sizes as a CUDA buffer reserves
+    them, and tensors kept for fused kernels. `pin_devices`: the device of each layer's norms, () where not pinned.
+    """
+
+    n_copies: int = 1
+    offload: bool = True
+    cuda: bool = False
+    pin_devices: tuple[int, ...] = ()
+
+
+def schedule(graph: Graph, devices_of_slots: Sequence[int], n_devices: int, options: SchedulerOptions) -> Schedule:
+    """Return the order and devices in which `graph` runs on `n_devices` GPUs and the CPU (index `n_devices`)."""
+    device = _devices(graph, devices_of_slots, n_devices, options)
+    splitter = _Splitter(graph, device, n_devices, options)
+    splitter.split()
+    return splitter.schedule()
+
+
+def _devices(graph: Graph, slots: Sequence[int], cpu: int, options: SchedulerOptions) -> list[int]:
+    """The first two passes: what weights and caches fix, then neighbours carry on, GPUs before the CPU."""
+    offload = options.offload and cpu > 0
+    device = [-1] * len(graph.op)
+    for t in graph.leafs:
+        device[t] = cpu if graph.home[t] < 0 else slots[graph.home[t]]
+    for node, layer in graph.pins if options.pin_devices else ():
+        device[node] = options.pin_devices[layer]
+    for t in graph.nodes:
+        if device[t] >= 0:
+            continue
+        if graph.home[t] >= 0:
+            device[t] = slots[graph.home[t]]
+        elif graph.weight[t] >= 0:
+            owner = slots[graph.weight[t]]
+            device[t] = 0 if owner == cpu and offload and graph.offloadable[t] else owner
+    real = [t for t in graph.nodes if graph.op[t] not in VIEW_OPS]
+    for order, gpus_only in ((real, True), (real[::-1], True), (real, False), (real[::-1], False)):
+        _carry(device, order, cpu if gpus_only else -1)
+    for t in graph.nodes:
+        if device[t] < 0:
+            device[t] = device[graph.root[t]] if graph.root[t] >= 0 else 0
+    return device
+
+
+def _carry(device: list[int], order: list[int], barrier: int) -> None:
+    """Give each undetermined node the device of the one before it; a node on `barrier` carries nothing on."""
+    current = -1
+    for t in order:
+        d = device[t]
+        if d >= 0:
+            current = -1 if d == barrier else d
+        elif current >= 0:
+            device[t] = current
+
+
+@dataclass(slots=True)
+class _Split:
+    """Consecutive nodes on one device; `inputs` are the tensors first copied to that device here."""
+
+    device: int
+    nodes: list[int]
+    inputs: list[int]
+
+
+class _Splitter:
+    """The last pass: cut the nodes into splits of one device each, and copy in what lives elsewhere."""
+
+    def __init__(self, graph: Graph, device: list[int], cpu: int, options: SchedulerOptions) -> None:
+        self.graph, self.device, self.cpu, self.options = graph, device, cpu, options
+        self.sources = list(graph.sources)
+        self.root, self.slot = list(graph.root), list(graph.slot)
+        self.overwrites = list(graph.overwrites)
+        self.size = self._sizes()
+        self.children, self.views = list(graph.children), list(graph.views)
+        self.permanent: set[int] = set(graph.outputs)
+        self.copies: dict[tuple[int, int], list[int]] = {}
+        self.leafs: list[tuple[int, int]] = []
+        self.splits: list[_Split] = []
+
+    def _sizes(self) -> list[int]:
+        graph, cpu = self.graph, self.cpu
+        if not self.options.cuda:
+            return list(graph.n_bytes)
+        rows = zip(graph.n_bytes, graph.padding, self.device, strict=True)
+        size = [n if device == cpu else n + padding for n, padding, device in rows]
+        for t, extra in graph.flash_copies.items():
+            if self.device[t] != cpu:
+                size[t] += extra
+        return size
+
+    def split(self) -> None:
+        """Walk the nodes; a split ends where the device changes, or where a weight from elsewhere follows copies."""
+        graph, device = self.graph, self.device
+        current = _Split(-1, [], [])
+        for t in graph.nodes:
+            if graph.op[t] not in VIEW_OPS:
+                if device[t] != current.device or (current.inputs and self._brings_weight(t, current.device)):
+                    current = self._next_split(current, device[t])
+                self._copy_in(t, current)
+            current.nodes.append(t)
+
+    def _next_split(self, current: _Split, device: int) -> _Split:
+        leading = [] if self.splits else current.nodes  # views before the first real node belong to its split
+        self.splits.append(_Split(device, leading, []))
+        return self.splits[-1]
+
+    def _brings_weight(self, t: int, here: int) -> bool:
+        slot, slots = self.graph.slot, self.graph.slots
+        return any(
+            slot[s] >= 0 and self.device[s] != here and slots[slot[s]].kind != "cache" for s in self.graph.sources[t]
+        )
+
+    def _copy_in(self, t: int, split: _Split) -> None:
+        device, here, sources = self.device, split.device, self.graph.sources[t]
+        if all(device[s] == here for s in sources):
+            return
+        replaced = list(sources)
+        for i, s in enumerate(sources):
+            if device[s] == here:
+                continue
+            copies = self.copies.get((s, here))
+            if copies is None:
+                copies = self.copies[s, here] = [self._append_copy(s, here) for _ in range(self.options.n_copies)]
+                split.inputs.append(s)
+            replaced[i] = copies[0]
+            self.children[s] -= 1
+            self.children[copies[0]] += 1
+        self.sources[t] = tuple(replaced)
+
+    def _append(self, sources: tuple[int, ...], root: int, size: int, device: int) -> int:
+        self.sources.append(sources)
+        self.root.append(root)
+        self.slot.append(-1)
+        self.overwrites.append(())
+        self.size.append(size)
+        self.device.append(device)
+        self.children.append(0)
+        self.views.append(0)
+        for s in sources:
+            self.children[s] += 1
+        return len(self.sources) - 1
+
+    def _append_copy(self, t: int, device: int) -> int:
+        size = self.graph.n_bytes[t]
+        if self.options.cuda and device != self.cpu:
+            size += self.graph.padding[t]
+        copy = self._append((), -1, size, device)
+        if self.options.n_copies > 1:
+            self.permanent.add(copy)
+        return copy
+
+    def _append_hold(self, tensors: tuple[int, ...], device: int) -> int:
+        """Append a node that does nothing but use `tensors`, which so live until it has run."""
+        first = tensors[0]
+        root = self.graph.root[first]
+        return self._append(tensors, first if root < 0 else root, 0, device)
+
+    def schedule(self) -> Schedule:
+        """Return the splits one after the other, each behind the copies that it needs."""
+        if self.options.n_copies > 1:
+            self._pipeline_leafs()
+        order: list[int] = []
+        keep = self._keep_alives()
+        for split in self.splits:
+            for s in split.inputs:
+                order.append(self._append_hold((s,), self.device[s]))
+                order.append(self.copies[s, split.device][0])
+            for t in split.nodes:
+                order.append(t)
+                for tensors in keep.get(t, ()):
+                    here = tuple(self.copies.get((s, split.device), (s,))[0] for s in tensors)
+                    order.append(self._append_hold(here, split.device))
+        leafs = self.leafs + [(t, self.device[t]) for t in self.graph.leafs]
+        return Schedule(
+            order, leafs, self.sources, self.root, self.slot, self.overwrites, self.size, self.device,
+            self.children, self.views, self.permanent, len(self.splits),
+        )  # fmt: skip
+
+    def _pipeline_leafs(self) -> None:
+        """With pipeline copies, all copies of inputs and split inputs come first and are never freed."""
+        for t in self.graph.inputs:
+            self.permanent.add(t)
+            self.leafs.append((t, self.device[t]))
+            for _ in range(self.options.n_copies - 1):
+                self.leafs.append((self._append_copy(t, self.device[t]), self.device[t]))
+        for split in self.splits:
+            for s in split.inputs:
+                self.leafs += [(copy, split.device) for copy in self.copies[s, split.device]]
+
+    def _keep_alives(self) -> dict[int, list[tuple[int, ...]]]:
+        """Return, by the node behind which they are let go, the tensors that fused kernels keep on GPUs."""
+        if not (self.options.cuda and self.graph.keep_alives):
+            return {}
+        split_of = {t: i for i, split in enumerate(self.splits) if split.device != self.cpu for t in split.nodes}
+        found: dict[int, list[tuple[int, ...]]] = {}
+        for keep in self.graph.keep_alives:
+            if keep.until in split_of and split_of.get(keep.first) == split_of[keep.until]:
+                parts = range(0, len(keep.tensors), _MAX_SOURCES)
+                found.setdefault(keep.until, []).extend(keep.tensors[i : i + _MAX_SOURCES] for i in parts)
+        return found

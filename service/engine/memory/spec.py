@@ -1,0 +1,104 @@
+"""What a compute graph depends on besides the model: batch, context, cache types and the engine's switches."""
+
+from __future__ import annotations
+
+from typing import Literal, TypeAlias
+
+import msgspec
+
+from service.engine.config import Engine, Flags
+from service.engine.errors import InvalidFlags, InvalidHeader
+from service.engine.ggml_types import type_named
+from service.engine.model import Model
+from service.engine.units import pad
+
+Tool: TypeAlias = Literal["server", "bench"]
+Allocator: TypeAlias = Literal["cuda", "lab"]
+
+_IK_MLA_DEFAULT, _IK_AMB_DEFAULT, _IK_AMB_MINIMUM = 3, 256, 128  # ik common/common.h, engine defaults
+_IK_MLA_ARCHITECTURES = frozenset({"deepseek2", "glm-dsa", "mistral4", "bailingmoe3"})  # ik llama-model.h:593
+
+
+class GraphSpec(msgspec.Struct, frozen=True, kw_only=True):
+    """Sizes in tokens. `n_kv`: cache rows of one sequence's stream; `n_outputs`: rows of logits.
+
+    `n_stream`: separate caches (llama.cpp with several slots), `n_seq` sequences with recurrent state. `mla`: 0 where
+    the cache is not latent. `rope_owners`: for each layer, the first layer that shares its copy of the rope factors.
+    """
+
+    engine: Engine
+    n_tokens: int
+    n_kv: int
+    n_outputs: int
+    n_stream: int
+    n_seq: int
+    flash_attn: bool
+    type_k: str
+    type_v: str
+    mla: int
+    attn_max_batch: int
+    fused_moe: bool
+    cpu_only: bool
+    rope_owners: tuple[int, ...] = ()
+
+
+def padded_context(engine: Engine, model: Model, flags: Flags) -> int:
+    """Return the rows of the whole cache: `-c` padded (ik llama-context.h:74: 256, 32 without flash attention)."""
+    n_ctx = flags.n_ctx or model.n_ctx_train
+    return pad(n_ctx, 32 if engine == "ik_llama.cpp" and flags.flash_attn == "off" else 256)
+
+
+def micro_batch(engine: Engine, model: Model, flags: Flags) -> int:
+    """Return the tokens of the worst-case batch: min(n_ctx, -b, -ub)."""
+    return max(1, min(padded_context(engine, model, flags), flags.n_batch, flags.n_ubatch))
+
+
+def cache_type(name: str, field: str) -> str:
+    """Return the type name as the type table spells it. Raises InvalidFlags for an unknown one."""
+    try:
+        return type_named(name).name
+    except InvalidHeader as unknown:
+        raise InvalidFlags(f"{field} is {name!r}, which no engine knows: try f16 or q8_0", field=field) from unknown
+
+
+def latent_mode(engine: Engine, model: Model, flags: Flags) -> int:
+    """Return ik's effective `-mla`, 1 for llama.cpp's latent cache, or 0 for plain K and V caches."""
+    if model.mla is None:
+        return 0
+    if engine == "llama.cpp":  # llama.cpp: only files that name the absorbed head sizes are latent
+        return 1 if model.int_value("attention.key_length_mla") else 0
+    if model.architecture not in _IK_MLA_ARCHITECTURES:
+        return 0
+    if 0 < flags.n_gpu_layers < model.n_layer:
+        return _IK_MLA_DEFAULT  # ik llama.cpp: partial offload runs as -mla 3 whatever was asked
+    return _IK_MLA_DEFAULT if flags.mla is None else flags.mla
+
+
+def attention_batch(flags: Flags) -> int:
+    """Return ik's effective `-amb` in MiB, 0 for no limit (llama-server and llama-sweep-bench)."""
+    if flags.attn_max_batch is None:
+        return _IK_AMB_DEFAULT
+    return max(flags.attn_max_batch, _IK_AMB_MINIMUM) if flags.attn_max_batch > 0 else 0
+
+
+def make_spec(engine: Engine, model: Model, flags: Flags, tool: Tool, *, cpu_only: bool) -> GraphSpec:
+    """Return what the worst-case graph of these flags depends on. Raises InvalidFlags for unknown cache types."""
+    ik = engine == "ik_llama.cpp"
+    n_ctx, n_tokens = padded_context(engine, model, flags), micro_batch(engine, model, flags)
+    n_stream = 1 if ik else max(1, flags.n_parallel)
+    server_rows = n_tokens if ik else min(n_tokens, max(1, flags.n_parallel))
+    return GraphSpec(
+        engine=engine,
+        n_tokens=n_tokens,
+        n_kv=n_ctx if n_stream == 1 else pad(n_ctx // n_stream, 256),
+        n_outputs=min(n_tokens, flags.n_logits or (server_rows if tool == "server" else n_tokens)),
+        n_stream=n_stream,
+        n_seq=max(1, flags.n_parallel),
+        flash_attn=flags.flash_attn != "off",
+        type_k=cache_type(flags.cache_type_k, "cache_type_k"),
+        type_v=cache_type(flags.cache_type_v, "cache_type_v"),
+        mla=latent_mode(engine, model, flags),
+        attn_max_batch=attention_batch(flags),
+        fused_moe=flags.fused_moe,
+        cpu_only=cpu_only,
+    )
