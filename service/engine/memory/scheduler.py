@@ -192,7 +192,7 @@ class _Splitter:
     def _append_hold(self, tensors: tuple[int, ...], device: int) -> int:
         """Append a node that does nothing but use `tensors`, which so live until it has run."""
         first = tensors[0]
-        root = self.graph.root[first]
+        root = self.root[first]
         return self._append(tensors, first if root < 0 else root, 0, device)
 
     def schedule(self) -> Schedule:
