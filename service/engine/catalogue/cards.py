@@ -1,0 +1,176 @@
+"""GPUs as stated, one entry or many alike, to cards: one each, every fact filled in."""
+
+from __future__ import annotations
+
+import re
+import statistics
+from collections.abc import Sequence
+from functools import cache
+
+from service.engine.catalogue.host import Host
+from service.engine.catalogue.names import gpu_rows, nearest, size_in
+from service.engine.catalogue.rows import GpuRow, known_gpus
+from service.engine.errors import InvalidHardware, UnknownHardware
+from service.engine.hardware import Assumption, Card, Gpu
+from service.engine.units import GIB, MIB
+
+# GB/s a lane and direction, after encoding (PCI-SIG rates; the speed model uses the same).
+_LANE_GBS = {1: 0.25, 2: 0.5, 3: 0.985, 4: 1.97, 5: 3.94, 6: 7.56}
+_LANES = (1, 2, 4, 8, 16)
+_GENERATION = re.compile(r"(?<![\dx])([1-6])\.[0-9]|\b(?:gen|pcie)\s{0,2}([1-6])\b", re.I)
+_WIDTH = re.compile(r"x\s?(\d{1,2})(?!\d)", re.I)
+# Share of system memory that the GPU of a machine without VRAM may use. Metal's recommendedMaxWorkingSetSize is 2/3 up
+# to 32 GiB and 3/4 above (llama.cpp logs: 10,922 MiB of 16 GiB, 49,152 MiB of 64 GiB); Linux gives AMD's integrated
+# GPUs half (amdgpu's GTT default); CUDA sees all of it.
+_METAL_SMALL, _METAL_LARGE, _METAL_LIMIT_GIB = 2 / 3, 3 / 4, 32
+_SHARED = {"rocm": 0.5, "sycl": 0.5, "cuda": 1.0}
+
+
+def rows_of(gpu: Gpu, path: str) -> tuple[GpuRow, ...]:
+    """Return the catalogue's rows for a GPU, the one meant first; empty for one that its user describes himself.
+
+    Raises UnknownHardware, with the nearest names, for an unknown name without `vram_gib`.
+    """
+    rows = gpu_rows(gpu.name, gpu.vram_gib)
+    if not rows and gpu.vram_gib is None:
+        choices = nearest(gpu.name)
+        near = f"; the nearest known are {', '.join(choices)}" if choices else ""
+        raise UnknownHardware(
+            f"no GPU `{gpu.name}` in the catalogue{near}; give `vram_gib` (and `bandwidth_gbs`) to use it as it is",
+            field=f"{path}.name",
+            choices=choices,
+        )
+    return rows
+
+
+def cards_of(gpus: Sequence[Gpu], host: Host) -> tuple[tuple[Card, ...], tuple[Assumption, ...]]:
+    """Return every GPU as a card of its own, in the order given, and what was assumed for them."""
+    assumed: list[Assumption] = []
+    n_cards = sum(gpu.count for gpu in gpus)
+    cards = [card for i, gpu in enumerate(gpus) for card in _cards(gpu, f"hardware.gpus[{i}]", host, n_cards, assumed)]
+    return tuple(cards), tuple(assumed)
+
+
+def _cards(gpu: Gpu, path: str, host: Host, n_cards: int, assumed: list[Assumption]) -> list[Card]:
+    rows = rows_of(gpu, path)
+    row = rows[0] if rows else _described(gpu, path, assumed)
+    total = _total(gpu, row, rows, path, host, assumed)
+    free = total if gpu.free_gib is None else min(int(gpu.free_gib * GIB), total)
+    bandwidth = gpu.bandwidth_gbs or row.bandwidth_gbs
+    fp16, int8 = _rates(row, bandwidth or _common_bandwidth(), path, assumed)
+    links = _links(gpu, row, path, host, n_cards, assumed)
+    if bandwidth is None:
+        why = "the memory bandwidth of this GPU is unknown: median of the catalogue"
+        assumed.append(Assumption(f"{path}.bandwidth_gbs", f"{_common_bandwidth():g}", why, "generation speed"))
+    return [
+        Card(
+            name=row.name,
+            backend=row.backend,
+            total=total,
+            free=free,
+            bandwidth_gbs=bandwidth or _common_bandwidth(),
+            fp16_tflops=fp16,
+            int8_tops=int8,
+            compute_capability=row.compute_capability,
+            generation=row.generation,
+            pcie_gbs=links[i],
+            uuid=gpu.uuids[i] if gpu.uuids else None,
+            pci_index=gpu.pci_order[i] if gpu.pci_order else None,
+            display=bool(gpu.display) and i == 0,
+            nvlink=bool(gpu.nvlink),
+            p2p=bool(gpu.p2p),
+            unified=row.unified,
+            bandwidth_known=bandwidth is not None,
+        )
+        for i in range(gpu.count)
+    ]
+
+
+def _described(gpu: Gpu, path: str, assumed: list[Assumption]) -> GpuRow:
+    name = gpu.name.lower()
+    backend = "cuda"
+    if any(word in name for word in ("radeon", "amd", "instinct", "gfx")):
+        backend = "rocm"
+    elif any(word in name for word in ("arc", "intel")):
+        backend = "sycl"
+    elif "apple" in name:
+        backend = "metal"
+    why = "the catalogue does not know this GPU"
+    assumed.append(Assumption(f"{path}.backend", backend, why, "names of the devices in the command"))
+    return GpuRow(name=gpu.name, vram_gib=gpu.vram_gib, generation="unknown", backend=backend, source="stated")
+
+
+def _total(gpu: Gpu, row: GpuRow, rows: Sequence[GpuRow], path: str, host: Host, assumed: list[Assumption]) -> int:
+    stated = gpu.vram_gib or (None if row.unified else size_in(gpu.name))
+    if stated is not None:
+        is_nominal = row.vram_gib is not None and abs(stated - row.vram_gib) < 1e-9
+        return row.driver_mib * MIB if is_nominal and row.driver_mib else int(stated * GIB)
+    if row.unified:
+        return _shared(row, path, host, assumed)
+    if len({r.vram_gib for r in rows}) > 1:
+        sizes = " or ".join(dict.fromkeys(f"{r.vram_gib:g}" for r in rows))
+        why = f"it is sold with {sizes} GiB, and none was given"
+        assumed.append(Assumption(f"{path}.vram_gib", f"{row.vram_gib:g}", why, "what fits on the GPU"))
+    return row.driver_mib * MIB if row.driver_mib else int((row.vram_gib or 0) * GIB)
+
+
+def _shared(row: GpuRow, path: str, host: Host, assumed: list[Assumption]) -> int:
+    share = _SHARED.get(row.backend)
+    if share is None:
+        share = _METAL_SMALL if host.ram_bytes <= _METAL_LIMIT_GIB * GIB else _METAL_LARGE
+    total = int(host.ram_bytes * share)
+    why = f"the GPU uses the machine's memory: the system lets it have {share:.0%}"
+    assumed.append(Assumption(f"{path}.vram_gib", f"{total / GIB:.1f}", why, "what fits on the GPU"))
+    return total
+
+
+def _rates(row: GpuRow, bandwidth: float, path: str, assumed: list[Assumption]) -> tuple[float, float]:
+    fp16 = row.fp16_tflops
+    if fp16 is None:
+        fp16 = round(bandwidth * _fp16_a_bandwidth(row.backend), 1)
+        why = "its throughput is unknown: taken in proportion to its memory bandwidth"
+        assumed.append(Assumption(f"{path}.fp16_tflops", f"{fp16:g}", why, "prompt processing"))
+    return fp16, row.int8_tops or fp16
+
+
+def _links(gpu: Gpu, row: GpuRow, path: str, host: Host, n_cards: int, assumed: list[Assumption]) -> list[float]:
+    """GB/s from RAM to each card: the lesser of card, platform and what was stated."""
+    if row.unified:
+        return [gpu.bandwidth_gbs or row.bandwidth_gbs or host.bandwidth_gbs] * gpu.count
+    own = _GENERATION.search(row.pcie or "")
+    width = int(m[1]) if (m := _WIDTH.search(row.pcie or "")) else 16
+    generation = min(int(own[1]) if own else int(host.pcie), int(host.pcie))
+    if gpu.pcie is not None:
+        return _stated_links(gpu, gpu.pcie, generation, width, path)
+    if host.lanes and n_cards > 1:
+        width = min(width, max(lanes for lanes in _LANES if lanes == 1 or lanes * n_cards <= host.lanes))
+    why = f"the link was not given: what card and platform have with {n_cards} card{'s' if n_cards > 1 else ''}"
+    assumed.append(Assumption(f"{path}.pcie", f"{generation}.0 x{width}", why, "prompt processing of weights in RAM"))
+    return [_LANE_GBS[generation] * width] * gpu.count
+
+
+def _stated_links(gpu: Gpu, stated: str, generation: int, width: int, path: str) -> list[float]:
+    widths = [int(w) for w in _WIDTH.findall(stated)]
+    found = _GENERATION.search(stated)
+    if (not widths and not found) or any(w not in _LANES for w in widths):
+        raise InvalidHardware(f"`{stated}` is no PCIe link: write `4.0 x16`, or `5.0 x8/x8`", field=f"{path}.pcie")
+    if found:
+        generation = int(found[1] or found[2])
+    each = widths if len(widths) == gpu.count else (widths[:1] or [width]) * gpu.count
+    return [_LANE_GBS[generation] * w for w in each]
+
+
+@cache
+def _common_bandwidth() -> float:
+    return statistics.median(row.bandwidth_gbs for row in known_gpus() if row.bandwidth_gbs and not row.unified)
+
+
+@cache
+def _fp16_a_bandwidth(backend: str) -> float:
+    """Median TFLOPS a GB/s of the catalogue's cards of one backend."""
+    ratios = [
+        row.fp16_tflops / row.bandwidth_gbs
+        for row in known_gpus()
+        if row.backend == backend and row.fp16_tflops and row.bandwidth_gbs
+    ]
+    return statistics.median(ratios)

@@ -1,0 +1,166 @@
+"""CPU, RAM and links of a machine: what was stated, else the catalogue, else what its platform usually has.
+
+RAM bandwidth: measured, else 80 % of channels x MT/s x 8 bytes, but no more than the CPU's dies can take (speed model,
+fitted on 184 published runs: one-die desktops read 62 GB/s, four-die Threadrippers 235, whatever the modules could do).
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from service.engine.catalogue.names import cpu_row, nearest
+from service.engine.catalogue.rows import CpuRow, GpuRow
+from service.engine.errors import UnknownHardware
+from service.engine.hardware import Assumption, Cpu, Hardware, Ram
+from service.engine.units import GIB
+
+_OF_PEAK = 0.8
+_BYTES_A_CHANNEL = 8
+# All-core clock over base clock: median of the catalogue's CPUs that have both.
+ALL_CORE_OVER_BASE = 1.2
+_MODULE_GB = 16
+_DESKTOP_LANES = 16
+
+# What a platform has when the catalogue does not say: (MT/s, PCIe generation), by CPU generation.
+_PLATFORMS = {
+    "zen": (2666, 3.0),
+    "zen+": (2933, 3.0),
+    "zen2": (3200, 4.0),
+    "zen3": (3200, 4.0),
+    "zen4": (5200, 5.0),
+    "zen5": (5600, 5.0),
+    "haswell": (2133, 3.0),
+    "broadwell": (2400, 3.0),
+    "skylake": (2666, 3.0),
+    "cascade lake": (2933, 3.0),
+    "ice lake": (3200, 4.0),
+    "sapphire rapids": (4800, 5.0),
+}
+_COMMON_PLATFORM = (3200, 4.0)
+_UNKNOWN_DESKTOP = CpuRow(
+    name="", cores=8, sockets=1, all_core_ghz=3.5, isa="avx2", channels=2, generation="unknown", source=""
+)
+_UNKNOWN_SERVER = msgspec.structs.replace(_UNKNOWN_DESKTOP, cores=16, sockets=2, channels=8)
+_SERVER_RAM_GB = 256
+
+
+class Host(msgspec.Struct, frozen=True, kw_only=True):
+    """A machine without its GPUs. `lanes`: PCIe lanes that its GPUs share, None when there is one x16 slot for each."""
+
+    cpu: CpuRow
+    model: str | None
+    sockets: int
+    cores: int
+    ghz: float
+    ram_bytes: int
+    bandwidth_gbs: float
+    measured: bool
+    pcie: float
+    lanes: int | None
+    os: str
+    assumed: tuple[Assumption, ...]
+
+
+def host_of(hardware: Hardware, unified: GpuRow | None) -> Host:
+    """Return the machine's CPU, RAM and links. Raises UnknownHardware for a CPU that nothing is known of.
+
+    `unified`: the GPU whose memory the RAM is (Apple), None for other machines.
+    """
+    assumed: list[Assumption] = []
+    cpu, ram = hardware.cpu or Cpu(), hardware.ram or Ram()
+    row = _cpu(cpu, ram, unified, assumed)
+    sockets = cpu.sockets or 1
+    cores = cpu.physical_cores or row.cores * sockets
+    mts, pcie = _PLATFORMS.get(row.generation, _COMMON_PLATFORM)
+    total = ram.total_gb or _total_gb(row, sockets, assumed)
+    return Host(
+        cpu=row,
+        model=row.name or cpu.model,
+        sockets=sockets,
+        cores=cores,
+        ghz=_ghz(row, assumed),
+        ram_bytes=int(total * GIB),
+        bandwidth_gbs=ram.measured_bandwidth_gbs or _bandwidth(row, ram, sockets, row.mts or mts, unified, assumed),
+        measured=ram.measured_bandwidth_gbs is not None,
+        pcie=row.pcie or pcie,
+        lanes=_DESKTOP_LANES if row.channels == 2 else None,
+        os=_os(hardware.os, unified),
+        assumed=tuple(assumed),
+    )
+
+
+def _cpu(cpu: Cpu, ram: Ram, unified: GpuRow | None, assumed: list[Assumption]) -> CpuRow:
+    name = cpu.model or (unified.name if unified else None)
+    row = cpu_row(name) if name else None
+    if row is not None:
+        return row
+    if cpu.model and not cpu.physical_cores:
+        choices = nearest(cpu.model, cpu=True)
+        near = f"; the nearest known are {', '.join(choices)}" if choices else ""
+        raise UnknownHardware(
+            f"no CPU `{cpu.model}` in the catalogue{near}; give `physical_cores` to use it as it is",
+            field="hardware.cpu.model",
+            choices=choices,
+        )
+    is_server = (cpu.sockets or 1) > 1 or (ram.total_gb or 0) >= _SERVER_RAM_GB or (ram.channels or 0) > 2
+    row = _UNKNOWN_SERVER if is_server else _UNKNOWN_DESKTOP
+    kind = f"{'server' if is_server else 'desktop'} CPU, {cpu.physical_cores or row.cores} cores, AVX2"
+    why = "the catalogue does not know it" if cpu.model else "no CPU was given"
+    assumed.append(Assumption("hardware.cpu", kind, why, "speed of everything that stays in RAM, PCIe generation"))
+    return row
+
+
+def _total_gb(row: CpuRow, sockets: int, assumed: list[Assumption]) -> float:
+    total = float(_MODULE_GB * (row.channels or 2) * sockets)
+    why = f"no RAM was given: one {_MODULE_GB} GB module in each channel"
+    assumed.append(Assumption("hardware.ram.total_gb", f"{total:g}", why, "which models fit at all"))
+    return total
+
+
+def _ghz(row: CpuRow, assumed: list[Assumption]) -> float:
+    if row.all_core_ghz:
+        return row.all_core_ghz
+    if row.base_ghz:
+        value, why = (
+            round(row.base_ghz * ALL_CORE_OVER_BASE, 2),
+            f"base clock {row.base_ghz:g} GHz x {ALL_CORE_OVER_BASE}",
+        )
+    else:
+        value, why = 3.5, "the all-core clock of this CPU is unknown"
+    assumed.append(Assumption("hardware.cpu.ghz", f"{value:g}", why, "prompt processing on the CPU"))
+    return value
+
+
+def _bandwidth(
+    row: CpuRow, ram: Ram, sockets: int, usual_mts: int, unified: GpuRow | None, assumed: list[Assumption]
+) -> float:
+    if unified is not None and row.channels is None and unified.bandwidth_gbs:
+        return unified.bandwidth_gbs * _OF_PEAK
+    channels = _channels(row, ram, sockets, assumed)
+    mts = ram.mts or usual_mts
+    if ram.mts is None:
+        why = "the speed of the RAM was not given: usual for this platform"
+        assumed.append(Assumption("hardware.ram.mts", str(mts), why, "speed of everything that stays in RAM"))
+    peak = channels * mts * _BYTES_A_CHANNEL / 1000
+    return min(_OF_PEAK * peak, row.fabric_gbs * sockets if row.fabric_gbs else peak)
+
+
+def _channels(row: CpuRow, ram: Ram, sockets: int, assumed: list[Assumption]) -> int:
+    most = (row.channels or 2) * sockets
+    matters = "speed of everything that stays in RAM"
+    if ram.channels is None:
+        why = "filled channels were not given: all that the platform has"
+        assumed.append(Assumption("hardware.ram.channels", str(most), why, matters))
+        return most
+    if ram.channels > most:
+        why = f"{ram.channels} are more than the platform has: taken for modules, two a channel"
+        assumed.append(Assumption("hardware.ram.channels", str(most), why, matters))
+        return most
+    return ram.channels
+
+
+def _os(stated: str | None, unified: GpuRow | None) -> str:
+    lower = (stated or ("macos" if unified is not None and unified.backend == "metal" else "linux")).lower()
+    if any(word in lower for word in ("mac", "darwin")):
+        return "macos"
+    return "windows" if lower.startswith("win") else "linux"

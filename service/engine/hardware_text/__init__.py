@@ -1,0 +1,64 @@
+"""A machine from what people paste: JSON, shorthand, the output of tools, several of them, or a mixture.
+
+Each recogniser reads one format and says which lines it took; what no tool wrote is read as shorthand, last.
+"""
+
+from __future__ import annotations
+
+from service.engine.catalogue.limits import check
+from service.engine.errors import InvalidHardware
+from service.engine.hardware import Hardware
+from service.engine.hardware_text.cim import read_cim
+from service.engine.hardware_text.dmidecode import read_dmidecode
+from service.engine.hardware_text.form import canonical, hardware_hash, to_shorthand
+from service.engine.hardware_text.found import MAX_CHARS, Found, Recogniser, combine
+from service.engine.hardware_text.json_text import read_json
+from service.engine.hardware_text.linux import read_cpuinfo, read_free, read_lscpu, read_meminfo
+from service.engine.hardware_text.llama import read_cuda_init, read_list_devices
+from service.engine.hardware_text.nvidia import read_csv, read_list, read_table
+from service.engine.hardware_text.rocm import read_rocm_smi
+from service.engine.hardware_text.shorthand import read_shorthand
+from service.engine.hardware_text.system_profiler import read_system_profiler
+
+__all__ = ["canonical", "hardware_hash", "parse_hardware", "to_shorthand"]
+
+# The order is that of trust where several describe the same part: the driver's list before an engine's.
+_RECOGNISERS: tuple[Recogniser, ...] = (
+    read_table,
+    read_list,
+    read_csv,
+    read_rocm_smi,
+    read_list_devices,
+    read_cuda_init,
+    read_system_profiler,
+    read_cim,
+    read_lscpu,
+    read_cpuinfo,
+    read_dmidecode,
+    read_free,
+    read_meminfo,
+    read_shorthand,
+)
+_MAX_LINE = 1000
+
+
+def parse_hardware(text: str) -> Hardware:
+    """Return the machine that `text` describes, with what it states and nothing assumed.
+
+    Raises InvalidHardware, which quotes what cannot be read and says what would be right; a name that the catalogue
+    lacks is left to `resolve`. Takes at most 64 KiB, and time in proportion to them.
+    """
+    if len(text) > MAX_CHARS:
+        raise InvalidHardware(f"{len(text)} characters are too many, at most {MAX_CHARS}", field="hardware")
+    if (stated := read_json(text)) is not None:
+        return stated
+    lines = [line.rstrip()[:_MAX_LINE] for line in text.replace("\r", "\n").replace("\u00a0", " ").split("\n")]
+    found: list[Found] = []
+    for recognise in _RECOGNISERS:
+        claim = recognise(lines)
+        if claim is not None:
+            found.append(claim.found)
+            lines = ["" if i in claim.lines else line for i, line in enumerate(lines)]
+    hardware = combine([*found[-1:], *found[:-1]] if found and found[-1].tool == "" else found)
+    check(hardware)
+    return hardware

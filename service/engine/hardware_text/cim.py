@@ -1,0 +1,157 @@
+"""Windows: PowerShell's Get-CimInstance Win32_VideoController, Win32_Processor and Win32_PhysicalMemory.
+
+Both of its forms: `Name : value` lists, and tables under dashes. `AdapterRAM` is 32 bits wide and stops at 4 GiB, so a
+size is only taken from it when it is below that and the catalogue does not know the GPU.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+
+from service.engine.catalogue.names import gpu_rows
+from service.engine.hardware import Cpu, Gpu, Ram
+from service.engine.hardware_text.found import Claim, Found
+
+_PAIR = re.compile(r"^([A-Za-z]\w{1,50})\s*: ?(.{0,300})$")
+_DASHES = re.compile(r"^-{2,}(?:\s+-{2,})*\s*$")
+_COLUMNS = frozenset(
+    (
+        "Name",
+        "Caption",
+        "AdapterRAM",
+        "DriverVersion",
+        "NumberOfCores",
+        "NumberOfLogicalProcessors",
+        "SocketDesignation",
+        "Capacity",
+        "Speed",
+        "ConfiguredClockSpeed",
+        "DeviceLocator",
+        "BankLocator",
+        "SMBIOSMemoryType",
+        "VideoProcessor",
+    )
+)
+_OURS = frozenset(("AdapterRAM", "NumberOfCores", "Capacity", "ConfiguredClockSpeed", "VideoProcessor"))
+_CAP = (1 << 32) - (1 << 20)
+_KINDS = {"20": "DDR", "21": "DDR2", "24": "DDR3", "26": "DDR4", "34": "DDR5", "35": "LPDDR5", "30": "LPDDR4"}
+_PROCESSOR = re.compile(r"\b(?:Ryzen|EPYC|Xeon|Core|Threadripper|Celeron|Pentium|Athlon)\b.{0,80}")
+_INTEGRATED = re.compile(
+    r"microsoft (?:basic|remote)|virtual|parsec|meta |uhd graphics|iris|hd graphics|radeon\(?(?:tm)?\)? graphics$"
+    r"|idd\b|vmware",
+    re.I,
+)
+_CHANNEL = re.compile(r"CHANNEL[ _-]{0,2}([A-Z0-9])|DIMM[ _-]{0,2}([A-P])\d?\b", re.I)
+
+
+def read_cim(lines: Sequence[str]) -> Claim | None:
+    """Return GPUs, CPU and RAM of Get-CimInstance; integrated graphics and virtual adapters are left out."""
+    records, taken = _lists(lines)
+    tables, table_lines = _tables(lines, taken)
+    records += tables
+    ours = [record for record in records if _OURS & record.keys() or _is_plain_name(record)]
+    if not any(_OURS & record.keys() for record in ours):
+        return None
+    gpus = [r for r in ours if "NumberOfCores" not in r and "Capacity" not in r and _name(r) and not _is_processor(r)]
+    cpus = [r for r in ours if "NumberOfCores" in r]
+    modules = [r for r in ours if r.get("Capacity", "").isdecimal()]
+    found = Found(
+        tool="Get-CimInstance",
+        gpus=tuple(_gpu(r) for r in gpus if not _INTEGRATED.search(_name(r))),
+        cpu=_cpu(cpus) if cpus else None,
+        ram=_ram(modules) if modules else None,
+        os="windows",
+    )
+    return Claim(found, frozenset(taken | table_lines))
+
+
+def _lists(lines: Sequence[str]) -> tuple[list[dict[str, str]], set[int]]:
+    """Records of `Key : value` lines, one a paragraph."""
+    records: list[dict[str, str]] = []
+    taken: set[int] = set()
+    record: dict[str, str] = {}
+    for i, line in enumerate([*lines, ""]):
+        m = _PAIR.match(line)
+        if m is None or m[1] in record:
+            if record.keys() & _COLUMNS:
+                records.append(record)
+            record = {}
+        if m is not None:
+            record[m[1]] = m[2].strip()
+            if m[1] in _COLUMNS or record.keys() & _OURS:
+                taken.add(i)
+    return records, taken
+
+
+def _tables(lines: Sequence[str], taken: set[int]) -> tuple[list[dict[str, str]], set[int]]:
+    """Records of tables: names, dashes below them, then rows whose cells begin where the dashes do."""
+    records: list[dict[str, str]] = []
+    read: set[int] = set()
+    for i in range(1, len(lines)):
+        if i in taken or not _DASHES.match(lines[i]) or not set(lines[i - 1].split()) & _COLUMNS:
+            continue
+        spans = [m.start() for m in re.finditer(r"-+", lines[i])]
+        names = lines[i - 1].split()
+        if len(names) != len(spans):
+            continue
+        read |= {i - 1, i}
+        row = i + 1
+        while row < len(lines) and lines[row].strip():
+            records.append(_cells(lines[row], names, spans, lines[i]))
+            read.add(row)
+            row += 1
+    return records, read
+
+
+def _cells(line: str, names: Sequence[str], spans: Sequence[int], dashes: str) -> dict[str, str]:
+    """Numbers are right-aligned under their dashes, so a cell also takes what reaches into it from the left."""
+    ends = [m.end() for m in re.finditer(r"-+", dashes)]
+    cells: dict[str, str] = {}
+    for n, name in enumerate(names):
+        stop = spans[n + 1] if n + 1 < len(spans) else len(line)
+        cells[name] = line[spans[n] : stop].strip() if n + 1 < len(names) else line[spans[n] :].strip()
+        if not cells[name] and n + 1 == len(names):
+            cells[name] = line[ends[n - 1] :].strip() if n else line.strip()
+    return cells
+
+
+def _is_plain_name(record: Mapping[str, str]) -> bool:
+    return bool(gpu_rows(_name(record))) if _name(record) else False
+
+
+def _name(record: Mapping[str, str]) -> str:
+    return record.get("Name") or record.get("Caption") or record.get("VideoProcessor", "")
+
+
+def _is_processor(record: Mapping[str, str]) -> bool:
+    return "AdapterRAM" not in record and bool(_PROCESSOR.search(_name(record)))
+
+
+def _gpu(record: Mapping[str, str]) -> Gpu:
+    name, ram = _name(record), record.get("AdapterRAM", "")
+    is_below_cap = ram.isdecimal() and 1 << 28 <= int(ram[:12]) < _CAP
+    vram = int(ram) / 2**30 if is_below_cap and not gpu_rows(name) else None
+    return Gpu(name=name, vram_gib=vram)
+
+
+def _cpu(records: Sequence[Mapping[str, str]]) -> Cpu:
+    cores = [int(r["NumberOfCores"]) for r in records if r["NumberOfCores"].isdecimal() and len(r["NumberOfCores"]) < 5]
+    return Cpu(model=_name(records[0]) or None, sockets=len(records), physical_cores=sum(cores) or None)
+
+
+def _ram(modules: Sequence[Mapping[str, str]]) -> Ram:
+    speeds = [_number(m.get("ConfiguredClockSpeed")) or _number(m.get("Speed")) for m in modules]
+    known = [speed for speed in speeds if speed]
+    places = [_CHANNEL.search(f"{m.get('BankLocator', '')} {m.get('DeviceLocator', '')}") for m in modules]
+    channels = {(p[1] or p[2]).upper() for p in places if p}
+    return Ram(
+        total_gb=sum(int(m["Capacity"][:15]) for m in modules) / 2**30,
+        type=_KINDS.get(modules[0].get("SMBIOSMemoryType", "")),
+        channels=len(channels) if all(places) else None,
+        mts=min(known) if known else None,
+    )
+
+
+def _number(text: str | None) -> int | None:
+    return int(text) if text and text.isdecimal() and len(text) < 6 else None

@@ -1,0 +1,104 @@
+"""What stands behind a GPU's name: `24GB pcie 4.0 x8 [18.5 GiB free; 936 GB/s; nvlink; display; pci 0 2; GPU-…]`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+import msgspec
+
+from service.engine.hardware import Gpu
+from service.engine.hardware_text.found import unreadable
+
+_BRACKETS = re.compile(r"\[([^\[\]]{0,1000})\]\s*$")
+_PCIE = re.compile(
+    r"(?:@\s?|on\s)?\b(?:pcie?\s?-?e?\s?)?(?:gen\s?)?[1-6](?:\.\d)?\s?x\s?\d{1,2}(?:/x?\d{1,2}){0,15}(?:\s?\(chipset\))?(?=$|\s)"
+    r"|\bpci-?e?\s?(?:gen\s?)?[1-6](?:\.\d)?\b(?:\s?x\s?\d{1,2})?|\bpci-?e?\s+x\d{1,2}\b",
+    re.I,
+)
+_FREE = re.compile(r"(?:\(|\b)(\d{1,5}(?:\.\d{1,4})?)\s?(gib|gb|g|mib|mb)\s(?:are\s)?(?:free|available)\)?", re.I)
+_SIZE = re.compile(r"(?:\(|\b)(\d{1,5}(?:\.\d{1,4})?)\s?(gib|gb|g|mib|mb)\b(?:\s?(?:vram|each|a card))?\)?", re.I)
+_BANDWIDTH = re.compile(r"\(?\b(\d{1,5}(?:\.\d{1,3})?)\s?gb/s\)?", re.I)
+_PCI_NUMBERS = re.compile(r"pci((?:\s\d{1,3}){1,64})", re.I)
+_UUID = re.compile(r"(?:GPU|MIG)-[0-9a-fA-F-]{8,64}")
+_SWITCHES = {"nvlink": ("nvlink", True), "no nvlink": ("nvlink", False), "p2p": ("p2p", True), "no p2p": ("p2p", False)}
+_SWITCHES |= {"display": ("display", True), "no display": ("display", False)}
+_BEHIND = re.compile(r"\s(?:with\s)?(nvlink|p2p)$", re.I)
+
+
+def details(text: str, gpu: Gpu) -> tuple[str, Gpu]:
+    """Return the name that is left of `text` and `gpu` with that name and all that stands behind it.
+
+    Raises InvalidHardware for a piece in brackets that means nothing.
+    """
+    values: dict[str, object] = {}
+    if m := _BRACKETS.search(text):
+        text = text[: m.start()].strip()
+        for item in m[1].split(";"):
+            values |= _bracketed(item.strip())
+    text = _take(_BANDWIDTH, text, lambda m: values.setdefault("bandwidth_gbs", float(m[1])))
+    text = _take(_FREE, text, lambda m: values.setdefault("free_gib", _gib(m)))
+    text = _take(_PCIE, text, lambda m: values.setdefault("pcie", _link(m[0])))
+    size = _SIZE.search(text)
+    if size and size.start() > 0:
+        values.setdefault("vram_gib", _gib(size))
+        text = text[: size.start()] + text[size.end() :]
+    while m := _BEHIND.search(text):
+        values[m[1].lower()] = True
+        text = text[: m.start()]
+    name = re.sub(r"\s+", " ", text).strip(" ,()") or gpu.name
+    if not gpu.name or text != "":
+        values.setdefault("name", name)
+    return name, msgspec.structs.replace(gpu, **values)
+
+
+def write_details(gpu: Gpu) -> str:
+    """Return the brackets that `details` reads back; empty when nothing but the name is known."""
+    items = [f"{gpu.vram_gib:.6g} GiB"] if gpu.vram_gib is not None else []
+    items += [f"{gpu.free_gib:.6g} GiB free"] if gpu.free_gib is not None else []
+    items += [f"{gpu.bandwidth_gbs:.6g} GB/s"] if gpu.bandwidth_gbs is not None else []
+    items += [f"pcie {re.sub(r'[][;]', ' ', gpu.pcie)}"] if gpu.pcie else []
+    switches = (("nvlink", gpu.nvlink), ("p2p", gpu.p2p), ("display", gpu.display))
+    items += [name if value else f"no {name}" for name, value in switches if value is not None]
+    items += ["pci " + " ".join(map(str, gpu.pci_order))] if gpu.pci_order else []
+    items += [" ".join(gpu.uuids)] if gpu.uuids else []
+    return f" [{'; '.join(items)}]" if items else ""
+
+
+def _bracketed(item: str) -> dict[str, object]:
+    if item.lower() in _SWITCHES:
+        name, value = _SWITCHES[item.lower()]
+        return {name: value}
+    if m := _PCI_NUMBERS.fullmatch(item):
+        return {"pci_order": [int(n) for n in m[1].split()]}
+    if item.lower().startswith("pcie "):
+        return {"pcie": item[5:].strip()}
+    if all(_UUID.fullmatch(part) for part in item.split()) and item:
+        return {"uuids": item.split()}
+    for pattern, field in ((_BANDWIDTH, "bandwidth_gbs"), (_FREE, "free_gib"), (_SIZE, "vram_gib")):
+        if m := pattern.fullmatch(item):
+            return {field: float(m[1]) if field == "bandwidth_gbs" else _gib(m)}
+    raise unreadable(
+        f"[{item}]", "in brackets write `24 GiB`, `18 GiB free`, `936 GB/s`, `pcie 4.0 x8`, `nvlink`, `p2p`, `display`"
+    )
+
+
+def _take(pattern: re.Pattern[str], text: str, use: Callable[[re.Match[str]], object]) -> str:
+    m = pattern.search(text)
+    if m is None:
+        return text
+    use(m)
+    return f"{text[: m.start()].rstrip()} {text[m.end() :].lstrip()}".strip()
+
+
+def _gib(m: re.Match[str]) -> float:
+    return float(m[1]) / (1024 if m[2].lower().startswith("m") else 1)
+
+
+def _link(text: str) -> str:
+    """`PCIe gen4 x8` and `@ 4.0x8` in the form `4.0 x8`."""
+    digits = re.search(r"([1-6])(?:\.\d)?(?=\s?x|\s|$)", text)
+    lanes = re.findall(r"[x/]\s?x?(\d{1,2})", text)
+    chipset = " (chipset)" if "chipset" in text.lower() else ""
+    generation = f"{digits[1]}.0" if digits else ""
+    return f"{generation} {'/'.join(f'x{n}' for n in lanes)}{chipset}".strip()

@@ -1,0 +1,139 @@
+"""One description in one form: shorthand that parses back, and the canonical form that is hashed."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+
+import msgspec
+
+from service.engine.catalogue.names import cpu_row, gpu_rows
+from service.engine.hardware import Cpu, Gpu, Hardware, Ram
+from service.engine.hardware_text.details import write_details
+
+
+def to_shorthand(hardware: Hardware) -> str:
+    """Return one line that `parse_hardware` reads back to the same canonical form (all but the notes)."""
+    if (mac := _mac(hardware)) is not None:
+        return mac
+    gpus = " + ".join(_gpu(gpu) for gpu in hardware.gpus) or "no GPU"
+    cpu = _cpu(hardware.cpu) if hardware.cpu is not None else ""
+    ram = _ram(hardware.ram) if hardware.ram is not None else ""
+    return ", ".join(piece for piece in (gpus, cpu, ram, _os(hardware.os)) if piece)
+
+
+def _mac(hardware: Hardware) -> str | None:
+    """`Apple M3 Ultra 512GB` when that says it all."""
+    if len(hardware.gpus) != 1 or hardware.ram is None or hardware.ram.total_gb is None:
+        return None
+    name, total = hardware.gpus[0].name, hardware.ram.total_gb
+    says = Hardware(gpus=[Gpu(name=name)], cpu=Cpu(model=name), ram=Ram(total_gb=total), os="macos")
+    is_chip = re.fullmatch(r"Apple M[1-9](?: Pro| Max| Ultra)?", name) is not None
+    return f"{name} {total:.9g}GB" if is_chip and canonical(hardware) == canonical(says) else None
+
+
+def canonical(hardware: Hardware) -> Hardware:
+    """Return the same machine in one form: catalogue names, like GPUs joined and sorted, no notes, no empty parts."""
+    joined: dict[Gpu, Gpu] = {}
+    for gpu in map(_canonical_gpu, hardware.gpus):
+        alike = msgspec.structs.replace(gpu, count=1, uuids=None, pci_order=None)
+        joined[alike] = _join(joined[alike], gpu) if alike in joined else gpu
+    cpu = _canonical_cpu(hardware.cpu) if hardware.cpu is not None else None
+    ram = _canonical_ram(hardware.ram) if hardware.ram is not None else None
+    return Hardware(
+        gpus=sorted(joined.values(), key=lambda gpu: msgspec.json.encode(gpu)),
+        cpu=None if cpu == Cpu() else cpu,
+        ram=None if ram == Ram() else ram,
+        os=_os(hardware.os) or None,
+    )
+
+
+def hardware_hash(hardware: Hardware) -> str:
+    """Return the SHA-256 (hex) of the canonical form's JSON."""
+    return hashlib.sha256(msgspec.json.encode(canonical(hardware), order="sorted")).hexdigest()
+
+
+def _gpu(gpu: Gpu) -> str:
+    count = f"{gpu.count}x " if gpu.count != 1 else ""
+    quoted = '"' + gpu.name.replace('"', "'") + '"'
+    return f"{count}gpu {quoted}{write_details(gpu)}"[:2000] if not _plain(gpu.name) else f"{count}{_short(gpu)}"
+
+
+def _short(gpu: Gpu) -> str:
+    return f"{gpu_rows(gpu.name, gpu.vram_gib)[0].name}{write_details(gpu)}"
+
+
+def _plain(name: str) -> bool:
+    """A name that shorthand reads back without quotes: the catalogue's own, free of sizes and brackets."""
+    rows = gpu_rows(name)
+    return (
+        bool(rows)
+        and len({row.name for row in rows}) == 1
+        and not re.search(r"\d\s?GB|Apple|[()+,;\[\]]", rows[0].name)
+    )
+
+
+def _cpu(cpu: Cpu) -> str:
+    row = cpu_row(cpu.model) if cpu.model else None
+    name = row.name if row else (cpu.model or "").replace('"', "'").strip()
+    facts = [f"{cpu.sockets} sockets"] if cpu.sockets else []
+    facts += [f"{cpu.physical_cores} cores"] if cpu.physical_cores else []
+    if row is not None and not facts and not re.search(r"Apple|[()+,;]", name):
+        return name
+    return " ".join([f'cpu "{name}"' if name else "cpu", *facts]) if name or facts else ""
+
+
+def _ram(ram: Ram) -> str:
+    parts = [f"{ram.total_gb:.9g}GB"] if ram.total_gb is not None else []
+    parts += [f"{ram.free_gb:.9g}GB free"] if ram.free_gb is not None else []
+    kind = (ram.type or "").upper()
+    parts += [kind] if kind else []
+    parts += [f"{ram.mts} MT/s"] if ram.mts is not None else []
+    parts += [f"{ram.channels} channels"] if ram.channels is not None else []
+    parts += [f"{ram.measured_bandwidth_gbs:.9g} GB/s"] if ram.measured_bandwidth_gbs is not None else []
+    return " ".join(["ram", *parts]) if parts else ""
+
+
+def _os(name: str | None) -> str:
+    lower = (name or "").strip().lower()
+    if not lower:
+        return ""
+    if "mac" in lower or "darwin" in lower:
+        return "macos"
+    return "windows" if lower.startswith("win") else "linux"
+
+
+def _canonical_gpu(gpu: Gpu) -> Gpu:
+    rows = gpu_rows(gpu.name, gpu.vram_gib)
+    same = len({row.name for row in rows}) == 1
+    return msgspec.structs.replace(
+        gpu,
+        name=rows[0].name if same else re.sub(r"\s+", " ", gpu.name.replace('"', "'")).strip(),
+        pcie=re.sub(r"[\s;\[\]]+", " ", gpu.pcie).strip().lower() or None if gpu.pcie else None,
+        vram_gib=_rounded(gpu.vram_gib),
+        free_gib=_rounded(gpu.free_gib),
+        bandwidth_gbs=_rounded(gpu.bandwidth_gbs),
+        uuids=gpu.uuids or None,
+        pci_order=gpu.pci_order or None,
+    )
+
+
+def _rounded(value: float | None) -> float | None:
+    return None if value is None else float(f"{value:.6g}")
+
+
+def _join(a: Gpu, b: Gpu) -> Gpu:
+    uuids = [*a.uuids, *b.uuids] if a.uuids and b.uuids else None
+    order = [*a.pci_order, *b.pci_order] if a.pci_order and b.pci_order else None
+    return msgspec.structs.replace(a, count=a.count + b.count, uuids=uuids, pci_order=order)
+
+
+def _canonical_cpu(cpu: Cpu) -> Cpu:
+    row = cpu_row(cpu.model) if cpu.model else None
+    model = row.name if row else re.sub(r"\s+", " ", (cpu.model or "").replace('"', "'")).strip() or None
+    return msgspec.structs.replace(cpu, model=model)
+
+
+def _canonical_ram(ram: Ram) -> Ram:
+    kind = re.sub(r"\s+", "", ram.type or "").upper() or None
+    return msgspec.structs.replace(ram, type=kind)

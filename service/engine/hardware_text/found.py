@@ -1,0 +1,190 @@
+"""What a piece of text says about a machine, and how the findings of several pieces become one description."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import TypeAlias, TypeVar
+
+import msgspec
+
+from service.engine.catalogue.names import complete, gpu_key, gpu_rows
+from service.engine.errors import InvalidHardware
+from service.engine.hardware import Cpu, Gpu, Hardware, Ram
+
+Part = TypeVar("Part", Cpu, Ram)
+MAX_CHARS = 64 << 10
+_MIB_A_GIB = 1024
+# A driver's own total differs from the catalogue's by firmware and ECC; a runtime's (CUDA, HIP) by its reserve too.
+_SAME_SIZE = 0.03
+
+
+class SeenGpu(msgspec.Struct, frozen=True, kw_only=True):
+    """One GPU as a tool lists it. `index`: its number there, in PCI order; MiB. `name` may be cut (`NVIDIA R...`)."""
+
+    name: str
+    index: int | None = None
+    uuid: str | None = None
+    total_mib: float | None = None
+    free_mib: float | None = None
+    pcie: str | None = None
+    display: bool | None = None
+
+
+class Found(msgspec.Struct, frozen=True, kw_only=True):
+    """Facts from one piece. `gpus` are stated in our own form, `seen` come from a tool (`tool` names it)."""
+
+    tool: str = ""
+    gpus: tuple[Gpu, ...] = ()
+    no_gpu: bool = False
+    seen: tuple[SeenGpu, ...] = ()
+    cpu: Cpu | None = None
+    ram: Ram | None = None
+    os: str | None = None
+    notes: str | None = None
+
+
+class Claim(msgspec.Struct, frozen=True):
+    """What a recogniser found, and the numbers of the lines that it read (no other recogniser gets them)."""
+
+    found: Found
+    lines: frozenset[int]
+
+
+Recogniser: TypeAlias = Callable[[Sequence[str]], Claim | None]
+"""Reads one format: gets all lines (those already read are empty), returns what it found, or None if there is none."""
+
+
+def unreadable(piece: str, right: str) -> InvalidHardware:
+    """Return the error for a piece of text that cannot be read: it quotes the piece and says what would be right."""
+    short = piece.strip()[:80]
+    return InvalidHardware(f"`{short}` cannot be read: {right}", field="hardware")
+
+
+def combine(findings: Iterable[Found]) -> Hardware:
+    """Return one description of all that was found; what an earlier piece says holds against a later one.
+
+    Tools that list the same GPUs (nvidia-smi and llama-server) count them once. Raises InvalidHardware when neither a
+    GPU nor `no GPU` was found.
+    """
+    found = list(findings)
+    gpus = _gpus(found)
+    if gpus and any(f.no_gpu and not f.tool for f in found):
+        raise InvalidHardware(
+            f"it says `no GPU`, and names {gpus[0].name}: leave out one of them", field="hardware.gpus"
+        )
+    if not gpus and not any(f.no_gpu for f in found):
+        raise InvalidHardware("no GPU found: name one, such as `RTX 3090`, or write `no GPU`", field="hardware.gpus")
+    return Hardware(
+        gpus=gpus,
+        cpu=_merged(Cpu, [f.cpu for f in found if f.cpu is not None]),
+        ram=_merged(Ram, [f.ram for f in found if f.ram is not None]),
+        os=next((f.os for f in found if f.os), None),
+        notes=next((f.notes for f in found if f.notes), None),
+    )
+
+
+def _merged(kind: type[Part], parts: Sequence[Part]) -> Part | None:
+    if not parts:
+        return None
+    values = {
+        name: next((value for part in parts if (value := getattr(part, name)) is not None), None)
+        for name in kind.__struct_fields__
+    }
+    return kind(**values)
+
+
+def _gpus(found: Sequence[Found]) -> list[Gpu]:
+    """GPUs stated, then those of each tool that no earlier one listed."""
+    stated = [gpu for f in found for gpu in f.gpus]
+    by_tool: dict[str, list[SeenGpu]] = {}
+    for f in found:
+        by_tool.setdefault(f.tool, []).extend(f.seen)
+    known = _counts((gpu.name, gpu.count) for gpu in stated)
+    seen: list[Gpu] = []
+    for gpus in by_tool.values():
+        cards = [_card(gpu) for gpu in _by_index(gpus)]
+        left = dict(known)
+        for card in cards:
+            key = gpu_key(card.name)
+            if left.get(key, 0) > 0:
+                left[key] -= 1
+            else:
+                seen.append(card)
+                known[key] = known.get(key, 0) + 1
+    return [*stated, *_grouped(seen)]
+
+
+def _counts(names: Iterable[tuple[str, int]]) -> dict[str, int]:
+    counts: dict[str, int] = {}
+    for name, count in names:
+        counts[gpu_key(name)] = counts.get(gpu_key(name), 0) + count
+    return counts
+
+
+def _by_index(gpus: Sequence[SeenGpu]) -> list[SeenGpu]:
+    """Several lists by one tool (`nvidia-smi` and `nvidia-smi -L`) describe the same GPUs: join them by number."""
+    joined: dict[int, SeenGpu] = {}
+    unnumbered = [gpu for gpu in gpus if gpu.index is None]
+    for gpu in gpus:
+        if gpu.index is not None:
+            joined[gpu.index] = _joined(joined[gpu.index], gpu) if gpu.index in joined else gpu
+    return [*joined.values(), *unnumbered]
+
+
+def _joined(a: SeenGpu, b: SeenGpu) -> SeenGpu:
+    values = {f: getattr(a, f) if getattr(a, f) is not None else getattr(b, f) for f in a.__struct_fields__}
+    values["name"] = b.name if is_cut(a.name) else a.name
+    return SeenGpu(**values)
+
+
+def is_cut(name: str) -> bool:
+    """Return whether a tool shortened the name."""
+    return name.endswith(("...", "…"))
+
+
+def _card(gpu: SeenGpu) -> Gpu:
+    name = _whole_name(gpu)
+    rows = gpu_rows(name, None if gpu.total_mib is None else gpu.total_mib / _MIB_A_GIB)
+    total = gpu.total_mib
+    if rows and total is not None and not rows[0].unified:
+        usual = rows[0].driver_mib or (rows[0].vram_gib or 0) * _MIB_A_GIB
+        if abs(total - usual) <= _SAME_SIZE * usual:
+            total = None if len({row.vram_gib for row in rows}) == 1 else (rows[0].vram_gib or 0) * _MIB_A_GIB
+    return Gpu(
+        name=name,
+        pcie=gpu.pcie,
+        vram_gib=None if total is None else round(total / _MIB_A_GIB, 3),
+        free_gib=None if gpu.free_mib is None else round(gpu.free_mib / _MIB_A_GIB, 3),
+        uuids=[gpu.uuid] if gpu.uuid else None,
+        pci_order=[gpu.index] if gpu.index is not None else None,
+        display=gpu.display,
+    )
+
+
+def _whole_name(gpu: SeenGpu) -> str:
+    if not is_cut(gpu.name):
+        return gpu.name
+    names = list(dict.fromkeys(row.name for row in complete(gpu.name.rstrip(".… "), gpu.total_mib or 0)))
+    if len(names) == 1:
+        return names[0]
+    which = f"it may be {' or '.join(names[:5])}" if names else "no known GPU begins so with that much memory"
+    raise unreadable(gpu.name, f"the name is cut off, and {which}; paste `nvidia-smi -L` too")
+
+
+def _grouped(cards: Sequence[Gpu]) -> list[Gpu]:
+    """Cards alike in all but number and UUID become one entry with a count."""
+    groups: dict[Gpu, list[Gpu]] = {}
+    for card in cards:
+        same = msgspec.structs.replace(card, uuids=None, pci_order=None)
+        groups.setdefault(same, []).append(card)
+    return [
+        msgspec.structs.replace(
+            same, count=len(members), uuids=_all(members, "uuids"), pci_order=_all(members, "pci_order")
+        )
+        for same, members in groups.items()
+    ]
+
+
+def _all(members: Sequence[Gpu], field: str) -> list[str] | list[int] | None:
+    values = [value for member in members for value in getattr(member, field) or ()]
+    return values if len(values) == len(members) else None

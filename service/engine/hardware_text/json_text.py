@@ -1,0 +1,28 @@
+"""Hardware as JSON: the API's own shape."""
+
+from __future__ import annotations
+
+import msgspec
+
+from service.engine.catalogue.limits import check
+from service.engine.errors import InvalidHardware
+from service.engine.hardware import Hardware
+
+_OWN = b'"gpus"'
+
+
+def read_json(text: str) -> Hardware | None:
+    """Return the hardware that a JSON text states, None when it is no JSON of ours. Raises InvalidHardware."""
+    data = text.strip().encode()
+    if not data.startswith(b"{") or _OWN not in data:
+        return None
+    try:
+        hardware = msgspec.json.decode(data, type=Hardware)
+    except msgspec.ValidationError as error:
+        reason, _, path = str(error).partition(" - at `$")
+        field = "hardware" + path.rstrip("`")
+        raise InvalidHardware(f"{reason}; see the form in docs/hardware.md", field=field) from error
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise InvalidHardware(f"this begins like JSON but is not: {error}", field="hardware") from error
+    check(hardware)
+    return hardware

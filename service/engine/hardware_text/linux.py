@@ -1,0 +1,113 @@
+"""lscpu, /proc/cpuinfo, free and /proc/meminfo."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from service.engine.hardware import Cpu, Ram
+from service.engine.hardware_text.found import Claim, Found
+
+_KIB_A_GIB = 1 << 20
+_PAIR = re.compile(r"^\s{0,8}([A-Z][A-Za-z0-9() ./_-]{1,40}?):\s+(\S.{0,800})$")
+_LSCPU_KEYS = (
+    "Architecture",
+    "Model name",
+    "Socket(s)",
+    "Core(s) per socket",
+    "Thread(s) per core",
+    "CPU(s)",
+    "Vendor ID",
+)
+_CPUINFO_KEY = re.compile(r"^[a-zA-Z][a-zA-Z0-9_ ()-]{1,30}\t+: ?")
+_CPUINFO_FLAGS = re.compile(r"^(?:flags|bugs|vmx flags|power management)\s*:")
+_FREE_HEAD = re.compile(r"^\s+total\s+used\s+free\b.{0,60}$")
+_FREE_ROW = re.compile(r"^(Mem|Swap|Total|Low|High):\s+(\S.{0,150})$")
+_AMOUNT = re.compile(r"^(\d{1,15}(?:[.,]\d{1,3})?)([KMGTP]?)(i?)B?$", re.I)
+_UNIT_GIB = {"K": 2.0**-20, "M": 2.0**-10, "G": 1.0, "T": 1024.0, "P": 1024.0**2}
+_MEMINFO = re.compile(r"^([A-Z]\w{1,30}(?:\(\w{1,12}\))?):\s+(\d{1,15})(?: kB)?\s*$")
+
+
+def read_lscpu(lines: Sequence[str]) -> Claim | None:
+    """Return model, sockets and cores of `lscpu`."""
+    pairs = {i: (m[1].strip(), m[2].strip()) for i, line in enumerate(lines) if (m := _PAIR.match(line))}
+    known = [i for i, (key, _) in pairs.items() if key in _LSCPU_KEYS]
+    values = {pairs[i][0]: pairs[i][1] for i in reversed(known)}
+    if len(known) < 2 or "Model name" not in values or "CPU(s)" not in values | {"CPU(s)": ""} or len(values) < 2:
+        return None
+    sockets, cores = _whole(values.get("Socket(s)")), _whole(values.get("Core(s) per socket"))
+    cpu = Cpu(model=values["Model name"], sockets=sockets, physical_cores=cores * (sockets or 1) if cores else None)
+    block = range(min(known), max(known) + 1)
+    taken = set(block) | _run_on(lines, max(known))
+    return Claim(Found(tool="lscpu", cpu=cpu), frozenset(taken))
+
+
+def _run_on(lines: Sequence[str], start: int) -> set[int]:
+    """Lines after `start` up to the first empty one: the rest of the same output."""
+    end = start
+    while end + 1 < len(lines) and lines[end + 1].strip():
+        end += 1
+    return {i for i in range(start, end + 1) if _PAIR.match(lines[i]) or lines[i].startswith(" ")}
+
+
+def _whole(text: str | None) -> int | None:
+    return int(text) if text and text.isdecimal() and len(text) < 6 else None
+
+
+def read_cpuinfo(lines: Sequence[str]) -> Claim | None:
+    """Return model, sockets and cores of /proc/cpuinfo."""
+    taken = [i for i, line in enumerate(lines) if _CPUINFO_KEY.match(line) or _CPUINFO_FLAGS.match(line)]
+    fields = [(key.strip(), value.strip()) for key, _, value in (lines[i].partition(":") for i in taken)]
+    models = [value for key, value in fields if key == "model name"]
+    if not models:
+        return None
+    sockets = len({value for key, value in fields if key == "physical id"}) or None
+    cores = next((_whole(value) for key, value in fields if key == "cpu cores"), None)
+    cpu = Cpu(model=models[0], sockets=sockets, physical_cores=cores * (sockets or 1) if cores else None)
+    return Claim(Found(tool="/proc/cpuinfo", cpu=cpu), frozenset(taken))
+
+
+def read_free(lines: Sequence[str]) -> Claim | None:
+    """Return total and available RAM of `free` in any unit."""
+    heads = [i for i, line in enumerate(lines) if _FREE_HEAD.match(line)]
+    rows = {i: m for i, line in enumerate(lines) if (m := _FREE_ROW.match(line))}
+    memory = next((m for m in rows.values() if m[1] == "Mem"), None)
+    if memory is None or not heads:
+        return None
+    amounts = [_gib(cell, memory[2].split()[0]) for cell in memory[2].split()]
+    total = amounts[0]
+    if total is None:
+        return None
+    has_available = "available" in lines[heads[0]] and len(amounts) >= 6
+    ram = Ram(total_gb=round(total, 2), free_gb=_rounded(amounts[5]) if has_available else None)
+    return Claim(Found(tool="free", ram=ram), frozenset((*heads, *rows)))
+
+
+def _rounded(value: float | None) -> float | None:
+    return None if value is None else round(value, 2)
+
+
+def _gib(cell: str, first: str) -> float | None:
+    """Amounts without unit: the size of the total says whether `free` counted GiB, MiB, KiB or bytes."""
+    m, whole = _AMOUNT.match(cell), _AMOUNT.match(first)
+    if m is None or whole is None:
+        return None
+    value = float(m[1].replace(",", "."))
+    if m[2]:
+        return value * _UNIT_GIB[m[2].upper()]
+    total = float(whole[1].replace(",", "."))
+    if total < 2_000:
+        return value
+    if total < 4_000_000:
+        return value / 1024
+    return value / _KIB_A_GIB if total < 1e11 else value / 2**30
+
+
+def read_meminfo(lines: Sequence[str]) -> Claim | None:
+    """Return total and available RAM of /proc/meminfo."""
+    rows = {i: m for i, line in enumerate(lines) if (m := _MEMINFO.match(line))}
+    values = {m[1]: int(m[2]) / _KIB_A_GIB for m in rows.values()}
+    if "MemTotal" not in values:
+        return None
+    ram = Ram(total_gb=round(values["MemTotal"], 2), free_gb=_rounded(values.get("MemAvailable")))
+    return Claim(Found(tool="/proc/meminfo", ram=ram), frozenset(rows))

@@ -1,0 +1,47 @@
+"""The engines' own device lists: `llama-server --list-devices`, and what a CUDA build prints when it starts."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from service.engine.hardware_text.found import Claim, Found, SeenGpu
+
+_DEVICE = re.compile(
+    r"^\s*(?:CUDA|ROCm|HIP|SYCL|Vulkan|MTL|Metal|MUSA|CANN)\d{0,2}\s?:\s+(.{1,120}?)\s+"
+    r"\((\d{1,8}) MiB, (\d{1,8}) MiB free\)\s*$"
+)
+_OTHER_DEVICE = re.compile(r"^\s*(?:BLAS|CPU|RPC)\S{0,40}:\s.{0,150}\(\d{1,8} MiB, \d{1,8} MiB free\)\s*$")
+_TITLE = re.compile(r"^\s*Available devices:\s*$", re.I)
+# `Device 0: NVIDIA GeForce RTX 3090, compute capability 8.6, VMM: yes`, and of late `, VRAM: 24135 MiB`.
+_STARTED = re.compile(
+    r"^\s*Device (\d{1,2}): (.{1,120}?), (?:compute capability \d{1,2}\.\d|gfx\w{3,6}.{0,40})"
+    r"(?:, (?:VMM|Wave Size): \w{1,5}){0,2}"
+    r"(?:, VRAM: (\d{1,8}) MiB.{0,40})?\s*$"
+)
+_STARTING = re.compile(r"^\s*(?:ggml_(?:cuda|hip|metal)\w{0,20}:|load_backend:|register_\w{1,30}:).{0,300}$")
+
+
+def read_list_devices(lines: Sequence[str]) -> Claim | None:
+    """Return the devices of `--list-devices` with what is free; they are in the engine's order, not in PCI order."""
+    found = {i: m for i, line in enumerate(lines) if (m := _DEVICE.match(line))}
+    if not found:
+        return None
+    seen = tuple(SeenGpu(name=m[1], total_mib=float(m[2]), free_mib=float(m[3])) for m in found.values())
+    around = {i for i, line in enumerate(lines) if _TITLE.match(line) or _OTHER_DEVICE.match(line) or _is_start(line)}
+    return Claim(Found(tool="llama-server --list-devices", seen=seen), frozenset(found) | around)
+
+
+def read_cuda_init(lines: Sequence[str]) -> Claim | None:
+    """Return the devices that a CUDA or HIP build of either engine prints when it starts."""
+    found = {i: m for i, line in enumerate(lines) if (m := _STARTED.match(line))}
+    if not found:
+        return None
+    seen = tuple(SeenGpu(name=m[2], total_mib=float(m[3]) if m[3] else None) for m in found.values())
+    return Claim(
+        Found(tool="ggml_cuda_init", seen=seen), frozenset(found) | {i for i, x in enumerate(lines) if _is_start(x)}
+    )
+
+
+def _is_start(line: str) -> bool:
+    return bool(_STARTING.match(line) or _STARTED.match(line))

@@ -1,0 +1,136 @@
+"""nvidia-smi: its table (drivers 3xx to 6xx), its list (`-L`) and its CSV (`--query-gpu=… --format=csv`)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+
+from service.engine.hardware_text.found import Claim, Found, SeenGpu
+
+TOOL = "nvidia-smi"
+_BUS = re.compile(r"\b[0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-9]\b(?:\s+(On|Off))?")
+_HEAD = re.compile(r"^\s*(\d{1,3})\s+(\S.*?)\s*$")
+_MODE = re.compile(r"\s+(?:On|Off|WDDM|TCC|MCDM|N/A|ERR!)$")
+_MEMORY = re.compile(r"(\d{1,7})\s?MiB\s*/\s*(\d{1,7})\s?MiB")
+_DATE = re.compile(r"^(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun) \w{3} [ \d]\d \d\d:\d\d:\d\d.{0,12}\d{4}\s*$")
+_FRAME = re.compile(r"^\s*[#>]?\s*[|+]")
+
+_LISTED = re.compile(r"^\s*GPU (\d{1,3}): (.{1,120}?) \(UUID: (GPU-[0-9a-fA-F-]{8,64})\)\s*$")
+_MIG = re.compile(r"^\s+MIG .{1,60} Device +\d+: \(UUID: .{1,100}\)\s*$")
+
+_MIB = re.compile(r"^(\d{1,7})(?: MiB)?$")
+_COLUMN = re.compile(r"\s*\[[^\]]*\]$")
+_UUID = re.compile(r"^GPU-[0-9a-fA-F-]{8,64}$")
+_HEADER_NAMES = ("name", "gpu_name", "index", "uuid", "gpu_uuid", "memory.total", "memory.used", "memory.free")
+
+
+def read_table(lines: Sequence[str]) -> Claim | None:
+    """Return the GPUs of an `nvidia-smi` table; used memory is not free, MIG slices and processes are left out."""
+    if none := frozenset(i for i, line in enumerate(lines) if line.strip() == "No devices were found"):
+        return Claim(Found(tool=TOOL, no_gpu=True), none)
+    if not any("NVIDIA-SMI" in line or _table_row(line) for line in lines):
+        return None
+    taken = frozenset(
+        i for i, line in enumerate(lines) if _FRAME.match(line) or _DATE.match(line) or "NVIDIA-SMI" in line
+    )
+    seen: list[SeenGpu] = []
+    is_mig = False
+    for i in sorted(taken):
+        is_mig = ("MIG devices" in lines[i]) or (
+            is_mig and "Processes" not in lines[i] and "NVIDIA-SMI" not in lines[i]
+        )
+        row = _table_row(lines[i])
+        if row is not None and not is_mig:
+            seen.append(row)
+        elif seen and seen[-1].total_mib is None and (m := _MEMORY.search(lines[i])):
+            seen[-1] = _with_memory(seen[-1], float(m[1]), float(m[2]))
+    return Claim(Found(tool=TOOL, seen=tuple(seen)), taken)
+
+
+def _table_row(line: str) -> SeenGpu | None:
+    cells = line.split("|")
+    if len(cells) < 3:
+        return None
+    head, bus = _HEAD.match(cells[1]), _BUS.search(cells[2])
+    if head is None or bus is None:
+        return None
+    name = _MODE.sub("", head[2]).strip()
+    return SeenGpu(name=name, index=int(head[1]), display=True if bus[1] == "On" else None)
+
+
+def _with_memory(gpu: SeenGpu, used: float, total: float) -> SeenGpu:
+    return SeenGpu(
+        name=gpu.name, index=gpu.index, display=gpu.display, total_mib=total, free_mib=max(total - used, 0.0)
+    )
+
+
+def read_list(lines: Sequence[str]) -> Claim | None:
+    """Return the GPUs of `nvidia-smi -L`, with their UUIDs."""
+    found = {i: m for i, line in enumerate(lines) if (m := _LISTED.match(line))}
+    if not found:
+        return None
+    seen = tuple(SeenGpu(name=m[2], index=int(m[1]), uuid=m[3]) for m in found.values())
+    return Claim(
+        Found(tool=TOOL, seen=seen), frozenset(found) | {i for i, line in enumerate(lines) if _MIG.match(line)}
+    )
+
+
+def read_csv(lines: Sequence[str]) -> Claim | None:
+    """Return the GPUs of `nvidia-smi --query-gpu=… --format=csv`, with or without header and units."""
+    columns: list[str] | None = None
+    taken: set[int] = set()
+    seen: list[SeenGpu] = []
+    for i, line in enumerate(lines):
+        cells = [cell.strip() for cell in line.split(",")]
+        names = [_COLUMN.sub("", cell).lower() for cell in cells]
+        if sum(name in _HEADER_NAMES for name in names) >= 2 or names == ["name"]:
+            columns = names
+            taken.add(i)
+        elif columns is not None and len(cells) == len(columns):
+            seen.append(_row(dict(zip(columns, cells, strict=True))))
+            taken.add(i)
+        elif columns is None and (row := _headless(cells)) is not None:
+            seen.append(row)
+            taken.add(i)
+    return Claim(Found(tool=TOOL, seen=tuple(seen)), frozenset(taken)) if seen else None
+
+
+def _row(values: Mapping[str, str]) -> SeenGpu:
+    total, used, free = (_mib(values.get(f"memory.{what}")) for what in ("total", "used", "free"))
+    if free is None and total is not None and used is not None:
+        free = max(total - used, 0.0)
+    index = values.get("index", "")
+    link = [values.get(f"pcie.link.{what}.max", "") for what in ("gen", "width")]
+    return SeenGpu(
+        name=values.get("name") or values.get("gpu_name") or "",
+        index=int(index) if index.isdecimal() and len(index) < 4 else None,
+        uuid=values.get("uuid") or values.get("gpu_uuid"),
+        total_mib=total,
+        free_mib=free,
+        pcie=f"{link[0]}.0 x{link[1]}" if all(part.isdecimal() for part in link) else None,
+        display=True if values.get("display_active", "").lower() == "enabled" else None,
+    )
+
+
+def _headless(cells: Sequence[str]) -> SeenGpu | None:
+    """A row without header: a GPU's name and at least one memory size; of several the largest is the total.
+
+    Used and free memory cannot be told apart without a header, so what is free is left unknown.
+    """
+    names = [cell for cell in cells if re.match(r"(?:NVIDIA|GeForce|Tesla|Quadro|TITAN|GRID|GTX|RTX)\b", cell)]
+    sizes = [size for cell in cells if (size := _mib(cell)) is not None and (cell.endswith("MiB") or size >= 1024)]
+    if len(names) != 1 or not sizes or len(cells) < 2:
+        return None
+    index = cells[0]
+    uuids = [cell for cell in cells if _UUID.match(cell)]
+    return SeenGpu(
+        name=names[0],
+        index=int(index) if index.isdecimal() and len(index) < 3 else None,
+        uuid=uuids[0] if uuids else None,
+        total_mib=max(sizes),
+    )
+
+
+def _mib(cell: str | None) -> float | None:
+    m = _MIB.match(cell or "")
+    return float(m[1]) if m else None

@@ -1,0 +1,68 @@
+"""macOS: system_profiler SPHardwareDataType SPDisplaysDataType."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from service.engine.hardware import Cpu, Gpu, Ram
+from service.engine.hardware_text.found import Claim, Found
+
+_PAIR = re.compile(r"^\s*([A-Z][A-Za-z0-9 ()/-]{1,50}?):(?:\s+(\S.{0,150}))?$")
+_OURS = ("Chip", "Processor Name", "Chipset Model", "Model Identifier", "Model Name")
+_CORES = re.compile(r"^(\d{1,3})\b")
+_SIZE = re.compile(r"^(\d{1,5}(?:\.\d)?) (GB|MB|TB)$")
+_TO_GB = {"MB": 1 / 1024, "GB": 1.0, "TB": 1024.0}
+
+
+def read_system_profiler(lines: Sequence[str]) -> Claim | None:
+    """Return chip, cores and memory of a Mac, and the cards of an Intel one."""
+    pairs = {i: (m[1], (m[2] or "").strip()) for i, line in enumerate(lines) if (m := _PAIR.match(line))}
+    keys = {key for key, _ in pairs.values()}
+    if not ({"Chip", "Chipset Model"} & keys) and not {"Model Identifier", "Memory"} <= keys:
+        return None
+    ours = [i for i, (key, _) in pairs.items() if key in (*_OURS, "Memory", "Total Number of Cores", "VRAM (Total)")]
+    taken = frozenset(i for i in range(min(ours), len(lines)) if i in pairs) | _headings(lines)
+    return Claim(_found([pairs[i] for i in sorted(pairs)]), taken)
+
+
+def _headings(lines: Sequence[str]) -> set[int]:
+    titles = ("Hardware:", "Hardware Overview:", "Graphics/Displays:", "Displays:")
+    return {i for i, line in enumerate(lines) if line.strip() in titles}
+
+
+def _found(pairs: Sequence[tuple[str, str]]) -> Found:
+    first: dict[str, str] = {}
+    for key, value in pairs:
+        first.setdefault(key, value)
+    chip, processor = first.get("Chip") or first.get("Chipset Model", ""), first.get("Processor Name")
+    cores = _CORES.match(first.get("Total Number of Cores", ""))
+    size = _SIZE.match(first.get("Memory", ""))
+    is_apple = chip.startswith("Apple M")
+    gpus = (Gpu(name=chip),) if is_apple else _intel_mac_gpus(pairs)
+    return Found(
+        tool="system_profiler",
+        gpus=gpus,
+        cpu=Cpu(
+            model=chip if is_apple else processor, physical_cores=int(cores[1]) if cores and _has_cpu(first) else None
+        ),
+        ram=Ram(total_gb=float(size[1]) * _TO_GB[size[2]]) if size else None,
+        os="macos",
+    )
+
+
+def _has_cpu(first: dict[str, str]) -> bool:
+    """SPDisplaysDataType alone counts the GPU's cores."""
+    return "Chip" in first or "Processor Name" in first
+
+
+def _intel_mac_gpus(pairs: Sequence[tuple[str, str]]) -> tuple[Gpu, ...]:
+    gpus: list[Gpu] = []
+    name = ""
+    for key, value in pairs:
+        if key == "Chipset Model":
+            name = value
+        elif key.startswith("VRAM (Total") and name and (size := _SIZE.match(value)):
+            gpus.append(Gpu(name=name, vram_gib=float(size[1]) * _TO_GB[size[2]]))
+            name = ""
+    return tuple(gpus)
