@@ -21,7 +21,7 @@ from msgspec import Meta
 from service.engine.errors import InvalidInput
 from service.hub.errors import HubReplyRefused, HubUnauthorised, HubUnavailable, RepoNotFound, RevisionNotFound
 from service.hub.listing import Limits
-from service.hub.ranges import gated
+from service.hub.ranges import gated, is_token_refused
 from service.hub.retry import Transient, seconds_asked, with_retries
 
 
@@ -97,7 +97,8 @@ def _refusal(error: HfHubHTTPError, repo: str, revision: str | None) -> Exceptio
         return gated(repo)
     if isinstance(error, RevisionNotFoundError):
         return RevisionNotFound(f"{repo} has no branch, tag or commit {revision!r}", field="revision")
-    if isinstance(error, RepositoryNotFoundError) or status == 404:
+    unknown_to_anyone = status == 401 and not is_token_refused(error.response.headers)
+    if isinstance(error, RepositoryNotFoundError) or status == 404 or unknown_to_anyone:
         return RepoNotFound(f"{repo} is not there, or is private", field="repo")
     if status in (401, 403):
         return HubUnauthorised("the Hub refuses the token of this service: its operator must renew HF_TOKEN")

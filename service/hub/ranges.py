@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from threading import Lock
 from urllib.parse import quote
@@ -177,11 +177,16 @@ def _refusal(response: httpx.Response, what: str) -> Exception:
         return Transient(f"{what}: status {status}", status, seconds_asked(response.headers))
     if code == "GatedRepo":
         return gated(what)
-    if status in (401, 404):
+    if status == 404 or (status == 401 and not is_token_refused(response.headers)):
         return RepoNotFound(f"{what} is not there, or is private", field="repo")
-    if status == 403:
-        return HubUnauthorised(f"the Hub refuses to serve {what} to this service")
+    if status in (401, 403):
+        return HubUnauthorised(f"the Hub refuses to serve {what} to this service: its operator must renew HF_TOKEN")
     return HubReplyRefused(f"{what}: unexpected status {status}")
+
+
+def is_token_refused(headers: Mapping[str, str]) -> bool:
+    """Whether a 401 is about the token itself; without one the Hub answers 401 for what it hides or does not have."""
+    return headers.get("x-error-message", "").startswith("Invalid credentials")
 
 
 def gated(what: str) -> RepoGated:

@@ -85,7 +85,7 @@ def _plain(text: str, revision: str | None) -> RepoReference:
 
 
 def _variant(text: str) -> str:
-    if not _VARIANT.fullmatch(text) or ".." in text:
+    if not _VARIANT.fullmatch(text):
         raise _invalid(f"{text[:80]!r} is no name of a variant")
     return text
 

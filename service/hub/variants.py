@@ -189,4 +189,4 @@ def _short_name(group: _Group, model_name: str) -> str:
 
 def _clean(text: str) -> str:
     """A name that can stand in `owner/name:VARIANT`."""
-    return _NOT_IN_NAMES.sub("-", text).strip("-._+")[:128].strip("-._+") or "model"
+    return _NOT_IN_NAMES.sub("-", text).strip("-._+")[:120].strip("-._+") or "model"

@@ -148,9 +148,7 @@ def _truncated() -> Files:
 
 
 def _incomplete() -> Files:
-    files = dict(
-        _published("Qwen3-4B", "Qwen3-4B", (Quant("Q8_0", "q8_0", 3), Quant("Q4_K_M", "q4_k_m")), folders=True)
-    )
+    files = _published("Qwen3-4B", "Qwen3-4B", Quant("Q8_0", "q8_0", 3), Quant("Q4_K_M", "q4_k_m"))
     del files["Q8_0/Qwen3-4B-Q8_0-00002-of-00003.gguf"]
     return files
 
