@@ -1,0 +1,223 @@
+"""From a request to an advice: the row first, then the queue; a worker computes, and may do so twice."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import logging
+import secrets
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+import msgspec
+from msgspec.structs import replace
+
+from service.engine import advise as engine_advise
+from service.engine.advice import AdviceBody
+from service.engine.advise import VariantModel
+from service.engine.errors import AdvisorError
+from service.engine.goal import Constraints, GoalRequest
+from service.engine.hardware import Hardware
+from service.errors import AdviceFailed, AdviceNotFound, QueueUnavailable, WrongKey, describe
+from service.flows.context import Context
+from service.flows.reading import read_models
+from service.flows.repos import known_revision, list_repo, reading
+from service.flows.requests import Request, parse_request, request_key
+from service.hub import RepoListing
+from service.hub.variants import choose
+from service.queue.enqueue import enqueue_advice, ensure_enqueued
+from service.queue.progress import publish
+from service.store import advices, listings
+from service.store.advices import StoredAdvice
+from service.wire.advice import Advice, AdviceEvent, AdviceRequest
+from service.wire.problem import stored_problem
+
+log = logging.getLogger(__name__)
+
+MAX_FAILURES = 3  # attempts that end in an error nobody planned
+MAX_ATTEMPTS = 10  # attempts in all, those too that ended with their worker: a request may not kill workers for ever
+
+
+class Requested(msgspec.Struct, frozen=True):
+    """The advice that answers a request; `delete_key` when the request made it."""
+
+    advice: Advice
+    delete_key: str | None = None
+
+
+class Advise(Protocol):
+    """The engine's entry, `service.engine.advise.advise`."""
+
+    def __call__(
+        self, variants: Sequence[VariantModel], hardware: Hardware, goal: GoalRequest, constraints: Constraints
+    ) -> AdviceBody: ...
+
+
+def request_advice(
+    context: Context, asked: AdviceRequest, admit_new_repo: Callable[[], None] = lambda: None
+) -> Requested:
+    """Return a finished advice for this request, the one being computed for it, or a new one, committed and queued.
+
+    `admit_new_repo` is called before work begins on a repo never read here, and may raise. Raises InvalidInput and
+    its kinds for a request that cannot be answered.
+    """
+    request = parse_request(asked)
+    revision = known_revision(context, request.reference)
+    if revision:
+        ready = advices.ready_under(context.engine, request_key(request, revision))
+        if ready:
+            return Requested(_as_advice(ready))
+    shared = advices.in_flight(context.engine, request_key(request, None))
+    if shared:
+        return Requested(_as_advice(shared))
+    if not listings.is_known(context.engine, request.repo):
+        admit_new_repo()
+    return _queue(context, request)
+
+
+def _queue(context: Context, request: Request) -> Requested:
+    delete_key = secrets.token_urlsafe(24)
+    row = _new_row(context, request, delete_key)
+    if not advices.add(context.engine, row):
+        shared = advices.in_flight(context.engine, row.request_key)
+        return Requested(_as_advice(shared)) if shared else _queue(context, request)
+    try:
+        enqueue_advice(context.redis, row.id)
+    except QueueUnavailable:
+        log.warning("advice %s waits in the database until Redis answers", row.id)
+    return Requested(_as_advice(row), delete_key)
+
+
+def _new_row(context: Context, request: Request, delete_key: str) -> StoredAdvice:
+    now = context.clock()
+    return StoredAdvice(
+        id=secrets.token_urlsafe(16),
+        request_key=request_key(request, None),
+        key=None,
+        state="queued",
+        repo=request.repo,
+        revision=None,
+        request=request.canonical,
+        body=None,
+        problem=None,
+        progress=None,
+        attempts=0,
+        delete_key_hash=_hash(delete_key),
+        created_at=now,
+        updated_at=now,
+    )
+
+
+def read_advice(context: Context, advice_id: str) -> Advice:
+    """Return the advice as it is now. Raises AdviceNotFound."""
+    return _as_advice(_row(context, advice_id))
+
+
+def delete_advice(context: Context, advice_id: str, key: str) -> None:
+    """Delete an advice, in whatever state it is. Raises AdviceNotFound, or WrongKey."""
+    row = _row(context, advice_id)
+    if not hmac.compare_digest(row.delete_key_hash, _hash(key)):
+        raise WrongKey("this key was not given when the advice was made", field="key")
+    advices.remove(context.engine, advice_id)
+
+
+def requeue_unfinished(context: Context) -> int:
+    """Enqueue every advice that is still to be computed and has no living job; return how many there were.
+
+    Raises QueueUnavailable. Called at start and by a sweeper: Redis may be wiped at any moment.
+    """
+    return sum(ensure_enqueued(context.redis, advice_id) for advice_id in advices.unfinished(context.engine))
+
+
+def compute_advice(context: Context, advice_id: str, advise: Advise = engine_advise.advise) -> None:
+    """Compute a queued advice and store it, or why it cannot be; nothing happens when that is done already.
+
+    Runs at least once for each advice, maybe twice at a time: the first to finish wins. An error that nobody planned
+    is raised, so that the queue tries again, until MAX_FAILURES.
+    """
+    row = advices.start(context.engine, advice_id, context.clock())
+    if row is None:
+        return
+    try:
+        if row.attempts > MAX_ATTEMPTS:
+            raise AdviceFailed(f"its worker ended before it, {MAX_ATTEMPTS} times")
+        body = _compute(context, row, advise)
+    except AdvisorError as error:
+        _fail(context, advice_id, error)
+    except Exception as error:
+        log.exception("advice %s failed, attempt %d", advice_id, row.attempts)
+        if row.attempts < MAX_FAILURES:
+            raise
+        _fail(context, advice_id, AdviceFailed(f"an unexpected error ({type(error).__name__}); it has been logged"))
+    else:
+        advices.finish(context.engine, advice_id, body, context.clock())
+        publish(context.redis, AdviceEvent(advice_id, "ready", None))
+
+
+def _fail(context: Context, advice_id: str, error: AdvisorError) -> None:
+    advices.fail(context.engine, advice_id, describe(error), context.clock())
+    publish(context.redis, AdviceEvent(advice_id, "failed", None))
+
+
+def _compute(context: Context, row: StoredAdvice, advise: Advise) -> AdviceBody:
+    request = parse_request(row.request)
+    constraints = request.canonical.constraints
+
+    def report(step: str) -> None:
+        advices.note_progress(context.engine, row.id, step, context.clock())
+        publish(context.redis, AdviceEvent(row.id, "running", step))
+
+    report("listing the repo")
+    with reading(context, request.repo) as renew:
+
+        def report_header(step: str) -> None:
+            renew()
+            report(step)
+
+        listing = list_repo(context, request.reference)
+        ready = _pin(context, row, request, listing)
+        if ready and ready.body:
+            return ready.body
+        chosen = choose(listing, request.reference, constraints.variants)
+        models = read_models(context.hub, listing, chosen, report_header)
+    report("planning")
+    body = advise(models.variants, request.hardware, request.canonical.goal, replace(constraints, variants=None))
+    return models.with_refusals(body, constraints)
+
+
+def _pin(context: Context, row: StoredAdvice, request: Request, listing: RepoListing) -> StoredAdvice | None:
+    """Note the commit that the row is computed for; return the advice that was finished for it before, if any."""
+    if listing.revision is None:
+        return None
+    key = request_key(request, listing.revision)
+    advices.pin(context.engine, row.id, listing.revision, key)
+    return advices.ready_under(context.engine, key)
+
+
+def _row(context: Context, advice_id: str) -> StoredAdvice:
+    row = advices.read(context.engine, advice_id)
+    if row is None:
+        raise AdviceNotFound("there is no advice with this id; it may have been deleted", field="id")
+    return row
+
+
+def _as_advice(row: StoredAdvice) -> Advice:
+    request = row.request
+    problem = None if row.problem is None else msgspec.to_builtins(stored_problem(row.problem))
+    known: dict[str, Any] = {"hardware": request.hardware, "goal": None}
+    if row.body is not None:
+        known = {name: getattr(row.body, name) for name in row.body.__struct_fields__}
+    return Advice(
+        id=row.id,
+        state=row.state,
+        repo=row.repo,
+        revision=row.revision or request.revision,
+        progress=row.progress,
+        problem=problem,
+        created_at=row.created_at.isoformat(timespec="seconds"),
+        **known,
+    )
+
+
+def _hash(key: str) -> str:
+    return hashlib.sha256(key.encode()).hexdigest()

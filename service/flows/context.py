@@ -1,0 +1,59 @@
+"""What flows work with: one of each per process, made from the settings."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from typing import NamedTuple
+
+from redis import Redis
+from sqlalchemy import Engine
+
+from service.errors import QueueUnavailable
+from service.hub import Hub
+from service.queue.connection import connect
+from service.settings import Settings
+from service.store.engines import make_engine
+from service.store.headers import StoredHeaders
+
+
+def utc_now() -> datetime:
+    """Return the present instant."""
+    return datetime.now(UTC)
+
+
+class Context(NamedTuple):
+    """The database, Redis, the Hub and the clock."""
+
+    settings: Settings
+    engine: Engine
+    redis: Redis
+    hub: Hub
+    clock: Callable[[], datetime] = utc_now
+
+
+@contextmanager
+def open_context(settings: Settings) -> Iterator[Context]:
+    """Make a context and close it at the end; nothing is connected before it is used.
+
+    Raises InvalidSetting for a URL that cannot be, QueueUnavailable when REDIS_URL is not set.
+    """
+    if settings.redis_url is None:
+        raise QueueUnavailable("REDIS_URL is not set: `advisor serve` runs a Valkey of its own", field="REDIS_URL")
+    engine = make_engine(settings.database)
+    redis = connect(settings.redis_url)
+    hub = make_hub(settings, StoredHeaders(engine))
+    try:
+        yield Context(settings, engine, redis, hub)
+    finally:
+        hub.close()
+        redis.close()
+        engine.dispose()
+
+
+def make_hub(settings: Settings, cache: StoredHeaders, *, allow_private: bool = False) -> Hub:
+    """Return the Hub of the settings, with `cache` for headers. `allow_private`: the token is the asker's own."""
+    return Hub(
+        settings.hf_endpoint, settings.hf_token, hosts=settings.hub_hosts, cache=cache, allow_private=allow_private
+    )

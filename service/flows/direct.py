@@ -1,0 +1,73 @@
+"""Advice and inspection without a server: the command line reads a repo, or files on this disk, and answers itself.
+
+Headers are kept in the same database as the service's, so that the second question costs one request.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from msgspec.structs import replace
+
+from service.engine.advise import advise
+from service.engine.goal import Constraints, GoalRequest
+from service.engine.hardware_text import canonical, parse_hardware
+from service.flows.context import make_hub
+from service.flows.inspect import view
+from service.flows.reading import read_models
+from service.flows.requests import parse_reference
+from service.hub import Hub, RepoListing, RepoReference, choose, local_variants
+from service.settings import Settings
+from service.store.engines import make_engine
+from service.store.headers import StoredHeaders
+from service.store.migrations import migrate
+from service.wire.advice import Advice
+from service.wire.repo import RepoView
+
+_ON_DISK = RepoReference("local", "files")
+
+
+def advise_directly(
+    settings: Settings, repo: str, hardware: str, goal: GoalRequest, constraints: Constraints, revision: str | None
+) -> Advice:
+    """Return the advice for a repo, or for the GGUF files at a path. Raises AdvisorError."""
+    machine = canonical(parse_hardware(hardware))
+    with _opened(settings, repo, revision) as (hub, listing, reference):
+        chosen = choose(listing, reference, constraints.variants)
+        models = read_models(hub, listing, chosen, _say)
+    body = models.with_refusals(
+        advise(models.variants, machine, goal, replace(constraints, variants=None)), constraints
+    )
+    known = {name: getattr(body, name) for name in body.__struct_fields__}
+    return Advice(id="local", state="ready", repo=listing.repo or repo, revision=listing.revision, **known)
+
+
+def inspect_directly(settings: Settings, repo: str, revision: str | None, variant: str | None) -> RepoView:
+    """Return the variants at a repo or path, and the model of one of them. Raises AdvisorError."""
+    with _opened(settings, repo, revision) as (hub, listing, reference):
+        return view(hub, listing, reference, variant)
+
+
+@contextmanager
+def _opened(settings: Settings, repo: str, revision: str | None) -> Iterator[tuple[Hub, RepoListing, RepoReference]]:
+    engine = make_engine(settings.database)
+    migrate(engine)
+    hub = make_hub(settings, StoredHeaders(engine), allow_private=True)
+    try:
+        if Path(repo).exists():
+            yield hub, local_variants(Path(repo)), _ON_DISK
+        else:
+            reference = parse_reference(repo, revision)
+            _say(f"listing {reference.repo}")
+            yield hub, hub.list_repo(reference), reference
+    finally:
+        hub.close()
+        engine.dispose()
+
+
+def _say(step: str) -> None:
+    if sys.stderr.isatty():
+        print(f"{step} …", file=sys.stderr)

@@ -1,0 +1,61 @@
+"""What a repo holds: its variants, and the model of one of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from service.flows.context import Context
+from service.flows.reading import read_models
+from service.flows.repos import list_repo, reading
+from service.flows.requests import parse_reference
+from service.hub import Hub, RepoListing, RepoReference, Variant
+from service.hub.listing import Limits
+from service.hub.variants import choose
+from service.store import listings
+from service.wire.repo import FileView, RepoView, VariantView, model_view
+
+_ANY_NUMBER = Limits(variants=20_000, shards=20_000)  # only one of them is read
+
+
+def inspect(
+    context: Context,
+    repo: str,
+    revision: str | None = None,
+    variant: str | None = None,
+    admit_new_repo: Callable[[], None] = lambda: None,
+) -> RepoView:
+    """Return a repo's variants and the model of one of them: `variant`, or the first; reads what was not read yet.
+
+    `admit_new_repo` is called before a repo never read here, and may raise. Raises InvalidInput, UnknownVariant and
+    the Hub's errors.
+    """
+    reference = parse_reference(repo, revision)
+    if not listings.is_known(context.engine, reference.repo):
+        admit_new_repo()
+    with reading(context, reference.repo):
+        return view(context.hub, list_repo(context, reference), reference, variant)
+
+
+def view(hub: Hub, listing: RepoListing, reference: RepoReference, variant: str | None) -> RepoView:
+    """Return what is shown of a listing and the model of one variant, which is read. Raises as `inspect`."""
+    chosen = choose(listing, reference, [variant] if variant else None, _ANY_NUMBER)[:1]
+    models = read_models(hub, listing, chosen, lambda step: None)
+    return RepoView(
+        repo=listing.repo or reference.repo,
+        revision=listing.revision,
+        variants=[_variant_view(v) for v in listing.variants],
+        other_files=_other_files(listing),
+        model=model_view(models.variants[0].name, models.variants[0].model),
+    )
+
+
+def _variant_view(variant: Variant) -> VariantView:
+    files = [FileView(file.path, file.n_bytes, file.sha256) for file in variant.files]
+    return VariantView(variant.name, files, variant.n_bytes)
+
+
+def _other_files(listing: RepoListing) -> dict[str, list[str]]:
+    by_kind: dict[str, list[str]] = {}
+    for file in listing.other_files:
+        by_kind.setdefault(file.kind, []).append(file.path)
+    return by_kind

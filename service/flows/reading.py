@@ -1,0 +1,71 @@
+"""Variants to models: headers read through the Hub and its cache, several at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from itertools import chain
+
+import msgspec
+
+from service.engine.advice import AdviceBody, Refusal
+from service.engine.advise import VariantModel
+from service.engine.config import ENGINES
+from service.engine.errors import AdvisorError, InvalidHeader
+from service.engine.goal import Constraints
+from service.engine.model import build_model
+from service.engine.planner.write import Files
+from service.hub import Hub, RepoListing, Variant, read_local_header
+
+_READERS = 4  # variants at a time: enough to hide the Hub's latency, few enough for its rate limit
+
+
+class Models(msgspec.Struct, frozen=True):
+    """The variants that could be read, and why the others could not."""
+
+    variants: tuple[VariantModel, ...]
+    unreadable: dict[str, str]
+
+    def with_refusals(self, body: AdviceBody, constraints: Constraints) -> AdviceBody:
+        """Return `body` with a refusal for each variant that could not be read."""
+        engines = [choice.name for choice in constraints.engines] if constraints.engines else list(ENGINES)
+        refused = [
+            Refusal(variant=name, engine=engine, reason=why)
+            for name, why in self.unreadable.items()
+            for engine in engines
+        ]
+        return msgspec.structs.replace(body, refused=[*body.refused, *refused])
+
+
+def read_models(hub: Hub, listing: RepoListing, variants: Sequence[Variant], report: Callable[[str], None]) -> Models:
+    """Return the models of `variants`, in their order. `report` is called with each step, in this thread.
+
+    A damaged variant is set aside; when all of them are, or the Hub fails, the error is raised.
+    """
+    read: list[VariantModel] = []
+    unreadable: dict[str, AdvisorError] = {}
+    with ThreadPoolExecutor(_READERS) as pool:
+        # The first one alone: from it the Hub learns how large the headers of this repo are.
+        outcomes = chain.from_iterable(
+            pool.map(lambda variant: _read(hub, listing, variant), some) for some in (variants[:1], variants[1:])
+        )
+        for number, variant in enumerate(variants, 1):
+            report(f"reading header {number} of {len(variants)}")
+            outcome = next(outcomes)
+            if isinstance(outcome, VariantModel):
+                read.append(outcome)
+            else:
+                unreadable[variant.name] = outcome
+    if not read:
+        raise next(iter(unreadable.values()))
+    return Models(tuple(read), {name: error.detail for name, error in unreadable.items()})
+
+
+def _read(hub: Hub, listing: RepoListing, variant: Variant) -> VariantModel | InvalidHeader:
+    try:
+        on_disk = listing.repo is None
+        model = build_model(read_local_header(variant) if on_disk else hub.read_header(listing, variant))
+    except InvalidHeader as error:
+        return error
+    files = Files(listing.repo, listing.revision, tuple(file.path for file in variant.files))
+    return VariantModel(variant.name, files, model)

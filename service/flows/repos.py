@@ -1,0 +1,76 @@
+"""What a repo holds: asked of the Hub once a commit, remembered in the database, one reader at a time a repo."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+
+import msgspec
+from redis.exceptions import RedisError
+from redis.lock import Lock
+
+from service.flows.context import Context
+from service.hub import RepoListing, RepoReference
+from service.hub.errors import RepoWithoutGguf
+from service.store import listings
+
+BRANCH_MEMORY = timedelta(minutes=10)
+_LOCK_SECONDS = 60  # renewed before each header; longer than the Hub is ever waited for
+_WAIT_SECONDS = 300
+_MAIN = "main"
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(RepoListing).decode
+
+
+def known_revision(context: Context, reference: RepoReference) -> str | None:
+    """Return the commit that a reference means, as far as it is known without asking the Hub."""
+    if reference.is_pinned:
+        return reference.revision
+    since = context.clock() - BRANCH_MEMORY
+    return listings.branch_revision(context.engine, reference.repo, reference.revision or _MAIN, since)
+
+
+def list_repo(context: Context, reference: RepoReference) -> RepoListing:
+    """Return what the repo holds at the commit that the reference means now. Raises the Hub's errors."""
+    known = known_revision(context, reference)
+    stored = listings.read_listing(context.engine, reference.repo, known) if known else None
+    if stored is not None:
+        return _decode(stored)
+    try:
+        listing = context.hub.list_repo(reference)
+    except RepoWithoutGguf as error:
+        read_here = listings.repos_like(context.engine, reference.name)
+        error.choices = tuple(dict.fromkeys((*error.choices, *read_here)))
+        raise
+    if listing.revision is not None:
+        now, branch = context.clock(), reference.revision or _MAIN
+        listings.save_listing(context.engine, reference.repo, listing.revision, _encode(listing), now)
+        listings.remember_branch(context.engine, reference.repo, branch, listing.revision, now)
+    return listing
+
+
+@contextmanager
+def reading(context: Context, repo: str) -> Iterator[Callable[[], None]]:
+    """Be the only reader of a repo, so that what one reads serves all who wait. The value renews the claim.
+
+    Nothing depends on it: without Redis, or when a claim has run out, two readers read and write the same.
+    """
+    lock = context.redis.lock(f"reading:{repo}", timeout=_LOCK_SECONDS, blocking_timeout=_WAIT_SECONDS)
+    held = _quietly(lock.acquire)
+    try:
+        yield lambda: _renew(lock)
+    finally:
+        if held:
+            _quietly(lock.release)
+
+
+def _renew(lock: Lock) -> None:
+    _quietly(lock.reacquire)
+
+
+def _quietly(act: Callable[[], object]) -> bool:
+    try:
+        return bool(act())
+    except (RedisError, OSError):
+        return False

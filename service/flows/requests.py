@@ -1,0 +1,75 @@
+"""A request understood: repo, hardware, goal, constraints; and the keys that tell whether two ask the same."""
+
+from __future__ import annotations
+
+import hashlib
+
+import msgspec
+
+from service.engine.catalogue import resolve
+from service.engine.errors import InvalidInput
+from service.engine.hardware import Hardware
+from service.engine.hardware_text import canonical, parse_hardware
+from service.engine.versions import versions
+from service.hub import RepoReference, parse_repo_reference
+from service.hub.references import checked_revision
+from service.wire.advice import AdviceRequest
+
+
+class Request(msgspec.Struct, frozen=True):
+    """What was asked: `canonical` is the request with its hardware in canonical form, as it is stored."""
+
+    reference: RepoReference
+    hardware: Hardware
+    canonical: AdviceRequest
+
+    @property
+    def repo(self) -> str:
+        """The Hub's id, `owner/name`."""
+        return self.reference.repo
+
+
+def parse_request(asked: AdviceRequest) -> Request:
+    """Return the request understood; one that was returned before comes out the same.
+
+    Raises InvalidInput, UnknownHardware or InvalidHardware with the field, before anything is read or queued.
+    """
+    reference = parse_reference(asked.repo, asked.revision)
+    hardware = canonical(parse_hardware(asked.hardware) if isinstance(asked.hardware, str) else asked.hardware)
+    resolve(hardware)
+    return Request(reference, hardware, msgspec.structs.replace(asked, hardware=hardware))
+
+
+def parse_reference(repo: str, revision: str | None) -> RepoReference:
+    """Return the reference in `repo` at `revision`. Raises InvalidInput when they name two different revisions."""
+    reference = parse_repo_reference(repo)
+    if revision is not None:
+        checked_revision(revision)
+    if revision is None or revision == reference.revision:
+        return reference
+    if reference.revision is not None:
+        raise InvalidInput(
+            f"`repo` names the revision {reference.revision}, `revision` another: leave one of them out",
+            field="revision",
+        )
+    return msgspec.structs.replace(reference, revision=revision)
+
+
+def request_key(request: Request, revision: str | None) -> str:
+    """Return the hash of everything an answer depends on. `revision`: the commit, or None while it is not known.
+
+    The key without a commit is that of requests in flight, the one with it that of finished advice.
+    """
+    reference = request.reference
+    what = {
+        "repo": request.repo,
+        "asked": None if revision else reference.revision,
+        "revision": revision,
+        "variant": reference.variant,
+        "file": reference.file,
+        "hardware": request.hardware,
+        "goal": request.canonical.goal,
+        "constraints": request.canonical.constraints,
+        "versions": versions(),
+    }
+    return hashlib.sha256(msgspec.json.encode(what, order="sorted")).hexdigest()

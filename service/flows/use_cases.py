@@ -1,0 +1,88 @@
+"""All use cases of one context, as the web calls them."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager
+from typing import Any
+
+import msgspec
+from redis import asyncio as redis_async
+from redis.exceptions import RedisError
+from rq import Worker
+from sqlalchemy import text
+from sqlalchemy.exc import SQLAlchemyError
+
+from service.engine.catalogue import known_cpus, known_gpus, resolve
+from service.engine.hardware_text import parse_hardware, to_shorthand
+from service.flows import advise, inspect
+from service.flows.advise import Requested
+from service.flows.context import Context
+from service.queue.enqueue import queue_on
+from service.queue.progress import listen
+from service.wire.advice import Advice, AdviceRequest
+from service.wire.hardware import ParsedHardware
+from service.wire.health import Readiness
+from service.wire.repo import RepoView
+
+
+class UseCases:
+    """What the web asks of the flows. Every method but `progress` blocks; all raise AdvisorError only."""
+
+    def __init__(self, context: Context, listener: redis_async.Redis) -> None:
+        self._context = context
+        self._listener = listener
+
+    def request_advice(self, request: AdviceRequest, admit_new_repo: Callable[[], None]) -> Requested:
+        """See `service.flows.advise.request_advice`."""
+        return advise.request_advice(self._context, request, admit_new_repo)
+
+    def read_advice(self, advice_id: str) -> Advice:
+        """See `service.flows.advise.read_advice`."""
+        return advise.read_advice(self._context, advice_id)
+
+    def delete_advice(self, advice_id: str, key: str) -> None:
+        """See `service.flows.advise.delete_advice`."""
+        advise.delete_advice(self._context, advice_id, key)
+
+    def inspect(
+        self, repo: str, revision: str | None, variant: str | None, admit_new_repo: Callable[[], None]
+    ) -> RepoView:
+        """See `service.flows.inspect.inspect`."""
+        return inspect.inspect(self._context, repo, revision, variant, admit_new_repo)
+
+    def parse_hardware(self, text: str) -> ParsedHardware:
+        """Return what a text is understood as. Raises UnknownHardware or InvalidHardware."""
+        hardware = parse_hardware(text)
+        return ParsedHardware(hardware, to_shorthand(hardware), list(resolve(hardware).assumed))
+
+    def known_gpus(self) -> list[dict[str, Any]]:
+        """Return the catalogue's GPUs."""
+        return [msgspec.to_builtins(row) for row in known_gpus()]
+
+    def known_cpus(self) -> list[dict[str, Any]]:
+        """Return the catalogue's CPUs."""
+        return [msgspec.to_builtins(row) for row in known_cpus()]
+
+    def readiness(self) -> Readiness:
+        """Return which parts of the service answer."""
+        redis, worker = self._queue_answers()
+        return Readiness(database=self._database_answers(), redis=redis, worker=worker)
+
+    def progress(self, advice_id: str) -> AbstractAsyncContextManager[AsyncIterator[str]]:
+        """Listen to an advice: whatever workers publish about it, each a hint to read it again."""
+        return listen(self._listener, advice_id)
+
+    def _database_answers(self) -> bool:
+        try:
+            with self._context.engine.connect() as connection:
+                connection.execute(text("SELECT 1"))
+        except SQLAlchemyError:
+            return False
+        return True
+
+    def _queue_answers(self) -> tuple[bool, bool]:
+        try:
+            return True, Worker.count(queue=queue_on(self._context.redis)) > 0
+        except (RedisError, OSError):
+            return False, False

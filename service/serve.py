@@ -1,0 +1,223 @@
+"""`advisor serve`: API, workers, sweeper and an embedded Valkey, in one command that leaves nothing running."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import fcntl
+import logging
+import os
+import signal
+import socket
+import sys
+import time
+from collections.abc import AsyncIterator, Coroutine, Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import uvicorn
+from anyio import to_thread
+
+from service.errors import InvalidSetting, StateInUse
+from service.flows.advise import requeue_unfinished
+from service.flows.context import Context, open_context
+from service.queue.embedded import EmbeddedValkey
+from service.queue.processes import bound_to_parent
+from service.settings import Settings, as_environment
+from service.store.engines import make_engine
+from service.store.migrations import migrate
+
+log = logging.getLogger(__name__)
+
+SWEEP_SECONDS = 30.0
+GRACE_SECONDS = 8.0  # for a worker to finish its job; what it does not finish is begun again at the next start
+REQUEST_GRACE_SECONDS = 3  # for open requests; event streams never end by themselves
+_WATCH_SECONDS = 1.0
+_FIRST_DELAY, _LONGEST_DELAY, _LIVED_LONG = 0.5, 30.0, 60.0
+
+
+def serve(settings: Settings) -> int:
+    """Run the service until SIGTERM or SIGINT; return 0. Prints `Listening on URL` when it answers.
+
+    Raises InvalidSetting, StateInUse, QueueUnavailable or DatabaseUnavailable when it cannot start.
+    """
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(levelname)s %(message)s")
+    logging.getLogger("alembic").setLevel(logging.WARNING)
+    logging.getLogger("httpx").setLevel(logging.WARNING)
+    asyncio.run(_serve(settings))
+    return 0
+
+
+async def _serve(settings: Settings) -> None:
+    async with contextlib.AsyncExitStack() as stack:
+        listener = stack.enter_context(_listen(settings))
+        if settings.redis_url is None:
+            stack.enter_context(_sole_user(settings.state_dir))
+        _migrate(settings)
+        settings = await stack.enter_async_context(_with_redis(settings))
+        context = stack.enter_context(open_context(settings))
+        await stack.enter_async_context(_running(_keep_worker(settings) for _ in range(settings.workers)))
+        await stack.enter_async_context(_running([_sweep(context)]))
+        await _answer(settings, listener)
+
+
+@contextlib.contextmanager
+def _listen(settings: Settings) -> Iterator[socket.socket]:
+    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
+    try:
+        listener = socket.create_server((settings.host, settings.port), family=family, backlog=512)
+    except OSError as error:
+        where = f"{settings.host} port {settings.port}"
+        raise InvalidSetting(f"cannot listen on {where}: {error.strerror}", field="ADVISOR_PORT") from error
+    with listener:
+        yield listener
+
+
+@contextlib.contextmanager
+def _sole_user(folder: Path) -> Iterator[None]:
+    """Hold the state folder: two embedded servers would write the same file."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / "serve.lock").open("a") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            raise StateInUse(
+                f"another `advisor serve` uses {folder.absolute()}: stop it, or set ADVISOR_STATE_DIR",
+                field="ADVISOR_STATE_DIR",
+            ) from error
+        yield
+
+
+def _migrate(settings: Settings) -> None:
+    engine = make_engine(settings.database)
+    try:
+        migrate(engine)
+    finally:
+        engine.dispose()
+
+
+@contextlib.asynccontextmanager
+async def _with_redis(settings: Settings) -> AsyncIterator[Settings]:
+    """Return settings with a Redis: theirs, or an embedded one that is started again whenever it ends."""
+    if settings.redis_url is not None:
+        yield settings
+        return
+    server = EmbeddedValkey(settings.state_dir / "valkey")
+    try:
+        server.start()
+        async with _running([_keep_valkey(server)]):
+            yield msgspec.structs.replace(settings, redis_url=server.url)
+    finally:
+        server.close()
+
+
+async def _keep_valkey(server: EmbeddedValkey) -> None:
+    while True:
+        await asyncio.sleep(_WATCH_SECONDS)
+        if not server.is_running():
+            log.warning("the embedded Valkey ended; starting it again")
+            # In this thread on purpose: the kernel ends a child when the thread that started it does.
+            with _logged("the embedded Valkey does not start"):
+                server.start()
+
+
+async def _keep_worker(settings: Settings) -> None:
+    delay = _FIRST_DELAY
+    while True:
+        began = time.monotonic()
+        process = await _start_worker(settings)
+        try:
+            code = await process.wait()
+        finally:
+            await _end(process)
+        delay = _FIRST_DELAY if time.monotonic() - began > _LIVED_LONG else min(2 * delay, _LONGEST_DELAY)
+        log.warning("a worker ended with code %d; the next one starts in %.1f s", code, delay)
+        await asyncio.sleep(delay)
+
+
+async def _start_worker(settings: Settings) -> asyncio.subprocess.Process:
+    return await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-m",
+        "workers.run",
+        env={**os.environ, **as_environment(settings)},
+        stdin=asyncio.subprocess.DEVNULL,
+        start_new_session=True,
+        preexec_fn=bound_to_parent(signal.SIGKILL),
+    )
+
+
+async def _end(process: asyncio.subprocess.Process) -> None:
+    if process.returncode is not None:
+        return
+    process.terminate()
+    try:
+        await asyncio.wait_for(process.wait(), GRACE_SECONDS)
+    except TimeoutError:
+        process.kill()
+        await process.wait()
+
+
+async def _sweep(context: Context) -> None:
+    while True:
+        with _logged("the sweep failed"):
+            requeued = await to_thread.run_sync(requeue_unfinished, context)
+            if requeued:
+                log.info("%d unfinished advice enqueued again", requeued)
+        await asyncio.sleep(SWEEP_SECONDS)
+
+
+@contextlib.contextmanager
+def _logged(what: str) -> Iterator[None]:
+    try:
+        yield
+    except Exception:
+        log.exception(what)
+
+
+@contextlib.asynccontextmanager
+async def _running(loops: Any) -> AsyncIterator[None]:
+    """Run coroutines that never end beside the body, and cancel them after it."""
+    tasks: list[asyncio.Task[None]] = [asyncio.create_task(_typed(loop)) for loop in loops]
+    try:
+        yield
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _typed(loop: Coroutine[Any, Any, None]) -> Coroutine[Any, Any, None]:
+    return loop
+
+
+class _Server(uvicorn.Server):
+    """Says when it answers, and leaves signals to us: what runs beside it must be stopped too."""
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        for listener in sockets or []:
+            host, port = listener.getsockname()[:2]
+            print(f"Listening on http://{f'[{host}]' if ':' in host else host}:{port}", flush=True)
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        loop = asyncio.get_running_loop()
+        for sig in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(sig, self.handle_exit, sig, None)
+        yield
+
+
+async def _answer(settings: Settings, listener: socket.socket) -> None:
+    from service.web.app import create_app
+
+    config = uvicorn.Config(
+        create_app(settings),
+        log_level="warning",
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        timeout_graceful_shutdown=REQUEST_GRACE_SECONDS,
+    )
+    await _Server(config).serve([listener])

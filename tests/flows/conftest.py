@@ -1,0 +1,87 @@
+"""Flows on a real database, a real Valkey and the local Hub."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from redis import Redis
+from sqlalchemy import Engine
+
+from service.engine.gguf import Header
+from service.flows.context import Context
+from service.hub import Hub, RepoListing, RepoReference, Variant
+from service.queue.embedded import EmbeddedValkey
+from service.settings import Settings
+from service.store.headers import StoredHeaders
+from tests.databases import database_url, engine, postgres
+from tests.local_hub import LocalHub
+from tests.valkeys import redis, valkey
+
+__all__ = ["database_url", "engine", "postgres", "redis", "valkey"]
+
+
+class Clock:
+    """A clock that stands still until it is moved on."""
+
+    def __init__(self) -> None:
+        self.now = datetime(2026, 11, 21, 12, tzinfo=UTC)
+
+    def __call__(self) -> datetime:
+        return self.now
+
+    def pass_minutes(self, minutes: float) -> None:
+        self.now += timedelta(minutes=minutes)
+
+
+class WatchedHub(Hub):
+    """The real client, which notes what it was asked."""
+
+    def __init__(self, endpoint: str, cache: StoredHeaders) -> None:
+        super().__init__(endpoint, cache=cache)
+        self.listed: list[str] = []
+        self.read: list[str] = []
+
+    def list_repo(self, reference: RepoReference, revision: str | None = None) -> RepoListing:
+        self.listed.append(reference.repo)
+        return super().list_repo(reference, revision)
+
+    def read_header(self, listing: RepoListing, variant: Variant) -> Header:
+        self.read.append(variant.name)
+        return super().read_header(listing, variant)
+
+
+@pytest.fixture(scope="session")
+def session_hub() -> Iterator[LocalHub]:
+    with LocalHub() as hub:
+        yield hub
+
+
+@pytest.fixture
+def local_hub(session_hub: LocalHub) -> LocalHub:
+    session_hub.reset()
+    return session_hub
+
+
+@pytest.fixture
+def settings(database_url: str, valkey: EmbeddedValkey, local_hub: LocalHub, tmp_path: Path) -> Settings:
+    return Settings(state_dir=tmp_path, database_url=database_url, redis_url=valkey.url, hf_endpoint=local_hub.endpoint)
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def hub(local_hub: LocalHub, engine: Engine) -> Iterator[WatchedHub]:
+    hub = WatchedHub(local_hub.endpoint, StoredHeaders(engine))
+    yield hub
+    hub.close()
+
+
+@pytest.fixture
+def context(settings: Settings, engine: Engine, redis: Redis, hub: WatchedHub, clock: Clock) -> Context:
+    return Context(settings, engine, redis, hub, clock)

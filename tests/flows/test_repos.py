@@ -1,0 +1,83 @@
+"""One reader a repo at a time, and what is read is remembered; but nothing depends on it."""
+
+import threading
+from pathlib import Path
+
+import pytest
+from redis import Redis
+
+from service.flows import repos
+from service.flows.context import Context
+from service.flows.repos import known_revision, list_repo, reading
+from service.hub import RepoReference
+from service.queue.connection import connect
+from service.queue.embedded import EmbeddedValkey
+from tests.flows.conftest import Clock, WatchedHub
+from tests.local_hub import LocalHub
+
+QWEN = RepoReference("Qwen", "Qwen3-0.6B-GGUF")
+
+
+def test_a_listing_is_asked_for_once_a_commit(context: Context, hub: WatchedHub) -> None:
+    first = list_repo(context, QWEN)
+    assert list_repo(context, QWEN) == first
+    assert list_repo(context, RepoReference(QWEN.owner, QWEN.name, first.revision)) == first
+    assert hub.listed == [QWEN.repo]
+
+
+def test_a_branch_that_moved_is_seen_after_ten_minutes(
+    context: Context, hub: WatchedHub, clock: Clock, local_hub: LocalHub
+) -> None:
+    before = list_repo(context, QWEN).revision
+    branches = local_hub.state.branches[QWEN.repo]
+    moved = {"main": "f" * 40}
+    try:
+        local_hub.state.branches[QWEN.repo] = moved
+        assert list_repo(context, QWEN).revision == before
+        clock.pass_minutes(10.1)
+        assert known_revision(context, QWEN) is None
+        assert list_repo(context, QWEN).revision == "f" * 40
+    finally:
+        local_hub.state.branches[QWEN.repo] = branches
+
+
+def test_a_second_reader_waits_for_the_first(context: Context) -> None:
+    order: list[str] = []
+
+    def second() -> None:
+        with reading(context, "o/n"):
+            order.append("second")
+
+    with reading(context, "o/n") as renew:
+        waiting = threading.Thread(target=second)
+        waiting.start()
+        with reading(context, "o/other"):
+            order.append("another repo")
+        renew()
+        order.append("first")
+    waiting.join(10)
+    assert order == ["another repo", "first", "second"]
+
+
+def test_reading_goes_on_without_redis(context: Context, tmp_path: Path) -> None:
+    away = context._replace(redis=connect(f"unix://{tmp_path}/none.sock"))
+    with reading(away, "o/n") as renew:
+        renew()
+
+
+def test_reading_goes_on_when_redis_is_wiped_in_the_middle(context: Context, redis: Redis) -> None:
+    with reading(context, "o/n") as renew:
+        redis.flushall()
+        renew()
+        with reading(context, "o/n"):
+            pass
+
+
+def test_a_reader_that_died_holds_nobody_up_for_long(
+    context: Context, valkey: EmbeddedValkey, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(repos, "_LOCK_SECONDS", 0.3)
+    dead = context.redis.lock("reading:o/n", timeout=0.3)
+    assert dead.acquire()
+    with reading(context, "o/n"):
+        assert not dead.owned()

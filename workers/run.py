@@ -1,0 +1,65 @@
+"""A worker process: `python -m workers.run`. Needs REDIS_URL; ends when Redis is lost in the middle of a job."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+
+from rq import Queue, Worker
+from rq.job import Job
+
+from service.engine.errors import AdvisorError
+from service.errors import QueueUnavailable
+from service.queue.connection import connect_worker
+from service.queue.enqueue import HEARTBEAT_SECONDS, QUEUE, SERIALIZER
+from service.queue.processes import die_with_parent
+from service.settings import Settings, load_settings
+from workers import tasks
+
+TASKS = frozenset({f"{tasks.__name__}.compute_advice"})
+
+
+class PinnedWorker(Worker):
+    """Runs only our own tasks, whatever someone wrote to Redis; its work horse does not outlive it."""
+
+    def perform_job(self, job: Job, queue: Queue) -> bool:
+        """Run a job of ours; fail any other without importing what it names."""
+        if job.func_name not in TASKS:
+            self.handle_job_failure(job=job, queue=queue, exc_string=f"{job.func_name} is no task of this service")
+            return False
+        return bool(super().perform_job(job, queue))
+
+    def main_work_horse(self, job: Job, queue: Queue) -> None:
+        """Run a job in the forked child."""
+        if self.pid is not None:
+            die_with_parent(self.pid)
+        super().main_work_horse(job, queue)
+
+
+def make_worker(settings: Settings) -> PinnedWorker:
+    """Return a worker on our queue. Raises QueueUnavailable when REDIS_URL is not set."""
+    if settings.redis_url is None:
+        raise QueueUnavailable("a worker needs REDIS_URL; `advisor serve` starts its own workers", field="REDIS_URL")
+    return PinnedWorker(
+        [QUEUE],
+        connection=connect_worker(settings.redis_url),
+        serializer=SERIALIZER,
+        job_monitoring_interval=HEARTBEAT_SECONDS,
+        log_job_description=False,
+    )
+
+
+def main() -> int:
+    """Work until told to stop: SIGTERM lets the present job finish, a second one does not."""
+    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(name)s %(levelname)s %(message)s")
+    try:
+        make_worker(load_settings(os.environ)).work(logging_level="WARNING")
+    except AdvisorError as error:
+        print(f"worker: {error.detail}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
