@@ -9,15 +9,21 @@ import msgspec
 from litestar import Request
 from litestar.dto import AbstractDTO
 from litestar.dto.data_structures import DTOFieldDefinition
-from litestar.exceptions import ClientException, HTTPException
+from litestar.exceptions import HTTPException
 from litestar.openapi.spec import Reference, Schema
 from litestar.typing import FieldDefinition
 
-from service.engine.errors import InvalidInput
+from service.engine.errors import AdvisorError, InvalidInput
 from service.web.problems import wrong_value
 
 T = TypeVar("T")
 _WITH_BODY = ("POST", "PUT", "PATCH")
+
+
+class MalformedJson(AdvisorError):
+    """The body is not JSON."""
+
+    problem = "malformed-json"
 
 
 class JsonBody(AbstractDTO[T]):
@@ -46,14 +52,14 @@ class JsonBody(AbstractDTO[T]):
         return schema
 
     def decode_bytes(self, value: bytes) -> Any:
-        """Return the decoded body. Raises InvalidInput with the path, or 400 for what is no JSON."""
+        """Return the decoded body. Raises InvalidInput with the path, or MalformedJson."""
         try:
             return msgspec.json.decode(value, type=self.model_type)
         except msgspec.ValidationError as error:
             what, field = wrong_value(error)
             raise InvalidInput(what, field=field) from error
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            raise ClientException(str(error)) from error
+            raise MalformedJson(str(error)) from error
 
 
 async def require_json(request: Request[Any, Any, Any]) -> None:
@@ -65,4 +71,4 @@ async def require_json(request: Request[Any, Any, Any]) -> None:
         shown = f"it is declared as {declared[:80]}" if declared else "nothing says what it is"
         raise HTTPException(status_code=415, detail=f"the body must be application/json; {shown}")
     if not await request.body():
-        raise ClientException("the body is empty")
+        raise MalformedJson("the body is empty")

@@ -26,6 +26,7 @@ _CONFIG = OpenAPIConfig(
     title="Offload Advisor",
     version=__version__,
     description=_DESCRIPTION,
+    use_handler_docstrings=True,
     license=License(name="Apache-2.0", identifier="Apache-2.0"),
     tags=[
         Tag("advice", "Ask for configs, read them, follow their making"),

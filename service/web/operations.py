@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 from litestar.openapi.spec import OpenAPIMediaType, OpenAPIResponse, OpenAPIType, Operation, Schema
@@ -10,6 +11,7 @@ from service.web.formats import MEDIA_TYPES
 from service.wire.problem import MEDIA_TYPE
 
 
+@dataclass
 class Documented(Operation):
     """An operation without the framework's own 400, and with examples as the specification has them."""
 
@@ -25,6 +27,7 @@ class Documented(Operation):
         self.responses = responses
 
 
+@dataclass
 class TextToo(Documented):
     """An operation whose good answers exist as plain text and Markdown as well."""
 

@@ -23,7 +23,7 @@ log = structlog.get_logger("web")
 _RETRY_SECONDS = 5  # for what the service cannot tell better: long enough for a restart of one of its parts
 _SHOWN = 200  # characters of a path in an answer
 _SLUGS = {
-    400: "malformed-json",
+    400: "bad-request",
     404: "not-found",
     405: "method-not-allowed",
     406: "not-acceptable",

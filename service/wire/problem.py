@@ -45,6 +45,12 @@ PROBLEM_TYPES: dict[str, ProblemType] = {
         "The request's body could not be read as JSON.",
         "Look at the byte that `detail` names. In a shell, put the body in single quotes.",
     ),
+    "bad-request": ProblemType(
+        400,
+        "The request cannot be understood",
+        "The request's address or headers are no valid HTTP.",
+        "Correct what `detail` names; a plain client sends nothing like it.",
+    ),
     "invalid-request": ProblemType(
         422,
         "The request has a wrong value",

@@ -1,0 +1,46 @@
+"""The log says what was asked and how it ended, and nothing that could be a secret."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.web.memory_flows import BROKEN_REPO, NEW_REPO
+
+
+def lines(text: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in text.splitlines() if line.startswith("{")]
+
+
+def test_a_request_is_one_json_line_with_the_path_template(
+    client: httpx.Client, capsys: pytest.CaptureFixture[str]
+) -> None:
+    reply = client.get("/v1/advice/secret-id?format=json", headers={"x-request-id": "from-a-proxy-1"})
+    (line,) = [line for line in lines(capsys.readouterr().err) if line["event"] == "request"]
+    assert line["path"] == "/v1/advice/{advice_id}"
+    assert (line["method"], line["status"], line["request_id"]) == ("GET", 404, "from-a-proxy-1")
+    assert line["ms"] >= 0
+    assert reply.headers["x-request-id"] == "from-a-proxy-1"
+
+
+def test_nothing_of_bodies_keys_or_queries_is_logged(client: httpx.Client, capsys: pytest.CaptureFixture[str]) -> None:
+    client.post("/v1/advice?detail=full", json={"repo": NEW_REPO, "hardware": "my-own-machine"})
+    client.delete("/v1/advice/queued-one", headers={"x-advice-key": "my-key", "authorization": "Bearer my-token"})
+    client.post("/v1/advice", json={"repo": BROKEN_REPO, "hardware": "my-own-machine"})
+    written = capsys.readouterr().err
+    assert [line for line in lines(written) if line["event"] == "unhandled"]
+    assert [word for word in ("my-own-machine", "my-key", "my-token", "detail=full") if word in written] == []
+
+
+def test_a_forged_request_id_is_replaced(client: httpx.Client) -> None:
+    reply = client.get("/health", headers={"x-request-id": 'x" injected'})
+    assert reply.headers["x-request-id"] != 'x" injected'
+
+
+def test_unknown_paths_are_logged_without_the_path(client: httpx.Client, capsys: pytest.CaptureFixture[str]) -> None:
+    client.get("/some/secret/path")
+    (line,) = [line for line in lines(capsys.readouterr().err) if line["event"] == "request"]
+    assert (line["path"], line["status"]) == ("-", 404)

@@ -1,0 +1,71 @@
+"""The OpenAPI document is what is kept in openapi/, and says what the app does."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import httpx
+import msgspec
+import pytest
+
+from service.web.document import openapi_document, openapi_json
+from service.wire.advice import AdviceRequest
+from service.wire.problem import PROBLEM_TYPES
+
+ROOT = Path(__file__).parent.parent.parent
+OPERATIONS = [
+    (path, method, operation)
+    for path, item in openapi_document()["paths"].items()
+    for method, operation in item.items()
+]
+
+
+def test_the_kept_document_is_that_of_the_app() -> None:
+    assert (ROOT / "openapi" / "openapi.json").read_bytes() == openapi_json(), "run `make openapi`"
+
+
+def test_the_served_document_is_the_same(client: httpx.Client) -> None:
+    reply = client.get("/openapi.json")
+    assert reply.content == openapi_json()
+    assert reply.json()["openapi"].startswith("3.1")
+
+
+def test_every_path_of_the_design_is_there() -> None:
+    assert {(method, path) for path, method, _ in OPERATIONS} == {
+        ("post", "/v1/advice"),
+        ("get", "/v1/advice/{advice_id}"),
+        ("delete", "/v1/advice/{advice_id}"),
+        ("get", "/v1/advice/{advice_id}/events"),
+        ("get", "/v1/repos/{owner}/{name}"),
+        ("get", "/v1/hardware/gpus"),
+        ("get", "/v1/hardware/cpus"),
+        ("post", "/v1/hardware/parse"),
+        ("get", "/health"),
+        ("get", "/ready"),
+    }
+
+
+@pytest.mark.parametrize(("path", "method", "operation"), OPERATIONS, ids=lambda value: str(value)[:40])
+def test_every_operation_is_named_explained_and_fails_with_problems_only(
+    path: str, method: str, operation: dict[str, Any]
+) -> None:
+    assert operation["operationId"].islower()
+    assert operation["summary"]
+    assert operation["description"]
+    for status, response in operation["responses"].items():
+        if int(status) >= 400:
+            (media, content), *others = response["content"].items()
+            assert (media, others) == ("application/problem+json", [])
+            assert set(content["examples"]) <= set(PROBLEM_TYPES)
+            assert all(e["value"]["status"] == int(status) for e in content["examples"].values())
+
+
+def test_examples_of_requests_are_requests() -> None:
+    schema = openapi_document()["paths"]["/v1/advice"]["post"]["requestBody"]["content"]["application/json"]["schema"]
+    assert [msgspec.convert(example, AdviceRequest).repo for example in schema["examples"]]
+
+
+def test_text_and_markdown_are_documented() -> None:
+    content = openapi_document()["paths"]["/v1/advice/{advice_id}"]["get"]["responses"]["200"]["content"]
+    assert list(content) == ["application/json", "text/markdown", "text/plain"]

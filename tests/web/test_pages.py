@@ -1,0 +1,135 @@
+"""Pages: readable without scripts, nothing from outside, headers on everything."""
+
+from __future__ import annotations
+
+import re
+from html import unescape
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from service.web.document import openapi_document
+from service.web.security import HEADERS
+
+PAGES = ("/", "/docs", "/docs/problems")
+
+
+class Tags(HTMLParser):
+    """Collects start tags and ids."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.feed(html)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+
+    def all(self, name: str, attribute: str) -> list[str]:
+        return [value for tag, found in self.tags if tag == name and (value := found.get(attribute))]
+
+
+@pytest.mark.parametrize("path", PAGES)
+def test_a_page_has_no_script_no_inline_style_and_loads_nothing_from_outside(client: httpx.Client, path: str) -> None:
+    tags = Tags(client.get(path).text)
+    assert not [tag for tag, _ in tags.tags if tag in ("script", "style", "iframe")]
+    assert not [found for _, found in tags.tags if any(name.startswith("on") or name == "style" for name in found)]
+    assert all(link.startswith("/static/") for link in tags.all("link", "href"))
+
+
+@pytest.mark.parametrize("path", PAGES)
+def test_a_page_has_what_readers_and_screen_readers_need(client: httpx.Client, path: str) -> None:
+    html = client.get(path).text
+    tags = Tags(html)
+    assert tags.all("html", "lang") == ["en"]
+    assert len([tag for tag, _ in tags.tags if tag == "h1"]) == 1
+    assert [tag for tag, _ in tags.tags if tag in ("main", "title", "nav", "header")]
+    ids = [found["id"] for _, found in tags.tags if found.get("id")]
+    assert len(ids) == len(set(ids))
+    assert all(target[1:] in ids for target in tags.all("a", "href") if target.startswith("#"))
+
+
+@pytest.mark.parametrize("path", PAGES)
+def test_links_within_the_site_lead_somewhere(client: httpx.Client, path: str) -> None:
+    tags = Tags(client.get(path).text)
+    local = {href.partition("#")[0] for href in (*tags.all("a", "href"), *tags.all("link", "href"))} - {""}
+    assert {href: client.get(href).status_code for href in local} == dict.fromkeys(local, 200)
+
+
+def test_the_reference_shows_every_operation_and_schema(client: httpx.Client) -> None:
+    html, document = client.get("/docs").text, openapi_document()
+    ids = [operation["operationId"] for item in document["paths"].values() for operation in item.values()]
+    assert [name for name in ids if f'id="{name}"' not in html] == []
+    assert [name for name in document["components"]["schemas"] if f'id="schema-{name}"' not in html] == []
+
+
+def test_the_start_page_shows_lines_that_work_as_printed(client: httpx.Client) -> None:
+    html = client.get("/").text
+    lines = [unescape(line) for line in re.findall(r"(?:<code>|^)(curl .*?)(?:</code>|$)", html, re.MULTILINE)]
+    assert len(lines) == 7
+    for line in lines:
+        if "/v1/advice/ID" not in line:
+            url, body = (re.search(pattern, line) for pattern in (r"'(http[^']+)'", r"--json '([^']+)'"))
+            headers = {"content-type": "application/json"}
+            reply = (
+                client.post(url[1].replace("wait=30", "wait=0"), content=body[1], headers=headers)
+                if body
+                else client.get(url[1])
+            )
+            assert reply.status_code in (200, 202), line
+
+
+def test_a_forged_host_does_not_reach_the_page_unescaped(client: httpx.Client) -> None:
+    assert "evil" not in client.get("/", headers={"host": "evil'@x"}).text
+
+
+@pytest.mark.parametrize("path", [*PAGES, "/health", "/v1/nothing", "/openapi.json", "/v1/hardware/gpus"])
+def test_every_answer_has_the_security_headers(client: httpx.Client, path: str) -> None:
+    headers = client.get(path).headers
+    assert {name: headers.get(name) for name in HEADERS} == HEADERS
+    assert headers["x-request-id"]
+
+
+def test_static_files_are_kept_for_ever_under_their_hash(client: httpx.Client) -> None:
+    style = Tags(client.get("/").text).all("link", "href")[1]
+    reply = client.get(style)
+    assert "immutable" in reply.headers["cache-control"]
+    assert reply.headers["content-type"].startswith("text/css")
+    assert client.get(style, headers={"if-none-match": reply.headers["etag"]}).status_code == 304
+    assert client.get("/static/000000000000/style.css").status_code == 404
+    assert client.get("/static/000000000000/..%2fapp.py").status_code == 404
+
+
+def test_pages_are_304_for_whoever_has_them(client: httpx.Client) -> None:
+    etag = client.get("/docs").headers["etag"]
+    assert client.get("/docs", headers={"if-none-match": etag}).status_code == 304
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("path", PAGES)
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_a_browser_loads_a_page_without_outside_requests_or_policy_violations(
+    client: httpx.Client, path: str, scheme: Any
+) -> None:
+    from playwright.sync_api import sync_playwright
+
+    assert Path("/usr/bin/chromium").exists(), "Chromium is needed: apt-get install chromium"
+    asked: list[str] = []
+    said: list[str] = []
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path="/usr/bin/chromium", args=["--no-sandbox"])
+        page = browser.new_page(color_scheme=scheme, viewport={"width": 360, "height": 740})
+        page.on("request", lambda request: asked.append(request.url))
+        page.on("console", lambda message: said.append(message.text))
+        page.on("pageerror", lambda error: said.append(str(error)))
+        page.goto(str(client.base_url.join(path)), wait_until="networkidle")
+        background = page.evaluate("getComputedStyle(document.body).backgroundColor")
+        overflow = page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
+        browser.close()
+    assert all(url.startswith(str(client.base_url)) for url in asked), asked
+    assert said == []
+    assert (background == "rgb(255, 255, 255)") == (scheme == "light")
+    assert overflow <= 0, "the page scrolls sideways on a phone"

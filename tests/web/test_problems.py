@@ -1,0 +1,159 @@
+"""Whatever goes wrong, the answer is a problem: its type has a heading, and it says the way out."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+import service.hub.errors
+import service.web.limits  # noqa: F401
+from service.engine.errors import AdvisorError
+from service.wire.health import Readiness
+from service.wire.problem import PROBLEM_TYPES, problem_of, stored_problem
+from tests.web.memory_flows import BROKEN_REPO, MemoryFlows
+
+ROOT = Path(__file__).parent.parent.parent
+ASK: dict[str, Any] = {"repo": "known/ready", "hardware": "RTX 3090"}
+
+
+def assert_problem(reply: httpx.Response, status: int, slug: str) -> dict[str, Any]:
+    assert reply.status_code == status
+    assert reply.headers["content-type"] == "application/problem+json"
+    found: dict[str, Any] = reply.json()
+    assert found["type"] == f"/docs/problems#{slug}"
+    assert (found["status"], found["title"]) == (status, PROBLEM_TYPES[slug].title)
+    assert found["detail"]
+    return found
+
+
+def subclasses(kind: type[AdvisorError]) -> list[type[AdvisorError]]:
+    return [kind, *(c for child in kind.__subclasses__() for c in subclasses(child))]
+
+
+def test_every_error_of_the_service_is_a_known_problem() -> None:
+    unknown = {c.__name__ for c in subclasses(AdvisorError) if c.problem not in PROBLEM_TYPES}
+    assert not {c for c in unknown if not c.startswith("_")}
+
+
+def test_the_docs_have_a_heading_for_each_problem_and_no_other() -> None:
+    headings = re.findall(r"^## (.+)$", (ROOT / "docs" / "problems.md").read_text(), re.MULTILINE)
+    assert headings == list(PROBLEM_TYPES)
+
+
+def test_the_problem_page_has_an_anchor_for_each_type(client: httpx.Client) -> None:
+    page = client.get("/docs/problems").text
+    assert [slug for slug in PROBLEM_TYPES if f'id="{slug}"' not in page] == []
+
+
+def test_a_stored_problem_comes_out_whole_and_reading_it_twice_changes_nothing() -> None:
+    parts = {"type": "repo-gated", "detail": "ask its author", "field": "repo"}
+    first = stored_problem(parts)
+    again = stored_problem({"type": first.type, "detail": first.detail, "field": first.field})
+    assert first == again
+    assert (first.status, first.type) == (403, "/docs/problems#repo-gated")
+
+
+def test_an_error_with_an_unknown_slug_is_internal() -> None:
+    class Surprise(AdvisorError):
+        problem = "no-such-slug"
+
+    assert problem_of(Surprise("what")).status == 500
+    Surprise.problem = "internal"
+
+
+@pytest.mark.parametrize(
+    ("body", "field", "says"),
+    [
+        ({"repo": "a/b"}, "hardware", "missing"),
+        ({**ASK, "harware": 1}, "harware", "unknown field"),
+        ({**ASK, "hardware": {"gpus": [{"name": "x", "counts": 2}]}}, "hardware.gpus[0].counts", "unknown field"),
+        ({**ASK, "hardware": {"gpus": [{"name": "x", "count": "2"}]}}, "hardware.gpus[0].count", "Expected `int`"),
+        ({**ASK, "goal": {"prompt": -1}}, "goal.prompt", ">= 1"),
+        ({**ASK, "goal": {"preset": "speed"}}, "goal.preset", "Invalid enum value"),
+        ({**ASK, "constraints": {"engines": [{"name": "vllm"}]}}, "constraints.engines[0].name", "vllm"),
+        ({**ASK, "constraints": {"min_bpw": -1}}, "constraints.min_bpw", ">= 0"),
+        ({**ASK, "repo": ""}, "repo", "length >= 1"),
+    ],
+)
+def test_a_wrong_value_is_answered_with_its_path(
+    client: httpx.Client, body: dict[str, Any], field: str, says: str
+) -> None:
+    found = assert_problem(client.post("/v1/advice", json=body), 422, "invalid-request")
+    assert found["field"] == field
+    assert says in found["detail"]
+
+
+@pytest.mark.parametrize("body", [b"", b"{", b"nonsense", b'{"repo": "a/b",}', b"\xff\xfe"])
+def test_what_is_no_json_is_400(client: httpx.Client, body: bytes) -> None:
+    reply = client.post("/v1/advice", content=body, headers={"content-type": "application/json"})
+    assert_problem(reply, 400, "malformed-json")
+
+
+@pytest.mark.parametrize("kind", ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data", None])
+def test_a_body_that_is_not_declared_as_json_is_415(client: httpx.Client, kind: str | None) -> None:
+    headers = {"content-type": kind} if kind else {}
+    assert_problem(client.post("/v1/advice", content=b"{}", headers=headers), 415, "unsupported-media-type")
+
+
+def test_a_charset_after_the_content_type_is_fine(client: httpx.Client) -> None:
+    headers = {"content-type": "Application/JSON; charset=utf-8"}
+    assert client.post("/v1/hardware/parse", content=b'{"text": "RTX 3090"}', headers=headers).status_code == 200
+
+
+def test_ten_megabytes_are_413(client: httpx.Client) -> None:
+    found = assert_problem(client.post("/v1/advice", json={**ASK, "repo": "a" * 10_000_000}), 413, "body-too-large")
+    assert "256 KiB" in found["detail"]
+
+
+def test_ten_megabytes_without_a_length_are_413_too(client: httpx.Client) -> None:
+    chunks = (b"a" * 100_000 for _ in range(100))
+    reply = client.post("/v1/advice", content=chunks, headers={"content-type": "application/json"})
+    assert_problem(reply, 413, "body-too-large")
+
+
+def test_an_unknown_path_is_404(client: httpx.Client) -> None:
+    assert_problem(client.get("/v1/nothing"), 404, "not-found")
+
+
+def test_a_wrong_method_is_405_and_says_what_is_allowed(client: httpx.Client) -> None:
+    reply = client.put("/v1/advice")
+    assert_problem(reply, 405, "method-not-allowed")
+    assert "POST" in reply.headers["allow"]
+
+
+def test_an_unexpected_error_is_500_and_tells_nothing_of_the_inside(client: httpx.Client) -> None:
+    reply = client.post("/v1/advice", json={**ASK, "repo": BROKEN_REPO})
+    assert_problem(reply, 500, "internal")
+    assert "secret" not in reply.text
+    assert reply.headers["x-request-id"]
+
+
+def test_not_ready_is_503_and_names_what_is_missing(client: httpx.Client, flows: MemoryFlows) -> None:
+    assert client.get("/ready").json() == {"database": True, "redis": True, "worker": True}
+    flows.readiness_now = Readiness(database=True, redis=True, worker=False)
+    reply = client.get("/ready")
+    found = assert_problem(reply, 503, "service-unavailable")
+    assert found["detail"] == "no worker has been seen lately"
+    assert reply.headers["retry-after"] == str(found["retry_after"])
+    assert client.get("/health").json()["status"] == "ok"
+
+
+def test_a_wrong_query_parameter_is_422_with_its_name(client: httpx.Client) -> None:
+    found = assert_problem(client.get("/v1/advice/x", params={"wait": 31}), 422, "invalid-request")
+    assert found["field"] == "wait"
+    found = assert_problem(client.get("/v1/advice/x", params={"format": "xml"}), 422, "invalid-request")
+    assert found["field"] in ("format", "as_format")
+
+
+def test_unknown_hardware_offers_the_nearest_names(client: httpx.Client) -> None:
+    found = assert_problem(client.post("/v1/hardware/parse", json={"text": "RTX 9999"}), 422, "unknown-hardware")
+    assert found["choices"] == ["RTX 5090", "RTX 4090"]
+
+
+@pytest.mark.parametrize("path", ["/v1/advice/..%2f..", "/v1/advice/%00", "/v1/advice/" + "a" * 5000, "/v1/advice/'--"])
+def test_a_hostile_id_is_simply_not_found(client: httpx.Client, path: str) -> None:
+    assert client.get(path).status_code == 404
