@@ -3,7 +3,8 @@
 from service.engine.speed.calibration import calibration, coefficients
 from service.engine.speed.parts import PARTS
 from service.engine.speed.predict import Speed, goal_seconds, predict_speed, versus
-from service.engine.speed.work import Work, work_of
+from service.engine.speed.sums import work_of
+from service.engine.speed.work import Work
 
 __all__ = [
     "PARTS",

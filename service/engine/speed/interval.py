@@ -80,14 +80,16 @@ def _measured(work: Work, rig: Rig, devices: Sequence[Device], parts: Seconds) -
 def _unknown(rig: Rig, devices: Sequence[Device], parts: Seconds) -> list[float]:
     """Logarithms to add in quadrature: what assumed facts may be off by, times the share of the time they rule."""
     unknown = calibration().intervals
-    assumed = " ".join(a.field for a in rig.assumed)
-    found = []
-    if "pcie" in assumed:
+    assumed = {a.field.rpartition("]")[2].removeprefix("hardware") for a in rig.assumed}
+    in_ram, found = share_of(parts, _IN_RAM), []
+    if ".pcie" in assumed:
         found.append(share_of(parts, ("copies over PCIe",)) * math.log(unknown["unknown.link"]))
-    if "cpu" in assumed:
-        found.append(share_of(parts, _IN_RAM) * math.log(unknown["unknown.cpu"]))
-    elif "ram" in assumed and not rig.bandwidth_measured:
-        found.append(share_of(parts, _IN_RAM) * math.log(unknown["unknown.ram"]))
+    if ".cpu" in assumed:
+        found.append(in_ram * math.log(unknown["unknown.cpu"]))
+    if ".cpu.ghz" in assumed:
+        found.append(in_ram * math.log(unknown["unknown.clock"]))
+    if assumed & {".ram.mts", ".ram.channels"}:
+        found.append(in_ram * math.log(unknown["unknown.ram"]))
     if not all(rig.cards[d.gpu].bandwidth_known for d in devices):
         found.append(share_of(parts, _ON_GPU) * math.log(unknown["unknown.gpu"]))
     return found

@@ -18,7 +18,8 @@ from service.engine.speed.interval import Phase, Trust, trust
 from service.engine.speed.machine import Machine, machine_of
 from service.engine.speed.parts import Seconds
 from service.engine.speed.prompt import batch_seconds
-from service.engine.speed.work import Work, work_of
+from service.engine.speed.sums import work_of
+from service.engine.speed.work import Work
 
 _Z80 = 1.2816  # standard deviations on either side that hold 80 % of a normal distribution
 

@@ -12,9 +12,8 @@ from service.engine.speed.calibration import Coefficients
 from service.engine.speed.generation import move_seconds
 from service.engine.speed.machine import CardRate, CpuRate, Machine
 from service.engine.speed.parts import Seconds, no_time, overlap
-from service.engine.speed.work import Attention, Weights, Work
+from service.engine.speed.work import MIN_COPY_TOKENS, Attention, Weights, Work
 
-_MIN_OFFLOAD = 32  # tokens: GGML_CUDA_MIN_BATCH_OFFLOAD of ik_llama.cpp, GGML_OP_OFFLOAD_MIN_BATCH of llama.cpp
 _CYCLE_WEIGHTS = 8
 _CYCLE_OPERATIONS = 128
 _EXPERT_TENSORS = 3  # up, gate and down: the loop over experts is counted once a layer
@@ -42,19 +41,13 @@ def batch_seconds(work: Work, machine: Machine, p: Coefficients, n_tokens: int, 
     return parts
 
 
-def copy_threshold(work: Work, weights: Weights) -> float:
-    """Return the tokens from which a weight in RAM is copied to the first GPU for a batch.
-
-    ik_llama.cpp ggml-cuda.cu:5180-5214: 32 * n_expert / n_expert_used for experts; llama.cpp ggml-cuda.cu:5636: 32.
-    """
-    if weights.use == "expert" and work.engine == "ik_llama.cpp":
-        return _MIN_OFFLOAD / work.share
-    return _MIN_OFFLOAD
-
-
 def is_copied(work: Work, weights: Weights, n_tokens: int) -> bool:
     """Return whether a weight in RAM goes to the first GPU for a batch of `n_tokens`."""
-    return work.copies and weights.gpu_kernel and n_tokens >= copy_threshold(work, weights)
+    if not (work.copies and weights.gpu_kernel):
+        return False
+    if weights.use == "expert":
+        return work.copies_experts and n_tokens >= work.expert_copy_tokens
+    return n_tokens >= MIN_COPY_TOKENS
 
 
 def hit_share(work: Work, weights: Weights, n_tokens: float) -> float:
@@ -148,7 +141,7 @@ def _attend(
     """Add attention. Layers in RAM whose weights are copied attend on the first GPU, and their cache goes there too."""
     for layer in work.attention:
         device = layer.device
-        if device == work.n_devices and layer.movable and moves and work.copies and n_tokens >= _MIN_OFFLOAD:
+        if device == work.n_devices and layer.movable and moves and work.copies and n_tokens >= MIN_COPY_TOKENS:
             device = 0
             n_bytes = cache_bytes(work, layer, n_kv + 0.75 * n_tokens)
             parts["copies over PCIe"] += n_bytes * p["copy"] / machine.cards[0].link

@@ -185,6 +185,23 @@ def test_copies_can_be_switched_off() -> None:
     assert on > off * 2
 
 
+def test_copies_of_experts_can_be_switched_off_by_operation() -> None:
+    off = speed(R1, EPYC_5090, flags=hybrid_flags(8192, other=("-op 28,0,31,0",)))
+    assert off.parts_pp["experts in RAM"] > 0
+    assert speed(R1, EPYC_5090, flags=hybrid_flags(8192)).parts_pp["experts in RAM"] == 0
+
+
+def test_fewer_experts_a_token_are_faster() -> None:
+    # discussion 459: -ser 4,1 7.2 to 10.1 t/s
+    assert tg(QWEN_235B, EPYC_5090, flags=hybrid_flags(other=("-ser 4,1",))) > 1.2 * tg(QWEN_235B, EPYC_5090)
+
+
+def test_fewer_experts_a_token_do_not_move_the_threshold_for_copies() -> None:
+    # discussion 548: -ser 6,1 at -ub 512 still copies, 228 to 54 t/s
+    flags = hybrid_flags(512, other=("-ser 6,1",))
+    assert speed(QWEN_235B, THREADRIPPER_A6000, flags=flags).parts_pp["experts in RAM"] == 0
+
+
 def test_copies_do_not_pay_over_a_slow_link() -> None:
     # issue 765: 67 with copies, 93 without, on a Turing card with a slow link
     slow = rig(card("Quadro RTX 8000", "turing", 48, 672, 261, 4.0))

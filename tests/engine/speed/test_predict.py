@@ -11,7 +11,7 @@ from service.engine.config import Device, Flags
 from service.engine.goal import Goal, GoalRequest, resolve_goal
 from service.engine.hardware import Assumption, Rig
 from service.engine.speed import goal_seconds, predict_speed, versus
-from service.engine.speed.work import quant_class
+from service.engine.speed.tensors import quant_class
 from tests.engine.speed.machines import (
     DUAL_SKYLAKE,
     M2_ULTRA,
@@ -77,13 +77,13 @@ def test_two_sockets_widen_the_interval_only_where_the_cpu_works() -> None:
 
 
 def test_an_assumed_link_widens_prompts_with_copies_and_nothing_else() -> None:
-    known, assumed = THREADRIPPER_A6000, assuming(THREADRIPPER_A6000, "gpus[0].pcie")
+    known, assumed = THREADRIPPER_A6000, assuming(THREADRIPPER_A6000, "hardware.gpus[0].pcie")
     a, b = (predict_speed("ik_llama.cpp", R1, hybrid_flags(), spread(R1), r, devices(r), 0) for r in (known, assumed))
     assert b.pp.high / b.pp.low > a.pp.high / a.pp.low
     assert b.tg == a.tg
 
 
-@pytest.mark.parametrize("field", ["cpu.model", "ram.mts"])
+@pytest.mark.parametrize("field", ["hardware.cpu", "hardware.cpu.ghz", "hardware.ram.mts", "hardware.ram.channels"])
 def test_assumed_facts_about_cpu_and_ram_widen_what_runs_there(field: str) -> None:
     of = msgspec.structs.replace(THREADRIPPER_A6000, bandwidth_measured=False)
     a, b = (
