@@ -34,17 +34,18 @@ _RECOGNISERS: tuple[Recogniser, ...] = (
     read_cim,
     read_lscpu,
     read_cpuinfo,
-    read_dmidecode,
     read_free,
     read_meminfo,
+    read_dmidecode,
     read_shorthand,
 )
 _MAX_LINE = 1000
 
 
-def parse_hardware(text: str) -> Hardware:
+def parse_hardware(text: str, *, gpus_required: bool = True) -> Hardware:
     """Return the machine that `text` describes, with what it states and nothing assumed.
 
+    A text that says nothing of GPUs is an error, unless they are not `gpus_required`: then the machine has none.
     Raises InvalidHardware, which quotes what cannot be read and says what would be right; a name that the catalogue
     lacks is left to `resolve`. Takes at most 64 KiB, and time in proportion to them.
     """
@@ -59,6 +60,7 @@ def parse_hardware(text: str) -> Hardware:
         if claim is not None:
             found.append(claim.found)
             lines = ["" if i in claim.lines else line for i, line in enumerate(lines)]
-    hardware = combine([*found[-1:], *found[:-1]] if found and found[-1].tool == "" else found)
+    stated_first = sorted(found, key=lambda f: f.tool != "")
+    hardware = combine(stated_first, gpus_required)
     check(hardware)
     return hardware

@@ -10,8 +10,8 @@ import re
 from collections.abc import Mapping, Sequence
 
 from service.engine.catalogue.names import gpu_rows
-from service.engine.hardware import Cpu, Gpu, Ram
-from service.engine.hardware_text.found import Claim, Found
+from service.engine.hardware import Cpu, Ram
+from service.engine.hardware_text.found import Claim, Found, SeenGpu
 
 _PAIR = re.compile(r"^([A-Za-z]\w{1,50})\s*: ?(.{0,300})$")
 _DASHES = re.compile(r"^-{2,}(?:\s+-{2,})*\s*$")
@@ -32,6 +32,9 @@ _COLUMNS = frozenset(
         "SMBIOSMemoryType",
         "VideoProcessor",
     )
+)
+_NUMBERS = _COLUMNS & frozenset(
+    ("AdapterRAM", "NumberOfCores", "NumberOfLogicalProcessors", "Capacity", "Speed", "ConfiguredClockSpeed")
 )
 _OURS = frozenset(("AdapterRAM", "NumberOfCores", "Capacity", "ConfiguredClockSpeed", "VideoProcessor"))
 _CAP = (1 << 32) - (1 << 20)
@@ -58,7 +61,7 @@ def read_cim(lines: Sequence[str]) -> Claim | None:
     modules = [r for r in ours if r.get("Capacity", "").isdecimal()]
     found = Found(
         tool="Get-CimInstance",
-        gpus=tuple(_gpu(r) for r in gpus if not _INTEGRATED.search(_name(r))),
+        seen=tuple(_gpu(r) for r in gpus if not _INTEGRATED.search(_name(r))),
         cpu=_cpu(cpus) if cpus else None,
         ram=_ram(modules) if modules else None,
         os="windows",
@@ -71,16 +74,17 @@ def _lists(lines: Sequence[str]) -> tuple[list[dict[str, str]], set[int]]:
     records: list[dict[str, str]] = []
     taken: set[int] = set()
     record: dict[str, str] = {}
+    members: list[int] = []
     for i, line in enumerate([*lines, ""]):
         m = _PAIR.match(line)
         if m is None or m[1] in record:
             if record.keys() & _COLUMNS:
                 records.append(record)
-            record = {}
+                taken.update(members)
+            record, members = {}, []
         if m is not None:
             record[m[1]] = m[2].strip()
-            if m[1] in _COLUMNS or record.keys() & _OURS:
-                taken.add(i)
+            members.append(i)
     return records, taken
 
 
@@ -98,21 +102,24 @@ def _tables(lines: Sequence[str], taken: set[int]) -> tuple[list[dict[str, str]]
         read |= {i - 1, i}
         row = i + 1
         while row < len(lines) and lines[row].strip():
-            records.append(_cells(lines[row], names, spans, lines[i]))
+            records.append(_cells(lines[row], names, spans))
             read.add(row)
             row += 1
     return records, read
 
 
-def _cells(line: str, names: Sequence[str], spans: Sequence[int], dashes: str) -> dict[str, str]:
-    """Numbers are right-aligned under their dashes, so a cell also takes what reaches into it from the left."""
-    ends = [m.end() for m in re.finditer(r"-+", dashes)]
+def _cells(line: str, names: Sequence[str], spans: Sequence[int]) -> dict[str, str]:
+    """Texts begin where their dashes do; numbers end there, and may reach further left than their dashes."""
     cells: dict[str, str] = {}
-    for n, name in enumerate(names):
-        stop = spans[n + 1] if n + 1 < len(spans) else len(line)
-        cells[name] = line[spans[n] : stop].strip() if n + 1 < len(names) else line[spans[n] :].strip()
-        if not cells[name] and n + 1 == len(names):
-            cells[name] = line[ends[n - 1] :].strip() if n else line.strip()
+    for name, start in reversed(list(zip(names, spans, strict=True))):
+        left, _, last = line.rstrip().rpartition(" ")
+        if name in _NUMBERS:
+            is_here = last.isdecimal() and len(line.rstrip()) > start
+            cells[name] = last if is_here else ""
+            line = left if is_here else line
+        else:
+            cells[name] = line[start:].strip()
+            line = line[:start]
     return cells
 
 
@@ -128,11 +135,10 @@ def _is_processor(record: Mapping[str, str]) -> bool:
     return "AdapterRAM" not in record and bool(_PROCESSOR.search(_name(record)))
 
 
-def _gpu(record: Mapping[str, str]) -> Gpu:
+def _gpu(record: Mapping[str, str]) -> SeenGpu:
     name, ram = _name(record), record.get("AdapterRAM", "")
     is_below_cap = ram.isdecimal() and 1 << 28 <= int(ram[:12]) < _CAP
-    vram = int(ram) / 2**30 if is_below_cap and not gpu_rows(name) else None
-    return Gpu(name=name, vram_gib=vram)
+    return SeenGpu(name=name, total_mib=int(ram) / 2**20 if is_below_cap and not gpu_rows(name) else None)
 
 
 def _cpu(records: Sequence[Mapping[str, str]]) -> Cpu:

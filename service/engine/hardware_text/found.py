@@ -60,11 +60,11 @@ def unreadable(piece: str, right: str) -> InvalidHardware:
     return InvalidHardware(f"`{short}` cannot be read: {right}", field="hardware")
 
 
-def combine(findings: Iterable[Found]) -> Hardware:
+def combine(findings: Iterable[Found], gpus_required: bool) -> Hardware:
     """Return one description of all that was found; what an earlier piece says holds against a later one.
 
     Tools that list the same GPUs (nvidia-smi and llama-server) count them once. Raises InvalidHardware when neither a
-    GPU nor `no GPU` was found.
+    GPU nor `no GPU` was found but `gpus_required`.
     """
     found = list(findings)
     gpus = _gpus(found)
@@ -72,7 +72,7 @@ def combine(findings: Iterable[Found]) -> Hardware:
         raise InvalidHardware(
             f"it says `no GPU`, and names {gpus[0].name}: leave out one of them", field="hardware.gpus"
         )
-    if not gpus and not any(f.no_gpu for f in found):
+    if gpus_required and not gpus and not any(f.no_gpu for f in found):
         raise InvalidHardware("no GPU found: name one, such as `RTX 3090`, or write `no GPU`", field="hardware.gpus")
     return Hardware(
         gpus=gpus,

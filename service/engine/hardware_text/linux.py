@@ -10,6 +10,7 @@ from service.engine.hardware_text.found import Claim, Found
 
 _KIB_A_GIB = 1 << 20
 _PAIR = re.compile(r"^\s{0,8}([A-Z][A-Za-z0-9() ./_-]{1,40}?):\s+(\S.{0,800})$")
+_HEADING = re.compile(r"^\s{0,8}[A-Z][A-Za-z0-9() ./_-]{1,40}:\s*$")
 _LSCPU_KEYS = (
     "Architecture",
     "Model name",
@@ -33,7 +34,7 @@ def read_lscpu(lines: Sequence[str]) -> Claim | None:
     pairs = {i: (m[1].strip(), m[2].strip()) for i, line in enumerate(lines) if (m := _PAIR.match(line))}
     known = [i for i, (key, _) in pairs.items() if key in _LSCPU_KEYS]
     values = {pairs[i][0]: pairs[i][1] for i in reversed(known)}
-    if len(known) < 2 or "Model name" not in values or "CPU(s)" not in values | {"CPU(s)": ""} or len(values) < 2:
+    if len(values) < 2 or "Model name" not in values:
         return None
     sockets, cores = _whole(values.get("Socket(s)")), _whole(values.get("Core(s) per socket"))
     cpu = Cpu(model=values["Model name"], sockets=sockets, physical_cores=cores * (sockets or 1) if cores else None)
@@ -47,7 +48,7 @@ def _run_on(lines: Sequence[str], start: int) -> set[int]:
     end = start
     while end + 1 < len(lines) and lines[end + 1].strip():
         end += 1
-    return {i for i in range(start, end + 1) if _PAIR.match(lines[i]) or lines[i].startswith(" ")}
+    return {i for i in range(start, end + 1) if _PAIR.match(lines[i]) or _HEADING.match(lines[i])}
 
 
 def _whole(text: str | None) -> int | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from service.engine.catalogue.names import gpu_key
 from service.engine.hardware_text.found import Claim, Found, SeenGpu
 
 _DEVICE = re.compile(
@@ -19,6 +20,7 @@ _STARTED = re.compile(
     r"(?:, (?:VMM|Wave Size): \w{1,5}){0,2}"
     r"(?:, VRAM: (\d{1,8}) MiB.{0,40})?\s*$"
 )
+_CHIP = re.compile(r"^\s*Device (\d{1,2}): .{1,120}?, (gfx\w{3,6})\b")
 _STARTING = re.compile(r"^\s*(?:ggml_(?:cuda|hip|metal)\w{0,20}:|load_backend:|register_\w{1,30}:).{0,300}$")
 
 
@@ -27,7 +29,11 @@ def read_list_devices(lines: Sequence[str]) -> Claim | None:
     found = {i: m for i, line in enumerate(lines) if (m := _DEVICE.match(line))}
     if not found:
         return None
-    seen = tuple(SeenGpu(name=m[1], total_mib=float(m[2]), free_mib=float(m[3])) for m in found.values())
+    chips = [m[2] for line in lines if (m := _CHIP.match(line))]
+    seen = tuple(
+        SeenGpu(name=_with_chip(m[1], chips[n : n + 1]), total_mib=float(m[2]), free_mib=float(m[3]))
+        for n, m in enumerate(found.values())
+    )
     around = {i for i, line in enumerate(lines) if _TITLE.match(line) or _OTHER_DEVICE.match(line) or _is_start(line)}
     return Claim(Found(tool="llama-server --list-devices", seen=seen), frozenset(found) | around)
 
@@ -37,10 +43,19 @@ def read_cuda_init(lines: Sequence[str]) -> Claim | None:
     found = {i: m for i, line in enumerate(lines) if (m := _STARTED.match(line))}
     if not found:
         return None
-    seen = tuple(SeenGpu(name=m[2], total_mib=float(m[3]) if m[3] else None) for m in found.values())
+    chips = {m[1]: m[2] for line in lines if (m := _CHIP.match(line))}
+    seen = tuple(
+        SeenGpu(name=_with_chip(m[2], [chips.get(m[1], "")]), total_mib=float(m[3]) if m[3] else None)
+        for m in found.values()
+    )
     return Claim(
         Found(tool="ggml_cuda_init", seen=seen), frozenset(found) | {i for i, x in enumerate(lines) if _is_start(x)}
     )
+
+
+def _with_chip(name: str, chips: Sequence[str]) -> str:
+    """Integrated Radeons all have one name; the chip beside it tells them apart."""
+    return f"{name} {chips[0]}" if chips and chips[0] and not gpu_key(name) else name
 
 
 def _is_start(line: str) -> bool:

@@ -1,0 +1,76 @@
+"""This machine's hardware: the tools that it has are run, and their output is read like anybody's paste."""
+
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import msgspec
+
+from service.engine.hardware import Hardware
+from service.engine.hardware_text import parse_hardware
+from service.engine.hardware_text.found import MAX_CHARS
+
+_TIMEOUT_SECONDS = 20
+_NVIDIA = (
+    "nvidia-smi",
+    "--query-gpu=index,name,uuid,memory.total,memory.used,pcie.link.gen.max,pcie.link.width.max,display_active",
+    "--format=csv",
+)
+_ROCM = ("rocm-smi", "--showproductname", "--showmeminfo", "vram", "--csv")
+_POWERSHELL = ("powershell", "-NoProfile", "-NonInteractive", "-Command")
+_CIM = (
+    "Get-CimInstance Win32_VideoController | Select-Object Name, AdapterRAM | Format-List; "
+    "Get-CimInstance Win32_Processor | Select-Object Name, NumberOfCores | Format-List; "
+    "Get-CimInstance Win32_PhysicalMemory | Select-Object BankLabel, DeviceLocator, Capacity, Speed, "
+    "ConfiguredClockSpeed, SMBIOSMemoryType | Format-List"
+)
+_COMMANDS: dict[str, tuple[tuple[str, ...], ...]] = {
+    "Linux": (_NVIDIA, _ROCM, ("lscpu",), ("dmidecode", "-t", "memory")),
+    "Darwin": (("system_profiler", "SPHardwareDataType", "SPDisplaysDataType"),),
+    "Windows": (_NVIDIA, (*_POWERSHELL, _CIM)),
+}
+_FILES = {"Linux": (Path("/proc/meminfo"),)}
+
+Run = Callable[[Sequence[str]], str]
+
+
+def detect(system: str | None = None, run: Run | None = None, read: Callable[[Path], str] | None = None) -> Hardware:
+    """Return this machine as its own tools describe it; what they leave open stays None, and no list of GPUs is no GPU.
+
+    `run` returns a command's output (empty when there is no such program), `read` a file's text. Raises InvalidHardware
+    when a tool's output cannot be read.
+    """
+    system = system or platform.system()
+    outputs = [(run or _run)(command) for command in _COMMANDS.get(system, ())]
+    outputs += [(read or _read)(path) for path in _FILES.get(system, ())]
+    text = "\n\n".join(output[: MAX_CHARS // 8] for output in outputs if output.strip())
+    hardware = parse_hardware(text, gpus_required=False)
+    names = {"Darwin": "macos", "Windows": "windows"}
+    return msgspec.structs.replace(hardware, os=names.get(system, "linux"))
+
+
+def _run(command: Sequence[str]) -> str:
+    environment = {**os.environ, "LC_ALL": "C"}
+    try:
+        done = subprocess.run(
+            command,
+            capture_output=True,
+            timeout=_TIMEOUT_SECONDS,
+            env=environment,
+            check=False,
+            stdin=subprocess.DEVNULL,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return done.stdout.decode(errors="replace") if done.returncode == 0 else ""
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(errors="replace")
+    except OSError:
+        return ""
