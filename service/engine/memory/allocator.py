@@ -43,23 +43,31 @@ class Arena:
         return offset
 
     def give(self, offset: int, size: int) -> None:
-        """Take back `size` bytes at `offset`, joined with the free blocks beside them."""
+        """Take back `size` bytes at `offset`, joined with the free blocks beside them.
+
+        The blocks are tried in order, as ggml does: it matters where a block of no bytes lies at the same address.
+        """
         size = -(-size // self.alignment) * self.alignment
         free, end = self.free, offset + size
-        i = 0
-        while free[i][0] < offset:
-            i += 1
-        joins_before = i > 0 and free[i - 1][0] + free[i - 1][1] == offset
-        if free[i][0] == end:
-            free[i][0] = offset
-            free[i][1] += size
-            if joins_before:
-                free[i - 1][1] += free[i][1]
-                del free[i]
-        elif joins_before:
-            free[i - 1][1] += size
-        else:
-            free.insert(i, [offset, size])
+        for i, block in enumerate(free):
+            if block[0] + block[1] == offset:
+                block[1] += size
+                self._join(i)
+                return
+            if block[0] == end:
+                block[0] = offset
+                block[1] += size
+                if i > 0:
+                    self._join(i - 1)
+                return
+        free.insert(next(i for i, block in enumerate(free) if block[0] >= offset), [offset, size])
+
+    def _join(self, i: int) -> None:
+        """Make one of the blocks `i` and `i + 1` if they touch."""
+        free = self.free
+        if i + 1 < len(free) and free[i][0] + free[i][1] == free[i + 1][0]:
+            free[i][1] += free[i + 1][1]
+            del free[i + 1]
 
 
 def allocate(schedule: Schedule, n_devices: int) -> tuple[int, ...]:
