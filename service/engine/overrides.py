@@ -88,23 +88,27 @@ def _compiled(pattern: str) -> Any:
 def _translate(pattern: str) -> str:
     """Return the pattern in the syntax of `regex`: only what ECMAScript has is let through, with its meaning."""
     out: list[str] = []
-    i = 0
+    groups: list[str] = []
+    i, repeatable = 0, False
     while i < len(pattern):
         char = pattern[i]
-        if char == "\\":
-            piece, i = _escape(pattern, i)
-        elif char == "[":
-            piece, i = _bracket(pattern, i)
-        elif char == "(":
-            piece, i = _group(pattern, i)
-        elif char in _QUANTIFIERS:
-            piece, i = _quantifier(pattern, i)
-        elif char == ".":
-            piece, i = r"[^\n\r]", i + 1
-        else:
-            piece, i = char if char in "^$)|" else regex.escape(char), i + 1
+        if char in _QUANTIFIERS and not repeatable:
+            raise _fail(pattern, f"there is nothing that {char!r} could repeat")
+        if char == ")" and not groups:
+            raise _fail(pattern, "')' without '('")
+        piece, i = _TRANSLATORS.get(char, _plain)(pattern, i)
         out.append(piece)
+        opened = groups.pop() if char == ")" else ""
+        groups += [piece] if char == "(" else []
+        repeatable = char not in "^$|(*+?{" and piece not in (r"\b", r"\B") and opened not in ("(?=", "(?!")
+    if groups:
+        raise _fail(pattern, "'(' without ')'")
     return "".join(out)
+
+
+def _plain(pattern: str, i: int) -> tuple[str, int]:
+    char = pattern[i]
+    return (char if char in "^$)|" else r"[^\n\r]" if char == "." else regex.escape(char)), i + 1
 
 
 def _fail(pattern: str, what: str) -> InvalidFlags:
@@ -163,8 +167,6 @@ def _quantifier(pattern: str, i: int) -> tuple[str, int]:
     i += len(piece)
     if pattern[i : i + 1] == "?":
         piece, i = piece + "?", i + 1
-    if i < len(pattern) and pattern[i] in _QUANTIFIERS:
-        raise _fail(pattern, "a repetition follows a repetition")
     return piece, i
 
 
@@ -199,3 +201,6 @@ def _bracket_item(pattern: str, i: int, first: bool) -> tuple[str, int]:
     if char == "-" and (first or after == "]"):
         return r"\-", i + 1
     return (char if char == "-" else regex.escape(char)), i + 1
+
+
+_TRANSLATORS = {"\\": _escape, "[": _bracket, "(": _group} | dict.fromkeys(_QUANTIFIERS, _quantifier)
