@@ -34,7 +34,7 @@ SWEEP_SECONDS = 30.0
 GRACE_SECONDS = 8.0  # for a worker to finish its job; what it does not finish is begun again at the next start
 REQUEST_GRACE_SECONDS = 3  # for open requests; event streams never end by themselves
 _WATCH_SECONDS = 1.0
-_FIRST_DELAY, _LONGEST_DELAY, _LIVED_LONG = 0.5, 30.0, 60.0
+_FIRST_DELAY, _LONGEST_DELAY, _LIVED_LONG = 0.5, 10.0, 10.0
 
 
 def serve(settings: Settings) -> int:
@@ -131,9 +131,11 @@ async def _keep_worker(settings: Settings) -> None:
             code = await process.wait()
         finally:
             await _end(process)
-        delay = _FIRST_DELAY if time.monotonic() - began > _LIVED_LONG else min(2 * delay, _LONGEST_DELAY)
+        if time.monotonic() - began > _LIVED_LONG:
+            delay = _FIRST_DELAY
         log.warning("a worker ended with code %d; the next one starts in %.1f s", code, delay)
         await asyncio.sleep(delay)
+        delay = min(2 * delay, _LONGEST_DELAY)
 
 
 async def _start_worker(settings: Settings) -> asyncio.subprocess.Process:

@@ -11,6 +11,7 @@ from rq.job import Job
 
 from service.engine.errors import AdvisorError
 from service.errors import QueueUnavailable
+from service.flows.context import preload
 from service.queue.connection import connect_worker
 from service.queue.enqueue import HEARTBEAT_SECONDS, QUEUE, SERIALIZER
 from service.queue.processes import die_with_parent
@@ -54,7 +55,9 @@ def main() -> int:
     """Work until told to stop: SIGTERM lets the present job finish, a second one does not."""
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(name)s %(levelname)s %(message)s")
     try:
-        make_worker(load_settings(os.environ)).work(logging_level="WARNING")
+        worker = make_worker(load_settings(os.environ))
+        preload()
+        worker.work(logging_level="WARNING")
     except AdvisorError as error:
         print(f"worker: {error.detail}", file=sys.stderr)
         return 1

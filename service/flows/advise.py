@@ -126,7 +126,8 @@ def requeue_unfinished(context: Context) -> int:
 
     Raises QueueUnavailable. Called at start and by a sweeper: Redis may be wiped at any moment.
     """
-    return sum(ensure_enqueued(context.redis, advice_id) for advice_id in advices.unfinished(context.engine))
+    now = context.clock()
+    return sum(ensure_enqueued(context.redis, advice_id, now) for advice_id in advices.unfinished(context.engine))
 
 
 def compute_advice(context: Context, advice_id: str, advise: Advise = engine_advise.advise) -> None:
@@ -168,18 +169,13 @@ def _compute(context: Context, row: StoredAdvice, advise: Advise) -> AdviceBody:
         publish(context.redis, AdviceEvent(row.id, "running", step))
 
     report("listing the repo")
-    with reading(context, request.repo) as renew:
-
-        def report_header(step: str) -> None:
-            renew()
-            report(step)
-
+    with reading(context, request.repo):
         listing = list_repo(context, request.reference)
         ready = _pin(context, row, request, listing)
         if ready and ready.body:
             return ready.body
         chosen = choose(listing, request.reference, constraints.variants)
-        models = read_models(context.hub, listing, chosen, report_header)
+        models = read_models(context.hub, listing, chosen, report)
     report("planning")
     body = advise(models.variants, request.hardware, request.canonical.goal, replace(constraints, variants=None))
     return models.with_refusals(body, constraints)

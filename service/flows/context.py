@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from importlib import import_module
 from typing import NamedTuple
 
 from redis import Redis
 from sqlalchemy import Engine
 
+from service.engine.catalogue import known_cpus, known_gpus
+from service.engine.versions import versions
 from service.errors import QueueUnavailable
 from service.hub import Hub
 from service.queue.connection import connect
@@ -57,3 +60,11 @@ def make_hub(settings: Settings, cache: StoredHeaders, *, allow_private: bool = 
     return Hub(
         settings.hf_endpoint, settings.hf_token, hosts=settings.hub_hosts, cache=cache, allow_private=allow_private
     )
+
+
+def preload() -> None:
+    """Load what computing an advice needs and nothing has asked for yet, so that each forked work horse has it."""
+    import_module("service.hub.info")
+    versions()
+    known_gpus()
+    known_cpus()

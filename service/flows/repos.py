@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
@@ -16,7 +17,7 @@ from service.hub.errors import RepoWithoutGguf
 from service.store import listings
 
 BRANCH_MEMORY = timedelta(minutes=10)
-_LOCK_SECONDS = 60  # renewed before each header; longer than the Hub is ever waited for
+_CLAIM_SECONDS = 5.0  # renewed while the reader lives; a dead one holds up the next for no longer
 _WAIT_SECONDS = 300
 _MAIN = "main"
 _encode = msgspec.msgpack.Encoder().encode
@@ -51,22 +52,30 @@ def list_repo(context: Context, reference: RepoReference) -> RepoListing:
 
 
 @contextmanager
-def reading(context: Context, repo: str) -> Iterator[Callable[[], None]]:
-    """Be the only reader of a repo, so that what one reads serves all who wait. The value renews the claim.
+def reading(context: Context, repo: str) -> Iterator[None]:
+    """Be the only reader of a repo, so that what one reads serves all who wait.
 
     Nothing depends on it: without Redis, or when a claim has run out, two readers read and write the same.
     """
-    lock = context.redis.lock(f"reading:{repo}", timeout=_LOCK_SECONDS, blocking_timeout=_WAIT_SECONDS)
+    lock = context.redis.lock(
+        f"reading:{repo}", timeout=_CLAIM_SECONDS, blocking_timeout=_WAIT_SECONDS, thread_local=False
+    )
+    over = threading.Event()
     held = _quietly(lock.acquire)
+    heart = threading.Thread(target=_keep, args=(lock, over), daemon=True)
+    heart.start()
     try:
-        yield lambda: _renew(lock)
+        yield
     finally:
+        over.set()
+        heart.join()
         if held:
             _quietly(lock.release)
 
 
-def _renew(lock: Lock) -> None:
-    _quietly(lock.reacquire)
+def _keep(lock: Lock, over: threading.Event) -> None:
+    while not over.wait(_CLAIM_SECONDS / 4):
+        _quietly(lock.reacquire)
 
 
 def _quietly(act: Callable[[], object]) -> bool:

@@ -6,7 +6,7 @@ before, and enqueues it again when its job is gone.
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 
 from redis import Redis
 from rq import Queue, Retry
@@ -48,7 +48,7 @@ def enqueue_advice(redis: Redis, advice_id: str) -> bool:
         return True
 
 
-def ensure_enqueued(redis: Redis, advice_id: str, now: datetime | None = None) -> bool:
+def ensure_enqueued(redis: Redis, advice_id: str, now: datetime) -> bool:
     """Enqueue an advice whose job is missing, over, or silent since its worker died. True if it was enqueued.
 
     A job that is only thought to be dead then runs twice, which changes nothing. Raises QueueUnavailable.
@@ -57,7 +57,7 @@ def ensure_enqueued(redis: Redis, advice_id: str, now: datetime | None = None) -
     with unavailable_as_such():
         try:
             job = Job.fetch(_job_id(advice_id), connection=redis, serializer=SERIALIZER)
-            if _is_alive(job, queue, now or datetime.now(UTC)):
+            if _is_alive(job, queue, now):
                 return False
             job.delete(remove_from_queue=True)
         except NoSuchJobError:

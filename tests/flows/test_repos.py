@@ -11,7 +11,6 @@ from service.flows.context import Context
 from service.flows.repos import known_revision, list_repo, reading
 from service.hub import RepoReference
 from service.queue.connection import connect
-from service.queue.embedded import EmbeddedValkey
 from tests.flows.conftest import Clock, WatchedHub
 from tests.local_hub import LocalHub
 
@@ -48,12 +47,11 @@ def test_a_second_reader_waits_for_the_first(context: Context) -> None:
         with reading(context, "o/n"):
             order.append("second")
 
-    with reading(context, "o/n") as renew:
+    with reading(context, "o/n"):
         waiting = threading.Thread(target=second)
         waiting.start()
         with reading(context, "o/other"):
             order.append("another repo")
-        renew()
         order.append("first")
     waiting.join(10)
     assert order == ["another repo", "first", "second"]
@@ -61,22 +59,26 @@ def test_a_second_reader_waits_for_the_first(context: Context) -> None:
 
 def test_reading_goes_on_without_redis(context: Context, tmp_path: Path) -> None:
     away = context._replace(redis=connect(f"unix://{tmp_path}/none.sock"))
-    with reading(away, "o/n") as renew:
-        renew()
+    with reading(away, "o/n"):
+        pass
 
 
 def test_reading_goes_on_when_redis_is_wiped_in_the_middle(context: Context, redis: Redis) -> None:
-    with reading(context, "o/n") as renew:
+    with reading(context, "o/n"):
         redis.flushall()
-        renew()
         with reading(context, "o/n"):
             pass
 
 
-def test_a_reader_that_died_holds_nobody_up_for_long(
-    context: Context, valkey: EmbeddedValkey, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(repos, "_LOCK_SECONDS", 0.3)
+def test_a_claim_is_kept_while_its_reader_lives(context: Context, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(repos, "_CLAIM_SECONDS", 0.4)
+    impatient = context.redis.lock("reading:o/n", blocking_timeout=1)
+    with reading(context, "o/n"):
+        assert not impatient.acquire()
+    assert impatient.acquire()
+
+
+def test_a_reader_that_died_holds_nobody_up_for_long(context: Context) -> None:
     dead = context.redis.lock("reading:o/n", timeout=0.3)
     assert dead.acquire()
     with reading(context, "o/n"):

@@ -32,7 +32,7 @@ def test_a_waiting_job_is_left_alone(redis: Redis) -> None:
 def test_a_wiped_redis_gets_its_job_back(redis: Redis) -> None:
     enqueue_advice(redis, "a")
     redis.flushall()
-    assert ensure_enqueued(redis, "a")
+    assert ensure_enqueued(redis, "a", datetime.now(UTC))
     assert queue_on(redis).job_ids == ["advice-a"]
 
 
@@ -41,7 +41,7 @@ def test_a_job_that_is_over_is_enqueued_again(redis: Redis, status: JobStatus) -
     enqueue_advice(redis, "a")
     queue_on(redis).remove("advice-a")
     job_of(redis).set_status(status)
-    assert ensure_enqueued(redis, "a")
+    assert ensure_enqueued(redis, "a", datetime.now(UTC))
     assert queue_on(redis).job_ids == ["advice-a"]
 
 
@@ -60,7 +60,7 @@ def test_a_started_job_is_enqueued_again_only_when_it_has_fallen_silent(
 def test_a_job_lost_between_the_queue_and_its_worker_is_enqueued_again(redis: Redis) -> None:
     enqueue_advice(redis, "a")
     redis.lpop("rq:queue:advice")
-    assert not ensure_enqueued(redis, "a")
+    assert not ensure_enqueued(redis, "a", datetime.now(UTC))
     assert ensure_enqueued(redis, "a", datetime.now(UTC) + timedelta(minutes=1))
 
 
@@ -69,4 +69,4 @@ def test_without_redis_the_error_says_so(tmp_path: Path) -> None:
     with pytest.raises(QueueUnavailable):
         enqueue_advice(nowhere, "a")
     with pytest.raises(QueueUnavailable):
-        ensure_enqueued(nowhere, "a")
+        ensure_enqueued(nowhere, "a", datetime.now(UTC))
