@@ -1,0 +1,225 @@
+"""The `advisor` command. Imports of the server and the Hub are made where they are needed: `--help` stays instant."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+import msgspec
+
+from service import __version__
+from service.engine.errors import AdvisorError, InvalidInput
+from service.engine.goal import Constraints, EngineChoice, GoalRequest
+from service.engine.hardware import Hardware
+
+if TYPE_CHECKING:
+    from service.settings import Settings
+
+USAGE_ERROR, FAILURE = 2, 1
+_MAX_PASTE = 65_536
+T = TypeVar("T")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit code: 0 done, 1 it cannot be done, 2 the input is wrong."""
+    arguments = _parser().parse_args(argv)
+    run: Callable[[argparse.Namespace], int] = arguments.run
+    try:
+        return run(arguments)
+    except AdvisorError as error:
+        _complain(error)
+        return USAGE_ERROR if isinstance(error, InvalidInput) else FAILURE
+    except KeyboardInterrupt:
+        return 130
+    except BrokenPipeError:
+        sys.stderr.close()
+        return FAILURE
+
+
+def _complain(error: AdvisorError) -> None:
+    where = f"{error.field}: " if error.field else ""
+    print(f"advisor: {where}{error.detail}", file=sys.stderr)
+    if error.choices:
+        print(f"  did you mean: {', '.join(error.choices[:8])}", file=sys.stderr)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="advisor", description="Where to put a GGUF model on your hardware: ranked, explained, ready to paste."
+    )
+    parser.add_argument("--version", action="version", version=f"advisor {__version__}")
+    verbs = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
+    _advise_parser(verbs.add_parser("advise", help="ranked configs for a repo (or local GGUF) and hardware"))
+    _inspect_parser(verbs.add_parser("inspect", help="the variants of a repo and what their headers say"))
+    _hardware_parser(verbs.add_parser("hardware", help="this machine's hardware, as the other commands take it"))
+    _serve_parser(verbs.add_parser("serve", help="API, workers and an embedded Valkey in one command"))
+    return parser
+
+
+def _advise_parser(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("repo", help="OWNER/NAME, OWNER/NAME:VARIANT, a Hub URL, or a path to GGUF files")
+    parser.add_argument(
+        "--hardware", "-H", required=True, help="shorthand, JSON, or pasted tool output; @FILE or - reads it from there"
+    )
+    parser.add_argument("--revision", help="branch, tag or commit (default: main)")
+    goal = parser.add_argument_group("goal")
+    goal.add_argument(
+        "--goal", default="chat", choices=("chat", "agent", "long", "batch"), help="preset (default: chat)"
+    )
+    for name in ("prompt", "output", "depth", "context", "parallel"):
+        goal.add_argument(f"--{name}", type=int, metavar="N", help=f"overrides the preset's {name}")
+    for name in ("min-tg", "min-pp"):
+        goal.add_argument(f"--{name}", type=float, metavar="T/S", help="tokens per second that must be reached")
+    limits = parser.add_argument_group("constraints")
+    limits.add_argument("--engine", action="append", choices=("ik_llama.cpp", "llama.cpp"), help="may be repeated")
+    limits.add_argument("--variant", action="append", help="may be repeated")
+    limits.add_argument("--kv-type", action="append", help="cache types allowed, such as f16 or q8_0; may be repeated")
+    limits.add_argument("--min-bpw", type=float, metavar="BITS")
+    limits.add_argument("--max-bpw", type=float, metavar="BITS")
+    limits.add_argument("--reserve-mib", type=int, metavar="MIB", help="kept free on every GPU (default: 512)")
+    limits.add_argument("--max-ram-gib", type=float, metavar="GIB")
+    limits.add_argument("--models-dir", metavar="DIR", help="where the printed download line puts the files")
+    _form_arguments(parser)
+    parser.set_defaults(run=_advise)
+
+
+def _form_arguments(parser: argparse.ArgumentParser) -> None:
+    form = parser.add_mutually_exclusive_group()
+    form.add_argument("--json", action="store_true", help="the API's JSON")
+    form.add_argument("--markdown", action="store_true", help="for a chat message")
+    parser.add_argument("--detail", choices=("short", "full"), default="short")
+
+
+def _inspect_parser(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("repo", help="OWNER/NAME, OWNER/NAME:VARIANT, a Hub URL, or a path to GGUF files")
+    parser.add_argument("--revision", help="branch, tag or commit (default: main)")
+    parser.add_argument("--json", action="store_true")
+    parser.set_defaults(run=_inspect)
+
+
+def _hardware_parser(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("text", nargs="?", help="shorthand or paste to read instead of this machine; @FILE or -")
+    parser.add_argument("--json", action="store_true", help="only the JSON form")
+    parser.set_defaults(run=_hardware)
+
+
+def _serve_parser(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--host", help="address to listen on (default: ADVISOR_HOST or 127.0.0.1)")
+    parser.add_argument("--port", type=int, help="port to listen on, 0 for a free one (default: ADVISOR_PORT or 8000)")
+    parser.add_argument("--workers", type=int, help="worker processes (default: ADVISOR_WORKERS)")
+    parser.set_defaults(run=_serve)
+
+
+def _text_argument(value: str) -> str:
+    """Return the text itself, or what `@FILE` or `-` (standard input) hold."""
+    if value == "-":
+        return sys.stdin.read(_MAX_PASTE + 1)
+    if value.startswith("@"):
+        try:
+            with Path(value[1:]).open(errors="replace") as file:
+                return file.read(_MAX_PASTE + 1)
+        except OSError as error:
+            raise InvalidInput(f"cannot read {value[1:]}: {error.strerror}", field="hardware") from error
+    return value
+
+
+def _goal(arguments: argparse.Namespace) -> GoalRequest:
+    names = ("prompt", "output", "depth", "context", "parallel", "min_tg", "min_pp")
+    numbers = {name: getattr(arguments, name) for name in names if getattr(arguments, name) is not None}
+    return _converted({"preset": arguments.goal, **numbers}, GoalRequest, "goal")
+
+
+def _constraints(arguments: argparse.Namespace) -> Constraints:
+    stated = {
+        "engines": [EngineChoice(name) for name in arguments.engine] if arguments.engine else None,
+        "variants": arguments.variant,
+        "kv_types": arguments.kv_type,
+        "min_bpw": arguments.min_bpw,
+        "max_bpw": arguments.max_bpw,
+        "reserve_mib": arguments.reserve_mib,
+        "max_ram_gib": arguments.max_ram_gib,
+        "models_dir": arguments.models_dir,
+    }
+    return _converted(
+        msgspec.to_builtins({k: v for k, v in stated.items() if v is not None}), Constraints, "constraints"
+    )
+
+
+def _converted(value: object, kind: type[T], field: str) -> T:
+    try:
+        return msgspec.convert(value, kind)
+    except msgspec.ValidationError as error:
+        raise InvalidInput(str(error), field=field) from error
+
+
+def _advise(arguments: argparse.Namespace) -> int:
+    from service.flows.direct import advise_directly
+    from service.wire.text import render_markdown, render_text
+
+    advice = advise_directly(
+        _settings(),
+        arguments.repo,
+        _text_argument(arguments.hardware),
+        _goal(arguments),
+        _constraints(arguments),
+        arguments.revision,
+    )
+    if arguments.json:
+        _print_json(advice)
+    else:
+        render = render_markdown if arguments.markdown else render_text
+        print(render(advice, arguments.detail), end="")
+    return 0 if advice.configs else FAILURE
+
+
+def _inspect(arguments: argparse.Namespace) -> int:
+    from service.flows.direct import inspect_directly
+    from service.wire.repo_text import render_repo
+
+    inspection = inspect_directly(_settings(), arguments.repo, arguments.revision, None)
+    if arguments.json:
+        _print_json(inspection)
+    else:
+        print(render_repo(inspection), end="")
+    return 0
+
+
+def _hardware(arguments: argparse.Namespace) -> int:
+    from service.detect import detect
+    from service.engine.catalogue import resolve
+    from service.engine.hardware_text import parse_hardware, to_shorthand
+
+    hardware: Hardware = parse_hardware(_text_argument(arguments.text)) if arguments.text else detect()
+    rig = resolve(hardware)
+    if not arguments.json:
+        print(to_shorthand(hardware))
+        for a in rig.assumed:
+            print(f"assumed: {a.field} = {a.value} ({a.why}); it changes {a.matters}")
+        print()
+    _print_json(hardware)
+    return 0
+
+
+def _serve(arguments: argparse.Namespace) -> int:
+    from service.serve import serve
+
+    stated = {"ADVISOR_HOST": arguments.host, "ADVISOR_PORT": arguments.port, "ADVISOR_WORKERS": arguments.workers}
+    return serve(_settings({name: str(value) for name, value in stated.items() if value is not None}))
+
+
+def _settings(stated: Mapping[str, str] | None = None) -> Settings:
+    from service.settings import load_settings
+
+    return load_settings({**os.environ, **(stated or {})})
+
+
+def _print_json(value: object) -> None:
+    print(msgspec.json.format(msgspec.json.encode(value), indent=2).decode())
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,199 @@
+"""`advise()`: variants and hardware in, ranked configs and refusals out. The one entry to the engine's knowledge."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from itertools import pairwise
+
+import msgspec
+
+from service.engine.advice import AdviceBody, AdvisedConfig, Refusal, SpeedPoint
+from service.engine.catalogue import engine_devices, resolve
+from service.engine.config import ENGINES, Engine
+from service.engine.errors import InvalidInput, UnknownVariant
+from service.engine.goal import Constraints, Goal, GoalRequest, resolve_goal
+from service.engine.hardware import Hardware, Rig
+from service.engine.memory import predict_memory, report
+from service.engine.model import Model
+from service.engine.planner import describe
+from service.engine.planner.fit import Problem, Shortfall, in_mib, max_context
+from service.engine.planner.rank import Contender, fast_enough, rank
+from service.engine.planner.search import Outcome, limits_of, search
+from service.engine.planner.write import Files, commands, environment
+from service.engine.speed import predict_speed
+from service.engine.units import GIB
+from service.engine.versions import versions
+
+
+class VariantModel(msgspec.Struct, frozen=True):
+    """One variant with its files and the model that its headers describe."""
+
+    name: str
+    files: Files
+    model: Model
+
+
+def advise(
+    variants: Sequence[VariantModel], hardware: Hardware, goal: GoalRequest, constraints: Constraints
+) -> AdviceBody:
+    """Return ranked configs for these variants on this hardware, and a refusal for each one that cannot be advised.
+
+    Raises UnknownHardware or InvalidHardware for hardware that cannot be resolved, InvalidInput for a goal that
+    contradicts itself, UnknownVariant for a constraint that names a variant the repo lacks.
+    """
+    rig = resolve(hardware)
+    _check_constraints(constraints, variants, rig)
+    wanted = resolve_goal(goal, min(v.model.n_ctx_train for v in variants))
+    outcomes = [
+        (engine, index, search(engine, index, variants[index].model, rig, wanted, constraints))
+        for index in _chosen(variants, constraints)
+        for engine in _engines(constraints)
+    ]
+    contenders = [c for _, _, outcome in outcomes for c in outcome.contenders]
+    ranked = rank(contenders, wanted)
+    configs = _configs(ranked, variants, rig, wanted, constraints)
+    return AdviceBody(
+        headline=_headline(configs, ranked, rig, wanted),
+        hardware=hardware,
+        assumed=list(rig.assumed),
+        goal=wanted,
+        configs=configs,
+        refused=[_refusal(engine, variants[i].name, o, wanted) for engine, i, o in outcomes if not o.contenders],
+        considered=sum(outcome.considered for _, _, outcome in outcomes),
+        versions=versions(),
+    )
+
+
+def _engines(constraints: Constraints) -> tuple[Engine, ...]:
+    return tuple(choice.name for choice in constraints.engines) if constraints.engines else ENGINES
+
+
+def _check_constraints(constraints: Constraints, variants: Sequence[VariantModel], rig: Rig) -> None:
+    names = [v.name for v in variants]
+    for name in constraints.variants or ():
+        if name not in names:
+            raise UnknownVariant(
+                f"the repo has no variant {name!r}", field="constraints.variants", choices=tuple(names[:40])
+            )
+    stated = constraints.reserve_mib
+    if isinstance(stated, list) and len(stated) != len(rig.cards):
+        raise InvalidInput(
+            f"reserve_mib has {len(stated)} numbers for {len(rig.cards)} GPUs: give one number, or one a GPU",
+            field="constraints.reserve_mib",
+        )
+
+
+def _chosen(variants: Sequence[VariantModel], constraints: Constraints) -> list[int]:
+    def wanted(v: VariantModel) -> bool:
+        named = constraints.variants is None or v.name in constraints.variants
+        return named and (constraints.min_bpw or 0) <= v.model.bpw <= (constraints.max_bpw or 64)
+
+    chosen = [i for i, v in enumerate(variants) if wanted(v)]
+    if not chosen:
+        sizes = ", ".join(f"{v.name} {v.model.bpw:.2f}" for v in sorted(variants, key=lambda v: v.model.bpw)[:20])
+        raise InvalidInput(f"no variant has that many bits per weight: {sizes}", field="constraints.min_bpw")
+    return chosen
+
+
+def _configs(
+    ranked: list[Contender], variants: Sequence[VariantModel], rig: Rig, goal: Goal, constraints: Constraints
+) -> list[AdvisedConfig]:
+    configs = [
+        _config(number, contender, variants[contender.variant], rig, goal, constraints)
+        for number, contender in enumerate(ranked, 1)
+    ]
+    names = [variant.name for variant in variants]
+    for i, (contender, following) in enumerate(pairwise(ranked)):
+        text = describe.difference(contender, following, names, i + 2)
+        configs[i] = msgspec.structs.replace(configs[i], versus_next=text)
+    return configs
+
+
+def _config(
+    number: int, contender: Contender, variant: VariantModel, rig: Rig, goal: Goal, constraints: Constraints
+) -> AdvisedConfig:
+    engine, flags, cards = contender.engine, contender.fitted.flags, contender.candidate.cards
+    devices = engine_devices(rig, engine, cards)
+    limits = limits_of(rig, constraints, cards)
+    memory = predict_memory(engine, variant.model, flags, [d.free for d in devices], tool="server")
+    problem = Problem(engine, variant.model, devices, limits)
+    return AdvisedConfig(
+        id=hashlib.sha256(msgspec.json.encode((engine, variant.name, flags, cards))).hexdigest()[:12],
+        rank=number,
+        engine=engine,
+        variant=variant.name,
+        bpw=round(variant.model.bpw, 3),
+        strategy=contender.candidate.strategy,
+        flags=flags,
+        commands=commands(engine, flags, variant.files, environment(rig, cards), constraints.models_dir),
+        devices=report(memory, devices, limits.reserve, rig.ram_bytes),
+        speed=_speeds(contender, variant.model, rig, goal),
+        goal_seconds=(contender.seconds.low, contender.seconds.expected, contender.seconds.high),
+        max_context=max_context(problem, flags, variant.model.n_ctx_train),
+        reasons=describe.reasons(contender, variant.model, rig, devices),
+        notes=describe.notes(contender, rig, devices),
+    )
+
+
+def _speeds(contender: Contender, model: Model, rig: Rig, goal: Goal) -> list[SpeedPoint]:
+    """Speed at depth 0, half of the goal's depth, and the goal's depth (the last one)."""
+    devices = engine_devices(rig, contender.engine, contender.candidate.cards)
+    points = []
+    for n_kv in sorted({0, goal.depth // 2, goal.depth}):
+        speed = predict_speed(
+            contender.engine, model, contender.fitted.flags, contender.fitted.memory.placement, rig, devices, n_kv
+        )
+        points.append(
+            SpeedPoint(
+                n_kv=n_kv,
+                pp_tps=round(speed.pp.expected, 2),
+                pp_low=round(speed.pp.low, 2),
+                pp_high=round(speed.pp.high, 2),
+                tg_tps=round(speed.tg.expected, 2),
+                tg_low=round(speed.tg.low, 2),
+                tg_high=round(speed.tg.high, 2),
+                basis=speed.tg.basis,
+            )
+        )
+    return points
+
+
+def _refusal(engine: Engine, variant: str, outcome: Outcome, goal: Goal) -> Refusal:
+    if outcome.refusal is not None or outcome.shortfall is None:
+        return Refusal(variant=variant, engine=engine, reason=outcome.refusal or "nothing was tried")
+    short = outcome.shortfall
+    by = in_mib(short.n_bytes)
+    where = "RAM and the GPUs together" if short.device == "RAM" else short.device
+    return Refusal(
+        variant=variant,
+        engine=engine,
+        reason=f"does not fit: {by:,} MiB too little in {where}",
+        short_by_mib=by,
+        smallest_change=_smallest_change(short, by, goal),
+    )
+
+
+def _smallest_change(short: Shortfall, by: int, goal: Goal) -> str:
+    if short.device == "RAM":
+        return f"{-(-by // 1024)} GiB more RAM, or a variant with fewer bits per weight"
+    return f"{by:,} MiB more free on {short.device}, or a context below {goal.context:,} tokens"
+
+
+def _headline(configs: list[AdvisedConfig], ranked: list[Contender], rig: Rig, goal: Goal) -> str:
+    if not configs:
+        return "No: nothing in this repo fits this hardware; each refusal says by how much."
+    first, speed = configs[0], configs[0].speed[-1]
+    gpus = [d for d in first.devices if d.device != "CPU"]
+    parts = []
+    if gpus:
+        used, there = (sum(x) / 1024 for x in ((d.total_mib for d in gpus), (d.capacity_mib for d in gpus)))
+        name = "the GPU" if len(gpus) == 1 else f"{len(gpus)} GPUs"
+        parts.append(f"{used:.0f} GiB of {there:.0f} on {name}")
+    ram = next(d.total_mib for d in first.devices if d.device == "CPU") / 1024
+    parts.append(f"{ram:.0f} of {rig.ram_bytes / GIB:.0f} GiB in RAM")
+    word = "Yes" if fast_enough(ranked[0], goal) else f"It fits, but nothing here reaches {goal.min_tg:g} t/s"
+    return (
+        f"{word}: {first.variant} with {first.engine}, about {speed.tg_tps:.1f} t/s ({speed.tg_low:.1f} to "
+        f"{speed.tg_high:.1f}) after {speed.n_kv:,} tokens, with {' and '.join(parts)}."
+    )

@@ -1,0 +1,1 @@
+"""The planner: what is worth trying, what fits, what is fastest, and why."""

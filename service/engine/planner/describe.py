@@ -1,0 +1,166 @@
+"""Why a config is what it is: reasons with the name of their rule, notes, and the difference to the next one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from service.engine.advice import Reason
+from service.engine.config import Device, Flags
+from service.engine.estimate import Estimate
+from service.engine.hardware import Rig
+from service.engine.model import Model
+from service.engine.planner.fit import movable_layers
+from service.engine.planner.rank import Contender
+from service.engine.speed import versus
+from service.engine.speed.interval import Phase
+
+
+def reasons(contender: Contender, model: Model, rig: Rig, devices: tuple[Device, ...]) -> list[Reason]:
+    """Return why each choice of the config was made, most important first."""
+    found = [_strategy(contender, model, devices)]
+    flags = contender.fitted.flags
+    if contender.candidate.strategy == "FFN in RAM":
+        found += [_critical_first(model, contender), _together(contender)]
+    found += _micro_batch(contender, model)
+    found += _cache(flags, model)
+    if flags.tensor_split:
+        found.append(
+            Reason("explicit-split", "-ts is given: without it the engine splits by what happens to be free at start")
+        )
+    if contender.engine == "llama.cpp":
+        found.append(Reason("fit-off", "-fit off: the placement is the one computed here, not one found at start"))
+    if len(devices) < len(rig.cards):
+        found.append(_fewer_cards(devices, rig))
+    if flags.numa:
+        found.append(
+            Reason("numa-interleave", "two sockets: weights are spread over both, so that both memory systems are read")
+        )
+    return found
+
+
+def _strategy(contender: Contender, model: Model, devices: tuple[Device, ...]) -> Reason:
+    strategy, flags = contender.candidate.strategy, contender.fitted.flags
+    if strategy == "CPU only":
+        return Reason("cpu-only", "no GPU is used: all weights and the cache are in RAM")
+    where = _names(devices)
+    if strategy == "all on GPU":
+        return Reason("all-on-gpu", f"everything fits on {where}: nothing is read from RAM for a token")
+    if strategy == "layers in RAM":
+        text = f"{flags.n_gpu_layers} of {model.n_layer + 1} layers on {where}, the others and their cache in RAM"
+        return Reason("layers-in-ram", text)
+    return _ffn_in_ram(contender, model, where)
+
+
+def _ffn_in_ram(contender: Contender, model: Model, where: str) -> Reason:
+    layers = movable_layers(contender.engine, model)
+    placement = contender.fitted.memory.placement
+    what = "expert" if model.moe_layers else "FFN"
+    name = "ffn_down_exps.weight" if model.moe_layers else "ffn_down.weight"
+    kept = sum(placement.tensors.get(f"blk.{i}.{name}", placement.n_devices) < placement.n_devices for i in layers)
+    total = len(model.moe_layers) or len(layers)
+    rest = (
+        "only the experts that a token uses are read from there"
+        if model.moe_layers
+        else "they are read for every token"
+    )
+    return Reason(
+        f"{what.lower()}s-in-ram", f"{kept} of {total} {what} layers fit on {where}; the others stay in RAM: {rest}"
+    )
+
+
+def _critical_first(model: Model, contender: Contender) -> Reason:
+    shared = ", shared experts" if any("_shexp" in t.name for t in model.tensors) else ""
+    n_layer = model.n_layer - model.n_layer_nextn
+    return Reason(
+        "critical-first",
+        f"attention{shared}, norms and the cache of all {n_layer} layers are on the GPU: every token reads them whole",
+    )
+
+
+def _together(contender: Contender) -> Reason:
+    if contender.engine == "ik_llama.cpp":
+        return Reason(
+            "up-gate-together",
+            "up, gate and down of a layer move together: ik_llama.cpp fuses up and gate, apart they cost up to 9x",
+        )
+    return Reason("up-gate-together", "up, gate and down of a layer move together: no activations cross in between")
+
+
+def _micro_batch(contender: Contender, model: Model) -> list[Reason]:
+    """Experts in RAM go to the GPU from 32 * n_expert / n_expert_used tokens on (ik), from 32 on (llama.cpp)."""
+    flags = contender.fitted.flags
+    if contender.candidate.strategy in ("all on GPU", "CPU only") or not model.n_expert_used:
+        return []
+    threshold = -(-32 * model.n_expert // model.n_expert_used) if contender.engine == "ik_llama.cpp" else 32
+    if flags.n_ubatch >= threshold:
+        text = (
+            f"-ub {flags.n_ubatch} is at least {threshold}: for prompts, experts in RAM are copied to the first GPU "
+            "once a micro-batch and computed there; larger is faster and takes more of its memory"
+        )
+    else:
+        text = f"-ub {flags.n_ubatch} is below {threshold}: for prompts, experts in RAM are computed by the CPU"
+    return [Reason("ubatch-threshold", text)]
+
+
+def _cache(flags: Flags, model: Model) -> list[Reason]:
+    found = []
+    if flags.mla is not None:
+        found.append(
+            Reason(
+                "mla",
+                "-mla 3 -amb 512: the latent cache (576 values a token and layer for DeepSeek), buffers kept small",
+            )
+        )
+    if flags.cache_type_k != "f16":
+        found.append(
+            Reason(
+                "kv-type", f"the cache is {flags.cache_type_k}: about half of f16, which leaves room for more layers"
+            )
+        )
+    return found
+
+
+def _fewer_cards(devices: tuple[Device, ...], rig: Rig) -> Reason:
+    unused = [card.name for i, card in enumerate(rig.cards) if i not in {d.gpu for d in devices}]
+    return Reason("fewer-gpus", f"not used and hidden from the engine: {', '.join(unused)}")
+
+
+def _names(devices: tuple[Device, ...]) -> str:
+    return devices[0].name if len(devices) == 1 else f"{devices[0].name} to {devices[-1].name}"
+
+
+def notes(contender: Contender, rig: Rig, devices: tuple[Device, ...]) -> list[str]:
+    """Return what the user has to know or look at before running the command."""
+    found = []
+    if len({card.name for card in rig.cards}) > 1 and not rig.order_known and len(devices) > 1:
+        order = ", ".join(f"{d.name} = {rig.cards[d.gpu].name}" for d in devices)
+        found.append(
+            f"expected order, fastest first: {order}. Look with `llama-server --list-devices` or in the first log lines"
+        )
+    if contender.engine == "ik_llama.cpp" and contender.candidate.strategy in ("FFN in RAM", "layers in RAM"):
+        found.append("ik_llama.cpp pins all host weights in RAM when tensors are overridden to the CPU (mmap is off)")
+    if contender.fitted.memory.basis == "approximate":
+        found.append("approximate: the graph of this architecture is not known here, the nearest family's is used")
+    return found
+
+
+def difference(contender: Contender, other: Contender, variants: Sequence[str], rank: int) -> str:
+    """Return in one sentence what a contender has over the next one, `rank`, with the error that they do not share."""
+    same_engine = contender.engine == other.engine
+    phases: tuple[tuple[Phase, str], ...] = (("tg", "TG"), ("pp", "PP"))
+    parts = [f"{name} {_ratio(versus(contender.speed, other.speed, phase, same_engine))}" for phase, name in phases]
+    if abs(contender.bpw - other.bpw) > 0.005:
+        parts.append(f"{contender.bpw:.2f} against {other.bpw:.2f} bpw")
+    return f"against #{rank} ({variants[other.variant]}, {other.engine}): {', '.join(parts)}"
+
+
+def _ratio(ratio: Estimate) -> str:
+    if ratio.low >= 1:
+        return f"faster by {_percent(ratio.low)} to {_percent(ratio.high)}"
+    if ratio.high <= 1:
+        return f"slower by {100 - ratio.high * 100:.0f} to {100 - ratio.low * 100:.0f} %"
+    return f"too close to call ({ratio.expected:.2f}x expected): measure"
+
+
+def _percent(ratio: float) -> str:
+    return f"{ratio:.1f}x" if ratio > 2 else f"{ratio * 100 - 100:.0f} %"

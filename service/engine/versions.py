@@ -1,0 +1,24 @@
+"""What an answer was computed with: bumped or hashed, so that a cached advice is never older than its knowledge."""
+
+from __future__ import annotations
+
+import hashlib
+from functools import cache
+from importlib import resources
+
+from service.engine.advice import Versions
+
+ENGINE_MODEL = "1"  # raise it when memory, placement, planner or commands change what they answer
+ENGINE_BUILDS = {"ik_llama.cpp": "8337e4cd3 (2026-08-15)", "llama.cpp": "0c1e57098 (llama-cpp-python 0.3.36)"}
+
+
+@cache
+def versions() -> Versions:
+    """Return the versions of the engine model, the calibration and the catalogue (hashes of their data files)."""
+    return Versions(ENGINE_MODEL, _hash("calibration.json"), _hash("gpus.json", "cpus.json"), ENGINE_BUILDS)
+
+
+def _hash(*names: str) -> str:
+    folder = resources.files("service.engine.data")
+    digest = hashlib.sha256(b"".join(folder.joinpath(name).read_bytes() for name in names))
+    return digest.hexdigest()[:12]

@@ -1,0 +1,62 @@
+"""What `advisor inspect` prints: the variants of a repo, and the model that one of them holds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from service.wire.repo import LayerView, ModelView, RepoView, VariantView
+from service.wire.text import clean
+
+_GIB, _MIB = 1 << 30, 1 << 20
+
+
+def render_repo(repo: RepoView) -> str:
+    """Return the inspection of a repo as plain text: variants, other files, then the model layer by layer."""
+    lines = [f"{repo.repo}{' @ ' + repo.revision[:12] if repo.revision else ''}", ""]
+    lines += [_variant(variant) for variant in repo.variants]
+    for kind, paths in repo.other_files.items():
+        lines.append(f"{kind}: {', '.join(paths[:6])}{f' and {len(paths) - 6} more' if len(paths) > 6 else ''}")
+    if repo.model:
+        lines += ["", *_model(repo.model)]
+    return "\n".join(clean(line) for line in lines) + "\n"
+
+
+def _variant(variant: VariantView) -> str:
+    size = "size unknown" if variant.n_bytes is None else f"{variant.n_bytes / _GIB:8.2f} GiB"
+    return f"{variant.name:<24} {size}  {len(variant.files)} file{'s' if len(variant.files) > 1 else ''}"
+
+
+def _model(model: ModelView) -> Iterator[str]:
+    yield f"{model.variant}: {model.name}, architecture {model.architecture}, {model.n_parameters / 1e9:.1f} B weights"
+    nextn = f" ({model.n_layer_nextn} for next-token prediction)" if model.n_layer_nextn else ""
+    yield f"{model.n_layer} layers{nextn}, embedding {model.n_embd:,}, vocabulary {model.n_vocab:,}"
+    if model.n_expert:
+        yield f"{model.n_expert} experts, {model.n_expert_used} used a token"
+    yield f"trained for {model.n_ctx_train:,} tokens; {'tied' if model.tied else 'separate'} output head"
+    yield f"{model.n_bytes / _GIB:.2f} GiB, {model.bpw:.3f} bits per weight"
+    yield f"by role: {_shares(model.bytes_by_role)}"
+    yield f"by type: {_shares(model.bytes_by_type)}"
+    yield f"cache a token: {', '.join(f'{n:,} bytes as {kind}' for kind, n in model.cache_bytes_per_token.items())}"
+    yield ""
+    yield from _layers(model.layers)
+
+
+def _shares(by_name: dict[str, int]) -> str:
+    return ", ".join(f"{name} {n / _GIB:.2f} GiB" for name, n in by_name.items())
+
+
+def _layers(layers: list[LayerView]) -> Iterator[str]:
+    """Layers that look the same in a row are shown once."""
+    start = 0
+    for end in range(1, len(layers) + 1):
+        if end < len(layers) and _look(layers[end]) == _look(layers[start]):
+            continue
+        yield f"{f'layer {start}' if end == start + 1 else f'layers {start} to {end - 1}'}: {_look(layers[start])}"
+        start = end
+
+
+def _look(layer: LayerView) -> str:
+    roles = ", ".join(f"{name} {n / _MIB:.1f}" for name, n in layer.roles.items())
+    heads = f"{layer.n_head} heads, {layer.n_head_kv} of K and V" if layer.kind == "attention" else "state"
+    window = f", window {layer.window:,}" if layer.window else ""
+    return f"{layer.kind} ({heads}{window}), {layer.n_bytes / _MIB:,.1f} MiB: {roles} ({', '.join(layer.types)})"

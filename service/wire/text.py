@@ -1,0 +1,192 @@
+"""An advice as people read it: plain text for curl and terminals, Markdown for chat.
+
+The short form fits one screen (100 columns, 40 lines); `detail="full"` gives everything. Names from headers and repos
+are foreign text: control characters are dropped, and in Markdown nothing can leave its code block.
+"""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from service.engine.advice import AdvisedConfig, DeviceMemory, Refusal, SpeedPoint
+from service.engine.commands import fold
+from service.wire.advice import Advice
+
+WIDTH, HEIGHT = 100, 40
+_SHORT_REFUSALS, _SHORT_ASSUMED, _SHORT_REASONS = 4, 3, 3
+
+
+def render_text(advice: Advice, detail: str = "short") -> str:
+    """Return the advice as plain text: everything if `detail` is `full`, else what fits one screen."""
+    if detail == "full":
+        lines = list(_document(advice, _Form(full=True, wraps=True)))
+    else:
+        lines = list(_document(advice, _Form(full=False, wraps=True)))
+        if len(lines) > HEIGHT:
+            lines = list(_document(advice, _Form(full=False, wraps=False)))
+    return "\n".join(clean(line) for line in lines) + "\n"
+
+
+class _Form(NamedTuple):
+    """How much is shown, and whether long lines are wrapped or cut."""
+
+    full: bool
+    wraps: bool
+
+    def lines(self, text: str) -> list[str]:
+        return _wrapped(text) if self.wraps else [_cut(text)]
+
+
+def render_markdown(advice: Advice, detail: str = "short") -> str:
+    """Return the advice as Markdown: the headline, commands in code blocks, the rest in one block of text."""
+    if advice.state != "ready":
+        return _quoted(_state(advice)) + "\n"
+    parts = [f"**{_quoted(advice.headline or '')}**"]
+    for config in advice.configs if detail == "full" else advice.configs[:1]:
+        parts.append(f"#{config.rank} {_quoted(config.variant)}, {config.engine}, {config.bpw:.2f} bpw")
+        parts.append(_block([c for c in (config.commands.download, fold(config.commands.server)) if c], "bash"))
+        parts.append(_block([*_device_table(config.devices), "", *_speed_table(config.speed)]))
+    form = _Form(full=detail == "full", wraps=True)
+    others = [] if form.full else _others(advice)
+    rest = [*others, *_refusals(advice.refused, form), *_assumed(advice, form)]
+    if rest:
+        parts.append(_block(rest))
+    if advice.url:
+        parts.append(advice.url)
+    return "\n\n".join(parts) + "\n"
+
+
+def clean(text: str) -> str:
+    """Return `text` without control, direction and zero-width characters."""
+    return "".join(c for c in text if c == "\n" or (c.isprintable() and c not in "\u200b\u2060\ufeff"))
+
+
+def _quoted(text: str) -> str:
+    safe = clean(text).replace("`", "'").replace("@", "@\u2060")
+    return "".join("\\" + c if c in "*_[]<>#|~" else c for c in safe)
+
+
+def _block(lines: list[str], language: str = "") -> str:
+    body = "\n".join(clean(line).replace("```", "'''") for line in lines)
+    return f"```{language}\n{body}\n```"
+
+
+def _state(advice: Advice) -> str:
+    if advice.state == "failed":
+        problem = advice.problem or {}
+        return f"No advice: {problem.get('title', 'failed')}. {problem.get('detail', '')}"
+    return f"{advice.state}: {advice.progress or 'waiting for a worker'}"
+
+
+def _document(advice: Advice, form: _Form) -> Iterator[str]:
+    if advice.state != "ready":
+        yield from _wrapped(_state(advice))
+        return
+    yield from _wrapped(advice.headline or "")
+    yield _about(advice)
+    for config in advice.configs if form.full else advice.configs[:1]:
+        yield ""
+        yield from _config(config, form)
+    if not form.full:
+        yield from _others(advice)
+    yield from _refusals(advice.refused, form)
+    yield from _assumed(advice, form)
+    if advice.url:
+        yield advice.url if form.full else f"{advice.url}?detail=full"
+
+
+def _about(advice: Advice) -> str:
+    goal = advice.goal
+    revision = f" @ {advice.revision[:7]}" if advice.revision else ""
+    wanted = (
+        f"; {goal.preset}: {goal.prompt:,} + {goal.output:,} tokens at {goal.depth:,}, context {goal.context:,}"
+        if goal
+        else ""
+    )
+    return _cut(f"{advice.repo}{revision}{wanted}; {advice.considered} candidates considered")
+
+
+def _config(config: AdvisedConfig, form: _Form) -> Iterator[str]:
+    yield f"#{config.rank} {config.variant}, {config.engine}, {config.bpw:.2f} bpw, {config.strategy}"
+    yield ""
+    if config.commands.download:
+        yield config.commands.download
+    yield from fold(config.commands.server, WIDTH).split("\n")
+    if form.full:
+        yield from fold(config.commands.bench, WIDTH).split("\n")
+    yield ""
+    yield from _device_table(config.devices)
+    yield from _speed_table(config.speed)
+    for reason in config.reasons if form.full else config.reasons[:_SHORT_REASONS]:
+        yield from form.lines(f"- {reason.text} [{reason.rule}]")
+    for note in config.notes:
+        yield from form.lines(f"! {note}")
+    if form.full:
+        yield f"largest context with this placement: {config.max_context:,} tokens"
+        if config.versus_next:
+            yield from _wrapped(config.versus_next)
+
+
+def _device_table(devices: list[DeviceMemory]) -> list[str]:
+    head = f"{'MiB':<8}{'weights':>10}{'cache':>9}{'compute':>9}{'other':>8}{'total':>10}{'free':>10}  of"
+    rows = [
+        f"{d.device:<8}{d.weights_mib:>10,.0f}{d.kv_mib:>9,.0f}{d.compute_mib:>9,.0f}"
+        f"{d.output_mib + d.overhead_mib:>8,.0f}{d.total_mib:>10,.0f}{d.free_mib:>10,.0f}  "
+        f"{d.capacity_mib:,.0f}{' ' + d.gpu if d.gpu else ''}"
+        for d in devices
+    ]
+    return [_cut(line) for line in (head, *rows)]
+
+
+def _speed_table(points: list[SpeedPoint]) -> list[str]:
+    rows = [
+        f"at {p.n_kv:>7,} tokens: TG {p.tg_tps:.1f} t/s ({p.tg_low:.1f} to {p.tg_high:.1f}), "
+        f"PP {p.pp_tps:,.0f} t/s ({p.pp_low:,.0f} to {p.pp_high:,.0f})"
+        for p in points
+    ]
+    return [*rows, f"80 % intervals, {points[-1].basis}"]
+
+
+def _others(advice: Advice) -> Iterator[str]:
+    if len(advice.configs) > 1:
+        yield ""
+    for c in advice.configs[1:]:
+        p = c.speed[-1]
+        yield _cut(
+            f"#{c.rank} {c.variant} {c.engine} {c.bpw:.2f} bpw, {_how(c)}: TG {p.tg_tps:.1f} "
+            f"({p.tg_low:.1f}-{p.tg_high:.1f}), PP {p.pp_tps:,.0f} ({p.pp_low:,.0f}-{p.pp_high:,.0f})"
+        )
+
+
+def _how(config: AdvisedConfig) -> str:
+    """The strategy, and what else sets configs of one variant and engine apart."""
+    gpus = len(config.devices) - 1
+    cache = "" if config.flags.cache_type_k == "f16" else f", {config.flags.cache_type_k} cache"
+    return f"{config.strategy}{f', {gpus} GPUs' if gpus > 1 else ''}{cache}"
+
+
+def _refusals(refused: list[Refusal], form: _Form) -> Iterator[str]:
+    shown = refused if form.full else refused[:_SHORT_REFUSALS]
+    for r in shown:
+        change = f"; mend: {r.smallest_change}" if r.smallest_change else ""
+        yield from form.lines(f"refused: {r.variant} with {r.engine}: {r.reason}{change}")
+    if len(refused) > len(shown):
+        yield f"and {len(refused) - len(shown)} more refused"
+
+
+def _assumed(advice: Advice, form: _Form) -> Iterator[str]:
+    shown = advice.assumed if form.full else advice.assumed[:_SHORT_ASSUMED]
+    for a in shown:
+        yield from form.lines(f"assumed: {a.field} = {a.value} ({a.why}); it changes {a.matters}")
+    if len(advice.assumed) > len(shown):
+        yield f"and {len(advice.assumed) - len(shown)} more assumed"
+
+
+def _wrapped(text: str) -> list[str]:
+    return textwrap.wrap(text, WIDTH, subsequent_indent="  ", break_on_hyphens=False) or [""]
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= WIDTH else text[: WIDTH - 1] + "…"

@@ -1,0 +1,199 @@
+"""The answers that real machines get."""
+
+from __future__ import annotations
+
+import pytest
+
+from service.engine.advice import AdviceBody
+from service.engine.catalogue import resolve
+from service.engine.commands import parse
+from service.engine.errors import InvalidHardware, InvalidInput, UnknownVariant
+from service.engine.goal import Constraints, EngineChoice, GoalRequest
+from service.engine.hardware import Hardware
+from tests import rigs
+from tests.checks import attention_is_on_gpus, placement_of, problems_of
+from tests.engine.planner.asking import ask, first
+from tests.models import build
+
+R1, R1_IK = "DeepSeek-R1-0528", "ffn_down_exps=iq5_ks_r4,exps=iq4_ks_r4,*=q8_0"
+QWEN = "Qwen3-235B-A22B"
+
+
+def all_hold(body: AdviceBody, model: str, hardware: Hardware) -> None:
+    """Every printed command gives back the printed placement and figures, and fits."""
+    rig = resolve(hardware)
+    assert [p for c in body.configs for p in problems_of(c, build(model, c.variant), rig)] == []
+
+
+def test_deepseek_r1_on_four_cards_keeps_attention_and_cache_on_them() -> None:
+    body = ask(R1, R1_IK, hardware=rigs.TWO_5090_TWO_4090)
+    config = first(body)
+    all_hold(body, R1, rigs.TWO_5090_TWO_4090)
+    command = parse(config.commands.server, config.engine)
+    assert attention_is_on_gpus(placement_of(command, build(R1, R1_IK), resolve(rigs.TWO_5090_TWO_4090)))
+    assert config.engine == "ik_llama.cpp"
+    assert config.strategy == "FFN in RAM"
+
+
+def test_llama_cpp_is_refused_for_types_that_only_ik_has_by_their_name() -> None:
+    body = ask(R1, R1_IK, hardware=rigs.TWO_5090_TWO_4090)
+    reason = next(r.reason for r in body.refused if r.engine == "llama.cpp")
+    assert "IQ4_KS_R4" in reason
+    assert "ik_llama.cpp" in reason
+
+
+def test_a_3090_with_128_gb_runs_qwen3_235b_with_most_experts_in_ram() -> None:
+    body = ask(QWEN, "q4_K_M", "q2_K", hardware=rigs.ONE_3090_DESKTOP)
+    all_hold(body, QWEN, rigs.ONE_3090_DESKTOP)
+    assert {c.engine for c in body.configs} == {"ik_llama.cpp", "llama.cpp"}
+    assert all(c.strategy == "FFN in RAM" for c in body.configs)
+
+
+def test_the_most_bits_that_are_fast_enough_come_first_and_the_rest_by_time() -> None:
+    goal = GoalRequest(min_tg=3)
+    body = ask(QWEN, "q4_K_M", "q2_K", hardware=rigs.ONE_3090_DESKTOP, goal=goal)
+    assert first(body).variant == "q4_K_M"
+    seconds = [c.goal_seconds[1] for c in body.configs[1:]]
+    assert seconds == sorted(seconds)
+
+
+def test_when_nothing_is_fast_enough_the_fastest_comes_first_and_the_answer_says_so() -> None:
+    body = ask(QWEN, "q4_K_M", "q2_K", hardware=rigs.ONE_3090_DESKTOP, goal=GoalRequest(min_tg=500))
+    assert first(body).goal_seconds[1] == min(c.goal_seconds[1] for c in body.configs)
+    assert "nothing here reaches 500 t/s" in body.headline
+
+
+def test_at_most_two_configs_a_variant_and_engine_and_eight_in_all() -> None:
+    body = ask(QWEN, "q4_K_M", "q3_K_M", "q2_K", "iq4_xs", hardware=rigs.ONE_3090_DESKTOP)
+    pairs = [(c.variant, c.engine) for c in body.configs]
+    assert len(body.configs) <= 8
+    assert max(pairs.count(p) for p in pairs) <= 2
+
+
+def test_a_small_model_goes_onto_one_card_and_the_others_are_hidden() -> None:
+    body = ask("Llama-3.1-8B", "q4_K_M", hardware=rigs.TWO_5090_TWO_4090, engine="llama.cpp")
+    config = first(body)
+    all_hold(body, "Llama-3.1-8B", rigs.TWO_5090_TWO_4090)
+    assert config.strategy == "all on GPU"
+    assert parse(config.commands.server, config.engine).env["CUDA_VISIBLE_DEVICES"] == "0"
+
+
+def test_a_dense_model_larger_than_the_card_leaves_feed_forward_layers_in_ram() -> None:
+    body = ask("Llama-3.3-70B", "q4_K_M", hardware=rigs.ONE_3090_DESKTOP)
+    all_hold(body, "Llama-3.3-70B", rigs.ONE_3090_DESKTOP)
+    assert {c.strategy for c in body.configs} <= {"FFN in RAM", "layers in RAM"}
+
+
+def test_a_card_of_6_gb_still_helps_a_30b_moe() -> None:
+    body = ask("Qwen3-30B-A3B", "q4_K_M", hardware=rigs.LAPTOP_6GB)
+    all_hold(body, "Qwen3-30B-A3B", rigs.LAPTOP_6GB)
+    assert first(body).strategy in ("FFN in RAM", "layers in RAM")
+
+
+def test_two_sockets_without_a_card_run_on_the_cpu_spread_over_both() -> None:
+    body = ask(R1, "q4_K_M", hardware=rigs.TWO_EPYC_NO_GPU)
+    config = first(body)
+    all_hold(body, R1, rigs.TWO_EPYC_NO_GPU)
+    assert config.strategy == "CPU only"
+    assert parse(config.commands.server, config.engine).flags.numa == "distribute"
+    assert config.commands.server.startswith("numactl --interleave=all ")
+
+
+def test_a_mac_has_one_pool_of_memory_and_llama_cpp_only() -> None:
+    body = ask(QWEN, "q4_K_M", hardware=rigs.MAC_STUDIO)
+    assert {c.engine for c in body.configs} == {"llama.cpp"}
+    assert first(body).strategy == "all on GPU"
+    assert "-ot" not in first(body).commands.server
+    assert any("NVIDIA" in r.reason for r in body.refused)
+
+
+def test_a_radeon_gets_llama_cpp_and_its_own_device_names() -> None:
+    body = ask("Qwen3-30B-A3B", "q4_K_M", hardware=rigs.RADEON)
+    assert {c.engine for c in body.configs} == {"llama.cpp"}
+    assert first(body).devices[0].device == "ROCm0"
+
+
+def test_cards_of_two_makers_are_refused_with_what_to_do() -> None:
+    with pytest.raises(InvalidHardware) as caught:
+        ask("Qwen3-30B-A3B", "q4_K_M", hardware=rigs.MIXED_MAKERS)
+    assert "leave out all but one" in caught.value.detail
+
+
+def test_what_does_not_fit_says_by_how_much_and_the_smallest_change() -> None:
+    body = ask(R1, "q4_K_M", hardware=rigs.LAPTOP_6GB)
+    assert not body.configs
+    for refusal in body.refused:
+        assert refusal.short_by_mib is not None
+        assert refusal.short_by_mib > 300 * 1024
+        assert refusal.smallest_change is not None
+        assert "GiB more RAM" in refusal.smallest_change
+
+
+@pytest.mark.parametrize("preset", ["chat", "agent", "long", "batch"])
+def test_every_goal_gets_configs_that_fit_with_its_context(preset: str) -> None:
+    body = ask("GLM-4.5-Air", "q4_K_M", hardware=rigs.ONE_3090_DESKTOP, goal=GoalRequest(preset=preset))  # type: ignore[arg-type]
+    all_hold(body, "GLM-4.5-Air", rigs.ONE_3090_DESKTOP)
+    assert first(body).flags.n_ctx == body.goal.context
+    assert first(body).max_context >= body.goal.context
+
+
+@pytest.mark.parametrize("model", ["gpt-oss-120b", "Qwen3-Next-80B-A3B", "Gemma-3-27B", "Llama-4-Scout", "MiniMax-M2"])
+def test_every_family_gets_commands_that_give_back_their_figures(model: str) -> None:
+    body = ask(model, "q4_K_M", hardware=rigs.EIGHT_3090)
+    all_hold(body, model, rigs.EIGHT_3090)
+    assert body.configs
+
+
+def test_a_reserve_is_kept_on_every_card() -> None:
+    constraints = Constraints(reserve_mib=6000, engines=[EngineChoice("ik_llama.cpp")])
+    body = ask(QWEN, "q2_K", hardware=rigs.ONE_3090_DESKTOP, constraints=constraints)
+    assert all(d.free_mib >= 6000 for c in body.configs for d in c.devices if d.device != "CPU")
+
+
+def test_ram_beyond_the_allowed_is_not_used() -> None:
+    constraints = Constraints(max_ram_gib=70)
+    body = ask(QWEN, "q4_K_M", "q2_K", hardware=rigs.ONE_3090_DESKTOP, constraints=constraints)
+    assert body.configs
+    assert all(d.total_mib <= 70 * 1024 for c in body.configs for d in c.devices if d.device == "CPU")
+
+
+def test_only_the_stated_cache_types_are_used() -> None:
+    body = ask(QWEN, "q2_K", hardware=rigs.ONE_3090_DESKTOP, constraints=Constraints(kv_types=["q8_0"]))
+    assert {c.flags.cache_type_k for c in body.configs} == {"q8_0"}
+
+
+def test_a_reserve_for_another_number_of_cards_names_its_field() -> None:
+    with pytest.raises(InvalidInput) as caught:
+        ask(QWEN, "q2_K", hardware=rigs.ONE_3090_DESKTOP, constraints=Constraints(reserve_mib=[512, 512]))
+    assert caught.value.field == "constraints.reserve_mib"
+
+
+def test_a_variant_that_is_not_there_names_those_that_are() -> None:
+    with pytest.raises(UnknownVariant) as caught:
+        ask(QWEN, "q2_K", hardware=rigs.ONE_3090_DESKTOP, constraints=Constraints(variants=["q9_K"]))
+    assert caught.value.choices == ("q2_K",)
+
+
+def test_bits_that_no_variant_has_are_refused_with_those_there_are() -> None:
+    with pytest.raises(InvalidInput) as caught:
+        ask(QWEN, "q2_K", hardware=rigs.ONE_3090_DESKTOP, constraints=Constraints(min_bpw=8))
+    assert "2.77" in caught.value.detail
+
+
+def test_cards_in_a_known_order_are_named_by_their_place_on_the_bus() -> None:
+    gpus = [g for g in rigs.TWO_5090_TWO_4090.gpus]
+    hardware = Hardware(
+        gpus=[
+            type(gpus[0])(name="RTX 5090", count=1, pci_order=[1]),
+            type(gpus[0])(name="RTX 3090", count=1, pci_order=[0]),
+        ],
+        cpu=rigs.TWO_5090_TWO_4090.cpu,
+        ram=rigs.TWO_5090_TWO_4090.ram,
+    )
+    body = ask("Llama-3.3-70B", "q4_K_M", hardware=hardware, engine="llama.cpp")
+    env = parse(first(body).commands.server, "llama.cpp").env
+    assert env == {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": "1,0"}
+
+
+def test_the_same_question_gets_the_same_answer() -> None:
+    assert ask(QWEN, "q2_K", hardware=rigs.ONE_3090_DESKTOP) == ask(QWEN, "q2_K", hardware=rigs.ONE_3090_DESKTOP)

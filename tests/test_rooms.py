@@ -1,0 +1,143 @@
+"""The rooms of docs/architecture.md: imports go one way, the engine is pure, files and functions stay short."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+MAX_FILE, MAX_FUNCTION = 400, 60
+
+# What each room may import of ours. Settings and errors lie beside the rooms.
+ALLOWED = {
+    "service.engine": {"service.engine"},
+    "service.wire": {"service.wire", "service.engine"},
+    "service.hub": {"service.hub", "service.engine", "service.wire"},
+    "service.store": {"service.store", "service.engine", "service.wire", "service.errors", "service.settings"},
+    "service.queue": {"service.queue", "service.engine", "service.wire", "service.errors", "service.settings"},
+    "service.flows": {
+        "service.flows", "service.store", "service.hub", "service.queue", "service.engine", "service.wire",
+        "service.errors", "service.settings",
+    },
+    "workers": {
+        "workers", "service.flows", "service.queue", "service.engine", "service.wire", "service.errors",
+        "service.settings",
+    },
+}  # fmt: skip
+PURE = {"msgspec", "regex"}
+
+
+def sources() -> Iterator[tuple[str, Path]]:
+    for top in ("service", "workers"):
+        for path in sorted((ROOT / top).rglob("*.py")):
+            parts = path.relative_to(ROOT).with_suffix("").parts
+            yield ".".join(parts[:-1] if parts[-1] == "__init__" else parts), path
+
+
+def imports(path: Path) -> Iterator[str]:
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            yield node.module
+
+
+def room_of(module: str) -> str | None:
+    return next((room for room in ALLOWED if module == room or module.startswith(room + ".")), None)
+
+
+def test_imports_go_one_way() -> None:
+    wrong = []
+    for module, path in sources():
+        room = room_of(module)
+        for name in imports(path):
+            ours = name.split(".")[0] in ("service", "workers") and name not in ("service",)
+            if room and ours and not any(name == r or name.startswith(r + ".") for r in ALLOWED[room]):
+                wrong.append(f"{module} imports {name}")
+    assert not wrong
+
+
+def test_the_engine_imports_the_standard_library_msgspec_and_regex_only() -> None:
+    wrong = []
+    for module, path in sources():
+        if room_of(module) not in ("service.engine", "service.wire"):
+            continue
+        for name in imports(path):
+            top = name.split(".")[0]
+            if top not in sys.stdlib_module_names | PURE | {"service"}:
+                wrong.append(f"{module} imports {name}")
+    assert not wrong
+
+
+def test_the_engine_does_no_input_output_and_reads_no_clock() -> None:
+    banned = {
+        "os",
+        "io",
+        "socket",
+        "time",
+        "datetime",
+        "random",
+        "subprocess",
+        "pathlib",
+        "asyncio",
+        "threading",
+        "secrets",
+    }
+    wrong = [
+        f"{module} imports {name}"
+        for module, path in sources()
+        if room_of(module) == "service.engine"
+        for name in imports(path)
+        if name.split(".")[0] in banned
+    ]
+    assert not wrong
+
+
+def test_the_engine_loads_with_everything_else_blocked() -> None:
+    blocked = [
+        "litestar",
+        "redis",
+        "rq",
+        "sqlalchemy",
+        "httpx",
+        "httpx2",
+        "huggingface_hub",
+        "numpy",
+        "gguf",
+        "asyncio",
+    ]
+    code = (
+        f"import sys\nfor name in {blocked!r}: sys.modules[name] = None\n"
+        "import service.engine.advise, service.wire.advice\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT)
+
+
+@pytest.mark.parametrize(("module", "path"), list(sources()), ids=lambda value: str(value)[-60:])
+def test_files_and_functions_are_short_enough_to_see(module: str, path: Path) -> None:
+    if "migrations" in path.parts:
+        return
+    text = path.read_text()
+    assert text.count("\n") <= MAX_FILE, f"{module} has over {MAX_FILE} lines"
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            assert (node.end_lineno or 0) - node.lineno < MAX_FUNCTION, f"{module}.{node.name} is too long"
+
+
+def test_every_public_function_of_the_engine_says_what_it_returns() -> None:
+    bare = [
+        f"{module}.{node.name}"
+        for module, path in sources()
+        if module.startswith("service.engine")
+        for node in ast.parse(path.read_text()).body
+        if isinstance(node, ast.FunctionDef | ast.ClassDef)
+        and not node.name.startswith("_")
+        and not ast.get_docstring(node)
+        and not (isinstance(node, ast.ClassDef) and module == "service.engine.errors")
+    ]
+    assert not bare
