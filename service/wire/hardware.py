@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import msgspec
 
+from service.engine.catalogue.rows import CpuRow, GpuRow
 from service.engine.hardware import Assumption, Hardware
 
 
@@ -23,8 +24,15 @@ class ParsedHardware(msgspec.Struct, frozen=True):
     assumed: list[Assumption]
 
 
-class CatalogueRows(msgspec.Struct, frozen=True):
-    """Rows of the catalogue; null is: unknown. `total` counts the rows that match, `rows` are the first of them."""
+class GpuRows(msgspec.Struct, frozen=True):
+    """GPUs of the catalogue; null is: unknown. `total` counts those that match, `rows` are the first of them."""
 
     total: int
-    rows: list[dict[str, Any]]
+    rows: list[GpuRow]
+
+
+class CpuRows(msgspec.Struct, frozen=True):
+    """CPUs of the catalogue; null is: unknown. `total` counts those that match, `rows` are the first of them."""
+
+    total: int
+    rows: list[CpuRow]

@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 import json
+import time
 from typing import Any
 
 import httpx
 import pytest
 
 from tests.web.memory_flows import BROKEN_REPO, NEW_REPO
+
+
+def logged(capsys: pytest.CaptureFixture[str], requests: int) -> str:
+    """Return what was logged once it holds that many requests: the line comes after the response."""
+    text, end = "", time.monotonic() + 5
+    while text.count('"event": "request"') < requests and time.monotonic() < end:
+        text += capsys.readouterr().err
+        time.sleep(0.005)
+    return text
 
 
 def lines(text: str) -> list[dict[str, Any]]:
@@ -19,7 +29,7 @@ def test_a_request_is_one_json_line_with_the_path_template(
     client: httpx.Client, capsys: pytest.CaptureFixture[str]
 ) -> None:
     reply = client.get("/v1/advice/secret-id?format=json", headers={"x-request-id": "from-a-proxy-1"})
-    (line,) = [line for line in lines(capsys.readouterr().err) if line["event"] == "request"]
+    (line,) = [line for line in lines(logged(capsys, 1)) if line["event"] == "request"]
     assert line["path"] == "/v1/advice/{advice_id}"
     assert (line["method"], line["status"], line["request_id"]) == ("GET", 404, "from-a-proxy-1")
     assert line["ms"] >= 0
@@ -30,7 +40,7 @@ def test_nothing_of_bodies_keys_or_queries_is_logged(client: httpx.Client, capsy
     client.post("/v1/advice?detail=full", json={"repo": NEW_REPO, "hardware": "my-own-machine"})
     client.delete("/v1/advice/queued-one", headers={"x-advice-key": "my-key", "authorization": "Bearer my-token"})
     client.post("/v1/advice", json={"repo": BROKEN_REPO, "hardware": "my-own-machine"})
-    written = capsys.readouterr().err
+    written = logged(capsys, 3)
     assert [line for line in lines(written) if line["event"] == "unhandled"]
     assert [word for word in ("my-own-machine", "my-key", "my-token", "detail=full") if word in written] == []
 
@@ -42,5 +52,5 @@ def test_a_forged_request_id_is_replaced(client: httpx.Client) -> None:
 
 def test_unknown_paths_are_logged_without_the_path(client: httpx.Client, capsys: pytest.CaptureFixture[str]) -> None:
     client.get("/some/secret/path")
-    (line,) = [line for line in lines(capsys.readouterr().err) if line["event"] == "request"]
+    (line,) = [line for line in lines(logged(capsys, 1)) if line["event"] == "request"]
     assert (line["path"], line["status"]) == ("-", 404)

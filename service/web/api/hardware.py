@@ -17,13 +17,15 @@ from service.web.conditional import conditional
 from service.web.operations import Documented
 from service.web.problems import problem_responses
 from service.web.services import Services
-from service.wire.hardware import CatalogueRows, HardwareQuestion, ParsedHardware
+from service.wire.hardware import CpuRows, GpuRows, HardwareQuestion, ParsedHardware
 
-_MAX_ROWS = 500
+_MAX_ROWS = 1_000
 Search = Annotated[
-    str, QueryParameter(name="q", max_length=100, description="Words that the name holds, in any order and case.")
+    str,
+    QueryParameter(
+        name="q", max_length=100, description="Words that the name or an alias holds, in any order and case."
+    ),
 ]
-_ROWS = {200: ResponseSpec(CatalogueRows, description="Rows by name.", generate_examples=False)}
 
 
 @get(
@@ -31,7 +33,10 @@ _ROWS = {200: ResponseSpec(CatalogueRows, description="Rows by name.", generate_
     operation_id="list_gpus",
     operation_class=Documented,
     summary="GPUs that the catalogue knows",
-    responses={**_ROWS, **problem_responses("invalid-request")},
+    responses={
+        200: ResponseSpec(GpuRows, description="Those that match.", generate_examples=False),
+        **problem_responses("invalid-request"),
+    },
 )
 async def list_gpus(
     request: Request[Any, Any, Any], services: NamedDependency[Services], search: Search = ""
@@ -46,7 +51,10 @@ async def list_gpus(
     operation_id="list_cpus",
     operation_class=Documented,
     summary="CPUs that the catalogue knows",
-    responses={**_ROWS, **problem_responses("invalid-request")},
+    responses={
+        200: ResponseSpec(CpuRows, description="Those that match.", generate_examples=False),
+        **problem_responses("invalid-request"),
+    },
 )
 async def list_cpus(
     request: Request[Any, Any, Any], services: NamedDependency[Services], search: Search = ""
@@ -83,9 +91,13 @@ async def parse_hardware(data: JSONBody[HardwareQuestion], services: NamedDepend
 
 def _matching(request: Request[Any, Any, Any], rows: Sequence[dict[str, Any]], search: str) -> Response[Any]:
     words = search.lower().split()
-    found = [row for row in rows if all(word in str(row.get("name", "")).lower() for word in words)]
-    body = msgspec.json.encode(CatalogueRows(len(found), found[:_MAX_ROWS]))
+    found = [row for row in rows if all(word in _names(row) for word in words)]
+    body = msgspec.json.encode({"total": len(found), "rows": found[:_MAX_ROWS]})
     return conditional(request, body, "application/json")
+
+
+def _names(row: dict[str, Any]) -> str:
+    return " ".join((row["name"], *row.get("aliases", ()))).lower()
 
 
 router = Router("/", route_handlers=[list_gpus, list_cpus, parse_hardware], tags=["hardware"])
