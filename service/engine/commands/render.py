@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from service.engine.commands.shell import quote
-from service.engine.commands.tables import OPTIONS, PROGRAMS, Option, Tool, known_options
+from service.engine.commands.tables import OPTIONS, PROGRAMS, Option, Tool, cache_types, known_options
 from service.engine.config import Engine, Flags, Override
 from service.engine.errors import InvalidFlags
 
@@ -83,6 +83,22 @@ def _spell(option: Option, name: str, value: object, takes_value: bool) -> list[
     return [name, quote(str(value))]
 
 
+def _nothing(engine: Engine, tool: Tool, flags: Flags) -> list[str]:
+    return []  # printed by another field's function
+
+
+def _cache_types(engine: Engine, tool: Tool, flags: Flags) -> list[str]:
+    words = []
+    for name, value in (("-ctk", flags.cache_type_k), ("-ctv", flags.cache_type_v)):
+        if value not in cache_types(engine, tool):
+            choices = cache_types(engine, tool)
+            raise InvalidFlags(
+                f"{name} {value}: {PROGRAMS[engine][tool]} has no such type", field=name, choices=choices
+            )
+        words += [] if value == "f16" else [name, value]
+    return words
+
+
 def _flash_attn(engine: Engine, tool: Tool, flags: Flags) -> list[str]:
     return ["-fa", flags.flash_attn]
 
@@ -135,12 +151,14 @@ def _tensor_split(engine: Engine, tool: Tool, flags: Flags) -> list[str]:
 
 
 def _overrides(engine: Engine, tool: Tool, flags: Flags) -> list[str]:
-    """llama-bench of llama.cpp wants all rules in one value, split by ';' (llama-bench.cpp:941)."""
-    rules = [_rule(rule) for rule in flags.overrides]
-    if PROGRAMS[engine][tool] == "llama-bench":
-        rules = [";".join(rules)] if rules else []
-    quoted = ("'" + rule.replace("'", "'\"'\"'") + "'" for rule in rules)
-    return [word for rule in quoted for word in ("-ot", rule)]
+    """ik_llama.cpp takes a rule an option. llama.cpp warns of repeated options (arg.cpp:833): its rules are one value,
+    split by ',', in llama-bench by ';' (llama-bench.cpp:941), where ',' splits tests.
+    """
+    values = [_rule(rule) for rule in flags.overrides]
+    if engine == "llama.cpp" and values:
+        values = [("," if tool == "server" else ";").join(values)]
+    quoted = ("'" + value.replace("'", "'\"'\"'") + "'" for value in values)
+    return [word for value in quoted for word in ("-ot", value)]
 
 
 def _rule(rule: Override) -> str:
@@ -152,14 +170,16 @@ def _rule(rule: Override) -> str:
 
 
 _SPECIAL = {
+    "cache_type_k": _cache_types,
+    "cache_type_v": _nothing,
     "flash_attn": _flash_attn,
-    "no_flash_attn": lambda *_: [],
+    "no_flash_attn": _nothing,
     "fit": _fit,
     "mmap": _load_mode,
-    "mlock": lambda *_: [],
-    "load_mode": lambda *_: [],
+    "mlock": _nothing,
+    "load_mode": _nothing,
     "op_offload": _op_offload,
-    "op_policy": lambda *_: [],
+    "op_policy": _nothing,
     "n_parallel": _n_parallel,
     "cpu_moe": _cpu_moe,
     "jinja": _jinja,

@@ -125,6 +125,15 @@ RETIRED = dict.fromkeys(_RETIRED_BARE.split(), False) | dict.fromkeys(_RETIRED_W
 
 TWO_VALUES = frozenset(["--lora-scaled", "--control-vector-scaled", "--control-vector-layer-range", "--spec-replace"])
 CACHE_TYPES = ("f32", "f16", "bf16", "q8_0", "q4_0", "q4_1", "iq4_nl", "q5_0", "q5_1", "q6_0", "q8_KV")
+_FORK_CACHE_TYPES = frozenset(["q6_0", "q8_KV"])
+
+
+def cache_types(engine: Engine, tool: Tool) -> tuple[str, ...]:
+    """Return the `-ctk` and `-ctv` values of a tool: common.cpp of ik_llama.cpp, arg.cpp and llama-bench.cpp:512."""
+    if engine == "ik_llama.cpp":
+        return CACHE_TYPES
+    lacks = _FORK_CACHE_TYPES | ({"f32"} if tool == "bench" else set())
+    return tuple(t for t in CACHE_TYPES if t not in lacks)
 
 
 class _Names(msgspec.Struct, frozen=True):

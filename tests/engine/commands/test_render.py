@@ -66,7 +66,7 @@ def test_ik_llama_cpp_server_line_of_deepseek() -> None:
 def test_llama_cpp_server_line_says_no_to_fit_and_names_its_slots() -> None:
     assert render("llama.cpp", "server", QWEN, model_path="q.gguf", alias="qwen", host="0.0.0.0", port=8080) == (
         "llama-server -m q.gguf --alias qwen -c 32768 -b 4096 -ub 4096 -ngl 999 -fit off -fa on -ctk q8_0 -ctv q8_0 "
-        r"-ot 'blk\.[3-5]\.ffn_(up|gate|down|gate_up)_exps=CUDA0' -ot 'exps=CPU' -np 1 -t 56 -lm none --jinja "
+        r"-ot 'blk\.[3-5]\.ffn_(up|gate|down|gate_up)_exps=CUDA0,exps=CPU' -np 1 -t 56 -lm none --jinja "
         "--host 0.0.0.0 --port 8080"
     )
 
@@ -143,6 +143,13 @@ def test_what_an_engine_has_no_option_for_is_an_error() -> None:
 def test_a_rule_that_would_be_split_is_an_error(pattern: str) -> None:
     with pytest.raises(InvalidFlags):
         render("llama.cpp", "server", Flags(overrides=(Override(pattern, "CPU"),)), model_path="m.gguf")
+
+
+@pytest.mark.parametrize(("tool", "kind"), [("server", "q6_0"), ("bench", "f32")])
+def test_a_cache_type_that_the_program_lacks_is_an_error(tool: Tool, kind: str) -> None:
+    with pytest.raises(InvalidFlags, match=kind) as caught:
+        render("llama.cpp", tool, Flags(cache_type_k=kind), model_path="m.gguf")
+    assert "q8_0" in caught.value.choices
 
 
 def test_llama_bench_needs_a_context() -> None:
