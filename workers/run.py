@@ -18,6 +18,7 @@ from service.queue.processes import die_with_parent
 from service.settings import Settings, load_settings
 from workers import tasks
 
+IDLE_SECONDS = 30  # how often an idle worker says that it is there, twice; /ready forgets it a minute later
 TASKS = frozenset({f"{tasks.__name__}.compute_advice"})
 
 
@@ -47,6 +48,7 @@ def make_worker(settings: Settings) -> PinnedWorker:
         connection=connect_worker(settings.redis_url),
         serializer=SERIALIZER,
         job_monitoring_interval=HEARTBEAT_SECONDS,
+        worker_ttl=IDLE_SECONDS,
         log_job_description=False,
     )
 

@@ -1,0 +1,159 @@
+"""`advisor serve`: one command, everything real; it leaves nothing running, however it ends."""
+
+from __future__ import annotations
+
+import os
+import random
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx
+import psutil  # type: ignore[import-untyped]
+import pytest
+
+from tests.local_hub import LocalHub
+from tests.workers.conftest import wait_for
+
+QWEN = "Qwen/Qwen3-0.6B-GGUF:Q8_0"
+HARDWARE = "RTX 3090, Ryzen 9 7950X, {}GB DDR5-5600"
+
+
+class Service:
+    """A running `advisor serve`."""
+
+    def __init__(self, folder: Path, endpoint: str, **environment: str) -> None:
+        kept = {k: v for k, v in os.environ.items() if k not in ("DATABASE_URL", "REDIS_URL", "HF_TOKEN")}
+        stated = {"HF_ENDPOINT": endpoint, "ADVISOR_STATE_DIR": str(folder / "state"), "ADVISOR_PORT": "0"}
+        self._log = folder / "serve.log"
+        with self._log.open("w") as log:
+            command = [sys.executable, "-m", "service.cli", "serve"]
+            self.process = psutil.Popen(command, env=kept | stated | environment, stdout=log, stderr=subprocess.STDOUT)
+
+    @property
+    def log(self) -> str:
+        return self._log.read_text()
+
+    @property
+    def url(self) -> str:
+        wait_for(lambda: "Listening on" in self.log or self.process.poll() is not None, "the service does not start")
+        found = re.search(r"Listening on (http://\S+)", self.log)
+        assert found, self.log
+        return found[1]
+
+    def family(self) -> list[psutil.Process]:
+        return list(self.process.children(recursive=True))
+
+    def ask(self, ram_gb: int = 128, wait: int = 30) -> dict[str, object]:
+        body = {"repo": QWEN, "hardware": HARDWARE.format(ram_gb)}
+        reply = httpx.post(f"{self.url}/v1/advice", params={"wait": wait}, json=body, timeout=60)
+        return dict(reply.json())
+
+
+@contextmanager
+def served(folder: Path, endpoint: str, **environment: str) -> Iterator[Service]:
+    service = Service(folder, endpoint, **environment)
+    try:
+        yield service
+    finally:
+        if service.process.poll() is None:
+            family = service.family()
+            service.process.kill()
+            psutil.wait_procs([service.process, *family], timeout=20)
+
+
+@pytest.fixture(scope="module")
+def local_hub() -> Iterator[LocalHub]:
+    with LocalHub() as hub:
+        yield hub
+
+
+def gone(processes: list[psutil.Process]) -> bool:
+    return all(not p.is_running() or p.status() == psutil.STATUS_ZOMBIE for p in processes)
+
+
+def test_one_command_answers_and_sigterm_leaves_nothing_running(tmp_path: Path, local_hub: LocalHub) -> None:
+    with served(tmp_path, local_hub.endpoint) as service:
+        assert service.ask()["state"] == "ready"
+        assert httpx.get(f"{service.url}/ready").json() == {"database": True, "redis": True, "worker": True}
+        family = service.family()
+        assert {p.name() for p in family} >= {"valkey-server"}
+        service.process.terminate()
+        assert service.process.wait(20) == 0
+        assert gone(family)
+    assert "Traceback" not in service.log
+
+
+def test_a_service_that_is_killed_leaves_nothing_running_and_goes_on_where_it_was(
+    tmp_path: Path, local_hub: LocalHub
+) -> None:
+    with served(tmp_path, local_hub.endpoint, ADVISOR_WORKERS="0") as service:
+        advice = service.ask(wait=0)
+        assert advice["state"] == "queued"
+        family = service.family()
+        service.process.kill()
+        service.process.wait()
+        wait_for(lambda: gone(family), "something outlives the service")
+    with served(tmp_path, local_hub.endpoint) as service:
+        address = f"{service.url}/v1/advice/{advice['id']}"
+        wait_for(lambda: httpx.get(address).json()["state"] == "ready", "the advice is lost")
+
+
+def test_two_services_do_not_share_a_state_folder(tmp_path: Path, local_hub: LocalHub) -> None:
+    with served(tmp_path, local_hub.endpoint, ADVISOR_WORKERS="0") as first:
+        assert first.url
+        (tmp_path / "second").mkdir()
+        second = Service(tmp_path / "second", local_hub.endpoint, ADVISOR_STATE_DIR=str(tmp_path / "state"))
+        assert second.process.wait(60) == 1
+        assert "another `advisor serve` uses" in second.log
+
+
+def test_a_taken_port_is_said_before_anything_starts(tmp_path: Path, local_hub: LocalHub) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        service = Service(tmp_path, local_hub.endpoint, ADVISOR_PORT=port)
+        assert service.process.wait(60) == 1
+        assert f"cannot listen on 127.0.0.1 port {port}" in service.log
+    assert not (tmp_path / "state" / "valkey").exists()
+
+
+def test_what_dies_beside_the_service_is_started_again(tmp_path: Path, local_hub: LocalHub) -> None:
+    with served(tmp_path, local_hub.endpoint, ADVISOR_WORKERS="1") as service:
+        assert service.ask()["state"] == "ready"
+        before = service.family()
+        for process in before:
+            process.send_signal(signal.SIGKILL)
+        wait_for(lambda: gone(before), "a killed process lives")
+        wait_for(lambda: httpx.get(f"{service.url}/ready").status_code == 200, "no worker comes back")
+        assert service.ask(ram_gb=64)["state"] == "ready"
+
+
+@pytest.mark.full
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize("seed", [20261121])
+def test_fifty_random_kills_lose_nothing(tmp_path: Path, local_hub: LocalHub, seed: int) -> None:
+    dice = random.Random(seed)
+    limits = {"ADVISOR_REQUESTS_PER_MINUTE": "100000", "ADVISOR_NEW_REPOS_PER_HOUR": "100000"}
+    with served(tmp_path, local_hub.endpoint, **limits) as service:
+        asked: list[str] = []
+        for kill in range(50):
+            wait_for(lambda: len(service.family()) > 0, "nothing is left to kill")
+            reply = service.ask(ram_gb=32 + 2 * kill, wait=0)
+            asked += [str(reply["id"])] if "id" in reply else []
+            time.sleep(dice.uniform(0.0, 2.0))
+            victims = sorted(service.family(), key=lambda process: process.pid)
+            if victims:
+                dice.choice(victims).kill()
+        assert len(asked) > 25
+        deadline = time.monotonic() + 600
+        states = dict.fromkeys(asked, "queued")
+        while set(states.values()) != {"ready"} and time.monotonic() < deadline:
+            states = {a: httpx.get(f"{service.url}/v1/advice/{a}").json()["state"] for a in asked}
+            time.sleep(0.5)
+        assert set(states.values()) == {"ready"}, states
