@@ -16,6 +16,7 @@ from service.engine.ggml_types import type_named
 from service.engine.memory.ops import IN_PLACE_IK, IN_PLACE_LLAMA, MIN_OFFLOAD_BATCH, NONE
 
 Shape: TypeAlias = tuple[int, int, int, int]
+_MAX_TENSORS = 600_000  # the largest known graph, one head at a time, has some 150,000
 _CUDA_ROW_PADDING = 512  # MATRIX_ROW_PADDING, ggml-cuda/common.cuh of both engines
 
 
@@ -119,6 +120,10 @@ def _n_bytes(kind: str, ne: Shape, nb: Shape) -> int:
     return first + (ne[1] - 1) * nb[1] + (ne[2] - 1) * nb[2] + (ne[3] - 1) * nb[3]
 
 
+class GraphTooLarge(Exception):
+    """More tensors than any model's graph has: a header with absurd counts."""
+
+
 class GraphBuilder:
     """The tensor algebra of ggml.c. Every method returns a new Node; only `expand` puts nodes into the graph."""
 
@@ -144,6 +149,8 @@ class GraphBuilder:
         sources = [s for s in src if s is not None]
         if root is not None and root.root is not None:
             root = root.root
+        if len(self.all) >= _MAX_TENSORS:
+            raise GraphTooLarge
         node = Node(len(self.all), op, kind, shape, nb, _n_bytes(kind, shape, nb), sources, root)
         self.all.append(node)
         return node

@@ -199,12 +199,14 @@ class _Translator:
         return f"[^{''.join(parts)}\\n]" if negated else f"[{''.join(parts)}]"
 
     def class_member(self) -> str:
-        named = regex.compile(r"\[:(\w{1,6}):\]").match(self.pattern, self.position)
+        named = regex.compile(r"\[:(\w{1,16}):\]").match(self.pattern, self.position)
         if named:
             self.position = named.end()
             if named[1] not in _POSIX:
                 raise self.refuse(f"there is no character class {named[1]}")
             return _POSIX[named[1]]
+        if self.pattern.startswith(("[:", "[.", "[="), self.position):
+            raise self.refuse("a named class is written [[:digit:]]")
         first = self.class_character()
         is_range = self.pattern.startswith("-", self.position) and not self.pattern.startswith("-]", self.position)
         if len(first) > 1 or not is_range:

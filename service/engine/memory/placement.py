@@ -48,12 +48,12 @@ def _on_one_device(engine: Engine, model: Model, flags: Flags, free: Sequence[in
 
 
 def _ignores_overrides(engine: Engine, flags: Flags) -> bool:
-    return engine == "ik_llama.cpp" and flags.n_gpu_layers == 0
+    return engine == "ik_llama.cpp" and flags.n_gpu_layers <= 0
 
 
 def _layers_ik(model: Model, flags: Flags, free: Sequence[int]) -> tuple[list[int], dict[str, int]]:
     cpu = len(free)
-    if not free or flags.n_gpu_layers == 0:
+    if not free or flags.n_gpu_layers <= 0:
         return [cpu] * (model.n_layer + 1), {}
     walked = layers_ik.split_layers(
         model, flags, make_spec("ik_llama.cpp", model, flags, "server", cpu_only=False), free

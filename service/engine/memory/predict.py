@@ -103,8 +103,7 @@ class _Prediction:
         output = 4 * self.model.n_vocab * max(1, self.flags.n_parallel)
         devices = tuple(
             DeviceBytes(
-                weights[d], kv[d], compute[d], output if d == self.cpu else 0, sum(derived.get(d, {}).values()),
-                self._overhead(d),
+                weights[d], kv[d], compute[d], output if d == self.cpu else 0, derived[d], self._overhead(d)
             )
             for d in range(self.cpu + 1)
         )  # fmt: skip
@@ -118,8 +117,12 @@ class _Prediction:
     def _basis(self, known: bool) -> str:
         if not known or self.flags.split_mode not in ("layer", "none"):
             return "approximate"
-        beyond_the_data = self.flags.no_kv_offload or self.spec.n_stream > 1 or self.flags.split_mode == "none"
-        if beyond_the_data or (self.cuda and self.engine == "llama.cpp"):
+        slots = self.flags.n_parallel > 1 and (self.engine == "llama.cpp" or self.model.recurrent is not None)
+        beyond_the_data = (
+            slots, self.flags.no_kv_offload, self.flags.split_mode == "none", not self.flags.op_offload,
+            "blk.0.attn_qkv.weight" in self.model.by_name,
+        )  # fmt: skip
+        if any(beyond_the_data) or (self.cuda and self.engine == "llama.cpp"):
             return "source only"
         return "measured"
 
@@ -161,17 +164,14 @@ class _Prediction:
                 if weight != device:
                     total[weight] += self.model.by_name[name].nbytes
 
-    def _derived(self) -> dict[int, dict[int, int]]:
-        """Bytes by device and layer of the attention matrices that ik makes when the file lacks them."""
-        found: dict[int, dict[int, int]] = {}
-        if self.engine != "ik_llama.cpp" or not self.spec.mla:
-            return found
-        for layer in range(self.model.n_layer - self.model.n_layer_nextn):
-            n_bytes = derived_bytes(self.model, layer)
-            if n_bytes:
-                device = self.placement.layers[layer]
-                found.setdefault(device, {})[layer] = n_bytes
-        return found
+    def _derived(self) -> list[int]:
+        """Bytes of the attention matrices that ik makes when the file lacks them."""
+        total = [0] * (self.cpu + 1)
+        if self.engine == "ik_llama.cpp" and self.spec.mla:
+            for layer in range(self.model.n_layer - self.model.n_layer_nextn):
+                source = self.placement.tensors.get(f"blk.{layer}.attn_k_b.weight", self.placement.layers[layer])
+                total[source] += derived_bytes(self.model, layer)
+        return total
 
     # -- caches --------------------------------------------------------------------------------------------------
 

@@ -21,7 +21,7 @@ def report(
     """
     rows = [
         _row(memory, d, device.name, device.free, kept)
-        for d, device, kept in zip(memory.devices, devices, reserve, strict=False)
+        for d, device, kept in zip(memory.devices[:-1], devices, reserve, strict=True)
     ]
     return [*rows, _row(memory, memory.devices[-1], CPU, ram_bytes, 0)]
 

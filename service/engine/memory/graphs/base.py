@@ -11,6 +11,8 @@ from service.engine.model import Layer, Model
 
 Gating: TypeAlias = Literal["softmax", "sigmoid", "weight"]
 
+_MAX_EXPERTS_USED = 64
+
 
 class MissingTensor(Exception):
     """The model lacks a tensor that the description of its family needs."""
@@ -103,6 +105,13 @@ class ModelGraph(GraphBuilder):
 
     def layer(self, index: int) -> Layer:
         return self.model.layers[index]
+
+    @property
+    def n_expert_used(self) -> int:
+        """Experts a token. Raises MissingTensor where the header does not say."""
+        if not 0 < self.model.n_expert_used <= _MAX_EXPERTS_USED:
+            raise MissingTensor("the number of experts used")
+        return self.model.n_expert_used
 
     @property
     def expert_weights_scale(self) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from service.engine.memory.graphs.ik import gqa, hybrid, latent, windows
+from service.engine.memory.graphs.ik import generic, gqa, hybrid, latent, windows
 from service.engine.memory.graphs.ik.blocks import IkGraph
 
 ARCHITECTURES: dict[str, Callable[[IkGraph], None]] = {
@@ -20,3 +20,5 @@ ARCHITECTURES: dict[str, Callable[[IkGraph], None]] = {
     "deepseek2": latent.deepseek2,
     "qwen3next": hybrid.qwen3_next,
 }
+
+FAMILIES: dict[str, Callable[[IkGraph], None]] = ARCHITECTURES | {"generic": generic.generic}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from service.engine.memory.graphs.llama import gqa, hybrid, latent, windows
+from service.engine.memory.graphs.llama import generic, gqa, hybrid, latent, windows
 from service.engine.memory.graphs.llama.blocks import LlamaGraph
 
 ARCHITECTURES: dict[str, Callable[[LlamaGraph], None]] = {
@@ -20,3 +20,5 @@ ARCHITECTURES: dict[str, Callable[[LlamaGraph], None]] = {
     "deepseek2": latent.deepseek2,
     "qwen3next": hybrid.qwen3_next,
 }
+
+FAMILIES: dict[str, Callable[[LlamaGraph], None]] = ARCHITECTURES | {"generic": generic.generic}

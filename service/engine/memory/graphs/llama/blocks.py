@@ -280,7 +280,7 @@ class LlamaGraph(ModelGraph):
     ) -> tuple[Node, Node]:
         """Return the chosen experts' ids [used, tokens] and weights [1, used, tokens]."""
         router = self.weight(layer, "ffn_gate_inp.weight")
-        n_expert, used, n_tokens = router.ne[1], self.model.n_expert_used, x.ne[1]
+        n_expert, used, n_tokens = router.ne[1], self.n_expert_used, x.ne[1]
         logits = self.mul_mat(router, x)
         bias = self.optional(layer, "ffn_gate_inp.bias")
         if bias is not None:

@@ -32,8 +32,9 @@ def _query(g: LlamaGraph, layer: int, y: Node) -> Node:
 
 def _attention(g: LlamaGraph, layer: int, y: Node, cache: CacheInput) -> Node:
     m, n, n_head = g.model.mla, g.n_tokens, g.layer(layer).n_head
-    if m is None or not g.spec.mla:
-        raise MissingTensor("a latent cache")
+    k_b = g.weight(layer, "attn_k_b.weight")
+    if m is None or not g.spec.mla or k_b.ne[1] != m.kv_lora_rank:
+        raise MissingTensor("a latent cache and matrices of one slice a head")
     rank, width = m.kv_lora_rank, m.kv_lora_rank + m.rope
     q = g.reshape(_query(g, layer, y), m.nope + m.rope, n_head, n)
     latent = g.mul_mat(g.weight(layer, "attn_kv_a_mqa.weight"), y)
@@ -42,7 +43,7 @@ def _attention(g: LlamaGraph, layer: int, y: Node, cache: CacheInput) -> Node:
     compressed = g.norm(compressed, g.weight(layer, "attn_kv_a_norm.weight"), layer)
     q_nope = g.swap_heads(g.view(q, (m.nope, n_head, n), q.nb[1:3]))
     q_rope = g.rope(g.view(q, (m.rope, n_head, n), q.nb[1:3]))
-    absorbed = g.swap_heads(g.mul_mat(g.weight(layer, "attn_k_b.weight"), q_nope))
+    absorbed = g.swap_heads(g.mul_mat(k_b, q_nope))
     q = g.concat(absorbed, q_rope, 0)
     compressed = g.reshape(compressed, rank, 1, n)
     k = g.concat(compressed, k_rope, 0)

@@ -1,0 +1,162 @@
+"""What a real context has beyond the lab, and what is said of models that nobody described."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from service.engine.config import ENGINES, Device, Engine, Flags, Override
+from service.engine.gguf import Header
+from service.engine.memory import Memory, place, predict_memory, report
+from service.engine.model import Model, build_model
+from service.engine.units import GIB, MIB
+from tests.models import build, build_header
+
+EXPERTS_IN_RAM = Flags(n_ctx=16384, n_ubatch=2048, overrides=(Override("exps", "CPU"),))
+ONE_CARD = [24 * GIB]
+
+
+@pytest.fixture
+def deepseek() -> Model:
+    return build("DeepSeek-R1-0528", "ffn_down_exps=iq3_k,exps=iq2_k,*=q8_0")
+
+
+@pytest.fixture
+def dense() -> Model:
+    return build("Qwen3-8B", "q4_K_M")
+
+
+def renamed(model_name: str, *, without: str = "") -> Model:
+    """The model under an architecture that nobody knows, less the tensors whose name holds `without`."""
+    header = build_header(model_name, "q4_K_M")
+    old = str(header.metadata["general.architecture"])
+    metadata = {k.replace(f"{old}.", "unheard-of."): v for k, v in header.metadata.items()}
+    metadata["general.architecture"] = "unheard-of"
+    tensors = tuple(t for t in header.tensors if not without or without not in t.name)
+    return build_model(Header(metadata, tensors, 0))
+
+
+def test_ik_makes_copies_of_latent_matrices_that_no_buffer_line_shows(deepseek: Model) -> None:
+    memory = predict_memory("ik_llama.cpp", deepseek, EXPERTS_IN_RAM, ONE_CARD)
+
+    assert memory.devices[0].derived == 61 * 544 * 128 * 256
+    assert predict_memory("llama.cpp", deepseek, EXPERTS_IN_RAM, ONE_CARD).devices[0].derived == 0
+
+
+def test_a_tied_head_is_counted_twice_in_ik_and_once_in_llama_cpp_without_a_gpu() -> None:
+    model = build("Qwen3-0.6B", "q8_0")
+    embedding = model.by_name["token_embd.weight"].nbytes
+    ik, llama = (predict_memory(engine, model, Flags(), []).devices[0].weights for engine in ENGINES)
+
+    assert llama == model.n_bytes
+    assert ik == model.n_bytes + embedding
+
+
+def test_a_quantised_cache_costs_llama_cpp_f16_copies_on_cuda(dense: Model) -> None:
+    flags = Flags(n_ctx=65536, cache_type_k="q8_0", cache_type_v="q8_0")
+    lab, cuda = (
+        predict_memory("llama.cpp", dense, flags, ONE_CARD, allocator=allocator).devices[0].compute
+        for allocator in ("lab", "cuda")
+    )
+
+    assert cuda - lab >= 200 * MIB
+
+
+def test_llama_server_reserves_one_row_of_logits_a_slot_and_the_benchmark_a_batch(dense: Model) -> None:
+    flags = Flags(n_ctx=8192, n_ubatch=2048)
+    server, bench = (predict_memory("llama.cpp", dense, flags, ONE_CARD, tool=t) for t in ("server", "bench"))
+
+    assert bench.devices[0].compute >= 4 * 2048 * 151936
+    assert server.devices[0].compute < bench.devices[0].compute / 2
+
+
+def test_several_slots_of_llama_cpp_share_the_context(dense: Model) -> None:
+    one, four = (predict_memory("llama.cpp", dense, Flags(n_ctx=32768, n_parallel=n), ONE_CARD) for n in (1, 4))
+
+    assert four.devices[0].kv == one.devices[0].kv
+    assert four.devices[0].compute < one.devices[0].compute
+    assert four.basis == "source only"
+
+
+def test_without_op_offload_no_expert_is_copied_to_the_gpu(deepseek: Model) -> None:
+    without = msgspec.structs.replace(EXPERTS_IN_RAM, op_offload=False)
+    staged, plain = (predict_memory("ik_llama.cpp", deepseek, f, ONE_CARD) for f in (EXPERTS_IN_RAM, without))
+
+    assert staged.devices[0].compute > plain.devices[0].compute + GIB
+    assert staged.devices[1].compute < plain.devices[1].compute
+
+
+def test_ik_copies_weights_to_a_gpu_even_when_no_layer_is_offloaded(dense: Model) -> None:
+    flags = Flags(n_gpu_layers=0)
+    cuda, lab = (predict_memory("ik_llama.cpp", dense, flags, ONE_CARD, allocator=a) for a in ("cuda", "lab"))
+
+    assert cuda.devices[0].weights == lab.devices[0].compute == 0
+    assert cuda.devices[0].compute > 0
+    assert len(lab.devices) == 2
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("name", ["Qwen3-30B-A3B", "gpt-oss-20b", "Gemma-3-12B", "GLM-4.5-Air", "Qwen3-Next-80B-A3B"])
+def test_an_unknown_architecture_gets_the_nearest_graph_and_says_so(engine: Engine, name: str) -> None:
+    known = predict_memory(engine, build(name, "q4_K_M"), EXPERTS_IN_RAM, ONE_CARD)
+    unknown = predict_memory(engine, renamed(name), EXPERTS_IN_RAM, ONE_CARD)
+
+    assert unknown.basis == "approximate"
+    assert unknown.graph_nodes > 0
+    assert unknown.devices[0].compute == pytest.approx(known.devices[0].compute, rel=0.15)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("missing", ["attn_q.", "ffn_norm", "output_norm", "ffn_gate_inp"])
+def test_missing_tensors_give_a_rough_figure_not_a_failure(engine: Engine, missing: str) -> None:
+    memory = predict_memory(engine, renamed("Qwen3-30B-A3B", without=missing), EXPERTS_IN_RAM, ONE_CARD)
+
+    assert memory.basis == "approximate"
+    assert memory.devices[0].compute > 100 * MIB
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_absurd_counts_in_a_header_end_in_a_rough_figure(engine: Engine) -> None:
+    header = build_header("Qwen3-30B-A3B", "q4_K_M")
+    metadata = header.metadata | {"qwen3moe.expert_used_count": 1 << 40}
+    model = build_model(Header(metadata, header.tensors, 0))
+
+    assert predict_memory(engine, model, EXPERTS_IN_RAM, ONE_CARD).basis == "approximate"
+
+
+def test_placement_is_the_same_whoever_asks(deepseek: Model) -> None:
+    for engine in ENGINES:
+        memory = predict_memory(engine, deepseek, EXPERTS_IN_RAM, [24 * GIB] * 3)
+        assert memory.placement == place(engine, deepseek, EXPERTS_IN_RAM, [24 * GIB] * 3)
+
+
+@pytest.fixture
+def on_one_card(dense: Model) -> Memory:
+    return predict_memory("ik_llama.cpp", dense, Flags(n_ctx=16384), ONE_CARD)
+
+
+def test_a_report_has_a_row_for_each_card_and_the_cpu_last(on_one_card: Memory) -> None:
+    card = Device("CUDA0", 0, 24 * GIB, 24 * GIB)
+    gpu, cpu = report(on_one_card, [card], [512 * MIB], 64 * GIB)
+
+    assert (gpu.device, cpu.device) == ("CUDA0", "CPU")
+    assert gpu.capacity_mib == 24 * 1024
+    assert gpu.reserve_mib == 512
+    assert gpu.total_mib == pytest.approx(gpu.weights_mib + gpu.kv_mib + gpu.compute_mib + gpu.overhead_mib, abs=0.05)
+    assert gpu.total_low_mib < gpu.total_mib < gpu.total_high_mib
+    assert gpu.free_mib == pytest.approx(gpu.capacity_mib - gpu.total_mib, abs=0.05)
+
+
+def test_a_card_fits_only_if_the_high_end_fits(on_one_card: Memory) -> None:
+    d = on_one_card.devices[0]
+    high = round(d.weights + d.kv + d.compute + d.derived + d.overhead.high)
+
+    for free, fits in ((high, True), (high - MIB, False)):
+        card = Device("CUDA0", 0, free, 24 * GIB)
+        assert report(on_one_card, [card], [0], None)[0].fits is fits
+
+
+def test_ram_of_unknown_size_holds_what_is_needed(on_one_card: Memory) -> None:
+    card = Device("CUDA0", 0, 24 * GIB, 24 * GIB)
+
+    assert report(on_one_card, [card], [0], None)[1].fits
