@@ -34,7 +34,7 @@ exec 9>"$cache/lock"
 flock 9
 
 if [[ ! -f $sdist ]]; then
-  "$python" -m pip download --quiet --no-deps --no-binary :all: --dest "$cache" "llama-cpp-python==$version" >&2
+  "$python" -m pip download --quiet --no-deps --no-binary llama-cpp-python --dest "$cache" "llama-cpp-python==$version" >&2
 fi
 echo "$sha256  $sdist" | sha256sum --check --quiet >&2
 

@@ -9,7 +9,7 @@ import msgspec
 
 from service.engine.commands.reader import INTEGER, OPTION, BenchTests, OptionReader
 from service.engine.commands.shell import split_commands
-from service.engine.commands.tables import Tool, known_options
+from service.engine.commands.tables import Tool, environment_options, known_options, option_named
 from service.engine.config import ENGINES, Engine, Flags
 from service.engine.errors import InvalidFlags
 
@@ -57,9 +57,11 @@ def parse(command: str, engine: Engine | None = None, *, program: str | None = N
     """
     before, named, options = _divide(_chosen(split_commands(command)))
     engine = engine or _guess_engine(named or program or "", options)
-    reader = OptionReader(engine, _base(named) if named else program or _guess_program(options), options)
-    reader.read()
     assignments = (word.partition("=") for word in before if _ASSIGNMENT.match(word))
+    env = {name: value for name, _, value in assignments}
+    program = _base(named) if named else program or _guess_program(options)
+    reader = OptionReader(engine, program, [*_environment_words(engine, program, env), *options])
+    reader.read()
     others = tuple(word for word in before if not _ASSIGNMENT.match(word))
     return ParsedCommand(
         engine=engine,
@@ -67,7 +69,7 @@ def parse(command: str, engine: Engine | None = None, *, program: str | None = N
         program=reader.program,
         model_path=reader.model_path,
         flags=reader.flags(),
-        env={name: value for name, _, value in assignments},
+        env=env,
         prefix=others if named else (),
         rest=tuple(reader.rest),
         unknown=(*(() if named else others), *reader.unknown),
@@ -112,6 +114,21 @@ def _divide(words: list[str]) -> tuple[list[str], str | None, list[str]]:
         return words[:index], words[index], words[index + 1 :]
     first = next(i for i, word in enumerate(words) if OPTION.match(word.lstrip("(")))
     return words[:first], None, words[first:]
+
+
+def _environment_words(engine: Engine, program: str, env: dict[str, str]) -> list[str]:
+    """Return the options that the environment stands for; the command's own come later and win."""
+    words: list[str] = []
+    known = known_options(engine, program)
+    for variable, name in environment_options(engine, program).items():
+        value = env.get(variable)
+        if value is None:
+            continue
+        if known[name] or option_named(name, bench=False):
+            words += [name, value]
+        elif value.lower() in ("1", "on", "true", "enabled"):
+            words.append(name)
+    return words
 
 
 def _guess_engine(program: str, options: list[str]) -> Engine:

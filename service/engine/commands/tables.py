@@ -104,7 +104,7 @@ precision -mea --max-extra-alloc --max-gpu -cuda --cuda-params -no-ooae --no-off
 margin -fitt --fit-target -fitc --fit-ctx -ictk --indexer-cache-type-k -ctk-first --cache-type-k-first -ctk-last
 --cache-type-k-last -ctv-first --cache-type-v-first -ctv-last --cache-type-v-last --swa-compress --swa-full -dsa
 --dsa -dsatk --dsa-top-k -cram --cache-ram -ctx-ckpt --ctx-checkpoints -ctxcp -md --model-draft -ngld --gpu-layers-
-draft --n-gpu-layers-draft -ctkd --cache-type-k-draft -ctvd --cache-type-v-draft -cd --ctx-size-draft --spec-type
+draft --n-gpu-layers-draft -ctkd --cache-type-k-draft -ctvd --cache-type-v-draft -cd --ctx-size-draft --spec-draft-model --spec-draft-ngl --spec-type -mm
 --mmproj --no-mmproj-offload --rpc -rpc -kvu --kv-unified -no-kvu --no-kv-unified -ncffn --n-cpu-ffn -nr --repack
 --no-repack --no-host -lzm --lazy-mode -C --cpu-mask -Cr --cpu-range --cpu-strict --poll --prio -ooae --offload-
 only-active-experts -hf -hfr --hf-repo -hff --hf-file
@@ -141,14 +141,32 @@ class _Names(msgspec.Struct, frozen=True):
     bare: str
 
 
+class _Recorded(msgspec.Struct, frozen=True):
+    programs: dict[str, dict[str, _Names]]
+    environment: dict[str, dict[str, str]]
+
+
+@cache
+def _recorded() -> _Recorded:
+    text = resources.files("service.engine.data").joinpath("options.json").read_bytes()
+    return msgspec.json.decode(text, type=_Recorded)
+
+
+def environment_options(engine: Engine, program: str) -> dict[str, str]:
+    """Return the environment variables that stand for an option of the program, by that option's name.
+
+    Only llama.cpp's programs but llama-bench read them (`env:` in their help; arg.cpp:787).
+    """
+    return {} if program == "llama-bench" else _recorded().environment.get(engine, {})
+
+
 @cache
 def known_options(engine: Engine, program: str) -> dict[str, bool]:
     """Return every option name that today's `program` of `engine` accepts: whether a value follows it.
 
     A program that is not listed (llama-cli, llama-perplexity, …) takes the options of the engine's llama-server.
     """
-    text = resources.files("service.engine.data").joinpath("options.json").read_bytes()
-    programs = msgspec.json.decode(text, type=dict[str, dict[str, _Names]])[engine]
+    programs = _recorded().programs[engine]
     names = programs.get(program, programs["llama-server"])
     return dict.fromkeys(names.value.split(), True) | dict.fromkeys(names.bare.split(), False)
 

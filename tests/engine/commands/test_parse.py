@@ -181,6 +181,15 @@ def test_llama_cpp_writes_cpu_layers_out_that_stand_before_a_rule() -> None:
     assert _flags("-ncmoe 2 -ot exps=CUDA0").n_cpu_moe == 2
 
 
+def test_llama_cpp_reads_options_from_the_environment_and_the_command_wins() -> None:
+    env = "LLAMA_ARG_CTX_SIZE=8192 LLAMA_ARG_UBATCH=64 LLAMA_ARG_KV_OFFLOAD=0 LLAMA_ARG_OVERRIDE_TENSOR=a=CPU"
+    flags = parse(f"{env} LLAMA_ARG_KV_UNIFIED=1 llama-server -ub 1024 -ot b=CPU -np 2", "llama.cpp").flags
+    assert (flags.n_ctx, flags.n_ubatch, flags.no_kv_offload, flags.other) == (8192, 1024, True, ("-kvu",))
+    assert [rule.pattern for rule in flags.overrides] == ["a", "b"]
+    assert parse("LLAMA_ARG_UBATCH=64 llama-bench -p 8", "llama.cpp").flags.n_ubatch == 512
+    assert parse("LLAMA_ARG_UBATCH=64 llama-server", "ik_llama.cpp").flags.n_ubatch == 512
+
+
 def test_a_windows_path_keeps_its_backslashes() -> None:
     parsed = parse(r"PS C:\ik\Release> .\llama-server.exe -m F:\llm\Qwen3-30B.gguf -c 4096", "ik_llama.cpp")
     assert parsed.model_path == r"F:\llm\Qwen3-30B.gguf"
