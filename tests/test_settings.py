@@ -1,0 +1,63 @@
+"""Settings: read once, checked at once, and every one of them described."""
+
+import pytest
+
+from service.errors import InvalidSetting
+from service.settings import SETTINGS, Settings, as_environment, load_settings
+
+
+def test_nothing_set_gives_the_defaults() -> None:
+    assert load_settings({}) == Settings()
+    assert load_settings({"ADVISOR_PORT": " ", "PATH": "/bin"}) == Settings()
+
+
+def test_values_are_read_as_what_they_are() -> None:
+    settings = load_settings(
+        {"ADVISOR_PORT": "0", "ADVISOR_TRUSTED_PROXIES": "10.0.0.0/8, ::1", "ADVISOR_STATE_DIR": "/srv/advisor"}
+    )
+    assert (settings.port, settings.trusted_proxies) == (0, ("10.0.0.0/8", "::1"))
+    assert settings.database == "sqlite:////srv/advisor/advisor.db"
+
+
+def test_a_child_process_gets_the_same_settings() -> None:
+    settings = Settings(redis_url="unix:///x.sock", workers=0, hub_hosts=(".cdn.example", "b"), hf_token="t")
+    assert load_settings(as_environment(settings)) == settings
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "says"),
+    [
+        ("ADVISOR_PORT", "65536", "<= 65535"),
+        ("ADVISOR_PORT", "http", "Expected `int`"),
+        ("ADVISOR_WORKERS", "-1", ">= 0"),
+        ("HF_ENDPOINT", "huggingface.co", "matching"),
+        ("ADVISOR_PUBLIC_URL", "ftp://x", "matching"),
+    ],
+)
+def test_a_value_that_cannot_be_is_refused_with_its_variable(variable: str, value: str, says: str) -> None:
+    with pytest.raises(InvalidSetting) as raised:
+        load_settings({variable: value})
+    assert raised.value.field == variable
+    assert variable in raised.value.detail
+    assert says in raised.value.detail
+
+
+def test_a_misspelt_variable_is_refused_instead_of_ignored() -> None:
+    with pytest.raises(InvalidSetting, match="ADVISOR_PROT") as raised:
+        load_settings({"ADVISOR_PROT": "1"})
+    assert "ADVISOR_PORT" in raised.value.choices
+
+
+@pytest.mark.parametrize("variable", ["HF_TOKEN", "DATABASE_URL", "REDIS_URL"])
+def test_a_secret_is_not_shown_in_an_error(variable: str) -> None:
+    with pytest.raises(InvalidSetting) as raised:
+        load_settings({variable: "secret" * 1000})
+    assert "secret" not in raised.value.detail
+
+
+def test_every_setting_has_a_name_a_default_and_a_sentence() -> None:
+    assert len(SETTINGS) == len(Settings.__struct_fields__)
+    assert len({setting.name for setting in SETTINGS}) == len(SETTINGS)
+    assert all(setting.help.endswith(".") for setting in SETTINGS)
+    defaults = {setting.name: setting.default for setting in SETTINGS if setting.default}
+    assert load_settings(defaults) == Settings()
