@@ -95,19 +95,20 @@ TESTS: tuple[Option, ...] = (
 # Options without a field of their own that change memory, placement or speed: kept in Flags.other, printed again.
 # Meaning: docs/parameters.md of ik_llama.cpp, `--help` of both.
 _AFFECTING = """
--dev --device -ser --smart-expert-reduction -ger --grouped-expert-routing -mqkv --merge-qkv -muge --merge-up-gate-
-experts --merge-up-gate-exps -khad --k-cache-hadamard -vhad --v-cache-hadamard -gr --graph-reuse -no-gr --no-graph-
-reuse -no-fug --no-fused-up-gate -no-mmad --no-fused-mul-multiadd -smgs --split-mode-graph-scheduling -sas
---scheduler-async -smf16 --split-mode-f16 -smf32 --split-mode-f32 -grt --graph-reduce-type -gap --graph-attn-
-precision -mea --max-extra-alloc --max-gpu -cuda --cuda-params -no-ooae --no-offload-only-active-experts -thp
---transparent-huge-pages --defer-experts --prefetch-experts --prefetch-experts-threads --fit-margin -gfm --gpu-fit-
-margin -fitt --fit-target -fitc --fit-ctx -ictk --indexer-cache-type-k -ctk-first --cache-type-k-first -ctk-last
---cache-type-k-last -ctv-first --cache-type-v-first -ctv-last --cache-type-v-last --swa-compress --swa-full -dsa
---dsa -dsatk --dsa-top-k -cram --cache-ram -ctx-ckpt --ctx-checkpoints -ctxcp -md --model-draft -ngld --gpu-layers-
-draft --n-gpu-layers-draft -ctkd --cache-type-k-draft -ctvd --cache-type-v-draft -cd --ctx-size-draft --spec-draft-model --spec-draft-ngl --spec-type -mm
---mmproj --no-mmproj-offload --rpc -rpc -kvu --kv-unified -no-kvu --no-kv-unified -ncffn --n-cpu-ffn -nr --repack
---no-repack --no-host -lzm --lazy-mode -C --cpu-mask -Cr --cpu-range --cpu-strict --poll --prio -ooae --offload-
-only-active-experts -hf -hfr --hf-repo -hff --hf-file
+-dev --device -ser --smart-expert-reduction -ger --grouped-expert-routing -mqkv --merge-qkv -muge
+--merge-up-gate-experts --merge-up-gate-exps -khad --k-cache-hadamard -vhad --v-cache-hadamard -gr --graph-reuse
+-no-gr --no-graph-reuse -no-fug --no-fused-up-gate -no-mmad --no-fused-mul-multiadd -smgs
+--split-mode-graph-scheduling -sas --scheduler-async -smf16 --split-mode-f16 -smf32 --split-mode-f32 -grt
+--graph-reduce-type -gap --graph-attn-precision -mea --max-extra-alloc --max-gpu -cuda --cuda-params -no-ooae
+--no-offload-only-active-experts -thp --transparent-huge-pages --defer-experts --prefetch-experts
+--prefetch-experts-threads --fit-margin -gfm --gpu-fit-margin -fitt --fit-target -fitc --fit-ctx -ictk
+--indexer-cache-type-k -ctk-first --cache-type-k-first -ctk-last --cache-type-k-last -ctv-first --cache-type-v-first
+-ctv-last --cache-type-v-last --swa-compress --swa-full -dsa --dsa -dsatk --dsa-top-k -cram --cache-ram -ctx-ckpt
+--ctx-checkpoints -ctxcp -md --model-draft -ngld --gpu-layers-draft --n-gpu-layers-draft -ctkd --cache-type-k-draft
+-ctvd --cache-type-v-draft -cd --ctx-size-draft --spec-draft-model --spec-draft-ngl --spec-type -mm --mmproj
+--no-mmproj-offload --rpc -rpc -kvu --kv-unified -no-kvu --no-kv-unified -ncffn --n-cpu-ffn -nr --repack --no-repack
+--no-host -lzm --lazy-mode -C --cpu-mask -Cr --cpu-range --cpu-strict --poll --prio -ooae
+--offload-only-active-experts -hf -hfr --hf-repo -hff --hf-file
 """
 AFFECTING = frozenset(_AFFECTING.split())
 
