@@ -17,6 +17,7 @@ from service.web import pages
 from service.web.access_log import access_log
 from service.web.api import API, health
 from service.web.body import require_json
+from service.web.head import head_as_get
 from service.web.limits import MAX_BODY_BYTES, Limits
 from service.web.logs import json_logs
 from service.web.problems import HANDLERS
@@ -45,7 +46,7 @@ def create_app(settings: Settings, flows: Flows | None = None) -> Litestar:
         logging_config=None,
     )
     # Around everything: Litestar's own middleware is not called for paths and methods that do not exist.
-    app.asgi_handler = access_log(security_headers(app.asgi_handler))
+    app.asgi_handler = access_log(security_headers(head_as_get(app.asgi_handler)))
     return app
 
 

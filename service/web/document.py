@@ -17,6 +17,11 @@ from litestar.openapi.spec import License, Tag
 
 from service import __version__
 from service.web.api import ROUTERS
+from service.wire.advice import Advice, AdviceEvent, AdviceRequest, CreatedAdvice
+from service.wire.hardware import CpuRows, GpuRows, HardwareQuestion, ParsedHardware
+from service.wire.health import Health, Readiness
+from service.wire.problem import Problem
+from service.wire.repo import RepoView
 
 _DESCRIPTION = (
     "Name a Hugging Face GGUF repo and your hardware; get ranked, copy-and-paste configurations for ik_llama.cpp and "
@@ -37,18 +42,25 @@ _CONFIG = OpenAPIConfig(
 )
 
 
+_SHAPES = (AdviceRequest, CreatedAdvice, AdviceEvent, RepoView, GpuRows, CpuRows, HardwareQuestion, ParsedHardware)
+_MORE_SHAPES = (Advice, Health, Readiness, Problem)
+
+
 @cache
 def openapi_json() -> bytes:
     """Return the document as it is served and kept in `openapi/openapi.json`."""
-    no_services = Provide(lambda: None, sync_to_thread=False)
-    app = Litestar(
-        route_handlers=ROUTERS, dependencies={"services": no_services}, openapi_config=_CONFIG, logging_config=None
-    )
-    encoded = msgspec.json.encode(app.openapi_schema.to_schema(), order="sorted")
-    return msgspec.json.format(encoded, indent=1) + b"\n"
+    return msgspec.json.format(msgspec.json.encode(openapi_document()), indent=1) + b"\n"
 
 
+@cache
 def openapi_document() -> dict[str, Any]:
-    """Return the document as plain data."""
-    document: dict[str, Any] = msgspec.json.decode(openapi_json())
-    return document
+    """Return the document as plain data.
+
+    The shapes are msgspec's own, with docstrings, every bound and `additionalProperties`, which the framework's lack.
+    """
+    no_services = Provide(lambda: None, sync_to_thread=False)
+    app = Litestar(ROUTERS, dependencies={"services": no_services}, openapi_config=_CONFIG, logging_config=None)
+    paths = msgspec.json.encode(app.openapi_schema.to_schema(), order="sorted")
+    document: dict[str, Any] = msgspec.json.decode(paths)
+    _, shapes = msgspec.json.schema_components((*_SHAPES, *_MORE_SHAPES), ref_template="#/components/schemas/{name}")
+    return document | {"components": {"schemas": dict(sorted(shapes.items()))}}

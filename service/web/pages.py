@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from functools import cache
 from importlib import resources
 from typing import Any
@@ -13,6 +14,7 @@ from litestar import Request, Response, Router, get
 from litestar.di import NamedDependency
 from litestar.exceptions import NotFoundException
 from litestar.params import FromPath
+from markupsafe import Markup, escape
 
 from service import __version__
 from service.web.conditional import conditional
@@ -24,10 +26,19 @@ from service.wire.problem import PAGE, PROBLEM_TYPES
 
 _HTML = "text/html"
 _STATIC_TYPES = {"style.css": "text/css", "icon.svg": "image/svg+xml"}
+_CODE = re.compile(r"`([^`]{1,200})`")
 _FOR_EVER = "public, max-age=31536000, immutable"
 _environment = jinja2.Environment(
     loader=jinja2.PackageLoader("service.web"), autoescape=True, trim_blocks=True, undefined=jinja2.StrictUndefined
 )
+
+
+def _prose(text: str) -> Markup:
+    """Return `text` for HTML, with what stands in backticks as code."""
+    return Markup(_CODE.sub(r"<code>\1</code>", str(escape(text))))  # noqa: S704 (escaped before)
+
+
+_environment.filters["prose"] = _prose
 
 
 @cache

@@ -126,7 +126,8 @@ def _kinds(schema: dict[str, Any]) -> list[tuple[str, str | None]]:
     if several:
         return [kind for part in several for kind in _kinds(part)]
     if schema.get("type") == "array":
-        return [(f"[{text}]", link) for text, link in _kinds(schema.get("items", {}))]
+        item = schema["prefixItems"][0] if "prefixItems" in schema else schema.get("items", {})
+        return [(f"[{text}]", link) for text, link in _kinds(item)]
     kind = schema.get("type", "any")
     return [(" | ".join(kind) if isinstance(kind, list) else str(kind), None)]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +60,19 @@ def test_every_operation_is_named_explained_and_fails_with_problems_only(
             assert (media, others) == ("application/problem+json", [])
             assert set(content["examples"]) <= set(PROBLEM_TYPES)
             assert all(e["value"]["status"] == int(status) for e in content["examples"].values())
+
+
+def test_every_reference_leads_to_a_shape_and_every_shape_is_explained() -> None:
+    shapes = openapi_document()["components"]["schemas"]
+    asked = set(re.findall(r'"#/components/schemas/([^"]+)"', openapi_json().decode()))
+    assert asked == set(shapes)
+    assert [name for name, shape in shapes.items() if not shape.get("description")] == []
+
+
+def test_shapes_keep_their_bounds_and_refuse_unknown_fields() -> None:
+    shapes = openapi_document()["components"]["schemas"]
+    assert shapes["Constraints"]["properties"]["min_bpw"]["anyOf"][0]["minimum"] == 0
+    assert shapes["AdviceRequest"]["additionalProperties"] is False
 
 
 def test_examples_of_requests_are_requests() -> None:

@@ -93,6 +93,15 @@ def test_every_answer_has_the_security_headers(client: httpx.Client, path: str) 
     assert headers["x-request-id"]
 
 
+@pytest.mark.parametrize("path", [*PAGES, "/health", "/openapi.json", "/v1/hardware/gpus"])
+def test_head_is_get_without_the_body(client: httpx.Client, path: str) -> None:
+    head, whole = client.head(path), client.get(path)
+    assert (head.status_code, head.content) == (200, b"")
+    assert head.headers.get("etag") == whole.headers.get("etag")
+    assert head.headers["content-length"] == str(len(whole.content))
+    assert client.head("/v1/advice").status_code == 405
+
+
 def test_static_files_are_kept_for_ever_under_their_hash(client: httpx.Client) -> None:
     style = Tags(client.get("/").text).all("link", "href")[1]
     reply = client.get(style)

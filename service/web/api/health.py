@@ -21,7 +21,13 @@ _MISSING = {
 }
 
 
-@get("/health", operation_id="health", summary="Whether the process answers", sync_to_thread=False)
+@get(
+    "/health",
+    operation_id="health",
+    summary="Whether the process answers",
+    response_description="It does.",
+    sync_to_thread=False,
+)
 def health() -> Health:
     """Looks at nothing else: for restarting what hangs."""
     return Health("ok", __version__)
