@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import gc
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -157,6 +158,7 @@ def _converted(value: object, kind: type[T], field: str) -> T:
 
 
 def _advise(arguments: argparse.Namespace) -> int:
+    gc.disable()  # one question a process: collecting cycles would cost a third of the time
     from service.flows.direct import advise_directly
     from service.wire.text import render_markdown, render_text
 

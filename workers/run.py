@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 import sys
@@ -33,7 +34,8 @@ class PinnedWorker(Worker):
         return bool(super().perform_job(job, queue))
 
     def main_work_horse(self, job: Job, queue: Queue) -> None:
-        """Run a job in the forked child."""
+        """Run a job in the forked child, which ends with it: collecting cycles would cost a third of the time."""
+        gc.disable()
         if self.pid is not None:
             die_with_parent(self.pid)
         super().main_work_horse(job, queue)

@@ -9,7 +9,7 @@ from itertools import pairwise
 import msgspec
 
 from service.engine.advice import AdviceBody, AdvisedConfig, Refusal, SpeedPoint
-from service.engine.catalogue import engine_devices, resolve
+from service.engine.catalogue import resolve
 from service.engine.config import ENGINES, Engine
 from service.engine.errors import InvalidInput, UnknownVariant
 from service.engine.goal import Constraints, Goal, GoalRequest, resolve_goal
@@ -17,9 +17,9 @@ from service.engine.hardware import Hardware, Rig
 from service.engine.memory import predict_memory, report
 from service.engine.model import Model
 from service.engine.planner import describe
-from service.engine.planner.fit import Problem, Shortfall, in_mib, max_context
+from service.engine.planner.fit import Shortfall, in_mib, max_context
 from service.engine.planner.rank import Contender, fast_enough, rank
-from service.engine.planner.search import Outcome, limits_of, search
+from service.engine.planner.search import Outcome, search
 from service.engine.planner.write import Files, commands, environment
 from service.engine.speed import predict_speed
 from service.engine.units import GIB
@@ -114,10 +114,8 @@ def _config(
     number: int, contender: Contender, variant: VariantModel, rig: Rig, goal: Goal, constraints: Constraints
 ) -> AdvisedConfig:
     engine, flags, cards = contender.engine, contender.fitted.flags, contender.candidate.cards
-    devices = engine_devices(rig, engine, cards)
-    limits = limits_of(rig, constraints, cards)
+    devices, limits = contender.problem.devices, contender.problem.limits
     memory = predict_memory(engine, variant.model, flags, [d.free for d in devices], tool="server")
-    problem = Problem(engine, variant.model, devices, limits)
     return AdvisedConfig(
         id=hashlib.sha256(msgspec.json.encode((engine, variant.name, flags, cards))).hexdigest()[:12],
         rank=number,
@@ -128,35 +126,27 @@ def _config(
         flags=flags,
         commands=commands(engine, flags, variant.files, environment(rig, cards), constraints.models_dir),
         devices=report(memory, devices, limits.reserve, rig.ram_bytes),
-        speed=_speeds(contender, variant.model, rig, goal),
+        speed=[_speed_at(n_kv, contender, variant.model, rig) for n_kv in sorted({0, goal.depth // 2, goal.depth})],
         goal_seconds=(contender.seconds.low, contender.seconds.expected, contender.seconds.high),
-        max_context=max_context(problem, flags, variant.model.n_ctx_train),
-        reasons=describe.reasons(contender, variant.model, rig, devices),
-        notes=describe.notes(contender, rig, devices),
+        max_context=max_context(contender.problem, contender.fitted, variant.model.n_ctx_train),
+        reasons=describe.reasons(contender, variant.model, rig),
+        notes=describe.notes(contender, rig),
     )
 
 
-def _speeds(contender: Contender, model: Model, rig: Rig, goal: Goal) -> list[SpeedPoint]:
-    """Speed at depth 0, half of the goal's depth, and the goal's depth (the last one)."""
-    devices = engine_devices(rig, contender.engine, contender.candidate.cards)
-    points = []
-    for n_kv in sorted({0, goal.depth // 2, goal.depth}):
-        speed = predict_speed(
-            contender.engine, model, contender.fitted.flags, contender.fitted.memory.placement, rig, devices, n_kv
-        )
-        points.append(
-            SpeedPoint(
-                n_kv=n_kv,
-                pp_tps=round(speed.pp.expected, 2),
-                pp_low=round(speed.pp.low, 2),
-                pp_high=round(speed.pp.high, 2),
-                tg_tps=round(speed.tg.expected, 2),
-                tg_low=round(speed.tg.low, 2),
-                tg_high=round(speed.tg.high, 2),
-                basis=speed.tg.basis,
-            )
-        )
-    return points
+def _speed_at(n_kv: int, contender: Contender, model: Model, rig: Rig) -> SpeedPoint:
+    placement, devices = contender.fitted.memory.placement, contender.problem.devices
+    speed = predict_speed(contender.engine, model, contender.fitted.flags, placement, rig, devices, n_kv)
+    return SpeedPoint(
+        n_kv=n_kv,
+        pp_tps=round(speed.pp.expected, 2),
+        pp_low=round(speed.pp.low, 2),
+        pp_high=round(speed.pp.high, 2),
+        tg_tps=round(speed.tg.expected, 2),
+        tg_low=round(speed.tg.low, 2),
+        tg_high=round(speed.tg.high, 2),
+        basis=speed.tg.basis,
+    )
 
 
 def _refusal(engine: Engine, variant: str, outcome: Outcome, goal: Goal) -> Refusal:

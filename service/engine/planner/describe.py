@@ -9,14 +9,15 @@ from service.engine.config import Device, Flags
 from service.engine.estimate import Estimate
 from service.engine.hardware import Rig
 from service.engine.model import Model
-from service.engine.planner.fit import movable_layers
+from service.engine.planner.filling import movable_layers
 from service.engine.planner.rank import Contender
 from service.engine.speed import versus
 from service.engine.speed.interval import Phase
 
 
-def reasons(contender: Contender, model: Model, rig: Rig, devices: tuple[Device, ...]) -> list[Reason]:
+def reasons(contender: Contender, model: Model, rig: Rig) -> list[Reason]:
     """Return why each choice of the config was made, most important first."""
+    devices = contender.problem.devices
     found = [_strategy(contender, model, devices)]
     flags = contender.fitted.flags
     if contender.candidate.strategy == "FFN in RAM":
@@ -129,9 +130,9 @@ def _names(devices: tuple[Device, ...]) -> str:
     return devices[0].name if len(devices) == 1 else f"{devices[0].name} to {devices[-1].name}"
 
 
-def notes(contender: Contender, rig: Rig, devices: tuple[Device, ...]) -> list[str]:
+def notes(contender: Contender, rig: Rig) -> list[str]:
     """Return what the user has to know or look at before running the command."""
-    found = []
+    found, devices = [], contender.problem.devices
     if len({card.name for card in rig.cards}) > 1 and not rig.order_known and len(devices) > 1:
         order = ", ".join(f"{d.name} = {rig.cards[d.gpu].name}" for d in devices)
         found.append(

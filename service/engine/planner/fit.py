@@ -1,23 +1,18 @@
-"""Make a candidate fit: how many layers keep their FFN on the GPU, how many layers go to the GPU at all.
+"""Whether flags fit, how many layers go to the GPU at all, and how large the context may grow.
 
 Every decision is checked by the same replay that `check` uses; nothing is assumed to fit because a formula says so.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Literal
 
 import msgspec
 
-from service.engine.commands.expert_rules import dense_override, expert_override
-from service.engine.config import Device, Engine, Flags, Override
+from service.engine.config import Device, Engine, Flags
 from service.engine.memory import DeviceBytes, Memory, predict_memory
-from service.engine.model import Model, role_of
-from service.engine.planner.support import runs_on_gpu
+from service.engine.model import Model
 from service.engine.units import MIB
-
-_MAX_CORRECTIONS = 8
 
 
 class Limits(msgspec.Struct, frozen=True):
@@ -88,108 +83,6 @@ def check(problem: Problem, flags: Flags) -> Fitted | Shortfall:
     return Shortfall(name, -left[worst])
 
 
-def movable_layers(engine: Engine, model: Model) -> dict[int, int]:
-    """Return the bytes of each layer's movable FFN: its routed experts, or the dense FFN where a model has none.
-
-    Layers whose FFN has a type without GPU kernels are left out of what may move to a GPU.
-    """
-    role = "expert" if model.moe_layers else "dense_ffn"
-    layers: dict[int, int] = {}
-    for index, tensors in enumerate(model.by_layer[: model.n_layer - model.n_layer_nextn]):
-        parts = [t for t in tensors if role_of(t.name) == role]
-        if parts and all(runs_on_gpu(engine, t.type) for t in parts):
-            layers[index] = sum(t.nbytes for t in parts)
-    return layers
-
-
-def ffn_in_ram(model: Model, kept: set[int]) -> tuple[Override, ...]:
-    """Return the `-ot` rules that leave the FFN of every layer but `kept` in RAM."""
-    running = range(model.n_layer - model.n_layer_nextn)
-    if model.moe_layers:
-        away = [i for i in model.moe_layers if i not in kept]
-        if len(away) == len(model.moe_layers):
-            return (Override("exps", "CPU"),)
-        return (Override(expert_override(away), "CPU"),) if away else ()
-    away = [i for i in running if i not in kept]
-    return (Override(dense_override(away), "CPU"),) if away else ()
-
-
-def fill(problem: Problem, flags: Flags) -> Fitted | Shortfall:
-    """Return `flags` with as many whole FFN layers on the GPUs as fit, each on the GPU that owns the layer."""
-    base = msgspec.structs.replace(flags, overrides=ffn_in_ram(problem.model, set()))
-    memory = problem.memory(base)
-    left = slack(problem, memory)
-    if min(left[:-1]) < 0:
-        worst = min(range(len(left) - 1), key=left.__getitem__)
-        return Shortfall(problem.devices[worst].name, -left[worst])
-    return _correct(problem, base, _Filling(problem, memory, left))
-
-
-class _Filling:
-    """Which layers keep their FFN on their GPU, layer by layer from the front of each GPU's range."""
-
-    def __init__(self, problem: Problem, memory: Memory, left: Sequence[int]) -> None:
-        sizes = movable_layers(problem.engine, problem.model)
-        n_devices = len(problem.devices)
-        self.ranges = [[i for i in sizes if memory.placement.layers[i] == d] for d in range(n_devices)]
-        self.sizes = sizes
-        self.counts = [self._fitting(d, left[d]) for d in range(n_devices)]
-
-    def _fitting(self, device: int, room: int) -> int:
-        count = 0
-        for layer in self.ranges[device]:
-            if self.sizes[layer] > room:
-                break
-            room -= self.sizes[layer]
-            count += 1
-        return count
-
-    @property
-    def kept(self) -> set[int]:
-        return {layer for layers, count in zip(self.ranges, self.counts, strict=True) for layer in layers[:count]}
-
-    def shrink(self, device: int, short: int) -> bool:
-        """Take layers off `device` until `short` bytes are freed; False when none are left."""
-        if not self.counts[device]:
-            return False
-        while short > 0 and self.counts[device]:
-            self.counts[device] -= 1
-            short -= self.sizes[self.ranges[device][self.counts[device]]]
-        return True
-
-    def grow(self, device: int, room: int) -> bool:
-        """Add the next layer to `device` if it fits `room`."""
-        layers, count = self.ranges[device], self.counts[device]
-        if count >= len(layers) or self.sizes[layers[count]] > room:
-            return False
-        self.counts[device] += 1
-        return True
-
-
-def _correct(problem: Problem, base: Flags, filling: _Filling) -> Fitted | Shortfall:
-    best: Fitted | None = None
-    short = Shortfall("RAM", 0)
-    frozen: set[int] = set()
-    for _ in range(_MAX_CORRECTIONS):
-        flags = msgspec.structs.replace(base, overrides=ffn_in_ram(problem.model, filling.kept))
-        memory = problem.memory(flags)
-        left = slack(problem, memory)
-        over = [d for d in range(len(problem.devices)) if left[d] < 0]
-        if over:
-            frozen.update(over)
-            if not all(filling.shrink(d, -left[d]) for d in over):
-                break
-            continue
-        if left[-1] < 0:
-            short = Shortfall("RAM", -left[-1])
-            break
-        best = Fitted(flags, memory)
-        grown = [filling.grow(d, left[d]) for d in range(len(problem.devices)) if d not in frozen]
-        if not any(grown):
-            break
-    return best or short
-
-
 def most_layers(problem: Problem, flags: Flags) -> Fitted | Shortfall:
     """Return `flags` with the largest `-ngl` that fits (found by halving), or the Shortfall of the smallest."""
 
@@ -208,20 +101,27 @@ def most_layers(problem: Problem, flags: Flags) -> Fitted | Shortfall:
     return best
 
 
-def max_context(problem: Problem, flags: Flags, n_ctx_train: int) -> int:
+def max_context(problem: Problem, fitted: Fitted, n_ctx_train: int) -> int:
     """Return the largest of a grid of contexts, up to the trained one, that fits with the same placement.
 
-    The grid doubles in halves (… 16,384, 24,576, 32,768, 49,152 …): nobody asks for 37,376 tokens.
+    The grid doubles in halves (… 16,384, 24,576, 32,768, 49,152 …): nobody asks for 37,376 tokens. Memory is nearly
+    linear in the context, so a line through two replays says where to look, and a third one confirms it.
     """
-    if isinstance(check(problem, flags), Shortfall):
-        return 0
-    grid = [flags.n_ctx] + [n for n in _context_grid(n_ctx_train) if n > flags.n_ctx]
-    low, high = 0, len(grid)
-    while high - low > 1:
-        middle = (low + high) // 2
-        found = check(problem, msgspec.structs.replace(flags, n_ctx=grid[middle]))
-        low, high = (middle, high) if isinstance(found, Fitted) else (low, middle)
-    return grid[low]
+    n_ctx = fitted.flags.n_ctx
+    grid = [n_ctx, *(n for n in _context_grid(n_ctx_train) if n > n_ctx)]
+    if len(grid) == 1:
+        return n_ctx
+    top = problem.memory(msgspec.structs.replace(fitted.flags, n_ctx=grid[-1]))
+    start, end = slack(problem, fitted.memory), slack(problem, top)
+    if min(end) >= 0:
+        return grid[-1]
+    reach = min(a / (a - b) for a, b in zip(start, end, strict=True) if b < 0)
+    likely = [n for n in grid if n <= n_ctx + reach * (grid[-1] - n_ctx)]
+    while len(likely) > 1:
+        if isinstance(check(problem, msgspec.structs.replace(fitted.flags, n_ctx=likely[-1])), Fitted):
+            break
+        likely.pop()
+    return likely[-1]
 
 
 def _context_grid(n_ctx_train: int) -> list[int]:

@@ -10,7 +10,7 @@ from service.engine.config import Engine
 from service.engine.estimate import Estimate
 from service.engine.goal import Goal
 from service.engine.planner.candidates import Candidate
-from service.engine.planner.fit import Fitted
+from service.engine.planner.fit import Fitted, Problem
 from service.engine.speed import Speed
 
 MAX_CONFIGS = 8
@@ -25,6 +25,7 @@ class Contender(msgspec.Struct, frozen=True):
     variant: int
     bpw: float
     candidate: Candidate
+    problem: Problem
     fitted: Fitted
     speed: Speed
     seconds: Estimate
@@ -41,22 +42,12 @@ def rank(contenders: list[Contender], goal: Goal) -> list[Contender]:
     First the fast enough one with the most bits per weight (counted up to Q8_0); the rest by the goal's time. When
     none is fast enough, the fastest comes first.
     """
-    by_time = sorted(_distinct(contenders), key=lambda c: c.seconds.expected)
+    by_time = sorted(contenders, key=lambda c: c.seconds.expected)
     enough = [c for c in by_time if fast_enough(c, goal)]
     if enough:
         first = max(enough, key=lambda c: (min(c.bpw, _Q8_BPW), -c.seconds.expected))
         by_time = [first, *(c for c in by_time if c is not first)]
     return _limited(by_time)
-
-
-def _distinct(contenders: list[Contender]) -> list[Contender]:
-    """Keep, of contenders with the same strategy, cards and cache type, the one with the best micro-batch."""
-    best: dict[tuple[object, ...], Contender] = {}
-    for c in contenders:
-        key = (c.engine, c.variant, c.candidate.strategy, c.candidate.cards, c.fitted.flags.cache_type_k)
-        if key not in best or c.seconds.expected < best[key].seconds.expected:
-            best[key] = c
-    return list(best.values())
 
 
 def _limited(contenders: list[Contender]) -> list[Contender]:

@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 import msgspec
 
 from service.engine.catalogue import engine_devices
 from service.engine.config import Device, Engine, Flags, Override
+from service.engine.estimate import Estimate
 from service.engine.goal import Constraints, Goal
 from service.engine.hardware import Rig
 from service.engine.memory import predict_memory
 from service.engine.model import Model
 from service.engine.planner.candidates import Candidate, candidates, with_split
-from service.engine.planner.fit import Fitted, Limits, Problem, Shortfall, check, fill, most_layers
+from service.engine.planner.filling import Sketch, settle, sketch
+from service.engine.planner.fit import Fitted, Limits, Problem, Shortfall, check, most_layers
 from service.engine.planner.rank import Contender
 from service.engine.planner.support import unsupported
 from service.engine.speed import goal_seconds, predict_speed
 from service.engine.units import GIB, MIB
 
 _SPLIT_ATTEMPTS = 6
+_ENOUGH = 3  # settled contenders of one engine and variant; an answer shows at most two of them
 _KV_SHARE_WORTH_QUANTISING = 0.08  # below this share of VRAM, q8_0 frees less than one layer and costs TG at depth
 _RAM_FOR_OTHERS = 2 * GIB  # what an idle Linux server keeps for itself
 
@@ -47,53 +51,90 @@ def limits_of(rig: Rig, constraints: Constraints, cards: Sequence[int]) -> Limit
     return Limits(tuple(reserve), host, shared=any(rig.cards[c].unified for c in cards))
 
 
+class _Draft(NamedTuple):
+    """A candidate with its likely speed: already fitted, or a sketch still to be settled."""
+
+    candidate: Candidate
+    problem: Problem
+    found: Fitted | Sketch
+    seconds: Estimate
+
+
+class _Case(NamedTuple):
+    """One engine and variant on one rig, for one goal."""
+
+    engine: Engine
+    variant: int
+    model: Model
+    rig: Rig
+    goal: Goal
+    constraints: Constraints
+
+
 def search(engine: Engine, variant: int, model: Model, rig: Rig, goal: Goal, constraints: Constraints) -> Outcome:
     """Return what one engine can do with one variant on this rig."""
     reason = unsupported(engine, model, rig)
     if reason is not None:
         return Outcome([], None, reason, 0)
-    contenders: list[Contender] = []
+    case = _Case(engine, variant, model, rig, goal, constraints)
+    drafts: list[_Draft] = []
     shortfalls: list[Shortfall] = []
     considered = 0
-    for candidate in _worth_trying(engine, model, rig, goal, constraints, contenders):
+    for candidate in _worth_trying(case, drafts):
         considered += 1
-        found = _fit(engine, model, rig, constraints, candidate)
-        if isinstance(found, Shortfall):
-            shortfalls.append(found)
+        drawn = _draft(case, candidate)
+        if isinstance(drawn, Shortfall):
+            shortfalls.append(drawn)
         else:
-            contenders.append(_contender(engine, variant, model, rig, goal, candidate, found))
+            drafts.append(drawn)
+    contenders = _settled(case, drafts, shortfalls)
     return Outcome(contenders, min(shortfalls, key=lambda s: s.n_bytes, default=None), None, considered)
 
 
-def _worth_trying(
-    engine: Engine, model: Model, rig: Rig, goal: Goal, constraints: Constraints, found: list[Contender]
-) -> Iterator[Candidate]:
+def _worth_trying(case: _Case, drafts: list[_Draft]) -> Iterator[Candidate]:
     """Leave out strategies that move more to RAM than one that already fits."""
-    kv_types = constraints.kv_types or _kv_types(engine, model, rig, goal)
-    for candidate in candidates(engine, model, rig, goal, kv_types):
-        fits = {c.candidate.strategy for c in found}
+    kv_types = case.constraints.kv_types or _kv_types(case.engine, case.model, case.rig, case.goal)
+    for candidate in candidates(case.engine, case.model, case.rig, case.goal, kv_types):
+        fits = {draft.candidate.strategy for draft in drafts}
         if candidate.strategy != "all on GPU" and "all on GPU" in fits:
             continue
-        if candidate.strategy == "layers in RAM" and "FFN in RAM" in fits and model.moe_layers:
+        if candidate.strategy == "layers in RAM" and "FFN in RAM" in fits and case.model.moe_layers:
             continue
         if candidate.strategy == "CPU only" and fits:
             continue
-        if candidate.flags.n_ubatch in _slower_micro_batches(candidate, found):
+        if candidate.flags.n_ubatch in _slower_micro_batches(candidate, drafts):
             continue
         yield candidate
 
 
-def _slower_micro_batches(candidate: Candidate, found: list[Contender]) -> set[int]:
+def _slower_micro_batches(candidate: Candidate, drafts: list[_Draft]) -> set[int]:
     """The micro-batches that lost with another cache type on the same cards: they lose with this one too."""
     alike = [
-        c
-        for c in found
-        if c.candidate.strategy == candidate.strategy
-        and c.candidate.cards == candidate.cards
-        and c.candidate.flags.cache_type_k != candidate.flags.cache_type_k
+        draft
+        for draft in drafts
+        if draft.candidate.strategy == candidate.strategy
+        and draft.candidate.cards == candidate.cards
+        and draft.candidate.flags.cache_type_k != candidate.flags.cache_type_k
     ]
-    best = min(alike, key=lambda c: c.seconds.expected, default=None)
-    return {c.fitted.flags.n_ubatch for c in alike if c is not best}
+    best = min(alike, key=lambda draft: draft.seconds.expected, default=None)
+    return {draft.candidate.flags.n_ubatch for draft in alike if draft is not best}
+
+
+def _settled(case: _Case, drafts: list[_Draft], shortfalls: list[Shortfall]) -> list[Contender]:
+    """Settle the fastest drafts, one micro-batch a kind, until enough of them fit."""
+    contenders: list[Contender] = []
+    kinds: set[tuple[object, ...]] = set()
+    for draft in sorted(drafts, key=lambda d: d.seconds.expected):
+        kind = (draft.candidate.strategy, draft.candidate.cards, draft.candidate.flags.cache_type_k)
+        if len(contenders) == _ENOUGH or kind in kinds:
+            continue
+        fitted = settle(draft.problem, draft.found) if isinstance(draft.found, Sketch) else draft.found
+        if isinstance(fitted, Shortfall):
+            shortfalls.append(fitted)
+        else:
+            kinds.add(kind)
+            contenders.append(_contender(case, draft, fitted))
+    return contenders
 
 
 def _kv_types(engine: Engine, model: Model, rig: Rig, goal: Goal) -> list[str]:
@@ -105,16 +146,20 @@ def _kv_types(engine: Engine, model: Model, rig: Rig, goal: Goal) -> list[str]:
     return ["f16", "q8_0"] if divides and vram and cache > vram * _KV_SHARE_WORTH_QUANTISING else ["f16"]
 
 
-def _fit(engine: Engine, model: Model, rig: Rig, constraints: Constraints, candidate: Candidate) -> Fitted | Shortfall:
-    devices = engine_devices(rig, engine, candidate.cards)
-    limits = limits_of(rig, constraints, candidate.cards)
-    problem = Problem(engine, model, devices, limits)
-    missing = _weights_missing(model, devices, 0 if candidate.strategy == "all on GPU" else limits.host)
+def _draft(case: _Case, candidate: Candidate) -> _Draft | Shortfall:
+    devices = engine_devices(case.rig, case.engine, candidate.cards)
+    limits = limits_of(case.rig, case.constraints, candidate.cards)
+    problem = Problem(case.engine, case.model, devices, limits)
+    whole = candidate.strategy == "all on GPU"
+    missing = _weights_missing(case.model, devices, 0 if whole else limits.host)
     if missing > 0:
-        return Shortfall(devices[-1].name if candidate.strategy == "all on GPU" else "RAM", missing)
-    if candidate.strategy == "CPU only":
-        return check(problem, candidate.flags)
-    return _spread(problem, candidate)
+        return Shortfall(devices[-1].name if whole else "RAM", missing)
+    found = check(problem, candidate.flags) if candidate.strategy == "CPU only" else _spread(problem, candidate)
+    if isinstance(found, Shortfall):
+        return found
+    placement = found.placement if isinstance(found, Sketch) else found.memory.placement
+    seconds = goal_seconds(case.engine, case.model, found.flags, placement, case.rig, devices, case.goal)
+    return _Draft(candidate, problem, found, seconds)
 
 
 def _weights_missing(model: Model, devices: tuple[Device, ...], host: int) -> int:
@@ -124,22 +169,20 @@ def _weights_missing(model: Model, devices: tuple[Device, ...], host: int) -> in
     return weights - sum(d.free for d in devices) - host
 
 
-def _spread(problem: Problem, candidate: Candidate) -> Fitted | Shortfall:
+def _spread(problem: Problem, candidate: Candidate) -> Fitted | Sketch | Shortfall:
     """Try shares by usable memory; where one card is short, give it less and try again."""
     shares = [float(d.free - r) for d, r in zip(problem.devices, problem.limits.reserve, strict=True)]
-    best: Fitted | Shortfall = Shortfall("RAM", problem.model.n_bytes)
+    least = Shortfall("RAM", problem.model.n_bytes)
     for _ in range(_SPLIT_ATTEMPTS if len(shares) > 1 else 1):
-        attempt = with_split(candidate, _rounded(shares))
-        found = _place(problem, attempt)
-        if isinstance(found, Fitted):
+        found = _place(problem, with_split(candidate, _rounded(shares)))
+        if not isinstance(found, Shortfall):
             return found
-        if isinstance(best, Shortfall) and found.n_bytes < best.n_bytes:
-            best = found
+        least = min(least, found, key=lambda shortfall: shortfall.n_bytes)
         short = next((i for i, d in enumerate(problem.devices) if d.name == found.device), None)
         if short is None:
             break
         shares[short] = max(shares[short] - max(found.n_bytes * 1.1, shares[short] * 0.02), shares[short] * 0.5)
-    return best
+    return least
 
 
 def _rounded(shares: Sequence[float]) -> tuple[float, ...]:
@@ -147,22 +190,27 @@ def _rounded(shares: Sequence[float]) -> tuple[float, ...]:
     return tuple(max(round(share / GIB, 1), 0.1) for share in shares)
 
 
-def _place(problem: Problem, candidate: Candidate) -> Fitted | Shortfall:
+def _place(problem: Problem, candidate: Candidate) -> Fitted | Sketch | Shortfall:
     if candidate.strategy == "all on GPU":
         return check(problem, candidate.flags)
     if candidate.strategy == "FFN in RAM":
-        return fill(problem, candidate.flags)
+        return sketch(problem, candidate.flags)
     flags = candidate.flags
     if problem.model.moe_layers:
         flags = msgspec.structs.replace(flags, overrides=(Override("exps", "CPU"),))
     return most_layers(problem, flags)
 
 
-def _contender(
-    engine: Engine, variant: int, model: Model, rig: Rig, goal: Goal, candidate: Candidate, fitted: Fitted
-) -> Contender:
-    devices: tuple[Device, ...] = engine_devices(rig, engine, candidate.cards)
-    placement = fitted.memory.placement
-    speed = predict_speed(engine, model, fitted.flags, placement, rig, devices, goal.depth)
-    seconds = goal_seconds(engine, model, fitted.flags, placement, rig, devices, goal)
-    return Contender(engine, variant, model.bpw, candidate, fitted, speed, seconds)
+def _contender(case: _Case, draft: _Draft, fitted: Fitted) -> Contender:
+    given = (case.engine, case.model, fitted.flags, fitted.memory.placement, case.rig, draft.problem.devices)
+    speed = predict_speed(*given, case.goal.depth)
+    return Contender(
+        engine=case.engine,
+        variant=case.variant,
+        bpw=case.model.bpw,
+        candidate=draft.candidate,
+        problem=draft.problem,
+        fitted=fitted,
+        speed=speed,
+        seconds=goal_seconds(*given, case.goal),
+    )

@@ -9,7 +9,7 @@ from service.engine.catalogue import resolve
 from service.engine.commands import parse
 from service.engine.errors import InvalidHardware, InvalidInput, UnknownVariant
 from service.engine.goal import Constraints, EngineChoice, GoalRequest
-from service.engine.hardware import Hardware
+from service.engine.hardware import Gpu, Hardware
 from tests import rigs
 from tests.checks import attention_is_on_gpus, placement_of, problems_of
 from tests.engine.planner.asking import ask, first
@@ -181,12 +181,8 @@ def test_bits_that_no_variant_has_are_refused_with_those_there_are() -> None:
 
 
 def test_cards_in_a_known_order_are_named_by_their_place_on_the_bus() -> None:
-    gpus = [g for g in rigs.TWO_5090_TWO_4090.gpus]
     hardware = Hardware(
-        gpus=[
-            type(gpus[0])(name="RTX 5090", count=1, pci_order=[1]),
-            type(gpus[0])(name="RTX 3090", count=1, pci_order=[0]),
-        ],
+        gpus=[Gpu(name="RTX 5090", pci_order=[1]), Gpu(name="RTX 3090", pci_order=[0])],
         cpu=rigs.TWO_5090_TWO_4090.cpu,
         ram=rigs.TWO_5090_TWO_4090.ram,
     )
