@@ -29,11 +29,45 @@ _CIM = (
     "ConfiguredClockSpeed, SMBIOSMemoryType | Format-List"
 )
 _COMMANDS: dict[str, tuple[tuple[str, ...], ...]] = {
-    "Linux": (_NVIDIA, _ROCM, ("lscpu",), ("dmidecode", "-t", "memory")),
+    "Linux": (_NVIDIA, _ROCM, ("lscpu",), ("dmidecode", "-t", "17")),
     "Darwin": (("system_profiler", "SPHardwareDataType", "SPDisplaysDataType"),),
     "Windows": (_NVIDIA, (*_POWERSHELL, _CIM)),
 }
 _FILES = {"Linux": (Path("/proc/meminfo"),)}
+
+_NEEDLESS = (
+    *(
+        "Array Handle",
+        "Error Information",
+        "Total Width",
+        "Data Width",
+        "Form Factor",
+        "Set:",
+        "Type Detail",
+        "Manufacturer",
+    ),
+    *(
+        "Serial Number",
+        "Asset Tag",
+        "Part Number",
+        "Rank",
+        "Minimum",
+        "Maximum",
+        "Configured Voltage",
+        "Memory Technology",
+    ),
+    *(
+        "Memory Operating",
+        "Firmware",
+        "Module ",
+        "Memory Subsystem",
+        "Non-Volatile",
+        "Volatile",
+        "Cache Size",
+        "Logical",
+    ),
+    *("Flags:", "Vulnerabilit", "PMIC", "RCD"),
+)
 
 Run = Callable[[Sequence[str]], str]
 
@@ -47,10 +81,15 @@ def detect(system: str | None = None, run: Run | None = None, read: Callable[[Pa
     system = system or platform.system()
     outputs = [(run or _run)(command) for command in _COMMANDS.get(system, ())]
     outputs += [(read or _read)(path) for path in _FILES.get(system, ())]
-    text = "\n\n".join(output[: MAX_CHARS // 8] for output in outputs if output.strip())
-    hardware = parse_hardware(text, gpus_required=False)
+    text = "\n\n".join(_shorter(output) for output in outputs if output.strip())
+    hardware = parse_hardware(text[:MAX_CHARS], gpus_required=False)
     names = {"Darwin": "macos", "Windows": "windows"}
     return msgspec.structs.replace(hardware, os=names.get(system, "linux"))
+
+
+def _shorter(output: str) -> str:
+    """Leave out the long lines that say nothing of hardware: 48 modules fill 64 KiB with serial numbers and voltages."""
+    return "\n".join(line for line in output.splitlines() if not line.strip().startswith(_NEEDLESS))
 
 
 def _run(command: Sequence[str]) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Sequence
 
 from service.engine.errors import InvalidHardware
 from service.engine.hardware import Cpu, Gpu, Hardware, Ram
@@ -22,6 +23,8 @@ def check(hardware: Hardware) -> None:
     total = sum(gpu.count for gpu in hardware.gpus)
     if total > MAX_GPUS:
         raise _wrong("hardware.gpus", total, f"at most {MAX_GPUS} GPUs")
+    _each_once("hardware.gpus", [uuid for gpu in hardware.gpus for uuid in gpu.uuids or ()], "UUID")
+    _each_once("hardware.gpus", [n for gpu in hardware.gpus for n in gpu.pci_order or ()], "number")
     if hardware.cpu is not None:
         _check_cpu(hardware.cpu)
     if hardware.ram is not None:
@@ -85,6 +88,12 @@ def _text(path: str, value: str | None, longest: int) -> None:
 def _one_a_card(path: str, values: list[str] | list[int] | None, count: int) -> None:
     if values is not None and (len(values) != count or len(set(values)) != count):
         raise InvalidHardware(f"give one a card ({count}), each once, not {len(values)}", field=path)
+
+
+def _each_once(path: str, values: Sequence[str | int], what: str) -> None:
+    twice = next((value for value in values if values.count(value) > 1), None)
+    if twice is not None:
+        raise InvalidHardware(f"two GPUs have the {what} {twice}", field=path)
 
 
 def _wrong(path: str, value: float, right: str) -> InvalidHardware:

@@ -45,6 +45,7 @@ _INTEGRATED = re.compile(
     r"|idd\b|vmware",
     re.I,
 )
+_PLACES = ("BankLabel", "BankLocator", "DeviceLocator")
 _CHANNEL = re.compile(r"CHANNEL[ _-]{0,2}([A-Z0-9])|DIMM[ _-]{0,2}([A-P])\d?\b", re.I)
 
 
@@ -149,7 +150,7 @@ def _cpu(records: Sequence[Mapping[str, str]]) -> Cpu:
 def _ram(modules: Sequence[Mapping[str, str]]) -> Ram:
     speeds = [_number(m.get("ConfiguredClockSpeed")) or _number(m.get("Speed")) for m in modules]
     known = [speed for speed in speeds if speed]
-    places = [_CHANNEL.search(f"{m.get('BankLocator', '')} {m.get('DeviceLocator', '')}") for m in modules]
+    places = [_CHANNEL.search(" ".join(m.get(key, "") for key in _PLACES)) for m in modules]
     channels = {(p[1] or p[2]).upper() for p in places if p}
     return Ram(
         total_gb=sum(int(m["Capacity"][:15]) for m in modules) / 2**30,

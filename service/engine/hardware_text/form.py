@@ -41,7 +41,7 @@ def canonical(hardware: Hardware) -> Hardware:
     cpu = _canonical_cpu(hardware.cpu) if hardware.cpu is not None else None
     ram = _canonical_ram(hardware.ram) if hardware.ram is not None else None
     return Hardware(
-        gpus=sorted(joined.values(), key=lambda gpu: msgspec.json.encode(gpu)),
+        gpus=sorted(map(_in_order, joined.values()), key=msgspec.json.encode),
         cpu=None if cpu == Cpu() else cpu,
         ram=None if ram == Ram() else ram,
         os=_os(hardware.os) or None,
@@ -126,6 +126,15 @@ def _join(a: Gpu, b: Gpu) -> Gpu:
     uuids = [*a.uuids, *b.uuids] if a.uuids and b.uuids else None
     order = [*a.pci_order, *b.pci_order] if a.pci_order and b.pci_order else None
     return msgspec.structs.replace(a, count=a.count + b.count, uuids=uuids, pci_order=order)
+
+
+def _in_order(gpu: Gpu) -> Gpu:
+    """Cards of one entry by their number, else by UUID: the order in which they were named says nothing."""
+    if gpu.uuids and gpu.pci_order:
+        pairs = sorted(zip(gpu.pci_order, gpu.uuids, strict=True))
+        return msgspec.structs.replace(gpu, pci_order=[n for n, _ in pairs], uuids=[uuid for _, uuid in pairs])
+    uuids = sorted(gpu.uuids) if gpu.uuids else None
+    return msgspec.structs.replace(gpu, uuids=uuids, pci_order=sorted(gpu.pci_order) if gpu.pci_order else None)
 
 
 def _canonical_cpu(cpu: Cpu) -> Cpu:

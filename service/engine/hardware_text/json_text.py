@@ -8,6 +8,7 @@ from service.engine.catalogue.limits import check
 from service.engine.errors import InvalidHardware
 from service.engine.hardware import Hardware
 
+_FORM = '`{"gpus": [{"name": "RTX 3090", "count": 2}], "cpu": {"model": …}, "ram": {"total_gb": …}}`'
 _OWN = b'"gpus"'
 
 
@@ -21,7 +22,7 @@ def read_json(text: str) -> Hardware | None:
     except msgspec.ValidationError as error:
         reason, _, path = str(error).partition(" - at `$")
         field = "hardware" + path.rstrip("`")
-        raise InvalidHardware(f"{reason}; see the form in docs/hardware.md", field=field) from error
+        raise InvalidHardware(f"{reason}; the form is {_FORM}", field=field) from error
     except (msgspec.DecodeError, RecursionError) as error:
         raise InvalidHardware(f"this begins like JSON but is not: {error}", field="hardware") from error
     check(hardware)

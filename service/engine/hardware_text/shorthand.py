@@ -41,8 +41,8 @@ _SYSTEM = re.compile(
     re.I,
 )
 _MAC = re.compile(r"(?:apple\s+)?(m[1-9](?:\s+(?:pro|max|ultra))?)(?:\s+\(?(\d{2,3}-core)(?:\s+gpu)?\)?)?", re.I)
-_SIZE = re.compile(r"(\d{1,6}(?:\.\d{1,3})?)\s?(gib|gb|g|tib|tb|t)\b", re.I)
-_MODULES = re.compile(r"(\d{1,3})\s?[x×]\s?(\d{1,4}(?:\.\d{1,3})?)\s?(?:gib|gb|g)\b", re.I)
+_SIZE = re.compile(r"(\d{1,6}(?:\.\d{1,3})?)\s?(gib|gb|g|tib|tb|t)\b(?!/s)", re.I)
+_MODULES = re.compile(r"(?<!\w)(\d{1,3})\s?[x×]\s?(\d{1,4}(?:\.\d{1,3})?)\s?(?:gib|gb|g)\b(?!/s)", re.I)
 _RAM_WORD = re.compile(r"\b(?:lp)?ddr\d|\bram\b|\bmemory\b|\bchannels?\b|\bmt/s\b|\b(?:r|u|lr|mr)dimms?\b", re.I)
 _RAM_TYPE = re.compile(r"\b((?:lp)?ddr\d[xl]?)(?:[\s-]{0,2}(\d{3,5})\b)?", re.I)
 _RAM_SPEED = re.compile(r"(?:@\s?)?\b(\d{3,5})\s?(?:mt/?s|mhz)\b|@\s?(\d{4,5})\b", re.I)
@@ -58,6 +58,7 @@ _GPU_WORD = re.compile(
 _CPU_WORD = re.compile(
     r"\b(?:epyc|ryzen|xeon|threadripper|core|celeron|pentium|cpu|i[3579]-\d{4,5}\w{0,3}|ultra [579] \d{3})\b", re.I
 )
+_SOCKETS = re.compile(r"\b(\d{1,2}) sockets?\b", re.I)
 _NAMELESS_CPU = re.compile(r"cpu(?:\s(\d{1,2}) sockets?)?(?:\s(\d{1,4}) cores?)?", re.I)
 _QUOTED = re.compile(r'^(gpu|cpu)\s+"([^"]{1,200})"\s*(.{0,300})$', re.I)
 _LEADING = re.compile(r"^(?:and|with|plus|an?|my|on|gpus?\s*:|cpu\s*:|ram\s*:|os\s*:|memory\s*:)\s+", re.I)
@@ -158,7 +159,9 @@ def _counted(piece: str) -> tuple[int, str]:
 
 def _quoted(count: int, kind: str, name: str, rest: str) -> Found:
     if kind == "cpu":
-        return Found(cpu=_cpu(count, name, rest))
+        sockets, cores = _SOCKETS.search(rest), _CORES.search(rest)
+        n_sockets = int(sockets[1]) if sockets else count if count > 1 else None
+        return Found(cpu=Cpu(model=name, sockets=n_sockets, physical_cores=int(cores[1]) if cores else None))
     _, gpu = details(rest, Gpu(name=name, count=count))
     return Found(gpus=(gpu,))
 
@@ -190,16 +193,16 @@ def _is_ram(piece: str) -> bool:
 
 
 def _ram(piece: str) -> Ram:
-    modules, size = _MODULES.search(piece), _SIZE.search(piece)
-    kind, speed, measured = _RAM_TYPE.search(piece), _RAM_SPEED.search(piece), _MEASURED.search(piece)
-    channels, word, free = _CHANNELS.search(piece), _CHANNEL_WORD.search(piece), _FREE_RAM.search(piece)
-    total = float(modules[1]) * float(modules[2]) if modules else _gb(size) if size and size is not free else None
-    if not (kind or size or channels or word or measured):
+    measured, left = _cut(_MEASURED, piece)
+    free, left = _cut(_FREE_RAM, left)
+    modules, size, kind = _MODULES.search(left), _SIZE.search(left), _RAM_TYPE.search(left)
+    speed, channels, word = _RAM_SPEED.search(left), _CHANNELS.search(left), _CHANNEL_WORD.search(left)
+    if not any((measured, free, modules, size, kind, speed, channels, word)):
         raise unreadable(piece, "write RAM as `512GB DDR5-4800 x8`")
     n_channels = int(channels[1] or channels[2]) if channels else _CHANNEL_WORDS[word[1].lower()] if word else None
     mts = (kind[2] if kind else None) or (speed[1] or speed[2] if speed else None)
     return Ram(
-        total_gb=total,
+        total_gb=float(modules[1]) * float(modules[2]) if modules else _gb(size) if size else None,
         free_gb=float(free[1]) if free else None,
         type=kind[1].upper() if kind else None,
         channels=n_channels or (int(modules[1]) if modules else None),
@@ -208,17 +211,23 @@ def _ram(piece: str) -> Ram:
     )
 
 
+def _cut(pattern: re.Pattern[str], text: str) -> tuple[re.Match[str] | None, str]:
+    """The first match, and the text without it, so that no other pattern reads its numbers again."""
+    m = pattern.search(text)
+    return m, f"{text[: m.start()]} {text[m.end() :]}" if m else text
+
+
 def _processor(piece: str, count: int, rest: str) -> Found:
     name, gpu = details(rest, Gpu(name=rest, count=count))
     is_gpu, is_cpu = bool(gpu_rows(name)), cpu_row(_CORES.sub("", name)) is not None
     if _CPU_WORD.search(name) and not (is_gpu and not is_cpu):
-        return Found(cpu=_cpu(count, name, ""))
+        return Found(cpu=_cpu(count, name))
     if _GPU_WORD.search(name) or (is_gpu and not is_cpu):
         return Found(gpus=(gpu,))
     if is_gpu and is_cpu:
         raise unreadable(piece, f"it is a GPU and a CPU: write `{gpu_rows(name)[0].name}` or `{_cpu_name(name)}`")
     if is_cpu:
-        return Found(cpu=_cpu(count, name, ""))
+        return Found(cpu=_cpu(count, name))
     near = (*nearest(name, n=2), *nearest(name, cpu=True, n=2))
     raise unreadable(piece, f"no GPU or CPU of that name{' (' + ', '.join(near) + '?)' if near else ''}; {_KINDS}")
 
@@ -228,12 +237,9 @@ def _cpu_name(name: str) -> str:
     return row.name if row else name
 
 
-def _cpu(count: int, name: str, rest: str) -> Cpu:
-    cores = _CORES.search(f"{name} {rest}")
+def _cpu(count: int, name: str) -> Cpu:
+    cores = None if re.search(r"\d-core", name, re.I) else _CORES.search(name)
     model = name if cpu_row(name) else _CORES.sub("", name).strip(" (),")
-    sockets = re.search(r"(\d{1,2}) sockets?", rest)
     return Cpu(
-        model=model,
-        sockets=int(sockets[1]) if sockets else (count if count > 1 else None),
-        physical_cores=int(cores[1]) if cores and not re.search(r"\d-core", name, re.I) else None,
+        model=model, sockets=count if count > 1 else None, physical_cores=int(cores[1]) if cores is not None else None
     )

@@ -1,0 +1,190 @@
+"""Output of tools, as people paste it. Where each paste is from stands in tests/data/README.md."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from service.engine.catalogue import resolve
+from service.engine.errors import InvalidHardware
+from service.engine.hardware import Cpu, Gpu, Hardware, Ram
+from service.engine.hardware_text import parse_hardware
+
+PASTES = Path(__file__).parents[2] / "data" / "pastes"
+
+
+def paste(name: str) -> str:
+    return (PASTES / f"{name}.txt").read_text()
+
+
+def parsed(*names: str) -> Hardware:
+    return parse_hardware("\n".join(map(paste, names)), gpus_required=False)
+
+
+def test_nvidia_smi_of_a_610_driver_gives_free_memory_display_and_order() -> None:
+    assert parsed("nvidia_smi_610").gpus == [
+        Gpu(name="NVIDIA GeForce RTX 5090", free_gib=3.499, pci_order=[0]),
+        Gpu(name="NVIDIA GeForce RTX 5090", free_gib=3.353, pci_order=[1], display=True),
+    ]
+
+
+def test_nvidia_smi_with_processes_below_it() -> None:
+    machine = parsed("nvidia_smi_550")
+    assert [(gpu.name, gpu.free_gib) for gpu in machine.gpus] == [
+        ("NVIDIA GeForce RTX 4090", 23.493),
+        ("NVIDIA GeForce RTX 4090", 23.54),
+    ]
+    assert resolve(machine).order_known
+
+
+def test_a_name_that_was_cut_is_completed_by_its_memory() -> None:
+    assert parsed("nvidia_smi_470_cut_name").gpus[0].name == "Tesla V100-SXM2-32GB"
+
+
+def test_a_name_cut_too_short_asks_for_the_list_and_takes_it() -> None:
+    with pytest.raises(InvalidHardware, match="nvidia-smi -L"):
+        parsed("nvidia_smi_470_ambiguous_name")
+    listed = "".join(f"GPU {i}: NVIDIA GeForce RTX 3090 (UUID: GPU-{i}{'a' * 7}-1-2-3-4)\n" for i in range(2))
+    machine = parse_hardware(paste("nvidia_smi_470_ambiguous_name") + listed)
+    assert [gpu.name for gpu in machine.gpus] == ["NVIDIA GeForce RTX 3090"] * 2
+    assert [gpu.uuids for gpu in machine.gpus] == [["GPU-0aaaaaaa-1-2-3-4"], ["GPU-1aaaaaaa-1-2-3-4"]]
+
+
+def test_mig_slices_are_not_gpus() -> None:
+    assert [gpu.name for gpu in parsed("nvidia_smi_535_mig").gpus] == ["NVIDIA A30"]
+    assert [gpu.name for gpu in parsed("nvidia_smi_list").gpus] == [
+        "NVIDIA GeForce RTX 3090",
+        "NVIDIA RTX A6000",
+        "NVIDIA A100-PCIE-40GB",
+    ]
+
+
+def test_csv_with_a_header_gives_links_uuids_and_free_memory() -> None:
+    first, second = parsed("nvidia_smi_csv").gpus
+    assert (first.pcie, first.display, first.free_gib) == ("4.0 x16", True, 22.991)
+    assert (second.pcie, second.display, second.pci_order) == ("4.0 x8", None, [1])
+    assert second.uuids == ["GPU-0b7c9d1e-2f34-4a56-8b78-9c0d1e2f3a4b"]
+
+
+def test_csv_without_a_header_gives_names_and_totals() -> None:
+    assert parsed("nvidia_smi_csv_noheader").gpus == [
+        Gpu(name="NVIDIA GeForce RTX 3090", count=2, pci_order=[0, 1]),
+    ]
+    assert parsed("nvidia_smi_csv_nounits").gpus == [Gpu(name="NVIDIA GeForce RTX 5060 Ti", vram_gib=16)]
+
+
+def test_no_devices_is_no_gpu() -> None:
+    assert parse_hardware("No devices were found").gpus == []
+
+
+def test_the_engines_device_list_gives_what_is_free() -> None:
+    machine = parsed("list_devices_cuda")
+    assert [(gpu.name, gpu.free_gib) for gpu in machine.gpus] == [
+        ("NVIDIA GeForce RTX 5090", 30.848),
+        ("NVIDIA GeForce RTX 4070 Laptop GPU", 7.369),
+    ]
+    assert all(gpu.pci_order is None for gpu in machine.gpus)
+
+
+def test_an_integrated_radeon_is_known_by_its_chip() -> None:
+    card = resolve(parsed("list_devices_rocm")).cards[0]
+    assert (card.name, card.total >> 20) == ("AMD Radeon 8060S", 110511)
+
+
+def test_what_a_cuda_build_prints_when_it_starts() -> None:
+    assert parsed("cuda_init_ik").gpus == [Gpu(name="NVIDIA RTX A6000")]
+
+
+def test_lists_of_the_same_gpus_by_two_tools_count_them_once() -> None:
+    both = parsed("nvidia_smi_610", "list_devices_cuda")
+    assert [gpu.name for gpu in both.gpus] == ["NVIDIA GeForce RTX 5090"] * 2 + ["NVIDIA GeForce RTX 4070 Laptop GPU"]
+
+
+def test_lscpu_of_two_sockets() -> None:
+    assert parsed("lscpu_epyc").cpu == Cpu(model="AMD EPYC 9115 16-Core Processor", sockets=2, physical_cores=32)
+
+
+def test_recorded_output_of_linux_tools() -> None:
+    cpu = Cpu(model="AMD EPYC", sockets=1, physical_cores=2)
+    assert parsed("lscpu_recorded").cpu == cpu
+    assert parsed("cpuinfo_recorded").cpu == cpu
+    assert parsed("free_recorded").ram == Ram(total_gb=23.54, free_gb=21.07)
+    assert parsed("meminfo_recorded").ram == Ram(total_gb=23.54, free_gb=21.07)
+
+
+def test_free_in_gib_and_mib() -> None:
+    assert parsed("free_h").ram == Ram(total_gb=503, free_gb=477)
+    assert parsed("free_m").ram == Ram(total_gb=125.63, free_gb=114.46)
+
+
+def test_dmidecode_counts_filled_channels_and_the_speed_that_is_set() -> None:
+    assert parsed("dmidecode_desktop").ram == Ram(total_gb=32, type="DDR5", channels=2, mts=6000)
+    assert parsed("dmidecode_server").ram == Ram(total_gb=1024, type="DDR4", channels=16, mts=2933)
+
+
+def test_usable_memory_counts_and_modules_say_the_rest() -> None:
+    ram = parsed("free_h", "dmidecode_server").ram
+    assert ram == Ram(total_gb=503, free_gb=477, type="DDR4", channels=16, mts=2933)
+
+
+@pytest.mark.parametrize("name", ["rocm_smi.csv", "rocm_smi.json"])
+def test_rocm_smi_as_csv_and_json(name: str) -> None:
+    assert parsed(name).gpus == [Gpu(name="Radeon RX 7900 XT", free_gib=19.958, pci_order=[0])]
+
+
+def test_rocm_smi_as_text() -> None:
+    assert parsed("rocm_smi").gpus == [Gpu(name="AMD Instinct MI60", count=2, free_gib=31.974, pci_order=[0, 1])]
+
+
+def test_rocm_smi_without_names_says_what_to_run() -> None:
+    with pytest.raises(InvalidHardware, match="--showproductname"):
+        parsed("rocm_smi_concise")
+
+
+def test_system_profiler_of_a_mac() -> None:
+    assert parsed("system_profiler") == Hardware(
+        gpus=[Gpu(name="Apple M4 Max")],
+        cpu=Cpu(model="Apple M4 Max", physical_cores=16),
+        ram=Ram(total_gb=64),
+        os="macos",
+    )
+
+
+def test_powershell_lists_leave_out_integrated_graphics_and_the_4_gib_cap() -> None:
+    machine = parsed("cim_lists")
+    assert machine.gpus == [Gpu(name="NVIDIA GeForce RTX 4090")]
+    assert resolve(machine).cards[0].total >> 20 == 24564
+    assert machine.cpu == Cpu(model="AMD Ryzen 9 7950X 16-Core Processor", sockets=1, physical_cores=16)
+    assert machine.ram == Ram(total_gb=96, type="DDR5", channels=2, mts=5200)
+    assert machine.os == "windows"
+
+
+def test_powershell_tables() -> None:
+    machine = parsed("cim_tables")
+    assert machine.gpus == [Gpu(name="AMD Radeon RX 9070 XT")]
+    assert machine.cpu == Cpu(model="13th Gen Intel(R) Core(TM) i5-13600K", sockets=1, physical_cores=14)
+    assert machine.ram == Ram(total_gb=64, mts=6000)
+
+
+def test_a_paste_and_shorthand_go_together() -> None:
+    machine = parse_hardware(paste("nvidia_smi_550") + "\n5950X, 128GB DDR4\n")
+    assert len(machine.gpus) == 2
+    assert machine.cpu == Cpu(model="5950X")
+    assert machine.ram == Ram(total_gb=128, type="DDR4")
+
+
+def test_prompts_and_fences_around_a_paste_are_passed_over() -> None:
+    text = f"```\n$ nvidia-smi\n{paste('nvidia_smi_550')}```\nuser@host:~$ lscpu\n{paste('lscpu_epyc')}\n"
+    machine = parse_hardware(text)
+    assert len(machine.gpus) == 2
+    assert machine.cpu is not None
+
+
+def test_everything_at_once() -> None:
+    names = ("nvidia_smi_csv", "nvidia_smi_550", "list_devices_cuda", "lscpu_epyc", "free_h", "dmidecode_server")
+    machine = parsed(*names)
+    assert [gpu.name[-4:] for gpu in machine.gpus] == ["4090", "4090", "5090", " GPU"]
+    assert machine.cpu is not None
+    assert machine.ram is not None
+    assert machine.ram.channels == 16

@@ -1,0 +1,143 @@
+"""Shorthand as people write it in chat."""
+
+from __future__ import annotations
+
+import pytest
+
+from service.engine.catalogue import resolve
+from service.engine.errors import InvalidHardware, UnknownHardware
+from service.engine.hardware import Cpu, Gpu, Hardware, Ram
+from service.engine.hardware_text import parse_hardware
+
+
+def test_gpus_cpu_and_ram_on_one_line() -> None:
+    assert parse_hardware("2x5090 + 2x4090, EPYC 9355, 512GB DDR5-4800 x8") == Hardware(
+        gpus=[Gpu(name="5090", count=2), Gpu(name="4090", count=2)],
+        cpu=Cpu(model="EPYC 9355"),
+        ram=Ram(total_gb=512, type="DDR5", channels=8, mts=4800),
+    )
+
+
+def test_the_two_rigs_of_the_demo_resolve() -> None:
+    lab = resolve(parse_hardware("2x5090 + 2x4090, Xeon 8480+, 512GB DDR5-4800 x8"))
+    assert [card.name[-4:] for card in lab.cards] == ["5090", "5090", "4090", "4090"]
+    assert lab.cpu_model == "Intel Xeon Platinum 8480+"
+    home = resolve(parse_hardware("RTX 3090, Ryzen 9 7950X, 128GB DDR5-5600"))
+    assert (home.cpu_model, home.ram_bytes >> 30, round(home.cpu_bandwidth_gbs)) == ("AMD Ryzen 9 7950X", 128, 70)
+
+
+@pytest.mark.parametrize(
+    ("text", "gpus"),
+    [
+        ("RTX 3090", [Gpu(name="RTX 3090")]),
+        ("3090 x2", [Gpu(name="3090", count=2)]),
+        ("dual RTX 3090", [Gpu(name="RTX 3090", count=2)]),
+        ("4090 24GB pcie 4.0 x8", [Gpu(name="4090", vram_gib=24, pcie="4.0 x8")]),
+        ("2x RTX 4090 PCIe gen4 x16", [Gpu(name="RTX 4090", count=2, pcie="4.0 x16")]),
+        ("2x5090+2x4090", [Gpu(name="5090", count=2), Gpu(name="4090", count=2)]),
+        ("RTX 3060 12GB; GTX 1080 Ti", [Gpu(name="RTX 3060", vram_gib=12), Gpu(name="GTX 1080 Ti")]),
+        ("2x RTX 3090 nvlink", [Gpu(name="RTX 3090", count=2, nvlink=True)]),
+        ("RTX 3090 20 GiB free", [Gpu(name="RTX 3090", free_gib=20)]),
+        ("RTX 9999 48GB 2000 GB/s", [Gpu(name="RTX 9999", vram_gib=48, bandwidth_gbs=2000)]),
+        ('gpu "My card, rev. 2" [24 GiB; 936 GB/s]', [Gpu(name="My card, rev. 2", vram_gib=24, bandwidth_gbs=936)]),
+        ("no GPU", []),
+        ("CPU only, EPYC 9355", []),
+    ],
+)
+def test_gpus(text: str, gpus: list[Gpu]) -> None:
+    assert parse_hardware(text).gpus == gpus
+
+
+@pytest.mark.parametrize(
+    ("text", "cpu"),
+    [
+        ("Xeon 8480+", Cpu(model="Xeon 8480+")),
+        ("2x EPYC 9115", Cpu(model="EPYC 9115", sockets=2)),
+        ("dual Xeon E5-2690 v4", Cpu(model="Xeon E5-2690 v4", sockets=2)),
+        ("5950X", Cpu(model="5950X")),
+        ("i9-14900K", Cpu(model="i9-14900K")),
+        ("AMD Ryzen Threadripper PRO 7965WX 24-Cores", Cpu(model="AMD Ryzen Threadripper PRO 7965WX 24-Cores")),
+        ("EPYC 9999 (64 cores)", Cpu(model="EPYC 9999", physical_cores=64)),
+    ],
+)
+def test_cpus(text: str, cpu: Cpu) -> None:
+    assert parse_hardware(f"RTX 3090, {text}").cpu == cpu
+
+
+@pytest.mark.parametrize(
+    ("text", "ram"),
+    [
+        ("512GB DDR5-4800 x8", Ram(total_gb=512, type="DDR5", channels=8, mts=4800)),
+        ("128GB DDR4", Ram(total_gb=128, type="DDR4")),
+        ("64 GB", Ram(total_gb=64)),
+        ("1TB DDR4-3200 8-channel", Ram(total_gb=1024, type="DDR4", channels=8, mts=3200)),
+        ("8x64GB DDR5-6000", Ram(total_gb=512, type="DDR5", channels=8, mts=6000)),
+        ("192GB DDR5 6000MHz dual channel", Ram(total_gb=192, type="DDR5", channels=2, mts=6000)),
+        (
+            "768GB DDR5 5600 MT/s 12 channels 450 GB/s",
+            Ram(total_gb=768, type="DDR5", channels=12, mts=5600, measured_bandwidth_gbs=450),
+        ),
+    ],
+)
+def test_ram(text: str, ram: Ram) -> None:
+    assert parse_hardware(f"RTX 3090, {text}").ram == ram
+
+
+def test_a_mac_is_gpu_cpu_and_memory_at_once() -> None:
+    mac = parse_hardware("M3 Ultra 512GB")
+    assert mac == Hardware(
+        gpus=[Gpu(name="Apple M3 Ultra")], cpu=Cpu(model="Apple M3 Ultra"), ram=Ram(total_gb=512), os="macos"
+    )
+    assert parse_hardware("Apple M4 Max (40-core GPU) 128GB").ram == Ram(total_gb=128)
+    binned = resolve(parse_hardware("M4 Max 32-core 36GB"))
+    assert binned.cards[0].bandwidth_gbs == 410
+
+
+def test_commas_may_be_missing_where_a_cpu_or_ram_begins() -> None:
+    machine = parse_hardware("2x RTX 3090 AMD Ryzen 9 7950X 128GB DDR5 windows 11".replace(" windows", ", windows"))
+    assert machine.gpus == [Gpu(name="RTX 3090", count=2)]
+    assert machine.cpu == Cpu(model="AMD Ryzen 9 7950X")
+    assert machine.ram == Ram(total_gb=128, type="DDR5")
+    assert machine.os == "windows 11"
+
+
+def test_json_is_the_api_s_own_form() -> None:
+    text = '{"gpus": [{"name": "RTX 3090", "count": 2}], "ram": {"total_gb": 128}, "notes": "under the desk"}'
+    assert parse_hardware(text) == Hardware(
+        gpus=[Gpu(name="RTX 3090", count=2)], ram=Ram(total_gb=128), notes="under the desk"
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("7600", "`7600` cannot be read: it is a GPU and a CPU: write `AMD Radeon RX 7600` or `AMD Ryzen 5 7600`"),
+        ("RTX 3090, my old toaster", "old toaster"),
+        ("EPYC 9355, 512GB", "no GPU found"),
+        ("RTX 3090, no GPU", "leave out one"),
+        ("RTX 3090, Ryzen 9 7950X, EPYC 9355", "one kind of CPU"),
+        ("RTX 3090 [fast]", "in brackets write"),
+        ("99x RTX 3090", "99 cannot be right"),
+        ("RTX 3090, 99999GB", "99999 cannot be right"),
+        ('{"gpus": [{"name": "RTX 3090", "cnt": 2}]}', "unknown field `cnt`"),
+        ('{"gpus": [{"name": "RTX 3090"', "begins like JSON"),
+        ("", "no GPU found"),
+    ],
+)
+def test_what_cannot_be_read_is_quoted_with_what_would_be_right(text: str, says: str) -> None:
+    with pytest.raises(InvalidHardware) as error:
+        parse_hardware(text)
+    assert says in error.value.detail
+    assert (error.value.field or "").startswith("hardware")
+
+
+def test_json_errors_say_where() -> None:
+    with pytest.raises(InvalidHardware) as error:
+        parse_hardware('{"gpus": [{"name": "RTX 3090", "count": "two"}]}')
+    assert error.value.field == "hardware.gpus[0].count"
+
+
+def test_a_name_that_no_list_has_is_left_to_resolve() -> None:
+    machine = parse_hardware("RTX 3095")
+    with pytest.raises(UnknownHardware, match="RTX 3090"):
+        resolve(machine)

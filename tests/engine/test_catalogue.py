@@ -1,0 +1,285 @@
+"""The catalogue's rows are complete and right where they can be checked; machines resolve as their platforms are."""
+
+from __future__ import annotations
+
+import json
+import statistics
+from pathlib import Path
+
+import pytest
+
+from service.engine.catalogue import cpu_row, engine_devices, gpu_rows, known_cpus, known_gpus, nearest, resolve
+from service.engine.catalogue.host import ALL_CORE_OVER_BASE
+from service.engine.errors import InvalidHardware, UnknownHardware
+from service.engine.hardware import Cpu, Gpu, Hardware, Ram, Rig
+from service.engine.units import GIB, MIB
+
+DATA = Path(__file__).parents[1] / "data"
+THREADRIPPER = Cpu(model="AMD Ryzen Threadripper PRO 7965WX", sockets=1, physical_cores=24)
+EIGHT_CHANNELS = Ram(total_gb=256, type="DDR5", channels=8, mts=4800)
+
+# Two dies, each a device of its own for ROCm; the package has twice as much.
+ONE_DIE = {"MI250"}
+# Sold in a size that the other list has as a product of its own, or lacks.
+ALSO_SOLD = {"P100": {12}, "RTX 2060": {12}, "RTX 2060 12GB": {6}}
+
+
+def rig(*gpus: Gpu, cpu: Cpu | None = THREADRIPPER, ram: Ram | None = EIGHT_CHANNELS, os: str | None = None) -> Rig:
+    return resolve(Hardware(gpus=list(gpus), cpu=cpu, ram=ram, os=os))
+
+
+def assumed(machine: Rig) -> set[str]:
+    return {assumption.field for assumption in machine.assumed}
+
+
+def test_there_are_at_least_120_gpus_and_60_cpus_each_with_a_source() -> None:
+    assert len({row.name for row in known_gpus()}) >= 120
+    assert len({row.name for row in known_cpus()}) >= 60
+    assert all(row.source for row in (*known_gpus(), *known_cpus()))
+    assert {row.backend for row in known_gpus()} == {"cuda", "rocm", "sycl", "metal"}
+
+
+def test_every_number_in_the_catalogue_is_possible() -> None:
+    for gpu in known_gpus():
+        assert gpu.unified or (gpu.vram_gib or 0) >= 4, gpu.name
+        assert gpu.bandwidth_gbs is None or 60 <= gpu.bandwidth_gbs <= 8000, gpu.name
+        assert (gpu.compute_capability is not None) == (gpu.backend == "cuda"), gpu.name
+        if gpu.driver_mib:
+            assert 0.9 * gpu.driver_mib <= 1024 * (gpu.vram_gib or 0) <= 1.08 * gpu.driver_mib, gpu.name
+    for cpu in known_cpus():
+        assert 2 <= cpu.cores <= 192, cpu.name
+        assert 1 <= cpu.sockets <= 8, cpu.name
+        assert cpu.isa in {"avx2", "avx512", "vnni", "neon", "apple"}, cpu.name
+        assert cpu.channels in {2, 4, 6, 8, 12} or cpu.isa == "apple", cpu.name
+
+
+def test_memory_agrees_with_the_hardware_list_of_huggingface_tasks() -> None:
+    listed = json.loads((DATA / "huggingface_tasks_hardware.json").read_text())["memory_gb"]
+    compared = 0
+    for name, sizes in listed.items():
+        rows = [row for row in gpu_rows(name) if row.vram_gib is not None]
+        for row in rows if name not in ONE_DIE else ():
+            assert row.vram_gib in set(sizes) | ALSO_SOLD.get(name, set()), name
+        compared += bool(rows)
+    assert compared >= 120
+
+
+@pytest.mark.parametrize(("name", "mib"), [("RTX 4090", 24564), ("RTX 3090", 24576), ("RTX 5090", 32607)])
+def test_memory_is_what_the_driver_reports(name: str, mib: int) -> None:
+    assert rig(Gpu(name=name)).cards[0].total == mib * MIB
+    assert rig(Gpu(name=name, vram_gib=gpu_rows(name)[0].vram_gib)).cards[0].total == mib * MIB
+
+
+def test_bandwidths_and_int8_rates_are_those_the_speed_model_was_fitted_with() -> None:
+    table = {"P40": (347, 47), "Quadro RTX 8000": (672, 261), "RTX 2060": (336, 103), "RTX 3090": (936, 284)}
+    table |= {"RTX 3090 Ti": (1008, 320), "RTX A6000": (768, 309), "A100 80GB PCIe": (1935, 624)}
+    table |= {"RTX 6000 Ada": (960, 728), "RTX 4060 Ti": (288, 176), "RTX 4080": (717, 390), "RTX 4090": (1008, 661)}
+    table |= {"RTX PRO 6000": (1792, 1007), "RTX 5090": (1792, 838), "RTX 4060 Laptop": (256, None)}
+    for name, (bandwidth, tops) in table.items():
+        row = gpu_rows(name)[0]
+        assert row.bandwidth_gbs == pytest.approx(bandwidth, abs=1), name
+        assert tops is None or row.int8_tops == pytest.approx(tops, abs=1), name
+
+
+@pytest.mark.parametrize("kind", ["gpus", "cpus"])
+def test_names_in_published_measurements_resolve_or_are_refused_on_purpose(kind: str) -> None:
+    for name, expected in json.loads((DATA / "hardware_names.json").read_text())[kind].items():
+        row = (gpu_rows(name) or (None,))[0] if kind == "gpus" else cpu_row(name)
+        assert (row.name if row else None) == expected, name
+
+
+def test_a_name_that_several_generations_had_is_refused_with_all_of_them() -> None:
+    with pytest.raises(UnknownHardware) as error:
+        rig(Gpu(name="RTX 4090"), Gpu(name="RTX 6000"))
+    assert error.value.field == "hardware.gpus[1].name"
+    assert {"NVIDIA RTX 6000 Ada Generation", "Quadro RTX 6000"} <= set(error.value.choices)
+
+
+@pytest.mark.parametrize(
+    ("spelling", "name"),
+    [
+        ("NVIDIA GeForce RTX 3070 Mobile", "NVIDIA GeForce RTX 3070 Laptop GPU"),
+        ("geforce rtx4090", "NVIDIA GeForce RTX 4090"),
+        ("4090D", "NVIDIA GeForce RTX 4090 D"),
+        ("Intel(R) Arc(TM) A770 Graphics", "Intel Arc A770"),
+        ("AMD Radeon™ RX 7900 XTX", "AMD Radeon RX 7900 XTX"),
+        ("Tesla V100-PCIE-16GB", "Tesla V100-PCIE-16GB"),
+        ("W7900", "AMD Radeon PRO W7900"),
+    ],
+)
+def test_a_gpu_is_known_by_its_usual_spellings(spelling: str, name: str) -> None:
+    squeezed = spelling.replace("rtx4090", "rtx 4090")
+    assert gpu_rows(squeezed)[0].name == name
+
+
+@pytest.mark.parametrize(
+    ("spelling", "name"),
+    [
+        ("Intel(R) Xeon(R) CPU E5-2690 v3 @ 2.60GHz", "Intel Xeon E5-2690 v3"),
+        ("13th Gen Intel(R) Core(TM) i5-13600K", "Intel Core i5-13600K"),
+        ("AMD Ryzen 9 7950X 16-Core Processor", "AMD Ryzen 9 7950X"),
+        ("5950x", "AMD Ryzen 9 5950X"),
+        ("8480+", "Intel Xeon Platinum 8480+"),
+        ("AMD RYZEN AI MAX+ 395 w/ Radeon 8060S", "AMD Ryzen AI Max+ 395"),
+        ("Core Ultra 9 285K", "Intel Core Ultra 9 285K"),
+        ("Xeon 6 6787P", "Intel Xeon 6787P"),
+    ],
+)
+def test_a_cpu_is_known_by_its_usual_spellings(spelling: str, name: str) -> None:
+    row = cpu_row(spelling)
+    assert row is not None
+    assert row.name == name
+
+
+def test_an_unknown_gpu_is_taken_with_its_memory_and_its_bandwidth() -> None:
+    machine = rig(Gpu(name="NVIDIA GeForce RTX 6090", vram_gib=48, bandwidth_gbs=2500))
+    card = machine.cards[0]
+    assert (card.total, card.bandwidth_gbs, card.backend, card.bandwidth_known) == (48 * GIB, 2500, "cuda", True)
+    assert not rig(Gpu(name="NVIDIA GeForce RTX 6090", vram_gib=48)).cards[0].bandwidth_known
+    with pytest.raises(UnknownHardware, match="vram_gib"):
+        rig(Gpu(name="NVIDIA GeForce RTX 6090"))
+
+
+def test_an_unknown_cpu_offers_the_nearest_and_is_taken_with_its_cores() -> None:
+    with pytest.raises(UnknownHardware) as error:
+        rig(cpu=Cpu(model="EPYC 9356"))
+    assert error.value.field == "hardware.cpu.model"
+    assert "AMD EPYC 9355" in error.value.choices
+    assert len(error.value.choices) == 5
+    assert rig(cpu=Cpu(model="EPYC 9356", physical_cores=32)).physical_cores == 32
+
+
+def test_a_memory_size_in_the_name_or_beside_it_chooses_the_product() -> None:
+    assert rig(Gpu(name="A100 40GB")).cards[0].bandwidth_gbs < 1600
+    assert rig(Gpu(name="RTX 3080", vram_gib=12)).cards[0].bandwidth_gbs > 900
+    assert rig(Gpu(name="RTX 4090 48GB")).cards[0].total == 48 * GIB
+    assert "hardware.gpus[0].vram_gib" in assumed(rig(Gpu(name="RTX 4060 Ti")))
+    assert "hardware.gpus[0].vram_gib" not in assumed(rig(Gpu(name="RTX 4060 Ti", vram_gib=16)))
+
+
+def test_cards_are_ordered_fastest_first_and_keep_what_a_paste_said_of_them() -> None:
+    slow = Gpu(name="RTX 3090", count=2, uuids=["GPU-" + "a" * 36, "GPU-" + "b" * 36], pci_order=[0, 2], free_gib=20)
+    machine = rig(slow, Gpu(name="RTX 5090", pci_order=[1], display=True))
+    assert [card.name for card in machine.cards] == ["NVIDIA GeForce RTX 5090"] + ["NVIDIA GeForce RTX 3090"] * 2
+    assert [card.pci_index for card in machine.cards] == [1, 0, 2]
+    assert [card.display for card in machine.cards] == [True, False, False]
+    assert machine.cards[2].uuid == "GPU-" + "b" * 36
+    assert machine.cards[1].free == 20 * GIB
+    assert machine.order_known
+    assert not rig(Gpu(name="RTX 3090")).order_known
+
+
+def test_devices_are_named_by_position_and_backend() -> None:
+    machine = rig(Gpu(name="RTX 5090"), Gpu(name="RTX 3090", count=2))
+    devices = engine_devices(machine, "ik_llama.cpp", (0, 2))
+    assert [(d.name, d.gpu) for d in devices] == [("CUDA0", 0), ("CUDA1", 2)]
+    assert engine_devices(rig(Gpu(name="RX 7900 XTX")), "llama.cpp", [0])[0].name == "ROCm0"
+    assert engine_devices(rig(Gpu(name="Arc B580")), "llama.cpp", [0])[0].name == "SYCL0"
+    mac = rig(Gpu(name="Apple M3 Ultra"), cpu=None, ram=Ram(total_gb=512))
+    assert engine_devices(mac, "ik_llama.cpp", [0])[0].name == "Metal"
+    assert engine_devices(mac, "llama.cpp", [0])[0].name == "MTL0"
+
+
+def test_ram_bandwidth_is_four_fifths_of_the_channels_within_what_the_dies_take() -> None:
+    assert rig(cpu=Cpu(model="Xeon 8480+")).cpu_bandwidth_gbs == pytest.approx(0.8 * 8 * 4800 * 8 / 1000)
+    fast = Ram(total_gb=256, channels=8, mts=5600)
+    assert rig(ram=fast).cpu_bandwidth_gbs == 235
+    two = rig(cpu=Cpu(model="EPYC 9115", sockets=2), ram=Ram(total_gb=768))
+    assert two.cpu_bandwidth_gbs == 2 * 220
+    assert two.physical_cores == 32
+    assert rig(ram=Ram(total_gb=256, measured_bandwidth_gbs=225)).cpu_bandwidth_gbs == 225
+    assert rig(ram=Ram(total_gb=256, measured_bandwidth_gbs=225)).bandwidth_measured
+
+
+def test_four_modules_on_a_desktop_are_two_channels() -> None:
+    machine = rig(cpu=Cpu(model="Ryzen 9 7950X"), ram=Ram(total_gb=128, channels=4, mts=5200))
+    assert machine.cpu_bandwidth_gbs == pytest.approx(0.8 * 2 * 5200 * 8 / 1000)
+    assert "hardware.ram.channels" in assumed(machine)
+
+
+def test_what_is_not_stated_is_assumed_and_listed_with_what_it_changes() -> None:
+    machine = rig(Gpu(name="RTX 3090"), cpu=None, ram=None)
+    assert assumed(machine) >= {"hardware.cpu", "hardware.ram.total_gb", "hardware.ram.mts", "hardware.gpus[0].pcie"}
+    assert all(a.value and a.why and a.matters for a in machine.assumed)
+    assert assumed(rig(Gpu(name="RTX 3090", pcie="4.0 x16"))) == set()
+
+
+def test_the_assumed_all_core_clock_is_the_catalogues_median_over_base() -> None:
+    ratios = [row.all_core_ghz / row.base_ghz for row in known_cpus() if row.all_core_ghz and row.base_ghz]
+    assert statistics.median(ratios) == pytest.approx(ALL_CORE_OVER_BASE, abs=0.02)
+
+
+@pytest.mark.parametrize(
+    ("pcie", "gbs"),
+    [
+        ("4.0 x16", [31.52, 31.52]),
+        ("3.0 x8", [7.88, 7.88]),
+        ("5.0 x8/x8", [31.52, 31.52]),
+        ("4.0 x16/x4", [31.52, 7.88]),
+        ("4.0 x4 (chipset)", [7.88, 7.88]),
+        ("x16 (3.0 platform)", [15.76, 15.76]),
+        ("gen4 x8", [15.76, 15.76]),
+    ],
+)
+def test_a_stated_link_is_taken_at_its_word(pcie: str, gbs: list[float]) -> None:
+    machine = rig(Gpu(name="RTX 5090", count=2, pcie=pcie))
+    assert [card.pcie_gbs for card in machine.cards] == pytest.approx(gbs)
+
+
+def test_an_unstated_link_is_the_lesser_of_card_and_platform() -> None:
+    assert rig(Gpu(name="RTX 5090")).cards[0].pcie_gbs == pytest.approx(3.94 * 16)
+    assert rig(Gpu(name="RTX 3090")).cards[0].pcie_gbs == pytest.approx(1.97 * 16)
+    assert rig(Gpu(name="RTX 5090"), cpu=Cpu(model="EPYC 7302")).cards[0].pcie_gbs == pytest.approx(1.97 * 16)
+    desktop = rig(Gpu(name="RTX 3090", count=2), cpu=Cpu(model="Ryzen 9 7950X"), ram=Ram(total_gb=64))
+    assert desktop.cards[1].pcie_gbs == pytest.approx(1.97 * 8)
+
+
+def test_a_mac_lets_its_gpu_have_three_quarters_of_memory_and_two_thirds_of_a_small_one() -> None:
+    large = rig(Gpu(name="Apple M1 Max"), cpu=None, ram=Ram(total_gb=64))
+    assert large.cards[0].total == 49152 * MIB
+    assert large.os == "macos"
+    assert large.isa == "apple"
+    assert large.cards[0].unified
+    small = rig(Gpu(name="Apple M1 Pro"), cpu=None, ram=Ram(total_gb=16))
+    assert small.cards[0].total // MIB == 10922
+
+
+def test_no_gpu_is_a_machine() -> None:
+    machine = rig()
+    assert machine.cards == ()
+    assert not machine.order_known
+
+
+@pytest.mark.parametrize(
+    ("hardware", "field"),
+    [
+        (Hardware(gpus=[Gpu(name="RTX 3090", count=0)]), "hardware.gpus[0].count"),
+        (Hardware(gpus=[Gpu(name="RTX 3090", count=65)]), "hardware.gpus[0].count"),
+        (Hardware(gpus=[Gpu(name="RTX 3090", count=40)] * 2), "hardware.gpus"),
+        (Hardware(gpus=[Gpu(name=" ")]), "hardware.gpus[0].name"),
+        (Hardware(gpus=[Gpu(name="RTX 3090", vram_gib=-24)]), "hardware.gpus[0].vram_gib"),
+        (Hardware(gpus=[Gpu(name="RTX 3090", vram_gib=float("nan"))]), "hardware.gpus[0].vram_gib"),
+        (Hardware(gpus=[Gpu(name="RTX 3090", vram_gib=24, free_gib=25)]), "hardware.gpus[0].free_gib"),
+        (Hardware(gpus=[Gpu(name="RTX 3090", bandwidth_gbs=0)]), "hardware.gpus[0].bandwidth_gbs"),
+        (Hardware(gpus=[Gpu(name="RTX 3090", pcie="fast")]), "hardware.gpus[0].pcie"),
+        (Hardware(gpus=[Gpu(name="RTX 3090", pcie="4.0 x3")]), "hardware.gpus[0].pcie"),
+        (Hardware(gpus=[Gpu(name="RTX 3090", uuids=["GPU-1; rm"])]), "hardware.gpus[0].uuids"),
+        (Hardware(gpus=[Gpu(name="RTX 3090", count=2, pci_order=[0])]), "hardware.gpus[0].pci_order"),
+        (Hardware(gpus=[], ram=Ram(total_gb=20_000)), "hardware.ram.total_gb"),
+        (Hardware(gpus=[], ram=Ram(total_gb=-1)), "hardware.ram.total_gb"),
+        (Hardware(gpus=[], ram=Ram(channels=0)), "hardware.ram.channels"),
+        (Hardware(gpus=[], cpu=Cpu(sockets=-1)), "hardware.cpu.sockets"),
+        (Hardware(gpus=[], notes="a\x00b"), "hardware.notes"),
+        (Hardware(gpus=[Gpu(name="RTX 3090"), Gpu(name="RX 7900 XTX")]), "hardware.gpus"),
+    ],
+)
+def test_what_cannot_be_is_refused_with_its_field(hardware: Hardware, field: str) -> None:
+    with pytest.raises(InvalidHardware) as error:
+        resolve(hardware)
+    assert error.value.field == field
+
+
+def test_nearest_names_are_at_most_five_and_known() -> None:
+    assert len(nearest("RTX 5091")) == 5
+    assert nearest("RTX 5091")[0] == "NVIDIA GeForce RTX 5090"
+    assert "AMD EPYC 7302" in nearest("EPYC 7303", cpu=True)
