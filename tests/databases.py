@@ -8,6 +8,7 @@ from __future__ import annotations
 import glob
 import os
 import shutil
+import signal
 import subprocess
 import tempfile
 import time
@@ -57,7 +58,7 @@ def postgres_server() -> Iterator[str]:
         _wait_until_ready(folder, server)
         yield folder
     finally:
-        server.terminate()
+        server.send_signal(signal.SIGINT)  # at once, also with clients connected
         server.wait(20)
         shutil.rmtree(folder)
 

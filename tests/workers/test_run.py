@@ -24,7 +24,7 @@ QWEN = "Qwen/Qwen3-0.6B-GGUF"
 REQUEST = AdviceRequest(repo=f"{QWEN}:Q8_0", hardware=Hardware(gpus=[Gpu(name="NVIDIA GeForce RTX 3090")]))
 
 
-def hold_reading(local_hub: LocalHub, seconds: float = 60.0) -> None:
+def hold_reading(local_hub: LocalHub, seconds: float = 15.0) -> None:
     """Let the next read of a header take long: a worker is then in the middle of an advice."""
     local_hub.fail(Fault("delay", "cdn", repo=QWEN, times=1, seconds=seconds))
 
