@@ -57,7 +57,7 @@ class Hub:
         """
         self._endpoint, self._token, self._allow_private = endpoint.rstrip("/"), token, allow_private
         self._limits, self._sleep = limits or Limits(), sleep
-        self._cache = cache or NoCache()
+        self._cache = NoCache() if cache is None else cache  # an empty cache may count as false
         self._ranges = Ranges(Addresses(endpoint, hosts), token, self._limits, transport=transport, sleep=sleep)
         self._readers: OrderedDict[tuple[str, str], RepoReader] = OrderedDict()
         self._lock = Lock()

@@ -23,7 +23,6 @@ from service.hub.retry import Transient, seconds_asked, with_retries
 
 _CONTENT_RANGE = re.compile(r"bytes ([0-9]{1,18})-([0-9]{1,18})/([0-9]{1,18})", re.ASCII)
 _MAX_REDIRECTS = 5
-_CHUNK = 64 << 10
 
 
 class RemoteFile:
@@ -141,7 +140,7 @@ class Ranges:
         if response.headers.get("content-encoding", "identity") != "identity":
             raise HubReplyRefused("the reply is compressed, though it was asked for as it is")
         data = bytearray()
-        for chunk in response.iter_raw(_CHUNK):
+        for chunk in response.iter_raw():  # as it comes: gathered into larger chunks, a drip would outlast the deadline
             with self._lock:
                 self.cost.n_bytes += len(chunk)
             data += chunk

@@ -1,0 +1,155 @@
+"""Headers read through two origins: what it costs, what is kept, and that nobody but the Hub sees the token."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from service.engine.errors import AdvisorError, InvalidHeader, InvalidInput, NotGguf, TruncatedHeader
+from service.engine.gguf import Header
+from service.engine.model import build_model
+from service.hub import Hub, Limits, RepoGated, RepoListing, RepoTooLarge, local_variants, parse_repo_reference
+from tests.hub.conftest import TINY, TINY_FILE, TINY_SHARDS
+from tests.local_hub import MEMBER_TOKEN, REPOS, TOKEN, LocalHub
+
+Connect = Callable[..., Hub]
+MIB = 1 << 20
+R1 = "ubergarm/DeepSeek-R1-0528-GGUF"
+READABLE = tuple(REPOS)[:8]
+
+
+class Memory(dict[str, Header]):
+    """A header cache in memory."""
+
+    def put(self, sha256: str, header: Header) -> None:
+        self[sha256] = header
+
+
+def listed(hub: Hub, repo: str) -> RepoListing:
+    return hub.list_repo(parse_repo_reference(repo))
+
+
+def read(hub: Hub, repo: str, number: int = 0) -> Header:
+    listing = listed(hub, repo)
+    return hub.read_header(listing, listing.variants[number])
+
+
+@pytest.mark.parametrize("repo", READABLE)
+def test_headers_of_published_shapes_are_read_whole_and_make_models(
+    local_hub: LocalHub, connect: Connect, repo: str
+) -> None:
+    hub = connect()
+    listing = listed(hub, repo)
+    for variant in listing.variants:
+        header = hub.read_header(listing, variant)
+        assert header == local_hub.header(repo, variant.name)
+        assert build_model(header).n_bytes <= (variant.n_bytes or 0)
+
+
+@pytest.mark.parametrize("repo", READABLE)
+def test_a_whole_repo_costs_few_requests_and_at_most_four_times_its_headers(
+    local_hub: LocalHub, connect: Connect, repo: str
+) -> None:
+    hub = connect()
+    listing = listed(hub, repo)
+    headers = [hub.read_header(listing, variant) for variant in listing.variants]
+    n_files = sum(len(v.files) for v in listing.variants)
+    assert hub.cost.requests == len(local_hub.requests) - 1
+    assert hub.cost.requests <= 2 * n_files + 4
+    assert hub.cost.n_bytes <= sum(h.n_bytes for h in headers) * 2 + n_files * 256 * 1024 + MIB
+
+
+def test_later_variants_take_one_range_a_shard(local_hub: LocalHub, connect: Connect) -> None:
+    hub = connect()
+    listing = listed(hub, R1)
+    hub.read_header(listing, listing.variants[0])
+    local_hub.reset()
+    hub.read_header(listing, listing.variants[-1])
+    assert len(local_hub.requests) == 2 * len(listing.variants[-1].files)
+
+
+def test_shards_after_the_first_begin_with_a_small_range(local_hub: LocalHub, connect: Connect) -> None:
+    read(connect(), R1)
+    ranges = [r.range for r in local_hub.requests if r.origin == "cdn"]
+    assert ranges.count("bytes=0-262143") == 2
+    assert ranges.count("bytes=0-1048575") == 1
+
+
+def test_content_that_is_known_is_not_read_again(local_hub: LocalHub, connect: Connect) -> None:
+    memory = Memory()
+    first = read(connect(cache=memory), R1)
+    local_hub.reset()
+    assert read(connect(cache=memory), R1) == first
+    assert len(local_hub.requests) == 1  # the listing
+
+
+def test_the_signed_address_is_kept_for_the_next_range(local_hub: LocalHub, connect: Connect) -> None:
+    read(connect(), "Qwen/Qwen3-0.6B-GGUF")
+    assert [r.origin for r in local_hub.requests] == ["api", "api", "cdn", "cdn", "cdn", "cdn"]
+
+
+def test_the_token_is_shown_to_the_hub_and_to_nobody_else(local_hub: LocalHub, connect: Connect) -> None:
+    read(connect(TOKEN), R1)
+    seen = {(r.origin, r.authorization) for r in local_hub.requests}
+    assert seen == {("api", f"Bearer {TOKEN}"), ("cdn", None)}
+
+
+@pytest.mark.parametrize("token", [None, TOKEN])
+def test_a_gated_repo_says_what_to_do(connect: Connect, token: str | None) -> None:
+    with pytest.raises(RepoGated, match=r"accept its terms.*HF_TOKEN"):
+        read(connect(token), "local/gated-GGUF")
+    assert read(connect(MEMBER_TOKEN), "local/gated-GGUF").tensors
+
+
+def test_a_file_that_is_no_gguf_is_named_as_such(connect: Connect) -> None:
+    with pytest.raises(NotGguf, match="local/not-a-GGUF"):
+        read(connect(), "local/not-a-GGUF")
+
+
+def test_a_file_cut_off_in_its_header_or_its_weights_is_named_as_truncated(connect: Connect) -> None:
+    hub = connect()
+    for number in range(2):
+        with pytest.raises(TruncatedHeader, match="local/truncated-GGUF"):
+            read(hub, "local/truncated-GGUF", number)
+
+
+def test_shards_that_contradict_each_other_are_refused(connect: Connect) -> None:
+    with pytest.raises(InvalidHeader, match="mixed up"):
+        read(connect(), TINY_SHARDS)
+
+
+def test_a_header_over_the_limit_of_a_file_is_refused(connect: Connect) -> None:
+    with pytest.raises(InvalidHeader, match="larger than 2 MiB"):
+        read(connect(limits=Limits(header_bytes=2 * MIB)), R1)
+
+
+def test_headers_over_the_limit_of_a_repo_are_refused(local_hub: LocalHub, connect: Connect) -> None:
+    hub = connect(limits=Limits(repo_header_bytes=12 * MIB))
+    listing = listed(hub, R1)
+    hub.read_header(listing, listing.variants[0])
+    with pytest.raises(RepoTooLarge, match="12 MiB together: name a variant"):
+        hub.read_header(listing, listing.variants[1])
+    assert local_hub.n_bytes < 14 * MIB
+
+
+def test_a_listing_of_local_files_is_not_read_from_the_hub(
+    connect: Connect, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    folder = tmp_path_factory.mktemp("models")
+    (folder / "m-Q8_0.gguf").write_bytes(b"GGUF")
+    listing = local_variants(folder)
+    with pytest.raises(InvalidInput):
+        connect().read_header(listing, listing.variants[0])
+
+
+def test_reading_reports_only_our_own_errors(local_hub: LocalHub, connect: Connect) -> None:
+    hub = connect()
+    listing = listed(hub, TINY)
+    assert listing.variants[0].files[0].path == TINY_FILE
+    local_hub.state.branches[TINY]["main"] = "f" * 40
+    try:
+        with pytest.raises(AdvisorError):
+            hub.read_header(listing, listing.variants[0])
+    finally:
+        local_hub.state.branches[TINY]["main"] = listing.revision or ""
