@@ -88,7 +88,7 @@ def detect(system: str | None = None, run: Run | None = None, read: Callable[[Pa
 
 
 def _shorter(output: str) -> str:
-    """Leave out the long lines that say nothing of hardware: 48 modules fill 64 KiB with serial numbers and voltages."""
+    """Leave out lines that say nothing we use: 48 modules fill 64 KiB with serial numbers and voltages."""
     return "\n".join(line for line in output.splitlines() if not line.strip().startswith(_NEEDLESS))
 
 

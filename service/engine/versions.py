@@ -15,7 +15,12 @@ ENGINE_BUILDS = {"ik_llama.cpp": "8337e4cd3 (2026-08-15)", "llama.cpp": "0c1e570
 @cache
 def versions() -> Versions:
     """Return the versions of the engine model, the calibration and the catalogue (hashes of their data files)."""
-    return Versions(ENGINE_MODEL, _hash("calibration.json"), _hash("gpus.json", "cpus.json"), ENGINE_BUILDS)
+    return Versions(
+        ENGINE_MODEL,
+        _hash("calibration.json"),
+        _hash("gpus.json", "cpus.json", "cpus_core.json", "cpus_xeon.json"),
+        ENGINE_BUILDS,
+    )
 
 
 def _hash(*names: str) -> str:
