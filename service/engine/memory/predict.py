@@ -140,7 +140,8 @@ class _Prediction:
         if self.engine == "ik_llama.cpp":
             self._add_duplicated_biases(total)
         elif self.model.tied and self.placement.tensors["output.weight"] == self.placement.tensors["token_embd.weight"]:
-            total[self.placement.head] -= self._tied_bytes(self.placement.tensors["output.weight"])
+            shared = self.placement.tensors["output.weight"]
+            total[shared] -= self._tied_bytes(shared)
         return total
 
     def _tied_bytes(self, device: int) -> int:
