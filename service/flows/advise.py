@@ -18,7 +18,7 @@ from service.engine.advise import VariantModel
 from service.engine.errors import AdvisorError
 from service.engine.goal import Constraints, GoalRequest
 from service.engine.hardware import Hardware
-from service.errors import AdviceFailed, AdviceNotFound, QueueUnavailable, WrongKey, describe
+from service.errors import AdviceFailed, AdviceNotFound, QueueUnavailable, ServiceUnavailable, WrongKey, describe
 from service.flows.context import Context
 from service.flows.reading import read_models
 from service.flows.repos import known_revision, list_repo, reading
@@ -34,6 +34,7 @@ from service.wire.problem import stored_problem
 
 log = logging.getLogger(__name__)
 
+MAX_UNFINISHED = 1000  # requests waiting at a time, of all clients together
 MAX_FAILURES = 3  # attempts that end in an error nobody planned
 MAX_ATTEMPTS = 10  # attempts in all, those too that ended with their worker: a request may not kill workers for ever
 
@@ -72,6 +73,8 @@ def request_advice(
         return Requested(_as_advice(shared))
     if not listings.is_known(context.engine, request.repo):
         admit_new_repo()
+    if advices.count_unfinished(context.engine) >= MAX_UNFINISHED:
+        raise ServiceUnavailable(f"{MAX_UNFINISHED} requests are waiting already: ask again in a few minutes")
     return _queue(context, request)
 
 
@@ -143,6 +146,8 @@ def compute_advice(context: Context, advice_id: str, advise: Advise = engine_adv
         if row.attempts > MAX_ATTEMPTS:
             raise AdviceFailed(f"its worker ended before it, {MAX_ATTEMPTS} times")
         body = _compute(context, row, advise)
+    except ServiceUnavailable:
+        raise  # nothing is wrong with the request
     except AdvisorError as error:
         _fail(context, advice_id, error)
     except Exception as error:

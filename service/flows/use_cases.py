@@ -15,6 +15,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from service.engine.catalogue import known_cpus, known_gpus, resolve
 from service.engine.hardware_text import parse_hardware, to_shorthand
+from service.errors import DatabaseUnavailable
 from service.flows import advise, inspect
 from service.flows.advise import Requested
 from service.flows.context import Context
@@ -77,7 +78,7 @@ class UseCases:
         try:
             with self._context.engine.connect() as connection:
                 connection.execute(text("SELECT 1"))
-        except SQLAlchemyError:
+        except (SQLAlchemyError, DatabaseUnavailable):
             return False
         return True
 

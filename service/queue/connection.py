@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -10,6 +11,8 @@ from redis import asyncio as redis_async
 from redis.exceptions import RedisError
 
 from service.errors import InvalidSetting, QueueUnavailable
+
+log = logging.getLogger(__name__)
 
 _CONNECT_SECONDS = 3
 _REPLY_SECONDS = 10
@@ -45,7 +48,9 @@ def unavailable_as_such() -> Iterator[None]:
     try:
         yield
     except (RedisError, OSError) as error:
-        raise QueueUnavailable(f"Redis does not answer: {error}", field="REDIS_URL") from error
+        # The client's words name hosts and paths: they are for the log, not for those who ask over the network.
+        log.error("Redis does not answer: %s", error)
+        raise QueueUnavailable("Redis does not answer", field="REDIS_URL") from error
 
 
 def _invalid(error: ValueError) -> InvalidSetting:

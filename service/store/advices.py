@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Any, Literal
 
 import msgspec
-from sqlalchemy import Engine, Row, Select, delete, insert, select, update
+from sqlalchemy import Engine, Row, Select, delete, func, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
 from service.engine.advice import AdviceBody
@@ -68,6 +68,12 @@ def unfinished(engine: Engine, limit: int = 1000) -> list[str]:
     found = select(table.c.id).where(_IN_FLIGHT).order_by(table.c.created_at).limit(limit)
     with engine.connect() as connection:
         return list(connection.scalars(found))
+
+
+def count_unfinished(engine: Engine) -> int:
+    """Return how many rows still have to be computed."""
+    with engine.connect() as connection:
+        return connection.scalar(select(func.count()).select_from(table).where(_IN_FLIGHT)) or 0
 
 
 def start(engine: Engine, advice_id: str, now: datetime) -> StoredAdvice | None:

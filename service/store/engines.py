@@ -6,14 +6,18 @@ kind of engine, and one driver for each database.
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 from typing import Any
 
 import msgspec
 from sqlalchemy import URL, Engine, create_engine, event, make_url
-from sqlalchemy.exc import ArgumentError, NoSuchModuleError
+from sqlalchemy.engine import ExceptionContext
+from sqlalchemy.exc import ArgumentError, InterfaceError, NoSuchModuleError, OperationalError
 
-from service.errors import InvalidSetting
+from service.errors import DatabaseUnavailable, InvalidSetting
+
+log = logging.getLogger(__name__)
 
 _DRIVERS = {
     "sqlite": "sqlite",
@@ -31,14 +35,28 @@ _BUSY_SECONDS = 15  # a writer of ours holds SQLite for milliseconds; a backup o
 def make_engine(url: str) -> Engine:
     """Return an engine for `url`; nothing is opened yet. Raises InvalidSetting for a URL of another database."""
     parsed = _parse(url)
-    if parsed.drivername != "sqlite":
-        return create_engine(parsed, pool_pre_ping=True, pool_size=5, max_overflow=15, **_JSON)
-    if parsed.database:
-        Path(parsed.database).parent.mkdir(parents=True, exist_ok=True)
-    engine = create_engine(parsed, connect_args={"timeout": _BUSY_SECONDS}, **_JSON)
+    engine = _sqlite(parsed) if parsed.drivername == "sqlite" else _postgresql(parsed)
+    event.listen(engine, "handle_error", _say_unavailable)
+    return engine
+
+
+def _sqlite(url: URL) -> Engine:
+    if url.database:
+        Path(url.database).parent.mkdir(parents=True, exist_ok=True)
+    engine = create_engine(url, connect_args={"timeout": _BUSY_SECONDS}, **_JSON)
     event.listen(engine, "connect", _set_pragmas)
     event.listen(engine, "begin", _begin)
     return engine
+
+
+def _postgresql(url: URL) -> Engine:
+    try:
+        return create_engine(url, pool_pre_ping=True, pool_size=5, max_overflow=15, **_JSON)
+    except ModuleNotFoundError as error:
+        raise InvalidSetting(
+            "DATABASE_URL is of PostgreSQL, for which psycopg is missing: install `offload-advisor[postgres]`",
+            field="DATABASE_URL",
+        ) from error
 
 
 def _parse(url: str) -> URL:
@@ -63,3 +81,10 @@ def _begin(connection: Any) -> None:
     # One that has to read first asks for IMMEDIATE.
     mode = connection.get_execution_options().get("sqlite_begin", "DEFERRED")
     connection.exec_driver_sql(f"BEGIN {mode}")
+
+
+def _say_unavailable(context: ExceptionContext) -> None:
+    # The driver's words name hosts and users: they are for the log, not for those who ask over the network.
+    if isinstance(context.sqlalchemy_exception, OperationalError | InterfaceError):
+        log.error("the database does not answer: %s", context.original_exception)
+        raise DatabaseUnavailable("the database does not answer", field="DATABASE_URL") from context.original_exception

@@ -15,7 +15,8 @@ from service.engine.errors import UnknownHardware
 from service.engine.goal import Constraints, GoalRequest, resolve_goal
 from service.engine.hardware import Gpu, Hardware
 from service.engine.versions import versions
-from service.errors import AdviceNotFound, RateLimited, WrongKey
+from service.errors import AdviceNotFound, DatabaseUnavailable, RateLimited, ServiceUnavailable, WrongKey
+from service.flows import advise as flow
 from service.flows import requests
 from service.flows.advise import (
     MAX_ATTEMPTS,
@@ -257,6 +258,25 @@ def test_an_unexpected_error_is_tried_again_and_then_said(context: Context, capl
     assert failed.problem["type"].endswith("advice-failed")
     assert "secret" not in failed.problem["detail"]
     assert "secret" in caplog.text
+
+
+def test_an_advice_is_not_failed_because_a_part_of_the_service_is_away(context: Context) -> None:
+    def away(variants: object, hardware: object, goal: object, constraints: object) -> AdviceBody:
+        raise DatabaseUnavailable("the database does not answer")
+
+    advice = request_advice(context, ask()).advice
+    for _ in range(MAX_FAILURES + 1):
+        with pytest.raises(DatabaseUnavailable):
+            compute_advice(context, advice.id, away)
+    assert read_advice(context, advice.id).state == "running"
+
+
+def test_more_requests_than_can_be_worked_off_are_refused(context: Context, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(flow, "MAX_UNFINISHED", 1)
+    first = request_advice(context, ask()).advice
+    with pytest.raises(ServiceUnavailable, match="ask again"):
+        request_advice(context, ask(hardware=RTX_4090))
+    assert request_advice(context, ask()).advice.id == first.id
 
 
 def test_a_request_that_ends_its_worker_each_time_is_given_up(context: Context, advise: CountingAdvise) -> None:

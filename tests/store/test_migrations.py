@@ -9,6 +9,7 @@ from alembic.migration import MigrationContext
 from sqlalchemy import Engine, inspect
 
 from service.errors import DatabaseUnavailable, InvalidSetting
+from service.store import engines
 from service.store.engines import make_engine
 from service.store.migrations import migrate
 from service.store.tables import metadata
@@ -50,10 +51,25 @@ def test_another_database_is_refused_by_name(url: str) -> None:
         make_engine(url)
 
 
-def test_a_database_that_does_not_answer_is_said_so(tmp_path: Path) -> None:
+def test_a_database_that_does_not_answer_is_said_so_and_why_only_in_the_log(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     engine = make_engine(f"postgresql://nobody@/none?host={tmp_path}")
-    with pytest.raises(DatabaseUnavailable, match="does not answer"):
+    with pytest.raises(DatabaseUnavailable) as raised:
         migrate(engine)
+    assert raised.value.detail == "the database does not answer"
+    assert str(tmp_path) in caplog.text
+
+
+def test_a_database_that_stays_locked_is_unavailable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engines, "_BUSY_SECONDS", 0.1)
+    one, other = (make_engine(f"sqlite:///{tmp_path}/advisor.db") for _ in range(2))
+    with one.connect() as holder:
+        holder.execution_options(sqlite_begin="EXCLUSIVE").begin()
+        with pytest.raises(DatabaseUnavailable):
+            migrate(other)
+    one.dispose()
+    other.dispose()
 
 
 def test_sqlite_writes_ahead_of_its_file(tmp_path: Path) -> None:

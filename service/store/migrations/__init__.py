@@ -7,9 +7,6 @@ from pathlib import Path
 from alembic import command
 from alembic.config import Config
 from sqlalchemy import Connection, Engine, text
-from sqlalchemy.exc import OperationalError
-
-from service.errors import DatabaseUnavailable
 
 _LOCK = 7_224_310_416  # any number that only this service takes
 
@@ -20,12 +17,9 @@ def migrate(engine: Engine) -> None:
     Two processes may migrate at once: PostgreSQL makes the second one wait, SQLite has one writer. Raises
     DatabaseUnavailable when no database answers.
     """
-    try:
-        with engine.execution_options(sqlite_begin="IMMEDIATE").begin() as connection:
-            _lock(connection)
-            command.upgrade(configuration(connection), "head")
-    except OperationalError as error:
-        raise DatabaseUnavailable(f"the database does not answer: {error.orig}", field="DATABASE_URL") from error
+    with engine.execution_options(sqlite_begin="IMMEDIATE").begin() as connection:
+        _lock(connection)
+        command.upgrade(configuration(connection), "head")
 
 
 def configuration(connection: Connection) -> Config:
