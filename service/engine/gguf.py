@@ -21,6 +21,7 @@ MAX_KEY_BYTES = 65_535  # the format's own limit
 MAX_STRING_BYTES = 4 << 20  # chat templates reach some 100 KB
 MAX_NAME_BYTES = 256
 MAX_KEPT_ARRAY = 4_096  # per-layer arrays are kept; vocabularies are only counted
+MAX_KEPT = 1 << 20  # elements of all kept arrays together
 
 _STRING, _ARRAY, _BOOL = 8, 9, 7
 _SCALARS = {
@@ -101,6 +102,7 @@ class _Cursor:
         self.data = bytes(data) if isinstance(data, memoryview) else data
         self.position = 0
         self.end = len(data)
+        self.n_kept = 0
 
     def take(self, n: int) -> int:
         """Return the present position and move `n` bytes on."""
@@ -200,8 +202,9 @@ def _array(cursor: _Cursor, key: str) -> list[int | float | bool | str] | ArrayS
     if fmt is None:
         raise InvalidHeader(f"metadata {key[:80]!r} is an array of the unknown type {kind}")
     start = cursor.take(fmt.size * length)
-    if length > MAX_KEPT_ARRAY:
+    if length > MAX_KEPT_ARRAY or cursor.n_kept + length > MAX_KEPT:
         return ArraySummary(length)
+    cursor.n_kept += length
     return [row[0] for row in fmt.iter_unpack(cursor.data[start : start + fmt.size * length])]
 
 

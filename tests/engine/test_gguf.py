@@ -1,0 +1,325 @@
+"""The parser against gguf's writer and reader, and against everything that a file can lie about."""
+
+from __future__ import annotations
+
+import contextlib
+import struct
+import time
+from pathlib import Path
+from typing import Any
+
+import gguf
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from service.engine.errors import AdvisorError, InvalidHeader, NotGguf, TruncatedHeader
+from service.engine.gguf import MAX_HEADER_BYTES, MAX_KEPT, ArraySummary, Header, NeedMore, merge_shards, parse_header
+from tests import gguf_file
+from tests.models import build_header, gguf_bytes, gguf_files
+
+U32, U64, I32, F32, BOOL, STRING, ARRAY = 4, 10, 5, 6, 7, 8, 9
+
+
+def text(value: str | bytes) -> bytes:
+    data = value.encode() if isinstance(value, str) else value
+    return struct.pack("<Q", len(data)) + data
+
+
+def entry(key: str, kind: int, body: bytes) -> bytes:
+    return text(key) + struct.pack("<I", kind) + body
+
+
+def tensor(name: str, dims: tuple[int, ...], kind: int = 0, offset: int = 0) -> bytes:
+    return text(name) + struct.pack(f"<I{len(dims)}QIQ", len(dims), *dims, kind, offset)
+
+
+def file(
+    entries: list[bytes] | None = None, tensors: list[bytes] | None = None, *, version: int = 3, magic: bytes = b"GGUF",
+    n_entries: int | None = None, n_tensors: int | None = None,
+) -> bytes:  # fmt: skip
+    entries, tensors = entries or [], tensors or []
+    counts = (len(tensors) if n_tensors is None else n_tensors, len(entries) if n_entries is None else n_entries)
+    return magic + struct.pack("<IQQ", version, *counts) + b"".join(entries + tensors)
+
+
+# --- what is read
+
+
+@pytest.mark.parametrize("name", ["Qwen3-0.6B", "DeepSeek-V2-Lite", "gpt-oss-20b", "Gemma-3-12B"])
+def test_a_header_comes_back_as_it_was_built(name: str) -> None:
+    built, data = build_header(name, "q4_k_m"), gguf_bytes(name, "q4_k_m")
+    parsed = parse_header(data)
+    assert parsed.tensors == built.tensors
+    assert parsed.n_bytes == len(data)
+    assert {k: v for k, v in parsed.metadata.items() if k in built.metadata} == pytest.approx(built.metadata)
+
+
+def test_large_arrays_are_counted_and_small_ones_kept() -> None:
+    data = file([
+        entry("a", ARRAY, struct.pack("<IQ3I", U32, 3, 7, 8, 9)),
+        entry("b", ARRAY, struct.pack("<IQ", U32, 5000) + bytes(20_000)),
+        entry("c", ARRAY, struct.pack("<IQ", STRING, 2) + text("x") + text("y")),
+        entry("d", ARRAY, struct.pack("<IQ", F32, 0)),
+    ])  # fmt: skip
+    assert parse_header(data).metadata == {"a": [7, 8, 9], "b": ArraySummary(5000), "c": ArraySummary(2), "d": []}
+
+
+def test_many_small_arrays_are_not_all_kept() -> None:
+    """A byte of a kept array takes eight as an element of a list: what is kept altogether is bounded."""
+    many = [entry(f"k{i}", ARRAY, struct.pack("<IQ", 0, 4096) + bytes(4096)) for i in range(400)]
+    kept = [v for v in parse_header(file(many)).metadata.values() if isinstance(v, list)]
+    assert sum(len(v) for v in kept) == MAX_KEPT
+
+
+def test_version_2_is_read_as_version_3() -> None:
+    assert parse_header(file([entry("k", U32, struct.pack("<I", 5))], version=2)).metadata == {"k": 5}
+
+
+def test_the_data_section_begins_at_the_stated_alignment() -> None:
+    data = file([entry("general.alignment", U32, struct.pack("<I", 4096))], [tensor("t", (8,), offset=8192)])
+    assert parse_header(data).n_bytes == 4096
+
+
+def test_text_that_is_no_utf8_is_shown_with_replacement() -> None:
+    assert parse_header(file([entry("k", STRING, text(b"a\xffb"))])).metadata == {"k": "a\ufffdb"}
+
+
+# --- agreement with the gguf package
+
+SCALARS: dict[str, st.SearchStrategy[Any]] = {
+    "uint8": st.integers(0, 2**8 - 1), "int8": st.integers(-(2**7), 2**7 - 1),
+    "uint16": st.integers(0, 2**16 - 1), "int16": st.integers(-(2**15), 2**15 - 1),
+    "uint32": st.integers(0, 2**32 - 1), "int32": st.integers(-(2**31), 2**31 - 1),
+    "uint64": st.integers(0, 2**64 - 1), "int64": st.integers(-(2**63), 2**63 - 1),
+    "float32": st.floats(width=32, allow_nan=False), "float64": st.floats(allow_nan=False), "bool": st.booleans(),
+    "string": st.text(st.characters(codec="utf-8"), max_size=20),
+}  # fmt: skip
+METADATA = st.dictionaries(
+    st.text("abc.x_", min_size=1, max_size=12).map(lambda k: f"m.{k}"),
+    st.sampled_from(sorted(SCALARS)).flatmap(lambda kind: st.tuples(st.just(kind), SCALARS[kind])),
+    max_size=8,
+)
+ARRAYS = st.dictionaries(
+    st.text("abc", min_size=1, max_size=6).map(lambda k: f"n.{k}"),
+    st.one_of(
+        st.lists(st.integers(-(2**31), 2**31 - 1), min_size=1, max_size=20),
+        st.lists(st.text(st.characters(codec="utf-8"), max_size=8), min_size=1, max_size=20),
+        st.lists(st.booleans(), min_size=1, max_size=20),
+    ),
+    max_size=4,
+)
+QUANTISED = ("F32", "F16", "BF16", "Q8_0", "Q4_0", "Q4_K", "Q6_K", "IQ4_NL", "IQ2_XXS", "TQ1_0", "MXFP4")
+TENSORS = st.dictionaries(
+    st.text("blk.0_w", min_size=1, max_size=20),
+    st.tuples(st.sampled_from(QUANTISED), st.integers(1, 3), st.lists(st.integers(1, 3), max_size=3)),
+    max_size=6,
+)
+
+
+def written(
+    folder: Path, metadata: dict[str, Any], arrays: dict[str, Any], tensors: dict[str, Any], align: int
+) -> Path:
+    path = folder / "written.gguf"
+    writer = gguf.GGUFWriter(str(path), "llama")
+    if align != 32:
+        writer.add_custom_alignment(align)
+    for key, (kind, value) in metadata.items():
+        getattr(writer, f"add_{kind}")(key, value)
+    for key, values in arrays.items():
+        writer.add_array(key, values)
+    for name, (kind, n_blocks, rows) in tensors.items():
+        quant = gguf.GGMLQuantizationType[kind]
+        if kind in ("F32", "F16"):
+            writer.add_tensor(name, np.zeros([*rows, n_blocks], dtype=kind.replace("F", "float")))
+        else:
+            n_bytes = n_blocks * gguf.GGML_QUANT_SIZES[quant][1]
+            writer.add_tensor(name, np.zeros([*rows, n_bytes], dtype=np.uint8), raw_dtype=quant)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+
+
+@given(METADATA, ARRAYS, TENSORS, st.sampled_from([32, 64, 8]))
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_what_gguf_writes_is_read_as_ggufs_own_reader_reads_it(
+    tmp_path: Path, metadata: dict[str, Any], arrays: dict[str, Any], tensors: dict[str, Any], align: int
+) -> None:
+    path = tmp_path / "written.gguf"
+    written(path, metadata, arrays, tensors, align)
+    ours, theirs = parse_header(path.read_bytes(), path.stat().st_size), gguf.GGUFReader(str(path))
+    shown = {k: f.contents() for k, f in theirs.fields.items() if not k.startswith("GGUF.")}
+    kept = {k: v for k, v in shown.items() if not (isinstance(v, list) and isinstance(v[0], str))}
+    assert {k: v for k, v in ours.metadata.items() if not isinstance(v, ArraySummary)} == kept
+    for key, value in ours.metadata.items():
+        if isinstance(value, ArraySummary):
+            assert value.length == len(shown[key])
+    ours_table = [(t.name, t.type.upper(), t.dims, t.nbytes, ours.n_bytes + t.offset) for t in ours.tensors]
+    assert ours_table == [
+        (t.name, t.tensor_type.name, tuple(int(d) for d in t.shape), int(t.n_bytes), int(t.data_offset))
+        for t in theirs.tensors
+    ]
+
+
+# --- what asks for more
+
+
+def n_bytes_needed(data: bytes) -> int | None:
+    try:
+        parse_header(data)
+    except NeedMore as more:
+        return more.n_bytes
+    return None
+
+
+def test_every_prefix_of_a_header_asks_for_more_and_never_for_less_than_there_is() -> None:
+    data = gguf_bytes("Qwen3-0.6B", "q8_0", small=True)
+    whole = parse_header(data)
+    end = len(data) - 31  # the padding behind the tensor table need not be there
+    for n in [*range(3000), *range(3000, end, 37), end]:
+        needed = n_bytes_needed(data[:n])
+        assert parse_header(data[:n]) == whole if needed is None else n < needed <= len(data)
+        with pytest.raises((TruncatedHeader, NeedMore)):
+            parse_header(data[:n], n)
+
+
+def test_a_file_that_ends_inside_its_header_or_its_weights_is_truncated() -> None:
+    data = gguf_bytes("Qwen3-0.6B", "q8_0", small=True)
+    with pytest.raises(TruncatedHeader, match="inside its header"):
+        parse_header(data[:5000], 5000)
+    with pytest.raises(TruncatedHeader, match="it is truncated"):
+        parse_header(data, len(data))
+
+
+def test_growing_by_what_is_asked_for_reaches_the_end() -> None:
+    data, stop, steps = gguf_bytes("Qwen3-0.6B", "q8_0"), 1 << 20, 0
+    while True:
+        steps += 1
+        try:
+            header = parse_header(memoryview(data)[:stop])
+            break
+        except NeedMore as more:
+            stop = max(more.n_bytes, 2 * stop)
+    assert header.n_bytes == len(data)
+    assert steps == 4
+
+
+# --- what is refused
+
+
+@pytest.mark.parametrize(
+    "data", [b"GGML" + bytes(60), b"PK\x03\x04", b"<!DOCTYPE html>", b"\x7fELF", b"gguf", b"G\x00"]
+)
+def test_other_files_are_no_gguf(data: bytes) -> None:
+    with pytest.raises(NotGguf):
+        parse_header(data)
+
+
+LONG = struct.pack("<Q", 2**63)
+HOSTILE = {
+    "version 1": file(version=1),
+    "version 4": file(version=4),
+    "big-endian": b"GGUF" + struct.pack(">IQQ", 3, 0, 0),
+    "tensor count": file(n_tensors=2**63),
+    "entry count": file(n_entries=2**40),
+    "key length": file([LONG], n_entries=1),
+    "text length": file([entry("k", STRING, LONG)]),
+    "array length": file([entry("k", ARRAY, struct.pack("<IQ", U32, 2**62))]),
+    "text array length": file([entry("k", ARRAY, struct.pack("<IQ", STRING, 2**62))]),
+    "text in array": file([entry("k", ARRAY, struct.pack("<IQ", STRING, 1) + LONG)]),
+    "array of arrays": file([entry("k", ARRAY, struct.pack("<IQ", ARRAY, 1))]),
+    "array of unknown": file([entry("k", ARRAY, struct.pack("<IQ", 77, 1))]),
+    "value type": file([entry("k", 13, bytes(8))]),
+    "same key twice": file([entry("k", U32, bytes(4))] * 2),
+    "alignment 0": file([entry("general.alignment", U32, struct.pack("<I", 0))]),
+    "alignment 33": file([entry("general.alignment", U32, struct.pack("<I", 33))]),
+    "alignment 1 GiB": file([entry("general.alignment", U32, struct.pack("<I", 1 << 30))]),
+    "alignment text": file([entry("general.alignment", STRING, text("32"))]),
+    "tensor name length": file(tensors=[LONG], n_tensors=1),
+    "no dimensions": file(tensors=[tensor("t", ())]),
+    "five dimensions": file(tensors=[tensor("t", (1, 1, 1, 1, 1))]),
+    "dimension 0": file(tensors=[tensor("t", (32, 0))]),
+    "product overflows": file(tensors=[tensor("t", (2**32, 2**32))]),
+    "dimension overflows": file(tensors=[tensor("t", (2**63,))]),
+    "type": file(tensors=[tensor("t", (32,), kind=9999)]),
+    "row is no multiple of a block": file(tensors=[tensor("t", (33,), kind=8)]),
+    "offset is not aligned": file(tensors=[tensor("t", (32,), offset=3)]),
+    "same tensor twice": file(tensors=[tensor("t", (32,))] * 2),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("data", HOSTILE.values(), ids=HOSTILE)
+def test_a_header_that_no_engine_would_load_is_refused(data: bytes) -> None:
+    with pytest.raises(InvalidHeader) as caught:
+        parse_header(data, 1 << 30)
+    assert caught.value.detail
+
+
+def test_a_header_that_claims_more_than_the_limit_is_refused_before_it_is_read() -> None:
+    length = MAX_HEADER_BYTES // 4 + 1
+    with pytest.raises(InvalidHeader, match="larger than 64 MiB"):
+        parse_header(file([entry("k", ARRAY, struct.pack("<IQ", U32, length))]))
+
+
+def test_an_offset_outside_the_file_is_truncation() -> None:
+    data = file(tensors=[tensor("t", (32,), offset=1 << 50)])
+    with pytest.raises(TruncatedHeader):
+        parse_header(data, 1 << 30)
+
+
+@given(st.binary(max_size=400))
+def test_no_bytes_end_in_anything_but_a_header_or_a_refusal(tail: bytes) -> None:
+    for data in (tail, b"GGUF\x03\x00\x00\x00" + tail):
+        try:
+            assert isinstance(parse_header(data, len(data)), Header)
+        except (AdvisorError, NeedMore):
+            continue
+
+
+@given(st.data())
+@settings(max_examples=300)
+def test_no_flipped_byte_ends_in_anything_but_a_header_or_a_refusal(data: st.DataObject) -> None:
+    head = bytearray(gguf_bytes("Qwen3-0.6B", "q8_0", small=True))
+    for _ in range(data.draw(st.integers(1, 4))):
+        head[data.draw(st.integers(0, len(head) - 1))] = data.draw(st.integers(0, 255))
+    with contextlib.suppress(AdvisorError, NeedMore):
+        parse_header(head, 1 << 40)
+
+
+def test_a_claim_of_many_empty_texts_costs_no_more_than_its_bytes() -> None:
+    data = file([entry("k", ARRAY, struct.pack("<IQ", STRING, 2**23) + bytes(8 * 2**16))])
+    started = time.perf_counter()
+    with pytest.raises(NeedMore):
+        parse_header(data)
+    assert time.perf_counter() - started < 1
+
+
+# --- shards
+
+
+def test_shards_are_merged_with_their_numbers_and_all_tensors() -> None:
+    parts = [parse_header(f.head, len(f.head) + f.n_data) for f in gguf_files("Qwen3-0.6B", "q8_0", 3)]
+    merged = merge_shards(parts)
+    assert {t.shard for t in merged.tensors} == {0, 1, 2}
+    assert [t.name for t in merged.tensors] == [t.name for t in build_header("Qwen3-0.6B", "q8_0").tensors]
+    assert merged.n_bytes == sum(p.n_bytes for p in parts)
+    assert merged.metadata["general.architecture"] == "qwen3"
+
+
+def split(number: int, count: int, n_tensors: int = 0) -> Header:
+    metadata: dict[str, gguf_file.Value] = {"split.no": number, "split.count": count, "split.tensors.count": n_tensors}
+    return parse_header(
+        gguf_file.header_bytes(metadata, build_header("Qwen3-0.6B", "q8_0").tensors[number : number + 1])
+    )
+
+
+def test_shards_that_do_not_belong_together_are_refused() -> None:
+    assert len(merge_shards([split(0, 2, 2), split(1, 2)]).tensors) == 2
+    for wrong in (
+        [], [split(0, 2)], [split(1, 2), split(0, 2)], [split(0, 2), split(0, 2)], [split(0, 3), split(1, 3)],
+        [split(0, 2, 7), split(1, 2)],
+    ):  # fmt: skip
+        with pytest.raises(InvalidHeader):
+            merge_shards(wrong)
