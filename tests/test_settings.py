@@ -1,5 +1,7 @@
 """Settings: read once, checked at once, and every one of them described."""
 
+from pathlib import Path
+
 import pytest
 
 from service.errors import InvalidSetting
@@ -61,3 +63,12 @@ def test_every_setting_has_a_name_a_default_and_a_sentence() -> None:
     assert all(setting.help.endswith(".") for setting in SETTINGS)
     defaults = {setting.name: setting.default for setting in SETTINGS if setting.default}
     assert load_settings(defaults) == Settings()
+
+
+def test_the_docs_have_every_setting_with_its_help_and_default() -> None:
+    page = (Path(__file__).parent.parent / "docs" / "settings.md").read_text()
+    sections = {name.strip(): text for name, _, text in (part.partition("\n") for part in page.split("\n## ")[1:])}
+    assert set(sections) == {setting.name for setting in SETTINGS}
+    for setting in SETTINGS:
+        assert setting.help in sections[setting.name]
+        assert (f"Default: `{setting.default}`" if setting.default else "not set") in sections[setting.name]
