@@ -28,6 +28,7 @@ ENDPOINT = "https://huggingface.co"
 _MAX_SEARCH_BYTES = 1 << 20
 _FOUND = 5
 _READERS_KEPT = 16
+_READER_SECONDS = 600  # what a repo may cost is counted anew after that
 _BASE = "base_model:"
 
 
@@ -140,9 +141,11 @@ class Hub:
         return RepoWithoutGguf(f"{listing.repo} {why}; {way}", field="repo", choices=tuple(found))
 
     def _reader(self, repo: str, revision: str) -> RepoReader:
+        now = time.monotonic()
         with self._lock:
             reader = self._readers.pop((repo, revision), None)
-            reader = reader or RepoReader(self._ranges, self._cache, self._limits, repo, revision)
+            if reader is None or now - reader.started > _READER_SECONDS:
+                reader = RepoReader(self._ranges, self._cache, self._limits, repo, revision, started=now)
             self._readers[repo, revision] = reader
             if len(self._readers) > _READERS_KEPT:
                 self._readers.popitem(last=False)

@@ -45,9 +45,12 @@ class NoCache:
 class RepoReader:
     """Reads the headers of one repo at one commit, and keeps to what one repo may cost."""
 
-    def __init__(self, ranges: Ranges, cache: HeaderCache, limits: Limits, repo: str, revision: str) -> None:
+    def __init__(
+        self, ranges: Ranges, cache: HeaderCache, limits: Limits, repo: str, revision: str, started: float
+    ) -> None:
+        """`started`: a time of `time.monotonic`, for whoever keeps readers."""
         self._ranges, self._cache, self._limits = ranges, cache, limits
-        self._repo, self._revision = repo, revision
+        self._repo, self._revision, self.started = repo, revision, started
         self._lock = Lock()
         self._n_bytes = 0
         self._first_range = FIRST_RANGE

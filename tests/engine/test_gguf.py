@@ -118,10 +118,9 @@ TENSORS = st.dictionaries(
 )
 
 
-def written(
-    folder: Path, metadata: dict[str, Any], arrays: dict[str, Any], tensors: dict[str, Any], align: int
-) -> Path:
-    path = folder / "written.gguf"
+def write_with_gguf(
+    path: Path, metadata: dict[str, Any], arrays: dict[str, Any], tensors: dict[str, Any], align: int
+) -> None:
     writer = gguf.GGUFWriter(str(path), "llama")
     if align != 32:
         writer.add_custom_alignment(align)
@@ -148,7 +147,7 @@ def test_what_gguf_writes_is_read_as_ggufs_own_reader_reads_it(
     tmp_path: Path, metadata: dict[str, Any], arrays: dict[str, Any], tensors: dict[str, Any], align: int
 ) -> None:
     path = tmp_path / "written.gguf"
-    written(path, metadata, arrays, tensors, align)
+    write_with_gguf(path, metadata, arrays, tensors, align)
     ours, theirs = parse_header(path.read_bytes(), path.stat().st_size), gguf.GGUFReader(str(path))
     shown = {k: f.contents() for k, f in theirs.fields.items() if not k.startswith("GGUF.")}
     kept = {k: v for k, v in shown.items() if not (isinstance(v, list) and isinstance(v[0], str))}

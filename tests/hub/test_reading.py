@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 
 import pytest
@@ -131,6 +132,18 @@ def test_headers_over_the_limit_of_a_repo_are_refused(local_hub: LocalHub, conne
     with pytest.raises(RepoTooLarge, match="12 MiB together: name a variant"):
         hub.read_header(listing, listing.variants[1])
     assert local_hub.n_bytes < 14 * MIB
+
+
+def test_what_a_repo_may_cost_is_counted_anew_after_a_while(connect: Connect, monkeypatch: pytest.MonkeyPatch) -> None:
+    hub = connect(limits=Limits(repo_header_bytes=3 * MIB))
+    listing = listed(hub, TINY)
+    for _ in range(3):
+        hub.read_header(listing, listing.variants[0])
+    with pytest.raises(RepoTooLarge):
+        hub.read_header(listing, listing.variants[0])
+    later = time.monotonic() + 3600
+    monkeypatch.setattr("service.hub.client.time.monotonic", lambda: later)
+    assert hub.read_header(listing, listing.variants[0]).tensors
 
 
 def test_a_listing_of_local_files_is_not_read_from_the_hub(

@@ -66,8 +66,7 @@ class LocalHub:
 
     def reset(self) -> None:
         """Forget faults and requests."""
-        self.state.faults.clear()
-        self.state.requests.clear()
+        self.state.reset()
 
     def expire_links(self) -> None:
         """Let every signed address given so far answer 403."""

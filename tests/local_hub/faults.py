@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple, TypeAlias
+from typing import Literal, TypeAlias
 
 Place: TypeAlias = Literal["api", "resolve", "cdn"]
 Kind: TypeAlias = Literal[
@@ -38,12 +38,13 @@ class Fault:
         return here and self.times != 0
 
 
-class Request(NamedTuple):
-    """One request as an origin saw it, and the bytes of the body that it sent."""
+@dataclass
+class Request:
+    """One request as an origin saw it, and the bytes of the body that it sent so far."""
 
     origin: Literal["api", "cdn"]
     path: str
     range: str | None
     authorization: str | None
     status: int
-    n_bytes: int
+    n_bytes: int = 0

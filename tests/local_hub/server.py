@@ -81,6 +81,10 @@ class _Handler(BaseHTTPRequestHandler):
     def state(self) -> State:
         return self.server.state
 
+    def parse_request(self) -> bool:
+        self._round = self.state.round
+        return super().parse_request()
+
     def fault(self, at: Place, repo: str, path: str) -> Fault | None:
         """Take the fault that is waiting for this request; one that answers by itself has then answered."""
         found = self.state.take_fault(at, repo, path)
@@ -98,8 +102,8 @@ class _Handler(BaseHTTPRequestHandler):
         return found
 
     def reply(self, status: int, body: bytes, headers: Mapping[str, str]) -> None:
+        self._record(status).n_bytes = len(body)
         self._head(status, len(body), headers)
-        self._record(status, len(body))
         self.wfile.write(body)
 
     def reply_json(self, value: object) -> None:
@@ -125,20 +129,18 @@ class _Handler(BaseHTTPRequestHandler):
             sent["content-range"] = fault.location
         if kind == "encoded":
             sent["content-encoding"] = "gzip"
-        self._head(206 if asked else 200, stop - start, sent)
-        self._send_body(206 if asked else 200, _pieces(blob, start, stop, fault), cut=kind == "cut")
+        request = self._record(206 if asked else 200)
+        self._head(request.status, stop - start, sent)
+        self._send_body(request, _pieces(blob, start, stop, fault))
+        if kind == "cut":
+            self.close_connection = True
 
-    def _send_body(self, status: int, pieces: Iterator[bytes], *, cut: bool) -> None:
-        n_sent = 0
+    def _send_body(self, request: Request, pieces: Iterator[bytes]) -> None:
         try:
             for piece in pieces:
+                request.n_bytes += len(piece)
                 self.wfile.write(piece)
-                n_sent += len(piece)
         except OSError:
-            self.close_connection = True
-        finally:
-            self._record(status, n_sent)
-        if cut:
             self.close_connection = True
 
     def _head(self, status: int, length: int, headers: Mapping[str, str]) -> None:
@@ -147,9 +149,11 @@ class _Handler(BaseHTTPRequestHandler):
             self.send_header(name, value)
         self.end_headers()
 
-    def _record(self, status: int, n_bytes: int) -> None:
+    def _record(self, status: int) -> Request:
         seen = self.headers.get("authorization")
-        self.state.record(Request(self.origin, self.path, self.headers.get("range"), seen, status, n_bytes))
+        request = Request(self.origin, self.path, self.headers.get("range"), seen, status)
+        self.state.record(request, self._round)
+        return request
 
 
 def _pieces(blob: Blob, start: int, stop: int, fault: Fault | None) -> Iterator[bytes]:

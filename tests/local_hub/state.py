@@ -33,6 +33,7 @@ class State:
         self.cdn_url = ""
         self.faults: list[Fault] = []
         self.requests: list[Request] = []
+        self.round = 0
         self._links: dict[str, Link] = {}
         self._files: dict[str, Files] = {}
         self._lock = Lock()
@@ -80,10 +81,21 @@ class State:
                 found.times -= 1
             return found
 
-    def record(self, request: Request) -> None:
-        """Remember a request."""
+    def record(self, request: Request, round_number: int) -> None:
+        """Remember a request, unless it came in before the last `reset`.
+
+        It is noted before it is answered, so that whoever has the answer finds it here.
+        """
         with self._lock:
-            self.requests.append(request)
+            if round_number == self.round:
+                self.requests.append(request)
+
+    def reset(self) -> None:
+        """Forget faults and requests, those that are still being answered too."""
+        with self._lock:
+            self.round += 1
+            self.faults.clear()
+            self.requests.clear()
 
     def description(self, name: str, commit: str, *, with_sizes: bool) -> dict[str, object]:
         """What `/api/models/{name}` says, in the Hub's names."""
