@@ -48,7 +48,9 @@ class Ranges:
         transport: httpx.BaseTransport | None = None,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        timeout = httpx.Timeout(limits.request_seconds, connect=min(5.0, limits.request_seconds))
+        timeout = httpx.Timeout(
+            limits.request_seconds, connect=min(5.0, limits.request_seconds), pool=limits.file_seconds
+        )
         self._client = httpx.Client(
             follow_redirects=False,
             timeout=timeout,
