@@ -83,7 +83,7 @@ class Ranges:
         def attempt() -> bytes:
             with self._send(url, {}, deadline) as response:
                 if response.status_code != 200:
-                    raise _refusal(response, path)
+                    raise _refusal(response, path, path)
                 return self._body(response, max_bytes, deadline)
 
         return with_retries(attempt, self._limits, self._sleep)
@@ -132,7 +132,7 @@ class Ranges:
         elif response.status_code == 416:
             raise TruncatedHeader(f"the file ends before byte {start}, inside its header: upload it again")
         else:
-            raise _refusal(response, file.path)
+            raise _refusal(response, file.repo, file.path)
         if len(data) < min(stop, file.n_bytes or stop) - start:
             raise Transient(f"{file.path}: the connection broke off")
         return data
@@ -171,15 +171,15 @@ def _too_slow() -> HubUnavailable:
     return HubUnavailable("the Hub is too slow: the time for reading one file is over", retry_after=30)
 
 
-def _refusal(response: httpx.Response, what: str) -> Exception:
+def _refusal(response: httpx.Response, repo: str, what: str) -> Exception:
     """Return the error that a status stands for."""
     status, code = response.status_code, response.headers.get("x-error-code", "")
     if status == 429 or status >= 500:
         return Transient(f"{what}: status {status}", status, seconds_asked(response.headers))
     if code == "GatedRepo":
-        return gated(what)
+        return gated(repo)
     if status == 404 or (status == 401 and not is_token_refused(response.headers)):
-        return RepoNotFound(f"{what} is not there, or is private", field="repo")
+        return RepoNotFound(f"{what} of {repo} is not there, or is private", field="repo")
     if status in (401, 403):
         return HubUnauthorised(f"the Hub refuses to serve {what} to this service: its operator must renew HF_TOKEN")
     return HubReplyRefused(f"{what}: unexpected status {status}")
@@ -190,10 +190,10 @@ def is_token_refused(headers: Mapping[str, str]) -> bool:
     return headers.get("x-error-message", "").startswith("Invalid credentials")
 
 
-def gated(what: str) -> RepoGated:
+def gated(repo: str) -> RepoGated:
     """Return the error for a repo whose terms are not accepted, with the way out."""
     return RepoGated(
-        f"{what} is gated: accept its terms on its page on the Hub, then set HF_TOKEN to a token of that account "
+        f"{repo} is gated: accept its terms on its page on the Hub, then set HF_TOKEN to a token of that account "
         "for the service, or run `advisor advise` with it on your own machine",
         field="repo",
     )

@@ -98,7 +98,7 @@ def test_the_token_is_shown_to_the_hub_and_to_nobody_else(local_hub: LocalHub, c
 
 @pytest.mark.parametrize("token", [None, TOKEN])
 def test_a_gated_repo_says_what_to_do(connect: Connect, token: str | None) -> None:
-    with pytest.raises(RepoGated, match=r"accept its terms.*HF_TOKEN"):
+    with pytest.raises(RepoGated, match=r"local/gated-GGUF is gated: accept its terms.*HF_TOKEN"):
         read(connect(token), "local/gated-GGUF")
     assert read(connect(MEMBER_TOKEN), "local/gated-GGUF").tensors
 
