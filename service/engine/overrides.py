@@ -18,7 +18,7 @@ from service.engine.config import Override
 from service.engine.errors import InvalidFlags
 
 MAX_PATTERN = 512
-MAX_RULES = 512
+MAX_RULES = 256  # the longest published command has 165: a rule for each expert tensor that does not fit a GPU
 SECONDS_A_RULE = 0.05
 
 _QUANTIFIERS = "*+?{"
@@ -64,7 +64,7 @@ def matching(pattern: str, names: Sequence[str]) -> list[int]:
 def expand(overrides: Sequence[Override], names: Sequence[str]) -> dict[str, str]:
     """Return the device that the rules give to each tensor name, first match wins; names without a match are absent.
 
-    Raises InvalidFlags for a bad pattern, and for more than 512 rules.
+    Raises InvalidFlags for a bad pattern, and for more than 256 rules.
     """
     if len(overrides) > MAX_RULES:
         raise InvalidFlags(f"{len(overrides)} -ot rules: at most {MAX_RULES} are read", field="-ot")

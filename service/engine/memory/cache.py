@@ -92,8 +92,12 @@ def _keys_values_llama(model: Model, layer: Layer, spec: GraphSpec) -> tuple[Cac
 
 
 def window_rows(n_swa: int, spec: GraphSpec) -> int:
-    """Return the cache rows of a sliding-window layer in llama.cpp (llama-kv-cache-iswa.cpp:71-80)."""
-    return min(spec.n_kv, pad(min(spec.n_kv, n_swa + spec.n_tokens), 256))
+    """Return the cache rows of a sliding-window layer in llama.cpp (llama-kv-cache-iswa.cpp:71-80).
+
+    One cache for several sequences holds a window for each.
+    """
+    windows = n_swa * (spec.n_seq if spec.n_stream == 1 else 1)
+    return min(spec.n_kv, pad(min(spec.n_kv, windows + spec.n_tokens), 256))
 
 
 def cache_bytes(model: Model, spec: GraphSpec, *, cuda_padding: bool = False) -> tuple[int, ...]:

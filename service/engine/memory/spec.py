@@ -17,12 +17,13 @@ Allocator: TypeAlias = Literal["cuda", "lab"]
 
 _IK_MLA_DEFAULT, _IK_AMB_DEFAULT, _IK_AMB_MINIMUM = 3, 256, 128  # ik common/common.h, engine defaults
 _IK_MLA_ARCHITECTURES = frozenset({"deepseek2", "glm-dsa", "mistral4", "bailingmoe3"})  # ik llama-model.h:593
+_UNIFIED, _SEPARATE = ("-kvu", "--kv-unified"), ("-no-kvu", "--no-kv-unified")
 
 
 class GraphSpec(msgspec.Struct, frozen=True, kw_only=True):
     """Sizes in tokens. `n_kv`: cache rows of one sequence's stream; `n_outputs`: rows of logits.
 
-    `n_stream`: separate caches (llama.cpp with several slots), `n_seq` sequences with recurrent state. `mla`: 0 where
+    `n_stream`: separate caches (llama.cpp with several slots and no `-kvu`). `n_seq`: sequences. `mla`: 0 where
     the cache is not latent. `rope_owners`: for each layer, the first layer that shares its copy of the rope factors.
     """
 
@@ -81,11 +82,17 @@ def attention_batch(flags: Flags) -> int:
     return max(flags.attn_max_batch, _IK_AMB_MINIMUM) if flags.attn_max_batch > 0 else 0
 
 
+def unified_cache(flags: Flags) -> bool:
+    """Return whether llama.cpp's slots share one cache: `-kvu`, its server's default where `-np` is not given."""
+    asked = [flag for flag in flags.other if flag in _UNIFIED or flag in _SEPARATE]
+    return bool(asked) and asked[-1] in _UNIFIED
+
+
 def make_spec(engine: Engine, model: Model, flags: Flags, tool: Tool, *, cpu_only: bool) -> GraphSpec:
     """Return what the worst-case graph of these flags depends on. Raises InvalidFlags for unknown cache types."""
     ik = engine == "ik_llama.cpp"
     n_ctx, n_tokens = padded_context(engine, model, flags), micro_batch(engine, model, flags)
-    n_stream = 1 if ik else max(1, flags.n_parallel)
+    n_stream = 1 if ik or unified_cache(flags) else max(1, flags.n_parallel)
     server_rows = n_tokens if ik else min(n_tokens, max(1, flags.n_parallel))
     return GraphSpec(
         engine=engine,

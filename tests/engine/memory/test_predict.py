@@ -78,6 +78,30 @@ def test_several_slots_of_llama_cpp_share_the_context(dense: Model) -> None:
     assert four.basis == "source only"
 
 
+def test_unified_slots_of_llama_cpp_use_one_cache_of_the_whole_context(dense: Model) -> None:
+    """What llama-server does by itself: four slots, one cache."""
+    unified = Flags(n_ctx=32768, n_parallel=4, other=("-kvu",))
+    one, four, apart = (
+        predict_memory("llama.cpp", dense, flags, ONE_CARD, allocator="lab")
+        for flags in (Flags(n_ctx=32768), unified, msgspec.structs.replace(unified, other=("-kvu", "-no-kvu")))
+    )
+
+    assert four.devices[0].kv == one.devices[0].kv
+    assert four.devices[0].compute >= one.devices[0].compute > apart.devices[0].compute
+    assert four.devices[1].output == 4 * one.devices[1].output
+
+
+def test_a_unified_cache_of_llama_cpp_holds_a_window_for_each_slot() -> None:
+    model = build("Gemma-3-12B", "q4_K_M")
+    one, four = (
+        predict_memory("llama.cpp", model, Flags(n_ctx=65536, n_parallel=n, other=("-kvu",)), ONE_CARD) for n in (1, 4)
+    )
+    n_windowed = sum(layer.n_swa > 0 for layer in model.layers)
+
+    # 1024 + 512 rows for one slot, 4 * 1024 + 512 for four
+    assert four.devices[0].kv - one.devices[0].kv == n_windowed * 3 * 1024 * 2 * 2 * 8 * 256
+
+
 def test_without_op_offload_no_expert_is_copied_to_the_gpu(deepseek: Model) -> None:
     without = msgspec.structs.replace(EXPERTS_IN_RAM, op_offload=False)
     staged, plain = (predict_memory("ik_llama.cpp", deepseek, f, ONE_CARD) for f in (EXPERTS_IN_RAM, without))

@@ -23,6 +23,7 @@ def llama(g: IkGraph) -> None:
 
 
 def qwen2(g: IkGraph) -> None:
+    """qwen2: biased Q, K and V; the rows of the logits are chosen in the last layer."""
     x, mask = g.begin(), g.mask()
     for i in range(g.n_layer):
         q, k, v = g.query_key_value(i, g.norm(x, g.weight(i, "attn_norm.weight")))
@@ -34,6 +35,7 @@ def qwen2(g: IkGraph) -> None:
 
 
 def qwen3_moe(g: IkGraph) -> None:
+    """qwen3moe: experts in every layer, Q and K normed head by head."""
     x, mask = g.begin(), g.mask()
     for i in range(g.n_layer):
         x = g.standard_attention(i, x, mask, None)
@@ -57,6 +59,7 @@ def minimax_m2(g: IkGraph) -> None:
 
 
 def glm4_moe(g: IkGraph) -> None:
+    """glm4moe: dense layers first, then experts and a shared one; the next-token layer does not run."""
     x, mask, ids = g.begin(), g.mask(), g.output_ids()
     for i in range(g.n_layer):
         x = g.standard_attention(i, x, mask, ids)

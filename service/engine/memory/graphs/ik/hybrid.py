@@ -11,6 +11,7 @@ from service.engine.memory.graphs.ik.blocks import IkGraph
 
 
 def qwen3_next(g: IkGraph) -> None:
+    """qwen3next: three delta-net layers, then one of gated full attention; experts in each."""
     x, ids, mask = g.begin(), g.output_ids(), g.mask()
     sequence = g.input("i32", 1, g.n_tokens)
     for i in range(g.n_layer):

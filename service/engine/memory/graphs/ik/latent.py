@@ -14,6 +14,7 @@ _PROMPT_TOKENS = 128  # from this batch on, modes 2 and 3 expand the latent cach
 
 
 def deepseek2(g: IkGraph) -> None:
+    """deepseek2: latent attention, dense layers first, then experts and a shared one."""
     x, mask = g.begin(), g.mask()
     for i in range(g.n_layer):
         out, x = g.last_rows(i, None, LatentAttention(g, i).build(x, mask), x)

@@ -10,6 +10,7 @@ from service.engine.memory.graphs.ik.blocks import IkGraph
 
 
 def gpt_oss(g: IkGraph) -> None:
+    """gpt-oss: every other layer windowed, attention sinks, biased experts chosen by their logits."""
     x, ids, full, window = g.begin(), g.output_ids(), g.mask(), g.mask()
     for i in range(g.n_layer):
         mask = window if g.layer(i).n_swa else full

@@ -15,10 +15,12 @@ def standard(g: LlamaGraph) -> None:
 
 
 def glm4_moe(g: LlamaGraph) -> None:
+    """glm4moe: as standard, with the weights of the experts normed as the header says."""
     _layers(g, norm_weights=g.expert_weights_norm)
 
 
 def minimax_m2(g: LlamaGraph) -> None:
+    """minimax-m2: Q and K normed over all heads at once, before they are split into heads."""
     _layers(g, norm_weights=True, norm_before_heads=True)
 
 

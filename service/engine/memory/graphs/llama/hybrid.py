@@ -12,6 +12,7 @@ from service.engine.memory.graphs.llama.gqa import after_attention
 
 
 def qwen3_next(g: LlamaGraph) -> None:
+    """qwen3next: three delta-net layers, then one of gated full attention; experts in each."""
     x = g.begin()
     (cache,) = g.cache_inputs(0)
     states = g.input("i32", g.spec.n_seq)

@@ -12,6 +12,7 @@ from service.engine.memory.graphs.llama.gqa import after_attention
 
 
 def deepseek2(g: LlamaGraph) -> None:
+    """deepseek2: queries absorbed into the latent rows, dense layers first, then experts."""
     x = g.begin()
     g.position_input()
     (cache,) = g.cache_inputs(0, latent=True)

@@ -15,6 +15,7 @@ def window_of(g: LlamaGraph) -> int:
 
 
 def gpt_oss(g: LlamaGraph) -> None:
+    """gpt-oss: every other layer with a windowed cache, attention sinks, biased experts."""
     x = g.begin()
     g.position_input()
     full, window = g.cache_inputs(0, window_of(g))
