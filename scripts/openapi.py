@@ -1,4 +1,4 @@
-"""Write openapi/openapi.json and docs/problems.md from the code; with --check only say whether they are as written."""
+"""Write openapi.json, docs/problems.md and docs/settings.md from the code; --check only says whether they are so."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+from service.settings import SETTINGS
 from service.web.document import openapi_json
 from service.wire.problem import PROBLEM_TYPES
 
@@ -31,11 +32,31 @@ def _sections() -> Iterator[str]:
         yield f"## {slug}\n\n{kind.title}: {kind.status}.\n\n{kind.meaning}\n\n{kind.remedy}\n"
 
 
+_SETTINGS_INTRODUCTION = """\
+# Settings
+
+The service is set by environment variables, read once when it starts; `advisor serve` gives them on to what it starts.
+A wrong value stops it with the variable's name. Behind a proxy that ends TLS, set `ADVISOR_PUBLIC_URL`: links are made
+from it, `X-Forwarded-Proto` is not believed.
+
+This file is written by `make openapi`.
+"""
+
+
+def settings_markdown() -> str:
+    """Return docs/settings.md."""
+    sections = (
+        f"## {s.name}\n\n{s.help}\n\nDefault: {f'`{s.default}`' if s.default else 'not set'}.\n" for s in SETTINGS
+    )
+    return "\n".join((_SETTINGS_INTRODUCTION, *sections))
+
+
 def written() -> dict[Path, bytes]:
     """Return the content of every file that this script writes."""
     return {
         ROOT / "openapi" / "openapi.json": openapi_json(),
         ROOT / "docs" / "problems.md": problems_markdown().encode(),
+        ROOT / "docs" / "settings.md": settings_markdown().encode(),
     }
 
 

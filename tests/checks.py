@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from service.engine.advice import AdvisedConfig
+from service.engine.advise import device_table
 from service.engine.catalogue import engine_devices
 from service.engine.commands import ParsedCommand, parse
 from service.engine.config import Device, Placement
 from service.engine.hardware import Rig
-from service.engine.memory import place, predict_memory, report
+from service.engine.memory import place, predict_memory
 from service.engine.model import Model
 
 
@@ -40,7 +41,7 @@ def problems_of(config: AdvisedConfig, model: Model, rig: Rig) -> list[str]:
     found = [f"the server command has unknown flags {server.unknown}"] if server.unknown else []
     memory = predict_memory(config.engine, model, server.flags, [d.free for d in devices], tool="server")
     reserve = [int(d.reserve_mib * 2**20) for d in config.devices if d.device != "CPU"]
-    if report(memory, devices, reserve, rig.ram_bytes) != config.devices:
+    if device_table(memory, devices, reserve, rig) != config.devices:
         found.append("the server command does not give the printed memory")
     placement = placement_of(server, model, rig)
     if placement_of(bench, model, rig) != placement:

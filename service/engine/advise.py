@@ -8,13 +8,13 @@ from itertools import pairwise
 
 import msgspec
 
-from service.engine.advice import AdviceBody, AdvisedConfig, Refusal, SpeedPoint
+from service.engine.advice import AdviceBody, AdvisedConfig, DeviceMemory, Refusal, SpeedPoint
 from service.engine.catalogue import resolve
-from service.engine.config import ENGINES, Engine
+from service.engine.config import ENGINES, Device, Engine
 from service.engine.errors import InvalidInput, UnknownVariant
 from service.engine.goal import Constraints, Goal, GoalRequest, resolve_goal
 from service.engine.hardware import Hardware, Rig
-from service.engine.memory import predict_memory, report
+from service.engine.memory import Memory, predict_memory, report
 from service.engine.model import Model
 from service.engine.planner import describe
 from service.engine.planner.fit import Shortfall, in_mib, max_context
@@ -125,13 +125,20 @@ def _config(
         strategy=contender.candidate.strategy,
         flags=flags,
         commands=commands(engine, flags, variant.files, environment(rig, cards), constraints.models_dir),
-        devices=report(memory, devices, limits.reserve, rig.ram_bytes),
+        devices=device_table(memory, devices, limits.reserve, rig),
         speed=[_speed_at(n_kv, contender, variant.model, rig) for n_kv in sorted({0, goal.depth // 2, goal.depth})],
         goal_seconds=(contender.seconds.low, contender.seconds.expected, contender.seconds.high),
         max_context=max_context(contender.problem, contender.fitted, variant.model.n_ctx_train),
         reasons=describe.reasons(contender, variant.model, rig),
         notes=describe.notes(contender, rig),
     )
+
+
+def device_table(memory: Memory, devices: Sequence[Device], reserve: Sequence[int], rig: Rig) -> list[DeviceMemory]:
+    """Return the memory of every device with the names of the cards; the CPU is last."""
+    rows = report(memory, devices, reserve, rig.ram_bytes)
+    names = [rig.cards[device.gpu].name for device in devices]
+    return [*(msgspec.structs.replace(row, gpu=name) for row, name in zip(rows, names, strict=False)), rows[-1]]
 
 
 def _speed_at(n_kv: int, contender: Contender, model: Model, rig: Rig) -> SpeedPoint:

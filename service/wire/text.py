@@ -46,7 +46,7 @@ def render_markdown(advice: Advice, detail: str = "short") -> str:
     parts = [f"**{_quoted(advice.headline or '')}**"]
     for config in advice.configs if detail == "full" else advice.configs[:1]:
         parts.append(f"#{config.rank} {_quoted(config.variant)}, {config.engine}, {config.bpw:.2f} bpw")
-        parts.append(_block([c for c in (config.commands.download, fold(config.commands.server)) if c], "bash"))
+        parts.append(_block([fold(c) for c in (config.commands.download, config.commands.server) if c], "bash"))
         parts.append(_block([*_device_table(config.devices), "", *_speed_table(config.speed)]))
     form = _Form(full=detail == "full", wraps=True)
     others = [] if form.full else _others(advice)
@@ -112,7 +112,7 @@ def _config(config: AdvisedConfig, form: _Form) -> Iterator[str]:
     yield f"#{config.rank} {config.variant}, {config.engine}, {config.bpw:.2f} bpw, {config.strategy}"
     yield ""
     if config.commands.download:
-        yield config.commands.download
+        yield from fold(config.commands.download, WIDTH).split("\n")
     yield from fold(config.commands.server, WIDTH).split("\n")
     if form.full:
         yield from fold(config.commands.bench, WIDTH).split("\n")

@@ -1,0 +1,83 @@
+"""Answers as people read them: one screen, and no foreign text that does more than be read."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import pytest
+from msgspec.structs import replace
+
+from service.engine.advice import AdviceBody
+from service.wire.advice import Advice
+from service.wire.text import HEIGHT, WIDTH, clean, render_markdown, render_text
+from tests import rigs
+from tests.engine.planner.asking import ask
+
+HOSTILE = "x\x1b[31m<script>@everyone```\u202eevil\u200b`**"
+
+
+@cache
+def body() -> AdviceBody:
+    return ask("Qwen3-235B-A22B", "q4_K_M", "q2_K", "q8_0", hardware=rigs.ONE_3090_DESKTOP)
+
+
+def advice(repo: str = "someone/Qwen3-235B-A22B-GGUF") -> Advice:
+    known = {name: getattr(body(), name) for name in body().__struct_fields__}
+    return Advice(id="x", state="ready", repo=repo, revision="0" * 40, url="http://127.0.0.1:8000/v1/advice/x", **known)
+
+
+def test_the_short_form_fits_one_screen() -> None:
+    lines = render_text(advice()).splitlines()
+    assert len(lines) <= HEIGHT
+    assert max(map(len, lines)) <= WIDTH
+
+
+def test_the_first_sentence_says_whether_it_runs_how_fast_and_with_how_much_memory() -> None:
+    sentence = " ".join(" ".join(render_text(advice()).splitlines()[:2]).split())
+    for part in ("t/s", "GiB", "on the GPU", "in RAM"):
+        assert part in sentence
+
+
+def test_the_full_form_has_every_config_with_both_commands_and_every_reason() -> None:
+    text = render_text(advice(), "full")
+    for config in advice().configs:
+        assert f"#{config.rank} {config.variant}, {config.engine}" in text
+        assert all(f"[{reason.rule}]" in text for reason in config.reasons)
+    assert "llama-sweep-bench" in text
+    assert "llama-bench" in text
+
+
+def test_markdown_has_the_commands_in_a_block_of_their_own() -> None:
+    text = render_markdown(advice())
+    assert "```bash\nhf download" in text
+    assert text.count("```") % 2 == 0
+
+
+@pytest.mark.parametrize("render", [render_text, render_markdown])
+def test_foreign_names_keep_no_control_or_direction_characters(render: object) -> None:
+    config = replace(advice().configs[0], variant=HOSTILE)
+    text = render(replace(advice(HOSTILE), configs=[config], headline=HOSTILE))  # type: ignore[operator]
+    assert not {"\x1b", "\u202e", "\u200b"} & set(text)
+
+
+def test_foreign_names_cannot_leave_a_code_block_or_call_everyone() -> None:
+    config = replace(advice().configs[0], variant=HOSTILE)
+    text = render_markdown(replace(advice(), configs=[config, replace(config, rank=2)], headline=HOSTILE))
+    outside = "".join(text.split("```")[::2])
+    assert "@everyone" not in outside
+    assert "<script>" not in outside.replace("\\<", "")
+    assert text.count("```") % 2 == 0
+
+
+def test_clean_keeps_ordinary_text_of_any_script() -> None:
+    assert clean("Größe 模型 × 2\n") == "Größe 模型 × 2\n"
+
+
+def test_what_is_not_ready_says_where_it_is() -> None:
+    waiting = Advice(
+        id="x", state="running", repo="a/b", revision=None, hardware=body().hardware, goal=None, progress="planning"
+    )
+    assert render_text(waiting) == "running: planning\n"
+    failed = replace(waiting, state="failed", problem={"title": "The repo is gated", "detail": "accept its terms"})
+    assert render_text(failed) == "No advice: The repo is gated. accept its terms\n"
+    assert "gated" in render_markdown(failed)
