@@ -39,7 +39,7 @@ test: setup ## the default run: no network, under five minutes on two cores
 	$(BIN)/python -m pytest -n 2 -m 'not full'
 
 test-engine: setup ## build llama.cpp's tools once, into a cache folder
-	bash scripts/build_engine.sh
+	PYTHON=$(BIN)/python bash scripts/build_engine.sh
 
 test-full: test-engine ## adds PostgreSQL, Chromium, the built engine, 60 s of fuzzing, 50 kills
 	$(BIN)/python -m pytest -m full

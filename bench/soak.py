@@ -33,8 +33,8 @@ def _text(read: Callable[[str], object]) -> Reader:
 
 
 def read_header(data: bytes) -> None:
-    """Parse a header and build its model."""
-    build_model(parse_header(data, len(data)))
+    """Parse a header, as that of a file whose size is unknown, and build its model."""
+    build_model(parse_header(data))
 
 
 READERS: dict[str, Reader] = {

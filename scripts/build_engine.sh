@@ -3,7 +3,7 @@
 # llama-cpp-python on PyPI, which carries llama.cpp. Prints the folder of the binaries as its last line; a second call
 # finds them built. Needs cmake, a C++17 compiler and about 1 GB of disk; takes 10 to 40 minutes on two cores.
 #
-#   ADVISOR_ENGINE_CACHE   where it is built (default ~/.cache/offload-advisor/llama.cpp-<version>)
+#   ENGINE_CACHE   where it is built (default ~/.cache/offload-advisor/llama.cpp-<version>)
 #   ADVISOR_ENGINE_SDIST   a source distribution that is already here (default: downloaded with pip)
 #   ADVISOR_ENGINE_JOBS    parallel compilations (default: 2)
 set -euo pipefail
@@ -13,7 +13,7 @@ commit=0c1e57098
 sha256=832db0699007f1be95a7e41ef12e88926b02ba836461e36a36372db2760c1a2e
 tools=(llama-server llama-bench llama-fit-params)
 
-cache=${ADVISOR_ENGINE_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/offload-advisor/llama.cpp-$version}
+cache=${ENGINE_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/offload-advisor/llama.cpp-$version}
 python=${PYTHON:-python3}
 source_dir=$cache/llama_cpp_python-$version/vendor/llama.cpp
 build_dir=$cache/build

@@ -30,7 +30,7 @@ def programs() -> Path:
     default = (
         Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "offload-advisor" / f"llama.cpp-{VERSION}"
     )
-    folder = Path(os.environ.get("ADVISOR_ENGINE_CACHE", default)) / "build" / "bin"
+    folder = Path(os.environ.get("ENGINE_CACHE", default)) / "build" / "bin"
     assert (folder / "llama-server").exists(), "no engine is built: run scripts/build_engine.sh"
     return folder
 
