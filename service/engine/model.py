@@ -6,6 +6,7 @@ Key names are those of llama.cpp's gguf-py/gguf/constants.py; the fallbacks are 
 
 from __future__ import annotations
 
+import math
 import re
 from functools import cached_property
 from typing import Literal, TypeAlias
@@ -140,7 +141,7 @@ class Model(msgspec.Struct, frozen=True, dict=True):
         return self.metadata.get(f"{self.architecture}.{key}", default)
 
     def int_value(self, key: str, default: int = 0) -> int:
-        """Return `<architecture>.<key>` as an int, or `default` when absent or not a number."""
+        """Return `<architecture>.<key>` as an int, or `default` when absent, infinite or not a number."""
         return _as_int(self.value(key), default)
 
 
@@ -179,6 +180,7 @@ def build_model(header: Header) -> Model:
     n_layer, nextn = reader.require("block_count"), reader.optional("nextn_predict_layers")
     if not 0 < n_layer <= _MAX_LAYERS or not 0 <= nextn < n_layer:
         raise UnsupportedModel(f"{reader.arch}.block_count is {n_layer} with {nextn} next-token layers")
+    n_expert, n_expert_used = _experts(reader)
     return Model(
         architecture=reader.arch,
         name=str(header.metadata.get("general.name", reader.arch))[:200],
@@ -189,8 +191,8 @@ def build_model(header: Header) -> Model:
         n_embd=reader.require("embedding_length"),
         n_vocab=_vocabulary(reader, header),
         n_ctx_train=reader.optional("context_length", 4096),
-        n_expert=reader.optional("expert_count"),
-        n_expert_used=reader.optional("expert_used_count"),
+        n_expert=n_expert,
+        n_expert_used=n_expert_used,
         layers=_layers(reader, header, n_layer, nextn),
         mla=_mla(reader, header),
         recurrent=_recurrent(reader),
@@ -229,7 +231,7 @@ class _Reader:
 def _as_int(value: MetadataValue | None, default: int) -> int:
     if isinstance(value, list):
         value = value[0] if value else None
-    return int(value) if isinstance(value, int | float) and value == value else default
+    return int(value) if isinstance(value, int | float) and math.isfinite(value) else default
 
 
 def _elements(tensor: Tensor) -> int:
@@ -237,6 +239,14 @@ def _elements(tensor: Tensor) -> int:
     for d in tensor.dims:
         count *= d
     return count
+
+
+def _experts(reader: _Reader) -> tuple[int, int]:
+    """Return (experts, experts that a token uses); both engines refuse to load what is refused here (load_hparams)."""
+    n_expert, n_used = reader.optional("expert_count"), reader.optional("expert_used_count")
+    if not 0 <= n_used <= n_expert or (n_expert > 0 and n_used == 0):
+        raise UnsupportedModel(f"{reader.arch}.expert_count is {n_expert}, of which a token uses {n_used}")
+    return n_expert, n_used
 
 
 def _vocabulary(reader: _Reader, header: Header) -> int:
