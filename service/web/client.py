@@ -29,7 +29,8 @@ def client_of(request: Request[Any, Any, Any], trusted: Sequence[Network]) -> st
     The nearest hop is the connection's; each trusted one is replaced by the address it reports, from the right.
     """
     nearest = request.client.host if request.client else UNKNOWN
-    reported = request.headers.get("x-forwarded-for", "").split(",")[-_MAX_HOPS:]
+    # A proxy may append its line to the client's own instead of joining them: the last one is the nearest hop's.
+    reported = ",".join(request.headers.getall("x-forwarded-for", [""])).split(",")[-_MAX_HOPS:]
     address = _address(nearest)
     while address and reported and any(address in network for network in trusted):
         further = _address(reported.pop().strip())

@@ -11,6 +11,7 @@ from typing import Any
 import anyio
 import httpx
 import pytest
+from litestar.datastructures import Headers
 from redis import Redis
 from redis.asyncio import Redis as AsyncRedis
 
@@ -151,8 +152,8 @@ def _as_done(pending: Any) -> Any:
     return as_completed(pending)
 
 
-def request_from(address: str | None, forwarded: str | None = None) -> Any:
-    headers = {"x-forwarded-for": forwarded} if forwarded else {}
+def request_from(address: str | None, *forwarded: str | None) -> Any:
+    headers = Headers.from_scope({"headers": [(b"x-forwarded-for", f.encode()) for f in forwarded if f]})  # type: ignore[arg-type]
     return SimpleNamespace(client=SimpleNamespace(host=address) if address else None, headers=headers)
 
 
@@ -176,6 +177,10 @@ def test_a_client_is_seen_through_trusted_proxies_only(
     address: str | None, forwarded: str | None, expected: str
 ) -> None:
     assert address_of(request_from(address, forwarded), networks(("10.0.0.0/8",))) == expected
+
+
+def test_a_line_that_the_client_sent_itself_does_not_hide_the_one_that_its_proxy_added() -> None:
+    assert address_of(request_from("10.0.0.1", "1.1.1.1", "198.51.100.1"), networks(("10.0.0.0/8",))) == "198.51.100.1"
 
 
 def test_a_proxy_network_that_is_none_is_refused_at_start() -> None:
