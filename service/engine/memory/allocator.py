@@ -75,7 +75,8 @@ def allocate(schedule: Schedule, n_devices: int) -> tuple[int, ...]:
     arenas = [Arena(_GPU_ALIGNMENT) for _ in range(n_devices)] + [Arena(_HOST_ALIGNMENT)]
     replay = _Replay(schedule, arenas)
     for leaf, device in schedule.leafs:
-        replay.place(leaf, device)
+        if schedule.slot[leaf] < 0 and not replay.held[leaf]:
+            replay.place(leaf, device)
     replay.run(schedule.order)
     return tuple(arena.mark for arena in arenas)
 
@@ -92,10 +93,8 @@ class _Replay:
         self.arena = [0] * n
 
     def place(self, t: int, device: int) -> None:
-        """Give `t` memory, in place of a source that nobody needs any more where the operation allows it."""
+        """Give `t`, no view, memory: that of a source which nobody needs any more where the operation allows it."""
         s = self.schedule
-        if self.held[t] or s.root[t] >= 0 or s.slot[t] >= 0:
-            return
         self.held[t] = True
         for position in s.overwrites[t]:
             source = s.sources[t][position]
@@ -123,9 +122,9 @@ class _Replay:
     def run(self, order: Sequence[int]) -> None:
         """Replay the nodes: each takes its memory, then gives back the sources that it was the last to use."""
         sources, root, device = self.schedule.sources, self.schedule.root, self.schedule.device
-        children, views, held = self.children, self.views, self.held
+        children, views, held, slot = self.children, self.views, self.held, self.schedule.slot
         for t in order:
-            if root[t] < 0:
+            if root[t] < 0 and slot[t] < 0 and not held[t]:
                 self.place(t, device[t])
             for s in sources[t]:
                 children[s] -= 1

@@ -8,7 +8,7 @@ replay for any placement: the graph itself does not depend on where the weights 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, lru_cache
 from math import prod
 from typing import NamedTuple, TypeAlias
 
@@ -81,6 +81,7 @@ class Graph:
 
     `root` is -1 for what is no view; `home` the slot that fixes a tensor's device (its own or its root's), `weight` the
     slot of the first weight among a node's sources, `overwrites` the positions of sources that the result may replace.
+    `weights`: the weights, and the views of them (always without gaps): what `bind` gives the bytes of a model.
     `padding` and `flash_copies`: bytes that a CUDA buffer reserves beyond the tensor.
     """
 
@@ -97,6 +98,7 @@ class Graph:
     children: list[int]
     views: list[int]
     slots: list[Slot]
+    weights: list[tuple[int, Shape]]
     nodes: list[int]
     leafs: list[int]
     inputs: list[int]
@@ -118,6 +120,12 @@ def _n_bytes(kind: str, ne: Shape, nb: Shape) -> int:
     block, size, meta = geometry(kind)
     first = size + (ne[0] - 1) * nb[0] if block == 1 else meta + ne[0] // block * size
     return first + (ne[1] - 1) * nb[1] + (ne[2] - 1) * nb[2] + (ne[3] - 1) * nb[3]
+
+
+@lru_cache(maxsize=4096)
+def contiguous_bytes(kind: str, ne: Shape) -> int:
+    """Return the bytes of a tensor without gaps (ggml_nbytes)."""
+    return _n_bytes(kind, ne, _strides(kind, ne))
 
 
 class GraphTooLarge(Exception):
@@ -305,6 +313,7 @@ def finish(builder: GraphBuilder, *, llama: bool) -> Graph:
         children=[0] * len(every),
         views=[0] * len(every),
         slots=builder.slots,
+        weights=[(n.index, n.ne) for n in every if _shows_weight(n, builder.slots)],
         nodes=[n.index for n in builder.nodes],
         leafs=[n.index for n in builder.leafs],
         inputs=[n.index for n in builder.leafs if n.slot < 0],
@@ -316,9 +325,14 @@ def finish(builder: GraphBuilder, *, llama: bool) -> Graph:
     return graph
 
 
+def _shows_weight(node: Node, slots: list[Slot]) -> bool:
+    home = node.slot if node.root is None else node.root.slot
+    return home >= 0 and slots[home].kind != "cache"
+
+
 def _overwrites(node: Node, layout: list[int]) -> tuple[int, ...]:
     own = layout[node.index]
-    return tuple(i for i, s in enumerate(node.src) if layout[s.index] == own)
+    return tuple(i for i, s in enumerate(node.src) if s.slot < 0 and s.root is None and layout[s.index] == own)
 
 
 def _weight(node: Node, slots: list[Slot], llama: bool) -> int:

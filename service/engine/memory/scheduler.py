@@ -131,12 +131,20 @@ class _Splitter:
     def split(self) -> None:
         """Walk the nodes; a split ends where the device changes, or where a weight from elsewhere follows copies."""
         graph, device = self.graph, self.device
+        op, sources = graph.op, graph.sources
         current = _Split(-1, [], [])
         for t in graph.nodes:
-            if graph.op[t] not in VIEW_OPS:
-                if device[t] != current.device or (current.inputs and self._brings_weight(t, current.device)):
-                    current = self._next_split(current, device[t])
-                self._copy_in(t, current)
+            if op[t] not in VIEW_OPS:
+                here = device[t]
+                for s in sources[t]:
+                    if device[s] != here:
+                        if here != current.device or (current.inputs and self._brings_weight(t, here)):
+                            current = self._next_split(current, here)
+                        self._copy_in(t, current)
+                        break
+                else:
+                    if here != current.device:
+                        current = self._next_split(current, here)
             current.nodes.append(t)
 
     def _next_split(self, current: _Split, device: int) -> _Split:
@@ -152,8 +160,6 @@ class _Splitter:
 
     def _copy_in(self, t: int, split: _Split) -> None:
         device, here, sources = self.device, split.device, self.graph.sources[t]
-        if all(device[s] == here for s in sources):
-            return
         replaced = list(sources)
         for i, s in enumerate(sources):
             if device[s] == here:

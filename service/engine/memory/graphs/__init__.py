@@ -2,40 +2,26 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from service.engine.memory.fused import keep_alives
 from service.engine.memory.graph import Graph, GraphTooLarge, finish
 from service.engine.memory.graphs import ik, llama
 from service.engine.memory.graphs.base import MissingTensor
 from service.engine.memory.graphs.ik.blocks import IkGraph
 from service.engine.memory.graphs.llama.blocks import LlamaGraph
+from service.engine.memory.graphs.sharing import BuiltGraph, GraphCache
 from service.engine.memory.spec import GraphSpec
 from service.engine.model import Model
 
-_MAX_GRAPHS = 6  # kept a model: the planner varies placements, which share a graph
-
-
-class BuiltGraph(NamedTuple):
-    """`known`: the architecture has its own description. `graph` is None where no description fits the tensors."""
-
-    graph: Graph | None
-    known: bool
+_CACHE = GraphCache()
 
 
 def graph_of(model: Model, spec: GraphSpec) -> BuiltGraph:
-    """Return the worst-case graph of `model`; the latest few are kept with the model."""
-    kept: dict[GraphSpec, BuiltGraph] = model.__dict__.setdefault("_graphs", {})
-    built = kept.pop(spec, None)
-    if built is None:
-        built = _build(model, spec)
-        while len(kept) >= _MAX_GRAPHS:
-            del kept[next(iter(kept))]
-    kept[spec] = built
-    return built
+    """Return the worst-case graph of `model`. The graphs used last are kept for all models of the same shape."""
+    return _CACHE.get(model, spec, build_graph)
 
 
-def _build(model: Model, spec: GraphSpec) -> BuiltGraph:
+def build_graph(model: Model, spec: GraphSpec) -> BuiltGraph:
+    """Return the graph of `model`, made anew."""
     known = model.architecture in ik.ARCHITECTURES
     family = model.architecture if known else nearest_family(model)
     try:
