@@ -61,7 +61,7 @@ def test_every_link_to_a_file_leads_to_one(page: Path) -> None:
 def test_every_path_and_make_target_that_is_named_exists(page: Path) -> None:
     text = page.read_text()
     targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
-    assert {name for name in re.findall(r"`make ([a-z-]+)", text)} <= targets
+    assert set(re.findall(r"`make ([a-z-]+)", text)) <= targets
     named = re.findall(r"`((?:service|workers|tests|bench|scripts|docs)/[\w/.]+)`", text)
     assert [path for path in named if not (ROOT / path).exists()] == []
 
