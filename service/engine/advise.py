@@ -10,7 +10,7 @@ import msgspec
 
 from service.engine.advice import AdviceBody, AdvisedConfig, DeviceMemory, Refusal, SpeedPoint
 from service.engine.catalogue import resolve
-from service.engine.config import ENGINES, Device, Engine
+from service.engine.config import Device, Engine
 from service.engine.errors import InvalidInput, UnknownVariant
 from service.engine.goal import Constraints, Goal, GoalRequest, resolve_goal
 from service.engine.hardware import Hardware, Rig
@@ -48,7 +48,7 @@ def advise(
     outcomes = [
         (engine, index, search(engine, index, variants[index].model, rig, wanted, constraints))
         for index in _chosen(variants, constraints)
-        for engine in _engines(constraints)
+        for engine in constraints.engine_names
     ]
     contenders = [c for _, _, outcome in outcomes for c in outcome.contenders]
     ranked = rank(contenders, wanted)
@@ -63,10 +63,6 @@ def advise(
         considered=sum(outcome.considered for _, _, outcome in outcomes),
         versions=versions(),
     )
-
-
-def _engines(constraints: Constraints) -> tuple[Engine, ...]:
-    return tuple(choice.name for choice in constraints.engines) if constraints.engines else ENGINES
 
 
 def _check_constraints(constraints: Constraints, variants: Sequence[VariantModel], rig: Rig) -> None:

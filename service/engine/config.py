@@ -13,6 +13,8 @@ import msgspec
 Engine: TypeAlias = Literal["ik_llama.cpp", "llama.cpp"]
 ENGINES: tuple[Engine, ...] = ("ik_llama.cpp", "llama.cpp")
 CPU = "CPU"
+# The `-ctk` and `-ctv` values of either engine (common.cpp of ik_llama.cpp, arg.cpp of llama.cpp).
+CacheType: TypeAlias = Literal["f32", "f16", "bf16", "q8_0", "q4_0", "q4_1", "iq4_nl", "q5_0", "q5_1", "q6_0", "q8_KV"]
 
 
 class Override(msgspec.Struct, frozen=True):

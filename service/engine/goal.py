@@ -6,12 +6,13 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from service.engine.config import Engine
+from service.engine.config import ENGINES, CacheType, Engine
 from service.engine.errors import InvalidInput
 
 Tokens = Annotated[int, msgspec.Meta(ge=0, le=16_777_216)]
 Positive = Annotated[int, msgspec.Meta(ge=1, le=16_777_216)]
 Speed = Annotated[float, msgspec.Meta(ge=0, le=1_000_000)]
+Mib = Annotated[int, msgspec.Meta(ge=0, le=1_048_576)]
 
 
 class GoalRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -44,24 +45,27 @@ class EngineChoice(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """An engine allowed, and the build the user has (commit, number or date; None: today's)."""
 
     name: Engine
-    build: str | None = None
+    build: Annotated[str, msgspec.Meta(max_length=200)] | None = None
 
 
 class Constraints(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Limits that an advice must keep. `reserve_mib`: one number for every GPU, or one a GPU."""
+    """Limits that an advice must keep. `reserve_mib`: one number for every GPU, or one a GPU, fastest first."""
 
-    engines: list[EngineChoice] | None = None
+    engines: Annotated[list[EngineChoice], msgspec.Meta(max_length=16)] | None = None
     variants: Annotated[list[str], msgspec.Meta(max_length=200)] | None = None
-    kv_types: Annotated[list[str], msgspec.Meta(min_length=1, max_length=16)] | None = None
+    kv_types: Annotated[list[CacheType], msgspec.Meta(min_length=1, max_length=16)] | None = None
     min_bpw: Annotated[float, msgspec.Meta(ge=0, le=32)] | None = None
     max_bpw: Annotated[float, msgspec.Meta(ge=0, le=32)] | None = None
-    reserve_mib: (
-        Annotated[int, msgspec.Meta(ge=0, le=1_048_576)] | Annotated[list[int], msgspec.Meta(max_length=32)] | None
-    ) = None
-    max_ram_gib: Annotated[float, msgspec.Meta(gt=0)] | None = None
+    reserve_mib: Mib | Annotated[list[Mib], msgspec.Meta(max_length=64)] | None = None
+    max_ram_gib: Annotated[float, msgspec.Meta(gt=0, le=1_048_576)] | None = None
     keep_flags: Annotated[str, msgspec.Meta(max_length=4096)] | None = None
     current_command: Annotated[str, msgspec.Meta(max_length=16384)] | None = None
     models_dir: Annotated[str, msgspec.Meta(max_length=512, pattern=r"^[^\x00-\x1f]*$")] | None = None
+
+    @property
+    def engine_names(self) -> tuple[Engine, ...]:
+        """The engines to consider, each once: those named, else all."""
+        return tuple(dict.fromkeys(choice.name for choice in self.engines)) if self.engines else ENGINES
 
 
 _LONG_CONTEXT = 131_072

@@ -10,7 +10,6 @@ import msgspec
 
 from service.engine.advice import AdviceBody, Refusal
 from service.engine.advise import VariantModel
-from service.engine.config import ENGINES
 from service.engine.errors import AdvisorError, InvalidHeader
 from service.engine.goal import Constraints
 from service.engine.model import build_model
@@ -28,11 +27,10 @@ class Models(msgspec.Struct, frozen=True):
 
     def with_refusals(self, body: AdviceBody, constraints: Constraints) -> AdviceBody:
         """Return `body` with a refusal for each variant that could not be read."""
-        engines = [choice.name for choice in constraints.engines] if constraints.engines else list(ENGINES)
         refused = [
             Refusal(variant=name, engine=engine, reason=why)
             for name, why in self.unreadable.items()
-            for engine in engines
+            for engine in constraints.engine_names
         ]
         return msgspec.structs.replace(body, refused=[*body.refused, *refused])
 

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from functools import cache
 from importlib import resources
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, get_args
 
 import msgspec
 
-from service.engine.config import Engine
+from service.engine.config import CacheType, Engine
 
 Tool: TypeAlias = Literal["server", "bench"]
 Kind: TypeAlias = Literal["int", "text", "cache", "on", "off", "special", "tests"]
@@ -125,11 +125,11 @@ _RETIRED_WITH_VALUE = """
 RETIRED = dict.fromkeys(_RETIRED_BARE.split(), False) | dict.fromkeys(_RETIRED_WITH_VALUE.split(), True)
 
 TWO_VALUES = frozenset(["--lora-scaled", "--control-vector-scaled", "--control-vector-layer-range", "--spec-replace"])
-CACHE_TYPES = ("f32", "f16", "bf16", "q8_0", "q4_0", "q4_1", "iq4_nl", "q5_0", "q5_1", "q6_0", "q8_KV")
+CACHE_TYPES: tuple[CacheType, ...] = get_args(CacheType)
 _FORK_CACHE_TYPES = frozenset(["q6_0", "q8_KV"])
 
 
-def cache_types(engine: Engine, tool: Tool) -> tuple[str, ...]:
+def cache_types(engine: Engine, tool: Tool) -> tuple[CacheType, ...]:
     """Return the `-ctk` and `-ctv` values of a tool: common.cpp of ik_llama.cpp, arg.cpp and llama-bench.cpp:512."""
     if engine == "ik_llama.cpp":
         return CACHE_TYPES

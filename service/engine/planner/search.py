@@ -8,6 +8,7 @@ from typing import NamedTuple
 import msgspec
 
 from service.engine.catalogue import engine_devices
+from service.engine.commands.tables import cache_types
 from service.engine.config import Device, Engine, Flags, Override
 from service.engine.estimate import Estimate
 from service.engine.goal import Constraints, Goal
@@ -73,7 +74,7 @@ class _Case(NamedTuple):
 
 def search(engine: Engine, variant: int, model: Model, rig: Rig, goal: Goal, constraints: Constraints) -> Outcome:
     """Return what one engine can do with one variant on this rig."""
-    reason = unsupported(engine, model, rig)
+    reason = unsupported(engine, model, rig) or _lacks_cache_types(engine, constraints)
     if reason is not None:
         return Outcome([], None, reason, 0)
     case = _Case(engine, variant, model, rig, goal, constraints)
@@ -93,7 +94,8 @@ def search(engine: Engine, variant: int, model: Model, rig: Rig, goal: Goal, con
 
 def _worth_trying(case: _Case, drafts: list[_Draft]) -> Iterator[Candidate]:
     """Leave out strategies that move more to RAM than one that already fits."""
-    kv_types = case.constraints.kv_types or _kv_types(case.engine, case.model, case.rig, case.goal)
+    stated = _stated_kv_types(case.engine, case.constraints)
+    kv_types = stated or _kv_types(case.engine, case.model, case.rig, case.goal)
     for candidate in candidates(case.engine, case.model, case.rig, case.goal, kv_types):
         fits = {draft.candidate.strategy for draft in drafts}
         if candidate.strategy != "all on GPU" and "all on GPU" in fits:
@@ -135,6 +137,19 @@ def _settled(case: _Case, drafts: list[_Draft], shortfalls: list[Shortfall]) -> 
             kinds.add(kind)
             contenders.append(_contender(case, draft, fitted))
     return contenders
+
+
+def _stated_kv_types(engine: Engine, constraints: Constraints) -> list[str]:
+    """The cache types asked for that both tools of the engine take: a config has a line for each."""
+    known = cache_types(engine, "bench")
+    return [kind for kind in dict.fromkeys(constraints.kv_types or ()) if kind in known]
+
+
+def _lacks_cache_types(engine: Engine, constraints: Constraints) -> str | None:
+    if not constraints.kv_types or _stated_kv_types(engine, constraints):
+        return None
+    known = ", ".join(cache_types(engine, "bench"))
+    return f"{engine} has no cache type {' or '.join(constraints.kv_types)}: it takes {known}"
 
 
 def _kv_types(engine: Engine, model: Model, rig: Rig, goal: Goal) -> list[str]:

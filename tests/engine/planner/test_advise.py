@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from service.engine.advice import AdviceBody
@@ -17,6 +18,7 @@ from tests.models import build
 
 R1, R1_IK = "DeepSeek-R1-0528", "ffn_down_exps=iq5_ks_r4,exps=iq4_ks_r4,*=q8_0"
 QWEN = "Qwen3-235B-A22B"
+LLAMA_CACHE_TYPES = "f16, bf16, q8_0, q4_0, q4_1, iq4_nl, q5_0, q5_1"
 
 
 def all_hold(body: AdviceBody, model: str, hardware: Hardware) -> None:
@@ -160,6 +162,37 @@ def test_ram_beyond_the_allowed_is_not_used() -> None:
 def test_only_the_stated_cache_types_are_used() -> None:
     body = ask(QWEN, "q2_K", hardware=rigs.ONE_3090_DESKTOP, constraints=Constraints(kv_types=["q8_0"]))
     assert {c.flags.cache_type_k for c in body.configs} == {"q8_0"}
+
+
+def test_a_cache_type_that_one_engine_lacks_refuses_that_engine_only() -> None:
+    body = ask("Qwen3-4B", "q4_k_m", hardware=rigs.ONE_3090_DESKTOP, constraints=Constraints(kv_types=["q6_0"]))
+    assert {(c.engine, c.flags.cache_type_k) for c in body.configs} == {("ik_llama.cpp", "q6_0")}
+    refused = [(r.engine, r.reason) for r in body.refused]
+    assert refused == [("llama.cpp", f"llama.cpp has no cache type q6_0: it takes {LLAMA_CACHE_TYPES}")]
+
+
+def test_an_engine_named_twice_is_considered_once() -> None:
+    once, twice = (
+        ask("Qwen3-4B", "q4_k_m", hardware=rigs.ONE_3090_DESKTOP, constraints=Constraints(engines=choices))
+        for choices in ([EngineChoice("llama.cpp")], [EngineChoice("llama.cpp"), EngineChoice("llama.cpp", "b1")])
+    )
+    assert twice == once
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("engines", [{"name": "llama.cpp"}] * 17),
+        ("kv_types", ["iq2_xxs"]),
+        ("reserve_mib", -1),
+        ("reserve_mib", [512, -20_000]),
+        ("max_ram_gib", 1e308),
+        ("max_ram_gib", float("inf")),
+    ],
+)
+def test_constraints_that_no_machine_can_have_are_refused(field: str, value: object) -> None:
+    with pytest.raises(msgspec.ValidationError, match=rf"\$\.{field}"):
+        msgspec.convert({field: value}, Constraints)
 
 
 def test_a_reserve_for_another_number_of_cards_names_its_field() -> None:
