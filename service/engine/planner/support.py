@@ -14,12 +14,16 @@ from service.engine.model import Model
 
 
 class Architecture(msgspec.Struct, frozen=True):
-    """One row of architectures.json: which engine knows the name (src/llama-arch.cpp of both)."""
+    """One row of architectures.json: which engine knows the name (src/llama-arch.cpp of both).
+
+    `graph_split_ik`: ik_llama.cpp's `-sm graph` can split it (src/llama.cpp:3895-3930).
+    """
 
     arch: str
     ik: bool
     mainline: bool
     mla_ik: bool
+    graph_split_ik: bool
 
 
 @cache

@@ -1,0 +1,149 @@
+"""What was measured, beside what is computed; and what a difference says."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Literal
+
+import msgspec
+
+from service.engine.advice import DeviceMemory
+from service.engine.check.report import Compared
+from service.engine.estimate import Estimate
+from service.engine.logs import LogReading, MeasuredSpeed
+from service.engine.rules import Case, Finding
+
+_PARTS = ("weights", "kv", "compute", "output")
+_UNITS = {"pp": "t/s", "tg": "t/s"}
+# ik_llama.cpp prints hundredths of a MiB, llama.cpp too; figures known from its source only may be 5 % off.
+_TOLERANCE_MIB = 0.02
+_SPREAD = {"exact": 0.0, "measured": 0.0, "source only": 0.05, "approximate": 0.3}
+
+
+def compare_speeds(case: Case, measured: Sequence[MeasuredSpeed]) -> Iterator[Compared]:
+    """Yield every measured speed beside the expected one.
+
+    A prompt shorter than the micro-batch runs as a micro-batch of its own length, and is compared with that.
+    """
+    for row in measured:
+        size = min(case.flags.n_ubatch, row.n_prompt or case.flags.n_ubatch)
+        flags = msgspec.structs.replace(case.flags, n_ubatch=max(size, 1))
+        speed = case.speed(row.n_kv, flags=flags)
+        for what, value, estimate in (("pp", row.pp_tps, speed.pp), ("tg", row.tg_tps, speed.tg)):
+            if value is not None:
+                yield _speed(what, row.n_kv, value, estimate)
+
+
+def _speed(what: str, n_kv: int, measured: float, expected: Estimate) -> Compared:
+    low, high = round(expected.low, 2), round(expected.high, 2)
+    return Compared(
+        what=what,
+        device=None,
+        n_kv=n_kv,
+        measured=round(measured, 2),
+        expected=round(expected.expected, 2),
+        low=low,
+        high=high,
+        verdict=_verdict(measured, low, high),
+        text=f"{what.upper()} at {n_kv:,} tokens: {_short(measured)} t/s measured, "
+        f"{_short(low)} to {_short(high)} expected",
+    )
+
+
+def _short(speed: float) -> str:
+    return f"{speed:.1f}" if speed < 100 else f"{speed:,.0f}"
+
+
+def compare_buffers(case: Case, log: LogReading) -> Iterator[Compared]:
+    """Yield every buffer of the log beside the computed one; graph splits and offloaded layers too."""
+    rows = {row.device: row for row in case.table}
+    for buffers in log.buffers:
+        row = rows.get(buffers.device)
+        for part in _PARTS:
+            measured = getattr(buffers, f"{part}_mib")
+            if row is not None and measured is not None:
+                yield _buffer(part, row, measured)
+    if log.graph_splits is not None and case.memory.graph_splits:
+        yield _count("graph_splits", log.graph_splits, case.memory.graph_splits)
+    if log.offloaded is not None:
+        yield _count("offloaded", log.offloaded[0], _offloaded(case))
+
+
+def _buffer(part: str, row: DeviceMemory, measured: float) -> Compared:
+    expected: float = getattr(row, f"{part}_mib")
+    slack = _TOLERANCE_MIB + (_SPREAD[row.basis] * expected if part == "compute" else 0.0)
+    low, high = round(max(expected - slack, 0.0), 2), round(expected + slack, 2)
+    return Compared(
+        what=part,
+        device=row.device,
+        n_kv=None,
+        measured=measured,
+        expected=expected,
+        low=low,
+        high=high,
+        verdict=_verdict(measured, low, high),
+        text=f"{part} of {row.device}: {measured:,.2f} MiB in the log, {expected:,.2f} computed",
+    )
+
+
+def _count(what: str, measured: int, expected: int) -> Compared:
+    return Compared(
+        what=what,
+        device=None,
+        n_kv=None,
+        measured=measured,
+        expected=expected,
+        low=expected,
+        high=expected,
+        verdict=_verdict(measured, expected, expected),
+        text=f"{what.replace('_', ' ')}: {measured} in the log, {expected} computed",
+    )
+
+
+def _offloaded(case: Case) -> int:
+    """ik_llama.cpp and llama.cpp print min(-ngl, n_layer + 1); nothing is offloaded without a GPU."""
+    return min(max(case.flags.n_gpu_layers, 0), case.model.n_layer + 1) if case.devices else 0
+
+
+def _verdict(measured: float, low: float, high: float) -> Literal["below", "within", "above"]:
+    return "below" if measured < low else "above" if measured > high else "within"
+
+
+def slow_phase(compared: Sequence[Compared]) -> Literal["pp", "tg"] | None:
+    """Return the phase that was measured furthest below what is expected, if one was."""
+    below = [c for c in compared if c.what in _UNITS and c.verdict == "below"]
+    worst = min(below, key=lambda c: c.measured / c.low, default=None)
+    return None if worst is None else "pp" if worst.what == "pp" else "tg"
+
+
+def measured_findings(compared: Sequence[Compared]) -> Iterator[Finding]:
+    """Yield what the differences say: one finding for each phase, one for the buffers."""
+    for what in _UNITS:
+        yield from _about_speed([c for c in compared if c.what == what])
+    other = [c for c in compared if c.what not in _UNITS and c.verdict != "within"]
+    if other:
+        more = f", and {len(other) - 1} more figures" if len(other) > 1 else ""
+        yield Finding(
+            rule="log-differs",
+            severity="warning",
+            message=f"{other[0].text}{more}: the log is of another command, model, device order or build",
+            fix=None,
+            source="the log given, against the memory model (docs/check.md)",
+        )
+
+
+def _about_speed(rows: list[Compared]) -> Iterator[Finding]:
+    for verdict, rule, severity in (
+        ("below", "slower-than-expected", "warning"),
+        ("above", "faster-than-expected", "info"),
+    ):
+        off = [c for c in rows if c.verdict == verdict]
+        if off and len(off) * 2 > len(rows):
+            worst = min(off, key=lambda c: c.measured / c.expected * (1 if verdict == "below" else -1))
+            yield Finding(
+                rule=rule,
+                severity="warning" if severity == "warning" else "info",
+                message=f"{worst.text} ({len(off)} of {len(rows)} rows {verdict})",
+                fix=None,
+                source="the figures given, against the speed model's 80 % interval",
+            )

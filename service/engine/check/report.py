@@ -1,0 +1,55 @@
+"""The shapes of a check's answer."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from service.engine.advice import DeviceMemory, SpeedPoint
+from service.engine.config import Engine
+from service.engine.hardware import Assumption
+from service.engine.rules import Finding
+
+
+class CheckedMemory(msgspec.Struct, frozen=True):
+    """Memory of every device, the CPU last, and the parts that the engine cuts its graph into."""
+
+    devices: list[DeviceMemory]
+    graph_splits: int
+
+
+class Compared(msgspec.Struct, frozen=True, kw_only=True):
+    """One measured figure beside the computed one.
+
+    `what`: pp, tg, weights, kv, compute, output, graph_splits, offloaded. Speeds in tokens a second at depth `n_kv`,
+    buffers in MiB of `device`. `verdict`: where the measured figure lies.
+    """
+
+    what: str
+    device: str | None
+    n_kv: int | None
+    measured: float
+    expected: float
+    low: float
+    high: float
+    verdict: Literal["below", "within", "above"]
+    text: str
+
+
+class CheckReport(msgspec.Struct, frozen=True, kw_only=True):
+    """What is known of a command. `build`: the build of the engine whose rules and defaults are taken.
+
+    `fits`: every device does. `compared` is empty where nothing measured was given.
+    """
+
+    verdict: str
+    engine: Engine
+    build: str
+    program: str
+    fits: bool
+    memory: CheckedMemory
+    speed: list[SpeedPoint]
+    findings: list[Finding]
+    compared: list[Compared]
+    assumed: list[Assumption]

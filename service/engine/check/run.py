@@ -1,0 +1,90 @@
+"""`check()`: a command in, everything that is known of it out; also where it does not fit or would be refused."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from service.engine.advice import SpeedPoint
+from service.engine.check.compare import compare_buffers, compare_speeds, measured_findings, slow_phase
+from service.engine.check.report import CheckedMemory, CheckReport
+from service.engine.commands import parse
+from service.engine.config import Engine
+from service.engine.errors import InvalidInput
+from service.engine.hardware import Rig
+from service.engine.logs import MeasuredSpeed, read_log
+from service.engine.memory.spec import Allocator
+from service.engine.model import Model
+from service.engine.rules import Case, Finding, case_of, findings, in_order
+from service.engine.speed import Speed
+from service.engine.versions import ENGINE_BUILDS
+
+DEPTHS = (0, 4_096, 16_384, 65_536)
+MAX_DEPTHS = 64
+
+
+def check(
+    command: str, engine: Engine | None, model: Model, hardware: Rig, *, depths: Sequence[int] | None = None,
+    allocator: Allocator = "cuda", measured: Sequence[MeasuredSpeed] = (), log: str | None = None,
+) -> CheckReport:  # fmt: skip
+    """Return memory, speed and findings of a command; `measured` speeds and a pasted `log` beside what is expected.
+
+    `engine` None: guessed from the command. `depths` in tokens; None: some up to the context. What the engine would
+    stop at is a finding, and the figures are without it. Raises InvalidFlags for a command that cannot be read,
+    InvalidInput for a log without figures or too many depths.
+    """
+    if len(depths or ()) > MAX_DEPTHS or any(n < 0 for n in depths or ()):
+        raise InvalidInput(f"at most {MAX_DEPTHS} depths, none below 0", field="depths")
+    case = case_of(parse(command, engine), model, hardware, command, allocator)
+    reading = read_log(log) if log is not None else None
+    speeds = [*measured, *(reading.speeds if reading else ())]
+    compared = [*compare_speeds(case, speeds), *(compare_buffers(case, reading) if reading else ())]
+    found = in_order([*measured_findings(compared), *findings(case, slow_phase(compared))])
+    return CheckReport(
+        verdict=_verdict(case, found),
+        engine=case.engine,
+        build=ENGINE_BUILDS[case.engine],
+        program=case.parsed.program,
+        fits=all(row.fits for row in case.table),
+        memory=CheckedMemory(case.table, case.memory.graph_splits),
+        speed=[_point(n_kv, case.speed(n_kv)) for n_kv in _depths(case, depths)],
+        findings=found,
+        compared=compared,
+        assumed=list(hardware.assumed),
+    )
+
+
+def _depths(case: Case, asked: Sequence[int] | None) -> list[int]:
+    return sorted(set(asked)) if asked else [n for n in DEPTHS if n < case.flags.n_ctx]
+
+
+def _point(n_kv: int, speed: Speed) -> SpeedPoint:
+    return SpeedPoint(
+        n_kv=n_kv,
+        pp_tps=round(speed.pp.expected, 2),
+        pp_low=round(speed.pp.low, 2),
+        pp_high=round(speed.pp.high, 2),
+        tg_tps=round(speed.tg.expected, 2),
+        tg_low=round(speed.tg.low, 2),
+        tg_high=round(speed.tg.high, 2),
+        basis=speed.tg.basis,
+    )
+
+
+def _verdict(case: Case, found: Sequence[Finding]) -> str:
+    """The first sentence: fits or not, how fast, and how much is wrong."""
+    small = [row for row in case.table if not row.fits]
+    speed = case.speed().tg
+    if small:
+        short = max(small, key=lambda row: row.total_high_mib - row.capacity_mib)
+        over = short.total_high_mib - short.capacity_mib
+        text = f"Does not fit: {over / 1024:,.1f} GiB too little on {short.device}"
+        text += f" and less on {len(small) - 1} more" if len(small) > 1 else ""
+    else:
+        text = f"Fits: TG about {speed.expected:.1f} t/s ({speed.low:.1f} to {speed.high:.1f}) with an empty cache"
+    errors = sum(f.severity == "error" for f in found)
+    warnings = sum(f.severity == "warning" for f in found)
+    return f"{text}; {_count(errors, 'error')}, {_count(warnings, 'warning')}."
+
+
+def _count(n: int, what: str) -> str:
+    return f"{n or 'no'} {what}{'' if n == 1 else 's'}"

@@ -1,0 +1,114 @@
+"""A log as figures: buffers of each device, graph splits, offloaded layers, speeds.
+
+The lines are those of both engines (`llm_load_tensors`, `load_tensors`, `llama_kv_cache_init`, …). Function names
+before them changed over time and are not looked at. llama.cpp prints them at `-lv 4` only.
+"""
+
+from __future__ import annotations
+
+import re
+
+import msgspec
+
+from service.engine.config import CPU
+from service.engine.errors import InvalidInput
+from service.engine.logs.timings import MeasuredSpeed, read_speeds
+
+MAX_LOG = 1 << 20
+_MAX_LINE = 2_000
+_MAX_DEVICES = 64
+_MAX_NAMES = 200
+_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.:\[\]-]{0,60}")
+_SIZE = re.compile(r"\s*=\s*(\d{1,12}\.\d\d) MiB")
+_LABEL = "buffer size"
+_SPLITS = re.compile(r"\bsplits\s*=\s*(\d{1,9})")
+_OFFLOADED = re.compile(r"offloaded (\d{1,6})/(\d{1,6}) layers to GPU")
+_START = re.compile(r"llama_model_loader: loaded meta data with")
+# Host buffers are one row here: "CPU is the sum of all host buffers".
+_HOST = re.compile(r"(?:CPU(?:_Mapped|_REPACK)?|[A-Za-z]+_Host|Host)$")
+_PARTS = {"KV": "kv", "RS": "kv", "model": "weights", "compute": "compute", "output": "output"}
+_TOTALS = ("CUDA_Split",)  # ik_llama.cpp's sum over all devices
+
+
+class LogBuffers(msgspec.Struct, frozen=True, kw_only=True):
+    """Buffers of one device in MiB; null: the log has no line for it."""
+
+    device: str
+    weights_mib: float | None = None
+    kv_mib: float | None = None
+    compute_mib: float | None = None
+    output_mib: float | None = None
+
+
+class LogReading(msgspec.Struct, frozen=True, kw_only=True):
+    """What a log says. `offloaded`: layers on GPUs, of how many."""
+
+    buffers: tuple[LogBuffers, ...]
+    graph_splits: int | None
+    offloaded: tuple[int, int] | None
+    speeds: tuple[MeasuredSpeed, ...]
+
+
+def read_log(text: str) -> LogReading:
+    """Return what a pasted log says; of several runs in one paste, the last one's buffers.
+
+    Raises InvalidInput (field `log`) for one that is too long or holds neither buffers nor speeds.
+    """
+    if len(text) > MAX_LOG:
+        raise InvalidInput(f"the log has more than {MAX_LOG:,} characters: cut it to one run", field="log")
+    lines = [line[:_MAX_LINE] for line in text.splitlines()]
+    run = _last_run(lines)
+    reading = LogReading(
+        buffers=_buffers(run), graph_splits=_graph_splits(run), offloaded=_offloaded(run), speeds=read_speeds(run)
+    )
+    if not reading.buffers and not reading.speeds:
+        wanted = "lines with `buffer size =`, a table of llama-sweep-bench or llama-bench, or `eval time =`"
+        raise InvalidInput(f"the log has nothing that is read here: {wanted}", field="log")
+    return reading
+
+
+def _last_run(lines: list[str]) -> list[str]:
+    starts = [i for i, line in enumerate(lines) if _START.search(line)]
+    return lines[starts[-1] :] if len(starts) > 1 else lines
+
+
+def _buffers(lines: list[str]) -> tuple[LogBuffers, ...]:
+    """Weights and caches come in several buffers and add up; a compute buffer printed again is the same one, grown."""
+    found: dict[str, dict[str, float]] = {}
+    compute: dict[str, float] = {}
+    for name, part, size in filter(None, map(_buffer, lines)):
+        if part == "compute":
+            compute[name] = size
+            continue
+        row = found.setdefault(_device(name), {})
+        row[part] = row.get(part, 0.0) + size
+    for name, size in compute.items():
+        row = found.setdefault(_device(name), {})
+        row["compute"] = row.get("compute", 0.0) + size
+    rows = list(found.items())[:_MAX_DEVICES]
+    return tuple(LogBuffers(device=d, **{f"{p}_mib": round(v, 2) for p, v in row.items()}) for d, row in rows)
+
+
+def _buffer(line: str) -> tuple[str, str, float] | None:
+    """Return buffer type, part and MiB of a line such as `CUDA0 KV buffer size = 224.00 MiB`."""
+    before, label, after = line.partition(_LABEL)
+    size = _SIZE.match(after) if label else None
+    words = before[-_MAX_NAMES:].split()
+    part = words.pop() if words and words[-1] in _PARTS else "model"
+    if size is None or not words or words[-1] in _TOTALS or not _NAME.fullmatch(words[-1]):
+        return None
+    return words[-1], _PARTS[part], float(size[1])
+
+
+def _device(name: str) -> str:
+    return CPU if _HOST.match(name) else name
+
+
+def _graph_splits(lines: list[str]) -> int | None:
+    found = [match for line in lines if (match := _SPLITS.search(line))]
+    return int(found[-1][1]) if found else None
+
+
+def _offloaded(lines: list[str]) -> tuple[int, int] | None:
+    found = [match for line in lines if (match := _OFFLOADED.search(line))]
+    return (int(found[-1][1]), int(found[-1][2])) if found else None

@@ -1,0 +1,195 @@
+"""A command on a machine: what its rules look at. Everything is computed, also where it would be refused."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from functools import cached_property
+
+import msgspec
+
+from service.engine.advice import DeviceMemory
+from service.engine.commands import ParsedCommand
+from service.engine.commands.tables import Tool
+from service.engine.config import CPU, Device, Engine, Flags, Override, Placement
+from service.engine.errors import InvalidFlags
+from service.engine.hardware import Rig
+from service.engine.memory import Memory, matching_names, predict_memory, report
+from service.engine.memory.spec import Allocator, micro_batch
+from service.engine.model import Model
+from service.engine.overrides import MAX_RULES
+from service.engine.rules.devices import chosen_devices
+from service.engine.speed import Speed, predict_speed
+
+_SLOTS = re.compile(r"(?:^|\s)(?:-np|--parallel)[\s=]")
+
+_SHARED = ("-kvu", "--kv-unified")
+
+
+class Rule(msgspec.Struct, frozen=True):
+    """One `-ot` rule as written; `names`: the tensors it matches, None with `refused`: why the engine stops at it."""
+
+    written: Override
+    names: tuple[str, ...] | None
+    refused: str | None = None
+
+
+class Case(msgspec.Struct, frozen=True, dict=True, kw_only=True):
+    """A command, the model, the machine, and what the engine makes of them.
+
+    `flags` are those of the command without what the engine would refuse, with the devices of its rules renamed by
+    their place in `devices`.
+    """
+
+    parsed: ParsedCommand
+    model: Model
+    rig: Rig
+    devices: tuple[Device, ...]
+    unknown_devices: tuple[str, ...]
+    rules: tuple[Rule, ...]
+    flags: Flags
+    allocator: Allocator
+    tool: Tool
+
+    @property
+    def engine(self) -> Engine:
+        """The engine that the command is for."""
+        return self.parsed.engine
+
+    @property
+    def ik(self) -> bool:
+        """Whether that is ik_llama.cpp."""
+        return self.engine == "ik_llama.cpp"
+
+    @property
+    def cpu(self) -> int:
+        """The index of the CPU in a placement."""
+        return len(self.devices)
+
+    @cached_property
+    def memory(self) -> Memory:
+        """The memory of every device."""
+        return self.predict(self.flags)
+
+    @property
+    def placement(self) -> Placement:
+        """Where everything is."""
+        return self.memory.placement
+
+    @cached_property
+    def table(self) -> list[DeviceMemory]:
+        """The memory of every device in MiB with the names of the cards, the CPU last; no reserve is taken off."""
+        return self.table_of(self.memory)
+
+    @property
+    def n_ubatch(self) -> int:
+        """The tokens of the largest micro-batch that can run."""
+        return micro_batch(self.engine, self.model, self.flags)
+
+    @cached_property
+    def threshold(self) -> int:
+        """Tokens from which experts in RAM are copied to the first GPU for a batch.
+
+        ik_llama.cpp ggml-cuda.cu:5180: 32 * n_expert / n_expert_used; llama.cpp ggml-cuda.cu:5636: 32.
+        """
+        used = max(self.model.n_expert_used, 1)
+        return -(-32 * self.model.n_expert // used) if self.ik and self.model.n_expert else 32
+
+    @cached_property
+    def experts_in_ram(self) -> tuple[str, ...]:
+        """The routed experts that are in RAM."""
+        return tuple(
+            name for name, device in self.placement.tensors.items() if device == self.cpu and "_exps.weight" in name
+        )
+
+    def predict(self, flags: Flags) -> Memory:
+        """Return the memory with other flags on the same devices. Raises InvalidFlags."""
+        free = [device.free for device in self.devices]
+        return predict_memory(self.engine, self.model, flags, free, allocator=self.allocator, tool=self.tool)
+
+    def table_of(self, memory: Memory) -> list[DeviceMemory]:
+        """Return a memory in MiB, as `table`."""
+        rows = report(memory, self.devices, [0] * len(self.devices), self.rig.ram_bytes)
+        names = [self.rig.cards[device.gpu].name for device in self.devices]
+        return [*(msgspec.structs.replace(row, gpu=name) for row, name in zip(rows, names, strict=False)), rows[-1]]
+
+    def fits(self, flags: Flags) -> bool:
+        """Return whether everything fits with other flags."""
+        return all(row.fits for row in self.table_of(self.predict(flags)))
+
+    def speed(self, n_kv: int = 0, *, flags: Flags | None = None, placement: Placement | None = None) -> Speed:
+        """Return the speed at a depth; with other flags or another placement, nothing else changed."""
+        return predict_speed(
+            self.engine, self.model, flags or self.flags, placement or self.placement, self.rig, self.devices, n_kv
+        )
+
+    def gain(self, *, flags: Flags | None = None, placement: Placement | None = None) -> tuple[float, float]:
+        """Return how many times faster prompts and tokens are, empty cache, with other flags or another placement."""
+        mended = self.speed(flags=flags, placement=placement)
+        now = self.speed()
+        return mended.pp.expected / now.pp.expected, mended.tg.expected / now.tg.expected
+
+    def moved(self, tensors: dict[str, int]) -> Placement:
+        """Return the placement with some tensors on other devices."""
+        return msgspec.structs.replace(self.placement, tensors=self.placement.tensors | tensors)
+
+
+def case_of(parsed: ParsedCommand, model: Model, rig: Rig, command: str, allocator: Allocator) -> Case:
+    """Return the case of a parsed command. `allocator` "lab": as predict_memory has it.
+
+    The lab's figures of llama.cpp are llama-fit-params': a whole batch of logits, and one slot where none is asked for.
+    """
+    devices, unknown = chosen_devices(parsed, rig)
+    rules = tuple(_rule(rule, model, devices) for rule in parsed.flags.overrides)
+    flags, tool = parsed.flags, parsed.tool
+    if allocator == "lab" and parsed.engine == "llama.cpp":
+        tool = "bench"
+        if not _SLOTS.search(command):
+            flags = msgspec.structs.replace(
+                flags, n_parallel=1, other=tuple(o for o in flags.other if o not in _SHARED)
+            )
+    return Case(
+        parsed=parsed,
+        model=model,
+        rig=rig,
+        devices=devices,
+        unknown_devices=unknown,
+        rules=rules,
+        flags=_usable(flags, rules, model, devices),
+        allocator=allocator,
+        tool=tool,
+    )
+
+
+def _rule(rule: Override, model: Model, devices: Sequence[Device]) -> Rule:
+    try:
+        _position(rule.device, devices)
+        return Rule(rule, matching_names(model, rule.pattern))
+    except InvalidFlags as refused:
+        return Rule(rule, None, refused.detail)
+
+
+def _position(name: str, devices: Sequence[Device]) -> int:
+    """Return the place of a device in the engine's list. Vulkan's names stand for any card's: we keep one list."""
+    if name == CPU:
+        return len(devices)
+    for i, device in enumerate(devices):
+        if name in (device.name, f"Vulkan{i}"):
+            return i
+    there = ", ".join([CPU, *(device.name for device in devices)])
+    raise InvalidFlags(f"there is no device {name[:64]!r}; there are {there}", field="-ot")
+
+
+def _usable(flags: Flags, rules: Sequence[Rule], model: Model, devices: Sequence[Device]) -> Flags:
+    """Return the flags without what the engine stops at. Rules name devices by their place in the list."""
+    kept = [rule for rule in rules if rule.names is not None][:MAX_RULES]
+    places = [(rule.written.pattern, _position(rule.written.device, devices)) for rule in kept]
+    overrides = tuple(Override(pattern, CPU if i == len(devices) else f"CUDA{i}") for pattern, i in places)
+    main = flags.main_gpu if flags.main_gpu is not None and 0 <= flags.main_gpu < len(devices) else None
+    return msgspec.structs.replace(
+        flags,
+        overrides=overrides,
+        main_gpu=main,
+        n_ctx=flags.n_ctx if flags.n_ctx > 0 else model.n_ctx_train,
+        tensor_split=flags.tensor_split[: len(devices)],
+    )

@@ -1,0 +1,69 @@
+"""Which GPUs an engine started with a command sees, and in which order."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from service.engine.catalogue import engine_devices
+from service.engine.commands import ParsedCommand
+from service.engine.config import Device
+from service.engine.hardware import Rig
+
+_VISIBLE = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
+_DEVICE_OPTIONS = ("-dev", "--device")
+
+
+def visible_cards(env: Mapping[str, str], rig: Rig) -> tuple[int, ...]:
+    """Return the indices of the rig's cards that the environment shows, in the runtime's order.
+
+    Numbers are nvidia-smi's with CUDA_DEVICE_ORDER=PCI_BUS_ID where that order is known, else ours. As in the CUDA
+    programming guide ("CUDA environment variables"), the first entry that names no card hides all that follow.
+    """
+    shown = next((env[name] for name in _VISIBLE if name in env), None)
+    numbers = _numbers(env, rig)
+    if shown is None:
+        return tuple(sorted(range(len(rig.cards)), key=lambda i: _place(numbers, i)))
+    found: list[int] = []
+    for entry in (part.strip() for part in shown.split(",")):
+        card = _card(entry, numbers, rig)
+        if card is None or card in found:
+            break
+        found.append(card)
+    return tuple(found)
+
+
+def _numbers(env: Mapping[str, str], rig: Rig) -> dict[int, int]:
+    """Cards by the number that the runtime gives them."""
+    if env.get("CUDA_DEVICE_ORDER") == "PCI_BUS_ID" and rig.order_known:
+        return {card.pci_index: i for i, card in enumerate(rig.cards) if card.pci_index is not None}
+    return {i: i for i in range(len(rig.cards))}
+
+
+def _place(numbers: Mapping[int, int], card: int) -> int:
+    return next((number for number, index in numbers.items() if index == card), card)
+
+
+def _card(entry: str, numbers: Mapping[int, int], rig: Rig) -> int | None:
+    if entry.isascii() and entry.isdigit():
+        return numbers.get(int(entry[:4]))
+    return next((i for i, card in enumerate(rig.cards) if card.uuid and entry and card.uuid.startswith(entry)), None)
+
+
+def chosen_devices(parsed: ParsedCommand, rig: Rig) -> tuple[tuple[Device, ...], tuple[str, ...]]:
+    """Return the devices in the engine's order, `-dev` applied, and the names in `-dev` that do not exist."""
+    there = engine_devices(rig, parsed.engine, visible_cards(parsed.env, rig))
+    asked = option_value(parsed.flags.other, _DEVICE_OPTIONS)
+    if asked is None:
+        return there, ()
+    names = [name.strip() for name in asked.replace("/", ",").split(",") if name.strip()]
+    by_name = {device.name: device for device in there}
+    known = dict.fromkeys(name for name in names if name in by_name)
+    wrong = tuple(name for name in names if name not in by_name and name not in ("none", "auto"))
+    devices = there if names == ["auto"] else tuple(by_name[name] for name in known)
+    return devices, wrong
+
+
+def option_value(options: Sequence[str], names: Sequence[str]) -> str | None:
+    """Return the value of the last of `names` among options such as `-dev CUDA0`, or None."""
+    values = [value for name, _, value in (option.partition(" ") for option in options) if name in names]
+    return values[-1] if values else None

@@ -1,0 +1,167 @@
+"""What does not fit: where, by how much, and the smallest change that mends it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+import msgspec
+
+from service.engine.commands import expert_override
+from service.engine.config import CPU, Flags, Override
+from service.engine.model import layer_of
+from service.engine.rules.case import Case
+from service.engine.rules.found import Found, error, info, warning
+
+_LEAST_CONTEXT = 4_096
+_LEAST_MICRO_BATCH = 512
+_COMPUTED = "computed from the header by the engine's own rules (docs/check.md)"
+
+
+def does_not_fit(case: Case) -> Iterator[Found]:
+    """Every GPU that would run out of memory."""
+    small = [row for row in case.table[:-1] if not row.fits]
+    change = smallest_change(case) if small else None
+    for row in small:
+        over = row.total_high_mib - row.capacity_mib
+        sure = "" if row.total_low_mib > row.capacity_mib else " at worst"
+        yield error(
+            "does-not-fit",
+            f"{row.device} ({row.gpu}) needs {row.total_mib:,.0f} MiB (up to {row.total_high_mib:,.0f}) and has "
+            f"{row.capacity_mib:,.0f}: {over:,.0f} MiB too little{sure}",
+            change,
+            _COMPUTED,
+        )
+
+
+def smallest_change(case: Case) -> str | None:
+    """Return the change that makes the GPUs' part fit and takes least from the user, or None if no single one does."""
+    return next(filter(None, (change(case) for change in _CHANGES)), None)
+
+
+def _gpus_fit(case: Case, flags: Flags) -> bool:
+    return all(row.fits for row in case.table_of(case.predict(flags))[:-1])
+
+
+def _more_experts_in_ram(case: Case) -> str | None:
+    """Experts of as many more layers as the full cards are short of, of each card the last ones."""
+    layers: list[int] = []
+    for index, row in enumerate(case.table[:-1]):
+        short = (row.total_high_mib - row.capacity_mib) * 2**20
+        for layer, n_bytes in _expert_layers(case, index):
+            if short <= 0:
+                break
+            layers.append(layer)
+            short -= n_bytes
+    if not layers or case.flags.n_gpu_layers <= 0:
+        return None
+    pattern = expert_override(sorted(layers))
+    flags = msgspec.structs.replace(case.flags, overrides=(Override(pattern, CPU), *case.flags.overrides))
+    text = f"-ot '{pattern}=CPU' before the other rules: experts of {len(layers)} more layers in RAM"
+    return text if _gpus_fit(case, flags) else None
+
+
+def _expert_layers(case: Case, device: int) -> list[tuple[int, int]]:
+    """Layers with experts on a device, last first, with their bytes."""
+    found: dict[int, int] = {}
+    for name, where in case.placement.tensors.items():
+        layer = layer_of(name)
+        if where == device and layer is not None and "_exps." in name:
+            found[layer] = found.get(layer, 0) + case.model.by_name[name].nbytes
+    return sorted(found.items(), reverse=True)
+
+
+def _smaller_micro_batch(case: Case) -> str | None:
+    sizes = _halves(min(case.flags.n_ubatch, case.flags.n_batch), _LEAST_MICRO_BATCH)
+    found = _first_that_fits(case, [msgspec.structs.replace(case.flags, n_ubatch=n) for n in sizes])
+    return f"-ub {found.n_ubatch}" if found else None
+
+
+def _smaller_cache_type(case: Case) -> str | None:
+    if case.flags.cache_type_k != "f16" or case.flags.flash_attn == "off":
+        return None
+    quantised = msgspec.structs.replace(case.flags, cache_type_k="q8_0", cache_type_v="q8_0")
+    return "-ctk q8_0 -ctv q8_0" if _gpus_fit(case, quantised) else None
+
+
+def _shorter_context(case: Case) -> str | None:
+    sizes = _halves(case.flags.n_ctx, _LEAST_CONTEXT)
+    found = _first_that_fits(case, [msgspec.structs.replace(case.flags, n_ctx=n) for n in sizes])
+    return f"-c {found.n_ctx}" if found else None
+
+
+def _fewer_layers(case: Case) -> str | None:
+    """For models without experts: the most layers on the GPUs that fit."""
+    if case.model.moe_layers:
+        return None
+    counts = range(min(case.flags.n_gpu_layers - 1, case.model.n_layer), 0, -1)
+    found = _first_that_fits(case, [msgspec.structs.replace(case.flags, n_gpu_layers=n) for n in counts])
+    return f"-ngl {found.n_gpu_layers}" if found else None
+
+
+def _halves(n: int, least: int) -> list[int]:
+    """Return n / 2, n / 4, … down to `least`."""
+    found = []
+    while (n := n // 2) >= least:
+        found.append(n)
+    return found
+
+
+def _first_that_fits(case: Case, smaller: Sequence[Flags]) -> Flags | None:
+    """Return the first of flags that need less and less which fits, by bisection from the last."""
+    if not smaller or not _gpus_fit(case, smaller[-1]):
+        return None
+    low, high = 0, len(smaller) - 1
+    while low < high:
+        middle = (low + high) // 2
+        low, high = (low, middle) if _gpus_fit(case, smaller[middle]) else (middle + 1, high)
+    return smaller[high]
+
+
+_CHANGES: tuple[Callable[[Case], str | None], ...] = (
+    _more_experts_in_ram,
+    _smaller_micro_batch,
+    _smaller_cache_type,
+    _shorter_context,
+    _fewer_layers,
+)
+
+
+def ram_too_small(case: Case) -> Iterator[Found]:
+    """Host memory that must stay in RAM, or that could be streamed from disk."""
+    row = case.table[-1]
+    if row.fits:
+        return
+    needs = f"{row.total_mib / 1024:,.1f} GiB are needed in RAM, there are {row.capacity_mib / 1024:,.1f}"
+    if _stays_in_ram(case):
+        why = "it is pinned (mmap is off)" if _pinned(case) else "mmap is off"
+        fix = "GGML_CUDA_NO_PINNED=1 before the command streams it from disk" if _pinned(case) else "leave mmap on"
+        yield error("ram-too-small", f"{needs}, and {why}", fix, "ik_llama.cpp src/llama-load-tensors.cpp:5309")
+    else:
+        message = f"{needs}: mmap streams the rest from disk, at a fraction of the speed given here"
+        yield warning("ram-too-small", message, "a smaller quantisation", "ik_llama.cpp discussion 286")
+
+
+def _pinned(case: Case) -> bool:
+    """ik_llama.cpp pins all host weights, and turns mmap off, when a tensor is overridden to the CPU."""
+    to_cpu = case.flags.cpu_moe or case.flags.n_cpu_moe or any(r.device == CPU for r in case.flags.overrides)
+    return case.ik and bool(to_cpu) and "GGML_CUDA_NO_PINNED" not in case.parsed.env and case.flags.n_gpu_layers > 0
+
+
+def _stays_in_ram(case: Case) -> bool:
+    flags = case.flags
+    return _pinned(case) or flags.mmap is False or (case.ik and flags.runtime_repack)
+
+
+def fit_left_on(case: Case) -> Iterator[Found]:
+    """llama.cpp's `-fit` is on by default: it may shrink the context, and changes what is not given."""
+    if not case.parsed.fit or case.ik or not case.devices:
+        return
+    flags = case.flags
+    placed = flags.overrides or flags.cpu_moe or flags.n_cpu_moe or flags.tensor_split or flags.n_gpu_layers != 999
+    source = "llama.cpp pull request 16653; common/fit.cpp: it gives up when -ngl, -ts or -ot is set"
+    if placed:
+        message = "-fit is on by default: with a placement given it moves nothing, but may shrink a context without -c"
+        yield warning("fit-left-on", message, "-fit off", source)
+    else:
+        message = "-fit is on: the engine may place tensors itself; the figures are those of the command with -fit off"
+        yield info("fit-places-itself", message, "-fit off for the placement shown here", source)

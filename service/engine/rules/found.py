@@ -1,0 +1,45 @@
+"""The shape of a finding, and what it costs."""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple, TypeAlias
+
+import msgspec
+
+Severity: TypeAlias = Literal["error", "warning", "info"]
+
+
+class Finding(msgspec.Struct, frozen=True, kw_only=True):
+    """One thing that a check says about a command. `error`: the engine refuses it or runs out of memory.
+
+    `fix`: what to write instead, if there is one; `source`: the engine's file and line, or the thread it is known from.
+    """
+
+    rule: str
+    severity: Severity
+    message: str
+    fix: str | None
+    source: str
+
+
+class Found(NamedTuple):
+    """A finding, and how many times faster prompts and tokens would be without it, by the speed model (1: unknown)."""
+
+    finding: Finding
+    pp: float = 1.0
+    tg: float = 1.0
+
+
+def error(rule: str, message: str, fix: str | None, source: str) -> Found:
+    """Return a finding of something that the engine refuses, or that does not fit."""
+    return Found(Finding(rule=rule, severity="error", message=message, fix=fix, source=source))
+
+
+def warning(rule: str, message: str, fix: str | None, source: str, *, pp: float = 1.0, tg: float = 1.0) -> Found:
+    """Return a finding of something that costs speed or memory, or does not do what it looks like."""
+    return Found(Finding(rule=rule, severity="warning", message=message, fix=fix, source=source), pp, tg)
+
+
+def info(rule: str, message: str, fix: str | None, source: str) -> Found:
+    """Return a finding that is good to know."""
+    return Found(Finding(rule=rule, severity="info", message=message, fix=fix, source=source))

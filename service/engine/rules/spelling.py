@@ -1,0 +1,149 @@
+"""Options that today's program does not have: today's spelling, or whose option it is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from service.engine.commands.tables import cache_types, known_options
+from service.engine.config import Engine
+from service.engine.rules.case import Case
+from service.engine.rules.found import Found, error, info, warning
+
+_IK: Engine = "ik_llama.cpp"
+_LLAMA: Engine = "llama.cpp"
+_ON_BY_DEFAULT = "leave it out: it is on by default"
+
+# (engine, option): what to write today. Where an option is in neither table it is the other engine's, or gone.
+_TODAY: dict[tuple[Engine, str], str] = {
+    (_IK, "-fmoe"): f"{_ON_BY_DEFAULT}; -no-fmoe turns it off",
+    (_IK, "--fused-moe"): f"{_ON_BY_DEFAULT}; -no-fmoe turns it off",
+    (_IK, "-ooae"): f"{_ON_BY_DEFAULT}; -no-ooae turns it off",
+    (_IK, "--offload-only-active-experts"): f"{_ON_BY_DEFAULT}; -no-ooae turns it off",
+    (_IK, "-fit"): "--fit",
+    (_IK, "-lm"): "--no-mmap or --mlock",
+    (_IK, "--load-mode"): "--no-mmap or --mlock",
+    (_IK, "-mmp"): f"{_ON_BY_DEFAULT}; --no-mmap turns it off",
+    (_IK, "--mmap"): f"{_ON_BY_DEFAULT}; --no-mmap turns it off",
+    (_IK, "-nopo"): "-op -1,0",
+    (_IK, "--no-op-offload"): "-op -1,0",
+    (_IK, "--op-offload"): _ON_BY_DEFAULT,
+    (_IK, "-kvo"): _ON_BY_DEFAULT,
+    (_IK, "--kv-offload"): _ON_BY_DEFAULT,
+    (_IK, "--mla-attn"): "-mla",
+    (_IK, "--attn-max-batch"): "-amb",
+    (_LLAMA, "--no-mmap"): "-lm none",
+    (_LLAMA, "-mmp"): "-lm mmap",
+    (_LLAMA, "--mmap"): "-lm mmap",
+    (_LLAMA, "--mlock"): "-lm mlock",
+    (_LLAMA, "-nopo"): "--no-op-offload",
+}
+_TODAY_IN_BOTH = {
+    "bare -fa": "-fa on",
+    "-no-fa": "-fa off",
+    "--no-flash-attn": "-fa off",
+    "--override-tensors": "-ot",
+    "-tgb": "-tb",
+    "--threads-gen-batch": "-tb",
+    "--gpu-layers": "-ngl",
+}
+_SOURCES = {
+    _IK: "ik_llama.cpp 8337e4cd3 common/common.cpp gpt_params_find_arg: an unknown option ends it with exit code 1",
+    _LLAMA: "llama.cpp 0c1e57098 common/arg.cpp: an unknown option ends it with exit code 1",
+}
+
+
+def unknown_flag(case: Case) -> Iterator[Found]:
+    """Words that today's program does not know and never did."""
+    for word in case.parsed.unknown:
+        name = word.split(" ", 1)[0]
+        other = _other_engine(case.engine)
+        if name in known_options(other, case.parsed.program):
+            message = f"{name} is an option of {other}: {case.engine}'s {case.parsed.program} does not know it"
+        elif name.startswith("-"):
+            message = f"{case.parsed.program} of {case.engine} has no option {name[:80]}"
+        else:
+            message = f"{word[:80]!r} stands where an option was expected"
+        yield error("unknown-flag", message, f"leave out {word[:80]}", _SOURCES[case.engine])
+
+
+def retired_flag(case: Case) -> Iterator[Found]:
+    """Options that were understood, but that today's program does not have under that name."""
+    engine, program = case.engine, case.parsed.program
+    for name in case.parsed.old:
+        today = None if program == "llama-bench" else _TODAY.get((engine, name))
+        today = today or _TODAY_IN_BOTH.get(name)
+        other = _other_engine(engine)
+        if today is None and name in known_options(other, program):
+            message, today = f"{name} is an option of {other}; {engine} refuses it", f"leave out {name}"
+        elif name == "bare -fa":
+            message = "-fa takes a value today: bare, it swallows the next word"
+        else:
+            message = f"today's {program} of {engine} has no {name}"
+        yield error("retired-flag", message, today or f"leave out {name}", _SOURCES[engine])
+
+
+def cache_type_unknown(case: Case) -> Iterator[Found]:
+    """Cache types that only the other engine has."""
+    for option, kind in (("-ctk", case.flags.cache_type_k), ("-ctv", case.flags.cache_type_v)):
+        if kind not in (there := cache_types(case.engine, case.tool)):
+            message = f"{option} {kind}: {case.engine} has no such cache type"
+            yield error("cache-type-unknown", message, f"one of {', '.join(there)}", "llama.cpp common/arg.cpp")
+
+
+def split_mode_unknown(case: Case) -> Iterator[Found]:
+    """`-sm row` in ik_llama.cpp, `-sm graph` in llama.cpp."""
+    modes = ("none", "layer", "graph", "attn") if case.ik else ("none", "layer", "row", "tensor")
+    mode = case.flags.split_mode
+    if mode not in modes:
+        source = "ik_llama.cpp common/common.cpp:2054-2076; llama.cpp common/arg.cpp"
+        message = f"-sm {mode[:40]}: {case.engine} has {', '.join(modes)}; the figures are those of -sm layer"
+        yield error("split-mode-unknown", message, "-sm layer", source)
+
+
+def obsolete_op_numbers(case: Case) -> Iterator[Found]:
+    """`-op` with the numbers that guides of 2025 give: today they mean other operations."""
+    option = next((o for o in case.flags.other if o.startswith("-op ")), "")
+    numbers = option.removeprefix("-op ").split(",")[::2]
+    if case.ik and {"26", "29"} & {n.strip() for n in numbers}:
+        yield warning(
+            "obsolete-op-numbers",
+            f"{option}: the numbers of operations changed; today 27 is MUL_MAT, 28 MUL_MAT_ID, 30 FUSED_UP_GATE, "
+            "31 MOE_FUSED_UP_GATE",
+            "-op 28,0,31,0 keeps all experts in RAM on the CPU",
+            "ik_llama.cpp 8337e4cd3 ggml.h, enum ggml_op",
+        )
+
+
+def not_counted(case: Case) -> Iterator[Found]:
+    """What the command loads besides the model: its memory is not in the figures."""
+    names = {
+        "-md": "the draft model", "--model-draft": "the draft model", "--spec-draft-model": "the draft model",
+        "-mm": "the projector", "--mmproj": "the projector", "--spec-type": "speculative decoding",
+        "--rpc": "RPC servers",
+    }  # fmt: skip
+    for option in case.flags.other:
+        what = names.get(option.split(" ", 1)[0])
+        if what:
+            message = f"{what} ({option[:80]}): not supported here; memory and speed are those of the command without"
+            yield warning("not-counted", message, None, "docs/check.md")
+
+
+def context_unset(case: Case) -> Iterator[Found]:
+    """Without `-c` the cache is as long as the model was trained for."""
+    if case.parsed.flags.n_ctx == 0:
+        yield info(
+            "context-unset",
+            f"-c is not given: the cache is made for all {case.model.n_ctx_train:,} tokens of the model's training",
+            "-c with the tokens you need",
+            "ik_llama.cpp and llama.cpp, llama_init_from_model: n_ctx 0 is n_ctx_train",
+        )
+
+
+def varied(case: Case) -> Iterator[Found]:
+    """llama-bench options with several values: the figures are for the first."""
+    for option in case.parsed.varied:
+        yield info("several-values", f"{option[:80]}: the figures are for the first value", None, "llama-bench --help")
+
+
+def _other_engine(engine: Engine) -> Engine:
+    return "llama.cpp" if engine == "ik_llama.cpp" else "ik_llama.cpp"

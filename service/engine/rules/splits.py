@@ -1,0 +1,90 @@
+"""Several GPUs: how layers are split, and modes that a model or an engine cannot take."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from service.engine.planner.support import architectures
+from service.engine.rules.case import Case
+from service.engine.rules.found import Found, error, info, warning
+from service.engine.units import GIB
+
+_ALIKE = 0.05  # cards of one kind differ by what the driver keeps
+
+
+def split_left_to_chance(case: Case) -> Iterator[Found]:
+    """Without `-ts` the engine splits by what is free when it starts: unlike cards, an unlike placement each time."""
+    sizes = [device.total for device in case.devices]
+    if len(sizes) < 2 or case.flags.tensor_split or case.flags.split_mode == "none" or case.flags.n_gpu_layers <= 0:
+        return
+    if (max(sizes) - min(sizes)) / max(sizes) <= _ALIKE:
+        return
+    by = "bytes of free memory" if case.ik else "free memory, counted in layers"
+    shares = ",".join(f"{device.free / GIB:.0f}" for device in case.devices)
+    yield warning(
+        "split-left-to-chance",
+        f"the {len(sizes)} GPUs are unlike and -ts is not given: layers go by {by} at start, whatever is there then",
+        f"-ts {shares} pins about the same split",
+        "ik_llama.cpp src/llama.cpp:4434-4464, llama.cpp src/llama-model.cpp:1589-1625",
+    )
+
+
+def shares_without_gpu(case: Case) -> Iterator[Found]:
+    """More `-ts` shares than GPUs."""
+    given = len(case.parsed.flags.tensor_split)
+    if given > len(case.devices):
+        message = f"-ts has {given} shares for {len(case.devices)} GPUs: the rest is left out"
+        yield warning("shares-without-gpu", message, "one share for each GPU", "common_params: -ts of both engines")
+
+
+def main_gpu_unknown(case: Case) -> Iterator[Found]:
+    """`-mg` names a GPU that is not there."""
+    main = case.parsed.flags.main_gpu
+    if main is not None and case.devices and not 0 <= main < len(case.devices):
+        message = f"-mg {main}: the GPUs are numbered 0 to {len(case.devices) - 1}; the figures are for -mg 0"
+        yield error("main-gpu-unknown", message, "-mg 0", "llama_model_load of both engines")
+
+
+def none_with_several_gpus(case: Case) -> Iterator[Found]:
+    """ik_llama.cpp's `-sm none` still gives caches and norms to GPUs it does not use."""
+    if case.ik and case.flags.split_mode == "none" and len(case.devices) > 1:
+        message = "-sm none with several visible GPUs: caches and norms may be assigned to a GPU that is not used"
+        fix = "CUDA_VISIBLE_DEVICES=0 before the command, and no -sm"
+        yield warning("none-with-several-gpus", message, fix, "ik_llama.cpp src/llama.cpp:4639-4657, 8341-8349")
+
+
+def graph_split_impossible(case: Case) -> Iterator[Found]:
+    """`-sm graph` needs two GPUs and an architecture that it knows."""
+    if not case.ik or case.flags.split_mode not in ("graph", "attn"):
+        return
+    mode, row = case.flags.split_mode, architectures().get(case.model.architecture)
+    if len(case.devices) < 2:
+        message = f"-sm {mode} needs at least two GPUs: the engine stops"
+        yield error("graph-split-impossible", message, "-sm layer", "ik_llama.cpp src/llama.cpp:3895-3930")
+    elif row is None or not row.graph_split_ik:
+        message = f"-sm {mode}: {case.model.architecture} is not among its architectures; it falls back to -sm layer"
+        yield warning("graph-split-impossible", message, "-sm layer", "ik_llama.cpp src/llama.cpp:3895-3930")
+    elif case.model.mla is not None and (case.flags.flash_attn == "off" or case.flags.mla == 0):
+        message = f"-sm {mode} with latent attention needs flash attention and -mla 1 or more: the engine aborts"
+        yield error("graph-split-impossible", message, "-fa on -mla 3", "ik_llama.cpp graphs/build_deepseek2.cpp:18")
+
+
+def graph_split_not_modelled(case: Case) -> Iterator[Found]:
+    """Memory of split modes other than layer and none is a rough figure here."""
+    if case.flags.split_mode in ("graph", "attn", "row", "tensor") and len(case.devices) > 1:
+        message = f"-sm {case.flags.split_mode}: the figures are those of -sm layer, so only approximate"
+        yield info("split-mode-approximate", message, None, "docs/check.md")
+
+
+def cpu_moe_by_share(case: Case) -> Iterator[Found]:
+    """ik_llama.cpp's `-ncmoe` takes the last layers, on several GPUs a share of each one's last layers."""
+    n = case.flags.n_cpu_moe
+    if not case.ik or not n or case.flags.cpu_moe or len(case.devices) < 2:
+        return
+    source = "ik_llama.cpp src/llama-load-tensors.cpp:269-354"
+    if case.flags.n_gpu_layers <= case.model.n_layer:
+        message = f"-ncmoe {n} with -ngl {case.flags.n_gpu_layers}: layers in RAM use up the last GPU's share"
+        yield warning("cpu-moe-by-share", message, "-ngl 999, or -ot rules", source)
+    else:
+        message = f"-ncmoe {n} does not mean the first {n} layers: every GPU gives up the last ones of its share"
+        yield info("cpu-moe-by-share", message, "-ot rules say which layers", source)
