@@ -11,7 +11,7 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import AsyncIterator, Coroutine, Iterator
+from collections.abc import AsyncIterator, Coroutine, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -141,16 +141,22 @@ async def _keep_worker(settings: Settings) -> None:
     delay = _FIRST_DELAY
     while True:
         began = time.monotonic()
-        process = await _start_worker(settings)
-        try:
-            code = await process.wait()
-        finally:
-            await _end(process)
+        with _logged("a worker does not start"):
+            code = await _work(settings)
+            log.warning("a worker ended with code %d", code)
         if time.monotonic() - began > _LIVED_LONG:
             delay = _FIRST_DELAY
-        log.warning("a worker ended with code %d; the next one starts in %.1f s", code, delay)
+        log.warning("the next worker starts in %.1f s", delay)
         await asyncio.sleep(delay)
         delay = min(2 * delay, _LONGEST_DELAY)
+
+
+async def _work(settings: Settings) -> int:
+    process = await _start_worker(settings)
+    try:
+        return await process.wait()
+    finally:
+        await _end(process)
 
 
 async def _start_worker(settings: Settings) -> asyncio.subprocess.Process:
@@ -194,19 +200,15 @@ def _logged(what: str) -> Iterator[None]:
 
 
 @contextlib.asynccontextmanager
-async def _running(loops: Any) -> AsyncIterator[None]:
+async def _running(loops: Iterable[Coroutine[Any, Any, None]]) -> AsyncIterator[None]:
     """Run coroutines that never end beside the body, and cancel them after it."""
-    tasks: list[asyncio.Task[None]] = [asyncio.create_task(_typed(loop)) for loop in loops]
+    tasks = [asyncio.create_task(loop) for loop in loops]
     try:
         yield
     finally:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-
-
-def _typed(loop: Coroutine[Any, Any, None]) -> Coroutine[Any, Any, None]:
-    return loop
 
 
 class _Server(uvicorn.Server):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import random
 import re
@@ -13,11 +14,14 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import NoReturn
 
 import httpx
 import psutil  # type: ignore[import-untyped]
 import pytest
 
+from service import serve
+from service.settings import Settings
 from tests.local_hub import LocalHub
 from tests.workers.conftest import wait_for
 
@@ -132,6 +136,25 @@ def test_what_dies_beside_the_service_is_started_again(tmp_path: Path, local_hub
         wait_for(lambda: gone(before), "a killed process lives")
         wait_for(lambda: httpx.get(f"{service.url}/ready").status_code == 200, "no worker comes back")
         assert service.ask(ram_gb=64)["state"] == "ready"
+
+
+def test_a_worker_that_the_system_refuses_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    refused = asyncio.Semaphore(0)
+
+    async def refuse(settings: Settings) -> NoReturn:
+        refused.release()
+        raise BlockingIOError("no more processes")
+
+    async def until_refused_twice() -> None:
+        keeper = asyncio.create_task(serve._keep_worker(Settings()))
+        async with asyncio.timeout(10):
+            await refused.acquire()
+            await refused.acquire()
+        keeper.cancel()
+
+    monkeypatch.setattr(serve, "_start_worker", refuse)
+    monkeypatch.setattr(serve, "_FIRST_DELAY", 0.0)
+    asyncio.run(until_refused_twice())
 
 
 @pytest.mark.full

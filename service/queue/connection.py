@@ -14,32 +14,28 @@ from service.errors import InvalidSetting, QueueUnavailable
 
 log = logging.getLogger(__name__)
 
-_CONNECT_SECONDS = 3
-_REPLY_SECONDS = 10
+_CONNECT_SECONDS = 3.0
+_REPLY_SECONDS = 10.0
 
 
 def connect(url: str) -> Redis:
     """Return a client; nothing is opened yet. Raises InvalidSetting for a URL that is none of Redis."""
-    try:
+    with _refused_as_setting():
         return Redis.from_url(url, socket_connect_timeout=_CONNECT_SECONDS, socket_timeout=_REPLY_SECONDS)
-    except ValueError as error:
-        raise _invalid(error) from error
 
 
 def connect_worker(url: str) -> Redis:
-    """Return a client without a limit on replies, for a worker that waits for work."""
-    try:
+    """Return a client without a limit on replies, for a worker that waits for work. Raises as `connect`."""
+    with _refused_as_setting():
         return Redis.from_url(url, socket_connect_timeout=_CONNECT_SECONDS)
-    except ValueError as error:
-        raise _invalid(error) from error
 
 
-def connect_async(url: str) -> redis_async.Redis:
-    """Return an asynchronous client, for those who listen."""
-    try:
-        return redis_async.Redis.from_url(url, socket_connect_timeout=_CONNECT_SECONDS)
-    except ValueError as error:
-        raise _invalid(error) from error
+def connect_async(url: str, reply_seconds: float | None = None) -> redis_async.Redis:
+    """Return an asynchronous client; one that listens has no limit on replies. Raises as `connect`."""
+    with _refused_as_setting():
+        return redis_async.Redis.from_url(
+            url, socket_connect_timeout=reply_seconds or _CONNECT_SECONDS, socket_timeout=reply_seconds
+        )
 
 
 @contextmanager
@@ -53,5 +49,9 @@ def unavailable_as_such() -> Iterator[None]:
         raise QueueUnavailable("Redis does not answer", field="REDIS_URL") from error
 
 
-def _invalid(error: ValueError) -> InvalidSetting:
-    return InvalidSetting(f"REDIS_URL: {error}", field="REDIS_URL")
+@contextmanager
+def _refused_as_setting() -> Iterator[None]:
+    try:
+        yield
+    except ValueError as error:
+        raise InvalidSetting(f"REDIS_URL: {error}", field="REDIS_URL") from error

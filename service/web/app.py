@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from contextlib import AbstractAsyncContextManager, ExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
 from litestar import Litestar, Request, Router
 from litestar.di import Provide
-from redis.asyncio import Redis
 
 from service.errors import InvalidSetting
 from service.queue.connection import connect_async
@@ -33,14 +32,15 @@ def create_app(settings: Settings, flows: Flows | None = None) -> Litestar:
     if settings.redis_url is None:
         raise InvalidSetting("REDIS_URL is not set, and `advisor serve` has not started a server", field="REDIS_URL")
     json_logs()
-    redis = Redis.from_url(settings.redis_url, socket_timeout=_REDIS_SECONDS, socket_connect_timeout=_REDIS_SECONDS)
-    resources = ExitStack()
+    resources = AsyncExitStack()
+    redis = connect_async(settings.redis_url, _REDIS_SECONDS)
+    resources.push_async_callback(redis.aclose)
     services = Services(settings, flows or _real(settings, resources), Limits(redis, settings.streams_per_client))
     app = Litestar(
         route_handlers=[_counted(services), health.router, pages.router],
         dependencies={"services": Provide(lambda: services, sync_to_thread=False)},
         exception_handlers=HANDLERS,
-        lifespan=[lambda _: _closing(redis, resources)],
+        lifespan=[lambda _: _closing(resources)],
         openapi_config=None,
         request_max_body_size=MAX_BODY_BYTES,
         logging_config=None,
@@ -50,12 +50,14 @@ def create_app(settings: Settings, flows: Flows | None = None) -> Litestar:
     return app
 
 
-def _real(settings: Settings, resources: ExitStack) -> Flows:
+def _real(settings: Settings, resources: AsyncExitStack) -> Flows:
     from service.flows.context import open_context
     from service.flows.use_cases import UseCases
 
     context = resources.enter_context(open_context(settings))
-    return UseCases(context, connect_async(context.settings.redis_url or ""))
+    listener = connect_async(settings.redis_url or "")
+    resources.push_async_callback(listener.aclose)
+    return UseCases(context, listener)
 
 
 def _counted(services: Services) -> Router:
@@ -66,13 +68,7 @@ def _counted(services: Services) -> Router:
     return Router("/", route_handlers=API, before_request=admit)
 
 
-def _closing(redis: Redis, resources: ExitStack) -> AbstractAsyncContextManager[None]:
-    @asynccontextmanager
-    async def lifespan() -> AsyncIterator[None]:
-        try:
-            yield
-        finally:
-            await redis.aclose()
-            resources.close()
-
-    return lifespan()
+@asynccontextmanager
+async def _closing(resources: AsyncExitStack) -> AsyncIterator[None]:
+    async with resources:
+        yield

@@ -188,9 +188,10 @@ def test_a_proxy_network_that_is_none_is_refused_at_start() -> None:
         create_app(Settings(redis_url=NOWHERE, trusted_proxies=("the proxy",)), object())  # type: ignore[arg-type]
 
 
-def test_without_a_redis_address_there_is_no_app() -> None:
+@pytest.mark.parametrize("redis_url", [None, "http://127.0.0.1:6379"])
+def test_without_a_redis_address_there_is_no_app(redis_url: str | None) -> None:
     with pytest.raises(InvalidSetting, match="REDIS_URL"):
-        create_app(Settings(), object())  # type: ignore[arg-type]
+        create_app(Settings(redis_url=redis_url), object())  # type: ignore[arg-type]
 
 
 def test_threads_of_one_process_share_a_bucket(client: httpx.Client) -> None:
