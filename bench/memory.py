@@ -1,9 +1,11 @@
-"""Memory against the lab data: the share of exact figures, and the errors of the others.
+"""Memory against the lab data: the share of exact figures, the errors of the others, and whether a device fits.
 
     python -m bench.memory [--every N] [--engine ik_llama.cpp|llama.cpp] [--show N]
+    python -m bench.memory_published [--show N]        only the logs that people posted, every figure outside the target
 
 Exact means equal to what the engine printed: 0.01 MiB for ik_llama.cpp, the whole MiB for llama.cpp. Ends with a
-non-zero status if less than 99.5 % of the weights, KV or compute figures of an engine are exact.
+non-zero status if less than 99.5 % of the weights, KV or compute figures of an engine are exact, or if more than 1 % of
+the devices that are too full are said to fit, or 5 % of those with room are not. Logs that people posted follow.
 """
 
 from __future__ import annotations
@@ -15,21 +17,23 @@ import time
 from collections import defaultdict
 from concurrent.futures import ProcessPoolExecutor
 
+from bench.memory_fit import Decision, decide, show_decisions
+from bench.memory_published import show_published
 from service.engine.config import ENGINES, Engine
 from tests.memory_lab import Compared, LabRow, compare, lab_rows
 
 WANTED = 0.995
-Result = tuple[list[Compared], bool | None, bool | None, float]
+Result = tuple[list[Compared], bool | None, bool | None, float, list[Decision]]
 
 
 def replay(row: LabRow) -> Result:
-    """Return the compared figures, whether splits and nodes agree (None: not measured), and the seconds taken."""
+    """Return the compared figures, whether splits and nodes agree (None: not measured), the seconds, what fits."""
     start = time.perf_counter()
     memory = row.predict()
     taken = time.perf_counter() - start
     splits = None if row.graph_splits is None else memory.graph_splits == row.graph_splits
     nodes = None if row.graph_nodes is None else memory.graph_nodes == row.graph_nodes
-    return compare(row, memory), splits, nodes, taken
+    return compare(row, memory), splits, nodes, taken, decide(row, memory)
 
 
 def share(compared: list[Compared]) -> float:
@@ -50,7 +54,7 @@ def agree(outcomes: list[bool]) -> str:
 def show_engine(engine: Engine, results: list[Result], show: int) -> bool:
     """Print an engine's tables; return whether enough figures are exact."""
     compared = [c for figures, *_ in results for c in figures]
-    times = sorted(taken for *_, taken in results)
+    times = sorted(r[3] for r in results)
     median, most = times[len(times) // 2] * 1e3, times[-1] * 1e3
     print(f"\n{engine}: {len(results)} runs, {median:.0f} ms a run at the median, {most:.0f} ms at most")
     print(f"  {'part, family, device':<44}{'n':>6}{'exact':>9}{'median':>10}{'p95':>9}{'max':>9}")
@@ -67,7 +71,8 @@ def show_engine(engine: Engine, results: list[Result], show: int) -> bool:
     wrong = sorted((c for c in compared if not c.exact), key=lambda c: -abs(c.predicted - c.measured))
     for c in wrong[:show]:
         print(f"  {c.row.id} {c.row.model} {c.device} {c.part}: {c.predicted:.2f}, measured {c.measured}")
-    return all(share(groups[f"{part} | all"]) >= WANTED for part in ("weights", "kv", "compute"))
+    fits = show_decisions(engine, [d for r in results for d in r[4]])
+    return fits and all(share(groups[f"{part} | all"]) >= WANTED for part in ("weights", "kv", "compute"))
 
 
 def main() -> int:
@@ -81,6 +86,8 @@ def main() -> int:
         for engine in [options.engine] if options.engine else ENGINES:
             rows = list(lab_rows(engine))[:: options.every]
             good &= show_engine(engine, list(pool.map(replay, rows, chunksize=4)), options.show)
+    if not options.engine:
+        good &= show_published(0)
     return 0 if good else 1
 
 
