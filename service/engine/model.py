@@ -35,6 +35,7 @@ _SHARED = re.compile(r"\.ffn_(up|gate|down)_shexp\.|\.ffn_gate_inp_shexp\.")
 _DENSE = re.compile(r"\.ffn_(up|gate|down|up_gate)\.")
 _LAYER = re.compile(r"blk\.(\d+)\.")
 _MAX_LAYERS = 4_096
+_MAX_HEADS = 65_536  # heads of a layer, or elements of a head
 
 
 class Mla(msgspec.Struct, frozen=True):
@@ -309,4 +310,17 @@ def _layers(reader: _Reader, header: Header, n_layer: int, nextn: int) -> tuple[
             "nextn" if i >= n_layer - nextn else "recurrent" if i in recurrent else "attention"
         )
         layers.append(Layer(i, kind, heads[i], heads_kv[i], dim_k[i], dim_v[i], windows[i], i in moe))
+    _check_heads(reader, layers)
     return tuple(layers)
+
+
+def _check_heads(reader: _Reader, layers: list[Layer]) -> None:
+    """Some layers of pruned models have no heads; no model with attention has none at all, or heads without a size."""
+    attending = [layer for layer in layers if layer.kind == "attention"]
+    sizes = [n for a in attending for n in (a.n_head, a.n_head_kv, a.head_dim_k, a.head_dim_v)]
+    if attending and (
+        min(sizes) < 0 or max(sizes) > _MAX_HEADS or not any(a.n_head and a.n_head_kv for a in attending)
+    ):
+        raise UnsupportedModel(f"{reader.arch}.attention: heads and their sizes from {min(sizes)} to {max(sizes)}")
+    if any(a.n_head and not (a.head_dim_k and a.head_dim_v) for a in attending):
+        raise UnsupportedModel(f"{reader.arch}.attention: heads without a size")

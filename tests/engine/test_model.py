@@ -10,23 +10,34 @@ from service.engine.model import Model, build_model
 from tests.models import build
 
 
-def qwen_with(**claims: MetadataValue) -> Model:
-    """Qwen3-30B-A3B (128 experts, 8 used) with other metadata than it has."""
+def qwen_with(key: str, value: MetadataValue, **more: MetadataValue) -> Model:
+    """Qwen3-30B-A3B (48 layers, 128 experts, 8 used) with other metadata than it has."""
     base = build("Qwen3-30B-A3B", "q4_k_m")
-    return build_model(
-        Header({**base.metadata, **{f"qwen3moe.{key}": v for key, v in claims.items()}}, base.tensors, 0)
-    )
+    claims = {f"qwen3moe.{name}": claim for name, claim in {key: value, **more}.items()}
+    return build_model(Header({**base.metadata, **claims}, base.tensors, 0))
 
 
 @pytest.mark.parametrize("value", [float("inf"), float("-inf"), float("nan")])
 def test_a_number_that_is_none_counts_as_absent(value: float) -> None:
-    assert qwen_with(context_length=value).n_ctx_train == qwen_with(context_length="long").n_ctx_train
+    assert qwen_with("context_length", value).n_ctx_train == qwen_with("context_length", "long").n_ctx_train
 
 
 @pytest.mark.parametrize(("n_expert", "n_used"), [(1, 8), (0, 8), (128, 0), (128, -1), (-1, 8)])
 def test_experts_that_no_engine_loads_are_refused(n_expert: int, n_used: int) -> None:
     with pytest.raises(UnsupportedModel, match=f"expert_count is {n_expert}, of which a token uses {n_used}"):
-        qwen_with(expert_count=n_expert, expert_used_count=n_used)
+        qwen_with("expert_count", n_expert, expert_used_count=n_used)
+
+
+@pytest.mark.parametrize("key", ["head_count", "head_count_kv", "key_length", "value_length"])
+@pytest.mark.parametrize("value", [0, -1, 2**31, [0] * 48])
+def test_heads_that_cannot_be_are_refused(key: str, value: MetadataValue) -> None:
+    with pytest.raises(UnsupportedModel, match=r"qwen3moe\.attention"):
+        qwen_with(f"attention.{key}", value)
+
+
+def test_a_layer_may_have_no_heads() -> None:
+    heads: MetadataValue = [*[4] * 47, 0]
+    assert qwen_with("attention.head_count_kv", heads).layers[47].n_head_kv == 0
 
 
 def test_a_model_without_experts_needs_no_word_about_them() -> None:

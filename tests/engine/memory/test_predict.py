@@ -142,7 +142,7 @@ def test_missing_tensors_give_a_rough_figure_not_a_failure(engine: Engine, missi
 @pytest.mark.parametrize("engine", ENGINES)
 def test_absurd_counts_in_a_header_end_in_a_rough_figure(engine: Engine) -> None:
     header = build_header("Qwen3-30B-A3B", "q4_K_M")
-    metadata = header.metadata | {"qwen3moe.expert_used_count": 1 << 40}
+    metadata = header.metadata | {"qwen3moe.expert_count": 1 << 40, "qwen3moe.expert_used_count": 1 << 40}
     model = build_model(Header(metadata, header.tensors, 0))
 
     assert predict_memory(engine, model, EXPERTS_IN_RAM, ONE_CARD).basis == "approximate"
