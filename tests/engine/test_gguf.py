@@ -142,7 +142,7 @@ def write_with_gguf(
 
 
 @given(METADATA, ARRAYS, TENSORS, st.sampled_from([32, 64, 8]))
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_what_gguf_writes_is_read_as_ggufs_own_reader_reads_it(
     tmp_path: Path, metadata: dict[str, Any], arrays: dict[str, Any], tensors: dict[str, Any], align: int
 ) -> None:

@@ -53,7 +53,7 @@ def _run(programs: Path, tool: Tool, flags: Flags, model: str, **options: str) -
 @pytest.mark.parametrize("tool", TOOLS)
 def test_no_rendered_command_has_an_argument_error(programs: Path, tool: Tool) -> None:
     @given(flags_for("llama.cpp", tool))
-    @settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+    @settings(max_examples=100, suppress_health_check=[HealthCheck.too_slow])
     def check(flags: Flags) -> None:
         done = _run(programs, tool, _for_the_cpu(flags), "/nowhere/model.gguf")
         output = done.stdout + done.stderr

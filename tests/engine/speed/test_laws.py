@@ -90,7 +90,7 @@ def share(model: Model, name: str) -> float:
 
 
 @given(cases)
-@settings(deadline=None, max_examples=150)
+@settings(max_examples=150)
 def test_tokens_are_never_faster_than_their_bytes_over_the_bandwidth(case: tuple[object, ...]) -> None:
     engine, model, flags, placement, of, n_kv = config(case)
     fastest = 0.0
@@ -105,7 +105,7 @@ def test_tokens_are_never_faster_than_their_bytes_over_the_bandwidth(case: tuple
 
 
 @given(cases)
-@settings(deadline=None, max_examples=150)
+@settings(max_examples=150)
 def test_prompts_are_never_faster_than_all_peaks_together(case: tuple[object, ...]) -> None:
     engine, model, flags, placement, of, n_kv = config(case)
     operations = sum(
@@ -119,7 +119,7 @@ def test_prompts_are_never_faster_than_all_peaks_together(case: tuple[object, ..
 
 
 @given(cases)
-@settings(deadline=None, max_examples=100)
+@settings(max_examples=100)
 def test_parts_add_up_and_intervals_hold_the_expected_value(case: tuple[object, ...]) -> None:
     engine, model, flags, placement, of, n_kv = config(case)
     speed = predict_speed(engine, model, flags, placement, of, devices(of), n_kv)
@@ -141,7 +141,7 @@ def better(of: Rig, what: str) -> Rig:
 
 
 @given(cases, st.sampled_from(("RAM", "cores", "VRAM", "link", "peak")))
-@settings(deadline=None, max_examples=150)
+@settings(max_examples=150)
 def test_more_bandwidth_clock_or_peak_is_never_slower(case: tuple[object, ...], what: str) -> None:
     engine, model, flags, placement, of, n_kv = config(case)
     before, after = (
@@ -152,7 +152,7 @@ def test_more_bandwidth_clock_or_peak_is_never_slower(case: tuple[object, ...], 
 
 
 @given(cases, st.integers(1, 65_536))
-@settings(deadline=None, max_examples=100)
+@settings(max_examples=100)
 def test_more_tokens_in_the_cache_are_never_faster(case: tuple[object, ...], more: int) -> None:
     engine, model, flags, placement, of, n_kv = config(case)
     before, after = (predict_speed(engine, model, flags, placement, of, devices(of), d) for d in (n_kv, n_kv + more))
