@@ -7,6 +7,7 @@ import gc
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
 USAGE_ERROR, FAILURE = 2, 1
 _MAX_PASTE = 65_536
+_MAX_LOG = 1 << 20
 T = TypeVar("T")
 
 
@@ -56,6 +58,7 @@ def _parser() -> argparse.ArgumentParser:
     verbs = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
     _advise_parser(verbs.add_parser("advise", help="ranked configs for a repo (or local GGUF) and hardware"))
     _inspect_parser(verbs.add_parser("inspect", help="the variants of a repo and what their headers say"))
+    _check_parser(verbs.add_parser("check", help="a command you use: memory, speed, and what is wrong with it"))
     _hardware_parser(verbs.add_parser("hardware", help="this machine's hardware, as the other commands take it"))
     _serve_parser(verbs.add_parser("serve", help="API, workers and an embedded Valkey in one command"))
     return parser
@@ -102,6 +105,23 @@ def _inspect_parser(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(run=_inspect)
 
 
+def _check_parser(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("command", nargs="?", help="the command line, quoted; @FILE or - reads it from there")
+    parser.add_argument("--model", metavar="MODEL", help="OWNER/NAME:VARIANT, or a path to its GGUF files")
+    parser.add_argument(
+        "--hardware", "-H", help="shorthand, JSON, or pasted tool output; @FILE or - reads it from there"
+    )
+    parser.add_argument("--engine", choices=("ik_llama.cpp", "llama.cpp"), help="default: guessed from the command")
+    parser.add_argument("--log", metavar="FILE", help="what it printed: buffers and speeds are compared")
+    parser.add_argument("--depths", metavar="N,N", help="depths in tokens for the speeds")
+    parser.add_argument("--batch", metavar="FILE", help="one JSON object a line in and out; - reads standard input")
+    form = parser.add_mutually_exclusive_group()
+    form.add_argument("--json", action="store_true", help="the API's JSON")
+    form.add_argument("--markdown", action="store_true", help="for a chat message")
+    parser.add_argument("--detail", choices=("short", "full"), default="short")
+    parser.set_defaults(run=_check)
+
+
 def _hardware_parser(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("text", nargs="?", help="shorthand or paste to read instead of this machine; @FILE or -")
     parser.add_argument("--json", action="store_true", help="only the JSON form")
@@ -115,17 +135,19 @@ def _serve_parser(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(run=_serve)
 
 
-def _text_argument(value: str) -> str:
+def _text_argument(value: str, field: str = "hardware") -> str:
     """Return the text itself, or what `@FILE` or `-` (standard input) hold."""
     if value == "-":
         return sys.stdin.read(_MAX_PASTE + 1)
-    if value.startswith("@"):
-        try:
-            with Path(value[1:]).open(errors="replace") as file:
-                return file.read(_MAX_PASTE + 1)
-        except OSError as error:
-            raise InvalidInput(f"cannot read {value[1:]}: {error.strerror}", field="hardware") from error
-    return value
+    return _file_text(value[1:], field, _MAX_PASTE) if value.startswith("@") else value
+
+
+def _file_text(path: str, field: str, at_most: int) -> str:
+    try:
+        with Path(path).open(errors="replace") as file:
+            return file.read(at_most + 1)
+    except OSError as error:
+        raise InvalidInput(f"cannot read {path}: {error.strerror}", field=field) from error
 
 
 def _goal(arguments: argparse.Namespace) -> GoalRequest:
@@ -188,6 +210,57 @@ def _inspect(arguments: argparse.Namespace) -> int:
     else:
         print(render_repo(inspection), end="")
     return 0
+
+
+def _check(arguments: argparse.Namespace) -> int:
+    from service.flows.check_direct import check_directly
+    from service.wire.check import BatchCase
+    from service.wire.check_text import render_check_markdown, render_check_text
+
+    if arguments.batch:
+        return _check_batch(arguments.batch)
+    for name in ("command", "model", "hardware"):
+        if not getattr(arguments, name):
+            raise InvalidInput("a check needs COMMAND, --model and --hardware; or --batch FILE", field=name)
+    stated = {
+        "command": _text_argument(arguments.command, "command"),
+        "model": arguments.model,
+        "hardware": _text_argument(arguments.hardware),
+        "engine": arguments.engine,
+        "depths": _depths(arguments.depths),
+        "log": _file_text(arguments.log, "log", _MAX_LOG) if arguments.log else None,
+    }
+    checked = check_directly(_settings(), _converted(stated, BatchCase, "check"))
+    if arguments.json:
+        _print_json(checked)
+    else:
+        render = render_check_markdown if arguments.markdown else render_check_text
+        print(render(checked, arguments.detail), end="")
+    return 0 if checked.fits and all(f.severity != "error" for f in checked.findings) else FAILURE
+
+
+def _check_batch(path: str) -> int:
+    """Check a file's lines; 1 if one of them could not be checked."""
+    from service.flows.check_direct import check_batch
+
+    failed = False
+    try:
+        with Path(path).open("rb") if path != "-" else nullcontext(sys.stdin.buffer) as lines:
+            for answer in check_batch(_settings(), lines):
+                failed |= "error" in answer
+                print(msgspec.json.encode(answer).decode(), flush=True)
+    except OSError as error:
+        raise InvalidInput(f"cannot read {path}: {error.strerror}", field="batch") from error
+    return FAILURE if failed else 0
+
+
+def _depths(text: str | None) -> list[int] | None:
+    if text is None:
+        return None
+    try:
+        return [int(part) for part in text.split(",")]
+    except ValueError as error:
+        raise InvalidInput("--depths takes whole numbers such as 0,8192", field="depths") from error
 
 
 def _hardware(arguments: argparse.Namespace) -> int:

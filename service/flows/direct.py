@@ -35,7 +35,7 @@ def advise_directly(
 ) -> Advice:
     """Return the advice for a repo, or for the GGUF files at a path. Raises AdvisorError."""
     machine = canonical(parse_hardware(hardware))
-    with _opened(settings, repo, revision) as (hub, listing, reference):
+    with opened(settings, repo, revision) as (hub, listing, reference):
         chosen = choose(listing, reference, constraints.variants)
         models = read_models(hub, listing, chosen, _say)
     body = models.with_refusals(
@@ -47,22 +47,30 @@ def advise_directly(
 
 def inspect_directly(settings: Settings, repo: str, revision: str | None, variant: str | None) -> RepoView:
     """Return the variants at a repo or path, and the model of one of them. Raises AdvisorError."""
-    with _opened(settings, repo, revision) as (hub, listing, reference):
+    with opened(settings, repo, revision) as (hub, listing, reference):
         return view(hub, listing, reference, variant)
 
 
 @contextmanager
-def _opened(settings: Settings, repo: str, revision: str | None) -> Iterator[tuple[Hub, RepoListing, RepoReference]]:
-    engine = make_engine(settings.database)
-    migrate(engine)
-    hub = make_hub(settings, StoredHeaders(engine), allow_private=True)
-    try:
+def opened(settings: Settings, repo: str, revision: str | None) -> Iterator[tuple[Hub, RepoListing, RepoReference]]:
+    """Open the Hub for the block and list a repo, or the files at a path. Raises AdvisorError."""
+    with opened_hub(settings) as hub:
         if Path(repo).exists():
             yield hub, local_variants(Path(repo)), _ON_DISK
         else:
             reference = parse_reference(repo, revision)
             _say(f"listing {reference.repo}")
             yield hub, hub.list_repo(reference), reference
+
+
+@contextmanager
+def opened_hub(settings: Settings) -> Iterator[Hub]:
+    """Open the Hub for the block, with the headers that this machine has read before."""
+    engine = make_engine(settings.database)
+    migrate(engine)
+    hub = make_hub(settings, StoredHeaders(engine), allow_private=True)
+    try:
+        yield hub
     finally:
         hub.close()
         engine.dispose()

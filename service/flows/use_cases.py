@@ -16,12 +16,13 @@ from sqlalchemy.exc import SQLAlchemyError
 from service.engine.catalogue import known_cpus, known_gpus, resolve
 from service.engine.hardware_text import parse_hardware, to_shorthand
 from service.errors import DatabaseUnavailable
-from service.flows import advise, inspect
+from service.flows import advise, check, inspect
 from service.flows.advise import Requested
 from service.flows.context import Context
 from service.queue.enqueue import queue_on
 from service.queue.progress import listen
 from service.wire.advice import Advice, AdviceRequest
+from service.wire.check import Checked, CheckRequest
 from service.wire.hardware import ParsedHardware
 from service.wire.health import Readiness
 from service.wire.repo import RepoView
@@ -51,6 +52,10 @@ class UseCases:
     ) -> RepoView:
         """See `service.flows.inspect.inspect`."""
         return inspect.inspect(self._context, repo, revision, variant, admit_new_repo)
+
+    def check(self, request: CheckRequest, admit_new_repo: Callable[[], None]) -> Checked:
+        """See `service.flows.check.check_command`."""
+        return check.check_command(self._context, request, admit_new_repo)
 
     def parse_hardware(self, text: str) -> ParsedHardware:
         """Return what a text is understood as. Raises UnknownHardware or InvalidHardware."""

@@ -18,6 +18,7 @@ from litestar.openapi.spec import License, Tag
 from service import __version__
 from service.web.api import ROUTERS
 from service.wire.advice import Advice, AdviceEvent, AdviceRequest, CreatedAdvice
+from service.wire.check import Checked, CheckRequest
 from service.wire.hardware import CpuRows, GpuRows, HardwareQuestion, ParsedHardware
 from service.wire.health import Health, Readiness
 from service.wire.problem import Problem
@@ -35,6 +36,7 @@ _CONFIG = OpenAPIConfig(
     license=License(name="Apache-2.0", identifier="Apache-2.0"),
     tags=[
         Tag("advice", "Ask for configs, read them, follow their making"),
+        Tag("check", "A command that you use: memory, speed, and what is wrong with it"),
         Tag("repos", "What a repo holds"),
         Tag("hardware", "The catalogue, and how hardware is understood"),
         Tag("health", "Whether the service runs"),
@@ -43,7 +45,7 @@ _CONFIG = OpenAPIConfig(
 
 
 _SHAPES = (AdviceRequest, CreatedAdvice, AdviceEvent, RepoView, GpuRows, CpuRows, HardwareQuestion, ParsedHardware)
-_MORE_SHAPES = (Advice, Health, Readiness, Problem)
+_MORE_SHAPES = (Advice, CheckRequest, Checked, Health, Readiness, Problem)
 
 
 @cache

@@ -9,10 +9,12 @@ from litestar.openapi.spec import Example
 
 from service.engine.goal import GoalRequest, resolve_goal
 from service.wire.advice import Advice, AdviceRequest, CreatedAdvice
+from service.wire.check import CheckRequest
 from service.wire.hardware import HardwareQuestion
 
 RIG = "RTX 3090, Ryzen 9 7950X, 128GB DDR5-5600"
 REPO = "unsloth/Qwen3-235B-A22B-GGUF"
+COMMAND = "llama-server -m Qwen3-235B-A22B-Q4_K_M.gguf -c 32768 -ngl 99 -fa -ot exps=CPU"
 _ID = "V1StGXR8Z5jdHi6BmyT0Ag"
 
 
@@ -50,4 +52,9 @@ ADVICE_REQUEST = _example(
 )
 QUEUED_ADVICE = _example("queued", "Queued; configs follow when it is ready", _queued())
 ADVICE = _example("ready", "Ready, without its configs", _ready())
+CHECK_REQUEST = _example(
+    "command",
+    "A command with an option of an older build",
+    CheckRequest(command=COMMAND, repo=f"{REPO}:Q4_K_M", hardware=RIG),
+)
 HARDWARE_TEXT = _example("shorthand", "Shorthand", HardwareQuestion(RIG))

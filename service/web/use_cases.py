@@ -7,6 +7,7 @@ from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING, Any, Protocol
 
 from service.wire.advice import Advice, AdviceRequest
+from service.wire.check import Checked, CheckRequest
 from service.wire.hardware import ParsedHardware
 from service.wire.health import Readiness
 from service.wire.repo import RepoView
@@ -37,6 +38,10 @@ class Flows(Protocol):
         self, repo: str, revision: str | None, variant: str | None, admit_new_repo: Callable[[], None]
     ) -> RepoView:
         """Return a repo's variants and the model of one of them, reading what was not read yet."""
+        ...
+
+    def check(self, request: CheckRequest, admit_new_repo: Callable[[], None]) -> Checked:
+        """Return what is known of a command, reading the header of its variant if it was not read yet."""
         ...
 
     def parse_hardware(self, text: str) -> ParsedHardware:

@@ -36,23 +36,23 @@ class _Form(NamedTuple):
     wraps: bool
 
     def lines(self, text: str) -> list[str]:
-        return _wrapped(text) if self.wraps else [_cut(text)]
+        return wrapped(text) if self.wraps else [cut(text)]
 
 
 def render_markdown(advice: Advice, detail: str = "short") -> str:
     """Return the advice as Markdown: the headline, commands in code blocks, the rest in one block of text."""
     if advice.state != "ready":
-        return _quoted(_state(advice)) + "\n"
-    parts = [f"**{_quoted(advice.headline or '')}**"]
+        return quoted(_state(advice)) + "\n"
+    parts = [f"**{quoted(advice.headline or '')}**"]
     for config in advice.configs if detail == "full" else advice.configs[:1]:
-        parts.append(f"#{config.rank} {_quoted(config.variant)}, {config.engine}, {config.bpw:.2f} bpw")
-        parts.append(_block([fold(c) for c in (config.commands.download, config.commands.server) if c], "bash"))
-        parts.append(_block([*_device_table(config.devices), "", *_speed_table(config.speed)]))
+        parts.append(f"#{config.rank} {quoted(config.variant)}, {config.engine}, {config.bpw:.2f} bpw")
+        parts.append(block([fold(c) for c in (config.commands.download, config.commands.server) if c], "bash"))
+        parts.append(block([*device_table(config.devices), "", *speed_table(config.speed)]))
     form = _Form(full=detail == "full", wraps=True)
     others = [] if form.full else _others(advice)
     rest = [*others, *_refusals(advice.refused, form), *_assumed(advice, form)]
     if rest:
-        parts.append(_block(rest))
+        parts.append(block(rest))
     if advice.url:
         parts.append(advice.url)
     return "\n\n".join(parts) + "\n"
@@ -63,12 +63,14 @@ def clean(text: str) -> str:
     return "".join(c for c in text if c == "\n" or (c.isprintable() and c not in "\u200b\u2060\ufeff"))
 
 
-def _quoted(text: str) -> str:
+def quoted(text: str) -> str:
+    """Return foreign text for Markdown: nothing in it is markup, or calls anybody."""
     safe = clean(text).replace("`", "'").replace("@", "@\u2060")
     return "".join("\\" + c if c in "*_[]<>#|~" else c for c in safe)
 
 
-def _block(lines: list[str], language: str = "") -> str:
+def block(lines: list[str], language: str = "") -> str:
+    """Return a code block of Markdown that its lines cannot leave."""
     body = "\n".join(clean(line).replace("```", "'''") for line in lines)
     return f"```{language}\n{body}\n```"
 
@@ -82,9 +84,9 @@ def _state(advice: Advice) -> str:
 
 def _document(advice: Advice, form: _Form) -> Iterator[str]:
     if advice.state != "ready":
-        yield from _wrapped(_state(advice))
+        yield from wrapped(_state(advice))
         return
-    yield from _wrapped(advice.headline or "")
+    yield from wrapped(advice.headline or "")
     yield _about(advice)
     for config in advice.configs if form.full else advice.configs[:1]:
         yield ""
@@ -105,7 +107,7 @@ def _about(advice: Advice) -> str:
         if goal
         else ""
     )
-    return _cut(f"{advice.repo}{revision}{wanted}; {advice.considered} candidates considered")
+    return cut(f"{advice.repo}{revision}{wanted}; {advice.considered} candidates considered")
 
 
 def _config(config: AdvisedConfig, form: _Form) -> Iterator[str]:
@@ -117,8 +119,8 @@ def _config(config: AdvisedConfig, form: _Form) -> Iterator[str]:
     if form.full:
         yield from fold(config.commands.bench, WIDTH).split("\n")
     yield ""
-    yield from _device_table(config.devices)
-    yield from _speed_table(config.speed)
+    yield from device_table(config.devices)
+    yield from speed_table(config.speed)
     for reason in config.reasons if form.full else config.reasons[:_SHORT_REASONS]:
         yield from form.lines(f"- {reason.text} [{reason.rule}]")
     for note in config.notes:
@@ -126,10 +128,11 @@ def _config(config: AdvisedConfig, form: _Form) -> Iterator[str]:
     if form.full:
         yield f"largest context with this placement: {config.max_context:,} tokens"
         if config.versus_next:
-            yield from _wrapped(config.versus_next)
+            yield from wrapped(config.versus_next)
 
 
-def _device_table(devices: list[DeviceMemory]) -> list[str]:
+def device_table(devices: list[DeviceMemory]) -> list[str]:
+    """Return the memory of every device as lines of a table, in MiB."""
     head = f"{'MiB':<8}{'weights':>10}{'cache':>9}{'compute':>9}{'other':>8}{'total':>10}{'free':>10}  of"
     rows = [
         f"{d.device:<8}{d.weights_mib:>10,.0f}{d.kv_mib:>9,.0f}{d.compute_mib:>9,.0f}"
@@ -137,10 +140,11 @@ def _device_table(devices: list[DeviceMemory]) -> list[str]:
         f"{d.capacity_mib:,.0f}{' ' + d.gpu if d.gpu else ''}"
         for d in devices
     ]
-    return [_cut(line) for line in (head, *rows)]
+    return [cut(line) for line in (head, *rows)]
 
 
-def _speed_table(points: list[SpeedPoint]) -> list[str]:
+def speed_table(points: list[SpeedPoint]) -> list[str]:
+    """Return a line for each depth, and one about the intervals."""
     rows = [
         f"at {p.n_kv:>7,} tokens: TG {p.tg_tps:.1f} t/s ({p.tg_low:.1f} to {p.tg_high:.1f}), "
         f"PP {p.pp_tps:,.0f} t/s ({p.pp_low:,.0f} to {p.pp_high:,.0f})"
@@ -154,7 +158,7 @@ def _others(advice: Advice) -> Iterator[str]:
         yield ""
     for c in advice.configs[1:]:
         p = c.speed[-1]
-        yield _cut(
+        yield cut(
             f"#{c.rank} {c.variant} {c.engine} {c.bpw:.2f} bpw, {_how(c)}: TG {p.tg_tps:.1f} "
             f"({p.tg_low:.1f}-{p.tg_high:.1f}), PP {p.pp_tps:,.0f} ({p.pp_low:,.0f}-{p.pp_high:,.0f})"
         )
@@ -184,9 +188,11 @@ def _assumed(advice: Advice, form: _Form) -> Iterator[str]:
         yield f"and {len(advice.assumed) - len(shown)} more assumed"
 
 
-def _wrapped(text: str) -> list[str]:
+def wrapped(text: str) -> list[str]:
+    """Return the text in lines of at most WIDTH columns."""
     return textwrap.wrap(text, WIDTH, subsequent_indent="  ", break_on_hyphens=False) or [""]
 
 
-def _cut(text: str) -> str:
+def cut(text: str) -> str:
+    """Return the text, or as much of it as one line holds."""
     return text if len(text) <= WIDTH else text[: WIDTH - 1] + "…"

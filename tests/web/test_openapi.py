@@ -38,6 +38,7 @@ def test_every_path_of_the_design_is_there() -> None:
         ("get", "/v1/advice/{advice_id}"),
         ("delete", "/v1/advice/{advice_id}"),
         ("get", "/v1/advice/{advice_id}/events"),
+        ("post", "/v1/check"),
         ("get", "/v1/repos/{owner}/{name}"),
         ("get", "/v1/hardware/gpus"),
         ("get", "/v1/hardware/cpus"),

@@ -1,0 +1,93 @@
+"""Checks without a server: the command line reads a repo, or GGUF files on this disk, and answers itself."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import msgspec
+
+from service.engine.advise import VariantModel
+from service.engine.commands import parse
+from service.engine.errors import AdvisorError, InvalidInput
+from service.errors import describe
+from service.flows.check import checked, rig_of, variant_of
+from service.flows.direct import opened, opened_hub
+from service.flows.reading import read_models
+from service.hub import RepoListing, RepoReference
+from service.settings import Settings
+from service.wire.check import BatchCase, Checked
+
+MAX_LINE = 4 << 20
+
+
+class Headers:
+    """Models by what a case calls them: each repo or folder is listed once, each header read once."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._listed: dict[str, tuple[RepoListing, RepoReference]] = {}
+        self._read: dict[tuple[str, str], VariantModel] = {}
+
+    def model_of(self, case: BatchCase) -> VariantModel:
+        """Return the model of a case. Raises AdvisorError."""
+        parsed = parse(case.command, case.engine)
+        if case.model not in self._listed:
+            with opened(self._settings, case.model, None) as (_, listing, reference):
+                self._listed[case.model] = listing, reference
+        listing, reference = self._listed[case.model]
+        variant = variant_of(listing, reference, parsed)
+        key = (case.model, variant.name)
+        if key not in self._read:
+            with opened_hub(self._settings) as hub:
+                self._read[key] = read_models(hub, listing, [variant], lambda step: None).variants[0]
+        return self._read[key]
+
+
+def check_directly(settings: Settings, case: BatchCase) -> Checked:
+    """Return the check of a command with a repo, or with GGUF files at a path. Raises AdvisorError."""
+    rig = rig_of(case.hardware)
+    return checked(case, Headers(settings).model_of(case), rig)
+
+
+def check_batch(settings: Settings, lines: Iterable[bytes]) -> Iterator[dict[str, Any]]:
+    """Yield an answer for each line that is not blank, in order: a check, or an error with its type and detail."""
+    headers = Headers(settings)
+    for line in lines:
+        if line.strip():
+            yield _answer(headers, line)
+
+
+def _answer(headers: Headers, line: bytes) -> dict[str, Any]:
+    found: dict[str, Any] = {"id": None}
+    try:
+        found["id"] = _identity(line)
+        case = _case(line)
+        answer = checked(case, headers.model_of(case), rig_of(case.hardware))
+        found |= msgspec.to_builtins(answer)
+        return found
+    except AdvisorError as error:
+        return found | {"error": {name: value for name, value in describe(error).items() if name in _ERROR_FIELDS}}
+    except Exception as error:  # one line must not cost the others
+        return found | {"error": {"type": "internal", "detail": f"{type(error).__name__}: {error}"[:500]}}
+
+
+_ERROR_FIELDS = ("type", "detail", "field", "choices")
+
+
+def _identity(line: bytes) -> Any:
+    """Return the `id` of a line, whatever else is wrong with it."""
+    if len(line) > MAX_LINE:
+        raise InvalidInput(f"a line has at most {MAX_LINE:,} bytes")
+    try:
+        fields: dict[str, Any] = msgspec.json.decode(line, type=dict[str, Any])
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise InvalidInput(f"the line is no JSON object: {error}") from error
+    return fields.get("id")
+
+
+def _case(line: bytes) -> BatchCase:
+    try:
+        return msgspec.json.decode(line, type=BatchCase)
+    except msgspec.ValidationError as error:
+        raise InvalidInput(str(error)) from error

@@ -1,0 +1,61 @@
+"""The public shapes of `/v1/check`, and of a line of `advisor check --batch`."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import msgspec
+
+from service.engine.check import CheckReport
+from service.engine.config import Engine
+from service.engine.hardware import Hardware
+from service.engine.logs import MeasuredSpeed
+from service.wire.advice import HardwareText, RepoText
+
+CommandText = Annotated[str, msgspec.Meta(min_length=1, max_length=65_536)]
+Depths = Annotated[list[Annotated[int, msgspec.Meta(ge=0, le=10_000_000)]], msgspec.Meta(max_length=64)]
+MeasuredRows = Annotated[list[MeasuredSpeed], msgspec.Meta(max_length=200)]
+LogText = Annotated[str, msgspec.Meta(min_length=1, max_length=1 << 20)]
+
+
+class CheckRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A command that somebody uses, and the hardware it runs on.
+
+    `repo` may be left out where the command names it: `-hf`, `-hfr`, or a path with owner and name of a GGUF repo. The
+    variant is that of `owner/name:VARIANT`, or the one that holds the command's file. `engine` null: guessed from the
+    command. `log`: what a server, llama-sweep-bench or llama-bench printed. `depths` in tokens.
+    """
+
+    command: CommandText
+    hardware: Hardware | HardwareText
+    repo: RepoText | None = None
+    revision: Annotated[str, msgspec.Meta(min_length=1, max_length=200)] | None = None
+    engine: Engine | None = None
+    depths: Depths | None = None
+    measured: MeasuredRows | None = None
+    log: LogText | None = None
+    allocator: Literal["cuda", "lab"] = "cuda"
+
+
+class Checked(CheckReport, frozen=True, kw_only=True):
+    """The answer, and the variant whose header it is of. `repo` and `revision` are null for files on disk."""
+
+    repo: str | None
+    revision: str | None
+    variant: str
+
+
+class BatchCase(msgspec.Struct, frozen=True, kw_only=True):
+    """One line of a batch. `model`: a GGUF file or folder on this disk (of shards, the first), or a repo.
+
+    Keys not named here are ignored.
+    """
+
+    command: CommandText
+    model: RepoText
+    hardware: Hardware | HardwareText
+    engine: Engine | None = None
+    depths: Depths | None = None
+    measured: MeasuredRows | None = None
+    log: LogText | None = None
+    allocator: Literal["cuda", "lab"] = "cuda"

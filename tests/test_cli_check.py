@@ -1,0 +1,128 @@
+"""`advisor check`, as it is run: one command, and a batch of them."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from service.cli import main
+from service.flows import check_direct
+from tests.models import write_gguf
+
+LOGS = Path(__file__).parent / "data" / "engine_logs"
+RIG = "RTX 3090, Ryzen 9 7950X, 128GB DDR5-5600"
+
+
+@pytest.fixture
+def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.setenv("ADVISOR_STATE_DIR", str(tmp_path / "state"))
+    (path,) = write_gguf(tmp_path / "Qwen3-0.6B-Q8_0.gguf", "Qwen3-0.6B", "q8_0")
+    return str(path)
+
+
+def test_a_good_command_fits_and_ends_with_0(model: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["check", f"llama-server -m {model} -c 4096 -fa on -fit off", "--model", model, "-H", RIG]) == 0
+    shown = capsys.readouterr().out
+    assert shown.startswith("Fits: TG about ")
+    assert "CUDA0" in shown
+
+
+def test_a_command_that_the_engine_refuses_ends_with_1(model: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["check", "llama-server -c 4096 -fa", "--model", model, "-H", RIG, "--detail", "full"]) == 1
+    shown = capsys.readouterr().out
+    assert "mend: -fa on" in shown
+    assert "source: " in shown
+
+
+def test_json_has_the_depths_asked_for(model: str, capsys: pytest.CaptureFixture[str]) -> None:
+    main(["check", "llama-server -c 4096", "--model", model, "-H", RIG, "--depths", "0,1024", "--json"])
+    answer = json.loads(capsys.readouterr().out)
+    assert [row["n_kv"] for row in answer["speed"]] == [0, 1024]
+
+
+def test_a_log_is_compared(model: str, capsys: pytest.CaptureFixture[str]) -> None:
+    log = str(LOGS / "ik-sweep-table.stderr")
+    main(["check", "llama-sweep-bench -c 2048", "--model", model, "-H", "no GPU, 16GB", "--log", log, "--json"])
+    compared = json.loads(capsys.readouterr().out)["compared"]
+    assert {"tg", "pp", "kv", "compute"} <= {row["what"] for row in compared}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["check"], "a check needs COMMAND"),
+        (["check", "llama-server", "--model", "x.gguf"], "a check needs COMMAND"),
+        (["check", "llama-server -c x", "--model", "MODEL", "-H", RIG], "a whole number must follow"),
+        (["check", "llama-server", "--model", "MODEL", "-H", "RTX 9999"], "RTX 9999"),
+        (["check", "llama-server", "--model", "MODEL", "-H", RIG, "--log", "no.log"], "cannot read no.log"),
+        (["check", "llama-server", "--model", "MODEL", "-H", RIG, "--depths", "deep"], "whole numbers"),
+        (["check", "--batch", "no.jsonl"], "cannot read no.jsonl"),
+    ],
+)
+def test_wrong_input_ends_with_2_and_a_sentence(
+    model: str, capsys: pytest.CaptureFixture[str], arguments: list[str], said: str
+) -> None:
+    assert main([model if word == "MODEL" else word for word in arguments]) == 2
+    assert said in capsys.readouterr().err
+
+
+def lines(*cases: Any) -> str:
+    return "".join(json.dumps(case) + "\n" for case in cases)
+
+
+def test_a_batch_answers_each_line_in_order_and_reads_each_header_once(
+    model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reads: list[str] = []
+
+    def counting(*arguments: Any) -> Any:
+        reads.append(arguments[2][0].name)
+        return read(*arguments)
+
+    read = check_direct.read_models
+    monkeypatch.setattr(check_direct, "read_models", counting)
+    case = {"id": "a", "model": model, "command": "llama-sweep-bench -c 4096 -m x.gguf", "hardware": RIG,
+            "engine": "ik_llama.cpp", "depths": [0, 512], "build": {"date": "2025-05-11"}}  # fmt: skip
+    other = case | {"id": 2, "hardware": {"gpus": [{"name": "RTX 3090", "free_gib": 1.5}]}, "allocator": "lab"}
+    broken = case | {"id": "c", "command": "llama-server -ngl"}
+    path = tmp_path / "cases.jsonl"
+    path.write_text(lines(case, other, broken) + "\nnot json\n" + lines({"id": "e"}, [1]))
+    assert main(["check", "--batch", str(path)]) == 1
+    first, second, third, fourth, fifth, sixth = (json.loads(line) for line in capsys.readouterr().out.splitlines())
+    assert [a["id"] for a in (first, second, third, fourth, fifth, sixth)] == ["a", 2, "c", None, "e", None]
+    assert [row["n_kv"] for row in first["speed"]] == [0, 512]
+    assert second["memory"]["devices"][0]["capacity_mib"] == 1536.0
+    assert second["memory"]["devices"][0]["overhead_mib"] == 0
+    assert third["error"]["type"] == "invalid-flags"
+    assert [a["error"]["type"] for a in (fourth, fifth, sixth)] == ["invalid-request"] * 3
+    assert reads == ["Q8_0"]
+
+
+def test_a_batch_is_read_from_standard_input_too(
+    model: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Input:
+        buffer = io.BytesIO(lines({"id": 1, "model": model, "command": "llama-cli -c 512", "hardware": RIG}).encode())
+
+    monkeypatch.setattr("sys.stdin", Input())
+    assert main(["check", "--batch", "-"]) == 0
+    assert json.loads(capsys.readouterr().out)["fits"] is True
+
+
+def test_one_mib_less_than_is_needed_does_not_fit(
+    model: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    def answer(free_mib: float) -> Any:
+        rig = {"gpus": [{"name": "RTX 3090", "free_gib": free_mib / 1024}]}
+        case = {"id": 1, "model": model, "command": "llama-sweep-bench -c 4096", "allocator": "lab", "hardware": rig}
+        (tmp_path / "one.jsonl").write_text(lines(case))
+        assert main(["check", "--batch", str(tmp_path / "one.jsonl")]) == 0
+        return json.loads(capsys.readouterr().out)["memory"]["devices"][0]
+
+    needed = answer(24000)["total_mib"]
+    assert not answer(needed - 1)["fits"]
+    assert answer(needed + 1)["fits"]
