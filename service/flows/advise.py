@@ -204,17 +204,16 @@ def _row(context: Context, advice_id: str) -> StoredAdvice:
 
 def _as_advice(row: StoredAdvice) -> Advice:
     request = row.request
-    problem = None if row.problem is None else msgspec.to_builtins(stored_problem(row.problem))
     known: dict[str, Any] = {"hardware": request.hardware, "goal": None}
     if row.body is not None:
-        known = {name: getattr(row.body, name) for name in row.body.__struct_fields__}
+        known = msgspec.structs.asdict(row.body)
     return Advice(
         id=row.id,
         state=row.state,
         repo=row.repo,
         revision=row.revision or request.revision,
         progress=row.progress,
-        problem=problem,
+        problem=None if row.problem is None else stored_problem(row.problem),
         created_at=row.created_at.isoformat(timespec="seconds"),
         **known,
     )

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import msgspec
 
 from service.engine.advice import AdvisedConfig, Refusal, Versions
 from service.engine.goal import Constraints, Goal, GoalRequest
 from service.engine.hardware import Assumption, Hardware
+from service.wire.problem import Problem
 
 RepoText = Annotated[str, msgspec.Meta(min_length=1, max_length=512)]
 HardwareText = Annotated[str, msgspec.Meta(min_length=1, max_length=65_536)]
@@ -40,7 +41,7 @@ class Advice(msgspec.Struct, frozen=True, kw_only=True):
     refused: list[Refusal] = []
     considered: int = 0
     versions: Versions | None = None
-    problem: dict[str, Any] | None = None
+    problem: Problem | None = None
     created_at: str | None = None
     url: str | None = None
 

@@ -276,6 +276,6 @@ def problem_of(error: AdvisorError) -> Problem:
 
 def stored_problem(parts: dict[str, Any]) -> Problem:
     """Return the problem whose parts `service.errors.describe` gave: `type` is the slug; unknown ones are internal."""
-    slug = str(parts.get("type", "")).rpartition("#")[2]
+    slug = str(parts.get("type", ""))
     known = {name: parts[name] for name in ("field", "choices", "retry_after") if parts.get(name) is not None}
     return problem(slug if slug in PROBLEM_TYPES else "internal", str(parts.get("detail", "")), **known)

@@ -76,9 +76,8 @@ def block(lines: list[str], language: str = "") -> str:
 
 
 def _state(advice: Advice) -> str:
-    if advice.state == "failed":
-        problem = advice.problem or {}
-        return f"No advice: {problem.get('title', 'failed')}. {problem.get('detail', '')}"
+    if advice.problem:
+        return f"No advice: {advice.problem.title}. {advice.problem.detail}"
     return f"{advice.state}: {advice.progress or 'waiting for a worker'}"
 
 

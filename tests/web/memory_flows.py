@@ -12,12 +12,13 @@ from redis import Redis
 
 from service.engine.errors import AdvisorError, UnknownHardware
 from service.engine.hardware import Assumption, Gpu, Hardware
-from service.errors import AdviceNotFound, WrongKey, describe
+from service.errors import AdviceNotFound, WrongKey
 from service.queue.connection import connect_async
 from service.queue.progress import listen, publish
 from service.wire.advice import Advice, AdviceEvent, AdviceRequest
 from service.wire.hardware import ParsedHardware
 from service.wire.health import Readiness
+from service.wire.problem import problem_of
 from service.wire.repo import RepoView, VariantView
 
 RTX_3090 = Hardware(gpus=[Gpu(name="NVIDIA GeForce RTX 3090")])
@@ -63,7 +64,7 @@ class MemoryFlows:
         return advice
 
     def fail(self, advice_id: str, error: AdvisorError) -> None:
-        failed = msgspec.structs.replace(self.advice[advice_id], state="failed", problem=describe(error))
+        failed = msgspec.structs.replace(self.advice[advice_id], state="failed", problem=problem_of(error))
         self.advice[advice_id] = failed
         publish(self.redis, AdviceEvent(advice_id, "failed", None))
 

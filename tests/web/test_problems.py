@@ -12,6 +12,8 @@ import pytest
 import service.hub.errors
 import service.web.limits  # noqa: F401
 from service.engine.errors import AdvisorError
+from service.errors import describe
+from service.hub.errors import HubRateLimited, RepoGated
 from service.wire.health import Readiness
 from service.wire.problem import PROBLEM_TYPES, problem_of, stored_problem
 from tests.web.memory_flows import BROKEN_REPO, MemoryFlows
@@ -49,12 +51,12 @@ def test_the_problem_page_has_an_anchor_for_each_type(client: httpx.Client) -> N
     assert [slug for slug in PROBLEM_TYPES if f'id="{slug}"' not in page] == []
 
 
-def test_a_stored_problem_comes_out_whole_and_reading_it_twice_changes_nothing() -> None:
-    parts = {"type": "repo-gated", "detail": "ask its author", "field": "repo"}
-    first = stored_problem(parts)
-    again = stored_problem({"type": first.type, "detail": first.detail, "field": first.field})
-    assert first == again
-    assert (first.status, first.type) == (403, "/docs/problems#repo-gated")
+def test_a_stored_problem_comes_out_as_the_one_that_was_described() -> None:
+    error = HubRateLimited("the Hub asks to wait 30 seconds", retry_after=30)
+    gated = RepoGated("ask its author", field="repo", choices=("a/b",))
+    for failure in (error, gated):
+        assert stored_problem(describe(failure)) == problem_of(failure)
+    assert stored_problem({"type": "of-another-version", "detail": "x"}).status == 500
 
 
 def test_an_error_with_an_unknown_slug_is_internal() -> None:

@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from service.engine.advice import AdviceBody
 from service.wire.advice import Advice
+from service.wire.problem import problem
 from service.wire.text import HEIGHT, WIDTH, clean, render_markdown, render_text
 from tests import rigs
 from tests.engine.planner.asking import ask
@@ -78,6 +79,6 @@ def test_what_is_not_ready_says_where_it_is() -> None:
         id="x", state="running", repo="a/b", revision=None, hardware=body().hardware, goal=None, progress="planning"
     )
     assert render_text(waiting) == "running: planning\n"
-    failed = replace(waiting, state="failed", problem={"title": "The repo is gated", "detail": "accept its terms"})
+    failed = replace(waiting, state="failed", problem=problem("repo-gated", "accept its terms"))
     assert render_text(failed) == "No advice: The repo is gated. accept its terms\n"
     assert "gated" in render_markdown(failed)

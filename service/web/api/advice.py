@@ -25,7 +25,6 @@ from service.web.operations import Documented, TextToo
 from service.web.problems import problem_response, problem_responses
 from service.web.services import Services
 from service.wire.advice import Advice, AdviceEvent, AdviceRequest, CreatedAdvice
-from service.wire.problem import stored_problem
 from service.wire.text import render_markdown, render_text
 
 PATH = "/v1/advice"
@@ -97,8 +96,7 @@ async def _requested(
     advice = await wait_until_final(services.flows, asked.advice, wait) if wait else asked.advice
     advice = _with_address(advice, request, services)
     if advice.problem:
-        failed = msgspec.structs.replace(stored_problem(advice.problem), instance=f"{PATH}/{advice.id}")
-        return problem_response(failed)
+        return problem_response(msgspec.structs.replace(advice.problem, instance=f"{PATH}/{advice.id}"))
     response = _answer(_created(advice, asked.delete_key), request, form, detail)
     if advice.state not in FINAL:
         response.status_code = 202
@@ -137,8 +135,6 @@ async def read_advice(
         async with await services.hold(request, MAX_WAIT_SECONDS + 5):
             advice = await wait_until_final(services.flows, advice, wait)
     advice = _with_address(advice, request, services)
-    if advice.problem:
-        advice = msgspec.structs.replace(advice, problem=msgspec.to_builtins(stored_problem(advice.problem)))
     response = _answer(advice, request, form, detail)
     if advice.state not in FINAL:
         response.headers["Retry-After"] = str(POLL_SECONDS)
