@@ -36,6 +36,7 @@ _DENSE = re.compile(r"\.ffn_(up|gate|down|up_gate)\.")
 _LAYER = re.compile(r"blk\.(\d+)\.")
 _MAX_LAYERS = 4_096
 _MAX_HEADS = 65_536  # heads of a layer, or elements of a head
+_MAX_STATE = 1 << 20  # elements of a recurrent state along one side
 
 
 class Mla(msgspec.Struct, frozen=True):
@@ -271,7 +272,11 @@ def _recurrent(reader: _Reader) -> Recurrent | None:
     if not reader.optional("ssm.conv_kernel"):
         return None
     keys = ("conv_kernel", "inner_size", "state_size", "time_step_rank", "group_count")
-    return Recurrent(*(reader.optional(f"ssm.{key}") for key in keys))
+    found = Recurrent(*(reader.optional(f"ssm.{key}") for key in keys))
+    sizes = msgspec.structs.astuple(found)
+    if min(sizes) < 0 or max(sizes) > _MAX_STATE or found.time_step_rank > found.inner_size:
+        raise UnsupportedModel(f"{reader.arch}.ssm: sizes {', '.join(map(str, sizes))} make no state")
+    return found
 
 
 # Layers with a sliding window when the header has no pattern: (period, position that is NOT windowed); both engines'

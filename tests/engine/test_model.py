@@ -35,6 +35,14 @@ def test_heads_that_cannot_be_are_refused(key: str, value: MetadataValue) -> Non
         qwen_with(f"attention.{key}", value)
 
 
+@pytest.mark.parametrize("key", ["inner_size", "state_size", "time_step_rank", "group_count"])
+@pytest.mark.parametrize("value", [-1, 1 << 21])
+def test_a_state_that_cannot_be_is_refused(key: str, value: int) -> None:
+    base = build("Qwen3-Next-80B-A3B", "q4_k_m")
+    with pytest.raises(UnsupportedModel, match=r"qwen3next\.ssm"):
+        build_model(Header({**base.metadata, f"qwen3next.ssm.{key}": value}, base.tensors, 0))
+
+
 def test_a_layer_may_have_no_heads() -> None:
     heads: MetadataValue = [*[4] * 47, 0]
     assert qwen_with("attention.head_count_kv", heads).layers[47].n_head_kv == 0
