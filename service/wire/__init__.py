@@ -1,1 +1,1 @@
-"""The Structs that cross a boundary: the public API and the agent protocol."""
+"""The Structs that cross a boundary, and their text and Markdown forms."""

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from service.engine.units import GIB, MIB
 from service.wire.repo import LayerView, ModelView, RepoView, VariantView
 from service.wire.text import clean
-
-_GIB, _MIB = 1 << 30, 1 << 20
 
 
 def render_repo(repo: RepoView) -> str:
@@ -22,7 +21,7 @@ def render_repo(repo: RepoView) -> str:
 
 
 def _variant(variant: VariantView) -> str:
-    size = "size unknown" if variant.n_bytes is None else f"{variant.n_bytes / _GIB:8.2f} GiB"
+    size = "size unknown" if variant.n_bytes is None else f"{variant.n_bytes / GIB:8.2f} GiB"
     return f"{variant.name:<24} {size}  {len(variant.files)} file{'s' if len(variant.files) > 1 else ''}"
 
 
@@ -33,7 +32,7 @@ def _model(model: ModelView) -> Iterator[str]:
     if model.n_expert:
         yield f"{model.n_expert} experts, {model.n_expert_used} used a token"
     yield f"trained for {model.n_ctx_train:,} tokens; {'tied' if model.tied else 'separate'} output head"
-    yield f"{model.n_bytes / _GIB:.2f} GiB, {model.bpw:.3f} bits per weight"
+    yield f"{model.n_bytes / GIB:.2f} GiB, {model.bpw:.3f} bits per weight"
     yield f"by role: {_shares(model.bytes_by_role)}"
     yield f"by type: {_shares(model.bytes_by_type)}"
     yield f"cache a token: {', '.join(f'{n:,} bytes as {kind}' for kind, n in model.cache_bytes_per_token.items())}"
@@ -42,7 +41,7 @@ def _model(model: ModelView) -> Iterator[str]:
 
 
 def _shares(by_name: dict[str, int]) -> str:
-    return ", ".join(f"{name} {n / _GIB:.2f} GiB" for name, n in by_name.items())
+    return ", ".join(f"{name} {n / GIB:.2f} GiB" for name, n in by_name.items())
 
 
 def _layers(layers: list[LayerView]) -> Iterator[str]:
@@ -56,7 +55,7 @@ def _layers(layers: list[LayerView]) -> Iterator[str]:
 
 
 def _look(layer: LayerView) -> str:
-    roles = ", ".join(f"{name} {n / _MIB:.1f}" for name, n in layer.roles.items())
+    roles = ", ".join(f"{name} {n / MIB:.1f}" for name, n in layer.roles.items())
     heads = f"{layer.n_head} heads, {layer.n_head_kv} of K and V" if layer.kind == "attention" else "state"
     window = f", window {layer.window:,}" if layer.window else ""
-    return f"{layer.kind} ({heads}{window}), {layer.n_bytes / _MIB:,.1f} MiB: {roles} ({', '.join(layer.types)})"
+    return f"{layer.kind} ({heads}{window}), {layer.n_bytes / MIB:,.1f} MiB: {roles} ({', '.join(layer.types)})"

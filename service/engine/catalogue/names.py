@@ -105,7 +105,7 @@ def complete(prefix: str, total_mib: float) -> tuple[GpuRow, ...]:
     """Return the rows whose name begins with `prefix` (nvidia-smi cuts long names) and whose memory is `total_mib`."""
     start = prefix.lower().strip()
     found = [
-        row for row in known_gpus() if _starts(row, start) and abs(_total_mib(row) - total_mib) <= 0.04 * total_mib
+        row for row in known_gpus() if _starts(row, start) and abs(_total_mib(row) - total_mib) <= _CLOSE * total_mib
     ]
     exact = [row for row in found if row.driver_mib == round(total_mib)]
     return tuple(exact or found)

@@ -76,14 +76,15 @@ def combine(findings: Iterable[Found], gpus_required: bool) -> Hardware:
         raise InvalidHardware("no GPU found: name one, such as `RTX 3090`, or write `no GPU`", field="hardware.gpus")
     return Hardware(
         gpus=gpus,
-        cpu=_merged(Cpu, [f.cpu for f in found if f.cpu is not None]),
-        ram=_merged(Ram, [f.ram for f in found if f.ram is not None]),
+        cpu=merged(Cpu, [f.cpu for f in found if f.cpu is not None]),
+        ram=merged(Ram, [f.ram for f in found if f.ram is not None]),
         os=next((f.os for f in found if f.os), None),
         notes=next((f.notes for f in found if f.notes), None),
     )
 
 
-def _merged(kind: type[Part], parts: Sequence[Part]) -> Part | None:
+def merged(kind: type[Part], parts: Sequence[Part]) -> Part | None:
+    """Return one part with the first value that any of `parts` states for each fact; None when there are no parts."""
     if not parts:
         return None
     values = {

@@ -15,7 +15,7 @@ from service.engine.catalogue.names import cpu_row, gpu_rows, nearest
 from service.engine.errors import InvalidHardware
 from service.engine.hardware import Cpu, Gpu, Ram
 from service.engine.hardware_text.details import details
-from service.engine.hardware_text.found import Claim, Found, unreadable
+from service.engine.hardware_text.found import Claim, Found, merged, unreadable
 
 MAX_PIECES = 100
 _MAX_PIECE = 400
@@ -81,18 +81,10 @@ def read_shorthand(lines: Sequence[str]) -> Claim | None:
         gpus=tuple(gpu for f in found for gpu in f.gpus),
         no_gpu=any(f.no_gpu for f in found),
         cpu=cpu[0] if cpu else None,
-        ram=_joined_ram(ram),
+        ram=merged(Ram, ram),  # `512GB` and `8 channel DDR5-4800` may be two pieces
         os=next((f.os for f in found if f.os), None),
     )
     return Claim(together, frozenset(range(len(lines))))
-
-
-def _joined_ram(parts: Sequence[Ram]) -> Ram | None:
-    """`512GB` and `8 channel DDR5-4800` may be two pieces."""
-    if not parts:
-        return None
-    fields = Ram.__struct_fields__
-    return Ram(**{f: next((v for part in parts if (v := getattr(part, f)) is not None), None) for f in fields})
 
 
 def _pieces(text: str) -> list[str]:
