@@ -35,9 +35,9 @@ def known_revision(context: Context, reference: RepoReference) -> str | None:
 def list_repo(context: Context, reference: RepoReference) -> RepoListing:
     """Return what the repo holds at the commit that the reference means now. Raises the Hub's errors."""
     known = known_revision(context, reference)
-    stored = listings.read_listing(context.engine, reference.repo, known) if known else None
+    stored = _stored(context, reference.repo, known) if known else None
     if stored is not None:
-        return _decode(stored)
+        return stored
     try:
         listing = context.hub.list_repo(reference)
     except RepoWithoutGguf as error:
@@ -51,6 +51,15 @@ def list_repo(context: Context, reference: RepoReference) -> RepoListing:
     return listing
 
 
+def _stored(context: Context, repo: str, revision: str) -> RepoListing | None:
+    """Return what was kept for a commit; None when nothing was, or in an older shape."""
+    kept = listings.read_listing(context.engine, repo, revision)
+    try:
+        return None if kept is None else _decode(kept)
+    except msgspec.DecodeError:
+        return None
+
+
 @contextmanager
 def reading(context: Context, repo: str) -> Iterator[None]:
     """Be the only reader of a repo, so that what one reads serves all who wait.
@@ -60,8 +69,10 @@ def reading(context: Context, repo: str) -> Iterator[None]:
     lock = context.redis.lock(
         f"reading:{repo}", timeout=_CLAIM_SECONDS, blocking_timeout=_WAIT_SECONDS, thread_local=False
     )
+    if not _quietly(lock.acquire):
+        yield
+        return
     over = threading.Event()
-    held = _quietly(lock.acquire)
     heart = threading.Thread(target=_keep, args=(lock, over), daemon=True)
     heart.start()
     try:
@@ -69,8 +80,7 @@ def reading(context: Context, repo: str) -> Iterator[None]:
     finally:
         over.set()
         heart.join()
-        if held:
-            _quietly(lock.release)
+        _quietly(lock.release)
 
 
 def _keep(lock: Lock, over: threading.Event) -> None:

@@ -11,6 +11,7 @@ from service.flows.context import Context
 from service.flows.repos import known_revision, list_repo, reading
 from service.hub import RepoReference
 from service.queue.connection import connect
+from service.store import listings
 from tests.flows.conftest import Clock, WatchedHub
 from tests.local_hub import LocalHub
 
@@ -22,6 +23,14 @@ def test_a_listing_is_asked_for_once_a_commit(context: Context, hub: WatchedHub)
     assert list_repo(context, QWEN) == first
     assert list_repo(context, RepoReference(QWEN.owner, QWEN.name, first.revision)) == first
     assert hub.listed == [QWEN.repo]
+
+
+def test_a_listing_kept_in_an_older_shape_is_asked_for_again(context: Context, hub: WatchedHub, clock: Clock) -> None:
+    first = list_repo(context, QWEN)
+    assert first.revision
+    listings.save_listing(context.engine, QWEN.repo, first.revision, b"\x80", clock())
+    assert list_repo(context, QWEN) == first
+    assert hub.listed == [QWEN.repo] * 2
 
 
 def test_a_branch_that_moved_is_seen_after_ten_minutes(
