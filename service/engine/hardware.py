@@ -54,6 +54,14 @@ class Hardware(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     notes: str | None = None
 
 
+def os_family(text: str) -> str:
+    """Return `macos`, `windows` or `linux` (all others) for the name of a system, with or without its version."""
+    lower = text.strip().lower()
+    if "mac" in lower or "darwin" in lower:
+        return "macos"
+    return "windows" if lower.startswith("win") else "linux"
+
+
 class Assumption(msgspec.Struct, frozen=True):
     """A fact that the user did not state: its path, the value taken, why, and what it changes."""
 

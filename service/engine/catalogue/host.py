@@ -11,7 +11,7 @@ import msgspec
 from service.engine.catalogue.names import cpu_row, nearest
 from service.engine.catalogue.rows import CpuRow, GpuRow
 from service.engine.errors import UnknownHardware
-from service.engine.hardware import Assumption, Cpu, Hardware, Ram
+from service.engine.hardware import Assumption, Cpu, Hardware, Ram, os_family
 from service.engine.units import GIB
 
 _OF_PEAK = 0.8
@@ -160,7 +160,6 @@ def _channels(row: CpuRow, ram: Ram, sockets: int, assumed: list[Assumption]) ->
 
 
 def _os(stated: str | None, unified: GpuRow | None) -> str:
-    lower = (stated or ("macos" if unified is not None and unified.backend == "metal" else "linux")).lower()
-    if any(word in lower for word in ("mac", "darwin")):
-        return "macos"
-    return "windows" if lower.startswith("win") else "linux"
+    if stated:
+        return os_family(stated)
+    return "macos" if unified is not None and unified.backend == "metal" else "linux"

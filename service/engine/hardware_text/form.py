@@ -8,7 +8,7 @@ import re
 import msgspec
 
 from service.engine.catalogue.names import cpu_row, gpu_rows
-from service.engine.hardware import Cpu, Gpu, Hardware, Ram
+from service.engine.hardware import Cpu, Gpu, Hardware, Ram, os_family
 from service.engine.hardware_text.details import write_details
 
 
@@ -95,12 +95,7 @@ def _ram(ram: Ram) -> str:
 
 
 def _os(name: str | None) -> str:
-    lower = (name or "").strip().lower()
-    if not lower:
-        return ""
-    if "mac" in lower or "darwin" in lower:
-        return "macos"
-    return "windows" if lower.startswith("win") else "linux"
+    return os_family(name) if name and name.strip() else ""
 
 
 def _canonical_gpu(gpu: Gpu) -> Gpu:
