@@ -144,7 +144,7 @@ def compute_advice(context: Context, advice_id: str, advise: Advise = engine_adv
         return
     try:
         if row.attempts > MAX_ATTEMPTS:
-            raise AdviceFailed(f"its worker ended before it, {MAX_ATTEMPTS} times")
+            raise AdviceFailed(f"it was begun {MAX_ATTEMPTS} times and never ended")
         body = _compute(context, row, advise)
     except ServiceUnavailable:
         raise  # nothing is wrong with the request
