@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import msgspec
 
 from service.engine.rules.case import Case
-from service.engine.rules.found import Found, info, warning
+from service.engine.rules.found import WORTH_SAYING, Found, info, warning
 
 _SIZES = (1024, 2048, 4096, 8192)
 
@@ -23,7 +23,7 @@ def micro_batch_below_threshold(case: Case) -> Iterator[Found]:
         return
     mended = msgspec.structs.replace(case.flags, n_ubatch=size, n_batch=max(size, case.flags.n_batch))
     pp, tg = case.gain(flags=mended)
-    if pp <= 1:
+    if pp < WORTH_SAYING:
         return
     more = case.predict(mended).devices[0].compute - case.memory.devices[0].compute
     yield warning(

@@ -23,6 +23,7 @@ from service.engine.speed import Speed, predict_speed
 
 _SLOTS = re.compile(r"(?:^|\s)(?:-np|--parallel)[\s=]")
 
+_MOST_REFUSED = 16
 _SHARED = ("-kvu", "--kv-unified")
 
 
@@ -140,7 +141,7 @@ def case_of(parsed: ParsedCommand, model: Model, rig: Rig, command: str, allocat
     The lab's figures of llama.cpp are llama-fit-params': a whole batch of logits, and one slot where none is asked for.
     """
     devices, unknown = chosen_devices(parsed, rig)
-    rules = tuple(_rule(rule, model, devices) for rule in parsed.flags.overrides)
+    rules = _rules(parsed.flags.overrides, model, devices)
     flags, tool = parsed.flags, parsed.tool
     if allocator == "lab" and parsed.engine == "llama.cpp":
         tool = "bench"
@@ -159,6 +160,17 @@ def case_of(parsed: ParsedCommand, model: Model, rig: Rig, command: str, allocat
         allocator=allocator,
         tool=tool,
     )
+
+
+def _rules(written: Sequence[Override], model: Model, devices: Sequence[Device]) -> tuple[Rule, ...]:
+    """Match every rule; after a few bad ones no more are tried, for each may take its whole time limit."""
+    found: list[Rule] = []
+    for rule in written:
+        if sum(one.refused is not None for one in found) < _MOST_REFUSED:
+            found.append(_rule(rule, model, devices))
+        else:
+            found.append(Rule(rule, None, f"not read, for {_MOST_REFUSED} rules before it are refused"))
+    return tuple(found)
 
 
 def _rule(rule: Override, model: Model, devices: Sequence[Device]) -> Rule:

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from service.engine.config import Override
 from service.engine.overrides import MAX_RULES
 from service.engine.rules.case import Case
 from service.engine.rules.found import Found, error, info, warning
 
 _FIRST_WINS = "ik_llama.cpp src/llama-load-tensors.cpp:458-486, llama.cpp src/llama-model-loader.cpp:1234-1262"
-_SHOWN = 8
+_SHOWN = 4
 
 
 def override_refused(case: Case) -> Iterator[Found]:
     """Patterns that std::regex refuses or that take too long, devices that do not exist, too many rules."""
     for rule in case.rules:
         if rule.refused is not None:
-            text = f"{rule.written.pattern[:80]}={rule.written.device[:40]}"
-            message = f"-ot {text}: {rule.refused}; the figures are without this rule"
+            message = f"-ot {_shown(rule.written)}: {rule.refused}; the figures are without this rule"
             yield error("override-refused", message, None, "ik_llama.cpp common/common.cpp:849, llama.cpp arg.cpp:252")
     if len(case.rules) > MAX_RULES:
         message = f"{len(case.rules)} -ot rules: only the first {MAX_RULES} are read here"
@@ -44,7 +44,7 @@ def override_matches_nothing(case: Case) -> Iterator[Found]:
     """A rule that no tensor of this model matches; neither engine says so."""
     for rule in case.rules:
         if rule.names == ():
-            message = f"-ot {rule.written.pattern[:80]}={rule.written.device}: matches no tensor of this model"
+            message = f"-ot {_shown(rule.written)}: matches no tensor of this model"
             yield warning("override-matches-nothing", message, _likely(case, rule.written.pattern), _FIRST_WINS)
 
 
@@ -56,19 +56,30 @@ def _likely(case: Case, pattern: str) -> str | None:
 
 
 def override_never_wins(case: Case) -> Iterator[Found]:
-    """A rule of which every match was taken by a rule before it: the first that matches wins."""
-    taken: dict[str, str] = {}
+    """A rule of which every match was taken by a rule before it: the first that matches wins.
+
+    Those that would have changed nothing are told together.
+    """
+    taken: dict[str, Override] = {}
+    idle: list[str] = []
     for rule in case.rules:
         names = rule.names or ()
         if names and all(name in taken for name in names):
-            before = sorted({taken[name] for name in names})
-            same = {r.written.device for r in case.rules if r.written.pattern in before} == {rule.written.device}
-            make = info if same else warning
-            yield make(
-                "override-never-wins",
-                f"-ot {rule.written.pattern[:80]}={rule.written.device} never wins: all its {len(names)} tensors are "
-                f"taken by {', '.join(p[:60] for p in before[:_SHOWN])} before it",
-                "leave it out" if same else "put it before the broader rule",
-                _FIRST_WINS,
-            )
-        taken |= {name: rule.written.pattern for name in names if name not in taken}
+            if {taken[name].device for name in names} == {rule.written.device}:
+                idle.append(_shown(rule.written))
+            else:
+                yield _beaten(rule.written, list(dict.fromkeys(_shown(taken[name]) for name in names)))
+        taken = dict.fromkeys(names, rule.written) | taken
+    if idle:
+        more = f" and {len(idle) - _SHOWN} more" if len(idle) > _SHOWN else ""
+        message = f"{', '.join(idle[:_SHOWN])}{more}: rules before them send the same tensors to the same device"
+        yield info("override-never-wins", message, "leave them out", _FIRST_WINS)
+
+
+def _beaten(rule: Override, before: list[str]) -> Found:
+    message = f"-ot {_shown(rule)} never wins: {', '.join(before[:_SHOWN])} before it takes all its tensors"
+    return warning("override-never-wins", message, "put it before the broader rule", _FIRST_WINS)
+
+
+def _shown(rule: Override) -> str:
+    return f"{rule.pattern[:60]}={rule.device[:40]}"

@@ -10,7 +10,7 @@ import msgspec
 from service.engine.ggml_types import type_named
 from service.engine.planner.support import runs_on_gpu, unsupported
 from service.engine.rules.case import Case
-from service.engine.rules.found import Found, error, warning
+from service.engine.rules.found import WORTH_SAYING, Found, error, warning
 
 _TINY = 100_000  # elements: norms, biases and scales cost nothing wherever they are
 
@@ -97,7 +97,7 @@ def experts_in_ram_needlessly(case: Case) -> Iterator[Found]:
         return
     memory = case.predict(whole)
     pp, tg = case.gain(flags=whole, placement=memory.placement)
-    if tg > 1:
+    if tg >= WORTH_SAYING:
         yield warning(
             "experts-in-ram-needlessly",
             f"the whole model fits on the GPUs with this context: without rules TG would be about {tg:.1f} times as "
@@ -118,6 +118,8 @@ def repacked_with_large_micro_batch(case: Case) -> Iterator[Found]:
         return
     without = msgspec.structs.replace(case.flags, runtime_repack=False)
     pp, tg = case.gain(flags=without)
+    if pp < WORTH_SAYING:
+        return
     yield warning(
         "repacked-with-large-micro-batch",
         f"-rtr turns {len(stuck)} expert tensors in RAM into types that no GPU multiplies: with -ub {case.n_ubatch} "

@@ -159,6 +159,21 @@ def test_every_rule_has_an_example() -> None:
     assert broken == {rule.__name__ for rule in RULES}
 
 
+def test_rules_that_change_nothing_are_told_together() -> None:
+    command = f"{GOOD_IK} -ot 'blk\\.1\\.ffn_up_exps=CPU' -ot 'blk\\.2\\.ffn_up_exps=CPU'"
+    (finding,) = [f for f in found(Example("", command, ""), command) if f.rule == "override-never-wins"]
+    assert finding.severity == "info"
+    assert "blk\\.1" in finding.message
+    assert "blk\\.2" in finding.message
+
+
+def test_hundreds_of_bad_patterns_are_not_all_tried() -> None:
+    command = GOOD_IK + " -ot '(=CPU'" * 200
+    refused = [f for f in found(Example("", command, ""), command) if f.rule == "override-refused"]
+    assert len(refused) == 200
+    assert "not read" in refused[-1].message
+
+
 def test_good_commands_have_no_error_and_no_warning() -> None:
     for command, engine in ((GOOD_IK, IK), (GOOD_LLAMA, LLAMA)):
         example = Example("", command, command, engine, ("Qwen3-235B-A22B", "q2_k"))
