@@ -6,21 +6,17 @@ import hashlib
 import hmac
 import logging
 import secrets
-from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from collections.abc import Callable
+from typing import Any
 
 import msgspec
-from msgspec.structs import replace
 
 from service.engine import advise as engine_advise
 from service.engine.advice import AdviceBody
-from service.engine.advise import VariantModel
 from service.engine.errors import AdvisorError
-from service.engine.goal import Constraints, GoalRequest
-from service.engine.hardware import Hardware
 from service.errors import AdviceFailed, AdviceNotFound, QueueUnavailable, ServiceUnavailable, WrongKey, describe
 from service.flows.context import Context
-from service.flows.reading import read_models
+from service.flows.reading import Advise, read_models
 from service.flows.repos import known_revision, list_repo, reading
 from service.flows.requests import Request, parse_request, request_key
 from service.hub import RepoListing
@@ -44,14 +40,6 @@ class Requested(msgspec.Struct, frozen=True):
 
     advice: Advice
     delete_key: str | None = None
-
-
-class Advise(Protocol):
-    """The engine's entry, `service.engine.advise.advise`."""
-
-    def __call__(
-        self, variants: Sequence[VariantModel], hardware: Hardware, goal: GoalRequest, constraints: Constraints
-    ) -> AdviceBody: ...
 
 
 def request_advice(
@@ -182,8 +170,7 @@ def _compute(context: Context, row: StoredAdvice, advise: Advise) -> AdviceBody:
         chosen = choose(listing, request.reference, constraints.variants)
         models = read_models(context.hub, listing, chosen, report)
     report("planning")
-    body = advise(models.variants, request.hardware, request.canonical.goal, replace(constraints, variants=None))
-    return models.with_refusals(body, constraints)
+    return models.advised(advise, request.hardware, request.canonical.goal, constraints)
 
 
 def _pin(context: Context, row: StoredAdvice, request: Request, listing: RepoListing) -> StoredAdvice | None:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from msgspec.structs import replace
+from msgspec.structs import asdict
 
 from service.engine.advise import advise
 from service.engine.goal import Constraints, GoalRequest
@@ -38,10 +38,7 @@ def advise_directly(
     with opened(settings, repo, revision) as (hub, listing, reference):
         chosen = choose(listing, reference, constraints.variants)
         models = read_models(hub, listing, chosen, _say)
-    body = models.with_refusals(
-        advise(models.variants, machine, goal, replace(constraints, variants=None)), constraints
-    )
-    known = {name: getattr(body, name) for name in body.__struct_fields__}
+    known = asdict(models.advised(advise, machine, goal, constraints))
     return Advice(id="local", state="ready", repo=listing.repo or repo, revision=listing.revision, **known)
 
 

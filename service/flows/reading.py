@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import chain
+from typing import Protocol
 
 import msgspec
 
 from service.engine.advice import AdviceBody, Refusal
 from service.engine.advise import VariantModel
 from service.engine.errors import AdvisorError, InvalidHeader
-from service.engine.goal import Constraints
+from service.engine.goal import Constraints, GoalRequest
+from service.engine.hardware import Hardware
 from service.engine.model import build_model
 from service.engine.planner.write import Files
 from service.hub import Hub, RepoListing, Variant, read_local_header
@@ -19,11 +21,27 @@ from service.hub import Hub, RepoListing, Variant, read_local_header
 _READERS = 4  # variants at a time: enough to hide the Hub's latency, few enough for its rate limit
 
 
+class Advise(Protocol):
+    """The engine's entry, `service.engine.advise.advise`."""
+
+    def __call__(
+        self, variants: Sequence[VariantModel], hardware: Hardware, goal: GoalRequest, constraints: Constraints
+    ) -> AdviceBody: ...
+
+
 class Models(msgspec.Struct, frozen=True):
     """The variants that could be read, and why the others could not."""
 
     variants: tuple[VariantModel, ...]
     unreadable: dict[str, str]
+
+    def advised(self, advise: Advise, hardware: Hardware, goal: GoalRequest, constraints: Constraints) -> AdviceBody:
+        """Return what `advise` says of the variants, with a refusal for each one that could not be read.
+
+        The variants that `constraints` name were chosen before they were read; some may be missing here.
+        """
+        body = advise(self.variants, hardware, goal, msgspec.structs.replace(constraints, variants=None))
+        return self.with_refusals(body, constraints)
 
     def with_refusals(self, body: AdviceBody, constraints: Constraints) -> AdviceBody:
         """Return `body` with a refusal for each variant that could not be read."""
