@@ -101,7 +101,7 @@ def compute_cause(figure: Figure) -> str:
         if any(abs(total / MIB / figure.measured - 1) < 0.01 for total in sums):
             return "masks in f32 then (f16 today), and results of experts handed over whole"
     if abs(figure.without_copies / figure.measured - 1) <= COMPUTE_TARGET:
-        return "no weights copied to the GPU: repacked types had no CUDA kernels then"
+        return "no weights copied to the GPU: their types had no CUDA kernels then"
     computed_there = figure.device == "GPU" or not row.n_gpus
     if computed_there and model.mla is not None and flags.flash_attn == "on" and flags.mla in (2, 3):
         width = 2 * model.mla.nope + 2 * model.mla.rope + 2 * model.mla.value

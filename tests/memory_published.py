@@ -81,6 +81,7 @@ class PublishedRow:
         stated: dict[str, Any] = {_SETTINGS[k]: v for k, v in self.settings.items() if k in _SETTINGS}
         stated["flash_attn"] = "on" if self.settings.get("flash_attn") else "off"
         stated["fused_moe"] = bool(self.settings.get("fused_moe"))
+        stated["runtime_repack"] = bool(self.settings.get("rtr"))
         stated["attn_max_batch"] = stated.get("attn_max_batch", 0)
         values = self.settings.get("ctv", "f16")
         stated["cache_type_v"] = "f16" if "^" in values else values
@@ -184,7 +185,9 @@ def _first_word(quant: str | None) -> str:
 def _counts_by_quant() -> dict[tuple[str, str], dict[str, int]]:
     """The numbers of tensors by type that another post about the same file printed."""
     models = [row.record["model"] for row in published_rows()]
-    return {(m["base"], _first_word(m["quant"])): m["type_counts"] for m in models if m["type_counts"]}
+    stated = [(m["base"], _first_word(m["quant"]), m["type_counts"]) for m in models if m["type_counts"]]
+    stated.sort(key=lambda m: m[1].lower() in m[2])  # the post that names the quant's own type is believed
+    return {(base, quant): counts for base, quant, counts in stated}
 
 
 def published_rows() -> Iterator[PublishedRow]:

@@ -14,6 +14,7 @@ from service.engine.memory.closed_form import rough_compute
 from service.engine.memory.graph import Graph, Slot, cuda_row_padding, row_size
 from service.engine.memory.graphs import graph_of
 from service.engine.memory.graphs.ik.latent import derived_kv_b
+from service.engine.memory.offload import stays_in_ram
 from service.engine.memory.overhead import gpu_overhead
 from service.engine.memory.placement import ROPE_FACTORS, place, rope_devices
 from service.engine.memory.scheduler import SchedulerOptions, schedule
@@ -120,7 +121,7 @@ class _Prediction:
         slots = self.flags.n_parallel > 1 and (self.engine == "llama.cpp" or self.model.recurrent is not None)
         beyond_the_data = (
             slots, self.flags.no_kv_offload, self.flags.split_mode == "none", not self.flags.op_offload,
-            "blk.0.attn_qkv.weight" in self.model.by_name,
+            "blk.0.attn_qkv.weight" in self.model.by_name, self._repacks,
         )  # fmt: skip
         if any(beyond_the_data) or (self.cuda and self.engine == "llama.cpp"):
             return "source only"
@@ -190,7 +191,7 @@ class _Prediction:
     def _compute(self, graph: Graph | None) -> tuple[tuple[int, ...], int, int]:
         if graph is None:
             return rough_compute(self.model, self.spec, self.placement), 0, 0
-        plan = schedule(graph, [self._device_of(slot) for slot in graph.slots], self.cpu, self._options())
+        plan = schedule(graph, [self._device_of(slot) for slot in graph.slots], self.cpu, self._options(graph))
         return allocate(plan, self.cpu), plan.n_splits, len(graph.nodes)
 
     def _device_of(self, slot: Slot) -> int:
@@ -199,7 +200,7 @@ class _Prediction:
             return self.cpu if device is None else device
         return self.ropes[slot.layer] if slot.kind == "rope" else self.placement.tensors[slot.name]
 
-    def _options(self) -> SchedulerOptions:
+    def _options(self, graph: Graph) -> SchedulerOptions:
         llama, whole = self.engine == "llama.cpp", self.flags.n_gpu_layers > self.model.n_layer
         moved = self.flags.overrides or self.flags.cpu_moe or self.flags.n_cpu_moe
         pipeline = (
@@ -212,7 +213,14 @@ class _Prediction:
             offload=self.flags.op_offload,
             cuda=self.cuda,
             pin_devices=self.placement.layers if pinned else (),
+            in_ram=stays_in_ram(self.engine, self.model, graph.slots, repack=self._repacks)
+            if self.cuda
+            else frozenset(),
         )
+
+    @property
+    def _repacks(self) -> bool:
+        return self.engine == "ik_llama.cpp" and self.flags.runtime_repack
 
     def _rope_owners(self) -> tuple[int, ...]:
         """In llama.cpp the layers of a device share one copy of the rope factors."""

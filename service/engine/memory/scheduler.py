@@ -41,12 +41,14 @@ class SchedulerOptions:
 
     `offload`: weights in RAM are copied to the first GPU for large batches. `cuda`: sizes as a CUDA buffer reserves
     them, and tensors kept for fused kernels. `pin_devices`: the device of each layer's norms, () where not pinned.
+    `in_ram`: slots whose weights are not copied from RAM.
     """
 
     n_copies: int = 1
     offload: bool = True
     cuda: bool = False
     pin_devices: tuple[int, ...] = ()
+    in_ram: frozenset[int] = frozenset()
 
 
 def schedule(graph: Graph, devices_of_slots: Sequence[int], n_devices: int, options: SchedulerOptions) -> Schedule:
@@ -72,7 +74,8 @@ def _devices(graph: Graph, slots: Sequence[int], cpu: int, options: SchedulerOpt
             device[t] = slots[graph.home[t]]
         elif graph.weight[t] >= 0:
             owner = slots[graph.weight[t]]
-            device[t] = 0 if owner == cpu and offload and graph.offloadable[t] else owner
+            copied = owner == cpu and offload and graph.offloadable[t] and graph.weight[t] not in options.in_ram
+            device[t] = 0 if copied else owner
     real = [t for t in graph.nodes if graph.op[t] not in VIEW_OPS]
     for order, gpus_only in ((real, True), (real[::-1], True), (real, False), (real[::-1], False)):
         _carry(device, order, cpu if gpus_only else -1)

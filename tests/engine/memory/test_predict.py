@@ -110,6 +110,20 @@ def test_without_op_offload_no_expert_is_copied_to_the_gpu(deepseek: Model) -> N
     assert staged.devices[1].compute < plain.devices[1].compute
 
 
+def test_experts_of_a_type_without_gpu_kernels_stay_in_ram_for_every_batch() -> None:
+    """Repacked at run time (-rtr), or in the file: nothing is staged on the GPU, as posted logs show."""
+    flags = msgspec.structs.replace(EXPERTS_IN_RAM, n_ubatch=512)
+    plain = build("Qwen3-235B-A22B", "q4_K")
+    staged = predict_memory("ik_llama.cpp", plain, flags, ONE_CARD)
+    repacked = predict_memory("ik_llama.cpp", plain, msgspec.structs.replace(flags, runtime_repack=True), ONE_CARD)
+    interleaved = predict_memory("ik_llama.cpp", build("Qwen3-235B-A22B", "exps=q4_k_r4,*=q4_K"), flags, ONE_CARD)
+    resident = msgspec.structs.replace(flags, op_offload=False)
+
+    assert repacked.devices[0].compute == interleaved.devices[0].compute < staged.devices[0].compute
+    assert repacked.devices[0].compute == predict_memory("ik_llama.cpp", plain, resident, ONE_CARD).devices[0].compute
+    assert (staged.basis, repacked.basis) == ("measured", "source only")
+
+
 def test_ik_copies_weights_to_a_gpu_even_when_no_layer_is_offloaded(dense: Model) -> None:
     flags = Flags(n_gpu_layers=0)
     cuda, lab = (predict_memory("ik_llama.cpp", dense, flags, ONE_CARD, allocator=a) for a in ("cuda", "lab"))
