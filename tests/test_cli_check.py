@@ -4,16 +4,26 @@ from __future__ import annotations
 
 import io
 import json
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from service.cli import main
+from service.engine.advise import VariantModel
+from service.engine.catalogue import resolve
+from service.engine.hardware_text import parse_hardware
+from service.engine.planner.write import Files
 from service.flows import check_direct
-from tests.models import write_gguf
+from service.flows.check import checked
+from service.wire.check import BatchCase
+from service.wire.check_text import render_check_text
+from tests.engine.rules.test_rules import EXAMPLES
+from tests.models import build, write_gguf
 
 LOGS = Path(__file__).parent / "data" / "engine_logs"
+DOCS = Path(__file__).parent.parent / "docs" / "check.md"
 RIG = "RTX 3090, Ryzen 9 7950X, 128GB DDR5-5600"
 
 
@@ -126,3 +136,25 @@ def test_one_mib_less_than_is_needed_does_not_fit(
     needed = answer(24000)["total_mib"]
     assert not answer(needed - 1)["fits"]
     assert answer(needed + 1)["fits"]
+
+
+def test_the_example_of_the_docs_is_what_is_printed_but_for_its_figures() -> None:
+    text = DOCS.read_text()
+    example = text.split("<!-- example: begin -->\n```\n")[1].split("```\n<!-- example: end -->")[0]
+    command = re.search(r'^advisor check "(.+?)" --engine (\S+)', text, re.MULTILINE | re.DOTALL)
+    hardware = re.search(r"--hardware '(.+?)'", text)
+    assert command
+    assert hardware
+    case = BatchCase(command=command[1], engine="ik_llama.cpp", model="x", hardware=hardware[1])
+    variant = VariantModel("Q4_K_M", Files(None, None, ()), build("Qwen3-235B-A22B", "q4_K_M"))
+    printed = render_check_text(checked(case, variant, resolve(parse_hardware(hardware[1]))))
+    assert _without_figures(printed) == _without_figures(example)
+
+
+def _without_figures(text: str) -> list[str]:
+    return re.sub(r"[\d.,]+", "#", text).split()
+
+
+def test_every_rule_is_in_the_docs() -> None:
+    text = DOCS.read_text()
+    assert [example.rule for example in EXAMPLES if f"`{example.rule}`" not in text] == []

@@ -23,7 +23,7 @@ def render_check_markdown(checked: Checked, detail: str = "short") -> str:
 
 def _body(checked: Checked, full: bool) -> Iterator[str]:
     of = f"{checked.repo} " if checked.repo else ""
-    yield cut(f"{of}{checked.variant}, {checked.program} of {checked.engine} (build {checked.build})")
+    yield cut(f"{of}{checked.variant}, {checked.program} of {checked.engine}, build {checked.build}")
     yield ""
     yield from device_table(checked.memory.devices)
     yield f"{checked.memory.graph_splits} graph splits; memory: {checked.memory.devices[0].basis}"
