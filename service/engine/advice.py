@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import msgspec
 
 from service.engine.config import Engine, Flags
@@ -84,11 +86,15 @@ class AdvisedConfig(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Refusal(msgspec.Struct, frozen=True, kw_only=True):
-    """A variant and engine that cannot be advised: why, by how much, and the smallest change that would mend it."""
+    """A variant and engine that cannot be advised: why, by how much, and the smallest change that would mend it.
+
+    `kind`: memory (it does not fit), engine (the engine cannot run it at all), unreadable (its header is damaged).
+    """
 
     variant: str
     engine: Engine
     reason: str
+    kind: Literal["memory", "engine", "unreadable"] = "unreadable"
     short_by_mib: int | None = None
     smallest_change: str | None = None
 

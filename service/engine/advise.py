@@ -7,22 +7,23 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 import msgspec
+from msgspec.structs import replace
 
-from service.engine.advice import AdviceBody, AdvisedConfig, DeviceMemory, Refusal, SpeedPoint
+from service.engine.advice import AdviceBody, AdvisedConfig, DeviceMemory, SpeedPoint
 from service.engine.catalogue import resolve
-from service.engine.config import Device, Engine
+from service.engine.config import Device
 from service.engine.errors import InvalidInput, UnknownVariant
 from service.engine.goal import Constraints, Goal, GoalRequest, resolve_goal
 from service.engine.hardware import Hardware, Rig
 from service.engine.memory import Memory, predict_memory, report
 from service.engine.model import Model
 from service.engine.planner import describe
-from service.engine.planner.fit import Shortfall, in_mib, max_context
-from service.engine.planner.rank import Contender, fast_enough, rank
-from service.engine.planner.search import Outcome, search
+from service.engine.planner.answer import goal_assumptions, headline, refusal
+from service.engine.planner.fit import max_context
+from service.engine.planner.rank import Contender, rank
+from service.engine.planner.search import search
 from service.engine.planner.write import Files, commands, environment
 from service.engine.speed import predict_speed
-from service.engine.units import GIB
 from service.engine.versions import versions
 
 
@@ -53,13 +54,14 @@ def advise(
     contenders = [c for _, _, outcome in outcomes for c in outcome.contenders]
     ranked = rank(contenders, wanted)
     configs = _configs(ranked, variants, rig, wanted, constraints)
+    refused = [refusal(engine, variants[i].name, o, wanted) for engine, i, o in outcomes if not o.contenders]
     return AdviceBody(
-        headline=_headline(configs, ranked, rig, wanted),
+        headline=headline(configs, ranked, refused, rig, wanted),
         hardware=hardware,
-        assumed=list(rig.assumed),
+        assumed=[*rig.assumed, *goal_assumptions(goal, wanted)],
         goal=wanted,
         configs=configs,
-        refused=[_refusal(engine, variants[i].name, o, wanted) for engine, i, o in outcomes if not o.contenders],
+        refused=refused,
         considered=sum(outcome.considered for _, _, outcome in outcomes),
         versions=versions(),
     )
@@ -102,7 +104,7 @@ def _configs(
     names = [variant.name for variant in variants]
     for i, (contender, following) in enumerate(pairwise(ranked)):
         text = describe.difference(contender, following, names, i + 2)
-        configs[i] = msgspec.structs.replace(configs[i], versus_next=text)
+        configs[i] = replace(configs[i], versus_next=text)
     return configs
 
 
@@ -126,15 +128,20 @@ def _config(
         goal_seconds=(contender.seconds.low, contender.seconds.expected, contender.seconds.high),
         max_context=max_context(contender.problem, contender.fitted, variant.model.n_ctx_train),
         reasons=describe.reasons(contender, variant.model, rig),
-        notes=describe.notes(contender, rig),
+        notes=describe.notes(contender, rig, goal),
     )
 
 
 def device_table(memory: Memory, devices: Sequence[Device], reserve: Sequence[int], rig: Rig) -> list[DeviceMemory]:
-    """Return the memory of every device with the names of the cards; the CPU is last."""
-    rows = report(memory, devices, reserve, rig.ram_bytes)
-    names = [rig.cards[device.gpu].name for device in devices]
-    return [*(msgspec.structs.replace(row, gpu=name) for row, name in zip(rows, names, strict=False)), rows[-1]]
+    """Return the memory of every device with the names of the cards; the CPU is last.
+
+    Cards without memory of their own take theirs from RAM: what is free there is free for both.
+    """
+    *rows, host = report(memory, devices, reserve, rig.ram_bytes)
+    shared = sum(row.total_mib for row, d in zip(rows, devices, strict=True) if rig.cards[d.gpu].unified)
+    free = round(host.free_mib - shared, 2)
+    named = [replace(row, gpu=rig.cards[d.gpu].name) for row, d in zip(rows, devices, strict=True)]
+    return [*named, replace(host, free_mib=free, fits=host.fits and free >= 0)]
 
 
 def _speed_at(n_kv: int, contender: Contender, model: Model, rig: Rig) -> SpeedPoint:
@@ -149,44 +156,4 @@ def _speed_at(n_kv: int, contender: Contender, model: Model, rig: Rig) -> SpeedP
         tg_low=round(speed.tg.low, 2),
         tg_high=round(speed.tg.high, 2),
         basis=speed.tg.basis,
-    )
-
-
-def _refusal(engine: Engine, variant: str, outcome: Outcome, goal: Goal) -> Refusal:
-    if outcome.refusal is not None or outcome.shortfall is None:
-        return Refusal(variant=variant, engine=engine, reason=outcome.refusal or "nothing was tried")
-    short = outcome.shortfall
-    by = in_mib(short.n_bytes)
-    where = "RAM and the GPUs together" if short.device == "RAM" else short.device
-    return Refusal(
-        variant=variant,
-        engine=engine,
-        reason=f"does not fit: {by:,} MiB too little in {where}",
-        short_by_mib=by,
-        smallest_change=_smallest_change(short, by, goal),
-    )
-
-
-def _smallest_change(short: Shortfall, by: int, goal: Goal) -> str:
-    if short.device == "RAM":
-        return f"{-(-by // 1024)} GiB more RAM, or a variant with fewer bits per weight"
-    return f"{by:,} MiB more free on {short.device}, or a context below {goal.context:,} tokens"
-
-
-def _headline(configs: list[AdvisedConfig], ranked: list[Contender], rig: Rig, goal: Goal) -> str:
-    if not configs:
-        return "No: nothing in this repo fits this hardware; each refusal says by how much."
-    first, speed = configs[0], configs[0].speed[-1]
-    gpus = [d for d in first.devices if d.device != "CPU"]
-    parts = []
-    if gpus:
-        used, there = (sum(x) / 1024 for x in ((d.total_mib for d in gpus), (d.capacity_mib for d in gpus)))
-        name = "the GPU" if len(gpus) == 1 else f"{len(gpus)} GPUs"
-        parts.append(f"{used:.0f} GiB of {there:.0f} on {name}")
-    ram = next(d.total_mib for d in first.devices if d.device == "CPU") / 1024
-    parts.append(f"{ram:.0f} of {rig.ram_bytes / GIB:.0f} GiB in RAM")
-    word = "Yes" if fast_enough(ranked[0], goal) else f"It fits, but nothing here reaches {goal.min_tg:g} t/s"
-    return (
-        f"{word}: {first.variant} with {first.engine}, about {speed.tg_tps:.1f} t/s ({speed.tg_low:.1f} to "
-        f"{speed.tg_high:.1f}) after {speed.n_kv:,} tokens, with {' and '.join(parts)}."
     )

@@ -123,7 +123,7 @@ def _config(config: AdvisedConfig, form: _Form) -> Iterator[str]:
     for reason in config.reasons if form.full else config.reasons[:_SHORT_REASONS]:
         yield from form.lines(f"- {reason.text} [{reason.rule}]")
     for note in config.notes:
-        yield from form.lines(f"! {note}")
+        yield from wrapped(f"! {note}")
     if form.full:
         yield f"largest context with this placement: {config.max_context:,} tokens"
         if config.versus_next:
@@ -171,12 +171,33 @@ def _how(config: AdvisedConfig) -> str:
 
 
 def _refusals(refused: list[Refusal], form: _Form) -> Iterator[str]:
-    shown = refused if form.full else refused[:_SHORT_REFUSALS]
-    for r in shown:
-        change = f"; mend: {r.smallest_change}" if r.smallest_change else ""
-        yield from form.lines(f"refused: {r.variant} with {r.engine}: {r.reason}{change}")
-    if len(refused) > len(shown):
-        yield f"and {len(refused) - len(shown)} more refused"
+    if form.full:
+        for r in refused:
+            change = f"; mend: {r.smallest_change}" if r.smallest_change else ""
+            yield from wrapped(f"refused: {r.variant} with {r.engine}: {r.reason}{change}")
+        return
+    groups: dict[tuple[str, str], list[Refusal]] = {}
+    for r in refused:
+        groups.setdefault((r.kind, r.engine if r.kind == "engine" else r.variant), []).append(r)
+    for (kind, _), group in list(groups.items())[:_SHORT_REFUSALS]:
+        yield cut(_refused_engine(group) if kind == "engine" else _refused_variant(group))
+    if len(groups) > _SHORT_REFUSALS:
+        yield f"and {len(groups) - _SHORT_REFUSALS} more refused"
+
+
+def _refused_engine(group: list[Refusal]) -> str:
+    """One engine, all variants that it cannot run; the reason of the largest is shown."""
+    names = ", ".join(r.variant for r in reversed(group))
+    reason = group[-1].reason.removeprefix(f"{group[0].engine} ")
+    return f"refused with {group[0].engine}: {names} ({reason})"
+
+
+def _refused_variant(group: list[Refusal]) -> str:
+    """One variant, on one engine or both; the smaller shortfall and what would mend it."""
+    nearest = min(group, key=lambda r: r.short_by_mib or 0)
+    engines = "" if len(group) > 1 else f" with {nearest.engine}"
+    change = f"; mend: {nearest.smallest_change}" if nearest.smallest_change else ""
+    return f"refused: {nearest.variant}{engines}: {nearest.reason}{change}"
 
 
 def _assumed(advice: Advice, form: _Form) -> Iterator[str]:

@@ -79,7 +79,7 @@ def base_flags(
         n_ubatch=n_ubatch,
         n_gpu_layers=0 if strategy == "CPU only" else 999,
         cache_type_k=kv_type,
-        cache_type_v=kv_type,
+        cache_type_v="f16" if mla else kv_type,  # ik_llama.cpp keeps K alone and ignores -ctv
         mla=3 if mla else None,
         attn_max_batch=512 if mla else None,
         n_parallel=goal.parallel,

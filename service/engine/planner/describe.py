@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from service.engine.advice import Reason
 from service.engine.config import Device, Flags
 from service.engine.estimate import Estimate
+from service.engine.goal import Goal
 from service.engine.hardware import Rig
 from service.engine.model import Model
 from service.engine.planner.filling import movable_layers
@@ -130,19 +131,31 @@ def _names(devices: tuple[Device, ...]) -> str:
     return devices[0].name if len(devices) == 1 else f"{devices[0].name} to {devices[-1].name}"
 
 
-def notes(contender: Contender, rig: Rig) -> list[str]:
+def notes(contender: Contender, rig: Rig, goal: Goal) -> list[str]:
     """Return what the user has to know or look at before running the command."""
     found, devices = [], contender.problem.devices
+    whole = contender.candidate.strategy == "all on GPU"
     if len({card.name for card in rig.cards}) > 1 and not rig.order_known and len(devices) > 1:
-        order = ", ".join(f"{d.name} = {rig.cards[d.gpu].name}" for d in devices)
-        found.append(
-            f"expected order, fastest first: {order}. Look with `llama-server --list-devices` or in the first log lines"
-        )
-    if contender.engine == "ik_llama.cpp" and contender.candidate.strategy in ("FFN in RAM", "layers in RAM"):
+        order = ", ".join(f"{d.name} = {_short(rig.cards[d.gpu].name)}" for d in devices)
+        found.append(f"look at the engine's first log lines: the order must be {order}")
+    if contender.engine == "ik_llama.cpp" and devices and not whole:
         found.append("ik_llama.cpp pins all host weights in RAM when tensors are overridden to the CPU (mmap is off)")
     if contender.fitted.memory.basis == "approximate":
         found.append("approximate: the graph of this architecture is not known here, the nearest family's is used")
+    if goal.parallel > 1:
+        found.append(f"speeds are those of one request at a time; {goal.parallel} at once share the context")
+    if whole and len(devices) > 1:
+        switch = "-sm graph" if contender.engine == "ik_llama.cpp" else "-sm tensor"
+        found.append(
+            f"{switch} lets the GPUs work at the same time and may be faster: it is not modelled here, measure it"
+        )
+    if rig.os.lower().startswith("win"):
+        found.append("written for bash: in PowerShell join the lines, and set variables first with $env:NAME = 'value'")
     return found
+
+
+def _short(name: str) -> str:
+    return name.removeprefix("NVIDIA ").removeprefix("AMD ").removeprefix("GeForce ").removeprefix("Radeon ")
 
 
 def difference(contender: Contender, other: Contender, variants: Sequence[str], rank: int) -> str:

@@ -16,6 +16,9 @@ from service.engine.speed import Speed
 MAX_CONFIGS = 8
 _MAX_PER_VARIANT_AND_ENGINE = 2
 _Q8_BPW = 8.5  # bits beyond Q8_0 are not counted: no one has shown them to matter
+_WITHOUT_MINIMUM = 2.0  # with no speed asked for, fast enough is within this factor of the fastest's time
+_WORTH_SHOWING = 0.97  # a second config of one variant and engine must save 3 % of the time
+_WORTH_QUANTISING = 0.95  # a quantised cache must save 5 %: its cost at depth is the least certain part
 
 
 class Contender(msgspec.Struct, frozen=True):
@@ -31,23 +34,69 @@ class Contender(msgspec.Struct, frozen=True):
     seconds: Estimate
 
 
-def fast_enough(contender: Contender, goal: Goal) -> bool:
-    """Return whether the expected speeds reach the goal's minima at its depth."""
-    return contender.speed.tg.expected >= (goal.min_tg or 0) and contender.speed.pp.expected >= (goal.min_pp or 0)
+def reaches(speed: Speed, goal: Goal) -> bool:
+    """Return whether the expected speeds reach the goal's minima; `speed` is that at its depth."""
+    return speed.tg.expected >= (goal.min_tg or 0) and speed.pp.expected >= (goal.min_pp or 0)
 
 
 def rank(contenders: list[Contender], goal: Goal) -> list[Contender]:
     """Return at most eight contenders in order, at most two of one variant and engine.
 
-    First the fast enough one with the most bits per weight (counted up to Q8_0); the rest by the goal's time. When
-    none is fast enough, the fastest comes first.
+    First the fast enough one with the most bits per weight (counted up to Q8_0); when none is fast enough, the
+    fastest. Then by the goal's time: the first one's variant on the other engine, those that nothing beats in both
+    bits and time, and the fastest of the rest.
     """
-    by_time = sorted(contenders, key=lambda c: c.seconds.expected)
-    enough = [c for c in by_time if fast_enough(c, goal)]
-    if enough:
-        first = max(enough, key=lambda c: (min(c.bpw, _Q8_BPW), -c.seconds.expected))
-        by_time = [first, *(c for c in by_time if c is not first)]
-    return _limited(by_time)
+    by_time = _distinct(sorted(contenders, key=lambda c: c.seconds.expected))
+    if not by_time:
+        return []
+    first = _first(by_time, goal)
+    others = [c for c in by_time if c is not first]
+    twin = [c for c in others if c.variant == first.variant and c.engine != first.engine][:1]
+    wanted = [first, *twin, *_front(others), *others]
+    kept = _limited(list({id(c): c for c in wanted}.values()))
+    return [first, *sorted((c for c in kept if c is not first), key=lambda c: c.seconds.expected)]
+
+
+def _first(by_time: list[Contender], goal: Goal) -> Contender:
+    enough = [c for c in by_time if reaches(c.speed, goal)]
+    if not goal.min_tg and not goal.min_pp:
+        longest = by_time[0].seconds.expected * _WITHOUT_MINIMUM
+        enough = [c for c in by_time if c.seconds.expected <= longest]
+    return max(enough, key=lambda c: (min(c.bpw, _Q8_BPW), -c.seconds.expected), default=by_time[0])
+
+
+def _front(by_time: list[Contender]) -> list[Contender]:
+    """Those with more bits than every faster one."""
+    front: list[Contender] = []
+    for c in by_time:
+        if not front or c.bpw > front[-1].bpw:
+            front.append(c)
+    return front
+
+
+def _distinct(by_time: list[Contender]) -> list[Contender]:
+    """Leave out what is hardly faster than a plainer config of the same variant and engine: f16 cache, fewer cards."""
+    kept: list[Contender] = []
+    for c in sorted(by_time, key=_plainness):
+        same = [k for k in kept if (k.engine, k.variant) == (c.engine, c.variant)]
+        if all(c.seconds.expected < k.seconds.expected * _gain_wanted(c, k) or _slower_sort(c, k) for k in same):
+            kept.append(c)
+    return sorted(kept, key=lambda c: c.seconds.expected)
+
+
+def _plainness(contender: Contender) -> tuple[bool, int]:
+    return contender.fitted.flags.cache_type_k != "f16", len(contender.candidate.cards)
+
+
+def _gain_wanted(contender: Contender, plainer: Contender) -> float:
+    quantised = contender.fitted.flags.cache_type_k != plainer.fitted.flags.cache_type_k
+    return _WORTH_QUANTISING if quantised else _WORTH_SHOWING
+
+
+def _slower_sort(contender: Contender, plainer: Contender) -> bool:
+    """Another strategy, clearly slower: a real alternative, which ranks by its time."""
+    other = contender.candidate.strategy != plainer.candidate.strategy
+    return other and contender.seconds.expected * _WORTH_SHOWING > plainer.seconds.expected
 
 
 def _limited(contenders: list[Contender]) -> list[Contender]:

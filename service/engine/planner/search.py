@@ -18,7 +18,7 @@ from service.engine.model import Model
 from service.engine.planner.candidates import Candidate, candidates, with_split
 from service.engine.planner.filling import Sketch, settle, sketch
 from service.engine.planner.fit import Fitted, Limits, Problem, Shortfall, check, most_layers
-from service.engine.planner.rank import Contender
+from service.engine.planner.rank import Contender, reaches
 from service.engine.planner.support import unsupported
 from service.engine.speed import goal_seconds, predict_speed
 from service.engine.units import GIB, MIB
@@ -59,6 +59,7 @@ class _Draft(NamedTuple):
     problem: Problem
     found: Fitted | Sketch
     seconds: Estimate
+    too_slow: bool
 
 
 class _Case(NamedTuple):
@@ -118,7 +119,7 @@ def _slower_micro_batches(candidate: Candidate, drafts: list[_Draft]) -> set[int
         and draft.candidate.cards == candidate.cards
         and draft.candidate.flags.cache_type_k != candidate.flags.cache_type_k
     ]
-    best = min(alike, key=lambda draft: draft.seconds.expected, default=None)
+    best = min(alike, key=lambda draft: (draft.too_slow, draft.seconds.expected), default=None)
     return {draft.candidate.flags.n_ubatch for draft in alike if draft is not best}
 
 
@@ -126,7 +127,7 @@ def _settled(case: _Case, drafts: list[_Draft], shortfalls: list[Shortfall]) -> 
     """Settle the fastest drafts, one micro-batch a kind, until enough of them fit."""
     contenders: list[Contender] = []
     kinds: set[tuple[object, ...]] = set()
-    for draft in sorted(drafts, key=lambda d: d.seconds.expected):
+    for draft in sorted(drafts, key=lambda d: (d.too_slow, d.seconds.expected)):
         kind = (draft.candidate.strategy, draft.candidate.cards, draft.candidate.flags.cache_type_k)
         if len(contenders) == _ENOUGH or kind in kinds:
             continue
@@ -173,8 +174,9 @@ def _draft(case: _Case, candidate: Candidate) -> _Draft | Shortfall:
     if isinstance(found, Shortfall):
         return found
     placement = found.placement if isinstance(found, Sketch) else found.memory.placement
-    seconds = goal_seconds(case.engine, case.model, found.flags, placement, case.rig, devices, case.goal)
-    return _Draft(candidate, problem, found, seconds)
+    given = (case.engine, case.model, found.flags, placement, case.rig, devices)
+    speed = predict_speed(*given, case.goal.depth)
+    return _Draft(candidate, problem, found, goal_seconds(*given, case.goal), not reaches(speed, case.goal))
 
 
 def _weights_missing(model: Model, devices: tuple[Device, ...], host: int) -> int:

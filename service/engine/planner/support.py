@@ -12,6 +12,8 @@ from service.engine.ggml_types import type_named
 from service.engine.hardware import Rig
 from service.engine.model import Model
 
+_NAMES_SHOWN = 4
+
 
 class Architecture(msgspec.Struct, frozen=True):
     """One row of architectures.json: which engine knows the name (src/llama-arch.cpp of both).
@@ -55,7 +57,10 @@ def _types(engine: Engine, model: Model) -> str | None:
     refused = [name for name in model.types if not _loads(engine, name)]
     if not refused:
         return None
-    names = ", ".join(name.upper() for name in sorted(refused))
+    largest = [name.upper() for name in sorted(refused, key=lambda name: -model.types[name])]
+    names = ", ".join(largest[:_NAMES_SHOWN]) + (
+        f" and {len(largest) - _NAMES_SHOWN} more" if largest[_NAMES_SHOWN:] else ""
+    )
     other = "llama.cpp" if engine == "ik_llama.cpp" else "ik_llama.cpp"
     return f"{engine} cannot load the tensor types {names}: only {other} can"
 

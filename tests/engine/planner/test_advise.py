@@ -226,3 +226,48 @@ def test_cards_in_a_known_order_are_named_by_their_place_on_the_bus() -> None:
 
 def test_the_same_question_gets_the_same_answer() -> None:
     assert ask(QWEN, "q2_K", hardware=rigs.ONE_3090_DESKTOP) == ask(QWEN, "q2_K", hardware=rigs.ONE_3090_DESKTOP)
+
+
+def test_the_list_shows_the_front_of_bits_and_time_and_the_first_ones_variant_on_the_other_engine() -> None:
+    body = ask(QWEN, "q4_K_M", "q2_K", "iq4_xs", "q8_0", hardware=rigs.EIGHT_3090)
+    top = first(body)
+    assert any(c.variant == top.variant and c.engine != top.engine for c in body.configs[1:])
+    assert {c.variant for c in body.configs} == {"q4_K_M", "q2_K", "iq4_xs", "q8_0"}
+
+
+def test_a_config_that_only_uses_more_cards_at_the_same_speed_is_not_shown() -> None:
+    body = ask("Llama-3.1-8B", "q4_K_M", hardware=rigs.EIGHT_3090, engine="llama.cpp")
+    assert [len(c.devices) - 1 for c in body.configs] == [1]
+
+
+def test_without_a_minimum_speed_fast_enough_is_within_twice_the_fastest_time() -> None:
+    body = ask(QWEN, "q2_K", "q5_K_M", "q8_0", hardware=rigs.EIGHT_3090, goal=GoalRequest(preset="batch"))
+    assert first(body).goal_seconds[1] <= 2 * min(c.goal_seconds[1] for c in body.configs)
+    assert any("one request at a time" in note for note in first(body).notes)
+
+
+def test_a_cache_is_quantised_only_where_that_gains_or_is_asked_for() -> None:
+    body = ask("gpt-oss-120b", "q4_K_M", hardware=rigs.ONE_3090_DESKTOP, goal=GoalRequest(preset="agent"))
+    by_engine = {c.engine: c for c in reversed(body.configs)}
+    for config in by_engine.values():
+        plain = [c for c in body.configs if c.engine == config.engine and c.flags.cache_type_k == "f16"]
+        assert config.flags.cache_type_k == "f16" or all(
+            config.goal_seconds[1] < c.goal_seconds[1] * 0.96 for c in plain
+        )
+
+
+def test_latent_attention_in_ik_gets_no_type_for_values_that_it_would_ignore() -> None:
+    constraints = Constraints(engines=[EngineChoice("ik_llama.cpp")], kv_types=["q8_0"])
+    body = ask(R1, R1_IK, hardware=rigs.TWO_5090_TWO_4090, constraints=constraints)
+    assert all(c.flags.cache_type_v == "f16" and "-ctv" not in c.commands.server for c in body.configs)
+
+
+def test_a_depth_that_the_model_cannot_reach_is_listed_as_assumed() -> None:
+    body = ask(QWEN, "q2_K", hardware=rigs.ONE_3090_DESKTOP, goal=GoalRequest(preset="long"))
+    assert {"goal.depth", "goal.context"} <= {a.field for a in body.assumed}
+
+
+def test_files_that_no_allowed_engine_can_load_are_answered_with_the_reason() -> None:
+    body = ask(R1, R1_IK, hardware=rigs.MAC_STUDIO)
+    assert body.headline.startswith("No: ")
+    assert "cannot load the tensor types IQ4_KS_R4" in body.headline
