@@ -19,6 +19,7 @@ MAX_HEADER_BYTES = 64 << 20
 MAX_ENTRIES = 65_536
 MAX_KEY_BYTES = 65_535  # the format's own limit
 MAX_STRING_BYTES = 4 << 20  # chat templates reach some 100 KB
+MAX_TEXT_BYTES = 8 << 20  # keys, values and names of one file together: all of them are kept
 MAX_NAME_BYTES = 256
 MAX_KEPT_ARRAY = 4_096  # per-layer arrays are kept; vocabularies are only counted
 MAX_KEPT = 1 << 20  # elements of all kept arrays together
@@ -103,6 +104,7 @@ class _Cursor:
         self.position = 0
         self.end = len(data)
         self.n_kept = 0
+        self.n_text = 0
 
     def take(self, n: int) -> int:
         """Return the present position and move `n` bytes on."""
@@ -122,6 +124,9 @@ class _Cursor:
         length = self.u64()
         if length > limit:
             raise InvalidHeader(f"{what} of {length} bytes is longer than the {limit} allowed")
+        self.n_text += length
+        if self.n_text > MAX_TEXT_BYTES:
+            raise InvalidHeader(f"keys, texts and names are longer than {MAX_TEXT_BYTES >> 20} MiB together")
         start = self.take(length)
         return bytes(self.data[start : start + length]).decode("utf-8", "replace")
 

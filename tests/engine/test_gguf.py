@@ -15,7 +15,16 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from service.engine.errors import AdvisorError, InvalidHeader, NotGguf, TruncatedHeader
-from service.engine.gguf import MAX_HEADER_BYTES, MAX_KEPT, ArraySummary, Header, NeedMore, merge_shards, parse_header
+from service.engine.gguf import (
+    MAX_HEADER_BYTES,
+    MAX_KEPT,
+    MAX_TEXT_BYTES,
+    ArraySummary,
+    Header,
+    NeedMore,
+    merge_shards,
+    parse_header,
+)
 from tests import gguf_file
 from tests.models import build_header, gguf_bytes, gguf_files
 
@@ -71,6 +80,14 @@ def test_many_small_arrays_are_not_all_kept() -> None:
     many = [entry(f"k{i}", ARRAY, struct.pack("<IQ", 0, 4096) + bytes(4096)) for i in range(400)]
     kept = [v for v in parse_header(file(many)).metadata.values() if isinstance(v, list)]
     assert sum(len(v) for v in kept) == MAX_KEPT
+
+
+def test_texts_are_refused_where_they_are_more_together_than_is_kept() -> None:
+    """A header is stored for ever: what any one file may leave there is bounded."""
+    half = [entry(f"k{i}", STRING, text(b"x" * (MAX_TEXT_BYTES // 2 - 2))) for i in range(2)]
+    assert len(parse_header(file(half)).metadata) == 2
+    with pytest.raises(InvalidHeader, match="8 MiB together"):
+        parse_header(file([*half, entry("one_more", STRING, text("x"))]))
 
 
 def test_version_2_is_read_as_version_3() -> None:
