@@ -45,10 +45,10 @@ test-full: test-engine ## adds PostgreSQL, Chromium, the built engine, 60 s of f
 	$(BIN)/python -m pytest -m full
 	$(BIN)/python -m bench.soak --seconds 60 --seed 1
 
-bench: setup ## every benchmark that docs quote
-	$(BIN)/python -m bench.memory
-	$(BIN)/python -m bench.speed
-	$(BIN)/python -m bench.advice
+bench: setup ## every benchmark that docs quote; the last outputs are kept in bench/results/
+	$(BIN)/python -m bench.memory | tee bench/results/memory.txt
+	$(BIN)/python -m bench.speed | tee bench/results/speed.txt
+	$(BIN)/python -m bench.advice | tee bench/results/advice.txt
 
 SECONDS_OF_SOAK ?= 600
 SEED ?= 1

@@ -12,6 +12,7 @@ import time
 
 import httpx
 
+from bench.stamp import stamp
 from tests.demo import QUESTIONS, ask, service_running
 from tests.local_hub import LocalHub
 
@@ -21,6 +22,7 @@ REPEATS = 30
 
 def main() -> None:
     """Print one row a repo."""
+    print(stamp())
     print(f"{'repo':<34}{'cold s':>8}{'other hw s':>12}{'cached ms':>11}{'p95 ms':>8}{'requests':>10}{'MB read':>9}")
     for repo, hardware in QUESTIONS:
         with LocalHub() as hub, service_running(hub.endpoint) as url:

@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
+from bench.stamp import stamp
 from service.engine.commands import parse
 from service.engine.errors import AdvisorError
 from service.engine.gguf import NeedMore, parse_header
@@ -128,6 +129,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     arguments = parser.parse_args()
     counts, failures = run(arguments.seconds, arguments.seed)
+    print(stamp())
     print(f"seed {arguments.seed}, {arguments.seconds:g} s, {counts.total():,} inputs")
     for name, count in sorted(counts.items()):
         print(f"  {name:<20}{count:>10,}")

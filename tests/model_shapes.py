@@ -10,7 +10,6 @@ from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple, TypeAlias
 
-
 Values: TypeAlias = dict[str, int | float | str | bool]
 
 

@@ -115,8 +115,16 @@ class _Prediction:
             return Estimate(0, 0, 0)
         return gpu_overhead(self.engine, self.model, self.spec, self.placement, device)
 
+    @property
+    def _merges(self) -> bool:
+        """ik's `-mqkv` and `-muge` make one weight of several: other graphs than those described here."""
+        return bool(
+            {"-mqkv", "--merge-qkv", "-muge", "--merge-up-gate-experts"}
+            & {option.split(" ")[0] for option in self.flags.other}
+        )
+
     def _basis(self, known: bool) -> str:
-        if not known or self.flags.split_mode not in ("layer", "none"):
+        if not known or self.flags.split_mode not in ("layer", "none") or self._merges:
             return "approximate"
         slots = self.flags.n_parallel > 1 and (self.engine == "llama.cpp" or self.model.recurrent is not None)
         beyond_the_data = (

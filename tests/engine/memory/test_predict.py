@@ -198,3 +198,11 @@ def test_ram_of_unknown_size_holds_what_is_needed(on_one_card: Memory) -> None:
     card = Device("CUDA0", 0, 24 * GIB, 24 * GIB)
 
     assert report(on_one_card, [card], [0], None)[1].fits
+
+
+def test_merged_weights_are_approximate() -> None:
+    model = build("Qwen3-30B-A3B", "q4_K_M")
+    plain = Flags(n_ctx=4096)
+    merged = Flags(n_ctx=4096, other=("-muge",))
+    assert predict_memory("ik_llama.cpp", model, plain, [24 << 30]).basis == "measured"
+    assert predict_memory("ik_llama.cpp", model, merged, [24 << 30]).basis == "approximate"
