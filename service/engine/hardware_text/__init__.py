@@ -32,9 +32,9 @@ _RECOGNISERS: tuple[Recogniser, ...] = (
     read_cuda_init,
     read_system_profiler,
     read_cim,
+    read_free,  # before lscpu, whose lines its own are like
     read_lscpu,
     read_cpuinfo,
-    read_free,
     read_meminfo,
     read_dmidecode,
     read_shorthand,

@@ -97,7 +97,7 @@ def _gib(m: re.Match[str]) -> float:
 
 def _link(text: str) -> str:
     """`PCIe gen4 x8` and `@ 4.0x8` in the form `4.0 x8`."""
-    digits = re.search(r"([1-6])(?:\.\d)?(?=\s?x|\s|$)", text)
+    digits = re.search(r"(?<![x/\d.])([1-6])(?:\.\d)?(?=\s?x|\s|$)", re.sub(r"x\s+(?=\d)", "x", text, flags=re.I))
     lanes = re.findall(r"[x/]\s?x?(\d{1,2})", text)
     chipset = " (chipset)" if "chipset" in text.lower() else ""
     generation = f"{digits[1]}.0" if digits else ""

@@ -20,12 +20,18 @@ _LSCPU_KEYS = (
     "CPU(s)",
     "Vendor ID",
 )
+# Values stand in a column of their own, but for keys as wide as the column (an older lscpu does not indent).
+_LSCPU_LINE = re.compile(
+    r"^(?:\s{1,8}\S.{0,900}|[A-Z][A-Za-z0-9() ./_-]{1,40}:(?:\s*|\s{2,}\S.{0,900})"
+    r"|(?:Vulnerabilit|NUMA|L\d|CPU|Flags|Model|Caches)[A-Za-z0-9() ./_-]{0,40}:\s.{0,900})$"
+)
 _CPUINFO_KEY = re.compile(r"^[a-zA-Z][a-zA-Z0-9_ ()-]{1,30}\t+: ?")
 _CPUINFO_FLAGS = re.compile(r"^(?:flags|bugs|vmx flags|power management)\s*:")
 _FREE_HEAD = re.compile(r"^\s+total\s+used\s+free\b.{0,60}$")
 _FREE_ROW = re.compile(r"^(Mem|Swap|Total|Low|High):\s+(\S.{0,150})$")
 _AMOUNT = re.compile(r"^(\d{1,15}(?:[.,]\d{1,3})?)([KMGTP]?)(i?)B?$", re.I)
 _UNIT_GIB = {"K": 2.0**-20, "M": 2.0**-10, "G": 1.0, "T": 1024.0, "P": 1024.0**2}
+_MEMINFO_KB = re.compile(r"^[A-Z]\w{1,30}(?:\(\w{1,12}\))?:\s+\d{1,15} kB\s*$")
 _MEMINFO = re.compile(r"^([A-Z]\w{1,30}(?:\(\w{1,12}\))?):\s+(\d{1,15})(?: kB)?\s*$")
 
 
@@ -44,11 +50,11 @@ def read_lscpu(lines: Sequence[str]) -> Claim | None:
 
 
 def _run_on(lines: Sequence[str], start: int) -> set[int]:
-    """Lines after `start` up to the first empty one: the rest of the same output."""
+    """Lines after `start` that lscpu's output goes on with, up to the first that it cannot have written."""
     end = start
-    while end + 1 < len(lines) and lines[end + 1].strip():
+    while end + 1 < len(lines) and _LSCPU_LINE.match(lines[end + 1]) and not _MEMINFO_KB.match(lines[end + 1]):
         end += 1
-    return {i for i in range(start, end + 1) if _PAIR.match(lines[i]) or _HEADING.match(lines[i])}
+    return set(range(start, end + 1))
 
 
 def _whole(text: str | None) -> int | None:

@@ -32,6 +32,7 @@ _KIND_BEGINS = re.compile(
 _JOINS = frozenset(("and", "with", "w/", "plus", "ram", "memory", "cpu", "cpu:", "ram:"))
 _COUNT = re.compile(r"^(\d{1,2})\s*[x×*]\s*(?!\d{1,4}\s?[gt]i?b\b)|^(dual|two|single|one|quad|four)\s+", re.I)
 _COUNT_BEHIND = re.compile(r"\s\(?[x×]\s?(\d{1,2})\)?$")
+_LINK_BEGINS = re.compile(r"(?:\bpci-?e?|\b(?:pci-?e?|gen)[\s-]{0,2}(?:gen\s?)?[1-6](?:\.\d)?|[\s@][1-6]\.\d)$", re.I)
 _WORD_COUNTS = {"dual": 2, "two": 2, "single": 1, "one": 1, "quad": 4, "four": 4}
 _NO_GPU = re.compile(r"(?:no|without|zero|0)\s?(?:dedicated\s|discrete\s)?gpus?|cpu[ -]only|none", re.I)
 _SYSTEM = re.compile(
@@ -62,6 +63,12 @@ _SOCKETS = re.compile(r"\b(\d{1,2}) sockets?\b", re.I)
 _NAMELESS_CPU = re.compile(r"cpu(?:\s(\d{1,2}) sockets?)?(?:\s(\d{1,4}) cores?)?", re.I)
 _QUOTED = re.compile(r'^(gpu|cpu)\s+"([^"]{1,200})"\s*(.{0,300})$', re.I)
 _LEADING = re.compile(r"^(?:and|with|plus|an?|my|on|gpus?\s*:|cpu\s*:|ram\s*:|os\s*:|memory\s*:)\s+", re.I)
+# A minus sign before a number, unlike the hyphen of a name, a bullet or `DDR5-4800`.
+_NEGATIVE = re.compile(
+    r"^\s*(?:\d{1,2}\s?[x×*]\s?)?[-−–](?=\d)"
+    r"|(?<=[\s@x×])[-−–](?=\d{1,6}(?:\.\d{1,3})?\s?(?:[gmt]i?b\b|[gt]\b|mt/s|mhz|cores?\b|ghz|[x×]\s?\w))",
+    re.I,
+)
 _NOISE_LINE = re.compile(
     r"^\s*(?:```\w{0,20}|~~~\w{0,20}|[-=+|_~#>*\s]*|(?:[\w.@:~/\\-]{0,60}[$#%>]|PS [^>]{0,80}>)\s.{0,200})\s*$"
 )
@@ -90,6 +97,8 @@ def read_shorthand(lines: Sequence[str]) -> Claim | None:
 def _pieces(text: str) -> list[str]:
     """Split at commas, semicolons, line ends and plus signs that are outside of brackets and quotes."""
     pieces = [part for raw in _outside(text) for part in _kinds(raw)]
+    if negative := next((piece for piece in pieces if '"' not in piece and _NEGATIVE.search(piece)), None):
+        raise unreadable(negative, "a count or a size cannot be negative: leave out the minus sign")
     clean = [piece for piece in (_LEADING.sub("", p.strip(" \t.|*•-")).strip() for p in pieces) if piece]
     if len(clean) > MAX_PIECES:
         raise InvalidHardware(f"{len(clean)} pieces are too many, at most {MAX_PIECES}", field="hardware")
@@ -140,13 +149,15 @@ def _piece(piece: str) -> Found:
 def _counted(piece: str) -> tuple[int, str]:
     if m := _COUNT.match(piece):
         return (int(m[1]) if m[1] else _WORD_COUNTS[m[2].lower()]), piece[m.end() :].strip()
-    if (
-        (m := _COUNT_BEHIND.search(piece))
-        and not _RAM_WORD.search(piece)
-        and not re.search(r"pcie|gen|\d\.0 x", piece, re.I)
-    ):
+    m = _COUNT_BEHIND.search(piece)
+    if m and not _RAM_WORD.search(piece) and not _is_lanes(piece[: m.start()]):
         return int(m[1]), piece[: m.start()].strip()
     return 1, piece
+
+
+def _is_lanes(before: str) -> bool:
+    """Whether an `x8` behind `before` is the width of a link: not in `H100 PCIe x2`, where PCIe is part of the name."""
+    return _LINK_BEGINS.search(before) is not None and not gpu_rows(before)
 
 
 def _quoted(count: int, kind: str, name: str, rest: str) -> Found:

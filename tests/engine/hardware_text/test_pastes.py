@@ -188,3 +188,31 @@ def test_everything_at_once() -> None:
     assert machine.cpu is not None
     assert machine.ram is not None
     assert machine.ram.channels == 16
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        ("nvidia_smi_550", "lscpu_epyc", "free_h"),
+        ("nvidia_smi_550", "lscpu_recorded", "free_h"),
+        ("lscpu_epyc", "free_h", "nvidia_smi_550"),
+        ("free_h", "nvidia_smi_csv", "lscpu_epyc"),
+        ("nvidia_smi_550", "lscpu_epyc", "meminfo_recorded"),
+    ],
+)
+def test_outputs_need_no_empty_lines_between_them(names: tuple[str, ...]) -> None:
+    lines = "\n".join(map(paste, names)).splitlines()
+    machine = parse_hardware("\n".join(line for line in lines if line.strip()))
+    assert len(machine.gpus) == 2 or machine.gpus[0].count == 2
+    assert machine.cpu is not None
+    assert machine.ram is not None
+    assert machine.ram.total_gb in (503, 23.54)
+
+
+def test_what_follows_the_output_of_lscpu_and_free_is_read_too() -> None:
+    lines = (paste("lscpu_epyc") + paste("free_h")).splitlines()
+    machine = parse_hardware("\n".join([*(line for line in lines if line.strip()), "no GPU"]))
+    assert (machine.gpus, machine.ram) == ([], Ram(total_gb=503, free_gb=477))
+    assert machine.cpu == Cpu(model="AMD EPYC 9115 16-Core Processor", sockets=2, physical_cores=32)
+    stated = parse_hardware(paste("lscpu_recorded").rstrip() + "\nRAM: 512GB\nno GPU")
+    assert stated.ram == Ram(total_gb=512)
