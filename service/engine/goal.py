@@ -42,14 +42,17 @@ class Goal(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class EngineChoice(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """An engine allowed, and the build the user has (commit, number or date; None: today's)."""
+    """An engine allowed. `build` has to be null: advice is for the builds that `versions.engines` names."""
 
     name: Engine
-    build: Annotated[str, msgspec.Meta(max_length=200)] | None = None
+    build: None = None
 
 
 class Constraints(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Limits that an advice must keep. `reserve_mib`: one number for every GPU, or one a GPU, fastest first."""
+    """Limits that an advice must keep. `reserve_mib`: one number for every GPU, or one a GPU, fastest first.
+
+    `keep_flags` and `current_command` have to be null: a command that is in use is what `/v1/check` looks at.
+    """
 
     engines: Annotated[list[EngineChoice], msgspec.Meta(max_length=16)] | None = None
     variants: Annotated[list[str], msgspec.Meta(max_length=200)] | None = None
@@ -58,8 +61,8 @@ class Constraints(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     max_bpw: Annotated[float, msgspec.Meta(ge=0, le=32)] | None = None
     reserve_mib: Mib | Annotated[list[Mib], msgspec.Meta(max_length=64)] | None = None
     max_ram_gib: Annotated[float, msgspec.Meta(gt=0, le=1_048_576)] | None = None
-    keep_flags: Annotated[str, msgspec.Meta(max_length=4096)] | None = None
-    current_command: Annotated[str, msgspec.Meta(max_length=16384)] | None = None
+    keep_flags: None = None
+    current_command: None = None
     models_dir: Annotated[str, msgspec.Meta(max_length=512, pattern=r"^[^\x00-\x1f]*$")] | None = None
 
     @property

@@ -29,6 +29,7 @@ _JSON: dict[str, Any] = {
     "json_serializer": lambda value: msgspec.json.encode(value).decode(),
     "json_deserializer": msgspec.json.decode,
 }
+_POOL = {"pool_size": 5, "max_overflow": 40}  # more than the 40 threads that the web's flows may run in
 _BUSY_SECONDS = 15  # a writer of ours holds SQLite for milliseconds; a backup or a slow disk, for seconds
 
 
@@ -43,7 +44,7 @@ def make_engine(url: str) -> Engine:
 def _sqlite(url: URL) -> Engine:
     if url.database:
         Path(url.database).parent.mkdir(parents=True, exist_ok=True)
-    engine = create_engine(url, connect_args={"timeout": _BUSY_SECONDS}, **_JSON)
+    engine = create_engine(url, connect_args={"timeout": _BUSY_SECONDS}, **_POOL, **_JSON)
     event.listen(engine, "connect", _set_pragmas)
     event.listen(engine, "begin", _begin)
     return engine
@@ -51,7 +52,7 @@ def _sqlite(url: URL) -> Engine:
 
 def _postgresql(url: URL) -> Engine:
     try:
-        return create_engine(url, pool_pre_ping=True, pool_size=5, max_overflow=15, **_JSON)
+        return create_engine(url, pool_pre_ping=True, **_POOL, **_JSON)
     except ModuleNotFoundError as error:
         raise InvalidSetting(
             "DATABASE_URL is of PostgreSQL, for which psycopg is missing: install `offload-advisor[postgres]`",

@@ -10,7 +10,6 @@ from litestar.openapi.spec import Example
 from service.engine.goal import GoalRequest, resolve_goal
 from service.wire.advice import Advice, AdviceRequest, CreatedAdvice
 from service.wire.check import CheckRequest
-from service.wire.hardware import HardwareQuestion
 
 RIG = "RTX 3090, Ryzen 9 7950X, 128GB DDR5-5600"
 REPO = "unsloth/Qwen3-235B-A22B-GGUF"
@@ -57,4 +56,3 @@ CHECK_REQUEST = _example(
     "A command with an option of an older build",
     CheckRequest(command=COMMAND, repo=f"{REPO}:Q4_K_M", hardware=RIG),
 )
-HARDWARE_TEXT = _example("shorthand", "Shorthand", HardwareQuestion(RIG))

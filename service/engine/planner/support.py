@@ -24,7 +24,6 @@ class Architecture(msgspec.Struct, frozen=True):
     arch: str
     ik: bool
     mainline: bool
-    mla_ik: bool
     graph_split_ik: bool
 
 

@@ -1,0 +1,46 @@
+"""Goals: presets, what overrides them, and what a model's context allows."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from service.engine.errors import InvalidInput
+from service.engine.goal import Constraints, GoalRequest, resolve_goal
+
+
+def test_a_number_overrides_its_presets() -> None:
+    goal = resolve_goal(GoalRequest(preset="agent", prompt=100, min_pp=50), 131_072)
+    assert (goal.prompt, goal.output, goal.depth, goal.min_tg, goal.min_pp) == (100, 600, 24_000, 12.0, 50)
+
+
+def test_a_presets_context_and_depth_stay_within_what_the_model_was_trained_for() -> None:
+    goal = resolve_goal(GoalRequest(preset="long"), 40_960)
+    assert goal.context == 40_960
+    assert goal.depth + goal.prompt + goal.output == 40_960
+
+
+def test_a_stated_depth_raises_a_context_that_nobody_stated() -> None:
+    goal = resolve_goal(GoalRequest(depth=100_000), 32_768)
+    assert goal.depth == 100_000
+    assert goal.context >= 101_400
+
+
+def test_a_goal_that_contradicts_itself_names_the_field() -> None:
+    with pytest.raises(InvalidInput) as caught:
+        resolve_goal(GoalRequest(depth=8_000, context=4_096), 32_768)
+    assert caught.value.field == "goal.context"
+    assert "9400 tokens" in caught.value.detail
+
+
+@pytest.mark.parametrize("name", ["keep_flags", "current_command"])
+def test_what_is_not_done_yet_is_refused_instead_of_ignored(name: str) -> None:
+    assert msgspec.convert({name: None}, Constraints) == Constraints()
+    with pytest.raises(msgspec.ValidationError, match=f"Expected `null`.*{name}"):
+        msgspec.convert({name: "-ub 512"}, Constraints)
+
+
+def test_a_build_is_refused_instead_of_ignored() -> None:
+    engines = {"engines": [{"name": "llama.cpp", "build": "b6000"}]}
+    with pytest.raises(msgspec.ValidationError, match="Expected `null`"):
+        msgspec.convert(engines, Constraints)
