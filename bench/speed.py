@@ -18,6 +18,7 @@ from typing import Any
 
 import msgspec
 
+from bench import scoreboard
 from service.engine.catalogue import engine_devices, resolve
 from service.engine.commands import parse
 from service.engine.config import Device, Engine, Flags, Override, Placement
@@ -274,6 +275,7 @@ def main() -> None:
     print("\n".join(report(points)))
     print("left out:", *(f"{count} x {reason}" for reason, count in left_out.most_common()), sep="\n  ")
     print("\nworst cases, predicted over observed:", *worst(points, arguments.worst), sep="\n  ")
+    print("", *scoreboard.report(scoreboard.lines()), sep="\n")
 
 
 if __name__ == "__main__":

@@ -83,8 +83,8 @@ def _card_rate(card: Card, p: Coefficients) -> CardRate:
     return CardRate(
         bandwidth=bandwidth,
         link=bandwidth if card.unified or card.pcie_gbs <= 0 else card.pcie_gbs * _GIGA,
-        operations=card.int8_tops * _TERA,
-        read=p.get(f"gpu_read.{generation}", p["gpu_read.other"]),
+        operations=card.int8_tops * _TERA / p.get(f"gpu_compute.{card.backend}", 1.0),
+        read=p.get(f"gpu_read.{generation}", p["gpu_read.other"]) * p.get(f"gpu_read.{card.backend}", 1.0),
         matmul=p.get(f"gpu_matmul.{generation}", p["gpu_matmul.other"]),
     )
 
