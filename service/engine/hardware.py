@@ -100,6 +100,7 @@ class Card(msgspec.Struct, frozen=True, kw_only=True):
 class Rig(msgspec.Struct, frozen=True, kw_only=True):
     """A machine with every fact filled in. `cards` fastest first (CUDA's default order). `ram_bytes` in bytes.
 
+    `physical_cores`: of hybrid CPUs the performance cores, which are both engines' default number of threads.
     `cpu_bandwidth_gbs`: read bandwidth of all sockets together. `ghz`: all-core clock. `isa`: avx2 | avx512 | vnni |
     neon | apple. `order_known`: the cards' PCI order came from a paste.
     """

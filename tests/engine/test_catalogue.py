@@ -98,6 +98,9 @@ def test_a_name_that_several_generations_had_is_refused_with_all_of_them() -> No
 @pytest.mark.parametrize(
     ("spelling", "name"),
     [
+        ("RTX3090", "NVIDIA GeForce RTX 3090"),
+        ("GTX1080Ti", "NVIDIA GeForce GTX 1080 Ti"),
+        ("RX7900XTX", "AMD Radeon RX 7900 XTX"),
         ("NVIDIA GeForce RTX 3070 Mobile", "NVIDIA GeForce RTX 3070 Laptop GPU"),
         ("geforce rtx4090", "NVIDIA GeForce RTX 4090"),
         ("4090D", "NVIDIA GeForce RTX 4090 D"),
@@ -108,8 +111,7 @@ def test_a_name_that_several_generations_had_is_refused_with_all_of_them() -> No
     ],
 )
 def test_a_gpu_is_known_by_its_usual_spellings(spelling: str, name: str) -> None:
-    squeezed = spelling.replace("rtx4090", "rtx 4090")
-    assert gpu_rows(squeezed)[0].name == name
+    assert gpu_rows(spelling)[0].name == name
 
 
 @pytest.mark.parametrize(
@@ -119,6 +121,7 @@ def test_a_gpu_is_known_by_its_usual_spellings(spelling: str, name: str) -> None
         ("13th Gen Intel(R) Core(TM) i5-13600K", "Intel Core i5-13600K"),
         ("AMD Ryzen 9 7950X 16-Core Processor", "AMD Ryzen 9 7950X"),
         ("5950x", "AMD Ryzen 9 5950X"),
+        ("Ryzen9 7950X", "AMD Ryzen 9 7950X"),
         ("8480+", "Intel Xeon Platinum 8480+"),
         ("AMD RYZEN AI MAX+ 395 w/ Radeon 8060S", "AMD Ryzen AI Max+ 395"),
         ("Core Ultra 9 285K", "Intel Core Ultra 9 285K"),
@@ -197,6 +200,27 @@ def test_four_modules_on_a_desktop_are_two_channels() -> None:
     assert "hardware.ram.channels" in assumed(machine)
 
 
+@pytest.mark.parametrize(
+    ("cpu", "cores"),
+    [
+        (Cpu(model="i9-14900K"), 8),
+        (Cpu(model="13th Gen Intel(R) Core(TM) i5-13600K", physical_cores=14), 6),
+        (Cpu(model="i9-13900K", physical_cores=4), 4),
+        (Cpu(model="Core Ultra 9 285K"), 8),
+        (Cpu(model="i5-12400"), 6),
+        (Cpu(model="Ryzen 9 7950X"), 16),
+    ],
+)
+def test_threads_run_on_the_performance_cores_of_a_hybrid_cpu(cpu: Cpu, cores: int) -> None:
+    assert rig(cpu=cpu, ram=Ram(total_gb=64)).physical_cores == cores
+
+
+def test_hybrid_cpus_have_more_cores_than_performance_cores() -> None:
+    hybrid = [row for row in known_cpus() if row.generation in {"raptor lake", "alder lake"}]
+    assert all(row.performance_cores in {6, 8} for row in hybrid if "12400" not in row.name)
+    assert all((row.performance_cores or 0) < row.cores for row in known_cpus())
+
+
 def test_what_is_not_stated_is_assumed_and_listed_with_what_it_changes() -> None:
     machine = rig(Gpu(name="RTX 3090"), cpu=None, ram=None)
     assert assumed(machine) >= {"hardware.cpu", "hardware.ram.total_gb", "hardware.ram.mts", "hardware.gpus[0].pcie"}
@@ -260,6 +284,9 @@ def test_no_gpu_is_a_machine() -> None:
         (Hardware(gpus=[Gpu(name="RTX 3090", vram_gib=-24)]), "hardware.gpus[0].vram_gib"),
         (Hardware(gpus=[Gpu(name="RTX 3090", vram_gib=float("nan"))]), "hardware.gpus[0].vram_gib"),
         (Hardware(gpus=[Gpu(name="RTX 3090", vram_gib=24, free_gib=25)]), "hardware.gpus[0].free_gib"),
+        (Hardware(gpus=[Gpu(name="RTX 3090", free_gib=25)]), "hardware.gpus[0].free_gib"),
+        (Hardware(gpus=[Gpu(name="RTX 5090"), Gpu(name="RTX 3090", free_gib=99)]), "hardware.gpus[1].free_gib"),
+        (Hardware(gpus=[Gpu(name="RTX 3090", free_gib=-1)]), "hardware.gpus[0].free_gib"),
         (Hardware(gpus=[Gpu(name="RTX 3090", bandwidth_gbs=0)]), "hardware.gpus[0].bandwidth_gbs"),
         (Hardware(gpus=[Gpu(name="RTX 3090", pcie="fast")]), "hardware.gpus[0].pcie"),
         (Hardware(gpus=[Gpu(name="RTX 3090", pcie="4.0 x3")]), "hardware.gpus[0].pcie"),

@@ -24,6 +24,8 @@ _WIDTH = re.compile(r"x\s?(\d{1,2})(?!\d)", re.I)
 # GPUs half (amdgpu's GTT default); CUDA sees all of it.
 _METAL_SMALL, _METAL_LARGE, _METAL_LIMIT_GIB = 2 / 3, 3 / 4, 32
 _SHARED = {"rocm": 0.5, "sycl": 0.5, "cuda": 1.0}
+# What is free is at most the total; drivers differ by so much in what they call that.
+_ROUNDED = 1.03
 
 
 def rows_of(gpu: Gpu, path: str) -> tuple[GpuRow, ...]:
@@ -55,7 +57,7 @@ def _cards(gpu: Gpu, path: str, host: Host, n_cards: int, assumed: list[Assumpti
     rows = rows_of(gpu, path)
     row = rows[0] if rows else _described(gpu, path, assumed)
     total = _total(gpu, row, rows, path, host, assumed)
-    free = total if gpu.free_gib is None else min(int(gpu.free_gib * GIB), total)
+    free = _free(gpu, row, total, path)
     bandwidth = gpu.bandwidth_gbs or row.bandwidth_gbs
     fp16, int8 = _rates(row, bandwidth or _common_bandwidth(), path, assumed)
     links = _links(gpu, row, path, host, n_cards, assumed)
@@ -112,6 +114,17 @@ def _total(gpu: Gpu, row: GpuRow, rows: Sequence[GpuRow], path: str, host: Host,
         why = f"it is sold with {sizes} GiB, and none was given"
         assumed.append(Assumption(f"{path}.vram_gib", f"{row.vram_gib:g}", why, "what fits on the GPU"))
     return row.driver_mib * MIB if row.driver_mib else int((row.vram_gib or 0) * GIB)
+
+
+def _free(gpu: Gpu, row: GpuRow, total: int, path: str) -> int:
+    if gpu.free_gib is None:
+        return total
+    most = max(total / GIB, row.vram_gib or 0) * _ROUNDED
+    if gpu.free_gib > most and not row.unified:
+        raise InvalidHardware(
+            f"{gpu.free_gib:g} GiB free cannot be right: {row.name} has {total / GIB:.1f} GiB", field=f"{path}.free_gib"
+        )
+    return min(int(gpu.free_gib * GIB), total)
 
 
 def _shared(row: GpuRow, path: str, host: Host, assumed: list[Assumption]) -> int:

@@ -70,7 +70,7 @@ def host_of(hardware: Hardware, unified: GpuRow | None) -> Host:
     cpu, ram = hardware.cpu or Cpu(), hardware.ram or Ram()
     row = _cpu(cpu, ram, unified, assumed)
     sockets = cpu.sockets or 1
-    cores = cpu.physical_cores or row.cores * sockets
+    cores = _cores(cpu, row, sockets)
     mts, pcie = _PLATFORMS.get(row.generation, _COMMON_PLATFORM)
     total = ram.total_gb or _total_gb(row, sockets, assumed)
     return Host(
@@ -108,6 +108,13 @@ def _cpu(cpu: Cpu, ram: Ram, unified: GpuRow | None, assumed: list[Assumption]) 
     why = "the catalogue does not know it" if cpu.model else "no CPU was given"
     assumed.append(Assumption("hardware.cpu", kind, why, "speed of everything that stays in RAM, PCIe generation"))
     return row
+
+
+def _cores(cpu: Cpu, row: CpuRow, sockets: int) -> int:
+    """Cores that the engines run threads on: of a hybrid Intel CPU its performance cores, which are both engines'
+    default too (common/common.cpp: `cpu_get_num_math` leaves out Atom cores)."""
+    stated = cpu.physical_cores or row.cores * sockets
+    return min(stated, row.performance_cores * sockets) if row.performance_cores else stated
 
 
 def _total_gb(row: CpuRow, sockets: int, assumed: list[Assumption]) -> float:

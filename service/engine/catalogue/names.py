@@ -85,6 +85,10 @@ _MARKS = re.compile(r"\((?:tm|r|c)\)|[™®©]", re.I)
 _PARENTHESES = re.compile(r"\([^()]{0,200}\)")
 _SIZE = re.compile(r"(?<![\w.])(\d{1,4})[ -]?gi?b\b", re.I)
 _WORDS = re.compile(r"[a-z0-9+]+")
+_JOINED = re.compile(
+    r"\b(rtx|gtx|rx|geforce|quadro|tesla|titan|ryzen|threadripper|epyc|xeon)(?=[am]?\d)|\b(m[1-9])(?=(?:pro|max|ultra)\b)",
+    re.I,
+)
 _COUNT = re.compile(r"^\s*\d{1,2}\s*x\s+", re.I)
 _CORES = re.compile(r"\b\d{1,3}-cores?\b", re.I)
 _GENERATION = re.compile(r"\b\d{1,2}(?:st|nd|rd|th) gen\b", re.I)
@@ -98,7 +102,7 @@ def gpu_rows(name: str, vram_gib: float | None = None) -> tuple[GpuRow, ...]:
     key = gpu_key(name)
     rows = _gpu_index().get(key) or _gpu_index().get(key.removeprefix("quadro"), ())
     size = vram_gib or size_in(name)
-    return tuple(sorted(rows, key=lambda row: abs((row.vram_gib or 0) - size))) if size else rows
+    return tuple(sorted(rows, key=lambda row: abs((row.vram_gib or size_in(row.name) or 0) - size))) if size else rows
 
 
 def complete(prefix: str, total_mib: float) -> tuple[GpuRow, ...]:
@@ -126,6 +130,11 @@ def nearest(name: str, cpu: bool = False, n: int = 5) -> tuple[str, ...]:
     return tuple(dict.fromkeys(keys[k] for k in (*holding, *close)))[:n]
 
 
+def spaced(name: str) -> str:
+    """Return `name` with a space between a product line and its number: `RTX3090` and `Ryzen9 7950X` lack it."""
+    return _JOINED.sub(lambda m: f"{m[0]} ", name)
+
+
 def size_in(name: str) -> float | None:
     """Return the memory in GiB that is written in a GPU's name, None when there is none."""
     found = _SIZE.search(name)
@@ -148,7 +157,7 @@ def cpu_key(name: str) -> str:
 
 
 def _plain(name: str) -> str:
-    lower = _GENERATION.sub(" ", _MARKS.sub(" ", name[:MAX_NAME].lower()))
+    lower = spaced(_GENERATION.sub(" ", _MARKS.sub(" ", name[:MAX_NAME].lower())))
     return _PARENTHESES.sub(" ", lower)
 
 

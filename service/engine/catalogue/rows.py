@@ -34,7 +34,8 @@ class GpuRow(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 class CpuRow(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One CPU. `cores` a socket; `sockets`: most that work together; `channels` and `fabric_gbs` a socket.
+    """One CPU. `cores` a socket; `performance_cores`: those of them that are fast, None where
+    all are alike or it is unknown; `sockets`: most that work together; `channels` and `fabric_gbs` a socket.
 
     `isa`: avx2 | avx512 | vnni | neon | apple. `fabric_gbs`: read bandwidth that the CPU's dies can take at most.
     """
@@ -42,6 +43,7 @@ class CpuRow(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     name: str
     aliases: tuple[str, ...] = ()
     cores: int
+    performance_cores: int | None = None
     sockets: int
     base_ghz: float | None = None
     all_core_ghz: float | None = None

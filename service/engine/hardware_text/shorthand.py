@@ -11,7 +11,9 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from service.engine.catalogue.names import cpu_row, gpu_rows, nearest
+import msgspec
+
+from service.engine.catalogue.names import cpu_row, gpu_rows, nearest, spaced
 from service.engine.errors import InvalidHardware
 from service.engine.hardware import Cpu, Gpu, Ram
 from service.engine.hardware_text.details import details
@@ -59,6 +61,12 @@ _GPU_WORD = re.compile(
 _CPU_WORD = re.compile(
     r"\b(?:epyc|ryzen|xeon|threadripper|core|celeron|pentium|cpu|i[3579]-\d{4,5}\w{0,3}|ultra [579] \d{3})\b", re.I
 )
+# The GPU in a processor that shares its memory, by the catalogue's name of the processor (AMD's product pages).
+_OWN_GPU = {
+    "AMD Ryzen AI Max+ 395": "AMD Radeon 8060S",
+    "AMD Ryzen AI Max 390": "AMD Radeon 8050S",
+    "AMD Ryzen AI Max 385": "AMD Radeon 8050S",
+}
 _SOCKETS = re.compile(r"\b(\d{1,2}) sockets?\b", re.I)
 _NAMELESS_CPU = re.compile(r"cpu(?:\s(\d{1,2}) sockets?)?(?:\s(\d{1,4}) cores?)?", re.I)
 _QUOTED = re.compile(r'^(gpu|cpu)\s+"([^"]{1,200})"\s*(.{0,300})$', re.I)
@@ -84,9 +92,11 @@ def read_shorthand(lines: Sequence[str]) -> Claim | None:
     cpu = [f.cpu for f in found if f.cpu is not None]
     if len(cpu) > 1 and len({c.model for c in cpu}) > 1:
         raise unreadable(f"{cpu[0].model}, {cpu[1].model}", "a machine has one kind of CPU; write `2x` for two sockets")
+    gpus = tuple(gpu for f in found for gpu in f.gpus)
+    no_gpu = any(f.no_gpu for f in found)
     together = Found(
-        gpus=tuple(gpu for f in found for gpu in f.gpus),
-        no_gpu=any(f.no_gpu for f in found),
+        gpus=gpus if gpus or no_gpu or not cpu else _own_gpus(cpu[0]),
+        no_gpu=no_gpu,
         cpu=cpu[0] if cpu else None,
         ram=merged(Ram, ram),  # `512GB` and `8 channel DDR5-4800` may be two pieces
         os=next((f.os for f in found if f.os), None),
@@ -96,7 +106,7 @@ def read_shorthand(lines: Sequence[str]) -> Claim | None:
 
 def _pieces(text: str) -> list[str]:
     """Split at commas, semicolons, line ends and plus signs that are outside of brackets and quotes."""
-    pieces = [part for raw in _outside(text) for part in _kinds(raw)]
+    pieces = [part for raw in _outside(text) for part in _kinds(raw if '"' in raw else spaced(raw))]
     if negative := next((piece for piece in pieces if '"' not in piece and _NEGATIVE.search(piece)), None):
         raise unreadable(negative, "a count or a size cannot be negative: leave out the minus sign")
     clean = [piece for piece in (_LEADING.sub("", p.strip(" \t.|*•-")).strip() for p in pieces) if piece]
@@ -221,10 +231,14 @@ def _cut(pattern: re.Pattern[str], text: str) -> tuple[re.Match[str] | None, str
 
 
 def _processor(piece: str, count: int, rest: str) -> Found:
+    if cpu_row(rest) is not None and not gpu_rows(rest):  # the G of `Ryzen 5 5600G` is no size
+        return Found(cpu=_cpu(count, rest))
     name, gpu = details(rest, Gpu(name=rest, count=count))
     is_gpu, is_cpu = bool(gpu_rows(name)), cpu_row(_CORES.sub("", name)) is not None
+    if is_gpu and gpu_rows(name)[0].unified and gpu_rows(name)[0].vram_gib is None:
+        return _with_its_memory(gpu, piece)
     if _CPU_WORD.search(name) and not (is_gpu and not is_cpu):
-        return Found(cpu=_cpu(count, name))
+        return Found(cpu=_cpu(count, name), ram=Ram(total_gb=gpu.vram_gib) if gpu.vram_gib else None)
     if _GPU_WORD.search(name) or (is_gpu and not is_cpu):
         return Found(gpus=(gpu,))
     if is_gpu and is_cpu:
@@ -233,6 +247,20 @@ def _processor(piece: str, count: int, rest: str) -> Found:
         return Found(cpu=_cpu(count, name))
     near = (*nearest(name, n=2), *nearest(name, cpu=True, n=2))
     raise unreadable(piece, f"no GPU or CPU of that name{' (' + ', '.join(near) + '?)' if near else ''}; {_KINDS}")
+
+
+def _with_its_memory(gpu: Gpu, piece: str) -> Found:
+    """A GPU that shares the machine's memory: a size behind it is that of the machine, unless in brackets."""
+    if "[" in piece or gpu.vram_gib is None:
+        return Found(gpus=(gpu,))
+    rows = gpu_rows(gpu.name, gpu.vram_gib)
+    name = next((row.name for row in rows if row.name.endswith(f" {gpu.vram_gib:g}GB")), gpu.name)
+    return Found(gpus=(msgspec.structs.replace(gpu, name=name, vram_gib=None),), ram=Ram(total_gb=gpu.vram_gib))
+
+
+def _own_gpus(cpu: Cpu | None) -> tuple[Gpu, ...]:
+    row = cpu_row(cpu.model) if cpu is not None and cpu.model else None
+    return (Gpu(name=_OWN_GPU[row.name]),) if row is not None and row.name in _OWN_GPU else ()
 
 
 def _cpu_name(name: str) -> str:

@@ -44,6 +44,9 @@ def test_the_two_rigs_of_the_demo_resolve() -> None:
         ("H100 PCIe x2", [Gpu(name="H100 PCIe", count=2)]),
         ("H100 PCIe 5.0 x8", [Gpu(name="H100", pcie="5.0 x8")]),
         ("RTX 3090 PCIe x4", [Gpu(name="RTX 3090", pcie="x4")]),
+        ("2x RTX3090", [Gpu(name="RTX 3090", count=2)]),
+        ("RTX4090 24GB", [Gpu(name="RTX 4090", vram_gib=24)]),
+        ("rtx4090 Ryzen9 7950X", [Gpu(name="rtx 4090")]),
         ("no GPU", []),
         ("CPU only, EPYC 9355", []),
     ],
@@ -59,6 +62,7 @@ def test_gpus(text: str, gpus: list[Gpu]) -> None:
         ("2x EPYC 9115", Cpu(model="EPYC 9115", sockets=2)),
         ("dual Xeon E5-2690 v4", Cpu(model="Xeon E5-2690 v4", sockets=2)),
         ("5950X", Cpu(model="5950X")),
+        ("Ryzen 5 5600G", Cpu(model="Ryzen 5 5600G")),
         ("i9-14900K", Cpu(model="i9-14900K")),
         ("AMD Ryzen Threadripper PRO 7965WX 24-Cores", Cpu(model="AMD Ryzen Threadripper PRO 7965WX 24-Cores")),
         ("EPYC 9999 (64 cores)", Cpu(model="EPYC 9999", physical_cores=64)),
@@ -95,6 +99,22 @@ def test_a_mac_is_gpu_cpu_and_memory_at_once() -> None:
     assert parse_hardware("Apple M4 Max (40-core GPU) 128GB").ram == Ram(total_gb=128)
     binned = resolve(parse_hardware("M4 Max 32-core 36GB"))
     assert binned.cards[0].bandwidth_gbs == 410
+
+
+@pytest.mark.parametrize(
+    ("text", "gpu"),
+    [
+        ("GB10 128GB", "NVIDIA GB10"),
+        ("DGX Spark 128GB", "NVIDIA GB10"),
+        ("Ryzen AI Max+ 395 128GB", "AMD Radeon 8060S"),
+        ("Jetson AGX Orin 32GB", "Jetson AGX Orin 32GB"),
+    ],
+)
+def test_a_size_beside_a_gpu_without_memory_is_the_machines(text: str, gpu: str) -> None:
+    machine = parse_hardware(text)
+    assert machine.gpus[0].vram_gib is None
+    assert machine.ram == Ram(total_gb=32 if "32GB" in text else 128)
+    assert resolve(machine).cards[0].name == gpu
 
 
 def test_commas_may_be_missing_where_a_cpu_or_ram_begins() -> None:
