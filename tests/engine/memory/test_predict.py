@@ -43,10 +43,10 @@ def test_ik_makes_copies_of_latent_matrices_that_no_buffer_line_shows(deepseek: 
     assert predict_memory("llama.cpp", deepseek, EXPERTS_IN_RAM, ONE_CARD).devices[0].derived == 0
 
 
-def test_a_tied_head_is_counted_twice_in_ik_and_once_in_llama_cpp_without_a_gpu() -> None:
+def test_a_tied_head_in_loaded_ram_is_counted_twice_in_ik_and_once_in_llama_cpp() -> None:
     model = build("Qwen3-0.6B", "q8_0")
     embedding = model.by_name["token_embd.weight"].nbytes
-    ik, llama = (predict_memory(engine, model, Flags(), []).devices[0].weights for engine in ENGINES)
+    ik, llama = (predict_memory(engine, model, Flags(mmap=False), []).devices[0].weights for engine in ENGINES)
 
     assert llama == model.n_bytes
     assert ik == model.n_bytes + embedding
@@ -206,3 +206,20 @@ def test_merged_weights_are_approximate() -> None:
     merged = Flags(n_ctx=4096, other=("-muge",))
     assert predict_memory("ik_llama.cpp", model, plain, [24 << 30]).basis == "measured"
     assert predict_memory("ik_llama.cpp", model, merged, [24 << 30]).basis == "approximate"
+
+
+@pytest.mark.parametrize(
+    ("model", "mapped", "printed"),
+    [
+        ("Qwen3-0.6B", None, 319.96),
+        ("Qwen3-0.6B", False, 403.42),
+        ("Gemma-3-12B", None, 6314.30),
+        ("Gemma-3-12B", False, 6854.43),
+    ],
+)
+def test_a_tied_head_in_ram_is_counted_once_in_a_mapped_file_and_twice_without(
+    model: str, mapped: bool | None, printed: float
+) -> None:
+    flags = Flags(n_ctx=512, n_ubatch=256, n_batch=256, n_gpu_layers=0, mmap=mapped)
+    memory = predict_memory("ik_llama.cpp", build(model, "q4_0"), flags, [])
+    assert round(memory.devices[-1].weights / MIB, 2) == printed
