@@ -53,7 +53,7 @@ def parse_repo_reference(text: str) -> RepoReference:
     host = text.split("/", 1)[0].lower()
     if separator or host in HOSTS:
         return _from_url(text if separator else f"https://{text}")
-    return _plain(text, None)
+    return _named(text)
 
 
 def checked_revision(revision: str) -> str:
@@ -76,6 +76,15 @@ def checked_repo(text: str) -> tuple[str, str]:
 
 def _invalid(what: str) -> InvalidInput:
     return InvalidInput(f"{what}: {_WANTED}", field="repo")
+
+
+def _named(text: str) -> RepoReference:
+    """`OWNER/NAME`, also with a slash behind it, or with the path of a GGUF file of the repo."""
+    owner, slash, rest = text.removesuffix("/").partition("/")
+    name, deeper, path = rest.partition("/")
+    if not deeper or not path.lower().endswith(".gguf"):
+        return _plain(f"{owner}{slash}{rest}", None)
+    return msgspec.structs.replace(_plain(f"{owner}/{name}", None), file=_path(path))
 
 
 def _plain(text: str, revision: str | None) -> RepoReference:

@@ -18,6 +18,9 @@ SHA = "0123456789abcdef0123456789abcdef01234567"
         ("  a_b/c.d-E_9  ", RepoReference("a_b", "c.d-E_9")),
         ("a/b:IQ4_KS_R4", RepoReference("a", "b", variant="IQ4_KS_R4")),
         ("hf.co/a/b:UD-Q4_K_XL", RepoReference("a", "b", variant="UD-Q4_K_XL")),
+        ("a/b/", RepoReference("a", "b")),
+        ("a/b/c.gguf", RepoReference("a", "b", file="c.gguf")),
+        ("a/b/x/c.gguf", RepoReference("a", "b", file="x/c.gguf")),
         ("huggingface.co/a/b", RepoReference("a", "b")),
         ("https://huggingface.co/a/b", RepoReference("a", "b")),
         ("https://huggingface.co/a/b/", RepoReference("a", "b")),
@@ -40,7 +43,7 @@ def test_every_way_of_naming_a_repo_is_understood(text: str, expected: RepoRefer
 @pytest.mark.parametrize(
     "text",
     [
-        "", "gpt2", "a/b/c", "/a/b", "a//b", "../etc", "a/..", "a/b..c", "a/b--c", "-a/b", "a/b.", "a/b.git", "a/b:",
+        "", "gpt2", "a/b/c", "a/b//", "a/b/../c.gguf", "/a/b", "a//b", "../etc", "a/..", "a/b..c", "a/b--c", "-a/b", "a/b.", "a/b.git", "a/b:",
         "a/b:..", "a/b:x y", "a b/c", "a/b\nc", "a/b\x00c", "a/é", "a/" + "b" * 96, "x" * 3000, "ftp://hf.co/a/b",
         "https://evil.example/a/b", "https://huggingface.co.evil.example/a/b", "https://huggingface.co@evil.example/a/b",
         "https://user@huggingface.co/a/b", "https://huggingface.co:8443/a/b", "https://huggingface.co/a",
