@@ -158,3 +158,9 @@ def _without_figures(text: str) -> list[str]:
 def test_every_rule_is_in_the_docs() -> None:
     text = DOCS.read_text()
     assert [example.rule for example in EXAMPLES if f"`{example.rule}`" not in text] == []
+
+
+@pytest.mark.parametrize("path", ["nofile.gguf", "./nowhere", "/nowhere/at/all", "~/models"])
+def test_a_path_that_is_not_there_is_no_repo(model: str, capsys: pytest.CaptureFixture[str], path: str) -> None:
+    assert main(["advise", path, "-H", RIG]) == 2
+    assert "no such file" in capsys.readouterr().err

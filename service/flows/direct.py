@@ -13,6 +13,7 @@ from pathlib import Path
 from msgspec.structs import asdict
 
 from service.engine.advise import advise
+from service.engine.errors import InvalidInput
 from service.engine.goal import Constraints, GoalRequest
 from service.engine.hardware_text import canonical, parse_hardware
 from service.flows.context import make_hub
@@ -54,10 +55,17 @@ def opened(settings: Settings, repo: str, revision: str | None) -> Iterator[tupl
     with opened_hub(settings) as hub:
         if Path(repo).exists():
             yield hub, local_variants(Path(repo)), _ON_DISK
+        elif _is_path(repo):
+            raise InvalidInput(f"no such file: {repo[:200]}", field="repo")
         else:
             reference = parse_reference(repo, revision)
             _say(f"listing {reference.repo}")
             yield hub, hub.list_repo(reference), reference
+
+
+def _is_path(text: str) -> bool:
+    """Whether `text` can only be meant as a path: a repo's id has one slash and no such beginning."""
+    return text.startswith(("/", "./", "../", "~")) or (text.lower().endswith(".gguf") and "/" not in text)
 
 
 @contextmanager

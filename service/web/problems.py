@@ -57,7 +57,8 @@ def on_validation(request: Request[Any, Any, Any], error: ValidationException) -
     """Answer a wrong path or query parameter with its name."""
     first = next((item for item in error.extra or [] if isinstance(item, dict)), {})
     message = str(first.get("message", "a parameter of the request is wrong"))
-    return problem_response(problem("invalid-request", message, field=first.get("key")))
+    key = first.get("key")
+    return problem_response(problem("invalid-request", message, field="format" if key == "as_format" else key))
 
 
 def on_http(request: Request[Any, Any, Any], error: HTTPException) -> Response[Problem]:

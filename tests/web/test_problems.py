@@ -159,3 +159,7 @@ def test_unknown_hardware_offers_the_nearest_names(client: httpx.Client) -> None
 @pytest.mark.parametrize("path", ["/v1/advice/..%2f..", "/v1/advice/%00", "/v1/advice/" + "a" * 5000, "/v1/advice/'--"])
 def test_a_hostile_id_is_simply_not_found(client: httpx.Client, path: str) -> None:
     assert client.get(path).status_code == 404
+
+
+def test_a_format_that_does_not_exist_is_named_as_it_was_written(client: httpx.Client) -> None:
+    assert assert_problem(client.get("/v1/advice/one?format=html"), 422, "invalid-request")["field"] == "format"
