@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, TypeAlias
 
 import msgspec
 
@@ -13,12 +13,13 @@ Tokens = Annotated[int, msgspec.Meta(ge=0, le=16_777_216)]
 Positive = Annotated[int, msgspec.Meta(ge=1, le=16_777_216)]
 Speed = Annotated[float, msgspec.Meta(ge=0, le=1_000_000)]
 Mib = Annotated[int, msgspec.Meta(ge=0, le=1_048_576)]
+Preset: TypeAlias = Literal["chat", "agent", "long", "batch"]
 
 
 class GoalRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A goal as asked for: a preset, and numbers that override the preset's."""
 
-    preset: Literal["chat", "agent", "long", "batch"] = "chat"
+    preset: Preset = "chat"
     prompt: Positive | None = None
     output: Positive | None = None
     depth: Tokens | None = None

@@ -108,7 +108,7 @@ def delete_advice(context: Context, advice_id: str, key: str) -> None:
     """Delete an advice, in whatever state it is. Raises AdviceNotFound, or WrongKey."""
     row = _row(context, advice_id)
     if not hmac.compare_digest(row.delete_key_hash, _hash(key)):
-        raise WrongKey("this key was not given when the advice was made", field="key")
+        raise WrongKey("this key was not given when the advice was made", field="X-Advice-Key")
     advices.remove(context.engine, advice_id)
 
 
@@ -170,7 +170,7 @@ def _compute(context: Context, row: StoredAdvice, advise: Advise) -> AdviceBody:
         chosen = choose(listing, request.reference, constraints.variants)
         models = read_models(context.hub, listing, chosen, report)
     report("planning")
-    return models.advised(advise, request.hardware, request.canonical.goal, constraints)
+    return models.advised(advise, request.hardware, request.goal, constraints)
 
 
 def _pin(context: Context, row: StoredAdvice, request: Request, listing: RepoListing) -> StoredAdvice | None:

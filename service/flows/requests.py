@@ -8,6 +8,7 @@ import msgspec
 
 from service.engine.catalogue import resolve
 from service.engine.errors import InvalidInput
+from service.engine.goal import GoalRequest, Preset
 from service.engine.hardware import Hardware
 from service.engine.hardware_text import canonical, parse_hardware
 from service.engine.versions import versions
@@ -24,6 +25,11 @@ class Request(msgspec.Struct, frozen=True):
     canonical: AdviceRequest
 
     @property
+    def goal(self) -> GoalRequest:
+        """The goal, a preset's name made into one."""
+        return as_goal(self.canonical.goal)
+
+    @property
     def repo(self) -> str:
         """The Hub's id, `owner/name`."""
         return self.reference.repo
@@ -37,7 +43,13 @@ def parse_request(asked: AdviceRequest) -> Request:
     reference = parse_reference(asked.repo, asked.revision)
     hardware = canonical(parse_hardware(asked.hardware) if isinstance(asked.hardware, str) else asked.hardware)
     resolve(hardware)
-    return Request(reference, hardware, msgspec.structs.replace(asked, hardware=hardware))
+    known = msgspec.structs.replace(asked, hardware=hardware, goal=as_goal(asked.goal))
+    return Request(reference, hardware, known)
+
+
+def as_goal(asked: GoalRequest | Preset) -> GoalRequest:
+    """Return the goal that was asked for: a preset's name alone is that preset."""
+    return asked if isinstance(asked, GoalRequest) else GoalRequest(preset=asked)
 
 
 def parse_reference(repo: str, revision: str | None) -> RepoReference:

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 import msgspec
 
 from service.engine.advice import AdvisedConfig, Refusal, Versions
-from service.engine.goal import Constraints, Goal, GoalRequest
+from service.engine.goal import Constraints, Goal, GoalRequest, Preset
 from service.engine.hardware import Assumption, Hardware
 from service.wire.problem import Problem
 
@@ -21,7 +21,7 @@ class AdviceRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     repo: RepoText
     hardware: Hardware | HardwareText
     revision: Annotated[str, msgspec.Meta(min_length=1, max_length=200)] | None = None
-    goal: GoalRequest = GoalRequest()
+    goal: GoalRequest | Preset = GoalRequest()
     constraints: Constraints = Constraints()
 
 

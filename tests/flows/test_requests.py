@@ -72,3 +72,9 @@ def test_a_revision_that_cannot_be_is_refused(revision: str) -> None:
     with pytest.raises(InvalidInput) as raised:
         parse_request(msgspec.structs.replace(BASE, revision=revision))
     assert raised.value.field == "revision"
+
+
+def test_a_presets_name_is_the_same_goal_as_its_object() -> None:
+    by_name = parse_request(msgspec.structs.replace(BASE, goal="agent"))
+    assert by_name.goal == GoalRequest(preset="agent")
+    assert by_name == parse_request(msgspec.structs.replace(BASE, goal=GoalRequest(preset="agent")))
