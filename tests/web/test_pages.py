@@ -68,7 +68,10 @@ def test_the_reference_shows_every_operation_and_schema(client: httpx.Client) ->
 
 def test_the_start_page_shows_lines_that_work_as_printed(client: httpx.Client) -> None:
     html = client.get("/").text
-    lines = [unescape(line) for line in re.findall(r"(?:<code>|^)(curl .*?)(?:</code>|$)", html.replace("\\\n", ""), re.MULTILINE)]
+    lines = [
+        unescape(line)
+        for line in re.findall(r"(?:<code>|^)(curl .*?)(?:</code>|$)", html.replace("\\\n", ""), re.MULTILINE)
+    ]
     assert len(lines) == 7
     for line in lines:
         if "/v1/advice/ID" not in line:
