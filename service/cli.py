@@ -176,7 +176,9 @@ def _converted(value: object, kind: type[T], field: str) -> T:
     try:
         return msgspec.convert(value, kind)
     except msgspec.ValidationError as error:
-        raise InvalidInput(str(error), field=field) from error
+        what, _, path = str(error).partition(" - at `$.")
+        name = path.rstrip("`").partition("[")[0].replace("_", "-")
+        raise InvalidInput(what[:1].lower() + what[1:], field=f"--{name}" if name else field) from error
 
 
 def _advise(arguments: argparse.Namespace) -> int:

@@ -14,6 +14,10 @@ from service.engine.ggml_types import type_named
 from service.engine.gguf import Tensor
 
 ALIGNMENT = 32
+CHAT_TEMPLATE = (
+    "{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\\n' + message['content'] + '<|im_end|>' "
+    "+ '\\n' }}{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"
+)
 
 
 class U16(int):
@@ -60,6 +64,7 @@ def tokenizer(n_vocab: int) -> dict[str, Value]:
     base = _byte_alphabet()
     return {
         "tokenizer.ggml.model": "gpt2",
+        "tokenizer.chat_template": CHAT_TEMPLATE,
         "tokenizer.ggml.pre": "qwen2",
         "tokenizer.ggml.tokens": _encoded(base + [f"tok{i:07d}" for i in range(256, n_vocab)]),
         "tokenizer.ggml.token_type": _encoded([1] * n_vocab),

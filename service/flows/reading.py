@@ -18,6 +18,7 @@ from service.engine.model import build_model
 from service.engine.planner.write import Files
 from service.hub import Hub, RepoListing, Variant, read_local_header
 
+_TERMS = "the repo is gated: accept its terms on its page and `hf auth login` before the download"
 _READERS = 4  # variants at a time: enough to hide the Hub's latency, few enough for its rate limit
 
 
@@ -30,10 +31,11 @@ class Advise(Protocol):
 
 
 class Models(msgspec.Struct, frozen=True):
-    """The variants that could be read, and why the others could not."""
+    """The variants that could be read, and why the others could not. `gated`: the repo's terms come first."""
 
     variants: tuple[VariantModel, ...]
     unreadable: dict[str, str]
+    gated: bool = False
 
     def advised(self, advise: Advise, hardware: Hardware, goal: GoalRequest, constraints: Constraints) -> AdviceBody:
         """Return what `advise` says of the variants, with a refusal for each one that could not be read.
@@ -41,7 +43,13 @@ class Models(msgspec.Struct, frozen=True):
         The variants that `constraints` name were chosen before they were read; some may be missing here.
         """
         body = advise(self.variants, hardware, goal, msgspec.structs.replace(constraints, variants=None))
-        return self.with_refusals(body, constraints)
+        return self._with_terms(self.with_refusals(body, constraints))
+
+    def _with_terms(self, body: AdviceBody) -> AdviceBody:
+        if not self.gated:
+            return body
+        configs = [msgspec.structs.replace(c, notes=[_TERMS, *c.notes]) for c in body.configs]
+        return msgspec.structs.replace(body, configs=configs)
 
     def with_refusals(self, body: AdviceBody, constraints: Constraints) -> AdviceBody:
         """Return `body` with a refusal for each variant that could not be read."""
@@ -74,7 +82,7 @@ def read_models(hub: Hub, listing: RepoListing, variants: Sequence[Variant], rep
                 unreadable[variant.name] = outcome
     if not read:
         raise next(iter(unreadable.values()))
-    return Models(tuple(read), {name: error.detail for name, error in unreadable.items()})
+    return Models(tuple(read), {name: error.detail for name, error in unreadable.items()}, listing.gated)
 
 
 def _read(hub: Hub, listing: RepoListing, variant: Variant) -> VariantModel | InvalidHeader:
