@@ -43,11 +43,14 @@ def test_every_way_of_naming_a_repo_is_understood(text: str, expected: RepoRefer
 @pytest.mark.parametrize(
     "text",
     [
-        "", "gpt2", "a/b/c", "a/b//", "a/b/../c.gguf", "/a/b", "a//b", "../etc", "a/..", "a/b..c", "a/b--c", "-a/b", "a/b.", "a/b.git", "a/b:",
+        "", "gpt2", "a/b/c", "a/b//", "a/b/../c.gguf", "/a/b", "a//b", "../etc", "a/..", "a/b..c", "a/b--c", "-a/b",
+        "a/b.", "a/b.git", "a/b:",
         "a/b:..", "a/b:x y", "a b/c", "a/b\nc", "a/b\x00c", "a/é", "a/" + "b" * 96, "x" * 3000, "ftp://hf.co/a/b",
-        "https://evil.example/a/b", "https://huggingface.co.evil.example/a/b", "https://huggingface.co@evil.example/a/b",
+        "https://evil.example/a/b", "https://huggingface.co.evil.example/a/b",
+        "https://huggingface.co@evil.example/a/b",
         "https://user@huggingface.co/a/b", "https://huggingface.co:8443/a/b", "https://huggingface.co/a",
-        "https://huggingface.co/datasets/a/b", "https://huggingface.co/spaces/a/b", "https://huggingface.co/api/models/a/b",
+        "https://huggingface.co/datasets/a/b", "https://huggingface.co/spaces/a/b",
+        "https://huggingface.co/api/models/a/b",
         "https://hf.co/a/b/blob/main/../../x", "https://hf.co/a/b/blob/main/%2e%2e/x", "https://hf.co/a/b/settings",
         "https://hf.co/a/b/tree", "https://hf.co/a/b/tree/..", "https://hf.co/a/b/blob/main/%00", "https://[::1/a/b",
         "https://hf.co/a/b?" + "&".join(["show_file_info=x"] * 40), "https://169.254.169.254/a/b", "file:///etc/passwd",
