@@ -228,6 +228,14 @@ def test_what_is_not_stated_is_assumed_and_listed_with_what_it_changes() -> None
     assert assumed(rig(Gpu(name="RTX 3090", pcie="4.0 x16"))) == set()
 
 
+def test_assumptions_are_listed_by_what_they_change_and_name_the_users_entry() -> None:
+    machine = rig(Gpu(name="RTX 3090"), Gpu(name="RTX 5090", pcie="5.0 x16"), cpu=None, ram=None)
+    fields = [a.field for a in machine.assumed]
+    assert fields[:2] == ["hardware.ram.total_gb", "hardware.cpu"]
+    assert fields[-2:] == ["hardware.gpus[0].pcie", "hardware.cpu.ghz"] or "hardware.cpu.ghz" not in fields
+    assert "RTX 3090" in next(a.why for a in machine.assumed if a.field == "hardware.gpus[0].pcie")
+
+
 def test_the_assumed_all_core_clock_is_the_catalogues_median_over_base() -> None:
     ratios = [row.all_core_ghz / row.base_ghz for row in known_cpus() if row.all_core_ghz and row.base_ghz]
     assert statistics.median(ratios) == pytest.approx(ALL_CORE_OVER_BASE, abs=0.02)

@@ -15,7 +15,7 @@ from service.engine.catalogue.names import cpu_row, gpu_rows, nearest
 from service.engine.catalogue.rows import CpuRow, GpuRow, known_cpus, known_gpus
 from service.engine.config import Device, Engine
 from service.engine.errors import InvalidHardware
-from service.engine.hardware import Card, Hardware, Rig
+from service.engine.hardware import Assumption, Card, Hardware, Rig
 
 __all__ = [
     "CpuRow",
@@ -30,6 +30,7 @@ __all__ = [
     "resolve",
 ]
 
+_MATTERS = ("ram.total_gb", "cpu", "backend", "vram_gib", "ram.channels", "ram.mts", "bandwidth_gbs", "pcie", "cpu.ghz")
 _DEVICE = {"cuda": "CUDA{}", "rocm": "ROCm{}", "sycl": "SYCL{}"}
 # Metal has one device; ik_llama.cpp calls it `Metal`, llama.cpp `MTL0` since its device list was numbered.
 _METAL = {"ik_llama.cpp": "Metal", "llama.cpp": "MTL0"}
@@ -64,7 +65,7 @@ def resolve(hardware: Hardware) -> Rig:
         bandwidth_measured=host.measured,
         os=host.os,
         order_known=bool(cards) and all(card.pci_index is not None for card in cards),
-        assumed=(*assumed, *host.assumed),
+        assumed=tuple(sorted((*assumed, *host.assumed), key=_weight)),
     )
 
 
@@ -74,6 +75,12 @@ def engine_devices(rig: Rig, engine: Engine, cards: Sequence[int]) -> tuple[Devi
         Device(_METAL[engine] if card.backend == "metal" else _DEVICE[card.backend].format(n), i, card.free, card.total)
         for n, (i, card) in enumerate((i, rig.cards[i]) for i in cards)
     )
+
+
+def _weight(assumption: Assumption) -> int:
+    """How much an assumption matters, 0 most: RAM size, substitutes, RAM's and GPUs' memory, links, clocks."""
+    part = assumption.field.rpartition("]")[2].removeprefix("hardware").lstrip(".")
+    return _MATTERS.index(part) if part in _MATTERS else _MATTERS.index("vram_gib")
 
 
 def _slowness(card: Card) -> tuple[float, float, float, int]:

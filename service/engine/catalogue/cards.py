@@ -157,8 +157,9 @@ def _links(gpu: Gpu, row: GpuRow, path: str, host: Host, n_cards: int, assumed: 
         return _stated_links(gpu, gpu.pcie, generation, width, path)
     if host.lanes and n_cards > 1:
         width = min(width, max(lanes for lanes in _LANES if lanes == 1 or lanes * n_cards <= host.lanes))
-    why = f"the link was not given: what card and platform have with {n_cards} card{'s' if n_cards > 1 else ''}"
-    assumed.append(Assumption(f"{path}.pcie", f"{generation}.0 x{width}", why, "prompt processing of weights in RAM"))
+    cards = f"{n_cards} card{'s' if n_cards > 1 else ''}"
+    why = f"the link of the {row.name} was not given: what card and platform have with {cards}"
+    assumed.append(Assumption(f"{path}.pcie", f"{generation}.0 x{width}", why, "prompts through weights in RAM"))
     return [_LANE_GBS[generation] * width] * gpu.count
 
 

@@ -78,7 +78,7 @@ def _cpu(cpu: Cpu) -> str:
     name = row.name if row else (cpu.model or "").replace('"', "'").strip()
     facts = [f"{cpu.sockets} sockets"] if cpu.sockets else []
     facts += [f"{cpu.physical_cores} cores"] if cpu.physical_cores else []
-    if row is not None and not facts and not re.search(r"Apple|[(),;]", name):
+    if row is not None and not facts and not gpu_rows(name) and not re.search(r"[(),;]", name):
         return name
     return " ".join([f'cpu "{name}"' if name else "cpu", *facts]) if name or facts else ""
 

@@ -43,7 +43,10 @@ _SYSTEM = re.compile(
     r"|mac\s?os[ \d.]*|macosx?|wsl\s?2?",
     re.I,
 )
-_MAC = re.compile(r"(?:apple\s+)?(m[1-9](?:\s+(?:pro|max|ultra))?)(?:\s+\(?(\d{2,3}-core)(?:\s+gpu)?\)?)?", re.I)
+_MAC = re.compile(
+    r"(?:(?:mac\s?(?:studio|mini|pro|book(?:\s?(?:pro|air))?)|imac)\s+)?(?:apple\s+)?(m[1-9](?:\s+(?:pro|max|ultra))?)(?:\s+\(?(\d{2,3}-core)(?:\s+gpu)?\)?)?",
+    re.I,
+)
 _SIZE = re.compile(r"(\d{1,6}(?:\.\d{1,3})?)\s?(gib|gb|g|tib|tb|t)\b(?!/s)", re.I)
 _MODULES = re.compile(r"(?<!\w)(\d{1,3})\s?[x×]\s?(\d{1,4}(?:\.\d{1,3})?)\s?(?:gib|gb|g)\b(?!/s)", re.I)
 _RAM_WORD = re.compile(r"\b(?:lp)?ddr\d|\bram\b|\bmemory\b|\bchannels?\b|\bmt/s\b|\b(?:r|u|lr|mr)dimms?\b", re.I)

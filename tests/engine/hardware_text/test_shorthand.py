@@ -117,6 +117,13 @@ def test_a_size_beside_a_gpu_without_memory_is_the_machines(text: str, gpu: str)
     assert resolve(machine).cards[0].name == gpu
 
 
+@pytest.mark.parametrize("text", ["Mac Studio M3 Ultra 512GB", "Mac Studio Apple M3 Ultra 512GB"])
+def test_a_mac_may_be_called_by_its_case(text: str) -> None:
+    assert parse_hardware(text) == parse_hardware("M3 Ultra 512GB")
+    assert parse_hardware("MacBook Pro M3 Max 64GB").gpus == [Gpu(name="Apple M3 Max")]
+    assert parse_hardware("Mac mini M4 Pro 48GB").ram == Ram(total_gb=48)
+
+
 def test_commas_may_be_missing_where_a_cpu_or_ram_begins() -> None:
     machine = parse_hardware("2x RTX 3090 AMD Ryzen 9 7950X 128GB DDR5 windows 11".replace(" windows", ", windows"))
     assert machine.gpus == [Gpu(name="RTX 3090", count=2)]
