@@ -318,3 +318,19 @@ def test_nearest_names_are_at_most_five_and_known() -> None:
     assert len(nearest("RTX 5091")) == 5
     assert nearest("RTX 5091")[0] == "NVIDIA GeForce RTX 5090"
     assert "AMD EPYC 7302" in nearest("EPYC 7303", cpu=True)
+
+
+@pytest.mark.parametrize(
+    ("name", "cpu", "first"),
+    [
+        ("RTX 9999", False, "RTX"),
+        ("RTX 6090", False, "RTX"),
+        ("RTX 6000 Pro", False, "RTX PRO 6000"),
+        ("i7-9750H", True, "i7"),
+        ("EPYC 9999", True, "EPYC"),
+    ],
+)
+def test_the_nearest_names_are_of_the_same_product_line(name: str, cpu: bool, first: str) -> None:
+    found = nearest(name, cpu=cpu)
+    assert len(found) == 5
+    assert all(first in candidate for candidate in found[:2])

@@ -121,13 +121,29 @@ def cpu_row(name: str) -> CpuRow | None:
     return rows[0] if rows else None
 
 
+_ALIKE = 0.3  # of difflib's ratio, for names without a product line
+_GPU_LINES = frozenset({"rtx", "gtx", "rx", "arc", "quadro", "tesla", "instinct", "pro"})
+_CPU_LINES = frozenset({"ryzen", "threadripper", "epyc", "xeon", "core", "i3", "i5", "i7", "i9", "ultra"})
+
+
 def nearest(name: str, cpu: bool = False, n: int = 5) -> tuple[str, ...]:
-    """Return the `n` names of the catalogue that are most like `name`, best first."""
+    """Return the `n` names of the catalogue that are most like `name`: those of its product line first."""
     keys = {k: rows[0].name for k, rows in (_cpu_index() if cpu else _gpu_index()).items()}
     key = cpu_key(name) if cpu else gpu_key(name)
-    holding = sorted((k for k in keys if len(key) > 2 and key in k), key=len)
-    close = difflib.get_close_matches(key, keys, n=4 * n, cutoff=0.3)
-    return tuple(dict.fromkeys(keys[k] for k in (*holding, *close)))[:n]
+    line = _product_line(name)
+    matcher = difflib.SequenceMatcher(b=key)
+
+    def likeness(candidate: str) -> tuple[bool, int, float]:
+        matcher.set_seq1(candidate)
+        return len(key) > 2 and key in candidate, len(line & _product_line(keys[candidate])), matcher.ratio()
+
+    scored = sorted(((likeness(k), k) for k in keys), reverse=True)
+    close = [keys[k] for (holds, shared, ratio), k in scored if holds or shared or ratio >= _ALIKE]
+    return tuple(dict.fromkeys(close))[:n]
+
+
+def _product_line(name: str) -> frozenset[str]:
+    return (_GPU_LINES | _CPU_LINES) & frozenset(_WORDS.findall(_plain(name).replace("-", " ")))
 
 
 def spaced(name: str) -> str:
