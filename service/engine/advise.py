@@ -23,7 +23,7 @@ from service.engine.planner.fit import max_context
 from service.engine.planner.rank import Contender, rank
 from service.engine.planner.search import search
 from service.engine.planner.write import Files, commands, environment
-from service.engine.speed import predict_speed
+from service.engine.speed import predict_speed, speed_point
 from service.engine.versions import versions
 
 
@@ -147,13 +147,4 @@ def device_table(memory: Memory, devices: Sequence[Device], reserve: Sequence[in
 def _speed_at(n_kv: int, contender: Contender, model: Model, rig: Rig) -> SpeedPoint:
     placement, devices = contender.fitted.memory.placement, contender.problem.devices
     speed = predict_speed(contender.engine, model, contender.fitted.flags, placement, rig, devices, n_kv)
-    return SpeedPoint(
-        n_kv=n_kv,
-        pp_tps=round(speed.pp.expected, 2),
-        pp_low=round(speed.pp.low, 2),
-        pp_high=round(speed.pp.high, 2),
-        tg_tps=round(speed.tg.expected, 2),
-        tg_low=round(speed.tg.low, 2),
-        tg_high=round(speed.tg.high, 2),
-        basis=speed.tg.basis,
-    )
+    return speed_point(n_kv, speed)

@@ -118,3 +118,8 @@ class Rig(msgspec.Struct, frozen=True, kw_only=True):
     os: str
     order_known: bool
     assumed: tuple[Assumption, ...] = ()
+
+    @property
+    def windows(self) -> bool:
+        """Whether the machine runs Windows."""
+        return self.os.lower().startswith("win")

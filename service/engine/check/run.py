@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from service.engine.advice import SpeedPoint
 from service.engine.check.compare import compare_buffers, compare_speeds, measured_findings, slow_phase
 from service.engine.check.report import CheckedMemory, CheckReport
 from service.engine.commands import parse
@@ -15,7 +14,7 @@ from service.engine.logs import MeasuredSpeed, read_log
 from service.engine.memory.spec import Allocator
 from service.engine.model import Model
 from service.engine.rules import Case, Finding, case_of, findings, in_order
-from service.engine.speed import Speed
+from service.engine.speed import speed_point
 from service.engine.versions import ENGINE_BUILDS
 
 DEPTHS = (0, 4_096, 16_384, 65_536)
@@ -46,7 +45,7 @@ def check(
         program=case.parsed.program,
         fits=all(row.fits for row in case.table),
         memory=CheckedMemory(case.table, case.memory.graph_splits),
-        speed=[_point(n_kv, case.speed(n_kv)) for n_kv in _depths(case, depths)],
+        speed=[speed_point(n_kv, case.speed(n_kv)) for n_kv in _depths(case, depths)],
         findings=found,
         compared=compared,
         assumed=list(hardware.assumed),
@@ -55,19 +54,6 @@ def check(
 
 def _depths(case: Case, asked: Sequence[int] | None) -> list[int]:
     return sorted(set(asked)) if asked else [n for n in DEPTHS if n < case.flags.n_ctx]
-
-
-def _point(n_kv: int, speed: Speed) -> SpeedPoint:
-    return SpeedPoint(
-        n_kv=n_kv,
-        pp_tps=round(speed.pp.expected, 2),
-        pp_low=round(speed.pp.low, 2),
-        pp_high=round(speed.pp.high, 2),
-        tg_tps=round(speed.tg.expected, 2),
-        tg_low=round(speed.tg.low, 2),
-        tg_high=round(speed.tg.high, 2),
-        basis=speed.tg.basis,
-    )
 
 
 def _verdict(case: Case, found: Sequence[Finding]) -> str:

@@ -149,7 +149,7 @@ def notes(contender: Contender, rig: Rig, goal: Goal) -> list[str]:
         found.append(
             f"{switch} lets the GPUs work at the same time and may be faster: it is not modelled here, measure it"
         )
-    if rig.os.lower().startswith("win"):
+    if rig.windows:
         found.append("written for bash: in PowerShell join the lines, and set variables first with $env:NAME = 'value'")
     return found
 

@@ -2,7 +2,7 @@
 
 from service.engine.speed.calibration import calibration, coefficients
 from service.engine.speed.parts import PARTS
-from service.engine.speed.predict import Speed, goal_seconds, predict_speed, versus
+from service.engine.speed.predict import Speed, goal_seconds, predict_speed, speed_point, versus
 from service.engine.speed.sums import work_of
 from service.engine.speed.work import Work
 
@@ -14,6 +14,7 @@ __all__ = [
     "coefficients",
     "goal_seconds",
     "predict_speed",
+    "speed_point",
     "versus",
     "work_of",
 ]

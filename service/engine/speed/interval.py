@@ -50,7 +50,7 @@ def _class_factor(work: Work, rig: Rig, parts: Seconds, phase: Phase, n_kv: int,
     in_ram = share_of(parts, _IN_RAM)
     if in_ram > _MATTERS and rig.sockets > 1:
         factors.append(intervals[f"{phase}.two_sockets"])
-    if in_ram > _MATTERS and rig.os.lower().startswith("win"):
+    if in_ram > _MATTERS and rig.windows:
         factors.append(intervals[f"{phase}.windows_cpu"])
     if phase == "tg" and n_kv >= _DEEP and work.mla is None and work.cache_k < 1.5:
         factors.append(intervals["tg.deep_quantised_cache"])

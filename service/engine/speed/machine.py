@@ -55,7 +55,7 @@ def machine_of(rig: Rig, devices: Sequence[Device], flags: Flags, p: Coefficient
         cards=tuple(_card_rate(rig.cards[d.gpu], p) for d in devices),
         token_cpu=_cpu_rate(rig, threads, p),
         batch_cpu=_cpu_rate(rig, flags.threads_batch or threads, p),
-        windows=rig.os.lower().startswith("win"),
+        windows=rig.windows,
     )
 
 
@@ -91,7 +91,7 @@ def _card_rate(card: Card, p: Coefficients) -> CardRate:
 
 def _cpu_rate(rig: Rig, threads: int, p: Coefficients) -> CpuRate:
     kind, sockets2 = cpu_class(rig), rig.sockets > 1
-    windows = rig.os.lower().startswith("win")
+    windows = rig.windows
     cores = max(min(threads, rig.physical_cores), 1)
     gbs = max(rig.cpu_bandwidth_gbs, 1.0)
     multiple = p["ram_read.measured" if rig.bandwidth_measured else "ram_read.catalogue"]

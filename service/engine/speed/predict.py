@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import msgspec
 
+from service.engine.advice import SpeedPoint
 from service.engine.config import Device, Engine, Flags, Placement
 from service.engine.estimate import Estimate
 from service.engine.goal import Goal
@@ -61,6 +62,20 @@ def predict_speed(
         parts_pp=pp,
         parts_tg=tg,
         n_ubatch=work.n_ubatch,
+    )
+
+
+def speed_point(n_kv: int, speed: Speed) -> SpeedPoint:
+    """Return the speed at one depth in the shape that answers have, rounded to 0.01 tokens per second."""
+    return SpeedPoint(
+        n_kv=n_kv,
+        pp_tps=round(speed.pp.expected, 2),
+        pp_low=round(speed.pp.low, 2),
+        pp_high=round(speed.pp.high, 2),
+        tg_tps=round(speed.tg.expected, 2),
+        tg_low=round(speed.tg.low, 2),
+        tg_high=round(speed.tg.high, 2),
+        basis=speed.tg.basis,
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal, TypeAlias
 
 from service.engine.memory.cache import cache_tensors
-from service.engine.memory.graph import GraphBuilder, Node, Slot, row_size
+from service.engine.memory.graph import GraphBuilder, Node, Slot
 from service.engine.memory.spec import GraphSpec
 from service.engine.model import Layer, Model
 
@@ -127,8 +127,3 @@ class ModelGraph(GraphBuilder):
     def gating(self) -> Gating:
         """The router's activation: softmax | sigmoid."""
         return "sigmoid" if self.model.int_value("expert_gating_func") == 2 else "softmax"
-
-
-def row_strides(kind: str, *lengths: int) -> tuple[int, ...]:
-    """Return the bytes of rows of `lengths` elements: strides of a view into a cache."""
-    return tuple(row_size(kind, n) for n in lengths)
