@@ -13,9 +13,10 @@ from typing import NamedTuple
 
 from service.engine.ggml_types import tensor_bytes, type_named
 from service.engine.gguf import ArraySummary, Header, MetadataValue, Tensor
-from service.engine.model import Model, build_model, layer_of
+from service.engine.model import Model, build_model
+from service.engine.tensor_names import layer_of
 from tests import gguf_file
-from tests.model_shapes import SHAPES, Shape
+from tests.shapes import SHAPES, Shape
 
 ALIGNMENT = 32
 

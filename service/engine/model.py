@@ -6,36 +6,17 @@ Key names are those of llama.cpp's gguf-py/gguf/constants.py; the fallbacks are 
 
 from __future__ import annotations
 
-import math
-import re
 from functools import cached_property
-from typing import Literal, TypeAlias
 
 import msgspec
 
 from service.engine.errors import UnsupportedModel
 from service.engine.gguf import ArraySummary, Header, MetadataValue, Tensor
+from service.engine.layers import Layer, read_layers
+from service.engine.metadata import MetadataReader, as_int
+from service.engine.tensor_names import layer_of
 
-Role: TypeAlias = Literal[
-    "token_embd",
-    "output",
-    "attention",
-    "recurrent",
-    "dense_ffn",
-    "router",
-    "shared_expert",
-    "expert",
-    "norm",
-    "nextn",
-    "other",
-]
-
-_EXPERT = re.compile(r"\.ffn_(up|gate|down|gate_up)_(ch)?exps\.")
-_SHARED = re.compile(r"\.ffn_(up|gate|down)_shexp\.|\.ffn_gate_inp_shexp\.")
-_DENSE = re.compile(r"\.ffn_(up|gate|down|up_gate)\.")
-_LAYER = re.compile(r"blk\.(\d+)\.")
 _MAX_LAYERS = 4_096
-_MAX_HEADS = 65_536  # heads of a layer, or elements of a head
 _MAX_STATE = 1 << 20  # elements of a recurrent state along one side
 
 
@@ -57,19 +38,6 @@ class Recurrent(msgspec.Struct, frozen=True):
     state_size: int
     time_step_rank: int
     group_count: int
-
-
-class Layer(msgspec.Struct, frozen=True):
-    """One block. `n_swa` is the sliding window in tokens (0: full attention); head sizes in elements."""
-
-    index: int
-    kind: Literal["attention", "recurrent", "nextn"]
-    n_head: int
-    n_head_kv: int
-    head_dim_k: int
-    head_dim_v: int
-    n_swa: int
-    moe: bool
 
 
 class Model(msgspec.Struct, frozen=True, dict=True):
@@ -144,33 +112,7 @@ class Model(msgspec.Struct, frozen=True, dict=True):
 
     def int_value(self, key: str, default: int = 0) -> int:
         """Return `<architecture>.<key>` as an int, or `default` when absent, infinite or not a number."""
-        return _as_int(self.value(key), default)
-
-
-def layer_of(name: str) -> int | None:
-    """Return the block a tensor name belongs to, or None for tensors outside the blocks."""
-    match = _LAYER.match(name)
-    return int(match[1]) if match else None
-
-
-def role_of(name: str) -> Role:
-    """Return what a tensor is for, by the GGUF naming conventions (llama.cpp gguf-py/gguf/constants.py)."""
-    if name.startswith(("token_embd", "per_layer_token_embd", "position_embd", "token_types")):
-        return "token_embd"
-    if name.startswith("output."):
-        return "output"
-    if ".nextn." in name:
-        return "nextn"
-    for role, pattern in (("expert", _EXPERT), ("shared_expert", _SHARED), ("dense_ffn", _DENSE)):
-        if pattern.search(name):
-            return role  # type: ignore[return-value]
-    if ".ffn_gate_inp" in name or ".exp_probs_b" in name:
-        return "router"
-    if "_norm." in name:
-        return "norm"
-    if ".attn_" in name or ".indexer." in name:
-        return "attention"
-    return "recurrent" if ".ssm_" in name or ".time_mix" in name or ".shortconv" in name else "other"
+        return as_int(self.value(key), default)
 
 
 def build_model(header: Header) -> Model:
@@ -178,7 +120,7 @@ def build_model(header: Header) -> Model:
 
     Raises UnsupportedModel when the metadata that every language model has is missing or impossible.
     """
-    reader = _Reader(header)
+    reader = MetadataReader(header)
     n_layer, nextn = reader.require("block_count"), reader.optional("nextn_predict_layers")
     if not 0 < n_layer <= _MAX_LAYERS or not 0 <= nextn < n_layer:
         raise UnsupportedModel(f"{reader.arch}.block_count is {n_layer} with {nextn} next-token layers")
@@ -195,45 +137,10 @@ def build_model(header: Header) -> Model:
         n_ctx_train=reader.optional("context_length", 4096),
         n_expert=n_expert,
         n_expert_used=n_expert_used,
-        layers=_layers(reader, header, n_layer, nextn),
+        layers=read_layers(reader, header, n_layer, nextn),
         mla=_mla(reader, header),
         recurrent=_recurrent(reader),
     )
-
-
-class _Reader:
-    """Typed access to `<architecture>.*` metadata."""
-
-    def __init__(self, header: Header) -> None:
-        arch = header.metadata.get("general.architecture")
-        if not isinstance(arch, str) or not arch:
-            raise UnsupportedModel("the header has no general.architecture: it is no language model")
-        self.arch, self.metadata = arch, header.metadata
-
-    def get(self, key: str) -> MetadataValue | None:
-        return self.metadata.get(f"{self.arch}.{key}")
-
-    def require(self, key: str) -> int:
-        value = _as_int(self.get(key), 0)
-        if value <= 0:
-            raise UnsupportedModel(f"the header lacks {self.arch}.{key}, which every language model has")
-        return value
-
-    def optional(self, key: str, default: int = 0) -> int:
-        return _as_int(self.get(key), default)
-
-    def per_layer(self, key: str, n_layer: int, default: int) -> list[int]:
-        value = self.get(key)
-        if isinstance(value, list):
-            numbers = [_as_int(v, default) for v in value][:n_layer]
-            return numbers + [numbers[-1] if numbers else default] * (n_layer - len(numbers))
-        return [_as_int(value, default)] * n_layer
-
-
-def _as_int(value: MetadataValue | None, default: int) -> int:
-    if isinstance(value, list):
-        value = value[0] if value else None
-    return int(value) if isinstance(value, int | float) and math.isfinite(value) else default
 
 
 def _elements(tensor: Tensor) -> int:
@@ -243,7 +150,7 @@ def _elements(tensor: Tensor) -> int:
     return count
 
 
-def _experts(reader: _Reader) -> tuple[int, int]:
+def _experts(reader: MetadataReader) -> tuple[int, int]:
     """Return (experts, experts that a token uses); both engines refuse to load what is refused here (load_hparams)."""
     n_expert, n_used = reader.optional("expert_count"), reader.optional("expert_used_count")
     if not 0 <= n_used <= n_expert or (n_expert > 0 and n_used == 0):
@@ -251,7 +158,7 @@ def _experts(reader: _Reader) -> tuple[int, int]:
     return n_expert, n_used
 
 
-def _vocabulary(reader: _Reader, header: Header) -> int:
+def _vocabulary(reader: MetadataReader, header: Header) -> int:
     tokens = header.metadata.get("tokenizer.ggml.tokens")
     embedding = next((t for t in header.tensors if t.name == "token_embd.weight"), None)
     if embedding is not None and len(embedding.dims) > 1:
@@ -259,7 +166,7 @@ def _vocabulary(reader: _Reader, header: Header) -> int:
     return tokens.length if isinstance(tokens, ArraySummary) else reader.optional("vocab_size")
 
 
-def _mla(reader: _Reader, header: Header) -> Mla | None:
+def _mla(reader: MetadataReader, header: Header) -> Mla | None:
     rank, rope = reader.optional("attention.kv_lora_rank"), reader.optional("rope.dimension_count")
     if not rank or not any(t.name.endswith(".attn_kv_a_mqa.weight") for t in header.tensors):
         return None
@@ -268,7 +175,7 @@ def _mla(reader: _Reader, header: Header) -> Mla | None:
     return Mla(rank, reader.optional("attention.q_lora_rank"), rope, max(key - rope, 0), value)
 
 
-def _recurrent(reader: _Reader) -> Recurrent | None:
+def _recurrent(reader: MetadataReader) -> Recurrent | None:
     if not reader.optional("ssm.conv_kernel"):
         return None
     keys = ("conv_kernel", "inner_size", "state_size", "time_step_rank", "group_count")
@@ -277,55 +184,3 @@ def _recurrent(reader: _Reader) -> Recurrent | None:
     if min(sizes) < 0 or max(sizes) > _MAX_STATE or found.time_step_rank > found.inner_size:
         raise UnsupportedModel(f"{reader.arch}.ssm: sizes {', '.join(map(str, sizes))} make no state")
     return found
-
-
-# Layers with a sliding window when the header has no pattern: (period, position that is NOT windowed); both engines'
-# llm_load_hparams. gemma3: every sixth layer is full; gpt-oss: odd ones; llama4: every fourth, no header key.
-_SWA_PERIOD = {"gemma2": 2, "gemma3": 6, "gpt-oss": 2, "llama4": 4, "cohere2": 4, "exaone4": 4}
-_SWA_DEFAULT = {"llama4": 8192}
-
-
-def _windows(reader: _Reader, n_layer: int) -> list[int]:
-    window = reader.optional("attention.sliding_window", _SWA_DEFAULT.get(reader.arch, 0))
-    pattern = reader.get("attention.sliding_window_pattern")
-    if isinstance(pattern, list):
-        return [window if i < len(pattern) and pattern[i] else 0 for i in range(n_layer)]
-    period = pattern if isinstance(pattern, int) and pattern > 0 else _SWA_PERIOD.get(reader.arch, 0)
-    if not period:
-        return [0] * n_layer
-    return [window if (i + 1) % period else 0 for i in range(n_layer)]
-
-
-def _recurrent_layers(reader: _Reader, header: Header, n_layer: int) -> set[int]:
-    names = {layer_of(t.name) for t in header.tensors if ".ssm_" in t.name or ".time_mix" in t.name}
-    return {i for i in names if i is not None and i < n_layer}
-
-
-def _layers(reader: _Reader, header: Header, n_layer: int, nextn: int) -> tuple[Layer, ...]:
-    heads = reader.per_layer("attention.head_count", n_layer, 1)
-    heads_kv = reader.per_layer("attention.head_count_kv", n_layer, heads[0])
-    default = reader.require("embedding_length") // max(heads[0], 1)
-    dim_k = reader.per_layer("attention.key_length", n_layer, default)
-    dim_v = reader.per_layer("attention.value_length", n_layer, default)
-    windows, recurrent = _windows(reader, n_layer), _recurrent_layers(reader, header, n_layer)
-    moe = {layer_of(t.name) for t in header.tensors if _EXPERT.search(t.name)}
-    layers = []
-    for i in range(n_layer):
-        kind: Literal["attention", "recurrent", "nextn"] = (
-            "nextn" if i >= n_layer - nextn else "recurrent" if i in recurrent else "attention"
-        )
-        layers.append(Layer(i, kind, heads[i], heads_kv[i], dim_k[i], dim_v[i], windows[i], i in moe))
-    _check_heads(reader, layers)
-    return tuple(layers)
-
-
-def _check_heads(reader: _Reader, layers: list[Layer]) -> None:
-    """Some layers of pruned models have no heads; no model with attention has none at all, or heads without a size."""
-    attending = [layer for layer in layers if layer.kind == "attention"]
-    sizes = [n for a in attending for n in (a.n_head, a.n_head_kv, a.head_dim_k, a.head_dim_v)]
-    if attending and (
-        min(sizes) < 0 or max(sizes) > _MAX_HEADS or not any(a.n_head and a.n_head_kv for a in attending)
-    ):
-        raise UnsupportedModel(f"{reader.arch}.attention: heads and their sizes from {min(sizes)} to {max(sizes)}")
-    if any(a.n_head and not (a.head_dim_k and a.head_dim_v) for a in attending):
-        raise UnsupportedModel(f"{reader.arch}.attention: heads without a size")

@@ -9,7 +9,9 @@ from typing import Any
 import msgspec
 
 from service.engine.gguf import ArraySummary, MetadataValue, Tensor
-from service.engine.model import Layer, Model, role_of
+from service.engine.layers import Layer
+from service.engine.model import Model
+from service.engine.tensor_names import role_of
 
 _CACHE_BYTES = {"f16": (2, 1), "q8_0": (34, 32)}  # bytes for that many elements; ggml-common.h: block_q8_0
 _MAX_TEXT = 400

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from service.engine.layers import Layer
 from service.engine.memory.graph import cuda_row_padding, row_size
 from service.engine.memory.spec import GraphSpec
-from service.engine.model import Layer, Mla, Model, Recurrent
+from service.engine.model import Mla, Model, Recurrent
 from service.engine.units import pad
 
 

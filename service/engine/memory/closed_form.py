@@ -7,8 +7,9 @@ copied from RAM); on described models they are within some 20 % of the replay fo
 from __future__ import annotations
 
 from service.engine.config import Placement
+from service.engine.layers import Layer
 from service.engine.memory.spec import GraphSpec
-from service.engine.model import Layer, Model
+from service.engine.model import Model
 
 
 def rough_compute(model: Model, spec: GraphSpec, placement: Placement) -> tuple[int, ...]:

@@ -13,7 +13,8 @@ from service.engine.estimate import Estimate
 from service.engine.ggml_types import type_named
 from service.engine.memory.ops import MIN_OFFLOAD_BATCH
 from service.engine.memory.spec import GraphSpec
-from service.engine.model import Model, role_of
+from service.engine.model import Model
+from service.engine.tensor_names import role_of
 from service.engine.units import MIB, pad
 
 _CONTEXT = (300 * MIB, 450 * MIB, 600 * MIB)  # context, kernels and cuBLAS of one process, low to high

@@ -15,7 +15,8 @@ from service.engine.memory import layers_ik, layers_llama
 from service.engine.memory.float32 import f32
 from service.engine.memory.overrides import overridden
 from service.engine.memory.spec import make_spec
-from service.engine.model import Model, layer_of
+from service.engine.model import Model
+from service.engine.tensor_names import layer_of
 
 ROPE_FACTORS = frozenset({"rope_freqs.weight", "rope_factors_long.weight", "rope_factors_short.weight"})
 _INPUTS = ("token_embd.", "per_layer_token_embd.", "position_embd.", "token_types.", "token_embd_norm.")

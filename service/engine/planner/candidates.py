@@ -10,8 +10,9 @@ import msgspec
 from service.engine.config import Engine, Flags
 from service.engine.goal import Goal
 from service.engine.hardware import Rig
-from service.engine.model import Model, role_of
+from service.engine.model import Model
 from service.engine.planner.support import runs_on_gpu
+from service.engine.tensor_names import role_of
 
 Strategy: TypeAlias = Literal["all on GPU", "FFN in RAM", "layers in RAM", "CPU only"]
 

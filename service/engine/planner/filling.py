@@ -13,9 +13,10 @@ from msgspec.structs import replace
 from service.engine.commands.expert_rules import dense_override, expert_override
 from service.engine.config import Engine, Flags, Override, Placement
 from service.engine.memory import Memory, place
-from service.engine.model import Model, role_of
+from service.engine.model import Model
 from service.engine.planner.fit import Fitted, Problem, Shortfall, slack
 from service.engine.planner.support import runs_on_gpu
+from service.engine.tensor_names import role_of
 
 _MAX_CORRECTIONS = 8
 

@@ -8,9 +8,9 @@ import msgspec
 
 from service.engine.commands import expert_override
 from service.engine.config import CPU, Flags, Override
-from service.engine.model import layer_of
 from service.engine.rules.case import Case
 from service.engine.rules.found import Found, error, info, warning
+from service.engine.tensor_names import layer_of
 
 _LEAST_CONTEXT = 4_096
 _LEAST_MICRO_BATCH = 512

@@ -10,7 +10,8 @@ import msgspec
 
 from service.engine.config import Engine, Flags, Placement
 from service.engine.ggml_types import type_named
-from service.engine.model import Layer, Model
+from service.engine.layers import Layer
+from service.engine.model import Model
 from service.engine.speed.tensors import (
     TINY,
     Row,

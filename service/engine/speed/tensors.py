@@ -9,7 +9,8 @@ import msgspec
 
 from service.engine.config import Engine
 from service.engine.ggml_types import GgmlType, type_named
-from service.engine.model import Model, layer_of, role_of
+from service.engine.model import Model
+from service.engine.tensor_names import layer_of, role_of
 
 T = TypeVar("T")
 Use: TypeAlias = Literal["dense", "expert", "head"]

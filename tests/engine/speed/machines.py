@@ -6,7 +6,8 @@ from collections.abc import Collection
 
 from service.engine.config import Device, Flags, Override, Placement
 from service.engine.hardware import Card, Rig
-from service.engine.model import Model, role_of
+from service.engine.model import Model
+from service.engine.tensor_names import role_of
 from service.engine.units import GIB
 
 EXPERTS_IN_RAM = (Override("exps", "CPU"),)

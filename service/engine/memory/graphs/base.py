@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Literal, TypeAlias
 
+from service.engine.layers import Layer
 from service.engine.memory.cache import cache_tensors
 from service.engine.memory.graph import GraphBuilder, Node, Slot
 from service.engine.memory.spec import GraphSpec
-from service.engine.model import Layer, Model
+from service.engine.model import Model
 
 Gating: TypeAlias = Literal["softmax", "sigmoid", "weight"]
 

@@ -5,6 +5,8 @@ Sources: ik src/graphs/build_llama.cpp, build_qwen2.cpp, build_qwen3.cpp, build_
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from service.engine.memory.graphs.ik.blocks import IkGraph
 
 
@@ -68,3 +70,13 @@ def glm4_moe(g: IkGraph) -> None:
         else:
             x = g.feed_forward(i, x, g.weight(i, "post_attention_norm.weight"), add_input=True)
     g.finish(x)
+
+
+ARCHITECTURES: dict[str, Callable[[IkGraph], None]] = {
+    "llama": llama,
+    "qwen3": llama,
+    "qwen2": qwen2,
+    "qwen3moe": qwen3_moe,
+    "glm4moe": glm4_moe,
+    "minimax-m2": minimax_m2,
+}

@@ -5,6 +5,8 @@ Source: ik src/llama-delta-net.cpp, src/graphs/build_qwen3next.cpp.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from service.engine.memory.graph import Node, row_size
 from service.engine.memory.graphs.base import MissingTensor
 from service.engine.memory.graphs.ik.blocks import IkGraph
@@ -138,3 +140,8 @@ class _DeltaNet:
             "DELTA_NET", "f32", (size,), q, k, g.swap_heads(v), g.permute(gate, 2, 0, 3, 1),
             g.permute(beta, 2, 0, 1, 3), g.reshape(state, self.dim_value, self.dim_value * self.n_value, 1, 1),
         )  # fmt: skip
+
+
+ARCHITECTURES: dict[str, Callable[[IkGraph], None]] = {
+    "qwen3next": qwen3_next,
+}

@@ -5,6 +5,8 @@ Source: ik src/graphs/build_deepseek2.cpp.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from service.engine.memory.graph import Node, Slot, geometry, row_size
 from service.engine.memory.graphs.base import MissingTensor
 from service.engine.memory.graphs.ik.blocks import IkGraph
@@ -196,3 +198,8 @@ class LatentAttention:
         scores = g.cont(g.swap_heads(g.mul_mat(rows, g.swap_heads(q))))
         scores = g.swap_heads(g.apply("SOFT_MAX", scores, mask))
         return g.swap_heads(g.mul_mat(transposed, scores))
+
+
+ARCHITECTURES: dict[str, Callable[[IkGraph], None]] = {
+    "deepseek2": deepseek2,
+}

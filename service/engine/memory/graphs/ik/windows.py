@@ -5,6 +5,8 @@ Sources: ik src/graphs/build_gemma.cpp, build_openai_moe.cpp, build_llama4.cpp.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from service.engine.memory.graph import Node
 from service.engine.memory.graphs.ik.blocks import IkGraph
 
@@ -60,3 +62,10 @@ def _unroped_attention(g: IkGraph, layer: int, x: Node, mask: Node, scale: Node)
     out = g.attend(layer, g.mul(q, scale), k, v, mask)
     out, x = g.last_rows(layer, None, out, x)
     return g.add(out, x)
+
+
+ARCHITECTURES: dict[str, Callable[[IkGraph], None]] = {
+    "gpt-oss": gpt_oss,
+    "gemma3": gemma3,
+    "llama4": llama4,
+}

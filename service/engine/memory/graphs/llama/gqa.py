@@ -5,6 +5,8 @@ Sources: llama.cpp src/models/{llama,qwen2,qwen3,qwen3moe,glm4-moe,minimax-m2}.c
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from service.engine.memory.graph import Node
 from service.engine.memory.graphs.llama.blocks import LlamaGraph
 
@@ -60,3 +62,13 @@ def _normed_before_heads(g: LlamaGraph, layer: int, y: Node) -> tuple[Node, Node
         g.reshape(k, facts.head_dim_k, facts.n_head_kv, g.n_tokens),
         g.reshape(v, facts.head_dim_v, facts.n_head_kv, g.n_tokens),
     )
+
+
+ARCHITECTURES: dict[str, Callable[[LlamaGraph], None]] = {
+    "llama": standard,
+    "qwen2": standard,
+    "qwen3": standard,
+    "qwen3moe": standard,
+    "glm4moe": glm4_moe,
+    "minimax-m2": minimax_m2,
+}

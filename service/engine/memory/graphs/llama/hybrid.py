@@ -5,6 +5,8 @@ Source: llama.cpp src/models/qwen3next.cpp, delta-net-base.cpp, src/llama-graph.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from service.engine.memory.graph import Node
 from service.engine.memory.graphs.base import MissingTensor
 from service.engine.memory.graphs.llama.blocks import CacheInput, LlamaGraph
@@ -147,3 +149,8 @@ class _DeltaNet:
         wide = [g.new("REPEAT", "f32", (self.dim, ratio, self.n_key, tokens), part) for part in flat]
         q, k = (g.reshape(part, self.dim, self.n_value, self.n, self.n_seq) for part in wide)
         return q, k
+
+
+ARCHITECTURES: dict[str, Callable[[LlamaGraph], None]] = {
+    "qwen3next": qwen3_next,
+}

@@ -5,6 +5,8 @@ Source: llama.cpp src/models/deepseek2.cpp.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from service.engine.memory.graph import Node, row_size
 from service.engine.memory.graphs.base import MissingTensor
 from service.engine.memory.graphs.llama.blocks import CacheInput, LlamaGraph
@@ -57,3 +59,8 @@ def _attention(g: LlamaGraph, layer: int, y: Node, cache: CacheInput) -> Node:
     v = g.view(k, (rank, 1, g.n_kv, g.spec.n_stream), k.nb[1:])
     out = g.attention(q, k, v, cache.mask, expand_v=g.weight(layer, "attn_v_b.weight"))
     return g.mul_mat(g.weight(layer, "attn_output.weight"), out)
+
+
+ARCHITECTURES: dict[str, Callable[[LlamaGraph], None]] = {
+    "deepseek2": deepseek2,
+}

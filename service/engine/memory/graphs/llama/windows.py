@@ -5,6 +5,8 @@ Sources: llama.cpp src/models/{gemma3,openai-moe,llama4}.cpp, src/llama-kv-cache
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from service.engine.memory.graph import Node
 from service.engine.memory.graphs.llama.blocks import CacheInput, LlamaGraph
 
@@ -85,3 +87,10 @@ def _llama4_attention(g: LlamaGraph, layer: int, x: Node, cache: CacheInput, sca
     else:
         q = g.mul(q, scale)
     return g.attend(layer, cache, q, k, v, window=True)
+
+
+ARCHITECTURES: dict[str, Callable[[LlamaGraph], None]] = {
+    "gpt-oss": gpt_oss,
+    "gemma3": gemma3,
+    "llama4": llama4,
+}

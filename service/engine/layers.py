@@ -1,0 +1,80 @@
+"""The blocks of a model as its header describes them: kind, heads, sliding windows, experts."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from service.engine.errors import UnsupportedModel
+from service.engine.gguf import Header
+from service.engine.metadata import MetadataReader
+from service.engine.tensor_names import is_expert, layer_of
+
+_MAX_HEADS = 65_536  # heads of a layer, or elements of a head
+
+
+class Layer(msgspec.Struct, frozen=True):
+    """One block. `n_swa` is the sliding window in tokens (0: full attention); head sizes in elements."""
+
+    index: int
+    kind: Literal["attention", "recurrent", "nextn"]
+    n_head: int
+    n_head_kv: int
+    head_dim_k: int
+    head_dim_v: int
+    n_swa: int
+    moe: bool
+
+
+# Layers with a sliding window when the header has no pattern: (period, position that is NOT windowed); both engines'
+# llm_load_hparams. gemma3: every sixth layer is full; gpt-oss: odd ones; llama4: every fourth, no header key.
+_SWA_PERIOD = {"gemma2": 2, "gemma3": 6, "gpt-oss": 2, "llama4": 4, "cohere2": 4, "exaone4": 4}
+_SWA_DEFAULT = {"llama4": 8192}
+
+
+def _windows(reader: MetadataReader, n_layer: int) -> list[int]:
+    window = reader.optional("attention.sliding_window", _SWA_DEFAULT.get(reader.arch, 0))
+    pattern = reader.get("attention.sliding_window_pattern")
+    if isinstance(pattern, list):
+        return [window if i < len(pattern) and pattern[i] else 0 for i in range(n_layer)]
+    period = pattern if isinstance(pattern, int) and pattern > 0 else _SWA_PERIOD.get(reader.arch, 0)
+    if not period:
+        return [0] * n_layer
+    return [window if (i + 1) % period else 0 for i in range(n_layer)]
+
+
+def _recurrent_layers(reader: MetadataReader, header: Header, n_layer: int) -> set[int]:
+    names = {layer_of(t.name) for t in header.tensors if ".ssm_" in t.name or ".time_mix" in t.name}
+    return {i for i in names if i is not None and i < n_layer}
+
+
+def read_layers(reader: MetadataReader, header: Header, n_layer: int, nextn: int) -> tuple[Layer, ...]:
+    """Return all blocks, next-token ones last. Raises UnsupportedModel for heads that no model has."""
+    heads = reader.per_layer("attention.head_count", n_layer, 1)
+    heads_kv = reader.per_layer("attention.head_count_kv", n_layer, heads[0])
+    default = reader.require("embedding_length") // max(heads[0], 1)
+    dim_k = reader.per_layer("attention.key_length", n_layer, default)
+    dim_v = reader.per_layer("attention.value_length", n_layer, default)
+    windows, recurrent = _windows(reader, n_layer), _recurrent_layers(reader, header, n_layer)
+    moe = {layer_of(t.name) for t in header.tensors if is_expert(t.name)}
+    layers = []
+    for i in range(n_layer):
+        kind: Literal["attention", "recurrent", "nextn"] = (
+            "nextn" if i >= n_layer - nextn else "recurrent" if i in recurrent else "attention"
+        )
+        layers.append(Layer(i, kind, heads[i], heads_kv[i], dim_k[i], dim_v[i], windows[i], i in moe))
+    _check_heads(reader, layers)
+    return tuple(layers)
+
+
+def _check_heads(reader: MetadataReader, layers: list[Layer]) -> None:
+    """Some layers of pruned models have no heads; no model with attention has none at all, or heads without a size."""
+    attending = [layer for layer in layers if layer.kind == "attention"]
+    sizes = [n for a in attending for n in (a.n_head, a.n_head_kv, a.head_dim_k, a.head_dim_v)]
+    if attending and (
+        min(sizes) < 0 or max(sizes) > _MAX_HEADS or not any(a.n_head and a.n_head_kv for a in attending)
+    ):
+        raise UnsupportedModel(f"{reader.arch}.attention: heads and their sizes from {min(sizes)} to {max(sizes)}")
+    if any(a.n_head and not (a.head_dim_k and a.head_dim_v) for a in attending):
+        raise UnsupportedModel(f"{reader.arch}.attention: heads without a size")

@@ -1,0 +1,14 @@
+"""Published shapes of models: metadata and tensor names with their dimensions, before weights get types.
+
+Hyperparameters are those of each model's published config.json; tensor names and shapes follow the conversion
+conventions of llama.cpp (gguf-py/gguf/tensor_mapping.py, convert_hf_to_gguf.py). One file a family, as the graphs have.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tests.shapes import gqa, hybrid, latent, windows
+from tests.shapes.rows import Shape as Shape
+
+SHAPES: dict[str, Callable[[], Shape]] = latent.SHAPES | gqa.SHAPES | windows.SHAPES | hybrid.SHAPES
