@@ -114,6 +114,10 @@ def _check_parser(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--engine", choices=("ik_llama.cpp", "llama.cpp"), help="default: guessed from the command")
     parser.add_argument("--log", metavar="FILE", help="what it printed: buffers and speeds are compared")
     parser.add_argument("--depths", metavar="N,N", help="depths in tokens for the speeds")
+    parser.add_argument(
+        "--draft", metavar="MODEL", help="the draft model that the command loads (default: as it names)"
+    )
+    parser.add_argument("--mmproj", metavar="FILE", help="the projector that the command loads (default: as it names)")
     parser.add_argument("--batch", metavar="FILE", help="one JSON object a line in and out; - reads standard input")
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--json", action="store_true", help="the API's JSON")
@@ -231,6 +235,8 @@ def _check(arguments: argparse.Namespace) -> int:
         "engine": arguments.engine,
         "depths": _depths(arguments.depths),
         "log": _file_text(arguments.log, "log", _MAX_LOG) if arguments.log else None,
+        "draft": arguments.draft,
+        "mmproj": arguments.mmproj,
     }
     checked = check_directly(_settings(), _converted(stated, BatchCase, "check"))
     if arguments.json:

@@ -21,6 +21,7 @@ from service.wire.check import BatchCase
 from service.wire.check_text import render_check_text
 from tests.engine.rules.test_rules import EXAMPLES
 from tests.models import build, write_gguf
+from tests.projectors import gemma3_file
 
 LOGS = Path(__file__).parent / "data" / "engine_logs"
 DOCS = Path(__file__).parent.parent / "docs" / "check.md"
@@ -164,3 +165,22 @@ def test_every_rule_is_in_the_docs() -> None:
 def test_a_path_that_is_not_there_is_no_repo(model: str, capsys: pytest.CaptureFixture[str], path: str) -> None:
     assert main(["advise", path, "-H", RIG]) == 2
     assert "no such file" in capsys.readouterr().err
+
+
+def test_a_draft_and_a_projector_beside_the_model_are_counted(
+    model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    head, n_data = gemma3_file()
+    with (tmp_path / "mmproj-F16.gguf").open("wb") as file:
+        file.write(head)
+        file.truncate(len(head) + n_data)
+    command = f"llama-server -m {model} -c 4096 -fit off -md {Path(model).name} --mmproj /elsewhere/mmproj-F16.gguf"
+    main(["check", command, "--model", model, "-H", RIG, "--json"])
+    found = {one["kind"]: one for one in json.loads(capsys.readouterr().out)["memory"]["companions"]}
+    assert found["draft"]["weights_mib"] > 100
+    assert found["projector"]["compute_high_mib"] > found["projector"]["compute_low_mib"]
+
+
+def test_a_draft_file_that_is_not_there_is_said(model: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["check", "llama-server -c 4096", "--model", model, "-H", RIG, "--draft", "no.gguf"]) == 2
+    assert "no such file: no.gguf" in capsys.readouterr().err

@@ -15,8 +15,9 @@ class DeviceMemory(msgspec.Struct, frozen=True, kw_only=True):
     """Memory of one device in MiB, as the engine prints its parts. `CPU` is the sum of all host buffers.
 
     `overhead_mib` is what no engine prints (CUDA context, pools). `fits`: `total_high_mib` fits into the capacity
-    (what is free on the card, no reserve taken off). `free_mib` is capacity minus total; `basis` names the weakest
-    class of knowledge used: exact | measured | source only | approximate.
+    (what is free on the card, no reserve taken off). `free_mib` is capacity minus total; `companions_mib` is what a
+    draft model, next-token layers and a projector take, counted in the totals; `basis` names the weakest class of
+    knowledge used: exact | measured | source only | approximate.
     """
 
     device: str
@@ -34,6 +35,7 @@ class DeviceMemory(msgspec.Struct, frozen=True, kw_only=True):
     free_mib: float
     fits: bool
     basis: str
+    companions_mib: float = 0.0
 
 
 class SpeedPoint(msgspec.Struct, frozen=True, kw_only=True):

@@ -9,12 +9,13 @@ from itertools import pairwise
 from service.engine.advise import VariantModel
 from service.engine.catalogue import resolve
 from service.engine.check import check
-from service.engine.commands import ParsedCommand, parse
+from service.engine.commands import ParsedCommand, option_value, parse
 from service.engine.errors import InvalidInput, UnknownVariant
 from service.engine.hardware import Hardware, Rig
 from service.engine.hardware_text import parse_hardware
 from service.engine.logs import read_log
-from service.engine.rules.devices import option_value
+from service.engine.rules import NOTHING, Beside
+from service.flows.companions import companions
 from service.flows.context import Context
 from service.flows.reading import read_models
 from service.flows.repos import list_repo, reading
@@ -48,7 +49,21 @@ def check_command(context: Context, asked: CheckRequest, admit_new_repo: Callabl
         listing = list_repo(context, reference)
         variant = variant_of(listing, reference, parsed)
         models = read_models(context.hub, listing, [variant], lambda step: None)
-    return checked(asked, models.variants[0], rig)
+        beside = companions(
+            parsed, asked.draft, asked.mmproj, listing, _lister(context, admit_new_repo), context.hub.read_header
+        )
+    return checked(asked, models.variants[0], rig, beside)
+
+
+def _lister(context: Context, admit_new_repo: Callable[[], None]) -> Callable[[RepoReference], RepoListing]:
+    """Lists another repo that a request names, which may be new here too."""
+
+    def listed(reference: RepoReference) -> RepoListing:
+        if not listings.is_known(context.engine, reference.repo):
+            admit_new_repo()
+        return list_repo(context, reference)
+
+    return listed
 
 
 def rig_of(hardware: Hardware | str) -> Rig:
@@ -56,7 +71,7 @@ def rig_of(hardware: Hardware | str) -> Rig:
     return resolve(parse_hardware(hardware) if isinstance(hardware, str) else hardware)
 
 
-def checked(asked: CheckRequest | BatchCase, variant: VariantModel, rig: Rig) -> Checked:
+def checked(asked: CheckRequest | BatchCase, variant: VariantModel, rig: Rig, beside: Beside = NOTHING) -> Checked:
     """Return the check of a request whose model is known. Raises InvalidInput."""
     report = check(
         asked.command,
@@ -67,6 +82,7 @@ def checked(asked: CheckRequest | BatchCase, variant: VariantModel, rig: Rig) ->
         allocator=asked.allocator,
         measured=asked.measured or (),
         log=asked.log,
+        beside=beside,
     )
     known = {name: getattr(report, name) for name in report.__struct_fields__}
     return Checked(repo=variant.files.repo, revision=variant.files.revision, variant=variant.name, **known)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -10,8 +11,10 @@ import msgspec
 from service.engine.advise import VariantModel
 from service.engine.commands import parse
 from service.engine.errors import AdvisorError, InvalidInput
+from service.engine.rules import Beside
 from service.errors import describe
 from service.flows.check import checked, rig_of, variant_of
+from service.flows.companions import companions, companions_on_disk
 from service.flows.direct import opened, opened_hub
 from service.flows.reading import read_models
 from service.hub import RepoListing, RepoReference
@@ -43,11 +46,24 @@ class Headers:
                 self._read[key] = read_models(hub, listing, [variant], lambda step: None).variants[0]
         return self._read[key]
 
+    def beside(self, case: BatchCase) -> Beside:
+        """Return what the case's command loads beside its model, which was read before. Raises AdvisorError."""
+        parsed, (listing, _) = parse(case.command, case.engine), self._listed[case.model]
+        if listing.repo is None:
+            path = Path(case.model)
+            return companions_on_disk(parsed, case.draft, case.mmproj, path if path.is_dir() else path.parent)
+        with opened_hub(self._settings) as hub:
+            return companions(parsed, case.draft, case.mmproj, listing, hub.list_repo, hub.read_header)
+
 
 def check_directly(settings: Settings, case: BatchCase) -> Checked:
     """Return the check of a command with a repo, or with GGUF files at a path. Raises AdvisorError."""
+    return _checked(Headers(settings), case)
+
+
+def _checked(headers: Headers, case: BatchCase) -> Checked:
     rig = rig_of(case.hardware)
-    return checked(case, Headers(settings).model_of(case), rig)
+    return checked(case, headers.model_of(case), rig, headers.beside(case))
 
 
 def check_batch(settings: Settings, lines: Iterable[bytes]) -> Iterator[dict[str, Any]]:
@@ -63,7 +79,7 @@ def _answer(headers: Headers, line: bytes) -> dict[str, Any]:
     try:
         found["id"] = _identity(line)
         case = _case(line)
-        answer = checked(case, headers.model_of(case), rig_of(case.hardware))
+        answer = _checked(headers, case)
         found |= msgspec.to_builtins(answer)
         return found
     except AdvisorError as error:

@@ -23,7 +23,9 @@ class CheckRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
     `repo` may be left out where the command names it: `-hf`, `-hfr`, or a path with owner and name of a GGUF repo. The
     variant is that of `owner/name:VARIANT`, or the one that holds the command's file. `engine` null: guessed from the
-    command. `log`: what a server, llama-sweep-bench or llama-bench printed. `depths` in tokens.
+    command. `log`: what a server, llama-sweep-bench or llama-bench printed. `depths` in tokens. `draft` and `mmproj`:
+    the files that the command loads beside its model, as `OWNER/NAME:VARIANT` or `OWNER/NAME/FILE.gguf`; looked for in
+    the model's repo where they are left out.
     """
 
     command: CommandText
@@ -35,6 +37,8 @@ class CheckRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     measured: MeasuredRows | None = None
     log: LogText | None = None
     allocator: Literal["cuda", "lab"] = "cuda"
+    draft: RepoText | None = None
+    mmproj: RepoText | None = None
 
 
 class Checked(CheckReport, frozen=True, kw_only=True):
@@ -48,6 +52,9 @@ class Checked(CheckReport, frozen=True, kw_only=True):
 class BatchCase(msgspec.Struct, frozen=True, kw_only=True):
     """One line of a batch. `model`: a GGUF file or folder on this disk (of shards, the first), or a repo.
 
+    `draft` and `mmproj`: files on this disk, or in a repo; where left out, those that the command names, if they are
+    there.
+
     Keys not named here are ignored.
     """
 
@@ -59,3 +66,5 @@ class BatchCase(msgspec.Struct, frozen=True, kw_only=True):
     measured: MeasuredRows | None = None
     log: LogText | None = None
     allocator: Literal["cuda", "lab"] = "cuda"
+    draft: RepoText | None = None
+    mmproj: RepoText | None = None

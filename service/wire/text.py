@@ -139,7 +139,9 @@ def device_table(devices: list[DeviceMemory]) -> list[str]:
         f"{d.capacity_mib:,.0f}{' ' + d.gpu if d.gpu else ''}"
         for d in devices
     ]
-    return [cut(line) for line in (head, *rows)]
+    beside = ", ".join(f"{d.device} {d.companions_mib:,.0f}" for d in devices if d.companions_mib)
+    more = [f"in the totals, for what runs beside the model: {beside}"] if beside else []
+    return [cut(line) for line in (head, *rows, *more)]
 
 
 def speed_table(points: list[SpeedPoint]) -> list[str]:

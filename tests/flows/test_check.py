@@ -82,3 +82,32 @@ def test_a_path_is_a_name_and_is_never_opened(context: Context, hub: WatchedHub)
     assert parse("llama-server -m /etc/passwd", "llama.cpp").model_path == "/etc/passwd"
     with pytest.raises(InvalidInput, match="which repo"):
         check_command(context, asked("llama-server -m /etc/passwd"))
+
+
+EXTRAS = "local/gemma-3-12b-it-GGUF"
+
+
+def test_a_projector_and_a_draft_are_read_from_the_model_s_repo(context: Context, hub: WatchedHub) -> None:
+    command = "llama-server -m gemma-3-12b-it-Q4_K_M.gguf -c 4096 -fit off --mmproj mmproj-F16.gguf -md {}"
+    answer = check_command(context, asked(command.format("gemma-3-12b-it-draft-0.5B-Q8_0.gguf"), EXTRAS))
+    assert {one.kind for one in answer.memory.companions} == {"draft", "projector"}
+    assert not [f for f in answer.findings if f.rule == "not-counted"]
+
+
+def test_a_draft_from_another_repo_is_named_in_the_request(context: Context, hub: WatchedHub) -> None:
+    command = f"llama-server -hf {REPO}:BF16 -c 4096 -fit off -md draft.gguf"
+    request = CheckRequest(command=command, hardware=RIG, engine="llama.cpp", draft=f"{REPO}:Q8_0")
+    draft = {one.device: one for one in check_command(context, request).memory.companions}
+    assert draft["CUDA0"].weights_mib > 600
+
+
+def test_a_draft_that_is_nowhere_is_a_finding_and_one_that_the_repo_lacks_a_problem(
+    context: Context, hub: WatchedHub
+) -> None:
+    command = f"llama-server -hf {REPO}:BF16 -c 4096 -fit off -md draft.gguf"
+    answer = check_command(context, asked(command))
+    assert [f.rule for f in answer.findings if f.severity == "warning"][-1] == "not-counted"
+    with pytest.raises(UnknownVariant) as error:
+        check_command(context, CheckRequest(command=command, hardware=RIG, engine="llama.cpp", draft=f"{REPO}:Q3_K_S"))
+    assert error.value.field == "draft"
+    assert any("Q8_0" in choice for choice in error.value.choices)

@@ -13,6 +13,7 @@ from typing import NamedTuple
 from tests import gguf_file
 from tests.local_hub.blobs import Blob, text
 from tests.models import ALIGNMENT, gguf_bytes, gguf_files, shard_name
+from tests.projectors import gemma3_file
 
 Files = Mapping[str, Blob]
 
@@ -125,8 +126,9 @@ def _qwen3_small(shape: str = "Qwen3-0.6B") -> Files:
 def _extras() -> Files:
     """A model with a projector, an importance matrix, a draft model, an adapter and a vocabulary beside it."""
     adapter = gguf_file.header_bytes({"general.architecture": "gemma3", "general.type": "adapter"}, ())
+    projector, n_data = gemma3_file()
     return _published("Gemma-3-12B", "gemma-3-12b-it", Quant("Q4_K_M", "q4_k_m")) | {
-        "mmproj-F16.gguf": Blob(gguf_file.header_bytes({"general.architecture": "clip"}, ()), 854_000_000),
+        "mmproj-F16.gguf": Blob(projector, len(projector) + n_data),
         "imatrix_gemma.gguf": Blob(gguf_file.header_bytes({"general.type": "imatrix"}, ()), 7_000_000),
         "gemma-3-12b-it-draft-0.5B-Q8_0.gguf": _model("Qwen3-0.6B", "q8_0", 1)[0],
         "gemma-3-12b-it-lora-F16.gguf": Blob(adapter, 90_000_000),

@@ -12,11 +12,27 @@ from service.engine.hardware import Assumption
 from service.engine.rules import Finding
 
 
+class CompanionMemory(msgspec.Struct, frozen=True, kw_only=True):
+    """What a companion of the model takes of one device, in MiB; `kind`: draft, next-token layers, projector."""
+
+    kind: str
+    device: str
+    weights_mib: float
+    kv_mib: float
+    compute_mib: float
+    compute_low_mib: float
+    compute_high_mib: float
+
+
 class CheckedMemory(msgspec.Struct, frozen=True):
-    """Memory of every device, the CPU last, and the parts that the engine cuts its graph into."""
+    """Memory of every device, the CPU last, and the parts that the engine cuts its graph into.
+
+    `companions`: what runs beside the model; the devices' totals count it.
+    """
 
     devices: list[DeviceMemory]
     graph_splits: int
+    companions: list[CompanionMemory] = []
 
 
 class Compared(msgspec.Struct, frozen=True, kw_only=True):

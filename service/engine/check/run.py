@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from service.engine.check.compare import compare_buffers, compare_speeds, measured_findings, slow_phase
-from service.engine.check.report import CheckedMemory, CheckReport
+from service.engine.check.report import CheckedMemory, CheckReport, CompanionMemory
 from service.engine.commands import parse
 from service.engine.config import Engine
 from service.engine.errors import InvalidInput
@@ -13,8 +13,9 @@ from service.engine.hardware import Rig
 from service.engine.logs import MeasuredSpeed, read_log
 from service.engine.memory.spec import Allocator
 from service.engine.model import Model
-from service.engine.rules import Case, Finding, case_of, findings, in_order
+from service.engine.rules import NOTHING, Beside, Case, Finding, case_of, findings, in_order
 from service.engine.speed import speed_point
+from service.engine.units import mib
 from service.engine.versions import ENGINE_BUILDS
 
 DEPTHS = (0, 4_096, 16_384, 65_536)
@@ -24,16 +25,17 @@ MAX_DEPTHS = 64
 def check(
     command: str, engine: Engine | None, model: Model, hardware: Rig, *, depths: Sequence[int] | None = None,
     allocator: Allocator = "cuda", measured: Sequence[MeasuredSpeed] = (), log: str | None = None,
+    beside: Beside = NOTHING,
 ) -> CheckReport:  # fmt: skip
     """Return memory, speed and findings of a command; `measured` speeds and a pasted `log` beside what is expected.
 
-    `engine` None: guessed from the command. `depths` in tokens; None: some up to the context. What the engine would
-    stop at is a finding, and the figures are without it. Raises InvalidFlags for a command that cannot be read,
-    InvalidInput for a log without figures or too many depths.
+    `beside`: headers of what the command loads beside its model. `engine` None: guessed from the command. `depths` in
+    tokens; None: some up to the context. What the engine would stop at is a finding, and the figures are without it.
+    Raises InvalidFlags for a command that cannot be read, InvalidInput for a log without figures or too many depths.
     """
     if len(depths or ()) > MAX_DEPTHS or any(n < 0 for n in depths or ()):
         raise InvalidInput(f"at most {MAX_DEPTHS} depths, none below 0", field="depths")
-    case = case_of(parse(command, engine), model, hardware, command, allocator)
+    case = case_of(parse(command, engine), model, hardware, command, allocator, beside)
     reading = read_log(log) if log is not None else None
     speeds = [*measured, *(reading.speeds if reading else ())]
     compared = [*compare_speeds(case, speeds), *(compare_buffers(case, reading) if reading else ())]
@@ -44,12 +46,28 @@ def check(
         build=ENGINE_BUILDS[case.engine],
         program=case.parsed.program,
         fits=all(row.fits for row in case.table),
-        memory=CheckedMemory(case.table, case.memory.graph_splits),
+        memory=CheckedMemory(case.table, case.memory.graph_splits, list(_companions(case))),
         speed=[speed_point(n_kv, case.speed(n_kv)) for n_kv in _depths(case, depths)],
         findings=found,
         compared=compared,
         assumed=list(hardware.assumed),
     )
+
+
+def _companions(case: Case) -> Iterator[CompanionMemory]:
+    for one in case.companions:
+        for device, row in enumerate(case.table):
+            compute = one.compute[device]
+            if one.weights[device] or one.kv[device] or compute.high:
+                yield CompanionMemory(
+                    kind=one.kind,
+                    device=row.device,
+                    weights_mib=mib(one.weights[device]),
+                    kv_mib=mib(one.kv[device]),
+                    compute_mib=mib(compute.expected),
+                    compute_low_mib=mib(compute.low),
+                    compute_high_mib=mib(compute.high),
+                )
 
 
 def _depths(case: Case, asked: Sequence[int] | None) -> list[int]:

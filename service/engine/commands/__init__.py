@@ -1,5 +1,6 @@
 """Commands of both engines: written for today's builds, read in any spelling seen in the wild."""
 
+from service.engine.commands.companions import Projector, draft_command, draft_of, option_value, projector_of
 from service.engine.commands.download import download, model_path
 from service.engine.commands.expert_rules import dense_override, expert_override, overrides_for
 from service.engine.commands.parse import ParsedCommand, parse
@@ -10,13 +11,18 @@ from service.engine.commands.shell import fold, quote
 __all__ = [
     "BenchTests",
     "ParsedCommand",
+    "Projector",
     "dense_override",
     "download",
+    "draft_command",
+    "draft_of",
     "expert_override",
     "fold",
     "model_path",
+    "option_value",
     "overrides_for",
     "parse",
+    "projector_of",
     "quote",
     "render",
 ]

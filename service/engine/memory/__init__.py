@@ -5,9 +5,21 @@ The compute buffer of an engine is the high-water mark of a deterministic proced
 (`allocator`). All three are replayed here.
 """
 
+from service.engine.memory.companions import Companion, draft_model, next_token_context, projector
 from service.engine.memory.overrides import matching_names
 from service.engine.memory.placement import place
 from service.engine.memory.predict import DeviceBytes, Memory, predict_memory
 from service.engine.memory.report import report
 
-__all__ = ["DeviceBytes", "Memory", "matching_names", "place", "predict_memory", "report"]
+__all__ = [
+    "Companion",
+    "DeviceBytes",
+    "Memory",
+    "draft_model",
+    "matching_names",
+    "next_token_context",
+    "place",
+    "predict_memory",
+    "projector",
+    "report",
+]

@@ -33,14 +33,26 @@ class CacheTensor(NamedTuple):
 def cache_tensors(model: Model, spec: GraphSpec, layer: Layer) -> tuple[CacheTensor, ...]:
     """Return the tensors of the layer's cache: K and V, K alone (latent), or the recurrent state; () for none."""
     n_shared = model.int_value("attention.shared_kv_layers")
-    if layer.kind == "nextn" or layer.index >= model.n_layer - n_shared:
-        return ()
     ik = spec.engine == "ik_llama.cpp"
+    if layer.kind == "nextn":
+        return next_token_cache(model, spec, layer) if ik and spec.next_tokens else ()
+    if layer.index >= model.n_layer - n_shared:
+        return ()
     if layer.kind == "recurrent" and model.recurrent is not None:
         return (_state_ik if ik else _state_llama)(model.recurrent, spec)
     if model.mla is not None and spec.mla:
         return _latent_ik(model.mla, spec) if ik else _latent_llama(model.mla, spec)
     return _keys_values_ik(model, layer, spec) if ik else _keys_values_llama(model, layer, spec)
+
+
+def next_token_cache(model: Model, spec: GraphSpec, layer: Layer) -> tuple[CacheTensor, ...]:
+    """Return the cache of a next-token layer, where it has one: it attends as the model's attention layers do.
+
+    ik src/llama.cpp:1182 (in the main context too, once they are loaded); llama.cpp src/llama-model.cpp:2797.
+    """
+    if model.mla is not None and spec.mla:
+        return (_latent_ik if spec.engine == "ik_llama.cpp" else _latent_llama)(model.mla, spec)
+    return (_keys_values_ik if spec.engine == "ik_llama.cpp" else _keys_values_llama)(model, layer, spec)
 
 
 def _state_ik(r: Recurrent, spec: GraphSpec) -> tuple[CacheTensor, ...]:
@@ -51,7 +63,8 @@ def _state_ik(r: Recurrent, spec: GraphSpec) -> tuple[CacheTensor, ...]:
 
 def _state_llama(r: Recurrent, spec: GraphSpec) -> tuple[CacheTensor, ...]:
     conv = (r.conv_kernel - 1) * (r.inner_size + 2 * r.group_count * r.state_size)
-    return (CacheTensor("f32", (conv, spec.n_seq)), CacheTensor("f32", (r.state_size * r.inner_size, spec.n_seq)))
+    n_rows = spec.n_seq * (1 + spec.n_snapshots)  # llama-memory-recurrent.cpp:101
+    return (CacheTensor("f32", (conv, n_rows)), CacheTensor("f32", (r.state_size * r.inner_size, n_rows)))
 
 
 def _latent_ik(mla: Mla, spec: GraphSpec) -> tuple[CacheTensor, ...]:

@@ -42,7 +42,7 @@ def split_layers(model: Model, flags: Flags, spec: GraphSpec, free: Sequence[int
     compute = _compute_estimates(model, spec)
     largest = max(compute)
     caches = _counted_caches(model, spec)
-    sizes: list[float] = [w.n_bytes + cache for w, cache in zip(_layer_weights(model), caches, strict=True)]
+    sizes: list[float] = [w.n_bytes + cache for w, cache in zip(_layer_weights(model, spec), caches, strict=True)]
     logits = 4.0 * model.n_vocab * spec.n_outputs
     sizes.append(_head_bytes(model) + max(logits, largest) - largest)
     start = max(n_layer - flags.n_gpu_layers, 0)
@@ -93,7 +93,7 @@ def _counted_caches(model: Model, spec: GraphSpec) -> tuple[int, ...]:
 def _compute_estimates(model: Model, spec: GraphSpec) -> list[float]:
     u, latent = spec.n_tokens, _latent_estimate(model, spec)
     estimates = []
-    for i, w in enumerate(_layer_weights(model)):
+    for i, w in enumerate(_layer_weights(model, spec)):
         rows = max(w.expert_rows * model.n_expert_used, w.shared_rows, w.dense_rows)
         estimate = 4.0 * u * rows + 4.0 * model.n_embd * u * (2 if w.has_norm else 1)
         estimates.append(max(estimate, latent) if f"blk.{i}.attn_v_b.weight" in model.by_name else estimate)
@@ -119,17 +119,17 @@ def _head_bytes(model: Model) -> int:
     return sum(t.nbytes for t in names) or model.by_name["token_embd.weight"].nbytes
 
 
-def _layer_weights(model: Model) -> list[_LayerWeights]:
-    """The facts of each block that no flag changes, computed once a model."""
+def _layer_weights(model: Model, spec: GraphSpec) -> list[_LayerWeights]:
+    """The facts of each block that no flag changes, computed once a model. Next-token layers count once loaded."""
     known: list[_LayerWeights] | None = model.__dict__.get("_ik_layer_weights")
     if known is None:
         known = model.__dict__["_ik_layer_weights"] = [_weights_of(model, i) for i in range(model.n_layer)]
-    return known
+    if spec.next_tokens or not model.n_layer_nextn:
+        return known
+    return known[: -model.n_layer_nextn] + [_LayerWeights(0, 0, 0, 0, False)] * model.n_layer_nextn
 
 
 def _weights_of(model: Model, layer: int) -> _LayerWeights:
-    if layer >= model.n_layer - model.n_layer_nextn:
-        return _LayerWeights(0, 0, 0, 0, False)
     total, rows, has_norm = _derived_estimate(model, layer), {_EXPERTS: 0, _SHARED: 0, _DENSE: 0}, False
     for tensor in model.by_layer[layer]:
         total += tensor.nbytes

@@ -14,7 +14,7 @@ from service.engine.errors import InvalidFlags
 from service.engine.memory import layers_ik, layers_llama
 from service.engine.memory.float32 import f32
 from service.engine.memory.overrides import overridden
-from service.engine.memory.spec import make_spec
+from service.engine.memory.spec import loads_next_tokens, make_spec
 from service.engine.model import Model
 from service.engine.tensor_names import layer_of
 
@@ -108,7 +108,8 @@ def _share_of_each_device(walked: Sequence[int], n: int, n_devices: int) -> list
 def _assemble(
     engine: Engine, model: Model, flags: Flags, layers: list[int], rules: dict[str, int], n_devices: int
 ) -> Placement:
-    loaded = model.n_layer - model.n_layer_nextn
+    next_tokens = loads_next_tokens(flags)
+    loaded = model.n_layer - (0 if next_tokens else model.n_layer_nextn)
     tensors: dict[str, int] = {}
     for name, layer in _layers_of_names(model):
         if layer is not None and layer >= loaded:
@@ -121,7 +122,11 @@ def _assemble(
     if model.tied:
         tensors["output.weight"] = rules.get("token_embd.weight", layers[-1])
     caches = tuple(
-        None if layer.kind == "nextn" else n_devices if flags.no_kv_offload else layers[layer.index]
+        None
+        if layer.kind == "nextn" and not (next_tokens and engine == "ik_llama.cpp")
+        else n_devices
+        if flags.no_kv_offload
+        else layers[layer.index]
         for layer in model.layers
     )
     return Placement(n_devices, tensors, tuple(layers[:-1]), caches, layers[-1])

@@ -68,7 +68,14 @@ def predict_memory(
     """
     if engine == "ik_llama.cpp" and allocator == "lab" and flags.n_gpu_layers == 0:
         return _without_gpus(model, flags, free, tool)
-    placement = place(engine, model, flags, free)
+    return predict_placed(engine, model, flags, place(engine, model, flags, free), allocator=allocator, tool=tool)
+
+
+def predict_placed(
+    engine: Engine, model: Model, flags: Flags, placement: Placement, *, allocator: Allocator = "cuda",
+    tool: Tool = "server",
+) -> Memory:  # fmt: skip
+    """Return the memory of every device under a placement that is known. Raises InvalidFlags."""
     return _Prediction(engine, model, flags, placement, allocator, tool).memory()
 
 

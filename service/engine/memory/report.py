@@ -6,6 +6,8 @@ from collections.abc import Sequence
 
 from service.engine.advice import DeviceMemory
 from service.engine.config import CPU, Device
+from service.engine.estimate import Estimate
+from service.engine.memory.companions import Companion
 from service.engine.memory.predict import DeviceBytes, Memory
 from service.engine.units import mib
 
@@ -13,23 +15,40 @@ _COMPUTE_SPREAD = {"exact": 0.0, "measured": 0.0, "source only": 0.05, "approxim
 
 
 def report(
-    memory: Memory, devices: Sequence[Device], reserve: Sequence[int], ram_bytes: int | None
-) -> list[DeviceMemory]:
+    memory: Memory, devices: Sequence[Device], reserve: Sequence[int], ram_bytes: int | None,
+    companions: Sequence[Companion] = (),
+) -> list[DeviceMemory]:  # fmt: skip
     """Return one row for each device of `memory`, the CPU last. `reserve` in bytes for each GPU, taken off nothing.
+
+    `companions`: what else runs on the same devices; the totals count it.
 
     The capacity is what is free on a card, or `ram_bytes`; RAM of unknown size holds exactly what is needed.
     """
     rows = [
-        _row(memory, d, device.name, device.free, kept)
-        for d, device, kept in zip(memory.devices[:-1], devices, reserve, strict=True)
+        _row(memory, d, device.name, device.free, kept, _beside(companions, i))
+        for i, (d, device, kept) in enumerate(zip(memory.devices[:-1], devices, reserve, strict=True))
     ]
-    return [*rows, _row(memory, memory.devices[-1], CPU, ram_bytes, 0)]
+    return [*rows, _row(memory, memory.devices[-1], CPU, ram_bytes, 0, _beside(companions, len(devices)))]
 
 
-def _row(memory: Memory, d: DeviceBytes, name: str, capacity: int | None, reserve: int) -> DeviceMemory:
+def _beside(companions: Sequence[Companion], device: int) -> Estimate:
+    """Bytes of all companions on a device."""
+    stored = sum(c.weights[device] + c.kv[device] for c in companions)
+    ranges = [c.compute[device] for c in companions]
+    return Estimate(
+        stored + sum(r.low for r in ranges),
+        stored + sum(r.expected for r in ranges),
+        stored + sum(r.high for r in ranges),
+    )
+
+
+def _row(
+    memory: Memory, d: DeviceBytes, name: str, capacity: int | None, reserve: int, beside: Estimate
+) -> DeviceMemory:
     printed = d.weights + d.kv + d.output + d.derived
     spread = _COMPUTE_SPREAD[memory.basis] * d.compute
-    high = printed + d.compute + spread + d.overhead.high
+    high = printed + d.compute + spread + d.overhead.high + beside.high
+    total = d.total + beside.expected
     room = high if capacity is None else capacity
     return DeviceMemory(
         device=name,
@@ -39,12 +58,13 @@ def _row(memory: Memory, d: DeviceBytes, name: str, capacity: int | None, reserv
         compute_mib=mib(d.compute),
         output_mib=mib(d.output),
         overhead_mib=mib(d.derived + d.overhead.expected),
-        total_mib=mib(d.total),
-        total_low_mib=mib(printed + d.compute - spread + d.overhead.low),
+        total_mib=mib(total),
+        total_low_mib=mib(printed + d.compute - spread + d.overhead.low + beside.low),
         total_high_mib=mib(high),
         capacity_mib=mib(room),
         reserve_mib=mib(reserve),
-        free_mib=mib(room - d.total),
+        free_mib=mib(room - total),
         fits=high <= room,
         basis=memory.basis,
+        companions_mib=mib(beside.expected),
     )

@@ -17,6 +17,8 @@ Allocator: TypeAlias = Literal["cuda", "lab"]
 
 _IK_MLA_DEFAULT, _IK_AMB_DEFAULT, _IK_AMB_MINIMUM = 3, 256, 128  # ik common/common.h, engine defaults
 _IK_MLA_ARCHITECTURES = frozenset({"deepseek2", "glm-dsa", "mistral4", "bailingmoe3"})  # ik llama-model.h:593
+_ROLLS_BACK = frozenset({"draft-mtp", "draft-eagle3", "draft-dflash", "draft-dspark"})
+_DRAFTED_LLAMA, _MOST_DRAFTED = 3, 1024
 _UNIFIED, _SEPARATE = ("-kvu", "--kv-unified"), ("-no-kvu", "--no-kv-unified")
 
 
@@ -24,7 +26,8 @@ class GraphSpec(msgspec.Struct, frozen=True, kw_only=True):
     """Sizes in tokens. `n_kv`: cache rows of one sequence's stream; `n_outputs`: rows of logits.
 
     `n_stream`: separate caches (llama.cpp with several slots and no `-kvu`). `n_seq`: sequences. `mla`: 0 where
-    the cache is not latent. `rope_owners`: for each layer, the first layer that shares its copy of the rope factors.
+    the cache is not latent. `next_tokens`: the next-token layers are loaded, to draft with. `n_snapshots`: copies of a
+    recurrent state to go back to. `rope_owners`: for each layer, the first that shares its copy of the rope factors.
     """
 
     engine: Engine
@@ -40,6 +43,8 @@ class GraphSpec(msgspec.Struct, frozen=True, kw_only=True):
     attn_max_batch: int
     fused_moe: bool
     cpu_only: bool
+    next_tokens: bool = False
+    n_snapshots: int = 0
     rope_owners: tuple[int, ...] = ()
 
 
@@ -88,6 +93,29 @@ def unified_cache(flags: Flags) -> bool:
     return bool(asked) and asked[-1] in _UNIFIED
 
 
+def loads_next_tokens(flags: Flags) -> bool:
+    """Return whether the model's own next-token layers are loaded to draft with: `--spec-type` names mtp.
+
+    ik common/common.cpp:4287 (mparams.mtp); llama.cpp common/common.cpp:1625 (load_mtp: draft-mtp without `-md`).
+    """
+    types = {kind.partition(":")[0] for kind in speculation_types(flags)}
+    return bool(types & {"mtp", "draft-mtp"})
+
+
+def speculation_types(flags: Flags) -> tuple[str, ...]:
+    """Return the entries of all `--spec-type` options; in ik_llama.cpp each may carry `:key=value,…`."""
+    values = [option.partition(" ")[2] for option in flags.other if option.startswith("--spec-type ")]
+    return tuple(part for value in values for part in ([value] if ":" in value else value.split(",")) if part)
+
+
+def _snapshots(engine: Engine, flags: Flags) -> int:
+    """llama.cpp common/common.h:396 need_n_rs_seq: as many states as tokens are drafted, 3 by default."""
+    if engine == "ik_llama.cpp" or not set(speculation_types(flags)) & _ROLLS_BACK:
+        return 0
+    asked = [o.partition(" ")[2] for o in flags.other if o.startswith("--spec-draft-n-max ")]
+    return min(int(asked[-1]), _MOST_DRAFTED) if asked and asked[-1].isdecimal() else _DRAFTED_LLAMA
+
+
 def make_spec(engine: Engine, model: Model, flags: Flags, tool: Tool, *, cpu_only: bool) -> GraphSpec:
     """Return what the worst-case graph of these flags depends on. Raises InvalidFlags for unknown cache types."""
     ik = engine == "ik_llama.cpp"
@@ -108,4 +136,6 @@ def make_spec(engine: Engine, model: Model, flags: Flags, tool: Tool, *, cpu_onl
         attn_max_batch=attention_batch(flags),
         fused_moe=flags.fused_moe,
         cpu_only=cpu_only,
+        next_tokens=loads_next_tokens(flags),
+        n_snapshots=_snapshots(engine, flags),
     )

@@ -5,7 +5,8 @@ come from the memory and speed models with the mended flags or placement, never 
 """
 
 from service.engine.rules.all_rules import RULES, findings, in_order
+from service.engine.rules.beside import NOTHING, Beside
 from service.engine.rules.case import Case, case_of
 from service.engine.rules.found import Finding, Found, Severity
 
-__all__ = ["RULES", "Case", "Finding", "Found", "Severity", "case_of", "findings", "in_order"]
+__all__ = ["NOTHING", "RULES", "Beside", "Case", "Finding", "Found", "Severity", "case_of", "findings", "in_order"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Literal
 
-from service.engine.rules import attention, batches, fitting, host, overrides, spelling, splits, tensors
+from service.engine.rules import attention, batches, companions, fitting, host, overrides, spelling, splits, tensors
 from service.engine.rules.case import Case
 from service.engine.rules.found import Finding, Found
 
@@ -24,6 +24,8 @@ RULES: tuple[Rule, ...] = (
     overrides.device_unknown,
     splits.main_gpu_unknown,
     splits.graph_split_impossible,
+    companions.remote_devices,
+    companions.next_token_layers,
     attention.quantised_v_without_flash_attention,
     attention.cache_type_without_gpu_kernel,
     tensors.up_gate_apart,
@@ -42,7 +44,8 @@ RULES: tuple[Rule, ...] = (
     fitting.fit_left_on,
     host.threads,
     spelling.obsolete_op_numbers,
-    spelling.not_counted,
+    companions.not_counted,
+    companions.speeds_without_draft,
     splits.cpu_moe_by_share,
     splits.graph_split_not_modelled,
     attention.mla_without_effect,

@@ -14,10 +14,11 @@ from service.engine.commands.tables import Tool
 from service.engine.config import CPU, Device, Engine, Flags, Override, Placement
 from service.engine.errors import InvalidFlags
 from service.engine.hardware import Rig
-from service.engine.memory import Memory, matching_names, predict_memory, report
+from service.engine.memory import Companion, Memory, matching_names, predict_memory, report
 from service.engine.memory.spec import Allocator, micro_batch
 from service.engine.model import Model
 from service.engine.overrides import MAX_RULES
+from service.engine.rules.beside import NOTHING, Beside, companions_of
 from service.engine.rules.devices import chosen_devices
 from service.engine.speed import Speed, predict_speed
 
@@ -51,6 +52,7 @@ class Case(msgspec.Struct, frozen=True, dict=True, kw_only=True):
     flags: Flags
     allocator: Allocator
     tool: Tool
+    beside: Beside = NOTHING
 
     @property
     def engine(self) -> Engine:
@@ -108,9 +110,16 @@ class Case(msgspec.Struct, frozen=True, dict=True, kw_only=True):
         free = [device.free for device in self.devices]
         return predict_memory(self.engine, self.model, flags, free, allocator=self.allocator, tool=self.tool)
 
+    @cached_property
+    def companions(self) -> tuple[Companion, ...]:
+        """The memory of what the command loads beside the model."""
+        return companions_of(
+            self.parsed, self.model, self.flags, self.memory, self.devices, self.rig, self.beside, self.allocator
+        )
+
     def table_of(self, memory: Memory) -> list[DeviceMemory]:
         """Return a memory in MiB, as `table`."""
-        rows = report(memory, self.devices, [0] * len(self.devices), self.rig.ram_bytes)
+        rows = report(memory, self.devices, [0] * len(self.devices), self.rig.ram_bytes, self.companions)
         names = [self.rig.cards[device.gpu].name for device in self.devices]
         return [*(msgspec.structs.replace(row, gpu=name) for row, name in zip(rows, names, strict=False)), rows[-1]]
 
@@ -135,7 +144,9 @@ class Case(msgspec.Struct, frozen=True, dict=True, kw_only=True):
         return msgspec.structs.replace(self.placement, tensors=self.placement.tensors | tensors)
 
 
-def case_of(parsed: ParsedCommand, model: Model, rig: Rig, command: str, allocator: Allocator) -> Case:
+def case_of(
+    parsed: ParsedCommand, model: Model, rig: Rig, command: str, allocator: Allocator, beside: Beside = NOTHING
+) -> Case:
     """Return the case of a parsed command. `allocator` "lab": as predict_memory has it.
 
     The lab's figures of llama.cpp are llama-fit-params': a whole batch of logits, and one slot where none is asked for.
@@ -159,6 +170,7 @@ def case_of(parsed: ParsedCommand, model: Model, rig: Rig, command: str, allocat
         flags=_usable(flags, rules, model, devices),
         allocator=allocator,
         tool=tool,
+        beside=beside,
     )
 
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from service.engine.catalogue import engine_devices
-from service.engine.commands import ParsedCommand
+from service.engine.commands import ParsedCommand, option_value
 from service.engine.config import Device
 from service.engine.hardware import Rig
 
@@ -61,9 +61,3 @@ def chosen_devices(parsed: ParsedCommand, rig: Rig) -> tuple[tuple[Device, ...],
     wrong = tuple(name for name in names if name not in by_name and name not in ("none", "auto"))
     devices = there if names == ["auto"] else tuple(by_name[name] for name in known)
     return devices, wrong
-
-
-def option_value(options: Sequence[str], names: Sequence[str]) -> str | None:
-    """Return the value of the last of `names` among options such as `-dev CUDA0`, or None."""
-    values = [value for name, _, value in (option.partition(" ") for option in options) if name in names]
-    return values[-1] if values else None

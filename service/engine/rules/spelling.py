@@ -114,20 +114,6 @@ def obsolete_op_numbers(case: Case) -> Iterator[Found]:
         )
 
 
-def not_counted(case: Case) -> Iterator[Found]:
-    """What the command loads besides the model: its memory is not in the figures."""
-    names = {
-        "-md": "the draft model", "--model-draft": "the draft model", "--spec-draft-model": "the draft model",
-        "-mm": "the projector", "--mmproj": "the projector", "--spec-type": "speculative decoding",
-        "--rpc": "RPC servers",
-    }  # fmt: skip
-    for option in case.flags.other:
-        what = names.get(option.split(" ", 1)[0])
-        if what:
-            message = f"{what} ({option[:80]}): not supported here; memory and speed are those of the command without"
-            yield warning("not-counted", message, None, "docs/check.md")
-
-
 def context_unset(case: Case) -> Iterator[Found]:
     """Without `-c` the cache is as long as the model was trained for."""
     if case.parsed.flags.n_ctx == 0:

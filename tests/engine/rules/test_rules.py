@@ -20,6 +20,7 @@ QWEN = ("Qwen3-235B-A22B", "q4_K_M")
 SMALL_MOE = ("Qwen3-30B-A3B", "q4_K_M")
 R1_R4 = ("DeepSeek-R1-0528", "ffn_down_exps=iq5_ks_r4,exps=iq4_ks_r4,*=q8_0")
 R1 = ("DeepSeek-R1-0528", "q2_k")
+GLM = ("GLM-4.5-Air", "q4_K_M")
 LITTLE_RAM = Hardware(gpus=[Gpu(name="RTX 3090")], cpu=Cpu(model="Ryzen 9 7950X"), ram=Ram(total_gb=64))
 FOUR_3090 = Hardware(gpus=[Gpu(name="RTX 3090", count=4)], cpu=Cpu(model="EPYC 7713"), ram=Ram(total_gb=512))
 
@@ -50,6 +51,12 @@ EXAMPLES = (
     Example("split-mode-unknown", f"{GOOD_IK} -sm row", f"{GOOD_IK} -sm layer"),
     Example("obsolete-op-numbers", f"{GOOD_IK} -op 26,0,27,0,29,0", f"{GOOD_IK} -op 28,0,31,0"),
     Example("not-counted", f"{GOOD_IK} -md draft.gguf", GOOD_IK),
+    Example("not-counted", f"{GOOD_LLAMA} --mmproj mmproj.gguf", GOOD_LLAMA, LLAMA),
+    Example("rpc-not-supported", f"{GOOD_LLAMA} --rpc 10.0.0.2:50052", GOOD_LLAMA, LLAMA),
+    Example("no-next-token-layers", f"{GOOD_IK} --spec-type mtp:n_max=1", GOOD_IK),
+    Example("no-next-token-layers", f"{GOOD_LLAMA} --spec-type draft-mtp", GOOD_LLAMA, LLAMA),
+    Example("speculation-with-slots", f"{GOOD_IK} --spec-type mtp -np 2", f"{GOOD_IK} --spec-type mtp", IK, GLM),
+    Example("speed-without-draft", f"{GOOD_IK} --spec-type mtp", GOOD_IK, IK, GLM),
     Example("context-unset", GOOD_IK.replace("-c 32768", ""), GOOD_IK),
     Example("several-values", "llama-bench -m m.gguf -ngl 99 -ub 512,1024", "llama-bench -m m.gguf -ngl 99 -ub 512"),
     Example("override-refused", f"{GOOD_IK} -ot 'blk.(=CPU'", GOOD_IK),

@@ -1,0 +1,92 @@
+"""What a command loads beside its model: a draft model with options of its own, and a multimodal projector.
+
+Options: `--help` of llama.cpp 0c1e57098; ik_llama.cpp 8337e4cd3 common/common.cpp:1266-2302.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from service.engine.commands.parse import ParsedCommand, parse
+from service.engine.commands.shell import quote
+
+DRAFT = ("-md", "--model-draft", "--spec-draft-model")
+DRAFT_REPO = ("-hfd", "-hfrd", "--hf-repo-draft", "--spec-draft-hf")
+PROJECTOR = ("-mm", "--mmproj")
+_PROJECTOR_OFF_GPU = ("--no-mmproj-offload",)
+_PROJECTOR_DEVICE = ("-mmdev", "--mmproj-device")
+
+# the option of the draft, by the option of a model that it stands for; whether a value follows
+_OF_DRAFT: dict[str, tuple[tuple[str, ...], bool]] = {
+    "-ngl": (("-ngld", "--gpu-layers-draft", "--n-gpu-layers-draft", "--spec-draft-ngl"), True),
+    "-ctk": (("-ctkd", "--cache-type-k-draft", "--spec-draft-type-k"), True),
+    "-ctv": (("-ctvd", "--cache-type-v-draft", "--spec-draft-type-v"), True),
+    "-ot": (("-otd", "--override-tensor-draft", "--spec-draft-override-tensor"), True),
+    "-dev": (("-devd", "--device-draft", "--spec-draft-device"), True),
+    "-cmoe": (("-cmoed", "--cpu-moe-draft", "--spec-draft-cpu-moe"), False),
+    "-ncmoe": (("-ncmoed", "--n-cpu-moe-draft", "--spec-draft-n-cpu-moe", "--spec-draft-ncmoe"), True),
+}
+OPTIONS = frozenset(
+    {*DRAFT, *DRAFT_REPO, *PROJECTOR, *_PROJECTOR_OFF_GPU, *_PROJECTOR_DEVICE, "--spec-draft-n-max"}
+    | {name for names, _ in _OF_DRAFT.values() for name in names}
+)
+
+_DEVICE, _TYPE = ("-dev", "--device"), "--spec-type"
+_TYPES_OF_IK = (("cache_type_k", "-ctk"), ("cache_type_v", "-ctv"))
+
+
+class Projector(msgspec.Struct, frozen=True):
+    """A multimodal projector that a command names. `device`: the one it asks for, None for the first GPU."""
+
+    path: str
+    on_gpu: bool
+    device: str | None
+
+
+def option_value(options: Sequence[str], names: Sequence[str]) -> str | None:
+    """Return the value of the last of `names` among options such as `-dev CUDA0`, or None."""
+    values = [value for name, _, value in (option.partition(" ") for option in options) if name in names]
+    return values[-1] if values else None
+
+
+def draft_of(parsed: ParsedCommand) -> str | None:
+    """Return the draft model that a command names, a path or a repo, or None."""
+    return option_value(parsed.flags.other, (*DRAFT, *DRAFT_REPO))
+
+
+def projector_of(parsed: ParsedCommand) -> Projector | None:
+    """Return the projector that a command names, or None. One that `-hf` would find by itself is not named."""
+    options = parsed.flags.other
+    path, device = option_value(options, PROJECTOR), option_value(options, _PROJECTOR_DEVICE)
+    if path is None:
+        return None
+    off = device == "none" or any(option in _PROJECTOR_OFF_GPU for option in options)
+    return Projector(path, not off, None if device == "none" else device)
+
+
+def draft_command(parsed: ParsedCommand) -> ParsedCommand:
+    """Return the command that would load the draft model alone, with what it takes over from the model's.
+
+    Layers, devices, rules and cache types are the draft's own (llama.cpp common/speculative.cpp:2446); in ik_llama.cpp
+    rules and, unless given, cache types are the model's, and there is one slot (common/speculative.cpp:1940).
+    Raises InvalidFlags.
+    """
+    words = [word for main, option in _OF_DRAFT.items() for word in _words(parsed.flags.other, main, *option)]
+    own = parse(" ".join(["llama-server", *map(quote, words)]), parsed.engine).flags
+    kept = [option for option in parsed.flags.other if option.partition(" ")[0] not in (*OPTIONS, *_DEVICE, _TYPE)]
+    names = ["n_gpu_layers", "cache_type_k", "cache_type_v", "overrides", "cpu_moe", "n_cpu_moe"]
+    if parsed.engine == "ik_llama.cpp":
+        names = [name for name, main in (("n_gpu_layers", ""), *_TYPES_OF_IK) if main in words or not main]
+    changed = {name: getattr(own, name) for name in names} | {"other": (*kept, *own.other)}
+    if parsed.engine == "ik_llama.cpp":
+        changed["n_parallel"] = 1
+    return msgspec.structs.replace(parsed, flags=msgspec.structs.replace(parsed.flags, **changed))
+
+
+def _words(options: Sequence[str], main: str, names: Sequence[str], takes_value: bool) -> list[str]:
+    if takes_value:
+        value = option_value(options, names)
+        return [] if value is None else [main, value]
+    return [main] if any(option in names for option in options) else []

@@ -1,0 +1,178 @@
+"""Memory of what runs beside a model: a draft model, the model's own next-token layers, a multimodal projector.
+
+Weights and caches follow from their own headers, exactly; what their graphs need is a range.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal, TypeAlias
+
+import msgspec
+
+from service.engine.config import Engine, Flags, Placement
+from service.engine.estimate import Estimate
+from service.engine.gguf import Header
+from service.engine.memory.graph import cuda_row_padding
+from service.engine.memory.predict import predict_memory, predict_placed
+from service.engine.memory.spec import Allocator, loads_next_tokens
+from service.engine.metadata import as_int
+from service.engine.model import Model
+from service.engine.tensor_names import layer_of
+
+Kind: TypeAlias = Literal["draft", "next-token layers", "projector"]
+
+_DRAFT_SPREAD = (0.9, 1.1)  # a context like any other, but the rows of logits depend on what drafts
+_TAIL_SPREAD = (0.75, 1.35)  # the hidden state of the model joins the embeddings; no family's graph is replayed exactly
+_NOTHING = Estimate(0, 0, 0)
+_FEWEST, _SIDE = 16, 46  # tokens along the side of the smallest and largest image of set_warmup_n_tokens, clip.cpp
+_FIXED_SIZE = frozenset(
+    {
+        "mlp",
+        "ldp",
+        "ldpv2",
+        "resampler",
+        "adapter",
+        "gemma3",
+        "gemma3nv",
+        "internvl",
+        "llama4",
+        "idefics3",
+        "cogvlm",
+        "janus_pro",
+    }
+)
+_FLASH_HEADS = frozenset({40, 64, 72, 80, 96, 112, 128, 256})  # ggml-cuda/fattn.cu
+_MOST = 1 << 16
+
+
+class Companion(msgspec.Struct, frozen=True):
+    """What one companion takes of each device in bytes, the CPU last. `compute` is a range."""
+
+    kind: Kind
+    weights: tuple[int, ...]
+    kv: tuple[int, ...]
+    compute: tuple[Estimate, ...]
+
+
+def draft_model(
+    engine: Engine, model: Model, flags: Flags, free: Sequence[int], devices: Sequence[int], n_devices: int,
+    *, allocator: Allocator = "cuda",
+) -> Companion:  # fmt: skip
+    """Return the memory of a draft model with its own flags. `free`: bytes of each GPU that it may use.
+
+    `devices`: the places of these GPUs in the command's list of `n_devices`. Raises InvalidFlags.
+    """
+    memory = predict_memory(engine, model, flags, free, allocator=allocator)
+    weights, kv = [0] * (n_devices + 1), [0] * (n_devices + 1)
+    compute = [_NOTHING] * (n_devices + 1)
+    for place, d in zip((*devices, n_devices), memory.devices, strict=True):
+        weights[place], kv[place] = d.weights + d.derived, d.kv
+        compute[place] = _around(d.compute + d.output, *_DRAFT_SPREAD)
+    return Companion("draft", tuple(weights), tuple(kv), tuple(compute))
+
+
+def next_token_context(
+    engine: Engine, model: Model, flags: Flags, placement: Placement, draft: Flags, *, allocator: Allocator = "cuda"
+) -> Companion | None:
+    """Return the memory of the second context that drafts with the model's own layers, or None.
+
+    The layers' weights are counted with the model's. `draft`: flags with the cache types of the draft. The context has
+    a cache of the next-token layers alone (ik src/llama.cpp:1361, llama.cpp src/llama-model.cpp:2799), and its graph
+    is nearly that of a model of these layers. Raises InvalidFlags.
+    """
+    if not loads_next_tokens(flags) or not model.n_layer_nextn:
+        return None
+    tail, cpu = _next_token_model(model), placement.n_devices
+    layers = placement.layers[model.n_layer - model.n_layer_nextn : model.n_layer] * 2
+    own = msgspec.structs.replace(
+        placement,
+        tensors={t.name: placement.tensors[_name_in(model, t.name)] for t in tail.tensors},
+        layers=layers,
+        caches=tuple(cpu if flags.no_kv_offload else device for device in layers),
+    )
+    if model.tied:
+        own.tensors["output.weight"] = placement.tensors["output.weight"]
+    kept = tuple(option for option in draft.other if not option.startswith("--spec-type "))
+    names = ("n_gpu_layers", "overrides", "cpu_moe", "n_cpu_moe")
+    taken = {name: getattr(flags, name) for name in names} | {"other": kept}
+    drafting = msgspec.structs.replace(draft, **taken)
+    memory = predict_placed(engine, tail, drafting, own, allocator=allocator)
+    compute = tuple(_around(d.compute + d.output, *_TAIL_SPREAD) for d in memory.devices)
+    return Companion("next-token layers", (0,) * (cpu + 1), tuple(d.kv // 2 for d in memory.devices), compute)
+
+
+def _next_token_model(model: Model) -> Model:
+    """The next-token layers as a model of their own, with the embedding and the head, each layer twice.
+
+    An engine cuts the batch down to the tokens whose logits it wants within the last layer of a model, but behind the
+    next-token layers: the first of the two runs with all tokens, as theirs do.
+    """
+    count, first = model.n_layer_nextn, model.n_layer - model.n_layer_nextn
+    ends = [t for t in model.tensors if layer_of(t.name) is None]
+    own = [t for layer in model.by_layer[first:] for t in layer]
+    again = [msgspec.structs.replace(t, name=_renumbered(t.name, by - first)) for by in (0, count) for t in own]
+    layers = [
+        msgspec.structs.replace(layer, index=layer.index - first + by, kind="attention")
+        for by in (0, count)
+        for layer in model.layers[first:]
+    ]
+    return msgspec.structs.replace(
+        model, tensors=(*ends, *again), layers=tuple(layers), n_layer=2 * count, n_layer_nextn=0, recurrent=None
+    )
+
+
+def _name_in(model: Model, name: str) -> str:
+    """The name in the file of a tensor of the layers' own model."""
+    layer, first = layer_of(name), model.n_layer - model.n_layer_nextn
+    return name if layer is None else _renumbered(name, first + layer % model.n_layer_nextn - layer)
+
+
+def _renumbered(name: str, by: int) -> str:
+    layer = layer_of(name)
+    return name if layer is None else f"blk.{layer + by}.{name.split('.', 2)[2]}"
+
+
+def _around(size: int, low: float, high: float) -> Estimate:
+    return Estimate(size * low, size, size * high)
+
+
+def projector(header: Header, n_devices: int, device: int, *, flash_attn: bool) -> Companion:
+    """Return the memory of a multimodal projector on `device` (`n_devices` is the CPU) from its own header.
+
+    What its encoder needs depends on the image it is warmed up with (llama.cpp tools/mtmd/clip.cpp:1373-1970, and the
+    same in ik_llama.cpp): the size that it was trained for, or for the kinds that take any size some hundred to two
+    thousand tokens.
+    """
+    weights, compute = [0] * (n_devices + 1), [_NOTHING] * (n_devices + 1)
+    weights[device] = sum(t.nbytes for t in header.tensors)
+    if device != n_devices:
+        weights[device] += sum(cuda_row_padding(t.type, t.dims[0]) for t in header.tensors)
+    compute[device] = _encoder(header, flash_attn)
+    return Companion("projector", tuple(weights), (0,) * (n_devices + 1), tuple(compute))
+
+
+def _encoder(header: Header, flash_attn: bool) -> Estimate:
+    """The products of a layer over all patches; without flash attention the scores of all heads too."""
+
+    def size(key: str, default: int) -> int:
+        found = header.metadata.get(f"clip.vision.{key}", header.metadata.get(f"clip.audio.{key}"))
+        return min(max(as_int(found, default), 1), _MOST)
+
+    n_embd, n_ff, n_head = (
+        size("embedding_length", 1024),
+        size("feed_forward_length", 4096),
+        size("attention.head_count", 16),
+    )
+    merge, trained = size("spatial_merge_size", 2), max(size("image_size", 448) // size("patch_size", 14), 1)
+    fixed = header.metadata.get("clip.projector_type") in _FIXED_SIZE
+    sides = (
+        (trained,) * 3 if fixed else (_FEWEST * merge, min(max(trained, _FEWEST * merge), _SIDE * merge), _SIDE * merge)
+    )
+    low, usual, high = (min(side, _MOST) ** 2 for side in sides)
+    scores = 0 if flash_attn and n_embd // n_head in _FLASH_HEADS else 4 * high * high * n_head
+    return Estimate(
+        4 * low * (n_ff + 2 * n_embd),
+        4 * usual * (n_ff + 6 * n_embd) + scores,
+        4 * high * (2 * n_ff + 8 * n_embd) + scores,
+    )

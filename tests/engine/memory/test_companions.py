@@ -1,0 +1,120 @@
+"""What runs beside a model. The measured figures: llama.cpp 0c1e57098's server on stand-in CUDA devices, in MiB."""
+
+from __future__ import annotations
+
+import pytest
+
+from service.engine.catalogue import resolve
+from service.engine.commands import parse
+from service.engine.config import Engine
+from service.engine.hardware import Cpu, Gpu, Hardware, Ram
+from service.engine.memory import Companion, predict_memory, projector
+from service.engine.rules import Beside, Case, case_of
+from service.engine.units import MIB, mib
+from tests.models import build
+from tests.projectors import gemma3_header
+
+QWEN = build("Qwen3-32B", "q4_K_M")
+DRAFT = build("Qwen3-0.6B", "q8_0")
+GLM = build("GLM-4.5-Air", "q4_K_M")
+SERVER = "llama-server -fit off -c 16384 -ngl 99 -fa on"
+
+
+def case(flags: str, n_gpus: int = 2, *, engine: Engine = "llama.cpp", model: object = QWEN, **beside: object) -> Case:
+    rig = Hardware(
+        gpus=[Gpu(name="RTX 3090", count=n_gpus, free_gib=24105 / 1024)], cpu=Cpu(model="EPYC 7713"),
+        ram=Ram(total_gb=512),
+    )  # fmt: skip
+    command = f"{SERVER} {flags}"
+    return case_of(parse(command, engine), model, resolve(rig), command, "cuda", Beside(**beside))  # type: ignore[arg-type]
+
+
+def in_mib(sizes: tuple[int, ...]) -> list[float]:
+    return [mib(n) for n in sizes]
+
+
+def only(companions: tuple[Companion, ...]) -> Companion:
+    (one,) = companions
+    return one
+
+
+@pytest.mark.parametrize(
+    ("flags", "weights", "kv", "compute"),
+    [("-np 1", [239.19, 364.95, 157.65], [960, 832, 0], [96.04, 96.04, 74.05]),
+     ("-np 1 -ctkd q8_0 -ctvd q8_0 -devd CUDA1", [0, 604.15, 157.65], [0, 952, 0], [0, 92.09, 20.09])],
+)  # fmt: skip
+def test_a_draft_model_takes_what_the_server_prints_for_it(
+    flags: str, weights: list[float], kv: list[float], compute: list[float]
+) -> None:
+    draft = only(case(f"{flags} -md draft.gguf --spec-type draft-simple", draft=DRAFT).companions)
+    assert in_mib(draft.weights) == weights
+    assert in_mib(draft.kv) == kv
+    for estimate, measured in zip(draft.compute, compute, strict=True):
+        assert estimate.low / MIB <= measured <= estimate.high / MIB
+
+
+@pytest.mark.parametrize(
+    ("flags", "n_gpus", "kv", "compute"),
+    [("-np 1", 4, [0, 0, 0, 64, 0], [0, 0, 0, 340.04, 104.05]),
+     ("-np 1 -ot exps=CPU -ctkd q8_0", 2, [0, 49, 0], [1152.25, 112.07, 32.07])],
+)  # fmt: skip
+def test_next_token_layers_have_a_context_of_their_own(
+    flags: str, n_gpus: int, kv: list[float], compute: list[float]
+) -> None:
+    tail = only(case(f"{flags} --spec-type draft-mtp", n_gpus, model=GLM).companions)
+    assert in_mib(tail.kv) == kv
+    for estimate, measured in zip(tail.compute, compute, strict=True):
+        assert estimate.low / MIB <= measured <= estimate.high / MIB
+
+
+def test_the_weights_of_next_token_layers_are_the_model_s_once_they_are_loaded() -> None:
+    with_layers = case("-np 1 --spec-type draft-mtp", 4, model=GLM)
+    assert in_mib(tuple(d.weights for d in with_layers.memory.devices)) == [16124.37, 16517.54, 16517.54, 17186.49, 333]
+    without = case("-np 1", 4, model=GLM)
+    assert sum(d.weights for d in without.memory.devices) < sum(d.weights for d in with_layers.memory.devices)
+
+
+def test_ik_keeps_a_cache_of_the_next_token_layers_in_both_contexts() -> None:
+    flags = "--spec-type mtp:n_max=1"
+    drafting = case(flags, engine="ik_llama.cpp", model=GLM)
+    plain = case("", engine="ik_llama.cpp", model=GLM)
+    one_layer = sum(only(drafting.companions).kv)
+    assert one_layer == 64 * MIB
+    kv = [sum(d.kv for d in memory.devices) for memory in (drafting.memory, plain.memory)]
+    assert kv[0] - kv[1] == one_layer
+
+
+def test_a_recurrent_state_is_kept_once_for_every_token_that_may_be_taken_back() -> None:
+    model, flags = build("Qwen3-Next-80B-A3B", "q4_K_M"), "llama-server -c 4096 -fit off -np 1 --spec-type draft-eagle3"
+    kept = [
+        predict_memory("llama.cpp", model, parse(f"{flags} {more}", "llama.cpp").flags, [24 << 30] * 4)
+        for more in ("", "--spec-draft-n-max 7")
+    ]
+    plain = predict_memory(
+        "llama.cpp", model, parse("llama-server -c 4096 -fit off -np 1", "llama.cpp").flags, [24 << 30] * 4
+    )
+    sizes = [sum(d.kv for d in memory.devices) for memory in (plain, *kept)]
+    state = (sizes[1] - sizes[0]) / 3
+    assert sizes[2] == sizes[0] + 7 * state
+
+
+def test_a_projector_is_on_the_first_gpu_with_a_range_for_its_encoder() -> None:
+    one = only(case("--mmproj mmproj.gguf", projector=gemma3_header()).companions)
+    assert in_mib(one.weights)[0] == pytest.approx(814, abs=2)
+    assert one.weights[1:] == (0, 0)
+    assert 0 < one.compute[0].low < one.compute[0].expected < one.compute[0].high
+    off = only(case("--mmproj mmproj.gguf --no-mmproj-offload", projector=gemma3_header()).companions)
+    assert off.weights[:2] == (0, 0)
+
+
+def test_without_flash_attention_the_scores_of_all_heads_come_on_top() -> None:
+    with_flash, without = (projector(gemma3_header(), 1, 0, flash_attn=on).compute[0] for on in (True, False))
+    assert without.high - with_flash.high == 4 * 4096 * 4096 * 16
+
+
+def test_the_totals_count_what_runs_beside_the_model() -> None:
+    alone, beside = case("-np 1"), case("-np 1 -md draft.gguf", draft=DRAFT)
+    for before, after in zip(alone.table, beside.table, strict=True):
+        assert after.companions_mib > 0
+        assert after.total_mib == pytest.approx(before.total_mib + after.companions_mib, abs=0.02)
+        assert after.weights_mib == before.weights_mib

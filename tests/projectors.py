@@ -1,0 +1,57 @@
+"""A multimodal projector: Gemma 3's, a SigLIP encoder of 27 layers for images of 896 x 896.
+
+Shapes: google/gemma-3-12b-it config.json (vision_config); names: llama.cpp gguf-py/gguf/constants.py, MMPROJ.
+"""
+
+from __future__ import annotations
+
+from service.engine.ggml_types import tensor_bytes
+from service.engine.gguf import Header, Tensor
+from tests import gguf_file
+
+_N_LAYER, _N_EMBD, _N_FF, _N_TEXT = 27, 1152, 4304, 3840
+
+GEMMA3_METADATA: dict[str, int | float | str | bool] = {
+    "general.architecture": "clip",
+    "general.type": "mmproj",
+    "clip.has_vision_encoder": True,
+    "clip.projector_type": "gemma3",
+    "clip.vision.image_size": 896,
+    "clip.vision.patch_size": 14,
+    "clip.vision.embedding_length": _N_EMBD,
+    "clip.vision.feed_forward_length": _N_FF,
+    "clip.vision.block_count": _N_LAYER,
+    "clip.vision.attention.head_count": 16,
+}
+
+
+def gemma3_tensors() -> tuple[Tensor, ...]:
+    """Return the tensor table, matrices in f16 and the rest in f32."""
+    shapes: list[tuple[str, tuple[int, ...]]] = [
+        ("v.patch_embd.weight", (14, 14, 3, _N_EMBD)), ("v.patch_embd.bias", (_N_EMBD,)),
+        ("v.position_embd.weight", (_N_EMBD, 4096)), ("v.post_ln.weight", (_N_EMBD,)), ("v.post_ln.bias", (_N_EMBD,)),
+        ("mm.input_projection.weight", (_N_TEXT, _N_EMBD)), ("mm.soft_emb_norm.weight", (_N_EMBD,)),
+    ]  # fmt: skip
+    for i in range(_N_LAYER):
+        matrices = {f"attn_{part}": (_N_EMBD, _N_EMBD) for part in ("q", "k", "v", "out")}
+        matrices |= {"ffn_up": (_N_EMBD, _N_FF), "ffn_down": (_N_FF, _N_EMBD)}
+        for name, dims in matrices.items():
+            shapes += [(f"v.blk.{i}.{name}.weight", dims), (f"v.blk.{i}.{name}.bias", dims[1:])]
+        shapes += [(f"v.blk.{i}.{norm}.{part}", (_N_EMBD,)) for norm in ("ln1", "ln2") for part in ("weight", "bias")]
+    tensors, offset = [], 0
+    for name, dims in shapes:
+        kind = "f16" if len(dims) > 1 and "position" not in name else "f32"
+        tensors.append(Tensor(name, kind, dims, offset, tensor_bytes(kind, dims)))
+        offset += -(-tensors[-1].nbytes // gguf_file.ALIGNMENT) * gguf_file.ALIGNMENT
+    return tuple(tensors)
+
+
+def gemma3_header() -> Header:
+    """Return the header as the parser would return it."""
+    return Header(dict(GEMMA3_METADATA), gemma3_tensors(), 0)
+
+
+def gemma3_file() -> tuple[bytes, int]:
+    """Return the bytes of the header, and the size of the data behind it."""
+    tensors = gemma3_tensors()
+    return gguf_file.header_bytes(GEMMA3_METADATA, tensors), gguf_file.data_bytes(tensors)
