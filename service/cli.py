@@ -129,9 +129,6 @@ def _check_parser(parser: argparse.ArgumentParser) -> None:
 def _hardware_parser(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("text", nargs="?", help="shorthand or paste to read instead of this machine; @FILE or -")
     parser.add_argument("--json", action="store_true", help="only the JSON form")
-    parser.add_argument(
-        "--measure", action="store_true", help="measure this machine's RAM and the copies to its GPUs, half a minute"
-    )
     parser.set_defaults(run=_hardware)
 
 
@@ -278,13 +275,8 @@ def _hardware(arguments: argparse.Namespace) -> int:
     from service.detect import detect
     from service.engine.catalogue import resolve
     from service.engine.hardware_text import parse_hardware, to_shorthand
-    from service.measure import measure
 
-    if arguments.measure and arguments.text:
-        raise InvalidInput("--measure is for this machine: leave out the text", field="measure")
     hardware: Hardware = parse_hardware(_text_argument(arguments.text)) if arguments.text else detect()
-    if arguments.measure:
-        hardware = measure(hardware, lambda step: print(f"{step} …", file=sys.stderr))
     rig = resolve(hardware)
     if not arguments.json:
         print(to_shorthand(hardware))

@@ -8,7 +8,7 @@ from importlib import resources
 
 from service.engine.advice import Versions
 
-ENGINE_MODEL = "1"  # raise it when memory, placement, planner or commands change what they answer
+ENGINE_MODEL = "2"  # raise it when memory, placement, planner or commands change what they answer
 ENGINE_BUILDS = {"ik_llama.cpp": "8337e4cd3 (2026-08-15)", "llama.cpp": "0c1e57098 (llama-cpp-python 0.3.36)"}
 
 

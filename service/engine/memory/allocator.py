@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from service.engine.memory.graph import CUDA_ALIGNMENT
 from service.engine.memory.scheduler import Schedule
 
-_GPU_ALIGNMENT = 128
-_HOST_ALIGNMENT = 64
+_HOST_ALIGNMENT = 32  # TENSOR_ALIGNMENT of both engines
 _ENDLESS = 1 << 62
 
 
@@ -72,7 +72,7 @@ class Arena:
 
 def allocate(schedule: Schedule, n_devices: int) -> tuple[int, ...]:
     """Return the compute buffer of every device in bytes, the CPU (`n_devices`) last."""
-    arenas = [Arena(_GPU_ALIGNMENT) for _ in range(n_devices)] + [Arena(_HOST_ALIGNMENT)]
+    arenas = [Arena(CUDA_ALIGNMENT) for _ in range(n_devices)] + [Arena(_HOST_ALIGNMENT)]
     replay = _Replay(schedule, arenas)
     for leaf, device in schedule.leafs:
         if schedule.slot[leaf] < 0 and not replay.held[leaf]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from service.engine.layers import Layer
-from service.engine.memory.graph import cuda_row_padding, row_size
+from service.engine.memory.graph import CUDA_ALIGNMENT, cuda_row_padding, row_size
 from service.engine.memory.spec import GraphSpec
 from service.engine.model import Mla, Model, Recurrent
 from service.engine.units import pad
@@ -110,8 +110,10 @@ def window_rows(n_swa: int, spec: GraphSpec) -> int:
 
     One cache for several sequences holds a window for each.
     """
+    if spec.swa_full:
+        return spec.n_kv
     windows = n_swa * (spec.n_seq if spec.n_stream == 1 else 1)
-    return min(spec.n_kv, pad(min(spec.n_kv, windows + spec.n_tokens), 256))
+    return min(spec.n_kv, pad(min(spec.n_kv, windows + spec.n_ubatch), 256))
 
 
 def cache_bytes(model: Model, spec: GraphSpec, *, cuda_padding: bool = False) -> tuple[int, ...]:
@@ -121,8 +123,10 @@ def cache_bytes(model: Model, spec: GraphSpec, *, cuda_padding: bool = False) ->
     for layer in model.layers:
         tensors = cache_tensors(model, spec, layer)
         if tensors not in by_shape:
-            by_shape[tensors] = sum(
-                t.n_bytes + (cuda_row_padding(t.kind, t.ne[0]) if cuda_padding else 0) for t in tensors
-            )
+            by_shape[tensors] = sum(_reserved(t) if cuda_padding else t.n_bytes for t in tensors)
         found.append(by_shape[tensors])
     return tuple(found)
+
+
+def _reserved(t: CacheTensor) -> int:
+    return pad(t.n_bytes + cuda_row_padding(t.kind, t.ne[0]), CUDA_ALIGNMENT)

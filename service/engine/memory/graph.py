@@ -17,6 +17,7 @@ from service.engine.memory.ops import IN_PLACE_IK, IN_PLACE_LLAMA, MIN_OFFLOAD_B
 
 Shape: TypeAlias = tuple[int, int, int, int]
 _MAX_TENSORS = 600_000  # the largest known graph, one head at a time, has some 150,000
+CUDA_ALIGNMENT = 128  # of a tensor in a CUDA buffer, ggml-cuda.cu
 _CUDA_ROW_PADDING = 512  # MATRIX_ROW_PADDING, ggml-cuda/common.cuh of both engines
 
 
@@ -82,7 +83,9 @@ class Graph:
     `root` is -1 for what is no view; `home` the slot that fixes a tensor's device (its own or its root's), `weight` the
     slot of the first weight among a node's sources, `overwrites` the positions of sources that the result may replace.
     `weights`: the weights, and the views of them (always without gaps): what `bind` gives the bytes of a model.
-    `padding` and `flash_copies`: bytes that a CUDA buffer reserves beyond the tensor.
+    `padding` and `flash_copies`: bytes that a CUDA buffer reserves beyond the tensor. `pins`: (node, layer) that the
+    engine puts on the layer's device, `ram_pins` into RAM with `-nkvo`. `without_kernel`: what CUDA cannot compute.
+    `stored`: the slots that a node reads directly. `flash_layers`: (node, layer) of every flash attention.
     """
 
     op: list[str]
@@ -104,7 +107,11 @@ class Graph:
     inputs: list[int]
     outputs: frozenset[int]
     pins: list[tuple[int, int]]
-    flash_copies: dict[int, int]
+    ram_pins: list[int]
+    flash_copies: dict[int, tuple[int, int]] = field(default_factory=dict)
+    without_kernel: frozenset[int] = frozenset()
+    stored: dict[int, tuple[int, ...]] = field(default_factory=dict)
+    flash_layers: list[tuple[int, int]] = field(default_factory=list)
     keep_alives: list[KeepAlive] = field(default_factory=list)
 
 
@@ -143,6 +150,7 @@ class GraphBuilder:
         self.inputs: list[Node] = []
         self.outputs: set[int] = set()
         self.pins: list[tuple[int, int]] = []
+        self.ram_pins: list[int] = []
 
     # -- making tensors ------------------------------------------------------------------------------------------
 
@@ -319,7 +327,8 @@ def finish(builder: GraphBuilder, *, llama: bool) -> Graph:
         inputs=[n.index for n in builder.leafs if n.slot < 0],
         outputs=frozenset(builder.outputs),
         pins=builder.pins,
-        flash_copies=_flash_copies(every) if llama else {},
+        ram_pins=builder.ram_pins,
+        stored={n.index: read for n in builder.nodes if (read := tuple(s.slot for s in n.src if s.slot >= 0))},
     )
     _count_uses(graph)
     return graph
@@ -362,21 +371,6 @@ def _offloadable_llama(node: Node) -> bool:
     if node.op in ("MUL_MAT_ID", "ROPE"):
         return node.ne[2] >= MIN_OFFLOAD_BATCH
     return prod(node.ne[1:]) >= MIN_OFFLOAD_BATCH
-
-
-def _flash_copies(nodes: list[Node]) -> dict[int, int]:
-    """f16 copies of a quantised cache inside the result of flash attention: llama.cpp fattn.cu:722."""
-    found = {}
-    for node in nodes:
-        if node.op != "FLASH_ATTN_EXT":
-            continue
-        k, v = node.src[1], node.src[2]
-        extra = -node.n_bytes % 128 + 2 * prod(k.ne) if k.kind != "f16" else 0
-        if v.kind != "f16" and (v.root is None or v.root is not k.root):
-            extra += 2 * prod(v.ne)
-        if extra:
-            found[node.index] = extra
-    return found
 
 
 def _count_uses(graph: Graph) -> None:

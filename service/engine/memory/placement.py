@@ -44,6 +44,8 @@ def _on_one_device(engine: Engine, model: Model, flags: Flags, free: Sequence[in
     alone = Flags(**{f: getattr(flags, f) for f in flags.__struct_fields__} | {"overrides": (), "tensor_split": ()})
     layers, rules = (_layers_ik if engine == "ik_llama.cpp" else _layers_llama)(model, alone, [free[main]])
     asked = {} if _ignores_overrides(engine, flags) else overridden(model, flags.overrides, n)
+    if engine == "llama.cpp" and any(device not in (main, n) for device in asked.values()):
+        raise InvalidFlags(f"-ot names a GPU, but with -sm none llama.cpp has only CUDA{main}", field="-ot")
     rules = {name: n if device else main for name, device in rules.items()} | asked
     return _assemble(engine, model, flags, [n if device else main for device in layers], rules, n)
 

@@ -11,19 +11,18 @@ from service.engine.estimate import Estimate
 from service.engine.memory.allocator import allocate
 from service.engine.memory.cache import cache_bytes
 from service.engine.memory.closed_form import rough_compute
-from service.engine.memory.graph import Graph, Slot, cuda_row_padding, row_size
+from service.engine.memory.graph import CUDA_ALIGNMENT, Graph, Slot, cuda_row_padding, geometry, row_size
 from service.engine.memory.graphs import graph_of
 from service.engine.memory.graphs.ik.latent import derived_kv_b
 from service.engine.memory.offload import stays_in_ram
 from service.engine.memory.overhead import gpu_overhead
 from service.engine.memory.placement import ROPE_FACTORS, place, rope_devices
-from service.engine.memory.scheduler import SchedulerOptions, schedule
-from service.engine.memory.spec import Allocator, GraphSpec, Tool, make_spec
+from service.engine.memory.scheduler import SchedulerOptions, node_devices, schedule
+from service.engine.memory.spec import Allocator, GraphSpec, Tool, make_spec, one_token_each
 from service.engine.model import Model
 from service.engine.units import pad
 
 _PIPELINE_COPIES = 4  # llama.cpp GGML_SCHED_MAX_COPIES; ik builds with 1
-_CUDA_ALIGNMENT = 128
 
 
 class DeviceBytes(msgspec.Struct, frozen=True):
@@ -102,12 +101,17 @@ class _Prediction:
         self.ropes = rope_devices(engine, model, flags, placement)
         spec = make_spec(engine, model, flags, tool, cpu_only=self.cpu == 0)
         self.spec: GraphSpec = msgspec.structs.replace(spec, rope_owners=self._rope_owners())
+        if engine == "llama.cpp" and self.cuda and flags.flash_attn == "auto" and not self._flash_attention_runs():
+            self.spec = msgspec.structs.replace(self.spec, flash_attn=False)
 
     def memory(self) -> Memory:
         weights, kv = self._weights(), self._caches()
         derived = self._derived()
         built = graph_of(self.model, self.spec)
         compute, n_splits, n_nodes = self._compute(built.graph)
+        if self._tokens_may_need_more:
+            generating = self._compute(graph_of(self.model, one_token_each(self.spec)).graph)[0]
+            compute = tuple(map(max, compute, generating))
         output = 4 * self.model.n_vocab * max(1, self.flags.n_parallel)
         devices = tuple(
             DeviceBytes(
@@ -133,14 +137,15 @@ class _Prediction:
     def _basis(self, known: bool) -> str:
         if not known or self.flags.split_mode not in ("layer", "none") or self._merges:
             return "approximate"
-        slots = self.flags.n_parallel > 1 and (self.engine == "llama.cpp" or self.model.recurrent is not None)
+        newer_file = "blk.0.attn_qkv.weight" in self.model.by_name
+        if self.engine == "llama.cpp":
+            return "source only" if newer_file else "measured"
+        slots = self.flags.n_parallel > 1 and self.model.recurrent is not None
         beyond_the_data = (
-            slots, self.flags.no_kv_offload, self.flags.split_mode == "none", not self.flags.op_offload,
-            "blk.0.attn_qkv.weight" in self.model.by_name, self._repacks,
+            slots, self.flags.no_kv_offload, self.flags.split_mode == "none", not self.flags.op_offload, newer_file,
+            self._repacks,
         )  # fmt: skip
-        if any(beyond_the_data) or (self.cuda and self.engine == "llama.cpp"):
-            return "source only"
-        return "measured"
+        return "source only" if any(beyond_the_data) else "measured"
 
     # -- weights -------------------------------------------------------------------------------------------------
 
@@ -222,25 +227,50 @@ class _Prediction:
         plan = schedule(graph, [self._device_of(slot) for slot in graph.slots], self.cpu, self._options(graph))
         return allocate(plan, self.cpu), plan.n_splits, len(graph.nodes)
 
+    def _flash_attention_runs(self) -> bool:
+        """llama.cpp's `-fa auto` is off where a layer's attention would not run on its device (llama-context.cpp:533).
+
+        That is tried with one token a sequence. A quantised cache of values needs it, and so turns it on.
+        """
+        if geometry(self.spec.type_v)[0] > 1:
+            return True
+        spec = one_token_each(self.spec)
+        graph = graph_of(self.model, spec).graph
+        if graph is None or not (graph.without_kernel or self.flags.overrides or self.flags.no_kv_offload):
+            return True
+        options = self._options(graph, few_tokens=True)
+        devices = node_devices(graph, [self._device_of(slot) for slot in graph.slots], self.cpu, options)
+        return all(devices[t] == self.placement.layers[layer] for t, layer in graph.flash_layers)
+
+    @property
+    def _tokens_may_need_more(self) -> bool:
+        """Attention of layers in RAM runs on the CPU for few tokens, on a card for a batch."""
+        in_ram = self.cpu > 0 and self.cpu in self.placement.caches
+        large = not self.spec.flash_attn or "f32" in (self.spec.type_k, self.spec.type_v)
+        return self.engine == "llama.cpp" and self.cuda and in_ram and large
+
     def _device_of(self, slot: Slot) -> int:
         if slot.kind == "cache":
             device = self.placement.caches[slot.layer]
             return self.cpu if device is None else device
         return self.ropes[slot.layer] if slot.kind == "rope" else self.placement.tensors[slot.name]
 
-    def _options(self, graph: Graph) -> SchedulerOptions:
+    def _options(self, graph: Graph, *, few_tokens: bool = False) -> SchedulerOptions:
         llama, whole = self.engine == "llama.cpp", self.flags.n_gpu_layers > self.model.n_layer
         moved = self.flags.overrides or self.flags.cpu_moe or self.flags.n_cpu_moe
         pipeline = (
             llama and self.cpu > 1 and whole and not moved and not self.flags.no_kv_offload
             and self.flags.split_mode == "layer"
         )  # fmt: skip
-        pinned = llama and self.cuda and (whole or self.spec.n_tokens < 32)
+        pinned = llama and self.cuda and (whole or few_tokens or self.spec.n_tokens < 32)
         return SchedulerOptions(
             n_copies=_PIPELINE_COPIES if pipeline else 1,
             offload=self.flags.op_offload,
+            first=(self.flags.main_gpu or 0) if self.flags.split_mode == "none" else 0,
             cuda=self.cuda,
             pin_devices=self.placement.layers if pinned else (),
+            kernels=llama and self.cuda,
+            ram_pins=llama and self.cuda and self.flags.no_kv_offload,
             in_ram=stays_in_ram(self.engine, self.model, graph.slots, repack=self._repacks)
             if self.cuda
             else frozenset(),
@@ -261,7 +291,7 @@ def reserved_bytes(model: Model) -> dict[str, int]:
     """Return what a CUDA buffer reserves for each tensor: rows padded to 512, all rounded up to 128 bytes."""
     known: dict[str, int] | None = model.__dict__.get("_reserved_bytes")
     if known is None:
-        known = {t.name: pad(t.nbytes + cuda_row_padding(t.type, t.dims[0]), _CUDA_ALIGNMENT) for t in model.tensors}
+        known = {t.name: pad(t.nbytes + cuda_row_padding(t.type, t.dims[0]), CUDA_ALIGNMENT) for t in model.tensors}
         model.__dict__["_reserved_bytes"] = known
     return known
 

@@ -39,34 +39,80 @@ class Schedule:
 class SchedulerOptions:
     """`n_copies`: pipeline copies of every tensor that crosses devices (GGML_SCHED_MAX_COPIES where it applies).
 
-    `offload`: weights in RAM are copied to the first GPU for large batches. `cuda`: sizes as a CUDA buffer reserves
+    `offload`: weights in RAM are copied to the GPU `first` for large batches. `cuda`: sizes as a CUDA buffer reserves
     them, and tensors kept for fused kernels. `pin_devices`: the device of each layer's norms, () where not pinned.
-    `in_ram`: slots whose weights are not copied from RAM.
+    `in_ram`: slots whose weights are not copied from RAM. `kernels`: a card runs only what it has a kernel for, and
+    nothing that reads a tensor stored on another card (llama.cpp ggml-cuda.cu:5152). `ram_pins`: as the graph lists.
     """
 
     n_copies: int = 1
     offload: bool = True
+    first: int = 0
     cuda: bool = False
     pin_devices: tuple[int, ...] = ()
     in_ram: frozenset[int] = frozenset()
+    kernels: bool = False
+    ram_pins: bool = False
 
 
 def schedule(graph: Graph, devices_of_slots: Sequence[int], n_devices: int, options: SchedulerOptions) -> Schedule:
     """Return the order and devices in which `graph` runs on `n_devices` GPUs and the CPU (index `n_devices`)."""
-    device = _devices(graph, devices_of_slots, n_devices, options)
+    device = node_devices(graph, devices_of_slots, n_devices, options)
     splitter = _Splitter(graph, device, n_devices, options)
     splitter.split()
     return splitter.schedule()
 
 
-def _devices(graph: Graph, slots: Sequence[int], cpu: int, options: SchedulerOptions) -> list[int]:
-    """The first two passes: what weights and caches fix, then neighbours carry on, GPUs before the CPU."""
+class _Support:
+    """What a card can compute."""
+
+    def __init__(self, graph: Graph, slots: Sequence[int], cpu: int, checked: bool) -> None:
+        self.graph, self.slots, self.cpu, self.checked = graph, slots, cpu, checked
+
+    def runs(self, t: int, device: int) -> bool:
+        """Return whether `device` can compute `t`."""
+        if not self.checked or device == self.cpu:
+            return True
+        if t in self.graph.without_kernel:
+            return False
+        owners = (self.slots[slot] for slot in self.graph.stored.get(t, ()))
+        return all(owner in (device, self.cpu) for owner in owners)
+
+    def best(self, t: int, device: Sequence[int]) -> int:
+        """Return the device that can compute `t` and has most of its sources."""
+        root = self.graph.root
+        owners = [device[s] if device[s] >= 0 else device[root[s]] for s in self.graph.sources[t]]
+        return max((d for d in range(self.cpu + 1) if self.runs(t, d)), key=lambda d: (owners.count(d), -d))
+
+
+def node_devices(graph: Graph, slots: Sequence[int], cpu: int, options: SchedulerOptions) -> list[int]:
+    """Return the device of every tensor: what weights and caches fix, then neighbours carry on, GPUs before the CPU."""
+    support = _Support(graph, slots, cpu, options.kernels)
+    device = _fixed_devices(graph, slots, cpu, options, support)
+    real = [t for t in graph.nodes if graph.op[t] not in VIEW_OPS]
+    for order, gpus_only in ((real, True), (real[::-1], True), (real, False), (real[::-1], False)):
+        _carry(device, order, cpu if gpus_only else -1, support)
+    for t in real:
+        if device[t] < 0:
+            device[t] = support.best(t, device)
+    for t in graph.nodes:
+        if device[t] < 0:
+            device[t] = device[graph.root[t]] if graph.root[t] >= 0 else 0
+    return device
+
+
+def _fixed_devices(
+    graph: Graph, slots: Sequence[int], cpu: int, options: SchedulerOptions, support: _Support
+) -> list[int]:
+    """The devices of what is stored or reads a weight, -1 for the rest."""
     offload = options.offload and cpu > 0
     device = [-1] * len(graph.op)
     for t in graph.leafs:
         device[t] = cpu if graph.home[t] < 0 else slots[graph.home[t]]
     for node, layer in graph.pins if options.pin_devices else ():
         device[node] = options.pin_devices[layer]
+    for node in graph.ram_pins if options.ram_pins else ():
+        device[node] = cpu
     for t in graph.nodes:
         if device[t] >= 0:
             continue
@@ -75,24 +121,20 @@ def _devices(graph: Graph, slots: Sequence[int], cpu: int, options: SchedulerOpt
         elif graph.weight[t] >= 0:
             owner = slots[graph.weight[t]]
             copied = owner == cpu and offload and graph.offloadable[t] and graph.weight[t] not in options.in_ram
-            device[t] = 0 if copied else owner
-    real = [t for t in graph.nodes if graph.op[t] not in VIEW_OPS]
-    for order, gpus_only in ((real, True), (real[::-1], True), (real, False), (real[::-1], False)):
-        _carry(device, order, cpu if gpus_only else -1)
-    for t in graph.nodes:
-        if device[t] < 0:
-            device[t] = device[graph.root[t]] if graph.root[t] >= 0 else 0
+            if copied:
+                owner = next(d for d in range(options.first, cpu + 1) if support.runs(t, d))
+            device[t] = owner if support.runs(t, owner) else -1
     return device
 
 
-def _carry(device: list[int], order: list[int], barrier: int) -> None:
+def _carry(device: list[int], order: list[int], barrier: int, support: _Support) -> None:
     """Give each undetermined node the device of the one before it; a node on `barrier` carries nothing on."""
     current = -1
     for t in order:
         d = device[t]
         if d >= 0:
             current = -1 if d == barrier else d
-        elif current >= 0:
+        elif current >= 0 and support.runs(t, current):
             device[t] = current
 
 
@@ -126,9 +168,10 @@ class _Splitter:
             return list(graph.n_bytes)
         rows = zip(graph.n_bytes, graph.padding, self.device, strict=True)
         size = [n if device == cpu else n + padding for n, padding, device in rows]
-        for t, extra in graph.flash_copies.items():
+        for t, (stored_here, copied_in) in graph.flash_copies.items():
             if self.device[t] != cpu:
-                size[t] += extra
+                keys = graph.sources[t][1]
+                size[t] += stored_here if self.device[keys] == self.device[t] else copied_in
         return size
 
     def split(self) -> None:

@@ -25,18 +25,24 @@ _UNIFIED, _SEPARATE = ("-kvu", "--kv-unified"), ("-no-kvu", "--no-kv-unified")
 class GraphSpec(msgspec.Struct, frozen=True, kw_only=True):
     """Sizes in tokens. `n_kv`: cache rows of one sequence's stream; `n_outputs`: rows of logits.
 
+    `n_tokens` is the worst-case batch; llama.cpp rounds it up to the same number for each sequence, beyond `n_ubatch`.
+
+    `transposed_v`: llama.cpp's values are stored by column, as they are where flash attention was not even tried.
     `n_stream`: separate caches (llama.cpp with several slots and no `-kvu`). `n_seq`: sequences. `mla`: 0 where
     the cache is not latent. `next_tokens`: the next-token layers are loaded, to draft with. `n_snapshots`: copies of a
     recurrent state to go back to. `rope_owners`: for each layer, the first that shares its copy of the rope factors.
+    `swa_full`: layers with a window cache the whole context.
     """
 
     engine: Engine
     n_tokens: int
+    n_ubatch: int
     n_kv: int
     n_outputs: int
     n_stream: int
     n_seq: int
     flash_attn: bool
+    transposed_v: bool
     type_k: str
     type_v: str
     mla: int
@@ -46,6 +52,7 @@ class GraphSpec(msgspec.Struct, frozen=True, kw_only=True):
     next_tokens: bool = False
     n_snapshots: int = 0
     rope_owners: tuple[int, ...] = ()
+    swa_full: bool = False
 
 
 def padded_context(engine: Engine, model: Model, flags: Flags) -> int:
@@ -118,18 +125,21 @@ def _snapshots(engine: Engine, flags: Flags) -> int:
 
 def make_spec(engine: Engine, model: Model, flags: Flags, tool: Tool, *, cpu_only: bool) -> GraphSpec:
     """Return what the worst-case graph of these flags depends on. Raises InvalidFlags for unknown cache types."""
-    ik = engine == "ik_llama.cpp"
+    ik, n_seq = engine == "ik_llama.cpp", max(1, flags.n_parallel)
     n_ctx, n_tokens = padded_context(engine, model, flags), micro_batch(engine, model, flags)
-    n_stream = 1 if ik or unified_cache(flags) else max(1, flags.n_parallel)
-    server_rows = n_tokens if ik else min(n_tokens, max(1, flags.n_parallel))
+    n_stream = 1 if ik or unified_cache(flags) else n_seq
+    server_rows = n_tokens if ik else min(n_tokens, n_seq)
     return GraphSpec(
         engine=engine,
-        n_tokens=n_tokens,
+        n_tokens=n_tokens if ik else pad(n_tokens, n_seq),  # llama.cpp llama-context.cpp:2528
+        n_ubatch=n_tokens,
         n_kv=n_ctx if n_stream == 1 else pad(n_ctx // n_stream, 256),
         n_outputs=min(n_tokens, flags.n_logits or (server_rows if tool == "server" else n_tokens)),
         n_stream=n_stream,
-        n_seq=max(1, flags.n_parallel),
+        n_seq=n_seq,
         flash_attn=flags.flash_attn != "off",
+        transposed_v=flags.flash_attn == "off",
+        swa_full=not ik and "--swa-full" in flags.other,
         type_k=cache_type(flags.cache_type_k, "cache_type_k"),
         type_v=cache_type(flags.cache_type_v, "cache_type_v"),
         mla=latent_mode(engine, model, flags),
@@ -139,3 +149,8 @@ def make_spec(engine: Engine, model: Model, flags: Flags, tool: Tool, *, cpu_onl
         next_tokens=loads_next_tokens(flags),
         n_snapshots=_snapshots(engine, flags),
     )
+
+
+def one_token_each(spec: GraphSpec) -> GraphSpec:
+    """Return the spec of llama.cpp's graph for one token a sequence, which it reserves as well."""
+    return msgspec.structs.replace(spec, n_tokens=spec.n_seq, n_outputs=spec.n_seq)

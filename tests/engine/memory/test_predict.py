@@ -75,7 +75,7 @@ def test_several_slots_of_llama_cpp_share_the_context(dense: Model) -> None:
 
     assert four.devices[0].kv == one.devices[0].kv
     assert four.devices[0].compute < one.devices[0].compute
-    assert four.basis == "source only"
+    assert four.basis == "measured"
 
 
 def test_unified_slots_of_llama_cpp_use_one_cache_of_the_whole_context(dense: Model) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from service.engine.memory.flash import flash_copies, flash_layers, without_kernel
 from service.engine.memory.fused import keep_alives
 from service.engine.memory.graph import Graph, GraphTooLarge, finish
 from service.engine.memory.graphs import ik, llama
@@ -39,6 +40,8 @@ def _describe(model: Model, spec: GraphSpec, family: str) -> Graph:
     llama.FAMILIES[family](h)
     graph = finish(h, llama=True)
     graph.keep_alives = keep_alives(h.nodes)
+    graph.flash_copies, graph.without_kernel = flash_copies(h.nodes), without_kernel(h.nodes)
+    graph.flash_layers = flash_layers(h.nodes, h.slots)
     return graph
 
 

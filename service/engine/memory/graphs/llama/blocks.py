@@ -64,7 +64,7 @@ class LlamaGraph(ModelGraph):
         return [m._replace(k_rotation=self._k_rotation(), v_rotation=self._v_rotation()) for m in made]
 
     def _v_ids_per_token(self) -> int:
-        if self.spec.flash_attn:
+        if not self.spec.transposed_v:
             return 1
         return max(la.head_dim_v * la.n_head_kv for la in self.model.layers if la.kind == "attention")
 
@@ -157,7 +157,7 @@ class LlamaGraph(ModelGraph):
         if cache.v_ids is None:
             raise MissingTensor("a cache for values")
         size = v.ne[0] * v.ne[1]
-        if self.spec.flash_attn:
+        if not self.spec.transposed_v:
             self.expand(self.set_rows(self._flat(values), self.view(v, (size, n), (v.nb[2],)), cache.v_ids))
             return
         elements = self.reshape(self.reshape(v, size, n), 1, size * n)
@@ -174,7 +174,7 @@ class LlamaGraph(ModelGraph):
         dim_k, dim_v, n_head = facts.head_dim_k, facts.head_dim_v, facts.n_head_kv
         row = row_size(keys.kind, dim_k * n_head)
         k = self.view(keys, (dim_k, n_head, n_rows, n_stream), (row_size(keys.kind, dim_k), row, row * n_rows))
-        if self.spec.flash_attn:
+        if not self.spec.transposed_v:
             row = row_size(values.kind, dim_v * n_head)
             strides = (row_size(values.kind, dim_v), row, row * n_rows)
             return k, self.view(values, (dim_v, n_head, n_rows, n_stream), strides)
@@ -201,10 +201,12 @@ class LlamaGraph(ModelGraph):
                 x = self.mul_mat(expand_v, x)
             x = self.swap_heads(x)
             x = self.cont(x, x.ne[0] * x.ne[1], x.ne[2] * x.ne[3])
+            self.ram_pins.append(x.index)  # llama-graph.cpp:2746
         self.expand(x)
         return x
 
     def _flash(self, q: Node, v: Node, k: Node, mask: Node, sinks: Node | None, expand_v: Node | None) -> Node:
+        k, v = (self.cast(part, "f16") if part.kind == "f32" else part for part in (k, v))
         x = self.new("FLASH_ATTN_EXT", "f32", (v.ne[0], q.ne[2], q.ne[1], q.ne[3]), q, k, v, mask, sinks)
         if expand_v is not None:
             x = self.cont(self.swap_heads(self.mul_mat(expand_v, self.swap_heads(x))))
