@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
 
-.PHONY: help setup demo serve check format test test-engine test-full bench soak types openapi lock
+.PHONY: help setup demo serve check format test test-engine test-full bench soak calibrate types openapi lock
 
 help: ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
@@ -54,6 +54,9 @@ SECONDS_OF_SOAK ?= 600
 SEED ?= 1
 soak: setup ## long fuzzing; SECONDS_OF_SOAK=600 SEED=1; the last output is kept in bench/results/
 	$(BIN)/python -m bench.soak --seconds $(SECONDS_OF_SOAK) --seed $(SEED) | tee bench/results/soak.txt
+
+calibrate: setup ## fit the speed model to published runs: writes calibration.json, prints errors before and after
+	$(BIN)/python -m bench.calibrate
 
 types: setup ## write the mainline rows of the type table from the gguf package
 	$(BIN)/python scripts/write_types.py

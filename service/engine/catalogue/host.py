@@ -42,6 +42,8 @@ _UNKNOWN_DESKTOP = CpuRow(
 )
 _UNKNOWN_SERVER = msgspec.structs.replace(_UNKNOWN_DESKTOP, cores=16, sockets=2, channels=8)
 _SERVER_RAM_GB = 256
+_SERVER_GPUS = 4  # from here on a desktop's lanes do not suffice
+_PCIE3_MTS = 2933  # DDR4 of at most this speed: no server platform with PCIe 4.0 has such a limit
 
 
 class Host(msgspec.Struct, frozen=True, kw_only=True):
@@ -68,7 +70,8 @@ def host_of(hardware: Hardware, unified: GpuRow | None) -> Host:
     """
     assumed: list[Assumption] = []
     cpu, ram = hardware.cpu or Cpu(), hardware.ram or Ram()
-    row = _cpu(cpu, ram, unified, assumed)
+    n_gpus = sum(gpu.count for gpu in hardware.gpus)
+    row = _cpu(cpu, ram, n_gpus, unified, assumed)
     sockets = cpu.sockets or 1
     cores = _cores(cpu, row, sockets)
     mts, pcie = _PLATFORMS.get(row.generation, _COMMON_PLATFORM)
@@ -89,7 +92,7 @@ def host_of(hardware: Hardware, unified: GpuRow | None) -> Host:
     )
 
 
-def _cpu(cpu: Cpu, ram: Ram, unified: GpuRow | None, assumed: list[Assumption]) -> CpuRow:
+def _cpu(cpu: Cpu, ram: Ram, n_gpus: int, unified: GpuRow | None, assumed: list[Assumption]) -> CpuRow:
     name = cpu.model or (unified.name if unified else None)
     row = cpu_row(name) if name else None
     if row is not None:
@@ -102,12 +105,21 @@ def _cpu(cpu: Cpu, ram: Ram, unified: GpuRow | None, assumed: list[Assumption]) 
             field="hardware.cpu.model",
             choices=choices,
         )
-    is_server = (cpu.sockets or 1) > 1 or (ram.total_gb or 0) >= _SERVER_RAM_GB or (ram.channels or 0) > 2
+    is_server = _is_server(cpu, ram, n_gpus)
     row = _UNKNOWN_SERVER if is_server else _UNKNOWN_DESKTOP
+    if is_server and ram.mts is not None and ram.mts <= _PCIE3_MTS:
+        row = msgspec.structs.replace(row, pcie=3.0)
     kind = f"{'server' if is_server else 'desktop'} CPU, {cpu.physical_cores or row.cores} cores, AVX2"
     why = "the catalogue does not know it" if cpu.model else "no CPU was given"
     assumed.append(Assumption("hardware.cpu", kind, why, "speed of everything that stays in RAM, PCIe generation"))
     return row
+
+
+def _is_server(cpu: Cpu, ram: Ram, n_gpus: int) -> bool:
+    """Two sockets, more RAM or channels than a desktop holds, or more GPUs than its lanes are for."""
+    if (cpu.sockets or 1) > 1 or n_gpus >= _SERVER_GPUS:
+        return True
+    return (ram.total_gb or 0) >= _SERVER_RAM_GB or (ram.channels or 0) > 2
 
 
 def _cores(cpu: Cpu, row: CpuRow, sockets: int) -> int:

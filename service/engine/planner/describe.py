@@ -12,7 +12,7 @@ from service.engine.hardware import Rig
 from service.engine.model import Model
 from service.engine.planner.filling import movable_layers
 from service.engine.planner.rank import Contender
-from service.engine.speed import versus
+from service.engine.speed import is_called, versus
 from service.engine.speed.interval import Phase
 
 
@@ -173,6 +173,9 @@ def _ratio(ratio: Estimate) -> str:
         return f"faster by {_percent(ratio.low)} to {_percent(ratio.high)}"
     if ratio.high <= 1:
         return f"slower by {100 - ratio.high * 100:.0f} to {100 - ratio.low * 100:.0f} %"
+    if is_called(ratio):
+        word = "faster" if ratio.expected > 1 else "slower"
+        return f"probably {word} ({ratio.low:.2f}x to {ratio.high:.2f}x)"
     return f"too close to call ({ratio.expected:.2f}x expected): measure"
 
 

@@ -2,7 +2,7 @@
 
 from service.engine.speed.calibration import calibration, coefficients
 from service.engine.speed.parts import PARTS
-from service.engine.speed.predict import Speed, goal_seconds, predict_speed, speed_point, versus
+from service.engine.speed.predict import Speed, goal_seconds, is_called, predict_speed, speed_point, versus
 from service.engine.speed.sums import work_of
 from service.engine.speed.work import Work
 
@@ -13,6 +13,7 @@ __all__ = [
     "calibration",
     "coefficients",
     "goal_seconds",
+    "is_called",
     "predict_speed",
     "speed_point",
     "versus",

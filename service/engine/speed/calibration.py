@@ -9,31 +9,48 @@ from typing import TypeAlias
 
 import msgspec
 
+from service.engine.speed.parts import Part
+
 Coefficients: TypeAlias = Mapping[str, float]
 
 
 class Parameter(msgspec.Struct, frozen=True):
-    """One coefficient. `spread` is one standard deviation of its logarithm; `unit` ratio: a multiple of ideal time."""
+    """One coefficient. `spread` is one standard deviation of its logarithm; `unit` ratio: a multiple of ideal time.
+
+    `prior`, `prior_spread`: what was believed before any run (a spread of 0: not fitted). `least`: the physical limit
+    that no fit may pass. `source`: published runs | one-device scoreboard | prior.
+    """
 
     value: float
     spread: float
     unit: str
     meaning: str
+    prior: float
+    prior_spread: float
+    source: str
+    least: float = 0.0
+
+
+class Comparison(msgspec.Struct, frozen=True):
+    """What two configs of one rig do not share, as standard deviations of logarithms.
+
+    `own`: the scatter of one run around its rig; `parts`: of the time of each part; `engines`: between two engines.
+    """
+
+    own: float
+    parts: dict[Part, float]
+    engines: float
 
 
 class Calibration(msgspec.Struct, frozen=True):
-    """The versioned file. `intervals`: factors that bound 80 % of the cases of a class; `part_spreads`: one standard
-    deviation of the logarithm of a part's time; `own_spread`, `engine_spread`: what two configs of one rig, and two
-    engines, do not share."""
+    """The versioned file. `intervals`: factors that bound 80 % of the cases of a class; `comparisons`: by phase."""
 
     version: str
     n_runs: int
     source: str
     parameters: dict[str, Parameter]
     intervals: dict[str, float]
-    part_spreads: dict[str, float]
-    own_spread: float
-    engine_spread: float
+    comparisons: dict[str, Comparison]
 
     @property
     def basis(self) -> str:

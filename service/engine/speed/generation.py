@@ -6,6 +6,7 @@ Form and values: fitted on published runs (calibration.json); every coefficient 
 from __future__ import annotations
 
 from service.engine.speed.attention import (
+    Form,
     cache_bytes,
     heads_a_kv_head,
     latent_operations,
@@ -75,11 +76,26 @@ def _attention_on_card(work: Work, layer: Attention, card: CardRate, p: Coeffici
         read *= p["gpu_cache.quantised_latent"] if work.mla else ratio ** p["gpu_cache.quantised_exponent"]
     if work.engine == "llama.cpp" and ratio == 12:
         read *= p["gpu_cache.llama_cpp_ratio_12"]
+    if work.lacks:
+        read *= _old_cache(work, form, ratio, p)
     latent = p["gpu_latent"] * (p["gpu_latent.llama_cpp"] if work.engine == "llama.cpp" else 1.0)
+    if work.engine == "llama.cpp" and "flash_attention" in work.lacks:
+        latent *= p["before.latent"]
     if form == "mla2":
         read, latent = read * p["gpu_cache.mla2"], latent * p["gpu_latent.mla2"]
     operations = latent_operations(work, layer, n_kv)
     return cache_bytes(work, layer, n_kv) / card.bandwidth * read + operations * latent / (card.operations / 2)
+
+
+def _old_cache(work: Work, form: Form, ratio: int, p: Coefficients) -> float:
+    """How much slower older builds read the cache: no reuse in a group, or kernels for 1, 2, 4, 8 and 16 heads only."""
+    if "flash_attention" in work.lacks:
+        if work.engine == "llama.cpp":
+            return p["before.gpu_cache"]
+        return float(ratio ** p["before.gpu_cache_exponent"]) if form == "heads" else 1.0
+    if work.engine == "ik_llama.cpp" and "odd_head_ratios" in work.lacks and ratio not in (1, 2, 4, 8, 16):
+        return p["before.odd_head_ratios"]
+    return 1.0
 
 
 def _attention_on_cpu(work: Work, layer: Attention, cpu: CpuRate, p: Coefficients, n_kv: float) -> float:
@@ -122,6 +138,8 @@ def _launches(work: Work, p: Coefficients) -> float:
             layer += p["launch.unfused"]
     if work.mla:
         layer += p["launch.mla"]
+    if "moe_graphs" in work.lacks:
+        layer *= p["before.moe_graphs"]
     return work.gpu_layers * layer * (p["launch.llama_cpp"] if work.engine == "llama.cpp" else 1.0)
 
 

@@ -10,13 +10,15 @@ import msgspec
 
 from service.engine.config import Device
 from service.engine.hardware import Rig
-from service.engine.speed.calibration import calibration
+from service.engine.speed.calibration import Comparison, calibration
 from service.engine.speed.machine import cpu_class
 from service.engine.speed.parts import Part, Seconds
 from service.engine.speed.work import Work
 
 Phase: TypeAlias = Literal["tg", "pp"]
 FORMULA = "formula"
+Z80 = 1.2816  # standard deviations on either side that hold 80 % of a normal distribution
+Z50 = 0.6745  # the same for half of it: beyond them an order is right three times of four
 _DEEP = 8_192  # tokens: from here on the published runs of quantised caches scatter
 _MATTERS = 0.2  # a part below this share of the time does not decide the class
 _IN_RAM: tuple[Part, ...] = ("experts in RAM", "other weights in RAM")
@@ -30,10 +32,23 @@ class Trust(msgspec.Struct, frozen=True):
     basis: str
 
 
-def trust(work: Work, rig: Rig, devices: Sequence[Device], parts: Seconds, phase: Phase, n_kv: int) -> Trust:
-    """Return how far to trust a time made of `parts`."""
+def trust(
+    work: Work,
+    rig: Rig,
+    devices: Sequence[Device],
+    parts: Seconds,
+    phase: Phase,
+    n_kv: int,
+    intervals: Mapping[str, float] | None = None,
+) -> Trust:
+    """Return how far to trust a time made of `parts`. `intervals`: those of the calibration, or others to try."""
+    known = calibration().intervals if intervals is None else intervals
     measured = _measured(work, rig, devices, parts)
-    logs = [math.log(_class_factor(work, rig, parts, phase, n_kv, measured)), *_unknown(rig, devices, parts)]
+    own = known[class_of(work, rig, parts, phase)]
+    factors = [own, *least_factors(work, rig, parts, phase, n_kv, known)]
+    if not measured:
+        factors.append(known["not_measured"])
+    logs = [math.log(max(factors)), *unknown(rig, devices, parts, known)]
     factor = math.exp(math.sqrt(sum(x * x for x in logs)))
     return Trust(factor, calibration().basis if measured else FORMULA)
 
@@ -44,25 +59,40 @@ def share_of(parts: Mapping[Part, float], names: Sequence[Part]) -> float:
     return sum(parts[name] for name in names) / whole if whole else 0.0
 
 
-def _class_factor(work: Work, rig: Rig, parts: Seconds, phase: Phase, n_kv: int, measured: bool) -> float:
-    intervals = calibration().intervals
-    factors = [intervals[f"{phase}.{_class_of(work, parts)}"]]
-    in_ram = share_of(parts, _IN_RAM)
-    if in_ram > _MATTERS and rig.sockets > 1:
-        factors.append(intervals[f"{phase}.two_sockets"])
-    if in_ram > _MATTERS and rig.windows:
-        factors.append(intervals[f"{phase}.windows_cpu"])
-    if phase == "tg" and n_kv >= _DEEP and work.mla is None and work.cache_k < 1.5:
-        factors.append(intervals["tg.deep_quantised_cache"])
-    if not measured:
-        factors.append(intervals["not_measured"])
-    return max(factors)
+def spread_of_ratio(
+    ours: Mapping[Part, float], theirs: Mapping[Part, float], known: Comparison, same_engine: bool
+) -> float:
+    """Return one standard deviation of the logarithm of how two configs of one rig compare.
+
+    What the rig does better or worse than expected it does in both: an error of a part counts by the difference of its
+    shares of the two times.
+    """
+    whole, other = sum(ours.values()), sum(theirs.values())
+    variance = 2 * known.own**2 + (0.0 if same_engine else known.engines**2)
+    for part, spread in known.parts.items():
+        variance += ((ours[part] / whole - theirs[part] / other) * spread) ** 2
+    return math.sqrt(variance)
 
 
-def _class_of(work: Work, parts: Seconds) -> str:
+def class_of(work: Work, rig: Rig, parts: Seconds, phase: Phase) -> str:
+    """Return the class whose published runs say how far off a prediction of this kind may be."""
+    if share_of(parts, _IN_RAM) > _MATTERS and rig.sockets > 1:
+        return f"{phase}.two_sockets"
     if not work.n_devices or share_of(parts, ("weights on GPU", "copies over PCIe", "launch overhead")) < 0.02:
-        return "cpu_only"
-    return "hybrid" if work.host_layers else "all_on_gpu"
+        return f"{phase}.cpu_only"
+    return f"{phase}.hybrid" if work.host_layers else f"{phase}.all_on_gpu"
+
+
+def least_factors(
+    work: Work, rig: Rig, parts: Seconds, phase: Phase, n_kv: int, known: Mapping[str, float]
+) -> list[float]:
+    """Return the factors that a kind of run with few publications has at least."""
+    factors = []
+    if share_of(parts, _IN_RAM) > _MATTERS and rig.windows:
+        factors.append(known[f"{phase}.windows_cpu"])
+    if phase == "tg" and n_kv >= _DEEP and work.mla is None and work.cache_k < 1.5:
+        factors.append(known["tg.deep_quantised_cache"])
+    return factors
 
 
 def _measured(work: Work, rig: Rig, devices: Sequence[Device], parts: Seconds) -> bool:
@@ -77,19 +107,18 @@ def _measured(work: Work, rig: Rig, devices: Sequence[Device], parts: Seconds) -
     return cpu_class(rig) not in ("other", "zen1") or share_of(parts, _IN_RAM) <= _MATTERS
 
 
-def _unknown(rig: Rig, devices: Sequence[Device], parts: Seconds) -> list[float]:
-    """Logarithms to add in quadrature: what assumed facts may be off by, times the share of the time they rule."""
-    unknown = calibration().intervals
+def unknown(rig: Rig, devices: Sequence[Device], parts: Seconds, known: Mapping[str, float]) -> list[float]:
+    """Return logarithms to add in quadrature: what assumed facts may be off by, times the share of time they rule."""
     assumed = {a.field.rpartition("]")[2].removeprefix("hardware") for a in rig.assumed}
     in_ram, found = share_of(parts, _IN_RAM), []
     if ".pcie" in assumed:
-        found.append(share_of(parts, ("copies over PCIe",)) * math.log(unknown["unknown.link"]))
+        found.append(share_of(parts, ("copies over PCIe",)) * math.log(known["unknown.link"]))
     if ".cpu" in assumed:
-        found.append(in_ram * math.log(unknown["unknown.cpu"]))
+        found.append(in_ram * math.log(known["unknown.cpu"]))
     if ".cpu.ghz" in assumed:
-        found.append(in_ram * math.log(unknown["unknown.clock"]))
+        found.append(in_ram * math.log(known["unknown.clock"]))
     if assumed & {".ram.mts", ".ram.channels"}:
-        found.append(in_ram * math.log(unknown["unknown.ram"]))
+        found.append(in_ram * math.log(known["unknown.ram"]))
     if not all(rig.cards[d.gpu].bandwidth_known for d in devices):
-        found.append(share_of(parts, _ON_GPU) * math.log(unknown["unknown.gpu"]))
+        found.append(share_of(parts, _ON_GPU) * math.log(known["unknown.gpu"]))
     return found

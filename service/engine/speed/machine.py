@@ -12,6 +12,7 @@ from service.engine.speed.calibration import Coefficients
 
 _TERA = 1e12
 _GIGA = 1e9
+_FEW_CORES = 16  # of as many, the rates are stated
 
 
 class CardRate(msgspec.Struct, frozen=True):
@@ -35,6 +36,7 @@ class CpuRate(msgspec.Struct, frozen=True):
     dot: float
     matmul: float
     attention: float
+    kind: str
     two_sockets: bool
     windows: bool
 
@@ -89,13 +91,19 @@ def _card_rate(card: Card, p: Coefficients) -> CardRate:
     )
 
 
+def _usable_gbs(gbs: float, cores: int, p: Coefficients) -> float:
+    """Return the bandwidth that `cores` get: less and less of it above the knee, and no more than they can ask for."""
+    usable = gbs / max(1.0, (gbs / p["ram_read.knee"]) ** p["ram_read.exponent"])
+    return float(usable * (1 + (usable / (cores * p["ram_read.core"])) ** 4) ** -0.25)
+
+
 def _cpu_rate(rig: Rig, threads: int, p: Coefficients) -> CpuRate:
     kind, sockets2 = cpu_class(rig), rig.sockets > 1
     windows = rig.windows
     cores = max(min(threads, rig.physical_cores), 1)
     gbs = max(rig.cpu_bandwidth_gbs, 1.0)
     multiple = p["ram_read.measured" if rig.bandwidth_measured else "ram_read.catalogue"]
-    multiple *= max(1.0, (gbs / p["ram_read.knee"]) ** p["ram_read.exponent"])
+    multiple *= gbs / _usable_gbs(gbs, cores, p)
     if sockets2:
         multiple *= p["ram_read.two_sockets"]
     token = multiple * p[f"ram_read.{kind}"]
@@ -105,11 +113,12 @@ def _cpu_rate(rig: Rig, threads: int, p: Coefficients) -> CpuRate:
         bandwidth=gbs * _GIGA,
         read=token / (gbs * _GIGA),
         read_batch=multiple / (gbs * _GIGA),
-        cycles=cores * rig.ghz * _GIGA,
+        cycles=cores * rig.ghz * _GIGA / (cores / _FEW_CORES) ** p["cpu_cores_exponent"],
         cores=cores,
         dot=p[f"cpu_dot.{kind}"],
         matmul=p[f"cpu_matmul.{kind}"],
         attention=p[f"cpu_attention.{kind}"],
+        kind=kind,
         two_sockets=sockets2,
         windows=windows,
     )

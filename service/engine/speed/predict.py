@@ -15,14 +15,12 @@ from service.engine.hardware import Rig
 from service.engine.model import Model
 from service.engine.speed.calibration import Coefficients, calibration, coefficients
 from service.engine.speed.generation import token_seconds
-from service.engine.speed.interval import Phase, Trust, trust
+from service.engine.speed.interval import Z50, Z80, Phase, Trust, spread_of_ratio, trust
 from service.engine.speed.machine import Machine, machine_of
 from service.engine.speed.parts import Seconds
 from service.engine.speed.prompt import batch_seconds
 from service.engine.speed.sums import work_of
 from service.engine.speed.work import Work
-
-_Z80 = 1.2816  # standard deviations on either side that hold 80 % of a normal distribution
 
 
 class Speed(msgspec.Struct, frozen=True):
@@ -46,13 +44,15 @@ def predict_speed(
     rig: Rig,
     devices: Sequence[Device],
     n_kv: int,
+    build_date: str | None = None,
 ) -> Speed:
     """Return PP and TG of one sequence with `n_kv` tokens in the cache, each with an 80 % interval.
 
-    `devices` are those of `placement`, in its order. Speeds are of today's builds.
+    `devices` are those of `placement`, in its order. `build_date` (YYYY-MM-DD): speeds of a build of that day, else
+    of today's.
     """
     p = coefficients()
-    work, machine = work_of(engine, model, flags, placement), machine_of(rig, devices, flags, p)
+    work, machine = work_of(engine, model, flags, placement, build_date), machine_of(rig, devices, flags, p)
     tg = token_seconds(work, machine, p, n_kv)
     pp = batch_seconds(work, machine, p, work.n_ubatch, n_kv)
     known = all(rig.cards[d.gpu].bandwidth_known for d in devices)
@@ -87,6 +87,7 @@ def goal_seconds(
     rig: Rig,
     devices: Sequence[Device],
     goal: Goal,
+    build_date: str | None = None,
 ) -> Estimate:
     """Return the seconds of one request of `goal`: its prompt on top of its depth, then its output.
 
@@ -94,8 +95,8 @@ def goal_seconds(
     counted: it is the time of one request alone.
     """
     p = coefficients()
-    work, machine = work_of(engine, model, flags, placement), machine_of(rig, devices, flags, p)
-    prompt, batch = _prompt_seconds(work, machine, p, goal.depth, goal.prompt)
+    work, machine = work_of(engine, model, flags, placement, build_date), machine_of(rig, devices, flags, p)
+    prompt, batch = prompt_seconds(work, machine, p, goal.depth, goal.prompt)
     end = goal.depth + goal.prompt
     token = token_seconds(work, machine, p, end + goal.output / 2)  # time is linear in depth: the middle is the mean
     output = sum(token.values()) * goal.output
@@ -116,15 +117,15 @@ def versus(a: Speed, b: Speed, phase: Phase, same_engine: bool = True) -> Estima
     """
     known = calibration()
     ours, theirs = (a.parts_tg, b.parts_tg) if phase == "tg" else (a.parts_pp, b.parts_pp)
-    whole_a, whole_b = sum(ours.values()), sum(theirs.values())
-    variance = 2 * known.own_spread**2
-    variance += 0.0 if same_engine else known.engine_spread**2
-    for part in ours:
-        differs = ours[part] / whole_a - theirs[part] / whole_b
-        variance += (differs * known.part_spreads[part]) ** 2
+    spread = spread_of_ratio(ours, theirs, known.comparisons[phase], same_engine)
     tokens = 1.0 if phase == "tg" else a.n_ubatch / b.n_ubatch
-    ratio, factor = tokens * whole_b / whole_a, math.exp(_Z80 * math.sqrt(variance))
+    ratio, factor = tokens * sum(theirs.values()) / sum(ours.values()), math.exp(Z80 * spread)
     return Estimate(ratio / factor, ratio, ratio * factor, known.basis)
+
+
+def is_called(ratio: Estimate) -> bool:
+    """Return whether a comparison is worth saying: its order is right at least three times of four."""
+    return abs(math.log(ratio.expected)) >= math.log(ratio.high / ratio.expected) * Z50 / Z80
 
 
 def _estimate(n_tokens: int, parts: Seconds, reliable: Trust, least: float = 0.0) -> Estimate:
@@ -142,7 +143,7 @@ def _least_seconds(work: Work, machine: Machine) -> float:
     )
 
 
-def _prompt_seconds(work: Work, machine: Machine, p: Coefficients, depth: int, prompt: int) -> tuple[float, Seconds]:
+def prompt_seconds(work: Work, machine: Machine, p: Coefficients, depth: int, prompt: int) -> tuple[float, Seconds]:
     """Return the seconds of a prompt from `depth` on, and the parts of its first micro-batch.
 
     Full micro-batches are integrated by Simpson's rule over the first, middle and last: their time is linear in depth

@@ -43,11 +43,9 @@ def batch_seconds(work: Work, machine: Machine, p: Coefficients, n_tokens: int, 
 
 def is_copied(work: Work, weights: Weights, n_tokens: int) -> bool:
     """Return whether a weight in RAM goes to the first GPU for a batch of `n_tokens`."""
-    if not (work.copies and weights.gpu_kernel):
+    if not (work.copies and weights.movable):
         return False
-    if weights.use == "expert":
-        return work.copies_experts and n_tokens >= work.expert_copy_tokens
-    return n_tokens >= MIN_COPY_TOKENS
+    return n_tokens >= (work.expert_copy_tokens if weights.use == "expert" else MIN_COPY_TOKENS)
 
 
 def hit_share(work: Work, weights: Weights, n_tokens: float) -> float:
@@ -57,7 +55,7 @@ def hit_share(work: Work, weights: Weights, n_tokens: float) -> float:
 
 def _copy(work: Work, machine: Machine, weights: Weights, p: Coefficients, n_tokens: int) -> float:
     """Only experts that the batch uses are copied (ik_llama.cpp pull request 698; llama.cpp pull request 15346)."""
-    share = hit_share(work, weights, n_tokens ** p["copy.hit_exponent"])
+    share = hit_share(work, weights, n_tokens ** p["copy.hit_exponent"]) if work.active_experts_only else 1.0
     multiple = p["copy"]
     if work.repacked:
         multiple *= p["copy.repacked"]
@@ -72,14 +70,19 @@ def _multiply_on_card(work: Work, weights: Weights, card: CardRate, p: Coefficie
     multiple = card.matmul * p.get(f"gpu_matmul.{weights.quant}", 1.0)
     if work.engine == "llama.cpp":
         multiple *= p["gpu_matmul.llama_cpp"]
+    if weights.interleaved and "interleaved_batches" in work.lacks:
+        multiple *= p["before.interleaved_batches"]
     operations = 2.0 * weights.n_elements * n_tokens
     hit = hit_share(work, weights, n_tokens)
     seconds = weights.n_bytes * hit * card.read / card.bandwidth
     if weights.use == "expert":
         operations *= work.share
+        loop = p["expert_loop"]
+        if "expert_batches" in work.lacks:
+            multiple, loop = multiple * p["before.expert_batches"], loop * p["before.expert_loop"]
         multiple *= p["gpu_matmul.expert"]
         seconds += 2 * weights.n_elements * hit * p["expert_rows"] * card.matmul / card.operations
-        seconds += weights.n_tensors * work.n_expert * hit * p["expert_loop"] / _EXPERT_TENSORS
+        seconds += weights.n_tensors * work.n_expert * hit * loop / _EXPERT_TENSORS
     return seconds + operations * multiple / card.operations
 
 
@@ -97,6 +100,8 @@ class _InRam(msgspec.Struct):
         used = work.share if weights.use == "expert" else 1.0
         operations = 2.0 * weights.n_elements * used * n_tokens
         seconds = operations * cpu.matmul * _matmul_kind(work, weights, p) / (cpu.cycles * _CYCLE_OPERATIONS)
+        if cpu.kind == "zen5" and "zen5_batches" in work.lacks:
+            seconds *= p["before.zen5_batches"]
         unpack = p["cpu_unpack"] * cpu.matmul * (p["cpu_unpack.kt"] if weights.quant == "kt" else 1.0)
         if work.engine == "llama.cpp":
             unpack *= p["cpu_matmul.llama_cpp"]
@@ -124,15 +129,22 @@ def _matmul_kind(work: Work, weights: Weights, p: Coefficients) -> float:
     if work.engine == "llama.cpp":
         kind = "f" if weights.quant == "f" else "llama_cpp_legacy" if weights.legacy else f"llama_cpp_{weights.quant}"
         multiple = p["cpu_matmul.llama_cpp"] * p.get(f"cpu_matmul.{kind}", p["cpu_matmul.llama_cpp_other"])
+        if "cpu_repack" in work.lacks and weights.quant == "k":
+            multiple *= p["before.cpu_repack"]
         return multiple * (p["cpu_matmul.expert"] if weights.use == "expert" else 1.0)
     if weights.quant == "f":
         multiple = p["cpu_matmul.f"]
     elif weights.interleaved:
         kind = "iq" if weights.quant == "iq1" else weights.quant
         multiple = p.get(f"cpu_matmul.interleaved_{kind}", 1.0)
+    elif "repack_on_the_fly" in work.lacks:
+        kind = "legacy" if weights.legacy else "iq" if weights.quant == "iq1" else weights.quant
+        multiple = p[f"before.plain_{kind}"]
     else:
         multiple = p["cpu_matmul.plain_kt" if weights.quant == "kt" else "cpu_matmul.plain"]
-    return multiple * p["cpu_matmul.expert" if weights.use == "expert" else "cpu_matmul.dense"]
+    if weights.use == "expert":
+        return multiple * p["cpu_matmul.expert"]
+    return multiple if "repack_on_the_fly" in work.lacks else multiple * p["cpu_matmul.dense"]
 
 
 def _attend(
@@ -154,7 +166,13 @@ def _attend(
 
 def _card_attention(work: Work, layer: Attention, card: CardRate, p: Coefficients) -> float:
     """Seconds an operation of attention on a card."""
-    multiple = p["gpu_attention"] * p[f"gpu_attention.{work.engine.replace('.', '_')}"]
+    multiple = p["gpu_attention"]
+    if work.engine == "llama.cpp":
+        multiple *= p["gpu_attention.llama_cpp"]
+    elif "flash_attention" in work.lacks:
+        multiple *= p["before.flash_attention_batch"]
+    elif "batch_attention" not in work.lacks:
+        multiple *= p["gpu_attention.ik_llama_cpp"]
     if heads_a_kv_head(work, layer) not in (1, 2, 4, 8, 16):
         multiple *= p["gpu_attention.odd_ratio"]
     if not work.flash:
@@ -171,7 +189,10 @@ def _cpu_attention(work: Work, cpu: CpuRate, p: Coefficients) -> float:
     if work.engine == "llama.cpp":
         multiple *= p[f"cpu_attention.llama_cpp{'_flash' if work.flash else ''}"]
     else:
-        multiple *= p["cpu_attention.ik_llama_cpp"] * (1.0 if work.flash else p["cpu_attention.no_flash"])
+        if "repack_on_the_fly" not in work.lacks:
+            multiple *= p["cpu_attention.ik_llama_cpp"]
+        if not work.flash:
+            multiple *= p["cpu_attention.no_flash"]
     if cpu.two_sockets:
         multiple *= p["cpu_matmul.two_sockets"]
     form = batch_form(work)

@@ -9,9 +9,10 @@ from itertools import pairwise
 import msgspec
 
 from service.engine.config import Engine, Flags, Placement
-from service.engine.ggml_types import type_named
+from service.engine.ggml_types import GgmlType, type_named
 from service.engine.layers import Layer
 from service.engine.model import Model
+from service.engine.speed.builds import Change, changes_after
 from service.engine.speed.tensors import (
     TINY,
     Row,
@@ -25,16 +26,25 @@ from service.engine.speed.tensors import (
 from service.engine.speed.work import MIN_COPY_TOKENS, Attention, Move, Weights, Work
 
 _LEGACY = ("q4_0", "q8_0", "iq4_nl")
-_EXPERT_OPERATIONS = {28, 31}  # MUL_MAT_ID and MOE_FUSED_UP_GATE of ik_llama.cpp
+_MUL_MAT_ID, _FUSED_UP_GATE = 28, 31  # operations of ik_llama.cpp (ggml.h, enum ggml_op)
 
 
-def work_of(engine: Engine, model: Model, flags: Flags, placement: Placement) -> Work:
-    """Return the work of one config. The last 64 answers are kept (by identity of model and placement)."""
-    return _work(engine, Same(model), flags, Same(placement))
+def work_of(engine: Engine, model: Model, flags: Flags, placement: Placement, build_date: str | None = None) -> Work:
+    """Return the work of one config in a build of `build_date` (YYYY-MM-DD; None: today's).
+
+    The last 64 answers are kept (by identity of model and placement).
+    """
+    return _work(engine, Same(model), flags, Same(placement), changes_after(engine, build_date))
 
 
 @lru_cache(maxsize=64)
-def _work(engine: Engine, model_key: Same[Model], flags: Flags, placement_key: Same[Placement]) -> Work:
+def _work(
+    engine: Engine,
+    model_key: Same[Model],
+    flags: Flags,
+    placement_key: Same[Placement],
+    lacks: frozenset[Change],
+) -> Work:
     model, placement = model_key.value, placement_key.value
     rows = _placed_rows(rows_of(Same(model)), placement)
     devices, moves = _evaluated_on(engine, flags, rows, placement)
@@ -44,8 +54,8 @@ def _work(engine: Engine, model_key: Same[Model], flags: Flags, placement_key: S
     return Work(
         engine=engine,
         n_devices=host,
-        weights=_sum_weights(engine, flags, rows, devices, host),
-        attention=_attention(engine, model, flags, rows, placement),
+        weights=_sum_weights(engine, flags, rows, devices, host, lacks),
+        attention=_attention(engine, model, flags, rows, placement, lacks),
         moves=moves,
         state_bytes=_state_bytes(model, placement),
         n_embd=model.n_embd,
@@ -64,11 +74,12 @@ def _work(engine: Engine, model_key: Same[Model], flags: Flags, placement_key: S
         fused=flags.fused_moe,
         repacked=flags.runtime_repack and engine == "ik_llama.cpp",
         copies=flags.op_offload and host > 0,
-        copies_experts=not _switched_off(flags).issuperset(_EXPERT_OPERATIONS),
-        expert_copy_tokens=_expert_copy_tokens(engine, model),
-        pinned=_pinned(engine, flags),
+        active_experts_only=_active_experts_only(flags, lacks),
+        expert_copy_tokens=_expert_copy_tokens(engine, model, lacks),
+        pinned=_pinned(engine, flags, lacks),
         split_mode=flags.split_mode,
         n_ubatch=max(min(flags.n_ubatch, flags.n_batch), 1),
+        lacks=lacks,
     )
 
 
@@ -101,16 +112,17 @@ def _evaluated_on(
 
 
 def _sum_weights(
-    engine: Engine, flags: Flags, rows: list[Row], devices: dict[str, int], host: int
+    engine: Engine, flags: Flags, rows: list[Row], devices: dict[str, int], host: int, lacks: frozenset[Change]
 ) -> tuple[Weights, ...]:
     sums: dict[tuple[int, Use, str, bool, bool, bool], list[int]] = {}
     repack = flags.runtime_repack and engine == "ik_llama.cpp"
+    switched_off = _switched_off(flags)
     for row in rows:
         if not row.counts:
             continue
         device = devices[row.name]
         kind = type_in_memory(row, repack and device == host)
-        movable = has_gpu_kernel(engine, kind) and row.n_elements > TINY
+        movable = _movable(engine, flags, row, kind, lacks) and _operation(flags, row) not in switched_off
         key = (
             device,
             row.use,
@@ -124,6 +136,27 @@ def _sum_weights(
         total[1] += row.n_elements
         total[2] += 1
     return tuple(Weights(*key, *total) for key, total in sums.items())
+
+
+def _movable(engine: Engine, flags: Flags, row: Row, kind: GgmlType, lacks: frozenset[Change]) -> bool:
+    """Return whether a weight in RAM can be copied to a GPU for a batch: its type has kernels there.
+
+    Until pull request 405 ik_llama.cpp left the up and gate of fused experts to the CPU, and until interleaved types
+    had kernels whatever `-rtr` had touched.
+    """
+    if row.n_elements <= TINY or not has_gpu_kernel(engine, kind):
+        return False
+    if "interleaved_on_gpu" in lacks and (kind.row_interleave > 1 or (flags.runtime_repack and row.use == "expert")):
+        return False
+    is_fused = flags.fused_moe and row.use == "expert" and ".ffn_down" not in row.name
+    return not (is_fused and "copies_of_fused_experts" in lacks)
+
+
+def _operation(flags: Flags, row: Row) -> int | None:
+    """Return the operation of ik_llama.cpp that multiplies an expert tensor; None for other weights."""
+    if row.use != "expert":
+        return None
+    return _FUSED_UP_GATE if flags.fused_moe and ".ffn_down" not in row.name else _MUL_MAT_ID
 
 
 def _changes(rows: list[Row], devices: dict[str, int], placement: Placement) -> tuple[int, int]:
@@ -143,22 +176,24 @@ def _changes(rows: list[Row], devices: dict[str, int], placement: Placement) -> 
 
 
 def _attention(
-    engine: Engine, model: Model, flags: Flags, rows: list[Row], placement: Placement
+    engine: Engine, model: Model, flags: Flags, rows: list[Row], placement: Placement, lacks: frozenset[Change]
 ) -> tuple[Attention, ...]:
     host, repack = placement.n_devices, flags.runtime_repack and engine == "ik_llama.cpp"
     outputs = [r for r in rows if ".attn_output." in r.name and placement.tensors[r.name] == host]
-    movable = {r.layer for r in outputs if has_gpu_kernel(engine, type_in_memory(r, repack))}
+    movable = {r.layer for r in outputs if _movable(engine, flags, r, type_in_memory(r, repack), lacks)}
+    windows = "sliding_windows" not in lacks
     found: Counter[Attention] = Counter()
     for layer in model.layers:
         device = placement.caches[layer.index] if layer.index < len(placement.caches) else None
         if device is None or layer.kind != "attention":
             continue
-        found[_geometry(layer, device, device == host and layer.index in movable)] += 1
+        found[_geometry(layer, device, device == host and layer.index in movable, windows)] += 1
     return tuple(msgspec.structs.replace(a, count=n) for a, n in found.items())
 
 
-def _geometry(layer: Layer, device: int, movable: bool) -> Attention:
-    return Attention(device, 1, layer.n_head, layer.n_head_kv, layer.head_dim_k, layer.head_dim_v, layer.n_swa, movable)
+def _geometry(layer: Layer, device: int, movable: bool, windows: bool) -> Attention:
+    n_swa = layer.n_swa if windows else 0
+    return Attention(device, 1, layer.n_head, layer.n_head_kv, layer.head_dim_k, layer.head_dim_v, n_swa, movable)
 
 
 def _state_bytes(model: Model, placement: Placement) -> tuple[int, ...]:
@@ -177,9 +212,9 @@ def _state_bytes(model: Model, placement: Placement) -> tuple[int, ...]:
     return tuple(total)
 
 
-def _expert_copy_tokens(engine: Engine, model: Model) -> float:
+def _expert_copy_tokens(engine: Engine, model: Model, lacks: frozenset[Change]) -> float:
     """ik_llama.cpp (ggml-cuda.cu:5180): 32 * n_expert / n_expert_used, `-ser` or not; llama.cpp (:5636): 32."""
-    if engine == "llama.cpp" or not model.n_expert:
+    if engine == "llama.cpp" or not model.n_expert or "expert_threshold" in lacks:
         return MIN_COPY_TOKENS
     return MIN_COPY_TOKENS * model.n_expert / max(model.n_expert_used, 1)
 
@@ -202,8 +237,13 @@ def _numbers(flags: Flags, option: str) -> list[int]:
     return [int(n) for n in text.removeprefix(option).split(",") if n.strip().isdigit()]
 
 
-def _pinned(engine: Engine, flags: Flags) -> bool:
+def _active_experts_only(flags: Flags, lacks: frozenset[Change]) -> bool:
+    """ik_llama.cpp had `-ooae` to switch it on, and has `-no-ooae` to switch it off."""
+    return "-no-ooae" not in flags.other and ("active_experts_only" not in lacks or "-ooae" in flags.other)
+
+
+def _pinned(engine: Engine, flags: Flags, lacks: frozenset[Change]) -> bool:
     """Whether weights in RAM are pinned for copies: ik_llama.cpp does it with overrides, both without mmap."""
-    if engine == "ik_llama.cpp" and (flags.overrides or flags.cpu_moe or flags.n_cpu_moe):
+    if engine == "ik_llama.cpp" and "pinned" not in lacks and (flags.overrides or flags.cpu_moe or flags.n_cpu_moe):
         return True
     return flags.mmap is False

@@ -6,6 +6,7 @@ import msgspec
 
 from service.engine.config import Engine
 from service.engine.model import Mla
+from service.engine.speed.builds import Change
 from service.engine.speed.tensors import Use
 
 # GGML_CUDA_MIN_BATCH_OFFLOAD of ik_llama.cpp, GGML_OP_OFFLOAD_MIN_BATCH of llama.cpp
@@ -15,8 +16,8 @@ MIN_COPY_TOKENS = 32
 class Weights(msgspec.Struct, frozen=True):
     """Weights of one use and kind of type on one device: bytes, elements, tensors.
 
-    `quant`: k | iqk | iq | iq1 | kt | f (k: legacy types too); `legacy`: q4_0, q8_0, iq4_nl. `gpu_kernel`: the engine
-    can multiply the type on a GPU.
+    `quant`: k | iqk | iq | iq1 | kt | f (k: legacy types too); `legacy`: q4_0, q8_0, iq4_nl. `movable`: from RAM,
+    they may be copied to a GPU for a batch.
     """
 
     device: int
@@ -24,7 +25,7 @@ class Weights(msgspec.Struct, frozen=True):
     quant: str
     legacy: bool
     interleaved: bool
-    gpu_kernel: bool
+    movable: bool
     n_bytes: int
     n_elements: int
     n_tensors: int
@@ -57,7 +58,8 @@ class Work(msgspec.Struct, frozen=True):
 
     `mla_mode` 0: heads are cached; 1 and 3: the latent is; 2: the latent, without flash attention for one token.
     `cache_k`, `cache_v` in bytes an element; `n_ubatch` tokens of a micro-batch; `state_bytes` of recurrent layers by
-    device, CPU last; `expert_copy_tokens`: the batch from which experts in RAM are copied to the first GPU.
+    device, CPU last; `expert_copy_tokens`: the batch from which experts in RAM are copied to the first GPU,
+    those that the batch uses with `active_experts_only`. `lacks`: what the build does not have yet.
     `host_changes` between CPU and GPU and `card_changes` between GPUs are those of one evaluation.
     """
 
@@ -83,11 +85,12 @@ class Work(msgspec.Struct, frozen=True):
     fused: bool
     repacked: bool
     copies: bool
-    copies_experts: bool
+    active_experts_only: bool
     expert_copy_tokens: float
     pinned: bool
     split_mode: str
     n_ubatch: int
+    lacks: frozenset[Change]
 
     @property
     def share(self) -> float:

@@ -1,4 +1,4 @@
-"""The speed model against published runs, all rooms together. In-sample: a guard against breaking it, no promise."""
+"""The speed model against published runs, all rooms together, by parameters that never saw a run's rig or author."""
 
 from __future__ import annotations
 
@@ -8,14 +8,19 @@ from collections import defaultdict
 
 import pytest
 
-from bench.speed import Point, as_of, collect, stated_order
+from bench.calibrate import training_rows
+from bench.fit import Row
+from bench.runs import as_of, groups_of, is_held_out, one_socket, setups, stated_order
+from bench.speed import Judged, Point, cross_validated, folds, right, shipped
 from service.engine.config import Flags
-from tests.engine.speed.machines import RTX_3090, RTX_4090, RTX_5090, rig
+from service.engine.goal import GoalRequest, resolve_goal
+from service.engine.speed import calibration, coefficients, goal_seconds, predict_speed
+from tests.engine.speed.machines import DUAL_SKYLAKE, RTX_3090, RTX_4090, RTX_5090, rig
 
 
 @pytest.fixture(scope="module")
-def points() -> list[Point]:
-    return collect()[0]
+def found() -> tuple[list[Point], list[Judged]]:
+    return cross_validated()
 
 
 def errors(points: list[Point], phase: str) -> list[float]:
@@ -26,20 +31,77 @@ def errors(points: list[Point], phase: str) -> list[float]:
     return sorted(abs(statistics.median(of_case)) for of_case in by_case.values())
 
 
-@pytest.mark.parametrize(("phase", "median", "p80"), [("TG", 1.15, 1.35), ("PP", 1.30, 1.75)])
-def test_published_runs_come_out_within_the_errors_that_the_docs_state(
-    points: list[Point], phase: str, median: float, p80: float
+@pytest.mark.parametrize(("phase", "median", "p80"), [("TG", 1.15, 1.35), ("PP", 1.25, 1.45)])
+def test_runs_not_fitted_come_out_within_the_errors_that_the_docs_state(
+    found: tuple[list[Point], list[Judged]], phase: str, median: float, p80: float
 ) -> None:
-    found = errors(points, phase)
-    assert len(found) > 150
-    assert math.exp(statistics.median(found)) < median
-    assert math.exp(found[int(0.8 * len(found))]) < p80
+    of_phase = errors(found[0], phase)
+    assert len(of_phase) > 150
+    assert math.exp(statistics.median(of_phase)) <= median
+    assert math.exp(of_phase[int(0.8 * len(of_phase))]) < p80
 
 
 @pytest.mark.parametrize("phase", ["TG", "PP"])
-def test_intervals_hold_at_least_three_of_four_published_speeds(points: list[Point], phase: str) -> None:
-    inside = [p.predicted.low <= p.observed <= p.predicted.high for p in points if p.phase == phase]
-    assert statistics.mean(inside) > 0.75
+def test_intervals_hold_four_of_five_speeds_that_were_not_fitted(
+    found: tuple[list[Point], list[Judged]], phase: str
+) -> None:
+    by_case: dict[str, list[bool]] = defaultdict(list)
+    for point in found[0]:
+        if point.phase == phase:
+            by_case[point.case].append(point.inside)
+    assert 0.7 < statistics.mean(statistics.mean(of_case) for of_case in by_case.values()) < 0.9
+
+
+def test_what_is_said_of_two_configs_of_a_prompt_is_right_nine_times_of_ten(
+    found: tuple[list[Point], list[Judged]],
+) -> None:
+    chosen = [j for j in found[1] if j.pair.phase == "PP" and abs(j.pair.measured) > math.log(1.05)]
+    assert statistics.fmean((float(right(j)) for j in chosen), [j.pair.weight for j in chosen]) >= 0.9
+
+
+def test_the_folds_are_of_the_shipped_calibration_and_leave_out_a_group_each() -> None:
+    known = folds()
+    groups = {s.group for s in setups()[0] if not is_held_out(s.group)}
+    assert set(known.values) == groups
+    assert calibration().n_runs == len([s for s in setups()[0] if not is_held_out(s.group)])
+
+
+def test_no_run_that_is_held_out_is_fitted() -> None:
+    held_out = {s.case["id"] for s in setups()[0] if is_held_out(s.group)}
+    assert len(held_out) >= 18
+    assert not held_out & {row.test.setup.case["id"] for row in training_rows()}
+
+
+def test_authors_who_share_a_machine_are_one_group() -> None:
+    cases = [
+        {"id": f"disc1-{author}-1", "hardware": {"cpu": {"model": cpu}, "gpus": [{"name": gpu}]}}
+        for author, cpu, gpu in (("a", "X", "g"), ("b", "X", "g"), ("b", "Y", "g"), ("c", "Y", "g"), ("d", "Y", "h"))
+    ]
+    assert groups_of(cases) == {"a": "a+b+c", "b": "a+b+c", "c": "a+b+c", "d": "d"}
+
+
+def test_the_fit_computes_what_the_engine_predicts() -> None:
+    """The rows of the fit and the public functions are the same model, build date and all."""
+    rows: list[Row] = training_rows()
+    for row in rows[::97]:
+        test, s = row.test, row.test.setup
+        if s.build_date < "2025-01-01":
+            continue
+        expected = math.exp(-row.log_seconds(dict(coefficients())))
+        if test.phase == "TG":
+            speed = predict_speed(
+                s.engine, s.model, test.flags, test.placement, s.rig, s.devices, test.depth + test.n // 2, s.build_date
+            )
+            assert speed.tg.expected == pytest.approx(expected)
+        else:
+            goal = resolve_goal(GoalRequest(prompt=test.n, output=1, depth=test.depth, context=163_840), 163_840)
+            seconds = goal_seconds(s.engine, s.model, test.flags, test.placement, s.rig, s.devices, goal, s.build_date)
+            assert test.n / seconds.expected == pytest.approx(expected, rel=0.05)
+
+
+@pytest.mark.parametrize(("phase", "median"), [("TG", 1.15), ("PP", 1.25)])
+def test_shipped_parameters_hold_in_sample(phase: str, median: float) -> None:
+    assert math.exp(statistics.median(errors(shipped(held_out=False)[0], phase))) < median
 
 
 def test_a_flag_left_out_means_what_it_meant_at_the_date() -> None:
@@ -53,3 +115,8 @@ def test_a_stated_order_of_devices_is_kept() -> None:
     cards = rig(RTX_5090, RTX_4090, RTX_4090, RTX_3090)
     assert stated_order(cards, "CUDA order 4090,5090,4090,3090 as printed") == (1, 0, 2, 3)
     assert stated_order(cards, "") == (0, 1, 2, 3)
+
+
+def test_numactl_leaves_one_socket() -> None:
+    one = one_socket(DUAL_SKYLAKE)
+    assert (one.sockets, one.physical_cores, one.cpu_bandwidth_gbs) == (1, 20, 102.5)

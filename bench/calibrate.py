@@ -1,0 +1,180 @@
+"""Fit the calibration of the speed model: `python -m bench.calibrate` (`make calibrate`), about a minute.
+
+Reads tests/data/perf.jsonl and gpu_scoreboard.jsonl, fits every parameter that has a prior spread, cross-validates by
+rig and author, sets the intervals from the errors on runs not fitted, prints errors before and after and the runs that
+it distrusts, and writes service/engine/data/calibration.json (and the parameters of every fold, for `bench.speed`).
+`--dry` writes nothing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import statistics
+from collections import defaultdict
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from bench import scoreboard
+from bench.conformal import Guess, fitted_intervals, guess
+from bench.fit import Fit, Row, Slope, Solution, Values, rows_of_tests
+from bench.pairs import fitted_comparisons, pairs_of
+from bench.runs import is_held_out, setups, tests_of
+from service.engine.speed.calibration import Calibration, Comparison, Parameter, calibration
+
+_ROOT = Path(__file__).parent.parent
+CALIBRATION = _ROOT / "service" / "engine" / "data" / "calibration.json"
+FOLDS = Path(__file__).parent / "results" / "speed_folds.json"
+_STEPS, _FOLD_STEPS = 7, 2
+_DISTRUST = math.log(3)
+
+
+class Folds(msgspec.Struct, frozen=True):
+    """Parameters fitted without each group, and the intervals from the others' errors."""
+
+    version: str
+    values: dict[str, Values]
+    intervals: dict[str, dict[str, float]]
+    comparisons: dict[str, dict[str, Comparison]]
+
+
+def training_rows() -> list[Row]:
+    """Return the published runs that may be fitted: all but the groups that are held out."""
+    tests = [t for s in setups()[0] if not is_held_out(s.group) for t in tests_of(s)]
+    return rows_of_tests([*tests, *scoreboard.cuda_tests()])
+
+
+def solve(fit: Fit) -> tuple[Solution, list[Slope]]:
+    """Return the solution of all rows, from the priors, with its slopes."""
+    at = fit.start()
+    for _ in range(_STEPS):
+        at = fit.step(at, fit.slopes(at), lambda _: True)
+    return at, fit.slopes(at)
+
+
+def fold(fit: Fit, at: Solution, slopes: Sequence[Slope], group: str) -> Solution:
+    """Return the solution without a group, a few steps from that of all."""
+    for number in range(_FOLD_STEPS):
+        at = fit.step(at, slopes if not number else fit.slopes(at), lambda r: r.test.setup.group != group)
+    return at
+
+
+def cross_validate(fit: Fit, at: Solution, slopes: Sequence[Slope]) -> tuple[dict[str, Values], list[Guess]]:
+    """Return the parameters of every fold, and all predictions by parameters that never saw their group."""
+    values: dict[str, Values] = {}
+    guesses: list[Guess] = []
+    for group in sorted({row.test.setup.group for row in fit.rows} - {scoreboard.GROUP}):
+        values[group] = fold(fit, at, slopes, group).values
+        guesses += (guess(row, values[group]) for row in fit.rows if row.test.setup.group == group)
+    return values, guesses
+
+
+def medians(guesses: Sequence[Guess], phase: str) -> list[float]:
+    """Return the median error of every case, by size."""
+    by_case: dict[str, list[float]] = defaultdict(list)
+    for one in guesses:
+        if one.row.test.phase == phase:
+            by_case[one.row.test.setup.case["id"]].append(one.error)
+    return sorted(abs(statistics.median(errors)) for errors in by_case.values())
+
+
+def summary(guesses: Sequence[Guess]) -> str:
+    """Return median, p80 and p90 of both phases in a line."""
+    parts = []
+    for phase in ("TG", "PP"):
+        errors = medians(guesses, phase)
+        cells = (f"{(math.exp(errors[int(q * len(errors))]) - 1) * 100:.0f} %" for q in (0.5, 0.8, 0.9))
+        parts.append(f"{phase} " + " / ".join(cells))
+    return "; ".join(parts)
+
+
+def distrusted(guesses: Sequence[Guess]) -> list[str]:
+    """Return the cases whose speed is more than three times off from what all others say."""
+    by_case: dict[tuple[str, str], list[float]] = defaultdict(list)
+    for one in guesses:
+        by_case[one.row.test.setup.case["id"], one.row.test.phase].append(one.error)
+    found = {key: statistics.median(errors) for key, errors in by_case.items()}
+    chosen = sorted((k for k, e in found.items() if abs(e) > _DISTRUST), key=lambda k: -abs(found[k]))
+    return [f"{case} {phase}: {math.exp(found[case, phase]):.2f} x" for case, phase in chosen]
+
+
+def rounded(value: float) -> float:
+    """Return four significant digits."""
+    return float(f"{value:.4g}")
+
+
+def calibrated(old: Calibration, version: str, fit: Fit, at: Solution, slopes: Sequence[Slope]) -> Calibration:
+    """Return the calibration with fitted values and spreads, without new intervals."""
+    spreads = fit.spreads(at, slopes)
+    parameters = {
+        name: msgspec.structs.replace(p, value=rounded(at.values[name]), spread=round(spreads.get(name, p.spread), 3))
+        for name, p in old.parameters.items()
+    }
+    cases = {row.test.setup.case["id"] for row in fit.rows if row.test.setup.group != scoreboard.GROUP}
+    source = (
+        f"Gauss-Newton with priors on {len(cases)} published runs of ik_llama.cpp and llama.cpp, January to December "
+        "2025, and CUDA lines of one-device scoreboards; values of today's builds, those of older ones under `before`. "
+        "A value is a multiple of the ideal time where its unit is ratio; `spread`, `prior_spread`: one standard "
+        "deviation of its logarithm; `least`: the physical limit."
+    )
+    return msgspec.structs.replace(old, version=version, n_runs=len(cases), source=source, parameters=parameters)
+
+
+def written(found: Calibration) -> str:
+    """Return the file: one parameter a line."""
+    plain: dict[str, Any] = msgspec.to_builtins(found)
+    parameters = plain.pop("parameters")
+    head = "".join(f" {json.dumps(k)}: {json.dumps(v)},\n" for k, v in plain.items())
+    rows = ",\n".join(f"  {json.dumps(n)}: {json.dumps(_short(found.parameters[n]))}" for n in parameters)
+    return f'{{\n{head} "parameters": {{\n{rows}\n }}\n}}\n'
+
+
+def _short(parameter: Parameter) -> dict[str, Any]:
+    plain: dict[str, Any] = msgspec.to_builtins(parameter)
+    return plain if parameter.least else {k: v for k, v in plain.items() if k != "least"}
+
+
+def main() -> None:
+    """Fit, report, write."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--version", default=calibration().version, help="version of the new calibration")
+    parser.add_argument("--dry", action="store_true", help="write nothing")
+    arguments = parser.parse_args()
+    old, rows = calibration(), training_rows()
+    before = [guess(row, {n: p.value for n, p in old.parameters.items()}) for row in rows]
+    fit = Fit(rows, old.parameters)
+    at, slopes = solve(fit)
+    new = calibrated(old, arguments.version, fit, at, slopes)
+    values, guesses = cross_validate(fit, at, slopes)
+    print(f"{new.n_runs} runs, {len(rows)} speeds, {len(fit.names)} parameters, {len(values)} groups")
+    print("before, these parameters on these runs:", summary(before))
+    print("after, in-sample:                      ", summary([guess(row, at.values) for row in rows]))
+    print("after, cross-validated:                ", summary(guesses))
+    print("distrusted (more than 3 x off when not fitted):", *distrusted(guesses), sep="\n  ")
+    new = msgspec.structs.replace(new, intervals=fitted_intervals(guesses, old.intervals))
+    new = msgspec.structs.replace(new, comparisons=fitted_comparisons(pairs_of(guesses)))
+    new = scoreboard.fitted_backends(new)
+    print("intervals:", *(f"{k} {v:g}" for k, v in new.intervals.items()), sep="\n  ")
+    folds = _folds(new, values, guesses)
+    if not arguments.dry:
+        CALIBRATION.write_text(written(new))
+        FOLDS.write_bytes(msgspec.json.format(msgspec.json.encode(folds), indent=0))
+
+
+def _folds(new: Calibration, values: dict[str, Values], guesses: Sequence[Guess]) -> Folds:
+    """The intervals that each group gets are those of the others' errors."""
+    intervals, comparisons = {}, {}
+    for group in values:
+        others = [g for g in guesses if g.row.test.setup.group != group]
+        intervals[group] = fitted_intervals(others, new.intervals)
+        comparisons[group] = fitted_comparisons(pairs_of(others))
+    short = {g: {n: rounded(v[n]) for n, p in new.parameters.items() if p.prior_spread} for g, v in values.items()}
+    return Folds(new.version, short, intervals, comparisons)
+
+
+if __name__ == "__main__":
+    main()

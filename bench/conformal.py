@@ -1,0 +1,94 @@
+"""Intervals from errors on runs that were not fitted: the factor of a class that holds four of five of them.
+
+Split-conformal, by groups: every error is of a rig and author that the fit had not seen. What assumed facts may be off
+by (`unknown.*`) and the factors of kinds with few runs (Windows, deep quantised caches) are given, not fitted.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping
+
+import msgspec
+
+from bench.fit import Row, Values
+from service.engine.speed.generation import token_seconds
+from service.engine.speed.interval import Phase, class_of, trust, unknown
+from service.engine.speed.machine import machine_of
+from service.engine.speed.parts import Seconds
+from service.engine.speed.predict import prompt_seconds
+
+HELD = 0.8
+_CLASSES = tuple(
+    f"{phase}.{place}" for phase in ("tg", "pp") for place in ("cpu_only", "two_sockets", "hybrid", "all_on_gpu")
+)
+_NARROWEST = 1.1
+
+
+class Guess(msgspec.Struct, frozen=True):
+    """A prediction of a published speed by parameters that never saw its group, and the parts of its time."""
+
+    row: Row
+    error: float
+    parts: Seconds
+
+    @property
+    def phase(self) -> Phase:
+        """Which speed it is."""
+        return "tg" if self.row.test.phase == "TG" else "pp"
+
+    @property
+    def kind(self) -> str:
+        """The class whose interval it gets."""
+        return class_of(self.row.work, self.row.test.setup.rig, self.parts, self.phase)
+
+    def factor(self, intervals: Mapping[str, float]) -> float:
+        """Return the factor of its interval."""
+        s, test = self.row.test.setup, self.row.test
+        return trust(self.row.work, s.rig, s.devices, self.parts, self.phase, test.depth, intervals).factor
+
+
+def guess(row: Row, values: Values) -> Guess:
+    """Return the prediction of a row by these parameters."""
+    s, test = row.test.setup, row.test
+    machine = machine_of(s.rig, s.devices, test.flags, values)
+    if test.phase == "TG":
+        parts = token_seconds(row.work, machine, values, test.depth + test.n // 2)
+        seconds = sum(parts.values())
+    else:
+        whole, parts = prompt_seconds(row.work, machine, values, test.depth, test.n)
+        seconds = whole / test.n
+    return Guess(row, -math.log(seconds * test.observed), parts)
+
+
+def fitted_intervals(guesses: Iterable[Guess], known: Mapping[str, float]) -> dict[str, float]:
+    """Return `known` with the factor of every class that holds four of five of its cases.
+
+    A case of several rows counts by their share; a class without cases keeps its factor.
+    """
+    by_class: dict[str, list[Guess]] = defaultdict(list)
+    for one in guesses:
+        by_class[one.kind].append(one)
+    found = dict(known)
+    for name in _CLASSES:
+        if by_class[name]:
+            found[name] = round(_factor_of(by_class[name], known), 3)
+    return found
+
+
+def _factor_of(guesses: list[Guess], known: Mapping[str, float]) -> float:
+    """Beyond what assumed facts explain: the weighted quantile of what is left of each error."""
+    count = Counter(g.row.test.setup.case["id"] for g in guesses)
+    left = []
+    for one in guesses:
+        s = one.row.test.setup
+        assumed = sum(x * x for x in unknown(s.rig, s.devices, one.parts, known))
+        left.append((max(one.error**2 - assumed, 0.0), 1 / count[s.case["id"]]))
+    left.sort()
+    whole, so_far = sum(weight for _, weight in left), 0.0
+    for square, weight in left:
+        so_far += weight
+        if so_far >= HELD * whole:
+            return max(math.exp(math.sqrt(square)), _NARROWEST)
+    return math.exp(math.sqrt(left[-1][0]))
