@@ -3,9 +3,8 @@
     python -m bench.memory_published [--show N]
 
 The KV cache of every row with a stated context and type, and the compute buffers of the rows whose posts say enough to
-derive one. Every figure outside the target is listed with the difference of the build of its time, or as not explained.
-A cause is given only where it can be computed: by a formula of that time that gives the figure, or by leaving out what
-that build did not do.
+derive one, each with the rules of the build of its day (service/engine/data/history.json). Every figure outside the
+target is listed with its cause, or as not explained.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from service.engine.memory.spec import latent_mode, micro_batch, padded_context
+from service.engine.memory.spec import latent_mode
 from service.engine.units import MIB
 from tests.memory_published import NotDerivable, PublishedRow, published_rows
 
@@ -26,7 +25,16 @@ NOT_EXPLAINED = "not explained"
 CACHE_CAUSES = {
     "pr394-Panchovix-2": "the log says mla 0, the figure is that of a latent cache",
     "pr260-davidsyoung-table-2": "the table's context is no multiple of 256; the figure is that of 16,384 tokens",
+    "disc258-ubergarm-5": "the post does not state -mla: 0 by default then, but the figure is that of a latent cache",
+    "disc286-ubergarm-1": "the post does not state -mla: 0 by default then, but the figure is that of a latent cache",
 }
+COMPUTE_CAUSES = {
+    "disc258-ubergarm-3": "the post does not print the -ot rules",
+    "disc258-magikRUKKOLA-2": "the post does not print its own command; here with the one it refers to",
+    "issue450-cmoncure-1": "the post does not print its command",
+    "pr492-ubergarm-1": "the command is that of another run",
+}
+_FIRST_FLASH_MLA = "2025-03-13"  # ik_llama.cpp pull 253
 
 
 class Figure(NamedTuple):
@@ -72,42 +80,22 @@ def computes() -> tuple[list[Figure], Counter[str]]:
 
 def cache_cause(figure: Figure) -> str:
     """Return why a cache differs."""
-    row = figure.row
-    model, n_ctx = row.model(), padded_context(row.engine, row.model(), row.flags())
-    if row.engine == "llama.cpp" and model.mla is not None:
-        values = model.n_layer * n_ctx * model.mla.kv_lora_rank * 2 / MIB
-        heads = model.layers[0].n_head * (model.mla.nope + model.mla.rope + model.mla.value)
-        if abs(figure.measured - figure.predicted - values) < 1:
-            return "llama.cpp of that time kept values beside the latent cache"
-        if abs(figure.measured - model.n_layer * n_ctx * heads * 2 / MIB) < 1:
-            return "llama.cpp of that time had no latent cache: K and V of every head"
-    return CACHE_CAUSES.get(row.id, NOT_EXPLAINED)
+    return CACHE_CAUSES.get(figure.row.id, NOT_EXPLAINED)
 
 
 def compute_cause(figure: Figure) -> str:
     """Return why a compute buffer differs."""
     row, model, flags = figure.row, figure.row.model(), figure.row.flags()
-    stated = row.settings
-    n_ctx, u = padded_context(row.engine, model, flags), micro_batch(row.engine, model, flags)
-    if "flash_attn" not in stated:
+    if "flash_attn" not in row.settings:
         return "the post does not state flash attention"
-    if row.engine == "ik_llama.cpp" and "mla" in stated and latent_mode(row.engine, model, flags) != stated["mla"]:
-        return f"-mla {stated['mla']} then; today a partial offload runs as -mla 3"
-    if stated.get("pipeline_n_copies") == 4:
-        return "four pipeline copies, which ik's builds of that time made"
-    if figure.device == "host" and figure.measured > figure.predicted:
-        masks = 4 * n_ctx * u * (2 if any(layer.n_swa for layer in model.layers) else 1)
-        sums = (masks + 4 * u * model.n_embd * m for m in (1, max(1, model.n_expert_used)))
-        if any(abs(total / MIB / figure.measured - 1) < 0.01 for total in sums):
-            return "masks in f32 then (f16 today), and results of experts handed over whole"
+    if row.id in COMPUTE_CAUSES:
+        return COMPUTE_CAUSES[row.id]
+    if model.mla is not None and not latent_mode(row.engine, model, flags, row.rules):
+        return "K and V of every head in a model with latent attention: approximate, no description of that graph"
+    if model.mla is not None and flags.flash_attn == "on" and row.record["date"] < _FIRST_FLASH_MLA:
+        return "flash attention on a latent cache before pull 253: not described"
     if abs(figure.without_copies / figure.measured - 1) <= COMPUTE_TARGET:
-        return "no weights copied to the GPU: their types had no CUDA kernels then"
-    computed_there = figure.device == "GPU" or not row.n_gpus
-    if computed_there and model.mla is not None and flags.flash_attn == "on" and flags.mla in (2, 3):
-        width = 2 * model.mla.nope + 2 * model.mla.rope + 2 * model.mla.value
-        whole = model.layers[0].n_head * width * n_ctx / MIB
-        if 0.25 * whole <= figure.measured - figure.predicted <= 1.1 * whole:
-            return "K and V of all heads at once in f16; today of the heads of one -amb step"
+        return "the figure is the one without copies of weights from RAM"
     return NOT_EXPLAINED
 
 

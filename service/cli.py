@@ -112,6 +112,9 @@ def _check_parser(parser: argparse.ArgumentParser) -> None:
         "--hardware", "-H", help="shorthand, JSON, or pasted tool output; @FILE or - reads it from there"
     )
     parser.add_argument("--engine", choices=("ik_llama.cpp", "llama.cpp"), help="default: guessed from the command")
+    parser.add_argument(
+        "--build", metavar="BUILD", help="of the engine: 2025-05-11, b3700 or 8337e4cd3 (default: today's)"
+    )
     parser.add_argument("--log", metavar="FILE", help="what it printed: buffers and speeds are compared")
     parser.add_argument("--depths", metavar="N,N", help="depths in tokens for the speeds")
     parser.add_argument(
@@ -233,6 +236,7 @@ def _check(arguments: argparse.Namespace) -> int:
         "model": arguments.model,
         "hardware": _text_argument(arguments.hardware),
         "engine": arguments.engine,
+        "build": arguments.build,
         "depths": _depths(arguments.depths),
         "log": _file_text(arguments.log, "log", _MAX_LOG) if arguments.log else None,
         "draft": arguments.draft,

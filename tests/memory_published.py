@@ -11,6 +11,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from service.engine.builds import MemoryRules, resolve_build
 from service.engine.config import Engine, Flags, Override
 from service.engine.errors import InvalidFlags
 from service.engine.gguf import Header, Tensor
@@ -38,10 +39,17 @@ SHAPES = {
     "gemma3-27b": "Gemma-3-27B",
     "gemma3-12b": "Gemma-3-12B",
 }
-_LATENT_IN_LLAMA_CPP = "2025-04-15"  # ggml-org/llama.cpp pull 12801
 PRESETS = {"Q4_K - Medium": "q4_k_m", "Q5_K - Medium": "q5_k_m", "Q4_K_M": "q4_k_m"}
 _SETTINGS = {"n_ctx": "n_ctx", "n_batch": "n_batch", "n_ubatch": "n_ubatch", "mla": "mla", "mg": "main_gpu",
              "attn_max_b": "attn_max_batch", "sm": "split_mode", "ctk": "cache_type_k"}  # fmt: skip
+
+
+# What the posts say outside of the log that was read: in prose, or by naming the command of another post.
+_IN_PROSE: dict[str, dict[str, Any]] = {
+    "disc286-ubergarm-4": {"ot": ["exps=CPU"]},
+    "disc258-magikRUKKOLA-2": {"ot": [r"blk\.(3|4)\.ffn_.*=CUDA0", r"blk\.(5|6)\.ffn_.*=CUDA1", "exps=CPU"]},
+    "disc258-magikRUKKOLA-3": {"ot": ["exps=CPU"], "ctk": "q8_0", "attn_max_b": 512, "pipeline_n_copies": 1},
+}
 
 
 class NotDerivable(Exception):
@@ -69,8 +77,14 @@ class PublishedRow:
 
     @property
     def settings(self) -> dict[str, Any]:
-        settings: dict[str, Any] = self.record["settings"]
+        settings: dict[str, Any] = self.record["settings"] | _IN_PROSE.get(self.id, {})
         return settings
+
+    @property
+    def rules(self) -> MemoryRules:
+        """The rules of the build of that day; a log with pipeline copies says so."""
+        rules = resolve_build(self.engine, self.record["date"]).rules.memory
+        return replace(rules, n_copies=self.settings.get("pipeline_n_copies", 1))
 
     @property
     def n_gpus(self) -> int:
@@ -106,8 +120,9 @@ class PublishedRow:
 
     def cache(self) -> float:
         """Return the MiB of the whole KV cache that we predict."""
-        model, flags = self.model(), replace(self.flags(), n_gpu_layers=999)  # today fewer layers mean -mla 3
-        return sum(cache_bytes(model, make_spec(self.engine, model, flags, "server", cpu_only=False))) / MIB
+        model = self.model()
+        spec = make_spec(self.engine, model, self.flags(), "server", cpu_only=False, rules=self.rules)
+        return sum(cache_bytes(model, spec)) / MIB
 
     def memory(self, *, op_offload: bool = True) -> Memory:
         """Return the whole prediction; `op_offload` False: as if no weights were copied. Raises NotDerivable."""
@@ -121,7 +136,8 @@ class PublishedRow:
         free = [int((gib or CARD_GIB) * 0.98 * GIB) for gib in self._cards()]
         model = build(self._shape(), self._mix())
         try:
-            return predict_memory(self.engine, model, replace(self.flags(), op_offload=op_offload), free)
+            flags = replace(self.flags(), op_offload=op_offload)
+            return predict_memory(self.engine, model, flags, free, rules=self.rules)
         except InvalidFlags:
             raise NotDerivable("an -ot rule that only the author's shell understands") from None
 
@@ -154,10 +170,10 @@ class PublishedRow:
         return build(self._shape(), "q8_0") if base in SHAPES else _from_log(self.record["hparams"])
 
     def _shape(self) -> str:
-        """llama.cpp read files without the head sizes of latent attention until April 2025."""
-        base = self.record["model"]["base"]
-        old = self.engine == "llama.cpp" and base == "deepseek-671b" and self.record["date"] < _LATENT_IN_LLAMA_CPP
-        return "DeepSeek-R1-with-kv_b" if old else SHAPES[str(base)]
+        """Files without the head sizes of latent attention were what llama.cpp read before it had that."""
+        base = str(self.record["model"]["base"])
+        whole = self.engine == "llama.cpp" and base == "deepseek-671b" and self.rules.latent_cache == "heads"
+        return "DeepSeek-R1-with-kv_b" if whole else SHAPES[base]
 
 
 def _from_log(facts: dict[str, Any]) -> Model:

@@ -7,9 +7,11 @@ from functools import cache
 from importlib import resources
 
 from service.engine.advice import Versions
+from service.engine.builds import today
+from service.engine.config import ENGINES
 
 ENGINE_MODEL = "2"  # raise it when memory, placement, planner or commands change what they answer
-ENGINE_BUILDS = {"ik_llama.cpp": "8337e4cd3 (2026-08-15)", "llama.cpp": "0c1e57098 (llama-cpp-python 0.3.36)"}
+ENGINE_BUILDS: dict[str, str] = {engine: today(engine).label for engine in ENGINES}
 
 
 @cache

@@ -39,7 +39,7 @@ def check_command(context: Context, asked: CheckRequest, admit_new_repo: Callabl
     Everything that can be wrong with the request is found before anything is read. `admit_new_repo` is called before a
     repo never read here, and may raise. Raises InvalidInput and its kinds, and the Hub's errors.
     """
-    parsed, rig = parse(asked.command, asked.engine), rig_of(asked.hardware)
+    parsed, rig = parse(asked.command, asked.engine, build=asked.build), rig_of(asked.hardware)
     if asked.log is not None:
         read_log(asked.log)
     reference = _reference(context, asked, parsed)
@@ -83,6 +83,7 @@ def checked(asked: CheckRequest | BatchCase, variant: VariantModel, rig: Rig, be
         measured=asked.measured or (),
         log=asked.log,
         beside=beside,
+        build=asked.build,
     )
     known = {name: getattr(report, name) for name in report.__struct_fields__}
     return Checked(repo=variant.files.repo, revision=variant.files.revision, variant=variant.name, **known)

@@ -34,7 +34,7 @@ class Headers:
 
     def model_of(self, case: BatchCase) -> VariantModel:
         """Return the model of a case. Raises AdvisorError."""
-        parsed = parse(case.command, case.engine)
+        parsed = parse(case.command, case.engine, build=case.build)
         if case.model not in self._listed:
             with opened(self._settings, case.model, None) as (_, listing, reference):
                 self._listed[case.model] = listing, reference

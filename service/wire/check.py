@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
+from service.engine.builds import BuildAsked
 from service.engine.check import CheckReport
 from service.engine.config import Engine
 from service.engine.hardware import Hardware
@@ -15,6 +16,7 @@ from service.wire.advice import HardwareText, RepoText
 CommandText = Annotated[str, msgspec.Meta(min_length=1, max_length=65_536)]
 Depths = Annotated[list[Annotated[int, msgspec.Meta(ge=0, le=10_000_000)]], msgspec.Meta(max_length=64)]
 MeasuredRows = Annotated[list[MeasuredSpeed], msgspec.Meta(max_length=200)]
+BuildText = Annotated[str, msgspec.Meta(min_length=1, max_length=64)]
 LogText = Annotated[str, msgspec.Meta(min_length=1, max_length=1 << 20)]
 
 
@@ -26,6 +28,7 @@ class CheckRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     command. `log`: what a server, llama-sweep-bench or llama-bench printed. `depths` in tokens. `draft` and `mmproj`:
     the files that the command loads beside its model, as `OWNER/NAME:VARIANT` or `OWNER/NAME/FILE.gguf`; looked for in
     the model's repo where they are left out.
+    `build`: the engine's build, by date, number or commit, as an object or as `--version` prints it; null: today's.
     """
 
     command: CommandText
@@ -39,6 +42,7 @@ class CheckRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     allocator: Literal["cuda", "lab"] = "cuda"
     draft: RepoText | None = None
     mmproj: RepoText | None = None
+    build: BuildAsked | BuildText | None = None
 
 
 class Checked(CheckReport, frozen=True, kw_only=True):
@@ -68,3 +72,4 @@ class BatchCase(msgspec.Struct, frozen=True, kw_only=True):
     allocator: Literal["cuda", "lab"] = "cuda"
     draft: RepoText | None = None
     mmproj: RepoText | None = None
+    build: BuildAsked | BuildText | None = None

@@ -4,38 +4,41 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from service.engine.builds import Build, BuildAsked
 from service.engine.check.compare import compare_buffers, compare_speeds, measured_findings, slow_phase
 from service.engine.check.report import CheckedMemory, CheckReport, CompanionMemory
 from service.engine.commands import parse
 from service.engine.config import Engine
 from service.engine.errors import InvalidInput
-from service.engine.hardware import Rig
+from service.engine.hardware import Assumption, Rig
 from service.engine.logs import MeasuredSpeed, read_log
 from service.engine.memory.spec import Allocator
 from service.engine.model import Model
 from service.engine.rules import NOTHING, Beside, Case, Finding, case_of, findings, in_order
 from service.engine.speed import speed_point
 from service.engine.units import mib
-from service.engine.versions import ENGINE_BUILDS
 
 DEPTHS = (0, 4_096, 16_384, 65_536)
 MAX_DEPTHS = 64
+_BUILD_DECIDES = "defaults, the meaning of flags, and buffers"
 
 
 def check(
     command: str, engine: Engine | None, model: Model, hardware: Rig, *, depths: Sequence[int] | None = None,
     allocator: Allocator = "cuda", measured: Sequence[MeasuredSpeed] = (), log: str | None = None,
-    beside: Beside = NOTHING,
+    build: BuildAsked | str | None = None, beside: Beside = NOTHING,
 ) -> CheckReport:  # fmt: skip
     """Return memory, speed and findings of a command; `measured` speeds and a pasted `log` beside what is expected.
 
-    `beside`: headers of what the command loads beside its model. `engine` None: guessed from the command. `depths` in
-    tokens; None: some up to the context. What the engine would stop at is a finding, and the figures are without it.
-    Raises InvalidFlags for a command that cannot be read, InvalidInput for a log without figures or too many depths.
+    `engine` None: guessed from the command. `build`: whose defaults and meaning of flags hold; None: today's.
+    `beside`: headers of what the command loads beside its model. `depths` in tokens; None: some up to the context.
+    What the engine would stop at is a finding, and the figures are without it.
+    Raises InvalidFlags for a command that cannot be read, InvalidInput for an unknown build, a log without figures or
+    too many depths.
     """
     if len(depths or ()) > MAX_DEPTHS or any(n < 0 for n in depths or ()):
         raise InvalidInput(f"at most {MAX_DEPTHS} depths, none below 0", field="depths")
-    case = case_of(parse(command, engine), model, hardware, command, allocator, beside)
+    case = case_of(parse(command, engine, build=build), model, hardware, command, allocator, beside)
     reading = read_log(log) if log is not None else None
     speeds = [*measured, *(reading.speeds if reading else ())]
     compared = [*compare_speeds(case, speeds), *(compare_buffers(case, reading) if reading else ())]
@@ -43,14 +46,14 @@ def check(
     return CheckReport(
         verdict=_verdict(case, found),
         engine=case.engine,
-        build=ENGINE_BUILDS[case.engine],
+        build=case.parsed.build.label,
         program=case.parsed.program,
         fits=all(row.fits for row in case.table),
         memory=CheckedMemory(case.table, case.memory.graph_splits, list(_companions(case))),
         speed=[speed_point(n_kv, case.speed(n_kv)) for n_kv in _depths(case, depths)],
         findings=found,
         compared=compared,
-        assumed=list(hardware.assumed),
+        assumed=[*hardware.assumed, *_assumed_build(case.parsed.build, build is not None)],
     )
 
 
@@ -68,6 +71,15 @@ def _companions(case: Case) -> Iterator[CompanionMemory]:
                     compute_low_mib=mib(compute.low),
                     compute_high_mib=mib(compute.high),
                 )
+
+
+def _assumed_build(build: Build, asked: bool) -> Iterator[Assumption]:
+    if build.newer:
+        yield Assumption("build", build.label, "newer builds than this one are not known here", _BUILD_DECIDES)
+    elif build.about:
+        yield Assumption("build", build.label, "its date lies between those of known builds", _BUILD_DECIDES)
+    elif not asked:
+        yield Assumption("build", build.label, "no build was given: the newest known here", _BUILD_DECIDES)
 
 
 def _depths(case: Case, asked: Sequence[int] | None) -> list[int]:

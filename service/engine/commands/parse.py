@@ -7,6 +7,7 @@ from itertools import pairwise
 
 import msgspec
 
+from service.engine.builds import Build, BuildAsked, resolve_build
 from service.engine.commands.reader import INTEGER, OPTION, BenchTests, OptionReader
 from service.engine.commands.shell import split_commands
 from service.engine.commands.tables import Tool, environment_options, known_options, option_named
@@ -30,7 +31,8 @@ class ParsedCommand(msgspec.Struct, frozen=True, kw_only=True):
     memory or speed. `rest`: other options that today's program knows. `unknown`: words that it would refuse. `old`:
     names that were understood and that today's program does not have. `varied`: llama-bench options with several
     values, of which `flags` has the first. `fit`: the engine may place tensors itself. `prefix`: `numactl …`.
-    `tests`: what llama-bench measures, None for other programs.
+    `tests`: what llama-bench measures, None for other programs. `used`: the names of all options, as written but for
+    their underscores. `build`: the build whose defaults are taken.
     """
 
     engine: Engine
@@ -47,12 +49,17 @@ class ParsedCommand(msgspec.Struct, frozen=True, kw_only=True):
     fit: bool
     alias: str | None
     tests: BenchTests | None
+    used: tuple[str, ...]
+    build: Build
 
 
-def parse(command: str, engine: Engine | None = None, *, program: str | None = None) -> ParsedCommand:
+def parse(
+    command: str, engine: Engine | None = None, *, program: str | None = None, build: BuildAsked | str | None = None
+) -> ParsedCommand:
     """Return what `command` means for `engine` (None: guessed from its program and options).
 
-    `program` says which program a command without one is for. Raises InvalidFlags for a value that is no number where
+    `program` says which program a command without one is for, `build` whose defaults hold (None: today's). Raises
+    InvalidInput for a build that is not known, InvalidFlags for a value that is no number where
     one must be, for an unknown cache type, a rule without '=', and for what only a shell could expand.
     """
     before, named, options = _divide(_chosen(split_commands(command)))
@@ -60,7 +67,8 @@ def parse(command: str, engine: Engine | None = None, *, program: str | None = N
     assignments = (word.partition("=") for word in before if _ASSIGNMENT.match(word))
     env = {name: value for name, _, value in assignments}
     program = _base(named) if named else program or _guess_program(options)
-    reader = OptionReader(engine, program, [*_environment_words(engine, program, env), *options])
+    known = resolve_build(engine, build)
+    reader = OptionReader(known, program, [*_environment_words(engine, program, env), *options])
     reader.read()
     others = tuple(word for word in before if not _ASSIGNMENT.match(word))
     return ParsedCommand(
@@ -78,6 +86,8 @@ def parse(command: str, engine: Engine | None = None, *, program: str | None = N
         fit=reader.fit,
         alias=reader.alias,
         tests=reader.tests() if reader.bench else None,
+        used=tuple(dict.fromkeys(reader.used)),
+        build=known,
     )
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from service.engine.builds import Build
 from service.engine.commands.tables import (
     AFFECTING,
     CACHE_TYPES,
@@ -17,7 +18,7 @@ from service.engine.commands.tables import (
     known_options,
     option_named,
 )
-from service.engine.config import ENGINES, Engine, Flags, Override
+from service.engine.config import ENGINES, Flags, Override
 from service.engine.errors import InvalidFlags
 
 OPTION = re.compile(r"--?[A-Za-z]")
@@ -36,7 +37,6 @@ _LOAD_MODES: dict[str, tuple[bool | None, bool]] = {
     "dio": (False, False),
 }
 _CPU_MOE_RULE = r"\.ffn_(up|down|gate|gate_up)_(ch|)exps"  # llama.cpp common.h:1198
-_AUTO_SLOTS = 4  # llama.cpp server.cpp:156: without -np four slots share one cache
 _MAX_SHARES = 64
 _MAX_LAYERS = 512
 
@@ -59,21 +59,23 @@ class BenchTests(msgspec.Struct, frozen=True):
 class OptionReader:
     """Reads the words after a program. What it found: `flags()`, `tests()`, and the attributes."""
 
-    def __init__(self, engine: Engine, program: str, words: list[str]) -> None:
-        self.engine, self.program, self.words, self.i = engine, program, list(words), 0
+    def __init__(self, build: Build, program: str, words: list[str]) -> None:
+        self.engine, self.program, self.words, self.i = build.engine, program, list(words), 0
+        self.build, engine = build.rules, build.engine
         self.bench = program == "llama-bench"
         self.known = known_options(engine, program)
         self.fields: dict[str, Any] = {}
         self.rules: list[Override] = []
         self.cpu_moe: list[tuple[str, int, int]] = []  # field, value, number of -ot rules before it
         self.measured: dict[str, list[tuple[int, ...]]] = {}
-        self.fit = engine == "llama.cpp" and program in ("llama-server", "llama-cli", "llama-fit-params")
+        self.fit = self.build.fit and program in ("llama-server", "llama-cli", "llama-fit-params")
         self.model_path: str | None = None
         self.alias: str | None = None
         self.other: list[str] = []
         self.rest: list[str] = []
         self.unknown: list[str] = []
         self.old: list[str] = []
+        self.used: list[str] = []
         self.varied: list[str] = []
 
     def read(self) -> None:
@@ -84,13 +86,15 @@ class OptionReader:
             name = word.replace("_", "-") if word.startswith("--") else word
             if not OPTION.match(word):
                 self._remark(word)
-            elif option := option_named(name, self.bench):
+                continue
+            self.used.append(name)
+            if option := option_named(name, self.bench):
                 self._field(option, name)
             else:
                 self._other(name)
 
     def flags(self) -> Flags:
-        """Return the flags; what the command leaves out is today's default of this program."""
+        """Return the flags; what the command leaves out is the build's default of this program."""
         self._defaults()
         rules = self._ordered_rules()
         return Flags(**self.fields, overrides=tuple(rules), other=tuple(self.other))
@@ -205,15 +209,16 @@ class OptionReader:
 
     def _defaults(self) -> None:
         self.fields.setdefault("n_ctx", self.tests().n_ctx if self.bench else 0)
-        if self.engine == "llama.cpp":
-            self.fields.setdefault("flash_attn", "auto")
+        self.fields.setdefault("flash_attn", self.build.flash_attn)
+        self.fields.setdefault("fused_moe", self.build.fused_moe)
+        self.fields.setdefault("n_gpu_layers", 999 if self.bench else self.build.n_gpu_layers)
         if self.engine == "ik_llama.cpp" and self.bench:
             self.fields.setdefault("attn_max_batch", 0)  # llama-bench.cpp:284; the other programs take 256
         auto = self.engine == "llama.cpp" and self.program == "llama-server"
-        slots = self.fields.get("n_parallel", -1 if auto else 1)
+        slots = self.fields.get("n_parallel", -1 if auto and self.build.auto_slots > 1 else 1)
         if slots < 1:
             self.other += [] if {"-kvu", "--kv-unified"} & set(self.other) else ["-kvu"]
-        self.fields["n_parallel"] = _AUTO_SLOTS if slots < 1 else slots
+        self.fields["n_parallel"] = self.build.auto_slots if slots < 1 else slots
 
     def _ordered_rules(self) -> list[Override]:
         """llama.cpp: a -cmoe or -ncmoe that stands before an -ot is written out, for the first match wins."""

@@ -78,7 +78,10 @@ def _latent_ik(mla: Mla, spec: GraphSpec) -> tuple[CacheTensor, ...]:
 
 
 def _latent_llama(mla: Mla, spec: GraphSpec) -> tuple[CacheTensor, ...]:
-    return (CacheTensor(spec.type_k, (mla.kv_lora_rank + mla.rope, spec.n_kv, spec.n_stream)),)
+    rows = CacheTensor(spec.type_k, (mla.kv_lora_rank + mla.rope, spec.n_kv, spec.n_stream))
+    if spec.rules.latent_cache == "rows and values":
+        return (rows, CacheTensor(spec.type_v, (mla.kv_lora_rank, spec.n_kv, spec.n_stream)))
+    return (rows,)
 
 
 def _heads(model: Model, layer: Layer) -> tuple[int, int, int]:

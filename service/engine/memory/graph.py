@@ -301,8 +301,11 @@ def is_contiguous(node: Node) -> bool:
 # -- finishing -------------------------------------------------------------------------------------------------------
 
 
-def finish(builder: GraphBuilder, *, llama: bool) -> Graph:
-    """Return the graph as lists. `llama`: by the rules of llama.cpp instead of ik_llama.cpp's."""
+def finish(builder: GraphBuilder, *, llama: bool, by_experts: bool = True) -> Graph:
+    """Return the graph as lists. `llama`: by the rules of llama.cpp instead of ik_llama.cpp's.
+
+    `by_experts`: ik's threshold for copying experts to a GPU counts how many of them a batch hits.
+    """
     every = builder.all
     layouts: dict[tuple[str, Shape, Shape], int] = {}
     layout = [layouts.setdefault((n.kind, n.ne, n.nb), len(layouts)) for n in every]
@@ -316,7 +319,7 @@ def finish(builder: GraphBuilder, *, llama: bool) -> Graph:
         slot=[n.slot for n in every],
         home=[n.slot if n.root is None else n.root.slot for n in every],
         weight=[_weight(n, builder.slots, llama) for n in every],
-        offloadable=[_offloadable_llama(n) if llama else _offloadable_ik(n) for n in every],
+        offloadable=[_offloadable_llama(n) if llama else _offloadable_ik(n, by_experts) for n in every],
         padding=[cuda_row_padding(n.kind, n.ne[0]) for n in every],
         children=[0] * len(every),
         views=[0] * len(every),
@@ -353,11 +356,11 @@ def _weight(node: Node, slots: list[Slot], llama: bool) -> int:
     return -1
 
 
-def _offloadable_ik(node: Node) -> bool:
-    """ik ggml-cuda.cu:5180: experts only where a batch hits most of them."""
+def _offloadable_ik(node: Node, by_experts: bool) -> bool:
+    """ik ggml-cuda.cu:5180: experts only where a batch hits most of them (`by_experts`)."""
     if node.op in ("MUL_MAT_ID", "MOE_FUSED_UP_GATE"):
         used = node.src[2 if node.op == "MUL_MAT_ID" else 3].ne[0]
-        enough = node.ne[2] * used >= MIN_OFFLOAD_BATCH * node.src[0].ne[2]
+        enough = not by_experts or node.ne[2] * used >= MIN_OFFLOAD_BATCH * node.src[0].ne[2]
         return enough and node.ne[2] >= MIN_OFFLOAD_BATCH
     return node.op != "GET_ROWS" and node.ne[1] >= MIN_OFFLOAD_BATCH
 

@@ -16,14 +16,19 @@ from service.engine.model import Model
 _INPUTS = ("token_embd.", "per_layer_token_embd.")  # -rtr leaves them as they are
 
 
-def stays_in_ram(engine: Engine, model: Model, slots: Sequence[Slot], *, repack: bool) -> frozenset[int]:
-    """Return the indices of the slots whose weight no GPU can multiply by while it is in RAM. `repack`: ik's `-rtr`."""
-    if not repack and all(_has_kernels(engine, type_named(name)) for name in model.types):
+def stays_in_ram(
+    engine: Engine, model: Model, slots: Sequence[Slot], *, repack: bool, without: Sequence[str] = ()
+) -> frozenset[int]:
+    """Return the indices of the slots whose weight no GPU can multiply by while it is in RAM.
+
+    `repack`: ik's `-rtr`. `without`: types that an older build had no kernels for.
+    """
+    if not repack and all(name not in without and _has_kernels(engine, type_named(name)) for name in model.types):
         return frozenset()
-    return frozenset(i for i, slot in enumerate(slots) if not _offloads(engine, model, slot, repack))
+    return frozenset(i for i, slot in enumerate(slots) if not _offloads(engine, model, slot, repack, without))
 
 
-def _offloads(engine: Engine, model: Model, slot: Slot, repack: bool) -> bool:
+def _offloads(engine: Engine, model: Model, slot: Slot, repack: bool, without: Sequence[str]) -> bool:
     tensor = model.by_name.get(slot.name) if slot.kind == "weight" else None
     if tensor is None:
         return True
@@ -31,7 +36,7 @@ def _offloads(engine: Engine, model: Model, slot: Slot, repack: bool) -> bool:
     if repack and kind.repack_to is not None and not tensor.name.startswith(_INPUTS) and len(tensor.dims) > 1:
         packed = type_named(kind.repack_to)
         kind = packed if tensor.dims[1] % max(1, packed.row_interleave) == 0 else kind
-    return _has_kernels(engine, kind)
+    return kind.name not in without and _has_kernels(engine, kind)
 
 
 def _has_kernels(engine: Engine, kind: GgmlType) -> bool:

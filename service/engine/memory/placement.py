@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from service.engine.builds.rules import TODAY, MemoryRules
 from service.engine.config import Engine, Flags, Override, Placement
 from service.engine.errors import InvalidFlags
 from service.engine.memory import layers_ik, layers_llama
@@ -24,65 +25,83 @@ _CPU_MOE_LLAMA = r"\.ffn_(up|down|gate|gate_up)_(ch|)exps"
 _CPU_MOE_IK = re.compile(r"ffn_(up|down|gate|gate_up)_exps\.(weight|scale)")
 
 
-def place(engine: Engine, model: Model, flags: Flags, free: Sequence[int]) -> Placement:
+def place(
+    engine: Engine, model: Model, flags: Flags, free: Sequence[int], rules: MemoryRules = TODAY
+) -> Placement:  # fmt: skip
     """Return the device of every tensor, layer and cache. `free`: bytes free on each GPU, in the engine's order.
 
     `cpu_moe` and `n_cpu_moe` are read as if they stood after all `overrides`: in llama.cpp the order on the command
     line decides, in ik_llama.cpp they always come last. With `-sm none` everything is on the main GPU; modes that
-    split tensors are placed by layer. Raises InvalidFlags for patterns or devices that the engine would refuse.
+    split tensors are placed by layer. `rules`: those of the build. Raises InvalidFlags for patterns or devices that the
+    engine would refuse.
     """
     if flags.split_mode == "none" and len(free) > 1:
-        return _on_one_device(engine, model, flags, free)
-    layers, rules = (_layers_ik if engine == "ik_llama.cpp" else _layers_llama)(model, flags, free)
-    return _assemble(engine, model, flags, layers, rules, len(free))
+        return _on_one_device(engine, model, flags, free, rules)
+    layers, moved = (_layers_ik if engine == "ik_llama.cpp" else _layers_llama)(model, flags, free, rules)
+    return _assemble(engine, model, flags, layers, moved, len(free))
 
 
-def _on_one_device(engine: Engine, model: Model, flags: Flags, free: Sequence[int]) -> Placement:
+def _on_one_device(
+    engine: Engine, model: Model, flags: Flags, free: Sequence[int], rules: MemoryRules
+) -> Placement:  # fmt: skip
     n, main = len(free), flags.main_gpu or 0
     if not 0 <= main < n:
         raise InvalidFlags(f"-mg {main}, but the GPUs are numbered 0 to {n - 1}", field="main_gpu")
     alone = Flags(**{f: getattr(flags, f) for f in flags.__struct_fields__} | {"overrides": (), "tensor_split": ()})
-    layers, rules = (_layers_ik if engine == "ik_llama.cpp" else _layers_llama)(model, alone, [free[main]])
+    layers, moved = (_layers_ik if engine == "ik_llama.cpp" else _layers_llama)(model, alone, [free[main]], rules)
     asked = {} if _ignores_overrides(engine, flags) else overridden(model, flags.overrides, n)
     if engine == "llama.cpp" and any(device not in (main, n) for device in asked.values()):
         raise InvalidFlags(f"-ot names a GPU, but with -sm none llama.cpp has only CUDA{main}", field="-ot")
-    rules = {name: n if device else main for name, device in rules.items()} | asked
-    return _assemble(engine, model, flags, [n if device else main for device in layers], rules, n)
+    moved = {name: n if device else main for name, device in moved.items()} | asked
+    return _assemble(engine, model, flags, [n if device else main for device in layers], moved, n)
 
 
 def _ignores_overrides(engine: Engine, flags: Flags) -> bool:
     return engine == "ik_llama.cpp" and flags.n_gpu_layers <= 0
 
 
-def _layers_ik(model: Model, flags: Flags, free: Sequence[int]) -> tuple[list[int], dict[str, int]]:
+def _layers_ik(
+    model: Model, flags: Flags, free: Sequence[int], rules: MemoryRules
+) -> tuple[list[int], dict[str, int]]:  # fmt: skip
     cpu = len(free)
     if not free or flags.n_gpu_layers <= 0:
         return [cpu] * (model.n_layer + 1), {}
-    walked = layers_ik.split_layers(
-        model, flags, make_spec("ik_llama.cpp", model, flags, "server", cpu_only=False), free
-    )
-    rules = _cpu_experts_ik(model, flags, walked, cpu) | overridden(model, flags.overrides, cpu)
-    return layers_ik.with_cpu_layers(walked, model, flags, cpu), rules
+    if rules.layers_by_bytes:
+        spec = make_spec("ik_llama.cpp", model, flags, "server", cpu_only=False, rules=rules)
+        walked = layers_ik.split_layers(model, flags, spec, free)
+    else:
+        walked = layers_llama.split_layers(model, flags, free, head_first=False)
+    moved = _cpu_experts_ik(model, flags, walked, cpu, rules) | overridden(model, flags.overrides, cpu)
+    return layers_ik.with_cpu_layers(walked, model, flags, cpu), moved
 
 
-def _layers_llama(model: Model, flags: Flags, free: Sequence[int]) -> tuple[list[int], dict[str, int]]:
-    rules = flags.overrides
+def _layers_llama(
+    model: Model, flags: Flags, free: Sequence[int], rules: MemoryRules
+) -> tuple[list[int], dict[str, int]]:  # fmt: skip
+    written = flags.overrides
     if flags.cpu_moe:
-        rules += (Override(_CPU_MOE_LLAMA, "CPU"),)
-    found = overridden(model, rules, len(free))
+        written += (Override(_CPU_MOE_LLAMA, "CPU"),)
+    found = overridden(model, written, len(free))
     if flags.n_cpu_moe and not flags.cpu_moe:
         expert = re.compile(r"blk\.(\d+)" + _CPU_MOE_LLAMA)
         matches = ((t.name, expert.match(t.name)) for t in model.tensors if t.name not in found)
         found |= {name: len(free) for name, match in matches if match and int(match[1]) < flags.n_cpu_moe}
-    return layers_llama.split_layers(model, flags, free), found
+    return layers_llama.split_layers(model, flags, free, head_first=rules.head_first), found
 
 
-def _cpu_experts_ik(model: Model, flags: Flags, walked: Sequence[int], cpu: int) -> dict[str, int]:
-    """`-cmoe` and `-ncmoe`: the last N layers with experts, or every device's share of N from its last layers."""
+def _cpu_experts_ik(
+    model: Model, flags: Flags, walked: Sequence[int], cpu: int, rules: MemoryRules
+) -> dict[str, int]:  # fmt: skip
+    """`-cmoe` and `-ncmoe`: the last N layers with experts, or every device's share of N from its last layers.
+
+    Older builds: blocks 0 to N-1 (also with several GPUs), or with one GPU only.
+    """
     n = 999 if flags.cpu_moe else flags.n_cpu_moe
     if not n:
         return {}
-    if cpu == 1 or n >= model.n_layer:
+    if rules.expert_layers == "first" or (rules.expert_layers != "last" and (cpu == 1 or n >= model.n_layer)):
+        layers = list(range(min(n, model.n_layer)))
+    elif cpu == 1 or n >= model.n_layer:
         layers = [i for i in range(model.n_layer - model.n_layer_nextn) if model.layers[i].moe][-n:]
     else:
         layers = _share_of_each_device(walked[: model.n_layer], n, cpu)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import msgspec
 
+from service.engine.builds.rules import TODAY, MemoryRules
 from service.engine.config import CPU, Engine, Flags, Placement
 from service.engine.estimate import Estimate
 from service.engine.memory.allocator import allocate
@@ -57,31 +58,35 @@ class Memory(msgspec.Struct, frozen=True):
 
 def predict_memory(
     engine: Engine, model: Model, flags: Flags, free: Sequence[int], *, allocator: Allocator = "cuda",
-    tool: Tool = "server",
+    tool: Tool = "server", rules: MemoryRules | None = None,
 ) -> Memory:  # fmt: skip
     """Return the memory of every device. `free`: bytes free on each GPU, in the engine's order.
 
     `allocator` "cuda" is a real context on real cards; "lab" the rig that the lab data was measured on: devices
     without CUDA's paddings and kernels, for llama.cpp what llama-fit-params reports. `tool` decides llama.cpp's rows of
-    logits: one a slot for the server, a whole batch for the benchmark. Raises InvalidFlags.
+    logits: one a slot for the server, a whole batch for the benchmark. `rules`: of an older build, whose figures are
+    approximate where they differ from today's; None: today's. Raises InvalidFlags.
     """
     if engine == "ik_llama.cpp" and allocator == "lab" and flags.n_gpu_layers == 0:
-        return _without_gpus(model, flags, free, tool)
-    return predict_placed(engine, model, flags, place(engine, model, flags, free), allocator=allocator, tool=tool)
+        return _without_gpus(model, flags, free, tool, rules)
+    placement = place(engine, model, flags, free, rules or TODAY)
+    return predict_placed(engine, model, flags, placement, allocator=allocator, tool=tool, rules=rules)
 
 
 def predict_placed(
     engine: Engine, model: Model, flags: Flags, placement: Placement, *, allocator: Allocator = "cuda",
-    tool: Tool = "server",
+    tool: Tool = "server", rules: MemoryRules | None = None,
 ) -> Memory:  # fmt: skip
     """Return the memory of every device under a placement that is known. Raises InvalidFlags."""
-    return _Prediction(engine, model, flags, placement, allocator, tool).memory()
+    return _Prediction(engine, model, flags, placement, allocator, tool, rules).memory()
 
 
-def _without_gpus(model: Model, flags: Flags, free: Sequence[int], tool: Tool) -> Memory:
+def _without_gpus(
+    model: Model, flags: Flags, free: Sequence[int], tool: Tool, rules: MemoryRules | None
+) -> Memory:  # fmt: skip
     """ik's rig makes no device at all at -ngl 0."""
     placement = place("ik_llama.cpp", model, flags, ())
-    memory = _Prediction("ik_llama.cpp", model, flags, placement, "lab", tool).memory()
+    memory = _Prediction("ik_llama.cpp", model, flags, placement, "lab", tool, rules).memory()
     idle = DeviceBytes(0, 0, 0, 0, 0, Estimate(0, 0, 0))
     return msgspec.structs.replace(
         memory,
@@ -94,12 +99,14 @@ class _Prediction:
     """One prediction: what all parts of it need."""
 
     def __init__(
-        self, engine: Engine, model: Model, flags: Flags, placement: Placement, allocator: Allocator, tool: Tool
-    ) -> None:
+        self, engine: Engine, model: Model, flags: Flags, placement: Placement, allocator: Allocator, tool: Tool,
+        rules: MemoryRules | None,
+    ) -> None:  # fmt: skip
         self.engine, self.model, self.flags, self.placement = engine, model, flags, placement
         self.cuda, self.cpu = allocator == "cuda", placement.n_devices
         self.ropes = rope_devices(engine, model, flags, placement)
-        spec = make_spec(engine, model, flags, tool, cpu_only=self.cpu == 0)
+        self.older = rules is not None
+        spec = make_spec(engine, model, flags, tool, cpu_only=self.cpu == 0, rules=rules or TODAY)
         self.spec: GraphSpec = msgspec.structs.replace(spec, rope_owners=self._rope_owners())
         if engine == "llama.cpp" and self.cuda and flags.flash_attn == "auto" and not self._flash_attention_runs():
             self.spec = msgspec.structs.replace(self.spec, flash_attn=False)
@@ -135,7 +142,8 @@ class _Prediction:
         )
 
     def _basis(self, known: bool) -> str:
-        if not known or self.flags.split_mode not in ("layer", "none") or self._merges:
+        changed = self.older and self.spec.rules != TODAY
+        if not known or changed or self.flags.split_mode not in ("layer", "none") or self._merges:
             return "approximate"
         newer_file = "blk.0.attn_qkv.weight" in self.model.by_name
         if self.engine == "llama.cpp":
@@ -145,7 +153,7 @@ class _Prediction:
             slots, self.flags.no_kv_offload, self.flags.split_mode == "none", not self.flags.op_offload, newer_file,
             self._repacks,
         )  # fmt: skip
-        return "source only" if any(beyond_the_data) else "measured"
+        return "source only" if self.older or any(beyond_the_data) else "measured"
 
     # -- weights -------------------------------------------------------------------------------------------------
 
@@ -259,22 +267,28 @@ class _Prediction:
         llama, whole = self.engine == "llama.cpp", self.flags.n_gpu_layers > self.model.n_layer
         moved = self.flags.overrides or self.flags.cpu_moe or self.flags.n_cpu_moe
         pipeline = (
-            llama and self.cpu > 1 and whole and not moved and not self.flags.no_kv_offload
+            self._n_copies > 1 and self.cpu > 1 and whole and not moved and not self.flags.no_kv_offload
             and self.flags.split_mode == "layer"
         )  # fmt: skip
         pinned = llama and self.cuda and (whole or few_tokens or self.spec.n_tokens < 32)
         return SchedulerOptions(
-            n_copies=_PIPELINE_COPIES if pipeline else 1,
+            n_copies=self._n_copies if pipeline else 1,
             offload=self.flags.op_offload,
             first=(self.flags.main_gpu or 0) if self.flags.split_mode == "none" else 0,
             cuda=self.cuda,
             pin_devices=self.placement.layers if pinned else (),
             kernels=llama and self.cuda,
             ram_pins=llama and self.cuda and self.flags.no_kv_offload,
-            in_ram=stays_in_ram(self.engine, self.model, graph.slots, repack=self._repacks)
-            if self.cuda
-            else frozenset(),
+            in_ram=self._stays_in_ram(graph) if self.cuda else frozenset(),
         )
+
+    def _stays_in_ram(self, graph: Graph) -> frozenset[int]:
+        without = self.spec.rules.only_in_ram
+        return stays_in_ram(self.engine, self.model, graph.slots, repack=self._repacks, without=without)
+
+    @property
+    def _n_copies(self) -> int:
+        return _PIPELINE_COPIES if self.engine == "llama.cpp" else self.spec.rules.n_copies
 
     @property
     def _repacks(self) -> bool:

@@ -6,6 +6,7 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
+from service.engine.builds.rules import TODAY, MemoryRules
 from service.engine.config import Engine, Flags
 from service.engine.errors import InvalidFlags, InvalidHeader
 from service.engine.ggml_types import type_named
@@ -15,7 +16,7 @@ from service.engine.units import pad
 Tool: TypeAlias = Literal["server", "bench"]
 Allocator: TypeAlias = Literal["cuda", "lab"]
 
-_IK_MLA_DEFAULT, _IK_AMB_DEFAULT, _IK_AMB_MINIMUM = 3, 256, 128  # ik common/common.h, engine defaults
+_PARTIAL_MLA = 3
 _IK_MLA_ARCHITECTURES = frozenset({"deepseek2", "glm-dsa", "mistral4", "bailingmoe3"})  # ik llama-model.h:593
 _ROLLS_BACK = frozenset({"draft-mtp", "draft-eagle3", "draft-dflash", "draft-dspark"})
 _DRAFTED_LLAMA, _MOST_DRAFTED = 3, 1024
@@ -32,6 +33,7 @@ class GraphSpec(msgspec.Struct, frozen=True, kw_only=True):
     the cache is not latent. `next_tokens`: the next-token layers are loaded, to draft with. `n_snapshots`: copies of a
     recurrent state to go back to. `rope_owners`: for each layer, the first that shares its copy of the rope factors.
     `swa_full`: layers with a window cache the whole context.
+    `rules`: those of the build.
     """
 
     engine: Engine
@@ -53,6 +55,7 @@ class GraphSpec(msgspec.Struct, frozen=True, kw_only=True):
     n_snapshots: int = 0
     rope_owners: tuple[int, ...] = ()
     swa_full: bool = False
+    rules: MemoryRules = TODAY
 
 
 def padded_context(engine: Engine, model: Model, flags: Flags) -> int:
@@ -74,24 +77,25 @@ def cache_type(name: str, field: str) -> str:
         raise InvalidFlags(f"{field} is {name!r}, which no engine knows: try f16 or q8_0", field=field) from unknown
 
 
-def latent_mode(engine: Engine, model: Model, flags: Flags) -> int:
+def latent_mode(engine: Engine, model: Model, flags: Flags, rules: MemoryRules = TODAY) -> int:
     """Return ik's effective `-mla`, 1 for llama.cpp's latent cache, or 0 for plain K and V caches."""
     if model.mla is None:
         return 0
     if engine == "llama.cpp":  # llama.cpp: only files that name the absorbed head sizes are latent
-        return 1 if model.int_value("attention.key_length_mla") else 0
+        known = model.int_value("attention.key_length_mla") and rules.latent_cache != "heads"
+        return 1 if known else 0
     if model.architecture not in _IK_MLA_ARCHITECTURES:
         return 0
-    if 0 < flags.n_gpu_layers < model.n_layer:
-        return _IK_MLA_DEFAULT  # ik llama.cpp: partial offload runs as -mla 3 whatever was asked
-    return _IK_MLA_DEFAULT if flags.mla is None else flags.mla
+    if rules.partial_latent and 0 < flags.n_gpu_layers < model.n_layer:
+        return _PARTIAL_MLA  # ik llama.cpp: partial offload runs as -mla 3 whatever was asked
+    return rules.mla if flags.mla is None else flags.mla
 
 
-def attention_batch(flags: Flags) -> int:
+def attention_batch(flags: Flags, rules: MemoryRules = TODAY) -> int:
     """Return ik's effective `-amb` in MiB, 0 for no limit (llama-server and llama-sweep-bench)."""
     if flags.attn_max_batch is None:
-        return _IK_AMB_DEFAULT
-    return max(flags.attn_max_batch, _IK_AMB_MINIMUM) if flags.attn_max_batch > 0 else 0
+        return rules.attn_max_batch
+    return max(flags.attn_max_batch, rules.least_batch) if flags.attn_max_batch > 0 else 0
 
 
 def unified_cache(flags: Flags) -> bool:
@@ -123,12 +127,14 @@ def _snapshots(engine: Engine, flags: Flags) -> int:
     return min(int(asked[-1]), _MOST_DRAFTED) if asked and asked[-1].isdecimal() else _DRAFTED_LLAMA
 
 
-def make_spec(engine: Engine, model: Model, flags: Flags, tool: Tool, *, cpu_only: bool) -> GraphSpec:
+def make_spec(
+    engine: Engine, model: Model, flags: Flags, tool: Tool, *, cpu_only: bool, rules: MemoryRules = TODAY
+) -> GraphSpec:  # fmt: skip
     """Return what the worst-case graph of these flags depends on. Raises InvalidFlags for unknown cache types."""
     ik, n_seq = engine == "ik_llama.cpp", max(1, flags.n_parallel)
     n_ctx, n_tokens = padded_context(engine, model, flags), micro_batch(engine, model, flags)
     n_stream = 1 if ik or unified_cache(flags) else n_seq
-    server_rows = n_tokens if ik else min(n_tokens, n_seq)
+    server_rows = n_tokens if ik or rules.whole_logits else min(n_tokens, n_seq)
     return GraphSpec(
         engine=engine,
         n_tokens=n_tokens if ik else pad(n_tokens, n_seq),  # llama.cpp llama-context.cpp:2528
@@ -139,15 +145,16 @@ def make_spec(engine: Engine, model: Model, flags: Flags, tool: Tool, *, cpu_onl
         n_seq=n_seq,
         flash_attn=flags.flash_attn != "off",
         transposed_v=flags.flash_attn == "off",
-        swa_full=not ik and "--swa-full" in flags.other,
+        swa_full=not ik and ("--swa-full" in flags.other or not rules.window_caches),
         type_k=cache_type(flags.cache_type_k, "cache_type_k"),
         type_v=cache_type(flags.cache_type_v, "cache_type_v"),
-        mla=latent_mode(engine, model, flags),
-        attn_max_batch=attention_batch(flags),
+        mla=latent_mode(engine, model, flags, rules),
+        attn_max_batch=attention_batch(flags, rules),
         fused_moe=flags.fused_moe,
         cpu_only=cpu_only,
         next_tokens=loads_next_tokens(flags),
         n_snapshots=_snapshots(engine, flags),
+        rules=rules,
     )
 
 

@@ -5,7 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Literal
 
-from service.engine.rules import attention, batches, companions, fitting, host, overrides, spelling, splits, tensors
+from service.engine.rules import (
+    attention,
+    batches,
+    companions,
+    eras,
+    fitting,
+    host,
+    overrides,
+    spelling,
+    splits,
+    tensors,
+)
 from service.engine.rules.case import Case
 from service.engine.rules.found import Finding, Found
 
@@ -18,6 +29,8 @@ RULES: tuple[Rule, ...] = (
     tensors.cannot_load,
     spelling.unknown_flag,
     spelling.retired_flag,
+    eras.option_too_new,
+    eras.flash_attention_value,
     spelling.cache_type_unknown,
     spelling.split_mode_unknown,
     overrides.override_refused,
@@ -41,6 +54,7 @@ RULES: tuple[Rule, ...] = (
     splits.none_with_several_gpus,
     splits.shares_without_gpu,
     splits.split_left_to_chance,
+    eras.copies_of_ram,
     fitting.fit_left_on,
     host.threads,
     spelling.obsolete_op_numbers,
@@ -51,6 +65,8 @@ RULES: tuple[Rule, ...] = (
     attention.mla_without_effect,
     attention.amb_without_effect,
     attention.v_type_without_effect,
+    eras.option_gone_since,
+    eras.older_build,
     spelling.context_unset,
     spelling.varied,
     host.device_order_unknown,

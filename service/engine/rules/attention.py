@@ -46,7 +46,7 @@ def amb_without_effect(case: Case) -> Iterator[Found]:
             f"-amb {amb} does nothing: with flash attention only latent attention (DeepSeek, GLM-5) has the buffer"
         )
         yield info("amb-without-effect", message, "leave it out", _COMMON)
-    elif 0 < amb < 128:
+    elif 0 < amb < case.parsed.build.rules.memory.least_batch:
         yield info("amb-too-small", f"-amb {amb} is raised to 128", "-amb 128 or more", _COMMON)
 
 
@@ -63,11 +63,11 @@ def mla_off(case: Case) -> Iterator[Found]:
         case.ik
         and case.model.mla is not None
         and case.flags.mla == 0
-        and latent_mode("ik_llama.cpp", case.model, case.flags) == 0
+        and latent_mode("ik_llama.cpp", case.model, case.flags, case.parsed.build.rules.memory) == 0
     ):
         message = "-mla 0 keeps K and V of every head: the latent cache of -mla 3 is many times smaller"
         yield warning("mla-off", message, "-mla 3", "ik_llama.cpp pull request 188")
 
 
 def _latent(case: Case) -> bool:
-    return latent_mode(case.engine, case.model, case.flags) > 0
+    return latent_mode(case.engine, case.model, case.flags, case.parsed.build.rules.memory) > 0

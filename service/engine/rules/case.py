@@ -9,6 +9,7 @@ from functools import cached_property
 import msgspec
 
 from service.engine.advice import DeviceMemory
+from service.engine.builds import TODAY
 from service.engine.commands import ParsedCommand
 from service.engine.commands.tables import Tool
 from service.engine.config import CPU, Device, Engine, Flags, Override, Placement
@@ -96,7 +97,8 @@ class Case(msgspec.Struct, frozen=True, dict=True, kw_only=True):
         ik_llama.cpp ggml-cuda.cu:5180: 32 * n_expert / n_expert_used; llama.cpp ggml-cuda.cu:5636: 32.
         """
         used = max(self.model.n_expert_used, 1)
-        return -(-32 * self.model.n_expert // used) if self.ik and self.model.n_expert else 32
+        by_experts = self.ik and self.model.n_expert and self.parsed.build.rules.memory.threshold_by_experts
+        return -(-32 * self.model.n_expert // used) if by_experts else 32
 
     @cached_property
     def experts_in_ram(self) -> tuple[str, ...]:
@@ -108,7 +110,11 @@ class Case(msgspec.Struct, frozen=True, dict=True, kw_only=True):
     def predict(self, flags: Flags) -> Memory:
         """Return the memory with other flags on the same devices. Raises InvalidFlags."""
         free = [device.free for device in self.devices]
-        return predict_memory(self.engine, self.model, flags, free, allocator=self.allocator, tool=self.tool)
+        build = self.parsed.build
+        rules = build.rules.memory if build.date else None
+        return predict_memory(
+            self.engine, self.model, flags, free, allocator=self.allocator, tool=self.tool, rules=rules
+        )  # fmt: skip
 
     @cached_property
     def companions(self) -> tuple[Companion, ...]:
@@ -167,11 +173,19 @@ def case_of(
         devices=devices,
         unknown_devices=unknown,
         rules=rules,
-        flags=_usable(flags, rules, model, devices),
+        flags=_usable(_with_latent_default(flags, parsed, model), rules, model, devices),
         allocator=allocator,
         tool=tool,
         beside=beside,
     )
+
+
+def _with_latent_default(flags: Flags, parsed: ParsedCommand, model: Model) -> Flags:
+    """Write out an older build's default of `-mla`."""
+    default = parsed.build.rules.memory.mla
+    if parsed.engine != "ik_llama.cpp" or model.mla is None or flags.mla is not None or default == TODAY.mla:
+        return flags
+    return msgspec.structs.replace(flags, mla=default)
 
 
 def _rules(written: Sequence[Override], model: Model, devices: Sequence[Device]) -> tuple[Rule, ...]:

@@ -56,6 +56,8 @@ def unknown_flag(case: Case) -> Iterator[Found]:
     """Words that today's program does not know and never did."""
     for word in case.parsed.unknown:
         name = word.split(" ", 1)[0]
+        if _known_then(case, name):
+            continue
         other = _other_engine(case.engine)
         if name in known_options(other, case.parsed.program):
             message = f"{name} is an option of {other}: {case.engine}'s {case.parsed.program} does not know it"
@@ -70,6 +72,8 @@ def retired_flag(case: Case) -> Iterator[Found]:
     """Options that were understood, but that today's program does not have under that name."""
     engine, program = case.engine, case.parsed.program
     for name in case.parsed.old:
+        if _known_then(case, name):
+            continue
         today = None if program == "llama-bench" else _TODAY.get((engine, name))
         today = today or _TODAY_IN_BOTH.get(name)
         other = _other_engine(engine)
@@ -129,6 +133,14 @@ def varied(case: Case) -> Iterator[Found]:
     """llama-bench options with several values: the figures are for the first."""
     for option in case.parsed.varied:
         yield info("several-values", f"{option[:80]}: the figures are for the first value", None, "llama-bench --help")
+
+
+def _known_then(case: Case, name: str) -> bool:
+    """Whether an older build has the option, or decides about it in `eras`."""
+    build = case.parsed.build
+    if name == "bare -fa" and build.date and case.parsed.program != "llama-bench":
+        return build.rules.flash_attn_value != "needed"
+    return build.date is not None and build.has(case.parsed.program, name) is not None
 
 
 def _other_engine(engine: Engine) -> Engine:

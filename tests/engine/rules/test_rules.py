@@ -34,10 +34,12 @@ class Example(NamedTuple):
     engine: Engine = IK
     model: tuple[str, str] = QWEN
     hardware: Hardware = ONE_3090_DESKTOP
+    build: str | None = None
 
 
 GOOD_IK = "llama-server -m m.gguf -c 32768 -b 4096 -ub 2048 -ngl 99 -ot exps=CPU -t 16"
 GOOD_LLAMA = "llama-server -m m.gguf -c 32768 -ub 2048 -ngl 99 -fa on -fit off -np 1 -ot exps=CPU -t 16"
+OLD_IK = "llama-server -m m.gguf -c 32768 -b 4096 -ub 2048 -ngl 99 -ot exps=CPU -t 16"
 ALL_ON_GPU = "llama-server -m m.gguf -c 8192 -ngl 99"
 FOUR = "-c 8192 -ngl 99 -ot exps=CPU -ub 2048"
 
@@ -119,6 +121,13 @@ EXAMPLES = (
     Example("cpu-moe-by-share", f"{ALL_ON_GPU} -ncmoe 20", f"{ALL_ON_GPU} -cmoe", hardware=FOUR_3090),
     Example("too-many-threads", f"{GOOD_IK} -t 32", GOOD_IK),
     Example("odd-threads", f"{GOOD_IK} -t 15", GOOD_IK),
+    Example("option-of-another-time", f"{OLD_IK} -no-fmoe", f"{OLD_IK} -fmoe", build="2025-05-11"),
+    Example("option-of-another-time", f"{OLD_IK} -fa on", f"{OLD_IK} -fa", build="2025-05-11"),
+    Example("option-of-another-time", f"{OLD_IK} -fa -v", OLD_IK, build="2025-11-01"),
+    Example("option-gone-since", f"{OLD_IK} -fmoe", OLD_IK, build="2025-05-11"),
+    Example("option-gone-since", f"{GOOD_LLAMA} --no-mmap", GOOD_LLAMA, LLAMA, build="2026-01-15"),
+    Example("older-build", f"{OLD_IK} -fa -mla 3 -amb 512", f"{OLD_IK} -fa", build="2025-07-01", model=R1),
+    Example("copies-of-ram", OLD_IK, f"{ALL_ON_GPU} -fa", hardware=FOUR_3090, build="2025-07-01"),
     Example(
         "device-order-unknown",
         f"CUDA_DEVICE_ORDER=PCI_BUS_ID llama-server {FOUR}",
@@ -132,7 +141,8 @@ PAIRS = [example for example in EXAMPLES if example.rule != "cannot-load"]
 
 def found(example: Example, command: str) -> list[Finding]:
     case = case_of(
-        parse(command, example.engine), build(*example.model), resolve(example.hardware), command, "cuda"
+        parse(command, example.engine, build=example.build), build(*example.model), resolve(example.hardware), command,
+        "cuda",
     )  # fmt: skip
     return findings(case)
 
@@ -159,8 +169,8 @@ def test_every_rule_has_an_example() -> None:
     broken = set()
     for example in EXAMPLES:
         case = case_of(
-            parse(example.broken, example.engine), build(*example.model), resolve(example.hardware), example.broken,
-            "cuda",
+            parse(example.broken, example.engine, build=example.build), build(*example.model),
+            resolve(example.hardware), example.broken, "cuda",
         )  # fmt: skip
         broken |= {rule.__name__ for rule in RULES if any(one.finding.rule == example.rule for one in rule(case))}
     assert broken == {rule.__name__ for rule in RULES}

@@ -35,7 +35,7 @@ def _describe(model: Model, spec: GraphSpec, family: str) -> Graph:
     if spec.engine == "ik_llama.cpp":
         g = IkGraph(model, spec)
         ik.FAMILIES[family](g)
-        return finish(g, llama=False)
+        return finish(g, llama=False, by_experts=spec.rules.threshold_by_experts)
     h = LlamaGraph(model, spec)
     llama.FAMILIES[family](h)
     graph = finish(h, llama=True)

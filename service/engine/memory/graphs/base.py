@@ -26,7 +26,6 @@ class ModelGraph(GraphBuilder):
         super().__init__()
         self.model, self.spec = model, spec
         self.n_tokens, self.n_kv = spec.n_tokens, spec.n_kv
-        self.mask_kind = "f16" if spec.flash_attn else "f32"
         self.n_layer = model.n_layer - model.n_layer_nextn
         self._stored: dict[tuple[str, int], Node] = {}
         self._caches: dict[int, tuple[Node, ...]] = {}
@@ -88,6 +87,12 @@ class ModelGraph(GraphBuilder):
             slot = Slot("rope", "rope_freqs.weight", owner)
             node = self._stored["rope_freqs.weight", owner] = self.stored(slot, tensor.type, *tensor.dims)
         return node
+
+    def mask_input(self, *ne: int) -> Node:
+        """Return an attention mask as the engine fills it; older builds fill f32 and cast it for flash attention."""
+        if self.spec.flash_attn and self.spec.rules.f32_masks:
+            return self.cast(self.input("f32", *ne), "f16")
+        return self.input("f16" if self.spec.flash_attn else "f32", *ne)
 
     # -- caches --------------------------------------------------------------------------------------------------
 

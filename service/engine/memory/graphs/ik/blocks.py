@@ -9,8 +9,6 @@ from service.engine.memory.graph import Node, geometry, row_size
 from service.engine.memory.graphs.base import Gating, ModelGraph
 from service.engine.units import MIB, pad
 
-_MASK_PADDING = 16  # GGML_KQ_MASK_PAD
-
 
 class IkGraph(ModelGraph):
     """The blocks that ik's architectures are built from."""
@@ -26,7 +24,7 @@ class IkGraph(ModelGraph):
         self.expand(self.mul_mat(self.output_head(), self.norm(x, self.required("output_norm.weight"))))
 
     def mask(self) -> Node:
-        return self.input(self.mask_kind, self.n_kv, pad(self.n_tokens, _MASK_PADDING))
+        return self.mask_input(self.n_kv, pad(self.n_tokens, self.spec.rules.mask_padding))
 
     def output_ids(self) -> Node:
         return self.input("i32", self.spec.n_outputs)
@@ -170,7 +168,10 @@ class IkGraph(ModelGraph):
 
     def _gated(self, layer: int, suffix: str, x: Node) -> Node:
         up, gate, down = (self.weight(layer, f"ffn_{part}{suffix}.weight") for part in ("up", "gate", "down"))
-        return self.mul_mat(down, self.new("FUSED_UP_GATE", "f32", (up.ne[1], x.ne[1]), up, gate, x))
+        if self.spec.rules.fused_dense:
+            return self.mul_mat(down, self.new("FUSED_UP_GATE", "f32", (up.ne[1], x.ne[1]), up, gate, x))
+        a, b = self.mul_mat(up, x), self.mul_mat(gate, x)
+        return self.mul_mat(down, self.new("FUSED_MUL_UNARY", b.kind, b.ne, b, a))
 
     def routed_experts(
         self, layer: int, x: Node, gating: Gating, *, norm_weights: bool, scale: bool = False,
@@ -187,8 +188,14 @@ class IkGraph(ModelGraph):
         if bias is not None:
             out = self.new("ADD_ID", "f32", out.ne, out, bias, ids)
         if weight_before:
-            return self.new("MULTI_ADD", "f32", (n_embd, n_tokens), self.view(out, (n_embd, n_tokens), (out.nb[2],)))
+            return self._sum(out)
+        if not self.spec.rules.fused_sums:
+            return self._sum(self.mul(out, weights))
         return self.new("MUL_MULTI_ADD", "f32", (n_embd, n_tokens), out, weights)
+
+    def _sum(self, experts: Node) -> Node:
+        rows = (experts.ne[0], experts.ne[2])
+        return self.new("MULTI_ADD", "f32", rows, self.view(experts, rows, (experts.nb[2],)))
 
     def _route(
         self, layer: int, x: Node, gating: Gating, norm_weights: bool, scale: bool, *, from_logits: bool

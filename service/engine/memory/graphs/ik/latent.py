@@ -38,6 +38,12 @@ def derived_kv_b(k_b_kind: str, v_b_kind: str) -> str:
     return k_b_kind if k_b_kind == v_b_kind and k_b_kind in ("f16", "bf16") else "q8_0"
 
 
+def _halved(n_head: int, size: int, limit: int) -> int:
+    while n_head % 2 == 0 and size > limit:
+        n_head, size = n_head // 2, size // 2
+    return n_head
+
+
 class LatentAttention:
     """One layer's attention: latent rows go to the cache, and come back expanded or absorbed into Q."""
 
@@ -101,6 +107,8 @@ class LatentAttention:
         size, limit, n_head = expansion.ne[1] * self.g.n_kv * 4 // MIB, self.g.spec.attn_max_batch, self.n_head
         if limit <= 0 or size <= limit:
             return n_head
+        if self.g.spec.rules.halved_heads:
+            return _halved(n_head, size, limit)
         return next((n_head // i for i in range(2, n_head) if n_head % i == 0 and size // i <= limit), 1)
 
     def _expanded(self, q_nope: Node, q_rope: Node, mask: Node) -> Node:
@@ -116,10 +124,12 @@ class LatentAttention:
         q = g.swap_heads(g.concat(q_rope, q_nope, 0))
         g.expand(q)
         joined = self._chunk(q, expansion, latent, rope_rows, mask, heads)
-        g.expand(joined)
+        if not g.spec.rules.chunks_at_once:
+            g.expand(joined)
         for _ in range(self.n_head // heads - 1):
             joined = g.concat(joined, self._chunk(q, expansion, latent, rope_rows, mask, heads), 0)
-            g.expand(joined)
+            if not g.spec.rules.chunks_at_once:
+                g.expand(joined)
         return joined
 
     def _chunk(self, q: Node, expansion: Node, latent: Node, rope_rows: Node, mask: Node, heads: int) -> Node:

@@ -57,7 +57,7 @@ class LlamaGraph(ModelGraph):
             k_ids = self.input("i64", self.n_tokens)
             v_ids = None if latent else self.input("i64", self.n_tokens * self._v_ids_per_token())
             tokens = self.n_tokens // self.spec.n_stream
-            mask = self.input(self.mask_kind, n_rows, max(1, tokens), 1, self.spec.n_stream)
+            mask = self.mask_input(n_rows, max(1, tokens), 1, self.spec.n_stream)
             made.append(CacheInput(n_rows, k_ids, v_ids, mask, None, None))
         if latent:
             return made
