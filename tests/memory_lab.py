@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
-from typing import Any
 
-from service.engine.config import Engine, Flags, Override
-from service.engine.memory import Memory, predict_memory
+from service.engine.catalogue import resolve
+from service.engine.commands import parse
+from service.engine.config import Engine, Flags
+from service.engine.hardware import Gpu, Hardware, Ram
+from service.engine.memory import Memory
+from service.engine.rules import Case, case_of
 from service.engine.units import MIB
 from tests.models import build
 
@@ -18,12 +23,9 @@ FILES: dict[Engine, Path] = {
     "ik_llama.cpp": DATA / "memory_lab_ik.jsonl",
     "llama.cpp": DATA / "memory_lab_llama_cpp.jsonl",
 }
-RIG_FREE = 25_276_502_016  # bytes free on each device of the rig; the file has it cut to whole MiB
 PARTS = ("weights", "kv", "compute", "output")
 
-_NUMBERS = {"-c": "n_ctx", "-ub": "n_ubatch", "-b": "n_batch", "-ngl": "n_gpu_layers", "-mla": "mla",
-            "-amb": "attn_max_batch", "-ncmoe": "n_cpu_moe"}  # fmt: skip
-_WORDS = {"-ctk": "cache_type_k", "-ctv": "cache_type_v", "-fa": "flash_attn"}
+_PROGRAMS: dict[Engine, str] = {"ik_llama.cpp": "llama-sweep-bench", "llama.cpp": "llama-fit-params"}
 
 
 @dataclass(frozen=True)
@@ -35,17 +37,27 @@ class LabRow:
     model: str
     mix: str
     n_gpus: int
-    flags: Flags
+    free_mib: int
+    args: tuple[str, ...]
     measured: dict[str, dict[str, float]]
     graph_splits: int | None
     graph_nodes: int | None
 
     def predict(self) -> Memory:
-        """Return what we say about it."""
-        free = [RIG_FREE] * self.n_gpus
-        return predict_memory(
-            self.engine, build(self.model, self.mix), self.flags, free, allocator="lab", tool="bench"
-        )  # fmt: skip
+        """Return what a check says about it, from the fields of the file alone."""
+        return self._case.memory
+
+    @property
+    def flags(self) -> Flags:
+        """The flags of its command."""
+        return self._case.flags
+
+    @cached_property
+    def _case(self) -> Case:
+        gpus = [Gpu(name="RTX 3090", count=self.n_gpus, free_gib=self.free_mib / 1024)] if self.n_gpus else []
+        rig = resolve(Hardware(gpus=gpus, ram=Ram(total_gb=1024)))
+        command = f"{_PROGRAMS[self.engine]} -m m.gguf {shlex.join(self.args)}"
+        return case_of(parse(command, self.engine), build(self.model, self.mix), rig, command, "lab")
 
     @property
     def family(self) -> str:
@@ -84,34 +96,14 @@ def lab_rows(engine: Engine) -> Iterator[LabRow]:
         record = json.loads(line)
         devices = {("CPU" if d == "Host" else d): _parts(v) for d, v in record["measured"]["devices"].items()}
         yield LabRow(
-            record["id"], engine, record["model"], record["mix"], record["gpus"], flags_of(record["args"]), devices,
+            record["id"], engine, record["model"], record["mix"], record["gpus"],
+            record["free_mib_per_gpu"], tuple(record["args"]), devices,
             record["measured"].get("graph_splits"), record["measured"].get("graph_nodes"),
         )  # fmt: skip
 
 
 def _parts(device: dict[str, float]) -> dict[str, float]:
     return {part.removesuffix("_mib"): value for part, value in device.items()}
-
-
-def flags_of(args: list[str]) -> Flags:
-    """Return the flags of a lab command line."""
-    values: dict[str, Any] = {}
-    overrides: list[Override] = []
-    words = iter(args)
-    for name in words:
-        if name in _NUMBERS:
-            values[_NUMBERS[name]] = int(next(words))
-        elif name in _WORDS:
-            values[_WORDS[name]] = next(words)
-        elif name == "-ts":
-            values["tensor_split"] = tuple(float(share) for share in next(words).split(","))
-        elif name == "-ot":
-            overrides += [Override(*rule.split("=", 1)) for rule in next(words).split(",")]
-        elif name == "-cmoe":
-            values["cpu_moe"] = True
-        elif name != "-nr":  # no repacking: changes no size
-            raise ValueError(f"the lab data has a flag that is not read here: {name}")
-    return Flags(overrides=tuple(overrides), **values)
 
 
 def compare(row: LabRow, memory: Memory) -> list[Compared]:

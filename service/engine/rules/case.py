@@ -20,7 +20,7 @@ from service.engine.memory.spec import Allocator, micro_batch
 from service.engine.model import Model
 from service.engine.overrides import MAX_RULES
 from service.engine.rules.beside import NOTHING, Beside, companions_of
-from service.engine.rules.devices import chosen_devices
+from service.engine.rules.devices import chosen_devices, with_lab_bytes
 from service.engine.speed import Speed, predict_speed
 
 _SLOTS = re.compile(r"(?:^|\s)(?:-np|--parallel)[\s=]")
@@ -158,6 +158,8 @@ def case_of(
     The lab's figures of llama.cpp are llama-fit-params': a whole batch of logits, and one slot where none is asked for.
     """
     devices, unknown = chosen_devices(parsed, rig)
+    if allocator == "lab":
+        devices = with_lab_bytes(devices)
     rules = _rules(parsed.flags.overrides, model, devices)
     flags, tool = parsed.flags, parsed.tool
     if allocator == "lab" and parsed.engine == "llama.cpp":

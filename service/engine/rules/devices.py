@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+
+import msgspec
 
 from service.engine.catalogue import engine_devices
 from service.engine.commands import ParsedCommand, option_value
 from service.engine.config import Device
 from service.engine.hardware import Rig
+from service.engine.units import MIB
 
 _VISIBLE = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
 _DEVICE_OPTIONS = ("-dev", "--device")
+_LAB_FREE = 25_276_502_016  # bytes free on each device of the rig of the lab data
 
 
 def visible_cards(env: Mapping[str, str], rig: Rig) -> tuple[int, ...]:
@@ -47,6 +51,18 @@ def _card(entry: str, numbers: Mapping[int, int], rig: Rig) -> int | None:
     if entry.isascii() and entry.isdigit():
         return numbers.get(int(entry[:4]))
     return next((i for i, card in enumerate(rig.cards) if card.uuid and entry and card.uuid.startswith(entry)), None)
+
+
+def with_lab_bytes(devices: Sequence[Device]) -> tuple[Device, ...]:
+    """Return the devices, those of the measuring rig with the bytes that it really had free.
+
+    The lab data gives its 25,276,502,016 bytes as 24,105 MiB. llama.cpp divides layers by free memory in 32-bit floats:
+    which of several equal cards gets the layer on the border depends on the bytes.
+    """
+    return tuple(
+        msgspec.structs.replace(device, free=_LAB_FREE) if abs(device.free - _LAB_FREE) < MIB else device
+        for device in devices
+    )
 
 
 def chosen_devices(parsed: ParsedCommand, rig: Rig) -> tuple[tuple[Device, ...], tuple[str, ...]]:
