@@ -20,6 +20,8 @@ from service.engine.errors import InvalidFlags
 MAX_PATTERN = 512
 MAX_RULES = 256  # the longest published command has 165: a rule for each expert tensor that does not fit a GPU
 SECONDS_A_RULE = 0.05
+MAX_STATES = 100_000  # _GLIBCXX_REGEX_STATE_LIMIT: libstdc++ refuses what has more
+_EASY_STATES = 2_000
 
 _QUANTIFIERS = "*+?{"
 _REPETITION = regex.compile(r"\{(\d{1,4})(?:,(\d{0,4}))?\}")
@@ -45,6 +47,18 @@ def compile_override(pattern: str) -> Callable[[str], bool]:
     """
     _compiled(pattern)
     return lambda name: bool(matching(pattern, (name,)))
+
+
+def is_easy(pattern: str) -> bool:
+    """Return whether `regex` keeps its time limit on a pattern, whatever the names.
+
+    It looks at the clock between the steps of its own loop only: neither while it compiles counted repetitions nor
+    while it copies their states. Patterns with thousands of states, with a repetition inside a repetition, or with
+    backreferences belong into a process that can be killed. Raises InvalidFlags for a pattern that std::regex refuses.
+    """
+    pieces = _pieces(pattern)
+    backreference = any(piece.startswith("(?:\\") and piece[4:5].isdigit() for _, piece in pieces)
+    return not backreference and not _repeats_repetition(pieces) and _states(pieces) <= _EASY_STATES
 
 
 def matching(pattern: str, names: Sequence[str]) -> list[int]:
@@ -87,7 +101,58 @@ def _compiled(pattern: str) -> Any:
 
 def _translate(pattern: str) -> str:
     """Return the pattern in the syntax of `regex`: only what ECMAScript has is let through, with its meaning."""
-    out: list[str] = []
+    pieces = _pieces(pattern)
+    if _states(pieces) > MAX_STATES:
+        raise _fail(pattern, f"std::regex refuses it: more than {MAX_STATES:,} states, most of them by repetitions")
+    return "".join(piece for _, piece in pieces)
+
+
+def _states(pieces: Sequence[tuple[str, str]]) -> int:
+    """Return about how many states std::regex makes: a repetition {n} copies what it repeats n times."""
+    sizes, last = [0], 0
+    for char, piece in pieces:
+        if char == "(":
+            sizes.append(2)
+            continue
+        if char == ")":
+            last = sizes.pop()
+            sizes[-1] += last
+        elif char in _QUANTIFIERS:
+            sizes[-1] += last * (_times(piece) - 1) + 1
+            last *= _times(piece)
+        else:
+            sizes[-1] += 1
+            last = 1
+    return sizes[0]
+
+
+def _times(piece: str) -> int:
+    match = _REPETITION.match(piece)
+    if match is None:
+        return 1
+    return max(1, int(match[1]) + 1 if match[2] == "" else int(match[2] or match[1]))
+
+
+def _repeats_repetition(pieces: Sequence[tuple[str, str]]) -> bool:
+    """Whether a group that holds a repetition is itself repeated."""
+    inside, closed = [False], False
+    for char, _ in pieces:
+        if char == "(":
+            inside.append(False)
+        elif char == ")":
+            closed = inside.pop()
+            inside[-1] |= closed
+        elif char in _QUANTIFIERS:
+            if closed:
+                return True
+            inside[-1] = True
+        closed = closed and char == ")"
+    return False
+
+
+def _pieces(pattern: str) -> list[tuple[str, str]]:
+    """Return each element of the pattern: its first character, and what it is for `regex`."""
+    out: list[tuple[str, str]] = []
     groups: list[str] = []
     i, repeatable = 0, False
     while i < len(pattern):
@@ -97,13 +162,13 @@ def _translate(pattern: str) -> str:
         if char == ")" and not groups:
             raise _fail(pattern, "')' without '('")
         piece, i = _TRANSLATORS.get(char, _plain)(pattern, i)
-        out.append(piece)
+        out.append((char, piece))
         opened = groups.pop() if char == ")" else ""
         groups += [piece] if char == "(" else []
         repeatable = char not in "^$|(*+?{" and piece not in (r"\b", r"\B") and opened not in ("(?=", "(?!")
     if groups:
         raise _fail(pattern, "'(' without ')'")
-    return "".join(out)
+    return out
 
 
 def _plain(pattern: str, i: int) -> tuple[str, int]:

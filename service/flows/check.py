@@ -17,6 +17,7 @@ from service.engine.logs import read_log
 from service.engine.rules import NOTHING, Beside
 from service.flows.companions import companions
 from service.flows.context import Context
+from service.flows.matching import match_safely
 from service.flows.reading import read_models
 from service.flows.repos import list_repo, reading
 from service.flows.requests import parse_reference
@@ -73,6 +74,8 @@ def rig_of(hardware: Hardware | str) -> Rig:
 
 def checked(asked: CheckRequest | BatchCase, variant: VariantModel, rig: Rig, beside: Beside = NOTHING) -> Checked:
     """Return the check of a request whose model is known. Raises InvalidInput."""
+    rules = parse(asked.command, asked.engine, build=asked.build).flags.overrides
+    match_safely(variant.model, (rule.pattern for rule in rules))
     report = check(
         asked.command,
         asked.engine,

@@ -8,7 +8,7 @@ import pytest
 
 from service.engine.config import Override
 from service.engine.errors import InvalidFlags
-from service.engine.overrides import compile_override, expand, matching
+from service.engine.overrides import compile_override, expand, is_easy, matching
 
 NAMES = tuple(
     f"blk.{layer}.{part}.weight"
@@ -93,3 +93,25 @@ def test_a_hostile_pattern_ends_in_an_error_within_bounded_time() -> None:
 
 def test_a_name_with_a_line_end_stays_one_name() -> None:
     assert matching("weight", ["a\nweight", "b", "weight"]) == [0, 2]
+
+
+@pytest.mark.parametrize("pattern", ["((a{1,500}){1,500}){1,500}", "(a{330}){330}", "((|a){9999}){9999}Z"])
+def test_what_has_too_many_states_for_std_regex_is_refused_before_it_is_compiled(pattern: str) -> None:
+    with pytest.raises(InvalidFlags, match="100,000 states"):
+        matching(pattern, NAMES)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "easy"),
+    [
+        (r"blk\.(1[2-9]|[2-8][0-9])\.ffn_.*_exps", True),
+        (r"(blk\.\d+\.ffn)(_up|_gate)?", True),
+        (r"(?:[0-9]{1,2}\.)+x", False),
+        (r"(.)\1", False),
+        ("a{9999}", False),
+    ],
+)
+def test_easy_patterns_have_few_states_no_backreference_and_no_repetition_in_a_repetition(
+    pattern: str, easy: bool
+) -> None:
+    assert is_easy(pattern) is easy

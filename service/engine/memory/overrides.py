@@ -42,11 +42,29 @@ def overridden(model: Model, rules: tuple[Override, ...], n_devices: int) -> dic
 
 def matching_names(model: Model, pattern: str) -> tuple[str, ...]:
     """Return the tensor names that contain a match of `pattern`, in file order. Raises InvalidFlags as above."""
-    known: dict[str, tuple[str, ...]] = model.__dict__.setdefault("_matching_names", {})
-    found = known.get(pattern)
+    found = _known(model).get(pattern)
     if found is None:
-        if len(known) >= _MAX_KEPT:
-            known.clear()
         names = [t.name for t in model.tensors]
-        found = known[pattern] = tuple(names[i] for i in matching(pattern, names))
+        found = tuple(names[i] for i in matching(pattern, names))
+        remember_matches(model, pattern, found)
+    if isinstance(found, str):
+        raise InvalidFlags(found, field="-ot")
     return found
+
+
+def is_matched(model: Model, pattern: str) -> bool:
+    """Return whether the matches of `pattern` are remembered."""
+    return pattern in _known(model)
+
+
+def remember_matches(model: Model, pattern: str, found: tuple[str, ...] | str) -> None:
+    """Remember the names that `pattern` was found in elsewhere, or why it is refused."""
+    known = _known(model)
+    if len(known) >= _MAX_KEPT:
+        known.clear()
+    known[pattern] = found
+
+
+def _known(model: Model) -> dict[str, tuple[str, ...] | str]:
+    kept: dict[str, tuple[str, ...] | str] = model.__dict__.setdefault("_matching_names", {})
+    return kept
