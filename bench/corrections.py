@@ -84,5 +84,7 @@ GPU_NAMES = {
         "NVIDIA RTX PRO 6000 Blackwell 96GB"
     )
 }
+# Commands without -mla whose tokens slow down with depth as with a latent cache.
+LATENT = ("disc477-Panchovix-1",)
 # Fused experts that a command leaves out and the thread names.
 FUSED = ("pr400-ikawrakow",)

@@ -11,7 +11,20 @@ from typing import Any
 
 import msgspec
 
-from bench.corrections import BUILD_DATES, COMMANDS, CORES, CPUS, DISTRUSTED, FUSED, GPU_NAMES, MIXES, RAMS, REPACKED
+from bench.corrections import (
+    BUILD_DATES,
+    COMMANDS,
+    CORES,
+    CPUS,
+    DISTRUSTED,
+    FUSED,
+    GPU_NAMES,
+    LATENT,
+    MIXES,
+    RAMS,
+    REPACKED,
+)
+from service.engine.builds import BuildAsked
 from service.engine.catalogue import engine_devices, resolve
 from service.engine.commands import parse
 from service.engine.config import Device, Engine, Flags, Override, Placement
@@ -26,11 +39,6 @@ DEPTHS_A_CASE = 7
 # Of the groups, those whose name hashes to this number of five are held out: never fitted, looked at once, at the end.
 _HELD_OUT, _PARTS = 2, 5
 
-# First day on which a flag left out means what it means today (ik_llama.cpp: its pull requests and examples; llama.cpp:
-# -fa auto since August 2025).
-FLASH_BY_DEFAULT = {"ik_llama.cpp": "2025-10-15", "llama.cpp": "2025-08-30"}
-FUSED_BY_DEFAULT = "2025-10-01"
-MLA_BY_DEFAULT = "2025-07-01"
 # Until then -op counted operations otherwise, and 26, 27 and 29 were all matrix products of weights.
 OPERATIONS_MOVED = "2025-09-01"
 
@@ -112,11 +120,13 @@ def setup_of(case: dict[str, Any], group: str) -> Setup:
     command = case["command"] or f"{case['tool']} -m model.gguf"
     for words, meaning in COMMANDS:
         command = command.replace(words, meaning)
-    parsed = parse(command, case["engine"], program=case["tool"])
     date = BUILD_DATES.get(case["id"], case["date"])
-    flags = as_of(parsed.flags, command, case["engine"], case["date"])
+    parsed = parse(command, case["engine"], program=case["tool"], build=BuildAsked(date=date))
+    flags = in_words(parsed.flags, command, date)
     if case["id"].startswith(FUSED):
         flags = msgspec.structs.replace(flags, fused_moe=True)
+    if case["id"] in LATENT:
+        flags = msgspec.structs.replace(flags, mla=3)
     if case["id"] in REPACKED:
         flags = msgspec.structs.replace(flags, runtime_repack=True)
     rig = resolve(_hardware(case))
@@ -147,16 +157,14 @@ def one_socket(rig: Rig) -> Rig:
     )
 
 
-def as_of(flags: Flags, command: str, engine: str, date: str) -> Flags:
-    """Return the flags with the defaults of their date, and with what a command says in words."""
-    words = set(command.split())
-    changes: dict[str, Any] = {}
-    if date < FLASH_BY_DEFAULT[engine] and not words & {"-fa", "--flash-attn"}:
-        changes["flash_attn"] = "off"
-    if date < FUSED_BY_DEFAULT and not words & {"-fmoe", "--fused-moe"}:
-        changes["fused_moe"] = False
-    if date < MLA_BY_DEFAULT and flags.mla is None:
-        changes["mla"] = 0
+def in_words(flags: Flags, command: str, date: str) -> Flags:
+    """Return the flags with what a command says in words, leaves out, and in operations that had other numbers.
+
+    A fragment without `-ngl` is of a command that had it: without, no GPU would have been used.
+    """
+    words, changes = command.split(), dict[str, Any]()
+    if not set(words) & {"-ngl", "--n-gpu-layers", "--gpu-layers"}:
+        changes["n_gpu_layers"] = 999
     if date < OPERATIONS_MOVED and any(o.startswith("-op 26,0,27,0,29,0") for o in flags.other):
         changes["op_offload"] = False
     if "all experts on the CPU" in command:
@@ -184,14 +192,15 @@ def kind_of(placement: Placement) -> str:
     return ("one GPU" if host == 1 else "several GPUs") + (" + CPU" if host in weights else "")
 
 
-def tests_of(setup: Setup) -> Iterator[Test]:
-    """Yield the published speeds of a case, at most seven depths of a sweep.
+def tests_of(setup: Setup, every: bool) -> Iterator[Test]:
+    """Yield the published speeds of a case, at most seven depths of a sweep (or all).
 
-    The first prompt of a sweep without a warm-up batch is cold, and left out.
+    The first prompt of a sweep without a warm-up batch is cold, and left out but for `every`.
     """
     rows, case = setup.case["rows"], setup.case
     count = len(rows)
-    chosen = sorted({0, 1, 2, count // 4, count // 2, 3 * count // 4, count - 1} & set(range(count)))[:DEPTHS_A_CASE]
+    spread = {0, 1, 2, count // 4, count // 2, 3 * count // 4, count - 1} & set(range(count))
+    chosen = range(count) if every else sorted(spread)[:DEPTHS_A_CASE]
     warm = "--warmup-batch" in (case["command"] or "")
     for index in chosen:
         n_prompt, n_token, n_kv, _, pp, _, tg = rows[index]
@@ -200,7 +209,7 @@ def tests_of(setup: Setup) -> Iterator[Test]:
             n = int(n_prompt)
             flags = msgspec.structs.replace(flags, n_ubatch=n, n_batch=max(n, flags.n_batch))
         placement = setup.placed(flags)
-        if index or warm or count <= 2:
+        if every or index or warm or count <= 2:
             yield Test(setup, "PP", int(n_prompt), int(n_kv), pp, flags, placement)
         yield Test(setup, "TG", int(n_token), int(n_kv), tg, flags, placement)
     for entry in case["bench"] or []:

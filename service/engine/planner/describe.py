@@ -147,7 +147,7 @@ def notes(contender: Contender, rig: Rig, goal: Goal) -> list[str]:
     if whole and len(devices) > 1:
         switch = "-sm graph" if contender.engine == "ik_llama.cpp" else "-sm tensor"
         found.append(
-            f"{switch} lets the GPUs work at the same time and may be faster: it is not modelled here, measure it"
+            f"{switch} lets the GPUs work at the same time and may be faster, deep contexts above all: measure it"
         )
     if rig.windows:
         found.append("written for bash: in PowerShell join the lines, and set variables first with $env:NAME = 'value'")

@@ -61,7 +61,7 @@ RULES: tuple[Rule, ...] = (
     companions.not_counted,
     companions.speeds_without_draft,
     splits.cpu_moe_by_share,
-    splits.graph_split_not_modelled,
+    splits.split_mode_approximate,
     attention.mla_without_effect,
     attention.amb_without_effect,
     attention.v_type_without_effect,

@@ -135,9 +135,9 @@ class Case(msgspec.Struct, frozen=True, dict=True, kw_only=True):
 
     def speed(self, n_kv: int = 0, *, flags: Flags | None = None, placement: Placement | None = None) -> Speed:
         """Return the speed at a depth; with other flags or another placement, nothing else changed."""
-        return predict_speed(
-            self.engine, self.model, flags or self.flags, placement or self.placement, self.rig, self.devices, n_kv
-        )
+        placed, flags = placement or self.placement, flags or self.flags
+        build_date = self.parsed.build.date
+        return predict_speed(self.engine, self.model, flags, placed, self.rig, self.devices, n_kv, build_date)
 
     def gain(self, *, flags: Flags | None = None, placement: Placement | None = None) -> tuple[float, float]:
         """Return how many times faster prompts and tokens are, empty cache, with other flags or another placement."""

@@ -69,10 +69,11 @@ def graph_split_impossible(case: Case) -> Iterator[Found]:
         yield error("graph-split-impossible", message, "-fa on -mla 3", "ik_llama.cpp graphs/build_deepseek2.cpp:18")
 
 
-def graph_split_not_modelled(case: Case) -> Iterator[Found]:
+def split_mode_approximate(case: Case) -> Iterator[Found]:
     """Memory of split modes other than layer and none is a rough figure here."""
     if case.flags.split_mode in ("graph", "attn", "row", "tensor") and len(case.devices) > 1:
-        message = f"-sm {case.flags.split_mode}: the figures are those of -sm layer, so only approximate"
+        speed = "its speed is a formula" if case.flags.split_mode in ("graph", "tensor") else "so is its speed"
+        message = f"-sm {case.flags.split_mode}: its memory is computed as that of -sm layer, {speed}: approximate"
         yield info("split-mode-approximate", message, None, "docs/check.md")
 
 

@@ -17,10 +17,13 @@ def token_form(work: Work) -> Form:
 
 
 def batch_form(work: Work) -> Form:
-    """Return how a micro-batch attends: to heads with -mla 0, 2 and 3 of ik_llama.cpp, else to the latent."""
+    """Return how a micro-batch attends: to heads with -mla 0, and with 2 and 3 for flash attention, else to the latent.
+
+    Without flash attention 1, 2 and 3 do the same (ik_llama.cpp pull requests 235 and 273: equal speeds at 16k).
+    """
     if work.mla is None:
         return "heads"
-    return "latent" if work.mla_mode == 1 else "expanded"
+    return "latent" if work.mla_mode == 1 or (work.mla_mode and not work.flash) else "expanded"
 
 
 def visible(layer: Attention, n_kv: float, n_tokens: float) -> float:

@@ -28,6 +28,7 @@ Change: TypeAlias = Literal[
     "expert_batches",
     "active_experts_only",
     "pinned",
+    "latent_by_default",
     "cpu_repack",
 ]
 
@@ -55,8 +56,9 @@ MILESTONES: tuple[Milestone, ...] = (
     Milestone("batch_attention", "ik_llama.cpp", "2025-08-20", "inferred from published runs"),
     Milestone("sliding_windows", "ik_llama.cpp", "2025-08-25", "inferred from published runs"),
     Milestone("expert_batches", "ik_llama.cpp", "2025-08-26", "inferred: one kernel for all experts of a layer"),
-    Milestone("active_experts_only", "ik_llama.cpp", "2025-10-15", "pull request 698; the default since"),
+    Milestone("active_experts_only", "ik_llama.cpp", "2025-10-20", "pull request 698; the default since"),
     Milestone("pinned", "ik_llama.cpp", "2025-11-01", "inferred: buffers of overridden tensors"),
+    Milestone("latent_by_default", "ik_llama.cpp", "2025-11-12", "-mla is 3 by default; before, 0"),
     Milestone("flash_attention", "llama.cpp", "2025-05-15", "inferred from published runs"),
     Milestone("sliding_windows", "llama.cpp", "2025-05-21", "pull request 13194"),
     Milestone("active_experts_only", "llama.cpp", "2025-09-01", "pull request 15346"),

@@ -16,6 +16,7 @@ from service.engine.speed.attention import (
 from service.engine.speed.calibration import Coefficients
 from service.engine.speed.machine import CardRate, CpuRate, Machine
 from service.engine.speed.parts import Seconds, no_time, overlap
+from service.engine.speed.together import attention_ways, cards_seconds, is_together, reduction_seconds
 from service.engine.speed.work import Attention, Weights, Work
 
 _CYCLE_WEIGHTS = 8  # weights a cycle and core that the fit counts with
@@ -24,20 +25,22 @@ _CYCLE_OPERATIONS = 16
 
 def token_seconds(work: Work, machine: Machine, p: Coefficients, n_kv: float) -> Seconds:
     """Return the seconds of one token at depth `n_kv`, by part."""
-    parts = no_time()
+    parts, reading, attending = no_time(), [0.0] * (work.n_devices + 1), [0.0] * (work.n_devices + 1)
     for weights in work.weights:
         if weights.device < work.n_devices:
-            parts["weights on GPU"] += _read_on_card(work, weights, machine.cards[weights.device], p)
+            reading[weights.device] += _read_on_card(work, weights, machine.cards[weights.device], p)
+    parts["weights on GPU"] = cards_seconds(work, reading)
     parts["experts in RAM"], parts["other weights in RAM"] = _read_in_ram(work, machine.token_cpu, p)
     for layer in work.attention:
         if layer.device < work.n_devices:
-            parts["attention"] += _attention_on_card(work, layer, machine.cards[layer.device], p, n_kv)
+            attending[layer.device] += _attention_on_card(work, layer, machine.cards[layer.device], p, n_kv)
         else:
             parts["attention"] += _attention_on_cpu(work, layer, machine.token_cpu, p, n_kv)
-    parts["attention"] += _states(work, machine, p)
-    parts["copies over PCIe"] = move_seconds(work, machine, p)
+    parts["attention"] += cards_seconds(work, attending, attention_ways(work)) + _states(work, machine, p)
+    waiting, sending = reduction_seconds(work, machine, p, 1)
+    parts["copies over PCIe"] = move_seconds(work, machine, p) + sending
     parts["launch overhead"] = p["token"] + _launches(work, p)
-    parts["synchronisation"] = _synchronisation(work, machine, p)
+    parts["synchronisation"] = _synchronisation(work, machine, p) + waiting
     return parts
 
 
@@ -52,6 +55,8 @@ def _read_in_ram(work: Work, cpu: CpuRate, p: Coefficients) -> tuple[float, floa
     for weights in work.weights:
         if weights.device == work.n_devices:
             other, share = (0, work.share) if weights.use == "expert" else (1, 1.0)
+            if weights.interleaved:
+                share *= p["ram_read.interleaved"]
             reading[other] += weights.n_bytes * share
             computing[other] += weights.n_elements * share * p[f"cpu_dot.{weights.quant}"]
     read = cpu.read * (p["ram_read.moe"] if work.n_expert else 1.0)
@@ -146,4 +151,5 @@ def _launches(work: Work, p: Coefficients) -> float:
 def _synchronisation(work: Work, machine: Machine, p: Coefficients) -> float:
     change = p["change.host"] * (p["change.host_windows"] if machine.windows else 1.0)
     threads = p["cpu_layer"] + p["cpu_layer.thread"] * machine.token_cpu.cores
-    return work.host_changes * change + work.card_changes * p["change.card"] + work.host_layers * threads
+    between_cards = 0.0 if is_together(work) else work.card_changes * p["change.card"]
+    return work.host_changes * change + between_cards + work.host_layers * threads

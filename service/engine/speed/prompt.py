@@ -12,6 +12,7 @@ from service.engine.speed.calibration import Coefficients
 from service.engine.speed.generation import move_seconds
 from service.engine.speed.machine import CardRate, CpuRate, Machine
 from service.engine.speed.parts import Seconds, no_time, overlap
+from service.engine.speed.together import attention_ways, cards_seconds, reduction_seconds
 from service.engine.speed.work import MIN_COPY_TOKENS, Attention, Weights, Work
 
 _CYCLE_WEIGHTS = 8
@@ -21,7 +22,7 @@ _EXPERT_TENSORS = 3  # up, gate and down: the loop over experts is counted once 
 
 def batch_seconds(work: Work, machine: Machine, p: Coefficients, n_tokens: int, n_kv: int) -> Seconds:
     """Return the seconds of one micro-batch of `n_tokens` that starts at depth `n_kv`, by part."""
-    parts, in_ram = no_time(), _InRam()
+    parts, in_ram, multiplying = no_time(), _InRam(), [0.0] * (work.n_devices + 1)
     copied = False
     for weights in work.weights:
         if weights.use == "head":
@@ -33,10 +34,14 @@ def batch_seconds(work: Work, machine: Machine, p: Coefficients, n_tokens: int, 
         if device == work.n_devices:
             in_ram.add(work, weights, machine.batch_cpu, p, n_tokens)
         else:
-            parts["weights on GPU"] += _multiply_on_card(work, weights, machine.cards[device], p, n_tokens)
+            multiplying[device] += _multiply_on_card(work, weights, machine.cards[device], p, n_tokens)
+            parts["launch overhead"] += _expert_loop(work, weights, p, n_tokens)
+    parts["weights on GPU"] = cards_seconds(work, multiplying)
     parts["experts in RAM"], parts["other weights in RAM"] = in_ram.seconds(work, machine.batch_cpu, p)
     _attend(parts, work, machine, p, n_tokens, n_kv, moves=copied)
-    parts["copies over PCIe"] += move_seconds(work, machine, p)
+    waiting, sending = reduction_seconds(work, machine, p, n_tokens)
+    parts["copies over PCIe"] += move_seconds(work, machine, p) + sending
+    parts["synchronisation"] += waiting
     _overheads(parts, work, machine, p, n_tokens, copied)
     return parts
 
@@ -77,13 +82,21 @@ def _multiply_on_card(work: Work, weights: Weights, card: CardRate, p: Coefficie
     seconds = weights.n_bytes * hit * card.read / card.bandwidth
     if weights.use == "expert":
         operations *= work.share
-        loop = p["expert_loop"]
-        if "expert_batches" in work.lacks:
-            multiple, loop = multiple * p["before.expert_batches"], loop * p["before.expert_loop"]
         multiple *= p["gpu_matmul.expert"]
+        if "expert_batches" in work.lacks:
+            multiple *= p["before.expert_batches"]
+        if work.engine == "ik_llama.cpp" and not work.fused:
+            multiple *= p["gpu_matmul.unfused"]
         seconds += 2 * weights.n_elements * hit * p["expert_rows"] * card.matmul / card.operations
-        seconds += weights.n_tensors * work.n_expert * hit * loop / _EXPERT_TENSORS
     return seconds + operations * multiple / card.operations
+
+
+def _expert_loop(work: Work, weights: Weights, p: Coefficients, n_tokens: int) -> float:
+    """Return the seconds of starting kernels for every expert that the batch hits, one after the other."""
+    if weights.use != "expert":
+        return 0.0
+    loop = p["expert_loop"] * (p["before.expert_loop"] if "expert_batches" in work.lacks else 1.0)
+    return weights.n_tensors * work.n_expert * hit_share(work, weights, n_tokens) * loop / _EXPERT_TENSORS
 
 
 class _InRam(msgspec.Struct):
@@ -151,6 +164,7 @@ def _attend(
     parts: Seconds, work: Work, machine: Machine, p: Coefficients, n_tokens: int, n_kv: int, moves: bool
 ) -> None:
     """Add attention. Layers in RAM whose weights are copied attend on the first GPU, and their cache goes there too."""
+    by_card = [0.0] * (work.n_devices + 1)
     for layer in work.attention:
         device = layer.device
         if device == work.n_devices and layer.movable and moves and work.copies and n_tokens >= MIN_COPY_TOKENS:
@@ -159,9 +173,10 @@ def _attend(
             parts["copies over PCIe"] += n_bytes * p["copy"] / machine.cards[0].link
         operations = batch_operations(work, layer, n_tokens, n_kv)
         if device < work.n_devices:
-            parts["attention"] += operations * _card_attention(work, layer, machine.cards[device], p)
+            by_card[device] += operations * _card_attention(work, layer, machine.cards[device], p)
         else:
             parts["attention"] += operations * _cpu_attention(work, machine.batch_cpu, p)
+    parts["attention"] += cards_seconds(work, by_card, attention_ways(work))
 
 
 def _card_attention(work: Work, layer: Attention, card: CardRate, p: Coefficients) -> float:

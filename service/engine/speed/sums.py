@@ -62,7 +62,7 @@ def _work(
         n_expert=model.n_expert,
         n_expert_used=_experts_used(model, flags),
         mla=mla,
-        mla_mode=(3 if flags.mla is None else flags.mla) if engine == "ik_llama.cpp" else 1,
+        mla_mode=_mla_mode(engine, flags, lacks),
         n_layer=len(placement.layers),
         gpu_layers=sum(1 for device in placement.layers if device < host),
         host_layers=len({r.layer for r in rows if devices[r.name] == host and r.counts and r.layer >= 0}),
@@ -81,6 +81,12 @@ def _work(
         n_ubatch=max(min(flags.n_ubatch, flags.n_batch), 1),
         lacks=lacks,
     )
+
+
+def _mla_mode(engine: Engine, flags: Flags, lacks: frozenset[Change]) -> int:
+    if engine == "llama.cpp":
+        return 1
+    return (0 if "latent_by_default" in lacks else 3) if flags.mla is None else flags.mla
 
 
 def _placed_rows(rows: dict[str, Row], placement: Placement) -> list[Row]:

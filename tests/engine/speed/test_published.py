@@ -10,11 +10,12 @@ import pytest
 
 from bench.calibrate import training_rows
 from bench.fit import Row
-from bench.runs import as_of, groups_of, is_held_out, one_socket, setups, stated_order
+from bench.runs import groups_of, in_words, is_held_out, one_socket, setups, stated_order
 from bench.speed import Judged, Point, cross_validated, folds, right, shipped
 from service.engine.config import Flags
 from service.engine.goal import GoalRequest, resolve_goal
 from service.engine.speed import calibration, coefficients, goal_seconds, predict_speed
+from service.engine.speed.builds import changes_after
 from tests.engine.speed.machines import DUAL_SKYLAKE, RTX_3090, RTX_4090, RTX_5090, rig
 
 
@@ -105,10 +106,15 @@ def test_shipped_parameters_hold_in_sample(phase: str, median: float) -> None:
 
 
 def test_a_flag_left_out_means_what_it_meant_at_the_date() -> None:
-    old = as_of(Flags(), "llama-sweep-bench -m x", "ik_llama.cpp", "2025-05-01")
-    assert (old.flash_attn, old.fused_moe, old.mla) == ("off", False, 0)
-    assert as_of(Flags(), "llama-sweep-bench -m x", "ik_llama.cpp", "2026-01-01") == Flags()
-    assert as_of(Flags(mla=1), "llama-sweep-bench -fa -fmoe -mla 1", "ik_llama.cpp", "2025-05-01") == Flags(mla=1)
+    old = next(s for s in setups()[0] if s.case["id"] == "pr235-ikawrakow-4")
+    assert old.flags.flash_attn == "off"
+    assert "latent_by_default" in changes_after(old.engine, old.build_date)
+
+
+def test_words_in_commands_are_read() -> None:
+    assert in_words(Flags(n_gpu_layers=0), "x -ngl 0 -ooae", "2025-09-05").other == ("-ooae",)
+    assert in_words(Flags(n_gpu_layers=0), "full offload", "2025-09-05").n_gpu_layers == 999
+    assert not in_words(Flags(other=("-op 26,0,27,0,29,0",)), "x", "2025-06-03").op_offload
 
 
 def test_a_stated_order_of_devices_is_kept() -> None:
