@@ -22,6 +22,7 @@ from service.errors import QueueUnavailable, RateLimited
 log = structlog.get_logger("limits")
 
 MAX_BODY_BYTES = 256 << 10
+MAX_CHECK_BYTES = 2 << 20  # a check with a log of a megabyte, whose line ends and quotes take two bytes each
 
 # KEYS[1]: the bucket; ARGV: its size in tokens, tokens a second. Returns milliseconds until a token is there, 0: taken.
 _TAKE = """

@@ -64,10 +64,11 @@ def on_validation(request: Request[Any, Any, Any], error: ValidationException) -
 def on_http(request: Request[Any, Any, Any], error: HTTPException) -> Response[Problem]:
     """Answer what the framework refuses: unknown paths and methods, large bodies."""
     slug = _SLUGS.get(error.status_code, "internal")
+    most = request.route_handler.resolve_request_max_body_size() if slug == "body-too-large" else None
     details = {
         "not-found": f"there is no {request.url.path[:_SHOWN]} here",
         "method-not-allowed": f"{request.url.path[:_SHOWN]} does not take {request.method}",
-        "body-too-large": f"the body is over {MAX_BODY_BYTES >> 10} KiB",
+        "body-too-large": f"the body is over {(most or MAX_BODY_BYTES) >> 10:,} KiB",
     }
     return problem_response(problem(slug, details.get(slug, error.detail)), headers=dict(error.headers or {}))
 

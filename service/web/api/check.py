@@ -20,6 +20,7 @@ from service.errors import ServiceUnavailable
 from service.web.body import JsonBody
 from service.web.examples import CHECK_REQUEST
 from service.web.formats import MEDIA_TYPES, Format, wanted_format
+from service.web.limits import MAX_CHECK_BYTES
 from service.web.operations import TextToo
 from service.web.problems import problem_responses
 from service.web.services import READS, Services
@@ -43,6 +44,7 @@ Detail = Annotated[
     "/v1/check",
     dto=JsonBody[CheckRequest],
     return_dto=None,
+    request_max_body_size=MAX_CHECK_BYTES,
     status_code=200,
     operation_id="check_command",
     operation_class=TextToo,
