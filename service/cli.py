@@ -107,7 +107,11 @@ def _inspect_parser(parser: argparse.ArgumentParser) -> None:
 
 def _check_parser(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("command", nargs="?", help="the command line, quoted; @FILE or - reads it from there")
-    parser.add_argument("--model", metavar="MODEL", help="OWNER/NAME:VARIANT, or a path to its GGUF files")
+    parser.add_argument(
+        "--model",
+        metavar="MODEL",
+        help="OWNER/NAME:VARIANT, or its GGUF files (default: what COMMAND names)",
+    )
     parser.add_argument(
         "--hardware", "-H", help="shorthand, JSON, or pasted tool output; @FILE or - reads it from there"
     )
@@ -228,9 +232,9 @@ def _check(arguments: argparse.Namespace) -> int:
 
     if arguments.batch:
         return _check_batch(arguments.batch)
-    for name in ("command", "model", "hardware"):
+    for name in ("command", "hardware"):
         if not getattr(arguments, name):
-            raise InvalidInput("a check needs COMMAND, --model and --hardware; or --batch FILE", field=name)
+            raise InvalidInput("a check needs COMMAND and --hardware; or --batch FILE", field=name)
     stated = {
         "command": _text_argument(arguments.command, "command"),
         "model": arguments.model,

@@ -49,6 +49,29 @@ def test_a_command_that_the_engine_refuses_ends_with_1(model: str, capsys: pytes
     assert "source: " in shown
 
 
+def test_the_file_that_the_command_opens_needs_no_model(model: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["check", f"llama-server -m {model} -c 4096 -fa on -fit off", "-H", RIG]) == 0
+    assert capsys.readouterr().out.startswith("Fits")
+
+
+def test_a_command_without_a_model_asks_for_it(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["check", "llama-server -m /not/here.gguf -c 4096", "-H", RIG]) == 2
+    assert "does not say which repo" in capsys.readouterr().err
+
+
+def test_the_build_decides(model: str, capsys: pytest.CaptureFixture[str]) -> None:
+    command = ["check", f"llama-server -m {model} -c 4096 -fa -fmoe -ngl 99", "--engine", "ik_llama.cpp", "-H", RIG]
+    assert main([*command, "--json"]) == 1
+    today = json.loads(capsys.readouterr().out)
+    assert main([*command, "--json", "--build", "2025-05-11"]) == 0
+    then = json.loads(capsys.readouterr().out)
+    assert then["build"] == "of 2025-05-11"
+    assert {f["rule"] for f in today["findings"]} >= {"retired-flag"}
+    assert "retired-flag" not in {f["rule"] for f in then["findings"]}
+    assert "build" in [a["field"] for a in today["assumed"]]
+    assert "build" not in [a["field"] for a in then["assumed"]]
+
+
 def test_json_has_the_depths_asked_for(model: str, capsys: pytest.CaptureFixture[str]) -> None:
     main(["check", "llama-server -c 4096", "--model", model, "-H", RIG, "--depths", "0,1024", "--json"])
     answer = json.loads(capsys.readouterr().out)

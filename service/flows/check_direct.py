@@ -13,9 +13,10 @@ from service.engine.commands import parse
 from service.engine.errors import AdvisorError, InvalidInput
 from service.engine.rules import Beside
 from service.errors import describe
-from service.flows.check import checked, rig_of, variant_of
+from service.flows.check import checked, rig_of
+from service.flows.command_model import NamedRepo, repo_of, variant_of
 from service.flows.companions import companions, companions_on_disk
-from service.flows.direct import opened, opened_hub
+from service.flows.direct import opened, opened_hub, opened_store
 from service.flows.reading import read_models
 from service.hub import RepoListing, RepoReference
 from service.settings import Settings
@@ -32,25 +33,36 @@ class Headers:
         self._listed: dict[str, tuple[RepoListing, RepoReference]] = {}
         self._read: dict[tuple[str, str], VariantModel] = {}
 
-    def model_of(self, case: BatchCase) -> VariantModel:
-        """Return the model of a case. Raises AdvisorError."""
+    def named(self, case: BatchCase) -> NamedRepo:
+        """Return where a case's model is: as stated, the file that the command opens, or as over HTTP."""
         parsed = parse(case.command, case.engine, build=case.build)
-        if case.model not in self._listed:
-            with opened(self._settings, case.model, None) as (_, listing, reference):
-                self._listed[case.model] = listing, reference
-        listing, reference = self._listed[case.model]
+        path = Path(parsed.model_path or "").expanduser()
+        if case.model is None and parsed.model_path and path.is_file():
+            return NamedRepo(str(path))
+        if case.model is not None:
+            return NamedRepo(case.model)
+        with opened_store(self._settings) as store:
+            return repo_of(store, None, parsed)
+
+    def model_of(self, case: BatchCase, name: str) -> VariantModel:
+        """Return the model of a case, which is in the repo or at the path `name`. Raises AdvisorError."""
+        parsed = parse(case.command, case.engine, build=case.build)
+        if name not in self._listed:
+            with opened(self._settings, name, None) as (_, listing, reference):
+                self._listed[name] = listing, reference
+        listing, reference = self._listed[name]
         variant = variant_of(listing, reference, parsed)
-        key = (case.model, variant.name)
+        key = (name, variant.name)
         if key not in self._read:
             with opened_hub(self._settings) as hub:
                 self._read[key] = read_models(hub, listing, [variant], lambda step: None).variants[0]
         return self._read[key]
 
-    def beside(self, case: BatchCase) -> Beside:
+    def beside(self, case: BatchCase, name: str) -> Beside:
         """Return what the case's command loads beside its model, which was read before. Raises AdvisorError."""
-        parsed, (listing, _) = parse(case.command, case.engine), self._listed[case.model]
+        parsed, (listing, _) = parse(case.command, case.engine, build=case.build), self._listed[name]
         if listing.repo is None:
-            path = Path(case.model)
+            path = Path(name)
             return companions_on_disk(parsed, case.draft, case.mmproj, path if path.is_dir() else path.parent)
         with opened_hub(self._settings) as hub:
             return companions(parsed, case.draft, case.mmproj, listing, hub.list_repo, hub.read_header)
@@ -63,7 +75,9 @@ def check_directly(settings: Settings, case: BatchCase) -> Checked:
 
 def _checked(headers: Headers, case: BatchCase) -> Checked:
     rig = rig_of(case.hardware)
-    return checked(case, headers.model_of(case), rig, headers.beside(case))
+    named = headers.named(case)
+    model = headers.model_of(case, named.repo)
+    return checked(case, model, rig, headers.beside(case, named.repo), named.assumed)
 
 
 def check_batch(settings: Settings, lines: Iterable[bytes]) -> Iterator[dict[str, Any]]:

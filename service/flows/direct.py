@@ -8,9 +8,12 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 
+import msgspec
 from msgspec.structs import asdict
+from sqlalchemy import Engine
 
 from service.engine.advise import advise
 from service.engine.errors import InvalidInput
@@ -22,6 +25,7 @@ from service.flows.reading import read_models
 from service.flows.requests import parse_reference
 from service.hub import Hub, RepoListing, RepoReference, choose, local_variants
 from service.settings import Settings
+from service.store import listings
 from service.store.engines import make_engine
 from service.store.headers import StoredHeaders
 from service.store.migrations import migrate
@@ -60,7 +64,9 @@ def opened(settings: Settings, repo: str, revision: str | None) -> Iterator[tupl
         else:
             reference = parse_reference(repo, revision)
             _say(f"listing {reference.repo}")
-            yield hub, hub.list_repo(reference), reference
+            listing = hub.list_repo(reference)
+            _remember(settings, listing)
+            yield hub, listing, reference
 
 
 def _is_path(text: str) -> bool:
@@ -71,14 +77,31 @@ def _is_path(text: str) -> bool:
 @contextmanager
 def opened_hub(settings: Settings) -> Iterator[Hub]:
     """Open the Hub for the block, with the headers that this machine has read before."""
+    with opened_store(settings) as store:
+        hub = make_hub(settings, StoredHeaders(store), allow_private=True)
+        try:
+            yield hub
+        finally:
+            hub.close()
+
+
+@contextmanager
+def opened_store(settings: Settings) -> Iterator[Engine]:
+    """Open this machine's database for the block."""
     engine = make_engine(settings.database)
     migrate(engine)
-    hub = make_hub(settings, StoredHeaders(engine), allow_private=True)
     try:
-        yield hub
+        yield engine
     finally:
-        hub.close()
         engine.dispose()
+
+
+def _remember(settings: Settings, listing: RepoListing) -> None:
+    """Keep what a repo holds, so that a file's name alone finds it later."""
+    if listing.repo and listing.revision:
+        with opened_store(settings) as store:
+            now = datetime.now(UTC)
+            listings.save_listing(store, listing.repo, listing.revision, msgspec.msgpack.encode(listing), now)
 
 
 def _say(step: str) -> None:

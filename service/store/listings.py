@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from datetime import datetime
 
 from sqlalchemy import Engine, Table, delete, func, insert, select
 from sqlalchemy.exc import IntegrityError
 
 from service.store.tables import branch, repo_listing
+
+_MOST_LISTINGS = 2_000
 
 
 def remember_branch(engine: Engine, repo: str, name: str, revision: str, now: datetime) -> None:
@@ -47,6 +50,18 @@ def repos_like(engine: Engine, name: str, limit: int = 5) -> list[str]:
     found = select(repo_listing.c.repo).where(repo_listing.c.repo.icontains(name, autoescape=True))
     with engine.connect() as connection:
         return list(connection.scalars(found.group_by(repo_listing.c.repo).order_by(latest.desc()).limit(limit)))
+
+
+def holding(engine: Engine, file: str) -> Iterator[tuple[str, bytes]]:
+    """Yield the repos read here, and their listings, in whose listing `file` occurs: the latest read first.
+
+    Of each commit that is kept; at most 2,000 are looked at.
+    """
+    latest = select(repo_listing.c.repo, repo_listing.c.listing).order_by(repo_listing.c.seen_at.desc())
+    with engine.connect() as connection:
+        for repo, listing in connection.execute(latest.limit(_MOST_LISTINGS)):
+            if file.encode() in listing:
+                yield repo, listing
 
 
 def _replace(engine: Engine, table: Table, key: dict[str, object], values: dict[str, object]) -> None:

@@ -23,7 +23,8 @@ LogText = Annotated[str, msgspec.Meta(min_length=1, max_length=1 << 20)]
 class CheckRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A command that somebody uses, and the hardware it runs on.
 
-    `repo` may be left out where the command names it: `-hf`, `-hfr`, or a path with owner and name of a GGUF repo. The
+    `repo` may be left out where the command names it: `-hf`, `-hfr`, or a path with owner and name of a GGUF repo; or
+    where only one repo read here holds the command's file, which `assumed` then says. The
     variant is that of `owner/name:VARIANT`, or the one that holds the command's file. `engine` null: guessed from the
     command. `log`: what a server, llama-sweep-bench or llama-bench printed. `depths` in tokens. `draft` and `mmproj`:
     the files that the command loads beside its model, as `OWNER/NAME:VARIANT` or `OWNER/NAME/FILE.gguf`; looked for in
@@ -54,7 +55,8 @@ class Checked(CheckReport, frozen=True, kw_only=True):
 
 
 class BatchCase(msgspec.Struct, frozen=True, kw_only=True):
-    """One line of a batch. `model`: a GGUF file or folder on this disk (of shards, the first), or a repo.
+    """One line of a batch. `model`: a GGUF file or folder on this disk (of shards, the first), or a repo; where left
+    out, the file that the command opens, or the repo that it names.
 
     `draft` and `mmproj`: files on this disk, or in a repo; where left out, those that the command names, if they are
     there.
@@ -63,8 +65,8 @@ class BatchCase(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     command: CommandText
-    model: RepoText
     hardware: Hardware | HardwareText
+    model: RepoText | None = None
     engine: Engine | None = None
     depths: Depths | None = None
     measured: MeasuredRows | None = None

@@ -5,7 +5,8 @@ import pytest
 from service.engine.commands import parse
 from service.engine.errors import InvalidFlags, InvalidInput, UnknownVariant
 from service.errors import RateLimited
-from service.flows.check import check_command, repo_in_path
+from service.flows.check import check_command
+from service.flows.command_model import repo_in_path
 from service.flows.context import Context
 from service.flows.inspect import inspect
 from service.wire.check import CheckRequest
@@ -37,10 +38,19 @@ def test_a_command_that_names_its_repo_needs_no_other_word(context: Context, hub
     assert (answer.repo, answer.variant) == (REPO, "Q8_0")
 
 
+def test_without_a_repo_the_one_read_here_that_holds_the_file_is_taken_and_said(
+    context: Context, hub: WatchedHub
+) -> None:
+    inspect(context, REPO)
+    answer = check_command(context, asked("llama-server -m /mnt/Qwen3-0.6B-Q8_0.gguf -c 4096"))
+    assert (answer.repo, answer.variant) == (REPO, "Q8_0")
+    assert (answer.assumed[0].field, answer.assumed[0].value) == ("repo", REPO)
+
+
 def test_without_a_repo_the_problem_asks_for_it_and_names_those_read_here(context: Context, hub: WatchedHub) -> None:
     inspect(context, REPO)
     with pytest.raises(InvalidInput) as error:
-        check_command(context, asked("llama-server -m Qwen3-0.6B-Q8_0.gguf"))
+        check_command(context, asked("llama-server -m Qwen3-0.6B-IQ3_XS.gguf"))
     assert error.value.field == "repo"
     assert error.value.choices == (REPO,)
 

@@ -92,7 +92,9 @@ def test_markdown_is_the_verdict_and_a_block(server: httpx.Client, checking: Che
         ({"measured": [{"tps": 1}]}, "measured[0].tps"),
         ({"engine": "vllm"}, "engine"),
         ({"allocator": "malloc"}, "allocator"),
-        ({"build": "b1234"}, "build"),
+        ({"build": ""}, "build"),
+        ({"build": {"day": "2025-05-11"}}, "build.day"),
+        ({"built": "b1234"}, "built"),
     ],
 )
 def test_a_wrong_field_is_named(

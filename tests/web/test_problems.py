@@ -111,6 +111,13 @@ def test_ten_megabytes_are_413(client: httpx.Client) -> None:
     assert "256 KiB" in found["detail"]
 
 
+def test_a_check_may_bring_a_whole_log(client: httpx.Client) -> None:
+    body = {"command": "llama-server -m m.gguf", "hardware": "RTX 3090", "log": 'a line of "log"\n' * 50_000}
+    assert client.post("/v1/check", json=body).status_code != 413
+    found = assert_problem(client.post("/v1/check", json={**body, "log": "a" * 3_000_000}), 413, "body-too-large")
+    assert "2,048 KiB" in found["detail"]
+
+
 def test_ten_megabytes_without_a_length_are_413_too(client: httpx.Client) -> None:
     chunks = (b"a" * 100_000 for _ in range(100))
     reply = client.post("/v1/advice", content=chunks, headers={"content-type": "application/json"})
