@@ -35,7 +35,7 @@ class Encoded(NamedTuple):
     body: bytes
 
 
-Value: TypeAlias = int | float | str | bool | Sequence[str] | Sequence[int] | Encoded
+Value: TypeAlias = int | float | str | bool | Sequence[str] | Sequence[int] | Sequence[float] | Encoded
 
 
 def header_bytes(metadata: Mapping[str, Value], tensors: Sequence[Tensor]) -> bytes:
@@ -96,7 +96,9 @@ def _value(value: Value) -> tuple[int, bytes]:
     assert isinstance(value, Sequence)
     if isinstance(value[0], str):
         return 9, struct.pack("<IQ", 8, len(value)) + b"".join(_string(str(v)) for v in value)
-    return 9, struct.pack(f"<IQ{len(value)}i", 5, len(value), *value)
+    kind, letter = next((k, c) for k, c, python in ((7, "?", bool), (5, "i", int), (6, "f", float))
+                        if isinstance(value[0], python))  # fmt: skip
+    return 9, struct.pack(f"<IQ{len(value)}{letter}", kind, len(value), *value)
 
 
 def _byte_alphabet() -> list[str]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 from service.engine.ggml_types import tensor_bytes, type_named
 from service.engine.gguf import ArraySummary, Header, MetadataValue, Tensor
@@ -17,6 +17,7 @@ from service.engine.model import Model, build_model
 from service.engine.tensor_names import layer_of
 from tests import gguf_file
 from tests.shapes import SHAPES, Shape
+from tests.shapes.rows import Values
 
 ALIGNMENT = 32
 
@@ -61,7 +62,7 @@ def _fitting_type(kind: str, row_length: int) -> str:
 
 
 def _tensors(shape: Shape, mix: str) -> tuple[Tensor, ...]:
-    preset, n_layer = _PRESETS.get(mix.lower()), int(shape.metadata[f"{shape.architecture}.block_count"])
+    preset, n_layer = _PRESETS.get(mix.lower()), int(str(shape.metadata[f"{shape.architecture}.block_count"]))
     tensors, offset = [], 0
     for name, dims, f32 in shape.rows:
         kind = "f32" if f32 else _preset_type(preset, name, n_layer) if preset else _mixed_type(mix, name)
@@ -72,8 +73,8 @@ def _tensors(shape: Shape, mix: str) -> tuple[Tensor, ...]:
     return tuple(tensors)
 
 
-def _general(model_name: str, shape: Shape) -> dict[str, int | float | str | bool]:
-    general: dict[str, int | float | str | bool] = {
+def _general(model_name: str, shape: Shape) -> Values:
+    general: Values = {
         "general.architecture": shape.architecture,
         "general.type": "model",
         "general.name": model_name,
@@ -87,7 +88,7 @@ def _general(model_name: str, shape: Shape) -> dict[str, int | float | str | boo
 def build_header(model_name: str, mix: str) -> Header:
     """Return the merged header of `model_name` quantised to `mix`, as the parser would return it."""
     shape = SHAPES[model_name]()
-    metadata: dict[str, MetadataValue] = dict(_general(model_name, shape))
+    metadata = cast("dict[str, MetadataValue]", dict(_general(model_name, shape)))
     metadata["tokenizer.ggml.tokens"] = ArraySummary(shape.n_vocab)
     return Header(metadata, _tensors(shape, mix), 0)
 

@@ -27,21 +27,29 @@ class Layer(msgspec.Struct, frozen=True):
     moe: bool
 
 
-# Layers with a sliding window when the header has no pattern: (period, position that is NOT windowed); both engines'
-# llm_load_hparams. gemma3: every sixth layer is full; gpt-oss: odd ones; llama4: every fourth, no header key.
-_SWA_PERIOD = {"gemma2": 2, "gemma3": 6, "gpt-oss": 2, "llama4": 4, "cohere2": 4, "exaone4": 4}
-_SWA_DEFAULT = {"llama4": 8192}
+# Layers with a sliding window where the header has no pattern: every one but each N-th; both engines' load_hparams.
+# gemma3: every sixth layer is full; gpt-oss: odd ones; llama4: every fourth, no header key.
+_SWA_PERIOD = {
+    "gemma2": 2, "gemma3": 6, "gemma3n": 5, "gpt-oss": 2, "llama4": 4, "cohere2": 4, "cohere2moe": 4, "exaone4": 4,
+    "exaone-moe": 4, "olmo2": 4, "afmoe": 4, "laguna": 4,
+}  # fmt: skip
+_FULL_FIRST = frozenset({"cohere2moe", "laguna"})  # the full layer opens each period instead of closing it
+_SWA_DEFAULT = {"llama4": 8192, "gemma2": 4096, "exaone-moe": 128}
+_EXAONE4_WINDOWED = 64  # layers of the one Exaone 4 with windows (llama.cpp src/models/exaone4.cpp)
 
 
 def _windows(reader: MetadataReader, n_layer: int) -> list[int]:
     window = reader.optional("attention.sliding_window", _SWA_DEFAULT.get(reader.arch, 0))
     pattern = reader.get("attention.sliding_window_pattern")
+    if reader.arch == "exaone4" and n_layer != _EXAONE4_WINDOWED:
+        return [0] * n_layer
     if isinstance(pattern, list):
         return [window if i < len(pattern) and pattern[i] else 0 for i in range(n_layer)]
     period = pattern if isinstance(pattern, int) and pattern > 0 else _SWA_PERIOD.get(reader.arch, 0)
     if not period:
         return [0] * n_layer
-    return [window if (i + 1) % period else 0 for i in range(n_layer)]
+    full = 0 if reader.arch in _FULL_FIRST else period - 1
+    return [window if i % period != full else 0 for i in range(n_layer)]
 
 
 def _recurrent_layers(reader: MetadataReader, header: Header, n_layer: int) -> set[int]:
@@ -57,6 +65,10 @@ def read_layers(reader: MetadataReader, header: Header, n_layer: int, nextn: int
     dim_k = reader.per_layer("attention.key_length", n_layer, default)
     dim_v = reader.per_layer("attention.value_length", n_layer, default)
     windows, recurrent = _windows(reader, n_layer), _recurrent_layers(reader, header, n_layer)
+    for i in range(n_layer):
+        if windows[i]:  # windowed layers may have heads of another size
+            dim_k[i] = reader.optional("attention.key_length_swa", dim_k[i])
+            dim_v[i] = reader.optional("attention.value_length_swa", dim_v[i])
     moe = {layer_of(t.name) for t in header.tensors if is_expert(t.name)}
     layers = []
     for i in range(n_layer):

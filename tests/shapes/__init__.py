@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tests.shapes import gqa, hybrid, latent, windows
+from tests.shapes import dense, gemma, gqa, hybrid, latent, moe, windows
 from tests.shapes.rows import Shape as Shape
 
-SHAPES: dict[str, Callable[[], Shape]] = latent.SHAPES | gqa.SHAPES | windows.SHAPES | hybrid.SHAPES
+SHAPES: dict[str, Callable[[], Shape]] = latent.SHAPES | gqa.SHAPES | windows.SHAPES | hybrid.SHAPES | gemma.SHAPES
+SHAPES |= dense.SHAPES | moe.SHAPES

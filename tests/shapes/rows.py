@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple, TypeAlias
 
-Values: TypeAlias = dict[str, int | float | str | bool]
+Value: TypeAlias = int | float | str | bool | list[int] | list[float] | list[bool]
+Values: TypeAlias = dict[str, Value]
 
 
 class Row(NamedTuple):
@@ -48,9 +49,11 @@ class Rows(list[Row]):
         qk_norm: str = "",
         bias: bool = False,
         gated: bool = False,
+        norm: bool = True,
     ) -> None:
         p, (n_head, n_head_kv, dim) = f"blk.{layer}.", heads
-        self.f32(p + "attn_norm.weight", n_embd)
+        if norm:
+            self.f32(p + "attn_norm.weight", n_embd)
         for part, count in (("q", n_head * (2 if gated else 1)), ("k", n_head_kv), ("v", n_head_kv)):
             self.weight(p + "attn_" + part, n_embd, count * dim)
             if bias:
@@ -117,6 +120,6 @@ def yarn(factor: float) -> Values:
     }
 
 
-def expert_values(n: int, used: int, n_ff: int, **more: int | float | str | bool) -> Values:
+def expert_values(n: int, used: int, n_ff: int, **more: Value) -> Values:
     """Return the values of `n` routed experts."""
     return {"expert_count": n, "expert_used_count": used, "expert_feed_forward_length": n_ff} | more

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from tests.shapes.rows import Rows, Shape, Values, expert_values, metadata_of, yarn
+from tests.shapes.rows import Rows, Shape, expert_values, metadata_of, yarn
 
 
 def _gpt_oss(n_layer: int, n_expert: int) -> Shape:
@@ -23,21 +23,6 @@ def _gpt_oss(n_layer: int, n_expert: int) -> Shape:
         rows.experts(i, n_embd, n_expert, n_embd, expert_bias=True)
     metadata = metadata_of(arch, n_layer, n_embd, n_embd, heads, n_vocab, 131072, 150000, eps=1e-5, more=more)
     return Shape(arch, metadata, rows, n_vocab)
-
-
-def _gemma3(n_layer: int, n_embd: int, heads: tuple[int, int, int], n_ff: int) -> Shape:
-    arch, n_vocab = "gemma3", 262208
-    more: Values = {"attention.sliding_window": 1024}
-    more |= {"rope.scaling.type": "linear", "rope.scaling.factor": 8.0}
-    rows = Rows()
-    rows.ends(n_embd, n_vocab, tied=True)
-    for i in range(n_layer):
-        rows.attention(i, n_embd, heads, qk_norm="head")
-        rows.f32(f"blk.{i}.ffn_norm.weight", n_embd)
-        rows.dense(i, n_embd, n_ff)
-        rows.f32(f"blk.{i}.post_attention_norm.weight", n_embd)
-        rows.f32(f"blk.{i}.post_ffw_norm.weight", n_embd)
-    return Shape(arch, metadata_of(arch, n_layer, n_embd, n_ff, heads, n_vocab, 131072, 1e6, more=more), rows, n_vocab)
 
 
 def _llama4(n_expert: int, step: int) -> Shape:
@@ -61,8 +46,6 @@ def _llama4(n_expert: int, step: int) -> Shape:
 SHAPES: dict[str, Callable[[], Shape]] = {
     "gpt-oss-120b": partial(_gpt_oss, 36, 128),
     "gpt-oss-20b": partial(_gpt_oss, 24, 32),
-    "Gemma-3-27B": partial(_gemma3, 62, 5376, (32, 16, 128), 21504),
-    "Gemma-3-12B": partial(_gemma3, 48, 3840, (16, 8, 256), 15360),
     "Llama-4-Maverick": partial(_llama4, 128, 2),
     "Llama-4-Scout": partial(_llama4, 16, 1),
 }

@@ -32,11 +32,10 @@ class CacheTensor(NamedTuple):
 
 def cache_tensors(model: Model, spec: GraphSpec, layer: Layer) -> tuple[CacheTensor, ...]:
     """Return the tensors of the layer's cache: K and V, K alone (latent), or the recurrent state; () for none."""
-    n_shared = model.int_value("attention.shared_kv_layers")
     ik = spec.engine == "ik_llama.cpp"
     if layer.kind == "nextn":
         return next_token_cache(model, spec, layer) if ik and spec.next_tokens else ()
-    if layer.index >= model.n_layer - n_shared:
+    if cache_owner(model, layer) != layer.index:
         return ()
     if layer.kind == "recurrent" and model.recurrent is not None:
         return (_state_ik if ik else _state_llama)(model.recurrent, spec)
@@ -53,6 +52,17 @@ def next_token_cache(model: Model, spec: GraphSpec, layer: Layer) -> tuple[Cache
     if model.mla is not None and spec.mla:
         return (_latent_ik if spec.engine == "ik_llama.cpp" else _latent_llama)(model.mla, spec)
     return (_keys_values_ik if spec.engine == "ik_llama.cpp" else _keys_values_llama)(model, layer, spec)
+
+
+def cache_owner(model: Model, layer: Layer) -> int:
+    """Return the layer whose cache `layer` reads: the last of its kind that has one where Gemma's layers share theirs.
+
+    Source: llama.cpp src/llama-model.cpp:2781 (reuse).
+    """
+    n_own = model.n_layer - model.int_value("attention.shared_kv_layers")
+    if layer.index < n_own or n_own < 2:
+        return layer.index
+    return n_own - (2 if layer.n_swa else 1)
 
 
 def _state_ik(r: Recurrent, spec: GraphSpec) -> tuple[CacheTensor, ...]:
@@ -101,11 +111,17 @@ def _keys_values_ik(model: Model, layer: Layer, spec: GraphSpec) -> tuple[CacheT
 
 def _keys_values_llama(model: Model, layer: Layer, spec: GraphSpec) -> tuple[CacheTensor, ...]:
     n_head, dim_k, dim_v = _heads(model, layer)
-    if not n_head:
+    if not n_head and not spec.transposed_v:
         return ()
     rows = window_rows(layer.n_swa, spec) if layer.n_swa else spec.n_kv
+    width = dim_v * n_head if not spec.transposed_v or model.mla is not None else widest_values(model)
     keys = CacheTensor(spec.type_k, (dim_k * n_head, rows, spec.n_stream))
-    return (keys, CacheTensor(spec.type_v, (dim_v * n_head, rows, spec.n_stream)))
+    return (keys, CacheTensor(spec.type_v, (width, rows, spec.n_stream)))
+
+
+def widest_values(model: Model) -> int:
+    """Return the elements of the widest layer's V: all layers' without flash attention (llama-kv-cache.cpp:160)."""
+    return max(la.head_dim_v * la.n_head_kv for la in model.layers if la.kind != "recurrent")
 
 
 def window_rows(n_swa: int, spec: GraphSpec) -> int:

@@ -13,6 +13,9 @@ from service.engine.model import Model
 Gating: TypeAlias = Literal["softmax", "sigmoid", "weight"]
 
 _MAX_EXPERTS_USED = 64
+_SIGMOID_BY_DEFAULT = frozenset({"step35", "afmoe", "laguna", "hy_v3", "cohere2moe"})
+# of the long and the short ones, which have one size, the context decides which are used
+ROPE_FACTORS = ("rope_freqs.weight", "rope_factors_long.weight", "rope_factors_short.weight")
 
 
 class MissingTensor(Exception):
@@ -78,14 +81,14 @@ class ModelGraph(GraphBuilder):
 
     def rope_factors(self, layer: int) -> Node | None:
         """Return the layer's copy of the rope factors, None for models without."""
-        tensor = self.model.by_name.get("rope_freqs.weight")
+        tensor = next((t for name in ROPE_FACTORS if (t := self.model.by_name.get(name)) is not None), None)
         if tensor is None:
             return None
         owner = self.spec.rope_owners[layer] if self.spec.rope_owners else layer
-        node = self._stored.get(("rope_freqs.weight", owner))
+        node = self._stored.get((tensor.name, owner))
         if node is None:
-            slot = Slot("rope", "rope_freqs.weight", owner)
-            node = self._stored["rope_freqs.weight", owner] = self.stored(slot, tensor.type, *tensor.dims)
+            slot = Slot("rope", tensor.name, owner)
+            node = self._stored[tensor.name, owner] = self.stored(slot, tensor.type, *tensor.dims)
         return node
 
     def mask_input(self, *ne: int) -> Node:
@@ -132,4 +135,24 @@ class ModelGraph(GraphBuilder):
     @property
     def gating(self) -> Gating:
         """The router's activation: softmax | sigmoid."""
-        return "sigmoid" if self.model.int_value("expert_gating_func") == 2 else "softmax"
+        default = 2 if self.model.architecture in _SIGMOID_BY_DEFAULT else 1
+        return "sigmoid" if self.model.int_value("expert_gating_func", default) == 2 else "softmax"
+
+    def limited(self, key: str, layer: int) -> bool:
+        """Whether the header's `key`, a number or one a layer, is above zero for `layer`."""
+        value = self.model.value(key)
+        if isinstance(value, list):
+            value = value[layer] if layer < len(value) else 0
+        return isinstance(value, int | float) and value > 1e-6
+
+    def given(self, key: str, default: float = 0.0) -> bool:
+        """Whether the header's number `key` is not zero."""
+        value = self.model.value(key, default)
+        return isinstance(value, int | float) and value != 0
+
+    @property
+    def position_axes(self) -> int:
+        """Positions a token: 4 where the header splits the rotation into sections (M-RoPE)."""
+        sections = self.model.value("rope.dimension_sections")
+        used = sections[:2] if isinstance(sections, list) else []
+        return 4 if len(used) == 2 and all(isinstance(n, int) and n > 0 for n in used) else 1

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from service.engine.memory.graphs.llama import generic, gqa, hybrid, latent, windows
+from service.engine.memory.graphs.llama import gemma, generic, gqa, hybrid, latent, windows
 from service.engine.memory.graphs.llama.blocks import LlamaGraph
 
 ARCHITECTURES: dict[str, Callable[[LlamaGraph], None]] = (
-    gqa.ARCHITECTURES | windows.ARCHITECTURES | latent.ARCHITECTURES | hybrid.ARCHITECTURES
+    gqa.ARCHITECTURES | windows.ARCHITECTURES | gemma.ARCHITECTURES | latent.ARCHITECTURES | hybrid.ARCHITECTURES
 )
 
 FAMILIES: dict[str, Callable[[LlamaGraph], None]] = ARCHITECTURES | {"generic": generic.generic}

@@ -1,16 +1,19 @@
-"""Building blocks of llama.cpp's graphs: norms, attention on the cache, feed-forward layers, routed experts.
+"""Building blocks of llama.cpp's graphs: inputs, norms, attention on the cache, the head.
 
-Source: llama.cpp src/llama-graph.cpp (build_attn, build_attn_mha, build_ffn, build_moe_ffn and the input classes).
+Source: llama.cpp src/llama-graph.cpp (build_attn, build_attn_mha and the input classes).
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Literal, NamedTuple, TypeAlias
 
-from service.engine.memory.cache import window_rows
+from service.engine.layers import Layer
+from service.engine.memory.cache import cache_owner, widest_values, window_rows
 from service.engine.memory.graph import Node, geometry, is_contiguous, row_size
-from service.engine.memory.graphs.base import Gating, MissingTensor, ModelGraph
+from service.engine.memory.graphs.base import MissingTensor
+from service.engine.memory.graphs.llama.feed_forward import FeedForward
 
+Hidden: TypeAlias = Literal["", "raw", "normed"]
 _ROTATION = 64  # llama.cpp src/llama-kv-cache.cpp: a quantised cache is rotated by Hadamard matrices of 64 and up
 
 
@@ -25,32 +28,79 @@ class CacheInput(NamedTuple):
     v_rotation: Node | None
 
 
-class LlamaGraph(ModelGraph):
+def _rotated(dims: list[int], kind: str) -> int:
+    """Return the size of the heads of a cache if it is rotated: quantised, all heads of one size, in blocks; else 0."""
+    uniform = len(set(dims)) == 1 and geometry(kind)[0] > 1 and dims[0] % _ROTATION == 0
+    return dims[0] if uniform else 0
+
+
+class LlamaGraph(FeedForward):
     """The blocks that llama.cpp's architectures are built from."""
 
-    def begin(self) -> Node:
-        """Return the embedded tokens; the input for embeddings is made though nobody uses it."""
+    two_caches = False  # one for full attention and one for windows, which build_attn expands in another order
+    soft_cap = False  # whether scores are squashed before the soft max; flash attention does it inside
+
+    def begin(self, n_deepstack: int = 0) -> Node:
+        """Return the embedded tokens; the input for embeddings is made though nobody uses it.
+
+        `n_deepstack`: layers that an image's features are added to, which make the embeddings wider.
+        """
         tokens = self.input("i32", self.n_tokens)
-        embeddings = self.input("f32", self.model.n_embd, self.n_tokens)
+        width = self.model.n_embd * (1 + n_deepstack)
+        embeddings = self.input("f32", width, self.n_tokens)
         x = self.get_rows(self.required("token_embd.weight"), tokens)
+        if n_deepstack:
+            x = self.new("PAD", "f32", (width, self.n_tokens), x)
         self.expand(x, embeddings)
+        if n_deepstack:
+            x = self.view(x, (self.model.n_embd, self.n_tokens), x.nb[1:2])
+            self.expand(x)
         return x
 
-    def finish(self, x: Node) -> None:
-        """Add the output norm and the logits."""
-        self.logits(self.output(self.norm(x, self.required("output_norm.weight"), None)))
+    def finish(
+        self, x: Node, ids: Node | None = None, *, hidden: Hidden = "", scale: bool = False, soft_cap: bool = False
+    ) -> None:  # fmt: skip
+        """Add the output norm and the logits, scaled or squashed.
 
-    def logits(self, x: Node) -> None:
-        self.expand(self.output(self.mul_mat(self.output_head(), x)))
+        `hidden`: the hidden states before or after the norm are an output of their own, and the rows of `ids` are taken
+        only then.
+        """
+        if hidden == "raw" and ids is not None:
+            x = self.get_rows(self.output(x), ids)
+        x = self.output(self.norm(x, self.required("output_norm.weight"), None))
+        if hidden == "normed" and ids is not None:
+            x = self.output(self.get_rows(x, ids))
+        self.logits(x, scale=scale, soft_cap=soft_cap)
 
-    def position_input(self) -> None:
-        self.positions = self.input("i32", self.n_tokens)
+    def logits(self, x: Node, *, scale: bool = False, soft_cap: bool = False) -> None:
+        x = self.mul_mat(self.output_head(), x)
+        if scale:
+            x = self.apply("SCALE", x)
+        self.expand(self.output(self.squash(x) if soft_cap else x))
+
+    def squash(self, x: Node) -> Node:
+        """Scale, tanh, scale back."""
+        return self.apply("SCALE", self.apply("UNARY", self.apply("SCALE", x)))
+
+    def position_input(self, n_axes: int = 1) -> None:
+        """Make the input for positions; `n_axes` is 4 where images have places of their own (M-RoPE)."""
+        self.positions = self.input("i32", self.n_tokens * n_axes)
+
+    @property
+    def window(self) -> int:
+        """The model's sliding window in tokens."""
+        return max(layer.n_swa for layer in self.model.layers)
+
+    def last_rows(self, ids: Node | None, *tensors: Node) -> tuple[Node, ...]:
+        """Return the rows that logits are wanted for, where `ids` is given: in the last layer."""
+        return tensors if ids is None else tuple(self.get_rows(t, ids) for t in tensors)
 
     def output_ids(self) -> Node:
         return self.input("i32", self.spec.n_outputs)
 
     def cache_inputs(self, *windows: int, latent: bool = False) -> list[CacheInput]:
         """Return the inputs of one cache for each window, 0 for full attention, in llama.cpp's order of creation."""
+        self.two_caches = len(windows) > 1
         made = []
         for window in windows:
             n_rows = window_rows(window, self.spec) if window else self.n_kv
@@ -61,39 +111,44 @@ class LlamaGraph(ModelGraph):
             made.append(CacheInput(n_rows, k_ids, v_ids, mask, None, None))
         if latent:
             return made
-        return [m._replace(k_rotation=self._k_rotation(), v_rotation=self._v_rotation()) for m in made]
+        return [
+            m._replace(k_rotation=self._k_rotation(window), v_rotation=self._v_rotation(window))
+            for m, window in zip(made, windows, strict=True)
+        ]
 
     def _v_ids_per_token(self) -> int:
-        if not self.spec.transposed_v:
-            return 1
-        return max(la.head_dim_v * la.n_head_kv for la in self.model.layers if la.kind == "attention")
+        return widest_values(self.model) if self.spec.transposed_v else 1
 
-    def _attention_layer(self) -> tuple[int, int]:
-        first = next((la for la in self.model.layers if la.kind == "attention"), None)
-        if first is None:
+    def _cached_layers(self, window: int) -> list[Layer]:
+        """The layers that own a part of the cache for `window`."""
+        found = [
+            la for la in self.model.layers
+            if la.kind == "attention" and (la.n_swa > 0) == (window > 0) and cache_owner(self.model, la) == la.index
+        ]  # fmt: skip
+        if not found:
             raise MissingTensor("an attention layer")
-        return first.head_dim_k, first.head_dim_v
+        return found
 
-    def _k_rotation(self) -> Node | None:
-        dim = self._attention_layer()[0]
-        if geometry(self.spec.type_k)[0] == 1 or dim % _ROTATION:
+    def _k_rotation(self, window: int) -> Node | None:
+        dim = _rotated([la.head_dim_k for la in self._cached_layers(window)], self.spec.type_k)
+        if not dim:
             return None
         size = _ROTATION
         while dim % (2 * size) == 0:
             size *= 2
         return self.input("f32", size, size)
 
-    def _v_rotation(self) -> Node | None:
-        dim = self._attention_layer()[1]
-        if geometry(self.spec.type_v)[0] == 1 or dim % _ROTATION:
-            return None
-        return self.input("f32", _ROTATION, _ROTATION)
+    def _v_rotation(self, window: int) -> Node | None:
+        dims = [la.head_dim_v for la in self._cached_layers(window)]
+        return self.input("f32", _ROTATION, _ROTATION) if _rotated(dims, self.spec.type_v) else None
 
     # -- small parts ---------------------------------------------------------------------------------------------
 
+    norm_op = "RMS_NORM"
+
     def norm(self, x: Node, weight: Node, layer: int | None) -> Node:
-        """RMS_NORM and a product; the norm is pinned to the device of `layer` unless None."""
-        normed = self.apply("RMS_NORM", x)
+        """The model's norm and a product; the norm is pinned to the device of `layer` unless None."""
+        normed = self.apply(self.norm_op, x)
         if layer is not None:
             self.pin(normed, layer)
         return self.mul(normed, weight)
@@ -108,46 +163,66 @@ class LlamaGraph(ModelGraph):
 
     # -- attention -----------------------------------------------------------------------------------------------
 
-    def query_key_value(self, layer: int, x: Node) -> tuple[Node, Node, Node]:
+    def query_key_value(self, layer: int, x: Node, *, norm: bool = True) -> tuple[Node, Node, Node]:
         """Return Q, K and V with their biases, split into heads, Q and K normed where the model has norms."""
-        facts = self.layer(layer)
-        sizes = (("q", facts.n_head, facts.head_dim_k), ("k", facts.n_head_kv, facts.head_dim_k),
-                 ("v", facts.n_head_kv, facts.head_dim_v))  # fmt: skip
-        products = []
-        for part, _, _ in sizes:
-            product = self.mul_mat(self.weight(layer, f"attn_{part}.weight"), x)
-            bias = self.optional(layer, f"attn_{part}.bias")
-            products.append(product if bias is None else self.add(product, bias))
-        q, k, v = (
-            self.reshape(product, dim, n_head, self.n_tokens)
-            for product, (_, n_head, dim) in zip(products, sizes, strict=True)
+        q, k, v = self._joined_heads(layer, x) or self._heads(layer, x)
+        if norm and self.optional(layer, "attn_q_norm.weight") is not None:
+            q, k = self.norm_heads(layer, q, k)
+        return q, k, v
+
+    def norm_heads(self, layer: int, q: Node, k: Node) -> tuple[Node, Node]:
+        return (
+            self.norm(q, self.weight(layer, "attn_q_norm.weight"), layer),
+            self.norm(k, self.weight(layer, "attn_k_norm.weight"), layer),
         )
-        q_norm = self.optional(layer, "attn_q_norm.weight")
-        if q_norm is not None:
-            q = self.norm(q, q_norm, layer)
-            k = self.norm(k, self.weight(layer, "attn_k_norm.weight"), layer)
+
+    def head_sizes(self, layer: int) -> tuple[tuple[int, int], ...]:
+        """Return (size, number) of the heads of Q, K and V."""
+        la = self.layer(layer)
+        return (la.head_dim_k, la.n_head), (la.head_dim_k, la.n_head_kv), (la.head_dim_v, la.n_head_kv)
+
+    def product(self, layer: int, part: str, x: Node) -> Node:
+        """The product with a weight, and its bias if it has one."""
+        product = self.mul_mat(self.weight(layer, f"{part}.weight"), x)
+        bias = self.optional(layer, f"{part}.bias")
+        return product if bias is None else self.add(product, bias)
+
+    def _heads(self, layer: int, x: Node) -> tuple[Node, Node, Node]:
+        products = [self.product(layer, f"attn_{part}", x) for part in "qkv"]
+        q, k, v = (
+            self.reshape(product, *sizes, self.n_tokens)
+            for product, sizes in zip(products, self.head_sizes(layer), strict=True)
+        )
+        return q, k, v
+
+    def _joined_heads(self, layer: int, x: Node) -> tuple[Node, Node, Node] | None:
+        """Q, K and V as views of one product, where the file has one weight for them."""
+        if self.optional(layer, "attn_qkv.weight") is None:
+            return None
+        joined = self.product(layer, "attn_qkv", x)
+        q, k, v = (
+            self.view(joined, (dim, n_head, self.n_tokens), (4 * dim, joined.nb[1]))
+            for dim, n_head in self.head_sizes(layer)
+        )
         return q, k, v
 
     def attend(
-        self, layer: int, cache: CacheInput, q: Node, k: Node, v: Node, *, sinks: Node | None = None,
-        project: bool = True, window: bool = False,
+        self, layer: int, cache: CacheInput, q: Node, k: Node | None, v: Node | None, *, sinks: Node | None = None,
+        project: bool = True,
     ) -> Node:  # fmt: skip
-        """Store K and V, attend over the cache, and project. `window`: the model has two caches (order of expand)."""
+        """Store K and V, attend over the cache, and project. K and V are None where another layer's cache is read."""
         if cache.k_rotation is not None:
-            q, k = self._rotate(q, cache.k_rotation), self._rotate(k, cache.k_rotation)
+            q, k = self._rotate(q, cache.k_rotation), k and self._rotate(k, cache.k_rotation)
         if cache.v_rotation is not None:
-            v = self._rotate(v, cache.v_rotation)
-        self.expand(*((q, k, v) if window else (q, v, k)))
-        self._store(layer, cache, k, v)
+            v = v and self._rotate(v, cache.v_rotation)
+        self.expand(*(t for t in ((q, k, v) if self.two_caches else (q, v, k)) if t is not None))
+        if k is not None and v is not None:
+            self._store(layer, cache, k, v)
         keys, values = self._cache_views(layer, cache.n_rows)
         x = self.attention(q, keys, values, cache.mask, sinks)
         if cache.v_rotation is not None:
             x = self._rotate(x, cache.v_rotation)
-        if not project:
-            return x
-        x = self.mul_mat(self.weight(layer, "attn_output.weight"), x)
-        bias = self.optional(layer, "attn_output.bias")
-        return x if bias is None else self.add(x, bias)
+        return self.product(layer, "attn_output", x) if project else x
 
     def _store(self, layer: int, cache: CacheInput, k: Node, v: Node) -> None:
         keys, values = self.cache(layer)
@@ -160,7 +235,11 @@ class LlamaGraph(ModelGraph):
         if not self.spec.transposed_v:
             self.expand(self.set_rows(self._flat(values), self.view(v, (size, n), (v.nb[2],)), cache.v_ids))
             return
-        elements = self.reshape(self.reshape(v, size, n), 1, size * n)
+        row_bytes = row_size(v.kind, size)
+        rows = self.reshape(v, size, n) if row_bytes == v.nb[2] else self.cont(v, size, n)
+        if size < values.ne[0]:  # rows as wide as the widest layer's
+            rows = self.new("PAD", "f32", (values.ne[0], n), rows)
+        elements = self.reshape(rows, 1, rows.ne[0] * n)
         target = self.reshape(values, 1, values.ne[0] * values.ne[1] * values.ne[2])
         self.expand(self.set_rows(target, elements, cache.v_ids))
 
@@ -169,7 +248,7 @@ class LlamaGraph(ModelGraph):
         return cache if cache.ne[2] == 1 else self.reshape(cache, cache.ne[0], cache.ne[1] * cache.ne[2])
 
     def _cache_views(self, layer: int, n_rows: int) -> tuple[Node, Node]:
-        keys, values = self.cache(layer)
+        keys, values = self.cache(cache_owner(self.model, self.layer(layer)))
         facts, n_stream = self.layer(layer), self.spec.n_stream
         dim_k, dim_v, n_head = facts.head_dim_k, facts.head_dim_v, facts.n_head_kv
         row = row_size(keys.kind, dim_k * n_head)
@@ -179,7 +258,7 @@ class LlamaGraph(ModelGraph):
             strides = (row_size(values.kind, dim_v), row, row * n_rows)
             return k, self.view(values, (dim_v, n_head, n_rows, n_stream), strides)
         column = row_size(values.kind, n_rows)
-        strides = (column * dim_v, column, column * dim_v * n_head)
+        strides = (column * dim_v, column, column * values.ne[0])
         return k, self.view(values, (n_rows, n_head, dim_v, n_stream), strides)
 
     def attention(
@@ -195,7 +274,8 @@ class LlamaGraph(ModelGraph):
         if self.spec.flash_attn:
             x = self._flash(q, self.transpose(v) if transposed else v, k, mask, sinks, expand_v)
         else:
-            scores = self.apply("SOFT_MAX", self.mul_mat(k, q), mask, sinks)
+            scores = self.mul_mat(k, q)
+            scores = self.apply("SOFT_MAX", self.squash(scores) if self.soft_cap else scores, mask, sinks)
             x = self.mul_mat(v if transposed else self.cont(self.transpose(v)), scores)
             if expand_v is not None:
                 x = self.mul_mat(expand_v, x)
@@ -211,98 +291,3 @@ class LlamaGraph(ModelGraph):
         if expand_v is not None:
             x = self.cont(self.swap_heads(self.mul_mat(expand_v, self.swap_heads(x))))
         return self.reshape(x, x.ne[0] * x.ne[1], x.ne[2] * x.ne[3])
-
-    # -- feed-forward --------------------------------------------------------------------------------------------
-
-    def feed_forward(self, layer: int, x: Node, suffix: str = "") -> Node:
-        """The dense layer, or the shared expert with the suffix `_shexp`."""
-        up = self.mul_mat(self.weight(layer, f"ffn_up{suffix}.weight"), x)
-        gate = self.mul_mat(self.weight(layer, f"ffn_gate{suffix}.weight"), x)
-        return self.mul_mat(
-            self.weight(layer, f"ffn_down{suffix}.weight"), self.new("GLU", gate.kind, gate.ne, gate, up)
-        )
-
-    def expert_layer(
-        self, layer: int, x: Node, gating: Gating, *, norm_weights: bool, scale: bool, weight_before: bool = False
-    ) -> Node:
-        """Routed experts, and the shared expert if there is one."""
-        out = self.routed_experts(layer, x, gating, norm_weights, scale, weight_before)
-        if self.optional(layer, "ffn_up_shexp.weight") is None:
-            return out
-        shared = self.feed_forward(layer, x, "_shexp")
-        router = self.optional(layer, "ffn_gate_inp_shexp.weight")
-        if router is not None:
-            opened = self.apply("UNARY", self.new("MUL_MAT", "f32", (1, x.ne[1]), router, x))
-            shared = self.mul(shared, opened)
-        return self.add(out, shared)
-
-    def routed_experts(
-        self, layer: int, x: Node, gating: Gating, norm_weights: bool, scale: bool, weight_before: bool
-    ) -> Node:
-        """Router, the chosen experts and their weighted sum. `weight_before`: inputs are weighted, not outputs."""
-        ids, weights = self._route(layer, x, gating, norm_weights, scale, from_logits=weight_before)
-        n_embd, n_tokens, used = x.ne[0], x.ne[1], ids.ne[0]
-        x = self.reshape(x, n_embd, 1, n_tokens)
-        if weight_before:
-            x = self.mul(self.new("REPEAT", "f32", (n_embd, used, n_tokens), x), weights)
-        out = self._expert_product(layer, "down", self._up_gate(layer, x, ids), ids)
-        if not weight_before:
-            out = self.mul(out, weights)
-        self.expand(out)
-        return self._sum_of_experts(out, used)
-
-    def _sum_of_experts(self, x: Node, used: int) -> Node:
-        parts = []
-        for _ in range(used):
-            parts.append(self.view(x, (x.ne[0], x.ne[2]), (x.nb[2],)))
-            self.expand(parts[-1])
-        total = parts[0]
-        for part in parts[1:]:
-            total = self.add(total, part)
-            self.expand(total)
-        return self.cont(total) if used == 1 else total
-
-    def _expert_product(self, layer: int, part: str, x: Node, ids: Node) -> Node:
-        product = self.mul_mat_id(self.weight(layer, f"ffn_{part}_exps.weight"), x, ids)
-        bias = self.optional(layer, f"ffn_{part}_exps.bias")
-        return product if bias is None else self.new("ADD_ID", "f32", product.ne, product, bias, ids)
-
-    def _up_gate(self, layer: int, x: Node, ids: Node) -> Node:
-        if self.optional(layer, "ffn_gate_up_exps.weight") is not None:
-            both = self._expert_product(layer, "gate_up", x, ids)
-            half = (both.ne[0] // 2, both.ne[1], both.ne[2])
-            gate, up = self.view(both, half, both.nb[1:3]), self.view(both, half, both.nb[1:3])
-            return self.new("GLU", "f32", half, gate, up)
-        up = self._expert_product(layer, "up", x, ids)
-        gate = self._expert_product(layer, "gate", x, ids)
-        return self.new("GLU", gate.kind, gate.ne, gate, up)
-
-    def _route(
-        self, layer: int, x: Node, gating: Gating, norm_weights: bool, scale: bool, *, from_logits: bool
-    ) -> tuple[Node, Node]:
-        """Return the chosen experts' ids [used, tokens] and weights [1, used, tokens]."""
-        router = self.weight(layer, "ffn_gate_inp.weight")
-        n_expert, used, n_tokens = router.ne[1], self.n_expert_used, x.ne[1]
-        logits = self.mul_mat(router, x)
-        bias = self.optional(layer, "ffn_gate_inp.bias")
-        if bias is not None:
-            logits = self.add(logits, bias)
-        chances = logits
-        if gating != "weight":
-            chances = self.apply("SOFT_MAX" if gating == "softmax" else "UNARY", logits)
-        correction = self.optional(layer, "exp_probs_b.bias")
-        chosen = logits if from_logits else chances if correction is None else self.add(chances, correction)
-        order = self.new("ARGSORT", "i32", chosen.ne, chosen)
-        ids = self.view(order, (used, n_tokens), order.nb[1:])
-        weights = self.new("GET_ROWS", "f32", (1, used, n_tokens), self.reshape(chances, 1, n_expert, n_tokens), ids)
-        if gating == "weight":
-            weights = self.apply("SOFT_MAX", self.reshape(weights, used, n_tokens))
-            weights = self.reshape(weights, 1, used, n_tokens)
-        if norm_weights:
-            weights = self.reshape(weights, used, n_tokens)
-            total = self.apply("CLAMP", self.new("SUM_ROWS", "f32", (1, n_tokens), weights))
-            weights = self.reshape(self.apply("DIV", weights, total), 1, used, n_tokens)
-        if scale:
-            weights = self.apply("SCALE", weights)
-        self.expand(weights)
-        return ids, weights

@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-from service.engine.memory.graphs.llama.blocks import LlamaGraph
-from service.engine.memory.graphs.llama.gqa import after_attention
-from service.engine.memory.graphs.llama.windows import window_of
+from service.engine.memory.graph import Node
+from service.engine.memory.graphs.llama.blocks import CacheInput, LlamaGraph
+from service.engine.memory.graphs.llama.gqa import after_attention, decoder
 
 
 def generic(g: LlamaGraph) -> None:
     """Norm, attention (windowed or full, with sinks if there are), residual, then experts or a dense layer."""
-    x = g.begin()
-    g.position_input()
-    windowed = window_of(g) > 0
-    full, window = g.cache_inputs(0, window_of(g))
-    ids = g.output_ids()
-    for i in range(g.n_layer):
-        q, k, v = g.query_key_value(i, g.norm(x, g.weight(i, "attn_norm.weight"), i))
-        sinks = g.optional(i, "attn_sinks.weight")
-        cache = window if g.layer(i).n_swa else full
-        y = g.attend(i, cache, g.rope(q), g.rope(k), v, sinks=sinks, window=windowed)
-        post_attention = g.optional(i, "post_attention_norm.weight")
-        if post_attention is not None and g.optional(i, "ffn_norm.weight") is not None:
-            y = g.norm(y, post_attention, i)
-        x = after_attention(g, i, y, x, ids, norm_weights=g.expert_weights_norm)
-    g.finish(x)
+
+    def layer_of(g: LlamaGraph, layer: int, x: Node, cache: CacheInput, ids: Node | None) -> Node:
+        q, k, v = g.query_key_value(layer, g.norm(x, g.weight(layer, "attn_norm.weight"), layer))
+        y = g.attend(layer, cache, g.rope(q), g.rope(k), v, sinks=g.optional(layer, "attn_sinks.weight"))
+        post_attention = g.optional(layer, "post_attention_norm.weight")
+        if post_attention is not None and g.optional(layer, "ffn_norm.weight") is not None:
+            y = g.norm(y, post_attention, layer)
+        return after_attention(g, layer, y, x, ids, norm_weights=g.expert_weights_norm)
+
+    decoder(g, layer_of)

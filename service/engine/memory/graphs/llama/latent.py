@@ -21,7 +21,7 @@ def deepseek2(g: LlamaGraph) -> None:
     ids = g.output_ids()
     for i in range(g.n_layer):
         y = _attention(g, i, g.norm(x, g.weight(i, "attn_norm.weight"), i), cache)
-        x = after_attention(g, i, y, x, ids, norm_weights=g.expert_weights_norm)
+        x = after_attention(g, i, y, x, ids if i == g.n_layer - 1 else None, norm_weights=g.expert_weights_norm)
     g.finish(x)
 
 
