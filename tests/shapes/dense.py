@@ -47,7 +47,8 @@ def _join_qkv(rows: Rows, layer: int, n_embd: int, heads: Heads) -> None:
 def _phi(
     n_layer: int, n_embd: int, heads: Heads, n_ff: int, n_vocab: int, *, factors: int = 0, tied: bool = False
 ) -> Shape:  # fmt: skip
-    shape = _dense("phi3", n_layer, n_embd, heads, n_ff, n_vocab, tied=tied, joined_qkv=True, joined_up=True)
+    shape = _dense("phi3", n_layer, n_embd, heads, n_ff, n_vocab, tied=tied, joined_qkv=True, joined_up=True,
+                   rope_dim=2 * factors)  # fmt: skip
     shape.metadata["phi3.rope.scaling.original_context_length"] = 4096
     if factors:
         for name in ("long", "short"):

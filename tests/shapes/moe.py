@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 from tests.shapes.rows import Rows, Shape, Values, expert_values, metadata_of
 
@@ -14,7 +15,7 @@ def _moe(
     arch: str, n_layer: int, n_embd: int, heads: Heads, n_vocab: int, experts: tuple[int, int, int], *,
     n_ff: int = 0, dense: int = 0, shared: int = 0, shared_gate: bool = False, probs_bias: bool = False,
     qk_norm: str = "", bias: bool = False, tied: bool = False, norms: tuple[str, ...] = ("ffn_norm",),
-    gates: int = 0, nextn: int = 0, more: Values | None = None,
+    gates: int = 0, nextn: int = 0, dense_nextn: bool = False, more: Values | None = None,
 ) -> Shape:  # fmt: skip
     """Experts: how many, used, width. The first `dense` layers have none. `gates`: of attention, a head or element."""
     n_expert, used, width = experts
@@ -27,7 +28,7 @@ def _moe(
             rows.weight(p + "attn_gate", n_embd, gates)
         for name in norms:
             rows.f32(f"{p}{name}.weight", n_embd)
-        if i < dense:
+        if i < dense or (dense_nextn and i >= n_layer):
             rows.dense(i, n_embd, n_ff)
             continue
         rows.experts(i, n_embd, n_expert, width, shared=shared, bias=probs_bias)
@@ -58,7 +59,7 @@ def _step35() -> Shape:
     windowed = [i % 4 != 0 for i in range(n_layer)]
     rows = Rows()
     rows.ends(n_embd, n_vocab)
-    rows.f32("rope_freqs.weight", 32)
+    rows.f32("rope_freqs.weight", 64)
     for i in range(n_layer):
         n_head = 96 if windowed[i] else 64
         rows.attention(i, n_embd, (n_head, 8, 128), qk_norm="head")
@@ -165,6 +166,12 @@ def _cohere2_moe(arch: str) -> Shape:
     return shape
 
 
+def _hy3(arch: str, *sizes: Any, **more: Any) -> Shape:
+    shape = _moe(arch, *sizes, **more)
+    renamed = [row._replace(name=row.name.replace("exp_probs_b.bias", "exp_probs_b")) for row in shape.rows]
+    return shape._replace(rows=renamed)
+
+
 _SIGMOID: Values = {"expert_gating_func": 2, "expert_weights_norm": True}
 _ERNIE: Values = {"interleave_moe_layer_step": 1}
 _QWEN3_VL: Values = {"rope.dimension_sections": [24, 20, 20, 0], "n_deepstack_layers": 3}
@@ -187,7 +194,7 @@ SHAPES: dict[str, Callable[[], Shape]] = {
         more=_HUNYUAN,
     ),
     "Hy3": partial(
-        _moe, "hy_v3", 80, 4096, (64, 8, 128), 120832, (192, 8, 1536), n_ff=13312, dense=1, shared=1536,
+        _hy3, "hy_v3", 80, 4096, (64, 8, 128), 120832, (192, 8, 1536), n_ff=13312, dense=1, shared=1536,
         probs_bias=True, qk_norm="head", nextn=1, more=_SIGMOID | {"expert_weights_scale": 2.826},
     ),
     "Qwen2-57B-A14B": partial(
@@ -198,7 +205,7 @@ SHAPES: dict[str, Callable[[], Shape]] = {
     ),
     "K-EXAONE-236B-A23B": partial(
         _moe, "exaone-moe", 48, 6144, (64, 8, 128), 153600, (128, 8, 2048), n_ff=18432, dense=1, shared=2048,
-        probs_bias=True, qk_norm="head", nextn=1, more=_K_EXAONE,
+        probs_bias=True, qk_norm="head", nextn=1, dense_nextn=True, more=_K_EXAONE,
     ),
     "Trinity-Mini": partial(
         _moe, "afmoe", 32, 2048, (32, 4, 128), 200192, (128, 8, 1024), n_ff=6144, dense=2, shared=1024,

@@ -343,8 +343,9 @@ def _shows_weight(node: Node, slots: list[Slot]) -> bool:
 
 
 def _overwrites(node: Node, layout: list[int]) -> tuple[int, ...]:
+    """Sources of the node's own layout; views and weights too, for the copy of one on another device is neither."""
     own = layout[node.index]
-    return tuple(i for i, s in enumerate(node.src) if s.slot < 0 and s.root is None and layout[s.index] == own)
+    return tuple(i for i, s in enumerate(node.src) if layout[s.index] == own)
 
 
 def _weight(node: Node, slots: list[Slot], llama: bool) -> int:

@@ -20,6 +20,12 @@ from service.engine.model import Model
 from service.engine.tensor_names import layer_of
 
 ROPE_FACTORS = frozenset({"rope_freqs.weight", "rope_factors_long.weight", "rope_factors_short.weight"})
+_OF_FIRST_LAYER = frozenset({"per_layer_model_proj.weight", "per_layer_proj_norm.weight"})  # ik: with the head
+# src/models/{hy-v3,step35}.cpp of llama.cpp: tensors created without the flag that skips them
+_LOADED_ANYWAY = {
+    "hy_v3": re.compile(r"\.(ffn_(?!norm)|exp_probs_b|nextn\.(embed|shared))"),
+    "step35": re.compile(r"\.(ffn_(?!norm)|exp_probs_b|nextn\.(embed|shared)|attn_(gate|[qk]_norm))"),
+}
 _INPUTS = ("token_embd.", "per_layer_token_embd.", "position_embd.", "token_types.", "token_embd_norm.")
 _CPU_MOE_LLAMA = r"\.ffn_(up|down|gate|gate_up)_(ch|)exps"
 _CPU_MOE_IK = re.compile(r"ffn_(up|down|gate|gate_up)_exps\.(weight|scale)")
@@ -133,10 +139,10 @@ def _assemble(
     loaded = model.n_layer - (0 if next_tokens else model.n_layer_nextn)
     tensors: dict[str, int] = {}
     for name, layer in _layers_of_names(model):
-        if layer is not None and layer >= loaded:
+        if layer is not None and layer >= loaded and not (engine == "llama.cpp" and _loaded_anyway(model, name)):
             continue
         default = n_devices if name.startswith(_INPUTS) else layers[layer if layer is not None else -1]
-        if name in ROPE_FACTORS:
+        if name in ROPE_FACTORS or (engine == "llama.cpp" and name in _OF_FIRST_LAYER):
             default = layers[0]
         fixed = engine == "ik_llama.cpp" and name.startswith(_INPUTS)
         tensors[name] = default if fixed else rules.get(name, default)
@@ -151,6 +157,12 @@ def _assemble(
         for layer in model.layers
     )
     return Placement(n_devices, tensors, tuple(layers[:-1]), caches, layers[-1])
+
+
+def _loaded_anyway(model: Model, name: str) -> bool:
+    """Whether llama.cpp loads this tensor of a next-token layer although nobody drafts with it."""
+    pattern = _LOADED_ANYWAY.get(model.architecture)
+    return pattern is not None and pattern.search(name) is not None
 
 
 def _layers_of_names(model: Model) -> list[tuple[str, int | None]]:

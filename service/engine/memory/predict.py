@@ -24,6 +24,7 @@ from service.engine.model import Model
 from service.engine.units import pad
 
 _PIPELINE_COPIES = 4  # llama.cpp GGML_SCHED_MAX_COPIES; ik builds with 1
+_HEAD_COMES_FIRST = frozenset({"gemma3n", "gemma4"})  # llama.cpp makes the head before there is an embedding to share
 
 
 class DeviceBytes(msgspec.Struct, frozen=True):
@@ -181,7 +182,7 @@ class _Prediction:
         runs were not mapped.
         """
         if self.engine == "llama.cpp":
-            return True
+            return self.model.architecture not in _HEAD_COMES_FIRST
         on_cpu = self.flags.cpu_moe or self.flags.n_cpu_moe or any(rule.device == CPU for rule in self.flags.overrides)
         mapped = self.flags.mmap is not False and not self.flags.runtime_repack and not self._merges
         return self.cuda and mapped and not (on_cpu and self.cpu)
@@ -192,10 +193,12 @@ class _Prediction:
         return reserved_bytes(self.model)[tensor.name] if self.cuda and device != self.cpu else tensor.nbytes
 
     def _add_rope_factors(self, total: list[int]) -> None:
-        """ik loads a copy for every layer, llama.cpp one for every device."""
+        """ik loads a copy for every layer, llama.cpp one for every device. Gemma's are for its full layers only."""
+        full_only = self.model.architecture == "gemma4"
+        turning = [d for d, la in zip(self.ropes, self.model.layers, strict=False) if not (full_only and la.n_swa)]
         for tensor in self.model.tensors:
             if tensor.name in ROPE_FACTORS:
-                for device in self.ropes if self.engine == "ik_llama.cpp" else sorted(set(self.ropes)):
+                for device in turning if self.engine == "ik_llama.cpp" else sorted(set(turning)):
                     total[device] += tensor.nbytes
 
     def _add_duplicated_biases(self, total: list[int]) -> None:

@@ -64,6 +64,11 @@ def padded_context(engine: Engine, model: Model, flags: Flags) -> int:
     return pad(n_ctx, 32 if engine == "ik_llama.cpp" and flags.flash_attn == "off" else 256)
 
 
+def uses_flash_attention(engine: Engine, model: Model, flags: Flags) -> bool:
+    """Return whether attention is one operation; never for Grok in llama.cpp (llama-context.cpp:3816)."""
+    return flags.flash_attn != "off" and not (engine == "llama.cpp" and model.architecture == "grok")
+
+
 def micro_batch(engine: Engine, model: Model, flags: Flags) -> int:
     """Return the tokens of the worst-case batch: min(n_ctx, -b, -ub)."""
     return max(1, min(padded_context(engine, model, flags), flags.n_batch, flags.n_ubatch))
@@ -143,8 +148,8 @@ def make_spec(
         n_outputs=min(n_tokens, flags.n_logits or (server_rows if tool == "server" else n_tokens)),
         n_stream=n_stream,
         n_seq=n_seq,
-        flash_attn=flags.flash_attn != "off",
-        transposed_v=flags.flash_attn == "off",
+        flash_attn=uses_flash_attention(engine, model, flags),
+        transposed_v=not uses_flash_attention(engine, model, flags),
         swa_full=not ik and ("--swa-full" in flags.other or not rules.window_caches),
         type_k=cache_type(flags.cache_type_k, "cache_type_k"),
         type_v=cache_type(flags.cache_type_v, "cache_type_v"),

@@ -109,7 +109,7 @@ class FeedForward(ModelGraph):
         chances = logits
         if gating != "weight":
             chances = self.apply("SOFT_MAX" if gating == "softmax" else "UNARY", logits)
-        correction = self.optional(layer, "exp_probs_b.bias")
+        correction = self.optional(layer, "exp_probs_b.bias") or self.optional(layer, "exp_probs_b")  # Hy3
         chosen = logits if from_logits else chances if correction is None else self.add(chances, correction)
         order = self.new("ARGSORT", "i32", chosen.ne, chosen)
         ids = self.view(order, (used, n_tokens), order.nb[1:])
