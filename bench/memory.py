@@ -5,7 +5,8 @@
 
 Exact means equal to what the engine printed: 0.01 MiB for ik_llama.cpp, the whole MiB for llama.cpp. Ends with a
 non-zero status if less than 99.5 % of the weights, KV or compute figures of an engine are exact, or if more than 1 % of
-the devices that are too full are said to fit, or 5 % of those with room are not. Logs that people posted follow.
+the devices that are too full are said to fit, or 5 % of those with room are not. Further architectures and logs that
+people posted follow.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import time
 from collections import defaultdict
 from concurrent.futures import ProcessPoolExecutor
 
+from bench.memory_architectures import show_architectures
 from bench.memory_fit import Decision, decide, show_decisions
 from bench.memory_published import show_published
 from service.engine.config import ENGINES, Engine
@@ -86,6 +88,7 @@ def main() -> int:
         for engine in [options.engine] if options.engine else ENGINES:
             rows = list(lab_rows(engine))[:: options.every]
             good &= show_engine(engine, list(pool.map(replay, rows, chunksize=4)), options.show)
+            good &= show_architectures(engine, pool, options.show)
     if not options.engine:
         good &= show_published(0)
     return 0 if good else 1

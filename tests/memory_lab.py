@@ -14,6 +14,7 @@ from service.engine.commands import parse
 from service.engine.config import Engine, Flags
 from service.engine.hardware import Gpu, Hardware, Ram
 from service.engine.memory import Memory
+from service.engine.memory.spec import Allocator
 from service.engine.rules import Case, case_of
 from service.engine.units import MIB
 from tests.models import build
@@ -22,6 +23,10 @@ DATA = Path(__file__).parent / "data"
 FILES: dict[Engine, Path] = {
     "ik_llama.cpp": DATA / "memory_lab_ik.jsonl",
     "llama.cpp": DATA / "memory_lab_llama_cpp.jsonl",
+}
+ARCHITECTURE_FILES: dict[Engine, Path] = {
+    "ik_llama.cpp": DATA / "memory_arch_ik.jsonl",
+    "llama.cpp": DATA / "memory_arch_llama_cpp.jsonl",
 }
 PARTS = ("weights", "kv", "compute", "output")
 
@@ -42,6 +47,7 @@ class LabRow:
     measured: dict[str, dict[str, float]]
     graph_splits: int | None
     graph_nodes: int | None
+    allocator: Allocator = "lab"
 
     def predict(self) -> Memory:
         """Return what a check says about it, from the fields of the file alone."""
@@ -57,7 +63,7 @@ class LabRow:
         gpus = [Gpu(name="RTX 3090", count=self.n_gpus, free_gib=self.free_mib / 1024)] if self.n_gpus else []
         rig = resolve(Hardware(gpus=gpus, ram=Ram(total_gb=1024)))
         command = f"{_PROGRAMS[self.engine]} -m m.gguf {shlex.join(self.args)}"
-        return case_of(parse(command, self.engine), build(self.model, self.mix), rig, command, "lab")
+        return case_of(parse(command, self.engine), build(self.model, self.mix), rig, command, self.allocator)
 
     @property
     def family(self) -> str:
@@ -92,13 +98,23 @@ class Compared:
 
 def lab_rows(engine: Engine) -> Iterator[LabRow]:
     """Yield all measured runs of an engine."""
-    for line in FILES[engine].read_text().splitlines():
+    return _rows(engine, FILES[engine])
+
+
+def architecture_rows(engine: Engine) -> Iterator[LabRow]:
+    """Yield the measured runs of further architectures, some configurations of each."""
+    return _rows(engine, ARCHITECTURE_FILES[engine])
+
+
+def _rows(engine: Engine, path: Path) -> Iterator[LabRow]:
+    for line in path.read_text().splitlines():
         record = json.loads(line)
         devices = {("CPU" if d == "Host" else d): _parts(v) for d, v in record["measured"]["devices"].items()}
         yield LabRow(
             record["id"], engine, record["model"], record["mix"], record["gpus"],
             record["free_mib_per_gpu"], tuple(record["args"]), devices,
             record["measured"].get("graph_splits"), record["measured"].get("graph_nodes"),
+            record.get("allocator", "lab"),
         )  # fmt: skip
 
 
