@@ -43,6 +43,7 @@ def standard(g: LlamaGraph) -> None:
 def standard_layer(
     g: LlamaGraph, layer: int, x: Node, cache: CacheInput, ids: Node | None, *, norm_weights: bool = True
 ) -> Node:
+    """Return the residual stream behind a layer as Llama's are."""
     q, k, v = g.query_key_value(layer, g.norm(x, g.weight(layer, "attn_norm.weight"), layer))
     factors = g.rope_factors(layer)
     y = g.attend(layer, cache, g.rope(q, factors), g.rope(k, factors), v)
@@ -58,6 +59,7 @@ def after_attention(g: LlamaGraph, layer: int, y: Node, x: Node, ids: Node | Non
 
 
 def feed_forward(g: LlamaGraph, layer: int, y: Node, *, norm_weights: bool) -> Node:
+    """Return what the layer's experts, or its dense part, make of `y`."""
     if not g.layer(layer).moe:
         return g.feed_forward(layer, y)
     return g.expert_layer(layer, y, g.gating, norm_weights=norm_weights, scale=g.expert_weights_scale)
