@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
 
-.PHONY: help setup demo serve check format test test-engine test-full bench soak calibrate types openapi lock
+.PHONY: help setup demo serve check format test test-engine test-full bench soak calibrate pages types openapi lock
 
 help: ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
@@ -48,6 +48,7 @@ test-full: test-engine ## adds PostgreSQL, Chromium, the built engine, 60 s of f
 bench: setup ## every benchmark that docs quote; the last outputs are kept in bench/results/
 	$(BIN)/python -m bench.memory | tee bench/results/memory.txt
 	$(BIN)/python -m bench.speed | tee bench/results/speed.txt
+	$(BIN)/python -m bench.effects | tee bench/results/effects.txt
 	$(BIN)/python -m bench.advice | tee bench/results/advice.txt
 
 SECONDS_OF_SOAK ?= 600
@@ -57,6 +58,9 @@ soak: setup ## long fuzzing; SECONDS_OF_SOAK=600 SEED=1; the last output is kept
 
 calibrate: setup ## fit the speed model to published runs: writes calibration.json, prints errors before and after
 	$(BIN)/python -m bench.calibrate
+
+pages: setup ## write the tables and the plot of docs/speed.md from the calibration
+	$(BIN)/python -m bench.pages
 
 types: setup ## write the mainline rows of the type table from the gguf package
 	$(BIN)/python scripts/write_types.py

@@ -23,7 +23,7 @@ from service.engine.speed.machine import machine_of
 from service.engine.speed.predict import prompt_seconds
 from service.engine.speed.work import Work
 
-NOISE, RIG = 0.12, 0.2
+NOISE, RIG = 0.2, 0.2
 _DOUBTFUL = 2.0  # noises: beyond, an error counts less and less (Cauchy weights)
 _STEP, _LONGEST = 1e-4, 0.4
 _MEDIUM = 0.6  # weight of runs whose record is not of high quality

@@ -334,3 +334,19 @@ def test_the_nearest_names_are_of_the_same_product_line(name: str, cpu: bool, fi
     found = nearest(name, cpu=cpu)
     assert len(found) == 5
     assert all(first in candidate for candidate in found[:2])
+
+
+def test_four_gpus_without_a_cpu_are_in_a_server() -> None:
+    three, four = (resolve(Hardware(gpus=[Gpu(name="NVIDIA GeForce RTX 3090", count=n)])) for n in (3, 4))
+    assert four.cpu_bandwidth_gbs > 2 * three.cpu_bandwidth_gbs
+    assert four.cards[0].pcie_gbs > three.cards[0].pcie_gbs
+    assert "server" in next(a.value for a in four.assumed if a.field == "hardware.cpu")
+
+
+def test_an_unknown_server_with_slow_ddr4_has_pcie_3() -> None:
+    cpu = Cpu(model="some Xeon", sockets=2, physical_cores=48)
+    slow, fast = (
+        resolve(Hardware(gpus=[Gpu(name="NVIDIA GeForce RTX 3090")], cpu=cpu, ram=Ram(type="DDR4", mts=mts)))
+        for mts in (2400, 3200)
+    )
+    assert slow.cards[0].pcie_gbs == pytest.approx(fast.cards[0].pcie_gbs / 2, rel=0.01)
