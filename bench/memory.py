@@ -21,6 +21,7 @@ from concurrent.futures import ProcessPoolExecutor
 from bench.memory_architectures import show_architectures
 from bench.memory_fit import Decision, decide, show_decisions
 from bench.memory_published import show_published
+from bench.memory_rig import show_rig
 from service.engine.config import ENGINES, Engine
 from tests.memory_lab import Compared, LabRow, compare, lab_rows
 
@@ -89,6 +90,8 @@ def main() -> int:
             rows = list(lab_rows(engine))[:: options.every]
             good &= show_engine(engine, list(pool.map(replay, rows, chunksize=4)), options.show)
             good &= show_architectures(engine, pool, options.show)
+            if engine == "llama.cpp":
+                good &= show_rig(pool, options.show)
     if not options.engine:
         good &= show_published(0)
     return 0 if good else 1

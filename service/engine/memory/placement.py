@@ -16,6 +16,7 @@ from service.engine.memory import layers_ik, layers_llama
 from service.engine.memory.float32 import f32
 from service.engine.memory.overrides import overridden
 from service.engine.memory.spec import loads_next_tokens, make_spec
+from service.engine.memory.split_modes import split_refused
 from service.engine.model import Model
 from service.engine.tensor_names import layer_of
 
@@ -41,6 +42,9 @@ def place(
     split tensors are placed by layer. `rules`: those of the build. Raises InvalidFlags for patterns or devices that the
     engine would refuse.
     """
+    refused = split_refused(model, flags) if engine == "llama.cpp" and free else None
+    if refused is not None:
+        raise InvalidFlags(refused, field="-sm", choices=("layer",))
     if flags.split_mode == "none" and len(free) > 1:
         return _on_one_device(engine, model, flags, free, rules)
     layers, moved = (_layers_ik if engine == "ik_llama.cpp" else _layers_llama)(model, flags, free, rules)
@@ -56,8 +60,6 @@ def _on_one_device(
     alone = Flags(**{f: getattr(flags, f) for f in flags.__struct_fields__} | {"overrides": (), "tensor_split": ()})
     layers, moved = (_layers_ik if engine == "ik_llama.cpp" else _layers_llama)(model, alone, [free[main]], rules)
     asked = {} if _ignores_overrides(engine, flags) else overridden(model, flags.overrides, n)
-    if engine == "llama.cpp" and any(device not in (main, n) for device in asked.values()):
-        raise InvalidFlags(f"-ot names a GPU, but with -sm none llama.cpp has only CUDA{main}", field="-ot")
     moved = {name: n if device else main for name, device in moved.items()} | asked
     return _assemble(engine, model, flags, [n if device else main for device in layers], moved, n)
 

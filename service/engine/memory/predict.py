@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import msgspec
 
@@ -10,7 +11,7 @@ from service.engine.builds.rules import TODAY, MemoryRules
 from service.engine.config import CPU, Engine, Flags, Placement
 from service.engine.estimate import Estimate
 from service.engine.memory.allocator import allocate
-from service.engine.memory.cache import cache_bytes
+from service.engine.memory.cache import cache_bytes, cache_tensors
 from service.engine.memory.closed_form import rough_compute
 from service.engine.memory.graph import CUDA_ALIGNMENT, Graph, Slot, cuda_row_padding, geometry, row_size
 from service.engine.memory.graphs import graph_of
@@ -19,10 +20,12 @@ from service.engine.memory.offload import stays_in_ram
 from service.engine.memory.overhead import gpu_overhead
 from service.engine.memory.placement import ROPE_FACTORS, place, rope_devices
 from service.engine.memory.scheduler import SchedulerOptions, node_devices, schedule
+from service.engine.memory.slices import Slices
 from service.engine.memory.spec import Allocator, GraphSpec, Tool, make_spec, one_token_each
 from service.engine.model import Model
-from service.engine.units import pad
+from service.engine.units import MIB, pad
 
+_EXCHANGE_BYTES = 32 * MIB
 _PIPELINE_COPIES = 4  # llama.cpp GGML_SCHED_MAX_COPIES; ik builds with 1
 _HEAD_COMES_FIRST = frozenset({"gemma3n", "gemma4"})  # llama.cpp makes the head before there is an embedding to share
 
@@ -70,6 +73,8 @@ def predict_memory(
     """
     if engine == "ik_llama.cpp" and allocator == "lab" and flags.n_gpu_layers == 0:
         return _without_gpus(model, flags, free, tool, rules)
+    if engine == "llama.cpp" and flags.split_mode == "tensor" and free:
+        return _sliced(model, flags, free, allocator, tool, rules)
     placement = place(engine, model, flags, free, rules or TODAY)
     return predict_placed(engine, model, flags, placement, allocator=allocator, tool=tool, rules=rules)
 
@@ -94,6 +99,19 @@ def _without_gpus(
         devices=(idle,) * len(free) + memory.devices,
         placement=place("ik_llama.cpp", model, flags, free),
     )
+
+
+def _sliced(
+    model: Model, flags: Flags, free: Sequence[int], allocator: Allocator, tool: Tool, rules: MemoryRules | None
+) -> Memory:  # fmt: skip
+    """llama.cpp's `-sm tensor`: all cards are one to the scheduler, and each has its slice of what is stored."""
+    by_layer = place("llama.cpp", model, flags, free)
+    together = msgspec.structs.replace(flags, split_mode="layer", tensor_split=(), flash_attn="on")
+    placement = place("llama.cpp", model, together, [sum(free)])
+    prediction = _Sliced("llama.cpp", model, together, placement, allocator, tool, rules)
+    memory = prediction.memory()
+    devices = prediction.on_cards(memory.devices, Slices(model, len(free), flags.tensor_split))
+    return msgspec.structs.replace(memory, devices=devices, placement=by_layer)
 
 
 class _Prediction:
@@ -257,8 +275,8 @@ class _Prediction:
     def _tokens_may_need_more(self) -> bool:
         """Attention of layers in RAM runs on the CPU for few tokens, on a card for a batch."""
         in_ram = self.cpu > 0 and self.cpu in self.placement.caches
-        large = not self.spec.flash_attn or "f32" in (self.spec.type_k, self.spec.type_v)
-        return self.engine == "llama.cpp" and self.cuda and in_ram and large
+        large = not self.spec.flash_attn or self.model.recurrent or "f32" in (self.spec.type_k, self.spec.type_v)
+        return self.engine == "llama.cpp" and self.cuda and in_ram and bool(large)
 
     def _device_of(self, slot: Slot) -> int:
         if slot.kind == "cache":
@@ -302,6 +320,47 @@ class _Prediction:
         if self.engine == "ik_llama.cpp" or not any(name in self.model.by_name for name in ROPE_FACTORS):
             return ()
         return tuple(self.ropes.index(device) for device in self.ropes)
+
+
+class _Sliced(_Prediction):
+    """A model on cards that the scheduler sees as one, which takes no work on weights in RAM and fuses no kernels."""
+
+    def _options(self, graph: Graph, *, few_tokens: bool = False) -> SchedulerOptions:
+        return replace(super()._options(graph, few_tokens=few_tokens), offload=False, fused=False)
+
+    def on_cards(self, together: tuple[DeviceBytes, ...], slices: Slices) -> tuple[DeviceBytes, ...]:
+        """Return the bytes on each card, and in RAM, of what all cards hold together."""
+        one, ram = together
+        weights, kv = self._sliced_weights(slices), self._sliced_caches(slices)
+        cards = (
+            msgspec.structs.replace(one, weights=w, kv=k, overhead=self._with_exchange(one.overhead, len(kv)))
+            for w, k in zip(weights, kv, strict=True)
+        )
+        return (*cards, ram)
+
+    def _sliced_weights(self, slices: Slices) -> list[int]:
+        shared = sum(pad(t.nbytes, CUDA_ALIGNMENT) for t in self.model.tensors if t.name in ROPE_FACTORS)
+        total = [shared if 0 in self.ropes else 0] * slices.n_cards
+        for name, device in self.placement.tensors.items():
+            if device == 0 and name not in ROPE_FACTORS:
+                total = [a + b for a, b in zip(total, slices.weight(name), strict=True)]
+        return total
+
+    def _sliced_caches(self, slices: Slices) -> list[int]:
+        total = [0] * slices.n_cards
+        for layer, device in enumerate(self.placement.caches):
+            if device == 0:
+                facts = self.model.layers[layer]
+                parts = slices.cache(facts, cache_tensors(self.model, self.spec, facts))
+                total = [a + b for a, b in zip(total, parts, strict=True)]
+        return total
+
+    def _with_exchange(self, overhead: Estimate, n_cards: int) -> Estimate:
+        """Two cards add up their results in a buffer of 32 MiB each (ggml-cuda/allreduce.cu:242), or by NCCL."""
+        if n_cards != 2 or not self.cuda:
+            return overhead
+        low, expected, high = (n + _EXCHANGE_BYTES for n in (overhead.low, overhead.expected, overhead.high))
+        return Estimate(low, expected, high, overhead.basis)
 
 
 def reserved_bytes(model: Model) -> dict[str, int]:

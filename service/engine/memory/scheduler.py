@@ -43,6 +43,7 @@ class SchedulerOptions:
     them, and tensors kept for fused kernels. `pin_devices`: the device of each layer's norms, () where not pinned.
     `in_ram`: slots whose weights are not copied from RAM. `kernels`: a card runs only what it has a kernel for, and
     nothing that reads a tensor stored on another card (llama.cpp ggml-cuda.cu:5152). `ram_pins`: as the graph lists.
+    `fused`: kernels keep their tensors alive.
     """
 
     n_copies: int = 1
@@ -52,6 +53,7 @@ class SchedulerOptions:
     pin_devices: tuple[int, ...] = ()
     in_ram: frozenset[int] = frozenset()
     kernels: bool = False
+    fused: bool = True
     ram_pins: bool = False
 
 
@@ -281,7 +283,7 @@ class _Splitter:
 
     def _keep_alives(self) -> dict[int, list[tuple[int, ...]]]:
         """Return, by the node behind which they are let go, the tensors that fused kernels keep on GPUs."""
-        if not (self.options.cuda and self.graph.keep_alives):
+        if not (self.options.cuda and self.options.fused and self.graph.keep_alives):
             return {}
         split_of = {t: i for i, split in enumerate(self.splits) if split.device != self.cpu for t in split.nodes}
         found: dict[int, list[tuple[int, ...]]] = {}

@@ -17,6 +17,7 @@ from service.engine.errors import InvalidFlags
 from service.engine.hardware import Rig
 from service.engine.memory import Companion, Memory, matching_names, predict_memory, report
 from service.engine.memory.spec import Allocator, micro_batch
+from service.engine.memory.split_modes import split_refused
 from service.engine.model import Model
 from service.engine.overrides import MAX_RULES
 from service.engine.rules.beside import NOTHING, Beside, companions_of
@@ -175,11 +176,19 @@ def case_of(
         devices=devices,
         unknown_devices=unknown,
         rules=rules,
-        flags=_usable(_with_latent_default(flags, parsed, model), rules, model, devices),
+        flags=_with_loadable_split(
+            _usable(_with_latent_default(flags, parsed, model), rules, model, devices), parsed, model
+        ),
         allocator=allocator,
         tool=tool,
         beside=beside,
     )
+
+
+def _with_loadable_split(flags: Flags, parsed: ParsedCommand, model: Model) -> Flags:
+    if parsed.engine == "llama.cpp" and split_refused(model, flags):
+        return msgspec.structs.replace(flags, split_mode="layer")
+    return flags
 
 
 def _with_latent_default(flags: Flags, parsed: ParsedCommand, model: Model) -> Flags:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import msgspec
+
+from service.engine.memory.split_modes import split_refused
 from service.engine.planner.support import architectures
 from service.engine.rules.case import Case
 from service.engine.rules.found import Found, error, info, warning
@@ -69,11 +72,30 @@ def graph_split_impossible(case: Case) -> Iterator[Found]:
         yield error("graph-split-impossible", message, "-fa on -mla 3", "ik_llama.cpp graphs/build_deepseek2.cpp:18")
 
 
+def split_refused_by_llama_cpp(case: Case) -> Iterator[Found]:
+    """llama.cpp's CUDA back end has no `-sm row` any more, and `-sm tensor` and `none` not with everything."""
+    if case.ik or not case.devices:
+        return
+    if case.flags.split_mode == "row" and case.parsed.build.date is None:
+        message = "-sm row: the CUDA back end of this build has no split buffers, the model is not loaded"
+        yield error("split-mode-refused", message, "-sm layer, or -sm tensor", "llama.cpp src/llama-model.cpp:1161")
+    refused = split_refused(case.model, msgspec.structs.replace(case.flags, split_mode=case.parsed.flags.split_mode))
+    if refused is not None:
+        yield error(
+            "split-mode-refused", refused, "-sm layer", "llama.cpp src/llama-arch.cpp:1142, llama-context.cpp:3851"
+        )
+
+
 def split_mode_approximate(case: Case) -> Iterator[Found]:
-    """Memory of split modes other than layer and none is a rough figure here."""
-    if case.flags.split_mode in ("graph", "attn", "row", "tensor") and len(case.devices) > 1:
-        speed = "its speed is a formula" if case.flags.split_mode in ("graph", "tensor") else "so is its speed"
-        message = f"-sm {case.flags.split_mode}: its memory is computed as that of -sm layer, {speed}: approximate"
+    """Memory of some split modes is a rough figure here, and the speed of more."""
+    mode = case.flags.split_mode
+    if len(case.devices) < 2 or mode not in ("graph", "attn", "row", "tensor"):
+        return
+    if mode == "tensor" and not case.ik:
+        yield info("split-mode-approximate", "-sm tensor: its speed is a formula: approximate", None, "docs/check.md")
+    else:
+        speed = "its speed is a formula" if mode in ("graph", "tensor") else "so is its speed"
+        message = f"-sm {mode}: its memory is computed as that of -sm layer, {speed}: approximate"
         yield info("split-mode-approximate", message, None, "docs/check.md")
 
 

@@ -126,6 +126,10 @@ EXAMPLES = (
     Example("option-of-another-time", f"{OLD_IK} -fa -v", OLD_IK, build="2025-11-01"),
     Example("option-gone-since", f"{OLD_IK} -fmoe", OLD_IK, build="2025-05-11"),
     Example("option-gone-since", f"{GOOD_LLAMA} --no-mmap", GOOD_LLAMA, LLAMA, build="2026-01-15"),
+    Example("split-mode-refused", f"{GOOD_LLAMA} -sm row", GOOD_LLAMA, LLAMA, hardware=FOUR_3090),
+    Example(
+        "split-mode-refused", f"{GOOD_LLAMA} -sm tensor -fa off", f"{GOOD_LLAMA} -sm tensor", LLAMA, hardware=FOUR_3090
+    ),
     Example("older-build", f"{OLD_IK} -fa -mla 3 -amb 512", f"{OLD_IK} -fa", build="2025-07-01", model=R1),
     Example("copies-of-ram", OLD_IK, f"{ALL_ON_GPU} -fa", hardware=FOUR_3090, build="2025-07-01"),
     Example(

@@ -1,0 +1,72 @@
+"""A real context of llama.cpp on stand-in cards: every buffer to the byte."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+import msgspec
+import pytest
+
+from service.engine.config import Flags, Override
+from service.engine.errors import InvalidFlags
+from service.engine.memory import predict_memory
+from service.engine.units import GIB
+from tests.memory_rig import RigRow, compare_bytes, rig_rows
+from tests.models import build
+
+ROWS_A_KIND = 8
+TWO_CARDS = [24 * GIB] * 2
+
+
+def sample() -> list[RigRow]:
+    """Rows of every kind, spread over the file."""
+    kinds: dict[str, list[RigRow]] = defaultdict(list)
+    for row in rig_rows():
+        kinds[row.kind].append(row)
+    return [row for rows in kinds.values() for row in rows[:: max(1, len(rows) // ROWS_A_KIND)][:ROWS_A_KIND]]
+
+
+@pytest.mark.parametrize("row", sample(), ids=lambda row: f"{row.kind}-{row.id}".replace(" ", "_"))
+def test_every_buffer_is_that_of_a_real_context(row: RigRow) -> None:
+    memory = row.predict()
+
+    assert [f for f in compare_bytes(row, memory) if f.predicted != f.measured] == []
+    assert (memory.graph_splits, memory.graph_nodes) == (row.graph_splits, row.graph_nodes)
+    assert memory.basis == "measured"
+
+
+def test_equal_shares_of_unlike_cards_are_equal_slices_with_sm_tensor() -> None:
+    """Free memory decides nothing there, unlike with `-sm layer`."""
+    flags = Flags(n_ctx=8192, split_mode="tensor")
+    small, large, _ = predict_memory("llama.cpp", build("Qwen3-32B", "q4_K_M"), flags, [16 * GIB, 96 * GIB]).devices
+
+    assert (small.kv, small.compute) == (large.kv, large.compute)
+    assert abs(small.weights - large.weights) < 0.01 * large.weights
+
+
+@pytest.mark.parametrize(
+    ("model", "changed"),
+    [
+        ("DeepSeek-V2.5", {"split_mode": "tensor"}),
+        ("Qwen3-8B", {"split_mode": "tensor", "flash_attn": "off"}),
+        ("Qwen3-8B", {"split_mode": "tensor", "overrides": (Override("ffn", "CUDA0"),)}),
+        ("Qwen3-8B", {"split_mode": "none", "overrides": (Override("ffn", "CUDA1"),)}),
+    ],
+)
+def test_splits_that_llama_cpp_does_not_load_are_refused(model: str, changed: dict[str, object]) -> None:
+    flags = msgspec.structs.replace(Flags(), **changed)
+
+    with pytest.raises(InvalidFlags, match="-sm"):
+        predict_memory("llama.cpp", build(model, "q4_K_M"), flags, TWO_CARDS)
+
+
+def test_flash_attention_left_to_the_engine_is_off_for_a_cache_without_kernel() -> None:
+    """iq4_nl has none on CUDA; a quantised cache of values would turn it on all the same."""
+    model = build("Qwen3-8B", "q4_K_M")
+    auto, on, off = (
+        predict_memory("llama.cpp", model, Flags(n_ctx=8192, flash_attn=fa, cache_type_k="iq4_nl"), TWO_CARDS)
+        for fa in ("auto", "on", "off")
+    )
+
+    assert auto.graph_nodes != on.graph_nodes
+    assert auto.devices[0].compute >= off.devices[0].compute

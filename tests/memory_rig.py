@@ -1,0 +1,89 @@
+"""What a real context of llama.cpp reserved on stand-in cards, as commands and bytes."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from service.engine.commands import parse
+from service.engine.memory import Memory, predict_memory
+from service.engine.units import MIB
+from tests.models import build
+
+FILE = Path(__file__).parent / "data" / "memory_rig_llama_cpp.jsonl"
+PARTS = ("weights", "kv", "compute", "output")
+_PROGRAMS = {"server": "llama-server", "bench": "llama-bench"}
+
+
+@dataclass(frozen=True)
+class RigRow:
+    """One measured run. `measured`: bytes by device and part; devices are CUDA0 and up, and Host."""
+
+    id: str
+    model: str
+    mix: str
+    tool: str
+    free_mib: tuple[int, ...]
+    args: tuple[str, ...]
+    measured: dict[str, dict[str, int]]
+    graph_splits: int
+    graph_nodes: int
+
+    def predict(self) -> Memory:
+        """Return what the command's own flags say about it."""
+        command = f"{_PROGRAMS[self.tool]} -m m.gguf {shlex.join(self.args)}"
+        parsed = parse(command, "llama.cpp")
+        free = [n * MIB for n in self.free_mib]
+        return predict_memory("llama.cpp", build(self.model, self.mix), parsed.flags, free, tool=parsed.tool)
+
+    @property
+    def kind(self) -> str:
+        """What the run tries beside layers on cards."""
+        asked = set(self.args)
+        if "tensor" in asked:
+            return "-sm tensor"
+        if "none" in asked and "-sm" in asked:
+            return "-sm none"
+        if asked & {"-ot", "-cmoe", "-ncmoe"}:
+            return "overrides"
+        if asked & {"-ctk"}:
+            return "cache types"
+        return "several slots" if asked & {"-np"} and self.args[self.args.index("-np") + 1] != "1" else "plain"
+
+
+class RigFigure(NamedTuple):
+    """One figure, in bytes."""
+
+    row: RigRow
+    device: str
+    part: str
+    predicted: int
+    measured: int
+
+
+def rig_rows() -> Iterator[RigRow]:
+    """Yield all measured runs."""
+    for line in FILE.read_text().splitlines():
+        record = json.loads(line)
+        devices = {name: _parts(parts) for name, parts in record["measured"]["devices"].items()}
+        yield RigRow(
+            record["id"], record["model"], record["mix"], record["tool"], tuple(record["free_mib"]),
+            tuple(record["args"]), devices, record["measured"]["graph_splits"], record["measured"]["graph_nodes"],
+        )  # fmt: skip
+
+
+def _parts(device: dict[str, int]) -> dict[str, int]:
+    return {part.removesuffix("_bytes"): value for part, value in device.items()}
+
+
+def compare_bytes(row: RigRow, memory: Memory) -> list[RigFigure]:
+    """Return every measured figure beside the predicted one."""
+    found = []
+    for name, parts in row.measured.items():
+        device = memory.devices[-1] if name == "Host" else memory.devices[int(name.removeprefix("CUDA"))]
+        found += [RigFigure(row, name, part, getattr(device, part), n) for part, n in parts.items()]
+    return found
