@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, TypeAlias
 
 import msgspec
 
@@ -14,17 +14,37 @@ from service.engine.tensor_names import is_expert, layer_of
 _MAX_HEADS = 65_536  # heads of a layer, or elements of a head
 
 
+Kind: TypeAlias = Literal["attention", "recurrent", "parallel", "feed_forward", "nextn"]
+_PARALLEL = frozenset({"falcon-h1"})
+_RECURRENT = (".ssm_", ".time_mix", ".shortconv.")
+_ATTENTION = (".attn_q", ".attn_kv", ".attn_k")
+
+
 class Layer(msgspec.Struct, frozen=True):
-    """One block. `n_swa` is the sliding window in tokens (0: full attention); head sizes in elements."""
+    """One block. `n_swa` is the sliding window in tokens (0: full attention); head sizes in elements.
+
+    `kind` is what mixes tokens: attention, a recurrent state, both on the same input (parallel), or nothing (a block of
+    a hybrid model that is feed-forward alone); nextn: a next-token block, which the model itself does not run.
+    """
 
     index: int
-    kind: Literal["attention", "recurrent", "nextn"]
+    kind: Kind
     n_head: int
     n_head_kv: int
     head_dim_k: int
     head_dim_v: int
     n_swa: int
     moe: bool
+
+    @property
+    def attends(self) -> bool:
+        """Whether attention over a cache is among what the block does."""
+        return self.kind in ("attention", "parallel")
+
+    @property
+    def recurs(self) -> bool:
+        """Whether the block has a recurrent state."""
+        return self.kind in ("recurrent", "parallel")
 
 
 # Layers with a sliding window where the header has no pattern: every one but each N-th; both engines' load_hparams.
@@ -52,9 +72,19 @@ def _windows(reader: MetadataReader, n_layer: int) -> list[int]:
     return [window if i % period != full else 0 for i in range(n_layer)]
 
 
-def _recurrent_layers(reader: MetadataReader, header: Header, n_layer: int) -> set[int]:
-    names = {layer_of(t.name) for t in header.tensors if ".ssm_" in t.name or ".time_mix" in t.name}
-    return {i for i in names if i is not None and i < n_layer}
+def _kinds(reader: MetadataReader, header: Header, n_layer: int, nextn: int) -> list[Kind]:
+    """What each block is, by the tensors that it has."""
+    recurrent = {layer_of(t.name) for t in header.tensors if any(part in t.name for part in _RECURRENT)}
+    attention = {layer_of(t.name) for t in header.tensors if any(part in t.name for part in _ATTENTION)}
+    kinds: list[Kind] = []
+    for i in range(n_layer):
+        if i >= n_layer - nextn:
+            kinds.append("nextn")
+        elif i in recurrent:
+            kinds.append("parallel" if reader.arch in _PARALLEL else "recurrent")
+        else:
+            kinds.append("feed_forward" if recurrent and i not in attention else "attention")
+    return kinds
 
 
 def read_layers(reader: MetadataReader, header: Header, n_layer: int, nextn: int) -> tuple[Layer, ...]:
@@ -64,7 +94,7 @@ def read_layers(reader: MetadataReader, header: Header, n_layer: int, nextn: int
     default = reader.require("embedding_length") // max(heads[0], 1)
     dim_k = reader.per_layer("attention.key_length", n_layer, default)
     dim_v = reader.per_layer("attention.value_length", n_layer, default)
-    windows, recurrent = _windows(reader, n_layer), _recurrent_layers(reader, header, n_layer)
+    windows, kinds = _windows(reader, n_layer), _kinds(reader, header, n_layer, nextn)
     for i in range(n_layer):
         if windows[i]:  # windowed layers may have heads of another size
             dim_k[i] = reader.optional("attention.key_length_swa", dim_k[i])
@@ -72,17 +102,14 @@ def read_layers(reader: MetadataReader, header: Header, n_layer: int, nextn: int
     moe = {layer_of(t.name) for t in header.tensors if is_expert(t.name)}
     layers = []
     for i in range(n_layer):
-        kind: Literal["attention", "recurrent", "nextn"] = (
-            "nextn" if i >= n_layer - nextn else "recurrent" if i in recurrent else "attention"
-        )
-        layers.append(Layer(i, kind, heads[i], heads_kv[i], dim_k[i], dim_v[i], windows[i], i in moe))
+        layers.append(Layer(i, kinds[i], heads[i], heads_kv[i], dim_k[i], dim_v[i], windows[i], i in moe))
     _check_heads(reader, layers)
     return tuple(layers)
 
 
 def _check_heads(reader: MetadataReader, layers: list[Layer]) -> None:
     """Some layers of pruned models have no heads; no model with attention has none at all, or heads without a size."""
-    attending = [layer for layer in layers if layer.kind == "attention"]
+    attending = [layer for layer in layers if layer.attends]
     sizes = [n for a in attending for n in (a.n_head, a.n_head_kv, a.head_dim_k, a.head_dim_v)]
     if attending and (
         min(sizes) < 0 or max(sizes) > _MAX_HEADS or not any(a.n_head and a.n_head_kv for a in attending)

@@ -31,13 +31,31 @@ class Mla(msgspec.Struct, frozen=True):
 
 
 class Recurrent(msgspec.Struct, frozen=True):
-    """State of a recurrent layer (ssm.* keys), in elements."""
+    """State of a recurrent layer (ssm.* keys, shortconv.*, kda.*), in elements.
+
+    A short convolution has no state beside its window; Kimi's delta attention has q, k and v of all heads in it.
+    """
 
     conv_kernel: int
     inner_size: int
     state_size: int
     time_step_rank: int
     group_count: int
+
+    @property
+    def n_mixed(self) -> int:
+        """Channels of the convolution."""
+        return self.inner_size + 2 * self.group_count * self.state_size
+
+    @property
+    def n_conv(self) -> int:
+        """What a sequence keeps of the convolution's last inputs."""
+        return max(self.conv_kernel - 1, 0) * self.n_mixed
+
+    @property
+    def n_state(self) -> int:
+        """What a sequence keeps as state."""
+        return self.state_size * self.inner_size
 
 
 class Model(msgspec.Struct, frozen=True, dict=True):
@@ -176,11 +194,24 @@ def _mla(reader: MetadataReader, header: Header) -> Mla | None:
 
 
 def _recurrent(reader: MetadataReader) -> Recurrent | None:
-    if not reader.optional("ssm.conv_kernel"):
+    found = _state_sizes(reader)
+    if found is None:
         return None
-    keys = ("conv_kernel", "inner_size", "state_size", "time_step_rank", "group_count")
-    found = Recurrent(*(reader.optional(f"ssm.{key}") for key in keys))
     sizes = msgspec.structs.astuple(found)
     if min(sizes) < 0 or max(sizes) > _MAX_STATE or found.time_step_rank > found.inner_size:
         raise UnsupportedModel(f"{reader.arch}.ssm: sizes {', '.join(map(str, sizes))} make no state")
     return found
+
+
+def _state_sizes(reader: MetadataReader) -> Recurrent | None:
+    """llama.cpp src/llama-hparams.cpp:208 (n_embd_r) and :236 (n_embd_s)."""
+    window, conv = reader.optional("shortconv.l_cache"), reader.optional("ssm.conv_kernel")
+    if window:
+        return Recurrent(window, reader.require("embedding_length"), 0, 0, 0)
+    head_dim, n_head = reader.optional("kda.head_dim"), reader.optional("attention.head_count")
+    if head_dim:
+        return Recurrent(conv or 4, n_head * head_dim, head_dim, n_head, n_head)
+    if not conv:
+        return None
+    sizes = ("inner_size", "state_size", "time_step_rank", "group_count")
+    return Recurrent(conv, *(reader.optional(f"ssm.{key}") for key in sizes))

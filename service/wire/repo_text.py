@@ -56,6 +56,7 @@ def _layers(layers: list[LayerView]) -> Iterator[str]:
 
 def _look(layer: LayerView) -> str:
     roles = ", ".join(f"{name} {n / MIB:.1f}" for name, n in layer.roles.items())
-    heads = f"{layer.n_head} heads, {layer.n_head_kv} of K and V" if layer.kind == "attention" else "state"
+    heads = f"{layer.n_head} heads, {layer.n_head_kv} of K and V"
+    heads = {"recurrent": "state", "feed_forward": "no state"}.get(layer.kind, heads)
     window = f", window {layer.window:,}" if layer.window else ""
     return f"{layer.kind} ({heads}{window}), {layer.n_bytes / MIB:,.1f} MiB: {roles} ({', '.join(layer.types)})"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import pytest
 
 from service.engine.errors import UnsupportedModel
@@ -41,6 +43,30 @@ def test_a_state_that_cannot_be_is_refused(key: str, value: int) -> None:
     base = build("Qwen3-Next-80B-A3B", "q4_k_m")
     with pytest.raises(UnsupportedModel, match=r"qwen3next\.ssm"):
         build_model(Header({**base.metadata, f"qwen3next.ssm.{key}": value}, base.tensors, 0))
+
+
+def kinds_of(name: str) -> Counter[str]:
+    return Counter(layer.kind for layer in build(name, "q8_0").layers)
+
+
+def test_a_block_of_a_hybrid_model_is_what_its_tensors_make_it() -> None:
+    assert kinds_of("Qwen3.5-35B-A3B") == {"recurrent": 30, "attention": 10, "nextn": 1}
+    assert kinds_of("Nemotron-3-Nano-30B-A3B") == {"recurrent": 23, "feed_forward": 23, "attention": 6}
+    assert kinds_of("LFM2-8B-A1B") == {"recurrent": 18, "attention": 6}
+    assert kinds_of("Kimi-Linear-48B-A3B") == {"recurrent": 20, "attention": 7}
+    assert kinds_of("Falcon-H1-34B") == {"parallel": 72}
+
+
+@pytest.mark.parametrize(
+    ("name", "n_conv", "n_state"),
+    [("LFM2-8B-A1B", 2 * 2048, 0), ("Kimi-Linear-48B-A3B", 3 * 3 * 32 * 128, 128 * 128 * 32),
+     ("Granite-4.0-H-Small", 3 * (8192 + 2 * 128), 128 * 8192), ("Jamba-v0.1", 3 * 8192, 16 * 8192)],
+)  # fmt: skip
+def test_each_kind_of_recurrence_keeps_its_own_state(name: str, n_conv: int, n_state: int) -> None:
+    sizes = build(name, "q8_0").recurrent
+
+    assert sizes is not None
+    assert (sizes.n_conv, sizes.n_state) == (n_conv, n_state)
 
 
 def test_a_layer_may_have_no_heads() -> None:

@@ -60,7 +60,7 @@ class Arena:
                 if i > 0:
                     self._join(i - 1)
                 return
-        free.insert(next(i for i, block in enumerate(free) if block[0] >= offset), [offset, size])
+        free.insert(next((i for i, block in enumerate(free) if block[0] >= offset), len(free)), [offset, size])
 
     def _join(self, i: int) -> None:
         """Make one of the blocks `i` and `i + 1` if they touch."""

@@ -31,17 +31,27 @@ class CacheTensor(NamedTuple):
 
 
 def cache_tensors(model: Model, spec: GraphSpec, layer: Layer) -> tuple[CacheTensor, ...]:
-    """Return the tensors of the layer's cache: K and V, K alone (latent), or the recurrent state; () for none."""
+    """Return the tensors of the layer's cache: what attention reads, then the recurrent state; () for none."""
+    return attention_cache(model, spec, layer) + recurrent_state(model, spec, layer)
+
+
+def attention_cache(model: Model, spec: GraphSpec, layer: Layer) -> tuple[CacheTensor, ...]:
+    """Return K and V, or K alone (latent); () for layers without attention or with another layer's cache."""
     ik = spec.engine == "ik_llama.cpp"
     if layer.kind == "nextn":
         return next_token_cache(model, spec, layer) if ik and spec.next_tokens else ()
-    if cache_owner(model, layer) != layer.index:
+    if not layer.attends or cache_owner(model, layer) != layer.index:
         return ()
-    if layer.kind == "recurrent" and model.recurrent is not None:
-        return (_state_ik if ik else _state_llama)(model.recurrent, spec)
     if model.mla is not None and spec.mla:
         return _latent_ik(model.mla, spec) if ik else _latent_llama(model.mla, spec)
     return _keys_values_ik(model, layer, spec) if ik else _keys_values_llama(model, layer, spec)
+
+
+def recurrent_state(model: Model, spec: GraphSpec, layer: Layer) -> tuple[CacheTensor, ...]:
+    """Return the window of the convolution and the state, in ik one tensor; () for layers without."""
+    if not layer.recurs or model.recurrent is None:
+        return ()
+    return (_state_ik if spec.engine == "ik_llama.cpp" else _state_llama)(model.recurrent, spec)
 
 
 def next_token_cache(model: Model, spec: GraphSpec, layer: Layer) -> tuple[CacheTensor, ...]:
@@ -66,15 +76,13 @@ def cache_owner(model: Model, layer: Layer) -> int:
 
 
 def _state_ik(r: Recurrent, spec: GraphSpec) -> tuple[CacheTensor, ...]:
-    conv = (r.conv_kernel - 1) * (2 * r.state_size * r.group_count + r.inner_size)
     state = (r.inner_size // max(r.time_step_rank, 1)) ** 2 * r.time_step_rank
-    return (CacheTensor("f32", (conv + state, spec.n_seq)),)
+    return (CacheTensor("f32", (r.n_conv + state, spec.n_seq)),)
 
 
 def _state_llama(r: Recurrent, spec: GraphSpec) -> tuple[CacheTensor, ...]:
-    conv = (r.conv_kernel - 1) * (r.inner_size + 2 * r.group_count * r.state_size)
     n_rows = spec.n_seq * (1 + spec.n_snapshots)  # llama-memory-recurrent.cpp:101
-    return (CacheTensor("f32", (conv, n_rows)), CacheTensor("f32", (r.state_size * r.inner_size, n_rows)))
+    return (CacheTensor("f32", (r.n_conv, n_rows)), CacheTensor("f32", (r.n_state, n_rows)))
 
 
 def _latent_ik(mla: Mla, spec: GraphSpec) -> tuple[CacheTensor, ...]:
@@ -121,7 +129,7 @@ def _keys_values_llama(model: Model, layer: Layer, spec: GraphSpec) -> tuple[Cac
 
 def widest_values(model: Model) -> int:
     """Return the elements of the widest layer's V: all layers' without flash attention (llama-kv-cache.cpp:160)."""
-    return max(la.head_dim_v * la.n_head_kv for la in model.layers if la.kind != "recurrent")
+    return max(la.head_dim_v * la.n_head_kv for la in model.layers if la.attends or la.kind == "nextn")
 
 
 def window_rows(n_swa: int, spec: GraphSpec) -> int:

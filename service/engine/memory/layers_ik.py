@@ -86,7 +86,7 @@ def _counted_caches(model: Model, spec: GraphSpec) -> tuple[int, ...]:
     """The estimate counts a cache for next-token layers too, like the layer before them."""
     caches = list(cache_bytes(model, spec))
     for i in range(model.n_layer - model.n_layer_nextn, model.n_layer):
-        caches[i] = next((caches[j] for j in range(i - 1, -1, -1) if model.layers[j].kind == "attention"), 0)
+        caches[i] = next((caches[j] for j in range(i - 1, -1, -1) if model.layers[j].attends), 0)
     return tuple(caches)
 
 

@@ -90,7 +90,7 @@ def _cache_copies(engine: Engine, model: Model, spec: GraphSpec, placement: Plac
         return 0
     largest = 0
     for layer, cache in zip(model.layers, placement.caches, strict=True):
-        if cache != device or layer.kind != "attention":
+        if cache != device or not layer.attends:
             continue
         if model.mla is not None and spec.mla:
             width = model.mla.kv_lora_rank + model.mla.rope if spec.type_k != "f16" else 0

@@ -27,7 +27,8 @@ _LOADED_ANYWAY = {
     "hy_v3": re.compile(r"\.(ffn_(?!norm)|exp_probs_b|nextn\.(embed|shared))"),
     "step35": re.compile(r"\.(ffn_(?!norm)|exp_probs_b|nextn\.(embed|shared)|attn_(gate|[qk]_norm))"),
 }
-_INPUTS = ("token_embd.", "per_layer_token_embd.", "position_embd.", "token_types.", "token_embd_norm.")
+_INPUTS = ("token_embd.", "per_layer_token_embd.", "position_embd.", "token_types.")
+_INPUT_NORM, _OUTPUT_NORM = "token_embd_norm.weight", "output_norm.weight"
 _CPU_MOE_LLAMA = r"\.ffn_(up|down|gate|gate_up)_(ch|)exps"
 _CPU_MOE_IK = re.compile(r"ffn_(up|down|gate|gate_up)_exps\.(weight|scale)")
 
@@ -143,10 +144,11 @@ def _assemble(
     for name, layer in _layers_of_names(model):
         if layer is not None and layer >= loaded and not (engine == "llama.cpp" and _loaded_anyway(model, name)):
             continue
-        default = n_devices if name.startswith(_INPUTS) else layers[layer if layer is not None else -1]
+        is_input = _is_input(model, name)
+        default = n_devices if is_input else layers[layer if layer is not None else -1]
         if name in ROPE_FACTORS or (engine == "llama.cpp" and name in _OF_FIRST_LAYER):
             default = layers[0]
-        fixed = engine == "ik_llama.cpp" and name.startswith(_INPUTS)
+        fixed = engine == "ik_llama.cpp" and is_input
         tensors[name] = default if fixed else rules.get(name, default)
     if model.tied:
         tensors["output.weight"] = rules.get("token_embd.weight", layers[-1])
@@ -165,6 +167,11 @@ def _loaded_anyway(model: Model, name: str) -> bool:
     """Whether llama.cpp loads this tensor of a next-token layer although nobody drafts with it."""
     pattern = _LOADED_ANYWAY.get(model.architecture)
     return pattern is not None and pattern.search(name) is not None
+
+
+def _is_input(model: Model, name: str) -> bool:
+    """LFM2's output norm carries the name of other models' input norm (llama.cpp src/llama-arch.cpp:442)."""
+    return name.startswith(_INPUTS) or (name == _INPUT_NORM and _OUTPUT_NORM in model.by_name)
 
 
 def _layers_of_names(model: Model) -> list[tuple[str, int | None]]:

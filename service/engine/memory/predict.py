@@ -164,9 +164,9 @@ class _Prediction:
         changed = self.older and self.spec.rules != TODAY
         if not known or changed or self.flags.split_mode not in ("layer", "none") or self._merges:
             return "approximate"
-        newer_file = "blk.0.attn_qkv.weight" in self.model.by_name
         if self.engine == "llama.cpp":
-            return "source only" if newer_file else "measured"
+            return "measured"
+        newer_file = "blk.0.attn_qkv.weight" in self.model.by_name
         slots = self.flags.n_parallel > 1 and self.model.recurrent is not None
         beyond_the_data = (
             slots, self.flags.no_kv_offload, self.flags.split_mode == "none", not self.flags.op_offload, newer_file,

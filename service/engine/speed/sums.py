@@ -191,7 +191,7 @@ def _attention(
     found: Counter[Attention] = Counter()
     for layer in model.layers:
         device = placement.caches[layer.index] if layer.index < len(placement.caches) else None
-        if device is None or layer.kind != "attention":
+        if device is None or not layer.attends:
             continue
         found[_geometry(layer, device, device == host and layer.index in movable, windows)] += 1
     return tuple(msgspec.structs.replace(a, count=n) for a, n in found.items())
@@ -208,12 +208,10 @@ def _state_bytes(model: Model, placement: Placement) -> tuple[int, ...]:
     r = model.recurrent
     if r is None:
         return tuple(total)
-    rank = max(r.time_step_rank, 1)
-    conv = max(r.conv_kernel - 1, 0) * (2 * r.state_size * r.group_count + r.inner_size)
-    size = 4 * (conv + r.inner_size // rank * r.inner_size)
+    size = 4 * (r.n_conv + r.n_state)
     for layer in model.layers:
         device = placement.caches[layer.index] if layer.index < len(placement.caches) else None
-        if layer.kind == "recurrent" and device is not None:
+        if layer.recurs and device is not None:
             total[device] += size
     return tuple(total)
 

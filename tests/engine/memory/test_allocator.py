@@ -49,3 +49,15 @@ def test_a_tensor_of_no_bytes_leaves_the_arena_whole() -> None:
     arena.give(b, 128)
 
     assert arena.take(256) == 0
+
+
+def test_a_tensor_of_no_bytes_may_come_back_from_beyond_the_last_free_block() -> None:
+    arena = Arena(128)
+    a, b = arena.take(128), arena.take(128)
+    nothing = arena.take(0)
+    arena.give(b, 128)
+    arena.give(a, 128)
+    arena.give(nothing, 0)
+
+    assert arena.take(512) == 0
+    assert arena.mark == 512

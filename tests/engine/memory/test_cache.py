@@ -70,3 +70,15 @@ def test_the_context_is_padded_as_the_engine_pads_it() -> None:
     assert cache_mib("ik_llama.cpp", "Qwen3-8B", without) * MIB == 1024 * row
     assert cache_mib("ik_llama.cpp", "Qwen3-8B", Flags(n_ctx=1030, flash_attn="off")) * MIB == 1056 * row
     assert cache_mib("llama.cpp", "Qwen3-8B", Flags(n_ctx=1030, flash_attn="off")) * MIB == 1280 * row
+
+
+def test_attention_and_state_of_one_layer_are_both_kept() -> None:
+    state, row = 3 * (4096 + 2 * 2 * 256) + 4096 * 256, 2 * 4 * 128 * 2
+
+    assert cache_mib("llama.cpp", "Falcon-H1-34B", Flags(n_ctx=4096)) * MIB == 72 * (4 * state + 4096 * row)
+
+
+def test_feed_forward_blocks_keep_nothing() -> None:
+    small, large = (cache_mib("llama.cpp", "Nemotron-3-Nano-30B-A3B", Flags(n_ctx=n)) for n in (4096, 8192))
+
+    assert large - small == 6 * 4096 * 2 * 2 * 2 * 128 / MIB

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal, TypeAlias
 
 from service.engine.layers import Layer
-from service.engine.memory.cache import cache_tensors
+from service.engine.memory.cache import CacheTensor, attention_cache, recurrent_state
 from service.engine.memory.graph import GraphBuilder, Node, Slot
 from service.engine.memory.spec import GraphSpec
 from service.engine.model import Model
@@ -31,7 +31,7 @@ class ModelGraph(GraphBuilder):
         self.n_tokens, self.n_kv = spec.n_tokens, spec.n_kv
         self.n_layer = model.n_layer - model.n_layer_nextn
         self._stored: dict[tuple[str, int], Node] = {}
-        self._caches: dict[int, tuple[Node, ...]] = {}
+        self._caches: dict[tuple[int, int], tuple[Node, ...]] = {}
 
     # -- weights -------------------------------------------------------------------------------------------------
 
@@ -100,14 +100,20 @@ class ModelGraph(GraphBuilder):
     # -- caches --------------------------------------------------------------------------------------------------
 
     def cache(self, layer: int) -> tuple[Node, ...]:
-        """Return the tensors of the layer's cache, as `cache_tensors` shapes them."""
-        nodes = self._caches.get(layer)
+        """Return what the layer's attention reads, as `attention_cache` shapes it."""
+        return self._cached(layer, 0, attention_cache(self.model, self.spec, self.model.layers[layer]))
+
+    def state(self, layer: int) -> tuple[Node, ...]:
+        """Return the layer's recurrent state, as `recurrent_state` shapes it."""
+        return self._cached(layer, 1, recurrent_state(self.model, self.spec, self.model.layers[layer]))
+
+    def _cached(self, layer: int, part: int, tensors: tuple[CacheTensor, ...]) -> tuple[Node, ...]:
+        nodes = self._caches.get((layer, part))
         if nodes is None:
-            tensors = cache_tensors(self.model, self.spec, self.model.layers[layer])
             if not tensors:
                 raise MissingTensor(f"a cache of layer {layer}")
             nodes = tuple(self.stored(Slot("cache", "", layer), t.kind, *t.ne) for t in tensors)
-            self._caches[layer] = nodes
+            self._caches[layer, part] = nodes
         return nodes
 
     # -- facts of the model --------------------------------------------------------------------------------------

@@ -1,6 +1,6 @@
-"""ik_llama.cpp: gated delta-net layers with a full-attention layer in between (Qwen3-Next).
+"""ik_llama.cpp: gated delta-net layers with a full-attention layer in between (Qwen3-Next, Qwen3.5, Qwen3.6).
 
-Source: ik src/llama-delta-net.cpp, src/graphs/build_qwen3next.cpp.
+Source: ik src/llama-delta-net.cpp, src/graphs/build_qwen3next.cpp, build_qwen35.cpp.
 """
 
 from __future__ import annotations
@@ -14,7 +14,18 @@ from service.engine.memory.graphs.ik.blocks import IkGraph
 
 def qwen3_next(g: IkGraph) -> None:
     """qwen3next: three delta-net layers, then one of gated full attention; experts in each."""
-    x, ids, mask = g.begin(), g.output_ids(), g.mask()
+    _layers(g, g.begin())
+
+
+def qwen35(g: IkGraph) -> None:
+    """qwen35, qwen35moe: as Qwen3-Next, with places for images, dense or with experts."""
+    x = g.begin()
+    g.positions = g.input("i32", 4 * g.n_tokens)
+    _layers(g, x)
+
+
+def _layers(g: IkGraph, x: Node) -> None:
+    ids, mask = g.output_ids(), g.mask()
     sequence = g.input("i32", 1, g.n_tokens)
     for i in range(g.n_layer):
         if g.layer(i).kind == "recurrent":
@@ -74,7 +85,7 @@ class _DeltaNet:
         g, n, dim_value, n_value = self.g, self.n, self.dim_value, self.n_value
         mixed, z = self._projected(y)
         beta, gate = self._gates(y)
-        stored = g.cache(self.layer)[0]
+        (stored,) = g.state(self.layer)
         rows = g.view(g.view(stored, stored.ne[:2], stored.nb[1:2]), (stored.ne[0], 1), stored.nb[1:2])
         n_conv, n_state = (self.n_conv - 1) * self.n_mixed, dim_value * dim_value * n_value
         conv = g.reshape(g.view(rows, (n_conv, 1), stored.nb[1:2]), self.n_conv - 1, self.n_mixed, 1)
@@ -104,7 +115,7 @@ class _DeltaNet:
             mixed = g.mul_mat(g.weight(self.layer, "attn_qkv.weight"), y)
             z = g.mul_mat(g.weight(self.layer, "attn_gate.weight"), y)
             g.expand(mixed, z)
-            return mixed, z
+            return g.reshape(mixed, self.n_mixed, n, 1), z
         n_group = self.dim_value * self.n_value // self.n_key
         x = g.reshape(g.mul_mat(joined, y), 2 * self.dim + 2 * n_group, self.n_key, n)
         q, k, v, z = (g.view(x, (size, self.n_key, n, 1), x.nb[1:]) for size in (self.dim, self.dim, n_group, n_group))
@@ -123,7 +134,7 @@ class _DeltaNet:
             beta, alpha = g.cont(beta, n_value, 1, n, 1), g.cont(alpha, n_value, n, 1)
         else:
             beta = g.reshape(g.mul_mat(g.weight(self.layer, "ssm_beta.weight"), y), n_value, 1, n, 1)
-            alpha = g.mul_mat(g.weight(self.layer, "ssm_alpha.weight"), y)
+            alpha = g.reshape(g.mul_mat(g.weight(self.layer, "ssm_alpha.weight"), y), n_value, n, 1)
         g.expand(beta, alpha)
         alpha = g.apply("UNARY", g.add(alpha, g.first_of(self.layer, "ssm_dt.bias", "ssm_dt")))
         return beta, g.mul(alpha, g.weight(self.layer, "ssm_a"))
@@ -144,4 +155,6 @@ class _DeltaNet:
 
 ARCHITECTURES: dict[str, Callable[[IkGraph], None]] = {
     "qwen3next": qwen3_next,
+    "qwen35": qwen35,
+    "qwen35moe": qwen35,
 }

@@ -123,7 +123,7 @@ class LlamaGraph(FeedForward):
         """The layers that own a part of the cache for `window`."""
         found = [
             la for la in self.model.layers
-            if la.kind == "attention" and (la.n_swa > 0) == (window > 0) and cache_owner(self.model, la) == la.index
+            if la.attends and (la.n_swa > 0) == (window > 0) and cache_owner(self.model, la) == la.index
         ]  # fmt: skip
         if not found:
             raise MissingTensor("an attention layer")

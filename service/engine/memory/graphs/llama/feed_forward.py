@@ -96,6 +96,8 @@ class FeedForward(ModelGraph):
             gate, up = self.view(both, half, both.nb[1:3]), self.view(both, half, both.nb[1:3])
             return self.new("GLU", "f32", half, gate, up)
         up = self._expert_product(layer, "up", x, ids)
+        if self.optional(layer, "ffn_gate_exps.weight") is None:
+            return self.apply("SQR", self.apply("UNARY", up))
         return self._gated(self._expert_product(layer, "gate", x, ids), up, limit=limit)
 
     def _route(

@@ -1,6 +1,6 @@
-"""llama.cpp: gated delta-net layers with a full-attention layer in between (Qwen3-Next).
+"""llama.cpp: gated delta-net layers with a full-attention layer in between (Qwen3-Next, Qwen3.5, Qwen3.6).
 
-Source: llama.cpp src/models/qwen3next.cpp, delta-net-base.cpp, src/llama-graph.cpp (build_rs).
+Sources: llama.cpp src/models/{qwen3next,qwen35,qwen35moe,delta-net-base}.cpp.
 """
 
 from __future__ import annotations
@@ -11,35 +11,47 @@ from service.engine.memory.graph import Node
 from service.engine.memory.graphs.base import MissingTensor
 from service.engine.memory.graphs.llama.blocks import CacheInput, LlamaGraph
 from service.engine.memory.graphs.llama.gqa import after_attention
+from service.engine.memory.graphs.llama.recurrent import (
+    StateInput,
+    read_state,
+    recurrent_sizes,
+    state_input,
+    write_window,
+)
 
 
 def qwen3_next(g: LlamaGraph) -> None:
     """qwen3next: three delta-net layers, then one of gated full attention; experts in each."""
+    _layers(g)
+
+
+def qwen35(g: LlamaGraph) -> None:
+    """qwen35, qwen35moe: as Qwen3-Next, with places for images, dense or with experts."""
+    _layers(g, n_axes=4)
+
+
+def _layers(g: LlamaGraph, n_axes: int = 1) -> None:
     x = g.begin()
     (cache,) = g.cache_inputs(0)
-    states = g.input("i32", g.spec.n_seq)
-    main, extra = g.view(states, (g.spec.n_seq,)), g.view(states, (0,))
-    g.position_input()
+    states = state_input(g, g.spec.n_seq)
+    g.position_input(n_axes)
     ids = g.output_ids()
     for i in range(g.n_layer):
         y = g.norm(x, g.weight(i, "attn_norm.weight"), i)
         g.expand(y)
-        if g.layer(i).kind == "recurrent":
-            y = _DeltaNet(g, i).build(y, main, extra)
-        else:
-            y = _gated_attention(g, i, y, cache)
+        y = _DeltaNet(g, i, states).build(y) if g.layer(i).recurs else _gated_attention(g, i, y, cache)
         x = after_attention(g, i, y, x, None, norm_weights=True)
-    x = g.output(g.norm(x, g.required("output_norm.weight"), None))
-    g.logits(g.output(g.get_rows(x, ids)))
+    g.finish(x, ids, hidden="normed")
 
 
 def _gated_attention(g: LlamaGraph, layer: int, y: Node, cache: CacheInput) -> Node:
     """attn_q holds a gate beside each head's query."""
     facts, n = g.layer(layer), g.n_tokens
     both, k, v = (g.mul_mat(g.weight(layer, f"attn_{part}.weight"), y) for part in "qkv")
-    both = g.reshape(both, 2 * facts.head_dim_k, facts.n_head, n, 1)
-    q = g.view(both, (facts.head_dim_k, facts.n_head, n, 1), both.nb[1:])
-    gate = g.view(both, (facts.head_dim_k, facts.n_head, n, 1), both.nb[1:])
+    if g.model.architecture == "qwen3next":
+        both = g.reshape(both, 2 * facts.head_dim_k, facts.n_head, n, 1)
+    strides = (8 * facts.head_dim_k, 8 * facts.head_dim_k * facts.n_head)
+    q, gate = (g.view(both, (facts.head_dim_k, facts.n_head, n), strides) for _ in range(2))
     k = g.reshape(k, facts.head_dim_k, facts.n_head_kv, n)
     v = g.reshape(v, facts.head_dim_v, facts.n_head_kv, n)
     q = g.norm(q, g.weight(layer, "attn_q_norm.weight"), layer)
@@ -52,28 +64,25 @@ def _gated_attention(g: LlamaGraph, layer: int, y: Node, cache: CacheInput) -> N
 class _DeltaNet:
     """Convolution over q, k and v, then the gated delta rule on a state per value head."""
 
-    def __init__(self, g: LlamaGraph, layer: int) -> None:
-        r = g.model.recurrent
-        if r is None or not r.time_step_rank or not r.group_count:
-            raise MissingTensor("the sizes of the recurrent state")
-        self.g, self.layer, self.n_seq = g, layer, g.spec.n_seq
+    def __init__(self, g: LlamaGraph, layer: int, states: StateInput) -> None:
+        r = recurrent_sizes(g)
+        if not r.time_step_rank or not r.group_count:
+            raise MissingTensor("the heads of the recurrent state")
+        self.g, self.layer, self.states, self.n_seq = g, layer, states, states.n_seq
         self.n = g.n_tokens // self.n_seq
         self.n_key, self.n_value, self.dim, self.n_conv = r.group_count, r.time_step_rank, r.state_size, r.conv_kernel
-        self.dim_value = r.inner_size // r.time_step_rank
-        self.n_mixed = 2 * self.dim * self.n_key + self.dim_value * self.n_value
+        self.dim_value, self.n_mixed = r.inner_size // r.time_step_rank, r.n_mixed
 
-    def build(self, y: Node, main: Node, extra: Node) -> Node:
+    def build(self, y: Node) -> Node:
         g, n, n_seq = self.g, self.n, self.n_seq
         mixed, z = self._projected(y)
         beta, gate = self._gates(y)
-        conv_cache, state_cache = g.cache(self.layer)
-        conv = g.reshape(self._stored(conv_cache, main, extra), self.n_conv - 1, self.n_mixed, n_seq)
+        conv_cache, state_cache = g.state(self.layer)
+        conv = g.reshape(read_state(g, conv_cache, self.states), self.n_conv - 1, self.n_mixed, n_seq)
         window = g.concat(conv, g.transpose(mixed), 0)
-        last = g.view(window, (self.n_conv - 1, self.n_mixed, n_seq), window.nb[1:3])
-        target = g.view(conv_cache, ((self.n_conv - 1) * self.n_mixed, n_seq), conv_cache.nb[1:2])
-        g.expand(g.copy_into(last, target))
+        write_window(g, window, conv_cache, self.n_conv - 1)
         dim, n_value = self.dim_value, self.n_value
-        state = g.reshape(self._stored(state_cache, main, extra), dim, dim, n_value, n_seq)
+        state = g.reshape(read_state(g, state_cache, self.states), dim, dim, n_value, n_seq)
         convolved = g.new(
             "SSM_CONV", "f32", (self.n_mixed, n, n_seq), window, g.weight(self.layer, "ssm_conv1d.weight")
         )
@@ -85,18 +94,6 @@ class _DeltaNet:
         normed = g.norm(heads, g.weight(self.layer, "ssm_norm.weight"), self.layer)
         gated = g.reshape(g.mul(normed, g.apply("UNARY", z)), dim * n_value, n, n_seq)
         return g.reshape(g.mul_mat(g.weight(self.layer, "ssm_out.weight"), gated), g.model.n_embd, n * n_seq)
-
-    def _stored(self, cache: Node, main: Node, extra: Node) -> Node:
-        """Clear and read the state of this batch's sequences, and move the others' (build_rs)."""
-        g, size = self.g, cache.ne[0]
-        states = g.reshape(cache, size, cache.ne[1])
-        first = g.view(states, (size,))
-        g.expand(g.new("SCALE", "f32", first.ne, first, root=first, nb=first.nb))
-        read = g.get_rows(states, main)
-        g.expand(read)
-        moved = g.get_rows(states, extra)
-        g.expand(g.copy_into(moved, g.view(cache, (size, 0), cache.nb[1:2])))
-        return read
 
     def _projected(self, y: Node) -> tuple[Node, Node]:
         """Return q, k and v side by side [n_mixed, n_tokens, n_seq], and the output gate z."""
@@ -124,12 +121,14 @@ class _DeltaNet:
             beta, alpha = (g.view(x, (ratio, self.n_key, n, n_seq), x.nb[1:]) for _ in range(2))
             beta, alpha = g.cont(beta), g.cont(alpha, n_value, n, n_seq)
         else:
-            beta = g.mul_mat(g.weight(self.layer, "ssm_beta.weight"), y)
+            beta = g.reshape(g.mul_mat(g.weight(self.layer, "ssm_beta.weight"), y), 1, n_value, n, n_seq)
             alpha = g.reshape(g.mul_mat(g.weight(self.layer, "ssm_alpha.weight"), y), n_value, n, n_seq)
         beta = g.apply("UNARY", beta)
+        if joined is not None:
+            beta = g.reshape(beta, 1, n_value, n, n_seq)
         alpha = g.apply("UNARY", g.add(alpha, g.first_of(self.layer, "ssm_dt.bias", "ssm_dt")))
         gate = g.mul(alpha, g.weight(self.layer, "ssm_a"))
-        return g.reshape(beta, 1, n_value, n, n_seq), g.reshape(gate, 1, n_value, n, n_seq)
+        return beta, g.reshape(gate, 1, n_value, n, n_seq)
 
     def _delta_rule(self, active: Node, gate: Node, beta: Node, state: Node) -> Node:
         g, n, n_seq, row = self.g, self.n, self.n_seq, 4 * self.n_mixed
@@ -138,7 +137,7 @@ class _DeltaNet:
         v = g.view(active, (self.dim_value, self.n_value, n, n_seq), (4 * self.dim_value, row, row * n))
         q = g.apply("SCALE", g.apply("RMS_NORM", q))
         k = g.apply("SCALE", g.apply("RMS_NORM", k))
-        if self.n_key != self.n_value:
+        if self.n_key != self.n_value and g.model.architecture == "qwen3next":
             q, k = self._repeated(q, k)
         size = (self.dim_value * self.n_value, n * n_seq + self.dim_value * n_seq)
         return g.new("GATED_DELTA_NET", "f32", size, q, k, v, gate, beta, state)
@@ -153,4 +152,6 @@ class _DeltaNet:
 
 ARCHITECTURES: dict[str, Callable[[LlamaGraph], None]] = {
     "qwen3next": qwen3_next,
+    "qwen35": qwen35,
+    "qwen35moe": qwen35,
 }

@@ -38,7 +38,7 @@ def _attention(g: LlamaGraph, layer: int, y: Node, cache: CacheInput) -> Node:
     k_b = g.weight(layer, "attn_k_b.weight")
     if m is None or not g.spec.mla or k_b.ne[1] != m.kv_lora_rank:
         raise MissingTensor("a latent cache and matrices of one slice a head")
-    rank, width = m.kv_lora_rank, m.kv_lora_rank + m.rope
+    rank = m.kv_lora_rank
     q = g.reshape(_query(g, layer, y), m.nope + m.rope, n_head, n)
     latent = g.mul_mat(g.weight(layer, "attn_kv_a_mqa.weight"), y)
     compressed = g.view(latent, (rank, n), (latent.nb[1],))
@@ -50,6 +50,12 @@ def _attention(g: LlamaGraph, layer: int, y: Node, cache: CacheInput) -> Node:
     q = g.concat(absorbed, q_rope, 0)
     compressed = g.reshape(compressed, rank, 1, n)
     k = g.concat(compressed, k_rope, 0)
+    return attend_latent(g, layer, q, compressed, k, cache)
+
+
+def attend_latent(g: LlamaGraph, layer: int, q: Node, compressed: Node, k: Node, cache: CacheInput) -> Node:
+    """Store the latent rows k, attend with queries absorbed into them, and project; `compressed` has the values."""
+    rank, width, n = compressed.ne[0], k.ne[0], g.n_tokens
     g.expand(q, compressed, k)
     keys = g.cache(layer)[0]
     target = keys if keys.ne[2] == 1 else g.reshape(keys, width, keys.ne[1] * keys.ne[2])
