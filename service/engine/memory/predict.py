@@ -166,11 +166,9 @@ class _Prediction:
             return "approximate"
         if self.engine == "llama.cpp":
             return "measured"
-        newer_file = "blk.0.attn_qkv.weight" in self.model.by_name
         slots = self.flags.n_parallel > 1 and self.model.recurrent is not None
         beyond_the_data = (
-            slots, self.flags.no_kv_offload, self.flags.split_mode == "none", not self.flags.op_offload, newer_file,
-            self._repacks,
+            slots, self.flags.no_kv_offload, self.flags.split_mode == "none", not self.flags.op_offload, self._repacks
         )  # fmt: skip
         return "source only" if self.older or any(beyond_the_data) else "measured"
 
