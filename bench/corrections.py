@@ -30,6 +30,11 @@ DISTRUSTED = {
     "pr1821-davidsyoung-4": "summary table, settings inferred",
 }
 
+# Published comparisons that compare more than they say; their runs stand, each for itself.
+NO_PAIRS = {
+    "panchovix-v3-q3kxl-mla": "build and placement differ too, and the machine was in use during one run",
+}
+
 # The commit of these runs is known better than by its day: runs before and after a change under one date.
 BUILD_DATES = {
     "issue490-ikawrakow-b1": "2025-05-25",

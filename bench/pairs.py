@@ -15,8 +15,9 @@ from itertools import combinations
 import msgspec
 
 from bench.conformal import Guess
+from bench.corrections import NO_PAIRS
 from service.engine.speed.calibration import Comparison
-from service.engine.speed.interval import Z50, Z80, spread_of_ratio
+from service.engine.speed.interval import Z50, Z80, comparison_of, spread_of_ratio
 from service.engine.speed.parts import Part
 
 _NEAR = 2_048  # tokens of depth that two rows may lie apart
@@ -54,6 +55,11 @@ class Pair(msgspec.Struct, frozen=True):
     theirs: Guess
 
     @property
+    def key(self) -> str:
+        """Which comparisons it belongs to."""
+        return comparison_of(self.ours.parts, self.ours.phase)
+
+    @property
     def same_engine(self) -> bool:
         """Whether both run in one engine."""
         return self.ours.row.work.engine == self.theirs.row.work.engine
@@ -73,6 +79,8 @@ def pairs_of(guesses: Iterable[Guess]) -> list[Pair]:
     for one in guesses:
         test = one.row.test
         case = test.setup.case
+        if case.get("ab_group") in NO_PAIRS:
+            continue
         flags = f"{test.flags.n_ubatch} {test.flags.n_gpu_layers} {test.flags.threads}"
         if case["rows"]:
             flags = ""
@@ -113,9 +121,12 @@ def _pair(
 
 
 def fitted_comparisons(pairs: Sequence[Pair]) -> dict[str, Comparison]:
-    """Return what two configs do not share, by phase: the likeliest own scatter and scale of the parts, then stretched
-    so that four of five measured ratios lie in the interval, every published comparison counting once."""
-    return {phase: _fitted([p for p in pairs if p.phase.lower() == phase]) for phase in ("tg", "pp")}
+    """Return what two configs do not share, by phase and place.
+
+    The likeliest own scatter and scale of the parts, then stretched so that four of five measured ratios lie in the
+    interval, every published comparison counting once.
+    """
+    return {key: _fitted([p for p in pairs if p.key == key]) for key in ("tg.cpu", "tg.gpu", "pp.cpu", "pp.gpu")}
 
 
 def _fitted(pairs: Sequence[Pair]) -> Comparison:

@@ -124,7 +124,7 @@ def judge(guesses: Sequence[Guess], comparisons: dict[str, Comparison]) -> list[
     """Return the pairs of these predictions and what is said of them."""
     found = []
     for pair in pairs_of(guesses):
-        spread = pair.spread(comparisons[pair.phase.lower()])
+        spread = pair.spread(comparisons[pair.key])
         found.append(Judged(pair, pair.verdict(spread), spread))
     return found
 

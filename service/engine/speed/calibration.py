@@ -43,7 +43,8 @@ class Comparison(msgspec.Struct, frozen=True):
 
 
 class Calibration(msgspec.Struct, frozen=True):
-    """The versioned file. `intervals`: factors that bound 80 % of the cases of a class; `comparisons`: by phase."""
+    """The versioned file. `intervals`: factors that bound 80 % of the cases of a class; `comparisons`: by phase
+    and place (interval.comparison_of)."""
 
     version: str
     n_runs: int

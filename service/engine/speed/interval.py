@@ -59,6 +59,11 @@ def share_of(parts: Mapping[Part, float], names: Sequence[Part]) -> float:
     return sum(parts[name] for name in names) / whole if whole else 0.0
 
 
+def comparison_of(parts: Mapping[Part, float], phase: Phase) -> str:
+    """Return which comparisons a config belongs to: `tg.cpu`, `tg.gpu`, `pp.cpu`, `pp.gpu`."""
+    return f"{phase}.{'gpu' if parts['weights on GPU'] + parts['copies over PCIe'] > 0 else 'cpu'}"
+
+
 def spread_of_ratio(
     ours: Mapping[Part, float], theirs: Mapping[Part, float], known: Comparison, same_engine: bool
 ) -> float:

@@ -15,7 +15,7 @@ from service.engine.hardware import Rig
 from service.engine.model import Model
 from service.engine.speed.calibration import Coefficients, calibration, coefficients
 from service.engine.speed.generation import token_seconds
-from service.engine.speed.interval import Z50, Z80, Phase, Trust, spread_of_ratio, trust
+from service.engine.speed.interval import Z50, Z80, Phase, Trust, comparison_of, spread_of_ratio, trust
 from service.engine.speed.machine import Machine, machine_of
 from service.engine.speed.parts import Seconds
 from service.engine.speed.prompt import batch_seconds
@@ -117,7 +117,7 @@ def versus(a: Speed, b: Speed, phase: Phase, same_engine: bool = True) -> Estima
     """
     known = calibration()
     ours, theirs = (a.parts_tg, b.parts_tg) if phase == "tg" else (a.parts_pp, b.parts_pp)
-    spread = spread_of_ratio(ours, theirs, known.comparisons[phase], same_engine)
+    spread = spread_of_ratio(ours, theirs, known.comparisons[comparison_of(ours, phase)], same_engine)
     tokens = 1.0 if phase == "tg" else a.n_ubatch / b.n_ubatch
     ratio, factor = tokens * sum(theirs.values()) / sum(ours.values()), math.exp(Z80 * spread)
     return Estimate(ratio / factor, ratio, ratio * factor, known.basis)
