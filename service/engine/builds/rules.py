@@ -24,6 +24,8 @@ class MemoryRules(msgspec.Struct, frozen=True, kw_only=True):
     `expert_layers`: which layers `-ncmoe` means. `partial_latent`: `-ngl` below all layers forces `-mla 3`.
     `only_in_ram`: types of weights that no GPU multiplies by.
 
+    `described`: the graphs of the time are those of today but for these switches.
+
     llama.cpp. `whole_logits`: the server reserves logits of a whole batch. `head_first`: the output head is the first
     that `-ngl` moves. `window_caches`: windowed layers keep their window only. `latent_cache`: latent attention keeps
     its latent rows, those and values, or K and V of every head.
@@ -47,6 +49,7 @@ class MemoryRules(msgspec.Struct, frozen=True, kw_only=True):
     whole_logits: bool = False
     head_first: bool = True
     window_caches: bool = True
+    described: bool = True
     latent_cache: Literal["rows", "rows and values", "heads"] = "rows"
 
 

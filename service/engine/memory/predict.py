@@ -69,7 +69,7 @@ def predict_memory(
     `allocator` "cuda" is a real context on real cards; "lab" the rig that the lab data was measured on: devices
     without CUDA's paddings and kernels, for llama.cpp what llama-fit-params reports. `tool` decides llama.cpp's rows of
     logits: one a slot for the server, a whole batch for the benchmark. `rules`: of an older build, whose figures are
-    approximate where they differ from today's; None: today's. Raises InvalidFlags.
+    never better than source only; None: today's. Raises InvalidFlags.
     """
     if engine == "ik_llama.cpp" and allocator == "lab" and flags.n_gpu_layers == 0:
         return _without_gpus(model, flags, free, tool, rules)
@@ -161,11 +161,11 @@ class _Prediction:
         )
 
     def _basis(self, known: bool) -> str:
-        changed = self.older and self.spec.rules != TODAY
-        if not known or changed or self.flags.split_mode not in ("layer", "none") or self._merges:
+        known = known and self.spec.rules.described
+        if not known or self.flags.split_mode not in ("layer", "none") or self._merges:
             return "approximate"
         if self.engine == "llama.cpp":
-            return "measured"
+            return "source only" if self.older else "measured"
         slots = self.flags.n_parallel > 1 and self.model.recurrent is not None
         beyond_the_data = (
             slots, self.flags.no_kv_offload, self.flags.split_mode == "none", not self.flags.op_offload, self._repacks

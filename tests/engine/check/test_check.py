@@ -152,3 +152,16 @@ def test_a_pattern_that_never_ends_is_a_finding() -> None:
     report = of_3090("llama-server -c 4096 -ngl 99 -ot '(.*)*(.*)*(.*)*x=CPU' -ot exps=CPU")
     assert report.memory.devices
     assert {f.rule for f in report.findings} & {"override-refused", "override-matches-nothing"}
+
+
+@pytest.mark.parametrize(
+    ("engine", "day", "basis"),
+    [
+        ("ik_llama.cpp", None, "measured"),
+        ("ik_llama.cpp", "2025-07-01", "source only"),
+        ("ik_llama.cpp", "2025-02-01", "approximate"),
+        ("llama.cpp", "2026-01-01", "source only"),
+    ],
+)
+def test_the_figures_of_an_older_build_are_never_called_measured(engine: Engine, day: str | None, basis: str) -> None:
+    assert {row.basis for row in of_3090(engine=engine, build=day).memory.devices} == {basis}
