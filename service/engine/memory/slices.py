@@ -121,10 +121,13 @@ class Slices:
             return None
         axis = 0 if match[1] == "down" or match[3] == "bias" else 1
         step = lcm(self._block(index, *_DOWN), _STEP)
-        both = match[1] == "gate_up" or (
-            match[1] == "up" and dims[axis] == 2 * self.model.int_value("feed_forward_length")
-        )
+        both = match[1] == "gate_up" or (match[1] == "up" and self._holds_gate(index, dims[axis]))
         return _Cut(axis, (_Part(dims[axis] // 2, step, 2) if both else _Part(dims[axis], step),))
+
+    def _holds_gate(self, index: int, n: int) -> bool:
+        """Phi-3 and others keep the gate in the same tensor."""
+        alone = f"blk.{index}.ffn_gate.weight" not in self.model.by_name
+        return alone and n == 2 * self.model.int_value("feed_forward_length")
 
     def _steps(self, layer: Layer) -> tuple[int, int, int, int]:
         """Elements of Q, K and V, and heads, that stay together: the heads of a KV head, and whole blocks."""

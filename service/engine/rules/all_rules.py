@@ -41,6 +41,7 @@ RULES: tuple[Rule, ...] = (
     companions.remote_devices,
     companions.next_token_layers,
     attention.quantised_v_without_flash_attention,
+    attention.latent_cache_types_differ,
     attention.cache_type_without_gpu_kernel,
     tensors.up_gate_apart,
     tensors.type_without_gpu_kernel,

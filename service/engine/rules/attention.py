@@ -13,11 +13,20 @@ _COMMON = "ik_llama.cpp common/common.cpp:1922-2300"
 
 
 def quantised_v_without_flash_attention(case: Case) -> Iterator[Found]:
-    """Both engines refuse a quantised V cache without flash attention; a latent cache has no V."""
-    kind = case.flags.cache_type_v
-    if case.flags.flash_attn == "off" and kind not in _UNQUANTISED and not _latent(case):
+    """Both engines refuse a quantised V cache without flash attention; ik_llama.cpp's latent cache has no V."""
+    kind, ignored = case.flags.cache_type_v, case.ik and _latent(case)
+    if case.flags.flash_attn == "off" and kind not in _UNQUANTISED and not ignored:
         message = f"-ctv {kind} needs flash attention, which is off: the engine refuses to start"
         yield error("quantised-v-without-fa", message, "-fa on, or -ctv f16", "llama_init_from_model of both engines")
+
+
+def latent_cache_types_differ(case: Case) -> Iterator[Found]:
+    """llama.cpp keeps K and V of a latent cache in one tensor, and refuses two types."""
+    kinds = (case.flags.cache_type_k, case.flags.cache_type_v)
+    if not case.ik and _latent(case) and kinds[0] != kinds[1]:
+        message = f"-ctk {kinds[0]} with -ctv {kinds[1]}: a latent cache has one type, the engine refuses to start"
+        source = "llama.cpp src/llama-context.cpp:3865"
+        yield error("latent-cache-types-differ", message, f"-ctk {kinds[0]} -ctv {kinds[0]}", source)
 
 
 def cache_type_without_gpu_kernel(case: Case) -> Iterator[Found]:

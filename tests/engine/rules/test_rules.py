@@ -126,6 +126,9 @@ EXAMPLES = (
     Example("option-of-another-time", f"{OLD_IK} -fa -v", OLD_IK, build="2025-11-01"),
     Example("option-gone-since", f"{OLD_IK} -fmoe", OLD_IK, build="2025-05-11"),
     Example("option-gone-since", f"{GOOD_LLAMA} --no-mmap", GOOD_LLAMA, LLAMA, build="2026-01-15"),
+    Example(
+        "latent-cache-types-differ", f"{GOOD_LLAMA} -ctk q8_0", f"{GOOD_LLAMA} -ctk q8_0 -ctv q8_0", LLAMA, model=R1
+    ),
     Example("split-mode-refused", f"{GOOD_LLAMA} -sm row", GOOD_LLAMA, LLAMA, hardware=FOUR_3090),
     Example(
         "split-mode-refused", f"{GOOD_LLAMA} -sm tensor -fa off", f"{GOOD_LLAMA} -sm tensor", LLAMA, hardware=FOUR_3090
