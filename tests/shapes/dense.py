@@ -50,6 +50,7 @@ def _phi(
     shape = _dense("phi3", n_layer, n_embd, heads, n_ff, n_vocab, tied=tied, joined_qkv=True, joined_up=True,
                    rope_dim=2 * factors)  # fmt: skip
     shape.metadata["phi3.rope.scaling.original_context_length"] = 4096
+    shape.metadata["phi3.attention.sliding_window"] = 262144
     if factors:
         for name in ("long", "short"):
             shape.rows.append(Row(f"rope_factors_{name}.weight", (factors,), True))

@@ -73,7 +73,7 @@ def _step35() -> Shape:
         n_expert, 8, n_ff, expert_shared_feed_forward_length=n_ff, leading_dense_block_count=3, expert_gating_func=2,
         expert_weights_scale=3.0, expert_weights_norm=True,
     )  # fmt: skip
-    more |= {"attention.sliding_window": 512, "attention.sliding_window_pattern": windowed}
+    more |= {"attention.sliding_window": 512, "attention.sliding_window_pattern": windowed, "rope.freq_base_swa": 1e4}
     more |= {"attention.head_count": [96 if w else 64 for w in windowed], "attention.head_count_kv": [8] * n_layer}
     more |= {"swiglu_clamp_exp": [7.0 if i >= 43 else 0.0 for i in range(n_layer)]}
     more |= {"swiglu_clamp_shexp": [16.0 if i == 44 else 0.0 for i in range(n_layer)]}
@@ -104,6 +104,7 @@ def _mimo2() -> Shape:
             rows.dense(i, n_embd, 16384)
     more = expert_values(256, 8, 2048, expert_gating_func=2)
     more |= {"attention.value_length": 128, "attention.value_scale": 0.707, "attention.sliding_window": 128}
+    more |= {"rope.freq_base_swa": 1e4}
     more |= {"attention.sliding_window_pattern": [int(i not in full) for i in range(n_layer)]}
     more |= {"attention.head_count_kv": [4 if i in full else 8 for i in range(n_layer)]}
     metadata = metadata_of(
@@ -162,7 +163,8 @@ def _cohere2_moe(arch: str) -> Shape:
     shape = _moe(
         arch, 48, 2048, (32, 4, 128), 256000, (128, 8, 768), n_ff=6144, dense=1, tied=True, norms=(), more=more
     )  # fmt: skip
-    del shape.metadata[f"{arch}.attention.layer_norm_rms_epsilon"]
+    if arch == "cohere2moe":  # ik's converter writes the other epsilon too, and its graph goes by that
+        del shape.metadata[f"{arch}.attention.layer_norm_rms_epsilon"]
     return shape
 
 

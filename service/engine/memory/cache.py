@@ -75,6 +75,11 @@ def cache_owner(model: Model, layer: Layer) -> int:
     return n_own - (2 if layer.n_swa else 1)
 
 
+def unshared_bytes(model: Model, spec: GraphSpec, layer: Layer) -> int:
+    """Return the bytes that the layer's own keys and values would take in ik, if it did not read another's."""
+    return sum(t.n_bytes for t in _keys_values_ik(model, layer, spec))
+
+
 def _state_ik(r: Recurrent, spec: GraphSpec) -> tuple[CacheTensor, ...]:
     state = (r.inner_size // max(r.time_step_rank, 1)) ** 2 * r.time_step_rank
     return (CacheTensor("f32", (r.n_conv + state, spec.n_seq)),)

@@ -199,7 +199,8 @@ class _Prediction:
         """
         if self.engine == "llama.cpp":
             return self.model.architecture not in _HEAD_COMES_FIRST
-        on_cpu = self.flags.cpu_moe or self.flags.n_cpu_moe or any(rule.device == CPU for rule in self.flags.overrides)
+        moved = self.flags.cpu_moe or self.flags.n_cpu_moe or any(rule.device == CPU for rule in self.flags.overrides)
+        on_cpu = moved and self.flags.n_gpu_layers > 0  # at -ngl 0 there are no overrides
         mapped = self.flags.mmap is not False and not self.flags.runtime_repack and not self._merges
         return self.cuda and mapped and not (on_cpu and self.cpu)
 

@@ -23,8 +23,9 @@ def graph_of(model: Model, spec: GraphSpec) -> BuiltGraph:
 
 def build_graph(model: Model, spec: GraphSpec) -> BuiltGraph:
     """Return the graph of `model`, made anew."""
-    known = model.architecture in (ik.ARCHITECTURES if spec.engine == "ik_llama.cpp" else llama.ARCHITECTURES)
-    family = model.architecture if known else nearest_family(model)
+    engine = ik if spec.engine == "ik_llama.cpp" else llama
+    known = model.architecture in engine.ARCHITECTURES
+    family = model.architecture if model.architecture in engine.FAMILIES else nearest_family(model)
     try:
         return BuiltGraph(_describe(model, spec, family), known)
     except (MissingTensor, GraphTooLarge):

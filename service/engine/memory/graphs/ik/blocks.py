@@ -5,6 +5,7 @@ Source: ik src/llama-build-context.cpp (llm_build_*, build_std_attention, llm_bu
 
 from __future__ import annotations
 
+from service.engine.memory.cache import cache_owner
 from service.engine.memory.graph import Node, geometry, row_size
 from service.engine.memory.graphs.base import Gating, ModelGraph
 from service.engine.units import MIB, pad
@@ -13,15 +14,21 @@ from service.engine.units import MIB, pad
 class IkGraph(ModelGraph):
     """The blocks that ik's architectures are built from."""
 
-    def begin(self) -> Node:
-        """Return the embedded tokens [n_embd, n_tokens]."""
-        tokens = self.input("i32", self.n_tokens)
-        self.positions = self.input("i32", self.n_tokens)
-        return self.get_rows(self.required("token_embd.weight"), tokens)
+    soft_cap = False  # whether scores are squashed on their way into the soft max
+    mean_norm = False  # whether norms take off the mean: LayerNorm, two operations
 
-    def finish(self, x: Node) -> None:
-        """Add the output norm and the logits."""
-        self.expand(self.mul_mat(self.output_head(), self.norm(x, self.required("output_norm.weight"))))
+    def begin(self, n_axes: int = 1) -> Node:
+        """Return the embedded tokens [n_embd, n_tokens]; `n_axes`: positions a token, 4 for M-RoPE."""
+        self.tokens = self.input("i32", self.n_tokens)
+        self.positions = self.input("i32", self.n_tokens * n_axes)
+        return self.get_rows(self.required("token_embd.weight"), self.tokens)
+
+    def finish(self, x: Node, *, scale_before: bool = False, scale: bool = False, soft_cap: bool = False) -> None:
+        """Add the output norm and the logits; `scale_before` the head, or behind it, and squashed."""
+        x = self.norm(x, self.required("output_norm.weight"))
+        x = self.mul_mat(self.output_head(), self.apply("SCALE", x) if scale_before else x)
+        x = self.apply("SCALE", x) if scale else x
+        self.expand(self.apply("SOFTCAP", x) if soft_cap else x)
 
     def mask(self) -> Node:
         return self.mask_input(self.n_kv, pad(self.n_tokens, self.spec.rules.mask_padding))
@@ -33,6 +40,8 @@ class IkGraph(ModelGraph):
 
     def norm(self, x: Node, weight: Node | None) -> Node:
         """FUSED_RMS_NORM is never in place."""
+        if self.mean_norm and weight is not None:
+            return self.mul(self.apply("NORM", x), weight)
         return self.apply("RMS_NORM", x) if weight is None else self.apply("FUSED_RMS_NORM", x, weight)
 
     def rope(self, x: Node, factors: Node | None = None) -> Node:
@@ -49,6 +58,8 @@ class IkGraph(ModelGraph):
 
     def query_key_value(self, layer: int, x: Node) -> tuple[Node, Node, Node]:
         """Return Q and K split into heads and normed where the model has norms, and V, after their biases."""
+        if self.optional(layer, "attn_qkv.weight") is not None:
+            return self._joined_heads(layer, x)
         q, k, v = (self.mul_mat(self.weight(layer, f"attn_{part}.weight"), x) for part in "qkv")
         self.expand(q, k, v)
         if self.optional(layer, "attn_q.bias") is not None:
@@ -67,19 +78,52 @@ class IkGraph(ModelGraph):
             k = self.norm(k, k_norm)
         return q, k, v
 
+    def products(self, layer: int, x: Node) -> tuple[Node, Node, Node]:
+        """Return Q and K split into heads, and V, with their biases, expanded only where they are used."""
+        parts = []
+        for part in "qkv":
+            product = self.mul_mat(self.weight(layer, f"attn_{part}.weight"), x)
+            bias = self.optional(layer, f"attn_{part}.bias")
+            parts.append(product if bias is None else self.add(product, bias))
+        la, (q, k, v) = self.layer(layer), parts
+        q = self.reshape(q, la.head_dim_k, la.n_head, self.n_tokens)
+        return q, self.reshape(k, la.head_dim_k, la.n_head_kv, self.n_tokens), v
+
+    def _joined_heads(self, layer: int, x: Node) -> tuple[Node, Node, Node]:
+        """Q, K and V as views of one product, where the file has one weight for them."""
+        joined = self.mul_mat(self.weight(layer, "attn_qkv.weight"), x)
+        bias = self.optional(layer, "attn_qkv.bias")
+        joined = joined if bias is None else self.add(joined, bias)
+        la, n = self.layer(layer), self.n_tokens
+        strides = (4 * la.head_dim_k, joined.nb[1])
+        q = self.view(joined, (la.head_dim_k, la.n_head, n), strides)
+        k = self.view(joined, (la.head_dim_k, la.n_head_kv, n), strides)
+        v = self.view(joined, (la.head_dim_v * la.n_head_kv, n), joined.nb[1:2])
+        for part, norm in (("q", self.optional(layer, "attn_q_norm.weight")),
+                           ("k", self.optional(layer, "attn_k_norm.weight"))):  # fmt: skip
+            if norm is not None:
+                normed = self.norm(q if part == "q" else k, norm)
+                self.expand(normed)
+                q, k = (normed, k) if part == "q" else (q, normed)
+        return q, k, v
+
     def _with_bias(self, x: Node, bias: Node) -> Node:
         x = self.add(x, bias)
         self.expand(x)
         return x
 
     def attend(
-        self, layer: int, q: Node, k: Node, v: Node, mask: Node, sinks: Node | None = None, *, project: bool = True,
-        transpose_v: bool = True,
+        self, layer: int, q: Node, k: Node | None, v: Node | None, mask: Node, sinks: Node | None = None, *,
+        project: bool = True, transpose_v: bool = True,
     ) -> Node:  # fmt: skip
-        """Store K and V, attend over the whole cache, and project; `transpose_v` is for caches without FA."""
-        self.expand(q, k, v)
+        """Store K and V, attend over the whole cache, and project; `transpose_v` is for caches without FA.
+
+        K and V are None where another layer's cache is read.
+        """
+        self.expand(*(t for t in (q, k, v) if t is not None))
         transpose_v = transpose_v and not self.spec.flash_attn
-        self._store(layer, k, v, transpose_v)
+        if k is not None and v is not None:
+            self._store(layer, k, v, transpose_v)
         x = self._attention(layer, q, mask, sinks, transpose_v)
         if not project:
             return x
@@ -96,11 +140,10 @@ class IkGraph(ModelGraph):
             return
         n = self.n_tokens
         rows = self.view(values, (n, n_v // n), (geometry(values.kind)[1] * self.n_kv,))
-        flat = self.reshape(v, n_v // n, n) if v.ne[1] != n else v
-        self.expand(self.copy_into(self.transpose(flat), rows))
+        self.expand(self.copy_into(self.transpose(v), rows))
 
     def _attention(self, layer: int, q: Node, mask: Node, sinks: Node | None, transpose_v: bool) -> Node:
-        keys, values = self.cache(layer)
+        keys, values = self.cache(cache_owner(self.model, self.layer(layer)))
         facts, n_kv = self.layer(layer), self.n_kv
         dim_k, dim_v, n_head_kv = facts.head_dim_k, facts.head_dim_v, facts.n_head_kv
         q = self.swap_heads(q)
@@ -129,8 +172,12 @@ class IkGraph(ModelGraph):
         return 0 < self.spec.attn_max_batch < self.n_kv * self.n_tokens * n_head * 4 // MIB
 
     def _at_once(self, k: Node, q: Node, v: Node, mask: Node, sinks: Node | None) -> Node:
-        scores = self.apply("SOFT_MAX", self.mul_mat(k, q), mask, sinks)
-        return self.mul_mat(v, scores)
+        return self.mul_mat(v, self._soft_max(self.mul_mat(k, q), mask, sinks))
+
+    def _soft_max(self, scores: Node, mask: Node, sinks: Node | None = None) -> Node:
+        if self.soft_cap:
+            return self.apply("SOFT_CAP_MAX", scores, mask)
+        return self.apply("SOFT_MAX", scores, mask, sinks)
 
     def _by_head(self, k: Node, q: Node, v: Node, mask: Node, sinks: Node | None) -> Node:
         """`-amb` smaller than all scores: head by head."""
@@ -142,19 +189,45 @@ class IkGraph(ModelGraph):
     def _one_head(self, k: Node, q: Node, v: Node, mask: Node) -> Node:
         key = self.view(k, (k.ne[0], k.ne[1], 1), (k.nb[1], k.nb[2]))
         query = self.view(q, (q.ne[0], q.ne[1], 1), (q.nb[1], q.nb[2]))
-        scores = self.apply("SOFT_MAX", self.mul_mat(key, query), mask)
+        scores = self._soft_max(self.mul_mat(key, query), mask)
         return self.mul_mat(self.view(v, (v.ne[0], v.ne[1], 1), (v.nb[1], v.nb[2])), scores)
 
     def standard_attention(
         self, layer: int, x: Node, mask: Node, ids: Node | None, factors: Node | None = None, *,
-        sinks: Node | None = None,
+        sinks: Node | None = None, rope: bool = True, crop: bool = True,
     ) -> Node:  # fmt: skip
-        """Norm, attention and the residual; in the last layer only the rows of `ids`."""
-        q, k, v = self.query_key_value(layer, self.norm(x, self.weight(layer, "attn_norm.weight")))
-        q, k = self.rope(q, factors), self.rope(k, factors)
-        out = self.attend(layer, q, k, v, mask, sinks)
-        out, x = self.last_rows(layer, ids, out, x)
+        """Norm, attention and the residual; in the last layer only the rows of `ids`, unless not to be cropped yet."""
+        normed = self.norm(x, self.weight(layer, "attn_norm.weight"))
+        q, k, v = self.query_key_value(layer, normed)
+        if self.scaled_values:
+            v = self.apply("SCALE", v)
+        if rope:
+            q, k = self.rope(q, factors), self.rope(k, factors)
+        gate = self.optional(layer, "attn_gate.weight")
+        out = self.attend(layer, q, k, v, mask, sinks, project=gate is None)
+        if gate is not None:
+            out = self._gated_attention(layer, out, self.mul_mat(gate, normed))
+        if crop:
+            out, x = self.last_rows(layer, ids, out, x)
         return self.add(out, x)
+
+    scaled_values = False  # MiMo V2 scales V before it is stored
+    soft_plus_gates = False  # Laguna: gates by softplus, not fused with the product
+
+    def _gated_attention(self, layer: int, x: Node, gate: Node) -> Node:
+        """Multiply what heads attended to by their gates, one a head or one an element, and project."""
+        la, n = self.layer(layer), self.n_tokens
+        if self.soft_plus_gates:
+            gate = self.apply("UNARY", gate)
+        if gate.ne[0] == la.n_head:
+            heads, each = self.reshape(x, la.head_dim_v, la.n_head, n), self.reshape(gate, 1, la.n_head, n)
+            x = self.mul(heads, each) if self.soft_plus_gates else self.new(
+                "FUSED_MUL_UNARY", "f32", heads.ne, each, heads
+            )  # fmt: skip
+        else:
+            x = self.mul(x, gate if self.soft_plus_gates else self.apply("UNARY", gate))
+        x = self.reshape(x, la.head_dim_v * la.n_head, n)
+        return self.mul_mat(self.weight(layer, "attn_output.weight"), x)
 
     # -- feed-forward --------------------------------------------------------------------------------------------
 
@@ -167,7 +240,11 @@ class IkGraph(ModelGraph):
         return self._gated(layer, "_shexp", x)
 
     def _gated(self, layer: int, suffix: str, x: Node) -> Node:
-        up, gate, down = (self.weight(layer, f"ffn_{part}{suffix}.weight") for part in ("up", "gate", "down"))
+        up, down = self.weight(layer, f"ffn_up{suffix}.weight"), self.weight(layer, f"ffn_down{suffix}.weight")
+        gate = self.optional(layer, f"ffn_gate{suffix}.weight")
+        if gate is None:  # up and gate are one weight
+            joined = self.mul_mat(up, x)
+            return self.mul_mat(down, self.new("SWIGLU", "f32", (up.ne[1] // 2, x.ne[1]), joined))
         if self.spec.rules.fused_dense:
             return self.mul_mat(down, self.new("FUSED_UP_GATE", "f32", (up.ne[1], x.ne[1]), up, gate, x))
         a, b = self.mul_mat(up, x), self.mul_mat(gate, x)
@@ -175,10 +252,15 @@ class IkGraph(ModelGraph):
 
     def routed_experts(
         self, layer: int, x: Node, gating: Gating, *, norm_weights: bool, scale: bool = False,
-        weight_before: bool = False,
+        weight_before: bool = False, logits: Node | None = None,
     ) -> Node:  # fmt: skip
-        """Router, the chosen experts and their weighted sum. `weight_before`: inputs are weighted, not outputs."""
-        ids, weights = self._route(layer, x, gating, norm_weights, scale, from_logits=weight_before)
+        """Router, the chosen experts and their weighted sum. `weight_before`: inputs are weighted, not outputs.
+
+        `logits`: the router's, where they are not made of x.
+        """
+        if logits is None:
+            logits = self.mul_mat(self.weight(layer, "ffn_gate_inp.weight"), x)
+        ids, weights = self._route(layer, logits, gating, norm_weights, scale, from_logits=weight_before)
         n_embd, n_tokens, used = x.ne[0], x.ne[1], ids.ne[0]
         x = self.reshape(x, n_embd, 1, n_tokens)
         if weight_before:
@@ -191,19 +273,19 @@ class IkGraph(ModelGraph):
             return self._sum(out)
         if not self.spec.rules.fused_sums:
             return self._sum(self.mul(out, weights))
-        return self.new("MUL_MULTI_ADD", "f32", (n_embd, n_tokens), out, weights)
+        scale_each = self.optional(layer, "ffn_down_exps.scale")
+        more = (None, None) if scale_each is None else (scale_each, ids)
+        return self.new("MUL_MULTI_ADD", "f32", (n_embd, n_tokens), out, weights, *more)
 
     def _sum(self, experts: Node) -> Node:
         rows = (experts.ne[0], experts.ne[2])
         return self.new("MULTI_ADD", "f32", rows, self.view(experts, rows, (experts.nb[2],)))
 
     def _route(
-        self, layer: int, x: Node, gating: Gating, norm_weights: bool, scale: bool, *, from_logits: bool
+        self, layer: int, logits: Node, gating: Gating, norm_weights: bool, scale: bool, *, from_logits: bool
     ) -> tuple[Node, Node]:
         """Return the chosen experts' ids [used, tokens] and weights [1, used, tokens]."""
-        router = self.weight(layer, "ffn_gate_inp.weight")
-        n_expert, used, n_tokens = router.ne[1], self.n_expert_used, x.ne[1]
-        logits = self.mul_mat(router, x)
+        n_expert, used, n_tokens = logits.ne[0], self.n_expert_used, logits.ne[1]
         bias = self.optional(layer, "ffn_gate_inp.bias")
         if bias is not None:
             logits = self.add(logits, bias)
@@ -220,12 +302,20 @@ class IkGraph(ModelGraph):
             weights = self.reshape(weights, 1, used, n_tokens)
         if norm_weights:
             weights = self.reshape(weights, used, n_tokens)
-            total = self.new("SUM_ROWS", "f32", (1, n_tokens), weights)
+            total = self._guarded(self.new("SUM_ROWS", "f32", (1, n_tokens), weights))
             weights = self.reshape(self.apply("DIV", weights, total), 1, used, n_tokens)
         if scale:
             weights = self.apply("SCALE", weights)
         self.expand(weights)
         return ids, weights
+
+    def _guarded(self, total: Node) -> Node:
+        """Step and Laguna keep the sum of weights off zero (ik llama-build-context.cpp, llm_build_moe_ffn)."""
+        if self.model.architecture == "step35":
+            return self.apply("SCALE", total)
+        if self.model.architecture == "laguna":
+            return self.new("CLAMP", "f32", total.ne, total, root=total, nb=total.nb)
+        return total
 
     def _up_gate(self, layer: int, x: Node, ids: Node) -> Node:
         """One fused operation where up and gate have one type, else two and their product."""
@@ -244,10 +334,14 @@ class IkGraph(ModelGraph):
             b = self.new("ADD_ID", "f32", b.ne, b, biases[1], ids)
         return self.new("FUSED_MUL_UNARY", b.kind, b.ne, b, a)
 
-    def expert_layer(self, layer: int, x: Node, gating: Gating, *, norm_weights: bool, scale: bool = False) -> Node:
+    def expert_layer(
+        self, layer: int, x: Node, gating: Gating, *, norm_weights: bool, scale: bool = False, add_input: bool = True
+    ) -> Node:  # fmt: skip
         """Norm, routed experts, the residual, and the shared expert if there is one."""
-        y = self.norm(x, self.first_of(layer, "ffn_norm.weight", "post_attention_norm.weight"))
-        out = self.add(self.routed_experts(layer, y, gating, norm_weights=norm_weights, scale=scale), x)
+        norms = ("ffn_norm.weight", "post_attention_norm.weight", "attn_norm.weight")
+        y = self.norm(x, self.first_of(layer, *norms))
+        out = self.routed_experts(layer, y, gating, norm_weights=norm_weights, scale=scale)
+        out = self.add(out, x) if add_input else out
         self.expand(out)
         if self.optional(layer, "ffn_up_shexp.weight") is None:
             return out

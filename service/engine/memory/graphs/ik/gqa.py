@@ -1,6 +1,6 @@
 """ik_llama.cpp: full attention with grouped heads, dense or with experts.
 
-Sources: ik src/graphs/build_llama.cpp, build_qwen2.cpp, build_qwen3.cpp, build_glm4.cpp, build_minimaxm2.cpp.
+Sources: ik src/graphs/build_{llama,qwen2,qwen3,glm4,minimaxm2,ernie45,hunyuan,seedoss,smollm3,phi3,deci,grok}.cpp.
 """
 
 from __future__ import annotations
@@ -72,6 +72,134 @@ def glm4_moe(g: IkGraph) -> None:
     g.finish(x)
 
 
+def seed_oss(g: IkGraph) -> None:
+    """seed_oss: as llama, the norm before the feed-forward under another name."""
+    x, ids, mask = g.begin(), g.output_ids(), g.mask()
+    for i in range(g.n_layer):
+        x = g.standard_attention(i, x, mask, ids)
+        x = g.feed_forward(i, x, g.weight(i, "post_attention_norm.weight"), add_input=True)
+    g.finish(x)
+
+
+def ernie4_5_moe(g: IkGraph) -> None:
+    """ernie4_5-moe, hunyuan-moe: dense layers first if any, then experts and shared ones, by soft max."""
+    x, mask, ids = g.begin(), g.mask(), g.output_ids()
+    for i in range(g.n_layer):
+        x = g.standard_attention(i, x, mask, ids)
+        if g.layer(i).moe:
+            x = g.expert_layer(i, x, "softmax", norm_weights=True)
+        else:
+            x = g.feed_forward(i, x, g.weight(i, "ffn_norm.weight"), add_input=True)
+    g.finish(x)
+
+
+def ernie4_5(g: IkGraph) -> None:
+    """ernie4_5: Q, K and V are expanded only where they are stored."""
+    x, mask, ids = g.begin(), g.mask(), g.output_ids()
+    for i in range(g.n_layer):
+        q, k, v = g.products(i, g.norm(x, g.weight(i, "attn_norm.weight")))
+        out, x = g.last_rows(i, ids, g.attend(i, g.rope(q), g.rope(k), v, mask), x)
+        h = g.add(out, x)
+        x = g.add(g.feed_forward(i, h, g.weight(i, "ffn_norm.weight")), h)
+    g.finish(x)
+
+
+def smollm3(g: IkGraph) -> None:
+    """smollm3: every fourth layer without rope."""
+    x, ids, mask = g.begin(), g.output_ids(), g.mask()
+    for i in range(g.n_layer):
+        q, k, v = g.query_key_value(i, g.norm(x, g.weight(i, "attn_norm.weight")))
+        if (i + 1) % 4:
+            q, k = g.rope(q), g.rope(k)
+        out, x = g.last_rows(i, ids, g.attend(i, q, k, v, mask), x)
+        h = g.add(out, x)
+        x = g.add(g.feed_forward(i, h, g.weight(i, "ffn_norm.weight")), h)
+    g.finish(x)
+
+
+def qwen2_moe(g: IkGraph) -> None:
+    """qwen2moe: experts whose weights are not normed, and a shared one behind a gate of its own."""
+    x, mask = g.begin(), g.mask()
+    for i in range(g.n_layer):
+        q, k, v = g.query_key_value(i, g.norm(x, g.weight(i, "attn_norm.weight")))
+        out, x = g.last_rows(i, None, g.attend(i, g.rope(q), g.rope(k), v, mask), x)
+        h = g.add(out, x)
+        y = g.norm(h, g.weight(i, "ffn_norm.weight"))
+        routed = g.routed_experts(i, y, "softmax", norm_weights=False)
+        router = g.new("MUL_MAT", "f32", (1, y.ne[1]), g.weight(i, "ffn_gate_inp_shexp.weight"), y)
+        opened = g.apply("DIV", g.apply("UNARY", router), router)
+        x = g.add(g.add(routed, g.mul(g.shared_expert(i, y), opened)), h)
+    g.finish(x)
+
+
+def qwen3_vl(g: IkGraph) -> None:
+    """qwen3vl: as qwen3, positions on four axes."""
+    x, mask, ids = g.begin(n_axes=4), g.mask(), g.output_ids()
+    for i in range(g.n_layer):
+        x = g.standard_attention(i, x, mask, ids)
+        x = g.feed_forward(i, x, g.weight(i, "ffn_norm.weight"), add_input=True)
+    g.finish(x)
+
+
+def qwen3_vl_moe(g: IkGraph) -> None:
+    """qwen3vlmoe: positions on four axes; not built of the same blocks as qwen3moe."""
+    x, mask = g.begin(n_axes=4), g.mask()
+    for i in range(g.n_layer):
+        q, k, v = g.query_key_value(i, g.norm(x, g.weight(i, "attn_norm.weight")))
+        out, x = g.last_rows(i, None, g.attend(i, g.rope(q), g.rope(k), v, mask), x)
+        h = g.add(out, x)
+        y = g.norm(h, g.weight(i, "ffn_norm.weight"))
+        x = g.add(g.routed_experts(i, y, "softmax", norm_weights=True), h)
+    g.finish(x)
+
+
+def glm4(g: IkGraph) -> None:
+    """glm4 (dense): norms behind attention and feed-forward as well as before, gate and up in one weight."""
+    x, mask = g.begin(n_axes=g.position_axes), g.mask()
+    for i in range(g.n_layer):
+        q, k, v = g.products(i, g.norm(x, g.weight(i, "attn_norm.weight")))
+        out, x = g.last_rows(i, None, g.attend(i, g.rope(q), g.rope(k), v, mask), x)
+        h = g.add(g.norm(out, g.weight(i, "post_attention_norm.weight")), x)
+        y = g.norm(g.feed_forward(i, h, g.weight(i, "ffn_norm.weight")), g.weight(i, "post_ffw_norm.weight"))
+        x = g.add(y, h)
+    g.finish(x)
+
+
+def phi3(g: IkGraph) -> None:
+    """phi3 (Phi-3, Phi-4): Q, K and V in one weight, gate and up in one, scaled queries."""
+    x, mask = g.begin(), g.mask()
+    for i in range(g.n_layer):
+        factors = g.rope_factors(i)
+        q, k, v = g.query_key_value(i, g.norm(x, g.weight(i, "attn_norm.weight")))
+        q, k = g.apply("SCALE", g.rope(q, factors)), g.rope(k, factors)
+        out, x = g.last_rows(i, None, g.attend(i, q, k, v, mask), x)
+        h = g.add(out, x)
+        x = g.add(h, g.feed_forward(i, h, g.weight(i, "ffn_norm.weight")))
+    g.finish(x)
+
+
+def deci(g: IkGraph) -> None:
+    """deci (Nemotron Super and Ultra): layers may lack attention, or have a product in its place, or lack the rest."""
+    x, mask = g.begin(), g.mask()
+    for i in range(g.n_layer):
+        facts, y = g.layer(i), x
+        if facts.n_head:
+            y = g.norm(x, g.weight(i, "attn_norm.weight"))
+        if facts.n_head and facts.n_head_kv:
+            factors = g.rope_factors(i)
+            q, k, v = g.query_key_value(i, y)
+            y = g.attend(i, g.rope(q, factors), g.rope(k, factors), v, mask)
+        elif facts.n_head:
+            y = g.mul_mat(g.weight(i, "attn_output.weight"), y)
+        norm = g.optional(i, "ffn_norm.weight")
+        if norm is None:
+            continue
+        y, residual = g.last_rows(i, None, y, x)
+        h = g.add(y, residual) if facts.n_head else y
+        x = g.add(g.feed_forward(i, h, norm), h)
+    g.finish(x)
+
+
 ARCHITECTURES: dict[str, Callable[[IkGraph], None]] = {
     "llama": llama,
     "qwen3": llama,
@@ -79,4 +207,15 @@ ARCHITECTURES: dict[str, Callable[[IkGraph], None]] = {
     "qwen3moe": qwen3_moe,
     "glm4moe": glm4_moe,
     "minimax-m2": minimax_m2,
+    "seed_oss": seed_oss,
+    "ernie4_5": ernie4_5,
+    "ernie4_5-moe": ernie4_5_moe,
+    "hunyuan-moe": ernie4_5_moe,
+    "smollm3": smollm3,
+    "qwen2moe": qwen2_moe,
+    "qwen3vl": qwen3_vl,
+    "qwen3vlmoe": qwen3_vl_moe,
+    "glm4": glm4,
+    "phi3": phi3,
+    "deci": deci,
 }

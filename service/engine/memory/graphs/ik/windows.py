@@ -1,6 +1,6 @@
 """ik_llama.cpp: models with sliding windows. Every windowed layer has a cache and a mask of full size.
 
-Sources: ik src/graphs/build_gemma.cpp, build_openai_moe.cpp, build_llama4.cpp.
+Sources: ik src/graphs/build_{openai,llama,step35,laguna,mimo2,command_r,cohere2,cohere2_moe}.cpp.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from service.engine.memory.graph import Node
+from service.engine.memory.graphs.base import Gating
 from service.engine.memory.graphs.ik.blocks import IkGraph
 
 
@@ -18,22 +19,6 @@ def gpt_oss(g: IkGraph) -> None:
         mask = window if g.layer(i).n_swa else full
         x = g.standard_attention(i, x, mask, ids, sinks=g.weight(i, "attn_sinks.weight"))
         x = g.expert_layer(i, x, "weight", norm_weights=False)
-    g.finish(x)
-
-
-def gemma3(g: IkGraph) -> None:
-    """Scaled embeddings, and norms behind attention and feed-forward as well as before."""
-    x = g.begin()
-    x = g.apply("SCALE", x)
-    full, window = g.mask(), g.mask()
-    for i in range(g.n_layer):
-        q, k, v = g.query_key_value(i, g.norm(x, g.weight(i, "attn_norm.weight")))
-        y = g.attend(i, g.rope(q), g.rope(k), v, window if g.layer(i).n_swa else full)
-        y = g.norm(y, g.weight(i, "post_attention_norm.weight"))
-        y, x = g.last_rows(i, None, y, x)
-        h = g.add(y, x)
-        y = g.feed_forward(i, h, g.weight(i, "ffn_norm.weight"))
-        x = g.add(g.norm(y, g.weight(i, "post_ffw_norm.weight")), h)
     g.finish(x)
 
 
@@ -64,8 +49,82 @@ def _unroped_attention(g: IkGraph, layer: int, x: Node, mask: Node, scale: Node)
     return g.add(out, x)
 
 
+def step35(g: IkGraph) -> None:
+    """step35 (Step 3.5): heads by layer, a gate for each head, dense layers first, then experts and a shared one."""
+    x, ids, full, window = g.begin(), g.output_ids(), g.mask(), g.mask()
+    masked = g.model.int_value("rope.scaling.apply_mask", 1)
+    for i in range(g.n_layer):
+        windowed = g.layer(i).n_swa > 0
+        factors = g.rope_factors(i) if masked & (2 if windowed else 1) else None
+        x = g.standard_attention(i, x, window if windowed else full, ids, factors)
+        x = _experts_or_dense(g, i, x, g.gating)
+    g.finish(x)
+
+
+def laguna(g: IkGraph) -> None:
+    """laguna: heads by layer, softplus gates, dense layers first, then experts and a shared one."""
+    g.soft_plus_gates = True
+    x, ids, full = g.begin(), g.output_ids(), g.mask()
+    window = g.mask() if any(layer.n_swa for layer in g.model.layers) else full
+    for i in range(g.n_layer):
+        factors = None if g.layer(i).n_swa else g.rope_factors(i)
+        x = g.standard_attention(i, x, window if g.layer(i).n_swa else full, ids, factors)
+        x = _experts_or_dense(g, i, x, g.gating)
+    g.finish(x)
+
+
+def _experts_or_dense(g: IkGraph, layer: int, x: Node, gating: Gating) -> Node:
+    if g.layer(layer).moe:
+        scale, norm = g.expert_weights_scale, g.expert_weights_norm
+        return g.expert_layer(layer, x, gating, norm_weights=norm, scale=scale)
+    return g.feed_forward(layer, x, g.weight(layer, "ffn_norm.weight"), add_input=True)
+
+
+def mimo2(g: IkGraph) -> None:
+    """mimo2 (MiMo V2): KV heads by layer, sinks in the windowed layers, values scaled before they are stored."""
+    scale = g.model.value("attention.value_scale", 1.0)
+    g.scaled_values = isinstance(scale, int | float) and abs(scale - 1) > 1e-4
+    x, ids, full, window = g.begin(), g.output_ids(), g.mask(), g.mask()
+    for i in range(g.n_layer):
+        mask, sinks = window if g.layer(i).n_swa else full, g.optional(i, "attn_sinks.weight")
+        x = g.standard_attention(i, x, mask, ids, sinks=sinks)
+        if g.layer(i).moe:
+            x = g.expert_layer(i, x, "sigmoid", norm_weights=True)
+        else:
+            x = g.feed_forward(i, x, g.weight(i, "ffn_norm.weight"), add_input=True)
+    g.finish(x)
+
+
+def command_r(g: IkGraph) -> None:
+    """command-r, cohere2, cohere2_moe: attention and feed-forward side by side, each with the norm made anew."""
+    g.mean_norm = not g.given("attention.layer_norm_rms_epsilon")
+    x, full = g.begin(), g.mask()
+    windows = any(layer.n_swa for layer in g.model.layers)
+    window = g.mask() if windows else full
+    n_dense = g.model.int_value("leading_dense_block_count")
+    for i in range(g.n_layer):
+        windowed = g.layer(i).n_swa > 0
+        rope = windowed or not windows or i < n_dense
+        out = g.standard_attention(i, x, window if windowed else full, None, rope=rope, crop=False)
+        out, x = g.last_rows(i, None, out, x)
+        if g.layer(i).moe:
+            y = g.expert_layer(i, x, g.gating, norm_weights=g.expert_weights_norm, add_input=False)
+        else:
+            y = g.feed_forward(i, x, g.weight(i, "attn_norm.weight"))
+        x = g.add(y, out)
+        if g.layer(i).moe:
+            g.expand(x)
+    g.finish(x, scale_before=g.given("logit_scale"))
+
+
 ARCHITECTURES: dict[str, Callable[[IkGraph], None]] = {
     "gpt-oss": gpt_oss,
-    "gemma3": gemma3,
     "llama4": llama4,
+    "step35": step35,
+    "laguna": laguna,
+    "mimo2": mimo2,
+    "cohere2_moe": command_r,
 }
+
+# Their norms with a mean split the graph otherwise than this says where layers are in RAM: exact on cards alone.
+NEARLY: dict[str, Callable[[IkGraph], None]] = {"command-r": command_r, "cohere2": command_r}
