@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from service.engine.memory.graphs.ik import gemma, generic, gqa, hybrid, latent, windows
+from service.engine.memory.graphs.ik import gemma, generic, gqa, granite, hybrid, latent, windows
 from service.engine.memory.graphs.ik.blocks import IkGraph
 
 ARCHITECTURES: dict[str, Callable[[IkGraph], None]] = (
-    gqa.ARCHITECTURES | windows.ARCHITECTURES | gemma.ARCHITECTURES | latent.ARCHITECTURES | hybrid.ARCHITECTURES
+    gqa.ARCHITECTURES
+    | windows.ARCHITECTURES
+    | gemma.ARCHITECTURES
+    | latent.ARCHITECTURES
+    | hybrid.ARCHITECTURES
+    | granite.ARCHITECTURES
 )
 
 FAMILIES: dict[str, Callable[[IkGraph], None]] = ARCHITECTURES | windows.NEARLY | {"generic": generic.generic}
