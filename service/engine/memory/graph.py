@@ -85,6 +85,7 @@ class Graph:
     `weights`: the weights, and the views of them (always without gaps): what `bind` gives the bytes of a model.
     `padding` and `flash_copies`: bytes that a CUDA buffer reserves beyond the tensor. `pins`: (node, layer) that the
     engine puts on the layer's device, `ram_pins` into RAM with `-nkvo`. `without_kernel`: what CUDA cannot compute.
+    `beside_weights`: norms and products that ik runs where their weight is, with its slot.
     `stored`: the slots that a node reads directly. `flash_layers`: (node, layer) of every flash attention.
     """
 
@@ -110,6 +111,7 @@ class Graph:
     ram_pins: list[int]
     flash_copies: dict[int, tuple[int, int]] = field(default_factory=dict)
     without_kernel: frozenset[int] = frozenset()
+    beside_weights: list[tuple[int, int, int]] = field(default_factory=list)
     stored: dict[int, tuple[int, ...]] = field(default_factory=dict)
     flash_layers: list[tuple[int, int]] = field(default_factory=list)
     keep_alives: list[KeepAlive] = field(default_factory=list)
@@ -333,8 +335,19 @@ def finish(builder: GraphBuilder, *, llama: bool, by_experts: bool = True) -> Gr
         ram_pins=builder.ram_pins,
         stored={n.index: read for n in builder.nodes if (read := tuple(s.slot for s in n.src if s.slot >= 0))},
     )
+    if not llama:
+        graph.beside_weights = _beside_weights(builder)
     _count_uses(graph)
     return graph
+
+
+def _beside_weights(builder: GraphBuilder) -> list[tuple[int, int, int]]:
+    """Each norm with a mean, its product and the slot of its weight, where ik runs both (ggml-backend.cpp:1494)."""
+    return [
+        (n.src[0].index, n.index, n.src[1].slot)
+        for n in builder.nodes
+        if n.op == "MUL" and n.src[0].op == "NORM" and n.src[1].slot >= 0
+    ]
 
 
 def _shows_weight(node: Node, slots: list[Slot]) -> bool:

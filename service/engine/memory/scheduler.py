@@ -126,6 +126,8 @@ def _fixed_devices(
             if copied:
                 owner = next(d for d in range(options.first, cpu + 1) if support.runs(t, d))
             device[t] = owner if support.runs(t, owner) else -1
+    for norm, product, slot in graph.beside_weights:
+        device[norm] = device[product] = slots[slot]
     return device
 
 

@@ -16,4 +16,4 @@ ARCHITECTURES: dict[str, Callable[[IkGraph], None]] = (
     | granite.ARCHITECTURES
 )
 
-FAMILIES: dict[str, Callable[[IkGraph], None]] = ARCHITECTURES | windows.NEARLY | {"generic": generic.generic}
+FAMILIES: dict[str, Callable[[IkGraph], None]] = ARCHITECTURES | {"generic": generic.generic}

@@ -124,7 +124,6 @@ ARCHITECTURES: dict[str, Callable[[IkGraph], None]] = {
     "laguna": laguna,
     "mimo2": mimo2,
     "cohere2_moe": command_r,
+    "command-r": command_r,
+    "cohere2": command_r,
 }
-
-# Their norms with a mean split the graph otherwise than this says where layers are in RAM: exact on cards alone.
-NEARLY: dict[str, Callable[[IkGraph], None]] = {"command-r": command_r, "cohere2": command_r}
