@@ -20,8 +20,9 @@ from service.engine.speed.parts import Seconds
 from service.engine.speed.predict import prompt_seconds
 
 HELD = 0.8
-_CLASSES = tuple(
-    f"{phase}.{place}" for phase in ("tg", "pp") for place in ("cpu_only", "two_sockets", "hybrid", "all_on_gpu")
+_CLASSES = (
+    *(f"{phase}.{place}" for phase in ("tg", "pp") for place in ("cpu_only", "two_sockets", "hybrid", "all_on_gpu")),
+    "tg.fast_ram",
 )
 _NARROWEST = 1.1
 

@@ -20,6 +20,7 @@ FORMULA = "formula"
 Z80 = 1.2816  # standard deviations on either side that hold 80 % of a normal distribution
 Z50 = 0.6745  # the same for half of it: beyond them an order is right three times of four
 _DEEP = 8_192  # tokens: from here on the published runs of quantised caches scatter
+_FAST_RAM = 300  # GB/s: far above the knee few sockets were published, and they use 50 to 80 % of it
 _MATTERS = 0.2  # a part below this share of the time does not decide the class
 _IN_RAM: tuple[Part, ...] = ("experts in RAM", "other weights in RAM")
 _ON_GPU: tuple[Part, ...] = ("weights on GPU", "attention")
@@ -83,6 +84,8 @@ def class_of(work: Work, rig: Rig, parts: Seconds, phase: Phase) -> str:
     """Return the class whose published runs say how far off a prediction of this kind may be."""
     if share_of(parts, _IN_RAM) > _MATTERS and rig.sockets > 1:
         return f"{phase}.two_sockets"
+    if phase == "tg" and share_of(parts, _IN_RAM) > _MATTERS and rig.cpu_bandwidth_gbs > _FAST_RAM:
+        return "tg.fast_ram"
     if not work.n_devices or share_of(parts, ("weights on GPU", "copies over PCIe", "launch overhead")) < 0.02:
         return f"{phase}.cpu_only"
     return f"{phase}.hybrid" if work.host_layers else f"{phase}.all_on_gpu"
