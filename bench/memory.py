@@ -18,7 +18,7 @@ import time
 from collections import defaultdict
 from concurrent.futures import ProcessPoolExecutor
 
-from bench.memory_architectures import show_architectures
+from bench.memory_architectures import show_architectures, show_features
 from bench.memory_fit import Decision, decide, show_decisions
 from bench.memory_published import show_published
 from bench.memory_rig import show_rig
@@ -92,6 +92,8 @@ def main() -> int:
             good &= show_architectures(engine, pool, options.show)
             if engine == "llama.cpp":
                 good &= show_rig(pool, options.show)
+            if engine == "ik_llama.cpp":
+                good &= show_features(pool, options.show)
     if not options.engine:
         good &= show_published(0)
     return 0 if good else 1

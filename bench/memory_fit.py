@@ -28,7 +28,9 @@ class Decision(NamedTuple):
 
 def decide(row: LabRow, memory: Memory) -> list[Decision]:
     """Return the decisions on every device of a run that holds anything; `memory`: what is predicted for it."""
-    totals = {name: sum(parts.values()) for name, parts in row.measured.items() if any(parts.values())}
+    totals = {
+        name: sum(v or 0.0 for v in parts.values()) for name, parts in row.measured.items() if any(parts.values())
+    }
     below = fits(row, memory, {name: total - 1 for name, total in totals.items()})
     above = fits(row, memory, {name: total + max(64, 0.04 * total) for name, total in totals.items()})
     return [Decision(row, name, not below[name], above[name]) for name in totals]
@@ -38,9 +40,9 @@ def fits(row: LabRow, memory: Memory, capacities: dict[str, float]) -> dict[str,
     """Return what the report says of each device, with these capacities in MiB."""
     room = {name: int(mib * MIB) for name, mib in capacities.items()}
     devices = [
-        Device(f"CUDA{i}", i, room.get(f"CUDA{i}", 0), room.get(f"CUDA{i}", 0)) for i in range(row.n_gpus)
+        Device(f"CUDA{i}", i, room.get(f"CUDA{i}", 0), room.get(f"CUDA{i}", 0)) for i in range(len(row.free_mib))
     ]  # fmt: skip
-    rows = report(memory, devices, [0] * row.n_gpus, room.get("CPU"))
+    rows = report(memory, devices, [0] * len(row.free_mib), room.get("CPU"))
     return {r.device: r.fits for r in rows}
 
 

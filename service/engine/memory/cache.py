@@ -107,15 +107,15 @@ def _latent_llama(mla: Mla, spec: GraphSpec) -> tuple[CacheTensor, ...]:
     return (rows,)
 
 
-def _heads(model: Model, layer: Layer) -> tuple[int, int, int]:
-    """KV heads and head sizes; a latent model without its latent cache has a full K and V for every head."""
+def heads(model: Model, layer: Layer) -> tuple[int, int, int]:
+    """Return KV heads and head sizes of K and V; a latent model without its latent cache has both for every head."""
     if model.mla is not None:
         return layer.n_head, model.mla.nope + model.mla.rope, model.mla.value
     return layer.n_head_kv, layer.head_dim_k, layer.head_dim_v
 
 
 def _keys_values_ik(model: Model, layer: Layer, spec: GraphSpec) -> tuple[CacheTensor, ...]:
-    n_head, dim_k, dim_v = _heads(model, layer)
+    n_head, dim_k, dim_v = heads(model, layer)
     if not n_head:
         return ()
     keys = CacheTensor(spec.type_k, (dim_k, n_head * spec.n_kv))
@@ -123,7 +123,7 @@ def _keys_values_ik(model: Model, layer: Layer, spec: GraphSpec) -> tuple[CacheT
 
 
 def _keys_values_llama(model: Model, layer: Layer, spec: GraphSpec) -> tuple[CacheTensor, ...]:
-    n_head, dim_k, dim_v = _heads(model, layer)
+    n_head, dim_k, dim_v = heads(model, layer)
     if not n_head and not spec.transposed_v:
         return ()
     rows = window_rows(layer.n_swa, spec) if layer.n_swa else spec.n_kv

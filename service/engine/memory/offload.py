@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from service.engine.config import Engine
+from service.engine.config import Engine, Placement
 from service.engine.ggml_types import GgmlType, type_named
 from service.engine.memory.graph import Slot
 from service.engine.model import Model
@@ -41,3 +41,12 @@ def _offloads(engine: Engine, model: Model, slot: Slot, repack: bool, without: S
 
 def _has_kernels(engine: Engine, kind: GgmlType) -> bool:
     return kind.cuda_ik if engine == "ik_llama.cpp" else kind.cuda_mainline
+
+
+def lacks_kernels(model: Model, placement: Placement) -> bool:
+    """Return whether a weight on a card is of a type that ik's CUDA cannot multiply by."""
+    without = {name for name in model.types if not type_named(name).cuda_ik}
+    if not without:
+        return False
+    on_cards = (name for name, device in placement.tensors.items() if device != placement.n_devices)
+    return any(tensor.type in without for name in on_cards if (tensor := model.by_name.get(name)))

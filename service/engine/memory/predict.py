@@ -16,7 +16,8 @@ from service.engine.memory.closed_form import rough_compute
 from service.engine.memory.graph import CUDA_ALIGNMENT, Graph, Slot, cuda_row_padding, geometry, row_size
 from service.engine.memory.graphs import graph_of
 from service.engine.memory.graphs.ik.latent import derived_kv_b
-from service.engine.memory.offload import stays_in_ram
+from service.engine.memory.merged import CONFIRMED, merged, merges
+from service.engine.memory.offload import lacks_kernels, stays_in_ram
 from service.engine.memory.overhead import gpu_overhead
 from service.engine.memory.placement import ROPE_FACTORS, place, rope_devices
 from service.engine.memory.scheduler import SchedulerOptions, node_devices, schedule
@@ -122,6 +123,9 @@ class _Prediction:
         rules: MemoryRules | None,
     ) -> None:  # fmt: skip
         self.engine, self.model, self.flags, self.placement = engine, model, flags, placement
+        self.given = (model, placement)
+        if engine == "ik_llama.cpp":
+            self.model, self.placement = model, placement = merged(model, flags, placement)
         self.cuda, self.cpu = allocator == "cuda", placement.n_devices
         self.ropes = rope_devices(engine, model, flags, placement)
         self.older = rules is not None
@@ -138,6 +142,8 @@ class _Prediction:
         if self._tokens_may_need_more:
             generating = self._compute(graph_of(self.model, one_token_each(self.spec)).graph)[0]
             compute = tuple(map(max, compute, generating))
+        if self._reserves_before_the_policy:
+            compute = tuple(map(max, compute, self._compute(built.graph, as_loaded=True)[0]))
         output = 4 * self.model.n_vocab * max(1, self.flags.n_parallel)
         devices = tuple(
             DeviceBytes(
@@ -145,32 +151,33 @@ class _Prediction:
             )
             for d in range(self.cpu + 1)
         )  # fmt: skip
-        return Memory(devices, self.placement, n_splits, n_nodes, self._basis(built.graph is not None and built.known))
+        return Memory(devices, self.given[1], n_splits, n_nodes, self._basis(built.graph is not None and built.known))
 
     def _overhead(self, device: int) -> Estimate:
         if device == self.cpu or not self.cuda:
             return Estimate(0, 0, 0)
         return gpu_overhead(self.engine, self.model, self.spec, self.placement, device)
 
-    @property
-    def _merges(self) -> bool:
-        """ik's `-mqkv` and `-muge` make one weight of several: other graphs than those described here."""
-        return bool(
-            {"-mqkv", "--merge-qkv", "-muge", "--merge-up-gate-experts"}
-            & {option.split(" ")[0] for option in self.flags.other}
-        )
-
     def _basis(self, known: bool) -> str:
         known = known and self.spec.rules.described
-        if not known or self.flags.split_mode not in ("layer", "none") or self._merges:
+        if not known or self.flags.split_mode not in ("layer", "none"):
             return "approximate"
         if self.engine == "llama.cpp":
             return "source only" if self.older else "measured"
-        slots = self.flags.n_parallel > 1 and self.model.recurrent is not None
-        beyond_the_data = (
-            slots, self.flags.no_kv_offload, self.flags.split_mode == "none", not self.flags.op_offload, self._repacks
-        )  # fmt: skip
-        return "source only" if self.older or any(beyond_the_data) else "measured"
+        if self._beyond_the_graphs:
+            return "approximate"
+        return "source only" if self.older or not self.flags.op_offload else "measured"
+
+    @property
+    def _beyond_the_graphs(self) -> bool:
+        """Caches in q8_KV, which CUDA cannot write; weights on a card that cannot multiply by their type; `-sm none`
+        with several cards, over which ik still spreads caches.
+        """
+        if merges(self.flags) and self.model.architecture not in CONFIRMED:
+            return True
+        spread = self.flags.split_mode == "none" and self.cpu > 1
+        caches = "q8_KV" in (self.spec.type_k, self.spec.type_v)
+        return self.cpu > 0 and (spread or caches or (self.cuda and lacks_kernels(self.model, self.placement)))
 
     # -- weights -------------------------------------------------------------------------------------------------
 
@@ -201,7 +208,7 @@ class _Prediction:
             return self.model.architecture not in _HEAD_COMES_FIRST
         moved = self.flags.cpu_moe or self.flags.n_cpu_moe or any(rule.device == CPU for rule in self.flags.overrides)
         on_cpu = moved and self.flags.n_gpu_layers > 0  # at -ngl 0 there are no overrides
-        mapped = self.flags.mmap is not False and not self.flags.runtime_repack and not self._merges
+        mapped = self.flags.mmap is not False and not self.flags.runtime_repack and self.model is self.given[0]
         return self.cuda and mapped and not (on_cpu and self.cpu)
 
     def _tied_bytes(self, device: int) -> int:
@@ -249,10 +256,11 @@ class _Prediction:
 
     # -- compute buffers -----------------------------------------------------------------------------------------
 
-    def _compute(self, graph: Graph | None) -> tuple[tuple[int, ...], int, int]:
+    def _compute(self, graph: Graph | None, *, as_loaded: bool = False) -> tuple[tuple[int, ...], int, int]:
         if graph is None:
             return rough_compute(self.model, self.spec, self.placement), 0, 0
-        plan = schedule(graph, [self._device_of(slot) for slot in graph.slots], self.cpu, self._options(graph))
+        options = self._options(graph, as_loaded=as_loaded)
+        plan = schedule(graph, [self._device_of(slot) for slot in graph.slots], self.cpu, options)
         return allocate(plan, self.cpu), plan.n_splits, len(graph.nodes)
 
     def _flash_attention_runs(self) -> bool:
@@ -277,13 +285,18 @@ class _Prediction:
         large = not self.spec.flash_attn or self.model.recurrent or "f32" in (self.spec.type_k, self.spec.type_v)
         return self.engine == "llama.cpp" and self.cuda and in_ram and bool(large)
 
+    @property
+    def _reserves_before_the_policy(self) -> bool:
+        """ik sets `-op` on a context whose buffers are there (common.cpp:4085); a batch may only make them larger."""
+        return self.engine == "ik_llama.cpp" and not self.flags.op_offload
+
     def _device_of(self, slot: Slot) -> int:
         if slot.kind == "cache":
             device = self.placement.caches[slot.layer]
             return self.cpu if device is None else device
         return self.ropes[slot.layer] if slot.kind == "rope" else self.placement.tensors[slot.name]
 
-    def _options(self, graph: Graph, *, few_tokens: bool = False) -> SchedulerOptions:
+    def _options(self, graph: Graph, *, few_tokens: bool = False, as_loaded: bool = False) -> SchedulerOptions:
         llama, whole = self.engine == "llama.cpp", self.flags.n_gpu_layers > self.model.n_layer
         moved = self.flags.overrides or self.flags.cpu_moe or self.flags.n_cpu_moe
         pipeline = (
@@ -293,12 +306,12 @@ class _Prediction:
         pinned = llama and self.cuda and (whole or few_tokens or self.spec.n_tokens < 32)
         return SchedulerOptions(
             n_copies=self._n_copies if pipeline else 1,
-            offload=self.flags.op_offload,
+            offload=self.flags.op_offload or as_loaded,
             first=(self.flags.main_gpu or 0) if self.flags.split_mode == "none" else 0,
             cuda=self.cuda,
             pin_devices=self.placement.layers if pinned else (),
             kernels=llama and self.cuda,
-            ram_pins=llama and self.cuda and self.flags.no_kv_offload,
+            ram_pins=self.cuda and self.flags.no_kv_offload,
             in_ram=self._stays_in_ram(graph) if self.cuda else frozenset(),
         )
 
@@ -324,7 +337,7 @@ class _Prediction:
 class _Sliced(_Prediction):
     """A model on cards that the scheduler sees as one, which takes no work on weights in RAM and fuses no kernels."""
 
-    def _options(self, graph: Graph, *, few_tokens: bool = False) -> SchedulerOptions:
+    def _options(self, graph: Graph, *, few_tokens: bool = False, as_loaded: bool = False) -> SchedulerOptions:
         return replace(super()._options(graph, few_tokens=few_tokens), offload=False, fused=False)
 
     def on_cards(self, together: tuple[DeviceBytes, ...], slices: Slices) -> tuple[DeviceBytes, ...]:

@@ -5,7 +5,7 @@ Source: ik src/llama-build-context.cpp (llm_build_*, build_std_attention, llm_bu
 
 from __future__ import annotations
 
-from service.engine.memory.cache import cache_owner
+from service.engine.memory.cache import cache_owner, heads
 from service.engine.memory.graph import Node, geometry, row_size
 from service.engine.memory.graphs.base import Gating, ModelGraph
 from service.engine.units import MIB, pad
@@ -58,8 +58,8 @@ class IkGraph(ModelGraph):
 
     def query_key_value(self, layer: int, x: Node) -> tuple[Node, Node, Node]:
         """Return Q and K split into heads and normed where the model has norms, and V, after their biases."""
-        if self.optional(layer, "attn_qkv.weight") is not None:
-            return self._joined_heads(layer, x)
+        if self.optional(layer, "attn_qkv.weight") is not None or self.optional(layer, "attn_qk.weight") is not None:
+            return self._merged_query_key_value(layer, x)
         q, k, v = (self.mul_mat(self.weight(layer, f"attn_{part}.weight"), x) for part in "qkv")
         self.expand(q, k, v)
         if self.optional(layer, "attn_q.bias") is not None:
@@ -89,23 +89,31 @@ class IkGraph(ModelGraph):
         q = self.reshape(q, la.head_dim_k, la.n_head, self.n_tokens)
         return q, self.reshape(k, la.head_dim_k, la.n_head_kv, self.n_tokens), v
 
-    def _joined_heads(self, layer: int, x: Node) -> tuple[Node, Node, Node]:
-        """Q, K and V as views of one product, where the file has one weight for them."""
-        joined = self.mul_mat(self.weight(layer, "attn_qkv.weight"), x)
-        bias = self.optional(layer, "attn_qkv.bias")
-        joined = joined if bias is None else self.add(joined, bias)
-        la, n = self.layer(layer), self.n_tokens
-        strides = (4 * la.head_dim_k, joined.nb[1])
-        q = self.view(joined, (la.head_dim_k, la.n_head, n), strides)
-        k = self.view(joined, (la.head_dim_k, la.n_head_kv, n), strides)
-        v = self.view(joined, (la.head_dim_v * la.n_head_kv, n), joined.nb[1:2])
-        for part, norm in (("q", self.optional(layer, "attn_q_norm.weight")),
-                           ("k", self.optional(layer, "attn_k_norm.weight"))):  # fmt: skip
-            if norm is not None:
-                normed = self.norm(q if part == "q" else k, norm)
-                self.expand(normed)
-                q, k = (normed, k) if part == "q" else (q, normed)
+    def _merged_query_key_value(self, layer: int, x: Node) -> tuple[Node, Node, Node]:
+        """Q, K and V as views of one product, of a file or by `-mqkv`, which leaves V out if its type is another."""
+        facts, n = self.layer(layer), self.n_tokens
+        whole = self.optional(layer, "attn_qkv.weight")
+        both = self._product(layer, "attn_qk" if whole is None else "attn_qkv", x)
+        if whole is None:
+            v = self._product(layer, "attn_v", x)
+            self.expand(both, v)
+        row = 4 * facts.head_dim_k
+        q = self.view(both, (facts.head_dim_k, facts.n_head, n), (row, both.nb[1]))
+        k = self.view(both, (facts.head_dim_k, facts.n_head_kv, n), (row, both.nb[1]))
+        if whole is not None:
+            v = self.view(both, (facts.head_dim_v * facts.n_head_kv, n), (both.nb[1],))
+        q_norm, k_norm = (self.optional(layer, f"attn_{part}_norm.weight") for part in "qk")
+        if q_norm is not None:
+            q = self.norm(q, q_norm)
+            self.expand(q)
+        if k_norm is not None:
+            k = self.norm(k, k_norm)
+            self.expand(k)
         return q, k, v
+
+    def _product(self, layer: int, part: str, x: Node) -> Node:
+        product, bias = self.mul_mat(self.weight(layer, f"{part}.weight"), x), self.optional(layer, f"{part}.bias")
+        return product if bias is None else self.add(product, bias)
 
     def _with_bias(self, x: Node, bias: Node) -> Node:
         x = self.add(x, bias)
@@ -145,7 +153,7 @@ class IkGraph(ModelGraph):
     def _attention(self, layer: int, q: Node, mask: Node, sinks: Node | None, transpose_v: bool) -> Node:
         keys, values = self.cache(cache_owner(self.model, self.layer(layer)))
         facts, n_kv = self.layer(layer), self.n_kv
-        dim_k, dim_v, n_head_kv = facts.head_dim_k, facts.head_dim_v, facts.n_head_kv
+        n_head_kv, dim_k, dim_v = heads(self.model, facts)
         q = self.swap_heads(q)
         row = row_size(keys.kind, dim_k)
         k = self.view(keys, (dim_k, n_kv, n_head_kv), (row * n_head_kv, row))
@@ -165,6 +173,7 @@ class IkGraph(ModelGraph):
                 k, q, v, mask, sinks
             )
             x = self.cont(self.swap_heads(x), dim_v * facts.n_head, self.n_tokens)
+            self.ram_pins.append(x.index)  # llama-build-context.cpp:2699
         self.expand(x)
         return x
 
@@ -322,7 +331,9 @@ class IkGraph(ModelGraph):
         used, n_tokens = ids.ne[0], x.ne[2]
         merged = self.optional(layer, "ffn_gate_up_exps.weight")
         if merged is not None:
-            return self.new("MOE_FUSED_UP_GATE", "f32", (merged.ne[1] // 2, used, n_tokens), merged, merged, x, ids)
+            bias = self.optional(layer, "ffn_gate_up_exps.bias")
+            shape = (merged.ne[1] // 2, used, n_tokens)
+            return self.new("MOE_FUSED_UP_GATE", "f32", shape, merged, merged, x, ids, bias)
         up, gate = self.weight(layer, "ffn_up_exps.weight"), self.weight(layer, "ffn_gate_exps.weight")
         biases = [self.optional(layer, f"ffn_{part}_exps.bias") for part in ("up", "gate")]
         if self.spec.fused_moe and up.kind == gate.kind:

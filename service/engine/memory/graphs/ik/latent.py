@@ -1,4 +1,4 @@
-"""ik_llama.cpp: multi-head latent attention (DeepSeek V2 to R1, Kimi K2) in the modes 1, 2 and 3 of `-mla`.
+"""ik_llama.cpp: multi-head latent attention (DeepSeek V2 to R1, Kimi K2) in the modes of `-mla`.
 
 Source: ik src/graphs/build_deepseek2.cpp.
 """
@@ -48,12 +48,12 @@ class LatentAttention:
     """One layer's attention: latent rows go to the cache, and come back expanded or absorbed into Q."""
 
     def __init__(self, g: IkGraph, layer: int) -> None:
-        if g.model.mla is None or not g.spec.mla:
+        if g.model.mla is None:
             raise MissingTensor("a latent cache")
         self.g, self.layer, self.mla = g, layer, g.model.mla
         self.n_head = g.layer(layer).n_head
         self.keys = g.cache(layer)[0]
-        self.row = row_size(self.keys.kind, self.mla.kv_lora_rank + self.mla.rope)
+        self.row = row_size(self.keys.kind, self.mla.kv_lora_rank + self.mla.rope) if g.spec.mla else 0
         self.prompt = g.n_tokens >= _PROMPT_TOKENS and g.spec.mla > 1
 
     def build(self, x: Node, mask: Node) -> Node:
@@ -64,6 +64,8 @@ class LatentAttention:
         q_rope, k_rope = g.rope(q_rope), g.rope(k_rope)
         g.expand(q_rope, k_rope)
         compressed = g.norm(compressed, g.weight(self.layer, "attn_kv_a_norm.weight"))
+        if not g.spec.mla:
+            return self._plain(q_nope, q_rope, k_rope, compressed, mask)
         transposed = self._store_transposed(compressed) if g.spec.mla == 1 and not g.spec.flash_attn else None
         rows = g.concat(g.swap_heads(k_rope), compressed, 0)
         g.expand(g.copy_into(rows, g.view(self.keys, (m.kv_lora_rank + m.rope, g.n_tokens), (self.row,))))
@@ -76,6 +78,9 @@ class LatentAttention:
 
     def _projections(self, y: Node) -> tuple[Node, Node]:
         g, layer = self.g, self.layer
+        merged = g.optional(layer, "attn_qk_a_mqa.weight")
+        if merged is not None:
+            return self._merged_projections(g.mul_mat(merged, y))
         low_rank = g.optional(layer, "attn_q_a.weight")
         q = g.mul_mat(low_rank if low_rank is not None else g.weight(layer, "attn_q.weight"), y)
         latent = g.mul_mat(g.weight(layer, "attn_kv_a_mqa.weight"), y)
@@ -84,12 +89,22 @@ class LatentAttention:
             q = g.mul_mat(g.weight(layer, "attn_q_b.weight"), g.norm(q, g.weight(layer, "attn_q_a_norm.weight")))
         return q, latent
 
+    def _merged_projections(self, both: Node) -> tuple[Node, Node]:
+        """`-mqkv`: the first matrix of Q and the latent rows are one product."""
+        g, m, n = self.g, self.mla, self.g.n_tokens
+        n_latent = m.kv_lora_rank + m.rope
+        q = g.view(both, (both.ne[0] - n_latent, n), (both.nb[1],))
+        if g.optional(self.layer, "attn_q_b.weight") is not None:
+            q = g.norm(q, g.weight(self.layer, "attn_q_a_norm.weight"))
+            q = g.mul_mat(g.weight(self.layer, "attn_q_b.weight"), q)
+        return q, g.view(both, (n_latent, n), (both.nb[1],))
+
     def _parts(self, q: Node, latent: Node) -> tuple[Node, Node, Node, Node]:
         g, m, n = self.g, self.mla, self.g.n_tokens
         head = 4 * (m.nope + m.rope)
         return (
-            g.view(q, (m.nope, self.n_head, n), (head, head * self.n_head)),
-            g.view(q, (m.rope, self.n_head, n), (head, head * self.n_head)),
+            g.view(q, (m.nope, self.n_head, n), (head, q.nb[1])),
+            g.view(q, (m.rope, self.n_head, n), (head, q.nb[1])),
             g.view(latent, (m.rope, 1, n), (latent.nb[1], latent.nb[1])),
             g.view(latent, (m.kv_lora_rank, n), (latent.nb[1],)),
         )
@@ -100,6 +115,18 @@ class LatentAttention:
         column = geometry(values.kind)[1] * g.n_kv
         g.expand(g.copy_into(g.transpose(compressed), g.view(values, (g.n_tokens, rank), (column,))))
         return g.view(values, (g.n_kv, rank), (column,))
+
+    def _plain(self, q_nope: Node, q_rope: Node, k_rope: Node, compressed: Node, mask: Node) -> Node:
+        """`-mla 0`: keys and values of all heads go to a cache like any other model's."""
+        g, m, n = self.g, self.mla, self.g.n_tokens
+        both = g.mul_mat(self._kv_b(), compressed)
+        head = 4 * (m.nope + m.value)
+        k_nope = g.view(both, (m.nope, self.n_head, n), (head, head * self.n_head))
+        v = g.cont(g.view(both, (m.value, self.n_head, n), (head, head * self.n_head)))
+        v = g.view(v, (m.value * self.n_head, n))
+        q = g.concat(q_nope, q_rope, 0)
+        k = g.concat(k_nope, g.new("REPEAT", "f32", q_rope.ne, k_rope), 0)
+        return g.attend(self.layer, q, k, v, mask)
 
     # -- expanded: keys and values of some heads at a time -------------------------------------------------------
 
