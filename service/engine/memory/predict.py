@@ -142,21 +142,22 @@ class _Prediction:
         if self._tokens_may_need_more:
             generating = self._compute(graph_of(self.model, one_token_each(self.spec)).graph)[0]
             compute = tuple(map(max, compute, generating))
+        later = compute
         if self._reserves_before_the_policy:
-            compute = tuple(map(max, compute, self._compute(built.graph, as_loaded=True)[0]))
-        output = 4 * self.model.n_vocab * max(1, self.flags.n_parallel)
-        devices = tuple(
-            DeviceBytes(
-                weights[d], kv[d], compute[d], output if d == self.cpu else 0, derived[d], self._overhead(d)
-            )
-            for d in range(self.cpu + 1)
-        )  # fmt: skip
+            compute, n_splits, n_nodes = self._compute(built.graph, as_loaded=True)
+        over = [
+            self._overhead(d, max(0, after - now)) for d, (now, after) in enumerate(zip(compute, later, strict=True))
+        ]
+        outputs = [0] * self.cpu + [4 * self.model.n_vocab * max(1, self.flags.n_parallel)]
+        devices = tuple(map(DeviceBytes, weights, kv, compute, outputs, derived, over))
         return Memory(devices, self.given[1], n_splits, n_nodes, self._basis(built.graph is not None and built.known))
 
-    def _overhead(self, device: int) -> Estimate:
+    def _overhead(self, device: int, growth: int) -> Estimate:
+        """What no engine prints; `growth`: what the compute buffer takes more once the command's policy holds."""
         if device == self.cpu or not self.cuda:
-            return Estimate(0, 0, 0)
-        return gpu_overhead(self.engine, self.model, self.spec, self.placement, device)
+            return Estimate(growth, growth, growth)
+        found = gpu_overhead(self.engine, self.model, self.spec, self.placement, device)
+        return Estimate(found.low + growth, found.expected + growth, found.high + growth)
 
     def _basis(self, known: bool) -> str:
         known = known and self.spec.rules.described
@@ -166,7 +167,7 @@ class _Prediction:
             return "source only" if self.older else "measured"
         if self._beyond_the_graphs:
             return "approximate"
-        return "source only" if self.older or not self.flags.op_offload else "measured"
+        return "source only" if self.older else "measured"
 
     @property
     def _beyond_the_graphs(self) -> bool:

@@ -18,6 +18,10 @@ Allocator: TypeAlias = Literal["cuda", "lab"]
 
 _PARTIAL_MLA = 3
 _IK_MLA_ARCHITECTURES = frozenset({"deepseek2", "glm-dsa", "mistral4", "bailingmoe3"})  # ik llama-model.h:593
+_SWITCHED_OFF = {
+    "fused_dense": ("-no-fug", "--no-fused-up-gate"),
+    "fused_sums": ("-no-mmad", "--no-fused-mul-multiadd"),
+}
 _ROLLS_BACK = frozenset({"draft-mtp", "draft-eagle3", "draft-dflash", "draft-dspark"})
 _DRAFTED_LLAMA, _MOST_DRAFTED = 3, 1024
 _UNIFIED, _SEPARATE = ("-kvu", "--kv-unified"), ("-no-kvu", "--no-kv-unified")
@@ -132,6 +136,12 @@ def _snapshots(engine: Engine, flags: Flags) -> int:
     return min(int(asked[-1]), _MOST_DRAFTED) if asked and asked[-1].isdecimal() else _DRAFTED_LLAMA
 
 
+def _switched(flags: Flags, rules: MemoryRules) -> MemoryRules:
+    """The build's rules with what the command switches off: `-no-fug`, `-no-mmad` (ik common/common.cpp)."""
+    off = {name for name, options in _SWITCHED_OFF.items() if set(options) & set(flags.other)}
+    return msgspec.structs.replace(rules, **dict.fromkeys(off, False)) if off else rules
+
+
 def make_spec(
     engine: Engine, model: Model, flags: Flags, tool: Tool, *, cpu_only: bool, rules: MemoryRules = TODAY
 ) -> GraphSpec:  # fmt: skip
@@ -159,7 +169,7 @@ def make_spec(
         cpu_only=cpu_only,
         next_tokens=loads_next_tokens(flags),
         n_snapshots=_snapshots(engine, flags),
-        rules=rules,
+        rules=_switched(flags, rules),
     )
 
 

@@ -133,7 +133,9 @@ EXAMPLES = (
     Example(
         "split-mode-refused", f"{GOOD_LLAMA} -sm tensor -fa off", f"{GOOD_LLAMA} -sm tensor", LLAMA, hardware=FOUR_3090
     ),
-    Example("older-build", f"{OLD_IK} -fa -mla 3 -amb 512", f"{OLD_IK} -fa", build="2025-07-01", model=R1),
+    Example(
+        "older-build", f"{OLD_IK} -fa -mla 3 -amb 512", f"{OLD_IK} -fa -c 4096 -ub 512", build="2025-07-01", model=R1
+    ),
     Example("copies-of-ram", OLD_IK, f"{ALL_ON_GPU} -fa", hardware=FOUR_3090, build="2025-07-01"),
     Example(
         "device-order-unknown",
