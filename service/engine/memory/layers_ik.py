@@ -17,7 +17,7 @@ from service.engine.memory.spec import GraphSpec
 from service.engine.model import Model
 from service.engine.units import MIB
 
-_FREE_MARGIN = 1024 * MIB  # --fit-margin's default, ik common.h
+FREE_MARGIN = 1024 * MIB  # --fit-margin's default, ik common.h
 _EXPERTS = re.compile(r"ffn_(gate_up|gate|up|down)_exps\.weight")
 _SHARED = re.compile(r"ffn_(gate|up|down)_shexp\.weight")
 _DENSE = re.compile(r"ffn_(gate|up|down)\.weight")
@@ -47,7 +47,7 @@ def split_layers(model: Model, flags: Flags, spec: GraphSpec, free: Sequence[int
     sizes.append(_head_bytes(model) + max(logits, largest) - largest)
     start = max(n_layer - flags.n_gpu_layers, 0)
     end = n_layer + (flags.n_gpu_layers > n_layer)
-    shares = split_shares(flags.tensor_split, [max(f - _FREE_MARGIN, 0) for f in free])
+    shares = split_shares(flags.tensor_split, [max(f - FREE_MARGIN, 0) for f in free])
     return _walk(sizes, start, end, shares, largest)
 
 

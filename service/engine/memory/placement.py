@@ -101,7 +101,7 @@ def _layers_llama(
 def _cpu_experts_ik(
     model: Model, flags: Flags, walked: Sequence[int], cpu: int, rules: MemoryRules
 ) -> dict[str, int]:  # fmt: skip
-    """`-cmoe` and `-ncmoe`: the last N layers with experts, or every device's share of N from its last layers.
+    """`-cmoe` and `-ncmoe`: the last N layers with experts, or, with `-sm layer`, each device's share of N.
 
     Older builds: blocks 0 to N-1 (also with several GPUs), or with one GPU only.
     """
@@ -110,7 +110,7 @@ def _cpu_experts_ik(
         return {}
     if rules.expert_layers == "first" or (rules.expert_layers != "last" and (cpu == 1 or n >= model.n_layer)):
         layers = list(range(min(n, model.n_layer)))
-    elif cpu == 1 or n >= model.n_layer:
+    elif cpu == 1 or n >= model.n_layer or flags.split_mode in ("graph", "attn"):
         layers = [i for i in range(model.n_layer - model.n_layer_nextn) if model.layers[i].moe][-n:]
     else:
         layers = _share_of_each_device(walked[: model.n_layer], n, cpu)

@@ -13,52 +13,27 @@ from service.engine.estimate import Estimate
 from service.engine.memory.allocator import allocate
 from service.engine.memory.cache import cache_bytes, cache_tensors
 from service.engine.memory.closed_form import rough_compute
-from service.engine.memory.graph import CUDA_ALIGNMENT, Graph, Slot, cuda_row_padding, geometry, row_size
+from service.engine.memory.figures import DeviceBytes, Memory
+from service.engine.memory.float32 import split_shares
+from service.engine.memory.graph import CUDA_ALIGNMENT, Graph, Slot, geometry
 from service.engine.memory.graphs import graph_of
-from service.engine.memory.graphs.ik.latent import derived_kv_b
+from service.engine.memory.layers_ik import FREE_MARGIN
 from service.engine.memory.merged import CONFIRMED, merged, merges
 from service.engine.memory.offload import lacks_kernels, stays_in_ram
 from service.engine.memory.overhead import gpu_overhead
 from service.engine.memory.placement import ROPE_FACTORS, place, rope_devices
 from service.engine.memory.scheduler import SchedulerOptions, node_devices, schedule
+from service.engine.memory.shares_ik import Shares, can_share
 from service.engine.memory.slices import Slices
 from service.engine.memory.spec import Allocator, GraphSpec, Tool, make_spec, one_token_each
+from service.engine.memory.split_modes import splits_graph
+from service.engine.memory.stored import derived_bytes, reserved_bytes
 from service.engine.model import Model
 from service.engine.units import MIB, pad
 
 _EXCHANGE_BYTES = 32 * MIB
 _PIPELINE_COPIES = 4  # llama.cpp GGML_SCHED_MAX_COPIES; ik builds with 1
 _HEAD_COMES_FIRST = frozenset({"gemma3n", "gemma4"})  # llama.cpp makes the head before there is an embedding to share
-
-
-class DeviceBytes(msgspec.Struct, frozen=True):
-    """Bytes on one device. `derived`: copies made at load time that no buffer line shows (ik's attn_kv_b)."""
-
-    weights: int
-    kv: int
-    compute: int
-    output: int
-    derived: int
-    overhead: Estimate
-
-    @property
-    def total(self) -> float:
-        """Everything, with the expected overhead."""
-        return self.weights + self.kv + self.compute + self.output + self.derived + self.overhead.expected
-
-
-class Memory(msgspec.Struct, frozen=True):
-    """Memory of one config: GPUs in the engine's order, the CPU last. `graph_splits` and `graph_nodes` as ik prints.
-
-    `basis`, the weakest class of knowledge used: `exact` by arithmetic, `measured` in our data, `source only`, or
-    `approximate` (an unknown architecture, or a split mode that is not modelled).
-    """
-
-    devices: tuple[DeviceBytes, ...]
-    placement: Placement
-    graph_splits: int
-    graph_nodes: int
-    basis: str
 
 
 def predict_memory(
@@ -76,6 +51,8 @@ def predict_memory(
         return _without_gpus(model, flags, free, tool, rules)
     if engine == "llama.cpp" and flags.split_mode == "tensor" and free:
         return _sliced(model, flags, free, allocator, tool, rules)
+    if engine == "ik_llama.cpp" and flags.split_mode in ("graph", "attn") and len(free) > 1:
+        return _shared(model, flags, free, allocator, tool, rules)
     placement = place(engine, model, flags, free, rules or TODAY)
     return predict_placed(engine, model, flags, placement, allocator=allocator, tool=tool, rules=rules)
 
@@ -113,6 +90,22 @@ def _sliced(
     memory = prediction.memory()
     devices = prediction.on_cards(memory.devices, Slices(model, len(free), flags.tensor_split))
     return msgspec.structs.replace(memory, devices=devices, placement=by_layer)
+
+
+def _shared(
+    model: Model, flags: Flags, free: Sequence[int], allocator: Allocator, tool: Tool, rules: MemoryRules | None
+) -> Memory:  # fmt: skip
+    """ik's `-sm graph`: every card has its share of each layer. The engine places other architectures by layer."""
+    if not splits_graph(model):
+        by_layer = msgspec.structs.replace(flags, split_mode="layer")
+        return predict_memory("ik_llama.cpp", model, by_layer, free, allocator=allocator, tool=tool, rules=rules)
+    placement = place("ik_llama.cpp", model, flags, free, rules or TODAY)
+    if rules is not None or not can_share(model, flags):
+        return predict_placed("ik_llama.cpp", model, flags, placement, allocator=allocator, tool=tool, rules=rules)
+    shares = split_shares(flags.tensor_split, [max(n - FREE_MARGIN, 0) for n in free])
+    prediction = _Shared("ik_llama.cpp", model, flags, placement, allocator, tool, rules)
+    prediction.shares = Shares(model, placement, shares)
+    return prediction.memory()
 
 
 class _Prediction:
@@ -335,6 +328,32 @@ class _Prediction:
         return tuple(self.ropes.index(device) for device in self.ropes)
 
 
+class _Shared(_Prediction):
+    """Weights and caches shared out over all cards; the compute buffers are those of whole layers on each."""
+
+    shares: Shares
+
+    def _weights(self) -> list[int]:
+        total = [a + b for a, b in zip(super()._weights(), (*self.shares.weights, 0), strict=True)]
+        reserved = reserved_bytes(self.model)
+        for name in self.shares.names - set(ROPE_FACTORS):
+            total[self.placement.tensors[name]] -= reserved[name] if self.cuda else self.model.by_name[name].nbytes
+        return total
+
+    def _add_rope_factors(self, total: list[int]) -> None:
+        """Shared layers have theirs among the shares."""
+        if not self.shares.heads:
+            super()._add_rope_factors(total)
+
+    def _caches(self) -> list[int]:
+        total = [0] * (self.cpu + 1)
+        for layer in self.model.layers:
+            if layer.index in self.shares.heads:
+                parts = self.shares.cache(layer, cache_tensors(self.model, self.spec, layer), self.spec.n_kv)
+                total = [a + b for a, b in zip(total, (*parts, 0), strict=True)]
+        return total
+
+
 class _Sliced(_Prediction):
     """A model on cards that the scheduler sees as one, which takes no work on weights in RAM and fuses no kernels."""
 
@@ -374,25 +393,3 @@ class _Sliced(_Prediction):
             return overhead
         low, expected, high = (n + _EXCHANGE_BYTES for n in (overhead.low, overhead.expected, overhead.high))
         return Estimate(low, expected, high, overhead.basis)
-
-
-def reserved_bytes(model: Model) -> dict[str, int]:
-    """Return what a CUDA buffer reserves for each tensor: rows padded to 512, all rounded up to 128 bytes."""
-    known: dict[str, int] | None = model.__dict__.get("_reserved_bytes")
-    if known is None:
-        known = {t.name: pad(t.nbytes + cuda_row_padding(t.type, t.dims[0]), CUDA_ALIGNMENT) for t in model.tensors}
-        model.__dict__["_reserved_bytes"] = known
-    return known
-
-
-def derived_bytes(model: Model, layer: int) -> int:
-    """Return the bytes of the matrices that ik makes of a latent layer's tensors (ik llama.cpp:2892-2973)."""
-    k_b, v_b, kv_b = (model.by_name.get(f"blk.{layer}.attn_{part}.weight") for part in ("k_b", "v_b", "kv_b"))
-    mla = model.mla
-    if mla is None:
-        return 0
-    n_head = model.layers[layer].n_head
-    if kv_b is None and k_b is not None and v_b is not None:
-        return row_size(derived_kv_b(k_b.type, v_b.type), mla.kv_lora_rank) * n_head * (mla.nope + mla.value)
-    missing = (mla.nope * (k_b is None) + mla.value * (v_b is None)) if kv_b is not None else 0
-    return row_size("q8_0", mla.kv_lora_rank) * n_head * missing

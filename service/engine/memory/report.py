@@ -8,7 +8,7 @@ from service.engine.advice import DeviceMemory
 from service.engine.config import CPU, Device
 from service.engine.estimate import Estimate
 from service.engine.memory.companions import Companion
-from service.engine.memory.predict import DeviceBytes, Memory
+from service.engine.memory.figures import DeviceBytes, Memory
 from service.engine.units import mib
 
 _COMPUTE_SPREAD = {"exact": 0.0, "measured": 0.0, "source only": 0.05, "approximate": 0.3}

@@ -1,4 +1,7 @@
-"""Ways to split a model over several cards that llama.cpp refuses; each was tried with its build 0c1e57098."""
+"""Ways to split a model over several cards that an engine does not take.
+
+What llama.cpp refuses was tried with its build 0c1e57098.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +16,19 @@ _NOT_SPLIT = frozenset({
     "minimax-m2", "minimax-m3", "mistral4", "mpt", "nemotron_h", "nemotron_h_moe", "olmo2", "olmoe", "plamo2",
     "qwen3tts", "qwen4exp", "t5",
 })  # fmt: skip
+
+# ik src/llama.cpp:3895 (is_model_split_supported); anything else is placed by layer, with a line in the log.
+GRAPH_SPLIT_IK = frozenset({
+    "cohere2", "cohere2_moe", "command-r", "deepseek2", "ernie4_5-moe", "gemma4", "gemma4-assistant", "gemma4_mtp",
+    "glm-dsa", "glm4moe", "gpt-oss", "hunyuan-moe", "laguna", "llama", "mellum", "mimo2", "minimax-m2", "minimax-m3",
+    "mistral3", "mistral4", "muse-glimmer", "qwen3", "qwen35", "qwen35moe", "qwen3moe", "qwen3vl", "seed_oss", "step35",
+})  # fmt: skip
+
+
+def splits_graph(model: Model) -> bool:
+    """Return whether ik_llama.cpp's `-sm graph` and `-sm attn` work on `model`'s architecture."""
+    per_layer = model.architecture == "gemma4" and model.int_value("embedding_length_per_layer_input") > 0
+    return model.architecture in GRAPH_SPLIT_IK and not per_layer
 
 
 def split_refused(model: Model, flags: Flags) -> str | None:

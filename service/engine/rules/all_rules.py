@@ -37,6 +37,7 @@ RULES: tuple[Rule, ...] = (
     overrides.device_unknown,
     splits.main_gpu_unknown,
     splits.graph_split_impossible,
+    splits.graph_split_partial_experts,
     splits.split_refused_by_llama_cpp,
     companions.remote_devices,
     companions.next_token_layers,

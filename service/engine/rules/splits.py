@@ -6,8 +6,9 @@ from collections.abc import Iterator
 
 import msgspec
 
-from service.engine.memory.split_modes import split_refused
-from service.engine.planner.support import architectures
+from service.engine.memory.overrides import matching_names
+from service.engine.memory.shares_ik import can_share, partly_moved
+from service.engine.memory.split_modes import split_refused, splits_graph
 from service.engine.rules.case import Case
 from service.engine.rules.found import Found, error, info, warning
 from service.engine.units import GIB
@@ -60,16 +61,31 @@ def graph_split_impossible(case: Case) -> Iterator[Found]:
     """`-sm graph` needs two GPUs and an architecture that it knows."""
     if not case.ik or case.flags.split_mode not in ("graph", "attn"):
         return
-    mode, row = case.flags.split_mode, architectures().get(case.model.architecture)
+    mode = case.flags.split_mode
     if len(case.devices) < 2:
         message = f"-sm {mode} needs at least two GPUs: the engine stops"
         yield error("graph-split-impossible", message, "-sm layer", "ik_llama.cpp src/llama.cpp:3895-3930")
-    elif row is None or not row.graph_split_ik:
-        message = f"-sm {mode}: {case.model.architecture} is not among its architectures; it falls back to -sm layer"
+    elif not splits_graph(case.model):
+        message = f"-sm {mode}: {case.model.architecture} is not among its architectures: placed as -sm layer"
         yield warning("graph-split-impossible", message, "-sm layer", "ik_llama.cpp src/llama.cpp:3895-3930")
+    elif "--dsa" in case.flags.other or "-dsa" in case.flags.other:
+        message = f"--dsa is not done with -sm {mode}: the engine ignores it"
+        yield warning("graph-split-impossible", message, "-sm layer", "ik_llama.cpp src/llama.cpp:8121")
     elif case.model.mla is not None and (case.flags.flash_attn == "off" or case.flags.mla == 0):
         message = f"-sm {mode} with latent attention needs flash attention and -mla 1 or more: the engine aborts"
         yield error("graph-split-impossible", message, "-fa on -mla 3", "ik_llama.cpp graphs/build_deepseek2.cpp:18")
+
+
+def graph_split_partial_experts(case: Case) -> Iterator[Found]:
+    """With `-sm graph`, a layer's experts are shared out all together or not at all."""
+    if not case.ik or case.flags.split_mode not in ("graph", "attn") or len(case.devices) < 2:
+        return
+    moved = {name for rule in case.flags.overrides for name in matching_names(case.model, rule.pattern)}
+    layer = partly_moved(case.model, moved)
+    if layer is not None:
+        message = f"-ot moves a part of block {layer}'s experts: with -sm graph the rest gets no memory anywhere"
+        source = "ik_llama.cpp src/llama-load-tensors.cpp:5638, ggml-cuda.cu:852, PR 1890"
+        yield error("graph-split-partial-experts", message, "all of up, gate and down of a block, or none", source)
 
 
 def split_refused_by_llama_cpp(case: Case) -> Iterator[Found]:
@@ -95,7 +111,9 @@ def split_mode_approximate(case: Case) -> Iterator[Found]:
         yield info("split-mode-approximate", "-sm tensor: its speed is a formula: approximate", None, "docs/check.md")
     else:
         speed = "its speed is a formula" if mode in ("graph", "tensor") else "so is its speed"
-        message = f"-sm {mode}: its memory is computed as that of -sm layer, {speed}: approximate"
+        shared = case.ik and can_share(case.model, case.flags)
+        how = "its compute buffers are" if shared else "its memory is"
+        message = f"-sm {mode}: {how} computed as that of -sm layer, {speed}: approximate"
         yield info("split-mode-approximate", message, None, "docs/check.md")
 
 

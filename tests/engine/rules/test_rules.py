@@ -117,6 +117,12 @@ EXAMPLES = (
         "none-with-several-gpus", f"{FOUR} -sm none", f"CUDA_VISIBLE_DEVICES=0 {FOUR} -sm none", hardware=FOUR_3090
     ),
     Example("graph-split-impossible", f"{GOOD_IK} -sm graph", GOOD_IK),
+    Example(
+        "graph-split-partial-experts",
+        "-c 8192 -ngl 99 -ub 2048 -sm graph -ot ffn_down_exps=CPU",
+        f"{FOUR} -sm graph",
+        hardware=FOUR_3090,
+    ),
     Example("split-mode-approximate", f"{FOUR} -sm graph", FOUR, hardware=FOUR_3090),
     Example("cpu-moe-by-share", f"{ALL_ON_GPU} -ncmoe 20", f"{ALL_ON_GPU} -cmoe", hardware=FOUR_3090),
     Example("too-many-threads", f"{GOOD_IK} -t 32", GOOD_IK),

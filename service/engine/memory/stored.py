@@ -1,0 +1,30 @@
+"""Bytes that a weight takes beyond its own: what a CUDA buffer reserves, and matrices that ik makes at load time."""
+
+from __future__ import annotations
+
+from service.engine.memory.graph import CUDA_ALIGNMENT, cuda_row_padding, row_size
+from service.engine.memory.graphs.ik.latent import derived_kv_b
+from service.engine.model import Model
+from service.engine.units import pad
+
+
+def reserved_bytes(model: Model) -> dict[str, int]:
+    """Return what a CUDA buffer reserves for each tensor: rows padded to 512, all rounded up to 128 bytes."""
+    known: dict[str, int] | None = model.__dict__.get("_reserved_bytes")
+    if known is None:
+        known = {t.name: pad(t.nbytes + cuda_row_padding(t.type, t.dims[0]), CUDA_ALIGNMENT) for t in model.tensors}
+        model.__dict__["_reserved_bytes"] = known
+    return known
+
+
+def derived_bytes(model: Model, layer: int) -> int:
+    """Return the bytes of the matrices that ik makes of a latent layer's tensors (ik llama.cpp:2892-2973)."""
+    k_b, v_b, kv_b = (model.by_name.get(f"blk.{layer}.attn_{part}.weight") for part in ("k_b", "v_b", "kv_b"))
+    mla = model.mla
+    if mla is None:
+        return 0
+    n_head = model.layers[layer].n_head
+    if kv_b is None and k_b is not None and v_b is not None:
+        return row_size(derived_kv_b(k_b.type, v_b.type), mla.kv_lora_rank) * n_head * (mla.nope + mla.value)
+    missing = (mla.nope * (k_b is None) + mla.value * (v_b is None)) if kv_b is not None else 0
+    return row_size("q8_0", mla.kv_lora_rank) * n_head * missing
