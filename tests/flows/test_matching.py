@@ -10,12 +10,12 @@ import pytest
 from service.engine.commands import parse
 from service.engine.errors import InvalidFlags
 from service.engine.memory.overrides import is_matched, matching_names
-from service.engine.model import Model
+from service.engine.model import Model, build_model
 from service.engine.overrides import is_easy
 from service.flows import matching
 from service.flows.matching import match_safely
 from tests.engine.commands.published import UNREADABLE, published
-from tests.models import build
+from tests.models import build_header
 
 BOMBS = (
     "((a{1,500}){1,500}){1,500}",
@@ -32,7 +32,8 @@ BOMBS = (
 
 @pytest.fixture
 def model() -> Model:
-    return build("Qwen3-30B-A3B", "q4_K_M")
+    """One that no other test has matched patterns against."""
+    return build_model(build_header("Qwen3-30B-A3B", "q4_K_M"))
 
 
 def test_every_published_pattern_is_easy() -> None:
