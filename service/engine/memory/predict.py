@@ -25,7 +25,7 @@ from service.engine.memory.placement import ROPE_FACTORS, place, rope_devices
 from service.engine.memory.scheduler import SchedulerOptions, node_devices, schedule
 from service.engine.memory.shares_ik import Shares, can_share
 from service.engine.memory.slices import Slices
-from service.engine.memory.spec import Allocator, GraphSpec, Tool, make_spec, one_token_each
+from service.engine.memory.spec import LATENT_ARCHITECTURES_IK, Allocator, GraphSpec, Tool, make_spec, one_token_each
 from service.engine.memory.split_modes import splits_graph
 from service.engine.memory.stored import derived_bytes, reserved_bytes
 from service.engine.model import Model
@@ -231,10 +231,10 @@ class _Prediction:
     def _derived(self) -> list[int]:
         """Bytes of the attention matrices that ik makes when the file lacks them."""
         total = [0] * (self.cpu + 1)
-        if self.engine == "ik_llama.cpp" and self.spec.mla:
+        if self.engine == "ik_llama.cpp" and self.model.architecture in LATENT_ARCHITECTURES_IK:
             for layer in range(self.model.n_layer - self.model.n_layer_nextn):
                 source = self.placement.tensors.get(f"blk.{layer}.attn_k_b.weight", self.placement.layers[layer])
-                total[source] += derived_bytes(self.model, layer)
+                total[source] += derived_bytes(self.model, layer, self.spec.mla)
         return total
 
     # -- caches --------------------------------------------------------------------------------------------------

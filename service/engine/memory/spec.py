@@ -17,7 +17,7 @@ Tool: TypeAlias = Literal["server", "bench"]
 Allocator: TypeAlias = Literal["cuda", "lab"]
 
 _PARTIAL_MLA = 3
-_IK_MLA_ARCHITECTURES = frozenset({"deepseek2", "glm-dsa", "mistral4", "bailingmoe3"})  # ik llama-model.h:593
+LATENT_ARCHITECTURES_IK = frozenset({"deepseek2", "glm-dsa", "mistral4", "bailingmoe3"})  # ik llama-model.h:593
 _SWITCHED_OFF = {
     "fused_dense": ("-no-fug", "--no-fused-up-gate"),
     "fused_sums": ("-no-mmad", "--no-fused-mul-multiadd"),
@@ -93,7 +93,7 @@ def latent_mode(engine: Engine, model: Model, flags: Flags, rules: MemoryRules =
     if engine == "llama.cpp":  # llama.cpp: only files that name the absorbed head sizes are latent
         known = model.int_value("attention.key_length_mla") and rules.latent_cache != "heads"
         return 1 if known else 0
-    if model.architecture not in _IK_MLA_ARCHITECTURES:
+    if model.architecture not in LATENT_ARCHITECTURES_IK:
         return 0
     if rules.partial_latent and 0 < flags.n_gpu_layers < model.n_layer:
         return _PARTIAL_MLA  # ik llama.cpp: partial offload runs as -mla 3 whatever was asked

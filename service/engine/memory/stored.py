@@ -17,14 +17,18 @@ def reserved_bytes(model: Model) -> dict[str, int]:
     return known
 
 
-def derived_bytes(model: Model, layer: int) -> int:
-    """Return the bytes of the matrices that ik makes of a latent layer's tensors (ik llama.cpp:2892-2973)."""
+def derived_bytes(model: Model, layer: int, mode: int) -> int:
+    """Return the bytes of the matrices that ik makes of a latent layer's tensors at `-mla` `mode`.
+
+    ik llama.cpp:2975-3424: attn_kv_b in every mode but 1, which has no use for it; attn_k_b and attn_v_b in every mode
+    but 0. Counted in its CUDA build for DeepSeek-V2-Lite: 27, 0, 27 and 27 of them in modes 0 to 3.
+    """
     k_b, v_b, kv_b = (model.by_name.get(f"blk.{layer}.attn_{part}.weight") for part in ("k_b", "v_b", "kv_b"))
     mla = model.mla
     if mla is None:
         return 0
     n_head = model.layers[layer].n_head
-    if kv_b is None and k_b is not None and v_b is not None:
+    if kv_b is None and k_b is not None and v_b is not None and mode != 1:
         return row_size(derived_kv_b(k_b.type, v_b.type), mla.kv_lora_rank) * n_head * (mla.nope + mla.value)
-    missing = (mla.nope * (k_b is None) + mla.value * (v_b is None)) if kv_b is not None else 0
+    missing = (mla.nope * (k_b is None) + mla.value * (v_b is None)) if kv_b is not None and mode else 0
     return row_size("q8_0", mla.kv_lora_rank) * n_head * missing

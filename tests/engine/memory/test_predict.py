@@ -102,6 +102,12 @@ def test_a_unified_cache_of_llama_cpp_holds_a_window_for_each_slot() -> None:
     assert four.devices[0].kv - one.devices[0].kv == n_windowed * 3 * 1024 * 2 * 2 * 8 * 256
 
 
+@pytest.mark.parametrize(("mode", "made"), [(0, True), (1, False), (2, True), (3, True)])
+def test_ik_makes_attn_kv_b_in_every_latent_mode_but_the_first(deepseek: Model, mode: int, made: bool) -> None:
+    flags = msgspec.structs.replace(EXPERTS_IN_RAM, mla=mode)
+    assert (predict_memory("ik_llama.cpp", deepseek, flags, ONE_CARD).devices[0].derived > 0) is made
+
+
 def test_ik_prints_its_buffers_before_op_switches_offload_off_and_the_host_s_grows_later(deepseek: Model) -> None:
     """Measured for GLM-4.5-Air iq4_xs on three stand-in CUDA devices: 1538.75 MiB on CUDA0 with and without -op."""
     without = msgspec.structs.replace(EXPERTS_IN_RAM, op_offload=False)
