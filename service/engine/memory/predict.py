@@ -160,7 +160,7 @@ class _Prediction:
             return "source only" if self.older else "measured"
         if self._beyond_the_graphs:
             return "approximate"
-        return "source only" if self.older else "measured"
+        return "source only" if self.older or self.spec.next_tokens else "measured"
 
     @property
     def _beyond_the_graphs(self) -> bool:

@@ -1,4 +1,4 @@
-"""What runs beside a model. The measured figures: llama.cpp 0c1e57098's server on stand-in CUDA devices, in MiB."""
+"""What runs beside a model. Measured figures, in MiB: both engines' servers, built with CUDA, on stand-in devices."""
 
 from __future__ import annotations
 
@@ -38,36 +38,51 @@ def only(companions: tuple[Companion, ...]) -> Companion:
     return one
 
 
+LLAMA_DRAFT, IK_DRAFT = "-np 1 -md draft.gguf --spec-type draft-simple", "--no-mmap -md draft.gguf --spec-type draft"
+
+
 @pytest.mark.parametrize(
-    ("flags", "weights", "kv", "compute"),
-    [("-np 1", [239.19, 364.95, 157.65], [960, 832, 0], [96.04, 96.04, 74.05]),
-     ("-np 1 -ctkd q8_0 -ctvd q8_0 -devd CUDA1", [0, 604.15, 157.65], [0, 952, 0], [0, 92.09, 20.09])],
+    ("engine", "flags", "weights", "kv", "compute"),
+    [("llama.cpp", LLAMA_DRAFT, [239.19, 364.95, 157.65], [960, 832, 0], [96.04, 96.04, 74.05]),
+     ("llama.cpp", f"{LLAMA_DRAFT} -ctkd q8_0 -ctvd q8_0 -devd CUDA1",
+      [0, 604.15, 157.65], [0, 952, 0], [0, 92.09, 20.09]),
+     ("ik_llama.cpp", IK_DRAFT, [271.09, 333.06, 157.65], [1088, 704, 0], [32, 300.75, 18.01]),
+     ("ik_llama.cpp", f"{IK_DRAFT} -ctk q8_0 -ctv q8_0 -ngld 10",
+      [79.73, 79.73, 602.33], [170, 170, 612], [458.4, 32, 28.01])],
 )  # fmt: skip
 def test_a_draft_model_takes_what_the_server_prints_for_it(
-    flags: str, weights: list[float], kv: list[float], compute: list[float]
+    engine: Engine, flags: str, weights: list[float], kv: list[float], compute: list[float]
 ) -> None:
-    draft = only(case(f"{flags} -md draft.gguf --spec-type draft-simple", draft=DRAFT).companions)
+    draft = only(case(flags, engine=engine, draft=DRAFT).companions)
     assert in_mib(draft.weights) == weights
     assert in_mib(draft.kv) == kv
     for estimate, measured in zip(draft.compute, compute, strict=True):
         assert estimate.low / MIB <= measured <= estimate.high / MIB
 
 
+LLAMA_MTP, IK_MTP = "-np 1 --spec-type draft-mtp", "--spec-type mtp:n_max=1"
+
+
 @pytest.mark.parametrize(
-    ("flags", "n_gpus", "kv", "compute"),
-    [("-np 1", 4, [0, 0, 0, 64, 0], [0, 0, 0, 340.04, 104.05]),
-     ("-np 1 -ot exps=CPU -ctkd q8_0", 2, [0, 49, 0], [1152.25, 112.07, 32.07])],
+    ("engine", "flags", "n_gpus", "kv", "compute"),
+    [("llama.cpp", LLAMA_MTP, 4, [0, 0, 0, 64, 0], [0, 0, 0, 340.04, 104.05]),
+     ("llama.cpp", f"{LLAMA_MTP} -ot exps=CPU -ctkd q8_0", 2, [0, 49, 0], [1152.25, 112.07, 32.07]),
+     ("ik_llama.cpp", IK_MTP, 4, [0, 0, 0, 64, 0], [0, 0, 0, 304, 32.01]),
+     ("ik_llama.cpp", f"{IK_MTP} -ot exps=CPU", 2, [0, 64, 0], [886.25, 304, 32.01])],
 )  # fmt: skip
 def test_next_token_layers_have_a_context_of_their_own(
-    flags: str, n_gpus: int, kv: list[float], compute: list[float]
+    engine: Engine, flags: str, n_gpus: int, kv: list[float], compute: list[float]
 ) -> None:
-    tail = only(case(f"{flags} --spec-type draft-mtp", n_gpus, model=GLM).companions)
+    tail = only(case(flags, n_gpus, engine=engine, model=GLM).companions)
     assert in_mib(tail.kv) == kv
     for estimate, measured in zip(tail.compute, compute, strict=True):
         assert estimate.low / MIB <= measured <= estimate.high / MIB
 
 
 def test_the_weights_of_next_token_layers_are_the_model_s_once_they_are_loaded() -> None:
+    ik = case(IK_MTP, 4, engine="ik_llama.cpp", model=GLM).memory
+    assert in_mib(tuple(d.weights for d in ik.devices)) == [16124.37, 16517.54, 17775.41, 15928.62, 333]
+    assert in_mib(tuple(d.kv for d in ik.devices)) == [768, 768, 832, 640, 0]
     with_layers = case("-np 1 --spec-type draft-mtp", 4, model=GLM)
     assert in_mib(tuple(d.weights for d in with_layers.memory.devices)) == [16124.37, 16517.54, 16517.54, 17186.49, 333]
     without = case("-np 1", 4, model=GLM)
