@@ -11,9 +11,9 @@ from tests.shapes.rows import Rows, Shape, expert_values, metadata_of, yarn
 def _mla(
     n_layer: int, n_embd: int, n_head: int, n_ff: int, dense: int, n_expert: int, n_ff_expert: int, shared: int,
     n_vocab: int, n_ctx: int, *, used: int = 8, q_lora: int = 1536, scale: float = 2.5, sigmoid: bool = True,
-    with_kv_b: bool = False,
+    with_kv_b: bool = False, nope: int = 128, value: int = 128, architecture: str = "deepseek2",
 ) -> Shape:  # fmt: skip
-    rank, nope, rope, value = 512, 128, 64, 128
+    rank, rope = 512, 64
     more = expert_values(
         n_expert, used, n_ff_expert, leading_dense_block_count=dense, expert_shared_count=shared,
         expert_weights_scale=scale, expert_weights_norm=True, expert_gating_func=2 if sigmoid else 1,
@@ -26,19 +26,21 @@ def _mla(
     rows = Rows()
     rows.ends(n_embd, n_vocab)
     for i in range(n_layer):
-        _mla_attention(rows, i, n_embd, n_head, q_lora, with_kv_b)
+        _mla_attention(rows, i, n_embd, n_head, q_lora, with_kv_b, nope, value)
         if i < dense:
             rows.dense(i, n_embd, n_ff)
         else:
             rows.experts(i, n_embd, n_expert, n_ff_expert, shared=n_ff_expert * shared, bias=sigmoid)
     metadata = metadata_of(
-        "deepseek2", n_layer, n_embd, n_ff, (n_head, 1, rank + rope), n_vocab, n_ctx, 1e4, rope_dim=rope, more=more
+        architecture, n_layer, n_embd, n_ff, (n_head, 1, rank + rope), n_vocab, n_ctx, 1e4, rope_dim=rope, more=more
     )
-    return Shape("deepseek2", metadata, rows, n_vocab)
+    return Shape(architecture, metadata, rows, n_vocab)
 
 
-def _mla_attention(rows: Rows, layer: int, n_embd: int, n_head: int, q_lora: int, with_kv_b: bool) -> None:
-    p, rank, nope, rope, value = f"blk.{layer}.", 512, 128, 64, 128
+def _mla_attention(
+    rows: Rows, layer: int, n_embd: int, n_head: int, q_lora: int, with_kv_b: bool, nope: int, value: int
+) -> None:
+    p, rank, rope = f"blk.{layer}.", 512, 64
     rows.f32(p + "attn_norm.weight", n_embd)
     if q_lora:
         rows.weight(p + "attn_q_a", n_embd, q_lora)
@@ -71,5 +73,23 @@ SHAPES: dict[str, Callable[[], Shape]] = {
     ),
     "DeepSeek-V2-Lite": partial(
         _mla, 27, 2048, 16, 10944, 1, 64, 1408, 2, 102400, 163840, used=6, q_lora=0, scale=1.0, sigmoid=False
+    ),
+    "GLM-4.7-Flash": partial(
+        _mla,
+        47,
+        2048,
+        20,
+        10240,
+        1,
+        64,
+        1536,
+        1,
+        154880,
+        202752,
+        used=4,
+        q_lora=768,
+        scale=1.8,
+        nope=192,
+        value=256,
     ),
 }
