@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from tests.shapes.rows import Rows, Shape, expert_values, metadata_of
+from tests.shapes.rows import Rows, Shape, expert_values, metadata_of, yarn
 
 
 def _gqa(
@@ -73,6 +73,14 @@ _QWEN2 = partial(_gqa, "qwen2", n_vocab=152064, n_ctx=32768, bias=True)
 _LLAMA3 = partial(_gqa, "llama", n_vocab=128256, n_ctx=131072, base=5e5)
 _LLAMA2 = partial(_gqa, "llama", n_vocab=32000, n_ctx=4096, base=1e4)
 
+
+def _ministral3(n_layer: int, n_embd: int, n_ff: int, tied: bool = False) -> Shape:
+    """Ministral 3 (mistralai/Ministral-3-*-Instruct-2512): 32 heads, 8 for K and V, positions stretched from 16,384."""
+    shape = _gqa("mistral3", n_layer, n_embd, (32, 8, 128), n_ff, 131072, 262144, base=1e6, tied=tied)
+    scaling = yarn(16.0) | {"rope.scaling.original_context_length": 16384, "attention.temperature_scale": 0.1}
+    return shape._replace(metadata=shape.metadata | {f"mistral3.{key}": value for key, value in scaling.items()})
+
+
 SHAPES: dict[str, Callable[[], Shape]] = {
     "Qwen3-235B-A22B": partial(_QWEN3_MOE, 94, 4096, (64, 4, 128), 12288, n_ctx=40960, moe=(128, 8, 1536)),
     "Qwen3-30B-A3B": partial(_QWEN3_MOE, 48, 2048, (32, 4, 128), 6144, n_ctx=40960, moe=(128, 8, 768)),
@@ -95,6 +103,9 @@ SHAPES: dict[str, Callable[[], Shape]] = {
     "Qwen2.5-72B": partial(_QWEN2, 80, 8192, (64, 8, 128), 29568),
     "Qwen2.5-32B": partial(_QWEN2, 64, 5120, (40, 8, 128), 27648),
     "Qwen2.5-7B": partial(_QWEN2, 28, 3584, (28, 4, 128), 18944),
+    "Ministral-3-14B": partial(_ministral3, 40, 5120, 16384),
+    "Ministral-3-8B": partial(_ministral3, 34, 4096, 14336),
+    "Ministral-3-3B": partial(_ministral3, 26, 3072, 9216, tied=True),
     "MiniMax-M2": _minimax_m2,
     "GLM-4.6": _GLM_4_6,
     "GLM-4.5": _GLM_4_6,

@@ -203,15 +203,20 @@ class IkGraph(ModelGraph):
 
     def standard_attention(
         self, layer: int, x: Node, mask: Node, ids: Node | None, factors: Node | None = None, *,
-        sinks: Node | None = None, rope: bool = True, crop: bool = True,
+        sinks: Node | None = None, rope: bool = True, crop: bool = True, q_scale: Node | None = None,
     ) -> Node:  # fmt: skip
-        """Norm, attention and the residual; in the last layer only the rows of `ids`, unless not to be cropped yet."""
+        """Norm, attention and the residual; in the last layer only the rows of `ids`, unless not to be cropped yet.
+
+        `q_scale`: what queries are multiplied with.
+        """
         normed = self.norm(x, self.weight(layer, "attn_norm.weight"))
         q, k, v = self.query_key_value(layer, normed)
         if self.scaled_values:
             v = self.apply("SCALE", v)
         if rope:
             q, k = self.rope(q, factors), self.rope(k, factors)
+        if q_scale is not None:
+            q = self.mul(q, q_scale)
         gate = self.optional(layer, "attn_gate.weight")
         out = self.attend(layer, q, k, v, mask, sinks, project=gate is None)
         if gate is not None:

@@ -24,6 +24,17 @@ def llama(g: IkGraph) -> None:
     g.finish(x)
 
 
+def mistral3(g: IkGraph) -> None:
+    """mistral3 (Ministral 3), dense: queries are scaled by position where the header has a temperature."""
+    x = g.begin()
+    scale = g.input("f32", 1, 1, g.n_tokens) if g.given("attention.temperature_scale") else None
+    mask, ids = g.mask(), g.output_ids()
+    for i in range(g.n_layer):
+        x = g.standard_attention(i, x, mask, ids, g.rope_factors(i), q_scale=scale)
+        x = g.feed_forward(i, x, g.weight(i, "ffn_norm.weight"), add_input=True)
+    g.finish(x)
+
+
 def qwen2(g: IkGraph) -> None:
     """qwen2: biased Q, K and V; the rows of the logits are chosen in the last layer."""
     x, mask = g.begin(), g.mask()
@@ -201,6 +212,7 @@ def deci(g: IkGraph) -> None:
 
 
 ARCHITECTURES: dict[str, Callable[[IkGraph], None]] = {
+    "mistral3": mistral3,
     "llama": llama,
     "qwen3": llama,
     "qwen2": qwen2,

@@ -1,7 +1,7 @@
 """llama.cpp: full attention with grouped heads, dense or with experts.
 
 Sources: llama.cpp src/models/{llama,qwen2,qwen2moe,qwen3,qwen3moe,qwen3vl,glm4,glm4-moe,minimax-m2,ernie4-5,
-ernie4-5-moe,hunyuan-moe,hunyuan-vl,hy-v3,seed-oss,smollm3,arcee,phi3,deci,grok}.cpp.
+ernie4-5-moe,hunyuan-moe,hunyuan-vl,hy-v3,mistral3,seed-oss,smollm3,arcee,phi3,deci,grok}.cpp.
 """
 
 from __future__ import annotations
@@ -41,13 +41,27 @@ def standard(g: LlamaGraph) -> None:
 
 
 def standard_layer(
-    g: LlamaGraph, layer: int, x: Node, cache: CacheInput, ids: Node | None, *, norm_weights: bool = True
-) -> Node:
-    """Return the residual stream behind a layer as Llama's are."""
+    g: LlamaGraph, layer: int, x: Node, cache: CacheInput, ids: Node | None, *, norm_weights: bool = True,
+    q_scale: Node | None = None,
+) -> Node:  # fmt: skip
+    """Return the residual stream behind a layer as Llama's are. `q_scale`: what queries are multiplied with."""
     q, k, v = g.query_key_value(layer, g.norm(x, g.weight(layer, "attn_norm.weight"), layer))
     factors = g.rope_factors(layer)
-    y = g.attend(layer, cache, g.rope(q, factors), g.rope(k, factors), v)
+    q, k = g.rope(q, factors), g.rope(k, factors)
+    y = g.attend(layer, cache, q if q_scale is None else g.mul(q, q_scale), k, v)
     return after_attention(g, layer, y, x, ids, norm_weights=norm_weights)
+
+
+def mistral3(g: LlamaGraph) -> None:
+    """mistral3 (Ministral 3): as standard; queries are scaled by position where the header has a temperature."""
+    x = g.begin()
+    g.position_input()
+    scale = g.input("f32", 1, 1, g.n_tokens) if g.given("attention.temperature_scale") else None
+    (cache,) = g.cache_inputs(0)
+    ids = g.output_ids()
+    for i in range(g.n_layer):
+        x = standard_layer(g, i, x, cache, ids if i == g.n_layer - 1 else None, q_scale=scale)
+    g.finish(x)
 
 
 def after_attention(g: LlamaGraph, layer: int, y: Node, x: Node, ids: Node | None, *, norm_weights: bool) -> Node:
@@ -216,6 +230,7 @@ def grok(g: LlamaGraph) -> None:
 
 
 ARCHITECTURES: dict[str, Callable[[LlamaGraph], None]] = {
+    "mistral3": mistral3,
     "llama": standard,
     "qwen2": standard,
     "qwen3": standard,
