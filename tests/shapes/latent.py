@@ -11,9 +11,9 @@ from tests.shapes.rows import Rows, Shape, expert_values, metadata_of, yarn
 def _mla(
     n_layer: int, n_embd: int, n_head: int, n_ff: int, dense: int, n_expert: int, n_ff_expert: int, shared: int,
     n_vocab: int, n_ctx: int, *, used: int = 8, q_lora: int = 1536, scale: float = 2.5, sigmoid: bool = True,
-    with_kv_b: bool = False, nope: int = 128, value: int = 128, architecture: str = "deepseek2",
+    with_kv_b: bool = False, nope: int = 128, value: int = 128, rank: int = 512, architecture: str = "deepseek2",
 ) -> Shape:  # fmt: skip
-    rank, rope = 512, 64
+    rope = 64
     more = expert_values(
         n_expert, used, n_ff_expert, leading_dense_block_count=dense, expert_shared_count=shared,
         expert_weights_scale=scale, expert_weights_norm=True, expert_gating_func=2 if sigmoid else 1,
@@ -26,7 +26,7 @@ def _mla(
     rows = Rows()
     rows.ends(n_embd, n_vocab)
     for i in range(n_layer):
-        _mla_attention(rows, i, n_embd, n_head, q_lora, with_kv_b, nope, value)
+        _mla_attention(rows, i, n_embd, n_head, q_lora, with_kv_b, nope, value, rank)
         if i < dense:
             rows.dense(i, n_embd, n_ff)
         else:
@@ -38,9 +38,9 @@ def _mla(
 
 
 def _mla_attention(
-    rows: Rows, layer: int, n_embd: int, n_head: int, q_lora: int, with_kv_b: bool, nope: int, value: int
+    rows: Rows, layer: int, n_embd: int, n_head: int, q_lora: int, with_kv_b: bool, nope: int, value: int, rank: int
 ) -> None:
-    p, rank, rope = f"blk.{layer}.", 512, 64
+    p, rope = f"blk.{layer}.", 64
     rows.f32(p + "attn_norm.weight", n_embd)
     if q_lora:
         rows.weight(p + "attn_q_a", n_embd, q_lora)
@@ -63,6 +63,16 @@ def _mla_attention(
 
 _DEEPSEEK_V3 = partial(_mla, 61, 7168, 128, 18432, 3, 256, 2048, 1, 129280, 163840)
 
+
+def _mistral4() -> Shape:
+    """Mistral Small 4 (mistralai/Mistral-Small-4-119B): 128 experts, 4 used; queries scaled by position."""
+    shape = _mla(
+        36, 4096, 32, 12288, 0, 128, 2048, 1, 131072, 262144, used=4, q_lora=1024, scale=1.0, sigmoid=False, nope=64,
+        rank=256, architecture="mistral4",
+    )  # fmt: skip
+    return shape._replace(metadata=shape.metadata | {"mistral4.attention.temperature_scale": 0.1})
+
+
 SHAPES: dict[str, Callable[[], Shape]] = {
     "DeepSeek-R1-0528": _DEEPSEEK_V3,
     "DeepSeek-V3-0324": _DEEPSEEK_V3,
@@ -71,6 +81,7 @@ SHAPES: dict[str, Callable[[], Shape]] = {
     "DeepSeek-V2.5": partial(
         _mla, 60, 5120, 128, 12288, 1, 160, 1536, 2, 102400, 163840, used=6, scale=16.0, sigmoid=False
     ),
+    "Mistral-Small-4": _mistral4,
     "DeepSeek-V2-Lite": partial(
         _mla, 27, 2048, 16, 10944, 1, 64, 1408, 2, 102400, 163840, used=6, q_lora=0, scale=1.0, sigmoid=False
     ),

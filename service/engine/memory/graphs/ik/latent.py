@@ -1,4 +1,4 @@
-"""ik_llama.cpp: multi-head latent attention (DeepSeek V2 to R1, Kimi K2) in the modes of `-mla`.
+"""ik_llama.cpp: multi-head latent attention (DeepSeek V2 to R1, Kimi K2, Mistral 4) in the modes of `-mla`.
 
 Source: ik src/graphs/build_deepseek2.cpp.
 """
@@ -239,4 +239,5 @@ class LatentAttention:
 
 ARCHITECTURES: dict[str, Callable[[IkGraph], None]] = {
     "deepseek2": deepseek2,
+    "mistral4": deepseek2,
 }

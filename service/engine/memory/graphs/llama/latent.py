@@ -1,6 +1,6 @@
-"""llama.cpp: multi-head latent attention (DeepSeek V2 to R1, Kimi K2), always on the latent rows.
+"""llama.cpp: multi-head latent attention (DeepSeek V2 to R1, Kimi K2, Mistral 4), always on the latent rows.
 
-Source: llama.cpp src/models/deepseek2.cpp.
+Source: llama.cpp src/models/deepseek2.cpp, whose graph mistral4.cpp shares.
 """
 
 from __future__ import annotations
@@ -14,13 +14,17 @@ from service.engine.memory.graphs.llama.gqa import after_attention
 
 
 def deepseek2(g: LlamaGraph) -> None:
-    """deepseek2: queries absorbed into the latent rows, dense layers first, then experts."""
+    """deepseek2, mistral4: queries absorbed into the latent rows, dense layers first, then experts.
+
+    Queries are scaled by position where the header has a temperature.
+    """
     x = g.begin()
     g.position_input()
+    scale = g.input("f32", 1, 1, g.n_tokens) if g.given("attention.temperature_scale") else None
     (cache,) = g.cache_inputs(0, latent=True)
     ids = g.output_ids()
     for i in range(g.n_layer):
-        y = _attention(g, i, g.norm(x, g.weight(i, "attn_norm.weight"), i), cache)
+        y = _attention(g, i, g.norm(x, g.weight(i, "attn_norm.weight"), i), cache, scale)
         x = after_attention(g, i, y, x, ids if i == g.n_layer - 1 else None, norm_weights=g.expert_weights_norm)
     g.finish(x)
 
@@ -33,7 +37,7 @@ def _query(g: LlamaGraph, layer: int, y: Node) -> Node:
     return g.mul_mat(g.weight(layer, "attn_q_b.weight"), q)
 
 
-def _attention(g: LlamaGraph, layer: int, y: Node, cache: CacheInput) -> Node:
+def _attention(g: LlamaGraph, layer: int, y: Node, cache: CacheInput, scale: Node | None) -> Node:
     m, n, n_head = g.model.mla, g.n_tokens, g.layer(layer).n_head
     k_b = g.weight(layer, "attn_k_b.weight")
     if m is None or not g.spec.mla or k_b.ne[1] != m.kv_lora_rank:
@@ -50,6 +54,7 @@ def _attention(g: LlamaGraph, layer: int, y: Node, cache: CacheInput) -> Node:
     q = g.concat(absorbed, q_rope, 0)
     compressed = g.reshape(compressed, rank, 1, n)
     k = g.concat(compressed, k_rope, 0)
+    q = q if scale is None else g.mul(q, scale)
     return attend_latent(g, layer, q, compressed, k, cache)
 
 
@@ -69,4 +74,5 @@ def attend_latent(g: LlamaGraph, layer: int, q: Node, compressed: Node, k: Node,
 
 ARCHITECTURES: dict[str, Callable[[LlamaGraph], None]] = {
     "deepseek2": deepseek2,
+    "mistral4": deepseek2,
 }
