@@ -81,6 +81,42 @@ def _ministral3(n_layer: int, n_embd: int, n_ff: int, tied: bool = False) -> Sha
     return shape._replace(metadata=shape.metadata | {f"mistral3.{key}": value for key, value in scaling.items()})
 
 
+def _shared_experts(
+    arch: str, n_layer: int, n_embd: int, heads: tuple[int, int, int], n_ff: int, moe: tuple[int, int, int],
+    shared: int, n_vocab: int, n_ctx: int, *, joined: bool = False,
+) -> Shape:  # fmt: skip
+    """One dense layer, then `moe` experts (all, used, width) with shared ones; `joined`: Q, K and V are one weight."""
+    n_expert, used, n_ff_expert = moe
+    more = expert_values(
+        n_expert, used, n_ff_expert, expert_shared_count=shared, leading_dense_block_count=1, expert_gating_func=2,
+        expert_weights_scale=2.5, expert_weights_norm=True, expert_shared_feed_forward_length=n_ff_expert * shared,
+    )  # fmt: skip
+    rows = Rows()
+    rows.ends(n_embd, n_vocab)
+    for i in range(n_layer):
+        rows.attention(i, n_embd, heads, qk_norm="head")
+        rows.f32(f"blk.{i}.ffn_norm.weight", n_embd)
+        if i < 1:
+            rows.dense(i, n_embd, n_ff)
+        else:
+            rows.experts(i, n_embd, n_expert, n_ff_expert, shared=n_ff_expert * shared, bias=True)
+    if joined:
+        rows = _with_joined_heads(rows, n_embd, heads)
+        more |= {"expert_group_count": 8, "expert_group_used_count": 4}
+    return Shape(arch, metadata_of(arch, n_layer, n_embd, n_ff, heads, n_vocab, n_ctx, 6e5, more=more), rows, n_vocab)
+
+
+def _with_joined_heads(rows: Rows, n_embd: int, heads: tuple[int, int, int]) -> Rows:
+    n_head, n_head_kv, dim = heads
+    joined = Rows()
+    for row in rows:
+        if row.name.endswith("attn_q.weight"):
+            joined.weight(row.name.replace("attn_q.weight", "attn_qkv"), n_embd, (n_head + 2 * n_head_kv) * dim)
+        elif not row.name.endswith(("attn_k.weight", "attn_v.weight")):
+            joined.append(row)
+    return joined
+
+
 SHAPES: dict[str, Callable[[], Shape]] = {
     "Qwen3-235B-A22B": partial(_QWEN3_MOE, 94, 4096, (64, 4, 128), 12288, n_ctx=40960, moe=(128, 8, 1536)),
     "Qwen3-30B-A3B": partial(_QWEN3_MOE, 48, 2048, (32, 4, 128), 6144, n_ctx=40960, moe=(128, 8, 768)),
@@ -106,6 +142,10 @@ SHAPES: dict[str, Callable[[], Shape]] = {
     "Ministral-3-14B": partial(_ministral3, 40, 5120, 16384),
     "Ministral-3-8B": partial(_ministral3, 34, 4096, 14336),
     "Ministral-3-3B": partial(_ministral3, 26, 3072, 9216, tied=True),
+    "Ling-flash-2.0": partial(
+        _shared_experts, "bailingmoe2", 32, 4096, (32, 4, 128), 9216, (256, 8, 1024), 1, 157184, 32768, joined=True
+    ),
+    "dots.llm1": partial(_shared_experts, "dots1", 62, 4096, (32, 32, 128), 10944, (128, 6, 1408), 2, 152064, 32768),
     "MiniMax-M2": _minimax_m2,
     "GLM-4.6": _GLM_4_6,
     "GLM-4.5": _GLM_4_6,

@@ -324,8 +324,8 @@ class IkGraph(ModelGraph):
         return ids, weights
 
     def _guarded(self, total: Node) -> Node:
-        """Step and Laguna keep the sum of weights off zero (ik llama-build-context.cpp, llm_build_moe_ffn)."""
-        if self.model.architecture == "step35":
+        """Step, Ling and Laguna keep the sum of weights off zero (ik llama-build-context.cpp, llm_build_moe_ffn)."""
+        if self.model.architecture in ("step35", "bailingmoe2"):
             return self.apply("SCALE", total)
         if self.model.architecture == "laguna":
             return self.new("CLAMP", "f32", total.ne, total, root=total, nb=total.nb)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from service.engine.memory.graph import Node
 from service.engine.memory.graphs.ik.blocks import IkGraph
 
 
@@ -211,7 +212,40 @@ def deci(g: IkGraph) -> None:
     g.finish(x)
 
 
+def bailing2(g: IkGraph) -> None:
+    """bailingmoe2 (Ling and Ring 2.0): Q, K and V in one weight, dense layers first, then experts and a shared one."""
+    x, mask, ids = g.begin(), g.mask(), g.output_ids()
+    for i in range(g.n_layer):
+        q, k, v = g.query_key_value(i, g.norm(x, g.weight(i, "attn_norm.weight")))
+        out, x = g.last_rows(i, ids, g.attend(i, g.rope(q), g.rope(k), v, mask), x)
+        x = _with_shared_expert(g, i, g.add(out, x))
+    g.finish(x)
+
+
+def dots1(g: IkGraph) -> None:
+    """dots1: Q and K normed head by head, dense layers first, then experts and a shared one."""
+    x, mask = g.begin(), g.mask()
+    for i in range(g.n_layer):
+        q, k, v = g.products(i, g.norm(x, g.weight(i, "attn_norm.weight")))
+        q, k = (g.rope(g.norm(t, g.weight(i, f"attn_{part}_norm.weight"))) for part, t in (("q", q), ("k", k)))
+        out, x = g.last_rows(i, None, g.attend(i, q, k, v, mask), x)
+        x = _with_shared_expert(g, i, g.add(out, x))
+    g.finish(x)
+
+
+def _with_shared_expert(g: IkGraph, layer: int, h: Node) -> Node:
+    """Norm, feed-forward and the residual; the shared expert is added to the routed ones first."""
+    y = g.norm(h, g.weight(layer, "ffn_norm.weight"))
+    if not g.layer(layer).moe:
+        return g.add(g.feed_forward(layer, y), h)
+    norm, scale = g.expert_weights_norm, g.expert_weights_scale
+    routed = g.routed_experts(layer, y, g.gating, norm_weights=norm, scale=scale)
+    return g.add(g.add(routed, g.shared_expert(layer, y)), h)
+
+
 ARCHITECTURES: dict[str, Callable[[IkGraph], None]] = {
+    "bailingmoe2": bailing2,
+    "dots1": dots1,
     "mistral3": mistral3,
     "llama": llama,
     "qwen3": llama,

@@ -1,7 +1,7 @@
 """llama.cpp: full attention with grouped heads, dense or with experts.
 
-Sources: llama.cpp src/models/{llama,qwen2,qwen2moe,qwen3,qwen3moe,qwen3vl,glm4,glm4-moe,minimax-m2,ernie4-5,
-ernie4-5-moe,hunyuan-moe,hunyuan-vl,hy-v3,mistral3,seed-oss,smollm3,arcee,phi3,deci,grok}.cpp.
+Sources: llama.cpp src/models/{llama,dots1,qwen2,qwen2moe,qwen3,qwen3moe,qwen3vl,glm4,glm4-moe,minimax-m2,
+ernie4-5,ernie4-5-moe,hunyuan-moe,hunyuan-vl,hy-v3,mistral3,seed-oss,smollm3,arcee,phi3,deci,grok}.cpp.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def feed_forward(g: LlamaGraph, layer: int, y: Node, *, norm_weights: bool) -> N
 
 
 def norm_by_header(g: LlamaGraph, *, hidden: Hidden = "") -> None:
-    """glm4moe, hy_v3: as standard, with the weights of the experts normed as the header says."""
+    """glm4moe, hy_v3, dots1: as standard, with the weights of the experts normed as the header says."""
     decoder(g, partial(standard_layer, norm_weights=g.expert_weights_norm), hidden=hidden)
 
 
@@ -230,6 +230,7 @@ def grok(g: LlamaGraph) -> None:
 
 
 ARCHITECTURES: dict[str, Callable[[LlamaGraph], None]] = {
+    "dots1": norm_by_header,
     "mistral3": mistral3,
     "llama": standard,
     "qwen2": standard,
