@@ -26,7 +26,7 @@ def _mla(
     rows = Rows()
     rows.ends(n_embd, n_vocab)
     for i in range(n_layer):
-        _mla_attention(rows, i, n_embd, n_head, q_lora, with_kv_b, nope, value, rank)
+        latent_attention(rows, i, n_embd, n_head, q_lora, with_kv_b, nope, value, rank)
         if i < dense:
             rows.dense(i, n_embd, n_ff)
         else:
@@ -37,9 +37,10 @@ def _mla(
     return Shape(architecture, metadata, rows, n_vocab)
 
 
-def _mla_attention(
+def latent_attention(
     rows: Rows, layer: int, n_embd: int, n_head: int, q_lora: int, with_kv_b: bool, nope: int, value: int, rank: int
 ) -> None:
+    """Add a layer's latent attention and the norms before and behind it."""
     p, rope = f"blk.{layer}.", 64
     rows.f32(p + "attn_norm.weight", n_embd)
     if q_lora:

@@ -14,6 +14,9 @@ from service.engine.memory.spec import GraphSpec
 from service.engine.model import Mla, Model, Recurrent
 from service.engine.units import pad
 
+SPARSE_ARCHITECTURES = frozenset({"glm-dsa", "deepseek32"})
+_CONTEXT_WITH_SHARED_INDEXERS = 1 << 20
+
 
 class CacheTensor(NamedTuple):
     """One cache tensor: type and shape, `ne[0]` contiguous."""
@@ -32,7 +35,8 @@ class CacheTensor(NamedTuple):
 
 def cache_tensors(model: Model, spec: GraphSpec, layer: Layer) -> tuple[CacheTensor, ...]:
     """Return the tensors of the layer's cache: what attention reads, then the recurrent state; () for none."""
-    return attention_cache(model, spec, layer) + recurrent_state(model, spec, layer)
+    attention = attention_cache(model, spec, layer) + indexer_cache(model, spec, layer)
+    return attention + recurrent_state(model, spec, layer)
 
 
 def attention_cache(model: Model, spec: GraphSpec, layer: Layer) -> tuple[CacheTensor, ...]:
@@ -45,6 +49,34 @@ def attention_cache(model: Model, spec: GraphSpec, layer: Layer) -> tuple[CacheT
     if model.mla is not None and spec.mla:
         return _latent_ik(model.mla, spec) if ik else _latent_llama(model.mla, spec)
     return _keys_values_ik(model, layer, spec) if ik else _keys_values_llama(model, layer, spec)
+
+
+def indexer_cache(model: Model, spec: GraphSpec, layer: Layer) -> tuple[CacheTensor, ...]:
+    """Return the keys by which sparse attention (DSA) chooses rows; () for layers without an indexer of their own.
+
+    ik makes them whether or not `--dsa` is given (llama.cpp:1432); llama.cpp src/llama-kv-cache-dsa.cpp.
+    """
+    size = model.int_value("attention.indexer.key_length")
+    if not size or layer.kind == "nextn" or not spec.mla or not full_indexer(model, spec, layer.index):
+        return ()
+    if spec.engine == "ik_llama.cpp":
+        return (CacheTensor(spec.type_indexer, (size, spec.n_kv)),)
+    return (CacheTensor(spec.type_k, (size, spec.n_kv, spec.n_stream)),)
+
+
+def full_indexer(model: Model, spec: GraphSpec, layer: int) -> bool:
+    """Return whether the layer chooses rows itself, not as the last that did.
+
+    ik llama-hparams.cpp:1917 (always GLM-5.2's schedule); llama.cpp src/models/glm-dsa.cpp:56, deepseek32.cpp.
+    """
+    ik = spec.engine == "ik_llama.cpp"
+    if model.architecture not in (SPARSE_ARCHITECTURES - {"deepseek32"} if ik else SPARSE_ARCHITECTURES):
+        return False
+    types = model.value("attention.indexer.types")
+    if isinstance(types, list) and layer < len(types) and not ik:
+        return bool(types[layer])
+    shared = ik or (model.architecture == "glm-dsa" and model.n_ctx_train >= _CONTEXT_WITH_SHARED_INDEXERS)
+    return not shared or layer <= 1 or layer % 4 == 2
 
 
 def recurrent_state(model: Model, spec: GraphSpec, layer: Layer) -> tuple[CacheTensor, ...]:

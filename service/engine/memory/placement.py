@@ -24,8 +24,11 @@ ROPE_FACTORS = frozenset({"rope_freqs.weight", "rope_factors_long.weight", "rope
 _OF_FIRST_LAYER = frozenset({"per_layer_model_proj.weight", "per_layer_proj_norm.weight"})  # ik: with the head
 # src/models/{hy-v3,step35}.cpp of llama.cpp: tensors created without the flag that skips them
 _LOADED_ANYWAY = {
-    "hy_v3": re.compile(r"\.(ffn_(?!norm)|exp_probs_b|nextn\.(embed|shared))"),
-    "step35": re.compile(r"\.(ffn_(?!norm)|exp_probs_b|nextn\.(embed|shared)|attn_(gate|[qk]_norm))"),
+    ("llama.cpp", "hy_v3"): re.compile(r"\.(ffn_(?!norm)|exp_probs_b|nextn\.(embed|shared))"),
+    ("llama.cpp", "step35"): re.compile(r"\.(ffn_(?!norm)|exp_probs_b|nextn\.(embed|shared)|attn_(gate|[qk]_norm))"),
+    ("llama.cpp", "glm-dsa"): re.compile(r"\.exp_probs_b"),  # src/models/glm-dsa.cpp:157
+    ("llama.cpp", "deepseek32"): re.compile(r"\.exp_probs_b"),
+    ("ik_llama.cpp", "glm-dsa"): re.compile(r"\.attn_[kv]_b\."),  # src/llama-load-tensors.cpp:3205
 }
 _INPUTS = ("token_embd.", "per_layer_token_embd.", "position_embd.", "token_types.")
 _INPUT_NORM, _OUTPUT_NORM = "token_embd_norm.weight", "output_norm.weight"
@@ -142,7 +145,7 @@ def _assemble(
     loaded = model.n_layer - (0 if next_tokens else model.n_layer_nextn)
     tensors: dict[str, int] = {}
     for name, layer in _layers_of_names(model):
-        if layer is not None and layer >= loaded and not (engine == "llama.cpp" and _loaded_anyway(model, name)):
+        if layer is not None and layer >= loaded and not _loaded_anyway(engine, model, name):
             continue
         is_input = _is_input(model, name)
         default = n_devices if is_input else layers[layer if layer is not None else -1]
@@ -163,9 +166,9 @@ def _assemble(
     return Placement(n_devices, tensors, tuple(layers[:-1]), caches, layers[-1])
 
 
-def _loaded_anyway(model: Model, name: str) -> bool:
-    """Whether llama.cpp loads this tensor of a next-token layer although nobody drafts with it."""
-    pattern = _LOADED_ANYWAY.get(model.architecture)
+def _loaded_anyway(engine: Engine, model: Model, name: str) -> bool:
+    """Whether the engine loads this tensor of a next-token layer although nobody drafts with it."""
+    pattern = _LOADED_ANYWAY.get((engine, model.architecture))
     return pattern is not None and pattern.search(name) is not None
 
 

@@ -100,6 +100,9 @@ def node_devices(graph: Graph, slots: Sequence[int], cpu: int, options: Schedule
     for t in graph.nodes:
         if device[t] < 0:
             device[t] = device[graph.root[t]] if graph.root[t] >= 0 else 0
+        for s in graph.sources[t]:
+            if device[s] < 0 and graph.root[s] < 0:
+                device[s] = device[t]
     return device
 
 
@@ -109,8 +112,11 @@ def _fixed_devices(
     """The devices of what is stored or reads a weight, -1 for the rest."""
     offload = options.offload and cpu > 0
     device = [-1] * len(graph.op)
+    for t in graph.inputs:
+        device[t] = cpu
     for t in graph.leafs:
-        device[t] = cpu if graph.home[t] < 0 else slots[graph.home[t]]
+        if graph.home[t] >= 0:
+            device[t] = slots[graph.home[t]]
     for node, layer in graph.pins if options.pin_devices else ():
         device[node] = options.pin_devices[layer]
     for node in graph.ram_pins if options.ram_pins else ():

@@ -24,6 +24,7 @@ _SWITCHED_OFF = {
 }
 _ROLLS_BACK = frozenset({"draft-mtp", "draft-eagle3", "draft-dflash", "draft-dspark"})
 _DRAFTED_LLAMA, _MOST_DRAFTED = 3, 1024
+_INDEXER_TYPE, _TOP_K = ("-ictk", "--indexer-cache-type-k"), ("-dsatk", "--dsa-top-k")
 _UNIFIED, _SEPARATE = ("-kvu", "--kv-unified"), ("-no-kvu", "--no-kv-unified")
 
 
@@ -37,6 +38,8 @@ class GraphSpec(msgspec.Struct, frozen=True, kw_only=True):
     the cache is not latent. `next_tokens`: the next-token layers are loaded, to draft with. `n_snapshots`: copies of a
     recurrent state to go back to. `rope_owners`: for each layer, the first that shares its copy of the rope factors.
     `swa_full`: layers with a window cache the whole context.
+    `type_indexer`: ik's type of the keys by which sparse attention chooses rows. `sparse`: ik attends to the chosen
+    rows only. `n_top_k`: how many, -1 for as many as the header says.
     `rules`: those of the build.
     """
 
@@ -59,6 +62,9 @@ class GraphSpec(msgspec.Struct, frozen=True, kw_only=True):
     n_snapshots: int = 0
     rope_owners: tuple[int, ...] = ()
     swa_full: bool = False
+    type_indexer: str = "f16"
+    sparse: bool = False
+    n_top_k: int = -1
     rules: MemoryRules = TODAY
 
 
@@ -136,6 +142,17 @@ def _snapshots(engine: Engine, flags: Flags) -> int:
     return min(int(asked[-1]), _MOST_DRAFTED) if asked and asked[-1].isdecimal() else _DRAFTED_LLAMA
 
 
+def _option(flags: Flags, names: tuple[str, ...], default: str) -> str:
+    """Return the value of the last of the options called `names`."""
+    values = [value for name, _, value in (o.partition(" ") for o in flags.other) if name in names]
+    return values[-1] if values else default
+
+
+def _top_k(flags: Flags) -> int:
+    asked = _option(flags, _TOP_K, "-1")
+    return int(asked) if asked.isdecimal() and len(asked) < 10 else -1
+
+
 def _switched(flags: Flags, rules: MemoryRules) -> MemoryRules:
     """The build's rules with what the command switches off: `-no-fug`, `-no-mmad` (ik common/common.cpp)."""
     off = {name for name, options in _SWITCHED_OFF.items() if set(options) & set(flags.other)}
@@ -163,6 +180,9 @@ def make_spec(
         swa_full=not ik and ("--swa-full" in flags.other or not rules.window_caches),
         type_k=cache_type(flags.cache_type_k, "cache_type_k"),
         type_v=cache_type(flags.cache_type_v, "cache_type_v"),
+        type_indexer=cache_type(_option(flags, _INDEXER_TYPE, "f16"), "other"),
+        sparse=ik and bool({"-dsa", "--dsa"} & set(flags.other)),
+        n_top_k=_top_k(flags),
         mla=latent_mode(engine, model, flags, rules),
         attn_max_batch=attention_batch(flags, rules),
         fused_moe=flags.fused_moe,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal, TypeAlias
 
 from service.engine.layers import Layer
-from service.engine.memory.cache import CacheTensor, attention_cache, recurrent_state
+from service.engine.memory.cache import CacheTensor, attention_cache, indexer_cache, recurrent_state
 from service.engine.memory.graph import GraphBuilder, Node, Slot
 from service.engine.memory.spec import GraphSpec
 from service.engine.model import Model
@@ -102,6 +102,10 @@ class ModelGraph(GraphBuilder):
     def cache(self, layer: int) -> tuple[Node, ...]:
         """Return what the layer's attention reads, as `attention_cache` shapes it."""
         return self._cached(layer, 0, attention_cache(self.model, self.spec, self.model.layers[layer]))
+
+    def indexer_keys(self, layer: int) -> Node:
+        """Return the layer's keys of the indexer, as `indexer_cache` shapes them."""
+        return self._cached(layer, 2, indexer_cache(self.model, self.spec, self.model.layers[layer]))[0]
 
     def state(self, layer: int) -> tuple[Node, ...]:
         """Return the layer's recurrent state, as `recurrent_state` shapes it."""

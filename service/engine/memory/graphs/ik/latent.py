@@ -33,6 +33,13 @@ def deepseek2(g: IkGraph) -> None:
     g.finish(x)
 
 
+def glm_dsa(g: IkGraph) -> None:
+    """glm-dsa: as deepseek2, for the rows that the indexer would choose are only attended to with `--dsa`."""
+    if g.spec.sparse:
+        raise MissingTensor("a description of --dsa")
+    deepseek2(g)
+
+
 def derived_kv_b(k_b_kind: str, v_b_kind: str) -> str:
     """Return the type of the attn_kv_b that is made at load time (ik llama.cpp:2892-2973)."""
     return k_b_kind if k_b_kind == v_b_kind and k_b_kind in ("f16", "bf16") else "q8_0"
@@ -240,4 +247,5 @@ class LatentAttention:
 ARCHITECTURES: dict[str, Callable[[IkGraph], None]] = {
     "deepseek2": deepseek2,
     "mistral4": deepseek2,
+    "glm-dsa": glm_dsa,
 }

@@ -14,6 +14,7 @@ from service.engine.memory.graphs.llama import (
     latent,
     mamba,
     shortconv,
+    sparse,
     windows,
 )
 from service.engine.memory.graphs.llama.blocks import LlamaGraph
@@ -28,6 +29,7 @@ ARCHITECTURES: dict[str, Callable[[LlamaGraph], None]] = (
     | mamba.ARCHITECTURES
     | granite.ARCHITECTURES
     | shortconv.ARCHITECTURES
+    | sparse.ARCHITECTURES
 )
 
 FAMILIES: dict[str, Callable[[LlamaGraph], None]] = ARCHITECTURES | {"generic": generic.generic}

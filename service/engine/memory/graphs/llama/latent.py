@@ -38,24 +38,31 @@ def _query(g: LlamaGraph, layer: int, y: Node) -> Node:
 
 
 def _attention(g: LlamaGraph, layer: int, y: Node, cache: CacheInput, scale: Node | None) -> Node:
+    q, n_head = _query(g, layer, y), g.layer(layer).n_head
+    q, compressed, k = latent_rows(g, layer, g.reshape(q, q.ne[0] // n_head, n_head, g.n_tokens), y)
+    return attend_latent(g, layer, q if scale is None else g.mul(q, scale), compressed, k, cache)
+
+
+def latent_rows(g: LlamaGraph, layer: int, q: Node, y: Node) -> tuple[Node, Node, Node]:
+    """Return the queries absorbed into the latent rows, the values in them, and them. Raises MissingTensor."""
     m, n, n_head = g.model.mla, g.n_tokens, g.layer(layer).n_head
     k_b = g.weight(layer, "attn_k_b.weight")
     if m is None or not g.spec.mla or k_b.ne[1] != m.kv_lora_rank:
         raise MissingTensor("a latent cache and matrices of one slice a head")
     rank = m.kv_lora_rank
-    q = g.reshape(_query(g, layer, y), m.nope + m.rope, n_head, n)
+    head = 4 * (m.nope + m.rope)
+    parts = (head, head * n_head)
     latent = g.mul_mat(g.weight(layer, "attn_kv_a_mqa.weight"), y)
     compressed = g.view(latent, (rank, n), (latent.nb[1],))
     k_rope = g.rope(g.view(latent, (m.rope, 1, n), (latent.nb[1], latent.nb[1])))
     compressed = g.norm(compressed, g.weight(layer, "attn_kv_a_norm.weight"), layer)
-    q_nope = g.swap_heads(g.view(q, (m.nope, n_head, n), q.nb[1:3]))
-    q_rope = g.rope(g.view(q, (m.rope, n_head, n), q.nb[1:3]))
+    q_nope = g.swap_heads(g.view(q, (m.nope, n_head, n), parts))
+    q_rope = g.rope(g.view(q, (m.rope, n_head, n), parts))
     absorbed = g.swap_heads(g.mul_mat(k_b, q_nope))
     q = g.concat(absorbed, q_rope, 0)
     compressed = g.reshape(compressed, rank, 1, n)
     k = g.concat(compressed, k_rope, 0)
-    q = q if scale is None else g.mul(q, scale)
-    return attend_latent(g, layer, q, compressed, k, cache)
+    return q, compressed, k
 
 
 def attend_latent(g: LlamaGraph, layer: int, q: Node, compressed: Node, k: Node, cache: CacheInput) -> Node:
