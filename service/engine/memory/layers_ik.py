@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from service.engine.config import Flags
-from service.engine.memory.cache import cache_bytes, cache_owner, unshared_bytes
+from service.engine.memory.cache import cache_bytes, cache_owner, indexer_cache, unshared_bytes
 from service.engine.memory.float32 import f32, split_shares
 from service.engine.memory.graph import row_size
 from service.engine.memory.spec import GraphSpec
@@ -83,9 +83,13 @@ def _walk(sizes: Sequence[float], start: int, end: int, shares: Sequence[float],
 
 
 def _counted_caches(model: Model, spec: GraphSpec) -> tuple[int, ...]:
-    """The estimate counts a cache for next-token layers too, like the layer before them, and for shared ones."""
+    """The estimate counts a cache for next-token layers too, like the layer before them, and for shared ones.
+
+    It does not count the indexer's keys (ik src/llama-model.cpp, cache_size).
+    """
     caches = list(cache_bytes(model, spec))
     for layer in model.layers:
+        caches[layer.index] -= sum(t.n_bytes for t in indexer_cache(model, spec, layer))
         if cache_owner(model, layer) != layer.index:
             caches[layer.index] = unshared_bytes(model, spec, layer)
     for i in range(model.n_layer - model.n_layer_nextn, model.n_layer):
