@@ -149,8 +149,7 @@ class GraphBuilder:
         self.nodes: list[Node] = []
         self.leafs: list[Node] = []
         self.slots: list[Slot] = []
-        self.inputs: list[Node] = []
-        self.scratched: set[int] = set()
+        self.inputs: set[int] = set()
         self.outputs: set[int] = set()
         self.pins: list[tuple[int, int]] = []
         self.ram_pins: list[int] = []
@@ -184,13 +183,7 @@ class GraphBuilder:
     def input(self, kind: str, *ne: int) -> Node:
         """Return a tensor that the engine fills on the host before each batch."""
         node = self.new(NONE, kind, ne)
-        self.inputs.append(node)
-        return node
-
-    def scratch(self, kind: str, *ne: int) -> Node:
-        """Return a tensor that nothing fills before the graph runs: it lives where it is first used."""
-        node = self.new(NONE, kind, ne)
-        self.scratched.add(node.index)
+        self.inputs.add(node.index)
         return node
 
     def output(self, node: Node) -> Node:
@@ -336,7 +329,7 @@ def finish(builder: GraphBuilder, *, llama: bool, by_experts: bool = True) -> Gr
         weights=[(n.index, n.ne) for n in every if _shows_weight(n, builder.slots)],
         nodes=[n.index for n in builder.nodes],
         leafs=[n.index for n in builder.leafs],
-        inputs=[n.index for n in builder.leafs if n.slot < 0 and n.index not in builder.scratched],
+        inputs=[n.index for n in builder.leafs if n.index in builder.inputs],
         outputs=frozenset(builder.outputs),
         pins=builder.pins,
         ram_pins=builder.ram_pins,

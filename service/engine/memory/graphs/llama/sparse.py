@@ -14,6 +14,7 @@ from service.engine.memory.graphs.base import MissingTensor
 from service.engine.memory.graphs.llama.blocks import CacheInput, LlamaGraph
 from service.engine.memory.graphs.llama.gqa import after_attention
 from service.engine.memory.graphs.llama.latent import attend_latent, latent_rows
+from service.engine.memory.ops import NONE
 
 
 class Indexer(NamedTuple):
@@ -89,7 +90,7 @@ def _sparse_mask(g: LlamaGraph, cache: CacheInput, chosen: Node) -> Node:
     rows = g.view(hidden, (1, mask.ne[0], mask.ne[1], mask.ne[3]), hidden.nb[:3])
     n_top_k, n_tokens, _, n_stream = chosen.ne
     ids = g.view(chosen, (n_top_k, n_tokens, n_stream), (chosen.nb[1], chosen.nb[2], n_stream * chosen.nb[3]))
-    zeros = g.scratch("f32", 1, n_top_k, n_tokens, n_stream)
+    zeros = g.new(NONE, "f32", (1, n_top_k, n_tokens, n_stream))  # no input: it lives where it is filled
     shown = g.set_rows(rows, g.new("FILL", "f32", zeros.ne, zeros), ids)
     shown = g.view(shown, mask.ne, (shown.nb[2], shown.nb[3], shown.nb[3]))
     return g.add(shown, mask)
