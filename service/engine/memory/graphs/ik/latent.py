@@ -15,11 +15,13 @@ from service.engine.units import MIB
 _PROMPT_TOKENS = 128  # from this batch on, modes 2 and 3 expand the latent cache to keys and values
 
 
-def deepseek2(g: IkGraph) -> None:
-    """deepseek2: latent attention, dense layers first, then experts and a shared one."""
+def deepseek2(g: IkGraph, *, every_row: bool = False) -> None:
+    """deepseek2: latent attention, dense layers first, then experts and a shared one. `every_row`: of the last too."""
     x, mask = g.begin(), g.mask()
     for i in range(g.n_layer):
-        out, x = g.last_rows(i, None, LatentAttention(g, i).build(x, mask), x)
+        out = LatentAttention(g, i).build(x, mask)
+        if not every_row:
+            out, x = g.last_rows(i, None, out, x)
         h = g.add(out, x)
         y = g.norm(h, g.weight(i, "ffn_norm.weight"))
         if g.layer(i).moe:
@@ -37,7 +39,7 @@ def glm_dsa(g: IkGraph) -> None:
     """glm-dsa: as deepseek2, for the rows that the indexer would choose are only attended to with `--dsa`."""
     if g.spec.sparse:
         raise MissingTensor("a description of --dsa")
-    deepseek2(g)
+    deepseek2(g, every_row=g.spec.next_tokens)
 
 
 def derived_kv_b(k_b_kind: str, v_b_kind: str) -> str:
