@@ -9,6 +9,7 @@ from service.wire.check import Checked
 from service.wire.text import block, clean, cut, device_table, quoted, speed_table, wrapped
 
 _SHORT_FINDINGS, _SHORT_COMPARED, _SHORT_ASSUMED = 3, 6, 3
+_MOST_ERRORS = 8
 
 
 def render_check_text(checked: Checked, detail: str = "short") -> str:
@@ -30,7 +31,8 @@ def _body(checked: Checked, full: bool) -> Iterator[str]:
     yield from speed_table(checked.speed)
     yield from _rows([c.text for c in checked.compared if full or c.verdict != "within"], full, _SHORT_COMPARED)
     yield ""
-    shown = checked.findings if full else checked.findings[:_SHORT_FINDINGS]
+    errors = sum(finding.severity == "error" for finding in checked.findings)
+    shown = checked.findings if full else checked.findings[: min(max(_SHORT_FINDINGS, errors), _MOST_ERRORS)]
     for finding in shown:
         yield from _finding(finding, full)
     if len(shown) < len(checked.findings):

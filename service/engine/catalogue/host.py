@@ -6,6 +6,8 @@ fitted on 184 published runs: one-die desktops read 62 GB/s, four-die Threadripp
 
 from __future__ import annotations
 
+import re
+
 import msgspec
 
 from service.engine.catalogue.names import cpu_row, nearest
@@ -42,6 +44,7 @@ _UNKNOWN_DESKTOP = CpuRow(
 )
 _UNKNOWN_SERVER = msgspec.structs.replace(_UNKNOWN_DESKTOP, cores=16, sockets=2, channels=8)
 _SERVER_RAM_GB = 256
+_SERVER_NAME = re.compile(r"\b(?:epyc|xeon|opteron|threadripper)\b", re.I)
 _SERVER_GPUS = 4  # from here on a desktop's lanes do not suffice
 _PCIE3_MTS = 2933  # DDR4 of at most this speed: no server platform with PCIe 4.0 has such a limit
 
@@ -116,8 +119,8 @@ def _cpu(cpu: Cpu, ram: Ram, n_gpus: int, unified: GpuRow | None, assumed: list[
 
 
 def _is_server(cpu: Cpu, ram: Ram, n_gpus: int) -> bool:
-    """Two sockets, more RAM or channels than a desktop holds, or more GPUs than its lanes are for."""
-    if (cpu.sockets or 1) > 1 or n_gpus >= _SERVER_GPUS:
+    """A server's name, two sockets, more RAM or channels than a desktop holds, or more GPUs than its lanes are for."""
+    if _SERVER_NAME.search(cpu.model or "") or (cpu.sockets or 1) > 1 or n_gpus >= _SERVER_GPUS:
         return True
     return (ram.total_gb or 0) >= _SERVER_RAM_GB or (ram.channels or 0) > 2
 

@@ -14,7 +14,8 @@ _SIZES = (1024, 2048, 4096, 8192)
 
 def micro_batch_below_threshold(case: Case) -> Iterator[Found]:
     """ik_llama.cpp computes experts in RAM on the CPU for batches below 32 * n_expert / n_expert_used tokens."""
-    if not (case.ik and case.experts_in_ram and case.devices and case.flags.op_offload):
+    copied = case.flags.op_offload and not case.flags.runtime_repack
+    if not (case.ik and case.experts_in_ram and case.devices and copied):
         return
     if case.n_ubatch >= case.threshold:
         return

@@ -159,7 +159,10 @@ def fit_left_on(case: Case) -> Iterator[Found]:
     flags = case.flags
     placed = flags.overrides or flags.cpu_moe or flags.n_cpu_moe or flags.tensor_split or flags.n_gpu_layers != 999
     source = "llama.cpp pull request 16653; common/fit.cpp: it gives up when -ngl, -ts or -ot is set"
-    if placed:
+    if placed and case.parsed.flags.n_ctx:
+        message = "-fit is on by default: with a placement and -c given it changes nothing"
+        yield info("fit-left-on", message, "-fit off", source)
+    elif placed:
         message = "-fit is on by default: with a placement given it moves nothing, but may shrink a context without -c"
         yield warning("fit-left-on", message, "-fit off", source)
     else:

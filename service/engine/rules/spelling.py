@@ -123,7 +123,7 @@ def context_unset(case: Case) -> Iterator[Found]:
     if case.parsed.flags.n_ctx == 0:
         yield info(
             "context-unset",
-            f"-c is not given: the cache is made for all {case.model.n_ctx_train:,} tokens of the model's training",
+            f"without -c, or at 0, the cache is made for all {case.model.n_ctx_train:,} tokens of the model's training",
             "-c with the tokens you need",
             "ik_llama.cpp and llama.cpp, llama_init_from_model: n_ctx 0 is n_ctx_train",
         )

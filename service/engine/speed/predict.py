@@ -20,6 +20,7 @@ from service.engine.speed.machine import Machine, machine_of
 from service.engine.speed.parts import Seconds
 from service.engine.speed.prompt import batch_seconds
 from service.engine.speed.sums import work_of
+from service.engine.speed.together import is_together
 from service.engine.speed.work import Work
 
 
@@ -135,12 +136,15 @@ def _estimate(n_tokens: int, parts: Seconds, reliable: Trust, least: float = 0.0
 
 
 def _least_seconds(work: Work, machine: Machine) -> float:
-    """The roofline of one token: the weights on GPUs at their full stated bandwidth."""
-    return sum(
-        w.n_bytes * (work.share if w.use == "expert" else 1.0) / machine.cards[w.device].bandwidth
+    """The roofline of one token: the weights on GPUs at their full stated bandwidth, of all that work together."""
+    active = [
+        (w.device, w.n_bytes * (work.share if w.use == "expert" else 1.0))
         for w in work.weights
         if w.device < work.n_devices
-    )
+    ]
+    if is_together(work):
+        return sum(n_bytes for _, n_bytes in active) / sum(card.bandwidth for card in machine.cards)
+    return sum(n_bytes / machine.cards[device].bandwidth for device, n_bytes in active)
 
 
 def prompt_seconds(work: Work, machine: Machine, p: Coefficients, depth: int, prompt: int) -> tuple[float, Seconds]:
