@@ -22,6 +22,7 @@ from bench.memory_architectures import show_architectures, show_features
 from bench.memory_fit import Decision, decide, show_decisions
 from bench.memory_published import show_published
 from bench.memory_rig import show_rig
+from bench.stamp import stamp
 from service.engine.config import ENGINES, Engine
 from tests.memory_lab import Compared, LabRow, compare, lab_rows
 
@@ -84,6 +85,7 @@ def main() -> int:
     parser.add_argument("--engine", choices=ENGINES, help="only this engine")
     parser.add_argument("--show", type=int, default=10, help="figures that differ, the worst N")
     options = parser.parse_args()
+    print(stamp())
     good = True
     with ProcessPoolExecutor() as pool:
         for engine in [options.engine] if options.engine else ENGINES:
