@@ -7,6 +7,8 @@ import msgspec
 from service.engine.config import Placement
 from service.engine.estimate import Estimate
 
+_COMPUTE_SPREAD = {"exact": 0.0, "measured": 0.0, "source only": 0.05, "approximate": 0.3}
+
 
 class DeviceBytes(msgspec.Struct, frozen=True):
     """Bytes on one device. `derived`: copies made at load time that no buffer line shows (ik's attn_kv_b)."""
@@ -17,11 +19,6 @@ class DeviceBytes(msgspec.Struct, frozen=True):
     output: int
     derived: int
     overhead: Estimate
-
-    @property
-    def total(self) -> float:
-        """Everything, with the expected overhead."""
-        return self.weights + self.kv + self.compute + self.output + self.derived + self.overhead.expected
 
 
 class Memory(msgspec.Struct, frozen=True):
@@ -36,3 +33,10 @@ class Memory(msgspec.Struct, frozen=True):
     graph_splits: int
     graph_nodes: int
     basis: str
+
+    def total(self, device: int) -> Estimate:
+        """Return all bytes of one device: what no engine prints has a range, and so has a rough compute buffer."""
+        d = self.devices[device]
+        printed, spread = d.weights + d.kv + d.compute + d.output + d.derived, _COMPUTE_SPREAD[self.basis] * d.compute
+        low, expected, high = d.overhead.low - spread, d.overhead.expected, d.overhead.high + spread
+        return Estimate(printed + low, printed + expected, printed + high, self.basis)

@@ -8,10 +8,8 @@ from service.engine.advice import DeviceMemory
 from service.engine.config import CPU, Device
 from service.engine.estimate import Estimate
 from service.engine.memory.companions import Companion
-from service.engine.memory.figures import DeviceBytes, Memory
+from service.engine.memory.figures import Memory
 from service.engine.units import mib
-
-_COMPUTE_SPREAD = {"exact": 0.0, "measured": 0.0, "source only": 0.05, "approximate": 0.3}
 
 
 def report(
@@ -25,10 +23,10 @@ def report(
     The capacity is what is free on a card, or `ram_bytes`; RAM of unknown size holds exactly what is needed.
     """
     rows = [
-        _row(memory, d, device.name, device.free, kept, _beside(companions, i))
-        for i, (d, device, kept) in enumerate(zip(memory.devices[:-1], devices, reserve, strict=True))
+        _row(memory, i, device.name, device.free, kept, _beside(companions, i))
+        for i, (device, kept) in enumerate(zip(devices, reserve, strict=True))
     ]
-    return [*rows, _row(memory, memory.devices[-1], CPU, ram_bytes, 0, _beside(companions, len(devices)))]
+    return [*rows, _row(memory, len(devices), CPU, ram_bytes, 0, _beside(companions, len(devices)))]
 
 
 def _beside(companions: Sequence[Companion], device: int) -> Estimate:
@@ -42,13 +40,9 @@ def _beside(companions: Sequence[Companion], device: int) -> Estimate:
     )
 
 
-def _row(
-    memory: Memory, d: DeviceBytes, name: str, capacity: int | None, reserve: int, beside: Estimate
-) -> DeviceMemory:
-    printed = d.weights + d.kv + d.output + d.derived
-    spread = _COMPUTE_SPREAD[memory.basis] * d.compute
-    high = printed + d.compute + spread + d.overhead.high + beside.high
-    total = d.total + beside.expected
+def _row(memory: Memory, device: int, name: str, capacity: int | None, reserve: int, beside: Estimate) -> DeviceMemory:
+    d, own = memory.devices[device], memory.total(device)
+    total, high = own.expected + beside.expected, own.high + beside.high
     room = high if capacity is None else capacity
     return DeviceMemory(
         device=name,
@@ -59,7 +53,7 @@ def _row(
         output_mib=mib(d.output),
         overhead_mib=mib(d.derived + d.overhead.expected),
         total_mib=mib(total),
-        total_low_mib=mib(printed + d.compute - spread + d.overhead.low + beside.low),
+        total_low_mib=mib(own.low + beside.low),
         total_high_mib=mib(high),
         capacity_mib=mib(room),
         reserve_mib=mib(reserve),

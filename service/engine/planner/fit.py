@@ -10,7 +10,7 @@ from typing import Literal
 import msgspec
 
 from service.engine.config import Device, Engine, Flags
-from service.engine.memory import DeviceBytes, Memory, predict_memory
+from service.engine.memory import Memory, predict_memory
 from service.engine.model import Model
 from service.engine.units import MIB
 
@@ -54,22 +54,18 @@ class Problem(msgspec.Struct, frozen=True):
         return predict_memory(self.engine, self.model, flags, [d.free for d in self.devices], tool=tool)
 
 
-def needed(device: DeviceBytes) -> int:
-    """Return the bytes that a device must have free: all buffers and the upper end of what no engine prints."""
-    return device.weights + device.kv + device.compute + device.output + device.derived + int(device.overhead.high)
-
-
 def slack(problem: Problem, memory: Memory) -> list[int]:
     """Return the bytes left on each GPU, then of RAM; negative where it does not fit.
 
-    A GPU keeps its reserve beyond the expected overhead, and its whole capacity beyond the upper end of it.
+    A GPU keeps its reserve beyond the expected total, and its whole capacity beyond the upper end of it.
     """
-    left = []
-    for device, used, reserve in zip(problem.devices, memory.devices, problem.limits.reserve, strict=False):
-        certain = needed(used) - int(used.overhead.high)
-        left.append(min(device.free - certain - int(used.overhead.expected) - reserve, device.free - needed(used)))
-    in_ram = memory.devices if problem.limits.shared else memory.devices[-1:]
-    return [*left, problem.limits.host - sum(needed(used) for used in in_ram)]
+    totals = [memory.total(i) for i in range(len(memory.devices))]
+    left = [
+        int(min(device.free - reserve - total.expected, device.free - total.high))
+        for device, total, reserve in zip(problem.devices, totals, problem.limits.reserve, strict=False)
+    ]
+    in_ram = totals if problem.limits.shared else totals[-1:]
+    return [*left, problem.limits.host - int(sum(total.high for total in in_ram))]
 
 
 def check(problem: Problem, flags: Flags) -> Fitted | Shortfall:

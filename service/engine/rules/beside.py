@@ -36,7 +36,7 @@ def companions_of(
     own = _as_usable(parsed.engine, asked.flags, flags, [devices[i].name for i in places])
     found = [next_token_context(parsed.engine, model, flags, memory.placement, own, allocator=allocator)]
     if beside.draft is not None:
-        free = [max(devices[i].free - int(memory.devices[i].total), 0) for i in places]
+        free = [max(devices[i].free - int(memory.total(i).expected), 0) for i in places]
         found.append(draft_model(parsed.engine, beside.draft, own, free, places, len(devices), allocator=allocator))
     named = projector_of(parsed)
     if beside.projector is not None and named is not None:
