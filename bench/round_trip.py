@@ -1,0 +1,112 @@
+"""Every command of random advices, checked: the advice's own figures to the byte, inside the reserve, no rule broken.
+
+    python -m bench.round_trip [--advices 1000] [--seed 1]
+
+An advice is made from flags; its commands are text. Each command goes through `check` as a user's would. What differs,
+does not fit under the reserve, or draws an error or a warning is printed, and makes the exit code 1.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
+
+from msgspec.structs import replace
+
+from bench.requests import Request, random_request
+from bench.stamp import stamp
+from service.engine.advice import AdvisedConfig
+from service.engine.advise import advise
+from service.engine.catalogue import resolve
+from service.engine.commands import parse
+from service.engine.commands.tables import Tool
+from service.engine.config import Flags
+from service.engine.errors import InvalidInput
+from service.engine.hardware import Rig
+from service.engine.memory import Memory, predict_memory
+from service.engine.rules import case_of, findings
+from service.engine.units import MIB
+
+TOOLS: tuple[Tool, ...] = ("server", "bench")
+Outcome = tuple[Counter[str], list[str]]
+
+
+def one_advice(seed: int) -> Outcome:
+    """Return counts and what is wrong with the advice to the request of this seed."""
+    request = random_request(random.Random(seed))
+    counts, wrong = Counter[str](), list[str]()
+    try:
+        body = advise(request.variants, request.hardware, request.goal, request.constraints)
+    except InvalidInput:
+        return Counter({"requests refused": 1}), wrong
+    counts["advices"] += 1
+    counts["advices without a config"] += not body.configs
+    rig = resolve(request.hardware)
+    for config in body.configs:
+        counts["configs"] += 1
+        for tool in TOOLS:
+            counts["commands"] += 1
+            wrong += [f"seed {seed} #{config.rank} {tool}: {text}" for text in problems(request, config, rig, tool)]
+    return counts, wrong
+
+
+def problems(request: Request, config: AdvisedConfig, rig: Rig, tool: Tool) -> Iterator[str]:
+    """Yield what is wrong with one command of a config."""
+    command = getattr(config.commands, tool)
+    model = next(v.model for v in request.variants if v.name == config.variant)
+    case = case_of(parse(command, config.engine), model, rig, command, "cuda")
+    free = [device.free for device in case.devices]
+    stated = predict_memory(config.engine, model, _as_run(config, case.tool), free, tool=case.tool)
+    if case.memory.devices != stated.devices or case.memory.placement != stated.placement:
+        yield f"another memory than the flags': {command}"
+    if tool == "server":
+        yield from _other_figures(config, [row.total_mib for row in case.table])
+    yield from _over_the_reserve(config, case.memory, free)
+    for found in findings(case):
+        if found.severity != "info":
+            yield f"{found.rule}: {found.message}"
+
+
+def _other_figures(config: AdvisedConfig, totals: list[float]) -> Iterator[str]:
+    said = [row.total_mib for row in config.devices]
+    if said != totals:
+        yield f"the advice says {said} MiB, the check {totals}"
+
+
+def _as_run(config: AdvisedConfig, tool: Tool) -> Flags:
+    """A benchmark of llama.cpp has one slot."""
+    one_slot = tool == "bench" and config.engine == "llama.cpp"
+    return replace(config.flags, n_parallel=1) if one_slot else config.flags
+
+
+def _over_the_reserve(config: AdvisedConfig, memory: Memory, free: list[int]) -> Iterator[str]:
+    for i, (row, room) in enumerate(zip(config.devices, free, strict=False)):
+        total = memory.total(i)
+        if total.expected + row.reserve_mib * MIB > room or total.high > room:
+            needs, has = total.high / MIB, room / MIB
+            yield f"{row.device}: {needs:,.0f} MiB and a reserve of {row.reserve_mib:,.0f}, has {has:,.0f}"
+
+
+def main() -> int:
+    """Run from the command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--advices", type=int, default=1000)
+    parser.add_argument("--seed", type=int, default=1)
+    options = parser.parse_args()
+    counts, wrong = Counter[str](), list[str]()
+    with ProcessPoolExecutor() as pool:
+        for more, found in pool.map(one_advice, range(options.seed, options.seed + options.advices)):
+            counts += more
+            wrong += found
+    print(stamp())
+    print(", ".join(f"{n:,} {name}" for name, n in counts.items()))
+    print("\n".join([*wrong[:100], f"{len(wrong)} problems"]))
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
