@@ -10,6 +10,8 @@ from typing import Literal
 import msgspec
 
 from service.engine.config import Device, Engine, Flags
+from service.engine.goal import Goal
+from service.engine.hardware import Rig
 from service.engine.memory import Memory, predict_memory
 from service.engine.model import Model
 from service.engine.units import MIB
@@ -41,12 +43,14 @@ class Shortfall(msgspec.Struct, frozen=True):
 
 
 class Problem(msgspec.Struct, frozen=True):
-    """One engine, model and set of devices to fit flags for."""
+    """One engine, model and set of devices of a rig to fit flags for, and the goal that they are to serve."""
 
     engine: Engine
     model: Model
     devices: tuple[Device, ...]
     limits: Limits
+    rig: Rig
+    goal: Goal
 
     def memory(self, flags: Flags) -> Memory:
         """Return the memory that `flags` take; llama.cpp as its benchmark tool allocates, which is the larger."""

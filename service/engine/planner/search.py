@@ -165,7 +165,7 @@ def _kv_types(engine: Engine, model: Model, rig: Rig, goal: Goal) -> list[str]:
 def _draft(case: _Case, candidate: Candidate) -> _Draft | Shortfall:
     devices = engine_devices(case.rig, case.engine, candidate.cards)
     limits = limits_of(case.rig, case.constraints, candidate.cards)
-    problem = Problem(case.engine, case.model, devices, limits)
+    problem = Problem(case.engine, case.model, devices, limits, case.rig, case.goal)
     whole = candidate.strategy == "all on GPU"
     missing = _weights_missing(case.model, devices, 0 if whole else limits.host)
     if missing > 0:

@@ -2,12 +2,22 @@
 
 from service.engine.speed.calibration import calibration, coefficients
 from service.engine.speed.parts import PARTS
-from service.engine.speed.predict import Speed, goal_seconds, is_called, predict_speed, speed_point, versus
-from service.engine.speed.sums import work_of
+from service.engine.speed.predict import (
+    Request,
+    Speed,
+    goal_seconds,
+    is_called,
+    predict_speed,
+    request_of,
+    speed_point,
+    versus,
+)
+from service.engine.speed.sums import weights_of, work_of
 from service.engine.speed.work import Work
 
 __all__ = [
     "PARTS",
+    "Request",
     "Speed",
     "Work",
     "calibration",
@@ -15,7 +25,9 @@ __all__ = [
     "goal_seconds",
     "is_called",
     "predict_speed",
+    "request_of",
     "speed_point",
     "versus",
+    "weights_of",
     "work_of",
 ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import msgspec
 
@@ -95,19 +96,51 @@ def goal_seconds(
     The prompt runs in micro-batches; the last, partial one may fall under the threshold for copies. `parallel` is not
     counted: it is the time of one request alone.
     """
-    p = coefficients()
-    work, machine = work_of(engine, model, flags, placement, build_date), machine_of(rig, devices, flags, p)
-    prompt, batch = prompt_seconds(work, machine, p, goal.depth, goal.prompt)
-    end = goal.depth + goal.prompt
-    token = token_seconds(work, machine, p, end + goal.output / 2)  # time is linear in depth: the middle is the mean
-    output = sum(token.values()) * goal.output
-    for_pp, for_tg = trust(work, rig, devices, batch, "pp", end), trust(work, rig, devices, token, "tg", end)
+    work = work_of(engine, model, flags, placement, build_date)
+    spent, end = request_of(rig, devices, flags, goal).spent(work), goal.depth + goal.prompt
+    for_pp = trust(work, rig, devices, spent.batch, "pp", end)
+    for_tg = trust(work, rig, devices, spent.token, "tg", end)
     return Estimate(
-        low=prompt / for_pp.factor + output / for_tg.factor,
-        expected=prompt + output,
-        high=prompt * for_pp.factor + output * for_tg.factor,
+        low=spent.prompt / for_pp.factor + spent.output / for_tg.factor,
+        expected=spent.prompt + spent.output,
+        high=spent.prompt * for_pp.factor + spent.output * for_tg.factor,
         basis=for_tg.basis,
     )
+
+
+class Spent(NamedTuple):
+    """Seconds of a request's prompt and of its output, with the parts of its first micro-batch and of a token."""
+
+    prompt: float
+    output: float
+    batch: Seconds
+    token: Seconds
+
+
+class Request(msgspec.Struct, frozen=True):
+    """One request of a goal on a machine: its prompt on top of its depth, then its output."""
+
+    machine: Machine
+    goal: Goal
+    coefficients: Coefficients
+
+    def spent(self, work: Work) -> Spent:
+        """Return where the time of the request goes with this work. Time is linear in depth: the middle is the mean."""
+        p, goal = self.coefficients, self.goal
+        prompt, batch = prompt_seconds(work, self.machine, p, goal.depth, goal.prompt)
+        token = token_seconds(work, self.machine, p, goal.depth + goal.prompt + goal.output / 2)
+        return Spent(prompt, sum(token.values()) * goal.output, batch, token)
+
+    def seconds(self, work: Work) -> float:
+        """Return the expected seconds of the request with this work."""
+        spent = self.spent(work)
+        return spent.prompt + spent.output
+
+
+def request_of(rig: Rig, devices: Sequence[Device], flags: Flags, goal: Goal) -> Request:
+    """Return one request of `goal` on `devices` of `rig`, with the threads of `flags`."""
+    p = coefficients()
+    return Request(machine_of(rig, devices, flags, p), goal, p)
 
 
 def versus(a: Speed, b: Speed, phase: Phase, same_engine: bool = True) -> Estimate:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from functools import lru_cache
 from itertools import pairwise
 
@@ -81,6 +82,16 @@ def _work(
         n_ubatch=max(min(flags.n_ubatch, flags.n_batch), 1),
         lacks=lacks,
     )
+
+
+def weights_of(
+    engine: Engine, model: Model, flags: Flags, names: Iterable[str], device: int, work: Work
+) -> tuple[Weights, ...]:
+    """Return the sums of some tensors of a model as if they were on `device` of the config that `work` is of."""
+    rows = rows_of(Same(model))
+    chosen = [rows[name] for name in names if name in rows]
+    devices = dict.fromkeys((row.name for row in chosen), device)
+    return _sum_weights(engine, flags, chosen, devices, work.n_devices, work.lacks)
 
 
 def _mla_mode(engine: Engine, flags: Flags, lacks: frozenset[Change]) -> int:
