@@ -39,16 +39,22 @@ def split_layers(model: Model, flags: Flags, spec: GraphSpec, free: Sequence[int
     n_devices, n_layer = len(free), model.n_layer
     if n_devices == 1:
         return [0] * (n_layer + 1)
-    compute = _compute_estimates(model, spec)
-    largest = max(compute)
+    sizes, compute = slot_sizes(model, spec)
+    start = max(n_layer - flags.n_gpu_layers, 0)
+    end = n_layer + (flags.n_gpu_layers > n_layer)
+    shares = split_shares(flags.tensor_split, [max(f - FREE_MARGIN, 0) for f in free])
+    return _walk(sizes, start, end, shares, compute)
+
+
+def slot_sizes(model: Model, spec: GraphSpec) -> tuple[list[float], float]:
+    """Return the bytes that the walk counts for each block and, last, the head; and for a device's compute buffer."""
+    estimates = _compute_estimates(model, spec)
+    largest = max(estimates)
     caches = _counted_caches(model, spec)
     sizes: list[float] = [w.n_bytes + cache for w, cache in zip(_layer_weights(model, spec), caches, strict=True)]
     logits = 4.0 * model.n_vocab * spec.n_outputs
     sizes.append(_head_bytes(model) + max(logits, largest) - largest)
-    start = max(n_layer - flags.n_gpu_layers, 0)
-    end = n_layer + (flags.n_gpu_layers > n_layer)
-    shares = split_shares(flags.tensor_split, [max(f - FREE_MARGIN, 0) for f in free])
-    return _walk(sizes, start, end, shares, largest)
+    return sizes, largest
 
 
 def with_cpu_layers(walked: Sequence[int], model: Model, flags: Flags, n_devices: int) -> list[int]:

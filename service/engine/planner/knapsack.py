@@ -1,0 +1,111 @@
+"""Which pieces are worth a card's room: a knapsack over kinds of blocks, all of whose members are alike.
+
+A whole block on a card also saves its changes of device and the CPU's part in it; a part saves its own time only. So
+most blocks are moved whole, and parts fill what is left.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal, NamedTuple, TypeAlias
+
+Option: TypeAlias = Literal["whole", "up and gate", "down"]
+OPTIONS: tuple[Option, ...] = ("whole", "up and gate", "down")
+_FEWER = 2  # whole blocks given up at most, so that parts fill the room better
+_MOST_PARTS = 3
+THOROUGH, QUICK = 2_000, 12  # steps of the search
+
+
+class Offer(NamedTuple):
+    """`n_blocks` alike blocks: bytes and seconds saved of each option, as in OPTIONS (bytes 0: not to be had)."""
+
+    kind: int
+    n_blocks: int
+    n_bytes: tuple[int, ...]
+    saved: tuple[float, ...]
+
+    @property
+    def rate(self) -> float:
+        """Seconds a byte of the best option."""
+        return max((s / b for b, s in zip(self.n_bytes, self.saved, strict=True) if b), default=0.0)
+
+    @property
+    def all_bytes(self) -> int:
+        """Bytes of all blocks."""
+        return self.n_blocks * self.n_bytes[0]
+
+
+class Filled(NamedTuple):
+    """What was taken: for each offer the number of blocks by option; the bytes and the seconds saved."""
+
+    counts: tuple[tuple[int, int, int], ...]
+    n_bytes: int
+    saved: float
+
+
+def fill(offers: Sequence[Offer], room: int, steps: int = THOROUGH) -> Filled:
+    """Return what saves most within `room` bytes.
+
+    Branch and bound over the offers, the best seconds a byte first, with the usual bound of a knapsack that may be cut;
+    after `steps` the best found so far is taken. The first descent is the greedy one.
+    """
+    rates = [offer.rate for offer in offers]
+    order = sorted(range(len(offers)), key=lambda i: -rates[i])
+    search = _Search([offers[i] for i in order], [rates[i] for i in order], steps)
+    search.descend(0, room, 0.0, ())
+    counts = dict(zip(order, search.best_counts, strict=False))
+    taken = tuple(counts.get(i, (0, 0, 0)) for i in range(len(offers)))
+    used = sum(n * b for offer, by in zip(offers, taken, strict=True) for n, b in zip(by, offer.n_bytes, strict=True))
+    return Filled(taken, used, max(search.best, 0.0))
+
+
+class _Search:
+    """The state of one branch and bound."""
+
+    def __init__(self, offers: list[Offer], rates: list[float], steps: int) -> None:
+        self.offers, self.rates, self.steps_left = offers, rates, steps
+        self.best, self.best_counts = 0.0, ((0, 0, 0),) * len(offers)
+
+    def bound(self, start: int, room: int) -> float:
+        """Return what the offers from `start` on can save at most."""
+        most = 0.0
+        for offer, rate in zip(self.offers[start:], self.rates[start:], strict=True):
+            if room <= 0 or rate <= 0:
+                break
+            n_bytes = min(room, offer.all_bytes)
+            most += n_bytes * rate
+            room -= n_bytes
+        return most
+
+    def descend(self, i: int, room: int, saved: float, counts: tuple[tuple[int, int, int], ...]) -> None:
+        """Try every sensible number of blocks of offer `i`, then the others."""
+        self.steps_left -= 1
+        if saved > self.best:
+            self.best, self.best_counts = saved, counts + ((0, 0, 0),) * (len(self.offers) - i)
+        if i == len(self.offers) or self.steps_left <= 0:
+            return
+        if saved + self.bound(i, room) <= self.best * (1 + 1e-9):
+            return
+        for taken, n_bytes, more in _takings(self.offers[i], room):
+            self.descend(i + 1, room - n_bytes, saved + more, (*counts, taken))
+
+
+def _takings(offer: Offer, room: int) -> list[tuple[tuple[int, int, int], int, float]]:
+    """Numbers of blocks by option that fit, the most whole ones first; parts of one sort only.
+
+    Of alike blocks, one with its up and gate on the card and one with its down are worth less than one whole.
+    """
+    whole_bytes, whole_saved = offer.n_bytes[0], offer.saved[0]
+    most = min(offer.n_blocks, room // whole_bytes) if whole_bytes and whole_saved > 0 else 0
+    found = []
+    for whole in range(most, max(most - _FEWER, 0) - 1, -1):
+        left, n_left = room - whole * whole_bytes, offer.n_blocks - whole
+        base = (whole * whole_bytes, whole * whole_saved)
+        for option in (1, 2):
+            size, gain = offer.n_bytes[option], offer.saved[option]
+            parts = min(n_left, left // size, _MOST_PARTS) if size and gain > 0 else 0
+            for n in range(parts, 0, -1):
+                taken = (whole, n, 0) if option == 1 else (whole, 0, n)
+                found.append((taken, base[0] + n * size, base[1] + n * gain))
+        found.append(((whole, 0, 0), *base))
+    return sorted(found, key=lambda one: -one[2])

@@ -1,0 +1,195 @@
+"""Which card owns which blocks, and what then lies where: the fastest layout that fits the cards' rooms.
+
+A card owns a run of consecutive blocks (`-ts` says how many): their attention, what else is fixed, and their cache.
+The output head counts as one more block at the end. What remains of a card's room holds pieces of its own blocks, then
+of others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from operator import mul
+from typing import NamedTuple
+
+from service.engine.planner.blocks import Block
+from service.engine.planner.costs import Costs
+from service.engine.planner.knapsack import QUICK, THOROUGH, Filled, Offer, fill
+
+_STEPS = (16, 8, 4, 2, 1)  # blocks by which a boundary moves
+_TOO_FULL = 1e3  # seconds a byte beyond a card's room, so that the search leaves such layouts first
+Starts = tuple[int, ...]  # the first slot of every card, and one after the last slot
+
+
+class Sizes(NamedTuple):
+    """Bytes: what each block's fixed part and cache take on a card, the head, and the room of each card for all."""
+
+    fixed: tuple[int, ...]
+    head: int
+    rooms: tuple[int, ...]
+
+
+class Run(NamedTuple):
+    """One card's run of blocks: its seconds against all fixed on the first card and all pieces in RAM."""
+
+    seconds: float
+    offers: tuple[Offer, ...]
+    filled: Filled
+    left: int
+
+
+class Guests(NamedTuple):
+    """Blocks of another card that a card holds, or parts of them: their number by option."""
+
+    card: int
+    owner: int
+    kind: int
+    counts: tuple[int, int, int]
+    n_bytes: int
+
+
+class Layout(NamedTuple):
+    """The runs of all cards, what they hold of others' blocks, and the seconds of the request."""
+
+    starts: Starts
+    runs: tuple[Run, ...]
+    guests: tuple[Guests, ...]
+    seconds: float
+
+
+class Owners:
+    """The search for the best layout of one model. `ram_rate`: seconds that a byte in RAM costs beyond its time."""
+
+    def __init__(
+        self, blocks: Sequence[Block], n_slots: int, costs: Costs, sizes: Sizes, ram_rate: float = 0.0
+    ) -> None:
+        self.blocks, self.n_slots, self.costs, self.sizes, self.ram_rate = blocks, n_slots, costs, sizes, ram_rate
+        self.n_cards = len(sizes.rooms)
+        self._runs: dict[tuple[int, int, int, int], Run] = {}
+        self._layouts: dict[Starts, Layout] = {}
+        self._kinds = {block.kind: block for block in blocks}
+        self._offers = [{k: self._offer(b, card) for k, b in self._kinds.items()} for card in range(self.n_cards)]
+
+    def best(self, tried: Starts, *, widely: bool) -> Layout:
+        """Return the fastest layout that steps of one boundary lead to from `tried`.
+
+        `widely`: also from all blocks on the first card, on the first two, and so on.
+        """
+        fronts = self._fronts() if widely else ()
+        found = [self._descend(starts) for starts in dict.fromkeys((tried, *fronts))]
+        return self.filled(min(found, key=_seconds).starts)
+
+    def filled(self, starts: Starts) -> Layout:
+        """Return the layout with these runs, its pieces dealt as well as can be."""
+        return self._layout(starts, THOROUGH)
+
+    def _fronts(self) -> Iterator[Starts]:
+        """Every block on the first card, or on the first two, and so on: the others hold pieces only."""
+        for n in range(1, self.n_cards):
+            inner = tuple(round(self.n_slots * i / n) for i in range(1, n))
+            yield (0, *inner, *[self.n_slots] * (self.n_cards - n + 1))
+
+    def _descend(self, starts: Starts) -> Layout:
+        best = self._known(starts)
+        for size in _STEPS:
+            moved = True
+            while moved:
+                found = min((self._known(near) for near in self._near(best.starts, size)), key=_seconds, default=best)
+                moved = found.seconds < best.seconds * (1 - 1e-9)
+                best = found if moved else best
+        return best
+
+    def _near(self, starts: Starts, size: int) -> Iterator[Starts]:
+        """Layouts in which some neighbouring boundaries moved together."""
+        for first in range(1, self.n_cards):
+            for last in range(first, self.n_cards):
+                for step in (size, -size):
+                    moved = [start + step for start in starts[first : last + 1]]
+                    if starts[first - 1] <= moved[0] and moved[-1] <= starts[last + 1]:
+                        yield (*starts[:first], *moved, *starts[last + 1 :])
+
+    def _known(self, starts: Starts) -> Layout:
+        if starts not in self._layouts:
+            self._layouts[starts] = self._layout(starts, QUICK)
+        return self._layouts[starts]
+
+    def _layout(self, starts: Starts, steps: int) -> Layout:
+        runs = tuple(self._run(card, start, end, steps) for card, (start, end) in enumerate(pairwise(starts)))
+        used = sum(end > start for start, end in pairwise(starts))
+        guests, saved = self._guests(runs, steps)
+        seconds = sum(run.seconds for run in runs) - saved + (used - 1) * self.costs.card_change
+        return Layout(starts, runs, guests, self.costs.base + seconds)
+
+    def _run(self, card: int, start: int, end: int, steps: int) -> Run:
+        key = (card, start, end, steps)
+        if key not in self._runs:
+            self._runs[key] = self._new_run(card, start, end, steps)
+        return self._runs[key]
+
+    def _new_run(self, card: int, start: int, end: int, steps: int) -> Run:
+        own = self.blocks[start:end]
+        seconds = sum(self.costs.fixed[block.kind][card] for block in own)
+        room = self.sizes.rooms[card] - sum(self.sizes.fixed[start : start + len(own)])
+        if start < end == self.n_slots:
+            seconds, room = seconds + self.costs.head[card], room - self.sizes.head
+        counts: dict[int, int] = {}
+        for block in own:
+            counts[block.kind] = counts.get(block.kind, 0) + bool(block.pieces)
+        offers = tuple(self._offers[card][kind]._replace(n_blocks=n) for kind, n in counts.items())
+        filled = fill(offers, room, steps)
+        if room < 0:
+            seconds -= room * _TOO_FULL
+        return Run(seconds - filled.saved, offers, filled, room - filled.n_bytes)
+
+    def _offer(self, block: Block, card: int) -> Offer:
+        """What a block of this kind saves on a card that owns it."""
+        saved = {
+            piece.part: -cost[card] for piece, cost in zip(block.pieces, self.costs.pieces[block.kind], strict=True)
+        }
+        n_bytes = {piece.part: piece.n_bytes for piece in block.pieces}
+        rate = self.ram_rate
+        whole = sum(saved.values()) + 2 * self.costs.host_change + self.costs.host_layer + rate * block.movable_bytes
+        parts = ("up and gate", "down")
+        sizes = [n_bytes.get(part, 0) if len(n_bytes) > 1 else 0 for part in parts]  # type: ignore[call-overload]
+        gains = [saved.get(part, 0.0) + rate * size for part, size in zip(parts, sizes, strict=True)]  # type: ignore[call-overload]
+        return Offer(block.kind, 1, (block.movable_bytes, *sizes), (whole, *gains))
+
+    def _guests(self, runs: Sequence[Run], steps: int) -> tuple[tuple[Guests, ...], float]:
+        """What cards with room left hold of blocks that are still in RAM, and the seconds that it saves."""
+        waiting = [
+            {
+                offer.kind: offer.n_blocks - sum(taken)
+                for offer, taken in zip(run.offers, run.filled.counts, strict=True)
+            }
+            for run in runs
+        ]
+        found, saved = [], 0.0
+        for card, run in enumerate(runs):
+            asked = [
+                (owner, kind, n)
+                for owner, kinds in enumerate(waiting)
+                if owner != card
+                for kind, n in kinds.items()
+                if n
+            ]
+            offers = [self._visitor(card, kind, n) for _, kind, n in asked]
+            if not any(0 < size <= run.left for offer in offers for size in offer.n_bytes):
+                continue
+            filled = fill(offers, run.left, steps)
+            saved += filled.saved
+            for (owner, kind, _), counts in zip(asked, filled.counts, strict=True):
+                if any(counts):
+                    waiting[owner][kind] -= sum(counts)
+                    sizes = self._offers[card][kind].n_bytes
+                    found.append(Guests(card, owner, kind, counts, sum(map(mul, counts, sizes))))
+        return tuple(found), saved
+
+    def _visitor(self, card: int, kind: int, count: int) -> Offer:
+        """What blocks save on a card that does not own them: whole, two more changes between cards; a part, one."""
+        own, change = self._offers[card][kind], self.costs.card_change
+        whole, *parts = own.saved
+        return Offer(kind, count, own.n_bytes, (whole - 2 * change, *(part - change for part in parts)))
+
+
+def _seconds(layout: Layout) -> float:
+    return layout.seconds

@@ -1,0 +1,241 @@
+"""The best placement for given flags: which card owns which blocks, and which pieces lie on which device.
+
+A layout is chosen on costs and rooms alone (`owners`), then replayed: what the replay leaves free on each card, or
+finds too much, corrects the rooms, until nothing changes. Only what a replay has confirmed is returned.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from typing import NamedTuple
+
+from msgspec.structs import replace
+
+from service.engine.commands.expert_rules import dense_override, expert_override
+from service.engine.config import CPU, Flags, Override
+from service.engine.memory import Memory
+from service.engine.memory.cache import cache_bytes
+from service.engine.memory.spec import make_spec
+from service.engine.memory.stored import derived_bytes, reserved_bytes
+from service.engine.planner.blocks import Block, blocks_of
+from service.engine.planner.costs import Costs, costs_of
+from service.engine.planner.fit import Fitted, Problem, Shortfall, slack
+from service.engine.planner.knapsack import OPTIONS, Option
+from service.engine.planner.owners import Layout, Owners, Sizes, Starts
+from service.engine.planner.shares import shares_for
+
+_MOST_REPLAYS = 6
+_SEARCHES = 2  # then the runs stay, and only the pieces are dealt anew
+_RAM_IS_SHORT = 1e-6  # seconds a byte: then any card is better than RAM
+
+
+class Placed(NamedTuple):
+    """Flags that fit, their memory, and the seconds of the request by the costs."""
+
+    fitted: Fitted
+    seconds: float
+
+
+def best_placement(problem: Problem, flags: Flags, *, whole: bool = False) -> Placed | Shortfall:
+    """Return `flags` with the `-ts` and `-ot` that serve the goal fastest and fit, or the Shortfall that is least.
+
+    `whole`: everything has to be on the cards. `-ngl` and the other flags stay as they are.
+    """
+    return _Placing(problem, flags, whole).best()
+
+
+def least_seconds(problem: Problem, flags: Flags, *, whole: bool = False) -> float | None:
+    """Return a lower bound of the seconds of any placement, without a replay; None where surely none fits.
+
+    Nothing but weights and cache takes room, each fixed part lies where it is fastest, and pieces may be cut.
+    """
+    return _Placing(problem, flags, whole).least_seconds()
+
+
+class _Placing:
+    """One search: what all its steps need."""
+
+    def __init__(self, problem: Problem, flags: Flags, whole: bool) -> None:
+        self.problem, self.flags, self.whole = problem, flags, whole
+        model = problem.model
+        blocks = blocks_of(problem.engine, model)
+        self.blocks = tuple(map(_solid, blocks)) if whole else blocks
+        self.free = [device.free for device in problem.devices]
+        self.n_slots = model.n_layer + 1
+        self.costs: Costs = costs_of(problem, flags, self.blocks)
+        self.fixed = self._fixed_bytes()
+        head = model.by_name.get("output.weight") or model.by_name["token_embd.weight"]
+        self.head = reserved_bytes(model)[head.name]
+        self.ram_rate = 0.0
+
+    def best(self) -> Placed | Shortfall:
+        starts = self._first_starts()
+        memory = self.problem.memory(self._flags(starts, self._everything_away()))
+        rooms = self._rooms(memory, starts, None)
+        found: Placed | None = None
+        least: Shortfall | None = None
+        tried: Flags | None = None
+        for number in range(_MOST_REPLAYS):
+            owners = self._owners(rooms)
+            layout = owners.best(starts, widely=number == 0) if number < _SEARCHES else owners.filled(starts)
+            flags = self._flags(layout.starts, self._lying(layout))
+            if flags == tried:
+                break
+            tried, memory = flags, self.problem.memory(flags)
+            left = slack(self.problem, memory)
+            if min(left) >= 0 and (found is None or layout.seconds < found.seconds):
+                found = Placed(Fitted(flags, memory), layout.seconds)
+            elif min(left) >= 0:
+                break
+            else:
+                least = _least(self.problem, left, least)
+                self.ram_rate = _RAM_IS_SHORT if left[-1] < 0 else self.ram_rate
+            rooms = self._corrected(rooms, self._rooms(memory, layout.starts, layout), left)
+            starts = layout.starts
+        return found or least or Shortfall("RAM", 0)
+
+    def least_seconds(self) -> float | None:
+        rooms = [free - kept for free, kept in zip(self.free, self.problem.limits.reserve, strict=True)]
+        left = sum(rooms) - sum(self.fixed) - self.head
+        movable = sum(block.movable_bytes for block in self.blocks)
+        if left < 0 or movable - left > self.problem.limits.host:
+            return None
+        costs = self.costs
+        seconds = costs.base + min(costs.head) + sum(min(costs.fixed[block.kind]) for block in self.blocks)
+        for rate, card, n_bytes in sorted(self._rates(), reverse=True):
+            taken = max(min(n_bytes, rooms[card], left), 0)
+            seconds -= rate * taken
+            rooms[card], left = rooms[card] - taken, left - taken
+        return seconds
+
+    def _rates(self) -> Iterator[tuple[float, int, int]]:
+        """Seconds that a byte saves at most, by card and kind of block, with the bytes of all blocks of the kind."""
+        counts: dict[int, list[Block]] = {}
+        for block in self.blocks:
+            counts.setdefault(block.kind, []).append(block)
+        change = 2 * self.costs.host_change + self.costs.host_layer
+        for kind, alike in counts.items():
+            for card in range(len(self.free)):
+                pairs = zip(alike[0].pieces, self.costs.pieces[kind], strict=True)
+                saved = [(-cost[card], piece.n_bytes) for piece, cost in pairs]
+                together = (sum(s for s, _ in saved) + change, alike[0].movable_bytes)
+                best = max((s / n for s, n in (*saved, together) if n), default=0.0)
+                if best > 0:
+                    yield best, card, len(alike) * alike[0].movable_bytes
+
+    # -- bytes ---------------------------------------------------------------------------------------------------
+
+    def _fixed_bytes(self) -> tuple[int, ...]:
+        """Bytes that each block takes on the card that owns it, whatever pieces lie there."""
+        model, engine = self.problem.model, self.problem.engine
+        spec = make_spec(engine, model, self.flags, "server", cpu_only=False)
+        caches = cache_bytes(model, spec, cuda_padding=True)
+        derived = engine == "ik_llama.cpp"
+        return tuple(
+            block.fixed_bytes
+            + (0 if self.flags.no_kv_offload else caches[block.index])
+            + (derived_bytes(model, block.index, spec.mla) if derived else 0)
+            for block in self.blocks
+        )
+
+    def _first_starts(self) -> Starts:
+        """Runs in proportion to what is free."""
+        total, done, starts = sum(self.free), 0, [0]
+        for free in self.free:
+            done += free
+            starts.append(round(self.n_slots * done / max(total, 1)))
+        return tuple(starts)
+
+    def _rooms(self, memory: Memory, starts: Starts, layout: Layout | None) -> tuple[int, ...]:
+        """What each card has for fixed parts, caches and pieces: what is left, and what lies there by our count."""
+        left = slack(self.problem, memory)
+        return tuple(
+            left[card] + self._own_bytes(card, starts) + (self._piece_bytes(card, layout) if layout else 0)
+            for card in range(len(self.free))
+        )
+
+    def _own_bytes(self, card: int, starts: Starts) -> int:
+        start, end = starts[card], starts[card + 1]
+        return sum(self.fixed[start:end]) + (self.head if start < end == self.n_slots else 0)
+
+    def _piece_bytes(self, card: int, layout: Layout) -> int:
+        return layout.runs[card].filled.n_bytes + sum(guests.n_bytes for guests in layout.guests if guests.card == card)
+
+    def _corrected(self, before: Sequence[int], now: Sequence[int], left: Sequence[int]) -> tuple[int, ...]:
+        """A card that was too full gets no more room than that showed; the others what the replay says."""
+        return tuple(min(a, b) if over < 0 else b for a, b, over in zip(before, now, left, strict=False))
+
+    def _owners(self, rooms: tuple[int, ...]) -> Owners:
+        return Owners(self.blocks, self.n_slots, self.costs, Sizes(self.fixed, self.head, rooms), self.ram_rate)
+
+    # -- flags ---------------------------------------------------------------------------------------------------
+
+    def _flags(self, starts: Starts, lying: dict[tuple[str, Option], list[int]]) -> Flags:
+        flags = replace(self.flags, overrides=tuple(self._rules(lying)))
+        shared = shares_for(self.problem.engine, self.problem.model, flags, self.free, starts)
+        return shared or flags
+
+    def _everything_away(self) -> dict[tuple[str, Option], list[int]]:
+        return {(CPU, "whole"): [block.index for block in self.blocks if block.pieces or block.stuck]}
+
+    def _lying(self, layout: Layout) -> dict[tuple[str, Option], list[int]]:
+        """Blocks by (device, what of them lies there), where that is not the card that owns them."""
+        found: dict[tuple[str, Option], list[int]] = {}
+        waiting: dict[tuple[int, int], list[int]] = {}
+        for card, ((start, end), run) in enumerate(zip(pairwise(layout.starts), layout.runs, strict=True)):
+            for block in self.blocks[start:end]:
+                if block.pieces:
+                    waiting.setdefault((card, block.kind), []).append(block.index)
+                elif block.stuck:
+                    found.setdefault((CPU, "whole"), []).append(block.index)
+            for offer, counts in zip(run.offers, run.filled.counts, strict=True):
+                _take(waiting.get((card, offer.kind), []), counts, None, found)
+        for guests in layout.guests:
+            name = self.problem.devices[guests.card].name
+            _take(waiting[guests.owner, guests.kind], guests.counts, name, found)
+        for queue in waiting.values():
+            found.setdefault((CPU, "whole"), []).extend(queue)
+        return found
+
+    def _rules(self, lying: dict[tuple[str, Option], list[int]]) -> Iterator[Override]:
+        """One rule for each device and part; the CPU's for whole blocks is last, and short where it is for all."""
+        model = self.problem.model
+        write = expert_override if model.moe_layers else dense_override
+        parts = {"up and gate": ("up", "gate", "gate_up") if model.moe_layers else ("up", "gate"), "down": ("down",)}
+        for (device, option), indices in sorted(lying.items(), key=lambda item: item[0] == (CPU, "whole")):
+            if not indices:
+                continue
+            if option != "whole":
+                yield Override(write(indices, parts[option]), device)
+            elif device == CPU and model.moe_layers and set(indices) >= set(model.moe_layers):
+                yield Override("exps", CPU)
+            else:
+                yield Override(write(indices), device)
+
+
+def _take(
+    queue: list[int], counts: Sequence[int], device: str | None, found: dict[tuple[str, Option], list[int]]
+) -> None:
+    """Take blocks off `queue` for each option: what lies on `device` (None: the owner), and what then stays in RAM."""
+    for option, count in zip(OPTIONS, counts, strict=True):
+        taken = queue[:count]
+        del queue[:count]
+        if device is not None:
+            found.setdefault((device, option), []).extend(taken)
+        if option != "whole":
+            found.setdefault((CPU, "down" if option == "up and gate" else "up and gate"), []).extend(taken)
+
+
+def _solid(block: Block) -> Block:
+    """The block as one that can lie on its card only."""
+    names = tuple(name for piece in block.pieces for name in piece.names)
+    n_bytes = block.fixed_bytes + block.movable_bytes
+    return replace(block, fixed=(*block.fixed, *names), fixed_bytes=n_bytes, pieces=())
+
+
+def _least(problem: Problem, left: Sequence[int], known: Shortfall | None) -> Shortfall:
+    worst = min(range(len(left)), key=left.__getitem__)
+    name = problem.devices[worst].name if worst < len(problem.devices) else "RAM"
+    found = Shortfall(name, -left[worst])
+    return found if known is None else min(known, found, key=lambda shortfall: shortfall.n_bytes)

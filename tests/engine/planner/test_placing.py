@@ -1,0 +1,165 @@
+"""The best placement for given flags: what it costs, that it fits, and that nothing small is left undone."""
+
+from __future__ import annotations
+
+import itertools
+import random
+
+import pytest
+from msgspec.structs import replace
+
+from service.engine.config import Engine, Flags, Override
+from service.engine.hardware import Cpu, Gpu, Hardware, Ram
+from service.engine.memory import place
+from service.engine.memory.layers_ik import split_layers as split_ik
+from service.engine.memory.layers_llama import split_layers as split_llama
+from service.engine.memory.spec import make_spec
+from service.engine.planner.fit import Problem, Shortfall, slack
+from service.engine.planner.knapsack import OPTIONS, Offer, fill
+from service.engine.planner.placing import Placed, best_placement, least_seconds
+from service.engine.planner.shares import shares_for
+from service.engine.speed import goal_seconds
+from tests import rigs
+from tests.engine.planner.problems import flags_of, problem_of
+from tests.models import build
+
+TWO_UNLIKE = Hardware(
+    gpus=[Gpu(name="RTX 4090"), Gpu(name="RTX 3060")],
+    cpu=Cpu(model="Ryzen 9 7950X"),
+    ram=Ram(total_gb=192, type="DDR5", channels=2, mts=5600),
+)
+CASES: tuple[tuple[Hardware, Engine, str, str], ...] = (
+    (rigs.TWO_5090_TWO_4090, "ik_llama.cpp", "DeepSeek-R1-0528", "ffn_down_exps=iq5_ks_r4,exps=iq4_ks_r4,*=q8_0"),
+    (rigs.TWO_5090_TWO_4090, "llama.cpp", "Qwen3-235B-A22B", "q4_k_m"),
+    (rigs.ONE_3090_DESKTOP, "ik_llama.cpp", "GLM-4.5-Air", "q4_k_m"),
+    (rigs.ONE_3090_DESKTOP, "llama.cpp", "Llama-3.3-70B", "q4_k_m"),
+    (rigs.LAPTOP_6GB, "ik_llama.cpp", "Qwen3-30B-A3B", "q4_k_m"),
+    (TWO_UNLIKE, "ik_llama.cpp", "gpt-oss-120b", "exps=mxfp4,*=q8_0"),
+    (TWO_UNLIKE, "llama.cpp", "Qwen3-Next-80B-A3B", "q4_k_m"),
+)
+NAMES = [f"{model}, {engine}" for _, engine, model, _ in CASES]
+
+
+def placed(problem: Problem, flags: Flags) -> Placed:
+    found = best_placement(problem, flags)
+    assert isinstance(found, Placed), found
+    return found
+
+
+def seconds(problem: Problem, found: Placed) -> float:
+    flags, placement = found.fitted.flags, found.fitted.memory.placement
+    given = (problem.engine, problem.model, flags, placement, problem.rig, problem.devices)
+    return goal_seconds(*given, problem.goal).expected
+
+
+@pytest.mark.parametrize("case", CASES, ids=NAMES)
+def test_a_placement_fits_under_the_reserve_and_costs_what_the_speed_model_says(
+    case: tuple[Hardware, Engine, str, str],
+) -> None:
+    problem = problem_of(*case)
+    found = placed(problem, flags_of(problem))
+    assert min(slack(problem, found.fitted.memory)) >= 0
+    assert found.seconds == pytest.approx(seconds(problem, found), rel=0.01)
+
+
+@pytest.mark.parametrize("case", CASES, ids=NAMES)
+def test_up_and_gate_stay_together_and_attention_stays_on_the_cards(case: tuple[Hardware, Engine, str, str]) -> None:
+    problem = problem_of(*case)
+    placement = placed(problem, flags_of(problem)).fitted.memory.placement
+    for name, device in placement.tensors.items():
+        if ".ffn_up" in name:
+            assert placement.tensors.get(name.replace("_up", "_gate"), device) == device
+        if ".attn_" in name:
+            assert device < placement.n_devices
+
+
+@pytest.mark.parametrize("case", CASES, ids=NAMES)
+def test_no_placement_beats_the_bound_that_pruning_uses(case: tuple[Hardware, Engine, str, str]) -> None:
+    problem = problem_of(*case)
+    flags = flags_of(problem)
+    bound = least_seconds(problem, flags)
+    assert bound is not None
+    assert bound <= seconds(problem, placed(problem, flags)) <= bound * 1.4
+
+
+@pytest.mark.parametrize("case", CASES[:3], ids=NAMES[:3])
+def test_one_more_piece_on_any_card_does_not_fit_or_is_no_faster(case: tuple[Hardware, Engine, str, str]) -> None:
+    problem = problem_of(*case)
+    found = placed(problem, flags_of(problem))
+    flags, placement = found.fitted.flags, found.fitted.memory.placement
+    best = seconds(problem, found)
+    in_ram = [n for n, d in placement.tensors.items() if d == placement.n_devices and ".ffn_down_exps.weight" in n]
+    for name, device in itertools.product(random.Random(1).sample(in_ram, 3), problem.devices):
+        layer = name.split(".")[1]
+        rule = Override(rf"blk\.{layer}\.ffn_down_exps", device.name)
+        other = replace(flags, overrides=(rule, *flags.overrides))
+        memory = problem.memory(other)
+        given = (problem.engine, problem.model, other, memory.placement, problem.rig, problem.devices)
+        fits = min(slack(problem, memory)) >= 0
+        assert not fits or goal_seconds(*given, problem.goal).expected > best * 0.99
+
+
+def test_a_model_that_fits_is_spread_so_that_fast_cards_have_the_most() -> None:
+    problem = problem_of(rigs.TWO_5090_TWO_4090, "ik_llama.cpp", "Llama-3.3-70B", "q4_k_m")
+    found = best_placement(problem, flags_of(problem, 512, "all on GPU"), whole=True)
+    assert isinstance(found, Placed)
+    owners = found.fitted.memory.placement.layers
+    assert found.fitted.flags.overrides == ()
+    assert owners.count(0) + owners.count(1) > owners.count(2) + owners.count(3)
+
+
+def test_a_model_that_fits_no_card_is_refused_with_the_bytes_that_are_missing() -> None:
+    problem = problem_of(rigs.LAPTOP_6GB, "ik_llama.cpp", "Llama-3.3-70B", "q4_k_m")
+    found = best_placement(problem, flags_of(problem, 512, "all on GPU"), whole=True)
+    assert isinstance(found, Shortfall)
+    assert found.device == "CUDA0"
+    assert found.n_bytes > 30 * 2**30
+    assert least_seconds(problem, flags_of(problem, 512, "all on GPU"), whole=True) is None
+
+
+@pytest.mark.parametrize("engine", ["ik_llama.cpp", "llama.cpp"])
+def test_shares_give_every_card_the_run_of_blocks_that_is_meant(engine: Engine) -> None:
+    rng, model = random.Random(3), build("Qwen3-30B-A3B", "q4_k_m")
+    for _ in range(50):
+        n_cards = rng.randint(2, 8)
+        free = [rng.randrange(8, 97) * 2**30 for _ in range(n_cards)]
+        starts = (0, *sorted(rng.randint(0, model.n_layer + 1) for _ in range(n_cards - 1)), model.n_layer + 1)
+        flags = shares_for(engine, model, Flags(n_ctx=16384, n_ubatch=2048), free, starts)
+        assert flags is not None
+        spec = make_spec(engine, model, flags, "server", cpu_only=False)
+        owners = split_ik(model, flags, spec, free) if engine == "ik_llama.cpp" else split_llama(model, flags, free)
+        assert [owners.count(d) for d in range(n_cards)] == [b - a for a, b in itertools.pairwise(starts)]
+        assert tuple(owners[:-1]) == place(engine, model, flags, free).layers
+
+
+def test_the_knapsack_finds_what_trying_everything_finds() -> None:
+    rng = random.Random(5)
+    for _ in range(60):
+        offers = [_random_offer(rng, kind) for kind in range(rng.randint(1, 2))]
+        room = rng.randint(0, sum(offer.all_bytes for offer in offers))
+        assert fill(offers, room).saved == pytest.approx(_most_saved(offers, room), rel=0.01)
+
+
+def _random_offer(rng: random.Random, kind: int) -> Offer:
+    pair, down = rng.randint(50, 90), rng.randint(25, 50)
+    rate = rng.uniform(0.5, 2)
+    return Offer(
+        kind, rng.randint(1, 5), (pair + down, pair, down), (rate * (pair + down) + 3, rate * pair, rate * down)
+    )
+
+
+def _most_saved(offers: list[Offer], room: int) -> float:
+    choices = [
+        [by for by in itertools.product(range(offer.n_blocks + 1), repeat=len(OPTIONS)) if sum(by) <= offer.n_blocks]
+        for offer in offers
+    ]
+    best = 0.0
+    for taken in itertools.product(*choices):
+        pairs = [
+            (n, b, s)
+            for by, o in zip(taken, offers, strict=True)
+            for n, b, s in zip(by, o.n_bytes, o.saved, strict=True)
+        ]
+        if sum(n * b for n, b, _ in pairs) <= room:
+            best = max(best, sum(n * s for n, _, s in pairs))
+    return best
