@@ -84,11 +84,6 @@ COMMANDS = (
         r'"blk\.(10|11|12|13|14|15|16)\.ffn_.*=CUDA1"',
     ),
 )
-GPU_NAMES = {
-    "NVIDIA RTX 6000 (published 'RTX 6000'; the author's other posts: RTX PRO 6000 Blackwell)": (
-        "NVIDIA RTX PRO 6000 Blackwell 96GB"
-    )
-}
 # Commands without -mla whose tokens slow down with depth as with a latent cache.
 LATENT = ("disc477-Panchovix-1",)
 # Fused experts that a command leaves out and the thread names.

@@ -18,7 +18,6 @@ from bench.corrections import (
     CPUS,
     DISTRUSTED,
     FUSED,
-    GPU_NAMES,
     LATENT,
     MIXES,
     RAMS,
@@ -139,7 +138,7 @@ def setup_of(case: dict[str, Any], group: str) -> Setup:
 
 def _hardware(case: dict[str, Any]) -> Hardware:
     hardware = dict(case["hardware"])
-    hardware["gpus"] = [g | {"name": GPU_NAMES.get(g["name"], g["name"])} for g in hardware.get("gpus") or []]
+    hardware["gpus"] = hardware.get("gpus") or []
     author = case["id"].rpartition("-")[0]
     if not (hardware.get("cpu") or {}).get("model") and author in CPUS:
         hardware["cpu"] = CPUS[author]

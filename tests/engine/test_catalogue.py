@@ -12,6 +12,7 @@ from service.engine.catalogue import cpu_row, engine_devices, gpu_rows, known_cp
 from service.engine.catalogue.host import ALL_CORE_OVER_BASE
 from service.engine.errors import InvalidHardware, UnknownHardware
 from service.engine.hardware import Cpu, Gpu, Hardware, Ram, Rig
+from service.engine.hardware_text import canonical, parse_hardware, to_shorthand
 from service.engine.units import GIB, MIB
 
 DATA = Path(__file__).parents[1] / "data"
@@ -350,3 +351,24 @@ def test_an_unknown_server_with_slow_ddr4_has_pcie_3() -> None:
         for mts in (2400, 3200)
     )
     assert slow.cards[0].pcie_gbs == pytest.approx(fast.cards[0].pcie_gbs / 2, rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("name", "vram", "card", "says"),
+    [
+        ("RTX PRO 6000 (Max-Q)", None, "NVIDIA RTX PRO 6000 Blackwell Max-Q Workstation Edition", ""),
+        ("RTX 6000 (Ada)", None, "NVIDIA RTX 6000 Ada Generation", ""),
+        ("RTX 3090 (24GB)", None, "NVIDIA GeForce RTX 3090", ""),
+        ("RTX 3090 (watercooled)", None, "NVIDIA GeForce RTX 3090", "`watercooled` behind the name"),
+        ("RTX 3090 (or a 4090?)", None, "NVIDIA GeForce RTX 3090", "names another card: taken by the name"),
+        ("RTX 4080 (a 4090 really)", 24, "NVIDIA GeForce RTX 4090", "this card has the 24 GiB stated"),
+        ("NVIDIA RTX 6000 (an RTX A6000)", None, "NVIDIA RTX A6000", "alone is no card of the catalogue"),
+    ],
+)
+def test_a_remark_behind_a_gpu_s_name(name: str, vram: float | None, card: str, says: str) -> None:
+    machine = Hardware(gpus=[Gpu(name=name, vram_gib=vram)])
+    for form in (machine, canonical(machine), parse_hardware(to_shorthand(machine))):
+        rig = resolve(form)
+        assert rig.cards[0].name == card
+        why = [a.why for a in rig.assumed if a.field == "hardware.gpus[0].name"]
+        assert says in why[0] if says else not why

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from functools import cache
 
 from service.engine.catalogue.host import Host
-from service.engine.catalogue.names import gpu_rows, nearest, size_in
+from service.engine.catalogue.names import gpu_meant, nearest, size_in
 from service.engine.catalogue.rows import GpuRow, known_gpus
 from service.engine.errors import InvalidHardware, UnknownHardware
 from service.engine.hardware import Assumption, Card, Gpu
@@ -33,7 +33,7 @@ def rows_of(gpu: Gpu, path: str) -> tuple[GpuRow, ...]:
 
     Raises UnknownHardware, with the nearest names, for an unknown name without `vram_gib`.
     """
-    rows = gpu_rows(gpu.name, gpu.vram_gib)
+    rows, _ = gpu_meant(gpu.name, gpu.vram_gib)
     if not rows and gpu.vram_gib is None:
         choices = nearest(gpu.name)
         near = f"; the nearest known are {', '.join(choices)}" if choices else ""
@@ -54,8 +54,10 @@ def cards_of(gpus: Sequence[Gpu], host: Host) -> tuple[tuple[Card, ...], tuple[A
 
 
 def _cards(gpu: Gpu, path: str, host: Host, n_cards: int, assumed: list[Assumption]) -> list[Card]:
-    rows = rows_of(gpu, path)
+    rows, reading = rows_of(gpu, path), gpu_meant(gpu.name, gpu.vram_gib)[1]
     row = rows[0] if rows else _described(gpu, path, assumed)
+    if reading:
+        assumed.append(Assumption(f"{path}.name", row.name, reading, "everything about this card"))
     total = _total(gpu, row, rows, path, host, assumed)
     free = _free(gpu, row, total, path)
     bandwidth = gpu.bandwidth_gbs or row.bandwidth_gbs

@@ -97,12 +97,66 @@ _GENERATION = re.compile(r"\b\d{1,2}(?:st|nd|rd|th) gen\b", re.I)
 def gpu_rows(name: str, vram_gib: float | None = None) -> tuple[GpuRow, ...]:
     """Return the rows that a GPU's name means, the nearest in memory first; empty when there is none.
 
-    A size in the name (`A100 80GB`) or `vram_gib` decides between several sizes of one product.
+    A size in the name (`A100 80GB`) or `vram_gib` decides between several sizes of one product. What stands in
+    parentheses may be part of the name (`RTX PRO 6000 (Max-Q)`), else the name is read without it.
     """
-    key = gpu_key(name)
-    rows = _gpu_index().get(key) or _gpu_index().get(key.removeprefix("quadro"), ())
+    whole = _MARKS.sub(" ", name[:MAX_NAME]).replace("(", " ").replace(")", " ")
+    rows = _rows_of_key(gpu_key(whole)) or _rows_of_key(gpu_key(remark_of(name)[0]))
     size = vram_gib or size_in(name)
     return tuple(sorted(rows, key=lambda row: abs((row.vram_gib or size_in(row.name) or 0) - size))) if size else rows
+
+
+def _rows_of_key(key: str) -> tuple[GpuRow, ...]:
+    return _gpu_index().get(key) or _gpu_index().get(key.removeprefix("quadro"), ())
+
+
+_REMARK = re.compile(r"\(([^()]*)\)?\s*$")
+_SHOWN = 120  # characters of a remark in an answer
+_MOST_WORDS = 8  # of a product's name
+_SHORTEST_KEY = 3
+
+
+def gpu_meant(name: str, vram_gib: float | None = None) -> tuple[tuple[GpuRow, ...], str]:
+    """Return the rows that a name means, and how it was read where a remark in parentheses stands behind it, else "".
+
+    The name holds against a remark that names another card, unless no card has the name alone, or only the other one
+    has the memory that is stated.
+    """
+    alone, remark = remark_of(name)
+    rows = gpu_rows(name, vram_gib)
+    if not remark or gpu_key(f"{alone} {remark}") in (*_gpu_index(), gpu_key(alone)):
+        return rows, ""
+    others = gpus_named_in(remark)
+    other = gpu_rows(others[-1], vram_gib) if others else ()
+    quoted = f"`{remark[:_SHOWN]}`"
+    if not other or (rows and gpu_key(alone) in map(gpu_key, others)):
+        return rows, f"the remark {quoted} behind the name changes no figure"
+    if not rows:
+        return other, f"`{alone[:_SHOWN]}` alone is no card of the catalogue; its remark says {quoted}"
+    if vram_gib is not None and vram_gib not in {row.vram_gib for row in rows} and vram_gib == other[0].vram_gib:
+        return other, f"of the name and its remark {quoted}, this card has the {vram_gib:g} GiB stated"
+    return rows, f"the remark {quoted} names another card: taken by the name"
+
+
+def remark_of(name: str) -> tuple[str, str]:
+    """Return a GPU's name and the remark in parentheses behind it, "" where there is none."""
+    plain = _MARKS.sub(" ", name).strip()
+    found = _REMARK.search(plain)
+    return (plain[: found.start()].strip(), (found[1] or "").strip()) if found and found.start() > 0 else (name, "")
+
+
+def gpus_named_in(text: str) -> tuple[str, ...]:
+    """Return the names in a text, as it spells them, of GPUs that the catalogue has, each in its longest form."""
+    words = re.findall(r"[\w+.-]+", spaced(text[:MAX_NAME]))
+    found: list[str] = []
+    start = 0
+    while start < len(words):
+        ends = range(min(start + _MOST_WORDS, len(words)), start, -1)
+        names = (" ".join(words[start:end]) for end in ends)
+        name = next((n for n in names if len(gpu_key(n)) >= _SHORTEST_KEY and gpu_rows(n)), None)
+        start += len(name.split()) if name else 1
+        found += [name] if name else []
+    return tuple(dict.fromkeys(found))
 
 
 def complete(prefix: str, total_mib: float) -> tuple[GpuRow, ...]:

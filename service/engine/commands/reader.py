@@ -24,6 +24,10 @@ from service.engine.errors import InvalidFlags
 OPTION = re.compile(r"--?[A-Za-z]")
 INTEGER = re.compile(r"[+-]?\d{1,9}")
 
+# Where any word may follow, or none.
+_FREE_TEXT = frozenset(("model_path", "alias", "overrides", "flash_attn", "no_flash_attn", "fit"))
+_WORDS_FOR_A_VALUE = re.compile(r"\((?!-)|\.{3}|…")
+_REMARK_BEHIND = re.compile(r"([^\s()]+)\s+(\([^()]*\))")
 _SPAN = re.compile(r"(\d+)-\d+(?:[+*]\d+)?")
 _SWITCH_VALUES = {"1": True, "on": True, "true": True, "0": False, "off": False, "false": False}
 _FLASH_ATTN = {"1": "on", "on": "on", "enabled": "on", "0": "off", "off": "off", "disabled": "off", "auto": "auto"}
@@ -88,7 +92,10 @@ class OptionReader:
                 self._remark(word)
                 continue
             self.used.append(name)
-            if option := option_named(name, self.bench):
+            option = option_named(name, self.bench)
+            if option and self._words_follow(option):
+                self._remark_for(name)
+            elif option:
                 self._field(option, name)
             else:
                 self._other(name)
@@ -123,6 +130,21 @@ class OptionReader:
         else:
             self.unknown.append(" ".join(self.words[start : end + 1]))
             self.i = end + 1
+
+    def _words_follow(self, option: Option) -> bool:
+        """Whether words stand where a value should, as in `-ub (see the table)`; a remark behind a value is cut off."""
+        if self.i >= len(self.words) or option.kind in ("on", "off") or option.field in _FREE_TEXT:
+            return False
+        if behind := _REMARK_BEHIND.fullmatch(self.words[self.i]):
+            self.words[self.i : self.i + 1] = [behind[1], behind[2]]
+        return _WORDS_FOR_A_VALUE.match(self.words[self.i]) is not None
+
+    def _remark_for(self, name: str) -> None:
+        """Keep an option whose value is words as one unknown word."""
+        self.i += 1
+        known = len(self.unknown)
+        self._remark(self.words[self.i - 1])
+        self.unknown[known:] = [" ".join([name, *self.unknown[known:]])]
 
     def _field(self, option: Option, name: str) -> None:
         if name not in self.known:
@@ -282,6 +304,11 @@ class OptionReader:
         """Rules are split at ','; llama.cpp's llama-bench splits them at ';', and its tests at ','."""
         value = self._value(name)
         pieces = value.split(",")
+        if " " in value and not all(
+            "=" in piece for piece in pieces
+        ):  # words, as in `blk\.(7 layers, not published)=CPU`
+            self.unknown.append(f"{name} {value}")
+            return
         if self.bench and self.engine == "llama.cpp":
             if len(pieces) > 1 or self.rules:
                 self.varied.append(f"{name} {value}")

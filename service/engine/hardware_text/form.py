@@ -7,7 +7,7 @@ import re
 
 import msgspec
 
-from service.engine.catalogue.names import cpu_row, gpu_rows
+from service.engine.catalogue.names import cpu_row, gpu_meant, gpu_rows, size_in
 from service.engine.hardware import Cpu, Gpu, Hardware, Ram, os_family
 from service.engine.hardware_text.details import write_details
 
@@ -65,9 +65,10 @@ def _short(gpu: Gpu) -> str:
 
 def _plain(name: str) -> bool:
     """A name that shorthand reads back without quotes: the catalogue's own, free of sizes and brackets."""
-    rows = gpu_rows(name)
+    rows, reading = gpu_meant(name)
     return (
         bool(rows)
+        and not reading
         and len({row.name for row in rows}) == 1
         and not re.search(r"\d\s?GB|Apple|[()+,;\[\]]", rows[0].name)
     )
@@ -99,13 +100,14 @@ def _os(name: str | None) -> str:
 
 
 def _canonical_gpu(gpu: Gpu) -> Gpu:
-    rows = gpu_rows(gpu.name, gpu.vram_gib)
-    same = len({row.name for row in rows}) == 1
+    rows, reading = gpu_meant(gpu.name, gpu.vram_gib)
+    same = len({row.name for row in rows}) == 1 and not reading  # the answer quotes a remark
+    size = size_in(gpu.name) if same and len({row.vram_gib for row in rows}) > 1 else None
     return msgspec.structs.replace(
         gpu,
         name=rows[0].name if same else re.sub(r"\s+", " ", gpu.name.replace('"', "'")).strip(),
         pcie=re.sub(r"[\s;\[\]]+", " ", gpu.pcie).strip().lower() or None if gpu.pcie else None,
-        vram_gib=_rounded(gpu.vram_gib),
+        vram_gib=_rounded(gpu.vram_gib or size),
         free_gib=_rounded(gpu.free_gib),
         bandwidth_gbs=_rounded(gpu.bandwidth_gbs),
         uuids=gpu.uuids or None,

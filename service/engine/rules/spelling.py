@@ -55,7 +55,11 @@ _SOURCES = {
 def unknown_flag(case: Case) -> Iterator[Found]:
     """Words that today's program does not know and never did."""
     for word in case.parsed.unknown:
-        name = word.split(" ", 1)[0]
+        name, _, value = word.partition(" ")
+        if value and name in known_options(case.engine, case.parsed.program):
+            message = f"{value[:80]!r} is no value of {name[:80]}: the figures are those without it"
+            yield error("unknown-flag", message, f"leave out {word[:80]}", _SOURCES[case.engine])
+            continue
         if _known_then(case, name):
             continue
         other = _other_engine(case.engine)

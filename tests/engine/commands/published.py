@@ -8,16 +8,6 @@ import msgspec
 
 from service.engine.config import Engine
 
-# Not the whole command was published: what stands in its place cannot be read.
-UNREADABLE = {
-    "pr529-ubergarm-3": "the layers of -ot are a remark",
-    "pr529-ubergarm-4": "the layers of -ot are a remark",
-    "pr698-ikawrakow-1": "-ub is a remark",
-    "pr698-ikawrakow-2": "-ub is a remark",
-    "pr698-ikawrakow-3": "-ub is a remark",
-    "pr698-ikawrakow-4": "-ub is a remark",
-}
-
 
 class Published(msgspec.Struct):
     """One distinct command, and the ids of the results that were made with it."""

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from service.engine.commands import BenchTests, ParsedCommand, parse
 from service.engine.config import Engine, Flags, Override
 from service.engine.errors import InvalidFlags
-from tests.engine.commands.published import UNREADABLE, Published, published
+from tests.engine.commands.published import Published, published
 
 
 def _flags(command: str, program: str = "llama-server") -> Flags:
@@ -23,16 +23,31 @@ def _mainline(command: str, program: str = "llama-server") -> ParsedCommand:
 
 
 @pytest.mark.parametrize("case", published(), ids=lambda case: case.ids[0])
-def test_a_published_command_is_read_or_refused_on_purpose(case: Published) -> None:
-    unreadable = UNREADABLE.keys() & set(case.ids)
-    assert not unreadable or set(case.ids) <= UNREADABLE.keys()
-    if unreadable:
-        with pytest.raises(InvalidFlags):
-            parse(case.command, case.engine, program=case.tool)
-        return
+def test_a_published_command_is_read(case: Published) -> None:
     parsed = parse(case.command, case.engine, program=case.tool)
     assert (parsed.engine, parsed.program, parsed.tool) == (case.engine, case.tool, "bench")
-    assert not any(word.startswith("-") and word != "--warmup-batch" for word in parsed.unknown)
+    assert not any(word.startswith("-") and word != "--warmup-batch" for word in parsed.unknown if " " not in word)
+
+
+@pytest.mark.parametrize(
+    ("words", "without", "unknown"),
+    [
+        ("-c 4096 -ub (see n_ubatch) -b 4096", "-c 4096 -b 4096", ("-ub (see n_ubatch)",)),
+        ('-ts "24/24 (in GiB, both cards)"', "-ts 24/24", ("(in GiB, both cards)",)),
+        ("-ts 24/24 (in GiB) -c 8192", "-ts 24/24 -c 8192", ("(in GiB)",)),
+        ("-c ... -ngl 99", "-ngl 99", ("-c ...",)),
+        (
+            r'-ot "blk\.(7 layers, not published)\.ffn=CUDA0" -ot exps=CPU',
+            "-ot exps=CPU",
+            (r"-ot blk\.(7 layers, not published)\.ffn=CUDA0",),
+        ),
+        ("-ngl 99 -ot (ffn|attn)=CPU", "-ngl 99 -ot '(ffn|attn)=CPU'", ()),
+    ],
+)
+def test_words_for_a_value_are_one_unknown_word(words: str, without: str, unknown: tuple[str, ...]) -> None:
+    parsed = parse(f"llama-server -m m.gguf {words}", "ik_llama.cpp")
+    assert parsed.flags == _flags(without)
+    assert parsed.unknown == unknown
 
 
 def test_a_long_command_from_a_thread() -> None:

@@ -7,7 +7,7 @@ import pytest
 from service.engine.catalogue import resolve
 from service.engine.errors import InvalidHardware, UnknownHardware
 from service.engine.hardware import Cpu, Gpu, Hardware, Ram
-from service.engine.hardware_text import parse_hardware
+from service.engine.hardware_text import canonical, parse_hardware
 
 
 def test_gpus_cpu_and_ram_on_one_line() -> None:
@@ -175,3 +175,8 @@ def test_a_name_that_no_list_has_is_left_to_resolve() -> None:
     machine = parse_hardware("RTX 3095")
     with pytest.raises(UnknownHardware, match="RTX 3090"):
         resolve(machine)
+
+
+def test_a_size_in_a_name_is_kept_where_a_card_is_sold_with_several() -> None:
+    small, large = (canonical(Hardware(gpus=[Gpu(name=f"RTX 3060 {size}GB")])) for size in (8, 12))
+    assert (small.gpus[0].vram_gib, large.gpus[0].vram_gib) == (8, 12)
