@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, TypeVar
 import msgspec
 
 from service import __version__
+from service.engine.decoding import wrong_value
 from service.engine.errors import AdvisorError, InvalidInput
 from service.engine.goal import Constraints, EngineChoice, GoalRequest
 from service.engine.hardware import Hardware
@@ -67,7 +68,7 @@ def _parser() -> argparse.ArgumentParser:
 def _advise_parser(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("repo", help="OWNER/NAME, OWNER/NAME:VARIANT, a Hub URL, or a path to GGUF files")
     parser.add_argument(
-        "--hardware", "-H", required=True, help="shorthand, JSON, or pasted tool output; @FILE or - reads it from there"
+        "--hardware", "-H", help="shorthand, JSON, or pasted tool output; @FILE or - reads it from there"
     )
     parser.add_argument("--revision", help="branch, tag or commit (default: main)")
     goal = parser.add_argument_group("goal")
@@ -147,9 +148,11 @@ def _serve_parser(parser: argparse.ArgumentParser) -> None:
 
 
 def _text_argument(value: str, field: str = "hardware") -> str:
-    """Return the text itself, or what `@FILE` or `-` (standard input) hold."""
+    """Return the text itself, or what `@FILE` or `-` (standard input) hold. Raises InvalidInput."""
     if value == "-":
         return sys.stdin.read(_MAX_PASTE + 1)
+    if os.path.isfile(value):
+        raise InvalidInput(f"{value} is a file: write @{value} to have it read", field=field)
     return _file_text(value[1:], field, _MAX_PASTE) if value.startswith("@") else value
 
 
@@ -158,7 +161,17 @@ def _file_text(path: str, field: str, at_most: int) -> str:
         with Path(path).open(errors="replace") as file:
             return file.read(at_most + 1)
     except OSError as error:
-        raise InvalidInput(f"cannot read {path}: {error.strerror}", field=field) from error
+        right = "name a file that is there, or give the text itself, or - for standard input"
+        raise InvalidInput(f"cannot read {path}: {error.strerror}; {right}", field=field) from error
+
+
+def _machine(arguments: argparse.Namespace) -> str:
+    """Return the text of `--hardware`. Raises InvalidInput where it is missing."""
+    if not arguments.hardware:
+        example = "-H 'RTX 3090, Ryzen 9 7950X, 128GB DDR5-5600'"
+        this = 'advisor hardware says what this machine has: -H "$(advisor hardware --json)"'
+        raise InvalidInput(f"say on what it runs: {example}; {this}", field="--hardware")
+    return _text_argument(arguments.hardware)
 
 
 def _goal(arguments: argparse.Namespace) -> GoalRequest:
@@ -187,9 +200,10 @@ def _converted(value: object, kind: type[T], field: str) -> T:
     try:
         return msgspec.convert(value, kind)
     except msgspec.ValidationError as error:
-        what, _, path = str(error).partition(" - at `$.")
-        name = path.rstrip("`").partition("[")[0].replace("_", "-")
-        raise InvalidInput(what[:1].lower() + what[1:], field=f"--{name}" if name else field) from error
+        what, path, choices = wrong_value(error, kind)
+        name = (path or "").partition("[")[0].replace("_", "-")
+        detail = what[:1].lower() + what[1:]
+        raise InvalidInput(detail, field=f"--{name}" if name else field, choices=choices) from error
 
 
 def _advise(arguments: argparse.Namespace) -> int:
@@ -200,7 +214,7 @@ def _advise(arguments: argparse.Namespace) -> int:
     advice = advise_directly(
         _settings(),
         arguments.repo,
-        _text_argument(arguments.hardware),
+        _machine(arguments),
         _goal(arguments),
         _constraints(arguments),
         arguments.revision,
@@ -232,13 +246,12 @@ def _check(arguments: argparse.Namespace) -> int:
 
     if arguments.batch:
         return _check_batch(arguments.batch)
-    for name in ("command", "hardware"):
-        if not getattr(arguments, name):
-            raise InvalidInput("a check needs COMMAND and --hardware; or --batch FILE", field=name)
+    if not arguments.command:
+        raise InvalidInput("a check needs COMMAND and --hardware; or --batch FILE", field="command")
     stated = {
         "command": _text_argument(arguments.command, "command"),
         "model": arguments.model,
-        "hardware": _text_argument(arguments.hardware),
+        "hardware": _machine(arguments),
         "engine": arguments.engine,
         "build": arguments.build,
         "depths": _depths(arguments.depths),

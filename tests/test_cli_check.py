@@ -89,7 +89,7 @@ def test_a_log_is_compared(model: str, capsys: pytest.CaptureFixture[str]) -> No
     ("arguments", "said"),
     [
         (["check"], "a check needs COMMAND"),
-        (["check", "llama-server", "--model", "x.gguf"], "a check needs COMMAND"),
+        (["check", "llama-server", "--model", "x.gguf"], "say on what it runs"),
         (["check", "llama-server -c x", "--model", "MODEL", "-H", RIG], "a whole number must follow"),
         (["check", "llama-server", "--model", "MODEL", "-H", "RTX 9999"], "RTX 9999"),
         (["check", "llama-server", "--model", "MODEL", "-H", RIG, "--log", "no.log"], "cannot read no.log"),
@@ -207,3 +207,29 @@ def test_a_draft_and_a_projector_beside_the_model_are_counted(
 def test_a_draft_file_that_is_not_there_is_said(model: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["check", "llama-server -c 4096", "--model", model, "-H", RIG, "--draft", "no.gguf"]) == 2
     assert "no such file: no.gguf" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["advise", "/not/here.gguf", "-H", "RTX 3090"], "name a GGUF file or a folder of them on this machine"),
+        (["advise", "{folder}/not-here.gguf", "-H", "RTX 3090"], "or a repo of the Hub as OWNER/NAME"),
+        (["advise", "{folder}", "-H", "RTX 3090"], "holds no complete GGUF of a model: name a .gguf file"),
+        (["inspect", "{folder}/rig.txt"], "is no GGUF file"),
+        (["advise", "{folder}", "-H", "@/not/here.txt"], "cannot read /not/here.txt: No such file or directory; name"),
+        (["advise", "{folder}", "-H", "{folder}/rig.txt"], "rig.txt to have it read"),
+        (["advise", "{folder}"], "say on what it runs: -H 'RTX 3090"),
+        (["check", "llama-server -m /not/here.gguf"], "say on what it runs: -H 'RTX 3090"),
+        (["check", "llama-server -m /not/here.gguf", "-H", "RTX 3090"], "there is no file /not/here.gguf here, and"),
+        (["advise", "{folder}", "-H", "RTX 3090", "--kv-type", "q3_1"], "did you mean: "),
+    ],
+)
+def test_what_to_type_is_said(
+    arguments: list[str], says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("ADVISOR_STATE_DIR", str(tmp_path / "state"))
+    folder = tmp_path / "models"
+    folder.mkdir()
+    (folder / "rig.txt").write_text("RTX 3090")
+    assert main([argument.format(folder=folder) for argument in arguments]) in (1, 2)
+    assert says in capsys.readouterr().err

@@ -10,6 +10,7 @@ import msgspec
 
 from service.engine.advise import VariantModel
 from service.engine.commands import parse
+from service.engine.decoding import wrong_value
 from service.engine.errors import AdvisorError, InvalidInput
 from service.engine.rules import Beside
 from service.errors import describe
@@ -41,8 +42,13 @@ class Headers:
             return NamedRepo(str(path))
         if case.model is not None:
             return NamedRepo(case.model)
-        with opened_store(self._settings) as store:
-            return repo_of(store, None, parsed)
+        try:
+            with opened_store(self._settings) as store:
+                return repo_of(store, None, parsed)
+        except InvalidInput as error:
+            missing = f"there is no file {parsed.model_path[:200]} here, and " if parsed.model_path else ""
+            detail = f"{missing}{error.detail}, or `model` (--model) as a GGUF file or folder on this machine"
+            raise InvalidInput(detail, field="model", choices=error.choices) from error
 
     def model_of(self, case: BatchCase, name: str) -> VariantModel:
         """Return the model of a case, which is in the repo or at the path `name`. Raises AdvisorError."""
@@ -120,4 +126,5 @@ def _case(line: bytes) -> BatchCase:
     try:
         return msgspec.json.decode(line, type=BatchCase)
     except msgspec.ValidationError as error:
-        raise InvalidInput(str(error)) from error
+        what, field, choices = wrong_value(error, BatchCase)
+        raise InvalidInput(what, field=field, choices=choices) from error

@@ -60,7 +60,11 @@ def opened(settings: Settings, repo: str, revision: str | None) -> Iterator[tupl
         if Path(repo).exists():
             yield hub, local_variants(Path(repo)), _ON_DISK
         elif _is_path(repo):
-            raise InvalidInput(f"no such file: {repo[:200]}", field="repo")
+            raise InvalidInput(
+                f"no such file or folder: {repo[:200]}; name a GGUF file or a folder of them on this machine, "
+                "or a repo of the Hub as OWNER/NAME",
+                field="repo",
+            )
         else:
             reference = parse_reference(repo, revision)
             _say(f"listing {reference.repo}")
@@ -70,8 +74,9 @@ def opened(settings: Settings, repo: str, revision: str | None) -> Iterator[tupl
 
 
 def _is_path(text: str) -> bool:
-    """Whether `text` can only be meant as a path: a repo's id has one slash and no such beginning."""
-    return text.startswith(("/", "./", "../", "~")) or (text.lower().endswith(".gguf") and "/" not in text)
+    """Whether `text` can only be meant as a path: a repo's id has one slash, no such beginning, and no folder here."""
+    is_file = text.lower().endswith(".gguf") and ("/" not in text or Path(text).parent.is_dir())
+    return text.startswith(("/", "./", "../", "~")) or is_file
 
 
 @contextmanager

@@ -13,8 +13,8 @@ from litestar.exceptions import HTTPException
 from litestar.openapi.spec import Reference, Schema
 from litestar.typing import FieldDefinition
 
+from service.engine.decoding import wrong_value
 from service.engine.errors import AdvisorError, InvalidInput
-from service.web.problems import wrong_value
 
 T = TypeVar("T")
 _WITH_BODY = ("POST", "PUT", "PATCH")
@@ -52,12 +52,12 @@ class JsonBody(AbstractDTO[T]):
         return schema
 
     def decode_bytes(self, value: bytes) -> Any:
-        """Return the decoded body. Raises InvalidInput with the path, or MalformedJson."""
+        """Return the decoded body. Raises InvalidInput with the path and what may stand there, or MalformedJson."""
         try:
             return msgspec.json.decode(value, type=self.model_type)
         except msgspec.ValidationError as error:
-            what, field = wrong_value(error)
-            raise InvalidInput(what, field=field) from error
+            what, field, choices = wrong_value(error, self.model_type)
+            raise InvalidInput(what, field=field, choices=choices) from error
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise MalformedJson(str(error)) from error
 

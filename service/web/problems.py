@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from http import HTTPStatus
 from typing import Any
@@ -33,9 +32,6 @@ _SLUGS = {
     429: "rate-limited",
     503: "service-unavailable",
 }
-_PATH = re.compile(r"^(?P<what>.*) - at `\$\.?(?P<path>[^`]{0,500})`$", re.DOTALL)
-_UNKNOWN_FIELD = re.compile(r"^Object contains unknown field `(?P<name>[^`]{0,200})`")
-_MISSING_FIELD = re.compile(r"^Object missing required field `(?P<name>[^`]{0,200})`")
 
 
 def problem_response(body: Problem, headers: dict[str, str] | None = None) -> Response[Problem]:
@@ -85,17 +81,6 @@ HANDLERS: dict[type[Exception] | int, Any] = {
     HTTPException: on_http,
     Exception: on_crash,
 }
-
-
-def wrong_value(error: msgspec.ValidationError) -> tuple[str, str | None]:
-    """Return (what is wrong, path of the field) of a decoding error; paths look like `hardware.gpus[0].count`."""
-    text = str(error)
-    match = _PATH.match(text)
-    what, path = (match["what"], match["path"]) if match else (text, "")
-    named = _UNKNOWN_FIELD.match(what) or _MISSING_FIELD.match(what)
-    if named:
-        path = f"{path}.{named['name']}" if path else named["name"]
-    return what, path or None
 
 
 def problem_responses(*slugs: str) -> dict[int, ResponseSpec]:

@@ -89,6 +89,26 @@ def test_a_wrong_value_is_answered_with_its_path(
     assert says in found["detail"]
 
 
+@pytest.mark.parametrize(
+    ("path", "body", "choices"),
+    [
+        ("/v1/advice", {**ASK, "goal": {"preset": "speed"}}, {"chat", "agent", "long", "batch"}),
+        ("/v1/advice", {**ASK, "constraints": {"engines": [{"name": "vllm"}]}}, {"ik_llama.cpp", "llama.cpp"}),
+        ("/v1/advice", {**ASK, "harware": 1}, {"repo", "revision", "hardware", "goal", "constraints"}),
+        ("/v1/advice", {**ASK, "hardware": {"gpus": [], "gpu": 1}}, {"gpus", "cpu", "ram", "os", "notes"}),
+        ("/v1/advice", {**ASK, "hardware": {"gpus": [], "cpu": {"cores": 8}}}, {"model", "sockets", "physical_cores"}),
+        ("/v1/hardware/parse", {"text": "RTX 3090", "os": "linux"}, {"text"}),
+        ("/v1/check", {"command": "x", "hardware": "RTX 3090", "allocator": "metal"}, {"cuda", "lab"}),
+        ("/v1/advice", {**ASK, "goal": {"prompt": -1}}, None),
+    ],
+)
+def test_what_may_stand_there_is_listed(
+    client: httpx.Client, path: str, body: dict[str, Any], choices: set[str] | None
+) -> None:
+    found = assert_problem(client.post(path, json=body), 422, "invalid-request")
+    assert (set(found["choices"]) if choices else found.get("choices")) == choices
+
+
 @pytest.mark.parametrize("body", [b"", b"{", b"nonsense", b'{"repo": "a/b",}', b"\xff\xfe"])
 def test_what_is_no_json_is_400(client: httpx.Client, body: bytes) -> None:
     reply = client.post("/v1/advice", content=body, headers={"content-type": "application/json"})

@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from service.engine.catalogue.limits import check
+from service.engine.decoding import wrong_value
 from service.engine.errors import InvalidHardware
 from service.engine.hardware import Hardware
 
@@ -20,9 +21,9 @@ def read_json(text: str) -> Hardware | None:
     try:
         hardware = msgspec.json.decode(data, type=Hardware)
     except msgspec.ValidationError as error:
-        reason, _, path = str(error).partition(" - at `$")
-        field = "hardware" + path.rstrip("`")
-        raise InvalidHardware(f"{reason}; the form is {_FORM}", field=field) from error
+        reason, path, choices = wrong_value(error, Hardware)
+        field = f"hardware.{path}" if path else "hardware"
+        raise InvalidHardware(f"{reason}; the form is {_FORM}", field=field, choices=choices) from error
     except (msgspec.DecodeError, RecursionError) as error:
         raise InvalidHardware(f"this begins like JSON but is not: {error}", field="hardware") from error
     check(hardware)

@@ -1,0 +1,78 @@
+"""What msgspec refuses, in the words of our errors: what is wrong, where, and what would be right there."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import msgspec
+from msgspec import inspect
+
+_PATH = re.compile(r"^(?P<what>.*) - at `\$\.?(?P<path>[^`]{0,500})`$", re.DOTALL)
+_UNKNOWN_FIELD = re.compile(r"^Object contains unknown field `(?P<name>[^`]{0,200})`")
+_MISSING_FIELD = re.compile(r"^Object missing required field `(?P<name>[^`]{0,200})`")
+_ENUM_VALUE = "Invalid enum value"
+_STEP = re.compile(r"\[[^\]]*\]|[^.\[\]]+")
+
+
+def wrong_value(error: msgspec.ValidationError, kind: Any) -> tuple[str, str | None, tuple[str, ...]]:
+    """Return (what is wrong, path of the field, what would be right) of an error in decoding a `kind`.
+
+    Paths look like `hardware.gpus[0].count`. What would be right: the values of an enumeration, the names of an
+    object's fields; empty where msgspec's own sentence says it.
+    """
+    text = str(error)
+    match = _PATH.match(text)
+    what, path = (match["what"], match["path"]) if match else (text, "")
+    unknown = _UNKNOWN_FIELD.match(what)
+    choices: tuple[str, ...] = ()
+    if unknown or what.startswith(_ENUM_VALUE):
+        at = _at(inspect.type_info(kind), _STEP.findall(path))
+        choices = tuple(dict.fromkeys(_field_names(at) if unknown else _values(at)))
+    if named := unknown or _MISSING_FIELD.match(what):
+        path = f"{path}.{named['name']}" if path else named["name"]
+    return what, path or None, choices
+
+
+def _at(kind: inspect.Type, path: Iterable[str]) -> list[inspect.Type]:
+    """The types that may stand at a path: several where one of its steps is a union."""
+    here = list(_alternatives(kind))
+    for step in path:
+        here = [found for one in here for found in _inside(one, step)]
+    return here
+
+
+def _alternatives(kind: inspect.Type) -> Iterator[inspect.Type]:
+    if isinstance(kind, inspect.UnionType):
+        for one in kind.types:
+            yield from _alternatives(one)
+    elif isinstance(kind, inspect.Metadata):
+        yield from _alternatives(kind.type)
+    else:
+        yield kind
+
+
+def _inside(kind: inspect.Type, step: str) -> Iterator[inspect.Type]:
+    if isinstance(kind, inspect.StructType):
+        for field in kind.fields:
+            if field.encode_name == step:
+                yield from _alternatives(field.type)
+    elif isinstance(kind, inspect.ListType | inspect.VarTupleType) and step.startswith("["):
+        yield from _alternatives(kind.item_type)
+    elif isinstance(kind, inspect.DictType) and step.startswith("["):
+        yield from _alternatives(kind.value_type)
+
+
+def _field_names(kinds: Iterable[inspect.Type]) -> Iterator[str]:
+    for kind in kinds:
+        if isinstance(kind, inspect.StructType):
+            yield from (field.encode_name for field in kind.fields)
+
+
+def _values(kinds: Iterable[inspect.Type]) -> Iterator[str]:
+    for kind in kinds:
+        if isinstance(kind, inspect.LiteralType):
+            yield from map(str, kind.values)
+        elif isinstance(kind, inspect.EnumType):
+            yield from (str(one.value) for one in kind.cls)
