@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, TypeAlias
 
 import msgspec
 
@@ -66,8 +66,16 @@ class Commands(msgspec.Struct, frozen=True):
     bench: str
 
 
+BestAt: TypeAlias = Literal["bits", "time", "pp", "tg", "context"]
+
+
 class AdvisedConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """One ranked config. `goal_seconds`: time of the goal's prompt and output at its depth, [low, expected, high]."""
+    """One ranked config. `goal_seconds`: time of the goal's prompt and output at its depth, [low, expected, high].
+
+    `bpw` counts all weights, `bpw_active` those that a token reads; `imatrix`: the header names an importance matrix.
+    `on_front`: no other config here is at least as good in bits, PP, TG and largest context, and better in one of them;
+    `best_at`: in what none here is better. `tied_with`: ranks of the configs that the speeds cannot tell it from.
+    """
 
     id: str
     rank: int
@@ -81,8 +89,13 @@ class AdvisedConfig(msgspec.Struct, frozen=True, kw_only=True):
     speed: list[SpeedPoint]
     goal_seconds: tuple[float, float, float]
     max_context: int
-    reasons: list[Reason]
-    notes: list[str]
+    bpw_active: float = 0.0
+    imatrix: bool = False
+    on_front: bool = False
+    best_at: list[BestAt] = []
+    tied_with: list[int] = []
+    reasons: list[Reason] = []
+    notes: list[str] = []
     versus_next: str | None = None
     measured: list[SpeedPoint] = []
 
@@ -101,6 +114,24 @@ class Refusal(msgspec.Struct, frozen=True, kw_only=True):
     smallest_change: str | None = None
 
 
+class Loser(msgspec.Struct, frozen=True, kw_only=True):
+    """A kind of config that is not among the ranked ones, and why: the nearest of `alike` candidates of that kind.
+
+    `differs`: what sets it apart from the other configs of its variant and engine. `seconds`: of the goal's request, as
+    computed (`placed`), or at best; None where it does not fit.
+    """
+
+    engine: Engine
+    variant: str
+    strategy: str
+    gpus: list[str]
+    differs: str
+    seconds: float | None
+    placed: bool
+    why: str
+    alike: int
+
+
 class Versions(msgspec.Struct, frozen=True):
     """What an advice was computed with; part of its key."""
 
@@ -113,7 +144,8 @@ class Versions(msgspec.Struct, frozen=True):
 class AdviceBody(msgspec.Struct, frozen=True, kw_only=True):
     """What `advise()` computes: ranked configs, refusals, and everything that was assumed on the way.
 
-    `headline` is the sentence that a newcomer understands; `considered` counts the candidates looked at.
+    `headline` is the sentence that a newcomer understands; `considered` counts the candidates whose speed was bounded,
+    `placed` those of them whose placement, memory and speed were computed in full.
     """
 
     headline: str
@@ -123,4 +155,6 @@ class AdviceBody(msgspec.Struct, frozen=True, kw_only=True):
     configs: list[AdvisedConfig]
     refused: list[Refusal]
     considered: int
+    placed: int = 0
+    losers: list[Loser] = []
     versions: Versions

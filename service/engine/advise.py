@@ -20,8 +20,10 @@ from service.engine.model import Model
 from service.engine.planner import describe
 from service.engine.planner.answer import goal_assumptions, headline, refusal
 from service.engine.planner.fit import max_context
+from service.engine.planner.front import active_bpw, compared, has_imatrix
+from service.engine.planner.losers import losers
 from service.engine.planner.rank import Contender, rank
-from service.engine.planner.search import search
+from service.engine.planner.search import Case, Outcome, search
 from service.engine.planner.write import Files, commands, environment
 from service.engine.speed import predict_speed, speed_point
 from service.engine.versions import versions
@@ -46,15 +48,17 @@ def advise(
     rig = resolve(hardware)
     _check_constraints(constraints, variants, rig)
     wanted = resolve_goal(goal, min(v.model.n_ctx_train for v in variants))
-    outcomes = [
-        (engine, index, search(engine, index, variants[index].model, rig, wanted, constraints))
-        for index in _chosen(variants, constraints)
-        for engine in constraints.engine_names
-    ]
-    contenders = [c for _, _, outcome in outcomes for c in outcome.contenders]
+    outcomes = search(
+        [
+            Case(engine, index, variants[index].model, rig, wanted, constraints)
+            for index in _chosen(variants, constraints)
+            for engine in constraints.engine_names
+        ]
+    )
+    contenders = [c for outcome in outcomes for c in outcome.contenders]
     ranked = rank(contenders, wanted)
     configs = _configs(ranked, variants, rig, wanted, constraints)
-    refused = [refusal(engine, variants[i].name, o, wanted) for engine, i, o in outcomes if not o.contenders]
+    refused = [refusal(o.case.engine, variants[o.case.variant].name, o, wanted) for o in outcomes if _is_refused(o)]
     return AdviceBody(
         headline=headline(configs, ranked, refused, rig, wanted),
         hardware=hardware,
@@ -62,9 +66,16 @@ def advise(
         goal=wanted,
         configs=configs,
         refused=refused,
-        considered=sum(outcome.considered for _, _, outcome in outcomes),
+        considered=sum(outcome.considered for outcome in outcomes),
+        placed=sum(outcome.placed for outcome in outcomes),
+        losers=losers(outcomes, ranked, [v.name for v in variants], wanted),
         versions=versions(),
     )
+
+
+def _is_refused(outcome: Outcome) -> bool:
+    """Whether an engine cannot run a variant: nothing of it fits, as far as was tried."""
+    return not outcome.contenders and (outcome.refusal is not None or outcome.all_failed)
 
 
 def _check_constraints(constraints: Constraints, variants: Sequence[VariantModel], rig: Rig) -> None:
@@ -105,7 +116,7 @@ def _configs(
     for i, (contender, following) in enumerate(pairwise(ranked)):
         text = describe.difference(contender, following, names, i + 2)
         configs[i] = replace(configs[i], versus_next=text)
-    return configs
+    return compared(configs, ranked)
 
 
 def _config(
@@ -120,6 +131,8 @@ def _config(
         engine=engine,
         variant=variant.name,
         bpw=round(variant.model.bpw, 3),
+        bpw_active=active_bpw(variant.model),
+        imatrix=has_imatrix(variant.model),
         strategy=contender.candidate.strategy,
         flags=flags,
         commands=commands(engine, flags, variant.files, environment(rig, cards), constraints.models_dir),

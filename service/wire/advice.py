@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from service.engine.advice import AdvisedConfig, Refusal, Versions
+from service.engine.advice import AdvisedConfig, Loser, Refusal, Versions
 from service.engine.goal import Constraints, Goal, GoalRequest, Preset
 from service.engine.hardware import Assumption, Hardware
 from service.wire.problem import Problem
@@ -40,6 +40,8 @@ class Advice(msgspec.Struct, frozen=True, kw_only=True):
     configs: list[AdvisedConfig] = []
     refused: list[Refusal] = []
     considered: int = 0
+    placed: int = 0
+    losers: list[Loser] = []
     versions: Versions | None = None
     problem: Problem | None = None
     created_at: str | None = None

@@ -10,7 +10,7 @@ from service.engine.estimate import Estimate
 from service.engine.goal import Goal
 from service.engine.hardware import Rig
 from service.engine.model import Model
-from service.engine.planner.filling import movable_layers
+from service.engine.planner.blocks import blocks_of
 from service.engine.planner.rank import Contender
 from service.engine.speed import is_called, versus
 from service.engine.speed.interval import Phase
@@ -54,19 +54,24 @@ def _strategy(contender: Contender, model: Model, devices: tuple[Device, ...]) -
 
 
 def _ffn_in_ram(contender: Contender, model: Model, where: str) -> Reason:
-    layers = movable_layers(contender.engine, model)
     placement = contender.fitted.memory.placement
     what = "expert" if model.moe_layers else "FFN"
-    name = "ffn_down_exps.weight" if model.moe_layers else "ffn_down.weight"
-    kept = sum(placement.tensors.get(f"blk.{i}.{name}", placement.n_devices) < placement.n_devices for i in layers)
-    total = len(model.moe_layers) or len(layers)
+    blocks = [block for block in blocks_of(contender.engine, model) if block.pieces or block.stuck]
+    kept = parts = 0
+    for block in blocks:
+        names = [name for piece in (*block.pieces, *block.stuck) for name in piece.names]
+        here = sum(placement.tensors.get(name, placement.n_devices) < placement.n_devices for name in names)
+        kept, parts = kept + (here == len(names)), parts + (0 < here < len(names))
+    total = len(blocks)
+    of_parts = f", and parts of {parts}" if parts else ""
     rest = (
         "only the experts that a token uses are read from there"
         if model.moe_layers
         else "they are read for every token"
     )
     return Reason(
-        f"{what.lower()}s-in-ram", f"{kept} of {total} {what} layers fit on {where}; the others stay in RAM: {rest}"
+        f"{what.lower()}s-in-ram",
+        f"{kept} of {total} {what} layers{of_parts} fit on {where}; the others stay in RAM: {rest}",
     )
 
 

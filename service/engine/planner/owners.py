@@ -95,7 +95,7 @@ class Owners:
             moved = True
             while moved:
                 found = min((self._known(near) for near in self._near(best.starts, size)), key=_seconds, default=best)
-                moved = found.seconds < best.seconds * (1 - 1e-9)
+                moved = found.seconds < best.seconds - 1e-9 * abs(best.seconds)
                 best = found if moved else best
         return best
 

@@ -16,9 +16,10 @@ from service.engine.speed import Speed
 MAX_CONFIGS = 8
 _MAX_PER_VARIANT_AND_ENGINE = 2
 _Q8_BPW = 8.5  # bits beyond Q8_0 are not counted: no one has shown them to matter
-_WITHOUT_MINIMUM = 2.0  # with no speed asked for, fast enough is within this factor of the fastest's time
+WITHOUT_MINIMUM = 2.0  # with no speed asked for, fast enough is within this factor of the fastest's time
 _WORTH_SHOWING = 0.97  # a second config of one variant and engine must save 3 % of the time
 _WORTH_QUANTISING = 0.95  # a quantised cache must save 5 %: its cost at depth is the least certain part
+NEXT_TO_NOTHING = 1.02  # a larger micro-batch may cost 2 % of the goal's time: longer prompts gain by it
 
 
 class Contender(msgspec.Struct, frozen=True):
@@ -39,14 +40,22 @@ def reaches(speed: Speed, goal: Goal) -> bool:
     return speed.tg.expected >= (goal.min_tg or 0) and speed.pp.expected >= (goal.min_pp or 0)
 
 
+def fast_enough(contender: Contender, goal: Goal, fastest: float) -> bool:
+    """Return whether a contender reaches the goal's minima; with none, whether it is near the `fastest` time."""
+    if goal.min_tg or goal.min_pp:
+        return reaches(contender.speed, goal)
+    return contender.seconds.expected <= fastest * WITHOUT_MINIMUM
+
+
 def rank(contenders: list[Contender], goal: Goal) -> list[Contender]:
     """Return at most eight contenders in order, at most two of one variant and engine.
 
-    First the fast enough one with the most bits per weight (counted up to Q8_0); when none is fast enough, the
-    fastest. Then by the goal's time: the first one's variant on the other engine, those that nothing beats in both
-    bits and time, and the fastest of the rest.
+    First the fast enough one with the most bits per weight (counted up to Q8_0); when none is fast enough, or for the
+    goal `fastest`, the fastest. One whose split mode has a formula for its speed is never first before one that has
+    not. Then by the goal's time: the first one's variant on the other engine, those that nothing beats in both bits and
+    time, and the fastest of the rest.
     """
-    by_time = _distinct(sorted(contenders, key=lambda c: c.seconds.expected))
+    by_time = _distinct(sorted(_largest_batches(contenders), key=lambda c: c.seconds.expected))
     if not by_time:
         return []
     first = _first(by_time, goal)
@@ -57,12 +66,23 @@ def rank(contenders: list[Contender], goal: Goal) -> list[Contender]:
     return [first, *sorted((c for c in kept if c is not first), key=lambda c: c.seconds.expected)]
 
 
-def _first(by_time: list[Contender], goal: Goal) -> Contender:
-    enough = [c for c in by_time if reaches(c.speed, goal)]
-    if not goal.min_tg and not goal.min_pp:
-        longest = by_time[0].seconds.expected * _WITHOUT_MINIMUM
-        enough = [c for c in by_time if c.seconds.expected <= longest]
-    return max(enough, key=lambda c: (min(c.bpw, _Q8_BPW), -c.seconds.expected), default=by_time[0])
+def handicapped(candidate: Candidate, seconds: float) -> float:
+    """Return the seconds of a candidate, those of a quantised cache with what it has to save added."""
+    return seconds if candidate.flags.cache_type_k == "f16" else seconds / _WORTH_QUANTISING
+
+
+def counted_bits(bpw: float) -> float:
+    """Return the bits per weight that count for quality: up to Q8_0."""
+    return min(bpw, _Q8_BPW)
+
+
+def _first(contenders: list[Contender], goal: Goal) -> Contender:
+    by_time = [c for c in contenders if c.candidate.flags.split_mode == "layer"] or contenders
+    if goal.preset == "fastest":
+        return next((c for c in by_time if reaches(c.speed, goal)), by_time[0])
+    fastest = by_time[0].seconds.expected
+    enough = [c for c in by_time if fast_enough(c, goal, fastest)]
+    return max(enough, key=lambda c: (counted_bits(c.bpw), -c.seconds.expected), default=by_time[0])
 
 
 def _front(by_time: list[Contender]) -> list[Contender]:
@@ -72,6 +92,20 @@ def _front(by_time: list[Contender]) -> list[Contender]:
         if not front or c.bpw > front[-1].bpw:
             front.append(c)
     return front
+
+
+def _largest_batches(contenders: list[Contender]) -> list[Contender]:
+    """Of what differs by the micro-batch alone: the fastest at long prompts that costs the goal next to nothing."""
+    alike: dict[object, list[Contender]] = {}
+    for c in contenders:
+        flags = c.fitted.flags
+        kind = (c.engine, c.variant, c.candidate.cards, flags.cache_type_k, flags.cache_type_v, flags.split_mode)
+        alike.setdefault(kind, []).append(c)
+    found = []
+    for group in alike.values():
+        limit = min(c.seconds.expected for c in group) * NEXT_TO_NOTHING
+        found.append(max((c for c in group if c.seconds.expected <= limit), key=lambda c: c.speed.pp.expected))
+    return found
 
 
 def _distinct(by_time: list[Contender]) -> list[Contender]:
@@ -84,13 +118,16 @@ def _distinct(by_time: list[Contender]) -> list[Contender]:
     return sorted(kept, key=lambda c: c.seconds.expected)
 
 
-def _plainness(contender: Contender) -> tuple[bool, int]:
-    return contender.fitted.flags.cache_type_k != "f16", len(contender.candidate.cards)
+def _plainness(contender: Contender) -> tuple[bool, bool, int]:
+    flags = contender.fitted.flags
+    return flags.cache_type_k != "f16", flags.split_mode != "layer", len(contender.candidate.cards)
 
 
 def _gain_wanted(contender: Contender, plainer: Contender) -> float:
-    quantised = contender.fitted.flags.cache_type_k != plainer.fitted.flags.cache_type_k
-    return _WORTH_QUANTISING if quantised else _WORTH_SHOWING
+    """What to save of the time: more cards are wanted anyhow where the fewer leave weights in RAM."""
+    if contender.fitted.flags.cache_type_k != plainer.fitted.flags.cache_type_k:
+        return _WORTH_QUANTISING
+    return _WORTH_SHOWING if plainer.candidate.strategy == "all on GPU" else 1.0
 
 
 def _slower_sort(contender: Contender, plainer: Contender) -> bool:

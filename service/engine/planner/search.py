@@ -1,41 +1,87 @@
-"""The search: every candidate of every engine and variant is made to fit, timed, and kept or refused."""
+"""The search: forecasts of all candidates of all engines and variants, and placements of those that may be shown."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from typing import Literal, NamedTuple, TypeAlias
 
 import msgspec
 
 from service.engine.catalogue import engine_devices
 from service.engine.commands.tables import cache_types
-from service.engine.config import Device, Engine, Flags, Override
-from service.engine.estimate import Estimate
+from service.engine.config import Device, Engine
 from service.engine.goal import Constraints, Goal
 from service.engine.hardware import Rig
-from service.engine.memory import predict_memory
 from service.engine.model import Model
-from service.engine.planner.candidates import Candidate, candidates, with_split
-from service.engine.planner.filling import Sketch, settle, sketch
-from service.engine.planner.fit import Fitted, Limits, Problem, Shortfall, check, most_layers
-from service.engine.planner.rank import Contender, reaches
+from service.engine.planner.candidates import Candidate, base_flags, cache_pairs, candidates, stated_kv_types
+from service.engine.planner.cards import Cards
+from service.engine.planner.fit import Fitted, Limits, Problem, Shortfall
+from service.engine.planner.forecast import Forecast, Forecaster
+from service.engine.planner.place import placed
+from service.engine.planner.rank import (
+    MAX_CONFIGS,
+    NEXT_TO_NOTHING,
+    WITHOUT_MINIMUM,
+    Contender,
+    counted_bits,
+    fast_enough,
+    handicapped,
+    rank,
+)
 from service.engine.planner.support import unsupported
 from service.engine.speed import goal_seconds, predict_speed
 from service.engine.units import GIB, MIB
 
-_SPLIT_ATTEMPTS = 6
-_ENOUGH = 3  # settled contenders of one engine and variant; an answer shows at most two of them
-_KV_SHARE_WORTH_QUANTISING = 0.08  # below this share of VRAM, q8_0 frees less than one layer and costs TG at depth
 _RAM_FOR_OTHERS = 2 * GIB  # what an idle Linux server keeps for itself
+_FAILURES = 6  # candidates of one engine and variant that may turn out not to fit before the next is tried
+_FASTER_ONES = 3  # candidates with a better bound than the placed one that are placed as well
+_ALTERNATIVES = 2  # candidates of other kinds (cache type, number of cards, split mode) that are placed as well,
+_WITH_ALTERNATIVES = 3  # for so many of the first engines and variants
+_LAST_ONES = 3  # candidates that are tried with whole layers in RAM, where no other fits
+_CLOSE = 1.05  # a placed candidate this near to the next one's bound is not likely to be beaten by it
+_NEAR = 1.5  # an alternative's bound is within this factor of the best time
+
+Why: TypeAlias = Literal["does not fit", "pruned by bound", "minimum not reached"]
+
+
+class Case(NamedTuple):
+    """One engine and variant on one rig, for one goal."""
+
+    engine: Engine
+    variant: int
+    model: Model
+    rig: Rig
+    goal: Goal
+    constraints: Constraints
+
+
+class Lost(NamedTuple):
+    """A candidate that was not placed, or did not fit: what it would be at best, or what is missing."""
+
+    candidate: Candidate
+    why: Why
+    forecast: Forecast | None
+    shortfall: Shortfall | None
 
 
 class Outcome(msgspec.Struct, frozen=True):
-    """Everything one engine and variant gave: contenders, the smallest shortfall, why it cannot run, how many tried."""
+    """Everything one engine and variant gave: contenders, losers, the smallest shortfall, why it cannot run.
 
+    `considered`: candidates whose forecast was made; `placed`: those with a whole placement, memory and speed.
+    """
+
+    case: Case
     contenders: list[Contender]
+    losers: list[Lost]
     shortfall: Shortfall | None
     refusal: str | None
     considered: int
+    placed: int
+
+    @property
+    def all_failed(self) -> bool:
+        """Whether every candidate was found not to fit."""
+        return not self.contenders and all(lost.why == "does not fit" for lost in self.losers)
 
 
 def limits_of(rig: Rig, constraints: Constraints, cards: Sequence[int]) -> Limits:
@@ -52,182 +98,293 @@ def limits_of(rig: Rig, constraints: Constraints, cards: Sequence[int]) -> Limit
     return Limits(tuple(reserve), host, shared=any(rig.cards[c].unified for c in cards))
 
 
-class _Draft(NamedTuple):
-    """A candidate with its likely speed: already fitted, or a sketch still to be settled."""
+def search(cases: Sequence[Case], *, exhaustive: bool = False) -> list[Outcome]:
+    """Return what every case gives. `exhaustive`: every candidate is placed, none is pruned (for tests)."""
+    hunts = [Hunt(case) for case in cases]
+    if exhaustive:
+        for hunt in hunts:
+            hunt.place_all()
+        return [hunt.outcome() for hunt in hunts]
+    if cases:
+        _place_the_promising(hunts, cases[0].goal)
+    return [hunt.outcome() for hunt in hunts]
 
+
+def _place_the_promising(hunts: Sequence[Hunt], goal: Goal) -> None:
+    """Place the fastest, from the most bits down until one is fast enough, then by bound until the list is full."""
+    by_bound = sorted((hunt for hunt in hunts if hunt.tries), key=lambda h: h.bound)
+    for hunt in by_bound[:1]:
+        hunt.place_first()
+    if goal.preset != "fastest":
+        _place_most_bits(by_bound, goal)
+    for hunt in by_bound:
+        ranked = _ranked(hunts, goal)
+        if not _cannot_be_shown(hunt, ranked):
+            hunt.place_first()
+    shown = _ranked(hunts, goal)
+    with_config = [next(h for h in hunts if any(c is k for k in h.contenders)) for c in shown]
+    for number, hunt in enumerate(dict.fromkeys(with_config)):
+        hunt.place_rivals(_ALTERNATIVES if number < _WITH_ALTERNATIVES else 0)
+
+
+def _place_most_bits(hunts: Sequence[Hunt], goal: Goal) -> None:
+    """Of all that may be fast enough by their bound, those with the most bits, until one of them is."""
+    fastest = min((c.seconds.expected for h in hunts for c in h.contenders), default=float("inf"))
+    found = 0.0
+    for hunt in sorted(hunts, key=lambda h: (-counted_bits(h.case.model.bpw), h.bound)):
+        if counted_bits(hunt.case.model.bpw) < found:
+            return
+        if not hunt.may_be_enough(goal, fastest):
+            continue
+        hunt.place_first()
+        if any(fast_enough(c, goal, fastest) for c in hunt.contenders):
+            found = counted_bits(hunt.case.model.bpw)
+
+
+def _ranked(hunts: Sequence[Hunt], goal: Goal) -> list[Contender]:
+    return rank([c for hunt in hunts for c in hunt.contenders], goal)
+
+
+def _cannot_be_shown(hunt: Hunt, ranked: Sequence[Contender]) -> bool:
+    """Whether the list is full of configs that are faster than this engine and variant can be."""
+    if len(ranked) < MAX_CONFIGS:
+        return False
+    twin = hunt.case.variant == ranked[0].variant and hunt.case.engine != ranked[0].engine
+    return not twin and hunt.bound > max(c.seconds.expected for c in ranked[1:])
+
+
+class _Try(NamedTuple):
     candidate: Candidate
-    problem: Problem
-    found: Fitted | Sketch
-    seconds: Estimate
-    too_slow: bool
+    forecast: Forecast
+
+    @property
+    def seconds(self) -> float:
+        return self.forecast.seconds
+
+    @property
+    def handicapped(self) -> float:
+        return handicapped(self.candidate, self.seconds)
 
 
-class _Case(NamedTuple):
-    """One engine and variant on one rig, for one goal."""
-
-    engine: Engine
-    variant: int
-    model: Model
-    rig: Rig
-    goal: Goal
-    constraints: Constraints
+_NO_FORECAST = Forecast("layers in RAM", 0.0, 0.0, 0.0, None)
 
 
-def search(engine: Engine, variant: int, model: Model, rig: Rig, goal: Goal, constraints: Constraints) -> Outcome:
-    """Return what one engine can do with one variant on this rig."""
-    reason = unsupported(engine, model, rig) or _lacks_cache_types(engine, constraints)
-    if reason is not None:
-        return Outcome([], None, reason, 0)
-    case = _Case(engine, variant, model, rig, goal, constraints)
-    drafts: list[_Draft] = []
-    shortfalls: list[Shortfall] = []
-    considered = 0
-    for candidate in _worth_trying(case, drafts):
-        considered += 1
-        drawn = _draft(case, candidate)
-        if isinstance(drawn, Shortfall):
-            shortfalls.append(drawn)
-        else:
-            drafts.append(drawn)
-    contenders = _settled(case, drafts, shortfalls)
-    return Outcome(contenders, min(shortfalls, key=lambda s: s.n_bytes, default=None), None, considered)
+class Hunt:
+    """The search for one engine and variant."""
 
+    def __init__(self, case: Case) -> None:
+        self.case = case
+        self.refusal = unsupported(case.engine, case.model, case.rig) or _lacks_cache_types(case)
+        self.contenders: list[Contender] = []
+        self.losers: list[Lost] = []
+        self.shortfalls: list[Shortfall] = []
+        self.considered = self.n_placed = self.n_fitting = 0
+        self.loss = 1.0
+        self._problems: dict[Cards, Problem] = {}
+        tries = [] if self.refusal else self._forecasts()
+        self.tries = sorted(tries, key=self._promise)
 
-def _worth_trying(case: _Case, drafts: list[_Draft]) -> Iterator[Candidate]:
-    """Leave out strategies that move more to RAM than one that already fits."""
-    stated = _stated_kv_types(case.engine, case.constraints)
-    kv_types = stated or _kv_types(case.engine, case.model, case.rig, case.goal)
-    for candidate in candidates(case.engine, case.model, case.rig, case.goal, kv_types):
-        fits = {draft.candidate.strategy for draft in drafts}
-        if candidate.strategy != "all on GPU" and "all on GPU" in fits:
-            continue
-        if candidate.strategy == "layers in RAM" and "FFN in RAM" in fits and case.model.moe_layers:
-            continue
-        if candidate.strategy == "CPU only" and fits:
-            continue
-        if candidate.flags.n_ubatch in _slower_micro_batches(candidate, drafts):
-            continue
-        yield candidate
+    def _promise(self, one: _Try) -> tuple[object, ...]:
+        together = one.candidate.flags.split_mode != "layer"
+        return self._too_slow(one), together, one.handicapped, _plainness(one.candidate)
 
+    @property
+    def bound(self) -> float:
+        """The least seconds that any candidate may take."""
+        return min((t.seconds for t in self.tries), default=float("inf"))
 
-def _slower_micro_batches(candidate: Candidate, drafts: list[_Draft]) -> set[int]:
-    """The micro-batches that lost with another cache type on the same cards: they lose with this one too."""
-    alike = [
-        draft
-        for draft in drafts
-        if draft.candidate.strategy == candidate.strategy
-        and draft.candidate.cards == candidate.cards
-        and draft.candidate.flags.cache_type_k != candidate.flags.cache_type_k
-    ]
-    best = min(alike, key=lambda draft: (draft.too_slow, draft.seconds.expected), default=None)
-    return {draft.candidate.flags.n_ubatch for draft in alike if draft is not best}
+    def may_be_enough(self, goal: Goal, fastest: float) -> bool:
+        """Return whether any candidate may be fast enough for the goal."""
+        if goal.min_tg or goal.min_pp:
+            return any(_may_reach(t.forecast, goal) for t in self.tries)
+        return self.bound <= fastest * WITHOUT_MINIMUM
 
+    def place_first(self) -> None:
+        """Place the most promising candidates, until one fits and the next cannot be much faster."""
+        failures = fitting = 0
+        while (self.tries and not self.contenders) or (fitting == 1 and self._is_loose()):
+            fits = self._place(self._next())
+            failures, fitting = failures + (not fits), fitting + fits
+            if failures == _FAILURES:
+                break
+        if not self.contenders and self.considered:
+            self._place_layers_in_ram()
 
-def _settled(case: _Case, drafts: list[_Draft], shortfalls: list[Shortfall]) -> list[Contender]:
-    """Settle the fastest drafts, one micro-batch a kind, until enough of them fit."""
-    contenders: list[Contender] = []
-    kinds: set[tuple[object, ...]] = set()
-    for draft in sorted(drafts, key=lambda d: (d.too_slow, d.seconds.expected)):
-        kind = (draft.candidate.strategy, draft.candidate.cards, draft.candidate.flags.cache_type_k)
-        if len(contenders) == _ENOUGH or kind in kinds:
-            continue
-        fitted = settle(draft.problem, draft.found) if isinstance(draft.found, Sketch) else draft.found
-        if isinstance(fitted, Shortfall):
-            shortfalls.append(fitted)
-        else:
-            kinds.add(kind)
-            contenders.append(_contender(case, draft, fitted))
-    return contenders
+    def place_rivals(self, n_other_kinds: int) -> None:
+        """Place what may be faster than the placed one, and the best of other kinds."""
+        for _ in range(_FASTER_ONES):
+            if not self.tries or self._too_slow(self.tries[0]) or self._likely(self.tries[0]) >= self._best():
+                break
+            self._place(self._next())
+        for _ in range(n_other_kinds):
+            self._place_other_kind()
 
+    def _next(self) -> _Try:
+        """Take the most promising try, with the largest micro-batch that costs the goal next to nothing."""
+        best = self.tries[0]
+        limit = best.seconds * NEXT_TO_NOTHING
+        alike = [t for t in self.tries if _same_but_batch(t.candidate, best.candidate) and t.seconds < limit]
+        chosen = max([best, *alike], key=lambda t: t.candidate.flags.n_ubatch)
+        self.tries.remove(chosen)
+        return chosen
 
-def _stated_kv_types(engine: Engine, constraints: Constraints) -> list[str]:
-    """The cache types asked for that both tools of the engine take: a config has a line for each."""
-    known = cache_types(engine, "bench")
-    return [kind for kind in dict.fromkeys(constraints.kv_types or ()) if kind in known]
+    def _is_loose(self) -> bool:
+        """Whether the placed one is so far from the next one's bound that this may be much faster."""
+        return bool(self.tries) and self._best() > self.tries[0].handicapped * _CLOSE
 
+    def _likely(self, one: _Try) -> float:
+        """The seconds of a try, if half of what the placed one lost against its bound is lost again."""
+        return one.handicapped * (1 + (self.loss - 1) / 2)
 
-def _lacks_cache_types(engine: Engine, constraints: Constraints) -> str | None:
-    if not constraints.kv_types or _stated_kv_types(engine, constraints):
-        return None
-    known = ", ".join(cache_types(engine, "bench"))
-    return f"{engine} has no cache type {' or '.join(constraints.kv_types)}: it takes {known}"
+    def _best(self) -> float:
+        return min(handicapped(c.candidate, c.seconds.expected) for c in self.contenders)
 
+    def _place_layers_in_ram(self) -> None:
+        """Nothing fitted as hoped: whole layers in RAM, with the smallest buffers."""
+        tried = [lost.candidate for lost in self.losers if lost.why == "does not fit" and lost.candidate.cards]
+        for candidate in sorted(tried, key=lambda c: (c.flags.n_ubatch, -len(c.cards)))[:_LAST_ONES]:
+            if candidate.flags.split_mode == "layer" and self._place(_Try(candidate, _NO_FORECAST), last=True):
+                return
 
-def _kv_types(engine: Engine, model: Model, rig: Rig, goal: Goal) -> list[str]:
-    """f16, and q8_0 where the cache is a large share of VRAM and its blocks divide the heads."""
-    vram = sum(card.free for card in rig.cards)
-    flags = Flags(n_ctx=goal.context, n_parallel=goal.parallel, n_gpu_layers=0)
-    cache = sum(device.kv for device in predict_memory(engine, model, flags, []).devices)
-    divides = all(layer.head_dim_k % 32 == 0 and layer.head_dim_v % 32 == 0 for layer in model.layers)
-    return ["f16", "q8_0"] if divides and vram and cache > vram * _KV_SHARE_WORTH_QUANTISING else ["f16"]
+    def place_all(self) -> None:
+        """Place every candidate."""
+        while self.tries:
+            self._place(self.tries.pop(0))
 
+    def outcome(self) -> Outcome:
+        """Return what was found."""
+        least = min(self.shortfalls, key=lambda s: s.n_bytes, default=None)
+        losers = [*self.losers, *self._pruned()]
+        return Outcome(self.case, self.contenders, losers, least, self.refusal, self.considered, self.n_placed)
 
-def _draft(case: _Case, candidate: Candidate) -> _Draft | Shortfall:
-    devices = engine_devices(case.rig, case.engine, candidate.cards)
-    limits = limits_of(case.rig, case.constraints, candidate.cards)
-    problem = Problem(case.engine, case.model, devices, limits, case.rig, case.goal)
-    whole = candidate.strategy == "all on GPU"
-    missing = _weights_missing(case.model, devices, 0 if whole else limits.host)
-    if missing > 0:
-        return Shortfall(devices[-1].name if whole else "RAM", missing)
-    found = check(problem, candidate.flags) if candidate.strategy == "CPU only" else _spread(problem, candidate)
-    if isinstance(found, Shortfall):
+    def _place_other_kind(self) -> None:
+        best = self._best()
+        known = {_kind(c.candidate) for c in self.contenders}
+        other = next((t for t in self.tries if _kind(t.candidate) not in known and t.seconds < best * _NEAR), None)
+        if other:
+            self.tries.remove(other)
+            self._place(other)
+
+    def _too_slow(self, one: _Try) -> bool:
+        return not _may_reach(one.forecast, self.case.goal)
+
+    def _forecasts(self) -> list[_Try]:
+        """Forecast all candidates; smaller cache types only where nothing fits with larger ones."""
+        case, found = self.case, list[_Try]()
+        for pairs in cache_pairs(case.engine, case.model, case.constraints):
+            for candidate in candidates(case.engine, case.model, case.rig, case.goal, pairs):
+                one = self._forecast(candidate)
+                if one.forecast.shortfall is None:
+                    found.append(one)
+                else:
+                    self._fails(one.candidate, one.forecast.shortfall)
+            if found:
+                break
         return found
-    placement = found.placement if isinstance(found, Sketch) else found.memory.placement
-    given = (case.engine, case.model, found.flags, placement, case.rig, devices)
-    speed = predict_speed(*given, case.goal.depth)
-    return _Draft(candidate, problem, found, goal_seconds(*given, case.goal), not reaches(speed, case.goal))
+
+    def _forecast(self, candidate: Candidate) -> _Try:
+        self.considered += 1
+        problem = self._problem(candidate.cards)
+        found = self._forecaster.forecast(candidate, problem.devices, problem.limits)
+        return _Try(_as_hoped(self.case, candidate, found), found)
+
+    @property
+    def _forecaster(self) -> Forecaster:
+        if not hasattr(self, "_made"):
+            case = self.case
+            pair = cache_pairs(case.engine, case.model, case.constraints)[0][0]
+            base = base_flags(case.engine, case.model, case.rig, case.goal, "FFN in RAM", 512, pair)
+            self._made = Forecaster(case.engine, case.model, case.rig, case.goal, base)
+        return self._made
+
+    def _problem(self, cards: Cards) -> Problem:
+        if cards not in self._problems:
+            case = self.case
+            devices = engine_devices(case.rig, case.engine, cards)
+            limits = limits_of(case.rig, case.constraints, cards)
+            self._problems[cards] = Problem(case.engine, case.model, devices, limits, case.rig, case.goal)
+        return self._problems[cards]
+
+    def _place(self, one: _Try, *, last: bool = False) -> bool:
+        """Place one candidate; return whether it fits."""
+        self.n_placed += 1
+        problem = self._problem(one.candidate.cards)
+        found = placed(problem, one.candidate, last=last)
+        if isinstance(found, Shortfall):
+            self._fails(one.candidate, found)
+            return False
+        candidate, fitted = found
+        contender = _contender(self.case, candidate, problem, fitted)
+        self.contenders.append(contender)
+        if one.seconds and not last:
+            self.loss = (
+                min(self.loss, contender.seconds.expected / one.seconds)
+                if self.n_fitting
+                else contender.seconds.expected / one.seconds
+            )
+            self.n_fitting += 1
+        return True
+
+    def _fails(self, candidate: Candidate, short: Shortfall) -> None:
+        self.shortfalls.append(short)
+        self.losers.append(Lost(candidate, "does not fit", None, short))
+
+    def _pruned(self) -> Iterator[Lost]:
+        for t in self.tries:
+            why: Why = "minimum not reached" if self._too_slow(t) else "pruned by bound"
+            yield Lost(t.candidate, why, t.forecast, None)
 
 
-def _weights_missing(model: Model, devices: tuple[Device, ...], host: int) -> int:
-    """Return the bytes by which the weights exceed the devices and `host` bytes of RAM (embeddings always fit)."""
-    embedding = model.by_name.get("token_embd.weight")
-    weights = model.n_bytes - (embedding.nbytes if embedding else 0)
-    return weights - sum(d.free for d in devices) - host
-
-
-def _spread(problem: Problem, candidate: Candidate) -> Fitted | Sketch | Shortfall:
-    """Try shares by usable memory; where one card is short, give it less and try again."""
-    shares = [float(d.free - r) for d, r in zip(problem.devices, problem.limits.reserve, strict=True)]
-    least = Shortfall("RAM", problem.model.n_bytes)
-    for _ in range(_SPLIT_ATTEMPTS if len(shares) > 1 else 1):
-        found = _place(problem, with_split(candidate, _rounded(shares)))
-        if not isinstance(found, Shortfall):
-            return found
-        least = min(least, found, key=lambda shortfall: shortfall.n_bytes)
-        short = next((i for i, d in enumerate(problem.devices) if d.name == found.device), None)
-        if short is None:
-            break
-        shares[short] = max(shares[short] - max(found.n_bytes * 1.1, shares[short] * 0.02), shares[short] * 0.5)
-    return least
-
-
-def _rounded(shares: Sequence[float]) -> tuple[float, ...]:
-    """Shares in tenths of a GiB: short to read, and exact in the engines' 32-bit floats after parsing."""
-    return tuple(max(round(share / GIB, 1), 0.1) for share in shares)
-
-
-def _place(problem: Problem, candidate: Candidate) -> Fitted | Sketch | Shortfall:
-    if candidate.strategy == "all on GPU":
-        return check(problem, candidate.flags)
-    if candidate.strategy == "FFN in RAM":
-        return sketch(problem, candidate.flags)
+def _as_hoped(case: Case, candidate: Candidate, found: Forecast) -> Candidate:
+    """The candidate with the strategy that its forecast shows, and that strategy's flags."""
+    if found.strategy == candidate.strategy or candidate.strategy == "CPU only":
+        return candidate
     flags = candidate.flags
-    if problem.model.moe_layers:
-        flags = msgspec.structs.replace(flags, overrides=(Override("exps", "CPU"),))
-    return most_layers(problem, flags)
+    if found.strategy == "all on GPU":
+        flags = msgspec.structs.replace(flags, threads=None, mmap=None, numa=None)
+    return msgspec.structs.replace(candidate, strategy=found.strategy, flags=flags)
 
 
-def _contender(case: _Case, draft: _Draft, fitted: Fitted) -> Contender:
-    given = (case.engine, case.model, fitted.flags, fitted.memory.placement, case.rig, draft.problem.devices)
-    speed = predict_speed(*given, case.goal.depth)
+def _may_reach(found: Forecast, goal: Goal) -> bool:
+    return found.tg >= (goal.min_tg or 0) and found.pp >= (goal.min_pp or 0)
+
+
+def _same_but_batch(candidate: Candidate, other: Candidate) -> bool:
+    """Whether a candidate differs from another by a larger micro-batch alone."""
+    alike = candidate.cards == other.cards and _kind(candidate) == _kind(other)
+    return alike and candidate.flags.n_ubatch > other.flags.n_ubatch
+
+
+def _kind(candidate: Candidate) -> tuple[object, ...]:
+    flags = candidate.flags
+    return flags.cache_type_k, flags.cache_type_v, len(candidate.cards), flags.split_mode
+
+
+def _plainness(candidate: Candidate) -> tuple[object, ...]:
+    """Of equals the plain comes first: f16, few cards, in the runtime's own order, a small micro-batch."""
+    flags = candidate.flags
+    in_order = candidate.cards == tuple(sorted(candidate.cards))
+    return flags.cache_type_k != "f16", len(candidate.cards), not in_order, flags.n_ubatch
+
+
+def _lacks_cache_types(case: Case) -> str | None:
+    asked = case.constraints.kv_types
+    if not asked or stated_kv_types(case.engine, case.constraints):
+        return None
+    known = ", ".join(cache_types(case.engine, "bench"))
+    return f"{case.engine} has no cache type {' or '.join(asked)}: it takes {known}"
+
+
+def _contender(case: Case, candidate: Candidate, problem: Problem, fitted: Fitted) -> Contender:
+    devices: tuple[Device, ...] = problem.devices
+    given = (case.engine, case.model, fitted.flags, fitted.memory.placement, case.rig, devices)
     return Contender(
         engine=case.engine,
         variant=case.variant,
         bpw=case.model.bpw,
-        candidate=draft.candidate,
-        problem=draft.problem,
+        candidate=candidate,
+        problem=problem,
         fitted=fitted,
-        speed=speed,
+        speed=predict_speed(*given, case.goal.depth),
         seconds=goal_seconds(*given, case.goal),
     )

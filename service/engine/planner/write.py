@@ -38,7 +38,7 @@ def environment(rig: Rig, cards: Sequence[int]) -> dict[str, str]:
         return {variable: ",".join(card.uuid or "" for card in chosen)}
     if chosen and variable == "CUDA_VISIBLE_DEVICES" and all(card.pci_index is not None for card in chosen):
         return {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", variable: ",".join(str(card.pci_index) for card in chosen)}
-    if len(cards) == len(rig.cards):
+    if tuple(cards) == tuple(range(len(rig.cards))):
         return {}
     return {variable: ",".join(str(c) for c in cards)}
 

@@ -1,0 +1,261 @@
+"""What a candidate can give at best, in closed form: the bound by which candidates are pruned before they are placed.
+
+Weights and cache are taken as a liquid that fills the cards, the fastest first, with no layer to keep whole: first what
+every token reads, then the FFN that may stay in RAM. Compute buffers count less than they will take. So a forecast is
+optimistic in speed and in what fits; it is made by the speed functions themselves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from msgspec.structs import replace
+
+from service.engine.config import Device, Engine, Flags, Placement
+from service.engine.ggml_types import type_named
+from service.engine.goal import Goal
+from service.engine.hardware import Rig
+from service.engine.memory.cache import cache_bytes
+from service.engine.memory.closed_form import rough_compute
+from service.engine.memory.spec import make_spec
+from service.engine.model import Model
+from service.engine.planner.candidates import Candidate, Strategy
+from service.engine.planner.fit import Limits, Shortfall
+from service.engine.planner.support import runs_on_gpu
+from service.engine.speed import Request, Work, request_of, weights_of, work_of
+from service.engine.speed.generation import token_seconds
+from service.engine.speed.prompt import batch_seconds
+from service.engine.speed.work import Attention, Weights
+from service.engine.tensor_names import role_of
+from service.engine.units import MIB
+
+_CONTEXT = 300 * MIB  # the least that a CUDA context takes (memory/overhead.py)
+_OPTIMISTIC = 0.6  # of the rough compute buffer, which is within some 20 % for nine devices in ten
+
+
+class Forecast(NamedTuple):
+    """At best: seconds of the goal's request, TG and PP at its depth, and what lies where; or the bytes missing."""
+
+    strategy: Strategy
+    seconds: float
+    tg: float
+    pp: float
+    shortfall: Shortfall | None
+
+
+class Fill(NamedTuple):
+    """Shares of what every token reads (`fixed`) and of the FFN (`pieces`) on each card; the rest is in RAM."""
+
+    fixed: tuple[float, ...]
+    pieces: tuple[float, ...]
+    missing: float
+
+
+class Forecaster:
+    """The closed forms of one engine and model on one rig, for one goal."""
+
+    def __init__(self, engine: Engine, model: Model, rig: Rig, goal: Goal, base: Flags) -> None:
+        self.engine, self.model, self.rig, self.goal = engine, model, rig, goal
+        self.placement, names = _pieces_in_ram(engine, model)
+        self.work = work_of(engine, model, base, self.placement)
+        by_name = model.by_name
+        self.piece_bytes = sum(by_name[name].nbytes for name in names)
+        stuck = [t for t in model.tensors if self.placement.tensors.get(t.name) == 1 and t.name not in names]
+        self.stuck_bytes = sum(t.nbytes for t in stuck)
+        embedding = by_name.get("token_embd.weight")
+        tied = model.tied and embedding is not None
+        self.fixed_bytes = (
+            model.n_bytes - self.piece_bytes - self.stuck_bytes + (embedding.nbytes if tied and embedding else 0)
+        )
+        self.pieces = weights_of(engine, model, base, sorted(names), 1, self.work)
+        self.stuck = weights_of(engine, model, base, [t.name for t in stuck], 1, self.work)
+        self.fixed = tuple(w for w in self.work.weights if w.device == 0)
+        self._caches: dict[tuple[str, str], int] = {}
+        self._buffers: dict[tuple[int, str, str], tuple[int, int]] = {}
+        self._requests: dict[tuple[Device, ...], Request] = {}
+
+    def forecast(self, candidate: Candidate, devices: Sequence[Device], limits: Limits) -> Forecast:
+        """Return what `candidate` can give at best."""
+        flags = candidate.flags
+        cache = self._cache(flags)
+        rooms = self._rooms(flags, devices, limits)
+        fill = self._filled(flags, rooms, cache, [self.rig.cards[d.gpu].bandwidth_gbs for d in devices])
+        in_ram = self._in_ram(fill, cache)
+        short = Shortfall("RAM", int(in_ram - limits.host)) if in_ram > limits.host else None
+        if limits.shared and not short:
+            total = (
+                in_ram + sum(f * (self.fixed_bytes + cache) for f in fill.fixed) + sum(fill.pieces) * self.piece_bytes
+            )
+            short = Shortfall("RAM", int(total - limits.host)) if total > limits.host else None
+        if flags.split_mode != "layer" and (in_ram > self.stuck_bytes or min(rooms) <= 0):
+            short = short or Shortfall(devices[-1].name, max(int(in_ram), 1))
+        return self._timed(candidate, devices, fill, short)
+
+    def _timed(self, candidate: Candidate, devices: Sequence[Device], fill: Fill, short: Shortfall | None) -> Forecast:
+        strategy = _strategy(fill, bool(devices), bool(self.stuck))
+        if short is not None:
+            return Forecast(strategy, 0.0, 0.0, 0.0, short)
+        work, request = self._work(candidate.flags, fill), self._request(tuple(devices), candidate.flags)
+        token = token_seconds(work, request.machine, request.coefficients, self.goal.depth)
+        batch = batch_seconds(work, request.machine, request.coefficients, work.n_ubatch, self.goal.depth)
+        tg, pp = 1 / sum(token.values()), work.n_ubatch / sum(batch.values())
+        return Forecast(strategy, request.seconds(work), tg, pp, None)
+
+    def _request(self, devices: tuple[Device, ...], flags: Flags) -> Request:
+        if devices not in self._requests:
+            self._requests[devices] = request_of(self.rig, devices, flags, self.goal)
+        return self._requests[devices]
+
+    # -- bytes ---------------------------------------------------------------------------------------------------
+
+    def _cache(self, flags: Flags) -> int:
+        key = (flags.cache_type_k, flags.cache_type_v)
+        if key not in self._caches:
+            spec = make_spec(self.engine, self.model, flags, "server", cpu_only=False)
+            self._caches[key] = sum(cache_bytes(self.model, spec))
+        return self._caches[key]
+
+    def _rooms(self, flags: Flags, devices: Sequence[Device], limits: Limits) -> list[float]:
+        """Bytes for weights and cache on each card: no reserve, no context, and a compute buffer that is too small."""
+        if not devices:
+            return []
+        usual, first = self._compute(flags)
+        rooms = [d.free - reserve - _CONTEXT - usual for d, reserve in zip(devices, limits.reserve, strict=True)]
+        rooms[0] -= first if sum(rooms) < self.piece_bytes + self.fixed_bytes else 0
+        return [max(room, 0.0) for room in rooms]
+
+    def _compute(self, flags: Flags) -> tuple[float, float]:
+        """The compute buffer of a card, and what the first one takes more for weights copied from RAM."""
+        key = (flags.n_ubatch, flags.cache_type_k, flags.cache_type_v)
+        if key not in self._buffers:
+            spec = make_spec(self.engine, self.model, flags, "server", cpu_only=False)
+            staged = rough_compute(self.model, spec, self.placement)[0]
+            here = dict.fromkeys(self.placement.tensors, 0)
+            usual = rough_compute(self.model, spec, replace(self.placement, tensors=here))[0]
+            self._buffers[key] = (int(usual * _OPTIMISTIC), int(max(staged - usual, 0) * _OPTIMISTIC))
+        return self._buffers[key]
+
+    def _filled(self, flags: Flags, rooms: list[float], cache: int, speeds: Sequence[float]) -> Fill:
+        whole = self.fixed_bytes + cache
+        if flags.split_mode != "layer":
+            return self._even(rooms, whole)
+        order = sorted(range(len(rooms)), key=lambda i: -speeds[i])
+        fixed, pieces = [0.0] * len(rooms), [0.0] * len(rooms)
+        left_fixed, left_pieces = float(whole), float(self.piece_bytes)
+        for i in order:
+            taken = min(rooms[i], left_fixed)
+            fixed[i], left_fixed = taken / max(whole, 1), left_fixed - taken
+            more = min(rooms[i] - taken, left_pieces)
+            pieces[i], left_pieces = more / max(self.piece_bytes, 1), left_pieces - more
+        return Fill(tuple(fixed), tuple(pieces), left_fixed)
+
+    def _even(self, rooms: list[float], whole: int) -> Fill:
+        total = sum(rooms)
+        shares = tuple(room / max(total, 1) for room in rooms)
+        missing = max(whole + self.piece_bytes - total, 0.0)
+        return Fill(shares, shares, missing)
+
+    def _in_ram(self, fill: Fill, cache: int) -> float:
+        return self.stuck_bytes + fill.missing + max(1 - sum(fill.pieces), 0.0) * self.piece_bytes
+
+    # -- work ----------------------------------------------------------------------------------------------------
+
+    def _work(self, flags: Flags, fill: Fill) -> Work:
+        """The work of the filled cards: as many layers in RAM, and changes of device, as the shares imply."""
+        n = len(fill.fixed)
+        on_cards, n_layer = min(sum(fill.fixed), 1.0), self.work.n_layer
+        gpu_layers = round(on_cards * n_layer)
+        in_ram = 1 - min(sum(fill.pieces), 1.0)
+        split_layers = int(in_ram * len(self._ffn_layers()) + 1e-6) if self.pieces else 0
+        host_layers = max(split_layers, n_layer - gpu_layers)
+        used = sum(share > 0 for share in fill.fixed)
+        return replace(
+            self.work,
+            n_devices=n,
+            weights=(*_spread(self.fixed, fill.fixed), *_spread(self.pieces, fill.pieces), *_at(self.stuck, n)),
+            attention=_attention(self.work.attention, fill.fixed),
+            state_bytes=_states(self.work.state_bytes[0], fill.fixed),
+            gpu_layers=gpu_layers,
+            host_layers=host_layers,
+            host_changes=2 * split_layers if gpu_layers == n_layer else split_layers,
+            card_changes=max(used - 1, 0),
+            copies=n > 0 and flags.op_offload,
+            pinned=True,
+            cache_k=_element(flags.cache_type_k),
+            cache_v=_element(flags.cache_type_v),
+            split_mode=flags.split_mode,
+            n_ubatch=max(min(flags.n_ubatch, flags.n_batch), 1),
+        )
+
+    def _ffn_layers(self) -> Sequence[int]:
+        return self.model.moe_layers or range(self.model.n_layer - self.model.n_layer_nextn)
+
+
+def _element(kind: str) -> float:
+    return type_named(kind).bpw / 8
+
+
+def _pieces_in_ram(engine: Engine, model: Model) -> tuple[Placement, set[str]]:
+    """Everything on one card but the FFN that may move; and the names of what of it can run on a card."""
+    role, running = "expert" if model.moe_layers else "dense_ffn", model.n_layer - model.n_layer_nextn
+    pieces: set[str] = set()
+    away: set[str] = set()
+    for tensors in model.by_layer[:running]:
+        ffn = [t for t in tensors if role_of(t.name) == role]
+        away.update(t.name for t in ffn)
+        if all(runs_on_gpu(engine, t.type) for t in ffn):
+            pieces.update(t.name for t in ffn)
+    where = {t.name: int(t.name in away) for t in model.tensors if role_of(t.name) != "nextn"}
+    where["token_embd.weight"] = 1
+    where.setdefault("output.weight", 0)
+    caches = (0,) * running + (None,) * (model.n_layer - running)
+    return Placement(1, where, (0,) * model.n_layer, caches, 0), pieces
+
+
+def _strategy(fill: Fill, gpus: bool, stuck: bool) -> Strategy:
+    if not gpus:
+        return "CPU only"
+    if fill.missing > 0:
+        return "layers in RAM"
+    return "FFN in RAM" if stuck or sum(fill.pieces) < 1 - 1e-9 else "all on GPU"
+
+
+def _spread(weights: Sequence[Weights], shares: Sequence[float]) -> list[Weights]:
+    host = max(1 - sum(shares), 0.0)
+    return [_part(w, d, share) for w in weights for d, share in enumerate((*shares, host)) if share > 1e-12]
+
+
+def _part(w: Weights, device: int, share: float) -> Weights:
+    return replace(
+        w,
+        device=device,
+        n_bytes=int(w.n_bytes * share),
+        n_elements=int(w.n_elements * share),
+        n_tensors=int(w.n_tensors * share),
+    )
+
+
+def _at(weights: Sequence[Weights], device: int) -> list[Weights]:
+    return [replace(w, device=device) for w in weights]
+
+
+def _attention(layers: Sequence[Attention], shares: Sequence[float]) -> tuple[Attention, ...]:
+    """Whole layers by share; the cards take the layers first."""
+    found = []
+    for layer in layers:
+        done, summed = 0, 0.0
+        for device, share in enumerate(shares):
+            summed += share
+            upto = min(round(summed * layer.count), layer.count)
+            if upto > done:
+                found.append(replace(layer, device=device, count=upto - done))
+                done = upto
+        if done < layer.count:
+            found.append(replace(layer, device=len(shares), count=layer.count - done))
+    return tuple(found)
+
+
+def _states(n_bytes: int, shares: Sequence[float]) -> tuple[int, ...]:
+    on_cards = [int(n_bytes * share) for share in shares]
+    return (*on_cards, n_bytes - sum(on_cards))
