@@ -51,11 +51,11 @@ def candidates(engine: Engine, model: Model, rig: Rig, goal: Goal, pairs: Sequen
             for pair in pairs:
                 for n_ubatch in MICRO_BATCHES:
                     for mode in _split_modes(engine, model, rig, order, pair):
-                        flags = base_flags(engine, model, rig, goal, "FFN in RAM", n_ubatch, pair)
+                        flags = base_flags(engine, model, rig, goal, "FFN in RAM", n_ubatch, *pair)
                         yield Candidate("FFN in RAM", order, msgspec.structs.replace(flags, split_mode=mode))
     for pair in pairs:
         for n_ubatch in (512, 2048):
-            yield Candidate("CPU only", (), base_flags(engine, model, rig, goal, "CPU only", n_ubatch, pair))
+            yield Candidate("CPU only", (), base_flags(engine, model, rig, goal, "CPU only", n_ubatch, *pair))
 
 
 def _split_modes(engine: Engine, model: Model, rig: Rig, cards: Cards, pair: CachePair) -> tuple[str, ...]:
@@ -106,9 +106,16 @@ def cache_pairs(engine: Engine, model: Model, constraints: Constraints) -> list[
 
 
 def base_flags(
-    engine: Engine, model: Model, rig: Rig, goal: Goal, strategy: Strategy, n_ubatch: int, pair: CachePair
+    engine: Engine,
+    model: Model,
+    rig: Rig,
+    goal: Goal,
+    strategy: Strategy,
+    n_ubatch: int,
+    type_k: str,
+    type_v: str | None = None,
 ) -> Flags:
-    """Return the flags of a strategy before anything is moved to RAM.
+    """Return the flags of a strategy before anything is moved to RAM. `type_v`: as `type_k` if not given.
 
     MLA: `-mla 3 -amb 512` in ik_llama.cpp (engine default and the author's advice); llama.cpp needs one cache type for
     K and V of MLA models. llama.cpp gets `-lm none` with weights in RAM: pinned memory is what its copies need.
@@ -120,8 +127,8 @@ def base_flags(
         n_batch=max(_BATCH, n_ubatch),
         n_ubatch=n_ubatch,
         n_gpu_layers=0 if strategy == "CPU only" else 999,
-        cache_type_k=pair.k,
-        cache_type_v=pair.v,
+        cache_type_k=type_k,
+        cache_type_v="f16" if mla else type_v or type_k,
         mla=3 if mla else None,
         attn_max_batch=512 if mla else None,
         n_parallel=goal.parallel,

@@ -293,7 +293,7 @@ class Hunt:
         if not hasattr(self, "_made"):
             case = self.case
             pair = cache_pairs(case.engine, case.model, case.constraints)[0][0]
-            base = base_flags(case.engine, case.model, case.rig, case.goal, "FFN in RAM", 512, pair)
+            base = base_flags(case.engine, case.model, case.rig, case.goal, "FFN in RAM", 512, *pair)
             self._made = Forecaster(case.engine, case.model, case.rig, case.goal, base)
         return self._made
 
