@@ -7,13 +7,11 @@ finds too much, corrects the rooms, until nothing changes. Only what a replay ha
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import pairwise
 from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from service.engine.commands.expert_rules import dense_override, expert_override
-from service.engine.config import CPU, Flags, Override
+from service.engine.config import Flags
 from service.engine.memory import Memory
 from service.engine.memory.cache import cache_bytes
 from service.engine.memory.spec import make_spec
@@ -21,9 +19,8 @@ from service.engine.memory.stored import derived_bytes, reserved_bytes
 from service.engine.planner.blocks import Block, blocks_of
 from service.engine.planner.costs import Costs, costs_of
 from service.engine.planner.fit import Fitted, Problem, Shortfall, slack
-from service.engine.planner.knapsack import OPTIONS, Option
+from service.engine.planner.layout_flags import everything_away, flags_with, lying
 from service.engine.planner.owners import Layout, Owners, Sizes, Starts
-from service.engine.planner.shares import shares_for
 
 _MOST_REPLAYS = 6
 _SEARCHES = 2  # then the runs stay, and only the pieces are dealt anew
@@ -71,7 +68,7 @@ class _Placing:
 
     def best(self) -> Placed | Shortfall:
         starts = self._first_starts()
-        memory = self.problem.memory(self._flags(starts, self._everything_away()))
+        memory = self.problem.memory(flags_with(self.problem, self.flags, starts, everything_away(self.blocks)))
         rooms = self._rooms(memory, starts, None)
         found: Placed | None = None
         least: Shortfall | None = None
@@ -79,7 +76,7 @@ class _Placing:
         for number in range(_MOST_REPLAYS):
             owners = self._owners(rooms)
             layout = owners.best(starts, widely=number == 0) if number < _SEARCHES else owners.filled(starts)
-            flags = self._flags(layout.starts, self._lying(layout))
+            flags = flags_with(self.problem, self.flags, layout.starts, lying(self.problem, self.blocks, layout))
             if flags == tried:
                 break
             tried, memory = flags, self.problem.memory(flags)
@@ -168,63 +165,6 @@ class _Placing:
 
     def _owners(self, rooms: tuple[int, ...]) -> Owners:
         return Owners(self.blocks, self.n_slots, self.costs, Sizes(self.fixed, self.head, rooms), self.ram_rate)
-
-    # -- flags ---------------------------------------------------------------------------------------------------
-
-    def _flags(self, starts: Starts, lying: dict[tuple[str, Option], list[int]]) -> Flags:
-        flags = replace(self.flags, overrides=tuple(self._rules(lying)))
-        shared = shares_for(self.problem.engine, self.problem.model, flags, self.free, starts)
-        return shared or flags
-
-    def _everything_away(self) -> dict[tuple[str, Option], list[int]]:
-        return {(CPU, "whole"): [block.index for block in self.blocks if block.pieces or block.stuck]}
-
-    def _lying(self, layout: Layout) -> dict[tuple[str, Option], list[int]]:
-        """Blocks by (device, what of them lies there), where that is not the card that owns them."""
-        found: dict[tuple[str, Option], list[int]] = {}
-        waiting: dict[tuple[int, int], list[int]] = {}
-        for card, ((start, end), run) in enumerate(zip(pairwise(layout.starts), layout.runs, strict=True)):
-            for block in self.blocks[start:end]:
-                if block.pieces:
-                    waiting.setdefault((card, block.kind), []).append(block.index)
-                elif block.stuck:
-                    found.setdefault((CPU, "whole"), []).append(block.index)
-            for offer, counts in zip(run.offers, run.filled.counts, strict=True):
-                _take(waiting.get((card, offer.kind), []), counts, None, found)
-        for guests in layout.guests:
-            name = self.problem.devices[guests.card].name
-            _take(waiting[guests.owner, guests.kind], guests.counts, name, found)
-        for queue in waiting.values():
-            found.setdefault((CPU, "whole"), []).extend(queue)
-        return found
-
-    def _rules(self, lying: dict[tuple[str, Option], list[int]]) -> Iterator[Override]:
-        """One rule for each device and part; the CPU's for whole blocks is last, and short where it is for all."""
-        model = self.problem.model
-        write = expert_override if model.moe_layers else dense_override
-        parts = {"up and gate": ("up", "gate", "gate_up") if model.moe_layers else ("up", "gate"), "down": ("down",)}
-        for (device, option), indices in sorted(lying.items(), key=lambda item: item[0] == (CPU, "whole")):
-            if not indices:
-                continue
-            if option != "whole":
-                yield Override(write(indices, parts[option]), device)
-            elif device == CPU and model.moe_layers and set(indices) >= set(model.moe_layers):
-                yield Override("exps", CPU)
-            else:
-                yield Override(write(indices), device)
-
-
-def _take(
-    queue: list[int], counts: Sequence[int], device: str | None, found: dict[tuple[str, Option], list[int]]
-) -> None:
-    """Take blocks off `queue` for each option: what lies on `device` (None: the owner), and what then stays in RAM."""
-    for option, count in zip(OPTIONS, counts, strict=True):
-        taken = queue[:count]
-        del queue[:count]
-        if device is not None:
-            found.setdefault((device, option), []).extend(taken)
-        if option != "whole":
-            found.setdefault((CPU, "down" if option == "up and gate" else "up and gate"), []).extend(taken)
 
 
 def _solid(block: Block) -> Block:

@@ -1,0 +1,81 @@
+"""A layout as the flags that make it: `-ts` for the runs of blocks, `-ot` for what lies elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
+from typing import TypeAlias
+
+from msgspec.structs import replace
+
+from service.engine.commands.expert_rules import dense_override, expert_override
+from service.engine.config import CPU, Flags, Override
+from service.engine.model import Model
+from service.engine.planner.blocks import Block
+from service.engine.planner.fit import Problem
+from service.engine.planner.knapsack import OPTIONS, Option
+from service.engine.planner.owners import Layout, Starts
+from service.engine.planner.shares import shares_for
+
+Lying: TypeAlias = dict[tuple[str, Option], list[int]]
+"""Blocks by (device, what of them lies there), for all that is not on the card that owns the block."""
+
+_MOE_PARTS: dict[Option, tuple[str, ...]] = {"up and gate": ("up", "gate", "gate_up"), "down": ("down",)}
+_DENSE_PARTS: dict[Option, tuple[str, ...]] = {"up and gate": ("up", "gate"), "down": ("down",)}
+
+
+def flags_with(problem: Problem, flags: Flags, starts: Starts, away: Mapping[tuple[str, Option], list[int]]) -> Flags:
+    """Return `flags` by which cards own the runs that `starts` says, and `away` lies elsewhere."""
+    moved = replace(flags, overrides=tuple(_rules(problem.model, away)))
+    free = [device.free for device in problem.devices]
+    return shares_for(problem.engine, problem.model, moved, free, starts) or moved
+
+
+def everything_away(blocks: Sequence[Block]) -> Lying:
+    """Return all pieces of all blocks in RAM."""
+    return {(CPU, "whole"): [block.index for block in blocks if block.pieces or block.stuck]}
+
+
+def lying(problem: Problem, blocks: Sequence[Block], layout: Layout) -> Lying:
+    """Return what of a layout is not on the card that owns it."""
+    found: Lying = {}
+    waiting: dict[tuple[int, int], list[int]] = {}
+    for card, ((start, end), run) in enumerate(zip(pairwise(layout.starts), layout.runs, strict=True)):
+        for block in blocks[start:end]:
+            if block.pieces:
+                waiting.setdefault((card, block.kind), []).append(block.index)
+            elif block.stuck:
+                found.setdefault((CPU, "whole"), []).append(block.index)
+        for offer, counts in zip(run.offers, run.filled.counts, strict=True):
+            _take(waiting.get((card, offer.kind), []), counts, None, found)
+    for guests in layout.guests:
+        name = problem.devices[guests.card].name
+        _take(waiting[guests.owner, guests.kind], guests.counts, name, found)
+    for queue in waiting.values():
+        found.setdefault((CPU, "whole"), []).extend(queue)
+    return found
+
+
+def _take(queue: list[int], counts: Sequence[int], device: str | None, found: Lying) -> None:
+    """Take blocks off `queue` for each option: what lies on `device` (None: the owner), and what then stays in RAM."""
+    for option, count in zip(OPTIONS, counts, strict=True):
+        taken = queue[:count]
+        del queue[:count]
+        if device is not None:
+            found.setdefault((device, option), []).extend(taken)
+        if option != "whole":
+            found.setdefault((CPU, "down" if option == "up and gate" else "up and gate"), []).extend(taken)
+
+
+def _rules(model: Model, away: Mapping[tuple[str, Option], list[int]]) -> Iterator[Override]:
+    """One rule for each device and part; the CPU's for whole blocks is last, and short where it is for all."""
+    write, parts = (expert_override, _MOE_PARTS) if model.moe_layers else (dense_override, _DENSE_PARTS)
+    for (device, option), indices in sorted(away.items(), key=lambda item: item[0] == (CPU, "whole")):
+        if not indices:
+            continue
+        if option != "whole":
+            yield Override(write(indices, parts[option]), device)
+        elif device == CPU and model.moe_layers and set(indices) >= set(model.moe_layers):
+            yield Override("exps", CPU)
+        else:
+            yield Override(write(indices), device)
