@@ -10,10 +10,12 @@ from typing import Literal
 import msgspec
 
 from service.engine.config import Device, Engine, Flags
+from service.engine.estimate import Estimate
 from service.engine.goal import Goal
 from service.engine.hardware import Rig
 from service.engine.memory import Memory, predict_memory
 from service.engine.model import Model
+from service.engine.speed import goal_seconds
 from service.engine.units import MIB
 
 
@@ -56,6 +58,11 @@ class Problem(msgspec.Struct, frozen=True):
         """Return the memory that `flags` take; llama.cpp as its benchmark tool allocates, which is the larger."""
         tool: Literal["server", "bench"] = "bench" if self.engine == "llama.cpp" else "server"
         return predict_memory(self.engine, self.model, flags, [d.free for d in self.devices], tool=tool)
+
+    def seconds(self, fitted: Fitted) -> Estimate:
+        """Return the time of the goal with flags that fit."""
+        placement = fitted.memory.placement
+        return goal_seconds(self.engine, self.model, fitted.flags, placement, self.rig, self.devices, self.goal)
 
 
 def slack(problem: Problem, memory: Memory) -> list[int]:

@@ -14,12 +14,13 @@ from service.engine.model import Model
 from service.engine.planner.blocks import Block
 from service.engine.planner.fit import Problem
 from service.engine.planner.knapsack import OPTIONS, Option
-from service.engine.planner.owners import Layout, Starts
+from service.engine.planner.owners import Guests, Layout, Starts, Waiting
 from service.engine.planner.shares import shares_for
 
 Lying: TypeAlias = dict[tuple[str, Option], list[int]]
 """Blocks by (device, what of them lies there), for all that is not on the card that owns the block."""
 
+_OTHER: dict[Option, Option] = {"up and gate": "down", "down": "up and gate"}
 _MOE_PARTS: dict[Option, tuple[str, ...]] = {"up and gate": ("up", "gate", "gate_up"), "down": ("down",)}
 _DENSE_PARTS: dict[Option, tuple[str, ...]] = {"up and gate": ("up", "gate"), "down": ("down",)}
 
@@ -38,33 +39,33 @@ def everything_away(blocks: Sequence[Block]) -> Lying:
 
 def lying(problem: Problem, blocks: Sequence[Block], layout: Layout) -> Lying:
     """Return what of a layout is not on the card that owns it."""
-    found: Lying = {}
-    waiting: dict[tuple[int, int], list[int]] = {}
+    found: Lying = {(CPU, "whole"): [block.index for block in blocks if block.stuck]}
+    waiting: dict[Waiting, list[int]] = {}
     for card, ((start, end), run) in enumerate(zip(pairwise(layout.starts), layout.runs, strict=True)):
         for block in blocks[start:end]:
             if block.pieces:
-                waiting.setdefault((card, block.kind), []).append(block.index)
-            elif block.stuck:
-                found.setdefault((CPU, "whole"), []).append(block.index)
+                waiting.setdefault(Waiting(card, block.kind, None), []).append(block.index)
         for offer, counts in zip(run.offers, run.filled.counts, strict=True):
-            _take(waiting.get((card, offer.kind), []), counts, None, found)
+            queue = waiting.get(Waiting(card, offer.kind, None), [])
+            for option, count in zip(OPTIONS, counts, strict=True):
+                if option != "whole":
+                    waiting[Waiting(card, offer.kind, _OTHER[option])] = queue[:count]
+                del queue[:count]
     for guests in layout.guests:
-        name = problem.devices[guests.card].name
-        _take(waiting[guests.owner, guests.kind], guests.counts, name, found)
-    for queue in waiting.values():
-        found.setdefault((CPU, "whole"), []).extend(queue)
+        _seat(waiting[guests.what], guests, problem.devices[guests.card].name, found)
+    for what, queue in waiting.items():
+        found.setdefault((CPU, what.rest or "whole"), []).extend(queue)
     return found
 
 
-def _take(queue: list[int], counts: Sequence[int], device: str | None, found: Lying) -> None:
-    """Take blocks off `queue` for each option: what lies on `device` (None: the owner), and what then stays in RAM."""
-    for option, count in zip(OPTIONS, counts, strict=True):
+def _seat(queue: list[int], guests: Guests, device: str, found: Lying) -> None:
+    """Take blocks off `queue` that lie on `device`, and of those with one part there the other in RAM."""
+    for option, count in zip(OPTIONS, guests.counts, strict=True):
         taken = queue[:count]
         del queue[:count]
-        if device is not None:
-            found.setdefault((device, option), []).extend(taken)
+        found.setdefault((device, guests.what.rest or option), []).extend(taken)
         if option != "whole":
-            found.setdefault((CPU, "down" if option == "up and gate" else "up and gate"), []).extend(taken)
+            found.setdefault((CPU, _OTHER[option]), []).extend(taken)
 
 
 def _rules(model: Model, away: Mapping[tuple[str, Option], list[int]]) -> Iterator[Override]:

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from service.engine.planner.blocks import Block
 from service.engine.planner.costs import Costs
-from service.engine.planner.knapsack import QUICK, THOROUGH, Filled, Offer, fill
+from service.engine.planner.knapsack import OPTIONS, QUICK, THOROUGH, Filled, Offer, Option, fill
 
 _STEPS = (16, 8, 4, 2, 1)  # blocks by which a boundary moves
 _TOO_FULL = 1e3  # seconds a byte beyond a card's room, so that the search leaves such layouts first
@@ -22,10 +22,10 @@ Starts = tuple[int, ...]  # the first slot of every card, and one after the last
 
 
 class Sizes(NamedTuple):
-    """Bytes: what each block's fixed part and cache take on a card, the head, and the room of each card for all."""
+    """Bytes: of each block's fixed part and cache, of the head on each card, and each card's room for all."""
 
     fixed: tuple[int, ...]
-    head: int
+    heads: tuple[int, ...]
     rooms: tuple[int, ...]
 
 
@@ -38,12 +38,19 @@ class Run(NamedTuple):
     left: int
 
 
-class Guests(NamedTuple):
-    """Blocks of another card that a card holds, or parts of them: their number by option."""
+class Waiting(NamedTuple):
+    """Blocks in RAM: their owner and kind; `rest`: the part that is in RAM where the other is with the owner."""
 
-    card: int
     owner: int
     kind: int
+    rest: Option | None
+
+
+class Guests(NamedTuple):
+    """Blocks of another card that a card holds, or parts of them: their number by option, or of a rest in the first."""
+
+    card: int
+    what: Waiting
     counts: tuple[int, int, int]
     n_bytes: int
 
@@ -55,6 +62,14 @@ class Layout(NamedTuple):
     runs: tuple[Run, ...]
     guests: tuple[Guests, ...]
     seconds: float
+
+    @property
+    def pieces(self) -> tuple[int, ...]:
+        """Bytes of pieces on each card."""
+        held = [run.filled.n_bytes for run in self.runs]
+        for guests in self.guests:
+            held[guests.card] += guests.n_bytes
+        return tuple(held)
 
 
 class Owners:
@@ -131,7 +146,7 @@ class Owners:
         seconds = sum(self.costs.fixed[block.kind][card] for block in own)
         room = self.sizes.rooms[card] - sum(self.sizes.fixed[start : start + len(own)])
         if start < end == self.n_slots:
-            seconds, room = seconds + self.costs.head[card], room - self.sizes.head
+            seconds, room = seconds + self.costs.head[card], room - self.sizes.heads[card]
         counts: dict[int, int] = {}
         for block in own:
             counts[block.kind] = counts.get(block.kind, 0) + bool(block.pieces)
@@ -155,40 +170,45 @@ class Owners:
         return Offer(block.kind, 1, (block.movable_bytes, *sizes), (whole, *gains))
 
     def _guests(self, runs: Sequence[Run], steps: int) -> tuple[tuple[Guests, ...], float]:
-        """What cards with room left hold of blocks that are still in RAM, and the seconds that it saves."""
-        waiting = [
-            {
-                offer.kind: offer.n_blocks - sum(taken)
-                for offer, taken in zip(run.offers, run.filled.counts, strict=True)
-            }
-            for run in runs
-        ]
+        """What cards with room left hold of what is still in RAM, and the seconds that it saves."""
+        waiting = _waiting(runs)
         found, saved = [], 0.0
         for card, run in enumerate(runs):
-            asked = [
-                (owner, kind, n)
-                for owner, kinds in enumerate(waiting)
-                if owner != card
-                for kind, n in kinds.items()
-                if n
-            ]
-            offers = [self._visitor(card, kind, n) for _, kind, n in asked]
+            asked = [(what, n) for what, n in waiting.items() if n and what.owner != card]
+            offers = [self._visitor(card, what, n) for what, n in asked]
             if not any(0 < size <= run.left for offer in offers for size in offer.n_bytes):
                 continue
             filled = fill(offers, run.left, steps)
             saved += filled.saved
-            for (owner, kind, _), counts in zip(asked, filled.counts, strict=True):
+            for (what, _), offer, counts in zip(asked, offers, filled.counts, strict=True):
                 if any(counts):
-                    waiting[owner][kind] -= sum(counts)
-                    sizes = self._offers[card][kind].n_bytes
-                    found.append(Guests(card, owner, kind, counts, sum(map(mul, counts, sizes))))
+                    waiting[what] -= sum(counts)
+                    found.append(Guests(card, what, counts, sum(map(mul, counts, offer.n_bytes))))
         return tuple(found), saved
 
-    def _visitor(self, card: int, kind: int, count: int) -> Offer:
-        """What blocks save on a card that does not own them: whole, two more changes between cards; a part, one."""
-        own, change = self._offers[card][kind], self.costs.card_change
+    def _visitor(self, card: int, what: Waiting, count: int) -> Offer:
+        """What blocks save on a card that does not own them: changes between cards come on top.
+
+        Two for a whole block, or for the rest of one whose other part is with its owner; one for a part alone.
+        """
+        own, change = self._offers[card][what.kind], self.costs.card_change
         whole, *parts = own.saved
-        return Offer(kind, count, own.n_bytes, (whole - 2 * change, *(part - change for part in parts)))
+        if what.rest is None:
+            return Offer(what.kind, count, own.n_bytes, (whole - 2 * change, *(part - change for part in parts)))
+        part = OPTIONS.index(what.rest)
+        saved = own.saved[part] + 2 * self.costs.host_change + self.costs.host_layer - 2 * change
+        return Offer(what.kind, count, (own.n_bytes[part], 0, 0), (saved, 0.0, 0.0))
+
+
+def _waiting(runs: Sequence[Run]) -> dict[Waiting, int]:
+    """Number of blocks that are in RAM, whole or with one part."""
+    found = {}
+    for owner, run in enumerate(runs):
+        for offer, (whole, pairs, downs) in zip(run.offers, run.filled.counts, strict=True):
+            found[Waiting(owner, offer.kind, None)] = offer.n_blocks - whole - pairs - downs
+            found[Waiting(owner, offer.kind, "down")] = pairs
+            found[Waiting(owner, offer.kind, "up and gate")] = downs
+    return found
 
 
 def _seconds(layout: Layout) -> float:

@@ -20,10 +20,10 @@ from service.engine.planner.blocks import Block, blocks_of
 from service.engine.planner.costs import Costs, costs_of
 from service.engine.planner.fit import Fitted, Problem, Shortfall, slack
 from service.engine.planner.layout_flags import everything_away, flags_with, lying
-from service.engine.planner.owners import Layout, Owners, Sizes, Starts
+from service.engine.planner.owners import Owners, Sizes, Starts
 
-_MOST_REPLAYS = 6
-_SEARCHES = 2  # then the runs stay, and only the pieces are dealt anew
+_MOST_REPLAYS = 8
+_SEARCHES = 4  # then the runs stay, and only the pieces are dealt anew
 _RAM_IS_SHORT = 1e-6  # seconds a byte: then any card is better than RAM
 
 
@@ -39,7 +39,7 @@ def best_placement(problem: Problem, flags: Flags, *, whole: bool = False) -> Pl
 
     `whole`: everything has to be on the cards. `-ngl` and the other flags stay as they are.
     """
-    return _Placing(problem, flags, whole).best()
+    return Placing(problem, flags, whole).best()
 
 
 def least_seconds(problem: Problem, flags: Flags, *, whole: bool = False) -> float | None:
@@ -47,11 +47,11 @@ def least_seconds(problem: Problem, flags: Flags, *, whole: bool = False) -> flo
 
     Nothing but weights and cache takes room, each fixed part lies where it is fastest, and pieces may be cut.
     """
-    return _Placing(problem, flags, whole).least_seconds()
+    return Placing(problem, flags, whole).least_seconds()
 
 
-class _Placing:
-    """One search: what all its steps need."""
+class Placing:
+    """One search: the model's blocks, their costs and bytes, and the steps from a layout to one that fits."""
 
     def __init__(self, problem: Problem, flags: Flags, whole: bool) -> None:
         self.problem, self.flags, self.whole = problem, flags, whole
@@ -63,38 +63,40 @@ class _Placing:
         self.costs: Costs = costs_of(problem, flags, self.blocks)
         self.fixed = self._fixed_bytes()
         head = model.by_name.get("output.weight") or model.by_name["token_embd.weight"]
-        self.head = reserved_bytes(model)[head.name]
+        self.heads = (reserved_bytes(model)[head.name],) * len(self.free)
         self.ram_rate = 0.0
 
     def best(self) -> Placed | Shortfall:
+        """Return the fastest placement that fits, or the least Shortfall."""
         starts = self._first_starts()
         memory = self.problem.memory(flags_with(self.problem, self.flags, starts, everything_away(self.blocks)))
-        rooms = self._rooms(memory, starts, None)
+        self.heads = self._with_logits(memory)
+        rooms = self.rooms(memory, starts)
         found: Placed | None = None
         least: Shortfall | None = None
-        tried: Flags | None = None
+        tried: set[Flags] = set()
         for number in range(_MOST_REPLAYS):
             owners = self._owners(rooms)
             layout = owners.best(starts, widely=number == 0) if number < _SEARCHES else owners.filled(starts)
             flags = flags_with(self.problem, self.flags, layout.starts, lying(self.problem, self.blocks, layout))
-            if flags == tried:
+            if flags in tried:
                 break
-            tried, memory = flags, self.problem.memory(flags)
+            tried.add(flags)
+            memory = self.problem.memory(flags)
             left = slack(self.problem, memory)
             if min(left) >= 0 and (found is None or layout.seconds < found.seconds):
                 found = Placed(Fitted(flags, memory), layout.seconds)
-            elif min(left) >= 0:
-                break
-            else:
+            elif min(left) < 0:
                 least = _least(self.problem, left, least)
                 self.ram_rate = _RAM_IS_SHORT if left[-1] < 0 else self.ram_rate
-            rooms = self._corrected(rooms, self._rooms(memory, layout.starts, layout), left)
+            rooms = self._corrected(rooms, self.rooms(memory, layout.starts, layout.pieces), left)
             starts = layout.starts
         return found or least or Shortfall("RAM", 0)
 
     def least_seconds(self) -> float | None:
+        """Return a lower bound of the seconds; None where surely nothing fits."""
         rooms = [free - kept for free, kept in zip(self.free, self.problem.limits.reserve, strict=True)]
-        left = sum(rooms) - sum(self.fixed) - self.head
+        left = sum(rooms) - sum(self.fixed) - self.heads[0]
         movable = sum(block.movable_bytes for block in self.blocks)
         if left < 0 or movable - left > self.problem.limits.host:
             return None
@@ -136,6 +138,17 @@ class _Placing:
             for block in self.blocks
         )
 
+    def _with_logits(self, memory: Memory) -> tuple[int, ...]:
+        """Bytes of the head on each card: its weights, and what the logits take beyond the other computing there."""
+        head, compute = memory.placement.head, [device.compute for device in memory.devices[:-1]]
+        others = [n for card, n in enumerate(compute) if card not in (0, head)] or [
+            n for c, n in enumerate(compute) if c != head
+        ]
+        compute[head] = min(compute[head], *others) if others else compute[head]
+        spec = make_spec(self.problem.engine, self.problem.model, self.flags, "bench", cpu_only=False)
+        logits = 4 * self.problem.model.n_vocab * spec.n_outputs
+        return tuple(n + max(0, logits - peak) for n, peak in zip(self.heads, compute, strict=True))
+
     def _first_starts(self) -> Starts:
         """Runs in proportion to what is free."""
         total, done, starts = sum(self.free), 0, [0]
@@ -144,27 +157,26 @@ class _Placing:
             starts.append(round(self.n_slots * done / max(total, 1)))
         return tuple(starts)
 
-    def _rooms(self, memory: Memory, starts: Starts, layout: Layout | None) -> tuple[int, ...]:
-        """What each card has for fixed parts, caches and pieces: what is left, and what lies there by our count."""
+    def rooms(self, memory: Memory, starts: Starts, pieces: Sequence[int] | None = None) -> tuple[int, ...]:
+        """Return what each card has for fixed parts, caches and pieces: what a replay left, and what lies there.
+
+        `pieces`: the bytes of pieces on each card.
+        """
         left = slack(self.problem, memory)
-        return tuple(
-            left[card] + self._own_bytes(card, starts) + (self._piece_bytes(card, layout) if layout else 0)
-            for card in range(len(self.free))
-        )
+        held = pieces or [0] * len(self.free)
+        return tuple(left[card] + self.own_bytes(card, starts) + held[card] for card in range(len(self.free)))
 
-    def _own_bytes(self, card: int, starts: Starts) -> int:
+    def own_bytes(self, card: int, starts: Starts) -> int:
+        """Return the bytes of fixed parts and caches of the blocks that a card owns."""
         start, end = starts[card], starts[card + 1]
-        return sum(self.fixed[start:end]) + (self.head if start < end == self.n_slots else 0)
-
-    def _piece_bytes(self, card: int, layout: Layout) -> int:
-        return layout.runs[card].filled.n_bytes + sum(guests.n_bytes for guests in layout.guests if guests.card == card)
+        return sum(self.fixed[start:end]) + (self.heads[card] if start < end == self.n_slots else 0)
 
     def _corrected(self, before: Sequence[int], now: Sequence[int], left: Sequence[int]) -> tuple[int, ...]:
         """A card that was too full gets no more room than that showed; the others what the replay says."""
         return tuple(min(a, b) if over < 0 else b for a, b, over in zip(before, now, left, strict=False))
 
     def _owners(self, rooms: tuple[int, ...]) -> Owners:
-        return Owners(self.blocks, self.n_slots, self.costs, Sizes(self.fixed, self.head, rooms), self.ram_rate)
+        return Owners(self.blocks, self.n_slots, self.costs, Sizes(self.fixed, self.heads, rooms), self.ram_rate)
 
 
 def _solid(block: Block) -> Block:
