@@ -6,7 +6,7 @@ unpublished simple heuristic; here it is FP16 throughput, then compute capabilit
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from service.engine.catalogue.cards import cards_of, rows_of
 from service.engine.catalogue.host import host_of
@@ -31,6 +31,7 @@ __all__ = [
 ]
 
 _MATTERS = ("ram.total_gb", "cpu", "backend", "vram_gib", "ram.channels", "ram.mts", "bandwidth_gbs", "pcie", "cpu.ghz")
+_SHOWN = 200  # characters of the notes in an answer
 _DEVICE = {"cuda": "CUDA{}", "rocm": "ROCm{}", "sycl": "SYCL{}"}
 # Metal has one device; ik_llama.cpp calls it `Metal`, llama.cpp `MTL0` since its device list was numbered.
 _METAL = {"ik_llama.cpp": "Metal", "llama.cpp": "MTL0"}
@@ -65,7 +66,7 @@ def resolve(hardware: Hardware) -> Rig:
         bandwidth_measured=host.measured,
         os=host.os,
         order_known=bool(cards) and all(card.pci_index is not None for card in cards),
-        assumed=tuple(sorted((*assumed, *host.assumed), key=_weight)),
+        assumed=tuple(sorted((*assumed, *host.assumed, *_noted(hardware.notes)), key=_weight)),
     )
 
 
@@ -75,6 +76,13 @@ def engine_devices(rig: Rig, engine: Engine, cards: Sequence[int]) -> tuple[Devi
         Device(_METAL[engine] if card.backend == "metal" else _DEVICE[card.backend].format(n), i, card.free, card.total)
         for n, (i, card) in enumerate((i, rig.cards[i]) for i in cards)
     )
+
+
+def _noted(notes: str | None) -> Iterator[Assumption]:
+    if notes and notes.strip():
+        shown = notes if len(notes) <= _SHOWN else f"{notes[:_SHOWN]}…"
+        why = "kept as a note: no figure is taken from it"
+        yield Assumption("hardware.notes", shown, why, "nothing, unless it says what is assumed otherwise")
 
 
 def _weight(assumption: Assumption) -> int:

@@ -17,6 +17,11 @@ from service.engine.units import GIB, MIB
 # GB/s a lane and direction, after encoding (PCI-SIG rates; the speed model uses the same).
 _LANE_GBS = {1: 0.25, 2: 0.5, 3: 0.985, 4: 1.97, 5: 3.94, 6: 7.56}
 _LANES = (1, 2, 4, 8, 16)
+# Links that are known by a word: four lanes of at most this generation. OCuLink: SFF-8611 at PCIe 4.0; Thunderbolt 3
+# and 4 and USB4 carry at most 32 Gbit/s of PCIe, Thunderbolt 5 64 (Intel's technology briefs); an eGPU or an M.2 slot
+# of which no more is said is one of these, taken for the slower.
+_BY_WORD = {"oculink": 4, "thunderbolt": 3, "thunderbolt 5": 4, "m.2": 4, "egpu": 3}
+_WIDTH_BY_WORD = 4
 _GENERATION = re.compile(r"(?<![\dx])([1-6])\.[0-9]|\b(?:gen|pcie)\s{0,2}([1-6])\b", re.I)
 _WIDTH = re.compile(r"x\s?(\d{1,2})(?!\d)", re.I)
 # Share of system memory that the GPU of a machine without VRAM may use. Metal's recommendedMaxWorkingSetSize is 2/3 up
@@ -156,6 +161,13 @@ def _links(gpu: Gpu, row: GpuRow, path: str, host: Host, n_cards: int, assumed: 
     width = int(m[1]) if (m := _WIDTH.search(row.pcie or "")) else 16
     generation = min(int(own[1]) if own else int(host.pcie), int(host.pcie))
     if gpu.pcie is not None:
+        if (most := _BY_WORD.get(gpu.pcie.strip().lower())) is not None:
+            generation, width = min(generation, most), min(width, _WIDTH_BY_WORD)
+            why = f"`{gpu.pcie.strip()}` carries no more, or less"
+            assumed.append(
+                Assumption(f"{path}.pcie", f"{generation}.0 x{width}", why, "prompts through weights in RAM")
+            )
+            return [_LANE_GBS[generation] * width] * gpu.count
         return _stated_links(gpu, gpu.pcie, generation, width, path)
     if host.lanes and n_cards > 1:
         width = min(width, max(lanes for lanes in _LANES if lanes == 1 or lanes * n_cards <= host.lanes))

@@ -21,6 +21,9 @@ _BYTES_A_CHANNEL = 8
 # All-core clock over base clock: median of the catalogue's CPUs that have both.
 ALL_CORE_OVER_BASE = 1.2
 _MODULE_GB = 16
+_ONLY_SIZE_GB = {"NVIDIA GB10": 128}  # NVIDIA's DGX Spark data sheet
+# The processor of a GPU that is part of one (AMD's product pages: the first and largest with it).
+_CPU_OF = {"AMD Radeon 8060S": "AMD Ryzen AI Max+ 395"}
 _DESKTOP_LANES = 16
 
 # What a platform has when the catalogue does not say: (MT/s, PCIe generation), by CPU generation.
@@ -96,7 +99,10 @@ def host_of(hardware: Hardware, unified: GpuRow | None) -> Host:
 
 
 def _cpu(cpu: Cpu, ram: Ram, n_gpus: int, unified: GpuRow | None, assumed: list[Assumption]) -> CpuRow:
-    name = cpu.model or (unified.name if unified else None)
+    name = cpu.model or (_CPU_OF.get(unified.name, unified.name) if unified else None)
+    if unified is not None and not cpu.model and unified.name in _CPU_OF:
+        why = f"no CPU was given: the one that has the {unified.name}"
+        assumed.append(Assumption("hardware.cpu", str(name), why, "speed of everything that stays in RAM"))
     row = cpu_row(name) if name else None
     if row is not None:
         return row
@@ -133,6 +139,10 @@ def _cores(cpu: Cpu, row: CpuRow, sockets: int) -> int:
 
 
 def _total_gb(row: CpuRow, sockets: int, assumed: list[Assumption]) -> float:
+    if row.name in _ONLY_SIZE_GB:
+        total = float(_ONLY_SIZE_GB[row.name])
+        assumed.append(Assumption("hardware.ram.total_gb", f"{total:g}", "its only size", "which models fit at all"))
+        return total
     total = float(_MODULE_GB * (row.channels or 2) * sockets)
     why = f"no RAM was given: one {_MODULE_GB} GB module in each channel"
     assumed.append(Assumption("hardware.ram.total_gb", f"{total:g}", why, "which models fit at all"))

@@ -79,6 +79,7 @@ _CPU_NOISE = frozenset(
         "chip",
         "cores",
         "ai",
+        "tr",
     )
 )
 _MARKS = re.compile(r"\((?:tm|r|c)\)|[™®©]", re.I)
@@ -175,6 +176,18 @@ def cpu_row(name: str) -> CpuRow | None:
     return rows[0] if rows else None
 
 
+def is_like_a_name(name: str) -> bool:
+    """Return whether a text may be a misspelt GPU or CPU: near to a name of the catalogue, and with a number."""
+    if len(name) > _LONGEST_NAME or not re.search(r"\d", name):
+        return False
+    return bool(
+        difflib.get_close_matches(gpu_key(name), _gpu_index(), 1, _MISSPELT)
+        or difflib.get_close_matches(cpu_key(name), _cpu_index(), 1, _MISSPELT)
+    )
+
+
+_MISSPELT = 0.74  # of difflib's ratio: one wrong character of four (`309O`)
+_LONGEST_NAME = 60
 _ALIKE = 0.3  # of difflib's ratio, for names without a product line
 _GPU_LINES = frozenset({"rtx", "gtx", "rx", "arc", "quadro", "tesla", "instinct", "pro"})
 _CPU_LINES = frozenset({"ryzen", "threadripper", "epyc", "xeon", "core", "i3", "i5", "i7", "i9", "ultra"})
@@ -220,7 +233,8 @@ def gpu_key(name: str) -> str:
 
 def cpu_key(name: str) -> str:
     """Return a CPU's name without maker, product line, clock and spelling."""
-    plain = re.split(r"@| w/| with ", _COUNT.sub("", _plain(name)))[0].replace("threadripper pro", "")
+    plain = re.split(r"@| w/| with ", _COUNT.sub("", _plain(name)))[0]
+    plain = re.sub(r"\b(?:threadripper|tr) pro\b", "", plain)
     words = [word for word in _WORDS.findall(_CORES.sub(" ", plain).replace("-", " ")) if word not in _CPU_NOISE]
     is_ryzen_class = len(words) > 1 and words[0].isdigit() and len(words[0]) == 1
     return "".join(words[1:] if is_ryzen_class else words)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import msgspec
 
@@ -13,17 +13,26 @@ from service.engine.hardware_text.found import unreadable
 _BRACKETS = re.compile(r"\[([^\[\]]{0,1000})\]\s*$")
 _PCIE = re.compile(
     r"(?:@\s?|on\s)?\b(?:pcie?\s?-?e?\s?)?(?:gen\s?)?[1-6](?:\.\d)?\s?x\s?\d{1,2}(?:/x?\d{1,2}){0,15}(?:\s?\(chipset\))?(?=$|\s)"
+    r"|(?:@\s?)?(?<!\S)x\d{1,2}(?:/x?\d{1,2}){1,15}(?=$|\s)"
     r"|\bpci-?e?\s?(?:gen\s?)?[1-6](?:\.\d)?\b(?:\s?x\s?\d{1,2})?|\bpci-?e?\s+x\d{1,2}\b",
     re.I,
 )
+_BY_WORD = re.compile(
+    r"(?:\b(?:via|over|on|through|by)\s(?:an?\s)?)?\b(?:(oculink)|(thunderbolt\s?5|tb5)|(thunderbolt(?:\s?[34])?|tb[34]|usb\s?4)"
+    r"|(m\.2\s(?:to\spcie|adapter|riser))|(e-?gpu))(?:\s(?:dock|enclosure|adapter|cable))?\b",
+    re.I,
+)
+_WORDS_FOR_LINKS = ("oculink", "thunderbolt 5", "thunderbolt", "m.2", "egpu")  # in the order of _BY_WORD's groups
 _FREE = re.compile(r"(?:\(|\b)(\d{1,5}(?:\.\d{1,4})?)\s?(gib|gb|g|mib|mb)\s(?:are\s)?(?:free|available)\)?", re.I)
-_SIZE = re.compile(r"(?:\(|\b)(\d{1,5}(?:\.\d{1,4})?)\s?(gib|gb|g|mib|mb)\b(?:\s?(?:vram|each|a card))?\)?", re.I)
+_SIZE = re.compile(
+    r"(?:\(|\b)(\d{1,5}(?:\.\d{1,4})?)\s?(gib|gb|gigs?|g|mib|mb)\b(?:\s?(?:of\s)?(?:vram|each|a card))?\)?", re.I
+)
 _BANDWIDTH = re.compile(r"\(?\b(\d{1,5}(?:\.\d{1,3})?)\s?gb/s\)?", re.I)
 _PCI_NUMBERS = re.compile(r"pci((?:\s\d{1,3}){1,64})", re.I)
 _UUID = re.compile(r"(?:GPU|MIG)-[0-9a-fA-F-]{8,64}")
 _SWITCHES = {"nvlink": ("nvlink", True), "no nvlink": ("nvlink", False), "p2p": ("p2p", True), "no p2p": ("p2p", False)}
 _SWITCHES |= {"display": ("display", True), "no display": ("display", False)}
-_BEHIND = re.compile(r"\s(?:with\s)?(nvlink|p2p)$", re.I)
+_BEHIND = re.compile(r"\s(?:with\s)?(?:an?\s)?((?:no\s)?(?:nv-?link|p2p|display))(?:ed|\sbridge)?$", re.I)
 
 
 def details(text: str, gpu: Gpu) -> tuple[str, Gpu]:
@@ -39,17 +48,45 @@ def details(text: str, gpu: Gpu) -> tuple[str, Gpu]:
     text = _take(_BANDWIDTH, text, lambda m: values.setdefault("bandwidth_gbs", float(m[1])))
     text = _take(_FREE, text, lambda m: values.setdefault("free_gib", _gib(m)))
     text = _take(_PCIE, text, lambda m: values.setdefault("pcie", _link(m[0])))
+    if by := list(_BY_WORD.finditer(text)):
+        values.setdefault("pcie", min(filter(None, map(_word_for_link, by)), key=_WORDS_FOR_LINKS.index))
+        text = " ".join(_BY_WORD.sub(" ", text).split())
     size = _SIZE.search(text)
-    if size and size.start() > 0:
+    if size and text.strip() != size[0]:
         values.setdefault("vram_gib", _gib(size))
         text = text[: size.start()] + text[size.end() :]
     while m := _BEHIND.search(text):
-        values[m[1].lower()] = True
+        field, value = _SWITCHES[m[1].lower().replace("-", "")]
+        values.setdefault(field, value)
         text = text[: m.start()]
-    name = re.sub(r"\s+", " ", text).strip(" ,()") or gpu.name
+    name = re.sub(r"\s+(?:with|w/)$", "", re.sub(r"\s+", " ", text).strip(" ,"))
+    name = (name if name.count("(") == name.count(")") else name.strip("()")) or gpu.name
     if not gpu.name or text != "":
         values.setdefault("name", name)
     return name, msgspec.structs.replace(gpu, **values)
+
+
+def is_link(text: str) -> bool:
+    """Return whether a text says only how a GPU is connected: `pcie 3.0 x4`, `x16/x4`, `oculink`."""
+    return any(pattern.fullmatch(text.strip(" ()")) is not None for pattern in (_PCIE, _BY_WORD))
+
+
+def widths_of(link: str) -> list[int]:
+    """Return the lanes that a link states, one number for each card or for all."""
+    return [int(n) for n in re.findall(r"[x/]\s?x?(\d{1,2})", link)]
+
+
+def link_of(link: str, widths: Sequence[int]) -> str:
+    """Return the link of cards with these widths, in the generation that `link` states."""
+    if m := _BY_WORD.fullmatch(link.strip(" ()")):
+        return _word_for_link(m)
+    generation = _generation(link)
+    lanes = "/".join(f"x{n}" for n in (widths[:1] if len(set(widths)) == 1 else widths))
+    return f"{generation} {lanes}".strip()
+
+
+def _word_for_link(m: re.Match[str]) -> str:
+    return next(word for word, group in zip(_WORDS_FOR_LINKS, m.groups(), strict=True) if group)
 
 
 def write_details(gpu: Gpu) -> str:
@@ -97,8 +134,11 @@ def _gib(m: re.Match[str]) -> float:
 
 def _link(text: str) -> str:
     """`PCIe gen4 x8` and `@ 4.0x8` in the form `4.0 x8`."""
-    digits = re.search(r"(?<![x/\d.])([1-6])(?:\.\d)?(?=\s?x|\s|$)", re.sub(r"x\s+(?=\d)", "x", text, flags=re.I))
-    lanes = re.findall(r"[x/]\s?x?(\d{1,2})", text)
+    lanes = "/".join(f"x{n}" for n in widths_of(text))
     chipset = " (chipset)" if "chipset" in text.lower() else ""
-    generation = f"{digits[1]}.0" if digits else ""
-    return f"{generation} {'/'.join(f'x{n}' for n in lanes)}{chipset}".strip()
+    return f"{_generation(text)} {lanes}{chipset}".strip()
+
+
+def _generation(text: str) -> str:
+    digits = re.search(r"(?<![x/\d.])([1-6])(?:\.\d)?(?=\s?x|\s|$)", re.sub(r"x\s+(?=\d)", "x", text, flags=re.I))
+    return f"{digits[1]}.0" if digits else ""

@@ -33,7 +33,7 @@ def _mac(hardware: Hardware) -> str | None:
 
 
 def canonical(hardware: Hardware) -> Hardware:
-    """Return the same machine in one form: catalogue names, like GPUs joined and sorted, no notes, no empty parts."""
+    """Return the same machine in one form: catalogue names, like GPUs joined and sorted, no empty parts."""
     joined: dict[Gpu, Gpu] = {}
     for gpu in map(_canonical_gpu, hardware.gpus):
         alike = msgspec.structs.replace(gpu, count=1, uuids=None, pci_order=None)
@@ -45,12 +45,14 @@ def canonical(hardware: Hardware) -> Hardware:
         cpu=None if cpu == Cpu() else cpu,
         ram=None if ram == Ram() else ram,
         os=_os(hardware.os) or None,
+        notes=" ".join((hardware.notes or "").split()) or None,
     )
 
 
 def hardware_hash(hardware: Hardware) -> str:
-    """Return the SHA-256 (hex) of the canonical form's JSON."""
-    return hashlib.sha256(msgspec.json.encode(canonical(hardware), order="sorted")).hexdigest()
+    """Return the SHA-256 (hex) of the canonical form's JSON without the notes."""
+    machine = msgspec.structs.replace(canonical(hardware), notes=None)
+    return hashlib.sha256(msgspec.json.encode(machine, order="sorted")).hexdigest()
 
 
 def _gpu(gpu: Gpu) -> str:

@@ -11,6 +11,7 @@ from service.engine.catalogue.names import complete, gpu_key, gpu_rows
 from service.engine.errors import InvalidHardware
 from service.engine.hardware import Cpu, Gpu, Hardware, Ram
 
+NO_GPU_NAMED = "no GPU was named: taken for a machine without"
 Part = TypeVar("Part", Cpu, Ram)
 MAX_CHARS = 64 << 10
 _MIB_A_GIB = 1024
@@ -31,7 +32,8 @@ class SeenGpu(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Found(msgspec.Struct, frozen=True, kw_only=True):
-    """Facts from one piece. `gpus` are stated in our own form, `seen` come from a tool (`tool` names it)."""
+    """Facts from one piece. `gpus` are stated in our own form, `seen` come from a tool (`tool` names it). `link`: of
+    the GPUs before this piece. `notes`: what no figure is taken from."""
 
     tool: str = ""
     gpus: tuple[Gpu, ...] = ()
@@ -41,6 +43,7 @@ class Found(msgspec.Struct, frozen=True, kw_only=True):
     ram: Ram | None = None
     os: str | None = None
     notes: str | None = None
+    link: str | None = None
 
 
 class Claim(msgspec.Struct, frozen=True):
@@ -72,14 +75,19 @@ def combine(findings: Iterable[Found], gpus_required: bool) -> Hardware:
         raise InvalidHardware(
             f"it says `no GPU`, and names {gpus[0].name}: leave out one of them", field="hardware.gpus"
         )
+    notes = [f.notes for f in found if f.notes]
     if gpus_required and not gpus and not any(f.no_gpu for f in found):
-        raise InvalidHardware("no GPU found: name one, such as `RTX 3090`, or write `no GPU`", field="hardware.gpus")
+        if not any(f.cpu for f in found if not f.tool):
+            raise InvalidHardware(
+                "no GPU found: name one, such as `RTX 3090`, or write `no GPU`", field="hardware.gpus"
+            )
+        notes.append(NO_GPU_NAMED)
     return Hardware(
         gpus=gpus,
         cpu=merged(Cpu, [f.cpu for f in found if f.cpu is not None]),
         ram=merged(Ram, [f.ram for f in found if f.ram is not None]),
         os=next((f.os for f in found if f.os), None),
-        notes=next((f.notes for f in found if f.notes), None),
+        notes="; ".join(notes) or None,
     )
 
 

@@ -143,11 +143,10 @@ def test_json_is_the_api_s_own_form() -> None:
     ("text", "says"),
     [
         ("7600", "`7600` cannot be read: it is a GPU and a CPU: write `AMD Radeon RX 7600` or `AMD Ryzen 5 7600`"),
-        ("RTX 3090, my old toaster", "old toaster"),
         ("RTX 4090, -64GB", "`-64GB` cannot be read: a count or a size cannot be negative"),
         ("-5x4090, 64GB", "`-5x4090` cannot be read"),
         ("RTX 4090 -24GB, 64GB", "`RTX 4090 -24GB` cannot be read"),
-        ("EPYC 9355, 512GB", "no GPU found"),
+        ("512GB DDR5", "no GPU found"),
         ("RTX 3090, no GPU", "leave out one"),
         ("RTX 3090, Ryzen 9 7950X, EPYC 9355", "one kind of CPU"),
         ("RTX 3090 [fast]", "in brackets write"),

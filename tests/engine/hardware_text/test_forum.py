@@ -1,0 +1,211 @@
+"""Hardware as people type it in forums: read as meant, or refused with what to write, never read as something else."""
+
+from __future__ import annotations
+
+import pytest
+
+from service.engine.catalogue import resolve
+from service.engine.errors import InvalidHardware
+from service.engine.hardware import Cpu, Gpu, Hardware, Ram
+from service.engine.hardware_text import canonical, parse_hardware, to_shorthand
+
+
+def gpus(*cards: Gpu) -> list[Gpu]:
+    return list(cards)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("four 3090s", gpus(Gpu(name="3090", count=4))),
+        ("two 3090's", gpus(Gpu(name="3090", count=2))),
+        ("5 3090s", gpus(Gpu(name="3090", count=5))),
+        ("3090*2", gpus(Gpu(name="3090", count=2))),
+        ("3090x2", gpus(Gpu(name="3090", count=2))),
+        ("3090 x2", gpus(Gpu(name="3090", count=2))),
+        ("dual 3090", gpus(Gpu(name="3090", count=2))),
+        ("P40 x3", gpus(Gpu(name="P40", count=3))),
+        ("3090 24gb x 2", gpus(Gpu(name="3090", count=2, vram_gib=24))),
+        ("24gb 3090", gpus(Gpu(name="3090", vram_gib=24))),
+        ("3090 with 24GB VRAM", gpus(Gpu(name="3090", vram_gib=24))),
+        ("2x mi50 32gb", gpus(Gpu(name="mi50", count=2, vram_gib=32))),
+        ("2x 3090 (24GB, nvlink)", gpus(Gpu(name="3090", count=2, vram_gib=24, nvlink=True))),
+        ("2x3090 (nvlink)", gpus(Gpu(name="3090", count=2, nvlink=True))),
+        ("2x 3090 no nvlink", gpus(Gpu(name="3090", count=2, nvlink=False))),
+        ("4090 and 3090", gpus(Gpu(name="4090"), Gpu(name="3090"))),
+        ("one 3090 and 2 p40s", gpus(Gpu(name="3090"), Gpu(name="p40", count=2))),
+        ("7900xtx + 7600xt", gpus(Gpu(name="7900xtx"), Gpu(name="7600xt"))),
+        ("7900xtx+7600xt", gpus(Gpu(name="7900xtx"), Gpu(name="7600xt"))),
+        ("3090 FE", gpus(Gpu(name="3090"))),
+        ("oculink 3090", gpus(Gpu(name="3090", pcie="oculink"))),
+        ("thunderbolt eGPU 3090", gpus(Gpu(name="3090", pcie="thunderbolt"))),
+        ("3090 via thunderbolt 5", gpus(Gpu(name="3090", pcie="thunderbolt 5"))),
+        ("3090 (egpu)", gpus(Gpu(name="3090", pcie="egpu"))),
+        ("RTX 3090, PCIe 3.0 x4", gpus(Gpu(name="RTX 3090", pcie="3.0 x4"))),
+        ("2x3090 x16/x4", gpus(Gpu(name="3090", count=2, pcie="x16/x4"))),
+        ("2x 3090, x16/x4", gpus(Gpu(name="3090", count=2, pcie="x16/x4"))),
+        ("2x 3090, pcie 4.0 x8", gpus(Gpu(name="3090", count=2, pcie="4.0 x8"))),
+        ("3090 + 4090, x16/x4", gpus(Gpu(name="3090", pcie="x16"), Gpu(name="4090", pcie="x4"))),
+        ("I have a 3090", gpus(Gpu(name="3090"))),
+        ("my rig: 3090", gpus(Gpu(name="3090"))),
+    ],
+)
+def test_gpus(text: str, expected: list[Gpu]) -> None:
+    machine = parse_hardware(f"{text}, 64GB DDR5")
+    assert machine.gpus == expected
+    assert machine.ram == Ram(total_gb=64, type="DDR5")
+    assert canonical(parse_hardware(to_shorthand(machine))).gpus == canonical(machine).gpus
+
+
+@pytest.mark.parametrize(
+    ("text", "card", "vram"),
+    [
+        ("rtx pro 6000 blackwell max-q", "NVIDIA RTX PRO 6000 Blackwell Max-Q Workstation Edition", 95.6),
+        ("5060ti 16gb", "NVIDIA GeForce RTX 5060 Ti", 15.9),
+        ("A100 80GB PCIe", "NVIDIA A100 80GB PCIe", 80),
+        ("H100 SXM", "NVIDIA H100 80GB HBM3", 79.6),
+        ("gtx 1080ti", "NVIDIA GeForce GTX 1080 Ti", 11),
+        ("Arc B580", "Intel Arc B580", 12),
+        ("RTX 4090 laptop 16GB", "NVIDIA GeForce RTX 4090 Laptop GPU", 16),
+        ("M4 Max 128GB", "Apple M4 Max", 96),
+        ("Strix Halo 128GB", "AMD Radeon 8060S", 64),
+        ("Ryzen AI Max+ 395 128GB", "AMD Radeon 8060S", 64),
+        ("DGX Spark", "NVIDIA GB10", 128),
+        ("MSI Suprim RTX 3090", "NVIDIA GeForce RTX 3090", 24),
+    ],
+)
+def test_names(text: str, card: str, vram: float) -> None:
+    found = resolve(parse_hardware(text)).cards
+    assert [(c.name, round(c.total / 2**30, 1)) for c in found] == [(card, vram)]
+
+
+@pytest.mark.parametrize(
+    ("text", "model", "sockets", "cores"),
+    [
+        ("TR 3960X", "AMD Ryzen Threadripper 3960X", 1, 24),
+        ("TR Pro 5975WX", "AMD Ryzen Threadripper PRO 5975WX", 1, 32),
+        ("dual xeon 6138", "Intel Xeon Gold 6138", 2, 40),
+        ("2 x EPYC 9355", "AMD EPYC 9355", 2, 64),
+        ("2 EPYC 9355", "AMD EPYC 9355", 2, 64),
+        ("Xeon E5-2687W v4", "Intel Xeon E5-2687W v4", 1, 12),
+        ("Strix Halo 128GB", "AMD Ryzen AI Max+ 395", 1, 16),
+    ],
+)
+def test_cpus(text: str, model: str, sockets: int, cores: int) -> None:
+    rig = resolve(parse_hardware(text if "Strix" in text else f"3090, {text}"))
+    assert (rig.cpu_model, rig.sockets, rig.physical_cores) == (model, sockets, cores)
+
+
+@pytest.mark.parametrize(
+    ("text", "ram"),
+    [
+        ("192GB 62 GB/s", Ram(total_gb=192, measured_bandwidth_gbs=62)),
+        ("64 gigs of ram", Ram(total_gb=64)),
+        ("128 gig ddr5", Ram(total_gb=128, type="DDR5")),
+        ("128gb ddr4 3600 (4x32)", Ram(total_gb=128, type="DDR4", channels=4, mts=3600)),
+        ("8x32GB 3200", Ram(total_gb=256, channels=8, mts=3200)),
+        ("256GB ECC 2400", Ram(total_gb=256, mts=2400)),
+        ("256GB DDR4 ECC 2400", Ram(total_gb=256, type="DDR4", mts=2400)),
+        ("96GB 6000 CL30", Ram(total_gb=96, mts=6000)),
+        ("8 sticks of 64GB", Ram(total_gb=512, channels=8)),
+    ],
+)
+def test_ram(text: str, ram: Ram) -> None:
+    assert parse_hardware(f"3090, {text}") == Hardware(gpus=[Gpu(name="3090")], ram=ram)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "3090, ryzen 5950x + 128gb ddr4 3600 (4x32)",
+        "3090 ryzen 5950x 128gb ddr4 3600 (4x32)",
+        "128gb ddr4 3600 (4x32) RTX 3090 and a ryzen 5950x",
+        "3090 with a ryzen 5950x and 128gb ddr4 3600 (4x32)",
+    ],
+)
+def test_a_whole_machine_in_any_order(text: str) -> None:
+    rig = resolve(parse_hardware(text))
+    assert [card.name for card in rig.cards] == ["NVIDIA GeForce RTX 3090"]
+    assert (rig.cpu_model, rig.ram_bytes >> 30, round(rig.cpu_bandwidth_gbs)) == ("AMD Ryzen 9 5950X", 128, 46)
+
+
+@pytest.mark.parametrize(
+    ("text", "notes"),
+    [
+        ("3090 300W", "300W"),
+        ("4x3090 power limited to 250W", "power limited to 250W"),
+        ("3090 (300W)", "300W"),
+        ("3090, 32GB swap", "32GB swap"),
+        ("3090 + 128GB swap", "128GB swap"),
+        ("3090, swap 100GB", "swap 100GB"),
+        ("3090, 2TB NVMe, 850W PSU", "2TB NVMe; 850W PSU"),
+        ("3090 2x 2TB NVMe raid 0", "2x 2TB NVMe raid 0"),
+        ("MSI Suprim RTX 3090", "MSI; Suprim"),
+        ("3090, my old toaster", "old toaster"),
+    ],
+)
+def test_what_changes_no_figure_is_noted_and_reported(text: str, notes: str) -> None:
+    machine = parse_hardware(f"{text}, 64GB DDR4")
+    assert machine.notes == notes
+    assert machine.ram == Ram(total_gb=64, type="DDR4")
+    assert {gpu.name.removeprefix("RTX ") for gpu in machine.gpus} == {"3090"}
+    for form in (machine, canonical(machine)):
+        (said,) = [a for a in resolve(form).assumed if a.field == "hardware.notes"]
+        assert said.value == notes
+
+
+@pytest.mark.parametrize("text", ["EPYC 7402, 8x32GB 3200", "7950x 64gb", "EPYC 9355"])
+def test_a_cpu_without_a_gpu_is_a_machine_without_and_says_so(text: str) -> None:
+    machine = parse_hardware(text)
+    assert machine.gpus == []
+    assert [a.value for a in resolve(machine).assumed if a.field == "hardware.notes"] == [
+        "no GPU was named: taken for a machine without"
+    ]
+    stated = parse_hardware(f"no GPU, {text}")
+    assert stated.notes is None
+    assert (stated.cpu, stated.ram) == (machine.cpu, machine.ram)
+
+
+def test_a_cpu_behind_cpu_only() -> None:
+    machine = parse_hardware("cpu only 5950x 64gb")
+    assert machine == Hardware(gpus=[], cpu=Cpu(model="5950x"), ram=Ram(total_gb=64))
+
+
+@pytest.mark.parametrize(
+    ("text", "gbs", "says"),
+    [
+        ("5090 oculink", 7.88, "4.0 x4"),
+        ("3090 thunderbolt", 3.94, "3.0 x4"),
+        ("3090 egpu", 3.94, "3.0 x4"),
+        ("GTX 1080 Ti oculink", 3.94, "3.0 x4"),
+    ],
+)
+def test_a_link_said_in_a_word_is_four_lanes(text: str, gbs: float, says: str) -> None:
+    rig = resolve(parse_hardware(f"{text}, Ryzen 9 9950X"))
+    assert rig.cards[0].pcie_gbs == pytest.approx(gbs)
+    assert [a.value for a in rig.assumed if a.field == "hardware.gpus[0].pcie"] == [says]
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("four 4070s", "`4x 4070`, or `4070 SUPER`"),
+        ("3090s, 64GB", "how many of them"),
+        ("3090/4090", "no GPU or CPU of that name"),
+        ("3090, 309O", "no GPU or CPU of that name"),
+        ("3090, planning to add a 4090 later", "no GPU or CPU of that name"),
+        ("3090, 64GB, 32GB", "two sizes of RAM"),
+        ("3090, 512GB 8x32GB", "the modules make 256 GB"),
+        ("16GB 6800", "it may be a GPU or RAM"),
+        ("2x16GB 6800, EPYC 9355", "it may be a GPU or RAM"),
+        ("64GB DDR4 4090, 3090", "`4090` is a GPU: write a comma"),
+        ("3090 + 4090, PCIe 4.0 x8", "behind the GPU that has it"),
+        ("3x3090, x16/x4", "behind the GPU that has it"),
+        ("PCIe 4.0 x8, 3090", "behind the GPU that has it"),
+        ("toaster", "no GPU found"),
+    ],
+)
+def test_what_may_be_two_things_is_refused(text: str, says: str) -> None:
+    with pytest.raises(InvalidHardware) as error:
+        parse_hardware(text)
+    assert says in error.value.detail
