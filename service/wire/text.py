@@ -7,12 +7,13 @@ are foreign text: control characters are dropped, and in Markdown nothing can le
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from service.engine.advice import AdvisedConfig, DeviceMemory, Refusal, SpeedPoint
 from service.engine.commands import fold
 from service.wire.advice import Advice
+from service.wire.mine_text import mine_lines
 
 WIDTH, HEIGHT = 100, 40
 _SHORT_REFUSALS, _SHORT_ASSUMED, _SHORT_REASONS = 4, 3, 3
@@ -38,6 +39,9 @@ class _Form(NamedTuple):
     def lines(self, text: str) -> list[str]:
         return wrapped(text) if self.wraps else [cut(text)]
 
+    def all_lines(self, texts: Iterable[str]) -> list[str]:
+        return [line for text in texts for line in self.lines(text)]
+
 
 def render_markdown(advice: Advice, detail: str = "short") -> str:
     """Return the advice as Markdown: the headline, commands in code blocks, the rest in one block of text."""
@@ -50,7 +54,8 @@ def render_markdown(advice: Advice, detail: str = "short") -> str:
         parts.append(block([*device_table(config.devices), "", *speed_table(config.speed)]))
     form = _Form(full=detail == "full", wraps=True)
     others = [] if form.full else _others(advice)
-    rest = [*others, *_refusals(advice.refused, form), *_assumed(advice, form)]
+    mine = form.all_lines(mine_lines(advice.mine, advice.configs, form.full)) if advice.mine else []
+    rest = [*mine, *others, *_refusals(advice.refused, form), *_assumed(advice, form)]
     if rest:
         parts.append(block(rest))
     if advice.url:
@@ -87,6 +92,8 @@ def _document(advice: Advice, form: _Form) -> Iterator[str]:
         return
     yield from wrapped(advice.headline or "")
     yield _about(advice)
+    if advice.mine:
+        yield from form.all_lines(mine_lines(advice.mine, advice.configs, form.full))
     for config in advice.configs if form.full else advice.configs[:1]:
         yield ""
         yield from _config(config, form)
