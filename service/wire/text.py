@@ -16,6 +16,7 @@ from service.wire.advice import Advice
 from service.wire.mine_text import mine_lines
 
 WIDTH, HEIGHT = 100, 40
+_SHORT_FORMS = ((True, False), (False, False), (False, True))  # wraps, brief: the first that fits a screen
 _SHORT_REFUSALS, _SHORT_ASSUMED, _SHORT_REASONS = 4, 3, 3
 
 
@@ -24,17 +25,19 @@ def render_text(advice: Advice, detail: str = "short") -> str:
     if detail == "full":
         lines = list(_document(advice, _Form(full=True, wraps=True)))
     else:
-        lines = list(_document(advice, _Form(full=False, wraps=True)))
-        if len(lines) > HEIGHT:
-            lines = list(_document(advice, _Form(full=False, wraps=False)))
+        forms = (_Form(full=False, wraps=wraps, brief=brief) for wraps, brief in _SHORT_FORMS)
+        documents = (list(_document(advice, form)) for form in forms)
+        lines = next((lines for lines in documents if len(lines) <= HEIGHT), [])
+        lines = lines or list(_document(advice, _Form(full=False, wraps=False, brief=True)))[:HEIGHT]
     return "\n".join(clean(line) for line in lines) + "\n"
 
 
 class _Form(NamedTuple):
-    """How much is shown, and whether long lines are wrapped or cut."""
+    """How much is shown, and whether long lines are wrapped or cut. `brief`: only what a screen has room for."""
 
     full: bool
     wraps: bool
+    brief: bool = False
 
     def lines(self, text: str) -> list[str]:
         return wrapped(text) if self.wraps else [cut(text)]
@@ -93,7 +96,7 @@ def _document(advice: Advice, form: _Form) -> Iterator[str]:
     yield from wrapped(advice.headline or "")
     yield _about(advice)
     if advice.mine:
-        yield from form.all_lines(mine_lines(advice.mine, advice.configs, form.full))
+        yield from form.all_lines(mine_lines(advice.mine, advice.configs, form.full, form.brief))
     for config in advice.configs if form.full else advice.configs[:1]:
         yield ""
         yield from _config(config, form)
@@ -126,11 +129,12 @@ def _config(config: AdvisedConfig, form: _Form) -> Iterator[str]:
         yield from fold(config.commands.bench, WIDTH).split("\n")
     yield ""
     yield from device_table(config.devices)
-    yield from speed_table(config.speed)
-    for reason in config.reasons if form.full else config.reasons[:_SHORT_REASONS]:
+    yield from speed_table(config.speed[-1:] if form.brief else config.speed)
+    shown = 0 if form.brief else _SHORT_REASONS
+    for reason in config.reasons if form.full else config.reasons[:shown]:
         yield from form.lines(f"- {reason.text} [{reason.rule}]")
     for note in config.notes:
-        yield from wrapped(f"! {note}")
+        yield from [cut(f"! {note}")] if form.brief else wrapped(f"! {note}")
     if form.full:
         yield f"largest context with this placement: {config.max_context:,} tokens"
         if config.versus_next:
@@ -210,7 +214,7 @@ def _refused_variant(group: list[Refusal]) -> str:
 
 
 def _assumed(advice: Advice, form: _Form) -> Iterator[str]:
-    shown = advice.assumed if form.full else advice.assumed[:_SHORT_ASSUMED]
+    shown = advice.assumed if form.full else advice.assumed[: 1 if form.brief else _SHORT_ASSUMED]
     for a in shown:
         yield from form.lines(f"assumed: {a.field} = {a.value} ({a.why}); it changes {a.matters}")
     if len(advice.assumed) > len(shown):

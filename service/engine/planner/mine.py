@@ -121,15 +121,15 @@ def _strategy(case: Case) -> Strategy:
 
 
 def _because(case: Case, wrong: Sequence[Finding], goal: Goal) -> str | None:
-    broken = next((f for f in wrong if f.severity == "error" and f.rule != "does-not-fit"), None)
-    if broken:
-        return f"is broken: {broken.message}"
+    broken = next((f for f in wrong if f.severity == "error"), None)
     small = [row for row in case.table if not row.fits]
-    if small:
+    if small and all(rule.refused is None for rule in case.rules):
         worst = max(small, key=lambda row: row.total_high_mib - row.capacity_mib)
         return (
             f"does not fit: {(worst.total_high_mib - worst.capacity_mib) / 1024:,.1f} GiB too little on {worst.device}"
         )
+    if broken:
+        return f"is broken: {broken.message}"
     if case.parsed.tool == "server" and case.flags.n_ctx < goal.context:
         return f"has a context of {case.flags.n_ctx:,} tokens, the goal needs {goal.context:,}"
     return None
