@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import msgspec
 
+NO_GPU_NAMED = "no GPU was named: taken for a machine without"  # in `notes` of a text that names a CPU and no GPU
+
 
 class Gpu(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One or more GPUs of one name. `vram_gib` and `free_gib` in GiB a card, `bandwidth_gbs` in GB/s (10^9)."""

@@ -15,7 +15,7 @@ from service.engine.catalogue.names import cpu_row, gpu_rows, nearest
 from service.engine.catalogue.rows import CpuRow, GpuRow, known_cpus, known_gpus
 from service.engine.config import Device, Engine
 from service.engine.errors import InvalidHardware
-from service.engine.hardware import Assumption, Card, Hardware, Rig
+from service.engine.hardware import NO_GPU_NAMED, Assumption, Card, Hardware, Rig
 
 __all__ = [
     "CpuRow",
@@ -30,7 +30,18 @@ __all__ = [
     "resolve",
 ]
 
-_MATTERS = ("ram.total_gb", "cpu", "backend", "vram_gib", "ram.channels", "ram.mts", "bandwidth_gbs", "pcie", "cpu.ghz")
+_MATTERS = (
+    "gpus",
+    "ram.total_gb",
+    "cpu",
+    "backend",
+    "vram_gib",
+    "ram.channels",
+    "ram.mts",
+    "bandwidth_gbs",
+    "pcie",
+    "cpu.ghz",
+)
 _SHOWN = 200  # characters of the notes in an answer
 _DEVICE = {"cuda": "CUDA{}", "rocm": "ROCm{}", "sycl": "SYCL{}"}
 # Metal has one device; ik_llama.cpp calls it `Metal`, llama.cpp `MTL0` since its device list was numbered.
@@ -66,7 +77,7 @@ def resolve(hardware: Hardware) -> Rig:
         bandwidth_measured=host.measured,
         os=host.os,
         order_known=bool(cards) and all(card.pci_index is not None for card in cards),
-        assumed=tuple(sorted((*assumed, *host.assumed, *_noted(hardware.notes)), key=_weight)),
+        assumed=tuple(sorted((*assumed, *host.assumed, *_noted(hardware)), key=_weight)),
     )
 
 
@@ -78,8 +89,12 @@ def engine_devices(rig: Rig, engine: Engine, cards: Sequence[int]) -> tuple[Devi
     )
 
 
-def _noted(notes: str | None) -> Iterator[Assumption]:
-    if notes and notes.strip():
+def _noted(hardware: Hardware) -> Iterator[Assumption]:
+    notes = hardware.notes or ""
+    if not hardware.gpus and NO_GPU_NAMED in notes:
+        notes = notes.replace(NO_GPU_NAMED, "").strip("; ")
+        yield Assumption("hardware.gpus", "none", NO_GPU_NAMED, "everything")
+    if notes.strip():
         shown = notes if len(notes) <= _SHOWN else f"{notes[:_SHOWN]}…"
         why = "kept as a note: no figure is taken from it"
         yield Assumption("hardware.notes", shown, why, "nothing, unless it says what is assumed otherwise")

@@ -9,9 +9,8 @@ import msgspec
 
 from service.engine.catalogue.names import complete, gpu_key, gpu_rows
 from service.engine.errors import InvalidHardware
-from service.engine.hardware import Cpu, Gpu, Hardware, Ram
+from service.engine.hardware import NO_GPU_NAMED, Cpu, Gpu, Hardware, Ram
 
-NO_GPU_NAMED = "no GPU was named: taken for a machine without"
 Part = TypeVar("Part", Cpu, Ram)
 MAX_CHARS = 64 << 10
 _MIB_A_GIB = 1024
