@@ -14,7 +14,7 @@ from service.engine.planner.write import Files
 from tests.models import build, model_names
 
 _MIXES = ("q2_k", "q3_k_m", "iq4_xs", "q4_k_m", "q5_k_m", "q8_0", "exps=iq4_ks,*=q8_0", "exps=iq2_ks,*=iq5_ks", "bf16")
-_PRESETS: tuple[Preset, ...] = ("chat", "agent", "long", "batch")
+_PRESETS: tuple[Preset, ...] = ("chat", "agent", "long", "batch", "fastest", "quality")
 _CPUS = (
     ("Ryzen 9 7950X", 1, "DDR5", 2, 5600),
     ("Ryzen 7 5800X3D", 1, "DDR4", 2, 3600),

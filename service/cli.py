@@ -9,14 +9,14 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, TypeVar, get_args
 
 import msgspec
 
 from service import __version__
 from service.engine.decoding import wrong_value
 from service.engine.errors import AdvisorError, InvalidInput
-from service.engine.goal import Constraints, EngineChoice, GoalRequest
+from service.engine.goal import Constraints, EngineChoice, GoalRequest, Preset
 from service.engine.hardware import Hardware
 
 if TYPE_CHECKING:
@@ -72,9 +72,7 @@ def _advise_parser(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--revision", help="branch, tag or commit (default: main)")
     goal = parser.add_argument_group("goal")
-    goal.add_argument(
-        "--goal", default="chat", choices=("chat", "agent", "long", "batch"), help="preset (default: chat)"
-    )
+    goal.add_argument("--goal", default="chat", choices=get_args(Preset), help="preset (default: chat)")
     for name in ("prompt", "output", "depth", "context", "parallel"):
         goal.add_argument(f"--{name}", type=int, metavar="N", help=f"overrides the preset's {name}")
     for name in ("min-tg", "min-pp"):
@@ -87,9 +85,6 @@ def _advise_parser(parser: argparse.ArgumentParser) -> None:
     limits.add_argument("--max-bpw", type=float, metavar="BITS")
     limits.add_argument("--reserve-mib", type=int, metavar="MIB", help="kept free on every GPU (default: 512)")
     limits.add_argument("--max-ram-gib", type=float, metavar="GIB")
-    limits.add_argument(
-        "--command", metavar="COMMAND", help="the command in use, which is a candidate; @FILE or - reads it from there"
-    )
     limits.add_argument("--models-dir", metavar="DIR", help="where the printed download line puts the files")
     _form_arguments(parser)
     parser.set_defaults(run=_advise)
@@ -193,7 +188,6 @@ def _constraints(arguments: argparse.Namespace) -> Constraints:
         "reserve_mib": arguments.reserve_mib,
         "max_ram_gib": arguments.max_ram_gib,
         "models_dir": arguments.models_dir,
-        "current_command": _text_argument(arguments.command, "command") if arguments.command else None,
     }
     return _converted(
         msgspec.to_builtins({k: v for k, v in stated.items() if v is not None}), Constraints, "constraints"

@@ -13,11 +13,14 @@ Tokens = Annotated[int, msgspec.Meta(ge=0, le=16_777_216)]
 Positive = Annotated[int, msgspec.Meta(ge=1, le=16_777_216)]
 Speed = Annotated[float, msgspec.Meta(ge=0, le=1_000_000)]
 Mib = Annotated[int, msgspec.Meta(ge=0, le=1_048_576)]
-Preset: TypeAlias = Literal["chat", "agent", "long", "batch"]
+Preset: TypeAlias = Literal["chat", "agent", "long", "batch", "fastest", "quality"]
 
 
 class GoalRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A goal as asked for: a preset, and numbers that override the preset's."""
+    """A goal as asked for: a preset, and numbers that override the preset's.
+
+    `fastest` ranks by time alone; `quality` wants the most bits per weight that reach `min_tg`.
+    """
 
     preset: Preset = "chat"
     prompt: Positive | None = None
@@ -52,8 +55,7 @@ class EngineChoice(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Constraints(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Limits that an advice must keep. `reserve_mib`: one number for every GPU, or one a GPU, fastest first.
 
-    `current_command`: the command in use, which is a candidate, for `current_engine` (None: guessed from it). Where the
-    goal names no context, the command's is taken. `keep_flags` has to be null.
+    `keep_flags` and `current_command` have to be null: a command that is in use is what `/v1/check` looks at.
     """
 
     engines: Annotated[list[EngineChoice], msgspec.Meta(max_length=16)] | None = None
@@ -64,8 +66,7 @@ class Constraints(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     reserve_mib: Mib | Annotated[list[Mib], msgspec.Meta(max_length=64)] | None = None
     max_ram_gib: Annotated[float, msgspec.Meta(gt=0, le=1_048_576)] | None = None
     keep_flags: None = None
-    current_command: Annotated[str, msgspec.Meta(min_length=1, max_length=32_768)] | None = None
-    current_engine: Engine | None = None
+    current_command: None = None
     models_dir: Annotated[str, msgspec.Meta(max_length=512, pattern=r"^[^\x00-\x1f]*$")] | None = None
 
     @property
@@ -94,6 +95,8 @@ _PRESETS: dict[str, dict[str, int | float | None]] = {
         "min_tg": 5.0,
     },
     "batch": {"prompt": 2_000, "output": 200, "depth": 0, "context": 32_768, "parallel": 4, "min_tg": None},
+    "fastest": {"prompt": 1_000, "output": 400, "depth": 4_000, "context": 16_384, "parallel": 1, "min_tg": None},
+    "quality": {"prompt": 1_000, "output": 400, "depth": 4_000, "context": 16_384, "parallel": 1, "min_tg": 5.0},
 }
 
 

@@ -7,16 +7,14 @@ are foreign text: control characters are dropped, and in Markdown nothing can le
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from service.engine.advice import AdvisedConfig, DeviceMemory, Refusal, SpeedPoint
 from service.engine.commands import fold
 from service.wire.advice import Advice
-from service.wire.mine_text import mine_lines
 
 WIDTH, HEIGHT = 100, 40
-_SHORT_FORMS = ((True, False), (False, False), (False, True))  # wraps, brief: the first that fits a screen
 _SHORT_REFUSALS, _SHORT_ASSUMED, _SHORT_REASONS = 4, 3, 3
 
 
@@ -25,25 +23,20 @@ def render_text(advice: Advice, detail: str = "short") -> str:
     if detail == "full":
         lines = list(_document(advice, _Form(full=True, wraps=True)))
     else:
-        forms = (_Form(full=False, wraps=wraps, brief=brief) for wraps, brief in _SHORT_FORMS)
-        documents = (list(_document(advice, form)) for form in forms)
-        lines = next((lines for lines in documents if len(lines) <= HEIGHT), [])
-        lines = lines or list(_document(advice, _Form(full=False, wraps=False, brief=True)))[:HEIGHT]
+        lines = list(_document(advice, _Form(full=False, wraps=True)))
+        if len(lines) > HEIGHT:
+            lines = list(_document(advice, _Form(full=False, wraps=False)))
     return "\n".join(clean(line) for line in lines) + "\n"
 
 
 class _Form(NamedTuple):
-    """How much is shown, and whether long lines are wrapped or cut. `brief`: only what a screen has room for."""
+    """How much is shown, and whether long lines are wrapped or cut."""
 
     full: bool
     wraps: bool
-    brief: bool = False
 
     def lines(self, text: str) -> list[str]:
         return wrapped(text) if self.wraps else [cut(text)]
-
-    def all_lines(self, texts: Iterable[str]) -> list[str]:
-        return [line for text in texts for line in self.lines(text)]
 
 
 def render_markdown(advice: Advice, detail: str = "short") -> str:
@@ -57,8 +50,8 @@ def render_markdown(advice: Advice, detail: str = "short") -> str:
         parts.append(block([*device_table(config.devices), "", *speed_table(config.speed)]))
     form = _Form(full=detail == "full", wraps=True)
     others = [] if form.full else _others(advice)
-    mine = form.all_lines(mine_lines(advice.mine, advice.configs, form.full)) if advice.mine else []
-    rest = [*mine, *others, *_refusals(advice.refused, form), *_assumed(advice, form)]
+    losers = _losers(advice) if form.full else ()
+    rest = [*others, *_refusals(advice.refused, form), *losers, *_assumed(advice, form)]
     if rest:
         parts.append(block(rest))
     if advice.url:
@@ -95,14 +88,13 @@ def _document(advice: Advice, form: _Form) -> Iterator[str]:
         return
     yield from wrapped(advice.headline or "")
     yield _about(advice)
-    if advice.mine:
-        yield from form.all_lines(mine_lines(advice.mine, advice.configs, form.full, form.brief))
     for config in advice.configs if form.full else advice.configs[:1]:
         yield ""
         yield from _config(config, form)
     if not form.full:
         yield from _others(advice)
     yield from _refusals(advice.refused, form)
+    yield from _losers(advice) if form.full else ()
     yield from _assumed(advice, form)
     if advice.url:
         yield advice.url if form.full else f"{advice.url}?detail=full"
@@ -116,11 +108,11 @@ def _about(advice: Advice) -> str:
         if goal
         else ""
     )
-    return cut(f"{advice.repo}{revision}{wanted}; {advice.considered} candidates considered")
+    return cut(f"{advice.repo}{revision}{wanted}; {advice.considered:,} considered, {advice.placed} placed")
 
 
 def _config(config: AdvisedConfig, form: _Form) -> Iterator[str]:
-    yield f"#{config.rank} {config.variant}, {config.engine}, {config.bpw:.2f} bpw, {config.strategy}"
+    yield f"#{config.rank} {config.variant}, {config.engine}, {config.bpw:.2f} bpw{_active(config)}, {config.strategy}"
     yield ""
     if config.commands.download:
         yield from fold(config.commands.download, WIDTH).split("\n")
@@ -129,16 +121,37 @@ def _config(config: AdvisedConfig, form: _Form) -> Iterator[str]:
         yield from fold(config.commands.bench, WIDTH).split("\n")
     yield ""
     yield from device_table(config.devices)
-    yield from speed_table(config.speed[-1:] if form.brief else config.speed)
-    shown = 0 if form.brief else _SHORT_REASONS
-    for reason in config.reasons if form.full else config.reasons[:shown]:
+    yield from speed_table(config.speed)
+    yield from _standing(config)
+    for reason in config.reasons if form.full else config.reasons[:_SHORT_REASONS]:
         yield from form.lines(f"- {reason.text} [{reason.rule}]")
     for note in config.notes:
-        yield from [cut(f"! {note}")] if form.brief else wrapped(f"! {note}")
+        yield from wrapped(f"! {note}")
     if form.full:
         yield f"largest context with this placement: {config.max_context:,} tokens"
         if config.versus_next:
             yield from wrapped(config.versus_next)
+
+
+def _active(config: AdvisedConfig) -> str:
+    imatrix = ", imatrix" if config.imatrix else ""
+    differs = abs(config.bpw_active - config.bpw) >= 0.005 and config.bpw_active
+    return f" ({config.bpw_active:.2f} active{imatrix})" if differs else imatrix
+
+
+_BEST = {"bits": "bits per weight", "time": "the goal's time", "pp": "PP", "tg": "TG", "context": "largest context"}
+
+
+def _standing(config: AdvisedConfig) -> Iterator[str]:
+    """What the config is best at of all here, and which of them the speeds cannot tell it from."""
+    best = f"none here is better in {', '.join(_BEST[name] for name in config.best_at)}" if config.best_at else ""
+    tied = f"too close to call against {_ranks(config.tied_with)}" if config.tied_with else ""
+    if best or tied:
+        yield from wrapped("; ".join(part for part in (best, tied) if part))
+
+
+def _ranks(ranks: list[int]) -> str:
+    return ", ".join(f"#{rank}" for rank in ranks)
 
 
 def device_table(devices: list[DeviceMemory]) -> list[str]:
@@ -170,17 +183,22 @@ def _others(advice: Advice) -> Iterator[str]:
         yield ""
     for c in advice.configs[1:]:
         p = c.speed[-1]
+        tied = f" ={_ranks(c.tied_with[:2])}" if c.tied_with else ""
+        star = "*" if c.on_front else ""
         yield cut(
-            f"#{c.rank} {c.variant} {c.engine} {c.bpw:.2f} bpw, {_how(c)}: TG {p.tg_tps:.1f} "
-            f"({p.tg_low:.1f}-{p.tg_high:.1f}), PP {p.pp_tps:,.0f} ({p.pp_low:,.0f}-{p.pp_high:,.0f})"
+            f"#{c.rank}{star} {c.variant} {c.engine} {c.bpw:.2f} bpw, {_how(c)}: TG {p.tg_tps:.1f} "
+            f"({p.tg_low:.1f}-{p.tg_high:.1f}), PP {p.pp_tps:,.0f} ({p.pp_low:,.0f}-{p.pp_high:,.0f}){tied}"
         )
+    if any(c.on_front or c.tied_with for c in advice.configs[1:]):
+        yield "* none here beats it in bits, PP, TG and context at once; = too close to call: measure"
 
 
 def _how(config: AdvisedConfig) -> str:
     """The strategy, and what else sets configs of one variant and engine apart."""
-    gpus = len(config.devices) - 1
+    gpus, mode = len(config.devices) - 1, config.flags.split_mode
     cache = "" if config.flags.cache_type_k == "f16" else f", {config.flags.cache_type_k} cache"
-    return f"{config.strategy}{f', {gpus} GPUs' if gpus > 1 else ''}{cache}"
+    together = "" if mode == "layer" else f", -sm {mode}"
+    return f"{config.strategy}{f', {gpus} GPUs' if gpus > 1 else ''}{together}{cache}"
 
 
 def _refusals(refused: list[Refusal], form: _Form) -> Iterator[str]:
@@ -213,8 +231,16 @@ def _refused_variant(group: list[Refusal]) -> str:
     return f"refused: {nearest.variant}{engines}: {nearest.reason}{change}"
 
 
+def _losers(advice: Advice) -> Iterator[str]:
+    for loser in advice.losers:
+        gpus = f" on {len(loser.gpus)} GPU{'s' if len(loser.gpus) > 1 else ''}" if loser.gpus else ""
+        alike = f" [{loser.alike} alike]" if loser.alike > 1 else ""
+        what = f"{loser.variant} with {loser.engine}, {loser.strategy}{gpus}, {loser.differs}"
+        yield from wrapped(f"not chosen: {what}: {loser.why}{alike}")
+
+
 def _assumed(advice: Advice, form: _Form) -> Iterator[str]:
-    shown = advice.assumed if form.full else advice.assumed[: 1 if form.brief else _SHORT_ASSUMED]
+    shown = advice.assumed if form.full else advice.assumed[:_SHORT_ASSUMED]
     for a in shown:
         yield from form.lines(f"assumed: {a.field} = {a.value} ({a.why}); it changes {a.matters}")
     if len(advice.assumed) > len(shown):

@@ -92,7 +92,7 @@ def test_a_wrong_value_is_answered_with_its_path(
 @pytest.mark.parametrize(
     ("path", "body", "choices"),
     [
-        ("/v1/advice", {**ASK, "goal": {"preset": "speed"}}, {"chat", "agent", "long", "batch"}),
+        ("/v1/advice", {**ASK, "goal": {"preset": "speed"}}, {"chat", "agent", "long", "batch", "fastest", "quality"}),
         ("/v1/advice", {**ASK, "constraints": {"engines": [{"name": "vllm"}]}}, {"ik_llama.cpp", "llama.cpp"}),
         ("/v1/advice", {**ASK, "harware": 1}, {"repo", "revision", "hardware", "goal", "constraints"}),
         ("/v1/advice", {**ASK, "hardware": {"gpus": [], "gpu": 1}}, {"gpus", "cpu", "ram", "os", "notes"}),

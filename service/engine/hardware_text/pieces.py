@@ -83,7 +83,7 @@ def _without(piece: str, beside: list[str]) -> str:
 
 
 def _trimmed(piece: str) -> str:
-    piece = piece.strip(" \t.|*•-!?").rstrip("/ ")
+    piece = piece.strip(" \t.|*•-!?")
     while (shorter := _TRAILING.sub("", _LEADING.sub("", piece)).strip()) != piece:
         piece = shorter
     return piece

@@ -61,3 +61,20 @@ def _kinds(cards: Sequence[Card]) -> list[list[int]]:
 
 def _kind(card: Card) -> object:
     return card.name, card.free, card.pcie_gbs, card.bandwidth_gbs
+
+
+def even_shares(rooms: Sequence[float], speeds: Sequence[float], total: float) -> list[float]:
+    """Return what each card takes of `total` where all are to be done at the same time, and none takes beyond its room.
+
+    Less than `total` in sum where the rooms are too small.
+    """
+    taken, open_cards = [0.0] * len(rooms), set(range(len(rooms)))
+    left = total
+    while open_cards and left > 1:
+        speed = sum(speeds[i] for i in open_cards)
+        full = {i for i in open_cards if rooms[i] <= left * speeds[i] / speed}
+        for i in full or open_cards:
+            taken[i] = rooms[i] if full else left * speeds[i] / speed
+        left = total - sum(taken)
+        open_cards -= full or open_cards
+    return taken

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from service.engine.advice import Reason
 from service.engine.config import Device, Flags
 from service.engine.estimate import Estimate
+from service.engine.ggml_types import type_named
 from service.engine.goal import Goal
 from service.engine.hardware import Rig
 from service.engine.model import Model
@@ -23,6 +24,7 @@ def reasons(contender: Contender, model: Model, rig: Rig) -> list[Reason]:
     flags = contender.fitted.flags
     if contender.candidate.strategy == "FFN in RAM":
         found += [_critical_first(model, contender), _together(contender)]
+    found += _every_layer(flags)
     found += _micro_batch(contender, model)
     found += _cache(flags, model)
     if flags.tensor_split:
@@ -31,6 +33,7 @@ def reasons(contender: Contender, model: Model, rig: Rig) -> list[Reason]:
         )
     if contender.engine == "llama.cpp":
         found.append(Reason("fit-off", "-fit off: the placement is the one computed here, not one found at start"))
+    found += _first_card(contender, rig)
     if len(devices) < len(rig.cards):
         found.append(_fewer_cards(devices, rig))
     if flags.numa:
@@ -86,11 +89,29 @@ def _critical_first(model: Model, contender: Contender) -> Reason:
 
 def _together(contender: Contender) -> Reason:
     if contender.engine == "ik_llama.cpp":
-        return Reason(
-            "up-gate-together",
-            "up, gate and down of a layer move together: ik_llama.cpp fuses up and gate, apart they cost up to 9x",
-        )
-    return Reason("up-gate-together", "up, gate and down of a layer move together: no activations cross in between")
+        text = "up and gate of a layer are never apart: ik_llama.cpp fuses them, apart they cost up to 9x"
+    else:
+        text = "up and gate of a layer are never apart: nothing is gained by it"
+    return Reason("up-gate-together", f"{text}; down may lie elsewhere, for only activations cross")
+
+
+def _first_card(contender: Contender, rig: Rig) -> list[Reason]:
+    """Where another than the fastest card comes first."""
+    cards = contender.candidate.cards
+    if len(cards) < 2 or cards == tuple(sorted(cards)):
+        return []
+    first, fastest = rig.cards[cards[0]], rig.cards[min(cards)]
+    link = first.pcie_gbs > fastest.pcie_gbs
+    why = f"its link is the widest ({first.pcie_gbs:.0f} GB/s)" if link else "it has the most memory free"
+    text = f"{_short(first.name)} is the first device: {why}, and it takes the weights that are copied from RAM"
+    return [Reason("first-card", text)]
+
+
+def _every_layer(flags: Flags) -> list[Reason]:
+    if flags.split_mode == "layer":
+        return []
+    text = f"-sm {flags.split_mode}: all GPUs work on every layer at the same time; layer by layer they take turns"
+    return [Reason("cards-together", text)]
 
 
 def _micro_batch(contender: Contender, model: Model) -> list[Reason]:
@@ -119,11 +140,13 @@ def _cache(flags: Flags, model: Model) -> list[Reason]:
             )
         )
     if flags.cache_type_k != "f16":
-        found.append(
-            Reason(
-                "kv-type", f"the cache is {flags.cache_type_k}: about half of f16, which leaves room for more layers"
-            )
+        types = (
+            flags.cache_type_k
+            if flags.cache_type_v in ("f16", flags.cache_type_k)
+            else f"K {flags.cache_type_k}, V {flags.cache_type_v}"
         )
+        share = type_named(flags.cache_type_k).bpw / 16
+        found.append(Reason("kv-type", f"the cache is {types}: {share:.0%} of f16, which leaves room for weights"))
     return found
 
 
@@ -149,10 +172,18 @@ def notes(contender: Contender, rig: Rig, goal: Goal) -> list[str]:
         found.append("approximate: the graph of this architecture is not known here, the nearest family's is used")
     if goal.parallel > 1:
         found.append(f"speeds are those of one request at a time; {goal.parallel} at once share the context")
-    if whole and len(devices) > 1:
+    if contender.fitted.flags.split_mode != "layer":
+        mode = contender.fitted.flags.split_mode
+        found.append(f"few runs with -sm {mode} were published: its speed is a formula and no more, so measure it")
+    elif whole and len(devices) > 1:
         switch = "-sm graph" if contender.engine == "ik_llama.cpp" else "-sm tensor"
         found.append(
             f"{switch} lets the GPUs work at the same time and may be faster, deep contexts above all: measure it"
+        )
+    if any(card.backend == "metal" for card in rig.cards):
+        limit = rig.cards[0].total // 2**20
+        found.append(
+            f"Metal is taken to allow {limit:,} MiB: sudo sysctl iogpu.wired_limit_mb=… changes that, state it"
         )
     if rig.windows:
         found.append("written for bash: in PowerShell join the lines, and set variables first with $env:NAME = 'value'")

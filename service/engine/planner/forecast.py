@@ -21,6 +21,7 @@ from service.engine.memory.closed_form import rough_compute
 from service.engine.memory.spec import make_spec
 from service.engine.model import Model
 from service.engine.planner.candidates import Candidate, Strategy
+from service.engine.planner.cards import even_shares
 from service.engine.planner.fit import Limits, Shortfall
 from service.engine.planner.support import runs_on_gpu
 from service.engine.speed import Request, Work, request_of, weights_of, work_of
@@ -35,13 +36,17 @@ _OPTIMISTIC = 0.6  # of the rough compute buffer, which is within some 20 % for 
 
 
 class Forecast(NamedTuple):
-    """At best: seconds of the goal's request, TG and PP at its depth, and what lies where; or the bytes missing."""
+    """At best: seconds of the goal's request, TG and PP at its depth; or the bytes missing.
+
+    `idle`: everything fits without one of the cards, so that fewer cards are as fast.
+    """
 
     strategy: Strategy
     seconds: float
     tg: float
     pp: float
     shortfall: Shortfall | None
+    idle: bool = False
 
 
 class Fill(NamedTuple):
@@ -88,7 +93,7 @@ class Forecaster:
                 in_ram + sum(f * (self.fixed_bytes + cache) for f in fill.fixed) + sum(fill.pieces) * self.piece_bytes
             )
             short = Shortfall("RAM", int(total - limits.host)) if total > limits.host else None
-        if flags.split_mode != "layer" and (in_ram > self.stuck_bytes or min(rooms) <= 0):
+        if flags.split_mode != "layer" and (in_ram > self.stuck_bytes + 1 or min(rooms) <= 0):
             short = short or Shortfall(devices[-1].name, max(int(in_ram), 1))
         return self._timed(candidate, devices, fill, short)
 
@@ -100,7 +105,8 @@ class Forecaster:
         token = token_seconds(work, request.machine, request.coefficients, self.goal.depth)
         batch = batch_seconds(work, request.machine, request.coefficients, work.n_ubatch, self.goal.depth)
         tg, pp = 1 / sum(token.values()), work.n_ubatch / sum(batch.values())
-        return Forecast(strategy, request.seconds(work), tg, pp, None)
+        idle = strategy == "all on GPU" and min(f + p for f, p in zip(fill.fixed, fill.pieces, strict=True)) <= 0
+        return Forecast(strategy, request.seconds(work), tg, pp, None, idle)
 
     def _request(self, devices: tuple[Device, ...], flags: Flags) -> Request:
         if devices not in self._requests:
@@ -139,7 +145,7 @@ class Forecaster:
     def _filled(self, flags: Flags, rooms: list[float], cache: int, speeds: Sequence[float]) -> Fill:
         whole = self.fixed_bytes + cache
         if flags.split_mode != "layer":
-            return self._even(rooms, whole)
+            return self._even(rooms, whole, speeds)
         order = sorted(range(len(rooms)), key=lambda i: -speeds[i])
         fixed, pieces = [0.0] * len(rooms), [0.0] * len(rooms)
         left_fixed, left_pieces = float(whole), float(self.piece_bytes)
@@ -150,11 +156,11 @@ class Forecaster:
             pieces[i], left_pieces = more / max(self.piece_bytes, 1), left_pieces - more
         return Fill(tuple(fixed), tuple(pieces), left_fixed)
 
-    def _even(self, rooms: list[float], whole: int) -> Fill:
-        total = sum(rooms)
-        shares = tuple(room / max(total, 1) for room in rooms)
-        missing = max(whole + self.piece_bytes - total, 0.0)
-        return Fill(shares, shares, missing)
+    def _even(self, rooms: list[float], whole: int, speeds: Sequence[float]) -> Fill:
+        total = whole + self.piece_bytes
+        taken = even_shares(rooms, speeds, total)
+        shares = tuple(n_bytes / max(total, 1) for n_bytes in taken)
+        return Fill(shares, shares, max(total - sum(taken), 0.0))
 
     def _in_ram(self, fill: Fill, cache: int) -> float:
         return self.stuck_bytes + fill.missing + max(1 - sum(fill.pieces), 0.0) * self.piece_bytes
@@ -178,7 +184,7 @@ class Forecaster:
             state_bytes=_states(self.work.state_bytes[0], fill.fixed),
             gpu_layers=gpu_layers,
             host_layers=host_layers,
-            host_changes=2 * split_layers if gpu_layers == n_layer else split_layers,
+            host_changes=(2 * split_layers if gpu_layers == n_layer else split_layers) if n else 0,
             card_changes=max(used - 1, 0),
             copies=n > 0 and flags.op_offload,
             pinned=True,
@@ -216,7 +222,7 @@ def _pieces_in_ram(engine: Engine, model: Model) -> tuple[Placement, set[str]]:
 def _strategy(fill: Fill, gpus: bool, stuck: bool) -> Strategy:
     if not gpus:
         return "CPU only"
-    if fill.missing > 0:
+    if fill.missing > 1:
         return "layers in RAM"
     return "FFN in RAM" if stuck or sum(fill.pieces) < 1 - 1e-9 else "all on GPU"
 

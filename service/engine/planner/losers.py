@@ -40,6 +40,8 @@ def _of_one(outcome: Outcome, ranked: Sequence[Contender], names: Sequence[str],
         kinds.setdefault(key, []).append(line)
     nearest = [(min(lines, key=_nearness), len(lines)) for lines in kinds.values()]
     nearest.sort(key=lambda pair: _nearness(pair[0]))
+    first_of_a_sort = {id(pair) for pair in {_sort(pair[0]): pair for pair in reversed(nearest)}.values()}
+    nearest.sort(key=lambda pair: id(pair) not in first_of_a_sort)
     return [
         Loser(
             engine=outcome.case.engine,
@@ -54,6 +56,11 @@ def _of_one(outcome: Outcome, ranked: Sequence[Contender], names: Sequence[str],
         )
         for line, count in nearest
     ]
+
+
+def _sort(line: _Line) -> tuple[bool, bool, bool]:
+    """Placed, pruned, too slow, or too large: each sort is told before any is told twice."""
+    return line.placed, line.seconds is None, line.why.endswith("wanted")
 
 
 def _nearness(line: _Line) -> tuple[bool, bool, float]:
@@ -84,6 +91,8 @@ def _lost(lost: Lost, outcome: Outcome, ranked: Sequence[Contender], goal: Goal)
         why = f"does not fit: {in_mib(short.n_bytes):,} MiB too little in {short.device}" if short else lost.why
         return _Line(lost.candidate, None, False, why)
     forecast = lost.forecast
+    if lost.why == "a card idle":
+        return _Line(lost.candidate, forecast.seconds, False, "fewer of these GPUs hold everything")
     if lost.why == "minimum not reached":
         slow_tg = forecast.tg < (goal.min_tg or 0)
         speed, least, unit = (forecast.tg, goal.min_tg, "") if slow_tg else (forecast.pp, goal.min_pp, " for prompts")

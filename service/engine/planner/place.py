@@ -8,6 +8,7 @@ from msgspec.structs import replace
 
 from service.engine.config import Flags, Override
 from service.engine.planner.candidates import Candidate, Strategy
+from service.engine.planner.cards import even_shares
 from service.engine.planner.fit import Fitted, Problem, Shortfall, check, most_layers
 from service.engine.planner.placing import best_placement
 from service.engine.units import GIB
@@ -64,10 +65,11 @@ def _fitted(problem: Problem, candidate: Candidate) -> Fitted | Shortfall:
 
 
 def _together(problem: Problem, flags: Flags) -> Fitted | Shortfall:
-    """All on GPUs that share every layer; where one of them is short it gets a smaller share."""
-    shares = _usable(problem)
+    """All on GPUs that share every layer: shares by speed, as far as they fit; a card that is short gets less."""
+    rooms, speeds = _usable(problem), [problem.rig.cards[d.gpu].bandwidth_gbs for d in problem.devices]
     least: Shortfall | None = None
     for _ in range(_SPLIT_ATTEMPTS):
+        shares = even_shares(rooms, speeds, problem.model.n_bytes)
         found = check(problem, replace(flags, tensor_split=_rounded(shares)))
         if isinstance(found, Fitted):
             return found
@@ -75,7 +77,7 @@ def _together(problem: Problem, flags: Flags) -> Fitted | Shortfall:
         short = next((i for i, d in enumerate(problem.devices) if d.name == found.device), None)
         if short is None:
             break
-        shares[short] = max(shares[short] - max(found.n_bytes * 1.1, shares[short] * 0.02), shares[short] * 0.5)
+        rooms[short] = max(shares[short] - found.n_bytes * 1.1, 0.0)
     return least or Shortfall("RAM", problem.model.n_bytes)
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 import msgspec
 
@@ -13,12 +15,14 @@ from service.engine.planner.candidates import Candidate
 from service.engine.planner.fit import Fitted, Problem
 from service.engine.speed import Speed
 
+T = TypeVar("T")
 MAX_CONFIGS = 8
 _MAX_PER_VARIANT_AND_ENGINE = 2
 _Q8_BPW = 8.5  # bits beyond Q8_0 are not counted: no one has shown them to matter
 WITHOUT_MINIMUM = 2.0  # with no speed asked for, fast enough is within this factor of the fastest's time
 _WORTH_SHOWING = 0.97  # a second config of one variant and engine must save 3 % of the time
 _WORTH_QUANTISING = 0.95  # a quantised cache must save 5 %: its cost at depth is the least certain part
+_STEP = 1.15  # what fewer bits must be faster by, to be offered beside more bits
 NEXT_TO_NOTHING = 1.02  # a larger micro-batch may cost 2 % of the goal's time: longer prompts gain by it
 
 
@@ -52,8 +56,8 @@ def rank(contenders: list[Contender], goal: Goal) -> list[Contender]:
 
     First the fast enough one with the most bits per weight (counted up to Q8_0); when none is fast enough, or for the
     goal `fastest`, the fastest. One whose split mode has a formula for its speed is never first before one that has
-    not. Then by the goal's time: the first one's variant on the other engine, those that nothing beats in both bits and
-    time, and the fastest of the rest.
+    not. Then by the goal's time: the first one's variant on the other engine, steps down in bits that are each 15 %
+    faster, and the fastest of the rest.
     """
     by_time = _distinct(sorted(_largest_batches(contenders), key=lambda c: c.seconds.expected))
     if not by_time:
@@ -61,7 +65,7 @@ def rank(contenders: list[Contender], goal: Goal) -> list[Contender]:
     first = _first(by_time, goal)
     others = [c for c in by_time if c is not first]
     twin = [c for c in others if c.variant == first.variant and c.engine != first.engine][:1]
-    wanted = [first, *twin, *_front(others), *others]
+    wanted = [first, *twin, *steps_down(first, others, _bits_and_time), *others]
     kept = _limited(list({id(c): c for c in wanted}.values()))
     return [first, *sorted((c for c in kept if c is not first), key=lambda c: c.seconds.expected)]
 
@@ -76,11 +80,6 @@ def counted_bits(bpw: float) -> float:
     return min(bpw, _Q8_BPW)
 
 
-def first_of(contenders: list[Contender], goal: Goal) -> Contender:
-    """Return the one that comes first; of equals the one that is listed first."""
-    return _first(sorted(contenders, key=lambda c: c.seconds.expected), goal)
-
-
 def _first(contenders: list[Contender], goal: Goal) -> Contender:
     by_time = [c for c in contenders if c.candidate.flags.split_mode == "layer"] or contenders
     if goal.preset == "fastest":
@@ -90,13 +89,25 @@ def _first(contenders: list[Contender], goal: Goal) -> Contender:
     return max(enough, key=lambda c: (counted_bits(c.bpw), -c.seconds.expected), default=by_time[0])
 
 
-def _front(by_time: list[Contender]) -> list[Contender]:
-    """Those with more bits than every faster one."""
-    front: list[Contender] = []
-    for c in by_time:
-        if not front or c.bpw > front[-1].bpw:
-            front.append(c)
-    return front
+def steps_down(first: T, by_time: Sequence[T], measure: Callable[[T], tuple[float, float]]) -> list[T]:
+    """Return those that trade bits for time, a step of 15 % each: from `first` down to the fastest.
+
+    Only what nothing beats in both bits and time is a step; `measure` gives bits per weight and seconds.
+    """
+    front: list[T] = []
+    for one in by_time:
+        if not front or measure(one)[0] > measure(front[-1])[0]:
+            front.append(one)
+    steps, last = [], measure(first)[1]
+    for one in reversed(front):
+        if measure(one)[1] * _STEP <= last:
+            steps.append(one)
+            last = measure(one)[1]
+    return steps
+
+
+def _bits_and_time(contender: Contender) -> tuple[float, float]:
+    return contender.bpw, contender.seconds.expected
 
 
 def _largest_batches(contenders: list[Contender]) -> list[Contender]:

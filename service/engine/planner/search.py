@@ -27,6 +27,7 @@ from service.engine.planner.rank import (
     fast_enough,
     handicapped,
     rank,
+    steps_down,
 )
 from service.engine.planner.support import unsupported
 from service.engine.speed import goal_seconds, predict_speed
@@ -38,10 +39,11 @@ _FASTER_ONES = 3  # candidates with a better bound than the placed one that are 
 _ALTERNATIVES = 2  # candidates of other kinds (cache type, number of cards, split mode) that are placed as well,
 _WITH_ALTERNATIVES = 3  # for so many of the first engines and variants
 _LAST_ONES = 3  # candidates that are tried with whole layers in RAM, where no other fits
-_CLOSE = 1.05  # a placed candidate this near to the next one's bound is not likely to be beaten by it
+_GAIN = 0.999  # what a rival has to promise
+_CLOSE = 1.15  # beyond this factor of the next one's bound a placed candidate is not what was hoped for
 _NEAR = 1.5  # an alternative's bound is within this factor of the best time
 
-Why: TypeAlias = Literal["does not fit", "pruned by bound", "minimum not reached"]
+Why: TypeAlias = Literal["does not fit", "a card idle", "pruned by bound", "minimum not reached"]
 
 
 class Case(NamedTuple):
@@ -117,9 +119,10 @@ def _place_the_promising(hunts: Sequence[Hunt], goal: Goal) -> None:
         hunt.place_first()
     if goal.preset != "fastest":
         _place_most_bits(by_bound, goal)
+    for hunt in _worth_showing(by_bound, _ranked(hunts, goal)):
+        hunt.place_first()
     for hunt in by_bound:
-        ranked = _ranked(hunts, goal)
-        if not _cannot_be_shown(hunt, ranked):
+        if len(_ranked(hunts, goal)) < MAX_CONFIGS:
             hunt.place_first()
     shown = _ranked(hunts, goal)
     with_config = [next(h for h in hunts if any(c is k for k in h.contenders)) for c in shown]
@@ -145,12 +148,14 @@ def _ranked(hunts: Sequence[Hunt], goal: Goal) -> list[Contender]:
     return rank([c for hunt in hunts for c in hunt.contenders], goal)
 
 
-def _cannot_be_shown(hunt: Hunt, ranked: Sequence[Contender]) -> bool:
-    """Whether the list is full of configs that are faster than this engine and variant can be."""
-    if len(ranked) < MAX_CONFIGS:
-        return False
-    twin = hunt.case.variant == ranked[0].variant and hunt.case.engine != ranked[0].engine
-    return not twin and hunt.bound > max(c.seconds.expected for c in ranked[1:])
+def _worth_showing(by_bound: Sequence[Hunt], ranked: Sequence[Contender]) -> Iterator[Hunt]:
+    """The first one's variant on the other engine, and by their bounds the steps down in bits and up in speed."""
+    if not ranked:
+        return
+    first = ranked[0]
+    yield from (h for h in by_bound if h.case.variant == first.variant and h.case.engine != first.engine)
+    own = next(h for h in by_bound if any(c is first for c in h.contenders))
+    yield from steps_down(own, by_bound, lambda hunt: (hunt.case.model.bpw, hunt.bound))
 
 
 class _Try(NamedTuple):
@@ -178,20 +183,16 @@ class Hunt:
         self.contenders: list[Contender] = []
         self.losers: list[Lost] = []
         self.shortfalls: list[Shortfall] = []
-        self.considered = self.n_placed = self.n_fitting = 0
-        self.loss = 1.0
+        self.considered = self.n_placed = 0
+        self.losses: list[float] = []
         self._problems: dict[Cards, Problem] = {}
         tries = [] if self.refusal else self._forecasts()
         self.tries = sorted(tries, key=self._promise)
+        self.bound = self.tries[0].seconds if self.tries else float("inf")
 
     def _promise(self, one: _Try) -> tuple[object, ...]:
         together = one.candidate.flags.split_mode != "layer"
         return self._too_slow(one), together, one.handicapped, _plainness(one.candidate)
-
-    @property
-    def bound(self) -> float:
-        """The least seconds that any candidate may take."""
-        return min((t.seconds for t in self.tries), default=float("inf"))
 
     def may_be_enough(self, goal: Goal, fastest: float) -> bool:
         """Return whether any candidate may be fast enough for the goal."""
@@ -200,10 +201,12 @@ class Hunt:
         return self.bound <= fastest * WITHOUT_MINIMUM
 
     def place_first(self) -> None:
-        """Place the most promising candidates, until one fits and the next cannot be much faster."""
+        """Place the most promising candidates, until one fits and the next cannot be much faster. Once is enough."""
+        if self.n_placed:
+            return
         failures = fitting = 0
         while (self.tries and not self.contenders) or (fitting == 1 and self._is_loose()):
-            fits = self._place(self._next())
+            fits = self._place(self._next(self.tries[0]))
             failures, fitting = failures + (not fits), fitting + fits
             if failures == _FAILURES:
                 break
@@ -213,15 +216,14 @@ class Hunt:
     def place_rivals(self, n_other_kinds: int) -> None:
         """Place what may be faster than the placed one, and the best of other kinds."""
         for _ in range(_FASTER_ONES):
-            if not self.tries or self._too_slow(self.tries[0]) or self._likely(self.tries[0]) >= self._best():
+            if not self.tries or self._too_slow(self.tries[0]) or self._likely(self.tries[0]) >= self._best() * _GAIN:
                 break
-            self._place(self._next())
+            self._place(self._next(self.tries[0]))
         for _ in range(n_other_kinds):
             self._place_other_kind()
 
-    def _next(self) -> _Try:
-        """Take the most promising try, with the largest micro-batch that costs the goal next to nothing."""
-        best = self.tries[0]
+    def _next(self, best: _Try) -> _Try:
+        """Take `best` from the tries, with the largest micro-batch that costs the goal next to nothing."""
         limit = best.seconds * NEXT_TO_NOTHING
         alike = [t for t in self.tries if _same_but_batch(t.candidate, best.candidate) and t.seconds < limit]
         chosen = max([best, *alike], key=lambda t: t.candidate.flags.n_ubatch)
@@ -234,7 +236,7 @@ class Hunt:
 
     def _likely(self, one: _Try) -> float:
         """The seconds of a try, if half of what the placed one lost against its bound is lost again."""
-        return one.handicapped * (1 + (self.loss - 1) / 2)
+        return one.handicapped * (1 + (min(self.losses, default=1.0) - 1) / 2)
 
     def _best(self) -> float:
         return min(handicapped(c.candidate, c.seconds.expected) for c in self.contenders)
@@ -260,10 +262,9 @@ class Hunt:
     def _place_other_kind(self) -> None:
         best = self._best()
         known = {_kind(c.candidate) for c in self.contenders}
-        other = next((t for t in self.tries if _kind(t.candidate) not in known and t.seconds < best * _NEAR), None)
-        if other:
-            self.tries.remove(other)
-            self._place(other)
+        others = [t for t in self.tries if _kind(t.candidate) not in known and t.handicapped < best * _NEAR]
+        if others:
+            self._place(self._next(min(others, key=lambda t: t.handicapped)))
 
     def _too_slow(self, one: _Try) -> bool:
         return not _may_reach(one.forecast, self.case.goal)
@@ -274,10 +275,12 @@ class Hunt:
         for pairs in cache_pairs(case.engine, case.model, case.constraints):
             for candidate in candidates(case.engine, case.model, case.rig, case.goal, pairs):
                 one = self._forecast(candidate)
-                if one.forecast.shortfall is None:
-                    found.append(one)
-                else:
+                if one.forecast.shortfall is not None:
                     self._fails(one.candidate, one.forecast.shortfall)
+                elif one.forecast.idle:
+                    self.losers.append(Lost(one.candidate, "a card idle", one.forecast, None))
+                else:
+                    found.append(one)
             if found:
                 break
         return found
@@ -316,13 +319,8 @@ class Hunt:
         candidate, fitted = found
         contender = _contender(self.case, candidate, problem, fitted)
         self.contenders.append(contender)
-        if one.seconds and not last:
-            self.loss = (
-                min(self.loss, contender.seconds.expected / one.seconds)
-                if self.n_fitting
-                else contender.seconds.expected / one.seconds
-            )
-            self.n_fitting += 1
+        if one.seconds and candidate.strategy == one.candidate.strategy:
+            self.losses.append(contender.seconds.expected / one.seconds)
         return True
 
     def _fails(self, candidate: Candidate, short: Shortfall) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from service.engine.advice import AdviceBody
+from service.engine.advice import AdviceBody, AdvisedConfig
 from service.engine.catalogue import resolve
 from service.engine.commands import parse
 from service.engine.errors import InvalidHardware, InvalidInput, UnknownVariant
@@ -19,6 +19,10 @@ from tests.models import build
 R1, R1_IK = "DeepSeek-R1-0528", "ffn_down_exps=iq5_ks_r4,exps=iq4_ks_r4,*=q8_0"
 QWEN = "Qwen3-235B-A22B"
 LLAMA_CACHE_TYPES = "f16, bf16, q8_0, q4_0, q4_1, iq4_nl, q5_0, q5_1"
+
+
+def _together(config: AdvisedConfig) -> bool:
+    return config.flags.split_mode != "layer"
 
 
 def all_hold(body: AdviceBody, model: str, hardware: Hardware) -> None:
@@ -131,7 +135,7 @@ def test_what_does_not_fit_says_by_how_much_and_the_smallest_change() -> None:
         assert "GiB more RAM" in refusal.smallest_change
 
 
-@pytest.mark.parametrize("preset", ["chat", "agent", "long", "batch"])
+@pytest.mark.parametrize("preset", ["chat", "agent", "long", "batch", "fastest", "quality"])
 def test_every_goal_gets_configs_that_fit_with_its_context(preset: str) -> None:
     body = ask("GLM-4.5-Air", "q4_K_M", hardware=rigs.ONE_3090_DESKTOP, goal=GoalRequest(preset=preset))  # type: ignore[arg-type]
     all_hold(body, "GLM-4.5-Air", rigs.ONE_3090_DESKTOP)
@@ -237,12 +241,23 @@ def test_the_list_shows_the_front_of_bits_and_time_and_the_first_ones_variant_on
 
 def test_a_config_that_only_uses_more_cards_at_the_same_speed_is_not_shown() -> None:
     body = ask("Llama-3.1-8B", "q4_K_M", hardware=rigs.EIGHT_3090, engine="llama.cpp")
-    assert [len(c.devices) - 1 for c in body.configs] == [1]
+    assert [len(c.devices) - 1 for c in body.configs if c.flags.split_mode == "layer"] == [1]
+
+
+def test_cards_that_share_a_layer_are_offered_beside_never_first_and_as_a_formula() -> None:
+    body = ask("Llama-3.3-70B", "q4_K_M", hardware=rigs.EIGHT_3090)
+    all_hold(body, "Llama-3.3-70B", rigs.EIGHT_3090)
+    together = [c for c in body.configs if c.flags.split_mode != "layer"]
+    assert {c.flags.split_mode for c in together} == {"graph", "tensor"}
+    assert first(body).flags.split_mode == "layer"
+    for config in together:
+        assert config.speed[-1].basis == "formula"
+        assert any("measure it" in note for note in config.notes)
 
 
 def test_without_a_minimum_speed_fast_enough_is_within_twice_the_fastest_time() -> None:
     body = ask(QWEN, "q2_K", "q5_K_M", "q8_0", hardware=rigs.EIGHT_3090, goal=GoalRequest(preset="batch"))
-    assert first(body).goal_seconds[1] <= 2 * min(c.goal_seconds[1] for c in body.configs)
+    assert first(body).goal_seconds[1] <= 2 * min(c.goal_seconds[1] for c in body.configs if not _together(c))
     assert any("one request at a time" in note for note in first(body).notes)
 
 
@@ -271,3 +286,48 @@ def test_files_that_no_allowed_engine_can_load_are_answered_with_the_reason() ->
     body = ask(R1, R1_IK, hardware=rigs.MAC_STUDIO)
     assert body.headline.startswith("No: ")
     assert "cannot load the tensor types IQ4_KS_R4" in body.headline
+
+
+def test_fastest_ranks_by_time_alone_and_quality_by_bits_that_reach_five_tokens_a_second() -> None:
+    mixes = ("q2_K", "q4_K_M", "q8_0")
+    fastest = ask(QWEN, *mixes, hardware=rigs.EIGHT_3090, goal=GoalRequest(preset="fastest"))
+    quality = ask(QWEN, *mixes, hardware=rigs.EIGHT_3090, goal=GoalRequest(preset="quality"))
+    assert first(fastest).variant == "q2_K"
+    assert first(quality).variant == "q8_0"
+    assert first(quality).speed[-1].tg_tps >= 5
+
+
+def test_every_loser_has_its_reason_and_the_answer_says_how_many_were_considered_and_placed() -> None:
+    body = ask(QWEN, "q2_K", "q4_K_M", "q8_0", hardware=rigs.TWO_5090_TWO_4090)
+    assert body.considered > body.placed > len(body.configs)
+    assert 0 < len(body.losers) <= 60
+    assert all(loser.why for loser in body.losers)
+    assert {loser.engine for loser in body.losers} == {"ik_llama.cpp", "llama.cpp"}
+    assert any("does not fit" in loser.why for loser in body.losers)
+    assert any("pruned by its bound" in loser.why for loser in body.losers)
+
+
+def test_the_front_has_what_is_best_at_something_and_ties_are_mutual() -> None:
+    body = ask(QWEN, "q2_K", "q4_K_M", "q8_0", hardware=rigs.EIGHT_3090)
+    by_rank = {c.rank: c for c in body.configs}
+    for measure in ("bits", "time", "pp", "tg", "context"):
+        assert any(measure in c.best_at for c in body.configs)
+    assert any(c.on_front for c in body.configs)
+    for config in body.configs:
+        assert all(config.rank in by_rank[rank].tied_with for rank in config.tied_with)
+        assert config.rank not in config.tied_with
+
+
+def test_a_cache_type_asked_for_is_kept_and_told_where_it_is_what_hurts() -> None:
+    goal = GoalRequest(context=131_072, depth=100_000, min_tg=0)
+    asked = Constraints(engines=[EngineChoice("llama.cpp")], kv_types=["f16"])
+    body = ask("GLM-4.5-Air", "q4_K_M", hardware=rigs.ONE_3090_DESKTOP, goal=goal, constraints=asked)
+    assert {c.flags.cache_type_k for c in body.configs} == {"f16"}
+    assert any("a cache of f16 was asked for: q8_0 would give TG +" in note for note in first(body).notes), first(body)
+
+
+def test_one_engine_asked_for_is_kept_and_told_where_the_other_is_faster() -> None:
+    asked = Constraints(engines=[EngineChoice("llama.cpp")])
+    body = ask(QWEN, "q4_K_M", hardware=rigs.TWO_EPYC_NO_GPU, constraints=asked)
+    assert {c.engine for c in body.configs} == {"llama.cpp"}
+    assert any("llama.cpp was asked for: ik_llama.cpp would give" in note for note in first(body).notes)

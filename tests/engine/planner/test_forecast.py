@@ -1,0 +1,38 @@
+"""A forecast is never slower than what is placed, and near to it."""
+
+from __future__ import annotations
+
+import pytest
+
+from service.engine.catalogue import resolve
+from service.engine.config import Engine
+from service.engine.goal import Constraints, GoalRequest, Preset, resolve_goal
+from service.engine.hardware import Hardware
+from service.engine.planner.search import Case, Hunt
+from tests import rigs
+from tests.models import build
+
+NEAR = 1.12
+CASES: tuple[tuple[str, str, Hardware, Engine, Preset], ...] = (
+    ("DeepSeek-R1-0528", "q4_k_m", rigs.TWO_5090_TWO_4090, "llama.cpp", "chat"),
+    ("Qwen3-235B-A22B", "q4_k_m", rigs.TWO_5090_TWO_4090, "ik_llama.cpp", "agent"),
+    ("GLM-4.5-Air", "q4_k_m", rigs.ONE_3090_DESKTOP, "ik_llama.cpp", "long"),
+    ("Llama-3.3-70B", "q4_k_m", rigs.ONE_3090_DESKTOP, "llama.cpp", "chat"),
+    ("Llama-3.3-70B", "q4_k_m", rigs.EIGHT_3090, "ik_llama.cpp", "chat"),
+    ("Qwen3-Next-80B-A3B", "q4_k_m", rigs.ONE_3090_DESKTOP, "llama.cpp", "chat"),
+    ("Qwen3-30B-A3B", "q4_k_m", rigs.TWO_EPYC_NO_GPU, "ik_llama.cpp", "chat"),
+    ("Qwen3-235B-A22B", "q4_k_m", rigs.MAC_STUDIO, "llama.cpp", "chat"),
+)
+
+
+@pytest.mark.parametrize(("model", "mix", "hardware", "engine", "preset"), CASES, ids=[f"{c[0]} {c[3]}" for c in CASES])
+def test_what_is_placed_is_never_faster_than_its_forecast_and_near_to_it(
+    model: str, mix: str, hardware: Hardware, engine: Engine, preset: Preset
+) -> None:
+    built = build(model, mix)
+    goal = resolve_goal(GoalRequest(preset=preset), built.n_ctx_train)
+    hunt = Hunt(Case(engine, 0, built, resolve(hardware), goal, Constraints()))
+    least = min(t.seconds for t in hunt.tries if t.candidate.flags.split_mode == "layer")
+    hunt.place_first()
+    best = min(c.seconds.expected for c in hunt.contenders)
+    assert least * 0.999 <= best <= least * NEAR

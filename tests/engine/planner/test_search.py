@@ -1,0 +1,118 @@
+"""What is tried, and that pruning loses nothing that would be shown first."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import pytest
+
+from service.engine.catalogue import resolve
+from service.engine.config import ENGINES
+from service.engine.goal import Constraints, GoalRequest, Preset, resolve_goal
+from service.engine.hardware import Cpu, Gpu, Hardware, Ram
+from service.engine.planner.candidates import CachePair, cache_pairs, candidates
+from service.engine.planner.cards import card_sets, even_shares, orders
+from service.engine.planner.rank import Contender, rank
+from service.engine.planner.search import Case, Outcome, search
+from tests import rigs
+from tests.models import build
+
+TWO_UNLIKE = Hardware(
+    gpus=[Gpu(name="RTX 4090", pcie="4.0 x4"), Gpu(name="RTX 3060", pcie="4.0 x16")],
+    cpu=Cpu(model="Ryzen 9 7950X"),
+    ram=Ram(total_gb=96, type="DDR5", channels=2, mts=5600),
+)
+SMALL: tuple[tuple[str, tuple[str, ...], Hardware, Preset], ...] = (
+    ("Qwen3-30B-A3B", ("q4_k_m", "q2_k", "q8_0"), rigs.LAPTOP_6GB, "chat"),
+    ("Qwen3-30B-A3B", ("q4_k_m", "q8_0"), TWO_UNLIKE, "agent"),
+    ("Llama-3.1-8B", ("q4_k_m", "q8_0"), rigs.LAPTOP_6GB, "chat"),
+    ("Qwen3-14B", ("q4_k_m", "q8_0"), TWO_UNLIKE, "fastest"),
+    ("gpt-oss-20b", ("exps=mxfp4,*=q8_0",), rigs.LAPTOP_6GB, "long"),
+)
+TIED = 1.005  # times this near are equal: which of them is first does not matter
+
+
+@cache
+def found(model: str, mixes: tuple[str, ...], hardware: str, preset: Preset, exhaustive: bool) -> list[Outcome]:
+    rig = resolve(next(h for _, _, h, _ in SMALL if repr(h) == hardware))
+    models = [build(model, mix) for mix in mixes]
+    goal = resolve_goal(GoalRequest(preset=preset), models[0].n_ctx_train)
+    cases = [Case(e, i, m, rig, goal, Constraints()) for i, m in enumerate(models) for e in ENGINES]
+    return search(cases, exhaustive=exhaustive)
+
+
+def first_three(outcomes: list[Outcome]) -> list[Contender]:
+    """Of what is split by layers: other modes have a formula for their speed, and one of each kind is tried."""
+    contenders = [c for o in outcomes for c in o.contenders if c.fitted.flags.split_mode == "layer"]
+    return rank(contenders, outcomes[0].case.goal)[:3]
+
+
+@pytest.mark.parametrize(("model", "mixes", "hardware", "preset"), SMALL, ids=[f"{m} {p}" for m, _, _, p in SMALL])
+def test_pruning_loses_none_of_the_first_three_of_all_candidates(
+    model: str, mixes: tuple[str, ...], hardware: Hardware, preset: Preset
+) -> None:
+    pruned, every = (found(model, mixes, repr(hardware), preset, exhaustive) for exhaustive in (False, True))
+    kept, best = first_three(pruned), first_three(every)
+    assert sum(o.placed for o in pruned) < sum(o.placed for o in every)
+    assert len(kept) == len(best)
+    for ours, theirs in zip(kept, best, strict=True):
+        assert (ours.engine, ours.variant) == (theirs.engine, theirs.variant)
+        assert ours.seconds.expected <= theirs.seconds.expected * TIED
+
+
+@pytest.mark.parametrize(("model", "mixes", "hardware", "preset"), SMALL, ids=[f"{m} {p}" for m, _, _, p in SMALL])
+def test_every_candidate_is_a_contender_or_a_loser_with_its_reason(
+    model: str, mixes: tuple[str, ...], hardware: Hardware, preset: Preset
+) -> None:
+    for outcome in found(model, mixes, repr(hardware), preset, False):
+        candidates_told = len(outcome.contenders) + len(outcome.losers)
+        assert candidates_told == outcome.considered
+        assert outcome.placed <= outcome.considered
+
+
+def test_sets_of_like_cards_are_tried_once() -> None:
+    rig = resolve(rigs.TWO_5090_TWO_4090)
+    assert card_sets(rig) == [(0, 1, 2, 3), (0, 1, 2), (0, 2, 3), (0, 1), (0, 2), (2, 3), (0,), (2,)]
+
+
+def test_eight_like_cards_are_tried_in_eight_numbers() -> None:
+    assert [len(cards) for cards in card_sets(resolve(rigs.EIGHT_3090))] == [8, 7, 6, 5, 4, 3, 2, 1]
+
+
+def test_the_card_with_the_widest_link_is_tried_as_the_first() -> None:
+    rig = resolve(TWO_UNLIKE)
+    assert list(orders(rig, (0, 1))) == [(0, 1), (1, 0)]
+
+
+def test_cards_on_equal_links_are_tried_in_the_runtimes_own_order_only() -> None:
+    assert list(orders(resolve(rigs.EIGHT_3090), (0, 1))) == [(0, 1)]
+
+
+def test_all_cards_on_every_layer_only_where_engine_and_architecture_have_it() -> None:
+    rig = resolve(rigs.EIGHT_3090)
+
+    def modes(engine: str, model: str) -> set[str]:
+        built = build(model, "q4_k_m")
+        goal = resolve_goal(GoalRequest(), built.n_ctx_train)
+        tried = candidates(engine, built, rig, goal, [CachePair("f16", "f16"), CachePair("q8_0", "q8_0")])  # type: ignore[arg-type]
+        assert {c.flags.cache_type_k for c in tried if c.flags.split_mode != "layer"} <= {"f16"}
+        return {c.flags.split_mode for c in candidates(engine, built, rig, goal, [CachePair("f16", "f16")])}  # type: ignore[arg-type]
+
+    assert modes("ik_llama.cpp", "Qwen3-32B") == {"layer", "graph"}
+    assert modes("llama.cpp", "Qwen3-32B") == {"layer", "tensor"}
+    assert modes("ik_llama.cpp", "Gemma-3-27B") == {"layer"}
+    assert modes("llama.cpp", "DeepSeek-R1-0528") == {"layer"}
+
+
+def test_smaller_caches_wait_until_nothing_else_fits() -> None:
+    model = build("Qwen3-14B", "q4_k_m")
+    first, *later = cache_pairs("ik_llama.cpp", model, Constraints())
+    assert first == [("f16", "f16"), ("q8_0", "q8_0")]
+    assert ("q8_0", "q6_0") in [pair for group in later for pair in group]
+    assert cache_pairs("llama.cpp", model, Constraints(kv_types=["q4_1"])) == [[("q4_1", "q4_1")]]
+
+
+def test_cards_that_share_a_layer_get_shares_by_speed_up_to_their_room() -> None:
+    assert even_shares([24.0, 24.0], [2.0, 1.0], 12.0) == [8.0, 4.0]
+    assert even_shares([6.0, 24.0], [2.0, 1.0], 12.0) == [6.0, 6.0]
+    assert sum(even_shares([6.0, 2.0], [1.0, 1.0], 12.0)) == 8.0
