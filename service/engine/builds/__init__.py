@@ -1,6 +1,15 @@
 """Builds of the engines: what changed when, and the rules, defaults and options of a build."""
 
-from service.engine.builds.known import Build, BuildAsked, Change, parse_build, resolve_build, today
+from service.engine.builds.known import (
+    Build,
+    BuildAsked,
+    Change,
+    date_of_today,
+    parse_build,
+    resolve_build,
+    rule_since,
+    today,
+)
 from service.engine.builds.rules import TODAY, BuildRules, MemoryRules
 
 __all__ = [
@@ -10,7 +19,9 @@ __all__ = [
     "BuildRules",
     "Change",
     "MemoryRules",
+    "date_of_today",
     "parse_build",
     "resolve_build",
+    "rule_since",
     "today",
 ]

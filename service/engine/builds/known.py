@@ -71,6 +71,11 @@ class Build(msgspec.Struct, frozen=True, kw_only=True):
         dates = _lifetimes(self.engine, program).get(option)
         return None if dates is None else bisect_right(dates, self.date or "9") % 2 == 1
 
+    def since(self, program: str, option: str) -> str | None:
+        """Return the date of the first build from which on, up to this one, `program` has had `option`."""
+        dates = [date for date in _lifetimes(self.engine, program).get(option, ()) if date <= (self.date or "9")]
+        return dates[-1] if len(dates) % 2 else None
+
     def next_change(self, program: str, option: str) -> str | None:
         """Return the date of the first build after this one that gained or lost `option`."""
         dates = _lifetimes(self.engine, program).get(option, ())
@@ -100,6 +105,16 @@ def parse_build(text: str) -> BuildAsked:
     if _COMMIT.fullmatch(text.lower()):
         return BuildAsked(commit=text.lower())
     raise _wrong(f"{text!r} is no date (2025-05-11), number (b3700) or commit (8337e4cd3)")
+
+
+def rule_since(engine: Engine, rule: str) -> str:
+    """Return the date since which a rule of `BuildRules` or `MemoryRules` is as it is today."""
+    return max(change.date for change in _history().changes if change.engine == engine and rule in change.before)
+
+
+def date_of_today(engine: Engine) -> str:
+    """Return the date of the build whose rules this project follows."""
+    return _history().today[engine].date
 
 
 def today(engine: Engine) -> Build:

@@ -11,6 +11,7 @@ from service.engine.builds import Build, BuildAsked, resolve_build
 from service.engine.commands.reader import INTEGER, OPTION, BenchTests, OptionReader
 from service.engine.commands.shell import split_commands
 from service.engine.commands.tables import Tool, environment_options, known_options, option_named
+from service.engine.commands.unwrap import as_bash, out_of_container
 from service.engine.config import ENGINES, Engine, Flags
 from service.engine.errors import InvalidFlags
 
@@ -62,7 +63,7 @@ def parse(
     InvalidInput for a build that is not known, InvalidFlags for a value that is no number where
     one must be, for an unknown cache type, a rule without '=', and for what only a shell could expand.
     """
-    before, named, options = _divide(_chosen(split_commands(command)))
+    before, named, options = _divide(_chosen([out_of_container(words) for words in split_commands(as_bash(command))]))
     engine = engine or _guess_engine(named or program or "", options)
     assignments = (word.partition("=") for word in before if _ASSIGNMENT.match(word))
     env = {name: value for name, _, value in assignments}

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+import msgspec
+
+from service.engine.builds import Build
+from service.engine.commands.older import respelled
 from service.engine.commands.shell import quote
 from service.engine.commands.tables import OPTIONS, PROGRAMS, Option, Tool, cache_types, known_options
 from service.engine.config import Engine, Flags, Override
@@ -14,6 +18,15 @@ _DEFAULTS = Flags()
 _ALWAYS = frozenset(["n_ctx", "n_batch", "n_ubatch", "n_gpu_layers"])
 _SERVER_ONLY = frozenset(["jinja", "n_parallel", "threads_batch", "n_logits"])
 _BENCH_TOKENS = 64
+
+
+class Launch(msgspec.Struct, frozen=True):
+    """A command in words, none of them quoted: variables, what runs before the program, the program, its arguments."""
+
+    env: dict[str, str]
+    prefix: tuple[str, ...]
+    program: str
+    arguments: tuple[str, ...]
 
 
 def render(
@@ -29,29 +42,72 @@ def render(
     host: str | None = None,
     port: int | None = None,
     depths: Sequence[int] = (),
+    build: Build | None = None,
 ) -> str:
     """Return the command that runs `flags` on the engine's server or benchmark tool, quoted for bash, in one line.
 
+    As `launch`. Raises InvalidFlags for a value that the engine cannot be given.
+    """
+    return bash(
+        launch(
+            engine, tool, flags, model_path=model_path, env=env, prefix=prefix, program=program, alias=alias, host=host,
+            port=port, depths=depths, build=build,
+        )
+    )  # fmt: skip
+
+
+def launch(
+    engine: Engine,
+    tool: Tool,
+    flags: Flags,
+    *,
+    model_path: str,
+    env: Mapping[str, str] | None = None,
+    prefix: Sequence[str] = (),
+    program: str | None = None,
+    alias: str | None = None,
+    host: str | None = None,
+    port: int | None = None,
+    depths: Sequence[int] = (),
+    build: Build | None = None,
+) -> Launch:
+    """Return the words that run `flags` on the engine's server or benchmark tool.
+
     `prefix` is put before the program (`numactl …`); `program` defaults to the tool's name. What a benchmark tool has
     no option for (slots, chat templates) is left out. `depths` are llama-bench's; by default three up to `n_ctx`.
-    Raises InvalidFlags for a value that the engine cannot be given.
+    `build`: the spelling of that build; None: today's. Raises InvalidFlags for a value that the engine cannot be given.
     """
     name = PROGRAMS[engine][tool]
     known = known_options(engine, name)
-    words = [f"{key}={quote(value)}" for key, value in (env or {}).items()]
-    words += [quote(word) for word in (*prefix, program or name)]
-    words += ["-m", quote(model_path)]
+    words = ["-m", model_path]
     if alias and tool == "server":
-        words += ["--alias", quote(alias)]
+        words += ["--alias", alias]
     if name == "llama-bench":
         words += _tests(flags, depths)
     for field in _FIELDS:
         words += _words(engine, tool, field, flags, known)
     for extra in flags.other:
-        words += [quote(word) for word in extra.split(" ", 1)]
+        words += extra.split(" ", 1)
     if tool == "server":
-        words += (["--host", quote(host)] if host else []) + (["--port", str(port)] if port else [])
+        words += (["--host", host] if host else []) + (["--port", str(port)] if port else [])
+    if build is not None and build.date:
+        words = respelled(words, engine, name, flags, build)
+    return Launch(dict(env or {}), tuple(prefix), program or name, tuple(words))
+
+
+def bash(command: Launch) -> str:
+    """Return a launch as one line for bash. `-ot` rules are quoted always: they look like the shell's own patterns."""
+    words = [f"{key}={quote(value)}" for key, value in command.env.items()]
+    words += [quote(word) for word in (*command.prefix, command.program)]
+    before = ""
+    for word in command.arguments:
+        words.append(_always_quoted(word) if before == "-ot" else quote(word))
+        before = word
     return " ".join(words)
+
+
+def _always_quoted(word: str) -> str:
+    return "'" + word.replace("'", "'\"'\"'") + "'"
 
 
 _FIELDS = tuple(dict.fromkeys(option.field for option in OPTIONS if option.field not in ("model_path", "alias")))
@@ -80,7 +136,7 @@ def _spell(option: Option, name: str, value: object, takes_value: bool) -> list[
         if takes_value:
             return [name, "1" if right else "0"]
         return [name] if right else []
-    return [name, quote(str(value))]
+    return [name, str(value)]
 
 
 def _nothing(engine: Engine, tool: Tool, flags: Flags) -> list[str]:
@@ -157,8 +213,7 @@ def _overrides(engine: Engine, tool: Tool, flags: Flags) -> list[str]:
     values = [_rule(rule) for rule in flags.overrides]
     if engine == "llama.cpp" and values:
         values = [("," if tool == "server" else ";").join(values)]
-    quoted = ("'" + value.replace("'", "'\"'\"'") + "'" for value in values)
-    return [word for value in quoted for word in ("-ot", value)]
+    return [word for value in values for word in ("-ot", value)]
 
 
 def _rule(rule: Override) -> str:

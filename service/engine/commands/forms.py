@@ -1,0 +1,92 @@
+"""A launch in other forms than bash's line: PowerShell, `docker run`, a systemd unit. `unwrap.py` reads them back."""
+
+from __future__ import annotations
+
+import re
+
+from service.engine.commands.render import Launch, bash
+from service.engine.config import Engine
+
+PORT = 8080
+_PLAIN = re.compile(r"-{0,2}[A-Za-z0-9_/\\][A-Za-z0-9_/\\.:=+-]*|-{1,2}[A-Za-z][A-Za-z-]*")
+_UNIT_PLAIN = re.compile(r"[A-Za-z0-9_./:=,@+-]+")
+_IMAGES: dict[Engine, tuple[str, str, str]] = {  # name, Dockerfile, target (in the engines' repositories)
+    "ik_llama.cpp": ("ik_llama.cpp:server", "docker/ik_llama-{}.Containerfile", "server"),
+    "llama.cpp": ("llama.cpp:server", ".devops/{}.Dockerfile", "server"),
+}
+_DOCKERFILES = {"cuda": "cuda", "rocm": "rocm", "sycl": "intel", "vulkan": "vulkan"}
+_DEVICES = {
+    "cuda": ("--gpus", "all"),
+    "rocm": ("--device", "/dev/kfd", "--device", "/dev/dri"),
+    "sycl": ("--device", "/dev/dri"),
+    "vulkan": ("--device", "/dev/dri"),
+}
+
+
+def powershell(command: Launch) -> str:
+    """Return a launch for PowerShell: one line for each variable, then the command.
+
+    Quoted as about_Quoting_Rules says: single quotes, doubled inside. Everything with a comma is quoted, for a bare one
+    makes an array; nothing that is printed holds a double quote, which Windows PowerShell would lose.
+    """
+    lines = [f"$env:{name} = {_single(value)}" for name, value in command.env.items()]
+    words = [*command.prefix, command.program, *command.arguments]
+    return "\n".join([*lines, " ".join(word if _PLAIN.fullmatch(word) else _single(word) for word in words)])
+
+
+def _single(word: str) -> str:
+    return "'" + word.replace("'", "''") + "'"
+
+
+def docker(engine: Engine, command: Launch, backend: str, models_dir: str, *, pins: bool) -> str:
+    """Return the lines that build the engine's own image and run a server from it, for bash.
+
+    The images listen on all addresses. `models_dir` is mounted where the arguments expect it. `pins`: weights in RAM are locked, which the container must
+    be allowed. Sources: docker/README.md of ik_llama.cpp, docs/docker.md of llama.cpp.
+    """
+    image, path, target = _IMAGES[engine]
+    file: str = path.format(_DOCKERFILES.get(backend, "cpu"))
+    outside = models_dir if models_dir.startswith(("/", "~")) else f"./{models_dir}"
+    inside = models_dir if models_dir.startswith("/") else "/app/" + models_dir.removeprefix("~/")
+    words = ["docker", "run", "--rm", *_DEVICES.get(backend, ()), *(["--ulimit", "memlock=-1"] if pins else [])]
+    for name, value in command.env.items():
+        words += ["-e", f"{name}={value}"]
+    words += ["-p", f"{PORT}:{PORT}", "-v", f"{outside}:{inside}:ro"]
+    arguments = [_under(models_dir, inside, word) for word in command.arguments]
+    run = Launch({}, (), words[0], (*words[1:], image, *arguments, "--port", str(PORT)))
+    return f"docker build -t {image} --target {target} -f {file} .\n{bash(run)}"
+
+
+def _under(models_dir: str, inside: str, word: str) -> str:
+    return inside + word.removeprefix(models_dir) if word.startswith(models_dir + "/") else word
+
+
+def systemd(command: Launch, description: str, *, pins: bool) -> str:
+    """Return a unit that runs a server; relative paths are below /srv/llama. systemd.service(5), systemd.syntax(7)."""
+    program = command.program if "/" in command.program else f"/usr/local/bin/{command.program}"
+    prefix = [word if "/" in word or i else f"/usr/bin/{word}" for i, word in enumerate(command.prefix)]
+    words = [*prefix, program, *command.arguments]
+    lines = ["[Unit]", f"Description={_percent(description)}", "After=network-online.target", "", "[Service]"]
+    lines += ["User=llama", "WorkingDirectory=/srv/llama"]
+    lines += [f"Environment={_unit_word(f'{name}={value}')}" for name, value in command.env.items()]
+    lines += [f"ExecStart={' '.join(map(_unit_word, words))}", "Restart=on-failure"]
+    lines += ["LimitMEMLOCK=infinity"] if pins else []
+    return "\n".join([*lines, "", "[Install]", "WantedBy=multi-user.target"])
+
+
+def _unit_word(word: str) -> str:
+    """Quote a word of a unit: C escapes in double quotes, and neither specifiers nor variables."""
+    if _UNIT_PLAIN.fullmatch(word):
+        return word
+    return '"' + _percent(word.replace("\\", "\\\\").replace('"', '\\"').replace("$", "$$")) + '"'
+
+
+def _percent(text: str) -> str:
+    return text.replace("%", "%%")
+
+
+def words_of_unit(line: str) -> list[str]:
+    """Return the words of an `ExecStart=` or `Environment=` value. The way back of what `systemd` writes."""
+    found: list[tuple[str, str, str]] = re.findall(r'"((?:\\.|[^"\\])*)"|\'((?:\\.|[^\'\\])*)\'|(\S+)', line)
+    words = [double or single or bare for double, single, bare in found]
+    return [re.sub(r"\\(.)", r"\1", word).replace("$$", "$").replace("%%", "%") for word in words]

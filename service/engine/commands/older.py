@@ -1,0 +1,129 @@
+"""A command in the spelling of an older build, and the oldest build that a command runs on.
+
+What changed when is in `history.json` and `builds.json`: options that came and went, and what follows `-fa`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import msgspec
+
+from service.engine.builds import Build, date_of_today, resolve_build, rule_since
+from service.engine.config import Engine, Flags
+from service.engine.errors import InvalidFlags
+
+_YOUNG_DAYS = 183  # six months: builds that old are still in use
+
+
+class OldestBuild(msgspec.Struct, frozen=True):
+    """The oldest build that a command as written runs on: its date (YYYY-MM-DD), and the words that need it."""
+
+    date: str
+    needs: tuple[str, ...]
+
+
+def respelled(words: Sequence[str], engine: Engine, program: str, flags: Flags, build: Build) -> list[str]:
+    """Return the words of today's command as `build` wants them.
+
+    Raises InvalidFlags, naming the option, for what that build cannot be told.
+    """
+    kept: list[str] = []
+    skip = False
+    for word, value in zip(words, [*words[1:], ""], strict=True):
+        if skip:
+            skip = False
+            continue
+        if word not in _OLDER or _reads(build, program, word):
+            _refuse_unknown(build, program, word)
+            kept.append(word)
+            continue
+        kept += _OLDER[word](value, build)
+        skip = word in _TAKE_VALUES
+    return kept + _once_not_the_default(engine, flags, build, kept)
+
+
+def _reads(build: Build, program: str, option: str) -> bool:
+    """Whether the build reads the option as today's does."""
+    if option == "-fa":
+        return program == "llama-bench" or build.rules.flash_attn_value == "needed"
+    return build.has(program, option) is not False
+
+
+def _refuse_unknown(build: Build, program: str, word: str) -> None:
+    if word.startswith("-") and not word[1:2].isdigit() and build.has(program, word) is False:
+        came = build.next_change(program, word)
+        raise InvalidFlags(f"a build {build.label} has no {word}: it came on {came}", field="build")
+
+
+def _load_mode(value: str, build: Build) -> list[str]:
+    """`-lm` was `--no-mmap` and `--mlock` (llama.cpp pulls 20834 and 28334)."""
+    locks = ["--mlock"] if "mlock" in value else []
+    return locks + ([] if "mmap" in value else ["--no-mmap"])
+
+
+def _flash_attn(value: str, build: Build) -> list[str]:
+    """Without a value `-fa` switches it on; where it is gone, `-no-fa` switches it off."""
+    if build.rules.flash_attn_value == "gone":
+        return ["-no-fa"] if value == "off" else []
+    return [] if value == "off" else ["-fa"]
+
+
+def _nothing(value: str, build: Build) -> list[str]:
+    return []
+
+
+def _expert_layers(value: str, build: Build) -> list[str]:
+    return ["-ot", "exps=CPU"]
+
+
+_OLDER: dict[str, Callable[[str, Build], list[str]]] = {
+    "-fa": _flash_attn,
+    "-lm": _load_mode,
+    "-fit": _nothing,
+    "-no-fmoe": _nothing,
+    "-no-ooae": _nothing,
+    "-cmoe": _expert_layers,
+}
+_TAKE_VALUES = frozenset({"-fa", "-lm", "-fit"})
+
+
+def _once_not_the_default(engine: Engine, flags: Flags, build: Build, words: Sequence[str]) -> list[str]:
+    """What today's defaults do, and that build's do not: fused experts, `-mla 3`, `-amb` in ik_llama.cpp."""
+    if engine != "ik_llama.cpp":
+        return []
+    rules, more = build.rules, list[str]()
+    if flags.fused_moe and not rules.fused_moe:
+        more.append("-fmoe")
+    if flags.mla is not None and "-mla" not in words:
+        more += ["-mla", str(flags.mla)]
+    return more
+
+
+def oldest_build(engine: Engine, program: str, words: Sequence[str]) -> OldestBuild | None:
+    """Return the oldest build that knows every option of a command in today's spelling, by what is known of options.
+
+    None where no option is known to have come since the oldest build known here.
+    """
+    today = resolve_build(engine, None)
+    dates: dict[str, list[str]] = {}
+    for word in words:
+        came = today.since(program, word) if word.startswith("-") else None
+        if came:
+            dates.setdefault(came, []).append(word)
+    if "-fa" in words and program != "llama-bench":
+        dates.setdefault(rule_since(engine, "flash_attn_value"), []).append("-fa with a value")
+    if not dates:
+        return None
+    newest = max(dates)
+    return OldestBuild(newest, tuple(dict.fromkeys(dates[newest])))
+
+
+def is_young(engine: Engine, oldest: OldestBuild) -> bool:
+    """Return whether that build is less than six months older than today's: an older one may well be in use."""
+    return _days(date_of_today(engine)) - _days(oldest.date) < _YOUNG_DAYS
+
+
+def _days(date: str) -> int:
+    year, month, day = map(int, date.split("-"))
+    return year * 365 + month * 30 + day
