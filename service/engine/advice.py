@@ -58,12 +58,46 @@ class Reason(msgspec.Struct, frozen=True):
     text: str
 
 
+class BuildOption(msgspec.Struct, frozen=True):
+    """An option of CMake, why it is given, and where that is known from."""
+
+    option: str
+    reason: str
+    source: str
+
+
+class BuildLine(msgspec.Struct, frozen=True):
+    """How to build an engine: lines for bash, the options in them with their reasons, and what else to know."""
+
+    line: str
+    options: tuple[BuildOption, ...]
+    notes: tuple[str, ...] = ()
+
+
+class OldestBuild(msgspec.Struct, frozen=True):
+    """The oldest build that a command as written runs on: its date (YYYY-MM-DD), and the words that need it."""
+
+    date: str
+    needs: tuple[str, ...]
+
+
 class Commands(msgspec.Struct, frozen=True):
-    """Lines to paste, quoted for bash: download the files, run the server, run the engine's benchmark tool."""
+    """Lines to paste, quoted for bash: download the files, run the server, run the engine's benchmark tool.
+
+    The server in other forms: `powershell`, `docker` (with the line that builds the image), `systemd` (a unit's text).
+    `build`: how to build the engine. `oldest_build`: what the server's line needs, None where it is not known to need
+    a newer one than all that are known; `older`: its spelling for builds before that, where those may still be in use.
+    """
 
     download: str
     server: str
     bench: str
+    powershell: str = ""
+    docker: str = ""
+    systemd: str = ""
+    build: BuildLine | None = None
+    oldest_build: OldestBuild | None = None
+    older: str | None = None
 
 
 BestAt: TypeAlias = Literal["bits", "time", "pp", "tg", "context"]

@@ -25,7 +25,7 @@ from service.engine.planner.front import active_bpw, compared, has_imatrix
 from service.engine.planner.losers import losers
 from service.engine.planner.rank import Contender, rank
 from service.engine.planner.search import Case, Outcome, search
-from service.engine.planner.write import Files, commands, environment
+from service.engine.planner.write import Files, commands
 from service.engine.speed import predict_speed, speed_point
 from service.engine.versions import versions
 
@@ -139,7 +139,7 @@ def _config(
         imatrix=has_imatrix(variant.model),
         strategy=contender.candidate.strategy,
         flags=flags,
-        commands=commands(engine, flags, variant.files, environment(rig, cards), constraints.models_dir),
+        commands=commands(engine, variant.model, flags, variant.files, rig, cards, constraints.models_dir),
         devices=device_table(memory, devices, limits.reserve, rig),
         speed=[_speed_at(n_kv, contender, variant.model, rig) for n_kv in sorted({0, goal.depth // 2, goal.depth})],
         goal_seconds=(contender.seconds.low, contender.seconds.expected, contender.seconds.high),

@@ -10,7 +10,7 @@ import textwrap
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from service.engine.advice import AdvisedConfig, DeviceMemory, Refusal, SpeedPoint
+from service.engine.advice import AdvisedConfig, Commands, DeviceMemory, Refusal, SpeedPoint
 from service.engine.commands import fold
 from service.wire.advice import Advice
 
@@ -111,6 +111,23 @@ def _about(advice: Advice) -> str:
     return cut(f"{advice.repo}{revision}{wanted}; {advice.considered:,} considered, {advice.placed} placed")
 
 
+def _other_forms(commands: Commands) -> Iterator[str]:
+    """The server for other shells and systems, and how to build the engine."""
+    if commands.build is not None:
+        yield from ("", "# build the engine", *commands.build.line.split("\n"))
+        for option in commands.build.options:
+            yield from wrapped(f"- {option.option}: {option.reason} ({option.source})")
+        yield from (f"! {note}" for note in commands.build.notes)
+    if commands.oldest_build is not None:
+        yield f"runs on builds from {commands.oldest_build.date} on ({', '.join(commands.oldest_build.needs)})"
+    titles = {"before that": commands.older, "PowerShell": commands.powershell, "Docker": commands.docker}
+    for title, text in titles.items():
+        if text:
+            yield from ("", f"# {title}", *text.split("\n"))
+    if commands.systemd:
+        yield from ("", "# systemd: /etc/systemd/system/llama.service", *commands.systemd.split("\n"))
+
+
 def _config(config: AdvisedConfig, form: _Form) -> Iterator[str]:
     yield f"#{config.rank} {config.variant}, {config.engine}, {config.bpw:.2f} bpw{_active(config)}, {config.strategy}"
     yield ""
@@ -119,6 +136,7 @@ def _config(config: AdvisedConfig, form: _Form) -> Iterator[str]:
     yield from fold(config.commands.server, WIDTH).split("\n")
     if form.full:
         yield from fold(config.commands.bench, WIDTH).split("\n")
+        yield from _other_forms(config.commands)
     yield ""
     yield from device_table(config.devices)
     yield from speed_table(config.speed)

@@ -112,6 +112,21 @@ def rule_since(engine: Engine, rule: str) -> str:
     return max(change.date for change in _history().changes if change.engine == engine and rule in change.before)
 
 
+def day_before(date: str) -> str:
+    """Return the day before a date (YYYY-MM-DD); before the first of March the 28th of February is near enough."""
+    year, month, day = map(int, date.split("-"))
+    if day > 1:
+        return f"{year}-{month:02}-{day - 1:02}"
+    year, month = (year, month - 1) if month > 1 else (year - 1, 12)
+    return f"{year}-{month:02}-{28 if month == 2 else _DAYS[month - 1]:02}"
+
+
+def months_between(earlier: str, later: str) -> int:
+    """Return the whole months from one date (YYYY-MM-DD) to another."""
+    (year, month, day), (year2, month2, day2) = (map(int, date.split("-")) for date in (earlier, later))
+    return (year2 - year) * 12 + month2 - month - (day2 < day)
+
+
 def date_of_today(engine: Engine) -> str:
     """Return the date of the build whose rules this project follows."""
     return _history().today[engine].date

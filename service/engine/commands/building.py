@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-import msgspec
-
+from service.engine.advice import BuildLine, BuildOption
 from service.engine.builds import today
 from service.engine.config import Engine, Flags
 from service.engine.hardware import Card
@@ -18,22 +17,6 @@ _REPOSITORIES: dict[Engine, str] = {
 }
 _TURING = 7.5  # the oldest that CUDA 13 compiles for (CUDA 13.0 release notes)
 _SYCL_COMPILERS = "the oneAPI compilers (docs/backend/SYCL.md)"
-
-
-class BuildOption(msgspec.Struct, frozen=True):
-    """An option of CMake, why it is given, and where that is known from."""
-
-    option: str
-    reason: str
-    source: str
-
-
-class BuildLine(msgspec.Struct, frozen=True):
-    """How to build an engine: lines for bash, the options in them with their reasons, and what else to know."""
-
-    line: str
-    options: tuple[BuildOption, ...]
-    notes: tuple[str, ...] = ()
 
 
 def build_line(engine: Engine, model: Model, flags: Flags, cards: Sequence[Card]) -> BuildLine:

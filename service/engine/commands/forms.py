@@ -41,8 +41,9 @@ def _single(word: str) -> str:
 def docker(engine: Engine, command: Launch, backend: str, models_dir: str, *, pins: bool) -> str:
     """Return the lines that build the engine's own image and run a server from it, for bash.
 
-    The images listen on all addresses. `models_dir` is mounted where the arguments expect it. `pins`: weights in RAM are locked, which the container must
-    be allowed. Sources: docker/README.md of ik_llama.cpp, docs/docker.md of llama.cpp.
+    The images listen on all addresses. `models_dir` is mounted where the arguments expect it. `pins`: weights in RAM
+    are locked, which the container must be allowed. Sources: docker/README.md of ik_llama.cpp, docs/docker.md of
+    llama.cpp.
     """
     image, path, target = _IMAGES[engine]
     file: str = path.format(_DOCKERFILES.get(backend, "cpu"))

@@ -7,20 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-import msgspec
-
-from service.engine.builds import Build, date_of_today, resolve_build, rule_since
+from service.engine.advice import OldestBuild
+from service.engine.builds import Build, date_of_today, months_between, resolve_build, rule_since
 from service.engine.config import Engine, Flags
 from service.engine.errors import InvalidFlags
 
-_YOUNG_DAYS = 183  # six months: builds that old are still in use
-
-
-class OldestBuild(msgspec.Struct, frozen=True):
-    """The oldest build that a command as written runs on: its date (YYYY-MM-DD), and the words that need it."""
-
-    date: str
-    needs: tuple[str, ...]
+_YOUNG_MONTHS = 6  # builds that old are still in use
 
 
 def respelled(words: Sequence[str], engine: Engine, program: str, flags: Flags, build: Build) -> list[str]:
@@ -121,9 +113,4 @@ def oldest_build(engine: Engine, program: str, words: Sequence[str]) -> OldestBu
 
 def is_young(engine: Engine, oldest: OldestBuild) -> bool:
     """Return whether that build is less than six months older than today's: an older one may well be in use."""
-    return _days(date_of_today(engine)) - _days(oldest.date) < _YOUNG_DAYS
-
-
-def _days(date: str) -> int:
-    year, month, day = map(int, date.split("-"))
-    return year * 365 + month * 30 + day
+    return months_between(oldest.date, date_of_today(engine)) < _YOUNG_MONTHS

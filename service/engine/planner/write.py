@@ -6,11 +6,18 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from service.engine.advice import Commands
+from service.engine.advice import Commands, OldestBuild
+from service.engine.builds import BuildAsked, day_before, resolve_build
 from service.engine.commands import render
+from service.engine.commands.building import build_line
 from service.engine.commands.download import download, model_path
+from service.engine.commands.forms import docker, powershell, systemd
+from service.engine.commands.older import is_young, oldest_build
+from service.engine.commands.render import bash, launch
 from service.engine.config import Engine, Flags
+from service.engine.errors import InvalidFlags
 from service.engine.hardware import Rig
+from service.engine.model import Model
 
 MODELS_DIR = "models"
 _VISIBLE = {"cuda": "CUDA_VISIBLE_DEVICES", "rocm": "HIP_VISIBLE_DEVICES"}
@@ -43,13 +50,48 @@ def environment(rig: Rig, cards: Sequence[int]) -> dict[str, str]:
     return {variable: ",".join(str(c) for c in cards)}
 
 
-def commands(engine: Engine, flags: Flags, files: Files, env: Mapping[str, str], models_dir: str | None) -> Commands:
-    """Return the download, server and benchmark lines of a config."""
-    folder = models_dir or MODELS_DIR
+def commands(
+    engine: Engine, model: Model, flags: Flags, files: Files, rig: Rig, cards: Sequence[int], models_dir: str | None
+) -> Commands:
+    """Return the lines of a config that uses `cards` of `rig`: download, server in all forms, benchmark, build."""
+    folder, env = models_dir or MODELS_DIR, environment(rig, cards)
     path = model_path(files.repo, files.paths, folder) if files.repo else files.paths[0]
     prefix = ("numactl", "--interleave=all") if flags.numa == "distribute" else ()
+    server = launch(engine, "server", flags, model_path=path, env=env, prefix=prefix)
+    oldest = oldest_build(engine, server.program, server.arguments)
+    pins, backend = _pins(engine, flags, rig), rig.cards[0].backend if rig.cards else "cpu"
     return Commands(
         download=download(files.repo, files.paths, folder, revision=files.revision) if files.repo else "",
-        server=render(engine, "server", flags, model_path=path, env=env, prefix=prefix),
+        server=bash(server),
         bench=render(engine, "bench", flags, model_path=path, env=env, prefix=prefix),
+        powershell=powershell(server),
+        docker=docker(engine, server, backend, folder if files.repo else _folder(path), pins=pins),
+        systemd=systemd(server, f"{engine}: {path.rsplit('/', 1)[-1]}", pins=pins),
+        build=build_line(engine, model, flags, [rig.cards[card] for card in cards]),
+        oldest_build=oldest,
+        older=_older(engine, flags, oldest, path, env, prefix),
     )
+
+
+def _folder(path: str) -> str:
+    return path.rpartition("/")[0] or "."
+
+
+def _pins(engine: Engine, flags: Flags, rig: Rig) -> bool:
+    """Whether weights in RAM are locked: by `--mlock`, or pinned for copies to a card."""
+    moved = bool(flags.overrides or flags.cpu_moe or flags.n_cpu_moe)
+    pinned = moved if engine == "ik_llama.cpp" else flags.mmap is False
+    return flags.mlock or (pinned and any(card.backend == "cuda" for card in rig.cards))
+
+
+def _older(
+    engine: Engine, flags: Flags, oldest: OldestBuild | None, path: str, env: Mapping[str, str], prefix: Sequence[str]
+) -> str | None:
+    """The server's line for the day before the oldest build, if one may still be in use and can be told all of it."""
+    if oldest is None or not is_young(engine, oldest):
+        return None
+    before = resolve_build(engine, BuildAsked(date=day_before(oldest.date)))
+    try:
+        return render(engine, "server", flags, model_path=path, env=env, prefix=prefix, build=before)
+    except InvalidFlags:
+        return None
