@@ -85,6 +85,9 @@ def _advise_parser(parser: argparse.ArgumentParser) -> None:
     limits.add_argument("--max-bpw", type=float, metavar="BITS")
     limits.add_argument("--reserve-mib", type=int, metavar="MIB", help="kept free on every GPU (default: 512)")
     limits.add_argument("--max-ram-gib", type=float, metavar="GIB")
+    limits.add_argument(
+        "--command", metavar="COMMAND", help="the command in use, which is a candidate; @FILE or - reads it from there"
+    )
     limits.add_argument("--models-dir", metavar="DIR", help="where the printed download line puts the files")
     _form_arguments(parser)
     parser.set_defaults(run=_advise)
@@ -188,6 +191,7 @@ def _constraints(arguments: argparse.Namespace) -> Constraints:
         "reserve_mib": arguments.reserve_mib,
         "max_ram_gib": arguments.max_ram_gib,
         "models_dir": arguments.models_dir,
+        "current_command": _text_argument(arguments.command, "command") if arguments.command else None,
     }
     return _converted(
         msgspec.to_builtins({k: v for k, v in stated.items() if v is not None}), Constraints, "constraints"

@@ -7,6 +7,7 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from service.engine.config import Engine, Flags
+from service.engine.finding import Finding
 from service.engine.goal import Goal
 from service.engine.hardware import Assumption, Hardware
 
@@ -103,12 +104,72 @@ class Commands(msgspec.Struct, frozen=True):
 BestAt: TypeAlias = Literal["bits", "time", "pp", "tg", "context"]
 
 
+class Gain(msgspec.Struct, frozen=True, kw_only=True):
+    """How a speed compares with another: `tps` more tokens per second (negative: fewer), `times` as fast.
+
+    `low` and `high` bound `times` with 80 %: what is known of the comparison, which leaves out shared errors.
+    `called`: which of the two is faster is right at least three times of four.
+    """
+
+    tps: float
+    times: float
+    low: float
+    high: float
+    called: bool
+
+
+class Change(msgspec.Struct, frozen=True, kw_only=True):
+    """One change of a command and what it adds, after those before it: tokens per second, and GiB by device."""
+
+    change: str
+    tg_tps: float
+    pp_tps: float
+    gib: dict[str, float]
+    why: str
+
+
+class VersusMine(msgspec.Struct, frozen=True, kw_only=True):
+    """A config against the command in use, at the goal's depth.
+
+    `seconds_saved`: of the goal's time. `gib`: more memory used, by device. The figures of `changes` add up to those of
+    the whole.
+    """
+
+    tg: Gain
+    pp: Gain
+    seconds_saved: float
+    gib: dict[str, float]
+    changes: list[Change]
+
+
+class Mine(msgspec.Struct, frozen=True, kw_only=True):
+    """The command in use, as `check` sees it. `findings`: its errors and warnings. `unknown`: words not understood.
+
+    `rank`: its place among the configs (1: nothing found is better), None where it cannot do what the goal asks: then
+    `verdict` says why.
+    """
+
+    verdict: str
+    engine: Engine
+    build: str
+    variant: str
+    flags: Flags
+    unknown: list[str]
+    devices: list[DeviceMemory]
+    fits: bool
+    speed: list[SpeedPoint]
+    goal_seconds: tuple[float, float, float]
+    findings: list[Finding]
+    rank: int | None
+
+
 class AdvisedConfig(msgspec.Struct, frozen=True, kw_only=True):
     """One ranked config. `goal_seconds`: time of the goal's prompt and output at its depth, [low, expected, high].
 
     `bpw` counts all weights, `bpw_active` those that a token reads; `imatrix`: the header names an importance matrix.
     `on_front`: no other config here is at least as good in bits, PP, TG and largest context, and better in one of them;
     `best_at`: in what none here is better. `tied_with`: ranks of the configs that the speeds cannot tell it from.
+    `is_mine`: it is the command in use, which nothing found beats.
     """
 
     id: str
@@ -132,6 +193,8 @@ class AdvisedConfig(msgspec.Struct, frozen=True, kw_only=True):
     notes: list[str] = []
     versus_next: str | None = None
     measured: list[SpeedPoint] = []
+    is_mine: bool = False
+    versus_mine: VersusMine | None = None
 
 
 class Refusal(msgspec.Struct, frozen=True, kw_only=True):
@@ -192,3 +255,4 @@ class AdviceBody(msgspec.Struct, frozen=True, kw_only=True):
     placed: int = 0
     losers: list[Loser] = []
     versions: Versions
+    mine: Mine | None = None

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from service.engine.advice import AdviceBody, AdvisedConfig, DeviceMemory, SpeedPoint
 from service.engine.catalogue import resolve
+from service.engine.commands import ParsedCommand
 from service.engine.config import Device
 from service.engine.errors import InvalidInput, UnknownVariant
 from service.engine.goal import Constraints, Goal, GoalRequest, resolve_goal
@@ -22,9 +23,20 @@ from service.engine.planner.answer import goal_assumptions, headline, refusal
 from service.engine.planner.fit import max_context
 from service.engine.planner.fixed import what_hurts
 from service.engine.planner.front import active_bpw, compared, has_imatrix
+from service.engine.planner.gains import about_mine, versus_mine
 from service.engine.planner.losers import losers
+from service.engine.planner.mine import (
+    InUse,
+    as_config,
+    as_mine,
+    goal_of,
+    in_use,
+    parsed_command,
+    variant_in_use,
+    with_mine,
+)
 from service.engine.planner.rank import Contender, rank
-from service.engine.planner.search import Case, Outcome, search
+from service.engine.planner.search import Case, Outcome, limits_of, search
 from service.engine.planner.write import Files, commands
 from service.engine.speed import predict_speed, speed_point
 from service.engine.versions import versions
@@ -48,7 +60,10 @@ def advise(
     """
     rig = resolve(hardware)
     _check_constraints(constraints, variants, rig)
+    parsed = parsed_command(constraints)
+    goal, taken = goal_of(parsed, goal)
     wanted = resolve_goal(goal, min(v.model.n_ctx_train for v in variants))
+    mine = _in_use(parsed, variants, rig, wanted) if parsed else None
     outcomes = search(
         [
             Case(engine, index, variants[index].model, rig, wanted, constraints)
@@ -57,13 +72,14 @@ def advise(
         ]
     )
     contenders = [c for outcome in outcomes for c in outcome.contenders]
-    ranked = rank(contenders, wanted)
-    configs = _configs(ranked, variants, rig, wanted, constraints)
+    found = rank(contenders, wanted)
+    ranked = with_mine(mine, found, wanted) if mine else found
+    configs = _configs(ranked, variants, rig, wanted, constraints, mine)
     refused = [refusal(o.case.engine, variants[o.case.variant].name, o, wanted) for o in outcomes if _is_refused(o)]
     return AdviceBody(
-        headline=headline(configs, ranked, refused, rig, wanted),
+        headline=headline(configs, ranked, refused, rig, wanted) + (about_mine(mine, configs) if mine else ""),
         hardware=hardware,
-        assumed=[*rig.assumed, *goal_assumptions(goal, wanted)],
+        assumed=[*rig.assumed, *goal_assumptions(goal, wanted), *taken],
         goal=wanted,
         configs=configs,
         refused=refused,
@@ -71,6 +87,7 @@ def advise(
         placed=sum(outcome.placed for outcome in outcomes),
         losers=losers(outcomes, ranked, [v.name for v in variants], wanted),
         versions=versions(),
+        mine=as_mine(mine, found, wanted) if mine else None,
     )
 
 
@@ -106,11 +123,19 @@ def _chosen(variants: Sequence[VariantModel], constraints: Constraints) -> list[
     return chosen
 
 
+def _in_use(parsed: ParsedCommand, variants: Sequence[VariantModel], rig: Rig, goal: Goal) -> InUse:
+    number = variant_in_use([(v.name, v.files.paths) for v in variants], parsed)
+    return in_use(parsed, number, variants[number].name, variants[number].model, rig, goal)
+
+
 def _configs(
-    ranked: list[Contender], variants: Sequence[VariantModel], rig: Rig, goal: Goal, constraints: Constraints
-) -> list[AdvisedConfig]:
+    ranked: list[Contender], variants: Sequence[VariantModel], rig: Rig, goal: Goal, constraints: Constraints,
+    mine: InUse | None,
+) -> list[AdvisedConfig]:  # fmt: skip
     configs = [
-        _config(number, contender, variants[contender.variant], rig, goal, constraints)
+        _own(mine, constraints)
+        if mine and contender is mine.contender
+        else _config(number, contender, variants[contender.variant], rig, goal, constraints, mine)
         for number, contender in enumerate(ranked, 1)
     ]
     if ranked:
@@ -123,9 +148,17 @@ def _configs(
     return compared(configs, ranked)
 
 
+def _own(mine: InUse, constraints: Constraints) -> AdvisedConfig:
+    problem = mine.contender.problem
+    reserve = limits_of(problem.rig, constraints, mine.contender.candidate.cards).reserve
+    own = as_config(mine, problem.goal, reserve)
+    return replace(own, bpw_active=active_bpw(problem.model), imatrix=has_imatrix(problem.model))
+
+
 def _config(
-    number: int, contender: Contender, variant: VariantModel, rig: Rig, goal: Goal, constraints: Constraints
-) -> AdvisedConfig:
+    number: int, contender: Contender, variant: VariantModel, rig: Rig, goal: Goal, constraints: Constraints,
+    mine: InUse | None,
+) -> AdvisedConfig:  # fmt: skip
     engine, flags, cards = contender.engine, contender.fitted.flags, contender.candidate.cards
     devices, limits = contender.problem.devices, contender.problem.limits
     memory = predict_memory(engine, variant.model, flags, [d.free for d in devices], tool="server")
@@ -146,6 +179,7 @@ def _config(
         max_context=max_context(contender.problem, contender.fitted, variant.model.n_ctx_train),
         reasons=describe.reasons(contender, variant.model, rig),
         notes=describe.notes(contender, rig, goal),
+        versus_mine=versus_mine(mine, contender, variant.name) if mine and mine.works else None,
     )
 
 

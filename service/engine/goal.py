@@ -55,7 +55,8 @@ class EngineChoice(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Constraints(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Limits that an advice must keep. `reserve_mib`: one number for every GPU, or one a GPU, fastest first.
 
-    `keep_flags` and `current_command` have to be null: a command that is in use is what `/v1/check` looks at.
+    `current_command`: the command in use, which is a candidate, for `current_engine` (None: guessed from it). Where the
+    goal names no context, the command's is taken. `keep_flags` has to be null.
     """
 
     engines: Annotated[list[EngineChoice], msgspec.Meta(max_length=16)] | None = None
@@ -66,7 +67,8 @@ class Constraints(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     reserve_mib: Mib | Annotated[list[Mib], msgspec.Meta(max_length=64)] | None = None
     max_ram_gib: Annotated[float, msgspec.Meta(gt=0, le=1_048_576)] | None = None
     keep_flags: None = None
-    current_command: None = None
+    current_command: Annotated[str, msgspec.Meta(min_length=1, max_length=32_768)] | None = None
+    current_engine: Engine | None = None
     models_dir: Annotated[str, msgspec.Meta(max_length=512, pattern=r"^[^\x00-\x1f]*$")] | None = None
 
     @property

@@ -16,11 +16,11 @@ from service.engine.advice import AdviceBody
 from service.engine.errors import AdvisorError
 from service.errors import AdviceFailed, AdviceNotFound, QueueUnavailable, ServiceUnavailable, WrongKey, describe
 from service.flows.context import Context
-from service.flows.reading import Advise, read_models
+from service.flows.in_use import models_for
+from service.flows.reading import Advise
 from service.flows.repos import known_revision, list_repo, reading
 from service.flows.requests import Request, parse_request, request_key
 from service.hub import RepoListing
-from service.hub.variants import choose
 from service.queue.enqueue import enqueue_advice, ensure_enqueued
 from service.queue.progress import publish
 from service.store import advices, listings
@@ -167,8 +167,7 @@ def _compute(context: Context, row: StoredAdvice, advise: Advise) -> AdviceBody:
         ready = _pin(context, row, request, listing)
         if ready and ready.body:
             return ready.body
-        chosen = choose(listing, request.reference, constraints.variants)
-        models = read_models(context.hub, listing, chosen, report)
+        models = models_for(context.hub, listing, request.reference, constraints, report)
     report("planning")
     return models.advised(advise, request.hardware, request.goal, constraints)
 

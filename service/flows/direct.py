@@ -20,10 +20,10 @@ from service.engine.errors import InvalidInput
 from service.engine.goal import Constraints, GoalRequest
 from service.engine.hardware_text import canonical, parse_hardware
 from service.flows.context import make_hub
+from service.flows.in_use import models_for
 from service.flows.inspect import view
-from service.flows.reading import read_models
 from service.flows.requests import parse_reference
-from service.hub import Hub, RepoListing, RepoReference, choose, local_variants
+from service.hub import Hub, RepoListing, RepoReference, local_variants
 from service.settings import Settings
 from service.store import listings
 from service.store.engines import make_engine
@@ -41,8 +41,7 @@ def advise_directly(
     """Return the advice for a repo, or for the GGUF files at a path. Raises AdvisorError."""
     machine = canonical(parse_hardware(hardware))
     with opened(settings, repo, revision) as (hub, listing, reference):
-        chosen = choose(listing, reference, constraints.variants)
-        models = read_models(hub, listing, chosen, _say)
+        models = models_for(hub, listing, reference, constraints, _say)
     known = asdict(models.advised(advise, machine, goal, constraints))
     return Advice(id="local", state="ready", repo=listing.repo or repo, revision=listing.revision, **known)
 

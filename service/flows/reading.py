@@ -31,18 +31,23 @@ class Advise(Protocol):
 
 
 class Models(msgspec.Struct, frozen=True):
-    """The variants that could be read, and why the others could not. `gated`: the repo's terms come first."""
+    """The variants that could be read, and why the others could not. `gated`: the repo's terms come first.
+
+    `asked`: names of those that an advice is about, None: all of them.
+    """
 
     variants: tuple[VariantModel, ...]
     unreadable: dict[str, str]
     gated: bool = False
+    asked: tuple[str, ...] | None = None
 
     def advised(self, advise: Advise, hardware: Hardware, goal: GoalRequest, constraints: Constraints) -> AdviceBody:
         """Return what `advise` says of the variants, with a refusal for each one that could not be read.
 
         The variants that `constraints` name were chosen before they were read; some may be missing here.
         """
-        body = advise(self.variants, hardware, goal, msgspec.structs.replace(constraints, variants=None))
+        asked = [v.name for v in self.variants if v.name in self.asked] if self.asked else None
+        body = advise(self.variants, hardware, goal, msgspec.structs.replace(constraints, variants=asked))
         return self._with_terms(self.with_refusals(body, constraints))
 
     def _with_terms(self, body: AdviceBody) -> AdviceBody:

@@ -11,6 +11,7 @@ from service.engine.errors import InvalidInput
 from service.engine.goal import GoalRequest, Preset
 from service.engine.hardware import Hardware
 from service.engine.hardware_text import canonical, parse_hardware
+from service.engine.planner.mine import parsed_command
 from service.engine.versions import versions
 from service.hub import RepoReference, parse_repo_reference
 from service.hub.references import checked_revision
@@ -43,6 +44,7 @@ def parse_request(asked: AdviceRequest) -> Request:
     reference = parse_reference(asked.repo, asked.revision)
     hardware = canonical(parse_hardware(asked.hardware) if isinstance(asked.hardware, str) else asked.hardware)
     resolve(hardware)
+    parsed_command(asked.constraints)
     known = msgspec.structs.replace(asked, hardware=hardware, goal=as_goal(asked.goal))
     return Request(reference, hardware, known)
 

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from service.engine.advice import AdvisedConfig, Loser, Refusal, Versions
+from service.engine.advice import AdvisedConfig, Loser, Mine, Refusal, Versions
 from service.engine.goal import Constraints, Goal, GoalRequest, Preset
 from service.engine.hardware import Assumption, Hardware
 from service.wire.problem import Problem
@@ -43,6 +43,7 @@ class Advice(msgspec.Struct, frozen=True, kw_only=True):
     placed: int = 0
     losers: list[Loser] = []
     versions: Versions | None = None
+    mine: Mine | None = None
     problem: Problem | None = None
     created_at: str | None = None
     url: str | None = None

@@ -7,14 +7,16 @@ are foreign text: control characters are dropped, and in Markdown nothing can le
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from service.engine.advice import AdvisedConfig, Commands, DeviceMemory, Refusal, SpeedPoint
 from service.engine.commands import fold
 from service.wire.advice import Advice
+from service.wire.mine_text import mine_lines
 
 WIDTH, HEIGHT = 100, 40
+_SHORT_FORMS = ((True, False), (False, False), (False, True))  # wraps, brief: the first that fits a screen
 _SHORT_REFUSALS, _SHORT_ASSUMED, _SHORT_REASONS = 4, 3, 3
 
 
@@ -23,20 +25,25 @@ def render_text(advice: Advice, detail: str = "short") -> str:
     if detail == "full":
         lines = list(_document(advice, _Form(full=True, wraps=True)))
     else:
-        lines = list(_document(advice, _Form(full=False, wraps=True)))
-        if len(lines) > HEIGHT:
-            lines = list(_document(advice, _Form(full=False, wraps=False)))
+        forms = (_Form(full=False, wraps=wraps, brief=brief) for wraps, brief in _SHORT_FORMS)
+        documents = (list(_document(advice, form)) for form in forms)
+        lines = next((lines for lines in documents if len(lines) <= HEIGHT), [])
+        lines = lines or list(_document(advice, _Form(full=False, wraps=False, brief=True)))[:HEIGHT]
     return "\n".join(clean(line) for line in lines) + "\n"
 
 
 class _Form(NamedTuple):
-    """How much is shown, and whether long lines are wrapped or cut."""
+    """How much is shown, and whether long lines are wrapped or cut. `brief`: only what a screen has room for."""
 
     full: bool
     wraps: bool
+    brief: bool = False
 
     def lines(self, text: str) -> list[str]:
         return wrapped(text) if self.wraps else [cut(text)]
+
+    def all_lines(self, texts: Iterable[str]) -> list[str]:
+        return [line for text in texts for line in self.lines(text)]
 
 
 def render_markdown(advice: Advice, detail: str = "short") -> str:
@@ -50,8 +57,9 @@ def render_markdown(advice: Advice, detail: str = "short") -> str:
         parts.append(block([*device_table(config.devices), "", *speed_table(config.speed)]))
     form = _Form(full=detail == "full", wraps=True)
     others = [] if form.full else _others(advice)
+    mine = form.all_lines(mine_lines(advice.mine, advice.configs, form.full)) if advice.mine else []
     losers = _losers(advice) if form.full else ()
-    rest = [*others, *_refusals(advice.refused, form), *losers, *_assumed(advice, form)]
+    rest = [*mine, *others, *_refusals(advice.refused, form), *losers, *_assumed(advice, form)]
     if rest:
         parts.append(block(rest))
     if advice.url:
@@ -88,6 +96,8 @@ def _document(advice: Advice, form: _Form) -> Iterator[str]:
         return
     yield from wrapped(advice.headline or "")
     yield _about(advice)
+    if advice.mine:
+        yield from form.all_lines(mine_lines(advice.mine, advice.configs, form.full, form.brief))
     for config in advice.configs if form.full else advice.configs[:1]:
         yield ""
         yield from _config(config, form)
@@ -139,12 +149,13 @@ def _config(config: AdvisedConfig, form: _Form) -> Iterator[str]:
         yield from _other_forms(config.commands)
     yield ""
     yield from device_table(config.devices)
-    yield from speed_table(config.speed)
+    yield from speed_table(config.speed[-1:] if form.brief else config.speed)
     yield from _standing(config)
-    for reason in config.reasons if form.full else config.reasons[:_SHORT_REASONS]:
+    shown = 0 if form.brief else _SHORT_REASONS
+    for reason in config.reasons if form.full else config.reasons[:shown]:
         yield from form.lines(f"- {reason.text} [{reason.rule}]")
     for note in config.notes:
-        yield from wrapped(f"! {note}")
+        yield from [cut(f"! {note}")] if form.brief else wrapped(f"! {note}")
     if form.full:
         yield f"largest context with this placement: {config.max_context:,} tokens"
         if config.versus_next:
@@ -258,7 +269,7 @@ def _losers(advice: Advice) -> Iterator[str]:
 
 
 def _assumed(advice: Advice, form: _Form) -> Iterator[str]:
-    shown = advice.assumed if form.full else advice.assumed[:_SHORT_ASSUMED]
+    shown = advice.assumed if form.full else advice.assumed[: 1 if form.brief else _SHORT_ASSUMED]
     for a in shown:
         yield from form.lines(f"assumed: {a.field} = {a.value} ({a.why}); it changes {a.matters}")
     if len(advice.assumed) > len(shown):

@@ -41,6 +41,8 @@ def test_the_same_in_other_words_has_the_same_key(changes: dict[str, Any]) -> No
         {"hardware": Hardware(gpus=[])},
         {"goal": GoalRequest(preset="agent")},
         {"constraints": Constraints(max_bpw=5.0)},
+        {"constraints": Constraints(current_command="llama-server -m x-Q4_K_M.gguf")},
+        {"constraints": Constraints(current_command="llama-server -m x-Q4_K_M.gguf", current_engine="ik_llama.cpp")},
         {"revision": "dev"},
     ],
 )
@@ -78,3 +80,9 @@ def test_a_presets_name_is_the_same_goal_as_its_object() -> None:
     by_name = parse_request(msgspec.structs.replace(BASE, goal="agent"))
     assert by_name.goal == GoalRequest(preset="agent")
     assert by_name == parse_request(msgspec.structs.replace(BASE, goal=GoalRequest(preset="agent")))
+
+
+def test_a_command_that_cannot_be_read_is_refused_before_anything_is_read() -> None:
+    with pytest.raises(InvalidInput) as raised:
+        key(constraints=Constraints(current_command="faster please"))
+    assert raised.value.field == "constraints.current_command"

@@ -8,6 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from service.engine.advice import AdviceBody
+from service.engine.goal import Constraints
 from service.wire.advice import Advice
 from service.wire.problem import problem
 from service.wire.text import HEIGHT, WIDTH, clean, render_markdown, render_text
@@ -82,3 +83,43 @@ def test_what_is_not_ready_says_where_it_is() -> None:
     failed = replace(waiting, state="failed", problem=problem("repo-gated", "accept its terms"))
     assert render_text(failed) == "No advice: The repo is gated. accept its terms\n"
     assert "gated" in render_markdown(failed)
+
+
+@cache
+def beside_a_command(command: str) -> Advice:
+    limits = Constraints(current_command=command)
+    known = ask("Qwen3-235B-A22B", "q4_K_M", "q2_K", hardware=rigs.TWO_5090_TWO_4090, constraints=limits)
+    fields = {name: getattr(known, name) for name in known.__struct_fields__}
+    return Advice(id="x", state="ready", repo="someone/Qwen3-235B-A22B-GGUF", revision="0" * 40, **fields)
+
+
+COMMAND = "llama-server -m Qwen3-235B-A22B-q4_K_M.gguf -c 16384 -ngl 99 -ot exps=CPU -ctk q8_0 -ctv q8_0 -t 16"
+
+
+def test_what_the_first_config_gains_on_the_command_in_use_fits_the_screen() -> None:
+    lines = render_text(beside_a_command(COMMAND)).splitlines()
+    assert len(lines) <= HEIGHT
+    assert any(line.startswith("yours: q4_K_M llama.cpp, TG ") for line in lines)
+    assert any(line.startswith("#1 against yours: GPUs +") for line in lines)
+    assert any("-ub 512 -> " in line and "PP +" in line for line in lines)
+    assert any("-ot: 1 rule -> " in line and "TG +" in line for line in lines)
+
+
+def test_the_full_form_says_why_of_every_change_for_every_config() -> None:
+    text = render_text(beside_a_command(COMMAND), "full")
+    configs = beside_a_command(COMMAND).configs
+    assert text.count("against yours: TG ") == len(configs)
+    assert "prompt tokens)" in text
+
+
+def test_markdown_has_the_command_in_use_inside_the_block() -> None:
+    before, yours, _ = render_markdown(beside_a_command(COMMAND)).partition("```\nyours: q4_K_M")
+    assert yours
+    assert before.count("```") % 2 == 0
+
+
+def test_words_of_a_strange_command_cannot_leave_the_block() -> None:
+    advice = beside_a_command(COMMAND + " --lora '```@everyone\x1b[31m'")
+    for text in (render_text(advice, "full"), render_markdown(advice)):
+        assert "\x1b" not in text
+    assert render_markdown(advice).count("```") % 2 == 0

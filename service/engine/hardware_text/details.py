@@ -14,6 +14,7 @@ _BRACKETS = re.compile(r"\[([^\[\]]{0,1000})\]\s*$")
 _PCIE = re.compile(
     r"(?:@\s?|on\s)?\b(?:pcie?\s?-?e?\s?)?(?:gen\s?)?[1-6](?:\.\d)?\s?x\s?\d{1,2}(?:/x?\d{1,2}){0,15}(?:\s?\(chipset\))?(?=$|\s)"
     r"|(?:@\s?)?(?<!\S)x\d{1,2}(?:/x?\d{1,2}){1,15}(?=$|\s)"
+    r"|(?:@\s?|\bat\s|\bin\s(?:an?\s)?)x\d{1,2}(?:\sslots?)?(?=$|\s)"
     r"|\bpci-?e?\s?(?:gen\s?)?[1-6](?:\.\d)?\b(?:\s?x\s?\d{1,2})?|\bpci-?e?\s+x\d{1,2}\b",
     re.I,
 )
@@ -48,6 +49,7 @@ def details(text: str, gpu: Gpu) -> tuple[str, Gpu]:
     text = _take(_BANDWIDTH, text, lambda m: values.setdefault("bandwidth_gbs", float(m[1])))
     text = _take(_FREE, text, lambda m: values.setdefault("free_gib", _gib(m)))
     text = _take(_PCIE, text, lambda m: values.setdefault("pcie", _link(m[0])))
+    text = re.sub(r"\seach$", "", text) if "pcie" in values else text
     if by := list(_BY_WORD.finditer(text)):
         values.setdefault("pcie", min(filter(None, map(_word_for_link, by)), key=_WORDS_FOR_LINKS.index))
         text = " ".join(_BY_WORD.sub(" ", text).split())

@@ -77,9 +77,9 @@ def combine(findings: Iterable[Found], gpus_required: bool) -> Hardware:
     notes = [f.notes for f in found if f.notes]
     if gpus_required and not gpus and not any(f.no_gpu for f in found):
         if not any(f.cpu for f in found if not f.tool):
-            raise InvalidHardware(
-                "no GPU found: name one, such as `RTX 3090`, or write `no GPU`", field="hardware.gpus"
-            )
+            read = f" (`{notes[0][:80]}` is none that is known)" if notes else ""
+            right = "name one, such as `RTX 3090`, or write `no GPU`"
+            raise InvalidHardware(f"no GPU found{read}: {right}", field="hardware.gpus")
         notes.append(NO_GPU_NAMED)
     return Hardware(
         gpus=gpus,

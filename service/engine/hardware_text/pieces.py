@@ -83,7 +83,7 @@ def _without(piece: str, beside: list[str]) -> str:
 
 
 def _trimmed(piece: str) -> str:
-    piece = piece.strip(" \t.|*•-!?")
+    piece = piece.strip(" \t.|*•-!?").rstrip("/ ")
     while (shorter := _TRAILING.sub("", _LEADING.sub("", piece)).strip()) != piece:
         piece = shorter
     return piece

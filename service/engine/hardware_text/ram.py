@@ -62,7 +62,7 @@ def read_ram(piece: str) -> tuple[Ram, str] | None:
     channels, left = _cut(_CHANNELS, left)
     rate, left = _cut(_RATES, left) if not (speed or (kind and kind[2])) else (None, left)
     left = " ".join(_PLAIN.sub(" ", left).split())
-    is_named = _WORD.search(piece) is not None
+    is_named = _WORD.search(piece) is not None or (speed is not None and _RATES.fullmatch(speed[1] or "") is not None)
     if not (is_named or ((size or modules) and not left)):
         return None
     if not any((measured, free, modules, size, kind, speed, channels, word)):

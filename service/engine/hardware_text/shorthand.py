@@ -29,7 +29,7 @@ _COUNT = re.compile(
     r"|(dual|two|single|one|triple|three|quad|four|five|six|seven|eight|a\spair\sof|a\scouple\sof|pair\sof)\s+)",
     re.I,
 )
-_BARE_COUNT = re.compile(r"^(\d{1,2})\s+(?=\S)")
+_BARE_COUNT = re.compile(r"^(\d{1,2})\s+(?!cores?\b)(?=\S)", re.I)
 _COUNT_BEHIND = re.compile(r"\s\(?[x×*]\s?(\d{1,2})\)?$")
 _COUNT_AT_NAME = re.compile(r"(?<=\w)[x×*](\d{1,2})$")
 _LINK_BEGINS = re.compile(r"(?:\bpci-?e?|\b(?:pci-?e?|gen)[\s-]{0,2}(?:gen\s?)?[1-6](?:\.\d)?|[\s@][1-6]\.\d)$", re.I)
@@ -64,6 +64,7 @@ _OWN_GPU = {
 }
 _SOCKETS = re.compile(r"\b(\d{1,2}) sockets?\b", re.I)
 _NAMELESS_CPU = re.compile(r"cpu(?:\s(\d{1,2}) sockets?)?(?:\s(\d{1,4}) cores?)?", re.I)
+_ONLY_CORES = re.compile(r"(\d{1,4})[\s-]?(?:physical\s)?cores?(?:\s(?:cpu|processor))?", re.I)
 _QUOTED = re.compile(r'^(gpu|cpu)\s+"([^"]{1,200})"\s*(.{0,300})$', re.I)
 _RAM_WORD = re.compile(r"\b(?:lp)?ddr\d|\bram\b|\bmemory\b|\bvram\b", re.I)
 _NOISE_LINE = re.compile(
@@ -79,17 +80,18 @@ def read_shorthand(lines: Sequence[str]) -> Claim | None:
     found = _linked([_piece(piece) for piece in pieces])
     ram = [f.ram for f in found if f.ram is not None]
     cpu = [f.cpu for f in found if f.cpu is not None]
-    if len(cpu) > 1 and len({c.model for c in cpu}) > 1:
-        raise unreadable(f"{cpu[0].model}, {cpu[1].model}", "a machine has one kind of CPU; write `2x` for two sockets")
+    if len(models := list(dict.fromkeys(c.model for c in cpu if c.model))) > 1:
+        raise unreadable(", ".join(models[:2]), "a machine has one kind of CPU; write `2x` for two sockets")
     if len(sizes := {r.total_gb for r in ram if r.total_gb is not None}) > 1:
         said = " and ".join(f"{size:g} GB" for size in sorted(sizes))
         raise unreadable(said, "two sizes of RAM: write one, the sum of all modules")
     gpus = tuple(gpu for f in found for gpu in f.gpus)
     no_gpu = any(f.no_gpu for f in found)
+    processor = merged(Cpu, cpu)  # `Ryzen 9 5950X` and `16 cores` may be two pieces
     together = Found(
-        gpus=gpus if gpus or no_gpu or not cpu else _own_gpus(cpu[0]),
+        gpus=gpus if gpus or no_gpu else _own_gpus(processor),
         no_gpu=no_gpu,
-        cpu=cpu[0] if cpu else None,
+        cpu=processor,
         ram=merged(Ram, ram),  # `512GB` and `8 channel DDR5-4800` may be two pieces
         os=next((f.os for f in found if f.os), None),
         notes="; ".join(dict.fromkeys((*beside, *(f.notes for f in found if f.notes)))) or None,
@@ -128,6 +130,8 @@ def _piece(piece: str) -> Found:
         return Found(link=piece)
     if m := _NAMELESS_CPU.fullmatch(piece):
         return Found(cpu=Cpu(sockets=int(m[1]) if m[1] else None, physical_cores=int(m[2]) if m[2] else None))
+    if m := _ONLY_CORES.fullmatch(piece):
+        return Found(cpu=Cpu(physical_cores=int(m[1])))
     count, rest = _counted(piece)
     if quoted := _QUOTED.match(rest):
         return _quoted(count, quoted[1].lower(), quoted[2], quoted[3])

@@ -80,6 +80,11 @@ def counted_bits(bpw: float) -> float:
     return min(bpw, _Q8_BPW)
 
 
+def first_of(contenders: list[Contender], goal: Goal) -> Contender:
+    """Return the one that comes first; of equals the one that is listed first."""
+    return _first(sorted(contenders, key=lambda c: c.seconds.expected), goal)
+
+
 def _first(contenders: list[Contender], goal: Goal) -> Contender:
     by_time = [c for c in contenders if c.candidate.flags.split_mode == "layer"] or contenders
     if goal.preset == "fastest":

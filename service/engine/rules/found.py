@@ -2,25 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple, TypeAlias
+from typing import NamedTuple
 
-import msgspec
+from service.engine.finding import Finding, Severity
+
+__all__ = ["WORTH_SAYING", "Finding", "Found", "Severity", "error", "info", "warning"]
 
 WORTH_SAYING = 1.1  # times as fast: less than this drowns in the error of the speed model
-Severity: TypeAlias = Literal["error", "warning", "info"]
-
-
-class Finding(msgspec.Struct, frozen=True, kw_only=True):
-    """One thing that a check says about a command. `error`: the engine refuses it or runs out of memory.
-
-    `fix`: what to write instead, if there is one; `source`: the engine's file and line, or the thread it is known from.
-    """
-
-    rule: str
-    severity: Severity
-    message: str
-    fix: str | None
-    source: str
 
 
 class Found(NamedTuple):

@@ -46,6 +46,8 @@ def gpus(*cards: Gpu) -> list[Gpu]:
         ("2x 3090, x16/x4", gpus(Gpu(name="3090", count=2, pcie="x16/x4"))),
         ("2x 3090, pcie 4.0 x8", gpus(Gpu(name="3090", count=2, pcie="4.0 x8"))),
         ("3090 + 4090, x16/x4", gpus(Gpu(name="3090", pcie="x16"), Gpu(name="4090", pcie="x4"))),
+        ("6 x 3090 pcie 3.0 x8 each", gpus(Gpu(name="3090", count=6, pcie="3.0 x8"))),
+        ("3090 in x4 slot", gpus(Gpu(name="3090", pcie="x4"))),
         ("I have a 3090", gpus(Gpu(name="3090"))),
         ("my rig: 3090", gpus(Gpu(name="3090"))),
     ],
@@ -87,11 +89,14 @@ def test_names(text: str, card: str, vram: float) -> None:
         ("dual xeon 6138", "Intel Xeon Gold 6138", 2, 40),
         ("2 x EPYC 9355", "AMD EPYC 9355", 2, 64),
         ("2 EPYC 9355", "AMD EPYC 9355", 2, 64),
+        ("5950X, 12 cores", "AMD Ryzen 9 5950X", 1, 12),
+        ("16 core ryzen 5950x", "AMD Ryzen 9 5950X", 1, 16),
+        ("16 core cpu", None, 1, 16),
         ("Xeon E5-2687W v4", "Intel Xeon E5-2687W v4", 1, 12),
         ("Strix Halo 128GB", "AMD Ryzen AI Max+ 395", 1, 16),
     ],
 )
-def test_cpus(text: str, model: str, sockets: int, cores: int) -> None:
+def test_cpus(text: str, model: str | None, sockets: int, cores: int) -> None:
     rig = resolve(parse_hardware(text if "Strix" in text else f"3090, {text}"))
     assert (rig.cpu_model, rig.sockets, rig.physical_cores) == (model, sockets, cores)
 
@@ -107,6 +112,8 @@ def test_cpus(text: str, model: str, sockets: int, cores: int) -> None:
         ("256GB ECC 2400", Ram(total_gb=256, mts=2400)),
         ("256GB DDR4 ECC 2400", Ram(total_gb=256, type="DDR4", mts=2400)),
         ("96GB 6000 CL30", Ram(total_gb=96, mts=6000)),
+        ("64GB, 3200MHz", Ram(total_gb=64, mts=3200)),
+        ("64GB, dual channel", Ram(total_gb=64, channels=2)),
         ("8 sticks of 64GB", Ram(total_gb=512, channels=8)),
     ],
 )
@@ -202,7 +209,7 @@ def test_a_link_said_in_a_word_is_four_lanes(text: str, gbs: float, says: str) -
         ("3090 + 4090, PCIe 4.0 x8", "behind the GPU that has it"),
         ("3x3090, x16/x4", "behind the GPU that has it"),
         ("PCIe 4.0 x8, 3090", "behind the GPU that has it"),
-        ("toaster", "no GPU found"),
+        ("toaster", "no GPU found (`toaster` is none that is known)"),
     ],
 )
 def test_what_may_be_two_things_is_refused(text: str, says: str) -> None:

@@ -1,0 +1,37 @@
+"""The variants that an advice reads, with that of the command in use, whose patterns are matched safely."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from msgspec.structs import replace
+
+from service.engine.goal import Constraints
+from service.engine.planner.mine import parsed_command, variant_in_use
+from service.flows.matching import match_safely
+from service.flows.reading import Models, read_models
+from service.hub import Hub, RepoListing, RepoReference, choose
+
+
+def models_for(
+    hub: Hub, listing: RepoListing, reference: RepoReference, constraints: Constraints, report: Callable[[str], None]
+) -> Models:
+    """Return the models that a request is about; that of its command in use is read even where it asks for others.
+
+    Raises UnknownVariant for a command that runs none of the repo's variants, and what `choose` and the Hub raise.
+    """
+    chosen = choose(listing, reference, constraints.variants)
+    parsed = parsed_command(constraints)
+    if parsed is None:
+        return read_models(hub, listing, chosen, report)
+    named = [(v.name, [file.path for file in v.files]) for v in listing.variants]
+    mine = listing.variants[variant_in_use(named, parsed)]
+    if mine in chosen:
+        models = read_models(hub, listing, chosen, report)
+    else:
+        models = read_models(hub, listing, (*chosen, mine), report)
+        models = replace(models, asked=tuple(v.name for v in chosen))
+    for variant in models.variants:
+        if variant.name == mine.name:
+            match_safely(variant.model, (rule.pattern for rule in parsed.flags.overrides))
+    return models

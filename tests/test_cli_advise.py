@@ -1,0 +1,39 @@
+"""`advisor advise` with a command in use, as it is run."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from service.cli import main
+from tests.models import write_gguf
+
+RIG = "RTX 3090, Ryzen 9 7950X, 128GB DDR5-5600"
+
+
+@pytest.fixture
+def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.setenv("ADVISOR_STATE_DIR", str(tmp_path / "state"))
+    (path,) = write_gguf(tmp_path / "Qwen3-0.6B-Q8_0.gguf", "Qwen3-0.6B", "q8_0")
+    return str(path)
+
+
+def test_the_command_in_use_is_compared(model: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["advise", model, "-H", RIG, "--command", f"llama-server -m {model} -c 4096 -ngl 0"]) == 0
+    shown = capsys.readouterr().out
+    assert "Against your command: TG +" in shown
+    assert "yours: Q8_0 llama.cpp" in shown
+
+
+def test_a_command_can_be_read_from_a_file(model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "run.sh"
+    file.write_text(f"llama-server \\\n  -m {model} \\\n  -c 4096 -ngl 0\n")
+    assert main(["advise", model, "-H", RIG, "--command", f"@{file}", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["mine"]["rank"] > 1
+
+
+def test_what_is_no_command_is_said_so(model: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["advise", model, "-H", RIG, "--command", "please"]) == 2
+    assert "constraints.current_command" in capsys.readouterr().err
