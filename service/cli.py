@@ -77,6 +77,10 @@ def _advise_parser(parser: argparse.ArgumentParser) -> None:
         goal.add_argument(f"--{name}", type=int, metavar="N", help=f"overrides the preset's {name}")
     for name in ("min-tg", "min-pp"):
         goal.add_argument(f"--{name}", type=float, metavar="T/S", help="tokens per second that must be reached")
+    parser.add_argument(
+        "--what-if", action="append", metavar="CHANGE",
+        help="'+1 RTX 3090', '256 GB more RAM', 'PCIe 4 x16 instead of x4', 'no GPU', 'best'; may be repeated",
+    )  # fmt: skip
     limits = parser.add_argument_group("constraints")
     limits.add_argument("--engine", action="append", choices=("ik_llama.cpp", "llama.cpp"), help="may be repeated")
     limits.add_argument("--variant", action="append", help="may be repeated")
@@ -220,6 +224,7 @@ def _advise(arguments: argparse.Namespace) -> int:
         _goal(arguments),
         _constraints(arguments),
         arguments.revision,
+        arguments.what_if or (),
     )
     if arguments.json:
         _print_json(advice)

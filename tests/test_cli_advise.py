@@ -37,3 +37,17 @@ def test_a_command_can_be_read_from_a_file(model: str, tmp_path: Path, capsys: p
 def test_what_is_no_command_is_said_so(model: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["advise", model, "-H", RIG, "--command", "please"]) == 2
     assert "constraints.current_command" in capsys.readouterr().err
+
+
+def test_other_hardware_is_asked_about(model: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["advise", model, "-H", RIG, "--what-if", "no GPU", "--what-if", "+1 RTX 3090"]) == 0
+    shown = capsys.readouterr().out
+    assert "what if: no GPU: TG " in shown
+    assert "what if: +1 RTX 3090: " in shown
+
+
+def test_a_question_that_is_not_understood_says_what_would_be(model: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["advise", model, "-H", RIG, "--what-if", "more power"]) == 2
+    said = capsys.readouterr().err
+    assert "what_if: `more power` is no change that is understood" in said
+    assert "+1 RTX 3090" in said

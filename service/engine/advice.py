@@ -163,6 +163,47 @@ class Mine(msgspec.Struct, frozen=True, kw_only=True):
     rank: int | None
 
 
+class Upgraded(msgspec.Struct, frozen=True, kw_only=True):
+    """The best config on a changed machine. `component`: GPU, RAM, RAM speed, link, CPU, or several.
+
+    `hardware`: the changed machine in shorthand. `speed`: at the goal's depth. `tg`, `pp`, `seconds_saved`: against the
+    present first config, same variant; None where there is none, or nothing of it fits. `tg_per_gib`: tokens per second
+    gained a GiB of VRAM and RAM added. `also`: a variant with more bits that would come first. `refused`: why there is
+    no config.
+    """
+
+    change: str
+    component: str
+    hardware: str
+    vram_gib: float
+    ram_gib: float
+    engine: Engine | None = None
+    variant: str | None = None
+    strategy: str | None = None
+    gpus: int = 0
+    speed: SpeedPoint | None = None
+    goal_seconds: tuple[float, float, float] | None = None
+    tg: Gain | None = None
+    pp: Gain | None = None
+    seconds_saved: float | None = None
+    tg_per_gib: float | None = None
+    pp_per_gib: float | None = None
+    also: str | None = None
+    refused: str | None = None
+
+
+class WhatIf(msgspec.Struct, frozen=True, kw_only=True):
+    """The answer to one question about other hardware. `upgrades`: one, or the usual ones, the best first.
+
+    `restricted`: what of the search was left out to be quick.
+    """
+
+    asked: str
+    text: str
+    upgrades: list[Upgraded]
+    restricted: str
+
+
 class AdvisedConfig(msgspec.Struct, frozen=True, kw_only=True):
     """One ranked config. `goal_seconds`: time of the goal's prompt and output at its depth, [low, expected, high].
 
@@ -256,3 +297,4 @@ class AdviceBody(msgspec.Struct, frozen=True, kw_only=True):
     losers: list[Loser] = []
     versions: Versions
     mine: Mine | None = None
+    what_if: list[WhatIf] = []

@@ -37,6 +37,7 @@ from service.engine.planner.mine import (
 )
 from service.engine.planner.rank import Contender, rank
 from service.engine.planner.search import Case, Outcome, limits_of, search
+from service.engine.planner.what_if import Present, answers, check_questions
 from service.engine.planner.write import Files, commands
 from service.engine.speed import predict_speed, speed_point
 from service.engine.versions import versions
@@ -51,15 +52,18 @@ class VariantModel(msgspec.Struct, frozen=True):
 
 
 def advise(
-    variants: Sequence[VariantModel], hardware: Hardware, goal: GoalRequest, constraints: Constraints
-) -> AdviceBody:
+    variants: Sequence[VariantModel], hardware: Hardware, goal: GoalRequest, constraints: Constraints,
+    what_if: Sequence[str] = (),
+) -> AdviceBody:  # fmt: skip
     """Return ranked configs for these variants on this hardware, and a refusal for each one that cannot be advised.
 
-    Raises UnknownHardware or InvalidHardware for hardware that cannot be resolved, InvalidInput for a goal that
-    contradicts itself, UnknownVariant for a constraint that names a variant the repo lacks.
+    `what_if`: questions about other hardware, as `planner.upgrades` reads them. Raises UnknownHardware or
+    InvalidHardware for hardware that cannot be resolved, InvalidInput for a goal that contradicts itself or a question
+    that is not understood, UnknownVariant for a constraint that names a variant the repo lacks.
     """
     rig = resolve(hardware)
     _check_constraints(constraints, variants, rig)
+    check_questions(hardware, what_if)
     parsed = parsed_command(constraints)
     goal, taken = goal_of(parsed, goal)
     wanted = resolve_goal(goal, min(v.model.n_ctx_train for v in variants))
@@ -87,6 +91,7 @@ def advise(
         placed=sum(outcome.placed for outcome in outcomes),
         losers=losers(outcomes, ranked, [v.name for v in variants], wanted),
         versions=versions(),
+        what_if=answers(_present(variants, hardware, rig, wanted, constraints, found), what_if) if what_if else [],
         mine=as_mine(mine, found, wanted) if mine else None,
     )
 
@@ -121,6 +126,23 @@ def _chosen(variants: Sequence[VariantModel], constraints: Constraints) -> list[
         sizes = ", ".join(f"{v.name} {v.model.bpw:.2f}" for v in sorted(variants, key=lambda v: v.model.bpw)[:20])
         raise InvalidInput(f"no variant has that many bits per weight: {sizes}", field="constraints.min_bpw")
     return chosen
+
+
+def _present(
+    variants: Sequence[VariantModel], hardware: Hardware, rig: Rig, goal: Goal, constraints: Constraints,
+    found: Sequence[Contender],
+) -> Present:  # fmt: skip
+    return Present(
+        hardware=hardware,
+        rig=rig,
+        goal=goal,
+        constraints=constraints,
+        names=[v.name for v in variants],
+        models=[v.model for v in variants],
+        chosen=_chosen(variants, constraints),
+        engines=constraints.engine_names,
+        first=found[0] if found else None,
+    )
 
 
 def _in_use(parsed: ParsedCommand, variants: Sequence[VariantModel], rig: Rig, goal: Goal) -> InUse:

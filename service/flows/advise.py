@@ -169,7 +169,7 @@ def _compute(context: Context, row: StoredAdvice, advise: Advise) -> AdviceBody:
             return ready.body
         models = models_for(context.hub, listing, request.reference, constraints, report)
     report("planning")
-    return models.advised(advise, request.hardware, request.goal, constraints)
+    return models.advised(advise, request.hardware, request.goal, constraints, request.canonical.what_if)
 
 
 def _pin(context: Context, row: StoredAdvice, request: Request, listing: RepoListing) -> StoredAdvice | None:

@@ -6,7 +6,7 @@ Headers are kept in the same database as the service's, so that the second quest
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -19,6 +19,7 @@ from service.engine.advise import advise
 from service.engine.errors import InvalidInput
 from service.engine.goal import Constraints, GoalRequest
 from service.engine.hardware_text import canonical, parse_hardware
+from service.engine.planner.what_if import check_questions
 from service.flows.context import make_hub
 from service.flows.in_use import models_for
 from service.flows.inspect import view
@@ -36,13 +37,15 @@ _ON_DISK = RepoReference("local", "files")
 
 
 def advise_directly(
-    settings: Settings, repo: str, hardware: str, goal: GoalRequest, constraints: Constraints, revision: str | None
-) -> Advice:
+    settings: Settings, repo: str, hardware: str, goal: GoalRequest, constraints: Constraints, revision: str | None,
+    what_if: Sequence[str] = (),
+) -> Advice:  # fmt: skip
     """Return the advice for a repo, or for the GGUF files at a path. Raises AdvisorError."""
     machine = canonical(parse_hardware(hardware))
+    check_questions(machine, what_if)
     with opened(settings, repo, revision) as (hub, listing, reference):
         models = models_for(hub, listing, reference, constraints, _say)
-    known = asdict(models.advised(advise, machine, goal, constraints))
+    known = asdict(models.advised(advise, machine, goal, constraints, what_if))
     return Advice(id="local", state="ready", repo=listing.repo or repo, revision=listing.revision, **known)
 
 

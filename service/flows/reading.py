@@ -26,8 +26,9 @@ class Advise(Protocol):
     """The engine's entry, `service.engine.advise.advise`."""
 
     def __call__(
-        self, variants: Sequence[VariantModel], hardware: Hardware, goal: GoalRequest, constraints: Constraints
-    ) -> AdviceBody: ...
+        self, variants: Sequence[VariantModel], hardware: Hardware, goal: GoalRequest, constraints: Constraints,
+        what_if: Sequence[str] = (),
+    ) -> AdviceBody: ...  # fmt: skip
 
 
 class Models(msgspec.Struct, frozen=True):
@@ -41,13 +42,16 @@ class Models(msgspec.Struct, frozen=True):
     gated: bool = False
     asked: tuple[str, ...] | None = None
 
-    def advised(self, advise: Advise, hardware: Hardware, goal: GoalRequest, constraints: Constraints) -> AdviceBody:
+    def advised(
+        self, advise: Advise, hardware: Hardware, goal: GoalRequest, constraints: Constraints,
+        what_if: Sequence[str] = (),
+    ) -> AdviceBody:  # fmt: skip
         """Return what `advise` says of the variants, with a refusal for each one that could not be read.
 
         The variants that `constraints` name were chosen before they were read; some may be missing here.
         """
         asked = [v.name for v in self.variants if v.name in self.asked] if self.asked else None
-        body = advise(self.variants, hardware, goal, msgspec.structs.replace(constraints, variants=asked))
+        body = advise(self.variants, hardware, goal, msgspec.structs.replace(constraints, variants=asked), what_if)
         return self._with_terms(self.with_refusals(body, constraints))
 
     def _with_terms(self, body: AdviceBody) -> AdviceBody:

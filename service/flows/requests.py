@@ -12,6 +12,7 @@ from service.engine.goal import GoalRequest, Preset
 from service.engine.hardware import Hardware
 from service.engine.hardware_text import canonical, parse_hardware
 from service.engine.planner.mine import parsed_command
+from service.engine.planner.what_if import check_questions
 from service.engine.versions import versions
 from service.hub import RepoReference, parse_repo_reference
 from service.hub.references import checked_revision
@@ -45,6 +46,7 @@ def parse_request(asked: AdviceRequest) -> Request:
     hardware = canonical(parse_hardware(asked.hardware) if isinstance(asked.hardware, str) else asked.hardware)
     resolve(hardware)
     parsed_command(asked.constraints)
+    check_questions(hardware, asked.what_if)
     known = msgspec.structs.replace(asked, hardware=hardware, goal=as_goal(asked.goal))
     return Request(reference, hardware, known)
 
@@ -84,6 +86,7 @@ def request_key(request: Request, revision: str | None) -> str:
         "hardware": request.hardware,
         "goal": request.canonical.goal,
         "constraints": request.canonical.constraints,
+        "what_if": request.canonical.what_if,
         "versions": versions(),
     }
     return hashlib.sha256(msgspec.json.encode(what, order="sorted")).hexdigest()

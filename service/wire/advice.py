@@ -6,23 +6,29 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from service.engine.advice import AdvisedConfig, Loser, Mine, Refusal, Versions
+from service.engine.advice import AdvisedConfig, Loser, Mine, Refusal, Versions, WhatIf
 from service.engine.goal import Constraints, Goal, GoalRequest, Preset
 from service.engine.hardware import Assumption, Hardware
 from service.wire.problem import Problem
 
 RepoText = Annotated[str, msgspec.Meta(min_length=1, max_length=512)]
+Question = Annotated[str, msgspec.Meta(min_length=1, max_length=200)]
 HardwareText = Annotated[str, msgspec.Meta(min_length=1, max_length=65_536)]
 
 
 class AdviceRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a user asks: a repo (id, Hub URL, `owner/name:VARIANT`), hardware as object or text, and a goal."""
+    """What a user asks: a repo (id, Hub URL, `owner/name:VARIANT`), hardware as object or text, and a goal.
+
+    `what_if`: questions about other hardware: `+1 RTX 3090`, `256 GB more RAM`, `PCIe 4 x16 instead of x4`,
+    `DDR5-6000 x8`, `-1 RTX 4090`, `no GPU`, `which single upgrade helps most`.
+    """
 
     repo: RepoText
     hardware: Hardware | HardwareText
     revision: Annotated[str, msgspec.Meta(min_length=1, max_length=200)] | None = None
     goal: GoalRequest | Preset = GoalRequest()
     constraints: Constraints = Constraints()
+    what_if: Annotated[list[Question], msgspec.Meta(max_length=8)] = []
 
 
 class Advice(msgspec.Struct, frozen=True, kw_only=True):
@@ -44,6 +50,7 @@ class Advice(msgspec.Struct, frozen=True, kw_only=True):
     losers: list[Loser] = []
     versions: Versions | None = None
     mine: Mine | None = None
+    what_if: list[WhatIf] = []
     problem: Problem | None = None
     created_at: str | None = None
     url: str | None = None

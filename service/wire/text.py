@@ -14,6 +14,7 @@ from service.engine.advice import AdvisedConfig, Commands, DeviceMemory, Refusal
 from service.engine.commands import fold
 from service.wire.advice import Advice
 from service.wire.mine_text import mine_lines
+from service.wire.what_if_text import what_if_lines
 
 WIDTH, HEIGHT = 100, 40
 _SHORT_FORMS = ((True, False), (False, False), (False, True))  # wraps, brief: the first that fits a screen
@@ -28,7 +29,9 @@ def render_text(advice: Advice, detail: str = "short") -> str:
         forms = (_Form(full=False, wraps=wraps, brief=brief) for wraps, brief in _SHORT_FORMS)
         documents = (list(_document(advice, form)) for form in forms)
         lines = next((lines for lines in documents if len(lines) <= HEIGHT), [])
-        lines = lines or list(_document(advice, _Form(full=False, wraps=False, brief=True)))[:HEIGHT]
+        if not lines:
+            *most, last = _document(advice, _Form(full=False, wraps=False, brief=True))
+            lines = [*most[: HEIGHT - 1], last]
     return "\n".join(clean(line) for line in lines) + "\n"
 
 
@@ -59,7 +62,8 @@ def render_markdown(advice: Advice, detail: str = "short") -> str:
     others = [] if form.full else _others(advice)
     mine = form.all_lines(mine_lines(advice.mine, advice.configs, form.full)) if advice.mine else []
     losers = _losers(advice) if form.full else ()
-    rest = [*mine, *others, *_refusals(advice.refused, form), *losers, *_assumed(advice, form)]
+    asked = form.all_lines(what_if_lines(advice.what_if, form.full))
+    rest = [*mine, *others, *asked, *_refusals(advice.refused, form), *losers, *_assumed(advice, form)]
     if rest:
         parts.append(block(rest))
     if advice.url:
@@ -98,6 +102,7 @@ def _document(advice: Advice, form: _Form) -> Iterator[str]:
     yield _about(advice)
     if advice.mine:
         yield from form.all_lines(mine_lines(advice.mine, advice.configs, form.full, form.brief))
+    yield from form.all_lines(what_if_lines(advice.what_if, form.full))
     for config in advice.configs if form.full else advice.configs[:1]:
         yield ""
         yield from _config(config, form)

@@ -47,8 +47,9 @@ class CountingAdvise:
         self.calls = 0
 
     def __call__(
-        self, variants: Sequence[VariantModel], hardware: Hardware, goal: GoalRequest, constraints: Constraints
-    ) -> AdviceBody:
+        self, variants: Sequence[VariantModel], hardware: Hardware, goal: GoalRequest, constraints: Constraints,
+        what_if: Sequence[str] = (),
+    ) -> AdviceBody:  # fmt: skip
         self.calls += 1
         return AdviceBody(
             headline=", ".join(v.name for v in variants),
@@ -244,7 +245,7 @@ def test_admission_is_asked_for_repos_never_read_here_only(context: Context, adv
 
 
 def test_an_unexpected_error_is_tried_again_and_then_said(context: Context, caplog: pytest.LogCaptureFixture) -> None:
-    def broken(variants: object, hardware: object, goal: object, constraints: object) -> AdviceBody:
+    def broken(*_: object) -> AdviceBody:
         raise ZeroDivisionError("secret")
 
     advice = request_advice(context, ask()).advice
@@ -261,7 +262,7 @@ def test_an_unexpected_error_is_tried_again_and_then_said(context: Context, capl
 
 
 def test_an_advice_is_not_failed_because_a_part_of_the_service_is_away(context: Context) -> None:
-    def away(variants: object, hardware: object, goal: object, constraints: object) -> AdviceBody:
+    def away(*_: object) -> AdviceBody:
         raise DatabaseUnavailable("the database does not answer")
 
     advice = request_advice(context, ask()).advice

@@ -6,6 +6,7 @@ import time
 
 import pytest
 
+from service.engine.errors import InvalidInput
 from service.engine.goal import Constraints
 from service.flows.advise import compute_advice, read_advice, request_advice
 from service.flows.context import Context
@@ -57,3 +58,18 @@ def test_a_pattern_that_never_ends_costs_seconds_and_is_a_finding(context: Conte
     assert advice.state == "ready", advice.problem
     assert advice.mine is not None
     assert time.monotonic() - began < 30
+
+
+def test_questions_about_other_hardware_are_answered(context: Context) -> None:
+    request = AdviceRequest(repo=f"{QWEN}:Q8_0", hardware=RIG, what_if=["no GPU", "best"])
+    advice = request_advice(context, request).advice
+    compute_advice(context, advice.id)
+    answers = read_advice(context, advice.id).what_if
+    assert [answer.asked for answer in answers] == ["no GPU", "best"]
+    assert answers[0].upgrades[0].strategy == "CPU only"
+
+
+def test_a_question_that_is_not_understood_is_refused_before_anything_is_queued(context: Context) -> None:
+    with pytest.raises(InvalidInput) as error:
+        request_advice(context, AdviceRequest(repo=QWEN, hardware=RIG, what_if=["more power"]))
+    assert error.value.field == "what_if"

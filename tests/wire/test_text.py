@@ -123,3 +123,17 @@ def test_words_of_a_strange_command_cannot_leave_the_block() -> None:
     for text in (render_text(advice, "full"), render_markdown(advice)):
         assert "\x1b" not in text
     assert render_markdown(advice).count("```") % 2 == 0
+
+
+def test_answers_about_other_hardware_stand_before_the_config_and_fit_the_screen() -> None:
+    body = ask("Qwen3-235B-A22B", "q2_K", hardware=rigs.TWO_5090_TWO_4090, what_if=["+1 RTX 5090", "best", "no GPU"])
+    fields = {name: getattr(body, name) for name in body.__struct_fields__}
+    advice = Advice(id="x", state="ready", repo="a/b", revision=None, url="http://127.0.0.1/x", **fields)
+    lines = render_text(advice).splitlines()
+    assert len(lines) <= HEIGHT
+    assert lines[-1] == "http://127.0.0.1/x?detail=full"
+    asked = [i for i, line in enumerate(lines) if line.startswith("what if: ")]
+    assert len(asked) == 3
+    assert max(asked) < next(i for i, line in enumerate(lines) if line.startswith("#1 "))
+    assert "tried: " in render_text(advice, "full")
+    assert "what if: no GPU" in render_markdown(advice)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from service.engine.advice import AdviceBody, AdvisedConfig
 from service.engine.advise import VariantModel, advise
 from service.engine.goal import Constraints, EngineChoice, GoalRequest
@@ -22,10 +24,11 @@ def ask(
     goal: GoalRequest | None = None,
     engine: str | None = None,
     constraints: Constraints | None = None,
+    what_if: Sequence[str] = (),
 ) -> AdviceBody:
     """The advice for some variants of one model on a machine."""
     wanted = constraints or Constraints(engines=[EngineChoice(engine)] if engine else None)
-    return advise([variant(model, mix) for mix in mixes], hardware, goal or GoalRequest(), wanted)
+    return advise([variant(model, mix) for mix in mixes], hardware, goal or GoalRequest(), wanted, what_if)
 
 
 def first(body: AdviceBody) -> AdvisedConfig:

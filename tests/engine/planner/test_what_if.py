@@ -1,0 +1,214 @@
+"""Questions about other hardware: how they are read, what they gain on machines that people have."""
+
+from __future__ import annotations
+
+import pytest
+
+from service.engine.advice import AdviceBody, Upgraded, WhatIf
+from service.engine.catalogue import resolve
+from service.engine.errors import InvalidInput
+from service.engine.goal import Constraints
+from service.engine.hardware import Gpu, Hardware, Ram
+from service.engine.hardware_text import canonical, parse_hardware
+from service.engine.planner.upgrades import Upgrade, asks_for_best, changed, usual
+from tests import rigs
+from tests.engine.planner.asking import ask, first
+
+QWEN = "Qwen3-235B-A22B"
+R1, R1_IK = "DeepSeek-R1-0528", "ffn_down_exps=iq5_ks_r4,exps=iq4_ks_r4,*=q8_0"
+MINER = canonical(parse_hardware("2x RTX 4090 pcie 4.0 x4 + RTX 3090, EPYC 7713, 256GB DDR4-2933 x8"))
+
+
+def after(text: str, hardware: Hardware = MINER) -> Upgrade:
+    return changed(hardware, resolve(hardware), text)
+
+
+def counts(hardware: Hardware) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for card in resolve(hardware).cards:
+        name = card.name.removeprefix("NVIDIA GeForce ")
+        found[name] = found.get(name, 0) + 1
+    return found
+
+
+@pytest.mark.parametrize(
+    ("text", "cards"),
+    [
+        ("+1 RTX 3090", {"RTX 4090": 2, "RTX 3090": 2}),
+        ("+ 2x RTX 5090", {"RTX 5090": 2, "RTX 4090": 2, "RTX 3090": 1}),
+        ("-1 RTX 4090", {"RTX 4090": 1, "RTX 3090": 1}),
+        ("−2 RTX 4090", {"RTX 3090": 1}),
+        ("no GPU", {}),
+        ("RTX 5090 instead of RTX 3090", {"RTX 5090": 1, "RTX 4090": 2}),
+        ("2x RTX 5090 instead of 2x RTX 4090", {"RTX 5090": 2, "RTX 3090": 1}),
+    ],
+)
+def test_cards_come_and_go(text: str, cards: dict[str, int]) -> None:
+    assert counts(after(text).hardware) == cards
+
+
+@pytest.mark.parametrize(
+    ("text", "total"),
+    [
+        ("256 GB more RAM", 512),
+        ("another 128GB", 384),
+        ("+64 GB RAM", 320),
+        ("-128 GB RAM", 128),
+        ("1TB RAM", 1024),
+        ("+1 RTX 3090 and 256 GB more RAM", 512),
+    ],
+)
+def test_memory_grows_and_shrinks(text: str, total: int) -> None:
+    upgrade = after(text)
+    assert resolve(upgrade.hardware).ram_bytes == total << 30
+    assert upgrade.ram_gib == total - 256
+
+
+def test_faster_memory_is_read_faster_and_a_measured_figure_of_the_old_one_is_dropped() -> None:
+    measured = Hardware(gpus=[], ram=Ram(total_gb=128, type="DDR4", channels=8, mts=2666, measured_bandwidth_gbs=90))
+    faster = after("DDR4-3200 x8", measured)
+    assert faster.component == "RAM speed"
+    assert resolve(faster.hardware).cpu_bandwidth_gbs > 100
+
+
+def test_a_link_is_that_of_the_cards_that_have_the_old_one() -> None:
+    links = {gpu.name: gpu.pcie for gpu in after("PCIe 4 x16 instead of x4").hardware.gpus}
+    assert links == {"NVIDIA GeForce RTX 4090": "4.0 x16", "NVIDIA GeForce RTX 3090": None}
+    one = {gpu.name: gpu.pcie for gpu in after("PCIe 3 x8 for the RTX 3090").hardware.gpus}
+    assert one == {"NVIDIA GeForce RTX 4090": "4.0 x4", "NVIDIA GeForce RTX 3090": "3.0 x8"}
+
+
+def test_another_cpu_keeps_the_memory() -> None:
+    upgrade = after("EPYC 7763")
+    assert upgrade.component == "CPU"
+    assert resolve(upgrade.hardware).ram_bytes == 256 << 30
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "banana",
+        "",
+        "+1 banana",
+        "-3 RTX 4090",
+        "-1 RTX 5090",
+        "2x RTX 5090",
+        "+1 RX 7900 XTX",
+        "-900 GB RAM",
+        "PCIe 9 x16",
+        "+100 RTX 3090",
+        "+1",
+        "x" * 300,
+        "+0 RTX 3090",
+        "PCIe 4 x16 for the RTX 5090",
+    ],
+)
+def test_what_is_not_understood_is_a_problem_of_its_field(text: str) -> None:
+    with pytest.raises(InvalidInput) as error:
+        after(text)
+    assert error.value.field == "what_if"
+
+
+def test_what_is_asked_of_the_best_is_understood_in_several_words() -> None:
+    assert all(map(asks_for_best, ("best", "Best?", "which single upgrade helps most", "What upgrade should I buy?")))
+    assert not any(map(asks_for_best, ("+1 RTX 3090", "best buy", "no GPU")))
+
+
+def test_the_usual_upgrades_of_a_mining_rig() -> None:
+    found = [(u.component, u.vram_gib > 0, u.ram_gib) for u in usual(MINER, resolve(MINER))]
+    assert found == [
+        ("GPU", True, 0),
+        ("GPU", True, 0),
+        ("RAM", False, 256),
+        ("link", False, 0),
+        ("RAM speed", False, 0),
+    ]
+
+
+def test_a_mac_has_no_usual_upgrade() -> None:
+    assert not list(usual(rigs.MAC_STUDIO, resolve(rigs.MAC_STUDIO)))
+
+
+def answered(
+    model: str, *mixes: str, hardware: Hardware, what_if: tuple[str, ...], limits: Constraints | None = None
+) -> tuple[AdviceBody, list[WhatIf]]:
+    body = ask(model, *mixes, hardware=hardware, what_if=what_if, constraints=limits)
+    assert [w.asked for w in body.what_if] == list(what_if)
+    return body, body.what_if
+
+
+def only(answer: WhatIf) -> Upgraded:
+    assert len(answer.upgrades) == 1
+    return answer.upgrades[0]
+
+
+def test_a_second_3090_on_a_desktop_helps_tokens_and_halves_the_link_for_prompts() -> None:
+    body, (second,) = answered(QWEN, "q2_K", hardware=rigs.ONE_3090_DESKTOP, what_if=("+1 RTX 3090",))
+    one, now = only(second), first(body).speed[-1]
+    assert one.tg is not None
+    assert one.pp is not None
+    assert one.speed is not None
+    assert one.tg.times > 1.1
+    assert one.tg.low < one.tg.times < one.tg.high
+    assert one.pp.times < 0.9
+    assert one.speed.tg_tps == pytest.approx(now.tg_tps + one.tg.tps, abs=0.02)
+    assert one.tg_per_gib == pytest.approx(one.tg.tps / 24, abs=0.001)
+    assert "t/s a GiB" in second.text
+
+
+def test_without_its_gpu_the_same_machine_is_slower_on_the_cpu() -> None:
+    _, (none,) = answered(QWEN, "q2_K", hardware=rigs.ONE_3090_DESKTOP, what_if=("no GPU",))
+    one = only(none)
+    assert (one.strategy, one.gpus) == ("CPU only", 0)
+    assert one.tg is not None
+    assert one.tg.times < 0.9
+    assert one.vram_gib == -24
+
+
+def test_more_memory_where_all_fits_already_is_said_to_change_nothing() -> None:
+    _, (more,) = answered(QWEN, "q2_K", hardware=rigs.ONE_3090_DESKTOP, what_if=("256 GB more RAM",))
+    assert "changes nothing" in more.text
+
+
+def test_more_memory_makes_a_variant_with_more_bits_come_first() -> None:
+    hardware = Hardware(
+        gpus=[Gpu(name="RTX PRO 6000 Blackwell Workstation Edition")],
+        cpu=rigs.TWO_5090_TWO_4090.cpu,
+        ram=Ram(total_gb=64, type="DDR5", channels=8, mts=4800),
+    )
+    body, (more,) = answered(QWEN, "q3_K_M", "q6_K", hardware=hardware, what_if=("256 GB more RAM",))
+    assert first(body).variant == "q3_K_M"
+    assert only(more).also is not None
+    assert "q6_K" in str(only(more).also)
+
+
+def test_what_would_fit_is_answered_where_nothing_does() -> None:
+    body, (card, more) = answered(QWEN, "q2_K", hardware=rigs.LAPTOP_6GB, what_if=("+1 RTX 3090", "96 GB more RAM"))
+    assert not body.configs
+    assert only(card).refused is not None
+    assert "MiB too little" in card.text
+    assert only(more).speed is not None
+    assert "q2_K fits" in more.text
+
+
+def test_the_best_upgrade_is_first_in_a_table_with_its_gain_a_gib() -> None:
+    _, (best,) = answered(R1, R1_IK, hardware=rigs.TWO_5090_TWO_4090, what_if=("which single upgrade helps most",))
+    saved = [u.seconds_saved for u in best.upgrades]
+    assert saved == sorted(saved, key=lambda s: -(s or 0))
+    assert {u.component for u in best.upgrades} >= {"GPU", "RAM"}
+    assert best.text.startswith(best.upgrades[0].change)
+    assert "+1 NVIDIA GeForce RTX 5090" in {u.change for u in best.upgrades}
+    assert all(u.tg_per_gib is not None for u in best.upgrades if u.component in ("GPU", "RAM"))
+    assert "tried: " in best.restricted
+
+
+def test_a_reserve_a_card_still_holds_with_one_more() -> None:
+    limits = Constraints(reserve_mib=[2048, 512, 512, 512])
+    _, (more,) = answered(QWEN, "q4_K_M", hardware=rigs.TWO_5090_TWO_4090, what_if=("+1 RTX 3090",), limits=limits)
+    assert only(more).speed is not None
+
+
+def test_more_than_eight_questions_are_refused() -> None:
+    with pytest.raises(InvalidInput, match="at most 8") as error:
+        ask(QWEN, "q2_K", hardware=rigs.ONE_3090_DESKTOP, what_if=["no GPU"] * 9)
+    assert error.value.field == "what_if"
