@@ -8,8 +8,9 @@ from typing import TypeAlias
 
 from msgspec.structs import replace
 
-from service.engine.commands.expert_rules import dense_override, expert_override
+from service.engine.commands.expert_rules import dense_override, expert_override, number_pattern
 from service.engine.config import CPU, Flags, Override
+from service.engine.memory import matching_names
 from service.engine.model import Model
 from service.engine.planner.blocks import Block
 from service.engine.planner.fit import Problem
@@ -20,9 +21,14 @@ from service.engine.planner.shares import shares_for
 Lying: TypeAlias = dict[tuple[str, Option], list[int]]
 """Blocks by (device, what of them lies there), for all that is not on the card that owns the block."""
 
+_PARTS: dict[Option, tuple[str, ...]] = {"up and gate": ("up", "gate", "gate_up"), "down": ("down",)}
+_EXPERTS: dict[Option, tuple[str, ...]] = {
+    "whole": ("exps", r"blk\.{}\.ffn_.*_exps"),
+    "up and gate": (r"blk\.{}\.ffn_(up|gate)_exps", r"blk\.{}\.ffn_gate_up_exps"),
+    "down": (),
+}
+_DENSE: dict[Option, tuple[str, ...]] = {"whole": (), "up and gate": (r"blk\.{}\.ffn_(up|gate)\.",), "down": ()}
 _OTHER: dict[Option, Option] = {"up and gate": "down", "down": "up and gate"}
-_MOE_PARTS: dict[Option, tuple[str, ...]] = {"up and gate": ("up", "gate", "gate_up"), "down": ("down",)}
-_DENSE_PARTS: dict[Option, tuple[str, ...]] = {"up and gate": ("up", "gate"), "down": ("down",)}
 
 
 def flags_with(problem: Problem, flags: Flags, starts: Starts, away: Mapping[tuple[str, Option], list[int]]) -> Flags:
@@ -70,13 +76,19 @@ def _seat(queue: list[int], guests: Guests, device: str, found: Lying) -> None:
 
 def _rules(model: Model, away: Mapping[tuple[str, Option], list[int]]) -> Iterator[Override]:
     """One rule for each device and part; the CPU's for whole blocks is last, and short where it is for all."""
-    write, parts = (expert_override, _MOE_PARTS) if model.moe_layers else (dense_override, _DENSE_PARTS)
     for (device, option), indices in sorted(away.items(), key=lambda item: item[0] == (CPU, "whole")):
-        if not indices:
-            continue
-        if option != "whole":
-            yield Override(write(indices, parts[option]), device)
-        elif device == CPU and model.moe_layers and set(indices) >= set(model.moe_layers):
-            yield Override("exps", CPU)
-        else:
-            yield Override(write(indices), device)
+        if indices:
+            yield Override(_shortest(model, option, indices), device)
+
+
+def _shortest(model: Model, option: Option, indices: Sequence[int]) -> str:
+    """Return the shortest of the usual patterns that matches exactly these parts of these blocks in this model.
+
+    The one that names every part is always exact.
+    """
+    write, usual = (expert_override, _EXPERTS) if model.moe_layers else (dense_override, _DENSE)
+    exact = write(indices, _PARTS[option]) if option != "whole" else write(indices)
+    wanted = matching_names(model, exact)
+    numbers = number_pattern(indices)
+    patterns = (pattern.format(numbers) for pattern in usual[option])
+    return next((pattern for pattern in patterns if matching_names(model, pattern) == wanted), exact)
