@@ -1,4 +1,4 @@
-"""Write openapi.json, docs/problems.md and docs/settings.md from the code; --check only says whether they are so."""
+"""Write openapi.json and the pages of docs that are lists from the code; --check only says whether they are so."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+from scripts.rules_page import rules_markdown
 from service.settings import SETTINGS
 from service.web.document import openapi_json
 from service.wire.problem import PROBLEM_TYPES
@@ -57,6 +58,7 @@ def written() -> dict[Path, bytes]:
         ROOT / "openapi" / "openapi.json": openapi_json(),
         ROOT / "docs" / "problems.md": problems_markdown().encode(),
         ROOT / "docs" / "settings.md": settings_markdown().encode(),
+        ROOT / "docs" / "rules.md": rules_markdown().encode(),
     }
 
 

@@ -19,7 +19,6 @@ from service.flows import check_direct
 from service.flows.check import checked
 from service.wire.check import BatchCase
 from service.wire.check_text import render_check_text
-from tests.engine.rules.test_rules import EXAMPLES
 from tests.models import build, write_gguf
 from tests.projectors import gemma3_file
 
@@ -90,7 +89,7 @@ def test_a_log_is_compared(model: str, capsys: pytest.CaptureFixture[str]) -> No
     [
         (["check"], "a check needs COMMAND"),
         (["check", "llama-server", "--model", "x.gguf"], "say on what it runs"),
-        (["check", "llama-server -c x", "--model", "MODEL", "-H", RIG], "a whole number must follow"),
+        (["check", "llama-server -c $(nproc)", "--model", "MODEL", "-H", RIG], "shell"),
         (["check", "llama-server", "--model", "MODEL", "-H", "RTX 9999"], "RTX 9999"),
         (["check", "llama-server", "--model", "MODEL", "-H", RIG, "--log", "no.log"], "cannot read no.log"),
         (["check", "llama-server", "--model", "MODEL", "-H", RIG, "--depths", "deep"], "whole numbers"),
@@ -122,7 +121,7 @@ def test_a_batch_answers_each_line_in_order_and_reads_each_header_once(
     case = {"id": "a", "model": model, "command": "llama-sweep-bench -c 4096 -m x.gguf", "hardware": RIG,
             "engine": "ik_llama.cpp", "depths": [0, 512], "build": {"date": "2025-05-11"}}  # fmt: skip
     other = case | {"id": 2, "hardware": {"gpus": [{"name": "RTX 3090", "free_gib": 1.5}]}, "allocator": "lab"}
-    broken = case | {"id": "c", "command": "llama-server -ngl"}
+    broken = case | {"id": "c", "command": "llama-server -c $(nproc)"}
     path = tmp_path / "cases.jsonl"
     path.write_text(lines(case, other, broken) + "\nnot json\n" + lines({"id": "e"}, [1]))
     assert main(["check", "--batch", str(path)]) == 1
@@ -177,11 +176,6 @@ def test_the_example_of_the_docs_is_what_is_printed_but_for_its_figures() -> Non
 
 def _without_figures(text: str) -> list[str]:
     return re.sub(r"[\d.,]+", "#", text).split()
-
-
-def test_every_rule_is_in_the_docs() -> None:
-    text = DOCS.read_text()
-    assert [example.rule for example in EXAMPLES if f"`{example.rule}`" not in text] == []
 
 
 @pytest.mark.parametrize("path", ["nofile.gguf", "./nowhere", "/nowhere/at/all", "~/models"])

@@ -132,6 +132,26 @@ def measured_findings(compared: Sequence[Compared]) -> Iterator[Finding]:
         )
 
 
+def log_findings(case: Case, log: LogReading) -> Iterator[Finding]:
+    """Yield what is wrong with a log itself: of another model (then nothing of it is compared), or without buffers."""
+    if log.architecture is not None and log.architecture != case.model.architecture:
+        yield Finding(
+            rule="log-of-another-model",
+            severity="warning",
+            message=f"the log is of a {log.architecture} model, not of this {case.model.architecture}: not compared",
+            fix="the log of this command",
+            source="general.architecture in the log and in the header",
+        )
+    elif case.parsed.program == "llama-server" and not case.ik and not log.buffers:
+        yield Finding(
+            rule="log-without-buffers",
+            severity="info",
+            message="the log has no sizes of buffers: llama.cpp prints them at -lv 4 only",
+            fix="-lv 4",
+            source="llama.cpp common/log.cpp:529-547",
+        )
+
+
 def _about_speed(rows: list[Compared]) -> Iterator[Finding]:
     for verdict, rule, severity in (
         ("below", "slower-than-expected", "warning"),

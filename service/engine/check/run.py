@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from service.engine.builds import Build, BuildAsked
-from service.engine.check.compare import compare_buffers, compare_speeds, measured_findings, slow_phase
+from service.engine.check.compare import compare_buffers, compare_speeds, log_findings, measured_findings, slow_phase
 from service.engine.check.report import CheckedMemory, CheckReport, CompanionMemory
 from service.engine.commands import parse
 from service.engine.config import Engine
@@ -30,7 +30,8 @@ def check(
 ) -> CheckReport:  # fmt: skip
     """Return memory, speed and findings of a command; `measured` speeds and a pasted `log` beside what is expected.
 
-    `engine` None: guessed from the command. `build`: whose defaults and meaning of flags hold; None: today's.
+    `engine` None: that of the log, else guessed from the command. `build`: whose defaults and meaning of flags hold;
+    None: today's.
     `beside`: headers of what the command loads beside its model. `depths` in tokens; None: some up to the context.
     What the engine would stop at is a finding, and the figures are without it.
     Raises InvalidFlags for a command that cannot be read, InvalidInput for an unknown build, a log without figures or
@@ -38,11 +39,16 @@ def check(
     """
     if len(depths or ()) > MAX_DEPTHS or any(n < 0 for n in depths or ()):
         raise InvalidInput(f"at most {MAX_DEPTHS} depths, none below 0", field="depths")
-    case = case_of(parse(command, engine, build=build), model, hardware, command, allocator, beside)
     reading = read_log(log) if log is not None else None
-    speeds = [*measured, *(reading.speeds if reading else ())]
-    compared = [*compare_speeds(case, speeds), *(compare_buffers(case, reading) if reading else ())]
-    found = in_order([*measured_findings(compared), *findings(case, slow_phase(compared))])
+    asked = engine or (reading.engine if reading else None)
+    case = case_of(parse(command, asked, build=build), model, hardware, command, allocator, beside)
+    strange = list(log_findings(case, reading)) if reading else []
+    known = reading if reading and not any(one.rule == "log-of-another-model" for one in strange) else None
+    compared = [
+        *compare_speeds(case, [*measured, *(known.speeds if known else ())]),
+        *(compare_buffers(case, known) if known else ()),
+    ]
+    found = in_order([*strange, *measured_findings(compared), *findings(case, slow_phase(compared))])
     return CheckReport(
         verdict=_verdict(case, found),
         engine=case.engine,

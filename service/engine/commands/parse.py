@@ -25,6 +25,14 @@ _SWEEP_SIGNS = frozenset(["-wb", "--warmup-batch", "-nrep", "--sweep-stride"])
 _LISTS = ("-ub", "-t", "-b", "-ngl", "-p", "-n", "-d")
 
 
+class RefusedValue(msgspec.Struct, frozen=True):
+    """A value that no engine takes. `detail` says what is wrong, `choices` what would be right."""
+
+    option: str
+    detail: str
+    choices: tuple[str, ...]
+
+
 class ParsedCommand(msgspec.Struct, frozen=True, kw_only=True):
     """A command understood.
 
@@ -32,6 +40,7 @@ class ParsedCommand(msgspec.Struct, frozen=True, kw_only=True):
     memory or speed. `rest`: other options that today's program knows. `unknown`: words that it would refuse. `old`:
     names that were understood and that today's program does not have. `varied`: llama-bench options with several
     values, of which `flags` has the first. `fit`: the engine may place tensors itself. `prefix`: `numactl …`.
+    `refused`: values that no engine takes; the flags are as if they were not there.
     `tests`: what llama-bench measures, None for other programs. `used`: the names of all options, as written but for
     their underscores. `build`: the build whose defaults are taken.
     """
@@ -52,6 +61,7 @@ class ParsedCommand(msgspec.Struct, frozen=True, kw_only=True):
     tests: BenchTests | None
     used: tuple[str, ...]
     build: Build
+    refused: tuple[RefusedValue, ...] = ()
 
 
 def parse(
@@ -60,8 +70,7 @@ def parse(
     """Return what `command` means for `engine` (None: guessed from its program and options).
 
     `program` says which program a command without one is for, `build` whose defaults hold (None: today's). Raises
-    InvalidInput for a build that is not known, InvalidFlags for a value that is no number where
-    one must be, for an unknown cache type, a rule without '=', and for what only a shell could expand.
+    InvalidInput for a build that is not known, InvalidFlags for what only a shell could expand.
     """
     before, named, options = _divide(_chosen([out_of_container(words) for words in split_commands(as_bash(command))]))
     engine = engine or _guess_engine(named or program or "", options)
@@ -89,6 +98,7 @@ def parse(
         tests=reader.tests() if reader.bench else None,
         used=tuple(dict.fromkeys(reader.used)),
         build=known,
+        refused=tuple(RefusedValue(wrong.field or "", wrong.detail, wrong.choices) for wrong in reader.refused),
     )
 
 

@@ -81,9 +81,10 @@ class OptionReader:
         self.old: list[str] = []
         self.used: list[str] = []
         self.varied: list[str] = []
+        self.refused: list[InvalidFlags] = []
 
     def read(self) -> None:
-        """Read all words. Raises InvalidFlags for a value that cannot be understood."""
+        """Read all words."""
         while self.i < len(self.words):
             word = self.words[self.i]
             self.i += 1
@@ -96,7 +97,7 @@ class OptionReader:
             if option and self._words_follow(option):
                 self._remark_for(name)
             elif option:
-                self._field(option, name)
+                self._try_field(option, name)
             else:
                 self._other(name)
 
@@ -145,6 +146,13 @@ class OptionReader:
         known = len(self.unknown)
         self._remark(self.words[self.i - 1])
         self.unknown[known:] = [" ".join([name, *self.unknown[known:]])]
+
+    def _try_field(self, option: Option, name: str) -> None:
+        """Read a field; keep a value that cannot be understood for whoever asks what is wrong with the command."""
+        try:
+            self._field(option, name)
+        except InvalidFlags as wrong:
+            self.refused.append(wrong)
 
     def _field(self, option: Option, name: str) -> None:
         if name not in self.known:

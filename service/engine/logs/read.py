@@ -10,7 +10,7 @@ import re
 
 import msgspec
 
-from service.engine.config import CPU
+from service.engine.config import CPU, Engine
 from service.engine.errors import InvalidInput
 from service.engine.logs.timings import MeasuredSpeed, read_speeds
 
@@ -23,6 +23,11 @@ _SIZE = re.compile(r"\s*=\s*(\d{1,12}\.\d\d) MiB")
 _LABEL = "buffer size"
 _SPLITS = re.compile(r"\bsplits\s*=\s*(\d{1,9})")
 _OFFLOADED = re.compile(r"offloaded (\d{1,6})/(\d{1,6}) layers to GPU")
+_ARCHITECTURE = re.compile(r"general\.architecture str\s+= (\S{1,64})|(?:print_meta|print_info): arch\s+= (\S{1,64})")
+_OF_IK, _OF_LLAMA = (
+    re.compile(r"^llm_load_(?:tensors|print_meta):"),
+    re.compile(r"^(?:\d[\d.]* [A-Z] )?(?:load_tensors|print_info):"),
+)
 _START = re.compile(r"llama_model_loader: loaded meta data with")
 # Host buffers are one row here: "CPU is the sum of all host buffers".
 _HOST = re.compile(r"(?:CPU(?:_Mapped|_REPACK)?|[A-Za-z]+_Host|Host)$")
@@ -41,12 +46,17 @@ class LogBuffers(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LogReading(msgspec.Struct, frozen=True, kw_only=True):
-    """What a log says. `offloaded`: layers on GPUs, of how many."""
+    """What a log says. `offloaded`: layers on GPUs, of how many.
+
+    `architecture`: that of the last model loaded; `engine`: whose function names the lines begin with.
+    """
 
     buffers: tuple[LogBuffers, ...]
     graph_splits: int | None
     offloaded: tuple[int, int] | None
     speeds: tuple[MeasuredSpeed, ...]
+    architecture: str | None = None
+    engine: Engine | None = None
 
 
 def read_log(text: str) -> LogReading:
@@ -59,12 +69,29 @@ def read_log(text: str) -> LogReading:
     lines = [line[:_MAX_LINE] for line in text.splitlines()]
     run = _last_run(lines)
     reading = LogReading(
-        buffers=_buffers(run), graph_splits=_graph_splits(run), offloaded=_offloaded(run), speeds=read_speeds(run)
+        buffers=_buffers(run),
+        graph_splits=_graph_splits(run),
+        offloaded=_offloaded(run),
+        speeds=read_speeds(run),
+        architecture=_architecture(run),
+        engine=_engine(run),
     )
     if not reading.buffers and not reading.speeds:
         wanted = "lines with `buffer size =`, a table of llama-sweep-bench or llama-bench, or `eval time =`"
         raise InvalidInput(f"the log has nothing that is read here: {wanted}", field="log")
     return reading
+
+
+def _architecture(lines: list[str]) -> str | None:
+    found = [match for line in lines if (match := _ARCHITECTURE.search(line))]
+    return (found[-1][1] or found[-1][2]) if found else None
+
+
+def _engine(lines: list[str]) -> Engine | None:
+    """ik_llama.cpp kept the names that llama.cpp gave up in 2025 (llm_load_tensors is load_tensors there)."""
+    if any(_OF_IK.match(line) for line in lines):
+        return "ik_llama.cpp"
+    return "llama.cpp" if any(_OF_LLAMA.match(line) for line in lines) else None
 
 
 def _last_run(lines: list[str]) -> list[str]:

@@ -30,7 +30,7 @@ _MOST_REFUSED = 16
 _SHARED = ("-kvu", "--kv-unified")
 
 
-class Rule(msgspec.Struct, frozen=True):
+class WrittenRule(msgspec.Struct, frozen=True):
     """One `-ot` rule as written; `names`: the tensors it matches, None with `refused`: why the engine stops at it."""
 
     written: Override
@@ -50,7 +50,7 @@ class Case(msgspec.Struct, frozen=True, dict=True, kw_only=True):
     rig: Rig
     devices: tuple[Device, ...]
     unknown_devices: tuple[str, ...]
-    rules: tuple[Rule, ...]
+    rules: tuple[WrittenRule, ...]
     flags: Flags
     allocator: Allocator
     tool: Tool
@@ -199,23 +199,23 @@ def _with_latent_default(flags: Flags, parsed: ParsedCommand, model: Model) -> F
     return msgspec.structs.replace(flags, mla=default)
 
 
-def _rules(written: Sequence[Override], model: Model, devices: Sequence[Device]) -> tuple[Rule, ...]:
+def _rules(written: Sequence[Override], model: Model, devices: Sequence[Device]) -> tuple[WrittenRule, ...]:
     """Match every rule; after a few bad ones no more are tried, for each may take its whole time limit."""
-    found: list[Rule] = []
+    found: list[WrittenRule] = []
     for rule in written:
         if sum(one.refused is not None for one in found) < _MOST_REFUSED:
             found.append(_rule(rule, model, devices))
         else:
-            found.append(Rule(rule, None, f"not read, for {_MOST_REFUSED} rules before it are refused"))
+            found.append(WrittenRule(rule, None, f"not read, for {_MOST_REFUSED} rules before it are refused"))
     return tuple(found)
 
 
-def _rule(rule: Override, model: Model, devices: Sequence[Device]) -> Rule:
+def _rule(rule: Override, model: Model, devices: Sequence[Device]) -> WrittenRule:
     try:
         _position(rule.device, devices)
-        return Rule(rule, matching_names(model, rule.pattern))
+        return WrittenRule(rule, matching_names(model, rule.pattern))
     except InvalidFlags as refused:
-        return Rule(rule, None, refused.detail)
+        return WrittenRule(rule, None, refused.detail)
 
 
 def _position(name: str, devices: Sequence[Device]) -> int:
@@ -229,15 +229,21 @@ def _position(name: str, devices: Sequence[Device]) -> int:
     raise InvalidFlags(f"there is no device {name[:64]!r}; there are {there}", field="-ot")
 
 
-def _usable(flags: Flags, rules: Sequence[Rule], model: Model, devices: Sequence[Device]) -> Flags:
+def _usable(flags: Flags, rules: Sequence[WrittenRule], model: Model, devices: Sequence[Device]) -> Flags:
     """Return the flags without what the engine stops at. Rules name devices by their place in the list."""
     kept = [rule for rule in rules if rule.names is not None][:MAX_RULES]
     places = [(rule.written.pattern, _position(rule.written.device, devices)) for rule in kept]
     overrides = tuple(Override(pattern, CPU if i == len(devices) else f"CUDA{i}") for pattern, i in places)
     main = flags.main_gpu if flags.main_gpu is not None and 0 <= flags.main_gpu < len(devices) else None
+    n_batch = flags.n_batch if flags.n_batch > 0 else Flags().n_batch
     return msgspec.structs.replace(
         flags,
         overrides=overrides,
+        n_batch=n_batch,
+        n_ubatch=flags.n_ubatch if flags.n_ubatch > 0 else (n_batch if flags.n_ubatch == 0 else Flags().n_ubatch),
+        n_gpu_layers=flags.n_gpu_layers if flags.n_gpu_layers >= 0 else 999,
+        n_cpu_moe=max(flags.n_cpu_moe, 0),
+        threads=flags.threads if flags.threads is None or flags.threads > 0 else None,
         main_gpu=main,
         n_ctx=flags.n_ctx if flags.n_ctx > 0 else model.n_ctx_train,
         tensor_split=flags.tensor_split[: len(devices)],

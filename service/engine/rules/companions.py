@@ -6,12 +6,17 @@ from collections.abc import Iterator
 
 from service.engine.commands import draft_of, projector_of
 from service.engine.memory.spec import loads_next_tokens
+from service.engine.model import Model
 from service.engine.rules.case import Case
-from service.engine.rules.found import Found, error, info, warning
+from service.engine.rules.rule import Found, rule
+from service.engine.tensor_names import is_expert
+from service.engine.units import GIB
 
 _DOCS = "docs/check.md"
+_UNASKED = "what-the-engines-do-unasked"
 
 
+@rule("not-counted", "warning", _UNASKED, _DOCS, mend="name its file (--draft, --mmproj)")
 def not_counted(case: Case) -> Iterator[Found]:
     """A companion whose header is not known: its memory is not in the figures."""
     named = projector_of(case.parsed)
@@ -22,46 +27,60 @@ def not_counted(case: Case) -> Iterator[Found]:
     for field, path in unread.items():
         if path is not None:
             message = f"the memory of {path[-80:]!r} is not counted: its header is not known here"
-            yield warning("not-counted", message, f"name its file in `{field}` (--{field})", _DOCS)
+            yield Found(message, f"name its file in `{field}` (--{field})")
 
 
+@rule("rpc-not-supported", "error", _UNASKED, _DOCS, mend="leave out --rpc to see what this machine does alone")
 def remote_devices(case: Case) -> Iterator[Found]:
     """RPC servers are not supported: the engine would put layers on them first."""
     if any(option.startswith(("--rpc ", "-rpc ")) for option in case.flags.other):
-        yield error(
-            "rpc-not-supported",
-            "RPC servers are not supported here: the figures are those of this machine alone, without --rpc",
-            "leave out --rpc to see what this machine does alone",
-            _DOCS,
-        )
+        yield Found("RPC servers are not supported here: the figures are those of this machine alone, without --rpc")
 
 
-def next_token_layers(case: Case) -> Iterator[Found]:
-    """Drafting with layers that the file lacks, or with more than one slot in ik_llama.cpp."""
-    if not loads_next_tokens(case.flags):
+@rule(
+    "no-next-token-layers", "error", _UNASKED,
+    "ik_llama.cpp common/speculative.cpp:2010; llama.cpp src/llama-context.cpp:3881",
+    mend="leave out --spec-type, or take a file with them",
+)  # fmt: skip
+def no_next_token_layers(case: Case) -> Iterator[Found]:
+    """Drafting with next-token layers that the file lacks."""
+    if loads_next_tokens(case.flags) and not case.model.n_layer_nextn and draft_of(case.parsed) is None:
+        yield Found("--spec-type asks for next-token layers (MTP), and the file has none")
+
+
+@rule(
+    "speculation-with-slots", "error", _UNASKED, "ik_llama.cpp examples/server/server-context.cpp:221",
+    only="ik_llama.cpp", mend="-np 1",
+)  # fmt: skip
+def speculation_with_slots(case: Case) -> Iterator[Found]:
+    """ik_llama.cpp drafts with one slot only."""
+    if loads_next_tokens(case.flags) and case.flags.n_parallel > 1:
+        yield Found(f"-np {case.flags.n_parallel}: ik_llama.cpp drafts with one slot only")
+
+
+@rule(
+    "draft-larger-than-model", "warning", _UNASKED, "computed: every drafted token reads the draft model once",
+    mend="a draft model of a tenth of the size, or none",
+)  # fmt: skip
+def draft_larger_than_model(case: Case) -> Iterator[Found]:
+    """A draft model that a token reads as much of as of the model itself."""
+    draft = case.beside.draft
+    if draft is None or draft_of(case.parsed) is None:
         return
-    if not case.model.n_layer_nextn and draft_of(case.parsed) is None:
-        yield error(
-            "no-next-token-layers",
-            "--spec-type asks for next-token layers (MTP), and the file has none",
-            "leave out --spec-type, or take a file with them",
-            "ik_llama.cpp common/speculative.cpp:2010; llama.cpp src/llama-context.cpp:3881",
-        )
-    if case.ik and case.flags.n_parallel > 1:
-        yield error(
-            "speculation-with-slots",
-            f"-np {case.flags.n_parallel}: ik_llama.cpp drafts with one slot only",
-            "-np 1",
-            "ik_llama.cpp examples/server/server-context.cpp:221",
-        )
+    own, other = _read_by_a_token(case.model), _read_by_a_token(draft)
+    if other >= own:
+        sizes = f"{other / GIB:,.1f} GiB a token, the model itself {own / GIB:,.1f}"
+        yield Found(f"the draft model reads {sizes}: drafting with it is slower than without")
 
 
+def _read_by_a_token(model: Model) -> float:
+    """Bytes of weights that a token reads: of the routed experts, the used ones."""
+    share = model.n_expert_used / model.n_expert if model.n_expert else 1.0
+    return sum(t.nbytes * (share if is_expert(t.name) else 1.0) for t in model.tensors)
+
+
+@rule("speed-without-draft", "info", _UNASKED, _DOCS)
 def speeds_without_draft(case: Case) -> Iterator[Found]:
     """Speculative decoding is in the memory, not in the speeds."""
     if loads_next_tokens(case.flags) or draft_of(case.parsed) is not None:
-        yield info(
-            "speed-without-draft",
-            "the speeds are those without drafting: how many drafted tokens are accepted depends on the text",
-            None,
-            _DOCS,
-        )
+        yield Found("the speeds are those without drafting: how many drafted tokens are accepted depends on the text")

@@ -7,13 +7,15 @@ from collections.abc import Iterator
 from service.engine.config import CPU
 from service.engine.memory import predict_memory
 from service.engine.rules.case import Case
-from service.engine.rules.found import Found, error, info, warning
+from service.engine.rules.rule import Found, rule
 from service.engine.units import MIB
 
-_SOURCE = {
-    "ik_llama.cpp": "ik_llama.cpp, history of common/common.cpp and examples/llama-bench/llama-bench.cpp",
-    "llama.cpp": "llama.cpp, the pull requests listed in docs/check.md",
-}
+_FLAGS = "flags-that-are-gone-or-another-engines"
+_BUILDING = "building-the-engine"
+_HISTORY = (
+    "ik_llama.cpp, history of common/common.cpp and examples/llama-bench/llama-bench.cpp, pull 944; llama.cpp, the "
+    "pull requests listed in docs/check.md, 15434"
+)
 _BEFORE = {
     "-no-fmoe": "leave it out: it was off", "--no-fused-moe": "leave it out: it was off",
     "-no-ooae": "leave it out: it was off", "--no-offload-only-active-experts": "leave it out: it was off",
@@ -24,53 +26,67 @@ _BEFORE = {
     "-dev": "CUDA_VISIBLE_DEVICES", "--device": "CUDA_VISIBLE_DEVICES",
 }  # fmt: skip
 _WORTH_UPDATING = 0.9  # of today's buffer in the older one
+_SHORT_MIB = 1024  # left on a card, from which on copies of its inputs matter
 
 
-def option_too_new(case: Case) -> Iterator[Found]:
-    """Options that the build does not have yet, or that it had for a while only."""
+@rule("option-of-another-time", "error", _FLAGS, _HISTORY, mend="that build's spelling")
+def option_of_another_time(case: Case) -> Iterator[Found]:
+    """Options that the build does not have yet, or had for a while only; `-fa` with a value before it took one."""
     build = case.parsed.build
     for name in case.parsed.used if build.date else ():
         if build.has(case.parsed.program, name) is False:
             came = build.next_change(case.parsed.program, name)
             when = f"it came on {came}" if came else "it was gone by then"
-            message = f"a build {build.label} has no {name}: {when}"
-            yield error("option-of-another-time", message, _BEFORE.get(name, f"leave out {name}"), _SOURCE[case.engine])
+            yield Found(f"a build {build.label} has no {name}: {when}", _BEFORE.get(name, f"leave out {name}"))
+    bare = "bare -fa" in case.parsed.old or not {"-fa", "--flash-attn"} & set(case.parsed.used)
+    if build.rules.flash_attn_value == "none" and not bare and case.parsed.program != "llama-bench":
+        fix = "leave out -fa" if case.flags.flash_attn == "off" else "-fa alone"
+        yield Found(f"-fa takes no value in a build {build.label}: the word behind it is refused", fix)
 
 
+@rule("option-gone-since", "info", _FLAGS, _HISTORY)
 def option_gone_since(case: Case) -> Iterator[Found]:
     """Options that the build has and today's does not: good to know before an update."""
     build = case.parsed.build
     for name in case.parsed.used if build.date else ():
         gone = build.next_change(case.parsed.program, name)
         if gone and build.has(case.parsed.program, name):
-            message = f"{name} is right for a build {build.label}, and gone since {gone}"
-            yield info("option-gone-since", message, None, _SOURCE[case.engine])
+            yield Found(f"{name} is right for a build {build.label}, and gone since {gone}")
 
 
-def flash_attention_value(case: Case) -> Iterator[Found]:
-    """Older builds take `-fa` without a value: what follows it is an unknown word to them."""
-    build = case.parsed.build
-    bare = "bare -fa" in case.parsed.old or not {"-fa", "--flash-attn"} & set(case.parsed.used)
-    if build.rules.flash_attn_value == "none" and not bare and case.parsed.program != "llama-bench":
-        fix = "leave out -fa" if case.flags.flash_attn == "off" else "-fa alone"
-        message = f"-fa takes no value in a build {build.label}: the word behind it is refused"
-        yield error("option-of-another-time", message, fix, "ik_llama.cpp pull 944, llama.cpp pull 15434")
-
-
+@rule(
+    "copies-of-ram", "error", _BUILDING, "ik_llama.cpp pulls 751 and 879, issues 437 and 500", only="ik_llama.cpp",
+    until="2025-09-02", mend="build with -DGGML_SCHED_MAX_COPIES=1, the default since 2025-09-02",
+)  # fmt: skip
 def copies_of_ram(case: Case) -> Iterator[Found]:
     """Older builds of ik_llama.cpp with several GPUs: pipeline copies of what is in RAM."""
     flags, copies = case.flags, case.parsed.build.rules.memory.n_copies
     overridden = any(rule.device == CPU for rule in flags.overrides)
-    if case.ik and copies > 1 and case.cpu > 1 and overridden and flags.n_gpu_layers > case.model.n_layer:
-        yield warning(
-            "copies-of-ram",
+    if copies > 1 and case.cpu > 1 and overridden and flags.n_gpu_layers > case.model.n_layer:
+        yield Found(
             f"builds of that time make {copies} pipeline copies with several GPUs: of the weights in RAM too, which "
-            "cannot be allocated; the figures are those of a build without",
-            "build with -DGGML_SCHED_MAX_COPIES=1, the default since 2025-09-02",
-            "ik_llama.cpp pulls 751 and 879, issues 437 and 500",
+            "cannot be allocated; the figures are those of a build without"
         )
 
 
+@rule(
+    "pipeline-copies", "info", _BUILDING, "llama.cpp ggml/CMakeLists.txt: GGML_SCHED_MAX_COPIES 4",
+    only="llama.cpp", mend="build with -DGGML_SCHED_MAX_COPIES=1",
+)  # fmt: skip
+def pipeline_copies(case: Case) -> Iterator[Found]:
+    """llama.cpp keeps four copies of every input on cards that hold the whole model, also where room is short."""
+    flags = case.flags
+    placed = flags.overrides or flags.cpu_moe or flags.n_cpu_moe or flags.no_kv_offload
+    whole = flags.n_gpu_layers > case.model.n_layer and flags.split_mode == "layer"
+    left = [row.capacity_mib - row.total_high_mib for row in case.table[:-1]]
+    if len(left) > 1 and whole and not placed and min(left) < _SHORT_MIB:
+        yield Found("with several GPUs every input is kept four times on each of them, and memory is short here")
+
+
+@rule(
+    "older-build", "info", _BUILDING, "the memory model with the rules of both builds (docs/check.md, Builds)",
+    mend="update the engine",
+)  # fmt: skip
 def older_build(case: Case) -> Iterator[Found]:
     """What the same flags need with today's build, where that is clearly less."""
     if not case.parsed.build.date:
@@ -82,5 +98,4 @@ def older_build(case: Case) -> Iterator[Found]:
     if less:
         row, a, b = max(less, key=lambda one: one[1] - one[2])
         message = f"today's build needs {b / MIB:,.0f} MiB for the compute buffer of {row.device} instead of"
-        source = "the memory model with the rules of both builds (docs/check.md, Builds)"
-        yield info("older-build", f"{message} {a / MIB:,.0f}, with the same flags", "update the engine", source)
+        yield Found(f"{message} {a / MIB:,.0f}, with the same flags")

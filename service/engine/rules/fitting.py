@@ -9,14 +9,18 @@ import msgspec
 from service.engine.commands import expert_override
 from service.engine.config import CPU, Flags, Override
 from service.engine.rules.case import Case
-from service.engine.rules.found import Found, error, info, warning
+from service.engine.rules.rule import Found, rule
 from service.engine.tensor_names import layer_of
+from service.engine.units import GIB
 
 _LEAST_CONTEXT = 4_096
 _LEAST_MICRO_BATCH = 512
 _COMPUTED = "computed from the header by the engine's own rules (docs/check.md)"
 
 
+@rule(
+    "does-not-fit", "error", "one-more-layer-of-experts", _COMPUTED, mend="the smallest change that fits, if one does"
+)
 def does_not_fit(case: Case) -> Iterator[Found]:
     """Every GPU that would run out of memory."""
     small = [row for row in case.table[:-1] if not row.fits]
@@ -24,12 +28,10 @@ def does_not_fit(case: Case) -> Iterator[Found]:
     for row in small:
         over = row.total_high_mib - row.capacity_mib
         sure = "" if row.total_low_mib > row.capacity_mib else " at worst"
-        yield error(
-            "does-not-fit",
+        yield Found(
             f"{row.device} ({row.gpu}) needs {row.total_mib:,.0f} MiB (up to {row.total_high_mib:,.0f}) and has "
             f"{row.capacity_mib:,.0f}: {over:,.0f} MiB too little{sure}",
-            change,
-            _COMPUTED,
+            change or "",
         )
 
 
@@ -42,8 +44,29 @@ def _gpus_fit(case: Case, flags: Flags) -> bool:
     return all(row.fits for row in case.table_of(case.predict(flags))[:-1])
 
 
+def _other_shares(case: Case) -> str | None:
+    """Shares by what each card has: mends one card that is full beside others that are not."""
+    if len(case.devices) < 2 or case.flags.split_mode == "none" or case.flags.n_gpu_layers <= 0:
+        return None
+    shares = tuple(float(round(device.free / GIB)) for device in case.devices)
+    flags = msgspec.structs.replace(case.flags, tensor_split=shares)
+    text = f"-ts {','.join(f'{share:.0f}' for share in shares)}"
+    return text if shares != case.flags.tensor_split and all(shares) and _gpus_fit(case, flags) else None
+
+
+def _larger_n_cpu_moe(case: Case) -> str | None:
+    """For a command with -ncmoe: the least larger count that fits."""
+    first, last = case.flags.n_cpu_moe + 1, case.model.n_layer
+    if not case.flags.n_cpu_moe or case.flags.cpu_moe:
+        return None
+    found = _first_that_fits(case, [msgspec.structs.replace(case.flags, n_cpu_moe=n) for n in range(first, last + 1)])
+    return f"-ncmoe {found.n_cpu_moe}" if found else None
+
+
 def _more_experts_in_ram(case: Case) -> str | None:
     """Experts of as many more layers as the full cards are short of, of each card the last ones."""
+    if case.flags.n_gpu_layers <= 0 or case.flags.split_mode not in ("layer", "none"):
+        return None
     layers: list[int] = []
     for index, row in enumerate(case.table[:-1]):
         short = (row.total_high_mib - row.capacity_mib) * 2**20
@@ -52,11 +75,12 @@ def _more_experts_in_ram(case: Case) -> str | None:
                 break
             layers.append(layer)
             short -= n_bytes
-    if not layers or case.flags.n_gpu_layers <= 0:
+    if not layers:
         return None
     pattern = expert_override(sorted(layers))
     flags = msgspec.structs.replace(case.flags, overrides=(Override(pattern, CPU), *case.flags.overrides))
-    text = f"-ot '{pattern}=CPU' before the other rules: experts of {len(layers)} more layers in RAM"
+    before = " before the other rules" if case.flags.overrides else ""
+    text = f"-ot '{pattern}=CPU'{before}: experts of {len(layers)} more layers in RAM"
     return text if _gpus_fit(case, flags) else None
 
 
@@ -118,6 +142,8 @@ def _first_that_fits(case: Case, smaller: Sequence[Flags]) -> Flags | None:
 
 
 _CHANGES: tuple[Callable[[Case], str | None], ...] = (
+    _other_shares,
+    _larger_n_cpu_moe,
     _more_experts_in_ram,
     _smaller_micro_batch,
     _smaller_cache_type,
@@ -126,19 +152,24 @@ _CHANGES: tuple[Callable[[Case], str | None], ...] = (
 )
 
 
+@rule(
+    "ram-too-small", "error", "mmap-pinned-memory-and-ram-that-is-too-small",
+    "ik_llama.cpp src/llama-load-tensors.cpp:5309; discussion 286 (a 226 GiB model on 96 GB: 4 t/s from disk)",
+    mend="a smaller quantisation; GGML_CUDA_NO_PINNED=1 or mmap streams from disk",
+)  # fmt: skip
 def ram_too_small(case: Case) -> Iterator[Found]:
-    """Host memory that must stay in RAM, or that could be streamed from disk."""
+    """Host memory that must stay in RAM; a warning where mmap streams it from disk. Swap is slower than that."""
     row = case.table[-1]
-    if row.fits:
+    if row.fits or case.flags.mlock:
         return
     needs = f"{row.total_mib / 1024:,.1f} GiB are needed in RAM, there are {row.capacity_mib / 1024:,.1f}"
     if _stays_in_ram(case):
         why = "it is pinned (mmap is off)" if _pinned(case) else "mmap is off"
         fix = "GGML_CUDA_NO_PINNED=1 before the command streams it from disk" if _pinned(case) else "leave mmap on"
-        yield error("ram-too-small", f"{needs}, and {why}", fix, "ik_llama.cpp src/llama-load-tensors.cpp:5309")
+        yield Found(f"{needs}, and {why}", fix)
     else:
         message = f"{needs}: mmap streams the rest from disk, at a fraction of the speed given here"
-        yield warning("ram-too-small", message, "a smaller quantisation", "ik_llama.cpp discussion 286")
+        yield Found(message, "a smaller quantisation", severity="warning")
 
 
 def _pinned(case: Case) -> bool:
@@ -150,21 +181,3 @@ def _pinned(case: Case) -> bool:
 def _stays_in_ram(case: Case) -> bool:
     flags = case.flags
     return _pinned(case) or flags.mmap is False or (case.ik and flags.runtime_repack)
-
-
-def fit_left_on(case: Case) -> Iterator[Found]:
-    """llama.cpp's `-fit` is on by default: it may shrink the context, and changes what is not given."""
-    if not case.parsed.fit or case.ik or not case.devices:
-        return
-    flags = case.flags
-    placed = flags.overrides or flags.cpu_moe or flags.n_cpu_moe or flags.tensor_split or flags.n_gpu_layers != 999
-    source = "llama.cpp pull request 16653; common/fit.cpp: it gives up when -ngl, -ts or -ot is set"
-    if placed and case.parsed.flags.n_ctx:
-        message = "-fit is on by default: with a placement and -c given it changes nothing"
-        yield info("fit-left-on", message, "-fit off", source)
-    elif placed:
-        message = "-fit is on by default: with a placement given it moves nothing, but may shrink a context without -c"
-        yield warning("fit-left-on", message, "-fit off", source)
-    else:
-        message = "-fit is on: the engine may place tensors itself; the figures are those of the command with -fit off"
-        yield info("fit-places-itself", message, "-fit off for the placement shown here", source)

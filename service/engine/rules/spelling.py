@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from service.engine.commands.tables import cache_types, known_options
 from service.engine.config import Engine
 from service.engine.rules.case import Case
-from service.engine.rules.found import Found, error, info, warning
+from service.engine.rules.rule import Found, rule
 
 _IK: Engine = "ik_llama.cpp"
 _LLAMA: Engine = "llama.cpp"
@@ -46,19 +46,21 @@ _TODAY_IN_BOTH = {
     "--threads-gen-batch": "-tb",
     "--gpu-layers": "-ngl",
 }
-_SOURCES = {
-    _IK: "ik_llama.cpp 8337e4cd3 common/common.cpp gpt_params_find_arg: an unknown option ends it with exit code 1",
-    _LLAMA: "llama.cpp 0c1e57098 common/arg.cpp: an unknown option ends it with exit code 1",
-}
+_FLAGS = "flags-that-are-gone-or-another-engines"
+_SOURCE = (
+    "ik_llama.cpp 8337e4cd3 common/common.cpp gpt_params_find_arg, llama.cpp 0c1e57098 common/arg.cpp: an unknown "
+    "option or value ends the program with exit code 1"
+)
 
 
+@rule("unknown-flag", "error", _FLAGS, _SOURCE, mend="leave it out, or today's spelling")
 def unknown_flag(case: Case) -> Iterator[Found]:
     """Words that today's program does not know and never did."""
     for word in case.parsed.unknown:
         name, _, value = word.partition(" ")
         if value and name in known_options(case.engine, case.parsed.program):
             message = f"{value[:80]!r} is no value of {name[:80]}: the figures are those without it"
-            yield error("unknown-flag", message, f"leave out {word[:80]}", _SOURCES[case.engine])
+            yield Found(message, f"leave out {word[:80]}")
             continue
         if _known_then(case, name):
             continue
@@ -69,9 +71,10 @@ def unknown_flag(case: Case) -> Iterator[Found]:
             message = f"{case.parsed.program} of {case.engine} has no option {name[:80]}"
         else:
             message = f"{word[:80]!r} stands where an option was expected"
-        yield error("unknown-flag", message, f"leave out {word[:80]}", _SOURCES[case.engine])
+        yield Found(message, f"leave out {word[:80]}")
 
 
+@rule("retired-flag", "error", _FLAGS, _SOURCE, mend="today's spelling")
 def retired_flag(case: Case) -> Iterator[Found]:
     """Options that were understood, but that today's program does not have under that name."""
     engine, program = case.engine, case.parsed.program
@@ -87,56 +90,51 @@ def retired_flag(case: Case) -> Iterator[Found]:
             message = "-fa takes a value today: bare, it swallows the next word"
         else:
             message = f"today's {program} of {engine} has no {name}"
-        yield error("retired-flag", message, today or f"leave out {name}", _SOURCES[engine])
+        yield Found(message, today or f"leave out {name}")
 
 
+@rule(
+    "cache-type-unknown", "error", "the-cache", "ik_llama.cpp common/common.cpp, llama.cpp common/arg.cpp",
+    mend="one of the engine's cache types",
+)  # fmt: skip
 def cache_type_unknown(case: Case) -> Iterator[Found]:
-    """Cache types that only the other engine has."""
+    """Cache types that only the other engine has, or neither."""
+    there = cache_types(case.engine, case.tool)
     for option, kind in (("-ctk", case.flags.cache_type_k), ("-ctv", case.flags.cache_type_v)):
-        if kind not in (there := cache_types(case.engine, case.tool)):
-            message = f"{option} {kind}: {case.engine} has no such cache type"
-            yield error("cache-type-unknown", message, f"one of {', '.join(there)}", "llama.cpp common/arg.cpp")
+        if kind not in there:
+            yield Found(f"{option} {kind}: {case.engine} has no such cache type", f"one of {', '.join(there)}")
 
 
+@rule(
+    "split-mode-unknown", "error", "layers-or-together--sm", "ik_llama.cpp common/common.cpp:2054-2076; llama.cpp "
+    "common/arg.cpp", mend="-sm layer",
+)  # fmt: skip
 def split_mode_unknown(case: Case) -> Iterator[Found]:
     """`-sm row` in ik_llama.cpp, `-sm graph` in llama.cpp."""
     modes = ("none", "layer", "graph", "attn") if case.ik else ("none", "layer", "row", "tensor")
     mode = case.flags.split_mode
     if mode not in modes:
-        source = "ik_llama.cpp common/common.cpp:2054-2076; llama.cpp common/arg.cpp"
-        message = f"-sm {mode[:40]}: {case.engine} has {', '.join(modes)}; the figures are those of -sm layer"
-        yield error("split-mode-unknown", message, "-sm layer", source)
+        yield Found(f"-sm {mode[:40]}: {case.engine} has {', '.join(modes)}; the figures are those of -sm layer")
 
 
-def obsolete_op_numbers(case: Case) -> Iterator[Found]:
-    """`-op` with the numbers that guides of 2025 give: today they mean other operations."""
-    option = next((o for o in case.flags.other if o.startswith("-op ")), "")
-    numbers = option.removeprefix("-op ").split(",")[::2]
-    if case.ik and {"26", "29"} & {n.strip() for n in numbers}:
-        yield warning(
-            "obsolete-op-numbers",
-            f"{option}: the numbers of operations changed; today 27 is MUL_MAT, 28 MUL_MAT_ID, 30 FUSED_UP_GATE, "
-            "31 MOE_FUSED_UP_GATE",
-            "-op 28,0,31,0 keeps all experts in RAM on the CPU",
-            "ik_llama.cpp 8337e4cd3 ggml.h, enum ggml_op",
-        )
-
-
+@rule(
+    "context-unset", "info", "what-the-engines-do-unasked",
+    "ik_llama.cpp and llama.cpp, llama_init_from_model: n_ctx 0 is n_ctx_train", mend="-c with the tokens you need",
+)  # fmt: skip
 def context_unset(case: Case) -> Iterator[Found]:
     """Without `-c` the cache is as long as the model was trained for."""
     if case.parsed.flags.n_ctx == 0:
-        yield info(
-            "context-unset",
-            f"without -c, or at 0, the cache is made for all {case.model.n_ctx_train:,} tokens of the model's training",
-            "-c with the tokens you need",
-            "ik_llama.cpp and llama.cpp, llama_init_from_model: n_ctx 0 is n_ctx_train",
+        yield Found(
+            f"without -c, or at 0, the cache is made for all {case.model.n_ctx_train:,} tokens of the model's training"
         )
 
 
-def varied(case: Case) -> Iterator[Found]:
+@rule("several-values", "info", "what-the-engines-do-unasked", "llama-bench --help")
+def several_values(case: Case) -> Iterator[Found]:
     """llama-bench options with several values: the figures are for the first."""
     for option in case.parsed.varied:
-        yield info("several-values", f"{option[:80]}: the figures are for the first value", None, "llama-bench --help")
+        if not option.startswith(("-ot ", "--override-tensor")):
+            yield Found(f"{option[:80]}: the figures are for the first value")
 
 
 def _known_then(case: Case, name: str) -> bool:

@@ -255,27 +255,31 @@ def test_engine_and_program_are_guessed(command: str, engine: str, program: str)
 
 
 @pytest.mark.parametrize(
+    "command", ["-c $((n * 1024))", "--threads $(nproc)", "-t `nproc`", "-ot 'exps=CPU", "x" * 70_000]
+)
+def test_what_only_a_shell_could_read_is_an_error(command: str) -> None:
+    with pytest.raises(InvalidFlags) as caught:
+        parse(f"llama-server -m m.gguf {command}", "llama.cpp")
+    assert caught.value.field == "command"
+
+
+@pytest.mark.parametrize(
     ("command", "named"),
     [
         ("-c lots", "-c"),
         ("-c", "-c"),
-        ("-c $((n * 1024))", "command"),
-        ("--threads $(nproc)", "command"),
-        ("-t `nproc`", "command"),
         ("-ctk q9_9", "-ctk"),
         ("-ts 1,x", "-ts"),
         ("-ts -1,2", "-ts"),
         ("-ot exps", "-ot"),
-        ("-ot 'exps=CPU", "command"),
         ("-lm sometimes", "-lm"),
         ("-c " + "9" * 20, "-c"),
-        ("x" * 70_000, "command"),
     ],
 )
-def test_a_value_that_cannot_be_read_is_named(command: str, named: str) -> None:
-    with pytest.raises(InvalidFlags) as caught:
-        parse(f"llama-server -m m.gguf {command}", "llama.cpp")
-    assert caught.value.field == named
+def test_a_value_that_no_engine_takes_is_kept_with_what_is_wrong(command: str, named: str) -> None:
+    parsed = parse(f"llama-server -m m.gguf -ngl 7 {command}", "llama.cpp")
+    assert [wrong.option for wrong in parsed.refused] == [named]
+    assert parsed.flags.n_gpu_layers == 7
 
 
 @pytest.mark.parametrize("text", ["", "   ", "hello there", "\x00\x01", "# -c 8"])

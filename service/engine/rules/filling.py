@@ -1,0 +1,126 @@
+"""Room on the cards: layers of experts that would fit besides, and which card they belong to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import msgspec
+
+from service.engine.commands import expert_override
+from service.engine.config import Flags, Override
+from service.engine.rules.case import Case
+from service.engine.rules.rule import WORTH_SAYING, Found, rule
+from service.engine.tensor_names import layer_of
+
+_RESERVE_MIB, _RESERVE = 1024, 0.04  # left free on a card beside what is proposed, of its capacity
+_FASTER = 1.15  # times the bandwidth of another card
+
+
+@rule(
+    "room-for-experts", "info", "one-more-layer-of-experts",
+    "ik_llama.cpp discussion 477 (5 layers 3.40 t/s, 24 layers 5.77); computed: memory and speed with the rule",
+    mend="-ot for more layers before the other rules, or a smaller -ncmoe",
+)  # fmt: skip
+def room_for_experts(case: Case) -> Iterator[Found]:
+    """Room on a card for some of the experts that are in RAM, as far as tokens become clearly faster."""
+    layers = _layers_in_ram(case)
+    if not layers or not case.devices or case.flags.n_gpu_layers <= case.model.n_layer:
+        return
+    if case.flags.split_mode != "layer" or not all(row.fits for row in case.table):
+        return
+    rooms = _rooms(case)
+    for device in sorted(range(case.cpu), key=lambda i: -_bandwidth(case, i)):
+        found = _filled(case, device, layers, rooms[device])
+        if found is None:
+            continue
+        count, text, (pp, tg) = found
+        if tg >= WORTH_SAYING and count < len(layers):
+            room = case.table[device].capacity_mib - case.table[device].total_high_mib
+            message = (
+                f"{room:,.0f} MiB are free on {case.devices[device].name}: experts of {count} more layers would fit"
+            )
+            yield Found(f"{message}: TG {tg:.2f} times as fast", text, pp=pp, tg=tg)
+            return
+
+
+def _layers_in_ram(case: Case) -> dict[int, int]:
+    """Layers all of whose experts are in RAM, with their bytes."""
+    found: dict[int, int] = {}
+    for name in case.experts_in_ram:
+        layer = layer_of(name)
+        if layer is not None:
+            found[layer] = found.get(layer, 0) + case.model.by_name[name].nbytes
+    return {i: n for i, n in found.items() if case.placement.layers[i] < case.cpu}
+
+
+def _rooms(case: Case) -> list[int]:
+    """Bytes of each card that may be filled: all but a reserve."""
+    reserved = [max(_RESERVE_MIB, _RESERVE * row.capacity_mib) for row in case.table[:-1]]
+    rows = zip(case.table, reserved, strict=False)
+    return [int((row.capacity_mib - row.total_high_mib - keep) * 2**20) for row, keep in rows]
+
+
+def _bandwidth(case: Case, device: int) -> float:
+    return case.rig.cards[case.devices[device].gpu].bandwidth_gbs
+
+
+def _filled(
+    case: Case, device: int, layers: dict[int, int], room: int
+) -> tuple[int, str, tuple[float, float]] | None:  # fmt: skip
+    """The most of the card's own layers that fit it, what to write for them, and the gains; None where none does."""
+    own = sorted(i for i in layers if case.placement.layers[i] == device)
+    n = 0
+    while n < len(own) and sum(layers[i] for i in own[: n + 1]) <= room:
+        n += 1
+    for count in range(n, max(n - 3, 0), -1):
+        mended, text = _with_more(case, device, own[:count])
+        memory = case.predict(mended)
+        if all(row.fits for row in case.table_of(memory)):
+            return count, text, case.gain(flags=mended, placement=memory.placement)
+    return None
+
+
+def _with_more(case: Case, device: int, layers: list[int]) -> tuple[Flags, str]:
+    flags = case.flags
+    if flags.n_cpu_moe and not flags.overrides and case.cpu == 1:
+        less = msgspec.structs.replace(flags, n_cpu_moe=max(min(flags.n_cpu_moe, case.model.n_layer) - len(layers), 0))
+        return less, f"-ncmoe {less.n_cpu_moe}"
+    pattern, name = expert_override(layers), case.devices[device].name
+    rules = (Override(pattern, f"CUDA{device}"), *flags.overrides)
+    before = " before the other rules" if flags.overrides or flags.cpu_moe or flags.n_cpu_moe else ""
+    return msgspec.structs.replace(flags, overrides=rules), f"-ot '{pattern}={name}'{before}"
+
+
+@rule(
+    "layers-on-slower-card", "warning", "unlike-cards",
+    "computed: memory and speed with other shares; ik_llama.cpp issue 629", mend="-ts with more for the faster card",
+)  # fmt: skip
+def layers_on_slower_card(case: Case) -> Iterator[Found]:
+    """Layers on a slow card while a clearly faster one has room for them."""
+    speeds = [_bandwidth(case, i) for i in range(case.cpu)]
+    if case.flags.split_mode != "layer" or case.cpu < 2 or max(speeds) < _FASTER * min(speeds):
+        return
+    if case.flags.n_gpu_layers <= 0 or not all(row.fits for row in case.table):
+        return
+    best = max((one for one in (_gain_with(case, shares) for shares in _shares(case, speeds)) if one), default=None)
+    if best is not None and best[0] >= WORTH_SAYING:
+        tg, pp, text = best
+        message = f"{case.devices[speeds.index(max(speeds))].name} is faster and has room for more layers"
+        yield Found(f"{message}: with {text} TG {tg:.2f} times as fast, PP {pp:.2f} times", text, pp=pp, tg=tg)
+
+
+def _shares(case: Case, speeds: list[float]) -> Iterator[tuple[float, ...]]:
+    """Shares by free memory, with more and more for the faster cards."""
+    for power in (0, 1, 2, 3):
+        weights = [device.free * speed**power for device, speed in zip(case.devices, speeds, strict=True)]
+        yield tuple(float(max(round(100 * w / sum(weights)), 1)) for w in weights)
+
+
+def _gain_with(case: Case, shares: tuple[float, ...]) -> tuple[float, float, str] | None:
+    """Gains of TG and PP with other shares, and how to write them; None where they do not fit."""
+    mended = msgspec.structs.replace(case.flags, tensor_split=shares)
+    memory = case.predict(mended)
+    if not all(row.fits for row in case.table_of(memory)):
+        return None
+    pp, tg = case.gain(flags=mended, placement=memory.placement)
+    return tg, pp, f"-ts {','.join(f'{share:.0f}' for share in shares)}"

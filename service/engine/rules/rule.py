@@ -1,0 +1,95 @@
+"""The shape of a rule, and of what it finds.
+
+A rule's facts are declared once, above the function that looks for it: docs/rules.md is written from them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import NamedTuple, TypeAlias
+
+import msgspec
+
+from service.engine.config import ENGINES, Engine
+from service.engine.finding import Finding, Severity
+from service.engine.rules.case import Case
+
+WORTH_SAYING = 1.1  # times as fast: less than this drowns in the error of the speed model
+
+
+class Found(NamedTuple):
+    """What a rule found. `fix` None: as the rule says, "": nothing mends it. `severity`: another than the rule's.
+
+    `pp`, `tg`: how many times faster prompts and tokens would be without it, by the speed model (1: unknown).
+    """
+
+    message: str
+    fix: str | None = None
+    pp: float = 1.0
+    tg: float = 1.0
+    severity: Severity | None = None
+
+
+Look: TypeAlias = Callable[[Case], Iterator[Found]]
+
+
+class Rule(msgspec.Struct, frozen=True, kw_only=True):
+    """One rule. `what`: the condition in words; `mend`: what to write instead; `source`: where it is known from.
+
+    `engines`: whose commands it is about. `since`, `until`: it holds for builds from and up to these days (None: all).
+    `paragraph`: the heading of docs/offloading.md that explains it. `look` yields what it finds in a command.
+    """
+
+    id: str
+    severity: Severity
+    what: str
+    mend: str | None
+    source: str
+    paragraph: str
+    engines: tuple[Engine, ...]
+    since: str | None
+    until: str | None
+    look: Look
+
+    def holds(self, case: Case) -> bool:
+        """Return whether the rule is about the engine and the build of a command."""
+        date = case.parsed.build.date
+        early = date is not None and self.since is not None and date < self.since
+        late = self.until is not None and (date is None or date >= self.until)
+        return case.engine in self.engines and not early and not late
+
+    def findings(self, case: Case) -> Iterator[tuple[Finding, Found]]:
+        """Yield what a user reads, and what it was made of."""
+        for found in self.look(case) if self.holds(case) else ():
+            fix = self.mend if found.fix is None else found.fix or None
+            finding = Finding(
+                rule=self.id,
+                severity=found.severity or self.severity,
+                message=found.message,
+                fix=fix,
+                source=self.source,
+            )
+            yield finding, found
+
+
+def rule(
+    name: str, severity: Severity, paragraph: str, source: str, *, mend: str | None = None,
+    only: Engine | None = None, since: str | None = None, until: str | None = None,
+) -> Callable[[Look], Rule]:  # fmt: skip
+    """Return a decorator that makes a rule of the function below it; the function's docstring is the rule's `what`."""
+
+    def declared(look: Look) -> Rule:
+        return Rule(
+            id=name,
+            severity=severity,
+            what=" ".join((look.__doc__ or "").split()),
+            mend=mend,
+            source=source,
+            paragraph=paragraph,
+            engines=(only,) if only else ENGINES,
+            since=since,
+            until=until,
+            look=look,
+        )
+
+    return declared

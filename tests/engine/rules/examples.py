@@ -1,0 +1,222 @@
+"""One command that breaks each rule and one that does not, by the rule's name."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from service.engine.config import Engine
+from service.engine.hardware import Cpu, Gpu, Hardware, Ram
+from tests.rigs import ONE_3090_DESKTOP, TWO_5090_TWO_4090
+
+IK: Engine = "ik_llama.cpp"
+LLAMA: Engine = "llama.cpp"
+QWEN = ("Qwen3-235B-A22B", "q4_K_M")
+SMALL_MOE = ("Qwen3-30B-A3B", "q4_K_M")
+R1_R4 = ("DeepSeek-R1-0528", "ffn_down_exps=iq5_ks_r4,exps=iq4_ks_r4,*=q8_0")
+R1 = ("DeepSeek-R1-0528", "q2_k")
+GLM = ("GLM-4.5-Air", "q4_K_M")
+LITTLE_RAM = Hardware(gpus=[Gpu(name="RTX 3090")], cpu=Cpu(model="Ryzen 9 7950X"), ram=Ram(total_gb=64))
+FOUR_3090 = Hardware(gpus=[Gpu(name="RTX 3090", count=4)], cpu=Cpu(model="EPYC 7713"), ram=Ram(total_gb=512))
+DENSE = ("Llama-3.3-70B", "q4_K_M")
+DENSE_Q8 = ("Llama-3.3-70B", "q8_0")
+DENSE_SMALL = ("Qwen3-14B", "q4_K_M")
+WINDOWED = ("Gemma-3-12B", "q4_K_M")
+HYBRID = ("Qwen3.5-27B", "q4_K_M")
+TIGHT_RAM = Hardware(gpus=[], cpu=Cpu(model="Ryzen 9 7950X"), ram=Ram(total_gb=78))
+TWO_3090 = Hardware(gpus=[Gpu(name="RTX 3090", count=2)], cpu=Cpu(model="Ryzen 9 7950X"), ram=Ram(total_gb=64))
+DUAL = Hardware(
+    gpus=[Gpu(name="RTX 3090")], cpu=Cpu(model="EPYC 9355", sockets=2, physical_cores=64), ram=Ram(total_gb=512)
+)
+FAST_AND_SLOW = Hardware(
+    gpus=[Gpu(name="RTX 4090"), Gpu(name="RTX 3060")], cpu=Cpu(model="Ryzen 9 7950X"), ram=Ram(total_gb=64)
+)
+SLOW_LINK = Hardware(gpus=[Gpu(name="RTX 3090", pcie="3.0 x1")], cpu=Cpu(model="Ryzen 9 7950X"), ram=Ram(total_gb=192))
+
+
+class Example(NamedTuple):
+    """A rule, a command that breaks it, one that does not, and where both are run.
+
+    `beside`: the draft model. `n_head_dim`: another size of the model's heads.
+    """
+
+    rule: str
+    broken: str
+    sound: str
+    engine: Engine = IK
+    model: tuple[str, str] = QWEN
+    hardware: Hardware = ONE_3090_DESKTOP
+    build: str | None = None
+    beside: tuple[str, str] | None = None
+    n_head_dim: int | None = None
+
+
+GOOD_IK = "llama-server -m m.gguf -c 32768 -b 4096 -ub 2048 -ngl 99 -ot exps=CPU -t 16"
+GOOD_LLAMA = "llama-server -m m.gguf -c 32768 -ub 2048 -ngl 99 -fa on -fit off -np 1 -ot exps=CPU -t 16"
+OLD_IK = "llama-server -m m.gguf -c 32768 -b 4096 -ub 2048 -ngl 99 -ot exps=CPU -t 16"
+ALL_ON_GPU = "llama-server -m m.gguf -c 8192 -ngl 99"
+FOUR = "-c 8192 -ngl 99 -ot exps=CPU -ub 2048"
+TWO_SOCKETS = "llama-server -m m.gguf -c 8192 -ngl 99 -ot exps=CPU"
+TIGHT = "llama-server -m m.gguf -c 4096"
+FULL_LLAMA = "llama-server -m m.gguf -c 4096 -ngl 99 -fit off -np 1"
+MANY_SLOTS = "llama-server -m m.gguf -c 32768 -ngl 99 -fit off"
+LOGITS = "llama-server -m m.gguf -c 8192 -ub 2048 -ngl 99"
+FILLED = GOOD_IK.replace("-ot", "-ot 'blk\\.([0-9]|1[0-3])\\.ffn_.*_exps=CUDA0' -ot")
+SLOW = "-c 4096 -ngl 99"
+
+EXAMPLES = (
+    Example("unknown-flag", f"{GOOD_IK} --make-it-fast", GOOD_IK),
+    Example("unknown-flag", f"{GOOD_LLAMA} -muge", GOOD_LLAMA, LLAMA),
+    Example("retired-flag", f"{GOOD_IK} -fmoe", GOOD_IK),
+    Example("retired-flag", f"{GOOD_IK} -fa -v", f"{GOOD_IK} -fa on"),
+    Example("retired-flag", f"{GOOD_LLAMA} --no-mmap", f"{GOOD_LLAMA} -lm none", LLAMA),
+    Example("cache-type-unknown", f"{GOOD_LLAMA} -ctk q6_0", f"{GOOD_LLAMA} -ctk q8_0", LLAMA),
+    Example("split-mode-unknown", f"{GOOD_IK} -sm row", f"{GOOD_IK} -sm layer"),
+    Example("obsolete-op-numbers", f"{GOOD_IK} -op 26,0,27,0,29,0", f"{GOOD_IK} -op 28,0,31,0"),
+    Example("not-counted", f"{GOOD_IK} -md draft.gguf", GOOD_IK),
+    Example("not-counted", f"{GOOD_LLAMA} --mmproj mmproj.gguf", GOOD_LLAMA, LLAMA),
+    Example("rpc-not-supported", f"{GOOD_LLAMA} --rpc 10.0.0.2:50052", GOOD_LLAMA, LLAMA),
+    Example("no-next-token-layers", f"{GOOD_IK} --spec-type mtp:n_max=1", GOOD_IK),
+    Example("no-next-token-layers", f"{GOOD_LLAMA} --spec-type draft-mtp", GOOD_LLAMA, LLAMA),
+    Example("speculation-with-slots", f"{GOOD_IK} --spec-type mtp -np 2", f"{GOOD_IK} --spec-type mtp", IK, GLM),
+    Example("speed-without-draft", f"{GOOD_IK} --spec-type mtp", GOOD_IK, IK, GLM),
+    Example("context-unset", GOOD_IK.replace("-c 32768", ""), GOOD_IK),
+    Example("several-values", "llama-bench -m m.gguf -ngl 99 -ub 512,1024", "llama-bench -m m.gguf -ngl 99 -ub 512"),
+    Example("override-refused", f"{GOOD_IK} -ot 'blk.(=CPU'", GOOD_IK),
+    Example("override-refused", f"{GOOD_IK} -ot attn=CUDA7", f"{GOOD_IK} -ot attn=CUDA0"),
+    Example("override-refused", f"{GOOD_IK} -ot attn=CUDA_Host", GOOD_IK),
+    Example("device-unknown", f"{GOOD_IK} -dev CUDA4", f"{GOOD_IK} -dev CUDA0"),
+    Example("override-ignored", "llama-server -m m.gguf -ngl 0 -ot exps=CPU", GOOD_IK),
+    Example("override-matches-nothing", f"{GOOD_IK} -ot 'blk.1.ffn_up_shexp=CPU'", f"{GOOD_IK} -ot output=CUDA0"),
+    Example(
+        "override-never-wins",
+        f"{GOOD_IK} -ot 'blk\\.3\\.ffn_.*_exps=CUDA0'",
+        GOOD_IK.replace("-ot", "-ot 'blk\\.3\\.ffn_.*_exps=CUDA0' -ot"),
+    ),
+    Example(
+        "cannot-load", GOOD_LLAMA, GOOD_LLAMA.replace("llama-server", "llama-cli"), LLAMA, R1_R4, TWO_5090_TWO_4090
+    ),
+    Example(
+        "up-gate-apart",
+        GOOD_IK.replace("-ot", "-ot 'blk\\.[0-3]\\.ffn_up_exps=CUDA0' -ot"),
+        GOOD_IK.replace("-ot", "-ot 'blk\\.[0-3]\\.ffn_(up|gate)_exps=CUDA0' -ot"),
+    ),
+    Example(
+        "type-without-gpu-kernel",
+        ALL_ON_GPU,
+        f"{ALL_ON_GPU} -ot exps=CPU",
+        model=("Qwen3-30B-A3B", "exps=q4_k_r4,*=q8_0"),
+    ),
+    Example("experts-left-on-gpu", ALL_ON_GPU, f"{ALL_ON_GPU} -ot exps=CPU"),
+    Example("experts-in-ram-needlessly", f"{ALL_ON_GPU} -ot exps=CPU", ALL_ON_GPU, model=SMALL_MOE),
+    Example("repacked-with-large-micro-batch", f"{GOOD_IK} -rtr", GOOD_IK),
+    Example(
+        "micro-batch-below-threshold",
+        "llama-sweep-bench -c 32768 -ub 512 -ngl 99 -ot exps=CPU",
+        "llama-sweep-bench -c 32768 -b 4096 -ub 4096 -ngl 99 -ot exps=CPU",
+        model=R1,
+        hardware=TWO_5090_TWO_4090,
+    ),
+    Example("batch-below-micro-batch", f"{GOOD_IK} -ub 8192", GOOD_IK),
+    Example("batch-no-multiple", f"{GOOD_IK} -b 3000", GOOD_IK),
+    Example("quantised-v-without-fa", f"{GOOD_IK} -fa off -ctv q8_0", f"{GOOD_IK} -fa off -ctk q8_0"),
+    Example("cache-type-without-gpu-kernel", f"{GOOD_IK} -ctk q8_KV", f"{GOOD_IK} -ctk q8_0"),
+    Example("mla-without-effect", f"{GOOD_IK} -mla 3", GOOD_IK),
+    Example("amb-without-effect", f"{GOOD_IK} -amb 512", f"{GOOD_IK} -amb 512 -fa off"),
+    Example("amb-too-small", f"{GOOD_IK} -amb 64", f"{GOOD_IK} -amb 512", model=R1, hardware=TWO_5090_TWO_4090),
+    Example("v-type-without-effect", f"{GOOD_IK} -ctv q8_0", GOOD_IK, model=R1, hardware=TWO_5090_TWO_4090),
+    Example("mla-off", f"{GOOD_IK} -mla 0", f"{GOOD_IK} -mla 3", model=R1, hardware=TWO_5090_TWO_4090),
+    Example("does-not-fit", f"{GOOD_IK} -c 262144", GOOD_IK),
+    Example("ram-too-small", GOOD_IK, ALL_ON_GPU, hardware=LITTLE_RAM),
+    Example("fit-left-on", GOOD_LLAMA.replace("-fit off", ""), GOOD_LLAMA, LLAMA),
+    Example("fit-places-itself", "llama-server -m m.gguf -c 4096", GOOD_LLAMA, LLAMA),
+    Example("split-left-to-chance", FOUR, f"{FOUR} -ts 32,32,24,24", hardware=TWO_5090_TWO_4090),
+    Example("split-left-to-chance", FOUR, f"CUDA_VISIBLE_DEVICES=0,1 {FOUR}", hardware=TWO_5090_TWO_4090),
+    Example("shares-without-gpu", f"{GOOD_IK} -ts 1,1", f"{GOOD_IK} -ts 1"),
+    Example("main-gpu-unknown", f"{GOOD_IK} -mg 3", f"{GOOD_IK} -mg 0"),
+    Example(
+        "none-with-several-gpus", f"{FOUR} -sm none", f"CUDA_VISIBLE_DEVICES=0 {FOUR} -sm none", hardware=FOUR_3090
+    ),
+    Example("graph-split-impossible", f"{GOOD_IK} -sm graph", GOOD_IK),
+    Example(
+        "graph-split-partial-experts",
+        "-c 8192 -ngl 99 -ub 2048 -sm graph -ot ffn_down_exps=CPU",
+        f"{FOUR} -sm graph",
+        hardware=FOUR_3090,
+    ),
+    Example("split-mode-approximate", f"{FOUR} -sm graph", FOUR, hardware=FOUR_3090),
+    Example("cpu-moe-by-share", f"{ALL_ON_GPU} -ncmoe 20", f"{ALL_ON_GPU} -cmoe", hardware=FOUR_3090),
+    Example("too-many-threads", f"{GOOD_IK} -t 32", GOOD_IK),
+    Example("odd-threads", f"{GOOD_IK} -t 15", GOOD_IK),
+    Example("option-of-another-time", f"{OLD_IK} -no-fmoe", f"{OLD_IK} -fmoe", build="2025-05-11"),
+    Example("option-of-another-time", f"{OLD_IK} -fa on", f"{OLD_IK} -fa", build="2025-05-11"),
+    Example("option-of-another-time", f"{OLD_IK} -fa -v", OLD_IK, build="2025-11-01"),
+    Example("option-gone-since", f"{OLD_IK} -fmoe", OLD_IK, build="2025-05-11"),
+    Example("option-gone-since", f"{GOOD_LLAMA} --no-mmap", GOOD_LLAMA, LLAMA, build="2026-01-15"),
+    Example(
+        "latent-cache-types-differ", f"{GOOD_LLAMA} -ctk q8_0", f"{GOOD_LLAMA} -ctk q8_0 -ctv q8_0", LLAMA, model=R1
+    ),
+    Example("split-mode-refused", f"{GOOD_LLAMA} -sm row", GOOD_LLAMA, LLAMA, hardware=FOUR_3090),
+    Example(
+        "split-mode-refused", f"{GOOD_LLAMA} -sm tensor -fa off", f"{GOOD_LLAMA} -sm tensor", LLAMA, hardware=FOUR_3090
+    ),
+    Example(
+        "older-build", f"{OLD_IK} -fa -mla 3 -amb 512", f"{OLD_IK} -fa -c 4096 -ub 512", build="2025-07-01", model=R1
+    ),
+    Example("copies-of-ram", OLD_IK, f"{ALL_ON_GPU} -fa", hardware=FOUR_3090, build="2025-07-01"),
+    Example(
+        "device-order-unknown",
+        f"CUDA_DEVICE_ORDER=PCI_BUS_ID llama-server {FOUR}",
+        f"llama-server {FOUR}",
+        hardware=TWO_5090_TWO_4090,
+    ),
+    Example("value-not-understood", f"{GOOD_IK} -ngl abc", GOOD_IK),
+    Example("value-not-understood", f"{GOOD_LLAMA} -ctk q9_0", GOOD_LLAMA, LLAMA),
+    Example("value-out-of-range", f"{GOOD_IK} -c -5", GOOD_IK),
+    Example("micro-batch-zero", f"{GOOD_IK} -ub 0", GOOD_IK),
+    Example("threads-zero", f"{GOOD_IK} -t 0", GOOD_IK),
+    Example(
+        "flash-attention-impossible", "-c 4096 -fa on -ngl 99", "-c 4096 -ngl 99", IK, ("Grok-2", "q2_k"), FOUR_3090
+    ),
+    Example("cache-type-aborts-on-cpu", f"{GOOD_IK} -ngl 20 -ctk q5_0 -ctv q5_0", f"{GOOD_IK} -ctk q5_0 -ctv q5_0"),
+    Example("cache-type-block", "-c 4096 -ctk q8_0", "-c 4096", IK, DENSE_SMALL, n_head_dim=80),
+    Example("hadamard-without-effect", f"{GOOD_IK} -khad", f"{GOOD_IK} -khad -ctk q8_0"),
+    Example("cache-in-ram", f"{GOOD_IK} -nkvo", GOOD_IK, IK, GLM),
+    Example("sliding-window-kept-whole", "-c 131072 -ngl 99", "-c 4096 -ngl 99", IK, WINDOWED),
+    Example("window-cache-refused", f"{FOUR} -sm graph --swa-compress", f"{FOUR} -sm graph", hardware=FOUR_3090),
+    Example("numa-unset", TWO_SOCKETS, f"numactl --interleave=all {TWO_SOCKETS} --numa distribute", hardware=DUAL),
+    Example("numa-unset", TWO_SOCKETS, f"numactl -N 0 -m 0 {TWO_SOCKETS}", IK, SMALL_MOE, DUAL),
+    Example("numa-value-unknown", f"{GOOD_IK} --numa everywhere", f"{GOOD_IK} --numa distribute"),
+    Example("mmap-needed", f"{GOOD_IK} -thp", f"GGML_CUDA_NO_PINNED=1 {GOOD_IK} -thp"),
+    Example("mmap-needed", f"{GOOD_IK} --defer-experts", GOOD_IK),
+    Example("defer-experts-elsewhere", "-c 4096 --defer-experts", "-c 4096", IK, DENSE),
+    Example("locked-memory-too-large", f"{GOOD_LLAMA} -lm mlock", GOOD_LLAMA, LLAMA, QWEN, LITTLE_RAM),
+    Example("prompt-cache-in-ram", TIGHT, f"{TIGHT} -cram 0", IK, DENSE_Q8, TIGHT_RAM),
+    Example("draft-larger-than-model", f"{GOOD_IK} -md draft.gguf", GOOD_IK, beside=DENSE),
+    Example("pipeline-copies", f"{FULL_LLAMA} -c 49152", FULL_LLAMA, LLAMA, DENSE, TWO_3090),
+    Example("fit-with-overrides", f"{GOOD_IK} --fit", GOOD_IK),
+    Example("slots-by-default", f"{MANY_SLOTS}", f"{MANY_SLOTS} -np 1", LLAMA, HYBRID),
+    Example("logits-of-every-token", LOGITS, f"{LOGITS} -wgt 1", IK, DENSE),
+    Example("fewer-experts", f"{GOOD_IK} -ser 4,1", GOOD_IK),
+    Example("grouped-routing-without-effect", f"{GOOD_IK} -ger", GOOD_IK),
+    Example("graph-split-partial-layers", "-c 4096 -ngl 20 -sm graph", "-c 4096 -ngl 99 -sm graph", IK, GLM, FOUR_3090),
+    Example("graph-scheduling-off", f"{FOUR} -sm graph", f"{FOUR} -sm graph -smgs", hardware=FOUR_3090),
+    Example("graph-option-without-effect", f"{FOUR} -smgs -grt f16", FOUR, hardware=FOUR_3090),
+    Example("graph-option-without-effect", f"{FOUR} -sm graph --max-gpu 4", f"{FOUR} -sm graph", hardware=FOUR_3090),
+    Example("reduce-type-unknown", f"{FOUR} -sm graph -grt q4_0", f"{FOUR} -sm graph -grt q8_0", hardware=FOUR_3090),
+    Example("card-without-share", f"{FOUR} -ts 1,1,1", f"{FOUR} -ts 1,1,1,1", hardware=FOUR_3090),
+    Example("embeddings-on-gpu", f"{GOOD_IK} -ot token_embd=CUDA0", GOOD_IK, IK, ("Qwen3-235B-A22B", "q2_k")),
+    Example("layers-in-ram", "-c 8192 -ngl 5", "-c 8192 -ngl 99 -ot exps=CPU", IK, ("Qwen3-235B-A22B", "q2_k")),
+    Example("layers-in-ram", "-c 8192 -ngl 30", "-c 8192 -ngl 99", model=DENSE_SMALL),
+    Example("room-for-experts", f"{GOOD_IK} -c 8192", FILLED, IK, ("Qwen3-235B-A22B", "q2_k")),
+    Example("layers-on-slower-card", f"{SLOW} -ts 8,12", f"{SLOW} -ts 99,1", IK, DENSE_SMALL, FAST_AND_SLOW),
+    Example("copying-loses", GOOD_LLAMA, f"GGML_OP_OFFLOAD_MIN_BATCH=4097 {GOOD_LLAMA}", LLAMA, QWEN, SLOW_LINK),
+    Example("host-buffers-off", f"{GOOD_LLAMA} --no-host", GOOD_LLAMA, LLAMA),
+    Example("op-numbers-without-experts", f"{GOOD_IK} -op 28,0", f"{GOOD_IK} -op 28,0,31,0"),
+    Example("merged-qkv-ignores-overrides", f"{GOOD_IK} -mqkv -ot 'attn_q=CPU'", f"{GOOD_IK} -mqkv"),
+    Example(
+        "bench-rules-by-semicolon",
+        "llama-bench -m m.gguf -ngl 99 -ot 'blk.1.=CPU,blk.2.=CPU'",
+        "llama-bench -m m.gguf -ngl 99 -ot 'blk.1.=CPU;blk.2.=CPU'",
+        LLAMA,
+    ),
+)
