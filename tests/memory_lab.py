@@ -13,7 +13,7 @@ from service.engine.catalogue import resolve
 from service.engine.commands import parse
 from service.engine.config import Engine, Flags
 from service.engine.hardware import Gpu, Hardware, Ram
-from service.engine.memory import Memory
+from service.engine.memory import LeastBytes, Memory, least_memory
 from service.engine.memory.spec import Allocator
 from service.engine.rules import Case, case_of
 from service.engine.units import MIB
@@ -63,6 +63,13 @@ class LabRow:
     def flags(self) -> Flags:
         """The flags of its command."""
         return self._case.flags
+
+    def least(self) -> tuple[LeastBytes, ...]:
+        """Return what the same placement takes at least."""
+        case = self._case
+        return least_memory(
+            case.engine, case.model, case.flags, case.memory.placement, allocator=self.allocator, tool=case.tool
+        )
 
     @cached_property
     def _case(self) -> Case:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import msgspec
+
 from service.engine.layers import Layer
 from service.engine.memory.graph import CUDA_ALIGNMENT, cuda_row_padding, row_size
 from service.engine.memory.spec import GraphSpec
@@ -16,6 +18,7 @@ from service.engine.units import pad
 
 SPARSE_ARCHITECTURES = frozenset({"glm-dsa", "deepseek32"})
 _CONTEXT_WITH_SHARED_INDEXERS = 1 << 20
+_MAX_KEPT = 64
 
 
 class CacheTensor(NamedTuple):
@@ -182,6 +185,17 @@ def window_rows(n_swa: int, spec: GraphSpec) -> int:
 
 def cache_bytes(model: Model, spec: GraphSpec, *, cuda_padding: bool = False) -> tuple[int, ...]:
     """Return the bytes of each block's cache; with `cuda_padding` as a CUDA buffer reserves them."""
+    known: dict[tuple[GraphSpec, bool], tuple[int, ...]] = model.__dict__.setdefault("_cache_bytes", {})
+    spec = msgspec.structs.replace(spec, rope_owners=())
+    found = known.get((spec, cuda_padding))
+    if found is None:
+        if len(known) >= _MAX_KEPT:
+            known.clear()
+        found = known[spec, cuda_padding] = _cache_bytes(model, spec, cuda_padding)
+    return found
+
+
+def _cache_bytes(model: Model, spec: GraphSpec, cuda_padding: bool) -> tuple[int, ...]:
     by_shape: dict[tuple[CacheTensor, ...], int] = {}
     found = []
     for layer in model.layers:

@@ -8,26 +8,27 @@ from dataclasses import replace
 import msgspec
 
 from service.engine.builds.rules import TODAY, MemoryRules
-from service.engine.config import CPU, Engine, Flags, Placement
+from service.engine.config import Engine, Flags, Placement
 from service.engine.estimate import Estimate
 from service.engine.memory.allocator import allocate
-from service.engine.memory.cache import cache_bytes, cache_tensors
+from service.engine.memory.cache import cache_tensors
 from service.engine.memory.closed_form import rough_compute
+from service.engine.memory.contents import Contents
 from service.engine.memory.figures import DeviceBytes, Memory
 from service.engine.memory.float32 import split_shares
 from service.engine.memory.graph import CUDA_ALIGNMENT, Graph, Slot, geometry
 from service.engine.memory.graphs import graph_of
 from service.engine.memory.layers_ik import FREE_MARGIN
-from service.engine.memory.merged import CONFIRMED, merged, merges
+from service.engine.memory.merged import CONFIRMED, merges
 from service.engine.memory.offload import lacks_kernels, stays_in_ram
 from service.engine.memory.overhead import gpu_overhead
-from service.engine.memory.placement import ROPE_FACTORS, place, rope_devices
+from service.engine.memory.placement import ROPE_FACTORS, place
 from service.engine.memory.scheduler import SchedulerOptions, node_devices, schedule
 from service.engine.memory.shares_ik import Shares, can_share
 from service.engine.memory.slices import Slices
-from service.engine.memory.spec import LATENT_ARCHITECTURES_IK, Allocator, GraphSpec, Tool, make_spec, one_token_each
+from service.engine.memory.spec import Allocator, Tool, one_token_each
 from service.engine.memory.split_modes import splits_graph
-from service.engine.memory.stored import derived_bytes, reserved_bytes
+from service.engine.memory.stored import reserved_bytes
 from service.engine.model import Model
 from service.engine.units import MIB, pad
 
@@ -108,28 +109,21 @@ def _shared(
     return prediction.memory()
 
 
-class _Prediction:
+class _Prediction(Contents):
     """One prediction: what all parts of it need."""
 
     def __init__(
         self, engine: Engine, model: Model, flags: Flags, placement: Placement, allocator: Allocator, tool: Tool,
         rules: MemoryRules | None,
     ) -> None:  # fmt: skip
-        self.engine, self.model, self.flags, self.placement = engine, model, flags, placement
-        self.given = (model, placement)
-        if engine == "ik_llama.cpp":
-            self.model, self.placement = model, placement = merged(model, flags, placement)
-        self.cuda, self.cpu = allocator == "cuda", placement.n_devices
-        self.ropes = rope_devices(engine, model, flags, placement)
+        super().__init__(engine, model, flags, placement, allocator, tool, rules)
         self.older = rules is not None
-        spec = make_spec(engine, model, flags, tool, cpu_only=self.cpu == 0, rules=rules or TODAY)
-        self.spec: GraphSpec = msgspec.structs.replace(spec, rope_owners=self._rope_owners())
         if engine == "llama.cpp" and self.cuda and flags.flash_attn == "auto" and not self._flash_attention_runs():
             self.spec = msgspec.structs.replace(self.spec, flash_attn=False)
 
     def memory(self) -> Memory:
-        weights, kv = self._weights(), self._caches()
-        derived = self._derived()
+        weights, kv = self.weights(), self.caches()
+        derived = self.derived()
         built = graph_of(self.model, self.spec)
         compute, n_splits, n_nodes = self._compute(built.graph)
         if self._tokens_may_need_more:
@@ -172,81 +166,6 @@ class _Prediction:
         spread = self.flags.split_mode == "none" and self.cpu > 1
         caches = "q8_KV" in (self.spec.type_k, self.spec.type_v)
         return self.cpu > 0 and (spread or caches or (self.cuda and lacks_kernels(self.model, self.placement)))
-
-    # -- weights -------------------------------------------------------------------------------------------------
-
-    def _weights(self) -> list[int]:
-        total = [0] * (self.cpu + 1)
-        reserved = reserved_bytes(self.model) if self.cuda else None
-        for name, device in self.placement.tensors.items():
-            if name in ROPE_FACTORS:
-                continue
-            tensor = self.model.by_name.get(name) or self.model.by_name["token_embd.weight"]
-            total[device] += reserved[tensor.name] if reserved and device != self.cpu else tensor.nbytes
-        self._add_rope_factors(total)
-        if self.engine == "ik_llama.cpp":
-            self._add_duplicated_biases(total)
-        head = self.placement.tensors.get("output.weight")
-        if self.model.tied and head == self.placement.tensors["token_embd.weight"] and self._shares_a_tied_head:
-            total[head] -= self._tied_bytes(head)
-        return total
-
-    @property
-    def _shares_a_tied_head(self) -> bool:
-        """llama.cpp makes no second token embedding where the first is; ik only where both are one mapped file.
-
-        Measured with ik 8337e4cd3 on the CPU: Qwen3-0.6B q4_0 319.96 MiB mapped, 403.42 with --no-mmap. The lab's
-        runs were not mapped.
-        """
-        if self.engine == "llama.cpp":
-            return self.model.architecture not in _HEAD_COMES_FIRST
-        moved = self.flags.cpu_moe or self.flags.n_cpu_moe or any(rule.device == CPU for rule in self.flags.overrides)
-        on_cpu = moved and self.flags.n_gpu_layers > 0  # at -ngl 0 there are no overrides
-        mapped = self.flags.mmap is not False and not self.flags.runtime_repack and self.model is self.given[0]
-        return self.cuda and mapped and not (on_cpu and self.cpu)
-
-    def _tied_bytes(self, device: int) -> int:
-        """Bytes of the second token embedding that is not made."""
-        tensor = self.model.by_name["token_embd.weight"]
-        return reserved_bytes(self.model)[tensor.name] if self.cuda and device != self.cpu else tensor.nbytes
-
-    def _add_rope_factors(self, total: list[int]) -> None:
-        """ik loads a copy for every layer, llama.cpp one for every device. Gemma's are for its full layers only."""
-        full_only = self.model.architecture == "gemma4"
-        turning = [d for d, la in zip(self.ropes, self.model.layers, strict=False) if not (full_only and la.n_swa)]
-        for tensor in self.model.tensors:
-            if tensor.name in ROPE_FACTORS:
-                for device in turning if self.engine == "ik_llama.cpp" else sorted(set(turning)):
-                    total[device] += tensor.nbytes
-
-    def _add_duplicated_biases(self, total: list[int]) -> None:
-        """ik puts an expert bias that an override left behind next to its weight as well."""
-        tensors = self.placement.tensors
-        for name, device in tensors.items():
-            if name.endswith("_exps.bias"):
-                weight = tensors.get(name.removesuffix("bias") + "weight", device)
-                if weight != device:
-                    total[weight] += self.model.by_name[name].nbytes
-
-    def _derived(self) -> list[int]:
-        """Bytes of the attention matrices that ik makes when the file lacks them."""
-        total = [0] * (self.cpu + 1)
-        if self.engine == "ik_llama.cpp" and self.model.architecture in LATENT_ARCHITECTURES_IK:
-            for layer in range(self.model.n_layer - self.model.n_layer_nextn):
-                source = self.placement.tensors.get(f"blk.{layer}.attn_k_b.weight", self.placement.layers[layer])
-                total[source] += derived_bytes(self.model, layer, self.spec.mla)
-        return total
-
-    # -- caches --------------------------------------------------------------------------------------------------
-
-    def _caches(self) -> list[int]:
-        total = [0] * (self.cpu + 1)
-        plain = cache_bytes(self.model, self.spec)
-        reserved = cache_bytes(self.model, self.spec, cuda_padding=True) if self.cuda else plain
-        for layer, device in enumerate(self.placement.caches):
-            if device is not None:
-                total[device] += plain[layer] if device == self.cpu else reserved[layer]
-        return total
 
     # -- compute buffers -----------------------------------------------------------------------------------------
 
@@ -321,20 +240,14 @@ class _Prediction:
     def _repacks(self) -> bool:
         return self.engine == "ik_llama.cpp" and self.flags.runtime_repack
 
-    def _rope_owners(self) -> tuple[int, ...]:
-        """In llama.cpp the layers of a device share one copy of the rope factors."""
-        if self.engine == "ik_llama.cpp" or not any(name in self.model.by_name for name in ROPE_FACTORS):
-            return ()
-        return tuple(self.ropes.index(device) for device in self.ropes)
-
 
 class _Shared(_Prediction):
     """Weights and caches shared out over all cards; the compute buffers are those of whole layers on each."""
 
     shares: Shares
 
-    def _weights(self) -> list[int]:
-        total = [a + b for a, b in zip(super()._weights(), (*self.shares.weights, 0), strict=True)]
+    def weights(self) -> list[int]:
+        total = [a + b for a, b in zip(super().weights(), (*self.shares.weights, 0), strict=True)]
         reserved = reserved_bytes(self.model)
         for name in self.shares.names - set(ROPE_FACTORS):
             total[self.placement.tensors[name]] -= reserved[name] if self.cuda else self.model.by_name[name].nbytes
@@ -345,7 +258,7 @@ class _Shared(_Prediction):
         if not self.shares.heads:
             super()._add_rope_factors(total)
 
-    def _caches(self) -> list[int]:
+    def caches(self) -> list[int]:
         total = [0] * (self.cpu + 1)
         for layer in self.model.layers:
             if layer.index in self.shares.heads:

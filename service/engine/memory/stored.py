@@ -8,13 +8,36 @@ from service.engine.model import Model
 from service.engine.units import pad
 
 
+def plain_bytes(model: Model) -> dict[str, int]:
+    """Return the bytes of each tensor by its name in a placement: a tied head is `output.weight`."""
+    known: dict[str, int] | None = model.__dict__.get("_plain_bytes")
+    if known is None:
+        known = _with_head(model, {t.name: t.nbytes for t in model.tensors})
+        model.__dict__["_plain_bytes"] = known
+    return known
+
+
 def reserved_bytes(model: Model) -> dict[str, int]:
     """Return what a CUDA buffer reserves for each tensor: rows padded to 512, all rounded up to 128 bytes."""
     known: dict[str, int] | None = model.__dict__.get("_reserved_bytes")
     if known is None:
-        known = {t.name: pad(t.nbytes + cuda_row_padding(t.type, t.dims[0]), CUDA_ALIGNMENT) for t in model.tensors}
-        model.__dict__["_reserved_bytes"] = known
+        sizes = {t.name: pad(t.nbytes + cuda_row_padding(t.type, t.dims[0]), CUDA_ALIGNMENT) for t in model.tensors}
+        known = model.__dict__["_reserved_bytes"] = _with_head(model, sizes)
     return known
+
+
+def _with_head(model: Model, sizes: dict[str, int]) -> dict[str, int]:
+    if model.tied and "token_embd.weight" in sizes:
+        sizes.setdefault("output.weight", sizes["token_embd.weight"])
+    return sizes
+
+
+def derived_by_layer(model: Model, mode: int) -> tuple[int, ...]:
+    """Return `derived_bytes` of each of the model's own layers."""
+    known: dict[int, tuple[int, ...]] = model.__dict__.setdefault("_derived_bytes", {})
+    if mode not in known:
+        known[mode] = tuple(derived_bytes(model, i, mode) for i in range(model.n_layer - model.n_layer_nextn))
+    return known[mode]
 
 
 def derived_bytes(model: Model, layer: int, mode: int) -> int:
