@@ -87,6 +87,7 @@ class Graph:
     engine puts on the layer's device, `ram_pins` into RAM with `-nkvo`. `without_kernel`: what CUDA cannot compute.
     `beside_weights`: norms and products that ik runs where their weight is, with its slot.
     `stored`: the slots that a node reads directly. `flash_layers`: (node, layer) of every flash attention.
+    `layer_starts`: the first tensor of each layer, and the first behind the last.
     """
 
     op: list[str]
@@ -115,6 +116,7 @@ class Graph:
     stored: dict[int, tuple[int, ...]] = field(default_factory=dict)
     flash_layers: list[tuple[int, int]] = field(default_factory=list)
     keep_alives: list[KeepAlive] = field(default_factory=list)
+    layer_starts: list[int] = field(default_factory=list)
 
 
 def _strides(kind: str, ne: Shape) -> Shape:

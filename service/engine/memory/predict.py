@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 import msgspec
 
@@ -16,17 +17,20 @@ from service.engine.memory.closed_form import rough_compute
 from service.engine.memory.contents import Contents
 from service.engine.memory.figures import DeviceBytes, Memory
 from service.engine.memory.float32 import split_shares
-from service.engine.memory.graph import CUDA_ALIGNMENT, Graph, Slot, geometry
-from service.engine.memory.graphs import graph_of
+from service.engine.memory.graph import CUDA_ALIGNMENT, Slot, geometry
+from service.engine.memory.graphs import graph_of, repeats_of
+from service.engine.memory.graphs.repeats import NotRepeating, Repeats, slots_of
+from service.engine.memory.layered import Rules
 from service.engine.memory.layers_ik import FREE_MARGIN
 from service.engine.memory.merged import CONFIRMED, merges
 from service.engine.memory.offload import lacks_kernels, stays_in_ram
 from service.engine.memory.overhead import gpu_overhead
 from service.engine.memory.placement import ROPE_FACTORS, place
+from service.engine.memory.replay import Replay
 from service.engine.memory.scheduler import SchedulerOptions, node_devices, schedule
 from service.engine.memory.shares_ik import Shares, can_share
 from service.engine.memory.slices import Slices
-from service.engine.memory.spec import Allocator, Tool, one_token_each
+from service.engine.memory.spec import Allocator, GraphSpec, Tool, one_token_each
 from service.engine.memory.split_modes import splits_graph
 from service.engine.memory.stored import reserved_bytes
 from service.engine.model import Model
@@ -109,6 +113,15 @@ def _shared(
     return prediction.memory()
 
 
+class _Computed(NamedTuple):
+    """Compute buffers by device, with the graph's splits and nodes; `known`: the graph is the architecture's own."""
+
+    buffers: tuple[int, ...]
+    n_splits: int
+    n_nodes: int
+    known: bool
+
+
 class _Prediction(Contents):
     """One prediction: what all parts of it need."""
 
@@ -124,20 +137,20 @@ class _Prediction(Contents):
     def memory(self) -> Memory:
         weights, kv = self.weights(), self.caches()
         derived = self.derived()
-        built = graph_of(self.model, self.spec)
-        compute, n_splits, n_nodes = self._compute(built.graph)
+        found = self._compute(self.spec)
+        compute = found.buffers
         if self._tokens_may_need_more:
-            generating = self._compute(graph_of(self.model, one_token_each(self.spec)).graph)[0]
-            compute = tuple(map(max, compute, generating))
+            compute = tuple(map(max, compute, self._compute(one_token_each(self.spec)).buffers))
         later = compute
         if self._reserves_before_the_policy:
-            compute, n_splits, n_nodes = self._compute(built.graph, as_loaded=True)
+            found = self._compute(self.spec, as_loaded=True)
+            compute = found.buffers
         over = [
             self._overhead(d, max(0, after - now)) for d, (now, after) in enumerate(zip(compute, later, strict=True))
         ]
         outputs = [0] * self.cpu + [4 * self.model.n_vocab * max(1, self.flags.n_parallel)]
         devices = tuple(map(DeviceBytes, weights, kv, compute, outputs, derived, over))
-        return Memory(devices, self.given[1], n_splits, n_nodes, self._basis(built.graph is not None and built.known))
+        return Memory(devices, self.given[1], found.n_splits, found.n_nodes, self._basis(found.known))
 
     def _overhead(self, device: int, growth: int) -> Estimate:
         """What no engine prints; `growth`: what the compute buffer takes more once the command's policy holds."""
@@ -169,12 +182,28 @@ class _Prediction(Contents):
 
     # -- compute buffers -----------------------------------------------------------------------------------------
 
-    def _compute(self, graph: Graph | None, *, as_loaded: bool = False) -> tuple[tuple[int, ...], int, int]:
+    def _compute(self, spec: GraphSpec, *, as_loaded: bool = False) -> _Computed:
+        repeats, known = repeats_of(self.model, spec)
+        if repeats is not None:
+            try:
+                return _Computed(*self._by_layer(repeats, as_loaded=as_loaded).compute(), known)
+            except NotRepeating:
+                pass
+        graph, known = graph_of(self.model, spec)
         if graph is None:
-            return rough_compute(self.model, self.spec, self.placement), 0, 0
-        options = self._options(graph, as_loaded=as_loaded)
+            return _Computed(rough_compute(self.model, self.spec, self.placement), 0, 0, False)
+        options = self._options(graph.slots, as_loaded=as_loaded)
         plan = schedule(graph, [self._device_of(slot) for slot in graph.slots], self.cpu, options)
-        return allocate(plan, self.cpu), plan.n_splits, len(graph.nodes)
+        return _Computed(allocate(plan, self.cpu), plan.n_splits, len(graph.nodes), known)
+
+    def _by_layer(self, repeats: Repeats, *, few_tokens: bool = False, as_loaded: bool = False) -> Replay:
+        options = self._options((), few_tokens=few_tokens, as_loaded=as_loaded)
+        rules = Rules(
+            self.cpu, options.offload, options.first, options.cuda, bool(options.pin_devices), options.kernels,
+            options.fused, options.ram_pins, options.n_copies,
+        )  # fmt: skip
+        slots, layers = slots_of(repeats, self.model), self.placement.layers[: len(repeats.segment_of)]
+        return Replay(repeats, slots, self._device_of, layers, self._stays_in_ram, rules)
 
     def _flash_attention_runs(self) -> bool:
         """llama.cpp's `-fa auto` is off where a layer's attention would not run on its device (llama-context.cpp:533).
@@ -183,11 +212,19 @@ class _Prediction(Contents):
         """
         if geometry(self.spec.type_v)[0] > 1:
             return True
-        spec = one_token_each(self.spec)
+        spec, moved = one_token_each(self.spec), bool(self.flags.overrides or self.flags.no_kv_offload)
+        repeats, _ = repeats_of(self.model, spec)
+        if repeats is not None:
+            if not (moved or repeats.lacks_kernels):
+                return True
+            try:
+                return self._by_layer(repeats, few_tokens=True).flash_attention_stays(self.placement.layers)
+            except NotRepeating:
+                pass
         graph = graph_of(self.model, spec).graph
-        if graph is None or not (graph.without_kernel or self.flags.overrides or self.flags.no_kv_offload):
+        if graph is None or not (graph.without_kernel or moved):
             return True
-        options = self._options(graph, few_tokens=True)
+        options = self._options(graph.slots, few_tokens=True)
         devices = node_devices(graph, [self._device_of(slot) for slot in graph.slots], self.cpu, options)
         return all(devices[t] == self.placement.layers[layer] for t, layer in graph.flash_layers)
 
@@ -209,7 +246,9 @@ class _Prediction(Contents):
             return self.cpu if device is None else device
         return self.ropes[slot.layer] if slot.kind == "rope" else self.placement.tensors[slot.name]
 
-    def _options(self, graph: Graph, *, few_tokens: bool = False, as_loaded: bool = False) -> SchedulerOptions:
+    def _options(
+        self, slots: Sequence[Slot], *, few_tokens: bool = False, as_loaded: bool = False
+    ) -> SchedulerOptions:  # fmt: skip
         llama, whole = self.engine == "llama.cpp", self.flags.n_gpu_layers > self.model.n_layer
         moved = self.flags.overrides or self.flags.cpu_moe or self.flags.n_cpu_moe
         pipeline = (
@@ -225,12 +264,14 @@ class _Prediction(Contents):
             pin_devices=self.placement.layers if pinned else (),
             kernels=llama and self.cuda,
             ram_pins=self.cuda and self.flags.no_kv_offload,
-            in_ram=self._stays_in_ram(graph) if self.cuda else frozenset(),
+            in_ram=self._stays_in_ram(slots),
         )
 
-    def _stays_in_ram(self, graph: Graph) -> frozenset[int]:
+    def _stays_in_ram(self, slots: Sequence[Slot]) -> frozenset[int]:
+        if not self.cuda:
+            return frozenset()
         without = self.spec.rules.only_in_ram
-        return stays_in_ram(self.engine, self.model, graph.slots, repack=self._repacks, without=without)
+        return stays_in_ram(self.engine, self.model, slots, repack=self._repacks, without=without)
 
     @property
     def _n_copies(self) -> int:
@@ -270,8 +311,10 @@ class _Shared(_Prediction):
 class _Sliced(_Prediction):
     """A model on cards that the scheduler sees as one, which takes no work on weights in RAM and fuses no kernels."""
 
-    def _options(self, graph: Graph, *, few_tokens: bool = False, as_loaded: bool = False) -> SchedulerOptions:
-        return replace(super()._options(graph, few_tokens=few_tokens), offload=False, fused=False)
+    def _options(
+        self, slots: Sequence[Slot], *, few_tokens: bool = False, as_loaded: bool = False
+    ) -> SchedulerOptions:  # fmt: skip
+        return replace(super()._options(slots, few_tokens=few_tokens), offload=False, fused=False)
 
     def on_cards(self, together: tuple[DeviceBytes, ...], slices: Slices) -> tuple[DeviceBytes, ...]:
         """Return the bytes on each card, and in RAM, of what all cards hold together."""

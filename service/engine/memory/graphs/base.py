@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Literal, TypeAlias
 
 from service.engine.layers import Layer
@@ -30,8 +31,17 @@ class ModelGraph(GraphBuilder):
         self.model, self.spec = model, spec
         self.n_tokens, self.n_kv = spec.n_tokens, spec.n_kv
         self.n_layer = model.n_layer - model.n_layer_nextn
+        self.kept: tuple[int, ...] = tuple(range(self.n_layer))
+        self.layer_starts: list[int] = []
         self._stored: dict[tuple[str, int], Node] = {}
         self._caches: dict[tuple[int, int], tuple[Node, ...]] = {}
+
+    def layers(self) -> Iterator[int]:
+        """Yield the layers to describe, all of them or one of each kind, and note where the tensors of each begin."""
+        for layer in self.kept:
+            self.layer_starts.append(len(self.all))
+            yield layer
+        self.layer_starts.append(len(self.all))
 
     # -- weights -------------------------------------------------------------------------------------------------
 

@@ -17,7 +17,7 @@ def gemma3(g: IkGraph) -> None:
     x = g.begin()
     x = g.apply("SCALE", x)
     full, window = g.mask(), g.mask()
-    for i in range(g.n_layer):
+    for i in g.layers():
         q, k, v = g.query_key_value(i, g.norm(x, g.weight(i, "attn_norm.weight")))
         y = g.attend(i, g.rope(q), g.rope(k), v, window if g.layer(i).n_swa else full)
         y = g.norm(y, g.weight(i, "post_attention_norm.weight"))
@@ -33,7 +33,7 @@ def gemma2(g: IkGraph) -> None:
     g.soft_cap = True
     x = g.apply("SCALE", g.begin())
     full, window = g.mask(), g.mask()
-    for i in range(g.n_layer):
+    for i in g.layers():
         q, k, v = g.query_key_value(i, g.norm(x, g.weight(i, "attn_norm.weight")))
         q, k = g.apply("SCALE", g.rope(q)), g.rope(k)
         y = g.attend(i, q, k, v, full if i % 2 else window)
@@ -49,7 +49,7 @@ def gemma4(g: IkGraph) -> None:
     x = g.apply("SCALE", g.begin())
     full, window, ids = g.mask(), g.mask(), g.output_ids()
     inputs = _inputs_by_layer(g, x)
-    for i in range(g.n_layer):
+    for i in g.layers():
         y, x = _attention(g, i, x, window if g.layer(i).n_swa else full, ids)
         h = g.add(y, x)
         x = _feed_forward(g, i, h)

@@ -8,7 +8,7 @@ from service.engine.memory.graphs.ik.blocks import IkGraph
 def generic(g: IkGraph) -> None:
     """Norm, attention (windowed or full, with sinks if there are), residual, then experts or a dense layer."""
     x, ids, full, window = g.begin(), g.output_ids(), g.mask(), g.mask()
-    for i in range(g.n_layer):
+    for i in g.layers():
         q, k, v = g.query_key_value(i, g.norm(x, g.weight(i, "attn_norm.weight")))
         sinks = g.optional(i, "attn_sinks.weight")
         y = g.attend(i, g.rope(q), g.rope(k), v, window if g.layer(i).n_swa else full, sinks)

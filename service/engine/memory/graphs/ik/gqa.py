@@ -14,7 +14,7 @@ from service.engine.memory.graphs.ik.blocks import IkGraph
 def llama(g: IkGraph) -> None:
     """llama, qwen3: dense or with experts beside the residual; rope factors where the file has them."""
     x, mask, ids = g.begin(), g.mask(), g.output_ids()
-    for i in range(g.n_layer):
+    for i in g.layers():
         x = g.standard_attention(i, x, mask, ids, g.rope_factors(i))
         norm = g.weight(i, "ffn_norm.weight")
         if g.layer(i).moe:
@@ -30,7 +30,7 @@ def mistral3(g: IkGraph) -> None:
     x = g.begin()
     scale = g.input("f32", 1, 1, g.n_tokens) if g.given("attention.temperature_scale") else None
     mask, ids = g.mask(), g.output_ids()
-    for i in range(g.n_layer):
+    for i in g.layers():
         x = g.standard_attention(i, x, mask, ids, g.rope_factors(i), q_scale=scale)
         x = g.feed_forward(i, x, g.weight(i, "ffn_norm.weight"), add_input=True)
     g.finish(x)
@@ -39,7 +39,7 @@ def mistral3(g: IkGraph) -> None:
 def qwen2(g: IkGraph) -> None:
     """qwen2: biased Q, K and V; the rows of the logits are chosen in the last layer."""
     x, mask = g.begin(), g.mask()
-    for i in range(g.n_layer):
+    for i in g.layers():
         q, k, v = g.query_key_value(i, g.norm(x, g.weight(i, "attn_norm.weight")))
         out = g.attend(i, g.rope(q), g.rope(k), v, mask)
         out, x = g.last_rows(i, None, out, x)
@@ -51,7 +51,7 @@ def qwen2(g: IkGraph) -> None:
 def qwen3_moe(g: IkGraph) -> None:
     """qwen3moe: experts in every layer, Q and K normed head by head."""
     x, mask = g.begin(), g.mask()
-    for i in range(g.n_layer):
+    for i in g.layers():
         x = g.standard_attention(i, x, mask, None)
         x = g.expert_layer(i, x, "softmax", norm_weights=True)
     g.finish(x)
@@ -60,7 +60,7 @@ def qwen3_moe(g: IkGraph) -> None:
 def minimax_m2(g: IkGraph) -> None:
     """Q and K are normed over all heads at once, before they are split into heads."""
     x, ids, mask = g.begin(), g.output_ids(), g.mask()
-    for i in range(g.n_layer):
+    for i in g.layers():
         facts = g.layer(i)
         y = g.norm(x, g.weight(i, "attn_norm.weight"))
         q, k, v = (g.mul_mat(g.weight(i, f"attn_{part}.weight"), y) for part in "qkv")
@@ -75,7 +75,7 @@ def minimax_m2(g: IkGraph) -> None:
 def glm4_moe(g: IkGraph) -> None:
     """glm4moe: dense layers first, then experts and a shared one; the next-token layer does not run."""
     x, mask, ids = g.begin(), g.mask(), g.output_ids()
-    for i in range(g.n_layer):
+    for i in g.layers():
         x = g.standard_attention(i, x, mask, ids)
         if g.layer(i).moe:
             x = g.expert_layer(i, x, g.gating, norm_weights=g.expert_weights_norm, scale=g.expert_weights_scale)
@@ -87,7 +87,7 @@ def glm4_moe(g: IkGraph) -> None:
 def seed_oss(g: IkGraph) -> None:
     """seed_oss: as llama, the norm before the feed-forward under another name."""
     x, ids, mask = g.begin(), g.output_ids(), g.mask()
-    for i in range(g.n_layer):
+    for i in g.layers():
         x = g.standard_attention(i, x, mask, ids)
         x = g.feed_forward(i, x, g.weight(i, "post_attention_norm.weight"), add_input=True)
     g.finish(x)
@@ -96,7 +96,7 @@ def seed_oss(g: IkGraph) -> None:
 def ernie4_5_moe(g: IkGraph) -> None:
     """ernie4_5-moe, hunyuan-moe: dense layers first if any, then experts and shared ones, by soft max."""
     x, mask, ids = g.begin(), g.mask(), g.output_ids()
-    for i in range(g.n_layer):
+    for i in g.layers():
         x = g.standard_attention(i, x, mask, ids)
         if g.layer(i).moe:
             x = g.expert_layer(i, x, "softmax", norm_weights=True)
@@ -108,7 +108,7 @@ def ernie4_5_moe(g: IkGraph) -> None:
 def ernie4_5(g: IkGraph) -> None:
     """ernie4_5: Q, K and V are expanded only where they are stored."""
     x, mask, ids = g.begin(), g.mask(), g.output_ids()
-    for i in range(g.n_layer):
+    for i in g.layers():
         q, k, v = g.products(i, g.norm(x, g.weight(i, "attn_norm.weight")))
         out, x = g.last_rows(i, ids, g.attend(i, g.rope(q), g.rope(k), v, mask), x)
         h = g.add(out, x)
@@ -119,7 +119,7 @@ def ernie4_5(g: IkGraph) -> None:
 def smollm3(g: IkGraph) -> None:
     """smollm3: every fourth layer without rope."""
     x, ids, mask = g.begin(), g.output_ids(), g.mask()
-    for i in range(g.n_layer):
+    for i in g.layers():
         q, k, v = g.query_key_value(i, g.norm(x, g.weight(i, "attn_norm.weight")))
         if (i + 1) % 4:
             q, k = g.rope(q), g.rope(k)
@@ -132,7 +132,7 @@ def smollm3(g: IkGraph) -> None:
 def qwen2_moe(g: IkGraph) -> None:
     """qwen2moe: experts whose weights are not normed, and a shared one behind a gate of its own."""
     x, mask = g.begin(), g.mask()
-    for i in range(g.n_layer):
+    for i in g.layers():
         q, k, v = g.query_key_value(i, g.norm(x, g.weight(i, "attn_norm.weight")))
         out, x = g.last_rows(i, None, g.attend(i, g.rope(q), g.rope(k), v, mask), x)
         h = g.add(out, x)
@@ -147,7 +147,7 @@ def qwen2_moe(g: IkGraph) -> None:
 def qwen3_vl(g: IkGraph) -> None:
     """qwen3vl: as qwen3, positions on four axes."""
     x, mask, ids = g.begin(n_axes=4), g.mask(), g.output_ids()
-    for i in range(g.n_layer):
+    for i in g.layers():
         x = g.standard_attention(i, x, mask, ids)
         x = g.feed_forward(i, x, g.weight(i, "ffn_norm.weight"), add_input=True)
     g.finish(x)
@@ -156,7 +156,7 @@ def qwen3_vl(g: IkGraph) -> None:
 def qwen3_vl_moe(g: IkGraph) -> None:
     """qwen3vlmoe: positions on four axes; not built of the same blocks as qwen3moe."""
     x, mask = g.begin(n_axes=4), g.mask()
-    for i in range(g.n_layer):
+    for i in g.layers():
         q, k, v = g.query_key_value(i, g.norm(x, g.weight(i, "attn_norm.weight")))
         out, x = g.last_rows(i, None, g.attend(i, g.rope(q), g.rope(k), v, mask), x)
         h = g.add(out, x)
@@ -168,7 +168,7 @@ def qwen3_vl_moe(g: IkGraph) -> None:
 def glm4(g: IkGraph) -> None:
     """glm4 (dense): norms behind attention and feed-forward as well as before, gate and up in one weight."""
     x, mask = g.begin(n_axes=g.position_axes), g.mask()
-    for i in range(g.n_layer):
+    for i in g.layers():
         q, k, v = g.products(i, g.norm(x, g.weight(i, "attn_norm.weight")))
         out, x = g.last_rows(i, None, g.attend(i, g.rope(q), g.rope(k), v, mask), x)
         h = g.add(g.norm(out, g.weight(i, "post_attention_norm.weight")), x)
@@ -180,7 +180,7 @@ def glm4(g: IkGraph) -> None:
 def phi3(g: IkGraph) -> None:
     """phi3 (Phi-3, Phi-4): Q, K and V in one weight, gate and up in one, scaled queries."""
     x, mask = g.begin(), g.mask()
-    for i in range(g.n_layer):
+    for i in g.layers():
         factors = g.rope_factors(i)
         q, k, v = g.query_key_value(i, g.norm(x, g.weight(i, "attn_norm.weight")))
         q, k = g.apply("SCALE", g.rope(q, factors)), g.rope(k, factors)
@@ -193,7 +193,7 @@ def phi3(g: IkGraph) -> None:
 def deci(g: IkGraph) -> None:
     """deci (Nemotron Super and Ultra): layers may lack attention, or have a product in its place, or lack the rest."""
     x, mask = g.begin(), g.mask()
-    for i in range(g.n_layer):
+    for i in g.layers():
         facts, y = g.layer(i), x
         if facts.n_head:
             y = g.norm(x, g.weight(i, "attn_norm.weight"))
@@ -215,7 +215,7 @@ def deci(g: IkGraph) -> None:
 def bailing2(g: IkGraph) -> None:
     """bailingmoe2 (Ling and Ring 2.0): Q, K and V in one weight, dense layers first, then experts and a shared one."""
     x, mask, ids = g.begin(), g.mask(), g.output_ids()
-    for i in range(g.n_layer):
+    for i in g.layers():
         q, k, v = g.query_key_value(i, g.norm(x, g.weight(i, "attn_norm.weight")))
         out, x = g.last_rows(i, ids, g.attend(i, g.rope(q), g.rope(k), v, mask), x)
         x = _with_shared_expert(g, i, g.add(out, x))
@@ -225,7 +225,7 @@ def bailing2(g: IkGraph) -> None:
 def dots1(g: IkGraph) -> None:
     """dots1: Q and K normed head by head, dense layers first, then experts and a shared one."""
     x, mask = g.begin(), g.mask()
-    for i in range(g.n_layer):
+    for i in g.layers():
         q, k, v = g.products(i, g.norm(x, g.weight(i, "attn_norm.weight")))
         q, k = (g.rope(g.norm(t, g.weight(i, f"attn_{part}_norm.weight"))) for part, t in (("q", q), ("k", k)))
         out, x = g.last_rows(i, None, g.attend(i, q, k, v, mask), x)

@@ -15,7 +15,7 @@ def granite(g: IkGraph) -> None:
     """granite, granitemoe: the whole residual stream is scaled behind attention and behind feed-forward."""
     x = g.apply("SCALE", g.begin())
     mask, ids = g.mask(), g.output_ids()
-    for i in range(g.n_layer):
+    for i in g.layers():
         x = g.apply("SCALE", _attention(g, i, x, mask, ids))
         norm = g.weight(i, "ffn_norm.weight")
         if g.layer(i).moe:

@@ -27,7 +27,7 @@ def qwen35(g: IkGraph) -> None:
 def _layers(g: IkGraph, x: Node) -> None:
     ids, mask = g.output_ids(), g.mask()
     sequence = g.input("i32", 1, g.n_tokens)
-    for i in range(g.n_layer):
+    for i in g.layers():
         if g.layer(i).kind == "recurrent":
             x = _delta_layer(g, i, x, sequence, ids)
         else:

@@ -18,7 +18,7 @@ _PROMPT_TOKENS = 128  # from this batch on, modes 2 and 3 expand the latent cach
 def deepseek2(g: IkGraph, *, every_row: bool = False) -> None:
     """deepseek2: latent attention, dense layers first, then experts and a shared one. `every_row`: of the last too."""
     x, mask = g.begin(), g.mask()
-    for i in range(g.n_layer):
+    for i in g.layers():
         out = LatentAttention(g, i).build(x, mask)
         if not every_row:
             out, x = g.last_rows(i, None, out, x)

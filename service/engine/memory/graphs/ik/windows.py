@@ -15,7 +15,7 @@ from service.engine.memory.graphs.ik.blocks import IkGraph
 def gpt_oss(g: IkGraph) -> None:
     """gpt-oss: every other layer windowed, attention sinks, biased experts chosen by their logits."""
     x, ids, full, window = g.begin(), g.output_ids(), g.mask(), g.mask()
-    for i in range(g.n_layer):
+    for i in g.layers():
         mask = window if g.layer(i).n_swa else full
         x = g.standard_attention(i, x, mask, ids, sinks=g.weight(i, "attn_sinks.weight"))
         x = g.expert_layer(i, x, "weight", norm_weights=False)
@@ -27,7 +27,7 @@ def llama4(g: IkGraph) -> None:
     x = g.begin()
     scale = g.input("f32", 1, 1, g.n_tokens)
     full, window, ids = g.mask(), g.mask(), g.output_ids()
-    for i in range(g.n_layer):
+    for i in g.layers():
         if g.layer(i).n_swa:
             x = g.standard_attention(i, x, window, ids, g.rope_factors(i))
         else:
@@ -53,7 +53,7 @@ def step35(g: IkGraph) -> None:
     """step35 (Step 3.5): heads by layer, a gate for each head, dense layers first, then experts and a shared one."""
     x, ids, full, window = g.begin(), g.output_ids(), g.mask(), g.mask()
     masked = g.model.int_value("rope.scaling.apply_mask", 1)
-    for i in range(g.n_layer):
+    for i in g.layers():
         windowed = g.layer(i).n_swa > 0
         factors = g.rope_factors(i) if masked & (2 if windowed else 1) else None
         x = g.standard_attention(i, x, window if windowed else full, ids, factors)
@@ -66,7 +66,7 @@ def laguna(g: IkGraph) -> None:
     g.soft_plus_gates = True
     x, ids, full = g.begin(), g.output_ids(), g.mask()
     window = g.mask() if any(layer.n_swa for layer in g.model.layers) else full
-    for i in range(g.n_layer):
+    for i in g.layers():
         factors = None if g.layer(i).n_swa else g.rope_factors(i)
         x = g.standard_attention(i, x, window if g.layer(i).n_swa else full, ids, factors)
         x = _experts_or_dense(g, i, x, g.gating)
@@ -85,7 +85,7 @@ def mimo2(g: IkGraph) -> None:
     scale = g.model.value("attention.value_scale", 1.0)
     g.scaled_values = isinstance(scale, int | float) and abs(scale - 1) > 1e-4
     x, ids, full, window = g.begin(), g.output_ids(), g.mask(), g.mask()
-    for i in range(g.n_layer):
+    for i in g.layers():
         mask, sinks = window if g.layer(i).n_swa else full, g.optional(i, "attn_sinks.weight")
         x = g.standard_attention(i, x, mask, ids, sinks=sinks)
         if g.layer(i).moe:
@@ -102,7 +102,7 @@ def command_r(g: IkGraph) -> None:
     windows = any(layer.n_swa for layer in g.model.layers)
     window = g.mask() if windows else full
     n_dense = g.model.int_value("leading_dense_block_count")
-    for i in range(g.n_layer):
+    for i in g.layers():
         windowed = g.layer(i).n_swa > 0
         rope = windowed or not windows or i < n_dense
         out = g.standard_attention(i, x, window if windowed else full, None, rope=rope, crop=False)

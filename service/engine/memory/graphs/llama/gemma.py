@@ -36,7 +36,7 @@ def gemma4(g: LlamaGraph) -> None:
     full, window = g.cache_inputs(0, g.window)
     ids = g.output_ids()
     inputs = _inputs_by_layer(g, x)
-    for i in range(g.n_layer):
+    for i in g.layers():
         y = _attention(g, i, x, window if g.layer(i).n_swa else full)
         h = g.add(g.norm(y, g.weight(i, "post_attention_norm.weight"), i), x)
         x = g.add(g.norm(_feed_forward(g, i, h), g.weight(i, "post_ffw_norm.weight"), None), h)

@@ -29,7 +29,7 @@ def decoder(
     g.position_input(n_axes)
     caches = g.cache_inputs(0, g.window) if g.window else g.cache_inputs(0)
     ids = g.output_ids()
-    for i in range(g.n_layer):
+    for i in g.layers():
         last = i == g.n_layer - 1 and not hidden
         x = layer_of(g, i, x, caches[1 if g.layer(i).n_swa else 0], ids if last else None)
     g.finish(x, ids, hidden=hidden, scale=scale, soft_cap=soft_cap)
@@ -59,7 +59,7 @@ def mistral3(g: LlamaGraph) -> None:
     scale = g.input("f32", 1, 1, g.n_tokens) if g.given("attention.temperature_scale") else None
     (cache,) = g.cache_inputs(0)
     ids = g.output_ids()
-    for i in range(g.n_layer):
+    for i in g.layers():
         x = standard_layer(g, i, x, cache, ids if i == g.n_layer - 1 else None, q_scale=scale)
     g.finish(x)
 

@@ -23,7 +23,7 @@ def granite(g: LlamaGraph) -> None:
     g.position_input()
     (cache,) = g.cache_inputs(0)
     states, ids = state_input(g, g.spec.n_seq), g.output_ids()
-    for i in range(g.n_layer):
+    for i in g.layers():
         y = g.norm(x, g.weight(i, "attn_norm.weight"), i)
         y = mamba2_layer(g, i, y, states) if g.layer(i).recurs else _attention(g, i, y, cache)
         y, x = g.last_rows(ids if i == g.n_layer - 1 else None, y, x)

@@ -36,7 +36,7 @@ def _layers(g: LlamaGraph, n_axes: int = 1) -> None:
     states = state_input(g, g.spec.n_seq)
     g.position_input(n_axes)
     ids = g.output_ids()
-    for i in range(g.n_layer):
+    for i in g.layers():
         y = g.norm(x, g.weight(i, "attn_norm.weight"), i)
         g.expand(y)
         y = _DeltaNet(g, i, states).build(y) if g.layer(i).recurs else _gated_attention(g, i, y, cache)

@@ -20,7 +20,7 @@ def kimi_linear(g: LlamaGraph) -> None:
     x = g.begin()
     (cache,) = g.cache_inputs(0, latent=True)
     states, ids = state_input(g, 1), g.output_ids()  # the batch that is reserved last has one sequence
-    for i in range(g.n_layer):
+    for i in g.layers():
         y = g.norm(x, g.weight(i, "attn_norm.weight"), i)
         g.expand(y)
         y = _delta_attention(g, i, y, states) if g.layer(i).recurs else _latent_attention(g, i, y, cache)

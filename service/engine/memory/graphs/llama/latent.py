@@ -23,7 +23,7 @@ def deepseek2(g: LlamaGraph) -> None:
     scale = g.input("f32", 1, 1, g.n_tokens) if g.given("attention.temperature_scale") else None
     (cache,) = g.cache_inputs(0, latent=True)
     ids = g.output_ids()
-    for i in range(g.n_layer):
+    for i in g.layers():
         y = _attention(g, i, g.norm(x, g.weight(i, "attn_norm.weight"), i), cache, scale)
         x = after_attention(g, i, y, x, ids if i == g.n_layer - 1 else None, norm_weights=g.expert_weights_norm)
     g.finish(x)

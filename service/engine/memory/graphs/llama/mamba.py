@@ -111,7 +111,7 @@ def nemotron_h(g: LlamaGraph) -> None:
     x = g.begin()
     (cache,) = g.cache_inputs(0)
     states, ids = state_input(g, g.spec.n_seq), g.output_ids()
-    for i in range(g.n_layer):
+    for i in g.layers():
         y = g.norm(x, g.weight(i, "attn_norm.weight"), i)
         if g.layer(i).recurs:
             y = mamba2_layer(g, i, y, states)
@@ -141,7 +141,7 @@ def falcon_h1(g: LlamaGraph) -> None:
     g.position_input()
     (cache,) = g.cache_inputs(0)
     states, ids = state_input(g, g.spec.n_seq), g.output_ids()
-    for i in range(g.n_layer):
+    for i in g.layers():
         q, k, v = g.query_key_value(i, g.norm(x, g.weight(i, "attn_norm.weight"), i), norm=False)
         attended = g.attend(i, cache, g.rope(q), g.rope(k), v)
         y = mamba2_layer(g, i, g.norm(x, g.weight(i, "attn_norm.weight"), i), states)
@@ -156,7 +156,7 @@ def jamba(g: LlamaGraph) -> None:
     x = g.begin()
     (cache,) = g.cache_inputs(0)
     states, ids = state_input(g, g.spec.n_seq), g.output_ids()
-    for i in range(g.n_layer):
+    for i in g.layers():
         y = g.norm(x, g.weight(i, "attn_norm.weight"), i)
         y = _mamba1_layer(g, i, y, states) if g.layer(i).recurs else _attention_without_rope(g, i, y, cache)
         y, x = g.last_rows(ids if i == g.n_layer - 1 else None, y, x)
@@ -175,7 +175,7 @@ def mamba2(g: LlamaGraph) -> None:
     layer_of = _mamba1_layer if g.model.architecture == "mamba" else mamba2_layer
     x = g.begin()
     states, ids = state_input(g, g.spec.n_seq), g.output_ids()
-    for i in range(g.n_layer):
+    for i in g.layers():
         y = layer_of(g, i, g.norm(x, g.weight(i, "attn_norm.weight"), i), states)
         y, x = g.last_rows(ids if i == g.n_layer - 1 else None, y, x)
         x = g.add(y, x)

@@ -26,7 +26,7 @@ def lfm2(g: LlamaGraph) -> None:
     states = state_input(g, g.spec.n_seq)
     g.position_input()
     ids = g.output_ids()
-    for i in range(g.n_layer):
+    for i in g.layers():
         y = g.norm(x, g.weight(i, "attn_norm.weight"), i)
         y = _convolution(g, i, y, states) if g.layer(i).recurs else _attention(g, i, y, cache)
         y, x = g.last_rows(ids if i == g.n_layer - 1 else None, y, x)

@@ -33,7 +33,7 @@ def sparse_latent(g: LlamaGraph) -> None:
     indexer = _inputs(g)
     ids = g.output_ids()
     chosen: Node | None = None
-    for i in range(g.n_layer):
+    for i in g.layers():
         y = g.norm(x, g.weight(i, "attn_norm.weight"), i)
         low_rank = g.mul_mat(g.weight(i, "attn_q_a.weight"), y)
         low_rank = g.norm(low_rank, g.weight(i, "attn_q_a_norm.weight"), i)

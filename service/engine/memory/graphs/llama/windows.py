@@ -33,7 +33,7 @@ def llama4(g: LlamaGraph) -> None:
     scale = g.input("f32", 1, 1, g.n_tokens)
     full, window = g.cache_inputs(0, g.window)
     ids = g.output_ids()
-    for i in range(g.n_layer):
+    for i in g.layers():
         y = _llama4_attention(g, i, x, window if g.layer(i).n_swa else full, scale)
         y, x = g.last_rows(ids if i == g.n_layer - 1 else None, y, x)
         h = g.add(y, x)

@@ -1,0 +1,244 @@
+"""A graph cut into its layers, of which each kind is described once: a model of 94 layers has a handful of kinds.
+
+Within a segment (what is in front of the layers, a layer, what is behind them) a tensor is named by a code: its own
+tensors count from 0, those of the layer before from PREVIOUS, those in front of all layers from SHARED.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary
+
+from service.engine.memory.cache import cache_owner, full_indexer
+from service.engine.memory.graph import Graph, Slot
+from service.engine.memory.graphs.sharing import weight_type
+from service.engine.memory.ops import NONE, VIEW_OPS
+from service.engine.memory.spec import GraphSpec
+from service.engine.model import Model
+
+PREVIOUS, SHARED = 1 << 20, 1 << 21
+# Layers of these differ by their number alone, or read another layer's cache.
+_BY_NUMBER = frozenset({"smollm3", "afmoe", "qwen3vl", "qwen3vlmoe", "gemma2", "gemma3", "gemma3n", "gemma4"})
+
+
+class NotRepeating(Exception):
+    """A graph, or what runs it, depends on more than the kind of a layer and of the one before it."""
+
+
+class Segment:
+    """One layer's part of a graph, or what is in front of all layers or behind them. Tensors by code."""
+
+    def __init__(self, graph: Graph, number: int) -> None:
+        starts = graph.layer_starts
+        self._graph, self._number, self._starts = graph, number, starts
+        first = 0 if number == 0 else starts[number - 1]
+        end = starts[number] if number < len(starts) else len(graph.op)
+        self.first = number == 0
+        own = range(first, end)
+        code = {t: self._code(t) for t in own}
+        self.codes = [code[t] for t in own]
+        self.slots = [graph.slots[graph.slot[t]] for t in own if graph.slot[t] >= 0]
+        self._slot_codes = {graph.slot[t]: i for i, t in enumerate(t for t in own if graph.slot[t] >= 0)}
+        self.slot_of = {code[t]: self._slot_codes[graph.slot[t]] for t in own if graph.slot[t] >= 0}
+        self.nodes: list[int] = []
+        self.n_bytes = {code[t]: graph.n_bytes[t] for t in own}
+        self.padding = {code[t]: graph.padding[t] for t in own}
+        self.root = {code[t]: self._code(graph.root[t]) if graph.root[t] >= 0 else -1 for t in own}
+        self.sources = {code[t]: tuple(map(self._code, graph.sources[t])) for t in own if graph.sources[t]}
+        self.overwrites = {code[t]: graph.overwrites[t] for t in own if graph.overwrites[t]}
+        self.is_view = frozenset(code[t] for t in own if graph.op[t] in VIEW_OPS)
+        self.home = {code[t]: self._slot(graph.home[t]) for t in own if graph.home[t] >= 0}
+        self.weight = {code[t]: self._slot(graph.weight[t]) for t in own if graph.weight[t] >= 0}
+        self.offloadable = frozenset(code[t] for t in own if graph.offloadable[t])
+        self.outputs = frozenset(code[t] for t in own if t in graph.outputs)
+        self.without_kernel = frozenset(code[t] for t in own if t in graph.without_kernel)
+        self.stored = {code[t]: tuple(map(self._slot, graph.stored[t])) for t in own if t in graph.stored}
+        self.flash_copies = {code[t]: graph.flash_copies[t] for t in own if t in graph.flash_copies}
+        self.pins = [code[t] for t, _ in graph.pins if t in code]
+        self.ram_pins = [code[t] for t in graph.ram_pins if t in code]
+        self.flash = [code[t] for t, _ in graph.flash_layers if t in code]
+        self.beside = [(code[a], code[b], self._slot(s)) for a, b, s in graph.beside_weights if b in code]
+        self.keep_alives = [
+            (code[k.first], code[k.until], tuple(map(self._code, k.tensors)))
+            for k in graph.keep_alives if k.until in code
+        ]  # fmt: skip
+        self.shown = [(code[t], ne, self._slot(graph.home[t])) for t, ne in graph.weights if t in code]
+        self._find_externals(own, code)
+
+    def _find_externals(self, own: range, code: dict[int, int]) -> None:
+        """What other segments computed, with its bytes."""
+        graph = self._graph
+        read = {s for t in own for s in (*graph.sources[t], graph.root[t]) if s >= 0 and s not in code}
+        if any(graph.slot[t] >= 0 or (self._owner(t) == 0 and graph.root[t] >= 0) for t in read):
+            raise NotRepeating
+        self.external_bytes = {self._code(t): graph.n_bytes[t] for t in read}
+        self.externals = tuple(sorted(self.external_bytes))
+        self._code_of = code
+
+    def add_node(self, t: int) -> None:
+        self.nodes.append(self._code_of[t])
+
+    def close(self) -> None:
+        """Let go of the graph, once it has its nodes."""
+        self.real = [t for t in self.nodes if t not in self.is_view]
+        if self._number and any(self.root[t] >= SHARED for t in self.nodes):
+            raise NotRepeating
+        del self._graph, self._starts, self._code_of
+
+    def _owner(self, t: int) -> int:
+        return bisect_right(self._starts, t)
+
+    def _code(self, t: int) -> int:
+        owner = self._owner(t)
+        if owner == 0 or (self._graph.op[t] == NONE and self._graph.slot[t] < 0):
+            return SHARED + t
+        first = self._starts[owner - 1]
+        if owner == self._number:
+            return t - first
+        if owner != self._number - 1 or self._graph.slot[t] >= 0:
+            raise NotRepeating
+        return PREVIOUS + t - first
+
+    def _slot(self, slot: int) -> int:
+        """The slot's number in its segment."""
+        if slot not in self._slot_codes:
+            raise NotRepeating
+        return self._slot_codes[slot]
+
+
+class Repeats:
+    """The segments of a model's graph, and which of them each layer is."""
+
+    def __init__(self, graph: Graph, kept: Sequence[int], segment_of: Sequence[int]) -> None:
+        starts = graph.layer_starts
+        self.segments = [Segment(graph, n) for n in range(len(starts) + 1)]
+        self.segment_of, self.kept = tuple(segment_of), tuple(kept)
+        reached = 0
+        for t in graph.nodes:
+            owner = bisect_right(starts, t)
+            if owner < reached:
+                raise NotRepeating
+            reached = owner
+            self.segments[owner].add_node(t)
+        for segment in self.segments:
+            segment.close()
+        self._check_names()
+        self._check_inputs(graph)
+        self.inputs = [SHARED + t for t in graph.inputs]
+        self.input_bytes = {SHARED + t: graph.n_bytes[t] for t in graph.inputs}
+        self.memo: dict[object, Any] = {}
+        self.n_runs = 0
+
+    def _check_names(self) -> None:
+        for layer, segment in zip(self.kept, self.segments[1:-1], strict=True):
+            for slot in segment.slots:
+                if slot.kind in ("weight", "derived") and not slot.name.startswith(f"blk.{layer}."):
+                    raise NotRepeating
+                if slot.kind != "weight" and slot.layer != layer:
+                    raise NotRepeating
+
+    def _check_inputs(self, graph: Graph) -> None:
+        """An input that a layer makes itself is one tensor only where one layer does."""
+        if any(graph.slot[t] < 0 and t not in set(graph.inputs) for t in graph.leafs):
+            raise NotRepeating
+        uses = [self.segment_of.count(n + 1) for n in range(len(self.kept))]
+        for t in range(len(graph.op)):
+            owner = bisect_right(graph.layer_starts, t)
+            alone = 1 <= owner <= len(uses) and graph.op[t] == NONE and graph.slot[t] < 0
+            if alone and uses[owner - 1] > 1:
+                raise NotRepeating
+
+    @property
+    def lacks_kernels(self) -> bool:
+        """Whether there is an operation that no card computes."""
+        return any(segment.without_kernel for segment in self.segments)
+
+    @property
+    def n_nodes(self) -> int:
+        """Nodes of the whole graph."""
+        inner = sum(len(self.segments[n].nodes) for n in self.segment_of)
+        return len(self.segments[0].nodes) + inner + len(self.segments[-1].nodes)
+
+
+class LayerSlots(NamedTuple):
+    """What a segment reads of one layer of one model: its slots, and the types of the weights in them."""
+
+    slots: tuple[Slot, ...]
+    kinds: tuple[str | None, ...]
+
+
+def slots_of(repeats: Repeats, model: Model) -> list[LayerSlots]:
+    """Return the slots of all segments in the model's own order: before the layers, each layer, behind them."""
+    known: WeakKeyDictionary[Repeats, list[LayerSlots]] = model.__dict__.setdefault("_slots", WeakKeyDictionary())
+    found = known.get(repeats)
+    if found is None:
+        found = [_layer_slots(model, repeats.segments[0], None)]
+        found += [_layer_slots(model, repeats.segments[n], i) for i, n in enumerate(repeats.segment_of)]
+        found.append(_layer_slots(model, repeats.segments[-1], None))
+        known[repeats] = found
+    return found
+
+
+def _layer_slots(model: Model, segment: Segment, layer: int | None) -> LayerSlots:
+    slots = tuple(slot if layer is None else _of_layer(slot, layer) for slot in segment.slots)
+    return LayerSlots(slots, tuple(None if slot.kind == "cache" else weight_type(model, slot) for slot in slots))
+
+
+def _of_layer(slot: Slot, layer: int) -> Slot:
+    name = f"blk.{layer}." + slot.name.split(".", 2)[2] if slot.kind in ("weight", "derived") else slot.name
+    return Slot(slot.kind, name, layer if slot.layer >= 0 else -1)
+
+
+# -- kinds of layers -------------------------------------------------------------------------------------------------
+
+
+def kinds_of_layers(model: Model, spec: GraphSpec) -> list[int] | None:
+    """Return a number for each layer, the same for layers that are described alike; None where more decides."""
+    n_layer = model.n_layer - model.n_layer_nextn
+    if model.architecture in _BY_NUMBER or n_layer < 4:
+        return None
+    numbers: dict[object, int] = {}
+    lists = [v for v in model.metadata.values() if isinstance(v, list) and len(v) >= n_layer]
+    return [
+        numbers.setdefault(_kind(model, spec, i, lists, last=i == n_layer - 1), len(numbers)) for i in range(n_layer)
+    ]
+
+
+def _kind(model: Model, spec: GraphSpec, index: int, lists: list[Any], *, last: bool) -> object:
+    layer = model.layers[index]
+    if cache_owner(model, layer) != index:
+        return index
+    facts = (layer.kind, layer.n_head, layer.n_head_kv, layer.head_dim_k, layer.head_dim_v, layer.n_swa, layer.moe)
+    tensors = tuple(sorted((t.name.split(".", 2)[2], t.dims) for t in model.by_layer[index]))
+    types = {t.name.split(".", 2)[2]: t.type for t in model.by_layer[index]}
+    alike = types.get("ffn_up_exps.weight") == types.get("ffn_gate_exps.weight")
+    values = tuple(repr(v[index]) for v in lists)
+    return (facts, tensors, alike, values, full_indexer(model, spec, index), last)
+
+
+def layers_of_each_kind(kinds: Sequence[int]) -> tuple[tuple[int, ...], list[int]]:
+    """Return layers among which every kind follows every kind that it does in `kinds`, and which of them each is like.
+
+    The second are positions in the first, from 1: a layer is like the one of its kind behind the same kind.
+    """
+    kept: list[int] = []
+    position: dict[tuple[int, int], int] = {}
+    pending: list[int] = []
+    before = -1
+    for i, kind in enumerate(kinds):
+        pending.append(i)
+        if (before, kind) not in position:
+            kept += _shortest(kept[-1:], pending, kinds)
+            position[before, kind] = len(kept)
+            pending = []
+        before = kind
+    pairs = zip([-1, *kinds], kinds, strict=False)
+    return tuple(kept), [position[pair] for pair in pairs]
+
+
+def _shortest(last: list[int], pending: list[int], kinds: Sequence[int]) -> list[int]:
+    """The layers of `pending` without those that lead back to the kind of the last one kept."""
+    same = [n for n, i in enumerate(pending[:-1]) if last and kinds[i] == kinds[last[0]]]
+    return pending[same[-1] + 1 :] if same else pending

@@ -1,0 +1,98 @@
+"""Layers that repeat are replayed once for each way in which they are met, and give what the whole graph gives."""
+
+from __future__ import annotations
+
+from random import Random
+
+import msgspec
+import pytest
+
+from service.engine.config import ENGINES, Engine, Flags, Override
+from service.engine.memory import Memory, predict, predict_memory
+from service.engine.memory.graphs import Repeating, repeats_of
+from service.engine.memory.graphs.repeats import layers_of_each_kind
+from service.engine.memory.spec import make_spec
+from service.engine.model import Model
+from tests.models import build, model_names
+
+GIB = 1 << 30
+MIXES = ("q4_K_M", "ffn_down_exps=iq3_k,exps=iq2_ks,*=q5_K")
+EXPERTS_IN_RAM = Flags(n_ctx=32768, n_ubatch=2048, overrides=(Override("exps", "CPU"),))
+FOUR_CARDS = [24 * GIB] * 4
+
+
+def random_flags(random: Random, n_layer: int) -> Flags:
+    some = "|".join(str(i) for i in range(n_layer) if random.random() < 0.5)
+    patterns = ["exps", rf"blk\.({some})\.ffn", "attn_q", rf"blk\.{random.randrange(n_layer)}\.", "attn_k.*=CUDA0"]
+    pattern, _, device = random.choice(patterns).partition("=")
+    return Flags(
+        n_ctx=random.choice([4096, 16384]),
+        n_ubatch=random.choice([16, 512, 1024]),
+        n_parallel=random.choice([1, 1, 3]),
+        flash_attn=random.choice(["on", "auto", "off"]),
+        cache_type_k=random.choice(["f16", "q8_0"]),
+        overrides=random.choice([(), (Override(pattern, device or "CPU"),)]),
+        n_gpu_layers=random.choice([999, 999, n_layer // 2]),
+        no_kv_offload=random.random() < 0.1,
+    )
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("name", model_names())
+def test_layer_by_layer_comes_to_what_the_whole_graph_comes_to(
+    name: str, engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    random = Random(f"{name} {engine}")
+    model = build(name, random.choice(MIXES))
+    flags, free = random_flags(random, model.n_layer), [random.choice([16, 32]) * GIB for _ in range(3)]
+    by_layer = predict_memory(engine, model, flags, free)
+    monkeypatch.setattr(predict, "repeats_of", lambda *_: Repeating(None, False))
+
+    assert by_layer == predict_memory(engine, model, flags, free)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("name", ["Qwen3-235B-A22B", "DeepSeek-R1-0528", "Llama-3.3-70B", "GLM-4.6", "gpt-oss-120b"])
+def test_the_models_people_place_most_repeat(name: str, engine: Engine) -> None:
+    model = build(name, "q4_K_M")
+    repeats = repeats_of(model, make_spec(engine, model, EXPERTS_IN_RAM, "server", cpu_only=False)).repeats
+
+    assert repeats is not None
+    assert len(repeats.kept) <= 6
+
+
+def n_runs(engine: Engine, model: Model, overrides: tuple[Override, ...]) -> tuple[int, Memory]:
+    """The segments replayed for one prediction that had not been met before."""
+    flags = msgspec.structs.replace(EXPERTS_IN_RAM, overrides=overrides)
+    repeats = repeats_of(model, make_spec(engine, model, flags, "server", cpu_only=False)).repeats
+    assert repeats is not None
+    before = repeats.n_runs
+    memory = predict_memory(engine, model, flags, FOUR_CARDS)
+    return repeats.n_runs - before, memory
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_placement_that_moves_the_experts_of_some_layers_costs_few_of_them(engine: Engine) -> None:
+    model = build("Qwen3-235B-A22B", "ffn_down_exps=iq4_ks,exps=iq4_kss,*=q8_0")
+    n_runs(engine, model, (Override("exps", "CPU"),))
+    moved, memory = n_runs(engine, model, (Override(r"blk\.(?!(5|30)\.).*exps", "CPU"),))
+    again, same = n_runs(engine, model, (Override(r"blk\.(?!(5|30)\.).*exps", "CPU"),))
+
+    assert 0 < moved < 12
+    assert again == 0
+    assert same == memory
+
+
+@pytest.mark.parametrize(
+    ("kinds", "kept", "like"),
+    [
+        ("AAAAZ", (0, 1, 4), [1, 2, 2, 2, 3]),
+        ("DDDMMMMZ", (0, 1, 3, 4, 7), [1, 2, 2, 3, 4, 4, 4, 5]),
+        ("RRRFRRRFZ", (0, 1, 3, 4, 7, 8), [1, 2, 2, 3, 4, 2, 2, 3, 6]),
+        ("ABCABZ", (0, 1, 2, 3, 4, 5), [1, 2, 3, 4, 2, 6]),
+    ],
+)
+def test_layers_are_kept_so_that_each_kind_follows_every_kind_that_it_follows(
+    kinds: str, kept: tuple[int, ...], like: list[int]
+) -> None:
+    assert layers_of_each_kind([ord(c) for c in kinds]) == (kept, like)
