@@ -47,6 +47,7 @@ test-full: test-engine ## adds PostgreSQL, Chromium, the built engine, 60 s of f
 
 bench: setup ## every benchmark that docs quote; the last outputs are kept in bench/results/
 	$(BIN)/python -m bench.memory | tee bench/results/memory.txt
+	$(BIN)/python -m bench.replay | tee bench/results/replay.txt
 	$(BIN)/python -m bench.speed | tee bench/results/speed.txt
 	$(BIN)/python -m bench.effects | tee bench/results/effects.txt
 	$(BIN)/python -m bench.advice | tee bench/results/advice.txt
