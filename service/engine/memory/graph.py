@@ -82,12 +82,12 @@ class Graph:
 
     `root` is -1 for what is no view; `home` the slot that fixes a tensor's device (its own or its root's), `weight` the
     slot of the first weight among a node's sources, `overwrites` the positions of sources that the result may replace.
-    `weights`: the weights, and the views of them (always without gaps): what `bind` gives the bytes of a model.
-    `padding` and `flash_copies`: bytes that a CUDA buffer reserves beyond the tensor. `pins`: (node, layer) that the
-    engine puts on the layer's device, `ram_pins` into RAM with `-nkvo`. `without_kernel`: what CUDA cannot compute.
-    `beside_weights`: norms and products that ik runs where their weight is, with its slot.
-    `stored`: the slots that a node reads directly. `flash_layers`: (node, layer) of every flash attention.
-    `layer_starts`: the first tensor of each layer, and the first behind the last.
+    `weights`: the weights, and the views of them (without gaps): what `bind` gives the bytes of a model. `padding` and
+    `flash_copies`: bytes that a CUDA buffer reserves beyond the tensor. `pins`: (node, layer) that the engine puts on
+    the layer's device, `ram_pins` into RAM with `-nkvo`. `without_kernel`: what CUDA cannot compute. `beside_weights`:
+    norms and products that ik runs where their weight is, with its slot. `stored`: the slots that a node reads
+    directly. `flash_layers`: (node, layer) of every flash attention. `layer_starts`: the first tensor of each layer,
+    and the first behind the last.
     """
 
     op: list[str]
@@ -300,9 +300,6 @@ class GraphBuilder:
 def is_contiguous(node: Node) -> bool:
     """Return whether the strides of `node` are those of a tensor without gaps."""
     return node.nb == _strides(node.kind, node.ne)
-
-
-# -- finishing -------------------------------------------------------------------------------------------------------
 
 
 def finish(builder: GraphBuilder, *, llama: bool, by_experts: bool = True) -> Graph:
