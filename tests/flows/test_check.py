@@ -63,7 +63,7 @@ def test_a_file_that_the_repo_lacks_is_refused_with_the_variants_it_has(context:
 
 def test_what_is_wrong_with_the_command_is_said_before_anything_is_read(context: Context, hub: WatchedHub) -> None:
     with pytest.raises(InvalidFlags):
-        check_command(context, asked("llama-server -c many", REPO))
+        check_command(context, asked("llama-server -c $(many)", REPO))
     with pytest.raises(InvalidInput, match="log"):
         check_command(context, CheckRequest(command="llama-server -c 1", repo=f"{REPO}:Q8_0", hardware=RIG, log="hm"))
     assert hub.listed == []

@@ -12,13 +12,18 @@ from service.engine.units import GIB
 _THREADS = "threads-and-sockets"
 _MMAP = "mmap-pinned-memory-and-ram-that-is-too-small"
 _PROMPT_CACHE_MIB = 8192
+_READ_BY_ROW = ("token_embd.", "per_layer_token_embd.")  # a row a token, whatever their size
 _NUMA = ("distribute", "isolate", "numactl")
 
 
 def _in_ram(case: Case) -> int:
-    """Bytes of weights in RAM, 0 where they are a small part of the model."""
-    weights = case.memory.devices[-1].weights
-    return weights if weights > case.model.n_bytes // 20 else 0
+    """Bytes of weights that the CPU multiplies, 0 where they are a small part of the model."""
+    n_bytes = sum(
+        case.model.by_name[name].nbytes
+        for name, device in case.placement.tensors.items()
+        if device == case.cpu and name in case.model.by_name and not name.startswith(_READ_BY_ROW)
+    )
+    return n_bytes if n_bytes > case.model.n_bytes // 20 else 0
 
 
 @rule(
@@ -54,7 +59,7 @@ def numa_unset(case: Case) -> Iterator[Found]:
     """Weights in the RAM of two sockets, and nothing that says which socket reads which."""
     bound = any("numactl" in word or "taskset" in word for word in case.parsed.prefix)
     weights, sockets = _in_ram(case), case.rig.sockets
-    if sockets < 2 or not weights or case.rig.os != "linux" or bound or case.flags.numa in ("distribute", "numactl"):
+    if sockets < 2 or weights < GIB or case.rig.os != "linux" or bound or case.flags.numa in ("distribute", "numactl"):
         return
     one = case.rig.ram_bytes // sockets
     size = f"{weights / GIB:,.0f} GiB in RAM"

@@ -43,7 +43,7 @@ def shares_without_gpu(case: Case) -> Iterator[Found]:
 
 
 @rule(
-    "card-without-share", "warning", _CARDS, "ik_llama.cpp src/llama.cpp:8351-8370: a context on every visible card; "
+    "card-without-share", "info", _CARDS, "ik_llama.cpp src/llama.cpp:8351-8370: a context on every visible card; "
     "missing -ts entries are 0", mend="CUDA_VISIBLE_DEVICES without it, or a share for it",
 )  # fmt: skip
 def card_without_share(case: Case) -> Iterator[Found]:
