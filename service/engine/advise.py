@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import sys
 from collections.abc import Sequence
 from itertools import pairwise
 
@@ -10,7 +11,7 @@ import msgspec
 from msgspec.structs import replace
 
 from service.engine.advice import AdviceBody, AdvisedConfig, DeviceMemory, SpeedPoint
-from service.engine.catalogue import resolve
+from service.engine.catalogue import rigs_of
 from service.engine.commands import ParsedCommand
 from service.engine.config import Device
 from service.engine.errors import InvalidInput, UnknownVariant
@@ -61,7 +62,9 @@ def advise(
     InvalidHardware for hardware that cannot be resolved, InvalidInput for a goal that contradicts itself or a question
     that is not understood, UnknownVariant for a constraint that names a variant the repo lacks.
     """
-    rig = resolve(hardware)
+    *makes, rig = rigs_of(hardware)
+    if isinstance(constraints.reserve_mib, list):
+        makes = []  # one number a card counts all cards
     _check_constraints(constraints, variants, rig)
     check_questions(hardware, what_if)
     parsed = parsed_command(constraints)
@@ -70,7 +73,8 @@ def advise(
     mine = _in_use(parsed, variants, rig, wanted) if parsed else None
     outcomes = search(
         [
-            Case(engine, index, variants[index].model, rig, wanted, constraints)
+            Case(engine, index, variants[index].model, one, wanted, constraints)
+            for one in (*makes, rig)
             for index in _chosen(variants, constraints)
             for engine in constraints.engine_names
         ]
@@ -78,8 +82,8 @@ def advise(
     contenders = [c for outcome in outcomes for c in outcome.contenders]
     found = rank(contenders, wanted)
     ranked = with_mine(mine, found, wanted) if mine else found
-    configs = _configs(ranked, variants, rig, wanted, constraints, mine)
-    refused = [refusal(o.case.engine, variants[o.case.variant].name, o, wanted) for o in outcomes if _is_refused(o)]
+    configs = _configs(ranked, variants, wanted, constraints, mine)
+    refused = [refusal(o.case.engine, variants[o.case.variant].name, o, wanted) for o in _refused(outcomes)]
     return AdviceBody(
         headline=headline(configs, ranked, refused, rig, wanted) + (about_mine(mine, configs) if mine else ""),
         hardware=hardware,
@@ -96,9 +100,13 @@ def advise(
     )
 
 
-def _is_refused(outcome: Outcome) -> bool:
-    """Whether an engine cannot run a variant: nothing of it fits, as far as was tried."""
-    return not outcome.contenders and (outcome.refusal is not None or outcome.all_failed)
+def _refused(outcomes: Sequence[Outcome]) -> list[Outcome]:
+    """Each engine and variant of which nothing fits, however the cards are used; of several ways the nearest."""
+    ways: dict[tuple[str, int], list[Outcome]] = {}
+    for outcome in outcomes:
+        ways.setdefault((outcome.case.engine, outcome.case.variant), []).append(outcome)
+    none = [group for group in ways.values() if all(not o.contenders and (o.refusal or o.all_failed) for o in group)]
+    return [min(group, key=lambda o: o.shortfall.n_bytes if o.shortfall else sys.maxsize) for group in none]
 
 
 def _check_constraints(constraints: Constraints, variants: Sequence[VariantModel], rig: Rig) -> None:
@@ -151,16 +159,15 @@ def _in_use(parsed: ParsedCommand, variants: Sequence[VariantModel], rig: Rig, g
 
 
 def _configs(
-    ranked: list[Contender], variants: Sequence[VariantModel], rig: Rig, goal: Goal, constraints: Constraints,
-    mine: InUse | None,
-) -> list[AdvisedConfig]:  # fmt: skip
+    ranked: list[Contender], variants: Sequence[VariantModel], goal: Goal, constraints: Constraints, mine: InUse | None
+) -> list[AdvisedConfig]:
     configs = [
         _own(mine, constraints)
         if mine and contender is mine.contender
-        else _config(number, contender, variants[contender.variant], rig, goal, constraints, mine)
+        else _config(number, contender, variants[contender.variant], goal, constraints, mine)
         for number, contender in enumerate(ranked, 1)
     ]
-    if ranked:
+    if ranked and not (mine and ranked[0] is mine.contender):
         hurts = what_hurts(ranked[0], variants[ranked[0].variant].model, constraints, goal)
         configs[0] = replace(configs[0], notes=[*configs[0].notes, *hurts])
     names = [variant.name for variant in variants]
@@ -178,11 +185,10 @@ def _own(mine: InUse, constraints: Constraints) -> AdvisedConfig:
 
 
 def _config(
-    number: int, contender: Contender, variant: VariantModel, rig: Rig, goal: Goal, constraints: Constraints,
-    mine: InUse | None,
-) -> AdvisedConfig:  # fmt: skip
+    number: int, contender: Contender, variant: VariantModel, goal: Goal, constraints: Constraints, mine: InUse | None
+) -> AdvisedConfig:
     engine, flags, cards = contender.engine, contender.fitted.flags, contender.candidate.cards
-    devices, limits = contender.problem.devices, contender.problem.limits
+    devices, limits, rig = contender.problem.devices, contender.problem.limits, contender.problem.rig
     memory = predict_memory(engine, variant.model, flags, [d.free for d in devices], tool="server")
     return AdvisedConfig(
         id=hashlib.sha256(msgspec.json.encode((engine, variant.name, flags, cards))).hexdigest()[:12],

@@ -76,8 +76,8 @@ class Assumption(msgspec.Struct, frozen=True):
 class Card(msgspec.Struct, frozen=True, kw_only=True):
     """One GPU with every fact known. Bytes; GB/s; TFLOPS (fp16 tensor, dense) and TOPS (int8, dense).
 
-    `backend`: cuda | rocm | sycl | metal. `pci_index`: its number in `nvidia-smi`, None when unknown. `unified`: the
-    card has no memory of its own (Apple, integrated GPUs).
+    `backend`: cuda | rocm | sycl | metal | vulkan. `pci_index`: its number in `nvidia-smi`, None when unknown.
+    `unified`: the card has no memory of its own (Apple, integrated GPUs).
     """
 
     name: str

@@ -8,7 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from service.engine.catalogue import cpu_row, engine_devices, gpu_rows, known_cpus, known_gpus, nearest, resolve
+from service.engine.catalogue import (
+    cpu_row,
+    engine_devices,
+    gpu_rows,
+    known_cpus,
+    known_gpus,
+    nearest,
+    resolve,
+    rigs_of,
+)
 from service.engine.catalogue.host import ALL_CORE_OVER_BASE
 from service.engine.errors import InvalidHardware, UnknownHardware
 from service.engine.hardware import Cpu, Gpu, Hardware, Ram, Rig
@@ -306,7 +315,6 @@ def test_no_gpu_is_a_machine() -> None:
         (Hardware(gpus=[], ram=Ram(channels=0)), "hardware.ram.channels"),
         (Hardware(gpus=[], cpu=Cpu(sockets=-1)), "hardware.cpu.sockets"),
         (Hardware(gpus=[], notes="a\x00b"), "hardware.notes"),
-        (Hardware(gpus=[Gpu(name="RTX 3090"), Gpu(name="RX 7900 XTX")]), "hardware.gpus"),
     ],
 )
 def test_what_cannot_be_is_refused_with_its_field(hardware: Hardware, field: str) -> None:
@@ -372,3 +380,11 @@ def test_a_remark_behind_a_gpu_s_name(name: str, vram: float | None, card: str, 
         assert rig.cards[0].name == card
         why = [a.why for a in rig.assumed if a.field == "hardware.gpus[0].name"]
         assert says in why[0] if says else not why
+
+
+def test_cards_of_two_makers_are_each_makers_alone_and_all_of_them_with_vulkan() -> None:
+    mixed = Hardware(gpus=[Gpu(name="RTX 3090"), Gpu(name="RX 7900 XTX")])
+    assert [[card.backend for card in rig.cards] for rig in rigs_of(mixed)] == [["cuda"], ["rocm"], ["vulkan"] * 2]
+    assert resolve(mixed) == rigs_of(mixed)[-1]
+    assert [d.name for d in engine_devices(resolve(mixed), "llama.cpp", (0, 1))] == ["Vulkan0", "Vulkan1"]
+    assert any(a.field == "hardware.gpus.backend" for a in resolve(mixed).assumed)

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from msgspec.structs import replace
+
 from service.engine.catalogue.cards import cards_of, rows_of
-from service.engine.catalogue.host import host_of
+from service.engine.catalogue.host import Host, host_of
 from service.engine.catalogue.limits import check
 from service.engine.catalogue.names import cpu_row, gpu_rows, nearest
 from service.engine.catalogue.rows import CpuRow, GpuRow, known_cpus, known_gpus
 from service.engine.config import Device, Engine
-from service.engine.errors import InvalidHardware
 from service.engine.hardware import NO_GPU_NAMED, Assumption, Card, Hardware, Rig
 
 __all__ = [
@@ -28,6 +29,7 @@ __all__ = [
     "known_gpus",
     "nearest",
     "resolve",
+    "rigs_of",
 ]
 
 _MATTERS = (
@@ -43,7 +45,13 @@ _MATTERS = (
     "cpu.ghz",
 )
 _SHOWN = 200  # characters of the notes in an answer
-_DEVICE = {"cuda": "CUDA{}", "rocm": "ROCm{}", "sycl": "SYCL{}"}
+_DEVICE = {"cuda": "CUDA{}", "rocm": "ROCm{}", "sycl": "SYCL{}", "vulkan": "Vulkan{}"}
+_MIXED = Assumption(
+    "hardware.gpus.backend",
+    "Vulkan for all, or one maker's cards alone",
+    "cards of several makers work together in a Vulkan build only",
+    "which cards a config uses: its reasons say it",
+)
 # Metal has one device; ik_llama.cpp calls it `Metal`, llama.cpp `MTL0` since its device list was numbered.
 _METAL = {"ik_llama.cpp": "Metal", "llama.cpp": "MTL0"}
 
@@ -51,19 +59,33 @@ _METAL = {"ik_llama.cpp": "Metal", "llama.cpp": "MTL0"}
 def resolve(hardware: Hardware) -> Rig:
     """Return the machine with every fact known: stated, else from the catalogue, else assumed and listed in `assumed`.
 
-    Raises UnknownHardware (nearest names in `choices`) for a name that the catalogue lacks and InvalidHardware for a
-    value that cannot be; both carry the path of the field.
+    Cards of several makers are those of a Vulkan build. Raises UnknownHardware (nearest names in `choices`) for a name
+    that the catalogue lacks and InvalidHardware for a value that cannot be; both carry the path of the field.
+    """
+    return rigs_of(hardware)[-1]
+
+
+def rigs_of(hardware: Hardware) -> tuple[Rig, ...]:
+    """Return the machine as builds of an engine may see it: with cards of one maker there is one way.
+
+    With cards of several makers: those of each maker alone, and last all of them with Vulkan. Raises as `resolve` does.
     """
     check(hardware)
     rows = [rows_of(gpu, f"hardware.gpus[{i}]") for i, gpu in enumerate(hardware.gpus)]
     unified = next((found[0] for found in rows if found and found[0].unified), None)
     host = host_of(hardware, unified)
     cards, assumed = cards_of(hardware.gpus, host)
-    if len({card.backend for card in cards}) > 1:
-        raise InvalidHardware(
-            "GPUs of different makers do not work in one engine build: leave out all but one maker's",
-            field="hardware.gpus",
-        )
+    notes = tuple(_noted(hardware))
+    makes: dict[str, list[Card]] = {}
+    for card in cards:
+        makes.setdefault(card.backend, []).append(card)
+    if len(makes) < 2:
+        return (_rig(host, cards, (*assumed, *notes)),)
+    together = [replace(card, backend="vulkan") for card in cards]
+    return tuple(_rig(host, some, (*assumed, *notes, _MIXED)) for some in (*makes.values(), together))
+
+
+def _rig(host: Host, cards: Sequence[Card], assumed: Sequence[Assumption]) -> Rig:
     return Rig(
         cards=tuple(sorted(cards, key=_slowness)),
         cpu_model=host.model,
@@ -77,7 +99,7 @@ def resolve(hardware: Hardware) -> Rig:
         bandwidth_measured=host.measured,
         os=host.os,
         order_known=bool(cards) and all(card.pci_index is not None for card in cards),
-        assumed=tuple(sorted((*assumed, *host.assumed, *_noted(hardware)), key=_weight)),
+        assumed=tuple(sorted((*assumed, *host.assumed), key=_weight)),
     )
 
 

@@ -137,3 +137,15 @@ def base_flags(
         numa="distribute" if on_cpu and rig.sockets > 1 else None,
         jinja="tokenizer.chat_template" in model.metadata,
     )
+
+
+def with_strategy(rig: Rig, engine: Engine, candidate: Candidate, strategy: Strategy) -> Candidate:
+    """Return the candidate with another strategy and its flags: work in RAM needs threads and pinned memory."""
+    flags = candidate.flags
+    if strategy == "all on GPU":
+        flags = msgspec.structs.replace(flags, threads=None, mmap=None, numa=None)
+    elif candidate.strategy == "all on GPU":
+        numa = "distribute" if rig.sockets > 1 else None
+        mmap = None if engine == "ik_llama.cpp" else False
+        flags = msgspec.structs.replace(flags, threads=rig.physical_cores, mmap=mmap, numa=numa)
+    return msgspec.structs.replace(candidate, strategy=strategy, flags=flags)

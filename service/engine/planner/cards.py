@@ -15,8 +15,10 @@ def card_sets(rig: Rig) -> list[Cards]:
     """Return the sets of cards worth trying, fastest first, the larger sets first.
 
     Cards of one kind are exchangeable, so a set is how many of each kind it has. Of rigs with many kinds, only whole
-    kinds are left out.
+    kinds are left out. With Vulkan all are used: the driver's order, by which some could be hidden, is not known.
     """
+    if any(card.backend == "vulkan" for card in rig.cards):
+        return [tuple(range(len(rig.cards)))]
     kinds = _kinds(rig.cards)
     counts = [range(len(kind) + 1) for kind in kinds]
     if _size(counts) > _MOST_SETS:
@@ -35,6 +37,9 @@ def orders(rig: Rig, cards: Cards) -> Iterator[Cards]:
     The first card takes the weights that are copied from RAM for a batch, over its link and into its compute buffer
     (ggml-backend.cpp of both engines: the backend of highest priority that supports the operation).
     """
+    if any(rig.cards[i].backend == "vulkan" for i in cards):
+        yield cards
+        return
     seen = set()
     by_link = max(cards, key=lambda i: (rig.cards[i].pcie_gbs, -i))
     by_memory = max(cards, key=lambda i: (rig.cards[i].free, -i))

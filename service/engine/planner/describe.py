@@ -34,6 +34,7 @@ def reasons(contender: Contender, model: Model, rig: Rig) -> list[Reason]:
     if contender.engine == "llama.cpp":
         found.append(Reason("fit-off", "-fit off: the placement is the one computed here, not one found at start"))
     found += _first_card(contender, rig)
+    found += _makers(rig)
     if len(devices) < len(rig.cards):
         found.append(_fewer_cards(devices, rig))
     if flags.numa:
@@ -105,6 +106,17 @@ def _first_card(contender: Contender, rig: Rig) -> list[Reason]:
     why = f"its link is the widest ({first.pcie_gbs:.0f} GB/s)" if link else "it has the most memory free"
     text = f"{_short(first.name)} is the first device: {why}, and it takes the weights that are copied from RAM"
     return [Reason("first-card", text)]
+
+
+def _makers(rig: Rig) -> list[Reason]:
+    """Where the machine has cards of several makers: which build it takes, and for which cards."""
+    if not any(a.field == "hardware.gpus.backend" for a in rig.assumed) or not rig.cards:
+        return []
+    backend = rig.cards[0].backend
+    if backend == "vulkan":
+        return [Reason("vulkan-for-all", "cards of several makers: a Vulkan build of llama.cpp uses all of them")]
+    names = ", ".join(dict.fromkeys(_short(card.name) for card in rig.cards))
+    return [Reason("one-maker", f"{names} alone: a build for {backend.upper()} does not see the other maker's cards")]
 
 
 def _every_layer(flags: Flags) -> list[Reason]:

@@ -80,11 +80,16 @@ class Forecaster:
         self._buffers: dict[tuple[int, str, str], tuple[int, int]] = {}
         self._requests: dict[tuple[Device, ...], Request] = {}
 
-    def forecast(self, candidate: Candidate, devices: Sequence[Device], limits: Limits) -> Forecast:
-        """Return what `candidate` can give at best."""
+    def forecast(
+        self, candidate: Candidate, devices: Sequence[Device], limits: Limits, known: Shortfall | None = None
+    ) -> Forecast:
+        """Return what `candidate` can give at best. `known`: what it was found to miss with everything on the cards."""
         flags = candidate.flags
         cache = self._cache(flags)
         rooms = self._rooms(flags, devices, limits)
+        if known is not None:
+            total = min(sum(rooms), self.fixed_bytes + cache + self.piece_bytes)
+            rooms = _limited(rooms, total - known.n_bytes)
         fill = self._filled(flags, rooms, cache, [self.rig.cards[d.gpu].bandwidth_gbs for d in devices])
         in_ram = self._in_ram(fill, cache)
         short = Shortfall("RAM", int(in_ram - limits.host)) if in_ram > limits.host else None
@@ -200,6 +205,15 @@ class Forecaster:
 
 def _element(kind: str) -> float:
     return type_named(kind).bpw / 8
+
+
+def _limited(rooms: Sequence[float], total: float) -> list[float]:
+    """The rooms of which `total` is left in all, the last cards giving first."""
+    left, found = max(total, 0.0), []
+    for room in rooms:
+        found.append(min(room, left))
+        left -= found[-1]
+    return found
 
 
 def _pieces_in_ram(engine: Engine, model: Model) -> tuple[Placement, set[str]]:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from service.engine.config import Flags, Override
-from service.engine.planner.candidates import Candidate, Strategy
+from service.engine.planner.candidates import Candidate, Strategy, with_strategy
 from service.engine.planner.cards import even_shares
 from service.engine.planner.fit import Fitted, Problem, Shortfall, check, most_layers
 from service.engine.planner.placing import best_placement
@@ -17,9 +17,9 @@ _SPLIT_ATTEMPTS = 6
 
 
 def placed(problem: Problem, candidate: Candidate, *, last: bool = False) -> tuple[Candidate, Fitted] | Shortfall:
-    """Return the candidate as it fits, or by how much it does not: with all on GPUs, else with the FFN in RAM.
+    """Return the candidate as it fits, or by how much it does not.
 
-    `last`: whole layers may go to RAM too, where nothing else fits.
+    `last`: where no other fits, what was hoped to lie on GPUs may go to RAM: the FFN, else whole layers.
     """
     least: Shortfall | None = None
     for attempt in _attempts(problem, candidate, last):
@@ -31,25 +31,13 @@ def placed(problem: Problem, candidate: Candidate, *, last: bool = False) -> tup
 
 
 def _attempts(problem: Problem, candidate: Candidate, last: bool) -> list[Candidate]:
-    """The strategy hoped for, then those that leave more in RAM."""
-    if candidate.strategy == "CPU only" or candidate.flags.split_mode != "layer":
+    if candidate.strategy == "CPU only" or candidate.flags.split_mode != "layer" or not last:
         return [candidate]
     order: tuple[Strategy, ...] = ("all on GPU", "FFN in RAM", "layers in RAM")
-    start = order.index(candidate.strategy)
-    return [_with(problem, candidate, strategy) for strategy in order[start : 3 if last else max(start + 1, 2)]]
-
-
-def _with(problem: Problem, candidate: Candidate, strategy: Strategy) -> Candidate:
-    flags = candidate.flags
-    if candidate.strategy == "all on GPU" != strategy:
-        rig = problem.rig
-        flags = replace(
-            flags,
-            threads=rig.physical_cores,
-            mmap=False if problem.engine == "llama.cpp" else None,
-            numa="distribute" if rig.sockets > 1 else None,
-        )
-    return replace(candidate, strategy=strategy, flags=flags)
+    return [
+        with_strategy(problem.rig, problem.engine, candidate, strategy)
+        for strategy in order[order.index(candidate.strategy) :]
+    ]
 
 
 def _fitted(problem: Problem, candidate: Candidate) -> Fitted | Shortfall:

@@ -21,6 +21,7 @@ _MAX_PER_VARIANT_AND_ENGINE = 2
 _Q8_BPW = 8.5  # bits beyond Q8_0 are not counted: no one has shown them to matter
 WITHOUT_MINIMUM = 2.0  # with no speed asked for, fast enough is within this factor of the fastest's time
 _WORTH_SHOWING = 0.97  # a second config of one variant and engine must save 3 % of the time
+_NO_ALTERNATIVE = 1.5  # another strategy that takes longer than this is none
 _WORTH_QUANTISING = 0.95  # a quantised cache must save 5 %: its cost at depth is the least certain part
 _STEP = 1.15  # what fewer bits must be faster by, to be offered beside more bits
 NEXT_TO_NOTHING = 1.02  # a larger micro-batch may cost 2 % of the goal's time: longer prompts gain by it
@@ -154,7 +155,8 @@ def _gain_wanted(contender: Contender, plainer: Contender) -> float:
 def _slower_sort(contender: Contender, plainer: Contender) -> bool:
     """Another strategy, clearly slower: a real alternative, which ranks by its time."""
     other = contender.candidate.strategy != plainer.candidate.strategy
-    return other and contender.seconds.expected * _WORTH_SHOWING > plainer.seconds.expected
+    slower = contender.seconds.expected / plainer.seconds.expected
+    return other and 1 / _WORTH_SHOWING < slower < _NO_ALTERNATIVE
 
 
 def _limited(contenders: list[Contender]) -> list[Contender]:

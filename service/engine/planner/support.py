@@ -43,6 +43,8 @@ def _backend(engine: Engine, rig: Rig) -> str | None:
     others = sorted({card.backend for card in rig.cards} - {"cuda"})
     if engine == "llama.cpp" or not others:
         return None
+    if others == ["vulkan"]:
+        return "ik_llama.cpp offloads to NVIDIA cards only; llama.cpp runs cards of several makers with Vulkan"
     return f"ik_llama.cpp offloads to NVIDIA cards only, these are {others[0]} devices; llama.cpp runs them"
 
 

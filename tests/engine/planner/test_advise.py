@@ -8,7 +8,7 @@ import pytest
 from service.engine.advice import AdviceBody, AdvisedConfig
 from service.engine.catalogue import resolve
 from service.engine.commands import parse
-from service.engine.errors import InvalidHardware, InvalidInput, UnknownVariant
+from service.engine.errors import InvalidInput, UnknownVariant
 from service.engine.goal import Constraints, EngineChoice, GoalRequest
 from service.engine.hardware import Gpu, Hardware
 from tests import rigs
@@ -119,10 +119,21 @@ def test_a_radeon_gets_llama_cpp_and_its_own_device_names() -> None:
     assert first(body).devices[0].device == "ROCm0"
 
 
-def test_cards_of_two_makers_are_refused_with_what_to_do() -> None:
-    with pytest.raises(InvalidHardware) as caught:
-        ask("Qwen3-30B-A3B", "q4_K_M", hardware=rigs.MIXED_MAKERS)
-    assert "leave out all but one" in caught.value.detail
+def test_cards_of_two_makers_run_a_small_model_on_one_of_them_and_the_answer_says_which() -> None:
+    body = ask("Qwen3-30B-A3B", "q4_K_M", hardware=rigs.MIXED_MAKERS)
+    assert {c.engine for c in body.configs} == {"ik_llama.cpp", "llama.cpp"}
+    assert [d.device for d in first(body).devices] == ["CUDA0", "CPU"]
+    assert any(reason.rule == "one-maker" for reason in first(body).reasons)
+    assert any(a.field == "hardware.gpus.backend" for a in body.assumed)
+
+
+def test_cards_of_two_makers_run_a_larger_model_together_with_vulkan_and_llama_cpp() -> None:
+    body = ask("Llama-3.3-70B", "q4_k_s", hardware=rigs.MIXED_MAKERS)
+    config = next(c for c in body.configs if c.devices[0].device == "Vulkan0")
+    assert config.engine == "llama.cpp"
+    assert [d.device for d in config.devices] == ["Vulkan0", "Vulkan1", "CPU"]
+    assert any(reason.rule == "vulkan-for-all" for reason in config.reasons)
+    assert config.speed[-1].basis == "formula"
 
 
 def test_what_does_not_fit_says_by_how_much_and_the_smallest_change() -> None:
