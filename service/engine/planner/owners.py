@@ -7,18 +7,19 @@ of others.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 from operator import mul
 from typing import NamedTuple
 
 from service.engine.planner.blocks import Block
 from service.engine.planner.costs import Costs
-from service.engine.planner.knapsack import OPTIONS, QUICK, THOROUGH, Filled, Offer, Option, fill
+from service.engine.planner.knapsack import OPTIONS, Filled, Offer, Option, fill, fill_greedily
 
 _STEPS = (16, 8, 4, 2, 1)  # blocks by which a boundary moves
 _TOO_FULL = 1e3  # seconds a byte beyond a card's room, so that the search leaves such layouts first
 Starts = tuple[int, ...]  # the first slot of every card, and one after the last slot
+Fill = Callable[[Sequence[Offer], int], Filled]
 
 
 class Sizes(NamedTuple):
@@ -80,8 +81,9 @@ class Owners:
     ) -> None:
         self.blocks, self.n_slots, self.costs, self.sizes, self.ram_rate = blocks, n_slots, costs, sizes, ram_rate
         self.n_cards = len(sizes.rooms)
-        self._runs: dict[tuple[int, int, int, int], Run] = {}
+        self._runs: dict[tuple[int, int, int, Fill], Run] = {}
         self._layouts: dict[Starts, Layout] = {}
+        self._visitors: dict[tuple[int, int, Option | None], Offer] = {}
         self._kinds = {block.kind: block for block in blocks}
         self._offers = [{k: self._offer(b, card) for k, b in self._kinds.items()} for card in range(self.n_cards)]
 
@@ -96,7 +98,7 @@ class Owners:
 
     def filled(self, starts: Starts) -> Layout:
         """Return the layout with these runs, its pieces dealt as well as can be."""
-        return self._layout(starts, THOROUGH)
+        return self._layout(starts, fill)
 
     def _fronts(self) -> Iterator[Starts]:
         """Every block on the first card, or on the first two, and so on: the others hold pieces only."""
@@ -115,9 +117,9 @@ class Owners:
         return best
 
     def _near(self, starts: Starts, size: int) -> Iterator[Starts]:
-        """Layouts in which some neighbouring boundaries moved together."""
+        """Layouts in which one boundary moved, or one and all after it."""
         for first in range(1, self.n_cards):
-            for last in range(first, self.n_cards):
+            for last in {first, self.n_cards - 1}:
                 for step in (size, -size):
                     moved = [start + step for start in starts[first : last + 1]]
                     if starts[first - 1] <= moved[0] and moved[-1] <= starts[last + 1]:
@@ -125,23 +127,23 @@ class Owners:
 
     def _known(self, starts: Starts) -> Layout:
         if starts not in self._layouts:
-            self._layouts[starts] = self._layout(starts, QUICK)
+            self._layouts[starts] = self._layout(starts, fill_greedily)
         return self._layouts[starts]
 
-    def _layout(self, starts: Starts, steps: int) -> Layout:
-        runs = tuple(self._run(card, start, end, steps) for card, (start, end) in enumerate(pairwise(starts)))
+    def _layout(self, starts: Starts, how: Fill) -> Layout:
+        runs = tuple(self._run(card, start, end, how) for card, (start, end) in enumerate(pairwise(starts)))
         used = sum(end > start for start, end in pairwise(starts))
-        guests, saved = self._guests(runs, steps)
+        guests, saved = self._guests(runs, how)
         seconds = sum(run.seconds for run in runs) - saved + (used - 1) * self.costs.card_change
         return Layout(starts, runs, guests, self.costs.base + seconds)
 
-    def _run(self, card: int, start: int, end: int, steps: int) -> Run:
-        key = (card, start, end, steps)
+    def _run(self, card: int, start: int, end: int, how: Fill) -> Run:
+        key = (card, start, end, how)
         if key not in self._runs:
-            self._runs[key] = self._new_run(card, start, end, steps)
+            self._runs[key] = self._new_run(card, start, end, how)
         return self._runs[key]
 
-    def _new_run(self, card: int, start: int, end: int, steps: int) -> Run:
+    def _new_run(self, card: int, start: int, end: int, how: Fill) -> Run:
         own = self.blocks[start:end]
         seconds = sum(self.costs.fixed[block.kind][card] for block in own)
         room = self.sizes.rooms[card] - sum(self.sizes.fixed[start : start + len(own)])
@@ -151,7 +153,7 @@ class Owners:
         for block in own:
             counts[block.kind] = counts.get(block.kind, 0) + bool(block.pieces)
         offers = tuple(self._offers[card][kind]._replace(n_blocks=n) for kind, n in counts.items())
-        filled = fill(offers, room, steps)
+        filled = how(offers, room)
         if room < 0:
             seconds -= room * _TOO_FULL
         return Run(seconds - filled.saved, offers, filled, room - filled.n_bytes)
@@ -169,7 +171,7 @@ class Owners:
         gains = [saved.get(part, 0.0) + rate * size for part, size in zip(parts, sizes, strict=True)]  # type: ignore[call-overload]
         return Offer(block.kind, 1, (block.movable_bytes, *sizes), (whole, *gains))
 
-    def _guests(self, runs: Sequence[Run], steps: int) -> tuple[tuple[Guests, ...], float]:
+    def _guests(self, runs: Sequence[Run], how: Fill) -> tuple[tuple[Guests, ...], float]:
         """What cards with room left hold of what is still in RAM, and the seconds that it saves."""
         waiting = _waiting(runs)
         found, saved = [], 0.0
@@ -178,7 +180,7 @@ class Owners:
             offers = [self._visitor(card, what, n) for what, n in asked]
             if not any(0 < size <= run.left for offer in offers for size in offer.n_bytes):
                 continue
-            filled = fill(offers, run.left, steps)
+            filled = how(offers, run.left)
             saved += filled.saved
             for (what, _), offer, counts in zip(asked, offers, filled.counts, strict=True):
                 if any(counts):
@@ -187,6 +189,13 @@ class Owners:
         return tuple(found), saved
 
     def _visitor(self, card: int, what: Waiting, count: int) -> Offer:
+        key = (card, what.kind, what.rest)
+        if key not in self._visitors:
+            self._visitors[key] = self._new_visitor(card, what)
+        kind, _, n_bytes, saved = self._visitors[key]
+        return Offer(kind, count, n_bytes, saved)
+
+    def _new_visitor(self, card: int, what: Waiting) -> Offer:
         """What blocks save on a card that does not own them: changes between cards come on top.
 
         Two for a whole block, or for the rest of one whose other part is with its owner; one for a part alone.
@@ -194,10 +203,10 @@ class Owners:
         own, change = self._offers[card][what.kind], self.costs.card_change
         whole, *parts = own.saved
         if what.rest is None:
-            return Offer(what.kind, count, own.n_bytes, (whole - 2 * change, *(part - change for part in parts)))
+            return Offer(what.kind, 1, own.n_bytes, (whole - 2 * change, *(part - change for part in parts)))
         part = OPTIONS.index(what.rest)
         saved = own.saved[part] + 2 * self.costs.host_change + self.costs.host_layer - 2 * change
-        return Offer(what.kind, count, (own.n_bytes[part], 0, 0), (saved, 0.0, 0.0))
+        return Offer(what.kind, 1, (own.n_bytes[part], 0, 0), (saved, 0.0, 0.0))
 
 
 def _waiting(runs: Sequence[Run]) -> dict[Waiting, int]:
