@@ -165,3 +165,15 @@ def test_a_pattern_that_never_ends_is_a_finding() -> None:
 )
 def test_the_figures_of_an_older_build_are_never_called_measured(engine: Engine, day: str | None, basis: str) -> None:
     assert {row.basis for row in of_3090(engine=engine, build=day).memory.devices} == {basis}
+
+
+def test_a_log_of_another_model_is_said_to_be_one_and_not_compared() -> None:
+    report = of_3090(log=(LOGS / "ik-sweep-table.stderr").read_text())
+    assert [f.rule for f in report.findings if "log" in f.rule] == ["log-of-another-model"]
+    assert report.compared == []
+
+
+def test_the_engine_is_taken_from_the_log() -> None:
+    log = (LOGS / "ik-sweep-table.stderr").read_text()
+    report = check("llama-server -c 2048", None, build("Qwen3-0.6B", "q8_0"), resolve(ONE_3090_DESKTOP), log=log)
+    assert report.engine == "ik_llama.cpp"

@@ -8,9 +8,12 @@ from msgspec.structs import replace
 from scripts.rules_page import GUIDE, headings, slug
 from service.engine.catalogue import resolve
 from service.engine.commands import parse
+from service.engine.config import ENGINES, Engine
+from service.engine.hardware import Hardware
 from service.engine.model import Model
 from service.engine.rules import NOTHING, RULES, Beside, Case, Finding, case_of, findings
 from tests.engine.rules.examples import (
+    ALL_ON_GPU,
     EXAMPLES,
     FOUR,
     GOOD_IK,
@@ -19,6 +22,7 @@ from tests.engine.rules.examples import (
     LLAMA,
     QWEN,
     R1_R4,
+    TWO_3090,
     Example,
 )
 from tests.models import build
@@ -128,3 +132,46 @@ def test_rules_for_a_device_list_in_another_order_go_to_the_device_they_name() -
     assert [d.name for d in case.devices] == ["CUDA2", "CUDA0"]
     assert [o.device for o in case.flags.overrides] == ["CPU", "CUDA0"]
     assert case.table[0].gpu == "NVIDIA GeForce RTX 4090"
+
+
+@pytest.mark.parametrize(
+    ("command", "engine", "hardware"),
+    [
+        ("-c 8192 -ngl 99 -sm tensor -ts 3,1 -fa on -fit off", LLAMA, TWO_3090),
+        ("-c 8192 -ngl 99 -ts 3,1", IK, TWO_3090),
+    ],
+)
+def test_one_full_card_beside_an_emptier_one_is_mended_by_other_shares(
+    command: str, engine: Engine, hardware: Hardware
+) -> None:
+    example = Example("does-not-fit", command, "", engine, ("Qwen3-32B", "q8_0"), hardware)
+    (fix,) = {f.fix for f in found(example, command) if f.rule == "does-not-fit"}
+    assert fix
+    assert "does-not-fit" not in [f.rule for f in found(example, command.replace("-ts 3,1", fix))]
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_too_few_experts_in_ram_are_mended_by_the_least_number_that_fits(engine: Engine) -> None:
+    command = "llama-server -m m.gguf -c 8192 -ngl 99 -np 1 -ncmoe 60"
+    example = Example("does-not-fit", command, "", engine)
+    (fix,) = [f.fix for f in found(example, command) if f.rule == "does-not-fit"]
+    assert fix
+    least = int(fix.removeprefix("-ncmoe "))
+    for count, fits in ((least, True), (least - 1, False)):
+        rules = [f.rule for f in found(example, command.replace("-ncmoe 60", f"-ncmoe {count}"))]
+        assert ("does-not-fit" not in rules) is fits
+
+
+def test_an_architecture_of_the_other_engine_is_named_with_it() -> None:
+    example = Example("cannot-load", ALL_ON_GPU, "", IK, ("DeepSeek-V3.2", "q2_k"))
+    (finding,) = [f for f in found(example, ALL_ON_GPU) if f.rule == "cannot-load"]
+    assert "deepseek32" in finding.message
+    assert finding.fix == "llama.cpp, which knows it"
+
+
+def test_experts_that_would_fit_besides_are_named_and_do_fit() -> None:
+    example = Example("room-for-experts", GOOD_IK, "", IK, ("Qwen3-235B-A22B", "q2_k"))
+    (finding,) = [f for f in found(example, GOOD_IK) if f.rule == "room-for-experts"]
+    assert finding.fix
+    mended = GOOD_IK.replace("-ot", finding.fix.removesuffix(" before the other rules") + " -ot", 1)
+    assert {f.rule for f in found(example, mended)} & {"does-not-fit", "room-for-experts"} == set()
