@@ -94,7 +94,7 @@ def test_a_wrong_value_is_answered_with_its_path(
     [
         ("/v1/advice", {**ASK, "goal": {"preset": "speed"}}, {"chat", "agent", "long", "batch", "fastest", "quality"}),
         ("/v1/advice", {**ASK, "constraints": {"engines": [{"name": "vllm"}]}}, {"ik_llama.cpp", "llama.cpp"}),
-        ("/v1/advice", {**ASK, "harware": 1}, {"repo", "revision", "hardware", "goal", "constraints"}),
+        ("/v1/advice", {**ASK, "harware": 1}, {"repo", "revision", "hardware", "goal", "constraints", "what_if"}),
         ("/v1/advice", {**ASK, "hardware": {"gpus": [], "gpu": 1}}, {"gpus", "cpu", "ram", "os", "notes"}),
         ("/v1/advice", {**ASK, "hardware": {"gpus": [], "cpu": {"cores": 8}}}, {"model", "sockets", "physical_cores"}),
         ("/v1/hardware/parse", {"text": "RTX 3090", "os": "linux"}, {"text"}),
