@@ -17,7 +17,7 @@ from service.engine.model import Model, build_model
 from service.engine.tensor_names import layer_of
 from tests import gguf_file
 from tests.shapes import SHAPES, Shape
-from tests.shapes.rows import Values
+from tests.shapes.rows import Value, Values
 
 ALIGNMENT = 32
 
@@ -87,10 +87,28 @@ def _general(model_name: str, shape: Shape) -> Values:
 @cache
 def build_header(model_name: str, mix: str) -> Header:
     """Return the merged header of `model_name` quantised to `mix`, as the parser would return it."""
-    shape = SHAPES[model_name]()
+    return _header(model_name, SHAPES[model_name](), mix)
+
+
+def _header(model_name: str, shape: Shape, mix: str) -> Header:
     metadata = cast("dict[str, MetadataValue]", dict(_general(model_name, shape)))
     metadata["tokenizer.ggml.tokens"] = ArraySummary(shape.n_vocab)
     return Header(metadata, _tensors(shape, mix), 0)
+
+
+@cache
+def build_short(model_name: str, mix: str, n_layer: int) -> Model:
+    """Return `model_name` cut down to its first `n_layer` blocks, without next-token layers, quantised to `mix`."""
+    shape = SHAPES[model_name]()
+    rows = [row for row in shape.rows if (layer_of(row.name) or 0) < n_layer]
+    metadata = {key: _first(value, n_layer) for key, value in shape.metadata.items()}
+    metadata |= {f"{shape.architecture}.block_count": n_layer, f"{shape.architecture}.nextn_predict_layers": 0}
+    return build_model(_header(model_name, shape._replace(rows=rows, metadata=metadata), mix))
+
+
+def _first(value: gguf_file.Value, n_layer: int) -> Value:
+    """Lists of one value a block are cut, short ones are not (rope.dimension_sections has four)."""
+    return value[:n_layer] if isinstance(value, list) and len(value) > 8 else value  # type: ignore[return-value]
 
 
 @cache

@@ -1,0 +1,235 @@
+"""A bound for published models: no placement that flags can express is faster.
+
+An integer programme (HiGHS, by scipy) over the numbers of alike blocks: how many of a kind each card owns, with their
+pieces where, and where the runs of the cards begin. It knows less than the flags do, so what it finds is a lower bound:
+seconds are those of `Linear`, and compute buffers and overheads are the least that replays of the model needed on each
+card: by whether it owns blocks, the head, or only holds others' pieces, and by the largest piece in RAM.
+
+What it finds is also built, as near as runs of blocks allow, and priced by the functions that `check` uses: where that
+fits, it is a placement that the planner could have found.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import pairwise, product
+from typing import NamedTuple
+
+import numpy as np
+from scipy.optimize import Bounds, LinearConstraint, milp
+from scipy.sparse import csr_array
+
+from bench.placing.exact import Case, Deal, Part, Search
+from bench.placing.linear import Choice, Linear, Where, owners_of
+from service.engine.planner.fit import Fitted
+
+_SECONDS = 5.0  # of one programme; its bound holds when it is stopped, too
+_CLOSE = 5e-4  # of the bound, to which a programme is solved
+
+
+class Bounded(NamedTuple):
+    """What no placement is below; and the fastest of the programmes' own placements that fits, with its seconds."""
+
+    least: float
+    seconds: float
+    fitted: Fitted | None
+
+
+class Floors(NamedTuple):
+    """Bytes beyond the sums on each card: that owns blocks, that also has the head, that only holds pieces; RAM's."""
+
+    own: list[int]
+    head: list[int]
+    hold: list[int]
+    ram: int
+
+
+def bounded(linear: Linear, seconds: float, starts: Sequence[int]) -> Bounded:
+    """Return the bound of a problem for which a placement of `seconds` with runs from `starts` is known."""
+    search = Search(linear, seconds, None)
+    least, best, fitted = seconds, float("inf"), None
+    for largest in linear.piece_sizes:
+        floors = floors_of(search, largest, starts)
+        anyhow, _ = Programme(linear, largest, floors, in_runs=False).solved()
+        if anyhow >= seconds:
+            continue
+        programme = Programme(linear, largest, floors)
+        bound, taken = programme.solved()
+        least = min(least, max(bound, anyhow))
+        replayed = search.replay(*programme.dealt(taken)) if taken and bound < seconds else None
+        if replayed is not None and min(replayed.left) >= 0 and replayed.seconds < best:
+            best, fitted = replayed.seconds, replayed.fitted
+    return Bounded(least, best, fitted)
+
+
+def floors_of(search: Search, largest: int, starts: Sequence[int]) -> Floors:
+    """Return the least that replays needed, over runs like `starts` and runs that leave cards out."""
+    linear, most = search.linear, 1 << 60
+    n = linear.n_cards
+    own, head, hold, ram = [most] * n, [most] * n, [most] * n, most
+    for tried in dict.fromkeys(_runs(n, linear.problem.model.n_layer + 1, tuple(starts))):
+        deal = Deal(linear, tried)
+        idle = frozenset(range(n)) - set(deal.owners)
+        rest = Part(search, deal, Case(largest, idle)).least_rest()
+        if not rest:
+            continue
+        ram = min(ram, rest[-1])
+        for card in range(n):
+            kind = hold if card in idle else head if deal.owners[-1] == card else own
+            kind[card] = min(kind[card], rest[card])
+    own = [min(a, b) for a, b in zip(own, head, strict=True)]
+    head = [max(h - o, 0) if h < most else 0 for h, o in zip(head, own, strict=True)]
+    hold = [min(a, b) for a, b in zip(hold, own, strict=True)]
+    return Floors(own, head, hold, ram)
+
+
+def _runs(n_cards: int, n_slots: int, starts: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
+    """Yield the runs, even ones, and for each card: the runs without it, and all blocks on it."""
+    yield starts
+    yield tuple(round(n_slots * i / n_cards) for i in range(n_cards + 1))
+    for card in range(n_cards if n_cards > 1 else 0):
+        yield (0,) * (card + 1) + (n_slots,) * (n_cards - card)
+        if card:
+            yield (0,) * card + (n_slots - 1,) + (n_slots,) * (n_cards - card)
+        lengths = [end - start for start, end in pairwise(starts)]
+        lengths[(card + 1) % n_cards] += lengths[card]
+        lengths[card] = 0
+        yield tuple(sum(lengths[:i]) for i in range(n_cards + 1))
+
+
+class Programme:
+    """The integer programme of one largest piece in RAM.
+
+    Variables: the number of blocks of each (card, kind, way to lie); for each card whether it owns anything, has the
+    head, and holds anything; for each block and card but the first, whether the block's card is that one or a later.
+    Without the last (not `in_runs`) a card owns any blocks: a lower bound, too, and soon found.
+    """
+
+    def __init__(self, linear: Linear, largest: int, floors: Floors, *, in_runs: bool = True) -> None:
+        self.linear, self.floors, self.n, self.in_runs = linear, floors, linear.n_cards, in_runs
+        self.kinds = {block.kind: block for block in linear.blocks}
+        self.fixed_bytes = {b.kind: number for b, number in zip(linear.blocks, linear.fixed_bytes, strict=True)}
+        everyone = frozenset(range(self.n))
+        self.ways: list[tuple[int, int, Choice]] = [
+            (card, kind, choice)
+            for card in range(self.n)
+            for kind, block in self.kinds.items()
+            for choice in linear.best_choices(block, card, card, largest, everyone)
+        ]
+        self.n_blocks = len(linear.blocks)
+        self.rows: list[dict[int, float]] = []
+        self.low: list[float] = []
+        self.high: list[float] = []
+
+    # -- variables -----------------------------------------------------------------------------------------------
+
+    def _owns(self, card: int) -> int:
+        return len(self.ways) + card
+
+    def _head(self, card: int) -> int:
+        return len(self.ways) + self.n + card
+
+    def _holds(self, card: int) -> int:
+        return len(self.ways) + 2 * self.n + card
+
+    def _from(self, block: int, card: int) -> int:
+        return len(self.ways) + 3 * self.n + block * (self.n - 1) + card - 1
+
+    @property
+    def _n_variables(self) -> int:
+        return len(self.ways) + 3 * self.n + self.n_blocks * (self.n - 1)
+
+    # -- solving -------------------------------------------------------------------------------------------------
+
+    def solved(self) -> tuple[float, list[tuple[int, int, Choice, int]]]:
+        """Return the bound (infinite: nothing fits) and the blocks of each way that are taken."""
+        linear, n_ways, n = self.linear, len(self.ways), self.n
+        change, ends = linear.card_change, linear.ends_on_its_card
+        costs = [linear.fixed(self.kinds[kind], card) + c.seconds for card, kind, c in self.ways]
+        costs += [change if ends else 0.0] * n + [linear.head(card) for card in range(n)]
+        costs += [0.0] * (self._n_variables - len(costs))
+        self._room()
+        self._numbers()
+        if self.in_runs:
+            self._runs()
+        most = [np.inf] * n_ways + [1] * (self._n_variables - n_ways)
+        found = milp(
+            costs, integrality=np.ones(len(costs)), bounds=Bounds(0, most), constraints=self._constraints(),
+            options={"mip_rel_gap": _CLOSE, "time_limit": _SECONDS},
+        )  # fmt: skip
+        if found.status == 2:
+            return float("inf"), []
+        base = linear.constant - (change if ends else (n - 1) * change)
+        values = [] if found.x is None else [round(x) for x in found.x[:n_ways]]
+        taken = [(*way, count) for way, count in zip(self.ways, values, strict=False) if count]
+        return base + (found.mip_dual_bound or 0.0), taken
+
+    def _constraints(self) -> LinearConstraint:
+        entries = [(i, j, value) for i, row in enumerate(self.rows) for j, value in row.items()]
+        i, j, values = zip(*entries, strict=True)
+        return LinearConstraint(csr_array((values, (i, j)), (len(self.rows), self._n_variables)), self.low, self.high)
+
+    def _add(self, row: dict[int, float], least: float, most: float) -> None:
+        self.rows.append(row)
+        self.low.append(least)
+        self.high.append(most)
+
+    def _room(self) -> None:
+        """Bytes on every card and in RAM, in units of 64 MiB; a card that holds anything needs what replays showed."""
+        capacity, floors, unit = self.linear.capacity, self.floors, float(1 << 26)
+        for card in range(self.n):
+            row = {
+                i: (c.n_bytes[card] + (self.fixed_bytes[kind] if owner == card else 0)) / unit
+                for i, (owner, kind, c) in enumerate(self.ways)
+            }
+            row[self._owns(card)] = (floors.own[card] - floors.hold[card]) / unit
+            row[self._head(card)] = (self.linear.head_bytes + floors.head[card]) / unit
+            row[self._holds(card)] = -(capacity[card] - floors.hold[card]) / unit
+            self._add(row, -np.inf, 0)
+            self._add({self._owns(card): 1, self._holds(card): -1}, -np.inf, 0)
+            self._add({self._head(card): 1, self._owns(card): -1}, -np.inf, 0)
+        self._add({self._head(card): 1 for card in range(self.n)}, 1, 1)
+        ram = {i: c.n_bytes[-1] / unit for i, (_, _, c) in enumerate(self.ways)}
+        self._add(ram, -np.inf, (capacity[-1] - floors.ram) / unit)
+
+    def _runs(self) -> None:
+        """Cards own runs of blocks, in their order; the head comes after the last one."""
+        for block, card in product(range(self.n_blocks), range(1, self.n)):
+            here = self._from(block, card)
+            if block + 1 < self.n_blocks:
+                self._add({here: 1, self._from(block + 1, card): -1}, -np.inf, 0)
+            if card + 1 < self.n:
+                self._add({here: 1, self._from(block, card + 1): -1}, 0, np.inf)
+        for card in range(1, self.n):
+            later = {self._head(other): -1.0 for other in range(card, self.n)}
+            self._add({self._from(self.n_blocks - 1, card): 1, **later}, -np.inf, 0)
+        for card, kind in product(range(self.n), self.kinds):
+            row = {i: 1.0 for i, way in enumerate(self.ways) if way[:2] == (card, kind)}
+            alike = [b.index for b in self.linear.blocks if b.kind == kind]
+            for block in alike:
+                if card:
+                    row[self._from(block, card)] = -1.0
+                if card + 1 < self.n:
+                    row[self._from(block, card + 1)] = 1.0
+            self._add(row, 0 if card else len(alike), 0 if card else len(alike))
+
+    def _numbers(self) -> None:
+        """Every block has one card, and only cards that own blocks have any."""
+        for kind in self.kinds:
+            number = sum(block.kind == kind for block in self.linear.blocks)
+            self._add({i: 1.0 for i, way in enumerate(self.ways) if way[1] == kind}, number, number)
+        for card in range(self.n):
+            row = {i: 1.0 for i, way in enumerate(self.ways) if way[0] == card}
+            self._add({**row, self._owns(card): -float(self.n_blocks)}, -np.inf, 0)
+
+    def dealt(self, taken: Sequence[tuple[int, int, Choice, int]]) -> tuple[tuple[int, ...], list[Where]]:
+        """Return the runs, and for each block one of the ways of its card and kind."""
+        lengths, waiting = [0] * self.n, dict[tuple[int, int], list[Where]]()
+        for card, kind, choice, number in taken:
+            lengths[card] += number
+            waiting.setdefault((card, kind), []).extend([choice.where] * number)
+        last = max(card for card in range(self.n) if lengths[card])
+        n_slots = self.linear.problem.model.n_layer + 1
+        starts = [sum(lengths[:card]) if card <= last else n_slots for card in range(self.n)] + [n_slots]
+        owners = owners_of(starts)
+        return tuple(starts), [waiting[owners[block.index], block.kind].pop() for block in self.linear.blocks]
