@@ -124,6 +124,9 @@ class Program:
         for step in self.steps:
             for s in step.sources:
                 uses[s] = uses.get(s, 0) + 1
+        for view, root in self.segment.external_roots.items():
+            if view in uses:
+                uses.setdefault(root, 0)
         views: dict[int, int] = {}
         for t in self.segment.nodes:
             root = self.segment.root[t]
@@ -201,7 +204,7 @@ class Run:
             self.size[h.code] = h.size
             if h.views:
                 self.views[h.code] = self.views.get(h.code, 0) + h.views
-        self.root = dict(before.roots) | program.root
+        self.root = dict(before.roots) | program.segment.external_roots | program.root
         self.permanent = permanent
 
     def replay(self) -> None:

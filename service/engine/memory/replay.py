@@ -62,13 +62,14 @@ class Replay:
             for j in reversed(order) if depth % 2 else order:
                 stages[j], current = stages[j].carry(current)
         first = stages[0].resolve(())
-        found = [first]
+        found, shared = [first], dict(first.device)
         for stage in stages[1:]:
-            before, shared = found[-1].device, first.device
+            before = found[-1].device
             outside = (
                 shared[c] if c >= SHARED else before[c - PREVIOUS] for c in stage.placed.segment.externals
             )  # fmt: skip
             found.append(stage.resolve(tuple(outside)))
+            shared |= {t: found[-1].device[t] for t in stage.placed.segment.late}
         return found
 
     def flash_attention_stays(self, layers: Sequence[int]) -> bool:

@@ -20,7 +20,7 @@ from service.engine.model import Model
 
 PREVIOUS, SHARED = 1 << 20, 1 << 21
 # Layers of these differ by their number alone, or read another layer's cache.
-_BY_NUMBER = frozenset({"smollm3", "afmoe", "qwen3vl", "qwen3vlmoe", "gemma2", "gemma3", "gemma3n", "gemma4"})
+_BY_NUMBER = frozenset({"smollm3", "afmoe", "qwen3vl", "qwen3vlmoe", "gemma2", "gemma3n", "gemma4"})
 
 
 class NotRepeating(Exception):
@@ -30,13 +30,14 @@ class NotRepeating(Exception):
 class Segment:
     """One layer's part of a graph, or what is in front of all layers or behind them. Tensors by code."""
 
-    def __init__(self, graph: Graph, number: int) -> None:
+    def __init__(self, graph: Graph, number: int, late: Sequence[int] = ()) -> None:
         starts = graph.layer_starts
         self._graph, self._number, self._starts = graph, number, starts
         first = 0 if number == 0 else starts[number - 1]
         end = starts[number] if number < len(starts) else len(graph.op)
         self.first = number == 0
-        own = range(first, end)
+        own = [*range(first, end), *late]
+        self.late = [SHARED + t for t in late]
         code = {t: self._code(t) for t in own}
         self.codes = [code[t] for t in own]
         self.slots = [graph.slots[graph.slot[t]] for t in own if graph.slot[t] >= 0]
@@ -67,12 +68,14 @@ class Segment:
         self.shown = [(code[t], ne, self._slot(graph.home[t])) for t, ne in graph.weights if t in code]
         self._find_externals(own, code)
 
-    def _find_externals(self, own: range, code: dict[int, int]) -> None:
+    def _find_externals(self, own: Sequence[int], code: dict[int, int]) -> None:
         """What other segments computed, with its bytes."""
         graph = self._graph
         read = {s for t in own for s in (*graph.sources[t], graph.root[t]) if s >= 0 and s not in code}
-        if any(graph.slot[t] >= 0 or (self._owner(t) == 0 and graph.root[t] >= 0) for t in read):
+        roots = {t: graph.root[t] for t in read if graph.root[t] >= 0 and self._owner(t) == 0}
+        if any(graph.slot[t] >= 0 for t in (*read, *roots.values())):
             raise NotRepeating
+        self.external_roots = {self._code(t): self._code(root) for t, root in roots.items()}
         self.external_bytes = {self._code(t): graph.n_bytes[t] for t in read}
         self.externals = tuple(sorted(self.external_bytes))
         self._code_of = code
@@ -83,7 +86,7 @@ class Segment:
     def close(self) -> None:
         """Let go of the graph, once it has its nodes."""
         self.real = [t for t in self.nodes if t not in self.is_view]
-        if self._number and any(self.root[t] >= SHARED for t in self.nodes):
+        if self._number and any(self.root[t] >= SHARED > t for t in self.nodes):
             raise NotRepeating
         del self._graph, self._starts, self._code_of
 
@@ -113,15 +116,15 @@ class Repeats:
 
     def __init__(self, graph: Graph, kept: Sequence[int], segment_of: Sequence[int]) -> None:
         starts = graph.layer_starts
-        self.segments = [Segment(graph, n) for n in range(len(starts) + 1)]
         self.segment_of, self.kept = tuple(segment_of), tuple(kept)
-        reached = 0
-        for t in graph.nodes:
-            owner = bisect_right(starts, t)
-            if owner < reached:
-                raise NotRepeating
-            reached = owner
-            self.segments[owner].add_node(t)
+        order = self._segments_of_nodes(graph)
+        late: dict[int, list[int]] = {}
+        for t, number in order:
+            if number != bisect_right(starts, t):
+                late.setdefault(number, []).append(t)
+        self.segments = [Segment(graph, n, late.get(n, ())) for n in range(len(starts) + 1)]
+        for t, number in order:
+            self.segments[number].add_node(t)
         for segment in self.segments:
             segment.close()
         self._check_names()
@@ -130,6 +133,17 @@ class Repeats:
         self.input_bytes = {SHARED + t: graph.n_bytes[t] for t in graph.inputs}
         self.memo: dict[object, Any] = {}
         self.n_runs = 0
+
+    def _segments_of_nodes(self, graph: Graph) -> list[tuple[int, int]]:
+        """Each node with the segment that runs it: its own; made before all layers, a layer that is there once."""
+        reached, found = 0, []
+        for t in graph.nodes:
+            owner = bisect_right(graph.layer_starts, t)
+            if owner < reached and (owner or self.segment_of.count(reached) > 1):
+                raise NotRepeating
+            reached = max(owner, reached)
+            found.append((t, reached))
+        return found
 
     def _check_names(self) -> None:
         for layer, segment in zip(self.kept, self.segments[1:-1], strict=True):
