@@ -8,7 +8,7 @@ from service.engine.builds import Build, BuildAsked
 from service.engine.check.compare import compare_buffers, compare_speeds, log_findings, measured_findings, slow_phase
 from service.engine.check.report import CheckedMemory, CheckReport, CompanionMemory
 from service.engine.commands import parse
-from service.engine.config import Engine
+from service.engine.config import CPU, Engine
 from service.engine.errors import InvalidInput
 from service.engine.hardware import Assumption, Rig
 from service.engine.logs import MeasuredSpeed, read_log
@@ -99,7 +99,9 @@ def _verdict(case: Case, found: Sequence[Finding]) -> str:
     if small:
         short = max(small, key=lambda row: row.total_high_mib - row.capacity_mib)
         over = short.total_high_mib - short.capacity_mib
-        text = f"Does not fit: {over / 1024:,.1f} GiB too little on {short.device}"
+        left = case.fit_places and short.device != CPU
+        outcome = "Left to -fit, which may place it otherwise than here" if left else "Does not fit"
+        text = f"{outcome}: {over / 1024:,.1f} GiB too little on {short.device}"
         text += f" and less on {len(small) - 1} more" if len(small) > 1 else ""
     else:
         text = f"Fits: TG about {speed.expected:.1f} t/s ({speed.low:.1f} to {speed.high:.1f}) with an empty cache"

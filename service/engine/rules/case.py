@@ -27,6 +27,7 @@ from service.engine.speed import Speed, predict_speed
 _SLOTS = re.compile(r"(?:^|\s)(?:-np|--parallel)[\s=]")
 
 _MOST_REFUSED = 16
+_LAYERS = frozenset(("-ngl", "--gpu-layers", "--n-gpu-layers"))
 _SHARED = ("-kvu", "--kv-unified")
 
 
@@ -70,6 +71,15 @@ class Case(msgspec.Struct, frozen=True, dict=True, kw_only=True):
     def cpu(self) -> int:
         """The index of the CPU in a placement."""
         return len(self.devices)
+
+    @property
+    def fit_places(self) -> bool:
+        """Whether llama.cpp's `-fit` places the model: common/fit.cpp gives up when -ngl, -ts or an override is set."""
+        flags = self.parsed.flags
+        stated = (
+            flags.overrides or flags.cpu_moe or flags.n_cpu_moe or flags.tensor_split or _LAYERS & {*self.parsed.used}
+        )
+        return not self.ik and self.parsed.fit and bool(self.devices) and not stated
 
     @cached_property
     def memory(self) -> Memory:

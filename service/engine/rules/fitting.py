@@ -22,16 +22,18 @@ _COMPUTED = "computed from the header by the engine's own rules (docs/check.md)"
     "does-not-fit", "error", "one-more-layer-of-experts", _COMPUTED, mend="the smallest change that fits, if one does"
 )
 def does_not_fit(case: Case) -> Iterator[Found]:
-    """Every GPU that would run out of memory."""
+    """Every GPU that would run out of memory; only a warning where llama.cpp's `-fit` places the model itself."""
     small = [row for row in case.table[:-1] if not row.fits]
     change = smallest_change(case) if small else None
+    unless = ", unless -fit places it otherwise" if case.fit_places else ""
     for row in small:
         over = row.total_high_mib - row.capacity_mib
         sure = "" if row.total_low_mib > row.capacity_mib else " at worst"
         yield Found(
             f"{row.device} ({row.gpu}) needs {row.total_mib:,.0f} MiB (up to {row.total_high_mib:,.0f}) and has "
-            f"{row.capacity_mib:,.0f}: {over:,.0f} MiB too little{sure}",
+            f"{row.capacity_mib:,.0f}: {over:,.0f} MiB too little{sure}{unless}",
             change or "",
+            severity="warning" if case.fit_places else None,
         )
 
 

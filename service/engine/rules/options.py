@@ -17,16 +17,10 @@ _GROUPED = frozenset({"bailingmoe2", "bailingmoe3"})
 _FIT = "llama.cpp pull request 16653; common/fit.cpp: it gives up when -ngl, -ts or -ot is set"
 
 
-def _placed(case: Case) -> bool:
-    flags = case.flags
-    moved = flags.overrides or flags.cpu_moe or flags.n_cpu_moe or flags.tensor_split
-    return bool(moved) or flags.n_gpu_layers != 999
-
-
 @rule("fit-left-on", "warning", _UNASKED, _FIT, only="llama.cpp", mend="-fit off")
 def fit_left_on(case: Case) -> Iterator[Found]:
     """llama.cpp's `-fit` is on by default: with a placement given it moves nothing, but may shrink a context."""
-    if not (case.parsed.fit and case.devices and _placed(case)):
+    if not (case.parsed.fit and case.devices) or case.fit_places:
         return
     if case.parsed.flags.n_ctx:
         yield Found("-fit is on by default: with a placement and -c given it changes nothing", severity="info")
@@ -39,7 +33,7 @@ def fit_left_on(case: Case) -> Iterator[Found]:
 @rule("fit-places-itself", "info", _UNASKED, _FIT, only="llama.cpp", mend="-fit off for the placement shown here")
 def fit_places_itself(case: Case) -> Iterator[Found]:
     """With no placement given, `-fit` may place tensors itself."""
-    if case.parsed.fit and case.devices and not _placed(case):
+    if case.fit_places:
         yield Found(
             "-fit is on: the engine may place tensors itself; the figures are those of the command with -fit off"
         )

@@ -102,7 +102,7 @@ def embeddings_on_gpu(case: Case) -> Iterator[Found]:
 def experts_left_on_gpu(case: Case) -> Iterator[Found]:
     """A mixture of experts that does not fit its cards, and no rule that leaves experts in RAM."""
     small = [row.device for row in case.table[:-1] if not row.fits]
-    if not small or not case.model.moe_layers or case.experts_in_ram:
+    if not small or not case.model.moe_layers or case.experts_in_ram or case.fit_places:
         return
     fits = case.fits(msgspec.structs.replace(case.flags, cpu_moe=True))
     outcome = "with it, everything fits" if fits else "with it, more is still needed: see does-not-fit"

@@ -79,6 +79,19 @@ def test_everything_is_computed_where_it_does_not_fit_and_where_it_would_be_refu
     assert {"retired-flag", "split-mode-unknown", "main-gpu-unknown", "override-refused", "device-unknown"} <= rules
 
 
+def test_what_llama_cpp_places_itself_is_not_said_to_be_an_error() -> None:
+    rig = resolve(ONE_3090_DESKTOP)
+    left = check("llama-server -m m.gguf -c 8192", "llama.cpp", QWEN, rig)
+    assert left.verdict.startswith("Left to -fit, which may place it otherwise than here: ")
+    assert not left.fits
+    assert [f for f in left.findings if f.severity == "error"] == []
+    assert "does-not-fit" in [f.rule for f in left.findings if f.severity == "warning"]
+    for stated in ("-ngl 999", "-ot blk.0.=CPU", "-ts 1", "-fit off"):
+        assert check(f"llama-server -m m.gguf -c 8192 {stated}", "llama.cpp", QWEN, rig).verdict.startswith(
+            "Does not fit"
+        )
+
+
 def test_the_capacity_is_what_is_free_on_the_card() -> None:
     rig = resolve(Hardware(gpus=[Gpu(name="RTX 3090", free_gib=20)], ram=Ram(total_gb=256)))
     assert check(COMMAND, "ik_llama.cpp", QWEN, rig).memory.devices[0].capacity_mib == 20 * 1024
