@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from service.settings import Settings
 
 USAGE_ERROR, FAILURE = 2, 1
+_OPTIONS = {"engines": "engine", "variants": "variant", "kv_types": "kv_type"}  # lists: an option that may be repeated
 _MAX_PASTE = 65_536
 _MAX_LOG = 1 << 20
 T = TypeVar("T")
@@ -47,7 +48,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _complain(error: AdvisorError) -> None:
     where = f"{error.field}: " if error.field else ""
     print(f"advisor: {where}{error.detail}", file=sys.stderr)
-    if error.choices:
+    if any(choice not in error.detail for choice in error.choices):
         print(f"  did you mean: {', '.join(error.choices[:8])}", file=sys.stderr)
 
 
@@ -207,7 +208,8 @@ def _converted(value: object, kind: type[T], field: str) -> T:
         return msgspec.convert(value, kind)
     except msgspec.ValidationError as error:
         what, path, choices = wrong_value(error, kind)
-        name = (path or "").partition("[")[0].replace("_", "-")
+        name = (path or "").partition("[")[0]
+        name = _OPTIONS.get(name, name).replace("_", "-")
         detail = what[:1].lower() + what[1:]
         raise InvalidInput(detail, field=f"--{name}" if name else field, choices=choices) from error
 

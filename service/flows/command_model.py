@@ -47,7 +47,7 @@ def repo_of(engine: Engine, stated: str | None, parsed: ParsedCommand) -> NamedR
         why = f"no repo was given: the only one read here that holds {file[:120]}"
         return NamedRepo(holding[0], (Assumption("repo", holding[0], why, "everything"),))
     raise InvalidInput(
-        "the command does not say which repo its model is from: give `repo` as OWNER/NAME or OWNER/NAME:VARIANT",
+        "the command does not say which repo its model is from: give `repo` (--model) as OWNER/NAME:VARIANT",
         field="repo",
         choices=tuple(holding or _repos_named_like(engine, file)),
     )
@@ -112,7 +112,7 @@ def variant_of(listing: RepoListing, reference: RepoReference, parsed: ParsedCom
         return listing.variants[0]
     names = tuple(v.name for v in listing.variants)
     message = f"no variant holds the command's file {file[:120]!r}" if file else "the command names no file"
-    raise UnknownVariant(f"{message}: give `repo` as OWNER/NAME:VARIANT", field="repo", choices=names[:40])
+    raise UnknownVariant(f"{message}: give `repo` (--model) as OWNER/NAME:VARIANT", field="repo", choices=names[:40])
 
 
 def _holding(variants: Sequence[Variant], file: str) -> Variant | None:

@@ -116,7 +116,9 @@ class Hub:
 
     def _listing(self, reference: RepoReference, info: RepoInfo) -> RepoListing:
         if info.private and not self._allow_private:
-            raise RepoNotFound(f"{reference.repo} is not there, or is private", field="repo")
+            raise RepoNotFound(
+                f"the Hub has no {reference.repo}, or it is private and HF_TOKEN has no access to it", field="repo"
+            )
         if len(info.files) > self._limits.repo_files:
             raise RepoTooLarge(
                 f"the repo has {len(info.files)} files, {self._limits.repo_files} are read", field="repo"

@@ -99,7 +99,7 @@ def _refusal(error: HfHubHTTPError, repo: str, revision: str | None) -> Exceptio
         return RevisionNotFound(f"{repo} has no branch, tag or commit {revision!r}", field="revision")
     unknown_to_anyone = status == 401 and not is_token_refused(error.response.headers)
     if isinstance(error, RepositoryNotFoundError) or status == 404 or unknown_to_anyone:
-        return RepoNotFound(f"{repo} is not there, or is private", field="repo")
+        return RepoNotFound(f"the Hub has no {repo}, or it is private and HF_TOKEN has no access to it", field="repo")
     if status in (401, 403):
         return HubUnauthorised("the Hub refuses the token of this service: its operator must renew HF_TOKEN")
     return HubReplyRefused(f"unexpected status {status} for the listing of {repo}")

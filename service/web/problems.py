@@ -62,7 +62,7 @@ def on_http(request: Request[Any, Any, Any], error: HTTPException) -> Response[P
     slug = _SLUGS.get(error.status_code, "internal")
     most = request.route_handler.resolve_request_max_body_size() if slug == "body-too-large" else None
     details = {
-        "not-found": f"there is no {request.url.path[:_SHOWN]} here",
+        "not-found": f"there is no {request.url.path[:_SHOWN]} here: /docs lists what there is",
         "method-not-allowed": f"{request.url.path[:_SHOWN]} does not take {request.method}",
         "body-too-large": f"the body is over {(most or MAX_BODY_BYTES) >> 10:,} KiB",
     }

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from service.engine.units import GIB, MIB
 from service.wire.repo import LayerView, ModelView, RepoView, VariantView
-from service.wire.text import clean
+from service.wire.text import clean, wrapped
 
 
 def render_repo(repo: RepoView) -> str:
@@ -16,7 +16,12 @@ def render_repo(repo: RepoView) -> str:
     for kind, paths in repo.other_files.items():
         lines.append(f"{kind}: {', '.join(paths[:6])}{f' and {len(paths) - 6} more' if len(paths) > 6 else ''}")
     if repo.model:
-        lines += ["", *_model(repo.model)]
+        lines += ["", *(part for line in _model(repo.model) for part in wrapped(line))]
+    if repo.model and len(repo.variants) > 1:
+        lines += [
+            "",
+            f"another variant: {repo.repo}:{next(v.name for v in repo.variants if v.name != repo.model.variant)}",
+        ]
     return "\n".join(clean(line) for line in lines) + "\n"
 
 
@@ -41,17 +46,27 @@ def _model(model: ModelView) -> Iterator[str]:
 
 
 def _shares(by_name: dict[str, int]) -> str:
-    return ", ".join(f"{name} {n / GIB:.2f} GiB" for name, n in by_name.items())
+    return ", ".join(f"{name} {_size(n)}" for name, n in by_name.items())
+
+
+def _size(n_bytes: int) -> str:
+    return f"{n_bytes / GIB:.2f} GiB" if n_bytes >= GIB / 10 else f"{n_bytes / MIB:.1f} MiB"
 
 
 def _layers(layers: list[LayerView]) -> Iterator[str]:
-    """Layers that look the same in a row are shown once."""
-    start = 0
-    for end in range(1, len(layers) + 1):
-        if end < len(layers) and _look(layers[end]) == _look(layers[start]):
-            continue
-        yield f"{f'layer {start}' if end == start + 1 else f'layers {start} to {end - 1}'}: {_look(layers[start])}"
-        start = end
+    """Layers that look the same are shown once, wherever they are."""
+    alike: dict[str, list[int]] = {}
+    for number, layer in enumerate(layers):
+        alike.setdefault(_look(layer), []).append(number)
+    for look, numbers in alike.items():
+        yield f"layer{'s' if len(numbers) > 1 else ''} {_runs(numbers)}: {look}"
+
+
+def _runs(numbers: list[int]) -> str:
+    """Numbers in order as runs: 0-10, 13, 16."""
+    starts = [n for n in numbers if n - 1 not in numbers]
+    ends = [n for n in numbers if n + 1 not in numbers]
+    return ", ".join(str(a) if a == b else f"{a}-{b}" for a, b in zip(starts, ends, strict=True))
 
 
 def _look(layer: LayerView) -> str:

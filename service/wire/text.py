@@ -173,12 +173,12 @@ def _active(config: AdvisedConfig) -> str:
     return f" ({config.bpw_active:.2f} active{imatrix})" if differs else imatrix
 
 
-_BEST = {"bits": "bits per weight", "time": "the goal's time", "pp": "PP", "tg": "TG", "context": "largest context"}
+_BEST = {"bits": "bits per weight", "time": "the goal's time", "pp": "PP", "tg": "TG", "context": "context"}
 
 
 def _standing(config: AdvisedConfig) -> Iterator[str]:
     """What the config is best at of all here, and which of them the speeds cannot tell it from."""
-    best = f"none here is better in {', '.join(_BEST[name] for name in config.best_at)}" if config.best_at else ""
+    best = f"best here, or as good, in {', '.join(_BEST[name] for name in config.best_at)}" if config.best_at else ""
     tied = f"too close to call against {_ranks(config.tied_with)}" if config.tied_with else ""
     if best or tied:
         yield from wrapped("; ".join(part for part in (best, tied) if part))

@@ -18,7 +18,7 @@ from service.engine.config import Engine
 from service.engine.errors import InvalidInput
 
 MAX_BUILD_TEXT = 64
-_EXAMPLE = 'a date such as {"date": "2025-05-11"} is always understood'
+_EXAMPLE = "a date such as 2025-05-11 is always understood"
 _NUMBER = re.compile(r"b?(\d{3,6})")
 _COMMIT = re.compile(r"[0-9a-f]{6,40}")
 _DATE = re.compile(r"(20\d\d)-(0[1-9]|1[0-2])-(0[1-9]|[12]\d|3[01])")

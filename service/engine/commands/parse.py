@@ -118,7 +118,10 @@ def _chosen(commands: list[list[str]]) -> list[str]:
     for words in commands:
         if any(OPTION.match(word.lstrip("(")) for word in words):
             return words
-    raise InvalidFlags("the command has no program and no option of llama.cpp", field="command")
+    raise InvalidFlags(
+        "the command has no program and no option of llama.cpp: give a line such as `llama-server -m a.gguf -ngl 99`",
+        field="command",
+    )
 
 
 def _program_index(words: list[str]) -> int | None:

@@ -79,7 +79,7 @@ def _plain(name: str) -> bool:
 def _cpu(cpu: Cpu) -> str:
     row = cpu_row(cpu.model) if cpu.model else None
     name = row.name if row else (cpu.model or "").replace('"', "'").strip()
-    facts = [f"{cpu.sockets} sockets"] if cpu.sockets else []
+    facts = [f"{cpu.sockets} socket{'s' if cpu.sockets > 1 else ''}"] if cpu.sockets else []
     facts += [f"{cpu.physical_cores} cores"] if cpu.physical_cores else []
     if row is not None and not facts and not gpu_rows(name) and not re.search(r"[(),;]", name):
         return name

@@ -10,7 +10,7 @@ from service.engine.errors import InvalidHardware
 from service.engine.hardware import Hardware
 
 _FORM = '`{"gpus": [{"name": "RTX 3090", "count": 2}], "cpu": {"model": …}, "ram": {"total_gb": …}}`'
-_OWN = b'"gpus"'
+_OWN = b"gpus"
 
 
 def read_json(text: str) -> Hardware | None:
@@ -25,6 +25,8 @@ def read_json(text: str) -> Hardware | None:
         field = f"hardware.{path}" if path else "hardware"
         raise InvalidHardware(f"{reason}; the form is {_FORM}", field=field, choices=choices) from error
     except (msgspec.DecodeError, RecursionError) as error:
-        raise InvalidHardware(f"this begins like JSON but is not: {error}", field="hardware") from error
+        raise InvalidHardware(
+            f"this begins like JSON but is not: {error}; the form is {_FORM}", field="hardware"
+        ) from error
     check(hardware)
     return hardware
