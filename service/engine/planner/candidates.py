@@ -22,8 +22,15 @@ Strategy: TypeAlias = Literal["all on GPU", "FFN in RAM", "layers in RAM", "CPU 
 # From ik_llama.cpp's threshold (32 * n_expert / n_expert_used) on, every micro-batch copies the experts in RAM once, so
 # larger ones pay: x 2.4, 3.6 and 4.3 for 2048, 4096 and 8192 against 512 (ik_llama.cpp pull request 529).
 MICRO_BATCHES = (512, 1024, 2048, 4096, 8192)
+_SHARE_OF_CONTEXT = 4  # prompts that fill a larger part of the context at once are rare
 _BATCH = 2048  # both engines' default
 _TOGETHER: dict[Engine, str] = {"ik_llama.cpp": "graph", "llama.cpp": "tensor"}
+
+
+def micro_batches(goal: Goal) -> list[int]:
+    """Return the micro-batches worth trying: up to the goal's prompt, or a quarter of its context."""
+    most = max(goal.prompt, goal.context // _SHARE_OF_CONTEXT)
+    return [n for n in MICRO_BATCHES if n <= most] or [MICRO_BATCHES[0]]
 
 
 class CachePair(NamedTuple):
@@ -49,7 +56,7 @@ def candidates(engine: Engine, model: Model, rig: Rig, goal: Goal, pairs: Sequen
     for cards in card_sets(rig) if rig.cards and dense_part_runs_on_gpu(engine, model) else ():
         for order in orders(rig, cards):
             for pair in pairs:
-                for n_ubatch in MICRO_BATCHES:
+                for n_ubatch in micro_batches(goal):
                     for mode in _split_modes(engine, model, rig, order, pair):
                         flags = base_flags(engine, model, rig, goal, "FFN in RAM", n_ubatch, *pair)
                         yield Candidate("FFN in RAM", order, msgspec.structs.replace(flags, split_mode=mode))
