@@ -5,8 +5,6 @@ Every decision is checked by the same replay that `check` uses; nothing is assum
 
 from __future__ import annotations
 
-from typing import Literal
-
 import msgspec
 
 from service.engine.config import Device, Engine, Flags
@@ -14,6 +12,7 @@ from service.engine.estimate import Estimate
 from service.engine.goal import Goal
 from service.engine.hardware import Rig
 from service.engine.memory import Memory, predict_memory
+from service.engine.memory.spec import Tool
 from service.engine.model import Model
 from service.engine.speed import goal_seconds
 from service.engine.units import MIB
@@ -55,8 +54,21 @@ class Problem(msgspec.Struct, frozen=True):
     goal: Goal
 
     def memory(self, flags: Flags) -> Memory:
-        """Return the memory that `flags` take; llama.cpp as its benchmark tool allocates, which is the larger."""
-        tool: Literal["server", "bench"] = "bench" if self.engine == "llama.cpp" else "server"
+        """Return the memory that `flags` take; of llama.cpp's server and its benchmark tool the larger on each device.
+
+        The benchmark has one slot, and reserves logits for a whole batch.
+        """
+        if self.engine == "ik_llama.cpp":
+            return self._memory(flags, "server")
+        bench = self._memory(msgspec.structs.replace(flags, n_parallel=1), "bench")
+        if flags.n_parallel == 1:
+            return bench
+        server = self._memory(flags, "server")
+        pairs = enumerate(zip(bench.devices, server.devices, strict=True))
+        larger = tuple(a if bench.total(i).high > server.total(i).high else b for i, (a, b) in pairs)
+        return msgspec.structs.replace(bench, devices=larger)
+
+    def _memory(self, flags: Flags, tool: Tool) -> Memory:
         return predict_memory(self.engine, self.model, flags, [d.free for d in self.devices], tool=tool)
 
     def seconds(self, fitted: Fitted) -> Estimate:
