@@ -16,7 +16,7 @@ import msgspec
 from service import __version__
 from service.engine.decoding import wrong_value
 from service.engine.errors import AdvisorError, InvalidInput
-from service.engine.goal import Constraints, EngineChoice, GoalRequest, Preset
+from service.engine.goal import Constraints, GoalRequest, Preset
 from service.engine.hardware import Hardware
 
 if TYPE_CHECKING:
@@ -84,6 +84,7 @@ def _advise_parser(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     limits = parser.add_argument_group("constraints")
     limits.add_argument("--engine", action="append", choices=("ik_llama.cpp", "llama.cpp"), help="may be repeated")
+    limits.add_argument("--build", metavar="BUILD", help="of the one --engine: 2025-05-11, b3700 or 8337e4cd3")
     limits.add_argument("--variant", action="append", help="may be repeated")
     limits.add_argument("--kv-type", action="append", help="cache types allowed, such as f16 or q8_0; may be repeated")
     limits.add_argument("--min-bpw", type=float, metavar="BITS")
@@ -92,6 +93,12 @@ def _advise_parser(parser: argparse.ArgumentParser) -> None:
     limits.add_argument("--max-ram-gib", type=float, metavar="GIB")
     limits.add_argument(
         "--command", metavar="COMMAND", help="the command in use, which is a candidate; @FILE or - reads it from there"
+    )
+    limits.add_argument(
+        "--keep",
+        action="append",
+        metavar="FLAGS",
+        help="options never to change: '-ub 2048' or =--no-mmap; may be repeated",
     )
     limits.add_argument("--models-dir", metavar="DIR", help="where the printed download line puts the files")
     _form_arguments(parser)
@@ -186,9 +193,15 @@ def _goal(arguments: argparse.Namespace) -> GoalRequest:
     return _converted({"preset": arguments.goal, **numbers}, GoalRequest, "goal")
 
 
+def _engines(names: list[str] | None, build: str | None) -> list[dict[str, str | None]] | None:
+    if build and len(names or ()) != 1:
+        raise InvalidInput("a build is one of an engine: name it with --engine", field="--build")
+    return [{"name": name, "build": build} for name in names] if names else None
+
+
 def _constraints(arguments: argparse.Namespace) -> Constraints:
     stated = {
-        "engines": [EngineChoice(name) for name in arguments.engine] if arguments.engine else None,
+        "engines": _engines(arguments.engine, arguments.build),
         "variants": arguments.variant,
         "kv_types": arguments.kv_type,
         "min_bpw": arguments.min_bpw,
@@ -196,6 +209,7 @@ def _constraints(arguments: argparse.Namespace) -> Constraints:
         "reserve_mib": arguments.reserve_mib,
         "max_ram_gib": arguments.max_ram_gib,
         "models_dir": arguments.models_dir,
+        "keep_flags": arguments.keep,
         "current_command": _text_argument(arguments.command, "command") if arguments.command else None,
     }
     return _converted(

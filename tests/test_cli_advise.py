@@ -51,3 +51,21 @@ def test_a_question_that_is_not_understood_says_what_would_be(model: str, capsys
     said = capsys.readouterr().err
     assert "what_if: `more power` is no change that is understood" in said
     assert "+1 RTX 3090" in said
+
+
+def test_flags_are_kept(model: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["advise", model, "-H", RIG, "--keep", "-ub 256", "--keep", "-c 2048", "--json"]) == 0
+    configs = json.loads(capsys.readouterr().out)["configs"]
+    assert {(c["flags"]["n_ubatch"], c["flags"]["n_ctx"]) for c in configs} == {(256, 2048)}
+
+
+def test_a_flag_that_no_engine_has_is_said_so(model: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["advise", model, "-H", RIG, "--keep=--banana"]) == 2
+    assert "constraints.keep_flags: llama.cpp has no `--banana`" in capsys.readouterr().err
+
+
+def test_a_build_is_that_of_one_engine(model: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["advise", model, "-H", RIG, "--engine", "ik_llama.cpp", "--build", "2025-06-01", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["configs"][0]["build"] == "of 2025-06-01"
+    assert main(["advise", model, "-H", RIG, "--build", "2025-06-01"]) == 2
+    assert "--engine" in capsys.readouterr().err

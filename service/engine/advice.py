@@ -210,12 +210,14 @@ class AdvisedConfig(msgspec.Struct, frozen=True, kw_only=True):
     `bpw` counts all weights, `bpw_active` those that a token reads; `imatrix`: the header names an importance matrix.
     `on_front`: no other config here is at least as good in bits, PP, TG and largest context, and better in one of them;
     `best_at`: in what none here is better. `tied_with`: ranks of the configs that the speeds cannot tell it from.
+    `build`: the build of the engine that figures and spelling are for.
     `is_mine`: it is the command in use, which nothing found beats.
     """
 
     id: str
     rank: int
     engine: Engine
+    build: str = ""
     variant: str
     bpw: float
     strategy: str

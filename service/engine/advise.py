@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
 import msgspec
@@ -16,15 +16,17 @@ from service.engine.commands import ParsedCommand
 from service.engine.config import Device
 from service.engine.errors import InvalidInput, UnknownVariant
 from service.engine.goal import Constraints, Goal, GoalRequest, resolve_goal
-from service.engine.hardware import Hardware, Rig
+from service.engine.hardware import Assumption, Hardware, Rig
 from service.engine.memory import Memory, predict_memory, report
 from service.engine.model import Model
 from service.engine.planner import describe
 from service.engine.planner.answer import goal_assumptions, headline, refusal
+from service.engine.planner.build import said_by_rules
 from service.engine.planner.fit import max_context
 from service.engine.planner.fixed import what_hurts
 from service.engine.planner.front import active_bpw, compared, has_imatrix
 from service.engine.planner.gains import about_mine, versus_mine
+from service.engine.planner.kept import check_kept, goal_with_kept
 from service.engine.planner.losers import losers
 from service.engine.planner.mine import (
     InUse,
@@ -67,8 +69,9 @@ def advise(
         makes = []  # one number a card counts all cards
     _check_constraints(constraints, variants, rig)
     check_questions(hardware, what_if)
+    check_kept(constraints, rig)
     parsed = parsed_command(constraints)
-    goal, taken = goal_of(parsed, goal)
+    goal, taken = goal_of(parsed, goal_with_kept(goal, constraints))
     wanted = resolve_goal(goal, min(v.model.n_ctx_train for v in variants))
     mine = _in_use(parsed, variants, rig, wanted) if parsed else None
     outcomes = search(
@@ -87,7 +90,7 @@ def advise(
     return AdviceBody(
         headline=headline(configs, ranked, refused, rig, wanted) + (about_mine(mine, configs) if mine else ""),
         hardware=hardware,
-        assumed=[*rig.assumed, *goal_assumptions(goal, wanted), *taken],
+        assumed=[*rig.assumed, *goal_assumptions(goal, wanted), *taken, *_assumed_builds(constraints)],
         goal=wanted,
         configs=configs,
         refused=refused,
@@ -100,13 +103,24 @@ def advise(
     )
 
 
+def _assumed_builds(constraints: Constraints) -> Iterator[Assumption]:
+    for build in map(constraints.build_of, constraints.engine_names):
+        if build.newer or build.about:
+            why = "newer builds than this one are not known here" if build.newer else "its date is between known ones"
+            yield Assumption("constraints.engines", build.label, why, "defaults, the spelling of flags, and buffers")
+
+
 def _refused(outcomes: Sequence[Outcome]) -> list[Outcome]:
     """Each engine and variant of which nothing fits, however the cards are used; of several ways the nearest."""
     ways: dict[tuple[str, int], list[Outcome]] = {}
     for outcome in outcomes:
         ways.setdefault((outcome.case.engine, outcome.case.variant), []).append(outcome)
-    none = [group for group in ways.values() if all(not o.contenders and (o.refusal or o.all_failed) for o in group)]
+    none = [group for group in ways.values() if all(not o.contenders and _was_tried(o) for o in group)]
     return [min(group, key=lambda o: o.shortfall.n_bytes if o.shortfall else sys.maxsize) for group in none]
+
+
+def _was_tried(outcome: Outcome) -> bool:
+    return outcome.refusal is not None or outcome.all_failed or outcome.placed > 0
 
 
 def _check_constraints(constraints: Constraints, variants: Sequence[VariantModel], rig: Rig) -> None:
@@ -188,8 +202,14 @@ def _config(
     number: int, contender: Contender, variant: VariantModel, goal: Goal, constraints: Constraints, mine: InUse | None
 ) -> AdvisedConfig:
     engine, flags, cards = contender.engine, contender.fitted.flags, contender.candidate.cards
-    devices, limits, rig = contender.problem.devices, contender.problem.limits, contender.problem.rig
-    memory = predict_memory(engine, variant.model, flags, [d.free for d in devices], tool="server")
+    problem, rig = contender.problem, contender.problem.rig
+    devices, limits = problem.devices, problem.limits
+    free = [device.free for device in devices]
+    memory = predict_memory(engine, variant.model, flags, free, tool="server", rules=problem.rules)
+    lines = commands(engine, variant.model, flags, variant.files, rig, cards, constraints.models_dir, problem.build)
+    notes = describe.notes(contender, rig, goal)
+    if problem.build and problem.build.date:
+        notes = [*said_by_rules(engine, lines.server, variant.model, rig, problem.build), *notes]
     return AdvisedConfig(
         id=hashlib.sha256(msgspec.json.encode((engine, variant.name, flags, cards))).hexdigest()[:12],
         rank=number,
@@ -200,13 +220,14 @@ def _config(
         imatrix=has_imatrix(variant.model),
         strategy=contender.candidate.strategy,
         flags=flags,
-        commands=commands(engine, variant.model, flags, variant.files, rig, cards, constraints.models_dir),
+        commands=lines,
+        build=problem.build.label if problem.build else "",
         devices=device_table(memory, devices, limits.reserve, rig),
         speed=[_speed_at(n_kv, contender, variant.model, rig) for n_kv in sorted({0, goal.depth // 2, goal.depth})],
         goal_seconds=(contender.seconds.low, contender.seconds.expected, contender.seconds.high),
         max_context=max_context(contender.problem, contender.fitted, variant.model.n_ctx_train),
         reasons=describe.reasons(contender, variant.model, rig),
-        notes=describe.notes(contender, rig, goal),
+        notes=notes,
         versus_mine=versus_mine(mine, contender, variant.name) if mine and mine.works else None,
     )
 
@@ -225,5 +246,6 @@ def device_table(memory: Memory, devices: Sequence[Device], reserve: Sequence[in
 
 def _speed_at(n_kv: int, contender: Contender, model: Model, rig: Rig) -> SpeedPoint:
     placement, devices = contender.fitted.memory.placement, contender.problem.devices
-    speed = predict_speed(contender.engine, model, contender.fitted.flags, placement, rig, devices, n_kv)
+    flags, date = contender.fitted.flags, contender.problem.date
+    speed = predict_speed(contender.engine, model, flags, placement, rig, devices, n_kv, date)
     return speed_point(n_kv, speed)

@@ -6,6 +6,7 @@ from typing import Annotated, Literal, TypeAlias
 
 import msgspec
 
+from service.engine.builds import Build, BuildAsked, resolve_build
 from service.engine.config import ENGINES, CacheType, Engine
 from service.engine.errors import InvalidInput
 
@@ -13,6 +14,8 @@ Tokens = Annotated[int, msgspec.Meta(ge=0, le=16_777_216)]
 Positive = Annotated[int, msgspec.Meta(ge=1, le=16_777_216)]
 Speed = Annotated[float, msgspec.Meta(ge=0, le=1_000_000)]
 Mib = Annotated[int, msgspec.Meta(ge=0, le=1_048_576)]
+BuildText = Annotated[str, msgspec.Meta(min_length=1, max_length=64)]
+KeptText = Annotated[str, msgspec.Meta(min_length=1, max_length=4096)]
 Preset: TypeAlias = Literal["chat", "agent", "long", "batch", "fastest", "quality"]
 
 
@@ -46,17 +49,18 @@ class Goal(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class EngineChoice(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """An engine allowed. `build` has to be null: advice is for the builds that `versions.engines` names."""
+    """An engine allowed. `build`: the one in use, as `/v1/check` takes it; None: that of `versions.engines`."""
 
     name: Engine
-    build: None = None
+    build: BuildAsked | BuildText | None = None
 
 
 class Constraints(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Limits that an advice must keep. `reserve_mib`: one number for every GPU, or one a GPU, fastest first.
 
     `current_command`: the command in use, which is a candidate, for `current_engine` (None: guessed from it). Where the
-    goal names no context, the command's is taken. `keep_flags` has to be null.
+    goal names no context, the command's is taken.
+    `keep_flags`: options with their values, such as `-ub 2048`, that are never changed.
     """
 
     engines: Annotated[list[EngineChoice], msgspec.Meta(max_length=16)] | None = None
@@ -66,7 +70,7 @@ class Constraints(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     max_bpw: Annotated[float, msgspec.Meta(ge=0, le=32)] | None = None
     reserve_mib: Mib | Annotated[list[Mib], msgspec.Meta(max_length=64)] | None = None
     max_ram_gib: Annotated[float, msgspec.Meta(gt=0, le=1_048_576)] | None = None
-    keep_flags: None = None
+    keep_flags: Annotated[list[KeptText], msgspec.Meta(max_length=64)] | None = None
     current_command: Annotated[str, msgspec.Meta(min_length=1, max_length=32_768)] | None = None
     current_engine: Engine | None = None
     models_dir: Annotated[str, msgspec.Meta(max_length=512, pattern=r"^[^\x00-\x1f]*$")] | None = None
@@ -75,6 +79,11 @@ class Constraints(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     def engine_names(self) -> tuple[Engine, ...]:
         """The engines to consider, each once: those named, else all."""
         return tuple(dict.fromkeys(choice.name for choice in self.engines)) if self.engines else ENGINES
+
+    def build_of(self, engine: Engine) -> Build:
+        """Return the build of an engine, today's where none is stated. Raises InvalidInput for an unknown one."""
+        stated = next((c.build for c in self.engines or () if c.name == engine and c.build is not None), None)
+        return resolve_build(engine, stated)
 
 
 _LONG_CONTEXT = 131_072

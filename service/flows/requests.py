@@ -11,6 +11,7 @@ from service.engine.errors import InvalidInput
 from service.engine.goal import GoalRequest, Preset
 from service.engine.hardware import Hardware
 from service.engine.hardware_text import canonical, parse_hardware
+from service.engine.planner.kept import check_kept
 from service.engine.planner.mine import parsed_command
 from service.engine.planner.what_if import check_questions
 from service.engine.versions import versions
@@ -44,7 +45,9 @@ def parse_request(asked: AdviceRequest) -> Request:
     """
     reference = parse_reference(asked.repo, asked.revision)
     hardware = canonical(parse_hardware(asked.hardware) if isinstance(asked.hardware, str) else asked.hardware)
-    resolve(hardware)
+    for engine in asked.constraints.engine_names:
+        asked.constraints.build_of(engine)
+    check_kept(asked.constraints, resolve(hardware))
     parsed_command(asked.constraints)
     check_questions(hardware, asked.what_if)
     known = msgspec.structs.replace(asked, hardware=hardware, goal=as_goal(asked.goal))

@@ -33,14 +33,10 @@ def test_a_goal_that_contradicts_itself_names_the_field() -> None:
     assert "9400 tokens" in caught.value.detail
 
 
-@pytest.mark.parametrize("name", ["keep_flags"])
-def test_what_is_not_done_yet_is_refused_instead_of_ignored(name: str) -> None:
-    assert msgspec.convert({name: None}, Constraints) == Constraints()
-    with pytest.raises(msgspec.ValidationError, match=f"Expected `null`.*{name}"):
-        msgspec.convert({name: "-ub 512"}, Constraints)
-
-
-def test_a_build_is_refused_instead_of_ignored() -> None:
-    engines = {"engines": [{"name": "llama.cpp", "build": "b6000"}]}
-    with pytest.raises(msgspec.ValidationError, match="Expected `null`"):
-        msgspec.convert(engines, Constraints)
+def test_a_build_is_understood_and_one_that_is_not_known_is_refused() -> None:
+    engines = {"engines": [{"name": "ik_llama.cpp", "build": {"date": "2025-06-01"}}]}
+    assert msgspec.convert(engines, Constraints).build_of("ik_llama.cpp").date == "2025-06-01"
+    assert msgspec.convert(engines, Constraints).build_of("llama.cpp").date is None
+    wrong = {"engines": [{"name": "ik_llama.cpp", "build": "yesterday"}]}
+    with pytest.raises(InvalidInput, match="no date"):
+        msgspec.convert(wrong, Constraints).build_of("ik_llama.cpp")

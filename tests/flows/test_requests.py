@@ -45,6 +45,7 @@ def test_the_same_in_other_words_has_the_same_key(changes: dict[str, Any]) -> No
         {"constraints": Constraints(current_command="llama-server -m x-Q4_K_M.gguf", current_engine="ik_llama.cpp")},
         {"revision": "dev"},
         {"what_if": ["+1 RTX 3090"]},
+        {"constraints": Constraints(keep_flags=["-ub 512"])},
     ],
 )
 def test_anything_that_changes_the_answer_changes_the_key(changes: dict[str, Any]) -> None:

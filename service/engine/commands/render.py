@@ -87,7 +87,8 @@ def launch(
     for field in _FIELDS:
         words += _words(engine, tool, field, flags, known)
     for extra in flags.other:
-        words += extra.split(" ", 1)
+        if tool == "server" or extra.partition(" ")[0] in known:
+            words += extra.split(" ", 1)
     if tool == "server":
         words += (["--host", host] if host else []) + (["--port", str(port)] if port else [])
     if build is not None and build.date:

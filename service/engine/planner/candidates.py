@@ -41,11 +41,19 @@ class CachePair(NamedTuple):
 
 
 class Candidate(msgspec.Struct, frozen=True):
-    """A strategy on some cards (indices into the rig, in the engine's order), with the flags it starts from."""
+    """A strategy on some cards (indices into the rig, in the engine's order), with the flags it starts from.
+
+    `kept`: the names of flags that the user keeps.
+    """
 
     strategy: Strategy
     cards: Cards
     flags: Flags
+    kept: tuple[str, ...] = ()
+
+    def with_flags(self, **values: object) -> Flags:
+        """Return the flags with these values, but for those that are kept."""
+        return msgspec.structs.replace(self.flags, **{n: value for n, value in values.items() if n not in self.kept})
 
 
 def candidates(engine: Engine, model: Model, rig: Rig, goal: Goal, pairs: Sequence[CachePair]) -> Iterator[Candidate]:
@@ -91,6 +99,14 @@ def stated_kv_types(engine: Engine, constraints: Constraints) -> list[str]:
     """Return the cache types asked for that both tools of the engine take: a config has a line for each."""
     known = cache_types(engine, "bench")
     return [kind for kind in dict.fromkeys(constraints.kv_types or ()) if kind in known]
+
+
+def lacks_cache_types(engine: Engine, constraints: Constraints) -> str | None:
+    """Return why an engine has none of the cache types asked for, or None when it has one."""
+    if not constraints.kv_types or stated_kv_types(engine, constraints):
+        return None
+    known = ", ".join(cache_types(engine, "bench"))
+    return f"{engine} has no cache type {' or '.join(constraints.kv_types)}: it takes {known}"
 
 
 def cache_pairs(engine: Engine, model: Model, constraints: Constraints) -> list[list[CachePair]]:
@@ -150,9 +166,9 @@ def with_strategy(rig: Rig, engine: Engine, candidate: Candidate, strategy: Stra
     """Return the candidate with another strategy and its flags: work in RAM needs threads and pinned memory."""
     flags = candidate.flags
     if strategy == "all on GPU":
-        flags = msgspec.structs.replace(flags, threads=None, mmap=None, numa=None)
+        flags = candidate.with_flags(threads=None, mmap=None, numa=None)
     elif candidate.strategy == "all on GPU":
         numa = "distribute" if rig.sockets > 1 else None
         mmap = None if engine == "ik_llama.cpp" else False
-        flags = msgspec.structs.replace(flags, threads=rig.physical_cores, mmap=mmap, numa=numa)
+        flags = candidate.with_flags(threads=rig.physical_cores, mmap=mmap, numa=numa)
     return msgspec.structs.replace(candidate, strategy=strategy, flags=flags)

@@ -41,7 +41,7 @@ def costs_of(problem: Problem, flags: Flags, blocks: Sequence[Block]) -> Costs:
     """Return the costs of `flags`, whose `-ot` rules and `-ts` do not matter here, for all kinds of `blocks`."""
     n_devices = len(problem.devices)
     placement = _everything_on_the_first(problem.model, blocks, n_devices)
-    work = work_of(problem.engine, problem.model, flags, placement)
+    work = work_of(problem.engine, problem.model, flags, placement, problem.date)
     request = request_of(problem.rig, problem.devices, flags, problem.goal)
     base = request.seconds(work)
     kinds: dict[int, Block] = {}

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import msgspec
 
+from service.engine.builds import Build, MemoryRules
 from service.engine.config import Device, Engine, Flags
 from service.engine.estimate import Estimate
 from service.engine.goal import Goal
@@ -52,6 +53,12 @@ class Problem(msgspec.Struct, frozen=True):
     limits: Limits
     rig: Rig
     goal: Goal
+    build: Build | None = None
+
+    @property
+    def date(self) -> str | None:
+        """The date of the build, None for today's."""
+        return self.build.date if self.build else None
 
     def memory(self, flags: Flags) -> Memory:
         """Return the memory that `flags` take; of llama.cpp's server and its benchmark tool the larger on each device.
@@ -69,12 +76,21 @@ class Problem(msgspec.Struct, frozen=True):
         return msgspec.structs.replace(bench, devices=larger)
 
     def _memory(self, flags: Flags, tool: Tool) -> Memory:
-        return predict_memory(self.engine, self.model, flags, [d.free for d in self.devices], tool=tool)
+        return predict_memory(
+            self.engine, self.model, flags, [d.free for d in self.devices], tool=tool, rules=self.rules
+        )
+
+    @property
+    def rules(self) -> MemoryRules | None:
+        """The rules of memory of the build, None for today's."""
+        return self.build.rules.memory if self.build and self.build.date else None
 
     def seconds(self, fitted: Fitted) -> Estimate:
         """Return the time of the goal with flags that fit."""
         placement = fitted.memory.placement
-        return goal_seconds(self.engine, self.model, fitted.flags, placement, self.rig, self.devices, self.goal)
+        return goal_seconds(
+            self.engine, self.model, fitted.flags, placement, self.rig, self.devices, self.goal, self.date
+        )
 
 
 def slack(problem: Problem, memory: Memory) -> list[int]:

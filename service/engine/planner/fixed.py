@@ -9,10 +9,14 @@ from msgspec.structs import replace
 
 from service.engine.goal import Constraints, Goal
 from service.engine.model import Model
+from service.engine.planner.gains import OPTION_OF
+from service.engine.planner.kept import kept_flags
+from service.engine.planner.place import PLACING
 from service.engine.planner.rank import Contender
 from service.engine.planner.search import Case, Hunt
 
 _WORTH_SAYING = 0.95  # of the goal's time
+_MOST_KEPT = 8  # flags that are tried without
 _RESERVE = 1024  # MiB: the most that is kept free without being asked
 
 
@@ -22,6 +26,7 @@ class _Loosened(NamedTuple):
     stated: str
     without: str
     constraints: Constraints
+    fields: tuple[str, ...] = ()
 
 
 def what_hurts(first: Contender, model: Model, constraints: Constraints, goal: Goal) -> list[str]:
@@ -33,7 +38,7 @@ def what_hurts(first: Contender, model: Model, constraints: Constraints, goal: G
     for loosened in _loosened(first, constraints):
         best = _best_without(first, model, loosened.constraints, goal, _engines(first, loosened))
         if best and best.seconds.expected < first.seconds.expected * _WORTH_SAYING:
-            found.append(f"{loosened.stated} was asked for: {_gain(first, best, loosened.without)}")
+            found.append(f"{loosened.stated} was asked for: {_gain(first, best, _instead(best, loosened))}")
     return found
 
 
@@ -45,6 +50,10 @@ def _loosened(first: Contender, stated: Constraints) -> Iterator[_Loosened]:
         yield _Loosened(stated.engine_names[0], "", replace(stated, engines=None))
     if reserve and (max(reserve) if isinstance(reserve, list) else reserve) > _RESERVE:
         yield _Loosened("so large a reserve", "512 MiB a GPU", replace(stated, reserve_mib=None))
+    for i, text in enumerate((stated.keep_flags or ())[:_MOST_KEPT]):
+        others = [other for j, other in enumerate(stated.keep_flags or ()) if j != i]
+        fields = tuple(kept_flags(first.engine, replace(stated, keep_flags=[text])).fields)
+        yield _Loosened(text[:120], "", replace(stated, keep_flags=others or None), fields)
     if stated.max_ram_gib is not None:
         yield _Loosened(f"at most {stated.max_ram_gib:g} GiB of RAM", "all of it", replace(stated, max_ram_gib=None))
 
@@ -65,6 +74,14 @@ def _best_without(
             hunt.place_first()
             found += hunt.contenders
     return min(found, key=lambda c: c.seconds.expected, default=None)
+
+
+def _instead(best: Contender, loosened: _Loosened) -> str:
+    """What the best config without a flag has in its place."""
+    options = {name: OPTION_OF[name] for name in loosened.fields if name in OPTION_OF and name not in PLACING}
+    flags = best.fitted.flags
+    parts = [f"{option} {value}" for name, option in options.items() if (value := getattr(flags, name)) is not None]
+    return ", ".join(parts) or ("what is best without it" if loosened.fields else loosened.without)
 
 
 def _gain(first: Contender, best: Contender, without: str) -> str:

@@ -60,10 +60,12 @@ class Fill(NamedTuple):
 class Forecaster:
     """The closed forms of one engine and model on one rig, for one goal."""
 
-    def __init__(self, engine: Engine, model: Model, rig: Rig, goal: Goal, base: Flags) -> None:
+    def __init__(
+        self, engine: Engine, model: Model, rig: Rig, goal: Goal, base: Flags, date: str | None = None
+    ) -> None:
         self.engine, self.model, self.rig, self.goal = engine, model, rig, goal
         self.placement, names = _pieces_in_ram(engine, model)
-        self.work = work_of(engine, model, base, self.placement)
+        self.work = work_of(engine, model, base, self.placement, date)
         by_name = model.by_name
         self.piece_bytes = sum(by_name[name].nbytes for name in names)
         stuck = [t for t in model.tensors if self.placement.tensors.get(t.name) == 1 and t.name not in names]

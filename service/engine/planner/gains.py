@@ -8,6 +8,7 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from service.engine.advice import AdvisedConfig, Change, Gain, VersusMine
+from service.engine.builds import Build, MemoryRules
 from service.engine.config import Device, Engine, Flags
 from service.engine.errors import InvalidFlags
 from service.engine.hardware import Rig
@@ -20,7 +21,7 @@ from service.engine.speed.interval import Phase
 from service.engine.speed.parts import Seconds
 from service.engine.units import GIB
 
-_OPTIONS = {
+OPTION_OF = {
     "n_ctx": "-c", "n_parallel": "-np", "cache_type_k": "-ctk", "cache_type_v": "-ctv", "flash_attn": "-fa",
     "mla": "-mla", "attn_max_batch": "-amb", "fused_moe": "fused experts", "runtime_repack": "-rtr",
     "op_offload": "copies for batches", "n_batch": "-b", "n_ubatch": "-ub", "threads": "-t", "threads_batch": "-tb",
@@ -97,6 +98,7 @@ class _State(NamedTuple):
     devices: tuple[Device, ...]
     rig: Rig
     depth: int
+    build: Build | None = None
 
 
 class _Figures(NamedTuple):
@@ -110,12 +112,14 @@ class _Figures(NamedTuple):
 
 def _at(mine: InUse) -> _State:
     case, goal = mine.case, mine.contender.problem.goal
-    return _State(case.engine, case.model, mine.name, case.flags, case.devices, case.rig, goal.depth)
+    return _State(case.engine, case.model, mine.name, case.flags, case.devices, case.rig, goal.depth, case.parsed.build)
 
 
 def _goes_to(contender: Contender, name: str) -> _State:
     problem, flags = contender.problem, contender.fitted.flags
-    return _State(problem.engine, problem.model, name, flags, problem.devices, problem.rig, problem.goal.depth)
+    return _State(
+        problem.engine, problem.model, name, flags, problem.devices, problem.rig, problem.goal.depth, problem.build
+    )
 
 
 def _figures_of(mine: InUse, state: _State) -> _Figures:
@@ -125,9 +129,13 @@ def _figures_of(mine: InUse, state: _State) -> _Figures:
 def _figures(state: _State) -> _Figures:
     """Raises InvalidFlags for a state that the engine would refuse."""
     free = [device.free for device in state.devices]
-    memory = predict_memory(state.engine, state.model, state.flags, free, tool="server")
+    memory = predict_memory(state.engine, state.model, state.flags, free, tool="server", rules=_rules_of(state.build))
     given = (state.engine, state.model, state.flags, memory.placement, state.rig, state.devices, state.depth)
-    return _Figures(predict_speed(*given), _gib(memory, state.devices))
+    return _Figures(predict_speed(*given, state.build.date if state.build else None), _gib(memory, state.devices))
+
+
+def _rules_of(build: Build | None) -> MemoryRules | None:
+    return build.rules.memory if build and build.date else None
 
 
 def _gib(memory: Memory, devices: Sequence[Device]) -> dict[str, float]:
@@ -144,7 +152,11 @@ def _states(before: _State, after: _State) -> Iterator[tuple[str, _State]]:
         flags = replace(now.flags, **_fields(after.flags, names))
         label = _whole_label(before, after)
         now = now._replace(
-            engine=after.engine, model=after.model, flags=flags, devices=after.devices if moves else now.devices
+            engine=after.engine,
+            build=after.build,
+            model=after.model,
+            flags=flags,
+            devices=after.devices if moves else now.devices,
         )
         yield label, now
     for group in _GROUPS:
@@ -172,9 +184,9 @@ def _whole_label(before: _State, after: _State) -> str:
 def _label(before: Flags, after: Flags, names: Sequence[str]) -> str:
     changed = [name for name in names if getattr(before, name) != getattr(after, name)]
     parts = [
-        f"{_OPTIONS[name]} {_value(getattr(before, name))} -> {_value(getattr(after, name))}"
+        f"{OPTION_OF[name]} {_value(getattr(before, name))} -> {_value(getattr(after, name))}"
         for name in changed
-        if name in _OPTIONS
+        if name in OPTION_OF
     ]
     if "other" in changed:
         gone, new = set(before.other) - set(after.other), set(after.other) - set(before.other)

@@ -8,22 +8,24 @@ from typing import Literal, NamedTuple, TypeAlias
 import msgspec
 
 from service.engine.catalogue import engine_devices
-from service.engine.commands.tables import cache_types
 from service.engine.config import Device, Engine
+from service.engine.errors import InvalidFlags
 from service.engine.goal import Constraints, Goal
 from service.engine.hardware import Rig
 from service.engine.model import Model
+from service.engine.planner.build import for_build, untold
 from service.engine.planner.candidates import (
     Candidate,
     base_flags,
     cache_pairs,
     candidates,
-    stated_kv_types,
+    lacks_cache_types,
     with_strategy,
 )
 from service.engine.planner.cards import Cards
 from service.engine.planner.fit import Fitted, Limits, Problem, Shortfall
 from service.engine.planner.forecast import Forecast, Forecaster
+from service.engine.planner.kept import kept_flags, not_kept
 from service.engine.planner.place import placed
 from service.engine.planner.rank import (
     NEXT_TO_NOTHING,
@@ -121,7 +123,9 @@ class Hunt:
 
     def __init__(self, case: Case) -> None:
         self.case = case
-        self.refusal = unsupported(case.engine, case.model, case.rig) or _lacks_cache_types(case)
+        self.build = case.constraints.build_of(case.engine)
+        self.refusal = unsupported(case.engine, case.model, case.rig) or not_kept(case.engine, case.constraints)
+        self.refusal = self.refusal or lacks_cache_types(case.engine, case.constraints)
         self.contenders: list[Contender] = []
         self.losers: list[Lost] = []
         self.shortfalls: list[Shortfall] = []
@@ -215,7 +219,8 @@ class Hunt:
         """Forecast all candidates; smaller cache types only where nothing fits with larger ones."""
         case, found = self.case, list[_Try]()
         for pairs in cache_pairs(case.engine, case.model, case.constraints):
-            for candidate in candidates(case.engine, case.model, case.rig, case.goal, pairs):
+            tried = candidates(case.engine, case.model, case.rig, case.goal, pairs)
+            for candidate in self._written(kept_flags(case.engine, case.constraints).in_all(tried)):
                 one = self._forecast(candidate)
                 if one.forecast.shortfall is not None:
                     self._fails(one.candidate, one.forecast.shortfall)
@@ -226,6 +231,14 @@ class Hunt:
             if found:
                 break
         return found
+
+    def _written(self, found: Iterator[Candidate]) -> Iterator[Candidate]:
+        """Candidates that the build can be told; why it cannot be told the others is kept."""
+        for candidate in found:
+            try:
+                yield candidate if self.build.date is None else for_build(self.case.engine, candidate, self.build)
+            except InvalidFlags as error:
+                self.refusal = error.detail
 
     def _forecast(self, candidate: Candidate) -> _Try:
         self.considered += 1
@@ -239,7 +252,7 @@ class Hunt:
             case = self.case
             pair = cache_pairs(case.engine, case.model, case.constraints)[0][0]
             base = base_flags(case.engine, case.model, case.rig, case.goal, "FFN in RAM", 512, *pair)
-            self._made = Forecaster(case.engine, case.model, case.rig, case.goal, base)
+            self._made = Forecaster(case.engine, case.model, case.rig, case.goal, base, self.build.date)
         return self._made
 
     def _problem(self, cards: Cards) -> Problem:
@@ -247,7 +260,7 @@ class Hunt:
             case = self.case
             devices = engine_devices(case.rig, case.engine, cards)
             limits = limits_of(case.rig, case.constraints, cards)
-            self._problems[cards] = Problem(case.engine, case.model, devices, limits, case.rig, case.goal)
+            self._problems[cards] = Problem(case.engine, case.model, devices, limits, case.rig, case.goal, self.build)
         return self._problems[cards]
 
     def _place(self, one: _Try, *, last: bool = False) -> bool:
@@ -260,6 +273,9 @@ class Hunt:
                 self._fails(one.candidate, found)
             return False
         candidate, fitted = found
+        if self.build.date and (why := untold(self.case.engine, fitted.flags, self.build)):
+            self.refusal = why
+            return False
         contender = _contender(self.case, candidate, problem, fitted)
         self.contenders.append(contender)
         if one.seconds and candidate.strategy == one.candidate.strategy:
@@ -317,14 +333,6 @@ def _plainness(candidate: Candidate) -> tuple[object, ...]:
     return flags.cache_type_k != "f16", len(candidate.cards), not in_order, flags.n_ubatch
 
 
-def _lacks_cache_types(case: Case) -> str | None:
-    asked = case.constraints.kv_types
-    if not asked or stated_kv_types(case.engine, case.constraints):
-        return None
-    known = ", ".join(cache_types(case.engine, "bench"))
-    return f"{case.engine} has no cache type {' or '.join(asked)}: it takes {known}"
-
-
 def _contender(case: Case, candidate: Candidate, problem: Problem, fitted: Fitted) -> Contender:
     devices: tuple[Device, ...] = problem.devices
     given = (case.engine, case.model, fitted.flags, fitted.memory.placement, case.rig, devices)
@@ -335,6 +343,6 @@ def _contender(case: Case, candidate: Candidate, problem: Problem, fitted: Fitte
         candidate=candidate,
         problem=problem,
         fitted=fitted,
-        speed=predict_speed(*given, case.goal.depth),
-        seconds=goal_seconds(*given, case.goal),
+        speed=predict_speed(*given, case.goal.depth, problem.date),
+        seconds=goal_seconds(*given, case.goal, problem.date),
     )

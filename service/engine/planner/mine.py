@@ -8,14 +8,16 @@ from collections.abc import Sequence
 import msgspec
 
 from service.engine.advice import AdvisedConfig, Commands, Mine, Reason, SpeedPoint
+from service.engine.builds import BuildAsked
 from service.engine.commands import ParsedCommand, option_value, parse, render
 from service.engine.config import Flags
 from service.engine.errors import InvalidFlags, UnknownVariant
 from service.engine.goal import Constraints, Goal, GoalRequest
 from service.engine.hardware import Assumption, Rig
 from service.engine.model import Model
-from service.engine.planner.candidates import Candidate, Strategy
+from service.engine.planner.candidates import Candidate
 from service.engine.planner.fit import Fitted, Limits, Problem, max_context
+from service.engine.planner.place import strategy_of
 from service.engine.planner.rank import Contender, first_of
 from service.engine.rules import Case, Finding, case_of, findings, in_order
 from service.engine.speed import goal_seconds, speed_point
@@ -46,7 +48,11 @@ def parsed_command(constraints: Constraints) -> ParsedCommand | None:
     if constraints.current_command is None:
         return None
     try:
-        return parse(constraints.current_command, constraints.current_engine)
+        parsed = parse(constraints.current_command, constraints.current_engine)
+        build = constraints.build_of(parsed.engine)
+        if build.date is None:
+            return parsed
+        return parse(constraints.current_command, parsed.engine, build=BuildAsked(date=build.date))
     except InvalidFlags as error:
         raise InvalidFlags(error.detail, field=FIELD, choices=error.choices) from error
 
@@ -102,22 +108,12 @@ def _contender(case: Case, variant: int, goal: Goal) -> Contender:
         engine=case.engine,
         variant=variant,
         bpw=model.bpw,
-        candidate=Candidate(_strategy(case), cards, as_layers),
+        candidate=Candidate(strategy_of(case.placement), cards, as_layers),
         problem=Problem(case.engine, model, devices, limits, rig, goal),
         fitted=Fitted(flags, case.memory),
         speed=case.speed(goal.depth),
         seconds=goal_seconds(*given, goal, case.parsed.build.date),
     )
-
-
-def _strategy(case: Case) -> Strategy:
-    placement = case.placement
-    if not case.devices or all(device == case.cpu for device in placement.layers):
-        return "CPU only"
-    if case.cpu in placement.layers:
-        return "layers in RAM"
-    host = [name for name, device in placement.tensors.items() if device == case.cpu and ".ffn_" in name]
-    return "FFN in RAM" if host else "all on GPU"
 
 
 def _because(case: Case, wrong: Sequence[Finding], goal: Goal) -> str | None:
@@ -217,7 +213,7 @@ def _notes(mine: InUse, reserve: Sequence[int]) -> list[str]:
 
 
 def _commands(case: Case) -> Commands:
-    """The command in today's spelling, without options that change neither memory nor speed where it was no server."""
+    """The command in its build's spelling; options that change no figure are left out where it was no server."""
     parsed = case.parsed
     server = case.flags
     if parsed.tool == "server":
@@ -235,6 +231,7 @@ def _rendered(case: Case, tool: str, flags: Flags) -> str:
             model_path=parsed.model_path or "model.gguf",
             env=parsed.env,
             prefix=parsed.prefix,
+            build=parsed.build,
         )
     except InvalidFlags:
         return ""  # llama-bench does not take every cache type of the server

@@ -6,13 +6,16 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from service.engine.config import Flags, Override
+from service.engine.config import Flags, Override, Placement
+from service.engine.errors import InvalidFlags
 from service.engine.planner.candidates import Candidate, Strategy, with_strategy
 from service.engine.planner.cards import even_shares
 from service.engine.planner.fit import Fitted, Problem, Shortfall, check, most_layers
 from service.engine.planner.placing import best_placement
 from service.engine.units import GIB
 
+# Keeping one of these keeps the whole placement: the others of them are the engine's defaults.
+PLACING = ("overrides", "cpu_moe", "n_cpu_moe", "n_gpu_layers", "tensor_split")
 _SPLIT_ATTEMPTS = 6
 
 
@@ -21,6 +24,8 @@ def placed(problem: Problem, candidate: Candidate, *, last: bool = False) -> tup
 
     `last`: where no other fits, what was hoped to lie on GPUs may go to RAM: the FFN, else whole layers.
     """
+    if _is_placed(candidate):
+        return _as_kept(problem, candidate)
     least: Shortfall | None = None
     for attempt in _attempts(problem, candidate, last):
         found = _fitted(problem, attempt)
@@ -38,6 +43,32 @@ def _attempts(problem: Problem, candidate: Candidate, last: bool) -> list[Candid
         with_strategy(problem.rig, problem.engine, candidate, strategy)
         for strategy in order[order.index(candidate.strategy) :]
     ]
+
+
+def _is_placed(candidate: Candidate) -> bool:
+    """Whether the user keeps a flag that places tensors: then nothing is placed here."""
+    return any(name in PLACING for name in candidate.kept)
+
+
+def strategy_of(placement: Placement) -> Strategy:
+    """Return the strategy that a placement is."""
+    cpu = placement.n_devices
+    if not cpu or all(device == cpu for device in placement.layers):
+        return "CPU only"
+    if cpu in placement.layers:
+        return "layers in RAM"
+    in_ram = any(device == cpu and ".ffn_" in name for name, device in placement.tensors.items())
+    return "FFN in RAM" if in_ram else "all on GPU"
+
+
+def _as_kept(problem: Problem, candidate: Candidate) -> tuple[Candidate, Fitted] | Shortfall:
+    try:
+        found = check(problem, candidate.flags)
+    except InvalidFlags:  # a rule names a card that is not among these
+        return Shortfall("RAM", problem.model.n_bytes)
+    if isinstance(found, Shortfall):
+        return found
+    return replace(candidate, strategy=strategy_of(found.memory.placement)), found
 
 
 def _fitted(problem: Problem, candidate: Candidate) -> Fitted | Shortfall:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from service.engine.advice import Commands, OldestBuild
-from service.engine.builds import BuildAsked, day_before, resolve_build
+from service.engine.builds import Build, BuildAsked, day_before, resolve_build
 from service.engine.commands import render
 from service.engine.commands.building import build_line
 from service.engine.commands.download import download, model_path
@@ -51,25 +51,30 @@ def environment(rig: Rig, cards: Sequence[int]) -> dict[str, str]:
 
 
 def commands(
-    engine: Engine, model: Model, flags: Flags, files: Files, rig: Rig, cards: Sequence[int], models_dir: str | None
-) -> Commands:
-    """Return the lines of a config that uses `cards` of `rig`: download, server in all forms, benchmark, build."""
+    engine: Engine, model: Model, flags: Flags, files: Files, rig: Rig, cards: Sequence[int], models_dir: str | None,
+    asked: Build | None = None,
+) -> Commands:  # fmt: skip
+    """Return the lines of a config that uses `cards` of `rig`: download, server in all forms, benchmark, build.
+
+    `asked`: the build in use, in whose spelling they are; then nothing is said of building another.
+    """
+    stated = asked is not None and asked.date is not None
     folder, env = models_dir or MODELS_DIR, environment(rig, cards)
     path = model_path(files.repo, files.paths, folder) if files.repo else files.paths[0]
     prefix = ("numactl", "--interleave=all") if flags.numa == "distribute" else ()
-    server = launch(engine, "server", flags, model_path=path, env=env, prefix=prefix)
-    oldest = oldest_build(engine, server.program, server.arguments)
+    server = launch(engine, "server", flags, model_path=path, env=env, prefix=prefix, build=asked)
+    oldest = None if stated else oldest_build(engine, server.program, server.arguments)
     pins, backend = _pins(engine, flags, rig), rig.cards[0].backend if rig.cards else "cpu"
     return Commands(
         download=download(files.repo, files.paths, folder, revision=files.revision) if files.repo else "",
         server=bash(server),
-        bench=render(engine, "bench", flags, model_path=path, env=env, prefix=prefix),
+        bench=render(engine, "bench", flags, model_path=path, env=env, prefix=prefix, build=asked),
         powershell=powershell(server),
         docker=docker(engine, server, backend, folder if files.repo else _folder(path), pins=pins),
         systemd=systemd(server, f"{engine}: {path.rsplit('/', 1)[-1]}", pins=pins),
-        build=build_line(engine, model, flags, [rig.cards[card] for card in cards]),
+        build=None if stated else build_line(engine, model, flags, [rig.cards[card] for card in cards]),
         oldest_build=oldest,
-        older=_older(engine, flags, oldest, path, env, prefix),
+        older=None if stated else _older(engine, flags, oldest, path, env, prefix),
     )
 
 

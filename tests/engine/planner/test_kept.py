@@ -1,0 +1,121 @@
+"""Flags that the user keeps: in every config as given, and reported only where they hurt."""
+
+from __future__ import annotations
+
+import pytest
+
+from service.engine.advice import AdviceBody
+from service.engine.catalogue import resolve
+from service.engine.commands import parse
+from service.engine.errors import InvalidFlags
+from service.engine.goal import Constraints, EngineChoice, GoalRequest
+from service.engine.hardware import Hardware
+from tests import rigs
+from tests.checks import problems_of
+from tests.engine.planner.asking import ask, first
+from tests.models import build
+
+QWEN = "Qwen3-235B-A22B"
+
+
+def kept(
+    *flags: str, engine: str | None = None, goal: GoalRequest | None = None, hardware: Hardware = rigs.ONE_3090_DESKTOP
+) -> AdviceBody:
+    engines = [EngineChoice(engine)] if engine else None  # type: ignore[arg-type]
+    limits = Constraints(engines=engines, keep_flags=list(flags))
+    body = ask(QWEN, "q2_K", hardware=hardware, goal=goal, constraints=limits)
+    rig = resolve(hardware)
+    assert [p for c in body.configs for p in problems_of(c, build(QWEN, "q2_K"), rig)] == []
+    return body
+
+
+@pytest.mark.parametrize(
+    ("flags", "fields"),
+    [
+        (("-ub 512",), {"n_ubatch": 512}),
+        (("-ub 3000",), {"n_ubatch": 3000}),
+        (("-b 512",), {"n_batch": 512, "n_ubatch": 512}),
+        (("-ctk q8_0", "-ctv q8_0"), {"cache_type_k": "q8_0", "cache_type_v": "q8_0"}),
+        (("-t 8", "--no-mmap"), {"threads": 8, "mmap": False}),
+        (("--ctx-size 40960",), {"n_ctx": 40_960}),
+        (("-ot exps=CPU",), {"n_gpu_layers": 999}),
+        (("llama-server -m x.gguf -ncmoe 85 -ub 1024",), {"n_cpu_moe": 85, "n_ubatch": 1024}),
+    ],
+)
+def test_every_config_has_what_is_kept(flags: tuple[str, ...], fields: dict[str, object]) -> None:
+    body = kept(*flags)
+    assert {c.engine for c in body.configs} == {"ik_llama.cpp", "llama.cpp"}
+    for config in body.configs:
+        parsed = parse(config.commands.server, config.engine)
+        assert {name: getattr(parsed.flags, name) for name in fields} == fields
+
+
+def test_a_small_micro_batch_that_is_kept_is_reported_with_what_it_costs() -> None:
+    notes = first(kept("-ub 512")).notes
+    said = next(note for note in notes if note.startswith("-ub 512 was asked for"))
+    assert "-ub 4096" in said or "-ub 8192" in said
+    assert "PP +" in said
+
+
+def test_what_costs_nothing_is_not_reported() -> None:
+    assert not any("-t 16" in note for note in first(kept("-t 16")).notes)
+
+
+def test_all_experts_in_ram_that_are_kept_stay_there() -> None:
+    config = first(kept("-ot exps=CPU"))
+    assert [(o.pattern, o.device) for o in config.flags.overrides] == [("exps", "CPU")]
+    assert any("-ot exps=CPU was asked for" in note and "GiB more of the weights" in note for note in config.notes)
+
+
+def test_shares_that_are_kept_use_so_many_cards() -> None:
+    body = kept("-ts 3,3,2,2", hardware=rigs.TWO_5090_TWO_4090)
+    assert all(c.flags.tensor_split == (3, 3, 2, 2) for c in body.configs)
+    assert all(len(c.devices) == 5 for c in body.configs)
+
+
+def test_an_option_of_one_engine_refuses_the_other() -> None:
+    body = kept("-rtr")
+    assert {c.engine for c in body.configs} == {"ik_llama.cpp"}
+    assert any(r.engine == "llama.cpp" for r in body.refused)
+
+
+def test_an_option_without_effect_is_printed_for_the_server_only() -> None:
+    config = next(c for c in kept("--temp 0.6").configs if c.engine == "llama.cpp")
+    assert "--temp 0.6" in config.commands.server
+    assert "--temp" not in config.commands.bench
+
+
+def test_what_does_not_fit_as_it_is_kept_is_refused_with_the_shortfall() -> None:
+    body = kept("-ngl 40", engine="llama.cpp")
+    assert not body.configs
+    assert body.refused[0].short_by_mib
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        ("--banana 3",),
+        ("-ub abc",),
+        ("-ot x=CUDA5",),
+        ("-ot (a*)*b=CPU",),
+        ("-dev CUDA0",),
+        ("-ctk q9_9",),
+        ("-ts 1,1,1",),
+        ("-ub",),
+        ("make it fast",),
+    ],
+)
+def test_what_cannot_be_kept_is_an_error_of_its_field(flags: tuple[str, ...]) -> None:
+    with pytest.raises(InvalidFlags) as error:
+        kept(*flags)
+    assert error.value.field == "constraints.keep_flags"
+
+
+def test_llama_cpp_alone_has_no_split_mode_graph() -> None:
+    with pytest.raises(InvalidFlags, match="no -sm graph"):
+        kept("-sm graph", engine="llama.cpp")
+
+
+def test_a_goal_that_says_another_context_is_an_error() -> None:
+    with pytest.raises(InvalidFlags, match="leave one of them out"):
+        kept("-c 32768", goal=GoalRequest(context=8192, depth=0))
