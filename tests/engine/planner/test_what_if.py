@@ -93,7 +93,6 @@ def test_another_cpu_keeps_the_memory() -> None:
         "-3 RTX 4090",
         "-1 RTX 5090",
         "2x RTX 5090",
-        "+1 RX 7900 XTX",
         "-900 GB RAM",
         "PCIe 9 x16",
         "+100 RTX 3090",
