@@ -8,7 +8,7 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from service.engine.advice import Upgraded, WhatIf
-from service.engine.catalogue import resolve
+from service.engine.catalogue import resolve, rigs_of
 from service.engine.config import Engine
 from service.engine.errors import InvalidInput
 from service.engine.goal import Constraints, Goal
@@ -110,7 +110,7 @@ def _restricted(present: Present, wider: bool) -> str:
 
 
 def _upgraded(present: Present, upgrade: Upgrade, wider: bool) -> Upgraded:
-    outcomes = search(_cases(present, resolve(upgrade.hardware), wider))
+    outcomes = search([case for rig in rigs_of(upgrade.hardware) for case in _cases(present, rig, wider)])
     ranked = rank([c for outcome in outcomes for c in outcome.contenders], present.goal)
     same = [c for c in ranked if present.first is None or c.variant == present.first.variant]
     empty = Upgraded(
