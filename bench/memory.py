@@ -22,6 +22,7 @@ from bench.memory_architectures import show_architectures, show_features
 from bench.memory_fit import Decision, decide, show_decisions
 from bench.memory_published import show_published
 from bench.memory_rig import show_rig
+from bench.memory_split import show_split
 from bench.stamp import stamp
 from service.engine.config import ENGINES, Engine
 from tests.memory_lab import Compared, LabRow, compare, lab_rows
@@ -96,6 +97,7 @@ def main() -> int:
                 good &= show_rig(pool, options.show)
             if engine == "ik_llama.cpp":
                 good &= show_features(pool, options.show)
+                good &= show_split(pool, options.show)
     if not options.engine:
         good &= show_published(0)
     return 0 if good else 1

@@ -1,19 +1,18 @@
 """A ggml compute graph in miniature: tensors, views, and the order in which an engine runs them.
 
 `GraphBuilder` has the tensor algebra of ggml.c (shapes, strides, which results are views) and `expand`, the order of
-ggml_build_forward_expand. `finish` turns the nodes into a `Graph` of plain lists, which the scheduler and the allocator
-replay for any placement: the graph itself does not depend on where the weights are.
+ggml_build_forward_expand. `finish.py` turns the nodes into a `Graph` of plain lists, which the scheduler and the
+allocator replay for any placement: the graph itself does not depend on where the weights are.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import cache, lru_cache
-from math import prod
 from typing import NamedTuple, TypeAlias
 
 from service.engine.ggml_types import type_named
-from service.engine.memory.ops import IN_PLACE_IK, IN_PLACE_LLAMA, MIN_OFFLOAD_BATCH, NONE
+from service.engine.memory.ops import NONE
 
 Shape: TypeAlias = tuple[int, int, int, int]
 _MAX_TENSORS = 600_000  # the largest known graph, one head at a time, has some 150,000
@@ -46,12 +45,13 @@ class Slot(NamedTuple):
     """Something that lives outside the arenas: a weight, its per-layer copy (`rope`), or a cache tensor.
 
     `kind`: weight | derived | rope | cache. `derived`: made at load time beside the weight `name`. `layer` is the block
-    of a cache or rope copy.
+    of a cache or rope copy. `card` holds it where each card has its share, else -1.
     """
 
     kind: str
     name: str
     layer: int
+    card: int = -1
 
 
 class Node:
@@ -87,7 +87,8 @@ class Graph:
     the layer's device, `ram_pins` into RAM with `-nkvo`. `without_kernel`: what CUDA cannot compute. `beside_weights`:
     norms and products that ik runs where their weight is, with its slot. `stored`: the slots that a node reads
     directly. `flash_layers`: (node, layer) of every flash attention. `layer_starts`: the first tensor of each layer,
-    and the first behind the last.
+    and the first behind the last. `on_cards`: (tensor, card) of what ik's `-sm graph` adds up, `starts`: nodes that
+    begin a split whatever is before them.
     """
 
     op: list[str]
@@ -117,6 +118,8 @@ class Graph:
     flash_layers: list[tuple[int, int]] = field(default_factory=list)
     keep_alives: list[KeepAlive] = field(default_factory=list)
     layer_starts: list[int] = field(default_factory=list)
+    on_cards: list[tuple[int, int]] = field(default_factory=list)
+    starts: frozenset[int] = frozenset()
 
 
 def _strides(kind: str, ne: Shape) -> Shape:
@@ -155,6 +158,8 @@ class GraphBuilder:
         self.outputs: set[int] = set()
         self.pins: list[tuple[int, int]] = []
         self.ram_pins: list[int] = []
+        self.reduced: dict[int, list[int]] = {}
+        self.starts: set[int] = set()
 
     # -- making tensors ------------------------------------------------------------------------------------------
 
@@ -244,6 +249,14 @@ class GraphBuilder:
         """Return the node that writes `rows` into `target`, a view of it (ggml_set_rows)."""
         return self.new("SET_ROWS", target.kind, target.ne, rows, ids, target, root=target, nb=target.nb)
 
+    def reduce(self, parts: dict[int, Node]) -> Node:
+        """Return the sum of the parts on the cards that are their keys, in place of the last one (ggml_reduce)."""
+        last = parts[max(parts)]
+        node = self.new("REDUCE", last.kind, last.ne, *parts.values(), root=last, nb=last.nb)
+        self.reduced[node.index] = list(parts)
+        self.starts.add(node.index)
+        return node
+
     # -- views ---------------------------------------------------------------------------------------------------
 
     def reshape(self, a: Node, *ne: int) -> Node:
@@ -300,99 +313,3 @@ class GraphBuilder:
 def is_contiguous(node: Node) -> bool:
     """Return whether the strides of `node` are those of a tensor without gaps."""
     return node.nb == _strides(node.kind, node.ne)
-
-
-def finish(builder: GraphBuilder, *, llama: bool, by_experts: bool = True) -> Graph:
-    """Return the graph as lists. `llama`: by the rules of llama.cpp instead of ik_llama.cpp's.
-
-    `by_experts`: ik's threshold for copying experts to a GPU counts how many of them a batch hits.
-    """
-    every = builder.all
-    layouts: dict[tuple[str, Shape, Shape], int] = {}
-    layout = [layouts.setdefault((n.kind, n.ne, n.nb), len(layouts)) for n in every]
-    in_place = IN_PLACE_LLAMA if llama else IN_PLACE_IK
-    graph = Graph(
-        op=[n.op for n in every],
-        n_bytes=[n.n_bytes for n in every],
-        root=[-1 if n.root is None else n.root.index for n in every],
-        sources=[tuple(s.index for s in n.src) for n in every],
-        overwrites=[_overwrites(n, layout) if n.op in in_place else () for n in every],
-        slot=[n.slot for n in every],
-        home=[n.slot if n.root is None else n.root.slot for n in every],
-        weight=[_weight(n, builder.slots, llama) for n in every],
-        offloadable=[_offloadable_llama(n) if llama else _offloadable_ik(n, by_experts) for n in every],
-        padding=[cuda_row_padding(n.kind, n.ne[0]) for n in every],
-        children=[0] * len(every),
-        views=[0] * len(every),
-        slots=builder.slots,
-        weights=[(n.index, n.ne) for n in every if _shows_weight(n, builder.slots)],
-        nodes=[n.index for n in builder.nodes],
-        leafs=[n.index for n in builder.leafs],
-        inputs=[n.index for n in builder.leafs if n.index in builder.inputs],
-        outputs=frozenset(builder.outputs),
-        pins=builder.pins,
-        ram_pins=builder.ram_pins,
-        stored={n.index: read for n in builder.nodes if (read := tuple(s.slot for s in n.src if s.slot >= 0))},
-    )
-    if not llama:
-        graph.beside_weights = _beside_weights(builder)
-    _count_uses(graph)
-    return graph
-
-
-def _beside_weights(builder: GraphBuilder) -> list[tuple[int, int, int]]:
-    """Each norm with a mean, its product and the slot of its weight, where ik runs both (ggml-backend.cpp:1494)."""
-    return [
-        (n.src[0].index, n.index, n.src[1].slot)
-        for n in builder.nodes
-        if n.op == "MUL" and n.src[0].op == "NORM" and n.src[1].slot >= 0
-    ]
-
-
-def _shows_weight(node: Node, slots: list[Slot]) -> bool:
-    home = node.slot if node.root is None else node.root.slot
-    return home >= 0 and slots[home].kind != "cache"
-
-
-def _overwrites(node: Node, layout: list[int]) -> tuple[int, ...]:
-    """Sources of the node's own layout; views and weights too, for the copy of one on another device is neither."""
-    own = layout[node.index]
-    return tuple(i for i, s in enumerate(node.src) if layout[s.index] == own)
-
-
-def _weight(node: Node, slots: list[Slot], llama: bool) -> int:
-    if llama and node.op in ("ROPE", "FLASH_ATTN_EXT"):  # ggml-backend.cpp of llama.cpp skips rope factors and sinks
-        return -1
-    for s in node.src:
-        if s.slot >= 0 and slots[s.slot].kind != "cache":
-            return s.slot
-    return -1
-
-
-def _offloadable_ik(node: Node, by_experts: bool) -> bool:
-    """ik ggml-cuda.cu:5180: experts only where a batch hits most of them (`by_experts`)."""
-    if node.op in ("MUL_MAT_ID", "MOE_FUSED_UP_GATE"):
-        used = node.src[2 if node.op == "MUL_MAT_ID" else 3].ne[0]
-        enough = not by_experts or node.ne[2] * used >= MIN_OFFLOAD_BATCH * node.src[0].ne[2]
-        return enough and node.ne[2] >= MIN_OFFLOAD_BATCH
-    return node.op != "GET_ROWS" and node.ne[1] >= MIN_OFFLOAD_BATCH
-
-
-def _offloadable_llama(node: Node) -> bool:
-    """llama.cpp ggml-cuda.cu:5636."""
-    if node.op == "GET_ROWS":
-        return False
-    if node.op == "MUL_MAT":
-        return node.ne[1] >= MIN_OFFLOAD_BATCH
-    if node.op in ("MUL_MAT_ID", "ROPE"):
-        return node.ne[2] >= MIN_OFFLOAD_BATCH
-    return prod(node.ne[1:]) >= MIN_OFFLOAD_BATCH
-
-
-def _count_uses(graph: Graph) -> None:
-    for index in graph.nodes:
-        root = graph.root[index]
-        if root >= 0:
-            graph.views[root] += 1
-        for s in graph.sources[index]:
-            graph.children[s] += 1

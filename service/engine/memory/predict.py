@@ -16,19 +16,25 @@ from service.engine.memory.cache import cache_tensors
 from service.engine.memory.closed_form import rough_compute
 from service.engine.memory.contents import Contents
 from service.engine.memory.figures import DeviceBytes, Memory
-from service.engine.memory.float32 import split_shares
 from service.engine.memory.graph import CUDA_ALIGNMENT, Slot, geometry
 from service.engine.memory.graphs import graph_of, repeats_of
 from service.engine.memory.graphs.repeats import NotRepeating, Repeats, slots_of
 from service.engine.memory.layered import Rules
-from service.engine.memory.layers_ik import FREE_MARGIN
 from service.engine.memory.merged import CONFIRMED, merges
 from service.engine.memory.offload import lacks_kernels, stays_in_ram
 from service.engine.memory.overhead import gpu_overhead
 from service.engine.memory.placement import ROPE_FACTORS, place
 from service.engine.memory.replay import Replay
 from service.engine.memory.scheduler import SchedulerOptions, node_devices, schedule
-from service.engine.memory.shares_ik import Shares, can_share
+from service.engine.memory.shares_ik import (
+    Shares,
+    can_share,
+    card_shares,
+    exchange_buffer,
+    exchange_limit,
+    in_parts,
+    reduce_type,
+)
 from service.engine.memory.slices import Slices
 from service.engine.memory.spec import Allocator, GraphSpec, Tool, one_token_each
 from service.engine.memory.split_modes import splits_graph
@@ -107,9 +113,8 @@ def _shared(
     placement = place("ik_llama.cpp", model, flags, free, rules or TODAY)
     if rules is not None or not can_share(model, flags):
         return predict_placed("ik_llama.cpp", model, flags, placement, allocator=allocator, tool=tool, rules=rules)
-    shares = split_shares(flags.tensor_split, [max(n - FREE_MARGIN, 0) for n in free])
     prediction = _Shared("ik_llama.cpp", model, flags, placement, allocator, tool, rules)
-    prediction.shares = Shares(model, placement, shares)
+    prediction.share_out(Shares(model, placement, card_shares(flags, free)))
     return prediction.memory()
 
 
@@ -189,11 +194,15 @@ class _Prediction(Contents):
                 return _Computed(*self._by_layer(repeats, as_loaded=as_loaded).compute(), known)
             except NotRepeating:
                 pass
+        return self._whole_graph(spec, as_loaded=as_loaded)
+
+    def _whole_graph(self, spec: GraphSpec, *, as_loaded: bool) -> _Computed:
         graph, known = graph_of(self.model, spec)
         if graph is None:
             return _Computed(rough_compute(self.model, self.spec, self.placement), 0, 0, False)
         options = self._options(graph.slots, as_loaded=as_loaded)
         plan = schedule(graph, [self._device_of(slot) for slot in graph.slots], self.cpu, options)
+        self.arrivals = plan.arrivals
         return _Computed(allocate(plan, self.cpu), plan.n_splits, len(graph.nodes), known)
 
     def _by_layer(self, repeats: Repeats, *, few_tokens: bool = False, as_loaded: bool = False) -> Replay:
@@ -283,14 +292,42 @@ class _Prediction(Contents):
 
 
 class _Shared(_Prediction):
-    """Weights and caches shared out over all cards; the compute buffers are those of whole layers on each."""
+    """Weights and caches shared out over all cards; the compute buffers are those of whole layers where the graph in
+    parts is not described.
+    """
 
     shares: Shares
+
+    def share_out(self, shares: Shares) -> None:
+        """Take the shares, and the graph in parts where it is described."""
+        self.shares = shares
+        self.in_parts = in_parts(self.model, self.spec, shares)
+        if self.in_parts:
+            self.spec = msgspec.structs.replace(self.spec, cards=shares.on_cards(self.flags))
+
+    def _compute(self, spec: GraphSpec, *, as_loaded: bool = False) -> _Computed:
+        if not self.in_parts:
+            return super()._compute(spec, as_loaded=as_loaded)
+        return self._whole_graph(spec, as_loaded=as_loaded)
+
+    def _device_of(self, slot: Slot) -> int:
+        return slot.card if slot.card >= 0 else super()._device_of(slot)
+
+    def _basis(self, known: bool) -> str:
+        exact = known and self.in_parts and self.cuda and not self._beyond_the_graphs
+        return "measured" if exact and reduce_type(self.flags) != "bf16" else "approximate"
+
+    def _overhead(self, device: int, growth: int) -> Estimate:
+        """With what cards take at the first batch to exchange their parts."""
+        if device < self.cpu and self.in_parts and self.cuda:
+            arrivals = [n for card, n in self.arrivals if card == device]
+            growth += exchange_buffer(arrivals, exchange_limit(self.flags))
+        return super()._overhead(device, growth)
 
     def weights(self) -> list[int]:
         total = [a + b for a, b in zip(super().weights(), (*self.shares.weights, 0), strict=True)]
         reserved = reserved_bytes(self.model)
-        for name in self.shares.names - set(ROPE_FACTORS):
+        for name in self.shares.cuts.keys() - set(ROPE_FACTORS):
             total[self.placement.tensors[name]] -= reserved[name] if self.cuda else self.model.by_name[name].nbytes
         return total
 

@@ -10,7 +10,9 @@ from dataclasses import dataclass
 
 from service.engine.memory.graph import Graph
 from service.engine.memory.ops import VIEW_OPS
+from service.engine.units import pad
 
+_COPY_ALIGNMENT = 256  # ik ggml-backend.cpp:2668
 _MAX_SOURCES = 10  # GGML_MAX_SRC
 
 
@@ -19,6 +21,7 @@ class Schedule:
     """What the allocator replays: the graph's lists with copies and dependencies appended, and the order to run.
 
     `size` counts what the device's buffer reserves, `permanent` tensors are never freed, `leafs` are (tensor, device).
+    `arrivals`: for each split its device and the bytes that other cards send it, None where it waits for nothing.
     """
 
     order: list[int]
@@ -33,6 +36,7 @@ class Schedule:
     views: list[int]
     permanent: set[int]
     n_splits: int
+    arrivals: list[tuple[int, int | None]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +125,8 @@ def _fixed_devices(
         device[node] = options.pin_devices[layer]
     for node in graph.ram_pins if options.ram_pins else ():
         device[node] = cpu
+    for t, card in graph.on_cards:
+        device[t] = card
     for t in graph.nodes:
         if device[t] >= 0:
             continue
@@ -192,6 +198,8 @@ class _Splitter:
         for t in graph.nodes:
             if op[t] not in VIEW_OPS:
                 here = device[t]
+                if t in graph.starts:
+                    current = self._next_split(current, here)
                 for s in sources[t]:
                     if device[s] != here:
                         if here != current.device or (current.inputs and self._brings_weight(t, here)):
@@ -221,7 +229,9 @@ class _Splitter:
             if device[s] == here:
                 continue
             copies = self.copies.get((s, here))
-            if copies is None:
+            if copies is None and self.graph.op[t] == "REDUCE":  # the card reads the other's memory, now and later
+                copies = self.copies[s, here] = [s]
+            elif copies is None:
                 copies = self.copies[s, here] = [self._append_copy(s, here) for _ in range(self.options.n_copies)]
                 split.inputs.append(s)
             replaced[i] = copies[0]
@@ -276,7 +286,12 @@ class _Splitter:
         return Schedule(
             order, leafs, self.sources, self.root, self.slot, self.overwrites, self.size, self.device,
             self.children, self.views, self.permanent, len(self.splits),
+            [(split.device, self._arriving(split)) for split in self.splits],
         )  # fmt: skip
+
+    def _arriving(self, split: _Split) -> int | None:
+        sent = (self.graph.n_bytes[s] for s in split.inputs if self.device[s] != self.cpu)
+        return sum(pad(n, _COPY_ALIGNMENT) for n in sent) if split.inputs else None
 
     def _pipeline_leafs(self) -> None:
         """With pipeline copies, all copies of inputs and split inputs come first and are never freed."""

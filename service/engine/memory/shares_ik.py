@@ -14,16 +14,21 @@ from service.engine.config import Flags, Placement
 from service.engine.gguf import Tensor
 from service.engine.layers import Layer
 from service.engine.memory.cache import CacheTensor
-from service.engine.memory.float32 import f32
+from service.engine.memory.float32 import f32, split_shares
 from service.engine.memory.graph import geometry, row_size
+from service.engine.memory.layers_ik import FREE_MARGIN
 from service.engine.memory.overrides import matching_names
-from service.engine.memory.spec import loads_next_tokens
+from service.engine.memory.placement import place
+from service.engine.memory.spec import CardShares, GraphSpec, loads_next_tokens
 from service.engine.model import Model
+from service.engine.units import MIB
 
 _ARCHITECTURES = frozenset({"llama", "qwen3", "qwen3moe", "glm4moe", "minimax-m2"})
 _OTHER_SHARES = frozenset({"-mqkv", "--merge-qkv", "-muge", "--merge-up-gate-experts", "-max-gpu", "--max-gpu"})
+_MAX_EXTRA_MIB = 256
 _ROW_PADDING = 512
 _FEED_FORWARD = ("ffn_{}.weight", "ffn_{}_exps.weight", "ffn_{}_shexp.weight")
+_LAST_OF_A_PART = ("attn_output.weight", "ffn_down.weight", "ffn_down_exps.weight", "ffn_down_shexp.weight")
 _ON_EVERY_CARD = ("attn_norm.weight", "ffn_norm.weight", "post_attention_norm.weight", "exp_probs_b.bias")
 
 
@@ -49,6 +54,65 @@ def partly_moved(model: Model, moved: Collection[str]) -> int | None:
         if 0 < len(set(experts) & set(moved)) < len(experts):
             return layer
     return None
+
+
+def reduce_type(flags: Flags) -> str:
+    """Return the type in which cards add up their parts: `-grt`, `-smf16`, `-smf32`; f16 by default."""
+    kinds = {"-smf16": "f16", "--split-mode-f16": "f16", "-smf32": "f32", "--split-mode-f32": "f32"}
+    found = "f16"
+    for name, _, value in (option.partition(" ") for option in flags.other):
+        found = value if name in ("-grt", "--graph-reduce-type") else kinds.get(name, found)
+    return found
+
+
+def in_parts(model: Model, spec: GraphSpec, shares: Shares) -> bool:
+    """Return whether the graph in parts is described: not where the engine stops, nor Mixtral's, which stays whole."""
+    mixtral = model.architecture == "llama" and bool(model.moe_layers)
+    return spec.flash_attn and not mixtral and shares.left_alone() is None
+
+
+def graph_split_aborts(model: Model, flags: Flags, free: Sequence[int]) -> str | None:
+    """Return why ik_llama.cpp stops at its first graph with these flags' `-sm graph`, None where it does not.
+
+    Cards add up their parts, of which there have to be two. Tried with build 8337e4cd3. Raises InvalidFlags.
+    """
+    if len(free) < 2 or not can_share(model, flags):
+        return None
+    found = Shares(model, place("ik_llama.cpp", model, flags, free), card_shares(flags, free)).left_alone()
+    if found is None:
+        return None
+    return f"-sm graph leaves {found[0]} to CUDA{found[1]} alone, and the engine stops: nothing to add up"
+
+
+def card_shares(flags: Flags, free: Sequence[int]) -> list[float]:
+    """Return the running sums, up to 1, of what each card shall have of every layer."""
+    return split_shares(flags.tensor_split, [max(n - FREE_MARGIN, 0) for n in free])
+
+
+def exchange_buffer(arrivals: Sequence[int | None], limit: int) -> int:
+    """Return the bytes that a card takes at its first batch to receive what others send it, by split of this card.
+
+    Enough for as many splits as `limit` (`-mea`) allows, none where that is less than three (ggml-backend.cpp:2664).
+    """
+    size = most = last = 0
+    for i, n in enumerate(arrivals):
+        if n is None:
+            continue
+        if size + n > limit:
+            if i - last < 3:
+                return 0
+            most, size, last = max(most, size), 0, i - 1
+        size += n
+    return max(most, size)
+
+
+def exchange_limit(flags: Flags) -> int:
+    """Return `-mea` in bytes; 0 where rules for tensors turn the scheduling off that it belongs to."""
+    if flags.overrides and not {"-smgs", "--split-mode-graph-scheduling"} & set(flags.other):
+        return 0
+    values = [v for name, _, v in (o.partition(" ") for o in flags.other) if name in ("-mea", "--max-extra-alloc")]
+    asked = values[-1] if values else ""
+    return (int(asked) if asked.isdecimal() and len(asked) < 7 else _MAX_EXTRA_MIB) * MIB
 
 
 def deal(n: int, step: int, shares: Sequence[float], held: Sequence[int]) -> list[int]:
@@ -79,11 +143,23 @@ class Shares:
         self.model, self.placement, self.shares = model, placement, shares
         self.held = [0] * len(shares)
         self.weights = [0] * len(shares)
-        self.names: set[str] = set()
+        self.cuts: dict[str, tuple[int, tuple[int, ...]]] = {}
         self.heads: dict[int, tuple[list[int], list[int]]] = {}
         for layer in model.layers:
             if placement.layers[layer.index] < len(shares) and layer.kind == "attention":
                 self._share_layer(layer)
+
+    def left_alone(self) -> tuple[str, int] | None:
+        """Return the first matrix of which one card has all, and the card (ggml.c:6179 asserts two parts)."""
+        for name, (_, dealt) in self.cuts.items():
+            if name.endswith(_LAST_OF_A_PART) and sum(n > 0 for n in dealt) == 1:
+                return name, max(range(len(dealt)), key=lambda card: dealt[card])
+        return None
+
+    def on_cards(self, flags: Flags) -> CardShares:
+        """Return what the graph depends on."""
+        cuts = tuple((name, axis, dealt) for name, (axis, dealt) in self.cuts.items())
+        return CardShares(cuts, self.placement.tensors["output.weight"], reduce_type(flags))
 
     def cache(self, layer: Layer, tensors: Sequence[CacheTensor], n_kv: int) -> list[int]:
         """Return the bytes of each card's keys and values; a layer that is not shared has none here."""
@@ -164,7 +240,7 @@ class Shares:
         tensor = tensors.get(name)
         if tensor is None:
             return
-        self.names.add(tensor.name)
+        self.cuts[tensor.name] = axis, tuple(dealt)
         for card, n in enumerate(dealt):
             if n:
                 dims = [n if i == axis else d for i, d in enumerate(tensor.dims)]

@@ -28,6 +28,18 @@ _INDEXER_TYPE, _TOP_K = ("-ictk", "--indexer-cache-type-k"), ("-dsatk", "--dsa-t
 _UNIFIED, _SEPARATE = ("-kvu", "--kv-unified"), ("-no-kvu", "--no-kv-unified")
 
 
+class CardShares(msgspec.Struct, frozen=True):
+    """What each card has of a model with ik's `-sm graph`.
+
+    `cuts`: name, axis (-1: whole on every card that has a share) and elements by card of each tensor. `head`: the
+    device of the head. `reduce_type`: the type in which cards add up.
+    """
+
+    cuts: tuple[tuple[str, int, tuple[int, ...]], ...]
+    head: int
+    reduce_type: str
+
+
 class GraphSpec(msgspec.Struct, frozen=True, kw_only=True):
     """Sizes in tokens. `n_kv`: cache rows of one sequence's stream; `n_outputs`: rows of logits.
 
@@ -40,6 +52,7 @@ class GraphSpec(msgspec.Struct, frozen=True, kw_only=True):
     `swa_full`: layers with a window cache the whole context.
     `type_indexer`: ik's type of the keys by which sparse attention chooses rows. `sparse`: ik attends to the chosen
     rows only. `n_top_k`: how many, -1 for as many as the header says.
+    `cards`: the shares of ik's `-sm graph`, None in other modes.
     `rules`: those of the build.
     """
 
@@ -65,6 +78,7 @@ class GraphSpec(msgspec.Struct, frozen=True, kw_only=True):
     type_indexer: str = "f16"
     sparse: bool = False
     n_top_k: int = -1
+    cards: CardShares | None = None
     rules: MemoryRules = TODAY
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from service.engine.commands import option_value
 from service.engine.memory.overrides import matching_names
-from service.engine.memory.shares_ik import can_share, partly_moved
+from service.engine.memory.shares_ik import can_share, graph_split_aborts, partly_moved
 from service.engine.memory.split_modes import splits_graph
 from service.engine.rules.case import Case
 from service.engine.rules.rule import Found, rule
@@ -62,6 +62,19 @@ def graph_split_partial_experts(case: Case) -> Iterator[Found]:
     layer = partly_moved(case.model, moved)
     if layer is not None:
         yield Found(f"-ot moves a part of block {layer}'s experts: with -sm graph the rest gets no memory anywhere")
+
+
+@rule(
+    "graph-split-one-card", "error", _SM, "ik_llama.cpp ggml/src/ggml.c:6179", only="ik_llama.cpp",
+    mend="-sm layer, or -ts with more nearly equal shares",
+)  # fmt: skip
+def graph_split_one_card(case: Case) -> Iterator[Found]:
+    """With `-sm graph`, two cards or more need a share of every layer: a small one may be rounded to nothing."""
+    if not _together(case) or case.allocator == "lab":
+        return
+    stops = graph_split_aborts(case.model, case.flags, [device.free for device in case.devices])
+    if stops is not None:
+        yield Found(stops)
 
 
 @rule(
@@ -124,6 +137,9 @@ def split_mode_approximate(case: Case) -> Iterator[Found]:
         yield Found("-sm tensor: its speed is a formula: approximate")
     else:
         speed = "its speed is a formula" if mode in ("graph", "tensor") else "so is its speed"
+        if case.ik and case.memory.basis != "approximate":
+            yield Found(f"-sm {mode}: {speed}: approximate")
+            return
         shared = case.ik and can_share(case.model, case.flags)
         how = "its compute buffers are" if shared else "its memory is"
         yield Found(f"-sm {mode}: {how} computed as that of -sm layer, {speed}: approximate")

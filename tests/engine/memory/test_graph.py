@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from service.engine.memory.graph import GraphBuilder, Slot, cuda_row_padding, finish
+from service.engine.memory.finish import finish
+from service.engine.memory.graph import GraphBuilder, Slot, cuda_row_padding
 
 
 def test_a_view_of_a_view_belongs_to_the_tensor_itself() -> None:

@@ -138,6 +138,13 @@ EXAMPLES = (
     ),
     Example("graph-split-impossible", f"{GOOD_IK} -sm graph", GOOD_IK),
     Example(
+        "graph-split-one-card",
+        "-c 8192 -ngl 99 -sm graph -ts 3,1",
+        "-c 8192 -ngl 99 -sm graph -ts 2,1",
+        model=SMALL_MOE,
+        hardware=TWO_3090,
+    ),
+    Example(
         "graph-split-partial-experts",
         "-c 8192 -ngl 99 -ub 2048 -sm graph -ot ffn_down_exps=CPU",
         f"{FOUR} -sm graph",

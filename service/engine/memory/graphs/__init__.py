@@ -6,12 +6,14 @@ from typing import NamedTuple
 
 import msgspec
 
+from service.engine.memory.finish import finish
 from service.engine.memory.flash import flash_copies, flash_layers, without_kernel
 from service.engine.memory.fused import keep_alives
-from service.engine.memory.graph import Graph, GraphTooLarge, finish
+from service.engine.memory.graph import Graph, GraphTooLarge
 from service.engine.memory.graphs import ik, llama
 from service.engine.memory.graphs.base import MissingTensor
 from service.engine.memory.graphs.ik.blocks import IkGraph
+from service.engine.memory.graphs.ik.split import SplitGraph
 from service.engine.memory.graphs.llama.blocks import LlamaGraph
 from service.engine.memory.graphs.repeats import NotRepeating, Repeats, kinds_of_layers, layers_of_each_kind
 from service.engine.memory.graphs.sharing import BuiltGraph, GraphCache, shape_of
@@ -80,7 +82,7 @@ def build_graph(model: Model, spec: GraphSpec, kept: tuple[int, ...] | None = No
 
 def _describe(model: Model, spec: GraphSpec, family: str, kept: tuple[int, ...] | None) -> Graph:
     if spec.engine == "ik_llama.cpp":
-        g = IkGraph(model, spec)
+        g = IkGraph(model, spec) if spec.cards is None else SplitGraph(model, spec, spec.cards)
         g.kept = g.kept if kept is None else kept
         ik.FAMILIES[family](g)
         graph = finish(g, llama=False, by_experts=spec.rules.threshold_by_experts)

@@ -68,11 +68,11 @@ class IkGraph(ModelGraph):
                 for part, node in (("q", q), ("k", k), ("v", v))
             )
         facts = self.layer(layer)
-        q = self.reshape(q, facts.head_dim_k, facts.n_head, self.n_tokens)
+        q = self.reshape(q, facts.head_dim_k, q.ne[0] // facts.head_dim_k, self.n_tokens)
         q_norm = self.optional(layer, "attn_q_norm.weight")
         if q_norm is not None:
             q = self.norm(q, q_norm)
-        k = self.reshape(k, facts.head_dim_k, facts.n_head_kv, self.n_tokens)
+        k = self.reshape(k, facts.head_dim_k, k.ne[0] // facts.head_dim_k, self.n_tokens)
         k_norm = self.optional(layer, "attn_k_norm.weight")
         if k_norm is not None:
             k = self.norm(k, k_norm)
@@ -152,27 +152,26 @@ class IkGraph(ModelGraph):
 
     def _attention(self, layer: int, q: Node, mask: Node, sinks: Node | None, transpose_v: bool) -> Node:
         keys, values = self.cache(cache_owner(self.model, self.layer(layer)))
-        facts, n_kv = self.layer(layer), self.n_kv
-        n_head_kv, dim_k, dim_v = heads(self.model, facts)
+        n_kv = self.n_kv
+        _, dim_k, dim_v = heads(self.model, self.layer(layer))
+        n_head, n_head_kv = q.ne[1], keys.ne[1] // n_kv
         q = self.swap_heads(q)
         row = row_size(keys.kind, dim_k)
         k = self.view(keys, (dim_k, n_kv, n_head_kv), (row * n_head_kv, row))
         v_rows = (row_size(values.kind, dim_v * n_head_kv), row_size(values.kind, dim_v))
         if self.spec.flash_attn:
             v = self.view(values, (dim_v, n_kv, n_head_kv), v_rows)
-            x = self.new("FLASH_ATTN_EXT", "f32", (dim_v, facts.n_head, self.n_tokens), q, k, v, mask, sinks)
-            x = self.reshape(x, dim_v * facts.n_head, self.n_tokens)
+            x = self.new("FLASH_ATTN_EXT", "f32", (dim_v, n_head, self.n_tokens), q, k, v, mask, sinks)
+            x = self.reshape(x, dim_v * n_head, self.n_tokens)
         else:
             if transpose_v:
                 size = geometry(values.kind)[1]
                 v = self.view(values, (n_kv, dim_v, n_head_kv), (size * n_kv, size * n_kv * dim_v))
             else:
                 v = self.cont(self.transpose(self.view(values, (dim_v, n_kv, n_head_kv), v_rows)))
-            one_by_one = facts.n_head == n_head_kv and sinks is None
-            x = (self._by_head if one_by_one and self._exceeds_batch(facts.n_head) else self._at_once)(
-                k, q, v, mask, sinks
-            )
-            x = self.cont(self.swap_heads(x), dim_v * facts.n_head, self.n_tokens)
+            one_by_one = n_head == n_head_kv and sinks is None
+            x = (self._by_head if one_by_one and self._exceeds_batch(n_head) else self._at_once)(k, q, v, mask, sinks)
+            x = self.cont(self.swap_heads(x), dim_v * n_head, self.n_tokens)
             self.ram_pins.append(x.index)  # llama-build-context.cpp:2699
         self.expand(x)
         return x
@@ -223,6 +222,16 @@ class IkGraph(ModelGraph):
             out = self._gated_attention(layer, out, self.mul_mat(gate, normed))
         if crop:
             out, x = self.last_rows(layer, ids, out, x)
+        return self.add(out, x)
+
+    def attention_normed_at_once(self, layer: int, x: Node, mask: Node, ids: Node) -> Node:
+        """MiniMax: Q and K are normed over all heads at once, before they are split into heads."""
+        facts, y = self.layer(layer), self.norm(x, self.weight(layer, "attn_norm.weight"))
+        q, k, v = (self.mul_mat(self.weight(layer, f"attn_{part}.weight"), y) for part in "qkv")
+        q, k = (self.norm(t, self.weight(layer, f"attn_{part}_norm.weight")) for part, t in (("q", q), ("k", k)))
+        q = self.reshape(q, facts.head_dim_k, facts.n_head, self.n_tokens)
+        k = self.reshape(k, facts.head_dim_k, facts.n_head_kv, self.n_tokens)
+        out, x = self.last_rows(layer, ids, self.attend(layer, self.rope(q), self.rope(k), v, mask), x)
         return self.add(out, x)
 
     scaled_values = False  # MiMo V2 scales V before it is stored

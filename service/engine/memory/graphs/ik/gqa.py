@@ -61,14 +61,8 @@ def minimax_m2(g: IkGraph) -> None:
     """Q and K are normed over all heads at once, before they are split into heads."""
     x, ids, mask = g.begin(), g.output_ids(), g.mask()
     for i in g.layers():
-        facts = g.layer(i)
-        y = g.norm(x, g.weight(i, "attn_norm.weight"))
-        q, k, v = (g.mul_mat(g.weight(i, f"attn_{part}.weight"), y) for part in "qkv")
-        q = g.reshape(g.norm(q, g.weight(i, "attn_q_norm.weight")), facts.head_dim_k, facts.n_head, g.n_tokens)
-        k = g.reshape(g.norm(k, g.weight(i, "attn_k_norm.weight")), facts.head_dim_k, facts.n_head_kv, g.n_tokens)
-        out = g.attend(i, g.rope(q), g.rope(k), v, mask)
-        out, x = g.last_rows(i, ids, out, x)
-        x = g.expert_layer(i, g.add(out, x), g.gating, norm_weights=True)
+        x = g.attention_normed_at_once(i, x, mask, ids)
+        x = g.expert_layer(i, x, g.gating, norm_weights=True)
     g.finish(x)
 
 
