@@ -189,7 +189,7 @@ def test_a_cache_type_that_one_engine_lacks_refuses_that_engine_only() -> None:
 def test_an_engine_named_twice_is_considered_once() -> None:
     once, twice = (
         ask("Qwen3-4B", "q4_k_m", hardware=rigs.ONE_3090_DESKTOP, constraints=Constraints(engines=choices))
-        for choices in ([EngineChoice("llama.cpp")], [EngineChoice("llama.cpp"), EngineChoice("llama.cpp", "b1")])
+        for choices in ([EngineChoice("llama.cpp")], [EngineChoice("llama.cpp"), EngineChoice("llama.cpp", None)])
     )
     assert twice == once
 
