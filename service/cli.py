@@ -23,7 +23,13 @@ if TYPE_CHECKING:
     from service.settings import Settings
 
 USAGE_ERROR, FAILURE = 2, 1
-_OPTIONS = {"engines": "engine", "variants": "variant", "kv_types": "kv_type"}  # lists: an option that may be repeated
+_OPTIONS = {  # fields whose option has another name
+    "engines": "engine",
+    "variants": "variant",
+    "kv_types": "kv_type",
+    "current_command": "command",
+    "what_if": "what_if",
+}
 _MAX_PASTE = 65_536
 _MAX_LOG = 1 << 20
 T = TypeVar("T")
@@ -46,7 +52,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _complain(error: AdvisorError) -> None:
-    where = f"{error.field}: " if error.field else ""
+    name = (error.field or "").removeprefix("constraints.")
+    where = f"--{_OPTIONS[name].replace('_', '-')}: " if name in _OPTIONS else f"{error.field}: " if error.field else ""
     print(f"advisor: {where}{error.detail}", file=sys.stderr)
     if any(choice not in error.detail for choice in error.choices):
         print(f"  did you mean: {', '.join(error.choices[:8])}", file=sys.stderr)

@@ -36,7 +36,7 @@ def test_a_command_can_be_read_from_a_file(model: str, tmp_path: Path, capsys: p
 
 def test_what_is_no_command_is_said_so(model: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["advise", model, "-H", RIG, "--command", "please"]) == 2
-    assert "constraints.current_command" in capsys.readouterr().err
+    assert "advisor: --command: " in capsys.readouterr().err
 
 
 def test_other_hardware_is_asked_about(model: str, capsys: pytest.CaptureFixture[str]) -> None:

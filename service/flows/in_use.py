@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from msgspec.structs import replace
 
+from service.engine.commands import ParsedCommand
+from service.engine.errors import UnknownVariant
 from service.engine.goal import Constraints
 from service.engine.planner.mine import parsed_command, variant_in_use
 from service.flows.matching import match_safely
 from service.flows.reading import Models, read_models
-from service.hub import Hub, RepoListing, RepoReference, choose
+from service.hub import Hub, RepoListing, RepoReference, Variant, choose
 
 
 def models_for(
@@ -24,8 +26,7 @@ def models_for(
     parsed = parsed_command(constraints)
     if parsed is None:
         return read_models(hub, listing, chosen, report)
-    named = [(v.name, [file.path for file in v.files]) for v in listing.variants]
-    mine = listing.variants[variant_in_use(named, parsed)]
+    mine = _variant_in_use(listing.variants, chosen, parsed)
     if mine in chosen:
         models = read_models(hub, listing, chosen, report)
     else:
@@ -35,3 +36,14 @@ def models_for(
         if variant.name == mine.name:
             match_safely(variant.model, (rule.pattern for rule in parsed.flags.overrides))
     return models
+
+
+def _variant_in_use(listed: Sequence[Variant], chosen: Sequence[Variant], parsed: ParsedCommand) -> Variant:
+    """Return the variant that a command runs: where its file has a name of the user's own, the only one asked for."""
+    named = [(v.name, [file.path for file in v.files]) for v in listed]
+    try:
+        return listed[variant_in_use(named, parsed)]
+    except UnknownVariant:
+        if len(chosen) != 1:
+            raise
+    return chosen[0]

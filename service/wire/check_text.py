@@ -36,7 +36,8 @@ def _body(checked: Checked, full: bool) -> Iterator[str]:
     for finding in shown:
         yield from _finding(finding, full)
     if len(shown) < len(checked.findings):
-        yield f"and {len(checked.findings) - len(shown)} more findings (--detail full)"
+        more = len(checked.findings) - len(shown)
+        yield f"and {more} more finding{'s' if more > 1 else ''} (--detail full)"
     assumed = [f"assumed: {a.field} = {a.value} ({a.why}); it changes {a.matters}" for a in checked.assumed]
     yield from _rows(assumed, full, _SHORT_ASSUMED)
 
@@ -53,4 +54,4 @@ def _rows(texts: list[str], full: bool, at_most: int) -> Iterator[str]:
     for text in texts if full else texts[:at_most]:
         yield from wrapped(text)
     if not full and len(texts) > at_most:
-        yield f"and {len(texts) - at_most} more"
+        yield f"and {len(texts) - at_most} more (--detail full)"

@@ -42,6 +42,12 @@ def test_its_variant_is_read_beside_those_asked_for_and_not_advised(context: Con
     assert {c.variant for c in advice.configs if not c.is_mine} == {"Q8_0"}
 
 
+def test_a_file_with_a_name_of_its_own_is_the_only_variant_asked_for(context: Context) -> None:
+    advice = advised(context, "llama-server -m /models/mine.gguf -c 4096 -ngl 0", f"{QWEN}:Q8_0")
+    assert advice.mine is not None
+    assert advice.mine.variant == "Q8_0"
+
+
 def test_a_command_of_another_model_is_a_problem_with_the_variants_there_are(context: Context, hub: WatchedHub) -> None:
     advice = advised(context, "llama-server -m /models/Mistral-7B-Q4_K_M.gguf -ngl 99")
     assert advice.state == "failed"

@@ -72,7 +72,9 @@ def variant_in_use(named: Sequence[tuple[str, Sequence[str]]], parsed: ParsedCom
         return 0
     what = f"none of this repo's variants holds the command's file {file[:120]!r}" if file else "it names no file"
     raise UnknownVariant(
-        f"{what}: a command that runs one of them can be compared", field=FIELD, choices=tuple(n for n, _ in named)[:40]
+        f"{what}: name the repo as OWNER/NAME:VARIANT, with the one that the command runs",
+        field=FIELD,
+        choices=tuple(n for n, _ in named)[:40],
     )
 
 

@@ -20,11 +20,7 @@ _FIT = "llama.cpp pull request 16653; common/fit.cpp: it gives up when -ngl, -ts
 @rule("fit-left-on", "warning", _UNASKED, _FIT, only="llama.cpp", mend="-fit off")
 def fit_left_on(case: Case) -> Iterator[Found]:
     """llama.cpp's `-fit` is on by default: with a placement given it moves nothing, but may shrink a context."""
-    if not (case.parsed.fit and case.devices) or case.fit_places:
-        return
-    if case.parsed.flags.n_ctx:
-        yield Found("-fit is on by default: with a placement and -c given it changes nothing", severity="info")
-    else:
+    if case.parsed.fit and case.devices and not case.fit_places and not case.parsed.flags.n_ctx:
         yield Found(
             "-fit is on by default: with a placement given it moves nothing, but may shrink a context without -c"
         )

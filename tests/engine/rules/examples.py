@@ -127,7 +127,7 @@ EXAMPLES = (
     Example("mla-off", f"{GOOD_IK} -mla 0", f"{GOOD_IK} -mla 3", model=R1, hardware=TWO_5090_TWO_4090),
     Example("does-not-fit", f"{GOOD_IK} -c 262144", GOOD_IK),
     Example("ram-too-small", GOOD_IK, ALL_ON_GPU, hardware=LITTLE_RAM),
-    Example("fit-left-on", GOOD_LLAMA.replace("-fit off", ""), GOOD_LLAMA, LLAMA),
+    Example("fit-left-on", GOOD_LLAMA.replace("-fit off", "").replace("-c 32768", ""), GOOD_LLAMA, LLAMA),
     Example("fit-places-itself", "llama-server -m m.gguf -c 4096", GOOD_LLAMA, LLAMA),
     Example("split-left-to-chance", FOUR, f"{FOUR} -ts 32,32,24,24", hardware=TWO_5090_TWO_4090),
     Example("split-left-to-chance", FOUR, f"CUDA_VISIBLE_DEVICES=0,1 {FOUR}", hardware=TWO_5090_TWO_4090),
