@@ -79,6 +79,7 @@ def combine(findings: Iterable[Found], gpus_required: bool) -> Hardware:
         if not any(f.cpu for f in found if not f.tool):
             read = f" (`{notes[0][:80]}` is none that is known)" if notes else ""
             right = "name one, such as `RTX 3090`, or write `no GPU`"
+            right += ", on a line of its own beside what was pasted" if any(f.tool for f in found) else ""
             raise InvalidHardware(f"no GPU found{read}: {right}", field="hardware.gpus")
         notes.append(NO_GPU_NAMED)
     return Hardware(
