@@ -22,6 +22,7 @@ _Q8_BPW = 8.5  # bits beyond Q8_0 are not counted: no one has shown them to matt
 WITHOUT_MINIMUM = 2.0  # with no speed asked for, fast enough is within this factor of the fastest's time
 _WORTH_SHOWING = 0.97  # a second config of one variant and engine must save 3 % of the time
 _NO_ALTERNATIVE = 1.5  # another strategy that takes longer than this is none
+_WORTH_A_CARD = 0.99  # one more card beside weights in RAM: less than 1 % is not worth its place in a command
 _WORTH_QUANTISING = 0.95  # a quantised cache must save 5 %: its cost at depth is the least certain part
 _STEP = 1.15  # what fewer bits must be faster by, to be offered beside more bits
 NEXT_TO_NOTHING = 1.02  # a larger micro-batch may cost 2 % of the goal's time: longer prompts gain by it
@@ -146,10 +147,10 @@ def _plainness(contender: Contender) -> tuple[bool, bool, int]:
 
 
 def _gain_wanted(contender: Contender, plainer: Contender) -> float:
-    """What to save of the time: more cards are wanted anyhow where the fewer leave weights in RAM."""
+    """What to save of the time: of more cards less is asked where the fewer leave weights in RAM."""
     if contender.fitted.flags.cache_type_k != plainer.fitted.flags.cache_type_k:
         return _WORTH_QUANTISING
-    return _WORTH_SHOWING if plainer.candidate.strategy == "all on GPU" else 1.0
+    return _WORTH_SHOWING if plainer.candidate.strategy == "all on GPU" else _WORTH_A_CARD
 
 
 def _slower_sort(contender: Contender, plainer: Contender) -> bool:
