@@ -25,7 +25,7 @@ from service.engine.memory.offload import lacks_kernels, stays_in_ram
 from service.engine.memory.overhead import gpu_overhead
 from service.engine.memory.placement import ROPE_FACTORS, place
 from service.engine.memory.replay import Replay
-from service.engine.memory.scheduler import SchedulerOptions, node_devices, schedule
+from service.engine.memory.scheduler import Schedule, SchedulerOptions, node_devices, schedule
 from service.engine.memory.shares_ik import (
     Shares,
     can_share,
@@ -202,8 +202,11 @@ class _Prediction(Contents):
             return _Computed(rough_compute(self.model, self.spec, self.placement), 0, 0, False)
         options = self._options(graph.slots, as_loaded=as_loaded)
         plan = schedule(graph, [self._device_of(slot) for slot in graph.slots], self.cpu, options)
-        self.arrivals = plan.arrivals
+        self._note(plan)
         return _Computed(allocate(plan, self.cpu), plan.n_splits, len(graph.nodes), known)
+
+    def _note(self, plan: Schedule) -> None:
+        """For what else a mode needs to know of the schedule."""
 
     def _by_layer(self, repeats: Repeats, *, few_tokens: bool = False, as_loaded: bool = False) -> Replay:
         options = self._options((), few_tokens=few_tokens, as_loaded=as_loaded)
@@ -297,6 +300,7 @@ class _Shared(_Prediction):
     """
 
     shares: Shares
+    arrivals: Sequence[tuple[int, int | None]] = ()
 
     def share_out(self, shares: Shares) -> None:
         """Take the shares, and the graph in parts where it is described."""
@@ -310,12 +314,15 @@ class _Shared(_Prediction):
             return super()._compute(spec, as_loaded=as_loaded)
         return self._whole_graph(spec, as_loaded=as_loaded)
 
+    def _note(self, plan: Schedule) -> None:
+        self.arrivals = plan.arrivals
+
     def _device_of(self, slot: Slot) -> int:
         return slot.card if slot.card >= 0 else super()._device_of(slot)
 
     def _basis(self, known: bool) -> str:
         exact = known and self.in_parts and self.cuda and not self._beyond_the_graphs
-        return "measured" if exact and reduce_type(self.flags) != "bf16" else "approximate"
+        return "measured" if exact and reduce_type(self.model, self.flags) != "bf16" else "approximate"
 
     def _overhead(self, device: int, growth: int) -> Estimate:
         """With what cards take at the first batch to exchange their parts."""

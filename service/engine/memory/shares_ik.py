@@ -23,7 +23,10 @@ from service.engine.memory.spec import CardShares, GraphSpec, loads_next_tokens
 from service.engine.model import Model
 from service.engine.units import MIB
 
-_ARCHITECTURES = frozenset({"llama", "qwen3", "qwen3moe", "glm4moe", "minimax-m2"})
+_ARCHITECTURES = frozenset({
+    "ernie4_5-moe", "glm4moe", "gpt-oss", "hunyuan-moe", "llama", "mimo2", "minimax-m2", "mistral3", "qwen3",
+    "qwen3moe", "qwen3vl", "seed_oss",
+})  # fmt: skip
 _OTHER_SHARES = frozenset({"-mqkv", "--merge-qkv", "-muge", "--merge-up-gate-experts", "-max-gpu", "--max-gpu"})
 _MAX_EXTRA_MIB = 256
 _ROW_PADDING = 512
@@ -56,13 +59,13 @@ def partly_moved(model: Model, moved: Collection[str]) -> int | None:
     return None
 
 
-def reduce_type(flags: Flags) -> str:
-    """Return the type in which cards add up their parts: `-grt`, `-smf16`, `-smf32`; f16 by default."""
+def reduce_type(model: Model, flags: Flags) -> str:
+    """Return the type in which cards add up their parts: `-grt`, `-smf16`, `-smf32`; f16, or for gpt-oss f32."""
     kinds = {"-smf16": "f16", "--split-mode-f16": "f16", "-smf32": "f32", "--split-mode-f32": "f32"}
     found = "f16"
     for name, _, value in (option.partition(" ") for option in flags.other):
         found = value if name in ("-grt", "--graph-reduce-type") else kinds.get(name, found)
-    return found
+    return "f32" if found == "f16" and model.architecture == "gpt-oss" else found  # src/llama.cpp:8226
 
 
 def in_parts(model: Model, spec: GraphSpec, shares: Shares) -> bool:
@@ -136,6 +139,12 @@ def _padding(kind: str, n: int) -> int:
     return row_size(kind, -n % _ROW_PADDING + n) - row_size(kind, n)
 
 
+def _cut_row(kind: str, n: int) -> int:
+    """Return the bytes of `n` elements where a slice may end within a block, of which it counts a part (ERNIE's)."""
+    block, size, meta = geometry(kind)
+    return meta + n * size // block
+
+
 class Shares:
     """The shares of one model on several cards. `weights`: bytes by card; the rest is where the placement has it."""
 
@@ -159,7 +168,7 @@ class Shares:
     def on_cards(self, flags: Flags) -> CardShares:
         """Return what the graph depends on."""
         cuts = tuple((name, axis, dealt) for name, (axis, dealt) in self.cuts.items())
-        return CardShares(cuts, self.placement.tensors["output.weight"], reduce_type(flags))
+        return CardShares(cuts, self.placement.tensors["output.weight"], reduce_type(self.model, flags))
 
     def cache(self, layer: Layer, tensors: Sequence[CacheTensor], n_kv: int) -> list[int]:
         """Return the bytes of each card's keys and values; a layer that is not shared has none here."""
@@ -180,8 +189,8 @@ class Shares:
         for name in _ON_EVERY_CARD[1:3]:
             self._put(tensors, name, -1, everywhere)
         self._feed_forward(layer, tensors)
-        for name in ("ffn_gate_inp.weight", _ON_EVERY_CARD[3]):
-            if name != "ffn_gate_inp.weight" or self.model.architecture != "llama":
+        for name in ("ffn_gate_inp.weight", "ffn_gate_inp.bias", _ON_EVERY_CARD[3]):
+            if name == _ON_EVERY_CARD[3] or self.model.architecture != "llama":
                 self._put(tensors, name, -1, everywhere)
 
     def _rope_factors(self, everywhere: Sequence[int]) -> None:
@@ -197,6 +206,8 @@ class Shares:
         queries = deal(q.dims[1], layer.head_dim_k * ratio, self.shares, self.held)
         keys, narrow = [n // ratio for n in queries], [n // ratio for n in values]
         self._put(tensors, "attn_output.weight", 0, values)
+        self._put(tensors, "attn_output.bias", -1, values)
+        self._put(tensors, "attn_sinks.weight", 0, [n // layer.head_dim_k for n in queries])
         self._projection(tensors, "q", q.dims[1], queries, values)
         whole = self._projection(tensors, "k", k.dims[1], keys, narrow)
         self._put(tensors, "attn_v.weight", 1, narrow)
@@ -230,6 +241,7 @@ class Shares:
                 dealt = deal(down.dims[0], step, alike, self.held)
             for name in names:
                 self._put(tensors, name, 0 if name is names[0] else 1, dealt)
+                self._put(tensors, name.removesuffix("weight") + "bias", -1 if name is names[0] else 0, dealt)
             experts = dealt if "exps" in pattern else experts
 
     def _on_cards(self, tensor: Tensor) -> bool:
@@ -244,6 +256,6 @@ class Shares:
         for card, n in enumerate(dealt):
             if n:
                 dims = [n if i == axis else d for i, d in enumerate(tensor.dims)]
-                size = row_size(tensor.type, dims[0]) * math.prod(dims[1:])
+                size = _cut_row(tensor.type, dims[0]) * math.prod(dims[1:])
                 self.held[card] += size
                 self.weights[card] += size + _padding(tensor.type, dims[0])

@@ -18,17 +18,19 @@ from service.engine.memory.ops import NONE
 from service.engine.memory.spec import CardShares, GraphSpec
 from service.engine.model import Model
 
+_MAIN = -1  # outside of the parts: the first card that has a share, as a rule CUDA0
 _UNREDUCED_ROWS = 32  # from more rows on, parts are added up in the reduce type
 
 
 class SplitGraph(IkGraph):
-    """The blocks of ik's architectures on cards that share them. `card`: whose shares the blocks read now."""
+    """The blocks of ik's architectures on cards that share them. `card`: whose shares are read now, or `_MAIN`."""
 
     def __init__(self, model: Model, spec: GraphSpec, cards: CardShares) -> None:
         super().__init__(model, spec)
         self.cuts = {name: (axis, dealt) for name, axis, dealt in cards.cuts}
         self.head, self.reduce_type = cards.head, cards.reduce_type
-        self.card = 0
+        self.card = _MAIN
+        self.spent: frozenset[str] = frozenset()  # biases that a card before the current one has added
         self._shares: dict[Slot, Node] = {}
         self._card_caches: dict[tuple[int, int], tuple[Node, ...]] = {}
 
@@ -36,6 +38,8 @@ class SplitGraph(IkGraph):
 
     def find(self, name: str) -> Node | None:
         """Return the current card's share of the weight `name`, the whole of one that is not shared, or None."""
+        if name in self.spent:
+            return None
         return super().find(name) if name not in self.cuts else self._share(Slot("weight", name, -1, self.card))
 
     def rope_factors(self, layer: int) -> Node | None:
@@ -44,6 +48,8 @@ class SplitGraph(IkGraph):
 
     def _share(self, slot: Slot) -> Node | None:
         axis, dealt = self.cuts[slot.name]
+        if slot.card == _MAIN:
+            slot = slot._replace(card=next(card for card, n in enumerate(dealt) if n))
         if not dealt[slot.card]:
             return None
         node = self._shares.get(slot)
@@ -75,7 +81,7 @@ class SplitGraph(IkGraph):
             if n:
                 self.card = card
                 yield card
-        self.card = 0
+        self.card = _MAIN
 
     # -- sums ----------------------------------------------------------------------------------------------------
 
@@ -213,6 +219,7 @@ class SplitGraph(IkGraph):
         parts: dict[int, Node] = {}
         for card in self._on_each(layer, "ffn_down_exps.weight"):
             y = self._normed(layer, self._input(x))
+            self.spent = frozenset({f"blk.{layer}.ffn_down_exps.bias"} if parts else ())
             self.starts.add(y.index)
             out = self.routed_experts(layer, y, gating, norm_weights=norm_weights, scale=scale)
             if self.optional(layer, "ffn_up_shexp.weight") is not None:
