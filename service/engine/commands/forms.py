@@ -27,7 +27,8 @@ def powershell(command: Launch) -> str:
     """Return a launch for PowerShell: one line for each variable, then the command.
 
     Quoted as about_Quoting_Rules says: single quotes, doubled inside. Everything with a comma is quoted, for a bare one
-    makes an array; nothing that is printed holds a double quote, which Windows PowerShell would lose.
+    makes an array. `~/` is $HOME in double quotes, for a quoted tilde stays one. No word holds a double quote
+    itself, which Windows PowerShell would lose.
     """
     lines = [f"$env:{name} = {_single(value)}" for name, value in command.env.items()]
     words = [*command.prefix, command.program, *command.arguments]
@@ -35,6 +36,8 @@ def powershell(command: Launch) -> str:
 
 
 def _single(word: str) -> str:
+    if word.startswith("~/") and not re.search(r'["$`]', word):
+        return f'"$HOME{word[1:]}"'
     return "'" + word.replace("'", "''") + "'"
 
 
@@ -63,12 +66,16 @@ def _under(models_dir: str, inside: str, word: str) -> str:
 
 
 def systemd(command: Launch, description: str, *, pins: bool) -> str:
-    """Return a unit that runs a server; relative paths are below /srv/llama. systemd.service(5), systemd.syntax(7)."""
+    """Return a unit that runs a server; relative paths are below /srv/llama, those that begin with `~/` below the
+    user's home. systemd.service(5), systemd.exec(5), systemd.syntax(7).
+    """
     program = command.program if "/" in command.program else f"/usr/local/bin/{command.program}"
     prefix = [word if "/" in word or i else f"/usr/bin/{word}" for i, word in enumerate(command.prefix)]
     words = [*prefix, program, *command.arguments]
     lines = ["[Unit]", f"Description={_percent(description)}", "After=network-online.target", "", "[Service]"]
-    lines += ["User=llama", "WorkingDirectory=/srv/llama"]
+    at_home = any(word.startswith("~/") for word in words)
+    words = [word.removeprefix("~/") for word in words]
+    lines += ["User=llama", f"WorkingDirectory={'~' if at_home else '/srv/llama'}"]
     lines += [f"Environment={_unit_word(f'{name}={value}')}" for name, value in command.env.items()]
     lines += [f"ExecStart={' '.join(map(_unit_word, words))}", "Restart=on-failure"]
     lines += ["LimitMEMLOCK=infinity"] if pins else []

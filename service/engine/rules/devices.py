@@ -36,6 +36,16 @@ def visible_cards(env: Mapping[str, str], rig: Rig) -> tuple[int, ...]:
     return tuple(found)
 
 
+def first_unknown_card(env: Mapping[str, str], rig: Rig) -> str | None:
+    """Return the variable and the entry from which on cards are hidden by mistake; "" and -1 hide them on purpose."""
+    name = next((name for name in _VISIBLE if name in env), None)
+    if name is None or not rig.cards:
+        return None
+    entries = [part.strip() for part in env[name].split(",")]
+    seen = len(visible_cards(env, rig))
+    return f"{name}: {entries[seen][:60]}" if entries[seen:] and entries[seen] not in ("", "-1") else None
+
+
 def _numbers(env: Mapping[str, str], rig: Rig) -> dict[int, int]:
     """Cards by the number that the runtime gives them."""
     if env.get("CUDA_DEVICE_ORDER") == "PCI_BUS_ID" and rig.order_known:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from service.engine.config import CPU, Override
 from service.engine.overrides import MAX_RULES
 from service.engine.rules.case import Case, WrittenRule
+from service.engine.rules.devices import first_unknown_card
 from service.engine.rules.rule import Found, rule
 from service.engine.tensor_names import layer_of
 
@@ -41,6 +42,18 @@ def device_unknown(case: Case) -> Iterator[Found]:
         there = ", ".join(device.name for device in case.devices) or "none"
         right = next((device.name for device in case.devices if device.name.lower() == name.lower()), "")
         yield Found(f"-dev {name[:40]}: there is no such device; used are: {there}", right and f"-dev {right}")
+
+
+@rule(
+    "card-not-there", "warning", "which-card-is-cuda0", "CUDA programming guide, CUDA environment variables: an entry "
+    "that names no card hides itself and all that follow", mend="numbers or UUIDs of this machine's cards",
+)  # fmt: skip
+def card_not_there(case: Case) -> Iterator[Found]:
+    """The variable that shows cards to the engine names one that this machine does not have."""
+    wrong = first_unknown_card(case.parsed.env, case.rig)
+    if wrong:
+        seen = ", ".join(f"{device.name} ({case.rig.cards[device.gpu].name})" for device in case.devices)
+        yield Found(f"{wrong}: no such card is known here; it and all behind it are hidden, seen: {seen or 'no GPU'}")
 
 
 @rule(

@@ -55,6 +55,17 @@ def test_powershell_quotes_what_it_would_read_as_arrays_expressions_or_quotes() 
     assert text == "$env:A = 'it''s'\nllama-server -ts '31.3,23.5' -ot 'exps\\.(a|b)=CPU' -c 4096"
 
 
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_path_below_the_home_is_one_in_every_form(engine: Engine) -> None:
+    command = launch(engine, "server", FLAGS, model_path="~/my models/a.gguf")
+    shell, unit = powershell(command), systemd(command, "a", pins=False)
+    assert '-m "$HOME/my models/a.gguf"' in shell
+    assert '-m "my models/a.gguf"' in unit
+    assert "\nWorkingDirectory=~\n" in unit
+    for text in (shell, unit):
+        assert parse(text, engine).flags == parse("llama-server " + unit.partition("llama-server ")[2], engine).flags
+
+
 def test_a_container_mounts_the_models_and_may_lock_what_it_pins() -> None:
     text = docker("llama.cpp", started("llama.cpp"), "cuda", "models", pins=True)
     build, run = text.split("\n")
