@@ -25,7 +25,7 @@ from service.engine.units import MIB
 
 _ARCHITECTURES = frozenset({
     "ernie4_5-moe", "glm4moe", "gpt-oss", "hunyuan-moe", "llama", "mimo2", "minimax-m2", "mistral3", "qwen3",
-    "qwen3moe", "qwen3vl", "seed_oss",
+    "qwen3moe", "qwen3vl", "seed_oss", "step35",
 })  # fmt: skip
 _OTHER_SHARES = frozenset({"-mqkv", "--merge-qkv", "-muge", "--merge-up-gate-experts", "-max-gpu", "--max-gpu"})
 _MAX_EXTRA_MIB = 256
@@ -208,6 +208,10 @@ class Shares:
         self._put(tensors, "attn_output.weight", 0, values)
         self._put(tensors, "attn_output.bias", -1, values)
         self._put(tensors, "attn_sinks.weight", 0, [n // layer.head_dim_k for n in queries])
+        gate = tensors.get("attn_gate.weight")
+        if gate is not None:  # one a head or one an element
+            by_head = gate.dims[1] != out.dims[0]
+            self._put({"": gate}, "", 1, [n // layer.head_dim_k for n in queries] if by_head else values)
         self._projection(tensors, "q", q.dims[1], queries, values)
         whole = self._projection(tensors, "k", k.dims[1], keys, narrow)
         self._put(tensors, "attn_v.weight", 1, narrow)

@@ -122,17 +122,18 @@ class IkGraph(ModelGraph):
 
     def attend(
         self, layer: int, q: Node, k: Node | None, v: Node | None, mask: Node, sinks: Node | None = None, *,
-        project: bool = True, transpose_v: bool = True,
+        project: bool = True, transpose_v: bool = True, by_head: bool = False,
     ) -> Node:  # fmt: skip
         """Store K and V, attend over the whole cache, and project; `transpose_v` is for caches without FA.
 
-        K and V are None where another layer's cache is read.
+        `by_head`: leave what flash attention returns as it is, not expanded. K and V are None where another layer's
+        cache is read.
         """
         self.expand(*(t for t in (q, k, v) if t is not None))
         transpose_v = transpose_v and not self.spec.flash_attn
         if k is not None and v is not None:
             self._store(layer, k, v, transpose_v)
-        x = self._attention(layer, q, mask, sinks, transpose_v)
+        x = self._attention(layer, q, mask, sinks, transpose_v, by_head=by_head)
         if not project:
             return x
         x = self.mul_mat(self.weight(layer, "attn_output.weight"), x)
@@ -150,7 +151,9 @@ class IkGraph(ModelGraph):
         rows = self.view(values, (n, n_v // n), (geometry(values.kind)[1] * self.n_kv,))
         self.expand(self.copy_into(self.transpose(v), rows))
 
-    def _attention(self, layer: int, q: Node, mask: Node, sinks: Node | None, transpose_v: bool) -> Node:
+    def _attention(
+        self, layer: int, q: Node, mask: Node, sinks: Node | None, transpose_v: bool, *, by_head: bool
+    ) -> Node:  # fmt: skip
         keys, values = self.cache(cache_owner(self.model, self.layer(layer)))
         n_kv = self.n_kv
         _, dim_k, dim_v = heads(self.model, self.layer(layer))
@@ -162,7 +165,7 @@ class IkGraph(ModelGraph):
         if self.spec.flash_attn:
             v = self.view(values, (dim_v, n_kv, n_head_kv), v_rows)
             x = self.new("FLASH_ATTN_EXT", "f32", (dim_v, n_head, self.n_tokens), q, k, v, mask, sinks)
-            x = self.reshape(x, dim_v * n_head, self.n_tokens)
+            x = x if by_head else self.reshape(x, dim_v * n_head, self.n_tokens)
         else:
             if transpose_v:
                 size = geometry(values.kind)[1]
@@ -173,7 +176,8 @@ class IkGraph(ModelGraph):
             x = (self._by_head if one_by_one and self._exceeds_batch(n_head) else self._at_once)(k, q, v, mask, sinks)
             x = self.cont(self.swap_heads(x), dim_v * n_head, self.n_tokens)
             self.ram_pins.append(x.index)  # llama-build-context.cpp:2699
-        self.expand(x)
+        if not by_head:
+            self.expand(x)
         return x
 
     def _exceeds_batch(self, n_head: int) -> bool:
@@ -219,7 +223,9 @@ class IkGraph(ModelGraph):
         gate = self.optional(layer, "attn_gate.weight")
         out = self.attend(layer, q, k, v, mask, sinks, project=gate is None)
         if gate is not None:
-            out = self._gated_attention(layer, out, self.mul_mat(gate, normed))
+            out = self.mul_mat(
+                self.weight(layer, "attn_output.weight"), self._gated_heads(layer, out, self.mul_mat(gate, normed))
+            )
         if crop:
             out, x = self.last_rows(layer, ids, out, x)
         return self.add(out, x)
@@ -237,20 +243,20 @@ class IkGraph(ModelGraph):
     scaled_values = False  # MiMo V2 scales V before it is stored
     soft_plus_gates = False  # Laguna: gates by softplus, not fused with the product
 
-    def _gated_attention(self, layer: int, x: Node, gate: Node) -> Node:
-        """Multiply what heads attended to by their gates, one a head or one an element, and project."""
-        la, n = self.layer(layer), self.n_tokens
+    def _gated_heads(self, layer: int, x: Node, gate: Node) -> Node:
+        """Multiply what heads attended to by their gates, one a head or one an element."""
+        n, dim_v = self.n_tokens, self.layer(layer).head_dim_v
+        n_head = x.ne[0] * x.ne[1] * x.ne[2] // n // dim_v
         if self.soft_plus_gates:
             gate = self.apply("UNARY", gate)
-        if gate.ne[0] == la.n_head:
-            heads, each = self.reshape(x, la.head_dim_v, la.n_head, n), self.reshape(gate, 1, la.n_head, n)
+        if gate.ne[0] == n_head:
+            heads, each = self.reshape(x, dim_v, n_head, n), self.reshape(gate, 1, n_head, n)
             x = self.mul(heads, each) if self.soft_plus_gates else self.new(
                 "FUSED_MUL_UNARY", "f32", heads.ne, each, heads
             )  # fmt: skip
         else:
             x = self.mul(x, gate if self.soft_plus_gates else self.apply("UNARY", gate))
-        x = self.reshape(x, la.head_dim_v * la.n_head, n)
-        return self.mul_mat(self.weight(layer, "attn_output.weight"), x)
+        return self.reshape(x, dim_v * n_head, n)
 
     # -- feed-forward --------------------------------------------------------------------------------------------
 

@@ -135,7 +135,7 @@ class SplitGraph(IkGraph):
             y = self.norm(self._input(x), self.weight(layer, "attn_norm.weight"))
             own = self.rope_factors(layer) if factors is not None else None
             q, k, v = self._own_heads(layer, y, own, rope=rope, q_scale=q_scale)
-            parts[card] = self._attended(layer, q, k, v, mask, ids, biased=not parts)
+            parts[card] = self._attended(layer, y, (q, k, v), mask, ids, biased=not parts)
         residual = x if ids is None else self.get_rows(x, ids)
         return self._sum_of(parts, residual)
 
@@ -154,9 +154,12 @@ class SplitGraph(IkGraph):
         return q, k, v
 
     def _attended(
-        self, layer: int, q: Node, k: Node, v: Node, mask: Node, ids: Node | None, *, biased: bool
+        self, layer: int, y: Node, qkv: tuple[Node, Node, Node], mask: Node, ids: Node | None, *, biased: bool
     ) -> Node:  # fmt: skip
-        out = self.attend(layer, q, k, v, mask, self.optional(layer, "attn_sinks.weight"), project=False)
+        gate, sinks = (self.optional(layer, f"attn_{part}.weight") for part in ("gate", "sinks"))
+        out = self.attend(layer, *qkv, mask, sinks, project=False, by_head=gate is not None)
+        if gate is not None:
+            out = self._gated_heads(layer, out, self.mul_mat(gate, y))
         if ids is not None:
             out = self.get_rows(out, ids)
         out = self.mul_mat(self.weight(layer, "attn_output.weight"), out)
