@@ -72,7 +72,8 @@ def advise(
     check_kept(constraints, rig)
     parsed = parsed_command(constraints)
     goal, taken = goal_of(parsed, goal_with_kept(goal, constraints))
-    wanted = resolve_goal(goal, min(v.model.n_ctx_train for v in variants))
+    n_ctx_train = min(v.model.n_ctx_train for v in variants)
+    wanted = resolve_goal(goal, n_ctx_train)
     mine = _in_use(parsed, variants, rig, wanted) if parsed else None
     outcomes = search(
         [
@@ -90,7 +91,7 @@ def advise(
     return AdviceBody(
         headline=headline(configs, ranked, refused, rig, wanted) + (about_mine(mine, configs) if mine else ""),
         hardware=hardware,
-        assumed=[*rig.assumed, *goal_assumptions(goal, wanted), *taken, *_assumed_builds(constraints)],
+        assumed=[*rig.assumed, *goal_assumptions(goal, wanted, n_ctx_train), *taken, *_assumed_builds(constraints)],
         goal=wanted,
         configs=configs,
         refused=refused,

@@ -89,10 +89,13 @@ def _smallest_change(short: Shortfall, by: int, goal: Goal) -> str:
     return f"{by:,} MiB more free on {short.device}, or a context below {goal.context:,} tokens"
 
 
-def goal_assumptions(asked: GoalRequest, goal: Goal) -> list[Assumption]:
-    """Return the numbers of the preset that this model's context does not allow."""
+def goal_assumptions(asked: GoalRequest, goal: Goal, n_ctx_train: int) -> list[Assumption]:
+    """Return the numbers of the preset that this model's context does not allow, and the user's that are beyond it."""
     preset = resolve_goal(asked, _ANY_CONTEXT)
-    return [
+    beyond = goal.context > n_ctx_train * goal.parallel
+    why = f"as asked; the model was trained for {n_ctx_train:,}, and llama.cpp's server uses no more for one request"
+    long = [Assumption("goal.context", f"{goal.context:,}", why, "the cache, and answers beyond it")] if beyond else []
+    return long + [
         Assumption(f"goal.{name}", f"{taken:,}", f"not {meant:,}: the model was trained for less", "the speeds shown")
         for name, taken, meant in (("context", goal.context, preset.context), ("depth", goal.depth, preset.depth))
         if taken != meant

@@ -129,6 +129,20 @@ def context_unset(case: Case) -> Iterator[Found]:
         )
 
 
+@rule(
+    "context-beyond-training", "info", "what-the-engines-do-unasked",
+    "llama.cpp 0c1e57098 tools/server/server-context.cpp:4015 (a slot has at most n_ctx_train), "
+    "src/llama-context.cpp:327 (only a warning)", mend="-c with at most the tokens of the training for each slot",
+)  # fmt: skip
+def context_beyond_training(case: Case) -> Iterator[Found]:
+    """A longer context than the model was trained for; llama.cpp's server does not use what is beyond."""
+    trained = case.model.n_ctx_train
+    if 0 < trained * max(case.flags.n_parallel, 1) < case.flags.n_ctx:
+        capped = case.engine == "llama.cpp" and case.parsed.program == "llama-server"
+        effect = "the server uses no more than that of a slot" if capped else "answers beyond it are not what it learnt"
+        yield Found(f"-c {case.flags.n_ctx:,}, and the model was trained for {trained:,} tokens: {effect}")
+
+
 @rule("several-values", "info", "what-the-engines-do-unasked", "llama-bench --help")
 def several_values(case: Case) -> Iterator[Found]:
     """llama-bench options with several values: the figures are for the first."""

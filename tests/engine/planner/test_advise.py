@@ -342,3 +342,10 @@ def test_one_engine_asked_for_is_kept_and_told_where_the_other_is_faster() -> No
     body = ask(QWEN, "q4_K_M", hardware=rigs.TWO_EPYC_NO_GPU, constraints=asked)
     assert {c.engine for c in body.configs} == {"llama.cpp"}
     assert any("llama.cpp was asked for: ik_llama.cpp would give" in note for note in first(body).notes)
+
+
+def test_a_context_beyond_the_training_is_advised_and_said() -> None:
+    body = ask("Qwen3-14B", "q4_K_M", hardware=rigs.ONE_3090_DESKTOP, goal=GoalRequest(context=65_536))
+    (said,) = [a for a in body.assumed if a.field == "goal.context"]
+    assert body.goal.context == 65_536
+    assert "trained for 40,960" in said.why

@@ -84,6 +84,7 @@ EXAMPLES = (
     Example("override-refused", f"{GOOD_IK} -ot 'blk.(=CPU'", GOOD_IK),
     Example("override-refused", f"{GOOD_IK} -ot attn=CUDA7", f"{GOOD_IK} -ot attn=CUDA0"),
     Example("override-refused", f"{GOOD_IK} -ot attn=CUDA_Host", GOOD_IK),
+    Example("context-beyond-training", f"{GOOD_LLAMA} -c 65536", GOOD_LLAMA, LLAMA),
     Example("card-not-there", f"CUDA_VISIBLE_DEVICES=1 {GOOD_IK}", f"CUDA_VISIBLE_DEVICES=0 {GOOD_IK}"),
     Example("device-unknown", f"{GOOD_IK} -dev CUDA4", f"{GOOD_IK} -dev CUDA0"),
     Example("override-ignored", "llama-server -m m.gguf -ngl 0 -ot exps=CPU", GOOD_IK),
