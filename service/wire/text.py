@@ -151,7 +151,8 @@ def _config(config: AdvisedConfig, form: _Form) -> Iterator[str]:
     yield from fold(config.commands.server, WIDTH).split("\n")
     if form.full:
         yield from fold(config.commands.bench, WIDTH).split("\n")
-        yield from _other_forms(config.commands)
+        if config.rank == 1:
+            yield from _other_forms(config.commands)
     yield ""
     yield from device_table(config.devices)
     yield from speed_table(config.speed[-1:] if form.brief else config.speed)

@@ -105,6 +105,7 @@ def oldest_build(engine: Engine, program: str, words: Sequence[str]) -> OldestBu
             dates.setdefault(came, []).append(word)
     if "-fa" in words and program != "llama-bench":
         dates.setdefault(rule_since(engine, "flash_attn_value"), []).append("-fa with a value")
+        dates = {date: [need for need in needs if need != "-fa"] for date, needs in dates.items()}
     if not dates:
         return None
     newest = max(dates)

@@ -22,6 +22,7 @@ _Q8_BPW = 8.5  # bits beyond Q8_0 are not counted: no one has shown them to matt
 WITHOUT_MINIMUM = 2.0  # with no speed asked for, fast enough is within this factor of the fastest's time
 _WORTH_SHOWING = 0.97  # a second config of one variant and engine must save 3 % of the time
 _NO_ALTERNATIVE = 1.5  # another strategy that takes longer than this is none
+_OUTCLASSED = 0.9  # of the time
 _WORTH_A_CARD = 0.99  # one more card beside weights in RAM: less than 1 % is not worth its place in a command
 _WORTH_QUANTISING = 0.95  # a quantised cache must save 5 %: its cost at depth is the least certain part
 _STEP = 1.15  # what fewer bits must be faster by, to be offered beside more bits
@@ -138,7 +139,18 @@ def _distinct(by_time: list[Contender]) -> list[Contender]:
         same = [k for k in kept if (k.engine, k.variant) == (c.engine, c.variant)]
         if all(c.seconds.expected < k.seconds.expected * _gain_wanted(c, k) or _slower_sort(c, k) for k in same):
             kept.append(c)
-    return sorted(kept, key=lambda c: c.seconds.expected)
+    return sorted((c for c in kept if not _outclassed(c, kept)), key=lambda c: c.seconds.expected)
+
+
+def _outclassed(contender: Contender, others: list[Contender]) -> bool:
+    """Whether one that differs by the cards it uses alone is so much faster that fewer cards are no alternative."""
+
+    def alike(c: Contender) -> object:
+        flags = c.fitted.flags
+        return c.engine, c.variant, c.candidate.strategy, flags.cache_type_k, flags.cache_type_v, flags.split_mode
+
+    limit = contender.seconds.expected * _OUTCLASSED
+    return any(c.seconds.expected < limit for c in others if alike(c) == alike(contender))
 
 
 def _plainness(contender: Contender) -> tuple[bool, bool, int]:
