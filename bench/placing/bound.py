@@ -23,7 +23,7 @@ from bench.placing.exact import Case, Deal, Part, Search
 from bench.placing.linear import Choice, Linear, Where, owners_of
 from service.engine.planner.fit import Fitted
 
-_SECONDS = 5.0  # of one programme; its bound holds when it is stopped, too
+_SECONDS = 3.0  # of one programme; its bound holds when it is stopped, too
 _CLOSE = 5e-4  # of the bound, to which a programme is solved
 
 
@@ -70,7 +70,7 @@ def floors_of(search: Search, largest: int, starts: Sequence[int]) -> Floors:
     for tried in dict.fromkeys(_runs(n, linear.problem.model.n_layer + 1, tuple(starts))):
         deal = Deal(linear, tried)
         idle = frozenset(range(n)) - set(deal.owners)
-        rest = Part(search, deal, Case(largest, idle)).least_rest()
+        rest = Part(search, deal, Case(largest, idle, frozenset(deal.owners))).least_rest()
         if not rest:
             continue
         ram = min(ram, rest[-1])
@@ -114,7 +114,7 @@ class Programme:
             (card, kind, choice)
             for card in range(self.n)
             for kind, block in self.kinds.items()
-            for choice in linear.best_choices(block, card, card, largest, everyone)
+            for choice in linear.best_choices(block, card, card, largest, everyone, everyone)
         ]
         self.n_blocks = len(linear.blocks)
         self.rows: list[dict[int, float]] = []

@@ -7,14 +7,15 @@ ways to put the up and gate, and the down of each block on any card or in RAM (`
 
 1. *Alike blocks.* Blocks of one kind on one card that lie between blocks of this card are interchangeable in seconds
    and in sums of bytes, so only their numbers are enumerated. Where a replay refuses one arrangement, others are tried.
+   A way for a block to lie that another way beats in seconds and in bytes on every card is left out.
 2. *Seconds.* `Linear` is a lower bound of the seconds, equal to them at the placement that is to be beaten. A deal
    whose integer programme (HiGHS) has a bound that is not below the best known seconds by `RESOLUTION` is left whole.
    In the others, for any price a byte on each device, the least sum of seconds and prices over the blocks left, less
    the prices of all room left, is a lower bound of what is to come (Lagrange; prices of the linear programme).
 3. *Bytes.* The sums of weights and caches and the least `rest` (compute buffer, overhead, reserve) exceed the room. The
    least rest is that of replays of layouts that need little, of the deal and then of its cases: which cards hold pieces
-   of blocks that others own, and the largest piece in RAM (the first card has room for a copy of it). It is watched in
-   every further replay; should one need less, the case is searched again with that (counted as `n_corrected`).
+   of others' blocks and of their own, and the largest piece in RAM (the first card has room for a copy of it). It is
+   watched in every further replay; should one need less, the case is searched again with that (`n_corrected`).
 4. *The replay* of the flags themselves, by `check`'s functions.
 
 `everything` replays all placements, with none of these reasons: on the smallest problems both find the same optimum.
@@ -36,7 +37,7 @@ from bench.placing.written import written
 from service.engine.planner.fit import Fitted, slack
 
 RESOLUTION = 1e-3  # of the best known seconds: gains below that are not looked for
-_MOST_NODES = 20_000  # of one problem, then it is given up: what is left has a bound
+_MOST_NODES = 30_000  # of one problem, then it is given up: what is left has a bound
 _ARRANGEMENTS = 3  # of alike blocks that are replayed before a placement is given up
 _HOSTED = 2
 
@@ -50,6 +51,10 @@ class Optimum(NamedTuple):
     n_replays: int
     n_nodes: int
     n_corrected: int
+
+
+def _subsets(cards: Sequence[int]) -> Iterator[frozenset[int]]:
+    return map(frozenset, chain.from_iterable(combinations(cards, n) for n in range(len(cards) + 1)))
 
 
 def optimum(linear: Linear, seconds: float, fitted: Fitted | None) -> Optimum:
@@ -133,10 +138,11 @@ class Search:
 
 
 class Case(NamedTuple):
-    """The bytes of the largest piece in RAM, and the cards that hold pieces of blocks that others own."""
+    """The bytes of the largest piece in RAM, the cards that hold pieces of others' blocks, and those with their own."""
 
     largest: int
     hosts: frozenset[int]
+    keepers: frozenset[int]
 
 
 class Deal:
@@ -163,9 +169,10 @@ class Deal:
     def case_of(self, wheres: Sequence[Where]) -> Case:
         """Return the case that a placement belongs to."""
         host = self.linear.n_cards
-        pairs = ((owner, device) for owner, where in zip(self.owners, wheres, strict=False) for device in where)
+        pairs = {(owner, device) for owner, where in zip(self.owners, wheres, strict=False) for device in where}
         hosts = frozenset(device for owner, device in pairs if device not in (owner, host))
-        return Case(self.linear.largest_in_ram(wheres), hosts)
+        keepers = frozenset(device for owner, device in pairs if device == owner)
+        return Case(self.linear.largest_in_ram(wheres), hosts, keepers)
 
 
 class Part:
@@ -173,16 +180,18 @@ class Part:
 
     def __init__(self, search: Search, deal: Deal, case: Case | None = None) -> None:
         self.search_of, self.deal, self.linear, self.case = search, deal, search.linear, case
-        everything = Case(self.linear.piece_sizes[-1], frozenset(range(self.linear.n_cards)))
+        cards = frozenset(range(self.linear.n_cards))
+        everything = Case(self.linear.piece_sizes[-1], cards, cards)
         self.groups = deal.groups(case or everything)
         self.rest: list[int] = []
 
     def cases(self) -> Iterator[Case]:
         """Yield all cases of this deal."""
-        cards = range(self.linear.n_cards)
-        for hosts in chain.from_iterable(combinations(cards, n) for n in range(len(cards) + 1)):
-            if all(set(self.deal.owners[: len(self.linear.blocks)]) - {card} for card in hosts):
-                yield from (Case(largest, frozenset(hosts)) for largest in self.linear.piece_sizes)
+        cards, sizes = range(self.linear.n_cards), self.linear.piece_sizes
+        owning = {where[0] for where in self.deal.own if where}
+        for hosts, keepers in product(_subsets(cards), _subsets(sorted(owning))):
+            if all(owning - {card} for card in hosts):
+                yield from (Case(largest, hosts, keepers) for largest in sizes)
 
     # -- bounds --------------------------------------------------------------------------------------------------
 
@@ -248,33 +257,43 @@ class Part:
         """Layouts of the case that need little; of a deal as a whole: all pieces owned, or some of them in RAM."""
         linear, own, host = self.linear, self.deal.own, self.linear.n_cards
         if self.case is None:
-            for case in (Case(0, frozenset()), Case(linear.piece_sizes[1], frozenset())):
-                yield from self._in_ram(own, case.largest)
+            for largest in linear.piece_sizes[:2]:
+                yield from self._in_ram(own, largest)
             yield [(host,) * len(where) for where in own]
             return
         for _ in range(_HOSTED):
-            yield from self._in_ram(self._hosted(), self.case.largest)
+            lying = self._hosted(self.case)
+            if lying is not None:
+                yield from self._in_ram(lying, self.case.largest)
 
-    def _hosted(self) -> list[Where]:
-        """All pieces owned, but for one on each card that holds others' pieces."""
-        wheres, rng = list(self.deal.own), self.search_of.rng
-        for card in sorted(self.case.hosts if self.case else ()):
-            others = [i for i, where in enumerate(wheres) if where and self.deal.owners[i] != card]
-            if others:
-                i = rng.choice(others)
-                part = rng.randrange(len(wheres[i]))
-                wheres[i] = tuple(card if p == part else device for p, device in enumerate(wheres[i]))
+    def _hosted(self, case: Case) -> list[Where] | None:
+        """Pieces with their owners, where these keep any, else in RAM or on a host; one of others' on each host."""
+        rng, host, wheres = self.search_of.rng, self.linear.n_cards, []
+        for own, sizes in zip(self.deal.own, self.linear.piece_sizes_of, strict=True):
+            hosts = sorted(case.hosts - set(own))
+            if any(size > case.largest for size in sizes) and own[0] not in case.keepers and not hosts:
+                return None
+            wheres.append(
+                tuple(
+                    d if d in case.keepers else host if size <= case.largest else rng.choice(hosts)
+                    for d, size in zip(own, sizes, strict=True)
+                )
+            )
+        for card in sorted(case.hosts):
+            others = [i for i, own in enumerate(self.deal.own) if own and own[0] != card]
+            i = rng.choice(others)
+            part = rng.randrange(len(wheres[i]))
+            wheres[i] = tuple(card if p == part else device for p, device in enumerate(wheres[i]))
         return wheres
 
     def _in_ram(self, lying: Sequence[Where], largest: int) -> Iterator[list[Where]]:
-        """Put into RAM one piece of the largest size, or all that may be there."""
-        host, sizes = self.linear.n_cards, self.linear.piece_sizes_of
+        """Put into RAM one piece of the largest size, or all that may be there but one a card that keeps its own."""
+        host, sizes, owners = self.linear.n_cards, self.linear.piece_sizes_of, self.deal.owners
         places = [(i, part) for i, each in enumerate(sizes) for part, size in enumerate(each) if size == largest]
-        fewer = {(i, part) for i, each in enumerate(sizes) for part, size in enumerate(each) if size <= largest}
-        guests = {
-            (i, part) for i, where in enumerate(lying) for part, d in enumerate(where) if d != self.deal.owners[i]
-        }
-        for away in ({*places[:1]}, {*places[-1:]}, fewer - guests):
+        owned = [(i, part) for i, where in enumerate(lying) for part, d in enumerate(where) if d == owners[i]]
+        last = {owners[i]: (i, part) for i, part in owned if self.case}
+        fewer = {(i, part) for i, part in owned if sizes[i][part] <= largest} - set(last.values())
+        for away in ({*places[:1]}, {*places[-1:]}, fewer):
             yield [
                 tuple(host if (i, part) in away else d for part, d in enumerate(where)) for i, where in enumerate(lying)
             ]

@@ -233,19 +233,19 @@ class Linear:
         return max((size for size, device in pairs if device == self.n_cards), default=0)
 
     def best_choices(
-        self, block: Block, owner: int, following: int, largest: int, hosts: frozenset[int]
+        self, block: Block, owner: int, following: int, largest: int, hosts: frozenset[int], keepers: frozenset[int]
     ) -> list[Choice]:
         """Return the ways that no other beats in seconds and in bytes on every card.
 
-        Pieces of more than `largest` bytes are not in RAM; cards hold pieces of blocks that they own, `hosts` also
-        those of others. RAM counts where it could be too small for all pieces.
+        Pieces of more than `largest` bytes are not in RAM; `keepers` hold pieces of blocks that they own, `hosts` those
+        of others. RAM counts where it could be too small for all pieces.
         """
         host, sizes = self.n_cards, self.piece_sizes_of[block.index]
         ways = [
             choice
             for choice in self.choices(block, owner, following)
             if all(
-                size <= largest if device == host else device == owner or device in hosts
+                size <= largest if device == host else device in (keepers if device == owner else hosts)
                 for device, size in zip(choice.where, sizes, strict=True)
             )
         ]
