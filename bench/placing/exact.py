@@ -38,6 +38,7 @@ from service.engine.planner.fit import Fitted, slack
 
 RESOLUTION = 1e-3  # of the best known seconds: gains below that are not looked for
 _MOST_NODES = 30_000  # of one problem, then it is given up: what is left has a bound
+_NODES_OF_A_BOUND = 20  # a linear programme takes as long
 _ARRANGEMENTS = 3  # of alike blocks that are replayed before a placement is given up
 _HOSTED = 2
 
@@ -101,16 +102,18 @@ class Search:
         numbers = count()
         waiting: list[tuple[float, int, Part]] = []
 
-        def add(parts: Iterable[Part]) -> None:
+        def add(parts: Iterable[Part], above: float) -> None:
             for part in parts:
-                if (bound := part.bound()) < self.to_beat:
+                if self.n_nodes >= _MOST_NODES:
+                    heapq.heappush(waiting, (above, next(numbers), part))
+                elif (bound := part.bound()) < self.to_beat:
                     heapq.heappush(waiting, (bound, next(numbers), part))
 
-        add(Part(self, deal) for deal in self._deals())
+        add((Part(self, deal) for deal in self._deals()), 0.0)
         while waiting and waiting[0][0] < self.to_beat and self.n_nodes < _MOST_NODES:
             bound, _, part = heapq.heappop(waiting)
             if part.case is None:
-                add(Part(self, part.deal, case) for case in part.cases())
+                add((Part(self, part.deal, case) for case in part.cases()), bound)
             elif not part.search():
                 heapq.heappush(waiting, (bound, next(numbers), part))
         least = min(waiting[0][0] if waiting else self.best, self.to_beat)
@@ -201,6 +204,7 @@ class Part:
 
     def bound(self) -> float:
         """Return a lower bound of the seconds; infinite where nothing fits, or no flags do it."""
+        self.search_of.n_nodes += _NODES_OF_A_BOUND
         self.rest = [0] * (self.linear.n_cards + 1)
         if self._relaxed()[0] >= self.search_of.to_beat:
             return float("inf")
