@@ -92,7 +92,7 @@ class Owners:
 
         `widely`: also from all blocks on the first card, on the first two, and so on.
         """
-        fronts = self._fronts() if widely else ()
+        fronts = self.fronts() if widely else ()
         found = [self._descend(starts) for starts in dict.fromkeys((tried, *fronts))]
         return self.filled(min(found, key=_seconds).starts)
 
@@ -100,8 +100,8 @@ class Owners:
         """Return the layout with these runs, its pieces dealt as well as can be."""
         return self._layout(starts, fill)
 
-    def _fronts(self) -> Iterator[Starts]:
-        """Every block on the first card, or on the first two, and so on: the others hold pieces only."""
+    def fronts(self) -> Iterator[Starts]:
+        """Yield every block on the first card, or on the first two, and so on: the others hold pieces only."""
         for n in range(1, self.n_cards):
             inner = tuple(round(self.n_slots * i / n) for i in range(1, n))
             yield (0, *inner, *[self.n_slots] * (self.n_cards - n + 1))
@@ -111,13 +111,13 @@ class Owners:
         for size in _STEPS:
             moved = True
             while moved:
-                found = min((self._known(near) for near in self._near(best.starts, size)), key=_seconds, default=best)
+                found = min((self._known(near) for near in self.near(best.starts, size)), key=_seconds, default=best)
                 moved = found.seconds < best.seconds - 1e-9 * abs(best.seconds)
                 best = found if moved else best
         return best
 
-    def _near(self, starts: Starts, size: int) -> Iterator[Starts]:
-        """Layouts in which one boundary moved, or one and all after it."""
+    def near(self, starts: Starts, size: int) -> Iterator[Starts]:
+        """Yield the splits in which one boundary moved by `size` blocks, or one and all after it."""
         for first in range(1, self.n_cards):
             for last in {first, self.n_cards - 1}:
                 for step in (size, -size):

@@ -7,6 +7,7 @@ finds too much, corrects the rooms, until nothing changes. Only what a replay ha
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
 from msgspec.structs import replace
@@ -20,9 +21,11 @@ from service.engine.planner.blocks import Block, blocks_of
 from service.engine.planner.costs import Costs, costs_of
 from service.engine.planner.fit import Fitted, Problem, Shortfall, slack
 from service.engine.planner.layout_flags import everything_away, flags_with, lying
-from service.engine.planner.owners import Owners, Sizes, Starts
+from service.engine.planner.owners import Layout, Owners, Sizes, Starts
 
 _MOST_REPLAYS = 8
+_SHORT = 16  # blocks of a model whose splits are tried one by one
+_MOST_SPLITS = 24
 _SEARCHES = 4  # then the runs stay, and only the pieces are dealt anew
 _RAM_IS_SHORT = 1e-6  # seconds a byte: then any card is better than RAM
 
@@ -63,35 +66,91 @@ class Placing:
         self.costs: Costs = costs_of(problem, flags, self.blocks)
         self.fixed = self._fixed_bytes()
         head = model.by_name.get("output.weight") or model.by_name["token_embd.weight"]
-        self.heads = (reserved_bytes(model)[head.name],) * len(self.free)
+        self.head = reserved_bytes(model)[head.name]
+        self.heads = (self.head,) * len(self.free)
         self.ram_rate = 0.0
 
     def best(self) -> Placed | Shortfall:
         """Return the fastest placement that fits, or the least Shortfall."""
-        starts = self._first_starts()
-        memory = self.problem.memory(flags_with(self.problem, self.flags, starts, everything_away(self.blocks)))
-        self.heads = self._with_logits(memory)
-        rooms = self.rooms(memory, starts)
+        first = self._first_starts()
+        tries = [self._settled(first, widely=True)]
+        if not self.whole and self._nearly_fits():
+            tries.append(self._settled(first, widely=True, in_ram=False))
+        if self.n_slots <= _SHORT:
+            tries += self._near_the_best(tries)
+        found = [one for one in tries if isinstance(one, Placed)]
+        short = [one for one in tries if isinstance(one, Shortfall)]
+        if found:
+            return min(found, key=lambda one: one.seconds)
+        return min(short, key=lambda one: one.n_bytes)
+
+    def _nearly_fits(self) -> bool:
+        """Whether all pieces may find room on the cards: then no weights have to be copied to the first for a batch."""
+        movable = sum(block.movable_bytes for block in self.blocks)
+        return movable > 0 and movable + sum(self.fixed) + self.heads[0] <= sum(self.free)
+
+    def _near_the_best(self, tries: Sequence[Placed | Shortfall]) -> list[Placed | Shortfall]:
+        """A model of few blocks: every split of them is tried that is a step away from one that was best so far."""
+        found, seen = list(tries), {self._first_starts()}
+        owners = self._owners((0,) * len(self.free))
+        openings = [self._first_starts(), *owners.fronts(), *self._on_one_card()]
+        while openings and len(seen) < _MOST_SPLITS:
+            starts = openings.pop(0)
+            one = self._settled(starts, widely=False)
+            better = isinstance(one, Placed) and all(
+                isinstance(other, Shortfall) or one.seconds < other.seconds for other in found
+            )
+            found.append(one)
+            if better and isinstance(one, Placed):
+                openings += [split for split in owners.near(self._starts_of(one), 1) if split not in seen]
+            seen.update(openings)
+        return found[len(tries) :]
+
+    def _on_one_card(self) -> Iterator[Starts]:
+        for card in range(1, len(self.free)):
+            yield (*[0] * (card + 1), *[self.n_slots] * (len(self.free) - card))
+
+    def _starts_of(self, placed: Placed) -> Starts:
+        placement = placed.fitted.memory.placement
+        owners = (*placement.layers, placement.head)
+        return tuple(sum(owner < card for owner in owners) for card in range(len(self.free) + 1))
+
+    def _settled(self, starts: Starts, *, widely: bool, in_ram: bool = True) -> Placed | Shortfall:
+        """Return the fastest that replays confirm from a split on. `in_ram` False: RAM is to hold no pieces."""
+        away = everything_away(self.blocks) if in_ram else {}
+        held = None if in_ram else self._held_by_owners(starts)
+        memory = self.problem.memory(flags_with(self.problem, self.flags, starts, away))
+        self.heads, self.ram_rate = self._with_logits(memory), 0.0 if in_ram else _RAM_IS_SHORT
+        rooms = self.rooms(memory, starts, held)
         found: Placed | None = None
         least: Shortfall | None = None
         tried: set[Flags] = set()
         for number in range(_MOST_REPLAYS):
             owners = self._owners(rooms)
-            layout = owners.best(starts, widely=number == 0) if number < _SEARCHES else owners.filled(starts)
+            search = number < _SEARCHES and (widely or number)
+            layout = owners.best(starts, widely=number == 0) if search else owners.filled(starts)
             flags = flags_with(self.problem, self.flags, layout.starts, lying(self.problem, self.blocks, layout))
             if flags in tried:
                 break
             tried.add(flags)
             memory = self.problem.memory(flags)
-            left = slack(self.problem, memory)
-            if min(left) >= 0 and (found is None or layout.seconds < found.seconds):
-                found = Placed(Fitted(flags, memory), layout.seconds)
+            left, seconds = slack(self.problem, memory), self._seconds(layout)
+            if min(left) >= 0 and (found is None or seconds < found.seconds):
+                found = Placed(Fitted(flags, memory), seconds)
             elif min(left) < 0:
                 least = _least(self.problem, left, least)
                 self.ram_rate = _RAM_IS_SHORT if left[-1] < 0 else self.ram_rate
             rooms = self._corrected(rooms, self.rooms(memory, layout.starts, layout.pieces), left)
             starts = layout.starts
         return found or least or Shortfall("RAM", 0)
+
+    def _seconds(self, layout: Layout) -> float:
+        """The seconds of a layout, without what a byte in RAM was said to cost beyond its time."""
+        on_cards = sum(layout.pieces)
+        return layout.seconds + self.ram_rate * on_cards
+
+    def _held_by_owners(self, starts: Starts) -> list[int]:
+        return [sum(block.movable_bytes for block in self.blocks[start:end]) for start, end in pairwise(starts)]
 
     def least_seconds(self) -> float | None:
         """Return a lower bound of the seconds; None where surely nothing fits."""
@@ -147,7 +206,7 @@ class Placing:
         compute[head] = min(compute[head], *others) if others else compute[head]
         spec = make_spec(self.problem.engine, self.problem.model, self.flags, "bench", cpu_only=False)
         logits = 4 * self.problem.model.n_vocab * spec.n_outputs
-        return tuple(n + max(0, logits - peak) for n, peak in zip(self.heads, compute, strict=True))
+        return tuple(self.head + max(0, logits - peak) for peak in compute)
 
     def _first_starts(self) -> Starts:
         """Runs in proportion to what is free."""
