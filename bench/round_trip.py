@@ -43,6 +43,8 @@ def one_advice(seed: int) -> Outcome:
         body = advise(request.variants, request.hardware, request.goal, request.constraints)
     except InvalidInput:
         return Counter({"requests refused": 1}), wrong
+    except Exception as error:  # the very thing that is looked for
+        return counts, [f"seed {seed}: {request.model}, {type(error).__name__}: {error}"]
     counts["advices"] += 1
     counts["advices without a config"] += not body.configs
     rig = resolve(request.hardware)

@@ -100,7 +100,9 @@ def _sliced(
     prediction = _Sliced("llama.cpp", model, together, placement, allocator, tool, rules)
     memory = prediction.memory()
     devices = prediction.on_cards(memory.devices, Slices(model, len(free), flags.tensor_split))
-    return msgspec.structs.replace(memory, devices=devices, placement=by_layer)
+    undealt = model.recurrent is not None and not model.recurrent.state_size
+    basis = "approximate" if undealt else memory.basis
+    return msgspec.structs.replace(memory, devices=devices, placement=by_layer, basis=basis)
 
 
 def _shared(

@@ -163,7 +163,7 @@ class Slices:
 
     def _recurrent_cut(self, part: str, layer: Layer) -> _Cut | None:
         r = self.model.recurrent
-        if r is None:
+        if r is None or not r.state_size:  # a short convolution has no heads to deal out
             return None
         step, key, value = self._state_step(layer, r), r.state_size * r.group_count, r.state_size * r.time_step_rank
         heads = step // r.state_size
@@ -185,6 +185,8 @@ class Slices:
         if layer.kind != "recurrent" or r is None:
             _, keys, values, _ = self._steps(layer)
             return [_Cut(0, (_Part(t.ne[0], step),)) for t, step in zip(tensors, (keys, values), strict=False)]
+        if not r.state_size:
+            return [None] * len(tensors)
         step, past = self._state_step(layer, r), r.conv_kernel - 1
         key, value = r.state_size * r.group_count * past, r.state_size * r.time_step_rank * past
         mixed = (_Part(key, step * past, 2), _Part(value, step * past))

@@ -259,3 +259,10 @@ def test_a_tied_head_in_ram_is_counted_once_in_a_mapped_file_and_twice_without(
     flags = Flags(n_ctx=512, n_ubatch=256, n_batch=256, n_gpu_layers=0, mmap=mapped)
     memory = predict_memory("ik_llama.cpp", build(model, "q4_0"), flags, [])
     assert round(memory.devices[-1].weights / MIB, 2) == printed
+
+
+@pytest.mark.parametrize("name", ["LFM2-1.2B", "LFM2-8B-A1B"])
+def test_short_convolutions_have_no_heads_to_deal_out_over_cards(name: str) -> None:
+    memory = predict_memory("llama.cpp", build(name, "q4_k_m"), Flags(n_ctx=8192, split_mode="tensor"), [24 << 30] * 2)
+    assert memory.basis == "approximate"
+    assert memory.devices[0].weights == memory.devices[1].weights > 0
