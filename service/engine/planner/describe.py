@@ -131,6 +131,9 @@ def _micro_batch(contender: Contender, model: Model) -> list[Reason]:
     flags = contender.fitted.flags
     if contender.candidate.strategy in ("all on GPU", "CPU only") or not model.n_expert_used:
         return []
+    if not flags.op_offload:
+        text = "for prompts, experts in RAM are computed by the CPU: over this link their copies would take longer"
+        return [Reason("copying-loses", text)]
     threshold = -(-32 * model.n_expert // model.n_expert_used) if contender.engine == "ik_llama.cpp" else 32
     if flags.n_ubatch >= threshold:
         text = (

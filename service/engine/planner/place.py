@@ -12,11 +12,13 @@ from service.engine.planner.candidates import Candidate, Strategy, with_strategy
 from service.engine.planner.cards import even_shares
 from service.engine.planner.fit import Fitted, Problem, Shortfall, check, most_layers
 from service.engine.planner.placing import best_placement
+from service.engine.speed import predict_speed
 from service.engine.units import GIB
 
 # Keeping one of these keeps the whole placement: the others of them are the engine's defaults.
 PLACING = ("overrides", "cpu_moe", "n_cpu_moe", "n_gpu_layers", "tensor_split")
 _SPLIT_ATTEMPTS = 6
+_WORTH_NO_COPIES = 1.05  # prompts have to be 5 % faster
 
 
 def placed(problem: Problem, candidate: Candidate, *, last: bool = False) -> tuple[Candidate, Fitted] | Shortfall:
@@ -80,7 +82,28 @@ def _fitted(problem: Problem, candidate: Candidate) -> Fitted | Shortfall:
     if strategy == "layers in RAM":
         return _layers_in_ram(problem, flags)
     found = best_placement(problem, flags, whole=strategy == "all on GPU")
-    return found if isinstance(found, Shortfall) else found.fitted
+    if isinstance(found, Shortfall):
+        return found
+    if strategy == "all on GPU" or not flags.op_offload or "op_offload" in candidate.kept:
+        return found.fitted
+    return _without_copies(problem, flags, found.fitted) or found.fitted
+
+
+def _without_copies(problem: Problem, flags: Flags, fitted: Fitted) -> Fitted | None:
+    """The same with batches left to the CPU, where copying experts over this link takes longer than that."""
+    stays = check(problem, replace(fitted.flags, op_offload=False))
+    if isinstance(stays, Shortfall) or problem.seconds(stays).expected > problem.seconds(fitted).expected:
+        return None
+    if _prompt_speed(problem, stays) < _prompt_speed(problem, fitted) * _WORTH_NO_COPIES:
+        return None
+    found = best_placement(problem, replace(flags, op_offload=False))
+    return stays if isinstance(found, Shortfall) else found.fitted
+
+
+def _prompt_speed(problem: Problem, fitted: Fitted) -> float:
+    placement = fitted.memory.placement
+    given = (problem.engine, problem.model, fitted.flags, placement, problem.rig, problem.devices)
+    return predict_speed(*given, 0).pp.expected
 
 
 def _together(problem: Problem, flags: Flags) -> Fitted | Shortfall:
