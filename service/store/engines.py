@@ -7,6 +7,8 @@ kind of engine, and one driver for each database.
 from __future__ import annotations
 
 import logging
+import sqlite3
+import time
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +33,7 @@ _JSON: dict[str, Any] = {
 }
 _POOL = {"pool_size": 5, "max_overflow": 40}  # more than the 40 threads that the web's flows may run in
 _BUSY_SECONDS = 15  # a writer of ours holds SQLite for milliseconds; a backup or a slow disk, for seconds
+_BUSY_PAUSE = 0.02
 
 
 def make_engine(url: str) -> Engine:
@@ -73,8 +76,22 @@ def _parse(url: str) -> URL:
 
 def _set_pragmas(connection: Any, _record: object) -> None:
     connection.isolation_level = None  # `_begin` begins every transaction, also one of DDL or of reads
-    for pragma in ("journal_mode=WAL", "synchronous=NORMAL", "foreign_keys=ON"):
+    _use_wal(connection)
+    for pragma in ("synchronous=NORMAL", "foreign_keys=ON"):
         connection.execute(f"PRAGMA {pragma}")
+
+
+def _use_wal(connection: Any) -> None:
+    """SQLite does not wait by itself while another process turns a new database to WAL: it is locked at once."""
+    last = time.monotonic() + _BUSY_SECONDS
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode=WAL")
+            return
+        except sqlite3.OperationalError:
+            if time.monotonic() > last:
+                raise
+            time.sleep(_BUSY_PAUSE)
 
 
 def _begin(connection: Any) -> None:
