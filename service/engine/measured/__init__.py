@@ -1,0 +1,6 @@
+"""What an engine's benchmark program printed, as data: rows of raw times, or why there are none."""
+
+from service.engine.measured.failure import Failure, FailureKind
+from service.engine.measured.rows import MeasuredRow
+
+__all__ = ["Failure", "FailureKind", "MeasuredRow"]
