@@ -73,5 +73,5 @@ openapi: setup ## write openapi/openapi.json from the app
 	$(BIN)/python scripts/openapi.py
 
 lock: setup ## write requirements*.txt from pyproject.toml (needs uv)
-	uv pip compile pyproject.toml --extra postgres --no-header --no-emit-index-url --no-annotate --python-version 3.11 -q -o requirements.txt
-	uv pip compile pyproject.toml --extra postgres --group dev --no-header --no-emit-index-url --no-annotate --python-version 3.11 -q -o requirements-dev.txt
+	uv pip compile pyproject.toml --extra server --extra postgres --no-header --no-emit-index-url --no-annotate --python-version 3.11 -q -o requirements.txt
+	uv pip compile pyproject.toml --extra server --extra postgres --extra agent --group dev --no-header --no-emit-index-url --no-annotate --python-version 3.11 -q -o requirements-dev.txt

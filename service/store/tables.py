@@ -6,10 +6,14 @@ from datetime import UTC, datetime
 
 from sqlalchemy import (
     JSON,
+    BigInteger,
+    Boolean,
     CheckConstraint,
     Column,
     DateTime,
     Dialect,
+    Float,
+    ForeignKey,
     Index,
     Integer,
     LargeBinary,
@@ -49,6 +53,8 @@ metadata = MetaData(
         "pk": "%(table_name)s_pk",
         "ix": "%(table_name)s_%(column_0_N_name)s",
         "ck": "%(constraint_name)s",
+        "uq": "%(table_name)s_%(column_0_N_name)s_unique",
+        "fk": "%(table_name)s_%(column_0_N_name)s_fk",
     }
 )
 
@@ -103,4 +109,153 @@ header = Table(
     Column("sha256", String(64), primary_key=True),
     Column("header", LargeBinary, nullable=False),
     Column("seen_at", UtcDateTime, nullable=False),
+)
+
+# Who may do more than ask. `name` is the operator's word, or `discord:<id>`, `slack:<team>:<user>`. `trusted_at`: an
+# operator vouched for it; `banned_at`: none of its tokens, hosts and results count any more.
+account = Table(
+    "account",
+    metadata,
+    Column("id", String(22), primary_key=True),
+    Column("name", String(120), nullable=False, unique=True),
+    Column("created_at", UtcDateTime, nullable=False),
+    Column("trusted_at", UtcDateTime),
+    Column("banned_at", UtcDateTime),
+)
+
+# An account's API tokens, by their sha256. `scopes` is a list of submit, validate, host, operator.
+token = Table(
+    "token",
+    metadata,
+    Column("id", String(22), primary_key=True),
+    Column("account_id", ForeignKey("account.id", ondelete="CASCADE"), nullable=False, index=True),
+    Column("token_hash", String(64), nullable=False, unique=True),
+    Column("scopes", _JSON, nullable=False),
+    Column("created_at", UtcDateTime, nullable=False),
+    Column("used_at", UtcDateTime),
+    Column("revoked_at", UtcDateTime),
+)
+
+# A machine that measures. `counter` is that of its last signed call, which only grows. `probe` is what it said of
+# itself last (service.wire.hosts.Probe), `hardware_key` the hash of that hardware's canonical form.
+host = Table(
+    "host",
+    metadata,
+    Column("id", String(22), primary_key=True),
+    Column("account_id", ForeignKey("account.id", ondelete="CASCADE"), nullable=False, index=True),
+    Column("public_key", String(44), nullable=False, unique=True),
+    Column("pseudonym", String(60), nullable=False, unique=True),
+    Column("state", String(8), nullable=False, index=True),
+    Column("visibility", String(8), nullable=False),
+    Column("counter", BigInteger, nullable=False),
+    Column("probe", _JSON),
+    Column("hardware_key", String(64), index=True),
+    Column("created_at", UtcDateTime, nullable=False),
+    Column("approved_at", UtcDateTime),
+    Column("seen_at", UtcDateTime),
+    CheckConstraint("state IN ('waiting', 'active', 'paused', 'revoked')", name="host_state"),
+    CheckConstraint("visibility IN ('public', 'private')", name="host_visibility"),
+)
+
+# A single-use code by which one machine joins; `host_id` is the one that used it.
+enrolment = Table(
+    "enrolment",
+    metadata,
+    Column("code_hash", String(64), primary_key=True),
+    Column("account_id", ForeignKey("account.id", ondelete="CASCADE"), nullable=False, index=True),
+    Column("visibility", String(8), nullable=False),
+    Column("created_at", UtcDateTime, nullable=False),
+    Column("expires_at", UtcDateTime, nullable=False),
+    Column("host_id", ForeignKey("host.id", ondelete="SET NULL")),
+)
+
+# A host's session tokens, by their sha256: for an hour, and for `/v1/agent` only.
+host_session = Table(
+    "host_session",
+    metadata,
+    Column("token_hash", String(64), primary_key=True),
+    Column("host_id", ForeignKey("host.id", ondelete="CASCADE"), nullable=False, index=True),
+    Column("expires_at", UtcDateTime, nullable=False),
+)
+
+# A request to have some configs of an advice measured. `request` is the ValidationRequest as it was sent.
+validation = Table(
+    "validation",
+    metadata,
+    Column("id", String(22), primary_key=True),
+    Column("advice_id", String(22), nullable=False, index=True),
+    Column("account_id", ForeignKey("account.id", ondelete="CASCADE"), nullable=False, index=True),
+    Column("mode", String(8), nullable=False),
+    Column("request", _JSON, nullable=False),
+    Column("refused", _JSON, nullable=False),
+    Column("cancelled_at", UtcDateTime),
+    Column("created_at", UtcDateTime, nullable=False),
+    CheckConstraint("mode IN ('validate', 'tune')", name="validation_mode"),
+)
+
+# One measurement of one config on one host. `fence` grows with each lease, and goes with every write of the host that
+# holds it; `attempt` counts leases that ended in a failure that may pass, not those that gave way. `hosts` are the ids
+# that may take it, by match; `cell` is the hash of header, canonical flags and engine, which with the host's
+# `hardware_key` says what was measured before. `prediction` is what the advice said of it.
+run = Table(
+    "run",
+    metadata,
+    Column("id", String(22), primary_key=True),
+    Column("validation_id", ForeignKey("validation.id", ondelete="CASCADE"), nullable=False, index=True),
+    Column("account_id", ForeignKey("account.id", ondelete="CASCADE"), nullable=False, index=True),
+    Column("kind", String(8), nullable=False),
+    Column("config_id", String(64)),
+    Column("position", Integer, nullable=False),
+    Column("cell", String(64), nullable=False, index=True),
+    Column("document", _JSON, nullable=False),
+    Column("prediction", _JSON, nullable=False),
+    Column("hosts", _JSON, nullable=False),
+    Column("notes", _JSON, nullable=False),
+    Column("state", String(9), nullable=False),
+    Column("priority", Integer, nullable=False),
+    Column("attempt", Integer, nullable=False),
+    Column("fence", Integer, nullable=False),
+    Column("host_id", ForeignKey("host.id", ondelete="SET NULL"), index=True),
+    Column("leased_until", UtcDateTime),
+    Column("step", String(12)),
+    Column("progress", String(200)),
+    Column("rows", _JSON, nullable=False),
+    Column("failure", _JSON),
+    Column("report_key", String(64)),
+    Column("result_id", String(22), index=True),
+    Column("gpu_seconds", Float, nullable=False),
+    Column("created_at", UtcDateTime, nullable=False),
+    Column("started_at", UtcDateTime),
+    Column("ended_at", UtcDateTime),
+    CheckConstraint("state IN ('queued', 'leased', 'running', 'succeeded', 'failed', 'cancelled')", name="run_state"),
+    CheckConstraint("kind IN ('config', 'baseline', 'step')", name="run_kind"),
+    Index("run_queue", "state", "priority", "created_at"),
+)
+
+# What was measured. `model` is repo, revision, variant, files with their hashes, and the header's shape; `outcome` what
+# was printed and seen; `log` the reduced text, zlib. `tier`: see docs/hosts.md.
+result = Table(
+    "result",
+    metadata,
+    Column("id", String(22), primary_key=True),
+    Column("account_id", ForeignKey("account.id", ondelete="SET NULL"), index=True),
+    Column("host_id", ForeignKey("host.id", ondelete="SET NULL"), index=True),
+    Column("cell", String(64), nullable=False, index=True),
+    Column("hardware_key", String(64), nullable=False, index=True),
+    Column("engine", String(16), nullable=False),
+    Column("build", String(200)),
+    Column("repo", String(200), nullable=False, index=True),
+    Column("variant", String(200), nullable=False),
+    Column("model", _JSON, nullable=False),
+    Column("flags", _JSON, nullable=False),
+    Column("hardware", _JSON, nullable=False),
+    Column("rows", _JSON, nullable=False),
+    Column("failure", _JSON),
+    Column("outcome", _JSON, nullable=False),
+    Column("prediction", _JSON),
+    Column("log", LargeBinary),
+    Column("confirmed", Boolean, nullable=False),
+    Column("tier", String(13), nullable=False),
+    Column("measured_at", UtcDateTime, nullable=False, index=True),
+    CheckConstraint("tier IN ('self-reported', 'agent-run', 'replicated')", name="result_tier"),
 )

@@ -1,0 +1,64 @@
+"""The closed set of flags that a host may be asked to run: enumerated names, numeric ranges, `-ot` by a grammar.
+
+Nothing here can carry an argument of somebody's choice: no path, no address, no free word. What a command holds beyond
+it is dropped by name before a run is made of it.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, TypeAlias
+
+import msgspec
+from msgspec import Meta
+
+from service.engine.config import CacheType, Flags, Override
+
+Tokens: TypeAlias = Annotated[int, Meta(ge=1, le=1 << 22)]
+Batch: TypeAlias = Annotated[int, Meta(ge=1, le=1 << 16)]
+Threads: TypeAlias = Annotated[int, Meta(ge=1, le=1024)]
+Share: TypeAlias = Annotated[float, Meta(ge=0, le=1_000_000)]
+MAX_OVERRIDES = 256
+MAX_GPUS = 16
+
+
+class RunOverride(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One `-ot` rule of a run: see `is_tensor_pattern` for what a pattern may be."""
+
+    pattern: Annotated[str, Meta(min_length=1, max_length=2048)]
+    device: Annotated[str, Meta(pattern=r"^(CPU|(CUDA|ROCm|Vulkan|SYCL)(0|[1-9]|1[0-5]))$")]
+
+
+class RunFlags(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`Flags` as a host may be asked to run them: each field as there, and within a range."""
+
+    n_ctx: Tokens
+    n_batch: Batch = 2048
+    n_ubatch: Batch = 512
+    n_gpu_layers: Annotated[int, Meta(ge=0, le=999)] = 999
+    split_mode: Literal["none", "layer", "row", "graph", "tensor", "attn"] = "layer"
+    tensor_split: Annotated[tuple[Share, ...], Meta(max_length=MAX_GPUS)] = ()
+    main_gpu: Annotated[int, Meta(ge=0, lt=MAX_GPUS)] | None = None
+    overrides: Annotated[tuple[RunOverride, ...], Meta(max_length=MAX_OVERRIDES)] = ()
+    cpu_moe: bool = False
+    n_cpu_moe: Annotated[int, Meta(ge=0, le=999)] = 0
+    no_kv_offload: bool = False
+    flash_attn: Literal["on", "off", "auto"] = "on"
+    cache_type_k: CacheType = "f16"
+    cache_type_v: CacheType = "f16"
+    mla: Annotated[int, Meta(ge=0, le=3)] | None = None
+    attn_max_batch: Annotated[int, Meta(ge=0, le=1 << 16)] | None = None
+    fused_moe: bool = True
+    runtime_repack: bool = False
+    op_offload: bool = True
+    threads: Threads | None = None
+    threads_batch: Threads | None = None
+    mmap: bool | None = None
+    mlock: bool = False
+    numa: Literal["distribute", "isolate", "numactl"] | None = None
+
+
+def to_flags(run: RunFlags) -> Flags:
+    """Return the same as `Flags`: what placement, memory, speed and the command are computed from."""
+    overrides = tuple(Override(rule.pattern, rule.device) for rule in run.overrides)
+    stated = {name: getattr(run, name) for name in run.__struct_fields__ if name != "overrides"}
+    return Flags(**stated, overrides=overrides)

@@ -1,0 +1,221 @@
+"""Accounts and their tokens, hosts, validations, runs, results."""
+
+from __future__ import annotations
+
+import sqlalchemy as sa
+from alembic import op
+from sqlalchemy.dialects.postgresql import JSONB
+
+revision = "0002"
+down_revision = "0001"
+branch_labels = None
+depends_on = None
+
+_JSON = sa.JSON().with_variant(JSONB(), "postgresql")
+_TIME = sa.DateTime(timezone=True)
+_TABLES = ("account", "host", "token", "validation", "enrolment", "host_session", "result", "run")
+
+
+def upgrade() -> None:
+    """Create the tables."""
+    _create_account()
+    _create_host()
+    _create_token()
+    _create_validation()
+    _create_enrolment()
+    _create_host_session()
+    _create_result()
+    _create_run()
+
+
+def downgrade() -> None:
+    """Drop the tables."""
+    for table in reversed(_TABLES):
+        op.drop_table(table)
+
+
+def _create_account() -> None:
+    op.create_table(
+        "account",
+        sa.Column("id", sa.String(22), nullable=False),
+        sa.Column("name", sa.String(120), nullable=False),
+        sa.Column("created_at", _TIME, nullable=False),
+        sa.Column("trusted_at", _TIME),
+        sa.Column("banned_at", _TIME),
+        sa.PrimaryKeyConstraint("id", name="account_pk"),
+        sa.UniqueConstraint("name", name="account_name_unique"),
+    )
+
+
+def _create_host() -> None:
+    op.create_table(
+        "host",
+        sa.Column("id", sa.String(22), nullable=False),
+        sa.Column("account_id", sa.String(22), nullable=False),
+        sa.Column("public_key", sa.String(44), nullable=False),
+        sa.Column("pseudonym", sa.String(60), nullable=False),
+        sa.Column("state", sa.String(8), nullable=False),
+        sa.Column("visibility", sa.String(8), nullable=False),
+        sa.Column("counter", sa.BigInteger, nullable=False),
+        sa.Column("probe", _JSON),
+        sa.Column("hardware_key", sa.String(64)),
+        sa.Column("created_at", _TIME, nullable=False),
+        sa.Column("approved_at", _TIME),
+        sa.Column("seen_at", _TIME),
+        sa.CheckConstraint("state IN ('waiting', 'active', 'paused', 'revoked')", name="host_state"),
+        sa.CheckConstraint("visibility IN ('public', 'private')", name="host_visibility"),
+        sa.ForeignKeyConstraint(["account_id"], ["account.id"], name="host_account_id_fk", ondelete="CASCADE"),
+        sa.PrimaryKeyConstraint("id", name="host_pk"),
+        sa.UniqueConstraint("pseudonym", name="host_pseudonym_unique"),
+        sa.UniqueConstraint("public_key", name="host_public_key_unique"),
+    )
+    op.create_index("host_account_id", "host", ["account_id"])
+    op.create_index("host_hardware_key", "host", ["hardware_key"])
+    op.create_index("host_state", "host", ["state"])
+
+
+def _create_token() -> None:
+    op.create_table(
+        "token",
+        sa.Column("id", sa.String(22), nullable=False),
+        sa.Column("account_id", sa.String(22), nullable=False),
+        sa.Column("token_hash", sa.String(64), nullable=False),
+        sa.Column("scopes", _JSON, nullable=False),
+        sa.Column("created_at", _TIME, nullable=False),
+        sa.Column("used_at", _TIME),
+        sa.Column("revoked_at", _TIME),
+        sa.ForeignKeyConstraint(["account_id"], ["account.id"], name="token_account_id_fk", ondelete="CASCADE"),
+        sa.PrimaryKeyConstraint("id", name="token_pk"),
+        sa.UniqueConstraint("token_hash", name="token_token_hash_unique"),
+    )
+    op.create_index("token_account_id", "token", ["account_id"])
+
+
+def _create_validation() -> None:
+    op.create_table(
+        "validation",
+        sa.Column("id", sa.String(22), nullable=False),
+        sa.Column("advice_id", sa.String(22), nullable=False),
+        sa.Column("account_id", sa.String(22), nullable=False),
+        sa.Column("mode", sa.String(8), nullable=False),
+        sa.Column("request", _JSON, nullable=False),
+        sa.Column("refused", _JSON, nullable=False),
+        sa.Column("cancelled_at", _TIME),
+        sa.Column("created_at", _TIME, nullable=False),
+        sa.CheckConstraint("mode IN ('validate', 'tune')", name="validation_mode"),
+        sa.ForeignKeyConstraint(["account_id"], ["account.id"], name="validation_account_id_fk", ondelete="CASCADE"),
+        sa.PrimaryKeyConstraint("id", name="validation_pk"),
+    )
+    op.create_index("validation_account_id", "validation", ["account_id"])
+    op.create_index("validation_advice_id", "validation", ["advice_id"])
+
+
+def _create_enrolment() -> None:
+    op.create_table(
+        "enrolment",
+        sa.Column("code_hash", sa.String(64), nullable=False),
+        sa.Column("account_id", sa.String(22), nullable=False),
+        sa.Column("visibility", sa.String(8), nullable=False),
+        sa.Column("created_at", _TIME, nullable=False),
+        sa.Column("expires_at", _TIME, nullable=False),
+        sa.Column("host_id", sa.String(22)),
+        sa.ForeignKeyConstraint(["account_id"], ["account.id"], name="enrolment_account_id_fk", ondelete="CASCADE"),
+        sa.ForeignKeyConstraint(["host_id"], ["host.id"], name="enrolment_host_id_fk", ondelete="SET NULL"),
+        sa.PrimaryKeyConstraint("code_hash", name="enrolment_pk"),
+    )
+    op.create_index("enrolment_account_id", "enrolment", ["account_id"])
+
+
+def _create_host_session() -> None:
+    op.create_table(
+        "host_session",
+        sa.Column("token_hash", sa.String(64), nullable=False),
+        sa.Column("host_id", sa.String(22), nullable=False),
+        sa.Column("expires_at", _TIME, nullable=False),
+        sa.ForeignKeyConstraint(["host_id"], ["host.id"], name="host_session_host_id_fk", ondelete="CASCADE"),
+        sa.PrimaryKeyConstraint("token_hash", name="host_session_pk"),
+    )
+    op.create_index("host_session_host_id", "host_session", ["host_id"])
+
+
+def _create_result() -> None:
+    op.create_table(
+        "result",
+        sa.Column("id", sa.String(22), nullable=False),
+        sa.Column("account_id", sa.String(22)),
+        sa.Column("host_id", sa.String(22)),
+        sa.Column("cell", sa.String(64), nullable=False),
+        sa.Column("hardware_key", sa.String(64), nullable=False),
+        sa.Column("engine", sa.String(16), nullable=False),
+        sa.Column("build", sa.String(200)),
+        sa.Column("repo", sa.String(200), nullable=False),
+        sa.Column("variant", sa.String(200), nullable=False),
+        sa.Column("model", _JSON, nullable=False),
+        sa.Column("flags", _JSON, nullable=False),
+        sa.Column("hardware", _JSON, nullable=False),
+        sa.Column("rows", _JSON, nullable=False),
+        sa.Column("failure", _JSON),
+        sa.Column("outcome", _JSON, nullable=False),
+        sa.Column("prediction", _JSON),
+        sa.Column("log", sa.LargeBinary),
+        sa.Column("confirmed", sa.Boolean, nullable=False),
+        sa.Column("tier", sa.String(13), nullable=False),
+        sa.Column("measured_at", _TIME, nullable=False),
+        sa.CheckConstraint("tier IN ('self-reported', 'agent-run', 'replicated')", name="result_tier"),
+        sa.ForeignKeyConstraint(["account_id"], ["account.id"], name="result_account_id_fk", ondelete="SET NULL"),
+        sa.ForeignKeyConstraint(["host_id"], ["host.id"], name="result_host_id_fk", ondelete="SET NULL"),
+        sa.PrimaryKeyConstraint("id", name="result_pk"),
+    )
+    op.create_index("result_account_id", "result", ["account_id"])
+    op.create_index("result_cell", "result", ["cell"])
+    op.create_index("result_hardware_key", "result", ["hardware_key"])
+    op.create_index("result_host_id", "result", ["host_id"])
+    op.create_index("result_measured_at", "result", ["measured_at"])
+    op.create_index("result_repo", "result", ["repo"])
+
+
+def _create_run() -> None:
+    op.create_table(
+        "run",
+        sa.Column("id", sa.String(22), nullable=False),
+        sa.Column("validation_id", sa.String(22), nullable=False),
+        sa.Column("account_id", sa.String(22), nullable=False),
+        sa.Column("kind", sa.String(8), nullable=False),
+        sa.Column("config_id", sa.String(64)),
+        sa.Column("position", sa.Integer, nullable=False),
+        sa.Column("cell", sa.String(64), nullable=False),
+        sa.Column("document", _JSON, nullable=False),
+        sa.Column("prediction", _JSON, nullable=False),
+        sa.Column("hosts", _JSON, nullable=False),
+        sa.Column("notes", _JSON, nullable=False),
+        sa.Column("state", sa.String(9), nullable=False),
+        sa.Column("priority", sa.Integer, nullable=False),
+        sa.Column("attempt", sa.Integer, nullable=False),
+        sa.Column("fence", sa.Integer, nullable=False),
+        sa.Column("host_id", sa.String(22)),
+        sa.Column("leased_until", _TIME),
+        sa.Column("step", sa.String(12)),
+        sa.Column("progress", sa.String(200)),
+        sa.Column("rows", _JSON, nullable=False),
+        sa.Column("failure", _JSON),
+        sa.Column("report_key", sa.String(64)),
+        sa.Column("result_id", sa.String(22)),
+        sa.Column("gpu_seconds", sa.Float, nullable=False),
+        sa.Column("created_at", _TIME, nullable=False),
+        sa.Column("started_at", _TIME),
+        sa.Column("ended_at", _TIME),
+        sa.CheckConstraint("kind IN ('config', 'baseline', 'step')", name="run_kind"),
+        sa.CheckConstraint(
+            "state IN ('queued', 'leased', 'running', 'succeeded', 'failed', 'cancelled')", name="run_state"
+        ),
+        sa.ForeignKeyConstraint(["account_id"], ["account.id"], name="run_account_id_fk", ondelete="CASCADE"),
+        sa.ForeignKeyConstraint(["host_id"], ["host.id"], name="run_host_id_fk", ondelete="SET NULL"),
+        sa.ForeignKeyConstraint(["validation_id"], ["validation.id"], name="run_validation_id_fk", ondelete="CASCADE"),
+        sa.PrimaryKeyConstraint("id", name="run_pk"),
+    )
+    op.create_index("run_account_id", "run", ["account_id"])
+    op.create_index("run_cell", "run", ["cell"])
+    op.create_index("run_host_id", "run", ["host_id"])
+    op.create_index("run_queue", "run", ["state", "priority", "created_at"])
+    op.create_index("run_result_id", "run", ["result_id"])
+    op.create_index("run_validation_id", "run", ["validation_id"])
