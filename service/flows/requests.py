@@ -8,12 +8,13 @@ import msgspec
 
 from service.engine.catalogue import resolve
 from service.engine.errors import InvalidInput
-from service.engine.goal import GoalRequest, Preset
+from service.engine.goal import Constraints, GoalRequest, Preset
 from service.engine.hardware import Hardware
 from service.engine.hardware_text import canonical, parse_hardware
 from service.engine.planner.kept import check_kept
 from service.engine.planner.mine import parsed_command
 from service.engine.planner.what_if import check_questions
+from service.engine.reduction import reduced
 from service.engine.versions import versions
 from service.hub import RepoReference, parse_repo_reference
 from service.hub.references import checked_revision
@@ -45,13 +46,24 @@ def parse_request(asked: AdviceRequest) -> Request:
     """
     reference = parse_reference(asked.repo, asked.revision)
     hardware = canonical(parse_hardware(asked.hardware) if isinstance(asked.hardware, str) else asked.hardware)
+    if hardware.notes:
+        hardware = msgspec.structs.replace(hardware, notes=reduced(hardware.notes))
     for engine in asked.constraints.engine_names:
         asked.constraints.build_of(engine)
     check_kept(asked.constraints, resolve(hardware))
     parsed_command(asked.constraints)
     check_questions(hardware, asked.what_if)
-    known = msgspec.structs.replace(asked, hardware=hardware, goal=as_goal(asked.goal))
+    known = msgspec.structs.replace(
+        asked, hardware=hardware, goal=as_goal(asked.goal), constraints=_reduced(asked.constraints)
+    )
     return Request(reference, hardware, known)
+
+
+def _reduced(constraints: Constraints) -> Constraints:
+    """The command in use is kept with the request: without what names a person or a secret."""
+    if constraints.current_command is None:
+        return constraints
+    return msgspec.structs.replace(constraints, current_command=reduced(constraints.current_command))
 
 
 def as_goal(asked: GoalRequest | Preset) -> GoalRequest:

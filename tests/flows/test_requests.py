@@ -88,3 +88,16 @@ def test_a_command_that_cannot_be_read_is_refused_before_anything_is_read() -> N
     with pytest.raises(InvalidInput) as raised:
         key(constraints=Constraints(current_command="faster please"))
     assert raised.value.field == "constraints.current_command"
+
+
+def test_a_command_in_use_is_kept_without_secrets_and_places() -> None:
+    command = "HF_TOKEN=hf_abcdefghijklmnopqrst llama-server -m /home/alice/x-Q4_K_M.gguf --api-key s3cret -ngl 99"
+    asked = msgspec.structs.replace(
+        BASE,
+        constraints=Constraints(current_command=command),
+        hardware=Hardware(gpus=[Gpu(name="RTX 3090")], notes="alice@bigrig:~$ nvidia-smi"),
+    )
+    kept = msgspec.json.encode(parse_request(asked).canonical).decode()
+    assert [secret for secret in ("alice", "bigrig", "s3cret", "hf_abc", "/home") if secret in kept] == []
+    assert "x-Q4_K_M.gguf" in kept
+    assert "-ngl 99" in kept
