@@ -24,6 +24,7 @@ ALLOWED = {
         "service.flows", "service.store", "service.hub", "service.queue", "service.engine", "service.wire",
         "service.errors", "service.settings",
     },
+    "workers.agent": {"workers.agent", "service.engine", "service.wire"},
     "workers": {
         "workers", "service.flows", "service.queue", "service.engine", "service.wire", "service.errors",
         "service.settings",
@@ -71,6 +72,18 @@ def test_the_engine_imports_the_standard_library_msgspec_and_regex_only() -> Non
             top = name.split(".")[0]
             if top not in sys.stdlib_module_names | PURE | {"service"}:
                 wrong.append(f"{module} imports {name}")
+    assert not wrong
+
+
+def test_the_agent_imports_the_standard_library_and_its_own_extra_only() -> None:
+    extra = {"msgspec", "httpx", "nacl", "psutil", "pynvml", "cpuinfo"}
+    wrong = [
+        f"{module} imports {name}"
+        for module, path in sources()
+        if room_of(module) == "workers.agent"
+        for name in imports(path)
+        if name.split(".")[0] not in sys.stdlib_module_names | extra | {"service", "workers"}
+    ]
     assert not wrong
 
 
