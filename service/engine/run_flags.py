@@ -12,6 +12,8 @@ import msgspec
 from msgspec import Meta
 
 from service.engine.config import CacheType, Flags, Override
+from service.engine.overrides import MAX_PATTERN
+from service.engine.tensor_patterns import is_tensor_pattern
 
 Tokens: TypeAlias = Annotated[int, Meta(ge=1, le=1 << 22)]
 Batch: TypeAlias = Annotated[int, Meta(ge=1, le=1 << 16)]
@@ -24,8 +26,13 @@ MAX_GPUS = 16
 class RunOverride(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One `-ot` rule of a run: see `is_tensor_pattern` for what a pattern may be."""
 
-    pattern: Annotated[str, Meta(min_length=1, max_length=2048)]
-    device: Annotated[str, Meta(pattern=r"^(CPU|(CUDA|ROCm|Vulkan|SYCL)(0|[1-9]|1[0-5]))$")]
+    pattern: Annotated[str, Meta(min_length=1, max_length=MAX_PATTERN)]
+    device: Annotated[str, Meta(pattern=r"^(CPU|(CUDA|ROCm|Vulkan|SYCL)([0-9]|1[0-5]))$(?!\n)")]
+
+    def __post_init__(self) -> None:
+        """Raise ValueError for a pattern outside the grammar, so that no document with one can be decoded."""
+        if not is_tensor_pattern(self.pattern):
+            raise ValueError(f"{self.pattern!r} is no pattern of tensor names that a host may be asked to run")
 
 
 class RunFlags(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -96,7 +96,7 @@ class LeaseRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 class RunFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One file of the model, in the repo: what it must be before an engine opens it."""
 
-    path: Annotated[str, Meta(pattern=r"^(?!.*\.\.)[A-Za-z0-9][A-Za-z0-9._ +/-]{0,400}\.gguf$")]
+    path: Annotated[str, Meta(pattern=r"^(?!.*\.\.)[A-Za-z0-9][A-Za-z0-9._ +/-]{0,400}\.gguf$(?!\n)")]
     size: Annotated[int, Meta(ge=1)]
     sha256: Sha256
 
@@ -111,8 +111,8 @@ class RunDocument(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
     engine: Engine
     engine_builds: Annotated[tuple[Sha256, ...], Meta(min_length=1, max_length=32)]
-    repo: Annotated[str, Meta(pattern=r"^[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9_][\w.-]{0,95}$")]
-    revision: Annotated[str, Meta(pattern=r"^[0-9a-f]{40,64}$")]
+    repo: Annotated[str, Meta(pattern=r"^[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9_][\w.-]{0,95}$(?!\n)")]
+    revision: Annotated[str, Meta(pattern=r"^[0-9a-f]{40,64}$(?!\n)")]
     files: Annotated[tuple[RunFile, ...], Meta(min_length=1, max_length=256)]
     gpus: Annotated[tuple[Annotated[int, Meta(ge=0, lt=MAX_GPUS)], ...], Meta(max_length=MAX_GPUS)]
     flags: RunFlags
