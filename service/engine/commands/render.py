@@ -8,6 +8,7 @@ import msgspec
 
 from service.engine.builds import Build
 from service.engine.commands.older import respelled
+from service.engine.commands.reader import BenchTests
 from service.engine.commands.shell import quote
 from service.engine.commands.tables import OPTIONS, PROGRAMS, Option, Tool, cache_types, known_options
 from service.engine.config import Engine, Flags, Override
@@ -41,7 +42,7 @@ def render(
     alias: str | None = None,
     host: str | None = None,
     port: int | None = None,
-    depths: Sequence[int] = (),
+    tests: BenchTests | None = None,
     build: Build | None = None,
 ) -> str:
     """Return the command that runs `flags` on the engine's server or benchmark tool, quoted for bash, in one line.
@@ -51,7 +52,7 @@ def render(
     return bash(
         launch(
             engine, tool, flags, model_path=model_path, env=env, prefix=prefix, program=program, alias=alias, host=host,
-            port=port, depths=depths, build=build,
+            port=port, tests=tests, build=build,
         )
     )  # fmt: skip
 
@@ -68,13 +69,13 @@ def launch(
     alias: str | None = None,
     host: str | None = None,
     port: int | None = None,
-    depths: Sequence[int] = (),
+    tests: BenchTests | None = None,
     build: Build | None = None,
 ) -> Launch:
     """Return the words that run `flags` on the engine's server or benchmark tool.
 
     `prefix` is put before the program (`numactl …`); `program` defaults to the tool's name. What a benchmark tool has
-    no option for (slots, chat templates) is left out. `depths` are llama-bench's; by default three up to `n_ctx`.
+    no option for (slots, chat templates) is left out. `tests` are llama-bench's; by default three depths up to `n_ctx`.
     `build`: the spelling of that build; None: today's. Raises InvalidFlags for a value that the engine cannot be given.
     """
     name = PROGRAMS[engine][tool]
@@ -83,7 +84,7 @@ def launch(
     if alias and tool == "server":
         words += ["--alias", alias]
     if name == "llama-bench":
-        words += _tests(flags, depths)
+        words += _tests(flags, tests)
     for field in _FIELDS:
         words += _words(engine, tool, field, flags, known)
     for extra in flags.other:
@@ -244,11 +245,13 @@ _SPECIAL = {
 }
 
 
-def _tests(flags: Flags, depths: Sequence[int]) -> list[str]:
+def _tests(flags: Flags, tests: BenchTests | None) -> list[str]:
     """llama-bench allocates prompt + depth tokens: the deepest test has the config's own context."""
     if flags.n_ctx < 1:
         raise InvalidFlags("llama-bench needs a context, not the trained one", field="flags.n_ctx")
     prompt = min(flags.n_ubatch, flags.n_ctx)
     deepest = flags.n_ctx - prompt
-    chosen = depths or sorted({0, deepest // 2, deepest})
-    return ["-p", str(prompt), "-n", str(min(_BENCH_TOKENS, prompt)), "-d", ",".join(map(str, chosen))]
+    depths = tuple(sorted({0, deepest // 2, deepest}))
+    chosen = tests or BenchTests(prompts=(prompt,), generations=(min(_BENCH_TOKENS, prompt),), depths=depths)
+    counts = (("-p", chosen.prompts), ("-n", chosen.generations), ("-d", chosen.depths))
+    return [word for name, values in counts for word in (name, ",".join(map(str, values or (0,))))]
