@@ -60,7 +60,8 @@ def problems(request: Request, config: AdvisedConfig, rig: Rig, tool: Tool) -> I
     """Yield what is wrong with one command of a config."""
     command = getattr(config.commands, tool)
     model = next(v.model for v in request.variants if v.name == config.variant)
-    case = case_of(parse(command, config.engine), model, rig, command, "cuda")
+    stated = request.constraints.reserve_mib
+    case = case_of(parse(command, config.engine), model, rig, command, "cuda", reserve_mib=stated)
     free = [device.free for device in case.devices]
     stated = predict_memory(config.engine, model, _as_run(config, case.tool), free, tool=case.tool)
     if case.memory.devices != stated.devices or case.memory.placement != stated.placement:

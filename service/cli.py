@@ -142,6 +142,7 @@ def _check_parser(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--log", metavar="FILE", help="what it printed: buffers and speeds are compared")
     parser.add_argument("--depths", metavar="N,N", help="depths in tokens for the speeds")
+    parser.add_argument("--reserve-mib", type=int, metavar="MIB", help="that proposed changes leave free on every GPU")
     parser.add_argument(
         "--draft", metavar="MODEL", help="the draft model that the command loads (default: as it names)"
     )
@@ -285,6 +286,7 @@ def _check(arguments: argparse.Namespace) -> int:
         "engine": arguments.engine,
         "build": arguments.build,
         "depths": _depths(arguments.depths),
+        "reserve_mib": arguments.reserve_mib,
         "log": _file_text(arguments.log, "log", _MAX_LOG) if arguments.log else None,
         "draft": arguments.draft,
         "mmproj": arguments.mmproj,

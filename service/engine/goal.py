@@ -14,6 +14,7 @@ Tokens = Annotated[int, msgspec.Meta(ge=0, le=16_777_216)]
 Positive = Annotated[int, msgspec.Meta(ge=1, le=16_777_216)]
 Speed = Annotated[float, msgspec.Meta(ge=0, le=1_000_000)]
 Mib = Annotated[int, msgspec.Meta(ge=0, le=1_048_576)]
+ReserveMib: TypeAlias = Mib | Annotated[list[Mib], msgspec.Meta(max_length=64)]  # for every GPU, or one a GPU
 BuildText = Annotated[str, msgspec.Meta(min_length=1, max_length=64)]
 KeptText = Annotated[str, msgspec.Meta(min_length=1, max_length=4096)]
 Preset: TypeAlias = Literal["chat", "agent", "long", "batch", "fastest", "quality"]
@@ -68,7 +69,7 @@ class Constraints(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     kv_types: Annotated[list[CacheType], msgspec.Meta(min_length=1, max_length=16)] | None = None
     min_bpw: Annotated[float, msgspec.Meta(ge=0, le=32)] | None = None
     max_bpw: Annotated[float, msgspec.Meta(ge=0, le=32)] | None = None
-    reserve_mib: Mib | Annotated[list[Mib], msgspec.Meta(max_length=64)] | None = None
+    reserve_mib: ReserveMib | None = None
     max_ram_gib: Annotated[float, msgspec.Meta(gt=0, le=1_048_576)] | None = None
     keep_flags: Annotated[list[KeptText], msgspec.Meta(max_length=64)] | None = None
     current_command: Annotated[str, msgspec.Meta(min_length=1, max_length=32_768)] | None = None

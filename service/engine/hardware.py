@@ -6,8 +6,13 @@ every GPU on its own, fastest first, every fact filled in from the catalogue or 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import msgspec
 
+from service.engine.units import MIB
+
+_RESERVE, _RESERVE_WITH_DISPLAY = 512 * MIB, 1024 * MIB
 NO_GPU_NAMED = "no GPU was named: taken for a machine without"  # in `notes` of a text that names a CPU and no GPU
 
 
@@ -98,6 +103,11 @@ class Card(msgspec.Struct, frozen=True, kw_only=True):
     unified: bool = False
     bandwidth_known: bool = True
 
+    @property
+    def reserve(self) -> int:
+        """Bytes to keep free where nobody says otherwise: 512 MiB, 1,024 on a card that drives a display."""
+        return _RESERVE_WITH_DISPLAY if self.display else _RESERVE
+
 
 class Rig(msgspec.Struct, frozen=True, kw_only=True):
     """A machine with every fact filled in. `cards` fastest first (CUDA's default order). `ram_bytes` in bytes.
@@ -120,6 +130,12 @@ class Rig(msgspec.Struct, frozen=True, kw_only=True):
     os: str
     order_known: bool
     assumed: tuple[Assumption, ...] = ()
+
+    def reserves(self, cards: Sequence[int], stated_mib: int | Sequence[int] | None) -> tuple[int, ...]:
+        """Return the bytes to keep free on some cards; stated: one number for all, or one a card of the rig."""
+        if stated_mib is None:
+            return tuple(self.cards[card].reserve for card in cards)
+        return tuple((stated_mib if isinstance(stated_mib, int) else stated_mib[card]) * MIB for card in cards)
 
     @property
     def windows(self) -> bool:

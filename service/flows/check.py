@@ -81,6 +81,7 @@ def checked(
         log=asked.log,
         beside=beside,
         build=asked.build,
+        reserve_mib=asked.reserve_mib,
     )
     known = {name: getattr(report, name) for name in report.__struct_fields__}
     known["assumed"] = [*assumed, *report.assumed]

@@ -9,6 +9,7 @@ import msgspec
 from service.engine.builds import BuildAsked
 from service.engine.check import CheckReport
 from service.engine.config import Engine
+from service.engine.goal import ReserveMib
 from service.engine.hardware import Hardware
 from service.engine.logs import MeasuredSpeed
 from service.wire.advice import HardwareText, RepoText
@@ -30,6 +31,7 @@ class CheckRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     the files that the command loads beside its model, as `OWNER/NAME:VARIANT` or `OWNER/NAME/FILE.gguf`; looked for in
     the model's repo where they are left out.
     `build`: the engine's build, by date, number or commit, as an object or as `--version` prints it; null: today's.
+    `reserve_mib`: what proposed changes leave free on every GPU, or one number a GPU; null: 512, 1,024 with a display.
     """
 
     command: CommandText
@@ -44,6 +46,7 @@ class CheckRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     draft: RepoText | None = None
     mmproj: RepoText | None = None
     build: BuildAsked | BuildText | None = None
+    reserve_mib: ReserveMib | None = None
 
 
 class Checked(CheckReport, frozen=True, kw_only=True):
@@ -75,3 +78,4 @@ class BatchCase(msgspec.Struct, frozen=True, kw_only=True):
     draft: RepoText | None = None
     mmproj: RepoText | None = None
     build: BuildAsked | BuildText | None = None
+    reserve_mib: ReserveMib | None = None

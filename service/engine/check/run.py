@@ -26,22 +26,25 @@ _BUILD_DECIDES = "defaults, the meaning of flags, and buffers"
 def check(
     command: str, engine: Engine | None, model: Model, hardware: Rig, *, depths: Sequence[int] | None = None,
     allocator: Allocator = "cuda", measured: Sequence[MeasuredSpeed] = (), log: str | None = None,
-    build: BuildAsked | str | None = None, beside: Beside = NOTHING,
+    build: BuildAsked | str | None = None, beside: Beside = NOTHING, reserve_mib: int | Sequence[int] | None = None,
 ) -> CheckReport:  # fmt: skip
     """Return memory, speed and findings of a command; `measured` speeds and a pasted `log` beside what is expected.
 
     `engine` None: that of the log, else guessed from the command. `build`: whose defaults and meaning of flags hold;
     None: today's.
     `beside`: headers of what the command loads beside its model. `depths` in tokens; None: some up to the context.
+    `reserve_mib`: what proposed changes leave free on every GPU, or a list by card; None: as in an advice.
     What the engine would stop at is a finding, and the figures are without it.
     Raises InvalidFlags for a command that cannot be read, InvalidInput for an unknown build, a log without figures or
     too many depths.
     """
     if len(depths or ()) > MAX_DEPTHS or any(n < 0 for n in depths or ()):
         raise InvalidInput(f"at most {MAX_DEPTHS} depths, none below 0", field="depths")
+    if isinstance(reserve_mib, Sequence) and len(reserve_mib) != len(hardware.cards):
+        raise InvalidInput(f"one number, or one for each of {len(hardware.cards)} GPUs", field="reserve_mib")
     reading = read_log(log) if log is not None else None
     asked = engine or (reading.engine if reading else None)
-    case = case_of(parse(command, asked, build=build), model, hardware, command, allocator, beside)
+    case = case_of(parse(command, asked, build=build), model, hardware, command, allocator, beside, reserve_mib)
     strange = list(log_findings(case, reading)) if reading else []
     known = reading if reading and not any(one.rule == "log-of-another-model" for one in strange) else None
     compared = [

@@ -228,8 +228,8 @@ def _pieces_in_ram(engine: Engine, model: Model) -> tuple[Placement, set[str]]:
         away.update(t.name for t in ffn)
         if all(runs_on_gpu(engine, t.type) for t in ffn):
             pieces.update(t.name for t in ffn)
-    where = {t.name: int(t.name in away) for t in model.tensors if role_of(t.name) != "nextn"}
-    where["token_embd.weight"] = 1
+    roles = {t.name: role_of(t.name) for t in model.tensors}
+    where = {name: int(name in away or role == "token_embd") for name, role in roles.items() if role != "nextn"}
     where.setdefault("output.weight", 0)
     caches = (0,) * running + (None,) * (model.n_layer - running)
     return Placement(1, where, (0,) * model.n_layer, caches, 0), pieces

@@ -35,7 +35,7 @@ from service.engine.planner.rank import (
 )
 from service.engine.planner.support import unsupported
 from service.engine.speed import goal_seconds, predict_speed
-from service.engine.units import GIB, MIB
+from service.engine.units import GIB
 
 _RAM_FOR_OTHERS = 2 * GIB  # what an idle Linux server keeps for itself
 _FAILURES = 8  # candidates of one engine and variant that may turn out not to fit before the next is tried
@@ -90,16 +90,11 @@ class Outcome(msgspec.Struct, frozen=True):
 
 def limits_of(rig: Rig, constraints: Constraints, cards: Sequence[int]) -> Limits:
     """Return the reserve of each card used (512 MiB, 1,024 with a display) and the bytes of RAM allowed."""
-    stated = constraints.reserve_mib
-    reserve = []
-    for card in cards:
-        default = 1024 if rig.cards[card].display else 512
-        mib = default if stated is None else stated if isinstance(stated, int) else stated[card]
-        reserve.append(mib * MIB)
+    reserve = rig.reserves(cards, constraints.reserve_mib)
     host = max(rig.ram_bytes - max(_RAM_FOR_OTHERS, rig.ram_bytes // 32), 0)
     if constraints.max_ram_gib is not None:
         host = min(host, int(constraints.max_ram_gib * GIB))
-    return Limits(tuple(reserve), host, shared=any(rig.cards[c].unified for c in cards))
+    return Limits(reserve, host, shared=any(rig.cards[c].unified for c in cards))
 
 
 class _Try(NamedTuple):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
 
 from msgspec.structs import replace
 
@@ -17,6 +18,7 @@ from service.engine.units import GIB
 
 # Keeping one of these keeps the whole placement: the others of them are the engine's defaults.
 PLACING = ("overrides", "cpu_moe", "n_cpu_moe", "n_gpu_layers", "tensor_split")
+_Way: TypeAlias = Callable[[Problem, Flags], Fitted | Shortfall]
 _SPLIT_ATTEMPTS = 6
 _WORTH_NO_COPIES = 1.05  # prompts have to be 5 % faster
 
@@ -79,25 +81,35 @@ def _fitted(problem: Problem, candidate: Candidate) -> Fitted | Shortfall:
         return check(problem, flags)
     if flags.split_mode != "layer":
         return _together(problem, flags)
-    if strategy == "layers in RAM":
-        return _layers_in_ram(problem, flags)
-    found = best_placement(problem, flags, whole=strategy == "all on GPU")
-    if isinstance(found, Shortfall):
+    if strategy == "all on GPU":
+        return _dealt(problem, flags, whole=True)
+    how = _layers_in_ram if strategy == "layers in RAM" else _dealt
+    found = how(problem, flags)
+    if isinstance(found, Shortfall) or not flags.op_offload or "op_offload" in candidate.kept:
         return found
-    if strategy == "all on GPU" or not flags.op_offload or "op_offload" in candidate.kept:
-        return found.fitted
-    return _without_copies(problem, flags, found.fitted) or found.fitted
+    return _without_copies(problem, flags, found, how) or found
 
 
-def _without_copies(problem: Problem, flags: Flags, fitted: Fitted) -> Fitted | None:
-    """The same with batches left to the CPU, where copying experts over this link takes longer than that."""
-    stays = check(problem, replace(fitted.flags, op_offload=False))
-    if isinstance(stays, Shortfall) or problem.seconds(stays).expected > problem.seconds(fitted).expected:
-        return None
+def _dealt(problem: Problem, flags: Flags, *, whole: bool = False) -> Fitted | Shortfall:
+    found = best_placement(problem, flags, whole=whole)
+    return found if isinstance(found, Shortfall) else found.fitted
+
+
+def _without_copies(problem: Problem, flags: Flags, fitted: Fitted, how: _Way) -> Fitted | None:
+    """The flags with batches left to the CPU, where copying experts over this link takes longer than that.
+
+    What leaves more in RAM so that the request takes longer is none.
+    """
+    alone = replace(fitted.flags, op_offload=False)
+    stays = Fitted(alone, problem.memory(alone))
     if _prompt_speed(problem, stays) < _prompt_speed(problem, fitted) * _WORTH_NO_COPIES:
         return None
-    found = best_placement(problem, replace(flags, op_offload=False))
-    return stays if isinstance(found, Shortfall) else found.fitted
+    options = (check(problem, alone), how(problem, replace(flags, op_offload=False)))
+    found = [one for one in options if isinstance(one, Fitted)]
+    best = min(found, key=lambda one: problem.seconds(one).expected, default=None)
+    if best is None or problem.seconds(best).expected > problem.seconds(fitted).expected:
+        return None
+    return best
 
 
 def _prompt_speed(problem: Problem, fitted: Fitted) -> float:

@@ -23,6 +23,7 @@ from service.engine.overrides import MAX_RULES
 from service.engine.rules.beside import NOTHING, Beside, companions_of
 from service.engine.rules.devices import chosen_devices, with_lab_bytes
 from service.engine.speed import Speed, predict_speed
+from service.engine.units import MIB
 
 _SLOTS = re.compile(r"(?:^|\s)(?:-np|--parallel)[\s=]")
 
@@ -43,7 +44,7 @@ class Case(msgspec.Struct, frozen=True, dict=True, kw_only=True):
     """A command, the model, the machine, and what the engine makes of them.
 
     `flags` are those of the command without what the engine would refuse, with the devices of its rules renamed by
-    their place in `devices`.
+    their place in `devices`. `reserve`: bytes that a proposed change must leave free on each of them.
     """
 
     parsed: ParsedCommand
@@ -56,6 +57,7 @@ class Case(msgspec.Struct, frozen=True, dict=True, kw_only=True):
     allocator: Allocator
     tool: Tool
     beside: Beside = NOTHING
+    reserve: tuple[int, ...]
 
     @property
     def engine(self) -> Engine:
@@ -120,12 +122,13 @@ class Case(msgspec.Struct, frozen=True, dict=True, kw_only=True):
 
     def predict(self, flags: Flags) -> Memory:
         """Return the memory with other flags on the same devices. Raises InvalidFlags."""
+        return self._predict(flags, self.tool)
+
+    def _predict(self, flags: Flags, tool: Tool) -> Memory:
         free = [device.free for device in self.devices]
         build = self.parsed.build
         rules = build.rules.memory if build.date else None
-        return predict_memory(
-            self.engine, self.model, flags, free, allocator=self.allocator, tool=self.tool, rules=rules
-        )  # fmt: skip
+        return predict_memory(self.engine, self.model, flags, free, allocator=self.allocator, tool=tool, rules=rules)
 
     @cached_property
     def companions(self) -> tuple[Companion, ...]:
@@ -141,8 +144,21 @@ class Case(msgspec.Struct, frozen=True, dict=True, kw_only=True):
         return [*(msgspec.structs.replace(row, gpu=name) for row, name in zip(rows, names, strict=False)), rows[-1]]
 
     def fits(self, flags: Flags) -> bool:
-        """Return whether everything fits with other flags."""
-        return all(row.fits for row in self.table_of(self.predict(flags)))
+        """Return whether everything fits with other flags, and every card keeps free what it has to.
+
+        Of llama.cpp in its benchmark as well, which keeps logits of a whole batch: a change that cannot be measured is
+        not proposed.
+        """
+        if not self._leaves_reserve(self.predict(flags)):
+            return False
+        if self.ik or self.tool == "bench":
+            return True
+        return self._leaves_reserve(self._predict(msgspec.structs.replace(flags, n_parallel=1), "bench"))
+
+    def _leaves_reserve(self, memory: Memory) -> bool:
+        rows = self.table_of(memory)
+        kept = zip(rows, self.reserve, strict=False)
+        return all(row.fits for row in rows) and all(row.free_mib >= n_bytes / MIB for row, n_bytes in kept)
 
     def speed(self, n_kv: int = 0, *, flags: Flags | None = None, placement: Placement | None = None) -> Speed:
         """Return the speed at a depth; with other flags or another placement, nothing else changed."""
@@ -150,10 +166,12 @@ class Case(msgspec.Struct, frozen=True, dict=True, kw_only=True):
         build_date = self.parsed.build.date
         return predict_speed(self.engine, self.model, flags, placed, self.rig, self.devices, n_kv, build_date)
 
-    def gain(self, *, flags: Flags | None = None, placement: Placement | None = None) -> tuple[float, float]:
-        """Return how many times faster prompts and tokens are, empty cache, with other flags or another placement."""
-        mended = self.speed(flags=flags, placement=placement)
-        now = self.speed()
+    def gain(
+        self, n_kv: int = 0, *, flags: Flags | None = None, placement: Placement | None = None
+    ) -> tuple[float, float]:
+        """Return how many times faster prompts and tokens are at a depth with other flags or another placement."""
+        mended = self.speed(n_kv, flags=flags, placement=placement)
+        now = self.speed(n_kv)
         return mended.pp.expected / now.pp.expected, mended.tg.expected / now.tg.expected
 
     def moved(self, tensors: dict[str, int]) -> Placement:
@@ -162,10 +180,12 @@ class Case(msgspec.Struct, frozen=True, dict=True, kw_only=True):
 
 
 def case_of(
-    parsed: ParsedCommand, model: Model, rig: Rig, command: str, allocator: Allocator, beside: Beside = NOTHING
-) -> Case:
+    parsed: ParsedCommand, model: Model, rig: Rig, command: str, allocator: Allocator, beside: Beside = NOTHING,
+    reserve_mib: int | Sequence[int] | None = None,
+) -> Case:  # fmt: skip
     """Return the case of a parsed command. `allocator` "lab": as predict_memory has it.
 
+    `reserve_mib`: what a proposed change must leave free, one number or one a card of the rig; None: the usual.
     The lab's figures of llama.cpp are llama-fit-params': a whole batch of logits, and one slot where none is asked for.
     """
     devices, unknown = chosen_devices(parsed, rig)
@@ -192,6 +212,7 @@ def case_of(
         allocator=allocator,
         tool=tool,
         beside=beside,
+        reserve=rig.reserves([device.gpu for device in devices], reserve_mib),
     )
 
 

@@ -51,13 +51,20 @@ def _loses_gpu(case: Case, name: str) -> bool:
     mend="-op 28,0,31,0 (ik_llama.cpp), GGML_OP_OFFLOAD_MIN_BATCH above -ub (llama.cpp), or a larger -ub",
 )  # fmt: skip
 def copying_loses(case: Case) -> Iterator[Found]:
-    """On a slow link, experts in RAM are multiplied faster by the CPU than copied to the GPU for each micro-batch."""
+    """On a slow link, experts in RAM are multiplied faster by the CPU than copied to the GPU for each micro-batch.
+
+    Said where it fits beside what is placed now, and loses nothing with a full cache either: caches in RAM are copied
+    too.
+    """
     if not (case.experts_in_ram and case.devices and case.flags.op_offload) or case.n_ubatch < case.threshold:
         return
     if any(option.startswith("-op ") for option in case.flags.other):
         return
-    pp, _ = case.gain(flags=msgspec.structs.replace(case.flags, op_offload=False))
+    mended = msgspec.structs.replace(case.flags, op_offload=False)
+    pp, _ = case.gain(flags=mended)
     if pp < WORTH_SAYING or "GGML_OP_OFFLOAD_MIN_BATCH" in case.parsed.env:
+        return
+    if case.gain(case.flags.n_ctx, flags=mended)[0] < 1 or not case.fits(mended):
         return
     off = "-op 28,0,31,0" if case.ik else f"GGML_OP_OFFLOAD_MIN_BATCH={case.n_ubatch + 1} before the command"
     break_even = _break_even(case)

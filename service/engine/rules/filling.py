@@ -96,13 +96,14 @@ def _with_more(case: Case, device: int, layers: list[int]) -> tuple[Flags, str]:
     "computed: memory and speed with other shares; ik_llama.cpp issue 629", mend="-ts with more for the faster card",
 )  # fmt: skip
 def layers_on_slower_card(case: Case) -> Iterator[Found]:
-    """Layers on a slow card while a clearly faster one has room for them."""
+    """Layers on a slow card while a clearly faster one has room for them, and prompts lose nothing."""
     speeds = [_bandwidth(case, i) for i in range(case.cpu)]
     if case.flags.split_mode != "layer" or case.cpu < 2 or max(speeds) < _FASTER * min(speeds):
         return
     if case.flags.n_gpu_layers <= 0 or not all(row.fits for row in case.table):
         return
-    best = max((one for one in (_gain_with(case, shares) for shares in _shares(case, speeds)) if one), default=None)
+    found = [one for shares in _shares(case, speeds) if (one := _gain_with(case, shares))]
+    best = max((one for one in found if one[1] >= 1), default=None)
     if best is not None and best[0] >= WORTH_SAYING:
         tg, pp, text = best
         message = f"{case.devices[speeds.index(max(speeds))].name} is faster and has room for more layers"
@@ -119,8 +120,7 @@ def _shares(case: Case, speeds: list[float]) -> Iterator[tuple[float, ...]]:
 def _gain_with(case: Case, shares: tuple[float, ...]) -> tuple[float, float, str] | None:
     """Gains of TG and PP with other shares, and how to write them; None where they do not fit."""
     mended = msgspec.structs.replace(case.flags, tensor_split=shares)
-    memory = case.predict(mended)
-    if not all(row.fits for row in case.table_of(memory)):
+    if not case.fits(mended):
         return None
-    pp, tg = case.gain(flags=mended, placement=memory.placement)
+    pp, tg = case.gain(flags=mended, placement=case.predict(mended).placement)
     return tg, pp, f"-ts {','.join(f'{share:.0f}' for share in shares)}"

@@ -104,7 +104,8 @@ def experts_left_on_gpu(case: Case) -> Iterator[Found]:
     small = [row.device for row in case.table[:-1] if not row.fits]
     if not small or not case.model.moe_layers or case.experts_in_ram or case.fit_places:
         return
-    fits = case.fits(msgspec.structs.replace(case.flags, cpu_moe=True))
+    with_it = case.predict(msgspec.structs.replace(case.flags, cpu_moe=True))
+    fits = all(row.fits for row in case.table_of(with_it))
     outcome = "with it, everything fits" if fits else "with it, more is still needed: see does-not-fit"
     yield Found(
         f"all experts are on {', '.join(small)}, which they do not fit; nothing sends them to RAM; {outcome}",

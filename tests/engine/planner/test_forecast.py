@@ -7,7 +7,7 @@ import pytest
 from service.engine.catalogue import resolve
 from service.engine.config import Engine
 from service.engine.goal import Constraints, GoalRequest, Preset, resolve_goal
-from service.engine.hardware import Hardware
+from service.engine.hardware import Gpu, Hardware, Ram
 from service.engine.planner.search import Case, Hunt
 from tests import rigs
 from tests.models import build
@@ -36,3 +36,13 @@ def test_what_is_placed_is_never_faster_than_its_forecast_and_near_to_it(
     hunt.place_first()
     best = min(c.seconds.expected for c in hunt.contenders)
     assert least * 0.999 <= best <= least * NEAR
+
+
+def test_embeddings_by_layer_stay_in_ram_and_take_no_room_on_cards() -> None:
+    two_in_use = Hardware(gpus=[Gpu(name="RTX 5060 Ti", count=2, free_gib=4.1)], ram=Ram(total_gb=64))
+    model = build("Gemma-4-E2B", "bf16")
+    assert model.by_name["per_layer_token_embd.weight"].nbytes > 4 * 2**30
+    goal = resolve_goal(GoalRequest(), model.n_ctx_train)
+    hunt = Hunt(Case("ik_llama.cpp", 0, model, resolve(two_in_use), goal, Constraints()))
+    hunt.place_first()
+    assert hunt.contenders[0].candidate.strategy == "all on GPU"

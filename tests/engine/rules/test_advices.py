@@ -8,7 +8,8 @@ import pytest
 
 from service.engine.catalogue import resolve
 from service.engine.commands import parse
-from service.engine.hardware import Hardware
+from service.engine.goal import Constraints, GoalRequest
+from service.engine.hardware import Cpu, Gpu, Hardware, Ram
 from service.engine.rules import case_of, findings
 from tests.engine.planner.asking import ask
 from tests.models import build
@@ -23,12 +24,40 @@ from tests.rigs import (
 
 
 class Question(NamedTuple):
-    """A model in a mix, and the machine that it is to run on."""
+    """A model in a mix, the machine that it is to run on, and what for."""
 
     model: str
     mix: str
     hardware: Hardware
+    goal: GoalRequest = GoalRequest()
+    reserve_mib: int | None = None
 
+
+EPYC_DDR4 = Cpu(model="EPYC 7713")
+SLOW_LINKS = Hardware(
+    gpus=[Gpu(name="RTX 4060 Ti 16GB", count=2, pcie="3.0 x4")],
+    cpu=Cpu(model="EPYC 9355"),
+    ram=Ram(total_gb=384, type="DDR5", channels=12, mts=6400),
+)
+FULL_CARD_BESIDE = Hardware(
+    gpus=[Gpu(name="RTX 4060 Ti 16GB", free_gib=5.12), Gpu(name="RTX 3090")],
+    cpu=EPYC_DDR4,
+    ram=Ram(total_gb=768, type="DDR4", channels=8, mts=3200),
+)
+CARD_IN_USE = Hardware(
+    gpus=[Gpu(name="RTX 4060 Ti 16GB", pcie="4.0 x8", free_gib=4.43)],
+    cpu=EPYC_DDR4,
+    ram=Ram(total_gb=384, type="DDR4", channels=8, mts=3200),
+)
+TWO_CARDS_IN_USE = Hardware(
+    gpus=[Gpu(name="RTX 5060 Ti", count=2, free_gib=4.1)], cpu=Cpu(model="Ryzen 7 5800X3D"), ram=Ram(total_gb=512)
+)
+UNLIKE_CARDS_IN_USE = Hardware(
+    gpus=[Gpu(name="Tesla P40", count=2, free_gib=5.14), Gpu(name="RTX PRO 6000 Blackwell", free_gib=7.07)],
+    cpu=Cpu(model="Xeon Platinum 8480+", sockets=2),
+    ram=Ram(total_gb=256),
+)
+FASTEST = GoalRequest(preset="fastest")
 
 QUESTIONS = (
     Question("Qwen3-235B-A22B", "q2_k", ONE_3090_DESKTOP),
@@ -44,17 +73,25 @@ QUESTIONS = (
     Question("Llama-3.3-70B", "q4_K_M", ONE_3090_DESKTOP),
     Question("Gemma-3-27B", "q4_K_M", RADEON),
     Question("Qwen3-Next-80B-A3B", "q4_K_M", ONE_3090_DESKTOP),
+    Question("Qwen3.5-397B-A17B", "q3_k_m", SLOW_LINKS, GoalRequest(preset="quality"), reserve_mib=0),
+    Question("DeepSeek-V3.2", "q8_0", FULL_CARD_BESIDE, GoalRequest(preset="fastest", context=32768), reserve_mib=0),
+    Question("North-Mini-Code", "q4_k_m", CARD_IN_USE, GoalRequest(preset="long", context=100_000)),
+    Question("Gemma-4-E2B", "bf16", TWO_CARDS_IN_USE, FASTEST),
+    Question("Gemma-4-E4B", "exps=iq4_ks,*=q8_0", UNLIKE_CARDS_IN_USE, FASTEST),
+    Question("Gemma-4-E4B", "q5_k_m", UNLIKE_CARDS_IN_USE, FASTEST, reserve_mib=2_048),
 )
 
 
 @pytest.mark.parametrize("question", QUESTIONS, ids=lambda q: f"{q.model}-{q.mix[:8]}")
 def test_no_advised_command_breaks_a_rule(question: Question) -> None:
-    body = ask(question.model, question.mix, hardware=question.hardware)
+    limits = Constraints(reserve_mib=question.reserve_mib)
+    body = ask(question.model, question.mix, hardware=question.hardware, goal=question.goal, constraints=limits)
     model, rig = build(question.model, question.mix), resolve(question.hardware)
     broken = []
     for config in body.configs:
         for command in (config.commands.server, config.commands.bench):
-            case = case_of(parse(command, config.engine), model, rig, command, "cuda")
+            parsed = parse(command, config.engine)
+            case = case_of(parsed, model, rig, command, "cuda", reserve_mib=question.reserve_mib)
             broken += [(f.rule, f.message, command) for f in findings(case) if f.severity != "info"]
     assert body.configs
     assert broken == []

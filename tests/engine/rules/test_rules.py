@@ -81,6 +81,24 @@ def test_every_rule_leads_to_a_paragraph_of_the_guide() -> None:
     assert [one.id for one in RULES if one.paragraph not in anchors] == []
 
 
+def test_layers_on_a_slow_card_are_left_there_where_the_fast_one_would_not_keep_its_reserve() -> None:
+    (example,) = [one for one in EXAMPLES if one.rule == "layers-on-slower-card"]
+    model, rig = model_of(example), resolve(example.hardware)
+    for reserve_mib, told in ((None, True), (16_384, False)):
+        parsed = parse(example.broken, example.engine)
+        asked = case_of(parsed, model, rig, example.broken, "cuda", reserve_mib=reserve_mib)
+        assert ("layers-on-slower-card" in [f.rule for f in findings(asked)]) == told
+
+
+def test_copying_is_no_loss_where_caches_in_ram_are_copied_too() -> None:
+    example = next(one for one in EXAMPLES if one.rule == "copying-loses")
+    asked = case(example, f"{GOOD_LLAMA} -c 131072".replace("-ngl 99", "-ngl 20"))
+    alone = replace(asked.flags, op_offload=False)
+    assert asked.gain(flags=alone)[0] > 1.1
+    assert asked.gain(asked.flags.n_ctx, flags=alone)[0] < 1
+    assert "copying-loses" not in [f.rule for f in findings(asked)]
+
+
 def test_rules_that_change_nothing_are_told_together() -> None:
     command = f"{GOOD_IK} -ot 'blk\\.1\\.ffn_up_exps=CPU' -ot 'blk\\.2\\.ffn_up_exps=CPU'"
     (finding,) = [f for f in found(Example("", command, ""), command) if f.rule == "override-never-wins"]
