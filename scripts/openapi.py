@@ -9,7 +9,7 @@ from pathlib import Path
 from scripts.rules_page import rules_markdown
 from service.settings import SETTINGS
 from service.web.document import openapi_json
-from service.wire.problem import PROBLEM_TYPES
+from service.wire.problem_types import PROBLEM_TYPES
 
 ROOT = Path(__file__).parent.parent
 _INTRODUCTION = """\

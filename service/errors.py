@@ -9,6 +9,13 @@ AdvisorError (service/engine/errors.py)
 ├── AdviceNotFound          no advice has this id, or it was deleted
 ├── WrongKey                the key given does not belong to the advice
 ├── RateLimited             the client asked too often; `retry_after` in seconds
+├── NotAuthenticated        no good token or signature came with a request that takes one
+├── NotAllowed              the token is good, but not for this
+├── EnrolmentCodeUnknown    a code is wrong, was used, or its ten minutes are over
+├── HostNotFound            no host has this id, or it is not for this caller to see
+├── HostNotActive           a host waits for its owner, pauses, or is revoked
+├── HostExists              a host with this key is enrolled already
+├── CounterTooSmall         a signed call that came before, or out of order; `choices`: the last one's counter
 └── AdviceFailed            an advice could not be computed, for a reason that is not the user's
 
 `problem` is the heading in docs/problems.md; nothing here knows HTTP.
@@ -55,6 +62,34 @@ class RateLimited(AdvisorError):
     def __init__(self, detail: str, *, retry_after: int, field: str | None = None) -> None:
         super().__init__(detail, field=field)
         self.retry_after = retry_after
+
+
+class NotAuthenticated(AdvisorError):
+    problem = "not-authenticated"
+
+
+class NotAllowed(AdvisorError):
+    problem = "not-allowed"
+
+
+class EnrolmentCodeUnknown(AdvisorError):
+    problem = "enrolment-code-unknown"
+
+
+class HostNotFound(AdvisorError):
+    problem = "host-not-found"
+
+
+class HostNotActive(AdvisorError):
+    problem = "host-not-active"
+
+
+class HostExists(AdvisorError):
+    problem = "host-exists"
+
+
+class CounterTooSmall(AdvisorError):
+    problem = "counter-too-small"
 
 
 class AdviceFailed(AdvisorError):

@@ -16,15 +16,19 @@ from sqlalchemy.exc import SQLAlchemyError
 from service.engine.catalogue import known_cpus, known_gpus, resolve
 from service.engine.hardware_text import parse_hardware, to_shorthand
 from service.errors import DatabaseUnavailable
-from service.flows import advise, check, inspect
+from service.flows import accounts, advise, check, hosts, inspect
+from service.flows.accounts import Caller
 from service.flows.advise import Requested
 from service.flows.context import Context
+from service.flows.hosts import SignedCall, SignedHost
 from service.queue.enqueue import queue_on
 from service.queue.progress import listen
 from service.wire.advice import Advice, AdviceRequest
+from service.wire.agent import EnrolledHost, Greeted, NewHost, Session
 from service.wire.check import Checked, CheckRequest
 from service.wire.hardware import ParsedHardware
 from service.wire.health import Readiness
+from service.wire.hosts import Enrolment, EnrolmentRequest, Host, HostChange, Probe
 from service.wire.repo import RepoView
 
 
@@ -78,6 +82,54 @@ class UseCases:
     def progress(self, advice_id: str) -> AbstractAsyncContextManager[AsyncIterator[str]]:
         """Listen to an advice: whatever workers publish about it, each a hint to read it again."""
         return listen(self._listener, advice_id)
+
+    def caller_of(self, bearer: str) -> Caller:
+        """See `service.flows.accounts.caller_of`."""
+        return accounts.caller_of(self._context.engine, bearer, self._context.clock())
+
+    def create_enrolment(self, caller: Caller, asked: EnrolmentRequest, address: str) -> Enrolment:
+        """See `service.flows.hosts.create_enrolment`."""
+        return hosts.create_enrolment(self._context, caller, asked, address)
+
+    def greet(self, code: str, address: str) -> Greeted:
+        """See `service.flows.hosts.greet`."""
+        return hosts.greet(self._context, code, address)
+
+    def enrol(self, new: NewHost, authority: str) -> EnrolledHost:
+        """See `service.flows.hosts.enrol`."""
+        return hosts.enrol(self._context, new, authority)
+
+    def open_session(self, call: SignedCall) -> Session:
+        """See `service.flows.hosts.open_session`."""
+        return hosts.open_session(self._context, call)
+
+    def authenticate(self, call: SignedCall) -> SignedHost:
+        """See `service.flows.hosts.authenticate`."""
+        return hosts.authenticate(self._context, call)
+
+    def save_probe(self, host: SignedHost, probe: Probe) -> None:
+        """See `service.flows.hosts.save_probe`."""
+        hosts.save_probe(self._context, host, probe)
+
+    def leave(self, host: SignedHost) -> None:
+        """See `service.flows.hosts.leave`."""
+        hosts.leave(self._context, host)
+
+    def list_hosts(self, caller: Caller | None) -> list[Host]:
+        """See `service.flows.hosts.list_hosts`."""
+        return hosts.list_hosts(self._context, caller)
+
+    def read_host(self, host_id: str, caller: Caller | None) -> Host:
+        """See `service.flows.hosts.read_host`."""
+        return hosts.read_host(self._context, host_id, caller)
+
+    def change_host(self, host_id: str, asked: HostChange, caller: Caller) -> Host:
+        """See `service.flows.hosts.change_host`."""
+        return hosts.change_host(self._context, host_id, asked, caller)
+
+    def revoke_host(self, host_id: str, caller: Caller) -> None:
+        """See `service.flows.hosts.revoke_host`."""
+        hosts.revoke_host(self._context, host_id, caller)
 
     def _database_answers(self) -> bool:
         try:

@@ -45,6 +45,7 @@ def create_app(settings: Settings, flows: Flows | None = None) -> Litestar:
         request_max_body_size=MAX_BODY_BYTES,
         logging_config=None,
     )
+    app.state.services = services  # for guards, which are given no dependencies
     # Around everything: Litestar's own middleware is not called for paths and methods that do not exist.
     app.asgi_handler = access_log(security_headers(head_as_get(app.asgi_handler)))
     return app

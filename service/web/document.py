@@ -13,14 +13,16 @@ import msgspec
 from litestar import Litestar
 from litestar.di import Provide
 from litestar.openapi import OpenAPIConfig
-from litestar.openapi.spec import License, Tag
+from litestar.openapi.spec import Components, License, Reference, SecurityScheme, Tag
 
 from service import __version__
 from service.web.api import ROUTERS
 from service.wire.advice import Advice, AdviceEvent, AdviceRequest, CreatedAdvice
+from service.wire.agent import SIGNATURE_HEADER, EnrolledHost, Greeted, Greeting, NewHost, Session
 from service.wire.check import Checked, CheckRequest
 from service.wire.hardware import CpuRows, GpuRows, HardwareQuestion, ParsedHardware
 from service.wire.health import Health, Readiness
+from service.wire.hosts import Account, Enrolment, EnrolmentRequest, Host, HostChange, Probe
 from service.wire.problem import Problem
 from service.wire.repo import RepoView
 
@@ -28,16 +30,29 @@ _DESCRIPTION = (
     "Name a Hugging Face GGUF repo and your hardware; get ranked, copy-and-paste configurations for ik_llama.cpp and "
     "llama.cpp, with the memory of every device and the speed at every context depth."
 )
+_SCHEMES: dict[str, SecurityScheme | Reference] = {
+    "Token": SecurityScheme(type="http", scheme="bearer", description="What `advisor token create` printed."),
+    "HostSession": SecurityScheme(type="http", scheme="bearer", description="The token of `POST /v1/agent/sessions`."),
+    "HostSignature": SecurityScheme(
+        type="apiKey",
+        name=SIGNATURE_HEADER,
+        security_scheme_in="header",
+        description="Ed25519 signature (base64) with the headers Advisor-Host and Advisor-Counter: see docs/hosts.md.",
+    ),
+}
 _CONFIG = OpenAPIConfig(
     title="Offload Advisor",
     version=__version__,
     description=_DESCRIPTION,
     use_handler_docstrings=True,
+    components=Components(security_schemes=_SCHEMES),
     license=License(name="Apache-2.0", identifier="Apache-2.0"),
     tags=[
         Tag("advice", "Ask for configs, read them, follow their making"),
         Tag("check", "A command that you use: memory, speed, and what is wrong with it"),
         Tag("repos", "What a repo holds"),
+        Tag("hosts", "Machines that measure, and whose they are"),
+        Tag("agent", "What the agent on a host calls; every call after enrolment is signed"),
         Tag("hardware", "The catalogue, and how hardware is understood"),
         Tag("health", "Whether the service runs"),
     ],
@@ -45,6 +60,8 @@ _CONFIG = OpenAPIConfig(
 
 
 _SHAPES = (AdviceRequest, CreatedAdvice, AdviceEvent, RepoView, GpuRows, CpuRows, HardwareQuestion, ParsedHardware)
+_HOST_SHAPES = (Account, EnrolmentRequest, Enrolment, Host, HostChange, Probe)
+_AGENT_SHAPES = (Greeting, Greeted, NewHost, EnrolledHost, Session)
 _MORE_SHAPES = (Advice, CheckRequest, Checked, Health, Readiness, Problem)
 
 
@@ -64,5 +81,8 @@ def openapi_document() -> dict[str, Any]:
     app = Litestar(ROUTERS, dependencies={"services": no_services}, openapi_config=_CONFIG, logging_config=None)
     paths = msgspec.json.encode(app.openapi_schema.to_schema(), order="sorted")
     document: dict[str, Any] = msgspec.json.decode(paths)
-    _, shapes = msgspec.json.schema_components((*_SHAPES, *_MORE_SHAPES), ref_template="#/components/schemas/{name}")
-    return document | {"components": {"schemas": dict(sorted(shapes.items()))}}
+    _, shapes = msgspec.json.schema_components(
+        (*_SHAPES, *_MORE_SHAPES, *_HOST_SHAPES, *_AGENT_SHAPES), ref_template="#/components/schemas/{name}"
+    )
+    schemes = document["components"]["securitySchemes"]
+    return document | {"components": {"schemas": dict(sorted(shapes.items())), "securitySchemes": schemes}}

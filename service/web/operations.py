@@ -5,7 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from litestar.openapi.spec import OpenAPIMediaType, OpenAPIResponse, OpenAPIType, Operation, Schema
+from litestar.openapi.spec import (
+    OpenAPIMediaType,
+    OpenAPIResponse,
+    OpenAPIType,
+    Operation,
+    Reference,
+    RequestBody,
+    Schema,
+)
 
 from service.web.formats import MEDIA_TYPES
 from service.wire.problem import MEDIA_TYPE
@@ -38,3 +46,16 @@ class TextToo(Documented):
         for status, response in (self.responses or {}).items():
             if status.startswith("2") and isinstance(response, OpenAPIResponse) and response.content is not None:
                 response.content.update({kind: text for kind in MEDIA_TYPES if kind != "application/json"})
+
+
+def taking(kind: type[Any]) -> type[Documented]:
+    """Return an operation whose body is `kind`, for a handler that reads the raw body: a signature covers bytes."""
+
+    @dataclass
+    class Taking(Documented):
+        def __post_init__(self) -> None:
+            super().__post_init__()
+            media = OpenAPIMediaType(schema=Reference(ref=f"#/components/schemas/{kind.__name__}"))
+            self.request_body = RequestBody(content={"application/json": media}, required=True)
+
+    return Taking

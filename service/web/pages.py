@@ -22,7 +22,8 @@ from service.web.document import openapi_document, openapi_json
 from service.web.examples import REPO, RIG
 from service.web.reference import operations, schemas
 from service.web.services import Services
-from service.wire.problem import PAGE, PROBLEM_TYPES
+from service.wire.problem import PAGE
+from service.wire.problem_types import PROBLEM_TYPES
 
 _HTML = "text/html"
 _STATIC_TYPES = {"style.css": "text/css", "icon.svg": "image/svg+xml"}

@@ -15,7 +15,8 @@ from litestar.openapi.spec import Example
 
 from service.engine.errors import AdvisorError
 from service.web.limits import MAX_BODY_BYTES
-from service.wire.problem import MEDIA_TYPE, PROBLEM_TYPES, Problem, problem, problem_of
+from service.wire.problem import MEDIA_TYPE, Problem, problem, problem_of
+from service.wire.problem_types import PROBLEM_TYPES
 
 log = structlog.get_logger("web")
 
@@ -41,6 +42,8 @@ def problem_response(body: Problem, headers: dict[str, str] | None = None) -> Re
     if retry_after:
         body = msgspec.structs.replace(body, retry_after=retry_after)
         found["Retry-After"] = str(retry_after)
+    if body.status == HTTPStatus.UNAUTHORIZED:
+        found["WWW-Authenticate"] = "Bearer"
     return Response(body, status_code=body.status, media_type=MEDIA_TYPE, headers=found)
 
 

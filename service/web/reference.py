@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any, NamedTuple
 
-_METHODS = ("get", "post", "delete")
+_METHODS = ("get", "post", "patch", "delete")
 _PREFIX = "#/components/schemas/"
 _BOUNDS = {
     "minimum": "≥ {}",

@@ -9,6 +9,8 @@ from typing import Any
 from anyio import Semaphore, from_thread
 from litestar import Request
 
+from service.errors import NotAuthenticated
+from service.flows.accounts import Caller
 from service.settings import Settings
 from service.web.client import client_of, networks
 from service.web.limits import Bucket, Lease, Limits
@@ -26,6 +28,7 @@ class Services:
         self.reads = Semaphore(READS)
         self._proxies = networks(settings.trusted_proxies)
         self._requests = Bucket("requests", settings.requests_per_minute, 60, "requests")
+        self._codes = Bucket("codes", 20, 600, "attempts with an enrolment code")
         self._new_repos = Bucket("new-repos", settings.new_repos_per_hour, 3600, "requests for repos not yet read here")
 
     def client(self, request: Request[Any, Any, Any]) -> str:
@@ -35,6 +38,23 @@ class Services:
     async def count_request(self, request: Request[Any, Any, Any]) -> None:
         """Count one request of the client. Raises RateLimited."""
         await self.limits.take(self._requests, self.client(request), needs_redis=False)
+
+    async def count_code(self, request: Request[Any, Any, Any]) -> None:
+        """Count one attempt with an enrolment code. Raises RateLimited."""
+        await self.limits.take(self._codes, self.client(request), needs_redis=False)
+
+    def known(self, caller: Caller | None) -> Caller:
+        """Return the caller. Raises NotAuthenticated for somebody without a token."""
+        if caller is None:
+            raise NotAuthenticated("this needs a token: `Authorization: Bearer …`")
+        return caller
+
+    def authority(self, request: Request[Any, Any, Any]) -> str:
+        """Return `host[:port]` of this service as clients name it, which hosts sign. Empty: it cannot be told."""
+        if self.settings.public_url:
+            return self.settings.public_url.partition("://")[2].partition("/")[0].lower()
+        host = request.headers.get("host", "")
+        return host.lower() if _HOST.fullmatch(host) else ""
 
     def admission(self, request: Request[Any, Any, Any]) -> Callable[[], None]:
         """Return what a flow calls, in its thread, before it begins with a repo that was not read here yet."""

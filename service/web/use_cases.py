@@ -7,13 +7,17 @@ from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING, Any, Protocol
 
 from service.wire.advice import Advice, AdviceRequest
+from service.wire.agent import EnrolledHost, Greeted, NewHost, Session
 from service.wire.check import Checked, CheckRequest
 from service.wire.hardware import ParsedHardware
 from service.wire.health import Readiness
+from service.wire.hosts import Enrolment, EnrolmentRequest, Host, HostChange, Probe
 from service.wire.repo import RepoView
 
 if TYPE_CHECKING:
+    from service.flows.accounts import Caller
     from service.flows.advise import Requested
+    from service.flows.hosts import SignedCall, SignedHost
 
 
 class Flows(Protocol):
@@ -62,4 +66,52 @@ class Flows(Protocol):
 
     def progress(self, advice_id: str) -> AbstractAsyncContextManager[AsyncIterator[str]]:
         """Listen to an advice for the length of a block: whatever workers publish, each a hint to read it again."""
+        ...
+
+    def caller_of(self, bearer: str) -> Caller:
+        """Return whose token this is. Raises NotAuthenticated."""
+        ...
+
+    def create_enrolment(self, caller: Caller, asked: EnrolmentRequest, address: str) -> Enrolment:
+        """Return a new code for one machine of the caller's."""
+        ...
+
+    def greet(self, code: str, address: str) -> Greeted:
+        """Return whose code this is. Raises EnrolmentCodeUnknown."""
+        ...
+
+    def enrol(self, new: NewHost, authority: str) -> EnrolledHost:
+        """Make a host of a machine. Raises NotAuthenticated, EnrolmentCodeUnknown or HostExists."""
+        ...
+
+    def open_session(self, call: SignedCall) -> Session:
+        """Return a session for the host that signed `call`. Raises NotAuthenticated and its like."""
+        ...
+
+    def authenticate(self, call: SignedCall) -> SignedHost:
+        """Return the host that made `call`. Raises NotAuthenticated, HostNotActive or CounterTooSmall."""
+        ...
+
+    def save_probe(self, host: SignedHost, probe: Probe) -> None:
+        """Keep what a host says of itself. Raises InvalidInput."""
+        ...
+
+    def leave(self, host: SignedHost) -> None:
+        """Revoke a host by its own wish."""
+        ...
+
+    def list_hosts(self, caller: Caller | None) -> list[Host]:
+        """Return the public hosts, and the caller's own."""
+        ...
+
+    def read_host(self, host_id: str, caller: Caller | None) -> Host:
+        """Return one host that the caller may see. Raises HostNotFound."""
+        ...
+
+    def change_host(self, host_id: str, asked: HostChange, caller: Caller) -> Host:
+        """Change one's own host. Raises HostNotFound, HostNotActive or NotAllowed."""
+        ...
+
+    def revoke_host(self, host_id: str, caller: Caller) -> None:
+        """End a host for good. Raises HostNotFound or NotAllowed."""
         ...

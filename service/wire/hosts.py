@@ -98,9 +98,9 @@ class Host(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class HostChange(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What an owner changes: `active` approves a waiting host or ends a pause; `revoked` is for good."""
+    """What an owner changes: `active` approves a waiting host, or ends a pause."""
 
-    state: Literal["active", "paused", "revoked"] | None = None
+    state: Literal["active", "paused"] | None = None
     visibility: Visibility | None = None
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from service.web.document import openapi_document, openapi_json
 from service.wire.advice import AdviceRequest
-from service.wire.problem import PROBLEM_TYPES
+from service.wire.problem_types import PROBLEM_TYPES
 
 ROOT = Path(__file__).parent.parent.parent
 OPERATIONS = [
@@ -43,6 +43,17 @@ def test_every_path_of_the_design_is_there() -> None:
         ("get", "/v1/hardware/gpus"),
         ("get", "/v1/hardware/cpus"),
         ("post", "/v1/hardware/parse"),
+        ("get", "/v1/account"),
+        ("get", "/v1/hosts"),
+        ("post", "/v1/hosts/enrolments"),
+        ("get", "/v1/hosts/{host_id}"),
+        ("patch", "/v1/hosts/{host_id}"),
+        ("delete", "/v1/hosts/{host_id}"),
+        ("post", "/v1/agent/greeting"),
+        ("post", "/v1/agent/hosts"),
+        ("post", "/v1/agent/sessions"),
+        ("post", "/v1/agent/probe"),
+        ("post", "/v1/agent/leave"),
         ("get", "/health"),
         ("get", "/ready"),
     }

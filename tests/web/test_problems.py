@@ -15,7 +15,8 @@ from service.engine.errors import AdvisorError
 from service.errors import describe
 from service.hub.errors import HubRateLimited, RepoGated
 from service.wire.health import Readiness
-from service.wire.problem import PROBLEM_TYPES, problem_of, stored_problem
+from service.wire.problem import problem_of, stored_problem
+from service.wire.problem_types import PROBLEM_TYPES
 from tests.web.memory_flows import BROKEN_REPO, MemoryFlows
 
 ROOT = Path(__file__).parent.parent.parent

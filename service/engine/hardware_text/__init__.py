@@ -10,7 +10,7 @@ from service.engine.errors import InvalidHardware
 from service.engine.hardware import Hardware
 from service.engine.hardware_text.cim import read_cim
 from service.engine.hardware_text.dmidecode import read_dmidecode
-from service.engine.hardware_text.form import canonical, hardware_hash, to_shorthand
+from service.engine.hardware_text.form import canonical, hardware_hash, rig_key, to_shorthand
 from service.engine.hardware_text.found import MAX_CHARS, Found, Recogniser, combine
 from service.engine.hardware_text.json_text import read_json
 from service.engine.hardware_text.linux import read_cpuinfo, read_free, read_lscpu, read_meminfo
@@ -20,7 +20,7 @@ from service.engine.hardware_text.rocm import read_rocm_smi
 from service.engine.hardware_text.shorthand import read_shorthand
 from service.engine.hardware_text.system_profiler import read_system_profiler
 
-__all__ = ["canonical", "hardware_hash", "parse_hardware", "to_shorthand"]
+__all__ = ["canonical", "hardware_hash", "parse_hardware", "rig_key", "to_shorthand"]
 
 # The order is that of trust where several describe the same part: the driver's list before an engine's.
 _RECOGNISERS: tuple[Recogniser, ...] = (

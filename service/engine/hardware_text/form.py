@@ -55,6 +55,17 @@ def hardware_hash(hardware: Hardware) -> str:
     return hashlib.sha256(msgspec.json.encode(machine, order="sorted")).hexdigest()
 
 
+def rig_key(hardware: Hardware) -> str:
+    """Return the SHA-256 (hex) of what makes two machines the same rig: what changes from day to day is left out."""
+    machine = canonical(hardware)
+    gpus = [
+        msgspec.structs.replace(gpu, free_gib=None, uuids=None, pci_order=None, display=None) for gpu in machine.gpus
+    ]
+    ram = machine.ram and msgspec.structs.replace(machine.ram, free_gb=None, measured_bandwidth_gbs=None)
+    lasting = msgspec.structs.replace(machine, gpus=gpus, ram=ram, os=None, notes=None)
+    return hardware_hash(lasting)
+
+
 def _gpu(gpu: Gpu) -> str:
     count = f"{gpu.count}x " if gpu.count != 1 else ""
     quoted = '"' + gpu.name.replace('"', "'") + '"'

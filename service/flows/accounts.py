@@ -1,0 +1,74 @@
+"""Accounts and their tokens. A token is shown once; the database knows its hash only."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import secrets
+from collections.abc import Iterable
+from datetime import datetime, timedelta
+from typing import Literal, TypeAlias, get_args
+
+import msgspec
+from sqlalchemy import Engine
+
+from service.engine.errors import InvalidInput
+from service.errors import NotAllowed, NotAuthenticated
+from service.store import accounts
+
+Scope: TypeAlias = Literal["submit", "validate", "host", "operator"]
+SCOPES: tuple[Scope, ...] = get_args(Scope)
+PREFIX = "adv_"
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@-]{0,119}")
+_TOKEN = re.compile(PREFIX + r"[A-Za-z0-9_-]{43}")
+_USE_IS_NOTED_EVERY = timedelta(minutes=1)
+
+
+class Caller(msgspec.Struct, frozen=True, kw_only=True):
+    """Who asks: an account, with the scopes of the token that was sent."""
+
+    account_id: str
+    name: str
+    scopes: tuple[str, ...]
+
+    def require(self, scope: Scope) -> None:
+        """Raise NotAllowed unless the token has `scope`."""
+        if scope not in self.scopes:
+            raise NotAllowed(f"this needs a token with the scope {scope}; yours has {', '.join(self.scopes)}")
+
+
+class NewToken(msgspec.Struct, frozen=True):
+    """A token as it is shown once, and its id for the list."""
+
+    id: str
+    token: str
+
+
+def create_token(engine: Engine, name: str, scopes: Iterable[str], now: datetime) -> NewToken:
+    """Return a new token for the account `name`, which is made if there is none. Raises InvalidInput."""
+    if not _NAME.fullmatch(name):
+        raise InvalidInput(
+            f"{name[:120]!r} is no account name: letters, digits and . _ : @ -, at most 120", field="name"
+        )
+    asked = tuple(dict.fromkeys(scopes))
+    if not asked or set(asked) - set(SCOPES):
+        raise InvalidInput(f"a token has one or more of the scopes {', '.join(SCOPES)}", field="scope", choices=SCOPES)
+    secret = PREFIX + secrets.token_urlsafe(32)
+    owner = accounts.ensure(engine, name, now)
+    return NewToken(accounts.add_token(engine, owner.id, hashed(secret), asked, now).id, secret)
+
+
+def caller_of(engine: Engine, bearer: str, now: datetime) -> Caller:
+    """Return whose token this is. Raises NotAuthenticated for one that is none, unknown, revoked, or a banned one's."""
+    found = accounts.with_token(engine, hashed(bearer)) if _TOKEN.fullmatch(bearer) else None
+    if found is None:
+        raise NotAuthenticated("the token is not known here: it may have been revoked")
+    owner, token = found
+    if token.used_at is None or now - token.used_at > _USE_IS_NOTED_EVERY:
+        accounts.note_use(engine, token.id, now)
+    return Caller(account_id=owner.id, name=owner.name, scopes=token.scopes)
+
+
+def hashed(secret: str) -> str:
+    """Return what is kept of a secret with 128 or more random bits: its SHA-256 (hex)."""
+    return hashlib.sha256(secret.encode()).hexdigest()

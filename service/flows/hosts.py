@@ -1,0 +1,282 @@
+"""Hosts: a code, a key, an approval; and who signed a call. What a host measures is in `service.flows.runs`."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import secrets
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import TypeAlias
+
+import msgspec
+from nacl.exceptions import BadSignatureError
+from nacl.signing import VerifyKey
+
+from service.engine.errors import InvalidInput
+from service.engine.hardware_text import rig_key
+from service.errors import (
+    CounterTooSmall,
+    EnrolmentCodeUnknown,
+    HostExists,
+    HostNotActive,
+    HostNotFound,
+    NotAllowed,
+    NotAuthenticated,
+)
+from service.flows.accounts import Caller, hashed
+from service.flows.context import Context
+from service.flows.pseudonyms import new_pseudonym
+from service.store import hosts
+from service.store.hosts import StoredHost
+from service.wire import agent as protocol
+from service.wire.agent import EnrolledHost, Greeted, NewHost, Session, enrolment_text, signed_text
+from service.wire.hosts import Enrolment, EnrolmentRequest, Host, HostChange, Probe
+
+SignedHost: TypeAlias = StoredHost  # a host whose call was found to be its own
+CODE_MINUTES = 10
+SESSION_PREFIX = "ahs_"
+_KEY_BYTES, _SIGNATURE_BYTES = 32, 64
+_MAX_COUNTER = (1 << 63) - 1
+_PSEUDONYMS_TRIED = 20
+_NOT_SIGNED = "the call is not signed by a host that is known here"
+
+
+class SignedCall(msgspec.Struct, frozen=True, kw_only=True):
+    """A call of an agent as it came: `authority` is this service's, as clients name it; header names in lower case."""
+
+    authority: str
+    method: str
+    path: str
+    headers: Mapping[str, str]
+    body: bytes
+
+
+def create_enrolment(context: Context, caller: Caller, asked: EnrolmentRequest, address: str) -> Enrolment:
+    """Return a new single-use code for one machine of the caller's, good for ten minutes."""
+    caller.require("host")
+    code, now = secrets.token_urlsafe(16), context.clock()
+    expires_at = now + timedelta(minutes=CODE_MINUTES)
+    hosts.add_enrolment(context.engine, hashed(code), caller.account_id, asked.visibility, now, expires_at)
+    command = f"advisor host enrol {address} --code={code}"
+    return Enrolment(code=code, expires_at=expires_at.isoformat(timespec="seconds"), command=command)
+
+
+def greet(context: Context, code: str, address: str) -> Greeted:
+    """Return whose code this is. Raises EnrolmentCodeUnknown."""
+    found = hosts.read_enrolment(context.engine, hashed(code), context.clock())
+    if found is None:
+        raise _unknown_code()
+    return Greeted(
+        service=f"Offload Advisor at {address}",
+        owner=found.owner,
+        visibility=found.visibility,
+        expires_at=found.expires_at.isoformat(timespec="seconds"),
+    )
+
+
+def enrol(context: Context, new: NewHost, authority: str) -> EnrolledHost:
+    """Make a host of a machine that has a code and the key that it sends; it waits for its owner.
+
+    Raises NotAuthenticated, EnrolmentCodeUnknown, or HostExists.
+    """
+    if not _is_signed(new.public_key, new.signature, enrolment_text(authority, new.code, new.public_key)):
+        raise NotAuthenticated("the signature is not one of the key that was sent, for this service and code")
+    found = hosts.read_enrolment(context.engine, hashed(new.code), context.clock())
+    if found is None:
+        raise _unknown_code()
+    for _ in range(_PSEUDONYMS_TRIED):
+        host = _new_host(context, found, new.public_key)
+        try:
+            if not hosts.enrol(context.engine, hashed(new.code), host, context.clock()):
+                raise _unknown_code()
+        except hosts.PseudonymTaken:
+            continue
+        except hosts.KeyTaken as error:
+            raise HostExists("a host with this key is enrolled already") from error
+        return EnrolledHost(host=host.id, pseudonym=host.pseudonym, state="waiting")
+    raise RuntimeError("no pseudonym is free")
+
+
+def _new_host(context: Context, found: hosts.StoredEnrolment, public_key: str) -> StoredHost:
+    return StoredHost(
+        id=secrets.token_urlsafe(16),
+        account_id=found.account_id,
+        public_key=public_key,
+        pseudonym=new_pseudonym(),
+        state="waiting",
+        visibility=found.visibility,
+        counter=0,
+        probe=None,
+        hardware_key=None,
+        created_at=context.clock(),
+        approved_at=None,
+        seen_at=None,
+    )
+
+
+def open_session(context: Context, call: SignedCall) -> Session:
+    """Return a new token for the host that signed `call`. Raises as `authenticate`, but needs no session."""
+    host = _signer(context, call)
+    token, now = SESSION_PREFIX + secrets.token_urlsafe(32), context.clock()
+    expires_at = now + timedelta(seconds=protocol.SESSION_SECONDS)
+    hosts.add_session(context.engine, hashed(token), host.id, now, expires_at)
+    state = host.state if host.state != "revoked" else "waiting"
+    return Session(token=token, expires_in=protocol.SESSION_SECONDS, state=state)
+
+
+def authenticate(context: Context, call: SignedCall) -> SignedHost:
+    """Return the host that made `call`: signed with its key, in its session, and after all of its earlier calls.
+
+    Raises NotAuthenticated, HostNotActive for a revoked one, or CounterTooSmall.
+    """
+    return _signer(context, call, in_session=True)
+
+
+def _signer(context: Context, call: SignedCall, *, in_session: bool = False) -> StoredHost:
+    host = hosts.read(context.engine, call.headers.get(protocol.HOST_HEADER.lower(), "")[:64])
+    counter = _counter(call)
+    if host is None or counter is None or not _is_signed(host.public_key, _signature(call), _text(call, host, counter)):
+        raise NotAuthenticated(_NOT_SIGNED)
+    if host.state == "revoked":
+        raise HostNotActive(f"{host.pseudonym} was revoked")
+    if in_session and not _has_session(context, call, host):
+        raise NotAuthenticated("the session is over, or is not this host's: open a new one")
+    if not hosts.count_up(context.engine, host.id, counter, context.clock()):
+        last = hosts.read(context.engine, host.id)
+        raise CounterTooSmall(
+            f"the counter {counter} is not above the last one", choices=(str(last.counter if last else counter),)
+        )
+    return msgspec.structs.replace(host, counter=counter)
+
+
+def _counter(call: SignedCall) -> int | None:
+    stated = call.headers.get(protocol.COUNTER_HEADER.lower(), "")
+    counter = int(stated) if stated.isascii() and stated.isdigit() and len(stated) < 20 else 0
+    return counter if 0 < counter <= _MAX_COUNTER else None
+
+
+def _signature(call: SignedCall) -> str:
+    return call.headers.get(protocol.SIGNATURE_HEADER.lower(), "")
+
+
+def _text(call: SignedCall, host: StoredHost, counter: int) -> bytes:
+    return signed_text(call.authority, call.method, call.path, host.id, counter, call.body)
+
+
+def _has_session(context: Context, call: SignedCall, host: StoredHost) -> bool:
+    kind, _, token = call.headers.get("authorization", "").partition(" ")
+    good = kind.lower() == "bearer" and token.startswith(SESSION_PREFIX) and len(token) < 200
+    return good and hosts.has_session(context.engine, hashed(token), host.id, context.clock())
+
+
+def _is_signed(public_key: str, signature: str, text: bytes) -> bool:
+    key, proof = _decoded(public_key, _KEY_BYTES), _decoded(signature, _SIGNATURE_BYTES)
+    if key is None or proof is None:
+        return False
+    try:
+        VerifyKey(key).verify(text, proof)
+    except (BadSignatureError, ValueError):
+        return False
+    return True
+
+
+def _decoded(text: str, n_bytes: int) -> bytes | None:
+    try:
+        found = base64.b64decode(text.encode("ascii"), validate=True)
+    except (binascii.Error, ValueError):
+        return None
+    return found if len(found) == n_bytes and base64.b64encode(found).decode() == text else None
+
+
+def save_probe(context: Context, host: SignedHost, probe: Probe) -> None:
+    """Keep what a host says of itself. Raises InvalidInput for hardware that cannot be."""
+    if not probe.hardware.gpus and probe.engines == ():
+        raise InvalidInput("a host needs a GPU or an engine to measure with", field="engines")
+    hosts.save_probe(context.engine, host.id, probe, rig_key(probe.hardware))
+
+
+def leave(context: Context, host: SignedHost) -> None:
+    """Revoke a host by its own wish."""
+    hosts.change(context.engine, host.id, context.clock(), state="revoked")
+
+
+def list_hosts(context: Context, caller: Caller | None) -> list[Host]:
+    """Return the public hosts, and the caller's own with everything that is for him."""
+    account_id = caller.account_id if caller else None
+    done = hosts.measured(context.engine)
+    nothing = hosts.Measured(0, 0.0)
+    return [_shown(host, done.get(host.id, nothing), account_id) for host in hosts.listed(context.engine, account_id)]
+
+
+def read_host(context: Context, host_id: str, caller: Caller | None) -> Host:
+    """Return one host that the caller may see. Raises HostNotFound."""
+    found = next((host for host in list_hosts(context, caller) if host.id == host_id), None)
+    if found is None:
+        raise _no_host()
+    return found
+
+
+def change_host(context: Context, host_id: str, asked: HostChange, caller: Caller) -> Host:
+    """Approve, pause or change the visibility of one's own host. Raises HostNotFound, HostNotActive or NotAllowed."""
+    _own(context, host_id, caller)
+    values = {name: value for name in asked.__struct_fields__ if (value := getattr(asked, name)) is not None}
+    if not values:
+        raise InvalidInput("name what to change: `state` or `visibility`", field="state")
+    if hosts.change(context.engine, host_id, context.clock(), **values) is None:
+        raise HostNotActive("this host was revoked, which is for good: enrol it anew")
+    return read_host(context, host_id, caller)
+
+
+def revoke_host(context: Context, host_id: str, caller: Caller) -> None:
+    """End a host for good; what it measured stays. Its owner may, and an operator."""
+    _own(context, host_id, caller, or_operator=True)
+    hosts.change(context.engine, host_id, context.clock(), state="revoked")
+
+
+def _own(context: Context, host_id: str, caller: Caller, *, or_operator: bool = False) -> StoredHost:
+    host = hosts.read(context.engine, host_id[:64])
+    if host is None:
+        raise _no_host()
+    if or_operator and "operator" in caller.scopes:
+        return host
+    if host.account_id == caller.account_id:
+        caller.require("host")
+        return host
+    raise NotAllowed("this host is somebody else's") if host.visibility == "public" else _no_host()
+
+
+def _shown(host: StoredHost, done: hosts.Measured, account_id: str | None) -> Host:
+    probe = host.probe
+    public = Host(
+        id=host.id,
+        pseudonym=host.pseudonym,
+        state=host.state,
+        visibility=host.visibility,
+        hardware=msgspec.structs.replace(probe.hardware, notes=None) if probe else None,
+        engines=[msgspec.structs.replace(build, options=()) for build in probe.engines] if probe else [],
+        seen_at=host.seen_at.isoformat(timespec="seconds") if host.seen_at else None,
+        runs=done.runs,
+        gpu_hours=round(done.gpu_seconds / 3600, 2),
+    )
+    if host.account_id != account_id:
+        return public
+    return msgspec.structs.replace(
+        public,
+        mine=True,
+        agent=probe.agent if probe else None,
+        models=list(probe.models) if probe else [],
+        downloads=probe.downloads if probe else None,
+        created_at=host.created_at.isoformat(timespec="seconds"),
+        key_fingerprint=hashed(host.public_key)[:16],
+    )
+
+
+def _no_host() -> HostNotFound:
+    return HostNotFound("there is no host with this id that you may see", field="id")
+
+
+def _unknown_code() -> EnrolmentCodeUnknown:
+    return EnrolmentCodeUnknown(
+        "the code was never given out, has been used, or its ten minutes are over", field="code"
+    )

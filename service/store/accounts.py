@@ -1,0 +1,97 @@
+"""Rows of `account` and `token`: who may do more than ask. Each function is one transaction."""
+
+from __future__ import annotations
+
+import secrets
+from datetime import datetime
+from typing import Any
+
+import msgspec
+from sqlalchemy import Engine, Row, insert, select, update
+from sqlalchemy.exc import IntegrityError
+
+from service.store.tables import account, token
+
+
+class StoredAccount(msgspec.Struct, frozen=True, kw_only=True):
+    """One account."""
+
+    id: str
+    name: str
+    created_at: datetime
+    trusted_at: datetime | None
+    banned_at: datetime | None
+
+
+class StoredToken(msgspec.Struct, frozen=True, kw_only=True):
+    """One token of an account, without what it is."""
+
+    id: str
+    account_id: str
+    scopes: tuple[str, ...]
+    created_at: datetime
+    used_at: datetime | None
+    revoked_at: datetime | None
+
+
+def ensure(engine: Engine, name: str, now: datetime) -> StoredAccount:
+    """Return the account of this name, made if there is none."""
+    row = {"id": secrets.token_urlsafe(16), "name": name, "created_at": now}
+    try:
+        with engine.begin() as connection:
+            connection.execute(insert(account).values(row))
+    except IntegrityError:
+        pass  # it is there already, or another process has just made it
+    with engine.connect() as connection:
+        return _account(connection.execute(select(account).where(account.c.name == name)).one())
+
+
+def add_token(engine: Engine, account_id: str, token_hash: str, scopes: tuple[str, ...], now: datetime) -> StoredToken:
+    """Commit a new token."""
+    row = StoredToken(
+        id=secrets.token_urlsafe(8), account_id=account_id, scopes=scopes, created_at=now, used_at=None, revoked_at=None
+    )
+    with engine.begin() as connection:
+        connection.execute(insert(token).values(**msgspec.structs.asdict(row), token_hash=token_hash))
+    return row
+
+
+def with_token(engine: Engine, token_hash: str) -> tuple[StoredAccount, StoredToken] | None:
+    """Return whose token has this hash; None for one that is unknown or revoked, or whose account is banned."""
+    good = (token.c.token_hash == token_hash, token.c.revoked_at.is_(None), account.c.banned_at.is_(None))
+    with engine.connect() as connection:
+        found = connection.execute(select(token).join(account).where(*good)).one_or_none()
+        if found is None:
+            return None
+        owner = connection.execute(select(account).where(account.c.id == found.account_id)).one()
+    return _account(owner), _token(found)
+
+
+def note_use(engine: Engine, token_id: str, now: datetime) -> None:
+    """Keep when a token was used last."""
+    with engine.begin() as connection:
+        connection.execute(update(token).where(token.c.id == token_id).values(used_at=now))
+
+
+def tokens(engine: Engine) -> list[tuple[StoredAccount, StoredToken]]:
+    """Return all tokens with their accounts, the oldest first; revoked ones too."""
+    with engine.connect() as connection:
+        owners = {row.id: _account(row) for row in connection.execute(select(account))}
+        return [
+            (owners[row.account_id], _token(row)) for row in connection.execute(select(token).order_by("created_at"))
+        ]
+
+
+def revoke(engine: Engine, token_id: str, now: datetime) -> bool:
+    """End a token; False when there is no such one, or it has ended."""
+    change = update(token).where(token.c.id == token_id, token.c.revoked_at.is_(None)).values(revoked_at=now)
+    with engine.begin() as connection:
+        return connection.execute(change).rowcount == 1
+
+
+def _account(row: Row[Any]) -> StoredAccount:
+    return msgspec.convert(row, StoredAccount, from_attributes=True)
+
+
+def _token(row: Row[Any]) -> StoredToken:
+    return msgspec.convert(row, StoredToken, from_attributes=True)

@@ -1,0 +1,169 @@
+"""Rows of `enrolment`, `host` and `host_session`. Each function is one transaction."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+import msgspec
+from sqlalchemy import Connection, Engine, Row, delete, func, insert, or_, select, update
+from sqlalchemy.exc import IntegrityError
+
+from service.store.tables import account, enrolment, host, host_session, run
+from service.wire.hosts import HostState, Probe, Visibility
+
+
+class StoredHost(msgspec.Struct, frozen=True, kw_only=True):
+    """One host. `counter`: that of its last signed call; `probe`: what it said of itself last."""
+
+    id: str
+    account_id: str
+    public_key: str
+    pseudonym: str
+    state: HostState
+    visibility: Visibility
+    counter: int
+    probe: Probe | None
+    hardware_key: str | None
+    created_at: datetime
+    approved_at: datetime | None
+    seen_at: datetime | None
+
+
+class StoredEnrolment(msgspec.Struct, frozen=True, kw_only=True):
+    """A code that can still be used: whose it is, and until when."""
+
+    account_id: str
+    owner: str
+    visibility: Visibility
+    expires_at: datetime
+
+
+class KeyTaken(Exception):
+    """A host with this public key is enrolled already."""
+
+
+class PseudonymTaken(Exception):
+    """Another host has this pseudonym."""
+
+
+class Measured(msgspec.Struct, frozen=True):
+    """What a host has done: runs that ended, and cards times seconds."""
+
+    runs: int
+    gpu_seconds: float
+
+
+def add_enrolment(
+    engine: Engine, code_hash: str, account_id: str, visibility: Visibility, now: datetime, expires_at: datetime
+) -> None:
+    """Commit a new code; codes that ran out unused are forgotten."""
+    row = {"code_hash": code_hash, "account_id": account_id, "visibility": visibility}
+    with engine.begin() as connection:
+        connection.execute(delete(enrolment).where(enrolment.c.expires_at < now, enrolment.c.host_id.is_(None)))
+        connection.execute(insert(enrolment).values(**row, created_at=now, expires_at=expires_at))
+
+
+def read_enrolment(engine: Engine, code_hash: str, now: datetime) -> StoredEnrolment | None:
+    """Return the unused code with this hash; None when there is none, or its time is over."""
+    wanted = select(enrolment, account.c.name.label("owner")).join(account, account.c.id == enrolment.c.account_id)
+    with engine.connect() as connection:
+        row = connection.execute(wanted.where(*_usable(code_hash, now), account.c.banned_at.is_(None))).one_or_none()
+    return None if row is None else msgspec.convert(row, StoredEnrolment, from_attributes=True)
+
+
+def enrol(engine: Engine, code_hash: str, new: StoredHost, now: datetime) -> bool:
+    """Commit a host and use up its code, both or neither; False when the code is no longer good.
+
+    Raises KeyTaken, or PseudonymTaken: then another one may do.
+    """
+    try:
+        with engine.begin() as connection:
+            connection.execute(insert(host).values(msgspec.structs.asdict(new)))
+            used = update(enrolment).where(*_usable(code_hash, now)).values(host_id=new.id)
+            if connection.execute(used).rowcount == 1:
+                return True
+            connection.rollback()
+            return False
+    except IntegrityError as error:
+        raise (PseudonymTaken if "pseudonym" in str(error.orig) else KeyTaken) from error
+
+
+def _usable(code_hash: str, now: datetime) -> tuple[Any, ...]:
+    return enrolment.c.code_hash == code_hash, enrolment.c.host_id.is_(None), enrolment.c.expires_at >= now
+
+
+def read(engine: Engine, host_id: str) -> StoredHost | None:
+    """Return the host with this id."""
+    with engine.connect() as connection:
+        return _host(connection.execute(select(host).where(host.c.id == host_id)).one_or_none())
+
+
+def listed(engine: Engine, account_id: str | None) -> list[StoredHost]:
+    """Return the public hosts that measure, and all of an account's, the oldest first."""
+    public = (host.c.visibility == "public") & host.c.state.in_(("active", "paused"))
+    mine = host.c.account_id == account_id
+    with engine.connect() as connection:
+        rows = connection.execute(select(host).where(or_(public, mine)).order_by(host.c.created_at, host.c.id))
+        return [found for row in rows if (found := _host(row)) is not None]
+
+
+def measured(engine: Engine) -> dict[str, Measured]:
+    """Return what each host has done, by id."""
+    query = select(run.c.host_id, func.count(), func.sum(run.c.gpu_seconds)).group_by(run.c.host_id)
+    ended = query.where(run.c.host_id.is_not(None), run.c.state.in_(("succeeded", "failed")))
+    with engine.connect() as connection:
+        return {row[0]: Measured(row[1], float(row[2])) for row in connection.execute(ended)}
+
+
+def count_up(engine: Engine, host_id: str, counter: int, now: datetime) -> bool:
+    """Note a signed call. False when `counter` is not above that of an earlier one: it is a replay, or out of order."""
+    change = update(host).where(host.c.id == host_id, host.c.counter < counter).values(counter=counter, seen_at=now)
+    with engine.begin() as connection:
+        return connection.execute(change).rowcount == 1
+
+
+def save_probe(engine: Engine, host_id: str, probe: Probe, hardware_key: str) -> None:
+    """Keep what a host says of itself."""
+    with engine.begin() as connection:
+        connection.execute(update(host).where(host.c.id == host_id).values(probe=probe, hardware_key=hardware_key))
+
+
+def change(engine: Engine, host_id: str, now: datetime, **values: object) -> StoredHost | None:
+    """Change a host that is not revoked; its first approval is noted, its sessions end with it."""
+    with engine.begin() as connection:
+        wanted = update(host).where(host.c.id == host_id, host.c.state != "revoked")
+        found = _host(connection.execute(wanted.values(values).returning(*host.c)).one_or_none())
+        if found is None:
+            return None
+        if found.state == "active" and found.approved_at is None:
+            found = msgspec.structs.replace(found, approved_at=now)
+            connection.execute(update(host).where(host.c.id == host_id).values(approved_at=now))
+        if found.state == "revoked":
+            _end_sessions(connection, host_id)
+        return found
+
+
+def add_session(engine: Engine, token_hash: str, host_id: str, now: datetime, expires_at: datetime) -> None:
+    """Commit a session, the host's only one."""
+    with engine.begin() as connection:
+        _end_sessions(connection, host_id)
+        connection.execute(delete(host_session).where(host_session.c.expires_at < now))
+        row = {"token_hash": token_hash, "host_id": host_id, "expires_at": expires_at}
+        connection.execute(insert(host_session).values(row))
+
+
+def has_session(engine: Engine, token_hash: str, host_id: str, now: datetime) -> bool:
+    """Return whether a token is that of a running session of this host."""
+    good = (host_session.c.token_hash == token_hash, host_session.c.host_id == host_id)
+    with engine.connect() as connection:
+        found = connection.scalar(select(host_session.c.expires_at).where(*good))
+    return found is not None and found > now
+
+
+def _end_sessions(connection: Connection, host_id: str) -> None:
+    connection.execute(delete(host_session).where(host_session.c.host_id == host_id))
+
+
+def _host(row: Row[Any] | None) -> StoredHost | None:
+    return None if row is None else msgspec.convert(row, StoredHost, from_attributes=True)

@@ -1,0 +1,145 @@
+"""`/v1/hosts` and `/v1/account`: machines that measure, as their owners manage them and everybody sees them."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from anyio import to_thread
+from litestar import Request, Response, Router, delete, get, patch, post
+from litestar.di import NamedDependency
+from litestar.enums import RequestEncodingType
+from litestar.openapi.datastructures import ResponseSpec
+from litestar.params import BodyKwarg, FromPath
+
+from service.web.body import JsonBody
+from service.web.callers import SECURITY, anyone, caller_of, knows, requires
+from service.web.operations import Documented
+from service.web.problems import problem_responses
+from service.web.services import Services
+from service.wire.hosts import Account, Enrolment, EnrolmentRequest, Host, HostChange
+
+PATH = "/v1/hosts"
+_BODY = ("malformed-json", "body-too-large", "unsupported-media-type", "invalid-request")
+_TOKEN = ("not-authenticated", "not-allowed", "database-unavailable")
+_PRIVATE = {"Cache-Control": "private, no-store", "Vary": "Authorization"}
+
+
+def _answer(kind: Any, description: str) -> ResponseSpec:
+    return ResponseSpec(kind, description=description, generate_examples=False)
+
+
+@get(
+    "/v1/account",
+    operation_id="read_account",
+    operation_class=Documented,
+    summary="Whose token this is",
+    security=SECURITY,
+    guards=[knows],
+    responses={200: _answer(Account, "The account, and the token's scopes."), **problem_responses(*_TOKEN)},
+)
+async def read_account(request: Request[Any, Any, Any], services: NamedDependency[Services]) -> Response[Account]:
+    """The name that the operator gave, or the chat's own."""
+    caller = services.known(anyone(request))
+    return Response(Account(name=caller.name, scopes=list(caller.scopes)), headers=_PRIVATE)
+
+
+@post(
+    PATH + "/enrolments",
+    dto=JsonBody[EnrolmentRequest],
+    return_dto=None,
+    operation_id="create_enrolment",
+    operation_class=Documented,
+    summary="Get a code for a new host",
+    security=SECURITY,
+    guards=[requires("host")],
+    responses={201: _answer(Enrolment, "The code, shown once."), **problem_responses(*_BODY, *_TOKEN)},
+)
+async def create_enrolment(
+    data: Annotated[EnrolmentRequest, BodyKwarg(media_type=RequestEncodingType.JSON)],
+    request: Request[Any, Any, Any],
+    services: NamedDependency[Services],
+) -> Response[Enrolment]:
+    """A single-use code for one machine, good for ten minutes, and the line to type there."""
+    address = services.address(request, "")
+    enrolment = await to_thread.run_sync(services.flows.create_enrolment, caller_of(request), data, address)
+    return Response(enrolment, headers=_PRIVATE)
+
+
+@get(
+    PATH,
+    operation_id="list_hosts",
+    operation_class=Documented,
+    summary="List hosts",
+    security=[{}, *SECURITY],
+    guards=[knows],
+    responses={200: _answer(list[Host], "Public hosts; one's own too."), **problem_responses(*_TOKEN)},
+)
+async def list_hosts(request: Request[Any, Any, Any], services: NamedDependency[Services]) -> Response[list[Host]]:
+    """The public hosts; with a token, also one's own, with what is for their owner only."""
+    found = await to_thread.run_sync(services.flows.list_hosts, anyone(request))
+    return Response(found, headers=_PRIVATE)
+
+
+@get(
+    PATH + "/{host_id:str}",
+    operation_id="read_host",
+    operation_class=Documented,
+    summary="Read a host",
+    security=[{}, *SECURITY],
+    guards=[knows],
+    responses={200: _answer(Host, "The host."), **problem_responses("host-not-found", *_TOKEN)},
+)
+async def read_host(
+    host_id: FromPath[str], request: Request[Any, Any, Any], services: NamedDependency[Services]
+) -> Response[Host]:
+    """A public host, or one's own."""
+    found = await to_thread.run_sync(services.flows.read_host, host_id, anyone(request))
+    return Response(found, headers=_PRIVATE)
+
+
+@patch(
+    PATH + "/{host_id:str}",
+    dto=JsonBody[HostChange],
+    return_dto=None,
+    operation_id="change_host",
+    operation_class=Documented,
+    summary="Approve, pause, publish a host",
+    security=SECURITY,
+    guards=[requires("host")],
+    responses={
+        200: _answer(Host, "The host as it is now."),
+        **problem_responses("host-not-found", "host-not-active", *_BODY, *_TOKEN),
+    },
+)
+async def change_host(
+    host_id: FromPath[str],
+    data: Annotated[HostChange, BodyKwarg(media_type=RequestEncodingType.JSON)],
+    request: Request[Any, Any, Any],
+    services: NamedDependency[Services],
+) -> Response[Host]:
+    """For its owner: `active` approves a waiting host, or ends a pause."""
+    found = await to_thread.run_sync(services.flows.change_host, host_id, data, caller_of(request))
+    return Response(found, headers=_PRIVATE)
+
+
+@delete(
+    PATH + "/{host_id:str}",
+    operation_id="revoke_host",
+    operation_class=Documented,
+    summary="Revoke a host",
+    security=SECURITY,
+    guards=[knows],
+    responses=problem_responses("host-not-found", *_TOKEN),
+)
+async def revoke_host(
+    host_id: FromPath[str], request: Request[Any, Any, Any], services: NamedDependency[Services]
+) -> None:
+    """For its owner, and for operators: its session ends at once, its key is worth nothing. Results stay."""
+    await to_thread.run_sync(services.flows.revoke_host, host_id, services.known(anyone(request)))
+
+
+router = Router(
+    "/",
+    route_handlers=[read_account, create_enrolment, list_hosts, read_host, change_host, revoke_host],
+    tags=["hosts"],
+)

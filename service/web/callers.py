@@ -1,0 +1,62 @@
+"""Who calls: the account behind a bearer token, before the handler runs; a handler names the scope it needs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from anyio import to_thread
+from litestar import Request
+from litestar.connection import ASGIConnection
+from litestar.handlers import BaseRouteHandler
+from litestar.types import Guard
+
+from service.errors import NotAuthenticated
+from service.flows.accounts import Caller, Scope
+
+SECURITY: list[dict[str, list[str]]] = [{"Token": []}]  # of an operation, in OpenAPI
+_STATE = "caller"
+_MOST = 200
+
+
+def requires(scope: Scope) -> Guard:
+    """Return a guard that lets a request pass whose token has `scope`; `caller_of` then says whose it is.
+
+    It raises NotAuthenticated (401) or NotAllowed (403).
+    """
+
+    async def guard(connection: ASGIConnection[Any, Any, Any, Any], _: BaseRouteHandler) -> None:
+        caller = await _identified(connection)
+        if caller is None:
+            raise NotAuthenticated(f"this needs a token with the scope {scope}")
+        caller.require(scope)
+
+    return guard
+
+
+async def knows(connection: ASGIConnection[Any, Any, Any, Any], _: BaseRouteHandler) -> None:
+    """Guard of what needs no token, but shows more to whoever sends one. A token that is not good is refused."""
+    await _identified(connection)
+
+
+def caller_of(request: Request[Any, Any, Any]) -> Caller:
+    """Return who calls, behind `requires`."""
+    caller: Caller = request.scope["state"][_STATE]
+    return caller
+
+
+def anyone(request: Request[Any, Any, Any]) -> Caller | None:
+    """Return who calls, behind `knows`; None for somebody without a token."""
+    caller: Caller | None = request.scope["state"][_STATE]
+    return caller
+
+
+async def _identified(connection: ASGIConnection[Any, Any, Any, Any]) -> Caller | None:
+    header = connection.headers.get("authorization")
+    caller = None
+    if header is not None:
+        kind, _, token = header.partition(" ")
+        if kind.lower() != "bearer" or len(token) > _MOST:
+            raise NotAuthenticated("the header Authorization must be `Bearer` and a token")
+        caller = await to_thread.run_sync(connection.app.state.services.flows.caller_of, token.strip())
+    connection.scope["state"][_STATE] = caller
+    return caller

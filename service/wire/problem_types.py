@@ -1,0 +1,283 @@
+"""The list of all problem types: the only place that knows a problem's status, meaning and way out.
+
+`docs/problems.md`, the page `/docs/problems` and every error response are written from it.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class ProblemType(NamedTuple):
+    """A kind of problem: HTTP status, title, when it happens, and the way out."""
+
+    status: int
+    title: str
+    meaning: str
+    remedy: str
+
+
+PROBLEM_TYPES: dict[str, ProblemType] = {
+    "malformed-json": ProblemType(
+        400,
+        "The body is not JSON",
+        "The request's body could not be read as JSON.",
+        "Look at the byte that `detail` names. In a shell, put the body in single quotes.",
+    ),
+    "bad-request": ProblemType(
+        400,
+        "The request cannot be understood",
+        "The request's address or headers are no valid HTTP.",
+        "Correct what `detail` names; a plain client sends nothing like it.",
+    ),
+    "invalid-request": ProblemType(
+        422,
+        "The request has a wrong value",
+        "A field is missing, unknown, of the wrong type, out of range, or contradicts another one.",
+        "`field` is its path in the body or the name of the query parameter, `detail` says what would be right.",
+    ),
+    "unknown-hardware": ProblemType(
+        422,
+        "Unknown GPU or CPU",
+        "The catalogue has no GPU or CPU of that name.",
+        "Take one of the nearest names in `choices`, or keep the name and add `vram_gib` and, for speed, "
+        "`bandwidth_gbs`. `GET /v1/hardware/gpus?q=` searches the catalogue.",
+    ),
+    "invalid-hardware": ProblemType(
+        422,
+        "The hardware cannot be read or cannot exist",
+        "The description has a size that is negative or impossible, or the text has nothing that is known as hardware.",
+        "Correct `field`. `POST /v1/hardware/parse` shows how a text is understood.",
+    ),
+    "invalid-flags": ProblemType(
+        422,
+        "The engine would not accept these flags",
+        "A command or a flag's value is not one that the named engine takes.",
+        "Correct the flag that `detail` names.",
+    ),
+    "unknown-variant": ProblemType(
+        422,
+        "The repo has no such variant",
+        "The named quantised model is not among the repo's files.",
+        "Take one of `choices`, or leave the variant out to have all of them considered.",
+    ),
+    "repo-not-found": ProblemType(
+        404,
+        "The Hub has no such repo",
+        "Hugging Face has no public repo of that name.",
+        "Check the spelling: `OWNER/NAME` as on the Hub's page. A private one takes the service's `HF_TOKEN`.",
+    ),
+    "revision-not-found": ProblemType(
+        404,
+        "The repo has no such revision",
+        "The repo exists, but has no branch, tag or commit of that name.",
+        "Leave the revision out to have `main`, or take one that the repo's page lists.",
+    ),
+    "repo-gated": ProblemType(
+        403,
+        "The repo is gated",
+        "The repo's author gives access on request, and this service has no access to its files.",
+        "Name another repo with the same model: others often publish the same quants openly. Or run the service "
+        "yourself with an `HF_TOKEN` whose account was given access on the repo's page.",
+    ),
+    "repo-without-gguf": ProblemType(
+        422,
+        "The repo has no GGUF files",
+        "The repo holds the model in another format.",
+        "`choices` lists repos that have this model as GGUF.",
+    ),
+    "repo-too-large": ProblemType(
+        422,
+        "The repo is too large to read whole",
+        "The repo has more variants, shards or header bytes than the service reads at once.",
+        "Name one `variant`, as `OWNER/NAME:VARIANT` or in `constraints.variants`.",
+    ),
+    "hub-unauthorised": ProblemType(
+        502,
+        "The Hub refuses this service's token",
+        "Hugging Face does not accept the token that this service was given.",
+        "The service's operator renews `HF_TOKEN`, or unsets it to read public repos without one.",
+    ),
+    "hub-reply-refused": ProblemType(
+        502,
+        "A reply from the Hub was not followed",
+        "Hugging Face, or what stands between, sent an unknown host or other bytes than were asked for.",
+        "Ask again later. For a mirror, the service's operator names its hosts in `ADVISOR_HUB_HOSTS`.",
+    ),
+    "hub-rate-limited": ProblemType(
+        503,
+        "The Hub limits this service",
+        "Hugging Face answered that this service has asked too often for the moment.",
+        "Ask again after the seconds in `Retry-After`. An `HF_TOKEN` doubles what the Hub allows.",
+    ),
+    "hub-unavailable": ProblemType(
+        503,
+        "The Hub does not answer",
+        "Hugging Face could not be reached, was too slow, or gave an answer that cannot be used.",
+        "Ask again after the seconds in `Retry-After`. Repos that were read before are answered meanwhile.",
+    ),
+    "invalid-header": ProblemType(
+        422,
+        "The GGUF header is damaged",
+        "A file of the repo begins like GGUF, but its metadata or tensor table contradicts itself or has no end.",
+        "Ask for another variant or revision, and tell the repo's author.",
+    ),
+    "not-gguf": ProblemType(
+        422,
+        "The file is no GGUF",
+        "The file does not begin with GGUF's magic number. An upload may have stored something else under that name.",
+        "Ask for another variant or revision, and tell the repo's author.",
+    ),
+    "truncated-header": ProblemType(
+        422,
+        "The GGUF file ends within its header",
+        "The file is shorter than its own header says: an upload was cut off.",
+        "Ask for another variant or revision, and tell the repo's author.",
+    ),
+    "unsupported-model": ProblemType(
+        422,
+        "The header describes no language model",
+        "The metadata lacks what every language model has, such as the architecture or the number of layers.",
+        "Name a repo with a language model. Projectors, adapters and image models are no variants.",
+    ),
+    "not-found": ProblemType(
+        404,
+        "No such page",
+        "The API has no such path.",
+        "The paths are listed at `/docs`.",
+    ),
+    "advice-not-found": ProblemType(
+        404,
+        "No such advice",
+        "No advice has this id. It may have been deleted.",
+        "Ask again with `POST /v1/advice`: what was computed before is answered at once.",
+    ),
+    "wrong-key": ProblemType(
+        403,
+        "The key does not belong to the advice",
+        "Deleting an advice takes the key that was given when it was made, in the header `X-Advice-Key`.",
+        "Send the `delete_key` of the answer to the `POST` that made the advice. It is shown once.",
+    ),
+    "method-not-allowed": ProblemType(
+        405,
+        "The path does not take this method",
+        "The path exists, but not for this method.",
+        "The header `Allow` names those it takes.",
+    ),
+    "not-acceptable": ProblemType(
+        406,
+        "The answer does not exist in that format",
+        "The `Accept` header or `?format=` names no format that the answer has.",
+        "Take `application/json`, `text/plain` or `text/markdown`; as `?format=`: `json`, `text` or `markdown`.",
+    ),
+    "body-too-large": ProblemType(
+        413,
+        "The body is too large",
+        "The request's body is over the limit for this path.",
+        "Leave out what is not needed: of a pasted log, only the lines about the hardware count.",
+    ),
+    "unsupported-media-type": ProblemType(
+        415,
+        "The body is not declared as JSON",
+        "The API reads JSON only, and the header `Content-Type` says something else.",
+        "Send `Content-Type: application/json` (curl: `--json`).",
+    ),
+    "rate-limited": ProblemType(
+        429,
+        "Too many requests",
+        "The client asked more often, or for more repos not yet read here, than one client may.",
+        "Ask again after the seconds in `Retry-After`. One request with `?wait=30` costs less than polling.",
+    ),
+    "too-many-streams": ProblemType(
+        429,
+        "Too many open streams",
+        "The client already holds as many event streams and `?wait=` requests as one client may.",
+        "Close one, or poll without `wait`.",
+    ),
+    "not-authenticated": ProblemType(
+        401,
+        "The request takes a token",
+        "No token came with the request, or one that is unknown, revoked or over; or a host's signature is not good.",
+        "Send `Authorization: Bearer …` with a token that `advisor token create` printed. Tokens of hosts are for "
+        "`/v1/agent` only, those of accounts for everything else.",
+    ),
+    "not-allowed": ProblemType(
+        403,
+        "The token is not for this",
+        "The token is good, but lacks the scope that the request needs, or the thing belongs to somebody else.",
+        "Ask the service's operator for a token with the scope that `detail` names.",
+    ),
+    "enrolment-code-unknown": ProblemType(
+        404,
+        "The enrolment code is not good",
+        "The code was never given out, has been used, or its ten minutes are over.",
+        "Get a new one with `POST /v1/hosts/enrolments` and type it within ten minutes.",
+    ),
+    "host-not-found": ProblemType(
+        404,
+        "No such host",
+        "No host has this id, or it is private and somebody else's.",
+        "`GET /v1/hosts` lists the public hosts and, with a token, your own.",
+    ),
+    "host-not-active": ProblemType(
+        403,
+        "The host may not measure now",
+        "The host waits for its owner's approval, is paused, or was revoked.",
+        'Its owner approves it, or ends the pause, with `PATCH /v1/hosts/{id}` and `{"state": "active"}`. A revoked '
+        "one is enrolled anew.",
+    ),
+    "host-exists": ProblemType(
+        409,
+        "The host is enrolled already",
+        "A host with this public key is known here.",
+        "Run `advisor host run`; or `advisor host leave` first, which makes a new key at the next enrolment.",
+    ),
+    "counter-too-small": ProblemType(
+        409,
+        "A signed call came again, or too late",
+        "The call's counter is not above that of an earlier call of this host. Nothing was done.",
+        "The agent goes on from the number in `choices`. If it happens often, two agents run with one key.",
+    ),
+    "internal": ProblemType(
+        500,
+        "An error in this service",
+        "Something happened that the service did not expect. It has been logged under the request's id.",
+        "Ask again; if it stays, report it with the `X-Request-ID` of the answer.",
+    ),
+    "advice-failed": ProblemType(
+        500,
+        "The advice could not be computed",
+        "The request was in order, but computing the advice failed, several times.",
+        "Ask again later; if it stays, report it with the advice's id.",
+    ),
+    "invalid-setting": ProblemType(
+        500,
+        "A setting of the service cannot be",
+        "An environment variable has an impossible value. Shown on the command line only.",
+        "Correct the variable that `detail` names; `docs/settings.md` lists them all.",
+    ),
+    "state-in-use": ProblemType(
+        500,
+        "The state folder is in use",
+        "Another `advisor serve` uses the same state folder. Shown on the command line only.",
+        "Stop the other one, or set `ADVISOR_STATE_DIR` to another folder.",
+    ),
+    "queue-unavailable": ProblemType(
+        503,
+        "The queue does not answer",
+        "Redis does not answer, or none could be started. Advice that is ready can still be read.",
+        "Ask again after the seconds in `Retry-After`. Nothing that was accepted is lost.",
+    ),
+    "database-unavailable": ProblemType(
+        503,
+        "The database does not answer",
+        "The database that holds requests and answers cannot be reached.",
+        "Ask again after the seconds in `Retry-After`. Nothing that was accepted is lost.",
+    ),
+    "service-unavailable": ProblemType(
+        503,
+        "The service is not complete at the moment",
+        "A part of the service does not answer, or it is too busy to take more work.",
+        "Ask again after the seconds in `Retry-After`. `/ready` says which part is missing.",
+    ),
+}
