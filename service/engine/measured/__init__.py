@@ -1,6 +1,7 @@
 """What an engine's benchmark program printed, as data: rows of raw times, or why there are none."""
 
 from service.engine.measured.failure import Failure, FailureKind
-from service.engine.measured.rows import MeasuredRow
+from service.engine.measured.reader import Reader
+from service.engine.measured.rows import MeasuredRow, merged
 
-__all__ = ["Failure", "FailureKind", "MeasuredRow"]
+__all__ = ["Failure", "FailureKind", "MeasuredRow", "Reader", "merged"]
