@@ -1,6 +1,7 @@
 """Rows that the benchmark programs of both engines print: one reader for each format, fed line by line.
 
-- llama-sweep-bench: a table, or one JSON object a line (ik_llama.cpp 8337e4cd3 examples/sweep-bench/sweep-bench.cpp:504-537).
+- llama-sweep-bench: a table, or one JSON object a line (ik_llama.cpp 8337e4cd3
+  examples/sweep-bench/sweep-bench.cpp:504-537).
 - llama-batched-bench: the same table with a column B; only B = 1 is read. Its N_KV is what the cache holds at the end.
 - llama-bench: a Markdown table, a JSON array, or one JSON object a line (llama.cpp 0c1e57098
   tools/llama-bench/llama-bench.cpp:1800-1848, 2060-2117; ik_llama.cpp examples/llama-bench/llama-bench.cpp:1400-1437).
@@ -62,7 +63,7 @@ class RowReader:
         if text == "{":
             self._object = []
         elif self._object is not None and text.startswith('"'):
-            self._gather(text)
+            self._object = _with(self._object, text)
         elif self._object is not None and text.startswith("}"):
             text, self._object = "{" + "".join(self._object) + "}", None
             return list(_json_rows(text))
@@ -72,21 +73,19 @@ class RowReader:
             return list(self._table_rows(text))
         return []
 
-    def _gather(self, text: str) -> None:
-        assert self._object is not None
-        if len(self._object) >= _MAX_OBJECT_LINES or len(text) > MAX_JSON:
-            self._object = None
-        else:
-            self._object.append(text)
-
     def _table_rows(self, text: str) -> Iterator[PrintedRow]:
         cells = [cell.strip() for cell in text.partition("|")[2].removesuffix("|").split("|")]
         if _SWEEP_HEAD.search(text):
             self._head = cells
-        elif self._head and len(cells) == len(self._head):
+        elif self._head and len(cells) == len(self._head) and _COUNT.fullmatch(cells[0]):
             yield from _sweep_rows(dict(zip(self._head, cells, strict=True)))
         elif len(cells) >= 4:
             yield from _bench_row(cells[-2], cells[-1])
+
+
+def _with(lines: list[str], text: str) -> list[str] | None:
+    """Return the lines of an object and one more; None where they are too many to be a test of llama-bench."""
+    return [*lines, text] if len(lines) < _MAX_OBJECT_LINES and len(text) <= MAX_JSON else None
 
 
 def _json_rows(text: str) -> Iterator[PrintedRow]:
@@ -218,7 +217,7 @@ class _BenchTest(msgspec.Struct):
 
 
 def _bench_test(test: _BenchTest) -> Iterator[PrintedRow]:
-    """Return a test of one phase. One of both together (`-pg`) is no speed of either; `-gp` generates behind a prompt."""
+    """Return a test of one phase: `-pg` times both together, which is no speed of either; `-gp` only the output."""
     depth = test.n_depth or 0
     if test.n_prompt and test.n_gen:
         if not (test.test and _AFTER_PROMPT.fullmatch(test.test)):
