@@ -1,0 +1,134 @@
+"""What an agent that was killed left running: found by what was written down when it was started, and ended.
+
+A process is ours only when its number and its start time are those written down, or when its environment carries the
+random mark that every process of that run inherited. Nothing else is ever ended.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+import time
+from pathlib import Path
+
+import msgspec
+import psutil
+
+MARK = "OFFLOAD_ADVISOR_RUN"
+_GRACE_SECONDS = 5.0
+_MAX_BYTES = 4096
+
+
+class Started(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One run's guard: `started` are clock ticks after the machine's start `boot`; `mark` is in the environment of the
+    engine and of all that it started."""
+
+    pid: int
+    started: int
+    boot: str
+    mark: str
+
+
+def new_mark() -> str:
+    """Return a mark that no other run has."""
+    return secrets.token_hex(16)
+
+
+def note(record: Path | None, pid: int, mark: str) -> None:
+    """Write down what was just started, before it can be left behind."""
+    if record is None:
+        return
+    started = Started(pid=pid, started=_started(pid) or 0, boot=_boot(), mark=mark)
+    record.parent.mkdir(parents=True, exist_ok=True)
+    new = record.with_name(f"{record.name}.new")
+    new.write_bytes(msgspec.json.encode(started))
+    new.replace(record)
+
+
+def forget(record: Path | None, mark: str) -> None:
+    """Remove the note of a run, where nothing of it is left."""
+    if record is None or _marked(mark):
+        return
+    record.unlink(missing_ok=True)
+
+
+def end_leftovers(record: Path) -> int:
+    """End what the run in `record` left, and return how many processes that were; remove the note when all ended."""
+    left = _read(record)
+    if left is None:
+        return 0
+    found = _ours(left)
+    for kill in (False, True):
+        for process in _ours(left):
+            _signal(process, kill=kill)
+        if _wait_until_gone(left):
+            record.unlink(missing_ok=True)
+            break
+    return len(found)
+
+
+def _wait_until_gone(left: Started) -> bool:
+    until = time.monotonic() + _GRACE_SECONDS
+    while _ours(left):
+        if time.monotonic() > until:
+            return False
+        time.sleep(0.05)
+    return True
+
+
+def _read(record: Path) -> Started | None:
+    try:
+        with record.open("rb") as file:
+            return msgspec.json.decode(file.read(_MAX_BYTES), type=Started)
+    except (OSError, msgspec.DecodeError):
+        return None
+
+
+def _ours(left: Started) -> list[psutil.Process]:
+    if left.boot != _boot():
+        return []
+    found = _marked(left.mark)
+    if _started(left.pid) == left.started and left.started:
+        with contextlib.suppress(psutil.Error):
+            found.append(psutil.Process(left.pid))
+    return [process for process in found if not _has_ended(process)]
+
+
+def _has_ended(process: psutil.Process) -> bool:
+    """Whether nothing is left of it but its exit status, which its parent has not asked for."""
+    try:
+        return bool(process.status() == psutil.STATUS_ZOMBIE)
+    except psutil.Error:
+        return True
+
+
+def _marked(mark: str) -> list[psutil.Process]:
+    return [process for process in psutil.process_iter() if _mark_of(process) == mark]
+
+
+def _mark_of(process: psutil.Process) -> str | None:
+    try:
+        mark: str | None = process.environ().get(MARK)
+    except (psutil.Error, OSError):
+        return None
+    return mark
+
+
+def _signal(process: psutil.Process, *, kill: bool) -> None:
+    with contextlib.suppress(psutil.Error):
+        process.kill() if kill else process.terminate()
+
+
+def _started(pid: int) -> int | None:
+    """Ticks from the machine's start, which no change of the clock moves (proc(5), stat, field 22)."""
+    try:
+        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19])
+    except (OSError, ValueError, IndexError):
+        return None
+
+
+def _boot() -> str:
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return ""
