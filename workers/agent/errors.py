@@ -1,0 +1,34 @@
+"""What keeps an agent from its work, as sentences for the person at the machine."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from service.engine.errors import AdvisorError
+
+
+class HostError(AdvisorError):
+    """Base: something on this machine is not as the agent needs it."""
+
+    problem: ClassVar[str] = "host"
+
+
+class NotEnrolled(HostError):
+    """This machine has no key, or one that no service knows."""
+
+
+class AlreadyRunning(HostError):
+    """Another agent works with the same state folder."""
+
+
+class ServiceError(HostError):
+    """The service's answer is no answer: an error, or something that the protocol does not have."""
+
+    def __init__(self, detail: str, *, status: int = 0, slug: str = "", choices: tuple[str, ...] = ()) -> None:
+        super().__init__(detail, choices=choices)
+        self.status = status
+        self.slug = slug
+
+
+class ServiceUnreachable(ServiceError):
+    """No answer, or one that says to come again: trying later may help."""

@@ -1,0 +1,61 @@
+"""The host's Ed25519 key: made on the machine, kept in the state folder, never sent."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+
+from nacl.exceptions import CryptoError
+from nacl.signing import SigningKey
+
+from service.wire.agent import enrolment_text, signed_text
+from workers.agent.errors import HostError, NotEnrolled
+from workers.agent.state import KEY, State
+
+
+class HostKey:
+    """A key that signs; its private half cannot be read off it."""
+
+    def __init__(self, key: SigningKey) -> None:
+        self._key = key
+
+    @property
+    def public(self) -> str:
+        """Return the public half, base64."""
+        return base64.b64encode(bytes(self._key.verify_key)).decode()
+
+    def _sign(self, text: bytes) -> str:
+        return base64.b64encode(self._key.sign(text).signature).decode()
+
+    def sign_enrolment(self, authority: str, code: str) -> str:
+        """Return the signature that shows that this machine has the key it sends."""
+        return self._sign(enrolment_text(authority, code, self.public))
+
+    def sign_call(self, authority: str, method: str, path: str, host: str, counter: int, body: bytes) -> str:
+        """Return the signature of one call."""
+        return self._sign(signed_text(authority, method, path, host, counter, body))
+
+    def __repr__(self) -> str:
+        return f"HostKey({self.public})"
+
+
+def make_key(state: State) -> HostKey:
+    """Return a new key, kept in the state folder. Raises HostError when there is one already."""
+    if state.read(KEY) is not None:
+        raise HostError(f"{state.path} holds a host's key already: `advisor host leave` gives it up")
+    key = SigningKey.generate()
+    state.write(KEY, base64.b64encode(bytes(key)) + b"\n")
+    return HostKey(key)
+
+
+def load_key(state: State) -> HostKey:
+    """Return the key of the state folder. Raises NotEnrolled, or HostError when others may read it or it is no key."""
+    data = state.read(KEY)
+    if data is None:
+        raise NotEnrolled(f"{state.path} holds no key: `advisor host enrol URL --code …` makes one")
+    if (state.path / KEY).stat().st_mode & 0o077:
+        raise HostError(f"{state.path / KEY} can be read by other users: enrol this machine again")
+    try:
+        return HostKey(SigningKey(base64.b64decode(data.strip(), validate=True)))
+    except (CryptoError, ValueError, TypeError, binascii.Error):
+        raise HostError(f"{state.path / KEY} is no key: enrol this machine again") from None

@@ -1,0 +1,140 @@
+"""The agent's folder: its key, whom it belongs to, and the counter of its signed calls. Readable by its user only."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Literal, TypeVar
+
+import msgspec
+
+from workers.agent.errors import AlreadyRunning, HostError, NotEnrolled
+
+KEY, ENROLLED, COUNTER, LOCK, DOING = "key", "host.json", "counter", "lock", "doing.json"
+_MAX_FILE_BYTES = 64 << 10
+T = TypeVar("T")
+
+
+class Enrolled(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Where this host is registered. `service`: the address; `host`: its id there."""
+
+    service: str
+    host: str
+    pseudonym: str
+    owner: str
+
+
+class Doing(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a running agent does, for `advisor host status`. `at`: ISO 8601, UTC."""
+
+    what: Literal["starting", "waiting", "measuring", "idle", "stopped"]
+    at: str
+    text: str = ""
+    run: str | None = None
+
+
+class State:
+    """The folder, made when it is missing, closed to everybody else."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def make(self) -> None:
+        """Make the folder. Raises HostError when that cannot be done, or when others can write to it."""
+        try:
+            self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+            mode = self.path.stat().st_mode
+        except OSError as error:
+            raise HostError(f"{self.path}: {error.strerror or error}") from None
+        if mode & 0o022:
+            raise HostError(f"{self.path} can be written by other users: chmod 700 {self.path}")
+
+    def read(self, name: str) -> bytes | None:
+        """Return the content of a file, None when it is missing. Raises HostError for one that cannot be read."""
+        try:
+            with (self.path / name).open("rb") as file:
+                return file.read(_MAX_FILE_BYTES)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise HostError(f"{self.path / name}: {error.strerror or error}") from None
+
+    def write(self, name: str, data: bytes) -> None:
+        """Put `data` into a file, whole or not at all, and onto the disk, readable by this user only."""
+        fresh = self.path / f".{name}.new"
+        with suppress(FileNotFoundError):
+            fresh.unlink()
+        with os.fdopen(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        fresh.replace(self.path / name)
+
+    def remove(self, *names: str) -> None:
+        """Remove files that may be there."""
+        for name in names:
+            with suppress(FileNotFoundError):
+                (self.path / name).unlink()
+
+    def enrolled(self) -> Enrolled:
+        """Return where this host is registered. Raises NotEnrolled."""
+        data = self.read(ENROLLED)
+        if data is None:
+            raise NotEnrolled(f"{self.path} holds no host: `advisor host enrol URL --code …` makes one")
+        return _decode(data, Enrolled, self.path / ENROLLED)
+
+    def doing(self) -> Doing | None:
+        """Return what the agent wrote last of what it does."""
+        data = self.read(DOING)
+        return _decode(data, Doing, self.path / DOING) if data else None
+
+    def next_counter(self) -> int:
+        """Return a number greater than all before it, which is on the disk before it is used."""
+        last = self.read(COUNTER)
+        try:
+            number = int(last or 0) + 1
+        except ValueError:
+            raise HostError(f"{self.path / COUNTER} is no number: remove it, the service says the last one") from None
+        self.write(COUNTER, str(number).encode())
+        return number
+
+    def raise_counter(self, last: int) -> None:
+        """Go on behind `last`, the number that the service knows."""
+        if last > int(self.read(COUNTER) or 0):
+            self.write(COUNTER, str(last).encode())
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """Hold the folder for one agent. Raises AlreadyRunning when another has it."""
+        with (self.path / LOCK).open("ab") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                raise AlreadyRunning(f"another agent runs with {self.path}") from None
+            yield
+
+    def is_held(self) -> bool:
+        """Return whether an agent runs with this folder."""
+        try:
+            with self.alone():
+                return False
+        except AlreadyRunning:
+            return True
+        except OSError:
+            return False
+
+
+def _decode(data: bytes, kind: type[T], path: Path) -> T:
+    try:
+        return msgspec.json.decode(data, type=kind)
+    except msgspec.MsgspecError as error:
+        raise HostError(f"{path} is not as it was written: {error}") from None
+
+
+def default_folder() -> Path:
+    """Return the folder of the user's own agent."""
+    base = os.environ.get("XDG_STATE_HOME") or "~/.local/state"
+    return Path(base).expanduser() / "offload-advisor" / "host"
