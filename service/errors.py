@@ -14,6 +14,8 @@ AdvisorError (service/engine/errors.py)
 ├── EnrolmentCodeUnknown    a code is wrong, was used, or its ten minutes are over
 ├── HostNotFound            no host has this id, or it is not for this caller to see
 ├── HostNotActive           a host waits for its owner, pauses, or is revoked
+├── RunNotFound             no run has this id, or it is not this host's
+├── LeaseLost               the run is another lease's now: stop, and throw away what was measured
 ├── HostExists              a host with this key is enrolled already
 ├── CounterTooSmall         a signed call that came before, or out of order; `choices`: the last one's counter
 └── AdviceFailed            an advice could not be computed, for a reason that is not the user's
@@ -82,6 +84,14 @@ class HostNotFound(AdvisorError):
 
 class HostNotActive(AdvisorError):
     problem = "host-not-active"
+
+
+class RunNotFound(AdvisorError):
+    problem = "run-not-found"
+
+
+class LeaseLost(AdvisorError):
+    problem = "lease-lost"
 
 
 class HostExists(AdvisorError):

@@ -20,6 +20,7 @@ import uvicorn
 from anyio import to_thread
 
 from service.errors import InvalidSetting, StateInUse
+from service.flows import runs
 from service.flows.advise import requeue_unfinished
 from service.flows.context import Context, open_context
 from service.queue.embedded import EmbeddedValkey
@@ -188,6 +189,10 @@ async def _sweep(context: Context) -> None:
             requeued = await to_thread.run_sync(requeue_unfinished, context)
             if requeued:
                 log.info("%d unfinished advice enqueued again", requeued)
+        with _logged("the sweep of runs failed"):
+            taken_back = await to_thread.run_sync(runs.sweep, context)
+            if taken_back:
+                log.info("%d runs taken back from hosts that fell silent, or ended", taken_back)
         await asyncio.sleep(SWEEP_SECONDS)
 
 

@@ -87,6 +87,15 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         _setting("ADVISOR_STREAMS_PER_CLIENT", "Open event streams and held requests (`?wait=`) of one client."),
     ] = 4
 
+    lease_seconds: Annotated[
+        Annotated[float, Meta(ge=0.5, le=3_600)],
+        _setting("ADVISOR_LEASE_SECONDS", "Seconds that a host may be silent before its run goes back to the queue."),
+    ] = 90
+    run_waits_days: Annotated[
+        Annotated[int, Meta(ge=1, le=365)],
+        _setting("ADVISOR_RUN_WAITS_DAYS", "Days that a run waits for a host before it ends as failed."),
+    ] = 7
+
     @property
     def database(self) -> str:
         """The database's URL, with the default filled in."""

@@ -16,15 +16,25 @@ from sqlalchemy.exc import SQLAlchemyError
 from service.engine.catalogue import known_cpus, known_gpus, resolve
 from service.engine.hardware_text import parse_hardware, to_shorthand
 from service.errors import DatabaseUnavailable
-from service.flows import accounts, advise, check, hosts, inspect
+from service.flows import accounts, advise, check, hosts, inspect, runs
 from service.flows.accounts import Caller
 from service.flows.advise import Requested
 from service.flows.context import Context
 from service.flows.hosts import SignedCall, SignedHost
 from service.queue.enqueue import queue_on
-from service.queue.progress import listen
+from service.queue.progress import WAITING_RUNS, channel, listen
 from service.wire.advice import Advice, AdviceRequest
-from service.wire.agent import EnrolledHost, Greeted, NewHost, Session
+from service.wire.agent import (
+    Accepted,
+    EnrolledHost,
+    Greeted,
+    LeasedRun,
+    NewHost,
+    Progress,
+    Renewed,
+    Report,
+    Session,
+)
 from service.wire.check import Checked, CheckRequest
 from service.wire.hardware import ParsedHardware
 from service.wire.health import Readiness
@@ -81,7 +91,7 @@ class UseCases:
 
     def progress(self, advice_id: str) -> AbstractAsyncContextManager[AsyncIterator[str]]:
         """Listen to an advice: whatever workers publish about it, each a hint to read it again."""
-        return listen(self._listener, advice_id)
+        return listen(self._listener, channel(advice_id))
 
     def caller_of(self, bearer: str) -> Caller:
         """See `service.flows.accounts.caller_of`."""
@@ -130,6 +140,26 @@ class UseCases:
     def revoke_host(self, host_id: str, caller: Caller) -> None:
         """See `service.flows.hosts.revoke_host`."""
         hosts.revoke_host(self._context, host_id, caller)
+
+    def lease(self, host: SignedHost) -> LeasedRun | None:
+        """See `service.flows.runs.lease`."""
+        return runs.lease(self._context, host)
+
+    def next_run(self, host: SignedHost) -> LeasedRun | None:
+        """See `service.flows.runs.next_run`."""
+        return runs.next_run(self._context, host)
+
+    def note_progress(self, host: SignedHost, run_id: str, said: Progress) -> Renewed:
+        """See `service.flows.runs.note_progress`."""
+        return runs.note_progress(self._context, host, run_id, said)
+
+    def report(self, host: SignedHost, run_id: str, said: Report) -> Accepted:
+        """See `service.flows.runs.report`."""
+        return runs.report(self._context, host, run_id, said)
+
+    def queued_runs(self) -> AbstractAsyncContextManager[AsyncIterator[str]]:
+        """Listen for runs that are queued, each message a hint to look."""
+        return listen(self._listener, WAITING_RUNS)
 
     def _database_answers(self) -> bool:
         try:

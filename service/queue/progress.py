@@ -1,4 +1,4 @@
-"""Progress of an advice: published by workers, heard by whoever listens at that moment.
+"""Progress of advices and validations: published by whoever works, heard by whoever listens at that moment.
 
 Nothing is kept: a listener first subscribes, then reads the database, then takes each message as a hint to read again.
 """
@@ -15,16 +15,27 @@ from redis import asyncio as redis_async
 from redis.exceptions import RedisError
 
 from service.wire.advice import AdviceEvent
+from service.wire.runs import ValidationEvent
 
 _RECONNECT_SECONDS = 1.0
 _CONFIRM_SECONDS = 3.0
 _READ_SECONDS = 60.0
 
 
-def publish(redis: Redis, event: AdviceEvent) -> None:
-    """Tell the listeners of an advice what happened; nobody is told when Redis is gone, which harms nothing."""
+WAITING_RUNS = "runs"  # hosts that wait for a run listen here
+
+
+def publish(redis: Redis, event: AdviceEvent | ValidationEvent) -> None:
+    """Tell the listeners what happened; nobody is told when Redis is gone, which harms nothing."""
+    name = channel(event.id) if isinstance(event, AdviceEvent) else validation_channel(event.id)
     with suppress(RedisError, OSError):
-        redis.publish(channel(event.id), msgspec.json.encode(event))
+        redis.publish(name, msgspec.json.encode(event))
+
+
+def wake_hosts(redis: Redis) -> None:
+    """Tell hosts that wait that there may be a run for them; without Redis they look by themselves."""
+    with suppress(RedisError, OSError):
+        redis.publish(WAITING_RUNS, b"{}")
 
 
 def channel(advice_id: str) -> str:
@@ -32,13 +43,18 @@ def channel(advice_id: str) -> str:
     return f"advice:{advice_id}"
 
 
+def validation_channel(validation_id: str) -> str:
+    """Return the name of a validation's channel."""
+    return f"validation:{validation_id}"
+
+
 @asynccontextmanager
-async def listen(redis: redis_async.Redis, advice_id: str) -> AsyncIterator[AsyncIterator[str]]:
-    """Subscribe to an advice. The value iterates over the messages, JSON of AdviceEvent, until the caller leaves.
+async def listen(redis: redis_async.Redis, name: str) -> AsyncIterator[AsyncIterator[str]]:
+    """Subscribe to a channel. The value iterates over the messages, JSON of events, until the caller leaves.
 
     Once it is entered no later message is missed while Redis runs; when Redis goes, the iterator waits for its return.
     """
-    messages = _Messages(redis, channel(advice_id))
+    messages = _Messages(redis, name)
     try:
         with suppress(RedisError, OSError):
             await messages.subscribe()

@@ -21,6 +21,7 @@ from sqlalchemy import (
     String,
     Table,
     TypeDecorator,
+    UniqueConstraint,
     text,
 )
 from sqlalchemy.dialects.postgresql import JSONB
@@ -188,15 +189,17 @@ validation = Table(
     Column("mode", String(8), nullable=False),
     Column("request", _JSON, nullable=False),
     Column("refused", _JSON, nullable=False),
+    Column("idempotency_key", String(64)),
     Column("cancelled_at", UtcDateTime),
     Column("created_at", UtcDateTime, nullable=False),
+    UniqueConstraint("account_id", "idempotency_key"),
     CheckConstraint("mode IN ('validate', 'tune')", name="validation_mode"),
 )
 
-# One measurement of one config on one host. `fence` grows with each lease, and goes with every write of the host that
-# holds it; `attempt` counts leases that ended in a failure that may pass, not those that gave way. `hosts` are the ids
-# that may take it, by match; `cell` is the hash of header, canonical flags and engine, which with the host's
-# `hardware_key` says what was measured before. `prediction` is what the advice said of it.
+# One measurement of one config. `outline` is what is the same on every host (service.wire.agent.RunOutline). `fence`
+# grows with each lease, and goes with every write of the host that holds it; `attempt` counts leases that ended without
+# a result, not those that gave way. `cell` is the hash of files, flags and engine, which with a host's `hardware_key`
+# says what was measured before. `prediction` is what the advice said of it, `changed` what a step of tuning changes.
 run = Table(
     "run",
     metadata,
@@ -206,34 +209,46 @@ run = Table(
     Column("kind", String(8), nullable=False),
     Column("config_id", String(64)),
     Column("position", Integer, nullable=False),
+    Column("variant", String(200), nullable=False),
     Column("cell", String(64), nullable=False, index=True),
-    Column("document", _JSON, nullable=False),
+    Column("outline", _JSON, nullable=False),
     Column("prediction", _JSON, nullable=False),
-    Column("hosts", _JSON, nullable=False),
-    Column("notes", _JSON, nullable=False),
+    Column("dropped", _JSON, nullable=False),
+    Column("changed", String(500)),
     Column("state", String(9), nullable=False),
-    Column("priority", Integer, nullable=False),
     Column("attempt", Integer, nullable=False),
     Column("fence", Integer, nullable=False),
     Column("host_id", ForeignKey("host.id", ondelete="SET NULL"), index=True),
     Column("leased_until", UtcDateTime),
-    Column("step", String(12)),
     Column("progress", String(200)),
     Column("rows", _JSON, nullable=False),
     Column("failure", _JSON),
     Column("report_key", String(64)),
     Column("result_id", String(22), index=True),
+    Column("previous", Boolean, nullable=False),
     Column("gpu_seconds", Float, nullable=False),
     Column("created_at", UtcDateTime, nullable=False),
     Column("started_at", UtcDateTime),
-    Column("ended_at", UtcDateTime),
+    Column("ended_at", UtcDateTime, index=True),
     CheckConstraint("state IN ('queued', 'leased', 'running', 'succeeded', 'failed', 'cancelled')", name="run_state"),
     CheckConstraint("kind IN ('config', 'baseline', 'step')", name="run_kind"),
-    Index("run_queue", "state", "priority", "created_at"),
+    Index("run_queue", "state", "created_at"),
 )
 
-# What was measured. `model` is repo, revision, variant, files with their hashes, and the header's shape; `outcome` what
-# was printed and seen; `log` the reduced text, zlib. `tier`: see docs/hosts.md.
+# Which hosts may take a run, and what is their own in its document: which cards, which builds of the engine.
+run_host = Table(
+    "run_host",
+    metadata,
+    Column("run_id", ForeignKey("run.id", ondelete="CASCADE"), primary_key=True),
+    Column("host_id", ForeignKey("host.id", ondelete="CASCADE"), primary_key=True, index=True),
+    Column("match", String(5), nullable=False),
+    Column("gpus", _JSON, nullable=False),
+    Column("engine_builds", _JSON, nullable=False),
+    CheckConstraint("match IN ('exact', 'near')", name="run_host_match"),
+)
+
+# What was measured. `model` is repo, revision, variant and files with their hashes; `seen` what was printed and sampled
+# beside the rows; `log` the reduced text, compressed. `tier`: see docs/hosts.md.
 result = Table(
     "result",
     metadata,
@@ -251,7 +266,7 @@ result = Table(
     Column("hardware", _JSON, nullable=False),
     Column("rows", _JSON, nullable=False),
     Column("failure", _JSON),
-    Column("outcome", _JSON, nullable=False),
+    Column("seen", _JSON, nullable=False),
     Column("prediction", _JSON),
     Column("log", LargeBinary),
     Column("confirmed", Boolean, nullable=False),

@@ -18,7 +18,20 @@ from litestar.openapi.spec import Components, License, Reference, SecurityScheme
 from service import __version__
 from service.web.api import ROUTERS
 from service.wire.advice import Advice, AdviceEvent, AdviceRequest, CreatedAdvice
-from service.wire.agent import SIGNATURE_HEADER, EnrolledHost, Greeted, Greeting, NewHost, Session
+from service.wire.agent import (
+    SIGNATURE_HEADER,
+    Accepted,
+    EnrolledHost,
+    Greeted,
+    Greeting,
+    LeasedRun,
+    LeaseRequest,
+    NewHost,
+    Progress,
+    Renewed,
+    Report,
+    Session,
+)
 from service.wire.check import Checked, CheckRequest
 from service.wire.hardware import CpuRows, GpuRows, HardwareQuestion, ParsedHardware
 from service.wire.health import Health, Readiness
@@ -61,7 +74,8 @@ _CONFIG = OpenAPIConfig(
 
 _SHAPES = (AdviceRequest, CreatedAdvice, AdviceEvent, RepoView, GpuRows, CpuRows, HardwareQuestion, ParsedHardware)
 _HOST_SHAPES = (Account, EnrolmentRequest, Enrolment, Host, HostChange, Probe)
-_AGENT_SHAPES = (Greeting, Greeted, NewHost, EnrolledHost, Session)
+_AGENT_SHAPES = (Greeting, Greeted, NewHost, EnrolledHost, Session, LeaseRequest, LeasedRun, Progress, Renewed)
+_REPORT_SHAPES = (Report, Accepted)
 _MORE_SHAPES = (Advice, CheckRequest, Checked, Health, Readiness, Problem)
 
 
@@ -82,7 +96,8 @@ def openapi_document() -> dict[str, Any]:
     paths = msgspec.json.encode(app.openapi_schema.to_schema(), order="sorted")
     document: dict[str, Any] = msgspec.json.decode(paths)
     _, shapes = msgspec.json.schema_components(
-        (*_SHAPES, *_MORE_SHAPES, *_HOST_SHAPES, *_AGENT_SHAPES), ref_template="#/components/schemas/{name}"
+        (*_SHAPES, *_MORE_SHAPES, *_HOST_SHAPES, *_AGENT_SHAPES, *_REPORT_SHAPES),
+        ref_template="#/components/schemas/{name}",
     )
     schemes = document["components"]["securitySchemes"]
     return document | {"components": {"schemas": dict(sorted(shapes.items())), "securitySchemes": schemes}}

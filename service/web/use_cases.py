@@ -7,7 +7,17 @@ from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING, Any, Protocol
 
 from service.wire.advice import Advice, AdviceRequest
-from service.wire.agent import EnrolledHost, Greeted, NewHost, Session
+from service.wire.agent import (
+    Accepted,
+    EnrolledHost,
+    Greeted,
+    LeasedRun,
+    NewHost,
+    Progress,
+    Renewed,
+    Report,
+    Session,
+)
 from service.wire.check import Checked, CheckRequest
 from service.wire.hardware import ParsedHardware
 from service.wire.health import Readiness
@@ -114,4 +124,24 @@ class Flows(Protocol):
 
     def revoke_host(self, host_id: str, caller: Caller) -> None:
         """End a host for good. Raises HostNotFound or NotAllowed."""
+        ...
+
+    def lease(self, host: SignedHost) -> LeasedRun | None:
+        """Return the next run for a host."""
+        ...
+
+    def next_run(self, host: SignedHost) -> LeasedRun | None:
+        """Return the next run for a host that waits."""
+        ...
+
+    def note_progress(self, host: SignedHost, run_id: str, said: Progress) -> Renewed:
+        """Lengthen a lease. Raises RunNotFound, LeaseLost or InvalidInput."""
+        ...
+
+    def report(self, host: SignedHost, run_id: str, said: Report) -> Accepted:
+        """End a run. Raises RunNotFound, LeaseLost or InvalidInput."""
+        ...
+
+    def queued_runs(self) -> AbstractAsyncContextManager[AsyncIterator[str]]:
+        """Listen for runs that are queued, each message a hint to look."""
         ...

@@ -23,8 +23,7 @@ HOST_HEADER = "Advisor-Host"
 COUNTER_HEADER = "Advisor-Counter"
 SIGNATURE_HEADER = "Advisor-Signature"
 SESSION_SECONDS = 3600
-LEASE_SECONDS = 90
-RENEW_SECONDS = 30
+RENEWALS = 3  # in the time of one lease
 POLL_SECONDS = 25
 MAX_LOG_CHARACTERS = 256 << 10
 
@@ -101,20 +100,16 @@ class RunFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     sha256: Sha256
 
 
-class RunDocument(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One run as data: the agent writes the command from it, and runs nothing that it does not say.
+class RunOutline(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What of a run is the same on every host. `depths`: tokens in the cache at which to measure.
 
-    `engine_builds`: sha256 of the programs on this host that know the flags, the newest first. `gpus`: indices into the
-    host's own list, in the order that CUDA0, CUDA1 … of the flags mean. `depths`: tokens in the cache at which to
-    measure. `n_prompt`, `n_gen`: of one repeat. `seconds`: of measuring, loading not counted.
+    `n_prompt`, `n_gen`: of one repeat. `seconds`: of measuring, loading not counted.
     """
 
     engine: Engine
-    engine_builds: Annotated[tuple[Sha256, ...], Meta(min_length=1, max_length=32)]
-    repo: Annotated[str, Meta(pattern=r"^[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9_][\w.-]{0,95}$(?!\n)")]
-    revision: Annotated[str, Meta(pattern=r"^[0-9a-f]{40,64}$(?!\n)")]
+    repo: Annotated[str, Meta(pattern=r"^[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9_][\w.-]{0,95}$")]
+    revision: Annotated[str, Meta(pattern=r"^[0-9a-f]{40,64}$")]
     files: Annotated[tuple[RunFile, ...], Meta(min_length=1, max_length=256)]
-    gpus: Annotated[tuple[Annotated[int, Meta(ge=0, lt=MAX_GPUS)], ...], Meta(max_length=MAX_GPUS)]
     flags: RunFlags
     depths: Annotated[tuple[Annotated[int, Meta(ge=0, le=1 << 22)], ...], Meta(min_length=1, max_length=16)]
     n_prompt: Annotated[int, Meta(ge=1, le=1 << 16)]
@@ -122,11 +117,23 @@ class RunDocument(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     seconds: Annotated[int, Meta(ge=10, le=3600)]
 
 
+class RunDocument(RunOutline, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One run as data: the agent writes the command from it, and runs nothing that it does not say.
+
+    `engine_builds`: sha256 of the programs on this host that know the flags, the newest first. `gpus`: indices into the
+    host's own list, in the order that CUDA0, CUDA1 … of the flags mean.
+    """
+
+    engine_builds: Annotated[tuple[Sha256, ...], Meta(min_length=1, max_length=32)]
+    gpus: Annotated[tuple[Annotated[int, Meta(ge=0, lt=MAX_GPUS)], ...], Meta(max_length=MAX_GPUS)]
+
+
 class LeasedRun(msgspec.Struct, frozen=True, kw_only=True):
-    """A run that is this host's for LEASE_SECONDS, and longer while it renews. `fence` goes with every write."""
+    """A run that is this host's for `lease_seconds`, and longer while it renews. `fence` goes with every write."""
 
     run: str
     fence: int
+    lease_seconds: float
     document: RunDocument
 
 
@@ -140,7 +147,7 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 class Renewed(msgspec.Struct, frozen=True, kw_only=True):
-    """The lease is longer by LEASE_SECONDS; `stop`: the run was cancelled, or the host paused or revoked."""
+    """The lease begins anew; `stop`: the run was cancelled, or the host paused or revoked."""
 
     stop: bool
     why: str | None = None

@@ -232,6 +232,19 @@ PROBLEM_TYPES: dict[str, ProblemType] = {
         "A host with this public key is known here.",
         "Run `advisor host run`; or `advisor host leave` first, which makes a new key at the next enrolment.",
     ),
+    "run-not-found": ProblemType(
+        404,
+        "No such run",
+        "No run has this id.",
+        "The agent throws away what it measured and asks for another run.",
+    ),
+    "lease-lost": ProblemType(
+        409,
+        "The lease is over",
+        "The run's lease ended before this call, and the run went back to the queue or to another host.",
+        "The agent stops, throws away what it measured and asks for another run. If it happens often, the host's "
+        "connection or clock stands still for longer than a lease.",
+    ),
     "counter-too-small": ProblemType(
         409,
         "A signed call came again, or too late",

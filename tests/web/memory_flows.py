@@ -14,7 +14,7 @@ from service.engine.errors import AdvisorError, UnknownHardware
 from service.engine.hardware import Assumption, Gpu, Hardware
 from service.errors import AdviceNotFound, WrongKey
 from service.queue.connection import connect_async
-from service.queue.progress import listen, publish
+from service.queue.progress import channel, listen, publish
 from service.wire.advice import Advice, AdviceEvent, AdviceRequest
 from service.wire.hardware import ParsedHardware
 from service.wire.health import Readiness
@@ -105,4 +105,4 @@ class MemoryFlows:
         return self.readiness_now
 
     def progress(self, advice_id: str) -> AbstractAsyncContextManager[AsyncIterator[str]]:
-        return listen(connect_async(self.redis_url), advice_id)
+        return listen(connect_async(self.redis_url), channel(advice_id))

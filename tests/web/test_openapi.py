@@ -54,6 +54,9 @@ def test_every_path_of_the_design_is_there() -> None:
         ("post", "/v1/agent/sessions"),
         ("post", "/v1/agent/probe"),
         ("post", "/v1/agent/leave"),
+        ("post", "/v1/agent/leases"),
+        ("post", "/v1/agent/runs/{run_id}/progress"),
+        ("post", "/v1/agent/runs/{run_id}/report"),
         ("get", "/health"),
         ("get", "/ready"),
     }

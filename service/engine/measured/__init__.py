@@ -1,7 +1,8 @@
 """What an engine's benchmark program printed, as data: rows of raw times, or why there are none."""
 
 from service.engine.measured.failure import Failure, FailureKind
+from service.engine.measured.prediction import Prediction
 from service.engine.measured.reader import Reader
 from service.engine.measured.rows import MeasuredRow, merged
 
-__all__ = ["Failure", "FailureKind", "MeasuredRow", "Reader", "merged"]
+__all__ = ["Failure", "FailureKind", "MeasuredRow", "Prediction", "Reader", "merged"]

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import Annotated, Any, TypeVar
 
+import anyio
 import msgspec
 from anyio import to_thread
 from litestar import Request, Response, Router, post
 from litestar.di import NamedDependency
 from litestar.enums import RequestEncodingType
 from litestar.openapi.datastructures import ResponseSpec
-from litestar.params import BodyKwarg
+from litestar.params import BodyKwarg, FromPath
 
 from service.engine.decoding import wrong_value
 from service.engine.errors import InvalidInput
@@ -19,7 +20,19 @@ from service.web.body import JsonBody, MalformedJson
 from service.web.operations import Documented, taking
 from service.web.problems import problem_responses
 from service.web.services import Services
-from service.wire.agent import EnrolledHost, Greeted, Greeting, NewHost, Session
+from service.wire.agent import (
+    Accepted,
+    EnrolledHost,
+    Greeted,
+    Greeting,
+    LeasedRun,
+    LeaseRequest,
+    NewHost,
+    Progress,
+    Renewed,
+    Report,
+    Session,
+)
 from service.wire.hosts import Probe
 
 T = TypeVar("T")
@@ -28,6 +41,8 @@ SIGNED: list[dict[str, list[str]]] = [{"HostSignature": [], "HostSession": []}]
 _BODY = ("malformed-json", "body-too-large", "unsupported-media-type", "invalid-request", "database-unavailable")
 SIGNED_PROBLEMS = ("not-authenticated", "host-not-active", "counter-too-small", *_BODY)
 MAX_PROBE_BYTES = 1 << 20
+MAX_REPORT_BYTES = 2 << 20
+_LOOK_SECONDS = 5.0  # between two looks of a host that waits, where nobody wakes it
 _NO_STORE = {"Cache-Control": "no-store"}
 
 
@@ -154,4 +169,87 @@ async def leave(request: Request[Any, Any, Any], services: NamedDependency[Servi
     await to_thread.run_sync(services.flows.leave, host)
 
 
-router = Router("/", route_handlers=[greet, enrol_host, open_session, send_probe, leave], tags=["agent"])
+@post(
+    PATH + "/leases",
+    status_code=200,
+    operation_id="lease_run",
+    operation_class=taking(LeaseRequest),
+    summary="Ask for a run",
+    security=SIGNED,
+    responses={
+        200: ResponseSpec(LeasedRun, description="A run, this host's for a while.", generate_examples=False),
+        204: ResponseSpec(None, description="There is none; ask again."),
+        **problem_responses("too-many-streams", *SIGNED_PROBLEMS),
+    },
+)
+async def lease_run(request: Request[Any, Any, Any], services: NamedDependency[Services]) -> Response[Any]:
+    """Waits up to 25 seconds for one. What the host held before goes back to the queue."""
+    host, asked = await signed(request, services, LeaseRequest)
+    leased = await to_thread.run_sync(services.flows.lease, host)
+    if leased is None and asked.wait:
+        leased = await _waited_for(services, host, asked.wait)
+    if leased is None:
+        return Response(None, status_code=204, headers=_NO_STORE)
+    return Response(leased, headers=_NO_STORE)
+
+
+async def _waited_for(services: Services, host: SignedHost, seconds: int) -> LeasedRun | None:
+    """Look again when something was queued, and now and then: without Redis nobody says so."""
+    deadline = anyio.current_time() + seconds
+    async with services.flows.queued_runs() as news:
+        while (left := deadline - anyio.current_time()) > 0:
+            if leased := await to_thread.run_sync(services.flows.next_run, host):
+                return leased
+            with anyio.move_on_after(min(left, _LOOK_SECONDS)):
+                await anext(news)
+    return None
+
+
+@post(
+    PATH + "/runs/{run_id:str}/progress",
+    status_code=200,
+    operation_id="note_progress",
+    operation_class=taking(Progress),
+    summary="Renew a lease",
+    security=SIGNED,
+    responses={
+        200: ResponseSpec(Renewed, description="The lease begins anew, or the run must stop.", generate_examples=False),
+        **problem_responses("run-not-found", "lease-lost", *SIGNED_PROBLEMS),
+    },
+)
+async def note_progress(
+    run_id: FromPath[str], request: Request[Any, Any, Any], services: NamedDependency[Services]
+) -> Response[Renewed]:
+    """Three times in a lease, with the rows that are new."""
+    host, said = await signed(request, services, Progress)
+    renewed = await to_thread.run_sync(services.flows.note_progress, host, run_id, said)
+    return Response(renewed, headers=_NO_STORE)
+
+
+@post(
+    PATH + "/runs/{run_id:str}/report",
+    status_code=200,
+    request_max_body_size=MAX_REPORT_BYTES,
+    operation_id="report_run",
+    operation_class=taking(Report),
+    summary="Report the end of a run",
+    security=SIGNED,
+    responses={
+        200: ResponseSpec(Accepted, description="It is stored.", generate_examples=False),
+        **problem_responses("run-not-found", "lease-lost", *SIGNED_PROBLEMS),
+    },
+)
+async def report_run(
+    run_id: FromPath[str], request: Request[Any, Any, Any], services: NamedDependency[Services]
+) -> Response[Accepted]:
+    """Rows or a failure; the same report again is answered the same."""
+    host, said = await signed(request, services, Report)
+    accepted = await to_thread.run_sync(services.flows.report, host, run_id, said)
+    return Response(accepted, headers=_NO_STORE)
+
+
+router = Router(
+    "/",
+    route_handlers=[greet, enrol_host, open_session, send_probe, leave, lease_run, note_progress, report_run],
+    tags=["agent"],
+)

@@ -13,7 +13,7 @@ depends_on = None
 
 _JSON = sa.JSON().with_variant(JSONB(), "postgresql")
 _TIME = sa.DateTime(timezone=True)
-_TABLES = ("account", "host", "token", "validation", "enrolment", "host_session", "result", "run")
+_TABLES = ("account", "host", "token", "validation", "enrolment", "host_session", "result", "run", "run_host")
 
 
 def upgrade() -> None:
@@ -26,6 +26,7 @@ def upgrade() -> None:
     _create_host_session()
     _create_result()
     _create_run()
+    _create_run_host()
 
 
 def downgrade() -> None:
@@ -100,11 +101,13 @@ def _create_validation() -> None:
         sa.Column("mode", sa.String(8), nullable=False),
         sa.Column("request", _JSON, nullable=False),
         sa.Column("refused", _JSON, nullable=False),
+        sa.Column("idempotency_key", sa.String(64)),
         sa.Column("cancelled_at", _TIME),
         sa.Column("created_at", _TIME, nullable=False),
         sa.CheckConstraint("mode IN ('validate', 'tune')", name="validation_mode"),
         sa.ForeignKeyConstraint(["account_id"], ["account.id"], name="validation_account_id_fk", ondelete="CASCADE"),
         sa.PrimaryKeyConstraint("id", name="validation_pk"),
+        sa.UniqueConstraint("account_id", "idempotency_key", name="validation_account_id_idempotency_key_unique"),
     )
     op.create_index("validation_account_id", "validation", ["account_id"])
     op.create_index("validation_advice_id", "validation", ["advice_id"])
@@ -155,7 +158,7 @@ def _create_result() -> None:
         sa.Column("hardware", _JSON, nullable=False),
         sa.Column("rows", _JSON, nullable=False),
         sa.Column("failure", _JSON),
-        sa.Column("outcome", _JSON, nullable=False),
+        sa.Column("seen", _JSON, nullable=False),
         sa.Column("prediction", _JSON),
         sa.Column("log", sa.LargeBinary),
         sa.Column("confirmed", sa.Boolean, nullable=False),
@@ -183,23 +186,23 @@ def _create_run() -> None:
         sa.Column("kind", sa.String(8), nullable=False),
         sa.Column("config_id", sa.String(64)),
         sa.Column("position", sa.Integer, nullable=False),
+        sa.Column("variant", sa.String(200), nullable=False),
         sa.Column("cell", sa.String(64), nullable=False),
-        sa.Column("document", _JSON, nullable=False),
+        sa.Column("outline", _JSON, nullable=False),
         sa.Column("prediction", _JSON, nullable=False),
-        sa.Column("hosts", _JSON, nullable=False),
-        sa.Column("notes", _JSON, nullable=False),
+        sa.Column("dropped", _JSON, nullable=False),
+        sa.Column("changed", sa.String(500)),
         sa.Column("state", sa.String(9), nullable=False),
-        sa.Column("priority", sa.Integer, nullable=False),
         sa.Column("attempt", sa.Integer, nullable=False),
         sa.Column("fence", sa.Integer, nullable=False),
         sa.Column("host_id", sa.String(22)),
         sa.Column("leased_until", _TIME),
-        sa.Column("step", sa.String(12)),
         sa.Column("progress", sa.String(200)),
         sa.Column("rows", _JSON, nullable=False),
         sa.Column("failure", _JSON),
         sa.Column("report_key", sa.String(64)),
         sa.Column("result_id", sa.String(22)),
+        sa.Column("previous", sa.Boolean, nullable=False),
         sa.Column("gpu_seconds", sa.Float, nullable=False),
         sa.Column("created_at", _TIME, nullable=False),
         sa.Column("started_at", _TIME),
@@ -215,7 +218,24 @@ def _create_run() -> None:
     )
     op.create_index("run_account_id", "run", ["account_id"])
     op.create_index("run_cell", "run", ["cell"])
+    op.create_index("run_ended_at", "run", ["ended_at"])
     op.create_index("run_host_id", "run", ["host_id"])
-    op.create_index("run_queue", "run", ["state", "priority", "created_at"])
+    op.create_index("run_queue", "run", ["state", "created_at"])
     op.create_index("run_result_id", "run", ["result_id"])
     op.create_index("run_validation_id", "run", ["validation_id"])
+
+
+def _create_run_host() -> None:
+    op.create_table(
+        "run_host",
+        sa.Column("run_id", sa.String(22), nullable=False),
+        sa.Column("host_id", sa.String(22), nullable=False),
+        sa.Column("match", sa.String(5), nullable=False),
+        sa.Column("gpus", _JSON, nullable=False),
+        sa.Column("engine_builds", _JSON, nullable=False),
+        sa.CheckConstraint("match IN ('exact', 'near')", name="run_host_match"),
+        sa.ForeignKeyConstraint(["host_id"], ["host.id"], name="run_host_host_id_fk", ondelete="CASCADE"),
+        sa.ForeignKeyConstraint(["run_id"], ["run.id"], name="run_host_run_id_fk", ondelete="CASCADE"),
+        sa.PrimaryKeyConstraint("run_id", "host_id", name="run_host_pk"),
+    )
+    op.create_index("run_host_host_id", "run_host", ["host_id"])

@@ -1,0 +1,201 @@
+"""Runs as hosts take them: a lease, progress, a report. The database decides; Redis only spreads the word."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import secrets
+from datetime import datetime, timedelta
+from typing import NamedTuple
+
+import msgspec
+
+from service.engine.errors import InvalidInput
+from service.engine.measured import Failure, MeasuredRow
+from service.engine.reduction import reduced
+from service.errors import HostNotActive, LeaseLost, RunNotFound
+from service.flows.context import Context
+from service.flows.hosts import SignedHost
+from service.queue.progress import publish
+from service.store import runs
+from service.store.results import StoredResult
+from service.store.runs import MAX_ATTEMPTS, StoredRun
+from service.wire.agent import Accepted, LeasedRun, Progress, Renewed, Report, RunDocument
+from service.wire.results import ResultModel, Seen
+from service.wire.runs import ValidationEvent
+
+_CANCELLED = "the validation was cancelled"
+_NOT_COUNTED = ("gave_way",)  # a host that gave way to its owner did nothing wrong
+
+
+def lease(context: Context, host: SignedHost) -> LeasedRun | None:
+    """Return the next run for a host, its own until the lease is over; None when there is none for it.
+
+    What the host held before goes back to the queue: who asks again has lost it. Raises HostNotActive.
+    """
+    _require_active(host)
+    runs.release(context.engine, host.id, context.clock())
+    sweep(context)
+    return next_run(context, host)
+
+
+def next_run(context: Context, host: SignedHost) -> LeasedRun | None:
+    """Return what `lease` returns, for a host that has asked already and waits."""
+    now = context.clock()
+    until = now + timedelta(seconds=context.settings.lease_seconds)
+    leased = runs.lease(context.engine, host.id, host.account_id, now, until)
+    if leased is None:
+        return None
+    _tell(context, leased.run)
+    outline = {name: getattr(leased.run.outline, name) for name in leased.run.outline.__struct_fields__}
+    own = leased.eligible
+    document = RunDocument(**outline, engine_builds=own.engine_builds, gpus=own.gpus)
+    return LeasedRun(
+        run=leased.run.id, fence=leased.run.fence, lease_seconds=context.settings.lease_seconds, document=document
+    )
+
+
+def note_progress(context: Context, host: SignedHost, run_id: str, said: Progress) -> Renewed:
+    """Lengthen the lease and keep what was measured so far. Raises RunNotFound, LeaseLost, or InvalidInput."""
+    _require_plausible(_run(context, run_id), said.rows)
+    until = context.clock() + timedelta(seconds=context.settings.lease_seconds)
+    text = f"{said.step}: {reduced(said.text)}" if said.text else said.step
+    held = runs.renew(context.engine, run_id, host.id, said.fence, until, text, said.rows)
+    if held is None:
+        return _stopped(context, host, run_id, said.fence)
+    _tell(context, held, said.rows)
+    if host.state != "active":
+        return Renewed(stop=True, why=f"the host is {host.state}")
+    return Renewed(stop=False)
+
+
+def _stopped(context: Context, host: SignedHost, run_id: str, fence: int) -> Renewed:
+    run = _run(context, run_id)
+    if run.state == "cancelled" and run.host_id == host.id and run.fence == fence:
+        return Renewed(stop=True, why=_CANCELLED)
+    raise _lease_lost()
+
+
+def report(context: Context, host: SignedHost, run_id: str, said: Report) -> Accepted:
+    """End a run with what was measured, or why nothing was; the same report again gives the same answer.
+
+    A failure that may pass sends the run back to the queue, three times. Raises RunNotFound, LeaseLost, InvalidInput.
+    """
+    run, key = _run(context, run_id), _key_of(said)
+    if run.report_key == key and run.host_id == host.id and run.fence == said.fence:
+        return Accepted(result=run.result_id, again=run.state == "queued")
+    rows, failure = _checked(run, said)
+    ended = _ending(run, rows, failure, said, context.clock())
+    result = _result(context, host, run, said, rows, failure) if ended.is_final else None
+    values = {**ended.values, "result_id": result.id if result else None}
+    if not runs.finish(context.engine, run_id, host.id, said.fence, key, values, result, reduced(said.log)):
+        if run.state == "cancelled" and run.host_id == host.id:
+            return Accepted(result=None, again=False)
+        raise _lease_lost()
+    stored = _run(context, run_id)
+    _tell(context, stored)
+    return Accepted(result=stored.result_id, again=not ended.is_final)
+
+
+def sweep(context: Context) -> int:
+    """Take back runs of hosts that fell silent, and end those that nobody takes; return how many those were."""
+    now = context.clock()
+    return runs.expire(context.engine, now, now - timedelta(days=context.settings.run_waits_days))
+
+
+class _Ending(NamedTuple):
+    is_final: bool
+    values: dict[str, object]
+
+
+def _ending(
+    run: StoredRun, rows: tuple[MeasuredRow, ...], failure: Failure | None, said: Report, now: datetime
+) -> _Ending:
+    spent: dict[str, object] = {"gpu_seconds": run.gpu_seconds + said.gpu_seconds, "progress": None}
+    if failure is None:
+        return _Ending(True, {**spent, "state": "succeeded", "rows": list(rows), "failure": None, "ended_at": now})
+    counted = run.attempt + (failure.kind not in _NOT_COUNTED)
+    again = failure.transient and counted < MAX_ATTEMPTS
+    if again:
+        return _Ending(False, {**spent, "state": "queued", "attempt": counted, "rows": [], "failure": failure})
+    ended: dict[str, object] = {"state": "failed", "attempt": counted, "rows": list(rows), "failure": failure}
+    return _Ending(True, {**spent, **ended, "ended_at": now})
+
+
+def _checked(run: StoredRun, said: Report) -> tuple[tuple[MeasuredRow, ...], Failure | None]:
+    if not said.rows and said.failure is None:
+        raise InvalidInput("a report has rows, or says why there are none", field="rows")
+    _require_plausible(run, said.rows)
+    failure = said.failure and msgspec.structs.replace(said.failure, text=reduced(said.failure.text)[:500])
+    return said.rows, failure
+
+
+def _require_plausible(run: StoredRun, rows: tuple[MeasuredRow, ...]) -> None:
+    """Refuse speeds that memory and arithmetic of the rig do not allow: no honest run says so."""
+    limits = (("tg_seconds", run.prediction.most_tg), ("pp_seconds", run.prediction.most_pp))
+    for i, row in enumerate(rows):
+        for (name, most), speeds in zip(limits, (row.tg_tps, row.pp_tps), strict=True):
+            fastest = max(speeds, default=0.0)
+            if not math.isfinite(fastest) or fastest > most:
+                what = f"{fastest:,.0f} t/s cannot be: at most {most:,.0f} can be read on this rig"
+                raise InvalidInput(what, field=f"rows[{i}].{name}")
+
+
+def _result(
+    context: Context, host: SignedHost, run: StoredRun, said: Report, rows: tuple[MeasuredRow, ...],
+    failure: Failure | None,
+) -> StoredResult | None:  # fmt: skip
+    """Return what is kept for good: what was measured, or a failure that would come again."""
+    if host.probe is None or (failure is not None and failure.transient):
+        return None
+    outline = run.outline
+    return StoredResult(
+        id=secrets.token_urlsafe(16),
+        account_id=host.account_id,
+        host_id=host.id,
+        cell=run.cell,
+        hardware_key=host.hardware_key or "",
+        engine=outline.engine,
+        build=said.engine_commit or said.engine_version,
+        repo=outline.repo,
+        variant=run.variant,
+        model=ResultModel(repo=outline.repo, revision=outline.revision, variant=run.variant, files=outline.files),
+        flags=outline.flags,
+        hardware=msgspec.structs.replace(host.probe.hardware, notes=None),
+        rows=list(rows),
+        failure=failure,
+        seen=_seen(said),
+        prediction=run.prediction,
+        confirmed=said.files_confirmed,
+        tier="agent-run",
+        measured_at=context.clock(),
+    )
+
+
+def _seen(said: Report) -> Seen:
+    shared = {name: getattr(said, name) for name in Seen.__struct_fields__ if name in Report.__struct_fields__}
+    return Seen(**shared)
+
+
+def _run(context: Context, run_id: str) -> StoredRun:
+    run = runs.read(context.engine, run_id[:64])
+    if run is None:
+        raise RunNotFound("there is no run with this id", field="id")
+    return run
+
+
+def _key_of(said: Report) -> str:
+    return hashlib.sha256(msgspec.json.encode(said, order="sorted")).hexdigest()
+
+
+def _require_active(host: SignedHost) -> None:
+    if host.state != "active":
+        raise HostNotActive(f"{host.pseudonym} is {host.state}")
+
+
+def _lease_lost() -> LeaseLost:
+    return LeaseLost("the lease is over: the run went back to the queue, or to another host", field="fence")
+
+
+def _tell(context: Context, run: StoredRun, rows: tuple[MeasuredRow, ...] = ()) -> None:
+    publish(context.redis, ValidationEvent(run.validation_id, run.id, run.state, run.progress, list(rows)))

@@ -1,0 +1,230 @@
+"""Rows of `run`: queued, leased, running, final. Each function is one transaction; the database alone decides who runs.
+
+A lease is one statement on both databases: PostgreSQL skips rows that another lease holds, and the outer `state` makes
+it safe where the inner SELECT locks nothing (SQLite).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+import msgspec
+from sqlalchemy import ColumnElement, Connection, Engine, Row, ScalarSelect, and_, case, func, insert, select, update
+
+from service.engine.measured import Failure, MeasuredRow, Prediction
+from service.store import results
+from service.store.results import StoredResult
+from service.store.tables import run as table
+from service.store.tables import run_host
+from service.wire.agent import RunOutline
+from service.wire.runs import MatchKind, RunKind, RunState
+
+MAX_ATTEMPTS = 3
+_HELD = table.c.state.in_(("leased", "running"))
+OPEN = ("queued", "leased", "running")
+_FAIR_OVER = timedelta(days=1)
+_LOST = Failure(
+    kind="stopped", transient=False, text=f"the host stopped answering in the middle of it, {MAX_ATTEMPTS} times"
+)
+_NOBODY = Failure(kind="stopped", transient=False, text="no host took it in the time that a run waits")
+
+
+class StoredRun(msgspec.Struct, frozen=True, kw_only=True):
+    """One run."""
+
+    id: str
+    validation_id: str
+    account_id: str
+    kind: RunKind
+    config_id: str | None
+    position: int
+    variant: str
+    cell: str
+    outline: RunOutline
+    prediction: Prediction
+    dropped: list[str] = []
+    changed: str | None = None
+    state: RunState = "queued"
+    attempt: int = 0
+    fence: int = 0
+    host_id: str | None = None
+    leased_until: datetime | None = None
+    progress: str | None = None
+    rows: list[MeasuredRow] = []
+    failure: Failure | None = None
+    report_key: str | None = None
+    result_id: str | None = None
+    previous: bool = False
+    gpu_seconds: float = 0.0
+    created_at: datetime
+    started_at: datetime | None = None
+    ended_at: datetime | None = None
+
+
+class Eligible(msgspec.Struct, frozen=True, kw_only=True):
+    """A host that may take a run, and what is its own: cards in the run's order, builds that know the flags."""
+
+    host_id: str
+    match: MatchKind
+    gpus: tuple[int, ...]
+    engine_builds: tuple[str, ...]
+
+
+class Leased(msgspec.Struct, frozen=True):
+    """A run that a host holds now."""
+
+    run: StoredRun
+    eligible: Eligible
+
+
+def insert_in(connection: Connection, row: StoredRun, hosts: Sequence[Eligible]) -> None:
+    """Add a run to a transaction, and who may take it."""
+    connection.execute(insert(table).values(msgspec.structs.asdict(row)))
+    if hosts:
+        connection.execute(insert(run_host), [{"run_id": row.id, **msgspec.structs.asdict(host)} for host in hosts])
+
+
+def of_validation(engine: Engine, validation_id: str) -> list[StoredRun]:
+    """Return a validation's runs in order."""
+    wanted = select(table).where(table.c.validation_id == validation_id).order_by(table.c.position, table.c.id)
+    with engine.connect() as connection:
+        return [_decoded(row) for row in connection.execute(wanted)]
+
+
+def read(engine: Engine, run_id: str) -> StoredRun | None:
+    """Return the run with this id."""
+    with engine.connect() as connection:
+        row = connection.execute(select(table).where(table.c.id == run_id)).one_or_none()
+    return None if row is None else _decoded(row)
+
+
+def matches(engine: Engine, run_ids: Sequence[str]) -> dict[tuple[str, str], MatchKind]:
+    """Return how well hosts match these runs, by (run, host)."""
+    wanted = select(run_host.c.run_id, run_host.c.host_id, run_host.c.match).where(run_host.c.run_id.in_(run_ids))
+    with engine.connect() as connection:
+        return {(row.run_id, row.host_id): row.match for row in connection.execute(wanted)} if run_ids else {}
+
+
+def lease(engine: Engine, host_id: str, owner_id: str, now: datetime, until: datetime) -> Leased | None:
+    """Give the next run to a host: its owner's own first, then of who used the fewest GPU-seconds in a day, then the
+    oldest. None when there is none for it.
+    """
+    mine = case((table.c.account_id == owner_id, 0), else_=1)
+    fair = (mine, _used(now), table.c.created_at, table.c.position, table.c.id)
+    waiting = select(table.c.id).join(run_host, run_host.c.run_id == table.c.id)
+    waiting = waiting.where(run_host.c.host_id == host_id, table.c.state == "queued").order_by(*fair).limit(1)
+    taken = update(table).where(
+        table.c.id == waiting.with_for_update(skip_locked=True, of=table).scalar_subquery(), table.c.state == "queued"
+    )
+    values = {"state": "leased", "host_id": host_id, "fence": table.c.fence + 1, "leased_until": until, "rows": []}
+    begun = func.coalesce(table.c.started_at, now)
+    with engine.begin() as connection:
+        row = connection.execute(taken.values(**values, started_at=begun).returning(*table.c)).one_or_none()
+        return None if row is None else Leased(_decoded(row), _eligible(connection, row.id, host_id))
+
+
+def _used(now: datetime) -> ScalarSelect[Any]:
+    other = table.alias("other")
+    spent = select(func.coalesce(func.sum(other.c.gpu_seconds), 0.0)).where(other.c.ended_at > now - _FAIR_OVER)
+    return spent.where(other.c.account_id == table.c.account_id).correlate(table).scalar_subquery()
+
+
+def _eligible(connection: Connection, run_id: str, host_id: str) -> Eligible:
+    same = (run_host.c.run_id == run_id, run_host.c.host_id == host_id)
+    return msgspec.convert(connection.execute(select(run_host).where(*same)).one(), Eligible, from_attributes=True)
+
+
+def renew(
+    engine: Engine, run_id: str, host_id: str, fence: int, until: datetime, progress: str, rows: Sequence[MeasuredRow]
+) -> StoredRun | None:
+    """Lengthen a lease, and add rows. None when the run is no longer this lease's."""
+    with _first_writer(engine) as connection:
+        held = connection.execute(select(table).where(*_held_by(run_id, host_id, fence))).one_or_none()
+        if held is None:
+            return None
+        known = _decoded(held)
+        added = [*known.rows, *(row for row in rows if row not in known.rows)]
+        values = {"state": "running", "leased_until": until, "progress": progress[:200], "rows": added}
+        connection.execute(update(table).where(table.c.id == run_id).values(values))
+        return msgspec.structs.replace(known, state="running", rows=added, progress=progress)
+
+
+def finish(
+    engine: Engine, run_id: str, host_id: str, fence: int, report_key: str, values: Mapping[str, object],
+    result: StoredResult | None, log: str,
+) -> bool:  # fmt: skip
+    """End a lease with what was reported, and store its result, both or neither. False: it is not this lease's."""
+    with engine.begin() as connection:
+        change = update(table).where(*_held_by(run_id, host_id, fence))
+        stored = {**values, "report_key": report_key, "leased_until": None}
+        if connection.execute(change.values(stored)).rowcount != 1:
+            return False
+        if result is not None:
+            results.insert_in(connection, result, log)
+        return True
+
+
+def release(engine: Engine, host_id: str, now: datetime) -> int:
+    """Take back what a host held that asks for another run: it has lost it. Returns how many runs that were."""
+    return _take_back(engine, and_(_HELD, table.c.host_id == host_id), now)
+
+
+def expire(engine: Engine, now: datetime, waits_since: datetime) -> int:
+    """Take back runs whose lease is over, and end those that nobody took since then. Returns how many those were."""
+    nobody = and_(table.c.state == "queued", table.c.created_at < waits_since)
+    with engine.begin() as connection:
+        ended = {"state": "failed", "failure": _NOBODY, "ended_at": now}
+        count = connection.execute(update(table).where(nobody).values(ended)).rowcount
+    return int(count) + _take_back(engine, and_(_HELD, table.c.leased_until < now), now)
+
+
+def _take_back(engine: Engine, which: ColumnElement[bool], now: datetime) -> int:
+    again: dict[str, object] = {
+        "state": "queued",
+        "attempt": table.c.attempt + 1,
+        "leased_until": None,
+        "progress": None,
+        "rows": [],
+    }
+    given_up = {"state": "failed", "attempt": table.c.attempt + 1, "leased_until": None, "failure": _LOST}
+    last = table.c.attempt + 1 >= MAX_ATTEMPTS
+    with engine.begin() as connection:
+        ended = connection.execute(update(table).where(which, last).values(**given_up, ended_at=now)).rowcount
+        return int(ended + connection.execute(update(table).where(which, ~last).values(again)).rowcount)
+
+
+def cancel(engine: Engine, validation_id: str, now: datetime) -> int:
+    """End every run of a validation that is not final; whoever holds one is told at its next call."""
+    open_ones = (table.c.validation_id == validation_id, table.c.state.in_(OPEN))
+    with engine.begin() as connection:
+        return int(connection.execute(update(table).where(*open_ones).values(state="cancelled", ended_at=now)).rowcount)
+
+
+def gpu_seconds(engine: Engine, account_id: str, since: datetime) -> float:
+    """Return the cards times seconds that an account has used on hosts since then."""
+    spent = select(func.coalesce(func.sum(table.c.gpu_seconds), 0.0))
+    with engine.connect() as connection:
+        return float(connection.scalar(spent.where(table.c.account_id == account_id, table.c.ended_at > since)) or 0)
+
+
+def open_validations(engine: Engine, account_id: str) -> int:
+    """Return how many of an account's validations have runs that are not final."""
+    count = select(func.count(table.c.validation_id.distinct()))
+    with engine.connect() as connection:
+        found = connection.scalar(count.where(table.c.account_id == account_id, table.c.state.in_(OPEN)))
+    return int(found or 0)
+
+
+def _held_by(run_id: str, host_id: str, fence: int) -> tuple[ColumnElement[bool], ...]:
+    return table.c.id == run_id, table.c.host_id == host_id, table.c.fence == fence, _HELD
+
+
+def _first_writer(engine: Engine) -> Any:
+    """A transaction that reads before it writes: SQLite must lock first."""
+    return engine.execution_options(sqlite_begin="IMMEDIATE").begin()
+
+
+def _decoded(row: Row[Any]) -> StoredRun:
+    return msgspec.convert(row, StoredRun, from_attributes=True)

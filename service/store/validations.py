@@ -1,0 +1,86 @@
+"""Rows of `validation`: requests to have an advice measured. Each function is one transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
+import msgspec
+from sqlalchemy import Engine, Row, insert, select, update
+from sqlalchemy.exc import IntegrityError
+
+from service.store import runs
+from service.store.runs import Eligible, StoredRun
+from service.store.tables import validation as table
+from service.wire.runs import Mode, ValidationRequest
+
+
+class StoredValidation(msgspec.Struct, frozen=True, kw_only=True):
+    """One validation. `refused`: configs that nobody was asked to measure, and why."""
+
+    id: str
+    advice_id: str
+    account_id: str
+    mode: Mode
+    request: ValidationRequest
+    refused: list[str]
+    idempotency_key: str | None
+    cancelled_at: datetime | None = None
+    created_at: datetime
+
+
+def add(engine: Engine, row: StoredValidation, asked: Sequence[tuple[StoredRun, Sequence[Eligible]]]) -> bool:
+    """Commit a validation with its runs, all or nothing. False when its idempotency key was used before."""
+    try:
+        with engine.begin() as connection:
+            connection.execute(insert(table).values(msgspec.structs.asdict(row)))
+            for run, hosts in asked:
+                runs.insert_in(connection, run, hosts)
+    except IntegrityError:
+        if row.idempotency_key is None or with_key(engine, row.account_id, row.idempotency_key) is None:
+            raise
+        return False
+    return True
+
+
+def add_runs(engine: Engine, asked: Sequence[tuple[StoredRun, Sequence[Eligible]]]) -> bool:
+    """Commit further runs of a validation. False when one of them is there already: another process was first."""
+    try:
+        with engine.begin() as connection:
+            for run, hosts in asked:
+                runs.insert_in(connection, run, hosts)
+    except IntegrityError:
+        return False
+    return True
+
+
+def read(engine: Engine, validation_id: str) -> StoredValidation | None:
+    """Return the validation with this id."""
+    with engine.connect() as connection:
+        return _decoded(connection.execute(select(table).where(table.c.id == validation_id)).one_or_none())
+
+
+def with_key(engine: Engine, account_id: str, key: str) -> StoredValidation | None:
+    """Return the validation that an account asked for under an idempotency key."""
+    same = (table.c.account_id == account_id, table.c.idempotency_key == key)
+    with engine.connect() as connection:
+        return _decoded(connection.execute(select(table).where(*same)).one_or_none())
+
+
+def of_advice(engine: Engine, advice_id: str) -> list[StoredValidation]:
+    """Return the validations of an advice, the oldest first."""
+    wanted = select(table).where(table.c.advice_id == advice_id).order_by(table.c.created_at, table.c.id)
+    with engine.connect() as connection:
+        return [found for row in connection.execute(wanted) if (found := _decoded(row)) is not None]
+
+
+def cancel(engine: Engine, validation_id: str, now: datetime) -> None:
+    """Note that a validation was cancelled, and end its runs."""
+    with engine.begin() as connection:
+        connection.execute(update(table).where(table.c.id == validation_id).values(cancelled_at=now))
+    runs.cancel(engine, validation_id, now)
+
+
+def _decoded(row: Row[Any] | None) -> StoredValidation | None:
+    return None if row is None else msgspec.convert(row, StoredValidation, from_attributes=True)
