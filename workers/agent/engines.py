@@ -1,0 +1,151 @@
+"""Builds of engines in the folders that the policy names: what each is, asked of its own benchmark program.
+
+A program that the policy does not allow is not run, not even to be asked. One that is allowed is asked under the same
+limits as a run is.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from service.engine.config import Engine
+from service.wire.hosts import MAX_ENGINES, EngineBuild
+from workers.agent.local import EngineProgram
+from workers.agent.policy import Policy, allows_engine, folder
+from workers.agent.process import CannotStart, Limits, run_engine
+
+SWEEP, BENCH = "llama-sweep-bench", "llama-bench"
+_SECONDS = 20
+_OUTPUT_BYTES = 4 << 20
+_MAX_PROGRAM_BYTES = 4 << 30
+_MAX_OPTIONS, _MAX_OPTION = 1000, 64
+
+_OPTION = re.compile(r"(?:^|[\s,|\[(])(--?[A-Za-z][\w-]*)")
+# `version: 4840 (8337e4cd3)`; llama.cpp since 2026: `version: 0.5.0-dev (build 0, commit 0c1e57098)`.
+_VERSION = re.compile(r"^version: ([^\n]{1,160})$", re.MULTILINE)
+_COMMIT = re.compile(r"\((?:[^()]*commit )?([0-9a-f]{7,40})\)")
+_LIBRARY = re.compile(r"^\s*(\S+) => (/\S+) \(0x", re.MULTILINE)
+# What a program or a loadable part of it is linked to tells what it can run on.
+_BACKENDS = (
+    ("CUDA", re.compile(r"libcudart|libcublas|libcuda\.so|ggml-cuda")),
+    ("ROCm", re.compile(r"libamdhip|libhipblas|ggml-hip")),
+    ("Vulkan", re.compile(r"libvulkan|ggml-vulkan")),
+    ("SYCL", re.compile(r"libsycl|ggml-sycl")),
+)
+
+
+def find_engines(policy: Policy) -> tuple[EngineProgram, ...]:
+    """Return the benchmark programs that the policy lets run, the newest file first; at most MAX_ENGINES."""
+    programs = sorted(dict.fromkeys(_programs(policy)), key=lambda path: path.stat().st_mtime_ns, reverse=True)
+    found = (_described(path, policy) for path in programs[:MAX_ENGINES])
+    return tuple(program for program in found if program is not None)
+
+
+def program_sha256(path: Path) -> str:
+    """Return the hash of a program's file. Raises OSError."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _programs(policy: Policy) -> Iterator[Path]:
+    """llama-sweep-bench is ik_llama.cpp's only; whose a llama-bench is, its help says."""
+    for text in policy.engines.folders:
+        for name in (SWEEP, BENCH):
+            path = folder(text) / name
+            if path.is_file() and os.access(path, os.X_OK) and path.stat().st_size <= _MAX_PROGRAM_BYTES:
+                yield path
+
+
+def _described(path: Path, policy: Policy) -> EngineProgram | None:
+    try:
+        sha256 = program_sha256(path)
+        if not allows_engine(policy, sha256):
+            return None
+        libraries = _libraries(path)
+        folders = _folders(path, libraries)
+        text = _asked(path, ("--help",), folders)
+        engine = _engine(path.name, text)
+        if engine is None:
+            return None
+        version = _asked(path, ("--version",), folders)
+    except (OSError, CannotStart):
+        return None
+    return EngineProgram(path=path, build=_build(engine, sha256, text, version, libraries, path), libraries=folders)
+
+
+def _engine(name: str, text: str) -> Engine | None:
+    """Measuring at a depth is what llama.cpp's llama-bench is used for; ik_llama.cpp's has no such option."""
+    if name == SWEEP and "-ub" in text:
+        return "ik_llama.cpp"
+    return "llama.cpp" if "--n-depth" in text else None
+
+
+def _build(
+    engine: Engine, sha256: str, text: str, version: str, libraries: Sequence[tuple[str, str]], path: Path
+) -> EngineBuild:
+    said = _VERSION.search(version)
+    commit = _COMMIT.search(said[1]) if said else None
+    return EngineBuild(
+        engine=engine,
+        sha256=sha256,
+        version=said[1] if said else None,
+        commit=commit[1] if commit else None,
+        backends=_backends(libraries, path.parent),
+        options=options_of(text),
+    )
+
+
+def options_of(text: str) -> tuple[str, ...]:
+    """Return the options that a help text names, each once, in its order."""
+    found = (name for line in text.splitlines() for name in _OPTION.findall(line) if len(name) <= _MAX_OPTION)
+    return tuple(dict.fromkeys(found))[:_MAX_OPTIONS]
+
+
+def _backends(libraries: Sequence[tuple[str, str]], beside: Path) -> tuple[str, ...]:
+    names = [name for name, _ in libraries] + [path.name for path in beside.glob("libggml-*.so")]
+    return (*(name for name, of_it in _BACKENDS if any(map(of_it.search, names))), "CPU")
+
+
+def _libraries(path: Path) -> list[tuple[str, str]]:
+    """Return (name, path) of each library that the loader would load, as ldd(1) asks it; none of a script."""
+    return _LIBRARY.findall(_asked(path, (), (), {"LD_TRACE_LOADED_OBJECTS": "1"}, is_confined=False))
+
+
+def _folders(path: Path, libraries: Sequence[tuple[str, str]]) -> tuple[Path, ...]:
+    """Return the folders that the program reads from when it starts, links resolved; of a script, its interpreter's."""
+    found = [Path(where).parent for _, where in libraries] + [Path(where).resolve().parent for _, where in libraries]
+    with path.open("rb") as file:
+        first = file.readline(512)
+    if first.startswith(b"#!"):
+        interpreter = Path(os.fsdecode(first[2:].split()[0]))
+        found += [one.parent.parent for one in (interpreter, interpreter.resolve()) if one.parent.name == "bin"]
+    return tuple(one for one in dict.fromkeys(found) if one != Path("/"))
+
+
+def _asked(
+    path: Path,
+    words: Sequence[str],
+    readable: Sequence[Path],
+    environment: dict[str, str] | None = None,
+    *,
+    is_confined: bool = True,
+) -> str:
+    """Return what a program prints, nothing of one that hangs. Raises CannotStart."""
+    with tempfile.TemporaryDirectory(prefix="advisor-") as scratch:
+        limits = Limits(
+            folder=Path(scratch),
+            seconds=_SECONDS,
+            grace_seconds=1,
+            output_bytes=_OUTPUT_BYTES,
+            tail_bytes=_OUTPUT_BYTES,
+            readable=tuple(readable) if is_confined else (Path("/"),),
+        )
+        given = {name: os.environ[name] for name in ("PATH", "LD_LIBRARY_PATH") if name in os.environ}
+        variables = given | {"LC_ALL": "C.UTF-8", "HOME": scratch, "CUDA_VISIBLE_DEVICES": "-1"} | (environment or {})
+        ended = run_engine((str(path), *words), variables, limits, lambda _: None, lambda: None)
+    return "" if ended.timed_out or ended.stopped_why else ended.tail.decode(errors="replace")

@@ -1,0 +1,185 @@
+"""GGUF files in the folders that the policy names: told by name, size and header at once, by content in time.
+
+A header is read by the bounded parser that the service uses, never by an engine. Hashes are kept between starts, by
+path, size, time of change and inode.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import stat
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import msgspec
+
+from service.engine.errors import AdvisorError
+from service.engine.gguf import MAX_HEADER_BYTES, NeedMore, parse_header
+from service.wire.hosts import MAX_MODELS, ModelFile
+from workers.agent.local import LocalModel
+from workers.agent.page_cache import page_cache
+from workers.agent.policy import Policy, folder
+
+_MAX_FOUND = 20_000
+_MAX_NAME = 200
+_FIRST_READ = 1 << 20
+_BLOCK = 8 << 20
+_MAX_CACHE_BYTES = 16 << 20
+
+
+class Known(msgspec.Struct, frozen=True, kw_only=True):
+    """What was found out of a file that was `size` bytes long and last changed at `changed` (ns). `header`: None where
+    it is no GGUF file that can be read."""
+
+    size: int
+    changed: int
+    inode: int
+    header: str | None
+    content: str | None = None
+
+
+class Hashes:
+    """Hashes of files, kept in one file of the state folder. One thread at a time writes."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._known = self._read()
+
+    def _read(self) -> dict[str, Known]:
+        try:
+            with self._path.open("rb") as file:
+                return msgspec.json.decode(file.read(_MAX_CACHE_BYTES), type=dict[str, Known])
+        except (OSError, msgspec.DecodeError):
+            return {}
+
+    def get(self, path: Path, found: os.stat_result) -> Known | None:
+        """Return what is known of a file as it is now."""
+        known = self._known.get(str(path))
+        now = (found.st_size, found.st_mtime_ns, found.st_ino)
+        return known if known is not None and (known.size, known.changed, known.inode) == now else None
+
+    def put(self, path: Path, known: Known) -> None:
+        """Keep what was found out."""
+        self._known = {**self._known, str(path): known}
+
+    def save(self) -> None:
+        """Write all of it, that of files that are gone left out."""
+        kept = {path: known for path, known in self._known.items() if Path(path).exists()}
+        new = self._path.with_name(f"{self._path.name}.new")
+        new.write_bytes(msgspec.json.encode(kept))
+        new.replace(self._path)
+
+
+def find_models(policy: Policy, hashes: Hashes) -> tuple[LocalModel, ...]:
+    """Return the GGUF files of the policy's folders, MAX_MODELS at most, by path. Files that are none are left out."""
+    models: list[LocalModel] = []
+    for path in sorted(dict.fromkeys(_files(policy)), key=str):
+        model = _model(path, hashes)
+        if model is not None:
+            models.append(model)
+        if len(models) == MAX_MODELS:
+            break
+    return tuple(models)
+
+
+def hash_contents(models: tuple[LocalModel, ...], hashes: Hashes, stop: Callable[[], bool]) -> tuple[LocalModel, ...]:
+    """Return the models with the content hash of the first that has none, or as they are when all have one.
+
+    Meant for the background: this thread gives way to all others, and what was not in the page cache is not left there.
+    `stop` is asked between blocks of 8 MiB; what was hashed until then is forgotten.
+    """
+    missing = next((i for i, model in enumerate(models) if model.file.sha256 is None), None)
+    if missing is None:
+        return models
+    _lower_priority()
+    model = models[missing]
+    content = content_sha256(model.path, stop)
+    if content is None:
+        return models
+    with contextlib.suppress(OSError):
+        _keep_content(model, hashes, content)
+    done = msgspec.structs.replace(model, file=msgspec.structs.replace(model.file, sha256=content))
+    return (*models[:missing], done, *models[missing + 1 :])
+
+
+def content_sha256(path: Path, stop: Callable[[], bool] = lambda: False) -> str | None:
+    """Return the hash of a whole file; None when stopped, or when the file changed or cannot be read."""
+    was_cold = page_cache([path]) == "cold"
+    digest = hashlib.sha256()
+    try:
+        with path.open("rb", buffering=0) as file:
+            before = os.fstat(file.fileno())
+            while block := file.read(_BLOCK):
+                if stop():
+                    return None
+                digest.update(block)
+                if was_cold:
+                    os.posix_fadvise(file.fileno(), file.tell() - len(block), len(block), os.POSIX_FADV_DONTNEED)
+            after = os.fstat(file.fileno())
+    except OSError:
+        return None
+    same = (before.st_size, before.st_mtime_ns) == (after.st_size, after.st_mtime_ns)
+    return digest.hexdigest() if same else None
+
+
+def header_sha256(path: Path, size: int) -> str | None:
+    """Return the hash of a file's header, up to the end of the tensor table; None for what is no readable GGUF."""
+    try:
+        with path.open("rb") as file:
+            data = file.read(_FIRST_READ)
+            while True:
+                try:
+                    return hashlib.sha256(data[: parse_header(data, size).n_bytes]).hexdigest()
+                except NeedMore as more:
+                    wanted = max(more.n_bytes, 2 * len(data))
+                if len(data) == size or wanted > 2 * MAX_HEADER_BYTES:
+                    return None
+                data += file.read(wanted - len(data))
+    except (OSError, AdvisorError):
+        return None
+
+
+def _files(policy: Policy) -> Iterator[Path]:
+    left = _MAX_FOUND
+    for text in policy.models.folders:
+        for top, _, names in os.walk(folder(text)):
+            for name in names:
+                left -= 1
+                if left < 0:
+                    return
+                if name.endswith(".gguf") and len(name) <= _MAX_NAME and name.isprintable() and "\\" not in name:
+                    yield Path(top) / name
+
+
+def _model(path: Path, hashes: Hashes) -> LocalModel | None:
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    if not stat.S_ISREG(found.st_mode) or not found.st_size:
+        return None
+    known = hashes.get(path, found)
+    if known is None:
+        header = header_sha256(path, found.st_size)
+        known = Known(size=found.st_size, changed=found.st_mtime_ns, inode=found.st_ino, header=header)
+        hashes.put(path, known)
+    if known.header is None:
+        return None
+    file = ModelFile(name=path.name, size=known.size, header_sha256=known.header, sha256=known.content)
+    return LocalModel(path=path, file=file)
+
+
+def _keep_content(model: LocalModel, hashes: Hashes, content: str) -> None:
+    known = hashes.get(model.path, model.path.stat())
+    if known is not None and known.size == model.file.size:
+        hashes.put(model.path, msgspec.structs.replace(known, content=content))
+        hashes.save()
+
+
+def _lower_priority() -> None:
+    """Of this thread only: on Linux each thread has its own."""
+    with contextlib.suppress(OSError, AttributeError):
+        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), 19)
