@@ -63,7 +63,7 @@ def a_host(
 ) -> SignedHost:
     """Return a host of `owner`'s, enrolled with a code of his, approved by him, which has said what it is."""
     key, by = key or SigningKey.generate(), caller(context, owner)
-    code = hosts.create_enrolment(context, by, EnrolmentRequest(visibility), "https://" + AUTHORITY).code
+    code = hosts.create_enrolment(context, by, EnrolmentRequest(visibility=visibility), "https://" + AUTHORITY).code
     proof = signature(key, enrolment_text(AUTHORITY, code, public_key(key)))
     made = hosts.enrol(
         context, NewHost(code=code, public_key=public_key(key), signature=proof, agent="0.1.0"), AUTHORITY

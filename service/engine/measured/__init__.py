@@ -3,6 +3,7 @@
 from service.engine.measured.failure import Failure, FailureKind
 from service.engine.measured.prediction import Prediction
 from service.engine.measured.reader import Reader
+from service.engine.measured.roofline import most_pp, most_tg
 from service.engine.measured.rows import MeasuredRow, merged
 
-__all__ = ["Failure", "FailureKind", "MeasuredRow", "Prediction", "Reader", "merged"]
+__all__ = ["Failure", "FailureKind", "MeasuredRow", "Prediction", "Reader", "merged", "most_pp", "most_tg"]

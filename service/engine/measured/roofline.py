@@ -1,0 +1,51 @@
+"""The fastest that a machine could run a model at all, whatever the engine: what is faster was not measured there.
+
+A token reads every weight that it uses once, so no output is faster than all memory of the machine together delivers
+these bytes; a prompt's token costs two operations a weight, so no prompt is faster than all arithmetic together does
+them. Both are far above what engines reach (bench/results/speed.txt): the bound is for what cannot be, not for what
+is unlikely. Williams, Waterman and Patterson, "Roofline", CACM 52(4), 2009.
+"""
+
+from __future__ import annotations
+
+from service.engine.hardware import Rig
+from service.engine.model import Model
+from service.engine.tensor_names import role_of
+
+_OVERCLOCKED = 1.25  # memory and cores may run above the catalogue's figure
+_UNKNOWN = 4.0  # of a card whose bandwidth is assumed from its like
+_CACHES_TPS = 50_000.0  # a model that lies in the caches of its devices is bound by the engine's own steps
+_CPU_OPERATIONS = 256.0  # int8 operations of one core and cycle: two 512-bit units of 64 lanes, multiply and add
+_CPU_BANDWIDTH = 2.0  # the catalogue's is what the engine is seen to read; the modules' own is higher
+_TERA, _GIGA = 1e12, 1e9
+
+
+def most_tg(model: Model, rig: Rig, slots: int = 1) -> float:
+    """Return output tokens per second that `rig` cannot exceed with `model`; `slots`: sequences at once."""
+    read = sum(_share(model, t.name) * t.nbytes for t in model.tensors)
+    cards = sum(card.bandwidth_gbs * (1 if card.bandwidth_known else _UNKNOWN) for card in rig.cards)
+    bandwidth = (cards * _OVERCLOCKED + rig.cpu_bandwidth_gbs * _CPU_BANDWIDTH) * _GIGA
+    return slots * min(bandwidth / max(read, 1.0), _CACHES_TPS)
+
+
+def most_pp(model: Model, rig: Rig) -> float:
+    """Return prompt tokens per second that `rig` cannot exceed with `model`."""
+    used = sum(_share(model, t.name) * _elements(t.dims) for t in model.tensors)
+    cards = sum(max(card.int8_tops, card.fp16_tflops) * (1 if card.bandwidth_known else _UNKNOWN) for card in rig.cards)
+    cores = rig.physical_cores * rig.ghz * _GIGA * _CPU_OPERATIONS
+    return (cards * _TERA * _OVERCLOCKED + cores * _OVERCLOCKED) / (2 * max(used, 1.0))
+
+
+def _share(model: Model, name: str) -> float:
+    """The part of a tensor that one token uses: the chosen experts; of the token embedding next to nothing."""
+    role = role_of(name)
+    if role == "token_embd":
+        return 1.0 if model.tied else 0.0
+    return model.n_expert_used / model.n_expert if role == "expert" and model.n_expert else 1.0
+
+
+def _elements(dims: tuple[int, ...]) -> int:
+    count = 1
+    for dim in dims:
+        count *= dim
+    return count

@@ -1,0 +1,35 @@
+"""The fastest that can be: above every published run, below what cannot be."""
+
+from bench import runs
+from service.engine.catalogue import resolve
+from service.engine.measured import most_pp, most_tg
+from tests import rigs
+from tests.models import build
+
+
+def test_every_published_speed_is_well_below_the_bound() -> None:
+    nearest = {"TG": 0.0, "PP": 0.0}
+    for setup in runs.setups()[0][::4]:
+        most = {"TG": most_tg(setup.model, setup.rig), "PP": most_pp(setup.model, setup.rig)}
+        for test in runs.tests_of(setup, False):
+            nearest[test.phase] = max(nearest[test.phase], test.observed / most[test.phase])
+    assert 0.3 < nearest["TG"] < 0.65
+    assert nearest["PP"] < 0.65
+
+
+def test_a_dense_model_cannot_run_faster_than_memory_is_read() -> None:
+    model, rig = build("Llama-3.1-8B", "q8_0"), resolve(rigs.ONE_3090_DESKTOP)
+    assert 936 / 8.0 < most_tg(model, rig) < 2 * 936 / 8.0
+    assert most_tg(model, rig, slots=4) == 4 * most_tg(model, rig)
+
+
+def test_experts_count_by_the_share_that_a_token_uses() -> None:
+    rig = resolve(rigs.ONE_3090_DESKTOP)
+    sparse, dense = build("Qwen3-30B-A3B", "q8_0"), build("Qwen3-32B", "q8_0")
+    assert most_tg(sparse, rig) > 5 * most_tg(dense, rig)
+    assert most_pp(sparse, rig) > 5 * most_pp(dense, rig)
+
+
+def test_a_million_tokens_per_second_is_nobodys() -> None:
+    model, rig = build("Qwen3-0.6B", "q4_0"), resolve(rigs.EIGHT_3090)
+    assert most_tg(model, rig) < 1_000_000

@@ -1,0 +1,321 @@
+"""Runs are leased once, renewed, taken back, reported once; on both databases, with and without Redis."""
+
+from __future__ import annotations
+
+import secrets
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+from typing import Any
+
+import msgspec
+import pytest
+
+from service.engine.errors import InvalidInput
+from service.engine.measured import Failure, MeasuredRow, Prediction
+from service.engine.run_flags import RunFlags
+from service.errors import HostNotActive, LeaseLost, RunNotFound
+from service.flows import runs as flow
+from service.flows.context import Context
+from service.flows.hosts import SignedHost
+from service.queue.connection import connect
+from service.store import hosts, results, runs, validations
+from service.store.runs import Eligible, StoredRun
+from service.store.validations import StoredValidation
+from service.wire.agent import LeasedRun, Progress, Report, RunFile, RunOutline
+from service.wire.runs import ValidationRequest
+from tests.flows.conftest import Clock
+from tests.hosts import a_host, caller
+
+OUTLINE = RunOutline(
+    engine="ik_llama.cpp",
+    repo="owner/name-GGUF",
+    revision="0" * 40,
+    files=(RunFile(path="x-Q4_K_M.gguf", size=1000, sha256="c" * 64),),
+    flags=RunFlags(n_ctx=16_384),
+    depths=(0, 4096),
+    n_prompt=512,
+    n_gen=128,
+    seconds=600,
+)
+PREDICTION = Prediction(devices=[], speed=[], most_tg=200.0, most_pp=10_000.0)
+ROWS = (MeasuredRow(n_kv=0, n_prompt=512, n_gen=128, pp_seconds=(0.5,), tg_seconds=(6.4,)),)
+OOM = Failure(kind="out_of_memory", transient=False, text="needed 812 MiB more on CUDA0", device="CUDA0")
+CRASH = Failure(kind="crashed", transient=True, text="it ended with signal 11")
+GAVE_WAY = Failure(kind="gave_way", transient=True, text="another program uses GPU 0")
+
+
+def queued(context: Context, host: SignedHost, n: int = 1, account: str = "alice") -> list[str]:
+    """Queue `n` runs of an account for one host; return their ids, in order."""
+    owner = caller(context, account).account_id
+    validation = StoredValidation(
+        id=secrets.token_urlsafe(16),
+        advice_id="a",
+        account_id=owner,
+        mode="validate",
+        request=ValidationRequest(),
+        refused=[],
+        idempotency_key=None,
+        created_at=context.clock(),
+    )
+    eligible = Eligible(host_id=host.id, match="exact", gpus=(1, 0), engine_builds=("a" * 64,))
+    rows = [
+        StoredRun(
+            id=secrets.token_urlsafe(16),
+            validation_id=validation.id,
+            account_id=owner,
+            kind="config",
+            config_id=f"c{i}",
+            position=i,
+            variant="Q4_K_M",
+            cell=f"{i:064}",
+            outline=OUTLINE,
+            prediction=PREDICTION,
+            created_at=context.clock(),
+        )
+        for i in range(n)
+    ]
+    assert validations.add(context.engine, validation, [(row, [eligible]) for row in rows])
+    return [row.id for row in rows]
+
+
+def taken(context: Context, host: SignedHost) -> LeasedRun:
+    leased = flow.lease(context, host)
+    assert leased is not None
+    return leased
+
+
+def state_of(context: Context, run_id: str) -> StoredRun:
+    found = runs.read(context.engine, run_id)
+    assert found is not None
+    return found
+
+
+@pytest.fixture
+def host(context: Context) -> SignedHost:
+    return a_host(context)
+
+
+def test_a_host_gets_the_document_with_its_own_cards_and_builds(context: Context, host: SignedHost) -> None:
+    (run,) = queued(context, host)
+    leased = taken(context, host)
+    assert (leased.run, leased.fence, leased.lease_seconds) == (run, 1, 90)
+    assert (leased.document.gpus, leased.document.engine_builds) == ((1, 0), ("a" * 64,))
+    assert leased.document.flags == OUTLINE.flags
+    assert state_of(context, run).state == "leased"
+
+
+def test_a_host_gets_no_run_that_is_not_for_it(context: Context, host: SignedHost) -> None:
+    queued(context, host)
+    assert flow.lease(context, a_host(context, "bob")) is None
+
+
+@pytest.mark.parametrize("state", ["waiting", "paused"])
+def test_a_host_that_is_not_active_gets_nothing(context: Context, host: SignedHost, state: Any) -> None:
+    queued(context, host)
+    with pytest.raises(HostNotActive):
+        flow.lease(context, msgspec.structs.replace(host, state=state))
+
+
+def test_sixty_leases_at_once_over_forty_runs_give_each_run_once(context: Context) -> None:
+    machines = [a_host(context, f"owner-{i}") for i in range(12)]
+    owner = caller(context).account_id
+    ids = queued(context, machines[0], 40)
+    with context.engine.begin() as connection:
+        for run in ids:
+            for machine in machines[1:]:
+                values = {
+                    "run_id": run,
+                    "host_id": machine.id,
+                    "match": "near",
+                    "gpus": [0],
+                    "engine_builds": ["a" * 64],
+                }
+                connection.execute(runs.run_host.insert().values(values))
+    now = context.clock()
+
+    def one(i: int) -> str | None:
+        found = runs.lease(context.engine, machines[i % 12].id, owner, now, now + timedelta(seconds=90))
+        return found.run.id if found else None
+
+    with ThreadPoolExecutor(12) as pool:
+        got = list(pool.map(one, range(60)))
+    leased = [run for run in got if run]
+    assert sorted(leased) == sorted(ids)
+
+
+def test_a_report_becomes_a_result_and_the_same_again_is_answered_the_same(context: Context, host: SignedHost) -> None:
+    (run,) = queued(context, host)
+    leased = taken(context, host)
+    said = Report(fence=leased.fence, rows=ROWS, gpu_seconds=30.0, files_confirmed=True, log="at /home/alice/x.gguf")
+    first = flow.report(context, host, run, said)
+    assert first == flow.report(context, host, run, said)
+    assert first.result is not None
+    kept = results.read(context.engine, first.result)
+    assert kept is not None
+    assert (kept.rows, kept.tier, kept.confirmed, kept.host_id) == (list(ROWS), "agent-run", True, host.id)
+    assert results.read_log(context.engine, kept.id) == "at x.gguf"
+    assert (state_of(context, run).state, state_of(context, run).gpu_seconds) == ("succeeded", 30.0)
+    assert len(results.of_cells(context.engine, [kept.cell], context.clock() - timedelta(days=1))) == 1
+
+
+def test_progress_keeps_rows_once_and_lengthens_the_lease(context: Context, host: SignedHost, clock: Clock) -> None:
+    (run,) = queued(context, host)
+    fence = taken(context, host).fence
+    for _ in range(2):
+        said = Progress(fence=fence, step="measuring", text="depth 0", rows=ROWS)
+        assert not flow.note_progress(context, host, run, said).stop
+        clock.pass_minutes(1)
+    stored = state_of(context, run)
+    assert (stored.state, stored.rows, stored.progress) == ("running", list(ROWS), "measuring: depth 0")
+    assert flow.sweep(context) == 0
+
+
+def test_an_expired_lease_goes_back_and_its_old_writer_is_fenced_off(
+    context: Context, host: SignedHost, clock: Clock
+) -> None:
+    (run,) = queued(context, host)
+    old = taken(context, host).fence
+    clock.pass_minutes(2)
+    assert flow.sweep(context) == 1
+    assert (state_of(context, run).state, state_of(context, run).attempt) == ("queued", 1)
+    with pytest.raises(LeaseLost):
+        flow.note_progress(context, host, run, Progress(fence=old, step="measuring"))
+    new = taken(context, host).fence
+    assert new == old + 1
+    with pytest.raises(LeaseLost):
+        flow.report(context, host, run, Report(fence=old, rows=ROWS))
+    assert flow.report(context, host, run, Report(fence=new, rows=ROWS)).result
+
+
+def test_a_run_whose_host_falls_silent_three_times_has_failed(context: Context, host: SignedHost, clock: Clock) -> None:
+    (run,) = queued(context, host)
+    for _ in range(3):
+        taken(context, host)
+        clock.pass_minutes(2)
+        flow.sweep(context)
+    stored = state_of(context, run)
+    assert (stored.state, stored.attempt) == ("failed", 3)
+    assert stored.failure is not None
+    assert "stopped answering" in stored.failure.text
+
+
+def test_a_host_that_asks_again_has_lost_what_it_held(context: Context, host: SignedHost) -> None:
+    (run,) = queued(context, host)
+    assert taken(context, host).fence == 1
+    assert taken(context, host).fence == 2
+    assert state_of(context, run).attempt == 1
+
+
+def test_a_failure_that_may_pass_is_tried_three_times(context: Context, host: SignedHost) -> None:
+    (run,) = queued(context, host)
+    for again in (True, True, False):
+        fence = taken(context, host).fence
+        accepted = flow.report(context, host, run, Report(fence=fence, failure=CRASH))
+        assert accepted.again is again
+    assert state_of(context, run).state == "failed"
+    assert state_of(context, run).result_id is None
+
+
+def test_giving_way_to_the_owner_is_not_counted(context: Context, host: SignedHost) -> None:
+    (run,) = queued(context, host)
+    for _ in range(5):
+        fence = taken(context, host).fence
+        assert flow.report(context, host, run, Report(fence=fence, failure=GAVE_WAY)).again
+    assert (state_of(context, run).state, state_of(context, run).attempt) == ("queued", 0)
+
+
+def test_what_does_not_fit_is_a_result_too(context: Context, host: SignedHost) -> None:
+    (run,) = queued(context, host)
+    accepted = flow.report(context, host, run, Report(fence=taken(context, host).fence, failure=OOM))
+    assert accepted.result is not None
+    kept = results.read(context.engine, accepted.result)
+    assert kept is not None
+    assert kept.failure == OOM
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        MeasuredRow(n_kv=0, n_gen=128, tg_seconds=(0.1,)),
+        MeasuredRow(n_kv=0, n_prompt=512, pp_seconds=(1.0, 0.05)),
+    ],
+)
+def test_a_speed_that_cannot_be_is_refused_and_the_run_goes_on(
+    context: Context, host: SignedHost, row: MeasuredRow
+) -> None:
+    (run,) = queued(context, host)
+    fence = taken(context, host).fence
+    for call in (
+        lambda: flow.report(context, host, run, Report(fence=fence, rows=(row,))),
+        lambda: flow.note_progress(context, host, run, Progress(fence=fence, step="measuring", rows=(row,))),
+    ):
+        with pytest.raises(InvalidInput, match="cannot be") as refused:
+            call()
+        assert (refused.value.field or "").startswith("rows[0].")
+    assert flow.report(context, host, run, Report(fence=fence, rows=ROWS)).result
+
+
+def test_a_report_without_rows_or_reason_is_refused(context: Context, host: SignedHost) -> None:
+    (run,) = queued(context, host)
+    fence = taken(context, host).fence
+    with pytest.raises(InvalidInput):
+        flow.report(context, host, run, Report(fence=fence))
+
+
+def test_another_host_cannot_write_to_a_run(context: Context, host: SignedHost) -> None:
+    (run,) = queued(context, host)
+    fence, other = taken(context, host).fence, a_host(context, "bob")
+    with pytest.raises(LeaseLost):
+        flow.report(context, other, run, Report(fence=fence, rows=ROWS))
+    with pytest.raises(LeaseLost):
+        flow.note_progress(context, other, run, Progress(fence=fence, step="measuring"))
+    with pytest.raises(RunNotFound):
+        flow.report(context, host, "none", Report(fence=fence, rows=ROWS))
+
+
+def test_a_cancelled_run_is_stopped_at_its_next_call_and_its_report_kept_nowhere(
+    context: Context, host: SignedHost
+) -> None:
+    (run,) = queued(context, host)
+    fence = taken(context, host).fence
+    validations.cancel(context.engine, state_of(context, run).validation_id, context.clock())
+    renewed = flow.note_progress(context, host, run, Progress(fence=fence, step="measuring"))
+    assert (renewed.stop, renewed.why) == (True, "the validation was cancelled")
+    accepted = flow.report(context, host, run, Report(fence=fence, rows=ROWS))
+    assert (accepted.result, accepted.again) == (None, False)
+    assert state_of(context, run).state == "cancelled"
+
+
+def test_a_paused_host_is_told_to_stop(context: Context, host: SignedHost) -> None:
+    (run,) = queued(context, host)
+    fence = taken(context, host).fence
+    paused = hosts.change(context.engine, host.id, context.clock(), state="paused")
+    assert paused is not None
+    assert flow.note_progress(context, paused, run, Progress(fence=fence, step="measuring")).stop
+
+
+def test_the_owners_own_runs_come_first_then_those_of_who_used_least(context: Context, host: SignedHost) -> None:
+    (heavy,) = queued(context, host, account="heavy")
+    flow.report(context, host, heavy, Report(fence=taken(context, host).fence, rows=ROWS, gpu_seconds=500))
+    again, light, own = (queued(context, host, account=name)[0] for name in ("heavy", "light", "alice"))
+    order = []
+    for _ in range(3):
+        leased = taken(context, host)
+        order.append(leased.run)
+        flow.report(context, host, leased.run, Report(fence=leased.fence, rows=ROWS))
+    assert order == [own, light, again]
+
+
+def test_a_run_that_nobody_takes_ends(context: Context, host: SignedHost, clock: Clock) -> None:
+    (run,) = queued(context, host)
+    clock.pass_minutes(8 * 24 * 60)
+    assert flow.sweep(context) == 1
+    assert state_of(context, run).state == "failed"
+
+
+def test_nothing_of_this_needs_redis(context: Context, host: SignedHost) -> None:
+    alone = context._replace(redis=connect("redis://127.0.0.1:1"))
+    (run,) = queued(alone, host)
+    fence = taken(alone, host).fence
+    assert not flow.note_progress(alone, host, run, Progress(fence=fence, step="loading")).stop
+    assert flow.report(alone, host, run, Report(fence=fence, rows=ROWS)).result
