@@ -17,6 +17,7 @@ AdvisorError (service/engine/errors.py)
 ├── RunNotFound             no run has this id, or it is not this host's
 ├── LeaseLost               the run is another lease's now: stop, and throw away what was measured
 ├── HostExists              a host with this key is enrolled already
+├── TooManyHosts            the account has as many hosts, and codes for more, as one may
 ├── CounterTooSmall         a signed call that came before, or out of order; `choices`: the last one's counter
 └── AdviceFailed            an advice could not be computed, for a reason that is not the user's
 
@@ -96,6 +97,10 @@ class LeaseLost(AdvisorError):
 
 class HostExists(AdvisorError):
     problem = "host-exists"
+
+
+class TooManyHosts(AdvisorError):
+    problem = "too-many-hosts"
 
 
 class CounterTooSmall(AdvisorError):

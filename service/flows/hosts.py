@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import re
 import secrets
 from collections.abc import Mapping
 from datetime import timedelta
@@ -13,7 +14,8 @@ import msgspec
 from nacl.exceptions import BadSignatureError
 from nacl.signing import VerifyKey
 
-from service.engine.errors import InvalidInput
+from service.engine.catalogue import resolve
+from service.engine.errors import AdvisorError, InvalidInput
 from service.engine.hardware_text import rig_key
 from service.errors import (
     CounterTooSmall,
@@ -23,6 +25,7 @@ from service.errors import (
     HostNotFound,
     NotAllowed,
     NotAuthenticated,
+    TooManyHosts,
 )
 from service.flows.accounts import Caller, hashed
 from service.flows.context import Context
@@ -35,8 +38,10 @@ from service.wire.hosts import Enrolment, EnrolmentRequest, Host, HostChange, Pr
 
 SignedHost: TypeAlias = StoredHost  # a host whose call was found to be its own
 CODE_MINUTES = 10
+MAX_HOSTS = 64  # of one account
 SESSION_PREFIX = "ahs_"
 _KEY_BYTES, _SIGNATURE_BYTES = 32, 64
+_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _MAX_COUNTER = (1 << 63) - 1
 _PSEUDONYMS_TRIED = 20
 _NOT_SIGNED = "the call is not signed by a host that is known here"
@@ -53,9 +58,11 @@ class SignedCall(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def create_enrolment(context: Context, caller: Caller, asked: EnrolmentRequest, address: str) -> Enrolment:
-    """Return a new single-use code for one machine of the caller's, good for ten minutes."""
+    """Return a new single-use code for one machine of the caller's, good for ten minutes. Raises TooManyHosts."""
     caller.require("host")
     code, now = secrets.token_urlsafe(16), context.clock()
+    if hosts.count_of(context.engine, caller.account_id, now) >= MAX_HOSTS:
+        raise TooManyHosts(f"an account may have {MAX_HOSTS} hosts, codes for more among them")
     expires_at = now + timedelta(minutes=CODE_MINUTES)
     hosts.add_enrolment(context.engine, hashed(code), caller.account_id, asked.visibility, now, expires_at)
     command = f"advisor host enrol {address} --code={code}"
@@ -134,20 +141,31 @@ def authenticate(context: Context, call: SignedCall) -> SignedHost:
 
 
 def _signer(context: Context, call: SignedCall, *, in_session: bool = False) -> StoredHost:
-    host = hosts.read(context.engine, call.headers.get(protocol.HOST_HEADER.lower(), "")[:64])
-    counter = _counter(call)
-    if host is None or counter is None or not _is_signed(host.public_key, _signature(call), _text(call, host, counter)):
+    host_id, counter = call.headers.get(protocol.HOST_HEADER.lower(), ""), _counter(call)
+    known = hosts.known_key(context.engine, host_id) if _ID.fullmatch(host_id) else None
+    if known is None or counter is None or not _is_signed(known.public_key, _signature(call), _text(call, counter)):
         raise NotAuthenticated(_NOT_SIGNED)
-    if host.state == "revoked":
-        raise HostNotActive(f"{host.pseudonym} was revoked")
-    if in_session and not _has_session(context, call, host):
+    _check_counts(known)
+    if in_session and not _has_session(context, call, host_id):
         raise NotAuthenticated("the session is over, or is not this host's: open a new one")
-    if not hosts.count_up(context.engine, host.id, counter, context.clock()):
-        last = hosts.read(context.engine, host.id)
-        raise CounterTooSmall(
-            f"the counter {counter} is not above the last one", choices=(str(last.counter if last else counter),)
-        )
-    return msgspec.structs.replace(host, counter=counter)
+    host = hosts.count_up(context.engine, host_id, counter, context.clock())
+    if host is None:
+        raise _refused(context, host_id, counter)
+    return host
+
+
+def _check_counts(known: hosts.KnownKey) -> None:
+    if known.state == "revoked":
+        raise HostNotActive("this host was revoked")
+    if known.banned_at is not None:
+        raise HostNotActive("the account of this host's owner is banned")
+
+
+def _refused(context: Context, host_id: str, counter: int) -> AdvisorError:
+    host = hosts.read(context.engine, host_id)
+    if host is None or host.state == "revoked":
+        return HostNotActive("this host was revoked")
+    return CounterTooSmall(f"the counter {counter} is not above the last one", choices=(str(host.counter),))
 
 
 def _counter(call: SignedCall) -> int | None:
@@ -160,14 +178,15 @@ def _signature(call: SignedCall) -> str:
     return call.headers.get(protocol.SIGNATURE_HEADER.lower(), "")
 
 
-def _text(call: SignedCall, host: StoredHost, counter: int) -> bytes:
-    return signed_text(call.authority, call.method, call.path, host.id, counter, call.body)
+def _text(call: SignedCall, counter: int) -> bytes:
+    host_id = call.headers[protocol.HOST_HEADER.lower()]
+    return signed_text(call.authority, call.method, call.path, host_id, counter, call.body)
 
 
-def _has_session(context: Context, call: SignedCall, host: StoredHost) -> bool:
+def _has_session(context: Context, call: SignedCall, host_id: str) -> bool:
     kind, _, token = call.headers.get("authorization", "").partition(" ")
     good = kind.lower() == "bearer" and token.startswith(SESSION_PREFIX) and len(token) < 200
-    return good and hosts.has_session(context.engine, hashed(token), host.id, context.clock())
+    return good and hosts.has_session(context.engine, hashed(token), host_id, context.clock())
 
 
 def _is_signed(public_key: str, signature: str, text: bytes) -> bool:
@@ -190,10 +209,15 @@ def _decoded(text: str, n_bytes: int) -> bytes | None:
 
 
 def save_probe(context: Context, host: SignedHost, probe: Probe) -> None:
-    """Keep what a host says of itself. Raises InvalidInput for hardware that cannot be."""
+    """Keep what a host says of itself, without what would name a machine. Raises InvalidInput for hardware that cannot
+    be, and its kinds."""
     if not probe.hardware.gpus and probe.engines == ():
         raise InvalidInput("a host needs a GPU or an engine to measure with", field="engines")
-    hosts.save_probe(context.engine, host.id, probe, rig_key(probe.hardware))
+    resolve(probe.hardware)
+    named = probe.hardware
+    gpus = [msgspec.structs.replace(gpu, uuids=None) for gpu in named.gpus]
+    kept = msgspec.structs.replace(probe, hardware=msgspec.structs.replace(named, gpus=gpus, notes=None))
+    hosts.save_probe(context.engine, host.id, kept, rig_key(kept.hardware))
 
 
 def leave(context: Context, host: SignedHost) -> None:
@@ -203,18 +227,22 @@ def leave(context: Context, host: SignedHost) -> None:
 
 def list_hosts(context: Context, caller: Caller | None) -> list[Host]:
     """Return the public hosts, and the caller's own with everything that is for him."""
-    account_id = caller.account_id if caller else None
-    done = hosts.measured(context.engine)
-    nothing = hosts.Measured(0, 0.0)
-    return [_shown(host, done.get(host.id, nothing), account_id) for host in hosts.listed(context.engine, account_id)]
+    return _seen(context, caller, None)
 
 
 def read_host(context: Context, host_id: str, caller: Caller | None) -> Host:
     """Return one host that the caller may see. Raises HostNotFound."""
-    found = next((host for host in list_hosts(context, caller) if host.id == host_id), None)
-    if found is None:
+    found = _seen(context, caller, host_id) if _ID.fullmatch(host_id) else None
+    if not found:
         raise _no_host()
-    return found
+    return found[0]
+
+
+def _seen(context: Context, caller: Caller | None, host_id: str | None) -> list[Host]:
+    account_id = caller.account_id if caller else None
+    done, nothing = hosts.measured(context.engine), hosts.Measured(0, 0.0)
+    found = hosts.seen_by(context.engine, account_id, host_id)
+    return [_shown(host, done.get(host.id, nothing), account_id) for host in found]
 
 
 def change_host(context: Context, host_id: str, asked: HostChange, caller: Caller) -> Host:
@@ -235,7 +263,7 @@ def revoke_host(context: Context, host_id: str, caller: Caller) -> None:
 
 
 def _own(context: Context, host_id: str, caller: Caller, *, or_operator: bool = False) -> StoredHost:
-    host = hosts.read(context.engine, host_id[:64])
+    host = hosts.read(context.engine, host_id) if _ID.fullmatch(host_id) else None
     if host is None:
         raise _no_host()
     if or_operator and "operator" in caller.scopes:
@@ -253,7 +281,7 @@ def _shown(host: StoredHost, done: hosts.Measured, account_id: str | None) -> Ho
         pseudonym=host.pseudonym,
         state=host.state,
         visibility=host.visibility,
-        hardware=msgspec.structs.replace(probe.hardware, notes=None) if probe else None,
+        hardware=probe.hardware if probe else None,
         engines=[msgspec.structs.replace(build, options=()) for build in probe.engines] if probe else [],
         seen_at=host.seen_at.isoformat(timespec="seconds") if host.seen_at else None,
         runs=done.runs,

@@ -12,6 +12,8 @@ from sqlalchemy.exc import IntegrityError
 from service.store.tables import account, enrolment, host, host_session, run
 from service.wire.hosts import HostState, Probe, Visibility
 
+_MOST_SHOWN = 500  # hosts in one list
+
 
 class StoredHost(msgspec.Struct, frozen=True, kw_only=True):
     """One host. `counter`: that of its last signed call; `probe`: what it said of itself last."""
@@ -37,6 +39,14 @@ class StoredEnrolment(msgspec.Struct, frozen=True, kw_only=True):
     owner: str
     visibility: Visibility
     expires_at: datetime
+
+
+class KnownKey(msgspec.Struct, frozen=True, kw_only=True):
+    """What tells whether a call is a host's own, and may be made at all."""
+
+    public_key: str
+    state: HostState
+    banned_at: datetime | None
 
 
 class KeyTaken(Exception):
@@ -99,13 +109,35 @@ def read(engine: Engine, host_id: str) -> StoredHost | None:
         return _host(connection.execute(select(host).where(host.c.id == host_id)).one_or_none())
 
 
-def listed(engine: Engine, account_id: str | None) -> list[StoredHost]:
-    """Return the public hosts that measure, and all of an account's, the oldest first."""
-    public = (host.c.visibility == "public") & host.c.state.in_(("active", "paused"))
-    mine = host.c.account_id == account_id
+def known_key(engine: Engine, host_id: str) -> KnownKey | None:
+    """Return the key of the host with this id, and whether it still counts."""
+    wanted = select(host.c.public_key, host.c.state, account.c.banned_at).join(account)
     with engine.connect() as connection:
-        rows = connection.execute(select(host).where(or_(public, mine)).order_by(host.c.created_at, host.c.id))
-        return [found for row in rows if (found := _host(row)) is not None]
+        row = connection.execute(wanted.where(host.c.id == host_id)).one_or_none()
+    return None if row is None else msgspec.convert(row, KnownKey, from_attributes=True)
+
+
+def seen_by(engine: Engine, account_id: str | None, host_id: str | None = None) -> list[StoredHost]:
+    """Return what an account may see, its own hosts first, then the oldest: the public ones that were approved, and all
+    of its own; or of these only the one with `host_id`."""
+    approved = host.c.state.in_(("active", "paused")) & host.c.approved_at.is_not(None)
+    mine = host.c.account_id == account_id
+    wanted = select(host).join(account).where(or_(mine, approved & (host.c.visibility == "public")))
+    wanted = wanted.where(account.c.banned_at.is_(None)).order_by((~mine), host.c.created_at, host.c.id)
+    if host_id is not None:
+        wanted = wanted.where(host.c.id == host_id)
+    with engine.connect() as connection:
+        return [found for row in connection.execute(wanted.limit(_MOST_SHOWN)) if (found := _host(row)) is not None]
+
+
+def count_of(engine: Engine, account_id: str, now: datetime) -> int:
+    """Return how many hosts an account has, and codes for more; revoked ones do not count."""
+    hosts = select(func.count()).where(host.c.account_id == account_id, host.c.state != "revoked")
+    codes = select(func.count()).where(
+        enrolment.c.account_id == account_id, enrolment.c.host_id.is_(None), enrolment.c.expires_at >= now
+    )
+    with engine.connect() as connection:
+        return (connection.scalar(hosts) or 0) + (connection.scalar(codes) or 0)
 
 
 def measured(engine: Engine) -> dict[str, Measured]:
@@ -116,11 +148,13 @@ def measured(engine: Engine) -> dict[str, Measured]:
         return {row[0]: Measured(row[1], float(row[2])) for row in connection.execute(ended)}
 
 
-def count_up(engine: Engine, host_id: str, counter: int, now: datetime) -> bool:
-    """Note a signed call. False when `counter` is not above that of an earlier one: it is a replay, or out of order."""
-    change = update(host).where(host.c.id == host_id, host.c.counter < counter).values(counter=counter, seen_at=now)
+def count_up(engine: Engine, host_id: str, counter: int, now: datetime) -> StoredHost | None:
+    """Note a signed call and return its host. None when `counter` is not above that of an earlier one (it is a replay,
+    or out of order), or the host was revoked meanwhile."""
+    good = (host.c.id == host_id, host.c.counter < counter, host.c.state != "revoked")
     with engine.begin() as connection:
-        return connection.execute(change).rowcount == 1
+        change = update(host).where(*good).values(counter=counter, seen_at=now).returning(*host.c)
+        return _host(connection.execute(change).one_or_none())
 
 
 def save_probe(engine: Engine, host_id: str, probe: Probe, hardware_key: str) -> None:

@@ -6,8 +6,10 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
-from litestar import Litestar, Request, Router
+from litestar import Litestar, Router
+from litestar.connection import ASGIConnection
 from litestar.di import Provide
+from litestar.handlers import BaseRouteHandler
 
 from service.errors import InvalidSetting
 from service.queue.connection import connect_async
@@ -62,11 +64,11 @@ def _real(settings: Settings, resources: AsyncExitStack) -> Flows:
 
 
 def _counted(services: Services) -> Router:
-    async def admit(request: Request[Any, Any, Any]) -> None:
-        await services.count_request(request)
-        await require_json(request)
+    async def count(connection: ASGIConnection[Any, Any, Any, Any], _: BaseRouteHandler) -> None:
+        await services.count_request(connection)
 
-    return Router("/", route_handlers=API, before_request=admit)
+    # As a guard: those of handlers look tokens up, which must not be free for whoever guesses them.
+    return Router("/", route_handlers=API, guards=[count], before_request=require_json)
 
 
 @asynccontextmanager

@@ -57,6 +57,8 @@ async def _identified(connection: ASGIConnection[Any, Any, Any, Any]) -> Caller 
         kind, _, token = header.partition(" ")
         if kind.lower() != "bearer" or len(token) > _MOST:
             raise NotAuthenticated("the header Authorization must be `Bearer` and a token")
-        caller = await to_thread.run_sync(connection.app.state.services.flows.caller_of, token.strip())
+        services = connection.app.state.services
+        caller = await to_thread.run_sync(services.flows.caller_of, token.strip())
+        await services.count_caller(caller)
     connection.scope["state"][_STATE] = caller
     return caller

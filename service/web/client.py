@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 from typing import Any, TypeAlias
 
-from litestar import Request
+from litestar.connection import ASGIConnection
 
 from service.errors import InvalidSetting
 
@@ -23,7 +23,7 @@ def networks(texts: Sequence[str]) -> tuple[Network, ...]:
         raise InvalidSetting(f"ADVISOR_TRUSTED_PROXIES: {error}", field="ADVISOR_TRUSTED_PROXIES") from error
 
 
-def client_of(request: Request[Any, Any, Any], trusted: Sequence[Network]) -> str:
+def client_of(request: ASGIConnection[Any, Any, Any, Any], trusted: Sequence[Network]) -> str:
     """Return the client's address, an IPv6 one as its /64, which is what one customer gets.
 
     The nearest hop is the connection's; each trusted one is replaced by the address it reports, from the right.

@@ -8,6 +8,7 @@ from typing import Any
 
 from anyio import Semaphore, from_thread
 from litestar import Request
+from litestar.connection import ASGIConnection
 
 from service.errors import NotAuthenticated
 from service.flows.accounts import Caller
@@ -31,13 +32,17 @@ class Services:
         self._codes = Bucket("codes", 20, 600, "attempts with an enrolment code")
         self._new_repos = Bucket("new-repos", settings.new_repos_per_hour, 3600, "requests for repos not yet read here")
 
-    def client(self, request: Request[Any, Any, Any]) -> str:
+    def client(self, request: ASGIConnection[Any, Any, Any, Any]) -> str:
         """Return who asks."""
         return client_of(request, self._proxies)
 
-    async def count_request(self, request: Request[Any, Any, Any]) -> None:
+    async def count_request(self, request: ASGIConnection[Any, Any, Any, Any]) -> None:
         """Count one request of the client. Raises RateLimited."""
         await self.limits.take(self._requests, self.client(request), needs_redis=False)
+
+    async def count_caller(self, caller: Caller) -> None:
+        """Count one request of an account, wherever it comes from. Raises RateLimited."""
+        await self.limits.take(self._requests, f"account:{caller.account_id}", needs_redis=False)
 
     async def count_code(self, request: Request[Any, Any, Any]) -> None:
         """Count one attempt with an enrolment code. Raises RateLimited."""
@@ -52,7 +57,8 @@ class Services:
     def authority(self, request: Request[Any, Any, Any]) -> str:
         """Return `host[:port]` of this service as clients name it, which hosts sign. Empty: it cannot be told."""
         if self.settings.public_url:
-            return self.settings.public_url.partition("://")[2].partition("/")[0].lower()
+            scheme, _, rest = self.settings.public_url.partition("://")
+            return rest.partition("/")[0].lower().removesuffix(":443" if scheme == "https" else ":80")
         host = request.headers.get("host", "")
         return host.lower() if _HOST.fullmatch(host) else ""
 

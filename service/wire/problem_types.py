@@ -245,6 +245,12 @@ PROBLEM_TYPES: dict[str, ProblemType] = {
         "The agent stops, throws away what it measured and asks for another run. If it happens often, the host's "
         "connection or clock stands still for longer than a lease.",
     ),
+    "too-many-hosts": ProblemType(
+        409,
+        "The account has as many hosts as one may",
+        "The account's hosts and its codes for more are as many as one account may have.",
+        "Revoke hosts that are gone with `DELETE /v1/hosts/{id}`. Codes that nobody used end after ten minutes.",
+    ),
     "counter-too-small": ProblemType(
         409,
         "A signed call came again, or too late",

@@ -65,6 +65,8 @@ async def signed_call(request: Request[Any, Any, Any], services: Services) -> Si
 
 
 def _decoded(body: bytes, kind: type[T]) -> T:
+    if b"\\u0000" in body:
+        raise InvalidInput("a text holds a NUL, which PostgreSQL does not keep")
     try:
         return msgspec.json.decode(body, type=kind)
     except msgspec.ValidationError as error:

@@ -52,7 +52,10 @@ async def read_account(request: Request[Any, Any, Any], services: NamedDependenc
     summary="Get a code for a new host",
     security=SECURITY,
     guards=[requires("host")],
-    responses={201: _answer(Enrolment, "The code, shown once."), **problem_responses(*_BODY, *_TOKEN)},
+    responses={
+        201: _answer(Enrolment, "The code, shown once."),
+        **problem_responses("too-many-hosts", *_BODY, *_TOKEN),
+    },
 )
 async def create_enrolment(
     data: Annotated[EnrolmentRequest, BodyKwarg(media_type=RequestEncodingType.JSON)],
