@@ -24,7 +24,8 @@ ALLOWED = {
         "service.flows", "service.store", "service.hub", "service.queue", "service.engine", "service.wire",
         "service.errors", "service.settings",
     },
-    "workers.agent": {"workers.agent", "service.engine", "service.wire"},
+    # service.detect imports the engine only: the machine is looked at in one place.
+    "workers.agent": {"workers.agent", "service.engine", "service.wire", "service.detect"},
     "workers": {
         "workers", "service.flows", "service.queue", "service.engine", "service.wire", "service.errors",
         "service.settings",

@@ -1,0 +1,155 @@
+"""The cards of this machine and what happens on them now: NVIDIA's by NVML, behind an interface that others can fill.
+
+On a machine without NVML there is nothing to see: no card, no foreign use, no power.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from types import ModuleType
+from typing import Any, Protocol, TypeVar
+
+import msgspec
+import pynvml
+
+from service.engine.hardware import Gpu
+from workers.agent.local import LocalGpu
+
+T = TypeVar("T")
+_MAX_LINKS = 18  # NVML_NVLINK_MAX_LINKS of nvml.h
+
+
+class GpuProcess(msgspec.Struct, frozen=True, kw_only=True):
+    """A process on a card. `used`: bytes of its memory, None where the driver does not say. `is_compute`: CUDA, not
+    only a display or a game."""
+
+    pid: int
+    is_compute: bool
+    used: int | None = None
+
+
+class GpuNow(msgspec.Struct, frozen=True, kw_only=True):
+    """One card at one moment: bytes, degrees Celsius, watts; None is what the driver does not say."""
+
+    index: int
+    total: int
+    used: int
+    processes: tuple[GpuProcess, ...] = ()
+    temperature: int | None = None
+    watts: float | None = None
+
+
+class Gpus(Protocol):
+    """Where cards and what happens on them are seen."""
+
+    def cards(self) -> tuple[tuple[LocalGpu, Gpu], ...]:
+        """Return every card: as this machine knows it, and as the service is told of it."""
+
+    def now(self, indices: Sequence[int]) -> tuple[GpuNow, ...]:
+        """Return what happens on these cards; a card that has gone is left out."""
+
+
+class NoGpus:
+    """A machine on which no card can be watched."""
+
+    def cards(self) -> tuple[tuple[LocalGpu, Gpu], ...]:
+        """Return none."""
+        return ()
+
+    def now(self, indices: Sequence[int]) -> tuple[GpuNow, ...]:
+        """Return nothing."""
+        return ()
+
+
+def open_gpus(nvml: ModuleType | Any = pynvml) -> Gpus:
+    """Return NVIDIA's cards where their driver is loaded, else none."""
+    try:
+        nvml.nvmlInit()
+        return Nvidia(nvml) if nvml.nvmlDeviceGetCount() else NoGpus()
+    except nvml.NVMLError:
+        return NoGpus()
+
+
+class Nvidia:
+    """Cards in the order of nvidia-smi, which is that of the bus."""
+
+    def __init__(self, nvml: ModuleType | Any) -> None:
+        self._nvml = nvml
+
+    def cards(self) -> tuple[tuple[LocalGpu, Gpu], ...]:
+        """Return every card that answers."""
+        found = (self._card(index) for index in range(self._nvml.nvmlDeviceGetCount()))
+        return tuple(card for card in found if card is not None)
+
+    def now(self, indices: Sequence[int]) -> tuple[GpuNow, ...]:
+        """Return what happens on these cards now."""
+        found = (self._try(partial(self._now, index)) for index in indices)
+        return tuple(now for now in found if now is not None)
+
+    def _card(self, index: int) -> tuple[LocalGpu, Gpu] | None:
+        handle = self._try(lambda: self._nvml.nvmlDeviceGetHandleByIndex(index))
+        name = self._try(lambda: _text(self._nvml.nvmlDeviceGetName(handle))) if handle is not None else None
+        if name is None:
+            return None
+        uuid = self._try(lambda: _text(self._nvml.nvmlDeviceGetUUID(handle)))
+        memory = self._try(lambda: self._memory(handle))
+        total = memory[0] if memory else None
+        told = Gpu(
+            name=name,
+            vram_gib=round(total / 2**30, 2) if total else None,
+            pcie=self._link(handle),
+            nvlink=self._has_nvlink(handle),
+            display=bool(self._try(lambda: self._nvml.nvmlDeviceGetDisplayActive(handle))) or None,
+        )
+        return LocalGpu(index=index, name=name, backend="cuda", total=total, uuid=uuid), told
+
+    def _now(self, index: int) -> GpuNow:
+        nvml, handle = self._nvml, self._nvml.nvmlDeviceGetHandleByIndex(index)
+        total, used = self._memory(handle)
+        milliwatts = self._try(lambda: nvml.nvmlDeviceGetPowerUsage(handle))
+        return GpuNow(
+            index=index,
+            total=total,
+            used=used,
+            processes=(
+                *self._processes(lambda: nvml.nvmlDeviceGetComputeRunningProcesses(handle), True),
+                *self._processes(lambda: nvml.nvmlDeviceGetGraphicsRunningProcesses(handle), False),
+            ),
+            temperature=self._try(lambda: int(nvml.nvmlDeviceGetTemperature(handle, nvml.NVML_TEMPERATURE_GPU))),
+            watts=milliwatts / 1000 if milliwatts is not None else None,
+        )
+
+    def _memory(self, handle: Any) -> tuple[int, int]:
+        """Return (total, used). Drivers before 510 count what the driver itself reserves as used."""
+        version = self._nvml.nvmlMemory_v2
+        memory = self._try(lambda: self._nvml.nvmlDeviceGetMemoryInfo(handle, version=version))
+        if memory is None:
+            memory = self._nvml.nvmlDeviceGetMemoryInfo(handle)
+        return int(memory.total), int(memory.used)
+
+    def _processes(self, ask: Callable[[], Sequence[Any]], is_compute: bool) -> tuple[GpuProcess, ...]:
+        return tuple(
+            GpuProcess(pid=one.pid, is_compute=is_compute, used=one.usedGpuMemory) for one in self._try(ask) or ()
+        )
+
+    def _link(self, handle: Any) -> str | None:
+        """The most that card and board can do: the link idles slower."""
+        generation = self._try(lambda: self._nvml.nvmlDeviceGetMaxPcieLinkGeneration(handle))
+        width = self._try(lambda: self._nvml.nvmlDeviceGetMaxPcieLinkWidth(handle))
+        return f"{generation}.0 x{width}" if generation and width else None
+
+    def _has_nvlink(self, handle: Any) -> bool | None:
+        states = (self._try(partial(self._nvml.nvmlDeviceGetNvLinkState, handle, link)) for link in range(_MAX_LINKS))
+        return True if any(states) else None
+
+    def _try(self, ask: Callable[[], T]) -> T | None:
+        """What a card or driver cannot tell is not known."""
+        try:
+            return ask()
+        except self._nvml.NVMLError:
+            return None
+
+
+def _text(value: str | bytes) -> str:
+    return value.decode(errors="replace") if isinstance(value, bytes) else value

@@ -1,0 +1,131 @@
+"""What this machine is, asked of real libraries and of the tools it has. No name, user, path or serial number leaves.
+
+NVIDIA's cards come from their driver's library; other makers' from the tools that service.detect runs, or from
+vulkaninfo. RAM bandwidth is measured. What nobody says stays None: the service assumes it, and says so.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from collections.abc import Callable
+
+import cpuinfo
+import msgspec
+import psutil
+
+from service import __version__
+from service.detect import detect
+from service.engine.errors import AdvisorError
+from service.engine.hardware import Cpu, Gpu, Hardware, Ram
+from service.wire.hosts import Probe
+from workers.agent.bandwidth import read_bandwidth_gbs
+from workers.agent.engines import find_engines
+from workers.agent.gpus import Gpus
+from workers.agent.local import Backend, LocalGpu, Machine
+from workers.agent.models import Hashes, find_models
+from workers.agent.policy import Policy, as_downloads
+
+_TIMEOUT_SECONDS = 20
+_MAX_OUTPUT = 1 << 20
+_MAX_NAME = 100
+_VULKAN_CARD = re.compile(r"deviceType\s*=\s*PHYSICAL_DEVICE_TYPE_DISCRETE_GPU\s+deviceName\s*=\s*([^\n]{1,100})")
+
+
+def describe(policy: Policy, gpus: Gpus, hashes: Hashes, *, hardware: Hardware | None = None, paused: bool) -> Machine:
+    """Return this machine: what the service is told and what stays here.
+
+    `hardware`: as found before (its RAM was measured then); None: look and measure now, which takes about a second.
+    """
+    cards = gpus.cards()
+    hardware = hardware if hardware is not None else find_hardware(tuple(gpu for _, gpu in cards))
+    local = tuple(card for card, _ in cards) or _cards_of(hardware)
+    engines, models = find_engines(policy), find_models(policy, hashes)
+    probe = Probe(
+        agent=f"offload-advisor/{__version__}",
+        hardware=hardware,
+        engines=tuple(engine.build for engine in engines),
+        models=tuple(model.file for model in models),
+        downloads=as_downloads(policy),
+        max_minutes=policy.max_minutes,
+        paused=paused,
+    )
+    return Machine(probe=probe, gpus=local, engines=engines, models=models)
+
+
+def find_hardware(
+    nvidia: tuple[Gpu, ...], look: Callable[[], Hardware] = detect, measure: Callable[[], float | None] | None = None
+) -> Hardware:
+    """Return GPUs, CPU and RAM, one GPU an entry. `nvidia`: those that NVML knows; where it knows none, the tools' are
+    taken. `measure` returns GB/s that RAM is read with."""
+    try:
+        seen = look()
+    except AdvisorError:
+        seen = Hardware(gpus=[])
+    gpus = list(nvidia) or [one for gpu in seen.gpus for one in _each(gpu)] or _by_vulkan(_vulkaninfo())
+    bandwidth = (measure or read_bandwidth_gbs)()
+    return Hardware(gpus=gpus, cpu=_cpu(seen.cpu), ram=_ram(seen.ram, bandwidth), os=seen.os)
+
+
+def _each(gpu: Gpu) -> list[Gpu]:
+    """What a tool says of a card, without what tells one card of its kind from another."""
+    alone = msgspec.structs.replace(gpu, count=1, uuids=None, pci_order=None, free_gib=None)
+    return [alone] * gpu.count
+
+
+def _cpu(seen: Cpu | None) -> Cpu:
+    seen = seen or Cpu()
+    return msgspec.structs.replace(
+        seen,
+        model=seen.model or _cpu_name(),
+        physical_cores=seen.physical_cores or psutil.cpu_count(logical=False),
+    )
+
+
+def _cpu_name() -> str | None:
+    name = cpuinfo.get_cpu_info().get("brand_raw")
+    return str(name)[:_MAX_NAME] if name else None
+
+
+def _ram(seen: Ram | None, bandwidth: float | None) -> Ram:
+    seen = seen or Ram()
+    total = seen.total_gb or round(psutil.virtual_memory().total / 2**30, 2)
+    return msgspec.structs.replace(seen, total_gb=total, free_gb=None, measured_bandwidth_gbs=bandwidth)
+
+
+def _vulkaninfo() -> str:
+    program = shutil.which("vulkaninfo")
+    if program is None:
+        return ""
+    try:
+        done = subprocess.run(
+            [program, "--summary"], capture_output=True, timeout=_TIMEOUT_SECONDS, check=False, stdin=subprocess.DEVNULL
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return done.stdout[:_MAX_OUTPUT].decode(errors="replace")
+
+
+def _by_vulkan(summary: str) -> list[Gpu]:
+    """Return the cards of `vulkaninfo --summary`: those with memory of their own, which processors' are not."""
+    return [Gpu(name=name.strip()) for name in _VULKAN_CARD.findall(summary)]
+
+
+def _cards_of(hardware: Hardware) -> tuple[LocalGpu, ...]:
+    """Cards that no library watches: their numbers are those of their maker's own list."""
+    return tuple(
+        LocalGpu(
+            index=index,
+            name=gpu.name,
+            backend=_backend(gpu.name),
+            total=int(gpu.vram_gib * 2**30) if gpu.vram_gib else None,
+        )
+        for index, gpu in enumerate(hardware.gpus)
+    )
+
+
+def _backend(name: str) -> Backend:
+    if re.search(r"(?i)apple", name):
+        return "metal"
+    return "rocm" if re.search(r"(?i)\b(amd|radeon|instinct|mi\d{2,3}|gfx\d+)\b", name) else "vulkan"

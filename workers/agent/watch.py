@@ -1,0 +1,107 @@
+"""Whether the machine is free for a run, and whether a run must end: its owner and other programs come first."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+import psutil
+
+from workers.agent.gpus import GpuNow, GpuProcess, Gpus
+from workers.agent.policy import Policy, is_within_hours
+
+# Drivers and displays hold some MiB of every card.
+_SMALL_BYTES = 64 << 20
+
+
+class Halt(msgspec.Struct, frozen=True, kw_only=True):
+    """Why nothing may start or go on. `gave_way`: for the owner or another program; the run is not to blame.
+    `stopped`: a limit of the owner was reached, which the same run would reach again."""
+
+    kind: Literal["gave_way", "stopped"]
+    why: str
+
+
+class Watch:
+    """Looks at the cards `indices` (all that the policy allows, not only those of a run), the clock and the pause file.
+
+    A process on a card is foreign when it is neither this program nor below it. CUDA programs are foreign whatever they
+    hold; displays and games where they hold more than the policy's share of a card.
+    """
+
+    def __init__(
+        self,
+        gpus: Gpus,
+        indices: Sequence[int],
+        policy: Policy,
+        pause: Path,
+        now: Callable[[], datetime] = datetime.now,
+    ) -> None:
+        self._gpus, self._indices, self._policy, self._pause, self._clock = gpus, tuple(indices), policy, pause, now
+        self._present: frozenset[int] = frozenset()
+
+    def before(self) -> Halt | None:
+        """Return why no run may start now, and note who is on the cards already."""
+        seen = self._gpus.now(self._indices)
+        self._present = frozenset(process.pid for now in seen for process in now.processes)
+        return self._of_owner() or _first(self._is_taken(now) for now in seen)
+
+    def during(self, seen: Sequence[GpuNow] | None = None) -> Halt | None:
+        """Return why the run must end. `seen`: the cards as just sampled, None: look now."""
+        seen = self._gpus.now(self._indices) if seen is None else seen
+        return self._of_owner() or _first(self._is_disturbed(now) or self._is_over(now) for now in seen)
+
+    def _of_owner(self) -> Halt | None:
+        if self._pause.exists():
+            return Halt(kind="gave_way", why="this host is paused by its owner")
+        if not is_within_hours(self._policy, self._clock().time()):
+            return Halt(kind="gave_way", why=f"outside the hours of this host ({', '.join(self._policy.hours)})")
+        return None
+
+    def _is_taken(self, now: GpuNow) -> Halt | None:
+        foreign = [process for process in now.processes if not _is_ours(process.pid)]
+        if any(process.is_compute for process in foreign):
+            return Halt(kind="gave_way", why=f"another program uses GPU {now.index}")
+        return self._is_full(now, now.used)
+
+    def _is_disturbed(self, now: GpuNow) -> Halt | None:
+        """Numbers that this system does not know are of another container, or of this one under its number outside."""
+        foreign = [one for one in now.processes if psutil.pid_exists(one.pid) and not _is_ours(one.pid)]
+        if any(process.is_compute and process.pid not in self._present for process in foreign):
+            return Halt(kind="gave_way", why=f"another program began to use GPU {now.index}")
+        return self._is_full(now, sum(process.used or 0 for process in _once(foreign)))
+
+    def _is_full(self, now: GpuNow, used: int) -> Halt | None:
+        most = max(now.total * self._policy.foreign_mib_percent / 100, _SMALL_BYTES)
+        if used <= most:
+            return None
+        share = self._policy.foreign_mib_percent
+        return Halt(kind="gave_way", why=f"other programs hold {used >> 20} MiB of GPU {now.index}, over {share:g} %")
+
+    def _is_over(self, now: GpuNow) -> Halt | None:
+        hottest, most = self._policy.max_temperature, self._policy.max_watts
+        if now.temperature is not None and now.temperature > hottest:
+            return Halt(kind="stopped", why=f"GPU {now.index} has {now.temperature} °C, over the owner's {hottest}")
+        if most is not None and now.watts is not None and now.watts > most:
+            return Halt(kind="stopped", why=f"GPU {now.index} takes {now.watts:.0f} W, over the owner's {most}")
+        return None
+
+
+def _first(found: Iterable[Halt | None]) -> Halt | None:
+    return next((halt for halt in found if halt is not None), None)
+
+
+def _once(processes: Sequence[GpuProcess]) -> list[GpuProcess]:
+    """A program that computes and draws is listed twice."""
+    return list({process.pid: process for process in processes}.values())
+
+
+def _is_ours(pid: int) -> bool:
+    try:
+        return pid == os.getpid() or any(parent.pid == os.getpid() for parent in psutil.Process(pid).parents())
+    except psutil.Error:
+        return False
