@@ -22,8 +22,8 @@ from service.wire.check_text import render_check_text
 from tests.models import build, write_gguf
 from tests.projectors import gemma3_file
 
-LOGS = Path(__file__).parent / "data" / "engine_logs"
-DOCS = Path(__file__).parent.parent / "docs" / "check.md"
+LOGS = Path(__file__).parents[1] / "data" / "engine_logs"
+DOCS = Path(__file__).parents[2] / "docs" / "check.md"
 RIG = "RTX 3090, Ryzen 9 7950X, 128GB DDR5-5600"
 
 

@@ -1,0 +1,32 @@
+"""`advisor hardware`: this machine's hardware, or what a text says of another."""
+
+from __future__ import annotations
+
+import argparse
+
+from service.cli.inputs import text_argument
+from service.cli.output import print_json
+from service.engine.hardware import Hardware
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add what the command takes."""
+    parser.add_argument("text", nargs="?", help="shorthand or paste to read instead of this machine; @FILE or -")
+    parser.add_argument("--json", action="store_true", help="only the JSON form")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Run the command and return its exit code: 0."""
+    from service.detect import detect
+    from service.engine.catalogue import resolve
+    from service.engine.hardware_text import parse_hardware, to_shorthand
+
+    hardware: Hardware = parse_hardware(text_argument(arguments.text)) if arguments.text else detect()
+    rig = resolve(hardware)
+    if not arguments.json:
+        print(to_shorthand(hardware))
+        for a in rig.assumed:
+            print(f"assumed: {a.field} = {a.value} ({a.why}); it changes {a.matters}")
+        print()
+    print_json(hardware)
+    return 0

@@ -1,0 +1,75 @@
+"""What options hold: texts that may be read from files, and values checked against the engine's own types."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+import msgspec
+
+from service.engine.decoding import wrong_value
+from service.engine.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from service.settings import Settings
+
+OPTIONS = {  # fields whose option has another name
+    "engines": "engine",
+    "variants": "variant",
+    "kv_types": "kv_type",
+    "current_command": "command",
+    "what_if": "what_if",
+}
+_MAX_PASTE = 65_536
+T = TypeVar("T")
+
+
+def text_argument(value: str, field: str = "hardware") -> str:
+    """Return the text itself, or what `@FILE` or `-` (standard input) hold. Raises InvalidInput."""
+    if value == "-":
+        return sys.stdin.read(_MAX_PASTE + 1)
+    if os.path.isfile(value):
+        raise InvalidInput(f"{value} is a file: write @{value} to have it read", field=field)
+    return file_text(value[1:], field, _MAX_PASTE) if value.startswith("@") else value
+
+
+def file_text(path: str, field: str, at_most: int) -> str:
+    """Return up to `at_most` + 1 characters of a file. Raises InvalidInput where it cannot be read."""
+    try:
+        with Path(path).open(errors="replace") as file:
+            return file.read(at_most + 1)
+    except OSError as error:
+        right = "name a file that is there, or give the text itself, or - for standard input"
+        raise InvalidInput(f"cannot read {path}: {error.strerror}; {right}", field=field) from error
+
+
+def machine(arguments: argparse.Namespace) -> str:
+    """Return the text of `--hardware`. Raises InvalidInput where it is missing."""
+    if not arguments.hardware:
+        example = "-H 'RTX 3090, Ryzen 9 7950X, 128GB DDR5-5600'"
+        this = 'advisor hardware says what this machine has: -H "$(advisor hardware --json)"'
+        raise InvalidInput(f"say on what it runs: {example}; {this}", field="--hardware")
+    return text_argument(arguments.hardware)
+
+
+def converted(value: object, kind: type[T], field: str) -> T:
+    """Return `value` as a `kind`. Raises InvalidInput, which names the option that is wrong."""
+    try:
+        return msgspec.convert(value, kind)
+    except msgspec.ValidationError as error:
+        what, path, choices = wrong_value(error, kind)
+        name = (path or "").partition("[")[0]
+        name = OPTIONS.get(name, name).replace("_", "-")
+        detail = what[:1].lower() + what[1:]
+        raise InvalidInput(detail, field=f"--{name}" if name else field, choices=choices) from error
+
+
+def load_settings(stated: Mapping[str, str] | None = None) -> Settings:
+    """Return the settings of the environment, with what the command line states in their place."""
+    from service import settings
+
+    return settings.load_settings({**os.environ, **(stated or {})})

@@ -1,0 +1,28 @@
+"""`advisor inspect`: the variants of a repo and what their headers say."""
+
+from __future__ import annotations
+
+import argparse
+
+from service.cli.inputs import load_settings
+from service.cli.output import print_json
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add what the command takes."""
+    parser.add_argument("repo", help="OWNER/NAME, OWNER/NAME:VARIANT, a Hub URL, or a path to GGUF files")
+    parser.add_argument("--revision", help="branch, tag or commit (default: main)")
+    parser.add_argument("--json", action="store_true")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Run the command and return its exit code: 0."""
+    from service.flows.direct import inspect_directly
+    from service.wire.repo_text import render_repo
+
+    inspection = inspect_directly(load_settings(), arguments.repo, arguments.revision, None)
+    if arguments.json:
+        print_json(inspection)
+    else:
+        print(render_repo(inspection), end="")
+    return 0
