@@ -7,6 +7,7 @@ before them changed over time and are not looked at. llama.cpp prints them at `-
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 import msgspec
 
@@ -28,6 +29,8 @@ _OF_IK, _OF_LLAMA = (
     re.compile(r"^llm_load_(?:tensors|print_meta):"),
     re.compile(r"^(?:\d[\d.]* [A-Z] )?(?:load_tensors|print_info):"),
 )
+_END = re.compile(r"^(?:\d[\d.]* [A-Z] )?~llama_context: ")
+_FREE = re.compile(r"using device (\w{1,40})\b.{0,200} - (\d{1,9}) MiB free")
 _START = re.compile(r"llama_model_loader: loaded meta data with")
 # Host buffers are one row here: "CPU is the sum of all host buffers".
 _HOST = re.compile(r"(?:CPU(?:_Mapped|_REPACK)?|[A-Za-z]+_Host|Host)$")
@@ -60,7 +63,7 @@ class LogReading(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_log(text: str) -> LogReading:
-    """Return what a pasted log says; of several runs in one paste, the last one's buffers.
+    """Return what a pasted log says; of several runs in one paste, the last one's buffers, of its largest context.
 
     Raises InvalidInput (field `log`) for one that is too long or holds neither buffers nor speeds.
     """
@@ -100,20 +103,70 @@ def _last_run(lines: list[str]) -> list[str]:
 
 
 def _buffers(lines: list[str]) -> tuple[LogBuffers, ...]:
-    """Weights and caches come in several buffers and add up; a compute buffer printed again is the same one, grown."""
+    """Weights lie there all the time; of contexts made one after the other, the one that took most counts."""
+    contexts = [_context(part) for part in _contexts(lines)]
+    found = {device: {"weights": size} for device, size in _weights(lines).items()}
+    for device, parts in max(contexts, key=_total).items():
+        found.setdefault(device, {}).update(parts)
+    rows = list(found.items())[:_MAX_DEVICES]
+    return tuple(LogBuffers(device=d, **{f"{p}_mib": round(v, 2) for p, v in row.items()}) for d, row in rows)
+
+
+def _contexts(lines: Sequence[str]) -> list[list[str]]:
+    """Return the lines up to the end of each context, and those behind. Only llama.cpp's destructor prints (with -v),
+    one line a backend: llama-bench makes a context for every test (llama-context.cpp:483-498 of 0c1e57098)."""
+    parts: list[list[str]] = [[]]
+    ended = False
+    for line in lines:
+        if _END.match(line):
+            ended = True
+            continue
+        if ended:
+            parts.append([])
+            ended = False
+        parts[-1].append(line)
+    return parts
+
+
+def _weights(lines: Sequence[str]) -> dict[str, float]:
+    found: dict[str, float] = {}
+    for name, part, size in filter(None, map(_buffer, lines)):
+        if part == "weights":
+            found[_device(name)] = found.get(_device(name), 0.0) + size
+    return found
+
+
+def _context(lines: Sequence[str]) -> dict[str, dict[str, float]]:
+    """Caches come in several buffers and add up; a compute buffer printed again is the same one, grown."""
     found: dict[str, dict[str, float]] = {}
     compute: dict[str, float] = {}
     for name, part, size in filter(None, map(_buffer, lines)):
         if part == "compute":
             compute[name] = size
-            continue
-        row = found.setdefault(_device(name), {})
-        row[part] = row.get(part, 0.0) + size
+        elif part != "weights":
+            row = found.setdefault(_device(name), {})
+            row[part] = row.get(part, 0.0) + size
     for name, size in compute.items():
         row = found.setdefault(_device(name), {})
         row["compute"] = row.get("compute", 0.0) + size
-    rows = list(found.items())[:_MAX_DEVICES]
-    return tuple(LogBuffers(device=d, **{f"{p}_mib": round(v, 2) for p, v in row.items()}) for d, row in rows)
+    return found
+
+
+def _total(context: dict[str, dict[str, float]]) -> float:
+    return sum(sum(parts.values()) for parts in context.values())
+
+
+def taken_mib(lines: Sequence[str]) -> dict[str, float]:
+    """Return the MiB that lie on each device at the end of these lines: weights, and what the last context holds."""
+    taken = _weights(lines)
+    for device, parts in _context(_contexts(lines)[-1]).items():
+        taken[device] = taken.get(device, 0.0) + sum(parts.values())
+    return taken
+
+
+def free_mib(lines: Sequence[str]) -> dict[str, int]:
+    """Return the MiB that each card had free before loading (`using device CUDA0 … - 24105 MiB free`)."""
+    return {m[1]: int(m[2]) for line in lines if (m := _FREE.search(line)) and m[1] != CPU}
 
 
 def _buffer(line: str) -> tuple[str, str, float] | None:

@@ -1,9 +1,20 @@
 """What an engine's benchmark program printed, as data: rows of raw times, or why there are none."""
 
+from service.engine.measured.classify import classify
 from service.engine.measured.failure import Failure, FailureKind
 from service.engine.measured.prediction import Prediction
 from service.engine.measured.reader import Reader
 from service.engine.measured.roofline import most_pp, most_tg
 from service.engine.measured.rows import MeasuredRow, merged
 
-__all__ = ["Failure", "FailureKind", "MeasuredRow", "Prediction", "Reader", "merged", "most_pp", "most_tg"]
+__all__ = [
+    "Failure",
+    "FailureKind",
+    "MeasuredRow",
+    "Prediction",
+    "Reader",
+    "classify",
+    "merged",
+    "most_pp",
+    "most_tg",
+]

@@ -16,6 +16,7 @@ FailureKind: TypeAlias = Literal[
     "hung",
     "no_output",
     "gave_way",
+    "refused_by_engine",
     "refused_by_policy",
     "model_missing",
     "engine_missing",
@@ -26,11 +27,13 @@ FailureKind: TypeAlias = Literal[
 class Failure(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Why there is no result. `transient`: the same run may succeed when it is tried again.
 
-    `device` and `short_by_mib`: which memory was too small and by how much, where the log says so.
+    `device`: which memory was too small; `needed_mib`: the buffer that found no room there; `short_by_mib`: how much at
+    least there is too little, where the log says what was free.
     """
 
     kind: FailureKind
     transient: bool
     text: Annotated[str, msgspec.Meta(max_length=500)]
     device: Annotated[str, msgspec.Meta(max_length=32)] | None = None
+    needed_mib: Annotated[int, msgspec.Meta(ge=0, le=1 << 24)] | None = None
     short_by_mib: Annotated[int, msgspec.Meta(ge=0, le=1 << 24)] | None = None

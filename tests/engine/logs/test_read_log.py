@@ -60,6 +60,30 @@ def test_llama_bench_is_read_as_json_and_as_markdown() -> None:
     assert (pp.pp_tps, pp.n_prompt, tg.tg_tps) == (163.57, 512, 26.03)
 
 
+def test_of_contexts_made_one_after_the_other_the_largest_counts() -> None:
+    (cpu,) = read_log(read("main-bench-verbose.stderr")).buffers
+    assert (cpu.kv_mib, cpu.compute_mib, cpu.output_mib) == (28.0, 28.97, 0.58)
+    assert cpu.weights_mib == 634.61
+
+
+def test_a_batched_bench_begins_with_an_empty_cache_whatever_it_prints_as_n_kv() -> None:
+    table = """\
+|    PP |     TG |    B |   N_KV |   T_PP s | S_PP t/s |   T_TG s | S_TG t/s |      T s |    S t/s |
+|-------|--------|------|--------|----------|----------|----------|----------|----------|----------|
+|   128 |    128 |    1 |    256 |    1.079 |   118.58 |    3.090 |    41.43 |    4.169 |    61.41 |
+|   128 |    128 |    2 |    512 |    2.100 |   121.90 |    4.000 |    64.00 |    6.100 |    83.93 |
+"""
+    assert read_log(table).speeds == (
+        MeasuredSpeed(n_kv=0, pp_tps=118.58, n_prompt=128),
+        MeasuredSpeed(n_kv=128, tg_tps=41.43),
+    )
+
+
+def test_a_row_whose_time_and_speed_disagree_is_left_out() -> None:
+    table = read("ik-sweep-table.stderr").replace("222.63", "333.63")
+    assert [row.n_kv for row in read_log(table).speeds] == [0, 1024, 1536]
+
+
 def test_depths_of_llama_bench_are_depths() -> None:
     table = "| m | 1 GiB | CUDA | 99 | tg64 @ d8192 | 21.50 ± 0.01 |\n| m | 1 GiB | CUDA | 99 | pp512+tg64 | 30.0 ± 1 |"
     assert read_log(table).speeds == (MeasuredSpeed(n_kv=8192, tg_tps=21.5),)

@@ -1,0 +1,313 @@
+"""Why a benchmark program ended without rows, from how it ended and what it printed last.
+
+Wording: ik_llama.cpp 8337e4cd3 and llama.cpp 0c1e57098; file and line stand at each pattern, ik_llama.cpp's first.
+llama-bench tells causes with `-v` only (its log callback is empty otherwise, llama-bench.cpp:2224-2284).
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from service.engine.config import CPU, Engine
+from service.engine.logs.read import free_mib, taken_mib
+from service.engine.measured.failure import Failure, FailureKind
+from service.engine.units import MIB
+
+_MAX_LINES = 3_000
+_MAX_LINE = 1_000
+_MAX_SAID = 200
+
+
+def classify(
+    exit_status: int | None, signal: int | None, timed_out: bool, tail: str, engine: Engine,
+    *, n_rows: int = 0, out_of_ram: bool = False,
+) -> Failure | None:  # fmt: skip
+    """Return why a program gave no result; None where it ended well and measured something.
+
+    `exit_status`: None where a `signal` ended it (a status above 128 is a signal that a wrapper passed on).
+    `timed_out`: it was ended because its time was over. `tail`: the end of what it printed on both streams, with the
+    lines about memory before it if they are at hand. `n_rows`: rows that were read of it. `out_of_ram`: the kernel
+    ended a process of its group for want of RAM. `text` of the result has no control characters and is bounded.
+    """
+    if signal is None and 128 < (exit_status or 0) < 128 + 65:
+        signal = (exit_status or 0) - 128
+    lines = [line[:_MAX_LINE] for line in tail.splitlines()[-_MAX_LINES:]]
+    if timed_out:
+        return _hung(n_rows)
+    if out_of_ram:
+        return _no_room(_Room(CPU, None), lines)
+    if exit_status == 0:
+        return None if n_rows else Failure(kind="no_output", transient=False, text="it ended well but measured nothing")
+    for find in (_memory, _words, _abort):
+        failure = find(lines, engine)
+        if failure is not None:
+            return failure
+    return _by_signal(signal) if signal else _unknown(exit_status, lines)
+
+
+def _hung(n_rows: int) -> Failure:
+    text = f"it was not done when its time was over, after {n_rows} rows" if n_rows else "it printed no row in its time"
+    return Failure(kind="hung", transient=False, text=text)
+
+
+# --- memory -----------------------------------------------------------------------------------------------------------
+
+
+class _Room(NamedTuple):
+    """What found no room: on which device (None: not said), MiB (None: not said)."""
+
+    device: str | None
+    needed_mib: int | None
+
+
+def _up(mib: float) -> int:
+    return min(math.ceil(round(mib, 2)), 1 << 24)
+
+
+_MEMORY: tuple[tuple[re.Pattern[str], Callable[[re.Match[str]], _Room]], ...] = (
+    # ggml-alloc.c:774, 946; ggml-alloc.c:941, 1134: with the device's own name
+    (
+        re.compile(r"failed to allocate ([A-Za-z][\w.\[\]-]{0,40}) buffer of size (\d{1,18})\b"),
+        lambda m: _Room(m[1], _up(int(m[2]) / MIB)),
+    ),
+    # ggml-cuda.cu:739; ggml-cuda/ggml-cuda.cu:888
+    (
+        re.compile(r"allocating (\d{1,9}(?:\.\d+)?) MiB on device (\d{1,2}): cudaMalloc failed: out of memory"),
+        lambda m: _Room(f"CUDA{int(m[2])}", _up(float(m[1]))),
+    ),
+    # ggml-vulkan.cpp:1702; ggml-vulkan-buffers.cpp:224
+    (
+        re.compile(r"ggml_vulkan: Device memory allocation of size (\d{1,18}) failed"),
+        lambda m: _Room(None, _up(int(m[1]) / MIB)),
+    ),
+    # ggml-backend.cpp:709; ggml-backend.cpp:2467
+    (
+        re.compile(r"cpu_buffer_type_alloc_buffer: failed to allocate buffer of size (\d{1,18})\b"),
+        lambda m: _Room(CPU, _up(int(m[1]) / MIB)),
+    ),
+    # ggml.c:339; ggml.c:378: MB here are 2^20 bytes
+    (
+        re.compile(r"insufficient memory \(attempted to allocate +(\d{1,9}(?:\.\d+)?) MB\)"),
+        lambda m: _Room(CPU, _up(float(m[1]))),
+    ),
+    # llama.cpp:4785; llama-model.cpp:1870, 1886
+    (re.compile(r"Failed to allocate buffer type ([A-Za-z]\w{0,40})"), lambda m: _Room(m[1], None)),
+    (re.compile(r"unable to allocate ([A-Z]\w{0,40}) buffer"), lambda m: _Room(m[1], None)),
+    # llama-mmap.cpp:328; std::bad_alloc as either engine's loader catches and prints it
+    (re.compile(r"std::bad_alloc|mmap failed: Cannot allocate memory"), lambda m: _Room(CPU, None)),
+    # llama.cpp:1610, 5998, 7289, 8648; llama-kv-cache.cpp:288, llama-memory-recurrent.cpp:121,
+    # llama-context.cpp:684-729
+    (
+        re.compile(r"failed to allocate (?:compute (?:\w\w )?buffers|buffer for (?:kv|rs) cache|output buffer)"),
+        lambda m: _Room(None, None),
+    ),
+)
+# ggml-cuda.cu:140-143; ggml-cuda/ggml-cuda.cu:105-107 (GGML_CUDA_NAME: CUDA, ROCm or MUSA)
+_CARD_FAULT = re.compile(r"^(?:\d[\d.]* [A-Z] )?(CUDA|ROCm|MUSA) error: (.*)")
+_CARD = re.compile(r"^(?:\d[\d.]* [A-Z] )?  current device: (\d{1,2}),")
+# What the buffer was for, said right behind: llama.cpp:1610, llama-kv-cache.cpp:288; ggml-alloc.c:774; llama.cpp:4786.
+_PARTS = (
+    (re.compile(r"buffer for (?:kv|rs) cache|kv_cache_init\(\) failed"), "the cache"),
+    (re.compile(r"compute (?:\w\w )?buffers|gallocr_reserve_n"), "compute buffers"),
+    (re.compile(r"error loading model: (?:unable to allocate|std::bad_alloc)"), "the weights"),
+)
+
+
+def _memory(lines: Sequence[str], _engine: Engine) -> Failure | None:
+    """Return that memory was too small, if it was: sizes and names are in different lines of the same event."""
+    all_lines, lines = lines, lines[_reserved(lines) :]
+    rooms = [make(match) for pattern, make in _MEMORY for line in lines if (match := pattern.search(line))]
+    rooms += filter(None, [_pool(lines)])
+    if not rooms:
+        return None
+    device = next((room.device for room in rooms if room.device), None)
+    sizes = [room.needed_mib for room in rooms if room.needed_mib and room.device in (None, device)]
+    return _no_room(_Room(_card_or_cpu(device), max(sizes, default=None)), all_lines)
+
+
+def _reserved(lines: Sequence[str]) -> int:
+    """Return where the last context had its buffers: what failed before was tried again and went well (ik_llama.cpp
+    tries compute buffers again without pipelining, llama.cpp:8643-8646)."""
+    return max((i + 1 for i, line in enumerate(lines) if "compute buffer size =" in line), default=0)
+
+
+def _card_or_cpu(device: str | None) -> str | None:
+    """Host buffers have names of their own (CPU_Mapped, CPU_REPACK, CUDA_Host): all are RAM."""
+    return CPU if device and (device.startswith("CPU") or device.endswith("_Host")) else device
+
+
+def _pool(lines: Sequence[str]) -> _Room | None:
+    """A card's memory ran out while the graph ran: the pool of temporary buffers, which no buffer size counts."""
+    for i, line in enumerate(lines):
+        fault = _CARD_FAULT.match(line)
+        if fault and fault[2].startswith("out of memory"):
+            card = next(filter(None, map(_CARD.match, lines[i + 1 : i + 2])), None)
+            return _Room(f"{fault[1]}{int(card[1])}" if card else None, None)
+    return None
+
+
+def _no_room(room: _Room, lines: Sequence[str]) -> Failure:
+    where = {None: "a device", CPU: "RAM"}.get(room.device, room.device)
+    part = next((name for pattern, name in _PARTS for line in lines if pattern.search(line)), None)
+    short = _short_by(room, lines)
+    text = f"does not fit: needed {room.needed_mib:,} MiB more on {where}" if room.needed_mib else ""
+    text = text or f"does not fit: the memory of {where} ran out"
+    text += f" for {part}" if part else ""
+    text += f", at least {short:,} MiB more than was free" if short else ""
+    return Failure(
+        kind="out_of_memory",
+        transient=False,
+        text=text,
+        device=room.device,
+        needed_mib=room.needed_mib,
+        short_by_mib=short,
+    )
+
+
+def _short_by(room: _Room, lines: Sequence[str]) -> int | None:
+    """Return how much is missing at least: what lay there already, and what was asked for, above what was free."""
+    free = free_mib(lines).get(room.device or "")
+    if free is None or room.needed_mib is None:
+        return None
+    short = room.needed_mib + taken_mib(lines).get(room.device or "", 0.0) - free
+    return _up(short) if short > 0 else None
+
+
+# --- what the engine says ---------------------------------------------------------------------------------------------
+
+
+class _Said(NamedTuple):
+    kind: FailureKind
+    pattern: re.Pattern[str]
+    text: str
+
+
+_SAID = (
+    # common/common.cpp:736 and llama-bench.cpp:912; llama-bench.cpp:1089: also for a name that is not known
+    _Said(
+        "unknown_type",
+        re.compile(r"^error: invalid parameter for argument: ((?:-ctk|-ctv|--cache-type-[kv])\S{0,40})"),
+        "this build of {engine} has no cache type as {0} gives it",
+    ),
+    _Said("unknown_type", re.compile(r"Invalid cache type: (\S{1,40})"), "{engine} has no cache type {0}"),
+    # common/common.cpp:733
+    _Said(
+        "unknown_flag", re.compile(r"^error: unknown argument: (\S{1,80})"), "this build of {engine} does not know {0}"
+    ),
+    _Said(
+        "unknown_flag",
+        re.compile(r"^error: invalid parameter for argument: (\S{1,80})"),
+        "this build of {engine} does not take {0} as it was given",
+    ),
+    # gguf.cpp:731
+    _Said(
+        "unknown_type",
+        re.compile(r"tensor '([^']{1,100})' has invalid ggml type (\d{1,10})"),
+        "{engine} does not know type {1} of tensor {0}: a quantisation of another engine or build",
+    ),
+    # llama.cpp:2628; llama-model.cpp:371
+    _Said(
+        "wrong_architecture",
+        re.compile(r"unknown model architecture: '([^']{1,80})'"),
+        "this build of {engine} does not know models of architecture {0}",
+    ),
+    # ggml.c:31145; gguf.cpp:1021; the path is not repeated
+    _Said(
+        "model_missing",
+        re.compile(r"gguf_init_from_file: failed to open .*No such file or directory"),
+        "the model's file is not there",
+    ),
+    # ggml.c:31160-31475; gguf.cpp:471-888
+    _Said(
+        "cannot_read_model",
+        re.compile(r"gguf_init_from_\w+: (?:failed to (read [a-z -]{1,40}|open)|(invalid magic) characters)"),
+        "the model's file is damaged or none: {said}",
+    ),
+    # llama-model-loader.h:47; llama-model-loader.cpp:669, 1159
+    _Said(
+        "cannot_read_model",
+        re.compile(
+            r"error loading model: .*?((?:tensor '[^']{0,100}'|data|model).{0,40}"
+            r"(?:not within the file bounds|has wrong shape|is duplicated|has invalid data)"
+            r"|missing tensor|corrupted model)"
+        ),
+        "the model's file is damaged or cut: {said}",
+    ),
+)
+# Refusals are exceptions: caught while loading (llama.cpp:5045; llama.cpp:375) or making the context
+# (llama-context.cpp:3899), or not at all (std::terminate prints `what():`). llama_model_loader tells nothing itself.
+_REFUSED = (
+    re.compile(r"error loading model: (?!llama_model_loader: failed to load)(?:error loading model \w+: )?(.+)"),
+    re.compile(r"failed to initialize the context: (.+)"),
+    re.compile(r"^  what\(\):  (.+)"),
+)
+_QUIET = re.compile(r"llama_bench: error: failed to (load model|create context)")
+
+
+def _words(lines: Sequence[str], engine: Engine) -> Failure | None:
+    for said in _SAID:
+        for line in lines:
+            match = said.pattern.search(line)
+            if match:
+                groups = [_plain(group or "") for group in match.groups()]
+                text = said.text.format(*groups, engine=engine, said=" ".join(filter(None, groups)))
+                return Failure(kind=said.kind, transient=False, text=text)
+    for pattern in _REFUSED:
+        for line in lines:
+            match = pattern.search(line)
+            if match:
+                return Failure(kind="refused_by_engine", transient=False, text=f"{engine} refused: {_plain(match[1])}")
+    return None
+
+
+# --- crashes ----------------------------------------------------------------------------------------------------------
+
+# ggml.c:253-272 in both: `file:line: GGML_ASSERT(…) failed`, or the words given to GGML_ABORT
+_ABORT = re.compile(r"(?:^|/)([\w.-]{1,60}\.(?:c|h|cc|cu|cuh|cpp|hpp|m)):(\d{1,6}): (.+)")
+_SIGNALS = {
+    4: ("it used an instruction that this CPU lacks: a build for another CPU", False),
+    6: ("it aborted and did not say why", False),
+    7: ("bus error: a mapped file became shorter, or could not be read", False),
+    8: ("it crashed: arithmetic error", False),
+    9: ("it was killed from outside, most often because RAM ran out", True),
+    11: ("it crashed: segmentation fault", False),
+    15: ("it was ended from outside", True),
+}
+
+
+def _abort(lines: Sequence[str], _engine: Engine) -> Failure | None:
+    """Return that an assertion failed or a card did; a card's fault may be gone the next time."""
+    for line in lines:
+        fault = _CARD_FAULT.match(line)
+        if fault:
+            return Failure(kind="crashed", transient=True, text=f"it crashed: {fault[1]} error: {_plain(fault[2])}")
+    for line in reversed(lines):
+        match = _ABORT.search(line)
+        if match:
+            text = f"it crashed at {match[1]}:{match[2]}: {_plain(match[3])}"
+            return Failure(kind="crashed", transient=False, text=text)
+    return None
+
+
+def _by_signal(signal: int) -> Failure:
+    text, transient = _SIGNALS.get(signal, (f"it was ended by signal {signal}", False))
+    return Failure(kind="crashed", transient=transient, text=text)
+
+
+def _unknown(exit_status: int | None, lines: Sequence[str]) -> Failure:
+    quiet = next((match for line in lines if (match := _QUIET.search(line))), None)
+    if quiet:
+        text = f"llama-bench could not {quiet[1]} and does not say why without -v"
+        return Failure(kind="crashed", transient=False, text=text)
+    last = next((_plain(line) for line in reversed(lines) if _plain(line)), None)
+    text = f"it ended with status {exit_status}" + (f", and last printed: {last}" if last else " and printed nothing")
+    return Failure(kind="crashed", transient=False, text=text)
+
+
+def _plain(text: str) -> str:
+    """Return printable characters only, on one line, bounded: what an engine printed is not to be trusted."""
+    kept = "".join(char if char.isprintable() else " " for char in text[:_MAX_LINE])
+    return " ".join(kept.split())[:_MAX_SAID]

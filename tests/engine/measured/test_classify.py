@@ -1,0 +1,125 @@
+"""How a benchmark program ended, said in one sentence: recorded failures of both engines, some written after source."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from service.engine.config import Engine
+from service.engine.measured import Failure, classify
+from tests.engine_replay import failure, failures
+
+
+def classified(one: dict[str, Any]) -> Failure:
+    found = classify(one["exit_status"], one["signal"] or None, False, one["stdout"] + one["stderr"], one["engine"])
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize("one", failures(), ids=lambda one: one["id"])
+def test_every_recorded_failure_is_recognised(one: dict[str, Any]) -> None:
+    found = classified(one)
+    assert (found.kind, found.transient, found.device, found.needed_mib) == (
+        one["kind"], one["transient"], one["device"], one["needed_mib"],
+    )  # fmt: skip
+
+
+SENTENCES = {
+    "ik-cuda-kv": "does not fit: needed 21,882 MiB more on CUDA0 for the cache",
+    "llama-cuda-weights": "does not fit: needed 30,692 MiB more on CUDA0 for the weights, at least 6,587 MiB more than "
+    "was free",
+    "ik-cuda-compute": "does not fit: needed 9,624 MiB more on CUDA1 for compute buffers",
+    "ik-cuda-pool": "does not fit: the memory of CUDA1 ran out",
+    "llama-ram-kv": "does not fit: needed 43,764 MiB more on RAM for the cache",
+    "ik-unknown-flag": "this build of ik_llama.cpp does not know -fmoe",
+    "llama-bad-override": "this build of llama.cpp does not take -ot as it was given",
+    "llama-unknown-type": "llama.cpp does not know type 144 of tensor token_embd.weight: a quantisation of "
+    "another engine or build",
+    "ik-unknown-architecture": "this build of ik_llama.cpp does not know models of architecture qwenX",
+    "ik-assert": "it crashed at common.cpp:4780: GGML_ASSERT(batch.seq_id[batch.n_tokens] && "
+    '"llama_batch size exceeded") failed',
+    "ik-graph-one-device": "ik_llama.cpp refused: It is not possible to use split mode 'graph' with less than 2 "
+    "devices",
+    "ik-cut-data": "the model's file is damaged or cut: tensor 'token_embd.weight' data is not within the file bounds",
+    "llama-quiet": "llama-bench could not create context and does not say why without -v",
+    "illegal": "it used an instruction that this CPU lacks: a build for another CPU",
+}
+
+
+@pytest.mark.parametrize("name", SENTENCES)
+def test_the_sentence_says_what_was_wrong(name: str) -> None:
+    assert classified(failure(name)).text == SENTENCES[name]
+
+
+def test_what_ended_well_is_no_failure_unless_nothing_was_measured() -> None:
+    assert classify(0, None, False, "", "llama.cpp", n_rows=4) is None
+    found = classify(0, None, False, "", "llama.cpp")
+    assert found is not None
+    assert found.kind == "no_output"
+
+
+def test_a_crash_after_rows_is_a_failure_all_the_same() -> None:
+    found = classify(None, 11, False, "| 512 | 128 |", "ik_llama.cpp", n_rows=3)
+    assert found is not None
+    assert (found.kind, found.transient) == ("crashed", False)
+
+
+def test_what_did_not_end_in_its_time_hung() -> None:
+    found = classify(None, 9, True, "", "llama.cpp")
+    assert found is not None
+    assert (found.kind, found.text) == ("hung", "it printed no row in its time")
+
+
+def test_ram_that_ran_out_is_told_by_the_kernel_and_a_kill_alone_may_be_tried_again() -> None:
+    told, killed = classify(None, 9, False, "", "llama.cpp", out_of_ram=True), classify(None, 9, False, "", "llama.cpp")
+    assert told is not None
+    assert killed is not None
+    assert (told.kind, told.device, told.text) == ("out_of_memory", "CPU", "does not fit: the memory of RAM ran out")
+    assert (killed.kind, killed.transient) == ("crashed", True)
+
+
+def test_a_wrapper_that_passes_on_a_signal_as_a_status_is_understood() -> None:
+    assert classify(139, None, False, "", "llama.cpp") == classify(None, 11, False, "", "llama.cpp")
+
+
+def test_a_buffer_that_was_tried_again_and_went_well_is_not_the_cause() -> None:
+    tried = failure("ik-cuda-compute")["stderr"].partition("retrying")[0]
+    went_well = "llama_init_from_model:      CUDA0 compute buffer size =   300.75 MiB\n"
+    words = tried + "retrying without pipeline parallelism\n" + went_well + failure("ik-assert")["stderr"]
+    found = classify(None, 6, False, words, "ik_llama.cpp")
+    assert found is not None
+    assert found.kind == "crashed"
+
+
+def test_what_nobody_knows_is_told_in_its_own_words_without_control_characters() -> None:
+    found = classify(3, None, False, "so\x1b[31m far\u202e so good\n\n", "llama.cpp")
+    assert found is not None
+    assert found.text == "it ended with status 3, and last printed: so [31m far so good"
+
+
+ENGINES: tuple[Engine, ...] = ("ik_llama.cpp", "llama.cpp")
+PIECES = st.sampled_from([line for one in failures() for line in one["stderr"].splitlines()]) | st.text()
+
+
+@given(st.lists(PIECES, max_size=30), st.sampled_from(ENGINES), st.integers(0, 255), st.none() | st.integers(1, 64))
+def test_whatever_was_printed_there_is_one_bounded_sentence(
+    lines: list[str], engine: Engine, status: int, signal: int | None
+) -> None:
+    found = classify(None if signal else status, signal, False, "\n".join(lines), engine)
+    assert found is not None
+    assert 0 < len(found.text) <= 500
+    assert found.text.isprintable()
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["error loading model: " + "tensor '" * 100, "failed to allocate " * 50, "a.cpp:1: " * 110, "x" * 990, " " * 990],
+)
+def test_hostile_lines_take_no_time(line: str) -> None:
+    started = time.process_time()
+    classify(1, None, False, f"{line}\n" * 5_000, "ik_llama.cpp")
+    assert time.process_time() - started < 3
