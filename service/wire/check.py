@@ -21,23 +21,16 @@ BuildText = Annotated[str, msgspec.Meta(min_length=1, max_length=64)]
 LogText = Annotated[str, msgspec.Meta(min_length=1, max_length=1 << 20)]
 
 
-class CheckRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A command that somebody uses, and the hardware it runs on.
+class CommandOnHardware(msgspec.Struct, frozen=True, kw_only=True):
+    """A command that somebody uses, the hardware it runs on, and what is known of both. `depths` in tokens.
 
-    `repo` may be left out where the command names it: `-hf`, `-hfr`, or a path with owner and name of a GGUF repo; or
-    where only one repo read here holds the command's file, which `assumed` then says. The
-    variant is that of `owner/name:VARIANT`, or the one that holds the command's file. `engine` null: guessed from the
-    command. `log`: what a server, llama-sweep-bench or llama-bench printed. `depths` in tokens. `draft` and `mmproj`:
-    the files that the command loads beside its model, as `OWNER/NAME:VARIANT` or `OWNER/NAME/FILE.gguf`; looked for in
-    the model's repo where they are left out.
-    `build`: the engine's build, by date, number or commit, as an object or as `--version` prints it; null: today's.
+    `engine` null: guessed from the command. `build`: the engine's build, by date, number or commit, as an object or as
+    `--version` prints it; null: today's. `log`: what a server, llama-sweep-bench or llama-bench printed.
     `reserve_mib`: what proposed changes leave free on every GPU, or one number a GPU; null: 512, 1,024 with a display.
     """
 
     command: CommandText
     hardware: Hardware | HardwareText
-    repo: RepoText | None = None
-    revision: Annotated[str, msgspec.Meta(min_length=1, max_length=200)] | None = None
     engine: Engine | None = None
     depths: Depths | None = None
     measured: MeasuredRows | None = None
@@ -47,6 +40,20 @@ class CheckRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     mmproj: RepoText | None = None
     build: BuildAsked | BuildText | None = None
     reserve_mib: ReserveMib | None = None
+
+
+class CheckRequest(CommandOnHardware, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A command to check.
+
+    `repo` may be left out where the command names it: `-hf`, `-hfr`, or a path with owner and name of a GGUF repo; or
+    where only one repo read here holds the command's file, which `assumed` then says. The variant is that of
+    `owner/name:VARIANT`, or the one that holds the command's file. `draft` and `mmproj`: the files that the command
+    loads beside its model, as `OWNER/NAME:VARIANT` or `OWNER/NAME/FILE.gguf`; looked for in the model's repo where they
+    are left out.
+    """
+
+    repo: RepoText | None = None
+    revision: Annotated[str, msgspec.Meta(min_length=1, max_length=200)] | None = None
 
 
 class Checked(CheckReport, frozen=True, kw_only=True):
@@ -57,7 +64,7 @@ class Checked(CheckReport, frozen=True, kw_only=True):
     variant: str
 
 
-class BatchCase(msgspec.Struct, frozen=True, kw_only=True):
+class BatchCase(CommandOnHardware, frozen=True, kw_only=True):
     """One line of a batch. `model`: a GGUF file or folder on this disk (of shards, the first), or a repo; where left
     out, the file that the command opens, or the repo that it names.
 
@@ -67,15 +74,4 @@ class BatchCase(msgspec.Struct, frozen=True, kw_only=True):
     Keys not named here are ignored.
     """
 
-    command: CommandText
-    hardware: Hardware | HardwareText
     model: RepoText | None = None
-    engine: Engine | None = None
-    depths: Depths | None = None
-    measured: MeasuredRows | None = None
-    log: LogText | None = None
-    allocator: Literal["cuda", "lab"] = "cuda"
-    draft: RepoText | None = None
-    mmproj: RepoText | None = None
-    build: BuildAsked | BuildText | None = None
-    reserve_mib: ReserveMib | None = None

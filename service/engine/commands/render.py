@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import TypedDict, Unpack
 
 import msgspec
 
@@ -30,71 +31,61 @@ class Launch(msgspec.Struct, frozen=True):
     arguments: tuple[str, ...]
 
 
-def render(
-    engine: Engine,
-    tool: Tool,
-    flags: Flags,
-    *,
-    model_path: str,
-    env: Mapping[str, str] | None = None,
-    prefix: Sequence[str] = (),
-    program: str | None = None,
-    alias: str | None = None,
-    host: str | None = None,
-    port: int | None = None,
-    tests: BenchTests | None = None,
-    build: Build | None = None,
-) -> str:
+class Around(TypedDict, total=False):
+    """What a command has besides its flags.
+
+    `prefix` is put before the program (`numactl …`); `program` defaults to the tool's name. `alias`, `host` and `port`
+    are the server's, `tests` llama-bench's: by default three depths up to `n_ctx`. `build`: whose spelling it is, by
+    default today's.
+    """
+
+    env: Mapping[str, str]
+    prefix: Sequence[str]
+    program: str | None
+    alias: str | None
+    host: str | None
+    port: int | None
+    tests: BenchTests | None
+    build: Build | None
+
+
+def render(engine: Engine, tool: Tool, flags: Flags, *, model_path: str, **around: Unpack[Around]) -> str:
     """Return the command that runs `flags` on the engine's server or benchmark tool, quoted for bash, in one line.
 
     As `launch`. Raises InvalidFlags for a value that the engine cannot be given.
     """
-    return bash(
-        launch(
-            engine, tool, flags, model_path=model_path, env=env, prefix=prefix, program=program, alias=alias, host=host,
-            port=port, tests=tests, build=build,
-        )
-    )  # fmt: skip
+    return bash(launch(engine, tool, flags, model_path=model_path, **around))
 
 
-def launch(
-    engine: Engine,
-    tool: Tool,
-    flags: Flags,
-    *,
-    model_path: str,
-    env: Mapping[str, str] | None = None,
-    prefix: Sequence[str] = (),
-    program: str | None = None,
-    alias: str | None = None,
-    host: str | None = None,
-    port: int | None = None,
-    tests: BenchTests | None = None,
-    build: Build | None = None,
-) -> Launch:
+def launch(engine: Engine, tool: Tool, flags: Flags, *, model_path: str, **around: Unpack[Around]) -> Launch:
     """Return the words that run `flags` on the engine's server or benchmark tool.
 
-    `prefix` is put before the program (`numactl …`); `program` defaults to the tool's name. What a benchmark tool has
-    no option for (slots, chat templates) is left out. `tests` are llama-bench's; by default three depths up to `n_ctx`.
-    `build`: the spelling of that build; None: today's. Raises InvalidFlags for a value that the engine cannot be given.
+    What a benchmark tool has no option for (slots, chat templates) is left out. Raises InvalidFlags for a value that
+    the engine cannot be given.
     """
     name = PROGRAMS[engine][tool]
     known = known_options(engine, name)
     words = ["-m", model_path]
-    if alias and tool == "server":
-        words += ["--alias", alias]
+    if tool == "server":
+        words += _option("--alias", around.get("alias"))
     if name == "llama-bench":
-        words += _tests(flags, tests)
+        words += _tests(flags, around.get("tests"))
     for field in _FIELDS:
         words += _words(engine, tool, field, flags, known)
     for extra in flags.other:
         if tool == "server" or extra.partition(" ")[0] in known:
             words += extra.split(" ", 1)
     if tool == "server":
-        words += (["--host", host] if host else []) + (["--port", str(port)] if port else [])
+        words += _option("--host", around.get("host")) + _option("--port", around.get("port"))
+    build = around.get("build")
     if build is not None and build.date:
         words = respelled(words, engine, name, flags, build)
-    return Launch(dict(env or {}), tuple(prefix), program or name, tuple(words))
+    program = around.get("program") or name
+    return Launch(dict(around.get("env", {})), tuple(around.get("prefix", ())), program, tuple(words))
+
+
+def _option(name: str, value: str | int | None) -> list[str]:
+    return [name, str(value)] if value else []
 
 
 def bash(command: Launch) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, get_args
 
 Part: TypeAlias = Literal[
     "weights on GPU",
@@ -13,15 +13,7 @@ Part: TypeAlias = Literal[
     "launch overhead",
     "synchronisation",
 ]
-PARTS: tuple[Part, ...] = (
-    "weights on GPU",
-    "experts in RAM",
-    "other weights in RAM",
-    "attention",
-    "copies over PCIe",
-    "launch overhead",
-    "synchronisation",
-)
+PARTS: tuple[Part, ...] = get_args(Part)
 Seconds: TypeAlias = dict[Part, float]
 
 
