@@ -125,7 +125,7 @@ class Hunt:
         self.losers: list[Lost] = []
         self.shortfalls: list[Shortfall] = []
         self.considered = self.n_placed = 0
-        self.losses: list[float] = []
+        self.losses: list[tuple[Contender, float]] = []  # placed as hoped; seconds to those of the forecast
         self._problems: dict[Cards, Problem] = {}
         tries = [] if self.refusal else self._forecasts()
         self.tries = sorted(tries, key=self._promise)
@@ -177,7 +177,7 @@ class Hunt:
 
     def _likely(self, one: _Try) -> float:
         """The seconds of a try, if half of what the placed one lost against its bound is lost again."""
-        return one.handicapped * (1 + (min(self.losses, default=1.0) - 1) / 2)
+        return one.handicapped * (1 + (min((times for _, times in self.losses), default=1.0) - 1) / 2)
 
     def _best(self) -> float:
         return min(handicapped(c.candidate, c.seconds.expected) for c in self.contenders)
@@ -274,7 +274,7 @@ class Hunt:
         contender = _contender(self.case, candidate, problem, fitted)
         self.contenders.append(contender)
         if one.seconds and candidate.strategy == one.candidate.strategy:
-            self.losses.append(contender.seconds.expected / one.seconds)
+            self.losses.append((contender, contender.seconds.expected / one.seconds))
         return True
 
     def _hope_for_less(self, one: _Try, short: Shortfall) -> bool:
