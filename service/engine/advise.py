@@ -71,6 +71,7 @@ def advise(
     check_questions(hardware, what_if)
     check_kept(constraints, rig)
     parsed = parsed_command(constraints)
+    asked = goal
     goal, taken = goal_of(parsed, goal_with_kept(goal, constraints))
     n_ctx_train = min(v.model.n_ctx_train for v in variants)
     wanted = resolve_goal(goal, n_ctx_train)
@@ -86,7 +87,7 @@ def advise(
     contenders = [c for outcome in outcomes for c in outcome.contenders]
     found = rank(contenders, wanted)
     ranked = with_mine(mine, found, wanted) if mine else found
-    configs = _configs(ranked, variants, wanted, constraints, mine)
+    configs = _configs(ranked, variants, wanted, constraints, mine, asked)
     refused = [refusal(o.case.engine, variants[o.case.variant].name, o, wanted) for o in _refused(outcomes)]
     return AdviceBody(
         headline=headline(configs, ranked, refused, rig, wanted) + (about_mine(mine, configs) if mine else ""),
@@ -174,8 +175,9 @@ def _in_use(parsed: ParsedCommand, variants: Sequence[VariantModel], rig: Rig, g
 
 
 def _configs(
-    ranked: list[Contender], variants: Sequence[VariantModel], goal: Goal, constraints: Constraints, mine: InUse | None
-) -> list[AdvisedConfig]:
+    ranked: list[Contender], variants: Sequence[VariantModel], goal: Goal, constraints: Constraints,
+    mine: InUse | None, asked: GoalRequest,
+) -> list[AdvisedConfig]:  # fmt: skip
     configs = [
         _own(mine, constraints)
         if mine and contender is mine.contender
@@ -183,7 +185,7 @@ def _configs(
         for number, contender in enumerate(ranked, 1)
     ]
     if ranked and not (mine and ranked[0] is mine.contender):
-        hurts = what_hurts(ranked[0], variants[ranked[0].variant].model, constraints, goal)
+        hurts = what_hurts(ranked[0], variants[ranked[0].variant].model, constraints, goal, asked)
         configs[0] = replace(configs[0], notes=[*configs[0].notes, *hurts])
     names = [variant.name for variant in variants]
     for i, (contender, following) in enumerate(pairwise(ranked)):

@@ -7,55 +7,76 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from service.engine.goal import Constraints, Goal
+from service.engine.goal import Constraints, EngineChoice, Goal, GoalRequest, resolve_goal
 from service.engine.model import Model
 from service.engine.planner.gains import OPTION_OF
 from service.engine.planner.kept import kept_flags
 from service.engine.planner.place import PLACING
 from service.engine.planner.rank import Contender
 from service.engine.planner.search import Case, Hunt
+from service.engine.units import MIB
 
 _WORTH_SAYING = 0.95  # of the goal's time
 _MOST_KEPT = 8  # flags that are tried without
-_RESERVE = 1024  # MiB: the most that is kept free without being asked
 
 
 class _Loosened(NamedTuple):
-    """A constraint as stated, and the constraints without it."""
+    """A constraint as stated, what is there without it, and the constraints and the goal without it."""
 
     stated: str
     without: str
     constraints: Constraints
+    goal: Goal
     fields: tuple[str, ...] = ()
 
 
-def what_hurts(first: Contender, model: Model, constraints: Constraints, goal: Goal) -> list[str]:
+def what_hurts(first: Contender, model: Model, constraints: Constraints, goal: Goal, asked: GoalRequest) -> list[str]:
     """Return a sentence for each stated constraint without which the first config's variant would gain 5 % or more.
 
-    Costs one placement for each of them.
+    `asked`: the goal as stated. Costs one placement for each of them. Variants and bits per weight are a choice of
+    quality, which is not weighed against time.
     """
     found = []
-    for loosened in _loosened(first, constraints):
-        best = _best_without(first, model, loosened.constraints, goal, _engines(first, loosened))
+    for loosened in (*_loosened(first, constraints, goal), *_shorter(asked, model, constraints, goal)):
+        best = _best_without(first, model, loosened, _engines(first, loosened))
         if best and best.seconds.expected < first.seconds.expected * _WORTH_SAYING:
             found.append(f"{loosened.stated} was asked for: {_gain(first, best, _instead(best, loosened))}")
     return found
 
 
-def _loosened(first: Contender, stated: Constraints) -> Iterator[_Loosened]:
-    kinds, reserve = stated.kv_types, stated.reserve_mib
-    if kinds:
-        yield _Loosened(f"a cache of {' or '.join(kinds)}", "", replace(stated, kv_types=None))
+def _loosened(first: Contender, stated: Constraints, goal: Goal) -> Iterator[_Loosened]:
+    if stated.kv_types:
+        yield _Loosened(f"a cache of {' or '.join(stated.kv_types)}", "", replace(stated, kv_types=None), goal)
     if stated.engines and len(stated.engine_names) == 1:
-        yield _Loosened(stated.engine_names[0], "", replace(stated, engines=None))
-    if reserve and (max(reserve) if isinstance(reserve, list) else reserve) > _RESERVE:
-        yield _Loosened("so large a reserve", "512 MiB a GPU", replace(stated, reserve_mib=None))
+        yield _Loosened(stated.engine_names[0], "", replace(stated, engines=None), goal)
+    build = stated.build_of(first.engine)
+    if build.date:
+        todays = [EngineChoice(c.name, None if c.name == first.engine else c.build) for c in stated.engines or ()]
+        yield _Loosened(f"{first.engine} {build.label}", "today's build", replace(stated, engines=todays), goal)
+    rig, cards = first.problem.rig, first.candidate.cards
+    usual = rig.reserves(cards, None)
+    if any(ours > least for ours, least in zip(first.problem.limits.reserve, usual, strict=True)):
+        usually = " or ".join(f"{size // MIB:,} MiB" for size in dict.fromkeys(usual))
+        yield _Loosened("so large a reserve", f"{usually} a GPU", replace(stated, reserve_mib=None), goal)
     for i, text in enumerate((stated.keep_flags or ())[:_MOST_KEPT]):
         others = [other for j, other in enumerate(stated.keep_flags or ()) if j != i]
         fields = tuple(kept_flags(first.engine, replace(stated, keep_flags=[text])).fields)
-        yield _Loosened(text[:120], "", replace(stated, keep_flags=others or None), fields)
+        yield _Loosened(text[:120], "", replace(stated, keep_flags=others or None), goal, fields)
     if stated.max_ram_gib is not None:
-        yield _Loosened(f"at most {stated.max_ram_gib:g} GiB of RAM", "all of it", replace(stated, max_ram_gib=None))
+        limit = f"at most {stated.max_ram_gib:g} GiB of RAM"
+        yield _Loosened(limit, "all of it", replace(stated, max_ram_gib=None), goal)
+
+
+def _shorter(asked: GoalRequest, model: Model, constraints: Constraints, goal: Goal) -> Iterator[_Loosened]:
+    """With the context and the slots of the preset, where more were asked for and the request is the same."""
+    usual = resolve_goal(replace(asked, context=None, parallel=None), model.n_ctx_train)
+    same = (usual.depth, usual.prompt, usual.output) == (goal.depth, goal.prompt, goal.output)
+    if asked.context is not None and goal.context > usual.context and same:
+        shorter = replace(goal, context=usual.context)
+        yield _Loosened(f"a context of {goal.context:,}", f"{usual.context:,}", constraints, shorter)
+    if asked.parallel is not None and goal.parallel > usual.parallel:
+        fewer = replace(goal, parallel=usual.parallel)
+        yield _Loosened(f"{goal.parallel} slots", f"{usual.parallel}", constraints, fewer)
 
 
 def _engines(first: Contender, loosened: _Loosened) -> Sequence[str]:
@@ -64,13 +85,12 @@ def _engines(first: Contender, loosened: _Loosened) -> Sequence[str]:
     return tuple(name for name in loosened.constraints.engine_names if name != first.engine)
 
 
-def _best_without(
-    first: Contender, model: Model, constraints: Constraints, goal: Goal, engines: Sequence[str]
-) -> Contender | None:
+def _best_without(first: Contender, model: Model, loosened: _Loosened, engines: Sequence[str]) -> Contender | None:
     found = []
-    for engine in constraints.engine_names:
+    for engine in loosened.constraints.engine_names:
         if engine in engines:
-            hunt = Hunt(Case(engine, first.variant, model, first.problem.rig, goal, constraints))
+            rig = first.problem.rig
+            hunt = Hunt(Case(engine, first.variant, model, rig, loosened.goal, loosened.constraints))
             hunt.place_first()
             found += hunt.contenders
     return min(found, key=lambda c: c.seconds.expected, default=None)

@@ -92,7 +92,8 @@ class Forecaster:
         if known is not None:
             total = min(sum(rooms), self.fixed_bytes + cache + self.piece_bytes)
             rooms = _limited(rooms, total - known.n_bytes)
-        fill = self._filled(flags, rooms, cache, [self.rig.cards[d.gpu].bandwidth_gbs for d in devices])
+        fills = self._fills(flags, rooms, cache, devices)
+        fill = fills[0]
         in_ram = self._in_ram(fill, cache)
         short = Shortfall("RAM", int(in_ram - limits.host)) if in_ram > limits.host else None
         if limits.shared and not short:
@@ -102,7 +103,7 @@ class Forecaster:
             short = Shortfall("RAM", int(total - limits.host)) if total > limits.host else None
         if flags.split_mode != "layer" and (in_ram > self.stuck_bytes + 1 or min(rooms) <= 0):
             short = short or Shortfall(devices[-1].name, max(int(in_ram), 1))
-        return self._timed(candidate, devices, fill, short)
+        return min((self._timed(candidate, devices, one, short) for one in fills), key=lambda one: one.seconds)
 
     def _timed(self, candidate: Candidate, devices: Sequence[Device], fill: Fill, short: Shortfall | None) -> Forecast:
         strategy = _strategy(fill, bool(devices), bool(self.stuck))
@@ -149,11 +150,27 @@ class Forecaster:
             self._buffers[key] = (int(usual * _OPTIMISTIC), int(max(staged - usual, 0) * _OPTIMISTIC))
         return self._buffers[key]
 
-    def _filled(self, flags: Flags, rooms: list[float], cache: int, speeds: Sequence[float]) -> Fill:
-        whole = self.fixed_bytes + cache
+    def _fills(self, flags: Flags, rooms: list[float], cache: int, devices: Sequence[Device]) -> list[Fill]:
+        """With the cards that read fastest filled first, and with those that compute fastest, where these differ.
+
+        Where layers are in RAM, of a model without experts as `-ngl` places them as well.
+        """
+        cards, whole = [self.rig.cards[d.gpu] for d in devices], self.fixed_bytes + cache
         if flags.split_mode != "layer":
-            return self._even(rooms, whole, speeds)
-        order = sorted(range(len(rooms)), key=lambda i: -speeds[i])
+            return [self._even(rooms, whole, [card.bandwidth_gbs for card in cards])]
+        readers = sorted(range(len(cards)), key=lambda i: -cards[i].bandwidth_gbs)
+        computers = sorted(range(len(cards)), key=lambda i: -cards[i].int8_tops)
+        fills = [self._filled(rooms, whole, list(order)) for order in {tuple(readers): 0, tuple(computers): 0}]
+        if fills[0].missing > 1 and not self.model.moe_layers:
+            fills.append(self._whole_layers(rooms, whole))
+        return fills
+
+    def _whole_layers(self, rooms: Sequence[float], whole: int) -> Fill:
+        """Layers with all that belongs to them: fewer changes of device than with their FFN in RAM."""
+        shares = tuple(room / max(whole + self.piece_bytes, 1) for room in rooms)
+        return Fill(shares, shares, max(1 - sum(shares), 0.0) * whole)
+
+    def _filled(self, rooms: list[float], whole: int, order: Sequence[int]) -> Fill:
         fixed, pieces = [0.0] * len(rooms), [0.0] * len(rooms)
         left_fixed, left_pieces = float(whole), float(self.piece_bytes)
         for i in order:
@@ -181,7 +198,7 @@ class Forecaster:
         gpu_layers = round(on_cards * n_layer)
         in_ram = 1 - min(sum(fill.pieces), 1.0)
         split_layers = int(in_ram * len(self._ffn_layers()) + 1e-6) if self.pieces else 0
-        host_layers = max(split_layers, n_layer - gpu_layers)
+        mixed = max(split_layers - (n_layer - gpu_layers), 0)
         used = sum(share > 0 for share in fill.fixed)
         return replace(
             self.work,
@@ -190,8 +207,8 @@ class Forecaster:
             attention=_attention(self.work.attention, fill.fixed),
             state_bytes=_states(self.work.state_bytes[0], fill.fixed),
             gpu_layers=gpu_layers,
-            host_layers=host_layers,
-            host_changes=(2 * split_layers if gpu_layers == n_layer else split_layers) if n else 0,
+            host_layers=mixed + n_layer - gpu_layers,
+            host_changes=2 * mixed + (gpu_layers < n_layer) if n else 0,
             card_changes=max(used - 1, 0),
             copies=n > 0 and flags.op_offload,
             pinned=True,
@@ -263,7 +280,7 @@ def _at(weights: Sequence[Weights], device: int) -> list[Weights]:
 
 
 def _attention(layers: Sequence[Attention], shares: Sequence[float]) -> tuple[Attention, ...]:
-    """Whole layers by share; the cards take the layers first."""
+    """Whole layers by share; the cards take the layers first. Those in RAM attend on a card where copies are made."""
     found = []
     for layer in layers:
         done, summed = 0, 0.0
@@ -274,7 +291,7 @@ def _attention(layers: Sequence[Attention], shares: Sequence[float]) -> tuple[At
                 found.append(replace(layer, device=device, count=upto - done))
                 done = upto
         if done < layer.count:
-            found.append(replace(layer, device=len(shares), count=layer.count - done))
+            found.append(replace(layer, device=len(shares), count=layer.count - done, movable=bool(shares)))
     return tuple(found)
 
 
