@@ -112,6 +112,10 @@ class Forecaster:
         work, request = self._work(candidate.flags, fill), self._request(tuple(devices), candidate.flags)
         token = token_seconds(work, request.machine, request.coefficients, self.goal.depth)
         batch = batch_seconds(work, request.machine, request.coefficients, work.n_ubatch, self.goal.depth)
+        if work.copies and strategy != "all on GPU" and "op_offload" not in candidate.kept:
+            alone = replace(work, copies=False)
+            on_cpu = batch_seconds(alone, request.machine, request.coefficients, work.n_ubatch, self.goal.depth)
+            work, batch = min((work, batch), (alone, on_cpu), key=lambda pair: sum(pair[1].values()))
         tg, pp = 1 / sum(token.values()), work.n_ubatch / sum(batch.values())
         idle = strategy == "all on GPU" and min(f + p for f, p in zip(fill.fixed, fill.pieces, strict=True)) <= 0
         return Forecast(strategy, request.seconds(work), tg, pp, None, idle)
