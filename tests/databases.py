@@ -82,11 +82,19 @@ def postgres() -> Iterator[str]:
         yield folder
 
 
-@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.full)])
+BOTH = ("sqlite", pytest.param("postgresql", marks=pytest.mark.full))
+
+
+@pytest.fixture(params=BOTH)
 def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """The URL of an empty database, of each kind in turn."""
+    return empty_database(request, tmp_path)
+
+
+def empty_database(request: pytest.FixtureRequest, folder_for_sqlite: Path) -> str:
+    """Return the URL of an empty database of the kind that is the fixture's parameter."""
     if request.param == "sqlite":
-        return f"sqlite:///{tmp_path}/advisor.db"
+        return f"sqlite:///{folder_for_sqlite}/advisor.db"
     folder = request.getfixturevalue("postgres")
     name = f"test_{uuid4().hex}"
     with psycopg.connect(host=folder, user="postgres", dbname="postgres", autocommit=True) as connection:

@@ -2,56 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import httpx
 import msgspec
 import pytest
 from nacl.signing import SigningKey
-from redis import Redis
 from sqlalchemy import Engine
 
 from service.flows.accounts import create_token
 from service.flows.context import utc_now
-from service.queue.embedded import EmbeddedValkey
-from service.settings import Settings
 from service.wire.agent import enrolment_text
 from tests.databases import database_url, engine, postgres
-from tests.hosts import PROBE, Signer, bearer, public_key, service, signature
+from tests.hosts import PROBE, Signer, bearer, public_key, signature
+from tests.web.joining import api, code_of, enrol, joined
 from tests.web.test_problems import assert_problem
 
-__all__ = ["database_url", "engine", "postgres"]
-
-
-@pytest.fixture
-def api(engine: Engine, database_url: str, valkey: EmbeddedValkey, redis: Redis) -> Iterator[httpx.Client]:
-    with service(Settings(database_url=database_url, redis_url=valkey.url, requests_per_minute=10_000)) as client:
-        yield client
+__all__ = ["api", "database_url", "engine", "postgres"]
 
 
 @pytest.fixture
 def owner(engine: Engine) -> dict[str, str]:
     return bearer(create_token(engine, "alice", ["host"], utc_now()).token)
-
-
-def code_of(api: httpx.Client, owner: dict[str, str], **asked: str) -> str:
-    reply = api.post("/v1/hosts/enrolments", json=asked, headers=owner)
-    assert reply.status_code == 201
-    assert f"--code={reply.json()['code']}" in reply.json()["command"]
-    return str(reply.json()["code"])
-
-
-def enrol(api: httpx.Client, code: str, key: SigningKey) -> httpx.Response:
-    proof = signature(key, enrolment_text(api.base_url.netloc.decode(), code, public_key(key)))
-    body = {"code": code, "public_key": public_key(key), "signature": proof, "agent": "0.1.0"}
-    return api.post("/v1/agent/hosts", json=body)
-
-
-def joined(api: httpx.Client, owner: dict[str, str], **asked: str) -> Signer:
-    key = SigningKey.generate()
-    reply = enrol(api, code_of(api, owner, **asked), key)
-    assert reply.status_code == 201, reply.text
-    return Signer(api, reply.json()["host"], key)
 
 
 def test_a_machine_joins_and_is_approved_and_says_what_it_is(api: httpx.Client, owner: dict[str, str]) -> None:
