@@ -7,10 +7,11 @@ from typing import Literal
 
 import msgspec
 
-from service.engine.advice import DeviceMemory
+from service.engine.advice import DeviceMemory, SpeedPoint
 from service.engine.check.report import Compared
 from service.engine.estimate import Estimate
-from service.engine.logs import LogReading, MeasuredSpeed
+from service.engine.logs import LogBuffers, LogReading, MeasuredSpeed
+from service.engine.measured.summary import speed_at
 from service.engine.rules import Case, Finding
 
 _PARTS = ("weights", "kv", "compute", "output")
@@ -32,6 +33,32 @@ def compare_speeds(case: Case, measured: Sequence[MeasuredSpeed]) -> Iterator[Co
         for what, value, estimate in (("pp", row.pp_tps, speed.pp), ("tg", row.tg_tps, speed.tg)):
             if value is not None:
                 yield _speed(what, row.n_kv, value, estimate)
+
+
+def compare_predicted(
+    devices: Sequence[DeviceMemory], speed: Sequence[SpeedPoint], measured: Sequence[SpeedPoint],
+    buffers: Sequence[LogBuffers], *, same_context: bool = True,
+) -> list[Compared]:  # fmt: skip
+    """Return what was measured of a config beside what was predicted of it: the errors of memory and speed.
+
+    `devices`, `speed`: as predicted, and `measured`, `buffers` of the same devices' names. Depths outside the predicted
+    ones are left out. `same_context`: the program had the context that the prediction is for; llama-bench makes one for
+    each test, of its size only, and then weights alone can be compared.
+    """
+    found = [
+        _speed(what, point.n_kv, getattr(point, f"{what}_tps"), _estimate(there, what))
+        for point in measured
+        if (there := speed_at(speed, point.n_kv)) is not None
+        for what in _UNITS
+    ]
+    rows = {row.device: row for row in devices}
+    parts = _PARTS if same_context else ("weights",)
+    return found + [one for log in buffers if log.device in rows for one in _buffers(rows[log.device], log, parts)]
+
+
+def _estimate(point: SpeedPoint, what: str) -> Estimate:
+    low, expected, high = (getattr(point, f"{what}_{name}") for name in ("low", "tps", "high"))
+    return Estimate(low, expected, high, point.basis)
 
 
 def _speed(what: str, n_kv: int, measured: float, expected: Estimate) -> Compared:
@@ -58,15 +85,19 @@ def compare_buffers(case: Case, log: LogReading) -> Iterator[Compared]:
     """Yield every buffer of the log beside the computed one; graph splits and offloaded layers too."""
     rows = {row.device: row for row in case.table}
     for buffers in log.buffers:
-        row = rows.get(buffers.device)
-        for part in _PARTS:
-            measured = getattr(buffers, f"{part}_mib")
-            if row is not None and measured is not None:
-                yield _buffer(part, row, measured)
+        if buffers.device in rows:
+            yield from _buffers(rows[buffers.device], buffers, _PARTS)
     if log.graph_splits is not None and case.memory.graph_splits:
         yield _count("graph_splits", log.graph_splits, case.memory.graph_splits)
     if log.offloaded is not None:
         yield _count("offloaded", log.offloaded[0], _offloaded(case))
+
+
+def _buffers(row: DeviceMemory, log: LogBuffers, parts: Sequence[str]) -> Iterator[Compared]:
+    for part in parts:
+        measured = getattr(log, f"{part}_mib")
+        if measured is not None:
+            yield _buffer(part, row, measured)
 
 
 def _buffer(part: str, row: DeviceMemory, measured: float) -> Compared:

@@ -6,15 +6,29 @@ from service.engine.measured.prediction import Prediction
 from service.engine.measured.reader import Reader
 from service.engine.measured.roofline import most_pp, most_tg
 from service.engine.measured.rows import MeasuredRow, merged
+from service.engine.measured.summary import (
+    MeasuredMemory,
+    measured_speed,
+    memory_of,
+    speed_at,
+    spread,
+    wants_another,
+)
 
 __all__ = [
     "Failure",
     "FailureKind",
+    "MeasuredMemory",
     "MeasuredRow",
     "Prediction",
     "Reader",
     "classify",
+    "measured_speed",
+    "memory_of",
     "merged",
     "most_pp",
     "most_tg",
+    "speed_at",
+    "spread",
+    "wants_another",
 ]

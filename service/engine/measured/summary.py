@@ -1,0 +1,108 @@
+"""From repeats to one figure a depth: the median, how far repeats lie apart, and whether another one is wanted."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Sequence
+from itertools import pairwise
+
+import msgspec
+
+from service.engine.advice import SpeedPoint
+from service.engine.errors import InvalidInput
+from service.engine.logs import LogBuffers, read_log
+from service.engine.logs.read import MAX_LOG
+from service.engine.measured.rows import MeasuredRow, merged
+
+SPREAD_AIM = 0.035
+"""Sigma over mean below which no further repeat is wanted: that at which the Phoronix Test Suite repeats a test."""
+MOST_REPEATS = 5
+UNKNOWN_SPREAD = 0.023
+"""What one measurement is taken to be off by: four of five published llama-bench tests that print a deviation have
+less (102 tests in tests/data/perf.jsonl: median 0.9 %, 80 % below 2.3 %, 95 % below 6.4 %)."""
+_Z80 = 1.2816  # half of an 80 % interval of a normal distribution
+_FIGURES = ("pp_tps", "pp_low", "pp_high", "tg_tps", "tg_low", "tg_high")
+
+
+class MeasuredMemory(msgspec.Struct, frozen=True, kw_only=True):
+    """What a program said of its memory: buffers by device, parts of its graph, layers on GPUs (of how many)."""
+
+    buffers: tuple[LogBuffers, ...] = ()
+    graph_splits: int | None = None
+    offloaded: tuple[int, int] | None = None
+
+
+def memory_of(log: str) -> MeasuredMemory:
+    """Return what an engine's own output says of its memory; nothing of it where the output does not say."""
+    try:
+        reading = read_log(log[-MAX_LOG:])
+    except InvalidInput:
+        return MeasuredMemory()
+    return MeasuredMemory(buffers=reading.buffers, graph_splits=reading.graph_splits, offloaded=reading.offloaded)
+
+
+def measured_speed(rows: Sequence[MeasuredRow]) -> list[SpeedPoint]:
+    """Return a point for each depth at which both phases were measured, by depth; basis `measured`.
+
+    The figure is the median of all repeats. Low and high are where four of five further runs on this machine should
+    lie: the repeats' own deviation, to which UNKNOWN_SPREAD counts as one more. One measurement alone is hence not
+    taken for certain, and five that agree are. Of prompts of several sizes at one depth, the largest counts.
+    """
+    depths: dict[int, list[MeasuredRow]] = {}
+    for row in merged(rows):
+        depths.setdefault(row.n_kv, []).append(row)
+    points = (_point(n_kv, at) for n_kv, at in sorted(depths.items()))
+    return [point for point in points if point is not None]
+
+
+def _point(n_kv: int, rows: Sequence[MeasuredRow]) -> SpeedPoint | None:
+    n_prompt = max((row.n_prompt for row in rows if row.pp_seconds), default=0)
+    pp = [tps for row in rows if row.n_prompt == n_prompt for tps in row.pp_tps]
+    tg = [tps for row in rows for tps in row.tg_tps]
+    if not pp or not tg:
+        return None
+    figures = (*_interval(pp), *_interval(tg))
+    return SpeedPoint(n_kv=n_kv, basis="measured", **dict(zip(_FIGURES, figures, strict=True)))
+
+
+def _interval(speeds: Sequence[float]) -> tuple[float, float, float]:
+    """Return (median, low, high) of one phase's repeats."""
+    middle = statistics.median(speeds)
+    apart = sum((tps / middle - 1) ** 2 for tps in speeds)
+    half = _Z80 * math.sqrt((UNKNOWN_SPREAD**2 + apart) / len(speeds))
+    return round(middle, 2), round(middle * max(1 - half, 0.0), 2), round(middle * (1 + half), 2)
+
+
+def spread(rows: Sequence[MeasuredRow]) -> float | None:
+    """Return the largest sigma/mean of the repeats of any phase at any depth; None where nothing was repeated."""
+    phases = [tps for row in merged(rows) for tps in (row.pp_tps, row.tg_tps) if len(tps) > 1]
+    return round(max(statistics.stdev(tps) / statistics.fmean(tps) for tps in phases), 4) if phases else None
+
+
+def wants_another(rows: Sequence[MeasuredRow], seconds_left: float, seconds_each: float) -> bool:
+    """Return whether everything should be measured once more: the spread is not known or above SPREAD_AIM, there is
+    time for it, and it was not done MOST_REPEATS times. `seconds_each`: what the last repeat took."""
+    done = max((len(tps) for row in merged(rows) for tps in (row.pp_seconds, row.tg_seconds)), default=0)
+    if seconds_left < seconds_each or done >= MOST_REPEATS:
+        return False
+    known = spread(rows)
+    return known is None or known > SPREAD_AIM
+
+
+def speed_at(points: Sequence[SpeedPoint], n_kv: int) -> SpeedPoint | None:
+    """Return the speed at a depth: of points sorted by depth, the one there, or between two of them, the time that a
+    token takes being a line. None before the first and behind the last."""
+    for point in points:
+        if point.n_kv == n_kv:
+            return point
+    for one, other in pairwise(points):
+        if one.n_kv < n_kv < other.n_kv:
+            share = (n_kv - one.n_kv) / (other.n_kv - one.n_kv)
+            between = {name: _between(getattr(one, name), getattr(other, name), share) for name in _FIGURES}
+            return msgspec.structs.replace(one, n_kv=n_kv, **between)
+    return None
+
+
+def _between(one: float, other: float, share: float) -> float:
+    return round(1 / ((1 - share) / one + share / other), 2) if one > 0 and other > 0 else 0.0
