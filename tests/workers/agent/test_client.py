@@ -20,7 +20,7 @@ from workers.agent.errors import HostError, ServiceError, ServiceUnreachable
 from workers.agent.keys import make_key
 from workers.agent.state import COUNTER, State
 
-LEASED = {"run": "r1", "fence": 1, "document": msgspec.to_builtins(DOCUMENT)}
+LEASED = {"run": "r1", "fence": 1, "lease_seconds": 90, "document": msgspec.to_builtins(DOCUMENT)}
 
 
 @pytest.fixture

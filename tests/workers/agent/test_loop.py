@@ -1,0 +1,291 @@
+"""The agent at work: leases are renewed, lost and given back; the owner's policy, pause and signals come first."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from msgspec.structs import replace
+
+from service.engine.measured import Failure, MeasuredRow
+from service.wire.agent import Report, RunDocument
+from tests.workers.agent.fake_service import HOST, Answer, FakeService, enrolled, fake_service, problem
+from tests.workers.agent.machines import make_machine
+from workers.agent import loop
+from workers.agent.client import Client
+from workers.agent.errors import AlreadyRunning, NotEnrolled
+from workers.agent.journal import last
+from workers.agent.local import Machine
+from workers.agent.loop import Agent, why_idle
+from workers.agent.policy import Policy
+from workers.agent.state import State
+
+ROW = MeasuredRow(n_kv=0, n_prompt=512, n_gen=64, pp_seconds=(1.0,), tg_seconds=(2.0,))
+GOES_ON: Answer = (200, {"stop": False, "why": None})
+TAKEN: Answer = (200, {"result": "r", "again": False})
+
+
+class Desk:
+    """An agent with a fake service, a machine, and an engine that does what a test says."""
+
+    def __init__(self, folder: Path, service: FakeService) -> None:
+        self.service, self.state = service, State(folder / "state")
+        self.machine, self.document = make_machine(folder)
+        self.policy = folder / "policy.toml"
+        self.policy.write_text("")
+        self.ending, self.said, self.resting = threading.Event(), list[str](), list[bool]()
+        key = enrolled(service, self.state)
+        client = Client(service.address, "offload-advisor/test", wait=self.ending)
+        client.sign_as(HOST, key, self.state)
+        self.engine: Callable[[Callable[[MeasuredRow], None], Callable[[], str | None]], Report] = self.two_rows
+        self.measured: list[RunDocument] = []
+        self.agent = Agent(
+            self.state, self.policy, client, self, self.measure, ending=self.ending,
+            preview=lambda document, prepared: [str(prepared.program.path), *map(str, prepared.files)],
+            say=self.said.append,
+        )  # fmt: skip
+        service.answers["/progress"] = [GOES_ON]
+        service.answers["/report"] = [TAKEN]
+
+    def offers(self, *answers: Answer) -> None:
+        self.service.answers["/v1/agent/leases"] = [*answers, (204, None)]
+
+    def run_offered(self, seconds: float = 90) -> Answer:
+        document = msgspec.to_builtins(self.document)
+        return 200, {"run": "r1", "fence": 3, "lease_seconds": seconds, "document": document}
+
+    def look(self, policy: Policy) -> Machine:
+        return self.machine
+
+    def rest(self, resting: bool) -> None:
+        self.resting.append(resting)
+
+    def measure(self, document: RunDocument, *arguments: Any) -> Report:
+        self.measured.append(document)
+        return self.engine(*arguments[-2:])
+
+    def two_rows(self, on_row: Callable[[MeasuredRow], None], stop: Callable[[], str | None]) -> Report:
+        on_row(ROW)
+        on_row(replace(ROW, n_kv=4096))
+        return Report(fence=1, rows=(ROW, replace(ROW, n_kv=4096)))
+
+    def until_stopped(self, on_row: Callable[[MeasuredRow], None], stop: Callable[[], str | None]) -> Report:
+        until = time.monotonic() + 20
+        while (why := stop()) is None and time.monotonic() < until:
+            time.sleep(0.01)
+        return Report(fence=1, failure=Failure(kind="stopped", transient=True, text=why or "never"))
+
+    def sent(self, path: str) -> list[Any]:
+        return self.service.bodies(path)
+
+
+@pytest.fixture
+def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Desk]:
+    monkeypatch.setattr(loop, "IDLE_SECONDS", 0.01)
+    monkeypatch.setattr(loop, "_FIRST_PAUSE", (0.0, 0.01))
+    monkeypatch.setattr(loop, "_NEXT_PAUSE", (0.0, 0.01))
+    monkeypatch.setattr(loop, "_LOOK_SECONDS", 0.0)
+    with fake_service() as service:
+        desk = Desk(tmp_path, service)
+        yield desk
+        desk.agent.client.close()
+
+
+def test_a_run_is_renewed_before_it_starts_measured_and_reported(desk: Desk) -> None:
+    desk.offers(desk.run_offered())
+    desk.agent.serve(once=True)
+    paths = [path.rpartition("/")[2] for path, _ in desk.service.calls]
+    assert paths[:4] == ["sessions", "probe", "leases", "progress"]
+    assert desk.sent("/progress")[0] == {"fence": 3, "step": "checking", "text": None, "rows": []}
+    (report,) = desk.sent("/report")
+    assert report["fence"] == 3
+    assert [row["n_kv"] for row in report["rows"]] == [0, 4096]
+    assert not report["files_confirmed"]
+    assert desk.measured == [desk.document]
+    assert desk.resting == [False, True]
+
+
+def test_what_ran_is_written_down_with_its_words(desk: Desk) -> None:
+    desk.offers(desk.run_offered())
+    desk.agent.serve(once=True)
+    started, ended = last(desk.state.path / "ran.jsonl", 10)
+    assert (started.outcome, ended.outcome) == ("started", "measured 2 rows")
+    assert started.words[0].endswith("bin/llama-sweep-bench")
+    assert (ended.run, ended.repo) == ("r1", desk.document.repo)
+
+
+def test_a_run_that_is_lost_at_its_first_renewal_is_never_started(desk: Desk) -> None:
+    desk.service.answers["/progress"] = [problem(409, "lease-lost")]
+    desk.offers(desk.run_offered())
+    desk.agent.serve(once=True)
+    assert desk.measured == []
+    assert desk.sent("/report") == []
+
+
+@pytest.mark.parametrize(
+    ("answer", "reports"), [(problem(409, "lease-lost"), 0), ((200, {"stop": True, "why": "cancelled"}), 1)]
+)
+def test_a_run_that_is_lost_or_cancelled_stops(desk: Desk, answer: Answer, reports: int) -> None:
+    desk.service.answers["/progress"] = [GOES_ON, answer]
+    desk.offers(desk.run_offered(seconds=1))
+    desk.engine = desk.until_stopped
+    desk.agent.serve(once=True)
+    assert len(desk.sent("/report")) == reports
+
+
+def test_rows_are_sent_while_it_measures(desk: Desk) -> None:
+    def slow(on_row: Callable[[MeasuredRow], None], stop: Callable[[], str | None]) -> Report:
+        on_row(ROW)
+        until = time.monotonic() + 10
+        while not any(body["rows"] for body in desk.sent("/progress")) and time.monotonic() < until:
+            time.sleep(0.01)
+        return Report(fence=1, rows=(ROW,))
+
+    desk.engine = slow
+    desk.offers(desk.run_offered(seconds=1))
+    desk.agent.serve(once=True)
+    sent = [body for body in desk.sent("/progress") if body["rows"]]
+    assert [row["n_kv"] for body in sent for row in body["rows"]] == [0]
+    assert sent[0]["step"] == "measuring"
+
+
+def test_a_pause_file_stops_a_run_and_it_may_be_tried_again(desk: Desk) -> None:
+    def paused(on_row: Callable[[MeasuredRow], None], stop: Callable[[], str | None]) -> Report:
+        (desk.state.path / "pause").touch()
+        return desk.until_stopped(on_row, stop)
+
+    desk.engine = paused
+    desk.offers(desk.run_offered())
+    desk.agent.serve(once=True)
+    (report,) = desk.sent("/report")
+    assert report["failure"]["transient"]
+    assert "paused" in report["failure"]["text"]
+
+
+def test_an_agent_that_is_to_end_reports_its_run_first(desk: Desk) -> None:
+    def ended(on_row: Callable[[MeasuredRow], None], stop: Callable[[], str | None]) -> Report:
+        desk.agent.end()
+        return desk.until_stopped(on_row, stop)
+
+    desk.engine = ended
+    desk.offers(desk.run_offered(), desk.run_offered())
+    desk.agent.serve()
+    (report,) = desk.sent("/report")
+    assert report["failure"]["text"] == "the agent was asked to end"
+    doing = desk.state.doing()
+    assert doing is not None
+    assert doing.what == "stopped"
+
+
+def test_nothing_is_asked_for_while_paused_and_the_service_is_told(desk: Desk) -> None:
+    (desk.state.path / "pause").touch()
+    threading.Timer(0.3, desk.ending.set).start()
+    desk.agent.serve()
+    assert desk.sent("/leases") == []
+    assert [probe["paused"] for probe in desk.sent("/probe")] == [True]
+    assert len([line for line in desk.said if "paused" in line]) == 1
+
+
+def test_the_policy_is_read_again_and_a_broken_one_stops_everything(desk: Desk) -> None:
+    desk.policy.write_text("max_minuts = 5")
+    threading.Timer(0.3, desk.ending.set).start()
+    desk.agent.serve()
+    assert desk.service.calls == []
+    assert "max_minuts" in desk.said[0]
+
+
+def test_what_the_policy_denies_is_reported_with_its_reason(desk: Desk) -> None:
+    desk.policy.write_text("gpus = [0]")
+    desk.offers(desk.run_offered())
+    desk.agent.serve(once=True)
+    (report,) = desk.sent("/report")
+    assert report["failure"]["kind"] == "refused_by_policy"
+    assert desk.measured == []
+
+
+def test_a_dry_run_shows_the_words_and_gives_the_run_back_uncounted(desk: Desk) -> None:
+    desk.offers(desk.run_offered())
+    desk.agent.serve(once=True, dry_run=True)
+    assert desk.measured == []
+    assert "bin/llama-sweep-bench" in desk.said[0]
+    (report,) = desk.sent("/report")
+    assert (report["failure"]["kind"], report["failure"]["transient"]) == ("gave_way", True)
+    assert last(desk.state.path / "ran.jsonl", 10) == ()
+
+
+def test_figures_that_the_service_refuses_end_the_run_as_a_failure(desk: Desk) -> None:
+    desk.service.answers["/report"] = [problem(422, "invalid-request"), TAKEN]
+    desk.offers(desk.run_offered())
+    desk.agent.serve(once=True)
+    refused, failed = desk.sent("/report")
+    assert refused["rows"]
+    assert (failed["rows"], failed["failure"]["transient"]) == ([], False)
+
+
+def test_a_fault_of_the_agent_gives_the_run_back(desk: Desk, capsys: pytest.CaptureFixture[str]) -> None:
+    def faulty(*_: Any) -> Report:
+        raise ZeroDivisionError("/home/ada/secret")
+
+    desk.engine = faulty
+    desk.offers(desk.run_offered())
+    desk.agent.serve(once=True)
+    (report,) = desk.sent("/report")
+    assert report["failure"] == {
+        "kind": "crashed", "transient": True, "text": "the agent failed: ZeroDivisionError", "device": None,
+        "short_by_mib": None,
+    }  # fmt: skip
+    assert "ZeroDivisionError" in capsys.readouterr().err
+
+
+def test_a_service_that_stumbles_is_asked_again_later(desk: Desk) -> None:
+    desk.offers(problem(422, "invalid-request"), problem(404, "not-found"), desk.run_offered())
+    desk.agent.serve(once=True)
+    assert len(desk.sent("/report")) == 1
+
+
+def test_a_host_that_waits_for_its_owner_asks_again(desk: Desk) -> None:
+    desk.offers(problem(403, "host-not-active"), desk.run_offered())
+    desk.agent.serve(once=True)
+    assert len(desk.sent("/report")) == 1
+
+
+def test_a_host_that_was_revoked_ends(desk: Desk) -> None:
+    desk.service.answers["/v1/agent/sessions"] = [problem(403, "host-not-active")]
+    with pytest.raises(NotEnrolled, match="does not know this host"):
+        desk.agent.serve()
+
+
+def test_the_machine_is_described_once_while_it_stays_as_it_is(desk: Desk) -> None:
+    desk.offers(desk.run_offered(), desk.run_offered())
+    desk.agent.serve(once=True)
+    desk.agent.serve(once=True)
+    assert len(desk.sent("/probe")) == 1
+    desk.machine = replace(desk.machine, probe=replace(desk.machine.probe, max_minutes=5))
+    desk.agent.serve(once=True)
+    assert len(desk.sent("/probe")) == 2
+
+
+def test_two_agents_do_not_share_a_folder(desk: Desk) -> None:
+    with desk.state.alone(), pytest.raises(AlreadyRunning):
+        desk.agent.serve(once=True)
+
+
+def test_nothing_that_names_the_machine_is_sent(desk: Desk, tmp_path: Path) -> None:
+    desk.offers(desk.run_offered())
+    desk.agent.serve(once=True)
+    sent = json.dumps([body for _, body in desk.service.calls])
+    for secret in (str(tmp_path), "GPU-0000", "GPU-1111", (desk.state.path / "key").read_text().strip()):
+        assert secret not in sent
+
+
+def test_hours_count_in_local_time(tmp_path: Path) -> None:
+    policy, state = Policy(hours=("22:00-07:00",)), State(tmp_path)
+    assert why_idle(policy, state, datetime(2026, 1, 1, 23, 0)) is None
+    assert "22:00-07:00" in (why_idle(policy, state, datetime(2026, 1, 1, 12, 0)) or "")

@@ -1,0 +1,302 @@
+"""The agent at work: it says what the machine is, waits for runs, measures one at a time, and reports it."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+import traceback
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Protocol
+
+import msgspec
+
+from service.engine.errors import AdvisorError, InvalidFlags
+from service.engine.measured import Failure, MeasuredRow
+from service.wire.agent import LeasedRun, Report, RunDocument
+from workers.agent import journal
+from workers.agent.client import Client
+from workers.agent.errors import NotEnrolled, ServiceError
+from workers.agent.journal import Ran, utc_now
+from workers.agent.lease import Lease, LeaseLost
+from workers.agent.local import EngineProgram, LocalGpu, Machine
+from workers.agent.policy import InvalidPolicy, Policy, is_within_hours, log_path, pause_path, read_policy
+from workers.agent.preflight import Prepared, Refused, are_confirmed, prepare
+from workers.agent.state import DOING, Doing, State
+
+IDLE_SECONDS = 15.0
+_FIRST_PAUSE, _NEXT_PAUSE = (5.0, 15.0), (15.0, 30.0)
+_LOOK_SECONDS = 1.0
+
+
+class Measure(Protocol):
+    """What runs an engine: see workers/agent/measure.py. The report's `fence` is not looked at."""
+
+    def __call__(
+        self,
+        document: RunDocument,
+        binary: EngineProgram,
+        files: Sequence[Path],
+        gpus: Sequence[LocalGpu],
+        policy: Policy,
+        on_row: Callable[[MeasuredRow], None],
+        stop: Callable[[], str | None],
+    ) -> Report: ...
+
+
+class Describe(Protocol):
+    """What looks at the machine, in the background too: see workers/agent/watcher.py."""
+
+    def look(self, policy: Policy) -> Machine: ...
+
+    def rest(self, resting: bool) -> None: ...
+
+
+class Ended(BaseException):
+    """The agent was asked to end while it waited for the service."""
+
+
+class Agent:
+    """One agent: `serve` until it is asked to end."""
+
+    def __init__(
+        self, state: State, policy: Path, client: Client, machine: Describe, measure: Measure, *,
+        ending: threading.Event, preview: Callable[[RunDocument, Prepared], Sequence[str]],
+        say: Callable[[str], None] = print,
+    ) -> None:  # fmt: skip
+        """`policy`: the file, read again before everything that it decides. `preview`: the words of a run."""
+        self.state, self.policy_path, self.client = state, policy, client
+        self.machine, self.measure, self.preview, self.say = machine, measure, preview, say
+        self.ending = ending
+        self._sent: bytes | None = None
+        self._failures = 0
+        self._said = ""
+        self._waiting = False
+
+    def end(self, *_: Any) -> None:
+        """End in order: a run is stopped and reported. Called by signals."""
+        self.ending.set()
+        if self._waiting:
+            raise Ended
+
+    def serve(self, *, once: bool = False, dry_run: bool = False) -> None:
+        """Work until asked to end; `once`: one run, or none where none waits. Raises HostError where it never can."""
+        with self.state.alone(), suppress(Ended):
+            self._note("starting")
+            while not self.ending.is_set():
+                if self._turn(dry_run) and once:
+                    break
+        self._note("stopped")
+
+    def _turn(self, dry_run: bool) -> bool:
+        """Do what is next; return whether a run was done, or none was there."""
+        try:
+            policy = read_policy(self.policy_path)
+            why = why_idle(policy, self.state)
+            self._introduce(policy, paused=why is not None)
+            if why:
+                self._idle(why, IDLE_SECONDS)
+                return False
+            leased = self._await_run()
+            self._failures = 0
+        except InvalidPolicy as error:
+            self._idle(error.detail, IDLE_SECONDS)
+            return False
+        except ServiceError as error:
+            self._back_off(error)
+            return False
+        if leased is not None:
+            self._do(leased, policy, dry_run)
+        return True
+
+    def _introduce(self, policy: Policy, *, paused: bool) -> None:
+        """Say what the machine is, where that is not what was said last."""
+        machine = self.machine.look(policy)
+        probe = msgspec.structs.replace(machine.probe, paused=paused)
+        said = msgspec.json.encode(probe)
+        if said != self._sent:
+            with self._interruptible():
+                self.client.probe(probe)
+            self._sent = said
+
+    def _await_run(self) -> LeasedRun | None:
+        self._note("waiting", "for a run")
+        with self._interruptible():
+            return self.client.lease()
+
+    def _interruptible(self) -> _Waiting:
+        return _Waiting(self)
+
+    def _back_off(self, error: ServiceError) -> None:
+        """Wait before the service is asked again. Raises NotEnrolled where it will never answer."""
+        if error.slug in ("host-not-active", "not-authenticated"):
+            with self._interruptible():
+                self._look_at_state(error)
+        low, high = _NEXT_PAUSE if self._failures else _FIRST_PAUSE
+        self._failures += 1
+        self._sent = None
+        self._idle(error.detail, random.uniform(low, high))  # noqa: S311 - so that hosts do not come all at once
+
+    def _look_at_state(self, error: ServiceError) -> None:
+        try:
+            self.client.open_session()
+        except ServiceError as refused:
+            if refused.slug in ("host-not-active", "not-authenticated"):
+                raise NotEnrolled(f"the service does not know this host any more: {error.detail}") from None
+
+    def _idle(self, why: str, seconds: float) -> None:
+        self._note("idle", why)
+        if why != self._said:
+            self.say(f"{utc_now()} {why}")
+            self._said = why
+        self.ending.wait(seconds)
+
+    def _note(self, what: Any, text: str = "", run: str | None = None) -> None:
+        self.state.write(DOING, msgspec.json.encode(Doing(what=what, at=utc_now(), text=text[:300], run=run)))
+
+    def _do(self, leased: LeasedRun, policy: Policy, dry_run: bool) -> None:
+        """Measure one run and report it, whatever comes."""
+        run = _Run(self, leased, policy)
+        self._said = ""
+        self.machine.rest(False)
+        try:
+            run.preview() if dry_run else run.measure()
+        finally:
+            self.machine.rest(True)
+
+
+class _Waiting:
+    """While it lasts, a signal ends the agent at once: only the service is waited for."""
+
+    def __init__(self, agent: Agent) -> None:
+        self.agent = agent
+
+    def __enter__(self) -> None:
+        self.agent._waiting = True
+        if self.agent.ending.is_set():
+            self.agent._waiting = False
+            raise Ended
+
+    def __exit__(self, *_: object) -> None:
+        self.agent._waiting = False
+
+
+class _Run:
+    """One leased run on its way."""
+
+    def __init__(self, agent: Agent, leased: LeasedRun, policy: Policy) -> None:
+        self.agent, self.leased, self.policy = agent, leased, policy
+        self.document = leased.document
+        self.lease = Lease(agent.client, leased, agent.ending)
+        self.words: tuple[str, ...] = ()
+        self._looked = 0.0
+        self._why: str | None = None
+
+    def measure(self) -> None:
+        """Measure, report, and write down that it ran."""
+        began = time.monotonic()
+        self.agent._note("measuring", self.document.repo, self.leased.run)
+        self.agent.say(f"{utc_now()} run {self.leased.run}: {self.document.files[0].path} of {self.document.repo}")
+        try:
+            self.lease.begin()
+        except LeaseLost as error:
+            self._finish(f"not begun: {error}", began)
+            return
+        report = self._measured()
+        accepted = self.lease.end(report)
+        outcome = _outcome(report) + ("" if accepted else " (not taken by the service)")
+        self._finish(outcome, began)
+
+    def preview(self) -> None:
+        """Show what would run, and give the run back."""
+        try:
+            prepared = prepare(self.document, self.agent.machine.look(self.policy), self.policy)
+            shown = " ".join(self.agent.preview(self.document, prepared))
+        except (Refused, AdvisorError) as error:
+            shown = f"nothing: {error}"
+        self.agent.say(f"run {self.leased.run} of {self.document.repo} would be:\n{shown}")
+        failure = Failure(kind="gave_way", transient=True, text="a dry run: nothing was started")
+        with suppress(LeaseLost):
+            self.lease.begin()
+            self.lease.end(Report(fence=self.leased.fence, failure=failure))
+
+    def _measured(self) -> Report:
+        """Return what the engine gave, or why it gave nothing."""
+        fence = self.leased.fence
+        try:
+            prepared = prepare(self.document, self.agent.machine.look(self.policy), self.policy)
+            self.words = tuple(self.agent.preview(self.document, prepared))
+            journal.write(log_path(self.policy, self.agent.state.path), self._ran("started", 0))
+            self.lease.step("loading")
+            report = self.agent.measure(
+                self.document,
+                prepared.program,
+                prepared.files,
+                prepared.gpus,
+                self.policy,
+                self.lease.add_row,
+                self._stop,
+            )
+        except Refused as refused:
+            return Report(fence=fence, failure=refused.failure)
+        except InvalidFlags as error:
+            return Report(fence=fence, failure=Failure(kind="unknown_flag", transient=False, text=error.detail[:500]))
+        except AdvisorError as error:
+            return Report(fence=fence, failure=Failure(kind="crashed", transient=True, text=error.detail[:500]))
+        except Exception as error:  # a fault of the agent: the run goes back at once, and the next may do better
+            traceback.print_exc()
+            text = f"the agent failed: {type(error).__name__}"
+            return Report(fence=fence, failure=Failure(kind="crashed", transient=True, text=text))
+        models = self.agent.machine.look(self.policy).models
+        return msgspec.structs.replace(report, files_confirmed=are_confirmed(self.document, _same(prepared, models)))
+
+    def _stop(self) -> str | None:
+        """Return why the run must end: asked often, so the disk is looked at once a second."""
+        if self.agent.ending.is_set():
+            return "the agent was asked to end"
+        now = time.monotonic()
+        if now > self._looked + _LOOK_SECONDS:
+            self._looked = now
+            self._why = self._local_reason()
+        return self.lease.why_stop() or self._why
+
+    def _local_reason(self) -> str | None:
+        try:
+            return why_idle(read_policy(self.agent.policy_path), self.agent.state)
+        except InvalidPolicy as error:
+            return error.detail
+
+    def _finish(self, outcome: str, began: float) -> None:
+        self.agent.say(f"{utc_now()} run {self.leased.run}: {outcome}")
+        journal.write(log_path(self.policy, self.agent.state.path), self._ran(outcome, time.monotonic() - began))
+
+    def _ran(self, outcome: str, seconds: float) -> Ran:
+        return Ran(
+            at=utc_now(), run=self.leased.run, repo=self.document.repo, file=self.document.files[0].path,
+            words=self.words, outcome=outcome, seconds=round(seconds, 1),
+        )  # fmt: skip
+
+
+def why_idle(policy: Policy, state: State, now: datetime | None = None) -> str | None:
+    """Return why nothing may run now, None when something may."""
+    pause = pause_path(policy, state.path)
+    if pause.exists():
+        return f"paused: {pause} is there (`advisor host resume` removes it)"
+    if not is_within_hours(policy, (now or datetime.now()).time()):
+        return f"outside the policy's hours: {', '.join(policy.hours)}"
+    return None
+
+
+def _same(prepared: Prepared, models: Sequence[Any]) -> list[Any]:
+    """The models that were run, as they are known now."""
+    paths = set(prepared.files)
+    return [model for model in models if model.path in paths]
+
+
+def _outcome(report: Report) -> str:
+    if report.failure is not None:
+        return f"{report.failure.kind}: {report.failure.text}"
+    return f"measured {len(report.rows)} rows"

@@ -1,0 +1,114 @@
+"""Before a run: the program, files and cards of this machine that its document means, or why it is not started."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import msgspec
+
+from service.engine.measured import Failure, FailureKind
+from service.wire.agent import RunDocument, RunFile
+from workers.agent.engines import program_sha256
+from workers.agent.local import EngineProgram, LocalGpu, LocalModel, Machine
+from workers.agent.models import header_sha256
+from workers.agent.policy import Policy, allows_engine, allows_gpu
+
+
+class Refused(Exception):
+    """The run is not started here; `failure` is what is reported."""
+
+    def __init__(self, kind: FailureKind, text: str, *, transient: bool = False) -> None:
+        super().__init__(text)
+        self.failure = Failure(kind=kind, transient=transient, text=text[:500])
+
+
+class Prepared(msgspec.Struct, frozen=True, kw_only=True):
+    """What a run is measured with. `models`: the shards, in order; `gpus`: in the order that CUDA0, CUDA1 … mean."""
+
+    program: EngineProgram
+    models: tuple[LocalModel, ...]
+    gpus: tuple[LocalGpu, ...]
+
+    @property
+    def files(self) -> tuple[Path, ...]:
+        """Return where the shards are."""
+        return tuple(model.path for model in self.models)
+
+
+def prepare(document: RunDocument, machine: Machine, policy: Policy) -> Prepared:
+    """Return what the run is measured with, each of it looked at again. Raises Refused.
+
+    The program has the hash that it had; each file has a name, a size and a header that were seen before, and the
+    content of the document where that is known here.
+    """
+    return Prepared(
+        program=_program(document, machine, policy),
+        models=_models(document, machine),
+        gpus=_gpus(document, machine, policy),
+    )
+
+
+def are_confirmed(document: RunDocument, models: Iterable[LocalModel]) -> bool:
+    """Return whether the content of every file is known to be the document's."""
+    known = {(model.file.name, model.file.sha256) for model in models}
+    return all((_name(file), file.sha256) in known for file in document.files)
+
+
+def _program(document: RunDocument, machine: Machine, policy: Policy) -> EngineProgram:
+    here = {program.build.sha256: program for program in machine.engines if program.build.engine == document.engine}
+    found = next((here[sha256] for sha256 in document.engine_builds if sha256 in here), None)
+    if found is None:
+        raise Refused("engine_missing", f"no build of {document.engine} that this run was made for is on this host")
+    if not allows_engine(policy, found.build.sha256):
+        raise Refused("refused_by_policy", f"this host's policy does not allow this build of {document.engine}")
+    try:
+        same = program_sha256(found.path) == found.build.sha256
+    except OSError:
+        same = False
+    if not same:
+        raise Refused("engine_missing", f"the program of {document.engine} has just changed", transient=True)
+    return found
+
+
+def _gpus(document: RunDocument, machine: Machine, policy: Policy) -> tuple[LocalGpu, ...]:
+    here = {gpu.index: gpu for gpu in machine.gpus}
+    missing = [index for index in document.gpus if index not in here]
+    if missing or len(set(document.gpus)) < len(document.gpus):
+        raise Refused("refused_by_policy", f"this host has no GPUs {list(document.gpus)}: it has {sorted(here)}")
+    gpus = tuple(here[index] for index in document.gpus)
+    if len({gpu.backend for gpu in gpus}) > 1:
+        raise Refused("refused_by_policy", "GPUs of several kinds in one run are not measured here")
+    denied = [gpu.index for gpu in gpus if not allows_gpu(policy, gpu.index, gpu.uuid)]
+    if denied:
+        raise Refused("refused_by_policy", f"this host's policy does not allow GPU {denied[0]}")
+    return gpus
+
+
+def _models(document: RunDocument, machine: Machine) -> tuple[LocalModel, ...]:
+    """All shards lie in one folder: an engine finds them by the name of the first."""
+    folders = dict.fromkeys(model.path.parent for model in machine.models)
+    complete = [found for folder in folders if (found := _in_folder(document.files, machine.models, folder))]
+    if not complete:
+        raise Refused("model_missing", f"{_name(document.files[0])} of {document.repo} is not in this host's folders")
+    models = next((found for found in complete if are_confirmed(document, found)), complete[0])
+    for model in models:
+        if header_sha256(model.path, model.file.size) != model.file.header_sha256:
+            raise Refused("model_missing", f"{model.file.name} has just changed", transient=True)
+    return models
+
+
+def _in_folder(files: Sequence[RunFile], models: Sequence[LocalModel], folder: Path) -> tuple[LocalModel, ...] | None:
+    """Return the shards in one folder, None unless all are there. A file known to have another content is none."""
+    here = {model.file.name: model for model in models if model.path.parent == folder}
+    found = [here.get(_name(file)) for file in files]
+    fitting = [
+        model
+        for model, file in zip(found, files, strict=True)
+        if model is not None and model.file.size == file.size and model.file.sha256 in (None, file.sha256)
+    ]
+    return tuple(fitting) if len(fitting) == len(files) else None
+
+
+def _name(file: RunFile) -> str:
+    return file.path.rpartition("/")[2]
