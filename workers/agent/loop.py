@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+import shlex
+import shutil
 import threading
 import time
 import traceback
@@ -18,6 +20,7 @@ from service.engine.errors import AdvisorError, InvalidFlags
 from service.engine.measured import Failure, MeasuredRow
 from service.wire.agent import LeasedRun, Report, RunDocument
 from workers.agent import journal
+from workers.agent.arguments import engine_command
 from workers.agent.client import Client
 from workers.agent.errors import NotEnrolled, ServiceError
 from workers.agent.journal import Ran, utc_now
@@ -32,25 +35,33 @@ _FIRST_PAUSE, _NEXT_PAUSE = (5.0, 15.0), (15.0, 30.0)
 _LOOK_SECONDS = 1.0
 
 
+class Result(Protocol):
+    """What came of an engine's run."""
+
+    def report(self, fence: int, program: EngineProgram | None, *, files_confirmed: bool) -> Report: ...
+
+
 class Measure(Protocol):
-    """What runs an engine: see workers/agent/measure.py. The report's `fence` is not looked at."""
+    """What runs an engine: see workers/agent/measure.py. `gpus`: all of this machine."""
 
     def __call__(
         self,
         document: RunDocument,
-        binary: EngineProgram,
+        program: EngineProgram,
         files: Sequence[Path],
         gpus: Sequence[LocalGpu],
         policy: Policy,
         on_row: Callable[[MeasuredRow], None],
         stop: Callable[[], str | None],
-    ) -> Report: ...
+    ) -> Result: ...
 
 
-class Describe(Protocol):
+class Watching(Protocol):
     """What looks at the machine, in the background too: see workers/agent/watcher.py."""
 
     def look(self, policy: Policy) -> Machine: ...
+
+    def in_use(self, policy: Policy) -> str | None: ...
 
     def rest(self, resting: bool) -> None: ...
 
@@ -63,14 +74,12 @@ class Agent:
     """One agent: `serve` until it is asked to end."""
 
     def __init__(
-        self, state: State, policy: Path, client: Client, machine: Describe, measure: Measure, *,
-        ending: threading.Event, preview: Callable[[RunDocument, Prepared], Sequence[str]],
-        say: Callable[[str], None] = print,
+        self, state: State, policy: Path, client: Client, machine: Watching, measure: Measure, *,
+        ending: threading.Event, say: Callable[[str], None] = print,
     ) -> None:  # fmt: skip
-        """`policy`: the file, read again before everything that it decides. `preview`: the words of a run."""
+        """`policy`: the file, read again before everything that it decides."""
         self.state, self.policy_path, self.client = state, policy, client
-        self.machine, self.measure, self.preview, self.say = machine, measure, preview, say
-        self.ending = ending
+        self.machine, self.measure, self.say, self.ending = machine, measure, say, ending
         self._sent: bytes | None = None
         self._failures = 0
         self._said = ""
@@ -95,9 +104,9 @@ class Agent:
         """Do what is next; return whether a run was done, or none was there."""
         try:
             policy = read_policy(self.policy_path)
-            why = why_idle(policy, self.state)
-            self._introduce(policy, paused=why is not None)
-            if why:
+            paused = why_idle(policy, self.state)
+            self._introduce(policy, paused=paused is not None)
+            if why := paused or self.machine.in_use(policy):
                 self._idle(why, IDLE_SECONDS)
                 return False
             leased = self._await_run()
@@ -214,7 +223,7 @@ class _Run:
         """Show what would run, and give the run back."""
         try:
             prepared = prepare(self.document, self.agent.machine.look(self.policy), self.policy)
-            shown = " ".join(self.agent.preview(self.document, prepared))
+            shown = shlex.join(words_of(self.document, prepared))
         except (Refused, AdvisorError) as error:
             shown = f"nothing: {error}"
         self.agent.say(f"run {self.leased.run} of {self.document.repo} would be:\n{shown}")
@@ -227,19 +236,22 @@ class _Run:
         """Return what the engine gave, or why it gave nothing."""
         fence = self.leased.fence
         try:
-            prepared = prepare(self.document, self.agent.machine.look(self.policy), self.policy)
-            self.words = tuple(self.agent.preview(self.document, prepared))
+            machine = self.agent.machine.look(self.policy)
+            prepared = prepare(self.document, machine, self.policy)
+            self.words = words_of(self.document, prepared)
             journal.write(log_path(self.policy, self.agent.state.path), self._ran("started", 0))
             self.lease.step("loading")
-            report = self.agent.measure(
+            result = self.agent.measure(
                 self.document,
                 prepared.program,
                 prepared.files,
-                prepared.gpus,
+                machine.gpus,
                 self.policy,
                 self.lease.add_row,
                 self._stop,
             )
+            models = _same(prepared, self.agent.machine.look(self.policy).models)
+            return result.report(fence, prepared.program, files_confirmed=are_confirmed(self.document, models))
         except Refused as refused:
             return Report(fence=fence, failure=refused.failure)
         except InvalidFlags as error:
@@ -250,8 +262,6 @@ class _Run:
             traceback.print_exc()
             text = f"the agent failed: {type(error).__name__}"
             return Report(fence=fence, failure=Failure(kind="crashed", transient=True, text=text))
-        models = self.agent.machine.look(self.policy).models
-        return msgspec.structs.replace(report, files_confirmed=are_confirmed(self.document, _same(prepared, models)))
 
     def _stop(self) -> str | None:
         """Return why the run must end: asked often, so the disk is looked at once a second."""
@@ -288,6 +298,13 @@ def why_idle(policy: Policy, state: State, now: datetime | None = None) -> str |
     if not is_within_hours(policy, (now or datetime.now()).time()):
         return f"outside the policy's hours: {', '.join(policy.hours)}"
     return None
+
+
+def words_of(document: RunDocument, prepared: Prepared) -> tuple[str, ...]:
+    """Return the words of a run's first pass. Raises InvalidFlags for what this engine or host cannot be given."""
+    program, first = prepared.program, str(prepared.files[0])
+    options, numactl = program.build.options, shutil.which("numactl")
+    return engine_command(document, str(program.path), options, first, {}, numactl=numactl).words
 
 
 def _same(prepared: Prepared, models: Sequence[Any]) -> list[Any]:

@@ -22,7 +22,7 @@ from workers.agent import loop
 from workers.agent.client import Client
 from workers.agent.errors import AlreadyRunning, NotEnrolled
 from workers.agent.journal import last
-from workers.agent.local import Machine
+from workers.agent.local import EngineProgram, Machine
 from workers.agent.loop import Agent, why_idle
 from workers.agent.policy import Policy
 from workers.agent.state import State
@@ -30,6 +30,16 @@ from workers.agent.state import State
 ROW = MeasuredRow(n_kv=0, n_prompt=512, n_gen=64, pp_seconds=(1.0,), tg_seconds=(2.0,))
 GOES_ON: Answer = (200, {"stop": False, "why": None})
 TAKEN: Answer = (200, {"result": "r", "again": False})
+
+
+class Result:
+    """What an engine gave, as workers/agent/measure.py returns it."""
+
+    def __init__(self, report: Report) -> None:
+        self.made = report
+
+    def report(self, fence: int, program: EngineProgram | None, *, files_confirmed: bool) -> Report:
+        return replace(self.made, fence=fence, files_confirmed=files_confirmed)
 
 
 class Desk:
@@ -46,10 +56,9 @@ class Desk:
         client.sign_as(HOST, key, self.state)
         self.engine: Callable[[Callable[[MeasuredRow], None], Callable[[], str | None]], Report] = self.two_rows
         self.measured: list[RunDocument] = []
+        self.taken: str | None = None
         self.agent = Agent(
-            self.state, self.policy, client, self, self.measure, ending=self.ending,
-            preview=lambda document, prepared: [str(prepared.program.path), *map(str, prepared.files)],
-            say=self.said.append,
+            self.state, self.policy, client, self, self.measure, ending=self.ending, say=self.said.append
         )  # fmt: skip
         service.answers["/progress"] = [GOES_ON]
         service.answers["/report"] = [TAKEN]
@@ -64,12 +73,15 @@ class Desk:
     def look(self, policy: Policy) -> Machine:
         return self.machine
 
+    def in_use(self, policy: Policy) -> str | None:
+        return self.taken
+
     def rest(self, resting: bool) -> None:
         self.resting.append(resting)
 
-    def measure(self, document: RunDocument, *arguments: Any) -> Report:
+    def measure(self, document: RunDocument, *arguments: Any) -> Result:
         self.measured.append(document)
-        return self.engine(*arguments[-2:])
+        return Result(self.engine(*arguments[-2:]))
 
     def two_rows(self, on_row: Callable[[MeasuredRow], None], stop: Callable[[], str | None]) -> Report:
         on_row(ROW)
@@ -193,6 +205,14 @@ def test_nothing_is_asked_for_while_paused_and_the_service_is_told(desk: Desk) -
     assert len([line for line in desk.said if "paused" in line]) == 1
 
 
+def test_nothing_is_asked_for_while_another_program_uses_the_cards(desk: Desk) -> None:
+    desk.taken = "another program uses GPU 0"
+    threading.Timer(0.2, desk.ending.set).start()
+    desk.agent.serve()
+    assert desk.sent("/leases") == []
+    assert [probe["paused"] for probe in desk.sent("/probe")] == [False]
+
+
 def test_the_policy_is_read_again_and_a_broken_one_stops_everything(desk: Desk) -> None:
     desk.policy.write_text("max_minuts = 5")
     threading.Timer(0.3, desk.ending.set).start()
@@ -237,10 +257,8 @@ def test_a_fault_of_the_agent_gives_the_run_back(desk: Desk, capsys: pytest.Capt
     desk.offers(desk.run_offered())
     desk.agent.serve(once=True)
     (report,) = desk.sent("/report")
-    assert report["failure"] == {
-        "kind": "crashed", "transient": True, "text": "the agent failed: ZeroDivisionError", "device": None,
-        "short_by_mib": None,
-    }  # fmt: skip
+    assert report["failure"]["text"] == "the agent failed: ZeroDivisionError"
+    assert report["failure"]["transient"]
     assert "ZeroDivisionError" in capsys.readouterr().err
 
 

@@ -1,0 +1,99 @@
+"""The machine as it is now: described again where something may have changed, its models hashed while nothing runs."""
+
+from __future__ import annotations
+
+import threading
+import time
+from pathlib import Path
+
+from msgspec.structs import replace
+
+from workers.agent.engines import BENCH, SWEEP
+from workers.agent.gpus import Gpus, open_gpus
+from workers.agent.local import LocalModel, Machine
+from workers.agent.models import Hashes, find_models, hash_contents
+from workers.agent.policy import Policy, allows_gpu, folder, pause_path
+from workers.agent.probe import describe
+from workers.agent.watch import Watch
+
+HASHES = "hashes.json"
+FRESH_SECONDS = 60.0  # folders of models may hold thousands of files, on disks that sleep
+
+
+class Watcher:
+    """One machine. Engines are asked again only where the policy or a program changed, RAM is measured once."""
+
+    def __init__(self, state: Path, gpus: Gpus | None = None, ending: threading.Event | None = None) -> None:
+        self.gpus = gpus or open_gpus()
+        self._state, self._hashes = state, Hashes(state / HASHES)
+        self._machine: Machine | None = None
+        self._seen: object = None
+        self._looked = float("-inf")
+        self._ending = ending or threading.Event()
+        self._free = threading.Event()
+        self._free.set()
+        self._thread: threading.Thread | None = None
+
+    def look(self, policy: Policy) -> Machine:
+        """Return the machine: engines as they are, models as they were within the last minute."""
+        now, seen = time.monotonic(), (policy, _programs(policy))
+        if self._machine is None or seen != self._seen:
+            known = self._machine.probe.hardware if self._machine else None
+            self._machine = describe(policy, self.gpus, self._hashes, hardware=known, paused=False)
+            self._seen, self._looked = seen, now
+        elif now > self._looked + FRESH_SECONDS:
+            self._machine = _with_models(self._machine, find_models(policy, self._hashes))
+            self._looked = now
+        self._hash()
+        return self._machine
+
+    def in_use(self, policy: Policy) -> str | None:
+        """Return who uses the cards that the policy allows, None when nobody does."""
+        cards = self._machine.gpus if self._machine else ()
+        allowed = [card.index for card in cards if allows_gpu(policy, card.index, card.uuid)]
+        halt = Watch(self.gpus, allowed, policy, pause_path(policy, self._state)).before()
+        return halt.why if halt else None
+
+    def rest(self, resting: bool) -> None:
+        """Hash in the background while the machine rests; a run has disk and memory for itself."""
+        (self._free.set if resting else self._free.clear)()
+
+    def _hash(self) -> None:
+        missing = self._machine is not None and any(model.file.sha256 is None for model in self._machine.models)
+        if missing and self._free.is_set() and not (self._thread and self._thread.is_alive()):
+            self._thread = threading.Thread(target=self._hash_all, name="hash", daemon=True)
+            self._thread.start()
+
+    def _hash_all(self) -> None:
+        """Hash one file after the other, as long as there is one that can be."""
+        models = self._machine.models if self._machine else ()
+        while not self._ending.is_set():
+            hashed = hash_contents(models, self._hashes, self._is_ending)
+            if hashed == models:
+                return
+            models, self._looked = hashed, float("-inf")
+
+    def _is_ending(self) -> bool:
+        """Asked between blocks: waits while a run has the machine."""
+        while not self._ending.is_set() and not self._free.wait(0.5):
+            pass
+        return self._ending.is_set()
+
+
+def _with_models(machine: Machine, models: tuple[LocalModel, ...]) -> Machine:
+    probe = replace(machine.probe, models=tuple(model.file for model in models))
+    return replace(machine, models=models, probe=probe)
+
+
+def _programs(policy: Policy) -> tuple[tuple[str, int, int], ...]:
+    """Return what tells whether a program is another one than before."""
+    found = []
+    for text in policy.engines.folders:
+        for name in (SWEEP, BENCH):
+            path = folder(text) / name
+            try:
+                at = path.stat()
+            except OSError:
+                continue
+            found.append((str(path), at.st_mtime_ns, at.st_size))
+    return tuple(found)
