@@ -16,8 +16,8 @@ PERIOD_SECONDS = 1.0
 class Sampler:
     """A thread that looks at cards as long as the `with` block lasts. `latest`: what it saw last."""
 
-    def __init__(self, gpus: Gpus, indices: Sequence[int], period: float = PERIOD_SECONDS) -> None:
-        self._gpus, self._indices, self._period = gpus, tuple(indices), period
+    def __init__(self, gpus: Gpus, indices: Sequence[int], period: float | None = None) -> None:
+        self._gpus, self._indices, self._period = gpus, tuple(indices), period or PERIOD_SECONDS
         self._before = {now.index: now.used for now in gpus.now(self._indices)}
         self._peak: dict[int, int] = {}
         self._watts: dict[int, list[float]] = {}

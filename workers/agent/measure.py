@@ -1,0 +1,323 @@
+"""One run: the benchmark program is started, watched and repeated until its figures agree or its time is over.
+
+Loading is kept apart from measuring: the budget of a run counts from the moment when the engine has its buffers. The
+program is started again for each further repeat, since llama-sweep-bench repeats its first row only.
+"""
+
+from __future__ import annotations
+
+import shutil
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import msgspec
+
+from service.engine.errors import AdvisorError, InvalidFlags, InvalidInput
+from service.engine.logs import LogBuffers, read_log
+from service.engine.logs.read import MAX_LOG
+from service.engine.measured import Failure, MeasuredRow, Reader, classify, merged
+from service.engine.reduction import reduced
+from service.wire.agent import MAX_LOG_CHARACTERS, Report, RunDocument
+from service.wire.runs import DeviceUse
+from workers.agent.arguments import EngineCommand, engine_command, host_environment
+from workers.agent.gpus import Gpus, open_gpus
+from workers.agent.local import EngineProgram, LocalGpu
+from workers.agent.page_cache import PageCache, page_cache
+from workers.agent.policy import Policy, allows_engine, allows_gpu, pause_path
+from workers.agent.process import CannotStart, Confinement, Ended, Limits, run_engine
+from workers.agent.telemetry import Sampler
+from workers.agent.watch import Halt, Watch
+
+AIM = 0.035  # of sigma / mean: what peers of this service repeat for (Phoronix Test Suite)
+RECORD = "engine.json"
+_MAX_PASSES = 8
+_MAX_REPEATS = 4  # of llama-bench in one pass
+_NAMES = {"cuda": "CUDA", "rocm": "ROCm", "vulkan": "Vulkan", "metal": "Metal"}
+
+OnRow = Callable[[MeasuredRow], None]
+Stop = Callable[[], str | None]
+
+
+class Measured(msgspec.Struct, frozen=True, kw_only=True):
+    """What a run gave: rows, or why there are none (both, where it failed in between). As in `Report`."""
+
+    rows: tuple[MeasuredRow, ...] = ()
+    failure: Failure | None = None
+    buffers: tuple[LogBuffers, ...] = ()
+    graph_splits: int | None = None
+    devices: tuple[DeviceUse, ...] = ()
+    load_seconds: float | None = None
+    page_cache: PageCache = "unknown"
+    gpu_seconds: float = 0
+    log: str = ""
+    confinement: Confinement = Confinement()
+
+    def report(self, fence: int, program: EngineProgram | None, *, files_confirmed: bool) -> Report:
+        """Return what is sent. `program`: None where none was there to run."""
+        build = program.build if program is not None else None
+        told = {name: getattr(self, name) for name in self.__struct_fields__ if name != "confinement"}
+        return Report(
+            **told,
+            fence=fence,
+            engine_sha256=build.sha256 if build else None,
+            engine_version=build.version if build else None,
+            engine_commit=build.commit if build else None,
+            files_confirmed=files_confirmed,
+        )
+
+
+def measure(
+    document: RunDocument,
+    program: EngineProgram,
+    files: Sequence[Path],
+    gpus: Sequence[LocalGpu],
+    policy: Policy,
+    on_row: OnRow,
+    stop: Stop,
+    *,
+    watched: Gpus | None = None,
+    state: Path | None = None,
+) -> Measured:
+    """Run a document on this machine and return what came of it; whatever goes wrong is a Failure, never raised.
+
+    `files`: the model's, the first shard first. `gpus`: all of this machine. `on_row` is given each row as it is
+    measured; `stop` is asked four times a second and ends the run by answering why. `watched`: where foreign use is
+    seen, None: this machine's cards. `state`: the agent's folder, with the pause file and the note of what was started.
+    """
+    with tempfile.TemporaryDirectory(prefix="advisor-") as folder:
+        run = _Run(document, program, files, policy, on_row, stop, Path(folder), state)
+        try:
+            run.prepare(gpus, watched or open_gpus())
+            return run.measure()
+        except _Ends as end:
+            return run.measured(end.failure)
+
+
+class _Ends(Exception):
+    """The run cannot begin or go on."""
+
+    def __init__(self, failure: Failure) -> None:
+        super().__init__(failure.text)
+        self.failure = failure
+
+
+class _Run:
+    def __init__(
+        self, document: RunDocument, program: EngineProgram, files: Sequence[Path], policy: Policy,
+        on_row: OnRow, stop: Stop, folder: Path, state: Path | None,
+    ) -> None:  # fmt: skip
+        self.document, self.program, self.files, self.policy = document, program, tuple(files), policy
+        self.on_row, self.stop, self.folder, self.state = on_row, stop, folder, state
+        self.began = time.monotonic()
+        self.rows: list[MeasuredRow] = []
+        self.measuring_seconds = 0.0
+        self.load_seconds: float | None = None
+        self.log = b""
+        self.confinement = Confinement()
+        self.page_cache: PageCache = page_cache(self.files)
+        self.cards: list[LocalGpu] = []
+        self.sampler: Sampler | None = None
+
+    def prepare(self, gpus: Sequence[LocalGpu], watched: Gpus) -> None:
+        """Hold the run to the policy, and look whether the machine is free. Raises _Ends."""
+        if not allows_engine(self.policy, self.program.build.sha256):
+            raise _refused("the policy of this host does not allow this build")
+        known = {gpu.index: gpu for gpu in gpus}
+        for index in self.document.gpus:
+            if index not in known:
+                raise _refused(f"this host has no GPU {index}")
+            if not allows_gpu(self.policy, index, known[index].uuid):
+                raise _refused(f"the policy of this host does not allow GPU {index}")
+            self.cards.append(known[index])
+        if len({gpu.backend for gpu in self.cards}) > 1:
+            raise _refused("the cards of one run are of one maker")
+        allowed = [gpu.index for gpu in gpus if allows_gpu(self.policy, gpu.index, gpu.uuid)]
+        pause = pause_path(self.policy, self.state or self.folder)
+        self.watch = Watch(watched, allowed, self.policy, pause)
+        halt = self.watch.before()
+        if halt is not None:
+            raise _Ends(_halted(halt))
+        self.sampler = Sampler(watched, allowed)
+
+    def measure(self) -> Measured:
+        """Repeat the program until its figures agree, and return all of it. Raises _Ends."""
+        assert self.sampler is not None  # noqa: S101 - prepare() made it
+        repeats = 1
+        with self.sampler:
+            for number in range(_MAX_PASSES):
+                one = _Pass(self, self.command(repeats))
+                failure = one.run()
+                if failure is not None:
+                    # The owner's wishes are no fault of the run: what a whole pass measured before stands.
+                    return self.measured(None if number and one.is_for_owner else failure)
+                repeats = self.more(one.measuring_seconds / repeats)
+                if not repeats:
+                    break
+        return self.measured(None)
+
+    def command(self, repeats: int) -> EngineCommand:
+        backend = self.cards[0].backend if self.cards else "cpu"
+        cards = [gpu.uuid or str(gpu.index) for gpu in self.cards]
+        environment = host_environment(str(self.folder), backend if backend != "metal" else "cpu", cards)
+        options = self.program.build.options
+        try:
+            return engine_command(
+                self.document, str(self.program.path), options, str(self.files[0]), environment,
+                repeats=repeats, numactl=shutil.which("numactl"),
+            )  # fmt: skip
+        except InvalidFlags as error:
+            raise _refused(str(error)) from None
+
+    def more(self, seconds: float) -> int:
+        """Return how often the next pass repeats each measurement, 0 when this is enough. `seconds`: of one repeat."""
+        spread = largest_spread(self.rows)
+        if spread is not None and spread <= AIM:
+            return 0
+        fit = int(self.seconds_left() / max(seconds, 0.001))
+        return min(fit, _MAX_REPEATS) if self.document.engine == "llama.cpp" else min(fit, 1)
+
+    def seconds_left(self) -> float:
+        """Return what is left of the budget: of measuring, and of what the owner gives one run in all."""
+        all_of_it = self.policy.max_minutes * 60 - (time.monotonic() - self.began) - (self.load_seconds or 0)
+        return min(self.document.seconds - self.measuring_seconds, all_of_it)
+
+    def measured(self, failure: Failure | None) -> Measured:
+        """Return what there is, with what the log says of buffers and splits."""
+        text = self.log.decode(errors="replace")
+        buffers, splits = _read(text)
+        names = [f"{_NAMES[gpu.backend]}{i}" for i, gpu in enumerate(self.cards)]
+        indices = [gpu.index for gpu in self.cards]
+        return Measured(
+            rows=tuple(merged(self.rows)),
+            failure=failure,
+            buffers=buffers,
+            graph_splits=splits,
+            devices=self.sampler.uses(indices, names) if self.sampler else (),
+            load_seconds=self.load_seconds,
+            page_cache=self.page_cache,
+            gpu_seconds=round(len(self.cards) * (time.monotonic() - self.began), 1),
+            log=_shown(text, self.files),
+            confinement=self.confinement,
+        )
+
+
+class _Pass:
+    """One start of the program."""
+
+    def __init__(self, run: _Run, command: EngineCommand) -> None:
+        self.of, self.command = run, command
+        self.reader = Reader()
+        self.rows: list[MeasuredRow] = []
+        self.began = time.monotonic()
+        self.loaded: float | None = None
+        self.halt: Halt | None = None
+        self.is_done = self.is_hung = self.is_for_owner = False
+        self.measuring_seconds = 0.0
+
+    def run(self) -> Failure | None:
+        """Start it, read it to its end, and return why it gave nothing; its rows are the run's then."""
+        of = self.of
+        limits = Limits(
+            folder=of.folder,
+            seconds=max(1.0, of.policy.max_minutes * 60 - (self.began - of.began)),
+            readable=(*of.files, of.program.path.parent, of.program.path.resolve().parent, *of.program.libraries),
+            record=of.state / RECORD if of.state else None,
+        )
+        try:
+            ended = run_engine(self.command.words, self.command.environment, limits, self.take, self.why_stop)
+        except CannotStart as error:
+            return Failure(kind="engine_missing", transient=False, text=str(error)[:500])
+        self.measuring_seconds = time.monotonic() - self.began - (self.loaded or 0)
+        of.measuring_seconds += self.measuring_seconds
+        if of.load_seconds is None:
+            of.load_seconds = round(self.loaded, 3) if self.loaded is not None else None
+        of.confinement = ended.confinement
+        of.rows += self.rows
+        failure = self.failure(ended)
+        if failure is not None or not of.log:
+            of.log = ended.tail
+        return failure
+
+    def take(self, lines: bytes) -> None:
+        now = time.monotonic() - self.began
+        found = self.reader.feed(lines)
+        if self.loaded is None and (b"splits" in lines or found):
+            self.loaded = now
+        last = self.command.last_depth
+        for row in found:
+            if last is None or row.n_kv <= last:
+                self.rows.append(row)
+                self.of.on_row(row)
+            self.is_done = self.is_done or (last is not None and row.n_kv >= last)
+
+    def why_stop(self) -> str | None:
+        """The owner and the service first; then what was wanted is there, or the time for it is over."""
+        sampler = self.of.sampler
+        self.halt = self.of.watch.during(sampler.latest if sampler else ())
+        if self.halt is not None:
+            self.is_for_owner = True
+            return self.halt.why
+        why = self.of.stop()
+        if why is not None:
+            self.halt = Halt(kind="stopped", why=why)
+            return why
+        if self.is_done:
+            return "done"
+        if self.loaded is None or time.monotonic() - self.began - self.loaded < self.of.seconds_left():
+            return None
+        self.is_done = bool(self.rows or self.of.rows)
+        self.is_hung = not self.is_done
+        return "its time is over"
+
+    def failure(self, ended: Ended) -> Failure | None:
+        if self.is_done:
+            return None
+        if self.halt is not None:
+            return _halted(self.halt)
+        if ended.stopped_why is not None and not self.is_hung:
+            return Failure(kind="crashed", transient=False, text=ended.stopped_why[:500])
+        tail = ended.tail.decode(errors="replace")
+        timed_out = ended.timed_out or self.is_hung
+        engine, n_rows = self.of.document.engine, len(self.rows)
+        return classify(ended.exit_status, ended.signal, timed_out, tail, engine, n_rows=n_rows)
+
+
+def largest_spread(rows: Sequence[MeasuredRow]) -> float | None:
+    """Return the largest sigma / mean of a measurement's repeats; None where one was not repeated."""
+    spreads: list[float] = []
+    for row in merged(rows):
+        for times in (row.pp_seconds, row.tg_seconds):
+            if len(times) == 1:
+                return None
+            if times:
+                spreads.append(statistics.stdev(times) / statistics.fmean(times))
+    return max(spreads, default=None)
+
+
+def _refused(text: str) -> _Ends:
+    return _Ends(Failure(kind="refused_by_policy", transient=False, text=text[:500]))
+
+
+def _halted(halt: Halt) -> Failure:
+    return Failure(kind=halt.kind, transient=True, text=halt.why[:500])
+
+
+def _read(text: str) -> tuple[tuple[LogBuffers, ...], int | None]:
+    try:
+        reading = read_log(text[-MAX_LOG:])
+    except (InvalidInput, AdvisorError):
+        return (), None
+    return reading.buffers, reading.graph_splits
+
+
+def _shown(text: str, files: Sequence[Path]) -> str:
+    """Return the log without this machine's names and paths, its beginning and end where it is long."""
+    for path in files:
+        text = text.replace(str(path), path.name)
+    if len(text) > MAX_LOG_CHARACTERS:
+        half = MAX_LOG_CHARACTERS // 2 - 8
+        text = f"{text[:half]}\n[…]\n{text[-half:]}"
+    return reduced(text)[:MAX_LOG_CHARACTERS]
