@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import binascii
-import re
 import secrets
 from collections.abc import Mapping
 from datetime import timedelta
@@ -32,6 +31,7 @@ from service.flows.context import Context
 from service.flows.pseudonyms import new_pseudonym
 from service.store import hosts
 from service.store.hosts import StoredHost
+from service.store.ids import is_id
 from service.wire import agent as protocol
 from service.wire.agent import EnrolledHost, Greeted, NewHost, Session, enrolment_text, signed_text
 from service.wire.hosts import Enrolment, EnrolmentRequest, Host, HostChange, Probe
@@ -41,7 +41,6 @@ CODE_MINUTES = 10
 MAX_HOSTS = 64  # of one account
 SESSION_PREFIX = "ahs_"
 _KEY_BYTES, _SIGNATURE_BYTES = 32, 64
-_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _MAX_COUNTER = (1 << 63) - 1
 _PSEUDONYMS_TRIED = 20
 _NOT_SIGNED = "the call is not signed by a host that is known here"
@@ -142,7 +141,7 @@ def authenticate(context: Context, call: SignedCall) -> SignedHost:
 
 def _signer(context: Context, call: SignedCall, *, in_session: bool = False) -> StoredHost:
     host_id, counter = call.headers.get(protocol.HOST_HEADER.lower(), ""), _counter(call)
-    known = hosts.known_key(context.engine, host_id) if _ID.fullmatch(host_id) else None
+    known = hosts.known_key(context.engine, host_id) if is_id(host_id) else None
     if known is None or counter is None or not _is_signed(known.public_key, _signature(call), _text(call, counter)):
         raise NotAuthenticated(_NOT_SIGNED)
     _check_counts(known)
@@ -232,7 +231,7 @@ def list_hosts(context: Context, caller: Caller | None) -> list[Host]:
 
 def read_host(context: Context, host_id: str, caller: Caller | None) -> Host:
     """Return one host that the caller may see. Raises HostNotFound."""
-    found = _seen(context, caller, host_id) if _ID.fullmatch(host_id) else None
+    found = _seen(context, caller, host_id) if is_id(host_id) else None
     if not found:
         raise _no_host()
     return found[0]
@@ -263,7 +262,7 @@ def revoke_host(context: Context, host_id: str, caller: Caller) -> None:
 
 
 def _own(context: Context, host_id: str, caller: Caller, *, or_operator: bool = False) -> StoredHost:
-    host = hosts.read(context.engine, host_id) if _ID.fullmatch(host_id) else None
+    host = hosts.read(context.engine, host_id) if is_id(host_id) else None
     if host is None:
         raise _no_host()
     if or_operator and "operator" in caller.scopes:

@@ -18,6 +18,7 @@ from service.flows.context import Context
 from service.flows.hosts import SignedHost
 from service.queue.progress import publish
 from service.store import runs
+from service.store.ids import is_id
 from service.store.results import StoredResult
 from service.store.runs import MAX_ATTEMPTS, StoredRun
 from service.wire.agent import Accepted, LeasedRun, Progress, Renewed, Report, RunDocument
@@ -85,7 +86,7 @@ def report(context: Context, host: SignedHost, run_id: str, said: Report) -> Acc
     if run.report_key == key and run.host_id == host.id and run.fence == said.fence:
         return Accepted(result=run.result_id, again=run.state == "queued")
     rows, failure = _checked(run, said)
-    ended = _ending(run, rows, failure, said, context.clock())
+    ended = _ending(run, rows, failure, _spent(run, host, said, context.clock()), context.clock())
     result = _result(context, host, run, said, rows, failure) if ended.is_final else None
     values = {**ended.values, "result_id": result.id if result else None}
     if not runs.finish(context.engine, run_id, host.id, said.fence, key, values, result, reduced(said.log)):
@@ -108,10 +109,17 @@ class _Ending(NamedTuple):
     values: dict[str, object]
 
 
+def _spent(run: StoredRun, host: SignedHost, said: Report, now: datetime) -> float:
+    """Return the GPU-seconds of a run: it is the asker's quota, so no host may say more than it can have used."""
+    cards = sum(gpu.count for gpu in host.probe.hardware.gpus) if host.probe else 0
+    since = (now - run.started_at).total_seconds() if run.started_at else 0.0
+    return min(run.gpu_seconds + said.gpu_seconds, cards * max(since, 0.0))
+
+
 def _ending(
-    run: StoredRun, rows: tuple[MeasuredRow, ...], failure: Failure | None, said: Report, now: datetime
+    run: StoredRun, rows: tuple[MeasuredRow, ...], failure: Failure | None, gpu_seconds: float, now: datetime
 ) -> _Ending:
-    spent: dict[str, object] = {"gpu_seconds": run.gpu_seconds + said.gpu_seconds, "progress": None}
+    spent: dict[str, object] = {"gpu_seconds": gpu_seconds, "progress": None}
     if failure is None:
         return _Ending(True, {**spent, "state": "succeeded", "rows": list(rows), "failure": None, "ended_at": now})
     counted = run.attempt + (failure.kind not in _NOT_COUNTED)
@@ -178,7 +186,7 @@ def _seen(said: Report) -> Seen:
 
 
 def _run(context: Context, run_id: str) -> StoredRun:
-    run = runs.read(context.engine, run_id[:64])
+    run = runs.read(context.engine, run_id) if is_id(run_id) else None
     if run is None:
         raise RunNotFound("there is no run with this id", field="id")
     return run

@@ -11,17 +11,31 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import msgspec
-from sqlalchemy import ColumnElement, Connection, Engine, Row, ScalarSelect, and_, case, func, insert, select, update
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Engine,
+    Row,
+    ScalarSelect,
+    and_,
+    case,
+    func,
+    insert,
+    or_,
+    select,
+    update,
+)
 
 from service.engine.measured import Failure, MeasuredRow, Prediction
 from service.store import results
 from service.store.results import StoredResult
+from service.store.tables import account, host, run_host
 from service.store.tables import run as table
-from service.store.tables import run_host
 from service.wire.agent import RunOutline
 from service.wire.runs import MatchKind, RunKind, RunState
 
 MAX_ATTEMPTS = 3
+MAX_ROWS = 1000  # as many as a report may have
 _HELD = table.c.state.in_(("leased", "running"))
 OPEN = ("queued", "leased", "running")
 _FAIR_OVER = timedelta(days=1)
@@ -114,7 +128,9 @@ def lease(engine: Engine, host_id: str, owner_id: str, now: datetime, until: dat
     mine = case((table.c.account_id == owner_id, 0), else_=1)
     fair = (mine, _used(now), table.c.created_at, table.c.position, table.c.id)
     waiting = select(table.c.id).join(run_host, run_host.c.run_id == table.c.id)
-    waiting = waiting.where(run_host.c.host_id == host_id, table.c.state == "queued").order_by(*fair).limit(1)
+    waiting = waiting.join(host).join(account, account.c.id == table.c.account_id)
+    waiting = waiting.where(run_host.c.host_id == host_id, table.c.state == "queued", *_still_for(owner_id))
+    waiting = waiting.order_by(*fair).limit(1)
     taken = update(table).where(
         table.c.id == waiting.with_for_update(skip_locked=True, of=table).scalar_subquery(), table.c.state == "queued"
     )
@@ -123,6 +139,12 @@ def lease(engine: Engine, host_id: str, owner_id: str, now: datetime, until: dat
     with engine.begin() as connection:
         row = connection.execute(taken.values(**values, started_at=begun).returning(*table.c)).one_or_none()
         return None if row is None else Leased(_decoded(row), _eligible(connection, row.id, host_id))
+
+
+def _still_for(owner_id: str) -> tuple[ColumnElement[bool], ...]:
+    """What may have changed since a run was matched with a host, or while the host waited for one."""
+    open_to_all = or_(table.c.account_id == owner_id, host.c.visibility == "public")
+    return host.c.state == "active", open_to_all, account.c.banned_at.is_(None)
 
 
 def _used(now: datetime) -> ScalarSelect[Any]:
@@ -145,7 +167,7 @@ def renew(
         if held is None:
             return None
         known = _decoded(held)
-        added = [*known.rows, *(row for row in rows if row not in known.rows)]
+        added = [*known.rows, *(row for row in rows if row not in known.rows)][:MAX_ROWS]
         values = {"state": "running", "leased_until": until, "progress": progress[:200], "rows": added}
         connection.execute(update(table).where(table.c.id == run_id).values(values))
         return msgspec.structs.replace(known, state="running", rows=added, progress=progress)

@@ -20,6 +20,7 @@ from service.flows.hosts import SignedHost
 from service.queue.connection import connect
 from service.store import hosts, results, runs, validations
 from service.store.runs import Eligible, StoredRun
+from service.store.tables import account
 from service.store.validations import StoredValidation
 from service.wire.agent import LeasedRun, Progress, Report, RunFile, RunOutline
 from service.wire.runs import ValidationRequest
@@ -143,9 +144,12 @@ def test_sixty_leases_at_once_over_forty_runs_give_each_run_once(context: Contex
     assert sorted(leased) == sorted(ids)
 
 
-def test_a_report_becomes_a_result_and_the_same_again_is_answered_the_same(context: Context, host: SignedHost) -> None:
+def test_a_report_becomes_a_result_and_the_same_again_is_answered_the_same(
+    context: Context, host: SignedHost, clock: Clock
+) -> None:
     (run,) = queued(context, host)
     leased = taken(context, host)
+    clock.pass_minutes(1)
     said = Report(fence=leased.fence, rows=ROWS, gpu_seconds=30.0, files_confirmed=True, log="at /home/alice/x.gguf")
     first = flow.report(context, host, run, said)
     assert first == flow.report(context, host, run, said)
@@ -294,9 +298,12 @@ def test_a_paused_host_is_told_to_stop(context: Context, host: SignedHost) -> No
     assert flow.note_progress(context, paused, run, Progress(fence=fence, step="measuring")).stop
 
 
-def test_the_owners_own_runs_come_first_then_those_of_who_used_least(context: Context, host: SignedHost) -> None:
+def test_the_owners_own_runs_come_first_then_those_of_who_used_least(context: Context, clock: Clock) -> None:
+    host = a_host(context, visibility="public")
     (heavy,) = queued(context, host, account="heavy")
-    flow.report(context, host, heavy, Report(fence=taken(context, host).fence, rows=ROWS, gpu_seconds=500))
+    fence = taken(context, host).fence
+    clock.pass_minutes(1)
+    flow.report(context, host, heavy, Report(fence=fence, rows=ROWS, gpu_seconds=500))
     again, light, own = (queued(context, host, account=name)[0] for name in ("heavy", "light", "alice"))
     order = []
     for _ in range(3):
@@ -304,6 +311,50 @@ def test_the_owners_own_runs_come_first_then_those_of_who_used_least(context: Co
         order.append(leased.run)
         flow.report(context, host, leased.run, Report(fence=leased.fence, rows=ROWS))
     assert order == [own, light, again]
+
+
+def test_a_host_that_became_private_or_paused_while_it_waited_gets_nothing_of_others(context: Context) -> None:
+    host = a_host(context, visibility="public")
+    queued(context, host, account="bob")
+    hosts.change(context.engine, host.id, context.clock(), visibility="private")
+    assert flow.next_run(context, host) is None
+    hosts.change(context.engine, host.id, context.clock(), visibility="public", state="paused")
+    assert flow.next_run(context, host) is None
+    hosts.change(context.engine, host.id, context.clock(), state="active")
+    assert flow.next_run(context, host)
+
+
+def test_a_banned_accounts_runs_are_not_given_out(context: Context) -> None:
+    host = a_host(context, visibility="public")
+    queued(context, host, account="mallory")
+    with context.engine.begin() as connection:
+        connection.execute(account.update().where(account.c.name == "mallory").values(banned_at=context.clock()))
+    assert flow.next_run(context, host) is None
+
+
+def test_no_host_says_that_it_used_more_than_its_cards_can_have(
+    context: Context, host: SignedHost, clock: Clock
+) -> None:
+    (run,) = queued(context, host)
+    fence = taken(context, host).fence
+    clock.pass_minutes(1)
+    flow.report(context, host, run, Report(fence=fence, rows=ROWS, gpu_seconds=1e7))
+    assert state_of(context, run).gpu_seconds == 2 * 60
+
+
+def test_progress_without_end_keeps_a_thousand_rows(context: Context, host: SignedHost) -> None:
+    (run,) = queued(context, host)
+    fence = taken(context, host).fence
+    for i in range(6):
+        rows = tuple(msgspec.structs.replace(ROWS[0], n_kv=200 * i + j) for j in range(200))
+        flow.note_progress(context, host, run, Progress(fence=fence, step="measuring", rows=rows))
+    assert len(state_of(context, run).rows) == runs.MAX_ROWS
+
+
+@pytest.mark.parametrize("run", ["", "\x00", "x" * 5000, "a b"])
+def test_what_is_no_id_is_no_run(context: Context, host: SignedHost, run: str) -> None:
+    with pytest.raises(RunNotFound):
+        flow.note_progress(context, host, run, Progress(fence=1, step="loading"))
 
 
 def test_a_run_that_nobody_takes_ends(context: Context, host: SignedHost, clock: Clock) -> None:
