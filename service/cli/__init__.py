@@ -30,6 +30,7 @@ COMMANDS = (
     Command("advise", "ranked configs for a repo (or local GGUF) and hardware"),
     Command("inspect", "the variants of a repo and what their headers say"),
     Command("check", "a command you use: memory, speed, and what is wrong with it"),
+    Command("validate", "configs of an advice measured on other machines"),
     Command("hardware", "this machine's hardware, as the other commands take it", extra=None),
     Command("serve", "API, workers and an embedded Valkey in one command"),
 )

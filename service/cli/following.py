@@ -1,0 +1,151 @@
+"""A validation on other machines: asked for, followed until it is done, and what came of it."""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+import sys
+import time
+from collections.abc import Iterator
+
+from service.cli.progress import Progress
+from service.cli.remote import Service, ServiceRefused, Unreachable
+from service.engine.measured import MeasuredRow
+from service.wire.advice import Advice
+from service.wire.runs import Run, Validation, ValidationEvent, ValidationRequest
+from service.wire.text import clean
+from service.wire.validation_text import failure_text, row_text
+
+FINAL = ("done", "cancelled")
+FINAL_RUN = ("succeeded", "failed", "cancelled")
+_ATTEMPTS = 5
+_PAUSE_SECONDS = 2.0
+
+
+def request(service: Service, advice: str, asked: ValidationRequest) -> Validation:
+    """Ask for a validation; a request that may have been lost is sent again, and makes one validation only.
+
+    Raises ServiceRefused, Unreachable.
+    """
+    path, key = f"/v1/advice/{advice}/validations", {"Idempotency-Key": secrets.token_urlsafe(16)}
+    for _ in range(2):
+        with contextlib.suppress(Unreachable):
+            return service.post(path, asked, Validation, key)
+        time.sleep(_PAUSE_SECONDS)
+    return service.post(path, asked, Validation, key)
+
+
+def can_be_measured(validation: Validation) -> bool:
+    """Return whether anything is measured, or was: a host matches, or an earlier result is shown."""
+    return any(host.match for host in validation.hosts) or any(run.state in FINAL_RUN for run in validation.runs)
+
+
+def follow(service: Service, validation: Validation, progress: Progress) -> Validation:
+    """Show a validation as it goes on, and return it when it is final. Raises ServiceRefused, Unreachable.
+
+    A connection that breaks is made again; the state is then read from the service, so nothing is missed.
+    """
+    shown = _Shown(progress)
+    shown.all_of(validation)
+    for event in _events(service, validation):
+        if event is None:
+            shown.again()
+            continue
+        if event.rows and event.state not in FINAL_RUN:
+            shown.rows_of(event)
+        else:
+            shown.all_of(service.get(f"/v1/validations/{validation.id}", Validation))
+    return service.get(f"/v1/validations/{validation.id}", Validation)
+
+
+def ask_to_cancel(service: Service, validation: Validation) -> str:
+    """Ask at a terminal whether the validation is to be cancelled; return what was done. By default it goes on."""
+    if sys.stdin.isatty() and sys.stderr.isatty():
+        print("\ncancel the validation? It goes on without you otherwise. [y/N] ", end="", file=sys.stderr, flush=True)
+        with contextlib.suppress(KeyboardInterrupt, EOFError):
+            if input().strip().lower() in ("y", "yes"):
+                service.delete(f"/v1/validations/{validation.id}")
+                return "cancelled"
+    return f"it goes on; follow it again: advisor validate --follow {service.address}/v1/validations/{validation.id}"
+
+
+def ranking(before: Advice, after: Advice) -> Iterator[str]:
+    """Yield the configs as they are ranked now, with what was measured of each, and where each was before."""
+    ranks = {config.id: config.rank for config in before.configs}
+    for config in after.configs:
+        point = (config.measured or config.speed)[-1]
+        how = "measured" if config.measured else f"predicted, {point.tg_low:.1f} to {point.tg_high:.1f}"
+        old = ranks.get(config.id)
+        was = f" (was #{old})" if old is not None and old != config.rank else ""
+        speed = f"TG {point.tg_tps:.1f} t/s at {point.n_kv:,} tokens, {how}"
+        yield clean(f"#{config.rank}{was} {config.variant} {config.engine}: {speed}")
+
+
+class _Shown:
+    """What was said already: each row once, each end of a run once."""
+
+    def __init__(self, progress: Progress) -> None:
+        self._progress = progress
+        self._rows: set[tuple[str, MeasuredRow]] = set()
+        self._ended: set[str] = set()
+        self._names: dict[str, str] = {}
+        self._share, self._text = 0.0, "waiting"
+
+    def all_of(self, validation: Validation) -> None:
+        for run in validation.runs:
+            self._names[run.id] = clean(f"{run.variant} {run.engine}")
+            self._new_rows(run.id, run.rows)
+            if run.state in FINAL_RUN and run.id not in self._ended:
+                self._ended.add(run.id)
+                self._progress.line(self._end(run))
+        self._share = len(self._ended) / max(len(validation.runs), 1)
+        self._text = _now(validation)
+        self.again()
+
+    def rows_of(self, event: ValidationEvent) -> None:
+        self._new_rows(event.run or "", event.rows)
+        self._text = clean(f"{self._names.get(event.run or '', 'a run')}: {event.progress or event.state}")
+        self.again()
+
+    def again(self) -> None:
+        self._progress.show(self._share, self._text)
+
+    def _new_rows(self, run: str, rows: list[MeasuredRow]) -> None:
+        for row in rows:
+            key = (run, row)
+            if key not in self._rows:
+                self._rows.add(key)
+                self._progress.line(f"{self._names.get(run, 'a run')} {row_text(row)}")
+
+    def _end(self, run: Run) -> str:
+        why = f": {failure_text(run.failure)}" if run.failure else ""
+        earlier = ", measured earlier" if run.previous else ""
+        return clean(f"{self._names[run.id]} {run.state}{earlier}{why}")
+
+
+def _now(validation: Validation) -> str:
+    busy = [run for run in validation.runs if run.state in ("leased", "running")]
+    said = [clean(f"{run.variant} {run.engine} on {run.host}: {run.progress or run.state}") for run in busy]
+    return "; ".join(said) or ("waiting for a host" if validation.state not in FINAL else validation.state)
+
+
+def _events(service: Service, validation: Validation) -> Iterator[ValidationEvent | None]:
+    """Events until the validation is final; a stream that breaks is opened again, a few times in a row."""
+    path, failed = f"/v1/validations/{validation.id}", 0
+    while validation.state not in FINAL:
+        try:
+            for event in service.events(f"{path}/events", ValidationEvent):
+                failed = 0
+                yield event
+        except (Unreachable, ServiceRefused) as error:
+            failed += 1
+            if failed >= _ATTEMPTS or (isinstance(error, ServiceRefused) and error.status < 429):
+                raise
+            time.sleep(_PAUSE_SECONDS * failed)
+        validation = _again(service, path, validation)
+
+
+def _again(service: Service, path: str, validation: Validation) -> Validation:
+    with contextlib.suppress(Unreachable):
+        return service.get(path, Validation)
+    return validation

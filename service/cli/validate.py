@@ -1,0 +1,135 @@
+"""`advisor validate`: configs of an advice measured, on hosts of the service or on this machine."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from typing import TYPE_CHECKING
+
+from service.cli.inputs import file_text
+from service.cli.output import FAILURE, form_arguments, print_json
+from service.engine.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from service.cli.remote import Service
+    from service.wire.advice import Advice
+    from service.wire.runs import Validation, ValidationRequest
+
+_MAX_TOKEN = 200
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add what the command takes."""
+    parser.add_argument(
+        "advice", nargs="?", metavar="ADVICE", help="its address, https://HOST/v1/advice/ID; with --here also @FILE"
+    )
+    parser.add_argument("--config", type=int, action="append", metavar="RANK", help="only this one; may be repeated")
+    parser.add_argument(
+        "--baseline", action=argparse.BooleanOptionalAction, default=None,
+        help="also the command in use that the advice was given (default: where there is one)",
+    )  # fmt: skip
+    parser.add_argument("--minutes", type=int, default=10, help="of measuring, a run (default: 10)")
+    hosts = parser.add_argument_group("on the service's hosts (a token in ADVISOR_TOKEN, with the scope validate)")
+    hosts.add_argument("--host", action="append", metavar="ID", help="only this host; may be repeated")
+    hosts.add_argument("--mode", choices=("validate", "tune"), default="validate", help="tune: search around the best")
+    hosts.add_argument("--token-file", metavar="FILE", help="holds the token, instead of ADVISOR_TOKEN")
+    hosts.add_argument(
+        "--follow", metavar="ADDRESS", help="of a validation that goes on: https://HOST/v1/validations/ID"
+    )
+    form_arguments(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Run the command and return its exit code: 0: something was measured; 1: nothing was."""
+    if arguments.follow:
+        return _follow(arguments)
+    if not arguments.advice:
+        raise InvalidInput("name an advice: its address, such as https://HOST/v1/advice/ID", field="ADVICE")
+    return _request(arguments)
+
+
+def _request(arguments: argparse.Namespace) -> int:
+    from service.cli.following import can_be_measured, request
+    from service.cli.remote import Service, split_address
+    from service.wire.advice import Advice
+
+    address, advice_id = split_address(arguments.advice, "advice")
+    token = _token(arguments)
+    if token is None:
+        here = f"advisor validate {arguments.advice} --here"
+        what = f"a token is needed, with the scope validate; without one it can be measured on this machine: {here}"
+        raise InvalidInput(what, field="ADVISOR_TOKEN")
+    service = Service(address, token)
+    advice = service.get(f"/v1/advice/{advice_id}", Advice)
+    validation = request(service, advice_id, _asked(arguments, advice))
+    if not can_be_measured(validation):
+        _print(arguments, validation)
+        return FAILURE
+    return _followed(arguments, service, validation, advice)
+
+
+def _follow(arguments: argparse.Namespace) -> int:
+    from service.cli.remote import Service, split_address
+    from service.wire.advice import Advice
+    from service.wire.runs import Validation
+
+    address, validation_id = split_address(arguments.follow, "validations")
+    service = Service(address, _token(arguments))
+    validation = service.get(f"/v1/validations/{validation_id}", Validation)
+    advice = service.get(f"/v1/advice/{validation.advice}", Advice)
+    return _followed(arguments, service, validation, advice)
+
+
+def _followed(arguments: argparse.Namespace, service: Service, validation: Validation, before: Advice) -> int:
+    from service.cli.following import ask_to_cancel, follow, ranking
+    from service.cli.progress import Progress
+    from service.wire.advice import Advice
+
+    try:
+        with Progress() as progress:
+            validation = follow(service, validation, progress)
+    except KeyboardInterrupt:
+        print(ask_to_cancel(service, validation), file=sys.stderr)
+        return 130
+    _print(arguments, validation)
+    if not any(run.outcome for run in validation.runs):
+        return FAILURE
+    if not arguments.json:
+        print("\nranked by what was measured:")
+        for line in ranking(before, service.get(f"/v1/advice/{before.id}", Advice)):
+            print(line)
+    return 0
+
+
+def _print(arguments: argparse.Namespace, validation: Validation) -> None:
+    from service.wire.validation_text import render_validation_markdown, render_validation_text
+
+    if arguments.json:
+        print_json(validation)
+    else:
+        render = render_validation_markdown if arguments.markdown else render_validation_text
+        print(render(validation, arguments.detail), end="")
+
+
+def _asked(arguments: argparse.Namespace, advice: Advice) -> ValidationRequest:
+    from service.wire.runs import ValidationRequest
+
+    ranked = {config.rank: config.id for config in advice.configs}
+    wanted = arguments.config or ()
+    unknown = [rank for rank in wanted if rank not in ranked]
+    if unknown:
+        raise InvalidInput(f"the advice has no config #{unknown[0]}, but 1 to {len(ranked)}", field="--config")
+    return ValidationRequest(
+        mode=arguments.mode,
+        configs=[ranked[rank] for rank in wanted] or None,
+        baseline=arguments.baseline if arguments.baseline is not None else True,
+        hosts=arguments.host,
+        minutes=arguments.minutes,
+    )
+
+
+def _token(arguments: argparse.Namespace) -> str | None:
+    if arguments.token_file:
+        return file_text(arguments.token_file, "--token-file", _MAX_TOKEN).strip()
+    return os.environ.get("ADVISOR_TOKEN", "").strip() or None
