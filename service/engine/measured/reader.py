@@ -5,18 +5,20 @@ from __future__ import annotations
 import re
 
 from service.engine.logs.bench_rows import MAX_JSON, RowReader
+from service.engine.measured.excerpt import Excerpt, printable
 from service.engine.measured.rows import MeasuredRow, row_of
 
 MAX_ROWS = 1_000
 _MAX_LINE = MAX_JSON
 _MAX_CANDIDATES = 100_000
+_MAX_PART = 2_000
 # What may belong to a row begins with one of these; all other lines are passed over without decoding them.
 _CANDIDATE = re.compile(rb'^[ \t]{0,64}[|{}\["][^\n]*', re.MULTILINE)
 _CONTROL = re.compile(rb"[\x00-\x08\x0b-\x1f\x7f]")
 
 
 class Reader:
-    """Reads the output of one program, one stream of it (standard output or standard error), chunk by chunk.
+    """Reads the output of one program chunk by chunk: one stream, or whole lines of both.
 
     How the bytes are cut into chunks does not matter. Never raises. A line with control characters or that is no UTF-8,
     one longer than a MiB, and the last one until its end is there, make no row.
@@ -24,6 +26,7 @@ class Reader:
 
     def __init__(self) -> None:
         self._rows = RowReader()
+        self._excerpt = Excerpt()
         self._part = bytearray()
         self._skipping = False
         self._candidates_left = _MAX_CANDIDATES
@@ -31,8 +34,6 @@ class Reader:
 
     def feed(self, data: bytes) -> list[MeasuredRow]:
         """Return the rows that these bytes complete, in the order of the output: MAX_ROWS at most in all."""
-        if not self._candidates_left or not self._rows_left:
-            return []
         end = data.rfind(b"\n") + 1
         rows = self._read(self._completed(data, end)) if end else []
         self._keep(data[end:] if len(data) - end <= _MAX_LINE else None)
@@ -63,14 +64,25 @@ class Reader:
 
     def _read(self, block: bytes) -> list[MeasuredRow]:
         rows: list[MeasuredRow] = []
-        for match in _CANDIDATE.finditer(block):
+        for match in _CANDIDATE.finditer(block) if self._rows_left else ():
             if not self._candidates_left:
                 break
             self._candidates_left -= 1
             line = _text(match[0])
-            if line is not None:
-                rows += map(row_of, self._rows.read(line))
+            found = self._rows.read(line) if line is not None else []
+            if found:
+                self._excerpt.add_row(match[0], match.start())
+                rows += map(row_of, found)
+        self._excerpt.add(block)
         return rows
+
+    @property
+    def log(self) -> str:
+        """Return what was printed, cut to the lines that tell something and the very end: about 180 KiB at most.
+
+        It is what `classify` and `memory_of` look at. No line but the last was taken apart, none stands there twice.
+        """
+        return self._excerpt.text + printable(bytes(self._part[:_MAX_PART]))
 
 
 def _text(line: bytes) -> str | None:
