@@ -10,8 +10,6 @@ from tests.engine_replay import install
 from workers.agent.engines import find_engines, options_of, program_sha256
 from workers.agent.policy import EnginePolicy, Policy
 
-ENGINE_BUILD = Path.home() / ".cache/offload-advisor/llama.cpp-0.3.36/build/bin"
-
 
 def allowing(*folders: Path, sha256: tuple[str, ...] = ()) -> Policy:
     return Policy(engines=EnginePolicy(folders=tuple(map(str, folders)), sha256=sha256))
@@ -67,12 +65,3 @@ def test_options_are_read_from_any_help() -> None:
         "  -t,    --threads N   (default: -1)\n  -fa|--flash-attn\n-m FILE [--mmap] not-an-option Q4_K-M\n" + "-x" * 400
     )
     assert options_of(text) == ("-t", "--threads", "-fa", "--flash-attn", "-m", "--mmap")
-
-
-@pytest.mark.full
-def test_the_real_build_is_described() -> None:
-    if not (ENGINE_BUILD / "llama-bench").exists():
-        pytest.skip("no llama.cpp was built: `make test-engine`")
-    (found,) = find_engines(allowing(ENGINE_BUILD))
-    assert (found.build.engine, found.build.commit, found.build.backends) == ("llama.cpp", "0c1e57098", ("CPU",))
-    assert "--n-depth" in found.build.options

@@ -1,0 +1,49 @@
+"""A model of some hundred kilobytes with random weights, which both engines load and run in milliseconds a token."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+from gguf import GGMLQuantizationType, GGUFWriter
+
+N_VOCAB = 256
+
+
+def write_tiny_model(path: Path, *, n_layer: int = 2, n_embd: int = 64, n_head: int = 4, n_ff: int = 128) -> Path:
+    """Write a dense Llama of F32 weights drawn with one seed, without a vocabulary, and return its path."""
+    random = np.random.default_rng(1)
+    writer = GGUFWriter(path, "llama")
+    writer.add_context_length(1 << 15)
+    writer.add_embedding_length(n_embd)
+    writer.add_block_count(n_layer)
+    writer.add_feed_forward_length(n_ff)
+    writer.add_head_count(n_head)
+    writer.add_head_count_kv(n_head)
+    writer.add_rope_dimension_count(n_embd // n_head)
+    writer.add_layer_norm_rms_eps(1e-5)
+    writer.add_vocab_size(N_VOCAB)
+    writer.add_tokenizer_model("none")
+
+    def add(name: str, *shape: int) -> None:
+        values = (
+            random.standard_normal(shape, dtype=np.float32) * 0.05 if len(shape) > 1 else np.ones(shape, np.float32)
+        )
+        writer.add_tensor(name, values, raw_dtype=GGMLQuantizationType.F32)
+
+    add("token_embd.weight", N_VOCAB, n_embd)
+    for i in range(n_layer):
+        for name in ("attn_q", "attn_k", "attn_v", "attn_output"):
+            add(f"blk.{i}.{name}.weight", n_embd, n_embd)
+        for name in ("ffn_gate", "ffn_up"):
+            add(f"blk.{i}.{name}.weight", n_ff, n_embd)
+        add(f"blk.{i}.ffn_down.weight", n_embd, n_ff)
+        add(f"blk.{i}.attn_norm.weight", n_embd)
+        add(f"blk.{i}.ffn_norm.weight", n_embd)
+    add("output_norm.weight", n_embd)
+    add("output.weight", N_VOCAB, n_embd)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return path
