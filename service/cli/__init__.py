@@ -33,6 +33,7 @@ COMMANDS = (
     Command("validate", "configs of an advice measured on other machines"),
     Command("hardware", "this machine's hardware, as the other commands take it", extra=None),
     Command("serve", "API, workers and an embedded Valkey in one command"),
+    Command("host", "this machine as one that measures: enrol, run, status, pause, resume, leave", extra="agent"),
 )
 _OWN_EXTRA = {"psycopg": "postgres"}  # modules of an extra that no verb needs by itself
 

@@ -93,7 +93,7 @@ class Agent:
 
     def serve(self, *, once: bool = False, dry_run: bool = False) -> None:
         """Work until asked to end; `once`: one run, or none where none waits. Raises HostError where it never can."""
-        with self.state.alone(), suppress(Ended):
+        with suppress(Ended):
             self._note("starting")
             while not self.ending.is_set():
                 if self._turn(dry_run) and once:

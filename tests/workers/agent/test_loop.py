@@ -20,7 +20,7 @@ from tests.workers.agent.fake_service import HOST, Answer, FakeService, enrolled
 from tests.workers.agent.machines import make_machine
 from workers.agent import loop
 from workers.agent.client import Client
-from workers.agent.errors import AlreadyRunning, NotEnrolled
+from workers.agent.errors import NotEnrolled
 from workers.agent.journal import last
 from workers.agent.local import EngineProgram, Machine
 from workers.agent.loop import Agent, why_idle
@@ -288,11 +288,6 @@ def test_the_machine_is_described_once_while_it_stays_as_it_is(desk: Desk) -> No
     desk.machine = replace(desk.machine, probe=replace(desk.machine.probe, max_minutes=5))
     desk.agent.serve(once=True)
     assert len(desk.sent("/probe")) == 2
-
-
-def test_two_agents_do_not_share_a_folder(desk: Desk) -> None:
-    with desk.state.alone(), pytest.raises(AlreadyRunning):
-        desk.agent.serve(once=True)
 
 
 def test_nothing_that_names_the_machine_is_sent(desk: Desk, tmp_path: Path) -> None:

@@ -1,0 +1,112 @@
+"""`advisor host`: this machine as one that measures. Needs the extra `agent` and nothing of the server's."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import TYPE_CHECKING
+
+from service.cli.output import FAILURE
+
+if TYPE_CHECKING:
+    from workers.agent.state import State
+
+DONE, DECLINED = 0, FAILURE
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add what the command takes."""
+    verbs = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
+    enrol = verbs.add_parser("enrol", help="register this machine with a service, by its owner's code")
+    enrol.add_argument("url", help="the service's address: https://…")
+    enrol.add_argument("--code", required=True, help="from POST /v1/hosts/enrolments, good for ten minutes")
+    run = verbs.add_parser("run", help="wait for runs and measure them, until it is told to end")
+    run.add_argument("--once", action="store_true", help="end after one run, or when none waits")
+    run.add_argument("--dry-run", action="store_true", help="show what the next run would start, and start nothing")
+    status = verbs.add_parser("status", help="what this host is, does, and last did")
+    pause = verbs.add_parser("pause", help="stop what runs, and start nothing")
+    resume = verbs.add_parser("resume", help="end a pause")
+    leave = verbs.add_parser("leave", help="give up this machine's key and have it revoked")
+    for verb in (enrol, leave):
+        verb.add_argument("--yes", action="store_true", help="do not ask")
+    for verb in (enrol, run, status, pause, resume, leave):
+        verb.add_argument("--state-dir", metavar="DIR", help="the host's folder (~/.local/state/offload-advisor/host)")
+    for verb in (enrol, run, status, pause, resume):
+        verb.add_argument("--policy", metavar="FILE", help="what this host may do (policy.toml in the host's folder)")
+    functions = {enrol: _enrol, run: _run, status: _status, pause: _pause, resume: _resume, leave: _leave}
+    for verb, function in functions.items():
+        verb.set_defaults(host=function)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Run the command and return its exit code."""
+    if sys.platform == "win32":
+        print("advisor: hosts are Linux machines (or WSL 2)", file=sys.stderr)
+        return FAILURE
+    code: int = arguments.host(arguments)
+    return code
+
+
+def _state(arguments: argparse.Namespace) -> State:
+    from pathlib import Path
+
+    from workers.agent.state import State, default_folder
+
+    return State(Path(arguments.state_dir).expanduser() if arguments.state_dir else default_folder())
+
+
+def _ask(arguments: argparse.Namespace, question: str) -> bool:
+    if arguments.yes:
+        return True
+    if not sys.stdin.isatty():
+        print("advisor: nobody is there to ask: --yes confirms", file=sys.stderr)
+        return False
+    return input(f"{question} [y/N] ").strip().lower() in ("y", "yes")
+
+
+def _enrol(arguments: argparse.Namespace) -> int:
+    from workers.agent import owner
+
+    state = _state(arguments)
+    policy = owner.policy_path(state, arguments.policy)
+    enrolled = owner.enrol(
+        arguments.url, arguments.code, state, policy, lambda question: _ask(arguments, question), print
+    )
+    return DONE if enrolled else DECLINED
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    from workers.agent.run import run_agent
+
+    return run_agent(_state(arguments), arguments.policy, once=arguments.once, dry_run=arguments.dry_run)
+
+
+def _status(arguments: argparse.Namespace) -> int:
+    from workers.agent import owner
+
+    state = _state(arguments)
+    owner.status(state, owner.policy_path(state, arguments.policy), print)
+    return DONE
+
+
+def _pause(arguments: argparse.Namespace) -> int:
+    from workers.agent import owner
+
+    state = _state(arguments)
+    owner.pause(state, owner.policy_path(state, arguments.policy), print)
+    return DONE
+
+
+def _resume(arguments: argparse.Namespace) -> int:
+    from workers.agent import owner
+
+    state = _state(arguments)
+    owner.resume(state, owner.policy_path(state, arguments.policy), print)
+    return DONE
+
+
+def _leave(arguments: argparse.Namespace) -> int:
+    from workers.agent import owner
+
+    left = owner.leave(_state(arguments), lambda question: _ask(arguments, question), print)
+    return DONE if left else FAILURE

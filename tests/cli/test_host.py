@@ -1,0 +1,117 @@
+"""`advisor host`: what each verb answers, and that it needs nothing of the server's."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from service.cli import main
+from tests.workers.agent.fake_service import HOST, FakeService, enrolled, fake_service
+from workers.agent.state import State
+
+ROOT = Path(__file__).parents[2]
+SERVERS = ["litestar", "sqlalchemy", "alembic", "rq", "redis", "huggingface_hub", "structlog", "uvicorn", "jinja2"]
+BLOCKED = f"import sys\nfor name in {SERVERS!r}: sys.modules[name] = None\nfrom service.cli import main\n"
+
+
+@pytest.fixture
+def service() -> Iterator[FakeService]:
+    with fake_service() as service:
+        yield service
+
+
+def test_a_machine_that_is_not_enrolled_is_told_how(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for verb in ("run", "status", "leave"):
+        assert main(["host", verb, "--state-dir", str(tmp_path / "host")]) == 1
+        assert "advisor host enrol URL --code" in capsys.readouterr().err
+
+
+def test_http_to_another_machine_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["host", "enrol", "http://192.168.1.9:8000", "--code=" + "c" * 22, "--state-dir", str(tmp_path / "h")]
+    assert main(words) == 1
+    assert "only https" in capsys.readouterr().err
+
+
+def test_nobody_is_enrolled_unasked(tmp_path: Path, service: FakeService, capsys: pytest.CaptureFixture[str]) -> None:
+    greeted = {"service": "Advisor", "owner": "ada", "visibility": "public", "expires_at": "2026-01-01T00:00:00Z"}
+    service.answers["/v1/agent/greeting"] = [(200, greeted)]
+    service.answers["/v1/agent/hosts"] = [(201, {"host": HOST, "pseudonym": "quiet-otter-7", "state": "waiting"})]
+    words = ["host", "enrol", service.address, "--code=" + "c" * 22, "--state-dir", str(tmp_path / "h")]
+    assert main(words) == 1
+    assert service.bodies("/hosts") == []
+    assert main([*words, "--yes"]) == 0
+    assert "as quiet-otter-7" in capsys.readouterr().out
+
+
+def test_pause_and_resume(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    State(tmp_path).make()
+    assert main(["host", "pause", "--state-dir", str(tmp_path)]) == 0
+    assert (tmp_path / "pause").exists()
+    assert main(["host", "resume", "--state-dir", str(tmp_path)]) == 0
+    assert not (tmp_path / "pause").exists()
+
+
+def test_a_wrong_policy_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    State(tmp_path).make()
+    (tmp_path / "policy.toml").write_text("max_minuts = 3")
+    assert main(["host", "pause", "--state-dir", str(tmp_path)]) == 1
+    assert "max_minuts" in capsys.readouterr().err
+
+
+def test_the_agent_works_without_anything_of_the_server(tmp_path: Path, service: FakeService) -> None:
+    enrolled(service, State(tmp_path))
+    (tmp_path / "policy.toml").write_text("")
+    code = BLOCKED + f"sys.exit(main(['host', 'run', '--once', '--state-dir', {str(tmp_path)!r}]))"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("quiet-otter-7 at http://127.0.0.1")
+    assert "engines: network" in done.stdout
+    assert [path.rpartition("/")[2] for path, _ in service.calls] == ["sessions", "probe", "leases"]
+    probe = json.dumps(service.bodies("/probe"))
+    for secret in (str(Path.home()), os.uname().nodename, str(tmp_path)):
+        assert secret not in probe
+
+
+def test_its_help_needs_no_extra_at_all() -> None:
+    blocked = [*SERVERS, "httpx", "nacl", "psutil", "pynvml", "cpuinfo"]
+    code = f"import sys\nfor name in {blocked!r}: sys.modules[name] = None\nfrom service.cli import main\n"
+    for words in (["host", "--help"], ["host", "run", "--help"]):
+        done = subprocess.run(
+            [sys.executable, "-c", f"{code}main({words!r})"], cwd=ROOT, capture_output=True, text=True, timeout=60
+        )
+        assert done.returncode == 0
+        assert "usage: advisor host" in done.stdout
+
+
+def test_a_signal_ends_an_agent_that_waits(tmp_path: Path, service: FakeService) -> None:
+    enrolled(service, State(tmp_path))
+    (tmp_path / "policy.toml").write_text("")
+
+    def slowly(body: object) -> tuple[int, None]:
+        time.sleep(3)
+        return 204, None
+
+    service.answers["/v1/agent/leases"] = slowly
+    words = [sys.executable, "-m", "service.cli", "host", "run", "--state-dir", str(tmp_path)]
+    agent = subprocess.Popen(words, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    deadline = time.monotonic() + 30
+    while not service.bodies("/leases") and time.monotonic() < deadline:
+        time.sleep(0.02)
+    second = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=30)
+    assert (second.returncode, "another agent runs" in second.stderr) == (1, True)
+    began = time.monotonic()
+    agent.send_signal(signal.SIGTERM)
+    _, errors = agent.communicate(timeout=20)
+    assert time.monotonic() - began < 2
+    assert agent.returncode == 0, errors
+    doing = State(tmp_path).doing()
+    assert doing is not None
+    assert doing.what == "stopped"

@@ -1,0 +1,195 @@
+"""What the person at the machine does with it: enrol, look, pause, and leave. Plain text, nothing hidden."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+
+from service import __version__
+from workers.agent import journal
+from workers.agent.client import Client
+from workers.agent.errors import HostError, ServiceError
+from workers.agent.keys import load_key, make_key
+from workers.agent.policy import InvalidPolicy, Policy, example, log_path, pause_path, read_policy
+from workers.agent.state import COUNTER, DOING, ENROLLED, KEY, Enrolled, State
+
+POLICY = "policy.toml"
+AGENT = f"offload-advisor/{__version__}"
+_LAST_RUNS = 5
+Ask = Callable[[str], bool]
+Say = Callable[[str], None]
+
+
+def policy_path(state: State, stated: str | None) -> Path:
+    """Return the policy file: as stated, else the one in the state folder."""
+    return Path(stated).expanduser() if stated else state.path / POLICY
+
+
+def enrol(address: str, code: str, state: State, policy: Path, ask: Ask, say: Say) -> bool:
+    """Register this machine, once the person has seen whose code it is. Returns False where he says no.
+
+    Raises HostError, and whatever the service refuses. The key is made after the confirmation, and removed again where
+    the service does not take it.
+    """
+    if state.read(ENROLLED) is not None:
+        there = state.enrolled()
+        raise HostError(f"{state.path} is {there.pseudonym} at {there.service} already: `advisor host leave` first")
+    client = Client(address, AGENT)
+    try:
+        greeted = client.greet(code)
+        say(f"service   {client.address} ({_plain(greeted.service)})")
+        say(f"owner     {_plain(greeted.owner)}")
+        say(f"host      {greeted.visibility}: {_VISIBILITY[greeted.visibility]}")
+        if not ask("Enrol this machine there?"):
+            return False
+        state.make()
+        state.remove(KEY, COUNTER)
+        key = make_key(state)
+        try:
+            host = client.enrol(code, key, AGENT)
+        except HostError:
+            state.remove(KEY)
+            raise
+    finally:
+        client.close()
+    known = Enrolled(
+        service=client.address, host=host.host, pseudonym=_plain(host.pseudonym), owner=_plain(greeted.owner)
+    )
+    state.write(ENROLLED, msgspec.json.encode(known))
+    if not policy.exists():
+        _write_policy(policy)
+    say(_next_steps(known, policy))
+    return True
+
+
+_VISIBILITY = {
+    "private": "measures only what its owner asks for",
+    "public": "measures what anyone with an account asks for, within the policy",
+}
+
+
+def _write_policy(policy: Path) -> None:
+    try:
+        policy.parent.mkdir(parents=True, exist_ok=True)
+        policy.write_text(example())
+    except OSError as error:
+        raise HostError(f"{policy}: {error.strerror or error}") from None
+
+
+def _next_steps(known: Enrolled, policy: Path) -> str:
+    approve = (
+        f"curl -X PATCH {known.service}/v1/hosts/{known.host} -H 'Authorization: Bearer adv_…' "
+        "-H 'Content-Type: application/json' -d '{\"state\": \"active\"}'"
+    )
+    return (
+        f"enrolled  as {known.pseudonym}\n\nThree things to do:\n"
+        f"1. Say in {policy} which engines and models it may use.\n"
+        f"2. Approve it, with your account's token:\n   {approve}\n"
+        f"3. Start it: advisor host run (first: advisor host run --once --dry-run)"
+    )
+
+
+def open_client(state: State) -> Client:
+    """Return a client that signs as this host. Raises NotEnrolled, HostError."""
+    known, key = state.enrolled(), load_key(state)
+    client = Client(known.service, AGENT)
+    client.sign_as(known.host, key, state)
+    return client
+
+
+def pause(state: State, policy: Path, say: Say) -> None:
+    """Stop what runs within seconds, and let nothing start."""
+    path = pause_path(_policy_or_default(policy), state.path)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+    except OSError as error:
+        raise HostError(f"{path}: {error.strerror or error}") from None
+    say(f"paused: {path} is there")
+
+
+def resume(state: State, policy: Path, say: Say) -> None:
+    """Let runs start again."""
+    path = pause_path(_policy_or_default(policy), state.path)
+    try:
+        path.unlink(missing_ok=True)
+    except OSError as error:
+        raise HostError(f"{path}: {error.strerror or error}") from None
+    say("not paused")
+
+
+def _policy_or_default(path: Path) -> Policy:
+    """A missing file has no other pause file than the default; one that cannot be read might."""
+    return read_policy(path) if path.exists() else Policy()
+
+
+def status(state: State, policy: Path, say: Say) -> None:
+    """Say what this host is, what its agent does, and what ran here last. Nothing is asked of the service."""
+    known = state.enrolled()
+    say(f"host      {known.pseudonym} ({known.host}) of {known.owner} at {known.service}")
+    doing = state.doing()
+    if state.is_held() and doing is not None:
+        say(f"agent     {doing.what}{': ' + doing.text if doing.text else ''} (since {doing.at})")
+    else:
+        say("agent     not running: advisor host run")
+    try:
+        found = read_policy(policy)
+    except InvalidPolicy as error:
+        say(f"policy    nothing runs: {error.detail}")
+        return
+    say(f"policy    {policy}: {_summary(found)}")
+    path = pause_path(found, state.path)
+    say(f"paused    {'yes: ' + str(path) if path.exists() else 'no'}")
+    for ran in journal.last(log_path(found, state.path), _LAST_RUNS):
+        say(f"ran       {ran.at} {_plain(ran.repo)} {_plain(ran.file)}: {_plain(ran.outcome)}")
+
+
+def _summary(policy: Policy) -> str:
+    engines, models = len(policy.engines.folders), len(policy.models.folders)
+    missing = [name for name, count in (("engines", engines), ("models", models)) if not count]
+    if missing:
+        return f"nothing can run: no folder of {' and none of '.join(missing)} is named"
+    return f"{engines} folders of engines, {models} of models, {policy.max_minutes} minutes a run"
+
+
+def leave(state: State, ask: Ask, say: Say) -> bool:
+    """Give up the key, and have the service revoke this host. Returns whether the service knows it.
+
+    The key is removed whatever the service says: without it nobody can speak as this host.
+    """
+    known = state.enrolled()
+    if state.is_held():
+        raise HostError("the agent runs: stop it first")
+    if not ask(f"Leave {known.service} as {known.pseudonym}, for good?"):
+        return False
+    told = _tell(state)
+    state.remove(KEY, ENROLLED, COUNTER, DOING)
+    if told is None:
+        say(f"left      {known.service} has revoked {known.pseudonym}, and its key is gone")
+        return True
+    say(f"left      the key is gone, but the service was not told ({told}).")
+    say(f"          Revoke {known.pseudonym} there: DELETE {known.service}/v1/hosts/{known.host}")
+    return False
+
+
+def _tell(state: State) -> str | None:
+    """Return why the service could not be told, None where it was."""
+    try:
+        client = open_client(state)
+    except HostError as error:
+        return error.detail
+    try:
+        client.leave()
+    except ServiceError as error:
+        return error.detail
+    finally:
+        client.close()
+    return None
+
+
+def _plain(text: str) -> str:
+    """What others wrote, without what a terminal would obey."""
+    return re.sub(r"[\x00-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]", " ", text)[:200]

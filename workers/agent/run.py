@@ -1,0 +1,52 @@
+"""The agent as a process: its parts put together, signals, and what an earlier one left."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import threading
+from functools import partial
+
+from workers.agent import owner
+from workers.agent.leftovers import end_leftovers
+from workers.agent.loop import Agent, Ended
+from workers.agent.measure import RECORD, measure
+from workers.agent.process import confinement
+from workers.agent.state import State
+from workers.agent.watcher import Watcher
+
+
+def run_agent(state: State, policy: str | None, *, once: bool, dry_run: bool) -> int:
+    """Run the agent until it is told to end, and return the exit code. Raises HostError where it cannot work."""
+    state.make()
+    with state.alone():
+        _greet(state)
+        return _work(state, policy, once, dry_run)
+
+
+def _work(state: State, policy: str | None, once: bool, dry_run: bool) -> int:
+    ending = threading.Event()
+    client = owner.open_client(state)
+    watcher = Watcher(state.path, ending=ending)
+    engine = partial(measure, watched=watcher.gpus, state=state.path)
+    say = partial(print, flush=True)
+    agent = Agent(state, owner.policy_path(state, policy), client, watcher, engine, ending=ending, say=say)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, agent.end)
+    try:
+        agent.serve(once=once or dry_run, dry_run=dry_run)
+    except Ended:
+        pass
+    finally:
+        client.close()
+    return 0
+
+
+def _greet(state: State) -> None:
+    """Say who this is and what holds engines back here, and end what an agent that was killed left running."""
+    known, held = state.enrolled(), confinement(state.path)
+    print(f"{known.pseudonym} at {known.service}", flush=True)
+    print(f"engines: network {held.network or 'NOT taken away'}, files {held.files or 'NOT restricted'}", flush=True)
+    ended = end_leftovers(state.path / RECORD)
+    if ended:
+        print(f"ended {ended} processes that an earlier agent left", file=sys.stderr, flush=True)
