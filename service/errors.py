@@ -19,6 +19,10 @@ AdvisorError (service/engine/errors.py)
 ├── HostExists              a host with this key is enrolled already
 ├── TooManyHosts            the account has as many hosts, and codes for more, as one may
 ├── CounterTooSmall         a signed call that came before, or out of order; `choices`: the last one's counter
+├── ValidationNotFound      no validation has this id
+├── NoHost                  no host can measure what is asked: says what is missing where
+├── TooManyValidations      an account's validations on hosts of others are as many, or took as long, as they may
+├── IdempotencyKeyReused    the key was sent before, with another request
 └── AdviceFailed            an advice could not be computed, for a reason that is not the user's
 
 `problem` is the heading in docs/problems.md; nothing here knows HTTP.
@@ -105,6 +109,22 @@ class TooManyHosts(AdvisorError):
 
 class CounterTooSmall(AdvisorError):
     problem = "counter-too-small"
+
+
+class ValidationNotFound(AdvisorError):
+    problem = "validation-not-found"
+
+
+class NoHost(AdvisorError):
+    problem = "no-host"
+
+
+class TooManyValidations(AdvisorError):
+    problem = "too-many-validations"
+
+
+class IdempotencyKeyReused(AdvisorError):
+    problem = "idempotency-key-reused"
 
 
 class AdviceFailed(AdvisorError):

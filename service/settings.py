@@ -95,6 +95,14 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         Annotated[int, Meta(ge=1, le=365)],
         _setting("ADVISOR_RUN_WAITS_DAYS", "Days that a run waits for a host before it ends as failed."),
     ] = 7
+    open_validations: Annotated[
+        Annotated[int, Meta(ge=0, le=1_000)],
+        _setting("ADVISOR_OPEN_VALIDATIONS", "Validations that one account may have open on hosts of others."),
+    ] = 3
+    gpu_minutes_per_day: Annotated[
+        Annotated[int, Meta(ge=0, le=100_000)],
+        _setting("ADVISOR_GPU_MINUTES_PER_DAY", "GPU-minutes that one account may use on hosts of others in 24 hours."),
+    ] = 60
 
     @property
     def database(self) -> str:

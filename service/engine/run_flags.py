@@ -12,6 +12,7 @@ import msgspec
 from msgspec import Meta
 
 from service.engine.config import CacheType, Flags, Override
+from service.engine.errors import InvalidFlags
 from service.engine.overrides import MAX_PATTERN
 from service.engine.tensor_patterns import is_tensor_pattern
 
@@ -69,3 +70,31 @@ def to_flags(run: RunFlags) -> Flags:
     overrides = tuple(Override(rule.pattern, rule.device) for rule in run.overrides)
     stated = {name: getattr(run, name) for name in run.__struct_fields__ if name != "overrides"}
     return Flags(**stated, overrides=overrides)
+
+
+class Closed(msgspec.Struct, frozen=True):
+    """Flags as a host may be asked to run them, and the words beyond them that were left away."""
+
+    flags: RunFlags
+    dropped: tuple[str, ...] = ()
+
+
+def closed(flags: Flags) -> Closed:
+    """Return the flags within the closed set, and what was dropped: nothing that changes placement or speed.
+
+    A benchmark program has one sequence: slots and chat templates fall away. Raises InvalidFlags, naming it, for what
+    lies outside and would make it another measurement.
+    """
+    if flags.other:
+        raise InvalidFlags(
+            f"{flags.other[0][:80]} changes memory or speed, and no host may be asked to run it", field="flags.other"
+        )
+    stated = {name: getattr(flags, name) for name in RunFlags.__struct_fields__ if name != "overrides"}
+    stated["overrides"] = [{"pattern": rule.pattern, "device": rule.device} for rule in flags.overrides]
+    try:
+        run = msgspec.convert(msgspec.to_builtins(stated), RunFlags)
+    except msgspec.ValidationError as error:
+        raise InvalidFlags(f"no host may be asked to run it: {error}", field="flags") from error
+    dropped = [f"-np {flags.n_parallel}"] if flags.n_parallel != 1 else []
+    dropped += ["--jinja"] if flags.jinja else []
+    return Closed(run, (*dropped, *([f"-wgt {flags.n_logits}"] if flags.n_logits is not None else [])))

@@ -27,6 +27,7 @@ from service.wire.runs import ValidationEvent
 
 _CANCELLED = "the validation was cancelled"
 _NOT_COUNTED = ("gave_way",)  # a host that gave way to its owner did nothing wrong
+_OF_THE_HOST = ("refused_by_policy", "model_missing", "engine_missing")  # others may do it: no attempt, and no result
 
 
 def lease(context: Context, host: SignedHost) -> LeasedRun | None:
@@ -44,7 +45,8 @@ def next_run(context: Context, host: SignedHost) -> LeasedRun | None:
     """Return what `lease` returns, for a host that has asked already and waits."""
     now = context.clock()
     until = now + timedelta(seconds=context.settings.lease_seconds)
-    leased = runs.lease(context.engine, host.id, host.account_id, now, until)
+    allowance = context.settings.gpu_minutes_per_day * 60.0
+    leased = runs.lease(context.engine, host.id, host.account_id, now, until, allowance)
     if leased is None:
         return None
     _tell(context, leased.run)
@@ -86,6 +88,9 @@ def report(context: Context, host: SignedHost, run_id: str, said: Report) -> Acc
     if run.report_key == key and run.host_id == host.id and run.fence == said.fence:
         return Accepted(result=run.result_id, again=run.state == "queued")
     rows, failure = _checked(run, said)
+    if failure is not None and failure.kind in _OF_THE_HOST:
+        others = _held_by(run, host, said) and runs.withdraw(context.engine, run_id, host.id)
+        failure = msgspec.structs.replace(failure, transient=bool(others))
     ended = _ending(run, rows, failure, _spent(run, host, said, context.clock()), context.clock())
     result = _result(context, host, run, said, rows, failure) if ended.is_final else None
     values = {**ended.values, "result_id": result.id if result else None}
@@ -96,6 +101,10 @@ def report(context: Context, host: SignedHost, run_id: str, said: Report) -> Acc
     stored = _run(context, run_id)
     _tell(context, stored)
     return Accepted(result=stored.result_id, again=not ended.is_final)
+
+
+def _held_by(run: StoredRun, host: SignedHost, said: Report) -> bool:
+    return run.host_id == host.id and run.fence == said.fence and run.state in ("leased", "running")
 
 
 def sweep(context: Context) -> int:
@@ -122,7 +131,7 @@ def _ending(
     spent: dict[str, object] = {"gpu_seconds": gpu_seconds, "progress": None}
     if failure is None:
         return _Ending(True, {**spent, "state": "succeeded", "rows": list(rows), "failure": None, "ended_at": now})
-    counted = run.attempt + (failure.kind not in _NOT_COUNTED)
+    counted = run.attempt + (failure.kind not in (*_NOT_COUNTED, *_OF_THE_HOST))
     again = failure.transient and counted < MAX_ATTEMPTS
     if again:
         return _Ending(False, {**spent, "state": "queued", "attempt": counted, "rows": [], "failure": failure})
@@ -154,7 +163,7 @@ def _result(
     failure: Failure | None,
 ) -> StoredResult | None:  # fmt: skip
     """Return what is kept for good: what was measured, or a failure that would come again."""
-    if host.probe is None or (failure is not None and failure.transient):
+    if host.probe is None or (failure is not None and (failure.transient or failure.kind in _OF_THE_HOST)):
         return None
     outline = run.outline
     return StoredResult(

@@ -8,17 +8,19 @@ from datetime import datetime
 from typing import Any
 
 import msgspec
-from sqlalchemy import Connection, Engine, Row, insert, select
+from sqlalchemy import Connection, Engine, Row, insert, or_, select
 
 from service.engine.config import Engine as EngineName
 from service.engine.hardware import Hardware
 from service.engine.measured import Failure, MeasuredRow, Prediction
 from service.engine.run_flags import RunFlags
+from service.store.tables import account, host, run, validation
 from service.store.tables import result as table
 from service.wire.results import ResultModel, Seen
 from service.wire.runs import TrustTier
 
 MOST_LOG = 1 << 20  # characters of a log, when it is read again
+_MOST = 200
 _COLUMNS = [column for column in table.c if column.name != "log"]
 
 
@@ -73,21 +75,33 @@ def of_ids(engine: Engine, ids: Sequence[str]) -> dict[str, StoredResult]:
     return {row.id: _decoded(row) for row in rows}
 
 
-def of_cells(engine: Engine, cells: Sequence[str], since: datetime) -> list[StoredResult]:
-    """Return the results of these cells that were measured since then, the newest first."""
-    wanted = select(*_COLUMNS).where(table.c.cell.in_(cells), table.c.measured_at >= since)
+def shown(
+    engine: Engine,
+    cells: Sequence[str],
+    since: datetime,
+    *,
+    advice_id: str | None = None,
+    account_id: str | None = None,
+) -> list[StoredResult]:
+    """Return the results of these cells that were measured since then, the newest first.
+
+    Those of public hosts; of private ones what was measured for this advice, and what an account's own did. Nothing of
+    banned accounts.
+    """
+    asked = select(run.c.result_id).join(validation, validation.c.id == run.c.validation_id)
+    asked = asked.where(validation.c.advice_id == advice_id, run.c.result_id.is_not(None))
+    seen = or_(host.c.visibility == "public", host.c.account_id == account_id, table.c.id.in_(asked))
+    wanted = select(*_COLUMNS).join(host, host.c.id == table.c.host_id).join(account, account.c.id == host.c.account_id)
+    wanted = wanted.where(table.c.cell.in_(cells), table.c.measured_at >= since, account.c.banned_at.is_(None), seen)
     with engine.connect() as connection:
-        rows = connection.execute(wanted.order_by(table.c.measured_at.desc()).limit(200)).all() if cells else []
-    return [_decoded(row) for row in rows]
+        newest = wanted.order_by(table.c.measured_at.desc(), table.c.id).limit(_MOST)
+        return [_decoded(row) for row in connection.execute(newest)] if cells else []
 
 
-def previous(engine: Engine, cell: str, hardware_key: str, since: datetime) -> StoredResult | None:
-    """Return the newest result of a cell on such a rig that was measured since then."""
-    same = (table.c.cell == cell, table.c.hardware_key == hardware_key, table.c.measured_at >= since)
+def any_of(engine: Engine, repo: str) -> bool:
+    """Return whether anything of a repo was measured."""
     with engine.connect() as connection:
-        query = select(*_COLUMNS).where(*same).order_by(table.c.measured_at.desc()).limit(1)
-        row = connection.execute(query).one_or_none()
-    return None if row is None else _decoded(row)
+        return connection.scalar(select(table.c.id).where(table.c.repo == repo).limit(1)) is not None
 
 
 def _decoded(row: Row[Any]) -> StoredResult:

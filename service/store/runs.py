@@ -16,11 +16,13 @@ from sqlalchemy import (
     Connection,
     Engine,
     Row,
-    ScalarSelect,
+    Select,
     and_,
     case,
+    delete,
     func,
     insert,
+    literal,
     or_,
     select,
     update,
@@ -39,6 +41,7 @@ MAX_ROWS = 1000  # as many as a report may have
 _HELD = table.c.state.in_(("leased", "running"))
 OPEN = ("queued", "leased", "running")
 _FAIR_OVER = timedelta(days=1)
+_USUAL_SECONDS = 600.0
 _LOST = Failure(
     kind="stopped", transient=False, text=f"the host stopped answering in the middle of it, {MAX_ATTEMPTS} times"
 )
@@ -121,16 +124,21 @@ def matches(engine: Engine, run_ids: Sequence[str]) -> dict[tuple[str, str], Mat
         return {(row.run_id, row.host_id): row.match for row in connection.execute(wanted)} if run_ids else {}
 
 
-def lease(engine: Engine, host_id: str, owner_id: str, now: datetime, until: datetime) -> Leased | None:
-    """Give the next run to a host: its owner's own first, then of who used the fewest GPU-seconds in a day, then the
-    oldest. None when there is none for it.
+def lease(
+    engine: Engine, host_id: str, owner_id: str, now: datetime, until: datetime, allowance: float
+) -> Leased | None:
+    """Give the next run to a host: its owner's own first, then of who used the fewest GPU-seconds of others in a day,
+    then the oldest. None when there is none for it.
+
+    `allowance`: GPU-seconds of a day behind which an account gets no more of hosts of others.
     """
-    mine = case((table.c.account_id == owner_id, 0), else_=1)
-    fair = (mine, _used(now), table.c.created_at, table.c.position, table.c.id)
+    own = table.c.account_id == owner_id
+    used = _used(table.c.account_id, now - _FAIR_OVER).correlate(table).scalar_subquery()
+    fair = (case((own, 0), else_=1), used, table.c.created_at, table.c.position, table.c.id)
     waiting = select(table.c.id).join(run_host, run_host.c.run_id == table.c.id)
     waiting = waiting.join(host).join(account, account.c.id == table.c.account_id)
     waiting = waiting.where(run_host.c.host_id == host_id, table.c.state == "queued", *_still_for(owner_id))
-    waiting = waiting.order_by(*fair).limit(1)
+    waiting = waiting.where(own | (used < allowance)).order_by(*fair).limit(1)
     taken = update(table).where(
         table.c.id == waiting.with_for_update(skip_locked=True, of=table).scalar_subquery(), table.c.state == "queued"
     )
@@ -147,10 +155,13 @@ def _still_for(owner_id: str) -> tuple[ColumnElement[bool], ...]:
     return host.c.state == "active", open_to_all, account.c.banned_at.is_(None)
 
 
-def _used(now: datetime) -> ScalarSelect[Any]:
+def _used(account_id: ColumnElement[str], since: datetime) -> Select[tuple[float]]:
+    """Cards times seconds that an account used of others' hosts since then; a run under way counts as a usual one."""
     other = table.alias("other")
-    spent = select(func.coalesce(func.sum(other.c.gpu_seconds), 0.0)).where(other.c.ended_at > now - _FAIR_OVER)
-    return spent.where(other.c.account_id == table.c.account_id).correlate(table).scalar_subquery()
+    under_way = case((other.c.state.in_(("leased", "running")), _USUAL_SECONDS), else_=0.0)
+    spent = select(func.coalesce(func.sum(other.c.gpu_seconds + under_way), 0.0))
+    spent = spent.join(host, host.c.id == other.c.host_id).where(host.c.account_id != other.c.account_id)
+    return spent.where(other.c.account_id == account_id, other.c.ended_at.is_(None) | (other.c.ended_at > since))
 
 
 def _eligible(connection: Connection, run_id: str, host_id: str) -> Eligible:
@@ -225,18 +236,26 @@ def cancel(engine: Engine, validation_id: str, now: datetime) -> int:
 
 
 def gpu_seconds(engine: Engine, account_id: str, since: datetime) -> float:
-    """Return the cards times seconds that an account has used on hosts since then."""
-    spent = select(func.coalesce(func.sum(table.c.gpu_seconds), 0.0))
+    """Return the cards times seconds that an account used of others' hosts since then."""
     with engine.connect() as connection:
-        return float(connection.scalar(spent.where(table.c.account_id == account_id, table.c.ended_at > since)) or 0)
+        return float(connection.scalar(_used(literal(account_id), since)) or 0)
 
 
 def open_validations(engine: Engine, account_id: str) -> int:
-    """Return how many of an account's validations have runs that are not final."""
-    count = select(func.count(table.c.validation_id.distinct()))
+    """Return how many of an account's validations have runs that wait for hosts of others, or run there."""
+    count = select(func.count(table.c.validation_id.distinct())).join(run_host, run_host.c.run_id == table.c.id)
+    count = count.join(host, host.c.id == run_host.c.host_id).where(host.c.account_id != account_id)
     with engine.connect() as connection:
         found = connection.scalar(count.where(table.c.account_id == account_id, table.c.state.in_(OPEN)))
     return int(found or 0)
+
+
+def withdraw(engine: Engine, run_id: str, host_id: str) -> int:
+    """Offer a run to a host no more; return to how many others it still is."""
+    left = select(func.count()).where(run_host.c.run_id == run_id)
+    with engine.begin() as connection:
+        connection.execute(delete(run_host).where(run_host.c.run_id == run_id, run_host.c.host_id == host_id))
+        return int(connection.scalar(left) or 0)
 
 
 def _held_by(run_id: str, host_id: str, fence: int) -> tuple[ColumnElement[bool], ...]:

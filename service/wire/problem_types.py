@@ -257,6 +257,31 @@ PROBLEM_TYPES: dict[str, ProblemType] = {
         "The call's counter is not above that of an earlier call of this host. Nothing was done.",
         "The agent goes on from the number in `choices`. If it happens often, two agents run with one key.",
     ),
+    "validation-not-found": ProblemType(
+        404,
+        "No such validation",
+        "No validation has this id.",
+        "Ask for one with `POST /v1/advice/{id}/validations`.",
+    ),
+    "no-host": ProblemType(
+        409,
+        "No host can measure this now",
+        "Every host that you may use lacks something that the configs need; `detail` names what is missing where.",
+        "`GET /v1/advice/{id}/hosts` says it for each config and host. `advisor validate … --here` measures on your "
+        "own machine without a host.",
+    ),
+    "too-many-validations": ProblemType(
+        429,
+        "The account's share of other people's hosts is used up",
+        "The account has as many validations open, or used as many GPU-minutes a day, as one may on hosts of others.",
+        "Wait for those that are open, or for tomorrow. On hosts of your own there is no limit: name them in `hosts`.",
+    ),
+    "idempotency-key-reused": ProblemType(
+        409,
+        "The Idempotency-Key belongs to another request",
+        "The header's key was sent before, with another advice or another body.",
+        "Send a new key with a new request, and the same key only to repeat the same one.",
+    ),
     "internal": ProblemType(
         500,
         "An error in this service",

@@ -135,7 +135,7 @@ def test_sixty_leases_at_once_over_forty_runs_give_each_run_once(context: Contex
     now = context.clock()
 
     def one(i: int) -> str | None:
-        found = runs.lease(context.engine, machines[i % 12].id, owner, now, now + timedelta(seconds=90))
+        found = runs.lease(context.engine, machines[i % 12].id, owner, now, now + timedelta(seconds=90), 3600.0)
         return found.run.id if found else None
 
     with ThreadPoolExecutor(12) as pool:
@@ -159,7 +159,11 @@ def test_a_report_becomes_a_result_and_the_same_again_is_answered_the_same(
     assert (kept.rows, kept.tier, kept.confirmed, kept.host_id) == (list(ROWS), "agent-run", True, host.id)
     assert results.read_log(context.engine, kept.id) == "at x.gguf"
     assert (state_of(context, run).state, state_of(context, run).gpu_seconds) == ("succeeded", 30.0)
-    assert len(results.of_cells(context.engine, [kept.cell], context.clock() - timedelta(days=1))) == 1
+    yesterday = context.clock() - timedelta(days=1)
+    assert len(results.shown(context.engine, [kept.cell], yesterday, account_id=host.account_id)) == 1
+    assert results.shown(context.engine, [kept.cell], yesterday) == []  # of a private host, to nobody else
+    hosts.change(context.engine, host.id, context.clock(), visibility="public")
+    assert len(results.shown(context.engine, [kept.cell], yesterday)) == 1
 
 
 def test_progress_keeps_rows_once_and_lengthens_the_lease(context: Context, host: SignedHost, clock: Clock) -> None:
@@ -370,3 +374,34 @@ def test_nothing_of_this_needs_redis(context: Context, host: SignedHost) -> None
     fence = taken(alone, host).fence
     assert not flow.note_progress(alone, host, run, Progress(fence=fence, step="loading")).stop
     assert flow.report(alone, host, run, Report(fence=fence, rows=ROWS)).result
+
+
+def test_an_account_that_used_its_day_of_others_hosts_waits_until_tomorrow(context: Context, clock: Clock) -> None:
+    host = a_host(context, visibility="public")
+    first, _ = queued(context, host, 2, account="bob")
+    fence = taken(context, host).fence
+    clock.pass_minutes(60)
+    flow.report(context, host, first, Report(fence=fence, rows=ROWS, gpu_seconds=3600))
+    assert flow.lease(context, host) is None
+    clock.pass_minutes(24 * 60 + 1)
+    assert flow.lease(context, host) is not None
+
+
+def test_an_owner_uses_his_own_host_without_limit(context: Context, host: SignedHost, clock: Clock) -> None:
+    first, _ = queued(context, host, 2)
+    fence = taken(context, host).fence
+    clock.pass_minutes(300)
+    flow.report(context, host, first, Report(fence=fence, rows=ROWS, gpu_seconds=36_000))
+    assert flow.lease(context, host) is not None
+    yesterday = context.clock() - timedelta(days=1)
+    assert runs.gpu_seconds(context.engine, host.account_id, yesterday) == 0
+    assert runs.open_validations(context.engine, host.account_id) == 0
+
+
+def test_what_a_hosts_own_policy_refuses_goes_to_another_and_is_no_result(context: Context, host: SignedHost) -> None:
+    (run,) = queued(context, host)
+    refused = Failure(kind="refused_by_policy", transient=False, text="not between 8 and 18 o'clock")
+    said = Report(fence=taken(context, host).fence, failure=refused)
+    accepted = flow.report(context, host, run, said)
+    assert (accepted.result, accepted.again) == (None, False)  # there is no other
+    assert (state_of(context, run).state, state_of(context, run).attempt) == ("failed", 0)

@@ -21,6 +21,7 @@ from service.engine.hardware import NO_GPU_NAMED, Assumption, Card, Hardware, Ri
 __all__ = [
     "CpuRow",
     "GpuRow",
+    "card_order",
     "check",
     "cpu_row",
     "engine_devices",
@@ -101,6 +102,15 @@ def _rig(host: Host, cards: Sequence[Card], assumed: Sequence[Assumption]) -> Ri
         order_known=bool(cards) and all(card.pci_index is not None for card in cards),
         assumed=tuple(sorted((*assumed, *host.assumed), key=_weight)),
     )
+
+
+def card_order(hardware: Hardware) -> tuple[int, ...]:
+    """Return, for each card of `resolve(hardware)`, its place among the GPUs as stated, each counted by itself."""
+    check(hardware)
+    rows = [rows_of(gpu, f"hardware.gpus[{i}]") for i, gpu in enumerate(hardware.gpus)]
+    unified = next((found[0] for found in rows if found and found[0].unified), None)
+    cards, _ = cards_of(hardware.gpus, host_of(hardware, unified))
+    return tuple(sorted(range(len(cards)), key=lambda i: _slowness(cards[i])))
 
 
 def engine_devices(rig: Rig, engine: Engine, cards: Sequence[int]) -> tuple[Device, ...]:
