@@ -32,6 +32,7 @@ COMMANDS = (
     Command("check", "a command you use: memory, speed, and what is wrong with it"),
     Command("validate", "configs of an advice measured on other machines"),
     Command("hardware", "this machine's hardware, as the other commands take it", extra=None),
+    Command("token", "who may send results, ask for validations, add hosts; on the service's own machine"),
     Command("serve", "API, workers and an embedded Valkey in one command"),
     Command("host", "this machine as one that measures: enrol, run, status, pause, resume, leave", extra="agent"),
 )

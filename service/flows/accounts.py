@@ -5,7 +5,8 @@ from __future__ import annotations
 import hashlib
 import re
 import secrets
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from datetime import datetime, timedelta
 from typing import Literal, TypeAlias, get_args
 
@@ -14,7 +15,11 @@ from sqlalchemy import Engine
 
 from service.engine.errors import InvalidInput
 from service.errors import NotAllowed, NotAuthenticated
+from service.settings import Settings
 from service.store import accounts
+from service.store.engines import make_engine
+from service.store.ids import is_id
+from service.store.migrations import migrate
 
 Scope: TypeAlias = Literal["submit", "validate", "host", "operator"]
 SCOPES: tuple[Scope, ...] = get_args(Scope)
@@ -56,6 +61,55 @@ def create_token(engine: Engine, name: str, scopes: Iterable[str], now: datetime
     secret = PREFIX + secrets.token_urlsafe(32)
     owner = accounts.ensure(engine, name, now)
     return NewToken(accounts.add_token(engine, owner.id, hashed(secret), asked, now).id, secret)
+
+
+class ListedToken(msgspec.Struct, frozen=True, kw_only=True):
+    """A token as its operator sees it; times are ISO 8601 in UTC."""
+
+    id: str
+    name: str
+    scopes: tuple[str, ...]
+    created_at: str
+    used_at: str | None
+    revoked_at: str | None
+    banned: bool
+
+
+def list_tokens(engine: Engine) -> list[ListedToken]:
+    """Return all tokens ever made, the oldest first, without what they are."""
+    return [
+        ListedToken(
+            id=token.id,
+            name=owner.name,
+            scopes=token.scopes,
+            created_at=token.created_at.isoformat(timespec="seconds"),
+            used_at=_text(token.used_at),
+            revoked_at=_text(token.revoked_at),
+            banned=owner.banned_at is not None,
+        )
+        for owner, token in accounts.tokens(engine)
+    ]
+
+
+def _text(instant: datetime | None) -> str | None:
+    return instant.isoformat(timespec="seconds") if instant else None
+
+
+def revoke_token(engine: Engine, token_id: str, now: datetime) -> None:
+    """End a token: the next call with it is refused. Raises InvalidInput where none has this id, or it has ended."""
+    if not is_id(token_id) or not accounts.revoke(engine, token_id, now):
+        raise InvalidInput("no token that is good has this id: `advisor token list` shows them", field="id")
+
+
+@contextmanager
+def database(settings: Settings) -> Iterator[Engine]:
+    """Open the settings' database, with its tables, for a command on the service's own machine."""
+    engine = make_engine(settings.database)
+    try:
+        migrate(engine)
+        yield engine
+    finally:
+        engine.dispose()
 
 
 def caller_of(engine: Engine, bearer: str, now: datetime) -> Caller:

@@ -33,7 +33,7 @@ from service.store import hosts
 from service.store.hosts import StoredHost
 from service.store.ids import is_id
 from service.wire import agent as protocol
-from service.wire.agent import EnrolledHost, Greeted, NewHost, Session, enrolment_text, signed_text
+from service.wire.agent import EnrolledHost, Greeted, NewHost, Session, enrolment_text, key_fingerprint, signed_text
 from service.wire.hosts import Enrolment, EnrolmentRequest, Host, HostChange, Probe
 
 SignedHost: TypeAlias = StoredHost  # a host whose call was found to be its own
@@ -295,7 +295,7 @@ def _shown(host: StoredHost, done: hosts.Measured, account_id: str | None) -> Ho
         models=list(probe.models) if probe else [],
         downloads=probe.downloads if probe else None,
         created_at=host.created_at.isoformat(timespec="seconds"),
-        key_fingerprint=hashed(host.public_key)[:16],
+        key_fingerprint=key_fingerprint(host.public_key),
     )
 
 

@@ -49,7 +49,7 @@ def ensure(engine: Engine, name: str, now: datetime) -> StoredAccount:
 def add_token(engine: Engine, account_id: str, token_hash: str, scopes: tuple[str, ...], now: datetime) -> StoredToken:
     """Commit a new token."""
     row = StoredToken(
-        id=secrets.token_urlsafe(8), account_id=account_id, scopes=scopes, created_at=now, used_at=None, revoked_at=None
+        id=secrets.token_hex(8), account_id=account_id, scopes=scopes, created_at=now, used_at=None, revoked_at=None
     )
     with engine.begin() as connection:
         connection.execute(insert(token).values(**msgspec.structs.asdict(row), token_hash=token_hash))

@@ -46,6 +46,12 @@ def enrolment_text(authority: str, code: str, public_key: str) -> bytes:
     return "\n".join(("offload-advisor-enrol-1", authority, code_digest, public_key)).encode()
 
 
+def key_fingerprint(public_key: str) -> str:
+    """Return what machine and owner compare before he approves it: 64 bits of the key's SHA-256, `ab12-cd34-…`."""
+    digest = hashlib.sha256(public_key.encode()).hexdigest()
+    return "-".join(digest[i : i + 4] for i in range(0, 16, 4))
+
+
 class Greeting(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """`POST /v1/agent/greeting`: a code, before anything else is sent."""
 

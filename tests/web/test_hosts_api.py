@@ -10,7 +10,7 @@ from sqlalchemy import Engine
 
 from service.flows.accounts import create_token
 from service.flows.context import utc_now
-from service.wire.agent import enrolment_text
+from service.wire.agent import enrolment_text, key_fingerprint
 from tests.databases import database_url, engine, postgres
 from tests.hosts import PROBE, Signer, bearer, public_key, signature
 from tests.web.joining import api, code_of, enrol, joined
@@ -37,6 +37,7 @@ def test_a_machine_joins_and_is_approved_and_says_what_it_is(api: httpx.Client, 
     assert api.get("/v1/hosts").json() == []
     approved = api.patch(f"/v1/hosts/{agent.host}", json={"state": "active"}, headers=owner).json()
     assert (approved["state"], approved["mine"], approved["agent"]) == ("active", True, "0.1.0")
+    assert approved["key_fingerprint"] == key_fingerprint(public_key(key))
     (public,) = api.get("/v1/hosts").json()
     assert public["pseudonym"] == made["pseudonym"]
     assert public["hardware"] == msgspec.to_builtins(PROBE.hardware)
