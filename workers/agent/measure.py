@@ -7,7 +7,6 @@ program is started again for each further repeat, since llama-sweep-bench repeat
 from __future__ import annotations
 
 import shutil
-import statistics
 import tempfile
 import time
 from collections.abc import Callable, Sequence
@@ -15,10 +14,9 @@ from pathlib import Path
 
 import msgspec
 
-from service.engine.errors import AdvisorError, InvalidFlags, InvalidInput
-from service.engine.logs import LogBuffers, read_log
-from service.engine.logs.read import MAX_LOG
-from service.engine.measured import Failure, MeasuredRow, Reader, classify, merged
+from service.engine.errors import InvalidFlags
+from service.engine.logs import LogBuffers
+from service.engine.measured import Failure, MeasuredRow, Reader, agreed, classify, memory_of, merged
 from service.engine.reduction import reduced
 from service.wire.agent import MAX_LOG_CHARACTERS, Report, RunDocument
 from service.wire.runs import DeviceUse
@@ -31,7 +29,6 @@ from workers.agent.process import CannotStart, Confinement, Ended, Limits, run_e
 from workers.agent.telemetry import Sampler
 from workers.agent.watch import Halt, Watch
 
-AIM = 0.035  # of sigma / mean: what peers of this service repeat for (Phoronix Test Suite)
 RECORD = "engine.json"
 _MAX_PASSES = 8
 _MAX_REPEATS = 4  # of llama-bench in one pass
@@ -115,7 +112,7 @@ class _Run:
         self.rows: list[MeasuredRow] = []
         self.measuring_seconds = 0.0
         self.load_seconds: float | None = None
-        self.log = b""
+        self.log = ""
         self.confinement = Confinement()
         self.page_cache: PageCache = page_cache(self.files)
         self.cards: list[LocalGpu] = []
@@ -173,8 +170,7 @@ class _Run:
 
     def more(self, seconds: float) -> int:
         """Return how often the next pass repeats each measurement, 0 when this is enough. `seconds`: of one repeat."""
-        spread = largest_spread(self.rows)
-        if spread is not None and spread <= AIM:
+        if agreed(self.rows):
             return 0
         fit = int(self.seconds_left() / max(seconds, 0.001))
         return min(fit, _MAX_REPEATS) if self.document.engine == "llama.cpp" else min(fit, 1)
@@ -186,20 +182,19 @@ class _Run:
 
     def measured(self, failure: Failure | None) -> Measured:
         """Return what there is, with what the log says of buffers and splits."""
-        text = self.log.decode(errors="replace")
-        buffers, splits = _read(text)
+        memory = memory_of(self.log)
         names = [f"{_NAMES[gpu.backend]}{i}" for i, gpu in enumerate(self.cards)]
         indices = [gpu.index for gpu in self.cards]
         return Measured(
             rows=tuple(merged(self.rows)),
             failure=failure,
-            buffers=buffers,
-            graph_splits=splits,
+            buffers=memory.buffers,
+            graph_splits=memory.graph_splits,
             devices=self.sampler.uses(indices, names) if self.sampler else (),
             load_seconds=self.load_seconds,
             page_cache=self.page_cache,
             gpu_seconds=round(len(self.cards) * (time.monotonic() - self.began), 1),
-            log=_shown(text, self.files),
+            log=_shown(self.log, self.files),
             confinement=self.confinement,
         )
 
@@ -238,7 +233,7 @@ class _Pass:
         of.rows += self.rows
         failure = self.failure(ended)
         if failure is not None or not of.log:
-            of.log = ended.tail
+            of.log = self.reader.log
         return failure
 
     def take(self, lines: bytes) -> None:
@@ -279,22 +274,9 @@ class _Pass:
             return _halted(self.halt)
         if ended.stopped_why is not None and not self.is_hung:
             return Failure(kind="crashed", transient=False, text=ended.stopped_why[:500])
-        tail = ended.tail.decode(errors="replace")
         timed_out = ended.timed_out or self.is_hung
         engine, n_rows = self.of.document.engine, len(self.rows)
-        return classify(ended.exit_status, ended.signal, timed_out, tail, engine, n_rows=n_rows)
-
-
-def largest_spread(rows: Sequence[MeasuredRow]) -> float | None:
-    """Return the largest sigma / mean of a measurement's repeats; None where one was not repeated."""
-    spreads: list[float] = []
-    for row in merged(rows):
-        for times in (row.pp_seconds, row.tg_seconds):
-            if len(times) == 1:
-                return None
-            if times:
-                spreads.append(statistics.stdev(times) / statistics.fmean(times))
-    return max(spreads, default=None)
+        return classify(ended.exit_status, ended.signal, timed_out, self.reader.log, engine, n_rows=n_rows)
 
 
 def _refused(text: str) -> _Ends:
@@ -303,14 +285,6 @@ def _refused(text: str) -> _Ends:
 
 def _halted(halt: Halt) -> Failure:
     return Failure(kind=halt.kind, transient=True, text=halt.why[:500])
-
-
-def _read(text: str) -> tuple[tuple[LogBuffers, ...], int | None]:
-    try:
-        reading = read_log(text[-MAX_LOG:])
-    except (InvalidInput, AdvisorError):
-        return (), None
-    return reading.buffers, reading.graph_splits
 
 
 def _shown(text: str, files: Sequence[Path]) -> str:

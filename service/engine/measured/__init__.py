@@ -6,14 +6,7 @@ from service.engine.measured.prediction import Prediction
 from service.engine.measured.reader import Reader
 from service.engine.measured.roofline import most_pp, most_tg
 from service.engine.measured.rows import MeasuredRow, merged
-from service.engine.measured.summary import (
-    MeasuredMemory,
-    measured_speed,
-    memory_of,
-    speed_at,
-    spread,
-    wants_another,
-)
+from service.engine.measured.summary import MeasuredMemory, agreed, measured_speed, memory_of, speed_at, spread
 
 __all__ = [
     "Failure",
@@ -22,6 +15,7 @@ __all__ = [
     "MeasuredRow",
     "Prediction",
     "Reader",
+    "agreed",
     "classify",
     "measured_speed",
     "memory_of",
@@ -30,5 +24,4 @@ __all__ = [
     "most_tg",
     "speed_at",
     "spread",
-    "wants_another",
 ]

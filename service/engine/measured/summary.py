@@ -1,4 +1,4 @@
-"""From repeats to one figure a depth: the median, how far repeats lie apart, and whether another one is wanted."""
+"""From repeats to one figure a depth: the median, how far repeats lie apart, and whether that is enough."""
 
 from __future__ import annotations
 
@@ -17,7 +17,6 @@ from service.engine.measured.rows import MeasuredRow, merged
 
 SPREAD_AIM = 0.035
 """Sigma over mean below which no further repeat is wanted: that at which the Phoronix Test Suite repeats a test."""
-MOST_REPEATS = 5
 UNKNOWN_SPREAD = 0.023
 """What one measurement is taken to be off by: four of five published llama-bench tests that print a deviation have
 less (102 tests in tests/data/perf.jsonl: median 0.9 %, 80 % below 2.3 %, 95 % below 6.4 %)."""
@@ -80,14 +79,12 @@ def spread(rows: Sequence[MeasuredRow]) -> float | None:
     return round(max(statistics.stdev(tps) / statistics.fmean(tps) for tps in phases), 4) if phases else None
 
 
-def wants_another(rows: Sequence[MeasuredRow], seconds_left: float, seconds_each: float) -> bool:
-    """Return whether everything should be measured once more: the spread is not known or above SPREAD_AIM, there is
-    time for it, and it was not done MOST_REPEATS times. `seconds_each`: what the last repeat took."""
-    done = max((len(tps) for row in merged(rows) for tps in (row.pp_seconds, row.tg_seconds)), default=0)
-    if seconds_left < seconds_each or done >= MOST_REPEATS:
-        return False
+def agreed(rows: Sequence[MeasuredRow]) -> bool:
+    """Return whether no further repeat is wanted: every measurement was repeated, and none lies further apart than
+    SPREAD_AIM."""
+    phases = [tps for row in merged(rows) for tps in (row.pp_tps, row.tg_tps) if tps]
     known = spread(rows)
-    return known is None or known > SPREAD_AIM
+    return known is not None and known <= SPREAD_AIM and all(len(tps) > 1 for tps in phases)
 
 
 def speed_at(points: Sequence[SpeedPoint], n_kv: int) -> SpeedPoint | None:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from service.engine.advice import DeviceMemory, SpeedPoint
 from service.engine.check import compare_predicted
 from service.engine.logs import LogBuffers
-from service.engine.measured import MeasuredRow, Reader, measured_speed, memory_of, speed_at, spread, wants_another
+from service.engine.measured import MeasuredRow, Reader, agreed, measured_speed, memory_of, speed_at, spread
 
 LOGS = Path(__file__).parents[2] / "data" / "engine_logs"
 
@@ -75,19 +75,18 @@ def test_the_spread_is_the_largest_of_any_phase_and_depth_and_unknown_without_re
 
 
 @pytest.mark.parametrize(
-    ("rows", "left", "wanted"),
+    ("rows", "enough"),
     [
-        ([row(20)], 100, True),  # nothing is known of the spread
-        ([row(20, 20.1)], 100, False),  # close enough
-        ([row(20, 23)], 100, True),
-        ([row(20, 23)], 50, False),  # no time
-        ([row(20, 23, 20, 23, 20)], 1000, False),  # often enough
+        ([], False),
+        ([row(20)], False),  # nothing is known of the spread
+        ([row(20, 20.1)], True),
+        ([row(20, 23)], False),
+        ([row(20, 23, 20, 20, 20, 20, 20)], False),
+        ([row(20, 20.1), row(10, n_kv=4096)], False),  # one depth was not repeated
     ],
 )
-def test_another_repeat_is_wanted_while_repeats_differ_and_time_is_left(
-    rows: list[MeasuredRow], left: float, wanted: bool
-) -> None:
-    assert wants_another(rows, left, 60) is wanted
+def test_repeats_are_enough_when_all_of_them_agree(rows: list[MeasuredRow], enough: bool) -> None:
+    assert agreed(rows) is enough
 
 
 def test_between_two_depths_the_time_of_a_token_is_a_line() -> None:
