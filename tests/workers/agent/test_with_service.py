@@ -1,0 +1,188 @@
+"""The agent and the real service on real databases: from the enrolment code to the stored result."""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+import threading
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+import httpx
+import pytest
+from msgspec.structs import replace
+from sqlalchemy import Engine
+
+from service.engine.gguf import Tensor
+from service.engine.measured import Prediction
+from service.engine.run_flags import RunFlags
+from service.flows.accounts import caller_of
+from service.flows.context import utc_now
+from service.store import results, runs, validations
+from service.store.runs import Eligible, StoredRun
+from service.store.validations import StoredValidation
+from service.wire.agent import RunFile, RunOutline
+from service.wire.runs import ValidationRequest
+from tests.databases import database_url, engine, postgres
+from tests.engine_replay import install
+from tests.gguf_file import header_bytes
+from tests.hosts import RIG
+from tests.valkeys import redis, valkey
+from tests.web.joining import api, code_of, token_of
+from workers.agent import owner, probe
+from workers.agent.gpus import NoGpus
+from workers.agent.journal import last
+from workers.agent.loop import Agent
+from workers.agent.measure import measure
+from workers.agent.state import State
+from workers.agent.watcher import Watcher
+
+__all__ = ["api", "database_url", "engine", "postgres", "redis", "valkey"]
+
+MODEL = header_bytes({"general.architecture": "llama"}, [Tensor("output.weight", "F32", (32, 2), 0, 256)]) + bytes(256)
+OUTLINE = RunOutline(
+    engine="ik_llama.cpp",
+    repo="owner/name-GGUF",
+    revision="0" * 40,
+    files=(RunFile(path="Q4/x-Q4_K_M.gguf", size=len(MODEL), sha256=hashlib.sha256(MODEL).hexdigest()),),
+    flags=RunFlags(n_ctx=4096, n_gpu_layers=0),
+    depths=(0, 1024),
+    n_prompt=512,
+    n_gen=32,
+    seconds=10,
+)
+PREDICTION = Prediction(devices=[], speed=[], most_tg=10_000.0, most_pp=100_000.0)
+
+
+class Desk:
+    """A machine that joined the real service, and its owner's account."""
+
+    def __init__(self, folder: Path, api: httpx.Client, engine: Engine) -> None:
+        self.folder, self.api, self.engine = folder, api, engine
+        self.account = token_of(engine, "ada", "host", "validate")
+        self.state, self.policy = State(folder / "state"), folder / "policy.toml"
+        (folder / "models").mkdir()
+        (folder / "models" / "x-Q4_K_M.gguf").write_bytes(MODEL)
+        install(folder / "bin", "llama-sweep-bench", "ok")
+        self.policy.write_text(f'[engines]\nfolders = ["{folder}/bin"]\n[models]\nfolders = ["{folder}/models"]\n')
+        self.said: list[str] = []
+        self.ending = threading.Event()
+
+    def enrol(self) -> None:
+        address = str(self.api.base_url).rstrip("/")
+        code = code_of(self.api, self.account)
+        assert owner.enrol(address, code, self.state, self.policy, lambda _: True, self.said.append)
+
+    @property
+    def host(self) -> str:
+        return self.state.enrolled().host
+
+    def change(self, state: str) -> None:
+        reply = self.api.patch(f"/v1/hosts/{self.host}", json={"state": state}, headers=self.account)
+        assert reply.status_code == 200, reply.text
+
+    def agent(self) -> Agent:
+        """Return a new agent, as after a restart."""
+        client = owner.open_client(self.state)
+        watcher = Watcher(self.state.path, NoGpus(), self.ending)
+        engine = partial(measure, watched=watcher.gpus, state=self.state.path)
+        agent = Agent(self.state, self.policy, client, watcher, engine, ending=self.ending, say=self.said.append)
+        client.lease = partial(client.lease, 0)  # type: ignore[method-assign]
+        return agent
+
+    def serve(self) -> None:
+        agent = self.agent()
+        try:
+            agent.serve(once=True)
+        finally:
+            agent.client.close()
+
+    def queue(self, outline: RunOutline = OUTLINE) -> str:
+        """Queue a run that this host may do; return its id."""
+        account = caller_of(self.engine, self.account["authorization"].partition(" ")[2], utc_now()).account_id
+        program = hashlib.sha256((self.folder / "bin" / "llama-sweep-bench").read_bytes()).hexdigest()
+        ours = Eligible(host_id=self.host, match="exact", gpus=(), engine_builds=(program,))
+        validation = StoredValidation(
+            id=secrets.token_urlsafe(16), advice_id="a", account_id=account, mode="validate",
+            request=ValidationRequest(), refused=[], idempotency_key=None, created_at=utc_now(),
+        )  # fmt: skip
+        run = StoredRun(
+            id=secrets.token_urlsafe(16), validation_id=validation.id, account_id=account, kind="config",
+            config_id="c", position=0, variant="Q4_K_M", cell="0" * 64, outline=outline, prediction=PREDICTION,
+            created_at=utc_now(),
+        )  # fmt: skip
+        assert validations.add(self.engine, validation, [(run, [ours])])
+        return run.id
+
+    def run_row(self, run: str) -> StoredRun:
+        found = runs.read(self.engine, run)
+        assert found is not None
+        return found
+
+
+@pytest.fixture
+def desk(tmp_path: Path, api: httpx.Client, engine: Engine, monkeypatch: pytest.MonkeyPatch) -> Iterator[Desk]:
+    monkeypatch.setattr(probe, "find_hardware", lambda nvidia: RIG)
+    desk = Desk(tmp_path, api, engine)
+    yield desk
+    desk.ending.set()
+
+
+def test_from_the_code_to_the_stored_result(desk: Desk) -> None:
+    desk.enrol()
+    desk.change("active")
+    desk.serve()
+    mine = desk.api.get(f"/v1/hosts/{desk.host}", headers=desk.account).json()
+    assert [(build["engine"], build["commit"]) for build in mine["engines"]] == [("ik_llama.cpp", "8337e4cd3")]
+    assert [model["name"] for model in mine["models"]] == ["x-Q4_K_M.gguf"]
+    run = desk.queue()
+    desk.serve()
+    row = desk.run_row(run)
+    assert row.state == "succeeded", row.failure
+    assert [measured.n_kv for measured in row.rows] == [0, 1024]
+    assert row.result_id is not None
+    result = results.read(desk.engine, row.result_id)
+    assert result is not None
+    assert (result.tier, result.host_id, result.build) == ("agent-run", desk.host, "8337e4cd3")
+    assert [ran.outcome for ran in last(desk.state.path / "ran.jsonl", 2)] == ["started", "measured 2 rows"]
+
+
+def test_a_model_that_is_not_here_is_a_result_too(desk: Desk) -> None:
+    desk.enrol()
+    desk.change("active")
+    run = desk.queue(replace(OUTLINE, files=(replace(OUTLINE.files[0], size=7),)))
+    desk.serve()
+    row = desk.run_row(run)
+    assert row.state == "failed"
+    assert row.failure is not None
+    assert row.failure.kind == "model_missing"
+
+
+def test_a_dry_run_leaves_the_run_in_the_queue_uncounted(desk: Desk) -> None:
+    desk.enrol()
+    desk.change("active")
+    run = desk.queue()
+    agent = desk.agent()
+    agent.serve(once=True, dry_run=True)
+    agent.client.close()
+    assert any("llama-sweep-bench -m" in line for line in desk.said)
+    row = desk.run_row(run)
+    assert (row.state, row.attempt) == ("queued", 0)
+
+
+def test_an_agent_that_lost_its_counter_goes_on(desk: Desk) -> None:
+    desk.enrol()
+    desk.change("active")
+    desk.serve()
+    desk.state.remove("counter")
+    run = desk.queue()
+    desk.serve()
+    assert desk.run_row(run).state == "succeeded"
+
+
+def test_a_host_that_leaves_is_revoked_and_its_key_is_gone(desk: Desk) -> None:
+    desk.enrol()
+    assert owner.leave(desk.state, lambda _: True, desk.said.append)
+    hosts = desk.api.get("/v1/hosts", headers=desk.account).json()
+    assert "revoked" in str(hosts) or not any(host["mine"] for host in hosts["hosts"])
