@@ -24,8 +24,8 @@ ALLOWED = {
         "service.flows", "service.store", "service.hub", "service.queue", "service.engine", "service.wire",
         "service.errors", "service.settings",
     },
-    # service.detect imports the engine only: the machine is looked at in one place.
-    "workers.agent": {"workers.agent", "service.engine", "service.wire", "service.detect"},
+    # service.detect and service.measure import the engine only: the machine is looked at in one place.
+    "workers.agent": {"workers.agent", "service.engine", "service.wire", "service.detect", "service.measure"},
     "workers": {
         "workers", "service.flows", "service.queue", "service.engine", "service.wire", "service.errors",
         "service.settings",

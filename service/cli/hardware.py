@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import sys
 
 from service.cli.inputs import text_argument
 from service.cli.output import print_json
+from service.engine.errors import InvalidInput
 from service.engine.hardware import Hardware
 
 
@@ -13,6 +15,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add what the command takes."""
     parser.add_argument("text", nargs="?", help="shorthand or paste to read instead of this machine; @FILE or -")
     parser.add_argument("--json", action="store_true", help="only the JSON form")
+    parser.add_argument(
+        "--measure", action="store_true", help="measure this machine's RAM and the copies to its GPUs, half a minute"
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -20,8 +25,13 @@ def run(arguments: argparse.Namespace) -> int:
     from service.detect import detect
     from service.engine.catalogue import resolve
     from service.engine.hardware_text import parse_hardware, to_shorthand
+    from service.measure import measure
 
+    if arguments.measure and arguments.text:
+        raise InvalidInput("--measure is for this machine: leave out the text", field="measure")
     hardware: Hardware = parse_hardware(text_argument(arguments.text)) if arguments.text else detect()
+    if arguments.measure:
+        hardware = measure(hardware, lambda step: print(f"{step} …", file=sys.stderr))
     rig = resolve(hardware)
     if not arguments.json:
         print(to_shorthand(hardware))

@@ -17,7 +17,10 @@ NO_GPU_NAMED = "no GPU was named: taken for a machine without"  # in `notes` of 
 
 
 class Gpu(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One or more GPUs of one name. `vram_gib` and `free_gib` in GiB a card, `bandwidth_gbs` in GB/s (10^9)."""
+    """One or more GPUs of one name. `vram_gib` and `free_gib` in GiB a card, `bandwidth_gbs` in GB/s (10^9).
+
+    `measured_copy_gbs`: copies from page-locked RAM to the card, as `advisor hardware --measure` finds them.
+    """
 
     name: str
     count: int = 1
@@ -25,6 +28,7 @@ class Gpu(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     vram_gib: float | None = None
     free_gib: float | None = None
     bandwidth_gbs: float | None = None
+    measured_copy_gbs: float | None = None
     nvlink: bool | None = None
     p2p: bool | None = None
     uuids: list[str] | None = None
@@ -82,7 +86,7 @@ class Card(msgspec.Struct, frozen=True, kw_only=True):
     """One GPU with every fact known. Bytes; GB/s; TFLOPS (fp16 tensor, dense) and TOPS (int8, dense).
 
     `backend`: cuda | rocm | sycl | metal | vulkan. `pci_index`: its number in `nvidia-smi`, None when unknown.
-    `unified`: the card has no memory of its own (Apple, integrated GPUs).
+    `unified`: the card has no memory of its own (Apple, integrated GPUs). `copy_measured`: `pcie_gbs` is measured.
     """
 
     name: str
@@ -102,6 +106,7 @@ class Card(msgspec.Struct, frozen=True, kw_only=True):
     p2p: bool = False
     unified: bool = False
     bandwidth_known: bool = True
+    copy_measured: bool = False
 
     @property
     def reserve(self) -> int:

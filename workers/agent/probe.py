@@ -19,8 +19,8 @@ from service import __version__
 from service.detect import detect
 from service.engine.errors import AdvisorError
 from service.engine.hardware import Cpu, Gpu, Hardware, Ram
+from service.measure import ram_read_gbs
 from service.wire.hosts import Probe
-from workers.agent.bandwidth import read_bandwidth_gbs
 from workers.agent.engines import find_engines
 from workers.agent.gpus import Gpus
 from workers.agent.local import Backend, LocalGpu, Machine
@@ -30,13 +30,14 @@ from workers.agent.policy import Policy, as_downloads
 _TIMEOUT_SECONDS = 20
 _MAX_OUTPUT = 1 << 20
 _MAX_NAME = 100
+_LEAST_FREE_GIB = 4
 _VULKAN_CARD = re.compile(r"deviceType\s*=\s*PHYSICAL_DEVICE_TYPE_DISCRETE_GPU\s+deviceName\s*=\s*([^\n]{1,100})")
 
 
 def describe(policy: Policy, gpus: Gpus, hashes: Hashes, *, hardware: Hardware | None = None, paused: bool) -> Machine:
     """Return this machine: what the service is told and what stays here.
 
-    `hardware`: as found before (its RAM was measured then); None: look and measure now, which takes about a second.
+    `hardware`: as found before (its RAM was measured then); None: look and measure now, which takes some seconds.
     """
     cards = gpus.cards()
     hardware = hardware if hardware is not None else find_hardware(tuple(gpu for _, gpu in cards))
@@ -64,7 +65,7 @@ def find_hardware(
     except AdvisorError:
         seen = Hardware(gpus=[])
     gpus = list(nvidia) or [one for gpu in seen.gpus for one in _each(gpu)] or _by_vulkan(_vulkaninfo())
-    bandwidth = (measure or read_bandwidth_gbs)()
+    bandwidth = (measure or _read_bandwidth)()
     return Hardware(gpus=gpus, cpu=_cpu(seen.cpu), ram=_ram(seen.ram, bandwidth), os=seen.os)
 
 
@@ -92,6 +93,12 @@ def _ram(seen: Ram | None, bandwidth: float | None) -> Ram:
     seen = seen or Ram()
     total = seen.total_gb or round(psutil.virtual_memory().total / 2**30, 2)
     return msgspec.structs.replace(seen, total_gb=total, free_gb=None, measured_bandwidth_gbs=bandwidth)
+
+
+def _read_bandwidth() -> float | None:
+    """GB/s that all physical cores read; None where the memory for it would be taken from others."""
+    free = float(psutil.virtual_memory().available / 2**30)
+    return round(ram_read_gbs(psutil.cpu_count(logical=False), free), 1) if free > _LEAST_FREE_GIB else None
 
 
 def _vulkaninfo() -> str:

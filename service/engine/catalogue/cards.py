@@ -90,6 +90,7 @@ def _cards(gpu: Gpu, path: str, host: Host, n_cards: int, assumed: list[Assumpti
             p2p=bool(gpu.p2p),
             unified=row.unified,
             bandwidth_known=bandwidth is not None,
+            copy_measured=gpu.measured_copy_gbs is not None and not row.unified,
         )
         for i in range(gpu.count)
     ]
@@ -154,9 +155,11 @@ def _rates(row: GpuRow, bandwidth: float, path: str, assumed: list[Assumption]) 
 
 
 def _links(gpu: Gpu, row: GpuRow, path: str, host: Host, n_cards: int, assumed: list[Assumption]) -> list[float]:
-    """GB/s from RAM to each card: the lesser of card, platform and what was stated."""
+    """GB/s from RAM to each card: measured, else the lesser of card, platform and what was stated."""
     if row.unified:
         return [gpu.bandwidth_gbs or row.bandwidth_gbs or host.bandwidth_gbs] * gpu.count
+    if gpu.measured_copy_gbs is not None:
+        return [gpu.measured_copy_gbs] * gpu.count
     own = _GENERATION.search(row.pcie or "")
     width = int(m[1]) if (m := _WIDTH.search(row.pcie or "")) else 16
     generation = min(int(own[1]) if own else int(host.pcie), int(host.pcie))

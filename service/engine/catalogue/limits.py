@@ -42,6 +42,7 @@ def _check_gpu(gpu: Gpu, path: str) -> None:
     _number(f"{path}.vram_gib", gpu.vram_gib, 0.25, 2048, "GiB a card")
     _number(f"{path}.free_gib", gpu.free_gib, 0, 2048, "GiB a card")
     _number(f"{path}.bandwidth_gbs", gpu.bandwidth_gbs, 1, 50_000, "GB/s")
+    _number(f"{path}.measured_copy_gbs", gpu.measured_copy_gbs, 0.05, 2_000, "GB/s")
     if gpu.vram_gib is not None and gpu.free_gib is not None and gpu.free_gib > gpu.vram_gib:
         raise _wrong(f"{path}.free_gib", gpu.free_gib, f"at most the card's {gpu.vram_gib:g} GiB")
     _one_a_card(f"{path}.uuids", gpu.uuids, gpu.count)

@@ -28,6 +28,7 @@ _FREE = re.compile(r"(?:\(|\b)(\d{1,5}(?:\.\d{1,4})?)\s?(gib|gb|g|mib|mb)\s(?:ar
 _SIZE = re.compile(
     r"(?:\(|\b)(\d{1,5}(?:\.\d{1,4})?)\s?(gib|gb|gigs?|g|mib|mb)\b(?:\s?(?:of\s)?(?:vram|each|a card))?\)?", re.I
 )
+_COPIES = re.compile(r"\bcopies\s{1,2}(?:at\s{1,2})?(\d{1,4}(?:\.\d{1,3})?)\s?gb/s", re.I)
 _BANDWIDTH = re.compile(r"\(?\b(\d{1,5}(?:\.\d{1,3})?)\s?gb/s\)?", re.I)
 _PCI_NUMBERS = re.compile(r"pci((?:\s\d{1,3}){1,64})", re.I)
 _UUID = re.compile(r"(?:GPU|MIG)-[0-9a-fA-F-]{8,64}")
@@ -46,6 +47,7 @@ def details(text: str, gpu: Gpu) -> tuple[str, Gpu]:
         text = text[: m.start()].strip()
         for item in m[1].split(";"):
             values |= _bracketed(item.strip())
+    text = _take(_COPIES, text, lambda m: values.setdefault("measured_copy_gbs", float(m[1])))
     text = _take(_BANDWIDTH, text, lambda m: values.setdefault("bandwidth_gbs", float(m[1])))
     text = _take(_FREE, text, lambda m: values.setdefault("free_gib", _gib(m)))
     text = _take(_PCIE, text, lambda m: values.setdefault("pcie", _link(m[0])))
@@ -97,6 +99,7 @@ def write_details(gpu: Gpu) -> str:
     items += [f"{gpu.free_gib:.6g} GiB free"] if gpu.free_gib is not None else []
     items += [f"{gpu.bandwidth_gbs:.6g} GB/s"] if gpu.bandwidth_gbs is not None else []
     items += [f"pcie {re.sub(r'[][;]', ' ', gpu.pcie)}"] if gpu.pcie else []
+    items += [f"copies {gpu.measured_copy_gbs:.6g} GB/s"] if gpu.measured_copy_gbs is not None else []
     switches = (("nvlink", gpu.nvlink), ("p2p", gpu.p2p), ("display", gpu.display))
     items += [name if value else f"no {name}" for name, value in switches if value is not None]
     items += ["pci " + " ".join(map(str, gpu.pci_order))] if gpu.pci_order else []
@@ -114,11 +117,16 @@ def _bracketed(item: str) -> dict[str, object]:
         return {"pcie": item[5:].strip()}
     if all(_UUID.fullmatch(part) for part in item.split()) and item:
         return {"uuids": item.split()}
-    for pattern, field in ((_BANDWIDTH, "bandwidth_gbs"), (_FREE, "free_gib"), (_SIZE, "vram_gib")):
+    for pattern, field in ((_COPIES, "measured_copy_gbs"), (_BANDWIDTH, "bandwidth_gbs")):
         if m := pattern.fullmatch(item):
-            return {field: float(m[1]) if field == "bandwidth_gbs" else _gib(m)}
+            return {field: float(m[1])}
+    for pattern, field in ((_FREE, "free_gib"), (_SIZE, "vram_gib")):
+        if m := pattern.fullmatch(item):
+            return {field: _gib(m)}
     raise unreadable(
-        f"[{item}]", "in brackets write `24 GiB`, `18 GiB free`, `936 GB/s`, `pcie 4.0 x8`, `nvlink`, `p2p`, `display`"
+        f"[{item}]",
+        "in brackets write `24 GiB`, `18 GiB free`, `936 GB/s`, `pcie 4.0 x8`, `copies 12.4 GB/s`, `nvlink`, `p2p`, "
+        "`display`",
     )
 
 

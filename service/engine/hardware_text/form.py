@@ -123,6 +123,7 @@ def _canonical_gpu(gpu: Gpu) -> Gpu:
         vram_gib=_rounded(gpu.vram_gib or size),
         free_gib=_rounded(gpu.free_gib),
         bandwidth_gbs=_rounded(gpu.bandwidth_gbs),
+        measured_copy_gbs=_rounded(gpu.measured_copy_gbs),
         uuids=gpu.uuids or None,
         pci_order=gpu.pci_order or None,
     )

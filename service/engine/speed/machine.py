@@ -84,7 +84,7 @@ def _card_rate(card: Card, p: Coefficients) -> CardRate:
     bandwidth = card.bandwidth_gbs * _GIGA
     return CardRate(
         bandwidth=bandwidth,
-        link=bandwidth if card.unified or card.pcie_gbs <= 0 else card.pcie_gbs * _GIGA,
+        link=bandwidth if card.unified or card.pcie_gbs <= 0 else _link(card, p),
         operations=card.int8_tops * _TERA / p.get(f"gpu_compute.{card.backend}", 1.0),
         read=p.get(f"gpu_read.{generation}", p["gpu_read.other"]) * p.get(f"gpu_read.{card.backend}", 1.0),
         matmul=p.get(f"gpu_matmul.{generation}", p["gpu_matmul.other"]),
@@ -95,6 +95,11 @@ def _usable_gbs(gbs: float, cores: int, p: Coefficients) -> float:
     """Return the bandwidth that `cores` get: less and less of it above the knee, and no more than they can ask for."""
     usable = gbs / max(1.0, (gbs / p["ram_read.knee"]) ** p["ram_read.exponent"])
     return float(usable * (1 + (usable / (cores * p["ram_read.core"])) ** 4) ** -0.25)
+
+
+def _link(card: Card, p: Coefficients) -> float:
+    """Bytes a second of the link's standard; from a measured rate, what that standard would have to be."""
+    return card.pcie_gbs * _GIGA * (p["copy"] if card.copy_measured else 1.0)
 
 
 def _cpu_rate(rig: Rig, threads: int, p: Coefficients) -> CpuRate:

@@ -125,6 +125,7 @@ def gpus(draw: st.DrawFn) -> Gpu:
         vram_gib=vram,
         free_gib=draw(st.none() | st.just(vram)),
         bandwidth_gbs=draw(st.none() | amounts),
+        measured_copy_gbs=draw(st.none() | amounts),
         nvlink=draw(switch),
         p2p=draw(switch),
         display=draw(switch),

@@ -38,6 +38,7 @@ def test_the_two_rigs_of_the_demo_resolve() -> None:
         ("RTX 3060 12GB; GTX 1080 Ti", [Gpu(name="RTX 3060", vram_gib=12), Gpu(name="GTX 1080 Ti")]),
         ("2x RTX 3090 nvlink", [Gpu(name="RTX 3090", count=2, nvlink=True)]),
         ("RTX 3090 20 GiB free", [Gpu(name="RTX 3090", free_gib=20)]),
+        ("RTX 3090 pcie 4.0 x8 copies 12.4 GB/s", [Gpu(name="RTX 3090", pcie="4.0 x8", measured_copy_gbs=12.4)]),
         ("RTX 9999 48GB 2000 GB/s", [Gpu(name="RTX 9999", vram_gib=48, bandwidth_gbs=2000)]),
         ('gpu "My card, rev. 2" [24 GiB; 936 GB/s]', [Gpu(name="My card, rev. 2", vram_gib=24, bandwidth_gbs=936)]),
         ("A100 40GB PCIe x2", [Gpu(name="A100 PCIe", count=2, vram_gib=40)]),
