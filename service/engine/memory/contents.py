@@ -44,6 +44,7 @@ class Contents:
     # -- weights -------------------------------------------------------------------------------------------------
 
     def weights(self) -> list[int]:
+        """Return the bytes of weights on each device, CPU last, as the engine stores them there."""
         total, cpu = [0] * (self.cpu + 1), self.cpu
         in_ram = plain_bytes(self.model)
         on_card = reserved_bytes(self.model) if self.cuda else in_ram
@@ -109,6 +110,7 @@ class Contents:
     # -- caches --------------------------------------------------------------------------------------------------
 
     def caches(self) -> list[int]:
+        """Return the bytes of caches on each device, CPU last."""
         total = [0] * (self.cpu + 1)
         plain = cache_bytes(self.model, self.spec)
         reserved = cache_bytes(self.model, self.spec, cuda_padding=True) if self.cuda else plain

@@ -210,9 +210,11 @@ class GraphBuilder:
         return self.new(op, "f32", x.ne, x, *src)
 
     def add(self, a: Node, b: Node) -> Node:
+        """Return a + b, of the shape and type of a."""
         return self.new("ADD", a.kind, a.ne, a, b)
 
     def mul(self, a: Node, b: Node) -> Node:
+        """Return a times b by element, of the shape and type of a."""
         return self.new("MUL", a.kind, a.ne, a, b)
 
     def mul_mat(self, w: Node, x: Node) -> Node:
@@ -224,9 +226,11 @@ class GraphBuilder:
         return self.new("MUL_MAT_ID", "f32", (w.ne[1], ids.ne[0], x.ne[2]), w, x, ids)
 
     def get_rows(self, a: Node, ids: Node) -> Node:
+        """Return the rows `ids` of `a`, in f32: [a.ne0, ids.ne0, ids.ne1, ids.ne2]."""
         return self.new("GET_ROWS", "f32", (a.ne[0], ids.ne[0], ids.ne[1], ids.ne[2]), a, ids)
 
     def concat(self, a: Node, b: Node, dim: int) -> Node:
+        """Return `a` with `b` behind it in dimension `dim`."""
         ne = list(a.ne)
         ne[dim] += b.ne[dim]
         return self.new("CONCAT", a.kind, tuple(ne), a, b)
@@ -260,6 +264,7 @@ class GraphBuilder:
     # -- views ---------------------------------------------------------------------------------------------------
 
     def reshape(self, a: Node, *ne: int) -> Node:
+        """Return a view of `a` with shape `ne`."""
         return self.new("RESHAPE", a.kind, ne, a, root=a)
 
     def view(self, a: Node, ne: tuple[int, ...], nb: tuple[int, ...] = ()) -> Node:
@@ -285,6 +290,7 @@ class GraphBuilder:
         return self.permute(a, 0, 2, 1, 3)
 
     def transpose(self, a: Node) -> Node:
+        """Return a view of `a` with dimensions 0 and 1 exchanged."""
         ne: Shape = (a.ne[1], a.ne[0], a.ne[2], a.ne[3])
         return self.new("TRANSPOSE", a.kind, ne, a, root=a, nb=(a.nb[1], a.nb[0], a.nb[2], a.nb[3]))
 

@@ -62,6 +62,7 @@ class Placed:
         self.start = self.stage(0, tuple(self.fixed.get(t, -1) for t in segment.real))
 
     def stage(self, depth: int, devices: tuple[int, ...]) -> Stage:
+        """Return the stage with these devices at a depth: the same object for the same ones."""
         found = self.stages.get((depth, devices))
         if found is None:
             found = self.stages[depth, devices] = Stage(self, depth, devices)
@@ -163,6 +164,7 @@ class Resolved:
         self.pieces: dict[Entry, Pieces] = {}
 
     def split(self, entry: Entry) -> Pieces:
+        """Return the pieces that the scheduler cuts the segment into when it is entered so: made once."""
         found = self.pieces.get(entry)
         if found is None:
             found = self.pieces[entry] = Pieces(self, entry)

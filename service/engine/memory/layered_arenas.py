@@ -208,6 +208,7 @@ class Run:
         self.permanent = permanent
 
     def replay(self) -> None:
+        """Allocate and release step by step, as ggml-alloc does; changes `held`, `children` and `views`."""
         children, views, held, root = self.children, self.views, self.held, self.root
         for code, device, sources, overwrites in self.program.steps:
             if code >= 0 and code not in held:

@@ -34,6 +34,7 @@ class LeastBytes(NamedTuple):
 
     @property
     def total(self) -> int:
+        """The bytes together."""
         return sum(self)
 
 

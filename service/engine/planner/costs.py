@@ -12,12 +12,14 @@ from collections.abc import Sequence
 import msgspec
 from msgspec.structs import replace
 
-from service.engine.config import Flags, Placement
+from service.engine.config import Flags, Override, Placement
 from service.engine.model import Model
 from service.engine.planner.blocks import Block
 from service.engine.planner.fit import Problem
 from service.engine.speed import Request, request_of, weights_of, work_of
 from service.engine.speed.work import Attention, Weights, Work
+
+_WITH_RULES = (Override("exps", "CPU"),)  # any: beside one ik_llama.cpp pins what is in RAM, and copies it faster
 
 
 class Costs(msgspec.Struct, frozen=True):
@@ -41,7 +43,8 @@ def costs_of(problem: Problem, flags: Flags, blocks: Sequence[Block]) -> Costs:
     """Return the costs of `flags`, whose `-ot` rules and `-ts` do not matter here, for all kinds of `blocks`."""
     n_devices = len(problem.devices)
     placement = _everything_on_the_first(problem.model, blocks, n_devices)
-    work = work_of(problem.engine, problem.model, flags, placement, problem.date)
+    moved = replace(flags, overrides=_WITH_RULES)
+    work = work_of(problem.engine, problem.model, moved, placement, problem.date)
     request = request_of(problem.rig, problem.devices, flags, problem.goal)
     base = request.seconds(work)
     kinds: dict[int, Block] = {}

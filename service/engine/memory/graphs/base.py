@@ -133,6 +133,7 @@ class ModelGraph(GraphBuilder):
     # -- facts of the model --------------------------------------------------------------------------------------
 
     def layer(self, index: int) -> Layer:
+        """Return the shape of a block."""
         return self.model.layers[index]
 
     @property
@@ -150,6 +151,7 @@ class ModelGraph(GraphBuilder):
 
     @property
     def expert_weights_norm(self) -> bool:
+        """Whether the chosen experts' weights are made to sum up to 1."""
         return bool(self.model.value("expert_weights_norm"))
 
     @property

@@ -81,6 +81,7 @@ class Segment:
         self._code_of = code
 
     def add_node(self, t: int) -> None:
+        """Append a node of the graph, under the segment's own number for it."""
         self.nodes.append(self._code_of[t])
 
     def close(self) -> None:

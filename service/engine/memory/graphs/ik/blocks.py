@@ -31,9 +31,11 @@ class IkGraph(ModelGraph):
         self.expand(self.apply("SOFTCAP", x) if soft_cap else x)
 
     def mask(self) -> Node:
+        """Return the input that says which tokens a token attends to: [n_kv, n_tokens], padded."""
         return self.mask_input(self.n_kv, pad(self.n_tokens, self.spec.rules.mask_padding))
 
     def output_ids(self) -> Node:
+        """Return the input with the rows that logits are wanted for."""
         return self.input("i32", self.spec.n_outputs)
 
     # -- small parts ---------------------------------------------------------------------------------------------
@@ -45,6 +47,7 @@ class IkGraph(ModelGraph):
         return self.apply("RMS_NORM", x) if weight is None else self.apply("FUSED_RMS_NORM", x, weight)
 
     def rope(self, x: Node, factors: Node | None = None) -> Node:
+        """Return x rotated by its positions."""
         return self.new("ROPE", x.kind, x.ne, x, self.positions, factors)
 
     def last_rows(self, layer: int, ids: Node | None, *tensors: Node) -> tuple[Node, ...]:
@@ -266,6 +269,7 @@ class IkGraph(ModelGraph):
         return self.add(out, x) if add_input else out
 
     def shared_expert(self, layer: int, x: Node) -> Node:
+        """The shared expert, up and gate fused."""
         return self._gated(layer, "_shexp", x)
 
     def _gated(self, layer: int, suffix: str, x: Node) -> Node:

@@ -66,6 +66,7 @@ class LatentAttention:
         self.prompt = g.n_tokens >= _PROMPT_TOKENS and g.spec.mla > 1
 
     def build(self, x: Node, mask: Node) -> Node:
+        """Return what the layer adds to x: projections, cache, attention over the latent, and the output."""
         g, m = self.g, self.mla
         q, latent = self._projections(g.norm(x, g.weight(self.layer, "attn_norm.weight")))
         q_nope, q_rope, k_rope, compressed = self._parts(q, latent)

@@ -43,6 +43,7 @@ class SplitGraph(IkGraph):
         return super().find(name) if name not in self.cuts else self._share(Slot("weight", name, -1, self.card))
 
     def rope_factors(self, layer: int) -> Node | None:
+        """Return the current card's copy of a layer's rope factors, None for models without."""
         name = next((name for name in ROPE_FACTORS if name in self.cuts), None)
         return super().rope_factors(layer) if name is None else self._share(Slot("rope", name, layer, self.card))
 

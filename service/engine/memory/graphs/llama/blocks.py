@@ -73,6 +73,7 @@ class LlamaGraph(FeedForward):
         self.logits(x, scale=scale, soft_cap=soft_cap)
 
     def logits(self, x: Node, *, scale: bool = False, soft_cap: bool = False) -> None:
+        """Append the head: logits of x, scaled and capped where the model does so."""
         x = self.mul_mat(self.output_head(), x)
         if scale:
             x = self.apply("SCALE", x)
@@ -96,6 +97,7 @@ class LlamaGraph(FeedForward):
         return tensors if ids is None else tuple(self.get_rows(t, ids) for t in tensors)
 
     def output_ids(self) -> Node:
+        """Return the input with the rows that logits are wanted for."""
         return self.input("i32", self.spec.n_outputs)
 
     def cache_inputs(self, *windows: int, latent: bool = False) -> list[CacheInput]:
@@ -154,6 +156,7 @@ class LlamaGraph(FeedForward):
         return self.mul(normed, weight)
 
     def rope(self, x: Node, factors: Node | None = None) -> Node:
+        """Return x rotated by its positions."""
         return self.new("ROPE", x.kind, x.ne, x, self.positions, factors)
 
     def _rotate(self, x: Node, rotation: Node) -> Node:
@@ -171,6 +174,7 @@ class LlamaGraph(FeedForward):
         return q, k, v
 
     def norm_heads(self, layer: int, q: Node, k: Node) -> tuple[Node, Node]:
+        """Return Q and K after the model's norms for each head."""
         return (
             self.norm(q, self.weight(layer, "attn_q_norm.weight"), layer),
             self.norm(k, self.weight(layer, "attn_k_norm.weight"), layer),
