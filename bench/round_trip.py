@@ -32,6 +32,7 @@ from service.engine.rules import case_of, findings
 from service.engine.units import MIB
 
 TOOLS: tuple[Tool, ...] = ("server", "bench")
+_MOST_PRINTED = 100
 Outcome = tuple[Counter[str], list[str]]
 
 
@@ -100,15 +101,17 @@ def main() -> int:
     parser.add_argument("--advices", type=int, default=1000)
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
-    counts, wrong = Counter[str](), list[str]()
+    print(stamp(), flush=True)
+    counts, n_wrong = Counter[str](), 0
     with ProcessPoolExecutor() as pool:
         for more, found in pool.map(one_advice, range(options.seed, options.seed + options.advices)):
             counts += more
-            wrong += found
-    print(stamp())
+            for text in found[: max(_MOST_PRINTED - n_wrong, 0)]:
+                print(text, flush=True)
+            n_wrong += len(found)
     print(", ".join(f"{n:,} {name}" for name, n in counts.items()))
-    print("\n".join([*wrong[:100], f"{len(wrong)} problems"]))
-    return 1 if wrong else 0
+    print(f"{n_wrong} problems")
+    return 1 if n_wrong else 0
 
 
 if __name__ == "__main__":

@@ -28,7 +28,7 @@ from service.engine.speed import Request, Work, request_of, weights_of, work_of
 from service.engine.speed.generation import token_seconds
 from service.engine.speed.prompt import batch_seconds
 from service.engine.speed.work import Attention, Weights
-from service.engine.tensor_names import role_of
+from service.engine.tensor_names import layer_of, role_of
 from service.engine.units import MIB
 
 _CONTEXT = 300 * MIB  # the least that a CUDA context takes (memory/overhead.py)
@@ -71,10 +71,9 @@ class Forecaster:
         stuck = [t for t in model.tensors if self.placement.tensors.get(t.name) == 1 and t.name not in names]
         self.stuck_bytes = sum(t.nbytes for t in stuck)
         embedding = by_name.get("token_embd.weight")
-        tied = model.tied and embedding is not None
-        self.fixed_bytes = (
-            model.n_bytes - self.piece_bytes - self.stuck_bytes + (embedding.nbytes if tied and embedding else 0)
-        )
+        tied = embedding.nbytes if model.tied and embedding is not None else 0
+        on_card = (by_name[name] for name, device in self.placement.tensors.items() if device == 0 and name in by_name)
+        self.fixed_bytes = tied + sum(t.nbytes for t in on_card)
         self.pieces = weights_of(engine, model, base, sorted(names), 1, self.work)
         self.stuck = weights_of(engine, model, base, [t.name for t in stuck], 1, self.work)
         self.fixed = tuple(w for w in self.work.weights if w.device == 0)
@@ -249,8 +248,8 @@ def _pieces_in_ram(engine: Engine, model: Model) -> tuple[Placement, set[str]]:
         away.update(t.name for t in ffn)
         if all(runs_on_gpu(engine, t.type) for t in ffn):
             pieces.update(t.name for t in ffn)
-    roles = {t.name: role_of(t.name) for t in model.tensors}
-    where = {name: int(name in away or role == "token_embd") for name, role in roles.items() if role != "nextn"}
+    loaded = [t.name for t in model.tensors if (layer_of(t.name) or 0) < running]
+    where = {name: int(name in away or role_of(name) == "token_embd") for name in loaded}
     where.setdefault("output.weight", 0)
     caches = (0,) * running + (None,) * (model.n_layer - running)
     return Placement(1, where, (0,) * model.n_layer, caches, 0), pieces

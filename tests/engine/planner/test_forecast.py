@@ -8,6 +8,10 @@ from service.engine.catalogue import resolve
 from service.engine.config import Engine
 from service.engine.goal import Constraints, GoalRequest, Preset, resolve_goal
 from service.engine.hardware import Gpu, Hardware, Ram
+from service.engine.memory import least_memory
+from service.engine.memory.placement import place
+from service.engine.planner.candidates import base_flags
+from service.engine.planner.forecast import Forecaster
 from service.engine.planner.search import Case, Hunt
 from tests import rigs
 from tests.models import build
@@ -46,3 +50,14 @@ def test_embeddings_by_layer_stay_in_ram_and_take_no_room_on_cards() -> None:
     hunt = Hunt(Case("ik_llama.cpp", 0, model, resolve(two_in_use), goal, Constraints()))
     hunt.place_first()
     assert hunt.contenders[0].candidate.strategy == "all on GPU"
+
+
+@pytest.mark.parametrize("model", ["DeepSeek-V3.2", "GLM-4.6", "Gemma-4-E2B", "Qwen3-30B-A3B", "Llama-3.2-3B"])
+@pytest.mark.parametrize("engine", ["ik_llama.cpp", "llama.cpp"])
+def test_a_forecast_counts_the_weights_that_are_loaded_and_no_next_token_layers(model: str, engine: Engine) -> None:
+    built, rig = build(model, "q4_k_m"), resolve(rigs.ONE_3090_DESKTOP)
+    goal = resolve_goal(GoalRequest(), built.n_ctx_train)
+    flags = base_flags(engine, built, rig, goal, "all on GPU", 512, "f16")
+    made = Forecaster(engine, built, rig, goal, flags)
+    on_card = least_memory(engine, built, flags, place(engine, built, flags, [2**40]))[0].weights
+    assert 0.98 * on_card <= made.fixed_bytes + made.piece_bytes <= on_card * 1.001
