@@ -11,7 +11,7 @@ import msgspec
 from service.engine.errors import InvalidHeader, InvalidInput
 from service.engine.gguf import Header, merge_shards
 from service.hub.errors import RepoTooLarge, RepoWithoutGguf
-from service.hub.headers import FIRST_RANGE, grow
+from service.hub.headers import header_of_file
 from service.hub.listing import Limits, OtherFile, RepoFile, RepoListing, Variant
 from service.hub.variants import find_variants
 
@@ -51,7 +51,7 @@ def read_local_header(variant: Variant, limits: Limits | None = None) -> Header:
 def _read(path: Path, limit: int) -> Header:
     try:
         with path.open("rb") as stream:
-            return grow(lambda start, stop: stream.read(stop - start), FIRST_RANGE, path.stat().st_size, limit)
+            return header_of_file(stream, path.stat().st_size, limit)
     except OSError as error:
         raise InvalidInput(f"cannot read {path}: {error.strerror}", field="repo") from error
     except InvalidHeader as error:

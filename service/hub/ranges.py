@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from threading import Lock
+from typing import TypeAlias
 from urllib.parse import quote
 
 import httpx
@@ -23,6 +24,7 @@ from service.hub.retry import Transient, seconds_asked, with_retries
 
 _CONTENT_RANGE = re.compile(r"bytes ([0-9]{1,18})-([0-9]{1,18})/([0-9]{1,18})", re.ASCII)
 _MAX_REDIRECTS = 5
+Take: TypeAlias = Callable[[bytes], bool]
 
 
 class RemoteFile:
@@ -66,13 +68,16 @@ class Ranges:
         """Close the connections."""
         self._client.close()
 
-    def read(self, file: RemoteFile, start: int, stop: int, deadline: float) -> bytes:
-        """Return bytes `start` to `stop` (not included) of `file`; `deadline` is a time of `time.monotonic`.
+    def stream(self, file: RemoteFile, start: int, stop: int, deadline: float, take: Take) -> int:
+        """Give bytes `start` to `stop` (not included) of `file` to `take` as they arrive, until it has enough.
 
-        Raises HubUnavailable, HubRateLimited, HubUnauthorised, HubReplyRefused, RepoGated, RepoNotFound, and
-        TruncatedHeader when the file ends before `start`.
+        Returns where the next byte would be. `deadline` is a time of `time.monotonic`. A connection that breaks off is
+        taken up where it ended. Raises HubUnavailable, HubRateLimited, HubUnauthorised, HubReplyRefused, RepoGated,
+        RepoNotFound, what `take` raises, and TruncatedHeader when the file ends before `start`.
         """
-        return with_retries(lambda: self._read_once(file, start, stop, deadline), self._limits, self._sleep)
+        reading = _Reading(file, start, stop, deadline, take)
+        with_retries(lambda: self._read_on(reading), self._limits, self._sleep)
+        return reading.position
 
     def get_json(self, path: str, parameters: list[tuple[str, str]], max_bytes: int) -> bytes:
         """Return the body of an API call on the endpoint, at most `max_bytes` of it. Raises as `read` does."""
@@ -88,19 +93,22 @@ class Ranges:
 
         return with_retries(attempt, self._limits, self._sleep)
 
-    def _read_once(self, file: RemoteFile, start: int, stop: int, deadline: float) -> bytes:
-        asked = {"range": f"bytes={start}-{stop - 1}"}
+    def _read_on(self, reading: _Reading) -> None:
+        file = reading.file
+        asked = {"range": f"bytes={reading.position}-{reading.stop - 1}"}
         if file.signed is not None:
-            with self._send(file.signed, asked, deadline) as response:
+            with self._send(file.signed, asked, reading.deadline) as response:
                 if response.status_code != 403:
-                    return self._checked(response, file, start, stop, deadline)
+                    self._take_in(response, reading)
+                    return
             file.signed = None
         url = self._resolve_url(file)
         for _ in range(_MAX_REDIRECTS):
-            with self._send(url, asked, deadline) as response:
+            with self._send(url, asked, reading.deadline) as response:
                 if not response.has_redirect_location:
                     file.signed = None if self._addresses.is_endpoint(url) else url
-                    return self._checked(response, file, start, stop, deadline)
+                    self._take_in(response, reading)
+                    return
                 url = self._addresses.after_redirect(url, response.headers["location"])
         raise HubReplyRefused(f"{file.path}: more than {_MAX_REDIRECTS} redirects")
 
@@ -123,34 +131,56 @@ class Ranges:
         except (httpx.TimeoutException, httpx.TransportError) as error:
             raise Transient(f"{url.host} does not answer ({type(error).__name__})") from error
 
-    def _checked(self, response: httpx.Response, file: RemoteFile, start: int, stop: int, deadline: float) -> bytes:
+    def _take_in(self, response: httpx.Response, reading: _Reading) -> None:
+        """Hand on the body of the reply that has the range, or the whole file where the range was ignored."""
+        file, unwanted = reading.file, 0
         if response.status_code == 206:
-            stop = _range_stop(response, file, start, stop)
-            data = self._body(response, stop - start, deadline)
-        elif response.status_code == 200:  # the range was ignored: read up to its end, no further
-            data = self._body(response, min(stop, file.n_bytes or stop), deadline)[start:]
+            stop = _range_stop(response, file, reading.position, reading.stop)
+        elif response.status_code == 200:  # read up to the range's end, no further
+            stop, unwanted = min(reading.stop, file.n_bytes or reading.stop), reading.position
         elif response.status_code == 416:
-            raise TruncatedHeader(f"the file ends before byte {start}, inside its header: upload it again")
+            raise TruncatedHeader(f"the file ends before byte {reading.position}, inside its header: upload it again")
         else:
             raise _refusal(response, file.repo, file.path)
-        if len(data) < min(stop, file.n_bytes or stop) - start:
+        for chunk in self._chunks(response, reading.deadline):
+            wanted, unwanted = chunk[unwanted:], max(0, unwanted - len(chunk))
+            if wanted and reading.take_in(wanted[: stop - reading.position]):
+                return
+            if reading.position >= stop:
+                break
+        if reading.position < min(reading.stop, file.n_bytes or reading.stop):
             raise Transient(f"{file.path}: the connection broke off")
-        return data
 
     def _body(self, response: httpx.Response, limit: int, deadline: float) -> bytes:
         """Return at most `limit` bytes of the body. What comes beyond is left on the wire, its connection closed."""
+        data = bytearray()
+        for chunk in self._chunks(response, deadline):
+            data += chunk
+            if len(data) >= limit:
+                break
+        return bytes(data[:limit])
+
+    def _chunks(self, response: httpx.Response, deadline: float) -> Iterator[bytes]:
         if response.headers.get("content-encoding", "identity") != "identity":
             raise HubReplyRefused("the reply is compressed, though it was asked for as it is")
-        data = bytearray()
         for chunk in response.iter_raw():  # as it comes: gathered into larger chunks, a drip would outlast the deadline
             with self._lock:
                 self.cost.n_bytes += len(chunk)
-            data += chunk
-            if len(data) > limit or (len(data) == limit and response.status_code != 206):
-                break
+            yield chunk
             if time.monotonic() > deadline:
                 raise _too_slow()
-        return bytes(data[:limit])
+
+
+class _Reading:
+    """A range being read: what of it has been handed on."""
+
+    def __init__(self, file: RemoteFile, start: int, stop: int, deadline: float, take: Take) -> None:
+        self.file, self.position, self.stop, self.deadline, self._take = file, start, stop, deadline, take
+
+    def take_in(self, data: bytes) -> bool:
+        """Hand `data` on; return whether that is enough."""
+        self.position += len(data)
+        return self._take(data)
 
 
 def _range_stop(response: httpx.Response, file: RemoteFile, start: int, stop: int) -> int:

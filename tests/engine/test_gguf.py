@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import struct
 import time
+import tracemalloc
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +23,7 @@ from service.engine.gguf import (
     MAX_TEXT_BYTES,
     ArraySummary,
     Header,
+    HeaderParser,
     NeedMore,
     merge_shards,
     parse_header,
@@ -86,7 +89,7 @@ def test_texts_are_refused_where_they_are_more_together_than_is_kept() -> None:
     """A header is stored for ever: what any one file may leave there is bounded."""
     half = [entry(f"k{i}", STRING, text(b"x" * (MAX_TEXT_BYTES // 2 - 2))) for i in range(2)]
     assert len(parse_header(file(half)).metadata) == 2
-    with pytest.raises(InvalidHeader, match="8 MiB together"):
+    with pytest.raises(InvalidHeader, match="2 MiB together"):
         parse_header(file([*half, entry("one_more", STRING, text("x"))]))
 
 
@@ -339,3 +342,59 @@ def test_shards_that_do_not_belong_together_are_refused() -> None:
     ):  # fmt: skip
         with pytest.raises(InvalidHeader):
             merge_shards(wrong)
+
+
+# --- in pieces
+
+
+@pytest.mark.parametrize("size", [1, 7, 4096, 65_536])
+def test_a_header_fed_in_pieces_is_the_same_and_complete_at_the_same_byte(size: int) -> None:
+    data = gguf_bytes("Qwen3-0.6B", "q8_0", small=True)
+    whole, end = parse_header(data), len(data) - 31
+    parser, fed, found = HeaderParser(len(data) + 10**12), 0, None
+    while found is None:
+        assert fed < parser.needed <= len(data)
+        found = parser.feed(data[fed : fed + size])
+        fed += size
+    assert found == whole
+    assert fed <= end + 31 + size
+
+
+@given(st.data())
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_where_a_header_is_cut_changes_nothing(data: st.DataObject) -> None:
+    content = file(
+        [
+            entry("a", STRING, text("x" * data.draw(st.integers(0, 50)))),
+            entry("b", ARRAY, struct.pack("<IQ", STRING, 3) + text("xyz") + text("") + text("w" * 300)),
+            entry("c", ARRAY, struct.pack("<IQ", U32, 5000) + bytes(20_000)),
+            entry("d", ARRAY, struct.pack("<IQ3I", U32, 3, 7, 8, 9)),
+        ],
+        [tensor("t", (8,)), tensor("u", (4, 2), offset=32)],
+    )
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(content)), max_size=12)))
+    parser = HeaderParser()
+    pieces = [content[a:b] for a, b in pairwise([0, *cuts, len(content)])]
+    found = [header for piece in pieces if (header := parser.feed(piece)) is not None]
+    assert found[0] == parse_header(content)
+
+
+def test_memory_stays_flat_however_large_the_vocabulary_is() -> None:
+    """Four megabytes beside the piece that is fed and the tensor table, whatever the header claims."""
+    word = text("token" * 4)
+    start = file([], n_entries=2, n_tensors=0)
+    piece = word * 2048
+    tracemalloc.start()
+    parser = HeaderParser()
+    parser.feed(start + text("tokenizer.ggml.tokens") + struct.pack("<IIQ", ARRAY, STRING, 2048 * 1000))
+    for _ in range(1000):
+        assert parser.feed(piece) is None
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < len(piece) * 2 + (4 << 20)
+    assert parser.feed(entry("last", U32, struct.pack("<I", 5))) is not None
+
+
+def test_tensors_that_lie_over_each_other_are_refused() -> None:
+    with pytest.raises(InvalidHeader, match="inside the one before it"):
+        parse_header(file([], [tensor("a", (64,)), tensor("b", (64,), offset=128)]))

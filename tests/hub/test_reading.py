@@ -11,6 +11,7 @@ from service.engine.errors import AdvisorError, InvalidHeader, InvalidInput, Not
 from service.engine.gguf import Header
 from service.engine.model import build_model
 from service.hub import Hub, Limits, RepoGated, RepoListing, RepoTooLarge, local_variants, parse_repo_reference
+from service.hub.headers import FIRST_RANGE
 from tests.hub.conftest import TINY, TINY_FILE, TINY_SHARDS
 from tests.local_hub import MEMBER_TOKEN, REPOS, TOKEN, LocalHub
 
@@ -74,7 +75,23 @@ def test_shards_after_the_first_begin_with_a_small_range(local_hub: LocalHub, co
     read(connect(), R1)
     ranges = [r.range for r in local_hub.requests if r.origin == "cdn"]
     assert ranges.count("bytes=0-262143") == 2
-    assert ranges.count("bytes=0-1048575") == 1
+    assert ranges.count(f"bytes=0-{FIRST_RANGE - 1}") == 1
+
+
+def test_one_request_reads_a_header_and_ends_with_it(local_hub: LocalHub, connect: Connect) -> None:
+    hub = connect()
+    header = read(hub, "Qwen/Qwen3-0.6B-GGUF")
+    assert [r.origin for r in local_hub.requests] == ["api", "api", "cdn"]
+    assert header.n_bytes <= hub.cost.n_bytes < header.n_bytes + 256 * 1024
+
+
+def test_the_next_variant_is_asked_for_as_much_as_the_last_one_took(local_hub: LocalHub, connect: Connect) -> None:
+    hub = connect()
+    listing = listed(hub, R1)
+    sizes = [hub.read_header(listing, variant) and hub.cost.n_bytes for variant in listing.variants[:2]]
+    second = [r.range for r in local_hub.requests if r.origin == "cdn"][len(listing.variants[0].files) :]
+    assert f"bytes=0-{FIRST_RANGE - 1}" not in second
+    assert sizes[1] < 2.2 * sizes[0]
 
 
 def test_content_that_is_known_is_not_read_again(local_hub: LocalHub, connect: Connect) -> None:
@@ -85,7 +102,10 @@ def test_content_that_is_known_is_not_read_again(local_hub: LocalHub, connect: C
     assert len(local_hub.requests) == 1  # the listing
 
 
-def test_the_signed_address_is_kept_for_the_next_range(local_hub: LocalHub, connect: Connect) -> None:
+def test_the_signed_address_is_kept_for_the_next_range(
+    local_hub: LocalHub, connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("service.hub.headers.FIRST_RANGE", 1 << 20)
     read(connect(), "Qwen/Qwen3-0.6B-GGUF")
     assert [r.origin for r in local_hub.requests] == ["api", "api", "cdn", "cdn", "cdn", "cdn"]
 
@@ -126,10 +146,10 @@ def test_a_header_over_the_limit_of_a_file_is_refused(connect: Connect) -> None:
 
 
 def test_headers_over_the_limit_of_a_repo_are_refused(local_hub: LocalHub, connect: Connect) -> None:
-    hub = connect(limits=Limits(repo_header_bytes=12 * MIB))
+    hub = connect(limits=Limits(repo_header_bytes=8 * MIB))
     listing = listed(hub, R1)
     hub.read_header(listing, listing.variants[0])
-    with pytest.raises(RepoTooLarge, match="12 MiB together: name a variant"):
+    with pytest.raises(RepoTooLarge, match="8 MiB together: name a variant"):
         hub.read_header(listing, listing.variants[1])
     assert local_hub.n_bytes < 14 * MIB
 
@@ -137,10 +157,13 @@ def test_headers_over_the_limit_of_a_repo_are_refused(local_hub: LocalHub, conne
 def test_what_a_repo_may_cost_is_counted_anew_after_a_while(connect: Connect, monkeypatch: pytest.MonkeyPatch) -> None:
     hub = connect(limits=Limits(repo_header_bytes=3 * MIB))
     listing = listed(hub, TINY)
-    for _ in range(3):
-        hub.read_header(listing, listing.variants[0])
+
+    def read_often() -> None:
+        for _ in range(3 * MIB // 20_000):
+            hub.read_header(listing, listing.variants[0])
+
     with pytest.raises(RepoTooLarge):
-        hub.read_header(listing, listing.variants[0])
+        read_often()
     later = time.monotonic() + 3600
     monkeypatch.setattr("service.hub.client.time.monotonic", lambda: later)
     assert hub.read_header(listing, listing.variants[0]).tensors

@@ -1,0 +1,25 @@
+"""GGUF: what a file says of itself before its weights begin."""
+
+from service.engine.gguf.header import ArraySummary, Header, MetadataValue, Tensor, merge_shards
+from service.engine.gguf.parser import (
+    MAX_HEADER_BYTES,
+    MAX_KEPT,
+    MAX_TEXT_BYTES,
+    HeaderParser,
+    NeedMore,
+    parse_header,
+)
+
+__all__ = [
+    "MAX_HEADER_BYTES",
+    "MAX_KEPT",
+    "MAX_TEXT_BYTES",
+    "ArraySummary",
+    "Header",
+    "HeaderParser",
+    "MetadataValue",
+    "NeedMore",
+    "Tensor",
+    "merge_shards",
+    "parse_header",
+]

@@ -1,0 +1,70 @@
+"""What a GGUF header holds, and how the headers of shards become one."""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+import msgspec
+
+from service.engine.errors import InvalidHeader
+
+
+class ArraySummary(msgspec.Struct, frozen=True):
+    """A large metadata array, of which only the length is kept."""
+
+    length: int
+
+
+MetadataValue: TypeAlias = int | float | str | bool | list[int | float | bool | str] | ArraySummary
+
+
+class Tensor(msgspec.Struct, frozen=True):
+    """One row of the tensor table. `dims[0]` is the row length; `offset` counts from the data section of its shard."""
+
+    name: str
+    type: str
+    dims: tuple[int, ...]
+    offset: int
+    nbytes: int
+    shard: int = 0
+
+
+class Header(msgspec.Struct, frozen=True):
+    """Metadata and tensor table of one file; `n_bytes` is where the data section begins."""
+
+    metadata: dict[str, MetadataValue]
+    tensors: tuple[Tensor, ...]
+    n_bytes: int
+
+
+def merge_shards(headers: list[Header]) -> Header:
+    """Return one header with the metadata of the first shard and the tensors of all, each marked with its shard.
+
+    Raises InvalidHeader when the shards are not a complete set (split.no, split.count, split.tensors.count).
+    """
+    if not headers:
+        raise InvalidHeader("no file to read")
+    first = headers[0].metadata
+    count = first.get("split.count", 1)
+    if len(headers) > 1 or (isinstance(count, int) and count > 1):
+        _check_split(headers)
+    tensors = {
+        t.name: Tensor(t.name, t.type, t.dims, t.offset, t.nbytes, shard)
+        for shard, header in enumerate(headers)
+        for t in header.tensors
+    }
+    if len(tensors) != sum(len(h.tensors) for h in headers):
+        raise InvalidHeader("the shards repeat a tensor name")
+    return Header(first, tuple(tensors.values()), sum(h.n_bytes for h in headers))
+
+
+def _check_split(headers: list[Header]) -> None:
+    for number, header in enumerate(headers):
+        count, place = header.metadata.get("split.count"), header.metadata.get("split.no")
+        if count != len(headers):
+            raise InvalidHeader(f"shard {number + 1} says the model has {count} shards, {len(headers)} are here")
+        if place != number:
+            raise InvalidHeader(f"shard {number + 1} says it is number {place}: the files are mixed up")
+    total = headers[0].metadata.get("split.tensors.count")
+    if isinstance(total, int) and total > 0 and total != sum(len(h.tensors) for h in headers):
+        raise InvalidHeader(f"the first shard announces {total} tensors, the shards hold another number")
