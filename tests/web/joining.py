@@ -21,10 +21,17 @@ from tests.databases import BOTH, empty_database
 from tests.hosts import Signer, bearer, public_key, service, signature
 
 
+def settings_for(database_url: str, valkey: EmbeddedValkey) -> Settings:
+    """Return settings of a service that counts nobody out, and has no Hub: nothing leaves the machine."""
+    return Settings(
+        database_url=database_url, redis_url=valkey.url, hf_endpoint="http://127.0.0.1:1", requests_per_minute=10_000
+    )
+
+
 @pytest.fixture
 def api(engine: Engine, database_url: str, valkey: EmbeddedValkey, redis: Redis) -> Iterator[httpx.Client]:
     """A client of the real app, on an empty database of its own."""
-    with service(Settings(database_url=database_url, redis_url=valkey.url, requests_per_minute=10_000)) as client:
+    with service(settings_for(database_url, valkey)) as client:
         yield client
 
 
@@ -41,7 +48,7 @@ def shared_engine(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempP
 def shared_app(shared_engine: Engine, valkey: EmbeddedValkey) -> Iterator[httpx.Client]:
     """A client of the real app for all tests of a module."""
     url = shared_engine.url.render_as_string(hide_password=False)
-    with service(Settings(database_url=url, redis_url=valkey.url, requests_per_minute=10_000)) as client:
+    with service(settings_for(url, valkey)) as client:
         yield client
 
 
