@@ -16,7 +16,14 @@ from litestar import Litestar
 def serving(app: Litestar) -> Iterator[str]:
     """Serve `app` in a thread for the length of the block; the value is its address."""
     config = uvicorn.Config(
-        app, host="127.0.0.1", port=0, log_config=None, proxy_headers=False, timeout_graceful_shutdown=1, loop="asyncio"
+        app,
+        host="127.0.0.1",
+        port=0,
+        log_config=None,
+        access_log=False,  # as `advisor serve` runs it: the app has a log of its own
+        proxy_headers=False,
+        timeout_graceful_shutdown=1,
+        loop="asyncio",
     )
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run)
