@@ -8,7 +8,7 @@ import shutil
 import threading
 import time
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
@@ -22,6 +22,7 @@ from service.wire.agent import LeasedRun, Report, RunDocument
 from workers.agent import journal
 from workers.agent.arguments import engine_command
 from workers.agent.client import Client
+from workers.agent.download import download, is_allowed
 from workers.agent.errors import NotEnrolled, ServiceError
 from workers.agent.journal import Ran, utc_now
 from workers.agent.lease import Lease, LeaseLost
@@ -62,6 +63,8 @@ class Watching(Protocol):
     def look(self, policy: Policy) -> Machine: ...
 
     def in_use(self, policy: Policy) -> str | None: ...
+
+    def fetched(self, contents: Mapping[Path, str]) -> None: ...
 
     def rest(self, resting: bool) -> None: ...
 
@@ -236,8 +239,8 @@ class _Run:
         """Return what the engine gave, or why it gave nothing."""
         fence = self.leased.fence
         try:
+            prepared = self._prepared()
             machine = self.agent.machine.look(self.policy)
-            prepared = prepare(self.document, machine, self.policy)
             self.words = words_of(self.document, prepared)
             journal.write(log_path(self.policy, self.agent.state.path), self._ran("started", 0))
             self.lease.step("loading")
@@ -262,6 +265,19 @@ class _Run:
             traceback.print_exc()
             text = f"the agent failed: {type(error).__name__}"
             return Report(fence=fence, failure=Failure(kind="crashed", transient=True, text=text))
+
+    def _prepared(self) -> Prepared:
+        """Return what the run is measured with, after a download where one is needed and allowed. Raises Refused."""
+        try:
+            return prepare(self.document, self.agent.machine.look(self.policy), self.policy)
+        except Refused as refused:
+            if refused.failure.kind != "model_missing" or not is_allowed(self.document, self.policy):
+                raise
+        self.lease.step("downloading")
+        paths = download(self.document, self.policy, self._stop)
+        contents = {path: file.sha256 for path, file in zip(paths, self.document.files, strict=True)}
+        self.agent.machine.fetched(contents)
+        return prepare(self.document, self.agent.machine.look(self.policy), self.policy)
 
     def _stop(self) -> str | None:
         """Return why the run must end: asked often, so the disk is looked at once a second."""

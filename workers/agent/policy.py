@@ -102,7 +102,13 @@ def decode_policy(data: bytes, name: str) -> Policy:
         raise InvalidPolicy(f"{name}: {field or 'the file'}: {what}", field=field, choices=choices) from None
     if policy.downloads.repos and (policy.downloads.folder is None or not policy.downloads.max_gib):
         raise InvalidPolicy(f"{name}: downloads.repos needs downloads.folder and downloads.max_gib")
+    if policy.downloads.folder and not _is_searched(policy, policy.downloads.folder):
+        raise InvalidPolicy(f"{name}: downloads.folder must lie in one of models.folders, where models are looked for")
     return policy
+
+
+def _is_searched(policy: Policy, text: str) -> bool:
+    return any(folder(text).is_relative_to(folder(searched)) for searched in policy.models.folders)
 
 
 def folder(text: str) -> Path:
@@ -205,5 +211,6 @@ folders = []
 # repos = []
 # repos = ["ubergarm/*", "unsloth/Qwen3-30B-A3B-GGUF"] # example
 # max_gib = 0
+# Where they are put: a folder in one of [models].
 # folder = "~/models/advisor"       # example
 """

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
 from msgspec.structs import replace
@@ -11,7 +12,7 @@ from msgspec.structs import replace
 from workers.agent.engines import BENCH, SWEEP
 from workers.agent.gpus import Gpus, open_gpus
 from workers.agent.local import LocalModel, Machine
-from workers.agent.models import Hashes, find_models, hash_contents
+from workers.agent.models import Hashes, Known, find_models, hash_contents, header_sha256
 from workers.agent.policy import Policy, allows_gpu, folder, pause_path
 from workers.agent.probe import describe
 from workers.agent.watch import Watch
@@ -53,6 +54,16 @@ class Watcher:
         allowed = [card.index for card in cards if allows_gpu(policy, card.index, card.uuid)]
         halt = Watch(self.gpus, allowed, policy, pause_path(policy, self._state)).before()
         return halt.why if halt else None
+
+    def fetched(self, contents: Mapping[Path, str]) -> None:
+        """Take in files that were downloaded, with the content hashes that they were found to have."""
+        for path, content in contents.items():
+            at = path.stat()
+            header = header_sha256(path, at.st_size)
+            known = Known(size=at.st_size, changed=at.st_mtime_ns, inode=at.st_ino, header=header, content=content)
+            self._hashes.put(path, known)
+        self._hashes.save()
+        self._looked = float("-inf")
 
     def rest(self, resting: bool) -> None:
         """Hash in the background while the machine rests; a run has disk and memory for itself."""

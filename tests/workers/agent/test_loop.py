@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from service.engine.measured import Failure, MeasuredRow
 from service.wire.agent import Report, RunDocument
 from tests.workers.agent.fake_service import HOST, Answer, FakeService, enrolled, fake_service, problem
-from tests.workers.agent.machines import make_machine
+from tests.workers.agent.machines import SHARDS, look_again, make_machine
 from workers.agent import loop
 from workers.agent.client import Client
 from workers.agent.errors import NotEnrolled
@@ -57,6 +57,8 @@ class Desk:
         self.engine: Callable[[Callable[[MeasuredRow], None], Callable[[], str | None]], Report] = self.two_rows
         self.measured: list[RunDocument] = []
         self.taken: str | None = None
+        self.folder = folder
+        self.fetched_files: Mapping[Path, str] = {}
         self.agent = Agent(
             self.state, self.policy, client, self, self.measure, ending=self.ending, say=self.said.append
         )  # fmt: skip
@@ -75,6 +77,10 @@ class Desk:
 
     def in_use(self, policy: Policy) -> str | None:
         return self.taken
+
+    def fetched(self, contents: Mapping[Path, str]) -> None:
+        self.fetched_files = contents
+        self.machine = look_again(self.machine, self.folder)
 
     def rest(self, resting: bool) -> None:
         self.resting.append(resting)
@@ -228,6 +234,32 @@ def test_what_the_policy_denies_is_reported_with_its_reason(desk: Desk) -> None:
     (report,) = desk.sent("/report")
     assert report["failure"]["kind"] == "refused_by_policy"
     assert desk.measured == []
+
+
+def test_a_model_that_is_missing_is_fetched_where_the_policy_says_so(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept = {path: path.read_bytes() for path in (desk.folder / "models" / "Q4").iterdir()}
+    for path in kept:
+        path.unlink()
+    desk.machine = look_again(desk.machine, desk.folder)
+
+    def download(document: RunDocument, policy: Policy, stop: Callable[[], str | None]) -> tuple[Path, ...]:
+        for path, content in kept.items():
+            path.write_bytes(content)
+        return tuple(desk.folder / "models" / "Q4" / name for name in SHARDS)
+
+    monkeypatch.setattr(loop, "download", download)
+    desk.offers(desk.run_offered(), desk.run_offered())
+    desk.agent.serve(once=True)
+    assert desk.sent("/report")[0]["failure"]["kind"] == "model_missing"
+    repo, models = desk.document.repo, desk.folder / "models"
+    desk.policy.write_text(
+        f'[models]\nfolders = ["{models}"]\n[downloads]\nrepos = ["{repo}"]\nmax_gib = 1\nfolder = "{models}/x"\n'
+    )
+    desk.agent.serve(once=True)
+    assert desk.sent("/report")[1]["rows"]
+    assert list(desk.fetched_files.values()) == [file.sha256 for file in desk.document.files]
 
 
 def test_a_dry_run_shows_the_words_and_gives_the_run_back_uncounted(desk: Desk) -> None:

@@ -55,7 +55,9 @@ def test_every_setting_that_the_example_comments_out_can_be_put_in_force() -> No
         section = next((s for s in ("engines", "models", "downloads") if name in _fields(s)), None)
         table = f"[{section}]\n{line}" if section else line
         if name == "repos" and "[]" not in line:
-            table += '\nmax_gib = 1\nfolder = "/models"'
+            table += '\nmax_gib = 1\nfolder = "~/models"'
+        if section == "downloads":
+            table += '\n[models]\nfolders = ["~/models"]'
         assert tomllib.loads(table)
         _policy(table)
 
@@ -78,6 +80,7 @@ def _fields(section: str) -> tuple[str, ...]:
         ('[engines]\nfolder = "/opt"', "engines.folder"),
         ('[downloads]\nrepos = ["*"]\nmax_gib = 5\nfolder = "/m"', "downloads.repos[0]"),
         ('[downloads]\nrepos = ["a/b"]', "downloads.folder"),
+        ('[downloads]\nfolder = "/m"\n[models]\nfolders = ["/models"]', "one of models.folders"),
         ('gpus = ["MIG-1"]', "gpus[0]"),
         ("gpus = [-1]", "gpus[0]"),
         ("max_temperature = nan", "max_temperature"),
@@ -119,7 +122,8 @@ def test_hours_are_spans_of_local_time_that_may_go_over_midnight(hours: list[str
 
 
 def test_an_owner_is_allowed_whole_and_a_repo_by_name() -> None:
-    policy = _policy('[downloads]\nrepos = ["ubergarm/*", "Unsloth/Qwen3-GGUF"]\nmax_gib = 500\nfolder = "~/m"')
+    downloads = '[downloads]\nrepos = ["ubergarm/*", "Unsloth/Qwen3-GGUF"]\nmax_gib = 500\nfolder = "~/m/x"\n'
+    policy = _policy(downloads + '[models]\nfolders = ["~/m"]')
     assert allows_repo(policy, "ubergarm/anything")
     assert allows_repo(policy, "unsloth/qwen3-gguf")
     assert not allows_repo(policy, "unsloth/other")

@@ -106,3 +106,12 @@ def test_a_pause_waits_between_blocks_and_the_end_does_not(watched: Watcher, end
     watched.rest(False)
     ending.set()
     assert watched._is_ending()
+
+
+def test_a_file_that_was_downloaded_is_known_by_its_content_at_once(
+    watched: Watcher, policy: Policy, described: list[Hardware | None], tmp_path: Path
+) -> None:
+    watched.rest(False)
+    first = watched.look(policy).models[0]
+    watched.fetched({first.path: "5" * 64})
+    assert watched.look(policy).models[0].file.sha256 == "5" * 64

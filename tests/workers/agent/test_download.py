@@ -1,0 +1,166 @@
+"""Downloads that the policy allows: resumed, bounded, from the Hub's own hosts, kept only with the right hash."""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from service.engine.measured import Failure
+from service.wire.agent import RunDocument, RunFile
+from tests.local_hub import Blob, Fault, LocalHub, Repo, commit_of
+from tests.workers.agent.documents import DOCUMENT
+from workers.agent import download as downloading
+from workers.agent.download import download
+from workers.agent.policy import DownloadPolicy, ModelPolicy, Policy
+from workers.agent.preflight import Refused
+
+REPO = "owner/tiny-GGUF"
+CONTENTS = {"Q4/m-00001-of-00002.gguf": b"a" * 300_000, "Q4/m-00002-of-00002.gguf": b"b" * 200_000}
+FIRST = "Q4/m-00001-of-00002.gguf"
+
+
+@pytest.fixture(scope="module")
+def running_hub() -> Iterator[LocalHub]:
+    files = {path: Blob(content, len(content)) for path, content in CONTENTS.items()}
+    with LocalHub({REPO: Repo(lambda: files)}) as hub:
+        yield hub
+
+
+@pytest.fixture
+def hub(running_hub: LocalHub, monkeypatch: pytest.MonkeyPatch) -> LocalHub:
+    running_hub.reset()
+    monkeypatch.setattr(downloading, "PAUSE_SECONDS", 0.0)
+    monkeypatch.setattr(downloading, "_SPARE_BYTES", 0)
+    return running_hub
+
+
+@pytest.fixture
+def policy(tmp_path: Path) -> Policy:
+    allowed = DownloadPolicy(repos=("owner/*",), max_gib=1, folder=str(tmp_path / "models" / "fetched"))
+    return Policy(models=ModelPolicy(folders=(str(tmp_path / "models"),)), downloads=allowed)
+
+
+@pytest.fixture
+def document() -> RunDocument:
+    files = tuple(
+        RunFile(path=path, size=len(content), sha256=hashlib.sha256(content).hexdigest())
+        for path, content in CONTENTS.items()
+    )
+    return replace(DOCUMENT, repo=REPO, revision=commit_of(REPO), files=files)
+
+
+def go_on() -> str | None:
+    return None
+
+
+def refusal(document: RunDocument, policy: Policy, hub: LocalHub, stop: Callable[[], str | None] = go_on) -> Failure:
+    with pytest.raises(Refused) as caught:
+        download(document, policy, stop, hub.endpoint)
+    return caught.value.failure
+
+
+def test_files_come_whole_into_one_folder(document: RunDocument, policy: Policy, hub: LocalHub) -> None:
+    paths = download(document, policy, go_on, hub.endpoint)
+    assert [path.read_bytes() for path in paths] == list(CONTENTS.values())
+    assert len({path.parent for path in paths}) == 1
+    assert not list(paths[0].parent.glob("*.part"))
+    asked = len(hub.requests)
+    assert download(document, policy, go_on, hub.endpoint) == paths
+    assert len(hub.requests) == asked
+    assert all(request.authorization is None for request in hub.requests)
+
+
+def test_what_was_broken_off_goes_on_where_it_was(document: RunDocument, policy: Policy, hub: LocalHub) -> None:
+    hub.fail(Fault("cut", "cdn", path=FIRST, times=2))
+    paths = download(document, policy, go_on, hub.endpoint)
+    assert paths[0].read_bytes() == CONTENTS[FIRST]
+    starts = [request.range for request in hub.requests if request.origin == "cdn"][:3]
+    assert starts == ["bytes=0-299999", "bytes=150000-299999", "bytes=225000-299999"]
+
+
+def test_a_hub_that_stumbles_is_asked_again_and_given_up(document: RunDocument, policy: Policy, hub: LocalHub) -> None:
+    hub.fail(Fault("status", "resolve", status=503, times=2))
+    assert download(document, policy, go_on, hub.endpoint)
+    shutil.rmtree(policy.downloads.folder or "")
+    hub.fail(Fault("status", "resolve", status=503))
+    failure = refusal(document, policy, hub)
+    assert (failure.kind, failure.transient) == ("model_missing", True)
+
+
+def test_other_content_is_removed(document: RunDocument, policy: Policy, hub: LocalHub, tmp_path: Path) -> None:
+    first, second = document.files
+    failure = refusal(replace(document, files=(replace(first, sha256="0" * 64), second)), policy, hub)
+    assert (failure.kind, failure.transient) == ("model_missing", False)
+    assert not [path for path in (tmp_path / "models").rglob("*") if path.is_file()]
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        Fault("status", "resolve", status=404),
+        Fault("status", "resolve", status=401),
+        Fault("redirect", "resolve", location="https://evil.example/m.gguf"),
+        Fault("redirect", "resolve", location="http://169.254.169.254/latest"),
+        Fault("redirect", "resolve", location="file:///etc/passwd"),
+        Fault("redirect", "resolve", location="http://\x00"),
+        Fault("redirect", "resolve", location="/owner/tiny-GGUF/resolve/main/x"),
+        Fault("content-range", "cdn", location="bytes 0-9/10"),
+        Fault("content-range", "cdn", location="bytes 0-299999/99999999999"),
+    ],
+)
+def test_what_is_not_the_file_is_refused(
+    document: RunDocument, policy: Policy, hub: LocalHub, fault: Fault, tmp_path: Path
+) -> None:
+    hub.fail(Fault(fault.kind, fault.at, status=fault.status, location=fault.location))
+    assert refusal(document, policy, hub).kind == "model_missing"
+
+
+def test_no_redirect_leaves_the_hub_for_this_machine(
+    document: RunDocument, policy: Policy, hub: LocalHub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(downloading, "_is_loopback", lambda host: False)
+    assert "not its own" in refusal(document, policy, hub).text
+
+
+def test_what_the_policy_does_not_allow_is_not_asked_for(document: RunDocument, policy: Policy, hub: LocalHub) -> None:
+    other = replace(policy, downloads=replace(policy.downloads, repos=("ubergarm/*",)))
+    assert refusal(document, other, hub).kind == "refused_by_policy"
+    assert refusal(document, Policy(), hub).kind == "refused_by_policy"
+    small = replace(policy, downloads=replace(policy.downloads, max_gib=400_000 / 2**30))
+    assert "more than the" in refusal(document, small, hub).text
+    assert hub.requests == []
+
+
+def test_a_full_disk_is_not_filled_further(
+    document: RunDocument, policy: Policy, hub: LocalHub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(downloading, "_SPARE_BYTES", 1 << 60)
+    assert "the disk lacks" in refusal(document, policy, hub).text
+    assert hub.requests == []
+
+
+def test_what_an_earlier_download_left_spoiled_is_fetched_anew(
+    document: RunDocument, policy: Policy, hub: LocalHub
+) -> None:
+    paths = download(document, policy, go_on, hub.endpoint)
+    paths[0].write_bytes(b"x" * 300_000)
+    paths[1].rename(paths[1].with_name(paths[1].name + ".part"))
+    paths[1].with_name(paths[1].name + ".part").write_bytes(b"x" * 100)
+    assert download(document, policy, go_on, hub.endpoint) == paths
+    assert [path.read_bytes() for path in paths] == list(CONTENTS.values())
+
+
+def test_a_stop_keeps_what_came_for_the_next_time(document: RunDocument, policy: Policy, hub: LocalHub) -> None:
+    answers: Any = iter([None, "the owner paused this host"])
+    failure = refusal(document, policy, hub, lambda: next(answers))
+    assert (failure.kind, failure.transient) == ("stopped", True)
+    assert list(Path(policy.downloads.folder or "").rglob("*.part")) or list(
+        Path(policy.downloads.folder or "").rglob("*.gguf")
+    )
+    assert download(document, policy, go_on, hub.endpoint)

@@ -1,0 +1,194 @@
+"""Files of a run that the policy lets this host fetch: from the Hub by ranges, kept only where their hash is right.
+
+Nothing but public files is asked for and no token is sent. The agent fetches while no engine runs; engines themselves
+have no network.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import ipaddress
+import os
+import random
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from urllib.parse import quote
+
+import httpx
+
+from service.wire.agent import RunDocument, RunFile
+from workers.agent.policy import Policy, allows_repo, folder
+from workers.agent.preflight import Refused
+
+HUB = "https://huggingface.co"
+PART = ".part"
+ATTEMPTS = 6
+PAUSE_SECONDS = 5.0
+_HOSTS, _SUFFIXES = ("huggingface.co", "hf.co"), (".huggingface.co", ".hf.co")
+_MAX_REDIRECTS = 5
+_BLOCK = 4 << 20
+_SPARE_BYTES = 4 << 30  # left free on the disk
+_TIMEOUT = httpx.Timeout(30, connect=10)
+Stop = Callable[[], str | None]
+
+
+def is_allowed(document: RunDocument, policy: Policy) -> bool:
+    """Return whether the policy lets this host fetch the run's files."""
+    return policy.downloads.folder is not None and allows_repo(policy, document.repo)
+
+
+def download(document: RunDocument, policy: Policy, stop: Stop, hub: str = HUB) -> tuple[Path, ...]:
+    """Return where the run's files are, each fetched and its hash found right; what is there already is not fetched.
+
+    A file that is broken off goes on where it was. `stop` is asked between blocks. Raises Refused: for what the policy
+    or the disk has no room for, what the Hub does not have, and content that is another than the run's.
+    """
+    if policy.downloads.folder is None or not allows_repo(policy, document.repo):
+        raise Refused("refused_by_policy", f"this host may not download {document.repo}")
+    top = folder(policy.downloads.folder)
+    place = top / document.repo.replace("/", "--") / document.revision[:12]
+    _require_room(document, policy, top, place)
+    with httpx.Client(timeout=_TIMEOUT, follow_redirects=False, trust_env=False, headers=_HEADERS) as client:
+        return tuple(_Fetch(client, hub, document, file, place / file.path, stop).run() for file in document.files)
+
+
+_HEADERS = {"Accept-Encoding": "identity", "User-Agent": "offload-advisor"}
+
+
+def _require_room(document: RunDocument, policy: Policy, top: Path, place: Path) -> None:
+    try:
+        place.mkdir(parents=True, exist_ok=True)
+        used, free = _bytes_below(top), shutil.disk_usage(place).free
+        here = sum(_size(place / file.path) + _size(_part(place / file.path)) for file in document.files)
+    except OSError as error:
+        raise Refused("refused_by_policy", f"the folder for downloads: {error.strerror or 'no access'}") from None
+    wanted = sum(file.size for file in document.files) - here
+    most = int(policy.downloads.max_gib * 2**30)
+    if used + wanted > most:
+        short = (used + wanted - most) / 2**30
+        raise Refused("refused_by_policy", f"{short:.1f} GiB more than the {policy.downloads.max_gib:g} for downloads")
+    if wanted + _SPARE_BYTES > free:
+        raise Refused("refused_by_policy", f"the disk lacks {(wanted + _SPARE_BYTES - free) / 2**30:.1f} GiB for it")
+
+
+class _Fetch:
+    """One file on its way."""
+
+    def __init__(
+        self, client: httpx.Client, hub: str, document: RunDocument, file: RunFile, path: Path, stop: Stop
+    ) -> None:
+        self.client, self.file, self.path, self.stop = client, file, path, stop
+        self.part = _part(path)
+        self.began_before = _size(self.part) > 0
+        self.loopback = _is_loopback(httpx.URL(hub).host)
+        self.url = httpx.URL(f"{hub}/{document.repo}/resolve/{document.revision}/{quote(file.path)}")
+
+    def run(self) -> Path:
+        """Return the path, where the file is whole and right."""
+        if _size(self.path) == self.file.size:
+            self.path.replace(self.part)
+            self.began_before = True
+        self.part.parent.mkdir(parents=True, exist_ok=True)
+        for attempt in range(ATTEMPTS):
+            try:
+                if _size(self.part) < self.file.size:
+                    self._read_on()
+                return self._kept()
+            except (httpx.HTTPError, OSError) as error:
+                self._require_going_on()
+                if attempt == ATTEMPTS - 1:
+                    what = f"{self.path.name} could not be downloaded: {type(error).__name__}"
+                    raise Refused("model_missing", what, transient=True) from None
+                time.sleep(PAUSE_SECONDS * random.uniform(0.5, 1.5))  # noqa: S311 - so that hosts do not come at once
+        raise AssertionError("the last attempt ends it")
+
+    def _require_going_on(self) -> None:
+        if why := self.stop():
+            raise Refused("stopped", f"the download was stopped: {why}", transient=True)
+
+    def _kept(self) -> Path:
+        """Put a whole file into its place, where its hash is the run's. One that is another is removed."""
+        digest = hashlib.sha256()
+        with self.part.open("rb") as file:
+            while block := file.read(_BLOCK):
+                self._require_going_on()
+                digest.update(block)
+        if digest.hexdigest() != self.file.sha256:
+            self.part.unlink()
+            if self.began_before:
+                self.began_before = False
+                raise OSError("what an earlier download left was spoiled")
+            raise Refused("model_missing", f"{self.path.name} on the Hub is another file than the run's")
+        self.part.replace(self.path)
+        return self.path
+
+    def _read_on(self) -> None:
+        """Ask for what is missing, and add it. Raises httpx.HTTPError, OSError where it may be tried again."""
+        start = _size(self.part)
+        headers = {"Range": f"bytes={start}-{self.file.size - 1}"}
+        url = self.url
+        for _ in range(_MAX_REDIRECTS):
+            with self.client.stream("GET", url, headers=headers) as response:
+                if not response.is_redirect:
+                    self._take(response, start)
+                    return
+                url = self._after(url, response.headers.get("location", ""))
+        raise Refused("model_missing", "the Hub redirects without end")
+
+    def _take(self, response: httpx.Response, start: int) -> None:
+        if response.status_code in (401, 403, 404, 410, 416):
+            raise Refused("model_missing", f"the Hub does not give {self.path.name}: HTTP {response.status_code}")
+        if response.status_code != 206:
+            raise httpx.TransportError(f"HTTP {response.status_code}")
+        stated = f"bytes {start}-{self.file.size - 1}/{self.file.size}"
+        if response.headers.get("content-range") != stated:
+            raise Refused("model_missing", f"{self.path.name} on the Hub has another size than the run's")
+        left = self.file.size - start
+        with self.part.open("ab") as file:
+            for block in response.iter_raw():
+                left -= len(block)
+                if left < 0:
+                    raise Refused("model_missing", f"the Hub sends more of {self.path.name} than was asked for")
+                file.write(block)
+                self._require_going_on()
+
+    def _after(self, url: httpx.URL, location: str) -> httpx.URL:
+        """Return where a redirect leads: to https on a host of the Hub (loopback: where the Hub is there too)."""
+        try:
+            target = url.join(location)
+        except (httpx.InvalidURL, ValueError):
+            raise Refused("model_missing", "the Hub redirects to an address that cannot be read") from None
+        host = target.host.lower()
+        ours = target.scheme == "https" and (host in _HOSTS or host.endswith(_SUFFIXES)) and not target.userinfo
+        if not ours and not (self.loopback and _is_loopback(host)):
+            raise Refused("model_missing", "the Hub redirects to a host that is not its own")
+        return target
+
+
+def _part(path: Path) -> Path:
+    return path.with_name(path.name + PART)
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:
+        return 0
+
+
+def _bytes_below(top: Path) -> int:
+    return sum(_size(path) for path in _files(top))
+
+
+def _files(top: Path) -> Iterator[Path]:
+    for where, _, names in os.walk(top):
+        yield from (Path(where) / name for name in names)
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
