@@ -46,6 +46,11 @@ def find_engines(policy: Policy) -> tuple[EngineProgram, ...]:
     return tuple(program for program in found if program is not None)
 
 
+def readable_of(path: Path, libraries: Sequence[Path], policy: Policy) -> tuple[Path, ...]:
+    """Return the folders that a program may read beside the system's: its own, its libraries', those of the policy."""
+    return (path.parent, path.resolve().parent, *libraries, *map(folder, policy.engines.readable))
+
+
 def program_sha256(path: Path) -> str:
     """Return the hash of a program's file. Raises OSError."""
     with path.open("rb") as file:
@@ -68,11 +73,12 @@ def _described(path: Path, policy: Policy) -> EngineProgram | None:
             return None
         libraries = _libraries(path)
         folders = _folders(path, libraries)
-        text = _asked(path, ("--help",), folders)
+        readable = readable_of(path, folders, policy)
+        text = _asked(path, ("--help",), readable)
         engine = _engine(path.name, text)
         if engine is None:
             return None
-        version = _asked(path, ("--version",), folders)
+        version = _asked(path, ("--version",), readable)
     except (OSError, CannotStart):
         return None
     return EngineProgram(path=path, build=_build(engine, sha256, text, version, libraries, path), libraries=folders)

@@ -21,6 +21,7 @@ from service.engine.reduction import reduced
 from service.wire.agent import MAX_LOG_CHARACTERS, Report, RunDocument
 from service.wire.runs import DeviceUse
 from workers.agent.arguments import EngineCommand, engine_command, host_environment
+from workers.agent.engines import readable_of
 from workers.agent.gpus import Gpus, open_gpus
 from workers.agent.local import EngineProgram, LocalGpu
 from workers.agent.page_cache import PageCache, page_cache
@@ -218,7 +219,7 @@ class _Pass:
         limits = Limits(
             folder=of.folder,
             seconds=max(1.0, of.policy.max_minutes * 60 - (self.began - of.began)),
-            readable=(*of.files, of.program.path.parent, of.program.path.resolve().parent, *of.program.libraries),
+            readable=(*of.files, *readable_of(of.program.path, of.program.libraries, of.policy)),
             record=of.state / RECORD if of.state else None,
         )
         try:

@@ -32,10 +32,14 @@ class InvalidPolicy(AdvisorError):
 
 
 class EnginePolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Which engines may run: programs in `folders`; where `sha256` is not empty, only those of them."""
+    """Which engines may run: programs in `folders`; where `sha256` is not empty, only those of them.
+
+    `readable`: what they may read beside the system's folders, their own libraries and the model.
+    """
 
     folders: tuple[Folder, ...] = ()
     sha256: tuple[Sha256, ...] = ()
+    readable: tuple[Folder, ...] = ()
 
 
 class ModelPolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -200,6 +204,8 @@ folders = []
 # folders = ["~/ik_llama.cpp/build/bin", "~/llama.cpp/build/bin"] # example
 # Only programs with these hashes (`sha256sum llama-sweep-bench`). Empty: every one in the folders.
 # sha256 = []
+# Engines see the folders of the system, of their own libraries and of the model, nothing else. Others that they need:
+# readable = ["/data/cuda-12.8"]    # example
 
 [models]
 # Folders with GGUF files, searched with all that is below them.

@@ -9,6 +9,7 @@ import pytest
 from tests.engine_replay import install
 from workers.agent.engines import find_engines, options_of, program_sha256
 from workers.agent.policy import EnginePolicy, Policy
+from workers.agent.process import confinement
 
 
 def allowing(*folders: Path, sha256: tuple[str, ...] = ()) -> Policy:
@@ -33,6 +34,20 @@ def test_a_loadable_backend_beside_the_program_is_one_of_its_backends(tmp_path: 
     (tmp_path / "libggml-vulkan.so").touch()
     (found,) = find_engines(allowing(tmp_path))
     assert found.build.backends == ("Vulkan", "CPU")
+
+
+def test_a_program_that_needs_another_folder_gets_it_of_the_policy(tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "help").write_text("  -d, --n-depth <n>\n")
+    program = tmp_path / "bin" / "llama-bench"
+    program.parent.mkdir()
+    program.write_text(f"#!/bin/sh\ncat {tmp_path}/data/help\n")
+    program.chmod(0o755)
+    engines = EnginePolicy(folders=(str(program.parent),), readable=(str(tmp_path / "data"),))
+    (found,) = find_engines(Policy(engines=engines))
+    assert found.build.options == ("-d", "--n-depth")
+    if confinement(tmp_path).files is not None:
+        assert find_engines(allowing(program.parent)) == ()
 
 
 def test_a_program_that_the_policy_does_not_allow_is_not_even_asked(tmp_path: Path) -> None:

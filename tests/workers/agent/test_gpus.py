@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 import inspect
+import os
+import subprocess
+import sys
+from pathlib import Path
 
+import msgspec
 import pynvml
 import pytest
 
+from service.engine.hardware import Gpu
 from tests.workers.agent.scripted_gpus import FakeNvml
-from workers.agent.gpus import GpuProcess, NoGpus, Nvidia, open_gpus
+from workers.agent.gpus import GpuNow, GpuProcess, NoGpus, Nvidia, open_gpus
+from workers.agent.local import LocalGpu
+
+DRIVER = Path(__file__).parents[2] / "data" / "drivers" / "fake_nvml.c"
 
 
 def test_a_machine_without_the_driver_or_without_cards_has_none_to_watch() -> None:
@@ -61,3 +70,29 @@ def test_the_library_has_every_function_that_is_used_of_it(name: str) -> None:
     if callable(stand_in) and name != "NVMLError":
         wanted = list(inspect.signature(stand_in).parameters)[1:]
         assert len(inspect.signature(getattr(pynvml, name)).parameters) >= len(wanted)
+
+
+_LOOK = """
+import msgspec
+from workers.agent.gpus import open_gpus
+gpus = open_gpus()
+print(msgspec.json.encode([gpus.cards(), gpus.now([0, 1])]).decode())
+"""
+
+
+def test_cards_are_read_of_the_drivers_own_library(tmp_path: Path) -> None:
+    library = tmp_path / "libnvidia-ml.so.1"
+    subprocess.run(["cc", "-O2", "-shared", "-fPIC", "-o", str(library), str(DRIVER)], check=True)
+    environment = {**os.environ, "LD_LIBRARY_PATH": str(tmp_path)}
+    done = subprocess.run([sys.executable, "-c", _LOOK], env=environment, capture_output=True, check=True)
+    cards, (first, second) = msgspec.json.decode(
+        done.stdout, type=tuple[list[tuple[LocalGpu, Gpu]], tuple[GpuNow, GpuNow]]
+    )
+    assert [card.uuid for card, _ in cards] == [f"GPU-1d3f2c5a-0000-4000-8000-00000000000{i}" for i in (0, 1)]
+    assert [(told.name, told.vram_gib, told.pcie, told.display) for _, told in cards] == [
+        ("NVIDIA GeForce RTX 4090", 23.99, "4.0 x16", True),
+        ("NVIDIA GeForce RTX 4090", 23.99, "4.0 x16", None),
+    ]
+    assert (first.used, first.temperature, first.watts) == (512 << 20, 55, 123.456)
+    assert first.processes == (GpuProcess(pid=78, is_compute=False, used=None),)
+    assert second.processes[0] == GpuProcess(pid=77, is_compute=True, used=1 << 30)
