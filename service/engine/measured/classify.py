@@ -150,11 +150,12 @@ def _pool(lines: Sequence[str]) -> _Room | None:
 
 
 def _no_room(room: _Room, lines: Sequence[str]) -> Failure:
-    where = {None: "a device", CPU: "RAM"}.get(room.device, room.device)
+    in_ram = room.device == CPU
+    where = "RAM" if in_ram else f"on {room.device or 'a device'}"
     part = next((name for pattern, name in _PARTS for line in lines if pattern.search(line)), None)
     short = _short_by(room, lines)
-    text = f"does not fit: needed {room.needed_mib:,} MiB more on {where}" if room.needed_mib else ""
-    text = text or f"does not fit: the memory of {where} ran out"
+    text = f"does not fit: needed {room.needed_mib:,} MiB more {where}" if room.needed_mib else ""
+    text = text or f"does not fit: {where if in_ram else f'memory {where}'} ran out"
     text += f" for {part}" if part else ""
     text += f", at least {short:,} MiB more than was free" if short else ""
     return Failure(

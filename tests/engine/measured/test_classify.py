@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import time
-from typing import Any
+from pathlib import Path
+from typing import Any, get_args
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from service.engine.config import Engine
-from service.engine.measured import Failure, classify
+from service.engine.measured import Failure, FailureKind, classify
 from tests.engine_replay import failure, failures
 
 
@@ -33,8 +34,8 @@ SENTENCES = {
     "llama-cuda-weights": "does not fit: needed 30,692 MiB more on CUDA0 for the weights, at least 6,587 MiB more than "
     "was free",
     "ik-cuda-compute": "does not fit: needed 9,624 MiB more on CUDA1 for compute buffers",
-    "ik-cuda-pool": "does not fit: the memory of CUDA1 ran out",
-    "llama-ram-kv": "does not fit: needed 43,764 MiB more on RAM for the cache",
+    "ik-cuda-pool": "does not fit: memory on CUDA1 ran out",
+    "llama-ram-kv": "does not fit: needed 43,764 MiB more RAM for the cache",
     "ik-unknown-flag": "this build of ik_llama.cpp does not know -fmoe",
     "llama-bad-override": "this build of llama.cpp does not take -ot as it was given",
     "llama-unknown-type": "llama.cpp does not know type 144 of tensor token_embd.weight: a quantisation of "
@@ -78,7 +79,7 @@ def test_ram_that_ran_out_is_told_by_the_kernel_and_a_kill_alone_may_be_tried_ag
     told, killed = classify(None, 9, False, "", "llama.cpp", out_of_ram=True), classify(None, 9, False, "", "llama.cpp")
     assert told is not None
     assert killed is not None
-    assert (told.kind, told.device, told.text) == ("out_of_memory", "CPU", "does not fit: the memory of RAM ran out")
+    assert (told.kind, told.device, told.text) == ("out_of_memory", "CPU", "does not fit: RAM ran out")
     assert (killed.kind, killed.transient) == ("crashed", True)
 
 
@@ -99,6 +100,11 @@ def test_what_nobody_knows_is_told_in_its_own_words_without_control_characters()
     found = classify(3, None, False, "so\x1b[31m far\u202e so good\n\n", "llama.cpp")
     assert found is not None
     assert found.text == "it ended with status 3, and last printed: so [31m far so good"
+
+
+def test_every_kind_is_in_the_documentation() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "measuring.md").read_text()
+    assert [kind for kind in get_args(FailureKind) if f"`{kind}`" not in page] == []
 
 
 ENGINES: tuple[Engine, ...] = ("ik_llama.cpp", "llama.cpp")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import msgspec
@@ -13,6 +14,7 @@ from service.engine.advice import DeviceMemory, SpeedPoint
 from service.engine.check import compare_predicted
 from service.engine.logs import LogBuffers
 from service.engine.measured import MeasuredRow, Reader, agreed, measured_speed, memory_of, speed_at, spread
+from service.engine.measured.summary import UNKNOWN_SPREAD
 
 LOGS = Path(__file__).parents[2] / "data" / "engine_logs"
 
@@ -38,6 +40,15 @@ def test_the_median_of_the_repeats_is_the_figure() -> None:
 def test_one_measurement_is_not_taken_for_certain() -> None:
     (found,) = measured_speed([row(20)])
     assert (found.tg_low, found.tg_tps, found.tg_high) == (19.41, 20.0, 20.59)
+
+
+def test_what_one_measurement_may_be_off_by_is_that_of_published_ones() -> None:
+    published = (json.loads(line) for line in (LOGS.parent / "perf.jsonl").read_text().splitlines())
+    spreads = sorted(
+        test["sd"] / test["t_s"] for one in published for test in one["bench"] if test.get("sd") is not None
+    )
+    assert len(spreads) == 102
+    assert spreads[int(0.8 * 101)] == pytest.approx(UNKNOWN_SPREAD, abs=0.0005)
 
 
 def test_repeats_that_agree_are_more_certain_and_those_that_do_not_less() -> None:
