@@ -13,6 +13,7 @@ _PATH = re.compile(r"^(?P<what>.*) - at `\$\.?(?P<path>[^`]{0,500})`$", re.DOTAL
 _UNKNOWN_FIELD = re.compile(r"^Object contains unknown field `(?P<name>[^`]{0,200})`")
 _MISSING_FIELD = re.compile(r"^Object missing required field `(?P<name>[^`]{0,200})`")
 _ENUM_VALUE = "Invalid enum value"
+_NUL = re.compile(rb"(?<!\\)(?:\\\\)*\\u0000")  # the escape, not a backslash before the letters u0000
 _STEP = re.compile(r"\[[^\]]*\]|[^.\[\]]+")
 
 
@@ -33,6 +34,11 @@ def wrong_value(error: msgspec.ValidationError, kind: Any) -> tuple[str, str | N
     if named := unknown or _MISSING_FIELD.match(what):
         path = f"{path}.{named['name']}" if path else named["name"]
     return what, path or None, choices
+
+
+def has_nul(json: bytes) -> bool:
+    """Return whether a text in encoded JSON holds the character NUL, which PostgreSQL keeps in no text."""
+    return b"\\u0000" in json and _NUL.search(json) is not None
 
 
 def _at(kind: inspect.Type, path: Iterable[str]) -> list[inspect.Type]:

@@ -101,3 +101,20 @@ def test_a_command_in_use_is_kept_without_secrets_and_places() -> None:
     assert [secret for secret in ("alice", "bigrig", "s3cret", "hf_abc", "/home") if secret in kept] == []
     assert "x-Q4_K_M.gguf" in kept
     assert "-ngl 99" in kept
+
+
+@pytest.mark.parametrize(
+    "constraints",
+    [
+        Constraints(variants=["Q4_K_M\x00"]),
+        Constraints(current_command="llama-server -m x.gguf --alias a\x00b"),
+        Constraints(models_dir="C:\\models" + 500 * "\\" + "\x00"),
+    ],
+)
+def test_a_text_with_a_nul_is_refused_before_a_database_meets_it(constraints: Constraints) -> None:
+    with pytest.raises(InvalidInput, match="NUL"):
+        key(constraints=constraints)
+
+
+def test_a_backslash_before_u0000_is_no_nul() -> None:
+    assert key(constraints=Constraints(models_dir=r"C:\u0000models"))

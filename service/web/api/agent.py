@@ -13,7 +13,7 @@ from litestar.enums import RequestEncodingType
 from litestar.openapi.datastructures import ResponseSpec
 from litestar.params import BodyKwarg, FromPath
 
-from service.engine.decoding import wrong_value
+from service.engine.decoding import has_nul, wrong_value
 from service.engine.errors import InvalidInput
 from service.flows.hosts import SignedCall, SignedHost
 from service.web.body import JsonBody, MalformedJson
@@ -65,8 +65,8 @@ async def signed_call(request: Request[Any, Any, Any], services: Services) -> Si
 
 
 def _decoded(body: bytes, kind: type[T]) -> T:
-    if b"\\u0000" in body:
-        raise InvalidInput("a text holds a NUL, which PostgreSQL does not keep")
+    if has_nul(body):
+        raise InvalidInput("a text holds the character NUL, which is not kept")
     try:
         return msgspec.json.decode(body, type=kind)
     except msgspec.ValidationError as error:
