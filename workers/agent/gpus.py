@@ -79,7 +79,7 @@ class Nvidia:
 
     def cards(self) -> tuple[tuple[LocalGpu, Gpu], ...]:
         """Return every card that answers."""
-        found = (self._card(index) for index in range(self._nvml.nvmlDeviceGetCount()))
+        found = (self._card(index) for index in range(self._try(self._nvml.nvmlDeviceGetCount) or 0))
         return tuple(card for card in found if card is not None)
 
     def now(self, indices: Sequence[int]) -> tuple[GpuNow, ...]:

@@ -13,7 +13,7 @@ PageCache: TypeAlias = Literal["cold", "warm", "unknown"]
 
 _WINDOW = 1 << 30
 _WARM, _COLD = 0.95, 0.05
-_IS_IN = [byte & 1 for byte in range(256)]  # the lowest bit says so, the others are reserved
+_LOWEST_BIT = bytes(byte & 1 for byte in range(256))  # it says so, the others are reserved
 _LIBC = ctypes.CDLL(None, use_errno=True)
 _PROT_READ, _MAP_SHARED, _FAILED = 1, 1, ctypes.c_void_p(-1).value
 _LIBC.mmap.restype = ctypes.c_void_p
@@ -49,7 +49,7 @@ def _resident(path: Path) -> tuple[int, int]:
         for offset in range(0, size, _WINDOW):
             vector = _window(file.fileno(), offset, min(_WINDOW, size - offset))
             pages += len(vector)
-            resident += sum(map(_IS_IN.__getitem__, vector))
+            resident += vector.translate(_LOWEST_BIT).count(1)
     return pages, resident
 
 
