@@ -26,8 +26,8 @@ from bench.placing.written import written
 from bench.stamp import stamp
 from service.engine.config import CPU, Override, Placement
 from service.engine.planner.blocks import blocks_of
-from service.engine.planner.fit import Fitted
-from service.engine.planner.placing import Placed, best_placement
+from service.engine.planner.fit import Fitted, Placed
+from service.engine.planner.placing import best_placement
 from service.engine.units import MIB
 
 WITHIN = 0.01

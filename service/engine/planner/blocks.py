@@ -19,17 +19,23 @@ Part: TypeAlias = Literal["up and gate", "down"]
 
 
 class Piece(msgspec.Struct, frozen=True):
-    """Tensors of a block that move together, with their biases and scales. `n_bytes`: what a card reserves for them."""
+    """Tensors of a block that move together, with their biases and scales. `n_bytes`: what a card reserves for them.
+
+    `copied`: bytes that the first card takes at a time of what is in RAM, for a batch: a tensor, or up and gate where
+    the engine fuses them.
+    """
 
     part: Part
     names: tuple[str, ...]
     n_bytes: int
+    copied: int
 
 
 class Block(msgspec.Struct, frozen=True):
     """A block: what stays with its attention (`fixed`), and its pieces. Blocks of one `kind` cost the same anywhere.
 
     `stuck`: pieces of a type that no GPU multiplies; they stay in RAM. `fixed_bytes`: what a card reserves, no cache.
+    `returns`: what comes after the pieces is fixed (the gate of shared experts).
     """
 
     index: int
@@ -38,6 +44,7 @@ class Block(msgspec.Struct, frozen=True):
     fixed_bytes: int
     pieces: tuple[Piece, ...]
     stuck: tuple[Piece, ...]
+    returns: bool
 
     @property
     def movable_bytes(self) -> int:
@@ -66,7 +73,7 @@ def _block(engine: Engine, model: Model, index: int, kinds: dict[object, int]) -
         else:
             fixed.append(tensor)
     pieces = [
-        (Piece(part, tuple(t.name for t in found), sum(reserved[t.name] for t in found)), found)
+        (Piece(part, tuple(t.name for t in found), *_sizes(engine, [reserved[t.name] for t in found])), found)
         for part, found in sorted(parts.items(), reverse=True)
     ]
     able = all(runs_on_gpu(engine, t.type) for _, found in pieces for t in found)
@@ -74,7 +81,12 @@ def _block(engine: Engine, model: Model, index: int, kinds: dict[object, int]) -
     kind = kinds.setdefault(_likeness(model.layers[index], tensors), len(kinds))
     names = tuple(t.name for t in fixed)
     fixed_bytes = sum(reserved[t.name] for t in fixed)
-    return Block(index, kind, names, fixed_bytes, chosen if able else (), () if able else chosen)
+    returns = any(".ffn_gate_shexp." in name for name in names)
+    return Block(index, kind, names, fixed_bytes, chosen if able else (), () if able else chosen, returns)
+
+
+def _sizes(engine: Engine, reserved: Sequence[int]) -> tuple[int, int]:
+    return sum(reserved), sum(reserved) if engine == "ik_llama.cpp" else max(reserved)
 
 
 def _likeness(layer: Layer, tensors: Sequence[Tensor]) -> object:

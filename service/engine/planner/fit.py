@@ -5,6 +5,8 @@ Every decision is checked by the same replay that `check` uses; nothing is assum
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import msgspec
 
 from service.engine.builds import Build, MemoryRules
@@ -42,6 +44,13 @@ class Shortfall(msgspec.Struct, frozen=True):
 
     device: str
     n_bytes: int
+
+
+class Placed(NamedTuple):
+    """A placement that fits, and the expected seconds of the goal with it."""
+
+    fitted: Fitted
+    seconds: float
 
 
 class Problem(msgspec.Struct, frozen=True):

@@ -28,7 +28,8 @@ class Offer(NamedTuple):
     @property
     def rate(self) -> float:
         """Seconds a byte of the best option."""
-        return max((s / b for b, s in zip(self.n_bytes, self.saved, strict=True) if b), default=0.0)
+        rates = [s / b for b, s in zip(self.n_bytes, self.saved, strict=True) if b]
+        return max(rates) if rates else 0.0
 
     @property
     def all_bytes(self) -> int:
@@ -47,7 +48,8 @@ class Filled(NamedTuple):
 def fill_greedily(offers: Sequence[Offer], room: int) -> Filled:
     """Return what saves much within `room` bytes: whole blocks by seconds a byte, then the best parts that fit."""
     counts, left, saved = [[0, 0, 0] for _ in offers], room, 0.0
-    for i in sorted(range(len(offers)), key=lambda i: -offers[i].rate):
+    rates = [offer.rate for offer in offers]
+    for i in sorted(range(len(offers)), key=lambda i: -rates[i]):
         n_bytes, gain = offers[i].n_bytes[0], offers[i].saved[0]
         if n_bytes and gain > 0 and n_bytes <= left:
             n = min(offers[i].n_blocks, left // n_bytes)

@@ -17,6 +17,7 @@ from service.engine.planner.fit import Problem
 from service.engine.planner.knapsack import OPTIONS, Option
 from service.engine.planner.owners import Guests, Layout, Starts, Waiting
 from service.engine.planner.shares import shares_for
+from service.engine.planner.sums import Arrangement
 
 Lying: TypeAlias = dict[tuple[str, Option], list[int]]
 """Blocks by (device, what of them lies there), for all that is not on the card that owns the block."""
@@ -61,6 +62,21 @@ def lying(problem: Problem, blocks: Sequence[Block], layout: Layout) -> Lying:
         _seat(waiting[guests.what], guests, problem.devices[guests.card].name, found)
     for what, queue in waiting.items():
         found.setdefault((CPU, what.rest or "whole"), []).extend(queue)
+    return found
+
+
+def away_from(problem: Problem, blocks: Sequence[Block], arrangement: Arrangement) -> Lying:
+    """Return what of an arrangement is not on the card that owns it."""
+    found: Lying = {}
+    names = [*(device.name for device in problem.devices), CPU]
+    for block, where, owner in zip(blocks, arrangement.wheres, arrangement.owners, strict=False):
+        together = len({*where}) == 1
+        parts: list[tuple[Option, int]]
+        parts = [("whole", where[0])] if together else [(p.part, d) for p, d in zip(block.pieces, where, strict=True)]
+        parts += [("whole", len(problem.devices))] if block.stuck else []
+        for part, device in parts:
+            if device != owner:
+                found.setdefault((names[device], part), []).append(block.index)
     return found
 
 

@@ -12,7 +12,7 @@ from itertools import pairwise
 from operator import mul
 from typing import NamedTuple
 
-from service.engine.planner.blocks import Block
+from service.engine.planner.blocks import Block, Part
 from service.engine.planner.costs import Costs
 from service.engine.planner.knapsack import OPTIONS, Filled, Offer, Option, fill, fill_greedily
 
@@ -74,17 +74,28 @@ class Layout(NamedTuple):
 
 
 class Owners:
-    """The search for the best layout of one model. `ram_rate`: seconds that a byte in RAM costs beyond its time."""
+    """The search for the best layout of one model.
+
+    `ram_rate`: seconds that a byte in RAM costs beyond its time, of pieces whose copies take more than `largest` bytes.
+    """
 
     def __init__(
-        self, blocks: Sequence[Block], n_slots: int, costs: Costs, sizes: Sizes, ram_rate: float = 0.0
+        self,
+        blocks: Sequence[Block],
+        n_slots: int,
+        costs: Costs,
+        sizes: Sizes,
+        ram_rate: float = 0.0,
+        largest: int = 0,
     ) -> None:
-        self.blocks, self.n_slots, self.costs, self.sizes, self.ram_rate = blocks, n_slots, costs, sizes, ram_rate
+        self.blocks, self.n_slots, self.costs, self.sizes = blocks, n_slots, costs, sizes
+        self.ram_rate, self.largest = ram_rate, largest
         self.n_cards = len(sizes.rooms)
         self._runs: dict[tuple[int, int, int, Fill], Run] = {}
         self._layouts: dict[Starts, Layout] = {}
         self._visitors: dict[tuple[int, int, Option | None], Offer] = {}
         self._kinds = {block.kind: block for block in blocks}
+        self._smallest = min((piece.n_bytes for block in blocks for piece in block.pieces), default=0)
         self._offers = [{k: self._offer(b, card) for k, b in self._kinds.items()} for card in range(self.n_cards)]
 
     def best(self, tried: Starts, *, widely: bool) -> Layout:
@@ -161,63 +172,83 @@ class Owners:
     def _offer(self, block: Block, card: int) -> Offer:
         """What a block of this kind saves on a card that owns it."""
         saved = {
-            piece.part: -cost[card] for piece, cost in zip(block.pieces, self.costs.pieces[block.kind], strict=True)
+            piece.part: (self.ram_rate * piece.n_bytes if piece.copied > self.largest else 0.0) - cost[card]
+            for piece, cost in zip(block.pieces, self.costs.pieces[block.kind], strict=True)
         }
         n_bytes = {piece.part: piece.n_bytes for piece in block.pieces}
-        rate = self.ram_rate
-        whole = sum(saved.values()) + 2 * self.costs.host_change + self.costs.host_layer + rate * block.movable_bytes
-        parts = ("up and gate", "down")
-        sizes = [n_bytes.get(part, 0) if len(n_bytes) > 1 else 0 for part in parts]  # type: ignore[call-overload]
-        gains = [saved.get(part, 0.0) + rate * size for part, size in zip(parts, sizes, strict=True)]  # type: ignore[call-overload]
-        return Offer(block.kind, 1, (block.movable_bytes, *sizes), (whole, *gains))
+        whole = sum(saved.values()) + 2 * self.costs.host_change + self.costs.host_layer
+        parts: tuple[Part, ...] = ("up and gate", "down")
+        sizes = [n_bytes.get(part, 0) if len(n_bytes) > 1 else 0 for part in parts]
+        return Offer(block.kind, 1, (block.movable_bytes, *sizes), (whole, *(saved.get(part, 0.0) for part in parts)))
 
     def _guests(self, runs: Sequence[Run], how: Fill) -> tuple[tuple[Guests, ...], float]:
         """What cards with room left hold of what is still in RAM, and the seconds that it saves."""
         waiting = _waiting(runs)
-        found, saved = [], 0.0
+        found, saved = list[Guests](), 0.0
         for card, run in enumerate(runs):
-            asked = [(what, n) for what, n in waiting.items() if n and what.owner != card]
-            offers = [self._visitor(card, what, n) for what, n in asked]
-            if not any(0 < size <= run.left for offer in offers for size in offer.n_bytes):
+            if run.left < self._smallest:
                 continue
-            filled = how(offers, run.left)
+            counts = ((what, sum(of.values()) - of.get(card, 0)) for what, of in waiting.items())
+            asked = [(what, self._visitor(card, *what, n)) for what, n in counts if n]
+            if not asked:
+                continue
+            filled = how([offer for _, offer in asked], run.left)
             saved += filled.saved
-            for (what, _), offer, counts in zip(asked, offers, filled.counts, strict=True):
-                if any(counts):
-                    waiting[what] -= sum(counts)
-                    found.append(Guests(card, what, counts, sum(map(mul, counts, offer.n_bytes))))
+            for (what, offer), taken in zip(asked, filled.counts, strict=True):
+                if any(taken):
+                    found += _seated(card, what, taken, offer, waiting[what])
         return tuple(found), saved
 
-    def _visitor(self, card: int, what: Waiting, count: int) -> Offer:
-        key = (card, what.kind, what.rest)
+    def _visitor(self, card: int, kind: int, rest: Option | None, count: int) -> Offer:
+        key = (card, kind, rest)
         if key not in self._visitors:
-            self._visitors[key] = self._new_visitor(card, what)
-        kind, _, n_bytes, saved = self._visitors[key]
-        return Offer(kind, count, n_bytes, saved)
+            self._visitors[key] = self._new_visitor(*key)
+        return self._visitors[key]._replace(n_blocks=count)
 
-    def _new_visitor(self, card: int, what: Waiting) -> Offer:
+    def _new_visitor(self, card: int, kind: int, rest: Option | None) -> Offer:
         """What blocks save on a card that does not own them: changes between cards come on top.
 
         Two for a whole block, or for the rest of one whose other part is with its owner; one for a part alone.
         """
-        own, change = self._offers[card][what.kind], self.costs.card_change
+        own, change = self._offers[card][kind], self.costs.card_change
         whole, *parts = own.saved
-        if what.rest is None:
-            return Offer(what.kind, 1, own.n_bytes, (whole - 2 * change, *(part - change for part in parts)))
-        part = OPTIONS.index(what.rest)
+        if rest is None:
+            return Offer(kind, 1, own.n_bytes, (whole - 2 * change, *(part - change for part in parts)))
+        part = OPTIONS.index(rest)
         saved = own.saved[part] + 2 * self.costs.host_change + self.costs.host_layer - 2 * change
-        return Offer(what.kind, 1, (own.n_bytes[part], 0, 0), (saved, 0.0, 0.0))
+        return Offer(kind, 1, (own.n_bytes[part], 0, 0), (saved, 0.0, 0.0))
 
 
-def _waiting(runs: Sequence[Run]) -> dict[Waiting, int]:
-    """Number of blocks that are in RAM, whole or with one part."""
-    found = {}
+def _waiting(runs: Sequence[Run]) -> dict[tuple[int, Option | None], dict[int, int]]:
+    """Number of blocks that are in RAM, whole or with one part, by kind and part, then by owner."""
+    found: dict[tuple[int, Option | None], dict[int, int]] = {}
     for owner, run in enumerate(runs):
         for offer, (whole, pairs, downs) in zip(run.offers, run.filled.counts, strict=True):
-            found[Waiting(owner, offer.kind, None)] = offer.n_blocks - whole - pairs - downs
-            found[Waiting(owner, offer.kind, "down")] = pairs
-            found[Waiting(owner, offer.kind, "up and gate")] = downs
+            rests: tuple[tuple[Option | None, int], ...] = (
+                (None, offer.n_blocks - whole - pairs - downs), ("down", pairs), ("up and gate", downs)
+            )  # fmt: skip
+            for rest, n in rests:
+                if n:
+                    found.setdefault((offer.kind, rest), {})[owner] = n
     return found
+
+
+def _seated(
+    card: int, what: tuple[int, Option | None], counts: Sequence[int], offer: Offer, waiting: dict[int, int]
+) -> Iterator[Guests]:
+    """Take as many blocks as `counts` says off those that wait, of one owner after the other."""
+    left = list(counts)
+    for owner, n in waiting.items():
+        if owner != card:
+            taken = []
+            for option, wanted in enumerate(left):
+                taken.append(min(wanted, n))
+                n, left[option] = n - taken[-1], wanted - taken[-1]
+            waiting[owner] = n
+            if any(taken):
+                whole, pairs, downs = taken
+                n_bytes = sum(map(mul, taken, offer.n_bytes))
+                yield Guests(card, Waiting(owner, *what), (whole, pairs, downs), n_bytes)
 
 
 def _seconds(layout: Layout) -> float:

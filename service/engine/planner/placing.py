@@ -6,35 +6,28 @@ finds too much, corrects the rooms, until nothing changes. Only what a replay ha
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
-from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from service.engine.config import Flags
+from service.engine.config import CPU, Flags
 from service.engine.memory import Memory
 from service.engine.memory.cache import cache_bytes
 from service.engine.memory.spec import make_spec
 from service.engine.memory.stored import derived_bytes, reserved_bytes
 from service.engine.planner.blocks import Block, blocks_of
 from service.engine.planner.costs import Costs, costs_of
-from service.engine.planner.fit import Fitted, Problem, Shortfall, slack
-from service.engine.planner.layout_flags import everything_away, flags_with, lying
-from service.engine.planner.owners import Layout, Owners, Sizes, Starts
+from service.engine.planner.fit import Fitted, Placed, Problem, Shortfall, slack
+from service.engine.planner.layout_flags import Lying, everything_away, flags_with, lying
+from service.engine.planner.owners import Owners, Sizes, Starts
+from service.engine.planner.short import SHORT, Short
+from service.engine.planner.sums import Sums
+from service.engine.speed import request_of, work_of
 
 _MOST_REPLAYS = 8
-_SHORT = 16  # blocks of a model whose splits are tried one by one
-_MOST_SPLITS = 24
 _SEARCHES = 4  # then the runs stay, and only the pieces are dealt anew
 _RAM_IS_SHORT = 1e-6  # seconds a byte: then any card is better than RAM
-
-
-class Placed(NamedTuple):
-    """Flags that fit, their memory, and the seconds of the request by the costs."""
-
-    fitted: Fitted
-    seconds: float
 
 
 def best_placement(problem: Problem, flags: Flags, *, whole: bool = False) -> Placed | Shortfall:
@@ -43,14 +36,6 @@ def best_placement(problem: Problem, flags: Flags, *, whole: bool = False) -> Pl
     `whole`: everything has to be on the cards. `-ngl` and the other flags stay as they are.
     """
     return Placing(problem, flags, whole).best()
-
-
-def least_seconds(problem: Problem, flags: Flags, *, whole: bool = False) -> float | None:
-    """Return a lower bound of the seconds of any placement, without a replay; None where surely none fits.
-
-    Nothing but weights and cache takes room, each fixed part lies where it is fastest, and pieces may be cut.
-    """
-    return Placing(problem, flags, whole).least_seconds()
 
 
 class Placing:
@@ -68,59 +53,41 @@ class Placing:
         head = model.by_name.get("output.weight") or model.by_name["token_embd.weight"]
         self.head = reserved_bytes(model)[head.name]
         self.heads = (self.head,) * len(self.free)
+        self.sums = Sums(self.blocks, self.costs, self.fixed, self.head, len(self.free))
         self.ram_rate = 0.0
+        self.largest: int | None = None
+        self.request = request_of(problem.rig, problem.devices, flags, problem.goal)
 
     def best(self) -> Placed | Shortfall:
         """Return the fastest placement that fits, or the least Shortfall."""
         first = self._first_starts()
         tries = [self._settled(first, widely=True)]
-        if not self.whole and self._nearly_fits():
-            tries.append(self._settled(first, widely=True, in_ram=False))
-        if self.n_slots <= _SHORT:
-            tries += self._near_the_best(tries)
+        starts = self.sums.read(tries[0].fitted.memory.placement).starts if isinstance(tries[0], Placed) else first
+        tries += [self._settled(starts, widely=largest == 0, largest=largest) for largest in self._largest_in_ram()]
         found = [one for one in tries if isinstance(one, Placed)]
         short = [one for one in tries if isinstance(one, Shortfall)]
-        if found:
-            return min(found, key=lambda one: one.seconds)
-        return min(short, key=lambda one: one.n_bytes)
+        if self.n_slots <= SHORT:
+            placed = Short(self.problem, self.flags, self.sums, self._priced).run(found)
+            found = [placed] if placed else []
+        return min(found, key=lambda one: one.seconds) if found else min(short, key=lambda one: one.n_bytes)
 
-    def _nearly_fits(self) -> bool:
-        """Whether all pieces may find room on the cards: then no weights have to be copied to the first for a batch."""
-        movable = sum(block.movable_bytes for block in self.blocks)
-        return movable > 0 and movable + sum(self.fixed) + self.heads[0] <= sum(self.free)
+    def _largest_in_ram(self) -> list[int]:
+        """Sizes of copies that may be the largest: all pieces that need a larger one may find room on the cards.
 
-    def _near_the_best(self, tries: Sequence[Placed | Shortfall]) -> list[Placed | Shortfall]:
-        """A model of few blocks: every split of them is tried that is a step away from one that was best so far."""
-        found, seen = list(tries), {self._first_starts()}
-        owners = self._owners((0,) * len(self.free))
-        openings = [self._first_starts(), *owners.fronts(), *self._on_one_card()]
-        while openings and len(seen) < _MOST_SPLITS:
-            starts = openings.pop(0)
-            one = self._settled(starts, widely=False)
-            better = isinstance(one, Placed) and all(
-                isinstance(other, Shortfall) or one.seconds < other.seconds for other in found
-            )
-            found.append(one)
-            if better and isinstance(one, Placed):
-                openings += [split for split in owners.near(self._starts_of(one), 1) if split not in seen]
-            seen.update(openings)
-        return found[len(tries) :]
+        0: nothing in RAM. The first card has room for the largest copy, so that without it more fits. In models of many
+        blocks a piece is a small share of a card, and 0 alone is worth the time.
+        """
+        sizes = [(piece.copied, piece.n_bytes) for block in self.blocks for piece in block.pieces]
+        room = sum(self.free) - sum(self.fixed) - self.heads[0]
+        largest = sorted({0, *(copied for copied, _ in sizes)})[: -1 if self.n_slots <= SHORT else 1]
+        return [n for n in largest if sum(n_bytes for copied, n_bytes in sizes if copied > n) <= room]
 
-    def _on_one_card(self) -> Iterator[Starts]:
-        for card in range(1, len(self.free)):
-            yield (*[0] * (card + 1), *[self.n_slots] * (len(self.free) - card))
-
-    def _starts_of(self, placed: Placed) -> Starts:
-        placement = placed.fitted.memory.placement
-        owners = (*placement.layers, placement.head)
-        return tuple(sum(owner < card for owner in owners) for card in range(len(self.free) + 1))
-
-    def _settled(self, starts: Starts, *, widely: bool, in_ram: bool = True) -> Placed | Shortfall:
-        """Return the fastest that replays confirm from a split on. `in_ram` False: RAM is to hold no pieces."""
-        away = everything_away(self.blocks) if in_ram else {}
-        held = None if in_ram else self._held_by_owners(starts)
+    def _settled(self, starts: Starts, *, widely: bool, largest: int | None = None) -> Placed | Shortfall:
+        """Return the fastest that replays confirm from a split on. `largest`: of pieces in RAM, in bytes."""
+        self.largest = largest
+        away, held = self._without_room(starts)
         memory = self.problem.memory(flags_with(self.problem, self.flags, starts, away))
-        self.heads, self.ram_rate = self._with_logits(memory), 0.0 if in_ram else _RAM_IS_SHORT
+        self.heads, self.ram_rate = self._with_logits(memory), 0.0 if largest is None else _RAM_IS_SHORT
         rooms = self.rooms(memory, starts, held)
         found: Placed | None = None
         least: Shortfall | None = None
@@ -134,53 +101,37 @@ class Placing:
                 break
             tried.add(flags)
             memory = self.problem.memory(flags)
-            left, seconds = slack(self.problem, memory), self._seconds(layout)
+            left, seconds = slack(self.problem, memory), self._priced(flags, memory)
             if min(left) >= 0 and (found is None or seconds < found.seconds):
                 found = Placed(Fitted(flags, memory), seconds)
             elif min(left) < 0:
                 least = _least(self.problem, left, least)
-                self.ram_rate = _RAM_IS_SHORT if left[-1] < 0 else self.ram_rate
+                if left[-1] < 0:
+                    self.ram_rate, self.largest = _RAM_IS_SHORT, 0
             rooms = self._corrected(rooms, self.rooms(memory, layout.starts, layout.pieces), left)
             starts = layout.starts
         return found or least or Shortfall("RAM", 0)
 
-    def _seconds(self, layout: Layout) -> float:
-        """The seconds of a layout, without what a byte in RAM was said to cost beyond its time."""
-        on_cards = sum(layout.pieces)
-        return layout.seconds + self.ram_rate * on_cards
-
-    def _held_by_owners(self, starts: Starts) -> list[int]:
-        return [sum(block.movable_bytes for block in self.blocks[start:end]) for start, end in pairwise(starts)]
-
-    def least_seconds(self) -> float | None:
-        """Return a lower bound of the seconds; None where surely nothing fits."""
-        rooms = [free - kept for free, kept in zip(self.free, self.problem.limits.reserve, strict=True)]
-        left = sum(rooms) - sum(self.fixed) - self.heads[0]
-        movable = sum(block.movable_bytes for block in self.blocks)
-        if left < 0 or movable - left > self.problem.limits.host:
-            return None
-        costs = self.costs
-        seconds = costs.base + min(costs.head) + sum(min(costs.fixed[block.kind]) for block in self.blocks)
-        for rate, card, n_bytes in sorted(self._rates(), reverse=True):
-            taken = max(min(n_bytes, rooms[card], left), 0)
-            seconds -= rate * taken
-            rooms[card], left = rooms[card] - taken, left - taken
-        return seconds
-
-    def _rates(self) -> Iterator[tuple[float, int, int]]:
-        """Seconds that a byte saves at most, by card and kind of block, with the bytes of all blocks of the kind."""
-        counts: dict[int, list[Block]] = {}
+    def _without_room(self, starts: Starts) -> tuple[Lying, list[int]]:
+        """What lies in RAM where that may hold no larger pieces, and the bytes of pieces on each card."""
+        largest = self.largest
+        if largest is None:
+            return everything_away(self.blocks), [0] * len(self.free)
+        away: Lying = {}
         for block in self.blocks:
-            counts.setdefault(block.kind, []).append(block)
-        change = 2 * self.costs.host_change + self.costs.host_layer
-        for kind, alike in counts.items():
-            for card in range(len(self.free)):
-                pairs = zip(alike[0].pieces, self.costs.pieces[kind], strict=True)
-                saved = [(-cost[card], piece.n_bytes) for piece, cost in pairs]
-                together = (sum(s for s, _ in saved) + change, alike[0].movable_bytes)
-                best = max((s / n for s, n in (*saved, together) if n), default=0.0)
-                if best > 0:
-                    yield best, card, len(alike) * alike[0].movable_bytes
+            for piece in block.pieces:
+                if piece.copied <= largest:
+                    away.setdefault((CPU, piece.part), []).append(block.index)
+        held = [
+            sum(p.n_bytes for block in self.blocks[start:end] for p in block.pieces if p.copied > largest)
+            for start, end in pairwise(starts)
+        ]
+        return away, held
+
+    def _priced(self, flags: Flags, memory: Memory) -> float:
+        """The seconds of the request, by the functions that `check` uses."""
+        given = (self.problem.engine, self.problem.model, flags, memory.placement, self.problem.date)
+        return self.request.seconds(work_of(*given))
 
     # -- bytes ---------------------------------------------------------------------------------------------------
 
@@ -216,13 +167,13 @@ class Placing:
             starts.append(round(self.n_slots * done / max(total, 1)))
         return tuple(starts)
 
-    def rooms(self, memory: Memory, starts: Starts, pieces: Sequence[int] | None = None) -> tuple[int, ...]:
+    def rooms(self, memory: Memory, starts: Starts, pieces: Sequence[int]) -> tuple[int, ...]:
         """Return what each card has for fixed parts, caches and pieces: what a replay left, and what lies there.
 
         `pieces`: the bytes of pieces on each card.
         """
         left = slack(self.problem, memory)
-        held = pieces or [0] * len(self.free)
+        held = pieces
         return tuple(left[card] + self.own_bytes(card, starts) + held[card] for card in range(len(self.free)))
 
     def own_bytes(self, card: int, starts: Starts) -> int:
@@ -235,7 +186,14 @@ class Placing:
         return tuple(min(a, b) if over < 0 else b for a, b, over in zip(before, now, left, strict=False))
 
     def _owners(self, rooms: tuple[int, ...]) -> Owners:
-        return Owners(self.blocks, self.n_slots, self.costs, Sizes(self.fixed, self.heads, rooms), self.ram_rate)
+        return Owners(
+            self.blocks,
+            self.n_slots,
+            self.costs,
+            Sizes(self.fixed, self.heads, rooms),
+            self.ram_rate,
+            self.largest or 0,
+        )
 
 
 def _solid(block: Block) -> Block:
