@@ -79,7 +79,7 @@ class NewHost(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 class EnrolledHost(msgspec.Struct, frozen=True, kw_only=True):
     """The new host's id and pseudonym; it waits until its owner approves it."""
 
-    host: str
+    host: Annotated[str, Meta(pattern=r"^[A-Za-z0-9_-]{1,64}$(?!\n)")]
     pseudonym: str
     state: Literal["waiting"]
 

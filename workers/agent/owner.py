@@ -9,6 +9,7 @@ from pathlib import Path
 import msgspec
 
 from service import __version__
+from service.wire.agent import key_fingerprint
 from workers.agent import journal
 from workers.agent.client import Client
 from workers.agent.errors import HostError, ServiceError
@@ -61,6 +62,7 @@ def enrol(address: str, code: str, state: State, policy: Path, ask: Ask, say: Sa
     state.write(ENROLLED, msgspec.json.encode(known))
     if not policy.exists():
         _write_policy(policy)
+    say(f"key       {key_fingerprint(key.public)}: compare it with what the service shows its owner")
     say(_next_steps(known, policy))
     return True
 

@@ -9,10 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from service.wire.agent import key_fingerprint
 from tests.workers.agent.fake_service import HOST, FakeService, enrolled, fake_service, problem
 from workers.agent import journal, owner
 from workers.agent.errors import HostError, NotEnrolled, ServiceError
 from workers.agent.journal import Ran
+from workers.agent.keys import load_key
 from workers.agent.policy import InvalidPolicy, Policy, decode_policy
 from workers.agent.state import KEY, State
 
@@ -60,6 +62,7 @@ def test_a_machine_enrols_after_its_person_saw_whose_code_it_is(
     assert person.shown[1] == "owner     ada [2J"
     assert "quiet-otter-7" in person.text
     assert f"/v1/hosts/{HOST}" in person.text
+    assert key_fingerprint(load_key(state).public) in person.text
     assert state.enrolled().host == HOST
     assert stat.S_IMODE((state.path / KEY).stat().st_mode) == 0o600
     assert decode_policy(policy.read_bytes(), "p") == Policy()
@@ -80,6 +83,18 @@ def test_a_code_that_is_refused_leaves_no_key(service: FakeService, state: State
     assert not (state.path / KEY).exists()
     service.answers["/v1/agent/hosts"] = [(201, {"host": HOST, "pseudonym": "p", "state": "waiting"})]
     assert owner.enrol(service.address, CODE, state, tmp_path / "p.toml", person.ask, person.say)
+
+
+@pytest.mark.parametrize("host", ["", "x' ; rm -rf ~ #", "$(id)", "a/../../b", "a\nb", "a\x1b[2J", "x" * 65, 7])
+def test_a_host_id_that_a_shell_would_read_is_never_shown_to_be_pasted(
+    service: FakeService, state: State, tmp_path: Path, host: object
+) -> None:
+    person = Person()
+    service.answers["/v1/agent/hosts"] = [(201, {"host": host, "pseudonym": "p", "state": "waiting"})]
+    with pytest.raises(ServiceError, match="not of this protocol"):
+        owner.enrol(service.address, CODE, state, tmp_path / "p.toml", person.ask, person.say)
+    assert "curl" not in person.text
+    assert not (state.path / KEY).exists()
 
 
 def test_a_policy_that_is_there_is_kept_and_a_second_enrolment_refused(
