@@ -33,11 +33,15 @@ class Card(msgspec.Struct, frozen=True):
 
 
 class Wanted(msgspec.Struct, frozen=True):
-    """A config to be measured: its run, and what it needs; `cards` in the order that CUDA0, CUDA1 … mean."""
+    """A config to be measured: its run, and what it needs; `cards` in the order that CUDA0, CUDA1 … mean.
+
+    `backend`: cuda | rocm | vulkan | …, None for a config that uses no card.
+    """
 
     outline: RunOutline
     cards: tuple[Card, ...]
     ram_mib: float
+    backend: str | None
 
 
 class Suited(msgspec.Struct, frozen=True):
@@ -62,7 +66,7 @@ def suited(host: StoredHost, wanted: Wanted, machine: Hardware) -> Suited:
     except AdvisorError as error:
         return Suited(None, (f"its hardware is not understood here: {error.detail}",))
     gpus, short = _cards(host.probe.hardware, rig, wanted)
-    builds, unknown = _builds(host.probe, wanted, rig)
+    builds, unknown = _builds(host.probe, wanted)
     missing = (*_not_now(host), *short, *_ram(rig, wanted), *unknown, *_files(host.probe, wanted.outline))
     if missing:
         return Suited(None, missing)
@@ -128,11 +132,11 @@ def _ram(rig: Rig, wanted: Wanted) -> Iterator[str]:
         yield f"{by:,} MiB too little RAM"
 
 
-def _builds(probe: Probe, wanted: Wanted, rig: Rig) -> tuple[tuple[str, ...], list[str]]:
+def _builds(probe: Probe, wanted: Wanted) -> tuple[tuple[str, ...], list[str]]:
     mine = [build for build in probe.engines if build.engine == wanted.outline.engine]
     if not mine:
         return (), [f"it has no {wanted.outline.engine}"]
-    backend = rig.cards[0].backend if wanted.cards else None
+    backend = wanted.backend
     fit = [b for b in mine if backend is None or backend in (name.lower() for name in b.backends)]
     if not fit:
         return (), [f"it has no {wanted.outline.engine} built for {backend}"]

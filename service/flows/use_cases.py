@@ -16,13 +16,13 @@ from sqlalchemy.exc import SQLAlchemyError
 from service.engine.catalogue import known_cpus, known_gpus, resolve
 from service.engine.hardware_text import parse_hardware, to_shorthand
 from service.errors import DatabaseUnavailable
-from service.flows import accounts, advise, check, hosts, inspect, runs
+from service.flows import accounts, advise, check, hosts, inspect, runs, validate, validated
 from service.flows.accounts import Caller
 from service.flows.advise import Requested
 from service.flows.context import Context
 from service.flows.hosts import SignedCall, SignedHost
 from service.queue.enqueue import queue_on
-from service.queue.progress import WAITING_RUNS, channel, listen
+from service.queue.progress import WAITING_RUNS, channel, listen, validation_channel
 from service.wire.advice import Advice, AdviceRequest
 from service.wire.agent import (
     Accepted,
@@ -40,6 +40,7 @@ from service.wire.hardware import ParsedHardware
 from service.wire.health import Readiness
 from service.wire.hosts import Enrolment, EnrolmentRequest, Host, HostChange, Probe
 from service.wire.repo import RepoView
+from service.wire.runs import ConfigHosts, Validation, ValidationRequest
 
 
 class UseCases:
@@ -160,6 +161,28 @@ class UseCases:
     def queued_runs(self) -> AbstractAsyncContextManager[AsyncIterator[str]]:
         """Listen for runs that are queued, each message a hint to look."""
         return listen(self._listener, WAITING_RUNS)
+
+    def request_validation(
+        self, caller: Caller, advice_id: str, asked: ValidationRequest, idempotency_key: str | None
+    ) -> validate.Requested:
+        """See `service.flows.validate.request_validation`."""
+        return validate.request_validation(self._context, caller, advice_id, asked, idempotency_key)
+
+    def hosts_of_advice(self, caller: Caller | None, advice_id: str) -> list[ConfigHosts]:
+        """See `service.flows.validate.hosts_of_advice`."""
+        return validate.hosts_of_advice(self._context, caller, advice_id)
+
+    def read_validation(self, validation_id: str) -> Validation:
+        """See `service.flows.validated.read_validation`."""
+        return validated.read_validation(self._context, validation_id)
+
+    def cancel_validation(self, caller: Caller, validation_id: str) -> None:
+        """See `service.flows.validated.cancel_validation`."""
+        validated.cancel_validation(self._context, caller, validation_id)
+
+    def validation_progress(self, validation_id: str) -> AbstractAsyncContextManager[AsyncIterator[str]]:
+        """Listen to a validation: whatever happens to its runs, each message a hint to read it again."""
+        return listen(self._listener, validation_channel(validation_id))
 
     def _database_answers(self) -> bool:
         try:

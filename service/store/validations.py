@@ -7,13 +7,17 @@ from datetime import datetime
 from typing import Any
 
 import msgspec
-from sqlalchemy import Engine, Row, insert, select, update
+from sqlalchemy import Engine, Row, insert, or_, select, update
 from sqlalchemy.exc import IntegrityError
 
 from service.store import runs
+from service.store.hosts import StoredHost
 from service.store.runs import Eligible, StoredRun
+from service.store.tables import account, host
 from service.store.tables import validation as table
 from service.wire.runs import Mode, ValidationRequest
+
+_MOST_HOSTS = 500
 
 
 class StoredValidation(msgspec.Struct, frozen=True, kw_only=True):
@@ -80,6 +84,24 @@ def cancel(engine: Engine, validation_id: str, now: datetime) -> None:
     with engine.begin() as connection:
         connection.execute(update(table).where(table.c.id == validation_id).values(cancelled_at=now))
     runs.cancel(engine, validation_id, now)
+
+
+def hosts_for(engine: Engine, account_id: str | None) -> list[StoredHost]:
+    """Return the hosts that an account may hope for, its own first: public ones, and all its own but revoked ones."""
+    mine = host.c.account_id == account_id
+    public = (host.c.visibility == "public") & host.c.state.in_(("active", "paused"))
+    wanted = select(host).join(account, account.c.id == host.c.account_id).where(account.c.banned_at.is_(None))
+    wanted = wanted.where(or_(public, mine), host.c.state != "revoked", host.c.probe.is_not(None))
+    with engine.connect() as connection:
+        found = connection.execute(wanted.order_by(~mine, host.c.created_at, host.c.id).limit(_MOST_HOSTS))
+        return [msgspec.convert(row, StoredHost, from_attributes=True) for row in found]
+
+
+def pseudonyms(engine: Engine, host_ids: Sequence[str]) -> dict[str, str]:
+    """Return what hosts are called, by id."""
+    wanted = select(host.c.id, host.c.pseudonym).where(host.c.id.in_(host_ids))
+    with engine.connect() as connection:
+        return {row.id: row.pseudonym for row in connection.execute(wanted)} if host_ids else {}
 
 
 def _decoded(row: Row[Any] | None) -> StoredValidation | None:

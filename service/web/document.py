@@ -38,6 +38,7 @@ from service.wire.health import Health, Readiness
 from service.wire.hosts import Account, Enrolment, EnrolmentRequest, Host, HostChange, Probe
 from service.wire.problem import Problem
 from service.wire.repo import RepoView
+from service.wire.runs import ConfigHosts, Validation, ValidationEvent, ValidationRequest
 
 _DESCRIPTION = (
     "Name a Hugging Face GGUF repo and your hardware; get ranked, copy-and-paste configurations for ik_llama.cpp and "
@@ -64,6 +65,7 @@ _CONFIG = OpenAPIConfig(
         Tag("advice", "Ask for configs, read them, follow their making"),
         Tag("check", "A command that you use: memory, speed, and what is wrong with it"),
         Tag("repos", "What a repo holds"),
+        Tag("validations", "Have configs measured, follow it, and see what came of it"),
         Tag("hosts", "Machines that measure, and whose they are"),
         Tag("agent", "What the agent on a host calls; every call after enrolment is signed"),
         Tag("hardware", "The catalogue, and how hardware is understood"),
@@ -76,6 +78,7 @@ _SHAPES = (AdviceRequest, CreatedAdvice, AdviceEvent, RepoView, GpuRows, CpuRows
 _HOST_SHAPES = (Account, EnrolmentRequest, Enrolment, Host, HostChange, Probe)
 _AGENT_SHAPES = (Greeting, Greeted, NewHost, EnrolledHost, Session, LeaseRequest, LeasedRun, Progress, Renewed)
 _REPORT_SHAPES = (Report, Accepted)
+_RUN_SHAPES = (ValidationRequest, Validation, ValidationEvent, ConfigHosts)
 _MORE_SHAPES = (Advice, CheckRequest, Checked, Health, Readiness, Problem)
 
 
@@ -96,7 +99,7 @@ def openapi_document() -> dict[str, Any]:
     paths = msgspec.json.encode(app.openapi_schema.to_schema(), order="sorted")
     document: dict[str, Any] = msgspec.json.decode(paths)
     _, shapes = msgspec.json.schema_components(
-        (*_SHAPES, *_MORE_SHAPES, *_HOST_SHAPES, *_AGENT_SHAPES, *_REPORT_SHAPES),
+        (*_SHAPES, *_MORE_SHAPES, *_HOST_SHAPES, *_AGENT_SHAPES, *_REPORT_SHAPES, *_RUN_SHAPES),
         ref_template="#/components/schemas/{name}",
     )
     schemes = document["components"]["securitySchemes"]

@@ -1,4 +1,4 @@
-"""Following an advice until it is final: as a held request, and as server-sent events.
+"""Following an advice until it is final, as a held request and as server-sent events; and anything else like it.
 
 The database is the truth. What workers publish is only a hint to look again, so a lost message or a wiped Redis costs
 at most one interval.
@@ -9,8 +9,9 @@ from __future__ import annotations
 import asyncio
 import time
 import zlib
-from collections.abc import AsyncGenerator, AsyncIterator
-from contextlib import aclosing, asynccontextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Iterator
+from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
+from typing import TypeVar
 
 import anyio
 import msgspec
@@ -22,6 +23,7 @@ from service.web.use_cases import Flows
 from service.wire.advice import Advice, AdviceEvent
 from service.wire.problem import problem_of
 
+T = TypeVar("T")
 FINAL = ("ready", "failed")
 PING_SECONDS = 15.0
 LOOK_SECONDS = 2.0  # between looks at the database when nothing is published
@@ -33,18 +35,28 @@ async def read(flows: Flows, advice_id: str) -> Advice:
     return await to_thread.run_sync(flows.read_advice, advice_id)
 
 
-async def changes(flows: Flows, advice_id: str, seconds: float | None = None) -> AsyncGenerator[Advice]:
-    """Return the advice as it is, again at every hint and at least every LOOK_SECONDS.
+def changes(flows: Flows, advice_id: str, seconds: float | None = None) -> AsyncGenerator[Advice]:
+    """Return the advice as it is, again and again, as `looks`."""
+    return looks(lambda: read(flows, advice_id), flows.progress(advice_id), lambda a: a.state in FINAL, seconds)
+
+
+async def looks(
+    look: Callable[[], Awaitable[T]],
+    listening: AbstractAsyncContextManager[AsyncIterator[str]],
+    is_final: Callable[[T], bool],
+    seconds: float | None = None,
+) -> AsyncGenerator[T]:
+    """Return what `look` returns, again at every hint and at least every LOOK_SECONDS.
 
     The last one is final, or what there is when `seconds` are over (None: never).
     """
     end = None if seconds is None else time.monotonic() + seconds
-    async with _hints(flows, advice_id) as hints:
+    async with _hints(listening) as hints:
         while True:
-            advice = await read(flows, advice_id)
-            yield advice
+            found = await look()
+            yield found
             left = LOOK_SECONDS if end is None else min(LOOK_SECONDS, end - time.monotonic())
-            if advice.state in FINAL or left <= 0:
+            if is_final(found) or left <= 0:
                 return
             await hints.next(left)
 
@@ -73,8 +85,7 @@ class _Hints:
 
 
 @asynccontextmanager
-async def _hints(flows: Flows, advice_id: str) -> AsyncGenerator[_Hints]:
-    listening = flows.progress(advice_id)
+async def _hints(listening: AbstractAsyncContextManager[AsyncIterator[str]]) -> AsyncGenerator[_Hints]:
     hints = _Hints(await listening.__aenter__())
     try:
         yield hints
@@ -101,20 +112,33 @@ async def events(flows: Flows, advice_id: str, lease: Lease) -> AsyncGenerator[b
     An event is named after the state; its id tells what was seen. The stream ends after a final one. `lease` is renewed
     with every comment, and closed at the end.
     """
-    sent, pinged = None, time.monotonic()
-    async with lease, aclosing(changes(flows, advice_id)) as found:
+    sent: list[AdviceEvent] = []
+
+    def new(advice: Advice) -> Iterator[bytes]:
+        event = AdviceEvent(advice.id, advice.state, advice.progress)
+        if [event] != sent:
+            sent[:] = [event]
+            yield sse(event.state, event_id(event), event)
+
+    async with aclosing(stream(changes(flows, advice_id), new, lease)) as pieces:
+        async for piece in pieces:
+            yield piece
+
+
+async def stream(found: AsyncGenerator[T], new: Callable[[T], Iterable[bytes]], lease: Lease) -> AsyncGenerator[bytes]:
+    """Return what is `new` of each look, and a comment every PING_SECONDS, with which the lease is renewed."""
+    pinged = time.monotonic()
+    async with lease, aclosing(found) as each:
         try:
-            async for advice in found:
-                event = AdviceEvent(advice.id, advice.state, advice.progress)
-                if event != sent:
-                    sent = event
-                    yield _event(event.state, event_id(event), msgspec.json.encode(event))
+            async for one in each:
+                for piece in new(one):
+                    yield piece
                 if time.monotonic() - pinged >= PING_SECONDS:
                     pinged = time.monotonic()
                     await lease.renew()
                     yield b": ping\n\n"
         except AdvisorError as error:
-            yield _event("problem", "problem", msgspec.json.encode(problem_of(error)))
+            yield sse("problem", "problem", problem_of(error))
 
 
 def event_id(event: AdviceEvent) -> str:
@@ -123,5 +147,6 @@ def event_id(event: AdviceEvent) -> str:
     return event.state if event.state in FINAL else f"{event.state}-{step:08x}"
 
 
-def _event(name: str, identity: str, data: bytes) -> bytes:
-    return f"event: {name}\nid: {identity}\ndata: ".encode() + data + b"\n\n"
+def sse(name: str, identity: str, data: object) -> bytes:
+    """Return one server-sent event with `data` as JSON."""
+    return f"event: {name}\nid: {identity}\ndata: ".encode() + msgspec.json.encode(data) + b"\n\n"

@@ -23,11 +23,13 @@ from service.wire.hardware import ParsedHardware
 from service.wire.health import Readiness
 from service.wire.hosts import Enrolment, EnrolmentRequest, Host, HostChange, Probe
 from service.wire.repo import RepoView
+from service.wire.runs import ConfigHosts, Validation, ValidationRequest
 
 if TYPE_CHECKING:
     from service.flows.accounts import Caller
     from service.flows.advise import Requested
     from service.flows.hosts import SignedCall, SignedHost
+    from service.flows.validate import Requested as RequestedValidation
 
 
 class Flows(Protocol):
@@ -144,4 +146,26 @@ class Flows(Protocol):
 
     def queued_runs(self) -> AbstractAsyncContextManager[AsyncIterator[str]]:
         """Listen for runs that are queued, each message a hint to look."""
+        ...
+
+    def request_validation(
+        self, caller: Caller, advice_id: str, asked: ValidationRequest, idempotency_key: str | None
+    ) -> RequestedValidation:
+        """Return a new validation, or the one of this key. Raises NoHost, TooManyValidations and their like."""
+        ...
+
+    def hosts_of_advice(self, caller: Caller | None, advice_id: str) -> list[ConfigHosts]:
+        """Return which hosts could measure each config, and what others lack. Raises AdviceNotFound or InvalidInput."""
+        ...
+
+    def read_validation(self, validation_id: str) -> Validation:
+        """Return a validation as it is now. Raises ValidationNotFound."""
+        ...
+
+    def cancel_validation(self, caller: Caller, validation_id: str) -> None:
+        """End a validation. Raises ValidationNotFound or NotAllowed."""
+        ...
+
+    def validation_progress(self, validation_id: str) -> AbstractAsyncContextManager[AsyncIterator[str]]:
+        """Listen to a validation for the length of a block, each message a hint to read it again."""
         ...

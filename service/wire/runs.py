@@ -44,6 +44,15 @@ class HostMatch(msgspec.Struct, frozen=True, kw_only=True):
     missing: list[str] = []
 
 
+class ConfigHosts(msgspec.Struct, frozen=True, kw_only=True):
+    """Which hosts could measure a config (None: the command in use): all that the asker may use, and in a sentence."""
+
+    config: str | None
+    name: str
+    hosts: list[HostMatch]
+    text: str
+
+
 class DeviceUse(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What one GPU was seen to use during a run: the most memory in MiB, and the mean power in watts."""
 

@@ -1,6 +1,6 @@
 """The public API, one file a resource."""
 
-from service.web.api import advice, agent, check, hardware, health, hosts, repos
+from service.web.api import advice, agent, check, hardware, health, hosts, repos, validations
 
 API = [
     advice.router,
@@ -8,6 +8,7 @@ API = [
     repos.router,
     hardware.router,
     hosts.router,
+    validations.router,
     agent.router,
 ]  # counted for each client
 ROUTERS = [*API, health.router]

@@ -1,0 +1,167 @@
+"""What of an advice is worth measuring, and how: configs and the command in use, closed for a host that runs them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal, TypeAlias
+
+import msgspec
+
+from service.engine.advice import AdvisedConfig, DeviceMemory, Mine, SpeedPoint
+from service.engine.commands import ParsedCommand
+from service.engine.config import Engine, Flags
+from service.engine.errors import InvalidFlags, InvalidInput
+from service.engine.goal import Goal
+from service.engine.run_flags import RunFlags, closed
+
+Kind: TypeAlias = Literal["config", "baseline", "step"]
+N_GEN = 64  # output tokens of one repeat: seconds, at the speeds that are worth measuring
+_BEST = 2
+_NAMES_THE_MODEL = ("-hf", "-hfr", "--hf-repo", "-hff", "--hf-file", "-mu", "--model-url", "-hft", "--hf-token")
+_CARDS = ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
+_OF_THE_ENGINE = ("GGML_", "LLAMA_ARG_", "OMP_", "GOMP_", "KMP_")
+_HARMLESS = ("sudo", "nohup", "time", "exec", "env", "nice", "setsid")
+_INTERLEAVED = ("numactl", "--interleave=all")
+
+
+class Measurement(msgspec.Struct, frozen=True, kw_only=True):
+    """One config to measure. `depths` in tokens; `n_prompt`, `n_gen` of one repeat; `dropped`: words left away.
+
+    `devices`, `speed`: as the advice has them.
+    """
+
+    kind: Kind
+    config: str | None
+    name: str
+    engine: Engine
+    variant: str
+    flags: RunFlags
+    depths: tuple[int, ...]
+    n_prompt: int
+    n_gen: int
+    devices: list[DeviceMemory]
+    speed: list[SpeedPoint]
+    dropped: tuple[str, ...] = ()
+
+
+class Chosen(msgspec.Struct, frozen=True):
+    """What is measured, the first in the ranking first; and what nobody may be asked to measure, in sentences."""
+
+    measurements: tuple[Measurement, ...]
+    refused: tuple[str, ...]
+
+
+def chosen(
+    configs: Sequence[AdvisedConfig], goal: Goal, mine: Mine | None, command: ParsedCommand | None,
+    asked: Sequence[str] | None = None, baseline: bool = True,
+) -> Chosen:  # fmt: skip
+    """Return what to measure of an advice: the configs `asked` for by id; by default the best two, the best of the
+    other engine, and the command in use (`mine`, which `command` is) as the baseline.
+
+    Raises InvalidInput for an id that is none of the advice's.
+    """
+    found: list[Measurement] = []
+    refused: list[str] = []
+    for config in _asked(configs, asked):
+        try:
+            found.append(_of_config(config, goal, mine, command))
+        except InvalidFlags as error:
+            refused.append(f"#{config.rank}: {error.detail}")
+    if baseline and mine is not None and command is not None and all(m.config != "mine" for m in found):
+        try:
+            found.append(_of_baseline(mine, command, goal))
+        except InvalidFlags as error:
+            refused.append(f"your command: {error.detail}")
+    return Chosen(tuple(found), tuple(refused))
+
+
+def _asked(configs: Sequence[AdvisedConfig], asked: Sequence[str] | None) -> list[AdvisedConfig]:
+    known = {config.id: config for config in configs}
+    if asked is None:
+        other = next((config for config in configs if config.engine != configs[0].engine), None)
+        best = [*configs[:_BEST], *([other] if other else [])]
+        return list({config.id: config for config in best}.values())
+    for i, name in enumerate(asked):
+        if name not in known:
+            raise InvalidInput("the advice has no config of this id", field=f"configs[{i}]", choices=tuple(known))
+    return [known[name] for name in dict.fromkeys(asked)]
+
+
+def _of_config(config: AdvisedConfig, goal: Goal, mine: Mine | None, command: ParsedCommand | None) -> Measurement:
+    if config.is_mine and mine is not None and command is not None:
+        own = _of_baseline(mine, command, goal)
+        return msgspec.structs.replace(own, kind="config", config=config.id, name=f"#{config.rank}")
+    run = closed(config.flags)
+    depths, n_prompt = _depths(run.flags, goal)
+    return Measurement(
+        kind="config",
+        config=config.id,
+        name=f"#{config.rank}",
+        engine=config.engine,
+        variant=config.variant,
+        flags=run.flags,
+        depths=depths,
+        n_prompt=n_prompt,
+        n_gen=N_GEN,
+        devices=config.devices,
+        speed=config.speed,
+        dropped=run.dropped,
+    )
+
+
+def _of_baseline(mine: Mine, command: ParsedCommand, goal: Goal) -> Measurement:
+    if not mine.fits or any(finding.severity == "error" for finding in mine.findings):
+        raise InvalidFlags(f"it would not run: {mine.verdict}", field="baseline")
+    run = closed(_as_run(mine.flags, command))
+    depths, n_prompt = _depths(run.flags, goal)
+    words = (*run.dropped, *_left_away(command), *mine.unknown)
+    return Measurement(
+        kind="baseline",
+        config=None,
+        name="your command",
+        engine=mine.engine,
+        variant=mine.variant,
+        flags=run.flags,
+        depths=depths,
+        n_prompt=n_prompt,
+        n_gen=N_GEN,
+        devices=mine.devices,
+        speed=mine.speed,
+        dropped=tuple(word[:200] for word in dict.fromkeys(words))[:40],
+    )
+
+
+def _as_run(flags: Flags, command: ParsedCommand) -> Flags:
+    """Return the flags without what names the model, and with what runs before the program. Raises InvalidFlags for
+    what would make it another measurement if it were left away."""
+    prefix = tuple(word for word in command.prefix if word not in _HARMLESS)
+    if prefix and prefix != _INTERLEAVED:
+        raise InvalidFlags(
+            f"it is run by {' '.join(prefix)[:100]}, which no host may be asked to run", field="baseline"
+        )
+    for name in command.env:
+        if name.startswith(_OF_THE_ENGINE):
+            raise InvalidFlags(
+                f"{name[:80]} changes what the engine does, and cannot be asked of a host", field="baseline"
+            )
+    if command.varied:
+        raise InvalidFlags(f"{command.varied[0][:80]} has several values: it is several commands", field="baseline")
+    stated = {"-ngl", "--gpu-layers", "--n-gpu-layers"} & {*command.used}
+    placed = flags.overrides or flags.cpu_moe or flags.n_cpu_moe or flags.tensor_split or stated
+    if command.engine == "llama.cpp" and command.tool == "server" and command.fit and not placed:
+        raise InvalidFlags("llama.cpp places it by itself (-fit), which its benchmark does not do", field="baseline")
+    other = tuple(word for word in flags.other if word.partition(" ")[0] not in _NAMES_THE_MODEL)
+    numa = "distribute" if prefix else flags.numa
+    return msgspec.structs.replace(flags, other=other, numa=numa)
+
+
+def _left_away(command: ParsedCommand) -> tuple[str, ...]:
+    variables = tuple(name for name in command.env if name not in _CARDS)
+    return (*command.rest, *variables, *(word for word in command.prefix if word in _HARMLESS))
+
+
+def _depths(flags: RunFlags, goal: Goal) -> tuple[tuple[int, ...], int]:
+    """Return the depths at which to measure, and the tokens of a prompt: a micro-batch, as predictions are made for."""
+    n_prompt = min(flags.n_ubatch, flags.n_ctx)
+    room = max(flags.n_ctx - max(n_prompt, N_GEN), 0)
+    return tuple(sorted({min(depth, room) for depth in (0, goal.depth // 2, goal.depth)})), n_prompt

@@ -1,0 +1,112 @@
+"""What came of validations: their runs as they are now, with what was measured beside what was predicted."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+from service.engine.goal import Goal
+from service.engine.measured import speed_at
+from service.errors import NotAllowed, ValidationNotFound
+from service.flows.accounts import Caller
+from service.flows.context import Context
+from service.flows.results import outcome_of
+from service.queue.progress import publish
+from service.store import advices, results, runs, validations
+from service.store.runs import OPEN, StoredRun
+from service.store.validations import StoredValidation
+from service.wire.runs import HostMatch, MatchKind, Run, RunOutcome, Validation, ValidationEvent
+
+
+def read_validation(context: Context, validation_id: str) -> Validation:
+    """Return a validation as it is now. Raises ValidationNotFound."""
+    row = validations.read(context.engine, validation_id[:64])
+    if row is None:
+        raise ValidationNotFound("there is no validation with this id", field="id")
+    its_runs = runs.of_validation(context.engine, row.id)
+    ids = [run.id for run in its_runs]
+    matches = runs.matches(context.engine, ids)
+    host_ids = sorted({host for _, host in matches} | {run.host_id for run in its_runs if run.host_id})
+    names = validations.pseudonyms(context.engine, host_ids)
+    found = results.of_ids(context.engine, [run.result_id for run in its_runs if run.result_id])
+    outcomes = {run.id: outcome_of(found[run.result_id]) for run in its_runs if run.result_id in found}
+    advice = advices.read(context.engine, row.advice_id)
+    goal = advice.body.goal if advice and advice.body else None
+    return Validation(
+        id=row.id,
+        advice=row.advice_id,
+        mode=row.mode,
+        state=_state(row, its_runs),
+        runs=[_shown(run, names, matches, outcomes.get(run.id)) for run in its_runs],
+        hosts=[
+            HostMatch(host=host, pseudonym=names.get(host, ""), match=match)
+            for host, match in sorted({host: match for (_, host), match in matches.items()}.items())
+        ],
+        refused=row.refused,
+        best=_best(its_runs, outcomes, goal),
+        created_at=row.created_at.isoformat(timespec="seconds"),
+    )
+
+
+def cancel_validation(context: Context, caller: Caller, validation_id: str) -> None:
+    """End the runs of a validation that are not final. Raises ValidationNotFound, or NotAllowed for somebody else's."""
+    row = validations.read(context.engine, validation_id[:64])
+    if row is None:
+        raise ValidationNotFound("there is no validation with this id", field="id")
+    if row.account_id != caller.account_id and "operator" not in caller.scopes:
+        raise NotAllowed("this validation is another account's")
+    validations.cancel(context.engine, row.id, context.clock())
+    publish(context.redis, ValidationEvent(row.id, None, "cancelled"))
+
+
+def _state(row: StoredValidation, its_runs: Sequence[StoredRun]) -> Literal["queued", "running", "done", "cancelled"]:
+    states = {run.state for run in its_runs}
+    if not states.intersection(OPEN):
+        return "cancelled" if row.cancelled_at is not None else "done"
+    return "queued" if all(run.state == "queued" or run.previous for run in its_runs) else "running"
+
+
+def _shown(
+    run: StoredRun, names: dict[str, str], matches: dict[tuple[str, str], MatchKind],
+    outcome: RunOutcome | None,
+) -> Run:  # fmt: skip
+    held = run.host_id if run.state != "queued" else None
+    return Run(
+        id=run.id,
+        kind=run.kind,
+        config=run.config_id,
+        engine=run.outline.engine,
+        variant=run.variant,
+        flags=run.outline.flags,
+        state=run.state,
+        attempt=run.attempt,
+        host=names.get(held) if held else None,
+        match=matches.get((run.id, held)) if held else None,
+        progress=run.progress,
+        rows=run.rows,
+        outcome=outcome,
+        failure=run.failure,
+        dropped=run.dropped,
+        step=run.changed,
+        result=run.result_id,
+        previous=run.previous,
+    )
+
+
+def measured_seconds(outcome: RunOutcome, goal: Goal) -> float | None:
+    """Return the seconds of the goal's prompt and output at the speed measured at its depth, or the deepest."""
+    at = speed_at(outcome.speed, goal.depth) or (outcome.speed[-1] if outcome.speed else None)
+    if at is None or not at.pp_tps or not at.tg_tps:
+        return None
+    return goal.prompt / at.pp_tps + goal.output / at.tg_tps
+
+
+def _best(its_runs: Sequence[StoredRun], outcomes: dict[str, RunOutcome], goal: Goal | None) -> str | None:
+    """The config whose goal took the least time, as measured; of a tuning, the run."""
+    times = {
+        run.config_id or run.id: seconds
+        for run in its_runs
+        if goal and run.id in outcomes and run.kind != "baseline" and run.failure is None
+        and (seconds := measured_seconds(outcomes[run.id], goal)) is not None
+    }  # fmt: skip
+    return min(times, key=lambda name: times[name], default=None)
