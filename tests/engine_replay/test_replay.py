@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from service.engine.measured import MeasuredRow, Reader
-from tests.engine_replay import install, recorded
+from tests.engine_replay import ENGINES, failure, install, recorded
 
 
 @pytest.fixture
@@ -108,6 +108,15 @@ def test_a_crash_ends_by_its_signal(tmp_path: Path, model: Path, case: str, numb
     done = run(install(tmp_path, "llama-sweep-bench", case), "-m", model)
     assert done.returncode == -number
     assert len(rows(done.stderr)) == (2 if case == "partial_then_crash" else 0)
+
+
+@pytest.mark.parametrize("name", ["ik-cuda-kv", "ik-assert", "ik-unknown-type", "llama-cuda-compute", "llama-cut-data"])
+def test_a_recorded_failure_ends_as_it_did(tmp_path: Path, model: Path, name: str) -> None:
+    one = failure(name)
+    program = next(program for program, engine in ENGINES.items() if engine == one["engine"])
+    done = run(install(tmp_path, program, name), "-m", model)
+    assert (done.stderr.decode(), done.stdout.decode()) == (one["stderr"], one["stdout"])
+    assert done.returncode == (-one["signal"] or one["exit_status"])
 
 
 def test_a_hang_is_silent_and_deaf_to_sigterm(tmp_path: Path) -> None:

@@ -45,7 +45,16 @@ def classify(
         failure = find(lines, engine)
         if failure is not None:
             return failure
+    if signal == 8 and engine == "ik_llama.cpp" and not any("loaded meta data" in line for line in lines):
+        return _type_unknown_to_ik()
     return _by_signal(signal) if signal else _unknown(exit_status, lines)
+
+
+def _type_unknown_to_ik() -> Failure:
+    """A tensor type without a block size: ik_llama.cpp divides by it while it reads the header, before it says anything
+    (recorded with types 40 and 42, which llama.cpp has)."""
+    text = "ik_llama.cpp crashed in the model's header, as it does on a tensor type that it does not know"
+    return Failure(kind="unknown_type", transient=False, text=text)
 
 
 def _hung(n_rows: int) -> Failure:
@@ -227,15 +236,15 @@ _SAID = (
         re.compile(r"gguf_init_from_\w+: (?:failed to (read [a-z -]{1,40}|open)|(invalid magic) characters)"),
         "the model's file is damaged or none: {said}",
     ),
-    # llama-model-loader.h:47; llama-model-loader.cpp:669, 1159
+    # llama-model-loader.h:77, llama-model-loader.cpp:889-943; llama-model-loader.h:48, llama-model-loader.cpp:669-1159
     _Said(
         "cannot_read_model",
         re.compile(
             r"error loading model: .*?((?:tensor '[^']{0,100}'|data|model).{0,40}"
-            r"(?:not within the file bounds|has wrong shape|is duplicated|has invalid data)"
+            r"(?:not within the file bounds|not found|has wrong shape|is duplicated|has invalid data)"
             r"|missing tensor|corrupted model)"
         ),
-        "the model's file is damaged or cut: {said}",
+        "the model's file is damaged, cut or not of this kind: {said}",
     ),
 )
 # Refusals are exceptions: caught while loading (llama.cpp:5045; llama.cpp:375) or making the context

@@ -45,7 +45,11 @@ SENTENCES = {
     '"llama_batch size exceeded") failed',
     "ik-graph-one-device": "ik_llama.cpp refused: It is not possible to use split mode 'graph' with less than 2 "
     "devices",
-    "ik-cut-data": "the model's file is damaged or cut: tensor 'token_embd.weight' data is not within the file bounds",
+    "ik-cut-data": "the model's file is damaged, cut or not of this kind: tensor 'token_embd.weight' data is not "
+    "within the file bounds",
+    "ik-unknown-type": "ik_llama.cpp crashed in the model's header, as it does on a tensor type that it does not know",
+    "llama-tensor-not-there": "the model's file is damaged, cut or not of this kind: tensor "
+    "'blk.3.attn_k.weight' not found",
     "llama-quiet": "llama-bench could not create context and does not say why without -v",
     "illegal": "it used an instruction that this CPU lacks: a build for another CPU",
 }
