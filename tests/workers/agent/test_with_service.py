@@ -136,6 +136,7 @@ def test_from_the_code_to_the_stored_result(desk: Desk) -> None:
     mine = desk.api.get(f"/v1/hosts/{desk.host}", headers=desk.account).json()
     assert [(build["engine"], build["commit"]) for build in mine["engines"]] == [("ik_llama.cpp", "8337e4cd3")]
     assert [model["name"] for model in mine["models"]] == ["x-Q4_K_M.gguf"]
+    assert mine["key_fingerprint"] in "".join(desk.said)
     run = desk.queue()
     desk.serve()
     row = desk.run_row(run)
