@@ -52,6 +52,12 @@ def forget(record: Path | None, mark: str) -> None:
     record.unlink(missing_ok=True)
 
 
+def kill_marked(mark: str) -> None:
+    """Kill every process of a run that is still there."""
+    for process in _marked(mark):
+        _signal(process, kill=True)
+
+
 def end_leftovers(record: Path) -> int:
     """End what the run in `record` left, and return how many processes that were; remove the note when all ended."""
     left = _read(record)

@@ -23,7 +23,7 @@ import msgspec
 import psutil
 
 from service.engine.errors import AdvisorError
-from workers.agent.leftovers import MARK, forget, new_mark, note
+from workers.agent.leftovers import MARK, forget, kill_marked, new_mark, note
 
 _GUARD = Path(__file__).with_name("guard.py")
 _POLL_SECONDS = 0.25
@@ -105,7 +105,7 @@ def run_engine(
     try:
         run.follow(stop)
     finally:
-        run.close()
+        run.close(mark)
         forget(limits.record, mark)
     return run.ended()
 
@@ -231,7 +231,7 @@ class _Running:
             return f"it started more than {self.limits.processes} processes"
         return None
 
-    def close(self) -> None:
+    def close(self, mark: str) -> None:
         """End what is there, whatever happened, and read what is still in the pipes."""
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)
@@ -244,6 +244,7 @@ class _Running:
         # Where a driver holds it, what was written down lets a later start end it.
         with contextlib.suppress(subprocess.TimeoutExpired):
             self.process.wait(_LATE_SECONDS)
+        kill_marked(mark)  # where the guard itself was killed
         self._drain(0)
         for stream in (self.process.stdout, self.process.stderr, self._status):
             if stream is not None:

@@ -9,7 +9,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import psutil
@@ -22,22 +22,6 @@ from workers.agent.process import CannotStart, Ended, Limits, Network, confineme
 PYTHON = (Path(sys.base_prefix), Path(sys.prefix))
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="engines are run on Linux only")
-
-
-@pytest.fixture
-def nothing_left() -> Iterator[None]:
-    yield
-    marked = [process.pid for process in psutil.process_iter() if _is_marked(process)]
-    below = psutil.Process().children(recursive=True)
-    assert not marked
-    assert not [process for process in below if process.status() != psutil.STATUS_ZOMBIE]
-
-
-def _is_marked(process: psutil.Process) -> bool:
-    try:
-        return MARK in process.environ() and process.status() != psutil.STATUS_ZOMBIE
-    except psutil.Error:
-        return False
 
 
 Run = Callable[..., Ended]
@@ -307,6 +291,19 @@ def test_what_a_killed_agent_and_guard_left_is_ended_by_the_next_start(
     finally:
         stranger.kill()
         stranger.wait()
+
+
+def test_a_guard_that_is_killed_takes_the_run_with_it(run: Run) -> None:
+    def stop() -> None:
+        for guard in psutil.Process().children():
+            guard.kill()
+
+    code = (
+        "import os, time\nif os.fork() == 0: os.setsid()\nwhile True: print(os.getpid(), flush=True); time.sleep(0.01)"
+    )
+    ended = run(code, stop=stop)
+    assert (ended.exit_status, ended.signal, ended.stopped_why, ended.timed_out) == (None, None, None, False)
+    assert all(map(_ends, set(map(int, ended.tail.split()))))
 
 
 def test_a_number_that_another_process_has_now_is_left_alone(tmp_path: Path) -> None:
