@@ -30,13 +30,18 @@ COMMANDS = (
     Command("advise", "ranked configs for a repo (or local GGUF) and hardware"),
     Command("inspect", "the variants of a repo and what their headers say"),
     Command("check", "a command you use: memory, speed, and what is wrong with it"),
-    Command("validate", "configs of an advice measured on other machines"),
+    Command("validate", "configs of an advice measured, on other machines or on this one", extra="agent"),
     Command("hardware", "this machine's hardware, as the other commands take it", extra=None),
     Command("token", "who may send results, ask for validations, add hosts; on the service's own machine"),
     Command("serve", "API, workers and an embedded Valkey in one command"),
     Command("host", "this machine as one that measures: enrol, run, status, pause, resume, leave", extra="agent"),
 )
-_OWN_EXTRA = {"psycopg": "postgres"}  # modules of an extra that no verb needs by itself
+_OWN_EXTRA = {
+    "psycopg": "postgres",
+    "psutil": "agent",
+    "pynvml": "agent",
+    "cpuinfo": "agent",
+}  # modules of an extra that no verb needs by itself
 
 
 def main(argv: Sequence[str] | None = None) -> int:

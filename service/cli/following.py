@@ -35,11 +35,6 @@ def request(service: Service, advice: str, asked: ValidationRequest) -> Validati
     return service.post(path, asked, Validation, key)
 
 
-def can_be_measured(validation: Validation) -> bool:
-    """Return whether anything is measured, or was: a host matches, or an earlier result is shown."""
-    return any(host.match for host in validation.hosts) or any(run.state in FINAL_RUN for run in validation.runs)
-
-
 def follow(service: Service, validation: Validation, progress: Progress) -> Validation:
     """Show a validation as it goes on, and return it when it is final. Raises ServiceRefused, Unreachable.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from service.cli.inputs import file_text
@@ -14,9 +15,11 @@ from service.engine.errors import InvalidInput
 if TYPE_CHECKING:
     from service.cli.remote import Service
     from service.wire.advice import Advice
+    from service.wire.repo import RepoView
     from service.wire.runs import Validation, ValidationRequest
 
 _MAX_TOKEN = 200
+_MAX_ADVICE = 16 << 20
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -29,6 +32,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--baseline", action=argparse.BooleanOptionalAction, default=None,
         help="also the command in use that the advice was given (default: where there is one)",
     )  # fmt: skip
+    parser.add_argument("--here", action="store_true", help="on this machine: no account, and nothing is sent")
+    parser.add_argument("--print", action="store_true", help="only print the benchmark commands, for you to run")
+    here = parser.add_argument_group("with --here")
+    here.add_argument(
+        "--engine-dir", type=Path, action="append", metavar="DIR",
+        help="holds llama-sweep-bench or llama-bench (default: where PATH has them); may be repeated",
+    )  # fmt: skip
+    here.add_argument(
+        "--models", type=Path, action="append", metavar="DIR",
+        help="GGUF files lie in it or below (default: where the command has them); may be repeated",
+    )  # fmt: skip
+    here.add_argument("--result", type=Path, metavar="FILE", help="keeps what was measured (default: a new one here)")
     parser.add_argument("--minutes", type=int, default=10, help="of measuring, a run (default: 10)")
     hosts = parser.add_argument_group("on the service's hosts (a token in ADVISOR_TOKEN, with the scope validate)")
     hosts.add_argument("--host", action="append", metavar="ID", help="only this host; may be repeated")
@@ -46,13 +61,16 @@ def run(arguments: argparse.Namespace) -> int:
         return _follow(arguments)
     if not arguments.advice:
         raise InvalidInput("name an advice: its address, such as https://HOST/v1/advice/ID", field="ADVICE")
-    return _request(arguments)
+    if arguments.print:
+        return _print_commands(arguments)
+    return _here(arguments) if arguments.here else _request(arguments)
 
 
 def _request(arguments: argparse.Namespace) -> int:
-    from service.cli.following import can_be_measured, request
-    from service.cli.remote import Service, split_address
+    from service.cli.following import request
+    from service.cli.remote import Service, ServiceRefused, split_address
     from service.wire.advice import Advice
+    from service.wire.text import wrapped
 
     address, advice_id = split_address(arguments.advice, "advice")
     token = _token(arguments)
@@ -62,9 +80,13 @@ def _request(arguments: argparse.Namespace) -> int:
         raise InvalidInput(what, field="ADVISOR_TOKEN")
     service = Service(address, token)
     advice = service.get(f"/v1/advice/{advice_id}", Advice)
-    validation = request(service, advice_id, _asked(arguments, advice))
-    if not can_be_measured(validation):
-        _print(arguments, validation)
+    try:
+        validation = request(service, advice_id, _asked(arguments, advice))
+    except ServiceRefused as refused:
+        if refused.slug != "no-host":
+            raise
+        print("\n".join(wrapped(refused.detail)), file=sys.stderr)
+        print(f"on this machine, without a host: advisor validate {arguments.advice} --here", file=sys.stderr)
         return FAILURE
     return _followed(arguments, service, validation, advice)
 
@@ -102,6 +124,62 @@ def _followed(arguments: argparse.Namespace, service: Service, validation: Valid
     return 0
 
 
+def _print_commands(arguments: argparse.Namespace) -> int:
+    from service.cli.commands import bench_lines
+
+    advice = _read(arguments.advice)[0]
+    for line in bench_lines(advice, _configs(arguments, advice)):
+        print(line)
+    return 0
+
+
+def _here(arguments: argparse.Namespace) -> int:
+    from service.cli.here import measure_here
+
+    if arguments.baseline:
+        raise InvalidInput("with --here only configs of the advice are measured", field="--baseline")
+    advice, repo = _read(arguments.advice)
+    validation = measure_here(advice, repo, _configs(arguments, advice), arguments)
+    _print(arguments, validation)
+    return 0 if any(run.outcome for run in validation.runs) else FAILURE
+
+
+def _read(source: str) -> tuple[Advice, RepoView | None]:
+    """Return an advice from an address or from `@FILE`, and what its repo holds where a service can be asked."""
+    import msgspec
+
+    from service.cli.remote import Service, split_address
+    from service.wire.advice import Advice
+    from service.wire.repo import RepoView
+
+    if source.startswith("@"):
+        try:
+            advice = msgspec.json.decode(file_text(source[1:], "ADVICE", _MAX_ADVICE), type=Advice)
+        except msgspec.MsgspecError as error:
+            what = f"{source[1:]} is no advice as `advisor advise --json` prints it: {error}"
+            raise InvalidInput(what, field="ADVICE") from error
+        return _with_configs(advice), None
+    address, advice_id = split_address(source, "advice")
+    service = Service(address)
+    advice = _with_configs(service.get(f"/v1/advice/{advice_id}", Advice))
+    return advice, service.get(f"/v1/repos/{advice.repo}?revision={advice.revision}", RepoView)
+
+
+def _with_configs(advice: Advice) -> Advice:
+    if not advice.configs:
+        raise InvalidInput(f"the advice is {advice.state} and has no config to measure", field="ADVICE")
+    return advice
+
+
+def _configs(arguments: argparse.Namespace, advice: Advice) -> list[str] | None:
+    """Return the ids of the ranks that were named, None where none was."""
+    ranked = {config.rank: config.id for config in advice.configs}
+    unknown = [rank for rank in arguments.config or () if rank not in ranked]
+    if unknown:
+        raise InvalidInput(f"the advice has no config #{unknown[0]}, but 1 to {len(ranked)}", field="--config")
+    return [ranked[rank] for rank in arguments.config or ()] or None
+
+
 def _print(arguments: argparse.Namespace, validation: Validation) -> None:
     from service.wire.validation_text import render_validation_markdown, render_validation_text
 
@@ -115,14 +193,9 @@ def _print(arguments: argparse.Namespace, validation: Validation) -> None:
 def _asked(arguments: argparse.Namespace, advice: Advice) -> ValidationRequest:
     from service.wire.runs import ValidationRequest
 
-    ranked = {config.rank: config.id for config in advice.configs}
-    wanted = arguments.config or ()
-    unknown = [rank for rank in wanted if rank not in ranked]
-    if unknown:
-        raise InvalidInput(f"the advice has no config #{unknown[0]}, but 1 to {len(ranked)}", field="--config")
     return ValidationRequest(
         mode=arguments.mode,
-        configs=[ranked[rank] for rank in wanted] or None,
+        configs=_configs(arguments, advice),
         baseline=arguments.baseline if arguments.baseline is not None else True,
         hosts=arguments.host,
         minutes=arguments.minutes,

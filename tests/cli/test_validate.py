@@ -18,7 +18,7 @@ from service.cli import following, main
 from service.cli.progress import Progress
 from service.engine.goal import Constraints
 from service.wire.advice import Advice
-from service.wire.runs import HostMatch, Run, Validation, ValidationEvent, ValidationRequest
+from service.wire.runs import Run, Validation, ValidationEvent, ValidationRequest
 from tests import rigs
 from tests.cli.fake_service import FakeService
 from tests.engine.planner.asking import ask
@@ -114,16 +114,16 @@ def test_a_request_whose_answer_was_lost_is_the_same_request_again(service: Fake
     assert len(set(keys)) == 1
 
 
-def test_where_no_host_matches_what_is_missing_is_said(
+def test_where_no_host_matches_what_is_missing_and_the_other_way_are_said(
     service: FakeService, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    lacking = HostMatch(host="h2", pseudonym="slow-newt", match=None, missing=["it has no RTX 3090"])
-    nobody = replace(validation("queued", replace(running(), state="queued", rows=[])), hosts=[lacking])
-    service.answers["POST /v1/advice/a1/validations"] = [(201, nobody)]
-    assert main(["validate", f"{service.url}/v1/advice/a1"]) == 1
-    said = capsys.readouterr().out
-    assert "no host can measure it" in said
-    assert "slow-newt cannot: it has no RTX 3090" in said
+    refusal = {"type": "/docs/problems#no-host", "title": "no", "status": 409, "detail": "#1: slow-newt: no RTX 3090"}
+    service.answers["POST /v1/advice/a1/validations"] = [(409, refusal)]
+    address = f"{service.url}/v1/advice/a1"
+    assert main(["validate", address]) == 1
+    assert capsys.readouterr().err == (
+        f"#1: slow-newt: no RTX 3090\non this machine, without a host: advisor validate {address} --here\n"
+    )
 
 
 def test_a_refusal_is_told_in_the_service_s_words(service: FakeService, capsys: pytest.CaptureFixture[str]) -> None:

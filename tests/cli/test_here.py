@@ -1,0 +1,118 @@
+"""`advisor validate --here`: configs measured on this machine by programs that behave as recorded engines do."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import subprocess
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from service.cli import main
+from service.cli.here import KeptResults
+from service.wire.advice import Advice
+from service.wire.repo import FileView, RepoView, VariantView
+from tests.cli.fake_service import FakeService
+from tests.engine_replay import install
+from tests.tiny_model import write_tiny_model
+from workers.agent.models import content_sha256
+
+CPU_ONLY = "no GPU, Ryzen 9 7950X, 64GB DDR5-5600"
+GOAL = ("--context", "8192", "--depth", "2048", "--prompt", "512", "--output", "64")
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("ADVISOR_STATE_DIR", str(tmp_path / "state"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr("workers.agent.probe.read_bandwidth_gbs", lambda: 50.0)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "models").mkdir()
+    write_tiny_model(tmp_path / "models" / "tiny.gguf")
+    for program in ("llama-sweep-bench", "llama-bench"):
+        install(tmp_path / "bin", program, "ok", pp_tps=5000.0, tg_tps=900.0)
+    return tmp_path
+
+
+def advised(folder: Path, capsys: pytest.CaptureFixture[str], hardware: str, *words: str) -> Path:
+    asked = ["advise", str(folder / "models" / "tiny.gguf"), "-H", hardware, *GOAL, *words, "--json"]
+    assert main(asked) == 0
+    file = folder / "advice.json"
+    file.write_text(capsys.readouterr().out)
+    return file
+
+
+def test_both_engines_are_measured_shown_and_kept(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    advice = advised(folder, capsys, CPU_ONLY, "--kv-type", "f16")
+    kept = folder / "kept.json"
+    words = ["--here", "--engine-dir", str(folder / "bin"), "--minutes", "1", "--result", str(kept)]
+    assert main(["validate", f"@{advice}", *words]) == 0
+    shown = capsys.readouterr()
+    assert shown.out.startswith("Measured fastest: tiny with ")
+    assert "ik_llama.cpp: succeeded on this machine" in shown.out
+    assert "llama.cpp: succeeded on this machine" in shown.out
+    assert "self-reported" in shown.out
+    assert "tiny ik_llama.cpp at 2,048 tokens: TG 8" in shown.err
+    assert shown.err.count("to know it by its content") == 1
+    results = msgspec.json.decode(kept.read_bytes(), type=KeptResults)
+    assert {one.document.engine for one in results.results} == {"ik_llama.cpp", "llama.cpp"}
+    assert all(one.report.rows and one.report.files_confirmed for one in results.results)
+    assert str(folder) not in kept.read_text()
+
+
+def test_a_service_s_advice_is_measured_without_an_account(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    found = json.loads(advised(folder, capsys, CPU_ONLY, "--engine", "llama.cpp").read_text())
+    advice = msgspec.convert({**found, "id": "a1", "repo": "someone/tiny-GGUF", "revision": "a" * 40}, Advice)
+    model = folder / "models" / "tiny.gguf"
+    file = FileView(path="tiny.gguf", n_bytes=model.stat().st_size, sha256=content_sha256(model))
+    variant = VariantView(name="tiny", files=[file], n_bytes=file.n_bytes)
+    repo = RepoView(repo=advice.repo, revision=advice.revision, variants=[variant], other_files={})
+    with FakeService() as service:
+        service.answers["GET /v1/advice/a1"] = [(200, advice)]
+        service.answers[f"GET /v1/repos/{advice.repo}?revision={'a' * 40}"] = [(200, repo)]
+        words = ["--here", "--engine-dir", str(folder / "bin"), "--models", str(folder / "models"), "--minutes", "1"]
+        assert main(["validate", f"{service.url}/v1/advice/a1", "--config", "1", *words, "--json"]) == 0
+        assert all(one.method == "GET" for one in service.asked)
+    (run,) = json.loads(capsys.readouterr().out)["runs"]
+    assert (run["state"], run["outcome"]["tier"]) == ("succeeded", "self-reported")
+    assert len(list(folder.glob("advisor-result-*.json"))) == 1
+
+
+def test_what_this_machine_lacks_is_said(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    advice = advised(folder, capsys, "RTX 3090, Ryzen 9 7950X, 64GB DDR5-5600")
+    assert main(["validate", f"@{advice}", "--here", "--engine-dir", str(folder / "bin")]) == 1
+    assert "it needs NVIDIA GeForce RTX 3090, and this machine has" in " ".join(capsys.readouterr().out.split())
+
+
+def test_an_engine_that_is_not_there_is_said(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    advice = advised(folder, capsys, CPU_ONLY, "--engine", "llama.cpp")
+    assert main(["validate", f"@{advice}", "--here", "--engine-dir", str(folder / "nothing")]) == 1
+    assert "there is no llama-bench of llama.cpp here: name its folder with --engine-dir" in capsys.readouterr().out
+
+
+def test_a_file_that_is_no_advice_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "x.json"
+    file.write_text('{"id": 3}')
+    assert main(["validate", f"@{file}", "--here"]) == 2
+    assert "is no advice as `advisor advise --json` prints it" in capsys.readouterr().err
+
+
+def test_the_printed_commands_measure_and_come_back(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    advice = advised(folder, capsys, CPU_ONLY, "--engine", "llama.cpp")
+    assert main(["validate", f"@{advice}", "--print"]) == 0
+    lines = [line for line in capsys.readouterr().out.splitlines() if not line.startswith("#")]
+    script = f"PATH={shlex.quote(str(folder / 'bin'))}:$PATH; set -e; {lines[0]}"
+    subprocess.run(["bash", "-c", script], cwd=folder, check=True, capture_output=True, timeout=60)
+    assert main(shlex.split(lines[1])[1:]) in (0, 1)
+    assert "t/s measured" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("words", [("--baseline",), ("--config", "9")])
+def test_what_cannot_be_asked_for_here_is_said(
+    words: tuple[str, ...], folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    advice = advised(folder, capsys, CPU_ONLY)
+    assert main(["validate", f"@{advice}", "--here", *words]) == 2
+    assert f"advisor: {words[0]}: " in capsys.readouterr().err
