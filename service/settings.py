@@ -128,6 +128,7 @@ def _variables() -> dict[str, tuple[str, str]]:
 
 
 _VARIABLES = _variables()
+_OF_CALLERS = frozenset({"ADVISOR_TOKEN"})  # what `advisor validate` sends: no setting, and no mistake
 
 
 def _as_text(value: Any) -> str:
@@ -145,7 +146,8 @@ def load_settings(environment: Mapping[str, str]) -> Settings:
 
     Raises InvalidSetting with the variable's name for a value that cannot be, and for an unknown `ADVISOR_…` name.
     """
-    unknown = sorted(name for name in environment if name.startswith("ADVISOR_") and name not in _VARIABLES)
+    ours = (name for name in environment if name.startswith("ADVISOR_"))
+    unknown = sorted(name for name in ours if name not in _VARIABLES and name not in _OF_CALLERS)
     if unknown:
         raise InvalidSetting(f"{unknown[0]} is no setting of this service", field=unknown[0], choices=tuple(_VARIABLES))
     hints = get_type_hints(Settings, include_extras=True)

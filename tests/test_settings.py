@@ -72,3 +72,7 @@ def test_the_docs_have_every_setting_with_its_help_and_default() -> None:
     for setting in SETTINGS:
         assert setting.help in sections[setting.name]
         assert (f"Default: `{setting.default}`" if setting.default else "not set") in sections[setting.name]
+
+
+def test_a_token_for_calling_services_is_no_mistake() -> None:
+    assert load_settings({"ADVISOR_TOKEN": "adv_x"}) == Settings()

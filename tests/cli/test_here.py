@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 import subprocess
 from pathlib import Path
@@ -12,14 +13,19 @@ import pytest
 
 from service.cli import main
 from service.cli.here import KeptResults
+from service.engine.hardware import Cpu, Hardware, Ram
 from service.wire.advice import Advice
 from service.wire.repo import FileView, RepoView, VariantView
 from tests.cli.fake_service import FakeService
 from tests.engine_replay import install
 from tests.tiny_model import write_tiny_model
+from tests.wire.test_validation_text import DONE
+from workers.agent.gpus import NoGpus
 from workers.agent.models import content_sha256
 
+DOCS = Path(__file__).parents[2] / "docs" / "validation.md"
 CPU_ONLY = "no GPU, Ryzen 9 7950X, 64GB DDR5-5600"
+NO_GPU = Hardware(gpus=[], cpu=Cpu(model="Ryzen 9 7950X"), ram=Ram(total_gb=64), os="linux")
 GOAL = ("--context", "8192", "--depth", "2048", "--prompt", "512", "--output", "64")
 
 
@@ -27,7 +33,8 @@ GOAL = ("--context", "8192", "--depth", "2048", "--prompt", "512", "--output", "
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("ADVISOR_STATE_DIR", str(tmp_path / "state"))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr("workers.agent.probe.read_bandwidth_gbs", lambda: 50.0)
+    monkeypatch.setattr("workers.agent.probe.find_hardware", lambda nvidia: NO_GPU)
+    monkeypatch.setattr("service.cli.here.open_gpus", NoGpus)
     monkeypatch.chdir(tmp_path)
     (tmp_path / "models").mkdir()
     write_tiny_model(tmp_path / "models" / "tiny.gguf")
@@ -62,22 +69,55 @@ def test_both_engines_are_measured_shown_and_kept(folder: Path, capsys: pytest.C
     assert str(folder) not in kept.read_text()
 
 
-def test_a_service_s_advice_is_measured_without_an_account(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    found = json.loads(advised(folder, capsys, CPU_ONLY, "--engine", "llama.cpp").read_text())
+def serve_advice(service: FakeService, advice_file: Path, model: Path) -> None:
+    """Have the service give this advice as `a1`, of a repo that states the model's size and hash."""
+    found = json.loads(advice_file.read_text())
     advice = msgspec.convert({**found, "id": "a1", "repo": "someone/tiny-GGUF", "revision": "a" * 40}, Advice)
-    model = folder / "models" / "tiny.gguf"
     file = FileView(path="tiny.gguf", n_bytes=model.stat().st_size, sha256=content_sha256(model))
     variant = VariantView(name="tiny", files=[file], n_bytes=file.n_bytes)
     repo = RepoView(repo=advice.repo, revision=advice.revision, variants=[variant], other_files={})
+    service.answers["GET /v1/advice/a1"] = [(200, advice)]
+    service.answers[f"GET /v1/repos/{advice.repo}?revision={'a' * 40}"] = [(200, repo)]
+
+
+def test_a_service_s_advice_is_measured_without_an_account(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    advice, models = advised(folder, capsys, CPU_ONLY, "--engine", "llama.cpp"), folder / "models"
+    words = ["--here", "--engine-dir", str(folder / "bin"), "--models", str(models), "--minutes", "1", "--json"]
     with FakeService() as service:
-        service.answers["GET /v1/advice/a1"] = [(200, advice)]
-        service.answers[f"GET /v1/repos/{advice.repo}?revision={'a' * 40}"] = [(200, repo)]
-        words = ["--here", "--engine-dir", str(folder / "bin"), "--models", str(folder / "models"), "--minutes", "1"]
-        assert main(["validate", f"{service.url}/v1/advice/a1", "--config", "1", *words, "--json"]) == 0
+        serve_advice(service, advice, models / "tiny.gguf")
+        assert main(["validate", f"{service.url}/v1/advice/a1", "--config", "1", *words]) == 0
         assert all(one.method == "GET" for one in service.asked)
     (run,) = json.loads(capsys.readouterr().out)["runs"]
     assert (run["state"], run["outcome"]["tier"]) == ("succeeded", "self-reported")
     assert len(list(folder.glob("advisor-result-*.json"))) == 1
+
+
+def documented() -> list[str]:
+    return re.findall(r"^advisor validate .*$", DOCS.read_text(), re.MULTILINE)
+
+
+def test_the_docs_show_every_way() -> None:
+    ways = ("--config", "--follow", "--here", "--print", "@advice.json", "--models")
+    assert all(any(way in line for line in documented()) for way in ways)
+
+
+@pytest.mark.parametrize("line", documented())
+def test_every_command_of_the_docs_runs(
+    line: str, folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ADVISOR_TOKEN", "adv_" + "x" * 40)
+    advice = advised(folder, capsys, CPU_ONLY, "--engine", "llama.cpp")
+    with FakeService() as service:
+        serve_advice(service, advice, folder / "models" / "tiny.gguf")
+        service.answers["POST /v1/advice/a1/validations"] = [(201, DONE)]
+        service.answers["GET /v1/validations/v1"] = [(200, DONE)]
+        here = line.replace("https://advisor.example", service.url).replace(
+            "~/llama.cpp/build/bin", str(folder / "bin")
+        )
+        here = here.replace("/advice/ID", "/advice/a1").replace("/validations/ID", "/validations/v1")
+        here = here.replace("~/models", str(folder / "models")).replace("@advice.json", f"@{advice}")
+        assert main(shlex.split(here)[1:]) == 0
+    assert capsys.readouterr().out
 
 
 def test_what_this_machine_lacks_is_said(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
