@@ -39,6 +39,7 @@ _READ = 1 | 4 | 8  # execute, read a file, list a folder
 _ALL = (1 << 13) - 1  # every right of the first version
 _OF_FILES = 1 | 2 | 4 | 1 << 14
 _REFER, _TRUNCATE = 1 << 13, 1 << 14
+_THREADS = 4096  # two pools of 1,024 are the most that a run can ask for
 _SCOPED = 3  # abstract sockets and signals, since version 6
 
 # include/uapi/linux/audit.h, asm/unistd.h: (architecture, socket, calls of the x32 interface begin here)
@@ -199,7 +200,11 @@ def _set_limits(spec: dict[str, Any]) -> None:
 
 def _confine(spec: dict[str, Any]) -> dict[str, str | None]:
     """Return what keeps the engine from network and files: None for what this system does not offer."""
-    network = "namespace" if "namespace" in spec["network"] and _own_network() else None
+    network = None
+    if "namespace" in spec["network"] and _own_network():
+        network = "namespace"
+        # Counted in the namespace alone: outside, the owner's own programs count too.
+        resource.setrlimit(resource.RLIMIT_NPROC, (_THREADS, _THREADS))
     _prctl(_SET_NO_NEW_PRIVS, 1)
     files = _restrict_files(spec["readable"], [*spec["writable"], spec["folder"]])
     if network is None and "seccomp" in spec["network"] and _filter_sockets():

@@ -215,6 +215,20 @@ def test_loopback_of_its_own_is_there_for_a_program_that_talks_to_itself(run: Ru
     assert ended.tail == b"1\n"
 
 
+def test_threads_files_and_cores_are_limited_by_the_system_too(run: Run) -> None:
+    code = (
+        "import resource as r; print([r.getrlimit(getattr(r, 'RLIMIT_' + n))[0] for n in ('NPROC', 'FSIZE', 'CORE')])"
+    )
+    ended = run(code)
+    if ended.confinement.network != "namespace":
+        pytest.skip("threads are counted for the whole user where there is no namespace")
+    assert ended.tail == b"[4096, 1073741824, 0]\n"
+
+
+def test_the_engine_is_the_first_to_go_when_memory_runs_out(run: Run) -> None:
+    assert run("print(open('/proc/self/oom_score_adj').read())").tail.strip() == b"1000"
+
+
 def test_a_setuid_program_gains_nothing(run: Run) -> None:
     ended = run("print(open('/proc/self/status').read())")
     assert b"NoNewPrivs:\t1" in ended.tail
