@@ -252,6 +252,8 @@ _SAID = (
 _REFUSED = (
     re.compile(r"error loading model: (?!llama_model_loader: failed to load)(?:error loading model \w+: )?(.+)"),
     re.compile(r"failed to initialize the context: (.+)"),
+    # llama-context.cpp:3846-3866
+    re.compile(r"llama_init_from_model: (quantized V cache requires .+|[KV] cache type \S+ with block size .+)"),
     re.compile(r"^  what\(\):  (.+)"),
 )
 _QUIET = re.compile(r"llama_bench: error: failed to (load model|create context)")
