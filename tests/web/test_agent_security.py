@@ -7,23 +7,28 @@ import secrets
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
+from typing import Any
 
 import httpx
 import msgspec
 import pytest
+from litestar import Request
 from nacl.signing import SigningKey
 from redis import Redis
 from sqlalchemy import Engine, func, select, update
 
 from service.flows.accounts import create_token
 from service.flows.context import utc_now
+from service.settings import Settings
 from service.store import accounts, hosts
 from service.store.tables import account, enrolment, host, host_session
+from service.web.services import Services
 from service.wire.agent import COUNTER_HEADER, HOST_HEADER, SIGNATURE_HEADER, enrolment_text, signed_text
 from tests.databases import postgres
 from tests.hosts import PROBE, Signer, bearer, public_key, signature
 from tests.web.joining import code_of, enrol, in_session, joined, shared_app, shared_engine, token_of
 from tests.web.test_problems import assert_problem
+from workers.agent.client import service_address
 
 __all__ = ["postgres", "shared_app", "shared_engine"]
 PATH = "/v1/agent/probe"
@@ -436,3 +441,19 @@ def test_a_bad_body_is_judged_after_the_signature(api: httpx.Client, agent: Sign
 def test_a_body_over_a_mebibyte_is_refused(api: httpx.Client, agent: Signer, unchanged: None) -> None:
     content = b'{"agent": "' + b"a" * (1 << 20) + b'"}'
     assert_problem(send(api, agent.headers(PATH, content), content), 413, "body-too-large")
+
+
+@pytest.mark.parametrize(
+    ("public_url", "signed"),
+    [
+        ("https://advisor.example", "advisor.example"),
+        ("https://Advisor.Example:443/", "advisor.example"),
+        ("https://advisor.example:8443", "advisor.example:8443"),
+        ("http://127.0.0.1:80", "127.0.0.1"),
+        ("http://[::1]:8000", "[::1]:8000"),
+    ],
+)
+def test_what_a_host_signs_for_is_the_services_public_name(public_url: str, signed: str) -> None:
+    services = Services(Settings(public_url=public_url), None, None)  # type: ignore[arg-type]
+    asked = Request[Any, Any, Any](scope={"type": "http", "headers": [(b"host", b"evil.example")]})  # type: ignore[arg-type,typeddict-item]
+    assert services.authority(asked) == signed == service_address(public_url)[1]
