@@ -38,6 +38,7 @@ from service.queue.progress import wake_hosts
 from service.store import advices, results, runs, validations
 from service.store.advices import StoredAdvice
 from service.store.hosts import StoredHost
+from service.store.ids import is_id
 from service.store.results import StoredResult
 from service.store.runs import Eligible, StoredRun
 from service.store.validations import StoredValidation
@@ -88,7 +89,7 @@ def request_validation(
     _require_hosts(planned, refused)
     before = _measured_before(context, caller, planned)
     able = [one for one in planned if one.eligible]
-    _require_share(context, caller, [one for one in able if one.cell not in before])
+    shares = _uses_share(context, caller, [one for one in able if one.cell not in before])
     new = StoredValidation(
         id=secrets.token_urlsafe(16),
         advice_id=advice_id,
@@ -104,7 +105,12 @@ def request_validation(
         (_run(new, number, one, before.get(one.cell), _prediction(one, models, body.hardware)), one.eligible)
         for number, one in enumerate(able)
     ]
-    if not validations.add(context.engine, new, its_runs):
+    most = context.settings.open_validations
+    try:
+        added = validations.add(context.engine, new, its_runs, most if shares else None)
+    except validations.TooManyOpen as error:
+        raise TooManyValidations(f"{most} validations are open on hosts of others, and no more may be") from error
+    if not added:
         return request_validation(context, caller, advice_id, asked, idempotency_key)
     wake_hosts(context.redis)
     return Requested(read_validation(context, new.id), True)
@@ -165,7 +171,7 @@ def _repeated(
 
 
 def _ready(context: Context, advice_id: str) -> tuple[StoredAdvice, AdviceBody]:
-    row = advices.read(context.engine, advice_id[:64])
+    row = advices.read(context.engine, advice_id) if is_id(advice_id) else None
     if row is None:
         raise AdviceNotFound("there is no advice with this id; it may have been deleted", field="id")
     if row.body is None or row.revision is None:
@@ -268,19 +274,20 @@ def _uses_others(caller: Caller, one: _Planned) -> bool:
     return any(fit.eligible and host.account_id != caller.account_id for host, fit in one.fits)
 
 
-def _require_share(context: Context, caller: Caller, planned: Sequence[_Planned]) -> None:
-    """Other people's machines are shared; one's own are one's own."""
+def _uses_share(context: Context, caller: Caller, planned: Sequence[_Planned]) -> bool:
+    """Whether other people's machines are asked for, which are shared; one's own are one's own.
+
+    Raises TooManyValidations where the day's minutes are used.
+    """
     if not any(_uses_others(caller, one) for one in planned):
-        return
-    most, minutes = context.settings.open_validations, context.settings.gpu_minutes_per_day
-    n_open = runs.open_validations(context.engine, caller.account_id)
-    if n_open >= most:
-        raise TooManyValidations(f"{n_open} validations are open on hosts of others, and {most} may be", field="hosts")
+        return False
+    minutes = context.settings.gpu_minutes_per_day
     used = runs.gpu_seconds(context.engine, caller.account_id, context.clock() - _DAY) / 60
     if used >= minutes:
         raise TooManyValidations(
             f"{used:,.0f} GPU-minutes of others were used in 24 hours, and {minutes} may be", field="hosts"
         )
+    return True
 
 
 def _models(context: Context, row: StoredAdvice, planned: Sequence[_Planned]) -> dict[str, Model]:

@@ -13,6 +13,7 @@ from service.flows.context import Context
 from service.flows.results import outcome_of
 from service.queue.progress import publish
 from service.store import advices, results, runs, validations
+from service.store.ids import is_id
 from service.store.runs import OPEN, StoredRun
 from service.store.validations import StoredValidation
 from service.wire.runs import HostMatch, MatchKind, Run, RunOutcome, Validation, ValidationEvent
@@ -20,7 +21,7 @@ from service.wire.runs import HostMatch, MatchKind, Run, RunOutcome, Validation,
 
 def read_validation(context: Context, validation_id: str) -> Validation:
     """Return a validation as it is now. Raises ValidationNotFound."""
-    row = validations.read(context.engine, validation_id[:64])
+    row = validations.read(context.engine, validation_id) if is_id(validation_id) else None
     if row is None:
         raise ValidationNotFound("there is no validation with this id", field="id")
     its_runs = runs.of_validation(context.engine, row.id)
@@ -50,7 +51,7 @@ def read_validation(context: Context, validation_id: str) -> Validation:
 
 def cancel_validation(context: Context, caller: Caller, validation_id: str) -> None:
     """End the runs of a validation that are not final. Raises ValidationNotFound, or NotAllowed for somebody else's."""
-    row = validations.read(context.engine, validation_id[:64])
+    row = validations.read(context.engine, validation_id) if is_id(validation_id) else None
     if row is None:
         raise ValidationNotFound("there is no validation with this id", field="id")
     if row.account_id != caller.account_id and "operator" not in caller.scopes:

@@ -241,13 +241,11 @@ def gpu_seconds(engine: Engine, account_id: str, since: datetime) -> float:
         return float(connection.scalar(_used(literal(account_id), since)) or 0)
 
 
-def open_validations(engine: Engine, account_id: str) -> int:
+def open_validations(connection: Connection, account_id: str) -> int:
     """Return how many of an account's validations have runs that wait for hosts of others, or run there."""
     count = select(func.count(table.c.validation_id.distinct())).join(run_host, run_host.c.run_id == table.c.id)
     count = count.join(host, host.c.id == run_host.c.host_id).where(host.c.account_id != account_id)
-    with engine.connect() as connection:
-        found = connection.scalar(count.where(table.c.account_id == account_id, table.c.state.in_(OPEN)))
-    return int(found or 0)
+    return int(connection.scalar(count.where(table.c.account_id == account_id, table.c.state.in_(OPEN))) or 0)
 
 
 def withdraw(engine: Engine, run_id: str, host_id: str) -> int:

@@ -34,10 +34,25 @@ class StoredValidation(msgspec.Struct, frozen=True, kw_only=True):
     created_at: datetime
 
 
-def add(engine: Engine, row: StoredValidation, asked: Sequence[tuple[StoredRun, Sequence[Eligible]]]) -> bool:
-    """Commit a validation with its runs, all or nothing. False when its idempotency key was used before."""
+class TooManyOpen(Exception):
+    """The account has as many open validations as it may."""
+
+
+def add(
+    engine: Engine, row: StoredValidation, asked: Sequence[tuple[StoredRun, Sequence[Eligible]]],
+    most_open: int | None = None,
+) -> bool:  # fmt: skip
+    """Commit a validation with its runs, all or nothing. False when its idempotency key was used before.
+
+    Raises TooManyOpen where `most_open` others of the account are open on hosts of others: counted one request of the
+    account after the other, or many at once would each find room.
+    """
     try:
         with engine.begin() as connection:
+            if most_open is not None:
+                connection.execute(update(account).where(account.c.id == row.account_id).values(name=account.c.name))
+                if runs.open_validations(connection, row.account_id) >= most_open:
+                    raise TooManyOpen
             connection.execute(insert(table).values(msgspec.structs.asdict(row)))
             for run, hosts in asked:
                 runs.insert_in(connection, run, hosts)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -208,6 +209,30 @@ def test_a_public_host_serves_any_account_within_its_share(context: Context, ali
         validated(context, alice, advice, configs=[ids[0]])
     for _ in range(4):
         validated(context, caller(context, "bob"), advice)  # his own host
+
+
+def test_many_requests_at_once_get_no_more_than_the_share(context: Context, alice: Caller) -> None:
+    host_of(context, "bob", visibility="public")
+    advice = advised(context)
+
+    def one(_: int) -> bool:
+        try:
+            return bool(validated(context, alice, advice, configs=[advice.configs[0].id]))
+        except TooManyValidations:
+            return False
+
+    with ThreadPoolExecutor(8) as pool:
+        assert sorted(pool.map(one, range(8))) == [False] * 5 + [True] * 3
+
+
+@pytest.mark.parametrize("name", ["", "\x00", "x" * 5000])
+def test_what_is_no_id_names_nothing(context: Context, alice: Caller, name: str) -> None:
+    with pytest.raises(AdviceNotFound):
+        request_validation(context, alice, name, ValidationRequest())
+    with pytest.raises(ValidationNotFound):
+        read_validation(context, name)
+    with pytest.raises(ValidationNotFound):
+        cancel_validation(context, alice, name)
 
 
 def test_an_account_that_used_its_minutes_is_told_so(context: Context, alice: Caller, clock: Clock) -> None:
