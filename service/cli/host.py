@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from workers.agent.state import State
 
 DONE, DECLINED = 0, FAILURE
+NOT_ENROLLED = 78  # EX_CONFIG of sysexits.h: starting it again would not help
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -76,9 +77,14 @@ def _enrol(arguments: argparse.Namespace) -> int:
 
 
 def _run(arguments: argparse.Namespace) -> int:
+    from workers.agent.errors import NotEnrolled
     from workers.agent.run import run_agent
 
-    return run_agent(_state(arguments), arguments.policy, once=arguments.once, dry_run=arguments.dry_run)
+    try:
+        return run_agent(_state(arguments), arguments.policy, once=arguments.once, dry_run=arguments.dry_run)
+    except NotEnrolled as error:
+        print(f"advisor: {error.detail}", file=sys.stderr)
+        return NOT_ENROLLED
 
 
 def _status(arguments: argparse.Namespace) -> int:

@@ -29,8 +29,8 @@ def service() -> Iterator[FakeService]:
 
 
 def test_a_machine_that_is_not_enrolled_is_told_how(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    for verb in ("run", "status", "leave"):
-        assert main(["host", verb, "--state-dir", str(tmp_path / "host")]) == 1
+    for verb, code in (("run", 78), ("status", 1), ("leave", 1)):
+        assert main(["host", verb, "--state-dir", str(tmp_path / "host")]) == code
         assert "advisor host enrol URL --code" in capsys.readouterr().err
 
 

@@ -137,13 +137,17 @@ class Client:
                 try:
                     data = self._send(method, path, body, self._headers(method, path, body, session), timeout)
                     return None if kind is None or not data else _decode(data, kind)
-                except ServiceUnreachable:
-                    if attempt == ATTEMPTS - 1 or self._ending.wait(random.uniform(0.5, 1.5) * 2**attempt):  # noqa: S311
+                except ServiceUnreachable as error:
+                    if error.status == 429 or attempt == ATTEMPTS - 1 or self._ends_within(2**attempt):
                         raise
                 except ServiceError as error:
                     if attempt == ATTEMPTS - 1 or not self._recovers(error, session):
                         raise
         raise ServiceUnreachable(f"{self.address} did not answer")
+
+    def _ends_within(self, seconds: float) -> bool:
+        """Wait about that long; whether the agent is to end."""
+        return self._ending.wait(seconds * random.uniform(0.5, 1.5))  # noqa: S311 - so that hosts do not come at once
 
     def _headers(self, method: str, path: str, body: bytes, session: bool) -> dict[str, str]:
         if self._signer is None:

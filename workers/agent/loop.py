@@ -254,17 +254,23 @@ class _Run:
                 self._stop,
             )
             models = _same(prepared, self.agent.machine.look(self.policy).models)
-            return result.report(fence, prepared.program, files_confirmed=are_confirmed(self.document, models))
+            confirmed = are_confirmed(self.document, models)
+            return self._excused(result.report(fence, prepared.program, files_confirmed=confirmed))
         except Refused as refused:
             return Report(fence=fence, failure=refused.failure)
         except InvalidFlags as error:
             return Report(fence=fence, failure=Failure(kind="unknown_flag", transient=False, text=error.detail[:500]))
-        except AdvisorError as error:
-            return Report(fence=fence, failure=Failure(kind="crashed", transient=True, text=error.detail[:500]))
         except Exception as error:  # a fault of the agent: the run goes back at once, and the next may do better
-            traceback.print_exc()
+            traceback.print_exc()  # here only: it may name paths
             text = f"the agent failed: {type(error).__name__}"
             return Report(fence=fence, failure=Failure(kind="crashed", transient=True, text=text))
+
+    def _excused(self, report: Report) -> Report:
+        """Where the owner stopped it, the run gave way to him: that is not counted against it."""
+        failure = report.failure
+        if failure is None or failure.kind != "stopped" or not (self.agent.ending.is_set() or self._why):
+            return report
+        return msgspec.structs.replace(report, failure=msgspec.structs.replace(failure, kind="gave_way"))
 
     def _prepared(self) -> Prepared:
         """Return what the run is measured with, after a download where one is needed and allowed. Raises Refused."""
@@ -290,10 +296,12 @@ class _Run:
         return self.lease.why_stop() or self._why
 
     def _local_reason(self) -> str | None:
+        """In words that may be sent: those for the owner name paths."""
         try:
-            return why_idle(read_policy(self.agent.policy_path), self.agent.state)
-        except InvalidPolicy as error:
-            return error.detail
+            idle = why_idle(read_policy(self.agent.policy_path), self.agent.state)
+        except InvalidPolicy:
+            return "this host's policy cannot be read"
+        return "this host's owner paused it, or its hours are over" if idle else None
 
     def _finish(self, outcome: str, began: float) -> None:
         self.agent.say(f"{utc_now()} run {self.leased.run}: {outcome}")

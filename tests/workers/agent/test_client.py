@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import socket
+import ssl
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import msgspec
@@ -230,3 +233,32 @@ def test_a_hosts_own_proxy_and_netrc_are_not_used(
     (tmp_path / "netrc").write_text("machine 127.0.0.1 login a password b")
     monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
     assert client.lease(0) is None
+
+
+def test_a_service_that_cannot_prove_its_name_gets_nothing(state: State) -> None:
+    """self_signed.pem: made with `openssl req -x509` for localhost, trusted by nobody."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(Path(__file__).with_name("self_signed.pem"))
+    heard = list[bytes]()
+
+    def listen(server: socket.socket) -> None:
+        connection, _ = server.accept()
+        with connection, suppress(OSError), context.wrap_socket(connection, server_side=True) as secured:
+            heard.append(secured.recv(100))
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        thread = threading.Thread(target=listen, args=(server,))
+        thread.start()
+        client = Client(f"https://localhost:{server.getsockname()[1]}", "t", wait=_Hasty())
+        with pytest.raises(ServiceUnreachable, match=r"(?i)certificate"):
+            client.greet("c" * 22)
+        thread.join()
+        client.close()
+    assert heard == []
+
+
+def test_a_service_that_wants_fewer_calls_is_not_asked_again_at_once(client: Client, service: FakeService) -> None:
+    service.answers["/v1/agent/leases"] = [problem(429, "rate-limited")]
+    with pytest.raises(ServiceUnreachable):
+        client.lease(0)
+    assert len(service.bodies("/leases")) == 1

@@ -20,7 +20,7 @@ from tests.workers.agent.fake_service import HOST, Answer, FakeService, enrolled
 from tests.workers.agent.machines import SHARDS, look_again, make_machine
 from workers.agent import loop
 from workers.agent.client import Client
-from workers.agent.errors import NotEnrolled
+from workers.agent.errors import HostError, NotEnrolled
 from workers.agent.journal import last
 from workers.agent.local import EngineProgram, Machine
 from workers.agent.loop import Agent, why_idle
@@ -183,8 +183,31 @@ def test_a_pause_file_stops_a_run_and_it_may_be_tried_again(desk: Desk) -> None:
     desk.offers(desk.run_offered())
     desk.agent.serve(once=True)
     (report,) = desk.sent("/report")
-    assert report["failure"]["transient"]
+    assert (report["failure"]["kind"], report["failure"]["transient"]) == ("gave_way", True)
     assert "paused" in report["failure"]["text"]
+    assert str(desk.folder) not in json.dumps([desk.sent("/report"), desk.sent("/progress")])
+
+
+def test_a_policy_that_breaks_in_the_middle_stops_a_run(desk: Desk) -> None:
+    def broken(on_row: Callable[[MeasuredRow], None], stop: Callable[[], str | None]) -> Report:
+        desk.policy.write_text("max_minuts = 5")
+        return desk.until_stopped(on_row, stop)
+
+    desk.engine = broken
+    desk.offers(desk.run_offered())
+    desk.agent.serve(once=True)
+    assert str(desk.folder) not in json.dumps(desk.sent("/report"))
+    assert desk.sent("/report")[0]["failure"]["kind"] == "gave_way"
+
+
+def test_a_journal_that_cannot_be_written_keeps_a_run_from_starting(desk: Desk) -> None:
+    (desk.folder / "file").write_text("")
+    desk.policy.write_text(f'log_file = "{desk.folder}/file/ran.jsonl"')
+    desk.offers(desk.run_offered())
+    with pytest.raises(HostError):
+        desk.agent.serve(once=True)
+    assert desk.measured == []
+    assert str(desk.folder) not in json.dumps(desk.sent("/report"))
 
 
 def test_an_agent_that_is_to_end_reports_its_run_first(desk: Desk) -> None:

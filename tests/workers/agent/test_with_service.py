@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import hashlib
 import secrets
+import signal
+import subprocess
+import sys
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
 import httpx
+import psutil
 import pytest
 from msgspec.structs import replace
 from sqlalchemy import Engine
@@ -40,6 +45,7 @@ from workers.agent.watcher import Watcher
 
 __all__ = ["api", "database_url", "engine", "postgres", "redis", "valkey"]
 
+ROOT = Path(__file__).parents[3]
 MODEL = header_bytes({"general.architecture": "llama"}, [Tensor("output.weight", "F32", (32, 2), 0, 256)]) + bytes(256)
 OUTLINE = RunOutline(
     engine="ik_llama.cpp",
@@ -97,6 +103,12 @@ class Desk:
             agent.serve(once=True)
         finally:
             agent.client.close()
+
+    def start(self, *words: str) -> subprocess.Popen[bytes]:
+        """Start the agent as a process of its own."""
+        command = [sys.executable, "-m", "service.cli", "host", "run", *words]
+        places = ["--state-dir", str(self.state.path), "--policy", str(self.policy)]
+        return subprocess.Popen([*command, *places], cwd=ROOT, stdout=subprocess.DEVNULL)
 
     def queue(self, outline: RunOutline = OUTLINE) -> str:
         """Queue a run that this host may do; return its id."""
@@ -180,6 +192,45 @@ def test_an_agent_that_lost_its_counter_goes_on(desk: Desk) -> None:
     run = desk.queue()
     desk.serve()
     assert desk.run_row(run).state == "succeeded"
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
+def test_an_agent_that_ends_in_the_middle_leaves_nothing_and_the_run_is_done_later(desk: Desk, how: int) -> None:
+    install(desk.folder / "bin", "llama-sweep-bench", "ok", delay=1.5)
+    desk.enrol()
+    desk.change("active")
+    run = desk.queue()
+    agent = desk.start()
+    try:
+        assert until(lambda: bool(desk.run_row(run).rows)), desk.run_row(run)
+        engines = [process for process in psutil.Process(agent.pid).children(recursive=True) if _is_engine(process)]
+        assert engines
+        agent.send_signal(how)
+        agent.wait(20)
+        assert until(lambda: not any(process.is_running() for process in engines))
+        if how == signal.SIGTERM:
+            assert (agent.returncode, desk.run_row(run).state, desk.run_row(run).attempt) == (0, "queued", 0)
+    finally:
+        agent.kill()
+        agent.wait()
+    again = desk.start("--once")
+    assert again.wait(90) == 0
+    row = desk.run_row(run)
+    assert row.state == "succeeded", row
+    assert [measured.n_kv for measured in row.rows] == [0, 1024]
+    assert not (desk.state.path / "engine.json").exists()
+
+
+def _is_engine(process: psutil.Process) -> bool:
+    return "llama-sweep-bench" in " ".join(process.cmdline())
+
+
+def until(is_so: Callable[[], bool], seconds: float = 60) -> bool:
+    deadline = time.monotonic() + seconds
+    while not is_so() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    return is_so()
 
 
 def test_a_host_that_leaves_is_revoked_and_its_key_is_gone(desk: Desk) -> None:
