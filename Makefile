@@ -52,6 +52,7 @@ bench: setup ## every benchmark that docs quote; the last outputs are kept in be
 	$(BIN)/python -m bench.effects | tee bench/results/effects.txt
 	$(BIN)/python -m bench.advice | tee bench/results/advice.txt
 	$(BIN)/python -m bench.advise_cpu | tee bench/results/advise_cpu.txt
+	$(BIN)/python -m bench.bounds | tee bench/results/bounds.txt
 	$(BIN)/python -m bench.round_trip | tee bench/results/round_trip.txt
 	$(BIN)/python -m bench.planner | tee bench/results/planner.txt
 
