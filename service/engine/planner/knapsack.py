@@ -12,7 +12,7 @@ from typing import Literal, NamedTuple, TypeAlias
 Option: TypeAlias = Literal["whole", "up and gate", "down"]
 OPTIONS: tuple[Option, ...] = ("whole", "up and gate", "down")
 _FEWER = 2  # whole blocks given up at most, so that parts fill the room better
-_MOST_PARTS = 3
+_MOST_PARTS = 8
 _MOST_STEPS = 2_000
 _MOST_ADDED = 2  # parts that the greedy way adds
 
