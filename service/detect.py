@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import platform
+import re
 import subprocess
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -34,6 +35,12 @@ _COMMANDS: dict[str, tuple[tuple[str, ...], ...]] = {
     "Windows": (_NVIDIA, (*_POWERSHELL, _CIM)),
 }
 _FILES = {"Linux": (Path("/proc/meminfo"),)}
+# What systemd-udevd wrote down of the modules at boot (rules.d/70-memory.rules, since systemd 248) is everybody's to
+# read; dmidecode needs root for the same.
+_UDEV = Path("/run/udev/data/+dmi:id")
+_OF_MODULE = re.compile(
+    r"^E:MEMORY_DEVICE_(\d{1,4})_(SIZE|TYPE|SPEED_MTS|CONFIGURED_SPEED_MTS|LOCATOR|BANK_LOCATOR)=([^\n]{1,100})$", re.M
+)
 
 _NEEDLESS = (
     *(
@@ -81,10 +88,29 @@ def detect(system: str | None = None, run: Run | None = None, read: Callable[[Pa
     system = system or platform.system()
     outputs = [(run or _run)(command) for command in _COMMANDS.get(system, ())]
     outputs += [(read or _read)(path) for path in _FILES.get(system, ())]
+    if system == "Linux" and not any("Memory Device" in output for output in outputs):
+        outputs.append(_modules((read or _read)(_UDEV)))
     text = "\n\n".join(_shorter(output) for output in outputs if output.strip())
     hardware = parse_hardware(text[:MAX_CHARS], gpus_required=False)
     names = {"Darwin": "macos", "Windows": "windows"}
     return msgspec.structs.replace(hardware, os=names.get(system, "linux"))
+
+
+def _modules(properties: str) -> str:
+    """Return what udev knows of the modules in dmidecode's form, which is read already; sizes are bytes here."""
+    modules: dict[str, dict[str, str]] = {}
+    for number, name, value in _OF_MODULE.findall(properties):
+        modules.setdefault(number, {})[name] = value
+    return "\n\n".join(_module(fields) for fields in modules.values() if fields.get("SIZE", "").isdecimal())
+
+
+def _module(fields: Mapping[str, str]) -> str:
+    speeds = {"Speed": "SPEED_MTS", "Configured Memory Speed": "CONFIGURED_SPEED_MTS"}
+    words = {"Locator": "LOCATOR", "Bank Locator": "BANK_LOCATOR", "Type": "TYPE"}
+    lines = [f"Size: {int(fields['SIZE']) >> 20} MB"]
+    lines += [f"{word}: {fields[name]}" for word, name in words.items() if name in fields]
+    lines += [f"{word}: {fields[name]} MT/s" for word, name in speeds.items() if name in fields]
+    return "Memory Device\n" + "\n".join(f"\t{line}" for line in lines)
 
 
 def _shorter(output: str) -> str:

@@ -35,6 +35,39 @@ def test_a_linux_machine_is_read_from_four_tools() -> None:
     assert found.os == "linux"
 
 
+def udev(*modules: dict[str, object]) -> dict[str, str]:
+    lines = ["I:123456", "E:MEMORY_ARRAY_LOCATION=System Board Or Motherboard", "E:MEMORY_ARRAY_NUM_DEVICES=4"]
+    lines += [
+        f"E:MEMORY_DEVICE_{i}_{name}={value}" for i, module in enumerate(modules) for name, value in module.items()
+    ]
+    return {"+dmi:id": "\n".join([*lines, "G:systemd", ""])}
+
+
+FILLED = {"SIZE": 16 << 30, "TYPE": "DDR4", "SPEED_MTS": 3600, "SERIAL_NUMBER": "A1B2C3", "CONFIGURED_SPEED_MTS": 3000}
+EMPTY = {"PRESENT": 0, "TYPE": "Unknown", "SPEED_MTS": 3000}
+
+
+def test_modules_are_known_without_root_where_udev_wrote_them_down() -> None:
+    slots = [
+        slot | {"LOCATOR": f"DIMM {i}", "BANK_LOCATOR": f"P0 CHANNEL {letter}"}
+        for i, (slot, letter) in enumerate(zip((EMPTY, FILLED, EMPTY, FILLED), "AABB", strict=True))
+    ]
+    found = machine(lscpu=paste("lscpu_recorded"), meminfo=paste("meminfo_recorded"), **udev(*slots))
+    assert found.ram == Ram(total_gb=23.54, free_gb=21.07, type="DDR4", channels=2, mts=3000)
+    assert "A1B2C3" not in repr(found)
+
+
+def test_dmidecode_is_taken_before_udev() -> None:
+    found = machine(dmidecode=paste("dmidecode_server"), **udev(FILLED))
+    assert found.ram is not None
+    assert (found.ram.channels, found.ram.mts) == (16, 2933)
+
+
+def test_an_odd_udev_file_says_nothing_of_modules() -> None:
+    for odd in ({"SIZE": "many"}, {"TYPE": "DDR5"}, {"SIZE": "-1"}):
+        assert machine(**udev(odd)).ram is None
+
+
 def test_a_machine_whose_tools_list_no_gpu_has_none() -> None:
     found = machine(lscpu=paste("lscpu_recorded"), meminfo=paste("meminfo_recorded"))
     assert found.gpus == []
