@@ -41,7 +41,7 @@ test: setup ## the default run: no network, under five minutes on two cores
 test-engine: setup ## build llama.cpp's tools once, into a cache folder
 	PYTHON=$(BIN)/python bash scripts/build_engine.sh
 
-test-full: test-engine ## adds PostgreSQL, Chromium, the built engine, 60 s of fuzzing, 50 kills
+test-full: test-engine ## adds PostgreSQL, Chromium, the built engine, 60 s of fuzzing, kills in the middle of things
 	$(BIN)/python -m pytest -m full
 	$(BIN)/python -m bench.soak --seconds 60 --seed 1
 
@@ -58,8 +58,10 @@ bench: setup ## every benchmark that docs quote; the last outputs are kept in be
 
 SECONDS_OF_SOAK ?= 600
 SEED ?= 1
-soak: setup ## long fuzzing; SECONDS_OF_SOAK=600 SEED=1; the last output is kept in bench/results/
+INTERRUPTIONS ?= 200
+soak: setup ## long fuzzing, many kills; SECONDS_OF_SOAK=600 INTERRUPTIONS=200 SEED=1; outputs are kept in bench/results/
 	$(BIN)/python -m bench.soak --seconds $(SECONDS_OF_SOAK) --seed $(SEED) | tee bench/results/soak.txt
+	$(BIN)/python -m bench.interruptions --interruptions $(INTERRUPTIONS) --seed $(SEED) | tee bench/results/interruptions.txt
 
 calibrate: setup ## fit the speed model to published runs: writes calibration.json, prints errors before and after
 	$(BIN)/python -m bench.calibrate
