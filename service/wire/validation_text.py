@@ -7,7 +7,7 @@ can leave its code block.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from statistics import fmean
+from statistics import median
 
 from service.engine.check.report import Compared
 from service.engine.measured import Failure, MeasuredRow
@@ -47,8 +47,8 @@ def headline(validation: Validation) -> str:
 
 def row_text(row: MeasuredRow) -> str:
     """Return one measured row, such as `at 4,096 tokens: TG 17.9 t/s, PP 437 t/s`."""
-    parts = [f"TG {_tps(fmean(row.tg_tps))} t/s"] if row.tg_seconds else []
-    parts += [f"PP {_tps(fmean(row.pp_tps))} t/s"] if row.pp_seconds else []
+    parts = [f"TG {_tps(median(row.tg_tps))} t/s"] if row.tg_seconds else []
+    parts += [f"PP {_tps(median(row.pp_tps))} t/s"] if row.pp_seconds else []
     return f"at {row.n_kv:,} tokens: {', '.join(parts)}"
 
 
@@ -69,13 +69,13 @@ def speed_lines(speeds: dict[tuple[str, int], float], compared: Sequence[Compare
 
 
 def speeds_of(rows: Sequence[MeasuredRow]) -> dict[tuple[str, int], float]:
-    """Return the mean speeds of rows in tokens a second, by (tg | pp, depth)."""
+    """Return the median speeds of rows in tokens a second, by (tg | pp, depth)."""
     found: dict[tuple[str, int], list[float]] = {}
     for row in rows:
         for what, tps in (("tg", row.tg_tps), ("pp", row.pp_tps)):
             if tps:
                 found.setdefault((what, row.n_kv), []).extend(tps)
-    return {key: fmean(tps) for key, tps in found.items()}
+    return {key: median(tps) for key, tps in found.items()}
 
 
 def _now(validation: Validation) -> str:

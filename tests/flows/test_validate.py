@@ -289,7 +289,7 @@ def test_measured_stands_beside_predicted_and_the_fastest_is_named(context: Cont
     assert {one.verdict for one in outcome.compared} == {"within"}
     assert {one.verdict for one in (done.runs[1].outcome or outcome).compared} == {"above"}
     assert outcome.confirmed
-    assert "predicted" in outcome.compared[0].text
+    assert "measured" in outcome.compared[0].text
 
 
 def test_what_does_not_fit_is_a_result_too(context: Context, alice: Caller) -> None:
