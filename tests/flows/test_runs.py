@@ -395,7 +395,8 @@ def test_an_owner_uses_his_own_host_without_limit(context: Context, host: Signed
     assert flow.lease(context, host) is not None
     yesterday = context.clock() - timedelta(days=1)
     assert runs.gpu_seconds(context.engine, host.account_id, yesterday) == 0
-    assert runs.open_validations(context.engine, host.account_id) == 0
+    with context.engine.connect() as connection:
+        assert runs.open_validations(connection, host.account_id) == 0
 
 
 def test_what_a_hosts_own_policy_refuses_goes_to_another_and_is_no_result(context: Context, host: SignedHost) -> None:
