@@ -154,7 +154,7 @@ def _summary(policy: Policy) -> str:
     missing = [name for name, count in (("engines", engines), ("models", models)) if not count]
     if missing:
         return f"nothing can run: no folder of {' and none of '.join(missing)} is named"
-    return f"{engines} folders of engines, {models} of models, {policy.max_minutes} minutes a run"
+    return f"folders: {engines} of engines, {models} of models; {policy.max_minutes} minutes a run"
 
 
 def leave(state: State, ask: Ask, say: Say) -> bool:

@@ -197,7 +197,7 @@ def test_an_agent_that_lost_its_counter_goes_on(desk: Desk) -> None:
 @pytest.mark.full
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
 def test_an_agent_that_ends_in_the_middle_leaves_nothing_and_the_run_is_done_later(desk: Desk, how: int) -> None:
-    install(desk.folder / "bin", "llama-sweep-bench", "ok", delay=1.5)
+    install(desk.folder / "bin", "llama-sweep-bench", "ok", delay=0.7)
     desk.enrol()
     desk.change("active")
     run = desk.queue()
