@@ -212,6 +212,8 @@ class AdvisedConfig(msgspec.Struct, frozen=True, kw_only=True):
     `best_at`: in what none here is better. `tied_with`: ranks of the configs that the speeds cannot tell it from.
     `build`: the build of the engine that figures and spelling are for.
     `is_mine`: it is the command in use, which nothing found beats.
+    `measured`: by depth, where it was measured; `measured_match` `exact`: on the same GPUs, CPU and RAM, then ranks and
+    `goal_seconds` are by that; `near`: with another CPU or RAM, which changes nothing else.
     """
 
     id: str
@@ -236,6 +238,7 @@ class AdvisedConfig(msgspec.Struct, frozen=True, kw_only=True):
     notes: list[str] = []
     versus_next: str | None = None
     measured: list[SpeedPoint] = []
+    measured_match: Literal["exact", "near"] | None = None
     is_mine: bool = False
     versus_mine: VersusMine | None = None
 

@@ -17,6 +17,7 @@ from service.engine.errors import AdvisorError
 from service.errors import AdviceFailed, AdviceNotFound, QueueUnavailable, ServiceUnavailable, WrongKey, describe
 from service.flows.context import Context
 from service.flows.in_use import models_for
+from service.flows.measured_advice import with_results
 from service.flows.reading import Advise
 from service.flows.repos import known_revision, list_repo, reading
 from service.flows.requests import Request, parse_request, request_key
@@ -55,7 +56,7 @@ def request_advice(
     if revision:
         ready = advices.ready_under(context.engine, request_key(request, revision))
         if ready:
-            return Requested(_as_advice(ready))
+            return Requested(_as_advice(ready, context))
     shared = advices.in_flight(context.engine, request_key(request, None))
     if shared:
         return Requested(_as_advice(shared))
@@ -101,7 +102,7 @@ def _new_row(context: Context, request: Request, delete_key: str) -> StoredAdvic
 
 def read_advice(context: Context, advice_id: str) -> Advice:
     """Return the advice as it is now. Raises AdviceNotFound."""
-    return _as_advice(_row(context, advice_id))
+    return _as_advice(_row(context, advice_id), context)
 
 
 def delete_advice(context: Context, advice_id: str, key: str) -> None:
@@ -188,11 +189,12 @@ def _row(context: Context, advice_id: str) -> StoredAdvice:
     return row
 
 
-def _as_advice(row: StoredAdvice) -> Advice:
+def _as_advice(row: StoredAdvice, context: Context | None = None) -> Advice:
+    """Return the row as it is shown; with a `context`, what was measured of it is joined."""
     request = row.request
     known: dict[str, Any] = {"hardware": request.hardware, "goal": None}
     if row.body is not None:
-        known = msgspec.structs.asdict(row.body)
+        known = msgspec.structs.asdict(with_results(context, row, row.body) if context else row.body)
     return Advice(
         id=row.id,
         state=row.state,

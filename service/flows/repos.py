@@ -35,7 +35,7 @@ def known_revision(context: Context, reference: RepoReference) -> str | None:
 def list_repo(context: Context, reference: RepoReference) -> RepoListing:
     """Return what the repo holds at the commit that the reference means now. Raises the Hub's errors."""
     known = known_revision(context, reference)
-    stored = _stored(context, reference.repo, known) if known else None
+    stored = stored_listing(context, reference.repo, known) if known else None
     if stored is not None:
         return stored
     try:
@@ -51,7 +51,7 @@ def list_repo(context: Context, reference: RepoReference) -> RepoListing:
     return listing
 
 
-def _stored(context: Context, repo: str, revision: str) -> RepoListing | None:
+def stored_listing(context: Context, repo: str, revision: str) -> RepoListing | None:
     """Return what was kept for a commit; None when nothing was, or in an older shape."""
     kept = listings.read_listing(context.engine, repo, revision)
     try:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import secrets
 from collections.abc import Sequence
 from datetime import timedelta
@@ -27,6 +26,7 @@ from service.errors import (
     TooManyValidations,
 )
 from service.flows.accounts import Caller, hashed
+from service.flows.cells import cell_of, files_of
 from service.flows.context import Context
 from service.flows.host_matching import Card, Suited, Wanted, match_of, suited
 from service.flows.reading import read_models
@@ -42,7 +42,7 @@ from service.store.ids import is_id
 from service.store.results import StoredResult
 from service.store.runs import Eligible, StoredRun
 from service.store.validations import StoredValidation
-from service.wire.agent import RunFile, RunOutline
+from service.wire.agent import RunOutline
 from service.wire.runs import ConfigHosts, Validation, ValidationRequest
 
 AGAIN_AFTER = timedelta(days=30)
@@ -137,27 +137,6 @@ def hosts_of_advice(context: Context, caller: Caller | None, advice_id: str) -> 
     ]
 
 
-def cell_of(outline_engine: str, files: Sequence[RunFile], flags: object) -> str:
-    """Return the hash of what must be the same for two measurements to be of the same thing: files, flags, engine."""
-    parts = (outline_engine, [file.sha256 for file in files], flags)
-    return hashlib.sha256(msgspec.json.encode(parts, order="sorted")).hexdigest()
-
-
-def files_of(listing: RepoListing, variant: str) -> tuple[RunFile, ...]:
-    """Return a variant's files as a host must find them. Raises InvalidFlags where the Hub does not tell their hash."""
-    found = next((one for one in listing.variants if one.name == variant), None)
-    files = found.files if found else ()
-    if not files or any(file.sha256 is None or not file.n_bytes for file in files):
-        raise InvalidFlags(
-            "the Hub does not state size and hash of its files: no host could know them", field="configs"
-        )
-    made = [{"path": file.path, "size": file.n_bytes, "sha256": file.sha256} for file in files]
-    try:
-        return msgspec.convert(tuple(made), tuple[RunFile, ...])
-    except msgspec.ValidationError as error:
-        raise InvalidFlags(f"a file's name is none that a host may be asked for: {error}", field="configs") from error
-
-
 # --- what is asked for ------------------------------------------------------------------------------------------------
 
 
@@ -210,7 +189,7 @@ def _planned(
             refused.append(f"{one.name}: {error.detail}")
             continue
         fits = [(host, suited(host, _wanted(outline, one), body.hardware)) for host in hosts]
-        planned.append(_Planned(one, outline, cell_of(one.engine, outline.files, one.flags), fits))
+        planned.append(_Planned(one, outline, cell_of(one, outline.files), fits))
     refused += [f"{one.measurement.name}: {_who(one)}" for one in planned if not one.eligible]
     return planned, refused
 

@@ -198,8 +198,9 @@ validation = Table(
 
 # One measurement of one config. `outline` is what is the same on every host (service.wire.agent.RunOutline). `fence`
 # grows with each lease, and goes with every write of the host that holds it; `attempt` counts leases that ended without
-# a result, not those that gave way. `cell` is the hash of files, flags and engine, which with a host's `hardware_key`
-# says what was measured before. `prediction` is what the advice said of it, `changed` what a step of tuning changes.
+# a result, not those that gave way. `cell` is the hash of files, flags, engine and cards, which with a host's
+# `hardware_key` says what was measured before. `prediction` is what the advice said of it, `changed` what a step of
+# tuning changes.
 run = Table(
     "run",
     metadata,

@@ -13,6 +13,7 @@ from typing import NamedTuple
 from service.engine.advice import AdvisedConfig, Commands, DeviceMemory, Refusal, SpeedPoint
 from service.engine.commands import fold
 from service.wire.advice import Advice
+from service.wire.measured_text import measured_lines, measured_short
 from service.wire.mine_text import mine_lines
 from service.wire.what_if_text import what_if_lines
 
@@ -57,7 +58,7 @@ def render_markdown(advice: Advice, detail: str = "short") -> str:
     for config in advice.configs if detail == "full" else advice.configs[:1]:
         parts.append(f"#{config.rank} {quoted(config.variant)}, {config.engine}, {config.bpw:.2f} bpw")
         parts.append(block([fold(c) for c in (config.commands.download, config.commands.server) if c], "bash"))
-        parts.append(block([*device_table(config.devices), "", *speed_table(config.speed)]))
+        parts.append(block([*device_table(config.devices), "", *speed_table(config.speed), *measured_lines(config)]))
     form = _Form(full=detail == "full", wraps=True)
     others = [] if form.full else _others(advice)
     mine = form.all_lines(mine_lines(advice.mine, advice.configs, form.full)) if advice.mine else []
@@ -156,6 +157,7 @@ def _config(config: AdvisedConfig, form: _Form) -> Iterator[str]:
     yield ""
     yield from device_table(config.devices)
     yield from speed_table(config.speed[-1:] if form.brief else config.speed)
+    yield from form.all_lines(measured_lines(config, form.full))
     yield from _standing(config)
     shown = 0 if form.brief else _SHORT_REASONS
     for reason in config.reasons if form.full else config.reasons[:shown]:
@@ -218,7 +220,7 @@ def _others(advice: Advice) -> Iterator[str]:
         yield ""
     for c in advice.configs[1:]:
         p = c.speed[-1]
-        tied = f" ={_ranks(c.tied_with[:2])}" if c.tied_with else ""
+        tied = (f" ={_ranks(c.tied_with[:2])}" if c.tied_with else "") + measured_short(c)
         star = "*" if c.on_front else ""
         yield cut(
             f"#{c.rank}{star} {c.variant} {c.engine} {c.bpw:.2f} bpw, {_how(c)}: TG {p.tg_tps:.1f} "

@@ -32,10 +32,12 @@ from service.flows.requests import parse_reference
 from service.flows.validate import hosts_of_advice, request_validation
 from service.flows.validated import cancel_validation, read_validation
 from service.store import hosts
+from service.store import runs as store_runs
 from service.wire.advice import Advice, AdviceRequest
 from service.wire.agent import Progress, Report, RunOutline
 from service.wire.hosts import Downloads, EngineBuild, ModelFile, Probe
 from service.wire.runs import Validation, ValidationRequest
+from service.wire.text import render_markdown, render_text
 from tests.flows.conftest import Clock
 from tests.hosts import PROBE, RIG, a_host, caller
 
@@ -385,3 +387,75 @@ def test_a_host_that_has_changed_since_is_told_from_its_new_probe_at_the_next_re
     made = validated(context, alice, advice)
     assert {run.engine for run in made.runs} == {"llama.cpp"}
     assert "it has no ik_llama.cpp" in " ".join(made.refused)
+
+
+def run_all(context: Context, host: SignedHost, advice: Advice, speeds: dict[str, float]) -> None:
+    """Report each queued run of a host: configs in `speeds` that much faster, others as predicted."""
+    while (leased := runs.lease(context, host)) is not None:
+        run = store_runs.read(context.engine, leased.run)
+        assert run is not None
+        name = run.config_id or ""
+        rows = measured_like(advice, name, speeds.get(name, 1.0))
+        runs.report(context, host, leased.run, Report(fence=leased.fence, rows=rows, engine_commit="0c1e57098"))
+
+
+def test_what_was_measured_takes_the_place_of_the_estimate_in_the_advice(context: Context, alice: Caller) -> None:
+    host = host_of(context)
+    before = advised(context)
+    first, second = before.configs[:2]
+    validated(context, alice, before, configs=[first.id, second.id])
+    run_all(context, host, before, {first.id: 0.05, second.id: 2.0})
+    after = advise.read_advice(context, before.id)
+    now = {config.id: config for config in after.configs}
+    assert [config.rank for config in after.configs] == list(range(1, len(after.configs) + 1))
+    assert now[first.id].measured_match == now[second.id].measured_match == "exact"
+    assert now[first.id].rank > now[second.id].rank
+    assert now[first.id].goal_seconds[1] == pytest.approx(first.goal_seconds[1] * 20, rel=0.01)
+    assert now[second.id].goal_seconds[1] == pytest.approx(second.goal_seconds[1] / 2, rel=0.01)
+    assert {point.basis for point in now[first.id].measured} == {"measured"}
+    assert [point.n_kv for point in now[second.id].measured] == [point.n_kv for point in second.speed]
+    text = render_text(after)
+    assert "measured" in text
+    assert all(len(line) <= 100 for line in text.splitlines())
+    assert "measured" in render_markdown(after)
+
+
+def test_what_does_not_run_comes_last_and_says_so(context: Context, alice: Caller) -> None:
+    host = host_of(context)
+    before = advised(context)
+    first = before.configs[0]
+    validated(context, alice, before, configs=[first.id])
+    leased = runs.lease(context, host)
+    assert leased is not None
+    oom = Failure(kind="out_of_memory", transient=False, text="does not fit: needed 812 MiB more on CUDA0")
+    runs.report(context, host, leased.run, Report(fence=leased.fence, failure=oom))
+    after = advise.read_advice(context, before.id)
+    assert after.configs[-1].id == first.id
+    assert "812 MiB more" in after.configs[-1].notes[0]
+
+
+def test_a_near_rig_is_shown_and_changes_no_rank(context: Context, alice: Caller) -> None:
+    slower = msgspec.structs.replace(RIG, ram=Ram(total_gb=128, type="DDR5", channels=2, mts=4800))
+    host = host_of(context, hardware=slower)
+    before = advised(context)
+    first = before.configs[0]
+    validated(context, alice, before, configs=[first.id])
+    run_all(context, host, before, {first.id: 0.1})
+    after = advise.read_advice(context, before.id)
+    assert [config.id for config in after.configs] == [config.id for config in before.configs]
+    assert (after.configs[0].measured_match, after.configs[0].goal_seconds) == ("near", first.goal_seconds)
+    assert len(after.configs[0].measured) == len(first.speed)
+
+
+def test_a_private_hosts_results_are_shown_where_they_were_asked_for_only(context: Context, alice: Caller) -> None:
+    host = host_of(context)
+    before = advised(context)
+    validated(context, alice, before, configs=[before.configs[0].id])
+    run_all(context, host, before, {})
+    other = advised(context, MINE)  # another advice with the same configs
+    same = [config for config in other.configs if config.id == before.configs[0].id]
+    assert same
+    assert same[0].measured == []
+    hosts.change(context.engine, host.id, context.clock(), visibility="public")
+    shown = [config for config in advise.read_advice(context, other.id).configs if config.id == same[0].id]
+    assert shown[0].measured

@@ -18,15 +18,23 @@ _SAME = 1.005  # figures this near are the same to a reader
 
 def compared(configs: Sequence[AdvisedConfig], ranked: Sequence[Contender]) -> list[AdvisedConfig]:
     """Return the configs with `on_front`, `best_at` and `tied_with` filled in. `ranked`: their contenders."""
+    ties = [
+        [configs[j].rank for j, other in enumerate(ranked) if j != i and _are_tied(one, other)]
+        for i, one in enumerate(ranked)
+    ]
+    return [replace(config, tied_with=tied) for config, tied in zip(standing(configs), ties, strict=True)]
+
+
+def standing(configs: Sequence[AdvisedConfig]) -> list[AdvisedConfig]:
+    """Return the configs with `on_front` and `best_at` as their figures are now, measured ones before predicted."""
     merits = [_merits(config) for config in configs]
     return [
         replace(
             config,
-            on_front=not any(_beats(other, merits[i]) for other in merits),
-            best_at=[m for m in _MEASURES if all(merits[i][m] * _SAME >= other[m] for other in merits)],
-            tied_with=[configs[j].rank for j, other in enumerate(ranked) if j != i and _are_tied(ranked[i], other)],
+            on_front=not any(_beats(other, own) for other in merits),
+            best_at=[m for m in _MEASURES if all(own[m] * _SAME >= other[m] for other in merits)],
         )
-        for i, config in enumerate(configs)
+        for config, own in zip(configs, merits, strict=True)
     ]
 
 
@@ -51,7 +59,8 @@ def has_imatrix(model: Model) -> bool:
 
 
 def _merits(config: AdvisedConfig) -> dict[BestAt, float]:
-    speed = config.speed[-1]
+    is_measured = config.measured_match == "exact" and config.measured
+    speed = config.measured[-1] if is_measured else config.speed[-1]
     return {
         "bits": counted_bits(config.bpw),
         "time": 1 / config.goal_seconds[1],

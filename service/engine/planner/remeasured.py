@@ -1,0 +1,153 @@
+"""Ranking again by what was measured: on a machine like the asker's, a measurement takes the place of an estimate."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from typing import Literal
+
+import msgspec
+from msgspec.structs import replace
+
+from service.engine.advice import AdvisedConfig, SpeedPoint
+from service.engine.goal import Goal
+from service.engine.measured import speed_at
+from service.engine.planner.front import standing
+from service.engine.planner.rank import WITHOUT_MINIMUM, counted_bits
+
+_DEEP_ENOUGH = 0.5  # of the goal's depth: what was measured further up says little of it
+
+
+class Remeasured(msgspec.Struct, frozen=True):
+    """What was measured of a config: `exact` on the same GPUs, CPU and RAM, else `near`. `failed`: it does not run."""
+
+    match: Literal["exact", "near"]
+    speed: list[SpeedPoint]
+    failed: str | None = None
+
+
+class Reranked(msgspec.Struct, frozen=True):
+    """The configs with what was measured, in their order now, and the sentence about the first."""
+
+    configs: list[AdvisedConfig]
+    headline: str
+
+
+def reranked(configs: Sequence[AdvisedConfig], headline: str, goal: Goal, found: Mapping[str, Remeasured]) -> Reranked:
+    """Return the configs with what was `found` of them by id, ranked again where something was measured exactly.
+
+    The rules are those of the ranking (`planner.rank`), with measured speeds where there are any; a split mode without
+    a formula may come first once it was measured; what was seen not to run comes last.
+    """
+    joined = [_joined(config, goal, found.get(config.id)) for config in configs]
+    exact = {name for name, one in found.items() if one.match == "exact"}
+    if not exact.intersection(config.id for config in configs):
+        return Reranked(joined, headline)
+    failed = {name for name in exact if found[name].failed is not None}
+    order = _ordered([c for c in joined if c.id not in failed], goal, exact)
+    order += [config for config in joined if config.id in failed]
+    return Reranked(_numbered(order, configs, exact), _headline(headline, configs[0], order[0], goal, failed))
+
+
+def _joined(config: AdvisedConfig, goal: Goal, found: Remeasured | None) -> AdvisedConfig:
+    if found is None:
+        return config
+    joined = replace(config, measured=found.speed, measured_match=found.match)
+    if found.failed is not None:
+        note = f"measured on {_rig(found.match)}: {found.failed}"
+        return replace(joined, notes=[note, *config.notes])
+    return joined if found.match == "near" else replace(joined, goal_seconds=_seconds(config, goal, found.speed))
+
+
+def _rig(match: str) -> str:
+    return "a rig like this" if match == "exact" else "the same GPUs with another CPU or other RAM"
+
+
+def _seconds(config: AdvisedConfig, goal: Goal, speed: Sequence[SpeedPoint]) -> tuple[float, float, float]:
+    """The goal's time by what was measured: the estimate's prompt and output, each as much longer or shorter as it was
+    measured to be."""
+    pair = _beside(config, goal, speed)
+    at_goal = speed_at(config.speed, goal.depth)
+    if pair is None or at_goal is None or not at_goal.tg_tps:
+        return config.goal_seconds
+    point, there = pair
+    output = min(goal.output / at_goal.tg_tps, config.goal_seconds[1])
+    prompt = config.goal_seconds[1] - output
+    pp, tg = (point.pp_high, point.pp_tps, point.pp_low), (point.tg_high, point.tg_tps, point.tg_low)
+    low, expected, high = (
+        prompt * there.pp_tps / max(p, 1e-9) + output * there.tg_tps / max(t, 1e-9) for p, t in zip(pp, tg, strict=True)
+    )
+    return low, expected, high
+
+
+def _beside(config: AdvisedConfig, goal: Goal, speed: Sequence[SpeedPoint]) -> tuple[SpeedPoint, SpeedPoint] | None:
+    """The measured point nearest to the goal's depth, and the predicted one there."""
+    pairs = [(point, there) for point in speed if (there := speed_at(config.speed, point.n_kv)) is not None]
+    deep = [pair for pair in pairs if pair[0].n_kv >= goal.depth * _DEEP_ENOUGH]
+    return min(deep, key=lambda pair: abs(pair[0].n_kv - goal.depth), default=None)
+
+
+def speed_now(config: AdvisedConfig, goal: Goal) -> tuple[float, float]:
+    """Return (PP, TG) at the goal's depth: the predicted ones, scaled by what was measured on a like rig."""
+    there = speed_at(config.speed, goal.depth) or config.speed[-1]
+    pair = _beside(config, goal, config.measured) if config.measured_match == "exact" else None
+    if pair is None:
+        return there.pp_tps, there.tg_tps
+    point, predicted = pair
+    return there.pp_tps * point.pp_tps / predicted.pp_tps, there.tg_tps * point.tg_tps / predicted.tg_tps
+
+
+def _ordered(configs: list[AdvisedConfig], goal: Goal, exact: set[str]) -> list[AdvisedConfig]:
+    by_time = sorted(configs, key=lambda c: c.goal_seconds[1])
+    if not by_time:
+        return []
+    known = [c for c in by_time if c.flags.split_mode == "layer" or c.id in exact or c.is_mine] or by_time
+    first = _first(known, goal)
+    return [first, *(c for c in by_time if c is not first)]
+
+
+def _first(by_time: list[AdvisedConfig], goal: Goal) -> AdvisedConfig:
+    enough = [c for c in by_time if _fast_enough(c, goal, by_time[0].goal_seconds[1])]
+    if goal.preset == "fastest":
+        return next(iter(enough), by_time[0])
+    return max(enough, key=lambda c: (counted_bits(c.bpw), -c.goal_seconds[1]), default=by_time[0])
+
+
+def _fast_enough(config: AdvisedConfig, goal: Goal, fastest: float) -> bool:
+    if goal.min_tg or goal.min_pp or goal.preset == "fastest":
+        pp, tg = speed_now(config, goal)
+        return tg >= (goal.min_tg or 0) and pp >= (goal.min_pp or 0)
+    return config.goal_seconds[1] <= fastest * WITHOUT_MINIMUM
+
+
+def _numbered(order: Sequence[AdvisedConfig], before: Sequence[AdvisedConfig], exact: set[str]) -> list[AdvisedConfig]:
+    """The new ranks; what is said of neighbours and ties is kept where it still holds."""
+    old, new = {c.rank: c.id for c in before}, {c.id: i for i, c in enumerate(order, 1)}
+    follower = {c.id: d.id for c, d in pairwise(before)}
+    found = []
+    for i, config in enumerate(order):
+        following = order[i + 1].id if i + 1 < len(order) else None
+        holds = follower.get(config.id) == following and not {config.id, following} & exact
+        tied = [] if config.id in exact else [new[old[r]] for r in config.tied_with if old[r] not in exact]
+        versus = config.versus_next if holds and new[config.id] == config.rank else None
+        found.append(replace(config, rank=i + 1, versus_next=versus, tied_with=tied))
+    return standing(found)
+
+
+def _headline(text: str, before: AdvisedConfig, now: AdvisedConfig, goal: Goal, failed: set[str]) -> str:
+    point = next((p for p in reversed(now.measured)), None) if now.measured_match == "exact" else None
+    if now.id in failed:
+        return f"No: what was advised was measured on a rig like this and does not run. {text}"
+    if point is None:
+        return (
+            text if now.id == before.id else f"{now.variant} with {now.engine} comes first by what was measured. {text}"
+        )
+    there = speed_at(now.speed, point.n_kv) or now.speed[-1]
+    predicted = f"(predicted {there.tg_tps:.1f}, {there.tg_low:.1f} to {there.tg_high:.1f})"
+    said = f"measured {point.tg_tps:.1f} t/s {predicted} after {point.n_kv:,} tokens on a rig like this"
+    old = before.speed[-1]
+    about = f"about {old.tg_tps:.1f} t/s ({old.tg_low:.1f} to {old.tg_high:.1f}) after {old.n_kv:,} tokens"
+    if now.id == before.id and about in text:
+        return text.replace(about, said)
+    word = "Yes" if _fast_enough(now, goal, now.goal_seconds[1]) else "It fits, but nothing here is as fast as asked"
+    return f"{word}: {now.variant} with {now.engine}, {said}."
