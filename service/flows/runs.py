@@ -14,6 +14,7 @@ from service.engine.errors import InvalidInput
 from service.engine.measured import Failure, MeasuredRow
 from service.engine.reduction import reduced
 from service.errors import HostNotActive, LeaseLost, RunNotFound
+from service.flows import tuning
 from service.flows.context import Context
 from service.flows.hosts import SignedHost
 from service.queue.progress import publish
@@ -99,6 +100,8 @@ def report(context: Context, host: SignedHost, run_id: str, said: Report) -> Acc
             return Accepted(result=None, again=False)
         raise _lease_lost()
     stored = _run(context, run_id)
+    if ended.is_final:
+        tuning.go_on(context, stored.validation_id)
     _tell(context, stored)
     return Accepted(result=stored.result_id, again=not ended.is_final)
 
@@ -110,7 +113,8 @@ def _held_by(run: StoredRun, host: SignedHost, said: Report) -> bool:
 def sweep(context: Context) -> int:
     """Take back runs of hosts that fell silent, and end those that nobody takes; return how many those were."""
     now = context.clock()
-    return runs.expire(context.engine, now, now - timedelta(days=context.settings.run_waits_days))
+    taken_back = runs.expire(context.engine, now, now - timedelta(days=context.settings.run_waits_days))
+    return taken_back + tuning.sweep(context)
 
 
 class _Ending(NamedTuple):

@@ -25,6 +25,7 @@ from service.errors import (
     NoHost,
     TooManyValidations,
 )
+from service.flows import tuning
 from service.flows.accounts import Caller, hashed
 from service.flows.cells import cell_of, files_of
 from service.flows.context import Context
@@ -87,7 +88,7 @@ def request_validation(
     hosts = _hosts(context, caller.account_id, asked.hosts)
     planned, refused = _planned(context, row, body, picked, hosts, asked)
     _require_hosts(planned, refused)
-    before = _measured_before(context, caller, planned)
+    before = {} if asked.mode == "tune" else _measured_before(context, caller, planned)
     able = [one for one in planned if one.eligible]
     shares = _uses_share(context, caller, [one for one in able if one.cell not in before])
     new = StoredValidation(
@@ -100,17 +101,15 @@ def request_validation(
         idempotency_key=key,
         created_at=context.clock(),
     )
-    models = _models(context, row, [one for one in able if one.cell not in before])
-    its_runs = [
-        (_run(new, number, one, before.get(one.cell), _prediction(one, models, body.hardware)), one.eligible)
-        for number, one in enumerate(able)
-    ]
-    most = context.settings.open_validations
-    try:
-        added = validations.add(context.engine, new, its_runs, most if shares else None)
-    except validations.TooManyOpen as error:
-        raise TooManyValidations(f"{most} validations are open on hosts of others, and no more may be") from error
-    if not added:
+    if asked.mode == "tune":
+        its_runs = _tuning(context, row, body, new, able[0])
+    else:
+        models = _models(context, row, [one for one in able if one.cell not in before])
+        its_runs = [
+            (_run(new, number, one, before.get(one.cell), _prediction(one, models, body.hardware)), one.eligible)
+            for number, one in enumerate(able)
+        ]
+    if not _added(context, new, its_runs, shares):
         return request_validation(context, caller, advice_id, asked, idempotency_key)
     wake_hosts(context.redis)
     return Requested(read_validation(context, new.id), True)
@@ -135,6 +134,16 @@ def hosts_of_advice(context: Context, caller: Caller | None, advice_id: str) -> 
         )
         for one in planned
     ]
+
+
+def _added(
+    context: Context, new: StoredValidation, its_runs: Sequence[tuple[StoredRun, Sequence[Eligible]]], shares: bool
+) -> bool:
+    most = context.settings.open_validations
+    try:
+        return validations.add(context.engine, new, its_runs, most if shares else None)
+    except validations.TooManyOpen as error:
+        raise TooManyValidations(f"{most} validations are open on hosts of others, and no more may be") from error
 
 
 # --- what is asked for ------------------------------------------------------------------------------------------------
@@ -288,6 +297,27 @@ def _prediction(one: _Planned, models: dict[str, Model], machine: Hardware) -> P
         most_tg=max(most_tg(model, rig) for rig in rigs) if model else 0.0,
         most_pp=max(most_pp(model, rig) for rig in rigs) if model else 0.0,
     )
+
+
+def _tuning(
+    context: Context, row: StoredAdvice, body: AdviceBody, new: StoredValidation, start: _Planned
+) -> list[tuple[StoredRun, list[Eligible]]]:
+    """The first trials around a config, on the one host that is nearest to the machine of the advice."""
+    near = sorted(start.eligible, key=lambda host: host.match != "exact")[:1]
+    models = _models(context, row, [start])
+    constraints, budget = row.request.constraints, new.request.minutes * 60.0
+    first = tuning.steps_of(start.measurement, body, models[start.measurement.variant], constraints, budget)
+    predicted = _prediction(start, models, body.hardware)
+    found = []
+    for number, (one, changed, seconds) in enumerate(first):
+        outline = msgspec.structs.replace(start.outline, flags=one.flags, n_prompt=one.n_prompt, seconds=seconds)
+        own = start._replace(measurement=one, outline=outline, cell=cell_of(one, outline.files))
+        # Memory and speed of a step are not those of the start, and are not predicted: nothing stands beside them.
+        prediction = predicted if number == 0 else msgspec.structs.replace(predicted, devices=[], speed=[])
+        run = _run(new, number, own, None, prediction)
+        identity = tuning.run_id(new.id, 0, number)
+        found.append((msgspec.structs.replace(run, id=identity, changed=changed[:500]), near))
+    return found
 
 
 def _run(

@@ -11,6 +11,7 @@ from service.errors import NotAllowed, ValidationNotFound
 from service.flows.accounts import Caller
 from service.flows.context import Context
 from service.flows.results import outcome_of
+from service.flows.tuning import best_run, decided
 from service.queue.progress import publish
 from service.store import advices, results, runs, validations
 from service.store.ids import is_id
@@ -33,18 +34,20 @@ def read_validation(context: Context, validation_id: str) -> Validation:
     outcomes = {run.id: outcome_of(found[run.result_id]) for run in its_runs if run.result_id in found}
     advice = advices.read(context.engine, row.advice_id)
     goal = advice.body.goal if advice and advice.body else None
+    tunes = row.mode == "tune" and row.cancelled_at is None
+    goes_on = tunes and not any(run.state in OPEN for run in its_runs) and bool(decided(context, row, its_runs).trials)
     return Validation(
         id=row.id,
         advice=row.advice_id,
         mode=row.mode,
-        state=_state(row, its_runs),
+        state=_state(row, its_runs) if not goes_on else "running",
         runs=[_shown(run, names, matches, outcomes.get(run.id)) for run in its_runs],
         hosts=[
             HostMatch(host=host, pseudonym=names.get(host, ""), match=match)
             for host, match in sorted({host: match for (_, host), match in matches.items()}.items())
         ],
         refused=row.refused,
-        best=_best(its_runs, outcomes, goal),
+        best=best_run(context, row, its_runs) if row.mode == "tune" else _best(its_runs, outcomes, goal),
         created_at=row.created_at.isoformat(timespec="seconds"),
     )
 

@@ -124,6 +124,13 @@ def matches(engine: Engine, run_ids: Sequence[str]) -> dict[tuple[str, str], Mat
         return {(row.run_id, row.host_id): row.match for row in connection.execute(wanted)} if run_ids else {}
 
 
+def eligible(engine: Engine, run_id: str) -> list[Eligible]:
+    """Return the hosts that may take a run."""
+    with engine.connect() as connection:
+        rows = connection.execute(select(run_host).where(run_host.c.run_id == run_id)).all()
+    return [msgspec.convert(row, Eligible, from_attributes=True) for row in rows]
+
+
 def lease(
     engine: Engine, host_id: str, owner_id: str, now: datetime, until: datetime, allowance: float
 ) -> Leased | None:

@@ -94,6 +94,13 @@ def of_advice(engine: Engine, advice_id: str) -> list[StoredValidation]:
         return [found for row in connection.execute(wanted) if (found := _decoded(row)) is not None]
 
 
+def tunings_since(engine: Engine, since: datetime) -> list[str]:
+    """Return the tunings asked for since then that were not cancelled."""
+    wanted = select(table.c.id).where(table.c.mode == "tune", table.c.cancelled_at.is_(None))
+    with engine.connect() as connection:
+        return list(connection.scalars(wanted.where(table.c.created_at >= since).limit(_MOST_HOSTS)))
+
+
 def cancel(engine: Engine, validation_id: str, now: datetime) -> None:
     """Note that a validation was cancelled, and end its runs."""
     with engine.begin() as connection:

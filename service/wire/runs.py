@@ -25,7 +25,8 @@ class ValidationRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
     """What to measure of an advice.
 
     `configs`: ids (default: the best two, and the best of the other engine). `baseline`: also the command in use, where
-    the advice was given one. `hosts`: ids (default: all that match). `minutes`: of measuring, for one run at most.
+    the advice was given one. `hosts`: ids (default: all that match). `minutes`: of measuring, for one run at most; with
+    `tune`, which searches around the first of `configs` on one host, for the whole search.
     """
 
     mode: Mode = "validate"

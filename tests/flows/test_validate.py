@@ -459,3 +459,51 @@ def test_a_private_hosts_results_are_shown_where_they_were_asked_for_only(contex
     hosts.change(context.engine, host.id, context.clock(), visibility="public")
     shown = [config for config in advise.read_advice(context, other.id).configs if config.id == same[0].id]
     assert shown[0].measured
+
+
+def test_tuning_measures_steps_around_a_config_and_stops_when_the_best_is_clear(
+    context: Context, alice: Caller
+) -> None:
+    host = host_of(context)
+    advice = advised(context)
+    made = validated(context, alice, advice, mode="tune", configs=[advice.configs[0].id])
+    assert {run.kind for run in made.runs} == {"step"}
+    assert made.runs[0].step == "as advised"
+    assert len({run.step for run in made.runs}) == len(made.runs) > 2
+    speeds = [1.0, 1.05, *[0.3] * len(made.runs)]
+    n_runs = 0
+    while (leased := runs.lease(context, host)) is not None:
+        n_runs += 1
+        run = store_runs.read(context.engine, leased.run)
+        assert run is not None
+        rows = measured_like(advice, advice.configs[0].id, speeds[run.position % 100])
+        assert read_validation(context, made.id).state == "running"
+        runs.report(context, host, leased.run, Report(fence=leased.fence, rows=rows))
+    done = read_validation(context, made.id)
+    assert done.state == "done"
+    assert n_runs == len(done.runs) >= len(made.runs)
+    best = next(run for run in done.runs if run.id == done.best)
+    assert best.step == made.runs[1].step
+    assert best.result
+
+
+def test_a_tuning_that_stands_still_is_taken_up_again_by_the_sweep(
+    context: Context, alice: Caller, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    host = host_of(context)
+    advice = advised(context)
+    made = validated(context, alice, advice, mode="tune", configs=[advice.configs[0].id], minutes=30)
+    with monkeypatch.context() as killed:
+        killed.setattr("service.flows.tuning.go_on", lambda context, validation_id: False)
+        run_steps(context, host, advice)
+    assert read_validation(context, made.id).state == "running"  # the next rung is still to come
+    assert runs.sweep(context) == 1
+    assert runs.sweep(context) == 0
+    assert len(read_validation(context, made.id).runs) > len(made.runs)
+
+
+def run_steps(context: Context, host: SignedHost, advice: Advice) -> None:
+    """Report every queued step as it was predicted, all alike: nothing is clear."""
+    while (leased := runs.lease(context, host)) is not None:
+        rows = measured_like(advice, advice.configs[0].id)
+        runs.report(context, host, leased.run, Report(fence=leased.fence, rows=rows))
