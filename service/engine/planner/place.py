@@ -21,6 +21,7 @@ PLACING = ("overrides", "cpu_moe", "n_cpu_moe", "n_gpu_layers", "tensor_split")
 _Way: TypeAlias = Callable[[Problem, Flags], Fitted | Shortfall]
 _SPLIT_ATTEMPTS = 6
 _WORTH_NO_COPIES = 1.05  # prompts have to be 5 % faster
+_FOR_LONGER_PROMPTS = 1.05  # of the goal's time: its own prompt may be too short for experts to be copied at all
 
 
 def placed(problem: Problem, candidate: Candidate, *, last: bool = False) -> tuple[Candidate, Fitted] | Shortfall:
@@ -98,7 +99,7 @@ def _dealt(problem: Problem, flags: Flags, *, whole: bool = False) -> Fitted | S
 def _without_copies(problem: Problem, flags: Flags, fitted: Fitted, how: _Way) -> Fitted | None:
     """The flags with batches left to the CPU, where copying experts over this link takes longer than that.
 
-    What leaves more in RAM so that the request takes longer is none.
+    What leaves more in RAM so that the request takes clearly longer is none.
     """
     alone = replace(fitted.flags, op_offload=False)
     stays = Fitted(alone, problem.memory(alone))
@@ -107,7 +108,8 @@ def _without_copies(problem: Problem, flags: Flags, fitted: Fitted, how: _Way) -
     options = (check(problem, alone), how(problem, replace(flags, op_offload=False)))
     found = [one for one in options if isinstance(one, Fitted)]
     best = min(found, key=lambda one: problem.seconds(one).expected, default=None)
-    if best is None or problem.seconds(best).expected > problem.seconds(fitted).expected:
+    limit = problem.seconds(fitted).expected * _FOR_LONGER_PROMPTS
+    if best is None or problem.seconds(best).expected > limit:
         return None
     return best
 

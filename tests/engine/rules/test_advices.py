@@ -57,6 +57,11 @@ UNLIKE_CARDS_IN_USE = Hardware(
     cpu=Cpu(model="Xeon Platinum 8480+", sockets=2),
     ram=Ram(total_gb=256),
 )
+ONE_ON_A_SLOW_LINK = Hardware(
+    gpus=[Gpu(name="RTX 4060 Ti 16GB", pcie="3.0 x4")],
+    cpu=Cpu(model="EPYC 9355"),
+    ram=Ram(total_gb=512, type="DDR5", channels=12, mts=6400),
+)
 FASTEST = GoalRequest(preset="fastest")
 
 QUESTIONS = (
@@ -76,6 +81,7 @@ QUESTIONS = (
     Question("Qwen3.5-397B-A17B", "q3_k_m", SLOW_LINKS, GoalRequest(preset="quality"), reserve_mib=0),
     Question("DeepSeek-V3.2", "q8_0", FULL_CARD_BESIDE, GoalRequest(preset="fastest", context=32768), reserve_mib=0),
     Question("North-Mini-Code", "q4_k_m", CARD_IN_USE, GoalRequest(preset="long", context=100_000)),
+    Question("DeepSeek-V3-0324", "q5_k_m", ONE_ON_A_SLOW_LINK, reserve_mib=2_048),
     Question("Gemma-4-E2B", "bf16", TWO_CARDS_IN_USE, FASTEST),
     Question("Gemma-4-E4B", "exps=iq4_ks,*=q8_0", UNLIKE_CARDS_IN_USE, FASTEST),
     Question("Gemma-4-E4B", "q5_k_m", UNLIKE_CARDS_IN_USE, FASTEST, reserve_mib=2_048),
