@@ -26,6 +26,7 @@ from service.wire.agent import Accepted, LeasedRun, Progress, Renewed, Report, R
 from service.wire.results import ResultModel, Seen
 from service.wire.runs import ValidationEvent
 
+_TO_REPORT = timedelta(minutes=15)  # checking and hashing files before a run, and saying what came of it
 _CANCELLED = "the validation was cancelled"
 _NOT_COUNTED = ("gave_way",)  # a host that gave way to its owner did nothing wrong
 _OF_THE_HOST = ("refused_by_policy", "model_missing", "engine_missing")  # others may do it: no attempt, and no result
@@ -61,8 +62,9 @@ def next_run(context: Context, host: SignedHost) -> LeasedRun | None:
 
 def note_progress(context: Context, host: SignedHost, run_id: str, said: Progress) -> Renewed:
     """Lengthen the lease and keep what was measured so far. Raises RunNotFound, LeaseLost, or InvalidInput."""
-    _require_plausible(_run(context, run_id), said.rows)
-    until = context.clock() + timedelta(seconds=context.settings.lease_seconds)
+    run = _run(context, run_id)
+    _require_plausible(run, said.rows)
+    until = min(context.clock() + timedelta(seconds=context.settings.lease_seconds), _latest(run, host))
     text = f"{said.step}: {reduced(said.text)}" if said.text else said.step
     held = runs.renew(context.engine, run_id, host.id, said.fence, until, text, said.rows)
     if held is None:
@@ -71,6 +73,12 @@ def note_progress(context: Context, host: SignedHost, run_id: str, said: Progres
     if host.state != "active":
         return Renewed(stop=True, why=f"the host is {host.state}")
     return Renewed(stop=False)
+
+
+def _latest(run: StoredRun, host: SignedHost) -> datetime:
+    """When a lease is over, whatever its host says: it gives no run longer than its policy says."""
+    minutes = host.probe.max_minutes if host.probe else 0
+    return (run.leased_at or run.created_at) + timedelta(minutes=minutes) + _TO_REPORT
 
 
 def _stopped(context: Context, host: SignedHost, run_id: str, fence: int) -> Renewed:

@@ -67,6 +67,7 @@ class StoredRun(msgspec.Struct, frozen=True, kw_only=True):
     attempt: int = 0
     fence: int = 0
     host_id: str | None = None
+    leased_at: datetime | None = None
     leased_until: datetime | None = None
     progress: str | None = None
     rows: list[MeasuredRow] = []
@@ -152,7 +153,9 @@ def lease(
     values = {"state": "leased", "host_id": host_id, "fence": table.c.fence + 1, "leased_until": until, "rows": []}
     begun = func.coalesce(table.c.started_at, now)
     with engine.begin() as connection:
-        row = connection.execute(taken.values(**values, started_at=begun).returning(*table.c)).one_or_none()
+        row = connection.execute(
+            taken.values(**values, leased_at=now, started_at=begun).returning(*table.c)
+        ).one_or_none()
         return None if row is None else Leased(_decoded(row), _eligible(connection, row.id, host_id))
 
 

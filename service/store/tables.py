@@ -220,6 +220,7 @@ run = Table(
     Column("attempt", Integer, nullable=False),
     Column("fence", Integer, nullable=False),
     Column("host_id", ForeignKey("host.id", ondelete="SET NULL"), index=True),
+    Column("leased_at", UtcDateTime),
     Column("leased_until", UtcDateTime),
     Column("progress", String(200)),
     Column("rows", _JSON, nullable=False),

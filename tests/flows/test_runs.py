@@ -25,7 +25,7 @@ from service.store.validations import StoredValidation
 from service.wire.agent import LeasedRun, Progress, Report, RunFile, RunOutline
 from service.wire.runs import ValidationRequest
 from tests.flows.conftest import Clock
-from tests.hosts import a_host, caller
+from tests.hosts import PROBE, a_host, caller
 
 OUTLINE = RunOutline(
     engine="ik_llama.cpp",
@@ -193,6 +193,17 @@ def test_an_expired_lease_goes_back_and_its_old_writer_is_fenced_off(
     with pytest.raises(LeaseLost):
         flow.report(context, host, run, Report(fence=old, rows=ROWS))
     assert flow.report(context, host, run, Report(fence=new, rows=ROWS)).result
+
+
+def test_a_lease_is_not_renewed_for_ever(context: Context, host: SignedHost, clock: Clock) -> None:
+    (run,) = queued(context, host)
+    fence, renewed = taken(context, host).fence, 0
+    while state_of(context, run).state != "queued":
+        flow.note_progress(context, host, run, Progress(fence=fence, step="measuring"))
+        clock.pass_minutes(1)
+        flow.sweep(context)
+        renewed += 1
+    assert PROBE.max_minutes <= renewed <= PROBE.max_minutes + 20
 
 
 def test_a_run_whose_host_falls_silent_three_times_has_failed(context: Context, host: SignedHost, clock: Clock) -> None:

@@ -196,6 +196,7 @@ def _create_run() -> None:
         sa.Column("attempt", sa.Integer, nullable=False),
         sa.Column("fence", sa.Integer, nullable=False),
         sa.Column("host_id", sa.String(22)),
+        sa.Column("leased_at", _TIME),
         sa.Column("leased_until", _TIME),
         sa.Column("progress", sa.String(200)),
         sa.Column("rows", _JSON, nullable=False),
