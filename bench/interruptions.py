@@ -83,15 +83,17 @@ class _Doing:
         self.advice = stack.advise()["id"]
         self.engine: Engine = make_engine(stack.environment.get("DATABASE_URL") or _sqlite(stack))
         self.pending: list[tuple[str, float, int]] = []
+        self.begun = 0
 
     def interrupt(self) -> None:
-        """Wait until something runs, then kill one of the four, a moment later."""
+        """Wait until a run was begun since the last kill, then kill one of the four, a moment later."""
         self._until(self._is_busy)
         time.sleep(self.chance.uniform(0, _MIDDLE))
         victim = self.chance.choices(list(VICTIMS), weights=list(VICTIMS.values()))[0]
         ended = self._n_succeeded()
         if not self._kill(victim):
             return
+        self.begun = self._n_begun()
         self.kills[victim] += 1
         self.pending.append((victim, time.monotonic(), ended))
 
@@ -138,7 +140,7 @@ class _Doing:
         self._note_recovery()
         if sum(state not in _FINAL for state in self._states()) < _OPEN:
             self._ask()
-        return any(state in ("leased", "running") for state in self._states())
+        return self._n_begun() > self.begun and any(state in ("leased", "running") for state in self._states())
 
     def _is_done(self) -> bool:
         self._note_recovery()
@@ -188,6 +190,11 @@ class _Doing:
     def _states(self) -> list[str]:
         with self.engine.connect() as connection:
             return list(connection.execute(select(run.c.state)).scalars())
+
+    def _n_begun(self) -> int:
+        """Leases so far: each has the next fence of its run."""
+        with self.engine.connect() as connection:
+            return int(connection.execute(select(func.coalesce(func.sum(run.c.fence), 0))).scalar_one())
 
     def _n_succeeded(self) -> int:
         return self._states().count("succeeded")
