@@ -12,6 +12,7 @@ from service.cli.progress import Progress
 from service.cli.remote import Service, ServiceRefused, Unreachable
 from service.engine.measured import MeasuredRow
 from service.wire.advice import Advice
+from service.wire.measured_text import measured_short
 from service.wire.runs import Run, Validation, ValidationEvent, ValidationRequest
 from service.wire.text import clean
 from service.wire.validation_text import failure_text, row_text
@@ -68,11 +69,13 @@ def ranking(before: Advice, after: Advice) -> Iterator[str]:
     """Yield the configs as they are ranked now, with what was measured of each, and where each was before."""
     ranks = {config.id: config.rank for config in before.configs}
     for config in after.configs:
-        point = (config.measured or config.speed)[-1]
-        how = "measured" if config.measured else f"predicted, {point.tg_low:.1f} to {point.tg_high:.1f}"
+        is_measured = bool(config.measured) and config.measured_match == "exact"
+        point = (config.measured if is_measured else config.speed)[-1]
+        how = "measured" if is_measured else f"predicted, {point.tg_low:.1f} to {point.tg_high:.1f}"
+        near = "" if is_measured else measured_short(config)
         old = ranks.get(config.id)
         was = f" (was #{old})" if old is not None and old != config.rank else ""
-        speed = f"TG {point.tg_tps:.1f} t/s at {point.n_kv:,} tokens, {how}"
+        speed = f"TG {point.tg_tps:.1f} t/s at {point.n_kv:,} tokens, {how}{near}"
         yield clean(f"#{config.rank}{was} {config.variant} {config.engine}: {speed}")
 
 

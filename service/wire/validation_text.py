@@ -32,7 +32,7 @@ def render_validation_markdown(validation: Validation, detail: str = "short") ->
 
 def headline(validation: Validation) -> str:
     """Return what came of it in one sentence."""
-    best = next((run for run in validation.runs if run.config and run.config == validation.best), None)
+    best = next((run for run in validation.runs if validation.best and validation.best in (run.config, run.id)), None)
     done = sum(run.state in _FINAL for run in validation.runs)
     of_all = f"{done} of {len(validation.runs)} runs"
     if validation.state == "cancelled":

@@ -185,13 +185,15 @@ def test_a_validation_can_be_followed_later(service: FakeService, capsys: pytest
 
 def test_what_was_measured_ranks(advice: Advice) -> None:
     first, second, *others = advice.configs
-    measured = replace(second, rank=1, measured=[point(4096, 99.0, 1000.0)])
-    after = replace(advice, configs=[measured, replace(first, rank=2), *others])
+    measured = replace(second, rank=1, measured=[point(4096, 99.0, 1000.0)], measured_match="exact")
+    near = replace(first, rank=2, measured=[point(4096, 98.0, 1000.0)], measured_match="near")
+    after = replace(advice, configs=[measured, near, *others])
     lines = list(following.ranking(advice, after))
     assert lines[0].startswith("#1 (was #2) ")
     assert lines[0].endswith("TG 99.0 t/s at 4,096 tokens, measured")
     assert lines[1].startswith("#2 (was #1) ")
     assert "predicted" in lines[1]
+    assert lines[1].endswith(", measured 98.0 on another CPU or RAM")
 
 
 class Terminal(io.StringIO):

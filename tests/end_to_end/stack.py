@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shlex
 import signal
 import socket
 import subprocess
@@ -134,9 +135,9 @@ class Stack:
 
     def enrol(self, engines: Path, models: Path) -> Machine:
         """Return a machine that is enrolled, approved, and not started."""
-        code = self.call("POST", "/v1/hosts/enrolments", {})["code"]
+        printed = shlex.split(self.call("POST", "/v1/hosts/enrolments", {})["command"])
         machine = Machine(self, len(self.machines), engines, models)
-        words = (*_CLI, "host", "enrol", self.url, "--code", code, "--yes", "--state-dir", str(machine.folder))
+        words = (*_CLI, *printed[1:], "--yes", "--state-dir", str(machine.folder))
         subprocess.run(words, check=True, capture_output=True, env={**os.environ, **machine.environment})
         host = msgspec.json.decode((machine.folder / "host.json").read_bytes())["host"]
         self.call("PATCH", f"/v1/hosts/{host}", {"state": "active"})

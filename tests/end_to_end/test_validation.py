@@ -20,7 +20,10 @@ def replayed(folder: Path) -> Path:
     return folder
 
 
-def test_an_advice_is_measured_by_two_machines(tmp_path: Path, hub: LocalHub, models: Path, database_url: str) -> None:
+@pytest.mark.timeout(300)
+def test_an_advice_is_measured_by_two_machines_and_ranked_again(
+    tmp_path: Path, hub: LocalHub, models: Path, database_url: str
+) -> None:
     with running(tmp_path, hub, DATABASE_URL=database_url) as stack:
         start_machines(stack, replayed(tmp_path / "bin"), models, 2)
         advice = stack.advise()
@@ -31,6 +34,11 @@ def test_an_advice_is_measured_by_two_machines(tmp_path: Path, hub: LocalHub, mo
         assert {run["engine"] for run in validation["runs"]} == {"ik_llama.cpp", "llama.cpp"}
         assert all(run["match"] == "exact" and run["outcome"]["speed"] for run in validation["runs"])
         assert "F32 llama.cpp at 4,096 tokens: TG" in done.stderr
+        ranked = stack.call("GET", f"/v1/advice/{advice['id']}")["configs"]
+        measured = {config["engine"]: config["measured"] for config in ranked if config["measured"]}
+        assert set(measured) == {"ik_llama.cpp", "llama.cpp"}
+        assert ranked[0]["engine"] == "llama.cpp"
+        assert validation["best"] == ranked[0]["id"]
 
 
 @pytest.mark.full
