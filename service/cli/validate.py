@@ -72,6 +72,7 @@ def _request(arguments: argparse.Namespace) -> int:
     from service.wire.advice import Advice
     from service.wire.text import wrapped
 
+    _refuse(arguments, ("engine_dir", "models", "result"), "goes with --here")
     address, advice_id = split_address(arguments.advice, "advice")
     token = _token(arguments)
     if token is None:
@@ -138,10 +139,19 @@ def _here(arguments: argparse.Namespace) -> int:
 
     if arguments.baseline:
         raise InvalidInput("with --here only configs of the advice are measured", field="--baseline")
+    _refuse(arguments, ("host", "token_file", "mode"), "is for hosts of a service: leave it out with --here")
     advice, repo = _read(arguments.advice)
     validation = measure_here(advice, repo, _configs(arguments, advice), arguments)
     _print(arguments, validation)
     return 0 if any(run.outcome for run in validation.runs) else FAILURE
+
+
+def _refuse(arguments: argparse.Namespace, names: tuple[str, ...], why: str) -> None:
+    """Raise InvalidInput for an option that would do nothing."""
+    for name in names:
+        if getattr(arguments, name) not in (None, "validate"):
+            option = f"--{name.replace('_', '-')}"
+            raise InvalidInput(f"{option} {why}", field=option)
 
 
 def _read(source: str) -> tuple[Advice, RepoView | None]:

@@ -149,7 +149,7 @@ def test_the_printed_commands_measure_and_come_back(folder: Path, capsys: pytest
     assert "t/s measured" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("words", [("--baseline",), ("--config", "9")])
+@pytest.mark.parametrize("words", [("--baseline",), ("--config", "9"), ("--host", "h1"), ("--mode", "tune")])
 def test_what_cannot_be_asked_for_here_is_said(
     words: tuple[str, ...], folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -99,6 +99,12 @@ def test_a_rank_that_is_not_there_is_said(service: FakeService, capsys: pytest.C
     assert "--config: the advice has no config #99, but 1 to " in capsys.readouterr().err
 
 
+def test_what_goes_with_here_only_is_refused(service: FakeService, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["validate", f"{service.url}/v1/advice/a1", "--engine-dir", "bin"]) == 2
+    assert "--engine-dir goes with --here" in capsys.readouterr().err
+    assert not service.asked
+
+
 def test_a_stream_that_breaks_is_opened_again(service: FakeService) -> None:
     goes_well(service, [], [ValidationEvent("v1", "r1", "running", None, [ROWS[0]])], [])
     assert main(["validate", f"{service.url}/v1/advice/a1", "--json"]) == 0
