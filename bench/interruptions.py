@@ -66,8 +66,9 @@ def campaign(folder: Path, n: int, seed: int, **environment: str) -> Campaign:
             doing.interrupt()
         doing.finish()
         wrong = list(doing.wrong())
+        runs, attempts = doing.counted()
+        doing.engine.dispose()
     wrong += [f"left running: {words}" for words in _left(engines)]
-    runs, attempts = doing.counted()
     return Campaign(
         kills=doing.kills, runs=runs, attempts=attempts, recovery=doing.recovery, wrong=wrong,
         seconds=time.monotonic() - began,
