@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Callable, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -22,6 +23,14 @@ class Asked(msgspec.Struct):
     body: bytes
 
 
+class _Server(ThreadingHTTPServer):
+    """Says nothing of clients that went away in the middle of a reply: what is printed is looked at."""
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        if not isinstance(sys.exception(), OSError):
+            super().handle_error(request, client_address)
+
+
 class FakeService:
     """Answers `METHOD path` from `answers`: each a list of which the last one stays, or a function of the request.
 
@@ -34,7 +43,7 @@ class FakeService:
         self.asked: list[Asked] = []
         self.streaming = threading.Event()
         self.hold_stream = False
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
+        self._server = _Server(("127.0.0.1", 0), _handler(self))
         self._server.daemon_threads = True
         self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.01})
 

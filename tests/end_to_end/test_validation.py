@@ -20,6 +20,7 @@ def replayed(folder: Path) -> Path:
     return folder
 
 
+@pytest.mark.full
 @pytest.mark.timeout(300)
 def test_an_advice_is_measured_by_two_machines_and_ranked_again(
     tmp_path: Path, hub: LocalHub, models: Path, database_url: str

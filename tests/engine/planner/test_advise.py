@@ -250,7 +250,7 @@ def test_the_same_question_gets_the_same_answer() -> None:
 
 
 def test_the_list_shows_the_front_of_bits_and_time_and_the_first_ones_variant_on_the_other_engine() -> None:
-    body = ask(QWEN, "q4_K_M", "q2_K", "iq4_xs", "q8_0", hardware=rigs.TWO_5090_TWO_4090)
+    body = ask("GLM-4.5-Air", "q4_K_M", "q2_K", "iq4_xs", "q8_0", hardware=rigs.ONE_3090_DESKTOP)
     top = first(body)
     assert any(c.variant == top.variant and c.engine != top.engine for c in body.configs[1:])
     assert {c.variant for c in body.configs} == {"q4_K_M", "q2_K", "iq4_xs", "q8_0"}
@@ -273,7 +273,9 @@ def test_cards_that_share_a_layer_are_offered_beside_never_first_and_as_a_formul
 
 
 def test_without_a_minimum_speed_fast_enough_is_within_twice_the_fastest_time() -> None:
-    body = ask(QWEN, "q2_K", "q5_K_M", "q8_0", hardware=rigs.TWO_5090_TWO_4090, goal=GoalRequest(preset="batch"))
+    body = ask(
+        "Qwen3-30B-A3B", "q2_K", "q4_K_M", "q8_0", hardware=rigs.ONE_3090_DESKTOP, goal=GoalRequest(preset="batch")
+    )
     assert first(body).goal_seconds[1] <= 2 * min(c.goal_seconds[1] for c in body.configs if not _together(c))
     assert any("one request at a time" in note for note in first(body).notes)
 
@@ -306,7 +308,7 @@ def test_files_that_no_allowed_engine_can_load_are_answered_with_the_reason() ->
 
 
 def test_fastest_ranks_by_time_alone_and_quality_by_bits_that_reach_five_tokens_a_second() -> None:
-    mixes = ("q2_K", "q4_K_M", "q8_0")
+    mixes = ("q2_K", "q8_0")
     fastest = ask(QWEN, *mixes, hardware=rigs.TWO_5090_TWO_4090, goal=GoalRequest(preset="fastest"))
     quality = ask(QWEN, *mixes, hardware=rigs.TWO_5090_TWO_4090, goal=GoalRequest(preset="quality"))
     assert first(fastest).variant == "q2_K"
