@@ -127,6 +127,7 @@ def test_a_taken_port_is_said_before_anything_starts(tmp_path: Path, local_hub: 
     assert not (tmp_path / "state" / "valkey").exists()
 
 
+@pytest.mark.full
 def test_what_dies_beside_the_service_is_started_again(tmp_path: Path, local_hub: LocalHub) -> None:
     with served(tmp_path, local_hub.endpoint, ADVISOR_WORKERS="1") as service:
         assert service.ask()["state"] == "ready"

@@ -72,6 +72,7 @@ def test_a_request_becomes_a_ready_advice(context: Context, worker: psutil.Proce
     wait_for(lambda: not context.redis.exists(f"rq:job:advice-{advice.id}"), "the finished job stays in Redis")
 
 
+@pytest.mark.full
 def test_a_killed_work_horse_is_replaced_by_the_queue(
     context: Context, worker: psutil.Process, local_hub: LocalHub
 ) -> None:
@@ -83,6 +84,7 @@ def test_a_killed_work_horse_is_replaced_by_the_queue(
     assert wait_until_final(context, advice.id).state == "ready"
 
 
+@pytest.mark.full
 def test_a_worker_killed_in_the_middle_of_an_advice_loses_nothing(
     context: Context, settings: Settings, local_hub: LocalHub
 ) -> None:
