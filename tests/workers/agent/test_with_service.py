@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
@@ -204,8 +205,8 @@ def test_an_agent_that_ends_in_the_middle_leaves_nothing_and_the_run_is_done_lat
     agent = desk.start()
     try:
         assert until(lambda: bool(desk.run_row(run).rows)), desk.run_row(run)
-        engines = [process for process in psutil.Process(agent.pid).children(recursive=True) if _is_engine(process)]
-        assert engines
+        assert until(lambda: bool(_engines_of(agent.pid)))
+        engines = _engines_of(agent.pid)
         agent.send_signal(how)
         agent.wait(20)
         assert until(lambda: not any(process.is_running() for process in engines))
@@ -222,8 +223,15 @@ def test_an_agent_that_ends_in_the_middle_leaves_nothing_and_the_run_is_done_lat
     assert not (desk.state.path / "engine.json").exists()
 
 
+def _engines_of(pid: int) -> list[psutil.Process]:
+    """What runs of the engine now: between two passes nothing does."""
+    return [process for process in psutil.Process(pid).children(recursive=True) if _is_engine(process)]
+
+
 def _is_engine(process: psutil.Process) -> bool:
-    return "llama-sweep-bench" in " ".join(process.cmdline())
+    with suppress(psutil.NoSuchProcess):
+        return "llama-sweep-bench" in " ".join(process.cmdline())
+    return False
 
 
 def until(is_so: Callable[[], bool], seconds: float = 60) -> bool:
