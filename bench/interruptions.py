@@ -57,7 +57,9 @@ def campaign(folder: Path, n: int, seed: int, **environment: str) -> Campaign:
     engines, began = folder / "bin", time.monotonic()
     install(engines, "llama-sweep-bench", "ok", pp_tps=4000.0, tg_tps=400.0, delay=_ROW_SECONDS)
     install(engines, "llama-bench", "ok", pp_tps=8000.0, tg_tps=800.0, delay=_ROW_SECONDS)
-    settings = {"ADVISOR_LEASE_SECONDS": str(LEASE_SECONDS), **environment}
+    settings = {
+        "ADVISOR_LEASE_SECONDS": str(LEASE_SECONDS), "ADVISOR_REQUESTS_PER_MINUTE": "100000", **environment
+    }  # fmt: skip
     (folder / "models").mkdir()
     with tiny_hub(folder / "models" / FILE) as hub, running(folder, hub, **settings) as stack:
         start_machines(stack, engines, folder / "models", 2)

@@ -24,7 +24,7 @@ from service.engine.commands.render import launch
 from service.engine.config import CPU
 from service.engine.errors import InvalidInput
 from service.engine.hardware import Hardware
-from service.engine.measured import MeasuredRow, measured_speed, speed_at, spread
+from service.engine.measured import MeasuredRow, measured_seconds, measured_speed, spread
 from service.engine.measured.chosen import Measurement, chosen
 from service.engine.run_flags import to_flags
 from service.wire.advice import Advice
@@ -233,11 +233,8 @@ class Here:
 
     def _seconds(self, run: Run) -> float | None:
         """Seconds of the goal's request as measured; None where nothing was."""
-        goal, speed = self.advice.goal, run.outcome.speed if run.outcome else []
-        if not speed or goal is None:
-            return None
-        point = speed_at(speed, goal.depth) or speed[-1]
-        return goal.prompt / point.pp_tps + goal.output / point.tg_tps
+        goal = self.advice.goal
+        return measured_seconds(run.outcome.speed, goal) if run.outcome and goal else None
 
 
 class _Doing:

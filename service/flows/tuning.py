@@ -18,7 +18,7 @@ from service.engine.errors import InvalidFlags, InvalidInput
 from service.engine.estimate import Estimate
 from service.engine.goal import Constraints, Goal
 from service.engine.hardware import Rig
-from service.engine.measured import measured_speed, speed_at
+from service.engine.measured import goal_point, measured_speed
 from service.engine.measured.chosen import Measurement
 from service.engine.model import Model
 from service.engine.planner.cards import Cards
@@ -144,8 +144,7 @@ def _tried(run: StoredRun, result: StoredResult | None, goal: Goal | None) -> Tr
 
 
 def _seconds(result: StoredResult, goal: Goal) -> Estimate | None:
-    speed = measured_speed(result.rows)
-    at = speed_at(speed, goal.depth) or (speed[-1] if speed else None)
+    at = goal_point(measured_speed(result.rows), goal)
     if at is None or min(at.pp_low, at.tg_low) <= 0:
         return None
     low, expected, high = (

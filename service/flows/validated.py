@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Literal
 
 from service.engine.goal import Goal
-from service.engine.measured import speed_at
+from service.engine.measured import measured_seconds
 from service.errors import NotAllowed, ValidationNotFound
 from service.flows.accounts import Caller
 from service.flows.context import Context
@@ -97,20 +97,12 @@ def _shown(
     )
 
 
-def measured_seconds(outcome: RunOutcome, goal: Goal) -> float | None:
-    """Return the seconds of the goal's prompt and output at the speed measured at its depth, or the deepest."""
-    at = speed_at(outcome.speed, goal.depth) or (outcome.speed[-1] if outcome.speed else None)
-    if at is None or not at.pp_tps or not at.tg_tps:
-        return None
-    return goal.prompt / at.pp_tps + goal.output / at.tg_tps
-
-
 def _best(its_runs: Sequence[StoredRun], outcomes: dict[str, RunOutcome], goal: Goal | None) -> str | None:
     """The config whose goal took the least time, as measured; of a tuning, the run."""
     times = {
         run.config_id or run.id: seconds
         for run in its_runs
         if goal and run.id in outcomes and run.kind != "baseline" and run.failure is None
-        and (seconds := measured_seconds(outcomes[run.id], goal)) is not None
+        and (seconds := measured_seconds(outcomes[run.id].speed, goal)) is not None
     }  # fmt: skip
     return min(times, key=lambda name: times[name], default=None)

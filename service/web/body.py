@@ -52,14 +52,19 @@ class JsonBody(AbstractDTO[T]):
         return schema
 
     def decode_bytes(self, value: bytes) -> Any:
-        """Return the decoded body. Raises InvalidInput with the path and what may stand there, or MalformedJson."""
-        try:
-            return msgspec.json.decode(value, type=self.model_type)
-        except msgspec.ValidationError as error:
-            what, field, choices = wrong_value(error, self.model_type)
-            raise InvalidInput(what, field=field, choices=choices) from error
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            raise MalformedJson(str(error)) from error
+        """Return the decoded body. Raises as `decoded`."""
+        return decoded(value, self.model_type)
+
+
+def decoded(body: bytes, kind: type[T]) -> T:
+    """Return a body as `kind`. Raises InvalidInput with the path and what may stand there, or MalformedJson."""
+    try:
+        return msgspec.json.decode(body, type=kind)
+    except msgspec.ValidationError as error:
+        what, field, choices = wrong_value(error, kind)
+        raise InvalidInput(what, field=field, choices=choices) from error
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise MalformedJson(str(error)) from error
 
 
 async def require_json(request: Request[Any, Any, Any]) -> None:

@@ -14,6 +14,8 @@ from service.errors import NotAuthenticated
 from service.flows.accounts import Caller, Scope
 
 SECURITY: list[dict[str, list[str]]] = [{"Token": []}]  # of an operation, in OpenAPI
+PROBLEMS = ("not-authenticated", "not-allowed", "database-unavailable")  # of an operation that takes a token
+PRIVATE = {"Cache-Control": "private, no-store", "Vary": "Authorization"}  # headers of what only its caller may see
 _STATE = "caller"
 _MOST = 200
 

@@ -16,6 +16,7 @@ from typing import TypeVar
 import anyio
 import msgspec
 from anyio import to_thread
+from litestar.response import Stream
 
 from service.engine.errors import AdvisorError
 from service.web.limits import Lease
@@ -139,6 +140,12 @@ async def stream(found: AsyncGenerator[T], new: Callable[[T], Iterable[bytes]], 
                     yield b": ping\n\n"
         except AdvisorError as error:
             yield sse("problem", "problem", problem_of(error))
+
+
+def event_stream(pieces: AsyncGenerator[bytes]) -> Stream:
+    """Return the response that sends events as they come: no proxy holds them back."""
+    headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+    return Stream(pieces, media_type="text/event-stream", headers=headers)
 
 
 def event_id(event: AdviceEvent) -> str:

@@ -20,6 +20,7 @@ from service.wire.problem_types import PROBLEM_TYPES
 
 log = structlog.get_logger("web")
 
+BODY_PROBLEMS = ("malformed-json", "body-too-large", "unsupported-media-type", "invalid-request")
 _RETRY_SECONDS = 5  # for what the service cannot tell better: long enough for a restart of one of its parts
 _SHOWN = 200  # characters of a path in an answer
 _SLUGS = {

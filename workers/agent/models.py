@@ -17,7 +17,7 @@ from pathlib import Path
 import msgspec
 
 from service.engine.errors import AdvisorError
-from service.engine.gguf import MAX_HEADER_BYTES, NeedMore, parse_header
+from service.engine.gguf import HeaderParser
 from service.wire.hosts import MAX_MODELS, ModelFile
 from workers.agent.local import LocalModel
 from workers.agent.page_cache import page_cache
@@ -25,7 +25,7 @@ from workers.agent.policy import Policy, folder
 
 _MAX_FOUND = 20_000
 _MAX_NAME = 200
-_FIRST_READ = 1 << 20
+_PIECE = 1 << 20
 _BLOCK = 8 << 20
 _MAX_CACHE_BYTES = 16 << 20
 
@@ -127,19 +127,20 @@ def content_sha256(path: Path, stop: Callable[[], bool] = lambda: False) -> str 
 
 def header_sha256(path: Path, size: int) -> str | None:
     """Return the hash of a file's header, up to the end of the tensor table; None for what is no readable GGUF."""
+    parser, digest, read = HeaderParser(size), hashlib.sha256(), 0
     try:
         with path.open("rb") as file:
-            data = file.read(_FIRST_READ)
-            while True:
-                try:
-                    return hashlib.sha256(data[: parse_header(data, size).n_bytes]).hexdigest()
-                except NeedMore as more:
-                    wanted = max(more.n_bytes, 2 * len(data))
-                if len(data) == size or wanted > 2 * MAX_HEADER_BYTES:
-                    return None
-                data += file.read(wanted - len(data))
+            while piece := file.read(_PIECE):
+                header = parser.feed(piece)
+                if header is not None:
+                    piece += file.read(max(0, header.n_bytes - read - len(piece)))
+                    digest.update(piece[: header.n_bytes - read])
+                    return digest.hexdigest()
+                digest.update(piece)
+                read += len(piece)
     except (OSError, AdvisorError):
         return None
+    return None
 
 
 def _files(policy: Policy) -> Iterator[Path]:

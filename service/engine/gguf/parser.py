@@ -219,20 +219,25 @@ class _Window:
         return start
 
     def u32(self) -> int:
+        """Return a 32-bit number. Raises NeedMore, as all that read."""
         return int(_U32.unpack_from(self._data, self.take(4))[0])
 
     def u64(self) -> int:
+        """Return a 64-bit number."""
         return int(_U64.unpack_from(self._data, self.take(8))[0])
 
     def scalar(self, fmt: struct.Struct) -> int | float | bool:
+        """Return one value in the form of `fmt`."""
         value: int | float | bool = fmt.unpack_from(self._data, self.take(fmt.size))[0]
         return value
 
     def scalars(self, fmt: struct.Struct, count: int) -> list[int | float | bool | str]:
+        """Return `count` values in the form of `fmt`."""
         start = self.take(fmt.size * count)
         return [row[0] for row in fmt.iter_unpack(self._data[start : self.position])]
 
     def string(self, limit: int, what: str) -> str:
+        """Return a text of at most `limit` bytes. Raises InvalidHeader for a longer one, naming `what`."""
         length = self.u64()
         if length > limit:
             raise InvalidHeader(f"{what} of {length} bytes is longer than the {limit} allowed")

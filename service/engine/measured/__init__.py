@@ -6,7 +6,16 @@ from service.engine.measured.prediction import Prediction
 from service.engine.measured.reader import Reader
 from service.engine.measured.roofline import most_pp, most_tg
 from service.engine.measured.rows import MeasuredRow, merged
-from service.engine.measured.summary import MeasuredMemory, agreed, measured_speed, memory_of, speed_at, spread
+from service.engine.measured.summary import (
+    MeasuredMemory,
+    agreed,
+    goal_point,
+    measured_seconds,
+    measured_speed,
+    memory_of,
+    speed_at,
+    spread,
+)
 
 __all__ = [
     "Failure",
@@ -17,6 +26,8 @@ __all__ = [
     "Reader",
     "agreed",
     "classify",
+    "goal_point",
+    "measured_seconds",
     "measured_speed",
     "memory_of",
     "merged",

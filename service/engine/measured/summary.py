@@ -11,6 +11,7 @@ import msgspec
 
 from service.engine.advice import SpeedPoint
 from service.engine.errors import InvalidInput
+from service.engine.goal import Goal
 from service.engine.logs import LogBuffers, read_log
 from service.engine.logs.read import MAX_LOG
 from service.engine.measured.rows import MeasuredRow, merged
@@ -85,6 +86,19 @@ def agreed(rows: Sequence[MeasuredRow]) -> bool:
     phases = [tps for row in merged(rows) for tps in (row.pp_tps, row.tg_tps) if tps]
     known = spread(rows)
     return known is not None and known <= SPREAD_AIM and all(len(tps) > 1 for tps in phases)
+
+
+def goal_point(points: Sequence[SpeedPoint], goal: Goal) -> SpeedPoint | None:
+    """Return the speed at a goal's depth, or the deepest one measured; None where nothing was."""
+    return speed_at(points, goal.depth) or (points[-1] if points else None)
+
+
+def measured_seconds(points: Sequence[SpeedPoint], goal: Goal) -> float | None:
+    """Return the seconds of a goal's prompt and output as measured; None where one of them was not."""
+    at = goal_point(points, goal)
+    if at is None or not at.pp_tps or not at.tg_tps:
+        return None
+    return goal.prompt / at.pp_tps + goal.output / at.tg_tps
 
 
 def speed_at(points: Sequence[SpeedPoint], n_kv: int) -> SpeedPoint | None:

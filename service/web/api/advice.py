@@ -13,13 +13,12 @@ from litestar.di import NamedDependency
 from litestar.enums import RequestEncodingType
 from litestar.openapi.datastructures import ResponseSpec
 from litestar.params import BodyKwarg, FromPath, HeaderParameter, QueryParameter
-from litestar.response import Stream
 
 from service.errors import AdviceNotFound, WrongKey
 from service.web.body import JsonBody
 from service.web.conditional import conditional
 from service.web.examples import ADVICE, ADVICE_REQUEST, QUEUED_ADVICE
-from service.web.follow import FINAL, STREAM_LEASE_SECONDS, event_id, events, read, wait_until_final
+from service.web.follow import FINAL, STREAM_LEASE_SECONDS, event_id, event_stream, events, read, wait_until_final
 from service.web.formats import MEDIA_TYPES, Format, wanted_format
 from service.web.operations import Documented, TextToo
 from service.web.problems import problem_response, problem_responses
@@ -166,11 +165,7 @@ async def follow_advice(
     if advice.state in FINAL and seen == event_id(AdviceEvent(advice.id, advice.state, advice.progress)):
         return Response(None, status_code=204)
     lease = await services.hold(request, STREAM_LEASE_SECONDS)
-    return Stream(
-        events(services.flows, advice.id, lease),
-        media_type="text/event-stream",
-        headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"},
-    )
+    return event_stream(events(services.flows, advice.id, lease))
 
 
 @delete(

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Annotated, Any, TypeVar
 
 import anyio
-import msgspec
 from anyio import to_thread
 from litestar import Request, Response, Router, post
 from litestar.di import NamedDependency
@@ -13,12 +12,12 @@ from litestar.enums import RequestEncodingType
 from litestar.openapi.datastructures import ResponseSpec
 from litestar.params import BodyKwarg, FromPath
 
-from service.engine.decoding import has_nul, wrong_value
+from service.engine.decoding import has_nul
 from service.engine.errors import InvalidInput
 from service.flows.hosts import SignedCall, SignedHost
-from service.web.body import JsonBody, MalformedJson
+from service.web.body import JsonBody, decoded
 from service.web.operations import Documented, taking
-from service.web.problems import problem_responses
+from service.web.problems import BODY_PROBLEMS, problem_responses
 from service.web.services import Services
 from service.wire.agent import (
     Accepted,
@@ -38,7 +37,7 @@ from service.wire.hosts import Probe
 T = TypeVar("T")
 PATH = "/v1/agent"
 SIGNED: list[dict[str, list[str]]] = [{"HostSignature": [], "HostSession": []}]
-_BODY = ("malformed-json", "body-too-large", "unsupported-media-type", "invalid-request", "database-unavailable")
+_BODY = (*BODY_PROBLEMS, "database-unavailable")
 SIGNED_PROBLEMS = ("not-authenticated", "host-not-active", "counter-too-small", *_BODY)
 MAX_PROBE_BYTES = 1 << 20
 MAX_REPORT_BYTES = 2 << 20
@@ -67,13 +66,7 @@ async def signed_call(request: Request[Any, Any, Any], services: Services) -> Si
 def _decoded(body: bytes, kind: type[T]) -> T:
     if has_nul(body):
         raise InvalidInput("a text holds the character NUL, which is not kept")
-    try:
-        return msgspec.json.decode(body, type=kind)
-    except msgspec.ValidationError as error:
-        what, field, choices = wrong_value(error, kind)
-        raise InvalidInput(what, field=field, choices=choices) from error
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise MalformedJson(str(error)) from error
+    return decoded(body, kind)
 
 
 @post(

@@ -12,16 +12,13 @@ from litestar.openapi.datastructures import ResponseSpec
 from litestar.params import BodyKwarg, FromPath
 
 from service.web.body import JsonBody
-from service.web.callers import SECURITY, anyone, caller_of, knows, requires
+from service.web.callers import PRIVATE, PROBLEMS, SECURITY, anyone, caller_of, knows, requires
 from service.web.operations import Documented
-from service.web.problems import problem_responses
+from service.web.problems import BODY_PROBLEMS, problem_responses
 from service.web.services import Services
 from service.wire.hosts import Account, Enrolment, EnrolmentRequest, Host, HostChange
 
 PATH = "/v1/hosts"
-_BODY = ("malformed-json", "body-too-large", "unsupported-media-type", "invalid-request")
-_TOKEN = ("not-authenticated", "not-allowed", "database-unavailable")
-_PRIVATE = {"Cache-Control": "private, no-store", "Vary": "Authorization"}
 
 
 def _answer(kind: Any, description: str) -> ResponseSpec:
@@ -35,12 +32,12 @@ def _answer(kind: Any, description: str) -> ResponseSpec:
     summary="Whose token this is",
     security=SECURITY,
     guards=[knows],
-    responses={200: _answer(Account, "The account, and the token's scopes."), **problem_responses(*_TOKEN)},
+    responses={200: _answer(Account, "The account, and the token's scopes."), **problem_responses(*PROBLEMS)},
 )
 async def read_account(request: Request[Any, Any, Any], services: NamedDependency[Services]) -> Response[Account]:
     """The name that the operator gave, or the chat's own."""
     caller = services.known(anyone(request))
-    return Response(Account(name=caller.name, scopes=list(caller.scopes)), headers=_PRIVATE)
+    return Response(Account(name=caller.name, scopes=list(caller.scopes)), headers=PRIVATE)
 
 
 @post(
@@ -54,7 +51,7 @@ async def read_account(request: Request[Any, Any, Any], services: NamedDependenc
     guards=[requires("host")],
     responses={
         201: _answer(Enrolment, "The code, shown once."),
-        **problem_responses("too-many-hosts", *_BODY, *_TOKEN),
+        **problem_responses("too-many-hosts", *BODY_PROBLEMS, *PROBLEMS),
     },
 )
 async def create_enrolment(
@@ -65,7 +62,7 @@ async def create_enrolment(
     """A single-use code for one machine, good for ten minutes, and the line to type there."""
     address = services.address(request, "")
     enrolment = await to_thread.run_sync(services.flows.create_enrolment, caller_of(request), data, address)
-    return Response(enrolment, headers=_PRIVATE)
+    return Response(enrolment, headers=PRIVATE)
 
 
 @get(
@@ -75,12 +72,12 @@ async def create_enrolment(
     summary="List hosts",
     security=[{}, *SECURITY],
     guards=[knows],
-    responses={200: _answer(list[Host], "Public hosts; one's own too."), **problem_responses(*_TOKEN)},
+    responses={200: _answer(list[Host], "Public hosts; one's own too."), **problem_responses(*PROBLEMS)},
 )
 async def list_hosts(request: Request[Any, Any, Any], services: NamedDependency[Services]) -> Response[list[Host]]:
     """The public hosts; with a token, also one's own, with what is for their owner only."""
     found = await to_thread.run_sync(services.flows.list_hosts, anyone(request))
-    return Response(found, headers=_PRIVATE)
+    return Response(found, headers=PRIVATE)
 
 
 @get(
@@ -90,14 +87,14 @@ async def list_hosts(request: Request[Any, Any, Any], services: NamedDependency[
     summary="Read a host",
     security=[{}, *SECURITY],
     guards=[knows],
-    responses={200: _answer(Host, "The host."), **problem_responses("host-not-found", *_TOKEN)},
+    responses={200: _answer(Host, "The host."), **problem_responses("host-not-found", *PROBLEMS)},
 )
 async def read_host(
     host_id: FromPath[str], request: Request[Any, Any, Any], services: NamedDependency[Services]
 ) -> Response[Host]:
     """A public host, or one's own."""
     found = await to_thread.run_sync(services.flows.read_host, host_id, anyone(request))
-    return Response(found, headers=_PRIVATE)
+    return Response(found, headers=PRIVATE)
 
 
 @patch(
@@ -111,7 +108,7 @@ async def read_host(
     guards=[requires("host")],
     responses={
         200: _answer(Host, "The host as it is now."),
-        **problem_responses("host-not-found", "host-not-active", *_BODY, *_TOKEN),
+        **problem_responses("host-not-found", "host-not-active", *BODY_PROBLEMS, *PROBLEMS),
     },
 )
 async def change_host(
@@ -122,7 +119,7 @@ async def change_host(
 ) -> Response[Host]:
     """For its owner: `active` approves a waiting host, or ends a pause."""
     found = await to_thread.run_sync(services.flows.change_host, host_id, data, caller_of(request))
-    return Response(found, headers=_PRIVATE)
+    return Response(found, headers=PRIVATE)
 
 
 @delete(
@@ -132,7 +129,7 @@ async def change_host(
     summary="Revoke a host",
     security=SECURITY,
     guards=[knows],
-    responses=problem_responses("host-not-found", *_TOKEN),
+    responses=problem_responses("host-not-found", *PROBLEMS),
 )
 async def revoke_host(
     host_id: FromPath[str], request: Request[Any, Any, Any], services: NamedDependency[Services]

@@ -13,24 +13,20 @@ from litestar.di import NamedDependency
 from litestar.enums import RequestEncodingType
 from litestar.openapi.datastructures import ResponseSpec
 from litestar.params import BodyKwarg, FromPath, HeaderParameter
-from litestar.response import Stream
 
 from service.engine.errors import InvalidInput
 from service.web.body import JsonBody
-from service.web.callers import SECURITY, anyone, caller_of, knows, requires
+from service.web.callers import PRIVATE, PROBLEMS, SECURITY, anyone, caller_of, knows, requires
 from service.web.conditional import conditional
-from service.web.follow import STREAM_LEASE_SECONDS
+from service.web.follow import STREAM_LEASE_SECONDS, event_stream
 from service.web.follow_validation import FINAL, events, final_id
 from service.web.operations import Documented
-from service.web.problems import problem_responses
+from service.web.problems import BODY_PROBLEMS, problem_responses
 from service.web.services import Services
 from service.wire.runs import ConfigHosts, Validation, ValidationEvent, ValidationRequest
 
 PATH = "/v1/validations"
 _KEY = re.compile(r"[\x21-\x7e]{1,200}")
-_BODY = ("malformed-json", "body-too-large", "unsupported-media-type", "invalid-request")
-_TOKEN = ("not-authenticated", "not-allowed", "database-unavailable")
-_PRIVATE = {"Cache-Control": "private, no-store", "Vary": "Authorization"}
 
 
 @post(
@@ -47,8 +43,8 @@ _PRIVATE = {"Cache-Control": "private, no-store", "Vary": "Authorization"}
         201: ResponseSpec(Validation, description="The validation; `Location` has it.", generate_examples=False),
         **problem_responses(
             *("advice-not-found", "host-not-found", "no-host", "too-many-validations", "idempotency-key-reused"),
-            *_BODY,
-            *_TOKEN,
+            *BODY_PROBLEMS,
+            *PROBLEMS,
         ),
     },
     response_headers=[ResponseHeader(name="Location", description="Of the validation.", documentation_only=True)],
@@ -91,7 +87,7 @@ async def hosts_of_advice(
 ) -> Response[list[ConfigHosts]]:
     """Public hosts and, with a token, one's own."""
     found = await to_thread.run_sync(services.flows.hosts_of_advice, anyone(request), advice_id)
-    return Response(found, headers=_PRIVATE)
+    return Response(found, headers=PRIVATE)
 
 
 @get(
@@ -138,11 +134,7 @@ async def follow_validation(
     if found.state in FINAL and request.headers.get("last-event-id") == final_id(found):
         return Response(None, status_code=204)
     lease = await services.hold(request, STREAM_LEASE_SECONDS)
-    return Stream(
-        events(services.flows, found.id, lease),
-        media_type="text/event-stream",
-        headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"},
-    )
+    return event_stream(events(services.flows, found.id, lease))
 
 
 @delete(
@@ -152,7 +144,7 @@ async def follow_validation(
     summary="Cancel a validation",
     security=SECURITY,
     guards=[requires("validate")],
-    responses=problem_responses("validation-not-found", *_TOKEN),
+    responses=problem_responses("validation-not-found", *PROBLEMS),
 )
 async def cancel_validation(
     validation_id: FromPath[str], request: Request[Any, Any, Any], services: NamedDependency[Services]
