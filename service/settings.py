@@ -104,6 +104,83 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         _setting("ADVISOR_GPU_MINUTES_PER_DAY", "GPU-minutes that one account may use on hosts of others in 24 hours."),
     ] = 60
 
+    discord_public_key: Annotated[
+        Annotated[str, Meta(pattern=r"^[0-9a-fA-F]{64}$")] | None,
+        _setting(
+            "ADVISOR_DISCORD_PUBLIC_KEY",
+            "The Discord application's public key. Set: `/bots/discord` answers. Needs `ADVISOR_PUBLIC_URL`.",
+        ),
+    ] = None
+    discord_application_id: Annotated[
+        Annotated[str, Meta(pattern=r"^[0-9]{1,20}$")] | None,
+        _setting("ADVISOR_DISCORD_APPLICATION_ID", "The Discord application's id: interactions of others are refused."),
+    ] = None
+    discord_bot_token: Annotated[
+        Text | None,
+        _setting(
+            "ADVISOR_DISCORD_BOT_TOKEN",
+            "Token of the application's bot: for `advisor bots discord register`, and for what takes over 15 minutes.",
+        ),
+    ] = None
+    discord_api: Annotated[
+        Annotated[str, Meta(pattern=r"^https?://[^\s/?#]+(/[^\s?#]*)?$", max_length=2048)],
+        _setting("ADVISOR_DISCORD_API", "Address of Discord's API."),
+    ] = "https://discord.com/api/v10"
+    discord_files: Annotated[
+        tuple[Text, ...],
+        _setting("ADVISOR_DISCORD_FILES", "Origins from which files attached to Discord messages are read."),
+    ] = ("https://cdn.discordapp.com", "https://media.discordapp.net")
+    slack_signing_secret: Annotated[
+        Text | None,
+        _setting(
+            "ADVISOR_SLACK_SIGNING_SECRET",
+            "The Slack app's signing secret. Set: `/bots/slack/…` answers. Needs `ADVISOR_PUBLIC_URL`.",
+        ),
+    ] = None
+    slack_bot_token: Annotated[
+        Text | None,
+        _setting("ADVISOR_SLACK_BOT_TOKEN", "Token of the Slack app's bot (`xoxb-…`): for what takes over 30 minutes."),
+    ] = None
+    slack_api: Annotated[
+        Annotated[str, Meta(pattern=r"^https?://[^\s/?#]+(/[^\s?#]*)?$", max_length=2048)],
+        _setting("ADVISOR_SLACK_API", "Address of Slack's Web API."),
+    ] = "https://slack.com/api"
+    slack_hooks: Annotated[
+        Annotated[str, Meta(pattern=r"^https?://[^\s/?#]+$", max_length=2048)],
+        _setting("ADVISOR_SLACK_HOOKS", "Origin of the addresses that Slack names for answers; others are refused."),
+    ] = "https://hooks.slack.com"
+    bot_verbs_off: Annotated[
+        tuple[Text, ...],
+        _setting("ADVISOR_BOT_VERBS_OFF", "Verbs that the bots do not answer, such as `validate,token`."),
+    ] = ()
+    bot_allow: Annotated[
+        tuple[Text, ...],
+        _setting(
+            "ADVISOR_BOT_ALLOW",
+            "Who may use the bots, people and places: `discord:USER`, `discord-guild:GUILD`, `slack:TEAM:USER`, "
+            "`slack:TEAM`. Unset: everybody.",
+        ),
+    ] = ()
+    bot_deny: Annotated[
+        tuple[Text, ...],
+        _setting(
+            "ADVISOR_BOT_DENY", "Who may not use the bots, written as in `ADVISOR_BOT_ALLOW`, over which it goes."
+        ),
+    ] = ()
+    bot_person_per_minute: Annotated[
+        Annotated[int, Meta(ge=1, le=1_000_000)],
+        _setting("ADVISOR_BOT_PERSON_PER_MINUTE", "Questions that one person may ask the bots a minute."),
+    ] = 10
+    bot_place_per_minute: Annotated[
+        Annotated[int, Meta(ge=1, le=1_000_000)],
+        _setting("ADVISOR_BOT_PLACE_PER_MINUTE", "Questions that one guild or workspace may ask the bots a minute."),
+    ] = 60
+
+    @property
+    def has_bots(self) -> bool:
+        """Whether Discord or Slack may ask."""
+        return self.discord_public_key is not None or self.slack_signing_secret is not None
+
     @property
     def database(self) -> str:
         """The database's URL, with the default filled in."""
@@ -128,6 +205,10 @@ def _variables() -> dict[str, tuple[str, str]]:
 
 
 _VARIABLES = _variables()
+_SECRET = frozenset(
+    ("HF_TOKEN", "DATABASE_URL", "REDIS_URL", "ADVISOR_DISCORD_BOT_TOKEN", "ADVISOR_SLACK_SIGNING_SECRET",
+     "ADVISOR_SLACK_BOT_TOKEN")
+)  # fmt: skip
 _OF_CALLERS = frozenset({"ADVISOR_TOKEN"})  # what `advisor validate` sends: no setting, and no mistake
 
 
@@ -172,5 +253,5 @@ def _parse(variable: str, text: str, hint: Any) -> Any:
     try:
         return msgspec.convert(value, hint, strict=False, dec_hook=lambda kind, raw: kind(raw))
     except msgspec.ValidationError as error:
-        shown = "(hidden)" if variable in ("HF_TOKEN", "DATABASE_URL", "REDIS_URL") else repr(text)
+        shown = "(hidden)" if variable in _SECRET else repr(text)
         raise InvalidSetting(f"{variable} is {shown}: {error}", field=variable) from error

@@ -105,6 +105,11 @@ def read_advice(context: Context, advice_id: str) -> Advice:
     return _as_advice(_row(context, advice_id), context)
 
 
+def asked_for(context: Context, advice_id: str) -> AdviceRequest:
+    """Return the request that an advice answers, in canonical form. Raises AdviceNotFound."""
+    return _row(context, advice_id).request
+
+
 def delete_advice(context: Context, advice_id: str, key: str) -> None:
     """Delete an advice, in whatever state it is. Raises AdviceNotFound, or WrongKey."""
     row = _row(context, advice_id)

@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any
 
 import msgspec
-from sqlalchemy import Engine, Row, insert, select, update
+from sqlalchemy import Engine, Row, delete, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
 from service.store.tables import account, token
@@ -46,6 +46,21 @@ def ensure(engine: Engine, name: str, now: datetime) -> StoredAccount:
         return _account(connection.execute(select(account).where(account.c.name == name)).one())
 
 
+def named(engine: Engine, name: str) -> StoredAccount | None:
+    """Return the account of this name."""
+    with engine.connect() as connection:
+        row = connection.execute(select(account).where(account.c.name == name)).one_or_none()
+    return None if row is None else _account(row)
+
+
+def forget(engine: Engine, account_id: str) -> None:
+    """Delete an account with everything that is only its own. A banned one stays, with its ban and nothing else."""
+    with engine.begin() as connection:
+        gone = connection.execute(delete(account).where(account.c.id == account_id).returning(*account.c)).one_or_none()
+        if gone is not None and gone.banned_at is not None:
+            connection.execute(insert(account).values(**gone._mapping))
+
+
 def add_token(engine: Engine, account_id: str, token_hash: str, scopes: tuple[str, ...], now: datetime) -> StoredToken:
     """Commit a new token."""
     row = StoredToken(
@@ -80,6 +95,13 @@ def tokens(engine: Engine) -> list[tuple[StoredAccount, StoredToken]]:
         return [
             (owners[row.account_id], _token(row)) for row in connection.execute(select(token).order_by("created_at"))
         ]
+
+
+def good_tokens(engine: Engine, account_id: str) -> list[str]:
+    """Return the ids of an account's tokens that are not revoked."""
+    wanted = select(token.c.id).where(token.c.account_id == account_id, token.c.revoked_at.is_(None))
+    with engine.connect() as connection:
+        return list(connection.scalars(wanted))
 
 
 def revoke(engine: Engine, token_id: str, now: datetime) -> bool:

@@ -137,6 +137,31 @@ token = Table(
     Column("revoked_at", UtcDateTime),
 )
 
+# The hardware that a person on Discord or Slack had us remember, as typed (reduced).
+rig = Table(
+    "rig",
+    metadata,
+    Column("account_id", ForeignKey("account.id", ondelete="CASCADE"), primary_key=True),
+    Column("hardware", String(4000), nullable=False),
+    Column("saved_at", UtcDateTime, nullable=False),
+)
+
+# What somebody asked a bot, until it is answered: service.wire.bots says what the columns hold. An answered one stays,
+# without its ask and the secrets of its reply, until it could no longer be sent again.
+interaction = Table(
+    "interaction",
+    metadata,
+    Column("id", String(120), primary_key=True),
+    Column("account", String(120), nullable=False, index=True),
+    Column("place", String(120), nullable=False),
+    Column("ask", _JSON),
+    Column("reply", _JSON),
+    Column("visit", _JSON, nullable=False),
+    Column("created_at", UtcDateTime, nullable=False),
+    Column("due_at", UtcDateTime),
+    Index("interaction_due", "due_at"),
+)
+
 # A machine that measures. `counter` is that of its last signed call, which only grows. `probe` is what it said of
 # itself last (service.wire.hosts.Probe), `hardware_key` the hash of that hardware's canonical form.
 host = Table(

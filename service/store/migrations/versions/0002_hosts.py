@@ -13,7 +13,8 @@ depends_on = None
 
 _JSON = sa.JSON().with_variant(JSONB(), "postgresql")
 _TIME = sa.DateTime(timezone=True)
-_TABLES = ("account", "host", "token", "validation", "enrolment", "host_session", "result", "run", "run_host")
+_TABLES = ("account", "host", "token", "validation", "enrolment", "host_session", "result", "run", "run_host", "rig")
+_TABLES_OF_BOTS = ("interaction",)
 
 
 def upgrade() -> None:
@@ -27,11 +28,13 @@ def upgrade() -> None:
     _create_result()
     _create_run()
     _create_run_host()
+    _create_rig()
+    _create_interaction()
 
 
 def downgrade() -> None:
     """Drop the tables."""
-    for table in reversed(_TABLES):
+    for table in reversed((*_TABLES, *_TABLES_OF_BOTS)):
         op.drop_table(table)
 
 
@@ -240,3 +243,31 @@ def _create_run_host() -> None:
         sa.PrimaryKeyConstraint("run_id", "host_id", name="run_host_pk"),
     )
     op.create_index("run_host_host_id", "run_host", ["host_id"])
+
+
+def _create_rig() -> None:
+    op.create_table(
+        "rig",
+        sa.Column("account_id", sa.String(22), nullable=False),
+        sa.Column("hardware", sa.String(4000), nullable=False),
+        sa.Column("saved_at", _TIME, nullable=False),
+        sa.ForeignKeyConstraint(["account_id"], ["account.id"], name="rig_account_id_fk", ondelete="CASCADE"),
+        sa.PrimaryKeyConstraint("account_id", name="rig_pk"),
+    )
+
+
+def _create_interaction() -> None:
+    op.create_table(
+        "interaction",
+        sa.Column("id", sa.String(120), nullable=False),
+        sa.Column("account", sa.String(120), nullable=False),
+        sa.Column("place", sa.String(120), nullable=False),
+        sa.Column("ask", _JSON),
+        sa.Column("reply", _JSON),
+        sa.Column("visit", _JSON, nullable=False),
+        sa.Column("created_at", _TIME, nullable=False),
+        sa.Column("due_at", _TIME),
+        sa.PrimaryKeyConstraint("id", name="interaction_pk"),
+    )
+    op.create_index("interaction_account", "interaction", ["account"])
+    op.create_index("interaction_due", "interaction", ["due_at"])

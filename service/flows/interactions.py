@@ -1,0 +1,74 @@
+"""What people ask bots: kept until it is answered, so that no restart loses a question, and looked at when it is due.
+
+Whoever answers claims a question for CLAIM_SECONDS and renews that while it works; one that dies leaves it to the next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AbstractAsyncContextManager, suppress
+from datetime import timedelta
+
+from redis import asyncio as redis_async
+from redis.exceptions import RedisError
+
+from service.errors import ServiceUnavailable
+from service.flows.context import Context
+from service.queue.progress import listen
+from service.store import interactions
+from service.store.interactions import StoredInteraction
+from service.wire.bots import Ask, Asker, Reply, Visit
+
+CLAIM_SECONDS = 30.0
+MAX_OPEN = 2_000  # questions of everybody that wait for an answer
+_REMEMBERED = timedelta(minutes=30)  # longer than a signed request is good for: what comes again is known
+_CHANNEL = "interactions"
+
+
+def take(context: Context, identity: str, asker: Asker, ask: Ask, reply: Reply) -> bool:
+    """Commit a question to be answered. False: it was taken before. Raises ServiceUnavailable when too many wait."""
+    if interactions.count_open(context.engine) >= MAX_OPEN:
+        raise ServiceUnavailable(f"{MAX_OPEN} questions wait for an answer already: ask again in a few minutes")
+    now = context.clock()
+    row = StoredInteraction(
+        id=identity,
+        account=asker.account,
+        place=asker.place,
+        ask=ask,
+        reply=reply,
+        visit=Visit(),
+        created_at=now,
+        due_at=now,
+    )
+    if not interactions.add(context.engine, row):
+        return False
+    with suppress(RedisError, OSError):
+        context.redis.publish(_CHANNEL, b"{}")
+    return True
+
+
+def asked(listener: redis_async.Redis) -> AbstractAsyncContextManager[AsyncIterator[str]]:
+    """Listen for new questions, each message a hint to claim."""
+    return listen(listener, _CHANNEL)
+
+
+def claim(context: Context, limit: int) -> list[StoredInteraction]:
+    """Return questions that are due, for CLAIM_SECONDS."""
+    now = context.clock()
+    return interactions.claim(context.engine, now, now + timedelta(seconds=CLAIM_SECONDS), limit)
+
+
+def renew(context: Context, ids: Sequence[str]) -> None:
+    """Keep questions for another CLAIM_SECONDS."""
+    interactions.renew(context.engine, ids, context.clock() + timedelta(seconds=CLAIM_SECONDS))
+
+
+def look_again(context: Context, identity: str, visit: Visit, seconds: float) -> None:
+    """Note how far the answer is; it is due again in `seconds`."""
+    interactions.keep(context.engine, identity, visit, context.clock() + timedelta(seconds=seconds))
+
+
+def end(context: Context, identity: str) -> None:
+    """Note that a question is answered, or will never be; what it held is forgotten."""
+    interactions.end(context.engine, identity)
+    interactions.purge(context.engine, context.clock() - _REMEMBERED)

@@ -1,0 +1,88 @@
+"""Rows of `interaction`: taken, claimed, moved on, ended. Each function is one transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
+import msgspec
+from sqlalchemy import Engine, Row, delete, func, insert, select, update
+from sqlalchemy.exc import IntegrityError
+
+from service.store.tables import interaction as table
+from service.wire.bots import Ask, Reply, Visit
+
+
+class StoredInteraction(msgspec.Struct, frozen=True, kw_only=True):
+    """One row. `ask`, `reply` and `due_at` are None when it is answered. `due_at`: when it is to be looked at next."""
+
+    id: str
+    account: str
+    place: str
+    ask: Ask | None
+    reply: Reply | None
+    visit: Visit
+    created_at: datetime
+    due_at: datetime | None
+
+
+def add(engine: Engine, row: StoredInteraction) -> bool:
+    """Commit a new row. False when one with this id is there: the same question came twice."""
+    try:
+        with engine.begin() as connection:
+            connection.execute(insert(table).values(msgspec.structs.asdict(row)))
+    except IntegrityError:
+        return False
+    return True
+
+
+def claim(engine: Engine, now: datetime, until: datetime, limit: int) -> list[StoredInteraction]:
+    """Return rows that are due, oldest first; they are due again at `until`, whatever becomes of the claimer."""
+    due = select(table.c.id).where(table.c.due_at <= now).order_by(table.c.due_at).limit(limit)
+    taken = update(table).where(table.c.id.in_(due.with_for_update(skip_locked=True)), table.c.due_at <= now)
+    with engine.begin() as connection:
+        return [_decode(row) for row in connection.execute(taken.values(due_at=until).returning(*table.c))]
+
+
+def renew(engine: Engine, ids: Sequence[str], until: datetime) -> None:
+    """Keep claimed rows claimed."""
+    with engine.begin() as connection:
+        connection.execute(update(table).where(table.c.id.in_(ids), table.c.due_at.is_not(None)).values(due_at=until))
+
+
+def keep(engine: Engine, identity: str, visit: Visit, due_at: datetime) -> None:
+    """Note how far an answer is, and when to look again."""
+    with engine.begin() as connection:
+        connection.execute(
+            update(table).where(table.c.id == identity, table.c.due_at.is_not(None)).values(visit=visit, due_at=due_at)
+        )
+
+
+def end(engine: Engine, identity: str) -> None:
+    """Note that an answer is given: what was asked, and the secrets of where it went, are forgotten."""
+    with engine.begin() as connection:
+        connection.execute(update(table).where(table.c.id == identity).values(ask=None, reply=None, due_at=None))
+
+
+def purge(engine: Engine, before: datetime) -> int:
+    """Delete answered rows from before; return how many."""
+    with engine.begin() as connection:
+        gone = delete(table).where(table.c.due_at.is_(None), table.c.created_at < before)
+        return connection.execute(gone).rowcount
+
+
+def count_open(engine: Engine) -> int:
+    """Return how many rows are not answered."""
+    with engine.connect() as connection:
+        return connection.scalar(select(func.count()).select_from(table).where(table.c.due_at.is_not(None))) or 0
+
+
+def forget(engine: Engine, account: str) -> None:
+    """Delete what an account asked."""
+    with engine.begin() as connection:
+        connection.execute(delete(table).where(table.c.account == account))
+
+
+def _decode(row: Row[Any]) -> StoredInteraction:
+    return msgspec.convert(row, StoredInteraction, from_attributes=True)
