@@ -15,8 +15,10 @@ from sqlalchemy import Engine
 
 from service.engine.errors import InvalidInput
 from service.errors import NotAllowed, NotAuthenticated
+from service.flows.pseudonyms import new_pseudonym
 from service.settings import Settings
 from service.store import accounts
+from service.store.accounts import StoredAccount
 from service.store.engines import make_engine
 from service.store.ids import is_id
 from service.store.migrations import migrate
@@ -26,6 +28,7 @@ SCOPES: tuple[Scope, ...] = get_args(Scope)
 PREFIX = "adv_"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@-]{0,119}")
 _TOKEN = re.compile(PREFIX + r"[A-Za-z0-9_-]{43}")
+_PSEUDONYMS_TRIED = 20
 _USE_IS_NOTED_EVERY = timedelta(minutes=1)
 
 
@@ -49,6 +52,11 @@ class NewToken(msgspec.Struct, frozen=True):
     token: str
 
 
+def account_named(engine: Engine, name: str, now: datetime) -> StoredAccount:
+    """Return the account of this name, made under a pseudonym if there is none."""
+    return accounts.ensure(engine, name, (new_pseudonym() for _ in range(_PSEUDONYMS_TRIED)), now)
+
+
 def create_token(engine: Engine, name: str, scopes: Iterable[str], now: datetime) -> NewToken:
     """Return a new token for the account `name`, which is made if there is none. Raises InvalidInput."""
     if not _NAME.fullmatch(name):
@@ -59,7 +67,7 @@ def create_token(engine: Engine, name: str, scopes: Iterable[str], now: datetime
     if not asked or set(asked) - set(SCOPES):
         raise InvalidInput(f"a token has one or more of the scopes {', '.join(SCOPES)}", field="scope", choices=SCOPES)
     secret = PREFIX + secrets.token_urlsafe(32)
-    owner = accounts.ensure(engine, name, now)
+    owner = account_named(engine, name, now)
     return NewToken(accounts.add_token(engine, owner.id, hashed(secret), asked, now).id, secret)
 
 

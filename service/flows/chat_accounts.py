@@ -28,7 +28,7 @@ class Forgotten(msgspec.Struct, frozen=True):
 
 def caller_in_chat(context: Context, name: str) -> Caller:
     """Return the account of this name, made if there is none. Raises NotAllowed for a banned one."""
-    owner = store.ensure(context.engine, name, context.clock())
+    owner = accounts.account_named(context.engine, name, context.clock())
     if owner.banned_at is not None:
         raise NotAllowed("this account may not use the service any more")
     return Caller(account_id=owner.id, name=name, scopes=SCOPES)

@@ -10,8 +10,9 @@ from typing import NamedTuple
 
 import msgspec
 
+from service.engine.catalogue import resolve
 from service.engine.errors import InvalidInput
-from service.engine.measured import Failure, MeasuredRow
+from service.engine.measured import Failure, MeasuredRow, rig_identity
 from service.engine.reduction import reduced
 from service.errors import HostNotActive, LeaseLost, RunNotFound
 from service.flows import tuning
@@ -20,7 +21,7 @@ from service.flows.hosts import SignedHost
 from service.queue.progress import publish
 from service.store import runs
 from service.store.ids import is_id
-from service.store.results import StoredResult
+from service.store.results import StoredResult, filed_under, rows_key_of
 from service.store.runs import MAX_ATTEMPTS, StoredRun
 from service.wire.agent import Accepted, LeasedRun, Progress, Renewed, Report, RunDocument
 from service.wire.results import ResultModel, Seen
@@ -177,27 +178,32 @@ def _result(
     """Return what is kept for good: what was measured, or a failure that would come again."""
     if host.probe is None or (failure is not None and (failure.transient or failure.kind in _OF_THE_HOST)):
         return None
-    outline = run.outline
+    outline, now = run.outline, context.clock()
+    hardware = msgspec.structs.replace(host.probe.hardware, notes=None)
     return StoredResult(
         id=secrets.token_urlsafe(16),
+        origin="agent",
+        tier="agent-run",
         account_id=host.account_id,
         host_id=host.id,
         cell=run.cell,
-        hardware_key=host.hardware_key or "",
+        hardware_key=host.hardware_key,
         engine=outline.engine,
         build=said.engine_commit or said.engine_version,
         repo=outline.repo,
         variant=run.variant,
         model=ResultModel(repo=outline.repo, revision=outline.revision, variant=run.variant, files=outline.files),
         flags=outline.flags,
-        hardware=msgspec.structs.replace(host.probe.hardware, notes=None),
+        hardware=hardware,
         rows=list(rows),
+        rows_key=rows_key_of(run.identity.slug, outline.engine, rows),
         failure=failure,
         seen=_seen(said),
         prediction=run.prediction,
         confirmed=said.files_confirmed,
-        tier="agent-run",
-        measured_at=context.clock(),
+        measured_at=now,
+        created_at=now,
+        **filed_under(run.identity, rig_identity(hardware, resolve(hardware))),
     )
 
 

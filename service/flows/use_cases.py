@@ -21,6 +21,7 @@ from service.flows.accounts import Caller
 from service.flows.advise import Requested
 from service.flows.context import Context
 from service.flows.hosts import SignedCall, SignedHost
+from service.flows.result_cases import ResultCases
 from service.queue.enqueue import queue_on
 from service.queue.progress import WAITING_RUNS, channel, listen, validation_channel
 from service.wire.advice import Advice, AdviceRequest
@@ -43,11 +44,11 @@ from service.wire.repo import RepoView
 from service.wire.runs import ConfigHosts, Validation, ValidationRequest
 
 
-class UseCases:
+class UseCases(ResultCases):
     """What the web asks of the flows. Every method but `progress` blocks; all raise AdvisorError only."""
 
     def __init__(self, context: Context, listener: redis_async.Redis) -> None:
-        self._context = context
+        super().__init__(context)
         self._listener = listener
 
     def request_advice(self, request: AdviceRequest, admit_new_repo: Callable[[], None]) -> Requested:

@@ -14,7 +14,7 @@ from service.engine.catalogue import resolve
 from service.engine.config import CPU
 from service.engine.errors import InvalidFlags, InvalidInput
 from service.engine.hardware import Hardware
-from service.engine.measured import Prediction, most_pp, most_tg
+from service.engine.measured import ModelIdentity, Prediction, model_identity, most_pp, most_tg
 from service.engine.measured.chosen import Chosen, Measurement, chosen
 from service.engine.model import Model
 from service.engine.planner.mine import parsed_command
@@ -106,7 +106,7 @@ def request_validation(
     else:
         models = _models(context, row, [one for one in able if one.cell not in before])
         its_runs = [
-            (_run(new, number, one, before.get(one.cell), _prediction(one, models, body.hardware)), one.eligible)
+            (_run(new, number, one, before.get(one.cell), *_predicted(row, one, models, body.hardware)), one.eligible)
             for number, one in enumerate(able)
         ]
     if not _added(context, new, its_runs, shares):
@@ -254,7 +254,7 @@ def _measured_before(context: Context, caller: Caller, planned: Sequence[_Planne
             host.hardware_key for one in strangers if one.cell == result.cell for host, fit in one.fits if fit.eligible
         }
         if result.hardware_key in keys:
-            found.setdefault(result.cell, result)
+            found.setdefault(result.cell or "", result)
     return found
 
 
@@ -287,16 +287,19 @@ def _models(context: Context, row: StoredAdvice, planned: Sequence[_Planned]) ->
     return {one.name: one.model for one in read_models(context.hub, listing, variants, lambda step: None).variants}
 
 
-def _prediction(one: _Planned, models: dict[str, Model], machine: Hardware) -> Prediction:
-    """What the advice says, and what none of the hosts can exceed."""
+def _predicted(
+    row: StoredAdvice, one: _Planned, models: dict[str, Model], machine: Hardware
+) -> tuple[Prediction, ModelIdentity]:
+    """What the advice says, and what none of the hosts can exceed; and under what a result of it is filed."""
     model = models.get(one.measurement.variant)
     rigs = [resolve(host.probe.hardware) for host, fit in one.fits if fit.eligible and host.probe] or [resolve(machine)]
-    return Prediction(
+    prediction = Prediction(
         devices=one.measurement.devices,
         speed=one.measurement.speed,
         most_tg=max(most_tg(model, rig) for rig in rigs) if model else 0.0,
         most_pp=max(most_pp(model, rig) for rig in rigs) if model else 0.0,
     )
+    return prediction, model_identity(row.repo, model)
 
 
 def _tuning(
@@ -307,21 +310,26 @@ def _tuning(
     models = _models(context, row, [start])
     constraints, budget = row.request.constraints, new.request.minutes * 60.0
     first = tuning.steps_of(start.measurement, body, models[start.measurement.variant], constraints, budget)
-    predicted = _prediction(start, models, body.hardware)
+    predicted, identity = _predicted(row, start, models, body.hardware)
     found = []
     for number, (one, changed, seconds) in enumerate(first):
         outline = msgspec.structs.replace(start.outline, flags=one.flags, n_prompt=one.n_prompt, seconds=seconds)
         own = start._replace(measurement=one, outline=outline, cell=cell_of(one, outline.files))
         # Memory and speed of a step are not those of the start, and are not predicted: nothing stands beside them.
         prediction = predicted if number == 0 else msgspec.structs.replace(predicted, devices=[], speed=[])
-        run = _run(new, number, own, None, prediction)
-        identity = tuning.run_id(new.id, 0, number)
-        found.append((msgspec.structs.replace(run, id=identity, changed=changed[:500]), near))
+        run = _run(new, number, own, None, prediction, identity)
+        run_id = tuning.run_id(new.id, 0, number)
+        found.append((msgspec.structs.replace(run, id=run_id, changed=changed[:500]), near))
     return found
 
 
 def _run(
-    validation: StoredValidation, number: int, one: _Planned, before: StoredResult | None, prediction: Prediction
+    validation: StoredValidation,
+    number: int,
+    one: _Planned,
+    before: StoredResult | None,
+    prediction: Prediction,
+    identity: ModelIdentity,
 ) -> StoredRun:
     run = StoredRun(
         id=secrets.token_urlsafe(16),
@@ -334,6 +342,7 @@ def _run(
         cell=one.cell,
         outline=one.outline,
         prediction=prediction,
+        identity=identity,
         dropped=list(one.measurement.dropped),
         created_at=validation.created_at,
     )

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import secrets
+from collections.abc import Iterable
+from contextlib import suppress
 from datetime import datetime
 from typing import Any
 
@@ -18,6 +20,7 @@ class StoredAccount(msgspec.Struct, frozen=True, kw_only=True):
 
     id: str
     name: str
+    pseudonym: str
     created_at: datetime
     trusted_at: datetime | None
     banned_at: datetime | None
@@ -34,16 +37,21 @@ class StoredToken(msgspec.Struct, frozen=True, kw_only=True):
     revoked_at: datetime | None
 
 
-def ensure(engine: Engine, name: str, now: datetime) -> StoredAccount:
-    """Return the account of this name, made if there is none."""
-    row = {"id": secrets.token_urlsafe(16), "name": name, "created_at": now}
-    try:
-        with engine.begin() as connection:
+def ensure(engine: Engine, name: str, pseudonyms: Iterable[str], now: datetime) -> StoredAccount:
+    """Return the account of this name, made if there is none, under the first of `pseudonyms` that is free.
+
+    Raises RuntimeError where none of them is.
+    """
+    for pseudonym in pseudonyms:
+        with engine.connect() as connection:
+            found = connection.execute(select(account).where(account.c.name == name)).one_or_none()
+        if found is not None:
+            return _account(found)
+        row: dict[str, Any] = {"id": secrets.token_urlsafe(16), "name": name, "pseudonym": pseudonym, "created_at": now}
+        with suppress(IntegrityError), engine.begin() as connection:  # another process may just have made it
             connection.execute(insert(account).values(row))
-    except IntegrityError:
-        pass  # it is there already, or another process has just made it
-    with engine.connect() as connection:
-        return _account(connection.execute(select(account).where(account.c.name == name)).one())
+            return StoredAccount(**row, trusted_at=None, banned_at=None)
+    raise RuntimeError("no pseudonym is free")
 
 
 def named(engine: Engine, name: str) -> StoredAccount | None:

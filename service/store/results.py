@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import zlib
 from collections.abc import Sequence
 from datetime import datetime
@@ -12,11 +13,11 @@ from sqlalchemy import Connection, Engine, Row, insert, or_, select
 
 from service.engine.config import Engine as EngineName
 from service.engine.hardware import Hardware
-from service.engine.measured import Failure, MeasuredRow, Prediction
+from service.engine.measured import Failure, MeasuredRow, ModelIdentity, Prediction, RigIdentity, merged
 from service.engine.run_flags import RunFlags
 from service.store.tables import account, host, run, validation
 from service.store.tables import result as table
-from service.wire.results import ResultModel, Seen
+from service.wire.results import Published, ResultModel, ResultOrigin, ResultState, Seen
 from service.wire.runs import TrustTier
 
 MOST_LOG = 1 << 20  # characters of a log, when it is read again
@@ -25,27 +26,60 @@ _COLUMNS = [column for column in table.c if column.name != "log"]
 
 
 class StoredResult(msgspec.Struct, frozen=True, kw_only=True):
-    """One result, without its log. `model`: of which files; `seen`: what was printed and sampled beside the rows."""
+    """One result, without its log: the columns of `result`, whose meaning service.store.tables has."""
 
     id: str
-    account_id: str | None
-    host_id: str | None
-    cell: str
-    hardware_key: str
-    engine: EngineName
-    build: str | None
-    repo: str
-    variant: str
-    model: ResultModel
-    flags: RunFlags
-    hardware: Hardware
-    rows: list[MeasuredRow]
-    failure: Failure | None
-    seen: Seen
-    prediction: Prediction | None
-    confirmed: bool
+    origin: ResultOrigin
+    state: ResultState = "shown"
+    state_reason: str | None = None
     tier: TrustTier
+    account_id: str | None = None
+    host_id: str | None = None
+    cell: str | None = None
+    hardware_key: str | None = None
+    engine: EngineName
+    build: str | None = None
+    repo: str | None = None
+    variant: str
+    model: ResultModel | None = None
+    flags: RunFlags | None = None
+    model_name: str
+    model_slug: str
+    arch: str | None = None
+    n_params: int | None = None
+    n_active: int | None = None
+    bpw: float | None = None
+    hardware: Hardware
+    gpus: str
+    rig_slug: str
+    vram_mib: int
+    cpu: str | None = None
+    ram_gib: int | None = None
+    rows: list[MeasuredRow]
+    rows_key: str
+    failure: Failure | None = None
+    seen: Seen = Seen()
+    prediction: Prediction | None = None
+    command: str | None = None
+    remarks: str | None = None
+    published: Published | None = None
+    confirmed: bool = False
+    edit_key_hash: str | None = None
+    submission_key: str | None = None
     measured_at: datetime
+    created_at: datetime
+
+
+def filed_under(model: ModelIdentity, rig: RigIdentity) -> dict[str, Any]:
+    """Return the columns that say of which model on what machine a result is."""
+    named = {"model_name": model.name, "model_slug": model.slug, "gpus": rig.gpus, "rig_slug": rig.slug}
+    of_model = {name: getattr(model, name) for name in ("arch", "n_params", "n_active", "bpw")}
+    return {**named, **of_model, "vram_mib": rig.vram_mib, "cpu": rig.cpu, "ram_gib": rig.ram_gib}
+
+
+def rows_key_of(model_slug: str, engine: EngineName, rows: Sequence[MeasuredRow]) -> str:
+    """Return the hash by which the same measurement is known when it is sent again."""
+    return hashlib.sha256(msgspec.json.encode((model_slug, engine, merged(rows)), order="sorted")).hexdigest()
 
 
 def insert_in(connection: Connection, row: StoredResult, log: str) -> None:
@@ -93,6 +127,7 @@ def shown(
     seen = or_(host.c.visibility == "public", host.c.account_id == account_id, table.c.id.in_(asked))
     wanted = select(*_COLUMNS).join(host, host.c.id == table.c.host_id).join(account, account.c.id == host.c.account_id)
     wanted = wanted.where(table.c.cell.in_(cells), table.c.measured_at >= since, account.c.banned_at.is_(None), seen)
+    wanted = wanted.where(table.c.state == "shown")
     with engine.connect() as connection:
         newest = wanted.order_by(table.c.measured_at.desc(), table.c.id).limit(_MOST)
         return [_decoded(row) for row in connection.execute(newest)] if cells else []

@@ -28,7 +28,7 @@ from sqlalchemy import (
     update,
 )
 
-from service.engine.measured import Failure, MeasuredRow, Prediction
+from service.engine.measured import Failure, MeasuredRow, ModelIdentity, Prediction
 from service.store import results
 from service.store.results import StoredResult
 from service.store.tables import account, host, run_host
@@ -61,6 +61,7 @@ class StoredRun(msgspec.Struct, frozen=True, kw_only=True):
     cell: str
     outline: RunOutline
     prediction: Prediction
+    identity: ModelIdentity
     dropped: list[str] = []
     changed: str | None = None
     state: RunState = "queued"

@@ -20,6 +20,7 @@ from sqlalchemy import (
     MetaData,
     String,
     Table,
+    Text,
     TypeDecorator,
     UniqueConstraint,
     text,
@@ -112,13 +113,15 @@ header = Table(
     Column("seen_at", UtcDateTime, nullable=False),
 )
 
-# Who may do more than ask. `name` is the operator's word, or `discord:<id>`, `slack:<team>:<user>`. `trusted_at`: an
-# operator vouched for it; `banned_at`: none of its tokens, hosts and results count any more.
+# Who may do more than ask. `name` is the operator's word, or `discord:<id>`, `slack:<team>:<user>`; others see the
+# `pseudonym` only. `trusted_at`: an operator vouched for it; `banned_at`: none of its tokens, hosts and results count
+# any more.
 account = Table(
     "account",
     metadata,
     Column("id", String(22), primary_key=True),
     Column("name", String(120), nullable=False, unique=True),
+    Column("pseudonym", String(60), nullable=False, unique=True),
     Column("created_at", UtcDateTime, nullable=False),
     Column("trusted_at", UtcDateTime),
     Column("banned_at", UtcDateTime),
@@ -225,7 +228,7 @@ validation = Table(
 # grows with each lease, and goes with every write of the host that holds it; `attempt` counts leases that ended without
 # a result, not those that gave way. `cell` is the hash of files, flags, engine and cards, which with a host's
 # `hardware_key` says what was measured before. `prediction` is what the advice said of it, `changed` what a step of
-# tuning changes.
+# tuning changes; `identity`: under what its result will be filed.
 run = Table(
     "run",
     metadata,
@@ -239,6 +242,7 @@ run = Table(
     Column("cell", String(64), nullable=False, index=True),
     Column("outline", _JSON, nullable=False),
     Column("prediction", _JSON, nullable=False),
+    Column("identity", _JSON, nullable=False),
     Column("dropped", _JSON, nullable=False),
     Column("changed", String(500)),
     Column("state", String(9), nullable=False),
@@ -274,30 +278,57 @@ run_host = Table(
     CheckConstraint("match IN ('exact', 'near')", name="run_host_match"),
 )
 
-# What was measured. `model` is repo, revision, variant and files with their hashes; `seen` what was printed and sampled
-# beside the rows; `log` the reduced text, compressed. `tier`: see docs/hosts.md.
+# What was measured, by an agent, by people, or published elsewhere. Of what was published only the text is kept: no
+# cell, key, flags or model. `model` is repo, revision, variant and files with their hashes; `seen` what was printed and
+# sampled beside the rows; `log` the reduced text, compressed; `command` the reduced words as they were given. From
+# `model_name` to `ram_gib` is what people search for (service.engine.measured.identity). `rows_key` is the hash of
+# model, engine and rows, by which the same measurement sent twice is known; `submission_key` that of who sent it with
+# which idempotency key. Trust and states: docs/trust.md.
 result = Table(
     "result",
     metadata,
     Column("id", String(22), primary_key=True),
+    Column("origin", String(9), nullable=False),
+    Column("state", String(11), nullable=False),
+    Column("state_reason", String(500)),
+    Column("tier", String(13), nullable=False),
     Column("account_id", ForeignKey("account.id", ondelete="SET NULL"), index=True),
     Column("host_id", ForeignKey("host.id", ondelete="SET NULL"), index=True),
-    Column("cell", String(64), nullable=False, index=True),
-    Column("hardware_key", String(64), nullable=False, index=True),
+    Column("cell", String(64), index=True),
+    Column("hardware_key", String(64), index=True),
     Column("engine", String(16), nullable=False),
     Column("build", String(200)),
-    Column("repo", String(200), nullable=False, index=True),
+    Column("repo", String(200), index=True),
     Column("variant", String(200), nullable=False),
-    Column("model", _JSON, nullable=False),
-    Column("flags", _JSON, nullable=False),
+    Column("model", _JSON),
+    Column("flags", _JSON),
+    Column("model_name", String(100), nullable=False),
+    Column("model_slug", String(120), nullable=False, index=True),
+    Column("arch", String(64)),
+    Column("n_params", BigInteger),
+    Column("n_active", BigInteger),
+    Column("bpw", Float),
     Column("hardware", _JSON, nullable=False),
+    Column("gpus", String(200), nullable=False),
+    Column("rig_slug", String(120), nullable=False, index=True),
+    Column("vram_mib", Integer, nullable=False),
+    Column("cpu", String(100)),
+    Column("ram_gib", Integer),
     Column("rows", _JSON, nullable=False),
+    Column("rows_key", String(64), nullable=False, index=True),
     Column("failure", _JSON),
     Column("seen", _JSON, nullable=False),
     Column("prediction", _JSON),
     Column("log", LargeBinary),
+    Column("command", Text),
+    Column("remarks", String(2000)),
+    Column("published", _JSON),
     Column("confirmed", Boolean, nullable=False),
-    Column("tier", String(13), nullable=False),
+    Column("edit_key_hash", String(64)),
+    Column("submission_key", String(64), unique=True),
     Column("measured_at", UtcDateTime, nullable=False, index=True),
+    Column("created_at", UtcDateTime, nullable=False),
+    CheckConstraint("origin IN ('agent', 'submitted', 'published')", name="result_origin"),
+    CheckConstraint("state IN ('shown', 'quarantined', 'hidden', 'deleted')", name="result_state"),
     CheckConstraint("tier IN ('self-reported', 'agent-run', 'replicated')", name="result_tier"),
 )

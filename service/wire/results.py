@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, TypeAlias
 
 import msgspec
 
 from service.engine.logs import LogBuffers
 from service.wire.agent import RunFile
 from service.wire.runs import DeviceUse
+
+ResultOrigin: TypeAlias = Literal["agent", "submitted", "published"]
+ResultState: TypeAlias = Literal["shown", "quarantined", "hidden", "deleted"]
+
+
+class Published(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a result that was not made for this database was published: `by` whom, `url` of the thread, the day."""
+
+    by: str
+    url: str
+    date: str
 
 
 class ResultModel(msgspec.Struct, frozen=True, kw_only=True):

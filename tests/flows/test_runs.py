@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from service.engine.errors import InvalidInput
-from service.engine.measured import Failure, MeasuredRow, Prediction
+from service.engine.measured import Failure, MeasuredRow, Prediction, model_identity
 from service.engine.run_flags import RunFlags
 from service.errors import HostNotActive, LeaseLost, RunNotFound
 from service.flows import runs as flow
@@ -71,6 +71,7 @@ def queued(context: Context, host: SignedHost, n: int = 1, account: str = "alice
             cell=f"{i:064}",
             outline=OUTLINE,
             prediction=PREDICTION,
+            identity=model_identity(OUTLINE.repo, None),
             created_at=context.clock(),
         )
         for i in range(n)

@@ -2,6 +2,7 @@
 
 from service.engine.measured.classify import classify
 from service.engine.measured.failure import Failure, FailureKind
+from service.engine.measured.identity import ModelIdentity, RigIdentity, model_identity, rig_identity
 from service.engine.measured.prediction import Prediction
 from service.engine.measured.reader import Reader
 from service.engine.measured.roofline import most_pp, most_tg
@@ -22,8 +23,10 @@ __all__ = [
     "FailureKind",
     "MeasuredMemory",
     "MeasuredRow",
+    "ModelIdentity",
     "Prediction",
     "Reader",
+    "RigIdentity",
     "agreed",
     "classify",
     "goal_point",
@@ -31,8 +34,10 @@ __all__ = [
     "measured_speed",
     "memory_of",
     "merged",
+    "model_identity",
     "most_pp",
     "most_tg",
+    "rig_identity",
     "speed_at",
     "spread",
 ]

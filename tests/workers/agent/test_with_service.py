@@ -21,7 +21,7 @@ from msgspec.structs import replace
 from sqlalchemy import Engine
 
 from service.engine.gguf import Tensor
-from service.engine.measured import Prediction
+from service.engine.measured import Prediction, model_identity
 from service.engine.run_flags import RunFlags
 from service.flows.accounts import caller_of
 from service.flows.context import utc_now
@@ -123,7 +123,7 @@ class Desk:
         run = StoredRun(
             id=secrets.token_urlsafe(16), validation_id=validation.id, account_id=account, kind="config",
             config_id="c", position=0, variant="Q4_K_M", cell="0" * 64, outline=outline, prediction=PREDICTION,
-            created_at=utc_now(),
+            identity=model_identity(outline.repo, None), created_at=utc_now(),
         )  # fmt: skip
         assert validations.add(self.engine, validation, [(run, [ours])])
         return run.id

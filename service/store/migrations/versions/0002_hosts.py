@@ -43,11 +43,13 @@ def _create_account() -> None:
         "account",
         sa.Column("id", sa.String(22), nullable=False),
         sa.Column("name", sa.String(120), nullable=False),
+        sa.Column("pseudonym", sa.String(60), nullable=False),
         sa.Column("created_at", _TIME, nullable=False),
         sa.Column("trusted_at", _TIME),
         sa.Column("banned_at", _TIME),
         sa.PrimaryKeyConstraint("id", name="account_pk"),
         sa.UniqueConstraint("name", name="account_name_unique"),
+        sa.UniqueConstraint("pseudonym", name="account_pseudonym_unique"),
     )
 
 
@@ -148,36 +150,63 @@ def _create_result() -> None:
     op.create_table(
         "result",
         sa.Column("id", sa.String(22), nullable=False),
+        sa.Column("origin", sa.String(9), nullable=False),
+        sa.Column("state", sa.String(11), nullable=False),
+        sa.Column("state_reason", sa.String(500)),
+        sa.Column("tier", sa.String(13), nullable=False),
         sa.Column("account_id", sa.String(22)),
         sa.Column("host_id", sa.String(22)),
-        sa.Column("cell", sa.String(64), nullable=False),
-        sa.Column("hardware_key", sa.String(64), nullable=False),
+        sa.Column("cell", sa.String(64)),
+        sa.Column("hardware_key", sa.String(64)),
         sa.Column("engine", sa.String(16), nullable=False),
         sa.Column("build", sa.String(200)),
-        sa.Column("repo", sa.String(200), nullable=False),
+        sa.Column("repo", sa.String(200)),
         sa.Column("variant", sa.String(200), nullable=False),
-        sa.Column("model", _JSON, nullable=False),
-        sa.Column("flags", _JSON, nullable=False),
+        sa.Column("model", _JSON),
+        sa.Column("flags", _JSON),
+        sa.Column("model_name", sa.String(100), nullable=False),
+        sa.Column("model_slug", sa.String(120), nullable=False),
+        sa.Column("arch", sa.String(64)),
+        sa.Column("n_params", sa.BigInteger),
+        sa.Column("n_active", sa.BigInteger),
+        sa.Column("bpw", sa.Float),
         sa.Column("hardware", _JSON, nullable=False),
+        sa.Column("gpus", sa.String(200), nullable=False),
+        sa.Column("rig_slug", sa.String(120), nullable=False),
+        sa.Column("vram_mib", sa.Integer, nullable=False),
+        sa.Column("cpu", sa.String(100)),
+        sa.Column("ram_gib", sa.Integer),
         sa.Column("rows", _JSON, nullable=False),
+        sa.Column("rows_key", sa.String(64), nullable=False),
         sa.Column("failure", _JSON),
         sa.Column("seen", _JSON, nullable=False),
         sa.Column("prediction", _JSON),
         sa.Column("log", sa.LargeBinary),
+        sa.Column("command", sa.Text()),
+        sa.Column("remarks", sa.String(2000)),
+        sa.Column("published", _JSON),
         sa.Column("confirmed", sa.Boolean, nullable=False),
-        sa.Column("tier", sa.String(13), nullable=False),
+        sa.Column("edit_key_hash", sa.String(64)),
+        sa.Column("submission_key", sa.String(64)),
         sa.Column("measured_at", _TIME, nullable=False),
+        sa.Column("created_at", _TIME, nullable=False),
+        sa.CheckConstraint("origin IN ('agent', 'submitted', 'published')", name="result_origin"),
+        sa.CheckConstraint("state IN ('shown', 'quarantined', 'hidden', 'deleted')", name="result_state"),
         sa.CheckConstraint("tier IN ('self-reported', 'agent-run', 'replicated')", name="result_tier"),
         sa.ForeignKeyConstraint(["account_id"], ["account.id"], name="result_account_id_fk", ondelete="SET NULL"),
         sa.ForeignKeyConstraint(["host_id"], ["host.id"], name="result_host_id_fk", ondelete="SET NULL"),
         sa.PrimaryKeyConstraint("id", name="result_pk"),
+        sa.UniqueConstraint("submission_key", name="result_submission_key_unique"),
     )
     op.create_index("result_account_id", "result", ["account_id"])
     op.create_index("result_cell", "result", ["cell"])
     op.create_index("result_hardware_key", "result", ["hardware_key"])
     op.create_index("result_host_id", "result", ["host_id"])
     op.create_index("result_measured_at", "result", ["measured_at"])
+    op.create_index("result_model_slug", "result", ["model_slug"])
     op.create_index("result_repo", "result", ["repo"])
+    op.create_index("result_rig_slug", "result", ["rig_slug"])
+    op.create_index("result_rows_key", "result", ["rows_key"])
 
 
 def _create_run() -> None:
@@ -193,6 +222,7 @@ def _create_run() -> None:
         sa.Column("cell", sa.String(64), nullable=False),
         sa.Column("outline", _JSON, nullable=False),
         sa.Column("prediction", _JSON, nullable=False),
+        sa.Column("identity", _JSON, nullable=False),
         sa.Column("dropped", _JSON, nullable=False),
         sa.Column("changed", sa.String(500)),
         sa.Column("state", sa.String(9), nullable=False),
