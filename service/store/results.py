@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import Any
 
 import msgspec
-from sqlalchemy import Connection, Engine, Row, insert, or_, select
+from sqlalchemy import Connection, Engine, Row, insert, or_, select, update
 
 from service.engine.config import Engine as EngineName
 from service.engine.hardware import Hardware
@@ -86,6 +86,14 @@ def insert_in(connection: Connection, row: StoredResult, log: str) -> None:
     """Add a result to a transaction, its log compressed."""
     packed = zlib.compress(log.encode()) if log else None
     connection.execute(insert(table).values(**msgspec.structs.asdict(row), log=packed))
+
+
+def change(connection: Connection, result_id: str, **values: object) -> bool:
+    """Change a result within a transaction: its state, tier, or what its submitter corrects.
+
+    False when there is none with this id.
+    """
+    return connection.execute(update(table).where(table.c.id == result_id).values(**values)).rowcount == 1
 
 
 def read(engine: Engine, result_id: str) -> StoredResult | None:

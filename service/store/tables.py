@@ -332,3 +332,51 @@ result = Table(
     CheckConstraint("state IN ('shown', 'quarantined', 'hidden', 'deleted')", name="result_state"),
     CheckConstraint("tier IN ('self-reported', 'agent-run', 'replicated')", name="result_tier"),
 )
+
+# Cells in which a host agreed with what was replicated without its owner: with one of them its other results count as
+# an agent's own. `service.flows.trust` writes all proofs of a cell anew whenever something of the cell changes.
+host_proof = Table(
+    "host_proof",
+    metadata,
+    Column("host_id", ForeignKey("host.id", ondelete="CASCADE"), primary_key=True),
+    Column("cell", String(64), primary_key=True, index=True),
+)
+
+# What operators did: `by` is the name of an account, or of the machine's own command; `subject` the id of a result, or
+# the name of an account. Nothing is ever taken from it.
+audit = Table(
+    "audit",
+    metadata,
+    Column("id", String(22), primary_key=True),
+    Column("at", UtcDateTime, nullable=False, index=True),
+    Column("by", String(120), nullable=False),
+    Column("action", String(16), nullable=False),
+    Column("subject", String(200), nullable=False, index=True),
+    Column("reason", String(500), nullable=False),
+)
+
+# What readers say is wrong with a result. `account_id` is null for somebody without a token.
+abuse_report = Table(
+    "abuse_report",
+    metadata,
+    Column("id", String(22), primary_key=True),
+    Column("result_id", ForeignKey("result.id", ondelete="CASCADE"), nullable=False, index=True),
+    Column("account_id", ForeignKey("account.id", ondelete="SET NULL"), index=True),
+    Column("kind", String(16), nullable=False),
+    Column("text", String(1000), nullable=False),
+    Column("created_at", UtcDateTime, nullable=False, index=True),
+    Column("closed_at", UtcDateTime),
+    Column("closed_by", String(120)),
+)
+
+# Calibrations fitted to results of this database, the newest in force. `body` is a service.engine.speed Calibration as
+# JSON, `errors` what it was judged by (service.flows.calibration.Judged).
+calibration = Table(
+    "calibration",
+    metadata,
+    Column("version", String(40), primary_key=True),
+    Column("body", LargeBinary, nullable=False),
+    Column("errors", _JSON, nullable=False),
+    Column("n_results", Integer, nullable=False),
+    Column("made_at", UtcDateTime, nullable=False, index=True),
+)

@@ -1,4 +1,4 @@
-"""Accounts and their tokens, hosts, validations, runs, results."""
+"""Accounts and their tokens, hosts, validations, runs, results, and whom to believe."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ _JSON = sa.JSON().with_variant(JSONB(), "postgresql")
 _TIME = sa.DateTime(timezone=True)
 _TABLES = ("account", "host", "token", "validation", "enrolment", "host_session", "result", "run", "run_host", "rig")
 _TABLES_OF_BOTS = ("interaction",)
+_TABLES_OF_TRUST = ("host_proof", "audit", "abuse_report", "calibration")
 
 
 def upgrade() -> None:
@@ -30,11 +31,15 @@ def upgrade() -> None:
     _create_run_host()
     _create_rig()
     _create_interaction()
+    _create_host_proof()
+    _create_audit()
+    _create_abuse_report()
+    _create_calibration()
 
 
 def downgrade() -> None:
     """Drop the tables."""
-    for table in reversed((*_TABLES, *_TABLES_OF_BOTS)):
+    for table in reversed((*_TABLES, *_TABLES_OF_BOTS, *_TABLES_OF_TRUST)):
         op.drop_table(table)
 
 
@@ -301,3 +306,62 @@ def _create_interaction() -> None:
     )
     op.create_index("interaction_account", "interaction", ["account"])
     op.create_index("interaction_due", "interaction", ["due_at"])
+
+
+def _create_host_proof() -> None:
+    op.create_table(
+        "host_proof",
+        sa.Column("host_id", sa.String(22), nullable=False),
+        sa.Column("cell", sa.String(64), nullable=False),
+        sa.ForeignKeyConstraint(["host_id"], ["host.id"], name="host_proof_host_id_fk", ondelete="CASCADE"),
+        sa.PrimaryKeyConstraint("host_id", "cell", name="host_proof_pk"),
+    )
+    op.create_index("host_proof_cell", "host_proof", ["cell"])
+
+
+def _create_audit() -> None:
+    op.create_table(
+        "audit",
+        sa.Column("id", sa.String(22), nullable=False),
+        sa.Column("at", _TIME, nullable=False),
+        sa.Column("by", sa.String(120), nullable=False),
+        sa.Column("action", sa.String(16), nullable=False),
+        sa.Column("subject", sa.String(200), nullable=False),
+        sa.Column("reason", sa.String(500), nullable=False),
+        sa.PrimaryKeyConstraint("id", name="audit_pk"),
+    )
+    op.create_index("audit_at", "audit", ["at"])
+    op.create_index("audit_subject", "audit", ["subject"])
+
+
+def _create_abuse_report() -> None:
+    op.create_table(
+        "abuse_report",
+        sa.Column("id", sa.String(22), nullable=False),
+        sa.Column("result_id", sa.String(22), nullable=False),
+        sa.Column("account_id", sa.String(22)),
+        sa.Column("kind", sa.String(16), nullable=False),
+        sa.Column("text", sa.String(1000), nullable=False),
+        sa.Column("created_at", _TIME, nullable=False),
+        sa.Column("closed_at", _TIME),
+        sa.Column("closed_by", sa.String(120)),
+        sa.ForeignKeyConstraint(["account_id"], ["account.id"], name="abuse_report_account_id_fk", ondelete="SET NULL"),
+        sa.ForeignKeyConstraint(["result_id"], ["result.id"], name="abuse_report_result_id_fk", ondelete="CASCADE"),
+        sa.PrimaryKeyConstraint("id", name="abuse_report_pk"),
+    )
+    op.create_index("abuse_report_account_id", "abuse_report", ["account_id"])
+    op.create_index("abuse_report_created_at", "abuse_report", ["created_at"])
+    op.create_index("abuse_report_result_id", "abuse_report", ["result_id"])
+
+
+def _create_calibration() -> None:
+    op.create_table(
+        "calibration",
+        sa.Column("version", sa.String(40), nullable=False),
+        sa.Column("body", sa.LargeBinary, nullable=False),
+        sa.Column("errors", _JSON, nullable=False),
+        sa.Column("n_results", sa.Integer, nullable=False),
+        sa.Column("made_at", _TIME, nullable=False),
+        sa.PrimaryKeyConstraint("version", name="calibration_pk"),
+    )
+    op.create_index("calibration_made_at", "calibration", ["made_at"])
