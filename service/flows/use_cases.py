@@ -24,6 +24,7 @@ from service.flows.hosts import SignedCall, SignedHost
 from service.flows.result_cases import ResultCases
 from service.queue.enqueue import queue_on
 from service.queue.progress import WAITING_RUNS, channel, listen, validation_channel
+from service.store import listings
 from service.wire.advice import Advice, AdviceRequest
 from service.wire.agent import (
     Accepted,
@@ -58,6 +59,14 @@ class UseCases(ResultCases):
     def read_advice(self, advice_id: str) -> Advice:
         """See `service.flows.advise.read_advice`."""
         return advise.read_advice(self._context, advice_id)
+
+    def known_repos(self, limit: int) -> list[str]:
+        """See `service.store.listings.repos_like`."""
+        return listings.repos_like(self._context.engine, "", limit)
+
+    def validations_of_advice(self, advice_id: str) -> list[Validation]:
+        """See `service.flows.validated.validations_of_advice`."""
+        return validated.validations_of_advice(self._context, advice_id)
 
     def delete_advice(self, advice_id: str, key: str) -> None:
         """See `service.flows.advise.delete_advice`."""

@@ -19,6 +19,8 @@ from service.store.runs import OPEN, StoredRun
 from service.store.validations import StoredValidation
 from service.wire.runs import HostMatch, MatchKind, Run, RunOutcome, Validation, ValidationEvent
 
+_MOST_SHOWN = 5  # validations on the page of an advice
+
 
 def read_validation(context: Context, validation_id: str) -> Validation:
     """Return a validation as it is now. Raises ValidationNotFound."""
@@ -50,6 +52,12 @@ def read_validation(context: Context, validation_id: str) -> Validation:
         best=best_run(context, row, its_runs) if row.mode == "tune" else _best(its_runs, outcomes, goal),
         created_at=row.created_at.isoformat(timespec="seconds"),
     )
+
+
+def validations_of_advice(context: Context, advice_id: str) -> list[Validation]:
+    """Return the last five validations of an advice, the oldest first."""
+    found = validations.of_advice(context.engine, advice_id)[-_MOST_SHOWN:]
+    return [read_validation(context, row.id) for row in found]
 
 
 def cancel_validation(context: Context, caller: Caller, validation_id: str) -> None:

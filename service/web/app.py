@@ -21,6 +21,7 @@ from service.web.body import require_json
 from service.web.head import head_as_get
 from service.web.limits import MAX_BODY_BYTES, Limits
 from service.web.logs import json_logs
+from service.web.pages.errors import for_people
 from service.web.problems import HANDLERS
 from service.web.security import security_headers
 from service.web.services import Services
@@ -41,7 +42,7 @@ def create_app(settings: Settings, flows: Flows | None = None) -> Litestar:
     app = Litestar(
         route_handlers=[_counted(services), health.router, pages.router],
         dependencies={"services": Provide(lambda: services, sync_to_thread=False)},
-        exception_handlers=HANDLERS,
+        exception_handlers={kind: for_people(handler) for kind, handler in HANDLERS.items()},
         lifespan=[lambda _: _closing(resources)],
         openapi_config=None,
         request_max_body_size=MAX_BODY_BYTES,

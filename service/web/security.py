@@ -27,7 +27,7 @@ HEADERS = {
 
 def is_unlisted(path: str) -> bool:
     """Return whether search engines must not list `path`: advice is reachable for whoever has its id, not found."""
-    return path.startswith("/v1/")
+    return path.startswith(("/v1/", "/advice/"))
 
 
 def security_headers(app: ASGIApp) -> ASGIApp:

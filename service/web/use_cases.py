@@ -47,6 +47,14 @@ class Flows(ResultFlows, Protocol):
         """Return the advice as it is now. Raises AdviceNotFound."""
         ...
 
+    def known_repos(self, limit: int) -> list[str]:
+        """Return the repos read here, the latest first."""
+        ...
+
+    def validations_of_advice(self, advice_id: str) -> list[Validation]:
+        """Return the last validations of an advice, the oldest first."""
+        ...
+
     def delete_advice(self, advice_id: str, key: str) -> None:
         """Delete an advice. Raises AdviceNotFound or WrongKey."""
         ...

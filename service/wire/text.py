@@ -53,7 +53,7 @@ class _Form(NamedTuple):
 def render_markdown(advice: Advice, detail: str = "short") -> str:
     """Return the advice as Markdown: the headline, commands in code blocks, the rest in one block of text."""
     if advice.state != "ready":
-        return quoted(_state(advice)) + "\n"
+        return quoted(state_text(advice)) + "\n"
     parts = [f"**{quoted(advice.headline or '')}**"]
     for config in advice.configs if detail == "full" else advice.configs[:1]:
         parts.append(f"#{config.rank} {quoted(config.variant)}, {config.engine}, {config.bpw:.2f} bpw")
@@ -89,7 +89,8 @@ def block(lines: list[str], language: str = "") -> str:
     return f"```{language}\n{body}\n```"
 
 
-def _state(advice: Advice) -> str:
+def state_text(advice: Advice) -> str:
+    """Return where an advice stands that is not ready, or why there is none."""
     if advice.problem:
         return f"No advice: {advice.problem.title}. {advice.problem.detail}"
     return f"{advice.state}: {advice.progress or 'waiting for a worker'}"
@@ -97,7 +98,7 @@ def _state(advice: Advice) -> str:
 
 def _document(advice: Advice, form: _Form) -> Iterator[str]:
     if advice.state != "ready":
-        yield from wrapped(_state(advice))
+        yield from wrapped(state_text(advice))
         return
     yield from wrapped(advice.headline or "")
     yield _about(advice)
@@ -158,7 +159,7 @@ def _config(config: AdvisedConfig, form: _Form) -> Iterator[str]:
     yield from device_table(config.devices)
     yield from speed_table(config.speed[-1:] if form.brief else config.speed)
     yield from form.all_lines(measured_lines(config, form.full))
-    yield from _standing(config)
+    yield from standing(config)
     shown = 0 if form.brief else _SHORT_REASONS
     for reason in config.reasons if form.full else config.reasons[:shown]:
         yield from form.lines(f"- {reason.text} [{reason.rule}]")
@@ -179,8 +180,8 @@ def _active(config: AdvisedConfig) -> str:
 _BEST = {"bits": "bits per weight", "time": "the goal's time", "pp": "PP", "tg": "TG", "context": "context"}
 
 
-def _standing(config: AdvisedConfig) -> Iterator[str]:
-    """What the config is best at of all here, and which of them the speeds cannot tell it from."""
+def standing(config: AdvisedConfig) -> Iterator[str]:
+    """Yield what the config is best at of all here, and which of them the speeds cannot tell it from."""
     best = f"best here, or as good, in {', '.join(_BEST[name] for name in config.best_at)}" if config.best_at else ""
     tied = f"too close to call against {_ranks(config.tied_with)}" if config.tied_with else ""
     if best or tied:
@@ -223,15 +224,15 @@ def _others(advice: Advice) -> Iterator[str]:
         tied = (f" ={_ranks(c.tied_with[:2])}" if c.tied_with else "") + measured_short(c)
         star = "*" if c.on_front else ""
         yield cut(
-            f"#{c.rank}{star} {c.variant} {c.engine} {c.bpw:.2f} bpw, {_how(c)}: TG {p.tg_tps:.1f} "
+            f"#{c.rank}{star} {c.variant} {c.engine} {c.bpw:.2f} bpw, {how(c)}: TG {p.tg_tps:.1f} "
             f"({p.tg_low:.1f}-{p.tg_high:.1f}), PP {p.pp_tps:,.0f} ({p.pp_low:,.0f}-{p.pp_high:,.0f}){tied}"
         )
     if any(c.on_front or c.tied_with for c in advice.configs[1:]):
         yield "* none here beats it in bits, PP, TG and context at once; = too close to call: measure"
 
 
-def _how(config: AdvisedConfig) -> str:
-    """The strategy, and what else sets configs of one variant and engine apart."""
+def how(config: AdvisedConfig) -> str:
+    """Return the strategy, and what else sets configs of one variant and engine apart."""
     gpus, mode = len(config.devices) - 1, config.flags.split_mode
     cache = "" if config.flags.cache_type_k == "f16" else f", {config.flags.cache_type_k} cache"
     together = "" if mode == "layer" else f", -sm {mode}"

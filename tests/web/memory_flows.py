@@ -37,6 +37,7 @@ class MemoryFlows:
     def __init__(self, redis: Redis, redis_url: str) -> None:
         self.redis, self.redis_url = redis, redis_url
         self.advice: dict[str, Advice] = {}
+        self.validations: list[Any] = []
         self.readiness_now = Readiness(database=True, redis=True, worker=True)
         self.failure: AdvisorError = AdviceNotFound("unset")
         self.reading = threading.Event()  # set: an inspection has begun
@@ -72,6 +73,12 @@ class MemoryFlows:
         if advice_id not in self.advice:
             raise AdviceNotFound("there is no advice with this id")
         return self.advice[advice_id]
+
+    def known_repos(self, limit: int) -> list[str]:
+        return [READY_REPO][:limit]
+
+    def validations_of_advice(self, advice_id: str) -> list[Any]:
+        return self.validations
 
     def delete_advice(self, advice_id: str, key: str) -> None:
         self.read_advice(advice_id)

@@ -1,0 +1,20 @@
+"""Pages for people, readable without scripts, with nothing from outside: a module a group of pages."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from litestar import Router
+from litestar.connection import ASGIConnection
+from litestar.handlers import BaseRouteHandler
+
+from service.web.pages import advice, ask, documents
+
+
+async def _counted(connection: ASGIConnection[Any, Any, Any, Any], _: BaseRouteHandler) -> None:
+    await connection.app.state.services.count_request(connection)
+
+
+# What reads the database counts as the API's requests do; documents and files of the site are free.
+_asking = Router("/", route_handlers=[ask.router, advice.router], guards=[_counted])
+router = Router("/", route_handlers=[_asking, documents.router])

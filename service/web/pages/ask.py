@@ -1,0 +1,157 @@
+"""`/`: what this is, and the form that asks for an advice."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+import msgspec
+from anyio import to_thread
+from litestar import Request, Response, Router, get, post
+from litestar.di import NamedDependency
+
+from service.engine.decoding import wrong_value
+from service.engine.errors import AdvisorError, InvalidInput
+from service.web.examples import REPO, RIG
+from service.web.pages.forms import Form, field_error, read_form, values_of
+from service.web.pages.render import HTML, page
+from service.web.services import Services
+from service.wire.advice import AdviceRequest
+from service.wire.problem import problem_of
+
+_NUMBERS = {
+    **{name: f"goal.{name}" for name in ("prompt", "output", "depth", "context", "parallel", "min_tg", "min_pp")},
+    **{name: f"constraints.{name}" for name in ("min_bpw", "max_bpw", "max_ram_gib", "reserve_mib")},
+}
+_TEXTS = {
+    "revision": "revision",
+    "preset": "goal.preset",
+    "models_dir": "constraints.models_dir",
+    "current_command": "constraints.current_command",
+}
+# The form's field by the path of the request's, for what a flow finds wrong.
+_FIELDS = {
+    **{path: name for name, path in (_NUMBERS | _TEXTS).items()},
+    "repo": "repo",
+    "hardware": "gpus",
+    "hardware.cpu": "cpu",
+    "hardware.ram": "ram",
+    "goal": "preset",
+    "constraints.engines": "engine",
+    "constraints.variants": "variants",
+    "what_if": "what_if",
+}
+_MORE = (*_NUMBERS, "revision", "models_dir", "current_command", "engine", "variants", "what_if")
+_MOST_REPOS = 100
+_SAID = (  # msgspec's words and ours, for whoever typed into a form
+    (re.compile(r"Expected `int.*`, got `str`"), "this must be a whole number, without separators"),
+    (re.compile(r"Expected `float.*`, got `str`"), "this must be a number, such as 3.5"),
+    (re.compile(r"Expected `(?:int|float)` (<=|>=|>) (\S+)"), r"this must be \1 \2"),
+    (re.compile(r"Expected `str` of length <= (\d+)"), r"this is longer than \1 characters"),
+    (re.compile(r"Expected `array` of length <= (\d+)"), r"these are more than \1"),
+)
+
+
+@get("/", sync_to_thread=True)
+def start(request: Request[Any, Any, Any], services: NamedDependency[Services]) -> Response[bytes]:
+    """What this is, and the form; fields of the query are typed in."""
+    values = {name: text[:8192] for name, text in values_of(request.scope["query_string"].decode("latin-1")).items()}
+    return _start(request, services, Form(values), 200)
+
+
+@post("/advice", status_code=303)
+async def ask(request: Request[Any, Any, Any], services: NamedDependency[Services]) -> Response[Any]:
+    """Ask, and go to the advice; an error comes back beside its field, with everything that was typed."""
+    form = await read_form(request)
+    admission = services.admission(request)
+    try:
+        asked = await to_thread.run_sync(_request_advice, services, form, admission)
+    except AdvisorError as error:
+        wrong = Form(form.values, (field_error(error, _fields(form)),))
+        return await to_thread.run_sync(_start, request, services, wrong, problem_of(error).status)
+    key = f"#key={asked.delete_key}" if asked.delete_key else ""  # a fragment, which goes into no log
+    return Response(b"", status_code=303, media_type=HTML, headers={"Location": f"/advice/{asked.advice.id}{key}"})
+
+
+def _request_advice(services: Services, form: Form, admit: Callable[[], None]) -> Any:
+    return services.flows.request_advice(advice_request(form), admit)
+
+
+def _start(request: Request[Any, Any, Any], services: Services, form: Form, status: int) -> Response[bytes]:
+    gpus, cpus = _catalogue(services)
+    return page(
+        request,
+        services,
+        "start.html",
+        status=status,
+        form=form,
+        more=any(form.value(name) or form.error(name) for name in _MORE),
+        repos=services.flows.known_repos(_MOST_REPOS),
+        gpus=gpus,
+        cpus=cpus,
+        address=services.address(request, ""),
+        body=json.dumps({"repo": REPO, "hardware": RIG}),
+        repo=REPO,
+        rig=RIG,
+    )
+
+
+@cache
+def _catalogue(services: Services) -> tuple[list[str], list[str]]:
+    """The names of GPUs and CPUs as people write them."""
+    gpus = dict.fromkeys(short_name(str(row["name"])) for row in services.flows.known_gpus())
+    return list(gpus), list(dict.fromkeys(str(row["name"]) for row in services.flows.known_cpus()))
+
+
+def short_name(gpu: str) -> str:
+    """Return a GPU's name as people write it: without its maker, and `GeForce`."""
+    for prefix in ("NVIDIA GeForce ", "NVIDIA ", "AMD Radeon ", "AMD "):
+        if gpu.startswith(prefix):
+            rest = gpu.removeprefix(prefix)
+            return f"Radeon {rest}" if prefix == "AMD Radeon " else rest
+    return gpu
+
+
+def advice_request(form: Form) -> AdviceRequest:
+    """Return the request that a form makes. Raises InvalidInput with the path of what is wrong."""
+    asked: dict[str, Any] = {"repo": form.value("repo"), "hardware": hardware_text(form), "goal": {}, "constraints": {}}
+    for name, path in (_NUMBERS | _TEXTS).items():
+        if text := form.value(name):
+            parent, _, last = path.rpartition(".")
+            (asked[parent] if parent else asked)[last] = text
+    if engine := form.value("engine"):
+        asked["constraints"]["engines"] = [{"name": engine}]
+    if variants := form.value("variants"):
+        asked["constraints"]["variants"] = [name for name in variants.replace(",", " ").split() if name]
+    asked["what_if"] = [line.strip() for line in form.value("what_if").split("\n") if line.strip()]
+    return _decoded(asked)
+
+
+def hardware_text(form: Form) -> str:
+    """Return the hardware as one text: shorthand of the short fields, then what was pasted."""
+    short = ", ".join(form.value(name) for name in ("gpus", "cpu", "ram") if form.value(name))
+    return "\n".join(text for text in (short, form.value("paste")) if text)
+
+
+def _decoded(asked: dict[str, Any]) -> AdviceRequest:
+    for name, what in (("repo", "name a Hugging Face repo"), ("hardware", "say what GPUs there are, or `no GPU`")):
+        if not asked[name]:
+            raise InvalidInput(what, field=name)
+    try:
+        return msgspec.convert(asked, AdviceRequest, strict=False)
+    except msgspec.ValidationError as error:
+        what, field, choices = wrong_value(error, AdviceRequest)
+        what = next((shape.sub(said, what) for shape, said in _SAID if shape.fullmatch(what)), what)
+        raise InvalidInput(what, field=field, choices=choices) from error
+
+
+def _fields(form: Form) -> dict[str, str]:
+    """Where errors stand: those of the hardware at what was pasted, where nothing else was said of it."""
+    pasted = form.value("paste") and not form.value("gpus")
+    return {**_FIELDS, "hardware": "paste"} if pasted else _FIELDS
+
+
+router = Router("/", route_handlers=[start, ask])

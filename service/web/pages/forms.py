@@ -1,0 +1,65 @@
+"""Forms: what a browser sends, as a mapping of texts, and errors beside the fields that they are about."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import parse_qsl
+
+import msgspec
+from litestar import Request
+from litestar.exceptions import HTTPException
+
+from service.engine.errors import AdvisorError, InvalidInput
+
+_TYPE = "application/x-www-form-urlencoded"
+_MOST_FIELDS = 64
+
+
+class FieldError(msgspec.Struct, frozen=True):
+    """What is wrong with a field of a form. `field` None: with the whole."""
+
+    field: str | None
+    text: str
+    choices: tuple[str, ...] = ()
+
+
+class Form(msgspec.Struct, frozen=True):
+    """What was typed into a form, and what is wrong with it."""
+
+    values: Mapping[str, str] = {}
+    errors: tuple[FieldError, ...] = ()
+
+    def value(self, name: str) -> str:
+        """Return what was typed into a field, empty for nothing."""
+        return self.values.get(name, "")
+
+    def error(self, name: str) -> FieldError | None:
+        """Return what is wrong with a field."""
+        return next((error for error in self.errors if error.field == name), None)
+
+
+async def read_form(request: Request[Any, Any, Any]) -> Form:
+    """Return what a browser sent. Raises 415 for another kind of body, InvalidInput for too many fields."""
+    declared = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if declared != _TYPE:
+        raise HTTPException(status_code=415, detail=f"a form is sent as {_TYPE}")
+    return Form(values_of((await request.body()).decode(errors="replace")))
+
+
+def values_of(encoded: str) -> dict[str, str]:
+    """Return the fields of an encoded form or query that are not blank, line ends as `\\n`. Raises InvalidInput."""
+    try:
+        pairs = parse_qsl(encoded, max_num_fields=_MOST_FIELDS)
+    except ValueError as error:
+        raise InvalidInput(f"a form has {_MOST_FIELDS} fields at most") from error
+    return {name: text for name, value in pairs if (text := value.replace("\r\n", "\n").strip())}
+
+
+def field_error(error: AdvisorError, fields: Mapping[str, str]) -> FieldError:
+    """Return `error` at the field that it is about. `fields`: the form's field by the path of a request's."""
+    path = error.field or ""
+    known = [prefix for prefix in fields if path == prefix or path.startswith((f"{prefix}.", f"{prefix}["))]
+    field = fields[max(known, key=len)] if known else None
+    text = error.detail if field or not path else f"{path}: {error.detail}"
+    return FieldError(field, text, tuple(error.choices[:8]))

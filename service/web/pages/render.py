@@ -1,0 +1,98 @@
+"""From a template to a page: everything that a template prints is cleaned and escaped here, in one place."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from datetime import datetime
+from functools import cache
+from importlib import resources
+from typing import Any
+
+import jinja2
+from litestar import Request, Response
+from markupsafe import Markup, escape
+
+from service import __version__
+from service.engine.commands import fold
+from service.web import curves
+from service.web.conditional import conditional
+from service.web.services import Services
+from service.wire.text import clean
+
+HTML = "text/html"
+STATIC_TYPES = {"style.css": "text/css", "icon.svg": "image/svg+xml", "advisor.js": "text/javascript"}
+_CODE = re.compile(r"`([^`]{1,200})`")
+_MOST = 400  # characters of a name from outside that a page shows; commands and logs pass by `whole`
+
+
+def _finished(value: Any) -> Any:
+    """Every value that a template prints: without control, direction and zero-width characters; None is nothing."""
+    if isinstance(value, Markup):
+        return value
+    if isinstance(value, str):
+        return clean(value if len(value) <= _MOST else value[: _MOST - 1] + "…")
+    return "" if value is None else value
+
+
+def _prose(text: str) -> Markup:
+    """Return `text` for HTML, with what stands in backticks as code."""
+    return Markup(_CODE.sub(r"<code>\1</code>", str(escape(clean(text)))))  # noqa: S704 (escaped before)
+
+
+def _whole(text: str) -> Markup:
+    """Return `text` for HTML in full length, each line cleaned."""
+    return escape(clean(text.replace("\r\n", "\n").replace("\t", "    ")))
+
+
+def _figure(value: float | None) -> str:
+    """Return a speed: two digits below 10 t/s, one below 100, none above."""
+    if value is None:
+        return "–"
+    return f"{value:,.2f}" if value < 10 else f"{value:,.1f}" if value < 100 else f"{value:,.0f}"
+
+
+def _day(instant: datetime | str | None) -> str:
+    """Return the date of an instant, or of its ISO form."""
+    return (instant if isinstance(instant, str) else instant.isoformat() if instant else "")[:10]
+
+
+def _environment() -> jinja2.Environment:
+    made = jinja2.Environment(
+        loader=jinja2.PackageLoader("service.web"),
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        undefined=jinja2.StrictUndefined,
+        finalize=_finished,
+    )
+    made.filters.update(prose=_prose, whole=_whole, figure=_figure, day=_day, fold=fold)
+    made.globals.update(mark=curves.mark, versioned=versioned, version=__version__)
+    return made
+
+
+@cache
+def static_files() -> dict[str, bytes]:
+    """Return the static files by name."""
+    folder = resources.files("service.web") / "static"
+    return {name: (folder / name).read_bytes() for name in STATIC_TYPES}
+
+
+@cache
+def versioned(name: str) -> str:
+    """Return the path of a static file, which changes with its content."""
+    return f"/static/{hashlib.sha256(static_files()[name]).hexdigest()[:12]}/{name}"
+
+
+_templates = _environment()
+
+
+def page(
+    request: Request[Any, Any, Any], services: Services, template: str, *, status: int = 200, **values: Any
+) -> Response[bytes]:
+    """Return a page, with its ETag, or 304. `status` other than 200: it is never kept."""
+    here = services.address(request, request.url.path)
+    text = _templates.get_template(template).render(here=here, path=request.url.path, **values)
+    if status == 200:
+        return conditional(request, text.encode(), HTML)
+    return Response(text.encode(), status_code=status, media_type=HTML, headers={"Cache-Control": "no-store"})
