@@ -5,6 +5,8 @@ Each recogniser reads one format and says which lines it took; what no tool wrot
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from service.engine.catalogue.limits import check
 from service.engine.errors import InvalidHardware
 from service.engine.hardware import Hardware
@@ -20,7 +22,7 @@ from service.engine.hardware_text.rocm import read_rocm_smi
 from service.engine.hardware_text.shorthand import read_shorthand
 from service.engine.hardware_text.system_profiler import read_system_profiler
 
-__all__ = ["canonical", "hardware_hash", "parse_hardware", "rig_key", "to_shorthand"]
+__all__ = ["canonical", "hardware_hash", "parse_hardware", "rig_key", "to_shorthand", "tools_in"]
 
 # The order is that of trust where several describe the same part: the driver's list before an engine's.
 _RECOGNISERS: tuple[Recogniser, ...] = (
@@ -40,6 +42,7 @@ _RECOGNISERS: tuple[Recogniser, ...] = (
     read_shorthand,
 )
 _MAX_LINE = 1000
+_MOST_LINES = 4_000
 
 
 def parse_hardware(text: str, *, gpus_required: bool = True) -> Hardware:
@@ -53,14 +56,33 @@ def parse_hardware(text: str, *, gpus_required: bool = True) -> Hardware:
         raise InvalidHardware(f"{len(text)} characters are too many, at most {MAX_CHARS}", field="hardware")
     if (stated := read_json(text)) is not None:
         return stated
-    lines = [line.rstrip()[:_MAX_LINE] for line in text.replace("\r", "\n").replace("\u00a0", " ").split("\n")]
+    lines = text.replace("\r", "\n").replace("\u00a0", " ").split("\n")
+    stated_first = sorted(_read(lines, _RECOGNISERS), key=lambda f: f.tool != "")
+    hardware = combine(stated_first, gpus_required)
+    check(hardware)
+    return hardware
+
+
+def tools_in(lines: Sequence[str]) -> Hardware | None:
+    """Return what tools and engines list of a machine in lines that are about something else; None for no GPU.
+
+    Nothing is read as shorthand, so that prose names no hardware. What cannot be is left out.
+    """
+    kept = [line for line in lines if len(line) <= _MAX_LINE][-_MOST_LINES:]
+    try:
+        hardware = combine(_read(kept, _RECOGNISERS[:-1]), gpus_required=True)
+        check(hardware)
+    except InvalidHardware:
+        return None
+    return hardware if hardware.gpus else None
+
+
+def _read(lines: Sequence[str], recognisers: Sequence[Recogniser]) -> list[Found]:
+    lines = [line.rstrip()[:_MAX_LINE] for line in lines]
     found: list[Found] = []
-    for recognise in _RECOGNISERS:
+    for recognise in recognisers:
         claim = recognise(lines)
         if claim is not None:
             found.append(claim.found)
             lines = ["" if i in claim.lines else line for i, line in enumerate(lines)]
-    stated_first = sorted(found, key=lambda f: f.tool != "")
-    hardware = combine(stated_first, gpus_required)
-    check(hardware)
-    return hardware
+    return found

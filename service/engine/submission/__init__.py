@@ -1,0 +1,7 @@
+"""What people paste of their benchmarks: a command and its output, mangled by chats and terminals, understood."""
+
+from service.engine.submission.command import plain_command
+from service.engine.submission.reading import Reading, read_paste
+from service.engine.submission.tables import Tool
+
+__all__ = ["Reading", "Tool", "plain_command", "read_paste"]

@@ -1,0 +1,56 @@
+"""The lines of a paste as the program wrote them: what chats, terminals, editors and pages put around them is gone."""
+
+from __future__ import annotations
+
+import html
+import re
+from typing import NamedTuple
+
+from service.engine.errors import InvalidInput
+
+MAX_PASTE = 1 << 20
+_MAX_LINES = 20_000
+
+_ANSI = re.compile(r"\x1b(?:\[[0-?]{0,64}[ -/]{0,8}[@-~]|\][^\x07\x1b\n]{0,2000}(?:\x07|\x1b\\)|[@-Z\\-_])")
+_UNSEEN = re.compile(r"[\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\u00ad\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
+_BLANKS = re.compile(r"[\u00a0\u1680\u2000-\u200a\u202f\u205f\u3000]")
+_PIPES = str.maketrans("│┃｜∣❘", "|||||")
+_ENTITY = re.compile(r"&(?:gt|lt|amp|quot|apos|nbsp|vert|#39|#124|#x7[cC]);")
+_QUOTED = re.compile(r"^[ \t]{0,8}(?:>{1,8}[ \t]?){1,8}")
+_FENCE = re.compile(r"^[ \t]{0,8}(?:```+|~~~+)[ \t]{0,8}[\w+.-]{0,20}[ \t]{0,8}$")
+_OPENED = re.compile(r"^[ \t]{0,8}```+(?:(?:bash|console|sh|shell|text|txt|md|json|log)\b)?[ \t]{0,8}")
+_CLOSED = re.compile(r"[ \t]{0,8}```+[ \t]{0,8}$")
+_INLINE = re.compile(r"^[ \t]{0,8}`([^`]{1,8000})`[ \t]{0,8}$")
+
+
+class Line(NamedTuple):
+    """One line: its number in the paste, from 1, and what it says."""
+
+    number: int
+    text: str
+
+
+def lines_of(text: str) -> list[Line]:
+    """Return the lines of a paste without colours, invisible characters, quoting marks and code fences.
+
+    Other blanks are blanks, other bars are `|`. No character of a number, a word or an option is changed. Raises
+    InvalidInput for a text over MAX_PASTE characters or with too many lines.
+    """
+    if len(text) > MAX_PASTE:
+        raise InvalidInput(f"at most {MAX_PASTE:,} characters are read: cut it to one run", field="text")
+    found = re.split(r"\r\n|\n|\r", text)
+    if len(found) > _MAX_LINES:
+        raise InvalidInput(f"at most {_MAX_LINES:,} lines are read: cut it to one run", field="text")
+    return [Line(number, _plain(line)) for number, line in enumerate(found, 1)]
+
+
+def _plain(line: str) -> str:
+    line = _ANSI.sub("", line)
+    line = _ENTITY.sub(lambda match: html.unescape(match[0]), line)
+    line = _BLANKS.sub(" ", _UNSEEN.sub("", line)).translate(_PIPES)
+    line = _QUOTED.sub("", line)
+    if _FENCE.match(line):
+        return ""
+    if inline := _INLINE.match(line):
+        return inline[1].strip()
+    return _CLOSED.sub("", _OPENED.sub("", line)).rstrip()

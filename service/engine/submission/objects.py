@@ -1,0 +1,114 @@
+"""JSON of benchmark programs out of mangled lines: an array, or one object a line. Whole objects, or none."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import msgspec
+
+from service.engine.errors import InvalidInput
+from service.engine.logs.bench_rows import PrintedRow, RowReader
+from service.engine.submission.lines import Line
+from service.engine.submission.tables import Tool
+
+_BEGINS = re.compile(r"^\s*(?:\[\s*(?:\{|$)|\{)")
+_MARK = re.compile(r'"(?:\\.|[^"\\])*"|[\[\]{}]')
+_SPEEDS = ('"speed_pp"', '"avg_ts"')
+_CURLY = str.maketrans("\u201c\u201d\u201e\u201f", '""""')
+_MEASURED = re.compile(
+    r"n_prompt|n_gen|n_depth|test|test_time|(?:avg|stddev|samples)_\w{1,9}"
+    r"|pp|tg|n_kv|[ts]_[pt][pg]|speed_[pt][pg]|rss_hwm_mib|vram_delta_mib"
+)
+_MOST_OBJECTS = 2_000
+
+
+class Objects(NamedTuple):
+    """What JSON said: `stated` is what all its objects share, `left_out` names tests that are the speed of no phase."""
+
+    tool: Tool
+    rows: list[PrintedRow]
+    stated: dict[str, str]
+    left_out: list[str]
+    used: set[int]
+    line: int
+
+
+class _Piece(NamedTuple):
+    line: int
+    n_lines: int
+    text: str
+
+
+def read_objects(lines: Sequence[Line]) -> Objects | None:
+    """Return what benchmark programs wrote as JSON, None where there is none.
+
+    Raises InvalidInput (field `text`) naming the line where an object begins that is not whole, whose times and speeds
+    disagree, or that is of another configuration than the one before.
+    """
+    found: Objects | None = None
+    depth = -1
+    for piece in _pieces(lines):
+        for one in _decoded(piece):
+            tool: Tool = "llama-sweep-bench" if "speed_pp" in one else "llama-bench"
+            stated = {name: str(value) for name, value in one.items() if not _MEASURED.fullmatch(name)}
+            if found is None:
+                found = Objects(tool, [], stated, [], set(), piece.line)
+            if found.tool != tool or found.stated != stated:
+                raise _wrong(piece.line, "another program, model or configuration than before: send each run by itself")
+            rows = RowReader().read(msgspec.json.encode(one).decode())
+            if not rows and not (one.get("n_prompt") and one.get("n_gen")):
+                raise _wrong(piece.line, "its times and its speeds do not agree, or are none")
+            if tool == "llama-sweep-bench" and not depth < (depth := rows[0].n_kv):
+                raise _wrong(piece.line, "a second run begins here, or rows are out of order: send each run by itself")
+            found.rows.extend(rows)
+            if not rows:
+                found.left_out.append(f"pp{one['n_prompt']}+tg{one['n_gen']}")
+        if found is not None:
+            found.used.update(range(piece.line, piece.line + piece.n_lines))
+    return found
+
+
+def _decoded(piece: _Piece) -> list[dict[str, Any]]:
+    if not any(mark in piece.text for mark in _SPEEDS):
+        return []
+    try:
+        value = msgspec.json.decode(piece.text)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise _wrong(piece.line, f"the JSON that begins here is not whole: {error}") from error
+    objects = value if isinstance(value, list) else [value]
+    if len(objects) > _MOST_OBJECTS or not all(
+        isinstance(one, dict) and ("speed_pp" in one or "avg_ts" in one) for one in objects
+    ):
+        raise _wrong(piece.line, "the JSON that begins here is not what llama-bench or llama-sweep-bench writes")
+    return objects
+
+
+def _pieces(lines: Sequence[Line]) -> Iterator[_Piece]:
+    """Yield each JSON value with its line ends taken out: what stood on two lines is joined without a gap."""
+    at = 0
+    while at < len(lines):
+        if not _BEGINS.match(lines[at].text):
+            at += 1
+            continue
+        piece = _piece(lines, at)
+        yield piece
+        at += piece.n_lines
+
+
+def _piece(lines: Sequence[Line], at: int) -> _Piece:
+    """Return the value that begins in a line; to the end of the paste where it has no end."""
+    joined, depth, seen = "", 0, 0
+    for n_lines, line in enumerate(lines[at:], 1):
+        joined += line.text.strip().translate(_CURLY)
+        for mark in _MARK.finditer(joined, seen):
+            seen = mark.end()
+            depth += {"{": 1, "[": 1, "}": -1, "]": -1}.get(mark[0], 0)
+            if depth == 0:
+                return _Piece(lines[at].number, n_lines, joined)
+    return _Piece(lines[at].number, len(lines) - at, joined)
+
+
+def _wrong(line: int, why: str) -> InvalidInput:
+    return InvalidInput(f"line {line}: {why}", field="text")

@@ -1,0 +1,92 @@
+"""A paste understood: what was run, what came of it, on which build; and what is missing."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+import msgspec
+
+from service.engine.errors import InvalidInput
+from service.engine.hardware import Hardware
+from service.engine.hardware_text import tools_in
+from service.engine.measured import MeasuredRow
+from service.engine.measured.reader import MAX_ROWS
+from service.engine.measured.rows import row_of
+from service.engine.submission.command import find_command
+from service.engine.submission.lines import Line, lines_of
+from service.engine.submission.objects import read_objects
+from service.engine.submission.tables import Tool, read_table
+
+_BUILD = re.compile(
+    r"(?:^|\s)(?:build|version)\s*[:=]\s*(?:b?(?P<number>\d{1,6})\s*\((?P<of>[0-9a-f]{7,40})\)"
+    r"|(?P<commit>[0-9a-f]{7,40})\s*\((?P<count>\d{1,6})\))"
+)
+_SETTINGS = re.compile(r"^\s*main: n_kv_max = \d")
+_SETTING = re.compile(r"(\w{2,20}) = (-?\d{1,9})\b")
+
+
+class Reading(msgspec.Struct, frozen=True, kw_only=True):
+    """What a paste says. `rows` in the order of the output; `command` as one text, from line `line`.
+
+    `stated`: settings that the program itself printed, by its own names; `build`: a commit or number; `hardware`: what
+    tools or the engine listed. `dropped`: sentences about what was read and is no part of a result.
+    """
+
+    tool: Tool | None = None
+    rows: tuple[MeasuredRow, ...] = ()
+    command: str | None = None
+    line: int | None = None
+    build: str | None = None
+    hardware: Hardware | None = None
+    stated: dict[str, str] = {}
+    dropped: tuple[str, ...] = ()
+
+
+def read_paste(text: str) -> Reading:
+    """Return what a paste says: a command, what a benchmark program printed, both, with whatever stands around them.
+
+    What is not there is None or empty. Raises InvalidInput (field `text`) with the number of the line that cannot be
+    understood: nothing is guessed.
+    """
+    lines = lines_of(text)
+    objects = read_objects(lines)
+    rest = [line if not objects or line.number not in objects.used else Line(line.number, "") for line in lines]
+    command = find_command(rest)
+    rest = [line if not command or line.number not in command.used else Line(line.number, "") for line in rest]
+    table = read_table(rest)
+    if objects and table:
+        raise InvalidInput(f"line {max(objects.line, table.line)}: a second output: send each run alone", field="text")
+    found = objects or table
+    rows = [row_of(row) for row in found.rows] if found else []
+    if len(rows) > MAX_ROWS:
+        raise InvalidInput(f"{len(rows):,} rows: at most {MAX_ROWS:,} are read", field="text")
+    return Reading(
+        tool=found.tool if found else None,
+        rows=tuple(rows),
+        command=command.text if command else None,
+        line=command.line if command else None,
+        build=_build(rest, found.stated if found else {}),
+        hardware=tools_in([line.text for line in rest]),
+        stated=_stated(rest, found.stated if found else {}),
+        dropped=tuple(
+            f"{test}: the time of both phases together, which is no speed of either" for test in found.left_out
+        )
+        if found
+        else (),
+    )
+
+
+def _stated(lines: Sequence[Line], stated: dict[str, str]) -> dict[str, str]:
+    """Settings of JSON, of the columns of a table, or of the line before a table."""
+    for line in lines:
+        if _SETTINGS.match(line.text):
+            return {**dict(_SETTING.findall(line.text)), **stated}
+    return stated
+
+
+def _build(lines: Sequence[Line], stated: dict[str, str]) -> str | None:
+    if stated.get("build_commit", "unknown") != "unknown":
+        return stated["build_commit"]
+    found = [match for line in lines if len(line.text) < 400 and (match := _BUILD.search(line.text))]
+    return (found[-1]["of"] or found[-1]["commit"]) if found else None

@@ -1,0 +1,170 @@
+"""Rows of pastes: what programs print parses to the same rows, mangled it parses right or is refused with the line."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from service.engine.errors import InvalidInput
+from service.engine.measured import MeasuredRow, Reader
+from service.engine.submission import read_paste
+from tests.engine.submission.pastes import (
+    ALL,
+    HARMLESS,
+    OF_TABLES,
+    SWEEP_HEAD,
+    WRAPS,
+    Sweep,
+    bench_json,
+    bench_table,
+    published,
+    recorded,
+    sweep_jsonl,
+    sweep_table,
+)
+
+RECORDED = ["ik-sweep-table.stderr", "ik-sweep-jsonl.stderr", "main-bench-json.stdout", "main-bench-md.stdout"]
+LINE = re.compile(r"lines? \d")
+
+
+def as_run(output: str) -> tuple[MeasuredRow, ...]:
+    """What the agent reads from the same output while the program runs."""
+    return tuple(Reader().feed(output.encode()))
+
+
+def right_or_refused(mangled: str, wanted: Sequence[MeasuredRow]) -> bool:
+    """Return whether it was read; fails where it was read wrong, or refused without saying where."""
+    try:
+        found = read_paste(mangled).rows
+    except InvalidInput as refused:
+        if not LINE.match(refused.detail):
+            raise
+        return False
+    assert found in (tuple(wanted), ())  # with no row it is refused as a whole
+    return bool(found)
+
+
+# --- as the programs print it -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", RECORDED)
+def test_a_recorded_output_has_the_rows_that_the_agent_reads(name: str) -> None:
+    assert read_paste(recorded(name)).rows == as_run(recorded(name)) != ()
+
+
+@pytest.mark.parametrize("how", HARMLESS)
+@pytest.mark.parametrize("name", RECORDED)
+def test_a_quoted_or_coloured_paste_has_the_same_rows(name: str, how: str) -> None:
+    assert read_paste(HARMLESS[how](recorded(name))).rows == as_run(recorded(name))
+
+
+@pytest.mark.parametrize("how", OF_TABLES)
+@pytest.mark.parametrize("name", [RECORDED[0], RECORDED[3]])
+def test_a_table_that_lost_its_form_has_the_same_rows(name: str, how: str) -> None:
+    assert read_paste(OF_TABLES[how](recorded(name))).rows == as_run(recorded(name))
+
+
+@pytest.mark.parametrize("how", WRAPS)
+@pytest.mark.parametrize("name", RECORDED)
+def test_wrapped_lines_are_joined(name: str, how: str) -> None:
+    output = recorded(name)
+    table = output[max(output.find("|    PP"), 0) :] if name == RECORDED[0] else output
+    assert right_or_refused(WRAPS[how](table), as_run(output))
+
+
+@pytest.mark.parametrize("how", ALL)
+def test_a_row_that_lost_a_digit_is_refused(how: str) -> None:
+    broken = recorded(RECORDED[0]).replace("222.63", "22.63")
+    with pytest.raises(InvalidInput, match=r"^line \d+: "):
+        read_paste(ALL[how](broken))
+
+
+# --- any run, any two manglings ---------------------------------------------------------------------------------------
+
+SECONDS = st.floats(0.05, 20_000)
+
+
+@st.composite
+def sweeps(draw: st.DrawFn) -> list[Sweep]:
+    pp, tg = draw(st.sampled_from([128, 512, 1024, 2048, 4096])), draw(st.sampled_from([32, 128, 256, 512]))
+    times = draw(st.lists(st.tuples(SECONDS, SECONDS), min_size=1, max_size=12))
+    skipped = draw(st.integers(1, 3))
+    rows = [(pp, tg, i * skipped * pp, t, u) for i, (t, u) in enumerate(times)]
+    return [row for row in rows if row[0] / row[3] > 0.01 and row[1] / row[4] > 0.01]
+
+
+BENCH = st.tuples(
+    st.sampled_from(["pp", "tg"]), st.integers(1, 65_536), st.integers(0, 200_000),
+    st.lists(st.integers(80_000_000, 10**13), min_size=1, max_size=5),
+)  # fmt: skip
+MANGLED = st.tuples(st.sampled_from(sorted(ALL)), st.sampled_from(sorted(ALL)))
+
+
+def both(how: tuple[str, str]) -> Callable[[str], str]:
+    return lambda text: ALL[how[1]](ALL[how[0]](text))
+
+
+def outputs_of(rows: list[Sweep], tests: list[Any]) -> list[str]:
+    speeds = [(kind, n, depth, 1e9 * n / times[0]) for kind, n, depth, times in tests]
+    kept = [one for one in speeds if 0.01 < one[3] < 900_000]
+    return [
+        sweep_table(rows), sweep_jsonl(rows), bench_table(kept), bench_json(tests, True), bench_json(tests, False)
+    ]  # fmt: skip
+
+
+@given(sweeps(), st.lists(BENCH, max_size=5))
+@settings(max_examples=25)
+def test_whatever_the_agent_can_read_parses_to_the_same_rows(rows: list[Sweep], tests: list[Any]) -> None:
+    for output in outputs_of(rows, tests):
+        assert read_paste(output).rows == as_run(output)
+
+
+@given(sweeps(), st.lists(BENCH, max_size=3), MANGLED)
+@settings(max_examples=12)
+def test_a_mangled_paste_is_read_right_or_refused(rows: list[Sweep], tests: list[Any], how: tuple[str, str]) -> None:
+    for output in outputs_of(rows, tests):
+        right_or_refused(both(how)(output), as_run(output))
+
+
+@pytest.mark.full
+@given(sweeps(), st.lists(BENCH, max_size=3), MANGLED)
+@settings(max_examples=3_000)
+def test_many_mangled_pastes_are_read_right_or_refused(
+    rows: list[Sweep], tests: list[Any], how: tuple[str, str]
+) -> None:
+    for output in outputs_of(rows, tests):
+        right_or_refused(both(how)(output), as_run(output))
+
+
+def published_tables() -> list[tuple[str, str]]:
+    line = "|{:6d} | {:6d} | {:6d} | {:8.3f} | {:8.2f} | {:8.3f} | {:8.2f} |\n"
+    sweep = [
+        (one["id"], SWEEP_HEAD + "".join(line.format(*row) for row in one["rows"]))
+        for one in published()
+        if one["tool"] == "llama-sweep-bench" and one["rows"]
+    ]
+    bench = [
+        (one["id"], bench_table([(t["test"][:2], int(t["test"][2:]), t["n_depth"], t["t_s"]) for t in one["bench"]]))
+        for one in published()
+        if one["bench"] and all(re.fullmatch(r"[pt][pg]\d+", t["test"]) for t in one["bench"])
+    ]
+    return sweep + bench
+
+
+def test_every_published_table_parses_to_the_same_rows() -> None:
+    tables = published_tables()
+    assert len(tables) > 180
+    for name, table in tables:
+        assert read_paste(table).rows == as_run(table) != (), name
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("how", ALL)
+def test_every_published_table_mangled_parses_right_or_is_refused(how: str) -> None:
+    read = [right_or_refused(ALL[how](table), as_run(table)) for _, table in published_tables()]
+    assert sum(read) >= (0.9 if how in WRAPS else 1.0) * len(read)
