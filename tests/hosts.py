@@ -14,7 +14,7 @@ from nacl.signing import SigningKey
 from service.engine.hardware import Cpu, Gpu, Hardware, Ram
 from service.flows import accounts, hosts
 from service.flows.context import Context
-from service.flows.hosts import SignedHost
+from service.flows.signed_calls import SignedHost
 from service.settings import Settings
 from service.store import hosts as store
 from service.web.app import create_app

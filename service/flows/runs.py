@@ -17,7 +17,7 @@ from service.engine.reduction import reduced
 from service.errors import HostNotActive, LeaseLost, RunNotFound
 from service.flows import tuning
 from service.flows.context import Context
-from service.flows.hosts import SignedHost
+from service.flows.signed_calls import SignedHost
 from service.queue.progress import publish
 from service.store import runs
 from service.store.ids import is_id

@@ -16,12 +16,12 @@ from sqlalchemy.exc import SQLAlchemyError
 from service.engine.catalogue import known_cpus, known_gpus, resolve
 from service.engine.hardware_text import parse_hardware, to_shorthand
 from service.errors import DatabaseUnavailable
-from service.flows import accounts, advise, check, hosts, inspect, runs, validate, validated
+from service.flows import accounts, advise, check, hosts, inspect, runs, signed_calls, validate, validated
 from service.flows.accounts import Caller
 from service.flows.advise import Requested
 from service.flows.context import Context
-from service.flows.hosts import SignedCall, SignedHost
 from service.flows.result_cases import ResultCases
+from service.flows.signed_calls import SignedCall, SignedHost
 from service.queue.enqueue import queue_on
 from service.queue.progress import WAITING_RUNS, channel, listen, validation_channel
 from service.store import listings
@@ -121,12 +121,12 @@ class UseCases(ResultCases):
         return hosts.enrol(self._context, new, authority)
 
     def open_session(self, call: SignedCall) -> Session:
-        """See `service.flows.hosts.open_session`."""
-        return hosts.open_session(self._context, call)
+        """See `service.flows.signed_calls.open_session`."""
+        return signed_calls.open_session(self._context, call)
 
     def authenticate(self, call: SignedCall) -> SignedHost:
-        """See `service.flows.hosts.authenticate`."""
-        return hosts.authenticate(self._context, call)
+        """See `service.flows.signed_calls.authenticate`."""
+        return signed_calls.authenticate(self._context, call)
 
     def save_probe(self, host: SignedHost, probe: Probe) -> None:
         """See `service.flows.hosts.save_probe`."""

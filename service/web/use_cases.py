@@ -29,7 +29,7 @@ from service.wire.runs import ConfigHosts, Validation, ValidationRequest
 if TYPE_CHECKING:
     from service.flows.accounts import Caller
     from service.flows.advise import Requested
-    from service.flows.hosts import SignedCall, SignedHost
+    from service.flows.signed_calls import SignedCall, SignedHost
     from service.flows.validate import Requested as RequestedValidation
 
 

@@ -8,10 +8,10 @@ import pytest
 from nacl.signing import SigningKey
 
 from service.errors import CounterTooSmall, EnrolmentCodeUnknown, HostNotActive, NotAuthenticated
-from service.flows import hosts
+from service.flows import hosts, signed_calls
 from service.flows.accounts import caller_of, create_token
 from service.flows.context import Context
-from service.flows.hosts import SignedCall, SignedHost
+from service.flows.signed_calls import SignedCall, SignedHost
 from service.store import accounts
 from service.store import hosts as store
 from service.wire.agent import COUNTER_HEADER, HOST_HEADER, SESSION_SECONDS, SIGNATURE_HEADER, signed_text
@@ -45,7 +45,7 @@ def call(host: SignedHost, key: SigningKey, counter: int, token: str | None = No
 
 
 def session(context: Context, host: SignedHost, key: SigningKey, counter: int = 1) -> str:
-    return hosts.open_session(context, call(host, key, counter, path="/v1/agent/sessions")).token
+    return signed_calls.open_session(context, call(host, key, counter, path="/v1/agent/sessions")).token
 
 
 @pytest.mark.parametrize("minutes", SKEWS)
@@ -54,11 +54,11 @@ def test_a_clock_that_jumps_neither_stops_a_host_nor_lets_a_call_in_twice(
 ) -> None:
     token = session(context, host, key)
     made = call(host, key, 2, token)
-    assert hosts.authenticate(context, made).id == host.id
+    assert signed_calls.authenticate(context, made).id == host.id
     clock.pass_minutes(minutes)
-    assert hosts.authenticate(context, call(host, key, 3, token)).counter == 3
+    assert signed_calls.authenticate(context, call(host, key, 3, token)).counter == 3
     with pytest.raises(CounterTooSmall) as raised:
-        hosts.authenticate(context, made)
+        signed_calls.authenticate(context, made)
     assert raised.value.choices == ("3",)
 
 
@@ -67,11 +67,11 @@ def test_a_session_ends_after_an_hour_and_another_may_begin(
 ) -> None:
     token = session(context, host, key)
     clock.pass_minutes(SESSION_SECONDS / 60 - 0.1)
-    hosts.authenticate(context, call(host, key, 2, token))
+    signed_calls.authenticate(context, call(host, key, 2, token))
     clock.pass_minutes(0.2)
     with pytest.raises(NotAuthenticated, match="session"):
-        hosts.authenticate(context, call(host, key, 3, token))
-    hosts.authenticate(context, call(host, key, 5, session(context, host, key, 4)))
+        signed_calls.authenticate(context, call(host, key, 3, token))
+    signed_calls.authenticate(context, call(host, key, 5, session(context, host, key, 4)))
 
 
 def test_a_code_ends_by_the_services_clock(context: Context, clock: Clock) -> None:
@@ -96,7 +96,7 @@ def test_a_host_that_is_revoked_between_two_steps_of_a_call_is_refused(
 
     monkeypatch.setattr(store, "has_session", revoked_meanwhile)
     with pytest.raises(HostNotActive):
-        hosts.authenticate(context, call(host, key, 2, token))
+        signed_calls.authenticate(context, call(host, key, 2, token))
     kept = store.read(context.engine, host.id)
     assert kept is not None
     assert kept.counter == 1

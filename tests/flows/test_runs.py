@@ -16,7 +16,7 @@ from service.engine.run_flags import RunFlags
 from service.errors import HostNotActive, LeaseLost, RunNotFound
 from service.flows import runs as flow
 from service.flows.context import Context
-from service.flows.hosts import SignedHost
+from service.flows.signed_calls import SignedHost
 from service.queue.connection import connect
 from service.store import hosts, results, runs, validations
 from service.store.runs import Eligible, StoredRun

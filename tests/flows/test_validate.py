@@ -26,9 +26,10 @@ from service.flows import advise, runs
 from service.flows.accounts import Caller
 from service.flows.context import Context
 from service.flows.host_matching import Wanted, suited
-from service.flows.hosts import SignedHost, save_probe
+from service.flows.hosts import save_probe
 from service.flows.repos import list_repo
 from service.flows.requests import parse_reference
+from service.flows.signed_calls import SignedHost
 from service.flows.validate import hosts_of_advice, request_validation
 from service.flows.validated import cancel_validation, read_validation
 from service.store import hosts

@@ -14,7 +14,7 @@ from litestar.params import BodyKwarg, FromPath
 
 from service.engine.decoding import has_nul
 from service.engine.errors import InvalidInput
-from service.flows.hosts import SignedCall, SignedHost
+from service.flows.signed_calls import SignedCall, SignedHost
 from service.web.body import JsonBody, decoded
 from service.web.operations import Documented, taking
 from service.web.problems import BODY_PROBLEMS, problem_responses
