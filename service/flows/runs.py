@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import math
 import secrets
 from datetime import datetime, timedelta
 from typing import NamedTuple
@@ -12,7 +11,7 @@ import msgspec
 
 from service.engine.catalogue import resolve
 from service.engine.errors import InvalidInput
-from service.engine.measured import Failure, MeasuredRow, rig_identity
+from service.engine.measured import Failure, MeasuredRow, require_possible, rig_identity
 from service.engine.reduction import reduced
 from service.errors import HostNotActive, LeaseLost, RunNotFound
 from service.flows import tuning
@@ -64,7 +63,7 @@ def next_run(context: Context, host: SignedHost) -> LeasedRun | None:
 def note_progress(context: Context, host: SignedHost, run_id: str, said: Progress) -> Renewed:
     """Lengthen the lease and keep what was measured so far. Raises RunNotFound, LeaseLost, or InvalidInput."""
     run = _run(context, run_id)
-    _require_plausible(run, said.rows)
+    require_possible(said.rows, run.prediction.most_tg, run.prediction.most_pp)
     until = min(context.clock() + timedelta(seconds=context.settings.lease_seconds), _latest(run, host))
     text = f"{said.step}: {reduced(said.text)}" if said.text else said.step
     held = runs.renew(context.engine, run_id, host.id, said.fence, until, text, said.rows)
@@ -155,20 +154,9 @@ def _ending(
 def _checked(run: StoredRun, said: Report) -> tuple[tuple[MeasuredRow, ...], Failure | None]:
     if not said.rows and said.failure is None:
         raise InvalidInput("a report has rows, or says why there are none", field="rows")
-    _require_plausible(run, said.rows)
+    require_possible(said.rows, run.prediction.most_tg, run.prediction.most_pp)
     failure = said.failure and msgspec.structs.replace(said.failure, text=reduced(said.failure.text)[:500])
     return said.rows, failure
-
-
-def _require_plausible(run: StoredRun, rows: tuple[MeasuredRow, ...]) -> None:
-    """Refuse speeds that memory and arithmetic of the rig do not allow: no honest run says so."""
-    limits = (("tg_seconds", run.prediction.most_tg), ("pp_seconds", run.prediction.most_pp))
-    for i, row in enumerate(rows):
-        for (name, most), speeds in zip(limits, (row.tg_tps, row.pp_tps), strict=True):
-            fastest = max(speeds, default=0.0)
-            if not math.isfinite(fastest) or fastest > most:
-                what = f"{fastest:,.0f} t/s cannot be: at most {most:,.0f} can be read on this rig"
-                raise InvalidInput(what, field=f"rows[{i}].{name}")
 
 
 def _result(

@@ -26,6 +26,10 @@ _GPU_BEGINS = re.compile(
     r"(?<=\s)(?:\d{1,2}\s?[x×]\s?)?(?:nvidia|geforce|rtx|gtx|radeon|rx\s?\d|tesla|quadro|instinct|arc\s[ab]\d)", re.I
 )
 _NO_GPU_BEGINS = re.compile(r"(?:cpu[ -]only|no gpus?)\s+(?=\S)", re.I)
+_NO_GPU_ENDS = re.compile(r"(?<=\s)(?:cpu[ -]only|(?:no|without(?: an?)?)\s(?:dedicated\s|discrete\s)?gpus?)\s*$", re.I)
+_LABEL_BEGINS = re.compile(
+    r"(?<=\S)[ \t]+(?=(?:gpus?|cpu|ram|memory|os)[ \t]?:[ \t])", re.I
+)  # `cpu: 7950X ram: 64GB gpu: 4090`
 _ONLY_COUNT = re.compile(r"\s*(?:\(?\d{1,2}\s?[x×]?\)?|and|with|w/|plus|ram|memory|cpu:?|ram:)?\s*", re.I)
 _TRAILING = re.compile(r"(?:\s+(?:and|with|w/|plus|on|in)(?:\s(?:an?|the|my))?)+$", re.I)
 _LEADING = re.compile(
@@ -64,7 +68,8 @@ def pieces_of(text: str) -> tuple[list[str], list[str]]:
     kind of part begins.
     """
     beside: list[str] = []
-    whole = [raw if '"' in raw else _without(spaced(raw), beside) for raw in _outside(text)]
+    lines = text if '"' in text else _LABEL_BEGINS.sub("\n", text)
+    whole = [raw if '"' in raw else _without(spaced(raw), beside) for raw in _outside(lines)]
     pieces = [part for raw in whole for part in _kinds(raw)]
     if negative := next((piece for piece in pieces if '"' not in piece and _NEGATIVE.search(piece)), None):
         raise unreadable(negative, "a count or a size cannot be negative: leave out the minus sign")
@@ -97,8 +102,8 @@ def _kinds(piece: str) -> list[str]:
     starts = [m.start() for m in _KIND_BEGINS.finditer(head)]
     starts += [m.start() for m in SIZE.finditer(head) if _is_cpu(head[: m.start()])][:1]
     starts += [m.start() for m in _GPU_BEGINS.finditer(head) if _is_host(head[: m.start()])][:1]
-    if m := _NO_GPU_BEGINS.match(head):
-        starts.append(m.end())
+    starts += [m.end() for m in [_NO_GPU_BEGINS.match(head)] if m]
+    starts += [m.start() for m in [_NO_GPU_ENDS.search(head)] if m]
     cuts = [n for n in sorted(set(starts)) if n > 0 and not _ONLY_COUNT.fullmatch(head[:n]) and _closed(head[:n])]
     return [piece[a:b].strip() for a, b in zip([0, *cuts], [*cuts, len(piece)], strict=True)]
 

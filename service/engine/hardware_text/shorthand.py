@@ -36,7 +36,7 @@ _LINK_BEGINS = re.compile(r"(?:\bpci-?e?|\b(?:pci-?e?|gen)[\s-]{0,2}(?:gen\s?)?[
 _WORD_COUNTS = {"dual": 2, "two": 2, "single": 1, "one": 1, "triple": 3, "three": 3, "quad": 4, "four": 4, "five": 5}
 _WORD_COUNTS |= {"six": 6, "seven": 7, "eight": 8, "a pair of": 2, "a couple of": 2, "pair of": 2}
 _PARENTHESES = re.compile(r"\s*\(([^()]*)\)")
-_NO_GPU = re.compile(r"(?:no|without|zero|0)\s?(?:dedicated\s|discrete\s)?gpus?|cpu[ -]only|none", re.I)
+_NO_GPU = re.compile(r"(?:no|without(?:\san?)?|zero|0)\s?(?:dedicated\s|discrete\s)?gpus?|cpu[ -]only|none", re.I)
 _SYSTEM = re.compile(
     r"(?:(?:ms\s)?windows|win)\s?(?:\d{1,2}|server[ \d]*)?|linux"
     r"|(?:ubuntu|debian|fedora|arch|mint|nixos|rocky|centos|rhel|proxmox|unraid)(?:\s?linux)?[ \d.]*"
@@ -67,6 +67,9 @@ _NAMELESS_CPU = re.compile(r"cpu(?:\s(\d{1,2}) sockets?)?(?:\s(\d{1,4}) cores?)?
 _ONLY_CORES = re.compile(r"(\d{1,4})[\s-]?(?:physical\s)?cores?(?:\s(?:cpu|processor))?", re.I)
 _QUOTED = re.compile(r'^(gpu|cpu)\s+"([^"]{1,200})"\s*(.{0,300})$', re.I)
 _RAM_WORD = re.compile(r"\b(?:lp)?ddr\d|\bram\b|\bmemory\b|\bvram\b", re.I)
+_VRAM_ALONE = re.compile(
+    r"(?:gpu\s)?[\d.]{1,6}\s?(?:[gm]i?b?)(?:\s(?:of\s)?(?:vram|gpu(?:\smemory)?|video\smemory))", re.I
+)
 _NOISE_LINE = re.compile(
     r"^\s*(?:```\w{0,20}|~~~\w{0,20}|[-=+|_~#>*\s]*|(?:[\w.@:~/\\-]{0,60}[$#%>]|PS [^>]{0,80}>)\s.{0,200})\s*$"
 )
@@ -126,6 +129,8 @@ def _piece(piece: str) -> Found:
         return Found(no_gpu=True)
     if _SYSTEM.fullmatch(piece):
         return Found(os=piece.lower())
+    if _VRAM_ALONE.fullmatch(piece):
+        raise unreadable(piece, "which GPU has it? Write its name in front, as in `RTX 4060 Ti 16GB`")
     if is_link(piece):
         return Found(link=piece)
     if m := _NAMELESS_CPU.fullmatch(piece):

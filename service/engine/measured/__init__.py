@@ -5,7 +5,7 @@ from service.engine.measured.failure import Failure, FailureKind
 from service.engine.measured.identity import ModelIdentity, RigIdentity, model_identity, rig_identity
 from service.engine.measured.prediction import Prediction
 from service.engine.measured.reader import Reader
-from service.engine.measured.roofline import most_pp, most_tg
+from service.engine.measured.roofline import most_pp, most_tg, require_possible
 from service.engine.measured.rows import MeasuredRow, merged
 from service.engine.measured.summary import (
     MeasuredMemory,
@@ -37,6 +37,7 @@ __all__ = [
     "model_identity",
     "most_pp",
     "most_tg",
+    "require_possible",
     "rig_identity",
     "speed_at",
     "spread",

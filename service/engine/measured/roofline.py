@@ -8,7 +8,12 @@ is unlikely. Williams, Waterman and Patterson, "Roofline", CACM 52(4), 2009.
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
+
+from service.engine.errors import InvalidInput
 from service.engine.hardware import Rig
+from service.engine.measured.rows import MeasuredRow
 from service.engine.model import Model
 from service.engine.tensor_names import role_of
 
@@ -34,6 +39,17 @@ def most_pp(model: Model, rig: Rig) -> float:
     cards = sum(max(card.int8_tops, card.fp16_tflops) * (1 if card.bandwidth_known else _UNKNOWN) for card in rig.cards)
     cores = rig.physical_cores * rig.ghz * _GIGA * _CPU_OPERATIONS
     return (cards * _TERA * _OVERCLOCKED + cores * _OVERCLOCKED) / (2 * max(used, 1.0))
+
+
+def require_possible(rows: Sequence[MeasuredRow], most_tg: float, most_pp: float) -> None:
+    """Raise InvalidInput, with the row's path, for speeds that memory and arithmetic of the rig do not allow."""
+    limits = (("tg_seconds", most_tg), ("pp_seconds", most_pp))
+    for i, row in enumerate(rows):
+        for (name, most), speeds in zip(limits, (row.tg_tps, row.pp_tps), strict=True):
+            fastest = max(speeds, default=0.0)
+            if not math.isfinite(fastest) or fastest > most:
+                what = f"{fastest:,.0f} t/s cannot be: at most {most:,.0f} can be read on this rig"
+                raise InvalidInput(what, field=f"rows[{i}].{name}")
 
 
 def _share(model: Model, name: str) -> float:

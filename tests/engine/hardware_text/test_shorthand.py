@@ -180,3 +180,23 @@ def test_a_name_that_no_list_has_is_left_to_resolve() -> None:
 def test_a_size_in_a_name_is_kept_where_a_card_is_sold_with_several() -> None:
     small, large = (canonical(Hardware(gpus=[Gpu(name=f"RTX 3060 {size}GB")])) for size in (8, 12))
     assert (small.gpus[0].vram_gib, large.gpus[0].vram_gib) == (8, 12)
+
+
+@pytest.mark.parametrize(
+    ("text", "same_as"),
+    [
+        ("i9-14900K 64GB no GPU", "no GPU, i9-14900K, 64GB"),
+        ("64GB without a GPU", "no GPU, 64GB"),
+        ("Ryzen 9 7950X 128GB CPU only", "no GPU, Ryzen 9 7950X, 128GB"),
+        ("cpu: ryzen 7950x ram: 64gb gpu: 4090", "RTX 4090, Ryzen 9 7950X, 64GB"),
+        ("GPU: 2x3090 CPU: EPYC 7402 RAM: 256GB DDR4", "2x RTX 3090, EPYC 7402, 256GB DDR4"),
+    ],
+)
+def test_parts_are_told_apart_without_commas(text: str, same_as: str) -> None:
+    assert canonical(parse_hardware(text)) == canonical(parse_hardware(same_as))
+
+
+@pytest.mark.parametrize("text", ["16gb vram", "24GB VRAM, 64GB RAM", "8 GB of video memory"])
+def test_memory_without_its_card_is_asked_for_by_name(text: str) -> None:
+    with pytest.raises(InvalidHardware, match="which GPU has it"):
+        parse_hardware(text)

@@ -1,8 +1,11 @@
 """The fastest that can be: above every published run, below what cannot be."""
 
+import pytest
+
 from bench import runs
 from service.engine.catalogue import resolve
-from service.engine.measured import most_pp, most_tg
+from service.engine.errors import InvalidInput
+from service.engine.measured import MeasuredRow, most_pp, most_tg, require_possible
 from tests import rigs
 from tests.models import build
 
@@ -33,3 +36,17 @@ def test_experts_count_by_the_share_that_a_token_uses() -> None:
 def test_a_million_tokens_per_second_is_nobodys() -> None:
     model, rig = build("Qwen3-0.6B", "q4_0"), resolve(rigs.EIGHT_3090)
     assert most_tg(model, rig) < 1_000_000
+
+
+@pytest.mark.parametrize(("seconds", "n", "right"), [(1e-6 * 1.1, 1, False), (1.0, 430, True), (1.0, 2_001, False)])
+def test_a_microsecond_eval_is_refused_and_an_honest_430_tokens_a_second_is_not(
+    seconds: float, n: int, right: bool
+) -> None:
+    """llmfit #1038 had a million tokens a second; a fixed limit of 250 refused honest figures (project-nomad #274)."""
+    rows = [MeasuredRow(n_kv=0, n_gen=n, tg_seconds=(seconds,))]
+    if right:
+        require_possible(rows, 2_000.0, 50_000.0)
+        return
+    with pytest.raises(InvalidInput, match=r"cannot be: at most 2,000") as caught:
+        require_possible(rows, 2_000.0, 50_000.0)
+    assert caught.value.field == "rows[0].tg_seconds"

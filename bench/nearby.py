@@ -1,0 +1,137 @@
+"""How alike the errors of near configs are, and what correcting by them gains: `python -m bench.nearby`.
+
+Published runs (tests/data/perf.jsonl), predicted by parameters that saw no run of their machine or author. For each
+kind of nearness: how differently two estimates of one model are off, which are the constants of
+`service/engine/measured/nearby.py`. Then each run corrected by the others of its rig and model, as an advice is: median
+error and share inside the 80 % interval, before and after.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from itertools import combinations
+
+import msgspec
+
+from bench import scoreboard
+from bench.calibrate import FOLDS, Folds, training_rows
+from bench.conformal import guess
+from bench.runs import Setup, author_of
+from bench.stamp import stamp
+from service.engine.measured.agreement import PHASES, Phase
+from service.engine.measured.nearby import SPREADS, Nearness, Observation, correction
+from service.engine.speed import coefficients
+from service.engine.speed.interval import Z80
+
+
+class Case(msgspec.Struct, frozen=True):
+    """One published run in one phase: logarithm of expected over measured speed, and the factor of its interval."""
+
+    setup: Setup
+    phase: Phase
+    error: float
+    factor: float
+
+    @property
+    def gpus(self) -> tuple[str, ...]:
+        """The names of its cards."""
+        return tuple(sorted(card.name for card in self.setup.rig.cards))
+
+    @property
+    def rig(self) -> tuple[object, ...]:
+        """Whose machine it is: author, CPU, cards, bandwidth."""
+        rig = self.setup.rig
+        return (author_of(self.setup.case["id"]), rig.cpu_model, rig.sockets, self.gpus, round(rig.cpu_bandwidth_gbs))
+
+
+def cases() -> list[Case]:
+    """Return every run that may be fitted, with its median error on each phase."""
+    folds = msgspec.json.decode(FOLDS.read_bytes(), type=Folds)
+    found: dict[tuple[str, Phase], list[tuple[Setup, float, float]]] = defaultdict(list)
+    for row in training_rows():
+        setup = row.test.setup
+        if setup.group != scoreboard.GROUP:
+            one = guess(row, dict(coefficients()) | folds.values[setup.group])
+            factor = one.factor(folds.intervals[setup.group])
+            found[setup.case["id"], one.phase].append((setup, one.error, factor))
+    return [
+        Case(them[0][0], phase, statistics.median(e for _, e, _ in them), statistics.median(f for _, _, f in them))
+        for (_, phase), them in found.items()
+    ]
+
+
+def nearness(one: Case, other: Case) -> Nearness | None:
+    """Return what two runs share; None for other models, other cards, or no card and another rig."""
+    if one.setup.case["model"]["shape"] != other.setup.case["model"]["shape"] or one.gpus != other.gpus:
+        return None
+    if one.rig != other.rig and not one.gpus:
+        return None
+    same_mix = one.setup.case["model"]["mix"] == other.setup.case["model"]["mix"]
+    return Nearness(one.rig == other.rig, same_mix, one.setup.engine == other.setup.engine)
+
+
+def differences(found: Sequence[Case], phase: Phase) -> dict[Nearness, list[float]]:
+    """Return how differently the two of each pair are off, by how near they are, the smallest first."""
+    by_kind: dict[Nearness, list[float]] = defaultdict(list)
+    for one, other in combinations([case for case in found if case.phase == phase], 2):
+        kind = nearness(one, other)
+        if kind is not None:
+            by_kind[kind].append(abs(one.error - other.error))
+    return {kind: sorted(them) for kind, them in by_kind.items()}
+
+
+def observations(case: Case, found: Sequence[Case]) -> Iterator[Observation]:
+    """Yield what the other runs of its model say of a run."""
+    for other in found:
+        kind = nearness(case, other) if other is not case and other.phase == case.phase else None
+        if kind is not None:
+            yield Observation(str(other.rig), kind, {case.phase: -other.error})
+
+
+def corrected(found: Sequence[Case], phase: Phase) -> list[tuple[float, float, float, float]]:
+    """Return (error, spread) before and after, of every run of a phase that others are near to."""
+    rows = []
+    for case in found:
+        near = list(observations(case, found)) if case.phase == phase else []
+        if near:
+            prior = math.log(case.factor) / Z80
+            made = correction(prior, phase, near)
+            rows.append((case.error, prior, case.error + made.shift, made.spread))
+    return rows
+
+
+def main() -> None:
+    """Print the table of nearness and the gain."""
+    found = cases()
+    print(stamp())
+    print("how differently two estimates of one model are off (80 % within; as a standard deviation; used)")
+    for phase in PHASES:
+        for kind, them in sorted(differences(found, phase).items(), reverse=True):
+            p80 = them[min(int(0.8 * len(them)), len(them) - 1)]
+            print(
+                f"  {phase} {_words(kind):<44} {len(them):>4} pairs  {p80:.3f}  {p80 / Z80:.2f}  {SPREADS[kind][phase]}"
+            )
+    print("each run corrected by the others near to it: median error, inside its 80 % interval, high/low")
+    for phase in PHASES:
+        rows = corrected(found, phase)
+        before, after = [(e, s) for e, s, _, _ in rows], [(e, s) for _, _, e, s in rows]
+        print(f"  {phase} {len(rows)} runs: before {_summary(before)}; after {_summary(after)}")
+
+
+def _words(kind: Nearness) -> str:
+    parts = ("rig" if kind.rig else "GPUs", "quant" if kind.variant else "", "engine" if kind.engine else "")
+    return "same " + ", ".join(part for part in parts if part)
+
+
+def _summary(rows: Sequence[tuple[float, float]]) -> str:
+    error = math.exp(statistics.median(abs(e) for e, _ in rows)) - 1
+    inside = sum(abs(e) <= Z80 * s for e, s in rows) / len(rows)
+    width = math.exp(2 * Z80 * statistics.median(s for _, s in rows))
+    return f"{error:.1%}, {inside:.0%}, {width:.2f}"
+
+
+if __name__ == "__main__":
+    main()

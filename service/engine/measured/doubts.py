@@ -1,0 +1,141 @@
+"""Why rows may not be what they seem. What cannot be is refused (`roofline`); what may be is kept, with its doubt."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from itertools import pairwise, zip_longest
+
+from service.engine.advice import SpeedPoint
+from service.engine.measured.rows import MeasuredRow
+from service.engine.measured.summary import measured_speed, speed_at, spread
+
+LEAST_PROMPT, LEAST_OUTPUT = 16, 32
+"""Tokens of a phase in a whole result: the smallest published tests are pp16 and tg32 (tests/data/perf.jsonl)."""
+LEAST_SECONDS = 0.01
+"""Of a phase in a whole result: below it, timers and launches are a good part of what was timed. The shortest published
+phase took 0.13 s."""
+WILDEST = 0.4
+"""Sigma over mean of the repeats of one test: the largest of 93 published ones is 0.27 (median 0.009)."""
+STEEPEST = 4.0
+"""How many times faster a test may be than the one before it in depth, beyond what is predicted: the largest published
+rise is 2.4 (a noisy machine), of prompts 1.6 (a cold first one)."""
+
+_THROUGH_AN_ADDRESS = re.compile(
+    r"(?<![\w-])(?:--(?:base-url|url|api-base|endpoint|server-url|remote)\b|https?://hidden|OLLAMA_HOST=|ssh[ \t])"
+)
+_RPC = re.compile(r"(?<![\w-])--?rpc\b")
+
+
+def doubt_of(rows: Sequence[MeasuredRow], predicted: Sequence[SpeedPoint] = ()) -> str | None:
+    """Return the first reason for which figures may not be those of this config on an idle machine, as a sentence.
+
+    `predicted`: by depth; with it, a speed that falls or rises with depth is held against how it should.
+    """
+    return _too_little(rows) or _wild(rows) or _steep(rows, predicted)
+
+
+def elsewhere(command: str, devices: Sequence[str]) -> str | None:
+    """Return why a part of a measurement was another machine's, or None. `command`: reduced, `devices`: of its buffers.
+
+    The benchmark programs of both engines run in one process: whatever names an address measured a server that may be
+    anywhere (project-nomad #1151: a remote host's speed booked to the local machine), and an RPC device is a machine
+    that the stated hardware lacks.
+    """
+    if _RPC.search(command) or any(device.startswith("RPC") for device in devices):
+        return "a part of it ran on another machine (RPC), which the hardware does not name"
+    if _THROUGH_AN_ADDRESS.search(command):
+        return "it was measured through an address: what answered there may be another machine"
+    return None
+
+
+def _too_little(rows: Sequence[MeasuredRow]) -> str | None:
+    phases = (
+        ("prompts", LEAST_PROMPT, [(row.n_prompt, row.pp_seconds) for row in rows]),
+        ("output", LEAST_OUTPUT, [(row.n_gen, row.tg_seconds) for row in rows]),
+    )
+    for name, least, tests in phases:
+        tokens = sum(n * len(times) for n, times in tests)
+        seconds = sum(sum(times) for _, times in tests)
+        if 0 < tokens < least:
+            return f"{tokens} tokens of {name} in all: fewer than {least} say little"
+        if tokens and seconds < LEAST_SECONDS:
+            return f"{seconds * 1000:.3g} ms of {name} in all: below {LEAST_SECONDS * 1000:.0f} ms nothing can be timed"
+    return None
+
+
+def _wild(rows: Sequence[MeasuredRow]) -> str | None:
+    apart = spread(rows)
+    if apart is None or apart <= WILDEST:
+        return None
+    row = max(rows, key=lambda one: _apart(one.pp_tps) + _apart(one.tg_tps))
+    speeds = max(row.pp_tps, row.tg_tps, key=_apart)
+    return f"the same test gave {min(speeds):.3g} to {max(speeds):.3g} t/s: the machine was doing something else"
+
+
+def _apart(speeds: Sequence[float]) -> float:
+    return max(speeds) / min(speeds) if speeds else 1.0
+
+
+def _steep(rows: Sequence[MeasuredRow], predicted: Sequence[SpeedPoint]) -> str | None:
+    points = measured_speed(rows)
+    for one, other in pairwise(points):
+        for name in ("pp_tps", "tg_tps"):
+            rises = getattr(other, name) / getattr(one, name)
+            expected = _expected(predicted, one.n_kv, other.n_kv, name)
+            off = rises if expected is None else max(rises / expected, expected / rises)
+            if off > STEEPEST:
+                return (
+                    f"{name[:2].upper()} goes from {getattr(one, name):.3g} t/s at {one.n_kv:,} tokens to "
+                    f"{getattr(other, name):.3g} at {other.n_kv:,}: the machine was doing something else"
+                )
+    return None
+
+
+def _expected(predicted: Sequence[SpeedPoint], first: int, second: int, name: str) -> float | None:
+    one, other = speed_at(predicted, first), speed_at(predicted, second)
+    if one is None or other is None or not getattr(one, name) or not getattr(other, name):
+        return None
+    return float(getattr(other, name) / getattr(one, name))
+
+
+def same_figures(one: Sequence[MeasuredRow], other: Sequence[MeasuredRow]) -> bool:
+    """Return whether two results are prints of one measurement: each figure within its rounding, and by chance that
+    would be so once in CHANCE.
+
+    Programs print times to a millisecond and speeds to 0.01 t/s. Repeats of one test lie some 0.9 % apart, so that two
+    of a second agree to half a millisecond is one case of 18; a test of a tenth of a second says next to nothing.
+    """
+    if len(one) != len(other):
+        return False
+    evidence = 1.0
+    for a, b in zip(one, other, strict=True):
+        if (a.n_kv, a.n_prompt, a.n_gen) != (b.n_kv, b.n_prompt, b.n_gen):
+            return False
+        for n, x, y in (
+            *_paired(a.n_prompt, a.pp_seconds, b.pp_seconds),
+            *_paired(a.n_gen, a.tg_seconds, b.tg_seconds),
+        ):
+            rounding = _rounding(n, x, y)
+            if rounding is None:
+                return False
+            evidence *= max(_APART * x / rounding, 1.0)
+    return evidence >= CHANCE
+
+
+CHANCE = 10_000.0
+_APART = 0.009  # median of sigma/mean of 102 published tests with a deviation (docs/measuring.md)
+_HALF_MILLISECOND, _HALF_HUNDREDTH = 0.000_501, 0.005_01
+
+
+def _paired(n: int, one: Sequence[float], other: Sequence[float]) -> list[tuple[int, float, float]]:
+    """Repeats beside each other; a different number of them agrees nowhere."""
+    return [(n, x, y) for x, y in zip_longest(one, other, fillvalue=math.inf)]
+
+
+def _rounding(n: int, one: float, other: float) -> float | None:
+    """Return the seconds of rounding within which two times of `n` tokens are the same, or None."""
+    if abs(one - other) <= _HALF_MILLISECOND:
+        return _HALF_MILLISECOND
+    return one * one * _HALF_HUNDREDTH / n if abs(n / one - n / other) <= _HALF_HUNDREDTH else None

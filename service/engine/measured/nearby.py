@@ -1,0 +1,117 @@
+"""What measurements of near configs say of one that nobody measured: a correction of its estimate, with its interval.
+
+An estimate is off by what its rig and model do better or worse than expected, which near configs share, and by what is
+its own. Of a config e = s + a, of another on the same rig e' = s + b: only s can be learned. With the variance of
+e - e' known for each kind of nearness (2 a's), the expected s is the usual shrunken mean: nothing where others say
+nothing, near the others' mean where they are near and many.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import msgspec
+from msgspec.structs import replace
+
+from service.engine.advice import SpeedPoint
+from service.engine.measured.agreement import Phase
+
+_Z80 = 1.2816  # half of an 80 % interval of a normal distribution
+
+
+class Nearness(NamedTuple):
+    """What a measured config shares with another: the rig (GPUs, CPU and RAM), the variant, the engine."""
+
+    rig: bool
+    variant: bool
+    engine: bool
+
+
+SPREADS: dict[Nearness, dict[Phase, float]] = {
+    Nearness(True, True, True): {"tg": 0.12, "pp": 0.22},
+    Nearness(True, True, False): {"tg": 0.22, "pp": 0.28},
+    Nearness(True, False, True): {"tg": 0.26, "pp": 0.18},
+    Nearness(True, False, False): {"tg": 0.26, "pp": 0.28},
+    Nearness(False, True, True): {"tg": 0.46, "pp": 0.17},
+    Nearness(False, False, True): {"tg": 0.46, "pp": 0.17},
+    Nearness(False, True, False): {"tg": 0.46, "pp": 0.28},
+    Nearness(False, False, False): {"tg": 0.46, "pp": 0.28},
+}
+"""Standard deviation of how differently two estimates of one model are off, in logarithms: a Z80th of what holds four
+of five of the published pairs (`python -m bench.nearby`, bench/results/nearby.txt; pairs that share
+the GPUs only are too few to tell apart, and those of one engine stand for them)."""
+
+
+class Observation(msgspec.Struct, frozen=True):
+    """The logarithm of measured over expected speed of a near config, by phase. `source`: whose it is, a host or else
+    an owner; of one source only the nearest kind counts, once, with its median."""
+
+    source: str
+    nearness: Nearness
+    error: dict[Phase, float]
+
+
+class Correction(msgspec.Struct, frozen=True):
+    """`shift`: logarithm by which to multiply an expected speed; `spread`: one standard deviation of what remains."""
+
+    shift: float
+    spread: float
+
+
+def correction(prior: float, phase: Phase, observed: Sequence[Observation]) -> Correction:
+    """Return what observations make of an estimate whose logarithm has the standard deviation `prior`."""
+    spreads = _by_source(phase, observed)
+    if not spreads:
+        return Correction(0.0, prior)
+    own = min(spread for _, spread in spreads) ** 2 / 2
+    shared = prior**2 - own
+    if shared <= 0:
+        return Correction(0.0, prior)
+    precision = 1 / shared + sum(2 / spread**2 for _, spread in spreads)
+    shift = sum(error * 2 / spread**2 for error, spread in spreads) / precision
+    return Correction(shift, math.sqrt(1 / precision + own))
+
+
+def _by_source(phase: Phase, observed: Sequence[Observation]) -> list[tuple[float, float]]:
+    """Return (error, spread) of each source."""
+    found: dict[str, dict[float, list[float]]] = {}
+    for one in observed:
+        if phase in one.error:
+            by_spread = found.setdefault(one.source, {})
+            by_spread.setdefault(SPREADS[one.nearness][phase], []).append(one.error[phase])
+    return [(statistics.median(errors[nearest]), nearest) for errors in found.values() for nearest in [min(errors)]]
+
+
+def corrected(point: SpeedPoint, observed: Sequence[Observation]) -> SpeedPoint:
+    """Return the speed at a depth with both phases corrected, basis `calibrated on N results`; as it was where they
+    say nothing of it."""
+    n = len(observed)
+    pp = _moved(point.pp_low, point.pp_tps, point.pp_high, "pp", observed)
+    tg = _moved(point.tg_low, point.tg_tps, point.tg_high, "tg", observed)
+    if pp is None and tg is None:
+        return point
+    changes = (("pp", pp), ("tg", tg))
+    moved = {
+        f"{name}_{part}": value for name, found in changes if found for part, value in zip(_PARTS, found, strict=True)
+    }
+    return replace(point, basis=f"calibrated on {n} result{'s' * (n > 1)}", **moved)
+
+
+_PARTS = ("low", "tps", "high")
+
+
+def _moved(
+    low: float, expected: float, high: float, phase: Phase, observed: Sequence[Observation]
+) -> tuple[float, float, float] | None:
+    if low <= 0 or high <= low:
+        return None
+    prior = math.log(high / low) / (2 * _Z80)
+    found = correction(prior, phase, observed)
+    if found.spread >= prior:
+        return None
+    middle = expected * math.exp(found.shift)
+    factor = math.exp(_Z80 * found.spread)
+    return round(middle / factor, 2), round(middle, 2), round(middle * factor, 2)
