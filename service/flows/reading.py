@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from itertools import chain
+from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol
 
 import msgspec
@@ -12,6 +10,7 @@ import msgspec
 from service.engine.advice import AdviceBody, Refusal
 from service.engine.advise import VariantModel
 from service.engine.errors import AdvisorError, InvalidHeader
+from service.engine.gguf import Header
 from service.engine.goal import Constraints, GoalRequest
 from service.engine.hardware import Hardware
 from service.engine.model import build_model
@@ -19,7 +18,6 @@ from service.engine.planner.write import Files
 from service.hub import Hub, RepoListing, Variant, read_local_header
 
 _TERMS = "the repo is gated: accept its terms on its page and `hf auth login` before the download"
-_READERS = 4  # variants at a time: enough to hide the Hub's latency, few enough for its rate limit
 
 
 class Advise(Protocol):
@@ -70,35 +68,45 @@ class Models(msgspec.Struct, frozen=True):
         return msgspec.structs.replace(body, refused=[*body.refused, *refused])
 
 
-def read_models(hub: Hub, listing: RepoListing, variants: Sequence[Variant], report: Callable[[str], None]) -> Models:
+def read_models(
+    hub: Hub, listing: RepoListing, variants: Sequence[Variant], report: Callable[[str], None], in_full: bool = False
+) -> Models:
     """Return the models of `variants`, in their order. `report` is called with each step, in this thread.
 
-    A damaged variant is set aside; when all of them are, or the Hub fails, the error is raised.
+    `in_full`: nothing may be taken from another variant, as what hosts are told of must be read. A damaged variant is
+    set aside; when all of them are, or the Hub fails, the error is raised.
     """
     read: list[VariantModel] = []
     unreadable: dict[str, AdvisorError] = {}
-    with ThreadPoolExecutor(_READERS) as pool:
-        # The first one alone: from it the Hub learns how large the headers of this repo are.
-        outcomes = chain.from_iterable(
-            pool.map(lambda variant: _read(hub, listing, variant), some) for some in (variants[:1], variants[1:])
-        )
-        for number, variant in enumerate(variants, 1):
-            report(f"reading header {number} of {len(variants)}")
-            outcome = next(outcomes)
-            if isinstance(outcome, VariantModel):
-                read.append(outcome)
-            else:
-                unreadable[variant.name] = outcome
+    headers = _headers(hub, listing, variants, in_full)
+    for number, variant in enumerate(variants, 1):
+        report(f"reading header {number} of {len(variants)}")
+        try:
+            read.append(_model(listing, variant, next(headers)))
+        except InvalidHeader as error:
+            unreadable[variant.name] = error
     if not read:
         raise next(iter(unreadable.values()))
     return Models(tuple(read), {name: error.detail for name, error in unreadable.items()}, listing.gated)
 
 
-def _read(hub: Hub, listing: RepoListing, variant: Variant) -> VariantModel | InvalidHeader:
+def _headers(
+    hub: Hub, listing: RepoListing, variants: Sequence[Variant], in_full: bool
+) -> Iterator[Header | InvalidHeader]:
+    if listing.repo is None:
+        return (_local(variant) for variant in variants)
+    return hub.read_headers(listing, variants, in_full)
+
+
+def _local(variant: Variant) -> Header | InvalidHeader:
     try:
-        on_disk = listing.repo is None
-        model = build_model(read_local_header(variant) if on_disk else hub.read_header(listing, variant))
+        return read_local_header(variant)
     except InvalidHeader as error:
         return error
+
+
+def _model(listing: RepoListing, variant: Variant, header: Header | InvalidHeader) -> VariantModel:
+    if isinstance(header, InvalidHeader):
+        raise header
     files = Files(listing.repo, listing.revision, tuple(file.path for file in variant.files))
-    return VariantModel(variant.name, files, model)
+    return VariantModel(variant.name, files, build_model(header))

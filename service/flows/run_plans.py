@@ -110,7 +110,8 @@ def models_of(context: Context, row: StoredAdvice, planned: Sequence[PlannedRun]
     variants = [variant for variant in listing.variants if variant.name in names]
     if not variants:
         return {}
-    return {one.name: one.model for one in read_models(context.hub, listing, variants, lambda step: None).variants}
+    models = read_models(context.hub, listing, variants, lambda step: None, in_full=True)
+    return {one.name: one.model for one in models.variants}
 
 
 def predicted(

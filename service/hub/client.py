@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from threading import Lock
 from typing import TYPE_CHECKING
 
@@ -91,12 +91,27 @@ class Hub:
         Raises NotGguf, TruncatedHeader, InvalidHeader, RepoGated, RepoTooLarge, HubUnavailable, HubRateLimited,
         HubUnauthorised, HubReplyRefused.
         """
+        header = next(self.read_headers(listing, [variant]))
+        if isinstance(header, InvalidHeader):
+            raise header
+        return header
+
+    def read_headers(
+        self, listing: RepoListing, variants: Sequence[Variant], in_full: bool = False
+    ) -> Iterator[Header | InvalidHeader]:
+        """Yield the merged header of each of `variants`, or what is wrong with it, in their order; read side by side.
+
+        `in_full`: no part of any may be taken from another file of the repo (`Header.by_jump`). Raises RepoGated,
+        RepoTooLarge, HubUnavailable, HubRateLimited, HubUnauthorised, HubReplyRefused.
+        """
         if listing.repo is None or listing.revision is None:
             raise InvalidInput("a listing of files on this disk is read by read_local_header", field="repo")
-        try:
-            return self._reader(listing.repo, listing.revision).read(variant)
-        except InvalidHeader as error:
-            raise type(error)(f"{listing.repo}, variant {variant.name}: {error.detail}") from error
+        headers = self._reader(listing.repo, listing.revision).read(variants, in_full)
+        for variant, header in zip(variants, headers, strict=True):
+            if isinstance(header, InvalidHeader):
+                yield type(header)(f"{listing.repo}, variant {variant.name}: {header.detail}")
+            else:
+                yield header
 
     def search_gguf(self, model: str) -> tuple[str, ...]:
         """Return up to five repos that hold a quantised GGUF of the model repo `model`, most downloaded first."""

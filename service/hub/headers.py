@@ -1,26 +1,30 @@
-"""Headers of variants: parsed as they arrive, shards side by side, known content never read again.
+"""Headers of variants: parsed as they arrive, files side by side, known content never read again.
 
-The first file of a repo is read until its tensor table is complete, and its connection given up; from then on the size
-of a header is known, for the variants of a repo share their tokenizer, and one range of that size keeps the connection.
+The first file of a repo is read until its tensor table is complete. Its tokenizer is known from then on: of other
+variants the beginning and the tensor table are read, by ranges that jump over what they share (engine/gguf/jump.py);
+where anything is not as presumed, the file is read in full. A header read by a jump is kept for its own repo only.
 """
 
 from __future__ import annotations
 
+import hashlib
 import time
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from threading import Lock
 from typing import IO, Protocol
 
 from service.engine.errors import InvalidHeader, TruncatedHeader
-from service.engine.gguf import Header, HeaderParser, merge_shards
+from service.engine.gguf import Doubt, Header, HeaderParser, LargeArray, merge_shards
 from service.hub.errors import RepoTooLarge
 from service.hub.listing import Limits, RepoFile, Variant
 from service.hub.ranges import Ranges, RemoteFile
 
 FIRST_RANGE = 32 << 20  # of a file with a tokenizer, when nothing is known of the repo yet: read as far as it is needed
-LATER_RANGE = 256 << 10  # of shards 2…n, which have a tensor table and little else
-_SPARE = 64 << 10
+LATER_RANGE = 64 << 10  # of shards 2…n, which have a tensor table and little else
+_SPARE = 16 << 10  # by which a header may be longer than that of the file it is known from
+_MOST_KNOWN = 64  # large arrays of one repo
 _PIECE = 1 << 20  # of a file on this disk
 
 
@@ -58,42 +62,103 @@ class RepoReader:
         self._repo, self._revision, self.started = repo, revision, started
         self._lock = Lock()
         self._n_bytes = 0
-        self._likely: int | None = None  # bytes of a header with a tokenizer in this repo
+        self._first_in_full = Lock()
+        self._known: tuple[LargeArray, ...] | None = None  # None: no file was read in full yet
 
-    def read(self, variant: Variant) -> Header:
-        """Return the merged header of a variant. Raises InvalidHeader's tree and the Hub's errors."""
-        with ThreadPoolExecutor(max_workers=min(self._limits.parallel, len(variant.files))) as pool:
-            parts = [pool.submit(self._read_file, file, i == 0) for i, file in enumerate(variant.files)]
+    def read(self, variants: Sequence[Variant], in_full: bool) -> Iterator[Header | InvalidHeader]:
+        """Yield the merged header of each variant, or what is wrong with it, in their order. Raises the Hub's errors.
+
+        `in_full`: nothing may come from a jump, which is what other repos and hosts are told.
+        """
+        with ThreadPoolExecutor(max_workers=self._limits.parallel) as pool:
+            parts = self._begun(pool, variants, in_full)
             try:
-                return merge_shards([part.result() for part in parts])
-            except BaseException:
+                for variant in variants:
+                    yield _merged([parts[file] for file in variant.files])
+            finally:
                 pool.shutdown(wait=False, cancel_futures=True)
-                raise
 
-    def _read_file(self, file: RepoFile, is_first: bool) -> Header:
-        known = self._cache.get(file.sha256) if file.sha256 else None
+    def _begun(
+        self, pool: ThreadPoolExecutor, variants: Sequence[Variant], in_full: bool
+    ) -> dict[RepoFile, Future[Header]]:
+        """Start reading every file: the one that the others are known from first, then small ones while it is read."""
+        first = [variant.files[0] for variant in variants]
+        later = [file for variant in variants for file in variant.files[1:]]
+        parts = {file: pool.submit(self._file, file, True, in_full) for file in first[:1]}
+        parts |= {file: pool.submit(self._file, file, False, in_full) for file in later}
+        return parts | {file: pool.submit(self._file, file, True, in_full) for file in first[1:]}
+
+    def _file(self, file: RepoFile, is_first: bool, in_full: bool) -> Header:
+        known = self._kept(file, in_full)
         if known is not None:
             return known
         remote = RemoteFile(self._repo, self._revision, file.path, file.n_bytes)
-        header = self._stream(remote, (self._likely or FIRST_RANGE) if is_first else LATER_RANGE)
-        if is_first:
-            self._likely = max(self._likely or 0, header.n_bytes + _SPARE)
+        if not is_first:
+            header = self._stream(remote, LATER_RANGE)[0]
+        elif in_full:
+            header = self._in_full(remote)
+        else:
+            header = self._by_jump(remote)
         if file.sha256:
-            self._cache.put(file.sha256, header)
+            self._cache.put(self._own(file.sha256) if header.by_jump else file.sha256, header)
         return header
 
-    def _stream(self, file: RemoteFile, first: int) -> Header:
-        """Read from the start until the header is complete: `first` bytes at most at first, then ever more."""
+    def _kept(self, file: RepoFile, in_full: bool) -> Header | None:
+        if file.sha256 is None:
+            return None
+        return self._cache.get(file.sha256) or (None if in_full else self._cache.get(self._own(file.sha256)))
+
+    def _own(self, sha256: str) -> str:
+        """The key of what is believed of a file in this repo and in no other."""
+        return hashlib.sha256(f"{self._repo} {sha256}".encode()).hexdigest()
+
+    def _by_jump(self, file: RemoteFile) -> Header:
+        """Read a file with a tokenizer: in full where it is the repo's first, else by jumping over what is known."""
+        with self._first_in_full:
+            if self._known is None:
+                return self._in_full(file)
+        known = self._known if file.n_bytes else ()
+        until_first_jump = min((array.start for array in known), default=FIRST_RANGE) + _SPARE
+        try:
+            header, arrays = self._stream(file, until_first_jump, known)
+        except (Doubt, InvalidHeader):  # behind a wrong jump, anything can stand
+            return self._in_full(file)
+        if not header.by_jump:
+            self._learn(arrays)
+        return header
+
+    def _in_full(self, file: RemoteFile) -> Header:
+        header, arrays = self._stream(file, FIRST_RANGE)
+        self._learn(arrays)
+        return header
+
+    def _stream(
+        self, file: RemoteFile, first: int, known: Sequence[LargeArray] = ()
+    ) -> tuple[Header, tuple[LargeArray, ...]]:
+        """Read from the start until the header is complete: `first` bytes at most at first, then what it asks for.
+
+        Returns it with its large arrays.
+        """
         deadline = time.monotonic() + self._limits.file_seconds
-        parser = _Counted(HeaderParser(file.n_bytes), self._spend)
-        position, stop = 0, first
+        parser, stop = HeaderParser(file.n_bytes, known), first
+        take = partial(self._take, parser)
         while parser.header is None:
             stop = min(max(stop, parser.needed), self._limits.header_bytes, file.n_bytes or 1 << 62)
-            if position >= stop:
+            if parser.position >= stop:
                 raise InvalidHeader(f"the header is larger than {self._limits.header_bytes >> 20} MiB")
-            position = self._ranges.stream(file, position, stop, deadline, parser.take)
-            stop = 2 * position
-        return parser.header
+            self._ranges.stream(file, parser.position, stop, deadline, take)
+            stop = parser.expected + _SPARE if parser.expected > parser.position else parser.position + FIRST_RANGE
+        return parser.header, parser.arrays
+
+    def _take(self, parser: HeaderParser, data: bytes) -> bool:
+        """Parse `data`; return whether what is behind it is of no use: the header is complete, or goes on elsewhere."""
+        self._spend(len(data))
+        goes_on = parser.position + len(data)
+        return parser.feed(data) is not None or parser.position != goes_on
+
+    def _learn(self, arrays: Sequence[LargeArray]) -> None:
+        with self._lock:
+            self._known = tuple(dict.fromkeys((*arrays, *(self._known or ()))))[:_MOST_KNOWN]
 
     def _spend(self, n_bytes: int) -> None:
         with self._lock:
@@ -106,23 +171,11 @@ class RepoReader:
                 )
 
 
-class _Counted:
-    """A parser that says when it has enough, and counts what it is given."""
-
-    def __init__(self, parser: HeaderParser, spend: Callable[[int], None]) -> None:
-        self._parser, self._spend = parser, spend
-        self.header: Header | None = None
-
-    @property
-    def needed(self) -> int:
-        """Bytes from the start of the file that there must be at least."""
-        return self._parser.needed
-
-    def take(self, data: bytes) -> bool:
-        """Parse `data`; return whether the header is complete."""
-        self._spend(len(data))
-        self.header = self._parser.feed(data)
-        return self.header is not None
+def _merged(parts: Sequence[Future[Header]]) -> Header | InvalidHeader:
+    try:
+        return merge_shards([part.result() for part in parts])
+    except InvalidHeader as error:
+        return error
 
 
 def header_of_file(stream: IO[bytes], size: int, limit: int) -> Header:

@@ -24,6 +24,7 @@ from service.hub.retry import Transient, seconds_asked, with_retries
 
 _CONTENT_RANGE = re.compile(r"bytes ([0-9]{1,18})-([0-9]{1,18})/([0-9]{1,18})", re.ASCII)
 _MAX_REDIRECTS = 5
+_WORTH_A_CONNECTION = 128 << 10  # bytes: what comes in the time that opening another connection takes
 Take: TypeAlias = Callable[[bytes], bool]
 
 
@@ -56,7 +57,7 @@ class Ranges:
         self._client = httpx.Client(
             follow_redirects=False,
             timeout=timeout,
-            limits=httpx.Limits(max_connections=2 * limits.parallel),
+            limits=httpx.Limits(max_connections=limits.parallel),
             trust_env=not addresses.is_loopback,
             transport=transport,
         )
@@ -94,6 +95,8 @@ class Ranges:
         return with_retries(attempt, self._limits, self._sleep)
 
     def _read_on(self, reading: _Reading) -> None:
+        if reading.has_enough:
+            return  # and what broke off was no longer wanted
         file = reading.file
         asked = {"range": f"bytes={reading.position}-{reading.stop - 1}"}
         if file.signed is not None:
@@ -142,13 +145,17 @@ class Ranges:
             raise TruncatedHeader(f"the file ends before byte {reading.position}, inside its header: upload it again")
         else:
             raise _refusal(response, file.repo, file.path)
+        is_whole = response.status_code == 200
         for chunk in self._chunks(response, reading.deadline):
             wanted, unwanted = chunk[unwanted:], max(0, unwanted - len(chunk))
-            if wanted and reading.take_in(wanted[: stop - reading.position]):
+            too_much = len(wanted) > stop - reading.position
+            reading.take_in(wanted[: stop - reading.position])
+            left = stop - reading.position
+            if too_much or (is_whole and not left):
                 return
-            if reading.position >= stop:
-                break
-        if reading.position < min(reading.stop, file.n_bytes or reading.stop):
+            if reading.has_enough and (is_whole or left > _WORTH_A_CONNECTION):
+                return  # else the rest is let in, so that the connection can be used again
+        if not reading.has_enough and reading.position < min(reading.stop, file.n_bytes or reading.stop):
             raise Transient(f"{file.path}: the connection broke off")
 
     def _body(self, response: httpx.Response, limit: int, deadline: float) -> bytes:
@@ -176,11 +183,13 @@ class _Reading:
 
     def __init__(self, file: RemoteFile, start: int, stop: int, deadline: float, take: Take) -> None:
         self.file, self.position, self.stop, self.deadline, self._take = file, start, stop, deadline, take
+        self.has_enough = False
 
-    def take_in(self, data: bytes) -> bool:
-        """Hand `data` on; return whether that is enough."""
+    def take_in(self, data: bytes) -> None:
+        """Hand `data` on while more is wanted."""
         self.position += len(data)
-        return self._take(data)
+        if data and not self.has_enough:
+            self.has_enough = self._take(data)
 
 
 def _range_stop(response: httpx.Response, file: RemoteFile, start: int, stop: int) -> int:

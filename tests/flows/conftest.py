@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -10,6 +10,7 @@ import pytest
 from redis import Redis
 from sqlalchemy import Engine
 
+from service.engine.errors import InvalidHeader
 from service.engine.gguf import Header
 from service.flows.context import Context
 from service.hub import Hub, RepoListing, RepoReference, Variant
@@ -48,9 +49,11 @@ class WatchedHub(Hub):
         self.listed.append(reference.repo)
         return super().list_repo(reference, revision)
 
-    def read_header(self, listing: RepoListing, variant: Variant) -> Header:
-        self.read.append(variant.name)
-        return super().read_header(listing, variant)
+    def read_headers(
+        self, listing: RepoListing, variants: Sequence[Variant], in_full: bool = False
+    ) -> Iterator[Header | InvalidHeader]:
+        self.read += [variant.name for variant in variants]
+        return super().read_headers(listing, variants, in_full)
 
 
 @pytest.fixture(scope="session")

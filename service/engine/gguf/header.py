@@ -30,11 +30,15 @@ class Tensor(msgspec.Struct, frozen=True):
 
 
 class Header(msgspec.Struct, frozen=True):
-    """Metadata and tensor table of one file; `n_bytes` is where the data section begins."""
+    """Metadata and tensor table of one file; `n_bytes` is where the data section begins.
+
+    `by_jump`: parts of large arrays were not read but taken to be as in another file of the same repo (jump.py).
+    """
 
     metadata: dict[str, MetadataValue]
     tensors: tuple[Tensor, ...]
     n_bytes: int
+    by_jump: bool = False
 
 
 def merge_shards(headers: list[Header]) -> Header:
@@ -55,7 +59,8 @@ def merge_shards(headers: list[Header]) -> Header:
     }
     if len(tensors) != sum(len(h.tensors) for h in headers):
         raise InvalidHeader("the shards repeat a tensor name")
-    return Header(first, tuple(tensors.values()), sum(h.n_bytes for h in headers))
+    n_bytes, by_jump = sum(h.n_bytes for h in headers), any(h.by_jump for h in headers)
+    return Header(first, tuple(tensors.values()), n_bytes, by_jump)
 
 
 def _check_split(headers: list[Header]) -> None:

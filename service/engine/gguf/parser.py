@@ -9,15 +9,18 @@ from __future__ import annotations
 
 import math
 import struct
+from collections.abc import Sequence
 
 from service.engine.errors import InvalidHeader, NotGguf, TruncatedHeader
 from service.engine.ggml_types import tensor_bytes, type_with_id
 from service.engine.gguf.header import ArraySummary, Header, MetadataValue, Tensor
+from service.engine.gguf.jump import LargeArray, check_jump
+from service.engine.gguf.passage import MAX_STRING_BYTES, Passage
+from service.engine.gguf.window import NeedMore, Window
 
 MAX_HEADER_BYTES = 64 << 20
 MAX_ENTRIES = 65_536
 MAX_KEY_BYTES = 65_535  # the format's own limit
-MAX_STRING_BYTES = 1 << 20  # chat templates reach some 100 KB
 MAX_TEXT_BYTES = 2 << 20  # keys, texts and values of one file together: all of them are kept
 MAX_NAME_BYTES = 256
 MAX_KEPT_ARRAY = 4_096  # per-layer arrays are kept; vocabularies are only counted
@@ -38,15 +41,6 @@ _SCALARS = {
     12: "<d",
 }
 _SCALAR = {kind: struct.Struct(fmt) for kind, fmt in _SCALARS.items()}
-_U32, _U64 = struct.Struct("<I"), struct.Struct("<Q")
-
-
-class NeedMore(Exception):
-    """The bytes given end inside the header; at least `n_bytes` from the start of the file are needed."""
-
-    def __init__(self, n_bytes: int) -> None:
-        super().__init__(f"the header needs at least {n_bytes} bytes")
-        self.n_bytes = n_bytes
 
 
 def parse_header(data: bytes | bytearray | memoryview, file_size: int | None = None) -> Header:
@@ -63,50 +57,69 @@ def parse_header(data: bytes | bytearray | memoryview, file_size: int | None = N
 
 
 class HeaderParser:
-    """One header being read. `needed`: bytes from the start of the file that there must be at least."""
+    """One header being read: `header`, once it is complete. `needed`: bytes of the file that there must be at least.
 
-    def __init__(self, file_size: int | None = None) -> None:
+    With `known`, large arrays of other files of the same repo, it jumps over those that this file has too: it then
+    wants its next bytes from `position`, which is behind what it was fed, and `expected` is where the next jump, or the
+    end of the header, should be.
+    """
+
+    def __init__(self, file_size: int | None = None, known: Sequence[LargeArray] = ()) -> None:
         self.needed = 4
+        self.expected = 0
         self._file_size = file_size
-        self._window = _Window()
+        self._known = known
+        self._window = Window()
         self._metadata: dict[str, MetadataValue] = {}
         self._tensors: dict[str, Tensor] = {}
         self._n_tensors = self._n_entries = -1
         self._n_kept = self._n_text = 0
-        self._strings = 0  # of a large array: those still to be walked
-        self._header: Header | None = None
+        self._passages: list[Passage] = []
+        self._is_passing = False
+        self.header: Header | None = None
+
+    @property
+    def position(self) -> int:
+        """Where in the file the byte is that must be fed next."""
+        return self._window.end
+
+    @property
+    def arrays(self) -> tuple[LargeArray, ...]:
+        """Large arrays of the header, once it is complete, by which those of other files can be known."""
+        ends = [*(passage.start for passage in self._passages), self._window.absolute][1:]
+        keys = ["", *self._metadata, ""]
+        alignment = _alignment(self._metadata)
+        found = (p.described(keys, end, alignment) for p, end in zip(self._passages, ends, strict=True))
+        return tuple(array for array in found if array)
 
     def feed(self, data: bytes | bytearray | memoryview) -> Header | None:
-        """Take the next bytes of the file; return the header once it is complete, and None before.
+        """Take the bytes of the file from `position` on; return the header once it is complete, and None before.
 
-        Raises NotGguf, InvalidHeader, and TruncatedHeader when the file ends before its header does.
+        Raises NotGguf, InvalidHeader, TruncatedHeader when the file ends before its header does, and Doubt when a jump
+        was wrong.
         """
         self._window.add(data)
         try:
-            while self._header is None:
+            while self.header is None:
                 self._step()
         except NeedMore as more:
             self.needed = more.n_bytes
-            self._refuse_hopeless()
+            self._refuse_hopeless(self.needed)
         self._window.forget()
-        return self._header
+        return self.header
 
-    def _refuse_hopeless(self) -> None:
-        if self.needed > MAX_HEADER_BYTES:
+    def _refuse_hopeless(self, needed: int) -> None:
+        if needed > MAX_HEADER_BYTES:
             raise InvalidHeader(f"the header is larger than {MAX_HEADER_BYTES >> 20} MiB")
-        if self._file_size is not None and self.needed > self._file_size:
+        if self._file_size is not None and needed > self._file_size:
             raise TruncatedHeader(
                 f"the file ends after {self._file_size} bytes, inside its header: download or upload it again"
             )
 
     def _step(self) -> None:
         """Read one part, whole or not at all: the counts, an entry, a piece of a large array, a tensor, the end."""
-        window = self._window
-        if self._strings:
-            self._strings = window.skip_strings(self._strings)
-            if self._strings:
-                window.commit()
-                window.take(8)
+        if self._is_passing:
+            self._pass()
         elif self._n_entries < 0:
             self._begin()
         elif len(self._metadata) < self._n_entries:
@@ -114,8 +127,16 @@ class HeaderParser:
         elif len(self._tensors) < self._n_tensors:
             self._tensor()
         else:
-            self._header = self._whole()
-        window.commit()
+            self.header = self._whole()
+        self._window.commit()
+
+    def _pass(self) -> None:
+        passage = self._passages[-1]
+        try:
+            passage.go_on(self._window, self._known)
+        finally:
+            self.expected = passage.expected or self.expected
+        self._is_passing = False
 
     def _begin(self) -> None:
         window = self._window
@@ -154,12 +175,11 @@ class HeaderParser:
             raise InvalidHeader(f"metadata {key[:80]!r} is an array of arrays, which no engine reads")
         if length > MAX_HEADER_BYTES:
             raise InvalidHeader(f"metadata {key[:80]!r} claims {length} elements")
-        if kind == _STRING:
-            self._strings = length
-            return ArraySummary(length)
-        fmt = _struct_of(kind, f"is an array of the unknown type {kind}", key)
-        if length > MAX_KEPT_ARRAY or self._n_kept + length > MAX_KEPT:
-            window.position += fmt.size * length
+        fmt = None if kind == _STRING else _struct_of(kind, f"is an array of the unknown type {kind}", key)
+        self._refuse_hopeless(window.absolute + length * (fmt.size if fmt else 8))
+        if fmt is None or length > MAX_KEPT_ARRAY or self._n_kept + length > MAX_KEPT:
+            self._passages.append(Passage(key, kind, fmt.size if fmt else None, length, window.absolute))
+            self._is_passing = True
             return ArraySummary(length)
         values = window.scalars(fmt, length)
         self._n_kept += length
@@ -173,95 +193,16 @@ class HeaderParser:
 
     def _whole(self) -> Header:
         alignment, tensors = _alignment(self._metadata), tuple(self._tensors.values())
-        self._window.take(0)
         n_bytes = -(-self._window.absolute // alignment) * alignment
         _check_places(tensors, n_bytes, self._file_size)
-        return Header(self._metadata, tensors, n_bytes)
+        jumped = [passage.seen for passage in self._passages if passage.seen]
+        header = Header(self._metadata, tensors, n_bytes, by_jump=bool(jumped))
+        if jumped:
+            check_jump(header, alignment, jumped, self._file_size)
+        return header
 
 
-class _Window:
-    """The bytes of a file that were fed and not understood yet. A read that goes past them asks for more."""
-
-    def __init__(self) -> None:
-        self._data = bytearray()
-        self._start = 0  # of the window in the file
-        self._committed = 0
-        self.position = 0
-
-    @property
-    def absolute(self) -> int:
-        """The present position in the file."""
-        return self._start + self.position
-
-    def add(self, data: bytes | bytearray | memoryview) -> None:
-        """Put bytes behind those that are there; what was read in part is read again."""
-        self._data += data
-        self.position = self._committed
-
-    def commit(self) -> None:
-        """Never come back to what was read."""
-        self._committed = self.position
-
-    def forget(self) -> None:
-        """Let go of what was read for good."""
-        gone = min(self._committed, len(self._data))
-        del self._data[:gone]
-        self._start += gone
-        self._committed -= gone
-        self.position = self._committed
-
-    def take(self, n: int) -> int:
-        """Return the present position and move `n` bytes on. Raises NeedMore."""
-        start = self.position
-        self.position = start + n
-        if self.position > len(self._data):
-            raise NeedMore(self._start + self.position)
-        return start
-
-    def u32(self) -> int:
-        """Return a 32-bit number. Raises NeedMore, as all that read."""
-        return int(_U32.unpack_from(self._data, self.take(4))[0])
-
-    def u64(self) -> int:
-        """Return a 64-bit number."""
-        return int(_U64.unpack_from(self._data, self.take(8))[0])
-
-    def scalar(self, fmt: struct.Struct) -> int | float | bool:
-        """Return one value in the form of `fmt`."""
-        value: int | float | bool = fmt.unpack_from(self._data, self.take(fmt.size))[0]
-        return value
-
-    def scalars(self, fmt: struct.Struct, count: int) -> list[int | float | bool | str]:
-        """Return `count` values in the form of `fmt`."""
-        start = self.take(fmt.size * count)
-        return [row[0] for row in fmt.iter_unpack(self._data[start : self.position])]
-
-    def string(self, limit: int, what: str) -> str:
-        """Return a text of at most `limit` bytes. Raises InvalidHeader for a longer one, naming `what`."""
-        length = self.u64()
-        if length > limit:
-            raise InvalidHeader(f"{what} of {length} bytes is longer than the {limit} allowed")
-        start = self.take(length)
-        return self._data[start : start + length].decode("utf-8", "replace")
-
-    def head(self, n: int) -> bytes:
-        """Return at most `n` bytes from the present position, without moving."""
-        return bytes(self._data[self.position : self.position + n])
-
-    def skip_strings(self, count: int) -> int:
-        """Walk over `count` strings as far as their lengths are there; return how many are left."""
-        data, position, last, unpack = self._data, self.position, len(self._data) - 8, _U64.unpack_from
-        while count and position <= last:
-            length = unpack(data, position)[0]
-            if length > MAX_STRING_BYTES:
-                raise InvalidHeader(f"an array element of {length} bytes is longer than {MAX_STRING_BYTES}")
-            position += 8 + length
-            count -= 1
-        self.position = position
-        return count
-
-
-def _check_magic(window: _Window) -> None:
+def _check_magic(window: Window) -> None:
     head = window.head(4)
     if head != b"GGUF"[: len(head)]:
         raise NotGguf("the file does not begin with the four letters GGUF: it is no GGUF file")
@@ -287,7 +228,7 @@ def _alignment(metadata: dict[str, MetadataValue]) -> int:
     return value
 
 
-def _read_tensor(window: _Window, alignment: int) -> Tensor:
+def _read_tensor(window: Window, alignment: int) -> Tensor:
     name = window.string(MAX_NAME_BYTES, "a tensor name")
     n_dims = window.u32()
     if not 1 <= n_dims <= 4:

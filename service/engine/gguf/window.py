@@ -1,0 +1,121 @@
+"""The bytes of a file between what was fed to the parser and what it has understood."""
+
+from __future__ import annotations
+
+import struct
+
+from service.engine.errors import InvalidHeader
+from service.engine.gguf.jump import SAMPLE
+
+_U32, _U64 = struct.Struct("<I"), struct.Struct("<Q")
+
+
+class NeedMore(Exception):
+    """The bytes given end inside the header; at least `n_bytes` from the start of the file are needed."""
+
+    def __init__(self, n_bytes: int) -> None:
+        super().__init__(f"the header needs at least {n_bytes} bytes")
+        self.n_bytes = n_bytes
+
+
+class Window:
+    """The bytes of a file that were fed and not understood yet. A read that goes past them asks for more."""
+
+    def __init__(self) -> None:
+        self._data = bytearray()
+        self._start = 0  # of the window in the file
+        self._committed = 0
+        self.position = 0
+
+    @property
+    def absolute(self) -> int:
+        """The present position in the file."""
+        return self._start + self.position
+
+    @property
+    def end(self) -> int:
+        """The position in the file behind what was fed."""
+        return self._start + len(self._data)
+
+    def add(self, data: bytes | bytearray | memoryview) -> None:
+        """Put bytes behind those that are there; what was read in part is read again."""
+        self._data += data
+        self.position = self._committed
+
+    def commit(self) -> None:
+        """Never come back to what was read."""
+        self._committed = self.position
+
+    def forget(self) -> None:
+        """Let go of what was read for good, but for the last bytes, which `last` may return."""
+        gone = max(0, min(self._committed, len(self._data)) - SAMPLE)
+        del self._data[:gone]
+        self._start += gone
+        self._committed -= gone
+        self.position = self._committed
+
+    def jump(self, n: int) -> None:
+        """Move `n` bytes on for good; those of them that were not fed yet need not be."""
+        self.position += n
+        if self.position > len(self._data):
+            self._data.clear()
+            self._start += self.position
+            self.position = 0
+        self.commit()
+
+    def last(self, n: int) -> bytes:
+        """Return the `n` bytes before the present position, at most SAMPLE."""
+        return bytes(self._data[self.position - n : self.position])
+
+    def take(self, n: int) -> int:
+        """Return the present position and move `n` bytes on. Raises NeedMore."""
+        start = self.position
+        self.position = start + n
+        if self.position > len(self._data):
+            raise NeedMore(self._start + self.position)
+        return start
+
+    def u32(self) -> int:
+        """Return the next four bytes as a number."""
+        return int(_U32.unpack_from(self._data, self.take(4))[0])
+
+    def u64(self) -> int:
+        """Return the next eight bytes as a number."""
+        return int(_U64.unpack_from(self._data, self.take(8))[0])
+
+    def scalar(self, fmt: struct.Struct) -> int | float | bool:
+        """Return the next value of the format `fmt`."""
+        value: int | float | bool = fmt.unpack_from(self._data, self.take(fmt.size))[0]
+        return value
+
+    def scalars(self, fmt: struct.Struct, count: int) -> list[int | float | bool | str]:
+        """Return the next `count` values of the format `fmt`."""
+        start = self.take(fmt.size * count)
+        return [row[0] for row in fmt.iter_unpack(self._data[start : self.position])]
+
+    def string(self, limit: int, what: str) -> str:
+        """Return the next text. Raises InvalidHeader, naming `what`, when it is longer than `limit` bytes."""
+        length = self.u64()
+        if length > limit:
+            raise InvalidHeader(f"{what} of {length} bytes is longer than the {limit} allowed")
+        start = self.take(length)
+        return self._data[start : start + length].decode("utf-8", "replace")
+
+    def head(self, n: int) -> bytes:
+        """Return at most `n` bytes from the present position, without moving."""
+        return bytes(self._data[self.position : self.position + n])
+
+    def skip_strings(self, count: int, limit: int) -> int:
+        """Walk over `count` texts of at most `limit` bytes as far as their lengths are there; return how many are left.
+
+        Raises InvalidHeader for a longer one.
+        """
+        data, position, last, unpack = self._data, self.position, len(self._data) - 8, _U64.unpack_from
+        while count and position <= last:
+            length = unpack(data, position)[0]
+            if length > limit:
+                raise InvalidHeader(f"an array element of {length} bytes is longer than {limit}")
+            position += 8 + length
+            count -= 1
+        self.position = position
+        return count
