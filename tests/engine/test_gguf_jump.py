@@ -265,6 +265,7 @@ def test_a_jump_tells_what_a_full_reading_tells_or_is_taken_back(seed: int) -> N
 
 
 @pytest.mark.full
+@pytest.mark.timeout(600)
 def test_thousands_of_repos_are_read_the_same_by_jumps() -> None:
     counts = [check_repo(seed, CHANGES) for seed in range(1000, 5000)]
     n_jumps, n_doubts = (sum(numbers) for numbers in zip(*counts, strict=True))

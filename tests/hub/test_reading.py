@@ -138,13 +138,13 @@ def test_a_header_over_the_limit_of_a_file_is_refused(connect: Connect) -> None:
         read(connect(limits=Limits(header_bytes=2 * MIB)), R1)
 
 
-def test_headers_over_the_limit_of_a_repo_are_refused(local_hub: LocalHub, connect: Connect) -> None:
+def test_headers_over_the_limit_of_a_repo_are_refused(connect: Connect) -> None:
     hub = connect(limits=Limits(repo_header_bytes=8 * MIB))
     listing = listed(hub, R1)
     hub.read_header(listing, listing.variants[0])
     with pytest.raises(RepoTooLarge, match="8 MiB together: name a variant"):
         list(hub.read_headers(listing, listing.variants[1:2], in_full=True))
-    assert local_hub.n_bytes < 14 * MIB
+    assert hub.cost.n_bytes < 9 * MIB
 
 
 def test_what_a_repo_may_cost_is_counted_anew_after_a_while(connect: Connect, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,19 +13,22 @@ from service.engine.gguf import Header, merge_shards, parse_header
 from service.hub.listing import RepoFile
 from service.hub.variants import find_variants
 from tests.local_hub.blobs import Blob
+from tests.local_hub.distance import Distance
 from tests.local_hub.faults import Fault, Request
 from tests.local_hub.repos import REPOS, Repo, commit_of
 from tests.local_hub.server import ApiHandler, CdnHandler, Origin
 from tests.local_hub.state import MEMBER_TOKEN, TOKEN, State
 
-__all__ = ["MEMBER_TOKEN", "REPOS", "TOKEN", "Blob", "Fault", "LocalHub", "Repo", "Request", "commit_of"]
+__all__ = ["MEMBER_TOKEN", "REPOS", "TOKEN", "Blob", "Distance", "Fault", "LocalHub", "Repo", "Request", "commit_of"]
 
 
 class LocalHub:
-    """Runs while the context is open. `repos` are served beside the usual ones."""
+    """Runs while the context is open. `repos` are served beside the usual ones, as from a `distance`."""
 
-    def __init__(self, repos: Mapping[str, Repo] | None = None, port: int = 0) -> None:
-        self.state = State({**REPOS, **(repos or {})})
+    def __init__(
+        self, repos: Mapping[str, Repo] | None = None, port: int = 0, distance: Distance | None = None
+    ) -> None:
+        self.state = State({**REPOS, **(repos or {})}, distance or Distance())
         self._api, self._cdn = Origin(self.state, ApiHandler, port), Origin(self.state, CdnHandler)
         self.state.cdn_url = self._cdn.url
 

@@ -83,6 +83,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def parse_request(self) -> bool:
         self._round = self.state.round
+        self.state.distance.wait_for_request()
         return super().parse_request()
 
     def fault(self, at: Place, repo: str, path: str) -> Fault | None:
@@ -139,6 +140,7 @@ class _Handler(BaseHTTPRequestHandler):
         try:
             for piece in pieces:
                 request.n_bytes += len(piece)
+                self.state.distance.wait_for_line(len(piece))
                 self.wfile.write(piece)
         except OSError:
             self.close_connection = True

@@ -8,6 +8,7 @@ from threading import Lock
 from typing import NamedTuple
 
 from tests.local_hub.blobs import Blob
+from tests.local_hub.distance import Distance
 from tests.local_hub.faults import Fault, Place, Request
 from tests.local_hub.repos import Files, Repo, commit_of
 
@@ -26,8 +27,8 @@ class Link(NamedTuple):
 class State:
     """Shared by the threads of both origins."""
 
-    def __init__(self, repos: Mapping[str, Repo]) -> None:
-        self.repos = repos
+    def __init__(self, repos: Mapping[str, Repo], distance: Distance) -> None:
+        self.repos, self.distance = repos, distance
         self.tokens = {TOKEN, MEMBER_TOKEN}
         self.branches: dict[str, dict[str, str]] = {name: {"main": commit_of(name)} for name in repos}
         self.cdn_url = ""
