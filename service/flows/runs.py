@@ -14,7 +14,7 @@ from service.engine.errors import InvalidInput
 from service.engine.measured import Failure, MeasuredRow, require_possible, rig_identity
 from service.engine.reduction import reduced
 from service.errors import HostNotActive, LeaseLost, RunNotFound
-from service.flows import tuning
+from service.flows import trust, tuning
 from service.flows.context import Context
 from service.flows.signed_calls import SignedHost
 from service.queue.progress import publish
@@ -102,12 +102,15 @@ def report(context: Context, host: SignedHost, run_id: str, said: Report) -> Acc
         failure = msgspec.structs.replace(failure, transient=bool(others))
     ended = _ending(run, rows, failure, _spent(run, host, said, context.clock()), context.clock())
     result = _result(context, host, run, said, rows, failure) if ended.is_final else None
+    result = trust.judged(context, result) if result else None
     values = {**ended.values, "result_id": result.id if result else None}
     if not runs.finish(context.engine, run_id, host.id, said.fence, key, values, result, reduced(said.log)):
         if run.state == "cancelled" and run.host_id == host.id:
             return Accepted(result=None, again=False)
         raise _lease_lost()
     stored = _run(context, run_id)
+    if result is not None:
+        trust.settle(context, result.cell)
     if ended.is_final:
         tuning.go_on(context, stored.validation_id)
     _tell(context, stored)
@@ -171,7 +174,7 @@ def _result(
     return StoredResult(
         id=secrets.token_urlsafe(16),
         origin="agent",
-        tier="agent-run",
+        tier="self-reported",
         account_id=host.account_id,
         host_id=host.id,
         cell=run.cell,

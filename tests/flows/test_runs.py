@@ -17,6 +17,7 @@ from service.errors import HostNotActive, LeaseLost, RunNotFound
 from service.flows import runs as flow
 from service.flows.context import Context
 from service.flows.signed_calls import SignedHost
+from service.flows.trust import NEW_HOST
 from service.queue.connection import connect
 from service.store import hosts, results, runs, validations
 from service.store.runs import Eligible, StoredRun
@@ -157,7 +158,8 @@ def test_a_report_becomes_a_result_and_the_same_again_is_answered_the_same(
     assert first.result is not None
     kept = results.read(context.engine, first.result)
     assert kept is not None
-    assert (kept.rows, kept.tier, kept.confirmed, kept.host_id) == (list(ROWS), "agent-run", True, host.id)
+    assert (kept.rows, kept.tier, kept.confirmed, kept.host_id) == (list(ROWS), "self-reported", True, host.id)
+    assert kept.state_reason == NEW_HOST
     assert results.read_log(context.engine, kept.id) == "at x.gguf"
     assert (state_of(context, run).state, state_of(context, run).gpu_seconds) == ("succeeded", 30.0)
     yesterday = context.clock() - timedelta(days=1)

@@ -158,7 +158,7 @@ def test_from_the_code_to_the_stored_result(desk: Desk) -> None:
     assert row.result_id is not None
     result = results.read(desk.engine, row.result_id)
     assert result is not None
-    assert (result.tier, result.host_id, result.build) == ("agent-run", desk.host, "8337e4cd3")
+    assert (result.tier, result.host_id, result.build) == ("self-reported", desk.host, "8337e4cd3")
     assert [ran.outcome for ran in last(desk.state.path / "ran.jsonl", 2)] == ["started", "measured 2 rows"]
 
 
