@@ -54,7 +54,7 @@ async def _serve(settings: Settings) -> None:
     async with contextlib.AsyncExitStack() as stack:
         listener = stack.enter_context(_listen(settings))
         if settings.redis_url is None:
-            stack.enter_context(_sole_user(settings.state_dir))
+            stack.enter_context(sole_user(settings.state_dir))
         _migrate(settings)
         settings = await stack.enter_async_context(_with_redis(settings))
         context = stack.enter_context(open_context(settings))
@@ -91,8 +91,8 @@ def _bound(family: int, settings: Settings) -> socket.socket:
 
 
 @contextlib.contextmanager
-def _sole_user(folder: Path) -> Iterator[None]:
-    """Hold the state folder: two embedded servers would write the same file."""
+def sole_user(folder: Path) -> Iterator[None]:
+    """Hold the state folder for a block: two embedded servers would write the same file. Raises StateInUse."""
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / "serve.lock").open("a") as lock:
         try:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from alembic import command
 from alembic.config import Config
+from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, Engine, text
 
 _LOCK = 7_224_310_416  # any number that only this service takes
@@ -20,6 +21,12 @@ def migrate(engine: Engine) -> None:
     with engine.execution_options(sqlite_begin="IMMEDIATE").begin() as connection:
         _lock(connection)
         command.upgrade(configuration(connection), "head")
+
+
+def revisions() -> frozenset[str]:
+    """Return the revisions of the tables that this version knows."""
+    scripts = ScriptDirectory(str(Path(__file__).parent))
+    return frozenset(script.revision for script in scripts.walk_revisions())
 
 
 def configuration(connection: Connection) -> Config:

@@ -1,0 +1,48 @@
+"""`advisor admin`, as an operator types it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from service.cli import main
+from service.flows.accounts import database, list_tokens
+from service.serve import sole_user
+from service.settings import Settings
+
+
+@pytest.fixture
+def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("ADVISOR_STATE_DIR", str(tmp_path / "state"))
+    assert main(["token", "create", "alice", "--scope", "submit"]) == 0
+    return tmp_path / "state"
+
+
+def accounts(state: Path) -> list[str]:
+    with database(Settings(state_dir=state)) as engine:
+        return [token.name for token in list_tokens(engine)]
+
+
+def test_a_restore_keeps_what_was_there_before(state: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["admin", "backup", str(tmp_path / "kept")]) == 0
+    assert main(["token", "create", "bob", "--scope", "submit"]) == 0
+    assert main(["admin", "restore", str(tmp_path / "kept"), "--before", str(tmp_path / "before")]) == 0
+    assert accounts(state) == ["alice"]
+    assert main(["admin", "restore", str(tmp_path / "before")]) == 0
+    assert accounts(state) == ["alice", "bob"]
+    assert "what was there before is in" in capsys.readouterr().out
+
+
+def test_nothing_is_restored_under_a_running_service(
+    state: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["admin", "backup", str(tmp_path / "kept")]) == 0
+    with sole_user(state):
+        assert main(["admin", "restore", str(tmp_path / "kept")]) == 1
+    assert "another `advisor serve` uses" in capsys.readouterr().err
+
+
+def test_a_backup_that_cannot_be_written_says_why(state: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["admin", "backup", "/nowhere/at/all"]) == 2
+    assert "FILE: there is no folder /nowhere/at" in capsys.readouterr().err
