@@ -10,7 +10,8 @@ RUN python -m venv /opt/advisor \
  && /opt/advisor/bin/pip install --no-cache-dir --no-deps .
 
 FROM python:3.11-slim
-RUN useradd --system --create-home --home-dir /var/lib/advisor advisor
+RUN useradd --system --create-home --home-dir /var/lib/advisor advisor \
+ && install --directory --owner advisor /var/cache/advisor
 COPY --from=build /opt/advisor /opt/advisor
 ENV PATH=/opt/advisor/bin:$PATH ADVISOR_STATE_DIR=/var/lib/advisor ADVISOR_HOST=0.0.0.0
 USER advisor

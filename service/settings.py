@@ -54,6 +54,17 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             "More hosts, or suffixes that begin with a dot, to which the Hub may redirect a read; separated by commas.",
         ),
     ] = ()
+    cache_dir: Annotated[
+        Path | None,
+        _setting(
+            "ADVISOR_CACHE_DIR",
+            "Folder of headers read so far, which processes may share; made if missing. Unset: in the state folder.",
+        ),
+    ] = None
+    cache_mib: Annotated[
+        Annotated[int, Meta(ge=0, le=1_000_000)],
+        _setting("ADVISOR_CACHE_MIB", "MiB that headers may take there; the least used go first. 0: none is kept."),
+    ] = 512
     host: Annotated[Text, _setting("ADVISOR_HOST", "Address to listen on. `0.0.0.0` is every interface.")] = "127.0.0.1"
     port: Annotated[
         Annotated[int, Meta(ge=0, le=65535)],
@@ -185,6 +196,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     def database(self) -> str:
         """The database's URL, with the default filled in."""
         return self.database_url or f"sqlite:///{(self.state_dir / 'advisor.db').absolute()}"
+
+    @property
+    def headers_dir(self) -> Path:
+        """The folder of the headers read so far, with the default filled in."""
+        return self.cache_dir or self.state_dir / "cache"
 
 
 class Setting(NamedTuple):

@@ -8,7 +8,7 @@ from typing import get_args
 
 import msgspec
 
-from service.cli.inputs import converted, load_settings, machine, text_argument
+from service.cli.inputs import add_no_cache, converted, machine, reading_settings, text_argument
 from service.cli.output import FAILURE, form_arguments, print_json
 from service.engine.errors import InvalidInput
 from service.engine.goal import Constraints, GoalRequest, Preset
@@ -50,6 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="options never to change: '-ub 2048' or =--no-mmap; may be repeated",
     )
     limits.add_argument("--models-dir", metavar="DIR", help="where the printed download line puts the files")
+    add_no_cache(parser)
     form_arguments(parser)
 
 
@@ -60,7 +61,7 @@ def run(arguments: argparse.Namespace) -> int:
     from service.wire.text import render_markdown, render_text
 
     advice = advise_directly(
-        load_settings(),
+        reading_settings(arguments),
         arguments.repo,
         machine(arguments),
         _goal(arguments),

@@ -6,12 +6,16 @@ import argparse
 import sys
 from contextlib import nullcontext
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
-from service.cli.inputs import converted, file_text, load_settings, machine, text_argument
+from service.cli.inputs import add_no_cache, converted, file_text, machine, reading_settings, text_argument
 from service.cli.output import FAILURE, form_arguments, print_json
 from service.engine.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from service.settings import Settings
 
 _MAX_LOG = 1 << 20
 
@@ -39,6 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--mmproj", metavar="FILE", help="the projector that the command loads (default: as it names)")
     parser.add_argument("--batch", metavar="FILE", help="one JSON object a line in and out; - reads standard input")
+    add_no_cache(parser)
     form_arguments(parser)
 
 
@@ -49,7 +54,7 @@ def run(arguments: argparse.Namespace) -> int:
     from service.wire.check_text import render_check_markdown, render_check_text
 
     if arguments.batch:
-        return _check_batch(arguments.batch)
+        return _check_batch(arguments.batch, reading_settings(arguments))
     if not arguments.command:
         raise InvalidInput("a check needs COMMAND and --hardware; or --batch FILE", field="command")
     stated = {
@@ -64,7 +69,7 @@ def run(arguments: argparse.Namespace) -> int:
         "draft": arguments.draft,
         "mmproj": arguments.mmproj,
     }
-    checked = check_directly(load_settings(), converted(stated, BatchCase, "check"))
+    checked = check_directly(reading_settings(arguments), converted(stated, BatchCase, "check"))
     if arguments.json:
         print_json(checked)
     else:
@@ -73,14 +78,14 @@ def run(arguments: argparse.Namespace) -> int:
     return 0 if checked.fits and all(f.severity != "error" for f in checked.findings) else FAILURE
 
 
-def _check_batch(path: str) -> int:
+def _check_batch(path: str, settings: Settings) -> int:
     """Check a file's lines; 1 if one of them could not be checked."""
     from service.flows.check_direct import check_batch
 
     failed = False
     try:
         with Path(path).open("rb") if path != "-" else nullcontext(sys.stdin.buffer) as lines:
-            for answer in check_batch(load_settings(), lines):
+            for answer in check_batch(settings, lines):
                 failed |= "error" in answer
                 print(msgspec.json.encode(answer).decode(), flush=True)
     except OSError as error:

@@ -68,6 +68,16 @@ def converted(value: object, kind: type[T], field: str) -> T:
         raise InvalidInput(detail, field=f"--{name}" if name else field, choices=choices) from error
 
 
+def add_no_cache(parser: argparse.ArgumentParser) -> None:
+    """Add `--no-cache`, which `reading_settings` follows."""
+    parser.add_argument("--no-cache", action="store_true", help="read headers anew, and keep none on this disk")
+
+
+def reading_settings(arguments: argparse.Namespace) -> Settings:
+    """Return the settings of the environment, without the cache of headers where `--no-cache` says so."""
+    return load_settings({"ADVISOR_CACHE_MIB": "0"} if arguments.no_cache else None)
+
+
 def load_settings(stated: Mapping[str, str] | None = None) -> Settings:
     """Return the settings of the environment, with what the command line states in their place."""
     from service import settings

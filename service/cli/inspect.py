@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from service.cli.inputs import load_settings
+from service.cli.inputs import add_no_cache, reading_settings
 from service.cli.output import print_json
 
 
@@ -12,6 +12,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add what the command takes."""
     parser.add_argument("repo", help="OWNER/NAME, OWNER/NAME:VARIANT, a Hub URL, or a path to GGUF files")
     parser.add_argument("--revision", help="branch, tag or commit (default: main)")
+    add_no_cache(parser)
     parser.add_argument("--json", action="store_true")
 
 
@@ -20,7 +21,7 @@ def run(arguments: argparse.Namespace) -> int:
     from service.flows.direct import inspect_directly
     from service.wire.repo_text import render_repo
 
-    inspection = inspect_directly(load_settings(), arguments.repo, arguments.revision, None)
+    inspection = inspect_directly(reading_settings(arguments), arguments.repo, arguments.revision, None)
     if arguments.json:
         print_json(inspection)
     else:

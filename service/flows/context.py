@@ -14,11 +14,10 @@ from sqlalchemy import Engine
 from service.engine.catalogue import known_cpus, known_gpus
 from service.engine.versions import versions
 from service.errors import QueueUnavailable
-from service.hub import Hub
+from service.hub import FileCache, Hub, NoCache
 from service.queue.connection import connect
 from service.settings import Settings
 from service.store.engines import make_engine
-from service.store.headers import StoredHeaders
 
 
 def utc_now() -> datetime:
@@ -46,7 +45,7 @@ def open_context(settings: Settings) -> Iterator[Context]:
         raise QueueUnavailable("REDIS_URL is not set: `advisor serve` runs a Valkey of its own", field="REDIS_URL")
     engine = make_engine(settings.database)
     redis = connect(settings.redis_url)
-    hub = make_hub(settings, StoredHeaders(engine))
+    hub = make_hub(settings)
     try:
         yield Context(settings, engine, redis, hub)
     finally:
@@ -55,8 +54,9 @@ def open_context(settings: Settings) -> Iterator[Context]:
         engine.dispose()
 
 
-def make_hub(settings: Settings, cache: StoredHeaders, *, allow_private: bool = False) -> Hub:
-    """Return the Hub of the settings, with `cache` for headers. `allow_private`: the token is the asker's own."""
+def make_hub(settings: Settings, *, allow_private: bool = False) -> Hub:
+    """Return the Hub of the settings, with their cache of headers. `allow_private`: the token is the asker's own."""
+    cache = FileCache(settings.headers_dir, settings.cache_mib << 20) if settings.cache_mib else NoCache()
     return Hub(
         settings.hf_endpoint, settings.hf_token, hosts=settings.hub_hosts, cache=cache, allow_private=allow_private
     )

@@ -1,6 +1,6 @@
 """Advice and inspection without a server: the command line reads a repo, or files on this disk, and answers itself.
 
-Headers are kept in the same database as the service's, so that the second question costs one request.
+Headers are kept in the same folder as the service's, so that the second question costs one request.
 """
 
 from __future__ import annotations
@@ -28,7 +28,6 @@ from service.hub import Hub, RepoListing, RepoReference, local_variants
 from service.settings import Settings
 from service.store import listings
 from service.store.engines import make_engine
-from service.store.headers import StoredHeaders
 from service.store.migrations import migrate
 from service.wire.advice import Advice
 from service.wire.repo import RepoView
@@ -84,12 +83,11 @@ def _is_path(text: str) -> bool:
 @contextmanager
 def opened_hub(settings: Settings) -> Iterator[Hub]:
     """Open the Hub for the block, with the headers that this machine has read before."""
-    with opened_store(settings) as store:
-        hub = make_hub(settings, StoredHeaders(store), allow_private=True)
-        try:
-            yield hub
-        finally:
-            hub.close()
+    hub = make_hub(settings, allow_private=True)
+    try:
+        yield hub
+    finally:
+        hub.close()
 
 
 @contextmanager

@@ -1,5 +1,6 @@
 """The Hugging Face Hub, and GGUF files in general: list, pin, read headers by byte ranges."""
 
+from service.hub.cache import FileCache
 from service.hub.client import ENDPOINT, Hub
 from service.hub.errors import (
     HubRateLimited,
@@ -21,6 +22,7 @@ from service.hub.variants import choose, find_variants
 __all__ = [
     "ENDPOINT",
     "Cost",
+    "FileCache",
     "HeaderCache",
     "Hub",
     "HubRateLimited",

@@ -104,15 +104,6 @@ repo_listing = Table(
     Column("seen_at", UtcDateTime, nullable=False),
 )
 
-# The parsed header of one file by the sha256 of that file's content: a msgpack Header, kept for ever.
-header = Table(
-    "header",
-    metadata,
-    Column("sha256", String(64), primary_key=True),
-    Column("header", LargeBinary, nullable=False),
-    Column("seen_at", UtcDateTime, nullable=False),
-)
-
 # Who may do more than ask. `name` is the operator's word, or `discord:<id>`, `slack:<team>:<user>`; others see the
 # `pseudonym` only. `trusted_at`: an operator vouched for it; `banned_at`: none of its tokens, hosts and results count
 # any more.

@@ -13,10 +13,9 @@ from sqlalchemy import Engine
 from service.engine.errors import InvalidHeader
 from service.engine.gguf import Header
 from service.flows.context import Context
-from service.hub import Hub, RepoListing, RepoReference, Variant
+from service.hub import FileCache, Hub, RepoListing, RepoReference, Variant
 from service.queue.embedded import EmbeddedValkey
 from service.settings import Settings
-from service.store.headers import StoredHeaders
 from tests.databases import database_url, engine, postgres
 from tests.local_hub import LocalHub
 from tests.valkeys import redis, valkey
@@ -40,7 +39,7 @@ class Clock:
 class WatchedHub(Hub):
     """The real client, which notes what it was asked."""
 
-    def __init__(self, endpoint: str, cache: StoredHeaders) -> None:
+    def __init__(self, endpoint: str, cache: FileCache) -> None:
         super().__init__(endpoint, cache=cache)
         self.listed: list[str] = []
         self.read: list[str] = []
@@ -79,8 +78,8 @@ def clock() -> Clock:
 
 
 @pytest.fixture
-def hub(local_hub: LocalHub, engine: Engine) -> Iterator[WatchedHub]:
-    hub = WatchedHub(local_hub.endpoint, StoredHeaders(engine))
+def hub(local_hub: LocalHub, tmp_path: Path) -> Iterator[WatchedHub]:
+    hub = WatchedHub(local_hub.endpoint, FileCache(tmp_path / "headers", 1 << 26))
     yield hub
     hub.close()
 

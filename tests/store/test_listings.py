@@ -1,20 +1,13 @@
-"""Branches for a while, listings and headers for ever."""
+"""Branches for a while, listings for ever."""
 
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 
-from sqlalchemy import Engine, update
+from sqlalchemy import Engine
 
-from service.engine.gguf import ArraySummary, Header, Tensor
-from service.store import listings, tables
-from service.store.headers import StoredHeaders
+from service.store import listings
 
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
-HEADER = Header(
-    {"general.architecture": "qwen3", "a": [1, 2, 3], "b": [1.5], "tokens": ArraySummary(151_936), "c": True, "d": 0.5},
-    (Tensor("blk.0.attn_q.weight", "q4_K", (4096, 4096), 0, 9_437_184),),
-    4096,
-)
 
 
 def test_a_branch_is_remembered_at_its_last_commit_and_only_for_a_while(engine: Engine) -> None:
@@ -45,21 +38,3 @@ def test_writers_of_one_row_do_not_disturb_each_other(engine: Engine) -> None:
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(lambda _: listings.save_listing(engine, "o/n", "sha", b"same", NOON), range(24)))
     assert listings.read_listing(engine, "o/n", "sha") == b"same"
-
-
-def test_a_header_is_read_as_it_was_put(engine: Engine) -> None:
-    cache = StoredHeaders(engine)
-    assert cache.get("f" * 64) is None
-    cache.put("f" * 64, HEADER)
-    cache.put("f" * 64, HEADER)
-    assert cache.get("f" * 64) == HEADER
-
-
-def test_a_header_kept_in_an_older_shape_is_read_and_put_again(engine: Engine) -> None:
-    cache = StoredHeaders(engine)
-    cache.put("f" * 64, HEADER)
-    with engine.begin() as connection:
-        connection.execute(update(tables.header).values(header=b"\x80"))
-    assert cache.get("f" * 64) is None
-    cache.put("f" * 64, HEADER)
-    assert cache.get("f" * 64) == HEADER

@@ -19,7 +19,8 @@ _TABLES_OF_TRUST = ("host_proof", "audit", "abuse_report", "calibration")
 
 
 def upgrade() -> None:
-    """Create the tables."""
+    """Create the tables; headers are kept in files (service/hub/cache.py)."""
+    op.drop_table("header")
     _create_account()
     _create_host()
     _create_token()
@@ -41,6 +42,13 @@ def downgrade() -> None:
     """Drop the tables."""
     for table in reversed((*_TABLES, *_TABLES_OF_BOTS, *_TABLES_OF_TRUST)):
         op.drop_table(table)
+    op.create_table(
+        "header",
+        sa.Column("sha256", sa.String(64), nullable=False),
+        sa.Column("header", sa.LargeBinary, nullable=False),
+        sa.Column("seen_at", _TIME, nullable=False),
+        sa.PrimaryKeyConstraint("sha256", name="header_pk"),
+    )
 
 
 def _create_account() -> None:
