@@ -46,3 +46,16 @@ def test_nothing_is_restored_under_a_running_service(
 def test_a_backup_that_cannot_be_written_says_why(state: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["admin", "backup", "/nowhere/at/all"]) == 2
     assert "FILE: there is no folder /nowhere/at" in capsys.readouterr().err
+
+
+def test_doctor_says_what_is_bad_by_its_exit_code(
+    state: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
+    monkeypatch.setenv("ADVISOR_PORT", "9")
+    assert main(["doctor"]) == 1
+    shown = capsys.readouterr().out
+    assert "BAD   Hub " in shown
+    assert "-> check HF_ENDPOINT" in shown
+    assert main(["doctor", "--json"]) == 1
+    assert '"part": "Hub"' in capsys.readouterr().out

