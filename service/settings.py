@@ -45,8 +45,20 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     ] = "https://huggingface.co"
     hf_token: Annotated[
         Text | None,
-        _setting("HF_TOKEN", "Token for the Hub: for gated and private repos, and for its higher rate limits."),
+        _setting(
+            "HF_TOKEN",
+            "Token for the Hub: for its higher rate limits and, in a service, for the gated repos of "
+            "ADVISOR_GATED_REPOS; on the command line for all repos that its account may read.",
+        ),
     ] = None
+    gated_repos: Annotated[
+        tuple[Text, ...],
+        _setting(
+            "ADVISOR_GATED_REPOS",
+            "Gated repos, as OWNER/NAME, whose headers the service reads for everybody with HF_TOKEN; "
+            "separated by commas.",
+        ),
+    ] = ()
     hub_hosts: Annotated[
         tuple[Text, ...],
         _setting(

@@ -58,8 +58,9 @@ def make_hub(settings: Settings, *, allow_private: bool = False) -> Hub:
     """Return the Hub of the settings, with their cache of headers. `allow_private`: the token is the asker's own."""
     cache = FileCache(settings.headers_dir, settings.cache_mib << 20) if settings.cache_mib else NoCache()
     return Hub(
-        settings.hf_endpoint, settings.hf_token, hosts=settings.hub_hosts, cache=cache, allow_private=allow_private
-    )
+        settings.hf_endpoint, settings.hf_token, hosts=settings.hub_hosts, cache=cache, allow_private=allow_private,
+        gated_repos=settings.gated_repos,
+    )  # fmt: skip
 
 
 def preload() -> None:

@@ -14,10 +14,10 @@ import msgspec
 from service.engine.errors import AdvisorError, InvalidHeader, InvalidInput
 from service.engine.gguf import Header
 from service.hub.addresses import Addresses
-from service.hub.errors import HubReplyRefused, RepoNotFound, RepoTooLarge, RepoWithoutGguf
+from service.hub.errors import HubReplyRefused, RepoTooLarge, RepoWithoutGguf
 from service.hub.headers import HeaderCache, NoCache, RepoReader
 from service.hub.listing import Cost, Limits, RepoFile, RepoListing, Variant
-from service.hub.ranges import Ranges
+from service.hub.ranges import Ranges, gated, unknown
 from service.hub.references import RepoReference, checked_repo, checked_revision
 from service.hub.variants import find_variants
 
@@ -48,15 +48,17 @@ class Hub:
         cache: HeaderCache | None = None,
         limits: Limits | None = None,
         allow_private: bool = False,
+        gated_repos: Sequence[str] = (),
         transport: httpx.BaseTransport | None = None,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         """`hosts`: more hosts that the endpoint may redirect reads to.
 
         `allow_private`: the token is the asker's own, so that repos only it can see may be shown. A service leaves it
-        False: a private repo is then answered as an unknown one.
+        False: a private repo is then answered as an unknown one, and of the gated ones only `gated_repos` are read.
         """
         self._endpoint, self._token, self._allow_private = endpoint.rstrip("/"), token, allow_private
+        self._gated_repos = frozenset(repo.lower() for repo in gated_repos)
         self._limits, self._sleep = limits or Limits(), sleep
         self._cache = NoCache() if cache is None else cache  # an empty cache may count as false
         self._ranges = Ranges(Addresses(endpoint, hosts), token, self._limits, transport=transport, sleep=sleep)
@@ -106,6 +108,8 @@ class Hub:
         """
         if listing.repo is None or listing.revision is None:
             raise InvalidInput("a listing of files on this disk is read by read_local_header", field="repo")
+        if listing.gated and not self._allow_private and listing.repo.lower() not in self._gated_repos:
+            raise gated(listing.repo)
         headers = self._reader(listing.repo, listing.revision).read(variants, in_full)
         for variant, header in zip(variants, headers, strict=True):
             if isinstance(header, InvalidHeader):
@@ -131,9 +135,7 @@ class Hub:
 
     def _listing(self, reference: RepoReference, info: RepoInfo) -> RepoListing:
         if info.private and not self._allow_private:
-            raise RepoNotFound(
-                f"the Hub has no {reference.repo}, or it is private and HF_TOKEN has no access to it", field="repo"
-            )
+            raise unknown(reference.repo)
         if len(info.files) > self._limits.repo_files:
             raise RepoTooLarge(
                 f"the repo has {len(info.files)} files, {self._limits.repo_files} are read", field="repo"

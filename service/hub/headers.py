@@ -146,6 +146,8 @@ class RepoReader:
             stop = min(max(stop, parser.needed), self._limits.header_bytes, file.n_bytes or 1 << 62)
             if parser.position >= stop:
                 raise InvalidHeader(f"the header is larger than {self._limits.header_bytes >> 20} MiB")
+            if file.ignores_ranges and known:
+                raise Doubt("the server sends what is jumped over, again for each range")
             self._ranges.stream(file, parser.position, stop, deadline, take)
             stop = parser.expected + _SPARE if parser.expected > parser.position else parser.position + FIRST_RANGE
         return parser.header, parser.arrays

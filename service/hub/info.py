@@ -19,9 +19,9 @@ from huggingface_hub.errors import (
 from msgspec import Meta
 
 from service.engine.errors import InvalidInput
-from service.hub.errors import HubReplyRefused, HubUnauthorised, HubUnavailable, RepoNotFound, RevisionNotFound
+from service.hub.errors import HubReplyRefused, HubUnauthorised, HubUnavailable, RevisionNotFound
 from service.hub.listing import Limits
-from service.hub.ranges import gated, is_token_refused
+from service.hub.ranges import gated, is_token_refused, unknown
 from service.hub.retry import Transient, seconds_asked, with_retries
 
 
@@ -99,7 +99,7 @@ def _refusal(error: HfHubHTTPError, repo: str, revision: str | None) -> Exceptio
         return RevisionNotFound(f"{repo} has no branch, tag or commit {revision!r}", field="revision")
     unknown_to_anyone = status == 401 and not is_token_refused(error.response.headers)
     if isinstance(error, RepositoryNotFoundError) or status == 404 or unknown_to_anyone:
-        return RepoNotFound(f"the Hub has no {repo}, or it is private and HF_TOKEN has no access to it", field="repo")
+        return unknown(repo)
     if status in (401, 403):
         return HubUnauthorised("the Hub refuses the token of this service: its operator must renew HF_TOKEN")
     return HubReplyRefused(f"unexpected status {status} for the listing of {repo}")

@@ -35,6 +35,7 @@ class RemoteFile:
         self.repo = repo
         self.path = path
         self.n_bytes = n_bytes
+        self.ignores_ranges = False  # known once a reply was the whole file
         self.resolve_path = f"/{repo}/resolve/{quote(revision, safe='')}/{quote(path)}"
         self.signed: httpx.URL | None = None
 
@@ -141,6 +142,7 @@ class Ranges:
             stop = _range_stop(response, file, reading.position, reading.stop)
         elif response.status_code == 200:  # read up to the range's end, no further
             stop, unwanted = min(reading.stop, file.n_bytes or reading.stop), reading.position
+            file.ignores_ranges = True
         elif response.status_code == 416:
             raise TruncatedHeader(f"the file ends before byte {reading.position}, inside its header: upload it again")
         else:
@@ -232,7 +234,20 @@ def is_token_refused(headers: Mapping[str, str]) -> bool:
 def gated(repo: str) -> RepoGated:
     """Return the error for a repo whose terms are not accepted, with the way out."""
     return RepoGated(
-        f"{repo} is gated: accept its terms on its page on the Hub, then set HF_TOKEN to a token of that account "
-        "for the service, or run `advisor advise` with it on your own machine",
+        f"{repo} is gated: accept its terms on its page on the Hub, then ask on your own machine with a token of that "
+        f"account: {own_machine(repo)}",
         field="repo",
     )
+
+
+def unknown(repo: str) -> RepoNotFound:
+    """Return the error for a repo that is not there, or whose existence is not ours to tell."""
+    return RepoNotFound(
+        f"the Hub has no {repo}, or it is private: who has access asks on his own machine, {own_machine(repo)}",
+        field="repo",
+    )
+
+
+def own_machine(repo: str) -> str:
+    """Return the line by which who has access to a repo gets his advice: a service takes no caller's token."""
+    return f'HF_TOKEN=hf_... advisor advise {repo} -H "$(advisor hardware --json)"'

@@ -65,7 +65,8 @@ PROBLEM_TYPES: dict[str, ProblemType] = {
         404,
         "The Hub has no such repo",
         "Hugging Face has no public repo of that name.",
-        "Check the spelling: `OWNER/NAME` as on the Hub's page. A private one takes the service's `HF_TOKEN`.",
+        "Check the spelling: `OWNER/NAME` as on the Hub's page. For a private one, ask on your own machine: "
+        "`HF_TOKEN=hf_... advisor advise OWNER/NAME -H ...`.",
     ),
     "revision-not-found": ProblemType(
         404,
@@ -77,8 +78,9 @@ PROBLEM_TYPES: dict[str, ProblemType] = {
         403,
         "The repo is gated",
         "The repo's author gives access on request, and this service has no access to its files.",
-        "Name another repo with the same model: others often publish the same quants openly. Or run the service "
-        "yourself with an `HF_TOKEN` whose account was given access on the repo's page.",
+        "Name another repo with the same model: others often publish the same quants openly. Or ask on your "
+        "own machine, with a token whose account was given access on the repo's page: "
+        "`HF_TOKEN=hf_... advisor advise OWNER/NAME -H ...`. An operator may list it in `ADVISOR_GATED_REPOS`.",
     ),
     "repo-without-gguf": ProblemType(
         422,

@@ -102,6 +102,16 @@ def test_a_server_that_ignores_ranges_costs_no_more_than_was_asked_for(local_hub
     assert hub.cost.n_bytes <= local_hub.header(QWEN, "Q4_K_M").n_bytes + 2 * 65_536
 
 
+def test_a_server_that_ignores_ranges_is_not_asked_for_jumps(local_hub: LocalHub, connect: Connect) -> None:
+    """Each range behind the first would cost all that lies before it."""
+    local_hub.fail(Fault("ignore-range", "cdn", QWEN))
+    hub = connect()
+    headers = list(hub.read_headers(listing := listed(hub, QWEN), listing.variants))
+    assert [h.by_jump for h in headers if isinstance(h, Header)] == [False] * 3
+    total = sum(h.n_bytes for h in headers if isinstance(h, Header))
+    assert hub.cost.n_bytes <= total + 6 * 2 * 65_536
+
+
 @pytest.mark.parametrize(
     "stated",
     [

@@ -111,9 +111,18 @@ def test_the_token_is_shown_to_the_hub_and_to_nobody_else(local_hub: LocalHub, c
 
 @pytest.mark.parametrize("token", [None, TOKEN])
 def test_a_gated_repo_says_what_to_do(connect: Connect, token: str | None) -> None:
-    with pytest.raises(RepoGated, match=r"local/gated-GGUF is gated: accept its terms.*HF_TOKEN"):
+    with pytest.raises(RepoGated, match=r"gated: accept its terms.*HF_TOKEN=hf_\.\.\. advisor advise local/gated"):
         read(connect(token), "local/gated-GGUF")
-    assert read(connect(MEMBER_TOKEN), "local/gated-GGUF").tensors
+
+
+def test_a_gated_repo_is_read_for_its_members_and_for_all_where_the_operator_lists_it(
+    local_hub: LocalHub, connect: Connect
+) -> None:
+    with pytest.raises(RepoGated):
+        read(connect(MEMBER_TOKEN), "local/gated-GGUF")
+    assert [r.path for r in local_hub.requests if "resolve" in r.path] == []
+    assert read(connect(MEMBER_TOKEN, gated_repos=("Local/Gated-GGUF",)), "local/gated-GGUF").tensors
+    assert read(connect(MEMBER_TOKEN, allow_private=True), "local/gated-GGUF").tensors
 
 
 def test_a_file_that_is_no_gguf_is_named_as_such(connect: Connect) -> None:
