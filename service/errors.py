@@ -20,6 +20,8 @@ AdvisorError (service/engine/errors.py)
 ├── TooManyHosts            the account has as many hosts, and codes for more, as one may
 ├── CounterTooSmall         a signed call that came before, or out of order; `choices`: the last one's counter
 ├── ValidationNotFound      no validation has this id
+├── ResultNotFound          no result has this id, or it is hidden or deleted
+├── NotOnBoard              nothing that is shown is of this model, rig or person
 ├── NoHost                  no host can measure what is asked: says what is missing where
 ├── TooManyValidations      an account's validations on hosts of others are as many, or took as long, as they may
 ├── IdempotencyKeyReused    the key was sent before, with another request
@@ -113,6 +115,14 @@ class CounterTooSmall(AdvisorError):
 
 class ValidationNotFound(AdvisorError):
     problem = "validation-not-found"
+
+
+class ResultNotFound(AdvisorError):
+    problem = "result-not-found"
+
+
+class NotOnBoard(AdvisorError):
+    problem = "not-on-board"
 
 
 class NoHost(AdvisorError):

@@ -2,7 +2,19 @@
 
 from __future__ import annotations
 
+from service.flows import leaderboard, read_results
 from service.flows.context import Context
+from service.wire.board import (
+    Board,
+    BoardChoices,
+    BoardQuery,
+    BoardRow,
+    Contributor,
+    HardwarePage,
+    HostFigures,
+    ModelPage,
+)
+from service.wire.results import Result, ResultQuery, Results
 
 
 class ResultCases:
@@ -10,3 +22,43 @@ class ResultCases:
 
     def __init__(self, context: Context) -> None:
         self._context = context
+
+    def leaderboard(self, query: BoardQuery) -> Board:
+        """See `service.flows.leaderboard.leaderboard`."""
+        return leaderboard.leaderboard(self._context, query)
+
+    def board_choices(self) -> BoardChoices:
+        """See `service.flows.leaderboard.choices`."""
+        return leaderboard.choices(self._context)
+
+    def model_page(self, slug: str, depth: int | None) -> ModelPage:
+        """See `service.flows.leaderboard.model_page`."""
+        return leaderboard.model_page(self._context, slug, depth)
+
+    def hardware_page(self, slug: str, depth: int | None) -> HardwarePage:
+        """See `service.flows.leaderboard.hardware_page`."""
+        return leaderboard.hardware_page(self._context, slug, depth)
+
+    def similar_results(self, result_id: str) -> list[BoardRow]:
+        """See `service.flows.leaderboard.similar_results`."""
+        return leaderboard.similar_results(self._context, result_id)
+
+    def contributor(self, pseudonym: str) -> Contributor:
+        """See `service.flows.leaderboard.contributor`."""
+        return leaderboard.contributor(self._context, pseudonym)
+
+    def hosts_figures(self) -> list[HostFigures]:
+        """See `service.flows.leaderboard.hosts_figures`."""
+        return leaderboard.hosts_figures(self._context)
+
+    def read_result(self, result_id: str) -> Result:
+        """See `service.flows.read_results.read_result`."""
+        return read_results.read_result(self._context, result_id)
+
+    def read_result_log(self, result_id: str) -> str:
+        """See `service.flows.read_results.read_log`."""
+        return read_results.read_log(self._context, result_id)
+
+    def list_results(self, query: ResultQuery) -> Results:
+        """See `service.flows.read_results.list_results`."""
+        return read_results.list_results(self._context, query)

@@ -9,6 +9,7 @@ import msgspec
 from sqlalchemy import Connection, Engine, Row, delete, func, insert, or_, select, update
 from sqlalchemy.exc import IntegrityError
 
+from service.store import board
 from service.store.tables import account, enrolment, host, host_session, run
 from service.wire.hosts import HostState, Probe, Visibility
 
@@ -164,7 +165,10 @@ def save_probe(engine: Engine, host_id: str, probe: Probe, hardware_key: str) ->
 
 
 def change(engine: Engine, host_id: str, now: datetime, **values: object) -> StoredHost | None:
-    """Change a host that is not revoked; its first approval is noted, its sessions end with it."""
+    """Change a host that is not revoked; its first approval is noted, its sessions end with it.
+
+    The board has the results of public hosts only, and follows.
+    """
     with engine.begin() as connection:
         wanted = update(host).where(host.c.id == host_id, host.c.state != "revoked")
         found = _host(connection.execute(wanted.values(values).returning(*host.c)).one_or_none())
@@ -175,6 +179,8 @@ def change(engine: Engine, host_id: str, now: datetime, **values: object) -> Sto
             connection.execute(update(host).where(host.c.id == host_id).values(approved_at=now))
         if found.state == "revoked":
             _end_sessions(connection, host_id)
+        if "visibility" in values:
+            board.keep_of(connection, host_id=host_id)
         return found
 
 

@@ -15,6 +15,7 @@ from service.engine.config import Engine as EngineName
 from service.engine.hardware import Hardware
 from service.engine.measured import Failure, MeasuredRow, ModelIdentity, Prediction, RigIdentity, merged
 from service.engine.run_flags import RunFlags
+from service.store import board
 from service.store.tables import account, host, run, validation
 from service.store.tables import result as table
 from service.wire.results import Published, ResultModel, ResultOrigin, ResultState, Seen
@@ -83,9 +84,20 @@ def rows_key_of(model_slug: str, engine: EngineName, rows: Sequence[MeasuredRow]
 
 
 def insert_in(connection: Connection, row: StoredResult, log: str) -> None:
-    """Add a result to a transaction, its log compressed."""
+    """Add a result to a transaction, its log compressed, and enter it on the board if it counts."""
     packed = zlib.compress(log.encode()) if log else None
     connection.execute(insert(table).values(**msgspec.structs.asdict(row), log=packed))
+    board.keep(connection, row.id)
+
+
+def change(connection: Connection, result_id: str, **values: object) -> bool:
+    """Change a result within a transaction: its state, tier, or what its submitter corrects; the board follows.
+
+    False when there is none with this id.
+    """
+    changed = connection.execute(update(table).where(table.c.id == result_id).values(**values)).rowcount == 1
+    board.keep(connection, result_id)
+    return changed
 
 
 def change(connection: Connection, result_id: str, **values: object) -> bool:

@@ -265,6 +265,18 @@ PROBLEM_TYPES: dict[str, ProblemType] = {
         "No validation has this id.",
         "Ask for one with `POST /v1/advice/{id}/validations`.",
     ),
+    "result-not-found": ProblemType(
+        404,
+        "No such result",
+        "No result has this id, or it was hidden or deleted.",
+        "Take an id from `GET /v1/results`.",
+    ),
+    "not-on-board": ProblemType(
+        404,
+        "Nothing of this name on the board",
+        "Nothing that is shown was measured of this model, on this rig, or given by this person.",
+        "Take a slug from `GET /v1/leaderboard`.",
+    ),
     "no-host": ProblemType(
         409,
         "No host can measure this now",

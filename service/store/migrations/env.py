@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from alembic import context
 
-from service.store.tables import metadata
+from service.store import board_tables
 
 context.configure(
     connection=context.config.attributes["connection"],
-    target_metadata=metadata,
+    target_metadata=board_tables.board.metadata,
     render_as_batch=True,
     compare_type=True,
 )

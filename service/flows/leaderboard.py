@@ -1,0 +1,222 @@
+"""The leaderboard and the pages beside it: who leads, what a model needs, what a rig runs, who gave what."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+
+from service.engine.errors import InvalidInput
+from service.engine.measured.classes import DEPTHS, RAM_CLASSES, VRAM_CLASSES
+from service.engine.units import GIB
+from service.errors import NotOnBoard
+from service.flows.context import Context
+from service.flows.read_results import results_of_account, safe
+from service.store import contributors
+from service.store import leaderboard as store
+from service.store.leaderboard import BoardFilter, LeadingResult, Order, Position, Summed
+from service.wire.board import (
+    Board,
+    BoardChoices,
+    BoardQuery,
+    BoardRow,
+    Contributor,
+    HardwarePage,
+    HostFigures,
+    ModelPage,
+    NamedSlug,
+    Share,
+)
+
+_MOST_WORDS = 6
+_LEADING = 20  # rows on a model's or rig's page
+
+
+def leaderboard(context: Context, query: BoardQuery) -> Board:
+    """Return a page of the board. Raises InvalidInput for a day that is none, and a cursor of another order."""
+    asked = BoardFilter(
+        depth=query.depth,
+        tier=query.trust,
+        model=query.model,
+        arch=query.arch,
+        variant=query.variant,
+        engine=query.engine,
+        rig=query.rig,
+        vram=query.vram,
+        ram=query.ram,
+        platform=query.platform,
+        since=_day(query.since) if query.since else None,
+        words=tuple((query.q or "").split()[:_MOST_WORDS]),
+    )
+    after = _position(query.cursor, query.sort) if query.cursor else None
+    rows = store.page(context.engine, asked, query.sort, after, query.limit + 1)
+    shown = rows[: query.limit]
+    following = _cursor(shown[-1].position(query.sort), query.sort) if len(rows) > query.limit else None
+    return Board(query=query, rows=[_row(row) for row in shown], next=following)
+
+
+def choices(context: Context) -> BoardChoices:
+    """Return what the board can be filtered by."""
+    engine = context.engine
+    models, rigs = store.names(engine, "model"), store.names(engine, "rig")
+    return BoardChoices(
+        models=[NamedSlug(slug=one.slug, name=safe(one.label)) for one in models],
+        rigs=[NamedSlug(slug=one.slug, name=safe(one.label)) for one in rigs],
+        variants=[one.slug for one in store.names(engine, "variant")],
+        archs=[one.slug for one in store.names(engine, "arch")],
+        depths=list(DEPTHS),
+        vram=list(VRAM_CLASSES),
+        ram=list(RAM_CLASSES),
+    )
+
+
+def model_page(context: Context, slug: str, depth: int | None = None) -> ModelPage:
+    """Return what is known of a model. `depth` None: the first at which it was measured. Raises NotOnBoard."""
+    name = store.named(context.engine, "model", slug)
+    if name is None:
+        raise NotOnBoard("nothing that is shown was measured of a model of this name", field="model")
+    depths = store.depths_of(context.engine, model=slug)
+    at = _depth(depth, depths)
+    leading = store.page(context.engine, BoardFilter(model=slug, depth=at), "tg", None, _LEADING)
+    variants = store.summed(context.engine, "variant", "tg", at, model=slug)
+    rigs = store.summed(context.engine, "rig", "tg", at, model=slug)
+    known = leading[0] if leading else None
+    n_params = known.n_params if known else None
+    return ModelPage(
+        slug=slug,
+        name=safe(name.label),
+        arch=known.arch or None if known else None,
+        n_params=n_params,
+        n_active=known.n_active if known else None,
+        depth=at,
+        depths=depths,
+        n_results=sum(one.n_results for one in variants),
+        variants=[_share(one, n_params) for one in sorted(variants, key=lambda one: (-one.bpw, one.slug))],
+        rigs=[_share(one) for one in rigs],
+        leading=[_row(row) for row in leading],
+    )
+
+
+def hardware_page(context: Context, slug: str, depth: int | None = None) -> HardwarePage:
+    """Return what a rig runs. `depth` None: the first at which anything was measured. Raises NotOnBoard."""
+    name = store.named(context.engine, "rig", slug)
+    if name is None:
+        raise NotOnBoard("nothing that is shown was measured on a rig of this name", field="rig")
+    depths = store.depths_of(context.engine, rig=slug)
+    at = _depth(depth, depths)
+    leading = store.page(context.engine, BoardFilter(rig=slug, depth=at), "tg", None, _LEADING)
+    models = store.summed(context.engine, "model", "tg", at, rig=slug)
+    return HardwarePage(
+        slug=slug,
+        name=safe(name.label),
+        vram_mib=leading[0].vram_mib if leading else None,
+        depth=at,
+        depths=depths,
+        n_results=sum(one.n_results for one in models),
+        models=[_share(one) for one in models],
+        leading=[_row(row) for row in leading],
+    )
+
+
+def similar_results(context: Context, result_id: str) -> list[BoardRow]:
+    """Return results of the same model on the same and on like rigs."""
+    return [_row(row) for row in store.similar(context.engine, result_id)]
+
+
+def contributor(context: Context, pseudonym: str) -> Contributor:
+    """Return what somebody gave. Raises NotOnBoard for a name that nobody has, or somebody banned."""
+    found = contributors.read(context.engine, pseudonym)
+    if found is None:
+        raise NotOnBoard("nobody of this name gave anything", field="pseudonym")
+    return Contributor(
+        pseudonym=pseudonym,
+        since=found.created_at.date().isoformat(),
+        n_results=contributors.by_tier(context.engine, found.id),
+        hosts=[host for host in hosts_figures(context) if host.contributor == pseudonym],
+        newest=results_of_account(context, found.id, 20),
+    )
+
+
+def hosts_figures(context: Context) -> list[HostFigures]:
+    """Return what each public host has done, those with the most results first."""
+    return [
+        HostFigures(
+            pseudonym=one.pseudonym,
+            contributor=one.contributor,
+            rig=safe(one.rig) if one.rig else None,
+            state=one.state,
+            runs=one.runs,
+            gpu_hours=round(one.gpu_seconds / 3600, 2),
+            n_results=one.n_results,
+        )
+        for one in contributors.hosts(context.engine)
+    ]
+
+
+def _depth(asked: int | None, measured: Sequence[int]) -> int:
+    if asked is not None and asked not in DEPTHS:
+        raise InvalidInput(f"speeds are compared at {', '.join(map(str, DEPTHS))} tokens", field="depth")
+    return asked if asked is not None else next(iter(measured), 0)
+
+
+def _row(row: LeadingResult) -> BoardRow:
+    same = set(BoardRow.__struct_fields__) & set(LeadingResult.__struct_fields__)
+    values: dict[str, Any] = {name: getattr(row, name) for name in same}
+    values |= {name: safe(values[name]) for name in ("variant", "build", "cpu", "arch") if values[name]}
+    return BoardRow(
+        **{**values, "bpw": row.bpw or None, "measured_at": row.measured_at.isoformat(timespec="seconds")},
+        result=row.result_id,
+        model=safe(row.model_name),
+        rig=safe(row.gpus),
+        tg_tps=row.tg,
+        pp_tps=row.pp,
+    )
+
+
+def _share(one: Summed, n_params: int | None = None) -> Share:
+    size = round(one.bpw * n_params / 8 / GIB, 2) if one.bpw and n_params else None
+    return Share(
+        slug=one.slug,
+        name=safe(one.label),
+        best_tps=one.best,
+        low_tps=one.low,
+        n_results=one.n_results,
+        bpw=one.bpw or None,
+        size_gib=size,
+    )
+
+
+def _day(text: str) -> datetime:
+    try:
+        return datetime.fromisoformat(text).replace(tzinfo=UTC)
+    except ValueError as error:
+        raise InvalidInput(f"{text} is no day of the calendar", field="since") from error
+
+
+_READ: dict[Order, Callable[[Any], float | datetime]] = {
+    "tg": float,
+    "pp": float,
+    "bits": float,
+    "newest": lambda text: datetime.fromisoformat(str(text)).replace(tzinfo=UTC),
+}
+
+
+def _cursor(position: Position, order: Order) -> str:
+    key, result_id = position
+    text = key.replace(tzinfo=None).isoformat() if isinstance(key, datetime) else key
+    return base64.urlsafe_b64encode(msgspec.json.encode((order, text, result_id))).decode().rstrip("=")
+
+
+def _position(cursor: str, order: Order) -> Position:
+    try:
+        padded = cursor + "=" * (-len(cursor) % 4)
+        of, key, result_id = msgspec.json.decode(base64.urlsafe_b64decode(padded), type=tuple[str, float | str, str])
+        if of == order:
+            return _READ[order](key), result_id
+    except (binascii.Error, ValueError, msgspec.DecodeError, OverflowError):
+        pass
+    raise InvalidInput("this is no cursor that a page in this order gave", field="cursor")

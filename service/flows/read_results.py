@@ -1,0 +1,164 @@
+"""Results as everybody reads them: one, its log, pages of them."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from datetime import UTC, datetime, timedelta
+
+import msgspec
+
+from service.engine.commands import render
+from service.engine.errors import AdvisorError, InvalidInput
+from service.engine.hardware import Hardware
+from service.engine.run_flags import to_flags
+from service.errors import ResultNotFound
+from service.flows.context import Context
+from service.flows.results import outcome_of
+from service.store import listed_results, results
+from service.store.ids import is_id
+from service.store.listed_results import ListedResult, ResultFilter
+from service.store.results import StoredResult
+from service.wire.results import FiledModel, FiledRig, Result, ResultQuery, Results
+from service.wire.text import clean
+
+LICENCE = "CC-BY-4.0"
+_MOST_NAME = 120
+
+
+def read_result(context: Context, result_id: str) -> Result:
+    """Return a result, with what was predicted beside it. Raises ResultNotFound."""
+    found = listed_results.read(context.engine, result_id) if is_id(result_id) else None
+    if found is None:
+        raise ResultNotFound("there is no result with this id, or it is not shown", field="id")
+    return as_result(found)
+
+
+def read_log(context: Context, result_id: str) -> str:
+    """Return the reduced log of a result, empty where it has none. Raises ResultNotFound."""
+    read_result(context, result_id)
+    return clean(results.read_log(context.engine, result_id))
+
+
+def list_results(context: Context, query: ResultQuery) -> Results:
+    """Return a page of results, the last received first. Raises InvalidInput for a cursor or a day that is none."""
+    asked = ResultFilter(
+        model=query.model,
+        variant=query.variant,
+        rig=query.rig,
+        repo=query.repo,
+        engine=query.engine,
+        tier=query.tier,
+        origin=query.origin,
+        contributor=query.contributor,
+        host=query.host,
+        since=_day(query.since, "since"),
+        before=end + timedelta(days=1) if (end := _day(query.until, "until")) else None,
+    )
+    after = _position(query.cursor) if query.cursor else None
+    found = listed_results.page(context.engine, asked, after, query.limit + 1)
+    shown = found[: query.limit]
+    return Results(
+        results=[as_result(one) for one in shown],
+        next=_cursor(shown[-1].result) if len(found) > query.limit else None,
+    )
+
+
+def results_of_account(context: Context, account_id: str, limit: int) -> list[Result]:
+    """Return the newest results of an account that everybody may see."""
+    asked = ResultFilter(account_id=account_id)
+    return [as_result(one) for one in listed_results.page(context.engine, asked, None, limit)]
+
+
+def as_result(found: ListedResult) -> Result:
+    """Return a stored result as everybody sees it."""
+    row = found.result
+    return Result(
+        id=row.id,
+        origin=row.origin,
+        state=row.state,
+        state_reason=row.state_reason,
+        tier=row.tier,
+        confirmed=row.confirmed,
+        model=_model(row),
+        rig=FiledRig(
+            name=safe(row.gpus),
+            slug=row.rig_slug,
+            vram_mib=row.vram_mib,
+            cpu=safe(row.cpu) if row.cpu else None,
+            ram_gib=row.ram_gib,
+        ),
+        hardware=_unnamed(row.hardware),
+        engine=row.engine,
+        build=safe(row.build) if row.build else None,
+        command=_command(row),
+        flags=row.flags,
+        rows=row.rows,
+        failure=row.failure,
+        outcome=outcome_of(row),
+        remarks=clean(row.remarks) if row.remarks else None,
+        published=row.published,
+        contributor=found.contributor,
+        host=found.host,
+        has_log=found.has_log,
+        licence=None if row.origin == "published" else LICENCE,
+        measured_at=row.measured_at.isoformat(timespec="seconds"),
+        created_at=row.created_at.isoformat(timespec="seconds"),
+    )
+
+
+def safe(name: str) -> str:
+    """Return a name that came from a header, a repo or a paste as it may be shown: printable, one line, cut."""
+    shown = " ".join(clean(name).split())
+    return shown if len(shown) <= _MOST_NAME else shown[: _MOST_NAME - 1] + "…"
+
+
+def _model(row: StoredResult) -> FiledModel:
+    return FiledModel(
+        name=safe(row.model_name),
+        slug=row.model_slug,
+        variant=safe(row.variant),
+        arch=safe(row.arch) if row.arch else None,
+        n_params=row.n_params,
+        n_active=row.n_active,
+        bpw=row.bpw,
+        repo=row.repo,
+        revision=row.model.revision if row.model else None,
+    )
+
+
+def _unnamed(hardware: Hardware) -> Hardware:
+    """Return hardware without what tells one machine from its like."""
+    gpus = [msgspec.structs.replace(gpu, uuids=None, pci_order=None) for gpu in hardware.gpus]
+    return msgspec.structs.replace(hardware, gpus=gpus, notes=None)
+
+
+def _command(row: StoredResult) -> str | None:
+    if row.command is not None or row.flags is None or row.model is None:
+        return clean(row.command) if row.command else None
+    try:
+        path = row.model.files[0].path if row.model.files else f"{row.variant}.gguf"
+        return render(row.engine, "bench", to_flags(row.flags), model_path=path)
+    except AdvisorError:
+        return None
+
+
+def _day(text: str | None, field: str) -> datetime | None:
+    try:
+        return datetime.fromisoformat(text).replace(tzinfo=UTC) if text else None
+    except ValueError as error:
+        raise InvalidInput(f"{text} is no day of the calendar", field=field) from error
+
+
+def _cursor(last: StoredResult) -> str:
+    position = (last.created_at.astimezone(UTC).replace(tzinfo=None).isoformat(), last.id)
+    return base64.urlsafe_b64encode(msgspec.json.encode(position)).decode().rstrip("=")
+
+
+def _position(cursor: str) -> tuple[datetime, str]:
+    try:
+        padded = cursor + "=" * (-len(cursor) % 4)
+        received, result_id = msgspec.json.decode(base64.urlsafe_b64decode(padded), type=tuple[str, str])
+        return datetime.fromisoformat(received).replace(tzinfo=UTC), result_id
+    except (binascii.Error, ValueError, msgspec.DecodeError) as error:
+        raise InvalidInput("this is no cursor that a page of results gave", field="cursor") from error

@@ -1,0 +1,240 @@
+"""What the board says: pages of who leads, names to choose from, and what a model or a rig has.
+
+Every page costs the same: it begins behind the last row of the one before, in the order of an index. A row is shown if
+no other of its model, rig and engine leads it among those that are asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any, Literal, TypeAlias
+
+import msgspec
+from sqlalchemy import ColumnElement, Connection, Engine, Select, and_, false, func, or_, select, tuple_
+
+from service.engine.measured.classes import DEPTHS, Platform, vram_class
+from service.store.board import FLOORS, NAMED, Metric, NameKind, slice_of
+from service.store.board_tables import board, board_name, result_speed
+from service.store.tables import account, result
+from service.wire.results import Published, ResultOrigin
+from service.wire.runs import TrustTier
+
+Order: TypeAlias = Literal["tg", "pp", "newest", "bits"]
+Position: TypeAlias = tuple[float | datetime, str]
+
+_COLUMN: dict[Order, Any] = {
+    "tg": board.c.value,
+    "pp": board.c.value,
+    "newest": board.c.measured_at,
+    "bits": board.c.bpw,
+}
+_Found: TypeAlias = dict[NameKind, list[str]]
+_MOST_NAMES = 100  # that one word is looked for in
+
+
+class BoardFilter(msgspec.Struct, frozen=True, kw_only=True):
+    """What is asked of the board; None: whatever it is. `vram`, `ram`: classes; `words`: each must be in a name."""
+
+    depth: int = 0
+    tier: TrustTier = "self-reported"
+    model: str | None = None
+    arch: str | None = None
+    variant: str | None = None
+    engine: str | None = None
+    rig: str | None = None
+    vram: int | None = None
+    ram: int | None = None
+    platform: Platform | None = None
+    since: datetime | None = None
+    words: tuple[str, ...] = ()
+
+
+class LeadingResult(msgspec.Struct, frozen=True, kw_only=True):
+    """A result that leads, with what the board shows of it. `low` to `high`: `value` of `n_results` like it."""
+
+    result_id: str
+    value: float
+    tg: float | None
+    pp: float | None
+    bpw: float
+    model_slug: str
+    model_name: str
+    arch: str
+    n_params: int | None
+    n_active: int | None
+    variant: str
+    engine: str
+    build: str | None
+    rig_slug: str
+    gpus: str
+    vram_mib: int
+    cpu: str | None
+    ram_gib: int | None
+    platform: Platform
+    tier: TrustTier
+    origin: ResultOrigin
+    published: Published | None
+    contributor: str | None
+    measured_at: datetime
+    n_results: int
+    low: float
+    middle: float
+    high: float
+
+    def position(self, order: Order) -> Position:
+        """Return where this row stands in an order."""
+        keys: dict[Order, float | datetime] = {"newest": self.measured_at, "bits": self.bpw}
+        return keys.get(order, self.value), self.result_id
+
+
+class Summed(msgspec.Struct, frozen=True, kw_only=True):
+    """What a model has of one variant or on one rig, or a rig of one model: the fastest, the spread, and how many."""
+
+    slug: str
+    label: str
+    best: float
+    low: float
+    n_results: int
+    bpw: float
+
+
+class Name(msgspec.Struct, frozen=True, kw_only=True):
+    """A name on the board: its slug, and as people read it."""
+
+    slug: str
+    label: str
+
+
+def page(engine: Engine, asked: BoardFilter, order: Order, after: Position | None, limit: int) -> list[LeadingResult]:
+    """Return who leads, of what is asked, in an order, behind a position."""
+    metric: Metric = "pp" if order == "pp" else "tg"
+    at = slice_of(metric, asked.depth, FLOORS[asked.tier])
+    with engine.connect() as connection:
+        words = [_names_with(connection, word) for word in asked.words]
+        conditions = [board.c.slice == at, *_of_group(asked), *_of_result(asked, words, board), _leads(asked, words)]
+        if after is not None:
+            conditions.append(tuple_(_COLUMN[order], board.c.result_id) < tuple_(*after))
+        found = select(board).where(*conditions).order_by(_COLUMN[order].desc(), board.c.result_id.desc()).limit(limit)
+        rows = connection.execute(_shown(found, order)).all()
+    return [msgspec.convert(row, LeadingResult, from_attributes=True) for row in rows]
+
+
+def _of_group(asked: BoardFilter) -> list[ColumnElement[bool]]:
+    """Conditions that all results of a model, rig and engine meet, or none."""
+    wanted = (
+        (board.c.model_slug, asked.model),
+        (board.c.arch, asked.arch),
+        (board.c.engine, asked.engine),
+        (board.c.rig_slug, asked.rig),
+        (board.c.vram_class, asked.vram),
+    )
+    return [column == value for column, value in wanted if value is not None]
+
+
+def _of_result(asked: BoardFilter, words: Sequence[_Found], rows: Any) -> list[ColumnElement[bool]]:
+    """Conditions that may set results of a model, rig and engine apart."""
+    wanted = ((rows.c.variant, asked.variant), (rows.c.ram_class, asked.ram), (rows.c.platform, asked.platform))
+    found = [column == value for column, value in wanted if value is not None]
+    if asked.since is not None:
+        found.append(rows.c.measured_at >= asked.since)
+    for names in words:
+        found.append(or_(false(), *(rows.c[NAMED[kind].name].in_(slugs) for kind, slugs in sorted(names.items()))))
+    return found
+
+
+def _leads(asked: BoardFilter, words: Sequence[_Found]) -> ColumnElement[bool]:
+    other = board.alias("other")
+    same = (other.c.lead_key == board.c.lead_key, other.c.slice == board.c.slice)
+    first = select(other.c.result_id).where(*same, *_of_result(asked, words, other))
+    first = first.order_by(other.c.value.desc(), other.c.result_id.desc()).limit(1)
+    return board.c.result_id == first.scalar_subquery()
+
+
+def _names_with(connection: Connection, word: str) -> _Found:
+    """Return the names on the board that have a word in them, by kind."""
+    wanted = select(board_name.c.kind, board_name.c.slug)
+    wanted = wanted.where(board_name.c.searched.contains(word.lower(), autoescape=True))
+    found: _Found = {}
+    for kind, slug in connection.execute(wanted.order_by(board_name.c.kind, board_name.c.slug)):
+        several = found.setdefault(kind, [])
+        if len(several) < _MOST_NAMES:
+            several.append(slug)
+    return found
+
+
+def _shown(found: Select[Any], order: Order) -> Select[Any]:
+    """Join what is shown of a page's rows, once they are known."""
+    few = found.subquery("few")
+    of_board = [column for column in few.c if column.name in LeadingResult.__struct_fields__]
+    have = {column.name for column in of_board}
+    of_result = [c for c in result.c if c.name in LeadingResult.__struct_fields__ and c.name not in have]
+    wanted = select(*of_board, *of_result, account.c.pseudonym.label("contributor"))
+    wanted = wanted.join(result, result.c.id == few.c.result_id)
+    wanted = wanted.outerjoin(account, account.c.id == result.c.account_id)
+    return wanted.order_by(few.c[_COLUMN[order].name].desc(), few.c.result_id.desc())
+
+
+def summed(engine: Engine, by: NameKind, metric: Metric, depth: int, *, most: int = 100, **of: str) -> list[Summed]:
+    """Return what the results of `model=` or `rig=` have by another name, the fastest first."""
+    column = NAMED[by]
+    where = [NAMED[kind] == slug for kind, slug in of.items()]  # type: ignore[index]
+    best = func.max(board.c.value)
+    rows = select(
+        column.label("slug"),
+        best.label("best"),
+        func.min(board.c.low).label("low"),
+        func.sum(board.c.n_results).label("n_results"),
+        func.max(board.c.bpw).label("bpw"),
+    ).where(*where, board.c.slice == slice_of(metric, depth, 0), board.c.place == 0)
+    few = rows.group_by(column).order_by(best.desc(), column).limit(most).subquery("few")
+    named = and_(board_name.c.kind == by, board_name.c.slug == few.c.slug)
+    wanted = select(few, board_name.c.label).join(board_name, named).order_by(few.c.best.desc(), few.c.slug)
+    with engine.connect() as connection:
+        return [msgspec.convert(row, Summed, from_attributes=True) for row in connection.execute(wanted)]
+
+
+def depths_of(engine: Engine, **of: str) -> list[int]:
+    """Return the depths at which anything of `model=` or `rig=` was measured."""
+    where = [NAMED[kind] == slug for kind, slug in of.items()]  # type: ignore[index]
+    with engine.connect() as connection:
+        slices = [(depth, slice_of("tg", depth, 0)) for depth in DEPTHS]
+        any_of = {d: select(board.c.slice).where(*where, board.c.slice == s).limit(1) for d, s in slices}
+        return [depth for depth, wanted in any_of.items() if connection.scalar(wanted) is not None]
+
+
+def names(engine: Engine, kind: NameKind, containing: str = "", limit: int = 500) -> list[Name]:
+    """Return names on the board that contain a text, by label."""
+    wanted = select(board_name.c.slug, board_name.c.label).where(board_name.c.kind == kind)
+    if containing:
+        wanted = wanted.where(board_name.c.searched.contains(containing.lower(), autoescape=True))
+    with engine.connect() as connection:
+        rows = connection.execute(wanted.order_by(func.lower(board_name.c.label), board_name.c.slug).limit(limit))
+        return [msgspec.convert(row, Name, from_attributes=True) for row in rows]
+
+
+def named(engine: Engine, kind: NameKind, slug: str) -> Name | None:
+    """Return the name of this slug, None where nothing on the board has it."""
+    wanted = select(board_name.c.slug, board_name.c.label).where(board_name.c.kind == kind, board_name.c.slug == slug)
+    with engine.connect() as connection:
+        row = connection.execute(wanted).one_or_none()
+    return None if row is None else msgspec.convert(row, Name, from_attributes=True)
+
+
+def similar(engine: Engine, result_id: str, limit: int = 8) -> list[LeadingResult]:
+    """Return the fastest other results of the same model, those on the same rig first, then on as much memory."""
+    depth = select(func.min(result_speed.c.depth)).where(result_speed.c.result_id == result.c.id).scalar_subquery()
+    own = select(result.c.model_slug, result.c.rig_slug, result.c.vram_mib, depth.label("depth"))
+    found: dict[str, LeadingResult] = {}
+    with engine.connect() as connection:
+        mine = connection.execute(own.where(result.c.id == result_id)).one_or_none()
+        if mine is None:
+            return []
+        at = slice_of("tg", mine.depth or 0, 0)
+        for near in (board.c.rig_slug == mine.rig_slug, board.c.vram_class == vram_class(mine.vram_mib)):
+            wanted = select(board).where(board.c.model_slug == mine.model_slug, board.c.slice == at, near)
+            wanted = wanted.where(board.c.place == 0, board.c.result_id != result_id)
+            few = _shown(wanted.order_by(board.c.value.desc(), board.c.result_id.desc()).limit(limit), "tg")
+            for row in connection.execute(few).all():
+                found.setdefault(row.result_id, msgspec.convert(row, LeadingResult, from_attributes=True))
+    return list(found.values())[:limit]

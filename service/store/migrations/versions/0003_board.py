@@ -1,0 +1,92 @@
+"""The tables of the board."""
+
+from __future__ import annotations
+
+import sqlalchemy as sa
+from alembic import op
+
+revision = "0003"
+down_revision = "0002"
+branch_labels = None
+depends_on = None
+
+_TIME = sa.DateTime(timezone=True)
+_TABLES = ("result_speed", "board", "board_name")
+_INDEXES = {
+    "board_by_value": ["slice", "value", "result_id", "measured_at"],
+    "board_by_date": ["slice", "measured_at", "result_id"],
+    "board_by_bits": ["slice", "bpw", "result_id"],
+    "board_lead": ["lead_key", "slice", "value", "result_id"],
+    "board_model": ["model_slug", "slice", "value", "result_id"],
+    "board_rig": ["rig_slug", "slice", "value", "result_id"],
+    "board_arch": ["arch", "slice", "value", "result_id"],
+    "board_variant": ["variant", "slice", "value", "result_id"],
+    "board_vram": ["vram_class", "slice", "value", "result_id"],
+    "board_ram": ["ram_class", "slice", "value", "result_id"],
+    "board_result_id": ["result_id"],
+}
+
+
+def upgrade() -> None:
+    """Create the tables."""
+    op.create_table(
+        "result_speed",
+        sa.Column("result_id", sa.String(22), nullable=False),
+        sa.Column("depth", sa.Integer, nullable=False),
+        sa.Column("group_key", sa.BigInteger, nullable=False),
+        sa.Column("platform", sa.String(11), nullable=False),
+        sa.Column("floor", sa.Integer, nullable=False),
+        sa.Column("tg", sa.Float),
+        sa.Column("pp", sa.Float),
+        sa.Column("measured_at", _TIME, nullable=False),
+        sa.ForeignKeyConstraint(["result_id"], ["result.id"], name="result_speed_result_id_fk", ondelete="CASCADE"),
+        sa.PrimaryKeyConstraint("result_id", "depth", name="result_speed_pk"),
+    )
+    op.create_index("result_speed_group_key", "result_speed", ["group_key"])
+    _create_board()
+    op.create_table(
+        "board_name",
+        sa.Column("kind", sa.String(8), nullable=False),
+        sa.Column("slug", sa.String(200), nullable=False),
+        sa.Column("label", sa.String(200), nullable=False),
+        sa.Column("searched", sa.String(420), nullable=False),
+        sa.PrimaryKeyConstraint("kind", "slug", name="board_name_pk"),
+    )
+
+
+def downgrade() -> None:
+    """Drop the tables."""
+    for table in reversed(_TABLES):
+        op.drop_table(table)
+
+
+def _create_board() -> None:
+    op.create_table(
+        "board",
+        sa.Column("group_key", sa.BigInteger, nullable=False),
+        sa.Column("slice", sa.Integer, nullable=False),
+        sa.Column("place", sa.Integer, nullable=False),
+        sa.Column("result_id", sa.String(22), nullable=False),
+        sa.Column("lead_key", sa.BigInteger, nullable=False),
+        sa.Column("value", sa.Float, nullable=False),
+        sa.Column("tg", sa.Float),
+        sa.Column("pp", sa.Float),
+        sa.Column("measured_at", _TIME, nullable=False),
+        sa.Column("model_slug", sa.String(120), nullable=False),
+        sa.Column("arch", sa.String(64), nullable=False),
+        sa.Column("variant", sa.String(200), nullable=False),
+        sa.Column("bpw", sa.Float, nullable=False),
+        sa.Column("engine", sa.String(16), nullable=False),
+        sa.Column("rig_slug", sa.String(120), nullable=False),
+        sa.Column("vram_class", sa.Integer, nullable=False),
+        sa.Column("ram_class", sa.Integer, nullable=False),
+        sa.Column("platform", sa.String(11), nullable=False),
+        sa.Column("n_results", sa.Integer, nullable=False),
+        sa.Column("low", sa.Float, nullable=False),
+        sa.Column("middle", sa.Float, nullable=False),
+        sa.Column("high", sa.Float, nullable=False),
+        sa.ForeignKeyConstraint(["result_id"], ["result.id"], name="board_result_id_fk", ondelete="CASCADE"),
+        sa.PrimaryKeyConstraint("group_key", "slice", "place", name="board_pk"),
+    )
+    for name, columns in _INDEXES.items():
+        op.create_index(name, "board", columns)
