@@ -100,14 +100,6 @@ def change(connection: Connection, result_id: str, **values: object) -> bool:
     return changed
 
 
-def change(connection: Connection, result_id: str, **values: object) -> bool:
-    """Change a result within a transaction: its state, tier, or what its submitter corrects.
-
-    False when there is none with this id.
-    """
-    return connection.execute(update(table).where(table.c.id == result_id).values(**values)).rowcount == 1
-
-
 def read(engine: Engine, result_id: str) -> StoredResult | None:
     """Return the result with this id."""
     with engine.connect() as connection:
