@@ -95,7 +95,7 @@ def as_result(found: ListedResult) -> Result:
         flags=row.flags,
         rows=row.rows,
         failure=row.failure,
-        outcome=outcome_of(row),
+        outcome=msgspec.structs.replace(outcome_of(row), build=safe(row.build or "")),
         remarks=clean(row.remarks) if row.remarks else None,
         published=row.published,
         contributor=found.contributor,

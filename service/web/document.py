@@ -32,12 +32,14 @@ from service.wire.agent import (
     Report,
     Session,
 )
+from service.wire.board import Board
 from service.wire.check import Checked, CheckRequest
 from service.wire.hardware import CpuRows, GpuRows, HardwareQuestion, ParsedHardware
 from service.wire.health import Health, Readiness
 from service.wire.hosts import Account, Enrolment, EnrolmentRequest, Host, HostChange, Probe
 from service.wire.problem import Problem
 from service.wire.repo import RepoView
+from service.wire.results import Result, Results
 from service.wire.runs import ConfigHosts, Validation, ValidationEvent, ValidationRequest
 
 _DESCRIPTION = (
@@ -66,6 +68,7 @@ _CONFIG = OpenAPIConfig(
         Tag("check", "A command that you use: memory, speed, and what is wrong with it"),
         Tag("repos", "What a repo holds"),
         Tag("validations", "Have configs measured, follow it, and see what came of it"),
+        Tag("results", "What was measured: the leaderboard, and every result as open data"),
         Tag("hosts", "Machines that measure, and whose they are"),
         Tag("agent", "What the agent on a host calls; every call after enrolment is signed"),
         Tag("hardware", "The catalogue, and how hardware is understood"),
@@ -79,6 +82,7 @@ _HOST_SHAPES = (Account, EnrolmentRequest, Enrolment, Host, HostChange, Probe)
 _AGENT_SHAPES = (Greeting, Greeted, NewHost, EnrolledHost, Session, LeaseRequest, LeasedRun, Progress, Renewed)
 _REPORT_SHAPES = (Report, Accepted)
 _RUN_SHAPES = (ValidationRequest, Validation, ValidationEvent, ConfigHosts)
+_RESULT_SHAPES = (Board, Results, Result)
 _MORE_SHAPES = (Advice, CheckRequest, Checked, Health, Readiness, Problem)
 
 
@@ -99,7 +103,7 @@ def openapi_document() -> dict[str, Any]:
     paths = msgspec.json.encode(app.openapi_schema.to_schema(), order="sorted")
     document: dict[str, Any] = msgspec.json.decode(paths)
     _, shapes = msgspec.json.schema_components(
-        (*_SHAPES, *_MORE_SHAPES, *_HOST_SHAPES, *_AGENT_SHAPES, *_REPORT_SHAPES, *_RUN_SHAPES),
+        (*_SHAPES, *_MORE_SHAPES, *_HOST_SHAPES, *_AGENT_SHAPES, *_REPORT_SHAPES, *_RUN_SHAPES, *_RESULT_SHAPES),
         ref_template="#/components/schemas/{name}",
     )
     schemes = document["components"]["securitySchemes"]

@@ -46,6 +46,10 @@ ROUTES = {
     "GET /v1/hardware/gpus": "open",
     "GET /v1/hardware/cpus": "open",
     "POST /v1/hardware/parse": "open",
+    "GET /v1/leaderboard": "open",
+    "GET /v1/results": "open",
+    "GET /v1/results/{result_id}": "open",
+    "GET /v1/results/{result_id}/log": "open",
     "GET /v1/account": "known",
     "POST /v1/hosts/enrolments": "host",
     "GET /v1/hosts": "seen",
@@ -120,7 +124,14 @@ def test_each_kind_of_caller_is_let_in_or_refused_as_the_table_says(
     shared_app: httpx.Client, agent: Signer, headers: dict[str, dict[str, str]], route: str
 ) -> None:
     method, path = route.split()
-    unknown = {"advice_id": "none", "validation_id": "none", "run_id": "none", "owner": "no%20owner", "name": "none"}
+    unknown = {
+        "advice_id": "none",
+        "validation_id": "none",
+        "run_id": "none",
+        "result_id": "none",
+        "owner": "no%20owner",
+        "name": "none",
+    }
     path = path.format(host_id=agent.host, **unknown)
     content = msgspec.json.encode(BODIES.get(route, {})) if method in ("POST", "PATCH") else b""
     wrong = {}

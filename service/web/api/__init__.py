@@ -1,6 +1,6 @@
 """The public API, one file a resource."""
 
-from service.web.api import advice, agent, check, hardware, health, hosts, repos, validations
+from service.web.api import advice, agent, check, hardware, health, hosts, repos, results, validations
 
 API = [
     advice.router,
@@ -9,6 +9,7 @@ API = [
     hardware.router,
     hosts.router,
     validations.router,
+    results.router,
     agent.router,
 ]  # counted for each client
 ROUTERS = [*API, health.router]

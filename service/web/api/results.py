@@ -1,0 +1,164 @@
+"""`/v1/results` and `/v1/leaderboard`: what was measured, as everybody may read it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Annotated, Any, Literal, TypeAlias
+from urllib.parse import urlencode
+
+import msgspec
+from anyio import to_thread
+from litestar import Request, Response, Router, get
+from litestar.di import NamedDependency
+from litestar.openapi.datastructures import ResponseSpec
+from litestar.params import FromPath, QueryParameter
+
+from service.web.conditional import conditional
+from service.web.formats import MEDIA_TYPES, Format, wanted_format
+from service.web.operations import Documented, TextToo
+from service.web.problems import problem_responses
+from service.web.query import asking, query_of
+from service.web.services import Services
+from service.wire.board import Board, BoardQuery
+from service.wire.board_text import (
+    render_board_markdown,
+    render_board_text,
+    render_result_markdown,
+    render_result_text,
+)
+from service.wire.results import Result, ResultQuery, Results
+from service.wire.results_table import csv_head, csv_lines
+
+PATH = "/v1/results"
+_PROBLEMS = ("invalid-request", "rate-limited", "database-unavailable")
+AsFormat = Annotated[Format | None, QueryParameter(name="format", description="Instead of an Accept header.")]
+ListFormat: TypeAlias = Literal["json", "jsonl", "csv"]
+AsList = Annotated[
+    ListFormat,
+    QueryParameter(name="format", description="`jsonl`: a result a line; `csv`: a line for each measured row."),
+]
+_LIST_TYPES: dict[ListFormat, str] = {
+    "json": "application/json",
+    "jsonl": "application/jsonl",
+    "csv": "text/csv",
+}
+
+
+@get(
+    "/v1/leaderboard",
+    operation_id="read_leaderboard",
+    operation_class=asking(BoardQuery, TextToo),
+    summary="The fastest of each model, rig and engine",
+    responses={
+        200: ResponseSpec(Board, description="A page of the board.", generate_examples=False),
+        **problem_responses("not-acceptable", *_PROBLEMS),
+    },
+)
+async def read_leaderboard(
+    request: Request[Any, Any, Any], services: NamedDependency[Services], as_format: AsFormat = None
+) -> Response[Any]:
+    """Speeds as measured at one depth, never interpolated: the best of each model on each set of cards and engine.
+
+    Filters choose among results before the best is found. `next` is the cursor of the following page.
+    """
+    form = wanted_format(request, as_format)
+    query = query_of(request, BoardQuery, "format")
+    board = await to_thread.run_sync(services.flows.leaderboard, query)
+    render: dict[Format, Callable[[Board], str | bytes]] = {
+        "json": msgspec.json.encode,
+        "text": render_board_text,
+        "markdown": render_board_markdown,
+    }
+    return _rendered(request, render[form](board), form)
+
+
+@get(
+    PATH,
+    operation_id="list_results",
+    operation_class=asking(ResultQuery),
+    summary="Results, the last received first",
+    responses={
+        200: ResponseSpec(Results, description="A page of results.", generate_examples=False),
+        **problem_responses(*_PROBLEMS),
+    },
+)
+async def list_results(
+    request: Request[Any, Any, Any], services: NamedDependency[Services], as_format: AsList = "json"
+) -> Response[Any]:
+    """With raw times of each repeat, under the data's licence; also what was quarantined, with the reason.
+
+    A cursor stays good when results are added. The header `Link` has the following page, for CSV and JSONL too.
+    """
+    query = query_of(request, ResultQuery, "format")
+    found = await to_thread.run_sync(services.flows.list_results, query)
+    several = [_with_address(one, request, services) for one in found.results]
+    if as_format == "json":
+        body = msgspec.json.encode(Results(results=several, next=found.next))
+    elif as_format == "jsonl":
+        body = msgspec.json.Encoder().encode_lines(several)
+    else:
+        body = "".join((csv_head(), *csv_lines(several))).encode()
+    answer = conditional(request, body, _LIST_TYPES[as_format])
+    if found.next:
+        kept = [(name, value) for name, value in request.query_params.multi_items() if name != "cursor"]
+        path = f"{PATH}?{urlencode([*kept, ('cursor', found.next)])}"
+        answer.headers["Link"] = f'<{services.address(request, path)}>; rel="next"'
+    return answer
+
+
+@get(
+    PATH + "/{result_id:str}",
+    operation_id="read_result",
+    operation_class=TextToo,
+    summary="Read a result",
+    responses={
+        200: ResponseSpec(Result, description="The result.", generate_examples=False),
+        **problem_responses("not-acceptable", "result-not-found", *_PROBLEMS),
+    },
+)
+async def read_result(
+    result_id: FromPath[str],
+    request: Request[Any, Any, Any],
+    services: NamedDependency[Services],
+    as_format: AsFormat = None,
+) -> Response[Any]:
+    """Rows, speeds, what was predicted, hardware, command and who says so."""
+    form = wanted_format(request, as_format)
+    result = await to_thread.run_sync(services.flows.read_result, result_id)
+    result = _with_address(result, request, services)
+    render: dict[Format, Callable[[Result], str | bytes]] = {
+        "json": msgspec.json.encode,
+        "text": render_result_text,
+        "markdown": render_result_markdown,
+    }
+    return _rendered(request, render[form](result), form)
+
+
+@get(
+    PATH + "/{result_id:str}/log",
+    operation_id="read_result_log",
+    operation_class=Documented,
+    summary="Read what the engine printed",
+    responses={
+        200: ResponseSpec(str, description="The log, empty where there is none.", media_type="text/plain"),
+        **problem_responses("result-not-found", *_PROBLEMS),
+    },
+)
+async def read_result_log(
+    result_id: FromPath[str], request: Request[Any, Any, Any], services: NamedDependency[Services]
+) -> Response[Any]:
+    """Plain text, without what names a person, a machine or a secret."""
+    log = await to_thread.run_sync(services.flows.read_result_log, result_id)
+    return conditional(request, log.encode(), "text/plain")
+
+
+def _with_address(result: Result, request: Request[Any, Any, Any], services: Services) -> Result:
+    return msgspec.structs.replace(result, url=services.address(request, f"/results/{result.id}"))
+
+
+def _rendered(request: Request[Any, Any, Any], body: bytes | str, form: Format) -> Response[bytes]:
+    media_type = next(kind for kind, name in MEDIA_TYPES.items() if name == form)
+    return conditional(request, body.encode() if isinstance(body, str) else body, media_type)
+
+
+router = Router("/", route_handlers=[read_leaderboard, list_results, read_result, read_result_log], tags=["results"])
