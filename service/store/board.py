@@ -57,6 +57,7 @@ _FILED = (
     result.c.ram_gib,
 )
 _BATCH = 1000
+_FEW = 200
 
 
 class _Counted(msgspec.Struct, frozen=True, kw_only=True):
@@ -90,32 +91,34 @@ def counts() -> Any:
     return and_(result.c.state == "shown", result.c.failure.is_(None), public, account.c.banned_at.is_(None))
 
 
-def keep(connection: Connection, result_id: str) -> None:
-    """Enter a result as it is now, or take it off, and find anew who leads its group; part of whoever's transaction."""
-    found = connection.execute(_to_enter().where(result.c.id == result_id)).one_or_none()
-    one = None if found is None else msgspec.convert(found, _Counted, from_attributes=True)
-    entered = _entered(one) if one and one.counts else []
-    before = connection.scalars(
-        select(result_speed.c.group_key).where(result_speed.c.result_id == result_id).distinct()
-    )
+def keep(connection: Connection, *result_ids: str) -> None:
+    """Enter results as they are now, or take them off, and find anew who leads their groups.
+
+    Part of whoever's transaction, which on PostgreSQL holds the groups until it ends.
+    """
+    found = connection.execute(_to_enter().where(result.c.id.in_(result_ids))).all()
+    several = [one for one in _decoded(found) if one.counts]
+    entered = [row for one in several for row in _entered(one)]
+    its_groups = select(result_speed.c.group_key).where(result_speed.c.result_id.in_(result_ids)).distinct()
+    before = connection.scalars(its_groups).all()
     groups = sorted({*before, *(row["group_key"] for row in entered)})
     _lock(connection, groups)
     known = _known_names(connection, groups)
-    connection.execute(delete(result_speed).where(result_speed.c.result_id == result_id))
+    connection.execute(delete(result_speed).where(result_speed.c.result_id.in_(result_ids)))
     if entered:
         connection.execute(insert(result_speed), entered)
     for group in groups:
         _lead_anew(connection, group)
     _drop_names(connection, known)
-    if one and entered:
-        _add_names(connection, _names(one))
+    _add_names(connection, {name for one in several if one.rows for name in _names(one)})
 
 
 def keep_of(connection: Connection, *, host_id: str | None = None, account_id: str | None = None) -> None:
     """Do the same for every result of a host or an account: after its visibility changed, or it was banned."""
     whose = result.c.host_id == host_id if host_id else result.c.account_id == account_id
-    for result_id in connection.scalars(select(result.c.id).where(whose).order_by(result.c.id)).all():
-        keep(connection, result_id)
+    ids = connection.scalars(select(result.c.id).where(whose).order_by(result.c.id)).all()
+    for first in range(0, len(ids), _FEW):
+        keep(connection, *ids[first : first + _FEW])
 
 
 def rebuild(engine: Engine) -> int:
@@ -142,6 +145,10 @@ def _to_enter() -> Select[Any]:
     return wanted.outerjoin(account, account.c.id == result.c.account_id)
 
 
+def _decoded(rows: Iterable[Row[Any]]) -> list[_Counted]:
+    return [msgspec.convert(row, _Counted, from_attributes=True) for row in rows]
+
+
 def _batches(connection: Connection) -> Iterator[list[_Counted]]:
     last = ""
     while True:
@@ -149,7 +156,7 @@ def _batches(connection: Connection) -> Iterator[list[_Counted]]:
         rows = connection.execute(wanted).all()
         if not rows:
             return
-        yield [msgspec.convert(row, _Counted, from_attributes=True) for row in rows]
+        yield _decoded(rows)
         last = rows[-1].id
 
 

@@ -90,6 +90,17 @@ def insert_in(connection: Connection, row: StoredResult, log: str) -> None:
     board.keep(connection, row.id)
 
 
+def insert_missing(connection: Connection, rows: Sequence[StoredResult]) -> int:
+    """Add those of some results whose id is not known, without logs; return how many. A deleted one stays deleted."""
+    ids = [row.id for row in rows]
+    known = set(connection.scalars(select(table.c.id).where(table.c.id.in_(ids))))
+    new = [msgspec.structs.asdict(row) for row in rows if row.id not in known]
+    if new:
+        connection.execute(insert(table), new)
+        board.keep(connection, *(row["id"] for row in new))
+    return len(new)
+
+
 def change(connection: Connection, result_id: str, **values: object) -> bool:
     """Change a result within a transaction: its state, tier, or what its submitter corrects; the board follows.
 

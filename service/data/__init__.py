@@ -1,0 +1,1 @@
+"""Data that the service ships: published results (`published.jsonl`, written by `scripts/seed.py`)."""
