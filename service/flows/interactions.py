@@ -16,8 +16,7 @@ from service.errors import ServiceUnavailable
 from service.flows.context import Context
 from service.queue.progress import listen
 from service.store import interactions
-from service.store.interactions import StoredInteraction
-from service.wire.bots import Ask, Asker, Reply, Visit
+from service.wire.bots import Ask, Asker, Interaction, Reply, Visit
 
 CLAIM_SECONDS = 30.0
 MAX_OPEN = 2_000  # questions of everybody that wait for an answer
@@ -30,7 +29,7 @@ def take(context: Context, identity: str, asker: Asker, ask: Ask, reply: Reply) 
     if interactions.count_open(context.engine) >= MAX_OPEN:
         raise ServiceUnavailable(f"{MAX_OPEN} questions wait for an answer already: ask again in a few minutes")
     now = context.clock()
-    row = StoredInteraction(
+    row = Interaction(
         id=identity,
         account=asker.account,
         place=asker.place,
@@ -52,7 +51,7 @@ def asked(listener: redis_async.Redis) -> AbstractAsyncContextManager[AsyncItera
     return listen(listener, _CHANNEL)
 
 
-def claim(context: Context, limit: int) -> list[StoredInteraction]:
+def claim(context: Context, limit: int) -> list[Interaction]:
     """Return questions that are due, for CLAIM_SECONDS."""
     now = context.clock()
     return interactions.claim(context.engine, now, now + timedelta(seconds=CLAIM_SECONDS), limit)

@@ -53,7 +53,15 @@ def list_repo(context: Context, reference: RepoReference) -> RepoListing:
 
 def stored_listing(context: Context, repo: str, revision: str) -> RepoListing | None:
     """Return what was kept for a commit; None when nothing was, or in an older shape."""
-    kept = listings.read_listing(context.engine, repo, revision)
+    return _listing(listings.read_listing(context.engine, repo, revision))
+
+
+def latest_listing(context: Context, repo: str) -> RepoListing | None:
+    """Return what was kept last for a repo, at whatever commit; None when nothing was, or in an older shape."""
+    return _listing(listings.read_latest(context.engine, repo))
+
+
+def _listing(kept: bytes | None) -> RepoListing | None:
     try:
         return None if kept is None else _decode(kept)
     except msgspec.DecodeError:

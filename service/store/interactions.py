@@ -11,23 +11,10 @@ from sqlalchemy import Engine, Row, delete, func, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
 from service.store.tables import interaction as table
-from service.wire.bots import Ask, Reply, Visit
+from service.wire.bots import Interaction, Visit
 
 
-class StoredInteraction(msgspec.Struct, frozen=True, kw_only=True):
-    """One row. `ask`, `reply` and `due_at` are None when it is answered. `due_at`: when it is to be looked at next."""
-
-    id: str
-    account: str
-    place: str
-    ask: Ask | None
-    reply: Reply | None
-    visit: Visit
-    created_at: datetime
-    due_at: datetime | None
-
-
-def add(engine: Engine, row: StoredInteraction) -> bool:
+def add(engine: Engine, row: Interaction) -> bool:
     """Commit a new row. False when one with this id is there: the same question came twice."""
     try:
         with engine.begin() as connection:
@@ -37,7 +24,7 @@ def add(engine: Engine, row: StoredInteraction) -> bool:
     return True
 
 
-def claim(engine: Engine, now: datetime, until: datetime, limit: int) -> list[StoredInteraction]:
+def claim(engine: Engine, now: datetime, until: datetime, limit: int) -> list[Interaction]:
     """Return rows that are due, oldest first; they are due again at `until`, whatever becomes of the claimer."""
     due = select(table.c.id).where(table.c.due_at <= now).order_by(table.c.due_at).limit(limit)
     taken = update(table).where(table.c.id.in_(due.with_for_update(skip_locked=True)), table.c.due_at <= now)
@@ -84,5 +71,5 @@ def forget(engine: Engine, account: str) -> None:
         connection.execute(delete(table).where(table.c.account == account))
 
 
-def _decode(row: Row[Any]) -> StoredInteraction:
-    return msgspec.convert(row, StoredInteraction, from_attributes=True)
+def _decode(row: Row[Any]) -> Interaction:
+    return msgspec.convert(row, Interaction, from_attributes=True)

@@ -37,6 +37,13 @@ def read_listing(engine: Engine, repo: str, revision: str) -> bytes | None:
         return connection.scalar(found)
 
 
+def read_latest(engine: Engine, repo: str) -> bytes | None:
+    """Return what was saved last for this repo, whatever the commit."""
+    found = select(repo_listing.c.listing).where(repo_listing.c.repo == repo)
+    with engine.connect() as connection:
+        return connection.scalar(found.order_by(repo_listing.c.seen_at.desc()).limit(1))
+
+
 def is_known(engine: Engine, repo: str) -> bool:
     """Whether this repo was read here before, at any commit."""
     with engine.connect() as connection:

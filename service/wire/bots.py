@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Annotated, Literal, TypeAlias
 
 import msgspec
@@ -63,3 +64,16 @@ class Visit(msgspec.Struct, frozen=True, kw_only=True):
     uses: int = 0
     failures: int = 0
     looks: int = 0
+
+
+class Interaction(msgspec.Struct, frozen=True, kw_only=True):
+    """A question. `due_at`: when to look at it; None, as `ask` and `reply`, once it is answered."""
+
+    id: str
+    account: str
+    place: str
+    ask: Ask | None
+    reply: Reply | None
+    visit: Visit
+    created_at: datetime
+    due_at: datetime | None

@@ -1,0 +1,218 @@
+"""`advise`, the commands of an advice, and `validate`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+
+from service.bots.answer import Answer, Button, Code, Outcome
+from service.bots.desk import Desk, Question
+from service.bots.words import engine_named, tokens
+from service.engine.advice import AdvisedConfig
+from service.engine.commands import fold
+from service.engine.config import ENGINES
+from service.engine.errors import InvalidInput
+from service.engine.goal import EngineChoice, GoalRequest
+from service.engine.reduction import reduced
+from service.flows import advise as flow
+from service.flows import chat_accounts, validate, validated
+from service.flows.requests import as_goal
+from service.wire.advice import Advice, AdviceRequest
+from service.wire.bots import Ask
+from service.wire.runs import Validation, ValidationRequest
+from service.wire.text import device_table, render_text, speed_table
+from service.wire.validation_text import headline, render_validation_text
+
+LOOK_SECONDS = 1.0  # between looks at an advice that is being computed
+_MEASURING_SECONDS = 5.0  # the same for a validation, which takes minutes
+_SHOWN_CONFIGS, _SHOWN_REFUSALS, _SHOWN_ASSUMED = 4, 3, 3
+_MOST_CONTEXT = 1 << 24
+_ID = re.compile(r"(?:.*/)?([A-Za-z0-9_-]{22})(?:[/?#].*)?", re.DOTALL)
+
+
+def advise(desk: Desk, asked: Question) -> Outcome:
+    """Return the advice, or how far it is. Raises InvalidInput and its kinds, RateLimited, ServiceUnavailable."""
+    if asked.subject:
+        advice = flow.read_advice(desk.context, asked.subject)
+    else:
+        request = _request(desk, asked)
+        advice = flow.request_advice(desk.context, request, lambda: desk.admit(asked.account)).advice
+    if advice.state == "failed" and advice.problem:
+        choices = f" Did you mean: {', '.join(advice.problem.choices[:8])}" if advice.problem.choices else ""
+        return Outcome(
+            answer=Answer(title=advice.problem.title, parts=(advice.problem.detail + choices,), private=True)
+        )
+    if advice.state != "ready":
+        step = advice.progress or "waiting for a worker"
+        return Outcome(answer=Answer(title=f"{advice.repo}: {step} …"), again=LOOK_SECONDS, subject=advice.id)
+    return Outcome(answer=_advice_answer(desk, advice))
+
+
+def _request(desk: Desk, asked: Question) -> AdviceRequest:
+    words = asked.words
+    if "of" in words:
+        return _changed(flow.asked_for(desk.context, words["of"]), words)
+    if "repo" not in words:
+        raise InvalidInput("name a repo: OWNER/NAME, OWNER/NAME:VARIANT or its address", field="repo")
+    plain: dict[str, Any] = {"repo": words["repo"], "hardware": rig_in(desk, asked)}
+    base = _built(AdviceRequest, plain)
+    return _changed(base, words)
+
+
+def rig_in(desk: Desk, asked: Question) -> str:
+    """Return the hardware that was typed, or that is remembered. Raises InvalidInput where there is neither."""
+    stated = asked.words.get("hardware") or asked.words.get("rig")
+    found = stated or chat_accounts.remembered_rig(desk.context, asked.account)
+    if not found:
+        raise InvalidInput(
+            "say which hardware, such as 2x5090 + 4090, 128GB DDR5-5600, or save your rig once with `hardware set`",
+            field="hardware",
+        )
+    return reduced(found)
+
+
+def _changed(base: AdviceRequest, words: dict[str, str]) -> AdviceRequest:
+    goal, constraints = as_goal(base.goal), base.constraints
+    if "goal" in words:
+        goal = _built(GoalRequest, {"preset": words["goal"].lower()})
+    if "context" in words:
+        goal = msgspec.structs.replace(goal, context=tokens(words["context"]))
+    if "engine" in words:
+        choice = _built(EngineChoice, {"name": engine_named(words["engine"])})
+        constraints = msgspec.structs.replace(constraints, engines=[choice])
+    return msgspec.structs.replace(base, goal=goal, constraints=constraints)
+
+
+def _built(kind: Any, values: dict[str, Any]) -> Any:
+    try:
+        return msgspec.convert(values, kind)
+    except msgspec.ValidationError as error:
+        raise InvalidInput(
+            f"{', '.join(str(v)[:80] for v in values.values())}: {error}", field=next(iter(values))
+        ) from error
+
+
+def _advice_answer(desk: Desk, advice: Advice) -> Answer:
+    link = desk.address(f"/advice/{advice.id}")
+    parts: list[str | Code] = []
+    if advice.configs:
+        first = advice.configs[0]
+        parts.append(f"#1 {first.variant}, {first.engine}, {first.bpw:.2f} bpw, {first.strategy}")
+        parts += [Code(fold(line), "bash") for line in (first.commands.download, first.commands.server) if line]
+        parts.append(Code("\n".join([*device_table(first.devices), *speed_table(first.speed)])))
+    rest = list(_rest(advice))
+    if rest:
+        parts.append(Code("\n".join(rest)))
+    return Answer(
+        title=advice.headline or advice.repo,
+        parts=tuple(parts),
+        buttons=tuple(_buttons(advice)),
+        link=link,
+        full=render_text(msgspec.structs.replace(advice, url=link), "full"),
+    )
+
+
+def _rest(advice: Advice) -> Iterator[str]:
+    for config in advice.configs[1:_SHOWN_CONFIGS]:
+        yield _one_line(config)
+    if len(advice.configs) > _SHOWN_CONFIGS:
+        yield f"and {len(advice.configs) - _SHOWN_CONFIGS} more configs"
+    for refused in advice.refused[:_SHOWN_REFUSALS]:
+        change = f"; mend: {refused.smallest_change}" if refused.smallest_change else ""
+        yield f"refused: {refused.variant} with {refused.engine}: {refused.reason}{change}"
+    if len(advice.refused) > _SHOWN_REFUSALS:
+        yield f"and {len(advice.refused) - _SHOWN_REFUSALS} more refused"
+    for assumed in advice.assumed[:_SHOWN_ASSUMED]:
+        yield f"assumed: {assumed.field} = {assumed.value} ({assumed.why})"
+    if len(advice.assumed) > _SHOWN_ASSUMED:
+        yield f"and {len(advice.assumed) - _SHOWN_ASSUMED} more assumed"
+
+
+def _one_line(config: AdvisedConfig) -> str:
+    at = config.speed[-1]
+    measured = f", measured {config.measured[-1].tg_tps:.1f}" if config.measured else ""
+    return (
+        f"#{config.rank} {config.variant}, {config.engine}, {config.bpw:.2f} bpw: TG {at.tg_tps:.1f} "
+        f"({at.tg_low:.1f} to {at.tg_high:.1f}), PP {at.pp_tps:,.0f}{measured}"
+    )
+
+
+def _buttons(advice: Advice) -> Iterator[Button]:
+    if not advice.configs or advice.goal is None:
+        return
+    of, first = {"of": advice.id}, advice.configs[0]
+    other = next(engine for engine in ENGINES if engine != first.engine)
+    yield Button("Show commands", Ask(verb="commands", words=of))
+    yield Button(f"With {other}", Ask(verb="advise", words={**of, "engine": other}))
+    more = 2 * advice.goal.context
+    if more <= _MOST_CONTEXT:
+        yield Button(f"Context {more // 1024}k", Ask(verb="advise", words={**of, "context": str(more)}))
+    yield Button("Measure this", Ask(verb="validate", words={"advice": advice.id}))
+
+
+def commands(desk: Desk, asked: Question) -> Outcome:
+    """Return the commands of an advice's first config: download, server, benchmark. Raises AdviceNotFound."""
+    advice = flow.read_advice(desk.context, asked.words.get("of", ""))
+    if not advice.configs:
+        raise InvalidInput("the advice has no config: nothing fits", field="of")
+    first = advice.configs[0]
+    lines = {
+        "Download": first.commands.download, "Server": first.commands.server, "Benchmark": first.commands.bench,
+    }  # fmt: skip
+    parts = [part for title, line in lines.items() if line for part in (title, Code(fold(line), "bash"))]
+    link = desk.address(f"/advice/{advice.id}")
+    full = "\n\n".join(f"# {title}\n{fold(line)}" for title, line in lines.items() if line)
+    title = f"#1 {first.variant} with {first.engine}"
+    return Outcome(answer=Answer(title=title, parts=tuple(parts), link=link, full=full, private=True))
+
+
+def measure(desk: Desk, asked: Question) -> Outcome:
+    """Return a validation of an advice as it is, which is asked for at the first look.
+
+    Raises InvalidInput, AdviceNotFound, NoHost, TooManyValidations, NotAllowed.
+    """
+    if asked.subject:
+        found = validated.read_validation(desk.context, asked.subject)
+    else:
+        caller = chat_accounts.caller_in_chat(desk.context, asked.account)
+        advice_id, request = _to_measure(desk, asked)
+        found = validate.request_validation(desk.context, caller, advice_id, request, asked.id).validation
+    answer = _validation_answer(desk, found)
+    if found.state in ("done", "cancelled"):
+        return Outcome(answer=answer)
+    return Outcome(answer=answer, again=_MEASURING_SECONDS, subject=found.id)
+
+
+def _to_measure(desk: Desk, asked: Question) -> tuple[str, ValidationRequest]:
+    words = asked.words
+    match = _ID.fullmatch(words.get("advice", "").strip())
+    if match is None:
+        raise InvalidInput("name an advice by its address or its id of 22 characters", field="advice")
+    plain: dict[str, Any] = {"mode": words.get("mode", "validate"), "minutes": _number(words.get("minutes", "10"))}
+    if "config" in words:
+        advice, rank = flow.read_advice(desk.context, match[1]), _number(words["config"])
+        chosen = [config.id for config in advice.configs if config.rank == rank]
+        if not chosen:
+            raise InvalidInput(f"the advice has {len(advice.configs)} configs and no #{rank}", field="config")
+        plain["configs"] = chosen
+    request: ValidationRequest = _built(ValidationRequest, plain)
+    return match[1], request
+
+
+def _number(text: str) -> int:
+    if not re.fullmatch(r"[0-9]{1,6}", text.strip().lstrip("#")):
+        raise InvalidInput(f"{text[:40]!r} is no whole number", field="config")
+    return int(text.strip().lstrip("#"))
+
+
+def _validation_answer(desk: Desk, found: Validation) -> Answer:
+    body = render_validation_text(found).partition("\n\n")[2].rstrip()
+    return Answer(
+        title=headline(found),
+        parts=(Code(body),) if body else (),
+        link=desk.address(f"/advice/{found.advice}"),
+        full=render_validation_text(found, "full"),
+    )

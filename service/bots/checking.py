@@ -1,0 +1,103 @@
+"""`check`: a command that was typed, or that stands in somebody's message, in at most ten lines."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+
+from service.bots.advising import rig_in
+from service.bots.answer import Answer, Code, Outcome
+from service.bots.desk import Desk, Question
+from service.bots.mending import is_better, mended
+from service.bots.words import check_words, command_in, is_log, measured_speeds
+from service.engine.errors import InvalidInput
+from service.engine.logs.read import MAX_LOG
+from service.engine.reduction import reduced
+from service.engine.rules import Finding
+from service.flows.check import check_command
+from service.wire.check import Checked, CheckRequest
+from service.wire.check_text import render_check_text
+
+_SHOWN = 3  # findings
+_LONGEST = 300  # characters of a finding's line
+
+
+def check(desk: Desk, asked: Question) -> Outcome:
+    """Return the verdict on a command, what costs most, and the mended command. Raises InvalidInput and the Hub's."""
+    request = _request(desk, asked)
+    checked = _checked(desk, asked, request)
+    parts: list[str | Code] = list(_lines(checked))
+    better = _mended(desk, asked, request, checked)
+    if better is not None:
+        parts += ["Mended:", Code(better, "bash")]
+    return Outcome(
+        answer=Answer(
+            title=checked.verdict,
+            parts=tuple(parts),
+            full=render_check_text(checked, "full"),
+            attach=len(checked.findings) > _SHOWN,
+            private=True,
+        )
+    )
+
+
+def _request(desk: Desk, asked: Question) -> CheckRequest:
+    words, log = dict(asked.words), None
+    if asked.text or asked.file_url:
+        text = f"{asked.text}\n{reduced(desk.read_file(asked.file_url))}" if asked.file_url else asked.text
+        labels = {name: value for name, value in check_words(asked.text).items() if name != "command"}
+        words = {**labels, **words, "command": command_in(text) or ""}
+        log = text[:MAX_LOG] if is_log(text[:MAX_LOG]) else None
+    if not words.get("command"):
+        raise InvalidInput(
+            "there is no command of llama-server or another program of the engines here", field="command"
+        )
+    values: dict[str, Any] = {
+        "command": reduced(words["command"]),
+        "hardware": rig_in(desk, asked._replace(words=words)),
+        "repo": words.get("repo") or None,
+        "measured": measured_speeds(words["measured"]) if words.get("measured") else None,
+        "log": log,
+    }
+    try:
+        return msgspec.convert(values, CheckRequest)
+    except msgspec.ValidationError as error:
+        raise InvalidInput(str(error)) from error
+
+
+def _checked(desk: Desk, asked: Question, request: CheckRequest) -> Checked:
+    return check_command(desk.context, request, lambda: desk.admit(asked.account))
+
+
+def _lines(checked: Checked) -> Iterator[str]:
+    for finding in checked.findings[:_SHOWN]:
+        yield _line(finding)
+    more = len(checked.findings) - _SHOWN
+    if more > 0:
+        yield f"and {more} more finding{'s' if more > 1 else ''}"
+    if not checked.findings:
+        yield "Nothing was found that would be better otherwise."
+    if checked.speed:
+        at = checked.speed[-1]
+        tg = f"TG {at.tg_tps:.1f} t/s ({at.tg_low:.1f} to {at.tg_high:.1f})"
+        yield f"At {at.n_kv:,} tokens: {tg}, PP {at.pp_tps:,.0f}."
+
+
+def _line(finding: Finding) -> str:
+    mend = f" Mend: {finding.fix}." if finding.fix else ""
+    text = f"{finding.severity}: {finding.message}.{mend} [{finding.rule}]"
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
+
+
+def _mended(desk: Desk, asked: Question, request: CheckRequest, before: Checked) -> str | None:
+    """The command with the findings mended, where it is checked to be better."""
+    better = mended(request.command, before.findings)
+    if better is None:
+        return None
+    try:
+        after = _checked(desk, asked, msgspec.structs.replace(request, command=better, measured=None, log=None))
+    except InvalidInput:
+        return None
+    return better if is_better(after, before) else None

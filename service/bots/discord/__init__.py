@@ -1,0 +1,1 @@
+"""Discord: interactions over HTTP, answers by the interaction's webhook. No gateway, no message content."""

@@ -1,0 +1,226 @@
+"""What Discord sends: an interaction, as a question, a wish for completions, or one for a form.
+
+Shapes: discord-api-docs c98d64b, interactions/receiving-and-responding.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, NamedTuple, TypeAlias
+
+import msgspec
+from msgspec import Meta
+
+from service.bots.answer import asked_by_button
+from service.bots.vocabulary import CHECK_MESSAGE, is_private, verb_named
+from service.engine.errors import InvalidInput
+from service.engine.reduction import reduced
+from service.wire.bots import Ask, Asker, Reply, SharedMessage
+
+PING, COMMAND, COMPONENT, COMPLETION, FORM_SENT = 1, 2, 3, 4, 5
+_IN_MESSAGE_MENU = 3  # type of an application command
+_MAX_WORD = 8_192
+_MAX_FILE = 1 << 20
+_MAX_DEPTH = 3  # of sub-commands
+
+Snowflake = Annotated[str, Meta(pattern=r"^[0-9]{1,20}$")]
+
+
+class _User(msgspec.Struct):
+    id: Snowflake
+
+
+class _Member(msgspec.Struct):
+    user: _User
+
+
+class _Option(msgspec.Struct):
+    name: str
+    value: str | int | float | bool | None = None
+    options: list[Any] = []
+    focused: bool = False
+
+
+class _Attachment(msgspec.Struct):
+    url: str
+    size: int = 0
+    content_type: str | None = None
+    filename: str = ""
+
+
+class _Message(msgspec.Struct):
+    content: str = ""
+    attachments: list[_Attachment] = []
+
+
+class _Resolved(msgspec.Struct):
+    messages: dict[str, _Message] = {}
+
+
+class _Data(msgspec.Struct):
+    name: str = ""
+    type: int = 1
+    options: list[_Option] = []
+    resolved: _Resolved = msgspec.field(default_factory=_Resolved)
+    target_id: str | None = None
+    custom_id: Annotated[str, Meta(max_length=100)] = ""
+    components: list[Any] = []
+
+
+class _Payload(msgspec.Struct):
+    type: int
+    id: Snowflake
+    application_id: Snowflake
+    token: Annotated[str, Meta(max_length=2_048, pattern=r"^[A-Za-z0-9_.=-]*$")] = ""
+    data: _Data = msgspec.field(default_factory=_Data)
+    guild_id: Snowflake | None = None
+    channel_id: Snowflake | None = None
+    member: _Member | None = None
+    user: _User | None = None
+
+
+class Ping(NamedTuple):
+    """Discord looks whether the endpoint is there."""
+
+
+class Completion(NamedTuple):
+    """Somebody types a word; `kind` as in the vocabulary."""
+
+    asker: Asker
+    kind: str
+    text: str
+
+
+class Form(NamedTuple):
+    """Somebody is to fill in a verb's form."""
+
+    asker: Asker
+    verb: str
+
+
+class Asked(NamedTuple):
+    """A question to be answered later."""
+
+    id: str
+    asker: Asker
+    ask: Ask
+    reply: Reply
+
+
+Incoming: TypeAlias = Ping | Completion | Form | Asked
+
+
+def read(body: bytes, application: str | None) -> Incoming:
+    """Return what an interaction is. Raises InvalidInput for what is none, or one of another application."""
+    try:
+        return _read(msgspec.json.decode(body, type=_Payload), application)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise InvalidInput(f"this is no interaction: {error}") from error
+
+
+def _read(payload: _Payload, application: str | None) -> Incoming:
+    if application is not None and payload.application_id != application:
+        raise InvalidInput("this is an interaction of another application", field="application_id")
+    if payload.type == PING:
+        return Ping()
+    asker = _asker(payload)
+    if payload.type == COMPLETION:
+        return _completion(asker, payload.data)
+    if payload.type == COMMAND and payload.data.type != _IN_MESSAGE_MENU and _has_form(payload.data.name):
+        return Form(asker, payload.data.name)
+    ask = _ask(payload)
+    reply = Reply(
+        platform="discord",
+        application=payload.application_id,
+        token=payload.token,
+        channel=payload.channel_id,
+        private=ask.private,
+    )
+    return Asked(f"discord:{payload.id}", asker, ask, reply)
+
+
+def _asker(payload: _Payload) -> Asker:
+    user = payload.member.user if payload.member else payload.user
+    if user is None:
+        raise InvalidInput("nobody is named who asks", field="user")
+    account = f"discord:{user.id}"
+    return Asker(account=account, place=f"discord-guild:{payload.guild_id}" if payload.guild_id else account)
+
+
+def _has_form(name: str) -> bool:
+    verb = verb_named(name)
+    return verb is not None and bool(verb.form)
+
+
+def _ask(payload: _Payload) -> Ask:
+    data = payload.data
+    if payload.type == COMPONENT:
+        return asked_by_button(data.custom_id)
+    if payload.type == FORM_SENT:
+        return _private_or_not(data.custom_id, _fields(data.components))
+    if payload.type != COMMAND:
+        raise InvalidInput(f"interactions of type {payload.type} are not known here", field="type")
+    if data.type == _IN_MESSAGE_MENU:
+        return _of_message(data)
+    return _private_or_not(data.name, _words(data.options))
+
+
+def _private_or_not(verb: str, words: dict[str, str]) -> Ask:
+    return Ask(verb=verb[:40], words=words, private=is_private(verb, words))
+
+
+def _words(options: list[_Option], depth: int = 0) -> dict[str, str]:
+    """Return the words of a command; a sub-command's name is the word `action`."""
+    found: dict[str, str] = {}
+    for option in options[:25]:
+        if option.value is None and depth < _MAX_DEPTH:
+            inner = msgspec.convert(option.options, list[_Option])
+            found |= {"action": option.name[:40], **_words(inner, depth + 1)}
+        elif option.value is True:
+            found[option.name[:40]] = "yes"
+        elif option.value is not False and option.value is not None:
+            found[option.name[:40]] = reduced(str(option.value)[:_MAX_WORD])[:_MAX_WORD]
+    return found
+
+
+def _fields(components: list[Any]) -> dict[str, str]:
+    """Return what was typed into a form, whose inputs stand in labels, or in rows."""
+    found: dict[str, str] = {}
+    for outer in components[:5]:
+        if not isinstance(outer, dict):
+            continue
+        rows = outer.get("components")
+        inner = rows if isinstance(rows, list) else [outer.get("component")]
+        for one in inner[:5]:
+            if isinstance(one, dict) and isinstance(one.get("value"), str) and one["value"].strip():
+                found[str(one.get("custom_id", ""))[:40]] = reduced(one["value"][:_MAX_WORD])[:_MAX_WORD]
+    return found
+
+
+def _of_message(data: _Data) -> Ask:
+    if data.name != CHECK_MESSAGE:
+        raise InvalidInput(f"{data.name[:40]!r} is no command here", field="name")
+    message = data.resolved.messages.get(data.target_id or "")
+    if message is None:
+        raise InvalidInput("the message is not part of the interaction", field="data.resolved")
+    files = [one for one in message.attachments[:10] if _is_text(one)]
+    shared = SharedMessage(
+        text=reduced(message.content[:_MAX_WORD])[:_MAX_WORD], file_url=files[0].url[:2_048] if files else None
+    )
+    return Ask(verb="check", message=shared, private=True)
+
+
+def _is_text(file: _Attachment) -> bool:
+    declared = (file.content_type or "").startswith("text/")
+    return file.size <= _MAX_FILE and (declared or file.filename.lower().endswith((".txt", ".log", ".md", ".sh")))
+
+
+def _completion(asker: Asker, data: _Data) -> Completion:
+    verb, options = verb_named(data.name), data.options
+    if verb and verb.actions and options:
+        verb = next((one for one in verb.actions if one.name == options[0].name), None)
+        options = msgspec.convert(options[0].options, list[_Option])
+    typed = next((option for option in options if option.focused), None)
+    if verb is None or typed is None:
+        return Completion(asker, "", "")
+    known = next((option for option in verb.options if option.name == typed.name), None)
+    return Completion(asker, (known and known.complete) or "", str(typed.value or "")[:200])

@@ -1,0 +1,90 @@
+"""Calls of the platforms' REST sides: bounded, never redirected, and what their answers mean for us."""
+
+from __future__ import annotations
+
+import json
+import logging
+from typing import Any, Literal, NamedTuple, TypeAlias
+
+import httpx
+
+from service.engine.errors import InvalidInput
+
+log = logging.getLogger(__name__)
+
+TIMEOUT = httpx.Timeout(10, connect=5)
+MAX_WAIT = 600.0  # seconds; a platform that names more is asked again after these
+MAX_FILE = 1 << 20
+
+Kind: TypeAlias = Literal["sent", "later", "gone", "refused"]
+
+
+class Sent(NamedTuple):
+    """What became of a message: taken; to be sent again in `seconds`; its address has ended; or it is not taken so."""
+
+    kind: Kind
+    seconds: float = 0.0
+
+
+def new_client() -> httpx.Client:
+    """Return a client that follows no redirect."""
+    return httpx.Client(timeout=TIMEOUT, follow_redirects=False)
+
+
+def send(
+    client: httpx.Client, method: str, url: str, body: Any, *, headers: dict[str, str] | None = None,
+    file: str | None = None,
+) -> Sent:  # fmt: skip
+    """Send JSON, with a text file beside it where there is one, and return what became of it. Raises nothing."""
+    try:
+        if file is None:
+            reply = client.request(method, url, json=body, headers=headers)
+        else:
+            parts = {"files[0]": ("answer.txt", file.encode(), "text/plain; charset=utf-8")}
+            reply = client.request(method, url, data={"payload_json": json.dumps(body)}, files=parts, headers=headers)
+    except httpx.HTTPError as error:
+        log.warning("a platform does not answer: %s", type(error).__name__)
+        return Sent("later", 5.0)
+    return _meaning(reply)
+
+
+def _meaning(reply: httpx.Response) -> Sent:
+    if reply.is_success:
+        return Sent("sent")
+    if reply.status_code == 429:
+        return Sent("later", _retry_after(reply))
+    if reply.status_code >= 500:
+        return Sent("later", 5.0)
+    if reply.status_code in (401, 403, 404, 410):
+        return Sent("gone")
+    # What was refused may hold what people typed: only the status is logged.
+    log.error("a platform refuses a message of ours: %d", reply.status_code)
+    return Sent("refused")
+
+
+def _retry_after(reply: httpx.Response) -> float:
+    try:
+        return min(max(float(reply.headers.get("retry-after", "5")), 0.05), MAX_WAIT)
+    except ValueError:
+        return 5.0
+
+
+def read_file(client: httpx.Client, address: str, origins: tuple[str, ...]) -> str:
+    """Return the text of an attached file, its first MiB. Raises InvalidInput for another origin, or none that answers.
+
+    Only these origins are ever asked: addresses come from people.
+    """
+    if not any(address.startswith(f"{origin}/") for origin in origins):
+        raise InvalidInput("the file does not lie where the platform keeps files", field="attachment")
+    try:
+        with client.stream("GET", address) as reply:
+            if reply.status_code != httpx.codes.OK:
+                raise InvalidInput(f"the attached file cannot be read: status {reply.status_code}", field="attachment")
+            found = b""
+            for piece in reply.iter_bytes():
+                found += piece
+                if len(found) > MAX_FILE:
+                    break
+    except httpx.HTTPError as error:
+        raise InvalidInput("the attached file cannot be read", field="attachment") from error
+    return found[:MAX_FILE].decode(errors="replace").replace("\x00", "")

@@ -1,0 +1,144 @@
+"""What Slack sends: a slash command, a message shortcut, or a button, as a question.
+
+Shapes: docs.slack.dev, slash commands, shortcuts, block actions. Bodies are forms, which hold JSON for interactions.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from typing import Annotated, Any, NamedTuple
+from urllib.parse import parse_qs
+
+import msgspec
+from msgspec import Meta
+
+from service.bots.answer import asked_by_button
+from service.bots.slack.render import OPEN
+from service.bots.vocabulary import is_private
+from service.bots.words import ask_of_line
+from service.engine.errors import InvalidInput
+from service.engine.reduction import reduced
+from service.wire.bots import Ask, Asker, Reply, SharedMessage
+
+CHECK_SHORTCUT = "check_message"
+_MAX_WORD = 8_192
+_MAX_FIELDS = 40
+_TRIGGER = re.compile(r"[A-Za-z0-9_.-]{1,200}")
+Id = Annotated[str, Meta(pattern=r"^[A-Z0-9]{1,32}$")]
+
+
+class _Named(msgspec.Struct):
+    id: Id
+
+
+class _Message(msgspec.Struct):
+    text: str = ""
+
+
+class _Action(msgspec.Struct):
+    action_id: str = ""
+    value: str = ""
+
+
+class _Payload(msgspec.Struct):
+    type: str
+    user: _Named
+    team: _Named
+    trigger_id: str = ""
+    response_url: str = ""
+    callback_id: str = ""
+    channel: _Named | None = None
+    message: _Message | None = None
+    actions: list[_Action] = []
+
+
+class Asked(NamedTuple):
+    """A question to be answered later."""
+
+    id: str
+    asker: Asker
+    ask: Ask
+    reply: Reply
+
+
+class Refused(NamedTuple):
+    """What was typed is no question: why, for the one who typed it."""
+
+    error: InvalidInput
+
+
+def read_command(body: bytes, hooks: str) -> Asked | Refused | None:
+    """Return the question of a slash command; None for Slack's own look at the certificate.
+
+    `hooks`: the origin that addresses for answers must have. Raises InvalidInput for what is no slash command.
+    """
+    form = _form(body)
+    if form.get("ssl_check") == "1":
+        return None
+    asker = _asker(form.get("team_id", ""), form.get("user_id", ""))
+    try:
+        ask = ask_of_line(_unescaped(form.get("text", ""))[:_MAX_WORD])
+    except InvalidInput as error:
+        return Refused(error)
+    words = {name: reduced(value)[:_MAX_WORD] for name, value in ask.words.items()}
+    ask = msgspec.structs.replace(ask, words=words, private=is_private(ask.verb, words))
+    return _asked(asker, ask, form.get("trigger_id", ""), form.get("response_url", ""), form.get("channel_id"), hooks)
+
+
+def read_interaction(body: bytes, hooks: str) -> Asked | None:
+    """Return the question of a shortcut or a button; None for a button that is a link. Raises as `read_command`."""
+    try:
+        payload = msgspec.json.decode(_form(body).get("payload", ""), type=_Payload)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise InvalidInput(f"this is no interaction: {error}", field="payload") from error
+    asker = _asker(payload.team.id, payload.user.id)
+    if payload.type == "block_actions":
+        action = payload.actions[0] if payload.actions else _Action(OPEN)
+        if action.action_id == OPEN:
+            return None
+        ask = asked_by_button(action.value)
+    elif payload.type == "message_action" and payload.callback_id == CHECK_SHORTCUT:
+        text = _unescaped(payload.message.text if payload.message else "")[:_MAX_WORD]
+        ask = Ask(verb="check", message=SharedMessage(text=reduced(text)[:_MAX_WORD]), private=True)
+    else:
+        raise InvalidInput(f"{payload.type[:40]} {payload.callback_id[:40]} is not known here", field="type")
+    channel = payload.channel.id if payload.channel else None
+    return _asked(asker, ask, payload.trigger_id, payload.response_url, channel, hooks)
+
+
+def _form(body: bytes) -> dict[str, str]:
+    try:
+        fields = parse_qs(body.decode(), max_num_fields=_MAX_FIELDS, keep_blank_values=True)
+    except ValueError as error:
+        raise InvalidInput("the body is no form") from error
+    return {name: values[0] for name, values in fields.items()}
+
+
+def _unescaped(text: str) -> str:
+    """Slack escapes three characters in the text of messages, and puts addresses into angle brackets."""
+    plain = re.sub(r"<(?:(https?://[^|>]*)(?:\|[^>]*)?)>", r"\1", text)
+    return plain.replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&")
+
+
+def _asker(team: str, user: str) -> Asker:
+    try:
+        msgspec.convert((team, user), tuple[Id, Id])
+    except msgspec.ValidationError as error:
+        raise InvalidInput("nobody is named who asks", field="user_id") from error
+    return Asker(account=f"slack:{team}:{user}", place=f"slack:{team}")
+
+
+def _asked(asker: Asker, ask: Ask, trigger: str, response_url: str, channel: Any, hooks: str) -> Asked:
+    if not _TRIGGER.fullmatch(trigger):
+        raise InvalidInput("the interaction has no trigger_id", field="trigger_id")
+    if not is_hook(response_url, hooks):
+        raise InvalidInput(f"answers go to {hooks} only", field="response_url")
+    identity = hashlib.sha256(trigger.encode()).hexdigest()[:40]
+    reply = Reply(platform="slack", response_url=response_url, channel=channel, private=ask.private)
+    return Asked(f"slack:{identity}", asker, ask, reply)
+
+
+def is_hook(address: str, hooks: str) -> bool:
+    """Return whether an answer may be sent to an address: one of Slack's, as it names them."""
+    return len(address) <= 1_000 and re.fullmatch(re.escape(hooks) + r"/[A-Za-z0-9/_-]+", address) is not None

@@ -1,0 +1,122 @@
+"""One set of verbs: a question becomes an answer of our own, whatever the platform. An error is an answer too."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from service.bots.advising import advise, commands, measure
+from service.bots.answer import Answer, Button, Code, Outcome
+from service.bots.checking import check
+from service.bots.desk import Desk, Question
+from service.bots.vocabulary import OF_BUTTONS, Verb, shown, verb_named
+from service.engine.errors import AdvisorError, InvalidInput
+from service.errors import RateLimited, ServiceUnavailable
+from service.flows import chat_accounts
+from service.wire.bots import Ask, Interaction
+
+_DID_YOU_MEAN = 8
+
+
+def answer(desk: Desk, asked: Interaction) -> Outcome:
+    """Return what is to be said to a question now. Raises ServiceUnavailable only: then it is to be asked again."""
+    ask = asked.ask or Ask(verb="help")
+    question = Question(
+        words=ask.words,
+        account=asked.account,
+        id=asked.id,
+        subject=asked.visit.subject,
+        text=ask.message.text if ask.message else "",
+        file_url=ask.message.file_url if ask.message else None,
+    )
+    try:
+        return _said(desk, ask, question)
+    except ServiceUnavailable:
+        raise
+    except AdvisorError as error:
+        return Outcome(answer=refusal(error, ask.verb))
+
+
+def _said(desk: Desk, ask: Ask, question: Question) -> Outcome:
+    off = desk.context.settings.bot_verbs_off
+    known = [verb.name for verb in shown(off)]
+    verb = _VERBS.get(ask.verb)
+    if verb is None or (ask.verb not in known and ask.verb not in OF_BUTTONS):
+        turned_off = " is turned off here" if ask.verb in off else " is no verb here"
+        raise InvalidInput(f"{ask.verb[:40]}{turned_off}", field="verb", choices=tuple(known))
+    return verb(desk, question)
+
+
+def refusal(error: AdvisorError, verb: str) -> Answer:
+    """Return an error as an answer: what is wrong, what was perhaps meant, and what to type instead."""
+    parts: list[str | Code] = []
+    if error.choices and any(choice not in error.detail for choice in error.choices):
+        parts.append(f"Did you mean: {', '.join(error.choices[:_DID_YOU_MEAN])}")
+    known = verb_named(verb)
+    if known and known.example and isinstance(error, InvalidInput):
+        parts += ["For example:", Code(f"{verb} {known.example}")]
+    if isinstance(error, RateLimited):
+        parts.append(f"Try again in {error.retry_after} seconds.")
+    return Answer(title=_sentence(error.detail), parts=tuple(parts), private=True)
+
+
+def _sentence(text: str) -> str:
+    return f"{text[:1].upper()}{text[1:]}{'' if text.endswith(('.', '!', '?')) else '.'}"
+
+
+def _hardware(desk: Desk, asked: Question) -> Outcome:
+    action, account = asked.words.get("action", "show"), asked.account
+    if action == "set":
+        understood = chat_accounts.remember_rig(desk.context, account, asked.words.get("rig", ""))
+        title = "Remembered, for you alone. Leave the hardware out from now on."
+        return _private(title, "It is understood as:", Code(understood))
+    if action == "forget":
+        had = chat_accounts.forget(desk.context, account)
+        gone = ["your rig"] if had.rig else []
+        gone += [f"{had.tokens} API token{'s' if had.tokens > 1 else ''}"] if had.tokens else []
+        title = f"Forgotten: {' and '.join(gone)}." if gone else "There was nothing to forget."
+        return _private(title, "Your account here is deleted. Results you sent stay, without your name.")
+    if action != "show":
+        raise InvalidInput(
+            f"{action[:40]!r}: say set, show or forget", field="action", choices=("set", "show", "forget")
+        )
+    rig = chat_accounts.remembered_rig(desk.context, account)
+    return _private("Your rig:", Code(rig)) if rig else _private("No rig is remembered for you.")
+
+
+def _token(desk: Desk, asked: Question) -> Outcome:
+    made = chat_accounts.give_token(desk.context, asked.account, instead=asked.words.get("instead") == "yes")
+    if made is None:
+        again = Button("End it, give me a new one", Ask(verb="token", words={"instead": "yes"}))
+        return _private("You have a token already. It was shown once, and cannot be shown again.", buttons=(again,))
+    usage = (
+        "It sends results, asks for validations and adds hosts under your account: put it into ADVISOR_TOKEN, or send "
+        f"it as `Authorization: Bearer …` to {desk.address('')}. It ends with `hardware forget`."
+    )
+    title = "Your API token. It is shown this once: keep it to yourself."
+    return Outcome(answer=Answer(title=title, parts=(Code(made.token), usage), private=True, once=True))
+
+
+def _help(desk: Desk, asked: Question) -> Outcome:
+    lines = [line for verb in shown(desk.context.settings.bot_verbs_off) for line in _help_lines(verb)]
+    return _private("Where to put a GGUF model on your hardware: ranked, explained, ready to paste.", *lines)
+
+
+def _help_lines(verb: Verb) -> list[str | Code]:
+    if not verb.example:
+        return [f"{verb.name}: {verb.help}."]
+    return [f"{verb.name}: {verb.help}.", Code(f"{verb.name} {verb.example}")]
+
+
+def _private(title: str, *parts: str | Code, buttons: tuple[Button, ...] = ()) -> Outcome:
+    return Outcome(answer=Answer(title=title, parts=parts, buttons=buttons, private=True))
+
+
+_VERBS: dict[str, Callable[[Desk, Question], Outcome]] = {
+    "advise": advise,
+    "check": check,
+    "validate": measure,
+    "commands": commands,
+    "hardware": _hardware,
+    "token": _token,
+    "help": _help,
+}

@@ -1,0 +1,115 @@
+"""The verbs and their words: what is registered with Discord, read from Slack's line, and listed by `help`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Literal, NamedTuple, get_args
+
+from service.engine.config import ENGINES
+from service.engine.goal import Preset
+
+CHECK_MESSAGE = "Check this command"  # in the menu of a message
+
+
+class Option(NamedTuple):
+    """A word of a verb. `choices`: all it can be; `complete`: what is proposed while it is typed."""
+
+    name: str
+    help: str
+    required: bool = False
+    choices: tuple[str, ...] = ()
+    complete: Literal["repo", "hardware"] | None = None
+    kind: Literal["text", "number", "yes"] = "text"
+
+
+class Verb(NamedTuple):
+    """A verb. `form`: its words are asked for in a form, where the platform has one. `actions`: its sub-commands.
+
+    `example`: what to type after the verb, on a platform with one line. `private`: the answer is the asker's alone.
+    """
+
+    name: str
+    help: str
+    options: tuple[Option, ...] = ()
+    actions: tuple[Verb, ...] = ()
+    form: tuple[Option, ...] = ()
+    example: str = ""
+    private: bool = False
+
+
+_REPO = Option("repo", "Hugging Face GGUF repo: OWNER/NAME, OWNER/NAME:VARIANT or its address", True, complete="repo")
+_HARDWARE = Option("hardware", "Your rig, such as 2x5090 + 4090, Xeon 8480+, 512GB; left out: the one you saved")
+_RIG = _HARDWARE._replace(name="rig", help="Such as 2x5090 + 4090, Xeon 8480+, 512GB DDR5-4800 x8", required=True)
+
+VERBS = (
+    Verb(
+        "advise",
+        "The best configs for a GGUF repo on your hardware, ready to paste",
+        (
+            _REPO,
+            _HARDWARE._replace(complete="hardware"),
+            Option("goal", "What you want to do (chat if left out)", choices=get_args(Preset)),
+            Option("context", "Tokens of context, such as 32k or 131072"),
+            Option("engine", "Only this engine (both if left out)", choices=ENGINES),
+            Option("public", "Let everybody here see the answer; without it only you do, if it is of your saved rig",
+                   kind="yes"),
+        ),
+        example="ubergarm/DeepSeek-R1-0528-GGUF on 2x5090, 512GB DDR5-4800 x8 goal agent context 64k",
+    ),
+    Verb(
+        "check",
+        "What is wrong with a command you use, and the mended one",
+        form=(
+            Option("command", "The command you run", True),
+            Option("rig", "Your hardware", True),
+            Option("repo", "Hugging Face repo, if the command does not name it"),
+            Option("measured", "Measured speed, such as: tg 17.9 pp 420 at 4096"),
+        ),
+        example="llama-server -m Qwen3-235B-A22B-IQ4_K.gguf -ngl 99 -ot exps=CPU -c 32768",
+        private=True,
+    ),
+    Verb(
+        "validate",
+        "Have an advice measured on registered hosts",
+        (
+            Option("advice", "The advice's address or id", True),
+            Option("config", "Number of the config (the best ones if left out)", kind="number"),
+            Option("mode", "validate: measure; tune: also search around the config", choices=("validate", "tune")),
+            Option("minutes", "Of measuring, at most (10 if left out)", kind="number"),
+        ),
+        example="https://advisor.example/advice/MZ0Vb1p2QvK3x9dT4sLwGg config 1",
+    ),
+    Verb(
+        "hardware",
+        "The rig that is remembered for you alone",
+        actions=(
+            Verb("set", "Remember my rig", (_RIG._replace(complete="hardware"),), example="2x5090, 256GB DDR5-6000"),
+            Verb("show", "Which rig is remembered"),
+            Verb("forget", "Forget my rig, and delete my account here with all that belongs to it"),
+        ),
+        example="set 2x5090, Threadripper 7970X, 256GB DDR5-6000 x4",
+        private=True,
+    ),
+    Verb("token", "An API token for your account here, shown to you once", private=True),
+    Verb("help", "What you can ask", private=True),
+)  # fmt: skip
+NAMES = tuple(verb.name for verb in VERBS)
+OF_BUTTONS = ("commands",)  # what only buttons ask
+
+
+def verb_named(name: str) -> Verb | None:
+    """Return the verb of this name."""
+    return next((verb for verb in VERBS if verb.name == name), None)
+
+
+def is_private(verb: str, words: Mapping[str, str]) -> bool:
+    """Return whether only the asker is to see the answer: his own matters, and what is said of his saved rig."""
+    known = verb_named(verb)
+    if verb == "advise":
+        return "hardware" not in words and "public" not in words
+    return known is None or known.private
+
+
+def shown(off: Sequence[str]) -> tuple[Verb, ...]:
+    """Return the verbs that are not turned off."""
+    return tuple(verb for verb in VERBS if verb.name not in off)

@@ -1,0 +1,129 @@
+"""What people type on one line, or into one message, as the words of a verb."""
+
+from __future__ import annotations
+
+import re
+
+import msgspec
+
+from service.bots.vocabulary import NAMES
+from service.engine.errors import InvalidInput
+from service.engine.logs import MeasuredSpeed, read_log
+from service.wire.bots import Ask
+
+_ADVISE_WORDS = {"on": "hardware", "with": "hardware", "goal": "goal", "context": "context", "engine": "engine"}
+_VALIDATE_WORDS = {"config": "config", "mode": "mode", "minutes": "minutes"}
+_ENGINES = {"ik": "ik_llama.cpp", "ik_llama": "ik_llama.cpp", "llama": "llama.cpp", "mainline": "llama.cpp"}
+_LABEL = re.compile(r"^[ \t]*(rig|hardware|repo|measured)[ \t]*:[ \t]*(\S.*)$", re.IGNORECASE | re.MULTILINE)
+_FENCE = re.compile(r"```(?:[a-z]{1,12}\n)?(.*?)(?:```|\Z)", re.DOTALL | re.IGNORECASE)
+_PROGRAM = re.compile(r"\bllama-(?:server|cli|bench|sweep-bench|batched-bench|perplexity)\b|(?:^|\s)-m\s+\S+\.gguf\b")
+_CONTINUED = re.compile(r"[\\^`][ \t]*$")
+_POINT = re.compile(
+    r"(?:(?P<what>tg|pp)\s*[:=]?\s*(?P<tps>\d{1,7}(?:\.\d{1,4})?)(?:\s*(?:t/s|tps|tok/s))?)"
+    r"|(?:(?:at|@)\s*(?P<depth>\d{1,8})(?P<kilo>k?))",
+    re.IGNORECASE,
+)
+_CONTEXT = re.compile(r"(\d{1,8})([kK]?)")
+
+
+def ask_of_line(text: str) -> Ask:
+    """Return the question in a line such as `advise OWNER/NAME on 2x3090`. Raises InvalidInput."""
+    name, _, rest = text.strip().partition(" ")
+    verb, rest = (name.split("\n")[0].lower() or "help"), text.strip()[len(name.split("\n")[0]) :].strip()
+    if verb == "advise":
+        return Ask(verb=verb, words=_sections(rest, "repo", _ADVISE_WORDS))
+    if verb == "validate":
+        return Ask(verb=verb, words=_sections(rest, "advice", _VALIDATE_WORDS))
+    if verb == "check":
+        return Ask(verb=verb, words=check_words(rest))
+    if verb == "hardware":
+        action, _, rig = rest.partition(" ")
+        return Ask(verb=verb, words={"action": action or "show", **({"rig": rig.strip()} if rig.strip() else {})})
+    if verb not in NAMES:
+        raise InvalidInput(f"`{verb[:40]}` is no verb here", field="verb", choices=NAMES)
+    return Ask(verb=verb)
+
+
+def _sections(text: str, first: str, names: dict[str, str]) -> dict[str, str]:
+    """Split a line at its keywords: what stands before them is `first`. `public` stands alone."""
+    found: dict[str, list[str]] = {first: []}
+    words, at = text.split(), first
+    for word in words:
+        key = word.lower()
+        if key == "public" and "on" in names:
+            found["public"] = ["yes"]
+        elif key in names:
+            at = names[key]
+            found.setdefault(at, [])
+        else:
+            found[at].append(word)
+    return {name: " ".join(value) for name, value in found.items() if value}
+
+
+def check_words(text: str) -> dict[str, str]:
+    """Return the words of `check` in free text: lines `rig: …`, `repo: …`, `measured: …`, and the command."""
+    words = {name.lower().replace("hardware", "rig"): value.strip() for name, value in _LABEL.findall(text)}
+    command = _LABEL.sub("", text).strip()
+    return {**words, **({"command": command} if command else {})}
+
+
+def command_in(text: str) -> str | None:
+    """Return the command of an engine's program in a message: in a code block, else its lines. None: there is none."""
+    blocks = [block for block in _FENCE.findall(text) if _PROGRAM.search(block)]
+    return _command_lines(blocks[0] if blocks else text.replace("```", ""))
+
+
+def _command_lines(text: str) -> str | None:
+    lines = text.strip("`\n").split("\n")
+    start = next((i for i, line in enumerate(lines) if _PROGRAM.search(line)), None)
+    if start is None:
+        return None
+    while start > 0 and _CONTINUED.search(lines[start - 1]):
+        start -= 1
+    end = start
+    while end + 1 < len(lines) and (_CONTINUED.search(lines[end]) or lines[end + 1].lstrip().startswith("-")):
+        end += 1
+    return "\n".join(lines[start : end + 1]).strip().strip("`")
+
+
+def is_log(text: str) -> bool:
+    """Return whether a text holds figures that an engine printed."""
+    try:
+        read_log(text)
+    except InvalidInput:
+        return False
+    return True
+
+
+def measured_speeds(text: str) -> list[MeasuredSpeed]:
+    """Return the speeds in `tg 17.9 pp 420 at 4096; tg 15 at 16k`: `at` ends a point, without it the cache is empty.
+
+    Raises InvalidInput.
+    """
+    points: list[dict[str, float]] = [{}]
+    for match in _POINT.finditer(text):
+        if match["depth"]:
+            points[-1]["n_kv"] = int(match["depth"]) * (1024 if match["kilo"] else 1)
+            points.append({})
+        else:
+            points[-1][f"{match['what'].lower()}_tps"] = float(match["tps"])
+    try:
+        found = [msgspec.convert(point, MeasuredSpeed) for point in points if set(point) - {"n_kv"}]
+    except msgspec.ValidationError as error:
+        raise InvalidInput(f"{text[:80]!r}: {error}", field="measured") from error
+    if not found:
+        raise InvalidInput(f"{text[:80]!r} is no speed: write `tg 17.9 pp 420 at 4096`", field="measured")
+    return found
+
+
+def tokens(text: str) -> int:
+    """Return the number in `32k` or `32768`. Raises InvalidInput."""
+    match = _CONTEXT.fullmatch(text.strip().replace(",", "").replace("_", ""))
+    if match is None or not int(match[1]):
+        raise InvalidInput(f"{text[:40]!r} is no number of tokens: write 32k or 32768", field="context")
+    return int(match[1]) * (1024 if match[2] else 1)
+
+
+def engine_named(text: str) -> str:
+    """Return the engine of a name or a short form; another text as it is."""
+    return _ENGINES.get(text.lower(), text)

@@ -1,0 +1,40 @@
+"""What is proposed while somebody types a repo or hardware: what was read here, and the catalogue."""
+
+from __future__ import annotations
+
+import re
+
+from service.engine.catalogue import known_gpus
+from service.flows.chat_accounts import remembered_rig
+from service.flows.context import Context
+from service.flows.repos import latest_listing
+from service.store import listings
+
+MOST = 25
+_MAKER = re.compile(r"^NVIDIA (?:GeForce )?")
+_LAST = re.compile(r"^(?P<before>(?:.*[+,])?\s*)(?P<count>\d{1,2}\s?x\s*)?(?P<name>[^+,]*)$", re.IGNORECASE | re.DOTALL)
+
+
+def repos(context: Context, typed: str) -> list[str]:
+    """Return repos read here whose name holds what is typed; behind a colon, the repo's variants."""
+    repo, colon, variant = typed.strip().partition(":")
+    if not colon:
+        return listings.repos_like(context.engine, repo, MOST)
+    listing = latest_listing(context, repo)
+    names = [one.name for one in listing.variants] if listing else []
+    return [f"{repo}:{name}" for name in names if variant.lower() in name.lower()][:MOST]
+
+
+def hardware(context: Context, typed: str, account: str) -> list[str]:
+    """Return what is typed with its last card completed; before anything is typed, the rig that is remembered."""
+    if not typed.strip():
+        known = remembered_rig(context, account)
+        return [known] if known else []
+    match = _LAST.match(typed)
+    if match is None or not match["name"].strip():
+        return []
+    words = match["name"].lower().split()
+    names = dict.fromkeys(_MAKER.sub("", row.name) for row in known_gpus())
+    fitting = [name for name in names if all(word in name.lower().replace("-", " ") for word in words)]
+    before = f"{match['before']}{match['count'] or ''}"
+    return [f"{before}{name}" for name in sorted(fitting, key=len)][:MOST]

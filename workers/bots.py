@@ -1,0 +1,130 @@
+"""The process that answers Discord and Slack: `python -m workers.bots`. Needs REDIS_URL; `advisor serve` starts it.
+
+It is a process of its own so that no answer, however long it takes, holds up the acknowledgements, which are the web's.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import sys
+from contextlib import AsyncExitStack
+
+import anyio
+from anyio import CapacityLimiter, Event, from_thread, to_thread
+
+from service.bots.courier import Courier
+from service.bots.sending import new_client
+from service.engine.errors import AdvisorError
+from service.errors import InvalidSetting
+from service.flows import interactions
+from service.flows.context import Context, open_context, preload
+from service.queue.connection import connect_async
+from service.settings import Settings, load_settings
+from service.web.limits import Bucket, Limits
+from service.wire.bots import Interaction
+
+log = logging.getLogger(__name__)
+
+AT_ONCE = 4  # questions that are looked at in parallel, each in a thread
+LOOK_SECONDS = 0.5  # between looks for questions that are due, when nobody tells us of a new one
+_RENEW_SECONDS = interactions.CLAIM_SECONDS / 3
+_REDIS_SECONDS = 2.0
+_PAUSE_SECONDS = 2.0  # after the database did not answer
+
+
+class Work:
+    """Claims questions and has them looked at, at most AT_ONCE at a time."""
+
+    def __init__(self, context: Context, courier: Courier) -> None:
+        self._context, self._courier = context, courier
+        self._threads = CapacityLimiter(AT_ONCE)
+        self._held: set[str] = set()
+        self._hint = Event()
+
+    async def run(self) -> None:
+        """Work until cancelled."""
+        async with anyio.create_task_group() as group:
+            group.start_soon(self._listen)
+            group.start_soon(self._renew)
+            while True:
+                for asked in await self._due():
+                    self._held.add(asked.id)
+                    group.start_soon(self._look, asked)
+                self._hint = Event()
+                with anyio.move_on_after(LOOK_SECONDS):
+                    await self._hint.wait()
+
+    async def _due(self) -> list[Interaction]:
+        free = AT_ONCE - len(self._held)
+        try:
+            return await to_thread.run_sync(interactions.claim, self._context, free) if free else []
+        except AdvisorError as error:
+            log.warning("questions cannot be claimed: %s", error.detail)
+            await anyio.sleep(_PAUSE_SECONDS)
+            return []
+
+    async def _look(self, asked: Interaction) -> None:
+        try:
+            await to_thread.run_sync(self._courier.look, asked, limiter=self._threads)
+        except AdvisorError as error:
+            log.warning("a question is left for later: %s", error.detail)
+        finally:
+            self._held.discard(asked.id)
+            self._hint.set()
+
+    async def _listen(self) -> None:
+        redis = connect_async(self._context.settings.redis_url or "")
+        async with AsyncExitStack() as stack:
+            stack.push_async_callback(redis.aclose)
+            async for _ in await stack.enter_async_context(interactions.asked(redis)):
+                self._hint.set()
+
+    async def _renew(self) -> None:
+        while True:
+            await anyio.sleep(_RENEW_SECONDS)
+            try:
+                await to_thread.run_sync(interactions.renew, self._context, sorted(self._held))
+            except AdvisorError as error:
+                log.warning("questions cannot be renewed: %s", error.detail)
+
+
+async def run(settings: Settings) -> None:
+    """Answer questions until SIGTERM or SIGINT. Raises InvalidSetting, QueueUnavailable."""
+    if not settings.has_bots:
+        raise InvalidSetting("no bot is set up: docs/discord.md and docs/slack.md say how", field="ADVISOR_PUBLIC_URL")
+    async with AsyncExitStack() as stack:
+        context = stack.enter_context(open_context(settings))
+        client = stack.enter_context(new_client())
+        redis = connect_async(settings.redis_url or "", _REDIS_SECONDS)
+        stack.push_async_callback(redis.aclose)
+        limits = Limits(redis, settings.streams_per_client)
+        new_repos = Bucket("new-repos", settings.new_repos_per_hour, 3600, "requests for repos not yet read here")
+
+        async def count(account: str) -> None:
+            await limits.take(new_repos, account, needs_redis=True)
+
+        work = Work(context, Courier(context, client, lambda account: from_thread.run(count, account)))
+        async with anyio.create_task_group() as group:
+            group.start_soon(work.run)
+            with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+                async for _ in signals:
+                    group.cancel_scope.cancel()
+                    break
+
+
+def main() -> int:
+    """Answer until told to stop; what is being looked at is looked at again by the next one."""
+    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(name)s %(levelname)s %(message)s")
+    try:
+        preload()
+        anyio.run(run, load_settings(os.environ))
+    except AdvisorError as error:
+        print(f"bots: {error.detail}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
