@@ -58,7 +58,7 @@ async def _serve(settings: Settings) -> None:
         _migrate(settings)
         settings = await stack.enter_async_context(_with_redis(settings))
         context = stack.enter_context(open_context(settings))
-        await stack.enter_async_context(_running(_keep_worker(settings) for _ in range(settings.workers)))
+        await stack.enter_async_context(_running(_keep_worker(settings, module) for module in _modules(settings)))
         await stack.enter_async_context(_running([_sweep(context)]))
         await _answer(settings, listener)
 
@@ -138,12 +138,17 @@ async def _keep_valkey(server: EmbeddedValkey) -> None:
                 server.start()
 
 
-async def _keep_worker(settings: Settings) -> None:
+def _modules(settings: Settings) -> list[str]:
+    """Return what runs beside the API, a process each: workers, and who answers Discord and Slack."""
+    return ["workers.run"] * settings.workers + (["workers.bots"] if settings.has_bots else [])
+
+
+async def _keep_worker(settings: Settings, module: str) -> None:
     delay = _FIRST_DELAY
     while True:
         began = time.monotonic()
         with _logged("a worker does not start"):
-            code = await _work(settings)
+            code = await _work(settings, module)
             log.warning("a worker ended with code %d", code)
         if time.monotonic() - began > _LIVED_LONG:
             delay = _FIRST_DELAY
@@ -152,19 +157,19 @@ async def _keep_worker(settings: Settings) -> None:
         delay = min(2 * delay, _LONGEST_DELAY)
 
 
-async def _work(settings: Settings) -> int:
-    process = await _start_worker(settings)
+async def _work(settings: Settings, module: str) -> int:
+    process = await _start_worker(settings, module)
     try:
         return await process.wait()
     finally:
         await _end(process)
 
 
-async def _start_worker(settings: Settings) -> asyncio.subprocess.Process:
+async def _start_worker(settings: Settings, module: str) -> asyncio.subprocess.Process:
     return await asyncio.create_subprocess_exec(
         sys.executable,
         "-m",
-        "workers.run",
+        module,
         env={**os.environ, **as_environment(settings)},
         stdin=asyncio.subprocess.DEVNULL,
         start_new_session=True,

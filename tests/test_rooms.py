@@ -26,8 +26,12 @@ ALLOWED = {
     },
     # service.detect and service.measure import the engine only: the machine is looked at in one place.
     "workers.agent": {"workers.agent", "service.engine", "service.wire", "service.detect", "service.measure"},
+    "service.bots": {
+        "service.bots", "service.flows", "service.engine", "service.wire", "service.errors", "service.settings",
+    },
     "workers": {
-        "workers", "service.flows", "service.queue", "service.engine", "service.wire", "service.errors",
+        "workers", "service.bots", "service.web.limits",
+        "service.flows", "service.queue", "service.engine", "service.wire", "service.errors",
         "service.settings",
     },
 }  # fmt: skip

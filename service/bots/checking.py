@@ -11,7 +11,7 @@ from service.bots.advising import rig_in
 from service.bots.answer import Answer, Code, Outcome
 from service.bots.desk import Desk, Question
 from service.bots.mending import is_better, mended
-from service.bots.words import check_words, command_in, is_log, measured_speeds
+from service.bots.words import check_words, command_in, is_log, measured_speeds, repo_named_in
 from service.engine.errors import InvalidInput
 from service.engine.logs.read import MAX_LOG
 from service.engine.reduction import reduced
@@ -46,7 +46,9 @@ def check(desk: Desk, asked: Question) -> Outcome:
 def _request(desk: Desk, asked: Question) -> CheckRequest:
     words, log = dict(asked.words), None
     if asked.text or asked.file_url:
-        text = f"{asked.text}\n{reduced(desk.read_file(asked.file_url))}" if asked.file_url else asked.text
+        file = desk.read_file(asked.file_url) if asked.file_url else ""
+        words.setdefault("repo", repo_named_in(command_in(file) or "") or "")
+        text = f"{asked.text}\n{reduced(file)}"
         labels = {name: value for name, value in check_words(asked.text).items() if name != "command"}
         words = {**labels, **words, "command": command_in(text) or ""}
         log = text[:MAX_LOG] if is_log(text[:MAX_LOG]) else None

@@ -33,3 +33,4 @@ class Question(NamedTuple):
     subject: str | None = None
     text: str = ""
     file_url: str | None = None
+    platform: str = ""

@@ -8,7 +8,7 @@ from service.bots.advising import advise, commands, measure
 from service.bots.answer import Answer, Button, Code, Outcome
 from service.bots.checking import check
 from service.bots.desk import Desk, Question
-from service.bots.vocabulary import OF_BUTTONS, Verb, shown, verb_named
+from service.bots.vocabulary import OF_BUTTONS, Verb, example, shown, verb_named
 from service.engine.errors import AdvisorError, InvalidInput
 from service.errors import RateLimited, ServiceUnavailable
 from service.flows import chat_accounts
@@ -23,6 +23,7 @@ def answer(desk: Desk, asked: Interaction) -> Outcome:
     question = Question(
         words=ask.words,
         account=asked.account,
+        platform=asked.reply.platform if asked.reply else "",
         id=asked.id,
         subject=asked.visit.subject,
         text=ask.message.text if ask.message else "",
@@ -33,7 +34,7 @@ def answer(desk: Desk, asked: Interaction) -> Outcome:
     except ServiceUnavailable:
         raise
     except AdvisorError as error:
-        return Outcome(answer=refusal(error, ask.verb))
+        return Outcome(answer=refusal(error, ask.verb, question.platform))
 
 
 def _said(desk: Desk, ask: Ask, question: Question) -> Outcome:
@@ -46,14 +47,14 @@ def _said(desk: Desk, ask: Ask, question: Question) -> Outcome:
     return verb(desk, question)
 
 
-def refusal(error: AdvisorError, verb: str) -> Answer:
+def refusal(error: AdvisorError, verb: str, platform: str) -> Answer:
     """Return an error as an answer: what is wrong, what was perhaps meant, and what to type instead."""
     parts: list[str | Code] = []
     if error.choices and any(choice not in error.detail for choice in error.choices):
         parts.append(f"Did you mean: {', '.join(error.choices[:_DID_YOU_MEAN])}")
     known = verb_named(verb)
-    if known and known.example and isinstance(error, InvalidInput):
-        parts += ["For example:", Code(f"{verb} {known.example}")]
+    if known and known.line and isinstance(error, InvalidInput):
+        parts += ["For example:", Code(example(known, platform))]
     if isinstance(error, RateLimited):
         parts.append(f"Try again in {error.retry_after} seconds.")
     return Answer(title=_sentence(error.detail), parts=tuple(parts), private=True)
@@ -97,14 +98,12 @@ def _token(desk: Desk, asked: Question) -> Outcome:
 
 
 def _help(desk: Desk, asked: Question) -> Outcome:
-    lines = [line for verb in shown(desk.context.settings.bot_verbs_off) for line in _help_lines(verb)]
+    lines = [line for verb in shown(desk.context.settings.bot_verbs_off) for line in _help_lines(verb, asked.platform)]
     return _private("Where to put a GGUF model on your hardware: ranked, explained, ready to paste.", *lines)
 
 
-def _help_lines(verb: Verb) -> list[str | Code]:
-    if not verb.example:
-        return [f"{verb.name}: {verb.help}."]
-    return [f"{verb.name}: {verb.help}.", Code(f"{verb.name} {verb.example}")]
+def _help_lines(verb: Verb, platform: str) -> list[str | Code]:
+    return [f"{verb.help}:", Code(example(verb, platform))]
 
 
 def _private(title: str, *parts: str | Code, buttons: tuple[Button, ...] = ()) -> Outcome:

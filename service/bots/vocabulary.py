@@ -8,6 +8,7 @@ from typing import Literal, NamedTuple, get_args
 from service.engine.config import ENGINES
 from service.engine.goal import Preset
 
+SLACK_COMMAND = "/advisor"
 CHECK_MESSAGE = "Check this command"  # in the menu of a message
 
 
@@ -25,7 +26,7 @@ class Option(NamedTuple):
 class Verb(NamedTuple):
     """A verb. `form`: its words are asked for in a form, where the platform has one. `actions`: its sub-commands.
 
-    `example`: what to type after the verb, on a platform with one line. `private`: the answer is the asker's alone.
+    `line`: what to type after the verb on Slack, `typed` on Discord. `private`: the answer is the asker's alone.
     """
 
     name: str
@@ -33,7 +34,8 @@ class Verb(NamedTuple):
     options: tuple[Option, ...] = ()
     actions: tuple[Verb, ...] = ()
     form: tuple[Option, ...] = ()
-    example: str = ""
+    line: str = ""
+    typed: str = ""
     private: bool = False
 
 
@@ -54,7 +56,8 @@ VERBS = (
             Option("public", "Let everybody here see the answer; without it only you do, if it is of your saved rig",
                    kind="yes"),
         ),
-        example="ubergarm/DeepSeek-R1-0528-GGUF on 2x5090, 512GB DDR5-4800 x8 goal agent context 64k",
+        line="ubergarm/DeepSeek-R1-0528-GGUF on 2x5090, 512GB DDR5-4800 x8 goal agent context 64k",
+        typed="repo:ubergarm/DeepSeek-R1-0528-GGUF hardware:2x5090, 512GB DDR5-4800 x8 goal:agent context:64k",
     ),
     Verb(
         "check",
@@ -65,7 +68,7 @@ VERBS = (
             Option("repo", "Hugging Face repo, if the command does not name it"),
             Option("measured", "Measured speed, such as: tg 17.9 pp 420 at 4096"),
         ),
-        example="llama-server -m Qwen3-235B-A22B-IQ4_K.gguf -ngl 99 -ot exps=CPU -c 32768",
+        line="llama-server -m Qwen3-235B-A22B-IQ4_K.gguf -ngl 99 -ot exps=CPU -c 32768",
         private=True,
     ),
     Verb(
@@ -77,17 +80,19 @@ VERBS = (
             Option("mode", "validate: measure; tune: also search around the config", choices=("validate", "tune")),
             Option("minutes", "Of measuring, at most (10 if left out)", kind="number"),
         ),
-        example="https://advisor.example/advice/MZ0Vb1p2QvK3x9dT4sLwGg config 1",
+        line="https://advisor.example/advice/MZ0Vb1p2QvK3x9dT4sLwGg config 1",
+        typed="advice:https://advisor.example/advice/MZ0Vb1p2QvK3x9dT4sLwGg config:1",
     ),
     Verb(
         "hardware",
         "The rig that is remembered for you alone",
         actions=(
-            Verb("set", "Remember my rig", (_RIG._replace(complete="hardware"),), example="2x5090, 256GB DDR5-6000"),
+            Verb("set", "Remember my rig", (_RIG._replace(complete="hardware"),)),
             Verb("show", "Which rig is remembered"),
             Verb("forget", "Forget my rig, and delete my account here with all that belongs to it"),
         ),
-        example="set 2x5090, Threadripper 7970X, 256GB DDR5-6000 x4",
+        line="set 2x5090, Threadripper 7970X, 256GB DDR5-6000 x4",
+        typed="set rig:2x5090, Threadripper 7970X, 256GB DDR5-6000 x4",
         private=True,
     ),
     Verb("token", "An API token for your account here, shown to you once", private=True),
@@ -100,6 +105,13 @@ OF_BUTTONS = ("commands",)  # what only buttons ask
 def verb_named(name: str) -> Verb | None:
     """Return the verb of this name."""
     return next((verb for verb in VERBS if verb.name == name), None)
+
+
+def example(verb: Verb, platform: str) -> str:
+    """Return what one types on a platform, such as `/advise repo:OWNER/NAME` or `/advisor advise OWNER/NAME`."""
+    if platform == "slack":
+        return f"{SLACK_COMMAND} {verb.name} {verb.line}".rstrip()
+    return f"/{verb.name} {verb.typed}".rstrip()
 
 
 def is_private(verb: str, words: Mapping[str, str]) -> bool:

@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 
 import msgspec
 
 from service.bots.vocabulary import NAMES
+from service.engine.commands import parse
 from service.engine.errors import InvalidInput
 from service.engine.logs import MeasuredSpeed, read_log
-from service.wire.bots import Ask
+from service.engine.reduction import reduced
+from service.flows.command_model import repo_in_command
+from service.wire.bots import Ask, SharedMessage
 
+MAX_WORD = 8_192  # characters
+MAX_ADDRESS = 2_048
+_MOST_WORDS = 25
 _ADVISE_WORDS = {"on": "hardware", "with": "hardware", "goal": "goal", "context": "context", "engine": "engine"}
 _VALIDATE_WORDS = {"config": "config", "mode": "mode", "minutes": "minutes"}
 _ENGINES = {"ik": "ik_llama.cpp", "ik_llama": "ik_llama.cpp", "llama": "llama.cpp", "mainline": "llama.cpp"}
@@ -93,6 +100,32 @@ def is_log(text: str) -> bool:
     except InvalidInput:
         return False
     return True
+
+
+def reduced_words(verb: str, words: Mapping[str, str]) -> dict[str, str]:
+    """Return words as they may be kept: without what names a person, a place or a secret.
+
+    Paths lose their folders by that; the repo that a command's path names is kept as a word.
+    """
+    kept = {name[:40]: reduced(value[:MAX_WORD])[:MAX_WORD] for name, value in list(words.items())[:_MOST_WORDS]}
+    repo = repo_named_in(words.get("command", "")) if verb == "check" and not kept.get("repo") else None
+    return {**kept, "repo": repo} if repo else kept
+
+
+def of_message(text: str, file_url: str | None) -> Ask:
+    """Return the question what is wrong with the command in somebody's message."""
+    text = text[:MAX_WORD]
+    repo = repo_named_in(command_in(text) or "")
+    message = SharedMessage(text=reduced(text)[:MAX_WORD], file_url=file_url and file_url[:MAX_ADDRESS])
+    return Ask(verb="check", words={"repo": repo} if repo else {}, message=message, private=True)
+
+
+def repo_named_in(command: str) -> str | None:
+    """Return the repo that a command names, by an option or by its path; None where none does."""
+    try:
+        return repo_in_command(parse(command[:MAX_WORD])) if command else None
+    except InvalidInput:
+        return None
 
 
 def measured_speeds(text: str) -> list[MeasuredSpeed]:

@@ -19,6 +19,7 @@ from service.errors import DatabaseUnavailable
 from service.flows import accounts, advise, check, hosts, inspect, runs, signed_calls, validate, validated
 from service.flows.accounts import Caller
 from service.flows.advise import Requested
+from service.flows.bot_cases import BotCases
 from service.flows.context import Context
 from service.flows.result_cases import ResultCases
 from service.flows.signed_calls import SignedCall, SignedHost
@@ -45,7 +46,7 @@ from service.wire.repo import RepoView
 from service.wire.runs import ConfigHosts, Validation, ValidationRequest
 
 
-class UseCases(ResultCases):
+class UseCases(ResultCases, BotCases):
     """What the web asks of the flows. Every method but `progress` blocks; all raise AdvisorError only."""
 
     def __init__(self, context: Context, listener: redis_async.Redis) -> None:

@@ -18,6 +18,7 @@ from service.web import pages
 from service.web.access_log import access_log
 from service.web.api import API, health
 from service.web.body import require_json
+from service.web.bots import bot_routers
 from service.web.head import head_as_get
 from service.web.limits import MAX_BODY_BYTES, Limits
 from service.web.logs import json_logs
@@ -40,7 +41,7 @@ def create_app(settings: Settings, flows: Flows | None = None) -> Litestar:
     resources.push_async_callback(redis.aclose)
     services = Services(settings, flows or _real(settings, resources), Limits(redis, settings.streams_per_client))
     app = Litestar(
-        route_handlers=[_counted(services), health.router, pages.router],
+        route_handlers=[_counted(services), health.router, pages.router, *bot_routers(settings)],
         dependencies={"services": Provide(lambda: services, sync_to_thread=False)},
         exception_handlers={kind: for_people(handler) for kind, handler in HANDLERS.items()},
         lifespan=[lambda _: _closing(resources)],

@@ -89,6 +89,14 @@ class Limits:
                 retry_after=math.ceil(wait / 1000),
             )
 
+    async def first_time(self, key: str, seconds: int) -> bool:
+        """Return whether nobody gave this key in the last `seconds`; without Redis, that is not known: True."""
+        try:
+            return bool(await self._redis.set(key, b"1", nx=True, ex=seconds))
+        except (RedisError, OSError) as error:
+            log.warning("redis does not answer", error=type(error).__name__)
+            return True
+
     async def hold(self, client: str, seconds: int) -> Lease:
         """Return one of the client's streams, counted until it is closed or was not renewed for `seconds`.
 

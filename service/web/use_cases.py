@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING, Any, Protocol
 
+from service.web.bot_cases import BotFlows
 from service.web.result_cases import ResultFlows
 from service.wire.advice import Advice, AdviceRequest
 from service.wire.agent import (
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     from service.flows.validate import Requested as RequestedValidation
 
 
-class Flows(ResultFlows, Protocol):
+class Flows(ResultFlows, BotFlows, Protocol):
     """The use cases. All but `progress` block, and are called in a thread; all raise AdvisorError only.
 
     `admit_new_repo` is called before work begins on a repo that was not read here yet, and may raise RateLimited.

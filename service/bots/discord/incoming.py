@@ -12,13 +12,12 @@ from msgspec import Meta
 
 from service.bots.answer import asked_by_button
 from service.bots.vocabulary import CHECK_MESSAGE, is_private, verb_named
+from service.bots.words import of_message, reduced_words
 from service.engine.errors import InvalidInput
-from service.engine.reduction import reduced
-from service.wire.bots import Ask, Asker, Reply, SharedMessage
+from service.wire.bots import Ask, Asker, Reply
 
 PING, COMMAND, COMPONENT, COMPLETION, FORM_SENT = 1, 2, 3, 4, 5
 _IN_MESSAGE_MENU = 3  # type of an application command
-_MAX_WORD = 8_192
 _MAX_FILE = 1 << 20
 _MAX_DEPTH = 3  # of sub-commands
 
@@ -165,7 +164,7 @@ def _ask(payload: _Payload) -> Ask:
 
 
 def _private_or_not(verb: str, words: dict[str, str]) -> Ask:
-    return Ask(verb=verb[:40], words=words, private=is_private(verb, words))
+    return Ask(verb=verb[:40], words=reduced_words(verb, words), private=is_private(verb, words))
 
 
 def _words(options: list[_Option], depth: int = 0) -> dict[str, str]:
@@ -178,7 +177,7 @@ def _words(options: list[_Option], depth: int = 0) -> dict[str, str]:
         elif option.value is True:
             found[option.name[:40]] = "yes"
         elif option.value is not False and option.value is not None:
-            found[option.name[:40]] = reduced(str(option.value)[:_MAX_WORD])[:_MAX_WORD]
+            found[option.name[:40]] = str(option.value)
     return found
 
 
@@ -192,7 +191,7 @@ def _fields(components: list[Any]) -> dict[str, str]:
         inner = rows if isinstance(rows, list) else [outer.get("component")]
         for one in inner[:5]:
             if isinstance(one, dict) and isinstance(one.get("value"), str) and one["value"].strip():
-                found[str(one.get("custom_id", ""))[:40]] = reduced(one["value"][:_MAX_WORD])[:_MAX_WORD]
+                found[str(one.get("custom_id", ""))[:40]] = one["value"]
     return found
 
 
@@ -203,10 +202,7 @@ def _of_message(data: _Data) -> Ask:
     if message is None:
         raise InvalidInput("the message is not part of the interaction", field="data.resolved")
     files = [one for one in message.attachments[:10] if _is_text(one)]
-    shared = SharedMessage(
-        text=reduced(message.content[:_MAX_WORD])[:_MAX_WORD], file_url=files[0].url[:2_048] if files else None
-    )
-    return Ask(verb="check", message=shared, private=True)
+    return of_message(message.content, files[0].url if files else None)
 
 
 def _is_text(file: _Attachment) -> bool:

@@ -16,13 +16,11 @@ from msgspec import Meta
 from service.bots.answer import asked_by_button
 from service.bots.slack.render import OPEN
 from service.bots.vocabulary import is_private
-from service.bots.words import ask_of_line
+from service.bots.words import MAX_WORD, ask_of_line, of_message, reduced_words
 from service.engine.errors import InvalidInput
-from service.engine.reduction import reduced
-from service.wire.bots import Ask, Asker, Reply, SharedMessage
+from service.wire.bots import Ask, Asker, Reply
 
 CHECK_SHORTCUT = "check_message"
-_MAX_WORD = 8_192
 _MAX_FIELDS = 40
 _TRIGGER = re.compile(r"[A-Za-z0-9_.-]{1,200}")
 Id = Annotated[str, Meta(pattern=r"^[A-Z0-9]{1,32}$")]
@@ -78,10 +76,10 @@ def read_command(body: bytes, hooks: str) -> Asked | Refused | None:
         return None
     asker = _asker(form.get("team_id", ""), form.get("user_id", ""))
     try:
-        ask = ask_of_line(_unescaped(form.get("text", ""))[:_MAX_WORD])
+        ask = ask_of_line(_unescaped(form.get("text", ""))[:MAX_WORD])
     except InvalidInput as error:
         return Refused(error)
-    words = {name: reduced(value)[:_MAX_WORD] for name, value in ask.words.items()}
+    words = reduced_words(ask.verb, ask.words)
     ask = msgspec.structs.replace(ask, words=words, private=is_private(ask.verb, words))
     return _asked(asker, ask, form.get("trigger_id", ""), form.get("response_url", ""), form.get("channel_id"), hooks)
 
@@ -99,8 +97,7 @@ def read_interaction(body: bytes, hooks: str) -> Asked | None:
             return None
         ask = asked_by_button(action.value)
     elif payload.type == "message_action" and payload.callback_id == CHECK_SHORTCUT:
-        text = _unescaped(payload.message.text if payload.message else "")[:_MAX_WORD]
-        ask = Ask(verb="check", message=SharedMessage(text=reduced(text)[:_MAX_WORD]), private=True)
+        ask = of_message(_unescaped(payload.message.text if payload.message else ""), None)
     else:
         raise InvalidInput(f"{payload.type[:40]} {payload.callback_id[:40]} is not known here", field="type")
     channel = payload.channel.id if payload.channel else None

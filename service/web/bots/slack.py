@@ -1,0 +1,63 @@
+"""`/bots/slack/…`: Slack's slash command, and its shortcuts and buttons."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from litestar import Request, Response, post
+from litestar.di import NamedDependency
+
+from service.bots.slack.incoming import Asked, Refused, read_command, read_interaction
+from service.bots.slack.render import render
+from service.bots.slack.signature import is_signed
+from service.bots.verbs import refusal
+from service.engine.errors import AdvisorError
+from service.errors import NotAuthenticated
+from service.web.bots.door import only_declared, only_signed, taken
+from service.web.services import Services
+
+_FORM = "application/x-www-form-urlencoded"
+
+
+@post("/slack/commands", status_code=200)
+async def slack_commands(request: Request[Any, Any, Any], services: NamedDependency[Services]) -> Response[Any]:
+    """Take a slash command; what Slack did not sign, or sent before, is refused with 401."""
+    found = read_command(await _signed(request, services), services.settings.slack_hooks)
+    if found is None:
+        return Response(None)
+    if isinstance(found, Refused):
+        return _said(found.error)
+    return await _taken(services, found, {"response_type": "ephemeral", "text": "On it …"})
+
+
+@post("/slack/interactivity", status_code=200)
+async def slack_interactivity(request: Request[Any, Any, Any], services: NamedDependency[Services]) -> Response[Any]:
+    """Take a shortcut or a button; what Slack did not sign, or sent before, is refused with 401."""
+    found = read_interaction(await _signed(request, services), services.settings.slack_hooks)
+    return Response(None) if found is None else await _taken(services, found, None)
+
+
+async def _signed(request: Request[Any, Any, Any], services: Services) -> bytes:
+    body = await request.body()
+    signature = request.headers.get("x-slack-signature", "")
+    timestamp = request.headers.get("x-slack-request-timestamp", "")
+    secret = services.settings.slack_signing_secret or ""
+    await only_signed(request, services, is_signed(secret, body, timestamp, signature, time.time()), signature)
+    only_declared(request, _FORM)
+    return body
+
+
+async def _taken(services: Services, found: Asked, acknowledged: dict[str, Any] | None) -> Response[Any]:
+    try:
+        await taken(services, found.id, found.asker, found.ask, found.reply)
+    except NotAuthenticated:
+        raise
+    except AdvisorError as error:
+        return _said(error)
+    return Response(acknowledged)
+
+
+def _said(error: AdvisorError) -> Response[Any]:
+    """Say what is wrong, to the asker alone."""
+    return Response({"response_type": "ephemeral", **render(refusal(error, "", "slack"))})
