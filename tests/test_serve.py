@@ -142,12 +142,12 @@ def test_what_dies_beside_the_service_is_started_again(tmp_path: Path, local_hub
 def test_a_worker_that_the_system_refuses_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
     refused = asyncio.Semaphore(0)
 
-    async def refuse(settings: Settings) -> NoReturn:
+    async def refuse(settings: Settings, module: str) -> NoReturn:
         refused.release()
         raise BlockingIOError("no more processes")
 
     async def until_refused_twice() -> None:
-        keeper = asyncio.create_task(serve._keep_worker(Settings()))
+        keeper = asyncio.create_task(serve._keep_worker(Settings(), "workers.run"))
         async with asyncio.timeout(10):
             await refused.acquire()
             await refused.acquire()
