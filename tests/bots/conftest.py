@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -15,13 +16,11 @@ from redis import Redis
 from service.bots.courier import Courier
 from service.flows import interactions
 from service.flows.advise import compute_advice
-from service.flows.context import Context
-from service.hub import Hub
+from service.flows.context import Context, make_hub
 from service.queue.embedded import EmbeddedValkey
 from service.settings import Settings
 from service.store import advices
 from service.store.engines import make_engine
-from service.store.headers import StoredHeaders
 from service.store.migrations import migrate
 from service.web.app import create_app
 from tests.bots import discord_payloads, slack_payloads
@@ -46,10 +45,10 @@ class Clock:
         return datetime.now(UTC) + self.ahead
 
 
-def settings_of(database_url: str, redis_url: str, hub: str = "http://127.0.0.1:1", **more: Any) -> Settings:
+def settings_of(folder: Path, redis_url: str, hub: str = "http://127.0.0.1:1", **more: Any) -> Settings:
     """Return the settings of a service with both bots."""
     values = {
-        "database_url": database_url,
+        "state_dir": folder,
         "redis_url": redis_url,
         "hf_endpoint": hub,
         "public_url": PUBLIC_URL,
@@ -151,8 +150,7 @@ class Chat:
 
 @pytest.fixture(scope="session")
 def bot_settings(tmp_path_factory: pytest.TempPathFactory, valkey: EmbeddedValkey, session_hub: LocalHub) -> Settings:
-    folder = tmp_path_factory.mktemp("bots")
-    return settings_of(f"sqlite:///{folder}/advisor.db", valkey.url, session_hub.endpoint)
+    return settings_of(tmp_path_factory.mktemp("bots"), valkey.url, session_hub.endpoint)
 
 
 @pytest.fixture(scope="session")
@@ -167,7 +165,7 @@ def bot_app(bot_settings: Settings) -> Iterator[httpx.Client]:
 @pytest.fixture
 def chat(bot_app: httpx.Client, bot_settings: Settings, redis: Redis) -> Iterator[Chat]:
     engine = make_engine(bot_settings.database)
-    hub, clock = Hub(bot_settings.hf_endpoint, cache=StoredHeaders(engine)), Clock()
+    hub, clock = make_hub(bot_settings), Clock()
     found = Chat(bot_app, Context(bot_settings, engine, redis, hub, clock), clock)
     for asked in interactions.claim(found.context, 100):  # what another test left
         interactions.end(found.context, asked.id)
