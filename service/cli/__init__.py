@@ -33,7 +33,7 @@ COMMANDS = (
     Command("validate", "configs of an advice measured, on other machines or on this one", extra="agent"),
     Command("hardware", "this machine's hardware, as the other commands take it", extra=None),
     Command("token", "who may send results, ask for validations, add hosts; on the service's own machine"),
-    Command("admin", "backup and restore; on the service's own machine"),
+    Command("admin", "backup, restore, moderate; on the service's own machine"),
     Command("doctor", "what is wrong with this installation, and what mends it"),
     Command("serve", "API, workers and an embedded Valkey in one command"),
     Command("host", "this machine as one that measures: enrol, run, status, pause, resume, leave", extra="agent"),

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from importlib import import_module
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from redis import Redis
 from sqlalchemy import Engine
@@ -23,6 +23,25 @@ from service.store.engines import make_engine
 def utc_now() -> datetime:
     """Return the present instant."""
     return datetime.now(UTC)
+
+
+class Records(Protocol):
+    """What a flow takes that needs the database and the clock only: any Context, or a Database."""
+
+    @property
+    def engine(self) -> Engine:
+        """The database."""
+
+    @property
+    def clock(self) -> Callable[[], datetime]:
+        """What says the present instant."""
+
+
+class Database(NamedTuple):
+    """The database alone, for commands on the service's own machine."""
+
+    engine: Engine
+    clock: Callable[[], datetime] = utc_now
 
 
 class Context(NamedTuple):

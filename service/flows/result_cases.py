@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from service.flows import leaderboard, read_results
+from service.flows import leaderboard, moderation, read_results
+from service.flows.accounts import Caller
+from service.flows.accuracy import KeptAccuracy
 from service.flows.context import Context
+from service.wire.accuracy import Accuracy
 from service.wire.board import (
     Board,
     BoardChoices,
@@ -14,6 +17,7 @@ from service.wire.board import (
     HostFigures,
     ModelPage,
 )
+from service.wire.moderation import AbuseReport, AuditEntry, Moderation, OpenReport, Reported
 from service.wire.results import Result, ResultQuery, Results
 
 
@@ -22,6 +26,7 @@ class ResultCases:
 
     def __init__(self, context: Context) -> None:
         self._context = context
+        self._accuracy = KeptAccuracy()
 
     def leaderboard(self, query: BoardQuery) -> Board:
         """See `service.flows.leaderboard.leaderboard`."""
@@ -62,3 +67,23 @@ class ResultCases:
     def list_results(self, query: ResultQuery) -> Results:
         """See `service.flows.read_results.list_results`."""
         return read_results.list_results(self._context, query)
+
+    def accuracy(self) -> Accuracy:
+        """See `service.flows.accuracy.KeptAccuracy`."""
+        return self._accuracy.read(self._context)
+
+    def report_abuse(self, caller: Caller | None, result_id: str, said: AbuseReport) -> Reported:
+        """See `service.flows.moderation.report_abuse`."""
+        return moderation.report_abuse(self._context, caller, result_id, said)
+
+    def open_reports(self) -> list[OpenReport]:
+        """See `service.flows.moderation.open_reports`."""
+        return moderation.open_reports(self._context)
+
+    def moderate(self, by: str, asked: Moderation) -> AuditEntry:
+        """See `service.flows.moderation.moderate`."""
+        return moderation.moderate(self._context, by, asked)
+
+    def audit(self, subject: str | None) -> list[AuditEntry]:
+        """See `service.flows.moderation.audit`."""
+        return moderation.audit(self._context, subject)

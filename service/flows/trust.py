@@ -19,7 +19,7 @@ from service.engine.hardware import Hardware
 from service.engine.measured import measured_speed, require_possible
 from service.engine.measured.agreement import Place, agree, outlier
 from service.engine.measured.doubts import doubt_of, elsewhere, same_figures
-from service.flows.context import Context
+from service.flows.context import Records
 from service.flows.host_matching import match_kind
 from service.store import results
 from service.store import trust as store
@@ -39,7 +39,7 @@ _WAITING = timedelta(days=60)
 _RANK: dict[TrustTier, int] = {"self-reported": 0, "agent-run": 1, "replicated": 2}
 
 
-def judged(context: Context, row: StoredResult) -> StoredResult:
+def judged(context: Records, row: StoredResult) -> StoredResult:
     """Return a result that is about to be kept with its tier, quarantined with the reason where there is a doubt.
 
     Raises InvalidInput for what cannot be: faster than memory and arithmetic of its rig allow, or of no machine.
@@ -54,6 +54,14 @@ def judged(context: Context, row: StoredResult) -> StoredResult:
     return msgspec.structs.replace(row, tier=tier, state=state, state_reason=doubt or reason or row.state_reason)
 
 
+def judge_again(context: Records, row: StoredResult) -> None:
+    """Judge a result that is kept already as if it came now, whatever became of it before."""
+    new = judged(context, msgspec.structs.replace(row, state="shown", state_reason=None))
+    with store.writing(context.engine) as connection:
+        results.change(connection, row.id, state=new.state, state_reason=new.state_reason, tier=new.tier)
+    settle(context, row.cell)
+
+
 def _require_believable(row: StoredResult) -> None:
     if row.origin == "submitted" and not row.hardware.gpus and not (row.hardware.cpu and row.hardware.cpu.model):
         raise InvalidInput("it names neither a GPU nor a CPU: of no machine", field="hardware")
@@ -61,7 +69,7 @@ def _require_believable(row: StoredResult) -> None:
         require_possible(row.rows, row.prediction.most_tg, row.prediction.most_pp)
 
 
-def _doubt(context: Context, row: StoredResult) -> str | None:
+def _doubt(context: Records, row: StoredResult) -> str | None:
     away = elsewhere(row.command or "", [buffers.device for buffers in row.seen.buffers])
     if away is not None or row.origin == "published":
         return away or doubt_of(row.rows)
@@ -70,7 +78,7 @@ def _doubt(context: Context, row: StoredResult) -> str | None:
     return doubt_of(row.rows, row.prediction.speed) or _print_of_another(context, row)
 
 
-def _print_of_another(context: Context, row: StoredResult) -> str | None:
+def _print_of_another(context: Records, row: StoredResult) -> str | None:
     """A print of what is here already, under whatever name: by chance two measurements are never the same."""
     known = store.same_model(context.engine, row.model_slug, row.engine, row.rows_key)
     for other in known:
@@ -87,7 +95,7 @@ def _first_tier(connection: Connection, row: StoredResult) -> tuple[TrustTier, s
     return "self-reported", NEW_HOST
 
 
-def settle(context: Context, cell: str | None) -> None:
+def settle(context: Records, cell: str | None) -> None:
     """Decide anew what the results of a cell say of each other: which are replicated, which hosts that proves, which
     results are outliers. Twice is the same as once; None: a result of no cell, about which nothing can be said."""
     if cell is None:
@@ -104,7 +112,7 @@ def settle(context: Context, cell: str | None) -> None:
             _retier(connection, host)
 
 
-def sweep(context: Context) -> int:
+def sweep(context: Records) -> int:
     """Settle the cells whose owners may have become old enough; return how many those were."""
     cells = store.cells_that_wait(context.engine, context.clock() - _WAITING)
     for cell in cells:
@@ -112,7 +120,7 @@ def sweep(context: Context) -> int:
     return len(cells)
 
 
-def settle_account(context: Context, account_id: str) -> None:
+def settle_account(context: Records, account_id: str) -> None:
     """Decide anew whatever an account has a part in, after its standing has changed."""
     for cell in store.cells_of_account(context.engine, account_id):
         settle(context, cell)

@@ -17,6 +17,7 @@ from litestar.openapi.spec import Components, License, Reference, SecurityScheme
 
 from service import __version__
 from service.web.api import ROUTERS
+from service.wire.accuracy import Accuracy
 from service.wire.advice import Advice, AdviceEvent, AdviceRequest, CreatedAdvice
 from service.wire.agent import (
     SIGNATURE_HEADER,
@@ -37,6 +38,7 @@ from service.wire.check import Checked, CheckRequest
 from service.wire.hardware import CpuRows, GpuRows, HardwareQuestion, ParsedHardware
 from service.wire.health import Health, Readiness
 from service.wire.hosts import Account, Enrolment, EnrolmentRequest, Host, HostChange, Probe
+from service.wire.moderation import AbuseReport, AuditEntry, Moderation, OpenReport, Reported
 from service.wire.problem import Problem
 from service.wire.repo import RepoView
 from service.wire.results import Result, Results
@@ -69,6 +71,7 @@ _CONFIG = OpenAPIConfig(
         Tag("repos", "What a repo holds"),
         Tag("validations", "Have configs measured, follow it, and see what came of it"),
         Tag("results", "What was measured: the leaderboard, and every result as open data"),
+        Tag("moderation", "What readers say is wrong with a result, and what operators do about it"),
         Tag("hosts", "Machines that measure, and whose they are"),
         Tag("agent", "What the agent on a host calls; every call after enrolment is signed"),
         Tag("hardware", "The catalogue, and how hardware is understood"),
@@ -82,7 +85,7 @@ _HOST_SHAPES = (Account, EnrolmentRequest, Enrolment, Host, HostChange, Probe)
 _AGENT_SHAPES = (Greeting, Greeted, NewHost, EnrolledHost, Session, LeaseRequest, LeasedRun, Progress, Renewed)
 _REPORT_SHAPES = (Report, Accepted)
 _RUN_SHAPES = (ValidationRequest, Validation, ValidationEvent, ConfigHosts)
-_RESULT_SHAPES = (Board, Results, Result)
+_OF_RESULTS = (Board, Results, Result, Accuracy, AbuseReport, Reported, OpenReport, Moderation, AuditEntry)
 _MORE_SHAPES = (Advice, CheckRequest, Checked, Health, Readiness, Problem)
 
 
@@ -103,7 +106,15 @@ def openapi_document() -> dict[str, Any]:
     paths = msgspec.json.encode(app.openapi_schema.to_schema(), order="sorted")
     document: dict[str, Any] = msgspec.json.decode(paths)
     _, shapes = msgspec.json.schema_components(
-        (*_SHAPES, *_MORE_SHAPES, *_HOST_SHAPES, *_AGENT_SHAPES, *_REPORT_SHAPES, *_RUN_SHAPES, *_RESULT_SHAPES),
+        (
+            *_SHAPES,
+            *_MORE_SHAPES,
+            *_OF_RESULTS,
+            *_HOST_SHAPES,
+            *_AGENT_SHAPES,
+            *_REPORT_SHAPES,
+            *_RUN_SHAPES,
+        ),
         ref_template="#/components/schemas/{name}",
     )
     schemes = document["components"]["securitySchemes"]

@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
+
+from service.wire.accuracy import Accuracy
+from service.wire.moderation import AbuseReport, AuditEntry, Moderation, OpenReport, Reported
+
+if TYPE_CHECKING:
+    from service.flows.accounts import Caller
 
 from service.wire.board import (
     Board,
@@ -58,4 +64,24 @@ class ResultFlows(Protocol):
 
     def list_results(self, query: ResultQuery) -> Results:
         """Return a page of results, the last received first. Raises InvalidInput for a day or cursor that is none."""
+        ...
+
+    def accuracy(self) -> Accuracy:
+        """Return how far predictions were from what was measured."""
+        ...
+
+    def report_abuse(self, caller: Caller | None, result_id: str, said: AbuseReport) -> Reported:
+        """Keep what somebody says is wrong with a result. Raises ResultNotFound."""
+        ...
+
+    def open_reports(self) -> list[OpenReport]:
+        """Return the reports that no operator has closed."""
+        ...
+
+    def moderate(self, by: str, asked: Moderation) -> AuditEntry:
+        """Do what an operator asks, and write it down. Raises InvalidInput."""
+        ...
+
+    def audit(self, subject: str | None) -> list[AuditEntry]:
+        """Return what operators did, of one subject or all."""
         ...

@@ -30,6 +30,7 @@ class Services:
         self._proxies = networks(settings.trusted_proxies)
         self._requests = Bucket("requests", settings.requests_per_minute, 60, "requests")
         self._codes = Bucket("codes", 20, 600, "attempts with an enrolment code")
+        self._reports = Bucket("reports", 10, 3600, "reports of results")
         self._new_repos = Bucket("new-repos", settings.new_repos_per_hour, 3600, "requests for repos not yet read here")
 
     def client(self, request: ASGIConnection[Any, Any, Any, Any]) -> str:
@@ -47,6 +48,10 @@ class Services:
     async def count_code(self, request: Request[Any, Any, Any]) -> None:
         """Count one attempt with an enrolment code. Raises RateLimited."""
         await self.limits.take(self._codes, self.client(request), needs_redis=False)
+
+    async def count_report(self, request: Request[Any, Any, Any]) -> None:
+        """Count one report of abuse. Raises RateLimited, or QueueUnavailable where nothing can be counted."""
+        await self.limits.take(self._reports, self.client(request), needs_redis=True)
 
     def known(self, caller: Caller | None) -> Caller:
         """Return the caller. Raises NotAuthenticated for somebody without a token."""

@@ -59,3 +59,17 @@ def test_doctor_says_what_is_bad_by_its_exit_code(
     assert "-> check HF_ENDPOINT" in shown
     assert main(["doctor", "--json"]) == 1
     assert '"part": "Hub"' in capsys.readouterr().out
+
+
+def test_an_operator_bans_an_account_on_the_machine_and_the_log_says_so(
+    state: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["admin", "moderate", "ban", "alice"]) == 2
+    assert "say whom or what, and why with --reason" in capsys.readouterr().err
+    assert main(["admin", "moderate", "ban", "alice", "--reason", "made up figures"]) == 0
+    assert main(["admin", "moderate", "audit"]) == 0
+    assert "operator on the service's machine: ban alice: made up figures" in capsys.readouterr().out
+    assert main(["token", "list"]) == 0
+    assert "account banned" in capsys.readouterr().out
+    assert main(["admin", "moderate", "reports", "--json"]) == 0
+    assert capsys.readouterr().out.strip() == "[]"

@@ -66,6 +66,11 @@ def test_every_path_of_the_design_is_there() -> None:
         ("post", "/v1/agent/leases"),
         ("post", "/v1/agent/runs/{run_id}/progress"),
         ("post", "/v1/agent/runs/{run_id}/report"),
+        ("post", "/v1/results/{result_id}/reports"),
+        ("get", "/v1/moderation/reports"),
+        ("post", "/v1/moderation"),
+        ("get", "/v1/moderation/audit"),
+        ("get", "/v1/accuracy"),
         ("get", "/health"),
         ("get", "/ready"),
     }

@@ -8,6 +8,7 @@ from importlib import import_module
 # The module `service.cli.admin.<verb>` has `add_arguments(parser)` and `run(arguments) -> int`.
 VERBS = {
     "backup": "all of the database in one file, while the service runs",
+    "moderate": "hide and show results, ban and vouch for accounts, read reports and what was done",
     "restore": "the database as a backup has it; stop the service first",
 }
 

@@ -1,6 +1,18 @@
 """The public API, one file a resource."""
 
-from service.web.api import advice, agent, check, hardware, health, hosts, repos, results, validations
+from service.web.api import (
+    accuracy,
+    advice,
+    agent,
+    check,
+    hardware,
+    health,
+    hosts,
+    moderation,
+    repos,
+    results,
+    validations,
+)
 
 API = [
     advice.router,
@@ -10,6 +22,8 @@ API = [
     hosts.router,
     validations.router,
     results.router,
+    moderation.router,
+    accuracy.router,
     agent.router,
 ]  # counted for each client
 ROUTERS = [*API, health.router]

@@ -1,0 +1,45 @@
+"""Results that were predicted before they were measured."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+import msgspec
+from sqlalchemy import Engine, or_, select
+
+from service.engine.config import Engine as EngineName
+from service.engine.hardware import Hardware
+from service.engine.measured import MeasuredRow, Prediction
+from service.store.tables import account
+from service.store.tables import result as table
+from service.wire.results import Seen
+
+_NAMES = "id engine variant model_name n_params n_active gpus hardware rows seen prediction measured_at"
+
+
+class Predicted(msgspec.Struct, frozen=True, kw_only=True):
+    """A result with what was predicted of it."""
+
+    id: str
+    engine: EngineName
+    variant: str
+    model_name: str
+    n_params: int | None
+    n_active: int | None
+    gpus: str
+    hardware: Hardware
+    rows: list[MeasuredRow]
+    seen: Seen
+    prediction: Prediction
+    measured_at: datetime
+
+
+def predicted(engine: Engine, most: int) -> list[Predicted]:
+    """Return the newest shown results that have rows and a prediction; nothing of banned accounts."""
+    wanted = select(*(table.c[name] for name in _NAMES.split()))
+    wanted = wanted.join(account, account.c.id == table.c.account_id, isouter=True)
+    wanted = wanted.where(table.c.state == "shown", table.c.failure.is_(None), table.c.prediction.is_not(None))
+    wanted = wanted.where(or_(account.c.id.is_(None), account.c.banned_at.is_(None)))
+    newest = wanted.order_by(table.c.measured_at.desc(), table.c.id).limit(most)
+    with engine.connect() as connection:
+        return [msgspec.convert(row, Predicted, from_attributes=True) for row in connection.execute(newest)]
