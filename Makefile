@@ -36,7 +36,7 @@ format: setup ## write the format
 	$(BIN)/ruff check --fix .
 
 test: setup ## the default run: no network, under five minutes on two cores
-	$(BIN)/python -m pytest -n 2 -m 'not full'
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m 'not full'
 
 test-engine: setup ## build llama.cpp's tools once, into a cache folder
 	PYTHON=$(BIN)/python bash scripts/build_engine.sh
