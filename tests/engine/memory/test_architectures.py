@@ -4,28 +4,18 @@ from __future__ import annotations
 
 import pytest
 
-from service.engine.config import ENGINES, Engine
+from service.engine.config import ENGINES
 from tests.memory_lab import LabRow, architecture_rows, compare
+from tests.sampling import some_of
 
-EVERY = 3  # bench/memory.py holds them all
-
-
-def sample(engine: Engine) -> list[LabRow]:
-    """Every third run of each model, its first one among them."""
-    seen: dict[str, int] = {}
-    chosen = []
-    for row in architecture_rows(engine):
-        seen[row.model] = seen.get(row.model, -1) + 1
-        if seen[row.model] % EVERY == 0:
-            chosen.append(row)
-    return chosen
+ROWS = [row for engine in ENGINES for row in architecture_rows(engine)]
 
 
 def name_of(row: LabRow) -> str:
     return f"{row.engine}-{row.model}-{row.id}"
 
 
-@pytest.mark.parametrize("row", [row for engine in ENGINES for row in sample(engine)], ids=name_of)
+@pytest.mark.parametrize("row", some_of(ROWS, 6, group=lambda row: (row.engine, row.model)), ids=name_of)
 def test_weights_cache_and_compute_of_every_device_are_what_the_engine_printed(row: LabRow) -> None:
     memory = row.predict()
 

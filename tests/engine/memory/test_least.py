@@ -12,7 +12,8 @@ from service.engine.memory.placement import place
 from service.engine.memory.predict import predict_placed
 from service.engine.units import MIB
 from tests.memory_lab import LabRow, architecture_rows, lab_rows, rig_rows
-from tests.models import build, model_names
+from tests.models import build
+from tests.sampling import models_on_engines
 
 EVERY = 40
 
@@ -36,8 +37,7 @@ def random_flags(random: Random, n_layer: int) -> Flags:
     )
 
 
-@pytest.mark.parametrize("engine", ENGINES)
-@pytest.mark.parametrize("name", model_names())
+@pytest.mark.parametrize(("name", "engine"), models_on_engines())
 def test_what_is_stored_is_exact_and_compute_is_never_above_the_replay(name: str, engine: Engine) -> None:
     random, model = Random(name), build(name, "q4_K_M")
     flags, free = random_flags(random, model.n_layer), [24 << 30] * random.randint(1, 4)

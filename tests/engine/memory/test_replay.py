@@ -13,7 +13,8 @@ from service.engine.memory.graphs import Repeating, repeats_of
 from service.engine.memory.graphs.repeats import layers_of_each_kind
 from service.engine.memory.spec import make_spec
 from service.engine.model import Model
-from tests.models import build, model_names
+from tests.models import build
+from tests.sampling import models_on_engines
 
 GIB = 1 << 30
 MIXES = ("q4_K_M", "ffn_down_exps=iq3_k,exps=iq2_ks,*=q5_K")
@@ -37,8 +38,7 @@ def random_flags(random: Random, n_layer: int) -> Flags:
     )
 
 
-@pytest.mark.parametrize("engine", ENGINES)
-@pytest.mark.parametrize("name", model_names())
+@pytest.mark.parametrize(("name", "engine"), models_on_engines())
 def test_layer_by_layer_comes_to_what_the_whole_graph_comes_to(
     name: str, engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from service.engine.config import ENGINES, Engine, Flags
+from service.engine.config import Engine, Flags
 from service.engine.memory.graphs import build_graph
 from service.engine.memory.graphs.sharing import BuiltGraph, GraphCache, bind, shape_of
 from service.engine.memory.spec import GraphSpec, make_spec
 from service.engine.model import Model
-from tests.models import build, model_names
+from tests.models import build
+from tests.sampling import models_on_engines
 
 MIXES = ("q8_0", "ffn_down_exps=iq3_k,exps=iq2_ks,attn_k_b=q4_0,*=q5_K")
 LONG = Flags(n_ctx=32768, n_ubatch=1024)
@@ -19,8 +20,7 @@ def spec_of(engine: Engine, model: Model, flags: Flags = LONG) -> GraphSpec:
     return make_spec(engine, model, flags, "bench", cpu_only=False)
 
 
-@pytest.mark.parametrize("engine", ENGINES)
-@pytest.mark.parametrize("name", model_names())
+@pytest.mark.parametrize(("name", "engine"), models_on_engines(first=1))
 def test_a_graph_bound_to_other_weights_is_the_graph_of_those_weights(name: str, engine: Engine) -> None:
     one, other = (build(name, mix) for mix in MIXES)
     spec = spec_of(engine, one)

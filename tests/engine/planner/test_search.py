@@ -23,12 +23,15 @@ TWO_UNLIKE = Hardware(
     ram=Ram(total_gb=96, type="DDR5", channels=2, mts=5600),
 )
 SMALL: tuple[tuple[str, tuple[str, ...], Hardware, Preset], ...] = (
-    ("Qwen3-30B-A3B", ("q4_k_m", "q2_k", "q8_0"), rigs.LAPTOP_6GB, "chat"),
-    ("Qwen3-30B-A3B", ("q4_k_m", "q8_0"), TWO_UNLIKE, "agent"),
     ("Llama-3.1-8B", ("q4_k_m", "q8_0"), rigs.LAPTOP_6GB, "chat"),
     ("Qwen3-14B", ("q4_k_m", "q8_0"), TWO_UNLIKE, "fastest"),
     ("gpt-oss-20b", ("exps=mxfp4,*=q8_0",), rigs.LAPTOP_6GB, "long"),
+    ("Qwen3-30B-A3B", ("q4_k_m", "q2_k", "q8_0"), rigs.LAPTOP_6GB, "chat"),
+    ("Qwen3-30B-A3B", ("q4_k_m", "q8_0"), TWO_UNLIKE, "agent"),
 )
+IN_EVERY_RUN = 3  # the others take seconds each
+CASES = [pytest.param(*case, marks=pytest.mark.full if i >= IN_EVERY_RUN else ()) for i, case in enumerate(SMALL)]
+NAMES = [f"{model} {preset}" for model, _, _, preset in SMALL]
 TIED = 1.005  # times this near are equal: which of them is first does not matter
 
 
@@ -47,7 +50,7 @@ def first_three(outcomes: list[Outcome]) -> list[Contender]:
     return rank(contenders, outcomes[0].case.goal)[:3]
 
 
-@pytest.mark.parametrize(("model", "mixes", "hardware", "preset"), SMALL, ids=[f"{m} {p}" for m, _, _, p in SMALL])
+@pytest.mark.parametrize(("model", "mixes", "hardware", "preset"), CASES, ids=NAMES)
 def test_pruning_loses_none_of_the_first_three_of_all_candidates(
     model: str, mixes: tuple[str, ...], hardware: Hardware, preset: Preset
 ) -> None:
@@ -60,7 +63,7 @@ def test_pruning_loses_none_of_the_first_three_of_all_candidates(
         assert ours.seconds.expected <= theirs.seconds.expected * TIED
 
 
-@pytest.mark.parametrize(("model", "mixes", "hardware", "preset"), SMALL, ids=[f"{m} {p}" for m, _, _, p in SMALL])
+@pytest.mark.parametrize(("model", "mixes", "hardware", "preset"), CASES, ids=NAMES)
 def test_every_candidate_is_a_contender_or_a_loser_with_its_reason(
     model: str, mixes: tuple[str, ...], hardware: Hardware, preset: Preset
 ) -> None:
