@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from service.engine.advice import AdviceBody
 from service.engine.goal import Constraints
+from service.engine.hardware import Hardware
 from service.wire.advice import Advice
 from service.wire.problem import problem
 from service.wire.text import HEIGHT, WIDTH, clean, render_markdown, render_text
@@ -85,10 +86,9 @@ def test_what_is_not_ready_says_where_it_is() -> None:
     assert "gated" in render_markdown(failed)
 
 
-@cache
-def beside_a_command(command: str) -> Advice:
+def beside_a_command(command: str, hardware: Hardware = rigs.TWO_5090_TWO_4090) -> Advice:
     limits = Constraints(current_command=command)
-    known = ask("Qwen3-235B-A22B", "q4_K_M", "q2_K", hardware=rigs.TWO_5090_TWO_4090, constraints=limits)
+    known = ask("Qwen3-235B-A22B", "q4_K_M", "q2_K", hardware=hardware, constraints=limits)
     fields = {name: getattr(known, name) for name in known.__struct_fields__}
     return Advice(id="x", state="ready", repo="someone/Qwen3-235B-A22B-GGUF", revision="0" * 40, **fields)
 
@@ -119,14 +119,14 @@ def test_markdown_has_the_command_in_use_inside_the_block() -> None:
 
 
 def test_words_of_a_strange_command_cannot_leave_the_block() -> None:
-    advice = beside_a_command(COMMAND + " --lora '```@everyone\x1b[31m'")
+    advice = beside_a_command(COMMAND + " --lora '```@everyone\x1b[31m'", rigs.ONE_3090_DESKTOP)
     for text in (render_text(advice, "full"), render_markdown(advice)):
         assert "\x1b" not in text
     assert render_markdown(advice).count("```") % 2 == 0
 
 
 def test_answers_about_other_hardware_stand_before_the_config_and_fit_the_screen() -> None:
-    body = ask("Qwen3-235B-A22B", "q2_K", hardware=rigs.TWO_5090_TWO_4090, what_if=["+1 RTX 5090", "best", "no GPU"])
+    body = ask("Qwen3-235B-A22B", "q2_K", hardware=rigs.ONE_3090_DESKTOP, what_if=["+1 RTX 5090", "best", "no GPU"])
     fields = {name: getattr(body, name) for name in body.__struct_fields__}
     advice = Advice(id="x", state="ready", repo="a/b", revision=None, url="http://127.0.0.1/x", **fields)
     lines = render_text(advice).splitlines()

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import msgspec
+
 from service.engine.advice import AdviceBody, AdvisedConfig
 from service.engine.advise import VariantModel, advise
 from service.engine.goal import Constraints, EngineChoice, GoalRequest
 from service.engine.hardware import Hardware
 from service.engine.planner.write import Files
 from tests.models import build
+
+_answered: dict[bytes, AdviceBody] = {}
 
 
 def variant(model: str, mix: str) -> VariantModel:
@@ -26,9 +30,13 @@ def ask(
     constraints: Constraints | None = None,
     what_if: Sequence[str] = (),
 ) -> AdviceBody:
-    """The advice for some variants of one model on a machine."""
+    """The advice for some variants of one model on a machine; computed once, however many tests ask for it."""
     wanted = constraints or Constraints(engines=[EngineChoice(engine)] if engine else None)
-    return advise([variant(model, mix) for mix in mixes], hardware, goal or GoalRequest(), wanted, what_if)
+    asked = (hardware, goal or GoalRequest(), wanted, tuple(what_if))
+    key = msgspec.json.encode((model, mixes, *asked))
+    if key not in _answered:
+        _answered[key] = advise([variant(model, mix) for mix in mixes], *asked)
+    return _answered[key]
 
 
 def first(body: AdviceBody) -> AdvisedConfig:

@@ -6,6 +6,7 @@ import msgspec
 import pytest
 
 from service.engine.advice import AdviceBody, AdvisedConfig
+from service.engine.advise import advise
 from service.engine.catalogue import resolve
 from service.engine.commands import parse
 from service.engine.errors import InvalidInput, UnknownVariant
@@ -13,7 +14,7 @@ from service.engine.goal import Constraints, EngineChoice, GoalRequest
 from service.engine.hardware import Gpu, Hardware
 from tests import rigs
 from tests.checks import attention_is_on_gpus, placement_of, problems_of
-from tests.engine.planner.asking import ask, first
+from tests.engine.planner.asking import ask, first, variant
 from tests.models import build
 
 R1, R1_IK = "DeepSeek-R1-0528", "ffn_down_exps=iq5_ks_r4,exps=iq4_ks_r4,*=q8_0"
@@ -246,7 +247,8 @@ def test_cards_in_a_known_order_are_named_by_their_place_on_the_bus() -> None:
 
 
 def test_the_same_question_gets_the_same_answer() -> None:
-    assert ask(QWEN, "q2_K", hardware=rigs.ONE_3090_DESKTOP) == ask(QWEN, "q2_K", hardware=rigs.ONE_3090_DESKTOP)
+    again = advise([variant(QWEN, "q2_K")], rigs.ONE_3090_DESKTOP, GoalRequest(), Constraints())
+    assert again == ask(QWEN, "q2_K", hardware=rigs.ONE_3090_DESKTOP)
 
 
 def test_the_list_shows_the_front_of_bits_and_time_and_the_first_ones_variant_on_the_other_engine() -> None:

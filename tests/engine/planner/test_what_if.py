@@ -7,7 +7,7 @@ import pytest
 from service.engine.advice import AdviceBody, Upgraded, WhatIf
 from service.engine.catalogue import resolve
 from service.engine.errors import InvalidInput
-from service.engine.goal import Constraints
+from service.engine.goal import Constraints, EngineChoice
 from service.engine.hardware import Gpu, Hardware, Ram
 from service.engine.hardware_text import canonical, parse_hardware
 from service.engine.planner.upgrades import Upgrade, asks_for_best, changed, usual
@@ -202,7 +202,7 @@ def test_the_best_upgrade_is_first_in_a_table_with_its_gain_a_gib() -> None:
 
 
 def test_a_reserve_a_card_still_holds_with_one_more() -> None:
-    limits = Constraints(reserve_mib=[2048, 512, 512, 512])
+    limits = Constraints(reserve_mib=[2048, 512, 512, 512], engines=[EngineChoice("llama.cpp")])
     _, (more,) = answered(QWEN, "q4_K_M", hardware=rigs.TWO_5090_TWO_4090, what_if=("+1 RTX 3090",), limits=limits)
     assert only(more).speed is not None
 
