@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
 
-.PHONY: help setup demo serve check format test test-engine test-full bench soak calibrate pages types openapi lock
+.PHONY: help setup demo serve check format test test-engine test-browser test-full bench soak calibrate pages types openapi lock
 
 help: ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
@@ -41,7 +41,10 @@ test: setup ## the default run: no network, under five minutes on two cores
 test-engine: setup ## build llama.cpp's tools once, into a cache folder
 	PYTHON=$(BIN)/python bash scripts/build_engine.sh
 
-test-full: test-engine ## adds PostgreSQL, Chromium, the built engine, 60 s of fuzzing, kills in the middle of things
+test-browser: setup ## fetch axe-core, by which tests in a browser check accessibility
+	npm ci --prefix tests/browser --silent --no-audit --no-fund
+
+test-full: test-engine test-browser ## adds PostgreSQL, Chromium, the built engine, 60 s of fuzzing, kills in the middle of things
 	$(BIN)/python -m pytest -m full
 	$(BIN)/python -m bench.soak --seconds 60 --seed 1
 

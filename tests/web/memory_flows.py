@@ -16,6 +16,7 @@ from service.errors import AdviceNotFound, WrongKey
 from service.queue.connection import connect_async
 from service.queue.progress import channel, listen, publish
 from service.wire.advice import Advice, AdviceEvent, AdviceRequest
+from service.wire.board import Board, BoardChoices, BoardQuery
 from service.wire.hardware import ParsedHardware
 from service.wire.health import Readiness
 from service.wire.problem import problem_of
@@ -85,6 +86,15 @@ class MemoryFlows:
         if key != DELETE_KEY:
             raise WrongKey("the key is another one", field="X-Advice-Key")
         del self.advice[advice_id]
+
+    def leaderboard(self, query: BoardQuery) -> Board:
+        return Board(query=query, rows=[])
+
+    def board_choices(self) -> BoardChoices:
+        return BoardChoices(models=[], rigs=[], variants=[], archs=[], depths=[0], vram=[], ram=[])
+
+    def hosts_figures(self) -> list[Any]:
+        return []
 
     def inspect(
         self, repo: str, revision: str | None, variant: str | None, admit_new_repo: Callable[[], None]

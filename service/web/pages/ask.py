@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable
 from functools import cache
 from typing import Any
 
-import msgspec
 from anyio import to_thread
 from litestar import Request, Response, Router, get, post
 from litestar.di import NamedDependency
 
-from service.engine.decoding import wrong_value
 from service.engine.errors import AdvisorError, InvalidInput
 from service.web.examples import REPO, RIG
-from service.web.pages.forms import Form, field_error, read_form, values_of
+from service.web.pages.forms import Form, converted, field_error, query_of, read_form
 from service.web.pages.render import HTML, page
 from service.web.services import Services
 from service.wire.advice import AdviceRequest
@@ -46,20 +43,12 @@ _FIELDS = {
 }
 _MORE = (*_NUMBERS, "revision", "models_dir", "current_command", "engine", "variants", "what_if")
 _MOST_REPOS = 100
-_SAID = (  # msgspec's words and ours, for whoever typed into a form
-    (re.compile(r"Expected `int.*`, got `str`"), "this must be a whole number, without separators"),
-    (re.compile(r"Expected `float.*`, got `str`"), "this must be a number, such as 3.5"),
-    (re.compile(r"Expected `(?:int|float)` (<=|>=|>) (\S+)"), r"this must be \1 \2"),
-    (re.compile(r"Expected `str` of length <= (\d+)"), r"this is longer than \1 characters"),
-    (re.compile(r"Expected `array` of length <= (\d+)"), r"these are more than \1"),
-)
 
 
 @get("/", sync_to_thread=True)
 def start(request: Request[Any, Any, Any], services: NamedDependency[Services]) -> Response[bytes]:
     """What this is, and the form; fields of the query are typed in."""
-    values = {name: text[:8192] for name, text in values_of(request.scope["query_string"].decode("latin-1")).items()}
-    return _start(request, services, Form(values), 200)
+    return _start(request, services, Form(query_of(request)), 200)
 
 
 @post("/advice", status_code=303)
@@ -140,12 +129,7 @@ def _decoded(asked: dict[str, Any]) -> AdviceRequest:
     for name, what in (("repo", "name a Hugging Face repo"), ("hardware", "say what GPUs there are, or `no GPU`")):
         if not asked[name]:
             raise InvalidInput(what, field=name)
-    try:
-        return msgspec.convert(asked, AdviceRequest, strict=False)
-    except msgspec.ValidationError as error:
-        what, field, choices = wrong_value(error, AdviceRequest)
-        what = next((shape.sub(said, what) for shape, said in _SAID if shape.fullmatch(what)), what)
-        raise InvalidInput(what, field=field, choices=choices) from error
+    return converted(asked, AdviceRequest)
 
 
 def _fields(form: Form) -> dict[str, str]:

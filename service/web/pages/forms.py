@@ -2,18 +2,29 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import parse_qsl
 
 import msgspec
 from litestar import Request
 from litestar.exceptions import HTTPException
 
+from service.engine.decoding import wrong_value
 from service.engine.errors import AdvisorError, InvalidInput
 
 _TYPE = "application/x-www-form-urlencoded"
 _MOST_FIELDS = 64
+_MOST_QUERY = 8_192
+T = TypeVar("T")
+_SAID = (  # msgspec's words and ours, for whoever typed into a form
+    (re.compile(r"Expected `int.*`, got `str`"), "this must be a whole number, without separators"),
+    (re.compile(r"Expected `float.*`, got `str`"), "this must be a number, such as 3.5"),
+    (re.compile(r"Expected `(?:int|float)` (<=|>=|>) (\S+)"), r"this must be \1 \2"),
+    (re.compile(r"Expected `str` of length <= (\d+)"), r"this is longer than \1 characters"),
+    (re.compile(r"Expected `array` of length <= (\d+)"), r"these are more than \1"),
+)
 
 
 class FieldError(msgspec.Struct, frozen=True):
@@ -54,6 +65,21 @@ def values_of(encoded: str) -> dict[str, str]:
     except ValueError as error:
         raise InvalidInput(f"a form has {_MOST_FIELDS} fields at most") from error
     return {name: text for name, value in pairs if (text := value.replace("\r\n", "\n").strip())}
+
+
+def query_of(request: Request[Any, Any, Any]) -> dict[str, str]:
+    """Return the fields of the query that are not blank. Raises InvalidInput."""
+    return values_of(request.scope["query_string"].decode("latin-1")[:_MOST_QUERY])
+
+
+def converted(asked: Mapping[str, Any], kind: type[T]) -> T:
+    """Return what was typed as a `kind`, numbers read from their texts. Raises InvalidInput with the path."""
+    try:
+        return msgspec.convert(asked, kind, strict=False)
+    except msgspec.ValidationError as error:
+        what, field, choices = wrong_value(error, kind)
+        what = next((shape.sub(said, what) for shape, said in _SAID if shape.fullmatch(what)), what)
+        raise InvalidInput(what, field=field, choices=choices) from error
 
 
 def field_error(error: AdvisorError, fields: Mapping[str, str]) -> FieldError:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Iterable
 from datetime import datetime
 from functools import cache
 from importlib import resources
@@ -18,6 +19,7 @@ from service.engine.commands import fold
 from service.web import curves
 from service.web.conditional import conditional
 from service.web.services import Services
+from service.wire.board import NamedSlug
 from service.wire.text import clean
 
 HTML = "text/html"
@@ -28,8 +30,8 @@ _MOST = 400  # characters of a name from outside that a page shows; commands and
 
 def _finished(value: Any) -> Any:
     """Every value that a template prints: without control, direction and zero-width characters; None is nothing."""
-    if isinstance(value, Markup):
-        return value
+    if isinstance(value, Markup):  # what filters such as `join` have escaped: names may be in it
+        return Markup(clean(value))  # noqa: S704 (clean only leaves out)
     if isinstance(value, str):
         return clean(value if len(value) <= _MOST else value[: _MOST - 1] + "…")
     return "" if value is None else value
@@ -57,6 +59,21 @@ def _day(instant: datetime | str | None) -> str:
     return (instant if isinstance(instant, str) else instant.isoformat() if instant else "")[:10]
 
 
+def _outside(address: str) -> str:
+    """Return an address of another site for a link: the start page in place of anything but http and https."""
+    return address if re.match(r"https?://", address) else "/"
+
+
+def _options(values: Iterable[object], form: str = "{}") -> list[tuple[str, str]]:
+    """Return values as a select takes them: (value, text), the text in this form."""
+    return [(str(value), form.format(value)) for value in values]
+
+
+def _named(values: Iterable[NamedSlug]) -> list[tuple[str, str]]:
+    """Return names as a select takes them."""
+    return [(value.slug, value.name) for value in values]
+
+
 def _environment() -> jinja2.Environment:
     made = jinja2.Environment(
         loader=jinja2.PackageLoader("service.web"),
@@ -66,7 +83,16 @@ def _environment() -> jinja2.Environment:
         undefined=jinja2.StrictUndefined,
         finalize=_finished,
     )
-    made.filters.update(prose=_prose, whole=_whole, figure=_figure, day=_day, fold=fold)
+    made.filters.update(
+        prose=_prose,
+        whole=_whole,
+        figure=_figure,
+        day=_day,
+        fold=fold,
+        options=_options,
+        named=_named,
+        outside=_outside,
+    )
     made.globals.update(mark=curves.mark, versioned=versioned, version=__version__)
     return made
 

@@ -25,7 +25,7 @@ if (followed) {
   const source = new EventSource(followed.dataset.events);
   const show = (event) => {
     const seen = JSON.parse(event.data);
-    const step = seen.progress || seen.state;
+    const step = seen.progress || (seen.state === "queued" ? "waiting for a worker" : seen.state);
     followed.textContent = seen.rows && seen.rows.length ? step + ": " + seen.rows.length + " more rows" : step;
   };
   const done = () => { source.close(); location.reload(); };

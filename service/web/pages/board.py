@@ -1,0 +1,84 @@
+"""`/leaderboard`, `/models/{slug}` and `/hardware/{slug}`: what is fastest, what a model takes, what a rig runs."""
+
+from __future__ import annotations
+
+from typing import Any
+from urllib.parse import urlencode
+
+import msgspec
+from litestar import Request, Response, Router, get
+from litestar.di import NamedDependency
+from litestar.params import FromPath
+
+from service.engine.errors import InvalidInput
+from service.web.pages.forms import Form, converted, field_error, query_of
+from service.web.pages.render import page
+from service.web.services import Services
+from service.wire.board import Board, BoardQuery
+
+_NAMES = tuple(field.name for field in msgspec.structs.fields(BoardQuery))
+_MORE = ("model", "arch", "variant", "vram", "ram", "platform", "trust", "sort", "since")
+_SORTS = {"tg": "TG, t/s", "pp": "PP, t/s", "bits": "Bits", "newest": "Measured"}
+
+
+@get("/leaderboard", sync_to_thread=True)
+def leaderboard(request: Request[Any, Any, Any], services: NamedDependency[Services]) -> Response[bytes]:
+    """The fastest results, filtered and sorted by the query, which is the page's address."""
+    typed = {name: text for name, text in query_of(request).items() if name in _NAMES}
+    try:
+        board, wrong = services.flows.leaderboard(converted(typed, BoardQuery)), None
+    except InvalidInput as error:
+        board, wrong = Board(query=BoardQuery(), rows=[]), field_error(error, {name: name for name in _NAMES})
+    return page(
+        request,
+        services,
+        "leaderboard.html",
+        status=422 if wrong else 200,
+        form=Form(typed, (wrong,) if wrong else ()),
+        board=board,
+        choices=services.flows.board_choices(),
+        sorts=_sorts(typed),
+        sort=board.query.sort,
+        further=_link({**typed, "cursor": board.next}) if board.next else "",
+        api=f"/v1/leaderboard?{urlencode(typed)}",
+        more=any(name in typed for name in _MORE),
+        filtered=bool(set(typed) - {"sort", "limit", "cursor"}),
+    )
+
+
+@get("/models/{slug:str}", sync_to_thread=True)
+def model(slug: FromPath[str], request: Request[Any, Any, Any], services: NamedDependency[Services]) -> Response[bytes]:
+    """What is known of a model. Raises NotOnBoard."""
+    found = services.flows.model_page(slug[:200], _depth(request))
+    return page(request, services, "model.html", found=found)
+
+
+@get("/hardware/{slug:str}", sync_to_thread=True)
+def hardware(
+    slug: FromPath[str], request: Request[Any, Any, Any], services: NamedDependency[Services]
+) -> Response[bytes]:
+    """What a rig runs. Raises NotOnBoard."""
+    found = services.flows.hardware_page(slug[:200], _depth(request))
+    return page(request, services, "hardware.html", found=found, ask=f"/?{urlencode({'gpus': found.name})}")
+
+
+def _depth(request: Request[Any, Any, Any]) -> int | None:
+    text = query_of(request).get("depth", "")
+    if not text:
+        return None
+    if not text.isascii() or not text.isdigit() or len(text) > 9:
+        raise InvalidInput("a depth is a number of tokens", field="depth")
+    return int(text)
+
+
+def _sorts(typed: dict[str, str]) -> list[tuple[str, str, str]]:
+    """The columns by which the board can be sorted: (name, title, address)."""
+    kept = {name: text for name, text in typed.items() if name not in ("sort", "cursor")}
+    return [(name, title, _link({**kept, "sort": name})) for name, title in _SORTS.items()]
+
+
+def _link(fields: dict[str, Any]) -> str:
+    return f"/leaderboard?{urlencode(fields)}"
+
+
+router = Router("/", route_handlers=[leaderboard, model, hardware])
