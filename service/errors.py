@@ -21,6 +21,7 @@ AdvisorError (service/engine/errors.py)
 ├── CounterTooSmall         a signed call that came before, or out of order; `choices`: the last one's counter
 ├── ValidationNotFound      no validation has this id
 ├── ResultNotFound          no result has this id, or it is hidden or deleted
+├── DumpNotFound            no dump has this name
 ├── NotOnBoard              nothing that is shown is of this model, rig or person
 ├── NoHost                  no host can measure what is asked: says what is missing where
 ├── TooManyValidations      an account's validations on hosts of others are as many, or took as long, as they may
@@ -119,6 +120,10 @@ class ValidationNotFound(AdvisorError):
 
 class ResultNotFound(AdvisorError):
     problem = "result-not-found"
+
+
+class DumpNotFound(AdvisorError):
+    problem = "dump-not-found"
 
 
 class NotOnBoard(AdvisorError):

@@ -20,7 +20,7 @@ import uvicorn
 from anyio import to_thread
 
 from service.errors import InvalidSetting, StateInUse
-from service.flows import runs
+from service.flows import dumps, runs, seed
 from service.flows.advise import requeue_unfinished
 from service.flows.context import Context, open_context
 from service.queue.embedded import EmbeddedValkey
@@ -32,6 +32,7 @@ from service.store.migrations import migrate
 log = logging.getLogger(__name__)
 
 SWEEP_SECONDS = 30.0
+NIGHTLY_SECONDS = 600.0  # how often it is looked whether it is night
 GRACE_SECONDS = 8.0  # for a worker to finish its job; what it does not finish is begun again at the next start
 REQUEST_GRACE_SECONDS = 3  # for open requests; event streams never end by themselves
 _WATCH_SECONDS = 1.0
@@ -59,7 +60,7 @@ async def _serve(settings: Settings) -> None:
         settings = await stack.enter_async_context(_with_redis(settings))
         context = stack.enter_context(open_context(settings))
         await stack.enter_async_context(_running(_keep_worker(settings, module) for module in _modules(settings)))
-        await stack.enter_async_context(_running([_sweep(context)]))
+        await stack.enter_async_context(_running([_sweep(context), _nightly(context)]))
         await _answer(settings, listener)
 
 
@@ -199,6 +200,16 @@ async def _sweep(context: Context) -> None:
             if taken_back:
                 log.info("%d runs taken back from hosts that fell silent, or ended", taken_back)
         await asyncio.sleep(SWEEP_SECONDS)
+
+
+async def _nightly(context: Context) -> None:
+    with _logged("published results could not be added"):
+        await to_thread.run_sync(seed.import_published, context.engine, context.clock())
+    while True:
+        with _logged("the night's dumps could not be written"):
+            if await to_thread.run_sync(dumps.dump_if_due, context):
+                log.info("the night's dumps are written")
+        await asyncio.sleep(NIGHTLY_SECONDS)
 
 
 @contextlib.contextmanager

@@ -40,6 +40,7 @@ COMMANDS = (
 )
 _OWN_EXTRA = {
     "psycopg": "postgres",
+    "pyarrow": "parquet",
     "psutil": "agent",
     "pynvml": "agent",
     "cpuinfo": "agent",

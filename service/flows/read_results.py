@@ -19,10 +19,10 @@ from service.store import listed_results, results
 from service.store.ids import is_id
 from service.store.listed_results import ListedResult, ResultFilter
 from service.store.results import StoredResult
+from service.wire.dumps import LICENCE
 from service.wire.results import FiledModel, FiledRig, Result, ResultQuery, Results
 from service.wire.text import clean
 
-LICENCE = "CC-BY-4.0"
 _MOST_NAME = 120
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from service.flows import leaderboard, moderation, read_results
+from pathlib import Path
+
+from service.flows import dumps, leaderboard, moderation, read_results
 from service.flows.accounts import Caller
 from service.flows.accuracy import KeptAccuracy
 from service.flows.context import Context
@@ -17,6 +19,7 @@ from service.wire.board import (
     HostFigures,
     ModelPage,
 )
+from service.wire.dumps import Dumps
 from service.wire.moderation import AbuseReport, AuditEntry, Moderation, OpenReport, Reported
 from service.wire.results import Result, ResultQuery, Results
 
@@ -87,3 +90,11 @@ class ResultCases:
     def audit(self, subject: str | None) -> list[AuditEntry]:
         """See `service.flows.moderation.audit`."""
         return moderation.audit(self._context, subject)
+
+    def list_dumps(self) -> Dumps:
+        """See `service.flows.dumps.list_dumps`."""
+        return dumps.list_dumps(dumps.folder_of(self._context.settings))
+
+    def dump_path(self, name: str) -> Path:
+        """See `service.flows.dumps.path_of`."""
+        return dumps.path_of(dumps.folder_of(self._context.settings), name)

@@ -62,8 +62,13 @@ def page(engine: Engine, asked: ResultFilter, after: tuple[datetime, str] | None
 
 
 def after_id(engine: Engine, last: str, limit: int) -> list[ListedResult]:
-    """Return results that everybody may see, by id, behind an id: for dumps, which need no order but a fixed one."""
-    wanted = _listed().where(*_public(), result.c.id > last).order_by(result.c.id).limit(limit)
+    """Return results that were made for this database, by id, behind an id: for dumps."""
+    wanted = (
+        _listed()
+        .where(*_public(), result.c.id > last, result.c.origin != "published")
+        .order_by(result.c.id)
+        .limit(limit)
+    )
     with engine.connect() as connection:
         return [_decoded(row) for row in connection.execute(wanted)]
 

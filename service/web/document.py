@@ -35,6 +35,7 @@ from service.wire.agent import (
 )
 from service.wire.board import Board
 from service.wire.check import Checked, CheckRequest
+from service.wire.dumps import Dumps
 from service.wire.hardware import CpuRows, GpuRows, HardwareQuestion, ParsedHardware
 from service.wire.health import Health, Readiness
 from service.wire.hosts import Account, Enrolment, EnrolmentRequest, Host, HostChange, Probe
@@ -85,7 +86,7 @@ _HOST_SHAPES = (Account, EnrolmentRequest, Enrolment, Host, HostChange, Probe)
 _AGENT_SHAPES = (Greeting, Greeted, NewHost, EnrolledHost, Session, LeaseRequest, LeasedRun, Progress, Renewed)
 _REPORT_SHAPES = (Report, Accepted)
 _RUN_SHAPES = (ValidationRequest, Validation, ValidationEvent, ConfigHosts)
-_OF_RESULTS = (Board, Results, Result, Accuracy, AbuseReport, Reported, OpenReport, Moderation, AuditEntry)
+_OF_RESULTS = (Board, Dumps, Results, Result, Accuracy, AbuseReport, Reported, OpenReport, Moderation, AuditEntry)
 _MORE_SHAPES = (Advice, CheckRequest, Checked, Health, Readiness, Problem)
 
 

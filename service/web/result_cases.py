@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from service.wire.accuracy import Accuracy
-from service.wire.moderation import AbuseReport, AuditEntry, Moderation, OpenReport, Reported
-
-if TYPE_CHECKING:
-    from service.flows.accounts import Caller
-
 from service.wire.board import (
     Board,
     BoardChoices,
@@ -20,7 +16,12 @@ from service.wire.board import (
     HostFigures,
     ModelPage,
 )
+from service.wire.dumps import Dumps
+from service.wire.moderation import AbuseReport, AuditEntry, Moderation, OpenReport, Reported
 from service.wire.results import Result, ResultQuery, Results
+
+if TYPE_CHECKING:
+    from service.flows.accounts import Caller
 
 
 class ResultFlows(Protocol):
@@ -84,4 +85,11 @@ class ResultFlows(Protocol):
 
     def audit(self, subject: str | None) -> list[AuditEntry]:
         """Return what operators did, of one subject or all."""
+
+    def list_dumps(self) -> Dumps:
+        """Return the files with all results that there are."""
+        ...
+
+    def dump_path(self, name: str) -> Path:
+        """Return where a dump lies. Raises DumpNotFound."""
         ...

@@ -271,6 +271,12 @@ PROBLEM_TYPES: dict[str, ProblemType] = {
         "No result has this id, or it was hidden or deleted.",
         "Take an id from `GET /v1/results`.",
     ),
+    "dump-not-found": ProblemType(
+        404,
+        "No such dump",
+        "No dump has this name; those of more than seven nights are gone.",
+        "Take a name from `GET /v1/dumps`.",
+    ),
     "not-on-board": ProblemType(
         404,
         "Nothing of this name on the board",

@@ -46,6 +46,8 @@ def test_every_path_of_the_design_is_there() -> None:
         ("post", "/v1/check"),
         ("get", "/v1/leaderboard"),
         ("get", "/v1/results"),
+        ("get", "/v1/dumps"),
+        ("get", "/v1/dumps/{name}"),
         ("get", "/v1/results/{result_id}"),
         ("get", "/v1/results/{result_id}/log"),
         ("get", "/v1/repos/{owner}/{name}"),

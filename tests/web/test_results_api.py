@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import csv
+import hashlib
 import io
 import json
 import re
 from collections.abc import Iterator
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -15,14 +17,17 @@ import msgspec
 import pytest
 from sqlalchemy import Engine
 
+from service.flows import dumps
 from service.flows.context import utc_now
+from service.queue.embedded import EmbeddedValkey
 from service.store import accounts
 from service.store.results import StoredResult
 from service.wire.results import Published
 from service.wire.results_table import COLUMNS
 from tests.databases import postgres
+from tests.hosts import service
 from tests.stored_results import A_DAY, a_result, keep, row
-from tests.web.joining import shared_app, shared_engine
+from tests.web.joining import settings_for, shared_app, shared_engine
 
 __all__ = ["postgres", "shared_app", "shared_engine"]
 PLANTED = "=cmd|'/c calc'!A1 <img src=x onerror=alert(1)> [x](http://evil) \x1b[31mred\u202etxt @everyone `x`\n| a |"
@@ -232,3 +237,18 @@ def test_a_planted_name_does_nothing_in_any_form(shared_app: httpx.Client, share
         assert "@everyone" not in outside, name
         assert "<img" not in outside.replace("\\<", ""), name
         assert said[name].count("```") == 2, name
+
+
+def test_a_dump_is_listed_and_sent_byte_for_byte(
+    api: httpx.Client, shared_engine: Engine, valkey: EmbeddedValkey, tmp_path: Path
+) -> None:
+    assert api.get("/v1/dumps/results-v1-2026-11-21.csv.gz").json()["type"].endswith("#dump-not-found")
+    made = dumps.write_dumps(shared_engine, tmp_path / "dumps", A_DAY).dumps
+    url = shared_engine.url.render_as_string(hide_password=False)
+    with service(msgspec.structs.replace(settings_for(url, valkey), state_dir=tmp_path)) as client:
+        listed = client.get("/v1/dumps").json()
+        assert (listed["licence"], listed["schema_version"]) == ("CC-BY-4.0", 1)
+        for one, known in zip(listed["dumps"], made, strict=True):
+            sent = client.get(one["url"])
+            assert hashlib.sha256(sent.content).hexdigest() == one["sha256"] == known.sha256
+            assert sent.headers["content-type"] == "application/gzip"

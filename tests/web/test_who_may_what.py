@@ -49,6 +49,8 @@ ROUTES = {
     "POST /v1/hardware/parse": "open",
     "GET /v1/leaderboard": "open",
     "GET /v1/results": "open",
+    "GET /v1/dumps": "open",
+    "GET /v1/dumps/{name}": "open",
     "GET /v1/results/{result_id}": "open",
     "GET /v1/results/{result_id}/log": "open",
     "GET /v1/account": "known",

@@ -9,7 +9,9 @@ from importlib import import_module
 VERBS = {
     "backup": "all of the database in one file, while the service runs",
     "moderate": "hide and show results, ban and vouch for accounts, read reports and what was done",
+    "dump": "all results in files, as they are made each night; or in a Parquet file",
     "restore": "the database as a backup has it; stop the service first",
+    "seed": "published results that the package has, added; or one removed, as its author asks",
 }
 
 

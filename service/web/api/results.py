@@ -1,4 +1,4 @@
-"""`/v1/results` and `/v1/leaderboard`: what was measured, as everybody may read it."""
+"""`/v1/results`, `/v1/leaderboard` and `/v1/dumps`: what was measured, as everybody may read it."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from litestar import Request, Response, Router, get
 from litestar.di import NamedDependency
 from litestar.openapi.datastructures import ResponseSpec
 from litestar.params import FromPath, QueryParameter
+from litestar.response import File
 
 from service.web.conditional import conditional
 from service.web.formats import MEDIA_TYPES, Format, wanted_format
@@ -26,6 +27,7 @@ from service.wire.board_text import (
     render_result_markdown,
     render_result_text,
 )
+from service.wire.dumps import Dumps
 from service.wire.results import Result, ResultQuery, Results
 from service.wire.results_table import csv_head, csv_lines
 
@@ -152,6 +154,41 @@ async def read_result_log(
     return conditional(request, log.encode(), "text/plain")
 
 
+@get(
+    "/v1/dumps",
+    operation_id="list_dumps",
+    operation_class=Documented,
+    summary="Files with all results",
+    responses={
+        200: ResponseSpec(Dumps, description="Files of the last nights.", generate_examples=False),
+        **problem_responses("rate-limited"),
+    },
+)
+async def list_dumps(request: Request[Any, Any, Any], services: NamedDependency[Services]) -> Response[Any]:
+    """JSONL and CSV, each with size and SHA-256, made every night; without what was published elsewhere."""
+    found = await to_thread.run_sync(services.flows.list_dumps)
+    several = [
+        msgspec.structs.replace(one, url=services.address(request, f"/v1/dumps/{one.name}")) for one in found.dumps
+    ]
+    return conditional(request, msgspec.json.encode(msgspec.structs.replace(found, dumps=several)), "application/json")
+
+
+@get(
+    "/v1/dumps/{name:str}",
+    operation_id="read_dump",
+    operation_class=Documented,
+    summary="Download a dump",
+    responses={
+        200: ResponseSpec(bytes, description="The file, compressed.", media_type="application/gzip"),
+        **problem_responses("dump-not-found", "rate-limited"),
+    },
+)
+async def read_dump(name: FromPath[str], services: NamedDependency[Services]) -> File:
+    """What `GET /v1/dumps` lists, byte for byte."""
+    path = await to_thread.run_sync(services.flows.dump_path, name)
+    return File(path, filename=path.name, media_type="application/gzip")
+
+
 def _with_address(result: Result, request: Request[Any, Any, Any], services: Services) -> Result:
     return msgspec.structs.replace(result, url=services.address(request, f"/results/{result.id}"))
 
@@ -161,4 +198,8 @@ def _rendered(request: Request[Any, Any, Any], body: bytes | str, form: Format) 
     return conditional(request, body.encode() if isinstance(body, str) else body, media_type)
 
 
-router = Router("/", route_handlers=[read_leaderboard, list_results, read_result, read_result_log], tags=["results"])
+router = Router(
+    "/",
+    route_handlers=[read_leaderboard, list_results, read_result, read_result_log, list_dumps, read_dump],
+    tags=["results"],
+)

@@ -1,0 +1,32 @@
+"""`advisor admin dump`: all results in files."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from service.cli.inputs import load_settings
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add what the command takes."""
+    parser.add_argument(
+        "--parquet", type=Path, metavar="FILE", help="a Parquet file instead; needs offload-advisor[parquet]"
+    )
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Run the command and return its exit code: 0."""
+    from service.flows import accounts, dumps
+    from service.flows.context import utc_now
+
+    settings = load_settings()
+    with accounts.database(settings) as engine:
+        if arguments.parquet:
+            n_rows = dumps.write_parquet(engine, arguments.parquet)
+            print(f"{arguments.parquet}: {n_rows:,} measured rows")
+            return 0
+        folder = dumps.folder_of(settings)
+        for one in dumps.write_dumps(engine, folder, utc_now()).dumps[:2]:
+            print(f"{folder / one.name}: {one.n_results:,} results, {one.n_bytes:,} bytes")
+    return 0

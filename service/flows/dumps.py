@@ -1,0 +1,145 @@
+"""Dumps: all results that everybody may see, in files, made each night.
+
+What others published is left out: it is not ours to licence. Lines are in the order of ids, and the same results make
+the same bytes.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import os
+from collections.abc import Callable, Iterator
+from datetime import datetime, timedelta
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from sqlalchemy import Engine
+
+from service.errors import DumpNotFound
+from service.flows.context import Context
+from service.flows.read_results import as_result
+from service.settings import Settings
+from service.store import listed_results
+from service.wire.dumps import SCHEMA_VERSION, Dump, DumpFormat, Dumps
+from service.wire.results import Result
+from service.wire.results_table import COLUMNS, csv_head, csv_lines, table_rows
+
+KEPT = 7  # nights
+_AT_HOUR = 3  # UTC
+_BATCH = 500
+_LIST = "dumps.json"
+
+
+def folder_of(settings: Settings) -> Path:
+    """Return where dumps are kept."""
+    return settings.state_dir / "dumps"
+
+
+def list_dumps(folder: Path) -> Dumps:
+    """Return the files that there are, the newest first."""
+    path = folder / _LIST
+    return msgspec.json.decode(path.read_bytes(), type=Dumps) if path.exists() else Dumps()
+
+
+def path_of(folder: Path, name: str) -> Path:
+    """Return where a dump lies. Raises DumpNotFound for anything that is not in the list."""
+    path = folder / name
+    if name not in {one.name for one in list_dumps(folder).dumps} or not path.is_file():
+        raise DumpNotFound("there is no dump of this name: `GET /v1/dumps` lists them", field="name")
+    return path
+
+
+def dump_if_due(context: Context) -> bool:
+    """Write the night's dumps if they are not written yet; return whether they were."""
+    now, folder = context.clock(), folder_of(context.settings)
+    due = (now - timedelta(hours=_AT_HOUR)).date().isoformat()
+    if any(one.made_at[:10] >= due for one in list_dumps(folder).dumps):
+        return False
+    write_dumps(context.engine, folder, now)
+    return True
+
+
+def write_dumps(engine: Engine, folder: Path, now: datetime) -> Dumps:
+    """Write all results as JSONL and CSV, list them, and delete those of more than KEPT nights; return the list."""
+    folder.mkdir(parents=True, exist_ok=True)
+    made = [_written(engine, folder, "jsonl", now), _written(engine, folder, "csv", now)]
+    names = {one.name for one in made}
+    kept = [*made, *(one for one in list_dumps(folder).dumps if one.name not in names)][: 2 * KEPT]
+    listed = Dumps(dumps=kept)
+    _replace(folder / _LIST, lambda path: path.write_bytes(msgspec.json.encode(listed)))
+    for path in folder.glob("results-*.gz"):
+        if path.name not in {one.name for one in kept}:
+            path.unlink(missing_ok=True)
+    return listed
+
+
+def write_parquet(engine: Engine, path: Path) -> int:
+    """Write a line for each measured row to a Parquet file, and return how many. Needs the extra `[parquet]`."""
+    arrow, parquet = import_module("pyarrow"), import_module("pyarrow.parquet")
+    types = {str: arrow.string(), int: arrow.int64(), float: arrow.float64(), bool: arrow.bool_()}
+    schema = arrow.schema([(name, types[kind]) for name, kind in COLUMNS.items()])
+    n_rows = 0
+
+    def write(target: Path) -> None:
+        nonlocal n_rows
+        with parquet.ParquetWriter(target, schema) as writer:
+            for several in _batches(engine):
+                rows = list(table_rows(several))
+                writer.write_table(arrow.Table.from_pylist(rows, schema=schema))
+                n_rows += len(rows)
+
+    _replace(path, write)
+    return n_rows
+
+
+def _written(engine: Engine, folder: Path, form: DumpFormat, now: datetime) -> Dump:
+    name = f"results-v{SCHEMA_VERSION}-{now.date().isoformat()}.{form}.gz"
+    n_results = 0
+
+    def write(path: Path) -> None:
+        nonlocal n_results
+        with path.open("wb") as file, gzip.GzipFile("", "wb", 6, file, mtime=0) as packed:
+            packed.write(b"" if form == "jsonl" else csv_head().encode())
+            for several in _batches(engine):
+                packed.write(_LINES[form](several))
+                n_results += len(several)
+
+    _replace(folder / name, write)
+    packed = folder / name
+    with packed.open("rb") as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+    return Dump(
+        name=name,
+        format=form,
+        made_at=now.isoformat(timespec="seconds"),
+        n_results=n_results,
+        n_bytes=packed.stat().st_size,
+        sha256=digest,
+    )
+
+
+_ENCODER = msgspec.json.Encoder()
+_LINES: dict[DumpFormat, Callable[[list[Result]], bytes]] = {
+    "jsonl": _ENCODER.encode_lines,
+    "csv": lambda several: "".join(csv_lines(several)).encode(),
+}
+
+
+def _batches(engine: Engine) -> Iterator[list[Result]]:
+    last = ""
+    while several := listed_results.after_id(engine, last, _BATCH):
+        last = several[-1].result.id
+        yield [as_result(one) for one in several]
+
+
+def _replace(path: Path, write: Callable[[Path], Any]) -> None:
+    """Write a file beside its name and put it in place when it is whole."""
+    partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
+    try:
+        write(partial)
+        partial.replace(path)
+    finally:
+        partial.unlink(missing_ok=True)
