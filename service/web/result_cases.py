@@ -85,6 +85,7 @@ class ResultFlows(Protocol):
 
     def audit(self, subject: str | None) -> list[AuditEntry]:
         """Return what operators did, of one subject or all."""
+        ...
 
     def list_dumps(self) -> Dumps:
         """Return the files with all results that there are."""
