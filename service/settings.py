@@ -77,6 +77,13 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         Annotated[int, Meta(ge=0, le=1_000_000)],
         _setting("ADVISOR_CACHE_MIB", "MiB that headers may take there; the least used go first. 0: none is kept."),
     ] = 512
+    url_hosts: Annotated[
+        tuple[Text, ...],
+        _setting(
+            "ADVISOR_URL_HOSTS",
+            "Hosts outside the Hub whose GGUF files `advisor inspect` may read by their address; separated by commas.",
+        ),
+    ] = ()
     host: Annotated[Text, _setting("ADVISOR_HOST", "Address to listen on. `0.0.0.0` is every interface.")] = "127.0.0.1"
     port: Annotated[
         Annotated[int, Meta(ge=0, le=65535)],

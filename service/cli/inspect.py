@@ -1,4 +1,4 @@
-"""`advisor inspect`: the variants of a repo and what their headers say."""
+"""`advisor inspect`: the variants of a repo, what their headers say, and what it took to read them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from service.cli.output import print_json
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add what the command takes."""
-    parser.add_argument("repo", help="OWNER/NAME, OWNER/NAME:VARIANT, a Hub URL, or a path to GGUF files")
+    parser.add_argument("repo", help="OWNER/NAME, OWNER/NAME:VARIANT, a URL, or a path to GGUF files")
     parser.add_argument("--revision", help="branch, tag or commit (default: main)")
     add_no_cache(parser)
     parser.add_argument("--json", action="store_true")
@@ -21,7 +21,7 @@ def run(arguments: argparse.Namespace) -> int:
     from service.flows.direct import inspect_directly
     from service.wire.repo_text import render_repo
 
-    inspection = inspect_directly(reading_settings(arguments), arguments.repo, arguments.revision, None)
+    inspection = inspect_directly(reading_settings(arguments), arguments.repo, arguments.revision)
     if arguments.json:
         print_json(inspection)
     else:

@@ -78,7 +78,7 @@ def make_hub(settings: Settings, *, allow_private: bool = False) -> Hub:
     cache = FileCache(settings.headers_dir, settings.cache_mib << 20) if settings.cache_mib else NoCache()
     return Hub(
         settings.hf_endpoint, settings.hf_token, hosts=settings.hub_hosts, cache=cache, allow_private=allow_private,
-        gated_repos=settings.gated_repos,
+        gated_repos=settings.gated_repos, url_hosts=settings.url_hosts,
     )  # fmt: skip
 
 

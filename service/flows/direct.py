@@ -6,10 +6,12 @@ Headers are kept in the same folder as the service's, so that the second questio
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import msgspec
 from msgspec.structs import asdict
@@ -22,15 +24,16 @@ from service.engine.hardware_text import canonical, parse_hardware
 from service.engine.planner.what_if import check_questions
 from service.flows.context import make_hub
 from service.flows.in_use import models_for
-from service.flows.inspect import view
+from service.flows.inspect import whole_view
 from service.flows.requests import parse_reference
 from service.hub import Hub, RepoListing, RepoReference, local_variants
+from service.hub.references import HOSTS as HUB_NAMES
 from service.settings import Settings
 from service.store import listings
 from service.store.engines import make_engine
 from service.store.migrations import migrate
 from service.wire.advice import Advice
-from service.wire.repo import RepoView
+from service.wire.repo import CostView, RepoView
 
 _ON_DISK = RepoReference("local", "files")
 
@@ -48,17 +51,27 @@ def advise_directly(
     return Advice(id="local", state="ready", repo=listing.repo or repo, revision=listing.revision, **known)
 
 
-def inspect_directly(settings: Settings, repo: str, revision: str | None, variant: str | None) -> RepoView:
-    """Return the variants at a repo or path, and the model of one of them. Raises AdvisorError."""
+def inspect_directly(settings: Settings, repo: str, revision: str | None) -> RepoView:
+    """Return the variants at a repo, path or address, all of them read, and what that took. Raises AdvisorError."""
+    started = time.monotonic()
     with opened(settings, repo, revision) as (hub, listing, reference):
-        return view(hub, listing, reference, variant)
+        seen = whole_view(hub, listing, reference)
+        if listing.repo is None:
+            seen = msgspec.structs.replace(seen, repo=repo)
+        if listing.repo is None and listing.address is None:
+            return seen
+        requests = hub.cost.requests + (1 if listing.repo else 0)
+        cost = CostView(requests, hub.cost.n_bytes, round(time.monotonic() - started, 3))
+        return msgspec.structs.replace(seen, cost=cost)
 
 
 @contextmanager
 def opened(settings: Settings, repo: str, revision: str | None) -> Iterator[tuple[Hub, RepoListing, RepoReference]]:
     """Open the Hub for the block and list a repo, or the files at a path. Raises AdvisorError."""
     with opened_hub(settings) as hub:
-        if Path(repo).exists():
+        if _is_elsewhere(repo):
+            yield hub, hub.list_address(repo), _ON_DISK
+        elif Path(repo).exists():
             yield hub, local_variants(Path(repo)), _ON_DISK
         elif _is_path(repo):
             raise InvalidInput(
@@ -72,6 +85,14 @@ def opened(settings: Settings, repo: str, revision: str | None) -> Iterator[tupl
             listing = hub.list_repo(reference)
             _remember(settings, listing)
             yield hub, listing, reference
+
+
+def _is_elsewhere(text: str) -> bool:
+    """Whether `text` is an address outside the Hub."""
+    try:
+        return text.startswith(("http://", "https://")) and urlsplit(text).hostname not in HUB_NAMES
+    except ValueError:
+        return False
 
 
 def _is_path(text: str) -> bool:

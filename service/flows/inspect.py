@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from service.engine.errors import InvalidHeader
+from service.engine.gguf import Header
+from service.engine.model import build_model
 from service.flows.context import Context
-from service.flows.reading import read_models
+from service.flows.reading import headers_of, read_models
 from service.flows.repos import list_repo, reading
 from service.flows.requests import parse_reference
 from service.hub import Hub, RepoListing, RepoReference, Variant
 from service.hub.listing import Limits
 from service.hub.variants import choose
 from service.store import listings
-from service.wire.repo import FileView, RepoView, VariantView, model_view
+from service.wire.repo import FileView, RepoView, VariantView, header_view, model_view
 
 _ANY_NUMBER = Limits(variants=20_000, shards=20_000)  # only one of them is read
 
@@ -49,9 +52,31 @@ def view(hub: Hub, listing: RepoListing, reference: RepoReference, variant: str 
     )
 
 
-def _variant_view(variant: Variant) -> VariantView:
+def whole_view(hub: Hub, listing: RepoListing, reference: RepoReference) -> RepoView:
+    """Return what is shown of a listing and of every variant that `reference` means, all of which are read.
+
+    The model is that of the first one that can be read. Raises InvalidHeader where none can, RepoTooLarge and the Hub's
+    errors.
+    """
+    chosen = choose(listing, reference)
+    headers = dict(zip((v.name for v in chosen), headers_of(hub, listing, chosen), strict=True))
+    readable = [(name, header) for name, header in headers.items() if isinstance(header, Header)]
+    if not readable:
+        raise next(header for header in headers.values() if isinstance(header, InvalidHeader))
+    return RepoView(
+        repo=listing.repo or reference.repo,
+        revision=listing.revision,
+        variants=[_variant_view(v, headers.get(v.name)) for v in listing.variants],
+        other_files=_other_files(listing),
+        model=model_view(readable[0][0], build_model(readable[0][1])),
+    )
+
+
+def _variant_view(variant: Variant, header: Header | InvalidHeader | None = None) -> VariantView:
     files = [FileView(file.path, file.n_bytes, file.sha256) for file in variant.files]
-    return VariantView(variant.name, files, variant.n_bytes)
+    read = header_view(header) if isinstance(header, Header) else None
+    why_not = header.detail if isinstance(header, InvalidHeader) else None
+    return VariantView(variant.name, files, variant.n_bytes, read, why_not)
 
 
 def _other_files(listing: RepoListing) -> dict[str, list[str]]:

@@ -78,7 +78,7 @@ def read_models(
     """
     read: list[VariantModel] = []
     unreadable: dict[str, AdvisorError] = {}
-    headers = _headers(hub, listing, variants, in_full)
+    headers = headers_of(hub, listing, variants, in_full)
     for number, variant in enumerate(variants, 1):
         report(f"reading header {number} of {len(variants)}")
         try:
@@ -90,10 +90,11 @@ def read_models(
     return Models(tuple(read), {name: error.detail for name, error in unreadable.items()}, listing.gated)
 
 
-def _headers(
-    hub: Hub, listing: RepoListing, variants: Sequence[Variant], in_full: bool
+def headers_of(
+    hub: Hub, listing: RepoListing, variants: Sequence[Variant], in_full: bool = False
 ) -> Iterator[Header | InvalidHeader]:
-    if listing.repo is None:
+    """Return the header of each of `variants`, or what is wrong with it, in their order. Raises the Hub's errors."""
+    if listing.repo is None and listing.address is None:
         return (_local(variant) for variant in variants)
     return hub.read_headers(listing, variants, in_full)
 

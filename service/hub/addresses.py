@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 import httpx
 
+from service.engine.errors import InvalidInput
 from service.hub.errors import HubReplyRefused
 
 HUB_SUFFIXES = (".huggingface.co", ".hf.co")
@@ -20,8 +21,10 @@ HUB_HOSTS = ("huggingface.co", "hf.co")
 class Addresses:
     """The endpoint and the hosts allowed beside it."""
 
-    def __init__(self, endpoint: str, hosts: Sequence[str] = ()) -> None:
-        """`hosts`: names, or suffixes that begin with a dot, beside the Hub's own."""
+    def __init__(self, endpoint: str, hosts: Sequence[str] = (), url_hosts: Sequence[str] = ()) -> None:
+        """`hosts`: names, or suffixes that begin with a dot, beside the Hub's own; `url_hosts`: names of those that
+        files may be read from without the Hub."""
+        self._url_hosts = frozenset(host.lower() for host in url_hosts)
         self.endpoint = httpx.URL(endpoint.rstrip("/"))
         self.is_loopback = _is_loopback(self.endpoint.host)
         self._suffixes = HUB_SUFFIXES + tuple(h.lower() for h in hosts if h.startswith("."))
@@ -43,11 +46,25 @@ class Addresses:
             )
         return target
 
+    def checked(self, address: str) -> httpx.URL:
+        """Return the address of a file outside the Hub. Raises InvalidInput unless its host is one of `url_hosts`."""
+        try:
+            url = httpx.URL(address)
+        except (httpx.InvalidURL, ValueError) as error:
+            raise InvalidInput("the address cannot be read", field="repo") from error
+        if url.scheme not in ("http", "https") or url.userinfo or url.host.lower() not in self._url_hosts:
+            raise InvalidInput(
+                f"{url.host[:100]!r} is not the Hub, and files elsewhere are read only from hosts that "
+                "ADVISOR_URL_HOSTS names",
+                field="repo",
+            )
+        return url
+
     def _is_allowed(self, url: httpx.URL) -> bool:
         host = url.host.lower()
         if self.is_endpoint(url) or (self.is_loopback and _is_loopback(host) and url.scheme in ("http", "https")):
             return True
-        named = host in self._hosts or (host.endswith(self._suffixes) and not _is_number(host))
+        named = host in self._hosts | self._url_hosts or (host.endswith(self._suffixes) and not _is_number(host))
         return url.scheme == "https" and named
 
 

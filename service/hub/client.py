@@ -7,6 +7,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from threading import Lock
 from typing import TYPE_CHECKING
+from urllib.parse import quote, unquote
 
 import httpx
 import msgspec
@@ -19,7 +20,7 @@ from service.hub.headers import HeaderCache, NoCache, RepoReader
 from service.hub.listing import Cost, Limits, RepoFile, RepoListing, Variant
 from service.hub.ranges import Ranges, gated, unknown
 from service.hub.references import RepoReference, checked_repo, checked_revision
-from service.hub.variants import find_variants
+from service.hub.variants import find_variants, shard_names
 
 if TYPE_CHECKING:
     from service.hub.info import RepoInfo
@@ -45,6 +46,7 @@ class Hub:
         token: str | None = None,
         *,
         hosts: Sequence[str] = (),
+        url_hosts: Sequence[str] = (),
         cache: HeaderCache | None = None,
         limits: Limits | None = None,
         allow_private: bool = False,
@@ -52,7 +54,7 @@ class Hub:
         transport: httpx.BaseTransport | None = None,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        """`hosts`: more hosts that the endpoint may redirect reads to.
+        """`hosts`: more hosts that the endpoint may redirect reads to; `url_hosts`: those of `list_address`.
 
         `allow_private`: the token is the asker's own, so that repos only it can see may be shown. A service leaves it
         False: a private repo is then answered as an unknown one, and of the gated ones only `gated_repos` are read.
@@ -61,8 +63,9 @@ class Hub:
         self._gated_repos = frozenset(repo.lower() for repo in gated_repos)
         self._limits, self._sleep = limits or Limits(), sleep
         self._cache = NoCache() if cache is None else cache  # an empty cache may count as false
-        self._ranges = Ranges(Addresses(endpoint, hosts), token, self._limits, transport=transport, sleep=sleep)
-        self._readers: OrderedDict[tuple[str, str], RepoReader] = OrderedDict()
+        self._addresses = Addresses(endpoint, hosts, url_hosts)
+        self._ranges = Ranges(self._addresses, token, self._limits, transport=transport, sleep=sleep)
+        self._readers: OrderedDict[str, RepoReader] = OrderedDict()
         self._lock = Lock()
 
     @property
@@ -106,16 +109,36 @@ class Hub:
         `in_full`: no part of any may be taken from another file of the repo (`Header.by_jump`). Raises RepoGated,
         RepoTooLarge, HubUnavailable, HubRateLimited, HubUnauthorised, HubReplyRefused.
         """
+        where = self._where(listing)
+        headers = self._reader(listing.repo or "", where).read(variants, in_full)
+        for variant, header in zip(variants, headers, strict=True):
+            if isinstance(header, InvalidHeader):
+                yield type(header)(f"{listing.repo or where}, variant {variant.name}: {header.detail}")
+            else:
+                yield header
+
+    def list_address(self, address: str) -> RepoListing:
+        """Return the one variant at an http(s) address of a GGUF file outside the Hub, with its sibling shards.
+
+        Raises InvalidInput unless the operator allows its host.
+        """
+        url = self._addresses.checked(address)
+        folder, _, name = str(url.copy_with(fragment=None)).rpartition("/")
+        variants, _ = find_variants(RepoFile(path) for path in shard_names(unquote(name), self._limits.shards))
+        if not variants:
+            raise InvalidInput("the address is of no GGUF file: it must end in .gguf, without a query", field="repo")
+        return RepoListing(None, None, variants, address=folder)
+
+    def _where(self, listing: RepoListing) -> str:
+        """The address that the paths of a listing's files are added to. Raises RepoGated and InvalidInput."""
+        if listing.address is not None:
+            self._addresses.checked(listing.address)
+            return listing.address
         if listing.repo is None or listing.revision is None:
             raise InvalidInput("a listing of files on this disk is read by read_local_header", field="repo")
         if listing.gated and not self._allow_private and listing.repo.lower() not in self._gated_repos:
             raise gated(listing.repo)
-        headers = self._reader(listing.repo, listing.revision).read(variants, in_full)
-        for variant, header in zip(variants, headers, strict=True):
-            if isinstance(header, InvalidHeader):
-                yield type(header)(f"{listing.repo}, variant {variant.name}: {header.detail}")
-            else:
-                yield header
+        return f"{self._endpoint}/{listing.repo}/resolve/{quote(listing.revision, safe='')}"
 
     def search_gguf(self, model: str) -> tuple[str, ...]:
         """Return up to five repos that hold a quantised GGUF of the model repo `model`, most downloaded first."""
@@ -159,13 +182,13 @@ class Hub:
         way = f"these have: {', '.join(found)}" if found else "no repo with GGUF files of this model was found"
         return RepoWithoutGguf(f"{listing.repo} {why}; {way}", field="repo", choices=tuple(found))
 
-    def _reader(self, repo: str, revision: str) -> RepoReader:
+    def _reader(self, repo: str, folder: str) -> RepoReader:
         now = time.monotonic()
         with self._lock:
-            reader = self._readers.pop((repo, revision), None)
+            reader = self._readers.pop(folder, None)
             if reader is None or now - reader.started > _READER_SECONDS:
-                reader = RepoReader(self._ranges, self._cache, self._limits, repo, revision, started=now)
-            self._readers[repo, revision] = reader
+                reader = RepoReader(self._ranges, self._cache, self._limits, repo, folder, started=now)
+            self._readers[folder] = reader
             if len(self._readers) > _READERS_KEPT:
                 self._readers.popitem(last=False)
             return reader

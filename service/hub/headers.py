@@ -14,6 +14,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from threading import Lock
 from typing import IO, Protocol
+from urllib.parse import quote
 
 from service.engine.errors import InvalidHeader, TruncatedHeader
 from service.engine.gguf import Doubt, Header, HeaderParser, LargeArray, merge_shards
@@ -52,14 +53,15 @@ class NoCache:
 
 
 class RepoReader:
-    """Reads the headers of one repo at one commit, and keeps to what one repo may cost."""
+    """Reads the headers of one repo at one commit, or of one address, and keeps to what a repo may cost."""
 
     def __init__(
-        self, ranges: Ranges, cache: HeaderCache, limits: Limits, repo: str, revision: str, started: float
+        self, ranges: Ranges, cache: HeaderCache, limits: Limits, repo: str, folder: str, started: float
     ) -> None:
-        """`started`: a time of `time.monotonic`, for whoever keeps readers."""
+        """`folder`: the address that paths of files are added to; `started`: a time of `time.monotonic`, for whoever
+        keeps readers."""
         self._ranges, self._cache, self._limits = ranges, cache, limits
-        self._repo, self._revision, self.started = repo, revision, started
+        self._repo, self._folder, self.started = repo, folder, started
         self._lock = Lock()
         self._n_bytes = 0
         self._first_in_full = Lock()
@@ -92,7 +94,7 @@ class RepoReader:
         known = self._kept(file, in_full)
         if known is not None:
             return known
-        remote = RemoteFile(self._repo, self._revision, file.path, file.n_bytes)
+        remote = RemoteFile(self._repo, file.path, file.n_bytes, f"{self._folder}/{quote(file.path)}")
         if not is_first:
             header = self._stream(remote, LATER_RANGE)[0]
         elif in_full:

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import httpx2  # what huggingface_hub speaks through; its errors are not wrapped
 import msgspec
-from huggingface_hub import HfApi
+from huggingface_hub import HfApi, constants
 from huggingface_hub.errors import (
     GatedRepoError,
     HfHubHTTPError,
@@ -23,6 +23,10 @@ from service.hub.errors import HubReplyRefused, HubUnauthorised, HubUnavailable,
 from service.hub.listing import Limits
 from service.hub.ranges import gated, is_token_refused, unknown
 from service.hub.retry import Transient, seconds_asked, with_retries
+
+# Else the first call of a process asks huggingface.co, whatever the endpoint, for /api/agent-harnesses as well, and
+# waits up to 3 seconds (huggingface_hub 2.4, utils/_detect_agent.py): neither asked for nor of use here.
+constants.HF_HUB_DISABLE_TELEMETRY = True
 
 
 class ListedFile(msgspec.Struct, frozen=True):

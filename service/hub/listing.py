@@ -39,7 +39,10 @@ class OtherFile(msgspec.Struct, frozen=True):
 
 
 class RepoListing(msgspec.Struct, frozen=True):
-    """A repo at one commit, smallest variant first. `repo` and `revision` are None for files on this disk."""
+    """A repo at one commit, smallest variant first. `repo` and `revision` are None for files on this disk.
+
+    `address`: for files that are on neither, the folder that they are in.
+    """
 
     repo: str | None
     revision: str | None
@@ -47,6 +50,7 @@ class RepoListing(msgspec.Struct, frozen=True):
     other_files: tuple[OtherFile, ...] = ()
     gated: bool = False
     base_models: tuple[str, ...] = ()
+    address: str | None = None
 
     @property
     def names(self) -> tuple[str, ...]:

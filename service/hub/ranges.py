@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from threading import Lock
 from typing import TypeAlias
-from urllib.parse import quote
 
 import httpx
 
@@ -29,14 +28,12 @@ Take: TypeAlias = Callable[[bytes], bool]
 
 
 class RemoteFile:
-    """One file at one commit: where it is resolved, its size as listed, and its signed address once known."""
+    """One file at one commit: where it is asked for, its size as listed, and its signed address once known."""
 
-    def __init__(self, repo: str, revision: str, path: str, n_bytes: int | None) -> None:
-        self.repo = repo
-        self.path = path
-        self.n_bytes = n_bytes
+    def __init__(self, repo: str, path: str, n_bytes: int | None, address: str) -> None:
+        self.repo, self.path, self.n_bytes = repo, path, n_bytes
+        self.address = httpx.URL(address)
         self.ignores_ranges = False  # known once a reply was the whole file
-        self.resolve_path = f"/{repo}/resolve/{quote(revision, safe='')}/{quote(path)}"
         self.signed: httpx.URL | None = None
 
 
@@ -106,18 +103,15 @@ class Ranges:
                     self._take_in(response, reading)
                     return
             file.signed = None
-        url = self._resolve_url(file)
+        url = file.address
         for _ in range(_MAX_REDIRECTS):
             with self._send(url, asked, reading.deadline) as response:
                 if not response.has_redirect_location:
-                    file.signed = None if self._addresses.is_endpoint(url) else url
+                    file.signed = None if self._addresses.is_endpoint(url) or url == file.address else url
                     self._take_in(response, reading)
                     return
                 url = self._addresses.after_redirect(url, response.headers["location"])
         raise HubReplyRefused(f"{file.path}: more than {_MAX_REDIRECTS} redirects")
-
-    def _resolve_url(self, file: RemoteFile) -> httpx.URL:
-        return httpx.URL(str(self._addresses.endpoint).rstrip("/") + file.resolve_path)
 
     @contextmanager
     def _send(self, url: httpx.URL, headers: dict[str, str], deadline: float) -> Iterator[httpx.Response]:

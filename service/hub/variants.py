@@ -66,6 +66,14 @@ def find_variants(files: Iterable[RepoFile], model_name: str = "") -> tuple[tupl
     return tuple(variants), tuple(sorted(others, key=lambda o: o.path))
 
 
+def shard_names(name: str, most: int) -> list[str]:
+    """Return the names of all shards of the set that a file belongs to by its name, at most `most`; or just its own."""
+    match = _SHARD.fullmatch(name.removesuffix(".gguf"))
+    if match is None or not 0 < int(match["count"]) <= most:
+        return [name]
+    return [f"{match['stem']}-{number + 1:05d}-of-{match['count']}.gguf" for number in range(int(match["count"]))]
+
+
 def choose(
     listing: RepoListing, reference: RepoReference | None = None, names: Sequence[str] | None = None,
     limits: Limits | None = None,

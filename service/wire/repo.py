@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from service.engine.gguf import ArraySummary, MetadataValue, Tensor
+from service.engine.gguf import ArraySummary, Header, MetadataValue, Tensor
 from service.engine.layers import Layer
 from service.engine.model import Model
 from service.engine.tensor_names import role_of
@@ -25,12 +25,38 @@ class FileView(msgspec.Struct, frozen=True):
     sha256: str | None = None
 
 
+class HeaderView(msgspec.Struct, frozen=True, kw_only=True):
+    """What was read of one variant: bytes of its headers, its tensors, bits per weight, and bytes by type.
+
+    `by_jump`: parts of the tokenizer were not read but taken to be as in another variant of the repo.
+    """
+
+    n_bytes: int
+    n_tensors: int
+    bpw: float
+    bytes_by_type: dict[str, int]
+    by_jump: bool
+
+
 class VariantView(msgspec.Struct, frozen=True):
-    """One quantised model: its name, files (shards in order), and bytes of all files."""
+    """One quantised model: its name, files (shards in order), and bytes of all files.
+
+    Where the whole repo was read (`advisor inspect`), `header`, or in `unreadable` why there is none.
+    """
 
     name: str
     files: list[FileView]
     n_bytes: int | None
+    header: HeaderView | None = None
+    unreadable: str | None = None
+
+
+class CostView(msgspec.Struct, frozen=True):
+    """What reading took: requests, the listing and each hop of a redirect counted, bytes of files, and seconds."""
+
+    requests: int
+    n_bytes: int
+    seconds: float
 
 
 class LayerView(msgspec.Struct, frozen=True, kw_only=True):
@@ -75,13 +101,32 @@ class ModelView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RepoView(msgspec.Struct, frozen=True, kw_only=True):
-    """A repo at one commit. `other_files`: paths that are no variants, by what they are (mmproj, imatrix, …)."""
+    """A repo at one commit. `other_files`: paths that are no variants, by what they are (mmproj, imatrix, …).
+
+    `cost`: of `advisor inspect`, what reading all of it took.
+    """
 
     repo: str
     revision: str | None
     variants: list[VariantView]
     other_files: dict[str, list[str]]
     model: ModelView | None = None
+    cost: CostView | None = None
+
+
+def header_view(header: Header) -> HeaderView:
+    """Return what is shown of the merged header of a variant."""
+    by_type: dict[str, int] = {}
+    for tensor in header.tensors:
+        by_type[tensor.type] = by_type.get(tensor.type, 0) + tensor.nbytes
+    n_weights = sum(math.prod(tensor.dims) for tensor in header.tensors)
+    return HeaderView(
+        n_bytes=header.n_bytes,
+        n_tensors=len(header.tensors),
+        bpw=round(8 * sum(by_type.values()) / max(1, n_weights), 3),
+        bytes_by_type=dict(sorted(by_type.items(), key=lambda item: -item[1])),
+        by_jump=header.by_jump,
+    )
 
 
 def model_view(variant: str, model: Model) -> ModelView:

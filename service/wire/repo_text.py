@@ -5,19 +5,23 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from service.engine.units import GIB, MIB
-from service.wire.repo import LayerView, ModelView, RepoView, VariantView
+from service.wire.repo import CostView, LayerView, ModelView, RepoView, VariantView
 from service.wire.text import clean, wrapped
+
+_MOST_TYPES = 4
 
 
 def render_repo(repo: RepoView) -> str:
     """Return the inspection of a repo as plain text: variants, other files, then the model layer by layer."""
     lines = [f"{repo.repo}{' @ ' + repo.revision[:12] if repo.revision else ''}", ""]
-    lines += [_variant(variant) for variant in repo.variants]
+    lines += [part for variant in repo.variants for part in wrapped(_variant(variant))]
     for kind, paths in repo.other_files.items():
         lines.append(f"{kind}: {', '.join(paths[:6])}{f' and {len(paths) - 6} more' if len(paths) > 6 else ''}")
     if repo.model:
         lines += ["", *(part for line in _model(repo.model) for part in wrapped(line))]
-    if repo.model and len(repo.variants) > 1:
+    if repo.cost:
+        lines += ["", _cost(repo, repo.cost)]
+    if repo.model and repo.revision and len(repo.variants) > 1:
         lines += [
             "",
             f"another variant: {repo.repo}:{next(v.name for v in repo.variants if v.name != repo.model.variant)}",
@@ -27,7 +31,24 @@ def render_repo(repo: RepoView) -> str:
 
 def _variant(variant: VariantView) -> str:
     size = "size unknown" if variant.n_bytes is None else f"{variant.n_bytes / GIB:8.2f} GiB"
-    return f"{variant.name:<24} {size}  {len(variant.files)} file{'s' if len(variant.files) > 1 else ''}"
+    files = f"{len(variant.files):>3} file{'s' if len(variant.files) > 1 else ' '}"
+    read = ""
+    if variant.header:
+        types = ", ".join(list(variant.header.bytes_by_type)[:_MOST_TYPES])
+        read = f"  {variant.header.bpw:6.3f} bits per weight: {types}"
+    if variant.unreadable:
+        read = f"  cannot be read: {variant.unreadable}"
+    return f"{variant.name:<24} {size}  {files}{read}".rstrip()
+
+
+def _cost(repo: RepoView, cost: CostView) -> str:
+    headers = [variant.header for variant in repo.variants if variant.header]
+    n_bytes, n_jumps = sum(header.n_bytes for header in headers), sum(header.by_jump for header in headers)
+    jumps = f", {n_jumps} of them without the tokenizer that they share" if n_jumps else ""
+    return (
+        f"read: {len(headers)} headers of {n_bytes / 1e6:.1f} MB{jumps}, by {cost.requests} requests, "
+        f"{cost.n_bytes / 1e6:.1f} MB, in {cost.seconds:.1f} s"
+    )
 
 
 def _model(model: ModelView) -> Iterator[str]:

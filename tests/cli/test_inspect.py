@@ -1,0 +1,111 @@
+"""`advisor inspect` as it is run: a repo, a folder, an address elsewhere; what was read, and what it took."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from service.cli import main
+from tests.local_hub import LocalHub
+from tests.models import write_gguf
+
+LLAMA, TRUNCATED = "bartowski/Llama-3.3-70B-Instruct-GGUF", "local/truncated-GGUF"
+SHARD = "Q8_0/Llama-3.3-70B-Instruct-Q8_0-00001-of-00002.gguf"
+
+
+@pytest.fixture(scope="module")
+def running_hub() -> Iterator[LocalHub]:
+    with LocalHub() as hub:
+        yield hub
+
+
+@pytest.fixture
+def hub(running_hub: LocalHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> LocalHub:
+    running_hub.reset()
+    monkeypatch.setenv("HF_ENDPOINT", running_hub.endpoint)
+    monkeypatch.setenv("ADVISOR_STATE_DIR", str(tmp_path / "state"))
+    monkeypatch.delenv("HF_TOKEN", raising=False)
+    return running_hub
+
+
+def inspected(capsys: pytest.CaptureFixture[str], *words: str) -> Any:
+    assert main(["inspect", *words, "--json"]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+def test_every_variant_of_a_repo_is_read_and_the_cost_said(hub: LocalHub, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["inspect", LLAMA]) == 0
+    shown = capsys.readouterr().out
+    assert "Q4_K_M" in shown
+    assert "bits per weight: q4_K, q6_K" in shown
+    assert f"by {len(hub.requests)} requests" in shown
+    assert "7 headers of 31.0 MB, 6 of them without the tokenizer that they share" in shown
+
+
+def test_the_second_time_costs_one_request(hub: LocalHub, capsys: pytest.CaptureFixture[str]) -> None:
+    first, second = inspected(capsys, LLAMA), inspected(capsys, LLAMA)
+    assert second["cost"]["requests"] == 1
+    assert second["cost"]["n_bytes"] == 0
+    assert second["variants"] == first["variants"]
+    again = inspected(capsys, LLAMA, "--no-cache")
+    assert again["cost"]["requests"] == first["cost"]["requests"] > 20
+
+
+def test_one_variant_can_be_named_and_the_others_are_not_read(
+    hub: LocalHub, capsys: pytest.CaptureFixture[str]
+) -> None:
+    seen = inspected(capsys, f"{LLAMA}:Q8_0")
+    assert [v["name"] for v in seen["variants"] if v["header"]] == ["Q8_0"]
+    assert seen["model"]["variant"] == "Q8_0"
+    assert seen["cost"]["requests"] == len(hub.requests) == 5
+
+
+def test_a_damaged_variant_says_why_beside_those_that_can_be_read(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    write_gguf(tmp_path / "m-Q8_0.gguf", "Qwen3-0.6B", "q8_0")
+    (tmp_path / "m-Q4_0.gguf").write_bytes(b"GGUF")
+    seen = inspected(capsys, str(tmp_path))
+    assert seen["cost"] is None
+    assert {v["name"]: bool(v["header"]) for v in seen["variants"]} == {"Q4_0": False, "Q8_0": True}
+    assert "ends after 4 bytes" in next(v["unreadable"] for v in seen["variants"] if v["unreadable"])
+    assert main(["inspect", str(tmp_path)]) == 0
+    assert "cannot be read:" in capsys.readouterr().out
+
+
+def test_nothing_that_can_be_read_is_an_error(hub: LocalHub, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["inspect", TRUNCATED]) == 1
+    assert "truncated" in capsys.readouterr().err
+
+
+def test_an_address_elsewhere_is_read_where_the_operator_allows_its_host(
+    hub: LocalHub, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    address = f"{hub.endpoint}/{LLAMA}/resolve/main/{SHARD}"
+    assert main(["inspect", address]) == 2
+    assert "ADVISOR_URL_HOSTS" in capsys.readouterr().err
+    assert hub.requests == []
+    monkeypatch.setenv("ADVISOR_URL_HOSTS", "models.example,127.0.0.1")
+    seen = inspected(capsys, address)
+    assert [len(v["files"]) for v in seen["variants"]] == [2]
+    assert seen["variants"][0]["header"]["n_tensors"] == 723
+    assert seen["cost"]["requests"] == len(hub.requests)
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "http://169.254.169.254/latest/x.gguf", "https://models.example.evil.org/x.gguf", "http://u:p@models.example/x.gguf",
+        "http://[bad/x.gguf", "https://models.example/x.gguf?sig=1", "https://models.example/x.zip", "https://models.example/",
+    ],
+)  # fmt: skip
+def test_another_address_is_refused_without_asking_it(
+    hub: LocalHub, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, address: str
+) -> None:
+    monkeypatch.setenv("ADVISOR_URL_HOSTS", "models.example")
+    assert main(["inspect", address]) == 2
+    assert "repo" in capsys.readouterr().err
