@@ -275,6 +275,7 @@ run_host = Table(
 # `model_name` to `ram_gib` is what people search for (service.engine.measured.identity). `rows_key` is the hash of
 # model, engine and rows, by which the same measurement sent twice is known; `submission_key` that of who sent it with
 # which idempotency key. Trust and states: docs/trust.md.
+LISTED_BY = ("account_id", "host_id", "repo", "model_slug", "rig_slug", "tier", "origin")  # newest first
 result = Table(
     "result",
     metadata,
@@ -283,25 +284,25 @@ result = Table(
     Column("state", String(11), nullable=False),
     Column("state_reason", String(500)),
     Column("tier", String(13), nullable=False),
-    Column("account_id", ForeignKey("account.id", ondelete="SET NULL"), index=True),
-    Column("host_id", ForeignKey("host.id", ondelete="SET NULL"), index=True),
+    Column("account_id", ForeignKey("account.id", ondelete="SET NULL")),
+    Column("host_id", ForeignKey("host.id", ondelete="SET NULL")),
     Column("cell", String(64), index=True),
     Column("hardware_key", String(64), index=True),
     Column("engine", String(16), nullable=False),
     Column("build", String(200)),
-    Column("repo", String(200), index=True),
+    Column("repo", String(200)),
     Column("variant", String(200), nullable=False),
     Column("model", _JSON),
     Column("flags", _JSON),
     Column("model_name", String(100), nullable=False),
-    Column("model_slug", String(120), nullable=False, index=True),
+    Column("model_slug", String(120), nullable=False),
     Column("arch", String(64)),
     Column("n_params", BigInteger),
     Column("n_active", BigInteger),
     Column("bpw", Float),
     Column("hardware", _JSON, nullable=False),
     Column("gpus", String(200), nullable=False),
-    Column("rig_slug", String(120), nullable=False, index=True),
+    Column("rig_slug", String(120), nullable=False),
     Column("vram_mib", Integer, nullable=False),
     Column("cpu", String(100)),
     Column("ram_gib", Integer),
@@ -322,6 +323,8 @@ result = Table(
     CheckConstraint("origin IN ('agent', 'submitted', 'published')", name="result_origin"),
     CheckConstraint("state IN ('shown', 'quarantined', 'hidden', 'deleted')", name="result_state"),
     CheckConstraint("tier IN ('self-reported', 'agent-run', 'replicated')", name="result_tier"),
+    Index("result_newest", "created_at", "id"),
+    *(Index(f"result_by_{name}", name, "created_at", "id") for name in LISTED_BY),
 )
 
 # Cells in which a host agreed with what was replicated without its owner: with one of them its other results count as

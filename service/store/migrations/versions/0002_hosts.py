@@ -211,14 +211,12 @@ def _create_result() -> None:
         sa.PrimaryKeyConstraint("id", name="result_pk"),
         sa.UniqueConstraint("submission_key", name="result_submission_key_unique"),
     )
-    op.create_index("result_account_id", "result", ["account_id"])
     op.create_index("result_cell", "result", ["cell"])
     op.create_index("result_hardware_key", "result", ["hardware_key"])
-    op.create_index("result_host_id", "result", ["host_id"])
     op.create_index("result_measured_at", "result", ["measured_at"])
-    op.create_index("result_model_slug", "result", ["model_slug"])
-    op.create_index("result_repo", "result", ["repo"])
-    op.create_index("result_rig_slug", "result", ["rig_slug"])
+    op.create_index("result_newest", "result", ["created_at", "id"])
+    for name in ("account_id", "host_id", "repo", "model_slug", "rig_slug", "tier", "origin"):
+        op.create_index(f"result_by_{name}", "result", [name, "created_at", "id"])
     op.create_index("result_rows_key", "result", ["rows_key"])
 
 

@@ -1,0 +1,103 @@
+"""No question of the board or of results reads a whole table: what its plan says, on both databases."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from sqlalchemy import Engine, event, text
+
+from service.engine.measured.classes import DEPTHS
+from service.store import contributors, leaderboard, listed_results
+from service.store.engines import make_engine
+from service.store.leaderboard import BoardFilter
+from service.store.listed_results import ResultFilter
+from service.store.migrations import migrate
+from tests.databases import BOTH, empty_database
+from tests.stored_results import A_DAY, a_result, keep, row
+
+SINCE = A_DAY - timedelta(days=30)
+AFTER = (20.0, "x" * 22)
+QUESTIONS: dict[str, Callable[[Engine], object]] = {
+    "the board": lambda e: leaderboard.page(e, BoardFilter(), "tg", None, 25),
+    "its next page": lambda e: leaderboard.page(e, BoardFilter(), "tg", AFTER, 25),
+    "by PP": lambda e: leaderboard.page(e, BoardFilter(depth=DEPTHS[1]), "pp", AFTER, 25),
+    "newest": lambda e: leaderboard.page(e, BoardFilter(), "newest", (A_DAY, "x"), 25),
+    "bits": lambda e: leaderboard.page(e, BoardFilter(), "bits", AFTER, 25),
+    "model": lambda e: leaderboard.page(e, BoardFilter(model="qwen3-30b-a3b"), "tg", None, 25),
+    "arch": lambda e: leaderboard.page(e, BoardFilter(arch="qwen3moe"), "tg", None, 25),
+    "variant": lambda e: leaderboard.page(e, BoardFilter(variant="Q4_K_M"), "tg", None, 25),
+    "rig": lambda e: leaderboard.page(e, BoardFilter(rig="2x-rtx-3090", engine="llama.cpp"), "tg", None, 25),
+    "memory": lambda e: leaderboard.page(e, BoardFilter(vram=48, ram=128, platform="desktop"), "tg", None, 25),
+    "trust, date": lambda e: leaderboard.page(e, BoardFilter(tier="replicated", since=SINCE), "tg", None, 25),
+    "words": lambda e: leaderboard.page(e, BoardFilter(words=("qwen3", "3090")), "tg", None, 25),
+    "variants of a model": lambda e: leaderboard.summed(e, "variant", "tg", 0, model="qwen3-30b-a3b"),
+    "models of a rig": lambda e: leaderboard.summed(e, "model", "tg", 0, rig="2x-rtx-3090"),
+    "depths": lambda e: leaderboard.depths_of(e, model="qwen3-30b-a3b"),
+    "similar": lambda e: leaderboard.similar(e, "x" * 22),
+    "a result": lambda e: listed_results.read(e, "x" * 22),
+    "results": lambda e: listed_results.page(e, ResultFilter(), None, 50),
+    "their next page": lambda e: listed_results.page(e, ResultFilter(), (A_DAY, "x"), 50),
+    "of a model": lambda e: listed_results.page(e, ResultFilter(model="qwen3-30b-a3b", since=SINCE), None, 50),
+    "of a rig": lambda e: listed_results.page(e, ResultFilter(rig="2x-rtx-3090", engine="llama.cpp"), None, 50),
+    "of a tier": lambda e: listed_results.page(e, ResultFilter(tier="replicated"), None, 50),
+    "of an origin": lambda e: listed_results.page(e, ResultFilter(origin="published"), None, 50),
+    "of a repo": lambda e: listed_results.page(e, ResultFilter(repo="a/b"), None, 50),
+    "of somebody": lambda e: listed_results.page(e, ResultFilter(contributor="quiet-heron-417"), None, 50),
+    "of a host": lambda e: listed_results.page(e, ResultFilter(host="quiet-heron-417"), None, 50),
+    "for dumps": lambda e: listed_results.after_id(e, "", 500),
+    "by tier": lambda e: contributors.by_tier(e, "x" * 22),
+}
+_LARGE = ("board", "other", "result", "result_speed")
+
+
+@contextmanager
+def asked(engine: Engine) -> Iterator[list[tuple[str, Any]]]:
+    """What is asked of the database within the block."""
+    found: list[tuple[str, Any]] = []
+
+    def note(_: Any, __: Any, statement: str, parameters: Any, *___: Any) -> None:
+        if statement.startswith("SELECT"):
+            found.append((statement, parameters))
+
+    event.listen(engine, "before_cursor_execute", note)
+    yield found
+    event.remove(engine, "before_cursor_execute", note)
+
+
+def plan_of(engine: Engine, statement: str, parameters: Any) -> str:
+    with engine.connect() as connection:
+        if engine.dialect.name == "sqlite":
+            rows = connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {statement}", parameters).all()
+            return "\n".join(str(one[-1]) for one in rows)
+        connection.execute(text("SET LOCAL enable_seqscan = off"))  # a small table is read whole if that is allowed
+        return "\n".join(one[0] for one in connection.exec_driver_sql(f"EXPLAIN {statement}", parameters))
+
+
+def whole_tables(plan: str) -> list[str]:
+    """The large tables that a plan reads from end to end, in no order of an index."""
+    found = re.findall(r"SCAN (\w+)(?! USING)", plan) + re.findall(r"Seq Scan on \w+(?: (\w+))?", plan)
+    return [name for name in found if name in _LARGE]
+
+
+@pytest.fixture(scope="module", params=BOTH)
+def filled(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
+    made = make_engine(empty_database(request, tmp_path_factory.mktemp("plans")))
+    migrate(made)
+    keep(made, *(a_result([row(0, 10.0 + i), row(4096, 9.0 + i)], variant=f"Q{i}") for i in range(5)))
+    yield made
+    made.dispose()
+
+
+@pytest.mark.parametrize("question", QUESTIONS)
+def test_a_question_reads_no_table_from_end_to_end(filled: Engine, question: str) -> None:
+    with asked(filled) as statements:
+        QUESTIONS[question](filled)
+    assert statements
+    for statement, parameters in statements:
+        plan = plan_of(filled, statement, parameters)
+        assert whole_tables(plan) == [], plan
