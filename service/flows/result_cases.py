@@ -8,6 +8,7 @@ from service.flows import dumps, leaderboard, moderation, read_results
 from service.flows.accounts import Caller
 from service.flows.accuracy import KeptAccuracy
 from service.flows.context import Context
+from service.flows.submission_cases import SubmissionCases
 from service.wire.accuracy import Accuracy
 from service.wire.board import (
     Board,
@@ -24,7 +25,7 @@ from service.wire.moderation import AbuseReport, AuditEntry, Moderation, OpenRep
 from service.wire.results import Result, ResultQuery, Results
 
 
-class ResultCases:
+class ResultCases(SubmissionCases):
     """What the web asks of results. Every method blocks; all raise AdvisorError only."""
 
     def __init__(self, context: Context) -> None:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from datetime import datetime
 from typing import Any
 
 import msgspec
-from sqlalchemy import Connection, Engine, Row, insert, or_, select, update
+from sqlalchemy import Connection, Engine, Row, func, insert, or_, select, update
 
 from service.engine.config import Engine as EngineName
 from service.engine.hardware import Hardware
@@ -109,6 +110,45 @@ def change(connection: Connection, result_id: str, **values: object) -> bool:
     changed = connection.execute(update(table).where(table.c.id == result_id).values(**values)).rowcount == 1
     board.keep(connection, result_id)
     return changed
+
+
+def insert_once(engine: Engine, row: StoredResult, log: str) -> StoredResult:
+    """Add a result, or return the oldest that has the same rows and was not deleted: one of those who send them at once
+    is first. Raises IntegrityError where its submission key was used already.
+    """
+    with _alone_with(engine, row.rows_key) as connection:
+        same = _with_rows(connection, row.rows_key)
+        if same is None:
+            insert_in(connection, row, log)
+        return same or row
+
+
+@contextmanager
+def _alone_with(engine: Engine, rows_key: str) -> Iterator[Connection]:
+    """Begin a transaction that no other runs beside which is about the same rows."""
+    with engine.execution_options(sqlite_begin="IMMEDIATE").begin() as connection:
+        if engine.dialect.name == "postgresql":
+            connection.execute(select(func.pg_advisory_xact_lock(int(rows_key[:15], 16))))
+        yield connection
+
+
+def with_rows(engine: Engine, rows_key: str) -> StoredResult | None:
+    """Return the oldest result that has these rows and was not deleted."""
+    with engine.connect() as connection:
+        return _with_rows(connection, rows_key)
+
+
+def _with_rows(connection: Connection, rows_key: str) -> StoredResult | None:
+    same = select(*_COLUMNS).where(table.c.rows_key == rows_key, table.c.state != "deleted")
+    row = connection.execute(same.order_by(table.c.created_at, table.c.id).limit(1)).one_or_none()
+    return None if row is None else _decoded(row)
+
+
+def with_submission_key(engine: Engine, key: str) -> StoredResult | None:
+    """Return the result that was sent under an idempotency key."""
+    with engine.connect() as connection:
+        row = connection.execute(select(*_COLUMNS).where(table.c.submission_key == key)).one_or_none()
+    return None if row is None else _decoded(row)
 
 
 def read(engine: Engine, result_id: str) -> StoredResult | None:

@@ -10,6 +10,7 @@ from litestar.openapi.spec import Example
 from service.engine.goal import GoalRequest, resolve_goal
 from service.wire.advice import Advice, AdviceRequest, CreatedAdvice
 from service.wire.check import CheckRequest
+from service.wire.submissions import Submission
 
 RIG = "RTX 3090, Ryzen 9 7950X, 128GB DDR5-5600"
 REPO = "unsloth/Qwen3-235B-A22B-GGUF"
@@ -55,4 +56,15 @@ CHECK_REQUEST = _example(
     "command",
     "A command with an option of an older build",
     CheckRequest(command=COMMAND, repo=f"{REPO}:Q4_K_M", hardware=RIG),
+)
+SUBMISSION = _example(
+    "paste",
+    "A command with its output, and the machine",
+    Submission(
+        text=f"$ ./llama-sweep-bench -m {REPO}/Qwen3-235B-A22B-Q4_K_M.gguf -c 8192 -ngl 99 -fa on -ot exps=CPU\n\n"
+        "|    PP |     TG |   N_KV |   T_PP s | S_PP t/s |   T_TG s | S_TG t/s |\n"
+        "|   512 |    128 |      0 |    4.120 |   124.27 |    8.930 |    14.33 |\n"
+        "|   512 |    128 |    512 |    4.190 |   122.20 |    9.010 |    14.21 |\n",
+        hardware=RIG,
+    ),
 )

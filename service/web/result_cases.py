@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
+from service.web.submission_cases import SubmissionFlows
 from service.wire.accuracy import Accuracy
 from service.wire.board import (
     Board,
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from service.flows.accounts import Caller
 
 
-class ResultFlows(Protocol):
+class ResultFlows(SubmissionFlows, Protocol):
     """The use cases of results and the leaderboard: all block, are called in a thread, and raise AdvisorError only."""
 
     def leaderboard(self, query: BoardQuery) -> Board:

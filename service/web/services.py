@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
-from anyio import Semaphore, from_thread
+from anyio import Semaphore, WouldBlock, from_thread, to_thread
 from litestar import Request
 from litestar.connection import ASGIConnection
 
-from service.errors import NotAuthenticated
+from service.errors import NotAuthenticated, ServiceUnavailable
 from service.flows.accounts import Caller
 from service.settings import Settings
 from service.web.client import client_of, networks
@@ -18,6 +18,7 @@ from service.web.limits import Bucket, Lease, Limits
 from service.web.use_cases import Flows
 
 READS = 4  # repos that one process reads at once for `/v1/repos`
+T = TypeVar("T")
 _HOST = re.compile(r"[A-Za-z0-9.:\[\]-]{1,255}")
 
 
@@ -32,6 +33,17 @@ class Services:
         self._codes = Bucket("codes", 20, 600, "attempts with an enrolment code")
         self._reports = Bucket("reports", 10, 3600, "reports of results")
         self._new_repos = Bucket("new-repos", settings.new_repos_per_hour, 3600, "requests for repos not yet read here")
+
+    async def run_reading(self, flow: Callable[..., T], *arguments: object) -> T:
+        """Return what a flow returns that may read a header, in a thread. Raises ServiceUnavailable beyond READS."""
+        try:
+            self.reads.acquire_nowait()
+        except WouldBlock as error:
+            raise ServiceUnavailable(f"{READS} repos are being read at this moment; ask again") from error
+        try:
+            return await to_thread.run_sync(flow, *arguments)
+        finally:
+            self.reads.release()
 
     def client(self, request: ASGIConnection[Any, Any, Any, Any]) -> str:
         """Return who asks."""

@@ -55,6 +55,8 @@ def test_every_path_of_the_design_is_there() -> None:
         ("get", "/v1/hardware/cpus"),
         ("post", "/v1/hardware/parse"),
         ("get", "/v1/account"),
+        ("post", "/v1/results"),
+        ("post", "/v1/results/preview"),
         ("get", "/v1/hosts"),
         ("post", "/v1/hosts/enrolments"),
         ("get", "/v1/hosts/{host_id}"),

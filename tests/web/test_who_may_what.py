@@ -29,6 +29,7 @@ DOORS: dict[str, tuple[int, ...]] = {
     "keyed": (403,) * len(KINDS),  # the key that was given to whoever asked for the advice, and nothing else
     "known": (401, 401, IN, IN, IN, IN, IN, 401, 401),
     "seen": (IN, 401, IN, IN, IN, IN, IN, 401, 401),
+    "submit": (IN, 401, IN, 403, 403, IN, 403, 401, 401),
     "validate": (401, 401, 403, IN, 403, IN, 403, 401, 401),
     "host": (401, 401, 403, 403, IN, IN, 403, 401, 401),
     "operator": (401, 401, 403, 403, 403, 403, IN, 401, 401),
@@ -66,6 +67,8 @@ ROUTES = {
     "POST /v1/moderation": "operator",
     "GET /v1/moderation/audit": "operator",
     "GET /v1/accuracy": "open",
+    "POST /v1/results/preview": "seen",
+    "POST /v1/results": "submit",
     "GET /v1/hosts/{host_id}": "read own",
     "PATCH /v1/hosts/{host_id}": "change own",
     "DELETE /v1/hosts/{host_id}": "end own",

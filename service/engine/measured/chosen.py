@@ -12,11 +12,12 @@ from service.engine.commands import ParsedCommand
 from service.engine.config import Engine, Flags
 from service.engine.errors import InvalidFlags, InvalidInput
 from service.engine.goal import Goal
-from service.engine.run_flags import RunFlags, closed
+from service.engine.run_flags import Closed, RunFlags, closed
 
 Kind: TypeAlias = Literal["config", "baseline", "step"]
 N_GEN = 64  # output tokens of one repeat: seconds, at the speeds that are worth measuring
 _BEST = 2
+_MOST_DROPPED = 40
 _NAMES_THE_MODEL = ("-hf", "-hfr", "--hf-repo", "-hff", "--hf-file", "-mu", "--model-url", "-hft", "--hf-token")
 _CARDS = ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
 _OF_THE_ENGINE = ("GGML_", "LLAMA_ARG_", "OMP_", "GOMP_", "KMP_")
@@ -112,9 +113,8 @@ def _of_config(config: AdvisedConfig, goal: Goal, mine: Mine | None, command: Pa
 def _of_baseline(mine: Mine, command: ParsedCommand, goal: Goal) -> Measurement:
     if not mine.fits or any(finding.severity == "error" for finding in mine.findings):
         raise InvalidFlags(f"it would not run: {mine.verdict}", field="baseline")
-    run = closed(_as_run(mine.flags, command))
+    run = as_run(mine.flags, command)
     depths, n_prompt = _depths(run.flags, goal)
-    words = (*run.dropped, *_left_away(command), *mine.unknown)
     return Measurement(
         kind="baseline",
         config=None,
@@ -127,13 +127,23 @@ def _of_baseline(mine: Mine, command: ParsedCommand, goal: Goal) -> Measurement:
         n_gen=N_GEN,
         devices=mine.devices,
         speed=mine.speed,
-        dropped=tuple(word[:200] for word in dict.fromkeys(words))[:40],
+        dropped=tuple(dict.fromkeys((*run.dropped, *(word[:200] for word in mine.unknown))))[:_MOST_DROPPED],
     )
 
 
-def _as_run(flags: Flags, command: ParsedCommand) -> Flags:
-    """Return the flags without what names the model, and with what runs before the program. Raises InvalidFlags for
-    what would make it another measurement if it were left away."""
+def as_run(flags: Flags, command: ParsedCommand) -> Closed:
+    """Return somebody's command as a host may be asked to run it, and the words that this leaves away.
+
+    `flags`: the command's, as its engine takes them. Raises InvalidFlags for what would make it another measurement if
+    it were left away.
+    """
+    run = closed(_with_prefix(flags, command))
+    words = dict.fromkeys((*run.dropped, *_left_away(command)))
+    return Closed(run.flags, tuple(word[:200] for word in words)[:_MOST_DROPPED])
+
+
+def _with_prefix(flags: Flags, command: ParsedCommand) -> Flags:
+    """The flags without what names the model, and with what runs before the program."""
     prefix = tuple(word for word in command.prefix if word not in _HARMLESS)
     if prefix and prefix != _INTERLEAVED:
         raise InvalidFlags(

@@ -9,21 +9,19 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 import msgspec
-from anyio import WouldBlock, to_thread
 from litestar import Request, Response, Router, post
 from litestar.di import NamedDependency
 from litestar.enums import RequestEncodingType
 from litestar.openapi.datastructures import ResponseSpec
 from litestar.params import BodyKwarg, QueryParameter
 
-from service.errors import ServiceUnavailable
 from service.web.body import JsonBody
 from service.web.examples import CHECK_REQUEST
 from service.web.formats import MEDIA_TYPES, Format, wanted_format
 from service.web.limits import MAX_CHECK_BYTES
 from service.web.operations import TextToo
 from service.web.problems import problem_responses
-from service.web.services import READS, Services
+from service.web.services import Services
 from service.wire.check import Checked, CheckRequest
 from service.wire.check_text import render_check_markdown, render_check_text
 
@@ -67,14 +65,7 @@ async def check_command(
     """
     form = wanted_format(request, as_format)
     admit = services.admission(request)
-    try:
-        services.reads.acquire_nowait()
-    except WouldBlock as error:
-        raise ServiceUnavailable(f"{READS} repos are being read at this moment; ask again") from error
-    try:
-        checked = await to_thread.run_sync(services.flows.check, data, admit)
-    finally:
-        services.reads.release()
+    checked = await services.run_reading(services.flows.check, data, admit)
     return _answer(checked, form, detail)
 
 

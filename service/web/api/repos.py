@@ -9,17 +9,15 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 import msgspec
-from anyio import WouldBlock, to_thread
 from litestar import Request, Response, Router, get
 from litestar.di import NamedDependency
 from litestar.openapi.datastructures import ResponseSpec
 from litestar.params import FromPath, QueryParameter
 
-from service.errors import ServiceUnavailable
 from service.web.conditional import conditional
 from service.web.operations import Documented
 from service.web.problems import problem_responses
-from service.web.services import READS, Services
+from service.web.services import Services
 from service.wire.repo import RepoView
 
 VariantName = Annotated[
@@ -65,14 +63,7 @@ async def inspect_repo(
 ) -> Response[Any]:
     """Files, metadata, layers, bytes by role and type, sizes of each layer, cache per token."""
     admit = services.admission(request)
-    try:
-        services.reads.acquire_nowait()
-    except WouldBlock as error:
-        raise ServiceUnavailable(f"{READS} repos are being read at this moment; ask again") from error
-    try:
-        view = await to_thread.run_sync(services.flows.inspect, f"{owner}/{name}", revision, variant, admit)
-    finally:
-        services.reads.release()
+    view = await services.run_reading(services.flows.inspect, f"{owner}/{name}", revision, variant, admit)
     return conditional(request, msgspec.json.encode(view), "application/json")
 
 

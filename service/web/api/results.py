@@ -14,6 +14,7 @@ from litestar.openapi.datastructures import ResponseSpec
 from litestar.params import FromPath, QueryParameter
 from litestar.response import File
 
+from service.web.api import submissions
 from service.web.conditional import conditional
 from service.web.formats import MEDIA_TYPES, Format, wanted_format
 from service.web.operations import Documented, TextToo
@@ -200,6 +201,14 @@ def _rendered(request: Request[Any, Any, Any], body: bytes | str, form: Format) 
 
 router = Router(
     "/",
-    route_handlers=[read_leaderboard, list_results, read_result, read_result_log, list_dumps, read_dump],
+    route_handlers=[
+        read_leaderboard,
+        list_results,
+        read_result,
+        read_result_log,
+        list_dumps,
+        read_dump,
+        *submissions.HANDLERS,
+    ],
     tags=["results"],
 )

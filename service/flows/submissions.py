@@ -1,0 +1,160 @@
+"""What people send of their benchmarks: understood, shown to them, and kept."""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+from collections.abc import Callable
+
+import msgspec
+from sqlalchemy.exc import IntegrityError
+
+from service.engine.errors import InvalidInput
+from service.engine.hardware_text import to_shorthand
+from service.engine.measured import measured_speed
+from service.errors import IdempotencyKeyReused
+from service.flows.accounts import Caller, hashed
+from service.flows.context import Context
+from service.flows.results import outcome_of
+from service.flows.trust import judged, settle
+from service.flows.understood import Understood, understood
+from service.store import results
+from service.store.results import StoredResult
+from service.wire.submissions import Preview, Submission, Submitted, SubmittedModel
+
+
+def preview(
+    context: Context, caller: Caller | None, asked: Submission, admit_new_repo: Callable[[], None] = lambda: None
+) -> Preview:
+    """Return what is understood of a submission, and what it lacks; nothing is kept.
+
+    `admit_new_repo` is called before a repo never read here, and may raise. Raises InvalidInput and its kinds for what
+    is there and wrong, and the Hub's errors.
+    """
+    found = understood(context, asked, admit_new_repo)
+    shown = Preview(
+        complete=not found.missing,
+        missing=list(found.missing),
+        engine=found.engine,
+        tool=found.tool,
+        build=found.build,
+        command=found.command,
+        dropped=list(found.dropped),
+        hardware=found.hardware,
+        rig=to_shorthand(found.hardware) if found.hardware else None,
+        assumed=list(found.assumed),
+        rows=list(found.rows),
+        speed=measured_speed(found.rows),
+    )
+    if found.filed is None:
+        return shown
+    row = judged(context, _row(context, caller, found))
+    same = results.with_rows(context.engine, row.rows_key)
+    return msgspec.structs.replace(
+        shown,
+        model=_model(row),
+        flags=row.flags,
+        predicted=row.prediction.speed if row.prediction else [],
+        devices=row.prediction.devices if row.prediction else [],
+        compared=outcome_of(row).compared,
+        state=row.state,
+        state_reason=row.state_reason,
+        tier=row.tier,
+        duplicate_of=same.id if same else None,
+    )
+
+
+def submit(
+    context: Context, caller: Caller | None, asked: Submission, idempotency_key: str | None = None,
+    admit_new_repo: Callable[[], None] = lambda: None,
+) -> Submitted:  # fmt: skip
+    """Return the result that a submission has become, or the one that its rows were already.
+
+    Raises InvalidInput for the first thing that is missing or wrong, IdempotencyKeyReused, NotAllowed, and as
+    `preview`.
+    """
+    if caller is not None:
+        caller.require("submit")
+    key = _submission_key(caller, idempotency_key) if idempotency_key else None
+    found = understood(context, asked, admit_new_repo)
+    if found.missing:
+        first = found.missing[0]
+        raise InvalidInput(first.text, field=first.field, choices=found.choices)
+    edit_key = secrets.token_urlsafe(24) if caller is None else None
+    row = msgspec.structs.replace(
+        _row(context, caller, found), submission_key=key, edit_key_hash=hashed(edit_key) if edit_key else None
+    )
+    known = _known(context, row)
+    if known is not None:
+        return _submitted(known)
+    row = judged(context, row)
+    try:
+        kept = results.insert_once(context.engine, row, found.log)
+    except IntegrityError:  # the same key, sent twice at once
+        again = _known(context, row)
+        if again is None:
+            raise
+        return _submitted(again)
+    if kept.id != row.id:
+        return _submitted(kept)
+    settle(context, row.cell)
+    return _submitted(results.read(context.engine, row.id) or row, edit_key, is_new=True)
+
+
+def _known(context: Context, row: StoredResult) -> StoredResult | None:
+    """The result that was made of this key, or of these rows. Raises IdempotencyKeyReused."""
+    if row.submission_key is not None:
+        same = results.with_submission_key(context.engine, row.submission_key)
+        if same is not None and same.rows_key != row.rows_key:
+            raise IdempotencyKeyReused("this key was sent with other rows", field="Idempotency-Key")
+        if same is not None:
+            return same
+    return results.with_rows(context.engine, row.rows_key)
+
+
+def _submission_key(caller: Caller | None, idempotency_key: str) -> str:
+    who = caller.account_id if caller else ""
+    return hashlib.sha256(f"{who}\n{idempotency_key}".encode()).hexdigest()
+
+
+def _row(context: Context, caller: Caller | None, found: Understood) -> StoredResult:
+    if found.filed is None or found.engine is None or found.hardware is None:
+        raise InvalidInput("the submission is not complete", field="text")
+    return StoredResult(
+        id=secrets.token_urlsafe(16),
+        origin="submitted",
+        tier="self-reported",
+        account_id=caller.account_id if caller else None,
+        engine=found.engine,
+        build=found.build,
+        hardware=found.hardware,
+        rows=list(found.rows),
+        failure=None,
+        command=found.command,
+        remarks=found.remarks,
+        created_at=context.clock(),
+        **found.filed,
+    )
+
+
+def _model(row: StoredResult) -> SubmittedModel:
+    return SubmittedModel(
+        name=row.model_name,
+        slug=row.model_slug,
+        repo=row.repo or "",
+        revision=row.model.revision if row.model else None,
+        variant=row.variant,
+        architecture=row.arch,
+        bpw=row.bpw,
+    )
+
+
+def _submitted(row: StoredResult, edit_key: str | None = None, *, is_new: bool = False) -> Submitted:
+    return Submitted(
+        id=row.id,
+        state=row.state,
+        state_reason=row.state_reason,
+        tier=row.tier,
+        is_new=is_new,
+        edit_key=edit_key,
+    )
