@@ -15,6 +15,7 @@ from service.engine.hardware import Assumption, Gpu, Hardware
 from service.errors import AdviceNotFound, WrongKey
 from service.queue.connection import connect_async
 from service.queue.progress import channel, listen, publish
+from service.wire.accuracy import Accuracy
 from service.wire.advice import Advice, AdviceEvent, AdviceRequest
 from service.wire.board import Board, BoardChoices, BoardQuery
 from service.wire.hardware import ParsedHardware
@@ -92,6 +93,9 @@ class MemoryFlows:
 
     def board_choices(self) -> BoardChoices:
         return BoardChoices(models=[], rigs=[], variants=[], archs=[], depths=[0], vram=[], ram=[])
+
+    def accuracy(self) -> Accuracy:
+        return Accuracy(n_results=0, since=None, lines=[], worst=[], calibration="test")
 
     def hosts_figures(self) -> list[Any]:
         return []

@@ -81,7 +81,11 @@ ROUTES = {
     "POST /v1/agent/runs/{run_id}/progress": "signed",
     "POST /v1/agent/runs/{run_id}/report": "signed",
 }
-FORMS = {"POST /advice", "POST /advice/{advice_id}/deletion"}  # what needs no account
+FORMS = {
+    "POST /advice",
+    "POST /advice/{advice_id}/deletion",
+    "POST /results/{result_id}/reports",
+}  # what needs no account
 BODIES: dict[str, Any] = {
     "PATCH /v1/hosts/{host_id}": {"visibility": "private"},
     "POST /v1/agent/leases": {"wait": 0},

@@ -109,6 +109,7 @@ def _filled(context: Context, name: str | None) -> dict[str, str]:
         "quarantined": f"/results/{ids[5]}",
         "compare": f"/compare?ids={','.join(ids[:4])}",
         "nothing to compare": "/compare",
+        "accuracy": "/accuracy",
         "hosts": "/hosts",
         "contributor": f"/contributors/{pseudonym}",
         "api": "/docs",

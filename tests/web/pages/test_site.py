@@ -8,6 +8,7 @@ from urllib.parse import urlsplit
 import pytest
 from redis import Redis
 
+from service.flows.moderation import open_reports
 from service.queue.embedded import EmbeddedValkey
 from service.web.security import HEADERS
 from tests.valkeys import redis, valkey
@@ -18,7 +19,7 @@ __all__ = ["redis", "valkey"]
 MOST_BYTES = 100_000  # of a page with its style, script and icon
 NAMES = (
     *("start", "advice", "running", "failed", "leaderboard", "model", "hardware", "result", "published"),
-    *("quarantined", "compare", "hosts", "contributor"),
+    *("quarantined", "compare", "accuracy", "hosts", "contributor"),
 )
 
 
@@ -78,3 +79,14 @@ def test_a_hostile_name_stays_a_name(hostile: Site, name: str) -> None:
     assert led <= {"", hostile.client.base_url.netloc.decode(), "example.com"}
     if name not in ("start", "hosts", "contributor"):
         assert "&lt;script" in reply.text, "the name is not on the page: the test shows nothing"
+
+
+def test_a_reader_reports_a_result_and_an_operator_reads_it(usual: Site) -> None:
+    path, html = usual.paths["result"], {"accept": "text/html"}
+    reply = usual.client.post(f"{path}/reports", data={"kind": "nothing"}, headers=html)
+    assert (reply.status_code, 'id="kind-wrong"' in reply.text) == (422, True)
+    reply = usual.client.post(f"{path}/reports", data={"kind": "spam", "text": "bought"}, headers=html)
+    assert reply.status_code == 200
+    (kept,) = open_reports(usual.context)
+    assert (kept.kind, kept.text, kept.result) == ("spam", "bought", path.rpartition("/")[2])
+    assert kept.id in reply.text
