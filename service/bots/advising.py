@@ -48,7 +48,7 @@ def advise(desk: Desk, asked: Question) -> Outcome:
     if advice.state != "ready":
         step = advice.progress or "waiting for a worker"
         return Outcome(answer=Answer(title=f"{advice.repo}: {step} …"), again=LOOK_SECONDS, subject=advice.id)
-    return Outcome(answer=_advice_answer(desk, advice))
+    return Outcome(answer=advice_answer(desk, advice))
 
 
 def _request(desk: Desk, asked: Question) -> AdviceRequest:
@@ -95,8 +95,9 @@ def _built(kind: Any, values: dict[str, Any]) -> Any:
         ) from error
 
 
-def _advice_answer(desk: Desk, advice: Advice) -> Answer:
-    link = desk.address(f"/advice/{advice.id}")
+def advice_answer(desk: Desk, advice: Advice) -> Answer:
+    """Return a finished advice: the first config to paste, its memory and speed, the others in a line each."""
+    link, off = desk.address(f"/advice/{advice.id}"), desk.context.settings.bot_verbs_off
     parts: list[str | Code] = []
     if advice.configs:
         first = advice.configs[0]
@@ -109,7 +110,7 @@ def _advice_answer(desk: Desk, advice: Advice) -> Answer:
     return Answer(
         title=advice.headline or advice.repo,
         parts=tuple(parts),
-        buttons=tuple(_buttons(advice)),
+        buttons=tuple(one for one in _buttons(advice) if one.ask and one.ask.verb not in off),
         link=link,
         full=render_text(msgspec.structs.replace(advice, url=link), "full"),
     )
@@ -180,7 +181,7 @@ def measure(desk: Desk, asked: Question) -> Outcome:
         caller = chat_accounts.caller_in_chat(desk.context, asked.account)
         advice_id, request = _to_measure(desk, asked)
         found = validate.request_validation(desk.context, caller, advice_id, request, asked.id).validation
-    answer = _validation_answer(desk, found)
+    answer = validation_answer(desk, found)
     if found.state in ("done", "cancelled"):
         return Outcome(answer=answer)
     return Outcome(answer=answer, again=_MEASURING_SECONDS, subject=found.id)
@@ -208,7 +209,8 @@ def _number(text: str) -> int:
     return int(text.strip().lstrip("#"))
 
 
-def _validation_answer(desk: Desk, found: Validation) -> Answer:
+def validation_answer(desk: Desk, found: Validation) -> Answer:
+    """Return a validation as it is: what was measured beside what was predicted."""
     body = render_validation_text(found).partition("\n\n")[2].rstrip()
     return Answer(
         title=headline(found),

@@ -19,7 +19,7 @@ FILES = "https://files.discord.test"
 APPLICATION, BOT_TOKEN, SLACK_TOKEN = "700", "bot-token", "xoxb-token"
 TOKEN_SECONDS, ADDRESS_SECONDS, MAX_USES = 900, 1800, 5
 EPHEMERAL = 64
-_MASS = re.compile(r"@(?:everyone|here)\b|<@[!&]?\d+>|<!(?:everyone|here|channel)|<@[A-Z0-9]+>")
+_MASS = re.compile(r"@(?:everyone|here)\b|(?<!\\)<(?:@[!&]?|#|/)\d+>")
 
 
 @dataclass
@@ -147,7 +147,9 @@ class Platforms:
         if total > 6000 or len(body.get("embeds", [])) > 10:
             say("embeds over 6000")
         self._check_rows(body.get("components", []))
-        if _MASS.search(_texts(body.get("embeds", [])) + (body.get("content") or "")):
+        if _MASS.search(
+            re.sub(r"```.*?```", "", _texts(body.get("embeds", [])) + (body.get("content") or ""), flags=re.S)
+        ):
             say("somebody is mentioned")
 
     def _check_rows(self, rows: list[dict[str, Any]]) -> None:
@@ -219,8 +221,8 @@ class Platforms:
                 most = 150 if kind == "header" else 3000
                 if not 1 <= len(block["text"]["text"]) <= most:
                     say(f"{kind} of {len(block['text']['text'])}")
-                if block["text"]["type"] == "mrkdwn" and _MASS.search(block["text"]["text"].replace("```", "")):
-                    say("somebody is mentioned") if "<" in block["text"]["text"] else None
+                if block["text"]["type"] == "mrkdwn" and "<" in block["text"]["text"]:
+                    say("an address or somebody in angle brackets")
             elif kind == "actions":
                 ids = [one["action_id"] for one in block["elements"]]
                 if not 1 <= len(ids) <= 25 or len(set(ids)) != len(ids):

@@ -103,6 +103,7 @@ def wait_for(discord: Discord, token: str, times: int = 1) -> None:
         time.sleep(0.01)
 
 
+@pytest.mark.full
 def test_a_question_is_answered_and_one_whose_courier_was_killed_by_the_next(
     context: Context, discord: Discord
 ) -> None:
