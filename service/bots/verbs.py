@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from service.bots.advising import advise, commands, measure
 from service.bots.answer import Answer, Button, Code, Outcome
+from service.bots.board import board
 from service.bots.checking import check
 from service.bots.desk import Desk, Question
 from service.bots.vocabulary import OF_BUTTONS, Verb, example, shown, verb_named
@@ -115,6 +116,7 @@ _VERBS: dict[str, Callable[[Desk, Question], Outcome]] = {
     "check": check,
     "validate": measure,
     "commands": commands,
+    "leaderboard": board,
     "hardware": _hardware,
     "token": _token,
     "help": _help,

@@ -19,7 +19,7 @@ class Option(NamedTuple):
     help: str
     required: bool = False
     choices: tuple[str, ...] = ()
-    complete: Literal["repo", "hardware"] | None = None
+    complete: Literal["repo", "hardware", "model"] | None = None
     kind: Literal["text", "number", "yes"] = "text"
 
 
@@ -82,6 +82,16 @@ VERBS = (
         ),
         line="https://advisor.example/advice/MZ0Vb1p2QvK3x9dT4sLwGg config 1",
         typed="advice:https://advisor.example/advice/MZ0Vb1p2QvK3x9dT4sLwGg config:1",
+    ),
+    Verb(
+        "leaderboard",
+        "The fastest that was measured of a model",
+        (
+            Option("model", "The model's name, or a part of it", complete="model"),
+            Option("gpu", "Only on this card, such as 3090"),
+        ),
+        line="deepseek-r1 on 3090",
+        typed="model:deepseek-r1 gpu:3090",
     ),
     Verb(
         "hardware",

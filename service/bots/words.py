@@ -19,6 +19,7 @@ MAX_WORD = 8_192  # characters
 MAX_ADDRESS = 2_048
 _MOST_WORDS = 25
 _ADVISE_WORDS = {"on": "hardware", "with": "hardware", "goal": "goal", "context": "context", "engine": "engine"}
+_BOARD_WORDS = {"on": "gpu"}
 _VALIDATE_WORDS = {"config": "config", "mode": "mode", "minutes": "minutes"}
 _ENGINES = {"ik": "ik_llama.cpp", "ik_llama": "ik_llama.cpp", "llama": "llama.cpp", "mainline": "llama.cpp"}
 _LABEL = re.compile(r"^[ \t]*(rig|hardware|repo|measured)[ \t]*:[ \t]*(\S.*)$", re.IGNORECASE | re.MULTILINE)
@@ -41,6 +42,8 @@ def ask_of_line(text: str) -> Ask:
         return Ask(verb=verb, words=_sections(rest, "repo", _ADVISE_WORDS))
     if verb == "validate":
         return Ask(verb=verb, words=_sections(rest, "advice", _VALIDATE_WORDS))
+    if verb == "leaderboard":
+        return Ask(verb=verb, words=_sections(rest, "model", _BOARD_WORDS))
     if verb == "check":
         return Ask(verb=verb, words=check_words(rest))
     if verb == "hardware":
@@ -57,7 +60,7 @@ def _sections(text: str, first: str, names: dict[str, str]) -> dict[str, str]:
     words, at = text.split(), first
     for word in words:
         key = word.lower()
-        if key == "public" and "on" in names:
+        if key == "public" and first == "repo":
             found["public"] = ["yes"]
         elif key in names:
             at = names[key]

@@ -33,6 +33,7 @@ COMMANDS = (
     Command("validate", "configs of an advice measured, on other machines or on this one", extra="agent"),
     Command("hardware", "this machine's hardware, as the other commands take it", extra=None),
     Command("token", "who may send results, ask for validations, add hosts; on the service's own machine"),
+    Command("bots", "Discord and Slack: register commands, print the app's manifest"),
     Command("admin", "backup, restore, moderate; on the service's own machine"),
     Command("doctor", "what is wrong with this installation, and what mends it"),
     Command("serve", "API, workers and an embedded Valkey in one command"),

@@ -22,7 +22,9 @@ class BotCases:
         return chat_accounts.remembered_rig(self._context, account)
 
     def completions(self, kind: str, typed: str, account: str) -> list[str]:
-        """Return what is proposed for a word of this kind: `repo` or `hardware`; nothing for any other."""
+        """Return what is proposed for a word of this kind: `repo`, `model` or `hardware`; nothing for any other."""
         if kind == "repo":
             return completions.repos(self._context, typed)
+        if kind == "model":
+            return completions.models(self._context, typed)
         return completions.hardware(self._context, typed, account) if kind == "hardware" else []

@@ -7,6 +7,7 @@ import re
 from service.engine.catalogue import known_gpus
 from service.flows.chat_accounts import remembered_rig
 from service.flows.context import Context
+from service.flows.leaderboard import choices
 from service.flows.repos import latest_listing
 from service.store import listings
 
@@ -23,6 +24,12 @@ def repos(context: Context, typed: str) -> list[str]:
     listing = latest_listing(context, repo)
     names = [one.name for one in listing.variants] if listing else []
     return [f"{repo}:{name}" for name in names if variant.lower() in name.lower()][:MOST]
+
+
+def models(context: Context, typed: str) -> list[str]:
+    """Return models on the leaderboard whose name holds what is typed."""
+    names = [one.name for one in choices(context).models]
+    return [name for name in names if typed.strip().lower() in name.lower()][:MOST]
 
 
 def hardware(context: Context, typed: str, account: str) -> list[str]:

@@ -19,5 +19,5 @@ class BotFlows(Protocol):
         ...
 
     def completions(self, kind: str, typed: str, account: str) -> list[str]:
-        """Return what is proposed while somebody types a word: `repo` or `hardware`."""
+        """Return what is proposed while somebody types a word: `repo`, `model` or `hardware`."""
         ...

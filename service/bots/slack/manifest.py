@@ -1,0 +1,50 @@
+"""The app as Slack is told it: a manifest to paste where an app is made (docs.slack.dev, app manifest reference)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from service.bots.slack.incoming import CHECK_SHORTCUT
+from service.bots.vocabulary import CHECK_MESSAGE, SLACK_COMMAND, shown
+
+
+def manifest(address: str, off: Sequence[str], *, with_bot: bool) -> dict[str, Any]:
+    """Return the manifest of an app whose service is reached at `address`.
+
+    `with_bot`: also asks for the right to write messages, for what takes over thirty minutes.
+    """
+    names = [verb.name for verb in shown(off)]
+    shortcut = {
+        "name": CHECK_MESSAGE,
+        "type": "message",
+        "callback_id": CHECK_SHORTCUT,
+        "description": "What is wrong with the command in this message",
+    }
+    scopes = ["commands", *(["chat:write"] if with_bot else [])]
+    return {
+        "display_information": {
+            "name": "Offload Advisor",
+            "description": "Where to put a GGUF model on your hardware: ranked, explained, ready to paste",
+        },
+        "features": {
+            "bot_user": {"display_name": "Offload Advisor", "always_online": True},
+            "shortcuts": [shortcut] if "check" in names else [],
+            "slash_commands": [
+                {
+                    "command": SLACK_COMMAND,
+                    "url": f"{address}/bots/slack/commands",
+                    "description": "The best configs for a GGUF repo on your hardware",
+                    "usage_hint": f"{' | '.join(names)} …",
+                    "should_escape": False,
+                }
+            ],
+        },
+        "oauth_config": {"scopes": {"bot": scopes}},
+        "settings": {
+            "interactivity": {"is_enabled": True, "request_url": f"{address}/bots/slack/interactivity"},
+            "org_deploy_enabled": False,
+            "socket_mode_enabled": False,
+            "token_rotation_enabled": False,
+        },
+    }
