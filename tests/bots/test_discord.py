@@ -85,7 +85,7 @@ def test_what_is_signed_but_is_no_interaction_of_ours_is_refused(chat: Chat, bod
 
 
 def test_an_advice_is_deferred_shown_in_progress_and_then_complete(chat: Chat, user: str) -> None:
-    payload = payloads.command("advise", QUESTION, user=user)
+    payload = payloads.command("advise", QUESTION | {"context": "7k"}, user=user)
     assert chat.discord(payload).json() == {"type": 5}
     hook = chat.platforms.hooks[payload["token"]]
     chat.look()
