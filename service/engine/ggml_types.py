@@ -13,6 +13,8 @@ import msgspec
 
 from service.engine.errors import InvalidHeader
 
+_LARGEST_ID = 1023  # the largest of ik_llama.cpp is 399
+
 
 class GgmlType(msgspec.Struct, frozen=True):
     """One tensor type: `block` elements take `bytes`; a row has `row_meta_bytes` in front."""
@@ -65,12 +67,24 @@ def type_named(name: str) -> GgmlType:
     return found
 
 
-def type_with_id(type_id: int) -> GgmlType:
-    """Return the type with ggml id `type_id`. Raises InvalidHeader for an id that neither engine has."""
-    found = _by_id().get(type_id)
-    if found is None:
-        raise InvalidHeader(f"unknown tensor type id {type_id}: newer than this service, or a damaged file")
-    return found
+def type_with_id(type_id: int) -> GgmlType | None:
+    """Return the type with ggml id `type_id`; None for an id that neither engine has yet.
+
+    Raises InvalidHeader for one that no engine is likely to have soon.
+    """
+    if type_id > _LARGEST_ID:
+        raise InvalidHeader(f"unknown tensor type id {type_id}: a damaged file")
+    return _by_id().get(type_id)
+
+
+def unknown_type(type_id: int) -> str:
+    """Return what a type that neither engine has is called here."""
+    return f"type_{type_id}"
+
+
+def is_known(name: str) -> bool:
+    """Whether either engine has a type of this name (any case)."""
+    return name.lower() in _by_name()
 
 
 def row_bytes(name: str, n: int) -> int:

@@ -11,6 +11,7 @@ from functools import cached_property
 import msgspec
 
 from service.engine.errors import UnsupportedModel
+from service.engine.ggml_types import is_known
 from service.engine.gguf import ArraySummary, Header, MetadataValue, Tensor
 from service.engine.layers import Layer, read_layers
 from service.engine.metadata import MetadataReader, as_int
@@ -136,8 +137,12 @@ class Model(msgspec.Struct, frozen=True, dict=True):
 def build_model(header: Header) -> Model:
     """Return the model that a (merged) header describes.
 
-    Raises UnsupportedModel when the metadata that every language model has is missing or impossible.
+    Raises UnsupportedModel when the metadata that every language model has is missing or impossible, or when tensors
+    are of a type that neither engine has.
     """
+    unknown = sorted(name for name in {tensor.type for tensor in header.tensors} if not is_known(name))
+    if unknown:
+        raise UnsupportedModel(f"tensors of {', '.join(unknown[:4])}: a type newer than this service knows")
     reader = MetadataReader(header)
     n_layer, nextn = reader.require("block_count"), reader.optional("nextn_predict_layers")
     if not 0 < n_layer <= _MAX_LAYERS or not 0 <= nextn < n_layer:

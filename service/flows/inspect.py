@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from service.engine.errors import InvalidHeader
 from service.engine.gguf import Header
@@ -15,7 +15,7 @@ from service.hub import Hub, RepoListing, RepoReference, Variant
 from service.hub.listing import Limits
 from service.hub.variants import choose
 from service.store import listings
-from service.wire.repo import FileView, RepoView, VariantView, header_view, model_view
+from service.wire.repo import FileView, ModelView, RepoView, VariantView, header_view, model_view
 
 _ANY_NUMBER = Limits(variants=20_000, shards=20_000)  # only one of them is read
 
@@ -55,12 +55,12 @@ def view(hub: Hub, listing: RepoListing, reference: RepoReference, variant: str 
 def whole_view(hub: Hub, listing: RepoListing, reference: RepoReference) -> RepoView:
     """Return what is shown of a listing and of every variant that `reference` means, all of which are read.
 
-    The model is that of the first one that can be read. Raises InvalidHeader where none can, RepoTooLarge and the Hub's
-    errors.
+    The model is that of the first one that describes one. Raises InvalidHeader where none can be read, RepoTooLarge and
+    the Hub's errors.
     """
     chosen = choose(listing, reference)
     headers = dict(zip((v.name for v in chosen), headers_of(hub, listing, chosen), strict=True))
-    readable = [(name, header) for name, header in headers.items() if isinstance(header, Header)]
+    readable = {name: header for name, header in headers.items() if isinstance(header, Header)}
     if not readable:
         raise next(header for header in headers.values() if isinstance(header, InvalidHeader))
     return RepoView(
@@ -68,8 +68,17 @@ def whole_view(hub: Hub, listing: RepoListing, reference: RepoReference) -> Repo
         revision=listing.revision,
         variants=[_variant_view(v, headers.get(v.name)) for v in listing.variants],
         other_files=_other_files(listing),
-        model=model_view(readable[0][0], build_model(readable[0][1])),
+        model=_first_model(readable),
     )
+
+
+def _first_model(headers: Mapping[str, Header]) -> ModelView | None:
+    for name, header in headers.items():
+        try:
+            return model_view(name, build_model(header))
+        except InvalidHeader:
+            continue
+    return None
 
 
 def _variant_view(variant: Variant, header: Header | InvalidHeader | None = None) -> VariantView:

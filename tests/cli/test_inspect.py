@@ -10,16 +10,23 @@ from typing import Any
 import pytest
 
 from service.cli import main
-from tests.local_hub import LocalHub
-from tests.models import write_gguf
+from tests.local_hub import Blob, LocalHub, Repo
+from tests.models import gguf_files, shard_name, write_gguf
 
-LLAMA, TRUNCATED = "bartowski/Llama-3.3-70B-Instruct-GGUF", "local/truncated-GGUF"
-SHARD = "Q8_0/Llama-3.3-70B-Instruct-Q8_0-00001-of-00002.gguf"
+REPO, TRUNCATED = "local/three-GGUF", "local/truncated-GGUF"
+SHARD = "m-Q8_0-00001-of-00002.gguf"
+
+
+def _three() -> dict[str, Blob]:
+    """Three variants, one of them in two shards."""
+    files = {shard_name("m-Q8_0.gguf", i, 2): f for i, f in enumerate(gguf_files("Qwen3-0.6B", "q8_0", 2))}
+    files |= {f"m-{mix.upper()}.gguf": gguf_files("Qwen3-0.6B", mix)[0] for mix in ("q4_k_m", "q6_K")}
+    return {name: Blob(file.head, len(file.head) + file.n_data) for name, file in files.items()}
 
 
 @pytest.fixture(scope="module")
 def running_hub() -> Iterator[LocalHub]:
-    with LocalHub() as hub:
+    with LocalHub({REPO: Repo(_three)}) as hub:
         yield hub
 
 
@@ -38,27 +45,27 @@ def inspected(capsys: pytest.CaptureFixture[str], *words: str) -> Any:
 
 
 def test_every_variant_of_a_repo_is_read_and_the_cost_said(hub: LocalHub, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["inspect", LLAMA]) == 0
+    assert main(["inspect", REPO]) == 0
     shown = capsys.readouterr().out
     assert "Q4_K_M" in shown
     assert "bits per weight: q4_K, q6_K" in shown
     assert f"by {len(hub.requests)} requests" in shown
-    assert "7 headers of 31.0 MB, 6 of them without the tokenizer that they share" in shown
+    assert "3 headers of 15.6 MB, 2 of them without the tokenizer that they share" in shown
 
 
 def test_the_second_time_costs_one_request(hub: LocalHub, capsys: pytest.CaptureFixture[str]) -> None:
-    first, second = inspected(capsys, LLAMA), inspected(capsys, LLAMA)
+    first, second = inspected(capsys, REPO), inspected(capsys, REPO)
     assert second["cost"]["requests"] == 1
     assert second["cost"]["n_bytes"] == 0
     assert second["variants"] == first["variants"]
-    again = inspected(capsys, LLAMA, "--no-cache")
-    assert again["cost"]["requests"] == first["cost"]["requests"] > 20
+    again = inspected(capsys, REPO, "--no-cache")
+    assert again["cost"]["requests"] == first["cost"]["requests"] == 15
 
 
 def test_one_variant_can_be_named_and_the_others_are_not_read(
     hub: LocalHub, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    seen = inspected(capsys, f"{LLAMA}:Q8_0")
+    seen = inspected(capsys, f"{REPO}:Q8_0")
     assert [v["name"] for v in seen["variants"] if v["header"]] == ["Q8_0"]
     assert seen["model"]["variant"] == "Q8_0"
     assert seen["cost"]["requests"] == len(hub.requests) == 5
@@ -85,14 +92,14 @@ def test_nothing_that_can_be_read_is_an_error(hub: LocalHub, capsys: pytest.Capt
 def test_an_address_elsewhere_is_read_where_the_operator_allows_its_host(
     hub: LocalHub, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    address = f"{hub.endpoint}/{LLAMA}/resolve/main/{SHARD}"
+    address = f"{hub.endpoint}/{REPO}/resolve/main/{SHARD}"
     assert main(["inspect", address]) == 2
     assert "ADVISOR_URL_HOSTS" in capsys.readouterr().err
     assert hub.requests == []
     monkeypatch.setenv("ADVISOR_URL_HOSTS", "models.example,127.0.0.1")
     seen = inspected(capsys, address)
     assert [len(v["files"]) for v in seen["variants"]] == [2]
-    assert seen["variants"][0]["header"]["n_tensors"] == 723
+    assert seen["variants"][0]["header"]["n_tensors"] == 310
     assert seen["cost"]["requests"] == len(hub.requests)
 
 

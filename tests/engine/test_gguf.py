@@ -16,7 +16,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from service.engine.errors import AdvisorError, InvalidHeader, NotGguf, TruncatedHeader
+from service.engine.errors import AdvisorError, InvalidHeader, NotGguf, TruncatedHeader, UnsupportedModel
 from service.engine.gguf import (
     MAX_HEADER_BYTES,
     MAX_KEPT,
@@ -28,6 +28,7 @@ from service.engine.gguf import (
     merge_shards,
     parse_header,
 )
+from service.engine.model import build_model
 from tests import gguf_file
 from tests.models import build_header, gguf_bytes, gguf_files
 
@@ -313,6 +314,21 @@ def test_a_claim_of_many_empty_texts_costs_no_more_than_its_bytes() -> None:
     with pytest.raises(NeedMore):
         parse_header(data)
     assert time.perf_counter() - started < 1
+
+
+def test_a_type_that_neither_engine_has_yet_is_named_and_its_bytes_are_those_up_to_the_next_tensor() -> None:
+    data = file([], [tensor("a", (64,), 999), tensor("b", (32,), offset=4096), tensor("c", (64,), 700, 8192)])
+    header = parse_header(data, 10_000 + 4096)
+    n_data = 10_000 + 4096 - header.n_bytes
+    assert [(t.type, t.nbytes) for t in header.tensors] == [
+        ("type_999", 4096),
+        ("f32", 128),
+        ("type_700", n_data - 8192),
+    ]
+    with pytest.raises(UnsupportedModel, match="type_700, type_999: a type newer than this service knows"):
+        build_model(header)
+    with pytest.raises(InvalidHeader, match="inside the one before it"):
+        parse_header(file([], [tensor("a", (64,), 999), tensor("b", (32,), 999)]), 1 << 20)
 
 
 # --- shards

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
+from service.engine.ggml_types import is_known
 from service.engine.gguf.header import Header
 
 SAMPLE = 256  # bytes at the beginning and the end of an array that are compared
@@ -65,6 +66,8 @@ def check_jump(header: Header, alignment: int, jumped: Sequence[LargeArray], fil
         place = keys.index(array.key)
         if (keys[place - 1], keys[place + 1]) != (array.before, array.after) or alignment != array.alignment:
             raise Doubt(f"{array.key} is at another place")
+    if not all(is_known(name) for name in {tensor.type for tensor in header.tensors}):
+        raise Doubt("where tensors of an unknown type end is not known")
     end = 0
     for tensor in header.tensors:
         if tensor.offset != -(-end // alignment) * alignment:

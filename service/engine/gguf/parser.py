@@ -11,8 +11,10 @@ import math
 import struct
 from collections.abc import Sequence
 
+from msgspec.structs import replace
+
 from service.engine.errors import InvalidHeader, NotGguf, TruncatedHeader
-from service.engine.ggml_types import tensor_bytes, type_with_id
+from service.engine.ggml_types import is_known, tensor_bytes, type_with_id, unknown_type
 from service.engine.gguf.header import ArraySummary, Header, MetadataValue, Tensor
 from service.engine.gguf.jump import LargeArray, check_jump
 from service.engine.gguf.passage import MAX_STRING_BYTES, Passage
@@ -194,6 +196,7 @@ class HeaderParser:
     def _whole(self) -> Header:
         alignment, tensors = _alignment(self._metadata), tuple(self._tensors.values())
         n_bytes = -(-self._window.absolute // alignment) * alignment
+        tensors = _with_sizes(tensors, n_bytes, self._file_size)
         _check_places(tensors, n_bytes, self._file_size)
         jumped = [passage.seen for passage in self._passages if passage.seen]
         header = Header(self._metadata, tensors, n_bytes, by_jump=bool(jumped))
@@ -236,15 +239,26 @@ def _read_tensor(window: Window, alignment: int) -> Tensor:
     dims = tuple(window.u64() for _ in range(n_dims))
     if 0 in dims or math.prod(dims) >= 1 << 56:
         raise InvalidHeader(f"tensor {name!r} has impossible dimensions {dims}")
-    ggml_type = type_with_id(window.u32())
-    offset = window.u64()
-    if dims[0] % ggml_type.block:
+    type_id, offset = window.u32(), window.u64()
+    ggml_type = type_with_id(type_id)
+    if ggml_type and dims[0] % ggml_type.block:
         raise InvalidHeader(
             f"tensor {name!r}: rows of {dims[0]} do not divide into {ggml_type.name} blocks of {ggml_type.block}"
         )
     if offset % alignment:
         raise InvalidHeader(f"tensor {name!r} begins at {offset}, not a multiple of {alignment}")
+    if ggml_type is None:
+        return Tensor(name, unknown_type(type_id), dims, offset, 0)
     return Tensor(name, ggml_type.name, dims, offset, tensor_bytes(ggml_type.name, dims))
+
+
+def _with_sizes(tensors: tuple[Tensor, ...], n_bytes: int, file_size: int | None) -> tuple[Tensor, ...]:
+    """Give tensors of unknown types the bytes up to the next one, or to the end of the file: more cannot be known."""
+    if all(is_known(name) for name in {tensor.type for tensor in tensors}):
+        return tensors
+    starts = sorted({tensor.offset for tensor in tensors})
+    ends = dict(zip(starts, [*starts[1:], max(starts[-1], (file_size or 0) - n_bytes)], strict=True))
+    return tuple(t if is_known(t.type) else replace(t, nbytes=ends[t.offset] - t.offset) for t in tensors)
 
 
 def _check_places(tensors: tuple[Tensor, ...], n_bytes: int, file_size: int | None) -> None:
