@@ -288,7 +288,8 @@ class AdviceBody(msgspec.Struct, frozen=True, kw_only=True):
     """What `advise()` computes: ranked configs, refusals, and everything that was assumed on the way.
 
     `headline` is the sentence that a newcomer understands; `considered` counts the candidates whose speed was bounded,
-    `placed` those of them whose placement, memory and speed were computed in full.
+    `placed` those of them whose placement, memory and speed were computed in full. `model_slug`: under what results of
+    this model are filed.
     """
 
     headline: str
@@ -303,3 +304,4 @@ class AdviceBody(msgspec.Struct, frozen=True, kw_only=True):
     versions: Versions
     mine: Mine | None = None
     what_if: list[WhatIf] = []
+    model_slug: str | None = None

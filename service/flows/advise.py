@@ -14,6 +14,7 @@ import msgspec
 from service.engine import advise as engine_advise
 from service.engine.advice import AdviceBody
 from service.engine.errors import AdvisorError
+from service.engine.measured import model_identity
 from service.errors import AdviceFailed, AdviceNotFound, QueueUnavailable, ServiceUnavailable, WrongKey, describe
 from service.flows.context import Context
 from service.flows.in_use import models_for
@@ -175,7 +176,9 @@ def _compute(context: Context, row: StoredAdvice, advise: Advise) -> AdviceBody:
             return ready.body
         models = models_for(context.hub, listing, request.reference, constraints, report)
     report("planning")
-    return models.advised(advise, request.hardware, request.goal, constraints, request.canonical.what_if)
+    body = models.advised(advise, request.hardware, request.goal, constraints, request.canonical.what_if)
+    filed = model_identity(row.repo, models.variants[0].model)
+    return msgspec.structs.replace(body, model_slug=filed.slug)
 
 
 def _pin(context: Context, row: StoredAdvice, request: Request, listing: RepoListing) -> StoredAdvice | None:

@@ -16,6 +16,7 @@ from service.engine.hardware import Hardware
 from service.engine.measured import ModelIdentity, Prediction, model_identity, most_pp, most_tg
 from service.engine.measured.chosen import Chosen, Measurement
 from service.engine.model import Model
+from service.engine.versions import versions
 from service.flows import tuning
 from service.flows.cells import cell_of, files_of
 from service.flows.context import Context
@@ -125,6 +126,7 @@ def predicted(
         speed=one.measurement.speed,
         most_tg=max(most_tg(model, rig) for rig in rigs) if model else 0.0,
         most_pp=max(most_pp(model, rig) for rig in rigs) if model else 0.0,
+        calibration=row.body.versions.calibration if row.body else versions().calibration,
     )
     return prediction, model_identity(row.repo, model)
 

@@ -11,7 +11,7 @@ import msgspec
 
 from service.engine.catalogue import resolve
 from service.engine.errors import InvalidInput
-from service.engine.measured import Failure, MeasuredRow, require_possible, rig_identity
+from service.engine.measured import Failure, MeasuredRow, Prediction, require_possible, rig_identity
 from service.engine.reduction import reduced
 from service.errors import HostNotActive, LeaseLost, RunNotFound
 from service.flows import trust, tuning
@@ -190,12 +190,18 @@ def _result(
         rows_key=rows_key_of(run.identity.slug, outline.engine, rows),
         failure=failure,
         seen=_seen(said),
-        prediction=run.prediction,
+        prediction=_prediction(context, run, host),
         confirmed=said.files_confirmed,
         measured_at=now,
         created_at=now,
         **filed_under(run.identity, rig_identity(hardware, resolve(hardware))),
     )
+
+
+def _prediction(context: Context, run: StoredRun, host: SignedHost) -> Prediction:
+    """What the advice says of its own machine is not what it would say of a host that is only near to it."""
+    match = runs.matches(context.engine, [run.id]).get((run.id, host.id))
+    return msgspec.structs.replace(run.prediction, own_rig=match == "exact")
 
 
 def _seen(said: Report) -> Seen:

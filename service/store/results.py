@@ -10,7 +10,7 @@ from datetime import datetime
 from typing import Any
 
 import msgspec
-from sqlalchemy import Connection, Engine, Row, func, insert, or_, select, update
+from sqlalchemy import Connection, Engine, Row, Select, and_, func, insert, or_, select, update
 
 from service.engine.config import Engine as EngineName
 from service.engine.hardware import Hardware
@@ -23,7 +23,7 @@ from service.wire.results import Published, ResultModel, ResultOrigin, ResultSta
 from service.wire.runs import TrustTier
 
 MOST_LOG = 1 << 20  # characters of a log, when it is read again
-_MOST = 200
+_MOST, _MOST_NEAR = 200, 50
 _COLUMNS = [column for column in table.c if column.name != "log"]
 
 
@@ -179,15 +179,15 @@ def shown(
     *,
     advice_id: str | None = None,
     account_id: str | None = None,
+    least: Sequence[TrustTier] = ("self-reported", "agent-run", "replicated"),
 ) -> list[StoredResult]:
     """Return the results of these cells that were measured since then, the newest first.
 
-    Those of public hosts; of private ones what was measured for this advice, and what an account's own did. Nothing of
-    banned accounts.
+    Those of public hosts and of the tiers `least`; of any host what was measured for this advice, and what an account's
+    own did. Nothing of banned accounts.
     """
-    asked = select(run.c.result_id).join(validation, validation.c.id == run.c.validation_id)
-    asked = asked.where(validation.c.advice_id == advice_id, run.c.result_id.is_not(None))
-    seen = or_(host.c.visibility == "public", host.c.account_id == account_id, table.c.id.in_(asked))
+    others = and_(host.c.visibility == "public", table.c.tier.in_(least))
+    seen = or_(others, host.c.account_id == account_id, table.c.id.in_(_asked_by(advice_id)))
     wanted = select(*_COLUMNS).join(host, host.c.id == table.c.host_id).join(account, account.c.id == host.c.account_id)
     wanted = wanted.where(table.c.cell.in_(cells), table.c.measured_at >= since, account.c.banned_at.is_(None), seen)
     wanted = wanted.where(table.c.state == "shown")
@@ -200,6 +200,30 @@ def any_of(engine: Engine, repo: str) -> bool:
     """Return whether anything of a repo was measured."""
     with engine.connect() as connection:
         return connection.scalar(select(table.c.id).where(table.c.repo == repo).limit(1)) is not None
+
+
+def near(
+    engine: Engine, model_slug: str, rig_slug: str, advice_id: str, least: Sequence[TrustTier]
+) -> list[StoredResult]:
+    """Return the newest 50 results of a model on these cards that were predicted before they were measured.
+
+    Those of public hosts and of the tiers `least`, and whatever was measured for this advice. Nothing of banned
+    accounts.
+    """
+    others = and_(host.c.visibility == "public", table.c.tier.in_(least))
+    wanted = select(*_COLUMNS).join(host, host.c.id == table.c.host_id).join(account, account.c.id == host.c.account_id)
+    wanted = wanted.where(table.c.model_slug == model_slug, table.c.rig_slug == rig_slug, table.c.state == "shown")
+    wanted = wanted.where(table.c.prediction.is_not(None), table.c.failure.is_(None), account.c.banned_at.is_(None))
+    wanted = wanted.where(or_(others, table.c.id.in_(_asked_by(advice_id))))
+    with engine.connect() as connection:
+        newest = wanted.order_by(table.c.measured_at.desc(), table.c.id).limit(_MOST_NEAR)
+        return [_decoded(row) for row in connection.execute(newest)]
+
+
+def _asked_by(advice_id: str | None) -> Select[tuple[str]]:
+    """The results that were measured for an advice."""
+    asked = select(run.c.result_id).join(validation, validation.c.id == run.c.validation_id)
+    return asked.where(validation.c.advice_id == advice_id, run.c.result_id.is_not(None))
 
 
 def _decoded(row: Row[Any]) -> StoredResult:

@@ -32,7 +32,10 @@ class AdviceRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
 
 class Advice(msgspec.Struct, frozen=True, kw_only=True):
-    """One advice as it is read. Until `ready`, the lists are empty; `problem` is set when it failed."""
+    """One advice as it is read. Until `ready`, the lists are empty; `problem` is set when it failed.
+
+    `model_slug`: under what results of its model are filed, as in `/models/SLUG` and `/v1/results`.
+    """
 
     id: str
     state: Literal["queued", "running", "ready", "failed"]
@@ -51,6 +54,7 @@ class Advice(msgspec.Struct, frozen=True, kw_only=True):
     versions: Versions | None = None
     mine: Mine | None = None
     what_if: list[WhatIf] = []
+    model_slug: str | None = None
     problem: Problem | None = None
     created_at: str | None = None
     url: str | None = None

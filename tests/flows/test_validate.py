@@ -27,6 +27,7 @@ from service.flows.accounts import Caller
 from service.flows.context import Context
 from service.flows.host_matching import Wanted, suited
 from service.flows.hosts import save_probe
+from service.flows.moderation import moderate
 from service.flows.repos import list_repo
 from service.flows.requests import parse_reference
 from service.flows.signed_calls import SignedHost
@@ -37,6 +38,7 @@ from service.store import runs as store_runs
 from service.wire.advice import Advice, AdviceRequest
 from service.wire.agent import Progress, Report, RunOutline
 from service.wire.hosts import Downloads, EngineBuild, ModelFile, Probe
+from service.wire.moderation import Moderation
 from service.wire.runs import Validation, ValidationRequest
 from service.wire.text import render_markdown, render_text
 from tests.flows.conftest import Clock
@@ -448,6 +450,26 @@ def test_a_near_rig_is_shown_and_changes_no_rank(context: Context, alice: Caller
     assert len(after.configs[0].measured) == len(first.speed)
 
 
+def test_one_measured_config_corrects_the_estimates_of_the_others_with_the_reason(
+    context: Context, alice: Caller
+) -> None:
+    host = host_of(context)
+    before = advised(context)
+    first = before.configs[0]
+    validated(context, alice, before, configs=[first.id])
+    run_all(context, host, before, {first.id: 0.7})
+    after = {config.id: config for config in advise.read_advice(context, before.id).configs}
+    assert after[first.id].speed == first.speed  # its own estimate stands beside what was measured of it
+    alike = next(c for c in before.configs[1:] if (c.variant, c.engine) == (first.variant, first.engine))
+    old, new = alike.speed[0], after[alike.id].speed[0]
+    assert 0.7 < new.tg_tps / old.tg_tps < 0.8
+    assert new.tg_high / new.tg_low < old.tg_high / old.tg_low
+    assert new.basis == "calibrated on 1 result"
+    assert after[alike.id].goal_seconds[1] > alike.goal_seconds[1] * 1.2
+    assert after[alike.id].reasons[0].rule == "learned-from-results"
+    assert sorted(config.rank for config in after.values()) == list(range(1, len(after) + 1))
+
+
 def test_a_private_hosts_results_are_shown_where_they_were_asked_for_only(context: Context, alice: Caller) -> None:
     host = host_of(context)
     before = advised(context)
@@ -458,6 +480,10 @@ def test_a_private_hosts_results_are_shown_where_they_were_asked_for_only(contex
     assert same
     assert same[0].measured == []
     hosts.change(context.engine, host.id, context.clock(), visibility="public")
+    assert [c.measured for c in advise.read_advice(context, other.id).configs if c.id == same[0].id] == [
+        []
+    ]  # a new host
+    moderate(context, "root", Moderation(action="trust", subject="alice", reason="known to us"))
     shown = [config for config in advise.read_advice(context, other.id).configs if config.id == same[0].id]
     assert shown[0].measured
 

@@ -45,6 +45,11 @@ of five of the published pairs (`python -m bench.nearby`, bench/results/nearby.t
 the GPUs only are too few to tell apart, and those of one engine stand for them)."""
 
 
+FARTHEST = math.log(3)
+"""An error beyond three times says more of that run than of its model and rig: of 320 published figures one is so far
+(docs/speed.md)."""
+
+
 class Observation(msgspec.Struct, frozen=True):
     """The logarithm of measured over expected speed of a near config, by phase. `source`: whose it is, a host or else
     an owner; of one source only the nearest kind counts, once, with its median."""
@@ -79,7 +84,7 @@ def _by_source(phase: Phase, observed: Sequence[Observation]) -> list[tuple[floa
     """Return (error, spread) of each source."""
     found: dict[str, dict[float, list[float]]] = {}
     for one in observed:
-        if phase in one.error:
+        if abs(one.error.get(phase, math.inf)) <= FARTHEST:
             by_spread = found.setdefault(one.source, {})
             by_spread.setdefault(SPREADS[one.nearness][phase], []).append(one.error[phase])
     return [(statistics.median(errors[nearest]), nearest) for errors in found.values() for nearest in [min(errors)]]

@@ -9,9 +9,10 @@ from typing import Literal
 import msgspec
 from msgspec.structs import replace
 
-from service.engine.advice import AdvisedConfig, SpeedPoint
+from service.engine.advice import AdvisedConfig, Reason, SpeedPoint
 from service.engine.goal import Goal
 from service.engine.measured import speed_at
+from service.engine.measured.nearby import Observation, corrected
 from service.engine.planner.front import standing
 from service.engine.planner.rank import WITHOUT_MINIMUM, counted_bits
 
@@ -26,6 +27,32 @@ class Remeasured(msgspec.Struct, frozen=True):
     failed: str | None = None
 
 
+def learned(
+    configs: Sequence[AdvisedConfig], goal: Goal, near: Mapping[str, Sequence[Observation]]
+) -> list[AdvisedConfig]:
+    """Return the configs with their estimates corrected by what was measured of near ones, by config, and why."""
+    return [_learned(config, goal, near.get(config.id, ())) for config in configs]
+
+
+def _learned(config: AdvisedConfig, goal: Goal, near: Sequence[Observation]) -> AdvisedConfig:
+    speed = [corrected(point, near) for point in config.speed]
+    if speed == config.speed:
+        return config
+    before, after = speed_at(config.speed, goal.depth) or config.speed[-1], speed_at(speed, goal.depth) or speed[-1]
+    tg, pp = (_percent(getattr(after, name), getattr(before, name)) for name in ("tg_tps", "pp_tps"))
+    text = (
+        f"{len(near)} result{'s' * (len(near) > 1)} of this model on these cards: "
+        f"the estimate moved by {tg} for tokens and {pp} for prompts"
+    )
+    seconds = _seconds(config, goal, speed)
+    reasons = [Reason("learned-from-results", text), *config.reasons]
+    return replace(config, speed=speed, goal_seconds=seconds, reasons=reasons)
+
+
+def _percent(now: float, before: float) -> str:
+    return f"{(now / before - 1) * 100:+.0f} %" if before else "nothing"
+
+
 class Reranked(msgspec.Struct, frozen=True):
     """The configs with what was measured, in their order now, and the sentence about the first."""
 
@@ -33,20 +60,27 @@ class Reranked(msgspec.Struct, frozen=True):
     headline: str
 
 
-def reranked(configs: Sequence[AdvisedConfig], headline: str, goal: Goal, found: Mapping[str, Remeasured]) -> Reranked:
-    """Return the configs with what was `found` of them by id, ranked again where something was measured exactly.
+def reranked(
+    configs: Sequence[AdvisedConfig], headline: str, goal: Goal, found: Mapping[str, Remeasured],
+    before: Sequence[AdvisedConfig] | None = None,
+) -> Reranked:  # fmt: skip
+    """Return the configs with what was `found` of them by id, ranked again where something was measured exactly, or an
+    estimate is another than it was `before` (None: none is).
 
     The rules are those of the ranking (`planner.rank`), with measured speeds where there are any; a split mode without
     a formula may come first once it was measured; what was seen not to run comes last.
     """
     joined = [_joined(config, goal, found.get(config.id)) for config in configs]
     exact = {name for name, one in found.items() if one.match == "exact"}
-    if not exact.intersection(config.id for config in configs):
+    old = {config.id: config.speed for config in before or configs}
+    moved = {config.id for config in configs if config.speed != old[config.id]}
+    if not moved | exact.intersection(old):
         return Reranked(joined, headline)
     failed = {name for name in exact if found[name].failed is not None}
     order = _ordered([c for c in joined if c.id not in failed], goal, exact)
     order += [config for config in joined if config.id in failed]
-    return Reranked(_numbered(order, configs, exact), _headline(headline, configs[0], order[0], goal, failed))
+    new = _numbered(order, configs, exact | moved)
+    return Reranked(new, _headline(headline, (before or configs)[0], order[0], goal, failed))
 
 
 def _joined(config: AdvisedConfig, goal: Goal, found: Remeasured | None) -> AdvisedConfig:
@@ -139,15 +173,20 @@ def _headline(text: str, before: AdvisedConfig, now: AdvisedConfig, goal: Goal, 
     if now.id in failed:
         return f"No: what was advised was measured on a rig like this and does not run. {text}"
     if point is None:
-        return (
-            text if now.id == before.id else f"{now.variant} with {now.engine} comes first by what was measured. {text}"
-        )
+        if now.id == before.id:
+            return text.replace(_about(before), _about(now))
+        return f"{now.variant} with {now.engine} comes first by what was measured. {text}"
     there = speed_at(now.speed, point.n_kv) or now.speed[-1]
     predicted = f"(predicted {there.tg_tps:.1f}, {there.tg_low:.1f} to {there.tg_high:.1f})"
     said = f"measured {point.tg_tps:.1f} t/s {predicted} after {point.n_kv:,} tokens on a rig like this"
-    old = before.speed[-1]
-    about = f"about {old.tg_tps:.1f} t/s ({old.tg_low:.1f} to {old.tg_high:.1f}) after {old.n_kv:,} tokens"
+    about = _about(before)
     if now.id == before.id and about in text:
         return text.replace(about, said)
     word = "Yes" if _fast_enough(now, goal, now.goal_seconds[1]) else "It fits, but nothing here is as fast as asked"
     return f"{word}: {now.variant} with {now.engine}, {said}."
+
+
+def _about(config: AdvisedConfig) -> str:
+    """The words of a headline about a config's speed."""
+    point = config.speed[-1]
+    return f"about {point.tg_tps:.1f} t/s ({point.tg_low:.1f} to {point.tg_high:.1f}) after {point.n_kv:,} tokens"

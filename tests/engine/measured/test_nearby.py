@@ -56,6 +56,11 @@ def test_without_results_or_without_an_interval_nothing_changes() -> None:
     assert corrected(known, [of(0.3)]) == known
 
 
+def test_what_is_more_than_three_times_off_says_nothing_of_others() -> None:
+    assert correction(WIDE, "tg", [of(math.log(0.2))]).shift == 0
+    assert correction(WIDE, "tg", [of(math.log(0.2)), of(0.2, "b")]) == correction(WIDE, "tg", [of(0.2, "b")])
+
+
 @pytest.mark.parametrize("error", [-1.0, 0.0, 1.0])
 def test_no_correction_passes_what_was_seen(error: float) -> None:
     shift = correction(WIDE, "pp", [of(error), of(error, "b"), of(error, "c")]).shift
