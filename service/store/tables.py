@@ -327,6 +327,18 @@ result = Table(
     *(Index(f"result_by_{name}", name, "created_at", "id") for name in LISTED_BY),
 )
 
+# What submitters changed of their results: `before` has each field as it was, in words. Of a deleted result nothing but
+# that it was deleted.
+result_change = Table(
+    "result_change",
+    metadata,
+    Column("id", String(22), primary_key=True),
+    Column("result_id", ForeignKey("result.id", ondelete="CASCADE"), nullable=False, index=True),
+    Column("at", UtcDateTime, nullable=False),
+    Column("what", String(200), nullable=False),
+    Column("before", _JSON, nullable=False),
+)
+
 # Cells in which a host agreed with what was replicated without its owner: with one of them its other results count as
 # an agent's own. `service.flows.trust` writes all proofs of a cell anew whenever something of the cell changes.
 host_proof = Table(

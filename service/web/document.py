@@ -44,7 +44,7 @@ from service.wire.problem import Problem
 from service.wire.repo import RepoView
 from service.wire.results import Result, Results
 from service.wire.runs import ConfigHosts, Validation, ValidationEvent, ValidationRequest
-from service.wire.submissions import Preview, Submission, Submitted
+from service.wire.submissions import Correction, Preview, ResultChange, Submission, Submitted
 
 _DESCRIPTION = (
     "Name a Hugging Face GGUF repo and your hardware; get ranked, copy-and-paste configurations for ik_llama.cpp and "
@@ -87,7 +87,7 @@ _HOST_SHAPES = (Account, EnrolmentRequest, Enrolment, Host, HostChange, Probe)
 _AGENT_SHAPES = (Greeting, Greeted, NewHost, EnrolledHost, Session, LeaseRequest, LeasedRun, Progress, Renewed)
 _REPORT_SHAPES = (Report, Accepted)
 _RUN_SHAPES = (ValidationRequest, Validation, ValidationEvent, ConfigHosts)
-_SENT = (Submission, Preview, Submitted)
+_SENT = (Submission, Preview, Submitted, Correction, ResultChange)
 _OF_RESULTS = (Board, Dumps, Results, Result, Accuracy, AbuseReport, Reported, OpenReport, Moderation, AuditEntry)
 _MORE_SHAPES = (Advice, CheckRequest, Checked, Health, Readiness, Problem)
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
-from service.wire.submissions import Preview, Submission, Submitted
+from service.wire.results import Result
+from service.wire.submissions import Correction, Preview, ResultChange, Submission, Submitted
 
 if TYPE_CHECKING:
     from service.flows.accounts import Caller
@@ -31,4 +32,23 @@ class SubmissionFlows(Protocol):
         admit_new_repo: Callable[[], None],
     ) -> Submitted:
         """Return what a submission has become. Raises InvalidInput, IdempotencyKeyReused, NotAllowed."""
+        ...
+
+    def correct_result(
+        self,
+        caller: Caller | None,
+        edit_key: str | None,
+        result_id: str,
+        asked: Correction,
+        admit_new_repo: Callable[[], None],
+    ) -> Result:
+        """Return a result as its submitter corrects it. Raises ResultNotFound, NotAllowed, WrongKey, InvalidInput."""
+        ...
+
+    def delete_result(self, caller: Caller | None, edit_key: str | None, result_id: str) -> None:
+        """Take a result back. Raises ResultNotFound, NotAllowed, WrongKey."""
+        ...
+
+    def result_history(self, result_id: str) -> list[ResultChange]:
+        """Return what its submitter changed of a result. Raises ResultNotFound."""
         ...

@@ -10,6 +10,7 @@ REPO = "Qwen/Qwen3-0.6B-GGUF"
 RIG = "RTX 3090, Ryzen 9 7950X, 128GB DDR5-5600"
 COMMAND = f"./llama-sweep-bench -m /models/{REPO}/Qwen3-0.6B-Q8_0.gguf -c 4096 -ngl 99 -fa on"
 HEAD = "|    PP |     TG |   N_KV |   T_PP s | S_PP t/s |   T_TG s | S_TG t/s |\n"
+LISTED = "  Device 0: NVIDIA GeForce RTX 3090, compute capability 8.6, VMM: yes"
 
 
 def sweep(pp: float = 9_000.0, tg: float = 250.0, depths: tuple[int, ...] = (0, 512, 1024)) -> str:

@@ -6,22 +6,25 @@ import re
 from typing import Annotated, Any
 
 import msgspec
-from litestar import Request, Response, post
+from anyio import to_thread
+from litestar import Request, Response, delete, get, patch, post
 from litestar.datastructures import ResponseHeader
 from litestar.di import NamedDependency
 from litestar.enums import RequestEncodingType
 from litestar.openapi.datastructures import ResponseSpec
-from litestar.params import BodyKwarg, HeaderParameter
+from litestar.params import BodyKwarg, FromPath, HeaderParameter
 
 from service.engine.errors import InvalidInput
 from service.web.body import JsonBody
 from service.web.callers import PROBLEMS, SECURITY, anyone, knows
+from service.web.conditional import conditional
 from service.web.examples import SUBMISSION
 from service.web.limits import MAX_CHECK_BYTES
 from service.web.operations import Documented
 from service.web.problems import BODY_PROBLEMS, problem_responses
 from service.web.services import Services
-from service.wire.submissions import Preview, Submission, Submitted
+from service.wire.results import Result
+from service.wire.submissions import Correction, Preview, ResultChange, Submission, Submitted
 
 PATH = "/v1/results"
 _KEY = re.compile(r"[\x21-\x7e]{1,200}")
@@ -32,6 +35,10 @@ _READ_HEADERS = (
     *("hub-unavailable", "hub-rate-limited", "service-unavailable"),
 )
 Sent = Annotated[Submission, BodyKwarg(media_type=RequestEncodingType.JSON, examples=[SUBMISSION])]
+EditKey = Annotated[
+    str | None,
+    HeaderParameter(name="X-Edit-Key", description="The `edit_key` that was given when it was sent without a token."),
+]
 Key = Annotated[
     str | None, HeaderParameter(name="Idempotency-Key", description="Makes it safe to send the same request again.")
 ]
@@ -91,4 +98,76 @@ async def submit_result(
     return Response(shown, status_code=201 if kept.is_new else 200, headers=headers | {"Cache-Control": "no-store"})
 
 
-HANDLERS = [preview_submission, submit_result]  # of the router of results, which shares their paths
+@patch(
+    PATH + "/{result_id:str}",
+    dto=JsonBody[Correction],
+    return_dto=None,
+    operation_id="correct_result",
+    operation_class=Documented,
+    summary="Correct a result of yours",
+    security=[{}, *SECURITY],
+    guards=[knows],
+    responses={
+        200: ResponseSpec(Result, description="The result as it is now.", generate_examples=False),
+        **problem_responses("result-not-found", "wrong-key", *BODY_PROBLEMS, *_READ_HEADERS, *PROBLEMS),
+    },
+)
+async def correct_result(
+    result_id: FromPath[str],
+    data: Annotated[Correction, BodyKwarg(media_type=RequestEncodingType.JSON)],
+    request: Request[Any, Any, Any],
+    services: NamedDependency[Services],
+    edit_key: EditKey = None,
+) -> Response[Result]:
+    """Remarks, hardware and build; rows never. It is predicted and judged anew, and its history says what it was."""
+    admit = services.admission(request)
+    flow = services.flows.correct_result
+    result = await services.run_reading(flow, anyone(request), edit_key, result_id, data, admit)
+    shown = msgspec.structs.replace(result, url=services.address(request, f"/results/{result.id}"))
+    return Response(shown, headers={"Cache-Control": "no-store"})
+
+
+@delete(
+    PATH + "/{result_id:str}",
+    operation_id="delete_result",
+    operation_class=Documented,
+    summary="Take a result of yours back",
+    security=[{}, *SECURITY],
+    guards=[knows],
+    responses=problem_responses("result-not-found", "wrong-key", *PROBLEMS),
+)
+async def delete_result(
+    result_id: FromPath[str],
+    request: Request[Any, Any, Any],
+    services: NamedDependency[Services],
+    edit_key: EditKey = None,
+) -> None:
+    """Log, command, remarks and history are erased; it is shown nowhere, and counts for nothing."""
+    await to_thread.run_sync(services.flows.delete_result, anyone(request), edit_key, result_id)
+
+
+@get(
+    PATH + "/{result_id:str}/history",
+    operation_id="read_result_history",
+    operation_class=Documented,
+    summary="Read what its submitter changed",
+    responses={
+        200: ResponseSpec(list[ResultChange], description="The oldest first.", generate_examples=False),
+        **problem_responses("result-not-found", "database-unavailable"),
+    },
+)
+async def read_result_history(
+    result_id: FromPath[str], request: Request[Any, Any, Any], services: NamedDependency[Services]
+) -> Response[bytes]:
+    """What was changed since it was sent, and what stood there before."""
+    changes = await to_thread.run_sync(services.flows.result_history, result_id)
+    return conditional(request, msgspec.json.encode(changes), "application/json")
+
+
+_SENT = [preview_submission, submit_result]
+HANDLERS = [
+    *_SENT,
+    correct_result,
+    delete_result,
+    read_result_history,
+]  # of the router of results, which shares their paths

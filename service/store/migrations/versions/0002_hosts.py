@@ -16,6 +16,7 @@ _TIME = sa.DateTime(timezone=True)
 _TABLES = ("account", "host", "token", "validation", "enrolment", "host_session", "result", "run", "run_host", "rig")
 _TABLES_OF_BOTS = ("interaction",)
 _TABLES_OF_TRUST = ("host_proof", "audit", "abuse_report", "calibration")
+_TABLES_OF_SUBMITTERS = ("result_change",)
 
 
 def upgrade() -> None:
@@ -32,6 +33,7 @@ def upgrade() -> None:
     _create_run_host()
     _create_rig()
     _create_interaction()
+    _create_result_change()
     _create_host_proof()
     _create_audit()
     _create_abuse_report()
@@ -40,7 +42,7 @@ def upgrade() -> None:
 
 def downgrade() -> None:
     """Drop the tables."""
-    for table in reversed((*_TABLES, *_TABLES_OF_BOTS, *_TABLES_OF_TRUST)):
+    for table in reversed((*_TABLES, *_TABLES_OF_BOTS, *_TABLES_OF_TRUST, *_TABLES_OF_SUBMITTERS)):
         op.drop_table(table)
     op.create_table(
         "header",
@@ -312,6 +314,20 @@ def _create_interaction() -> None:
     )
     op.create_index("interaction_account", "interaction", ["account"])
     op.create_index("interaction_due", "interaction", ["due_at"])
+
+
+def _create_result_change() -> None:
+    op.create_table(
+        "result_change",
+        sa.Column("id", sa.String(22), nullable=False),
+        sa.Column("result_id", sa.String(22), nullable=False),
+        sa.Column("at", _TIME, nullable=False),
+        sa.Column("what", sa.String(200), nullable=False),
+        sa.Column("before", _JSON, nullable=False),
+        sa.ForeignKeyConstraint(["result_id"], ["result.id"], name="result_change_result_id_fk", ondelete="CASCADE"),
+        sa.PrimaryKeyConstraint("id", name="result_change_pk"),
+    )
+    op.create_index("result_change_result_id", "result_change", ["result_id"])
 
 
 def _create_host_proof() -> None:
