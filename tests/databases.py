@@ -14,6 +14,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from uuid import uuid4
 
@@ -105,7 +106,30 @@ def empty_database(request: pytest.FixtureRequest, folder_for_sqlite: Path) -> s
 @pytest.fixture
 def engine(database_url: str) -> Iterator[Engine]:
     """An engine on a database with the present tables."""
-    made = make_engine(database_url)
-    migrate(made)
-    yield made
-    made.dispose()
+    with engine_with_tables(database_url) as made:
+        yield made
+
+
+@contextmanager
+def engine_with_tables(url: str) -> Iterator[Engine]:
+    """Give an empty database the present tables; the value is an engine on it, which is disposed of at the end."""
+    made = make_engine(url)
+    try:
+        if made.url.database and made.dialect.name == "sqlite":
+            Path(made.url.database).write_bytes(_file_with_tables())
+        else:
+            migrate(made)
+        yield made
+    finally:
+        made.dispose()
+
+
+@cache
+def _file_with_tables() -> bytes:
+    """An SQLite file that was migrated once: making the tables takes longer than most tests."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "advisor.db")
+        made = make_engine(f"sqlite:///{path}")
+        migrate(made)
+        made.dispose()
+        return path.read_bytes()

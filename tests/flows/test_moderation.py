@@ -99,11 +99,12 @@ def test_what_is_not_there_is_said_by_name(context: Context, action: Action, sub
     assert audit(context) == []
 
 
-def test_a_report_reaches_operators_without_names_and_is_closed_once(context: Context) -> None:
+def test_a_report_reaches_operators_without_names_and_is_closed_once(context: Context, clock: Clock) -> None:
     reader = caller(context, "reader")
     (result,) = kept(context, a_result(prediction=BOUND, account_id=caller(context, "owner").account_id))
     said = AbuseReport(kind="private", text="it has /home/alice/x.gguf and alice@example.org in it\u202e")
     report_abuse(context, reader, result, said)
+    clock.pass_minutes(1)
     kept_report = report_abuse(context, None, result, AbuseReport(kind="spam")).id
     first, second = open_reports(context)
     assert (first.kind, first.text, first.result) == ("private", "it has x.gguf and hidden in it", result)

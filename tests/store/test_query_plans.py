@@ -13,11 +13,9 @@ from sqlalchemy import Engine, event, text
 
 from service.engine.measured.classes import DEPTHS
 from service.store import contributors, leaderboard, listed_results
-from service.store.engines import make_engine
 from service.store.leaderboard import BoardFilter
 from service.store.listed_results import ResultFilter
-from service.store.migrations import migrate
-from tests.databases import BOTH, empty_database
+from tests.databases import BOTH, empty_database, engine_with_tables
 from tests.stored_results import A_DAY, a_result, keep, row
 
 SINCE = A_DAY - timedelta(days=30)
@@ -86,11 +84,9 @@ def whole_tables(plan: str) -> list[str]:
 
 @pytest.fixture(scope="module", params=BOTH)
 def filled(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
-    made = make_engine(empty_database(request, tmp_path_factory.mktemp("plans")))
-    migrate(made)
-    keep(made, *(a_result([row(0, 10.0 + i), row(4096, 9.0 + i)], variant=f"Q{i}") for i in range(5)))
-    yield made
-    made.dispose()
+    with engine_with_tables(empty_database(request, tmp_path_factory.mktemp("plans"))) as made:
+        keep(made, *(a_result([row(0, 10.0 + i), row(4096, 9.0 + i)], variant=f"Q{i}") for i in range(5)))
+        yield made
 
 
 @pytest.mark.parametrize("question", QUESTIONS)

@@ -14,10 +14,8 @@ from service.flows.accounts import create_token
 from service.flows.context import utc_now
 from service.queue.embedded import EmbeddedValkey
 from service.settings import Settings
-from service.store.engines import make_engine
-from service.store.migrations import migrate
 from service.wire.agent import enrolment_text
-from tests.databases import BOTH, empty_database
+from tests.databases import BOTH, empty_database, engine_with_tables
 from tests.hosts import Signer, bearer, public_key, service, signature
 
 
@@ -38,10 +36,8 @@ def api(engine: Engine, database_url: str, valkey: EmbeddedValkey, redis: Redis)
 @pytest.fixture(scope="module", params=BOTH)
 def shared_engine(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
     """A database for all tests of a module, which leave it usable."""
-    made = make_engine(empty_database(request, tmp_path_factory.mktemp("shared")))
-    migrate(made)
-    yield made
-    made.dispose()
+    with engine_with_tables(empty_database(request, tmp_path_factory.mktemp("shared"))) as made:
+        yield made
 
 
 @pytest.fixture(scope="module")

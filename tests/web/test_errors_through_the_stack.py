@@ -11,9 +11,8 @@ import pytest
 
 from service.queue.embedded import EmbeddedValkey
 from service.settings import Settings
-from service.store.engines import make_engine
-from service.store.migrations import migrate
 from service.web.app import create_app
+from tests.databases import engine_with_tables
 from tests.local_hub import Fault, LocalHub
 from tests.web.servers import client_of
 from tests.web.stack import running_service
@@ -167,10 +166,7 @@ def test_the_way_of_one_request(service: httpx.Client, hub: LocalHub) -> None:
 def test_a_hub_that_is_gone_is_503(valkey: EmbeddedValkey, tmp_path: Path) -> None:
     with LocalHub() as gone:
         settings = Settings(state_dir=tmp_path, redis_url=valkey.url, hf_endpoint=gone.endpoint)
-    engine = make_engine(settings.database)
-    migrate(engine)
-    engine.dispose()
-    with client_of(create_app(settings)) as client:
+    with engine_with_tables(settings.database), client_of(create_app(settings)) as client:
         reply = client.get(f"/v1/repos/{QWEN}")
     assert_problem(reply, 503, "hub-unavailable")
     assert int(reply.headers["retry-after"]) > 0

@@ -21,11 +21,10 @@ from service.queue.embedded import EmbeddedValkey
 from service.settings import Settings
 from service.store import accounts, advices
 from service.store.advices import StoredAdvice
-from service.store.engines import make_engine
-from service.store.migrations import migrate
 from service.wire.advice import AdviceRequest
 from service.wire.results import Published
 from tests import rigs
+from tests.databases import engine_with_tables
 from tests.engine.planner.asking import ask
 from tests.hosts import a_host, service
 from tests.stored_results import a_result, keep, row
@@ -58,13 +57,9 @@ def site(folder: Path, valkey: EmbeddedValkey, redis: Redis, name: str | None = 
     settings = Settings(
         database_url=url, redis_url=valkey.url, hf_endpoint="http://127.0.0.1:1", requests_per_minute=100_000
     )
-    engine = make_engine(url)
-    migrate(engine)
-    context = Context(settings, engine, redis, None, lambda: NOW)  # type: ignore[arg-type]
-    paths = _filled(context, name)
-    with service(settings) as client:
-        yield Site(client, paths, context)
-    engine.dispose()
+    with engine_with_tables(url) as engine, service(settings) as client:
+        context = Context(settings, engine, redis, None, lambda: NOW)  # type: ignore[arg-type]
+        yield Site(client, _filled(context, name), context)
 
 
 def _filled(context: Context, name: str | None) -> dict[str, str]:
