@@ -11,17 +11,8 @@ from tests.web.pages.site import Site
 pytestmark = pytest.mark.full
 PAGES = (
     *("start", "advice", "running", "failed", "leaderboard", "nothing found", "model", "hardware", "result"),
-    *(
-        "published",
-        "quarantined",
-        "compare",
-        "nothing to compare",
-        "accuracy",
-        "hosts",
-        "contributor",
-        "api",
-        "problems",
-    ),
+    *("published", "quarantined", "compare", "nothing to compare", "accuracy", "submit", "hosts"),
+    *("contributor", "api", "problems"),
 )
 PHONE, WIDE = {"width": 360, "height": 740}, {"width": 1280, "height": 900}
 

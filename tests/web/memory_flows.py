@@ -22,6 +22,7 @@ from service.wire.hardware import ParsedHardware
 from service.wire.health import Readiness
 from service.wire.problem import problem_of
 from service.wire.repo import RepoView, VariantView
+from service.wire.submissions import Missing, Preview, Submission, Submitted
 
 RTX_3090 = Hardware(gpus=[Gpu(name="NVIDIA GeForce RTX 3090")])
 READY_REPO, NEW_REPO, FAILING_REPO, BROKEN_REPO = "known/ready", "never/read", "always/fails", "breaks/it"
@@ -40,6 +41,7 @@ class MemoryFlows:
         self.redis, self.redis_url = redis, redis_url
         self.advice: dict[str, Advice] = {}
         self.validations: list[Any] = []
+        self.submitted: list[Submission] = []
         self.readiness_now = Readiness(database=True, redis=True, worker=True)
         self.failure: AdvisorError = AdviceNotFound("unset")
         self.reading = threading.Event()  # set: an inspection has begun
@@ -96,6 +98,15 @@ class MemoryFlows:
 
     def accuracy(self) -> Accuracy:
         return Accuracy(n_results=0, since=None, lines=[], worst=[], calibration="test")
+
+    def preview_submission(self, caller: None, asked: Submission, admit_new_repo: Callable[[], None]) -> Preview:
+        missing = [] if asked.repo else [Missing("repo", "the variant is not named: `owner/name:VARIANT`")]
+        return Preview(complete=not missing, missing=missing, rig="1x RTX 3090", command=asked.command)
+
+    def submit(self, caller: None, asked: Submission, key: str | None, admit: Callable[[], None]) -> Submitted:
+        self.submitted.append(asked)
+        kept = {"id": "kept-one", "state": "shown", "state_reason": None, "tier": "self-reported"}
+        return msgspec.convert({**kept, "is_new": True, "edit_key": DELETE_KEY}, Submitted)
 
     def hosts_figures(self) -> list[Any]:
         return []

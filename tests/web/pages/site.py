@@ -105,6 +105,7 @@ def _filled(context: Context, name: str | None) -> dict[str, str]:
         "compare": f"/compare?ids={','.join(ids[:4])}",
         "nothing to compare": "/compare",
         "accuracy": "/accuracy",
+        "submit": "/submit",
         "hosts": "/hosts",
         "contributor": f"/contributors/{pseudonym}",
         "api": "/docs",
