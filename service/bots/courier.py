@@ -138,4 +138,4 @@ class Courier:
 
 def _until_next(seconds: float, looks: int) -> float:
     """Return when to look next: the longer something takes, the less often."""
-    return min(seconds * max(1.0, looks / _PATIENCE), _SLOWEST_SECONDS)
+    return max(seconds, min(seconds * looks / _PATIENCE, _SLOWEST_SECONDS))

@@ -9,6 +9,7 @@ from service.bots.answer import Answer, Button, Code, Outcome
 from service.bots.board import board
 from service.bots.checking import check
 from service.bots.desk import Desk, Question
+from service.bots.results import keep, result
 from service.bots.vocabulary import OF_BUTTONS, Verb, example, shown, verb_named
 from service.engine.errors import AdvisorError, InvalidInput
 from service.errors import RateLimited, ServiceUnavailable
@@ -42,7 +43,7 @@ def _said(desk: Desk, ask: Ask, question: Question) -> Outcome:
     off = desk.context.settings.bot_verbs_off
     known = [verb.name for verb in shown(off)]
     verb = _VERBS.get(ask.verb)
-    if verb is None or (ask.verb not in known and ask.verb not in OF_BUTTONS):
+    if verb is None or (OF_BUTTONS.get(ask.verb, ask.verb) not in known):
         turned_off = " is turned off here" if ask.verb in off else " is no verb here"
         raise InvalidInput(f"{ask.verb[:40]}{turned_off}", field="verb", choices=tuple(known))
     return verb(desk, question)
@@ -117,6 +118,8 @@ _VERBS: dict[str, Callable[[Desk, Question], Outcome]] = {
     "validate": measure,
     "commands": commands,
     "leaderboard": board,
+    "result": result,
+    "keep": keep,
     "hardware": _hardware,
     "token": _token,
     "help": _help,

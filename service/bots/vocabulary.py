@@ -9,7 +9,8 @@ from service.engine.config import ENGINES
 from service.engine.goal import Preset
 
 SLACK_COMMAND = "/advisor"
-CHECK_MESSAGE = "Check this command"  # in the menu of a message
+CHECK_MESSAGE, ADD_MESSAGE = "Check this command", "Add to leaderboard"  # in the menu of a message
+OF_MESSAGES = {CHECK_MESSAGE: "check", ADD_MESSAGE: "result"}
 
 
 class Option(NamedTuple):
@@ -84,6 +85,17 @@ VERBS = (
         typed="advice:https://advisor.example/advice/MZ0Vb1p2QvK3x9dT4sLwGg config:1",
     ),
     Verb(
+        "result",
+        "Put a benchmark you ran on the leaderboard",
+        form=(
+            Option("text", "The command, and what llama-sweep-bench or llama-bench printed", True),
+            Option("rig", "The hardware it ran on", True),
+            Option("repo", "Hugging Face repo with variant, if the command does not name it"),
+        ),
+        line="llama-sweep-bench -hf OWNER/NAME:VARIANT …, and its table on the lines below",
+        private=True,
+    ),
+    Verb(
         "leaderboard",
         "The fastest that was measured of a model",
         (
@@ -109,7 +121,7 @@ VERBS = (
     Verb("help", "What you can ask", private=True),
 )  # fmt: skip
 NAMES = tuple(verb.name for verb in VERBS)
-OF_BUTTONS = ("commands",)  # what only buttons ask
+OF_BUTTONS = {"commands": "advise", "keep": "result"}  # what only buttons ask, and the verb that they belong to
 
 
 def verb_named(name: str) -> Verb | None:

@@ -42,6 +42,9 @@ def ask_of_line(text: str) -> Ask:
         return Ask(verb=verb, words=_sections(rest, "repo", _ADVISE_WORDS))
     if verb == "validate":
         return Ask(verb=verb, words=_sections(rest, "advice", _VALIDATE_WORDS))
+    if verb == "result":
+        words = check_words(rest)
+        return Ask(verb=verb, words={"text" if name == "command" else name: value for name, value in words.items()})
     if verb == "leaderboard":
         return Ask(verb=verb, words=_sections(rest, "model", _BOARD_WORDS))
     if verb == "check":
@@ -111,16 +114,17 @@ def reduced_words(verb: str, words: Mapping[str, str]) -> dict[str, str]:
     Paths lose their folders by that; the repo that a command's path names is kept as a word.
     """
     kept = {name[:40]: reduced(value[:MAX_WORD])[:MAX_WORD] for name, value in list(words.items())[:_MOST_WORDS]}
-    repo = repo_named_in(words.get("command", "")) if verb == "check" and not kept.get("repo") else None
+    command = words.get("command", "") if verb == "check" else command_in(words.get("text", "")[:MAX_WORD]) or ""
+    repo = None if kept.get("repo") else repo_named_in(command)
     return {**kept, "repo": repo} if repo else kept
 
 
-def of_message(text: str, file_url: str | None) -> Ask:
-    """Return the question what is wrong with the command in somebody's message."""
+def of_message(verb: str, text: str, file_url: str | None) -> Ask:
+    """Return the question that somebody's message is: `check` its command, or put its `result` on the board."""
     text = text[:MAX_WORD]
     repo = repo_named_in(command_in(text) or "")
     message = SharedMessage(text=reduced(text)[:MAX_WORD], file_url=file_url and file_url[:MAX_ADDRESS])
-    return Ask(verb="check", words={"repo": repo} if repo else {}, message=message, private=True)
+    return Ask(verb=verb, words={"repo": repo} if repo else {}, message=message, private=True)
 
 
 def repo_named_in(command: str) -> str | None:

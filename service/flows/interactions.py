@@ -51,6 +51,11 @@ def asked(listener: redis_async.Redis) -> AbstractAsyncContextManager[AsyncItera
     return listen(listener, _CHANNEL)
 
 
+def read(context: Context, identity: str) -> Interaction | None:
+    """Return a question, whoever asked it; None for one that is unknown or forgotten."""
+    return interactions.read(context.engine, identity)
+
+
 def claim(context: Context, limit: int) -> list[Interaction]:
     """Return questions that are due, for CLAIM_SECONDS."""
     now = context.clock()

@@ -24,6 +24,13 @@ def add(engine: Engine, row: Interaction) -> bool:
     return True
 
 
+def read(engine: Engine, identity: str) -> Interaction | None:
+    """Return the row with this id."""
+    with engine.connect() as connection:
+        row = connection.execute(select(table).where(table.c.id == identity)).one_or_none()
+    return None if row is None else _decode(row)
+
+
 def claim(engine: Engine, now: datetime, until: datetime, limit: int) -> list[Interaction]:
     """Return rows that are due, oldest first; they are due again at `until`, whatever becomes of the claimer."""
     due = select(table.c.id).where(table.c.due_at <= now).order_by(table.c.due_at).limit(limit)

@@ -31,7 +31,7 @@ def platforms(monkeypatch: pytest.MonkeyPatch) -> Iterator[Platforms]:
 def test_all_commands_are_registered_within_discords_limits(platforms: Platforms, guild: str | None) -> None:
     assert main(["bots", "discord", "register", *(["--guild", guild] if guild else [])]) == 0
     commands = platforms.registered[guild or "global"]
-    assert [one["name"] for one in commands] == [*NAMES, "Check this command"]
+    assert [one["name"] for one in commands] == [*NAMES, "Check this command", "Add to leaderboard"]
     assert ("contexts" in commands[0]) == (guild is None)
 
 
@@ -72,15 +72,15 @@ def test_the_manifest_names_our_addresses_and_asks_for_no_more_than_is_used(
     assert command["url"] == "https://advisor.example/bots/slack/commands"
     assert len(command["usage_hint"]) <= 1000
     assert len(command["description"]) <= 2000
-    (shortcut,) = shown["features"]["shortcuts"]
-    assert len(shortcut["name"]) <= 24
-    assert len(shortcut["description"]) <= 150
+    for shortcut in shown["features"]["shortcuts"]:
+        assert len(shortcut["name"]) <= 24
+        assert len(shortcut["description"]) <= 150
     assert len(shown["display_information"]["name"]) <= 35
     assert len(shown["display_information"]["description"]) <= 140
     assert shown["settings"]["interactivity"]["request_url"] == "https://advisor.example/bots/slack/interactivity"
     assert shown["oauth_config"]["scopes"]["bot"] == ["commands", "chat:write"]
     assert manifest("https://a", ["check"], with_bot=False)["oauth_config"]["scopes"]["bot"] == ["commands"]
-    assert manifest("https://a", ["check"], with_bot=False)["features"]["shortcuts"] == []
+    assert manifest("https://a", ["check"], with_bot=False)["features"]["shortcuts"][0]["name"] == "Add to leaderboard"
 
 
 def test_the_manifest_needs_our_address(

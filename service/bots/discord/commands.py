@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from service.bots.vocabulary import CHECK_MESSAGE, Option, Verb, shown, verb_named
+from service.bots.vocabulary import OF_MESSAGES, Option, Verb, shown, verb_named
 
 _SUB_COMMAND, _STRING, _INTEGER, _BOOLEAN = 1, 3, 4, 5
 _TYPES = {"text": _STRING, "number": _INTEGER, "yes": _BOOLEAN}
@@ -24,9 +24,8 @@ def commands(off: Sequence[str], *, in_guild: bool = False) -> list[dict[str, An
     """Return all commands, without the verbs that are turned off; as those of one guild, or global ones."""
     where = {} if in_guild else _EVERYWHERE
     found = [{**_chat_command(verb), "type": _CHAT, **where} for verb in shown(off)]
-    if "check" not in off:
-        found.append({"name": CHECK_MESSAGE, "type": _IN_MESSAGE_MENU, **where})
-    return found
+    menu = [name for name, verb in OF_MESSAGES.items() if verb not in off]
+    return [*found, *({"name": name, "type": _IN_MESSAGE_MENU, **where} for name in menu)]
 
 
 def _chat_command(verb: Verb) -> dict[str, Any]:
@@ -61,7 +60,7 @@ def _field(option: Option, value: str) -> dict[str, Any]:
     entered: dict[str, Any] = {
         "type": _INPUT,
         "custom_id": option.name,
-        "style": _LINES if option.name == "command" else _ONE_LINE,
+        "style": _LINES if option.name in ("command", "text") else _ONE_LINE,
         "required": option.required,
         "max_length": _MAX_INPUT,
         "placeholder": option.help[:_MAX_PLACEHOLDER],

@@ -11,7 +11,7 @@ import msgspec
 from msgspec import Meta
 
 from service.bots.answer import asked_by_button
-from service.bots.vocabulary import CHECK_MESSAGE, is_private, verb_named
+from service.bots.vocabulary import OF_MESSAGES, is_private, verb_named
 from service.bots.words import of_message, reduced_words
 from service.engine.errors import InvalidInput
 from service.wire.bots import Ask, Asker, Reply
@@ -196,13 +196,13 @@ def _fields(components: list[Any]) -> dict[str, str]:
 
 
 def _of_message(data: _Data) -> Ask:
-    if data.name != CHECK_MESSAGE:
+    if data.name not in OF_MESSAGES:
         raise InvalidInput(f"{data.name[:40]!r} is no command here", field="name")
     message = data.resolved.messages.get(data.target_id or "")
     if message is None:
         raise InvalidInput("the message is not part of the interaction", field="data.resolved")
     files = [one for one in message.attachments[:10] if _is_text(one)]
-    return of_message(message.content, files[0].url if files else None)
+    return of_message(OF_MESSAGES[data.name], message.content, files[0].url if files else None)
 
 
 def _is_text(file: _Attachment) -> bool:

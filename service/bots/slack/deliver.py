@@ -32,11 +32,11 @@ class Delivery:
         self._client, self._settings = client, settings
 
     def face(self, reply: Reply, outcome: Outcome, age: float) -> tuple[Answer, str] | None:
-        """Return what is to be said while the answer is not final: once, and only of what takes minutes.
+        """Return what is to be said while the answer is not final: once, and only what takes minutes or asks back.
 
         Slack's messages to a `response_url` cannot be edited, and five is all there are.
         """
-        return (outcome.answer, "once") if outcome.answer.link else None
+        return (outcome.answer, "once") if outcome.answer.link or outcome.answer.buttons else None
 
     def show(self, asked: Interaction, reply: Reply, answer: Answer, age: float) -> Sent:
         """Say how far an answer is."""

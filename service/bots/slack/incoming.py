@@ -15,12 +15,12 @@ from msgspec import Meta
 
 from service.bots.answer import asked_by_button
 from service.bots.slack.render import OPEN
-from service.bots.vocabulary import is_private
+from service.bots.vocabulary import OF_MESSAGES, is_private
 from service.bots.words import MAX_WORD, ask_of_line, of_message, reduced_words
 from service.engine.errors import InvalidInput
 from service.wire.bots import Ask, Asker, Reply
 
-CHECK_SHORTCUT = "check_message"
+SHORTCUTS = {f"{verb}_message": verb for verb in OF_MESSAGES.values()}  # callback_id: the verb that it asks
 _MAX_FIELDS = 40
 _TRIGGER = re.compile(r"[A-Za-z0-9_.-]{1,200}")
 Id = Annotated[str, Meta(pattern=r"^[A-Z0-9]{1,32}$")]
@@ -96,8 +96,10 @@ def read_interaction(body: bytes, hooks: str) -> Asked | None:
         if action.action_id == OPEN:
             return None
         ask = asked_by_button(action.value)
-    elif payload.type == "message_action" and payload.callback_id == CHECK_SHORTCUT:
-        ask = of_message(_unescaped(payload.message.text if payload.message else ""), None)
+    elif payload.type == "message_action" and payload.callback_id in SHORTCUTS:
+        ask = of_message(
+            SHORTCUTS[payload.callback_id], _unescaped(payload.message.text if payload.message else ""), None
+        )
     else:
         raise InvalidInput(f"{payload.type[:40]} {payload.callback_id[:40]} is not known here", field="type")
     channel = payload.channel.id if payload.channel else None

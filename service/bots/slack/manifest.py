@@ -5,8 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from service.bots.slack.incoming import CHECK_SHORTCUT
-from service.bots.vocabulary import CHECK_MESSAGE, SLACK_COMMAND, shown
+from service.bots.slack.incoming import SHORTCUTS
+from service.bots.vocabulary import OF_MESSAGES, SLACK_COMMAND, shown
+
+_DESCRIPTIONS = {
+    "check": "What is wrong with the command in this message",
+    "result": "The benchmark in this message, for the leaderboard",
+}
 
 
 def manifest(address: str, off: Sequence[str], *, with_bot: bool) -> dict[str, Any]:
@@ -15,12 +20,11 @@ def manifest(address: str, off: Sequence[str], *, with_bot: bool) -> dict[str, A
     `with_bot`: also asks for the right to write messages, for what takes over thirty minutes.
     """
     names = [verb.name for verb in shown(off)]
-    shortcut = {
-        "name": CHECK_MESSAGE,
-        "type": "message",
-        "callback_id": CHECK_SHORTCUT,
-        "description": "What is wrong with the command in this message",
-    }
+    shortcuts = [
+        {"name": name, "type": "message", "callback_id": callback, "description": _DESCRIPTIONS[verb]}
+        for name, (callback, verb) in zip(OF_MESSAGES, SHORTCUTS.items(), strict=True)
+        if verb in names
+    ]
     scopes = ["commands", *(["chat:write"] if with_bot else [])]
     return {
         "display_information": {
@@ -29,7 +33,7 @@ def manifest(address: str, off: Sequence[str], *, with_bot: bool) -> dict[str, A
         },
         "features": {
             "bot_user": {"display_name": "Offload Advisor", "always_online": True},
-            "shortcuts": [shortcut] if "check" in names else [],
+            "shortcuts": shortcuts,
             "slash_commands": [
                 {
                     "command": SLACK_COMMAND,
