@@ -21,7 +21,7 @@ from uuid import uuid4
 import httpx
 import msgspec
 import psycopg
-from sqlalchemy import Engine, insert, text
+from sqlalchemy import Engine, event, insert, text
 
 from bench.crowd import NEWEST, crowd
 from bench.stamp import stamp
@@ -61,11 +61,19 @@ QUESTIONS = {
     "results": "/v1/results",
     "results of a model": "/v1/results?model={model}",
     "results of a rig, replicated": "/v1/results?rig={rig}&tier=replicated",
+    "page: board": "/leaderboard",
+    "page: board, filtered": "/leaderboard?arch=qwen3moe&vram=24",
+    "page: model": "/models/{model}",
+    "page: rig": "/hardware/{rig}",
+    "page: result": "/results/{result}",
+    "page: hosts": "/hosts",
 }
 
 
 def fill(engine: Engine, n_results: int, n_advices: int, seed: int) -> float:
     """Fill an empty database; return the seconds that making the board took."""
+    if engine.dialect.name == "sqlite":
+        event.listen(engine, "connect", lambda connection, _: connection.execute("PRAGMA cache_size=-2000000"))
     several = crowd(n_results, seed)
     while rows := [msgspec.structs.asdict(one) for one in islice(several, BATCH)]:
         with engine.begin() as connection:
@@ -137,9 +145,11 @@ def measure(kind: str, url: str, valkey: EmbeddedValkey, args: argparse.Namespac
     """Fill one database, ask everything, and print what it took."""
     engine = make_engine(url)
     migrate(engine)
+    engine.dispose()
     made = fill(engine, args.results, args.advices, args.seed)
     with engine.connect() as connection:
         n_rows = connection.scalar(text("SELECT count(*) FROM board"))
+    engine.dispose()
     print(f"\n{kind}: {args.results:,} results, {args.advices:,} advices")
     print(f"  the board has {n_rows:,} rows, made from the results in {made:.0f} s")
     address = {"hf_endpoint": "http://127.0.0.1:1", "redis_url": valkey.url}
@@ -152,7 +162,6 @@ def measure(kind: str, url: str, valkey: EmbeddedValkey, args: argparse.Namespac
         pages = far_pages(client)
         near, far = statistics.median(pages[:10]), statistics.median(pages[-10:])
         print(f"  pages 1 to 10 {near:.1f} ms, pages {PAGES - 9} to {PAGES} {far:.1f} ms")
-    engine.dispose()
 
 
 def _names(client: httpx.Client) -> dict[str, str]:

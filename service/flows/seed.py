@@ -13,13 +13,14 @@ from datetime import UTC, datetime
 from importlib import resources
 
 import msgspec
-from sqlalchemy import Connection, Engine
+from sqlalchemy import Engine
 
 from service.engine.catalogue import resolve
 from service.engine.errors import InvalidInput
 from service.engine.measured import rig_identity
 from service.store import results
 from service.store.results import StoredResult, filed_under, rows_key_of
+from service.store.trust import writing
 from service.wire.published import PublishedResult
 
 REMOVED = "removed on request of its author"
@@ -31,7 +32,7 @@ def import_published(engine: Engine, now: datetime) -> int:
     several = [_stored(one, now) for one in published_results()]
     added = 0
     for first in range(0, len(several), _FEW):
-        with _writing(engine) as connection, connection.begin():
+        with writing(engine) as connection:
             added += results.insert_missing(connection, several[first : first + _FEW])
     return added
 
@@ -43,7 +44,7 @@ def remove_published(engine: Engine, name: str) -> str:
     found = results.read(engine, result_id)
     if found is None or found.origin != "published":
         raise InvalidInput(f"no published result has the id {name[:80]}: `advisor admin seed` adds them", field="ID")
-    with _writing(engine) as connection, connection.begin():
+    with writing(engine) as connection:
         results.change(connection, result_id, state="deleted", state_reason=REMOVED, command=None, remarks=None)
     return result_id
 
@@ -58,10 +59,6 @@ def id_of(name: str) -> str:
     """Return the id that a published result has in every database."""
     digest = hashlib.sha256(f"published {name}".encode()).digest()[:16]
     return base64.urlsafe_b64encode(digest).decode().rstrip("=")
-
-
-def _writing(engine: Engine) -> Connection:
-    return engine.connect().execution_options(sqlite_begin="IMMEDIATE")
 
 
 def _stored(one: PublishedResult, now: datetime) -> StoredResult:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import gzip
 import hashlib
 import io
 import json
@@ -222,15 +223,19 @@ def hostile_texts(api: httpx.Client, result_id: str) -> dict[str, str]:
     return {name: api.get(path, params=query).text for name, (path, query) in asked.items()}
 
 
-def test_a_planted_name_does_nothing_in_any_form(shared_app: httpx.Client, shared_engine: Engine) -> None:
+def test_a_planted_name_does_nothing_in_any_form(
+    shared_app: httpx.Client, shared_engine: Engine, tmp_path: Path
+) -> None:
     values = dict.fromkeys(("variant", "build", "cpu", "gpus", "command", "remarks"), PLANTED)
     one = a_result([row(16384)], **values, model_slug="planted", model_name=PLANTED[:80], rig_slug="planted-rig")
     keep(shared_engine, one)
     said = hostile_texts(shared_app, one.id)
+    for dump in dumps.write_dumps(shared_engine, tmp_path, A_DAY).dumps:
+        said[dump.format + " dump"] = gzip.decompress((tmp_path / dump.name).read_bytes()).decode()
     for name, text in said.items():
         assert "onerror" in text, name
         assert not _CONTROL.search(text), name
-    for cells in csv.reader(io.StringIO(said["csv"])):
+    for cells in csv.reader(io.StringIO(said["csv"] + said["csv dump"])):
         assert not any(cell.startswith(("=", "+", "-", "@", "\t", "\r")) for cell in cells)
     for name in ("board markdown", "markdown"):
         outside = re.sub(r"```.*?```", "", said[name], flags=re.DOTALL)
