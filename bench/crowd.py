@@ -66,10 +66,14 @@ class _Uneven:
         return rng.choices(self.things, cum_weights=self.weights)[0]
 
 
-def crowd(n_results: int, seed: int) -> Iterator[StoredResult]:
+def crowd(n_results: int, seed: int, n_machines: int = 2_000) -> Iterator[StoredResult]:
     """Yield results of many people, in no order of time: nine in ten of people, a few of agents, some doubted."""
     rng = random.Random(seed)
-    models, machines, variants = _Uneven(_models(rng)), _Uneven(_machines(rng)), _Uneven(list(_VARIANTS.items()))
+    models, machines, variants = (
+        _Uneven(_models(rng)),
+        _Uneven([_machine(rng) for _ in range(n_machines)]),
+        _Uneven(list(_VARIANTS.items())),
+    )
     for i in range(n_results):
         yield _result(rng, f"{seed}-{i:019d}"[:22], models.draw(rng), machines.draw(rng), variants.draw(rng))
 
@@ -89,10 +93,6 @@ def _models(rng: random.Random) -> list[ModelIdentity]:
                 )
     rng.shuffle(found)
     return found
-
-
-def _machines(rng: random.Random) -> list[_Machine]:
-    return [_machine(rng) for _ in range(2_000)]
 
 
 def _machine(rng: random.Random) -> _Machine:

@@ -7,7 +7,7 @@ from service.engine.measured.classes import speeds_by_depth
 
 
 def test_a_crowd_is_the_same_from_a_seed_and_uneven_as_in_life() -> None:
-    once, again = list(crowd(300, 7)), list(crowd(300, 7))
+    once, again = list(crowd(300, 7, 20)), list(crowd(300, 7, 20))
     assert once == again
     assert len({one.id for one in once}) == 300
     models = [one.model_slug for one in once]
