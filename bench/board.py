@@ -12,7 +12,7 @@ import statistics
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -27,9 +27,10 @@ from bench.crowd import NEWEST, crowd
 from bench.stamp import stamp
 from service.queue.embedded import EmbeddedValkey
 from service.settings import Settings
-from service.store import board, tables
+from service.store import board, results, tables
 from service.store.engines import make_engine
 from service.store.migrations import migrate
+from service.store.trust import writing
 from tests.databases import postgres_server
 from tests.hosts import service
 
@@ -132,28 +133,35 @@ def far_pages(client: httpx.Client) -> list[float]:
 
 
 @contextmanager
-def databases(folder: str) -> Iterator[dict[str, str]]:
-    """Empty databases of both kinds, by name."""
+def databases(folder: str) -> Iterator[list[str]]:
+    """The URLs of empty databases of both kinds."""
     with postgres_server() as socket:
         name = f"bench_{uuid4().hex}"
         with psycopg.connect(host=socket, user="postgres", dbname="postgres", autocommit=True) as connection:
             connection.execute(f'CREATE DATABASE "{name}"')
-        yield {"SQLite": f"sqlite:///{folder}/advisor.db", "PostgreSQL": f"postgresql://postgres@/{name}?host={socket}"}
+        yield [f"sqlite:///{folder}/advisor.db", f"postgresql://postgres@/{name}?host={socket}"]
 
 
-def measure(kind: str, url: str, valkey: EmbeddedValkey, args: argparse.Namespace) -> None:
-    """Fill one database, ask everything, and print what it took."""
+def filled(url: str, args: argparse.Namespace) -> None:
+    """Fill the empty database at `url`, and say how large the board is."""
     engine = make_engine(url)
     migrate(engine)
     engine.dispose()
     made = fill(engine, args.results, args.advices, args.seed)
-    with engine.connect() as connection:
-        n_rows = connection.scalar(text("SELECT count(*) FROM board"))
+    print(f"filled with {args.results:,} results, {args.advices:,} advices; the board was made in {made:.0f} s")
     engine.dispose()
-    print(f"\n{kind}: {args.results:,} results, {args.advices:,} advices")
-    print(f"  the board has {n_rows:,} rows, made from the results in {made:.0f} s")
-    address = {"hf_endpoint": "http://127.0.0.1:1", "redis_url": valkey.url}
-    settings = Settings(database_url=url, requests_per_minute=10**6, **address)
+
+
+def measure(url: str, valkey: EmbeddedValkey) -> None:
+    """Ask everything of one database, and print what it took."""
+    engine = make_engine(url)
+    with engine.connect() as connection:
+        several = (tables.result, tables.advice, board_tables.board)
+        counted = {one.name: connection.scalar(select(func.count()).select_from(one)) for one in several}
+    print(f"\n{engine.dialect.name}: " + ", ".join(f"{n:,} rows of {name}" for name, n in counted.items()))
+    settings = Settings(
+        database_url=url, redis_url=valkey.url, hf_endpoint="http://127.0.0.1:1", requests_per_minute=10**6
+    )
     with service(settings) as client:
         names = _names(client)
         for what, path in QUESTIONS.items():
@@ -162,6 +170,19 @@ def measure(kind: str, url: str, valkey: EmbeddedValkey, args: argparse.Namespac
         pages = far_pages(client)
         near, far = statistics.median(pages[:10]), statistics.median(pages[-10:])
         print(f"  pages 1 to 10 {near:.1f} ms, pages {PAGES - 9} to {PAGES} {far:.1f} ms")
+    print(f"  adding a result {_added(engine):.1f} ms")
+    engine.dispose()
+
+
+def _added(engine: Engine) -> float:
+    """Return the median of milliseconds that adding a result takes, each in a transaction that keeps the board."""
+    spent = []
+    for one in crowd(REPEATS, secrets.randbelow(1 << 30), 50):
+        began = time.perf_counter()
+        with writing(engine) as connection:
+            results.insert_in(connection, msgspec.structs.replace(one, id=secrets.token_urlsafe(16)), "")
+        spent.append(1000 * (time.perf_counter() - began))
+    return statistics.median(spent)
 
 
 def _names(client: httpx.Client) -> dict[str, str]:
@@ -173,22 +194,24 @@ def _names(client: httpx.Client) -> dict[str, str]:
 
 
 def main() -> None:
-    """Print what everything costs on both databases."""
+    """Print what everything costs on both databases, or on one that was filled before."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--results", type=int, default=200_000)
     parser.add_argument("--advices", type=int, default=5_000)
     parser.add_argument("--seed", type=int, default=7)
+    parser.add_argument("--filled", metavar="URL", help="of a database that was filled before: nothing is added")
     args = parser.parse_args()
     print(stamp())
     print(f"median of {REPEATS} requests over HTTP to the app on this machine, one at a time")
-    with tempfile.TemporaryDirectory() as folder, databases(folder) as urls:
+    with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
+        urls = [args.filled] if args.filled else stack.enter_context(databases(folder))
         valkey = EmbeddedValkey(Path(folder) / "valkey")
         valkey.start()
-        try:
-            for kind, url in urls.items():
-                measure(kind, url, valkey, args)
-        finally:
-            valkey.close()
+        stack.callback(valkey.close)
+        for url in urls:
+            if not args.filled:
+                filled(url, args)
+            measure(url, valkey)
 
 
 if __name__ == "__main__":
