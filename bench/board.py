@@ -21,13 +21,13 @@ from uuid import uuid4
 import httpx
 import msgspec
 import psycopg
-from sqlalchemy import Engine, event, insert, text
+from sqlalchemy import Engine, event, func, insert, select, text
 
 from bench.crowd import NEWEST, crowd
 from bench.stamp import stamp
 from service.queue.embedded import EmbeddedValkey
 from service.settings import Settings
-from service.store import board, results, tables
+from service.store import board, board_tables, results, tables
 from service.store.engines import make_engine
 from service.store.migrations import migrate
 from service.store.trust import writing
