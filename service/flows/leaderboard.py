@@ -12,6 +12,7 @@ import msgspec
 
 from service.engine.errors import InvalidInput
 from service.engine.measured.classes import DEPTHS, RAM_CLASSES, VRAM_CLASSES
+from service.engine.measured.identity import machine_name
 from service.engine.units import GIB
 from service.errors import NotOnBoard
 from service.flows.context import Context
@@ -171,7 +172,7 @@ def _row(row: LeadingResult) -> BoardRow:
         **{**values, "bpw": row.bpw or None, "measured_at": row.measured_at.isoformat(timespec="seconds")},
         result=row.result_id,
         model=safe(row.model_name),
-        rig=safe(row.gpus),
+        rig=safe(machine_name(row.gpus, row.cpu)),
         tg_tps=row.tg,
         pp_tps=row.pp,
     )

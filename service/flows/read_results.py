@@ -11,6 +11,7 @@ import msgspec
 from service.engine.commands import render
 from service.engine.errors import AdvisorError, InvalidInput
 from service.engine.hardware import Hardware
+from service.engine.measured.identity import machine_name
 from service.engine.run_flags import to_flags
 from service.errors import ResultNotFound
 from service.flows.context import Context
@@ -82,7 +83,7 @@ def as_result(found: ListedResult) -> Result:
         confirmed=row.confirmed,
         model=_model(row),
         rig=FiledRig(
-            name=safe(row.gpus),
+            name=safe(machine_name(row.gpus, row.cpu)),
             slug=row.rig_slug,
             vram_mib=row.vram_mib,
             cpu=safe(row.cpu) if row.cpu else None,

@@ -29,6 +29,7 @@ from service.engine.measured.classes import (
     speeds_by_depth,
     vram_class,
 )
+from service.engine.measured.identity import machine_name
 from service.store.board_tables import board, board_name, result_speed
 from service.store.tables import account, host, result
 from service.wire.runs import TrustTier
@@ -73,6 +74,7 @@ class _Counted(msgspec.Struct, frozen=True, kw_only=True):
     rig_slug: str
     gpus: str
     vram_mib: int
+    cpu: str | None
     ram_gib: int | None
     hardware: Hardware
     rows: list[MeasuredRow]
@@ -258,7 +260,7 @@ def _insert(connection: Connection, table: Any, rows: Iterable[dict[str, Any]]) 
 
 def _names(one: _Counted) -> list[tuple[str, str, str]]:
     """Return what a result is found under: kind, slug, label."""
-    model, rig = ("model", one.model_slug, one.model_name), ("rig", one.rig_slug, one.gpus)
+    model, rig = ("model", one.model_slug, one.model_name), ("rig", one.rig_slug, machine_name(one.gpus, one.cpu))
     archs = [("arch", one.arch, one.arch)] if one.arch else []
     return [model, rig, ("variant", one.variant, one.variant), *archs]
 

@@ -122,6 +122,11 @@ def rig_identity(hardware: Hardware, rig: Rig) -> RigIdentity:
     )
 
 
+def machine_name(gpus: str, cpu: str | None) -> str:
+    """Return what people call a machine: its cards, or its CPU where it has none."""
+    return f"{cpu or 'CPU not said'}, {NO_GPU}" if gpus == NO_GPU else gpus
+
+
 def _card(card: Card) -> str:
     """A card's name, with its memory where the maker sells several sizes by one name."""
     sizes = {row.vram_gib for row in known_gpus() if row.name == card.name}
