@@ -21,6 +21,8 @@ result_speed = Table(
     Column("measured_at", UtcDateTime, nullable=False),
 )
 
+_BY_VALUE, _SUMMED = ("slice", "value", "result_id"), ("low", "n_results", "bpw")
+
 # The results that lead a group: none of it is both faster and as new. `slice`: which phase, at which depth, of which
 # trust at least; `value`: tokens a second of that phase; `lead_key`: hash of model, rig and engine, of which a page of
 # the board shows the fastest. Every row has of how many results it was chosen, and their spread.
@@ -49,12 +51,13 @@ board = Table(
     Column("low", Float, nullable=False),
     Column("middle", Float, nullable=False),
     Column("high", Float, nullable=False),
-    Index("board_by_value", "slice", "value", "result_id", "measured_at"),
+    # The last columns are for those who walk an index and pass most of its rows over, or sum them up.
+    Index("board_by_value", *_BY_VALUE, "measured_at", "engine", "platform", "vram_class", "ram_class", "lead_key"),
     Index("board_by_date", "slice", "measured_at", "result_id"),
     Index("board_by_bits", "slice", "bpw", "result_id"),
     Index("board_lead", "lead_key", "slice", "value", "result_id"),
-    Index("board_model", "model_slug", "slice", "value", "result_id"),
-    Index("board_rig", "rig_slug", "slice", "value", "result_id"),
+    Index("board_model", "model_slug", *_BY_VALUE, "place", "variant", "rig_slug", *_SUMMED),
+    Index("board_rig", "rig_slug", *_BY_VALUE, "place", "model_slug", *_SUMMED),
     Index("board_arch", "arch", "slice", "value", "result_id"),
     Index("board_variant", "variant", "slice", "value", "result_id"),
     Index("board_vram", "vram_class", "slice", "value", "result_id"),

@@ -12,13 +12,14 @@ depends_on = None
 
 _TIME = sa.DateTime(timezone=True)
 _TABLES = ("result_speed", "board", "board_name")
+_BY_VALUE, _SUMMED = ["slice", "value", "result_id"], ["low", "n_results", "bpw"]
 _INDEXES = {
-    "board_by_value": ["slice", "value", "result_id", "measured_at"],
+    "board_by_value": [*_BY_VALUE, "measured_at", "engine", "platform", "vram_class", "ram_class", "lead_key"],
     "board_by_date": ["slice", "measured_at", "result_id"],
     "board_by_bits": ["slice", "bpw", "result_id"],
     "board_lead": ["lead_key", "slice", "value", "result_id"],
-    "board_model": ["model_slug", "slice", "value", "result_id"],
-    "board_rig": ["rig_slug", "slice", "value", "result_id"],
+    "board_model": ["model_slug", *_BY_VALUE, "place", "variant", "rig_slug", *_SUMMED],
+    "board_rig": ["rig_slug", *_BY_VALUE, "place", "model_slug", *_SUMMED],
     "board_arch": ["arch", "slice", "value", "result_id"],
     "board_variant": ["variant", "slice", "value", "result_id"],
     "board_vram": ["vram_class", "slice", "value", "result_id"],
