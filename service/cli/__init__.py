@@ -31,6 +31,7 @@ COMMANDS = (
     Command("inspect", "the variants of a repo and what their headers say"),
     Command("check", "a command you use: memory, speed, and what is wrong with it"),
     Command("validate", "configs of an advice measured, on other machines or on this one", extra="agent"),
+    Command("submit", "a benchmark that you ran, sent to a service's database after you have seen it"),
     Command("hardware", "this machine's hardware, as the other commands take it", extra=None),
     Command("token", "who may send results, ask for validations, add hosts; on the service's own machine"),
     Command("bots", "Discord and Slack: register commands, print the app's manifest"),

@@ -10,8 +10,11 @@ from service.wire.advice import Advice
 from service.wire.text import clean
 
 
-def bench_lines(advice: Advice, configs: Sequence[str] | None) -> Iterator[str]:
-    """Yield, for each config (None: the first), its benchmark command and the check of what it prints."""
+def bench_lines(advice: Advice, configs: Sequence[str] | None, source: str = "") -> Iterator[str]:
+    """Yield, for each config (None: the first), its benchmark command, the check of what it prints, and how to send it.
+
+    `source`: the advice's address, whose service is sent to.
+    """
     wanted = configs or [advice.configs[0].id]
     for config in advice.configs:
         if config.id not in wanted:
@@ -24,3 +27,8 @@ def bench_lines(advice: Advice, configs: Sequence[str] | None) -> Iterator[str]:
         yield f"{bench} 2>&1 | tee {log}"
         yield "# then, measured beside predicted:"
         yield f"advisor check {quote(bench)} {model}--hardware {hardware} --log {log}"
+        if source.startswith("http"):
+            service = source.partition("/v1/")[0]
+            yield "# and, to put it into the database, after you have seen all that is sent:"
+            told = f"--command {quote(bench)} {model}--hardware {hardware}"
+            yield f"advisor submit {log} --service {quote(service)} {told}"

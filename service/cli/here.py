@@ -1,6 +1,6 @@
 """Configs of an advice measured on this machine, with the agent's own code: the same words, limits and parsing.
 
-No enrolment, no account, and nothing is sent: what was measured is shown beside what was predicted, and kept in a file.
+No enrolment, no account: what was measured is shown beside what was predicted, and kept in a file.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ from service.engine.measured import MeasuredRow, measured_seconds, measured_spee
 from service.engine.measured.chosen import Measurement, chosen
 from service.engine.run_flags import to_flags
 from service.wire.advice import Advice
-from service.wire.agent import Report, RunDocument
+from service.wire.agent import RunDocument
+from service.wire.kept import FORMAT, KeptResult, KeptResults
 from service.wire.repo import RepoView
 from service.wire.results import ResultModel
 from service.wire.runs import Run, RunOutcome, Validation
@@ -42,14 +43,15 @@ from workers.agent.policy import EnginePolicy, ModelPolicy, Policy
 from workers.agent.preflight import Prepared, Refused, are_confirmed, prepare
 from workers.agent.probe import describe
 
-FORMAT = "offload-advisor-results-1"
 _LOADING_MINUTES = 60  # more than any model takes from a disk that is worth measuring
 
 
 def measure_here(
     advice: Advice, repo: RepoView | None, configs: Sequence[str] | None, arguments: argparse.Namespace
-) -> Validation:
+) -> tuple[Validation, KeptResults]:
     """Measure configs of an advice, by default those that a service would, and keep what came of it in a file.
+
+    Returns what came of it, as of a validation, and what was kept.
 
     `repo`: what the advice's repo holds, None where only the files here can tell. Raises AdvisorError.
     """
@@ -69,8 +71,9 @@ def measure_here(
             files = lying_here(advice, machine.models)
         here = Here(advice, machine, policy, files, arguments.minutes)
         here.measure(picked.measurements, progress)
-    keep(here.results(), arguments.result or Path(f"advisor-result-{datetime.now(UTC):%Y%m%dT%H%M%SZ}.json"))
-    return here.validation(picked.refused)
+    kept = here.results()
+    keep(kept, arguments.result or Path(f"advisor-result-{datetime.now(UTC):%Y%m%dT%H%M%SZ}.json"))
+    return here.validation(picked.refused), kept
 
 
 def _on_path() -> list[Path]:
@@ -103,25 +106,6 @@ def _hashed(
         with suppress(Refused):
             hash_files(shards(advice, one, machine.models), hashes, progress.line)
     return msgspec.structs.replace(machine, models=find_models(policy, hashes))
-
-
-class KeptResult(msgspec.Struct, frozen=True, kw_only=True):
-    """One measurement as it is kept: which files, which flags, and all that the agent would report of it."""
-
-    model: ResultModel
-    document: RunDocument
-    report: Report
-    measured_at: str
-
-
-class KeptResults(msgspec.Struct, frozen=True, kw_only=True):
-    """The file that is kept. It holds no name, user, path or serial number of the machine."""
-
-    format: str
-    advice: str
-    agent: str
-    hardware: Hardware
-    results: list[KeptResult]
 
 
 def policy_here(engines: Sequence[Path], models: Sequence[Path], minutes: int) -> Policy:

@@ -13,13 +13,13 @@ import msgspec
 from service.engine.measured.chosen import Measurement
 from service.wire.advice import Advice
 from service.wire.agent import RunFile
+from service.wire.kept import ON_DISK
 from service.wire.repo import RepoView
 from workers.agent.local import LocalModel
 from workers.agent.models import Hashes, content_sha256
 from workers.agent.preflight import Refused
 
 _SHARD = re.compile(r"(.*)-(\d{5})-of-(\d{5})\.gguf$")
-_ON_DISK = "local/files"
 
 
 class Files(msgspec.Struct, frozen=True, kw_only=True):
@@ -54,7 +54,7 @@ def lying_here(advice: Advice, models: Sequence[LocalModel]) -> FilesOf:
         found = shards(advice, one, models)
         made = tuple(RunFile(path=m.file.name, size=m.file.size, sha256=m.file.sha256 or "") for m in found)
         revision = advice.revision or made[0].sha256
-        return Files(repo=advice.repo if advice.revision else _ON_DISK, revision=revision, files=made)
+        return Files(repo=advice.repo if advice.revision else ON_DISK, revision=revision, files=made)
 
     return files
 

@@ -15,6 +15,7 @@ from service.engine.errors import InvalidInput
 if TYPE_CHECKING:
     from service.cli.remote import Service
     from service.wire.advice import Advice
+    from service.wire.kept import KeptResults
     from service.wire.repo import RepoView
     from service.wire.runs import Validation, ValidationRequest
 
@@ -32,7 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--baseline", action=argparse.BooleanOptionalAction, default=None,
         help="also the command in use that the advice was given (default: where there is one)",
     )  # fmt: skip
-    parser.add_argument("--here", action="store_true", help="on this machine: no account, and nothing is sent")
+    parser.add_argument("--here", action="store_true", help="on this machine: no account; what is sent is asked first")
     parser.add_argument("--print", action="store_true", help="only print the benchmark commands, for you to run")
     here = parser.add_argument_group("with --here")
     here.add_argument(
@@ -129,7 +130,7 @@ def _print_commands(arguments: argparse.Namespace) -> int:
     from service.cli.commands import bench_lines
 
     advice = _read(arguments.advice)[0]
-    for line in bench_lines(advice, _configs(arguments, advice)):
+    for line in bench_lines(advice, _configs(arguments, advice), arguments.advice):
         print(line)
     return 0
 
@@ -141,9 +142,22 @@ def _here(arguments: argparse.Namespace) -> int:
         raise InvalidInput("with --here only configs of the advice are measured", field="--baseline")
     _refuse(arguments, ("host", "token_file", "mode"), "is for hosts of a service: leave it out with --here")
     advice, repo = _read(arguments.advice)
-    validation = measure_here(advice, repo, _configs(arguments, advice), arguments)
+    validation, kept = measure_here(advice, repo, _configs(arguments, advice), arguments)
     _print(arguments, validation)
+    if not arguments.json and not arguments.advice.startswith("@"):
+        _offer(arguments, kept)
     return 0 if any(run.outcome for run in validation.runs) else FAILURE
+
+
+def _offer(arguments: argparse.Namespace, kept: KeptResults) -> None:
+    """Ask on the terminal whether what was measured may be sent to the advice's service, after it was shown."""
+    from service.cli.remote import Service, split_address
+    from service.cli.sending import asked_here, offer, submissions_of
+
+    several = submissions_of(kept)
+    if several and sys.stdin.isatty():
+        address, _ = split_address(arguments.advice, "advice")
+        offer(Service(address, _token(arguments)), several, asked_here)
 
 
 def _refuse(arguments: argparse.Namespace, names: tuple[str, ...], why: str) -> None:

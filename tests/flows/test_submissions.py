@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 from sqlalchemy import Engine, select
 
@@ -234,3 +237,31 @@ def connection_free_log(context: Context) -> str:
     log = results.read_log(context.engine, result_id)
     assert "N_KV" in log
     return log
+
+
+# --- many at once -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.full
+def test_fifty_at_once_lose_nothing_and_double_nothing(context: Context) -> None:
+    """25 different runs, each sent twice at the same moment: with and without a key, once more with the same key."""
+    submit(context, None, submission())  # the header is read
+    start = threading.Barrier(50)
+
+    def send(number: int) -> str:
+        mine = submission(text=f"$ {COMMAND}\n\n{sweep(tg=200.0 + number // 2)}")
+        start.wait()
+        key = f"key-{number // 2}" if number % 4 else None
+        return submit(context, None, mine, key).id
+
+    with ThreadPoolExecutor(50) as pool:
+        ids = list(pool.map(send, range(50)))
+    assert all(one == other for one, other in zip(ids[::2], ids[1::2], strict=True))
+    assert len(set(ids)) == 25
+    assert n_results(context.engine) == 26
+    assert [send_again(context, number) for number in (1, 2, 3)] == [ids[1], ids[2], ids[3]]
+
+
+def send_again(context: Context, number: int) -> str:
+    mine = submission(text=f"$ {COMMAND}\n\n{sweep(tg=200.0 + number // 2)}")
+    return submit(context, None, mine, f"key-{number // 2}").id

@@ -1,0 +1,125 @@
+"""Results on their way to a service's database: shown first, sent when a person says so, and sent once."""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+import sys
+import time
+from collections.abc import Callable, Sequence
+
+import msgspec
+
+from service.cli.remote import Service, Unreachable
+from service.engine.commands import BenchTests
+from service.engine.commands.render import launch
+from service.engine.commands.shell import quote
+from service.engine.errors import InvalidInput
+from service.engine.run_flags import to_flags
+from service.wire.kept import ON_DISK, KeptResult, KeptResults
+from service.wire.submission_text import render_preview_text
+from service.wire.submissions import Preview, Submission, Submitted
+from service.wire.text import clean
+
+_PAUSE_SECONDS = 2.0
+
+
+def previewed(service: Service, sent: Submission) -> Preview:
+    """Return what the service understands of a submission. Raises ServiceRefused, Unreachable."""
+    return service.post("/v1/results/preview", sent, Preview, {})
+
+
+def send(service: Service, sent: Submission) -> Submitted:
+    """Keep a submission at a service; one that may have been lost is sent again, and makes one result only.
+
+    Raises ServiceRefused, Unreachable.
+    """
+    key = {"Idempotency-Key": secrets.token_urlsafe(16)}
+    for _ in range(2):
+        with contextlib.suppress(Unreachable):
+            return service.post("/v1/results", sent, Submitted, key)
+        time.sleep(_PAUSE_SECONDS)
+    return service.post("/v1/results", sent, Submitted, key)
+
+
+def offer(
+    service: Service, several: Sequence[Submission], agreed: Callable[[str], bool], previews: Sequence[Preview] = ()
+) -> list[Submitted]:
+    """Show all that would be sent, and send it if `agreed` says so of the question; return what was kept.
+
+    Raises InvalidInput, naming the first thing that is missing, ServiceRefused, Unreachable.
+    """
+    shown = list(previews) or [previewed(service, one) for one in several]
+    for preview in shown:
+        print(render_preview_text(preview))
+        if preview.missing:
+            raise InvalidInput(preview.missing[0].text, field=preview.missing[0].field)
+    what = "this" if len(several) == 1 else f"these {len(several)} results"
+    if not several or not agreed(f"send {what} to the database at {service.address}?"):
+        return []
+    kept = [send(service, one) for one in several]
+    for one in kept:
+        print(_told(one))
+    return kept
+
+
+def _told(kept: Submitted) -> str:
+    lines = [f"{'kept' if kept.is_new else 'it was there already'}: {clean(kept.url or kept.id)}"]
+    if kept.state == "quarantined":
+        lines.append(f"kept apart: {clean(kept.state_reason or '')}")
+    if kept.edit_key:
+        lines.append(f"to correct or delete it, keep this key, which is shown once: {clean(kept.edit_key)}")
+    return "\n".join(lines)
+
+
+def asked_here(question: str) -> bool:
+    """Return whether the person at the terminal says yes; without a terminal nobody does."""
+    if not sys.stdin.isatty():
+        return False
+    print(f"{question} [y/N] ", end="", file=sys.stderr, flush=True)
+    return sys.stdin.readline().strip().lower() in ("y", "yes")
+
+
+def submissions_of(kept: KeptResults, repo: str | None = None) -> list[Submission]:
+    """Return what was measured on this machine as submissions; of what failed there is none.
+
+    `repo`: of files that were found on this disk, where no service said it. Raises InvalidInput where it is needed.
+    """
+    measured = [one for one in kept.results if one.report.rows]
+    if repo is None and any(one.model.repo == ON_DISK for one in measured):
+        what = "it was measured from files on this disk: name the repo that they are from, as OWNER/NAME:VARIANT"
+        raise InvalidInput(what, field="--model")
+    return [_submission(one, kept, repo) for one in measured]
+
+
+def _submission(one: KeptResult, kept: KeptResults, repo: str | None) -> Submission:
+    document, report = one.document, one.report
+    tests = BenchTests((document.n_prompt,), (document.n_gen,), (), document.depths)
+    path, flags = document.files[0].path.rpartition("/")[2], to_flags(document.flags)
+    run = launch(document.engine, "bench", flags, model_path=path, tests=tests)
+    words = [*run.prefix, run.program, *run.arguments]
+    n_gpus = sum(gpu.count for gpu in kept.hardware.gpus)
+    env = dict(run.env)
+    if 0 < len(document.gpus) < n_gpus:
+        env |= {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": ",".join(map(str, document.gpus))}
+    command = " ".join([*(f"{name}={value}" for name, value in env.items()), *map(quote, words)])
+    return Submission(
+        command=command,
+        rows=list(report.rows),
+        hardware=kept.hardware,
+        repo=repo or f"{one.model.repo}:{one.model.variant}",
+        revision=None if repo else one.model.revision,
+        engine=document.engine,
+        build=report.engine_commit,
+        measured_on=one.measured_at[:10],
+    )
+
+
+def kept_results(text: str) -> KeptResults | None:
+    """Return what `advisor validate --here` kept, None for any other text."""
+    if '"offload-advisor-results-1"' not in text[:200]:
+        return None
+    try:
+        return msgspec.json.decode(text, type=KeptResults)
+    except msgspec.MsgspecError as error:
+        raise InvalidInput(f"it begins as a file of kept results and is none: {error}", field="FILE") from error
