@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
 
-.PHONY: help setup demo serve check format test test-engine test-browser test-full bench soak calibrate pages types openapi lock
+.PHONY: help setup demo serve check format test test-engine test-browser test-full bench soak live-check calibrate pages types openapi lock
 
 help: ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
@@ -57,6 +57,7 @@ bench: setup ## every benchmark that docs quote; the last outputs are kept in be
 	$(BIN)/python -m bench.advice | tee bench/results/advice.txt
 	$(BIN)/python -m bench.advise_cpu | tee bench/results/advise_cpu.txt
 	$(BIN)/python -m bench.bounds | tee bench/results/bounds.txt
+	$(BIN)/python -m bench.headers | tee bench/results/headers.txt
 	$(BIN)/python -m bench.round_trip | tee bench/results/round_trip.txt
 	$(BIN)/python -m bench.planner | tee bench/results/planner.txt
 	$(BIN)/python -m bench.board | tee bench/results/board.txt
@@ -64,9 +65,14 @@ bench: setup ## every benchmark that docs quote; the last outputs are kept in be
 SECONDS_OF_SOAK ?= 600
 SEED ?= 1
 INTERRUPTIONS ?= 200
-soak: setup ## long fuzzing, many kills; SECONDS_OF_SOAK=600 INTERRUPTIONS=200 SEED=1; outputs are kept in bench/results/
+INPUTS ?= 1000000
+soak: setup ## long fuzzing, many kills; SECONDS_OF_SOAK=600 INPUTS=1000000 INTERRUPTIONS=200 SEED=1; outputs are kept in bench/results/
 	$(BIN)/python -m bench.soak --seconds $(SECONDS_OF_SOAK) --seed $(SEED) | tee bench/results/soak.txt
+	$(BIN)/python -m bench.fuzz_headers --inputs $(INPUTS) --seed $(SEED) | tee bench/results/fuzz_headers.txt
 	$(BIN)/python -m bench.interruptions --interruptions $(INTERRUPTIONS) --seed $(SEED) | tee bench/results/interruptions.txt
+
+live-check: setup ## hold the real Hub to what the local one of the tests does; needs the network, never part of CI
+	$(BIN)/python -m scripts.live_check
 
 calibrate: setup ## fit the speed model to published runs: writes calibration.json, prints errors before and after
 	$(BIN)/python -m bench.calibrate
