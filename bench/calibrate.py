@@ -21,10 +21,11 @@ import msgspec
 
 from bench import scoreboard
 from bench.conformal import Guess, fitted_intervals, guess
-from bench.fit import Fit, Row, Slope, Solution, Values, rows_of_tests
+from bench.fit import Row, rows_of_tests
 from bench.pairs import fitted_comparisons, pairs_of
 from bench.runs import is_held_out, setups, tests_of
 from service.engine.speed.calibration import Calibration, Comparison, Parameter, calibration
+from service.engine.speed.fitting import Fit, Slope, Solution, Values
 
 _ROOT = Path(__file__).parent.parent
 CALIBRATION = _ROOT / "service" / "engine" / "data" / "calibration.json"
@@ -48,7 +49,7 @@ def training_rows() -> list[Row]:
     return rows_of_tests([*tests, *scoreboard.cuda_tests()])
 
 
-def solve(fit: Fit) -> tuple[Solution, list[Slope]]:
+def solve(fit: Fit[Row]) -> tuple[Solution, list[Slope]]:
     """Return the solution of all rows, from the priors, with its slopes."""
     at = fit.start()
     for _ in range(_STEPS):
@@ -56,14 +57,14 @@ def solve(fit: Fit) -> tuple[Solution, list[Slope]]:
     return at, fit.slopes(at)
 
 
-def fold(fit: Fit, at: Solution, slopes: Sequence[Slope], group: str) -> Solution:
+def fold(fit: Fit[Row], at: Solution, slopes: Sequence[Slope], group: str) -> Solution:
     """Return the solution without a group, a few steps from that of all."""
     for number in range(_FOLD_STEPS):
         at = fit.step(at, slopes if not number else fit.slopes(at), lambda r: r.test.setup.group != group)
     return at
 
 
-def cross_validate(fit: Fit, at: Solution, slopes: Sequence[Slope]) -> tuple[dict[str, Values], list[Guess]]:
+def cross_validate(fit: Fit[Row], at: Solution, slopes: Sequence[Slope]) -> tuple[dict[str, Values], list[Guess]]:
     """Return the parameters of every fold, and all predictions by parameters that never saw their group."""
     values: dict[str, Values] = {}
     guesses: list[Guess] = []
@@ -107,7 +108,7 @@ def rounded(value: float) -> float:
     return float(f"{value:.4g}")
 
 
-def calibrated(old: Calibration, version: str, fit: Fit, at: Solution, slopes: Sequence[Slope]) -> Calibration:
+def calibrated(old: Calibration, version: str, fit: Fit[Row], at: Solution, slopes: Sequence[Slope]) -> Calibration:
     """Return the calibration with fitted values and spreads, without new intervals."""
     spreads = fit.spreads(at, slopes)
     parameters = {

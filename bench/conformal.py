@@ -12,7 +12,8 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
-from bench.fit import Row, Values
+from bench.fit import Row
+from service.engine.speed.fitting import Values
 from service.engine.speed.generation import token_seconds
 from service.engine.speed.interval import Phase, class_of, trust, unknown
 from service.engine.speed.machine import machine_of

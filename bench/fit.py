@@ -1,35 +1,22 @@
-"""The fit: published speeds against the speed model itself, in logarithms, with priors and one offset a rig.
-
-Minimises, over the logarithms of the parameters and an offset for each rig, phase and place of work:
-    sum of weight * (error / NOISE)^2, less for errors beyond twice the noise
-    + sum of (logarithm of parameter / prior / its prior spread)^2 + sum of (offset / RIG)^2
-by Gauss-Newton steps. The offsets keep rigs with many runs from bending what all share. No parameter passes its
-physical limit (`least`). Standard library only: derivatives are differences, taken where a row uses a parameter.
-"""
+"""Published speeds as rows that `service.engine.speed.fitting` fits."""
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable
 
 import msgspec
 
 from bench.runs import Test, author_of, kind_of
 from service.engine.speed import work_of
-from service.engine.speed.calibration import Parameter
+from service.engine.speed.fitting import Values
 from service.engine.speed.generation import token_seconds
 from service.engine.speed.machine import machine_of
 from service.engine.speed.predict import prompt_seconds
 from service.engine.speed.work import Work
 
-NOISE, RIG = 0.2, 0.2
-_DOUBTFUL = 2.0  # noises: beyond, an error counts less and less (Cauchy weights)
-_STEP, _LONGEST = 1e-4, 0.4
 _MEDIUM = 0.6  # weight of runs whose record is not of high quality
-
-Vector = dict[int, float]
-Values = dict[str, float]
 
 
 class Row(msgspec.Struct, frozen=True):
@@ -53,36 +40,6 @@ class Row(msgspec.Struct, frozen=True):
         return -self.log_seconds(p) - math.log(self.test.observed)
 
 
-class _Watched(dict[str, float]):
-    """Values that remember which of them were asked for."""
-
-    def __init__(self, values: Values) -> None:
-        super().__init__(values)
-        self.seen: set[str] = set()
-
-    def __getitem__(self, name: str) -> float:
-        self.seen.add(name)
-        return super().__getitem__(name)
-
-    def get(self, name: str, default: float | None = None) -> float | None:  # type: ignore[override]
-        return self[name] if name in self else default  # noqa: SIM401 (get is this)
-
-
-class Slope(msgspec.Struct, frozen=True):
-    """Error of a row at some parameters, and its derivative by the logarithm of each parameter that it uses."""
-
-    error: float
-    by: Vector
-
-
-class Solution(msgspec.Struct, frozen=True):
-    """Fitted values of all parameters, the offsets, and one standard deviation of each fitted logarithm."""
-
-    values: Values
-    offsets: dict[str, float]
-    spreads: Values
-
-
 def rows_of_tests(tests: Iterable[Test]) -> list[Row]:
     """Return the tests as rows, every case of a group with the same weight, groups with its square root."""
     found = list(tests)
@@ -98,105 +55,3 @@ def rows_of_tests(tests: Iterable[Test]) -> list[Row]:
         offset = f"{author_of(setup.case['id'])} {setup.rig.cpu_model} {test.phase} {place}"
         rows.append(Row(test, work, weight, offset))
     return rows
-
-
-class Fit:
-    """A problem: rows and parameters. `names`: those that are fitted."""
-
-    def __init__(self, rows: Sequence[Row], parameters: dict[str, Parameter]) -> None:
-        self.rows, self.parameters = rows, parameters
-        self.names = [n for n, p in parameters.items() if p.prior_spread]
-        self.index = {name: i for i, name in enumerate(self.names)}
-        self.offsets = {key: len(self.names) + i for i, key in enumerate(sorted({r.offset for r in rows}))}
-
-    def start(self) -> Solution:
-        """Return the priors as a solution."""
-        return Solution({n: p.prior for n, p in self.parameters.items()}, dict.fromkeys(self.offsets, 0.0), {})
-
-    def slopes(self, at: Solution) -> list[Slope]:
-        """Return every row's error and derivatives at a solution."""
-        return [self._slope(row, at.values) for row in self.rows]
-
-    def _slope(self, row: Row, values: Values) -> Slope:
-        watched = _Watched(values)
-        error = row.error(watched)
-        by: Vector = {}
-        trial = dict(values)
-        for name in watched.seen & self.index.keys():
-            trial[name] = values[name] * (1 + _STEP)
-            by[self.index[name]] = (row.error(trial) - error) / _STEP
-            trial[name] = values[name]
-        return Slope(error, by)
-
-    def step(self, at: Solution, slopes: Sequence[Slope], use: Callable[[Row], bool]) -> Solution:
-        """Return the solution one Gauss-Newton step on, of the rows that `use` takes."""
-        matrix, right = self._normal(at, slopes, use)
-        factor = cholesky(matrix)
-        move = solve(factor, right)
-        values = dict(at.values)
-        for name, i in self.index.items():
-            bounded = max(min(move[i], _LONGEST), -_LONGEST)
-            values[name] = max(values[name] * math.exp(bounded), self.parameters[name].least)
-        offsets = {key: at.offsets[key] + move[i] for key, i in self.offsets.items()}
-        return Solution(values, offsets, {})
-
-    def spreads(self, at: Solution, slopes: Sequence[Slope]) -> Values:
-        """Return one standard deviation of the logarithm of every fitted parameter at a solution."""
-        factor = cholesky(self._normal(at, slopes, lambda _: True)[0])
-        found = {}
-        for name, i in self.index.items():
-            unit = [0.0] * len(factor)
-            unit[i] = 1.0
-            found[name] = math.sqrt(solve(factor, unit)[i])
-        return found
-
-    def _normal(
-        self, at: Solution, slopes: Sequence[Slope], use: Callable[[Row], bool]
-    ) -> tuple[list[list[float]], list[float]]:
-        size = len(self.names) + len(self.offsets)
-        matrix, right = [[0.0] * size for _ in range(size)], [0.0] * size
-        for name, i in self.index.items():
-            known = self.parameters[name]
-            matrix[i][i] = known.prior_spread**-2
-            right[i] = -math.log(at.values[name] / known.prior) / known.prior_spread**2
-        for key, i in self.offsets.items():
-            matrix[i][i], right[i] = RIG**-2, -at.offsets[key] / RIG**2
-        for row, slope in zip(self.rows, slopes, strict=True):
-            if not use(row):
-                continue
-            error = slope.error + at.offsets[row.offset]
-            weight = row.weight / NOISE**2 / (1 + (error / NOISE / _DOUBTFUL) ** 2)
-            cells = [*slope.by.items(), (self.offsets[row.offset], 1.0)]
-            for i, a in cells:
-                line, scaled = matrix[i], a * weight
-                for j, b in cells:
-                    line[j] += scaled * b
-                right[i] -= scaled * error
-        return matrix, right
-
-
-def cholesky(matrix: Sequence[Sequence[float]]) -> list[list[float]]:
-    """Return the lower triangle L of a positive definite matrix: L times its transpose is the matrix."""
-    lower: list[list[float]] = []
-    for i, line in enumerate(matrix):
-        row: list[float] = []
-        for j in range(i):
-            other = lower[j]
-            row.append((line[j] - sum(a * b for a, b in zip(row, other, strict=False))) / other[j])
-        row.append(math.sqrt(line[i] - sum(a * a for a in row)))
-        lower.append(row)
-    return lower
-
-
-def solve(lower: Sequence[Sequence[float]], right: Sequence[float]) -> list[float]:
-    """Return x of L L^T x = right."""
-    size = len(right)
-    y: list[float] = []
-    for i in range(size):
-        y.append((right[i] - sum(a * b for a, b in zip(lower[i], y, strict=False))) / lower[i][i])
-    for i in reversed(range(size)):
-        y[i] /= lower[i][i]
-        value, line = y[i], lower[i]
-        for j in range(i):
-            y[j] -= line[j] * value
-    return y

@@ -20,6 +20,7 @@ AdvisorError (service/engine/errors.py)
 ├── TooManyHosts            the account has as many hosts, and codes for more, as one may
 ├── CounterTooSmall         a signed call that came before, or out of order; `choices`: the last one's counter
 ├── ValidationNotFound      no validation has this id
+├── CalibrationRefused      too few results to fit, or predictions would be worse by what they say
 ├── ResultNotFound          no result has this id, or it is hidden or deleted
 ├── DumpNotFound            no dump has this name
 ├── NotOnBoard              nothing that is shown is of this model, rig or person
@@ -116,6 +117,10 @@ class CounterTooSmall(AdvisorError):
 
 class ValidationNotFound(AdvisorError):
     problem = "validation-not-found"
+
+
+class CalibrationRefused(AdvisorError):
+    problem = "calibration-refused"
 
 
 class ResultNotFound(AdvisorError):

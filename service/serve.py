@@ -19,8 +19,8 @@ import msgspec
 import uvicorn
 from anyio import to_thread
 
-from service.errors import InvalidSetting, StateInUse
-from service.flows import dumps, runs, seed
+from service.errors import CalibrationRefused, InvalidSetting, StateInUse
+from service.flows import calibration, dumps, runs, seed, trust
 from service.flows.advise import requeue_unfinished
 from service.flows.context import Context, open_context
 from service.queue.embedded import EmbeddedValkey
@@ -199,6 +199,8 @@ async def _sweep(context: Context) -> None:
             taken_back = await to_thread.run_sync(runs.sweep, context)
             if taken_back:
                 log.info("%d runs taken back from hosts that fell silent, or ended", taken_back)
+        with _logged("the calibration in force could not be read"):
+            await to_thread.run_sync(calibration.in_force, context)
         await asyncio.sleep(SWEEP_SECONDS)
 
 
@@ -209,7 +211,24 @@ async def _nightly(context: Context) -> None:
         with _logged("the night's dumps could not be written"):
             if await to_thread.run_sync(dumps.dump_if_due, context):
                 log.info("the night's dumps are written")
+        with _logged("results could not be settled"):
+            settled = await to_thread.run_sync(trust.sweep, context)
+            if settled:
+                log.info("%d cells settled again", settled)
+        if context.settings.calibrate_days:
+            with _logged("the speed model could not be fitted"):
+                await to_thread.run_sync(_calibrate_if_due, context)
         await asyncio.sleep(NIGHTLY_SECONDS)
+
+
+def _calibrate_if_due(context: Context) -> None:
+    if not calibration.is_due(context, context.settings.calibrate_days):
+        return
+    try:
+        found = calibration.calibrate(context)
+        log.info("the speed model was fitted to %d results: %s", found.n_results, found.errors)
+    except CalibrationRefused as error:
+        log.info("the speed model stays as it is: %s", error.detail)
 
 
 @contextlib.contextmanager

@@ -125,6 +125,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         Annotated[int, Meta(ge=1, le=365)],
         _setting("ADVISOR_RUN_WAITS_DAYS", "Days that a run waits for a host before it ends as failed."),
     ] = 7
+    calibrate_days: Annotated[
+        Annotated[int, Meta(ge=0, le=365)],
+        _setting("ADVISOR_CALIBRATE_DAYS", "Days between fits of the speed model to this service's results. 0: none."),
+    ] = 0
     open_validations: Annotated[
         Annotated[int, Meta(ge=0, le=1_000)],
         _setting("ADVISOR_OPEN_VALIDATIONS", "Validations that one account may have open on hosts of others."),

@@ -35,6 +35,7 @@ COMMANDS = (
     Command("hardware", "this machine's hardware, as the other commands take it", extra=None),
     Command("token", "who may send results, ask for validations, add hosts; on the service's own machine"),
     Command("bots", "Discord and Slack: register commands, print the app's manifest"),
+    Command("calibrate", "the speed model fitted anew to the results of this service; on its own machine"),
     Command("admin", "backup, restore, moderate; on the service's own machine"),
     Command("doctor", "what is wrong with this installation, and what mends it"),
     Command("serve", "API, workers and an embedded Valkey in one command"),

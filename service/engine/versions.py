@@ -9,22 +9,24 @@ from importlib import resources
 from service.engine.advice import Versions
 from service.engine.builds import today
 from service.engine.config import ENGINES
+from service.engine.speed.calibration import version_put_in_force
 
 ENGINE_MODEL = "31"  # raise it when memory, placement, planner or commands change what they answer
 ENGINE_BUILDS: dict[str, str] = {engine: today(engine).label for engine in ENGINES}
 
 
-@cache
 def versions() -> Versions:
-    """Return the versions of the engine model, the calibration and the catalogue (hashes of their data files)."""
+    """Return the versions of the engine model, the calibration and the catalogue (hashes of their data files, or the
+    version of the calibration that was put in force)."""
     return Versions(
         ENGINE_MODEL,
-        _hash("calibration.json"),
+        version_put_in_force() or _hash("calibration.json"),
         _hash("gpus.json", "cpus.json", "cpus_core.json", "cpus_xeon.json"),
         ENGINE_BUILDS,
     )
 
 
+@cache
 def _hash(*names: str) -> str:
     folder = resources.files("service.engine.data")
     digest = hashlib.sha256(b"".join(folder.joinpath(name).read_bytes() for name in names))

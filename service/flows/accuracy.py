@@ -80,9 +80,10 @@ def errors_of(result: Predicted) -> Iterator[Error]:
     """Yield each speed by depth, and the buffers of each device together, beside what was predicted."""
     prediction = result.prediction
     same_context = result.engine == "ik_llama.cpp"  # llama-bench makes a context of each test's own size
+    speed = prediction.speed if prediction.own_rig else []
     compared = compare_predicted(
         prediction.devices,
-        prediction.speed,
+        speed,
         measured_speed(result.rows),
         result.seen.buffers,
         same_context=same_context,

@@ -16,6 +16,7 @@ from service.engine.advice import AdviceBody
 from service.engine.errors import AdvisorError
 from service.engine.measured import model_identity
 from service.errors import AdviceFailed, AdviceNotFound, QueueUnavailable, ServiceUnavailable, WrongKey, describe
+from service.flows import calibration
 from service.flows.context import Context
 from service.flows.in_use import models_for
 from service.flows.measured_advice import with_results
@@ -134,6 +135,7 @@ def compute_advice(context: Context, advice_id: str, advise: Advise = engine_adv
     Runs at least once for each advice, maybe twice at a time: the first to finish wins. An error that nobody planned
     is raised, so that the queue tries again, until MAX_FAILURES.
     """
+    calibration.in_force(context)
     row = advices.start(context.engine, advice_id, context.clock())
     if row is None:
         return

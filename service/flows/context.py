@@ -44,6 +44,22 @@ class Database(NamedTuple):
     clock: Callable[[], datetime] = utc_now
 
 
+class ReadsHeaders(Records, Protocol):
+    """The same with the Hub and its cache of headers."""
+
+    @property
+    def hub(self) -> Hub:
+        """What reads headers."""
+
+
+class DatabaseAndHub(NamedTuple):
+    """The database and the Hub, for commands on the service's own machine."""
+
+    engine: Engine
+    hub: Hub
+    clock: Callable[[], datetime] = utc_now
+
+
 class Context(NamedTuple):
     """The database, Redis, the Hub and the clock."""
 

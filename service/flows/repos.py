@@ -11,7 +11,7 @@ import msgspec
 from redis.exceptions import RedisError
 from redis.lock import Lock
 
-from service.flows.context import Context
+from service.flows.context import Context, Records
 from service.hub import RepoListing, RepoReference
 from service.hub.errors import RepoWithoutGguf
 from service.store import listings
@@ -51,7 +51,7 @@ def list_repo(context: Context, reference: RepoReference) -> RepoListing:
     return listing
 
 
-def stored_listing(context: Context, repo: str, revision: str) -> RepoListing | None:
+def stored_listing(context: Records, repo: str, revision: str) -> RepoListing | None:
     """Return what was kept for a commit; None when nothing was, or in an older shape."""
     return _listing(listings.read_listing(context.engine, repo, revision))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
 
 import msgspec
@@ -10,9 +11,11 @@ from sqlalchemy import Engine, or_, select
 from service.engine.config import Engine as EngineName
 from service.engine.hardware import Hardware
 from service.engine.measured import MeasuredRow, Prediction
+from service.engine.run_flags import RunFlags
 from service.store.tables import account
 from service.store.tables import result as table
-from service.wire.results import Seen
+from service.wire.results import ResultModel, Seen
+from service.wire.runs import TrustTier
 
 _NAMES = "id engine variant model_name n_params n_active gpus hardware rows seen prediction measured_at"
 
@@ -43,3 +46,32 @@ def predicted(engine: Engine, most: int) -> list[Predicted]:
     newest = wanted.order_by(table.c.measured_at.desc(), table.c.id).limit(most)
     with engine.connect() as connection:
         return [msgspec.convert(row, Predicted, from_attributes=True) for row in connection.execute(newest)]
+
+
+class Accepted(msgspec.Struct, frozen=True, kw_only=True):
+    """A result that is believed, with what it takes to predict it anew."""
+
+    id: str
+    account_id: str
+    hardware_key: str | None
+    engine: EngineName
+    build: str | None
+    model: ResultModel
+    flags: RunFlags
+    hardware: Hardware
+    rows: list[MeasuredRow]
+    prediction: Prediction
+    measured_at: datetime
+
+
+_OF_ACCEPTED = "id account_id hardware_key engine build model flags hardware rows prediction measured_at"
+
+
+def accepted(engine: Engine, tiers: Sequence[TrustTier], most: int) -> list[Accepted]:
+    """Return the newest shown results of these tiers whose model, flags and prediction are known, the newest first."""
+    wanted = select(*(table.c[name] for name in _OF_ACCEPTED.split())).join(account)
+    wanted = wanted.where(table.c.state == "shown", table.c.failure.is_(None), table.c.tier.in_(tiers))
+    wanted = wanted.where(table.c.model.is_not(None), table.c.flags.is_not(None), table.c.prediction.is_not(None))
+    newest = wanted.where(account.c.banned_at.is_(None)).order_by(table.c.measured_at.desc(), table.c.id).limit(most)
+    with engine.connect() as connection:
+        return [msgspec.convert(row, Accepted, from_attributes=True) for row in connection.execute(newest)]

@@ -265,6 +265,12 @@ PROBLEM_TYPES: dict[str, ProblemType] = {
         "No validation has this id.",
         "Ask for one with `POST /v1/advice/{id}/validations`.",
     ),
+    "calibration-refused": ProblemType(
+        409,
+        "No new calibration",
+        "Too few results are there to fit the speed model to, or it would predict those kept out of the fit worse.",
+        "Keep the calibration in force; try again when more was measured.",
+    ),
     "result-not-found": ProblemType(
         404,
         "No such result",

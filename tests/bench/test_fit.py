@@ -10,9 +10,10 @@ import pytest
 
 from bench.calibrate import training_rows, written
 from bench.conformal import fitted_intervals, guess
-from bench.fit import Fit, Row, cholesky, solve
+from bench.fit import Row
 from service.engine.speed import calibration, coefficients
 from service.engine.speed.calibration import Calibration
+from service.engine.speed.fitting import Fit, cholesky, solve
 
 
 @pytest.fixture(scope="module")

@@ -73,3 +73,8 @@ def test_an_operator_bans_an_account_on_the_machine_and_the_log_says_so(
     assert "account banned" in capsys.readouterr().out
     assert main(["admin", "moderate", "reports", "--json"]) == 0
     assert capsys.readouterr().out.strip() == "[]"
+
+
+def test_nothing_is_fitted_to_too_few_results_and_that_is_said(state: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["calibrate", "--dry"]) == 1
+    assert "0 results of 0 owners can be fitted" in capsys.readouterr().err

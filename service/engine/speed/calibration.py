@@ -59,8 +59,33 @@ class Calibration(msgspec.Struct, frozen=True):
         return f"calibrated on {self.n_runs} published runs"
 
 
-@cache
+class _InForce(msgspec.Struct):
+    """What this process predicts by: None until something else is put in force."""
+
+    calibration: Calibration | None = None
+
+
+_in_force = _InForce()
+
+
+def put_in_force(found: Calibration | None) -> None:
+    """Predict by this calibration from now on, in this process; None: by the one that comes with the engine."""
+    _in_force.calibration = found
+    coefficients.cache_clear()
+
+
 def calibration() -> Calibration:
+    """Return the calibration in force: the one that comes with the engine, unless another was put in its place."""
+    return _in_force.calibration or shipped()
+
+
+def version_put_in_force() -> str | None:
+    """Return the version of the calibration that was put in force; None: it is the one that comes with the engine."""
+    return _in_force.calibration.version if _in_force.calibration else None
+
+
+@cache
+def shipped() -> Calibration:
     """Return the calibration that comes with the engine."""
     text = resources.files("service.engine.data").joinpath("calibration.json").read_bytes()
     return msgspec.json.decode(text, type=Calibration)

@@ -1,0 +1,30 @@
+"""`advisor calibrate`: the speed model fitted anew to the results of this service, on its own machine."""
+
+from __future__ import annotations
+
+import argparse
+from contextlib import closing
+
+from service.cli.inputs import load_settings
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add what the command takes."""
+    parser.add_argument("--dry", action="store_true", help="print the errors before and after, and keep nothing")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Run the command and return its exit code: 0; 1 where there is too little, or it would be worse."""
+    from service.flows.accounts import database
+    from service.flows.calibration import calibrate
+    from service.flows.context import DatabaseAndHub, make_hub
+
+    settings = load_settings()
+    with database(settings) as engine, closing(make_hub(settings)) as hub:
+        found = calibrate(DatabaseAndHub(engine, hub), keep=not arguments.dry)
+    errors = found.errors
+    print(f"{found.calibration.version}: {found.n_results} results fitted, {errors.kept_out} kept out of the fit")
+    print(f"median error on those: tokens {errors.tg_before:.1%} before, {errors.tg_after:.1%} after")
+    print(f"                      prompts {errors.pp_before:.1%} before, {errors.pp_after:.1%} after")
+    print("nothing was kept" if arguments.dry else "in force: within half a minute in a running service")
+    return 0
