@@ -10,7 +10,7 @@ import msgspec
 
 from service.bots.answer import Answer, Button, Code, Outcome
 from service.bots.desk import Desk, Question
-from service.bots.words import engine_named, tokens
+from service.bots.words import advice_id, engine_named, tokens
 from service.engine.advice import AdvisedConfig
 from service.engine.commands import fold
 from service.engine.config import ENGINES
@@ -30,7 +30,6 @@ LOOK_SECONDS = 1.0  # between looks at an advice that is being computed
 _MEASURING_SECONDS = 5.0  # the same for a validation, which takes minutes
 _SHOWN_CONFIGS, _SHOWN_REFUSALS, _SHOWN_ASSUMED = 4, 3, 3
 _MOST_CONTEXT = 1 << 24
-_ID = re.compile(r"(?:.*/)?([A-Za-z0-9_-]{22})(?:[/?#].*)?", re.DOTALL)
 
 
 def advise(desk: Desk, asked: Question) -> Outcome:
@@ -189,18 +188,18 @@ def measure(desk: Desk, asked: Question) -> Outcome:
 
 def _to_measure(desk: Desk, asked: Question) -> tuple[str, ValidationRequest]:
     words = asked.words
-    match = _ID.fullmatch(words.get("advice", "").strip())
-    if match is None:
+    identity = advice_id(words.get("advice", ""))
+    if not identity:
         raise InvalidInput("name an advice by its address or its id of 22 characters", field="advice")
     plain: dict[str, Any] = {"mode": words.get("mode", "validate"), "minutes": _number(words.get("minutes", "10"))}
     if "config" in words:
-        advice, rank = flow.read_advice(desk.context, match[1]), _number(words["config"])
+        advice, rank = flow.read_advice(desk.context, identity), _number(words["config"])
         chosen = [config.id for config in advice.configs if config.rank == rank]
         if not chosen:
             raise InvalidInput(f"the advice has {len(advice.configs)} configs and no #{rank}", field="config")
         plain["configs"] = chosen
     request: ValidationRequest = _built(ValidationRequest, plain)
-    return match[1], request
+    return identity, request
 
 
 def _number(text: str) -> int:

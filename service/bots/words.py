@@ -31,6 +31,7 @@ _POINT = re.compile(
     r"|(?:(?:at|@)\s*(?P<depth>\d{1,8})(?P<kilo>k?))",
     re.IGNORECASE,
 )
+_ADVICE = re.compile(r"(?:.*/)?([A-Za-z0-9_-]{22})(?:[/?#].*)?", re.DOTALL)
 _CONTEXT = re.compile(r"(\d{1,8})([kK]?)")
 
 
@@ -111,12 +112,21 @@ def is_log(text: str) -> bool:
 def reduced_words(verb: str, words: Mapping[str, str]) -> dict[str, str]:
     """Return words as they may be kept: without what names a person, a place or a secret.
 
-    Paths lose their folders by that; the repo that a command's path names is kept as a word.
+    Paths lose their folders by that, and addresses what they name: the repo that a command's path names is kept as a
+    word, and of an advice's address its id.
     """
     kept = {name[:40]: reduced(value[:MAX_WORD])[:MAX_WORD] for name, value in list(words.items())[:_MOST_WORDS]}
+    if "advice" in kept:
+        kept["advice"] = advice_id(words["advice"])
     command = words.get("command", "") if verb == "check" else command_in(words.get("text", "")[:MAX_WORD]) or ""
     repo = None if kept.get("repo") else repo_named_in(command)
     return {**kept, "repo": repo} if repo else kept
+
+
+def advice_id(text: str) -> str:
+    """Return the id in an advice's address, or the id itself; "" where there is none."""
+    match = _ADVICE.fullmatch(text.strip()[:MAX_ADDRESS])
+    return match[1] if match else ""
 
 
 def of_message(verb: str, text: str, file_url: str | None) -> Ask:

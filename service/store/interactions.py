@@ -33,6 +33,9 @@ def read(engine: Engine, identity: str) -> Interaction | None:
 
 def claim(engine: Engine, now: datetime, until: datetime, limit: int) -> list[Interaction]:
     """Return rows that are due, oldest first; they are due again at `until`, whatever becomes of the claimer."""
+    with engine.connect() as connection:  # most looks find nothing, and a look is no reason to hold a writer up
+        if connection.scalar(select(table.c.id).where(table.c.due_at <= now).limit(1)) is None:
+            return []
     due = select(table.c.id).where(table.c.due_at <= now).order_by(table.c.due_at).limit(limit)
     taken = update(table).where(table.c.id.in_(due.with_for_update(skip_locked=True)), table.c.due_at <= now)
     with engine.begin() as connection:

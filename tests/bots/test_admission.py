@@ -16,6 +16,7 @@ from service.errors import InvalidSetting
 from service.queue.embedded import EmbeddedValkey
 from service.settings import Settings
 from service.web.app import create_app
+from service.web.bots import slack as slack_door
 from tests.bots import discord_payloads as discord
 from tests.bots import slack_payloads as slack
 from tests.bots.conftest import Chat, settings_of
@@ -64,6 +65,20 @@ def test_one_person_and_one_place_may_ask_so_often(tmp_path: Path, valkey: Embed
         assert flows.taken == ["discord:1", "discord:1", "discord:2", "discord:3"]
         said = client.post("/bots/slack/commands", **slack.signed(slack.command("help"))).json()
         assert said["response_type"] == "ephemeral"
+
+
+def test_why_a_button_on_slack_is_not_answered_is_sent_where_answers_go(
+    tmp_path: Path, valkey: EmbeddedValkey, redis: Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[tuple[str, str]] = []
+    monkeypatch.setattr(slack_door, "_tell", lambda address, message: told.append((address, str(message))))
+    with app(tmp_path, valkey, bot_deny=(f"slack:{slack.TEAM}",)) as (client, _):
+        form, address = slack.button({"type": "button", "action_id": "ask-0", "value": "help?"})
+        reply = client.post("/bots/slack/interactivity", **slack.signed(form))
+        assert (reply.status_code, reply.text) == (200, "")
+    ((where, what),) = told
+    assert where == address
+    assert "does not answer here" in what
 
 
 def test_what_nobody_signed_is_counted_by_where_it_comes_from(

@@ -5,9 +5,12 @@ from __future__ import annotations
 import time
 from typing import Any
 
+from anyio import to_thread
 from litestar import Request, Response, post
+from litestar.background_tasks import BackgroundTask
 from litestar.di import NamedDependency
 
+from service.bots.sending import new_client, send
 from service.bots.slack.incoming import Asked, Refused, read_command, read_interaction
 from service.bots.slack.render import render
 from service.bots.slack.signature import is_signed
@@ -25,17 +28,26 @@ async def slack_commands(request: Request[Any, Any, Any], services: NamedDepende
     """Take a slash command; what Slack did not sign, or sent before, is refused with 401."""
     found = read_command(await _signed(request, services), services.settings.slack_hooks)
     if found is None:
-        return Response(None)
+        return _nothing()
     if isinstance(found, Refused):
         return _said(found.error)
-    return await _taken(services, found, {"response_type": "ephemeral", "text": "On it …"})
+    return await _taken(services, found) or Response({"response_type": "ephemeral", "text": "On it …"})
 
 
 @post("/slack/interactivity", status_code=200)
 async def slack_interactivity(request: Request[Any, Any, Any], services: NamedDependency[Services]) -> Response[Any]:
-    """Take a shortcut or a button; what Slack did not sign, or sent before, is refused with 401."""
+    """Take a shortcut or a button; what Slack did not sign, or sent before, is refused with 401.
+
+    Slack shows nothing of the answer to this request: why a question is not taken is sent where answers go.
+    """
     found = read_interaction(await _signed(request, services), services.settings.slack_hooks)
-    return Response(None) if found is None else await _taken(services, found, None)
+    if found is None:
+        return _nothing()
+    refused = await _taken(services, found)
+    if refused is None:
+        return _nothing()
+    told = BackgroundTask(to_thread.run_sync, _tell, found.reply.response_url, refused.content)
+    return _nothing(told)
 
 
 async def _signed(request: Request[Any, Any, Any], services: Services) -> bytes:
@@ -48,14 +60,24 @@ async def _signed(request: Request[Any, Any, Any], services: Services) -> bytes:
     return body
 
 
-async def _taken(services: Services, found: Asked, acknowledged: dict[str, Any] | None) -> Response[Any]:
+async def _taken(services: Services, found: Asked) -> Response[Any] | None:
+    """Keep a question; return why it is not taken, None where it is."""
     try:
         await taken(services, found.id, found.asker, found.ask, found.reply)
     except NotAuthenticated:
         raise
     except AdvisorError as error:
         return _said(error)
-    return Response(acknowledged)
+    return None
+
+
+def _nothing(told: BackgroundTask | None = None) -> Response[Any]:
+    return Response(b"", media_type="text/plain", background=told)
+
+
+def _tell(address: str, message: dict[str, Any]) -> None:
+    with new_client() as client:
+        send(client, "POST", address, message)
 
 
 def _said(error: AdvisorError) -> Response[Any]:
