@@ -59,6 +59,7 @@ bench: setup ## every benchmark that docs quote; the last outputs are kept in be
 	$(BIN)/python -m bench.bounds | tee bench/results/bounds.txt
 	$(BIN)/python -m bench.headers | tee bench/results/headers.txt
 	$(BIN)/python -m bench.round_trip | tee bench/results/round_trip.txt
+	$(BIN)/python -m bench.bots | tee bench/results/bots.txt
 	$(BIN)/python -m bench.planner | tee bench/results/planner.txt
 	$(BIN)/python -m bench.board | tee bench/results/board.txt
 

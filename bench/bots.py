@@ -62,7 +62,9 @@ def service(hub: str, messages: str) -> Iterator[httpx.Client]:
     """Run `advisor serve` with both bots; the value is a client of it."""
     with tempfile.TemporaryDirectory(prefix="advisor-bots-") as folder:
         settings = settings_of(Path(folder), "", hub, discord_api=messages, workers=WORKERS, port=0)
-        settings = msgspec.structs.replace(settings, redis_url=None, requests_per_minute=100_000)
+        settings = msgspec.structs.replace(
+            settings, redis_url=None, requests_per_minute=100_000, new_repos_per_hour=100_000
+        )
         log = Path(folder, "log")
         with log.open("w") as out:
             process = subprocess.Popen(
