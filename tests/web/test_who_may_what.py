@@ -84,12 +84,13 @@ ROUTES = {
     "POST /v1/agent/runs/{run_id}/progress": "signed",
     "POST /v1/agent/runs/{run_id}/report": "signed",
 }
-FORMS = {
+FORMS = {  # what needs no account, or a key that is typed in
     "POST /advice",
     "POST /advice/{advice_id}/deletion",
+    "POST /results/{result_id}/changes",
     "POST /results/{result_id}/reports",
     "POST /submit",
-}  # what needs no account
+}
 BODIES: dict[str, Any] = {
     "PATCH /v1/hosts/{host_id}": {"visibility": "private"},
     "POST /v1/agent/leases": {"wait": 0},

@@ -8,7 +8,7 @@ from litestar import Router
 from litestar.connection import ASGIConnection
 from litestar.handlers import BaseRouteHandler
 
-from service.web.pages import accuracy, advice, ask, board, documents, people, results, submit
+from service.web.pages import accuracy, advice, amend, ask, board, documents, people, results, submit
 
 
 async def _counted(connection: ASGIConnection[Any, Any, Any, Any], _: BaseRouteHandler) -> None:
@@ -16,6 +16,6 @@ async def _counted(connection: ASGIConnection[Any, Any, Any, Any], _: BaseRouteH
 
 
 # What reads the database counts as the API's requests do; documents and files of the site are free.
-_ASKING = (ask, advice, board, results, accuracy, people, submit)
+_ASKING = (ask, advice, board, results, amend, accuracy, people, submit)
 _asking = Router("/", route_handlers=[pages.router for pages in _ASKING], guards=[_counted])
 router = Router("/", route_handlers=[_asking, documents.router])

@@ -59,6 +59,16 @@ def _day(instant: datetime | str | None) -> str:
     return (instant if isinstance(instant, str) else instant.isoformat() if instant else "")[:10]
 
 
+def _counted(count: int, what: str) -> str:
+    """Return a count of things, such as `1 result` and `2,000 results`."""
+    return f"{count:,} {what}{'' if count == 1 else 's'}"
+
+
+def _capitalised(text: str) -> str:
+    """Return a sentence that begins with a capital; `str.capitalize` would lower the rest."""
+    return text[:1].upper() + text[1:]
+
+
 def _outside(address: str) -> str:
     """Return an address of another site for a link: the start page in place of anything but http and https."""
     return address if re.match(r"https?://", address) else "/"
@@ -92,6 +102,8 @@ def _environment() -> jinja2.Environment:
         options=_options,
         named=_named,
         outside=_outside,
+        counted=_counted,
+        capitalised=_capitalised,
     )
     made.globals.update(mark=curves.mark, versioned=versioned, version=__version__)
     return made

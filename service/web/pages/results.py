@@ -7,8 +7,7 @@ from typing import Any
 from urllib.parse import parse_qsl
 
 import msgspec
-from anyio import to_thread
-from litestar import Request, Response, Router, get, post
+from litestar import Request, Response, Router, get
 from litestar.di import NamedDependency
 from litestar.params import FromPath
 from markupsafe import Markup
@@ -19,16 +18,15 @@ from service.engine.errors import InvalidInput
 from service.engine.hardware_text import to_shorthand
 from service.errors import ResultNotFound
 from service.web.curves import MOST_CURVES, Curve, draw
-from service.web.pages.forms import Form, converted, field_error, read_form
+from service.web.pages.forms import Form
 from service.web.pages.render import page
 from service.web.services import Services
-from service.wire.moderation import AbuseReport
 from service.wire.results import Result
 
 _MOST_LOG = 16_000  # characters of a log that its result's page shows: pages stay small
 _PHASES = (("tg", "Token generation (TG), t/s"), ("pp", "Prompt processing (PP), t/s"))
 
-_KINDS = [
+KINDS = [
     ("wrong-figures", "The figures cannot be right"),
     ("not-theirs", "Somebody else measured it"),
     ("private", "It shows something private"),
@@ -53,29 +51,13 @@ def show(
     result_id: FromPath[str], request: Request[Any, Any, Any], services: NamedDependency[Services]
 ) -> Response[bytes]:
     """A result. Raises ResultNotFound."""
-    return _shown(result_id, request, services, Form(), 200)
+    return shown(result_id, request, services, Form(), 200)
 
 
-@post("/results/{result_id:str}/reports", status_code=200)
-async def report(
-    result_id: FromPath[str], request: Request[Any, Any, Any], services: NamedDependency[Services]
-) -> Response[bytes]:
-    """Keep what a reader says is wrong with a result. Raises ResultNotFound or RateLimited."""
-    await services.count_report(request)
-    typed = await read_form(request)
-    try:
-        said = converted({name: typed.value(name) for name in ("kind", "text") if typed.value(name)}, AbuseReport)
-    except InvalidInput as error:
-        wrong = Form(typed.values, (field_error(error, {"kind": "kind", "text": "text"}),))
-        return await to_thread.run_sync(_shown, result_id, request, services, wrong, 422)
-    kept = await to_thread.run_sync(services.flows.report_abuse, None, result_id[:64], said)
-    text = f"Thank you. An operator looks at it; should you ask about it, it is report `{kept.id}`."
-    return page(request, services, "said.html", title="Reported", text=text)
-
-
-def _shown(
+def shown(
     result_id: str, request: Request[Any, Any, Any], services: Services, form: Form, status: int
 ) -> Response[bytes]:
+    """Return the page of a result, with what was typed into one of its forms. Raises ResultNotFound."""
     result = services.flows.read_result(result_id[:64])
     log = services.flows.read_result_log(result.id) if result.has_log else ""
     return page(
@@ -84,7 +66,8 @@ def _shown(
         "result.html",
         status=status,
         form=form,
-        kinds=_KINDS,
+        kinds=KINDS,
+        history=services.flows.result_history(result.id),
         result=result,
         rig=to_shorthand(result.hardware),
         rows=depth_rows(result),
@@ -183,4 +166,4 @@ def _points(speed: Sequence[SpeedPoint], phase: str) -> list[tuple[float, float]
     return [(n_kv, speed) for n_kv, speed in sorted(tps.items()) if speed > 0]
 
 
-router = Router("/", route_handlers=[show, report, compare])
+router = Router("/", route_handlers=[show, compare])

@@ -16,6 +16,7 @@ from redis import Redis
 from service.engine.advice import AdviceBody
 from service.engine.hardware import Assumption
 from service.engine.measured import Failure, Prediction
+from service.flows.accounts import hashed
 from service.flows.context import Context
 from service.queue.embedded import EmbeddedValkey
 from service.settings import Settings
@@ -30,6 +31,7 @@ from tests.hosts import a_host, service
 from tests.stored_results import a_result, keep, row
 
 HOSTILE = "x\x1b[31m<script src=//evil.example></script>\"'@everyone```\u202egnp.exe\u200b{{7*7}}=cmd|' /C calc'!A0"
+EDIT_KEY = "the-key-of-whoever-sent-it"
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 READY, RUNNING, FAILED = "ready-advice-000000001", "running-advice-0000001", "failed-advice-00000001"
 _SWEEP = [row(n_kv, 24 - n_kv / 4096, 520 - n_kv / 128) for n_kv in range(0, 32_768, 2048)]
@@ -75,7 +77,9 @@ def _filled(context: Context, name: str | None) -> dict[str, str]:
     of_agent = a_result(_SWEEP, prediction=said, confirmed=True, created_at=NOW, **measured, **named)
     others = [
         a_result([row(0, 21.0, 480.0), row(4096, 19.0, 440.0)], engine="llama.cpp", created_at=NOW, **named),
-        a_result([row(0, 20.0)], model_slug="qwen3-8b", **{"model_name": "Qwen3-8B", **named}),
+        a_result(
+            [row(0, 20.0)], model_slug="qwen3-8b", edit_key_hash=hashed(EDIT_KEY), **{"model_name": "Qwen3-8B", **named}
+        ),
         a_result([row(0, 18.5)], tier="replicated", rig_slug="rtx-4090", gpus="RTX 4090", measured_at=NOW),
         a_result(
             [row(0, 16.0)],
@@ -100,6 +104,7 @@ def _filled(context: Context, name: str | None) -> dict[str, str]:
         "model": f"/models/{of_agent.model_slug}",
         "hardware": f"/hardware/{of_agent.rig_slug}",
         "result": f"/results/{ids[0]}",
+        "own": f"/results/{ids[2]}",
         "published": f"/results/{ids[4]}",
         "quarantined": f"/results/{ids[5]}",
         "compare": f"/compare?ids={','.join(ids[:4])}",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from urllib.parse import urlsplit
 
+import httpx
 import pytest
 from redis import Redis
 
@@ -12,7 +13,7 @@ from service.flows.moderation import open_reports
 from service.queue.embedded import EmbeddedValkey
 from service.web.security import HEADERS
 from tests.valkeys import redis, valkey
-from tests.web.pages.site import HOSTILE, Site, site
+from tests.web.pages.site import EDIT_KEY, HOSTILE, Site, site
 from tests.web.test_pages import Tags
 
 __all__ = ["redis", "valkey"]
@@ -90,3 +91,19 @@ def test_a_reader_reports_a_result_and_an_operator_reads_it(usual: Site) -> None
     (kept,) = open_reports(usual.context)
     assert (kept.kind, kept.text, kept.result) == ("spam", "bought", path.rpartition("/")[2])
     assert kept.id in reply.text
+
+
+def test_a_submitter_corrects_a_result_with_his_key_and_takes_it_back(usual: Site) -> None:
+    path, html = usual.paths["own"], {"accept": "text/html"}
+
+    def changed(**fields: str) -> httpx.Response:
+        return usual.client.post(f"{path}/changes", data=fields, headers=html)
+
+    wrong = changed(key="guess", do="correct", remarks="undervolted")
+    assert (wrong.status_code, 'id="key-wrong"' in wrong.text, "undervolted" in wrong.text) == (403, True, True)
+    assert changed(key=EDIT_KEY, do="correct", remarks="undervolted").headers["location"] == path
+    shown = usual.client.get(path).text
+    assert "undervolted" in shown
+    assert "Changed by its submitter" in shown
+    assert changed(key=EDIT_KEY, do="delete").status_code == 200
+    assert usual.client.get(path).status_code == 404
