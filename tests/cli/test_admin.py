@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -78,3 +79,26 @@ def test_an_operator_bans_an_account_on_the_machine_and_the_log_says_so(
 def test_nothing_is_fitted_to_too_few_results_and_that_is_said(state: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["calibrate", "--dry"]) == 1
     assert "0 results of 0 owners can be fitted" in capsys.readouterr().err
+
+
+def test_published_results_are_added_once_and_one_goes_for_good(
+    state: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for said in ("202 published results added", "0 published results added"):
+        assert main(["admin", "seed"]) == 0
+        assert capsys.readouterr().out.strip() == said
+    assert main(["admin", "seed", "--remove", "disc258-ubergarm-1"]) == 0
+    assert main(["admin", "seed", "--remove", "no-such"]) == 2
+    assert main(["admin", "seed"]) == 0
+    assert capsys.readouterr().out.strip().endswith("\n0 published results added")
+
+
+def test_a_dump_is_written_and_parquet_says_what_it_needs(
+    state: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert main(["admin", "dump"]) == 0
+    assert len(list((state / "dumps").glob("results-v1-*.gz"))) == 2
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    assert main(["admin", "dump", "--parquet", str(tmp_path / "r.parquet")]) == 1
+    assert "offload-advisor[parquet]" in capsys.readouterr().err
+    assert not (tmp_path / "r.parquet").exists()
