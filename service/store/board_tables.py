@@ -52,7 +52,7 @@ board = Table(
     Column("middle", Float, nullable=False),
     Column("high", Float, nullable=False),
     # The last columns are for those who walk an index and pass most of its rows over, or sum them up.
-    Index("board_by_value", *_BY_VALUE, "measured_at", "engine", "platform", "vram_class", "ram_class", "lead_key"),
+    Index("board_by_value", *_BY_VALUE, "measured_at", "engine", "platform", "vram_class", "ram_class"),
     Index("board_by_date", "slice", "measured_at", "result_id"),
     Index("board_by_bits", "slice", "bpw", "result_id"),
     Index("board_lead", "lead_key", "slice", "value", "result_id"),

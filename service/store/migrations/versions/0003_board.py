@@ -14,7 +14,7 @@ _TIME = sa.DateTime(timezone=True)
 _TABLES = ("result_speed", "board", "board_name")
 _BY_VALUE, _SUMMED = ["slice", "value", "result_id"], ["low", "n_results", "bpw"]
 _INDEXES = {
-    "board_by_value": [*_BY_VALUE, "measured_at", "engine", "platform", "vram_class", "ram_class", "lead_key"],
+    "board_by_value": [*_BY_VALUE, "measured_at", "engine", "platform", "vram_class", "ram_class"],
     "board_by_date": ["slice", "measured_at", "result_id"],
     "board_by_bits": ["slice", "bpw", "result_id"],
     "board_lead": ["lead_key", "slice", "value", "result_id"],
