@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from datetime import datetime
 
 import msgspec
-from sqlalchemy import Engine, or_, select
+from sqlalchemy import ColumnElement, Engine, or_, select
 
 from service.engine.config import Engine as EngineName
 from service.engine.hardware import Hardware
 from service.engine.measured import MeasuredRow, Prediction
 from service.engine.run_flags import RunFlags
-from service.store.tables import account
+from service.store.tables import account, host
 from service.store.tables import result as table
 from service.wire.results import ResultModel, Seen
 from service.wire.runs import TrustTier
@@ -38,11 +38,12 @@ class Predicted(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def predicted(engine: Engine, most: int) -> list[Predicted]:
-    """Return the newest shown results that have rows and a prediction; nothing of banned accounts."""
+    """Return the newest shown results that have rows and a prediction; nothing of banned accounts or private hosts."""
     wanted = select(*(table.c[name] for name in _NAMES.split()))
     wanted = wanted.join(account, account.c.id == table.c.account_id, isouter=True)
     wanted = wanted.where(table.c.state == "shown", table.c.failure.is_(None), table.c.prediction.is_not(None))
-    wanted = wanted.where(or_(account.c.id.is_(None), account.c.banned_at.is_(None)))
+    wanted = wanted.join(host, host.c.id == table.c.host_id, isouter=True)
+    wanted = wanted.where(or_(account.c.id.is_(None), account.c.banned_at.is_(None)), _of_public_hosts())
     newest = wanted.order_by(table.c.measured_at.desc(), table.c.id).limit(most)
     with engine.connect() as connection:
         return [msgspec.convert(row, Predicted, from_attributes=True) for row in connection.execute(newest)]
@@ -68,10 +69,18 @@ _OF_ACCEPTED = "id account_id hardware_key engine build model flags hardware row
 
 
 def accepted(engine: Engine, tiers: Sequence[TrustTier], most: int) -> list[Accepted]:
-    """Return the newest shown results of these tiers whose model, flags and prediction are known, the newest first."""
-    wanted = select(*(table.c[name] for name in _OF_ACCEPTED.split())).join(account)
+    """Return the newest shown results of these tiers whose model, flags and prediction are known, the newest first;
+    nothing of banned accounts or private hosts."""
+    wanted = select(*(table.c[name] for name in _OF_ACCEPTED.split()))
+    wanted = wanted.join(account, account.c.id == table.c.account_id)
+    wanted = wanted.join(host, host.c.id == table.c.host_id, isouter=True).where(_of_public_hosts())
     wanted = wanted.where(table.c.state == "shown", table.c.failure.is_(None), table.c.tier.in_(tiers))
     wanted = wanted.where(table.c.model.is_not(None), table.c.flags.is_not(None), table.c.prediction.is_not(None))
     newest = wanted.where(account.c.banned_at.is_(None)).order_by(table.c.measured_at.desc(), table.c.id).limit(most)
     with engine.connect() as connection:
         return [msgspec.convert(row, Accepted, from_attributes=True) for row in connection.execute(newest)]
+
+
+def _of_public_hosts() -> ColumnElement[bool]:
+    """What a private host measured is its owner's, but where he asked for it."""
+    return or_(table.c.host_id.is_(None), host.c.visibility == "public")

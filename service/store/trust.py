@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from datetime import datetime
 from typing import Any
 
@@ -20,6 +20,7 @@ from service.wire.results import ResultOrigin, ResultState
 from service.wire.runs import TrustTier
 
 _MOST = 500
+_SETTLING = 7_268_341  # any number that is not another lock's
 _NAMES = "id origin state state_reason tier account_id host_id hardware_key flags gpus hardware rows engine build"
 
 
@@ -53,9 +54,13 @@ class SameModel(msgspec.Struct, frozen=True, kw_only=True):
     rows: list[MeasuredRow]
 
 
-def writing(engine: Engine) -> AbstractContextManager[Connection]:
-    """Begin a transaction that reads before it writes."""
-    return engine.execution_options(sqlite_begin="IMMEDIATE").begin()
+@contextmanager
+def writing(engine: Engine) -> Iterator[Connection]:
+    """Begin a transaction that reads before it writes: one at a time, for what it decides hangs on what it has read."""
+    with engine.execution_options(sqlite_begin="IMMEDIATE").begin() as connection:
+        if connection.dialect.name == "postgresql":
+            connection.execute(select(func.pg_advisory_xact_lock(_SETTLING)))
+        yield connection
 
 
 def of_cell(connection: Connection, cell: str) -> list[Witness]:

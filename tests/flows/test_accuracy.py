@@ -13,6 +13,7 @@ from service.flows.context import Context
 from service.wire.accuracy import Accuracy, AccuracyLine
 from service.wire.results import Seen
 from tests.flows.conftest import Clock
+from tests.hosts import a_host
 from tests.speeds import device, point
 from tests.stored_results import a_result, keep, row
 
@@ -80,3 +81,11 @@ def test_without_results_there_is_nothing_to_say_and_it_is_counted_every_ten_min
     assert kept.read(context).n_results == 0
     clock.pass_minutes(1)
     assert kept.read(context).n_results == 1
+
+
+def test_what_a_private_host_measured_is_not_told_to_everybody(context: Context) -> None:
+    private, public = a_host(context, "alice"), a_host(context, "bob", visibility="public")
+    for host in (private, public):
+        owned = {"origin": "agent", "account_id": host.account_id, "host_id": host.id}
+        keep(context.engine, a_result(prediction=predicted(500, 20.0), **owned))
+    assert accuracy(context).n_results == 1

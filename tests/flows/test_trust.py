@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import msgspec
@@ -262,3 +263,19 @@ def test_settling_twice_changes_nothing_and_an_operators_word_stands(context: Co
         results.change(connection, ids[3], state="shown", state_reason="an operator says so")
     settle(context, CELL)
     assert results.of_ids(context.engine, ids)[ids[3]].state == "shown"
+
+
+def test_many_settle_a_cell_at_once_and_agree(context: Context, clock: Clock) -> None:
+    hosts = owners(context, 6)
+    grow_old(clock)
+    several = [judged(context, by(host, clock, 20.0 + i / 10)) for i, host in enumerate(hosts)]
+
+    def report(one: StoredResult) -> None:
+        keep(context.engine, one)
+        settle(context, one.cell)
+
+    with ThreadPoolExecutor(6) as pool:
+        list(pool.map(report, several))
+    assert set(tiers(context, [one.id for one in several])) == {"replicated"}
+    more = kept(context, by(hosts[0], clock, 33.0, "d" * 64))
+    assert tiers(context, more) == ["agent-run"]
