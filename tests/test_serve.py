@@ -21,6 +21,7 @@ import psutil  # type: ignore[import-untyped]
 import pytest
 
 from service import serve
+from service.cli import main
 from service.settings import Settings
 from tests.local_hub import LocalHub
 from tests.workers.conftest import wait_for
@@ -82,19 +83,7 @@ def gone(processes: list[psutil.Process]) -> bool:
     return all(not p.is_running() or p.status() == psutil.STATUS_ZOMBIE for p in processes)
 
 
-def test_one_command_answers_and_sigterm_leaves_nothing_running(tmp_path: Path, local_hub: LocalHub) -> None:
-    with served(tmp_path, local_hub.endpoint) as service:
-        assert service.ask()["state"] == "ready"
-        assert httpx.get(f"{service.url}/ready").json() == {"database": True, "redis": True, "worker": True}
-        family = service.family()
-        assert {p.name() for p in family} >= {"valkey-server"}
-        service.process.terminate()
-        assert service.process.wait(20) == 0
-        assert gone(family)
-    assert "Traceback" not in service.log
-
-
-def test_a_service_that_is_killed_leaves_nothing_running_and_goes_on_where_it_was(
+def test_one_command_goes_on_where_it_was_killed_and_leaves_nothing_running_however_it_ends(
     tmp_path: Path, local_hub: LocalHub
 ) -> None:
     with served(tmp_path, local_hub.endpoint, ADVISOR_WORKERS="0") as service:
@@ -107,24 +96,43 @@ def test_a_service_that_is_killed_leaves_nothing_running_and_goes_on_where_it_wa
     with served(tmp_path, local_hub.endpoint) as service:
         address = f"{service.url}/v1/advice/{advice['id']}"
         wait_for(lambda: httpx.get(address).json()["state"] == "ready", "the advice is lost")
+        assert service.ask(ram_gb=64)["state"] == "ready"
+        assert httpx.get(f"{service.url}/ready").json() == {"database": True, "redis": True, "worker": True}
+        family = service.family()
+        assert {p.name() for p in family} >= {"valkey-server"}
+        service.process.terminate()
+        assert service.process.wait(20) == 0
+        assert gone(family)
+    assert "Traceback" not in service.log
 
 
-def test_two_services_do_not_share_a_state_folder(tmp_path: Path, local_hub: LocalHub) -> None:
-    with served(tmp_path, local_hub.endpoint, ADVISOR_WORKERS="0") as first:
-        assert first.url
-        (tmp_path / "second").mkdir()
-        second = Service(tmp_path / "second", local_hub.endpoint, ADVISOR_STATE_DIR=str(tmp_path / "state"))
-        assert second.process.wait(60) == 1
-        assert "another `advisor serve` uses" in second.log
+@pytest.fixture
+def unset(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> pytest.MonkeyPatch:
+    """An environment with a state folder and a free port, and no database or Redis."""
+    for name in ("DATABASE_URL", "REDIS_URL"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("ADVISOR_STATE_DIR", str(tmp_path / "state"))
+    monkeypatch.setenv("ADVISOR_PORT", "0")
+    return monkeypatch
 
 
-def test_a_taken_port_is_said_before_anything_starts(tmp_path: Path, local_hub: LocalHub) -> None:
+def test_two_services_do_not_share_a_state_folder(
+    tmp_path: Path, unset: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with serve.sole_user(tmp_path / "state"):
+        assert main(["serve"]) == 1
+    assert "another `advisor serve` uses" in capsys.readouterr().err
+
+
+def test_a_taken_port_is_said_before_anything_starts(
+    tmp_path: Path, unset: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
-        service = Service(tmp_path, local_hub.endpoint, ADVISOR_PORT=port)
-        assert service.process.wait(60) == 1
-        assert f"cannot listen on 127.0.0.1 port {port}" in service.log
-    assert not (tmp_path / "state" / "valkey").exists()
+        unset.setenv("ADVISOR_PORT", port)
+        assert main(["serve"]) == 1
+    assert f"cannot listen on 127.0.0.1 port {port}" in capsys.readouterr().err
+    assert not (tmp_path / "state").exists()
 
 
 @pytest.mark.full

@@ -65,11 +65,16 @@ def test_a_worker_without_redis_says_what_it_needs() -> None:
         make_worker(Settings())
 
 
-def test_a_request_becomes_a_ready_advice(context: Context, worker: psutil.Process) -> None:
+def test_a_request_becomes_a_ready_advice_that_a_late_job_does_not_compute_again(
+    context: Context, worker: psutil.Process, redis: Redis
+) -> None:
     advice = wait_until_final(context, request_advice(context, REQUEST).advice.id)
     assert (advice.problem, advice.state) == (None, "ready")
     assert {config.variant for config in advice.configs} == {"Q8_0"}
     wait_for(lambda: not context.redis.exists(f"rq:job:advice-{advice.id}"), "the finished job stays in Redis")
+    job = queue_on(redis).enqueue("workers.tasks.compute_advice", advice.id, result_ttl=60)
+    wait_for(lambda: job.get_status(refresh=True) == JobStatus.FINISHED, "the late job does not finish")
+    assert read_advice(context, advice.id) == advice
 
 
 @pytest.mark.full
@@ -115,12 +120,3 @@ def test_redis_wiped_in_the_middle_of_an_advice_loses_nothing(
     with running_worker(settings):
         requeue_unfinished(context)
         assert wait_until_final(context, waiting.id).state == "ready"
-
-
-def test_a_finished_advice_is_not_computed_again_by_a_late_job(
-    context: Context, worker: psutil.Process, redis: Redis
-) -> None:
-    advice = wait_until_final(context, request_advice(context, REQUEST).advice.id)
-    job = queue_on(redis).enqueue("workers.tasks.compute_advice", advice.id, result_ttl=60)
-    wait_for(lambda: job.get_status(refresh=True) == JobStatus.FINISHED, "the late job does not finish")
-    assert read_advice(context, advice.id) == advice
