@@ -14,6 +14,7 @@ import math
 import statistics
 from collections import defaultdict
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -43,10 +44,11 @@ class Folds(msgspec.Struct, frozen=True):
     comparisons: dict[str, dict[str, Comparison]]
 
 
-def training_rows() -> list[Row]:
+@cache
+def training_rows() -> tuple[Row, ...]:
     """Return the published runs that may be fitted: all but the groups that are held out."""
     tests = [t for s in setups()[0] if not is_held_out(s.group) for t in tests_of(s, every=False)]
-    return rows_of_tests([*tests, *scoreboard.cuda_tests()])
+    return tuple(rows_of_tests([*tests, *scoreboard.cuda_tests()]))
 
 
 def solve(fit: Fit[Row]) -> tuple[Solution, list[Slope]]:
