@@ -144,10 +144,9 @@ def _assemble(
     next_tokens = loads_next_tokens(flags)
     loaded = model.n_layer - (0 if next_tokens else model.n_layer_nextn)
     tensors: dict[str, int] = {}
-    for name, layer in _layers_of_names(model):
+    for name, layer, is_input in _known_of_names(model):
         if layer is not None and layer >= loaded and not _loaded_anyway(engine, model, name):
             continue
-        is_input = _is_input(model, name)
         default = n_devices if is_input else layers[layer if layer is not None else -1]
         if name in ROPE_FACTORS or (engine == "llama.cpp" and name in _OF_FIRST_LAYER):
             default = layers[0]
@@ -177,10 +176,12 @@ def _is_input(model: Model, name: str) -> bool:
     return name.startswith(_INPUTS) or (name == _INPUT_NORM and _OUTPUT_NORM in model.by_name)
 
 
-def _layers_of_names(model: Model) -> list[tuple[str, int | None]]:
-    known: list[tuple[str, int | None]] | None = model.__dict__.get("_layers_of_names")
+def _known_of_names(model: Model) -> list[tuple[str, int | None, bool]]:
+    """Of each tensor its name, its layer, and whether it belongs to the input: what no flag changes."""
+    known: list[tuple[str, int | None, bool]] | None = model.__dict__.get("_known_of_names")
     if known is None:
-        known = model.__dict__["_layers_of_names"] = [(t.name, layer_of(t.name)) for t in model.tensors]
+        known = [(t.name, layer_of(t.name), _is_input(model, t.name)) for t in model.tensors]
+        model.__dict__["_known_of_names"] = known
     return known
 
 

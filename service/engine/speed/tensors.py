@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Generic, Literal, TypeAlias, TypeVar
 
 import msgspec
@@ -50,6 +50,7 @@ class Same(Generic[T]):
         return isinstance(other, Same) and self.value is other.value
 
 
+@cache
 def quant_class(name: str) -> str:
     """Return the class of a tensor type as calibration names it: k | iqk | iq | iq1 | kt | f."""
     base = name.lower().split("_r")[0]
