@@ -42,6 +42,7 @@ class MemoryFlows:
         self.advice: dict[str, Advice] = {}
         self.validations: list[Any] = []
         self.submitted: list[Submission] = []
+        self.choices = BoardChoices(models=[], rigs=[], variants=[], archs=[], depths=[0], vram=[], ram=[])
         self.readiness_now = Readiness(database=True, redis=True, worker=True)
         self.failure: AdvisorError = AdviceNotFound("unset")
         self.reading = threading.Event()  # set: an inspection has begun
@@ -94,7 +95,7 @@ class MemoryFlows:
         return Board(query=query, rows=[])
 
     def board_choices(self) -> BoardChoices:
-        return BoardChoices(models=[], rigs=[], variants=[], archs=[], depths=[0], vram=[], ram=[])
+        return self.choices
 
     def accuracy(self) -> Accuracy:
         return Accuracy(n_results=0, since=None, lines=[], worst=[], calibration="test")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 from urllib.parse import urlencode
 
@@ -14,10 +15,11 @@ from service.engine.errors import InvalidInput
 from service.web.pages.forms import Form, converted, field_error, query_of
 from service.web.pages.render import page
 from service.web.services import Services
-from service.wire.board import Board, BoardQuery
+from service.wire.board import Board, BoardChoices, BoardQuery
 
 _NAMES = tuple(field.name for field in msgspec.structs.fields(BoardQuery))
 _MORE = ("model", "arch", "variant", "vram", "ram", "platform", "trust", "sort", "since")
+_MOST_NAMES = 150  # of a filter: the page stays small, and the search finds the rest
 _SORTS = {"tg": "TG, t/s", "pp": "PP, t/s", "bits": "Bits", "newest": "Measured"}
 
 
@@ -36,7 +38,7 @@ def leaderboard(request: Request[Any, Any, Any], services: NamedDependency[Servi
         status=422 if wrong else 200,
         form=Form(typed, (wrong,) if wrong else ()),
         board=board,
-        choices=services.flows.board_choices(),
+        choices=_choices(services.flows.board_choices(), typed),
         sorts=_sorts(typed),
         sort=board.query.sort,
         further=_link({**typed, "cursor": board.next}) if board.next else "",
@@ -60,6 +62,25 @@ def hardware(
     """What a rig runs. Raises NotOnBoard."""
     found = services.flows.hardware_page(slug[:200], _depth(request))
     return page(request, services, "hardware.html", found=found, ask=f"/?{urlencode({'gpus': found.name})}")
+
+
+def _choices(found: BoardChoices, typed: Mapping[str, str]) -> dict[str, list[tuple[str, str]]]:
+    """The options of each filter, as (value, text): at most 150 names, and always the one that was chosen."""
+    names = {
+        "rig": [(one.slug, one.name) for one in found.rigs],
+        "model": [(one.slug, one.name) for one in found.models],
+        "variant": [(name, name) for name in found.variants],
+        "arch": [(name, name) for name in found.archs],
+        "vram": [(str(gib), str(gib)) for gib in found.vram],
+        "ram": [(str(gib), str(gib)) for gib in found.ram],
+    }
+    offered = {"depth": [(str(depth), f"{depth:,}") for depth in found.depths]}
+    for name, options in names.items():
+        chosen = typed.get(name, "")
+        kept = [option for i, option in enumerate(options) if i < _MOST_NAMES or option[0] == chosen]
+        unknown = [] if not chosen or chosen in dict(options) else [(chosen, chosen)]
+        offered[name] = [("", "Any"), *kept, *unknown]
+    return offered
 
 
 def _depth(request: Request[Any, Any, Any]) -> int | None:

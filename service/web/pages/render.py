@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterable
 from datetime import datetime
 from functools import cache
 from importlib import resources
@@ -19,7 +18,6 @@ from service.engine.commands import fold
 from service.web import curves
 from service.web.conditional import conditional
 from service.web.services import Services
-from service.wire.board import NamedSlug
 from service.wire.text import clean
 
 HTML = "text/html"
@@ -74,16 +72,6 @@ def _outside(address: str) -> str:
     return address if re.match(r"https?://", address) else "/"
 
 
-def _options(values: Iterable[object], form: str = "{}") -> list[tuple[str, str]]:
-    """Return values as a select takes them: (value, text), the text in this form."""
-    return [(str(value), form.format(value)) for value in values]
-
-
-def _named(values: Iterable[NamedSlug]) -> list[tuple[str, str]]:
-    """Return names as a select takes them."""
-    return [(value.slug, value.name) for value in values]
-
-
 def _environment() -> jinja2.Environment:
     made = jinja2.Environment(
         loader=jinja2.PackageLoader("service.web"),
@@ -99,8 +87,6 @@ def _environment() -> jinja2.Environment:
         figure=_figure,
         day=_day,
         fold=fold,
-        options=_options,
-        named=_named,
         outside=_outside,
         counted=_counted,
         capitalised=_capitalised,

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import httpx
+from msgspec.structs import replace
 
 from service.engine.errors import NotGguf
 from tests.web.memory_flows import DELETE_KEY, MemoryFlows
+from tests.web.pages.site import body
 from tests.web.test_pages import Tags
+from tests.wire.test_validation_text import DONE, MEASURED
 
 HTML = {"accept": "text/html"}
 
@@ -53,3 +56,16 @@ def test_deleting_takes_the_key(client: httpx.Client, flows: MemoryFlows) -> Non
         assert client.post("/advice/one/deletion", data={"key": key}, headers=HTML).status_code == 403
     assert client.post("/advice/one/deletion", data={"key": DELETE_KEY}, headers=HTML).status_code == 200
     assert client.get("/advice/one").status_code == 404
+
+
+def test_what_is_being_measured_is_followed_and_said(client: httpx.Client, flows: MemoryFlows) -> None:
+    flows.put("one", "ready", configs=body().configs[:1])
+    running = replace(MEASURED, state="running", outcome=None, progress="measuring at 4,096 tokens", result=None)
+    flows.validations = [DONE, replace(DONE, id="v2", state="running", runs=[running])]
+    html = client.get("/advice/one").text
+    assert 'data-events="/v1/validations/v2/events"' in html
+    assert "measuring at 4,096 tokens" in html
+    assert "Measured fastest: IQ4_KS_R4" in html
+    assert "advisor validate http" in html
+    flows.validations = [DONE]
+    assert "data-events" not in client.get("/advice/one").text

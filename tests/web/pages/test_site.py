@@ -82,6 +82,11 @@ def test_a_hostile_name_stays_a_name(hostile: Site, name: str) -> None:
         assert "&lt;script" in reply.text, "the name is not on the page: the test shows nothing"
 
 
+@pytest.mark.parametrize("depth", ["1e3", "7", "9" * 30, "-1"])
+def test_a_depth_that_is_no_class_is_refused(usual: Site, depth: str) -> None:
+    assert usual.client.get(f"{usual.paths['model']}?depth={depth}").status_code == 422
+
+
 def test_a_reader_reports_a_result_and_an_operator_reads_it(usual: Site) -> None:
     path, html = usual.paths["result"], {"accept": "text/html"}
     reply = usual.client.post(f"{path}/reports", data={"kind": "nothing"}, headers=html)
