@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import Any, Literal, TypeAlias
 
 import msgspec
-from sqlalchemy import ColumnElement, Connection, Engine, Select, and_, false, func, or_, select, tuple_
+from sqlalchemy import ColumnElement, Connection, Engine, Select, and_, false, func, or_, select, tuple_, union
 
 from service.engine.measured.classes import DEPTHS, Platform, vram_class
 from service.store.board import FLOORS, NAMED, Metric, NameKind, slice_of
@@ -31,6 +31,7 @@ _COLUMN: dict[Order, Any] = {
 }
 _Found: TypeAlias = dict[NameKind, list[str]]
 _FEW = 1_000  # rows of a slice, which sort in milliseconds
+_MERGED = 12  # names of which the first rows are merged; of what has more, some are fast
 _MOST_NAMES = 100  # that one word is looked for in
 
 
@@ -113,15 +114,42 @@ def page(engine: Engine, asked: BoardFilter, order: Order, after: Position | Non
     at = slice_of(metric, asked.depth, FLOORS[asked.tier])
     with engine.connect() as connection:
         words = [_names_with(connection, word) for word in asked.words]
-        conditions = [board.c.slice == at, *_of_group(asked), *_of_result(asked, words, board.c), _leads(asked, words)]
+        conditions = [board.c.slice == at, *_of_group(asked), *_of_result(asked, board.c), _leads(asked, words)]
+        picked = min(words, key=_n_names, default=None)
+        picked = picked if picked is not None and _n_names(picked) <= _MERGED else None
+        conditions += [_has(names, _Unindexed(board.c)) for names in words if names is not picked]
         if asked.since is not None:
             few = _are_few(connection, at, asked.since)
             conditions.append((board.c.measured_at if few else _by_no_index(board.c.measured_at)) >= asked.since)
         if after is not None:
             conditions.append(tuple_(_COLUMN[order], board.c.result_id) < tuple_(*after))
-        found = select(board).where(*conditions).order_by(_COLUMN[order].desc(), board.c.result_id.desc()).limit(limit)
+        found = _first(order, limit, conditions) if picked is None else _merged(order, limit, conditions, picked)
+        if found is None:
+            return []
         rows = connection.execute(_shown(found, order)).all()
     return [msgspec.convert(row, LeadingResult, from_attributes=True) for row in rows]
+
+
+def _first(order: Order, limit: int, conditions: Sequence[ColumnElement[bool]]) -> Select[Any]:
+    """The first rows in an order."""
+    return select(board).where(*conditions).order_by(_COLUMN[order].desc(), board.c.result_id.desc()).limit(limit)
+
+
+def _merged(order: Order, limit: int, conditions: Sequence[ColumnElement[bool]], names: _Found) -> Select[Any] | None:
+    """The first rows in an order that have one of some names: the first of each name, and the first of all these.
+
+    Each is at the beginning of an index. Among all rows they may lie far behind: large models are slow. None: no names.
+    """
+    each = [
+        select(_first(order, limit, [*conditions, NAMED[kind] == slug]).subquery())
+        for kind, slugs in sorted(names.items())
+        for slug in slugs
+    ]
+    if not each:
+        return None
+    several = union(*each).subquery("several")
+    key = several.c[_COLUMN[order].name]
+    return select(several).order_by(key.desc(), several.c.result_id.desc()).limit(limit)
 
 
 def _of_group(asked: BoardFilter) -> list[ColumnElement[bool]]:
@@ -130,8 +158,8 @@ def _of_group(asked: BoardFilter) -> list[ColumnElement[bool]]:
     return [column == value for column, value in wanted if value is not None]
 
 
-def _of_result(asked: BoardFilter, words: Sequence[_Found], columns: Any) -> list[ColumnElement[bool]]:
-    """Conditions that may set results of a model, rig and engine apart, but for the day."""
+def _of_result(asked: BoardFilter, columns: Any) -> list[ColumnElement[bool]]:
+    """Conditions that may set results of a model, rig and engine apart, but for the day and words."""
     wanted = (
         (columns.arch, asked.arch),
         (columns.variant, asked.variant),
@@ -139,11 +167,13 @@ def _of_result(asked: BoardFilter, words: Sequence[_Found], columns: Any) -> lis
         (columns.ram_class, asked.ram),
         (columns.platform, asked.platform),
     )
-    found = [column == value for column, value in wanted if value is not None]
-    for names in words:
-        either = (getattr(columns, NAMED[kind].name).in_(slugs) for kind, slugs in sorted(names.items()))
-        found.append(or_(false(), *either))
-    return found
+    return [column == value for column, value in wanted if value is not None]
+
+
+def _has(names: _Found, columns: Any) -> ColumnElement[bool]:
+    """The condition that a row has one of these names."""
+    either = (getattr(columns, NAMED[kind].name).in_(slugs) for kind, slugs in sorted(names.items()))
+    return or_(false(), *either)
 
 
 def _leads(asked: BoardFilter, words: Sequence[_Found]) -> ColumnElement[bool]:
@@ -154,7 +184,7 @@ def _leads(asked: BoardFilter, words: Sequence[_Found]) -> ColumnElement[bool]:
     """
     other = board.alias("other")
     first = select(other.c.result_id).where(other.c.lead_key == board.c.lead_key, other.c.slice == board.c.slice)
-    first = first.where(*_of_result(asked, words, _Unindexed(other.c)))
+    first = first.where(*_of_result(asked, _Unindexed(other.c)), *(_has(names, _Unindexed(other.c)) for names in words))
     if asked.since is not None:
         first = first.where(_by_no_index(other.c.measured_at) >= asked.since)
     first = first.order_by(other.c.value.desc(), other.c.result_id.desc()).limit(1)
@@ -177,13 +207,17 @@ def _by_no_index(column: Any) -> Any:
 
 def _are_few(connection: Connection, at: int, since: datetime) -> bool:
     """Whether so little was measured since then that it is better sorted than looked for among all by speed."""
-    recent = select(board.c.slice).where(board.c.slice == at, board.c.measured_at >= since).limit(_FEW + 1)
-    return (connection.scalar(select(func.count()).select_from(recent.subquery())) or 0) <= _FEW
+    several = select(board.c.slice).where(board.c.slice == at, board.c.measured_at >= since).limit(_FEW + 1)
+    return (connection.scalar(select(func.count()).select_from(several.subquery())) or 0) <= _FEW
+
+
+def _n_names(names: _Found) -> int:
+    return sum(map(len, names.values()))
 
 
 def _names_with(connection: Connection, word: str) -> _Found:
     """Return the names on the board that have a word in them, by kind."""
-    wanted = select(board_name.c.kind, board_name.c.slug)
+    wanted = select(board_name.c.kind, board_name.c.slug).where(board_name.c.kind != "arch")
     wanted = wanted.where(board_name.c.searched.contains(word.lower(), autoescape=True))
     found: _Found = {}
     for kind, slug in connection.execute(wanted.order_by(board_name.c.kind, board_name.c.slug)):

@@ -92,7 +92,7 @@ def leaders(stored: list[StoredResult], asked: BoardFilter, order: Order) -> lis
 
 
 def wanted(one: StoredResult, asked: BoardFilter) -> bool:
-    names = f"{one.model_name} {one.model_slug} {one.gpus} {one.cpu} {one.rig_slug} {one.variant} {one.arch}".lower()
+    names = f"{one.model_name} {one.model_slug} {one.gpus} {one.cpu} {one.rig_slug} {one.variant}".lower()
     floor = board.FLOORS[one.tier] >= board.FLOORS[asked.tier]
     same = (
         (asked.model, one.model_slug),
