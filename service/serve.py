@@ -19,8 +19,8 @@ import msgspec
 import uvicorn
 from anyio import to_thread
 
-from service.errors import CalibrationRefused, InvalidSetting, StateInUse
-from service.flows import calibration, dumps, runs, seed, trust
+from service.errors import InvalidSetting, StateInUse
+from service.flows import calibration, dumps, runs, seed
 from service.flows.advise import requeue_unfinished
 from service.flows.context import Context, open_context
 from service.queue.embedded import EmbeddedValkey
@@ -158,19 +158,19 @@ async def _keep_worker(settings: Settings, module: str) -> None:
         delay = min(2 * delay, _LONGEST_DELAY)
 
 
-async def _work(settings: Settings, module: str) -> int:
-    process = await _start_worker(settings, module)
+async def _work(settings: Settings, *module: str) -> int:
+    process = await _start_worker(settings, *module)
     try:
         return await process.wait()
     finally:
         await _end(process)
 
 
-async def _start_worker(settings: Settings, module: str) -> asyncio.subprocess.Process:
+async def _start_worker(settings: Settings, *module: str) -> asyncio.subprocess.Process:
     return await asyncio.create_subprocess_exec(
         sys.executable,
         "-m",
-        module,
+        *module,
         env={**os.environ, **as_environment(settings)},
         stdin=asyncio.subprocess.DEVNULL,
         start_new_session=True,
@@ -207,28 +207,14 @@ async def _sweep(context: Context) -> None:
 async def _nightly(context: Context) -> None:
     with _logged("published results could not be added"):
         await to_thread.run_sync(seed.import_published, context.engine, context.clock())
+    folder = dumps.folder_of(context.settings)
     while True:
-        with _logged("the night's dumps could not be written"):
-            if await to_thread.run_sync(dumps.dump_if_due, context):
-                log.info("the night's dumps are written")
-        with _logged("results could not be settled"):
-            settled = await to_thread.run_sync(trust.sweep, context)
-            if settled:
-                log.info("%d cells settled again", settled)
-        if context.settings.calibrate_days:
-            with _logged("the speed model could not be fitted"):
-                await to_thread.run_sync(_calibrate_if_due, context)
         await asyncio.sleep(NIGHTLY_SECONDS)
-
-
-def _calibrate_if_due(context: Context) -> None:
-    if not calibration.is_due(context, context.settings.calibrate_days):
-        return
-    try:
-        found = calibration.calibrate(context)
-        log.info("the speed model was fitted to %d results: %s", found.n_results, found.errors)
-    except CalibrationRefused as error:
-        log.info("the speed model stays as it is: %s", error.detail)
+        with _logged("the night's dumps could not be written"):
+            if await to_thread.run_sync(dumps.is_due, folder, context.clock()):
+                # A process of its own: reading every result would hold up whoever asks meanwhile.
+                code = await _work(context.settings, "service.cli", "admin", "dump")
+                log.info("`advisor admin dump` ended with code %d", code)
 
 
 @contextlib.contextmanager

@@ -10,6 +10,7 @@ import gzip
 import hashlib
 import os
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from datetime import datetime, timedelta
 from importlib import import_module
 from pathlib import Path
@@ -19,7 +20,6 @@ import msgspec
 from sqlalchemy import Engine
 
 from service.errors import DumpNotFound
-from service.flows.context import Context
 from service.flows.read_results import as_result
 from service.settings import Settings
 from service.store import listed_results
@@ -52,20 +52,16 @@ def path_of(folder: Path, name: str) -> Path:
     return path
 
 
-def dump_if_due(context: Context) -> bool:
-    """Write the night's dumps if they are not written yet; return whether they were."""
-    now, folder = context.clock(), folder_of(context.settings)
+def is_due(folder: Path, now: datetime) -> bool:
+    """Return whether it is past the hour of the night's dumps, and they are not written yet."""
     due = (now - timedelta(hours=_AT_HOUR)).date().isoformat()
-    if any(one.made_at[:10] >= due for one in list_dumps(folder).dumps):
-        return False
-    write_dumps(context.engine, folder, now)
-    return True
+    return not any(one.made_at[:10] >= due for one in list_dumps(folder).dumps)
 
 
 def write_dumps(engine: Engine, folder: Path, now: datetime) -> Dumps:
     """Write all results as JSONL and CSV, list them, and delete those of more than KEPT nights; return the list."""
     folder.mkdir(parents=True, exist_ok=True)
-    made = [_written(engine, folder, "jsonl", now), _written(engine, folder, "csv", now)]
+    made = _written(engine, folder, now)
     names = {one.name for one in made}
     kept = [*made, *(one for one in list_dumps(folder).dumps if one.name not in names)][: 2 * KEPT]
     listed = Dumps(dumps=kept)
@@ -95,30 +91,41 @@ def write_parquet(engine: Engine, path: Path) -> int:
     return n_rows
 
 
-def _written(engine: Engine, folder: Path, form: DumpFormat, now: datetime) -> Dump:
-    name = f"results-v{SCHEMA_VERSION}-{now.date().isoformat()}.{form}.gz"
+def _written(engine: Engine, folder: Path, now: datetime) -> list[Dump]:
+    """Write both files in one reading of the database, and put them in place when both are whole."""
+    partial = {form: folder / f"{_name(form, now)}.{os.getpid()}.partial" for form in _LINES}
     n_results = 0
-
-    def write(path: Path) -> None:
-        nonlocal n_results
-        with path.open("wb") as file, gzip.GzipFile("", "wb", 6, file, mtime=0) as packed:
-            packed.write(b"" if form == "jsonl" else csv_head().encode())
+    try:
+        with ExitStack() as stack:
+            packed = {form: stack.enter_context(_packed(path)) for form, path in partial.items()}
+            packed["csv"].write(csv_head().encode())
             for several in _batches(engine):
-                packed.write(_LINES[form](several))
                 n_results += len(several)
+                for form, file in packed.items():
+                    file.write(_LINES[form](several))
+        return [_placed(path, folder / _name(form, now), form, n_results, now) for form, path in partial.items()]
+    finally:
+        for path in partial.values():
+            path.unlink(missing_ok=True)
 
-    _replace(folder / name, write)
-    packed = folder / name
-    with packed.open("rb") as file:
+
+def _name(form: DumpFormat, now: datetime) -> str:
+    return f"results-v{SCHEMA_VERSION}-{now.date().isoformat()}.{form}.gz"
+
+
+@contextmanager
+def _packed(path: Path) -> Iterator[gzip.GzipFile]:
+    with path.open("wb") as file, gzip.GzipFile("", "wb", 6, file, mtime=0) as packed:
+        yield packed
+
+
+def _placed(partial: Path, path: Path, form: DumpFormat, n_results: int, now: datetime) -> Dump:
+    with partial.open("rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
-    return Dump(
-        name=name,
-        format=form,
-        made_at=now.isoformat(timespec="seconds"),
-        n_results=n_results,
-        n_bytes=packed.stat().st_size,
-        sha256=digest,
-    )
+    n_bytes = partial.stat().st_size
+    partial.replace(path)
+    made_at = now.isoformat(timespec="seconds")
+    return Dump(name=path.name, format=form, made_at=made_at, n_results=n_results, n_bytes=n_bytes, sha256=digest)
 
 
 _ENCODER = msgspec.json.Encoder()

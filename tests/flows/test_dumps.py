@@ -59,6 +59,12 @@ def test_the_same_results_make_the_same_bytes(engine: Engine, kept: list[str], t
     assert [one.sha256 for one in once] == [one.sha256 for one in again]
 
 
+def test_a_night_is_due_once_after_its_hour(engine: Engine, tmp_path: Path) -> None:
+    assert dumps.is_due(tmp_path, NIGHT)
+    dumps.write_dumps(engine, tmp_path, NIGHT)
+    assert [dumps.is_due(tmp_path, NIGHT + timedelta(hours=hours)) for hours in (1, 23, 24)] == [False, False, True]
+
+
 def test_a_week_of_nights_is_kept(engine: Engine, tmp_path: Path) -> None:
     for night in range(9):
         listed = dumps.write_dumps(engine, tmp_path, NIGHT + timedelta(days=night))
