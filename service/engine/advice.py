@@ -213,7 +213,7 @@ class AdvisedConfig(msgspec.Struct, frozen=True, kw_only=True):
     `build`: the build of the engine that figures and spelling are for.
     `is_mine`: it is the command in use, which nothing found beats.
     `measured`: by depth, where it was measured; `measured_match` `exact`: on the same GPUs, CPU and RAM, then ranks and
-    `goal_seconds` are by that; `near`: with another CPU or RAM, which changes nothing else.
+    `goal_seconds` are by that; `near`: with another CPU or RAM, which changes neither.
     """
 
     id: str
