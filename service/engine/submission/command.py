@@ -18,7 +18,12 @@ _PROGRAM = re.compile(
 _OPTION = re.compile(r"(?:^|\s)--?[A-Za-z]")
 _OPTION_FIRST = re.compile(r"--?[A-Za-z]")
 _CONTINUES = re.compile(r"(?:\\|`|\^)[ \t]*$")
+_CUT = re.compile(r"\S\\$")
 _ENDS_IN_OPTION = re.compile(r"(?:^|\s)--?[A-Za-z][\w-]*$")
+# What a value looks like that a line begins with; the rest of a word that was cut in two does not.
+_VALUE = re.compile(
+    r"(?:\d[\d,./]*|b?f16|f32|i?q\d_\w+|on|off|auto|none|layer|row|graph|[\"'].*|\S*(?:=|\.gguf)\S*)(?:\s|$)"
+)
 _PROMPT = re.compile(
     r"^[ \t]*(?:\([^()\n]{1,40}\)[ \t]?)?(?:"
     r"\[?[\w.-]{1,64}@[\w.-]{1,64}[^$#%>\n]{0,200}[$#%>][ \t]+|PS [^>\n]{0,200}>[ \t]*|[A-Za-z]:\\[^>\n]{0,200}>[ \t]*"
@@ -29,6 +34,7 @@ _ASSIGNED = re.compile(
     r"^(?:export[ \t]+|set[ \t]+)?(?P<words>[A-Za-z_]\w{0,60}=(?:\"[^\"]{0,500}\"|'[^']{0,500}'|[^\s\"';]{0,500});?)$"
 )
 _CURLY = str.maketrans("\u201c\u201d\u201e\u2018\u2019", '"""\'\'')
+_ESCAPED = re.compile(r"\\[_|]")  # Markdown's: no tensor name, path or value has either
 _DASH = re.compile(r"(?:^|\s)[\u2010-\u2015\u2212][\w\u2010-\u2015-]*")
 # What engines and shells print right behind a command: it does not belong to it.
 _OUTPUT = re.compile(
@@ -129,6 +135,8 @@ def _goes_on(texts: Sequence[str], line: Line) -> bool:
     """Whether a line belongs to the command before it. Raises InvalidInput where that is not certain."""
     text, so_far = line.text.strip(), texts[-1]
     if _CONTINUES.search(so_far):
+        if _CUT.search(so_far) and not _OPTION_FIRST.match(text):
+            raise _wrong(line.number - 1, "is it cut behind the backslash? Put the command on one line")
         return bool(text)
     if not text:
         return False
@@ -138,7 +146,7 @@ def _goes_on(texts: Sequence[str], line: Line) -> bool:
         return True
     if _OUTPUT.match(text) or _PROMPT.match(line.text) or _PROGRAM.search(text):
         return False
-    if _ENDS_IN_OPTION.search(so_far.rstrip()) and _OPTION.search(text):
+    if _ENDS_IN_OPTION.search(so_far.rstrip()) and _VALUE.match(text):
         return True
     raise _wrong(line.number, "does it belong to the command? Put the command on one line, and an empty line behind it")
 
@@ -158,6 +166,9 @@ def _straight(line: Line, field: str = "text") -> str:
     text = line.text.translate(_CURLY)
     if wrong := _DASH.search(text):
         what = f"{wrong[0].strip()[:40]} does not begin with a hyphen: an editor changed it"
+        raise InvalidInput(f"line {line.number}: {what}", field=field)
+    if _ESCAPED.search(text):
+        what = r"`\_` and `\|` are Markdown's: paste the command as it was typed"
         raise InvalidInput(f"line {line.number}: {what}", field=field)
     return text
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 
 from service.engine.commands import parse
 from service.engine.errors import InvalidInput
 from service.engine.submission import read_paste
-from tests.engine.submission.pastes import DATA, recorded
+from tests.engine.submission.pastes import ALL, DATA, WRAPS, recorded
 
 RUN = "./build/bin/llama-sweep-bench -m /models/Qwen3-0.6B-Q4_0.gguf -c 2048 -ngl 99 -ot exps=CPU"
 TABLE = recorded("ik-sweep-table.stderr")
@@ -116,3 +117,35 @@ def test_the_engine_names_the_cards_and_prose_does_not() -> None:
     assert hardware is not None
     assert [gpu.name for gpu in hardware.gpus] == ["NVIDIA GeForce RTX 3090"]
     assert read_paste("better than my old RTX 3090!\n" + TABLE).hardware is None
+
+
+def published_commands() -> list[str]:
+    cases = (json.loads(text) for text in (DATA / "published_commands.jsonl").read_text().splitlines())
+    return [one["command"] for one in cases if re.search(r"llama-\w+(?:-bench)?(?:\.exe)? ", one["command"])]
+
+
+def right_or_refused(command: str, how: str, between: str) -> bool:
+    """Return whether a mangled command was read; fails where it was read as another one that could be run."""
+    try:
+        found = read_paste(ALL[how](f"$ {command}{between}{TABLE[TABLE.find('|    PP') :]}")).command
+        read = parse(found) if found else None
+    except InvalidInput:
+        return False
+    if read is None or read.unknown or read.refused:
+        return False  # a submission with it is refused
+    wanted = parse(command)
+    assert (read.flags, read.model_path) == (wanted.flags, wanted.model_path)
+    return True
+
+
+@pytest.mark.parametrize("how", ALL)
+def test_a_mangled_command_is_read_right_or_refused(how: str) -> None:
+    for command in (RUN, *published_commands()[::29]):
+        assert right_or_refused(command, how, "\n") or how in (*WRAPS, "escaped")
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("how", ALL)
+def test_every_published_command_mangled_is_read_right_or_refused(how: str) -> None:
+    read = [right_or_refused(command, how, between) for command in published_commands() for between in ("\n", "\n\n")]
+    assert sum(read) > (0.9 if how not in (*WRAPS, "escaped") else 0.0) * len(read)

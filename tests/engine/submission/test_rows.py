@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from service.engine.commands import parse
 from service.engine.errors import InvalidInput
 from service.engine.measured import MeasuredRow, Reader
-from service.engine.submission import read_paste
+from service.engine.reduction import reduced
+from service.engine.submission import disagreement, read_paste
 from tests.engine.submission.pastes import (
     ALL,
     HARMLESS,
@@ -141,6 +145,7 @@ def test_many_mangled_pastes_are_read_right_or_refused(
         right_or_refused(both(how)(output), as_run(output))
 
 
+@cache
 def published_tables() -> list[tuple[str, str]]:
     line = "|{:6d} | {:6d} | {:6d} | {:8.3f} | {:8.2f} | {:8.3f} | {:8.2f} |\n"
     sweep = [
@@ -168,3 +173,46 @@ def test_every_published_table_parses_to_the_same_rows() -> None:
 def test_every_published_table_mangled_parses_right_or_is_refused(how: str) -> None:
     read = [right_or_refused(ALL[how](table), as_run(table)) for _, table in published_tables()]
     assert sum(read) >= (0.9 if how in WRAPS else 1.0) * len(read)
+
+
+@pytest.mark.parametrize("name", RECORDED)
+def test_what_is_taken_out_of_a_log_before_it_is_kept_changes_no_row(name: str) -> None:
+    assert read_paste(reduced(recorded(name))).rows == as_run(recorded(name))
+
+
+# --- whether the output is the command's ------------------------------------------------------------------------------
+
+FRAGMENTS = {  # ids of runs whose published command is a fragment, or put together from the columns of a table
+    *("disc201-VinnyG9-1", "disc201-VinnyG9-2", "pr400-ikawrakow-1", "pr400-ikawrakow-2", "pr400-ikawrakow-3"),
+    *("pr825-ikawrakow-1", "pr825-ikawrakow-2", "pr825-ikawrakow-3"),  # rows up to twice the context that it names
+    *("pr520-quasar-1", "pr520-quasar-2", "pr841-ikawrakow-1", "pr841-ikawrakow-2"),
+}
+
+
+def test_of_published_runs_only_those_with_a_part_of_their_command_disagree_with_it() -> None:
+    apart = set()
+    for one in published():
+        parsed = parse(one["command"], one["engine"])
+        flags = parsed.flags if parsed.flags.n_ctx else msgspec.structs.replace(parsed.flags, n_ctx=1 << 20)
+        table = dict(published_tables()).get(one["id"])
+        if table and disagreement(parsed, flags, one["tool"], {}, read_paste(table).rows):
+            apart.add(one["id"])
+    assert apart == FRAGMENTS
+
+
+@pytest.mark.parametrize(
+    ("command", "stated"),
+    [
+        ("llama-bench -m a.gguf -ngl 40", {"ngl": "99"}),
+        ("llama-bench -m a.gguf", {"n_gpu_layers": "12"}),
+        ("llama-bench -m a.gguf -ub 1024", {"n_ubatch": "512"}),
+        ("llama-bench -m a.gguf -ctk q8_0", {"type_k": "f16"}),
+        ("llama-bench -m a.gguf -t 8", {"threads": "16"}),
+        ("llama-bench -m a.gguf -c 4096", {"n_kv_max": "8192"}),
+    ],
+)
+def test_settings_that_the_program_printed_are_held_against_the_command(command: str, stated: dict[str, str]) -> None:
+    parsed = parse(command, "llama.cpp")
+    flags = msgspec.structs.replace(parsed.flags, n_ctx=4096)
+    assert disagreement(parsed, flags, "llama-bench", stated, ())
+    assert disagreement(parsed, flags, "llama-bench", {"n_kv_max": "4096", "n_batch": "2048"}, ()) is None
