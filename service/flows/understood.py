@@ -146,7 +146,7 @@ class _Told(NamedTuple):
     @classmethod
     def of(cls, asked: Submission, said: Reading) -> _Told:
         given = plain_command(asked.command) if asked.command else said.command
-        texts = [text.replace(_BETWEEN, "") for text in (asked.text, given or "", asked.remarks or "")]
+        texts = [text.replace("\x1e", "") for text in (asked.text, given or "", asked.remarks or "")]
         return cls(*reduced(_BETWEEN.join(texts)).split(_BETWEEN))
 
 

@@ -30,6 +30,7 @@ class Services:
         self.reads = Semaphore(READS)
         self._proxies = networks(settings.trusted_proxies)
         self._requests = Bucket("requests", settings.requests_per_minute, 60, "requests")
+        self._submissions = Bucket("submissions", 60, 3600, "results sent")
         self._codes = Bucket("codes", 20, 600, "attempts with an enrolment code")
         self._reports = Bucket("reports", 10, 3600, "reports of results")
         self._new_repos = Bucket("new-repos", settings.new_repos_per_hour, 3600, "requests for repos not yet read here")
@@ -64,6 +65,11 @@ class Services:
     async def count_report(self, request: Request[Any, Any, Any]) -> None:
         """Count one report of abuse. Raises RateLimited, or QueueUnavailable where nothing can be counted."""
         await self.limits.take(self._reports, self.client(request), needs_redis=True)
+
+    async def count_submission(self, request: Request[Any, Any, Any], caller: Caller | None) -> None:
+        """Count one result that somebody sends. Raises RateLimited."""
+        who = f"account:{caller.account_id}" if caller else self.client(request)
+        await self.limits.take(self._submissions, who, needs_redis=False)
 
     def known(self, caller: Caller | None) -> Caller:
         """Return the caller. Raises NotAuthenticated for somebody without a token."""

@@ -16,7 +16,9 @@ from service.cli.here import KeptResults
 from service.engine.hardware import Cpu, Hardware, Ram
 from service.wire.advice import Advice
 from service.wire.repo import FileView, RepoView, VariantView
+from service.wire.submissions import Preview, Submission, Submitted
 from tests.cli.fake_service import FakeService
+from tests.cli.test_submit import Terminal
 from tests.engine_replay import install
 from tests.tiny_model import write_tiny_model
 from tests.wire.test_validation_text import DONE
@@ -90,6 +92,25 @@ def test_a_service_s_advice_is_measured_without_an_account(folder: Path, capsys:
     (run,) = json.loads(capsys.readouterr().out)["runs"]
     assert (run["state"], run["outcome"]["tier"]) == ("succeeded", "self-reported")
     assert len(list(folder.glob("advisor-result-*.json"))) == 1
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(("typed", "sent"), [("y\n", 1), ("n\n", 0)])
+def test_what_was_measured_is_sent_to_the_advice_s_service_after_a_yes_only(
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, typed: str, sent: int
+) -> None:
+    advice = advised(folder, capsys, CPU_ONLY, "--kv-type", "f16")
+    with FakeService() as service:
+        serve_advice(service, advice, folder / "models" / "tiny.gguf")
+        service.answers["POST /v1/results/preview"] = [(200, Preview(complete=True, missing=[]))]
+        kept = Submitted(id="r1", state="shown", state_reason=None, tier="self-reported", is_new=True)
+        service.answers["POST /v1/results"] = [(201, kept)]
+        monkeypatch.setattr("sys.stdin", Terminal(typed))
+        words = ["--here", "--engine-dir", str(folder / "bin"), "--models", str(folder / "models"), "--config", "1"]
+        assert main(["validate", f"{service.url}/v1/advice/a1", *words]) == 0
+        posted = [msgspec.json.decode(one.body, type=Submission) for one in service.asked if one.path == "/v1/results"]
+    assert len(posted) == sent
+    assert all(one.repo == "someone/tiny-GGUF:tiny" and one.rows for one in posted)
 
 
 def documented() -> list[str]:

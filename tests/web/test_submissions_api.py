@@ -120,3 +120,9 @@ def test_what_is_logged_of_a_submission_has_nothing_of_it(api: httpx.Client, cap
     assert '"/v1/results"' in logged
     for secret in ("margarethe", "rig7", "Zq1", "swordfish"):
         assert secret not in logged
+
+
+def test_whoever_sends_too_many_is_asked_to_wait(api: httpx.Client, token: tuple[str, dict[str, str]]) -> None:
+    codes = [api.post("/v1/results", json={"text": ""}, headers=token[1]).status_code for _ in range(62)]
+    assert codes[-1] == 429
+    assert set(codes) == {422, 429}

@@ -91,6 +91,7 @@ async def submit_result(
     """No account is needed: without one the answer has an `edit_key`, given once. With a token, scope `submit`."""
     if key is not None and not _KEY.fullmatch(key):
         raise InvalidInput("the key has 1 to 200 printable characters", field="Idempotency-Key")
+    await services.count_submission(request, anyone(request))
     admit = services.admission(request)
     kept = await services.run_reading(services.flows.submit, anyone(request), data, key, admit)
     shown = msgspec.structs.replace(kept, url=services.address(request, f"/results/{kept.id}"))

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import cache
 from typing import Any
 
@@ -178,6 +180,16 @@ def test_every_published_table_mangled_parses_right_or_is_refused(how: str) -> N
 @pytest.mark.parametrize("name", RECORDED)
 def test_what_is_taken_out_of_a_log_before_it_is_kept_changes_no_row(name: str) -> None:
     assert read_paste(reduced(recorded(name))).rows == as_run(recorded(name))
+
+
+@pytest.mark.parametrize(
+    "line", ["| a | b | test\ntest | t/s\n", "PP|TG\n", "{\n", '{"a": "\n', "1 2 3 4 5 6 7\n", "llama-bench -m\n"]
+)
+def test_a_megabyte_of_anything_takes_bounded_time(line: str) -> None:
+    started = time.process_time()
+    with suppress(InvalidInput):
+        read_paste((line * 19_000)[: 1 << 20])
+    assert time.process_time() - started < 5
 
 
 # --- whether the output is the command's ------------------------------------------------------------------------------
