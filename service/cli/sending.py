@@ -43,14 +43,13 @@ def send(service: Service, sent: Submission) -> Submitted:
 
 
 def offer(
-    service: Service, several: Sequence[Submission], agreed: Callable[[str], bool], previews: Sequence[Preview] = ()
+    service: Service, several: Sequence[Submission], previews: Sequence[Preview], agreed: Callable[[str], bool]
 ) -> list[Submitted]:
     """Show all that would be sent, and send it if `agreed` says so of the question; return what was kept.
 
     Raises InvalidInput, naming the first thing that is missing, ServiceRefused, Unreachable.
     """
-    shown = list(previews) or [previewed(service, one) for one in several]
-    for preview in shown:
+    for preview in previews:
         print(render_preview_text(preview))
         if preview.missing:
             raise InvalidInput(preview.missing[0].text, field=preview.missing[0].field)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 from service.cli.inputs import file_text, text_argument
@@ -41,22 +42,28 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Run the command and return its exit code: 0: it was sent; 1: it was not."""
     from service.cli.remote import Service
+
+    with closing(Service(_address(arguments), _token(arguments))) as service:
+        return _run(arguments, service)
+
+
+def _run(arguments: argparse.Namespace, service: Service) -> int:
     from service.cli.sending import asked_here, kept_results, offer, previewed, submissions_of
 
-    service = Service(_address(arguments), _token(arguments))
     text = sys.stdin.read(_MAX_PASTE + 1) if arguments.file == "-" else file_text(arguments.file, "FILE", _MAX_PASTE)
     kept = kept_results(text)
     if kept is not None:
-        several, previews = submissions_of(kept, arguments.model), []
+        several = submissions_of(kept, arguments.model)
+        previews = [previewed(service, one) for one in several]
     else:
         one, preview = _completed(service, _submission(arguments, text), interactive=_at_terminal(arguments))
         several, previews = [one], [preview]
     if arguments.json and not arguments.yes:
-        for each in previews or [previewed(service, one) for one in several]:
+        for each in previews:
             print_json(each)
         return FAILURE
     agreed = (lambda question: True) if arguments.yes else asked_here
-    sent = offer(service, several, agreed, previews)
+    sent = offer(service, several, previews, agreed)
     if not sent:
         print("nothing was sent: say yes, or add --yes", file=sys.stderr)
     return 0 if sent else FAILURE

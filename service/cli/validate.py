@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -152,12 +153,13 @@ def _here(arguments: argparse.Namespace) -> int:
 def _offer(arguments: argparse.Namespace, kept: KeptResults) -> None:
     """Ask on the terminal whether what was measured may be sent to the advice's service, after it was shown."""
     from service.cli.remote import Service, split_address
-    from service.cli.sending import asked_here, offer, submissions_of
+    from service.cli.sending import asked_here, offer, previewed, submissions_of
 
     several = submissions_of(kept)
     if several and sys.stdin.isatty():
         address, _ = split_address(arguments.advice, "advice")
-        offer(Service(address, _token(arguments)), several, asked_here)
+        with closing(Service(address, _token(arguments))) as service:
+            offer(service, several, [previewed(service, one) for one in several], asked_here)
 
 
 def _refuse(arguments: argparse.Namespace, names: tuple[str, ...], why: str) -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
 import pytest
 
+from service.cli import main
 from service.flows.accounts import create_token
 from service.flows.context import utc_now
 from service.queue.embedded import EmbeddedValkey
@@ -126,3 +128,19 @@ def test_whoever_sends_too_many_is_asked_to_wait(api: httpx.Client, token: tuple
     codes = [api.post("/v1/results", json={"text": ""}, headers=token[1]).status_code for _ in range(62)]
     assert codes[-1] == 429
     assert set(codes) == {422, 429}
+
+
+def test_the_command_line_sends_to_the_real_service(
+    api: httpx.Client, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log = tmp_path / "bench.log"
+    log.write_text(f"```\n$ {COMMAND}\n\n{sweep(tg=200.0)}```\n")
+    words = [str(log), "--service", str(api.base_url), "-H", str(submission().hardware), "--remarks", "sent by hand"]
+    assert main(["submit", *words]) == 1  # nobody said yes
+    assert "model: Qwen3-0.6B Q8_0 (Qwen/Qwen3-0.6B-GGUF)" in capsys.readouterr().out
+    assert main(["submit", *words, "--yes"]) == 0
+    told = capsys.readouterr().out
+    (result_id,) = re.findall(r"^kept: \S+/results/(\S+)$", told, re.MULTILINE)
+    assert api.get(f"/v1/results/{result_id}").json()["remarks"] == "sent by hand"
+    (key,) = re.findall(r"shown once: (\S+)$", told, re.MULTILINE)
+    assert api.delete(f"/v1/results/{result_id}", headers={"X-Edit-Key": key}).status_code == 204

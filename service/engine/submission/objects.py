@@ -15,7 +15,7 @@ from service.engine.submission.tables import Tool
 
 _BEGINS = re.compile(r"^\s*(?:\[\s*(?:\{|$)|\{)")
 _MARK = re.compile(r'"(?:\\.|[^"\\])*"|[\[\]{}]')
-_SPEEDS = ('"speed_pp"', '"avg_ts"')
+_SPEEDS = ('"speed_pp"', '"speed_tg"', '"avg_ts"', '"samples_ns"')
 _CURLY = str.maketrans("\u201c\u201d\u201e\u201f", '""""')
 _MEASURED = re.compile(
     r"n_prompt|n_gen|n_depth|test|test_time|(?:avg|stddev|samples)_\w{1,9}"
@@ -57,9 +57,7 @@ def read_objects(lines: Sequence[Line]) -> Objects | None:
                 found = Objects(tool, [], stated, [], set(), piece.line)
             if found.tool != tool or found.stated != stated:
                 raise _wrong(piece.line, "another program, model or configuration than before: send each run by itself")
-            rows = RowReader().read(msgspec.json.encode(one).decode())
-            if not rows and not (one.get("n_prompt") and one.get("n_gen")):
-                raise _wrong(piece.line, "its times and its speeds do not agree, or are none")
+            rows = _proved(one, piece.line)
             if tool == "llama-sweep-bench" and not depth < (depth := rows[0].n_kv):
                 raise _wrong(piece.line, "a second run begins here, or rows are out of order: send each run by itself")
             found.rows.extend(rows)
@@ -67,7 +65,28 @@ def read_objects(lines: Sequence[Line]) -> Objects | None:
                 found.left_out.append(f"pp{one['n_prompt']}+tg{one['n_gen']}")
         if found is not None:
             found.used.update(range(piece.line, piece.line + piece.n_lines))
+    _refuse_the_rest(lines, found.used if found else set())
     return found
+
+
+def _proved(one: dict[str, Any], line: int) -> list[PrintedRow]:
+    """Return the rows of an object, none for a test of both phases. Raises InvalidInput where times, speeds and depth
+    are not those of one measurement: both engines print all of them."""
+    rows = RowReader().read(msgspec.json.encode(one).decode())
+    if not rows and one.get("n_prompt") and one.get("n_gen"):
+        return []
+    if not rows or not all(row.pp_seconds or row.tg_seconds for row in rows):
+        raise _wrong(line, "its times and its speeds do not agree, or are none")
+    if "speed_pp" in one and (rows[0].n_kv % rows[0].n_prompt or rows[0].n_kv >= one.get("n_kv_max", rows[0].n_kv + 1)):
+        raise _wrong(line, "its n_kv is no multiple of pp below n_kv_max")
+    return rows
+
+
+def _refuse_the_rest(lines: Sequence[Line], used: set[int]) -> None:
+    """Raise InvalidInput for a piece of an object that lost its beginning."""
+    for line in lines:
+        if line.number not in used and any(mark in line.text for mark in _SPEEDS):
+            raise _wrong(line.number, "this is a part of JSON, without its beginning")
 
 
 def _decoded(piece: _Piece) -> list[dict[str, Any]]:

@@ -228,3 +228,47 @@ def test_settings_that_the_program_printed_are_held_against_the_command(command:
     flags = msgspec.structs.replace(parsed.flags, n_ctx=4096)
     assert disagreement(parsed, flags, "llama-bench", stated, ())
     assert disagreement(parsed, flags, "llama-bench", {"n_kv_max": "4096", "n_batch": "2048"}, ()) is None
+
+
+# --- any edit ---------------------------------------------------------------------------------------------------------
+
+EDIT = st.tuples(st.integers(0, 10_000), st.sampled_from(["", "\n", *"0123456789.,| "]), st.booleans())
+
+
+def outputs_alone() -> list[str]:
+    table, lines = recorded(RECORDED[0]), recorded(RECORDED[1])
+    return [table[table.find("|    PP") :], lines[lines.find('{"n_kv_max"') :]]
+
+
+def edited_or_refused(output: str, edits: Sequence[tuple[int, str, bool]]) -> None:
+    """Fail where an edited output has a row that the output has not; a last digit that rounding hides is the same."""
+    characters = list(output)
+    for at, text, inserted in edits:
+        at %= len(characters)
+        characters[at] = text + characters[at] if inserted else text
+    with suppress(InvalidInput):
+        for row in read_paste("".join(characters)).rows:
+            assert any(nearly(row, one) for one in as_run(output)), row
+
+
+def nearly(row: MeasuredRow, other: MeasuredRow) -> bool:
+    times = zip(row.pp_seconds + row.tg_seconds, other.pp_seconds + other.tg_seconds, strict=True)
+    same = (row.n_kv, row.n_prompt, row.n_gen) == (other.n_kv, other.n_prompt, other.n_gen)
+    return same and all(a == pytest.approx(b, rel=0.003) for a, b in times)
+
+
+@given(st.integers(0, 1), st.lists(EDIT, min_size=1, max_size=4))
+@settings(max_examples=40)
+def test_a_sweep_that_lost_or_gained_characters_has_no_row_that_was_not_there(
+    which: int, edits: list[tuple[int, str, bool]]
+) -> None:
+    edited_or_refused(outputs_alone()[which], edits)
+
+
+@pytest.mark.full
+@given(st.integers(0, 1), st.lists(EDIT, min_size=1, max_size=4))
+@settings(max_examples=10_000)
+def test_many_sweeps_that_lost_or_gained_characters_have_no_row_that_was_not_there(
+    which: int, edits: list[tuple[int, str, bool]]
+) -> None:
+    edited_or_refused(outputs_alone()[which], edits)
