@@ -33,6 +33,7 @@ async def submit(request: Request[Any, Any, Any], services: NamedDependency[Serv
     try:
         asked = converted({name: typed.value(name) for name in _FIELDS if typed.value(name)}, Submission)
         if typed.value("do") == "keep":
+            await services.count_submission(request, None)
             return await _kept(services, asked, admit)
         preview = await services.run_reading(services.flows.preview_submission, None, asked, admit)
     except AdvisorError as error:
