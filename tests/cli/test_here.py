@@ -113,6 +113,17 @@ def test_what_was_measured_is_sent_to_the_advice_s_service_after_a_yes_only(
     assert all(one.repo == "someone/tiny-GGUF:tiny" and one.rows for one in posted)
 
 
+def test_the_printed_commands_say_how_to_send_what_they_print(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    advice = advised(folder, capsys, CPU_ONLY, "--engine", "llama.cpp", "--kv-type", "f16")
+    with FakeService() as service:
+        serve_advice(service, advice, folder / "models" / "tiny.gguf")
+        assert main(["validate", f"{service.url}/v1/advice/a1", "--print"]) == 0
+    words = shlex.split(capsys.readouterr().out.splitlines()[-1])
+    assert words[:5] == ["advisor", "submit", "bench-1.log", "--service", service.url]
+    assert words[words.index("--model") + 1] == "someone/tiny-GGUF:tiny"
+    assert words[words.index("--command") + 1].startswith("llama-bench ")
+
+
 def documented() -> list[str]:
     return re.findall(r"^advisor validate .*$", DOCS.read_text(), re.MULTILINE)
 

@@ -15,6 +15,7 @@ from service.flows.accounts import Caller, caller_of, create_token
 from service.flows.context import Context
 from service.flows.submissions import preview, submit
 from service.store import results
+from service.store.tables import metadata
 from service.store.tables import result as table
 from service.wire.submissions import Submission
 from tests.flows.submitted import COMMAND, HEAD, REPO, RIG, submission, sweep
@@ -221,8 +222,8 @@ def test_planted_secrets_are_in_no_table_log_or_answer(
     with caplog.at_level("DEBUG"):
         answers = str((preview(context, None, sent), submit(context, None, sent, "idem")))
     with context.engine.connect() as connection:
-        stored = [str(dict(row)) for row in connection.execute(select(table)).mappings()]
-    row = connection_free_log(context)
+        stored = [str(row) for one in metadata.sorted_tables for row in connection.execute(select(one)).all()]
+    row = kept_log(context)
     queued = str([context.redis.dump(key) for key in context.redis.scan_iter("*")])
     everything = {"answers": answers, "rows": str(stored), "log": row, "queue": queued, "logged": caplog.text}
     everything |= dict(zip(("stdout", "stderr"), capfd.readouterr(), strict=True))
@@ -231,7 +232,7 @@ def test_planted_secrets_are_in_no_table_log_or_answer(
             assert secret not in text, (secret, where)
 
 
-def connection_free_log(context: Context) -> str:
+def kept_log(context: Context) -> str:
     with context.engine.connect() as connection:
         (result_id,) = connection.scalars(select(table.c.id))
     log = results.read_log(context.engine, result_id)
