@@ -16,7 +16,7 @@ from service.flows.accounts import Caller, hashed
 from service.flows.context import Context
 from service.flows.read_results import read_result
 from service.flows.trust import OPERATOR, judged, settle
-from service.flows.understood import understood
+from service.flows.understood import MOST_REMARKS, require_text, understood
 from service.store import result_changes, results
 from service.store.ids import is_id
 from service.store.result_changes import MOST_CHANGES, StoredChange
@@ -37,12 +37,13 @@ def correct(
 
     Raises ResultNotFound, NotAllowed or WrongKey for somebody else's, InvalidInput for what is wrong.
     """
+    require_text(asked)
     row = _own(context, caller, edit_key, result_id)
     if len(result_changes.of_result(context.engine, row.id)) >= MOST_CHANGES:
         raise InvalidInput(f"it was changed {MOST_CHANGES} times: delete it and send it anew", field="id")
     new = _again(context, row, asked, admit_new_repo) if asked.hardware or asked.build else row
     if asked.remarks is not None:
-        new = msgspec.structs.replace(new, remarks=reduced(asked.remarks) or None)
+        new = msgspec.structs.replace(new, remarks=reduced(asked.remarks)[:MOST_REMARKS] or None)
     values = {
         name: new_value for name, new_value in msgspec.structs.asdict(new).items() if new_value != getattr(row, name)
     }

@@ -14,6 +14,7 @@ from service.engine.builds import BuildAsked, parse_build, resolve_build
 from service.engine.catalogue import resolve
 from service.engine.commands import ParsedCommand, parse
 from service.engine.config import ENGINES, Engine
+from service.engine.decoding import has_nul
 from service.engine.errors import InvalidFlags, InvalidHardware, InvalidInput
 from service.engine.hardware import Assumption, Hardware
 from service.engine.hardware_text import canonical, parse_hardware, rig_key
@@ -46,9 +47,10 @@ from service.hub import RepoListing
 from service.store import listings
 from service.store.results import filed_under, rows_key_of
 from service.wire.results import ResultModel, Seen
-from service.wire.submissions import Missing, Submission
+from service.wire.submissions import Correction, Missing, Submission
 
 MOST_POINTS = 24
+MOST_REMARKS = 2_000  # characters, as they are kept: hiding a name may make them longer than they were sent
 _BETWEEN = "\n\x1e\n"
 _OLDEST = timedelta(days=3 * 365)
 _WANTED = {
@@ -92,6 +94,7 @@ def understood(context: Context, asked: Submission, admit_new_repo: Callable[[],
 
     Raises InvalidInput and its kinds for what is there and wrong, and the Hub's errors.
     """
+    require_text(msgspec.structs.replace(asked, text=""))
     said = read_paste(asked.text)
     told = _Told.of(asked, said)
     rows = tuple(asked.rows or said.rows)
@@ -119,11 +122,17 @@ def understood(context: Context, asked: Submission, admit_new_repo: Callable[[],
             *(resolve(hardware).assumed if hardware else ()),
         ),
         dropped=said.dropped,
-        remarks=told.remarks or None,
+        remarks=told.remarks[:MOST_REMARKS] or None,
     )
     if command is None or hardware is None or lacking:
         return known
     return _filed(context, asked, said, known, command, hardware, named.repo, admit_new_repo)
+
+
+def require_text(asked: Submission | Correction) -> None:
+    """Raise InvalidInput for the character NUL, which no database keeps in a text."""
+    if has_nul(msgspec.json.encode(asked)):
+        raise InvalidInput("a text holds the character NUL, which no name, path or command has")
 
 
 def _repo(context: Context, asked: Submission, command: _Command) -> NamedRepo | InvalidInput:

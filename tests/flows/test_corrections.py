@@ -59,6 +59,12 @@ def test_the_key_given_at_sending_opens_it_and_nothing_else_does(context: Contex
     assert correct(context, None, kept.edit_key, kept.id, Correction(remarks="mine")).remarks == "mine"
 
 
+def test_a_text_that_no_database_keeps_is_refused(context: Context) -> None:
+    kept = submit(context, None, submission())
+    with pytest.raises(InvalidInput, match="NUL"):
+        correct(context, None, kept.edit_key, kept.id, Correction(remarks="a\0b"))
+
+
 def test_a_correction_to_nothing_new_makes_no_history(context: Context) -> None:
     ann = account(context, "ann")
     kept = submit(context, ann, submission(remarks="fast"))

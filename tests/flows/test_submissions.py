@@ -103,6 +103,8 @@ def test_cards_that_the_output_lists_are_the_hardware_where_none_was_given(conte
         ({"text": f"$ {COMMAND}\n\n{sweep(tg=40_000.0)}"}, InvalidInput, "cannot be"),
         ({"measured_on": "2031-01-01"}, InvalidInput, "none to come"),
         ({"build": "yesterday"}, InvalidInput, "is no date"),
+        ({"remarks": "a\0b"}, InvalidInput, "NUL"),
+        ({"command": COMMAND + "\0"}, InvalidInput, "NUL"),
     ],
 )
 def test_what_is_wrong_is_refused_with_the_reason(
@@ -158,6 +160,14 @@ def test_a_submission_is_kept_with_all_that_was_understood(context: Context, cal
     assert row.model is not None
     assert row.model.files
     assert sweep().splitlines()[-1] in results.read_log(context.engine, kept.id)
+
+
+def test_what_grows_when_names_are_hidden_in_it_is_cut(context: Context) -> None:
+    words = "al@rig9:~$ x\n" + "al " * 660
+    row = results.read(context.engine, submit(context, None, submission(remarks=words)).id)
+    assert row is not None
+    assert row.remarks is not None
+    assert len(row.remarks) == 2_000
 
 
 def test_a_token_without_the_scope_is_refused(context: Context) -> None:

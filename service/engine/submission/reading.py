@@ -22,6 +22,7 @@ _BUILD = re.compile(
     r"(?:^|\s)(?:build|version)\s*[:=]\s*(?:b?(?P<number>\d{1,6})\s*\((?P<of>[0-9a-f]{7,40})\)"
     r"|(?P<commit>[0-9a-f]{7,40})\s*\((?P<count>\d{1,6})\))"
 )
+_COMMIT = re.compile(r"[0-9a-f]{6,40}")
 _SETTINGS = re.compile(r"^\s*main: n_kv_max = \d")
 _SETTING = re.compile(r"(\w{2,20}) = (-?\d{1,9})\b")
 
@@ -86,7 +87,7 @@ def _stated(lines: Sequence[Line], stated: dict[str, str]) -> dict[str, str]:
 
 
 def _build(lines: Sequence[Line], stated: dict[str, str]) -> str | None:
-    if stated.get("build_commit", "unknown") != "unknown":
+    if _COMMIT.fullmatch(stated.get("build_commit", "")):
         return stated["build_commit"]
     found = [match for line in lines if len(line.text) < 400 and (match := _BUILD.search(line.text))]
     return (found[-1]["of"] or found[-1]["commit"]) if found else None

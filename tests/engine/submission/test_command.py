@@ -109,6 +109,11 @@ def test_the_build_is_read_where_a_program_prints_it(text: str, build: str | Non
     assert read_paste(f"{TABLE}\n{text}\n").build == build
 
 
+def test_a_commit_in_json_that_is_none_is_no_build() -> None:
+    lines = recorded("main-bench-json.stdout").replace('"build_commit": "0c1e570"', f'"build_commit": "{"x" * 300}"')
+    assert read_paste(lines).build is None
+
+
 def test_the_engine_names_the_cards_and_prose_does_not() -> None:
     cards = (
         "ggml_cuda_init: found 1 CUDA devices:\n  Device 0: NVIDIA GeForce RTX 3090, compute capability 8.6, VMM: yes\n"
