@@ -39,7 +39,7 @@ def sweep_table(rows: Sequence[Sweep]) -> str:
 def sweep_jsonl(rows: Sequence[Sweep]) -> str:
     """Return what llama-sweep-bench prints with `--output-format jsonl`."""
     return "".join(
-        f'{{"n_kv_max": 65536, "n_batch": 2048, "n_ubatch": {pp}, "pp": {pp}, "tg": {tg}, "n_kv": {n_kv}, '
+        f'{{"n_kv_max": 1048576, "n_batch": 2048, "n_ubatch": {pp}, "pp": {pp}, "tg": {tg}, "n_kv": {n_kv}, '
         f'"t_pp": {t:f}, "speed_pp": {pp / t:f}, "t_tg": {u:f}, "speed_tg": {tg / u:f} }}\n'
         for pp, tg, n_kv, t, u in rows
     )
