@@ -36,7 +36,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.platform == "discord":
         with new_client() as client:
             names = register(client, settings, arguments.guild)
-        where = f"server {arguments.guild}" if arguments.guild else "every server (Discord may take an hour)"
+        where = f"server {arguments.guild}" if arguments.guild else "every server that has the application"
         print(f"Registered in {where}: {', '.join(names)}")
         return 0
     if settings.public_url is None:
