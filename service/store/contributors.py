@@ -54,7 +54,8 @@ def hosts(engine: Engine) -> list[HostRecord]:
     """Return public hosts, those with the most results first."""
     done = select(run.c.host_id, func.count().label("runs"), func.sum(run.c.gpu_seconds).label("gpu_seconds"))
     ended = done.where(run.c.state.in_(("succeeded", "failed"))).group_by(run.c.host_id).subquery("ended")
-    counted = select(result.c.host_id, func.count().label("n_results"), func.max(result.c.gpus).label("rig"))
+    newest = select(result.c.gpus).where(result.c.host_id == host.c.id).order_by(result.c.created_at.desc()).limit(1)
+    counted = select(result.c.host_id, func.count().label("n_results"))
     given = counted.where(result.c.state == "shown", result.c.host_id.is_not(None)).group_by(result.c.host_id)
     gave = given.subquery("gave")
     wanted = (
@@ -62,7 +63,7 @@ def hosts(engine: Engine) -> list[HostRecord]:
             host.c.pseudonym,
             account.c.pseudonym.label("contributor"),
             host.c.state,
-            gave.c.rig,
+            newest.scalar_subquery().label("rig"),
             func.coalesce(ended.c.runs, 0).label("runs"),
             func.coalesce(ended.c.gpu_seconds, 0.0).label("gpu_seconds"),
             func.coalesce(gave.c.n_results, 0).label("n_results"),

@@ -324,6 +324,8 @@ result = Table(
     CheckConstraint("state IN ('shown', 'quarantined', 'hidden', 'deleted')", name="result_state"),
     CheckConstraint("tier IN ('self-reported', 'agent-run', 'replicated')", name="result_tier"),
     Index("result_newest", "created_at", "id"),
+    Index("result_counted_host", "host_id", "state"),
+    Index("result_counted_account", "account_id", "state", "tier", "host_id"),
     *(Index(f"result_by_{name}", name, "created_at", "id") for name in LISTED_BY),
 )
 

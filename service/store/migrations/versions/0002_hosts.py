@@ -217,6 +217,8 @@ def _create_result() -> None:
     op.create_index("result_hardware_key", "result", ["hardware_key"])
     op.create_index("result_measured_at", "result", ["measured_at"])
     op.create_index("result_newest", "result", ["created_at", "id"])
+    op.create_index("result_counted_host", "result", ["host_id", "state"])
+    op.create_index("result_counted_account", "result", ["account_id", "state", "tier", "host_id"])
     for name in ("account_id", "host_id", "repo", "model_slug", "rig_slug", "tier", "origin"):
         op.create_index(f"result_by_{name}", "result", [name, "created_at", "id"])
     op.create_index("result_rows_key", "result", ["rows_key"])
