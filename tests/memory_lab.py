@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
+from typing import Any
 
 from service.engine.catalogue import resolve
 from service.engine.commands import parse
@@ -111,32 +111,35 @@ class Compared:
         return int(self.predicted + 1e-9) == self.measured
 
 
-def lab_rows(engine: Engine) -> Iterator[LabRow]:
-    """Yield all measured runs of an engine."""
+def lab_rows(engine: Engine) -> tuple[LabRow, ...]:
+    """Return all measured runs of an engine."""
     return _rows(engine, FILES[engine])
 
 
-def architecture_rows(engine: Engine) -> Iterator[LabRow]:
-    """Yield the measured runs of further architectures, some configurations of each."""
+def architecture_rows(engine: Engine) -> tuple[LabRow, ...]:
+    """Return the measured runs of further architectures, some configurations of each."""
     return _rows(engine, ARCHITECTURE_FILES[engine])
 
 
-def rig_rows() -> Iterator[LabRow]:
-    """Yield the runs of ik_llama.cpp built with CUDA: features that the lab's devices could not show."""
+def rig_rows() -> tuple[LabRow, ...]:
+    """Return the runs of ik_llama.cpp built with CUDA: features that the lab's devices could not show."""
     return _rows("ik_llama.cpp", RIG_FILE)
 
 
-def _rows(engine: Engine, path: Path) -> Iterator[LabRow]:
-    for line in path.read_text().splitlines():
-        record = json.loads(line)
-        devices = {("CPU" if d == "Host" else d): _parts(v) for d, v in record["measured"]["devices"].items()}
-        free = record["free_mib_per_gpu"]
-        yield LabRow(
-            record["id"], engine, record["model"], record["mix"],
-            tuple(free) if isinstance(free, list) else (free,) * record["gpus"], tuple(record["args"]), devices,
-            record["measured"].get("graph_splits"), record["measured"].get("graph_nodes"),
-            record.get("allocator", "lab"), record["measured"].get("host_buffers", 1),
-        )  # fmt: skip
+@cache
+def _rows(engine: Engine, path: Path) -> tuple[LabRow, ...]:
+    return tuple(_row(engine, json.loads(line)) for line in path.read_text().splitlines())
+
+
+def _row(engine: Engine, record: dict[str, Any]) -> LabRow:
+    devices = {("CPU" if d == "Host" else d): _parts(v) for d, v in record["measured"]["devices"].items()}
+    free = record["free_mib_per_gpu"]
+    return LabRow(
+        record["id"], engine, record["model"], record["mix"],
+        tuple(free) if isinstance(free, list) else (free,) * record["gpus"], tuple(record["args"]), devices,
+        record["measured"].get("graph_splits"), record["measured"].get("graph_nodes"),
+        record.get("allocator", "lab"), record["measured"].get("host_buffers", 1),
+    )  # fmt: skip
 
 
 def _parts(device: dict[str, float | None]) -> dict[str, float | None]:
