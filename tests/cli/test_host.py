@@ -71,7 +71,7 @@ def test_the_agent_works_without_anything_of_the_server(tmp_path: Path, service:
     enrolled(service, State(tmp_path))
     (tmp_path / "policy.toml").write_text("")
     code = BLOCKED + f"sys.exit(main(['host', 'run', '--once', '--state-dir', {str(tmp_path)!r}]))"
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=110)
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("quiet-otter-7 at http://127.0.0.1")
     assert "engines: network" in done.stdout
@@ -105,14 +105,14 @@ def test_a_signal_ends_an_agent_that_waits(tmp_path: Path, service: FakeService)
     service.answers["/v1/agent/leases"] = slowly
     words = [sys.executable, "-m", "service.cli", "host", "run", "--state-dir", str(tmp_path)]
     agent = subprocess.Popen(words, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 60
     while not service.bodies("/leases") and time.monotonic() < deadline:
         time.sleep(0.02)
-    second = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=30)
+    second = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=100)
     assert (second.returncode, "another agent runs" in second.stderr) == (1, True)
     began = time.monotonic()
     agent.send_signal(signal.SIGTERM)
-    _, errors = agent.communicate(timeout=20)
+    _, errors = agent.communicate(timeout=60)
     assert time.monotonic() - began < 10
     assert agent.returncode == 0, errors
     released.set()

@@ -14,7 +14,7 @@ from service.cli import COMMANDS, main
 def run_without(modules: Sequence[str], *words: str) -> subprocess.CompletedProcess[str]:
     code = f"import sys\nfor name in {list(modules)!r}: sys.modules[name] = None\nfrom service.cli import main\n"
     code += f"sys.exit(main({list(words)!r}))"
-    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=30)
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=100)
 
 
 def test_help_names_every_command(capsys: pytest.CaptureFixture[str]) -> None:

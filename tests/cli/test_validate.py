@@ -175,9 +175,9 @@ def test_ctrl_c_leaves_it_running_and_says_how_to_follow(service: FakeService, t
     service.hold_stream = True
     words = [sys.executable, "-m", "service.cli", "validate", f"{service.url}/v1/advice/a1"]
     with subprocess.Popen(words, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, env={**os.environ}) as process:
-        assert service.streaming.wait(20)
+        assert service.streaming.wait(60)
         process.send_signal(signal.SIGINT)
-        _, said = process.communicate(timeout=20)
+        _, said = process.communicate(timeout=60)
     assert process.returncode == 130
     assert f"advisor validate --follow {service.url}/v1/validations/v1" in said.decode()
     assert not any(one.method == "DELETE" for one in service.asked)

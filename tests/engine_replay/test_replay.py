@@ -149,7 +149,7 @@ def test_children_stay_behind_and_are_named(tmp_path: Path, model: Path) -> None
     log = tmp_path / "log"
     with log.open("wb") as stream:
         program = install(tmp_path, "llama-sweep-bench", "forks_children")
-        subprocess.run([str(program), "-m", str(model), "-c", "512"], stderr=stream, check=True, timeout=30)
+        subprocess.run([str(program), "-m", str(model), "-c", "512"], stderr=stream, check=True, timeout=100)
     children = [int(line.split()[1]) for line in log.read_text().splitlines() if line.startswith("child ")]
     assert len(children) == 2
     for child in children:

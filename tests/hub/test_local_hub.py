@@ -102,4 +102,4 @@ def test_it_runs_by_itself_and_stops_when_told(tmp_path: Path) -> None:
         endpoint = process.stdout.readline().strip()
         assert httpx.get(f"{endpoint}/api/models/local/not-a-GGUF").status_code == 200
         process.terminate()
-        assert process.wait(timeout=10) == 0
+        assert process.wait(timeout=60) == 0

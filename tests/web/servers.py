@@ -36,11 +36,11 @@ def serving(app: Litestar) -> Iterator[str]:
         yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
     finally:
         server.should_exit = True
-        thread.join(timeout=10)
+        thread.join(timeout=60)
 
 
 @contextmanager
 def client_of(app: Litestar) -> Iterator[httpx.Client]:
     """Serve `app` and return a client of it that uses no proxy."""
-    with serving(app) as address, httpx.Client(base_url=address, trust_env=False, timeout=20) as client:
+    with serving(app) as address, httpx.Client(base_url=address, trust_env=False, timeout=60) as client:
         yield client

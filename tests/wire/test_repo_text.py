@@ -11,7 +11,9 @@ from tests.models import build
 def printed(shape: str, mix: str, *variants: str) -> str:
     listed = [VariantView(name=name, files=[], n_bytes=None) for name in variants]
     model = model_view(variants[0], build(shape, mix))
-    return render_repo(RepoView(repo="someone/Model-GGUF", revision=None, variants=listed, other_files={}, model=model))
+    return render_repo(
+        RepoView(repo="someone/Model-GGUF", revision="0" * 40, variants=listed, other_files={}, model=model)
+    )
 
 
 def test_layers_that_look_the_same_are_shown_once_wherever_they_are() -> None:
