@@ -61,7 +61,7 @@ def accuracy(context: Records) -> Accuracy:
 
 
 class KeptAccuracy:
-    """The answer of the last ten minutes: counting 2,000 results takes a second."""
+    """The answer of the last ten minutes: counting 2,000 results takes two seconds."""
 
     def __init__(self) -> None:
         self._lock = Lock()

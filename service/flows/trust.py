@@ -103,7 +103,7 @@ def settle(context: Records, cell: str | None) -> None:
     with store.writing(context.engine) as connection:
         found = store.of_cell(connection, cell)
         verdict = _verdict(found, context.clock())
-        touched = store.set_proofs(connection, cell, sorted(verdict.proven))
+        touched = store.set_proofs(connection, cell, sorted(verdict.proven), found)
         for one in sorted(found, key=lambda w: w.id):
             changes = _changes(connection, one, verdict)
             if changes:

@@ -19,7 +19,7 @@ from service.store.tables import result as table
 from service.wire.results import ResultOrigin, ResultState
 from service.wire.runs import TrustTier
 
-_MOST = 500
+_MOST, _MOST_OF_CELL = 500, 100  # of a cell each is held against each other, under a lock
 _SETTLING = 7_268_341  # any number that is not another lock's
 _NAMES = "id origin state state_reason tier account_id host_id hardware_key flags gpus hardware rows engine build"
 
@@ -66,13 +66,17 @@ def writing(engine: Engine) -> Iterator[Connection]:
 def of_cell(connection: Connection, cell: str) -> list[Witness]:
     """Return the results of a cell that have rows, shown or quarantined, the oldest first; nothing of banned accounts.
 
-    The newest 500 of them.
+    The newest 100 of them.
     """
     columns = [table.c[name] for name in (*_NAMES.split(), "measured_at")]
     owner = (account.c.created_at.label("owner_since"), account.c.trusted_at.label("owner_trusted_at"))
     wanted = select(*columns, *owner).join(account, account.c.id == table.c.account_id, isouter=True)
     wanted = wanted.where(table.c.cell == cell, table.c.state.in_(("shown", "quarantined")), table.c.failure.is_(None))
-    wanted = wanted.where(account.c.banned_at.is_(None)).order_by(table.c.measured_at.desc(), table.c.id).limit(_MOST)
+    wanted = (
+        wanted.where(account.c.banned_at.is_(None))
+        .order_by(table.c.measured_at.desc(), table.c.id)
+        .limit(_MOST_OF_CELL)
+    )
     return [msgspec.convert(row, Witness, from_attributes=True) for row in connection.execute(wanted)][::-1]
 
 
@@ -93,9 +97,14 @@ def is_proven(connection: Connection, host_id: str) -> bool:
     return connection.scalar(proof) is not None
 
 
-def set_proofs(connection: Connection, cell: str, hosts: Sequence[str]) -> set[str]:
-    """Write which hosts a cell proves; return those that this may have changed."""
+def set_proofs(connection: Connection, cell: str, hosts: Sequence[str], found: Sequence[Witness]) -> set[str]:
+    """Write which hosts a cell proves, by what was `found` of it; return those that this may have changed.
+
+    A cell with more results than are looked at takes back no proof of a host that is not among them.
+    """
     before = set(connection.scalars(select(host_proof.c.host_id).where(host_proof.c.cell == cell)))
+    if len(found) == _MOST_OF_CELL:
+        before &= {one.host_id or "" for one in found}
     gone, new = before - set(hosts), set(hosts) - before
     if gone:
         connection.execute(delete(host_proof).where(host_proof.c.cell == cell, host_proof.c.host_id.in_(gone)))
