@@ -42,7 +42,8 @@ def _board_lines(board: Board) -> Iterator[str]:
 
 def _of_what(row: BoardRow) -> str:
     several = f" [{row.n_results}]" if row.n_results > 1 else ""
-    return f"{row.model} {row.variant} | {row.rig} | {row.engine} | {row.tier}{several}"
+    who = "published elsewhere" if row.origin == "published" else row.tier
+    return f"{row.model} {row.variant} | {row.rig} | {row.engine} | {who}{several}"
 
 
 def _figure(value: float | None, digits: int) -> str:

@@ -11,9 +11,13 @@ from sqlalchemy import Engine
 from scripts import seed as written
 from service.engine.errors import InvalidInput
 from service.flows import seed
+from service.flows.context import Context
+from service.flows.leaderboard import leaderboard as board_of
 from service.store import leaderboard, listed_results, results
 from service.store.leaderboard import BoardFilter
 from service.store.listed_results import ResultFilter
+from service.wire.board import BoardQuery
+from service.wire.board_text import render_board_text
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 ONE = "disc258-ubergarm-1"
@@ -53,3 +57,10 @@ def test_what_its_author_wants_removed_does_not_come_back(engine: Engine) -> Non
     for name in ("no-such", removed[:-1]):
         with pytest.raises(InvalidInput):
             seed.remove_published(engine, name)
+
+
+def test_text_tells_what_was_published_from_what_was_sent_here(context: Context) -> None:
+    seed.import_published(context.engine, NOW)
+    rows = render_board_text(board_of(context, BoardQuery())).splitlines()[2:-1]
+    assert rows
+    assert all("| published elsewhere" in row or row.endswith("…") for row in rows)
