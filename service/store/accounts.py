@@ -12,7 +12,7 @@ import msgspec
 from sqlalchemy import Engine, Row, delete, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
-from service.store.tables import account, token
+from service.store.tables import account, host, result, token
 
 
 class StoredAccount(msgspec.Struct, frozen=True, kw_only=True):
@@ -62,8 +62,11 @@ def named(engine: Engine, name: str) -> StoredAccount | None:
 
 
 def forget(engine: Engine, account_id: str) -> None:
-    """Delete an account with everything that is only its own. A banned one stays, with its ban and nothing else."""
+    """Delete an account with everything that is only its own, which is what its private hosts measured too: without
+    them nothing would say that nobody is to see it. A banned one stays, with its ban and nothing else."""
+    private = select(host.c.id).where(host.c.account_id == account_id, host.c.visibility == "private")
     with engine.begin() as connection:
+        connection.execute(delete(result).where(result.c.host_id.in_(private)))
         gone = connection.execute(delete(account).where(account.c.id == account_id).returning(*account.c)).one_or_none()
         if gone is not None and gone.banned_at is not None:
             connection.execute(insert(account).values(**gone._mapping))

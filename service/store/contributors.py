@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 
 import msgspec
-from sqlalchemy import Engine, func, select
+from sqlalchemy import Engine, func, or_, select
 
 from service.store.tables import account, host, result, run
 
@@ -41,10 +41,10 @@ def read(engine: Engine, pseudonym: str) -> StoredContributor | None:
 
 
 def by_tier(engine: Engine, account_id: str) -> dict[str, int]:
-    """Return how many results of an account are shown, by tier."""
-    wanted = select(result.c.tier, func.count().label("n")).where(
-        result.c.account_id == account_id, result.c.state == "shown"
-    )
+    """Return how many results of an account are shown to everybody, by tier: nothing of private hosts."""
+    wanted = select(result.c.tier, func.count().label("n")).outerjoin(host, host.c.id == result.c.host_id)
+    public = or_(result.c.host_id.is_(None), host.c.visibility == "public")
+    wanted = wanted.where(result.c.account_id == account_id, result.c.state == "shown", public)
     with engine.connect() as connection:
         rows = connection.execute(wanted.group_by(result.c.tier).order_by(result.c.tier)).all()
     return {row.tier: row.n for row in rows}
@@ -54,7 +54,8 @@ def hosts(engine: Engine) -> list[HostRecord]:
     """Return public hosts, those with the most results first."""
     done = select(run.c.host_id, func.count().label("runs"), func.sum(run.c.gpu_seconds).label("gpu_seconds"))
     ended = done.where(run.c.state.in_(("succeeded", "failed"))).group_by(run.c.host_id).subquery("ended")
-    newest = select(result.c.gpus).where(result.c.host_id == host.c.id).order_by(result.c.created_at.desc()).limit(1)
+    newest = select(result.c.gpus).where(result.c.host_id == host.c.id, result.c.state == "shown")
+    newest = newest.order_by(result.c.created_at.desc()).limit(1)
     counted = select(result.c.host_id, func.count().label("n_results"))
     given = counted.where(result.c.state == "shown", result.c.host_id.is_not(None)).group_by(result.c.host_id)
     gave = given.subquery("gave")

@@ -9,9 +9,16 @@ from service.engine.errors import InvalidInput, UnknownHardware
 from service.errors import NotAllowed, NotAuthenticated
 from service.flows import accounts, chat_accounts
 from service.flows.context import Context
+from service.flows.leaderboard import leaderboard
+from service.flows.read_results import list_results
+from service.store import hosts
+from service.store.board import rebuild
 from service.store.tables import account, host, interaction, rig, token
+from service.wire.board import BoardQuery
+from service.wire.results import ResultQuery
 from tests.flows.test_interactions import take
 from tests.hosts import a_host
+from tests.stored_results import a_result, keep, row
 
 ANNA, BERT = "discord:1", "slack:T1:U2"
 
@@ -55,6 +62,18 @@ def test_forgetting_deletes_everything_that_is_the_persons_own(context: Context,
         ]
     assert left == [0, 0, 0, 0, 0]
     assert chat_accounts.forget(context, ANNA) == chat_accounts.Forgotten(False, 0)
+
+
+def test_forgetting_leaves_results_without_a_name_and_none_of_private_hosts(context: Context, engine: Engine) -> None:
+    private, public = a_host(context, ANNA), a_host(context, ANNA)
+    hosts.change(engine, public.id, context.clock(), visibility="public")
+    shared = {"account_id": private.account_id, "origin": "agent"}
+    told = a_result(host_id=public.id, **shared)
+    keep(engine, a_result([row(tg=21.0)], host_id=private.id, **shared), told)
+    chat_accounts.forget(context, ANNA)
+    assert [(one.id, one.contributor) for one in list_results(context, ResultQuery()).results] == [(told.id, None)]
+    rebuild(engine)
+    assert [one.result for one in leaderboard(context, BoardQuery()).rows] == [told.id]
 
 
 def test_forgetting_does_not_end_a_ban(context: Context, engine: Engine) -> None:

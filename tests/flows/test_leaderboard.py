@@ -51,6 +51,8 @@ def test_results_of_a_private_host_are_nowhere_until_its_owner_publishes_it(cont
     assert leaderboard.leaderboard(context, BoardQuery()).rows == []
     assert read_results.list_results(context, ResultQuery()).results == []
     assert read_results.read_result(context, one.id).host is None
+    pseudonym = read_results.read_result(context, one.id).contributor or ""
+    assert leaderboard.contributor(context, pseudonym).n_results == {}
     hosts.change(context.engine, host.id, context.clock(), visibility="public")
     [shown] = leaderboard.leaderboard(context, BoardQuery()).rows
     page = leaderboard.contributor(context, shown.contributor or "")
