@@ -9,11 +9,10 @@ from typing import NamedTuple
 import msgspec
 
 from service.engine.advice import AdviceBody
-from service.engine.catalogue import resolve
 from service.engine.config import CPU
 from service.engine.errors import InvalidFlags
 from service.engine.hardware import Hardware
-from service.engine.measured import ModelIdentity, Prediction, model_identity, most_pp, most_tg
+from service.engine.measured import ModelIdentity, Prediction, bounding_rig, model_identity, most_pp, most_tg
 from service.engine.measured.chosen import Chosen, Measurement
 from service.engine.model import Model
 from service.engine.versions import versions
@@ -120,7 +119,8 @@ def predicted(
 ) -> tuple[Prediction, ModelIdentity]:
     """Return what the advice says with what no host can exceed, and under what a result of it is filed."""
     model = models.get(one.measurement.variant)
-    rigs = [resolve(host.probe.hardware) for host, fit in one.fits if fit.eligible and host.probe] or [resolve(machine)]
+    probes = [host.probe.hardware for host, fit in one.fits if fit.eligible and host.probe]
+    rigs = [bounding_rig(hardware) for hardware in probes or [machine]]
     prediction = Prediction(
         devices=one.measurement.devices,
         speed=one.measurement.speed,

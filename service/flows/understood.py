@@ -16,12 +16,13 @@ from service.engine.commands import ParsedCommand, parse
 from service.engine.config import ENGINES, Engine
 from service.engine.decoding import has_nul
 from service.engine.errors import InvalidFlags, InvalidHardware, InvalidInput
-from service.engine.hardware import Assumption, Hardware
+from service.engine.hardware import Assumption, Hardware, Rig
 from service.engine.hardware_text import canonical, parse_hardware, rig_key
 from service.engine.logs import read_log
 from service.engine.measured import (
     MeasuredRow,
     Prediction,
+    bounding_rig,
     measured_speed,
     memory_of,
     model_identity,
@@ -273,7 +274,7 @@ def _filed(
         "cell": cell,
         "hardware_key": rig_key(hardware),
         "rows_key": rows_key_of(identity.slug, case.engine, known.rows),
-        "prediction": _prediction(case, known.rows),
+        "prediction": _prediction(case, bounding_rig(hardware), known.rows),
         "seen": _seen(asked.text),
         "measured_at": _measured_at(context, asked),
     }
@@ -328,7 +329,7 @@ def _files(listing: RepoListing, variant: str) -> ResultModel | None:
     return ResultModel(repo=listing.repo, revision=listing.revision, variant=variant, files=files)
 
 
-def _prediction(case: Case, rows: Sequence[MeasuredRow]) -> Prediction:
+def _prediction(case: Case, bound: Rig, rows: Sequence[MeasuredRow]) -> Prediction:
     """What would have been said of it, at the depths where it was measured, with prompts of that size."""
     depths = [point.n_kv for point in measured_speed(rows)]
     spread = {round(i * (len(depths) - 1) / max(MOST_POINTS - 1, 1)) for i in range(MOST_POINTS)}
@@ -337,8 +338,8 @@ def _prediction(case: Case, rows: Sequence[MeasuredRow]) -> Prediction:
         speed=[
             _point(case, depths[i], rows) for i in sorted(spread if len(depths) > MOST_POINTS else range(len(depths)))
         ],
-        most_tg=most_tg(case.model, case.rig),
-        most_pp=most_pp(case.model, case.rig),
+        most_tg=most_tg(case.model, bound),
+        most_pp=most_pp(case.model, bound),
     )
 
 

@@ -5,7 +5,7 @@ from service.engine.measured.failure import Failure, FailureKind
 from service.engine.measured.identity import ModelIdentity, RigIdentity, model_identity, rig_identity
 from service.engine.measured.prediction import Prediction
 from service.engine.measured.reader import Reader
-from service.engine.measured.roofline import most_pp, most_tg, require_possible
+from service.engine.measured.roofline import bounding_rig, most_pp, most_tg, require_possible
 from service.engine.measured.rows import MeasuredRow, merged
 from service.engine.measured.summary import (
     MeasuredMemory,
@@ -28,6 +28,7 @@ __all__ = [
     "Reader",
     "RigIdentity",
     "agreed",
+    "bounding_rig",
     "classify",
     "goal_point",
     "measured_seconds",

@@ -11,8 +11,11 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+import msgspec
+
+from service.engine.catalogue import resolve
 from service.engine.errors import InvalidInput
-from service.engine.hardware import Rig
+from service.engine.hardware import Gpu, Hardware, Rig
 from service.engine.measured.rows import MeasuredRow
 from service.engine.model import Model
 from service.engine.tensor_names import role_of
@@ -23,6 +26,29 @@ _CACHES_TPS = 50_000.0  # a model that lies in the caches of its devices is boun
 _CPU_OPERATIONS = 256.0  # int8 operations of one core and cycle: two 512-bit units of 64 lanes, multiply and add
 _CPU_BANDWIDTH = 2.0  # the catalogue's is what the engine is seen to read; the modules' own is higher
 _TERA, _GIGA = 1e12, 1e9
+
+
+def bounding_rig(hardware: Hardware) -> Rig:
+    """Return the machine by which its results are bounded: of cards that the catalogue knows its bandwidth, whatever
+    is stated, and of memory no more than _CPU_BANDWIDTH times what it says. Raises UnknownHardware, InvalidHardware.
+
+    Who sends a result states its hardware: no bound may rise by what he says of a card that all know.
+    """
+    gpus = [msgspec.structs.replace(gpu, bandwidth_gbs=_stated_alone(gpu, hardware)) for gpu in hardware.gpus]
+    ram = hardware.ram and msgspec.structs.replace(hardware.ram, measured_bandwidth_gbs=None)
+    plain = resolve(msgspec.structs.replace(hardware, gpus=gpus, ram=ram))
+    stated = resolve(hardware).cpu_bandwidth_gbs
+    most = min(stated, _CPU_BANDWIDTH * plain.cpu_bandwidth_gbs)
+    return msgspec.structs.replace(plain, cpu_bandwidth_gbs=max(most, plain.cpu_bandwidth_gbs))
+
+
+def _stated_alone(gpu: Gpu, hardware: Hardware) -> float | None:
+    """The bandwidth that is stated of a card which the catalogue does not know; None: it does, or nothing is stated."""
+    if gpu.bandwidth_gbs is None:
+        return None
+    one = msgspec.structs.replace(gpu, bandwidth_gbs=None)
+    known = resolve(msgspec.structs.replace(hardware, gpus=[one])).cards[0].bandwidth_known
+    return None if known else gpu.bandwidth_gbs
 
 
 def most_tg(model: Model, rig: Rig, slots: int = 1) -> float:

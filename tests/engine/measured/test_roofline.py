@@ -1,11 +1,13 @@
 """The fastest that can be: above every published run, below what cannot be."""
 
 import pytest
+from msgspec.structs import replace
 
 from bench import runs
 from service.engine.catalogue import resolve
 from service.engine.errors import InvalidInput
-from service.engine.measured import MeasuredRow, most_pp, most_tg, require_possible
+from service.engine.hardware import Gpu, Hardware, Ram
+from service.engine.measured import MeasuredRow, bounding_rig, most_pp, most_tg, require_possible
 from tests import rigs
 from tests.models import build
 
@@ -31,6 +33,16 @@ def test_experts_count_by_the_share_that_a_token_uses() -> None:
     sparse, dense = build("Qwen3-30B-A3B", "q8_0"), build("Qwen3-32B", "q8_0")
     assert most_tg(sparse, rig) > 5 * most_tg(dense, rig)
     assert most_pp(sparse, rig) > 5 * most_pp(dense, rig)
+
+
+def test_nobody_lifts_the_bound_by_what_he_states_of_a_card_that_all_know() -> None:
+    model, stated = build("Llama-3.1-8B", "q8_0"), rigs.ONE_3090_DESKTOP
+    boast = replace(stated, gpus=[replace(stated.gpus[0], bandwidth_gbs=50_000)])
+    assert most_tg(model, bounding_rig(boast)) == most_tg(model, resolve(stated))
+    memory = replace(stated, ram=replace(stated.ram or Ram(), measured_bandwidth_gbs=20_000))
+    assert most_tg(model, bounding_rig(memory)) < 1.3 * most_tg(model, resolve(stated))
+    unknown = Hardware(gpus=[Gpu(name="X9000", vram_gib=24, bandwidth_gbs=2_000)])
+    assert bounding_rig(unknown).cards[0].bandwidth_gbs == 2_000
 
 
 def test_a_million_tokens_per_second_is_nobodys() -> None:
