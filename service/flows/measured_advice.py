@@ -91,7 +91,7 @@ class _Seen(NamedTuple):
             variant=(one.repo, one.variant) == (repo, config.variant),
             engine=one.engine == config.engine,
         )
-        return Observation(one.host_id or one.id, kind, self.error)
+        return Observation(one.account_id or one.host_id or one.id, kind, self.error)
 
 
 def _error(result: StoredResult) -> dict[Phase, float]:

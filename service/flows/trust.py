@@ -206,7 +206,8 @@ def _counts(one: Witness, outliers: Mapping[str, str]) -> bool:
 
 
 def _outliers(them: Sequence[_Measured]) -> Iterator[tuple[str, str]]:
-    """Each result held against the newest of every other owner, of no lower tier than its own."""
+    """Each result held against the newest of every other owner, of no lower tier than its own; what a host measured
+    against other hosts', for accounts and pastes cost nothing."""
     standing = [m for m in them if m.witness.state == "shown" or (m.witness.state_reason or "").startswith(OUTLIER)]
     for one in standing:
         others = {
@@ -214,6 +215,7 @@ def _outliers(them: Sequence[_Measured]) -> Iterator[tuple[str, str]]:
             for m in standing
             if m.witness.account_id != one.witness.account_id
             and _RANK[m.witness.tier] >= _RANK[one.witness.tier]
+            and (m.witness.origin == "agent" or one.witness.origin != "agent")
             and _near_builds(m, one)
         }
         why = outlier(one.speed, list(others.values()), _place(one.witness))

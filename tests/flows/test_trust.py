@@ -253,6 +253,20 @@ def test_many_accounts_cannot_push_out_what_is_better_borne_out(context: Context
     assert [found[name].state for name in good] == ["shown", "shown"]
 
 
+def test_pastes_neither_push_out_what_a_new_host_measured_nor_hide_it_from_others(
+    context: Context, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("service.store.trust._MOST_OF_CELL", 5)
+    hosts = owners(context, 2)
+    fakes = [a_host(context, f"fake{i}") for i in range(5)]
+    grow_old(clock)
+    first = kept(context, by(hosts[0], clock, 20.0))
+    paste = [by(host, clock, 8.0 + i / 9) for i, host in enumerate(fakes)]
+    kept(context, *(msgspec.structs.replace(one, origin="submitted", host_id=None) for one in paste))
+    assert results.of_ids(context.engine, first)[first[0]].state == "shown"
+    assert tiers(context, [*first, *kept(context, by(hosts[1], clock, 20.5))]) == ["replicated", "replicated"]
+
+
 def test_settling_twice_changes_nothing_and_an_operators_word_stands(context: Context, clock: Clock) -> None:
     hosts = owners(context, 4)
     ids = kept(context, *(by(host, clock, tg) for host, tg in zip(hosts, (20.0, 20.5, 19.8, 41.0), strict=True)))

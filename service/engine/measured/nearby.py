@@ -51,8 +51,8 @@ FARTHEST = math.log(3)
 
 
 class Observation(msgspec.Struct, frozen=True):
-    """The logarithm of measured over expected speed of a near config, by phase. `source`: whose it is, a host or else
-    an owner; of one source only the nearest kind counts, once, with its median."""
+    """The logarithm of measured over expected speed of a near config, by phase. `source`: whose it is, an owner with
+    all his hosts; of one source only the nearest kind counts, once, with its median."""
 
     source: str
     nearness: Nearness
