@@ -19,6 +19,7 @@ from service.flows.context import Context
 from service.flows.read_results import results_of_account, safe
 from service.store import contributors
 from service.store import leaderboard as store
+from service.store.ids import is_id
 from service.store.leaderboard import BoardFilter, LeadingResult, Order, Position, Summed
 from service.wire.board import (
     Board,
@@ -216,7 +217,7 @@ def _position(cursor: str, order: Order) -> Position:
     try:
         padded = cursor + "=" * (-len(cursor) % 4)
         of, key, result_id = msgspec.json.decode(base64.urlsafe_b64decode(padded), type=tuple[str, float | str, str])
-        if of == order:
+        if of == order and is_id(result_id):
             return _READ[order](key), result_id
     except (binascii.Error, ValueError, msgspec.DecodeError, OverflowError):
         pass

@@ -54,7 +54,7 @@ def list_results(context: Context, query: ResultQuery) -> Results:
         contributor=query.contributor,
         host=query.host,
         since=_day(query.since, "since"),
-        before=end + timedelta(days=1) if (end := _day(query.until, "until")) else None,
+        before=_day(query.until, "until", timedelta(days=1)),
     )
     after = _position(query.cursor) if query.cursor else None
     found = listed_results.page(context.engine, asked, after, query.limit + 1)
@@ -144,10 +144,10 @@ def _command(row: StoredResult) -> str | None:
         return None
 
 
-def _day(text: str | None, field: str) -> datetime | None:
+def _day(text: str | None, field: str, later: timedelta = timedelta()) -> datetime | None:
     try:
-        return datetime.fromisoformat(text).replace(tzinfo=UTC) if text else None
-    except ValueError as error:
+        return datetime.fromisoformat(text).replace(tzinfo=UTC) + later if text else None
+    except (ValueError, OverflowError) as error:
         raise InvalidInput(f"{text} is no day of the calendar", field=field) from error
 
 
@@ -160,6 +160,8 @@ def _position(cursor: str) -> tuple[datetime, str]:
     try:
         padded = cursor + "=" * (-len(cursor) % 4)
         received, result_id = msgspec.json.decode(base64.urlsafe_b64decode(padded), type=tuple[str, str])
-        return datetime.fromisoformat(received).replace(tzinfo=UTC), result_id
-    except (binascii.Error, ValueError, msgspec.DecodeError) as error:
-        raise InvalidInput("this is no cursor that a page of results gave", field="cursor") from error
+        if is_id(result_id):
+            return datetime.fromisoformat(received).replace(tzinfo=UTC), result_id
+    except (binascii.Error, ValueError, msgspec.DecodeError):
+        pass
+    raise InvalidInput("this is no cursor that a page of results gave", field="cursor")

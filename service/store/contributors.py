@@ -7,6 +7,7 @@ from datetime import datetime
 import msgspec
 from sqlalchemy import Engine, func, or_, select
 
+from service.store.ids import is_name
 from service.store.tables import account, host, result, run
 
 _MOST_HOSTS = 500
@@ -33,6 +34,8 @@ class HostRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 def read(engine: Engine, pseudonym: str) -> StoredContributor | None:
     """Return whoever has this pseudonym and is not banned."""
+    if not is_name(pseudonym):
+        return None
     wanted = select(account.c.id, account.c.created_at)
     wanted = wanted.where(account.c.pseudonym == pseudonym, account.c.banned_at.is_(None))
     with engine.connect() as connection:

@@ -1,10 +1,15 @@
-"""Ids of rows: 128 random bits, as they stand in addresses."""
+"""Ids and names of rows, as they stand in addresses."""
 
 from __future__ import annotations
 
 import re
 
-_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
+_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")  # 128 random bits
+
+
+def is_name(text: str) -> bool:
+    """Return whether `text` can be a name in any column: PostgreSQL takes no NUL."""
+    return "\x00" not in text
 
 
 def is_id(text: str) -> bool:

@@ -16,6 +16,7 @@ from sqlalchemy import ColumnElement, Connection, Engine, Select, and_, false, f
 from service.engine.measured.classes import DEPTHS, Platform, vram_class
 from service.store.board import FLOORS, NAMED, Metric, NameKind, slice_of
 from service.store.board_tables import board, board_name, result_speed
+from service.store.ids import is_name
 from service.store.tables import account, result
 from service.wire.results import Published, ResultOrigin
 from service.wire.runs import TrustTier
@@ -280,6 +281,8 @@ def names(engine: Engine, kind: NameKind, containing: str = "", limit: int = 500
 def named(engine: Engine, kind: NameKind, slug: str) -> Name | None:
     """Return the name of this slug, None where nothing on the board has it."""
     wanted = select(board_name.c.slug, board_name.c.label).where(board_name.c.kind == kind, board_name.c.slug == slug)
+    if not is_name(slug):
+        return None
     with engine.connect() as connection:
         row = connection.execute(wanted).one_or_none()
     return None if row is None else msgspec.convert(row, Name, from_attributes=True)

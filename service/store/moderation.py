@@ -8,8 +8,9 @@ from datetime import datetime
 from typing import Any, NamedTuple
 
 import msgspec
-from sqlalchemy import Connection, Engine, Row, insert, or_, select, update
+from sqlalchemy import Connection, Engine, Row, false, insert, or_, select, update
 
+from service.store.ids import is_name
 from service.store.tables import abuse_report, account, audit
 from service.store.tables import result as table
 from service.wire.moderation import Action, ReportKind
@@ -53,7 +54,7 @@ def acts(engine: Engine, subject: str | None = None) -> list[Act]:
     columns = (audit.c.at, audit.c.by, audit.c.action, audit.c.subject, audit.c.reason)
     wanted = select(*columns).order_by(audit.c.at.desc(), audit.c.id).limit(_MOST)
     if subject is not None:
-        wanted = wanted.where(audit.c.subject == subject)
+        wanted = wanted.where(audit.c.subject == subject if is_name(subject) else false())
     with engine.connect() as connection:
         return [Act(*row) for row in connection.execute(wanted)]
 

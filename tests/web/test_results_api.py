@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import csv
 import gzip
 import hashlib
@@ -33,6 +34,11 @@ from tests.web.joining import settings_for, shared_app, shared_engine
 __all__ = ["postgres", "shared_app", "shared_engine"]
 PLANTED = "=cmd|'/c calc'!A1 <img src=x onerror=alert(1)> [x](http://evil) \x1b[31mred\u202etxt @everyone `x`\n| a |"
 _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\u202a-\u202e\u2066-\u2069]|\\u001b|\\u202e")
+
+
+def cursor(*position: object) -> str:
+    """Return a cursor that nobody gave."""
+    return base64.urlsafe_b64encode(json.dumps(position).encode()).decode().rstrip("=")
 
 
 @pytest.fixture(scope="module")
@@ -113,11 +119,22 @@ def test_the_board_can_be_asked(api: httpx.Client, kept: list[StoredResult], que
         ("/v1/results?cursor=abc", "cursor"),
         ("/v1/results?tier=best", "tier"),
         ("/v1/results?until=yesterday", "until"),
+        ("/v1/results?until=9999-12-31", "until"),
+        ("/v1/results?cursor=" + cursor("2026-01-01T00:00:00", "a\0"), "cursor"),
+        ("/v1/leaderboard?cursor=" + cursor("tg", 1.0, "a\0"), "cursor"),
     ],
 )
 def test_a_wrong_question_is_answered_with_what_is_wrong(api: httpx.Client, path: str, field: str) -> None:
     reply = api.get(path)
     assert (reply.status_code, reply.json()["field"]) == (422, field)
+
+
+@pytest.mark.parametrize(
+    ("path", "status"),
+    [("/leaderboard?q=a%00", 422), *((f"/{name}/a%00b", 404) for name in ("models", "hardware", "contributors"))],
+)
+def test_a_page_of_a_name_that_no_database_keeps_is_none(api: httpx.Client, path: str, status: int) -> None:
+    assert api.get(path, headers={"accept": "text/html"}).status_code == status
 
 
 def test_pages_of_the_board_follow_each_other_and_a_cursor_is_of_its_order(

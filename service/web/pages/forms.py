@@ -59,11 +59,14 @@ async def read_form(request: Request[Any, Any, Any]) -> Form:
 
 
 def values_of(encoded: str) -> dict[str, str]:
-    """Return the fields of an encoded form or query that are not blank, line ends as `\\n`. Raises InvalidInput."""
+    """Return the fields of an encoded form or query that are not blank, line ends as `\\n`. Raises InvalidInput, for
+    the character NUL too, which no database keeps."""
     try:
         pairs = parse_qsl(encoded, max_num_fields=_MOST_FIELDS)
     except ValueError as error:
         raise InvalidInput(f"a form has {_MOST_FIELDS} fields at most") from error
+    if any("\x00" in value for _, value in pairs):
+        raise InvalidInput("a field holds the character NUL, which nothing here has")
     return {name: text for name, value in pairs if (text := value.replace("\r\n", "\n").strip())}
 
 
