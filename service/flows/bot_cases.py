@@ -23,6 +23,7 @@ class BotCases:
 
     def completions(self, kind: str, typed: str, account: str) -> list[str]:
         """Return what is proposed for a word of this kind: `repo`, `model` or `hardware`; nothing for any other."""
+        typed = typed.replace("\0", "")  # which no database takes
         if kind == "repo":
             return completions.repos(self._context, typed)
         if kind == "model":

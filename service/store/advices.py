@@ -11,6 +11,7 @@ from sqlalchemy.exc import IntegrityError
 
 from service.engine.advice import AdviceBody
 from service.store.tables import advice as table
+from service.store.tables import validation
 from service.wire.advice import AdviceRequest
 
 State = Literal["queued", "running", "ready", "failed"]
@@ -58,8 +59,12 @@ def in_flight(engine: Engine, request_key: str) -> StoredAdvice | None:
 
 
 def ready_under(engine: Engine, key: str) -> StoredAdvice | None:
-    """Return the newest finished row with this key."""
-    found = select(table).where(table.c.key == key, table.c.state == "ready")
+    """Return the newest finished row with this key that nobody has had measured.
+
+    What was measured for an advice changes it, whoever's machine that was: from then on it is the asker's own.
+    """
+    measured = select(validation.c.id).where(validation.c.advice_id == table.c.id).exists()
+    found = select(table).where(table.c.key == key, table.c.state == "ready", ~measured)
     return _one(engine, found.order_by(table.c.created_at.desc()).limit(1))
 
 

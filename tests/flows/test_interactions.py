@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
 from sqlalchemy import Engine
 
+from service.engine.errors import InvalidInput
 from service.flows import interactions
 from service.flows.context import Context
 from service.store import interactions as store
@@ -25,6 +27,11 @@ def test_a_question_is_claimed_once_and_again_when_its_answerer_fell_silent(cont
     assert interactions.claim(context, 10) == []
     clock.pass_minutes(interactions.CLAIM_SECONDS / 60)
     assert [row.id for row in interactions.claim(context, 10)] == ["discord:100"]
+
+
+def test_a_question_that_no_database_keeps_is_refused(context: Context) -> None:
+    with pytest.raises(InvalidInput, match="NUL"):
+        interactions.take(context, "discord:101", ANNA, Ask(verb="check", words={"command": "a\0"}), REPLY)
 
 
 def test_a_claim_that_is_renewed_holds(context: Context, clock: Clock) -> None:

@@ -33,7 +33,7 @@ from service.flows.requests import parse_reference
 from service.flows.signed_calls import SignedHost
 from service.flows.validate import hosts_of_advice, request_validation
 from service.flows.validated import cancel_validation, read_validation
-from service.store import hosts
+from service.store import advices, hosts
 from service.store import runs as store_runs
 from service.wire.advice import Advice, AdviceRequest
 from service.wire.agent import Progress, Report, RunOutline
@@ -468,6 +468,21 @@ def test_one_measured_config_corrects_the_estimates_of_the_others_with_the_reaso
     assert after[alike.id].goal_seconds[1] > alike.goal_seconds[1] * 1.2
     assert after[alike.id].reasons[0].rule == "learned-from-results"
     assert sorted(config.rank for config in after.values()) == list(range(1, len(after) + 1))
+
+
+def test_what_one_had_measured_changes_nobody_elses_answer(context: Context, alice: Caller) -> None:
+    host = host_of(context)
+    before = advised(context)
+    row = advices.read(context.engine, before.id)
+    assert row is not None
+    shared = advices.ready_under(context.engine, row.key or "")
+    assert shared is not None
+    assert shared.id == before.id
+    validated(context, alice, before, configs=[before.configs[0].id])
+    assert advices.ready_under(context.engine, row.key or "") is None
+    run_all(context, host, before, {before.configs[0].id: 2.0})
+    assert advise.read_advice(context, before.id).configs != before.configs
+    assert advised(context).configs == before.configs
 
 
 def test_a_private_hosts_results_are_shown_where_they_were_asked_for_only(context: Context, alice: Caller) -> None:
