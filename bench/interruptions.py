@@ -17,6 +17,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -64,12 +65,12 @@ def campaign(folder: Path, n: int, seed: int, **environment: str) -> Campaign:
     with tiny_hub(folder / "models" / FILE) as hub, running(folder, hub, **settings) as stack:
         start_machines(stack, engines, folder / "models", 2)
         doing = _Doing(stack, random.Random(seed))
-        while doing.kills.total() < n:
-            doing.interrupt()
-        doing.finish()
-        wrong = list(doing.wrong())
-        runs, attempts = doing.counted()
-        doing.engine.dispose()
+        with closing(doing):
+            while doing.kills.total() < n:
+                doing.interrupt()
+            doing.finish()
+            wrong = list(doing.wrong())
+            runs, attempts = doing.counted()
     wrong += [f"left running: {words}" for words in _left(engines)]
     return Campaign(
         kills=doing.kills, runs=runs, attempts=attempts, recovery=doing.recovery, wrong=wrong,
@@ -87,6 +88,10 @@ class _Doing:
         self.engine: Engine = make_engine(stack.environment.get("DATABASE_URL") or _sqlite(stack))
         self.pending: list[tuple[str, float, int]] = []
         self.begun = 0
+
+    def close(self) -> None:
+        """Close the database's connections."""
+        self.engine.dispose()
 
     def interrupt(self) -> None:
         """Wait until a run was begun since the last kill, then kill one of the four, a moment later."""
