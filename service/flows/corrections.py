@@ -20,12 +20,13 @@ from service.flows.understood import MOST_REMARKS, require_text, understood
 from service.store import result_changes, results
 from service.store.ids import is_id
 from service.store.result_changes import MOST_CHANGES, StoredChange
-from service.store.results import StoredResult
+from service.store.results import DELETED_HIDDEN, StoredResult
 from service.store.trust import writing
 from service.wire.results import Result
 from service.wire.submissions import Correction, ResultChange, Submission
 
 DELETED = "deleted by its submitter"
+_MEANWHILE = "somebody has hidden it, deleted it or judged it anew meanwhile: look at it, and send it again"
 _KEPT = ("id", "account_id", "created_at", "measured_at", "seen", "rows", "rows_key", "edit_key_hash", "submission_key")
 
 
@@ -51,6 +52,8 @@ def correct(
     if before:
         change = StoredChange(result_id=row.id, at=context.clock(), what=f"{', '.join(before)} changed", before=before)
         with writing(context.engine) as connection:
+            if results.state_in(connection, row.id) != row.state:
+                raise InvalidInput(_MEANWHILE, field="id")
             results.change(connection, row.id, **values)
             result_changes.add_in(connection, change)
         for cell in dict.fromkeys((row.cell, new.cell)):
@@ -61,12 +64,14 @@ def correct(
 def delete(context: Context, caller: Caller | None, edit_key: str | None, result_id: str) -> None:
     """Take a result back: its log, command, remarks and history are erased, and it is shown nowhere.
 
+    One that was hidden is still known by its figures: deleting it does not let it be sent anew as if it had never been.
     Raises ResultNotFound, NotAllowed or WrongKey for somebody else's.
     """
     row = _own(context, caller, edit_key, result_id)
     gone: dict[str, Any] = {"log": None, "command": None, "remarks": None, "submission_key": None}
     with writing(context.engine) as connection:
-        results.change(connection, row.id, state="deleted", state_reason=DELETED, **gone)
+        reason = DELETED_HIDDEN if results.state_in(connection, row.id) == "hidden" else DELETED
+        results.change(connection, row.id, state="deleted", state_reason=reason, **gone)
         result_changes.forget_in(connection, row.id)
         change = StoredChange(result_id=row.id, at=context.clock(), what="deleted", before={})
         result_changes.add_in(connection, change)

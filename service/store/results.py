@@ -10,7 +10,7 @@ from datetime import datetime
 from typing import Any
 
 import msgspec
-from sqlalchemy import Connection, Engine, Row, Select, and_, func, insert, or_, select, update
+from sqlalchemy import ColumnElement, Connection, Engine, Row, Select, and_, func, insert, or_, select, update
 
 from service.engine.config import Engine as EngineName
 from service.engine.hardware import Hardware
@@ -23,6 +23,7 @@ from service.wire.results import Published, ResultModel, ResultOrigin, ResultSta
 from service.wire.runs import TrustTier
 
 MOST_LOG = 1 << 20  # characters of a log, when it is read again
+DELETED_HIDDEN = "deleted by its submitter while it was hidden"
 _MOST, _MOST_NEAR = 200, 50
 _COLUMNS = [column for column in table.c if column.name != "log"]
 
@@ -112,6 +113,12 @@ def change(connection: Connection, result_id: str, **values: object) -> bool:
     return changed
 
 
+def state_in(connection: Connection, result_id: str) -> ResultState | None:
+    """Return the state of a result as a transaction sees it, None where there is none."""
+    found: ResultState | None = connection.scalar(select(table.c.state).where(table.c.id == result_id))
+    return found
+
+
 def insert_once(engine: Engine, row: StoredResult, log: str) -> StoredResult:
     """Add a result, or return the oldest that has the same rows and was not deleted: one of those who send them at once
     is first. Raises IntegrityError where its submission key was used already.
@@ -133,13 +140,18 @@ def _alone_with(engine: Engine, rows_key: str) -> Iterator[Connection]:
 
 
 def with_rows(engine: Engine, rows_key: str) -> StoredResult | None:
-    """Return the oldest result that has these rows and was not deleted."""
+    """Return the oldest result that has these rows and is known."""
     with engine.connect() as connection:
         return _with_rows(connection, rows_key)
 
 
+def is_known() -> ColumnElement[bool]:
+    """Return the condition that a result is known when it is sent again: not deleted, or hidden before it was."""
+    return or_(table.c.state != "deleted", table.c.state_reason == DELETED_HIDDEN)
+
+
 def _with_rows(connection: Connection, rows_key: str) -> StoredResult | None:
-    same = select(*_COLUMNS).where(table.c.rows_key == rows_key, table.c.state != "deleted")
+    same = select(*_COLUMNS).where(table.c.rows_key == rows_key, is_known())
     row = connection.execute(same.order_by(table.c.created_at, table.c.id).limit(1)).one_or_none()
     return None if row is None else _decoded(row)
 

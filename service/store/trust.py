@@ -14,6 +14,7 @@ from service.engine.config import Engine as EngineName
 from service.engine.hardware import Hardware
 from service.engine.measured import MeasuredRow
 from service.engine.run_flags import RunFlags
+from service.store.results import is_known
 from service.store.tables import account, host, host_proof
 from service.store.tables import result as table
 from service.wire.results import ResultOrigin, ResultState
@@ -80,9 +81,10 @@ def of_cell(connection: Connection, cell: str) -> list[Witness]:
 
 
 def same_model(engine: Engine, model_slug: str, name: EngineName, rows_key: str) -> list[SameModel]:
-    """Return the newest 500 results of a model with an engine that are not deleted, and any with these very rows."""
+    """Return the newest 500 results of a model with an engine that are not deleted, and any with these very rows; of
+    deleted ones those that were hidden."""
     wanted = select(table.c.id, table.c.rows_key, table.c.rows)
-    wanted = wanted.where(table.c.state != "deleted", table.c.failure.is_(None))
+    wanted = wanted.where(is_known(), table.c.failure.is_(None))
     newest = wanted.where(table.c.model_slug == model_slug, table.c.engine == name)
     newest = newest.order_by(table.c.created_at.desc(), table.c.id).limit(_MOST)
     with engine.connect() as connection:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from sqlalchemy import select
 
@@ -10,10 +12,13 @@ from service.errors import NotAllowed, ResultNotFound, WrongKey
 from service.flows.accounts import Caller, caller_of, create_token
 from service.flows.context import Context
 from service.flows.corrections import correct, delete, history
+from service.flows.moderation import moderate
 from service.flows.read_results import read_result
 from service.flows.submissions import submit
+from service.flows.understood import understood
 from service.store import results
 from service.store.tables import result_change
+from service.wire.moderation import Moderation
 from service.wire.submissions import Correction
 from tests.flows.submitted import COMMAND, LISTED, submission, sweep
 
@@ -57,6 +62,30 @@ def test_the_key_given_at_sending_opens_it_and_nothing_else_does(context: Contex
         with pytest.raises(error):
             delete(context, caller, key, kept.id)
     assert correct(context, None, kept.edit_key, kept.id, Correction(remarks="mine")).remarks == "mine"
+
+
+def test_deleting_what_an_operator_hid_does_not_let_it_be_sent_anew(context: Context) -> None:
+    kept = submit(context, None, submission())
+    moderate(context, "root", Moderation(action="hide", subject=kept.id, reason="made up"))
+    delete(context, None, kept.edit_key, kept.id)
+    again = submit(context, None, submission())
+    assert (again.id, again.is_new, again.state) == (kept.id, False, "deleted")
+
+
+def test_a_correction_brings_nothing_back_that_was_deleted_or_hidden_meanwhile(
+    context: Context, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept = submit(context, None, submission())
+
+    def slowly(*arguments: Any) -> Any:
+        delete(context, None, kept.edit_key, kept.id)
+        return understood(*arguments)
+
+    monkeypatch.setattr("service.flows.corrections.understood", slowly)
+    with pytest.raises(InvalidInput, match="meanwhile"):
+        correct(context, None, kept.edit_key, kept.id, Correction(hardware="RTX 4090, Ryzen 9 7950X, 64GB DDR5-5600"))
+    with pytest.raises(ResultNotFound):
+        read_result(context, kept.id)
 
 
 def test_a_text_that_no_database_keeps_is_refused(context: Context) -> None:
