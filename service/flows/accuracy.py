@@ -16,6 +16,7 @@ from service.engine.config import CPU
 from service.engine.measured import measured_speed
 from service.engine.speed import calibration
 from service.flows.context import Records
+from service.flows.read_results import safe
 from service.store import accuracy as store
 from service.store import calibrations
 from service.store.accuracy import Predicted
@@ -180,9 +181,9 @@ def _case(error: Error) -> WorstCase:
     return WorstCase(
         result=result.id,
         figure=error.figure,
-        model=result.model_name,
-        variant=result.variant,
-        gpus=result.gpus,
+        model=safe(result.model_name),
+        variant=safe(result.variant),
+        gpus=safe(result.gpus),
         engine=result.engine,
         n_kv=error.n_kv,
         predicted=round(error.predicted, 2),

@@ -15,7 +15,7 @@ from service.wire.results import Result
 from service.wire.text import clean
 
 Cell: TypeAlias = str | int | float | bool | None
-_FORMULA = ("=", "+", "-", "@", "\t", "\r")
+_FORMULA = (*"=+-@\t\r", *"\uff1d\uff0b\uff0d\uff20")  # wide forms too, which some spreadsheets take for them
 _MOST_TEXT = 8_000
 
 COLUMNS: dict[str, type[str] | type[int] | type[float] | type[bool]] = {

@@ -103,6 +103,8 @@ def test_operators_say_who_may_ask(
         reply = ask(client, user="1")
         assert (reply["type"] == 5) == answered == bool(flows.taken)
         assert answered or "does not answer here" in str(reply)
+        typed = client.post("/bots/discord", **discord.signed(discord.typing("advise", "repo", "x", user="1"))).json()
+        assert bool(typed["data"]["choices"]) == answered
 
 
 def test_completions_are_as_many_and_as_long_as_discord_takes(

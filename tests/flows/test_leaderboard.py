@@ -6,6 +6,7 @@ import msgspec
 import pytest
 
 from service.engine.errors import InvalidInput
+from service.engine.measured import Failure
 from service.errors import NotOnBoard
 from service.flows import leaderboard, read_results
 from service.flows.context import Context
@@ -72,6 +73,15 @@ def test_what_tells_one_machine_from_its_like_is_not_shown(context: Context) -> 
     shown = msgspec.json.encode(read_results.read_result(context, one.id))
     assert b"GPU-1" not in shown
     assert b"alice" not in shown
+
+
+def test_why_something_failed_or_is_in_quarantine_is_shown_without_control_characters(context: Context) -> None:
+    failed = Failure(kind="crashed", transient=False, text="it\x1b[31m said\u202e so")
+    one = a_result(failure=failed, state="quarantined", state_reason="far\x1b off")
+    keep(context.engine, one)
+    shown = read_results.read_result(context, one.id)
+    assert shown.failure is not None
+    assert (shown.failure.text, shown.state_reason) == ("it[31m said so", "far off")
 
 
 def test_nobody_has_a_page_who_gave_nothing(context: Context) -> None:

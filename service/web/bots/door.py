@@ -41,17 +41,22 @@ def only_declared(request: Request[Any, Any, Any], media_type: str) -> None:
 async def admitted(services: Services, asker: Asker) -> None:
     """Count a question of a person and of where he is. Raises NotAllowed by the operator's lists, RateLimited."""
     settings = services.settings
-    named = {asker.account, asker.place}
-    if named & set(settings.bot_deny) or (settings.bot_allow and not named & set(settings.bot_allow)):
-        raise NotAllowed("the bot does not answer here")
+    _require_listed(services, asker)
     person = Bucket("bot-person", settings.bot_person_per_minute, 60, "questions to the bot")
     place = Bucket("bot-place", settings.bot_place_per_minute, 60, "questions to the bot from one place")
     await services.limits.take(person, asker.account, needs_redis=False)
     await services.limits.take(place, asker.place, needs_redis=False)
 
 
+def _require_listed(services: Services, asker: Asker) -> None:
+    settings, named = services.settings, {asker.account, asker.place}
+    if named & set(settings.bot_deny) or (settings.bot_allow and not named & set(settings.bot_allow)):
+        raise NotAllowed("the bot does not answer here")
+
+
 async def may_be_completed(services: Services, asker: Asker) -> None:
-    """Count what is typed. Raises RateLimited."""
+    """Count what is typed. Raises NotAllowed by the operator's lists, RateLimited."""
+    _require_listed(services, asker)
     most = services.settings.bot_person_per_minute * _TYPED_FOR_ONE
     await services.limits.take(Bucket("bot-typed", most, 60, "completions"), asker.account, needs_redis=False)
 
