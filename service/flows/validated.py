@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Literal
+
+import msgspec
 
 from service.engine.goal import Goal
 from service.engine.measured import measured_seconds
@@ -15,6 +17,8 @@ from service.flows.tuning import best_run, decided
 from service.queue.progress import publish
 from service.store import advices, results, runs, validations
 from service.store.ids import is_id
+from service.store.listed_results import SEEN
+from service.store.results import StoredResult
 from service.store.runs import OPEN, StoredRun
 from service.store.validations import StoredValidation
 from service.wire.runs import HostMatch, MatchKind, Run, RunOutcome, Validation, ValidationEvent
@@ -23,16 +27,16 @@ _MOST_SHOWN = 5  # validations on the page of an advice
 
 
 def read_validation(context: Context, validation_id: str) -> Validation:
-    """Return a validation as it is now. Raises ValidationNotFound."""
+    """Return a validation as it is now, without results that were hidden or deleted. Raises ValidationNotFound."""
     row = validations.read(context.engine, validation_id) if is_id(validation_id) else None
     if row is None:
         raise ValidationNotFound("there is no validation with this id", field="id")
     its_runs = runs.of_validation(context.engine, row.id)
+    found = _seen(context, its_runs)
     ids = [run.id for run in its_runs]
     matches = runs.matches(context.engine, ids)
     host_ids = sorted({host for _, host in matches} | {run.host_id for run in its_runs if run.host_id})
     names = validations.pseudonyms(context.engine, host_ids)
-    found = results.of_ids(context.engine, [run.result_id for run in its_runs if run.result_id])
     outcomes = {run.id: outcome_of(found[run.result_id]) for run in its_runs if run.result_id in found}
     advice = advices.read(context.engine, row.advice_id)
     goal = advice.body.goal if advice and advice.body else None
@@ -43,7 +47,7 @@ def read_validation(context: Context, validation_id: str) -> Validation:
         advice=row.advice_id,
         mode=row.mode,
         state=_state(row, its_runs) if not goes_on else "running",
-        runs=[_shown(run, names, matches, outcomes.get(run.id)) for run in its_runs],
+        runs=[_shown(_emptied(run, found), names, matches, outcomes.get(run.id)) for run in its_runs],
         hosts=[
             HostMatch(host=host, pseudonym=names.get(host, ""), match=match)
             for host, match in sorted({host: match for (_, host), match in matches.items()}.items())
@@ -76,6 +80,19 @@ def _state(row: StoredValidation, its_runs: Sequence[StoredRun]) -> Literal["que
     if not states.intersection(OPEN):
         return "cancelled" if row.cancelled_at is not None else "done"
     return "queued" if all(run.state == "queued" or run.previous for run in its_runs) else "running"
+
+
+def _seen(context: Context, its_runs: Sequence[StoredRun]) -> dict[str, StoredResult]:
+    """The results of runs that were neither hidden nor deleted, by id."""
+    found = results.of_ids(context.engine, [run.result_id for run in its_runs if run.result_id])
+    return {name: one for name, one in found.items() if one.state in SEEN}
+
+
+def _emptied(run: StoredRun, seen: Mapping[str, StoredResult]) -> StoredRun:
+    """A run as it may be shown: of a result that is not to be seen neither figures nor a link are left."""
+    if run.result_id is None or run.result_id in seen:
+        return run
+    return msgspec.structs.replace(run, result_id=None, rows=[], failure=None)
 
 
 def _shown(

@@ -22,7 +22,7 @@ from service.errors import (
     TooManyValidations,
     ValidationNotFound,
 )
-from service.flows import advise, runs
+from service.flows import advise, corrections, runs
 from service.flows.accounts import Caller
 from service.flows.context import Context
 from service.flows.host_matching import Wanted, suited
@@ -295,6 +295,22 @@ def test_measured_stands_beside_predicted_and_the_fastest_is_named(context: Cont
     assert {one.verdict for one in (done.runs[1].outcome or outcome).compared} == {"above"}
     assert outcome.confirmed
     assert "measured" in outcome.compared[0].text
+
+
+def test_a_result_that_was_taken_back_or_hidden_is_in_no_validation_any_more(context: Context, alice: Caller) -> None:
+    host = host_of(context)
+    advice = advised(context)
+    made = validated(context, alice, advice, baseline=False)
+    run_all(context, host, advice, {advice.configs[0].id: 2.0})
+    before = read_validation(context, made.id)
+    assert before.best == advice.configs[0].id
+    gone = next(run for run in before.runs if run.config == before.best)
+    corrections.delete(context, alice, None, gone.result or "")
+    after = read_validation(context, made.id)
+    left = next(run for run in after.runs if run.id == gone.id)
+    assert (left.outcome, left.rows, left.result, left.failure) == (None, [], None, None)
+    assert after.best != before.best
+    assert sum(run.outcome is not None for run in after.runs) == len(after.runs) - 1
 
 
 def test_what_does_not_fit_is_a_result_too(context: Context, alice: Caller) -> None:
