@@ -41,6 +41,7 @@ def api(
         settings = Settings(
             state_dir=Path(tmp_path_factory.mktemp("state")), database_url=token[0], redis_url=valkey.url,
             hf_endpoint=hub.endpoint, requests_per_minute=10_000, new_repos_per_hour=1_000,
+            trusted_proxies=("127.0.0.0/8",),
         )  # fmt: skip
         with service(settings) as client:
             yield client
@@ -111,6 +112,16 @@ def test_what_is_wrong_is_a_problem_and_nothing_is_kept(
     reply = api.post("/v1/results", json=sent, headers=headers)
     assert_problem(reply, status, problem)
     assert len(api.get("/v1/results").json()["results"]) == before
+
+
+def test_a_strangers_idempotency_key_is_not_anothers(api: httpx.Client) -> None:
+    def send(tg: float, address: str) -> httpx.Response:
+        headers = {"Idempotency-Key": "1", "X-Forwarded-For": address}
+        return api.post("/v1/results", json=body(tg), headers=headers)
+
+    assert send(231.0, "192.0.2.1").status_code == 201
+    assert_problem(send(232.0, "192.0.2.1"), 409, "idempotency-key-reused")
+    assert send(232.0, "192.0.2.2").status_code == 201
 
 
 def test_what_is_logged_of_a_submission_has_nothing_of_it(api: httpx.Client, capfd: pytest.CaptureFixture[str]) -> None:

@@ -91,9 +91,11 @@ async def submit_result(
     """No account is needed: without one the answer has an `edit_key`, given once. With a token, scope `submit`."""
     if key is not None and not _KEY.fullmatch(key):
         raise InvalidInput("the key has 1 to 200 printable characters", field="Idempotency-Key")
-    await services.count_submission(request, anyone(request))
-    admit = services.admission(request)
-    kept = await services.run_reading(services.flows.submit, anyone(request), data, key, admit)
+    caller, admit = anyone(request), services.admission(request)
+    await services.count_submission(request, caller)
+    # Whoever sends without a token shares no account: only the address tells one sender's keys from another's.
+    own_key = f"{services.client(request)} {key}" if key and caller is None else key
+    kept = await services.run_reading(services.flows.submit, caller, data, own_key, admit)
     shown = msgspec.structs.replace(kept, url=services.address(request, f"/results/{kept.id}"))
     headers = {"Location": (services.settings.public_url or "").rstrip("/") + f"{PATH}/{kept.id}"}
     return Response(shown, status_code=201 if kept.is_new else 200, headers=headers | {"Cache-Control": "no-store"})
