@@ -77,7 +77,8 @@ def _hardware(desk: Desk, asked: Question) -> Outcome:
         gone = ["your rig"] if had.rig else []
         gone += [f"{had.tokens} API token{'s' if had.tokens > 1 else ''}"] if had.tokens else []
         title = f"Forgotten: {' and '.join(gone)}." if gone else "There was nothing to forget."
-        return _private(title, "Your account here is deleted. Results you sent stay, without your name.")
+        rest = "Results you sent stay, without your name; what your private hosts measured is deleted too."
+        return _private(title, f"Your account here is deleted. {rest}")
     if action != "show":
         raise InvalidInput(
             f"{action[:40]!r}: say set, show or forget", field="action", choices=("set", "show", "forget")

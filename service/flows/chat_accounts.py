@@ -70,7 +70,8 @@ def give_token(context: Context, name: str, *, instead: bool = False) -> NewToke
 def forget(context: Context, name: str) -> Forgotten:
     """Delete somebody's account with all that is his: rig, tokens, hosts, validations, questions.
 
-    Results stay, without his name. A banned account keeps its name and its ban, nothing else. Raises nothing.
+    Results stay, without his name; those of his private hosts do not. A banned account keeps its name and its ban,
+    nothing else. Raises nothing.
     """
     engine = context.engine
     interactions.forget(engine, name)
