@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import zlib
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
@@ -24,7 +25,7 @@ from service.wire.runs import TrustTier
 
 MOST_LOG = 1 << 20  # characters of a log, when it is read again
 DELETED_HIDDEN = "deleted by its submitter while it was hidden"
-_MOST, _MOST_NEAR = 200, 50
+_MOST, _MOST_NEAR, _MOST_OF_OWNER, _LOOKED_AT = 200, 50, 10, 1_000
 _COLUMNS = [column for column in table.c if column.name != "log"]
 
 
@@ -217,19 +218,34 @@ def any_of(engine: Engine, repo: str) -> bool:
 def near(
     engine: Engine, model_slug: str, rig_slug: str, advice_id: str, least: Sequence[TrustTier]
 ) -> list[StoredResult]:
-    """Return the newest 50 results of a model on these cards that were predicted before they were measured.
+    """Return the newest 50 results of a model on these cards that were predicted before they were measured, ten of an
+    owner at most: nobody's many hide what others measured.
 
     Those of public hosts and of the tiers `least`, and whatever was measured for this advice. Nothing of banned
     accounts.
     """
     others = and_(host.c.visibility == "public", table.c.tier.in_(least))
-    wanted = select(*_COLUMNS).join(host, host.c.id == table.c.host_id).join(account, account.c.id == host.c.account_id)
+    wanted = select(table.c.id, host.c.account_id).join(host, host.c.id == table.c.host_id)
+    wanted = wanted.join(account, account.c.id == host.c.account_id)
     wanted = wanted.where(table.c.model_slug == model_slug, table.c.rig_slug == rig_slug, table.c.state == "shown")
     wanted = wanted.where(table.c.prediction.is_not(None), table.c.failure.is_(None), account.c.banned_at.is_(None))
     wanted = wanted.where(or_(others, table.c.id.in_(_asked_by(advice_id))))
     with engine.connect() as connection:
-        newest = wanted.order_by(table.c.measured_at.desc(), table.c.id).limit(_MOST_NEAR)
-        return [_decoded(row) for row in connection.execute(newest)]
+        newest = connection.execute(wanted.order_by(table.c.measured_at.desc(), table.c.id).limit(_LOOKED_AT)).all()
+        ids = _of_each_owner(newest)
+        found = connection.execute(select(*_COLUMNS).where(table.c.id.in_(ids))).all() if ids else []
+    order = {result_id: i for i, result_id in enumerate(ids)}
+    return sorted((_decoded(row) for row in found), key=lambda one: order[one.id])
+
+
+def _of_each_owner(newest: Sequence[Any]) -> list[str]:
+    """The ids of the first _MOST_NEAR rows (id, account_id), _MOST_OF_OWNER of an owner at most."""
+    count, ids = Counter[str](), list[str]()
+    for row in newest:
+        count[row.account_id] += 1
+        if count[row.account_id] <= _MOST_OF_OWNER:
+            ids.append(row.id)
+    return ids[:_MOST_NEAR]
 
 
 def _asked_by(advice_id: str | None) -> Select[tuple[str]]:

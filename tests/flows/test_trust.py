@@ -267,6 +267,16 @@ def test_pastes_neither_push_out_what_a_new_host_measured_nor_hide_it_from_other
     assert tiers(context, [*first, *kept(context, by(hosts[1], clock, 20.5))]) == ["replicated", "replicated"]
 
 
+def test_an_owners_many_results_do_not_hide_what_others_measured_of_a_model(context: Context, clock: Clock) -> None:
+    first, second = (a_host(context, name, visibility="public") for name in ("alice", "bob"))
+    old = msgspec.structs.replace(by(first, clock), tier="agent-run")
+    clock.pass_minutes(60)
+    many = [msgspec.structs.replace(by(second, clock, 20 + i / 9), tier="agent-run") for i in range(12)]
+    keep(context.engine, old, *many)
+    found = results.near(context.engine, old.model_slug, old.rig_slug, "a", ("agent-run",))
+    assert [one.account_id for one in found] == [second.account_id] * 10 + [first.account_id]
+
+
 def test_settling_twice_changes_nothing_and_an_operators_word_stands(context: Context, clock: Clock) -> None:
     hosts = owners(context, 4)
     ids = kept(context, *(by(host, clock, tg) for host, tg in zip(hosts, (20.0, 20.5, 19.8, 41.0), strict=True)))
