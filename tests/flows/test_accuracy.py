@@ -61,10 +61,10 @@ def test_classes_are_engine_model_placement_depth_and_month(counted: Accuracy) -
 
 
 def test_planted_names_are_cleaned_among_the_worst(context: Context) -> None:
-    planted = {"model_name": "a\x1b[31m\u202eb" + 200 * "x", "variant": "v\x1b", "gpus": "g\u202e"}
+    planted = {"model_name": "a\x1b[31m\u202eb", "variant": "v\x1b", "gpus": "g\u202e"}
     keep(context.engine, a_result([row(0, 20.0, 500.0)], prediction=predicted(500, 10.0), **planted))
     worst = accuracy(context).worst[0]
-    assert (worst.model[:7], len(worst.model), worst.variant, worst.gpus) == ("a[31mbx", 120, "v", "g")
+    assert (worst.model, worst.variant, worst.gpus) == ("a[31mb", "v", "g")
 
 
 def test_memory_is_what_each_device_printed_together(counted: Accuracy) -> None:
