@@ -49,6 +49,7 @@ def test_a_backup_that_cannot_be_written_says_why(state: Path, capsys: pytest.Ca
     assert "FILE: there is no folder /nowhere/at" in capsys.readouterr().err
 
 
+@pytest.mark.full
 def test_doctor_says_what_is_bad_by_its_exit_code(
     state: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -67,6 +67,7 @@ def test_a_wrong_policy_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert "max_minuts" in capsys.readouterr().err
 
 
+@pytest.mark.full
 def test_the_agent_works_without_anything_of_the_server(tmp_path: Path, service: FakeService) -> None:
     enrolled(service, State(tmp_path))
     (tmp_path / "policy.toml").write_text("")
@@ -92,6 +93,7 @@ def test_its_help_needs_no_extra_at_all() -> None:
         assert "usage: advisor host" in done.stdout
 
 
+@pytest.mark.full
 def test_a_signal_ends_an_agent_that_waits(tmp_path: Path, service: FakeService) -> None:
     enrolled(service, State(tmp_path))
     (tmp_path / "policy.toml").write_text("")

@@ -107,6 +107,7 @@ def test_a_worker_killed_in_the_middle_of_an_advice_loses_nothing(
         assert wait_until_final(context, advice.id).state == "ready"
 
 
+@pytest.mark.full
 def test_redis_wiped_in_the_middle_of_an_advice_loses_nothing(
     context: Context, settings: Settings, redis: Redis, local_hub: LocalHub
 ) -> None:
