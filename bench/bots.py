@@ -23,6 +23,7 @@ from typing import Any
 import httpx
 import msgspec
 
+from bench.stamp import stamp
 from service.settings import as_environment
 from tests.bots import discord_payloads, slack_payloads
 from tests.bots.conftest import settings_of
@@ -134,6 +135,7 @@ def main() -> int:
     slow = 0
     with LocalHub() as hub, platform() as messages, service(hub.endpoint, messages) as client:
         saturate(client)
+        print(stamp())
         print(f"{QUESTIONS} of each, {WORKERS} workers computing all the while; milliseconds")
         print(f"{'':<22}{'median':>8}{'p99':>8}{'max':>8}")
         for name, send in kinds.items():
