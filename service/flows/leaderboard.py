@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import base64
-import binascii
 from collections.abc import Callable, Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
-
-import msgspec
 
 from service.engine.errors import InvalidInput
 from service.engine.measured.classes import DEPTHS, RAM_CLASSES, VRAM_CLASSES
@@ -16,6 +12,7 @@ from service.engine.measured.identity import machine_name
 from service.engine.units import GIB
 from service.errors import NotOnBoard
 from service.flows.context import Context
+from service.flows.paging import cursor_of, day_of, instant_in, instant_text, position_in
 from service.flows.read_results import results_of_account, safe
 from service.store import contributors
 from service.store import leaderboard as store
@@ -51,7 +48,7 @@ def leaderboard(context: Context, query: BoardQuery) -> Board:
         vram=query.vram,
         ram=query.ram,
         platform=query.platform,
-        since=_day(query.since) if query.since else None,
+        since=day_of(query.since, "since") if query.since else None,
         words=tuple((query.q or "").split()[:_MOST_WORDS]),
     )
     after = _position(query.cursor, query.sort) if query.cursor else None
@@ -192,33 +189,24 @@ def _share(one: Summed, n_params: int | None = None) -> Share:
     )
 
 
-def _day(text: str) -> datetime:
-    try:
-        return datetime.fromisoformat(text).replace(tzinfo=UTC)
-    except ValueError as error:
-        raise InvalidInput(f"{text} is no day of the calendar", field="since") from error
-
-
 _READ: dict[Order, Callable[[Any], float | datetime]] = {
     "tg": float,
     "pp": float,
     "bits": float,
-    "newest": lambda text: datetime.fromisoformat(str(text)).replace(tzinfo=UTC),
+    "newest": lambda text: instant_in(str(text)),
 }
 
 
 def _cursor(position: Position, order: Order) -> str:
     key, result_id = position
-    text = key.replace(tzinfo=None).isoformat() if isinstance(key, datetime) else key
-    return base64.urlsafe_b64encode(msgspec.json.encode((order, text, result_id))).decode().rstrip("=")
+    return cursor_of((order, instant_text(key) if isinstance(key, datetime) else key, result_id))
 
 
 def _position(cursor: str, order: Order) -> Position:
+    of, key, result_id = position_in(cursor, tuple[str, float | str, str]) or ("", "", "")
     try:
-        padded = cursor + "=" * (-len(cursor) % 4)
-        of, key, result_id = msgspec.json.decode(base64.urlsafe_b64decode(padded), type=tuple[str, float | str, str])
         if of == order and is_id(result_id):
             return _READ[order](key), result_id
-    except (binascii.Error, ValueError, msgspec.DecodeError, OverflowError):
+    except (ValueError, OverflowError):
         pass
     raise InvalidInput("this is no cursor that a page in this order gave", field="cursor")

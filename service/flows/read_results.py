@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import base64
-import binascii
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 
 import msgspec
 
@@ -15,6 +13,7 @@ from service.engine.measured.identity import machine_name
 from service.engine.run_flags import to_flags
 from service.errors import ResultNotFound
 from service.flows.context import Context
+from service.flows.paging import cursor_of, day_of, instant_in, instant_text, position_in
 from service.flows.results import outcome_of
 from service.store import listed_results, results
 from service.store.ids import is_id
@@ -146,22 +145,20 @@ def _command(row: StoredResult) -> str | None:
 
 def _day(text: str | None, field: str, later: timedelta = timedelta()) -> datetime | None:
     try:
-        return datetime.fromisoformat(text).replace(tzinfo=UTC) + later if text else None
-    except (ValueError, OverflowError) as error:
+        return day_of(text, field) + later if text else None
+    except OverflowError as error:
         raise InvalidInput(f"{text} is no day of the calendar", field=field) from error
 
 
 def _cursor(last: StoredResult) -> str:
-    position = (last.created_at.astimezone(UTC).replace(tzinfo=None).isoformat(), last.id)
-    return base64.urlsafe_b64encode(msgspec.json.encode(position)).decode().rstrip("=")
+    return cursor_of((instant_text(last.created_at), last.id))
 
 
 def _position(cursor: str) -> tuple[datetime, str]:
+    received, result_id = position_in(cursor, tuple[str, str]) or ("", "")
     try:
-        padded = cursor + "=" * (-len(cursor) % 4)
-        received, result_id = msgspec.json.decode(base64.urlsafe_b64decode(padded), type=tuple[str, str])
         if is_id(result_id):
-            return datetime.fromisoformat(received).replace(tzinfo=UTC), result_id
-    except (binascii.Error, ValueError, msgspec.DecodeError):
+            return instant_in(received), result_id
+    except ValueError:
         pass
     raise InvalidInput("this is no cursor that a page of results gave", field="cursor")

@@ -90,29 +90,22 @@ def _again(advice: Advice) -> str:
 
 def _charts(configs: Sequence[AdvisedConfig]) -> list[tuple[str, Markup]]:
     """The predicted speeds of the configs against depth; the first one's with its interval."""
-    names = [f"#{c.rank} {c.variant} {c.engine}" for c in configs]
-    tg = [
-        Curve(
-            name,
-            [(p.n_kv, p.tg_tps) for p in c.speed],
-            [(p.n_kv, p.tg_low, p.tg_high) for p in c.speed] if c.rank == 1 else (),
-        )
-        for name, c in zip(names, configs, strict=True)
-    ]
-    pp = [
-        Curve(
-            name,
-            [(p.n_kv, p.pp_tps) for p in c.speed],
-            [(p.n_kv, p.pp_low, p.pp_high) for p in c.speed] if c.rank == 1 else (),
-        )
-        for name, c in zip(names, configs, strict=True)
-    ]
     if not any(len(c.speed) > 1 for c in configs):
         return []
+    tg, pp = ([_curve(c, phase) for c in configs] for phase in ("tg", "pp"))
     return [
         ("Token generation (TG), t/s", draw(tg, "tg", "Predicted token generation in t/s by depth")),
         ("Prompt processing (PP), t/s", draw(pp, "pp", "Predicted prompt processing in t/s by depth")),
     ]
+
+
+def _curve(config: AdvisedConfig, phase: str) -> Curve:
+    def of(figure: str) -> list[float]:
+        return [getattr(point, f"{phase}_{figure}") for point in config.speed]
+
+    depths = [point.n_kv for point in config.speed]
+    band = list(zip(depths, of("low"), of("high"), strict=True)) if config.rank == 1 else ()
+    return Curve(f"#{config.rank} {config.variant} {config.engine}", list(zip(depths, of("tps"), strict=True)), band)
 
 
 router = Router("/", route_handlers=[show, delete])
