@@ -11,7 +11,7 @@ import msgspec
 from service.engine.errors import InvalidInput
 from service.engine.logs.bench_rows import PrintedRow, RowReader
 from service.engine.submission.lines import Line
-from service.engine.submission.tables import Tool
+from service.engine.submission.tables import Printed, Tool
 
 _BEGINS = re.compile(r"^\s*(?:\[\s*(?:\{|$)|\{)")
 _MARK = re.compile(r'"(?:\\.|[^"\\])*"|[\[\]{}]')
@@ -24,37 +24,26 @@ _MEASURED = re.compile(
 _MOST_OBJECTS = 2_000
 
 
-class Objects(NamedTuple):
-    """What JSON said: `stated` is what all its objects share, `left_out` names tests that are the speed of no phase."""
-
-    tool: Tool
-    rows: list[PrintedRow]
-    stated: dict[str, str]
-    left_out: list[str]
-    used: set[int]
-    line: int
-
-
 class _Piece(NamedTuple):
     line: int
     n_lines: int
     text: str
 
 
-def read_objects(lines: Sequence[Line]) -> Objects | None:
+def read_objects(lines: Sequence[Line]) -> Printed | None:
     """Return what benchmark programs wrote as JSON, None where there is none.
 
     Raises InvalidInput (field `text`) naming the line where an object begins that is not whole, whose times and speeds
     disagree, or that is of another configuration than the one before.
     """
-    found: Objects | None = None
+    found: Printed | None = None
     depth = -1
     for piece in _pieces(lines):
         for one in _decoded(piece):
             tool: Tool = "llama-sweep-bench" if "speed_pp" in one else "llama-bench"
             stated = {name: str(value) for name, value in one.items() if not _MEASURED.fullmatch(name)}
             if found is None:
-                found = Objects(tool, [], stated, [], set(), piece.line)
+                found = Printed(tool, [], stated, [], set(), piece.line)
             if found.tool != tool or found.stated != stated:
                 raise _wrong(piece.line, "another program, model or configuration than before: send each run by itself")
             rows = _proved(one, piece.line)

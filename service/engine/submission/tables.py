@@ -43,9 +43,9 @@ _SPEED = re.compile(r"(\d{1,9})[.,](\d\d)(?: ?(?:±|\+/-) ?\d{1,9}[.,]\d\d)?")
 _DEVIATION = re.compile(r"^[|\s]*(?:±|\+/-)\s*\d{1,9}[.,]\d\d[|\s]*$")
 
 
-class Table(NamedTuple):
-    """A table as found. `stated`: cells that all its rows share, by column; `left_out`: tests whose time is
-    of no phase alone; `used`: numbers of its lines."""
+class Printed(NamedTuple):
+    """What one program printed, as table or JSON. `stated`: cells or values that all its rows share, by name;
+    `left_out`: tests whose time is of no phase alone; `used`: numbers of its lines, the first of which is `line`."""
 
     tool: Tool
     rows: list[PrintedRow]
@@ -61,7 +61,7 @@ class _Head(NamedTuple):
     n_lines: int
 
 
-def read_table(lines: Sequence[Line]) -> Table | None:
+def read_table(lines: Sequence[Line]) -> Printed | None:
     """Return the table of a paste, None where there is none.
 
     Raises InvalidInput (field `text`) naming the line: of a row that is not proved, of one without the head of its
@@ -133,8 +133,8 @@ class _Reading:
     def take(self, lines: Sequence[Line]) -> None:
         self._used |= {line.number for line in lines}
 
-    def result(self) -> Table:
-        return Table(self._head.tool, self._rows, self._stated or {}, self._left_out, self._used, self._line)
+    def result(self) -> Printed:
+        return Printed(self._head.tool, self._rows, self._stated or {}, self._left_out, self._used, self._line)
 
     def read(self, lines: Sequence[Line], at: int) -> int:
         """Read what begins at a line; return of how many lines it was."""
