@@ -87,6 +87,6 @@ types: setup ## write the mainline rows of the type table from the gguf package
 openapi: setup ## write openapi/openapi.json from the app
 	$(BIN)/python scripts/openapi.py
 
-lock: setup ## write requirements*.txt from pyproject.toml (needs uv)
-	uv pip compile pyproject.toml --extra server --extra postgres --no-header --no-emit-index-url --no-annotate --python-version 3.11 -q -o requirements.txt
-	uv pip compile pyproject.toml --extra server --extra postgres --extra agent --group dev --no-header --no-emit-index-url --no-annotate --python-version 3.11 -q -o requirements-dev.txt
+lock: setup ## write requirements*.txt from pyproject.toml 
+	$(BIN)/uv pip compile pyproject.toml --extra server --extra postgres --no-header --no-emit-index-url --no-annotate --python-version 3.11 -q -o requirements.txt
+	$(BIN)/uv pip compile pyproject.toml --extra server --extra postgres --extra agent --group dev --no-header --no-emit-index-url --no-annotate --python-version 3.11 -q -o requirements-dev.txt
