@@ -22,6 +22,7 @@ TWO_EPYC_NO_GPU = Hardware(
     cpu=Cpu(model="EPYC 9355", sockets=2, physical_cores=64),
     ram=Ram(total_gb=768, type="DDR5", channels=24, mts=4800),
 )
+MACBOOK_64 = Hardware(gpus=[Gpu(name="Apple M3 Max")], ram=Ram(total_gb=64), os="macos")
 MAC_STUDIO = Hardware(gpus=[Gpu(name="Apple M3 Ultra")], ram=Ram(total_gb=512), os="macos")
 RADEON = Hardware(
     gpus=[Gpu(name="RX 7900 XTX")],

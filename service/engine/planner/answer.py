@@ -72,7 +72,8 @@ def refusal(engine: Engine, variant: str, outcome: Outcome, goal: Goal) -> Refus
         )
     short = outcome.shortfall
     by = in_mib(short.n_bytes)
-    where = "RAM and the GPUs together" if short.device == "RAM" else short.device
+    apart = any(not card.unified for card in outcome.case.rig.cards)
+    where = "RAM and the GPUs together" if short.device == "RAM" and apart else short.device
     return Refusal(
         variant=variant,
         engine=engine,

@@ -94,12 +94,8 @@ class Forecaster:
         fills = self._fills(flags, rooms, cache, devices)
         fill = fills[0]
         in_ram = self._in_ram(fill, cache)
-        short = Shortfall("RAM", int(in_ram - limits.host)) if in_ram > limits.host else None
-        if limits.shared and not short:
-            total = (
-                in_ram + sum(f * (self.fixed_bytes + cache) for f in fill.fixed) + sum(fill.pieces) * self.piece_bytes
-            )
-            short = Shortfall("RAM", int(total - limits.host)) if total > limits.host else None
+        needed = in_ram + (self._on_cards(fill, cache) if limits.shared else 0)
+        short = Shortfall("RAM", int(needed - limits.host)) if needed > limits.host else None
         if flags.split_mode != "layer" and (in_ram > self.stuck_bytes + 1 or min(rooms) <= 0):
             short = short or Shortfall(devices[-1].name, max(int(in_ram), 1))
         return min((self._timed(candidate, devices, one, short) for one in fills), key=lambda one: one.seconds)
@@ -191,6 +187,9 @@ class Forecaster:
 
     def _in_ram(self, fill: Fill, cache: int) -> float:
         return self.stuck_bytes + fill.missing + max(1 - sum(fill.pieces), 0.0) * self.piece_bytes
+
+    def _on_cards(self, fill: Fill, cache: int) -> float:
+        return sum(fill.fixed) * (self.fixed_bytes + cache) + sum(fill.pieces) * self.piece_bytes
 
     # -- work ----------------------------------------------------------------------------------------------------
 

@@ -309,6 +309,16 @@ def test_files_that_no_allowed_engine_can_load_are_answered_with_the_reason() ->
     assert "cannot load the tensor types IQ4_KS_R4" in body.headline
 
 
+def test_where_gpu_and_cpu_share_their_memory_a_larger_variant_lacks_more_of_it_and_no_gpu_is_named() -> None:
+    body = ask(QWEN, "q2_K", "q4_K_M", "q8_0", hardware=rigs.MACBOOK_64)
+    lacking = [r.short_by_mib or 0 for r in body.refused if r.kind == "memory"]
+    sizes = [lacking[i + 1] - lacking[i] for i in range(2)]
+    assert len(lacking) == 3
+    assert min(sizes) > 40 * 1024, "Q2_K, Q4_K_M and Q8_0 of this model are 50 GiB and more apart"
+    assert body.headline.startswith("No: nothing here fits. q2_K with llama.cpp comes nearest: ")
+    assert "too little in RAM." in body.headline
+
+
 def test_fastest_ranks_by_time_alone_and_quality_by_bits_that_reach_five_tokens_a_second() -> None:
     mixes = ("q2_K", "q8_0")
     fastest = ask("Qwen3-30B-A3B", *mixes, hardware=rigs.ONE_3090_DESKTOP, goal=GoalRequest(preset="fastest"))
