@@ -119,3 +119,14 @@ def test_examples_of_requests_are_requests() -> None:
 def test_text_and_markdown_are_documented() -> None:
     content = openapi_document()["paths"]["/v1/advice/{advice_id}"]["get"]["responses"]["200"]["content"]
     assert list(content) == ["application/json", "text/markdown", "text/plain"]
+
+
+def test_parameters_are_of_one_kind_and_never_null() -> None:
+    schemas = [p["schema"] for _, _, operation in OPERATIONS for p in operation.get("parameters", [])]
+    assert [s for s in schemas if "oneOf" in s or "null" in s.get("type", "") or None in s.get("enum", [])] == []
+
+
+def test_nothing_is_said_in_a_way_that_generators_of_clients_do_not_read() -> None:
+    shapes = msgspec.json.encode(openapi_document()["components"]["schemas"]).decode()
+    assert '"items":false' not in shapes
+    assert '"default":{' not in shapes
