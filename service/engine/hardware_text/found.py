@@ -32,7 +32,8 @@ class SeenGpu(msgspec.Struct, frozen=True, kw_only=True):
 
 class Found(msgspec.Struct, frozen=True, kw_only=True):
     """Facts from one piece. `gpus` are stated in our own form, `seen` come from a tool (`tool` names it). `link`: of
-    the GPUs before this piece. `notes`: what no figure is taken from."""
+    the GPUs before this piece. `doubt`: the piece, where the size behind a GPU is more than any such card has. `notes`:
+    what no figure is taken from."""
 
     tool: str = ""
     gpus: tuple[Gpu, ...] = ()
@@ -43,6 +44,7 @@ class Found(msgspec.Struct, frozen=True, kw_only=True):
     os: str | None = None
     notes: str | None = None
     link: str | None = None
+    doubt: str | None = None
 
 
 class Claim(msgspec.Struct, frozen=True):

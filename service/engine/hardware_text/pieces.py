@@ -34,6 +34,7 @@ _ONLY_COUNT = re.compile(r"\s*(?:\(?\d{1,2}\s?[x×]?\)?|and|with|w/|plus|ram|mem
 _TRAILING = re.compile(r"(?:\s+(?:and|with|w/|plus|on|in)(?:\s(?:an?|the|my))?)+$", re.I)
 _LEADING = re.compile(
     r"^(?:and|with|plus|an?|my|on|gpus?\s*:|cpu\s*:|ram\s*:|os\s*:|memory\s*:"
+    r"|(?:gaming\s)?(?:laptop|notebook)(?:\s?:|\swith|\sw/|\shas)?(?:\san?)?"
     r"|(?:rig|specs?|setup|system|machine|pc|build|hardware|server|box)\s*:"
     r"|(?:i|we)(?:['’]ve|['’]m)?(?:\s(?:have|own|got|run|use|am|using|running))*)\s+",
     re.I,
@@ -44,6 +45,8 @@ _NEGATIVE = re.compile(
     r"|(?<=[\s@x×])[-−–](?=\d{1,6}(?:\.\d{1,3})?\s?(?:[gmt]i?b\b|[gt]\b|mt/s|mhz|cores?\b|ghz|[x×]\s?\w))",
     re.I,
 )
+_COUNT = re.compile(r"[x×]\s?\d{1,2}", re.I)
+_FREE = re.compile(r"\s?(?:free|available|vram)", re.I)
 _DISK = r"(?:nvme|ssds?|hdds?|m\.2|disks?|drives?|storage)"
 # What a machine has besides, and how its parts are run: no figure of ours is taken from it.
 _BESIDE = re.compile(
@@ -101,6 +104,9 @@ def _kinds(piece: str) -> list[str]:
     head = piece[:_MAX_PIECE]
     starts = [m.start() for m in _KIND_BEGINS.finditer(head)]
     starts += [m.start() for m in SIZE.finditer(head) if _is_cpu(head[: m.start()])][:1]
+    starts += [
+        m.start() for m in SIZE.finditer(head) if _is_sized_gpu(head[: m.start()]) and not _FREE.match(head, m.end())
+    ][:1]
     starts += [m.start() for m in _GPU_BEGINS.finditer(head) if _is_host(head[: m.start()])][:1]
     starts += [m.end() for m in [_NO_GPU_BEGINS.match(head)] if m]
     starts += [m.start() for m in [_NO_GPU_ENDS.search(head)] if m]
@@ -114,6 +120,17 @@ def _closed(text: str) -> bool:
 
 def _is_cpu(text: str) -> bool:
     return cpu_row(text) is not None and not gpu_rows(text)
+
+
+def _is_sized_gpu(text: str) -> bool:
+    """Whether a text is a GPU with its memory, behind which another size is that of the RAM: `3060 12GB 64GB`."""
+    size = SIZE.search(text)
+    behind = text[size.end() :].strip() if size else ""
+    return (
+        size is not None
+        and (not behind or _COUNT.fullmatch(behind) is not None)
+        and bool(gpu_rows(text[: size.start()].strip()))
+    )
 
 
 def _is_host(text: str) -> bool:

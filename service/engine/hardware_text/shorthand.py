@@ -62,6 +62,16 @@ _OWN_GPU = {
     "AMD Ryzen AI Max 390": "AMD Radeon 8050S",
     "AMD Ryzen AI Max 385": "AMD Radeon 8050S",
 }
+# GB of cards that workshops rebuild with twice the memory, and owners post benchmarks of.
+_REBUILT = {
+    "NVIDIA GeForce RTX 2080 Ti": 22,
+    "NVIDIA GeForce RTX 3070": 16,
+    "NVIDIA GeForce RTX 3080": 20,
+    "NVIDIA GeForce RTX 4080 SUPER": 32,
+    "NVIDIA GeForce RTX 4090": 48,
+    "NVIDIA GeForce RTX 4090 D": 48,
+}
+_LAPTOP = re.compile(r"\b(?:laptop|notebook)\b", re.I)
 _SOCKETS = re.compile(r"\b(\d{1,2}) sockets?\b", re.I)
 _NAMELESS_CPU = re.compile(r"cpu(?:\s(\d{1,2}) sockets?)?(?:\s(\d{1,4}) cores?)?", re.I)
 _ONLY_CORES = re.compile(r"(\d{1,4})[\s-]?(?:physical\s)?cores?(?:\s(?:cpu|processor))?", re.I)
@@ -80,7 +90,9 @@ def read_shorthand(lines: Sequence[str]) -> Claim | None:
     pieces, beside = pieces_of("\n".join(line for line in lines if not _NOISE_LINE.match(line)))
     if not pieces and not beside:
         return None
-    found = _linked([_piece(piece) for piece in pieces])
+    found = _sized(_linked([_piece(piece) for piece in pieces]))
+    if _LAPTOP.search("\n".join(lines)):
+        found = [msgspec.structs.replace(f, gpus=tuple(map(_in_laptop, f.gpus))) for f in found]
     ram = [f.ram for f in found if f.ram is not None]
     cpu = [f.cpu for f in found if f.cpu is not None]
     if len(models := list(dict.fromkeys(c.model for c in cpu if c.model))) > 1:
@@ -120,6 +132,41 @@ def _linked(found: Sequence[Found]) -> list[Found]:
             link = link_of(one.link, [widths.pop(0) for _ in range(gpu.count)] if widths else [])
             linked[linked.index(f)] = msgspec.structs.replace(f, gpus=(msgspec.structs.replace(gpu, pcie=link),))
     return linked
+
+
+def _sized(found: Sequence[Found]) -> list[Found]:
+    """What was found, where no RAM is stated a size that no card has (`4060 laptop 32GB`) taken for that of the RAM.
+
+    Raises InvalidHardware where it may as well be that of a rebuilt card: with up to twice as much.
+    """
+    if any(f.ram is not None for f in found):
+        return list(found)
+    return [f if f.doubt is None else _with_ram(f, f.doubt) for f in found]
+
+
+def _in_laptop(gpu: Gpu) -> Gpu:
+    """The GPU of a laptop, which has the name of a larger card; one that is connected from outside is that card."""
+    alike = gpu.pcie is None and not re.search(r"laptop|mobile", gpu.name, re.I) and gpu_rows(f"{gpu.name} laptop")
+    return msgspec.structs.replace(gpu, name=f"{gpu.name} laptop") if alike else gpu
+
+
+def _with_ram(found: Found, piece: str) -> Found:
+    (gpu,) = found.gpus
+    name, size, most = gpu_rows(gpu.name)[0].name, gpu.vram_gib or 0, _largest(gpu)
+    cards = f"{gpu.count}x {gpu.name}" if gpu.count > 1 else gpu.name
+    if gpu.count > 1 or size <= 2 * most:
+        raise unreadable(
+            piece,
+            f"{name} is sold with {most:g} GB: write `{cards}, {size:g}GB RAM`, or `{cards} [{size:g} GiB]`",
+        )
+    note = f"{piece}: {size:g} GB taken for RAM, the card is sold with {most:g}"
+    return Found(gpus=(msgspec.structs.replace(gpu, vram_gib=None),), ram=Ram(total_gb=size), notes=note)
+
+
+def _largest(gpu: Gpu) -> float:
+    """GB of the largest card of that name, also of those that are rebuilt and sold with more; 0 where none is known."""
+    rows = gpu_rows(gpu.name)
+    return max((_REBUILT.get(row.name, row.vram_gib or 0) for row in rows), default=0)
 
 
 def _piece(piece: str) -> Found:
@@ -221,7 +268,8 @@ def _processor(piece: str, count: int, rest: str) -> Found:
     if _CPU_WORD.search(name) and not (is_gpu and not is_cpu):
         return _cpu_of(count, name, gpu, piece)
     if _GPU_WORD.search(name) or (is_gpu and not is_cpu):
-        return Found(gpus=(gpu,))
+        most, told = _largest(gpu), "[" in piece or "vram" in piece.lower()
+        return Found(gpus=(gpu,), doubt=piece if most and not told and (gpu.vram_gib or 0) > most else None)
     if is_gpu and is_cpu:
         raise unreadable(piece, f"it is a GPU and a CPU: write `{gpu_rows(name)[0].name}` or `{_cpu_name(name)}`")
     if is_cpu:

@@ -200,3 +200,41 @@ def test_parts_are_told_apart_without_commas(text: str, same_as: str) -> None:
 def test_memory_without_its_card_is_asked_for_by_name(text: str) -> None:
     with pytest.raises(InvalidHardware, match="which GPU has it"):
         parse_hardware(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "gpu", "ram"),
+    [
+        ("4060 laptop 32gb", Gpu(name="4060 laptop"), 32),
+        ("3090 64gb", Gpu(name="3090"), 64),
+        ("4060 ti 32gb, 64gb ram", Gpu(name="4060 ti", vram_gib=32), 64),  # RAM is stated: this is the card's
+        ("4060 ti [32 GiB]", Gpu(name="4060 ti", vram_gib=32), None),
+        ("2080ti 22gb", Gpu(name="2080ti", vram_gib=22), None),  # rebuilt, and sold as such
+        ("4090 48gb", Gpu(name="4090", vram_gib=48), None),
+        ("7900 xtx 24gb 64gb", Gpu(name="7900 xtx", vram_gib=24), 64),
+        ("3060 12gb x2 64gb", Gpu(name="3060", vram_gib=12, count=2), 64),
+    ],
+)
+def test_a_size_that_no_such_card_has_is_the_machines(text: str, gpu: Gpu, ram: float | None) -> None:
+    read = parse_hardware(text)
+    assert read.gpus == [gpu]
+    assert (read.ram.total_gb if read.ram else None) == ram
+
+
+@pytest.mark.parametrize("text", ["4060 ti 32gb", "2x 3090 64gb", "A6000 96gb"])
+def test_a_size_that_may_be_a_rebuilt_cards_or_the_machines_is_asked_for(text: str) -> None:
+    with pytest.raises(InvalidHardware, match=r"is sold with \d+ GB: write `.*GB RAM`, or `.* GiB\]`"):
+        parse_hardware(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "gpu"),
+    [
+        ("laptop with rtx 4060, 32gb", "rtx 4060 laptop"),
+        ("gaming laptop with a 4080 and 32gb", "4080 laptop"),
+        ("laptop 4060 8gb 32gb ram", "4060 laptop"),
+        ("laptop, 64gb, oculink 3080", "3080"),
+    ],
+)
+def test_the_card_in_a_laptop_is_not_the_larger_one_of_that_name(text: str, gpu: str) -> None:
+    assert [one.name for one in parse_hardware(text).gpus] == [gpu]
