@@ -8,7 +8,6 @@ import fcntl
 import logging
 import os
 import signal
-import socket
 import sys
 import time
 from collections.abc import AsyncIterator, Coroutine, Iterable, Iterator
@@ -16,10 +15,9 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-import uvicorn
 from anyio import to_thread
 
-from service.errors import InvalidSetting, StateInUse
+from service.errors import StateInUse
 from service.flows import calibration, dumps, runs, seed
 from service.flows.advise import requeue_unfinished
 from service.flows.context import Context, open_context
@@ -28,13 +26,14 @@ from service.queue.processes import bound_to_parent
 from service.settings import Settings, as_environment
 from service.store.engines import make_engine
 from service.store.migrations import migrate
+from service.web import server
+from service.web.app import create_app
 
 log = logging.getLogger(__name__)
 
 SWEEP_SECONDS = 30.0
 NIGHTLY_SECONDS = 600.0  # how often it is looked whether it is night
 GRACE_SECONDS = 8.0  # for a worker to finish its job; what it does not finish is begun again at the next start
-REQUEST_GRACE_SECONDS = 3  # for open requests; event streams never end by themselves
 _WATCH_SECONDS = 1.0
 _FIRST_DELAY, _LONGEST_DELAY, _LIVED_LONG = 0.5, 10.0, 10.0
 
@@ -53,7 +52,7 @@ def serve(settings: Settings) -> int:
 
 async def _serve(settings: Settings) -> None:
     async with contextlib.AsyncExitStack() as stack:
-        listener = stack.enter_context(_listen(settings))
+        listener = stack.enter_context(server.listening(settings))
         if settings.redis_url is None:
             stack.enter_context(sole_user(settings.state_dir))
         _migrate(settings)
@@ -61,34 +60,7 @@ async def _serve(settings: Settings) -> None:
         context = stack.enter_context(open_context(settings))
         await stack.enter_async_context(_running(_keep_worker(settings, module) for module in _modules(settings)))
         await stack.enter_async_context(_running([_sweep(context), _nightly(context)]))
-        await _answer(settings, listener)
-
-
-@contextlib.contextmanager
-def _listen(settings: Settings) -> Iterator[socket.socket]:
-    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
-    try:
-        listener = _bound(family, settings)
-    except OSError as error:
-        where = f"{settings.host} port {settings.port}"
-        raise InvalidSetting(f"cannot listen on {where}: {error.strerror}", field="ADVISOR_PORT") from error
-    with listener:
-        yield listener
-
-
-def _bound(family: int, settings: Settings) -> socket.socket:
-    """Return a listening socket. asyncio sets TCP_NODELAY, without which an answer waits 40 ms, only where the
-    protocol is named, which `socket.create_server` does not do.
-    """
-    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
-    try:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind((settings.host, settings.port))
-        listener.listen(512)
-    except OSError:
-        listener.close()
-        raise
-    return listener
+        await server.answer(create_app(settings), settings, listener)
 
 
 @contextlib.contextmanager
@@ -235,34 +207,3 @@ async def _running(loops: Iterable[Coroutine[Any, Any, None]]) -> AsyncIterator[
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-
-
-class _Server(uvicorn.Server):
-    """Says when it answers, and leaves signals to us: what runs beside it must be stopped too."""
-
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets)
-        for listener in sockets or []:
-            host, port = listener.getsockname()[:2]
-            print(f"Listening on http://{f'[{host}]' if ':' in host else host}:{port}", flush=True)
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        loop = asyncio.get_running_loop()
-        for sig in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(sig, self.handle_exit, sig, None)
-        yield
-
-
-async def _answer(settings: Settings, listener: socket.socket) -> None:
-    from service.web.app import create_app
-
-    config = uvicorn.Config(
-        create_app(settings),
-        log_level="warning",
-        access_log=False,
-        server_header=False,
-        proxy_headers=False,
-        timeout_graceful_shutdown=REQUEST_GRACE_SECONDS,
-    )
-    await _Server(config).serve([listener])

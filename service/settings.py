@@ -100,6 +100,13 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             "Networks of reverse proxies whose `X-Forwarded-For` is believed: `10.0.0.0/8,…`.",
         ),
     ] = ()
+    drain_seconds: Annotated[
+        Annotated[float, Meta(ge=0, le=600)],
+        _setting(
+            "ADVISOR_DRAIN_SECONDS",
+            "Seconds that the API listens on after SIGTERM while `/ready` says 503, for a proxy to turn elsewhere.",
+        ),
+    ] = 0
     workers: Annotated[
         Annotated[int, Meta(ge=0, le=64)],
         _setting("ADVISOR_WORKERS", "Worker processes that `advisor serve` starts. 0: none, they run elsewhere."),

@@ -7,6 +7,7 @@ at most one interval.
 from __future__ import annotations
 
 import asyncio
+import random
 import time
 import zlib
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Iterator
@@ -19,6 +20,7 @@ from anyio import to_thread
 from litestar.response import Stream
 
 from service.engine.errors import AdvisorError
+from service.web.drain import Drain
 from service.web.limits import Lease
 from service.web.use_cases import Flows
 from service.wire.advice import Advice, AdviceEvent
@@ -29,6 +31,7 @@ FINAL = ("ready", "failed")
 PING_SECONDS = 15.0
 LOOK_SECONDS = 2.0  # between looks at the database when nothing is published
 STREAM_LEASE_SECONDS = 45
+_COME_AGAIN_MS = (500, 3000)
 
 
 async def read(flows: Flows, advice_id: str) -> Advice:
@@ -97,17 +100,19 @@ async def _hints(listening: AbstractAsyncContextManager[AsyncIterator[str]]) -> 
             await listening.__aexit__(None, None, None)
 
 
-async def wait_until_final(flows: Flows, advice: Advice, seconds: float) -> Advice:
-    """Return the advice once it is final, or as it is when `seconds` are over."""
+async def wait_until_final(flows: Flows, advice: Advice, seconds: float, drain: Drain) -> Advice:
+    """Return the advice once it is final, or as it is when `seconds` are over or the process leaves."""
     if advice.state in FINAL:
         return advice
     async with aclosing(changes(flows, advice.id, seconds)) as found:
         async for latest in found:
             advice = latest
+            if drain.leaving:
+                break
     return advice
 
 
-async def events(flows: Flows, advice_id: str, lease: Lease) -> AsyncGenerator[bytes]:
+async def events(flows: Flows, advice_id: str, lease: Lease, drain: Drain) -> AsyncGenerator[bytes]:
     """Return server-sent events: the state at once, then each change, and a comment every PING_SECONDS.
 
     An event is named after the state; its id tells what was seen. The stream ends after a final one. `lease` is renewed
@@ -121,13 +126,18 @@ async def events(flows: Flows, advice_id: str, lease: Lease) -> AsyncGenerator[b
             sent[:] = [event]
             yield sse(event.state, event_id(event), event)
 
-    async with aclosing(stream(changes(flows, advice_id), new, lease)) as pieces:
+    async with aclosing(stream(changes(flows, advice_id), new, lease, drain)) as pieces:
         async for piece in pieces:
             yield piece
 
 
-async def stream(found: AsyncGenerator[T], new: Callable[[T], Iterable[bytes]], lease: Lease) -> AsyncGenerator[bytes]:
-    """Return what is `new` of each look, and a comment every PING_SECONDS, with which the lease is renewed."""
+async def stream(
+    found: AsyncGenerator[T], new: Callable[[T], Iterable[bytes]], lease: Lease, drain: Drain
+) -> AsyncGenerator[bytes]:
+    """Return what is `new` of each look, and a comment every PING_SECONDS, with which the lease is renewed.
+
+    When the process leaves, the last piece says when to come again; another process then goes on from the database.
+    """
     pinged = time.monotonic()
     async with lease, aclosing(found) as each:
         try:
@@ -138,6 +148,9 @@ async def stream(found: AsyncGenerator[T], new: Callable[[T], Iterable[bytes]], 
                     pinged = time.monotonic()
                     await lease.renew()
                     yield b": ping\n\n"
+                if drain.leaving:
+                    yield f"retry: {random.randint(*_COME_AGAIN_MS)}\n\n".encode()  # noqa: S311 - not all at once
+                    return
         except AdvisorError as error:
             yield sse("problem", "problem", problem_of(error))
 

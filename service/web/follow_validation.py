@@ -8,6 +8,7 @@ from collections.abc import AsyncGenerator, Iterator
 import msgspec
 from anyio import to_thread
 
+from service.web.drain import Drain
 from service.web.follow import looks, sse, stream
 from service.web.limits import Lease
 from service.web.use_cases import Flows
@@ -16,7 +17,7 @@ from service.wire.runs import Run, Validation, ValidationEvent
 FINAL = ("done", "cancelled")
 
 
-def events(flows: Flows, validation_id: str, lease: Lease) -> AsyncGenerator[bytes]:
+def events(flows: Flows, validation_id: str, lease: Lease, drain: Drain) -> AsyncGenerator[bytes]:
     """Return server-sent events: the state at once, then each run that changed with its new rows, and comments.
 
     An event of a run is named after its state, one of the whole after the validation's; the last one is final.
@@ -26,7 +27,7 @@ def events(flows: Flows, validation_id: str, lease: Lease) -> AsyncGenerator[byt
         flows.validation_progress(validation_id),
         lambda validation: validation.state in FINAL,
     )
-    return stream(look, _News().of, lease)
+    return stream(look, _News().of, lease, drain)
 
 
 def final_id(validation: Validation) -> str:

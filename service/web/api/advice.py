@@ -92,7 +92,7 @@ async def _requested(
     data: AdviceRequest, request: Request[Any, Any, Any], services: Services, form: Format, detail: str, wait: int
 ) -> Response[Any]:
     asked = await to_thread.run_sync(services.flows.request_advice, data, services.admission(request))
-    advice = await wait_until_final(services.flows, asked.advice, wait) if wait else asked.advice
+    advice = await wait_until_final(services.flows, asked.advice, wait, services.drain) if wait else asked.advice
     advice = _with_address(advice, request, services)
     if advice.problem:
         return problem_response(msgspec.structs.replace(advice.problem, instance=f"{PATH}/{advice.id}"))
@@ -132,7 +132,7 @@ async def read_advice(
     advice = await read(services.flows, _checked(advice_id))
     if wait and advice.state not in FINAL:
         async with await services.hold(request, MAX_WAIT_SECONDS + 5):
-            advice = await wait_until_final(services.flows, advice, wait)
+            advice = await wait_until_final(services.flows, advice, wait, services.drain)
     advice = _with_address(advice, request, services)
     response = _answer(advice, request, form, detail)
     if advice.state not in FINAL:
@@ -165,7 +165,7 @@ async def follow_advice(
     if advice.state in FINAL and seen == event_id(AdviceEvent(advice.id, advice.state, advice.progress)):
         return Response(None, status_code=204)
     lease = await services.hold(request, STREAM_LEASE_SECONDS)
-    return event_stream(events(services.flows, advice.id, lease))
+    return event_stream(events(services.flows, advice.id, lease, services.drain))
 
 
 @delete(

@@ -189,13 +189,16 @@ async def lease_run(request: Request[Any, Any, Any], services: NamedDependency[S
 
 
 async def _waited_for(services: Services, host: SignedHost, seconds: int) -> LeasedRun | None:
-    """Look again when something was queued, and now and then: without Redis nobody says so."""
+    """Look again when something was queued, and now and then: without Redis nobody says so. Ends with the process."""
     deadline = anyio.current_time() + seconds
     async with services.flows.queued_runs() as news:
         while (left := deadline - anyio.current_time()) > 0:
             if leased := await to_thread.run_sync(services.flows.next_run, host):
                 return leased
-            with anyio.move_on_after(min(left, _LOOK_SECONDS)):
+            if services.drain.leaving:
+                return None
+            pause = anyio.move_on_after(min(left, _LOOK_SECONDS))
+            with pause, services.drain.cutting(pause):
                 await anext(news)
     return None
 

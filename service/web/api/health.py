@@ -44,7 +44,9 @@ def health() -> Health:
     },
 )
 async def ready(services: NamedDependency[Services]) -> Readiness:
-    """The database, Redis, and at least one worker; 503 names what is missing."""
+    """The database, Redis, and at least one worker; 503 names what is missing, or says that the process is ending."""
+    if services.drain.begun:
+        raise ServiceUnavailable("this process is ending: ask another")
     found = await to_thread.run_sync(services.flows.readiness)
     missing = [text for part, text in _MISSING.items() if not getattr(found, part)]
     if missing:

@@ -1,0 +1,96 @@
+"""The HTTP server around the app: its socket, and how it ends when the process is told to."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+import socket
+from collections.abc import Iterator
+
+import uvicorn
+from litestar import Litestar
+
+from service.errors import InvalidSetting
+from service.settings import Settings
+from service.web.drain import Drain
+from service.web.services import Services
+
+REQUEST_GRACE_SECONDS = 10  # for requests that are being answered; whoever only waits is sent away at once
+
+
+@contextlib.contextmanager
+def listening(settings: Settings) -> Iterator[socket.socket]:
+    """Listen where the settings say for the length of a block. Raises InvalidSetting."""
+    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
+    try:
+        listener = _bound(family, settings)
+    except OSError as error:
+        where = f"{settings.host} port {settings.port}"
+        raise InvalidSetting(f"cannot listen on {where}: {error.strerror}", field="ADVISOR_PORT") from error
+    with listener:
+        yield listener
+
+
+def _bound(family: int, settings: Settings) -> socket.socket:
+    """Return a listening socket. asyncio sets TCP_NODELAY, without which an answer waits 40 ms, only where the
+    protocol is named, which `socket.create_server` does not do.
+    """
+    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((settings.host, settings.port))
+        listener.listen(512)
+    except OSError:
+        listener.close()
+        raise
+    return listener
+
+
+async def answer(app: Litestar, settings: Settings, listener: socket.socket) -> None:
+    """Answer requests until SIGTERM or SIGINT; says `Listening on URL` when it does."""
+    config = uvicorn.Config(
+        app,
+        log_level="warning",
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        timeout_graceful_shutdown=REQUEST_GRACE_SECONDS,
+    )
+    services: Services = app.state.services
+    await _Server(config, services.drain, settings.drain_seconds).serve([listener])
+
+
+class _Server(uvicorn.Server):
+    """Says when it answers, and ends in steps: what runs beside it is stopped after it."""
+
+    def __init__(self, config: uvicorn.Config, drain: Drain, drain_seconds: float) -> None:
+        super().__init__(config)
+        self._drain, self._drain_seconds = drain, drain_seconds
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        for listener in sockets or []:
+            host, port = listener.getsockname()[:2]
+            print(f"Listening on http://{f'[{host}]' if ':' in host else host}:{port}", flush=True)
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        loop = asyncio.get_running_loop()
+        loop.add_signal_handler(signal.SIGTERM, self._end, self._drain_seconds)
+        loop.add_signal_handler(signal.SIGINT, self._end, 0)
+        yield
+
+    def _end(self, drain_seconds: float) -> None:
+        """SIGTERM drains first; a second signal, or Ctrl-C, leaves at once; one more waits for nobody."""
+        if self.should_exit:
+            self.force_exit = True
+        elif self._drain.begun or not drain_seconds:
+            self._leave()
+        else:
+            self._drain.begin()
+            asyncio.get_running_loop().call_later(drain_seconds, self._leave)
+
+    def _leave(self) -> None:
+        self._drain.leave()
+        self.should_exit = True
