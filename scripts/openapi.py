@@ -6,6 +6,9 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+from scripts.api_page import api_markdown, shapes_markdown
+from scripts.cli_page import cli_markdown
+from scripts.client_page import clients_markdown
 from scripts.rules_page import rules_markdown
 from service.settings import SETTINGS
 from service.web.document import openapi_json
@@ -56,6 +59,10 @@ def written() -> dict[Path, bytes]:
     """Return the content of every file that this script writes."""
     return {
         ROOT / "openapi" / "openapi.json": openapi_json(),
+        ROOT / "docs" / "api.md": api_markdown().encode(),
+        ROOT / "docs" / "shapes.md": shapes_markdown().encode(),
+        ROOT / "docs" / "cli.md": cli_markdown().encode(),
+        ROOT / "docs" / "clients.md": clients_markdown().encode(),
         ROOT / "docs" / "problems.md": problems_markdown().encode(),
         ROOT / "docs" / "settings.md": settings_markdown().encode(),
         ROOT / "docs" / "rules.md": rules_markdown().encode(),

@@ -74,5 +74,6 @@ def test_the_docs_have_every_setting_with_its_help_and_default() -> None:
         assert (f"Default: `{setting.default}`" if setting.default else "not set") in sections[setting.name]
 
 
-def test_a_token_for_calling_services_is_no_mistake() -> None:
-    assert load_settings({"ADVISOR_TOKEN": "adv_x"}) == Settings()
+def test_what_calls_a_service_is_no_mistake() -> None:
+    stated = {"ADVISOR_TOKEN": "adv_x", "ADVISOR_SERVICE": "https://advisor.example"}
+    assert load_settings(stated) == Settings()

@@ -52,7 +52,7 @@ _OWN_EXTRA = {
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code: 0 done, 1 it cannot be done, 2 the input is wrong."""
-    arguments = _parser().parse_args(argv)
+    arguments = command_line().parse_args(argv)
     try:
         code: int = arguments.run(arguments)
         return code
@@ -69,7 +69,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         return FAILURE
 
 
-def _parser() -> argparse.ArgumentParser:
+def command_line() -> argparse.ArgumentParser:
+    """Return what reads the words of the command line, with every command."""
     parser = argparse.ArgumentParser(
         prog="advisor", description="Where to put a GGUF model on your hardware: ranked, explained, ready to paste."
     )

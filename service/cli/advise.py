@@ -32,14 +32,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="'+1 RTX 3090', '256 GB more RAM', 'PCIe 4 x16 instead of x4', 'no GPU', 'best'; may be repeated",
     )  # fmt: skip
     limits = parser.add_argument_group("constraints")
-    limits.add_argument("--engine", action="append", choices=("ik_llama.cpp", "llama.cpp"), help="may be repeated")
+    limits.add_argument(
+        "--engine", action="append", choices=("ik_llama.cpp", "llama.cpp"), help="only this one; may be repeated"
+    )
     limits.add_argument("--build", metavar="BUILD", help="of the one --engine: 2025-05-11, b3700 or 8337e4cd3")
-    limits.add_argument("--variant", action="append", help="may be repeated")
+    limits.add_argument("--variant", action="append", help="only this one; may be repeated")
     limits.add_argument("--kv-type", action="append", help="cache types allowed, such as f16 or q8_0; may be repeated")
-    limits.add_argument("--min-bpw", type=float, metavar="BITS")
-    limits.add_argument("--max-bpw", type=float, metavar="BITS")
+    limits.add_argument("--min-bpw", type=float, metavar="BITS", help="bits per weight of a variant, at least")
+    limits.add_argument("--max-bpw", type=float, metavar="BITS", help="bits per weight of a variant, at most")
     limits.add_argument("--reserve-mib", type=int, metavar="MIB", help="kept free on every GPU (default: 512)")
-    limits.add_argument("--max-ram-gib", type=float, metavar="GIB")
+    limits.add_argument("--max-ram-gib", type=float, metavar="GIB", help="of RAM to use, at most")
     limits.add_argument(
         "--command", metavar="COMMAND", help="the command in use, which is a candidate; @FILE or - reads it from there"
     )

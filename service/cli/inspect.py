@@ -13,7 +13,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("repo", help="OWNER/NAME, OWNER/NAME:VARIANT, a URL, or a path to GGUF files")
     parser.add_argument("--revision", help="branch, tag or commit (default: main)")
     add_no_cache(parser)
-    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--json", action="store_true", help="as JSON")
 
 
 def run(arguments: argparse.Namespace) -> int:

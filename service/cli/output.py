@@ -14,7 +14,7 @@ def form_arguments(parser: argparse.ArgumentParser) -> None:
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--json", action="store_true", help="the API's JSON")
     form.add_argument("--markdown", action="store_true", help="for a chat message")
-    parser.add_argument("--detail", choices=("short", "full"), default="short")
+    parser.add_argument("--detail", choices=("short", "full"), default="short", help="how much text (default: short)")
 
 
 def print_json(value: object) -> None:

@@ -27,7 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="submit, validate, host or operator; several with commas, or repeated",
     )  # fmt: skip
     shown = verbs.add_parser("list", help="all tokens: whose, what for, when used; never what they are")
-    shown.add_argument("--json", action="store_true")
+    shown.add_argument("--json", action="store_true", help="as JSON")
     revoke = verbs.add_parser("revoke", help="end a token at once")
     revoke.add_argument("id", metavar="ID", help="as `advisor token list` shows it")
 

@@ -17,6 +17,7 @@ from litestar.openapi.spec import Components, License, Reference, SecurityScheme
 
 from service import __version__
 from service.web.api import ROUTERS
+from service.web.parameters import explain
 from service.wire.accuracy import Accuracy
 from service.wire.advice import Advice, AdviceEvent, AdviceRequest, CreatedAdvice
 from service.wire.agent import (
@@ -108,7 +109,7 @@ def openapi_document() -> dict[str, Any]:
     app = Litestar(ROUTERS, dependencies={"services": no_services}, openapi_config=_CONFIG, logging_config=None)
     paths = msgspec.json.encode(app.openapi_schema.to_schema(), order="sorted")
     document: dict[str, Any] = msgspec.json.decode(paths)
-    _leave_out_null(document["paths"])
+    explain(document["paths"])
     _, shapes = msgspec.json.schema_components(
         (
             *_SHAPES,
@@ -126,21 +127,6 @@ def openapi_document() -> dict[str, Any]:
         _say_simply(shape)
     schemes = document["components"]["securitySchemes"]
     return document | {"components": {"schemas": dict(sorted(shapes.items())), "securitySchemes": schemes}}
-
-
-def _leave_out_null(paths: dict[str, Any]) -> None:
-    """A parameter is a text or is left out: no request can hold a null in one."""
-    parameters = [p for item in paths.values() for spec in item.values() for p in spec.get("parameters", ())]
-    for schema in [parameter["schema"] for parameter in parameters]:
-        several = [kind for kind in schema.pop("oneOf", ()) if kind != {"type": "null"}]
-        if len(several) == 1:
-            schema |= several[0]
-        elif several:
-            schema["oneOf"] = several
-        if "enum" in schema:
-            schema["enum"] = [value for value in schema["enum"] if value is not None]
-        if isinstance(schema.get("type"), list):
-            schema["type"] = next(kind for kind in schema["type"] if kind != "null")
 
 
 def _say_simply(schema: Any) -> None:

@@ -61,7 +61,8 @@ SUBMISSION = _example(
     "paste",
     "A command with its output, and the machine",
     Submission(
-        text=f"$ ./llama-sweep-bench -m {REPO}/Qwen3-235B-A22B-Q4_K_M.gguf -c 8192 -ngl 99 -fa on -ot exps=CPU\n\n"
+        text=f"$ ./llama-sweep-bench -m {REPO}/Q4_K_M/Qwen3-235B-A22B-Q4_K_M-00001-of-00003.gguf"
+        " -c 8192 -ngl 99 -fa on -ot exps=CPU\n\n"
         "|    PP |     TG |   N_KV |   T_PP s | S_PP t/s |   T_TG s | S_TG t/s |\n"
         "|   512 |    128 |      0 |    4.120 |   124.27 |    8.930 |    14.33 |\n"
         "|   512 |    128 |    512 |    4.190 |   122.20 |    9.010 |    14.21 |\n",

@@ -96,7 +96,7 @@ def _operation(path: str, method: str, spec: dict[str, Any]) -> OperationView:
 
 def _parameter(spec: dict[str, Any]) -> Row:
     schema = spec.get("schema", {})
-    text = " ".join(part for part in (spec.get("description", ""), _bounds(schema)) if part)
+    text = " ".join(part for part in (spec.get("description", ""), _limits(schema)) if part)
     return Row(spec["name"], spec["in"], _kinds(schema), bool(spec.get("required")), text)
 
 
@@ -109,7 +109,7 @@ def _answer(status: str, response: dict[str, Any]) -> Answer:
 def _fields(schema: dict[str, Any]) -> list[Row]:
     required = schema.get("required", ())
     return [
-        Row(name, "", _kinds(field), name in required, " ".join(filter(None, (_bounds(field), _default(field)))))
+        Row(name, "", _kinds(field), name in required, _limits(field))
         for name, field in schema.get("properties", {}).items()
     ]
 
@@ -132,15 +132,17 @@ def _kinds(schema: dict[str, Any]) -> list[tuple[str, str | None]]:
     return [(" | ".join(kind) if isinstance(kind, list) else str(kind), None)]
 
 
-def _bounds(schema: dict[str, Any]) -> str:
+def _limits(schema: dict[str, Any]) -> str:
+    """Return the bounds of a value and its default."""
     parts = [schema, *schema.get("oneOf", []), *schema.get("anyOf", [])]
-    said = [text.format(f"{part[name]:,}") for part in parts for name, text in _BOUNDS.items() if name in part]
+    said = [text.format(_number(part[name])) for part in parts for name, text in _BOUNDS.items() if name in part]
+    default = schema.get("default")
+    said += [] if default in (None, [], {}, "") else [f"default: {json.dumps(default)}"]
     return ", ".join(dict.fromkeys(said))
 
 
-def _default(schema: dict[str, Any]) -> str:
-    value = schema.get("default")
-    return f"default: {json.dumps(value)}" if value not in (None, [], {}) else ""
+def _number(value: float) -> str:
+    return f"{int(value) if value == int(value) else value:,}"
 
 
 def _first_example(content: dict[str, Any]) -> str | None:

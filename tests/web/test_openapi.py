@@ -121,6 +121,13 @@ def test_text_and_markdown_are_documented() -> None:
     assert list(content) == ["application/json", "text/markdown", "text/plain"]
 
 
+def test_every_parameter_is_explained() -> None:
+    parameters = [
+        (operation["operationId"], p) for _, _, operation in OPERATIONS for p in operation.get("parameters", [])
+    ]
+    assert [(name, p["name"]) for name, p in parameters if not p.get("description")] == []
+
+
 def test_parameters_are_of_one_kind_and_never_null() -> None:
     schemas = [p["schema"] for _, _, operation in OPERATIONS for p in operation.get("parameters", [])]
     assert [s for s in schemas if "oneOf" in s or "null" in s.get("type", "") or None in s.get("enum", [])] == []

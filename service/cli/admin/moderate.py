@@ -23,7 +23,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="of hide and show a result's id, of close a report's; else an account's name or pseudonym",
     )  # fmt: skip
     parser.add_argument("--reason", metavar="TEXT", help="why: kept in the audit log, and shown where a result is")
-    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--json", action="store_true", help="as JSON")
 
 
 def run(arguments: argparse.Namespace) -> int:
