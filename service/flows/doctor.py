@@ -25,7 +25,7 @@ from service.queue.enqueue import queue_on
 from service.settings import Settings
 from service.store import health
 from service.store.engines import make_engine
-from service.store.migrations import newest
+from service.store.migrations import is_newer, newest
 
 State: TypeAlias = Literal["good", "warning", "bad"]
 _MIB, _GIB = 1 << 20, 1 << 30
@@ -100,7 +100,10 @@ def _database(engine: Engine, now: datetime) -> Iterator[Diagnosis]:
             text = "it has no tables yet: `advisor serve` makes them"
             yield Diagnosis(part=part, state="warning", text=text, mend="start the service")
             return
-        if revision != newest():
+        if is_newer(revision):
+            text = f"its tables are of {revision}, newer than this version's, {newest()}: they serve both"
+            yield Diagnosis(part=part, state="warning", text=text, mend="bring this program up to date as well")
+        elif revision != newest():
             text = f"its tables are of {revision}, this version's are {newest()}"
             yield Diagnosis(part=part, state="bad", text=text, mend="start the service once: it brings them up to date")
             return

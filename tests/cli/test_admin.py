@@ -11,6 +11,7 @@ from service.cli import main
 from service.flows.accounts import database, list_tokens
 from service.serve import sole_user
 from service.settings import Settings
+from service.store.migrations import newest
 
 
 @pytest.fixture
@@ -33,6 +34,14 @@ def test_a_restore_keeps_what_was_there_before(state: Path, tmp_path: Path, caps
     assert main(["admin", "restore", str(tmp_path / "before")]) == 0
     assert accounts(state) == ["alice", "bob"]
     assert "what was there before is in" in capsys.readouterr().out
+
+
+def test_tables_are_brought_up_to_date_by_a_command_of_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("ADVISOR_STATE_DIR", str(tmp_path))
+    assert [main(["admin", "migrate"]), main(["admin", "migrate"])] == [0, 0]
+    assert capsys.readouterr().out == f"tables of {newest()}, were none\ntables of {newest()}\n"
 
 
 def test_nothing_is_restored_under_a_running_service(

@@ -10,6 +10,7 @@ VERBS = {
     "backup": "all of the database in one file, while the service runs",
     "moderate": "hide and show results, ban and vouch for accounts, read reports and what was done",
     "dump": "all results in files, as they are made each night; or in a Parquet file",
+    "migrate": "the database brought to this version's tables; the old version may run meanwhile",
     "restore": "the database as a backup has it; stop the service first",
     "seed": "published results that the package has, added; or one removed, as its author asks",
 }
