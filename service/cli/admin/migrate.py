@@ -24,8 +24,6 @@ def run(_: argparse.Namespace) -> int:
         after = health.revision(engine)
     finally:
         engine.dispose()
-    print(
-        f"tables of {after}"
-        + (", newer than this version" if is_newer(after) else "" if after == before else f", were {before or 'none'}")
-    )
+    was = f", were {before or 'none'}" if after != before else ", newer than this version's" if is_newer(after) else ""
+    print(f"tables of {after}{was}")
     return 0
