@@ -21,6 +21,7 @@ from service.errors import StateInUse
 from service.flows import calibration, dumps, runs, seed
 from service.flows.advise import requeue_unfinished
 from service.flows.context import Context, open_context
+from service.flows.retention import purge
 from service.queue.embedded import EmbeddedValkey
 from service.queue.processes import bound_to_parent
 from service.settings import Settings, as_environment
@@ -187,6 +188,8 @@ async def _nightly(context: Context) -> None:
                 # A process of its own: reading every result would hold up whoever asks meanwhile.
                 code = await _work(context.settings, "service.cli", "admin", "dump")
                 log.info("`advisor admin dump` ended with code %d", code)
+                for purged in await to_thread.run_sync(purge, context, context.settings):
+                    log.info("%d rows of %s were older than %d days", purged.rows, purged.kind, purged.days)
 
 
 @contextlib.contextmanager

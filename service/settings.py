@@ -145,6 +145,25 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         _setting("ADVISOR_GPU_MINUTES_PER_DAY", "GPU-minutes that one account may use on hosts of others in 24 hours."),
     ] = 60
 
+    keep_advice_days: Annotated[
+        Annotated[int, Meta(ge=0, le=36_500)],
+        _setting(
+            "ADVISOR_KEEP_ADVICE_DAYS", "Days after which an advice that nobody had measured is removed. 0: for ever."
+        ),
+    ] = 365
+    keep_listings_days: Annotated[
+        Annotated[int, Meta(ge=0, le=36_500)],
+        _setting("ADVISOR_KEEP_LISTINGS_DAYS", "Days after which a repo's list of files is read anew. 0: for ever."),
+    ] = 90
+    keep_logs_days: Annotated[
+        Annotated[int, Meta(ge=0, le=36_500)],
+        _setting("ADVISOR_KEEP_LOGS_DAYS", "Days after which a result loses its log, and nothing else. 0: never."),
+    ] = 0
+    keep_reports_days: Annotated[
+        Annotated[int, Meta(ge=0, le=36_500)],
+        _setting("ADVISOR_KEEP_REPORTS_DAYS", "Days after which a closed report of abuse is removed. 0: for ever."),
+    ] = 365
+
     discord_public_key: Annotated[
         Annotated[str, Meta(pattern=r"^[0-9a-fA-F]{64}$")] | None,
         _setting(

@@ -14,9 +14,9 @@ from service.flows import trust
 from service.flows.accounts import Caller
 from service.flows.context import Records
 from service.flows.trust import OPERATOR
+from service.store import hosts, results
 from service.store import moderation as store
-from service.store import results
-from service.store.ids import is_id
+from service.store.ids import is_id, is_name
 from service.store.moderation import Act
 from service.store.trust import writing
 from service.wire.moderation import AbuseReport, AuditEntry, Moderation, OpenReport, Reported
@@ -37,6 +37,7 @@ def moderate(context: Records, by: str, asked: Moderation) -> AuditEntry:
     acts: dict[str, Callable[[Records, Act], Act]] = {
         "hide": _hide, "show": _show, "ban": _ban, "unban": _unban,
         "trust": _trust, "distrust": _distrust, "close": _close,
+        "revoke": _revoke,
     }  # fmt: skip
     return _entry(acts[asked.action](context, Act(now, by, asked.action, asked.subject, reason)))
 
@@ -146,6 +147,17 @@ def _close(context: Records, act: Act) -> Act:
     with writing(context.engine) as connection:
         if not is_id(act.subject) or not store.close_report(connection, act.subject, act.by, act.at):
             raise InvalidInput("no open report has this id", field="subject")
+        store.note(connection, act)
+    return act
+
+
+def _revoke(context: Records, act: Act) -> Act:
+    with writing(context.engine) as connection:
+        host_id = hosts.named(connection, act.subject) if is_name(act.subject) else None
+        if host_id is None:
+            raise InvalidInput("no host has this pseudonym or id, or it is revoked already", field="subject")
+        hosts.change_in(connection, host_id, act.at, state="revoked")
+        act = act._replace(subject=host_id)
         store.note(connection, act)
     return act
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, Literal
 
@@ -107,6 +108,24 @@ def finish(engine: Engine, advice_id: str, body: AdviceBody, now: datetime) -> b
 def fail(engine: Engine, advice_id: str, problem: dict[str, Any], now: datetime) -> bool:
     """Store why a row cannot be computed. False when it is finished already or gone."""
     return _change(engine, advice_id, state="failed", problem=problem, progress=None, updated_at=now)
+
+
+def failed(engine: Engine, ids: Sequence[str], since: datetime | None) -> list[str]:
+    """Return the ids of failed rows: of `ids`, and where `since` is given of all that failed since then."""
+    which = table.c.id.in_(ids) if since is None else table.c.updated_at >= since
+    with engine.connect() as connection:
+        return list(connection.scalars(select(table.c.id).where(table.c.state == "failed", which).order_by(table.c.id)))
+
+
+def requeue(engine: Engine, advice_id: str, now: datetime) -> bool:
+    """Queue a failed row again; False when it is not failed any more, or its request is in flight under another row."""
+    again = {"state": "queued", "problem": None, "attempts": 0, "updated_at": now}
+    change = update(table).where(table.c.id == advice_id, table.c.state == "failed").values(again)
+    try:
+        with engine.begin() as connection:
+            return connection.execute(change).rowcount == 1
+    except IntegrityError:
+        return False
 
 
 def remove(engine: Engine, advice_id: str) -> bool:

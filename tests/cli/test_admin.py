@@ -112,3 +112,14 @@ def test_a_dump_is_written_and_parquet_says_what_it_needs(
     assert main(["admin", "dump", "--parquet", str(tmp_path / "r.parquet")]) == 1
     assert "offload-advisor[parquet]" in capsys.readouterr().err
     assert not (tmp_path / "r.parquet").exists()
+
+
+def test_purge_and_requeue_say_what_they_would_do(state: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["admin", "purge", "--dry-run"]) == 0
+    assert "advice     older than  365 days:        0 would be removed" in capsys.readouterr().out
+    assert main(["admin", "requeue", "--failed", "24", "--dry-run"]) == 0
+    assert capsys.readouterr().out == "0 advice and 0 runs would be queued\n"
+    assert main(["admin", "requeue", "nonsense"]) == 2
+    assert "may be tried again, has the id nonsense" in capsys.readouterr().err
+    assert main(["admin", "hosts"]) == 0
+    assert capsys.readouterr().out.startswith("ID  ")

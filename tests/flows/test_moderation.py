@@ -8,6 +8,7 @@ from service.engine.errors import InvalidInput
 from service.errors import NotAuthenticated, ResultNotFound
 from service.flows import accounts, trust
 from service.flows.context import Context
+from service.flows.hosts import all_hosts
 from service.flows.moderation import BANNED, audit, moderate, open_reports, report_abuse
 from service.store import results
 from service.store.results import StoredResult
@@ -123,3 +124,12 @@ def test_what_is_hidden_or_not_there_cannot_be_reported(context: Context) -> Non
     for name in (result, "nothing", "no/id"):
         with pytest.raises(ResultNotFound):
             report_abuse(context, None, name, AbuseReport(kind="other"))
+
+
+def test_a_host_is_revoked_by_its_pseudonym_once(context: Context) -> None:
+    host = a_host(context)
+    do(context, "revoke", host.pseudonym, "it reports made-up figures")
+    assert [(one.state, one.owner) for one in all_hosts(context)] == [("revoked", "alice")]
+    assert [(a.action, a.subject) for a in audit(context)] == [("revoke", host.id)]
+    with pytest.raises(InvalidInput, match="revoked already"):
+        do(context, "revoke", host.pseudonym)
