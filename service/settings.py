@@ -63,7 +63,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         tuple[Text, ...],
         _setting(
             "ADVISOR_HUB_HOSTS",
-            "More hosts, or suffixes that begin with a dot, to which the Hub may redirect a read; separated by commas.",
+            "More hosts, or suffixes that begin with a dot, to which the Hub may redirect a read; separated by commas. "
+            "One named in full may have an address that is not public.",
         ),
     ] = ()
     cache_dir: Annotated[
@@ -84,6 +85,14 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             "Hosts outside the Hub whose GGUF files `advisor inspect` may read by their address; separated by commas.",
         ),
     ] = ()
+    outgoing_proxy: Annotated[
+        Annotated[str, Meta(pattern=r"^https?://[^\s/?#]+/?$", max_length=2048)] | None,
+        _setting(
+            "ADVISOR_OUTGOING_PROXY",
+            "HTTP proxy through which the service asks the Hub, Discord and Slack. Unset: none, whatever HTTPS_PROXY "
+            "says; the command line goes by HTTPS_PROXY then.",
+        ),
+    ] = None
     host: Annotated[Text, _setting("ADVISOR_HOST", "Address to listen on. `0.0.0.0` is every interface.")] = "127.0.0.1"
     port: Annotated[
         Annotated[int, Meta(ge=0, le=65535)],
@@ -271,8 +280,8 @@ def _variables() -> dict[str, tuple[str, str]]:
 
 _VARIABLES = _variables()
 _SECRET = frozenset(
-    ("HF_TOKEN", "DATABASE_URL", "REDIS_URL", "ADVISOR_DISCORD_BOT_TOKEN", "ADVISOR_SLACK_SIGNING_SECRET",
-     "ADVISOR_SLACK_BOT_TOKEN")
+    ("HF_TOKEN", "DATABASE_URL", "REDIS_URL", "ADVISOR_OUTGOING_PROXY", "ADVISOR_DISCORD_BOT_TOKEN",
+     "ADVISOR_SLACK_SIGNING_SECRET", "ADVISOR_SLACK_BOT_TOKEN")
 )  # fmt: skip
 _OF_CALLERS = frozenset({"ADVISOR_TOKEN", "ADVISOR_SERVICE"})  # of who calls a service: no settings, no mistake
 

@@ -19,6 +19,7 @@ from sqlalchemy import Engine
 from service.engine.errors import AdvisorError
 from service.errors import QueueUnavailable
 from service.flows.context import make_hub
+from service.outgoing import Origins, Refused, new_client
 from service.queue.connection import connect
 from service.queue.embedded import find_server
 from service.queue.enqueue import queue_on
@@ -181,12 +182,16 @@ def _answers(settings: Settings) -> Diagnosis:
     host = "127.0.0.1" if settings.host in ("0.0.0.0", "::") else settings.host  # noqa: S104
     url = f"http://{f'[{host}]' if ':' in host else host}:{settings.port}/ready"
     try:
-        reply = httpx.get(url, timeout=_SECONDS, trust_env=False)
-        parts = reply.json()
+        with _own_client(url) as client:
+            parts = client.get(url).json()
         missing = [name for name, good in parts.items() if good is False]
-    except (httpx.HTTPError, ValueError, AttributeError):
+    except (httpx.HTTPError, Refused, ValueError, AttributeError):
         return Diagnosis(part="service", state="warning", text=f"nothing answers {url}", mend="start `advisor serve`")
     if missing:
         mend = "see the service's log for each of these"
         return Diagnosis(part="service", state="bad", text=f"{url}: no {', no '.join(missing)}", mend=mend)
     return Diagnosis(part="service", state="good", text=f"{url} says that all parts answer")
+
+
+def _own_client(url: str) -> httpx.Client:
+    return new_client(Origins([url]), timeout=httpx.Timeout(_SECONDS), max_bytes=1 << 20, max_seconds=_SECONDS)
