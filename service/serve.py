@@ -67,7 +67,7 @@ async def _serve(settings: Settings) -> None:
 @contextlib.contextmanager
 def sole_user(folder: Path) -> Iterator[None]:
     """Hold the state folder for a block: two embedded servers would write the same file. Raises StateInUse."""
-    folder.mkdir(parents=True, exist_ok=True)
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     with (folder / "serve.lock").open("a") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
