@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
 
-.PHONY: help setup demo serve check format test test-engine test-browser test-full bench soak live-check calibrate pages types openapi lock
+.PHONY: help setup demo serve check format test test-engine test-browser test-full bench soak live-check calibrate examples pages types openapi lock
 
 help: ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
@@ -77,6 +77,9 @@ live-check: setup ## hold the real Hub to what the local one of the tests does; 
 
 calibrate: setup ## fit the speed model to published runs: writes calibration.json, prints errors before and after
 	$(BIN)/python -m bench.calibrate
+
+examples: setup ## run the docs' commands, and write what they print into the pages that show it
+	$(BIN)/python -m tests.doc_blocks.writing
 
 pages: setup ## write the tables and the plot of docs/speed.md from the calibration
 	$(BIN)/python -m bench.pages
