@@ -32,7 +32,6 @@ from service.web.app import create_app
 
 log = logging.getLogger(__name__)
 
-SWEEP_SECONDS = 30.0
 NIGHTLY_SECONDS = 600.0  # how often it is looked whether it is night
 GRACE_SECONDS = 8.0  # for a worker to finish its job; what it does not finish is begun again at the next start
 _WATCH_SECONDS = 1.0
@@ -174,7 +173,7 @@ async def _sweep(context: Context) -> None:
                 log.info("%d runs taken back from hosts that fell silent, or ended", taken_back)
         with _logged("the calibration in force could not be read"):
             await to_thread.run_sync(calibration.in_force, context)
-        await asyncio.sleep(SWEEP_SECONDS)
+        await asyncio.sleep(context.settings.sweep_seconds)
 
 
 async def _nightly(context: Context) -> None:

@@ -120,6 +120,21 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         Annotated[int, Meta(ge=0, le=64)],
         _setting("ADVISOR_WORKERS", "Worker processes that `advisor serve` starts. 0: none, they run elsewhere."),
     ] = 2
+    sweep_seconds: Annotated[
+        Annotated[float, Meta(ge=0.2, le=3_600)],
+        _setting(
+            "ADVISOR_SWEEP_SECONDS",
+            "Seconds between two looks for advices and runs that nobody works on any more, which are queued again.",
+        ),
+    ] = 30
+    heartbeat_seconds: Annotated[
+        Annotated[int, Meta(ge=1, le=60)],
+        _setting(
+            "ADVISOR_HEARTBEAT_SECONDS",
+            "How often a worker says that its advice is alive: after four it is queued again, and an idle worker is "
+            "thought gone after twelve. A worker looks for a lost Redis at least every second of them.",
+        ),
+    ] = 5
     requests_per_minute: Annotated[
         Annotated[int, Meta(ge=1, le=1_000_000)],
         _setting("ADVISOR_REQUESTS_PER_MINUTE", "Requests that one client may make a minute."),

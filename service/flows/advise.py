@@ -126,7 +126,8 @@ def requeue_unfinished(context: Context) -> int:
     Raises QueueUnavailable. Called at start and by a sweeper: Redis may be wiped at any moment.
     """
     now = context.clock()
-    return sum(ensure_enqueued(context.redis, advice_id, now) for advice_id in advices.unfinished(context.engine))
+    beat = context.settings.heartbeat_seconds
+    return sum(ensure_enqueued(context.redis, advice_id, now, beat) for advice_id in advices.unfinished(context.engine))
 
 
 def compute_advice(context: Context, advice_id: str, advise: Advise = engine_advise.advise) -> None:

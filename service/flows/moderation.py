@@ -86,12 +86,13 @@ def _show(context: Records, act: Act) -> Act:
 
 def _set_state(context: Records, act: Act, state: ResultState, reason: str) -> Act:
     row = results.read(context.engine, act.subject) if is_id(act.subject) else None
-    if row is None or row.state == "deleted":
-        raise InvalidInput("no result has this id, or its submitter has deleted it", field="subject")
     with writing(context.engine) as connection:
+        # Asked within: its submitter may delete it at this very moment, and for good.
+        if row is None or results.state_in(connection, row.id) == "deleted":
+            raise InvalidInput("no result has this id, or its submitter has deleted it", field="subject")
         results.change(connection, row.id, state=state, state_reason=reason)
         store.note(connection, act)
-    trust.settle(context, row.cell)
+        trust.settle_in(connection, row.cell, act.at)
     return act
 
 

@@ -197,18 +197,17 @@ def renew(
 
 
 def finish(
-    engine: Engine, run_id: str, host_id: str, fence: int, report_key: str, values: Mapping[str, object],
+    connection: Connection, run_id: str, host_id: str, fence: int, report_key: str, values: Mapping[str, object],
     result: StoredResult | None, log: str,
 ) -> bool:  # fmt: skip
-    """End a lease with what was reported, and store its result, both or neither. False: it is not this lease's."""
-    with engine.begin() as connection:
-        change = update(table).where(*_held_by(run_id, host_id, fence))
-        stored = {**values, "report_key": report_key, "leased_until": None}
-        if connection.execute(change.values(stored)).rowcount != 1:
-            return False
-        if result is not None:
-            results.insert_in(connection, result, log)
-        return True
+    """End a lease with what was reported, and store its result, in one transaction. False: it is not this lease's."""
+    change = update(table).where(*_held_by(run_id, host_id, fence))
+    stored = {**values, "report_key": report_key, "leased_until": None}
+    if connection.execute(change.values(stored)).rowcount != 1:
+        return False
+    if result is not None:
+        results.insert_in(connection, result, log)
+    return True
 
 
 def release(engine: Engine, host_id: str, now: datetime) -> int:

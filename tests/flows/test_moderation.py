@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from sqlalchemy import Engine
 
 from service.engine.errors import InvalidInput
 from service.errors import NotAuthenticated, ResultNotFound
@@ -12,6 +13,7 @@ from service.flows.hosts import all_hosts
 from service.flows.moderation import BANNED, audit, moderate, open_reports, report_abuse
 from service.store import results
 from service.store.results import StoredResult
+from service.store.trust import writing
 from service.wire.moderation import AbuseReport, Action, Moderation
 from tests.flows.conftest import Clock
 from tests.flows.test_trust import BOUND, by, grow_old, kept
@@ -48,6 +50,25 @@ def test_a_result_is_hidden_and_shown_again_with_the_reason_and_each_act_is_writ
         ("root", "show", result, "2026-11-21T12:05:00+00:00"),
         ("root", "hide", result, "2026-11-21T12:00:00+00:00"),
     ]
+
+
+def test_a_result_that_is_deleted_while_an_operator_looks_at_it_stays_deleted(
+    context: Context, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (result,) = kept(context, a_result(prediction=BOUND))
+
+    def read(engine: Engine, result_id: str) -> StoredResult | None:
+        found = store_read(engine, result_id)
+        with writing(engine) as connection:
+            results.change(connection, result_id, state="deleted", state_reason="deleted by its submitter")
+        return found
+
+    store_read = results.read
+    with monkeypatch.context() as patched:
+        patched.setattr(results, "read", read)
+        with pytest.raises(InvalidInput, match="has deleted it"):
+            do(context, "show", result)
+    assert one(context, result).state == "deleted"
 
 
 def test_a_ban_ends_tokens_and_results_and_lifting_it_judges_them_again(context: Context, clock: Clock) -> None:
