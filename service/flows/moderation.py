@@ -101,8 +101,7 @@ def _ban(context: Records, act: Act) -> Act:
 
     def change(connection: Connection, account_id: str) -> None:
         store.set_standing(connection, account_id, banned_at=act.at)
-        for row in store.results_of(connection, account_id, _UP):
-            results.change(connection, row.id, state="hidden", state_reason=BANNED)
+        results.hide(connection, [row.id for row in store.results_of(connection, account_id, _UP)], BANNED)
 
     return _change_account(context, act, change)
 

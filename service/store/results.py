@@ -25,6 +25,7 @@ from service.wire.runs import TrustTier
 MOST_LOG = 1 << 20  # characters of a log, when it is read again
 DELETED_HIDDEN = "deleted by its submitter while it was hidden"
 _MOST, _MOST_NEAR, _MOST_OF_OWNER, _LOOKED_AT = 200, 50, 10, 1_000
+_MANY = 500  # results changed by one statement
 _COLUMNS = [column for column in table.c if column.name != "log"]
 
 
@@ -111,6 +112,14 @@ def change(connection: Connection, result_id: str, **values: object) -> bool:
     changed = connection.execute(update(table).where(table.c.id == result_id).values(**values)).rowcount == 1
     board.keep(connection, result_id)
     return changed
+
+
+def hide(connection: Connection, result_ids: Sequence[str], reason: str) -> None:
+    """Hide results within a transaction; the board follows many of them at once."""
+    for first in range(0, len(result_ids), _MANY):
+        these = result_ids[first : first + _MANY]
+        connection.execute(update(table).where(table.c.id.in_(these)).values(state="hidden", state_reason=reason))
+        board.keep(connection, *these)
 
 
 def state_in(connection: Connection, result_id: str) -> ResultState | None:
