@@ -13,7 +13,7 @@ from sqlalchemy.exc import IntegrityError
 from service.engine.advice import AdviceBody
 from service.store.tables import advice as table
 from service.store.tables import validation
-from service.wire.advice import AdviceRequest
+from service.wire.advice import AdviceEvent, AdviceRequest
 
 State = Literal["queued", "running", "ready", "failed"]
 _IN_FLIGHT = table.c.state.in_(("queued", "running"))
@@ -59,14 +59,23 @@ def in_flight(engine: Engine, request_key: str) -> StoredAdvice | None:
     return _one(engine, select(table).where(table.c.request_key == request_key, _IN_FLIGHT))
 
 
-def ready_under(engine: Engine, key: str) -> StoredAdvice | None:
-    """Return the newest finished row with this key that nobody has had measured.
+def ready_under(engine: Engine, key: str) -> str | None:
+    """Return the id of the newest finished row with this key that nobody has had measured.
 
     What was measured for an advice changes it, whoever's machine that was: from then on it is the asker's own.
     """
     measured = select(validation.c.id).where(validation.c.advice_id == table.c.id).exists()
-    found = select(table).where(table.c.key == key, table.c.state == "ready", ~measured)
-    return _one(engine, found.order_by(table.c.created_at.desc()).limit(1))
+    found = select(table.c.id).where(table.c.key == key, table.c.state == "ready", ~measured)
+    with engine.connect() as connection:
+        return connection.scalar(found.order_by(table.c.created_at.desc()).limit(1))
+
+
+def progress_of(engine: Engine, advice_id: str) -> AdviceEvent | None:
+    """Return how far a row is, without what there is to answer."""
+    with engine.connect() as connection:
+        row = connection.execute(select(table.c.id, table.c.state, table.c.progress).where(table.c.id == advice_id))
+        found = row.one_or_none()
+    return None if found is None else AdviceEvent(*found)
 
 
 def unfinished(engine: Engine, limit: int = 1000) -> list[str]:

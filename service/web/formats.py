@@ -11,6 +11,11 @@ Format: TypeAlias = Literal["json", "text", "markdown"]
 MEDIA_TYPES: dict[str, Format] = {"application/json": "json", "text/plain": "text", "text/markdown": "markdown"}
 
 
+def media_type_of(form: Format) -> str:
+    """Return the media type of a format."""
+    return next(kind for kind, name in MEDIA_TYPES.items() if name == form)
+
+
 def wanted_format(request: Request[Any, Any, Any], asked: Format | None) -> Format:
     """Return the format that `?format=` or else the Accept header asks for. Raises 406 when there is none."""
     if asked:

@@ -66,6 +66,10 @@ class CreatedAdvice(Advice, frozen=True, kw_only=True, omit_defaults=False):
     delete_key: str | None = None
 
 
+FINAL = ("ready", "failed")
+"""States of an advice that never change again."""
+
+
 class AdviceEvent(msgspec.Struct, frozen=True):
     """One event of an advice's stream: its state, and the step that a worker is at."""
 
