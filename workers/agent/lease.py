@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import threading
 import time
 from typing import Literal, TypeAlias
@@ -12,7 +13,6 @@ from service.engine.measured import Failure, MeasuredRow
 from service.wire.agent import Accepted, LeasedRun, Progress, Report
 from workers.agent.client import Client
 from workers.agent.errors import ServiceError, ServiceUnreachable
-from workers.agent.pauses import pause_after
 
 Step: TypeAlias = Literal["checking", "downloading", "loading", "measuring"]
 _ROWS_SECONDS = 2.0  # rows that come quicker are sent together
@@ -80,15 +80,14 @@ class Lease:
         if self._thread.is_alive():
             self._thread.join()
         report = msgspec.structs.replace(report, fence=self.leased.fence)
-        until, failures = time.monotonic() + _REPORT_SECONDS, 0
+        until = time.monotonic() + _REPORT_SECONDS
         while not self._lost:
             try:
                 return self.client.report(self.leased.run, report)
             except ServiceUnreachable:
                 if self.ending.is_set():
                     until = min(until, time.monotonic() + _REPORT_SECONDS_AT_END)
-                failures += 1
-                pause = pause_after(failures)
+                pause = random.uniform(5, 15)  # noqa: S311 - so that hosts do not come all at once
                 if time.monotonic() + pause > until:
                     return None
                 self._pause(pause)

@@ -1,1 +1,0 @@
-"""The code blocks of README.md and docs/: found (`blocks`), read (`commands`), run (`running`), written (`writing`)."""
