@@ -13,7 +13,9 @@ MAX_PIECES = 100
 _MAX_PIECE = 400
 
 _SEPARATOR = re.compile(
-    r"[,;]|\s\+\s|\+(?=\s?\d{1,2}\s?[x×])|(?<=\d)\+(?=\d{4})|(?<=[a-z])\+(?=\d{4}\D?)|\s&\s|\s(?:and|plus)\s", re.I
+    r"[,;]|\s\+\s|\+(?=\s?\d{1,2}\s?[x×])|(?<=\d)\+(?=\d{4})|(?<=[a-z])\+(?=\d{4}\D?)|\s&\s|\s/\s(?!x\s?\d)"
+    r"|\s(?:and|plus)\s",
+    re.I,
 )
 # Where a CPU or RAM begins behind something else without a comma: `RTX 3090 Ryzen 9 7950X 128GB DDR5`.
 _KIND_BEGINS = re.compile(
@@ -25,10 +27,10 @@ _KIND_BEGINS = re.compile(
 _GPU_BEGINS = re.compile(
     r"(?<=\s)(?:\d{1,2}\s?[x×]\s?)?(?:nvidia|geforce|rtx|gtx|radeon|rx\s?\d|tesla|quadro|instinct|arc\s[ab]\d)", re.I
 )
-_NO_GPU_BEGINS = re.compile(r"(?:cpu[ -]only|no gpus?)\s+(?=\S)", re.I)
+_NO_GPU_BEGINS = re.compile(r"(?:cpu[ -]only|no gpus?)(?:\s?:)?\s+(?=\S)", re.I)
 _NO_GPU_ENDS = re.compile(r"(?<=\s)(?:cpu[ -]only|(?:no|without(?: an?)?)\s(?:dedicated\s|discrete\s)?gpus?)\s*$", re.I)
 _LABEL_BEGINS = re.compile(
-    r"(?<=\S)[ \t]+(?=(?:gpus?|cpu|ram|memory|os)[ \t]?:[ \t])", re.I
+    r"(?<=\S)(?<!\bno)[ \t]+(?=(?:gpus?|cpu|ram|memory|os)[ \t]?:[ \t])", re.I
 )  # `cpu: 7950X ram: 64GB gpu: 4090`
 _ONLY_COUNT = re.compile(r"\s*(?:\(?\d{1,2}\s?[x×]?\)?|and|with|w/|plus|ram|memory|cpu:?|ram:)?\s*", re.I)
 _TRAILING = re.compile(r"(?:\s+(?:and|with|w/|plus|on|in)(?:\s(?:an?|the|my))?)+$", re.I)
@@ -91,7 +93,7 @@ def _without(piece: str, beside: list[str]) -> str:
 
 
 def _trimmed(piece: str) -> str:
-    piece = piece.strip(" \t.|*•-!?").rstrip("/ ")
+    piece = piece.strip(" \t.|*•-!?").rstrip("/: ")
     while (shorter := _TRAILING.sub("", _LEADING.sub("", piece)).strip()) != piece:
         piece = shorter
     return piece

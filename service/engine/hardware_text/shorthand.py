@@ -72,6 +72,7 @@ _REBUILT = {
     "NVIDIA GeForce RTX 4090 D": 48,
 }
 _LAPTOP = re.compile(r"\b(?:laptop|notebook)\b", re.I)
+_BESIDE_RAM = re.compile(r"^(?:with|on|in|w/)\s(?:an?\s|my\s)?", re.I)
 _SOCKETS = re.compile(r"\b(\d{1,2}) sockets?\b", re.I)
 _NAMELESS_CPU = re.compile(r"cpu(?:\s(\d{1,2}) sockets?)?(?:\s(\d{1,4}) cores?)?", re.I)
 _ONLY_CORES = re.compile(r"(\d{1,4})[\s-]?(?:physical\s)?cores?(?:\s(?:cpu|processor))?", re.I)
@@ -195,9 +196,12 @@ def _piece(piece: str) -> Found:
 
 
 def _memory(piece: str, ram: Ram, left: str) -> Found:
+    beside = _BESIDE_RAM.sub("", left)
+    if beside != left and (bool(gpu_rows(beside)) != (cpu_row(beside) is not None)):
+        return msgspec.structs.replace(_processor(beside, 1, beside), ram=ram)
     if left and (gpus_named_in(left) or _CPU_WORD.search(left) or SIZE.search(left)):
         raise unreadable(piece, f"`{left}` is no RAM; {_KINDS}")
-    return Found(ram=ram, notes=left or None)
+    return Found(ram=ram, notes=left.strip(" ,;.") or None)
 
 
 def _counted(piece: str) -> tuple[int, str]:

@@ -190,6 +190,11 @@ def test_a_size_in_a_name_is_kept_where_a_card_is_sold_with_several() -> None:
         ("Ryzen 9 7950X 128GB CPU only", "no GPU, Ryzen 9 7950X, 128GB"),
         ("cpu: ryzen 7950x ram: 64gb gpu: 4090", "RTX 4090, Ryzen 9 7950X, 64GB"),
         ("GPU: 2x3090 CPU: EPYC 7402 RAM: 256GB DDR4", "2x RTX 3090, EPYC 7402, 256GB DDR4"),
+        ("3090 and 64gb of ddr4 with a 5800x3d", "RTX 3090, 64GB DDR4, Ryzen 7 5800X3D"),
+        ("64gb ddr5 with my 4090 and a 7950x", "RTX 4090, 64GB DDR5, Ryzen 9 7950X"),
+        ("rtx 5090 (32gb) / 9950x3d / 192gb", "RTX 5090 32GB, Ryzen 9 9950X3D, 192GB"),
+        ("CPU only: 2x EPYC 9654, 768GB", "no GPU, 2x EPYC 9654, 768GB"),
+        ("no gpu: ryzen 7950x, 64gb", "no GPU, Ryzen 9 7950X, 64GB"),
     ],
 )
 def test_parts_are_told_apart_without_commas(text: str, same_as: str) -> None:
