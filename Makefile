@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
 
-.PHONY: help setup demo serve check format test test-engine test-browser test-full bench soak live-check calibrate pages types openapi lock
+.PHONY: help setup demo serve check format test test-engine test-browser test-full bench soak live-check calibrate examples pages types openapi lock
 
 help: ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
@@ -47,7 +47,6 @@ test-browser: setup ## fetch axe-core, by which tests in a browser check accessi
 test-full: test-engine test-browser ## adds PostgreSQL, Chromium, the built engine, 60 s of fuzzing, kills in the middle of things
 	$(BIN)/python -m pytest -m full
 	$(BIN)/python -m bench.soak --seconds 60 --seed 1
-	$(BIN)/python -m bench.contract --examples 3 --seed 1
 
 bench: setup ## every benchmark that docs quote; the last outputs are kept in bench/results/
 	$(BIN)/python -m bench.memory | tee bench/results/memory.txt
@@ -68,10 +67,8 @@ SECONDS_OF_SOAK ?= 600
 SEED ?= 1
 INTERRUPTIONS ?= 200
 INPUTS ?= 1000000
-EXAMPLES ?= 60
 soak: setup ## long fuzzing, many kills; SECONDS_OF_SOAK=600 INPUTS=1000000 INTERRUPTIONS=200 SEED=1; outputs are kept in bench/results/
 	$(BIN)/python -m bench.soak --seconds $(SECONDS_OF_SOAK) --seed $(SEED) | tee bench/results/soak.txt
-	$(BIN)/python -m bench.contract --examples $(EXAMPLES) --seed $(SEED) | tee bench/results/schemathesis.txt
 	$(BIN)/python -m bench.fuzz_headers --inputs $(INPUTS) --seed $(SEED) | tee bench/results/fuzz_headers.txt
 	$(BIN)/python -m bench.interruptions --interruptions $(INTERRUPTIONS) --seed $(SEED) | tee bench/results/interruptions.txt
 
@@ -80,6 +77,9 @@ live-check: setup ## hold the real Hub to what the local one of the tests does; 
 
 calibrate: setup ## fit the speed model to published runs: writes calibration.json, prints errors before and after
 	$(BIN)/python -m bench.calibrate
+
+examples: setup ## run the docs' commands, and write what they print into the pages that show it
+	$(BIN)/python -m tests.doc_blocks.writing
 
 pages: setup ## write the tables and the plot of docs/speed.md from the calibration
 	$(BIN)/python -m bench.pages

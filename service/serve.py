@@ -21,6 +21,7 @@ from service.errors import StateInUse
 from service.flows import calibration, dumps, runs, seed
 from service.flows.advise import requeue_unfinished
 from service.flows.context import Context, open_context
+from service.flows.retention import purge
 from service.queue.embedded import EmbeddedValkey
 from service.queue.processes import bound_to_parent
 from service.settings import Settings, as_environment
@@ -31,7 +32,6 @@ from service.web.app import create_app
 
 log = logging.getLogger(__name__)
 
-SWEEP_SECONDS = 30.0
 NIGHTLY_SECONDS = 600.0  # how often it is looked whether it is night
 GRACE_SECONDS = 8.0  # for a worker to finish its job; what it does not finish is begun again at the next start
 _WATCH_SECONDS = 1.0
@@ -66,7 +66,7 @@ async def _serve(settings: Settings) -> None:
 @contextlib.contextmanager
 def sole_user(folder: Path) -> Iterator[None]:
     """Hold the state folder for a block: two embedded servers would write the same file. Raises StateInUse."""
-    folder.mkdir(parents=True, exist_ok=True)
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     with (folder / "serve.lock").open("a") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -173,7 +173,7 @@ async def _sweep(context: Context) -> None:
                 log.info("%d runs taken back from hosts that fell silent, or ended", taken_back)
         with _logged("the calibration in force could not be read"):
             await to_thread.run_sync(calibration.in_force, context)
-        await asyncio.sleep(SWEEP_SECONDS)
+        await asyncio.sleep(context.settings.sweep_seconds)
 
 
 async def _nightly(context: Context) -> None:
@@ -187,6 +187,8 @@ async def _nightly(context: Context) -> None:
                 # A process of its own: reading every result would hold up whoever asks meanwhile.
                 code = await _work(context.settings, "service.cli", "admin", "dump")
                 log.info("`advisor admin dump` ended with code %d", code)
+                for purged in await to_thread.run_sync(purge, context, context.settings):
+                    log.info("%d rows of %s were older than %d days", purged.rows, purged.kind, purged.days)
 
 
 @contextlib.contextmanager

@@ -63,7 +63,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         tuple[Text, ...],
         _setting(
             "ADVISOR_HUB_HOSTS",
-            "More hosts, or suffixes that begin with a dot, to which the Hub may redirect a read; separated by commas.",
+            "More hosts, or suffixes that begin with a dot, to which the Hub may redirect a read; separated by commas. "
+            "One named in full may have an address that is not public.",
         ),
     ] = ()
     cache_dir: Annotated[
@@ -84,6 +85,14 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             "Hosts outside the Hub whose GGUF files `advisor inspect` may read by their address; separated by commas.",
         ),
     ] = ()
+    outgoing_proxy: Annotated[
+        Annotated[str, Meta(pattern=r"^https?://[^\s/?#]+/?$", max_length=2048)] | None,
+        _setting(
+            "ADVISOR_OUTGOING_PROXY",
+            "HTTP proxy through which the service asks the Hub, Discord and Slack. Unset: none, whatever HTTPS_PROXY "
+            "says; the command line goes by HTTPS_PROXY then.",
+        ),
+    ] = None
     host: Annotated[Text, _setting("ADVISOR_HOST", "Address to listen on. `0.0.0.0` is every interface.")] = "127.0.0.1"
     port: Annotated[
         Annotated[int, Meta(ge=0, le=65535)],
@@ -111,6 +120,21 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         Annotated[int, Meta(ge=0, le=64)],
         _setting("ADVISOR_WORKERS", "Worker processes that `advisor serve` starts. 0: none, they run elsewhere."),
     ] = 2
+    sweep_seconds: Annotated[
+        Annotated[float, Meta(ge=0.2, le=3_600)],
+        _setting(
+            "ADVISOR_SWEEP_SECONDS",
+            "Seconds between two looks for advices and runs that nobody works on any more, which are queued again.",
+        ),
+    ] = 30
+    heartbeat_seconds: Annotated[
+        Annotated[int, Meta(ge=1, le=60)],
+        _setting(
+            "ADVISOR_HEARTBEAT_SECONDS",
+            "How often a worker says that its advice is alive: after four it is queued again, and an idle worker is "
+            "thought gone after twelve. A worker looks for a lost Redis at least every second of them.",
+        ),
+    ] = 5
     requests_per_minute: Annotated[
         Annotated[int, Meta(ge=1, le=1_000_000)],
         _setting("ADVISOR_REQUESTS_PER_MINUTE", "Requests that one client may make a minute."),
@@ -144,6 +168,25 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         Annotated[int, Meta(ge=0, le=100_000)],
         _setting("ADVISOR_GPU_MINUTES_PER_DAY", "GPU-minutes that one account may use on hosts of others in 24 hours."),
     ] = 60
+
+    keep_advice_days: Annotated[
+        Annotated[int, Meta(ge=0, le=36_500)],
+        _setting(
+            "ADVISOR_KEEP_ADVICE_DAYS", "Days after which an advice that nobody had measured is removed. 0: for ever."
+        ),
+    ] = 365
+    keep_listings_days: Annotated[
+        Annotated[int, Meta(ge=0, le=36_500)],
+        _setting("ADVISOR_KEEP_LISTINGS_DAYS", "Days after which a repo's list of files is read anew. 0: for ever."),
+    ] = 90
+    keep_logs_days: Annotated[
+        Annotated[int, Meta(ge=0, le=36_500)],
+        _setting("ADVISOR_KEEP_LOGS_DAYS", "Days after which a result loses its log, and nothing else. 0: never."),
+    ] = 0
+    keep_reports_days: Annotated[
+        Annotated[int, Meta(ge=0, le=36_500)],
+        _setting("ADVISOR_KEEP_REPORTS_DAYS", "Days after which a closed report of abuse is removed. 0: for ever."),
+    ] = 365
 
     discord_public_key: Annotated[
         Annotated[str, Meta(pattern=r"^[0-9a-fA-F]{64}$")] | None,
@@ -252,8 +295,8 @@ def _variables() -> dict[str, tuple[str, str]]:
 
 _VARIABLES = _variables()
 _SECRET = frozenset(
-    ("HF_TOKEN", "DATABASE_URL", "REDIS_URL", "ADVISOR_DISCORD_BOT_TOKEN", "ADVISOR_SLACK_SIGNING_SECRET",
-     "ADVISOR_SLACK_BOT_TOKEN")
+    ("HF_TOKEN", "DATABASE_URL", "REDIS_URL", "ADVISOR_OUTGOING_PROXY", "ADVISOR_DISCORD_BOT_TOKEN",
+     "ADVISOR_SLACK_SIGNING_SECRET", "ADVISOR_SLACK_BOT_TOKEN")
 )  # fmt: skip
 _OF_CALLERS = frozenset({"ADVISOR_TOKEN", "ADVISOR_SERVICE"})  # of who calls a service: no settings, no mistake
 

@@ -42,19 +42,27 @@ def _prefix() -> list[str]:
     return ["setpriv", f"--reuid={_UNPRIVILEGED}", f"--regid={_UNPRIVILEGED}", "--clear-groups", "--pdeathsig", "QUIT"]
 
 
+def initialise(folder: Path) -> None:
+    """Make the files of a PostgreSQL server in `folder`, which becomes its user's."""
+    if os.geteuid() == 0:
+        os.chown(folder, _UNPRIVILEGED, _UNPRIVILEGED)
+    options = ["-D", f"{folder}/data", "-U", "postgres", "-A", "trust", "-E", "UTF8", "--no-sync"]
+    subprocess.run([*_prefix(), _program("initdb"), *options], check=True, capture_output=True, cwd=folder)
+
+
+def postgres_command(folder: Path) -> tuple[str, ...]:
+    """Return the words that start the server of `folder` in the foreground, on a unix socket there and nowhere else."""
+    options = ("-k", str(folder), "-c", "listen_addresses=", "-c", "fsync=off", "-c", "timezone=Asia/Tokyo")
+    return (*_prefix(), _program("postgres"), "-D", f"{folder}/data", *options)
+
+
 @contextmanager
 def postgres_server() -> Iterator[str]:
     """Run a PostgreSQL server; the value is the folder of its socket."""
     folder = tempfile.mkdtemp(prefix="pg-")
-    if os.geteuid() == 0:
-        os.chown(folder, _UNPRIVILEGED, _UNPRIVILEGED)
-    data = f"{folder}/data"
-    made = [*_prefix(), _program("initdb"), "-D", data, "-U", "postgres", "-A", "trust", "-E", "UTF8", "--no-sync"]
-    subprocess.run(made, check=True, capture_output=True, cwd=folder)
-    options = ["-k", folder, "-c", "listen_addresses=", "-c", "fsync=off", "-c", "timezone=Asia/Tokyo"]
-    started = [*_prefix(), _program("postgres"), "-D", data, *options]
+    initialise(Path(folder))
     with Path(folder, "log").open("wb") as log:
-        server = subprocess.Popen(started, cwd=folder, stderr=log)
+        server = subprocess.Popen(postgres_command(Path(folder)), cwd=folder, stderr=log)
     try:
         _wait_until_ready(folder, server)
         yield folder

@@ -40,7 +40,6 @@ START_SECONDS, ANSWER_SECONDS = 60, 120
 def main() -> int:
     """Run the demo and return 0 when every check held."""
     failures: list[str] = []
-    shown = ""
     with LocalHub() as hub, service_running(hub.endpoint) as url:
         print(f"A local Hub at {hub.endpoint} serves the repos (headers of the real shapes, no weights).")
         print(f"The service answers at {url}.\n")
@@ -49,29 +48,11 @@ def main() -> int:
             print(f"$ curl -H 'Accept: text/plain' {url}/v1/advice/{advice.id}")
             print(f"{text}\n({seconds:.1f} s from request to advice)\n")
             failures += check(hub, advice, hardware)
-            shown = shown or transcript(repo, hardware, text.replace(url, "http://127.0.0.1:8000"))
-    if "--readme" in sys.argv and not failures:
-        write_readme(shown)
     failures += [f"still running: {name}" for name in children()]
     for failure in failures:
         print(f"FAILED {failure}")
     print("demo: failed" if failures else "demo: every check held, nothing is left running")
     return 1 if failures else 0
-
-
-def transcript(repo: str, hardware: str, text: str) -> str:
-    """Return a question and its answer as they stand in a terminal."""
-    body = f'{{"repo": "{repo}", "hardware": "{hardware}"}}'
-    ask_line = "curl -s 'http://127.0.0.1:8000/v1/advice?wait=30' --json '" + body + "' -H 'Accept: text/plain'"
-    return f"```\n$ {ask_line}\n{text.rstrip()}\n```\n"
-
-
-def write_readme(shown: str) -> None:
-    """Put a transcript between the README's marks."""
-    readme = Path(__file__).parent.parent / "README.md"
-    before, rest = readme.read_text().split("<!-- transcript: begin -->\n", 1)
-    _, after = rest.split("<!-- transcript: end -->", 1)
-    readme.write_text(f"{before}<!-- transcript: begin -->\n{shown}<!-- transcript: end -->{after}")
 
 
 @contextlib.contextmanager

@@ -15,7 +15,7 @@ from service.settings import SETTINGS
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md")]
-PAGES += sorted((ROOT / "docs").glob("*.md")) + sorted((ROOT / "openapi").glob("*.md"))
+PAGES += sorted((ROOT / "docs").rglob("*.md")) + sorted((ROOT / "openapi").glob("*.md"))
 
 
 @pytest.mark.parametrize("path", list(written()), ids=lambda path: path.name)

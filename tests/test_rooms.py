@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -17,17 +18,20 @@ MAX_FILE, MAX_FUNCTION = 400, 60
 ALLOWED = {
     "service.engine": {"service.engine"},
     "service.wire": {"service.wire", "service.engine"},
-    "service.hub": {"service.hub", "service.engine", "service.wire"},
+    "service.outgoing": {"service.outgoing"},
+    "service.hub": {"service.hub", "service.outgoing", "service.engine", "service.wire"},
     "service.store": {"service.store", "service.engine", "service.wire", "service.errors", "service.settings"},
     "service.queue": {"service.queue", "service.engine", "service.wire", "service.errors", "service.settings"},
     "service.flows": {
         "service.flows", "service.store", "service.hub", "service.queue", "service.engine", "service.wire",
+        "service.outgoing",
         "service.errors", "service.settings",
     },
     # service.detect and service.measure import the engine only: the machine is looked at in one place.
     "workers.agent": {"workers.agent", "service.engine", "service.wire", "service.detect", "service.measure"},
     "service.bots": {
         "service.bots", "service.flows", "service.engine", "service.wire", "service.errors", "service.settings",
+        "service.outgoing",
     },
     "workers": {
         "workers", "service.bots", "service.web.limits",
@@ -134,6 +138,27 @@ def test_the_engine_loads_with_everything_else_blocked() -> None:
         "import service.engine.advise, service.wire.advice\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT)
+
+
+# What makes connections, and who may: the one client of what goes out, and those of machines that ask us.
+GOES_OUT = re.compile(
+    r"\bhttpx2?\.(?:(?:Async)?(?:Client|HTTPTransport)|get|post|put|patch|delete|head|options|request|stream)\("
+    r"|\b(?:urlopen|create_connection|open_connection|connect_tcp)\("
+    r"|^\s*(?:import|from) (?:requests|aiohttp|urllib3|http\.client|ftplib|smtplib|websockets|slack_sdk)\b"
+    r"|^\s*from httpx2? import",
+    re.MULTILINE,
+)
+OTHERS_CLIENTS = ("workers.agent", "service.cli.remote", "service.outgoing")
+
+
+def test_everything_that_goes_out_goes_through_one_client() -> None:
+    wrong = [
+        f"{module}: {found[0].strip()}"
+        for module, path in sources()
+        if not module.startswith(OTHERS_CLIENTS)
+        for found in GOES_OUT.finditer(path.read_text())
+    ]
+    assert not wrong
 
 
 @pytest.mark.parametrize(("module", "path"), list(sources()), ids=lambda value: str(value)[-60:])

@@ -96,7 +96,7 @@ async def run(settings: Settings) -> None:
         raise InvalidSetting("no bot is set up: docs/discord.md and docs/slack.md say how", field="ADVISOR_PUBLIC_URL")
     async with AsyncExitStack() as stack:
         context = stack.enter_context(open_context(settings))
-        client = stack.enter_context(new_client())
+        client = stack.enter_context(new_client(settings))
         redis = connect_async(settings.redis_url or "", _REDIS_SECONDS)
         stack.push_async_callback(redis.aclose)
         limits = Limits(redis, settings.streams_per_client)

@@ -7,19 +7,22 @@ import logging
 import os
 import sys
 
+from redis.client import Pipeline
 from rq import Queue, Worker
 from rq.job import Job
+from rq.worker_registration import register
 
 from service.engine.errors import AdvisorError
 from service.errors import QueueUnavailable
 from service.flows.context import preload
 from service.queue.connection import connect_worker
-from service.queue.enqueue import HEARTBEAT_SECONDS, QUEUE, SERIALIZER
+from service.queue.enqueue import QUEUE, SERIALIZER
 from service.queue.processes import die_with_parent
 from service.settings import Settings, load_settings
 from workers import tasks
 
-IDLE_SECONDS = 30  # how often an idle worker says that it is there, twice; /ready forgets it a minute later
+IDLE_BEATS = 6  # an idle worker says as often that it is there; /ready forgets it a minute later
+RECONNECT_BEATS = 2  # between two looks for a Redis that is gone, at most
 TASKS = frozenset({f"{tasks.__name__}.compute_advice"})
 
 
@@ -33,6 +36,11 @@ class PinnedWorker(Worker):
             return False
         return bool(super().perform_job(job, queue))
 
+    def heartbeat(self, timeout: int | None = None, pipeline: Pipeline | None = None) -> None:
+        """Say that the worker is there, and as at first that it is one of ours: a wiped Redis has forgotten it."""
+        super().heartbeat(timeout, pipeline)
+        register(self, pipeline)
+
     def main_work_horse(self, job: Job, queue: Queue) -> None:
         """Run a job in the forked child, which ends with it: collecting cycles would cost a third of the time."""
         gc.disable()
@@ -45,14 +53,16 @@ def make_worker(settings: Settings) -> PinnedWorker:
     """Return a worker on our queue. Raises QueueUnavailable when REDIS_URL is not set."""
     if settings.redis_url is None:
         raise QueueUnavailable("a worker needs REDIS_URL; `advisor serve` starts its own workers", field="REDIS_URL")
-    return PinnedWorker(
+    worker = PinnedWorker(
         [QUEUE],
         connection=connect_worker(settings.redis_url),
         serializer=SERIALIZER,
-        job_monitoring_interval=HEARTBEAT_SECONDS,
-        worker_ttl=IDLE_SECONDS,
+        job_monitoring_interval=settings.heartbeat_seconds,
+        worker_ttl=IDLE_BEATS * settings.heartbeat_seconds,
         log_job_description=False,
     )
+    worker.max_connection_wait_time = float(RECONNECT_BEATS * settings.heartbeat_seconds)
+    return worker
 
 
 def main() -> int:

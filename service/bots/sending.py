@@ -9,12 +9,16 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 import httpx
 
 from service.engine.errors import InvalidInput
+from service.outgoing import Origins, Refused
+from service.outgoing import new_client as client_for
+from service.settings import Settings
 
 log = logging.getLogger(__name__)
 
 TIMEOUT = httpx.Timeout(10, connect=5)
 MAX_WAIT = 600.0  # seconds; a platform that names more is asked again after these
 MAX_FILE = 1 << 20
+_READ_SECONDS = 30.0
 
 Kind: TypeAlias = Literal["sent", "later", "gone", "refused"]
 
@@ -26,9 +30,19 @@ class Sent(NamedTuple):
     seconds: float = 0.0
 
 
-def new_client() -> httpx.Client:
-    """Return a client that follows no redirect."""
-    return httpx.Client(timeout=TIMEOUT, follow_redirects=False)
+def new_client(settings: Settings) -> httpx.Client:
+    """Return a client of the platforms' APIs, of Slack's addresses for answers and of where Discord keeps files."""
+    return client_for(
+        Origins(_addresses(settings), usual=_addresses(Settings())),
+        timeout=TIMEOUT,
+        max_bytes=2 * MAX_FILE,
+        max_seconds=_READ_SECONDS,
+        proxy=settings.outgoing_proxy,
+    )
+
+
+def _addresses(settings: Settings) -> tuple[str, ...]:
+    return settings.discord_api, settings.slack_api, settings.slack_hooks, *settings.discord_files
 
 
 def send(
@@ -42,7 +56,7 @@ def send(
         else:
             parts = {"files[0]": ("answer.txt", file.encode(), "text/plain; charset=utf-8")}
             reply = client.request(method, url, data={"payload_json": json.dumps(body)}, files=parts, headers=headers)
-    except httpx.HTTPError as error:
+    except (httpx.HTTPError, Refused) as error:
         log.warning("a platform does not answer: %s", type(error).__name__)
         return Sent("later", 5.0)
     return _meaning(reply)
@@ -85,6 +99,6 @@ def read_file(client: httpx.Client, address: str, origins: tuple[str, ...]) -> s
                 found += piece
                 if len(found) > MAX_FILE:
                     break
-    except httpx.HTTPError as error:
+    except (httpx.HTTPError, Refused) as error:
         raise InvalidInput("the attached file cannot be read", field="attachment") from error
     return found[:MAX_FILE].decode(errors="replace").replace("\x00", "")

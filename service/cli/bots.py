@@ -34,7 +34,7 @@ def run(arguments: argparse.Namespace) -> int:
 
     settings = load_settings()
     if arguments.platform == "discord":
-        with new_client() as client:
+        with new_client(settings) as client:
             names = register(client, settings, arguments.guild)
         where = f"server {arguments.guild}" if arguments.guild else "every server that has the application"
         print(f"Registered in {where}: {', '.join(names)}")

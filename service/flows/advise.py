@@ -15,6 +15,7 @@ from service.engine import advise as engine_advise
 from service.engine.advice import AdviceBody
 from service.engine.errors import AdvisorError
 from service.engine.measured import model_identity
+from service.engine.speed.calibration import version_put_in_force
 from service.errors import AdviceFailed, AdviceNotFound, QueueUnavailable, ServiceUnavailable, WrongKey, describe
 from service.flows import calibration
 from service.flows.context import Context
@@ -26,9 +27,9 @@ from service.flows.requests import Request, parse_request, request_key
 from service.hub import RepoListing
 from service.queue.enqueue import enqueue_advice, ensure_enqueued
 from service.queue.progress import publish
-from service.store import advices, listings
+from service.store import advices, listings, versions
 from service.store.advices import StoredAdvice
-from service.wire.advice import Advice, AdviceEvent, AdviceRequest
+from service.wire.advice import FINAL, Advice, AdviceEvent, AdviceRequest
 from service.wire.problem import stored_problem
 
 log = logging.getLogger(__name__)
@@ -54,11 +55,9 @@ def request_advice(
     its kinds for a request that cannot be answered.
     """
     request = parse_request(asked)
-    revision = known_revision(context, request.reference)
-    if revision:
-        ready = advices.ready_under(context.engine, request_key(request, revision))
-        if ready:
-            return Requested(_as_advice(ready, context))
+    ready = _ready(context, request)
+    if ready is not None:
+        return Requested(_as_advice(ready, context))
     shared = advices.in_flight(context.engine, request_key(request, None))
     if shared:
         return Requested(_as_advice(shared))
@@ -67,6 +66,21 @@ def request_advice(
     if advices.count_unfinished(context.engine) >= MAX_UNFINISHED:
         raise ServiceUnavailable(f"{MAX_UNFINISHED} requests are waiting already: ask again in a few minutes")
     return _queue(context, request)
+
+
+def ready_advice(context: Context, asked: AdviceRequest) -> str | None:
+    """Return the id of a finished advice for this request. Raises InvalidInput as `request_advice`."""
+    return _ready_id(context, parse_request(asked))
+
+
+def _ready_id(context: Context, request: Request) -> str | None:
+    revision = known_revision(context, request.reference)
+    return advices.ready_under(context.engine, request_key(request, revision)) if revision else None
+
+
+def _ready(context: Context, request: Request) -> StoredAdvice | None:
+    advice_id = _ready_id(context, request)
+    return advices.read(context.engine, advice_id) if advice_id else None
 
 
 def _queue(context: Context, request: Request) -> Requested:
@@ -107,6 +121,25 @@ def read_advice(context: Context, advice_id: str) -> Advice:
     return _as_advice(_row(context, advice_id), context)
 
 
+def advice_progress(context: Context, advice_id: str) -> AdviceEvent:
+    """Return how far an advice is. Raises AdviceNotFound."""
+    found = advices.progress_of(context.engine, advice_id)
+    if found is None:
+        raise _not_found()
+    return found
+
+
+def advice_version(context: Context, advice_id: str) -> str | None:
+    """Return what says whether `read_advice` would return the same again; None while it moves on.
+
+    Raises AdviceNotFound.
+    """
+    found = versions.of_advice(context.engine, advice_id)
+    if found is None:
+        raise _not_found()
+    return f"{found.results} {version_put_in_force()}" if found.state in FINAL else None
+
+
 def asked_for(context: Context, advice_id: str) -> AdviceRequest:
     """Return the request that an advice answers, in canonical form. Raises AdviceNotFound."""
     return _row(context, advice_id).request
@@ -126,7 +159,8 @@ def requeue_unfinished(context: Context) -> int:
     Raises QueueUnavailable. Called at start and by a sweeper: Redis may be wiped at any moment.
     """
     now = context.clock()
-    return sum(ensure_enqueued(context.redis, advice_id, now) for advice_id in advices.unfinished(context.engine))
+    beat = context.settings.heartbeat_seconds
+    return sum(ensure_enqueued(context.redis, advice_id, now, beat) for advice_id in advices.unfinished(context.engine))
 
 
 def compute_advice(context: Context, advice_id: str, advise: Advise = engine_advise.advise) -> None:
@@ -189,14 +223,19 @@ def _pin(context: Context, row: StoredAdvice, request: Request, listing: RepoLis
         return None
     key = request_key(request, listing.revision)
     advices.pin(context.engine, row.id, listing.revision, key)
-    return advices.ready_under(context.engine, key)
+    ready = advices.ready_under(context.engine, key)
+    return advices.read(context.engine, ready) if ready else None
 
 
 def _row(context: Context, advice_id: str) -> StoredAdvice:
     row = advices.read(context.engine, advice_id)
     if row is None:
-        raise AdviceNotFound("there is no advice with this id; it may have been deleted", field="id")
+        raise _not_found()
     return row
+
+
+def _not_found() -> AdviceNotFound:
+    return AdviceNotFound("there is no advice with this id; it may have been deleted", field="id")
 
 
 def _as_advice(row: StoredAdvice, context: Context | None = None) -> Advice:

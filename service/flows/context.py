@@ -15,6 +15,7 @@ from service.engine.catalogue import known_cpus, known_gpus
 from service.engine.versions import versions
 from service.errors import QueueUnavailable
 from service.hub import FileCache, Hub, NoCache
+from service.outgoing import environments_proxy
 from service.queue.connection import connect
 from service.settings import Settings
 from service.store.engines import make_engine
@@ -95,6 +96,7 @@ def make_hub(settings: Settings, *, allow_private: bool = False) -> Hub:
     return Hub(
         settings.hf_endpoint, settings.hf_token, hosts=settings.hub_hosts, cache=cache, allow_private=allow_private,
         gated_repos=settings.gated_repos, url_hosts=settings.url_hosts,
+        proxy=settings.outgoing_proxy or (environments_proxy(settings.hf_endpoint) if allow_private else None),
     )  # fmt: skip
 
 

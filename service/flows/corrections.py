@@ -8,7 +8,6 @@ from typing import Any
 
 import msgspec
 
-from service.engine.decoding import require_no_nul
 from service.engine.errors import InvalidInput
 from service.engine.hardware_text import to_shorthand
 from service.engine.reduction import reduced
@@ -16,8 +15,8 @@ from service.errors import NotAllowed, ResultNotFound, WrongKey
 from service.flows.accounts import Caller, hashed
 from service.flows.context import Context
 from service.flows.read_results import read_result
-from service.flows.trust import OPERATOR, judged, settle
-from service.flows.understood import MOST_REMARKS, understood
+from service.flows.trust import OPERATOR, judged, settle_in
+from service.flows.understood import MOST_REMARKS, require_text, understood
 from service.store import result_changes, results
 from service.store.ids import is_id
 from service.store.result_changes import MOST_CHANGES, StoredChange
@@ -39,7 +38,7 @@ def correct(
 
     Raises ResultNotFound, NotAllowed or WrongKey for somebody else's, InvalidInput for what is wrong.
     """
-    require_no_nul(asked)
+    require_text(asked)
     row = _own(context, caller, edit_key, result_id)
     if len(result_changes.of_result(context.engine, row.id)) >= MOST_CHANGES:
         raise InvalidInput(f"it was changed {MOST_CHANGES} times: delete it and send it anew", field="id")
@@ -57,8 +56,8 @@ def correct(
                 raise InvalidInput(_MEANWHILE, field="id")
             results.change(connection, row.id, **values)
             result_changes.add_in(connection, change)
-        for cell in dict.fromkeys((row.cell, new.cell)):
-            settle(context, cell)
+            for cell in dict.fromkeys((row.cell, new.cell)):
+                settle_in(connection, cell, context.clock())
     return read_result(context, row.id)
 
 
@@ -76,7 +75,7 @@ def delete(context: Context, caller: Caller | None, edit_key: str | None, result
         result_changes.forget_in(connection, row.id)
         change = StoredChange(result_id=row.id, at=context.clock(), what="deleted", before={})
         result_changes.add_in(connection, change)
-    settle(context, row.cell)
+        settle_in(connection, row.cell, context.clock())
 
 
 def history(context: Context, result_id: str) -> list[ResultChange]:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
+import resource
+import shlex
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import datetime, timedelta
 from ipaddress import ip_address
+from pathlib import Path
 from typing import Literal, TypeAlias
 
 import httpx
@@ -16,21 +19,28 @@ from redis.exceptions import RedisError
 from rq import Worker
 from sqlalchemy import Engine
 
+from service import __version__
 from service.engine.errors import AdvisorError
 from service.errors import QueueUnavailable
 from service.flows.context import make_hub
+from service.outgoing import Origins, Refused, new_client
 from service.queue.connection import connect
 from service.queue.embedded import find_server
 from service.queue.enqueue import queue_on
 from service.settings import Settings
 from service.store import health
 from service.store.engines import make_engine
-from service.store.migrations import newest
+from service.store.migrations import is_newer, newest
 
 State: TypeAlias = Literal["good", "warning", "bad"]
 _MIB, _GIB = 1 << 20, 1 << 30
 _FEW_BYTES, _VERY_FEW_BYTES = 5 * _GIB, _GIB // 4
 _SECONDS = 5.0
+_FEW_FILES = 4096
+_OF_OTHERS = 0o077
+_OVER_A_NETWORK = ("nfs", "cifs", "smb", "fuse.sshfs", "9p", "ceph", "glusterfs", "lustre")
+_MOUNTS = Path("/proc/mounts")
+_SEEN_LATELY = timedelta(days=1)
 _LONG = timedelta(minutes=10)  # an advice takes seconds, a few minutes at most
 
 
@@ -46,6 +56,8 @@ class Diagnosis(msgspec.Struct, frozen=True, kw_only=True):
 def diagnose(settings: Settings, now: datetime) -> Iterator[Diagnosis]:
     """Yield what was found of each part, as it is asked. Changes nothing; raises nothing."""
     yield _address(settings)
+    yield from _contradictions(settings)
+    yield _open_files(settings)
     yield _disk(settings)
     engine = make_engine(settings.database)
     try:
@@ -78,18 +90,57 @@ def _is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
+def _contradictions(settings: Settings) -> Iterator[Diagnosis]:
+    """Settings that are each right, and not together."""
+    if settings.workers == 0 and settings.redis_url is None:
+        text = "ADVISOR_WORKERS is 0, and no other worker can reach the Valkey that `advisor serve` runs for itself"
+        mend = "set ADVISOR_WORKERS=2, or REDIS_URL to a server that workers share"
+        yield Diagnosis(part="settings", state="bad", text=text, mend=mend)
+    if settings.public_url and _is_loopback(settings.host) and not settings.trusted_proxies:
+        text = "clients come through a proxy on this machine, and all count as one: limits hold for all together"
+        mend = "set ADVISOR_TRUSTED_PROXIES=127.0.0.1/32"
+        yield Diagnosis(part="settings", state="warning", text=text, mend=mend)
+
+
+def _open_files(settings: Settings) -> Diagnosis:
+    part, (soft, _) = "open files", resource.getrlimit(resource.RLIMIT_NOFILE)
+    text = f"a process may have {soft:,} open, and each listener and waiting agent takes one"
+    if soft >= _FEW_FILES:
+        return Diagnosis(part=part, state="good", text=text)
+    mend = f"`ulimit -n {_FEW_FILES}` before the service starts, or LimitNOFILE={_FEW_FILES} in its unit"
+    return Diagnosis(part=part, state="warning", text=text, mend=mend)
+
+
 def _disk(settings: Settings) -> Diagnosis:
     folder, part = settings.state_dir, "state folder"
     there = next(path for path in (folder.absolute(), *folder.absolute().parents) if path.exists())
     if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
         mend = "give the service's user a folder that it may write, and set ADVISOR_STATE_DIR"
         return Diagnosis(part=part, state="bad", text=f"{folder} cannot be written", mend=mend)
+    if folder.is_dir() and (folder / "advisor.db").is_file() and folder.stat().st_mode & _OF_OTHERS:
+        text = f"{folder} is open to other users of this machine, and holds the database"
+        return Diagnosis(part=part, state="warning", text=text, mend=f"chmod 700 {shlex.quote(str(folder))}")
+    if (kind := _network_of(there)) is not None and settings.database.startswith("sqlite"):
+        text = f"{folder} is on {kind}: SQLite's locks do not hold there, and data is lost"
+        return Diagnosis(part=part, state="bad", text=text, mend="set ADVISOR_STATE_DIR to a disk of this machine")
     free = shutil.disk_usage(there).free
     text = f"{folder}, {free / _GIB:,.1f} GiB free"
     if free >= _FEW_BYTES:
         return Diagnosis(part=part, state="good", text=text)
     state: State = "bad" if free < _VERY_FEW_BYTES else "warning"
     return Diagnosis(part=part, state=state, text=text, mend="make room, or set ADVISOR_STATE_DIR to a larger disk")
+
+
+def _network_of(folder: Path) -> str | None:
+    """The file system of a folder where it is another machine's. None too where the system does not say."""
+    try:
+        mounts = [line.split()[1:3] for line in _MOUNTS.read_text().splitlines()]
+    except OSError:
+        return None
+    above = {str(path) for path in (folder, *folder.parents)}
+    kinds = [(len(point), kind) for point, kind in mounts if point in above]
+    kind = max(kinds, default=(0, ""))[1]
+    return kind if kind.startswith(_OVER_A_NETWORK) else None
 
 
 def _database(engine: Engine, now: datetime) -> Iterator[Diagnosis]:
@@ -100,13 +151,17 @@ def _database(engine: Engine, now: datetime) -> Iterator[Diagnosis]:
             text = "it has no tables yet: `advisor serve` makes them"
             yield Diagnosis(part=part, state="warning", text=text, mend="start the service")
             return
-        if revision != newest():
+        if is_newer(revision):
+            text = f"its tables are of {revision}, newer than this version's, {newest()}: they serve both"
+            yield Diagnosis(part=part, state="warning", text=text, mend="bring this program up to date as well")
+        elif revision != newest():
             text = f"its tables are of {revision}, this version's are {newest()}"
             yield Diagnosis(part=part, state="bad", text=text, mend="start the service once: it brings them up to date")
             return
         text = f"{engine.dialect.name}, {health.n_bytes(engine) / _MIB:,.1f} MiB"
         yield Diagnosis(part=part, state="good", text=text)
         yield _work(health.work(engine, now, now - _LONG))
+        yield from _hosts(health.agents(engine, now - _SEEN_LATELY))
     except AdvisorError as error:
         mend = "is it running, and may this user open it? The log of this command says what it answered"
         yield Diagnosis(part=part, state="bad", text=error.detail, mend=mend)
@@ -122,6 +177,20 @@ def _work(work: health.Work) -> Diagnosis:
         text = f"{work.silent} runs are held by hosts that fell silent"
         return Diagnosis(part=part, state="warning", text=text, mend="`advisor serve` takes them back: is it running?")
     return Diagnosis(part=part, state="good", text=text)
+
+
+def _hosts(agents: Mapping[str, int]) -> Iterator[Diagnosis]:
+    """The programs on machines that measure, by version; none where there are no machines."""
+    if not agents:
+        return
+    others = {version: n for version, n in agents.items() if version != __version__}
+    text = f"{sum(agents.values())} seen in a day"
+    if others:
+        shown = ", ".join(f"{n} of {version}" for version, n in sorted(others.items()))
+        mend = f"their owners should install offload-advisor[agent] {__version__}"
+        yield Diagnosis(part="hosts", state="warning", text=f"{text}, with other versions: {shown}", mend=mend)
+    else:
+        yield Diagnosis(part="hosts", state="good", text=text)
 
 
 def _hub(settings: Settings) -> Diagnosis:
@@ -178,12 +247,16 @@ def _answers(settings: Settings) -> Diagnosis:
     host = "127.0.0.1" if settings.host in ("0.0.0.0", "::") else settings.host  # noqa: S104
     url = f"http://{f'[{host}]' if ':' in host else host}:{settings.port}/ready"
     try:
-        reply = httpx.get(url, timeout=_SECONDS, trust_env=False)
-        parts = reply.json()
+        with _own_client(url) as client:
+            parts = client.get(url).json()
         missing = [name for name, good in parts.items() if good is False]
-    except (httpx.HTTPError, ValueError, AttributeError):
+    except (httpx.HTTPError, Refused, ValueError, AttributeError):
         return Diagnosis(part="service", state="warning", text=f"nothing answers {url}", mend="start `advisor serve`")
     if missing:
         mend = "see the service's log for each of these"
         return Diagnosis(part="service", state="bad", text=f"{url}: no {', no '.join(missing)}", mend=mend)
     return Diagnosis(part="service", state="good", text=f"{url} says that all parts answer")
+
+
+def _own_client(url: str) -> httpx.Client:
+    return new_client(Origins([url]), timeout=httpx.Timeout(_SECONDS), max_bytes=1 << 20, max_seconds=_SECONDS)

@@ -20,7 +20,7 @@ from service.errors import (
     TooManyHosts,
 )
 from service.flows.accounts import Caller, hashed
-from service.flows.context import Context
+from service.flows.context import Context, Records
 from service.flows.pseudonyms import new_pseudonym
 from service.flows.signed_calls import SignedHost, is_signed
 from service.store import hosts
@@ -134,6 +134,39 @@ def _seen(context: Context, caller: Caller | None, host_id: str | None) -> list[
     done, nothing = hosts.measured(context.engine), hosts.Measured(0, 0.0)
     found = hosts.seen_by(context.engine, account_id, host_id)
     return [_shown(host, done.get(host.id, nothing), account_id) for host in found]
+
+
+class OperatedHost(msgspec.Struct, frozen=True, kw_only=True):
+    """A host as the operator of the service sees it. `agent`: the version of its program."""
+
+    id: str
+    pseudonym: str
+    owner: str
+    state: str
+    visibility: str
+    seen_at: str | None
+    agent: str | None
+    gpus: str
+    runs: int
+
+
+def all_hosts(context: Records) -> list[OperatedHost]:
+    """Return every host, the one last seen first; revoked ones too."""
+    done, nothing = hosts.measured(context.engine), hosts.Measured(0, 0.0)
+    return [
+        OperatedHost(
+            id=host.id,
+            pseudonym=host.pseudonym,
+            owner=owner,
+            state=host.state,
+            visibility=host.visibility,
+            seen_at=host.seen_at.isoformat(timespec="seconds") if host.seen_at else None,
+            agent=host.probe.agent if host.probe else None,
+            gpus=", ".join(f"{g.count}x {g.name}" for g in host.probe.hardware.gpus) if host.probe else "not probed",
+            runs=done.get(host.id, nothing).runs,
+        )
+        for host, owner in hosts.all_with_owners(context.engine)
+    ]
 
 
 def change_host(context: Context, host_id: str, asked: HostChange, caller: Caller) -> Host:

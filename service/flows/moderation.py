@@ -14,9 +14,9 @@ from service.flows import trust
 from service.flows.accounts import Caller
 from service.flows.context import Records
 from service.flows.trust import OPERATOR
+from service.store import hosts, results
 from service.store import moderation as store
-from service.store import results
-from service.store.ids import is_id
+from service.store.ids import is_id, is_name
 from service.store.moderation import Act
 from service.store.trust import writing
 from service.wire.moderation import AbuseReport, AuditEntry, Moderation, OpenReport, Reported
@@ -37,6 +37,7 @@ def moderate(context: Records, by: str, asked: Moderation) -> AuditEntry:
     acts: dict[str, Callable[[Records, Act], Act]] = {
         "hide": _hide, "show": _show, "ban": _ban, "unban": _unban,
         "trust": _trust, "distrust": _distrust, "close": _close,
+        "revoke": _revoke,
     }  # fmt: skip
     return _entry(acts[asked.action](context, Act(now, by, asked.action, asked.subject, reason)))
 
@@ -85,12 +86,13 @@ def _show(context: Records, act: Act) -> Act:
 
 def _set_state(context: Records, act: Act, state: ResultState, reason: str) -> Act:
     row = results.read(context.engine, act.subject) if is_id(act.subject) else None
-    if row is None or row.state == "deleted":
-        raise InvalidInput("no result has this id, or its submitter has deleted it", field="subject")
     with writing(context.engine) as connection:
+        # Asked within: its submitter may delete it at this very moment, and for good.
+        if row is None or results.state_in(connection, row.id) == "deleted":
+            raise InvalidInput("no result has this id, or its submitter has deleted it", field="subject")
         results.change(connection, row.id, state=state, state_reason=reason)
         store.note(connection, act)
-    trust.settle(context, row.cell)
+        trust.settle_in(connection, row.cell, act.at)
     return act
 
 
@@ -99,8 +101,7 @@ def _ban(context: Records, act: Act) -> Act:
 
     def change(connection: Connection, account_id: str) -> None:
         store.set_standing(connection, account_id, banned_at=act.at)
-        for row in store.results_of(connection, account_id, _UP):
-            results.change(connection, row.id, state="hidden", state_reason=BANNED)
+        results.hide(connection, [row.id for row in store.results_of(connection, account_id, _UP)], BANNED)
 
     return _change_account(context, act, change)
 
@@ -146,6 +147,17 @@ def _close(context: Records, act: Act) -> Act:
     with writing(context.engine) as connection:
         if not is_id(act.subject) or not store.close_report(connection, act.subject, act.by, act.at):
             raise InvalidInput("no open report has this id", field="subject")
+        store.note(connection, act)
+    return act
+
+
+def _revoke(context: Records, act: Act) -> Act:
+    with writing(context.engine) as connection:
+        host_id = hosts.named(connection, act.subject) if is_name(act.subject) else None
+        if host_id is None:
+            raise InvalidInput("no host has this pseudonym or id, or it is revoked already", field="subject")
+        hosts.change_in(connection, host_id, act.at, state="revoked")
+        act = act._replace(subject=host_id)
         store.note(connection, act)
     return act
 

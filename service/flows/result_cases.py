@@ -9,6 +9,7 @@ from service.flows.accounts import Caller
 from service.flows.accuracy import KeptAccuracy
 from service.flows.context import Context
 from service.flows.submission_cases import SubmissionCases
+from service.store import versions
 from service.wire.accuracy import Accuracy
 from service.wire.board import (
     Board,
@@ -35,6 +36,10 @@ class ResultCases(SubmissionCases):
     def leaderboard(self, query: BoardQuery) -> Board:
         """See `service.flows.leaderboard.leaderboard`."""
         return leaderboard.leaderboard(self._context, query)
+
+    def board_version(self) -> str:
+        """See `service.store.versions.of_results`."""
+        return str(versions.of_results(self._context.engine))
 
     def board_choices(self) -> BoardChoices:
         """See `service.flows.leaderboard.choices`."""

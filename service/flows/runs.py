@@ -22,6 +22,7 @@ from service.store import runs
 from service.store.ids import is_id
 from service.store.results import StoredResult, filed_under, rows_key_of
 from service.store.runs import MAX_ATTEMPTS, StoredRun
+from service.store.trust import writing
 from service.wire.agent import Accepted, LeasedRun, Progress, Renewed, Report, RunDocument
 from service.wire.results import ResultModel, Seen
 from service.wire.runs import ValidationEvent
@@ -104,13 +105,16 @@ def report(context: Context, host: SignedHost, run_id: str, said: Report) -> Acc
     result = _result(context, host, run, said, rows, failure) if ended.is_final else None
     result = trust.judged(context, result) if result else None
     values = {**ended.values, "result_id": result.id if result else None}
-    if not runs.finish(context.engine, run_id, host.id, said.fence, key, values, result, reduced(said.log)):
+    with writing(context.engine) as connection:
+        log = reduced(said.log)
+        ours = runs.finish(connection, run_id, host.id, said.fence, key, values, result, log)
+        if ours and result is not None:
+            trust.settle_in(connection, result.cell, context.clock())
+    if not ours:
         if run.state == "cancelled" and run.host_id == host.id:
             return Accepted(result=None, again=False)
         raise _lease_lost()
     stored = _run(context, run_id)
-    if result is not None:
-        trust.settle(context, result.cell)
     if ended.is_final:
         tuning.go_on(context, stored.validation_id)
     _tell(context, stored)

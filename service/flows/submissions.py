@@ -16,10 +16,11 @@ from service.errors import IdempotencyKeyReused
 from service.flows.accounts import Caller, hashed
 from service.flows.context import Context
 from service.flows.results import outcome_of
-from service.flows.trust import judged, settle
+from service.flows.trust import judged, settle_in
 from service.flows.understood import Understood, understood
 from service.store import results
 from service.store.results import StoredResult
+from service.store.trust import writing
 from service.wire.submissions import Preview, Submission, Submitted, SubmittedModel
 
 
@@ -89,7 +90,10 @@ def submit(
         return _submitted(known)
     row = judged(context, row)
     try:
-        kept = results.insert_once(context.engine, row, found.log)
+        with writing(context.engine) as connection:
+            kept = results.insert_once(connection, row, found.log)
+            if kept.id == row.id:
+                settle_in(connection, row.cell, context.clock())
     except IntegrityError:  # the same key, sent twice at once
         again = _known(context, row)
         if again is None:
@@ -97,7 +101,6 @@ def submit(
         return _submitted(again)
     if kept.id != row.id:
         return _submitted(kept)
-    settle(context, row.cell)
     return _submitted(results.read(context.engine, row.id) or row, edit_key, is_new=True)
 
 

@@ -58,8 +58,9 @@ def judge_again(context: Records, row: StoredResult) -> None:
     """Judge a result that is kept already as if it came now, whatever became of it before."""
     new = judged(context, msgspec.structs.replace(row, state="shown", state_reason=None))
     with store.writing(context.engine) as connection:
-        results.change(connection, row.id, state=new.state, state_reason=new.state_reason, tier=new.tier)
-    settle(context, row.cell)
+        if results.state_in(connection, row.id) == row.state:  # nobody has deleted or hidden it meanwhile
+            results.change(connection, row.id, state=new.state, state_reason=new.state_reason, tier=new.tier)
+            settle_in(connection, row.cell, context.clock())
 
 
 def _require_believable(row: StoredResult) -> None:
@@ -95,21 +96,29 @@ def _first_tier(connection: Connection, row: StoredResult) -> tuple[TrustTier, s
     return "self-reported", NEW_HOST
 
 
-def settle(context: Records, cell: str | None) -> None:
+def settle_in(connection: Connection, cell: str | None, now: datetime) -> None:
     """Decide anew what the results of a cell say of each other: which are replicated, which hosts that proves, which
-    results are outliers. Twice is the same as once; None: a result of no cell, about which nothing can be said."""
+    results are outliers. Twice is the same as once; None: a result of no cell, about which nothing can be said.
+
+    Part of the transaction (`store.trust.writing`) that adds or changes a result: nobody is killed between the two.
+    """
     if cell is None:
         return
+    found = store.of_cell(connection, cell)
+    verdict = _verdict(found, now)
+    touched = store.set_proofs(connection, cell, sorted(verdict.proven), found)
+    for one in sorted(found, key=lambda w: w.id):
+        changes = _changes(connection, one, verdict)
+        if changes:
+            results.change(connection, one.id, **changes)
+    for host in sorted(touched):
+        _retier(connection, host)
+
+
+def settle(context: Records, cell: str | None) -> None:
+    """Do the same in a transaction of its own."""
     with store.writing(context.engine) as connection:
-        found = store.of_cell(connection, cell)
-        verdict = _verdict(found, context.clock())
-        touched = store.set_proofs(connection, cell, sorted(verdict.proven), found)
-        for one in sorted(found, key=lambda w: w.id):
-            changes = _changes(connection, one, verdict)
-            if changes:
-                results.change(connection, one.id, **changes)
-        for host in sorted(touched):
-            _retier(connection, host)
+        settle_in(connection, cell, context.clock())
 
 
 def sweep(context: Records) -> int:

@@ -26,7 +26,7 @@ from service.flows.signed_calls import SignedCall, SignedHost
 from service.queue.enqueue import queue_on
 from service.queue.progress import WAITING_RUNS, channel, listen, validation_channel
 from service.store import listings
-from service.wire.advice import Advice, AdviceRequest
+from service.wire.advice import Advice, AdviceEvent, AdviceRequest
 from service.wire.agent import (
     Accepted,
     EnrolledHost,
@@ -57,9 +57,21 @@ class UseCases(ResultCases, BotCases):
         """See `service.flows.advise.request_advice`."""
         return advise.request_advice(self._context, request, admit_new_repo)
 
+    def ready_advice(self, request: AdviceRequest) -> str | None:
+        """See `service.flows.advise.ready_advice`."""
+        return advise.ready_advice(self._context, request)
+
     def read_advice(self, advice_id: str) -> Advice:
         """See `service.flows.advise.read_advice`."""
         return advise.read_advice(self._context, advice_id)
+
+    def advice_progress(self, advice_id: str) -> AdviceEvent:
+        """See `service.flows.advise.advice_progress`."""
+        return advise.advice_progress(self._context, advice_id)
+
+    def advice_version(self, advice_id: str) -> str | None:
+        """See `service.flows.advise.advice_version`."""
+        return advise.advice_version(self._context, advice_id)
 
     def known_repos(self, limit: int) -> list[str]:
         """See `service.store.listings.repos_like`."""

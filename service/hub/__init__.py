@@ -1,7 +1,8 @@
 """The Hugging Face Hub, and GGUF files in general: list, pin, read headers by byte ranges."""
 
+from service.hub.addresses import ENDPOINT
 from service.hub.cache import FileCache
-from service.hub.client import ENDPOINT, Hub
+from service.hub.client import Hub
 from service.hub.errors import (
     HubRateLimited,
     HubReplyRefused,

@@ -1,4 +1,4 @@
-"""Which addresses a read may go to: the endpoint, and the hosts that the Hub serves files from.
+"""Which addresses a read may go to: the endpoint, and the hosts that the Hub serves files from (a rule of `outgoing`).
 
 A redirect is a stranger's word. It is followed to https on a host of the Hub or one that the operator named, and to a
 loopback address only when the endpoint itself is one. An address given as numbers is never among the Hub's own.
@@ -13,9 +13,11 @@ import httpx
 
 from service.engine.errors import InvalidInput
 from service.hub.errors import HubReplyRefused
+from service.outgoing.client import origin
 
 HUB_SUFFIXES = (".huggingface.co", ".hf.co")
 HUB_HOSTS = ("huggingface.co", "hf.co")
+ENDPOINT = "https://huggingface.co"
 
 
 class Addresses:
@@ -28,11 +30,23 @@ class Addresses:
         self.endpoint = httpx.URL(endpoint.rstrip("/"))
         self.is_loopback = _is_loopback(self.endpoint.host)
         self._suffixes = HUB_SUFFIXES + tuple(h.lower() for h in hosts if h.startswith("."))
-        self._hosts = frozenset((*HUB_HOSTS, self.endpoint.host, *(h.lower() for h in hosts if not h.startswith("."))))
+        named = frozenset(h.lower() for h in hosts if not h.startswith("."))
+        self._hosts = frozenset((*HUB_HOSTS, self.endpoint.host)) | named
+        theirs = () if origin(self.endpoint) == origin(httpx.URL(ENDPOINT)) else (self.endpoint.host,)
+        self._private = named | self._url_hosts | frozenset(theirs)
 
     def is_endpoint(self, url: httpx.URL) -> bool:
         """Whether `url` has the endpoint's origin, so that it may see our token."""
-        return _origin(url) == _origin(self.endpoint)
+        return origin(url) == origin(self.endpoint)
+
+    def allows(self, url: httpx.URL) -> bool:
+        """Whether anything may be asked of `url`."""
+        is_elsewhere = url.scheme in ("http", "https") and url.host.lower() in self._url_hosts
+        return not url.userinfo and (is_elsewhere or self._is_allowed(url))
+
+    def may_be_private(self, host: str) -> bool:
+        """Whether `host` may have an address that is not public: the operator named it, in full."""
+        return host.lower() in self._private or (self.is_loopback and _is_loopback(host))
 
     def after_redirect(self, url: httpx.URL, location: str) -> httpx.URL:
         """Return where a redirect from `url` leads. Raises HubReplyRefused where it must not be followed."""
@@ -68,16 +82,19 @@ class Addresses:
         return url.scheme == "https" and named
 
 
-def _origin(url: httpx.URL) -> tuple[str, str, int | None]:
-    return url.scheme, url.host, url.port or {"http": 80, "https": 443}.get(url.scheme)
-
-
 def _is_number(host: str) -> bool:
     try:
         ipaddress.ip_address(host)
     except ValueError:
         return False
     return True
+
+
+class EndpointOnly:
+    """The rule for the API: the endpoint's origin. Repos that moved are redirected to there, no API elsewhere."""
+
+    def __init__(self, addresses: Addresses) -> None:
+        self.allows, self.may_be_private = addresses.is_endpoint, addresses.may_be_private
 
 
 def _is_loopback(host: str) -> bool:

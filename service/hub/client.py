@@ -14,7 +14,7 @@ import msgspec
 
 from service.engine.errors import AdvisorError, InvalidHeader, InvalidInput
 from service.engine.gguf import Header
-from service.hub.addresses import Addresses
+from service.hub.addresses import ENDPOINT, Addresses, EndpointOnly
 from service.hub.errors import HubReplyRefused, RepoTooLarge, RepoWithoutGguf
 from service.hub.headers import HeaderCache, NoCache, RepoReader
 from service.hub.listing import Cost, Limits, RepoFile, RepoListing, Variant
@@ -24,9 +24,10 @@ from service.hub.variants import find_variants, shard_names
 
 if TYPE_CHECKING:
     from service.hub.info import RepoInfo
+    from service.outgoing.library import Access
 
-ENDPOINT = "https://huggingface.co"
 _MAX_SEARCH_BYTES = 1 << 20
+_MAX_LISTING_BYTES = 32 << 20  # of 20,000 files, a few hundred bytes each
 _FOUND = 5
 _READERS_KEPT = 16
 _READER_SECONDS = 600  # what a repo may cost is counted anew after that
@@ -51,10 +52,12 @@ class Hub:
         limits: Limits | None = None,
         allow_private: bool = False,
         gated_repos: Sequence[str] = (),
+        proxy: str | None = None,
         transport: httpx.BaseTransport | None = None,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        """`hosts`: more hosts that the endpoint may redirect reads to; `url_hosts`: those of `list_address`.
+        """`hosts`: more hosts that the endpoint may redirect reads to; `url_hosts`: those of `list_address`;
+        `proxy`: the address of an HTTP proxy to ask through.
 
         `allow_private`: the token is the asker's own, so that repos only it can see may be shown. A service leaves it
         False: a private repo is then answered as an unknown one, and of the gated ones only `gated_repos` are read.
@@ -64,7 +67,9 @@ class Hub:
         self._limits, self._sleep = limits or Limits(), sleep
         self._cache = NoCache() if cache is None else cache  # an empty cache may count as false
         self._addresses = Addresses(endpoint, hosts, url_hosts)
-        self._ranges = Ranges(self._addresses, token, self._limits, transport=transport, sleep=sleep)
+        self._ranges = Ranges(self._addresses, token, self._limits, proxy=proxy, transport=transport, sleep=sleep)
+        self._proxy = proxy
+        self._library: Access | None = None
         self._readers: OrderedDict[str, RepoReader] = OrderedDict()
         self._lock = Lock()
 
@@ -76,6 +81,8 @@ class Hub:
     def close(self) -> None:
         """Close the connections."""
         self._ranges.close()
+        if self._library is not None:
+            self._library.close()
 
     def list_repo(self, reference: RepoReference, revision: str | None = None) -> RepoListing:
         """Return what the repo holds, pinned to a commit, by one call. `revision` overrides the reference's.
@@ -154,7 +161,17 @@ class Hub:
     def _info(self, reference: RepoReference, revision: str | None) -> RepoInfo:
         from service.hub.info import repo_info  # huggingface_hub takes a third of a second to import
 
-        return repo_info(self._endpoint, self._token, reference.repo, revision, self._limits, self._sleep)
+        with self._access().given():
+            return repo_info(self._endpoint, self._token, reference.repo, revision, self._limits, self._sleep)
+
+    def _access(self) -> Access:
+        from service.outgoing.library import Access
+
+        with self._lock:
+            if self._library is None:
+                rule, seconds = EndpointOnly(self._addresses), 2 * self._limits.request_seconds
+                self._library = Access(rule, max_bytes=_MAX_LISTING_BYTES, max_seconds=seconds, proxy=self._proxy)
+            return self._library
 
     def _listing(self, reference: RepoReference, info: RepoInfo) -> RepoListing:
         if info.private and not self._allow_private:

@@ -23,6 +23,7 @@ from service.hub.errors import HubReplyRefused, HubUnauthorised, HubUnavailable,
 from service.hub.listing import Limits
 from service.hub.ranges import gated, is_token_refused, unknown
 from service.hub.retry import Transient, seconds_asked, with_retries
+from service.outgoing import Refused
 
 # Else the first call of a process asks huggingface.co, whatever the endpoint, for /api/agent-harnesses as well, and
 # waits up to 3 seconds (huggingface_hub 2.4, utils/_detect_agent.py): neither asked for nor of use here.
@@ -51,7 +52,7 @@ class RepoInfo(msgspec.Struct, frozen=True):
 def repo_info(
     endpoint: str, token: str | None, repo: str, revision: str | None, limits: Limits, sleep: Callable[[float], None]
 ) -> RepoInfo:
-    """Return what the Hub says of `repo` at `revision` (None: its main branch).
+    """Return what the Hub says of `repo` at `revision` (None: its main branch), while it may ask (`Access.given`).
 
     Raises RepoNotFound, RevisionNotFound, RepoGated, HubUnavailable, HubRateLimited, HubUnauthorised, HubReplyRefused,
     InvalidInput.
@@ -69,6 +70,10 @@ def repo_info(
             raise _refusal(error, repo, revision) from error
         except OfflineModeIsEnabled as error:
             raise HubUnavailable("HF_HUB_OFFLINE is set for this service", retry_after=300) from error
+        except Refused as error:
+            raise HubReplyRefused(str(error)) from error
+        except httpx2.TooManyRedirects as error:
+            raise HubReplyRefused(f"the Hub redirects the listing of {repo} without end") from error
         except (httpx2.HTTPError, OSError) as error:
             raise Transient(f"{endpoint} does not answer ({type(error).__name__})") from error
         except (ValueError, TypeError, KeyError, AttributeError) as error:  # the library believes what it is sent

@@ -20,9 +20,11 @@ from service.hub.addresses import Addresses
 from service.hub.errors import HubReplyRefused, HubUnauthorised, HubUnavailable, RepoGated, RepoNotFound
 from service.hub.listing import Cost, Limits
 from service.hub.retry import Transient, seconds_asked, with_retries
+from service.outgoing import Refused, new_client
 
 _CONTENT_RANGE = re.compile(r"bytes ([0-9]{1,18})-([0-9]{1,18})/([0-9]{1,18})", re.ASCII)
 _MAX_REDIRECTS = 5
+_LONGEST_CHUNK = 1 << 20  # bytes beyond those that are wanted which may come with the last of them
 _WORTH_A_CONNECTION = 128 << 10  # bytes: what comes in the time that opening another connection takes
 Take: TypeAlias = Callable[[bytes], bool]
 
@@ -46,17 +48,20 @@ class Ranges:
         token: str | None,
         limits: Limits,
         *,
+        proxy: str | None = None,
         transport: httpx.BaseTransport | None = None,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         timeout = httpx.Timeout(
             limits.request_seconds, connect=min(5.0, limits.request_seconds), pool=limits.file_seconds
         )
-        self._client = httpx.Client(
-            follow_redirects=False,
+        self._client = new_client(
+            addresses,
             timeout=timeout,
-            limits=httpx.Limits(max_connections=limits.parallel),
-            trust_env=not addresses.is_loopback,
+            max_bytes=limits.header_bytes + _LONGEST_CHUNK,
+            max_seconds=limits.file_seconds,
+            max_connections=limits.parallel,
+            proxy=proxy,
             transport=transport,
         )
         self._addresses, self._token, self._limits, self._sleep = addresses, token, limits, sleep
@@ -118,7 +123,7 @@ class Ranges:
         """Send one GET. The token goes to the endpoint's origin and nowhere else."""
         if time.monotonic() > deadline:
             raise _too_slow()
-        sent = {"accept-encoding": "identity", "user-agent": "offload-advisor", **headers}
+        sent = {**headers}
         if self._token and self._addresses.is_endpoint(url):
             sent["authorization"] = f"Bearer {self._token}"
         with self._lock:
@@ -128,6 +133,8 @@ class Ranges:
                 yield response
         except (httpx.TimeoutException, httpx.TransportError) as error:
             raise Transient(f"{url.host} does not answer ({type(error).__name__})") from error
+        except Refused as error:
+            raise HubReplyRefused(str(error)) from error
 
     def _take_in(self, response: httpx.Response, reading: _Reading) -> None:
         """Hand on the body of the reply that has the range, or the whole file where the range was ignored."""
@@ -164,8 +171,6 @@ class Ranges:
         return bytes(data[:limit])
 
     def _chunks(self, response: httpx.Response, deadline: float) -> Iterator[bytes]:
-        if response.headers.get("content-encoding", "identity") != "identity":
-            raise HubReplyRefused("the reply is compressed, though it was asked for as it is")
         for chunk in response.iter_raw():  # as it comes: gathered into larger chunks, a drip would outlast the deadline
             with self._lock:
                 self.cost.n_bytes += len(chunk)

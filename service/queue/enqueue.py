@@ -18,8 +18,7 @@ from service.queue.connection import unavailable_as_such
 QUEUE = "advice"
 SERIALIZER = "json"
 JOB_SECONDS = 15 * 60
-HEARTBEAT_SECONDS = 5  # how often a worker says that a job is alive
-_SILENT = timedelta(seconds=4 * HEARTBEAT_SECONDS)
+_SILENT_BEATS = 4  # of a worker, after which its job is thought to be dead
 _COMPUTE_ADVICE = "workers.tasks.compute_advice"
 
 
@@ -48,16 +47,17 @@ def enqueue_advice(redis: Redis, advice_id: str) -> bool:
         return True
 
 
-def ensure_enqueued(redis: Redis, advice_id: str, now: datetime) -> bool:
+def ensure_enqueued(redis: Redis, advice_id: str, now: datetime, heartbeat_seconds: int) -> bool:
     """Enqueue an advice whose job is missing, over, or silent since its worker died. True if it was enqueued.
 
-    A job that is only thought to be dead then runs twice, which changes nothing. Raises QueueUnavailable.
+    `heartbeat_seconds`: how often a worker says that a job is alive. A job that is only thought to be dead then runs
+    twice, which changes nothing. Raises QueueUnavailable.
     """
-    queue = queue_on(redis)
+    queue, since = queue_on(redis), now - timedelta(seconds=_SILENT_BEATS * heartbeat_seconds)
     with unavailable_as_such():
         try:
             job = Job.fetch(_job_id(advice_id), connection=redis, serializer=SERIALIZER)
-            if _is_alive(job, queue, now):
+            if _is_alive(job, queue, since):
                 return False
             job.delete(remove_from_queue=True)
         except NoSuchJobError:
@@ -65,15 +65,15 @@ def ensure_enqueued(redis: Redis, advice_id: str, now: datetime) -> bool:
     return enqueue_advice(redis, advice_id)
 
 
-def _is_alive(job: Job, queue: Queue, now: datetime) -> bool:
+def _is_alive(job: Job, queue: Queue, since: datetime) -> bool:
     status = job.get_status(refresh=False)
     if status == JobStatus.QUEUED:
-        return queue.get_job_position(job) is not None or _is_recent(job.enqueued_at, now)
-    return status == JobStatus.STARTED and _is_recent(job.last_heartbeat, now)
+        return queue.get_job_position(job) is not None or _is_recent(job.enqueued_at, since)
+    return status == JobStatus.STARTED and _is_recent(job.last_heartbeat, since)
 
 
-def _is_recent(instant: datetime | None, now: datetime) -> bool:
-    return instant is not None and now - instant < _SILENT
+def _is_recent(instant: datetime | None, since: datetime) -> bool:
+    return instant is not None and instant > since
 
 
 def _job_id(advice_id: str) -> str:

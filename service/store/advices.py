@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, Literal
 
@@ -12,7 +13,7 @@ from sqlalchemy.exc import IntegrityError
 from service.engine.advice import AdviceBody
 from service.store.tables import advice as table
 from service.store.tables import validation
-from service.wire.advice import AdviceRequest
+from service.wire.advice import AdviceEvent, AdviceRequest
 
 State = Literal["queued", "running", "ready", "failed"]
 _IN_FLIGHT = table.c.state.in_(("queued", "running"))
@@ -58,14 +59,23 @@ def in_flight(engine: Engine, request_key: str) -> StoredAdvice | None:
     return _one(engine, select(table).where(table.c.request_key == request_key, _IN_FLIGHT))
 
 
-def ready_under(engine: Engine, key: str) -> StoredAdvice | None:
-    """Return the newest finished row with this key that nobody has had measured.
+def ready_under(engine: Engine, key: str) -> str | None:
+    """Return the id of the newest finished row with this key that nobody has had measured.
 
     What was measured for an advice changes it, whoever's machine that was: from then on it is the asker's own.
     """
     measured = select(validation.c.id).where(validation.c.advice_id == table.c.id).exists()
-    found = select(table).where(table.c.key == key, table.c.state == "ready", ~measured)
-    return _one(engine, found.order_by(table.c.created_at.desc()).limit(1))
+    found = select(table.c.id).where(table.c.key == key, table.c.state == "ready", ~measured)
+    with engine.connect() as connection:
+        return connection.scalar(found.order_by(table.c.created_at.desc()).limit(1))
+
+
+def progress_of(engine: Engine, advice_id: str) -> AdviceEvent | None:
+    """Return how far a row is, without what there is to answer."""
+    with engine.connect() as connection:
+        row = connection.execute(select(table.c.id, table.c.state, table.c.progress).where(table.c.id == advice_id))
+        found = row.one_or_none()
+    return None if found is None else AdviceEvent(*found)
 
 
 def unfinished(engine: Engine, limit: int = 1000) -> list[str]:
@@ -107,6 +117,24 @@ def finish(engine: Engine, advice_id: str, body: AdviceBody, now: datetime) -> b
 def fail(engine: Engine, advice_id: str, problem: dict[str, Any], now: datetime) -> bool:
     """Store why a row cannot be computed. False when it is finished already or gone."""
     return _change(engine, advice_id, state="failed", problem=problem, progress=None, updated_at=now)
+
+
+def failed(engine: Engine, ids: Sequence[str], since: datetime | None) -> list[str]:
+    """Return the ids of failed rows: of `ids`, and where `since` is given of all that failed since then."""
+    which = table.c.id.in_(ids) if since is None else table.c.updated_at >= since
+    with engine.connect() as connection:
+        return list(connection.scalars(select(table.c.id).where(table.c.state == "failed", which).order_by(table.c.id)))
+
+
+def requeue(engine: Engine, advice_id: str, now: datetime) -> bool:
+    """Queue a failed row again; False when it is not failed any more, or its request is in flight under another row."""
+    again = {"state": "queued", "problem": None, "attempts": 0, "updated_at": now}
+    change = update(table).where(table.c.id == advice_id, table.c.state == "failed").values(again)
+    try:
+        with engine.begin() as connection:
+            return connection.execute(change).rowcount == 1
+    except IntegrityError:
+        return False
 
 
 def remove(engine: Engine, advice_id: str) -> bool:

@@ -30,6 +30,7 @@ from service.engine.measured.classes import (
     vram_class,
 )
 from service.engine.measured.identity import machine_name
+from service.store import versions
 from service.store.board_tables import board, board_name, result_speed
 from service.store.tables import account, host, result
 from service.wire.runs import TrustTier
@@ -98,6 +99,7 @@ def keep(connection: Connection, *result_ids: str) -> None:
 
     Part of whoever's transaction, which on PostgreSQL holds the groups until it ends.
     """
+    versions.count_change(connection)
     found = connection.execute(_to_enter().where(result.c.id.in_(result_ids))).all()
     several = [one for one in _decoded(found) if one.counts]
     entered = [row for one in several for row in _entered(one)]
@@ -117,6 +119,7 @@ def keep(connection: Connection, *result_ids: str) -> None:
 
 def keep_of(connection: Connection, *, host_id: str | None = None, account_id: str | None = None) -> None:
     """Do the same for every result of a host or an account: after its visibility changed, or it was banned."""
+    versions.count_change(connection)
     whose = result.c.host_id == host_id if host_id else result.c.account_id == account_id
     ids = connection.scalars(select(result.c.id).where(whose).order_by(result.c.id)).all()
     for first in range(0, len(ids), _FEW):
@@ -127,6 +130,7 @@ def rebuild(engine: Engine) -> int:
     """Make all tables of the board anew from the results; return how many count."""
     n_results = 0
     with engine.connect().execution_options(sqlite_begin="IMMEDIATE") as connection, connection.begin():
+        versions.count_change(connection)
         for table in (board, board_name, result_speed):
             connection.execute(delete(table))
         names: set[tuple[str, str, str]] = set()

@@ -46,7 +46,7 @@ def make_engine(url: str) -> Engine:
 
 def _sqlite(url: URL) -> Engine:
     if url.database:
-        Path(url.database).parent.mkdir(parents=True, exist_ok=True)
+        Path(url.database).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     engine = create_engine(url, connect_args={"timeout": _BUSY_SECONDS}, **_POOL, **_JSON)
     event.listen(engine, "connect", _set_pragmas)
     event.listen(engine, "begin", _begin)

@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 from sqlalchemy import Engine, func, inspect, select, text
 
-from service.store.tables import advice, run
+from service.store.tables import advice, host, run
 
 _DAY = timedelta(days=1)
 _UNFINISHED = ("queued", "running")
@@ -44,6 +44,14 @@ def n_bytes(engine: Engine) -> int:
         return Path(engine.url.database or "").stat().st_size
     with engine.connect() as connection:
         return int(connection.scalar(text("SELECT pg_database_size(current_database())")) or 0)
+
+
+def agents(engine: Engine, since: datetime) -> dict[str, int]:
+    """Return how many machines were seen since then, by the version of their program."""
+    version = host.c.probe["agent"].as_string()
+    wanted = select(version, func.count()).where(host.c.seen_at >= since, host.c.state != "revoked")
+    with engine.connect() as connection:
+        return {str(found or "unknown"): n for found, n in connection.execute(wanted.group_by(version))}
 
 
 def work(engine: Engine, now: datetime, long_ago: datetime) -> Work:

@@ -165,23 +165,42 @@ def save_probe(engine: Engine, host_id: str, probe: Probe, hardware_key: str) ->
 
 
 def change(engine: Engine, host_id: str, now: datetime, **values: object) -> StoredHost | None:
+    """Change a host in a transaction of its own, as `change_in`."""
+    with engine.begin() as connection:
+        return change_in(connection, host_id, now, **values)
+
+
+def change_in(connection: Connection, host_id: str, now: datetime, **values: object) -> StoredHost | None:
     """Change a host that is not revoked; its first approval is noted, its sessions end with it.
 
     The board has the results of public hosts only, and follows.
     """
-    with engine.begin() as connection:
-        wanted = update(host).where(host.c.id == host_id, host.c.state != "revoked")
-        found = _host(connection.execute(wanted.values(values).returning(*host.c)).one_or_none())
-        if found is None:
-            return None
-        if found.state == "active" and found.approved_at is None:
-            found = msgspec.structs.replace(found, approved_at=now)
-            connection.execute(update(host).where(host.c.id == host_id).values(approved_at=now))
-        if found.state == "revoked":
-            _end_sessions(connection, host_id)
-        if "visibility" in values:
-            board.keep_of(connection, host_id=host_id)
-        return found
+    wanted = update(host).where(host.c.id == host_id, host.c.state != "revoked")
+    found = _host(connection.execute(wanted.values(values).returning(*host.c)).one_or_none())
+    if found is None:
+        return None
+    if found.state == "active" and found.approved_at is None:
+        found = msgspec.structs.replace(found, approved_at=now)
+        connection.execute(update(host).where(host.c.id == host_id).values(approved_at=now))
+    if found.state == "revoked":
+        _end_sessions(connection, host_id)
+    if "visibility" in values:
+        board.keep_of(connection, host_id=host_id)
+    return found
+
+
+def named(connection: Connection, name: str) -> str | None:
+    """Return the id of the host of this pseudonym or id, which is not revoked."""
+    known = or_(host.c.pseudonym == name, host.c.id == name)
+    return connection.scalar(select(host.c.id).where(known, host.c.state != "revoked"))
+
+
+def all_with_owners(engine: Engine) -> list[tuple[StoredHost, str]]:
+    """Return every host with the name of its owner, the one last seen first; revoked ones too."""
+    wanted = select(host, account.c.name.label("owner")).join(account)
+    with engine.connect() as connection:
+        rows = connection.execute(wanted.order_by(host.c.seen_at.desc().nulls_last(), host.c.id)).all()
+    return [(found, row.owner) for row in rows if (found := _host(row)) is not None]
 
 
 def add_session(engine: Engine, token_hash: str, host_id: str, now: datetime, expires_at: datetime) -> None:

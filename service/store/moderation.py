@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import msgspec
 from sqlalchemy import Connection, Engine, Row, false, insert, or_, select, update
 
+from service.store import versions
 from service.store.ids import is_name
 from service.store.tables import abuse_report, account, audit
 from service.store.tables import result as table
@@ -68,6 +69,7 @@ def account_of(connection: Connection, name: str) -> tuple[str, str] | None:
 
 def set_standing(connection: Connection, account_id: str, **values: datetime | None) -> None:
     """Set since when an account is banned or vouched for."""
+    versions.count_change(connection)
     connection.execute(update(account).where(account.c.id == account_id).values(**values))
 
 

@@ -5,13 +5,12 @@ from __future__ import annotations
 import hashlib
 import zlib
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
 import msgspec
-from sqlalchemy import ColumnElement, Connection, Engine, Row, Select, and_, func, insert, or_, select, update
+from sqlalchemy import ColumnElement, Connection, Engine, Row, Select, and_, insert, or_, select, update
 
 from service.engine.config import Engine as EngineName
 from service.engine.hardware import Hardware
@@ -26,6 +25,7 @@ from service.wire.runs import TrustTier
 MOST_LOG = 1 << 20  # characters of a log, when it is read again
 DELETED_HIDDEN = "deleted by its submitter while it was hidden"
 _MOST, _MOST_NEAR, _MOST_OF_OWNER, _LOOKED_AT = 200, 50, 10, 1_000
+_MANY = 500  # results changed by one statement
 _COLUMNS = [column for column in table.c if column.name != "log"]
 
 
@@ -114,30 +114,30 @@ def change(connection: Connection, result_id: str, **values: object) -> bool:
     return changed
 
 
+def hide(connection: Connection, result_ids: Sequence[str], reason: str) -> None:
+    """Hide results within a transaction; the board follows many of them at once."""
+    for first in range(0, len(result_ids), _MANY):
+        these = result_ids[first : first + _MANY]
+        connection.execute(update(table).where(table.c.id.in_(these)).values(state="hidden", state_reason=reason))
+        board.keep(connection, *these)
+
+
 def state_in(connection: Connection, result_id: str) -> ResultState | None:
     """Return the state of a result as a transaction sees it, None where there is none."""
     found: ResultState | None = connection.scalar(select(table.c.state).where(table.c.id == result_id))
     return found
 
 
-def insert_once(engine: Engine, row: StoredResult, log: str) -> StoredResult:
-    """Add a result, or return the oldest that has the same rows and was not deleted: one of those who send them at once
-    is first. Raises IntegrityError where its submission key was used already.
+def insert_once(connection: Connection, row: StoredResult, log: str) -> StoredResult:
+    """Add a result, or return the oldest that has the same rows and was not deleted. Part of a transaction that no
+    other runs beside (`store.trust.writing`): one of those who send them at once is first.
+
+    Raises IntegrityError where its submission key was used already.
     """
-    with _alone_with(engine, row.rows_key) as connection:
-        same = _with_rows(connection, row.rows_key)
-        if same is None:
-            insert_in(connection, row, log)
-        return same or row
-
-
-@contextmanager
-def _alone_with(engine: Engine, rows_key: str) -> Iterator[Connection]:
-    """Begin a transaction that no other runs beside which is about the same rows."""
-    with engine.execution_options(sqlite_begin="IMMEDIATE").begin() as connection:
-        if engine.dialect.name == "postgresql":
-            connection.execute(select(func.pg_advisory_xact_lock(int(rows_key[:15], 16))))
-        yield connection
+    same = _with_rows(connection, row.rows_key)
+    if same is None:
+        insert_in(connection, row, log)
+    return same or row
 
 
 def with_rows(engine: Engine, rows_key: str) -> StoredResult | None:

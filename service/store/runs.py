@@ -31,13 +31,14 @@ from sqlalchemy import (
 from service.engine.measured import Failure, MeasuredRow, ModelIdentity, Prediction
 from service.store import results
 from service.store.results import StoredResult
-from service.store.tables import account, host, run_host
+from service.store.tables import account, host, run_host, validation
 from service.store.tables import run as table
 from service.wire.agent import RunOutline
 from service.wire.runs import MatchKind, RunKind, RunState
 
 MAX_ATTEMPTS = 3
 MAX_ROWS = 1000  # as many as a report may have
+_MAY_PASS = and_(table.c.state == "failed", table.c.result_id.is_(None), table.c.kind == "config")
 _HELD = table.c.state.in_(("leased", "running"))
 OPEN = ("queued", "leased", "running")
 _FAIR_OVER = timedelta(days=1)
@@ -196,18 +197,17 @@ def renew(
 
 
 def finish(
-    engine: Engine, run_id: str, host_id: str, fence: int, report_key: str, values: Mapping[str, object],
+    connection: Connection, run_id: str, host_id: str, fence: int, report_key: str, values: Mapping[str, object],
     result: StoredResult | None, log: str,
 ) -> bool:  # fmt: skip
-    """End a lease with what was reported, and store its result, both or neither. False: it is not this lease's."""
-    with engine.begin() as connection:
-        change = update(table).where(*_held_by(run_id, host_id, fence))
-        stored = {**values, "report_key": report_key, "leased_until": None}
-        if connection.execute(change.values(stored)).rowcount != 1:
-            return False
-        if result is not None:
-            results.insert_in(connection, result, log)
-        return True
+    """End a lease with what was reported, and store its result, in one transaction. False: it is not this lease's."""
+    change = update(table).where(*_held_by(run_id, host_id, fence))
+    stored = {**values, "report_key": report_key, "leased_until": None}
+    if connection.execute(change.values(stored)).rowcount != 1:
+        return False
+    if result is not None:
+        results.insert_in(connection, result, log)
+    return True
 
 
 def release(engine: Engine, host_id: str, now: datetime) -> int:
@@ -237,6 +237,26 @@ def _take_back(engine: Engine, which: ColumnElement[bool], now: datetime) -> int
     with engine.begin() as connection:
         ended = connection.execute(update(table).where(which, last).values(**given_up, ended_at=now)).rowcount
         return int(ended + connection.execute(update(table).where(which, ~last).values(again)).rowcount)
+
+
+def failed(engine: Engine, ids: Sequence[str], since: datetime | None) -> list[str]:
+    """Return the ids of runs that failed for a cause that may pass: of `ids`, or all that ended since then.
+
+    A failure that is a result would come again; of a tuning the steps after it have been chosen without it.
+    """
+    which = table.c.id.in_(ids) if since is None else table.c.ended_at >= since
+    wanted = select(table.c.id).join(validation, validation.c.id == table.c.validation_id).where(which, _MAY_PASS)
+    with engine.connect() as connection:
+        return list(connection.scalars(wanted.where(validation.c.cancelled_at.is_(None)).order_by(table.c.id)))
+
+
+def requeue(engine: Engine, run_id: str, now: datetime) -> bool:
+    """Queue a failed run again, as if it had been asked for now; False when that has been done already."""
+    again: dict[str, object] = {"state": "queued", "attempt": 0, "rows": [], "created_at": now}
+    nothing = ("failure", "host_id", "report_key", "progress", "leased_at", "leased_until", "started_at", "ended_at")
+    change = update(table).where(table.c.id == run_id, _MAY_PASS).values(again | dict.fromkeys(nothing))
+    with engine.begin() as connection:
+        return connection.execute(change).rowcount == 1
 
 
 def cancel(engine: Engine, validation_id: str, now: datetime) -> int:

@@ -84,6 +84,14 @@ advice = Table(
     Index("advice_in_flight", "request_key", unique=True, sqlite_where=_IN_FLIGHT, postgresql_where=_IN_FLIGHT),
 )
 
+# One row: how often results changed, or whose results are shown (service.store.versions).
+results_version = Table(
+    "results_version",
+    metadata,
+    Column("id", Integer, primary_key=True, autoincrement=False),
+    Column("changes", BigInteger, nullable=False),
+)
+
 # The commit of a branch, as it was when last asked.
 branch = Table(
     "branch",

@@ -16,10 +16,15 @@ def etag_of(body: bytes) -> str:
 
 
 def conditional(
-    request: Request[Any, Any, Any], body: bytes, media_type: str, *, cache_control: str = REVALIDATE
+    request: Request[Any, Any, Any],
+    body: bytes,
+    media_type: str,
+    *,
+    cache_control: str = REVALIDATE,
+    etag: str | None = None,
 ) -> Response[bytes]:
     """Return `body` with its ETag, or 304 when `If-None-Match` names it (RFC 9110, section 13.1.2)."""
-    etag = etag_of(body)
+    etag = etag or etag_of(body)
     headers = {"ETag": etag, "Cache-Control": cache_control, "Vary": "Accept"}
     known = [part.strip().removeprefix("W/") for part in request.headers.get("if-none-match", "").split(",")]
     if request.method in ("GET", "HEAD") and (etag in known or known == ["*"]):

@@ -23,25 +23,24 @@ from service.engine.errors import AdvisorError
 from service.web.drain import Drain
 from service.web.limits import Lease
 from service.web.use_cases import Flows
-from service.wire.advice import Advice, AdviceEvent
+from service.wire.advice import FINAL, AdviceEvent
 from service.wire.problem import problem_of
 
 T = TypeVar("T")
-FINAL = ("ready", "failed")
 PING_SECONDS = 15.0
 LOOK_SECONDS = 2.0  # between looks at the database when nothing is published
 STREAM_LEASE_SECONDS = 45
 _COME_AGAIN_MS = (500, 3000)
 
 
-async def read(flows: Flows, advice_id: str) -> Advice:
-    """Return the advice as it is now. Raises AdviceNotFound."""
-    return await to_thread.run_sync(flows.read_advice, advice_id)
-
-
-def changes(flows: Flows, advice_id: str, seconds: float | None = None) -> AsyncGenerator[Advice]:
-    """Return the advice as it is, again and again, as `looks`."""
-    return looks(lambda: read(flows, advice_id), flows.progress(advice_id), lambda a: a.state in FINAL, seconds)
+def changes(flows: Flows, advice_id: str, seconds: float | None = None) -> AsyncGenerator[AdviceEvent]:
+    """Return how far the advice is, again and again, as `looks`."""
+    return looks(
+        lambda: to_thread.run_sync(flows.advice_progress, advice_id),
+        flows.progress(advice_id),
+        lambda event: event.state in FINAL,
+        seconds,
+    )
 
 
 async def looks(
@@ -100,16 +99,12 @@ async def _hints(listening: AbstractAsyncContextManager[AsyncIterator[str]]) -> 
             await listening.__aexit__(None, None, None)
 
 
-async def wait_until_final(flows: Flows, advice: Advice, seconds: float, drain: Drain) -> Advice:
-    """Return the advice once it is final, or as it is when `seconds` are over or the process leaves."""
-    if advice.state in FINAL:
-        return advice
-    async with aclosing(changes(flows, advice.id, seconds)) as found:
-        async for latest in found:
-            advice = latest
+async def wait_until_final(flows: Flows, advice_id: str, seconds: float, drain: Drain) -> None:
+    """Return once the advice is final, or `seconds` are over, or the process leaves."""
+    async with aclosing(changes(flows, advice_id, seconds)) as found:
+        async for _ in found:
             if drain.leaving:
-                break
-    return advice
+                return
 
 
 async def events(flows: Flows, advice_id: str, lease: Lease, drain: Drain) -> AsyncGenerator[bytes]:
@@ -120,8 +115,7 @@ async def events(flows: Flows, advice_id: str, lease: Lease, drain: Drain) -> As
     """
     sent: list[AdviceEvent] = []
 
-    def new(advice: Advice) -> Iterator[bytes]:
-        event = AdviceEvent(advice.id, advice.state, advice.progress)
+    def new(event: AdviceEvent) -> Iterator[bytes]:
         if [event] != sent:
             sent[:] = [event]
             yield sse(event.state, event_id(event), event)

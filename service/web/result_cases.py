@@ -32,6 +32,10 @@ class ResultFlows(SubmissionFlows, Protocol):
         """Return a page of the leaderboard. Raises InvalidInput for a day or a cursor that is none."""
         ...
 
+    def board_version(self) -> str:
+        """Return what says whether `leaderboard` returns the same again."""
+        ...
+
     def board_choices(self) -> BoardChoices:
         """Return what the leaderboard can be filtered by."""
         ...

@@ -49,7 +49,13 @@ def _bound(family: int, settings: Settings) -> socket.socket:
 
 async def answer(app: Litestar, settings: Settings, listener: socket.socket) -> None:
     """Answer requests until SIGTERM or SIGINT; says `Listening on URL` when it does."""
-    config = uvicorn.Config(
+    services: Services = app.state.services
+    await _Server(server_config(app), services.drain, settings.drain_seconds).serve([listener])
+
+
+def server_config(app: Litestar) -> uvicorn.Config:
+    """Return how an app is served."""
+    return uvicorn.Config(
         app,
         log_level="warning",
         access_log=False,
@@ -57,8 +63,6 @@ async def answer(app: Litestar, settings: Settings, listener: socket.socket) -> 
         proxy_headers=False,
         timeout_graceful_shutdown=REQUEST_GRACE_SECONDS,
     )
-    services: Services = app.state.services
-    await _Server(config, services.drain, settings.drain_seconds).serve([listener])
 
 
 class _Server(uvicorn.Server):

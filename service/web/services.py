@@ -15,6 +15,7 @@ from service.flows.accounts import Caller
 from service.settings import Settings
 from service.web.client import client_of, networks
 from service.web.drain import Drain
+from service.web.kept import KeptAnswers
 from service.web.limits import Bucket, Lease, Limits
 from service.web.use_cases import Flows
 
@@ -24,12 +25,13 @@ _HOST = re.compile(r"[A-Za-z0-9.:\[\]-]{1,255}")
 
 
 class Services:
-    """The flows, the limits and the settings of one app, and how far it is on its way out."""
+    """The flows, limits, settings and kept answers of one app, and how far it is on its way out."""
 
     def __init__(self, settings: Settings, flows: Flows, limits: Limits) -> None:
         self.settings, self.flows, self.limits = settings, flows, limits
         self.reads = Semaphore(READS)
         self.drain = Drain()
+        self.kept = KeptAnswers()
         self._proxies = networks(settings.trusted_proxies)
         self._requests = Bucket("requests", settings.requests_per_minute, 60, "requests")
         self._submissions = Bucket("submissions", 60, 3600, "results sent")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from service.web.bot_cases import BotFlows
 from service.web.result_cases import ResultFlows
-from service.wire.advice import Advice, AdviceRequest
+from service.wire.advice import Advice, AdviceEvent, AdviceRequest
 from service.wire.agent import (
     Accepted,
     EnrolledHost,
@@ -44,8 +44,20 @@ class Flows(ResultFlows, BotFlows, Protocol):
         """Return a finished advice, or one that has been queued for this request."""
         ...
 
+    def ready_advice(self, request: AdviceRequest) -> str | None:
+        """Return the id of a finished advice for this request."""
+        ...
+
     def read_advice(self, advice_id: str) -> Advice:
         """Return the advice as it is now. Raises AdviceNotFound."""
+        ...
+
+    def advice_progress(self, advice_id: str) -> AdviceEvent:
+        """Return how far an advice is. Raises AdviceNotFound."""
+        ...
+
+    def advice_version(self, advice_id: str) -> str | None:
+        """Return what says whether `read_advice` returns the same again; None while it moves. Raises AdviceNotFound."""
         ...
 
     def known_repos(self, limit: int) -> list[str]:

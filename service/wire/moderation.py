@@ -10,7 +10,7 @@ from msgspec import Meta
 from service.wire.results import ResultState
 
 ReportKind: TypeAlias = Literal["wrong-figures", "not-theirs", "private", "offensive", "spam", "other"]
-Action: TypeAlias = Literal["hide", "show", "ban", "unban", "trust", "distrust", "close"]
+Action: TypeAlias = Literal["hide", "show", "ban", "unban", "trust", "distrust", "close", "revoke"]
 
 
 class AbuseReport(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -44,7 +44,8 @@ class OpenReport(msgspec.Struct, frozen=True, kw_only=True):
 
 class Moderation(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Something that an operator does, and why: `hide` and `show` a result by its id; `ban`, `unban`, `trust` (vouch
-    for) and `distrust` an account by its name or pseudonym; `close` a report by its id."""
+    for) and `distrust` an account by its name or pseudonym; `close` a report by its id; `revoke` a host for good,
+    by its pseudonym or id."""
 
     action: Action
     subject: Annotated[str, Meta(min_length=1, max_length=120)]
@@ -52,7 +53,7 @@ class Moderation(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 
 class AuditEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """One line of what operators did. `subject`: the id of a result or report, or the name of an account."""
+    """One line of what operators did. `subject`: the id of a result, report or host, or the name of an account."""
 
     at: str
     by: str

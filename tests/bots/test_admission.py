@@ -71,7 +71,7 @@ def test_why_a_button_on_slack_is_not_answered_is_sent_where_answers_go(
     tmp_path: Path, valkey: EmbeddedValkey, redis: Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     told: list[tuple[str, str]] = []
-    monkeypatch.setattr(slack_door, "_tell", lambda address, message: told.append((address, str(message))))
+    monkeypatch.setattr(slack_door, "_tell", lambda _, address, message: told.append((address, str(message))))
     with app(tmp_path, valkey, bot_deny=(f"slack:{slack.TEAM}",)) as (client, _):
         form, address = slack.button({"type": "button", "action_id": "ask-0", "value": "help?"})
         reply = client.post("/bots/slack/interactivity", **slack.signed(form))

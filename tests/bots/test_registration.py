@@ -18,7 +18,7 @@ from tests.bots.platforms import APPLICATION, BOT_TOKEN, DISCORD, Platforms
 @pytest.fixture
 def platforms(monkeypatch: pytest.MonkeyPatch) -> Iterator[Platforms]:
     found = Platforms(lambda: 0.0)
-    monkeypatch.setattr(sending, "new_client", found.client)
+    monkeypatch.setattr(sending, "new_client", lambda _: found.client())
     monkeypatch.setenv("ADVISOR_DISCORD_APPLICATION_ID", APPLICATION)
     monkeypatch.setenv("ADVISOR_DISCORD_BOT_TOKEN", BOT_TOKEN)
     monkeypatch.setenv("ADVISOR_DISCORD_API", DISCORD)

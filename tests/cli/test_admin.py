@@ -11,6 +11,7 @@ from service.cli import main
 from service.flows.accounts import database, list_tokens
 from service.serve import sole_user
 from service.settings import Settings
+from service.store.migrations import newest
 
 
 @pytest.fixture
@@ -33,6 +34,14 @@ def test_a_restore_keeps_what_was_there_before(state: Path, tmp_path: Path, caps
     assert main(["admin", "restore", str(tmp_path / "before")]) == 0
     assert accounts(state) == ["alice", "bob"]
     assert "what was there before is in" in capsys.readouterr().out
+
+
+def test_tables_are_brought_up_to_date_by_a_command_of_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("ADVISOR_STATE_DIR", str(tmp_path))
+    assert [main(["admin", "migrate"]), main(["admin", "migrate"])] == [0, 0]
+    assert capsys.readouterr().out == f"tables of {newest()}, were none\ntables of {newest()}\n"
 
 
 def test_nothing_is_restored_under_a_running_service(
@@ -103,3 +112,14 @@ def test_a_dump_is_written_and_parquet_says_what_it_needs(
     assert main(["admin", "dump", "--parquet", str(tmp_path / "r.parquet")]) == 1
     assert "offload-advisor[parquet]" in capsys.readouterr().err
     assert not (tmp_path / "r.parquet").exists()
+
+
+def test_purge_and_requeue_say_what_they_would_do(state: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["admin", "purge", "--dry-run"]) == 0
+    assert "advice     older than  365 days:        0 would be removed" in capsys.readouterr().out
+    assert main(["admin", "requeue", "--failed", "24", "--dry-run"]) == 0
+    assert capsys.readouterr().out == "0 advice and 0 runs would be queued\n"
+    assert main(["admin", "requeue", "nonsense"]) == 2
+    assert "may be tried again, has the id nonsense" in capsys.readouterr().err
+    assert main(["admin", "hosts"]) == 0
+    assert capsys.readouterr().out.startswith("ID  ")

@@ -56,9 +56,9 @@ def free_port() -> int:
 class Program:
     """A process that can be killed and started again; its output is kept."""
 
-    def __init__(self, words: tuple[str, ...], environment: dict[str, str], log: Path) -> None:
+    def __init__(self, words: tuple[str, ...], environment: dict[str, str], log: Path, cwd: Path | None = None) -> None:
         kept = {name: value for name, value in os.environ.items() if name not in _OWN}
-        self._words, self._environment, self._log = words, kept | environment, log
+        self._words, self.environment, self._log, self._cwd = words, kept | environment, log, cwd
         self.process: psutil.Popen | None = None
 
     @property
@@ -71,7 +71,9 @@ class Program:
 
     def start(self) -> None:
         with self._log.open("a") as log:
-            self.process = psutil.Popen(self._words, env=self._environment, stdout=log, stderr=subprocess.STDOUT)
+            self.process = psutil.Popen(
+                self._words, env=self.environment, cwd=self._cwd, stdout=log, stderr=subprocess.STDOUT
+            )
 
     def family(self) -> list[psutil.Process]:
         return list(self.process.children(recursive=True)) if self.process and self.is_running else []
@@ -85,6 +87,11 @@ class Program:
             self.process.kill()
         self.process.wait(20)
         psutil.wait_procs(family, timeout=20)
+
+    def wait(self, seconds: float) -> None:
+        """Wait until it has ended. Raises psutil.TimeoutExpired."""
+        if self.process is not None:
+            self.process.wait(seconds)
 
     def stop(self) -> None:
         """Ask it to end; kill what does not."""
@@ -113,12 +120,13 @@ class Stack:
         """Start the service, and make the account when it is there."""
         self.service.start()
         wait_for(self.answers, f"the service does not start: {self.service.log}")
-        if not self.token:
-            words = (*_CLI, "token", "create", "alice", "--scope", "validate,host")
-            environment = {**os.environ, **self.environment}
-            self.token = subprocess.run(
-                words, env=environment, check=True, capture_output=True, text=True
-            ).stdout.strip()
+        self.token = self.token or self.account("alice", "validate,host")
+
+    def account(self, name: str, scopes: str) -> str:
+        """Return a token of a new account."""
+        words, environment = (*_CLI, "token", "create", name, "--scope", scopes), {**os.environ, **self.environment}
+        made = subprocess.run(words, env=environment, check=True, capture_output=True, text=True)
+        return made.stdout.strip()
 
     def answers(self) -> bool:
         try:

@@ -12,11 +12,15 @@ import pytest
 from rq import Worker
 from sqlalchemy import Engine, text
 
+from service import __version__
+from service.flows import doctor
 from service.flows.context import Context
 from service.flows.doctor import Diagnosis, diagnose
 from service.queue.enqueue import queue_on
 from service.settings import Settings
+from service.store import hosts
 from tests.flows.conftest import Clock
+from tests.hosts import PROBE, a_host
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 INSERT = """INSERT INTO advice
@@ -46,7 +50,7 @@ def test_a_sound_installation_has_nothing_bad(worker: None, engine: Engine, quie
     states = {part: one.state for part, one in found(quiet).items()}
     assert states.pop("service") == "warning"
     assert set(states.values()) == {"good"}
-    assert {"database", "work", "Redis", "workers", "Hub", "state folder", "address"} == set(states)
+    assert {"database", "work", "Redis", "workers", "Hub", "state folder", "address", "open files"} == set(states)
 
 
 def test_every_fault_comes_with_what_mends_it(quiet: Settings) -> None:
@@ -102,3 +106,52 @@ def test_a_state_folder_that_is_a_file_is_bad(quiet: Settings, tmp_path: Path) -
     (tmp_path / "file").write_text("")
     changed = msgspec.structs.replace(quiet, state_dir=tmp_path / "file")
     assert found(changed)["state folder"].state == "bad"
+
+
+def test_a_state_folder_that_others_may_read_is_told(quiet: Settings, tmp_path: Path) -> None:
+    (tmp_path / "advisor.db").touch()
+    tmp_path.chmod(0o755)
+    assert found(quiet)["state folder"].mend == f"chmod 700 {tmp_path}"
+    tmp_path.chmod(0o700)
+    assert found(quiet)["state folder"].state == "good"
+
+
+def test_a_sqlite_on_another_machines_disk_is_bad(
+    quiet: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(doctor, "_MOUNTS", tmp_path / "mounts")
+    (tmp_path / "mounts").write_text(f"disk / ext4 rw 0 0\nserver:/x {tmp_path} nfs4 rw 0 0\n")
+    on_sqlite = msgspec.structs.replace(quiet, database_url=None)
+    assert "is on nfs4" in found(on_sqlite)["state folder"].text
+
+
+@pytest.mark.parametrize(
+    ("values", "state"),
+    [
+        ({"workers": 0, "redis_url": None}, "bad"),
+        ({"public_url": "https://advisor.example"}, "warning"),
+        ({"public_url": "https://advisor.example", "trusted_proxies": ("127.0.0.1/32",)}, None),
+        ({"workers": 0}, None),
+    ],
+)
+def test_settings_that_are_not_right_together_are_told(
+    quiet: Settings, values: dict[str, str], state: str | None
+) -> None:
+    one = found(msgspec.structs.replace(quiet, **values)).get("settings")
+    assert (one.state if one else None) == state
+
+
+def test_too_few_open_files_are_told(quiet: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor.resource, "getrlimit", lambda _: (1024, 1024))
+    assert "LimitNOFILE=4096" in (found(quiet)["open files"].mend or "")
+
+
+def test_hosts_with_another_version_of_the_agent_are_told(context: Context, quiet: Settings, clock: Clock) -> None:
+    host = a_host(context)
+    assert "hosts" not in found(quiet, clock.now)
+    hosts.count_up(context.engine, host.id, 1 << 40, clock.now)
+    assert (PROBE.agent, found(quiet, clock.now)["hosts"].state) == (__version__, "good")
+    hosts.save_probe(context.engine, host.id, msgspec.structs.replace(PROBE, agent="0.0.9"), "k" * 64)
+    assert found(quiet, clock.now)["hosts"].text == "1 seen in a day, with other versions: 1 of 0.0.9"
+    clock.pass_minutes(25 * 60)
+    assert "hosts" not in found(quiet, clock.now)

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import pytest
+from sqlalchemy import Engine
 
 from service.engine.errors import InvalidInput
 from service.errors import NotAuthenticated, ResultNotFound
 from service.flows import accounts, trust
 from service.flows.context import Context
+from service.flows.hosts import all_hosts
 from service.flows.moderation import BANNED, audit, moderate, open_reports, report_abuse
 from service.store import results
 from service.store.results import StoredResult
+from service.store.trust import writing
 from service.wire.moderation import AbuseReport, Action, Moderation
 from tests.flows.conftest import Clock
 from tests.flows.test_trust import BOUND, by, grow_old, kept
@@ -47,6 +50,25 @@ def test_a_result_is_hidden_and_shown_again_with_the_reason_and_each_act_is_writ
         ("root", "show", result, "2026-11-21T12:05:00+00:00"),
         ("root", "hide", result, "2026-11-21T12:00:00+00:00"),
     ]
+
+
+def test_a_result_that_is_deleted_while_an_operator_looks_at_it_stays_deleted(
+    context: Context, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (result,) = kept(context, a_result(prediction=BOUND))
+
+    def read(engine: Engine, result_id: str) -> StoredResult | None:
+        found = store_read(engine, result_id)
+        with writing(engine) as connection:
+            results.change(connection, result_id, state="deleted", state_reason="deleted by its submitter")
+        return found
+
+    store_read = results.read
+    with monkeypatch.context() as patched:
+        patched.setattr(results, "read", read)
+        with pytest.raises(InvalidInput, match="has deleted it"):
+            do(context, "show", result)
+    assert one(context, result).state == "deleted"
 
 
 def test_a_ban_ends_tokens_and_results_and_lifting_it_judges_them_again(context: Context, clock: Clock) -> None:
@@ -123,3 +145,12 @@ def test_what_is_hidden_or_not_there_cannot_be_reported(context: Context) -> Non
     for name in (result, "nothing", "no/id"):
         with pytest.raises(ResultNotFound):
             report_abuse(context, None, name, AbuseReport(kind="other"))
+
+
+def test_a_host_is_revoked_by_its_pseudonym_once(context: Context) -> None:
+    host = a_host(context)
+    do(context, "revoke", host.pseudonym, "it reports made-up figures")
+    assert [(one.state, one.owner) for one in all_hosts(context)] == [("revoked", "alice")]
+    assert [(a.action, a.subject) for a in audit(context)] == [("revoke", host.id)]
+    with pytest.raises(InvalidInput, match="revoked already"):
+        do(context, "revoke", host.pseudonym)

@@ -277,6 +277,23 @@ def test_a_speed_that_cannot_be_is_refused_and_the_run_goes_on(
     assert flow.report(context, host, run, Report(fence=fence, rows=ROWS)).result
 
 
+def test_a_report_is_kept_and_held_against_others_at_once_or_not_at_all(
+    context: Context, host: SignedHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (run,) = queued(context, host)
+    said = Report(fence=taken(context, host).fence, rows=ROWS)
+    with monkeypatch.context() as patched:
+        patched.setattr(flow.trust, "settle_in", killed)
+        with pytest.raises(SystemExit):
+            flow.report(context, host, run, said)
+    assert (state_of(context, run).state, state_of(context, run).result_id) == ("leased", None)
+    assert flow.report(context, host, run, said).result is not None
+
+
+def killed(*_: object) -> None:
+    raise SystemExit
+
+
 def test_a_report_without_rows_or_reason_is_refused(context: Context, host: SignedHost) -> None:
     (run,) = queued(context, host)
     fence = taken(context, host).fence

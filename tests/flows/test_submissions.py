@@ -11,6 +11,7 @@ from sqlalchemy import Engine, select
 from service.engine.errors import InvalidFlags, InvalidHardware, InvalidInput, UnknownHardware
 from service.engine.measured import MeasuredRow
 from service.errors import IdempotencyKeyReused, NotAllowed
+from service.flows import submissions
 from service.flows.accounts import Caller, caller_of, create_token
 from service.flows.context import Context
 from service.flows.submissions import preview, submit
@@ -276,3 +277,17 @@ def test_fifty_at_once_lose_nothing_and_double_nothing(context: Context) -> None
 def send_again(context: Context, number: int) -> str:
     mine = submission(text=f"$ {COMMAND}\n\n{sweep(tg=200.0 + number // 2)}")
     return submit(context, None, mine, f"key-{number // 2}").id
+
+
+def test_what_is_sent_is_kept_and_held_against_others_at_once_or_not_at_all(
+    context: Context, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def killed(*_: object) -> None:
+        raise SystemExit
+
+    with monkeypatch.context() as patched:
+        patched.setattr(submissions, "settle_in", killed)
+        with pytest.raises(SystemExit):
+            submit(context, None, submission())
+    assert n_results(context.engine) == 0
+    assert submit(context, None, submission()).is_new

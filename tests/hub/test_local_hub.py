@@ -4,17 +4,29 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
+import httpx2
 import pytest
-from huggingface_hub import HfApi, get_hf_file_metadata, hf_hub_url
+from huggingface_hub import HfApi, get_hf_file_metadata, hf_hub_url, set_client_factory
 
+from service.outgoing.library import client_within_our_calls
 from tests.hub.conftest import TINY, TINY_FILE
 from tests.local_hub import TOKEN, Fault, LocalHub, commit_of
 
+pytestmark = pytest.mark.usefixtures("library_by_itself")
 R1 = "ubergarm/DeepSeek-R1-0528-GGUF"
 R1_FILE = "IQ4_KS_R4/DeepSeek-R1-0528-IQ4_KS_R4-00001-of-00009.gguf"
+
+
+@pytest.fixture
+def library_by_itself() -> Iterator[None]:
+    """huggingface_hub with a client of its own: with ours it asks within our calls only."""
+    set_client_factory(lambda: httpx2.Client(follow_redirects=True, trust_env=False))
+    yield
+    set_client_factory(client_within_our_calls)
 
 
 def test_the_listing_reads_as_one_of_huggingface_hub(local_hub: LocalHub) -> None:

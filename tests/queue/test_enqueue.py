@@ -11,6 +11,8 @@ from service.errors import QueueUnavailable
 from service.queue.connection import connect
 from service.queue.enqueue import SERIALIZER, enqueue_advice, ensure_enqueued, queue_on
 
+BEAT = 5  # seconds
+
 
 def job_of(redis: Redis) -> Job:
     return Job.fetch("advice-a", connection=redis, serializer=SERIALIZER)
@@ -26,13 +28,13 @@ def test_an_advice_has_one_job(redis: Redis) -> None:
 def test_a_waiting_job_is_left_alone(redis: Redis) -> None:
     enqueue_advice(redis, "a")
     tomorrow = datetime.now(UTC) + timedelta(days=1)
-    assert not ensure_enqueued(redis, "a", tomorrow)
+    assert not ensure_enqueued(redis, "a", tomorrow, BEAT)
 
 
 def test_a_wiped_redis_gets_its_job_back(redis: Redis) -> None:
     enqueue_advice(redis, "a")
     redis.flushall()
-    assert ensure_enqueued(redis, "a", datetime.now(UTC))
+    assert ensure_enqueued(redis, "a", datetime.now(UTC), BEAT)
     assert queue_on(redis).job_ids == ["advice-a"]
 
 
@@ -41,7 +43,7 @@ def test_a_job_that_is_over_is_enqueued_again(redis: Redis, status: JobStatus) -
     enqueue_advice(redis, "a")
     queue_on(redis).remove("advice-a")
     job_of(redis).set_status(status)
-    assert ensure_enqueued(redis, "a", datetime.now(UTC))
+    assert ensure_enqueued(redis, "a", datetime.now(UTC), BEAT)
     assert queue_on(redis).job_ids == ["advice-a"]
 
 
@@ -54,14 +56,14 @@ def test_a_started_job_is_enqueued_again_only_when_it_has_fallen_silent(
     now = datetime.now(UTC)
     job_of(redis).set_status(JobStatus.STARTED)
     job_of(redis).heartbeat(now, 60)
-    assert ensure_enqueued(redis, "a", now + timedelta(seconds=silent_seconds)) is enqueued
+    assert ensure_enqueued(redis, "a", now + timedelta(seconds=silent_seconds), BEAT) is enqueued
 
 
 def test_a_job_lost_between_the_queue_and_its_worker_is_enqueued_again(redis: Redis) -> None:
     enqueue_advice(redis, "a")
     redis.lpop("rq:queue:advice")
-    assert not ensure_enqueued(redis, "a", datetime.now(UTC))
-    assert ensure_enqueued(redis, "a", datetime.now(UTC) + timedelta(minutes=1))
+    assert not ensure_enqueued(redis, "a", datetime.now(UTC), BEAT)
+    assert ensure_enqueued(redis, "a", datetime.now(UTC) + timedelta(minutes=1), BEAT)
 
 
 def test_without_redis_the_error_says_so(tmp_path: Path) -> None:
@@ -69,4 +71,4 @@ def test_without_redis_the_error_says_so(tmp_path: Path) -> None:
     with pytest.raises(QueueUnavailable):
         enqueue_advice(nowhere, "a")
     with pytest.raises(QueueUnavailable):
-        ensure_enqueued(nowhere, "a", datetime.now(UTC))
+        ensure_enqueued(nowhere, "a", datetime.now(UTC), BEAT)

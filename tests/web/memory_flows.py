@@ -16,7 +16,7 @@ from service.errors import AdviceNotFound, WrongKey
 from service.queue.connection import connect_async
 from service.queue.progress import channel, listen, publish
 from service.wire.accuracy import Accuracy
-from service.wire.advice import Advice, AdviceEvent, AdviceRequest
+from service.wire.advice import FINAL, Advice, AdviceEvent, AdviceRequest
 from service.wire.board import Board, BoardChoices, BoardQuery
 from service.wire.hardware import ParsedHardware
 from service.wire.health import Readiness
@@ -52,13 +52,17 @@ class MemoryFlows:
     def request_advice(self, request: AdviceRequest, admit_new_repo: Callable[[], None]) -> Asked:
         if request.repo == BROKEN_REPO:
             raise RuntimeError("a secret of the inside")
-        if request.repo == READY_REPO:
-            return Asked(self.put("ready-one", "ready", repo=READY_REPO))
+        ready = self.ready_advice(request)
+        if ready is not None:
+            return Asked(self.advice[ready])
         admit_new_repo()
         advice = self.put("queued-one", "queued", repo=request.repo)
         if request.repo == FAILING_REPO:
             self.fail(advice.id, self.failure)
         return Asked(advice, DELETE_KEY)
+
+    def ready_advice(self, request: AdviceRequest) -> str | None:
+        return self.put("ready-one", "ready", repo=READY_REPO).id if request.repo == READY_REPO else None
 
     def put(self, advice_id: str, state: Any, **fields: Any) -> Advice:
         """Keep an advice in this state and tell whoever listens."""
@@ -79,6 +83,14 @@ class MemoryFlows:
             raise AdviceNotFound("there is no advice with this id")
         return self.advice[advice_id]
 
+    def advice_progress(self, advice_id: str) -> AdviceEvent:
+        found = self.read_advice(advice_id)
+        return AdviceEvent(found.id, found.state, found.progress)
+
+    def advice_version(self, advice_id: str) -> str | None:
+        found = self.read_advice(advice_id)
+        return str(hash(msgspec.json.encode(found))) if found.state in FINAL else None
+
     def known_repos(self, limit: int) -> list[str]:
         return [READY_REPO][:limit]
 
@@ -93,6 +105,9 @@ class MemoryFlows:
 
     def leaderboard(self, query: BoardQuery) -> Board:
         return Board(query=query, rows=[])
+
+    def board_version(self) -> str:
+        return "0"
 
     def board_choices(self) -> BoardChoices:
         return self.choices

@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 import psutil  # type: ignore[import-untyped]
 import pytest
 from redis import Redis
+from rq import Worker
 from rq.job import Job, JobStatus
 
 from service.engine.hardware import Gpu, Hardware
@@ -47,6 +48,14 @@ def later(context: Context) -> Context:
 
 def job_of(redis: Redis, advice_id: str) -> Job:
     return Job.fetch(f"advice-{advice_id}", connection=redis, serializer=SERIALIZER)
+
+
+def test_a_worker_is_seen_again_after_redis_was_wiped(redis: Redis, settings: Settings) -> None:
+    worker = make_worker(settings)
+    worker.register_birth()
+    redis.flushall()
+    worker.heartbeat()
+    assert Worker.count(queue=queue_on(redis)) == 1
 
 
 def test_a_job_that_is_no_task_of_ours_is_not_run(redis: Redis, settings: Settings) -> None:

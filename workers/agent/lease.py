@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import threading
 import time
 from typing import Literal, TypeAlias
@@ -13,6 +12,7 @@ from service.engine.measured import Failure, MeasuredRow
 from service.wire.agent import Accepted, LeasedRun, Progress, Report
 from workers.agent.client import Client
 from workers.agent.errors import ServiceError, ServiceUnreachable
+from workers.agent.pauses import pause_after
 
 Step: TypeAlias = Literal["checking", "downloading", "loading", "measuring"]
 _ROWS_SECONDS = 2.0  # rows that come quicker are sent together
@@ -80,14 +80,15 @@ class Lease:
         if self._thread.is_alive():
             self._thread.join()
         report = msgspec.structs.replace(report, fence=self.leased.fence)
-        until = time.monotonic() + _REPORT_SECONDS
+        until, failures = time.monotonic() + _REPORT_SECONDS, 0
         while not self._lost:
             try:
                 return self.client.report(self.leased.run, report)
             except ServiceUnreachable:
                 if self.ending.is_set():
                     until = min(until, time.monotonic() + _REPORT_SECONDS_AT_END)
-                pause = random.uniform(5, 15)  # noqa: S311 - so that hosts do not come all at once
+                failures += 1
+                pause = pause_after(failures)
                 if time.monotonic() + pause > until:
                     return None
                 self._pause(pause)

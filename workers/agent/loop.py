@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import shlex
 import shutil
 import threading
@@ -27,12 +26,12 @@ from workers.agent.errors import NotEnrolled, ServiceError
 from workers.agent.journal import Ran, utc_now
 from workers.agent.lease import Lease, LeaseLost
 from workers.agent.local import EngineProgram, LocalGpu, Machine
+from workers.agent.pauses import pause_after
 from workers.agent.policy import InvalidPolicy, Policy, is_within_hours, log_path, pause_path, read_policy
 from workers.agent.preflight import Prepared, Refused, are_confirmed, prepare
 from workers.agent.state import DOING, Doing, State
 
 IDLE_SECONDS = 15.0
-_FIRST_PAUSE, _NEXT_PAUSE = (5.0, 15.0), (15.0, 30.0)
 _LOOK_SECONDS = 1.0
 
 
@@ -147,10 +146,9 @@ class Agent:
         if error.slug in ("host-not-active", "not-authenticated"):
             with self._interruptible():
                 self._look_at_state(error)
-        low, high = _NEXT_PAUSE if self._failures else _FIRST_PAUSE
         self._failures += 1
         self._sent = None
-        self._idle(error.detail, random.uniform(low, high))  # noqa: S311 - so that hosts do not come all at once
+        self._idle(error.detail, pause_after(self._failures))
 
     def _look_at_state(self, error: ServiceError) -> None:
         try:

@@ -12,8 +12,11 @@ from workers.agent.leftovers import end_leftovers
 from workers.agent.loop import Agent, Ended
 from workers.agent.measure import RECORD, measure
 from workers.agent.process import confinement
+from workers.agent.scratch import own_scratch
 from workers.agent.state import State
 from workers.agent.watcher import Watcher
+
+SCRATCH = "scratch"
 
 
 def run_agent(state: State, policy: str | None, *, once: bool, dry_run: bool) -> int:
@@ -21,7 +24,8 @@ def run_agent(state: State, policy: str | None, *, once: bool, dry_run: bool) ->
     state.make()
     with state.alone():
         _greet(state)
-        return _work(state, policy, once, dry_run)
+        with own_scratch(state.path / SCRATCH):
+            return _work(state, policy, once, dry_run)
 
 
 def _work(state: State, policy: str | None, once: bool, dry_run: bool) -> int:

@@ -7,6 +7,7 @@ import httpx
 from service.bots.discord.commands import commands
 from service.engine.errors import InvalidInput
 from service.errors import InvalidSetting, ServiceUnavailable
+from service.outgoing import Refused
 from service.settings import Settings
 
 _GUILD_DIGITS = 20
@@ -31,7 +32,7 @@ def register(client: httpx.Client, settings: Settings, guild: str | None) -> lis
     wanted = commands(settings.bot_verbs_off, in_guild=guild is not None)
     try:
         reply = client.put(url, json=wanted, headers={"Authorization": f"Bot {settings.discord_bot_token}"})
-    except httpx.HTTPError as error:
+    except (httpx.HTTPError, Refused) as error:
         raise ServiceUnavailable(f"Discord does not answer: {type(error).__name__}") from error
     if reply.is_success:
         return [str(command["name"]) for command in wanted]

@@ -8,8 +8,12 @@ from importlib import import_module
 # The module `service.cli.admin.<verb>` has `add_arguments(parser)` and `run(arguments) -> int`.
 VERBS = {
     "backup": "all of the database in one file, while the service runs",
-    "moderate": "hide and show results, ban and vouch for accounts, read reports and what was done",
+    "moderate": "hide and show results, ban and vouch for accounts, revoke hosts, read reports and acts",
     "dump": "all results in files, as they are made each night; or in a Parquet file",
+    "migrate": "the database brought to this version's tables; the old version may run meanwhile",
+    "hosts": "all hosts: whose, what they have, when last seen",
+    "purge": "what is older than the settings allow, removed; the service does it each night",
+    "requeue": "failed advice and runs tried again, once the cause is mended",
     "restore": "the database as a backup has it; stop the service first",
     "seed": "published results that the package has, added; or one removed, as its author asks",
 }

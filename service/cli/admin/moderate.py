@@ -1,4 +1,4 @@
-"""`advisor admin moderate`: hide and show results, ban and vouch for accounts, read reports and what was done."""
+"""`advisor admin moderate`: hide and show results, ban and vouch for accounts, revoke hosts, read reports and acts."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("action", choices=(*_ACTIONS, "reports", "audit"), help="what to do, or what to read")
     parser.add_argument(
         "subject", nargs="?", metavar="SUBJECT",
-        help="of hide and show a result's id, of close a report's; else an account's name or pseudonym",
+        help="a result's id (hide, show), a report's (close), a host's pseudonym (revoke), an account's name",
     )  # fmt: skip
     parser.add_argument("--reason", metavar="TEXT", help="why: kept in the audit log, and shown where a result is")
     parser.add_argument("--json", action="store_true", help="as JSON")

@@ -1,34 +1,55 @@
-"""`migrate()`: brings a database to the present tables."""
+"""`migrate()`: brings a database to the present tables. What a migration may do is said in CONTRIBUTING.md."""
 
 from __future__ import annotations
 
+import logging
+from functools import cache
 from pathlib import Path
 
 from alembic import command
 from alembic.config import Config
+from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, Engine, text
+
+log = logging.getLogger(__name__)
 
 _LOCK = 7_224_310_416  # any number that only this service takes
 
 
 def migrate(engine: Engine) -> None:
-    """Bring the database to the newest tables; nothing happens when it is there already.
+    """Bring the database to the newest tables; nothing happens when it is there already, or is newer than this code.
 
     Two processes may migrate at once: PostgreSQL makes the second one wait, SQLite has one writer. Raises
     DatabaseUnavailable when no database answers.
     """
     with engine.execution_options(sqlite_begin="IMMEDIATE").begin() as connection:
         _lock(connection)
+        found = MigrationContext.configure(connection).get_current_revision()
+        if is_newer(found):
+            log.warning("the database is of %s, made by a newer version than this one: it is used as it is", found)
+            return
         command.upgrade(configuration(connection), "head")
 
 
+def is_newer(revision: str | None) -> bool:
+    """Return whether tables are of a later version than this code knows: it works with them, for they only grow."""
+    return revision is not None and revision not in revisions()
+
+
+def is_usable(revision: str | None) -> bool:
+    """Return whether this code works with tables of `revision` (None: there are none) as they are."""
+    return revision == newest() or is_newer(revision)
+
+
+@cache
 def revisions() -> frozenset[str]:
     """Return the revisions of the tables that this version knows."""
     scripts = ScriptDirectory(str(Path(__file__).parent))
     return frozenset(script.revision for script in scripts.walk_revisions())
 
 
+@cache
 def newest() -> str:
     """Return the revision of the present tables."""
     head = ScriptDirectory(str(Path(__file__).parent)).get_current_head()

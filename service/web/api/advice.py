@@ -18,12 +18,12 @@ from service.errors import AdviceNotFound, WrongKey
 from service.web.body import JsonBody
 from service.web.conditional import conditional
 from service.web.examples import ADVICE, ADVICE_REQUEST, QUEUED_ADVICE
-from service.web.follow import FINAL, STREAM_LEASE_SECONDS, event_id, event_stream, events, read, wait_until_final
-from service.web.formats import MEDIA_TYPES, Format, wanted_format
-from service.web.operations import Documented, Streaming, TextToo
+from service.web.follow import STREAM_LEASE_SECONDS, event_id, event_stream, events, wait_until_final
+from service.web.formats import Format, media_type_of, wanted_format
+from service.web.operations import Documented, TextToo
 from service.web.problems import problem_response, problem_responses
 from service.web.services import Services
-from service.wire.advice import Advice, AdviceEvent, AdviceRequest, CreatedAdvice
+from service.wire.advice import FINAL, Advice, AdviceEvent, AdviceRequest, CreatedAdvice
 from service.wire.text import render_markdown, render_text
 
 PATH = "/v1/advice"
@@ -82,6 +82,11 @@ async def request_advice(
     A failed advice is answered with its problem when it was waited for.
     """
     form = wanted_format(request, as_format)
+    ready = await to_thread.run_sync(services.flows.ready_advice, data)
+    if ready is not None:
+        response = await _answered(ready, request, services, form, detail, created=True)
+        response.headers["Location"] = _location(ready, services)
+        return response
     if not wait:
         return await _requested(data, request, services, form, detail, 0)
     async with await services.hold(request, MAX_WAIT_SECONDS + 5):
@@ -91,16 +96,20 @@ async def request_advice(
 async def _requested(
     data: AdviceRequest, request: Request[Any, Any, Any], services: Services, form: Format, detail: str, wait: int
 ) -> Response[Any]:
-    asked = await to_thread.run_sync(services.flows.request_advice, data, services.admission(request))
-    advice = await wait_until_final(services.flows, asked.advice, wait, services.drain) if wait else asked.advice
-    advice = _with_address(advice, request, services)
+    flows = services.flows
+    asked = await to_thread.run_sync(flows.request_advice, data, services.admission(request))
+    advice = asked.advice
+    if wait and advice.state not in FINAL:
+        await wait_until_final(flows, advice.id, wait, services.drain)
+        advice = await to_thread.run_sync(flows.read_advice, advice.id)
     if advice.problem:
         return problem_response(msgspec.structs.replace(advice.problem, instance=f"{PATH}/{advice.id}"))
-    response = _answer(_created(advice, asked.delete_key), request, form, detail)
+    created = _created(_with_address(advice, request, services), asked.delete_key)
+    response = conditional(request, _rendered(created, form, detail), media_type_of(form))
     if advice.state not in FINAL:
         response.status_code = 202
         response.headers = {"Retry-After": str(POLL_SECONDS), "Vary": "Accept", "Cache-Control": "no-store"}
-    response.headers["Location"] = _location(advice, services)
+    response.headers["Location"] = _location(advice.id, services)
     if asked.delete_key:
         response.headers["Cache-Control"] = "no-store"
         if form != "json":
@@ -128,22 +137,17 @@ async def read_advice(
     detail: Detail = "short",
 ) -> Response[Any]:
     """The state, and when it is `ready` everything; in JSON, plain text or Markdown."""
-    form = wanted_format(request, as_format)
-    advice = await read(services.flows, _checked(advice_id))
-    if wait and advice.state not in FINAL:
+    form, known = wanted_format(request, as_format), _checked(advice_id)
+    if wait and (await to_thread.run_sync(services.flows.advice_progress, known)).state not in FINAL:
         async with await services.hold(request, MAX_WAIT_SECONDS + 5):
-            advice = await wait_until_final(services.flows, advice, wait, services.drain)
-    advice = _with_address(advice, request, services)
-    response = _answer(advice, request, form, detail)
-    if advice.state not in FINAL:
-        response.headers["Retry-After"] = str(POLL_SECONDS)
-    return response
+            await wait_until_final(services.flows, known, wait, services.drain)
+    return await _answered(known, request, services, form, detail)
 
 
 @get(
     PATH + "/{advice_id:str}/events",
     operation_id="follow_advice",
-    operation_class=Streaming,
+    operation_class=Documented,
     summary="Follow an advice live",
     responses={
         200: ResponseSpec(
@@ -160,12 +164,11 @@ async def follow_advice(
     advice_id: FromPath[str], request: Request[Any, Any, Any], services: NamedDependency[Services]
 ) -> Response[Any]:
     """The state from the database first, then live progress; a comment line every 15 seconds."""
-    advice = await read(services.flows, _checked(advice_id))
-    seen = request.headers.get("last-event-id")
-    if advice.state in FINAL and seen == event_id(AdviceEvent(advice.id, advice.state, advice.progress)):
+    found = await to_thread.run_sync(services.flows.advice_progress, _checked(advice_id))
+    if found.state in FINAL and request.headers.get("last-event-id") == event_id(found):
         return Response(None, status_code=204)
     lease = await services.hold(request, STREAM_LEASE_SECONDS)
-    return event_stream(events(services.flows, advice.id, lease, services.drain))
+    return event_stream(events(services.flows, found.id, lease, services.drain))
 
 
 @delete(
@@ -194,8 +197,8 @@ def _checked(advice_id: str) -> str:
     return advice_id
 
 
-def _location(advice: Advice, services: Services) -> str:
-    return (services.settings.public_url or "").rstrip("/") + f"{PATH}/{advice.id}"
+def _location(advice_id: str, services: Services) -> str:
+    return (services.settings.public_url or "").rstrip("/") + f"{PATH}/{advice_id}"
 
 
 def _with_address(advice: Advice, request: Request[Any, Any, Any], services: Services) -> Advice:
@@ -206,14 +209,29 @@ def _created(advice: Advice, delete_key: str | None) -> CreatedAdvice:
     return CreatedAdvice(**msgspec.structs.asdict(advice), delete_key=delete_key)
 
 
-def _answer(advice: Advice, request: Request[Any, Any, Any], form: Format, detail: str) -> Response[Any]:
-    render = {
-        "json": lambda: msgspec.json.encode(advice),
-        "text": lambda: render_text(advice, detail).encode(),
-        "markdown": lambda: render_markdown(advice, detail).encode(),
-    }
-    media_type = next(kind for kind, name in MEDIA_TYPES.items() if name == form)
-    return conditional(request, render[form](), media_type)
+async def _answered(
+    advice_id: str, request: Request[Any, Any, Any], services: Services, form: Format, detail: str, *,
+    created: bool = False,
+) -> Response[Any]:  # fmt: skip
+    """Return the advice as it is now; a final one as it was kept, if nothing that it says has changed."""
+    flows = services.flows
+
+    def make() -> bytes:
+        advice = _with_address(flows.read_advice(advice_id), request, services)
+        return _rendered(_created(advice, None) if created else advice, form, detail)
+
+    key = ("advice", advice_id, services.address(request, ""), form, detail, created)
+    answer = await services.kept.answer(key, lambda: flows.advice_version(advice_id), make)
+    response = conditional(request, answer.body, media_type_of(form), etag=answer.etag)
+    if answer.version is None:
+        response.headers["Retry-After"] = str(POLL_SECONDS)
+    return response
+
+
+def _rendered(advice: Advice, form: Format, detail: str) -> bytes:
+    if form == "json":
+        return msgspec.json.encode(advice)
+    return (render_text if form == "text" else render_markdown)(advice, detail).encode()
 
 
 router = Router("/", route_handlers=[request_advice, read_advice, follow_advice, delete_advice], tags=["advice"])

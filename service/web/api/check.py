@@ -17,7 +17,7 @@ from litestar.params import BodyKwarg, QueryParameter
 
 from service.web.body import JsonBody
 from service.web.examples import CHECK_REQUEST
-from service.web.formats import MEDIA_TYPES, Format, wanted_format
+from service.web.formats import Format, media_type_of, wanted_format
 from service.web.limits import MAX_CHECK_BYTES
 from service.web.operations import TextToo
 from service.web.problems import problem_responses
@@ -75,8 +75,9 @@ def _answer(checked: Checked, form: Format, detail: str) -> Response[Any]:
         "text": lambda: render_check_text(checked, detail).encode(),
         "markdown": lambda: render_check_markdown(checked, detail).encode(),
     }
-    media_type = next(kind for kind, name in MEDIA_TYPES.items() if name == form)
-    return Response(render[form](), media_type=media_type, headers={"Vary": "Accept", "Cache-Control": "no-store"})
+    return Response(
+        render[form](), media_type=media_type_of(form), headers={"Vary": "Accept", "Cache-Control": "no-store"}
+    )
 
 
 router = Router("/", route_handlers=[check_command], tags=["check"])

@@ -16,7 +16,7 @@ from litestar.response import File
 
 from service.web.api import submissions
 from service.web.conditional import conditional
-from service.web.formats import MEDIA_TYPES, Format, wanted_format
+from service.web.formats import Format, media_type_of, wanted_format
 from service.web.operations import Documented, TextToo
 from service.web.problems import problem_responses
 from service.web.query import asking, query_of
@@ -66,13 +66,18 @@ async def read_leaderboard(
     """
     form = wanted_format(request, as_format)
     query = query_of(request, BoardQuery, "format")
-    board = await to_thread.run_sync(services.flows.leaderboard, query)
     render: dict[Format, Callable[[Board], str | bytes]] = {
         "json": msgspec.json.encode,
         "text": render_board_text,
         "markdown": render_board_markdown,
     }
-    return _rendered(request, render[form](board), form)
+
+    def make() -> bytes:
+        return _as_bytes(render[form](services.flows.leaderboard(query)))
+
+    key = ("leaderboard", msgspec.json.encode(query), form)
+    answer = await services.kept.answer(key, services.flows.board_version, make)
+    return conditional(request, answer.body, media_type_of(form), etag=answer.etag)
 
 
 @get(
@@ -195,8 +200,11 @@ def _with_address(result: Result, request: Request[Any, Any, Any], services: Ser
 
 
 def _rendered(request: Request[Any, Any, Any], body: bytes | str, form: Format) -> Response[bytes]:
-    media_type = next(kind for kind, name in MEDIA_TYPES.items() if name == form)
-    return conditional(request, body.encode() if isinstance(body, str) else body, media_type)
+    return conditional(request, _as_bytes(body), media_type_of(form))
+
+
+def _as_bytes(body: bytes | str) -> bytes:
+    return body.encode() if isinstance(body, str) else body
 
 
 router = Router(

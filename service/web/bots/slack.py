@@ -17,6 +17,7 @@ from service.bots.slack.signature import is_signed
 from service.bots.verbs import refusal
 from service.engine.errors import AdvisorError
 from service.errors import NotAuthenticated
+from service.settings import Settings
 from service.web.bots.door import only_declared, only_signed, taken
 from service.web.services import Services
 
@@ -46,7 +47,7 @@ async def slack_interactivity(request: Request[Any, Any, Any], services: NamedDe
     refused = await _taken(services, found)
     if refused is None:
         return _nothing()
-    told = BackgroundTask(to_thread.run_sync, _tell, found.reply.response_url, refused.content)
+    told = BackgroundTask(to_thread.run_sync, _tell, services.settings, found.reply.response_url, refused.content)
     return _nothing(told)
 
 
@@ -75,8 +76,8 @@ def _nothing(told: BackgroundTask | None = None) -> Response[Any]:
     return Response(b"", media_type="text/plain", background=told)
 
 
-def _tell(address: str, message: dict[str, Any]) -> None:
-    with new_client() as client:
+def _tell(settings: Settings, address: str, message: dict[str, Any]) -> None:
+    with new_client(settings) as client:
         send(client, "POST", address, message)
 
 

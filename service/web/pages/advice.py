@@ -18,11 +18,10 @@ from service.engine.hardware_text import to_shorthand
 from service.engine.measured import speed_at
 from service.errors import AdviceNotFound, WrongKey
 from service.web.curves import MOST_CURVES, Curve, draw
-from service.web.follow import FINAL
 from service.web.pages.forms import read_form
 from service.web.pages.render import page
 from service.web.services import Services
-from service.wire.advice import Advice
+from service.wire.advice import FINAL, Advice
 from service.wire.text import how, standing, state_text
 from service.wire.validation_text import headline
 

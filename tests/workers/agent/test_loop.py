@@ -107,8 +107,7 @@ class Desk:
 @pytest.fixture
 def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Desk]:
     monkeypatch.setattr(loop, "IDLE_SECONDS", 0.01)
-    monkeypatch.setattr(loop, "_FIRST_PAUSE", (0.0, 0.01))
-    monkeypatch.setattr(loop, "_NEXT_PAUSE", (0.0, 0.01))
+    monkeypatch.setattr(loop, "pause_after", lambda _: 0.01)
     monkeypatch.setattr(loop, "_LOOK_SECONDS", 0.0)
     with fake_service() as service:
         desk = Desk(tmp_path, service)

@@ -1,0 +1,67 @@
+"""What memory each process has while the service is asked for a while, and whether it grows."""
+
+from __future__ import annotations
+
+import math
+import statistics
+import threading
+import time
+from collections.abc import Sequence
+
+from scipy.stats import t as student
+
+from bench.load import Spec, generated
+from bench.stage import Stage
+
+RATE = 30  # requests a second, of all kinds in turn
+SAMPLE_SECONDS = 30.0
+WARM_UP = 1 / 3  # of the time: caches fill, and the allocator takes what it needs
+MOST_GROWTH = 0.02  # of the memory in the whole time that counts as flat
+
+
+def watched(stage: Stage, minutes: float) -> list[str]:
+    """Ask everything in turn for so long; print each process's memory and its slope, and return what grows.
+
+    Flat: of the straight line through the samples after the warm-up, the lower end of the slope's 95 % interval is not
+    above zero, or the growth over the whole time is under MOST_GROWTH of the memory.
+    """
+    found: dict[str, list[tuple[float, float]]] = {name: [] for name in stage.processes if name != "hello"}
+    over = threading.Event()
+    asker = threading.Thread(target=_ask, args=(stage, 60 * minutes))
+    asker.start()
+    began = time.monotonic()
+    while asker.is_alive() and not over.wait(SAMPLE_SECONDS):
+        at = time.monotonic() - began
+        for name, samples in found.items():
+            samples.append((at / 60, stage.processes[name].memory_full_info().pss / (1 << 20)))
+        print(f"{at / 60:6.1f} min  " + "  ".join(f"{name} {samples[-1][1]:.1f}" for name, samples in found.items()))
+    asker.join()
+    return [line for name, samples in found.items() if (line := _grows(name, samples, minutes))]
+
+
+def _ask(stage: Stage, seconds: float) -> None:
+    asks = list(stage.asks().values())
+    found = generated(Spec(host=stage.host, port=stage.port, asks=asks, seconds=seconds, rate=RATE))
+    bad = {status: n for status, n in found.statuses.items() if status != 200}
+    figures = f"p99 {found.quantile(0.99):.1f} ms, {found.failed} without an answer, not 200: {bad}"
+    print(f"{len(found.milliseconds)} requests, {found.rate:.1f} a second, median {found.quantile(0.5):.1f}, {figures}")
+
+
+def _grows(name: str, samples: Sequence[tuple[float, float]], minutes: float) -> str | None:
+    kept = [one for one in samples if one[0] >= WARM_UP * minutes]
+    slope, error = slope_of(kept)
+    middle = statistics.fmean(mib for _, mib in kept)
+    growth = slope * minutes
+    flat = slope - error <= 0 or growth < MOST_GROWTH * middle
+    line = f"{slope:+.3f} ± {error:.3f} MiB a minute over the last {kept[-1][0] - kept[0][0]:.0f} minutes"
+    print(f"{name}: {middle:.1f} MiB, {line}: {'flat' if flat else 'it grows'}")
+    return None if flat else f"{name} grows by {growth:.1f} MiB in {minutes:.0f} minutes"
+
+
+def slope_of(samples: Sequence[tuple[float, float]]) -> tuple[float, float]:
+    """Return the slope of the line of least squares, and half its 95 % interval (Student's t)."""
+    xs, ys = [x for x, _ in samples], [y for _, y in samples]
+    slope, offset = statistics.linear_regression(xs, ys)
+    spread = math.sqrt(sum((y - offset - slope * x) ** 2 for x, y in samples) / (len(samples) - 2))
+    width = math.sqrt(sum((x - statistics.fmean(xs)) ** 2 for x in xs))
+    return slope, float(student.ppf(0.975, len(samples) - 2)) * spread / width

@@ -1,0 +1,29 @@
+"""`advisor admin migrate`: the database brought to this version's tables, before the new version is started."""
+
+from __future__ import annotations
+
+import argparse
+
+from service.cli.inputs import load_settings
+
+
+def add_arguments(_: argparse.ArgumentParser) -> None:
+    """Take nothing: the settings name the database."""
+
+
+def run(_: argparse.Namespace) -> int:
+    """Run the command and return its exit code: 0."""
+    from service.store import health
+    from service.store.engines import make_engine
+    from service.store.migrations import is_newer, migrate
+
+    engine = make_engine(load_settings().database)
+    try:
+        before = health.revision(engine)
+        migrate(engine)
+        after = health.revision(engine)
+    finally:
+        engine.dispose()
+    was = f", were {before or 'none'}" if after != before else ", newer than this version's" if is_newer(after) else ""
+    print(f"tables of {after}{was}")
+    return 0

@@ -1,0 +1,96 @@
+"""Connections to addresses that were looked at: a name is resolved once, checked, and connected to as checked.
+
+Checking a name before another part resolves it again would leave the time between to whoever answers for the name.
+"""
+
+from __future__ import annotations
+
+import logging
+import socket
+import time
+from collections.abc import Callable, Iterable
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address
+from typing import Any
+
+import httpcore
+
+log = logging.getLogger(__name__)
+
+_MOST_ADDRESSES = 4  # of one name that are tried
+_GLOBAL_UNICAST = IPv6Network("2000::/3")
+_NAT64 = IPv6Network("64:ff9b::/96")  # RFC 6052: the IPv4 address is the last 32 bits
+_PROTOCOLS = IPv4Network("192.0.0.0/24")  # global to some versions of Python; a cloud's metadata is at 192.0.0.192
+_TUNNELS = (IPv6Network("2001::/32"), IPv6Network("2002::/16"))  # Teredo, 6to4: what they lead to is not seen
+
+
+def is_public(text: str) -> bool:
+    """Return whether an address is one of the internet's: not this machine's, its network's, or a cloud's metadata."""
+    try:
+        address = ip_address(text.partition("%")[0])
+    except ValueError:
+        return False
+    return _is_public_v4(address) if isinstance(address, IPv4Address) else _is_public_v6(address)
+
+
+def _is_public_v4(address: IPv4Address) -> bool:
+    return address.is_global and not (address.is_multicast or address.is_reserved or address in _PROTOCOLS)
+
+
+def _is_public_v6(address: IPv6Address) -> bool:
+    if address in _NAT64:
+        return _is_public_v4(IPv4Address(int(address) & 0xFFFFFFFF))
+    return address in _GLOBAL_UNICAST and address.is_global and not any(address in tunnel for tunnel in _TUNNELS)
+
+
+class CheckedBackend(httpcore.NetworkBackend):
+    """Opens TCP connections, to public addresses only unless `may_be_private(host)`.
+
+    `core`: the library of connections that asks, `httpcore` or huggingface_hub's `httpcore2`, whose errors are raised.
+    """
+
+    def __init__(self, may_be_private: Callable[[str], bool], core: Any = httpcore) -> None:
+        self._may_be_private, self._core, self._backend = may_be_private, core, core.SyncBackend()
+
+    def connect_tcp(
+        self,
+        host: str,
+        port: int,
+        timeout: float | None = None,
+        local_address: str | None = None,
+        socket_options: Iterable[Any] | None = None,
+    ) -> httpcore.NetworkStream:
+        """Return a connection to the first address of `host` that answers. Raises `core`'s ConnectError."""
+        failure: Exception = self._core.ConnectError(f"{host} has no address that may be asked")
+        for address in self._addresses(host, port):
+            try:
+                stream: httpcore.NetworkStream = self._backend.connect_tcp(
+                    address, port, timeout, local_address, socket_options
+                )
+            except (self._core.ConnectError, self._core.ConnectTimeout) as error:
+                failure = error
+            else:
+                return stream
+        raise failure
+
+    def connect_unix_socket(
+        self, path: str, timeout: float | None = None, socket_options: Iterable[Any] | None = None
+    ) -> httpcore.NetworkStream:
+        """Refuse: nothing is asked there. Raises `core`'s ConnectError."""
+        raise self._core.ConnectError("nothing is asked over a unix socket")
+
+    def sleep(self, seconds: float) -> None:
+        """Wait."""
+        time.sleep(seconds)
+
+    def _addresses(self, host: str, port: int) -> list[str]:
+        try:
+            found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        except (OSError, UnicodeError) as error:
+            raise self._core.ConnectError(f"{host} is not known") from error
+        addresses = list(dict.fromkeys(str(one[4][0]) for one in found))
+        if not self._may_be_private(host):
+            private = [address for address in addresses if not is_public(address)]
+            if private:
+                log.warning("%s is at %s, which is no public address: it is not asked there", host, private[0])
+            addresses = [address for address in addresses if address not in private]
+        return addresses[:_MOST_ADDRESSES]

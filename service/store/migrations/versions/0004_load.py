@@ -1,0 +1,27 @@
+"""The number by which it is known whether answers that were kept are still true."""
+
+from __future__ import annotations
+
+import sqlalchemy as sa
+from alembic import op
+
+revision = "0004"
+down_revision = "0003"
+branch_labels = None
+depends_on = None
+
+
+def upgrade() -> None:
+    """Create the table with its one row."""
+    table = op.create_table(
+        "results_version",
+        sa.Column("id", sa.Integer, nullable=False),
+        sa.Column("changes", sa.BigInteger, nullable=False),
+        sa.PrimaryKeyConstraint("id", name="results_version_pk"),
+    )
+    op.bulk_insert(table, [{"id": 1, "changes": 0}])
+
+
+def downgrade() -> None:
+    """Drop the table."""
+    op.drop_table("results_version")

@@ -1,0 +1,43 @@
+"""How often results have changed, in one row: what is kept of answers is true as long as that number stays.
+
+Whoever changes what the board or a measured advice say counts it in the same transaction, before anything else that
+other writers could wait for: so they wait for each other in one order.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from sqlalchemy import Connection, Engine, select, true, update
+
+from service.store.tables import advice
+from service.store.tables import results_version as table
+
+_CHANGES = select(table.c.changes)
+_COUNTED = update(table).values(changes=table.c.changes + 1)
+
+
+class AdviceVersion(NamedTuple):
+    """The state of an advice, and the version of the results that are joined to it."""
+
+    state: str
+    results: int
+
+
+def count_change(connection: Connection) -> None:
+    """Count a change of results, or of whose results are shown."""
+    connection.execute(_COUNTED)
+
+
+def of_results(engine: Engine) -> int:
+    """Return how often results have changed."""
+    with engine.connect() as connection:
+        return connection.scalar(_CHANGES) or 0
+
+
+def of_advice(engine: Engine, advice_id: str) -> AdviceVersion | None:
+    """Return the version of an advice, None where there is none."""
+    wanted: Any = select(advice.c.state, table.c.changes).join(table, true()).where(advice.c.id == advice_id)
+    with engine.connect() as connection:
+        row = connection.execute(wanted).one_or_none()
+    return None if row is None else AdviceVersion(row.state, row.changes)

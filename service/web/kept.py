@@ -1,0 +1,69 @@
+"""Answers kept as they were sent, each with the version of what it says: asked again, only the version is looked up.
+
+A change that this service's code makes shows at once, in every process, for the version is read from the database each
+time. What nothing counts, such as a row changed by hand, shows after MOST_SECONDS.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
+from typing import NamedTuple
+
+from anyio import to_thread
+
+from service.web.conditional import etag_of
+
+MOST_BYTES = 32 << 20
+MOST_SECONDS = 10.0
+_OF_AN_ENTRY = 500  # bytes beside the body, about
+
+
+class Answer(NamedTuple):
+    """A body with its ETag. `version` None: it changes too often to be kept."""
+
+    body: bytes
+    etag: str
+    version: str | None
+
+
+class KeptAnswers:
+    """At most `most_bytes` of answers: those asked for longest ago go first. For the event loop's thread."""
+
+    def __init__(self, most_bytes: int = MOST_BYTES) -> None:
+        self._most, self.n_bytes = most_bytes, 0
+        self._kept: OrderedDict[Hashable, tuple[float, Answer]] = OrderedDict()
+
+    async def answer(self, key: Hashable, version: Callable[[], str | None], make: Callable[[], bytes]) -> Answer:
+        """Return what `make` returns, or returned before at the present `version`; both are called in threads.
+
+        The version is read first: an answer is never older than the version that it is kept under.
+        """
+        now = await to_thread.run_sync(version)
+        kept = self._kept.get(key)
+        if kept and kept[1].version == now and time.monotonic() - kept[0] < MOST_SECONDS:
+            self._kept.move_to_end(key)
+            return kept[1]
+        answer = await to_thread.run_sync(_made, make, now)
+        self._forget(key)
+        if now is not None:
+            self._keep(key, answer)
+        return answer
+
+    def _keep(self, key: Hashable, answer: Answer) -> None:
+        self._forget(key)
+        self._kept[key] = (time.monotonic(), answer)
+        self.n_bytes += len(answer.body) + _OF_AN_ENTRY
+        while self.n_bytes > self._most:
+            self._forget(next(iter(self._kept)))
+
+    def _forget(self, key: Hashable) -> None:
+        found = self._kept.pop(key, None)
+        if found is not None:
+            self.n_bytes -= len(found[1].body) + _OF_AN_ENTRY
+
+
+def _made(make: Callable[[], bytes], version: str | None) -> Answer:
+    body = make()
+    return Answer(body, etag_of(body), version)

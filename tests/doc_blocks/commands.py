@@ -1,0 +1,213 @@
+"""The commands of a page, as a shell reads them, and what is wrong with each. Nothing is run.
+
+A shell without any program reads the blocks: each command that it does not find is written down with its words, so
+quoting, folding, pipes, `$(…)` and variables are its own. What a command would print is the word ID.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import re
+import shlex
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Callable, Iterator
+from functools import cache
+from importlib.util import find_spec
+from typing import NamedTuple
+from urllib.parse import parse_qs, urlsplit
+
+from service.cli import command_line
+from tests.doc_blocks.blocks import ROOT, Block
+
+Words = list[str]
+_OURS = re.compile(r"(?<![\w/])[\w./-]*\bvenv/bin/(?=\w)")  # the programs of a virtual environment, by their names
+_SERVICES = {"", "127.0.0.1:8000", "advisor.example"}
+_PAGES_OF_THE_SITE = re.compile(r"/(|docs|health|ready|metrics|leaderboard|submit|accuracy|hosts|openapi\.json)")
+_ALONE = {"-s", "-S", "-f", "-i", "-N", "-L", "-O", "-G", "--fail", "--fail-with-body", "--silent", "--no-buffer"}
+_VALUED = {"-X", "-H", "-d", "-o", "-w", "-b", "-m", "--json", "--data", "--data-binary", "--data-urlencode"}
+_SENDING = {"-d", "--json", "--data", "--data-binary", "--data-urlencode"}
+_PROGRAMS = """
+awk bash cat chmod cp cut date docker echo free git grep head hf install jq kill llama-bench llama-server
+llama-sweep-bench ls lscpu mkdir mv nvidia-modprobe nvidia-smi openapi-python-client openssl pg_dump pg_restore psql
+rm sed sleep sort source systemctl tail tar tee useradd uv
+"""
+KNOWN = frozenset(_PROGRAMS.split())
+_PRELUDE = r"""
+command_not_found_handle() { printf '%s\037' "$@" >&3; printf '\036' >&3; printf ID; }
+source() { command_not_found_handle source "$@"; }
+kill() { command_not_found_handle kill "$@"; }
+cd() { :; }
+set -u
+"""
+
+
+class Command(NamedTuple):
+    """A command of a page: where its block begins, and its words."""
+
+    place: str
+    words: Words
+
+
+def commands_of(blocks: list[Block]) -> list[Command]:
+    """Return the commands of a page's `sh` blocks in order. Raises AssertionError where a shell cannot read them."""
+    if not blocks:
+        return []
+    script = _PRELUDE
+    for block in blocks:
+        text = shlex.quote(_OURS.sub("", block.text))
+        script += (
+            f"printf '\\035%s\\036' {block.place} >&3\neval {text} || echo '{block.place}: no shell reads it' >&2\n"
+        )
+    with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryFile() as seen:
+        shell = subprocess.run(
+            [shutil.which("bash") or "bash", "--norc", "-c", f"exec 3>&{seen.fileno()}\n{script}"],
+            cwd=folder, env={"PATH": "/nowhere", "HOME": folder}, pass_fds=[seen.fileno()],
+            stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=20, check=False,
+        )  # fmt: skip
+        seen.seek(0)
+        records = seen.read().decode().split("\036")[:-1]
+    assert not shell.stderr, shell.stderr
+    return list(_commands(records))
+
+
+def _commands(records: list[str]) -> Iterator[Command]:
+    place = ""
+    for record in records:
+        if record.startswith("\035"):
+            place = record[1:]
+        else:
+            yield Command(place, record.split("\037")[:-1])
+
+
+def wrong_with(words: Words) -> str | None:
+    """Return what is wrong with a command as far as its words say, or None."""
+    name, rest = words[0], words[1:]
+    if name in KNOWN:
+        return None
+    check = _CHECKS.get(name)
+    return check(rest) if check else f"{name} is no program that the pages may use (tests/doc_blocks/commands.py)"
+
+
+def _advisor(words: Words) -> str | None:
+    said = io.StringIO()
+    with contextlib.redirect_stderr(said), contextlib.redirect_stdout(io.StringIO()):
+        try:
+            command_line().parse_args(words)
+        except SystemExit as ended:
+            return said.getvalue().strip() if ended.code else None
+    return None
+
+
+def _make(words: Words) -> str | None:
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    unknown = {word for word in words if "=" not in word} - targets
+    return f"no target of the Makefile: {', '.join(sorted(unknown))}" if unknown else None
+
+
+def _python(words: Words) -> str | None:
+    match words:
+        case ["-m", "venv" | "pip", *_] | ["-c", *_]:
+            return None
+        case ["-m", module, *_]:
+            return None if find_spec(module) else f"there is no module {module}"
+        case [script, *_] if (ROOT / script).exists():
+            return None
+    return f"what does python run here: {words}"
+
+
+def _sh(words: Words) -> str | None:
+    return None if words and (ROOT / words[0]).exists() else f"there is no script {words[:1]}"
+
+
+def _pip(words: Words) -> str | None:
+    extras = re.findall(r"offload-advisor\[([\w,]+)\]", " ".join(words))
+    project = (ROOT / "pyproject.toml").read_text()
+    unknown = [extra for named in extras for extra in named.split(",") if f"\n{extra} = [" not in project]
+    return f"no extra of the package: {unknown}" if unknown else None
+
+
+def _sudo(words: Words) -> str | None:
+    while words and words[0].startswith("-"):
+        words = words[2:] if words[0] == "-u" else words[1:]
+    return wrong_with(words)
+
+
+def _curl(words: Words) -> str | None:
+    method, sends, address = None, False, None
+    rest = iter(words)
+    for word in rest:
+        short = re.fullmatch(r"-([a-zA-Z]+)", word)
+        flags = [f"-{letter}" for letter in short[1]] if short else [word]
+        for flag in flags:
+            if flag in _VALUED:
+                value = next(rest, "")
+                method, sends = (value if flag == "-X" else method), sends or flag in _SENDING
+            elif flag.startswith("-") and flag not in _ALONE:
+                return f"{flag} is no option of curl that the pages may use (tests/doc_blocks/commands.py)"
+        address = address if word.startswith("-") else word
+    if address is None:
+        return "no address"
+    if "-G" in words:
+        sends = False
+    return _no_route(method or ("POST" if sends else "GET"), address)
+
+
+def _no_route(method: str, address: str) -> str | None:
+    """Return why the service has no such address, or None: of strangers' addresses nothing is said."""
+    parts = urlsplit(address)
+    if parts.netloc not in _SERVICES or _PAGES_OF_THE_SITE.fullmatch(parts.path):
+        return None
+    for pattern, routes in _routes():
+        if pattern.fullmatch(parts.path) and method.lower() in routes:
+            unknown = set(parse_qs(parts.query, keep_blank_values=True)) - routes[method.lower()]
+            return f"{method} {parts.path} takes no {', '.join(sorted(unknown))}" if unknown else None
+    return f"the service has no {method} {parts.path}"
+
+
+@cache
+def _routes() -> list[tuple[re.Pattern[str], dict[str, set[str]]]]:
+    paths = json.loads((ROOT / "openapi/openapi.json").read_text())["paths"]
+    methods = {"get", "post", "put", "patch", "delete"}
+    found = []
+    for path, item in paths.items():
+        routes = {
+            method: {p["name"] for p in route.get("parameters", ()) if p["in"] == "query"}
+            for method, route in item.items()
+            if method in methods
+        }
+        found.append((re.compile(re.sub(r"\\{\w+\\}|\{\w+\}", "[^/]+", path)), routes))
+    return found
+
+
+_CHECKS: dict[str, Callable[[Words], str | None]] = {
+    "advisor": _advisor,
+    "curl": _curl,
+    "make": _make,
+    "python": _python,
+    "python3": _python,
+    "pip": _pip,
+    "sh": _sh,
+    "sudo": _sudo,
+}
+
+
+def wrong_with_mention(text: str) -> str | None:
+    """Return what is wrong with a command named in a sentence: it may leave out arguments, but no verb or option."""
+    if not text.startswith("advisor"):
+        return wrong_with(shlex.split(text)) if "/v1/" in text or "-m" in text else None
+    parser, words = command_line(), re.sub(r'"?\$\(.*?\)"?', "ID", text).split()[1:]
+    options = set(parser._option_string_actions)
+    for word in words:
+        verbs = next((a.choices for a in parser._actions if a.__class__.__name__ == "_SubParsersAction"), None)
+        if verbs and re.fullmatch("[a-z][a-z-]*", word):
+            if word not in verbs:
+                return f"advisor has no {word}"
+            parser = verbs[word]
+            options = set(parser._option_string_actions)
+        elif word.startswith("-") and word.partition("=")[0] not in options:
+            return f"no option of it: {word}"
+    return None

@@ -1,0 +1,160 @@
+"""A desk to run pages at: a service with its worker, the local Hub, a home, a working folder, and files of a user.
+
+Blocks of a page run in order in one shell, which stops at the first command that fails. What the pages write and what
+there is here instead is `Desk.instead`; what they find in their folder is `_lay_out`.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.doc_blocks.blocks import PAGES, ROOT, Block, blocks_of
+from tests.end_to_end.stack import Stack, running
+from tests.flows.submitted import COMMAND, sweep
+from tests.local_hub import LocalHub
+from tests.models import write_gguf
+
+PRINTED = "http://127.0.0.1:8000"
+AN_ID = "MZ0Vb1p2QvK3x9dT4sLwGg"
+_ID = re.compile(r"(?<=/advice/)[\w-]{22}|(?<=/results/)[\w-]{22}|(?<=/validations/)[\w-]{22}")
+_RECORDED = {"nvidia-smi": "nvidia_smi_550.txt", "lscpu": "lscpu_epyc.txt", "free": "free_h.txt"}
+_MODEL = ("Qwen3-235B-A22B", "q4_k_m", "Qwen3-235B-A22B-Q4_K_M.gguf")
+_SECONDS = 110
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a page's blocks printed, by the line of their fence, and what went wrong, if anything did."""
+
+    printed: dict[int, str]
+    failure: str | None
+
+    def shown(self, block: Block, above: Block) -> str:
+        """Return what `block`, which shows what `above` printed, should have."""
+        printed = self.printed[above.line].rstrip("\n") + "\n"
+        if not block.words:
+            return printed
+        paragraphs = re.findall(r"^\S.*(?:\n  .*)*", printed, re.MULTILINE)
+        return "".join(f"{text}\n" for text in paragraphs if any(word in text for word in block.words))
+
+
+class Desk:
+    """Where pages are run. Each has an empty home and folder of its own; the service is one for all."""
+
+    def __init__(self, folder: Path, stack: Stack, token: str) -> None:
+        self._folder, self._stack = folder, stack
+        self.instead = {PRINTED: stack.url, "https://advisor.example": stack.url, "adv_…": token}
+
+    def run(self, page: Path) -> Outcome:
+        """Run a page's blocks, and say what they printed."""
+        blocks = [block for block in blocks_of(page) if block.language in ("sh", "python")]
+        blocks = [block for block in blocks if "not run" not in block.comments]
+        folder = Path(tempfile.mkdtemp(dir=self._folder, prefix=f"{page.stem}-"))
+        home, desk = folder / "home", folder / "desk"
+        home.mkdir()
+        desk.mkdir()
+        _lay_out(desk, PAGES.index(page))
+        code = self._shell(_script(blocks, folder), desk, home)
+        printed = {block.line: self._as_printed(folder / f"{block.line}.out") for block in blocks}
+        return Outcome(printed, None if code == 0 else self._failure(code, blocks, folder))
+
+    def _shell(self, script: str, desk: Path, home: Path) -> int:
+        for written, here in self.instead.items():
+            script = script.replace(written, here)
+        environment = {
+            "PATH": f"{self._folder / 'bin'}:/usr/local/bin:/usr/bin:/bin", "HOME": str(home), "LANG": "C.UTF-8",
+            "PYTHONPATH": str(ROOT), "NO_PROXY": "*", **self._stack.environment,
+        }  # fmt: skip
+        with somebody_who_agrees() as terminal, subprocess.Popen(
+            ["bash", "--norc", "-c", script], cwd=desk, env=environment, stdin=terminal,
+            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
+        ) as shell:  # fmt: skip
+            try:
+                return shell.wait(_SECONDS)
+            except subprocess.TimeoutExpired:
+                os.killpg(shell.pid, signal.SIGKILL)
+                return -1
+
+    def _as_printed(self, out: Path) -> str:
+        text = out.read_text(errors="replace") if out.exists() else ""
+        return _ID.sub(AN_ID, text.replace(self._stack.url, PRINTED))
+
+    def _failure(self, code: int, blocks: list[Block], folder: Path) -> str:
+        at = int((folder / "at").read_text())
+        place = next(block.place for block in blocks if block.line == at)
+        said = [(folder / f"{at}.{end}").read_text(errors="replace")[-3000:] for end in ("out", "err")]
+        why = f"took longer than {_SECONDS} s with those before it" if code == -1 else f"ended with {code}"
+        return "\n".join([f"{place} {why}", *said, self._stack.service.log[-2000:]])
+
+
+@contextmanager
+def somebody_who_agrees() -> Iterator[int]:
+    """A terminal at which `y` is typed to whatever is asked."""
+    hand, terminal = os.openpty()
+    try:
+        os.write(hand, b"y\n" * 20)
+        yield terminal
+    finally:
+        os.close(hand)
+        os.close(terminal)
+
+
+def _script(blocks: list[Block], folder: Path) -> str:
+    lines = ["set -e -o pipefail"]
+    for block in blocks:
+        lines += [f"echo {block.line} > {folder}/at", f"exec > {folder}/{block.line}.out 2> {folder}/{block.line}.err"]
+        if block.language == "python":
+            (folder / f"{block.line}.py").write_text(block.text)
+            lines.append(f"python {folder}/{block.line}.py")
+        elif status := block.comments.get("ends with"):
+            lines += ["set +e", "(set -e", block.text, ")", f"ended=$?\nset -e\ntest $ended = {status}"]
+        else:
+            lines.append(block.text)
+    return "\n".join(lines)
+
+
+def _lay_out(desk: Path, number: int) -> None:
+    """Put there what the pages take for granted: the installation, and files of whoever reads them.
+
+    The benchmark is another one for each page: the same rows would be the same result.
+    """
+    (desk / ".venv").symlink_to(sys.prefix)
+    (desk / "examples").symlink_to(ROOT / "examples")
+    (desk / "bench.log").write_text(f"$ {COMMAND}\n\n{sweep(tg=250.0 - 2 * number)}")
+    shape, mix, name = _MODEL
+    write_gguf(desk / name, shape, mix)
+
+
+def _programs(folder: Path) -> None:
+    """Make a folder of programs: ours, and those of a machine with a card, which print what was recorded."""
+    folder.mkdir()
+    for name in ("advisor", "openapi-python-client", "python", "python3", "pip"):
+        (folder / name).symlink_to(Path(sys.prefix, "bin", name))
+    for name, recorded in _RECORDED.items():
+        (folder / name).write_text(f"#!/bin/sh\ncat {ROOT}/tests/data/pastes/{recorded}\n")
+        (folder / name).chmod(0o755)
+
+
+@contextmanager
+def desk() -> Iterator[Desk]:
+    """Start a service, its worker and a Hub for the length of the block."""
+    with tempfile.TemporaryDirectory(prefix="advisor-pages-") as name, LocalHub() as hub:
+        folder = Path(name)
+        _programs(folder / "bin")
+        (folder / "service").mkdir()
+        generous = {"ADVISOR_REQUESTS_PER_MINUTE": "10000", "ADVISOR_NEW_REPOS_PER_HOUR": "10000"}
+        with running(folder / "service", hub, **generous) as stack:
+            words = [sys.executable, "-m", "service.cli", "token", "create", "you", "--scope", "submit,validate,host"]
+            made = subprocess.run(
+                words, env={**os.environ, **stack.environment}, check=True, capture_output=True, text=True
+            )
+            yield Desk(folder, stack, made.stdout.strip())

@@ -1,0 +1,115 @@
+"""Answers that are kept: never older than what they are made of, and bounded in bytes."""
+
+from __future__ import annotations
+
+import httpx
+import msgspec
+import pytest
+from sqlalchemy import Engine
+
+from service.flows.context import utc_now
+from service.store import advices, results
+from service.store.trust import writing
+from service.web import kept
+from service.web.kept import KeptAnswers
+from tests.databases import postgres
+from tests.store.test_advices import BODY, queued
+from tests.stored_results import a_result, keep, row
+from tests.web.joining import shared_app, shared_engine
+
+__all__ = ["postgres", "shared_app", "shared_engine"]
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+class Source:
+    """Something to answer, which counts how often it was made."""
+
+    def __init__(self, body: bytes = b"said") -> None:
+        self.version: str | None = "1"
+        self.body, self.made = body, 0
+
+    def make(self) -> bytes:
+        self.made += 1
+        return self.body
+
+    async def ask(self, answers: KeptAnswers, key: str = "a") -> bytes:
+        return (await answers.answer(key, lambda: self.version, self.make)).body
+
+
+@pytest.mark.anyio
+async def test_an_answer_is_made_once_a_version() -> None:
+    answers, source = KeptAnswers(), Source()
+    assert [await source.ask(answers) for _ in range(3)] == [b"said"] * 3
+    assert source.made == 1
+    source.version, source.body = "2", b"said anew"
+    assert [await source.ask(answers) for _ in range(2)] == [b"said anew"] * 2
+    assert source.made == 2
+
+
+@pytest.mark.anyio
+async def test_what_moves_on_is_made_each_time() -> None:
+    answers, source = KeptAnswers(), Source()
+    source.version = None
+    await source.ask(answers)
+    await source.ask(answers)
+    assert (source.made, answers.n_bytes) == (2, 0)
+
+
+@pytest.mark.anyio
+async def test_what_nothing_counts_shows_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+    answers, source = KeptAnswers(), Source()
+    await source.ask(answers)
+    source.body = b"changed by hand"
+    assert await source.ask(answers) == b"said"
+    monkeypatch.setattr(kept, "MOST_SECONDS", 0.0)
+    assert await source.ask(answers) == b"changed by hand"
+
+
+@pytest.mark.anyio
+async def test_the_answers_asked_for_longest_ago_go_first() -> None:
+    answers, source = KeptAnswers(most_bytes=10_000), Source(bytes(3_000))
+    for key in ("a", "b", "a", "c", "a"):
+        await source.ask(answers, key)
+        assert answers.n_bytes <= 10_000
+    assert source.made == 3  # a, b, c; the third one sent b away
+    await source.ask(answers, "b")
+    assert source.made == 4
+    big = Source(bytes(20_000))
+    await big.ask(answers, "big")
+    assert answers.n_bytes == 0
+
+
+def test_a_result_shows_on_the_board_at_once_and_goes_at_once(shared_app: httpx.Client, shared_engine: Engine) -> None:
+    def ids() -> list[str]:
+        return [one["result"] for one in shared_app.get("/v1/leaderboard").json()["rows"]]
+
+    before = ids()
+    new = a_result([row(0, 77.0)])
+    keep(shared_engine, new)  # as another process does it
+    assert new.id in ids()
+    with writing(shared_engine) as connection:
+        results.change(connection, new.id, state="hidden", state_reason="spam")
+    assert ids() == before
+
+
+def test_a_deleted_advice_is_gone_at_once_and_the_same_etag_answered_before(
+    shared_app: httpx.Client, shared_engine: Engine
+) -> None:
+    advices.add(shared_engine, queued("kept-one"))
+    path = "/v1/advice/kept-one"
+    assert shared_app.get(path).json()["state"] == "queued"
+    advices.finish(shared_engine, "kept-one", BODY, utc_now())
+    first, again = shared_app.get(path), shared_app.get(path)
+    assert first.json()["state"] == "ready"
+    assert (again.content, again.headers["etag"]) == (first.content, first.headers["etag"])
+    assert shared_app.get(path, headers={"If-None-Match": first.headers["etag"]}).status_code == 304
+    as_text = shared_app.get(path, headers={"Accept": "text/plain"})
+    assert as_text.headers["etag"] != first.headers["etag"]
+    elsewhere = shared_app.get(path, headers={"Host": "advice.example"})
+    assert msgspec.json.decode(elsewhere.content)["url"].startswith("http://advice.example/")
+    advices.remove(shared_engine, "kept-one")
+    assert shared_app.get(path).status_code == 404
