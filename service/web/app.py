@@ -20,6 +20,7 @@ from service.web.api import API, health
 from service.web.body import require_json
 from service.web.bots import bot_routers
 from service.web.head import head_as_get
+from service.web.intake import bounded
 from service.web.limits import MAX_BODY_BYTES, Limits
 from service.web.logs import json_logs
 from service.web.pages.errors import for_people
@@ -51,7 +52,9 @@ def create_app(settings: Settings, flows: Flows | None = None) -> Litestar:
     )
     app.state.services = services  # for guards, which are given no dependencies
     # Around everything: Litestar's own middleware is not called for paths and methods that do not exist.
-    app.asgi_handler = access_log(security_headers(head_as_get(app.asgi_handler)))
+    is_https = (settings.public_url or "").startswith("https://")
+    inner = bounded(head_as_get(app.asgi_handler))
+    app.asgi_handler = access_log(security_headers(inner, is_https=is_https))
     return app
 
 

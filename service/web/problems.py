@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import structlog
 from litestar import Request, Response
-from litestar.exceptions import HTTPException, ValidationException
+from litestar.exceptions import HTTPException, InternalServerException, ValidationException
 from litestar.openapi.datastructures import ResponseSpec
 from litestar.openapi.spec import Example
 
@@ -64,6 +64,8 @@ def on_validation(request: Request[Any, Any, Any], error: ValidationException) -
 def on_http(request: Request[Any, Any, Any], error: HTTPException) -> Response[Problem]:
     """Answer what the framework refuses: unknown paths and methods, large bodies."""
     slug = _SLUGS.get(error.status_code, "internal")
+    if isinstance(error, InternalServerException) and "disconnected" in error.detail:  # and nobody reads this
+        slug, error = "bad-request", HTTPException(detail="the body did not come to its end")
     most = request.route_handler.resolve_request_max_body_size() if slug == "body-too-large" else None
     details = {
         "not-found": f"there is no {request.url.path[:_SHOWN]} here: /docs lists what there is",

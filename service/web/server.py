@@ -13,6 +13,7 @@ from litestar import Litestar
 
 from service.errors import InvalidSetting
 from service.settings import Settings
+from service.web.connections import MAX_HEAD_BYTES, BoundedConnection, most_connections
 from service.web.drain import Drain
 from service.web.services import Services
 
@@ -49,6 +50,7 @@ def _bound(family: int, settings: Settings) -> socket.socket:
 
 async def answer(app: Litestar, settings: Settings, listener: socket.socket) -> None:
     """Answer requests until SIGTERM or SIGINT; says `Listening on URL` when it does."""
+    BoundedConnection.most = most_connections()
     services: Services = app.state.services
     await _Server(server_config(app), services.drain, settings.drain_seconds).serve([listener])
 
@@ -62,6 +64,8 @@ def server_config(app: Litestar) -> uvicorn.Config:
         server_header=False,
         proxy_headers=False,
         timeout_graceful_shutdown=REQUEST_GRACE_SECONDS,
+        http=BoundedConnection,
+        h11_max_incomplete_event_size=MAX_HEAD_BYTES,
     )
 
 

@@ -178,6 +178,18 @@ PROBLEM_TYPES: dict[str, ProblemType] = {
         "The request's body is over the limit for this path.",
         "Leave out what is not needed: of a pasted log, only the lines about the hardware count.",
     ),
+    "address-too-long": ProblemType(
+        414,
+        "The address is too long",
+        "Path and query together are longer than anything here needs.",
+        "Send what is long in a body: `POST` takes it.",
+    ),
+    "headers-too-large": ProblemType(
+        431,
+        "The headers are too large",
+        "The request has more headers, or larger ones, than anything here needs.",
+        "Leave out what your client or proxy adds.",
+    ),
     "unsupported-media-type": ProblemType(
         415,
         "The body is not declared as JSON",

@@ -11,6 +11,8 @@ import httpx
 import uvicorn
 from litestar import Litestar
 
+from service.web.connections import MAX_HEAD_BYTES, BoundedConnection
+
 
 @contextmanager
 def serving(app: Litestar) -> Iterator[str]:
@@ -21,9 +23,12 @@ def serving(app: Litestar) -> Iterator[str]:
         port=0,
         log_config=None,
         access_log=False,  # as `advisor serve` runs it: the app has a log of its own
+        server_header=False,
         proxy_headers=False,
         timeout_graceful_shutdown=1,
         loop="asyncio",
+        http=BoundedConnection,
+        h11_max_incomplete_event_size=MAX_HEAD_BYTES,
     )
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run)
