@@ -17,7 +17,7 @@ from service.engine.decoding import has_nul
 from service.engine.errors import InvalidInput
 from service.errors import ServiceUnavailable
 from service.flows.context import Context
-from service.queue.progress import listen
+from service.queue.listening import Listener
 from service.store import interactions
 from service.wire.bots import Ask, Asker, Interaction, Reply, Visit
 
@@ -56,7 +56,7 @@ def take(context: Context, identity: str, asker: Asker, ask: Ask, reply: Reply) 
 
 def asked(listener: redis_async.Redis) -> AbstractAsyncContextManager[AsyncIterator[str]]:
     """Listen for new questions, each message a hint to claim."""
-    return listen(listener, _CHANNEL)
+    return Listener(listener, _CHANNEL).listen(_CHANNEL)
 
 
 def read(context: Context, identity: str) -> Interaction | None:

@@ -24,7 +24,8 @@ from service.flows.context import Context
 from service.flows.result_cases import ResultCases
 from service.flows.signed_calls import SignedCall, SignedHost
 from service.queue.enqueue import queue_on
-from service.queue.progress import WAITING_RUNS, channel, listen, validation_channel
+from service.queue.listening import Listener
+from service.queue.progress import PATTERNS, WAITING_RUNS, channel, validation_channel
 from service.store import listings
 from service.wire.advice import Advice, AdviceEvent, AdviceRequest
 from service.wire.agent import (
@@ -51,7 +52,7 @@ class UseCases(ResultCases, BotCases):
 
     def __init__(self, context: Context, listener: redis_async.Redis) -> None:
         super().__init__(context)
-        self._listener = listener
+        self._listener = Listener(listener, *PATTERNS)
 
     def request_advice(self, request: AdviceRequest, admit_new_repo: Callable[[], None]) -> Requested:
         """See `service.flows.advise.request_advice`."""
@@ -115,7 +116,7 @@ class UseCases(ResultCases, BotCases):
 
     def progress(self, advice_id: str) -> AbstractAsyncContextManager[AsyncIterator[str]]:
         """Listen to an advice: whatever workers publish about it, each a hint to read it again."""
-        return listen(self._listener, channel(advice_id))
+        return self._listener.listen(channel(advice_id))
 
     def caller_of(self, bearer: str) -> Caller:
         """See `service.flows.accounts.caller_of`."""
@@ -183,7 +184,7 @@ class UseCases(ResultCases, BotCases):
 
     def queued_runs(self) -> AbstractAsyncContextManager[AsyncIterator[str]]:
         """Listen for runs that are queued, each message a hint to look."""
-        return listen(self._listener, WAITING_RUNS)
+        return self._listener.listen(WAITING_RUNS)
 
     def request_validation(
         self, caller: Caller, advice_id: str, asked: ValidationRequest, idempotency_key: str | None
@@ -205,7 +206,7 @@ class UseCases(ResultCases, BotCases):
 
     def validation_progress(self, validation_id: str) -> AbstractAsyncContextManager[AsyncIterator[str]]:
         """Listen to a validation: whatever happens to its runs, each message a hint to read it again."""
-        return listen(self._listener, validation_channel(validation_id))
+        return self._listener.listen(validation_channel(validation_id))
 
     def _database_answers(self) -> bool:
         try:

@@ -6,12 +6,11 @@ at most one interval.
 
 from __future__ import annotations
 
-import asyncio
 import random
 import time
 import zlib
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Iterator
-from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, aclosing
 from typing import TypeVar
 
 import anyio
@@ -28,17 +27,18 @@ from service.wire.problem import problem_of
 
 T = TypeVar("T")
 PING_SECONDS = 15.0
-LOOK_SECONDS = 2.0  # between looks at the database when nothing is published
+LOOK_SECONDS = 7.5  # between looks at the database when there is no hint: some message may be lost
 STREAM_LEASE_SECONDS = 45
 _COME_AGAIN_MS = (500, 3000)
 
 
-def changes(flows: Flows, advice_id: str, seconds: float | None = None) -> AsyncGenerator[AdviceEvent]:
+def changes(flows: Flows, advice_id: str, drain: Drain, seconds: float | None = None) -> AsyncGenerator[AdviceEvent]:
     """Return how far the advice is, again and again, as `looks`."""
     return looks(
         lambda: to_thread.run_sync(flows.advice_progress, advice_id),
         flows.progress(advice_id),
         lambda event: event.state in FINAL,
+        drain,
         seconds,
     )
 
@@ -47,61 +47,29 @@ async def looks(
     look: Callable[[], Awaitable[T]],
     listening: AbstractAsyncContextManager[AsyncIterator[str]],
     is_final: Callable[[T], bool],
+    drain: Drain,
     seconds: float | None = None,
 ) -> AsyncGenerator[T]:
-    """Return what `look` returns, again at every hint and at least every LOOK_SECONDS.
+    """Return what `look` returns, again at every hint, at least every LOOK_SECONDS, and when the process leaves.
 
     The last one is final, or what there is when `seconds` are over (None: never).
     """
     end = None if seconds is None else time.monotonic() + seconds
-    async with _hints(listening) as hints:
+    async with listening as hints:
         while True:
             found = await look()
             yield found
             left = LOOK_SECONDS if end is None else min(LOOK_SECONDS, end - time.monotonic())
             if is_final(found) or left <= 0:
                 return
-            await hints.next(left)
-
-
-class _Hints:
-    """Messages, of which there is no end, with a time limit; one that comes after the limit is the next."""
-
-    def __init__(self, messages: AsyncIterator[str]) -> None:
-        self._messages = messages
-        self._awaited: asyncio.Future[str] | None = None
-
-    async def next(self, seconds: float) -> None:
-        """Return at the next message, at the latest after `seconds`."""
-        if self._awaited is None:
-            self._awaited = asyncio.ensure_future(anext(self._messages))
-        await asyncio.wait({self._awaited}, timeout=seconds)
-        if self._awaited.done():
-            self._awaited.result()
-            self._awaited = None
-
-    async def close(self) -> None:
-        """Stop listening."""
-        if self._awaited is not None:
-            self._awaited.cancel()
-            await asyncio.wait({self._awaited})
-
-
-@asynccontextmanager
-async def _hints(listening: AbstractAsyncContextManager[AsyncIterator[str]]) -> AsyncGenerator[_Hints]:
-    hints = _Hints(await listening.__aenter__())
-    try:
-        yield hints
-    finally:
-        # A client that goes away cancels everything here; the connection to Redis must be given back all the same.
-        with anyio.CancelScope(shield=True):
-            await hints.close()
-            await listening.__aexit__(None, None, None)
+            pause = anyio.move_on_after(left)
+            with pause, drain.cutting(pause):
+                await anext(hints)
 
 
 async def wait_until_final(flows: Flows, advice_id: str, seconds: float, drain: Drain) -> None:
     """Return once the advice is final, or `seconds` are over, or the process leaves."""
-    async with aclosing(changes(flows, advice_id, seconds)) as found:
+    async with aclosing(changes(flows, advice_id, drain, seconds)) as found:
         async for _ in found:
             if drain.leaving:
                 return
@@ -120,7 +88,7 @@ async def events(flows: Flows, advice_id: str, lease: Lease, drain: Drain) -> As
             sent[:] = [event]
             yield sse(event.state, event_id(event), event)
 
-    async with aclosing(stream(changes(flows, advice_id), new, lease, drain)) as pieces:
+    async with aclosing(stream(changes(flows, advice_id, drain), new, lease, drain)) as pieces:
         async for piece in pieces:
             yield piece
 

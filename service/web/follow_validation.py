@@ -26,6 +26,7 @@ def events(flows: Flows, validation_id: str, lease: Lease, drain: Drain) -> Asyn
         lambda: to_thread.run_sync(flows.read_validation, validation_id),
         flows.validation_progress(validation_id),
         lambda validation: validation.state in FINAL,
+        drain,
     )
     return stream(look, _News().of, lease, drain)
 

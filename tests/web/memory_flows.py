@@ -14,7 +14,8 @@ from service.engine.errors import AdvisorError, UnknownHardware
 from service.engine.hardware import Assumption, Gpu, Hardware
 from service.errors import AdviceNotFound, WrongKey
 from service.queue.connection import connect_async
-from service.queue.progress import channel, listen, publish
+from service.queue.listening import Listener
+from service.queue.progress import PATTERNS, channel, publish
 from service.wire.accuracy import Accuracy
 from service.wire.advice import FINAL, Advice, AdviceEvent, AdviceRequest
 from service.wire.board import Board, BoardChoices, BoardQuery
@@ -153,4 +154,4 @@ class MemoryFlows:
         return self.readiness_now
 
     def progress(self, advice_id: str) -> AbstractAsyncContextManager[AsyncIterator[str]]:
-        return listen(connect_async(self.redis_url), channel(advice_id))
+        return Listener(connect_async(self.redis_url), *PATTERNS).listen(channel(advice_id))

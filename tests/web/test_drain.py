@@ -22,12 +22,30 @@ from tests.web.servers import client_of
 from tests.web.test_problems import assert_problem
 
 
+class _InItsLoop(Drain):
+    """A way out that a test's thread may take."""
+
+    loop: asyncio.AbstractEventLoop | None = None
+
+    def leave(self) -> None:
+        if self.loop is None or self.loop is asyncio._get_running_loop():
+            super().leave()
+        else:
+            self.loop.call_soon_threadsafe(super().leave)
+
+
 @pytest.fixture(scope="module")
 def ending(settings: Settings, shared: TheTestsFlows) -> Iterator[tuple[httpx.Client, Drain]]:
     """A client of an app of its own, and that app's way out."""
     app = create_app(settings, shared)  # type: ignore[arg-type]
+    drain = app.state.services.drain = _InItsLoop()
+
+    async def note_loop() -> None:
+        drain.loop = asyncio.get_running_loop()
+
+    app.on_startup.append(note_loop)
     with client_of(app) as client:
-        yield client, app.state.services.drain
+        yield client, drain
 
 
 @pytest.fixture

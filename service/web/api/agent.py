@@ -41,7 +41,7 @@ _BODY = (*BODY_PROBLEMS, "database-unavailable")
 SIGNED_PROBLEMS = ("not-authenticated", "host-not-active", "counter-too-small", *_BODY)
 MAX_PROBE_BYTES = 1 << 20
 MAX_REPORT_BYTES = 2 << 20
-_LOOK_SECONDS = 5.0  # between two looks of a host that waits, where nobody wakes it
+_LOOK_SECONDS = 10.0  # between two looks of a host that waits, where nobody wakes it
 _NO_STORE = {"Cache-Control": "no-store"}
 
 

@@ -1,0 +1,106 @@
+"""Listening: one connection to Redis a process, however many follow something.
+
+Each message is a hint to look at the database again. Who follows gets one too while Redis is away, now and then, and
+when it is back: what was published meanwhile is lost.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from typing import Any
+
+import anyio
+from redis import asyncio as redis_async
+from redis.exceptions import RedisError
+
+_AWAY_SECONDS = 2.0  # between hints while Redis is away
+_CONFIRM_SECONDS = 3.0
+_READ_SECONDS = 60.0
+
+
+class Listener:
+    """Hears every channel of some patterns, while anybody follows one. For one event loop."""
+
+    def __init__(self, redis: redis_async.Redis, *patterns: str) -> None:
+        self._redis, self._patterns = redis, patterns
+        self._followers: dict[str, set[_Follower]] = {}
+        self._reader: asyncio.Task[None] | None = None
+        self._subscribed = asyncio.Event()
+
+    @asynccontextmanager
+    async def listen(self, name: str) -> AsyncIterator[AsyncIterator[str]]:
+        """Follow a channel. The value iterates over its latest messages, an empty one where Redis was away.
+
+        Once it is entered no later message is missed while Redis runs. Waiting for a message may be cancelled.
+        """
+        follower = _Follower()
+        self._followers.setdefault(name, set()).add(follower)
+        if self._reader is None:
+            self._reader = asyncio.create_task(self._read())
+        try:
+            with anyio.move_on_after(_CONFIRM_SECONDS):
+                await self._subscribed.wait()
+            yield follower
+        finally:
+            await self._leave(name, follower)
+
+    async def _leave(self, name: str, follower: _Follower) -> None:
+        self._followers[name].discard(follower)
+        if not self._followers[name]:
+            del self._followers[name]
+        if not self._followers and self._reader is not None:
+            reader, self._reader = self._reader, None
+            self._subscribed.clear()
+            reader.cancel()
+            with anyio.CancelScope(shield=True):  # who leaves is mostly cancelled
+                await asyncio.wait({reader})
+
+    async def _read(self) -> None:
+        while True:
+            pubsub = self._redis.pubsub(ignore_subscribe_messages=True)
+            try:
+                await self._hear(pubsub)
+            except (RedisError, OSError):
+                self._subscribed.clear()
+                self._hint_all()
+            finally:
+                with suppress(RedisError, OSError):
+                    await pubsub.aclose()  # type: ignore[no-untyped-call]
+            await asyncio.sleep(_AWAY_SECONDS)
+
+    async def _hear(self, pubsub: Any) -> None:
+        await pubsub.psubscribe(*self._patterns)
+        await pubsub.get_message(timeout=_CONFIRM_SECONDS)
+        self._subscribed.set()
+        self._hint_all()
+        while True:
+            message = await pubsub.get_message(timeout=_READ_SECONDS)
+            if message is not None:
+                for follower in self._followers.get(str(message["channel"], "utf-8"), ()):
+                    follower.hint(str(message["data"], "utf-8"))
+
+    def _hint_all(self) -> None:
+        for followers in self._followers.values():
+            for follower in followers:
+                follower.hint("")
+
+
+class _Follower:
+    """The latest message that was not taken yet."""
+
+    def __init__(self) -> None:
+        self._latest, self._has_come = "", asyncio.Event()
+
+    def hint(self, message: str) -> None:
+        self._latest = message
+        self._has_come.set()
+
+    def __aiter__(self) -> AsyncIterator[str]:
+        return self
+
+    async def __anext__(self) -> str:
+        await self._has_come.wait()
+        self._has_come.clear()
+        return self._latest
