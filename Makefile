@@ -65,12 +65,12 @@ bench: setup ## every benchmark that docs quote; the last outputs are kept in be
 
 SECONDS_OF_SOAK ?= 600
 SEED ?= 1
-INTERRUPTIONS ?= 200
+MINUTES ?= 40
 INPUTS ?= 1000000
-soak: setup ## long fuzzing, many kills; SECONDS_OF_SOAK=600 INPUTS=1000000 INTERRUPTIONS=200 SEED=1; outputs are kept in bench/results/
+soak: setup ## kills and pauses for MINUTES=40, long fuzzing; SECONDS_OF_SOAK=600 INPUTS=1000000 SEED=1; outputs are kept in bench/results/
 	$(BIN)/python -m bench.soak --seconds $(SECONDS_OF_SOAK) --seed $(SEED) | tee bench/results/soak.txt
 	$(BIN)/python -m bench.fuzz_headers --inputs $(INPUTS) --seed $(SEED) | tee bench/results/fuzz_headers.txt
-	$(BIN)/python -m bench.interruptions --interruptions $(INTERRUPTIONS) --seed $(SEED) | tee bench/results/interruptions.txt
+	$(BIN)/python -m bench.chaos --minutes $(MINUTES) --seed $(SEED) | tee bench/results/chaos.txt
 
 live-check: setup ## hold the real Hub to what the local one of the tests does; needs the network, never part of CI
 	$(BIN)/python -m scripts.live_check

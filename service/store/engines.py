@@ -34,6 +34,12 @@ _JSON: dict[str, Any] = {
 _POOL = {"pool_size": 5, "max_overflow": 40}  # more than the 40 threads that the web's flows may run in
 _BUSY_SECONDS = 15  # a writer of ours holds SQLite for milliseconds; a backup or a slow disk, for seconds
 _BUSY_PAUSE = 0.02
+_HELD_SECONDS = 60  # by a transaction of which nothing is heard; ours do nothing slow between their statements
+# libpq: a server that does not answer is lost after seconds, not after the system's two hours.
+_NOTICE_LOSS = {
+    "connect_timeout": 5, "keepalives_idle": 10, "keepalives_interval": 5, "keepalives_count": 3,
+    "tcp_user_timeout": 15_000,
+}  # fmt: skip
 
 
 def make_engine(url: str) -> Engine:
@@ -55,19 +61,22 @@ def _sqlite(url: URL) -> Engine:
 
 def _postgresql(url: URL) -> Engine:
     try:
-        engine = create_engine(url, pool_pre_ping=True, **_POOL, **_JSON)
+        engine = create_engine(url, pool_pre_ping=True, connect_args=_NOTICE_LOSS, **_POOL, **_JSON)
     except ModuleNotFoundError as error:
         raise InvalidSetting(
             "DATABASE_URL is of PostgreSQL, for which psycopg is missing: install `offload-advisor[postgres]`",
             field="DATABASE_URL",
         ) from error
-    event.listen(engine, "connect", _compile_nothing)
+    event.listen(engine, "connect", _prepare)
     return engine
 
 
-def _compile_nothing(connection: Any, _record: object) -> None:
-    """PostgreSQL spends more on compiling our queries (76 ms, measured on the board's) than they take."""
+def _prepare(connection: Any, _record: object) -> None:
+    """PostgreSQL spends more on compiling our queries (76 ms, measured on the board's) than they take. And a process
+    that hangs, or whose machine is gone, in the middle of a transaction may not hold its locks for ever.
+    """
     connection.execute("SET jit = off")
+    connection.execute(f"SET idle_in_transaction_session_timeout = '{_HELD_SECONDS}s'")
     connection.commit()
 
 

@@ -1,0 +1,245 @@
+"""What is done to whom, and when: drawn from a seed, the same schedule for the same seed."""
+
+from __future__ import annotations
+
+import math
+import random
+import shutil
+import signal
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+import msgspec
+import psutil
+import psycopg
+from redis import Redis
+from redis.exceptions import RedisError
+
+from bench.chaos.parts import Part, Stack
+
+APART = {
+    ("API", "kill"): 10, ("API", "pause"): 6,
+    ("worker", "kill"): 6, ("worker", "kill its horse"): 6, ("worker", "kill with its horse"): 6,
+    ("worker", "pause"): 3, ("worker", "pause its horse"): 3, ("worker", "pause with its horse"): 3,
+    ("Valkey", "kill"): 6, ("Valkey", "kill, data lost"): 4, ("Valkey", "flush"): 4, ("Valkey", "pause"): 4,
+    ("PostgreSQL", "end connections"): 10, ("PostgreSQL", "stop at once"): 4, ("PostgreSQL", "pause a backend"): 5,
+    ("agent", "kill"): 8, ("agent", "pause"): 4, ("engine", "kill"): 6,
+    ("line to the database", "cut"): 3, ("line to the database", "stall"): 2,
+    ("line to Redis", "cut"): 3, ("line to Redis", "stall"): 2,
+    ("line to the API", "cut"): 3, ("line to the API", "stall"): 2,
+}  # fmt: skip
+_NOT_TOGETHER = ("PostgreSQL", "line to the database", "line to Redis")
+TOGETHER = {
+    kind: weight for kind, weight in APART.items() if kind[0] not in _NOT_TOGETHER and kind[1] != "kill, data lost"
+}
+_RELAYS = {"line to the database": "database", "line to Redis": "Redis", "line to the API": "front"}
+_SHORTEST, _LONGEST = 0.1, 10.0
+_PATIENCE = 4.0  # for a victim that is being started, or has no work yet
+_CLIENTS_OF_DATABASE = "SELECT pid FROM pg_stat_activity WHERE backend_type = 'client backend' AND pid <> %s"
+
+
+class Blow(msgspec.Struct, frozen=True, kw_only=True):
+    """One thing that is done: `at` seconds after the beginning, `seconds` long where it is a pause; `which` (0 to 1)
+    chooses among several."""
+
+    at: float
+    victim: str
+    how: str
+    seconds: float
+    which: float
+
+
+class Struck(msgspec.Struct, frozen=True, kw_only=True):
+    """A blow as it fell. `began`, `ended`: when, by the monotonic clock; `name`: the part that was hit."""
+
+    blow: Blow
+    name: str
+    began: float
+    ended: float
+
+
+def schedule(seed: int, n: int, seconds: float, *, together: bool) -> list[Blow]:
+    """Return `n` blows within so many seconds, in order."""
+    chance, kinds = random.Random(seed), TOGETHER if together else APART
+    found = []
+    for i in range(n):
+        victim, how = chance.choices(list(kinds), weights=list(kinds.values()))[0]
+        pause = math.exp(chance.uniform(math.log(_SHORTEST), math.log(_LONGEST)))
+        at = (i + chance.random()) * seconds / n
+        found.append(Blow(at=at, victim=victim, how=how, seconds=pause, which=chance.random()))
+    return found
+
+
+class Hand:
+    """Deals the blows of a schedule to a stack. `struck`: those that fell; `missed`: those that found nobody."""
+
+    def __init__(self, stack: Stack, engines: Path) -> None:
+        self.stack, self.engines = stack, engines
+        self.struck: list[Struck] = []
+        self.missed: Counter[str] = Counter()
+        self._pauses: list[threading.Thread] = []
+
+    def deal(self, blows: Sequence[Blow]) -> None:
+        """Deal them all, each in its time, and return when every pause is over."""
+        began = time.monotonic()
+        for blow in blows:
+            time.sleep(max(began + blow.at - time.monotonic(), 0))
+            self._strike(blow)
+        for pause in self._pauses:
+            pause.join()
+
+    def _strike(self, blow: Blow) -> None:
+        deadline = time.monotonic() + _PATIENCE
+        while True:
+            with suppress(psutil.Error, OSError, RedisError, psycopg.Error):
+                if self._dealt(blow):
+                    return
+            if time.monotonic() > deadline:
+                self.missed[f"{blow.victim}, {blow.how}"] += 1
+                return
+            time.sleep(0.05)
+
+    def _dealt(self, blow: Blow) -> bool:
+        if blow.victim in _RELAYS:
+            return self._line(blow)
+        if blow.victim == "PostgreSQL":
+            return self._database(blow)
+        if blow.how == "flush":
+            return self._flush(blow)
+        several = self._victims(blow)
+        if not several:
+            return False
+        hit = several[int(blow.which * len(several))]
+        if blow.how.startswith("pause"):
+            self._pause(blow, hit)
+        else:
+            self._kill(blow, hit)
+        return True
+
+    def _victims(self, blow: Blow) -> list[Sequence[psutil.Process]]:
+        """Return the processes that a blow may hit, those together that are hit together."""
+        if blow.victim == "engine":
+            return [[one] for one in _processes_of(self.engines)]
+        workers = self._heads(blow.victim)
+        if "horse" not in blow.how:
+            return [[one] for one in workers]
+        families = [(one, one.children()) for one in workers]
+        alone = blow.how.endswith("its horse") and "with" not in blow.how
+        return [horses if alone else [one, *horses] for one, horses in families if horses]
+
+    def _heads(self, kind: str) -> list[psutil.Process]:
+        """Return the processes of a kind: `advisor serve` has workers and a Valkey of its own."""
+        own = [part.process for part in self.stack.of(kind) if part.process is not None]
+        if own or self.stack.of(kind):
+            return own
+        word = "valkey-server" if kind == "Valkey" else "workers.run"
+        children = [child for part in self.stack.of("API") if part.process for child in part.process.children()]
+        return [child for child in children if any(word in text for text in child.cmdline())]
+
+    def _kill(self, blow: Blow, hit: Sequence[psutil.Process]) -> None:
+        part = next((one for one in self.stack.of(blow.victim) if one.process in hit), None)
+        loses = blow.how == "kill, data lost"
+        began = time.monotonic()
+        if part is not None:
+            with part.lock:
+                _send(hit, signal.SIGKILL)
+                psutil.wait_procs(hit, timeout=10)
+                if loses:
+                    shutil.rmtree(self.stack.valkey_data)
+                    self.stack.valkey_data.mkdir()
+        else:
+            _send(hit, signal.SIGKILL)
+        self._note(blow, began, self._name(part, hit))
+
+    def _name(self, part: Part | None, hit: Sequence[psutil.Process]) -> str:
+        return part.name if part is not None else f"process {hit[0].pid}"
+
+    def _pause(self, blow: Blow, hit: Sequence[psutil.Process]) -> None:
+        part = next((one for one in self.stack.of(blow.victim) if one.process in hit), None)
+        name = self._name(part, hit)
+        _send(hit, signal.SIGSTOP)
+        self._later(blow, name, lambda: _send(hit, signal.SIGCONT))
+
+    def _line(self, blow: Blow) -> bool:
+        relay = self.stack.relays[_RELAYS[blow.victim]]
+        if blow.how == "cut":
+            began = time.monotonic()
+            relay.cut()
+            self._note(blow, began, blow.victim)
+            return True
+        relay.stall()
+
+        def end() -> None:
+            relay.flow()
+            if blow.which < 0.5:
+                relay.cut()
+
+        self._later(blow, blow.victim, end)
+        return True
+
+    def _database(self, blow: Blow) -> bool:
+        (part,) = self.stack.of("PostgreSQL")
+        if part.process is None:
+            return False
+        began = time.monotonic()
+        if blow.how == "stop at once":
+            with part.lock:
+                part.process.send_signal(signal.SIGQUIT)  # what `pg_ctl stop -m immediate` sends
+                part.program.wait(20)
+            self._note(blow, began, part.name)
+            return True
+        with psycopg.connect(self.stack.database, autocommit=True, connect_timeout=3) as connection:
+            pids = [pid for (pid,) in connection.execute(_CLIENTS_OF_DATABASE, (connection.info.backend_pid,))]
+            if not pids:
+                return False
+            if blow.how == "pause a backend":
+                hit = [psutil.Process(pids[int(blow.which * len(pids))])]
+                _send(hit, signal.SIGSTOP)
+                self._later(blow, part.name, lambda: _send(hit, signal.SIGCONT))
+                return True
+            chosen = random.Random(blow.which).sample(pids, max(1, int(blow.which * len(pids))))
+            for pid in chosen:
+                connection.execute("SELECT pg_terminate_backend(%s)", (pid,))
+        self._note(blow, began, part.name)
+        return True
+
+    def _flush(self, blow: Blow) -> bool:
+        began = time.monotonic()
+        with Redis.from_url(self.stack.redis, socket_timeout=3) as redis:
+            redis.flushall()
+        self._note(blow, began, "Valkey")
+        return True
+
+    def _later(self, blow: Blow, name: str, end: Callable[[], None]) -> None:
+        began = time.monotonic()
+
+        def wait() -> None:
+            time.sleep(blow.seconds)
+            end()
+            self._note(blow, began, name)
+
+        self._pauses.append(threading.Thread(target=wait))
+        self._pauses[-1].start()
+
+    def _note(self, blow: Blow, began: float, name: str) -> None:
+        self.struck.append(Struck(blow=blow, name=name, began=began, ended=time.monotonic()))
+
+
+def _send(processes: Sequence[psutil.Process], number: signal.Signals) -> None:
+    for process in processes:
+        with suppress(psutil.NoSuchProcess):
+            process.send_signal(number)
+
+
+def _processes_of(engines: Path) -> list[psutil.Process]:
+    """Return the engines that run: not what guards them, nor what asks them for their version."""
+    found = []
+    for process in psutil.process_iter(["cmdline"]):
+        words = process.info["cmdline"] or []
+        if len(words) > 2 and str(engines) in words[2] and "-m" in words[3:]:
+            found.append(process)
+    return sorted(found, key=lambda process: process.pid)
