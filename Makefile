@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
 
-.PHONY: help setup demo serve check format test test-engine test-browser test-full bench soak live-check calibrate examples pages types openapi lock
+.PHONY: help setup demo serve docs check format test test-engine test-browser test-full bench soak live-check calibrate examples pages types openapi lock
 
 help: ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
@@ -23,12 +23,16 @@ demo: setup ## the main job through the real API and worker, against a local Hub
 serve: setup ## API, worker and embedded Valkey in one command, on port 8000
 	$(BIN)/advisor serve
 
+docs: setup ## the documentation as a site of files, in site/
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+
 check: setup ## format, lint, types, docs
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/python scripts/openapi.py --check
 	$(BIN)/python scripts/write_types.py --check
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 	$(BIN)/python -m pytest -q -m 'not full' tests/test_docs.py tests/test_rooms.py
 
 format: setup ## write the format
