@@ -75,3 +75,10 @@ def test_no_file_names_a_machine_or_a_registry() -> None:
         if path.suffix in {".py", ".md", ".toml", ".txt", ".sh", ".yaml", ".html", ".css", ""} and path.is_file():
             found += [name for line in path.read_text(errors="replace").splitlines() if banned.search(line)]
     assert not found
+
+
+def test_the_site_leads_to_every_page_once() -> None:
+    listed = re.findall(r"^ +- .*: ([\w-]+\.md)$", (ROOT / "mkdocs.yml").read_text(), re.MULTILINE)
+    assert sorted(listed) == sorted(page.name for page in (ROOT / "docs").glob("*.md")), (
+        "mkdocs.yml has the pages in `nav`"
+    )

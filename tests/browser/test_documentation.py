@@ -1,4 +1,4 @@
-"""The documentation as `make docs` builds it: all that a page loads is in the folder, and a browser is content with it."""
+"""The documentation as `make docs` builds it: all that a page loads is in the folder, and a browser is content."""
 
 from __future__ import annotations
 

@@ -191,7 +191,8 @@ _CHECKS: dict[str, Callable[[Words], str | None]] = {
     "python3": _python,
     "pip": _pip,
     "sh": _sh,
-    "sudo": _sudo, "systemd-run": _sudo,
+    "sudo": _sudo,
+    "systemd-run": _sudo,
 }
 
 

@@ -14,7 +14,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tests.doc_blocks.blocks import PAGES, ROOT, Block, blocks_of
@@ -57,7 +57,7 @@ class Desk:
     def run(self, page: Path) -> Outcome:
         """Run a page's blocks, and say what they printed."""
         blocks = [block for block in blocks_of(page) if block.language in ("sh", "python")]
-        blocks = [block for block in blocks if "not run" not in block.comments]
+        blocks = [replace(block, text=self._here(block.text)) for block in blocks if "not run" not in block.comments]
         folder = Path(tempfile.mkdtemp(dir=self._folder, prefix=f"{page.stem}-"))
         home, desk = folder / "home", folder / "desk"
         home.mkdir()
@@ -67,12 +67,15 @@ class Desk:
         printed = {block.line: self._as_printed(folder / f"{block.line}.out") for block in blocks}
         return Outcome(printed, None if code == 0 else self._failure(code, blocks, folder))
 
-    def _shell(self, script: str, desk: Path, home: Path) -> int:
+    def _here(self, text: str) -> str:
         for written, here in self.instead.items():
-            script = script.replace(written, here)
+            text = text.replace(written, here)
+        return text
+
+    def _shell(self, script: str, desk: Path, home: Path) -> int:
         environment = {
             "PATH": f"{self._folder / 'bin'}:/usr/local/bin:/usr/bin:/bin", "HOME": str(home), "LANG": "C.UTF-8",
-            "PYTHONPATH": str(ROOT), "NO_PROXY": "*", **self._stack.environment,
+            "PYTHONPATH": f"{desk}:{ROOT}", "NO_PROXY": "*", **self._stack.environment,
         }  # fmt: skip
         with somebody_who_agrees() as terminal, subprocess.Popen(
             ["bash", "--norc", "-c", script], cwd=desk, env=environment, stdin=terminal,
@@ -137,10 +140,11 @@ def _lay_out(desk: Path, number: int) -> None:
 def _programs(folder: Path) -> None:
     """Make a folder of programs: ours, and those of a machine with a card, which print what was recorded."""
     folder.mkdir()
+    lines = {name: f"cat {ROOT}/tests/data/pastes/{recorded}" for name, recorded in _RECORDED.items()}
     for name in ("advisor", "openapi-python-client", "python", "python3", "pip"):
-        (folder / name).symlink_to(Path(sys.prefix, "bin", name))
-    for name, recorded in _RECORDED.items():
-        (folder / name).write_text(f"#!/bin/sh\ncat {ROOT}/tests/data/pastes/{recorded}\n")
+        lines[name] = f'exec {Path(sys.prefix, "bin", name)} "$@"'  # no link: a Python knows its packages by its place
+    for name, line in lines.items():
+        (folder / name).write_text(f"#!/bin/sh\n{line}\n")
         (folder / name).chmod(0o755)
 
 
