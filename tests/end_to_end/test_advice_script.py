@@ -1,4 +1,4 @@
-"""examples/advice.sh against a service with a host: the part that needs an account. The rest runs with docs/clients.md."""
+"""examples/advice.sh against a service with a host: the part that needs an account. docs/clients.md runs the rest."""
 
 from __future__ import annotations
 
