@@ -1,13 +1,14 @@
-# Two stages: wheels are built in the first, the second holds only what runs. One image, several commands:
-#   advisor serve (default) | python -m workers.run
+# Two stages: packages are installed in the first, the second holds only what runs. One image, several commands:
+#   advisor serve (default) | python -m workers.run | python -m workers.bots | advisor admin migrate
 FROM python:3.11-slim AS build
 WORKDIR /src
-COPY pyproject.toml requirements.txt README.md ./
+COPY requirements.txt ./
+RUN python -m venv --without-pip /opt/advisor \
+ && pip --python /opt/advisor/bin/python install --no-cache-dir -r requirements.txt
+COPY pyproject.toml README.md ./
 COPY service ./service
 COPY workers ./workers
-RUN python -m venv /opt/advisor \
- && /opt/advisor/bin/pip install --no-cache-dir -r requirements.txt \
- && /opt/advisor/bin/pip install --no-cache-dir --no-deps .
+RUN pip --python /opt/advisor/bin/python install --no-cache-dir --no-deps .
 
 FROM python:3.11-slim
 RUN useradd --system --create-home --home-dir /var/lib/advisor advisor \
@@ -17,6 +18,6 @@ ENV PATH=/opt/advisor/bin:$PATH ADVISOR_STATE_DIR=/var/lib/advisor ADVISOR_HOST=
 USER advisor
 WORKDIR /var/lib/advisor
 EXPOSE 8000
-HEALTHCHECK --interval=30s --timeout=5s \
-  CMD ["python", "-c", "import urllib.request; urllib.request.urlopen('http://127.0.0.1:8000/health', timeout=4)"]
+HEALTHCHECK --interval=30s --timeout=5s --start-period=60s \
+  CMD ["python", "-c", "import os, urllib.request as r; r.urlopen('http://127.0.0.1:' + os.environ.get('ADVISOR_PORT', '8000') + '/health', timeout=4)"]
 CMD ["advisor", "serve"]

@@ -7,7 +7,6 @@ import subprocess
 from pathlib import Path
 
 import pytest
-import yaml
 
 from scripts.openapi import written
 from service.engine.goal import GoalRequest, resolve_goal
@@ -26,15 +25,6 @@ def test_what_is_written_from_the_code_is_as_the_code_has_it(path: Path) -> None
 def test_every_setting_has_a_heading() -> None:
     headings = re.findall(r"^## (\S+)$", (ROOT / "docs/settings.md").read_text(), re.MULTILINE)
     assert headings == [setting.name for setting in SETTINGS]
-
-
-def test_the_image_and_the_composition_set_known_settings_and_run_known_commands() -> None:
-    composed = yaml.safe_load((ROOT / "compose.yaml").read_text())["services"]
-    image = re.findall(r"\b(ADVISOR_\w+)=", (ROOT / "Dockerfile").read_text())
-    stated = {name for service in ("api", "worker") for name in composed[service]["environment"]}
-    assert stated | set(image) <= {setting.name for setting in SETTINGS}
-    assert composed["api"]["command"] == ["advisor", "serve"]
-    assert composed["worker"]["command"] == ["python", "-m", "workers.run"]
 
 
 def test_the_table_of_goals_is_the_one_in_the_code() -> None:
