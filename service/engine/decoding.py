@@ -9,6 +9,8 @@ from typing import Any
 import msgspec
 from msgspec import inspect
 
+from service.engine.errors import InvalidInput
+
 _PATH = re.compile(r"^(?P<what>.*) - at `\$\.?(?P<path>[^`]{0,500})`$", re.DOTALL)
 _UNKNOWN_FIELD = re.compile(r"^Object contains unknown field `(?P<name>[^`]{0,200})`")
 _MISSING_FIELD = re.compile(r"^Object missing required field `(?P<name>[^`]{0,200})`")
@@ -39,6 +41,26 @@ def wrong_value(error: msgspec.ValidationError, kind: Any) -> tuple[str, str | N
 def has_nul(json: bytes) -> bool:
     """Return whether a text in encoded JSON holds the character NUL, which PostgreSQL keeps in no text."""
     return b"\\u0000" in json and _NUL.search(json) is not None
+
+
+def require_no_nul(value: Any) -> None:
+    """Raise InvalidInput with the path of a text in `value`, a Struct or plain data, that holds the character NUL."""
+    encoded = msgspec.json.encode(value)
+    if has_nul(encoded):
+        path = next(_with_nul(msgspec.json.decode(encoded), ""), None)
+        raise InvalidInput("a text holds the character NUL, which no name, path or command has", field=path)
+
+
+def _with_nul(value: Any, path: str) -> Iterator[str | None]:
+    if isinstance(value, str) and "\x00" in value:
+        yield path or None
+    elif isinstance(value, list):
+        for i, one in enumerate(value):
+            yield from _with_nul(one, f"{path}[{i}]")
+    elif isinstance(value, dict):
+        for name, one in value.items():
+            here = f"{path}.{name}" if path else name
+            yield from [path or None] if "\x00" in name else _with_nul(one, here)
 
 
 def _at(kind: inspect.Type, path: Iterable[str]) -> list[inspect.Type]:

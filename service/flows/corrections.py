@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from service.engine.decoding import require_no_nul
 from service.engine.errors import InvalidInput
 from service.engine.hardware_text import to_shorthand
 from service.engine.reduction import reduced
@@ -16,7 +17,7 @@ from service.flows.accounts import Caller, hashed
 from service.flows.context import Context
 from service.flows.read_results import read_result
 from service.flows.trust import OPERATOR, judged, settle_in
-from service.flows.understood import MOST_REMARKS, require_text, understood
+from service.flows.understood import MOST_REMARKS, understood
 from service.store import result_changes, results
 from service.store.ids import is_id
 from service.store.result_changes import MOST_CHANGES, StoredChange
@@ -38,7 +39,7 @@ def correct(
 
     Raises ResultNotFound, NotAllowed or WrongKey for somebody else's, InvalidInput for what is wrong.
     """
-    require_text(asked)
+    require_no_nul(asked)
     row = _own(context, caller, edit_key, result_id)
     if len(result_changes.of_result(context.engine, row.id)) >= MOST_CHANGES:
         raise InvalidInput(f"it was changed {MOST_CHANGES} times: delete it and send it anew", field="id")

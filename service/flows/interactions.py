@@ -9,12 +9,10 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractAsyncContextManager, suppress
 from datetime import timedelta
 
-import msgspec
 from redis import asyncio as redis_async
 from redis.exceptions import RedisError
 
-from service.engine.decoding import has_nul
-from service.engine.errors import InvalidInput
+from service.engine.decoding import require_no_nul
 from service.errors import ServiceUnavailable
 from service.flows.context import Context
 from service.queue.listening import Listener
@@ -32,8 +30,7 @@ def take(context: Context, identity: str, asker: Asker, ask: Ask, reply: Reply) 
 
     Raises ServiceUnavailable when too many wait, InvalidInput for the character NUL, which no database keeps.
     """
-    if has_nul(msgspec.json.encode(ask)):
-        raise InvalidInput("a text holds the character NUL, which no name, path or command has")
+    require_no_nul(ask)
     if interactions.count_open(context.engine) >= MAX_OPEN:
         raise ServiceUnavailable(f"{MAX_OPEN} questions wait for an answer already: ask again in a few minutes")
     now = context.clock()

@@ -7,7 +7,7 @@ import hashlib
 import msgspec
 
 from service.engine.catalogue import resolve
-from service.engine.decoding import has_nul
+from service.engine.decoding import require_no_nul
 from service.engine.errors import InvalidInput
 from service.engine.goal import Constraints, GoalRequest, Preset
 from service.engine.hardware import Hardware
@@ -45,8 +45,7 @@ def parse_request(asked: AdviceRequest) -> Request:
 
     Raises InvalidInput, UnknownHardware or InvalidHardware with the field, before anything is read or queued.
     """
-    if has_nul(msgspec.json.encode(asked)):
-        raise InvalidInput("a text holds the character NUL, which no name, path or command has")
+    require_no_nul(asked)
     reference = parse_reference(asked.repo, asked.revision)
     hardware = canonical(parse_hardware(asked.hardware) if isinstance(asked.hardware, str) else asked.hardware)
     if hardware.notes:

@@ -14,7 +14,7 @@ from service.engine.builds import BuildAsked, parse_build, resolve_build
 from service.engine.catalogue import resolve
 from service.engine.commands import ParsedCommand, parse
 from service.engine.config import ENGINES, Engine
-from service.engine.decoding import has_nul
+from service.engine.decoding import require_no_nul
 from service.engine.errors import InvalidFlags, InvalidHardware, InvalidInput
 from service.engine.hardware import Assumption, Hardware, Rig
 from service.engine.hardware_text import canonical, parse_hardware, rig_key
@@ -45,10 +45,11 @@ from service.flows.reading import read_models
 from service.flows.repos import list_repo, reading
 from service.flows.requests import parse_reference
 from service.hub import RepoListing
+from service.hub.references import checked_revision
 from service.store import listings
 from service.store.results import filed_under, rows_key_of
 from service.wire.results import ResultModel, Seen
-from service.wire.submissions import Correction, Missing, Submission
+from service.wire.submissions import Missing, Submission
 
 MOST_POINTS = 24
 MOST_REMARKS = 2_000  # characters, as they are kept: hiding a name may make them longer than they were sent
@@ -95,7 +96,10 @@ def understood(context: Context, asked: Submission, admit_new_repo: Callable[[],
 
     Raises InvalidInput and its kinds for what is there and wrong, and the Hub's errors.
     """
-    require_text(msgspec.structs.replace(asked, text=""))
+    require_no_nul(msgspec.structs.replace(asked, text=""))
+    _measured_at(context, asked)  # what is wrong is said of an incomplete submission too
+    if asked.revision:
+        checked_revision(asked.revision)
     said = read_paste(asked.text)
     told = _Told.of(asked, said)
     rows = tuple(asked.rows or said.rows)
@@ -128,12 +132,6 @@ def understood(context: Context, asked: Submission, admit_new_repo: Callable[[],
     if command is None or hardware is None or lacking:
         return known
     return _filed(context, asked, said, known, command, hardware, named.repo, admit_new_repo)
-
-
-def require_text(asked: Submission | Correction) -> None:
-    """Raise InvalidInput for the character NUL, which no database keeps in a text."""
-    if has_nul(msgspec.json.encode(asked)):
-        raise InvalidInput("a text holds the character NUL, which no name, path or command has")
 
 
 def _repo(context: Context, asked: Submission, command: _Command) -> NamedRepo | InvalidInput:

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
-from litestar import Litestar, Router
+from litestar import Litestar, Request, Router
 from litestar.connection import ASGIConnection
 from litestar.di import Provide
 from litestar.handlers import BaseRouteHandler
@@ -19,12 +19,13 @@ from service.web.access_log import access_log
 from service.web.api import API, health
 from service.web.body import require_json
 from service.web.bots import bot_routers
-from service.web.head import head_as_get
 from service.web.intake import bounded
 from service.web.limits import MAX_BODY_BYTES, Limits
 from service.web.logs import json_logs
+from service.web.methods import head_as_get, methods_of, with_allow
 from service.web.pages.errors import for_people
 from service.web.problems import HANDLERS
+from service.web.query import require_single
 from service.web.security import security_headers
 from service.web.services import Services
 from service.web.use_cases import Flows
@@ -53,7 +54,7 @@ def create_app(settings: Settings, flows: Flows | None = None) -> Litestar:
     app.state.services = services  # for guards, which are given no dependencies
     # Around everything: Litestar's own middleware is not called for paths and methods that do not exist.
     is_https = (settings.public_url or "").startswith("https://")
-    inner = bounded(head_as_get(app.asgi_handler))
+    inner = bounded(head_as_get(with_allow(app.asgi_handler, methods_of(app))))
     app.asgi_handler = access_log(security_headers(inner, is_https=is_https))
     return app
 
@@ -73,7 +74,12 @@ def _counted(services: Services) -> Router:
         await services.count_request(connection)
 
     # As a guard: those of handlers look tokens up, which must not be free for whoever guesses them.
-    return Router("/", route_handlers=API, guards=[count], before_request=require_json)
+    return Router("/", route_handlers=API, guards=[count], before_request=_well_formed)
+
+
+async def _well_formed(request: Request[Any, Any, Any]) -> None:
+    await require_single(request)
+    await require_json(request)
 
 
 @asynccontextmanager

@@ -29,6 +29,7 @@ from service.wire.agent import (
     LeasedRun,
     LeaseRequest,
     NewHost,
+    Nothing,
     Progress,
     Renewed,
     Report,
@@ -85,7 +86,7 @@ _CONFIG = OpenAPIConfig(
 
 _SHAPES = (AdviceRequest, CreatedAdvice, AdviceEvent, RepoView, GpuRows, CpuRows, HardwareQuestion, ParsedHardware)
 _HOST_SHAPES = (Account, EnrolmentRequest, Enrolment, Host, HostChange, Probe)
-_AGENT_SHAPES = (Greeting, Greeted, NewHost, EnrolledHost, Session, LeaseRequest, LeasedRun, Progress, Renewed)
+_AGENT_SHAPES = (Greeting, Greeted, NewHost, Nothing, EnrolledHost, Session, LeaseRequest, LeasedRun, Progress, Renewed)
 _REPORT_SHAPES = (Report, Accepted)
 _RUN_SHAPES = (ValidationRequest, Validation, ValidationEvent, ConfigHosts)
 _SENT = (Submission, Preview, Submitted, Correction, ResultChange)

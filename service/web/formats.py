@@ -7,6 +7,8 @@ from typing import Any, Literal, TypeAlias
 from litestar import Request
 from litestar.exceptions import HTTPException
 
+from service.engine.errors import InvalidInput
+
 Format: TypeAlias = Literal["json", "text", "markdown"]
 MEDIA_TYPES: dict[str, Format] = {"application/json": "json", "text/plain": "text", "text/markdown": "markdown"}
 
@@ -20,6 +22,8 @@ def wanted_format(request: Request[Any, Any, Any], asked: Format | None) -> Form
     """Return the format that `?format=` or else the Accept header asks for. Raises 406 when there is none."""
     if asked:
         return asked
+    if request.query_params.get("format"):  # "null", which the framework takes for nothing said
+        raise InvalidInput("there is no such format", field="format", choices=tuple(MEDIA_TYPES.values()))
     accepted = request.headers.get("accept", "*/*")[:1000].split(",")
     weights = {kind: max((_weight(part, kind) for part in accepted), default=0.0) for kind in MEDIA_TYPES}
     best = max(weights, key=lambda kind: weights[kind])

@@ -48,6 +48,27 @@ class TextToo(Documented):
                 response.content.update({kind: text for kind in MEDIA_TYPES if kind != "application/json"})
 
 
+@dataclass
+class Streaming(Documented):
+    """An operation that answers with server-sent events, whose `data` is what the handler states."""
+
+    def __post_init__(self) -> None:
+        """Say what an event is made of."""
+        super().__post_init__()
+        text = Schema(type=OpenAPIType.STRING)
+        for response in (self.responses or {}).values():
+            media = (getattr(response, "content", None) or {}).get("text/event-stream")
+            if media is not None:
+                data = Schema(
+                    type=OpenAPIType.STRING, content_media_type="application/json", content_schema=media.schema
+                )
+                media.schema = Schema(
+                    type=OpenAPIType.OBJECT,
+                    properties={"event": text, "id": text, "data": data},
+                    required=["event", "id", "data"],
+                )
+
+
 def taking(kind: type[Any]) -> type[Documented]:
     """Return an operation whose body is `kind`, for a handler that reads the raw body: a signature covers bytes."""
 

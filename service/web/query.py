@@ -17,15 +17,21 @@ from service.web.operations import Documented
 T = TypeVar("T")
 
 
+async def require_single(request: Request[Any, Any, Any]) -> None:
+    """Refuse a parameter that is given twice: what is meant would be a guess. Raises InvalidInput with its name."""
+    given = [name for name, _ in request.query_params.multi_items()]
+    twice = next((name for i, name in enumerate(given) if name in given[:i]), None)
+    if twice is not None:
+        raise InvalidInput(f"{twice[:100]!r} is given twice", field=twice[:100] or "query")
+
+
 def query_of(request: Request[Any, Any, Any], kind: type[T], *beside: str) -> T:
     """Return the query as a `kind`; an empty value is none, as forms send it. `beside`: parameters that are not its.
 
-    Raises InvalidInput with the name of the parameter, for one given twice too.
+    Raises InvalidInput with the name of the parameter.
     """
     given: dict[str, str] = {}
     for name, value in request.query_params.multi_items():
-        if name in given:
-            raise InvalidInput(f"{name} is given twice", field=name)
         if value and name not in beside:
             given[name] = value
     return decoded_query(given, kind)
@@ -37,10 +43,14 @@ def decoded_query(given: Mapping[str, str], kind: type[T]) -> T:
         if "\x00" in value or "\x00" in name:
             raise InvalidInput("no name has the character NUL", field=name.replace("\x00", "")[:100])
     try:
-        return msgspec.convert(given, kind, strict=False)
+        found = msgspec.convert(given, kind, strict=False)
     except msgspec.ValidationError as error:
         what, field, choices = wrong_value(error, kind)
         raise InvalidInput(what, field=field, choices=choices) from error
+    ignored = next((name for name in given if getattr(found, name) is None), None)
+    if ignored is not None:  # "null", which msgspec takes for nothing said
+        raise InvalidInput(f"{given[ignored]} is no value: leave {ignored} out for none", field=ignored)
+    return found
 
 
 def asking(kind: type[Any], base: type[Documented] = Documented) -> type[Documented]:
@@ -52,7 +62,10 @@ def asking(kind: type[Any], base: type[Documented] = Documented) -> type[Documen
     class Asking(base):  # type: ignore[valid-type,misc]
         def __post_init__(self) -> None:
             super().__post_init__()
-            asked = [Parameter(name=name, param_in="query", schema=_schema(one)) for name, one in properties.items()]
+            asked = [
+                Parameter(name=name, param_in="query", schema=_schema(one), allow_empty_value=True)
+                for name, one in properties.items()
+            ]
             beside: list[Any] = getattr(self, "parameters", None) or []
             self.parameters = [*beside, *asked]
 

@@ -119,6 +119,8 @@ def _kinds(schema: dict[str, Any]) -> list[tuple[str, str | None]]:
     if "$ref" in schema:
         name = schema["$ref"].removeprefix(_PREFIX)
         return [(name, name)]
+    if "contentSchema" in schema.get("properties", {}).get("data", {}):  # an event of a stream
+        return _kinds(schema["properties"]["data"]["contentSchema"])
     if "enum" in schema or "const" in schema:
         values = schema.get("enum", [schema.get("const")])
         return [(" | ".join(json.dumps(value) for value in values), None)]

@@ -11,7 +11,12 @@ from service.engine.goal import Constraints, Goal, GoalRequest, Preset
 from service.engine.hardware import Assumption, Hardware
 from service.wire.problem import Problem
 
+REVISION_PATTERN = r"^(?!.*(\.\.|//))[A-Za-z0-9_]([A-Za-z0-9_./-]{0,126}[A-Za-z0-9_.-])?$"
 RepoText = Annotated[str, msgspec.Meta(min_length=1, max_length=512)]
+RevisionText = Annotated[  # what the Hub refuses as a name is said in words when it is looked up
+    str,
+    msgspec.Meta(min_length=1, max_length=200, extra_json_schema={"pattern": REVISION_PATTERN}),
+]
 Question = Annotated[str, msgspec.Meta(min_length=1, max_length=200)]
 HardwareText = Annotated[str, msgspec.Meta(min_length=1, max_length=65_536)]
 
@@ -25,7 +30,7 @@ class AdviceRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
     repo: RepoText
     hardware: Hardware | HardwareText
-    revision: Annotated[str, msgspec.Meta(min_length=1, max_length=200)] | None = None
+    revision: RevisionText | None = None
     goal: GoalRequest | Preset = GoalRequest()
     constraints: Constraints = Constraints()
     what_if: Annotated[list[Question], msgspec.Meta(max_length=8)] = []

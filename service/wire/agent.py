@@ -84,6 +84,10 @@ class EnrolledHost(msgspec.Struct, frozen=True, kw_only=True):
     state: Literal["waiting"]
 
 
+class Nothing(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The body of a signed call that says nothing more: `{}`."""
+
+
 class Session(msgspec.Struct, frozen=True, kw_only=True):
     """`POST /v1/agent/sessions` (signed, empty object): a token for an hour."""
 

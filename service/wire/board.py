@@ -9,7 +9,7 @@ from msgspec import Meta
 
 from service.engine.config import Engine
 from service.engine.measured.classes import Platform
-from service.wire.results import Published, Result, ResultOrigin
+from service.wire.results import AnyDay, Published, Result, ResultOrigin
 from service.wire.runs import TrustTier
 
 Sort: TypeAlias = Literal["tg", "pp", "newest", "bits"]
@@ -38,7 +38,7 @@ class BoardQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     vram: Annotated[int, Meta(ge=0, le=1 << 16)] | None = None
     ram: Annotated[int, Meta(ge=0, le=1 << 16)] | None = None
     platform: Platform | None = None
-    since: Annotated[str, Meta(pattern=r"^[0-9]{4}-[0-9]{2}-[0-9]{2}$")] | None = None
+    since: AnyDay | None = None
     q: Annotated[str, Meta(max_length=200)] | None = None
     limit: Annotated[int, Meta(ge=1, le=MOST_ROWS)] = 25
     cursor: Cursor | None = None

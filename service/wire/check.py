@@ -12,7 +12,7 @@ from service.engine.config import Engine
 from service.engine.goal import ReserveMib
 from service.engine.hardware import Hardware
 from service.engine.logs import MeasuredSpeed
-from service.wire.advice import HardwareText, RepoText
+from service.wire.advice import HardwareText, RepoText, RevisionText
 
 CommandText = Annotated[str, msgspec.Meta(min_length=1, max_length=65_536)]
 Depths = Annotated[list[Annotated[int, msgspec.Meta(ge=0, le=10_000_000)]], msgspec.Meta(max_length=64)]
@@ -53,7 +53,7 @@ class CheckRequest(CommandOnHardware, frozen=True, kw_only=True, forbid_unknown_
     """
 
     repo: RepoText | None = None
-    revision: Annotated[str, msgspec.Meta(min_length=1, max_length=200)] | None = None
+    revision: RevisionText | None = None
 
 
 class Checked(CheckReport, frozen=True, kw_only=True):

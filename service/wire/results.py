@@ -16,6 +16,7 @@ from service.wire.agent import RunFile
 from service.wire.runs import DeviceUse, RunOutcome, TrustTier
 
 ResultOrigin: TypeAlias = Literal["agent", "submitted", "published"]
+AnyDay: TypeAlias = Annotated[str, Meta(pattern=r"^[0-9]{4}-[0-9]{2}-[0-9]{2}$", extra_json_schema={"format": "date"})]
 ResultState: TypeAlias = Literal["shown", "quarantined", "hidden", "deleted"]
 
 
@@ -128,8 +129,8 @@ class ResultQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     origin: ResultOrigin | None = None
     contributor: Annotated[str, Meta(min_length=1, max_length=60)] | None = None
     host: Annotated[str, Meta(min_length=1, max_length=60)] | None = None
-    since: Annotated[str, Meta(pattern=r"^[0-9]{4}-[0-9]{2}-[0-9]{2}$")] | None = None
-    until: Annotated[str, Meta(pattern=r"^[0-9]{4}-[0-9]{2}-[0-9]{2}$")] | None = None
+    since: AnyDay | None = None
+    until: AnyDay | None = None
     limit: Annotated[int, Meta(ge=1, le=200)] = 50
     cursor: Annotated[str, Meta(min_length=1, max_length=300)] | None = None
 

@@ -15,14 +15,16 @@ from service.engine.hardware import Assumption, Hardware
 from service.engine.measured import MeasuredRow
 from service.engine.run_flags import RunFlags
 from service.engine.submission import Tool
-from service.wire.advice import HardwareText, RepoText
+from service.wire.advice import HardwareText, RepoText, RevisionText
 from service.wire.check import BuildText, CommandText
 from service.wire.results import ResultState
 from service.wire.runs import TrustTier
 
 Paste: TypeAlias = Annotated[str, Meta(max_length=1 << 20)]
 Remarks: TypeAlias = Annotated[str, Meta(max_length=2_000)]
-Day: TypeAlias = Annotated[str, Meta(pattern=r"^20[0-9]{2}-[01][0-9]-[0-3][0-9]$(?!\n)")]
+Day: TypeAlias = Annotated[
+    str, Meta(pattern=r"^20[0-9]{2}-[01][0-9]-[0-3][0-9]$(?!\n)", extra_json_schema={"format": "date"})
+]
 Rows: TypeAlias = Annotated[list[MeasuredRow], Meta(min_length=1, max_length=1_000)]
 
 
@@ -40,7 +42,7 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     rows: Rows | None = None
     hardware: Hardware | HardwareText | None = None
     repo: RepoText | None = None
-    revision: Annotated[str, Meta(min_length=1, max_length=200)] | None = None
+    revision: RevisionText | None = None
     engine: Engine | None = None
     build: BuildAsked | BuildText | None = None
     remarks: Remarks | None = None

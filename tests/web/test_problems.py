@@ -152,6 +152,25 @@ def test_an_unknown_path_is_404(client: httpx.Client) -> None:
     assert_problem(client.get("/v1/nothing"), 404, "not-found")
 
 
+@pytest.mark.parametrize(
+    ("path", "methods"),
+    [
+        ("/v1/advice/some-id", "DELETE, GET, HEAD, OPTIONS"),
+        ("/v1/results", "GET, HEAD, OPTIONS, POST"),
+        ("/v1/check", "OPTIONS, POST"),
+    ],
+)
+def test_options_names_every_method_of_a_path(client: httpx.Client, path: str, methods: str) -> None:
+    assert client.options(path).headers["allow"] == methods
+
+
+@pytest.mark.parametrize("query", ["wait=0&wait=30", "format=json&format=text", "format=null", "no=1&no=1"])
+def test_a_parameter_that_is_given_twice_or_as_null_is_refused_by_name(client: httpx.Client, query: str) -> None:
+    reply = client.get(f"/v1/advice/some-id?{query}")
+    assert_problem(reply, 422, "invalid-request")
+    assert reply.json()["field"] == query.partition("=")[0]
+
+
 def test_a_wrong_method_is_405_and_says_what_is_allowed(client: httpx.Client) -> None:
     reply = client.put("/v1/advice")
     assert_problem(reply, 405, "method-not-allowed")

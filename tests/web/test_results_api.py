@@ -116,6 +116,7 @@ def test_the_board_can_be_asked(api: httpx.Client, kept: list[StoredResult], que
         ("/v1/leaderboard?cursor=%C3%A9", "cursor"),
         ("/v1/leaderboard?model=a&model=b", "model"),
         ("/v1/leaderboard?q=%00", "q"),
+        ("/v1/leaderboard?vram=null", "vram"),
         ("/v1/results?cursor=abc", "cursor"),
         ("/v1/results?tier=best", "tier"),
         ("/v1/results?until=yesterday", "until"),

@@ -52,6 +52,23 @@ def body(tg: float = 250.0, **more: object) -> dict[str, object]:
     return {"text": text, "hardware": submission().hardware, **more}
 
 
+@pytest.mark.parametrize(
+    ("asked", "field"),
+    [
+        ({"measured_on": "2026-00-00"}, "measured_on"),
+        ({"revision": "a//b"}, "revision"),
+        ({"build": "a\0b"}, "build"),
+        ({"hardware": {"gpus": [{"name": "RTX 3090", "pcie": "\0"}]}}, "hardware.gpus[0].pcie"),
+    ],
+)
+def test_what_is_wrong_is_named_also_where_the_rest_is_missing(
+    api: httpx.Client, asked: dict[str, object], field: str
+) -> None:
+    reply = api.post("/v1/results/preview", json=asked)
+    assert_problem(reply, 422, "invalid-request")
+    assert reply.json()["field"] == field
+
+
 def test_a_preview_names_what_is_missing_and_keeps_nothing(api: httpx.Client) -> None:
     reply = api.post("/v1/results/preview", json={"text": sweep()})
     assert reply.status_code == 200

@@ -20,7 +20,7 @@ from service.web.conditional import conditional
 from service.web.examples import ADVICE, ADVICE_REQUEST, QUEUED_ADVICE
 from service.web.follow import STREAM_LEASE_SECONDS, event_id, event_stream, events, wait_until_final
 from service.web.formats import Format, media_type_of, wanted_format
-from service.web.operations import Documented, TextToo
+from service.web.operations import Documented, Streaming, TextToo
 from service.web.problems import problem_response, problem_responses
 from service.web.services import Services
 from service.wire.advice import FINAL, Advice, AdviceEvent, AdviceRequest, CreatedAdvice
@@ -147,7 +147,7 @@ async def read_advice(
 @get(
     PATH + "/{advice_id:str}/events",
     operation_id="follow_advice",
-    operation_class=Documented,
+    operation_class=Streaming,
     summary="Follow an advice live",
     responses={
         200: ResponseSpec(

@@ -12,8 +12,7 @@ from litestar.enums import RequestEncodingType
 from litestar.openapi.datastructures import ResponseSpec
 from litestar.params import BodyKwarg, FromPath
 
-from service.engine.decoding import has_nul
-from service.engine.errors import InvalidInput
+from service.engine.decoding import require_no_nul
 from service.flows.signed_calls import SignedCall, SignedHost
 from service.web.body import JsonBody, decoded
 from service.web.operations import Documented, taking
@@ -27,6 +26,7 @@ from service.wire.agent import (
     LeasedRun,
     LeaseRequest,
     NewHost,
+    Nothing,
     Progress,
     Renewed,
     Report,
@@ -64,9 +64,9 @@ async def signed_call(request: Request[Any, Any, Any], services: Services) -> Si
 
 
 def _decoded(body: bytes, kind: type[T]) -> T:
-    if has_nul(body):
-        raise InvalidInput("a text holds the character NUL, which is not kept")
-    return decoded(body, kind)
+    found = decoded(body, kind)
+    require_no_nul(found)
+    return found
 
 
 @post(
@@ -119,7 +119,7 @@ async def enrol_host(
 @post(
     PATH + "/sessions",
     operation_id="open_session",
-    operation_class=Documented,
+    operation_class=taking(Nothing),
     summary="Open a session",
     security=[{"HostSignature": []}],
     responses={
@@ -129,7 +129,9 @@ async def enrol_host(
 )
 async def open_session(request: Request[Any, Any, Any], services: NamedDependency[Services]) -> Response[Session]:
     """Signed like every call, with `{}` as its body; an earlier session of the host ends."""
-    session = await to_thread.run_sync(services.flows.open_session, await signed_call(request, services))
+    call = await signed_call(request, services)
+    _decoded(call.body, Nothing)
+    session = await to_thread.run_sync(services.flows.open_session, call)
     return Response(session, headers=_NO_STORE)
 
 
@@ -153,14 +155,14 @@ async def send_probe(request: Request[Any, Any, Any], services: NamedDependency[
     PATH + "/leave",
     status_code=204,
     operation_id="leave",
-    operation_class=Documented,
+    operation_class=taking(Nothing),
     summary="Leave for good",
     security=SIGNED,
     responses=problem_responses(*SIGNED_PROBLEMS),
 )
 async def leave(request: Request[Any, Any, Any], services: NamedDependency[Services]) -> None:
     """The host is revoked by its own wish; `{}` as the body."""
-    host, _ = await signed(request, services, dict[str, str])
+    host, _ = await signed(request, services, Nothing)
     await to_thread.run_sync(services.flows.leave, host)
 
 

@@ -18,12 +18,18 @@ from service.web.conditional import conditional
 from service.web.operations import Documented
 from service.web.problems import problem_responses
 from service.web.services import Services
+from service.wire.advice import REVISION_PATTERN
 from service.wire.repo import RepoView
 
 VariantName = Annotated[
     str | None, QueryParameter(max_length=200, description="The variant whose model is shown; else the smallest.")
 ]
-Revision = Annotated[str | None, QueryParameter(max_length=200, description="Branch, tag or commit; else main.")]
+Revision = Annotated[
+    str | None,
+    QueryParameter(
+        max_length=200, description="Branch, tag or commit; else main.", schema_extra={"pattern": REVISION_PATTERN}
+    ),
+]
 
 
 @get(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import Annotated, Any
 
 import msgspec
@@ -14,11 +13,11 @@ from litestar.enums import RequestEncodingType
 from litestar.openapi.datastructures import ResponseSpec
 from litestar.params import BodyKwarg, FromPath, HeaderParameter
 
-from service.engine.errors import InvalidInput
 from service.web.body import JsonBody
 from service.web.callers import PROBLEMS, SECURITY, anyone, knows
 from service.web.conditional import conditional
 from service.web.examples import SUBMISSION
+from service.web.idempotency import IdempotencyKey, checked
 from service.web.limits import MAX_CHECK_BYTES
 from service.web.operations import Documented
 from service.web.problems import BODY_PROBLEMS, problem_responses
@@ -27,7 +26,6 @@ from service.wire.results import Result
 from service.wire.submissions import Correction, Preview, ResultChange, Submission, Submitted
 
 PATH = "/v1/results"
-_KEY = re.compile(r"[\x21-\x7e]{1,200}")
 _READ_HEADERS = (
     *("invalid-flags", "unknown-hardware", "invalid-hardware", "unknown-variant", "rate-limited"),
     *("repo-not-found", "revision-not-found", "repo-gated", "repo-without-gguf", "repo-too-large", "not-gguf"),
@@ -38,9 +36,6 @@ Sent = Annotated[Submission, BodyKwarg(media_type=RequestEncodingType.JSON, exam
 EditKey = Annotated[
     str | None,
     HeaderParameter(name="X-Edit-Key", description="The `edit_key` that was given when it was sent without a token."),
-]
-Key = Annotated[
-    str | None, HeaderParameter(name="Idempotency-Key", description="Makes it safe to send the same request again.")
 ]
 
 
@@ -86,11 +81,10 @@ async def preview_submission(
     response_headers=[ResponseHeader(name="Location", description="Of the result.", documentation_only=True)],
 )
 async def submit_result(
-    data: Sent, request: Request[Any, Any, Any], services: NamedDependency[Services], key: Key = None
+    data: Sent, request: Request[Any, Any, Any], services: NamedDependency[Services], key: IdempotencyKey = None
 ) -> Response[Submitted]:
     """No account is needed: without one the answer has an `edit_key`, given once. With a token, scope `submit`."""
-    if key is not None and not _KEY.fullmatch(key):
-        raise InvalidInput("the key has 1 to 200 printable characters", field="Idempotency-Key")
+    key = checked(key)
     caller, admit = anyone(request), services.admission(request)
     await services.count_submission(request, caller)
     # Whoever sends without a token shares no account: only the address tells one sender's keys from another's.

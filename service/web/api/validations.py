@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import Annotated, Any
 
 import msgspec
@@ -12,21 +11,20 @@ from litestar.datastructures import ResponseHeader
 from litestar.di import NamedDependency
 from litestar.enums import RequestEncodingType
 from litestar.openapi.datastructures import ResponseSpec
-from litestar.params import BodyKwarg, FromPath, HeaderParameter
+from litestar.params import BodyKwarg, FromPath
 
-from service.engine.errors import InvalidInput
 from service.web.body import JsonBody
 from service.web.callers import PRIVATE, PROBLEMS, SECURITY, anyone, caller_of, knows, requires
 from service.web.conditional import conditional
 from service.web.follow import STREAM_LEASE_SECONDS, event_stream
 from service.web.follow_validation import FINAL, events, final_id
-from service.web.operations import Documented
+from service.web.idempotency import IdempotencyKey, checked
+from service.web.operations import Documented, Streaming
 from service.web.problems import BODY_PROBLEMS, problem_responses
 from service.web.services import Services
 from service.wire.runs import ConfigHosts, Validation, ValidationEvent, ValidationRequest
 
 PATH = "/v1/validations"
-_KEY = re.compile(r"[\x21-\x7e]{1,200}")
 
 
 @post(
@@ -54,15 +52,11 @@ async def request_validation(
     data: Annotated[ValidationRequest, BodyKwarg(media_type=RequestEncodingType.JSON)],
     request: Request[Any, Any, Any],
     services: NamedDependency[Services],
-    key: Annotated[
-        str | None,
-        HeaderParameter(name="Idempotency-Key", description="Makes it safe to send the same request again."),
-    ] = None,
+    key: IdempotencyKey = None,
 ) -> Response[Validation]:
     """By default the best two configs, the best of the other engine, and the command in use where one was given."""
-    if key is not None and not _KEY.fullmatch(key):
-        raise InvalidInput("the key has 1 to 200 printable characters", field="Idempotency-Key")
-    asked = await to_thread.run_sync(services.flows.request_validation, caller_of(request), advice_id, data, key)
+    flow = services.flows.request_validation
+    asked = await to_thread.run_sync(flow, caller_of(request), advice_id, data, checked(key))
     validation = _with_address(asked.validation, request, services)
     headers = {"Location": (services.settings.public_url or "").rstrip("/") + f"{PATH}/{validation.id}"}
     status = 201 if asked.is_new else 200
@@ -113,7 +107,7 @@ async def read_validation(
 @get(
     PATH + "/{validation_id:str}/events",
     operation_id="follow_validation",
-    operation_class=Documented,
+    operation_class=Streaming,
     summary="Follow a validation live",
     responses={
         200: ResponseSpec(
