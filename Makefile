@@ -87,6 +87,7 @@ calibrate: setup ## fit the speed model to published runs: writes calibration.js
 
 examples: setup ## run the docs' commands, and write what they print into the pages that show it
 	$(BIN)/python -m tests.doc_blocks.writing
+	$(BIN)/python -m tests.bots.conversation
 
 pages: setup ## write the tables and the plot of docs/speed.md from the calibration
 	$(BIN)/python -m bench.pages

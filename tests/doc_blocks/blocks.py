@@ -15,7 +15,8 @@ from itertools import takewhile
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent.parent
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+PAGES = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md")]
+PAGES += sorted((ROOT / "docs").rglob("*.md")) + sorted((ROOT / "openapi").glob("*.md"))
 LANGUAGES = {"sh", "python", "json", "toml", "yaml", "ini", "text"}
 COMMENTS = {"not run", "ends with", "json", "output"}
 WRITTEN_ELSEWHERE = {"conversation": "tests.bots.conversation"}  # between `<!-- NAME: begin -->` and `end`, by module

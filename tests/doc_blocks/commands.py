@@ -7,8 +7,10 @@ quoting, folding, pipes, `$(…)` and variables are its own. What a command woul
 from __future__ import annotations
 
 import contextlib
+import importlib
 import io
 import json
+import pkgutil
 import re
 import shlex
 import shutil
@@ -17,9 +19,12 @@ import tempfile
 from collections.abc import Callable, Iterator
 from functools import cache
 from importlib.util import find_spec
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from urllib.parse import parse_qs, urlsplit
 
+import msgspec
+
+from service import wire
 from service.cli import command_line
 from tests.doc_blocks.blocks import ROOT, Block
 
@@ -96,7 +101,7 @@ def _advisor(words: Words) -> str | None:
     said = io.StringIO()
     with contextlib.redirect_stderr(said), contextlib.redirect_stdout(io.StringIO()):
         try:
-            command_line().parse_args(words)
+            _parser().parse_args(words)
         except SystemExit as ended:
             return said.getvalue().strip() if ended.code else None
     return None
@@ -136,51 +141,95 @@ def _sudo(words: Words) -> str | None:
     return wrong_with(words)
 
 
+class _Call(NamedTuple):
+    """What a line of curl asks: a body is "" where there is none, and not JSON where it comes from a file."""
+
+    method: str
+    address: str
+    body: str
+
+
 def _curl(words: Words) -> str | None:
-    method, sends, address = None, False, None
+    try:
+        call = _call(words)
+    except ValueError as error:
+        return str(error)
+    parts = urlsplit(call.address)
+    if parts.netloc not in _SERVICES or _PAGES_OF_THE_SITE.fullmatch(parts.path):
+        return None
+    route = _route(call.method.lower(), parts.path)
+    if route is None:
+        return f"the service has no {call.method} {parts.path}"
+    unknown = parse_qs(parts.query, keep_blank_values=True).keys() - route.parameters
+    if unknown:
+        return f"{call.method} {parts.path} takes no {', '.join(sorted(unknown))}"
+    return _wrong_body(call.body, route) if call.body.startswith("{") else None
+
+
+def _call(words: Words) -> _Call:
+    """Read the words of curl. Raises ValueError with what is wrong with them."""
+    method, body, addresses = "", None, []
     rest = iter(words)
     for word in rest:
         short = re.fullmatch(r"-([a-zA-Z]+)", word)
-        flags = [f"-{letter}" for letter in short[1]] if short else [word]
-        for flag in flags:
+        for flag in [f"-{letter}" for letter in short[1]] if short else [word]:
             if flag in _VALUED:
                 value = next(rest, "")
-                method, sends = (value if flag == "-X" else method), sends or flag in _SENDING
-            elif flag.startswith("-") and flag not in _ALONE:
-                return f"{flag} is no option of curl that the pages may use (tests/doc_blocks/commands.py)"
-        address = address if word.startswith("-") else word
-    if address is None:
-        return "no address"
-    if "-G" in words:
-        sends = False
-    return _no_route(method or ("POST" if sends else "GET"), address)
+                method, body = value if flag == "-X" else method, value if flag in _SENDING else body
+            elif not flag.startswith("-"):
+                addresses.append(flag)
+            elif flag not in _ALONE:
+                raise ValueError(f"{flag} is no option of curl that the pages may use (tests/doc_blocks/commands.py)")
+    if len(addresses) != 1:
+        raise ValueError(f"one address, not {addresses}")
+    sends = body is not None and "-G" not in words
+    return _Call(method or ("POST" if sends else "GET"), addresses[0], body or "")
 
 
-def _no_route(method: str, address: str) -> str | None:
-    """Return why the service has no such address, or None: of strangers' addresses nothing is said."""
-    parts = urlsplit(address)
-    if parts.netloc not in _SERVICES or _PAGES_OF_THE_SITE.fullmatch(parts.path):
-        return None
-    for pattern, routes in _routes():
-        if pattern.fullmatch(parts.path) and method.lower() in routes:
-            unknown = set(parse_qs(parts.query, keep_blank_values=True)) - routes[method.lower()]
-            return f"{method} {parts.path} takes no {', '.join(sorted(unknown))}" if unknown else None
-    return f"the service has no {method} {parts.path}"
+class _Route(NamedTuple):
+    parameters: set[str]
+    body: str | None
+
+
+def _wrong_body(body: str, route: _Route) -> str | None:
+    if route.body is None:
+        return "takes no body"
+    try:
+        msgspec.json.decode(body, type=structs()[route.body])
+    except msgspec.MsgspecError as error:
+        return str(error)
+    return None
+
+
+def _route(method: str, path: str) -> _Route | None:
+    found = (routes.get(method) for pattern, routes in _routes() if pattern.fullmatch(path))
+    return next(filter(None, found), None)
 
 
 @cache
-def _routes() -> list[tuple[re.Pattern[str], dict[str, set[str]]]]:
+def _routes() -> list[tuple[re.Pattern[str], dict[str, _Route]]]:
+    """The service's addresses: what matches a path, and by method what may be asked with it."""
     paths = json.loads((ROOT / "openapi/openapi.json").read_text())["paths"]
-    methods = {"get", "post", "put", "patch", "delete"}
     found = []
     for path, item in paths.items():
-        routes = {
-            method: {p["name"] for p in route.get("parameters", ()) if p["in"] == "query"}
-            for method, route in item.items()
-            if method in methods
-        }
-        found.append((re.compile(re.sub(r"\\{\w+\\}|\{\w+\}", "[^/]+", path)), routes))
+        routes = {method: _route_of(operation) for method, operation in item.items() if "responses" in operation}
+        found.append((re.compile(re.sub(r"\{\w+\}", "[^/]+", path)), routes))
     return found
+
+
+def _route_of(operation: dict[str, Any]) -> _Route:
+    queries = {parameter["name"] for parameter in operation.get("parameters", ()) if parameter["in"] == "query"}
+    content = operation.get("requestBody", {}).get("content", {}).get("application/json", {})
+    named = re.search(r"#/components/schemas/(\w+)", json.dumps(content))
+    return _Route(queries, named[1] if named else None)
+
+
+@cache
+def structs() -> dict[str, type[msgspec.Struct]]:
+    """The Structs of `service.wire` and those that it uses, by name."""
+    modules = [importlib.import_module(f"service.wire.{found.name}") for found in pkgutil.iter_modules(wire.__path__)]
+    named = [thing for module in modules for thing in vars(module).values() if isinstance(thing, type)]
+    return {thing.__name__: thing for thing in named if issubclass(thing, msgspec.Struct)}
 
 
 _CHECKS: dict[str, Callable[[Words], str | None]] = {
@@ -196,11 +245,14 @@ _CHECKS: dict[str, Callable[[Words], str | None]] = {
 }
 
 
+_parser = cache(command_line)
+
+
 def wrong_with_mention(text: str) -> str | None:
     """Return what is wrong with a command named in a sentence: it may leave out arguments, but no verb or option."""
     if not text.startswith("advisor"):
         return wrong_with(shlex.split(text)) if "/v1/" in text or "-m" in text else None
-    parser, words = command_line(), re.sub(r'"?\$\(.*?\)"?', "ID", text).split()[1:]
+    parser, words = _parser(), re.sub(r'"?\$\(.*?\)"?', "ID", text).split()[1:]
     options = set(parser._option_string_actions)
     for word in words:
         verbs = next((a.choices for a in parser._actions if a.__class__.__name__ == "_SubParsersAction"), None)

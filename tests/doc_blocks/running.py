@@ -14,7 +14,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from tests.doc_blocks.blocks import PAGES, ROOT, Block, blocks_of
@@ -26,9 +26,10 @@ from tests.models import write_gguf
 PRINTED = "http://127.0.0.1:8000"
 AN_ID = "MZ0Vb1p2QvK3x9dT4sLwGg"
 _ID = re.compile(r"(?<=/advice/)[\w-]{22}|(?<=/results/)[\w-]{22}|(?<=/validations/)[\w-]{22}")
+_INSTALLED = ("advisor", "openapi-python-client", "python", "python3")
 _RECORDED = {"nvidia-smi": "nvidia_smi_550.txt", "lscpu": "lscpu_epyc.txt", "free": "free_h.txt"}
 _MODEL = ("Qwen3-235B-A22B", "q4_k_m", "Qwen3-235B-A22B-Q4_K_M.gguf")
-_SECONDS = 110
+_SECONDS = 400
 
 
 @dataclass(frozen=True)
@@ -57,7 +58,7 @@ class Desk:
     def run(self, page: Path) -> Outcome:
         """Run a page's blocks, and say what they printed."""
         blocks = [block for block in blocks_of(page) if block.language in ("sh", "python")]
-        blocks = [replace(block, text=self._here(block.text)) for block in blocks if "not run" not in block.comments]
+        blocks = [block for block in blocks if "not run" not in block.comments]
         folder = Path(tempfile.mkdtemp(dir=self._folder, prefix=f"{page.stem}-"))
         home, desk = folder / "home", folder / "desk"
         home.mkdir()
@@ -67,15 +68,12 @@ class Desk:
         printed = {block.line: self._as_printed(folder / f"{block.line}.out") for block in blocks}
         return Outcome(printed, None if code == 0 else self._failure(code, blocks, folder))
 
-    def _here(self, text: str) -> str:
-        for written, here in self.instead.items():
-            text = text.replace(written, here)
-        return text
-
     def _shell(self, script: str, desk: Path, home: Path) -> int:
+        for written, here in self.instead.items():
+            script = script.replace(written, here)
         environment = {
             "PATH": f"{self._folder / 'bin'}:/usr/local/bin:/usr/bin:/bin", "HOME": str(home), "LANG": "C.UTF-8",
-            "PYTHONPATH": f"{desk}:{ROOT}", "NO_PROXY": "*", **self._stack.environment,
+            "PYTHONPATH": str(ROOT), "NO_PROXY": "*", **self._stack.environment,
         }  # fmt: skip
         with somebody_who_agrees() as terminal, subprocess.Popen(
             ["bash", "--norc", "-c", script], cwd=desk, env=environment, stdin=terminal,
@@ -116,8 +114,7 @@ def _script(blocks: list[Block], folder: Path) -> str:
     for block in blocks:
         lines += [f"echo {block.line} > {folder}/at", f"exec > {folder}/{block.line}.out 2> {folder}/{block.line}.err"]
         if block.language == "python":
-            (folder / f"{block.line}.py").write_text(block.text)
-            lines.append(f"python {folder}/{block.line}.py")
+            lines.append(f"python - <<'END OF {block.line}'\n{block.text}END OF {block.line}")
         elif status := block.comments.get("ends with"):
             lines += ["set +e", "(set -e", block.text, ")", f"ended=$?\nset -e\ntest $ended = {status}"]
         else:
@@ -138,11 +135,13 @@ def _lay_out(desk: Path, number: int) -> None:
 
 
 def _programs(folder: Path) -> None:
-    """Make a folder of programs: ours, and those of a machine with a card, which print what was recorded."""
+    """Make a folder of programs: ours, and those of a machine with a card, which print what was recorded.
+
+    They are scripts, no links: a Python knows its packages by its own place.
+    """
     folder.mkdir()
-    lines = {name: f"cat {ROOT}/tests/data/pastes/{recorded}" for name, recorded in _RECORDED.items()}
-    for name in ("advisor", "openapi-python-client", "python", "python3", "pip"):
-        lines[name] = f'exec {Path(sys.prefix, "bin", name)} "$@"'  # no link: a Python knows its packages by its place
+    lines = {name: f'exec {sys.prefix}/bin/{name} "$@"' for name in _INSTALLED}
+    lines |= {name: f"cat {ROOT}/tests/data/pastes/{recorded}" for name, recorded in _RECORDED.items()}
     for name, line in lines.items():
         (folder / name).write_text(f"#!/bin/sh\n{line}\n")
         (folder / name).chmod(0o755)

@@ -23,6 +23,7 @@ def at() -> Iterator[Desk]:
 
 
 @pytest.mark.full
+@pytest.mark.timeout(450)
 @pytest.mark.parametrize("page", list(filter(runs, PAGES)), ids=lambda page: page.name)
 def test_the_blocks_of_a_page_run_and_print_what_it_shows(page: Path, at: Desk) -> None:
     outcome = at.run(page)
