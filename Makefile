@@ -24,7 +24,7 @@ serve: setup ## API, worker and embedded Valkey in one command, on port 8000
 	$(BIN)/advisor serve
 
 docs: setup ## the documentation as a site of files, in site/
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 check: setup ## format, lint, types, docs
 	$(BIN)/ruff format --check .
@@ -32,7 +32,7 @@ check: setup ## format, lint, types, docs
 	$(BIN)/mypy
 	$(BIN)/python scripts/openapi.py --check
 	$(BIN)/python scripts/write_types.py --check
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 	$(BIN)/python -m pytest -q -m 'not full' tests/test_docs.py tests/test_rooms.py
 
 format: setup ## write the format
