@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -35,3 +36,12 @@ def test_with_a_token_the_advice_is_measured_and_no_list_of_processes_shows_the_
         assert stack.call("GET", f"/v1/validations/{validation['id']}")["runs"]
     started = [line for line in done.stderr.splitlines() if stack.token in line and line.startswith("+ curl")]
     assert started == []
+
+
+@pytest.mark.full
+def test_shellcheck_finds_nothing_in_scripts() -> None:
+    assert shutil.which("shellcheck"), "shellcheck is needed: apt-get install shellcheck"
+    root = SCRIPT.parent.parent
+    scripts = [SCRIPT, *sorted((root / "scripts").glob("*.sh")), root / ".ci" / "run"]
+    done = subprocess.run(["shellcheck", *map(str, scripts)], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout
