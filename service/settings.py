@@ -131,8 +131,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         Annotated[int, Meta(ge=1, le=60)],
         _setting(
             "ADVISOR_HEARTBEAT_SECONDS",
-            "How often a worker says that its advice is alive: after four it is queued again, and an idle worker is "
-            "thought gone after twelve. A worker looks for a lost Redis at least every second of them.",
+            "Seconds between two words of a worker that its advice is alive: four times as long after the last one it "
+            "is queued again. A worker looks for a lost Redis after twice as long at most.",
         ),
     ] = 5
     requests_per_minute: Annotated[

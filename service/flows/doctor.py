@@ -16,7 +16,6 @@ import httpx
 import msgspec
 from redis import Redis
 from redis.exceptions import RedisError
-from rq import Worker
 from sqlalchemy import Engine
 
 from service import __version__
@@ -26,7 +25,7 @@ from service.flows.context import make_hub
 from service.outgoing import Origins, Refused, new_client
 from service.queue.connection import connect
 from service.queue.embedded import find_server
-from service.queue.enqueue import queue_on
+from service.queue.workers import n_workers
 from service.settings import Settings
 from service.store import health
 from service.store.engines import make_engine
@@ -234,9 +233,9 @@ def _of_server(redis: Redis) -> Iterator[Diagnosis]:
         yield Diagnosis(part="Redis", state="warning", text=f"{policy} throws away jobs when memory is full", mend=mend)
     else:
         yield Diagnosis(part="Redis", state="good", text=f"version {version}")
-    n_workers = Worker.count(queue=queue_on(redis))
-    if n_workers:
-        yield Diagnosis(part="workers", state="good", text=f"{n_workers} seen lately")
+    found = n_workers(redis)
+    if found:
+        yield Diagnosis(part="workers", state="good", text=f"{found} seen lately")
     else:
         mend = "start `python -m workers.run`, or `advisor serve` with ADVISOR_WORKERS above 0"
         yield Diagnosis(part="workers", state="bad", text="none was seen lately", mend=mend)

@@ -9,7 +9,6 @@ from typing import Any
 import msgspec
 from redis import asyncio as redis_async
 from redis.exceptions import RedisError
-from rq import Worker
 from sqlalchemy import text
 from sqlalchemy.exc import SQLAlchemyError
 
@@ -23,9 +22,9 @@ from service.flows.bot_cases import BotCases
 from service.flows.context import Context
 from service.flows.result_cases import ResultCases
 from service.flows.signed_calls import SignedCall, SignedHost
-from service.queue.enqueue import queue_on
 from service.queue.listening import Listener
 from service.queue.progress import PATTERNS, WAITING_RUNS, channel, validation_channel
+from service.queue.workers import n_workers
 from service.store import listings
 from service.wire.advice import Advice, AdviceEvent, AdviceRequest
 from service.wire.agent import (
@@ -218,6 +217,6 @@ class UseCases(ResultCases, BotCases):
 
     def _queue_answers(self) -> tuple[bool, bool]:
         try:
-            return True, Worker.count(queue=queue_on(self._context.redis)) > 0
+            return True, n_workers(self._context.redis) > 0
         except (RedisError, OSError):
             return False, False

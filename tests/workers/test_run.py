@@ -7,7 +7,6 @@ from datetime import UTC, datetime, timedelta
 import psutil  # type: ignore[import-untyped]
 import pytest
 from redis import Redis
-from rq import Worker
 from rq.job import Job, JobStatus
 
 from service.engine.hardware import Gpu, Hardware
@@ -15,6 +14,7 @@ from service.errors import QueueUnavailable
 from service.flows.advise import read_advice, request_advice, requeue_unfinished
 from service.flows.context import Context
 from service.queue.enqueue import SERIALIZER, queue_on
+from service.queue.workers import n_workers
 from service.settings import Settings
 from service.wire.advice import AdviceRequest
 from tests.local_hub import Fault, LocalHub
@@ -55,7 +55,15 @@ def test_a_worker_is_seen_again_after_redis_was_wiped(redis: Redis, settings: Se
     worker.register_birth()
     redis.flushall()
     worker.heartbeat()
-    assert Worker.count(queue=queue_on(redis)) == 1
+    assert n_workers(redis) == 1
+
+
+def test_a_worker_that_was_killed_is_not_counted_for_long(redis: Redis, settings: Settings) -> None:
+    worker = make_worker(settings)
+    worker.register_birth()
+    assert 0 < redis.ttl(worker.key) <= 60 + 30
+    redis.delete(worker.key)  # as when that time is over
+    assert n_workers(redis) == 0
 
 
 def test_a_job_that_is_no_task_of_ours_is_not_run(redis: Redis, settings: Settings) -> None:
