@@ -26,13 +26,14 @@ serve: setup ## API, worker and embedded Valkey in one command, on port 8000
 docs: setup ## the documentation as a site of files, in site/
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
-check: setup ## format, lint, types, docs
+check: setup ## format, lint, types, docs, known dangers in code and dependencies
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/python scripts/openapi.py --check
 	$(BIN)/python scripts/write_types.py --check
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+	$(BIN)/python -m scripts.audit
 	$(BIN)/python -m pytest -q -m 'not full' tests/test_docs.py tests/test_rooms.py
 
 format: setup ## write the format
@@ -99,5 +100,5 @@ openapi: setup ## write openapi/openapi.json from the app
 	$(BIN)/python scripts/openapi.py
 
 lock: setup ## write requirements*.txt from pyproject.toml 
-	$(BIN)/uv pip compile pyproject.toml --extra server --extra postgres --no-header --no-emit-index-url --no-annotate --python-version 3.11 -q -o requirements.txt
-	$(BIN)/uv pip compile pyproject.toml --extra server --extra postgres --extra agent --group dev --no-header --no-emit-index-url --no-annotate --python-version 3.11 -q -o requirements-dev.txt
+	$(BIN)/uv pip compile pyproject.toml --extra server --extra postgres --no-header --no-emit-index-url --no-annotate --python-version 3.11 --generate-hashes -q -o requirements.txt
+	$(BIN)/uv pip compile pyproject.toml --extra server --extra postgres --extra agent --group dev --no-header --no-emit-index-url --no-annotate --python-version 3.11 --generate-hashes -q -o requirements-dev.txt

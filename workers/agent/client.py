@@ -63,7 +63,7 @@ class Client:
         self._lock = threading.RLock()
         self._ending = wait or threading.Event()
         self._signer: _Signer | None = None
-        self._token = ""
+        self._token = ""  # nosec B105 (no password)
         self._http = httpx.Client(
             base_url=self.address, timeout=_TIMEOUT, follow_redirects=False, trust_env=False,
             verify=ssl.create_default_context(), headers={"User-Agent": agent, **_HEADERS},
@@ -160,7 +160,7 @@ class Client:
         if error.slug == "counter-too-small" and self._signer is not None:
             return self._signer.go_on_from(error.choices)
         if error.status == 401 and session and self._token:
-            self._token = ""
+            self._token = ""  # nosec B105 (no password)
             return True
         return False
 

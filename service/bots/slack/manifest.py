@@ -49,6 +49,6 @@ def manifest(address: str, off: Sequence[str], *, with_bot: bool) -> dict[str, A
             "interactivity": {"is_enabled": True, "request_url": f"{address}/bots/slack/interactivity"},
             "org_deploy_enabled": False,
             "socket_mode_enabled": False,
-            "token_rotation_enabled": False,
+            "token_rotation_enabled": False,  # nosec B105 (no password)
         },
     }
