@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import fcntl
-import logging
 import os
 import signal
 import sys
@@ -17,11 +16,13 @@ from typing import Any
 import msgspec
 from anyio import to_thread
 
+from service import __version__, logs
 from service.errors import StateInUse
 from service.flows import calibration, dumps, runs, seed
 from service.flows.advise import requeue_unfinished
 from service.flows.context import Context, open_context
 from service.flows.retention import purge
+from service.logs import Log
 from service.queue.embedded import EmbeddedValkey
 from service.queue.processes import bound_to_parent
 from service.settings import Settings, as_environment
@@ -30,7 +31,7 @@ from service.store.migrations import migrate
 from service.web import server
 from service.web.app import create_app
 
-log = logging.getLogger(__name__)
+log = Log("serve")
 
 NIGHTLY_SECONDS = 600.0  # how often it is looked whether it is night
 GRACE_SECONDS = 8.0  # for a worker to finish its job; what it does not finish is begun again at the next start
@@ -43,9 +44,8 @@ def serve(settings: Settings) -> int:
 
     Raises InvalidSetting, StateInUse, QueueUnavailable or DatabaseUnavailable when it cannot start.
     """
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(levelname)s %(message)s")
-    logging.getLogger("alembic").setLevel(logging.WARNING)
-    logging.getLogger("httpx").setLevel(logging.WARNING)
+    logs.configure("api", settings.log_level)
+    log.info("process.started", detail=f"version {__version__}")
     asyncio.run(_serve(settings))
     return 0
 
@@ -105,9 +105,9 @@ async def _keep_valkey(server: EmbeddedValkey) -> None:
     while True:
         await asyncio.sleep(_WATCH_SECONDS)
         if not server.is_running():
-            log.warning("the embedded Valkey ended; starting it again")
+            log.warning("valkey.ended")
             # In this thread on purpose: the kernel ends a child when the thread that started it does.
-            with _logged("the embedded Valkey does not start"):
+            with _logged("the embedded Valkey"):
                 server.start()
 
 
@@ -120,12 +120,14 @@ async def _keep_worker(settings: Settings, module: str) -> None:
     delay = _FIRST_DELAY
     while True:
         began = time.monotonic()
-        with _logged("a worker does not start"):
+        code = None
+        try:
             code = await _work(settings, module)
-            log.warning("a worker ended with code %d", code)
+        except OSError as error:
+            log.error("process.refused", error, program=module)
         if time.monotonic() - began > _LIVED_LONG:
             delay = _FIRST_DELAY
-        log.warning("the next worker starts in %.1f s", delay)
+        log.warning("process.ended", program=module, code=code, pause_seconds=delay)
         await asyncio.sleep(delay)
         delay = min(2 * delay, _LONGEST_DELAY)
 
@@ -163,40 +165,38 @@ async def _end(process: asyncio.subprocess.Process) -> None:
 
 async def _sweep(context: Context) -> None:
     while True:
-        with _logged("the sweep failed"):
+        with _logged("sweep of advices"):
             requeued = await to_thread.run_sync(requeue_unfinished, context)
             if requeued:
-                log.info("%d unfinished advice enqueued again", requeued)
-        with _logged("the sweep of runs failed"):
-            taken_back = await to_thread.run_sync(runs.sweep, context)
-            if taken_back:
-                log.info("%d runs taken back from hosts that fell silent, or ended", taken_back)
-        with _logged("the calibration in force could not be read"):
+                log.info("advice.requeued", n=requeued)
+        with _logged("sweep of runs"):
+            await to_thread.run_sync(runs.sweep, context)
+        with _logged("reading the calibration in force"):
             await to_thread.run_sync(calibration.in_force, context)
         await asyncio.sleep(context.settings.sweep_seconds)
 
 
 async def _nightly(context: Context) -> None:
-    with _logged("published results could not be added"):
+    with _logged("adding published results"):
         await to_thread.run_sync(seed.import_published, context.engine, context.clock())
     folder = dumps.folder_of(context.settings)
     while True:
         await asyncio.sleep(NIGHTLY_SECONDS)
-        with _logged("the night's dumps could not be written"):
+        with _logged("the night's dumps"):
             if await to_thread.run_sync(dumps.is_due, folder, context.clock()):
                 # A process of its own: reading every result would hold up whoever asks meanwhile.
                 code = await _work(context.settings, "service.cli", "admin", "dump")
-                log.info("`advisor admin dump` ended with code %d", code)
+                log.info("dump.ended", code=code)
                 for purged in await to_thread.run_sync(purge, context, context.settings):
-                    log.info("%d rows of %s were older than %d days", purged.rows, purged.kind, purged.days)
+                    log.info("rows.purged", n=purged.rows, detail=f"{purged.kind} older than {purged.days} days")
 
 
 @contextlib.contextmanager
 def _logged(what: str) -> Iterator[None]:
     try:
         yield
-    except Exception:
-        log.exception(what)
+    except Exception as error:
+        log.error("task.failed", error, task=what)
 
 
 @contextlib.asynccontextmanager

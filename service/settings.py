@@ -10,6 +10,7 @@ import msgspec
 from msgspec import Meta
 
 from service.errors import InvalidSetting
+from service.logs import Level
 
 Text = Annotated[str, Meta(min_length=1, max_length=4096)]
 
@@ -116,6 +117,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             "Seconds that the API listens on after SIGTERM while `/ready` says 503, for a proxy to turn elsewhere.",
         ),
     ] = 0
+    log_level: Annotated[
+        Level,
+        _setting("ADVISOR_LOG_LEVEL", "From which level on is logged: debug, info, warning or error."),
+    ] = "info"
     workers: Annotated[
         Annotated[int, Meta(ge=0, le=64)],
         _setting("ADVISOR_WORKERS", "Worker processes that `advisor serve` starts. 0: none, they run elsewhere."),

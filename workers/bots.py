@@ -5,7 +5,6 @@ It is a process of its own so that no answer, however long it takes, holds up th
 
 from __future__ import annotations
 
-import logging
 import os
 import signal
 import sys
@@ -14,18 +13,20 @@ from contextlib import AsyncExitStack
 import anyio
 from anyio import CapacityLimiter, Event, from_thread, to_thread
 
+from service import logs
 from service.bots.courier import Courier
 from service.bots.sending import new_client
 from service.engine.errors import AdvisorError
 from service.errors import InvalidSetting
 from service.flows import interactions
 from service.flows.context import Context, open_context, preload
+from service.logs import Log
 from service.queue.connection import connect_async
 from service.settings import Settings, load_settings
 from service.web.limits import Bucket, Limits
 from service.wire.bots import Interaction
 
-log = logging.getLogger(__name__)
+log = Log("bots")
 
 AT_ONCE = 4  # questions that are looked at in parallel, each in a thread
 LOOK_SECONDS = 0.5  # between looks for questions that are due, when nobody tells us of a new one
@@ -61,7 +62,7 @@ class Work:
         try:
             return await to_thread.run_sync(interactions.claim, self._context, free) if free else []
         except AdvisorError as error:
-            log.warning("questions cannot be claimed: %s", error.detail)
+            log.warning("task.failed", task="claiming questions", detail=error.detail)
             await anyio.sleep(_PAUSE_SECONDS)
             return []
 
@@ -69,7 +70,7 @@ class Work:
         try:
             await to_thread.run_sync(self._courier.look, asked, limiter=self._threads)
         except AdvisorError as error:
-            log.warning("a question is left for later: %s", error.detail)
+            log.warning("question.postponed", question_id=asked.id, detail=error.detail)
         finally:
             self._held.discard(asked.id)
             self._hint.set()
@@ -87,7 +88,7 @@ class Work:
             try:
                 await to_thread.run_sync(interactions.renew, self._context, sorted(self._held))
             except AdvisorError as error:
-                log.warning("questions cannot be renewed: %s", error.detail)
+                log.warning("task.failed", task="renewing questions", detail=error.detail)
 
 
 async def run(settings: Settings) -> None:
@@ -116,10 +117,12 @@ async def run(settings: Settings) -> None:
 
 def main() -> int:
     """Answer until told to stop; what is being looked at is looked at again by the next one."""
-    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(name)s %(levelname)s %(message)s")
     try:
+        settings = load_settings(os.environ)
+        logs.configure("bots", settings.log_level)
         preload()
-        anyio.run(run, load_settings(os.environ))
+        log.info("process.started")
+        anyio.run(run, settings)
     except AdvisorError as error:
         print(f"bots: {error.detail}", file=sys.stderr)
         return 1

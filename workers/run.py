@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import logging
 import os
 import sys
 
@@ -12,16 +11,24 @@ from rq import Queue, Worker
 from rq.job import Job
 from rq.worker_registration import register
 
+from service import logs
 from service.engine.errors import AdvisorError
 from service.errors import QueueUnavailable
 from service.flows.context import preload
+from service.logs import Log
 from service.queue.connection import connect_worker
 from service.queue.enqueue import QUEUE, SERIALIZER
 from service.queue.processes import die_with_parent
 from service.settings import Settings, load_settings
 from workers import tasks
 
+<<<<<<< HEAD
 IDLE_BEATS = 6  # what is not heard of an idle worker for so long, and a minute more, /ready forgets
+=======
+log = Log("worker")
+
+IDLE_BEATS = 6  # an idle worker says as often that it is there; /ready forgets it a minute later
+>>>>>>> 31a07c7 (Log events of a closed list as JSON lines, and find one request in all logs by its id)
 RECONNECT_BEATS = 2  # between two looks for a Redis that is gone, at most
 TASKS = frozenset({f"{tasks.__name__}.compute_advice"})
 
@@ -67,11 +74,13 @@ def make_worker(settings: Settings) -> PinnedWorker:
 
 def main() -> int:
     """Work until told to stop: SIGTERM lets the present job finish, a second one does not."""
-    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(name)s %(levelname)s %(message)s")
     try:
-        worker = make_worker(load_settings(os.environ))
+        settings = load_settings(os.environ)
+        logs.configure("worker", settings.log_level)
+        worker = make_worker(settings)
         preload()
-        worker.work(logging_level="WARNING")
+        log.info("process.started")
+        worker.work(logging_level=None)
     except AdvisorError as error:
         print(f"worker: {error.detail}", file=sys.stderr)
         return 1

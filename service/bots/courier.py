@@ -6,7 +6,6 @@ half a minute later, here or in another process.
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Callable
 from datetime import timedelta
@@ -15,6 +14,7 @@ from typing import Protocol
 import httpx
 import msgspec
 
+from service import logs
 from service.bots import sending
 from service.bots.answer import Answer, Outcome
 from service.bots.desk import Desk
@@ -25,9 +25,10 @@ from service.bots.verbs import answer
 from service.errors import ServiceUnavailable
 from service.flows import interactions
 from service.flows.context import Context
+from service.logs import Log
 from service.wire.bots import Interaction, Reply
 
-log = logging.getLogger(__name__)
+log = Log("bots")
 
 KEPT = timedelta(days=7)  # a validation waits that long for a host
 MAX_FAILURES = 12
@@ -71,17 +72,20 @@ class Courier:
 
     def look(self, asked: Interaction) -> None:
         """Look at a claimed question: answer it, show how far the answer is, or leave it for later. Raises nothing."""
-        if asked.reply is None:
-            return
+        if asked.reply is not None:
+            with logs.bound(request_id=asked.visit.request_id, question_id=asked.id):
+                self._look(asked, asked.reply)
+
+    def _look(self, asked: Interaction, reply: Reply) -> None:
         try:
             outcome = answer(self._desk, asked)
         except ServiceUnavailable as error:
-            self._again_or_give_up(asked, asked.reply, _UNAVAILABLE_SECONDS, error.detail)
+            self._again_or_give_up(asked, reply, _UNAVAILABLE_SECONDS, error.detail)
             return
-        except Exception:
-            log.exception("a question could not be answered")
+        except Exception as error:
+            log.error("question.failed", error)
             outcome = Outcome(answer=Answer(title="This should not have happened. It has been logged.", private=True))
-        self._bring(asked, asked.reply, outcome)
+        self._bring(asked, reply, outcome)
 
     def _bring(self, asked: Interaction, reply: Reply, outcome: Outcome) -> None:
         way, age = self._ways[reply.platform], self._age(asked)
@@ -119,6 +123,8 @@ class Courier:
             least = Answer(title=answer.title[:100], link=answer.link, private=answer.private)
             self._settle(asked, reply, self._ways[reply.platform].final(asked, reply, least, self._age(asked)), least)
             return
+        took = round(self._age(asked) * 1000)
+        log.info("question.answered", platform=reply.platform, outcome=sent.kind, duration_ms=took)
         interactions.end(self._context, asked.id)
 
     def _again_or_give_up(self, asked: Interaction, reply: Reply, seconds: float, why: str | None) -> None:
@@ -129,7 +135,7 @@ class Courier:
         if why is not None:
             said = Answer(title=f"No answer: {why}. Ask again later.", private=True)
             self._ways[reply.platform].final(asked, reply, said, self._age(asked))
-        log.error("a question was given up after %d attempts", visit.failures)
+        log.error("question.abandoned", platform=reply.platform, attempt=visit.failures)
         interactions.end(self._context, asked.id)
 
     def _age(self, asked: Interaction) -> float:

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import json
-import logging
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 import httpx
 
 from service.engine.errors import InvalidInput
+from service.logs import Log
 from service.outgoing import Origins, Refused
 from service.outgoing import new_client as client_for
 from service.settings import Settings
 
-log = logging.getLogger(__name__)
+log = Log("bots")
 
 TIMEOUT = httpx.Timeout(10, connect=5)
 MAX_WAIT = 600.0  # seconds; a platform that names more is asked again after these
@@ -57,7 +57,7 @@ def send(
             parts = {"files[0]": ("answer.txt", file.encode(), "text/plain; charset=utf-8")}
             reply = client.request(method, url, data={"payload_json": json.dumps(body)}, files=parts, headers=headers)
     except (httpx.HTTPError, Refused) as error:
-        log.warning("a platform does not answer: %s", type(error).__name__)
+        log.warning("message.undelivered", error=type(error).__name__)
         return Sent("later", 5.0)
     return _meaning(reply)
 
@@ -72,7 +72,7 @@ def _meaning(reply: httpx.Response) -> Sent:
     if reply.status_code in (401, 403, 404, 410):
         return Sent("gone")
     # What was refused may hold what people typed: only the status is logged.
-    log.error("a platform refuses a message of ours: %d", reply.status_code)
+    log.error("message.refused", status=reply.status_code)
     return Sent("refused")
 
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-import logging
 import secrets
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import msgspec
 
+from service import logs
 from service.engine import advise as engine_advise
 from service.engine.advice import AdviceBody
 from service.engine.errors import AdvisorError
@@ -25,6 +26,7 @@ from service.flows.reading import Advise
 from service.flows.repos import known_revision, list_repo, reading
 from service.flows.requests import Request, parse_request, request_key
 from service.hub import RepoListing
+from service.logs import Log
 from service.queue.enqueue import enqueue_advice, ensure_enqueued
 from service.queue.progress import publish
 from service.store import advices, listings, versions
@@ -32,7 +34,7 @@ from service.store.advices import StoredAdvice
 from service.wire.advice import FINAL, Advice, AdviceEvent, AdviceRequest
 from service.wire.problem import stored_problem
 
-log = logging.getLogger(__name__)
+log = Log("advice")
 
 MAX_UNFINISHED = 1000  # requests waiting at a time, of all clients together
 MAX_FAILURES = 3  # attempts that end in an error nobody planned
@@ -89,10 +91,10 @@ def _queue(context: Context, request: Request) -> Requested:
     if not advices.add(context.engine, row):
         shared = advices.in_flight(context.engine, row.request_key)
         return Requested(_as_advice(shared)) if shared else _queue(context, request)
-    try:
+    with suppress(QueueUnavailable):  # it is logged, and the sweeper enqueues the row when Redis answers
         enqueue_advice(context.redis, row.id)
-    except QueueUnavailable:
-        log.warning("advice %s waits in the database until Redis answers", row.id)
+    logs.note(advice_id=row.id)
+    log.info("advice.queued")
     return Requested(_as_advice(row), delete_key)
 
 
@@ -113,6 +115,7 @@ def _new_row(context: Context, request: Request, delete_key: str) -> StoredAdvic
         delete_key_hash=_hash(delete_key),
         created_at=now,
         updated_at=now,
+        request_id=logs.request_id(),
     )
 
 
@@ -171,8 +174,13 @@ def compute_advice(context: Context, advice_id: str, advise: Advise = engine_adv
     """
     calibration.in_force(context)
     row = advices.start(context.engine, advice_id, context.clock())
-    if row is None:
-        return
+    if row is not None:
+        with logs.bound(advice_id=row.id, request_id=row.request_id):
+            log.info("advice.started", attempt=row.attempts)
+            _finish(context, row, advise)
+
+
+def _finish(context: Context, row: StoredAdvice, advise: Advise) -> None:
     try:
         if row.attempts > MAX_ATTEMPTS:
             raise AdviceFailed(f"it was begun {MAX_ATTEMPTS} times and never ended")
@@ -180,20 +188,27 @@ def compute_advice(context: Context, advice_id: str, advise: Advise = engine_adv
     except ServiceUnavailable:
         raise  # nothing is wrong with the request
     except AdvisorError as error:
-        _fail(context, advice_id, error)
+        _fail(context, row, error)
     except Exception as error:
-        log.exception("advice %s failed, attempt %d", advice_id, row.attempts)
+        log.error("advice.retried", error, attempt=row.attempts)
         if row.attempts < MAX_FAILURES:
             raise
-        _fail(context, advice_id, AdviceFailed(f"an unexpected error ({type(error).__name__}); it has been logged"))
+        _fail(context, row, AdviceFailed(f"an unexpected error ({type(error).__name__}); it has been logged"))
     else:
-        advices.finish(context.engine, advice_id, body, context.clock())
-        publish(context.redis, AdviceEvent(advice_id, "ready", None))
+        advices.finish(context.engine, row.id, body, context.clock())
+        log.info("advice.ready", duration_ms=_waited_ms(context, row))
+        publish(context.redis, AdviceEvent(row.id, "ready", None))
 
 
-def _fail(context: Context, advice_id: str, error: AdvisorError) -> None:
-    advices.fail(context.engine, advice_id, describe(error), context.clock())
-    publish(context.redis, AdviceEvent(advice_id, "failed", None))
+def _fail(context: Context, row: StoredAdvice, error: AdvisorError) -> None:
+    advices.fail(context.engine, row.id, describe(error), context.clock())
+    log.warning("advice.failed", problem=error.problem, duration_ms=_waited_ms(context, row))
+    publish(context.redis, AdviceEvent(row.id, "failed", None))
+
+
+def _waited_ms(context: Context, row: StoredAdvice) -> int:
+    """Since it was asked for: what a person waits, with the queue."""
+    return round((context.clock() - row.created_at).total_seconds() * 1000)
 
 
 def _compute(context: Context, row: StoredAdvice, advise: Advise) -> AdviceBody:

@@ -12,12 +12,16 @@ from datetime import timedelta
 from redis import asyncio as redis_async
 from redis.exceptions import RedisError
 
+from service import logs
 from service.engine.decoding import require_no_nul
 from service.errors import ServiceUnavailable
 from service.flows.context import Context
+from service.logs import Log
 from service.queue.listening import Listener
 from service.store import interactions
 from service.wire.bots import Ask, Asker, Interaction, Reply, Visit
+
+log = Log("bots")
 
 CLAIM_SECONDS = 30.0
 MAX_OPEN = 2_000  # questions of everybody that wait for an answer
@@ -40,12 +44,14 @@ def take(context: Context, identity: str, asker: Asker, ask: Ask, reply: Reply) 
         place=asker.place,
         ask=ask,
         reply=reply,
-        visit=Visit(),
+        visit=Visit(request_id=logs.request_id()),
         created_at=now,
         due_at=now,
     )
     if not interactions.add(context.engine, row):
         return False
+    logs.note(question_id=identity)
+    log.info("question.taken", platform=reply.platform)
     with suppress(RedisError, OSError):
         context.redis.publish(_CHANNEL, b"{}")
     return True

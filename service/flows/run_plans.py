@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from service import logs
 from service.engine.advice import AdviceBody
 from service.engine.config import CPU
 from service.engine.errors import InvalidFlags
@@ -175,6 +176,7 @@ def new_run(
         identity=identity,
         dropped=list(one.measurement.dropped),
         created_at=validation.created_at,
+        request_id=logs.request_id(),
     )
     if before is None:
         return run

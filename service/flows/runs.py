@@ -17,6 +17,7 @@ from service.errors import HostNotActive, LeaseLost, RunNotFound
 from service.flows import trust, tuning
 from service.flows.context import Context
 from service.flows.signed_calls import SignedHost
+from service.logs import Log
 from service.queue.progress import publish
 from service.store import runs
 from service.store.ids import is_id
@@ -26,6 +27,8 @@ from service.store.trust import writing
 from service.wire.agent import Accepted, LeasedRun, Progress, Renewed, Report, RunDocument
 from service.wire.results import ResultModel, Seen
 from service.wire.runs import ValidationEvent
+
+log = Log("runs")
 
 _TO_REPORT = timedelta(minutes=15)  # checking and hashing files before a run, and saying what came of it
 _CANCELLED = "the validation was cancelled"
@@ -53,12 +56,20 @@ def next_run(context: Context, host: SignedHost) -> LeasedRun | None:
     if leased is None:
         return None
     _tell(context, leased.run)
+    log.info("run.leased", **_named(leased.run, host))
     outline = {name: getattr(leased.run.outline, name) for name in leased.run.outline.__struct_fields__}
     own = leased.eligible
     document = RunDocument(**outline, engine_builds=own.engine_builds, gpus=own.gpus)
     return LeasedRun(
-        run=leased.run.id, fence=leased.run.fence, lease_seconds=context.settings.lease_seconds, document=document
-    )
+        run=leased.run.id, fence=leased.run.fence, lease_seconds=context.settings.lease_seconds, document=document,
+        request=leased.run.request_id,
+    )  # fmt: skip
+
+
+def _named(run: StoredRun, host: SignedHost) -> dict[str, object]:
+    """The ids by which a run is found in logs; the request is the one that asked for it, not the host's."""
+    named = {"run_id": run.id, "host_id": host.id, "validation_id": run.validation_id, "request_id": run.request_id}
+    return {name: identity for name, identity in named.items() if identity}
 
 
 def note_progress(context: Context, host: SignedHost, run_id: str, said: Progress) -> Renewed:
@@ -106,8 +117,8 @@ def report(context: Context, host: SignedHost, run_id: str, said: Report) -> Acc
     result = trust.judged(context, result) if result else None
     values = {**ended.values, "result_id": result.id if result else None}
     with writing(context.engine) as connection:
-        log = reduced(said.log)
-        ours = runs.finish(connection, run_id, host.id, said.fence, key, values, result, log)
+        text = reduced(said.log)
+        ours = runs.finish(connection, run_id, host.id, said.fence, key, values, result, text)
         if ours and result is not None:
             trust.settle_in(connection, result.cell, context.clock())
     if not ours:
@@ -115,6 +126,8 @@ def report(context: Context, host: SignedHost, run_id: str, said: Report) -> Acc
             return Accepted(result=None, again=False)
         raise _lease_lost()
     stored = _run(context, run_id)
+    why = failure.kind if failure else None
+    log.info("run.reported", outcome=stored.state, failure=why, result_id=stored.result_id, **_named(stored, host))
     if ended.is_final:
         tuning.go_on(context, stored.validation_id)
     _tell(context, stored)
@@ -129,6 +142,8 @@ def sweep(context: Context) -> int:
     """Take back runs of hosts that fell silent, and end those that nobody takes; return how many those were."""
     now = context.clock()
     taken_back = runs.expire(context.engine, now, now - timedelta(days=context.settings.run_waits_days))
+    if taken_back:
+        log.warning("runs.taken_back", n=taken_back)
     return taken_back + tuning.sweep(context)
 
 

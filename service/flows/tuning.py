@@ -122,7 +122,7 @@ def go_on(context: Context, validation_id: str) -> bool:
 
 
 def _again(run: StoredRun, context: Context) -> StoredRun:
-    kept = "validation_id account_id kind config_id variant cell outline prediction identity changed"
+    kept = "validation_id account_id kind config_id variant cell outline prediction identity changed request_id"
     shared = {name: getattr(run, name) for name in kept.split()}
     return StoredRun(id="", position=0, created_at=context.clock(), **shared)
 

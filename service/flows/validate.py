@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import NamedTuple
 
+from service import logs
 from service.engine.advice import AdviceBody
 from service.engine.errors import InvalidInput
 from service.engine.measured.chosen import Chosen, chosen
@@ -23,6 +24,7 @@ from service.flows.context import Context
 from service.flows.host_matching import match_of
 from service.flows.run_plans import PlannedRun, models_of, new_run, plan_runs, predicted, tuning_runs, who_could
 from service.flows.validated import read_validation
+from service.logs import Log
 from service.queue.progress import wake_hosts
 from service.store import advices, results, runs, validations
 from service.store.advices import StoredAdvice
@@ -32,6 +34,8 @@ from service.store.results import StoredResult
 from service.store.runs import Eligible, StoredRun
 from service.store.validations import StoredValidation
 from service.wire.runs import ConfigHosts, Validation, ValidationRequest
+
+log = Log("validations")
 
 AGAIN_AFTER = timedelta(days=30)
 _DAY = timedelta(days=1)
@@ -85,6 +89,8 @@ def request_validation(
         ]
     if not _added(context, new, its_runs, shares):
         return request_validation(context, caller, advice_id, asked, idempotency_key)
+    logs.note(validation_id=new.id, advice_id=advice_id)
+    log.info("validation.created", n=len(its_runs))
     wake_hosts(context.redis)
     return Requested(read_validation(context, new.id), True)
 

@@ -10,8 +10,10 @@ from typing import TypeVar
 
 from service.hub.errors import HubRateLimited, HubUnavailable
 from service.hub.listing import Limits
+from service.logs import Log
 
 T = TypeVar("T")
+log = Log("hub")
 _DEFAULT_WAIT = {429: 30, 503: 30}
 _RESET = re.compile(r"(?:^|[;,\s])t=([0-9]{1,6})(?:$|[;,\s])", re.ASCII)
 _MAX_ASKED = 3_600
@@ -49,7 +51,9 @@ def with_retries(attempt: Callable[[], T], limits: Limits, sleep: Callable[[floa
         except Transient as failure:
             pause = failure.retry_after if failure.retry_after is not None else _pause(number)
             if number >= limits.attempts or pause > limits.longest_wait:
+                log.warning("hub.refused", status=failure.status, pause_seconds=round(pause, 1), attempt=number)
                 raise _final(failure) from failure
+            log.debug("hub.asked_again", status=failure.status, pause_seconds=round(pause, 1), attempt=number)
             sleep(pause)
     raise AssertionError  # count() has no end
 

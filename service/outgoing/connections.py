@@ -5,7 +5,6 @@ Checking a name before another part resolves it again would leave the time betwe
 
 from __future__ import annotations
 
-import logging
 import socket
 import time
 from collections.abc import Callable, Iterable
@@ -14,7 +13,9 @@ from typing import Any
 
 import httpcore
 
-log = logging.getLogger(__name__)
+from service.logs import Log
+
+log = Log("outgoing")
 
 _MOST_ADDRESSES = 4  # of one name that are tried
 _GLOBAL_UNICAST = IPv6Network("2000::/3")
@@ -91,6 +92,6 @@ class CheckedBackend(httpcore.NetworkBackend):
         if not self._may_be_private(host):
             private = [address for address in addresses if not is_public(address)]
             if private:
-                log.warning("%s is at %s, which is no public address: it is not asked there", host, private[0])
+                log.warning("address.refused", detail=f"{host} is at {private[0]}")
             addresses = [address for address in addresses if address not in private]
         return addresses[:_MOST_ADDRESSES]

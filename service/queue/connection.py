@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -11,8 +10,9 @@ from redis import asyncio as redis_async
 from redis.exceptions import RedisError
 
 from service.errors import InvalidSetting, QueueUnavailable
+from service.logs import Log
 
-log = logging.getLogger(__name__)
+log = Log("redis")
 
 _CONNECT_SECONDS = 3.0
 _REPLY_SECONDS = 10.0
@@ -45,7 +45,7 @@ def unavailable_as_such() -> Iterator[None]:
         yield
     except (RedisError, OSError) as error:
         # The client's words name hosts and paths: they are for the log, not for those who ask over the network.
-        log.error("Redis does not answer: %s", error)
+        log.error("redis.silent", error=type(error).__name__, detail=str(error))
         raise QueueUnavailable("Redis does not answer", field="REDIS_URL") from error
 
 

@@ -37,6 +37,7 @@ class StoredAdvice(msgspec.Struct, frozen=True, kw_only=True):
     delete_key_hash: str
     created_at: datetime
     updated_at: datetime
+    request_id: str | None = None
 
 
 def add(engine: Engine, row: StoredAdvice) -> bool:

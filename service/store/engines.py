@@ -6,7 +6,6 @@ kind of engine, and one driver for each database.
 
 from __future__ import annotations
 
-import logging
 import sqlite3
 import time
 from pathlib import Path
@@ -18,8 +17,9 @@ from sqlalchemy.engine import ExceptionContext
 from sqlalchemy.exc import ArgumentError, InterfaceError, NoSuchModuleError, OperationalError
 
 from service.errors import DatabaseUnavailable, InvalidSetting
+from service.logs import Log
 
-log = logging.getLogger(__name__)
+log = Log("database")
 
 _DRIVERS = {
     "sqlite": "sqlite",
@@ -28,6 +28,7 @@ _DRIVERS = {
     "postgresql+psycopg": "postgresql+psycopg",
 }
 _JSON: dict[str, Any] = {
+    "hide_parameters": True,  # what is written would else stand in errors, and so in logs
     "json_serializer": lambda value: msgspec.json.encode(value).decode(),
     "json_deserializer": msgspec.json.decode,
 }
@@ -121,5 +122,6 @@ def _begin(connection: Any) -> None:
 def _say_unavailable(context: ExceptionContext) -> None:
     # The driver's words name hosts and users: they are for the log, not for those who ask over the network.
     if isinstance(context.sqlalchemy_exception, OperationalError | InterfaceError):
-        log.error("the database does not answer: %s", context.original_exception)
+        error = context.original_exception
+        log.error("database.silent", error=type(error).__name__, detail=str(error))
         raise DatabaseUnavailable("the database does not answer", field="DATABASE_URL") from context.original_exception

@@ -79,6 +79,7 @@ class StoredRun(msgspec.Struct, frozen=True, kw_only=True):
     previous: bool = False
     gpu_seconds: float = 0.0
     created_at: datetime
+    request_id: str | None = None
     started_at: datetime | None = None
     ended_at: datetime | None = None
 

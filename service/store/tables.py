@@ -80,6 +80,7 @@ advice = Table(
     Column("delete_key_hash", String(64), nullable=False),
     Column("created_at", UtcDateTime, nullable=False),
     Column("updated_at", UtcDateTime, nullable=False),
+    Column("request_id", String(64)),  # of the request that asked for it: docs/logs.md
     CheckConstraint("state IN ('queued', 'running', 'ready', 'failed')", name="advice_state"),
     Index("advice_in_flight", "request_key", unique=True, sqlite_where=_IN_FLIGHT, postgresql_where=_IN_FLIGHT),
 )
@@ -260,6 +261,7 @@ run = Table(
     Column("created_at", UtcDateTime, nullable=False),
     Column("started_at", UtcDateTime),
     Column("ended_at", UtcDateTime, index=True),
+    Column("request_id", String(64)),
     CheckConstraint("state IN ('queued', 'leased', 'running', 'succeeded', 'failed', 'cancelled')", name="run_state"),
     CheckConstraint("kind IN ('config', 'baseline', 'step')", name="run_kind"),
     Index("run_queue", "state", "created_at"),

@@ -6,14 +6,18 @@ import re
 import secrets
 import time
 
-import structlog
 from litestar.datastructures import MutableScopeHeaders
 from litestar.types import ASGIApp, Message, Receive, Scope, Send
 
-log = structlog.get_logger("access")
+from service import logs
+from service.logs import Log
+
+log = Log("web")
 
 _HEADER = b"x-request-id"
 _ACCEPTED = re.compile(rb"[A-Za-z0-9._-]{8,64}")
+_ID = re.compile(r"[A-Za-z0-9_-]{22}")  # as we make them: what else stands in a path is nobody's business
+_IDS = ("advice_id", "validation_id", "run_id", "host_id", "result_id")
 
 
 def request_id(scope: Scope) -> str:
@@ -35,12 +39,17 @@ def access_log(app: ASGIApp) -> ASGIApp:
                 MutableScopeHeaders(message)["X-Request-ID"] = identity
             await send(message)
 
-        with structlog.contextvars.bound_contextvars(request_id=identity):
+        with logs.bound(request_id=identity):
             try:
                 await app(scope, receive, send_with_id)
             finally:
-                milliseconds = round((time.perf_counter() - began) * 1000, 1)
-                path = scope.get("path_template") or "-"
-                log.info("request", method=scope.get("method"), path=path, status=status, ms=milliseconds)
+                path, ids = scope.get("path_template") or "-", _ids(scope)
+                took = round((time.perf_counter() - began) * 1000, 1)
+                log.info("request", method=scope.get("method"), path=path, status=status, duration_ms=took, **ids)
 
     return logged
+
+
+def _ids(scope: Scope) -> dict[str, str]:
+    given = scope.get("path_params") or {}
+    return {name: given[name] for name in _IDS if isinstance(given.get(name), str) and _ID.fullmatch(given[name])}

@@ -11,6 +11,7 @@ from litestar.connection import ASGIConnection
 from litestar.di import Provide
 from litestar.handlers import BaseRouteHandler
 
+from service import logs
 from service.errors import InvalidSetting
 from service.queue.connection import connect_async
 from service.settings import Settings
@@ -21,7 +22,6 @@ from service.web.body import require_json
 from service.web.bots import bot_routers
 from service.web.intake import bounded
 from service.web.limits import MAX_BODY_BYTES, Limits
-from service.web.logs import json_logs
 from service.web.methods import head_as_get, methods_of, with_allow
 from service.web.pages.errors import for_people
 from service.web.problems import HANDLERS
@@ -37,7 +37,7 @@ def create_app(settings: Settings, flows: Flows | None = None) -> Litestar:
     """Return the ASGI app. `flows` None: those of this service. Raises InvalidSetting."""
     if settings.redis_url is None:
         raise InvalidSetting("REDIS_URL is not set, and `advisor serve` has not started a server", field="REDIS_URL")
-    json_logs()
+    logs.configure("api", settings.log_level)
     resources = AsyncExitStack()
     redis = connect_async(settings.redis_url, _REDIS_SECONDS)
     resources.push_async_callback(redis.aclose)

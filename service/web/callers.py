@@ -10,6 +10,7 @@ from litestar.connection import ASGIConnection
 from litestar.handlers import BaseRouteHandler
 from litestar.types import Guard
 
+from service import logs
 from service.errors import NotAuthenticated
 from service.flows.accounts import Caller, Scope
 
@@ -61,6 +62,7 @@ async def _identified(connection: ASGIConnection[Any, Any, Any, Any]) -> Caller 
             raise NotAuthenticated("the header Authorization must be `Bearer` and a token")
         services = connection.app.state.services
         caller = await to_thread.run_sync(services.flows.caller_of, token.strip())
+        logs.note(account=caller.account_id)
         await services.count_caller(caller)
     connection.scope["state"][_STATE] = caller
     return caller

@@ -6,12 +6,12 @@ import asyncio
 from collections.abc import Callable
 
 import msgspec
-import structlog
 from litestar.types import ASGIApp, Message, Receive, Scope, Send
 
+from service.logs import Log
 from service.wire.problem import MEDIA_TYPE, Problem, problem
 
-log = structlog.get_logger("intake")
+log = Log("web")
 
 MAX_ADDRESS = 8 << 10  # characters of path and query
 MAX_HEADER_BYTES = 16 << 10
@@ -81,7 +81,7 @@ async def _in_time(app: ASGIApp, scope: Scope, receive: Receive, send: Send) -> 
     finally:
         timer.cancel()
     if refused is not None:
-        log.error("no answer in time", path=scope.get("path_template"), seconds=ANSWER_SECONDS)
+        log.error("request.overdue", path=scope.get("path_template"), duration_ms=int(ANSWER_SECONDS * 1000))
         await refused
 
 

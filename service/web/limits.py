@@ -11,15 +11,15 @@ import secrets
 from typing import NamedTuple
 
 import anyio
-import structlog
 from redis.asyncio import Redis
 from redis.commands.core import AsyncScript
 from redis.exceptions import RedisError
 
 from service.engine.errors import AdvisorError
 from service.errors import QueueUnavailable, RateLimited
+from service.logs import Log
 
-log = structlog.get_logger("limits")
+log = Log("limits")
 
 MAX_BODY_BYTES = 256 << 10
 MAX_CHECK_BYTES = 2 << 20  # a check with a log of a megabyte, whose line ends and quotes take two bytes each
@@ -79,7 +79,7 @@ class Limits:
         try:
             wait = int(await self._take(keys=[f"limit:{bucket.name}:{client}"], args=arguments))
         except (RedisError, OSError) as error:
-            log.warning("redis does not answer", refused=needs_redis, error=type(error).__name__)
+            log.warning("limit.uncounted", refused=needs_redis, error=type(error).__name__)
             if needs_redis:
                 raise QueueUnavailable("the queue does not answer, so nothing new can be started") from error
             return
@@ -94,7 +94,7 @@ class Limits:
         try:
             return bool(await self._redis.set(key, b"1", nx=True, ex=seconds))
         except (RedisError, OSError) as error:
-            log.warning("redis does not answer", error=type(error).__name__)
+            log.warning("limit.uncounted", refused=False, error=type(error).__name__)
             return True
 
     async def hold(self, client: str, seconds: int) -> Lease:
@@ -131,4 +131,4 @@ class Lease:
             try:
                 await self._redis.zrem(self._keys[0], self._id)
             except (RedisError, OSError) as error:
-                log.warning("redis does not answer", error=type(error).__name__)
+                log.warning("redis.silent", error=type(error).__name__)

@@ -7,18 +7,18 @@ from http import HTTPStatus
 from typing import Any
 
 import msgspec
-import structlog
 from litestar import Request, Response
 from litestar.exceptions import HTTPException, InternalServerException, ValidationException
 from litestar.openapi.datastructures import ResponseSpec
 from litestar.openapi.spec import Example
 
 from service.engine.errors import AdvisorError
+from service.logs import Log
 from service.web.limits import MAX_BODY_BYTES
 from service.wire.problem import MEDIA_TYPE, Problem, problem, problem_of
 from service.wire.problem_types import PROBLEM_TYPES
 
-log = structlog.get_logger("web")
+log = Log("web")
 
 BODY_PROBLEMS = ("malformed-json", "body-too-large", "unsupported-media-type", "invalid-request")
 _RETRY_SECONDS = 5  # for what the service cannot tell better: long enough for a restart of one of its parts
@@ -77,7 +77,7 @@ def on_http(request: Request[Any, Any, Any], error: HTTPException) -> Response[P
 
 def on_crash(request: Request[Any, Any, Any], error: Exception) -> Response[Problem]:
     """Answer what nobody planned, and log it; the answer tells nothing of the inside."""
-    log.error("unhandled", path=request.scope.get("path_template"), exc_info=error)
+    log.error("request.failed", error, path=request.scope.get("path_template"))
     return problem_response(problem("internal", "this should not have happened; it has been logged"))
 
 

@@ -12,10 +12,13 @@ import uvicorn
 from litestar import Litestar
 
 from service.errors import InvalidSetting
+from service.logs import Log
 from service.settings import Settings
 from service.web.connections import MAX_HEAD_BYTES, BoundedConnection, most_connections
 from service.web.drain import Drain
 from service.web.services import Services
+
+log = Log("web")
 
 REQUEST_GRACE_SECONDS = 10  # for requests that are being answered; whoever only waits is sent away at once
 
@@ -59,7 +62,7 @@ def server_config(app: Litestar) -> uvicorn.Config:
     """Return how an app is served."""
     return uvicorn.Config(
         app,
-        log_level="warning",
+        log_config=None,
         access_log=False,
         server_header=False,
         proxy_headers=False,
@@ -91,6 +94,7 @@ class _Server(uvicorn.Server):
 
     def _end(self, drain_seconds: float) -> None:
         """SIGTERM drains first; a second signal, or Ctrl-C, leaves at once; one more waits for nobody."""
+        log.info("process.ending")
         if self.should_exit:
             self.force_exit = True
         elif self._drain.begun or not drain_seconds:

@@ -139,12 +139,16 @@ class RunDocument(RunOutline, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 
 class LeasedRun(msgspec.Struct, frozen=True, kw_only=True):
-    """A run that is this host's for `lease_seconds`, and longer while it renews. `fence` goes with every write."""
+    """A run that is this host's for `lease_seconds`, and longer while it renews. `fence` goes with every write.
+
+    `request`: the id of the request that asked for it, for logs; agents send it as `X-Request-ID` with calls about it.
+    """
 
     run: str
     fence: int
     lease_seconds: float
     document: RunDocument
+    request: Annotated[str, Meta(pattern=r"^[A-Za-z0-9._-]{8,64}$")] | None = None
 
 
 class Progress(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

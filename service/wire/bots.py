@@ -56,7 +56,7 @@ class Visit(msgspec.Struct, frozen=True, kw_only=True):
     """How far an answer is. `subject`: the advice or validation that is waited for; `shown`: hash of what stands there.
 
     `uses`: messages sent so far; `failures`: attempts in a row that the platform did not take; `looks`: how often the
-    subject was looked at.
+    subject was looked at; `request_id`: of the request that brought the question, for logs.
     """
 
     subject: str | None = None
@@ -64,6 +64,7 @@ class Visit(msgspec.Struct, frozen=True, kw_only=True):
     uses: int = 0
     failures: int = 0
     looks: int = 0
+    request_id: str | None = None
 
 
 class Interaction(msgspec.Struct, frozen=True, kw_only=True):

@@ -19,7 +19,7 @@ from tests.workers.agent.fake_service import HOST, FakeService, enrolled, fake_s
 from workers.agent.state import State
 
 ROOT = Path(__file__).parents[2]
-SERVERS = ["litestar", "sqlalchemy", "alembic", "rq", "redis", "huggingface_hub", "structlog", "uvicorn", "jinja2"]
+SERVERS = ["litestar", "sqlalchemy", "alembic", "rq", "redis", "huggingface_hub", "uvicorn", "jinja2"]
 BLOCKED = f"import sys\nfor name in {SERVERS!r}: sys.modules[name] = None\nfrom service.cli import main\n"
 
 

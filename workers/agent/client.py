@@ -64,6 +64,7 @@ class Client:
         self._ending = wait or threading.Event()
         self._signer: _Signer | None = None
         self._token = ""  # nosec B105 (no password)
+        self.request_id: str | None = None  # of the request that a run comes from, sent with calls about it
         self._http = httpx.Client(
             base_url=self.address, timeout=_TIMEOUT, follow_redirects=False, trust_env=False,
             verify=ssl.create_default_context(), headers={"User-Agent": agent, **_HEADERS},
@@ -167,6 +168,8 @@ class Client:
     def _send(self, method: str, path: str, body: bytes, headers: Mapping[str, str], timeout: httpx.Timeout) -> bytes:
         """Return the body of a 2xx answer, bounded. Raises ServiceError, ServiceUnreachable."""
         headers = {"Content-Type": "application/json", **headers}
+        if self.request_id:
+            headers["X-Request-ID"] = self.request_id
         try:
             with self._http.stream(method, path, content=body, headers=headers, timeout=timeout) as response:
                 data = _bounded(response)

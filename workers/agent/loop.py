@@ -6,7 +6,6 @@ import shlex
 import shutil
 import threading
 import time
-import traceback
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
@@ -15,8 +14,10 @@ from typing import Any, Protocol
 
 import msgspec
 
+from service import logs
 from service.engine.errors import AdvisorError, InvalidFlags
 from service.engine.measured import Failure, MeasuredRow
+from service.logs import Log
 from service.wire.agent import LeasedRun, Report, RunDocument
 from workers.agent import journal
 from workers.agent.arguments import engine_command
@@ -30,6 +31,8 @@ from workers.agent.pauses import pause_after
 from workers.agent.policy import InvalidPolicy, Policy, is_within_hours, log_path, pause_path, read_policy
 from workers.agent.preflight import Prepared, Refused, are_confirmed, prepare
 from workers.agent.state import DOING, Doing, State
+
+log = Log("agent")
 
 IDLE_SECONDS = 15.0
 _LOOK_SECONDS = 1.0
@@ -79,7 +82,7 @@ class Agent:
         self, state: State, policy: Path, client: Client, machine: Watching, measure: Measure, *,
         ending: threading.Event, say: Callable[[str], None] = print,
     ) -> None:  # fmt: skip
-        """`policy`: the file, read again before everything that it decides."""
+        """`policy`: the file, read again before everything that it decides. `say`: what a dry run shows."""
         self.state, self.policy_path, self.client = state, policy, client
         self.machine, self.measure, self.say, self.ending = machine, measure, say, ending
         self._sent: bytes | None = None
@@ -160,7 +163,7 @@ class Agent:
     def _idle(self, why: str, seconds: float) -> None:
         self._note("idle", why)
         if why != self._said:
-            self.say(f"{utc_now()} {why}")
+            log.info("agent.idle", detail=why)
             self._said = why
         self.ending.wait(seconds)
 
@@ -172,9 +175,12 @@ class Agent:
         run = _Run(self, leased, policy)
         self._said = ""
         self.machine.rest(False)
+        self.client.request_id = leased.request
         try:
-            run.preview() if dry_run else run.measure()
+            with logs.bound(run_id=leased.run, request_id=leased.request):
+                run.preview() if dry_run else run.measure()
         finally:
+            self.client.request_id = None
             self.machine.rest(True)
 
 
@@ -209,7 +215,7 @@ class _Run:
         """Measure, report, and write down that it ran."""
         began = time.monotonic()
         self.agent._note("measuring", self.document.repo, self.leased.run)
-        self.agent.say(f"{utc_now()} run {self.leased.run}: {self.document.files[0].path} of {self.document.repo}")
+        log.info("run.began", repo=self.document.repo, file=self.document.files[0].path)
         try:
             self.lease.begin()
         except LeaseLost as error:
@@ -259,7 +265,7 @@ class _Run:
         except InvalidFlags as error:
             return Report(fence=fence, failure=Failure(kind="unknown_flag", transient=False, text=error.detail[:500]))
         except Exception as error:  # a fault of the agent: the run goes back at once, and the next may do better
-            traceback.print_exc()  # here only: it may name paths
+            log.error("run.crashed", error)  # here only: it may name paths
             text = f"the agent failed: {type(error).__name__}"
             return Report(fence=fence, failure=Failure(kind="crashed", transient=True, text=text))
 
@@ -302,8 +308,9 @@ class _Run:
         return "this host's owner paused it, or its hours are over" if idle else None
 
     def _finish(self, outcome: str, began: float) -> None:
-        self.agent.say(f"{utc_now()} run {self.leased.run}: {outcome}")
-        journal.write(log_path(self.policy, self.agent.state.path), self._ran(outcome, time.monotonic() - began))
+        seconds = time.monotonic() - began
+        log.info("run.ended", outcome=outcome, duration_ms=round(seconds * 1000))
+        journal.write(log_path(self.policy, self.agent.state.path), self._ran(outcome, seconds))
 
     def _ran(self, outcome: str, seconds: float) -> Ran:
         return Ran(

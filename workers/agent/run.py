@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import signal
-import sys
 import threading
 from functools import partial
 
+from service import logs
+from service.logs import LEVELS, Log
 from workers.agent import owner
+from workers.agent.errors import HostError
 from workers.agent.leftovers import end_leftovers
 from workers.agent.loop import Agent, Ended
 from workers.agent.measure import RECORD, measure
@@ -16,11 +19,14 @@ from workers.agent.scratch import own_scratch
 from workers.agent.state import State
 from workers.agent.watcher import Watcher
 
+log = Log("agent")
+
 SCRATCH = "scratch"
 
 
 def run_agent(state: State, policy: str | None, *, once: bool, dry_run: bool) -> int:
     """Run the agent until it is told to end, and return the exit code. Raises HostError where it cannot work."""
+    _configure_logs()
     state.make()
     with state.alone():
         _greet(state)
@@ -49,8 +55,15 @@ def _work(state: State, policy: str | None, once: bool, dry_run: bool) -> int:
 def _greet(state: State) -> None:
     """Say who this is and what holds engines back here, and end what an agent that was killed left running."""
     known, held = state.enrolled(), confinement(state.path)
-    print(f"{known.pseudonym} at {known.service}", flush=True)
-    print(f"engines: network {held.network or 'NOT taken away'}, files {held.files or 'NOT restricted'}", flush=True)
+    network, files = held.network or "NOT taken away", held.files or "NOT restricted"
+    log.info("process.started", host=known.pseudonym, service=known.service, network=network, files=files)
     ended = end_leftovers(state.path / RECORD)
     if ended:
-        print(f"ended {ended} processes that an earlier agent left", file=sys.stderr, flush=True)
+        log.warning("process.ended", n=ended, detail="an earlier agent left them")
+
+
+def _configure_logs() -> None:
+    level = os.environ.get("ADVISOR_LOG_LEVEL") or "info"
+    if level not in LEVELS:
+        raise HostError(f"ADVISOR_LOG_LEVEL is {level!r}: it must be one of {', '.join(LEVELS)}")
+    logs.configure("agent", level)

@@ -5,7 +5,6 @@ What takes longer is a message of the bot's, where it has a token for that.
 
 from __future__ import annotations
 
-import logging
 from typing import Any
 
 import httpx
@@ -16,8 +15,6 @@ from service.bots.slack.incoming import is_hook
 from service.bots.slack.render import render
 from service.settings import Settings
 from service.wire.bots import Interaction, Reply
-
-log = logging.getLogger(__name__)
 
 ADDRESS_SECONDS, MAX_USES = 30 * 60, 5
 _MARGIN_SECONDS = 30

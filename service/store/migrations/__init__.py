@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from functools import cache
 from pathlib import Path
 
@@ -12,7 +11,9 @@ from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, Engine, text
 
-log = logging.getLogger(__name__)
+from service.logs import Log
+
+log = Log("database")
 
 _LOCK = 7_224_310_416  # any number that only this service takes
 
@@ -27,7 +28,7 @@ def migrate(engine: Engine) -> None:
         _lock(connection)
         found = MigrationContext.configure(connection).get_current_revision()
         if is_newer(found):
-            log.warning("the database is of %s, made by a newer version than this one: it is used as it is", found)
+            log.warning("database.newer", detail=f"it is of {found}")
             return
         command.upgrade(configuration(connection), "head")
 

@@ -12,6 +12,7 @@ from litestar.enums import RequestEncodingType
 from litestar.openapi.datastructures import ResponseSpec
 from litestar.params import BodyKwarg, FromPath
 
+from service import logs
 from service.engine.decoding import require_no_nul
 from service.flows.signed_calls import SignedCall, SignedHost
 from service.web.body import JsonBody, decoded
@@ -49,6 +50,7 @@ async def signed(request: Request[Any, Any, Any], services: Services, kind: type
     """Return the host that signed this request, and its body. A bad signature is found before a bad body."""
     call = await signed_call(request, services)
     host = await to_thread.run_sync(services.flows.authenticate, call)
+    logs.note(host_id=host.id)
     return host, _decoded(call.body, kind)
 
 
@@ -187,6 +189,7 @@ async def lease_run(request: Request[Any, Any, Any], services: NamedDependency[S
         leased = await _waited_for(services, host, asked.wait)
     if leased is None:
         return Response(None, status_code=204, headers=_NO_STORE)
+    logs.note(run_id=leased.run)
     return Response(leased, headers=_NO_STORE)
 
 

@@ -31,6 +31,7 @@ class FakeService:
             "/v1/agent/leave": [(204, None)],
         }
         self.calls: list[tuple[str, Any]] = []
+        self.about: list[tuple[str, str | None]] = []  # each path, and the request that it belongs to
         self.counters: list[int] = []
         self.key: VerifyKey | None = None
         self.last_counter = 0
@@ -47,6 +48,7 @@ class FakeService:
                 return refusal
         body = json.loads(data)
         self.calls.append((path, body))
+        self.about.append((path, headers["X-Request-ID"]))
         answers = self.answers.get(path) or next(
             (found for end, found in self.answers.items() if path.endswith(end)), [problem(404, "not-found")]
         )

@@ -115,6 +115,22 @@ def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Desk]:
         desk.agent.client.close()
 
 
+def test_the_request_that_asked_for_a_run_stands_in_the_log_and_in_the_calls_about_it(
+    desk: Desk, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "advisor")
+    status, body = desk.run_offered()
+    desk.offers((status, {**body, "request": "from-a-person-1"}))
+    desk.agent.serve(once=True)
+    asked = desk.service.about
+    about = {identity for path, identity in asked if path.startswith("/v1/agent/runs/")}
+    assert about == {"from-a-person-1"}
+    assert {identity for path, identity in asked if not path.startswith("/v1/agent/runs/")} == {None}
+    began, ended = (line for line in caplog.messages if line.startswith("run."))
+    assert "run_id=r1 request_id=from-a-person-1" in began
+    assert "outcome='measured 2 rows'" in ended
+
+
 def test_a_run_is_renewed_before_it_starts_measured_and_reported(desk: Desk) -> None:
     desk.offers(desk.run_offered())
     desk.agent.serve(once=True)
@@ -224,13 +240,16 @@ def test_an_agent_that_is_to_end_reports_its_run_first(desk: Desk) -> None:
     assert doing.what == "stopped"
 
 
-def test_nothing_is_asked_for_while_paused_and_the_service_is_told(desk: Desk) -> None:
+def test_nothing_is_asked_for_while_paused_and_the_service_is_told(
+    desk: Desk, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "advisor")
     (desk.state.path / "pause").touch()
     threading.Timer(0.3, desk.ending.set).start()
     desk.agent.serve()
     assert desk.sent("/leases") == []
     assert [probe["paused"] for probe in desk.sent("/probe")] == [True]
-    assert len([line for line in desk.said if "paused" in line]) == 1
+    assert len([line for line in caplog.messages if "paused" in line]) == 1
 
 
 def test_nothing_is_asked_for_while_another_program_uses_the_cards(desk: Desk) -> None:
@@ -241,12 +260,15 @@ def test_nothing_is_asked_for_while_another_program_uses_the_cards(desk: Desk) -
     assert [probe["paused"] for probe in desk.sent("/probe")] == [False]
 
 
-def test_the_policy_is_read_again_and_a_broken_one_stops_everything(desk: Desk) -> None:
+def test_the_policy_is_read_again_and_a_broken_one_stops_everything(
+    desk: Desk, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "advisor")
     desk.policy.write_text("max_minuts = 5")
     threading.Timer(0.3, desk.ending.set).start()
     desk.agent.serve()
     assert desk.service.calls == []
-    assert "max_minuts" in desk.said[0]
+    assert "max_minuts" in caplog.messages[0]
 
 
 def test_what_the_policy_denies_is_reported_with_its_reason(desk: Desk) -> None:
@@ -303,7 +325,7 @@ def test_figures_that_the_service_refuses_end_the_run_as_a_failure(desk: Desk) -
     assert (failed["rows"], failed["failure"]["transient"]) == ([], False)
 
 
-def test_a_fault_of_the_agent_gives_the_run_back(desk: Desk, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_fault_of_the_agent_gives_the_run_back(desk: Desk, caplog: pytest.LogCaptureFixture) -> None:
     def faulty(*_: Any) -> Report:
         raise ZeroDivisionError("/home/ada/secret")
 
@@ -313,7 +335,7 @@ def test_a_fault_of_the_agent_gives_the_run_back(desk: Desk, capsys: pytest.Capt
     (report,) = desk.sent("/report")
     assert report["failure"]["text"] == "the agent failed: ZeroDivisionError"
     assert report["failure"]["transient"]
-    assert "ZeroDivisionError" in capsys.readouterr().err
+    assert "ZeroDivisionError" in caplog.text
 
 
 def test_a_service_that_stumbles_is_asked_again_later(desk: Desk) -> None:

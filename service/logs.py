@@ -1,0 +1,190 @@
+"""Logs: one JSON line an event on standard error; readable lines for a person at a terminal.
+
+Names of events and fields are those of service/events.py. Tracebacks never show the values of variables: these hold
+bodies and tokens. Standard library and msgspec only, for agents log in the same way.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Literal, TextIO, TypeAlias, get_args
+
+import msgspec
+
+from service.events import EventName
+
+Role: TypeAlias = Literal["api", "worker", "bots", "agent"]
+Level: TypeAlias = Literal["debug", "info", "warning", "error"]
+LEVELS: tuple[Level, ...] = get_args(Level)
+_LONGEST_TEXT, _LONGEST_TRACEBACK = 2_000, 16_000
+_NEVER_BELOW_WARNING = ("httpx", "httpx2", "httpcore", "httpcore2", "huggingface_hub", "urllib3", "asyncio")
+_LIBRARIES = ("rq", "sqlalchemy", "uvicorn", "alembic", "redis", "litestar", "concurrent")
+_known: ContextVar[dict[str, object] | None] = ContextVar("known", default=None)
+_encode = msgspec.json.Encoder(enc_hook=str).encode
+
+
+class Log:
+    """Writes events. The fields that `bound` and `note` made known are added to each."""
+
+    def __init__(self, name: str) -> None:
+        """`name`: of the part that speaks; the logger is `advisor.NAME`."""
+        self._logger = logging.getLogger(f"advisor.{name}")
+
+    def debug(self, event: EventName, **fields: object) -> None:
+        """Write what only somebody who looks for a fault wants to see."""
+        self._write(logging.DEBUG, event, fields)
+
+    def info(self, event: EventName, **fields: object) -> None:
+        """Write what happened as it should."""
+        self._write(logging.INFO, event, fields)
+
+    def warning(self, event: EventName, **fields: object) -> None:
+        """Write what should not happen, and mends itself."""
+        self._write(logging.WARNING, event, fields)
+
+    def error(self, event: EventName, exc: BaseException | None = None, **fields: object) -> None:
+        """Write what somebody should look at, with the traceback of `exc`."""
+        self._write(logging.ERROR, event, fields, exc)
+
+    def _write(self, level: int, event: EventName, fields: dict[str, object], exc: BaseException | None = None) -> None:
+        if self._logger.isEnabledFor(level):
+            said = {name: value for name, value in {**known(), **fields}.items() if value is not None}
+            self._logger.handle(_Record(self._logger.name, level, event, said, exc))
+
+
+class _Record(logging.LogRecord):
+    """One event. Whoever has not called `configure` sees it as one line of text."""
+
+    def __init__(self, name: str, level: int, event: str, fields: dict[str, object], exc: BaseException | None) -> None:
+        super().__init__(name, level, "", 0, event, None, (type(exc), exc, exc.__traceback__) if exc else None)
+        self.event, self.fields = event, fields
+
+    def getMessage(self) -> str:
+        """Return the event with its fields."""
+        return " ".join((self.event, *(f"{name}={_shown(value)}" for name, value in self.fields.items())))
+
+
+def known() -> dict[str, object]:
+    """Return the fields that are known of what is done at this moment."""
+    return _known.get() or {}
+
+
+def request_id() -> str | None:
+    """Return the id of the request that is being worked on."""
+    found = known().get("request_id")
+    return found if isinstance(found, str) else None
+
+
+@contextmanager
+def bound(**fields: object) -> Iterator[dict[str, object]]:
+    """Add fields to every line of a block, in the threads too that it hands work to; None ones are left out.
+
+    The value is all that is known, as it grows by `note`.
+    """
+    inside = {**known(), **{name: value for name, value in fields.items() if value is not None}}
+    token = _known.set(inside)
+    try:
+        yield inside
+    finally:
+        _known.reset(token)
+
+
+def note(**fields: object) -> None:
+    """Make fields known for the rest of the block of `bound` around this, also to those outside this function."""
+    inside = _known.get()
+    if inside is not None:
+        inside.update(fields)
+
+
+def configure(role: Role, level: Level = "info") -> None:
+    """Have this process write its events, and what libraries say, to standard error. May be called again."""
+    own = level.upper()
+    root = logging.getLogger()
+    for handler in [handler for handler in root.handlers if isinstance(handler, _StandardError)]:
+        root.removeHandler(handler)
+    root.addHandler(_StandardError(role))
+    root.setLevel(logging.WARNING)
+    logging.getLogger("advisor").setLevel(own)
+    for name in _LIBRARIES:
+        logging.getLogger(name).setLevel(logging.INFO if level == "debug" else max(logging.WARNING, _number(own)))
+    for name in _NEVER_BELOW_WARNING:
+        logging.getLogger(name).setLevel(max(logging.WARNING, _number(own)))
+
+
+def _number(level: str) -> int:
+    return logging.getLevelNamesMapping()[level]
+
+
+class _StandardError(logging.StreamHandler[TextIO]):
+    """Standard error as it is when a line is written."""
+
+    def __init__(self, role: Role) -> None:
+        logging.Handler.__init__(self)
+        self.setFormatter(Readable() if sys.stderr.isatty() else JsonLines(role))
+
+    @property
+    def stream(self) -> TextIO:  # type: ignore[override]
+        """Where lines go."""
+        return sys.stderr
+
+
+class JsonLines(logging.Formatter):
+    """Makes one JSON object of a record."""
+
+    def __init__(self, role: Role) -> None:
+        super().__init__()
+        self._role = role
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the line."""
+        line: dict[str, object] = {
+            "timestamp": _instant(record.created),
+            "level": record.levelname.lower(),
+            "role": self._role,
+            "pid": os.getpid(),
+            "event": _event(record),
+            **_fields(record),
+        }
+        if record.exc_info:
+            line["exception"] = self.formatException(record.exc_info)[-_LONGEST_TRACEBACK:]
+        return _encode(line).decode()
+
+
+class Readable(logging.Formatter):
+    """Makes a line of text of a record, and shows control characters instead of obeying them."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the line, with the traceback below it."""
+        at = time.strftime("%H:%M:%S", time.localtime(record.created))
+        said = " ".join(f"{name}={_shown(value)}" for name, value in _fields(record).items())
+        line = f"{at} {record.levelname.lower():7} {_event(record)}  {said}".rstrip()
+        return f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line
+
+
+def _event(record: logging.LogRecord) -> str:
+    return record.event if isinstance(record, _Record) else "library"
+
+
+def _fields(record: logging.LogRecord) -> dict[str, object]:
+    found = record.fields if isinstance(record, _Record) else _of_library(record)
+    return {name: value[:_LONGEST_TEXT] if isinstance(value, str) else value for name, value in found.items()}
+
+
+def _of_library(record: logging.LogRecord) -> dict[str, object]:
+    return {**known(), "logger": record.name, "detail": record.getMessage()}
+
+
+def _shown(value: object) -> str:
+    text = str(value)
+    return text if text.isprintable() and " " not in text else repr(text)
+
+
+def _instant(seconds: float) -> str:
+    whole = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds))
+    return f"{whole}.{int(seconds % 1 * 1000):03d}Z"

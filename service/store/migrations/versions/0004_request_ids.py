@@ -1,0 +1,23 @@
+"""The request that an advice or a run comes from, so that one word finds it in all logs."""
+
+from __future__ import annotations
+
+import sqlalchemy as sa
+from alembic import op
+
+revision = "0004"
+down_revision = "0003"
+branch_labels = None
+depends_on = None
+
+
+def upgrade() -> None:
+    """Add the columns: empty ones, which code of before does not name."""
+    for table in ("advice", "run"):
+        op.add_column(table, sa.Column("request_id", sa.String(64)))
+
+
+def downgrade() -> None:
+    """Drop the columns."""
+    for table in ("advice", "run"):
+        op.drop_column(table, "request_id")
