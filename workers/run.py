@@ -22,13 +22,9 @@ from service.queue.processes import die_with_parent
 from service.settings import Settings, load_settings
 from workers import tasks
 
-<<<<<<< HEAD
-IDLE_BEATS = 6  # what is not heard of an idle worker for so long, and a minute more, /ready forgets
-=======
 log = Log("worker")
 
-IDLE_BEATS = 6  # an idle worker says as often that it is there; /ready forgets it a minute later
->>>>>>> 31a07c7 (Log events of a closed list as JSON lines, and find one request in all logs by its id)
+IDLE_BEATS = 6  # what is not heard of an idle worker for so long, and a minute more, /ready forgets
 RECONNECT_BEATS = 2  # between two looks for a Redis that is gone, at most
 TASKS = frozenset({f"{tasks.__name__}.compute_advice"})
 
