@@ -112,8 +112,9 @@ async def _keep_valkey(server: EmbeddedValkey) -> None:
 
 
 def _modules(settings: Settings) -> list[str]:
-    """Return what runs beside the API, a process each: workers, and who answers Discord and Slack."""
-    return ["workers.run"] * settings.workers + (["workers.bots"] if settings.has_bots else [])
+    """Return what runs beside the API, a process each: workers, and who answers Discord and Slack; or nothing."""
+    has_bots = settings.workers and settings.has_bots
+    return ["workers.run"] * settings.workers + (["workers.bots"] if has_bots else [])
 
 
 async def _keep_worker(settings: Settings, module: str) -> None:

@@ -123,7 +123,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     ] = "info"
     workers: Annotated[
         Annotated[int, Meta(ge=0, le=64)],
-        _setting("ADVISOR_WORKERS", "Worker processes that `advisor serve` starts. 0: none, they run elsewhere."),
+        _setting(
+            "ADVISOR_WORKERS",
+            "Worker processes that `advisor serve` starts. 0: none, nor the bots' process: they run elsewhere.",
+        ),
     ] = 2
     sweep_seconds: Annotated[
         Annotated[float, Meta(ge=0.2, le=3_600)],

@@ -149,7 +149,8 @@ def test_what_dies_beside_the_service_is_started_again(tmp_path: Path, local_hub
 
 def test_bots_are_answered_by_a_process_of_their_own_where_there_are_any() -> None:
     assert serve._modules(Settings(workers=2)) == ["workers.run", "workers.run"]
-    assert serve._modules(Settings(workers=0, slack_signing_secret="s")) == ["workers.bots"]
+    assert serve._modules(Settings(workers=1, slack_signing_secret="s")) == ["workers.run", "workers.bots"]
+    assert serve._modules(Settings(workers=0, slack_signing_secret="s")) == []
 
 
 def test_a_worker_that_the_system_refuses_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:

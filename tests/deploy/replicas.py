@@ -34,7 +34,12 @@ class Replica:
     def start(self) -> None:
         """Start it, and return when it is ready for all."""
         self.program.start()
-        wait_for(self.is_ready, f"{self.name} is not ready: {self.program.log}")
+        self.wait()
+
+    def wait(self) -> None:
+        """Return when it is ready for all."""
+        wait_for(lambda: self.is_ready() or not self.program.is_running, f"{self.name} is not ready")
+        assert self.program.is_running, self.program.log
 
     def is_ready(self) -> bool:
         try:
@@ -75,8 +80,8 @@ class Replicas:
                 program.start()
                 stack.callback(program.kill)
             for each in self.replicas:
-                wait_for(each.is_ready, f"{each.name} is not ready: {each.program.log}")
-            wait_for(self._answers, f"the proxy does not answer: {self.proxy.log}")
+                each.wait()
+            wait_for(self._answers, "the proxy does not answer")
             yield self
 
     def _answers(self) -> bool:
