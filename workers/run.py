@@ -25,6 +25,7 @@ from workers import tasks
 log = Log("worker")
 
 IDLE_BEATS = 6  # what is not heard of an idle worker for so long, and a minute more, /ready forgets
+TIDY_BEATS = 12  # between two looks of a worker for what others that were killed left in Redis
 RECONNECT_BEATS = 2  # between two looks for a Redis that is gone, at most
 TASKS = frozenset({f"{tasks.__name__}.compute_advice"})
 
@@ -62,6 +63,7 @@ def make_worker(settings: Settings) -> PinnedWorker:
         serializer=SERIALIZER,
         job_monitoring_interval=settings.heartbeat_seconds,
         worker_ttl=IDLE_BEATS * settings.heartbeat_seconds,
+        maintenance_interval=TIDY_BEATS * settings.heartbeat_seconds,
         log_job_description=False,
     )
     worker.max_connection_wait_time = float(RECONNECT_BEATS * settings.heartbeat_seconds)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing
@@ -13,13 +14,14 @@ from redis import Redis
 from sqlalchemy import Engine, select, text
 
 from bench.chaos.ledger import Ledger
-from bench.chaos.parts import Stack
+from bench.chaos.parts import HEARTBEAT_SECONDS, Stack
 from service.flows import trust
 from service.flows.context import Database
 from service.store import board
 from service.store.board_tables import board as board_table
 from service.store.board_tables import board_name, result_speed
 from service.store.tables import abuse_report, advice, result, run, validation
+from workers.run import TIDY_BEATS
 
 FINAL_ADVICE, FINAL_RUN = ("ready", "failed"), ("succeeded", "failed", "cancelled")
 _OF_THE_HUB = ("hub-unavailable", "hub-rate-limited", "hub-reply-refused")
@@ -65,7 +67,7 @@ def wrong(stack: Stack, ledger: Ledger, engine: Engine) -> Iterator[str]:
     yield from _readable(stack, ledger)
     yield from _settled(engine)
     yield from _board(engine)
-    yield from _redis(stack)
+    yield from _tidied(stack)
     yield from _sessions(engine)
 
 
@@ -184,6 +186,16 @@ def _board(engine: Engine) -> Iterator[str]:
         if after != before[table.name]:
             lost, extra = after - before[table.name], before[table.name] - after
             yield f"{table.name}: {len(lost)} rows lacked, {len(extra)} too many: {[*lost, *extra][:2]}"
+
+
+def _tidied(stack: Stack) -> list[str]:
+    """What is left in Redis after workers have had time to tidy up after those that were killed."""
+    deadline = time.monotonic() + 4 * TIDY_BEATS * HEARTBEAT_SECONDS
+    while found := list(_redis(stack)):
+        if time.monotonic() > deadline:
+            return found
+        time.sleep(1)
+    return []
 
 
 def _redis(stack: Stack) -> Iterator[str]:

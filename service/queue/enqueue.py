@@ -62,6 +62,8 @@ def ensure_enqueued(redis: Redis, advice_id: str, now: datetime, heartbeat_secon
             job.delete(remove_from_queue=True)
         except NoSuchJobError:
             pass
+        # Where a worker died between taking it and saying so: RQ would fail the new job of this name a minute later.
+        queue.intermediate_queue.remove(_job_id(advice_id))
     return enqueue_advice(redis, advice_id)
 
 

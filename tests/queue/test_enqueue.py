@@ -61,9 +61,10 @@ def test_a_started_job_is_enqueued_again_only_when_it_has_fallen_silent(
 
 def test_a_job_lost_between_the_queue_and_its_worker_is_enqueued_again(redis: Redis) -> None:
     enqueue_advice(redis, "a")
-    redis.lpop("rq:queue:advice")
+    redis.lmove("rq:queue:advice", "rq:queue:advice:intermediate")  # as a worker does that dies then
     assert not ensure_enqueued(redis, "a", datetime.now(UTC), BEAT)
     assert ensure_enqueued(redis, "a", datetime.now(UTC) + timedelta(minutes=1), BEAT)
+    assert queue_on(redis).intermediate_queue.get_job_ids() == []
 
 
 def test_without_redis_the_error_says_so(tmp_path: Path) -> None:
