@@ -23,7 +23,7 @@ ALLOWED = {
     "service.outgoing": {"service.outgoing", *OBSERVED},
     "service.hub": {"service.hub", "service.outgoing", "service.engine", "service.wire", *OBSERVED},
     "service.store": {"service.store", "service.engine", "service.wire", *BESIDE},
-    "service.queue": {"service.queue", "service.engine", "service.wire", *BESIDE},
+    "service.queue": {"service.queue", "service.engine", "service.wire", "service.scratch", *BESIDE},
     "service.flows": {
         "service.flows", "service.store", "service.hub", "service.queue", "service.engine", "service.wire",
         "service.outgoing", *BESIDE,
@@ -31,6 +31,7 @@ ALLOWED = {
     # service.detect and service.measure import the engine only: the machine is looked at in one place.
     "workers.agent": {
         "workers.agent", "service.engine", "service.wire", "service.detect", "service.measure", "service.logs",
+        "service.scratch",
     },
     "service.bots": {
         "service.bots", "service.flows", "service.outgoing", "service.engine", "service.wire", *BESIDE,

@@ -7,7 +7,6 @@ import platform
 import shutil
 import signal
 import subprocess
-import tempfile
 import time
 from importlib.util import find_spec
 from pathlib import Path
@@ -17,10 +16,12 @@ from redis.exceptions import RedisError
 
 from service.errors import QueueUnavailable
 from service.queue.processes import bound_to_parent
+from service.scratch import new_folder
 
 _START_SECONDS = 15.0
 _STOP_SECONDS = 5.0
 _LOG_BYTES = 2000
+_RUNTIME = "runtime"  # says where the socket lies
 
 
 def find_server() -> Path:
@@ -57,7 +58,8 @@ class EmbeddedValkey:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         # The path of a unix socket has at most 107 bytes: a folder of its own, made for this user only (0700).
-        self._runtime = Path(tempfile.mkdtemp(prefix="advisor-"))
+        folder.mkdir(parents=True, exist_ok=True)
+        self._runtime = new_folder(folder / _RUNTIME)
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -76,7 +78,6 @@ class EmbeddedValkey:
 
     def start(self) -> None:
         """Start the server and return when it answers. Raises QueueUnavailable with its last words if it does not."""
-        self._folder.mkdir(parents=True, exist_ok=True)
         log = self._runtime / "valkey.log"
         with log.open("ab") as output:
             self._process = subprocess.Popen(
@@ -107,6 +108,7 @@ class EmbeddedValkey:
         """End the server for good and remove its socket."""
         self.stop()
         shutil.rmtree(self._runtime, ignore_errors=True)
+        (self._folder / _RUNTIME).unlink(missing_ok=True)
 
     def _command(self) -> list[str]:
         options = {

@@ -60,6 +60,15 @@ def test_what_is_kept_survives_a_restart(tmp_path: Path) -> None:
     assert not Path(server.url.removeprefix("unix://")).parent.exists()
 
 
+def test_the_folder_of_a_killed_server_goes_when_the_next_one_comes(tmp_path: Path) -> None:
+    killed = Path(EmbeddedValkey(tmp_path / "kept").url.removeprefix("unix://")).parent
+    assert killed.exists()
+    server = EmbeddedValkey(tmp_path / "kept")
+    assert not killed.exists()
+    server.close()
+    assert list((tmp_path / "kept").iterdir()) == []
+
+
 def test_a_server_that_cannot_start_says_why(tmp_path: Path) -> None:
     folder = tmp_path / "kept"
     (folder / "appendonlydir").mkdir(parents=True)

@@ -9,13 +9,13 @@ from functools import partial
 
 from service import logs
 from service.logs import LEVELS, Log
+from service.scratch import own_scratch
 from workers.agent import owner
 from workers.agent.errors import HostError
 from workers.agent.leftovers import end_leftovers
 from workers.agent.loop import Agent, Ended
 from workers.agent.measure import RECORD, measure
 from workers.agent.process import confinement
-from workers.agent.scratch import own_scratch
 from workers.agent.state import State
 from workers.agent.watcher import Watcher
 

@@ -1,4 +1,4 @@
-"""Where an agent's temporary folders lie: one folder of its own, removed with all in it, also after it was killed."""
+"""Temporary folders of which nothing is left: also of a process that is killed, by the next one of its kind."""
 
 from __future__ import annotations
 
@@ -14,22 +14,15 @@ PREFIX = "advisor-"
 _MAX_BYTES = 4096
 
 
-@contextmanager
-def own_scratch(record: Path) -> Iterator[Path]:
-    """Let temporary folders of this process be made in a new one for the block; the value is that folder.
+def new_folder(record: Path) -> Path:
+    """Return a new temporary folder that only this user can open, and remove the one before, which was killed.
 
-    Its path is written to `record` first, by which the next agent removes what this one leaves when it is killed.
+    Its path is kept in `record`, which one process at a time may use.
     """
     remove_left(record)
-    before, folder = tempfile.tempdir, Path(tempfile.mkdtemp(prefix=PREFIX))
+    folder = Path(tempfile.mkdtemp(prefix=PREFIX))
     record.write_bytes(os.fsencode(folder))
-    tempfile.tempdir = str(folder)
-    try:
-        yield folder
-    finally:
-        tempfile.tempdir = before
-        shutil.rmtree(folder, ignore_errors=True)
-        record.unlink(missing_ok=True)
+    return folder
 
 
 def remove_left(record: Path) -> None:
@@ -43,3 +36,16 @@ def remove_left(record: Path) -> None:
     is_ours = stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid()
     if is_ours and folder.is_absolute() and folder.name.startswith(PREFIX):
         shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
+def own_scratch(record: Path) -> Iterator[Path]:
+    """Let temporary folders of this process be made in `new_folder(record)` for the block; the value is that folder."""
+    before, folder = tempfile.tempdir, new_folder(record)
+    tempfile.tempdir = str(folder)
+    try:
+        yield folder
+    finally:
+        tempfile.tempdir = before
+        shutil.rmtree(folder, ignore_errors=True)
+        record.unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""An agent's temporary folders are gone with it, or with the next one."""
+"""Temporary folders are gone with the process that made them, or with the next one."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from workers.agent.scratch import PREFIX, own_scratch, remove_left
+from service.scratch import PREFIX, own_scratch, remove_left
 
 
 @pytest.fixture(autouse=True)
