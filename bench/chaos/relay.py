@@ -77,6 +77,9 @@ class Relay:
         self._open |= {writer, far[1]}
         try:
             await asyncio.gather(self._pass_on(reader, far[1]), self._pass_on(far[0], writer))
+        except OSError:  # one end is gone: so is the other
+            writer.transport.abort()
+            far[1].transport.abort()
         finally:
             self._open -= {writer, far[1]}
             for one in (writer, far[1]):
@@ -95,10 +98,9 @@ class Relay:
         return None
 
     async def _pass_on(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with contextlib.suppress(OSError):
-            while piece := await reader.read(_PIECE):
-                await self._flows.wait()
-                writer.write(piece)
-                await writer.drain()
-            if writer.can_write_eof():
-                writer.write_eof()
+        while piece := await reader.read(_PIECE):
+            await self._flows.wait()
+            writer.write(piece)
+            await writer.drain()
+        if writer.can_write_eof():
+            writer.write_eof()

@@ -33,9 +33,9 @@ _JSON: dict[str, Any] = {
     "json_deserializer": msgspec.json.decode,
 }
 _POOL = {"pool_size": 5, "max_overflow": 40}  # more than the 40 threads that the web's flows may run in
-_BUSY_SECONDS = 15  # a writer of ours holds SQLite for milliseconds; a backup or a slow disk, for seconds
+_BUSY_SECONDS = 15  # a writer of ours holds the others up for milliseconds; a backup or a slow disk, for seconds
 _BUSY_PAUSE = 0.02
-_HELD_SECONDS = 60  # by a transaction of which nothing is heard; ours do nothing slow between their statements
+_HELD_SECONDS = 30  # by a transaction of which nothing is heard; ours do nothing slow between their statements
 # libpq: a server that does not answer is lost after seconds, not after the system's two hours.
 _NOTICE_LOSS = {
     "connect_timeout": 5, "keepalives_idle": 10, "keepalives_interval": 5, "keepalives_count": 3,
@@ -78,6 +78,7 @@ def _prepare(connection: Any, _record: object) -> None:
     """
     connection.execute("SET jit = off")
     connection.execute(f"SET idle_in_transaction_session_timeout = '{_HELD_SECONDS}s'")
+    connection.execute(f"SET lock_timeout = '{_BUSY_SECONDS}s'")
     connection.commit()
 
 

@@ -67,4 +67,5 @@ def configuration(connection: Connection) -> Config:
 
 def _lock(connection: Connection) -> None:
     if connection.dialect.name == "postgresql":
+        connection.execute(text("SET LOCAL lock_timeout = 0"))  # another process may be at it for long
         connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": _LOCK})
