@@ -157,6 +157,8 @@ class _Doing:
     def _fail_the_hub(self) -> None:
         chance = random.Random(f"{self.seed} hub")
         while not self.over.wait(chance.uniform(2, 8)):
+            if any(fault.times for fault in self.hub.state.faults):
+                continue  # nobody has met the last one yet: they would pile up
             self.hub.fail(replace(chance.choice(_FAULTS_OF_HUB), times=chance.randint(1, 3)))
 
     def _count_runs(self) -> None:
