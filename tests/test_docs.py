@@ -24,6 +24,7 @@ from tests.doc_blocks.commands import commands_of, structs, wrong_with, wrong_wi
 NOT_RUN = {
     "a server, which runs here already",
     "needs a GPU",
+    "needs a host that measures",
     "needs an engine and a model",
     "needs root",
     "needs a container engine",

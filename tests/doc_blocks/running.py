@@ -19,6 +19,7 @@ from pathlib import Path
 
 from tests.doc_blocks.blocks import PAGES, ROOT, Block, blocks_of
 from tests.end_to_end.stack import Stack, running
+from tests.engine_replay import install
 from tests.flows.submitted import COMMAND, sweep
 from tests.local_hub import LocalHub
 from tests.models import write_gguf
@@ -61,9 +62,9 @@ class Desk:
         blocks = [block for block in blocks if "not run" not in block.comments]
         folder = Path(tempfile.mkdtemp(dir=self._folder, prefix=f"{page.stem}-"))
         home, desk = folder / "home", folder / "desk"
-        home.mkdir()
         desk.mkdir()
         _lay_out(desk, PAGES.index(page))
+        _lay_out_home(home)
         code = self._shell(_script(blocks, folder), desk, home)
         printed = {block.line: self._as_printed(folder / f"{block.line}.out") for block in blocks}
         return Outcome(printed, None if code == 0 else self._failure(code, blocks, folder))
@@ -132,6 +133,14 @@ def _lay_out(desk: Path, number: int) -> None:
     (desk / "bench.log").write_text(f"$ {COMMAND}\n\n{sweep(tg=250.0 - 2 * number)}")
     shape, mix, name = _MODEL
     write_gguf(desk / name, shape, mix)
+
+
+def _lay_out_home(home: Path) -> None:
+    """Put there a build of llama.cpp whose benchmark behaves as recorded, and a model's headers without weights."""
+    (home / "models").mkdir(parents=True)
+    install(home / "llama.cpp/build/bin", "llama-bench", "ok")
+    for mix in ("q4_k_m", "q8_0", "bf16"):
+        write_gguf(home / "models" / f"Qwen3-0.6B-{mix.upper()}.gguf", "Qwen3-0.6B", mix)
 
 
 def _programs(folder: Path) -> None:
