@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any
 
 from litestar import Request, Response, Router, get
@@ -11,7 +12,7 @@ from litestar.params import FromPath
 
 from service.web.conditional import conditional
 from service.web.document import openapi_document, openapi_json
-from service.web.pages.render import STATIC_TYPES, page, static_files, versioned
+from service.web.pages.render import HTML, STATIC_TYPES, page, rendered, static_files, versioned
 from service.web.reference import operations, schemas
 from service.web.services import Services
 from service.wire.problem import PAGE
@@ -20,17 +21,16 @@ from service.wire.problem_types import PROBLEM_TYPES
 _FOR_EVER = "public, max-age=31536000, immutable"
 
 
-@get("/docs", sync_to_thread=False)
+@get("/docs", sync_to_thread=True)
 def reference(request: Request[Any, Any, Any], services: NamedDependency[Services]) -> Response[bytes]:
     """The API reference, made from the OpenAPI document."""
+    return conditional(request, _reference(services.address(request, "/docs")), HTML)
+
+
+@lru_cache(maxsize=8)  # a tenth of a second each; services that name no address of theirs take it from the request
+def _reference(here: str) -> bytes:
     document = openapi_document()
-    return page(
-        request,
-        services,
-        "reference.html",
-        operations=operations(document),
-        schemas=schemas(document),
-    )
+    return rendered("reference.html", here, "/docs", operations=operations(document), schemas=schemas(document))
 
 
 @get(PAGE, sync_to_thread=False)
@@ -39,7 +39,7 @@ def problems(request: Request[Any, Any, Any], services: NamedDependency[Services
     return page(request, services, "problems.html", kinds=PROBLEM_TYPES)
 
 
-@get("/openapi.json", sync_to_thread=False)
+@get("/openapi.json", sync_to_thread=True)
 def openapi(request: Request[Any, Any, Any]) -> Response[bytes]:
     """The OpenAPI document."""
     return conditional(request, openapi_json(), "application/vnd.oai.openapi+json")

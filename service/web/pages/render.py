@@ -111,12 +111,16 @@ def versioned(name: str) -> str:
 _templates = _environment()
 
 
+def rendered(template: str, here: str, path: str, **values: Any) -> bytes:
+    """Return a page as it is sent. `here`: its address as users see it."""
+    return _templates.get_template(template).render(here=here, path=path, **values).encode()
+
+
 def page(
     request: Request[Any, Any, Any], services: Services, template: str, *, status: int = 200, **values: Any
 ) -> Response[bytes]:
     """Return a page, with its ETag, or 304. `status` other than 200: it is never kept."""
-    here = services.address(request, request.url.path)
-    text = _templates.get_template(template).render(here=here, path=request.url.path, **values)
+    body = rendered(template, services.address(request, request.url.path), request.url.path, **values)
     if status == 200:
-        return conditional(request, text.encode(), HTML)
-    return Response(text.encode(), status_code=status, media_type=HTML, headers={"Cache-Control": "no-store"})
+        return conditional(request, body, HTML)
+    return Response(body, status_code=status, media_type=HTML, headers={"Cache-Control": "no-store"})
