@@ -10,7 +10,11 @@ from litestar.openapi.spec import Example
 from service.engine.goal import GoalRequest, resolve_goal
 from service.wire.advice import Advice, AdviceRequest, CreatedAdvice
 from service.wire.check import CheckRequest
-from service.wire.submissions import Submission
+from service.wire.hardware import HardwareQuestion
+from service.wire.hosts import EnrolmentRequest, HostChange
+from service.wire.moderation import AbuseReport, Moderation
+from service.wire.runs import ValidationRequest
+from service.wire.submissions import Correction, Submission
 
 RIG = "RTX 3090, Ryzen 9 7950X, 128GB DDR5-5600"
 REPO = "unsloth/Qwen3-235B-A22B-GGUF"
@@ -20,6 +24,12 @@ _ID = "V1StGXR8Z5jdHi6BmyT0Ag"
 
 def _example(name: str, summary: str, value: Any) -> Example:
     return Example(id=name, summary=summary, value=msgspec.to_builtins(value))
+
+
+def _asked(shape: type[Any], summary: str, /, **fields: Any) -> Example:
+    """Return the example of a body with these fields alone. Raises ValidationError where it is no `shape`."""
+    msgspec.convert(fields, shape)
+    return Example(id=summary.lower().replace(" ", "-"), summary=summary, value=fields)
 
 
 def _queued() -> CreatedAdvice:
@@ -69,3 +79,12 @@ SUBMISSION = _example(
         hardware=RIG,
     ),
 )
+VALIDATION_REQUEST = _asked(ValidationRequest, "Five minutes for each of the best configs", minutes=5)
+HARDWARE_QUESTION = _asked(
+    HardwareQuestion, "A rig in shorthand", text="2x5090 + 2x4090, EPYC 9355, 512GB DDR5-4800 x8"
+)
+CORRECTION = _asked(Correction, "More is known of the machine", remarks="two DIMMs only", hardware=RIG)
+ENROLMENT_REQUEST = _asked(EnrolmentRequest, "A host for its owner alone", visibility="private")
+HOST_CHANGE = _asked(HostChange, "Approve a host", state="active")
+ABUSE_REPORT = _asked(AbuseReport, "An impossible speed", kind="wrong-figures", text="TG is above the RAM's bandwidth")
+MODERATION = _asked(Moderation, "Hide a result", action="hide", subject=_ID, reason="somebody's name is in its remarks")

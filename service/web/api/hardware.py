@@ -9,11 +9,13 @@ import msgspec
 from anyio import to_thread
 from litestar import Request, Response, Router, get, post
 from litestar.di import NamedDependency
+from litestar.enums import RequestEncodingType
 from litestar.openapi.datastructures import ResponseSpec
-from litestar.params import JSONBody, QueryParameter
+from litestar.params import BodyKwarg, QueryParameter
 
 from service.web.body import JsonBody
 from service.web.conditional import conditional
+from service.web.examples import HARDWARE_QUESTION
 from service.web.operations import Documented
 from service.web.problems import problem_responses
 from service.web.services import Services
@@ -84,7 +86,10 @@ async def list_cpus(
         ),
     },
 )
-async def parse_hardware(data: JSONBody[HardwareQuestion], services: NamedDependency[Services]) -> ParsedHardware:
+async def parse_hardware(
+    data: Annotated[HardwareQuestion, BodyKwarg(media_type=RequestEncodingType.JSON, examples=[HARDWARE_QUESTION])],
+    services: NamedDependency[Services],
+) -> ParsedHardware:
     """Shorthand, pasted tool output or a mixture; lists what is assumed because it was not stated."""
     return await to_thread.run_sync(services.flows.parse_hardware, data.text)
 

@@ -13,6 +13,7 @@ from litestar.params import BodyKwarg, FromPath
 
 from service.web.body import JsonBody
 from service.web.callers import PRIVATE, PROBLEMS, SECURITY, anyone, caller_of, knows, requires
+from service.web.examples import ENROLMENT_REQUEST, HOST_CHANGE
 from service.web.operations import Documented
 from service.web.problems import BODY_PROBLEMS, problem_responses
 from service.web.services import Services
@@ -55,7 +56,7 @@ async def read_account(request: Request[Any, Any, Any], services: NamedDependenc
     },
 )
 async def create_enrolment(
-    data: Annotated[EnrolmentRequest, BodyKwarg(media_type=RequestEncodingType.JSON)],
+    data: Annotated[EnrolmentRequest, BodyKwarg(media_type=RequestEncodingType.JSON, examples=[ENROLMENT_REQUEST])],
     request: Request[Any, Any, Any],
     services: NamedDependency[Services],
 ) -> Response[Enrolment]:
@@ -113,7 +114,7 @@ async def read_host(
 )
 async def change_host(
     host_id: FromPath[str],
-    data: Annotated[HostChange, BodyKwarg(media_type=RequestEncodingType.JSON)],
+    data: Annotated[HostChange, BodyKwarg(media_type=RequestEncodingType.JSON, examples=[HOST_CHANGE])],
     request: Request[Any, Any, Any],
     services: NamedDependency[Services],
 ) -> Response[Host]:

@@ -13,6 +13,7 @@ from litestar.params import BodyKwarg, FromPath, QueryParameter
 
 from service.web.body import JsonBody
 from service.web.callers import PRIVATE, PROBLEMS, SECURITY, anyone, caller_of, knows, requires
+from service.web.examples import ABUSE_REPORT, MODERATION
 from service.web.operations import Documented
 from service.web.problems import BODY_PROBLEMS, problem_responses
 from service.web.services import Services
@@ -35,7 +36,7 @@ from service.wire.moderation import AbuseReport, AuditEntry, Moderation, OpenRep
 )
 async def report_result(
     result_id: FromPath[str],
-    data: Annotated[AbuseReport, BodyKwarg(media_type=RequestEncodingType.JSON)],
+    data: Annotated[AbuseReport, BodyKwarg(media_type=RequestEncodingType.JSON, examples=[ABUSE_REPORT])],
     request: Request[Any, Any, Any],
     services: NamedDependency[Services],
 ) -> Response[Reported]:
@@ -77,7 +78,7 @@ async def list_reports(services: NamedDependency[Services]) -> Response[list[Ope
     },
 )
 async def moderate(
-    data: Annotated[Moderation, BodyKwarg(media_type=RequestEncodingType.JSON)],
+    data: Annotated[Moderation, BodyKwarg(media_type=RequestEncodingType.JSON, examples=[MODERATION])],
     request: Request[Any, Any, Any],
     services: NamedDependency[Services],
 ) -> Response[AuditEntry]:

@@ -16,7 +16,7 @@ from litestar.params import BodyKwarg, FromPath, HeaderParameter
 from service.web.body import JsonBody
 from service.web.callers import PROBLEMS, SECURITY, anyone, knows
 from service.web.conditional import conditional
-from service.web.examples import SUBMISSION
+from service.web.examples import CORRECTION, SUBMISSION
 from service.web.idempotency import IdempotencyKey, checked
 from service.web.limits import MAX_CHECK_BYTES
 from service.web.operations import Documented
@@ -111,7 +111,7 @@ async def submit_result(
 )
 async def correct_result(
     result_id: FromPath[str],
-    data: Annotated[Correction, BodyKwarg(media_type=RequestEncodingType.JSON)],
+    data: Annotated[Correction, BodyKwarg(media_type=RequestEncodingType.JSON, examples=[CORRECTION])],
     request: Request[Any, Any, Any],
     services: NamedDependency[Services],
     edit_key: EditKey = None,

@@ -16,6 +16,7 @@ from litestar.params import BodyKwarg, FromPath
 from service.web.body import JsonBody
 from service.web.callers import PRIVATE, PROBLEMS, SECURITY, anyone, caller_of, knows, requires
 from service.web.conditional import conditional
+from service.web.examples import VALIDATION_REQUEST
 from service.web.follow import STREAM_LEASE_SECONDS, event_stream
 from service.web.follow_validation import FINAL, events, final_id
 from service.web.idempotency import IdempotencyKey, checked
@@ -49,7 +50,7 @@ PATH = "/v1/validations"
 )
 async def request_validation(
     advice_id: FromPath[str],
-    data: Annotated[ValidationRequest, BodyKwarg(media_type=RequestEncodingType.JSON)],
+    data: Annotated[ValidationRequest, BodyKwarg(media_type=RequestEncodingType.JSON, examples=[VALIDATION_REQUEST])],
     request: Request[Any, Any, Any],
     services: NamedDependency[Services],
     key: IdempotencyKey = None,
