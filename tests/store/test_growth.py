@@ -195,7 +195,7 @@ def _value(column: sa.Column[Any], number: int) -> Any:
         return f"r{number}"[: kind.length or 20]
     if isinstance(kind, sa.DateTime):
         return datetime.now(UTC)
-    return kind.python_type(1)
+    return kind.python_type(number + 100)
 
 
 @pytest.mark.full

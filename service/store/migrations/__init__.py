@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from functools import cache
 from pathlib import Path
 
@@ -11,26 +12,44 @@ from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, Engine, text
 
+from service.errors import DatabaseUnavailable
 from service.logs import Log
 
 log = Log("database")
 
 _LOCK = 7_224_310_416  # any number that only this service takes
+_IN_THE_WAY = ("55P03", "40P01")  # SQLSTATE: a lock that was not to be had in time, a deadlock
+_BUSY_SECONDS, _BUSY_PAUSE = 60.0, 0.1
 
 
 def migrate(engine: Engine) -> None:
     """Bring the database to the newest tables; nothing happens when it is there already, or is newer than this code.
 
-    Two processes may migrate at once: PostgreSQL makes the second one wait, SQLite has one writer. Raises
-    DatabaseUnavailable when no database answers.
+    Two processes may migrate at once: PostgreSQL makes the second one wait, SQLite has one writer. Others may work on
+    the tables meanwhile. Raises DatabaseUnavailable when no database answers.
     """
+    last = time.monotonic() + _BUSY_SECONDS
+    while True:
+        try:
+            if _step(engine):
+                return
+        except DatabaseUnavailable as error:
+            if getattr(error.__cause__, "sqlstate", None) not in _IN_THE_WAY or time.monotonic() > last:
+                raise
+            time.sleep(_BUSY_PAUSE)
+
+
+def _step(engine: Engine) -> bool:
+    """Make the next migration in a transaction of its own, which holds few locks; return whether there was none."""
     with engine.execution_options(sqlite_begin="IMMEDIATE").begin() as connection:
         _lock(connection)
         found = MigrationContext.configure(connection).get_current_revision()
         if is_newer(found):
             log.warning("database.newer", detail=f"it is of {found}")
-            return
-        command.upgrade(configuration(connection), "head")
+        elif found != newest():
+            command.upgrade(configuration(connection), "head" if found is None else "+1")
+            return False
+        return True
 
 
 def is_newer(revision: str | None) -> bool:
@@ -69,3 +88,5 @@ def _lock(connection: Connection) -> None:
     if connection.dialect.name == "postgresql":
         connection.execute(text("SET LOCAL lock_timeout = 0"))  # another process may be at it for long
         connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": _LOCK})
+        # Whoever works on a table goes first: in a deadlock PostgreSQL would end one of the two after a second.
+        connection.execute(text("SET LOCAL lock_timeout = '300ms'"))
