@@ -97,8 +97,8 @@ BODIES: dict[str, Any] = {
 }
 
 
-def routes_of_the_app() -> set[str]:
-    app = create_app(Settings(redis_url="redis://127.0.0.1:1"), flows=object())  # type: ignore[arg-type]
+def routes_of_the_app(settings: Settings | None = None) -> set[str]:
+    app = create_app(settings or Settings(redis_url="redis://127.0.0.1:1"), flows=object())  # type: ignore[arg-type]
     return {
         f"{method} {route.path_format}"
         for route in app.routes
