@@ -51,7 +51,8 @@ test-browser: setup ## fetch axe-core, by which tests in a browser check accessi
 
 test-full: test-engine test-browser ## adds PostgreSQL, Chromium, the built engine, 60 s of fuzzing, kills in the middle of things
 	$(BIN)/python -m pytest -m full
-	$(BIN)/python -m bench.soak --seconds 60 --seed 1
+	$(BIN)/python -m bench.soak --seconds 30 --seed 1
+	$(BIN)/python -m bench.contract.payloads --seconds 30 --seed 1
 	$(BIN)/python -m bench.contract --examples 3 --seed 1
 
 bench: setup ## every benchmark that docs quote; the last outputs are kept in bench/results/
@@ -76,6 +77,7 @@ INPUTS ?= 1000000
 EXAMPLES ?= 60
 soak: setup ## kills and pauses for MINUTES=40, long fuzzing; SECONDS_OF_SOAK=600 INPUTS=1000000 EXAMPLES=60 SEED=1; outputs are kept in bench/results/
 	$(BIN)/python -m bench.soak --seconds $(SECONDS_OF_SOAK) --seed $(SEED) | tee bench/results/soak.txt
+	$(BIN)/python -m bench.contract.payloads --seconds $(SECONDS_OF_SOAK) --seed $(SEED) | tee bench/results/payloads.txt
 	$(BIN)/python -m bench.contract --examples $(EXAMPLES) --seed $(SEED) | tee bench/results/schemathesis.txt
 	$(BIN)/python -m bench.fuzz_headers --inputs $(INPUTS) --seed $(SEED) | tee bench/results/fuzz_headers.txt
 	$(BIN)/python -m bench.chaos --minutes $(MINUTES) --seed $(SEED) | tee bench/results/chaos.txt

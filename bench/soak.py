@@ -19,8 +19,10 @@ from service.engine.commands import parse
 from service.engine.errors import AdvisorError
 from service.engine.gguf import NeedMore, parse_header
 from service.engine.hardware_text import parse_hardware
+from service.engine.logs import read_log
 from service.engine.model import build_model
 from service.engine.overrides import compile_override
+from service.engine.submission import read_paste
 from service.hub import parse_repo_reference
 from tests.models import gguf_bytes
 
@@ -42,8 +44,11 @@ READERS: dict[str, Reader] = {
     "header": read_header,
     "hardware": _text(parse_hardware),
     "command": _text(lambda text: parse(text, "ik_llama.cpp")),
+    "command of llama.cpp": _text(lambda text: parse(text, "llama.cpp")),
     "override": _text(compile_override),
     "repo": _text(parse_repo_reference),
+    "log": _text(read_log),
+    "paste": _text(read_paste),
 }
 
 
@@ -51,6 +56,7 @@ def seeds() -> dict[str, list[bytes]]:
     """Return valid inputs of every reader, from which the fuzzed ones are made."""
     pastes = [p.read_bytes() for p in sorted((ROOT / "tests/data/pastes").iterdir()) if p.is_file()]
     commands = (ROOT / "tests/data/published_commands.jsonl").read_bytes().splitlines()
+    logs = [p.read_bytes()[:60_000] for p in sorted((ROOT / "tests/data/engine_logs").iterdir()) if p.is_file()]
     shorthand = [b"2x5090 + 2x4090, EPYC 9355, 512GB DDR5-4800 x8", b"no GPU, 5950X, 128GB DDR4"]
     return {
         "header": [
@@ -58,8 +64,11 @@ def seeds() -> dict[str, list[bytes]]:
         ],
         "hardware": pastes + shorthand,
         "command": commands,
+        "command of llama.cpp": commands,
         "override": [rb"blk\.(3[0-9]|7)\.ffn_(up|gate|down)_exps", b"exps", rb"(?!.*shexp)ffn_.*"],
         "repo": [b"ubergarm/DeepSeek-R1-0528-GGUF", b"https://hf.co/a/b/blob/main/c.gguf", b"hf.co/a/b:Q4_K_M"],
+        "log": logs,
+        "paste": [b"\n\n".join((command, log)) for command, log in zip(commands, logs, strict=False)],
     }
 
 
