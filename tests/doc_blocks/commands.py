@@ -26,6 +26,9 @@ import msgspec
 
 from service import wire
 from service.cli import command_line
+from service.engine.catalogue import resolve
+from service.engine.errors import AdvisorError
+from service.engine.hardware_text import parse_hardware
 from tests.doc_blocks.blocks import ROOT, Block
 
 Words = list[str]
@@ -101,9 +104,19 @@ def _advisor(words: Words) -> str | None:
     said = io.StringIO()
     with contextlib.redirect_stderr(said), contextlib.redirect_stdout(io.StringIO()):
         try:
-            _parser().parse_args(words)
+            return _wrong_hardware(getattr(_parser().parse_args(words), "hardware", None))
         except SystemExit as ended:
             return said.getvalue().strip() if ended.code else None
+
+
+def _wrong_hardware(stated: object) -> str | None:
+    """Return what is wrong with a rig where it stands there as text, not in a file or as what a command prints."""
+    if not isinstance(stated, str) or stated.startswith(("@", "-", "ID")):
+        return None
+    try:
+        resolve(parse_hardware(stated))
+    except AdvisorError as error:
+        return f"{stated}: {error}"
     return None
 
 
@@ -195,10 +208,10 @@ def _wrong_body(body: str, route: _Route) -> str | None:
     if route.body is None:
         return "takes no body"
     try:
-        msgspec.json.decode(body, type=structs()[route.body])
+        decoded = msgspec.json.decode(body, type=structs()[route.body])
     except msgspec.MsgspecError as error:
         return str(error)
-    return None
+    return _wrong_hardware(getattr(decoded, "hardware", None))
 
 
 def _route(method: str, path: str) -> _Route | None:

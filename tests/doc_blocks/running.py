@@ -165,8 +165,4 @@ def desk() -> Iterator[Desk]:
         (folder / "service").mkdir()
         generous = {"ADVISOR_REQUESTS_PER_MINUTE": "10000", "ADVISOR_NEW_REPOS_PER_HOUR": "10000"}
         with running(folder / "service", hub, **generous) as stack:
-            words = [sys.executable, "-m", "service.cli", "token", "create", "you", "--scope", "submit,validate,host"]
-            made = subprocess.run(
-                words, env={**os.environ, **stack.environment}, check=True, capture_output=True, text=True
-            )
-            yield Desk(folder, stack, made.stdout.strip())
+            yield Desk(folder, stack, stack.account("you", "submit,validate,host"))

@@ -98,6 +98,8 @@ SERVICE = "http://127.0.0.1:8000"
         ("advisor advise owner/name", None),
         ("advisor advise owner/name --hardwear x", "unrecognized arguments: --hardwear"),
         ("advisor advice", "invalid choice"),
+        ("advisor advise owner/name --hardware 2x5090", None),
+        ("advisor advise owner/name --hardware RTX9999", "RTX9999"),
         ("make demo SEED=1", None),
         ("make dmeo", "no target"),
         ("python -m bench.speed", None),
