@@ -7,7 +7,7 @@ import hmac
 import secrets
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -48,6 +48,13 @@ class Requested(msgspec.Struct, frozen=True):
     delete_key: str | None = None
 
 
+class ReadyAdvice(NamedTuple):
+    """A finished advice, and the version of what it says now."""
+
+    id: str
+    version: str
+
+
 def request_advice(
     context: Context, asked: AdviceRequest, admit_new_repo: Callable[[], None] = lambda: None
 ) -> Requested:
@@ -70,9 +77,11 @@ def request_advice(
     return _queue(context, request)
 
 
-def ready_advice(context: Context, asked: AdviceRequest) -> str | None:
-    """Return the id of a finished advice for this request. Raises InvalidInput as `request_advice`."""
-    return _ready_id(context, parse_request(asked))
+def ready_advice(context: Context, asked: AdviceRequest) -> ReadyAdvice | None:
+    """Return which finished advice answers this request. Raises InvalidInput as `request_advice`."""
+    advice_id = _ready_id(context, parse_request(asked))
+    found = versions.of_advice(context.engine, advice_id) if advice_id else None
+    return ReadyAdvice(advice_id, _version(found)) if advice_id and found else None
 
 
 def _ready_id(context: Context, request: Request) -> str | None:
@@ -140,7 +149,11 @@ def advice_version(context: Context, advice_id: str) -> str | None:
     found = versions.of_advice(context.engine, advice_id)
     if found is None:
         raise _not_found()
-    return f"{found.results} {version_put_in_force()}" if found.state in FINAL else None
+    return _version(found) if found.state in FINAL else None
+
+
+def _version(found: versions.AdviceVersion) -> str:
+    return f"{found.results} {version_put_in_force()}"
 
 
 def asked_for(context: Context, advice_id: str) -> AdviceRequest:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from functools import lru_cache
 
 import msgspec
 
@@ -20,6 +21,8 @@ from service.engine.versions import versions
 from service.hub import RepoReference, parse_repo_reference
 from service.hub.references import checked_revision
 from service.wire.advice import AdviceRequest
+
+_SHORT = 4 << 10  # bytes of a request that is remembered: a paste of a whole log is not
 
 
 class Request(msgspec.Struct, frozen=True):
@@ -46,6 +49,17 @@ def parse_request(asked: AdviceRequest) -> Request:
     Raises InvalidInput, UnknownHardware or InvalidHardware with the field, before anything is read or queued.
     """
     require_no_nul(asked)
+    encoded = msgspec.json.encode(asked)
+    return _understood_before(encoded) if len(encoded) <= _SHORT else _understood(asked)
+
+
+@lru_cache(maxsize=256)
+def _understood_before(encoded: bytes) -> Request:
+    """The same question is asked by many, and again and again: it is understood once."""
+    return _understood(msgspec.json.decode(encoded, type=AdviceRequest))
+
+
+def _understood(asked: AdviceRequest) -> Request:
     reference = parse_reference(asked.repo, asked.revision)
     hardware = canonical(parse_hardware(asked.hardware) if isinstance(asked.hardware, str) else asked.hardware)
     if hardware.notes:

@@ -17,7 +17,7 @@ from service.engine.hardware_text import parse_hardware, to_shorthand
 from service.errors import DatabaseUnavailable
 from service.flows import accounts, advise, check, hosts, inspect, runs, signed_calls, validate, validated
 from service.flows.accounts import Caller
-from service.flows.advise import Requested
+from service.flows.advise import ReadyAdvice, Requested
 from service.flows.bot_cases import BotCases
 from service.flows.context import Context
 from service.flows.result_cases import ResultCases
@@ -57,7 +57,7 @@ class UseCases(ResultCases, BotCases):
         """See `service.flows.advise.request_advice`."""
         return advise.request_advice(self._context, request, admit_new_repo)
 
-    def ready_advice(self, request: AdviceRequest) -> str | None:
+    def ready_advice(self, request: AdviceRequest) -> ReadyAdvice | None:
         """See `service.flows.advise.ready_advice`."""
         return advise.ready_advice(self._context, request)
 

@@ -58,11 +58,13 @@ class Listener:
                 await asyncio.wait({reader})
 
     async def _read(self) -> None:
+        was_away = False
         while True:
             pubsub = self._redis.pubsub(ignore_subscribe_messages=True)
             try:
-                await self._hear(pubsub)
+                await self._hear(pubsub, was_away)
             except (RedisError, OSError):
+                was_away = True
                 self._subscribed.clear()
                 self._hint_all()
             finally:
@@ -70,11 +72,12 @@ class Listener:
                     await pubsub.aclose()  # type: ignore[no-untyped-call]
             await asyncio.sleep(_AWAY_SECONDS)
 
-    async def _hear(self, pubsub: Any) -> None:
+    async def _hear(self, pubsub: Any, was_away: bool) -> None:
         await pubsub.psubscribe(*self._patterns)
         await pubsub.get_message(timeout=_CONFIRM_SECONDS)
         self._subscribed.set()
-        self._hint_all()
+        if was_away:
+            self._hint_all()
         while True:
             message = await pubsub.get_message(timeout=_READ_SECONDS)
             if message is not None:

@@ -7,10 +7,11 @@ from datetime import datetime
 from typing import Any, Literal
 
 import msgspec
-from sqlalchemy import Engine, Row, Select, delete, func, insert, select, update
+from sqlalchemy import Engine, Row, Select, bindparam, delete, func, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
 from service.engine.advice import AdviceBody
+from service.store.engines import glance
 from service.store.tables import advice as table
 from service.store.tables import validation
 from service.wire.advice import AdviceEvent, AdviceRequest
@@ -18,6 +19,14 @@ from service.wire.advice import AdviceEvent, AdviceRequest
 State = Literal["queued", "running", "ready", "failed"]
 _IN_FLIGHT = table.c.state.in_(("queued", "running"))
 _PROGRESS_LENGTH = 200
+# Made once, for they are asked all the time.
+_READY = select(table.c.id).where(
+    table.c.key == bindparam("asked"),
+    table.c.state == "ready",
+    ~select(validation.c.id).where(validation.c.advice_id == table.c.id).exists(),
+)
+_READY = _READY.order_by(table.c.created_at.desc()).limit(1)
+_PROGRESS = select(table.c.id, table.c.state, table.c.progress).where(table.c.id == bindparam("asked"))
 
 
 class StoredAdvice(msgspec.Struct, frozen=True, kw_only=True):
@@ -65,17 +74,14 @@ def ready_under(engine: Engine, key: str) -> str | None:
 
     What was measured for an advice changes it, whoever's machine that was: from then on it is the asker's own.
     """
-    measured = select(validation.c.id).where(validation.c.advice_id == table.c.id).exists()
-    found = select(table.c.id).where(table.c.key == key, table.c.state == "ready", ~measured)
-    with engine.connect() as connection:
-        return connection.scalar(found.order_by(table.c.created_at.desc()).limit(1))
+    with glance(engine) as connection:
+        return connection.scalar(_READY, {"asked": key})
 
 
 def progress_of(engine: Engine, advice_id: str) -> AdviceEvent | None:
     """Return how far a row is, without what there is to answer."""
-    with engine.connect() as connection:
-        row = connection.execute(select(table.c.id, table.c.state, table.c.progress).where(table.c.id == advice_id))
-        found = row.one_or_none()
+    with glance(engine) as connection:
+        found = connection.execute(_PROGRESS, {"asked": advice_id}).one_or_none()
     return None if found is None else AdviceEvent(*found)
 
 

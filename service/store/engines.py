@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-from sqlalchemy import URL, Engine, create_engine, event, make_url
+from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
 from sqlalchemy.engine import ExceptionContext
 from sqlalchemy.exc import ArgumentError, InterfaceError, NoSuchModuleError, OperationalError
 
@@ -35,6 +35,7 @@ _JSON: dict[str, Any] = {
 _POOL = {"pool_size": 5, "max_overflow": 40}  # more than the 40 threads that the web's flows may run in
 _BUSY_SECONDS = 15  # a writer of ours holds the others up for milliseconds; a backup or a slow disk, for seconds
 _BUSY_PAUSE = 0.02
+_NO_TRANSACTION = "NONE"
 _HELD_SECONDS = 30  # by a transaction of which nothing is heard; ours do nothing slow between their statements
 # libpq: a server that does not answer is lost after seconds, not after the system's two hours.
 _NOTICE_LOSS = {
@@ -113,11 +114,18 @@ def _use_wal(connection: Any) -> None:
             time.sleep(_BUSY_PAUSE)
 
 
+def glance(engine: Engine) -> Connection:
+    """Return a connection for a single SELECT: SQLite needs no transaction for it, and each statement costs a wait for
+    the interpreter's lock."""
+    return engine.connect().execution_options(sqlite_begin=_NO_TRANSACTION)
+
+
 def _begin(connection: Any) -> None:
     # Deferred: a transaction that writes must write first, or it may meet SQLITE_BUSY_SNAPSHOT, which no wait mends.
     # One that has to read first asks for IMMEDIATE.
     mode = connection.get_execution_options().get("sqlite_begin", "DEFERRED")
-    connection.exec_driver_sql(f"BEGIN {mode}")
+    if mode != _NO_TRANSACTION:
+        connection.exec_driver_sql(f"BEGIN {mode}")
 
 
 def _say_unavailable(context: ExceptionContext) -> None:

@@ -5,12 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import datetime
 
-from sqlalchemy import Engine, Table, delete, func, insert, select
+from sqlalchemy import Engine, Table, bindparam, delete, func, insert, select
 from sqlalchemy.exc import IntegrityError
 
+from service.store.engines import glance
 from service.store.tables import branch, repo_listing
 
 _MOST_LISTINGS = 2_000
+_REVISION = select(branch.c.revision).where(
+    branch.c.repo == bindparam("asked"), branch.c.name == bindparam("branch"), branch.c.seen_at >= bindparam("since")
+)
 
 
 def remember_branch(engine: Engine, repo: str, name: str, revision: str, now: datetime) -> None:
@@ -20,9 +24,8 @@ def remember_branch(engine: Engine, repo: str, name: str, revision: str, now: da
 
 def branch_revision(engine: Engine, repo: str, name: str, seen_since: datetime) -> str | None:
     """Return the commit of a branch, if it was seen at or after `seen_since`."""
-    found = select(branch.c.revision).where(branch.c.repo == repo, branch.c.name == name)
-    with engine.connect() as connection:
-        return connection.scalar(found.where(branch.c.seen_at >= seen_since))
+    with glance(engine) as connection:
+        return connection.scalar(_REVISION, {"asked": repo, "branch": name, "since": seen_since})
 
 
 def save_listing(engine: Engine, repo: str, revision: str, listing: bytes, now: datetime) -> None:

@@ -6,15 +6,18 @@ other writers could wait for: so they wait for each other in one order.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from sqlalchemy import Connection, Engine, select, true, update
+from sqlalchemy import Connection, Engine, bindparam, select, true, update
 
+from service.store.engines import glance
 from service.store.tables import advice
 from service.store.tables import results_version as table
 
-_CHANGES = select(table.c.changes)
 _COUNTED = update(table).values(changes=table.c.changes + 1)
+# Made once: what is asked with every answer is not compiled, nor looked up, with every answer.
+_CHANGES = select(table.c.changes)
+_OF_ADVICE = select(advice.c.state, table.c.changes).join(table, true()).where(advice.c.id == bindparam("asked"))
 
 
 class AdviceVersion(NamedTuple):
@@ -31,13 +34,12 @@ def count_change(connection: Connection) -> None:
 
 def of_results(engine: Engine) -> int:
     """Return how often results have changed."""
-    with engine.connect() as connection:
+    with glance(engine) as connection:
         return connection.scalar(_CHANGES) or 0
 
 
 def of_advice(engine: Engine, advice_id: str) -> AdviceVersion | None:
     """Return the version of an advice, None where there is none."""
-    wanted: Any = select(advice.c.state, table.c.changes).join(table, true()).where(advice.c.id == advice_id)
-    with engine.connect() as connection:
-        row = connection.execute(wanted).one_or_none()
+    with glance(engine) as connection:
+        row = connection.execute(_OF_ADVICE, {"asked": advice_id}).one_or_none()
     return None if row is None else AdviceVersion(row.state, row.changes)

@@ -35,19 +35,18 @@ class KeptAnswers:
         self._most, self.n_bytes = most_bytes, 0
         self._kept: OrderedDict[Hashable, tuple[float, Answer]] = OrderedDict()
 
-    async def answer(self, key: Hashable, version: Callable[[], str | None], make: Callable[[], bytes]) -> Answer:
-        """Return what `make` returns, or returned before at the present `version`; both are called in threads.
+    async def answer(self, key: Hashable, version: str | None, make: Callable[[], bytes]) -> Answer:
+        """Return what `make` returns, called in a thread, or what it returned before at this `version`.
 
-        The version is read first: an answer is never older than the version that it is kept under.
+        The version is read before this is called: an answer is never older than the version that it is kept under.
         """
-        now = await to_thread.run_sync(version)
         kept = self._kept.get(key)
-        if kept and kept[1].version == now and time.monotonic() - kept[0] < MOST_SECONDS:
+        if kept and kept[1].version == version and time.monotonic() - kept[0] < MOST_SECONDS:
             self._kept.move_to_end(key)
             return kept[1]
-        answer = await to_thread.run_sync(_made, make, now)
+        answer = await to_thread.run_sync(_made, make, version)
         self._forget(key)
-        if now is not None:
+        if version is not None:
             self._keep(key, answer)
         return answer
 

@@ -29,7 +29,7 @@ from service.wire.runs import ConfigHosts, Validation, ValidationRequest
 
 if TYPE_CHECKING:
     from service.flows.accounts import Caller
-    from service.flows.advise import Requested
+    from service.flows.advise import ReadyAdvice, Requested
     from service.flows.signed_calls import SignedCall, SignedHost
     from service.flows.validate import Requested as RequestedValidation
 
@@ -44,8 +44,8 @@ class Flows(ResultFlows, BotFlows, Protocol):
         """Return a finished advice, or one that has been queued for this request."""
         ...
 
-    def ready_advice(self, request: AdviceRequest) -> str | None:
-        """Return the id of a finished advice for this request."""
+    def ready_advice(self, request: AdviceRequest) -> ReadyAdvice | None:
+        """Return which finished advice answers this request, with its version."""
         ...
 
     def read_advice(self, advice_id: str) -> Advice:

@@ -13,6 +13,7 @@ from redis import Redis
 from service.engine.errors import AdvisorError, UnknownHardware
 from service.engine.hardware import Assumption, Gpu, Hardware
 from service.errors import AdviceNotFound, WrongKey
+from service.flows.advise import ReadyAdvice
 from service.queue.connection import connect_async
 from service.queue.listening import Listener
 from service.queue.progress import PATTERNS, channel, publish
@@ -55,15 +56,18 @@ class MemoryFlows:
             raise RuntimeError("a secret of the inside")
         ready = self.ready_advice(request)
         if ready is not None:
-            return Asked(self.advice[ready])
+            return Asked(self.advice[ready.id])
         admit_new_repo()
         advice = self.put("queued-one", "queued", repo=request.repo)
         if request.repo == FAILING_REPO:
             self.fail(advice.id, self.failure)
         return Asked(advice, DELETE_KEY)
 
-    def ready_advice(self, request: AdviceRequest) -> str | None:
-        return self.put("ready-one", "ready", repo=READY_REPO).id if request.repo == READY_REPO else None
+    def ready_advice(self, request: AdviceRequest) -> ReadyAdvice | None:
+        if request.repo != READY_REPO:
+            return None
+        advice = self.put("ready-one", "ready", repo=READY_REPO)
+        return ReadyAdvice(advice.id, self.advice_version(advice.id) or "")
 
     def put(self, advice_id: str, state: Any, **fields: Any) -> Advice:
         """Keep an advice in this state and tell whoever listens."""

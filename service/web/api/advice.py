@@ -84,8 +84,8 @@ async def request_advice(
     form = wanted_format(request, as_format)
     ready = await to_thread.run_sync(services.flows.ready_advice, data)
     if ready is not None:
-        response = await _answered(ready, request, services, form, detail, created=True)
-        response.headers["Location"] = _location(ready, services)
+        response = await _answered(*ready, request, services, form, detail, created=True)
+        response.headers["Location"] = _location(ready.id, services)
         return response
     if not wait:
         return await _requested(data, request, services, form, detail, 0)
@@ -141,7 +141,8 @@ async def read_advice(
     if wait and (await to_thread.run_sync(services.flows.advice_progress, known)).state not in FINAL:
         async with await services.hold(request, MAX_WAIT_SECONDS + 5):
             await wait_until_final(services.flows, known, wait, services.drain)
-    return await _answered(known, request, services, form, detail)
+    version = await to_thread.run_sync(services.flows.advice_version, known)
+    return await _answered(known, version, request, services, form, detail)
 
 
 @get(
@@ -210,18 +211,17 @@ def _created(advice: Advice, delete_key: str | None) -> CreatedAdvice:
 
 
 async def _answered(
-    advice_id: str, request: Request[Any, Any, Any], services: Services, form: Format, detail: str, *,
-    created: bool = False,
+    advice_id: str, version: str | None, request: Request[Any, Any, Any], services: Services, form: Format, detail: str,
+    *, created: bool = False,
 ) -> Response[Any]:  # fmt: skip
     """Return the advice as it is now; a final one as it was kept, if nothing that it says has changed."""
-    flows = services.flows
 
     def make() -> bytes:
-        advice = _with_address(flows.read_advice(advice_id), request, services)
+        advice = _with_address(services.flows.read_advice(advice_id), request, services)
         return _rendered(_created(advice, None) if created else advice, form, detail)
 
     key = ("advice", advice_id, services.address(request, ""), form, detail, created)
-    answer = await services.kept.answer(key, lambda: flows.advice_version(advice_id), make)
+    answer = await services.kept.answer(key, version, make)
     response = conditional(request, answer.body, media_type_of(form), etag=answer.etag)
     if answer.version is None:
         response.headers["Retry-After"] = str(POLL_SECONDS)

@@ -76,7 +76,7 @@ async def read_leaderboard(
         return _as_bytes(render[form](services.flows.leaderboard(query)))
 
     key = ("leaderboard", msgspec.json.encode(query), form)
-    answer = await services.kept.answer(key, services.flows.board_version, make)
+    answer = await services.kept.answer(key, await to_thread.run_sync(services.flows.board_version), make)
     return conditional(request, answer.body, media_type_of(form), etag=answer.etag)
 
 
