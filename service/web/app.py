@@ -20,6 +20,7 @@ from service.web.access_log import access_log
 from service.web.api import API, health
 from service.web.body import require_json
 from service.web.bots import bot_routers
+from service.web.compression import compressed
 from service.web.intake import bounded
 from service.web.limits import MAX_BODY_BYTES, Limits
 from service.web.methods import head_as_get, methods_of, with_allow
@@ -54,7 +55,8 @@ def create_app(settings: Settings, flows: Flows | None = None) -> Litestar:
     app.state.services = services  # for guards, which are given no dependencies
     # Around everything: Litestar's own middleware is not called for paths and methods that do not exist.
     is_https = (settings.public_url or "").startswith("https://")
-    inner = bounded(head_as_get(with_allow(app.asgi_handler, methods_of(app))))
+    answered = compressed(with_allow(app.asgi_handler, methods_of(app)), services.kept)
+    inner = bounded(head_as_get(answered))
     app.asgi_handler = access_log(security_headers(inner, is_https=is_https))
     return app
 

@@ -119,8 +119,8 @@ def rendered(template: str, here: str, path: str, **values: Any) -> bytes:
 def page(
     request: Request[Any, Any, Any], services: Services, template: str, *, status: int = 200, **values: Any
 ) -> Response[bytes]:
-    """Return a page, with its ETag, or 304. `status` other than 200: it is never kept."""
+    """Return a page, with its ETag, or 304. The answer to a form, or of another `status` than 200, is never kept."""
     body = rendered(template, services.address(request, request.url.path), request.url.path, **values)
-    if status == 200:
+    if status == 200 and request.method in ("GET", "HEAD"):
         return conditional(request, body, HTML)
     return Response(body, status_code=status, media_type=HTML, headers={"Cache-Control": "no-store"})
