@@ -105,7 +105,7 @@ def test_head_is_get_without_the_body(client: httpx.Client, path: str) -> None:
     head, whole = client.head(path), client.get(path)
     assert (head.status_code, head.content) == (200, b"")
     assert head.headers.get("etag") == whole.headers.get("etag")
-    assert head.headers["content-length"] == str(len(whole.content))
+    assert head.headers["content-length"] == whole.headers["content-length"]
     assert client.head("/v1/advice").status_code == 405
 
 
