@@ -99,7 +99,7 @@ def test_the_accept_header_chooses_the_format(client: httpx.Client, accept: str,
     reply = client.post("/v1/advice", json=READY, headers={"accept": accept})
     assert reply.status_code == 200
     assert reply.headers["content-type"].startswith(kind)
-    assert reply.headers["vary"] == "Accept"
+    assert reply.headers["vary"] == "Accept, Accept-Encoding"
 
 
 def test_format_in_the_query_goes_before_the_accept_header(client: httpx.Client) -> None:
