@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 import statistics
 import threading
@@ -30,7 +31,7 @@ from tests.local_hub import Fault, LocalHub, Repo
 from tests.tiny_model import write_tiny_model
 
 QUIET_SECONDS = 180.0  # for everything to come to its end, after the last blow
-_ROW_SECONDS = 0.15
+_ROW_SECONDS, _SPREAD = 0.15, 0.01  # no two runs measure the same
 _FAULTS_OF_HUB = (
     Fault("status", "api", status=429, headers={"Retry-After": "1"}), Fault("status", "api", status=500),
     Fault("status", "resolve", status=503), Fault("status", "cdn", status=500),
@@ -65,8 +66,8 @@ def campaign(folder: Path, n: int, seconds: float, seed: int, *, together: bool,
     """Deal `n` blows in so many seconds and return what came of it. `extra`: settings of the service."""
     engines, models = folder / "bin", folder / "models"
     models.mkdir()
-    install(engines, "llama-sweep-bench", "ok", pp_tps=4000.0, tg_tps=400.0, delay=_ROW_SECONDS)
-    install(engines, "llama-bench", "ok", pp_tps=8000.0, tg_tps=800.0, delay=_ROW_SECONDS)
+    install(engines, "llama-sweep-bench", "ok", pp_tps=4000.0, tg_tps=400.0, spread=_SPREAD, delay=_ROW_SECONDS)
+    install(engines, "llama-bench", "ok", pp_tps=8000.0, tg_tps=800.0, spread=_SPREAD, delay=_ROW_SECONDS)
     data = write_tiny_model(models / FILE).read_bytes()
     blows = schedule(seed, n, seconds, together=together)
     with LocalHub(_repos(data)) as hub:
@@ -210,7 +211,7 @@ def lines(found: Campaign) -> Iterator[str]:
     yield "recovery in seconds, from the blow or the end of a pause"
     yield f"  {'':<22}{'n':>5}{'median':>8}{'p95':>8}{'most':>8}"
     for victim, seconds in sorted(found.recovery.items()):
-        high = sorted(seconds)[max(int(len(seconds) * 0.95) - 1, 0)]
+        high = sorted(seconds)[math.ceil(len(seconds) * 0.95) - 1]
         yield f"  {victim:<22}{len(seconds):>5}{statistics.median(seconds):>8.1f}{high:>8.1f}{max(seconds):>8.1f}"
     yield "the longest time in which no"
     yield from (f"  {seconds:6.1f} s: {_GAPS[what]}" for what, seconds in found.gaps.items())
