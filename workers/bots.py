@@ -120,7 +120,7 @@ def main() -> int:
     try:
         settings = load_settings(os.environ)
         logs.configure("bots", settings.log_level)
-        preload()
+        preload(settings)
         log.info("process.started")
         anyio.run(run, settings)
     except AdvisorError as error:

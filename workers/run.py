@@ -76,7 +76,7 @@ def main() -> int:
         settings = load_settings(os.environ)
         logs.configure("worker", settings.log_level)
         worker = make_worker(settings)
-        preload()
+        preload(settings)
         log.info("process.started")
         worker.work(logging_level=None)
     except AdvisorError as error:
