@@ -11,6 +11,7 @@ from scripts.cli_page import cli_markdown
 from scripts.client_page import clients_markdown
 from scripts.rules_page import rules_markdown
 from service.events import logs_markdown
+from service.metrics import metrics_markdown
 from service.settings import SETTINGS
 from service.web.document import openapi_json
 from service.wire.problem_types import PROBLEM_TYPES
@@ -66,6 +67,7 @@ def written() -> dict[Path, bytes]:
         ROOT / "docs" / "clients.md": clients_markdown().encode(),
         ROOT / "docs" / "problems.md": problems_markdown().encode(),
         ROOT / "docs" / "settings.md": settings_markdown().encode(),
+        ROOT / "docs" / "metrics.md": metrics_markdown().encode(),
         ROOT / "docs" / "logs.md": logs_markdown().encode(),
         ROOT / "docs" / "rules.md": rules_markdown().encode(),
     }

@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 from anyio import to_thread
 
-from service import __version__, logs
+from service import __version__, logs, metrics
 from service.errors import StateInUse
 from service.flows import calibration, dumps, runs, seed
 from service.flows.advise import requeue_unfinished
@@ -170,8 +170,10 @@ async def _sweep(context: Context) -> None:
             requeued = await to_thread.run_sync(requeue_unfinished, context)
             if requeued:
                 log.info("advice.requeued", n=requeued)
+            metrics.SWEPT.of("advices").set_to_current_time()
         with _logged("sweep of runs"):
             await to_thread.run_sync(runs.sweep, context)
+            metrics.SWEPT.of("runs").set_to_current_time()
         with _logged("reading the calibration in force"):
             await to_thread.run_sync(calibration.in_force, context)
         await asyncio.sleep(context.settings.sweep_seconds)

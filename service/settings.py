@@ -110,6 +110,13 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             "Networks of reverse proxies whose `X-Forwarded-For` is believed: `10.0.0.0/8,…`.",
         ),
     ] = ()
+    metrics_networks: Annotated[
+        tuple[Text, ...],
+        _setting(
+            "ADVISOR_METRICS_NETWORKS",
+            "Networks whose clients may read `/metrics` without a token; separated by commas.",
+        ),
+    ] = ("127.0.0.0/8", "::1/128")
     drain_seconds: Annotated[
         Annotated[float, Meta(ge=0, le=600)],
         _setting(

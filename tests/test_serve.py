@@ -97,7 +97,10 @@ def test_one_command_goes_on_where_it_was_killed_and_leaves_nothing_running_howe
         address = f"{service.url}/v1/advice/{advice['id']}"
         wait_for(lambda: httpx.get(address).json()["state"] == "ready", "the advice is lost")
         assert service.ask(ram_gb=64)["state"] == "ready"
-        assert httpx.get(f"{service.url}/ready").json() == {"database": True, "redis": True, "worker": True}
+        ready = httpx.get(f"{service.url}/ready").json()
+        assert {part["name"] for part in ready["parts"]} == {"database", "redis", "workers", "disk", "hub"}
+        told = httpx.get(f"{service.url}/metrics").text
+        wait_for(lambda: 'advisor_advices_total{outcome="ready"} 2.0' in httpx.get(f"{service.url}/metrics").text, told)
         family = service.family()
         assert {p.name() for p in family} >= {"valkey-server"}
         service.process.terminate()

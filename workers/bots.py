@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 
 import anyio
 from anyio import CapacityLimiter, Event, from_thread, to_thread
@@ -18,7 +18,7 @@ from service.bots.courier import Courier
 from service.bots.sending import new_client
 from service.engine.errors import AdvisorError
 from service.errors import InvalidSetting
-from service.flows import interactions
+from service.flows import interactions, parts
 from service.flows.context import Context, open_context, preload
 from service.logs import Log
 from service.queue.connection import connect_async
@@ -31,6 +31,7 @@ log = Log("bots")
 AT_ONCE = 4  # questions that are looked at in parallel, each in a thread
 LOOK_SECONDS = 0.5  # between looks for questions that are due, when nobody tells us of a new one
 _RENEW_SECONDS = interactions.CLAIM_SECONDS / 3
+_SEEN_SECONDS = parts.BOTS_SECONDS / 6
 _REDIS_SECONDS = 2.0
 _PAUSE_SECONDS = 2.0  # after the database did not answer
 
@@ -49,6 +50,7 @@ class Work:
         async with anyio.create_task_group() as group:
             group.start_soon(self._listen)
             group.start_soon(self._renew)
+            group.start_soon(self._be_seen)
             while True:
                 for asked in await self._due():
                     self._held.add(asked.id)
@@ -56,6 +58,14 @@ class Work:
                 self._hint = Event()
                 with anyio.move_on_after(LOOK_SECONDS):
                     await self._hint.wait()
+
+    async def _be_seen(self) -> None:
+        """Say that this process is there, and what it counted."""
+        while True:
+            with suppress(AdvisorError):  # Redis is silent: that is logged, and said again the next time
+                await to_thread.run_sync(parts.bots_are_there, self._context.redis)
+                await to_thread.run_sync(parts.send_counts, self._context.redis)
+            await anyio.sleep(_SEEN_SECONDS)
 
     async def _due(self) -> list[Interaction]:
         free = AT_ONCE - len(self._held)

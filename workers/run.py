@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import sys
+from contextlib import suppress
 
 from redis.client import Pipeline
 from rq import Queue, Worker
@@ -15,6 +16,7 @@ from service import logs
 from service.engine.errors import AdvisorError
 from service.errors import QueueUnavailable
 from service.flows.context import preload
+from service.flows.parts import send_counts
 from service.logs import Log
 from service.queue.connection import connect_worker
 from service.queue.enqueue import QUEUE, SERIALIZER
@@ -38,7 +40,11 @@ class PinnedWorker(Worker):
         if job.func_name not in TASKS:
             self.handle_job_failure(job=job, queue=queue, exc_string=f"{job.func_name} is no task of this service")
             return False
-        return bool(super().perform_job(job, queue))
+        try:
+            return bool(super().perform_job(job, queue))
+        finally:
+            with suppress(AdvisorError):  # Redis is silent: what this job counted goes with its process
+                send_counts(self.connection)
 
     def heartbeat(self, timeout: int | None = None, pipeline: Pipeline | None = None) -> None:
         """Say that the worker is there, and as at first that it is one of ours: a wiped Redis has forgotten it."""

@@ -14,7 +14,7 @@ from typing import Protocol
 import httpx
 import msgspec
 
-from service import logs
+from service import logs, metrics
 from service.bots import sending
 from service.bots.answer import Answer, Outcome
 from service.bots.desk import Desk
@@ -123,6 +123,7 @@ class Courier:
             least = Answer(title=answer.title[:100], link=answer.link, private=answer.private)
             self._settle(asked, reply, self._ways[reply.platform].final(asked, reply, least, self._age(asked)), least)
             return
+        metrics.BOT_SECONDS.only.observe(self._age(asked))
         took = round(self._age(asked) * 1000)
         log.info("question.answered", platform=reply.platform, outcome=sent.kind, duration_ms=took)
         interactions.end(self._context, asked.id)

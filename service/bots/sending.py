@@ -7,6 +7,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 
 import httpx
 
+from service import metrics
 from service.engine.errors import InvalidInput
 from service.logs import Log
 from service.outgoing import Origins, Refused
@@ -58,8 +59,11 @@ def send(
             reply = client.request(method, url, data={"payload_json": json.dumps(body)}, files=parts, headers=headers)
     except (httpx.HTTPError, Refused) as error:
         log.warning("message.undelivered", error=type(error).__name__)
+        metrics.BOT_MESSAGES.of("later").inc()
         return Sent("later", 5.0)
-    return _meaning(reply)
+    sent = _meaning(reply)
+    metrics.BOT_MESSAGES.of(sent.kind).inc()
+    return sent
 
 
 def _meaning(reply: httpx.Response) -> Sent:

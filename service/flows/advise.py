@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from service import logs
+from service import logs, metrics
 from service.engine import advise as engine_advise
 from service.engine.advice import AdviceBody
 from service.engine.errors import AdvisorError
@@ -66,9 +66,11 @@ def request_advice(
     request = parse_request(asked)
     ready = _ready(context, request)
     if ready is not None:
+        metrics.ADVICE_ASKED.of("ready").inc()
         return Requested(_as_advice(ready, context))
     shared = advices.in_flight(context.engine, request_key(request, None))
     if shared:
+        metrics.ADVICE_ASKED.of("joined").inc()
         return Requested(_as_advice(shared))
     if not listings.is_known(context.engine, request.repo):
         admit_new_repo()
@@ -81,7 +83,10 @@ def ready_advice(context: Context, asked: AdviceRequest) -> ReadyAdvice | None:
     """Return which finished advice answers this request. Raises InvalidInput as `request_advice`."""
     advice_id = _ready_id(context, parse_request(asked))
     found = versions.of_advice(context.engine, advice_id) if advice_id else None
-    return ReadyAdvice(advice_id, _version(found)) if advice_id and found else None
+    if advice_id is None or found is None:
+        return None
+    metrics.ADVICE_ASKED.of("ready").inc()
+    return ReadyAdvice(advice_id, _version(found))
 
 
 def _ready_id(context: Context, request: Request) -> str | None:
@@ -103,6 +108,7 @@ def _queue(context: Context, request: Request) -> Requested:
     with suppress(QueueUnavailable):  # it is logged, and the sweeper enqueues the row when Redis answers
         enqueue_advice(context.redis, row.id)
     logs.note(advice_id=row.id)
+    metrics.ADVICE_ASKED.of("new").inc()
     log.info("advice.queued")
     return Requested(_as_advice(row), delete_key)
 
@@ -203,25 +209,29 @@ def _finish(context: Context, row: StoredAdvice, advise: Advise) -> None:
     except AdvisorError as error:
         _fail(context, row, error)
     except Exception as error:
+        metrics.ADVICE_ENDED.of("retried").inc()
         log.error("advice.retried", error, attempt=row.attempts)
         if row.attempts < MAX_FAILURES:
             raise
         _fail(context, row, AdviceFailed(f"an unexpected error ({type(error).__name__}); it has been logged"))
     else:
         advices.finish(context.engine, row.id, body, context.clock())
-        log.info("advice.ready", duration_ms=_waited_ms(context, row))
+        log.info("advice.ready", duration_ms=_ended(context, row, "ready"))
         publish(context.redis, AdviceEvent(row.id, "ready", None))
 
 
 def _fail(context: Context, row: StoredAdvice, error: AdvisorError) -> None:
     advices.fail(context.engine, row.id, describe(error), context.clock())
-    log.warning("advice.failed", problem=error.problem, duration_ms=_waited_ms(context, row))
+    log.warning("advice.failed", problem=error.problem, duration_ms=_ended(context, row, "failed"))
     publish(context.redis, AdviceEvent(row.id, "failed", None))
 
 
-def _waited_ms(context: Context, row: StoredAdvice) -> int:
-    """Since it was asked for: what a person waits, with the queue."""
-    return round((context.clock() - row.created_at).total_seconds() * 1000)
+def _ended(context: Context, row: StoredAdvice, outcome: str) -> int:
+    """Count it, and return the milliseconds since it was asked for: what a person waits, with the queue."""
+    seconds = (context.clock() - row.created_at).total_seconds()
+    metrics.ADVICE_ENDED.of(outcome).inc()
+    metrics.ADVICE_WAIT.only.observe(seconds)
+    return round(seconds * 1000)
 
 
 def _compute(context: Context, row: StoredAdvice, advise: Advise) -> AdviceBody:
@@ -234,13 +244,16 @@ def _compute(context: Context, row: StoredAdvice, advise: Advise) -> AdviceBody:
 
     report("listing the repo")
     with reading(context, request.repo):
-        listing = list_repo(context, request.reference)
+        with metrics.ADVICE_SECONDS.of("listing").time():
+            listing = list_repo(context, request.reference)
         ready = _pin(context, row, request, listing)
         if ready and ready.body:
             return ready.body
-        models = models_for(context.hub, listing, request.reference, constraints, report)
+        with metrics.ADVICE_SECONDS.of("headers").time():
+            models = models_for(context.hub, listing, request.reference, constraints, report)
     report("planning")
-    body = models.advised(advise, request.hardware, request.goal, constraints, request.canonical.what_if)
+    with metrics.ADVICE_SECONDS.of("computing").time():
+        body = models.advised(advise, request.hardware, request.goal, constraints, request.canonical.what_if)
     filed = model_identity(row.repo, models.variants[0].model)
     return msgspec.structs.replace(body, model_slug=filed.slug)
 

@@ -247,9 +247,9 @@ def _answers(settings: Settings) -> Diagnosis:
     url = f"http://{f'[{host}]' if ':' in host else host}:{settings.port}/ready"
     try:
         with _own_client(url) as client:
-            parts = client.get(url).json()
-        missing = [name for name, good in parts.items() if good is False]
-    except (httpx.HTTPError, Refused, ValueError, AttributeError):
+            parts = client.get(url).json()["parts"]
+        missing = [part["name"] for part in parts if part["needed"] and part["state"] != "good"]
+    except (httpx.HTTPError, Refused, ValueError, KeyError, TypeError):
         return Diagnosis(part="service", state="warning", text=f"nothing answers {url}", mend="start `advisor serve`")
     if missing:
         mend = "see the service's log for each of these"

@@ -9,9 +9,11 @@ from typing import NamedTuple
 
 import msgspec
 
+from service import metrics
 from service.engine.catalogue import resolve
+from service.engine.check import compare_predicted
 from service.engine.errors import InvalidInput
-from service.engine.measured import Failure, MeasuredRow, Prediction, require_possible, rig_identity
+from service.engine.measured import Failure, MeasuredRow, Prediction, measured_speed, require_possible, rig_identity
 from service.engine.reduction import reduced
 from service.errors import HostNotActive, LeaseLost, RunNotFound
 from service.flows import trust, tuning
@@ -126,12 +128,24 @@ def report(context: Context, host: SignedHost, run_id: str, said: Report) -> Acc
             return Accepted(result=None, again=False)
         raise _lease_lost()
     stored = _run(context, run_id)
+    _count(stored, result)
     why = failure.kind if failure else None
     log.info("run.reported", outcome=stored.state, failure=why, result_id=stored.result_id, **_named(stored, host))
     if ended.is_final:
         tuning.go_on(context, stored.validation_id)
     _tell(context, stored)
     return Accepted(result=stored.result_id, again=not ended.is_final)
+
+
+def _count(run: StoredRun, result: StoredResult | None) -> None:
+    """Count how a run ended, and how far what was predicted of it was from what was measured."""
+    metrics.RUNS_ENDED.of(run.state).inc()
+    prediction = result.prediction if result else None
+    if result is None or prediction is None or not prediction.own_rig:
+        return
+    for one in compare_predicted((), prediction.speed, measured_speed(result.rows), ()):
+        if one.expected > 0:
+            metrics.PREDICTED.of(result.engine, one.what).observe(one.measured / one.expected)
 
 
 def _held_by(run: StoredRun, host: SignedHost, said: Report) -> bool:
@@ -143,6 +157,7 @@ def sweep(context: Context) -> int:
     now = context.clock()
     taken_back = runs.expire(context.engine, now, now - timedelta(days=context.settings.run_waits_days))
     if taken_back:
+        metrics.LEASES_LOST.only.inc(taken_back)
         log.warning("runs.taken_back", n=taken_back)
     return taken_back + tuning.sweep(context)
 

@@ -8,14 +8,11 @@ from typing import Any
 
 import msgspec
 from redis import asyncio as redis_async
-from redis.exceptions import RedisError
-from sqlalchemy import text
-from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy import QueuePool
 
 from service.engine.catalogue import known_cpus, known_gpus, resolve
 from service.engine.hardware_text import parse_hardware, to_shorthand
-from service.errors import DatabaseUnavailable
-from service.flows import accounts, advise, check, hosts, inspect, runs, signed_calls, validate, validated
+from service.flows import accounts, advise, check, hosts, inspect, parts, runs, signed_calls, validate, validated
 from service.flows.accounts import Caller
 from service.flows.advise import ReadyAdvice, Requested
 from service.flows.bot_cases import BotCases
@@ -24,7 +21,6 @@ from service.flows.result_cases import ResultCases
 from service.flows.signed_calls import SignedCall, SignedHost
 from service.queue.listening import Listener
 from service.queue.progress import PATTERNS, WAITING_RUNS, channel, validation_channel
-from service.queue.workers import n_workers
 from service.store import listings
 from service.wire.advice import Advice, AdviceEvent, AdviceRequest
 from service.wire.agent import (
@@ -40,7 +36,7 @@ from service.wire.agent import (
 )
 from service.wire.check import Checked, CheckRequest
 from service.wire.hardware import ParsedHardware
-from service.wire.health import Readiness
+from service.wire.health import PartName
 from service.wire.hosts import Enrolment, EnrolmentRequest, Host, HostChange, Probe
 from service.wire.repo import RepoView
 from service.wire.runs import ConfigHosts, Validation, ValidationRequest
@@ -108,10 +104,26 @@ class UseCases(ResultCases, BotCases):
         """Return the catalogue's CPUs."""
         return [msgspec.to_builtins(row) for row in known_cpus()]
 
-    def readiness(self) -> Readiness:
-        """Return which parts of the service answer."""
-        redis, worker = self._queue_answers()
-        return Readiness(database=self._database_answers(), redis=redis, worker=worker)
+    def part(self, name: PartName) -> str:
+        """See `service.flows.parts.part`."""
+        return parts.part(self._context, name)
+
+    def backlog(self) -> parts.Backlog:
+        """See `service.flows.parts.backlog`."""
+        return parts.backlog(self._context)
+
+    def counts(self) -> bytes:
+        """See `service.flows.parts.counts`."""
+        return parts.counts(self._context)
+
+    def send_counts(self) -> None:
+        """See `service.flows.parts.send_counts`."""
+        parts.send_counts(self._context.redis)
+
+    def database_connections(self) -> tuple[int, int]:
+        """Return how many connections of this process are used, and idle."""
+        pool = self._context.engine.pool
+        return (pool.checkedout(), pool.checkedin()) if isinstance(pool, QueuePool) else (0, 0)
 
     def progress(self, advice_id: str) -> AbstractAsyncContextManager[AsyncIterator[str]]:
         """Listen to an advice: whatever workers publish about it, each a hint to read it again."""
@@ -206,17 +218,3 @@ class UseCases(ResultCases, BotCases):
     def validation_progress(self, validation_id: str) -> AbstractAsyncContextManager[AsyncIterator[str]]:
         """Listen to a validation: whatever happens to its runs, each message a hint to read it again."""
         return self._listener.listen(validation_channel(validation_id))
-
-    def _database_answers(self) -> bool:
-        try:
-            with self._context.engine.connect() as connection:
-                connection.execute(text("SELECT 1"))
-        except (SQLAlchemyError, DatabaseUnavailable):
-            return False
-        return True
-
-    def _queue_answers(self) -> tuple[bool, bool]:
-        try:
-            return True, n_workers(self._context.redis) > 0
-        except (RedisError, OSError):
-            return False, False

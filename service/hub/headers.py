@@ -16,6 +16,7 @@ from threading import Lock
 from typing import IO, Protocol
 from urllib.parse import quote
 
+from service import metrics
 from service.engine.errors import InvalidHeader, TruncatedHeader
 from service.engine.gguf import Doubt, Header, HeaderParser, LargeArray, merge_shards
 from service.hub.errors import RepoTooLarge
@@ -108,7 +109,9 @@ class RepoReader:
     def _kept(self, file: RepoFile, in_full: bool) -> Header | None:
         if file.sha256 is None:
             return None
-        return self._cache.get(file.sha256) or (None if in_full else self._cache.get(self._own(file.sha256)))
+        found = self._cache.get(file.sha256) or (None if in_full else self._cache.get(self._own(file.sha256)))
+        metrics.HEADERS.of("hit" if found else "miss").inc()
+        return found
 
     def _own(self, sha256: str) -> str:
         """The key of what is believed of a file in this repo and in no other."""

@@ -22,7 +22,7 @@ from service.engine.errors import InvalidInput
 from service.hub.errors import HubReplyRefused, HubUnauthorised, HubUnavailable, RevisionNotFound
 from service.hub.listing import Limits
 from service.hub.ranges import gated, is_token_refused, unknown
-from service.hub.retry import Transient, seconds_asked, with_retries
+from service.hub.retry import Transient, count_reply, seconds_asked, with_retries
 from service.outgoing import Refused
 
 # Else the first call of a process asks huggingface.co, whatever the endpoint, for /api/agent-harnesses as well, and
@@ -61,12 +61,13 @@ def repo_info(
 
     def attempt() -> RepoInfo:
         try:
-            return _checked(
-                api.model_info(repo, revision=revision, files_metadata=True, timeout=limits.request_seconds)
-            )
+            found = api.model_info(repo, revision=revision, files_metadata=True, timeout=limits.request_seconds)
+            count_reply("listing", 200, {})
+            return _checked(found)
         except HFValidationError as error:
             raise InvalidInput(f"{repo!r} is no repo id: {str(error)[:200]}", field="repo") from error
         except HfHubHTTPError as error:
+            count_reply("listing", error.response.status_code, error.response.headers)
             raise _refusal(error, repo, revision) from error
         except OfflineModeIsEnabled as error:
             raise HubUnavailable("HF_HUB_OFFLINE is set for this service", retry_after=300) from error
@@ -75,6 +76,7 @@ def repo_info(
         except httpx2.TooManyRedirects as error:
             raise HubReplyRefused(f"the Hub redirects the listing of {repo} without end") from error
         except (httpx2.HTTPError, OSError) as error:
+            count_reply("listing", None, {})
             raise Transient(f"{endpoint} does not answer ({type(error).__name__})") from error
         except (ValueError, TypeError, KeyError, AttributeError) as error:  # the library believes what it is sent
             raise HubReplyRefused(f"the Hub's description of {repo} cannot be read") from error

@@ -15,11 +15,12 @@ from typing import TypeAlias
 
 import httpx
 
+from service import metrics
 from service.engine.errors import TruncatedHeader
 from service.hub.addresses import Addresses
 from service.hub.errors import HubReplyRefused, HubUnauthorised, HubUnavailable, RepoGated, RepoNotFound
 from service.hub.listing import Cost, Limits
-from service.hub.retry import Transient, seconds_asked, with_retries
+from service.hub.retry import Transient, count_reply, seconds_asked, with_retries
 from service.outgoing import Refused, new_client
 
 _CONTENT_RANGE = re.compile(r"bytes ([0-9]{1,18})-([0-9]{1,18})/([0-9]{1,18})", re.ASCII)
@@ -130,8 +131,10 @@ class Ranges:
             self.cost.requests += 1
         try:
             with self._client.stream("GET", url, headers=sent) as response:
+                count_reply("read", response.status_code, response.headers)
                 yield response
         except (httpx.TimeoutException, httpx.TransportError) as error:
+            count_reply("read", None, {})
             raise Transient(f"{url.host} does not answer ({type(error).__name__})") from error
         except Refused as error:
             raise HubReplyRefused(str(error)) from error
@@ -174,6 +177,7 @@ class Ranges:
         for chunk in response.iter_raw():  # as it comes: gathered into larger chunks, a drip would outlast the deadline
             with self._lock:
                 self.cost.n_bytes += len(chunk)
+            metrics.HUB_BYTES.only.inc(len(chunk))
             yield chunk
             if time.monotonic() > deadline:
                 raise _too_slow()

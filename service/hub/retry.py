@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import random
 import re
+import time
 from collections.abc import Callable, Mapping
 from itertools import count
 from typing import TypeVar
 
+from service import metrics
 from service.hub.errors import HubRateLimited, HubUnavailable
 from service.hub.listing import Limits
 from service.logs import Log
@@ -16,6 +18,7 @@ T = TypeVar("T")
 log = Log("hub")
 _DEFAULT_WAIT = {429: 30, 503: 30}
 _RESET = re.compile(r"(?:^|[;,\s])t=([0-9]{1,6})(?:$|[;,\s])", re.ASCII)
+_LEFT = re.compile(r'"([a-z]{1,20})"\s*;\s*r=([0-9]{1,7})', re.ASCII)
 _MAX_ASKED = 3_600
 _FIRST_PAUSE = 0.25
 
@@ -53,9 +56,24 @@ def with_retries(attempt: Callable[[], T], limits: Limits, sleep: Callable[[floa
             if number >= limits.attempts or pause > limits.longest_wait:
                 log.warning("hub.refused", status=failure.status, pause_seconds=round(pause, 1), attempt=number)
                 raise _final(failure) from failure
+            metrics.HUB_RETRIES.only.inc()
             log.debug("hub.asked_again", status=failure.status, pause_seconds=round(pause, 1), attempt=number)
             sleep(pause)
     raise AssertionError  # count() has no end
+
+
+def count_reply(kind: str, status: int | None, headers: Mapping[str, str]) -> None:
+    """Count a reply of the Hub (`status` None: there was none), and note what it says of its limits.
+
+    Its header is `RateLimit: "api";r=489;t=192`: the window's name, requests left, seconds until it begins anew.
+    """
+    metrics.HUB_REQUESTS.of(kind, metrics.status_class(status)).inc()
+    if status == 429:
+        metrics.HUB_LIMITED.only.inc()
+    failed = status is None or status == 429 or status >= 500
+    (metrics.HUB_FAILED if failed else metrics.HUB_ANSWERED).only.set(time.time())
+    for window, left in _LEFT.findall(headers.get("ratelimit", "")[:200]):
+        metrics.HUB_LEFT.of(window).set(int(left))
 
 
 def _pause(number: int) -> float:

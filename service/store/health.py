@@ -6,9 +6,9 @@ from datetime import datetime, timedelta
 from pathlib import Path
 
 import msgspec
-from sqlalchemy import Engine, func, inspect, select, text
+from sqlalchemy import ColumnElement, Engine, Table, func, inspect, select, text
 
-from service.store.tables import advice, host, run
+from service.store.tables import advice, host, interaction, run
 
 _DAY = timedelta(days=1)
 _UNFINISHED = ("queued", "running")
@@ -22,6 +22,18 @@ class Work(msgspec.Struct, frozen=True, kw_only=True):
     failed_today: int
     runs: int
     silent: int
+
+
+class Backlog(msgspec.Struct, frozen=True, kw_only=True):
+    """What waits, by state and by age, and how many hosts called in lately."""
+
+    advices: dict[str, int]
+    oldest_advice_seconds: float
+    runs: dict[str, int]
+    oldest_run_seconds: float
+    hosts_online: int
+    questions: int
+    question_overdue_seconds: float
 
 
 def exists(engine: Engine) -> bool:
@@ -44,6 +56,30 @@ def n_bytes(engine: Engine) -> int:
         return Path(engine.url.database or "").stat().st_size
     with engine.connect() as connection:
         return int(connection.scalar(text("SELECT pg_database_size(current_database())")) or 0)
+
+
+def backlog(engine: Engine, now: datetime, online_since: datetime) -> Backlog:
+    """Return what waits: a handful of small queries by index. Raises DatabaseUnavailable."""
+    online = select(func.count()).where(host.c.state == "active", host.c.seen_at >= online_since)
+    with engine.connect() as connection:
+
+        def by_state(table: Table, *states: str) -> dict[str, int]:
+            wanted = select(table.c.state, func.count()).where(table.c.state.in_(states)).group_by(table.c.state)
+            return {str(state): n for state, n in connection.execute(wanted)}
+
+        def age(column: ColumnElement[datetime], *where: ColumnElement[bool]) -> float:
+            oldest = connection.scalar(select(func.min(column)).where(*where))
+            return max(0.0, (now - oldest).total_seconds()) if oldest else 0.0
+
+        return Backlog(
+            advices=by_state(advice, *_UNFINISHED),
+            oldest_advice_seconds=age(advice.c.created_at, advice.c.state == "queued"),
+            runs=by_state(run, "queued", "leased", "running"),
+            oldest_run_seconds=age(run.c.created_at, run.c.state == "queued"),
+            hosts_online=connection.scalar(online) or 0,
+            questions=connection.scalar(select(func.count()).where(interaction.c.due_at.is_not(None))) or 0,
+            question_overdue_seconds=age(interaction.c.due_at),
+        )
 
 
 def agents(engine: Engine, since: datetime) -> dict[str, int]:

@@ -5,17 +5,19 @@ from __future__ import annotations
 import re
 import secrets
 import time
+from typing import Any, cast
 
 from litestar.datastructures import MutableScopeHeaders
 from litestar.types import ASGIApp, Message, Receive, Scope, Send
 
-from service import logs
+from service import logs, metrics
 from service.logs import Log
 
 log = Log("web")
 
 _HEADER = b"x-request-id"
 _ACCEPTED = re.compile(rb"[A-Za-z0-9._-]{8,64}")
+_WAITS = "advisor.waits"
 _ID = re.compile(r"[A-Za-z0-9_-]{22}")  # as we make them: what else stands in a path is nobody's business
 _IDS = ("advice_id", "validation_id", "run_id", "host_id", "result_id")
 
@@ -36,18 +38,36 @@ def access_log(app: ASGIApp) -> ASGIApp:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
+                _time(scope, time.perf_counter() - began)
                 MutableScopeHeaders(message)["X-Request-ID"] = identity
             await send(message)
 
+        metrics.IN_FLIGHT.only.inc()
         with logs.bound(request_id=identity):
             try:
                 await app(scope, receive, send_with_id)
             finally:
-                path, ids = scope.get("path_template") or "-", _ids(scope)
+                metrics.IN_FLIGHT.only.dec()
+                path, ids = _route(scope), _ids(scope)
+                metrics.REQUESTS.of(str(scope.get("method")), path, metrics.status_class(status)).inc()
                 took = round((time.perf_counter() - began) * 1000, 1)
                 log.info("request", method=scope.get("method"), path=path, status=status, duration_ms=took, **ids)
 
     return logged
+
+
+def waits(scope: Scope) -> None:
+    """Note that this request is held open on purpose: it tells nothing of how quickly others are answered."""
+    cast(dict[str, Any], scope)[_WAITS] = True
+
+
+def _time(scope: Scope, seconds: float) -> None:
+    if not scope.get(_WAITS):
+        metrics.LATENCY.of(str(scope.get("method")), _route(scope)).observe(seconds)
+
+
+def _route(scope: Scope) -> str:
+    return scope.get("path_template") or "-"
 
 
 def _ids(scope: Scope) -> dict[str, str]:

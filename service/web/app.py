@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
@@ -17,7 +18,7 @@ from service.queue.connection import connect_async
 from service.settings import Settings
 from service.web import pages
 from service.web.access_log import access_log
-from service.web.api import API, health
+from service.web.api import API, PARTS
 from service.web.body import require_json
 from service.web.bots import bot_routers
 from service.web.compression import compressed
@@ -31,6 +32,7 @@ from service.web.security import security_headers
 from service.web.services import Services
 from service.web.use_cases import Flows
 
+_COUNT_SECONDS = 5.0
 _REDIS_SECONDS = 2  # how long counting a request may take before Redis counts as lost
 
 
@@ -44,10 +46,10 @@ def create_app(settings: Settings, flows: Flows | None = None) -> Litestar:
     resources.push_async_callback(redis.aclose)
     services = Services(settings, flows or _real(settings, resources), Limits(redis, settings.streams_per_client))
     app = Litestar(
-        route_handlers=[_counted(services), health.router, pages.router, *bot_routers(settings)],
+        route_handlers=[_counted(services), *PARTS, pages.router, *bot_routers(settings)],
         dependencies={"services": Provide(lambda: services, sync_to_thread=False)},
         exception_handlers={kind: for_people(handler) for kind, handler in HANDLERS.items()},
-        lifespan=[lambda _: _closing(resources)],
+        lifespan=[lambda _: _closing(resources), lambda _: _counting(services)],
         openapi_config=None,
         request_max_body_size=MAX_BODY_BYTES,
         logging_config=None,
@@ -82,6 +84,24 @@ def _counted(services: Services) -> Router:
 async def _well_formed(request: Request[Any, Any, Any]) -> None:
     await require_single(request)
     await require_json(request)
+
+
+@asynccontextmanager
+async def _counting(services: Services) -> AsyncIterator[None]:
+    """Add what this process counted to what all did, every few seconds and at the end."""
+    task = asyncio.create_task(_send_counts(services))
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        await services.counted.answer()
+
+
+async def _send_counts(services: Services) -> None:
+    while True:
+        await asyncio.sleep(_COUNT_SECONDS)
+        await services.counted.answer()
 
 
 @asynccontextmanager

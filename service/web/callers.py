@@ -41,6 +41,18 @@ async def knows(connection: ASGIConnection[Any, Any, Any, Any], _: BaseRouteHand
     await _identified(connection)
 
 
+async def operators_and_near(connection: ASGIConnection[Any, Any, Any, Any], _: BaseRouteHandler) -> None:
+    """Guard of what operators may see, and whoever asks from a network that they name."""
+    services = connection.app.state.services
+    if services.is_near(connection):
+        return
+    await services.count_request(connection)
+    caller = await _identified(connection)
+    if caller is None:
+        raise NotAuthenticated("this needs a token with the scope operator, or ADVISOR_METRICS_NETWORKS")
+    caller.require("operator")
+
+
 def caller_of(request: Request[Any, Any, Any]) -> Caller:
     """Return who calls, behind `requires`."""
     caller: Caller = request.scope["state"][_STATE]

@@ -10,24 +10,41 @@ from litestar.connection import ASGIConnection
 
 from service.errors import InvalidSetting
 
+Address: TypeAlias = IPv4Address | IPv6Address
 Network: TypeAlias = IPv4Network | IPv6Network
 UNKNOWN = "unknown"
 _MAX_HOPS = 32
+_OF_PROXIES = ("x-forwarded-for", "forwarded", "x-real-ip", "via")
 
 
-def networks(texts: Sequence[str]) -> tuple[Network, ...]:
-    """Return the networks of trusted proxies. Raises InvalidSetting for a text that is none."""
+def networks(texts: Sequence[str], setting: str = "ADVISOR_TRUSTED_PROXIES") -> tuple[Network, ...]:
+    """Return the networks that a setting names. Raises InvalidSetting for a text that is none."""
     try:
         return tuple(ip_network(text, strict=False) for text in texts)
     except ValueError as error:
-        raise InvalidSetting(f"ADVISOR_TRUSTED_PROXIES: {error}", field="ADVISOR_TRUSTED_PROXIES") from error
+        raise InvalidSetting(f"{setting}: {error}", field=setting) from error
 
 
 def client_of(request: ASGIConnection[Any, Any, Any, Any], trusted: Sequence[Network]) -> str:
-    """Return the client's address, an IPv6 one as its /64, which is what one customer gets.
+    """Return the client's address, an IPv6 one as its /64, which is what one customer gets."""
+    address = _address_of(request, trusted)
+    return _key(address) if address else UNKNOWN
 
-    The nearest hop is the connection's; each trusted one is replaced by the address it reports, from the right.
-    """
+
+def is_within(
+    request: ASGIConnection[Any, Any, Any, Any], trusted: Sequence[Network], within: Sequence[Network]
+) -> bool:
+    """Return whether the client is in one of `within`. Who comes by a proxy that is not trusted may be anybody: no."""
+    if any(name in request.headers for name in _OF_PROXIES):
+        nearest = _address(request.client.host) if request.client else None
+        if nearest is None or not any(nearest in network for network in trusted):
+            return False
+    address = _address_of(request, trusted)
+    return address is not None and any(address in network for network in within)
+
+
+def _address_of(request: ASGIConnection[Any, Any, Any, Any], trusted: Sequence[Network]) -> Address | None:
+    """The nearest hop is the connection's; each trusted one is replaced by the address it reports, from the right."""
     nearest = request.client.host if request.client else UNKNOWN
     # A proxy may append its line to the client's own instead of joining them: the last one is the nearest hop's.
     reported = ",".join(request.headers.getall("x-forwarded-for", [""])).split(",")[-_MAX_HOPS:]
@@ -37,10 +54,10 @@ def client_of(request: ASGIConnection[Any, Any, Any, Any], trusted: Sequence[Net
         if further is None:
             break
         address = further
-    return _key(address) if address else UNKNOWN
+    return address
 
 
-def _address(text: str) -> IPv4Address | IPv6Address | None:
+def _address(text: str) -> Address | None:
     try:
         address = ip_address(text.strip("[]"))
     except ValueError:
@@ -49,7 +66,7 @@ def _address(text: str) -> IPv4Address | IPv6Address | None:
     return mapped or address
 
 
-def _key(address: IPv4Address | IPv6Address) -> str:
+def _key(address: Address) -> str:
     if isinstance(address, IPv6Address):
         return str(ip_network((address, 64), strict=False))
     return str(address)

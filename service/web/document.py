@@ -39,7 +39,7 @@ from service.wire.board import Board
 from service.wire.check import Checked, CheckRequest
 from service.wire.dumps import Dumps
 from service.wire.hardware import CpuRows, GpuRows, HardwareQuestion, ParsedHardware
-from service.wire.health import Health, Readiness
+from service.wire.health import Health, NotReady, Readiness
 from service.wire.hosts import Account, Enrolment, EnrolmentRequest, Host, HostChange, Probe
 from service.wire.moderation import AbuseReport, AuditEntry, Moderation, OpenReport, Reported
 from service.wire.problem import Problem
@@ -91,7 +91,7 @@ _REPORT_SHAPES = (Report, Accepted)
 _RUN_SHAPES = (ValidationRequest, Validation, ValidationEvent, ConfigHosts)
 _SENT = (Submission, Preview, Submitted, Correction, ResultChange)
 _OF_RESULTS = (Board, Dumps, Results, Result, Accuracy, AbuseReport, Reported, OpenReport, Moderation, AuditEntry)
-_MORE_SHAPES = (Advice, CheckRequest, Checked, Health, Readiness, Problem)
+_MORE_SHAPES = (Advice, CheckRequest, Checked, Health, NotReady, Readiness, Problem)
 
 
 @cache

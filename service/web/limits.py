@@ -15,6 +15,7 @@ from redis.asyncio import Redis
 from redis.commands.core import AsyncScript
 from redis.exceptions import RedisError
 
+from service import metrics
 from service.engine.errors import AdvisorError
 from service.errors import QueueUnavailable, RateLimited
 from service.logs import Log
@@ -97,12 +98,12 @@ class Limits:
             log.warning("limit.uncounted", refused=False, error=type(error).__name__)
             return True
 
-    async def hold(self, client: str, seconds: int) -> Lease:
+    async def hold(self, client: str, seconds: int, kind: str = "poll") -> Lease:
         """Return one of the client's streams, counted until it is closed or was not renewed for `seconds`.
 
         Raises TooManyStreams, or QueueUnavailable without Redis.
         """
-        lease = Lease(self._redis, self._open, [f"streams:{client}"], self._streams, seconds)
+        lease = Lease(self._redis, self._open, [f"streams:{client}"], self._streams, seconds, kind)
         await lease.renew()
         return lease
 
@@ -110,9 +111,10 @@ class Limits:
 class Lease:
     """One open stream. As a context manager it closes itself, also when the block is cancelled."""
 
-    def __init__(self, redis: Redis, script: AsyncScript, keys: list[str], limit: int, seconds: int) -> None:
+    def __init__(self, redis: Redis, script: AsyncScript, keys: list[str], limit: int, seconds: int, kind: str) -> None:
         self._redis, self._script, self._keys = redis, script, keys
         self._limit, self._seconds, self._id = limit, seconds, secrets.token_hex(8)
+        self._held = metrics.HELD.of(kind)
 
     async def renew(self) -> None:
         """Count the stream for another `seconds`. Raises TooManyStreams or QueueUnavailable."""
@@ -124,9 +126,11 @@ class Lease:
             raise TooManyStreams(f"one client may hold {self._limit} event streams and waiting requests at a time")
 
     async def __aenter__(self) -> Lease:
+        self._held.inc()
         return self
 
     async def __aexit__(self, *_: object) -> None:
+        self._held.dec()
         with anyio.CancelScope(shield=True):
             try:
                 await self._redis.zrem(self._keys[0], self._id)

@@ -12,6 +12,7 @@ from litestar.exceptions import HTTPException, InternalServerException, Validati
 from litestar.openapi.datastructures import ResponseSpec
 from litestar.openapi.spec import Example
 
+from service import metrics
 from service.engine.errors import AdvisorError
 from service.logs import Log
 from service.web.limits import MAX_BODY_BYTES
@@ -38,6 +39,7 @@ _SLUGS = {
 
 def problem_response(body: Problem, headers: dict[str, str] | None = None) -> Response[Problem]:
     """Return `body` as a response, with `Retry-After` where the problem may pass."""
+    metrics.PROBLEMS.of(body.type.rpartition("#")[2]).inc()
     found = dict(headers or {})
     retry_after = body.retry_after or (_RETRY_SECONDS if body.status == HTTPStatus.SERVICE_UNAVAILABLE else None)
     if retry_after:

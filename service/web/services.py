@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Callable
+from functools import partial
 from typing import Any, TypeVar
 
 from anyio import Semaphore, WouldBlock, from_thread, to_thread
@@ -13,12 +15,17 @@ from litestar.connection import ASGIConnection
 from service.errors import NotAuthenticated, ServiceUnavailable
 from service.flows.accounts import Caller
 from service.settings import Settings
-from service.web.client import client_of, networks
+from service.web.access_log import waits
+from service.web.client import client_of, is_within, networks
 from service.web.drain import Drain
 from service.web.kept import KeptAnswers
 from service.web.limits import Bucket, Lease, Limits
+from service.web.parts import Asking
 from service.web.use_cases import Flows
+from service.wire.health import Part, PartName
 
+NEEDED: tuple[PartName, ...] = ("database", "redis", "workers", "disk")
+_KEPT_SECONDS = 5.0  # what waits is asked of the database no more often, however many scrape
 READS = 4  # repos that one process reads at once for `/v1/repos`
 T = TypeVar("T")
 _HOST = re.compile(r"[A-Za-z0-9.:\[\]-]{1,255}")
@@ -32,6 +39,12 @@ class Services:
         self.reads = Semaphore(READS)
         self.drain = Drain()
         self.kept = KeptAnswers()
+        names: tuple[PartName, ...] = (*NEEDED, "bots", "hub") if settings.has_bots else (*NEEDED, "hub")
+        self._asked = {name: Asking(partial(self._part, name)) for name in names}
+        self.backlog = Asking(lambda: flows.backlog(), keep_seconds=_KEPT_SECONDS)
+        self.counts = Asking(lambda: flows.counts())
+        self.counted = Asking(lambda: flows.send_counts())
+        self._near = networks(settings.metrics_networks, "ADVISOR_METRICS_NETWORKS")
         self._proxies = networks(settings.trusted_proxies)
         self._requests = Bucket("requests", settings.requests_per_minute, 60, "requests")
         self._submissions = Bucket("submissions", 60, 3600, "results sent")
@@ -49,6 +62,24 @@ class Services:
             return await to_thread.run_sync(flow, *arguments)
         finally:
             self.reads.release()
+
+    def _part(self, name: PartName) -> str:
+        return self.flows.part(name)
+
+    async def parts(self) -> tuple[Part, ...]:
+        """Return how each part of the service is at this moment."""
+        answers = await asyncio.gather(*(asking.answer() for asking in self._asked.values()))
+        return tuple(
+            Part(
+                name=name, state="bad" if answer.value is None else "good", needed=name != "hub",
+                text=answer.value or answer.error or "", ms=round(answer.seconds * 1000, 1),
+            )
+            for name, answer in zip(self._asked, answers, strict=True)
+        )  # fmt: skip
+
+    def is_near(self, request: ASGIConnection[Any, Any, Any, Any]) -> bool:
+        """Return whether a client is in the networks that may read metrics."""
+        return is_within(request, self._proxies, self._near)
 
     def client(self, request: ASGIConnection[Any, Any, Any, Any]) -> str:
         """Return who asks."""
@@ -103,7 +134,9 @@ class Services:
 
     async def hold(self, request: Request[Any, Any, Any], seconds: int) -> Lease:
         """Return one of the client's streams. Raises TooManyStreams or QueueUnavailable."""
-        return await self.limits.hold(self.client(request), seconds)
+        waits(request.scope)
+        kind = "stream" if request.scope["path"].endswith("/events") else "poll"
+        return await self.limits.hold(self.client(request), seconds, kind)
 
     def address(self, request: Request[Any, Any, Any], path: str) -> str:
         """Return the URL of `path` as the client sees this service; without a believable Host header only the path."""

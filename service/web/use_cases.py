@@ -22,7 +22,7 @@ from service.wire.agent import (
 )
 from service.wire.check import Checked, CheckRequest
 from service.wire.hardware import ParsedHardware
-from service.wire.health import Readiness
+from service.wire.health import PartName
 from service.wire.hosts import Enrolment, EnrolmentRequest, Host, HostChange, Probe
 from service.wire.repo import RepoView
 from service.wire.runs import ConfigHosts, Validation, ValidationRequest
@@ -30,6 +30,7 @@ from service.wire.runs import ConfigHosts, Validation, ValidationRequest
 if TYPE_CHECKING:
     from service.flows.accounts import Caller
     from service.flows.advise import ReadyAdvice, Requested
+    from service.flows.parts import Backlog
     from service.flows.signed_calls import SignedCall, SignedHost
     from service.flows.validate import Requested as RequestedValidation
 
@@ -94,8 +95,24 @@ class Flows(ResultFlows, BotFlows, Protocol):
         """Return the catalogue's CPUs."""
         ...
 
-    def readiness(self) -> Readiness:
-        """Return which parts of the service answer."""
+    def part(self, name: PartName) -> str:
+        """Return what a part of the service says where it is good. Raises ServiceUnavailable, with what is wrong."""
+        ...
+
+    def backlog(self) -> Backlog:
+        """Return what waits. Raises DatabaseUnavailable."""
+        ...
+
+    def counts(self) -> bytes:
+        """Return what all processes counted, in Prometheus' format. Raises QueueUnavailable."""
+        ...
+
+    def send_counts(self) -> None:
+        """Add what this process counted to what all did. Raises QueueUnavailable."""
+        ...
+
+    def database_connections(self) -> tuple[int, int]:
+        """Return how many connections to the database are used, and idle."""
         ...
 
     def progress(self, advice_id: str) -> AbstractAsyncContextManager[AsyncIterator[str]]:

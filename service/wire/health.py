@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Literal, TypeAlias
+
 import msgspec
+
+from service.wire.problem import Problem
+
+PartName: TypeAlias = Literal["database", "redis", "workers", "bots", "disk", "hub"]
 
 
 class Health(msgspec.Struct, frozen=True):
@@ -12,9 +18,23 @@ class Health(msgspec.Struct, frozen=True):
     version: str
 
 
-class Readiness(msgspec.Struct, frozen=True):
-    """Whether the parts answer at this moment: the database, Redis, and at least one worker seen lately."""
+class Part(msgspec.Struct, frozen=True, kw_only=True):
+    """One part at this moment. `needed`: where it is bad, so is the service. `ms`: how long the question took."""
 
-    database: bool
-    redis: bool
-    worker: bool
+    name: PartName
+    state: Literal["good", "bad"]
+    needed: bool
+    text: str
+    ms: float
+
+
+class Readiness(msgspec.Struct, frozen=True):
+    """All parts that are needed answer."""
+
+    parts: tuple[Part, ...]
+
+
+class NotReady(Problem, frozen=True, kw_only=True, omit_defaults=True):
+    """A problem that names each part."""
+
+    parts: tuple[Part, ...] = ()

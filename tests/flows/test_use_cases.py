@@ -1,14 +1,18 @@
 """The flows as the web calls them."""
 
 from collections.abc import AsyncIterator
+from datetime import timedelta
 from pathlib import Path
+from typing import get_args
 
 import msgspec
 import pytest
 from anyio import fail_after, to_thread
 from redis import asyncio as redis_async
 
-from service.errors import InvalidSetting, QueueUnavailable
+from service.engine.hardware import Gpu, Hardware
+from service.errors import InvalidSetting, QueueUnavailable, ServiceUnavailable
+from service.flows import parts
 from service.flows.context import Context, open_context
 from service.flows.use_cases import UseCases
 from service.queue.connection import connect, connect_async
@@ -17,6 +21,7 @@ from service.queue.progress import publish
 from service.settings import Settings
 from service.store.engines import make_engine
 from service.wire.advice import AdviceEvent, AdviceRequest
+from service.wire.health import PartName
 from workers.run import make_worker
 
 pytestmark = pytest.mark.anyio
@@ -56,21 +61,62 @@ async def test_hardware_is_parsed_and_the_catalogue_listed(use_cases: UseCases) 
     assert len(use_cases.known_cpus()) >= 40
 
 
-async def test_readiness_says_which_part_is_missing(
+def state_of(use_cases: UseCases) -> dict[str, str]:
+    """What each part says, good or not."""
+    names: tuple[PartName, ...] = get_args(PartName)
+    found = {}
+    for name in names:
+        try:
+            found[name] = use_cases.part(name)
+        except ServiceUnavailable as error:
+            found[name] = f"bad: {error.detail}"
+    return found
+
+
+async def test_each_part_says_whether_it_is_good_and_why_not(
     use_cases: UseCases, context: Context, listener: redis_async.Redis, settings: Settings, tmp_path: Path
 ) -> None:
-    ready = use_cases.readiness()
-    assert (ready.database, ready.redis, ready.worker) == (True, True, False)
+    found = state_of(use_cases)
+    assert (found["database"], found["redis"], found["hub"]) == ("answers", "answers", "not asked yet")
+    assert found["workers"] == "bad: no worker has been seen lately"
+    assert found["bots"].startswith("bad: the process that answers for the bots")
+    assert found["disk"].endswith("GiB free")
     worker = make_worker(settings)
     worker.register_birth()  # type: ignore[no-untyped-call]
-    assert use_cases.readiness().worker
+    parts.bots_are_there(context.redis)
+    found = state_of(use_cases)
+    assert (found["workers"], found["bots"]) == ("1 seen lately", "seen lately")
     worker.register_death()  # type: ignore[no-untyped-call]
     away = context._replace(
         redis=connect(f"unix://{tmp_path}/none.sock"), engine=make_engine(f"postgresql://x@/x?host={tmp_path}")
     )
-    ready = UseCases(away, listener).readiness()
-    assert (ready.database, ready.redis, ready.worker) == (False, False, False)
+    found = state_of(UseCases(away, listener))
+    assert all(found[name].endswith("does not answer") for name in ("database", "redis", "workers", "bots", "hub"))
     away.engine.dispose()
+
+
+def test_a_database_without_this_versions_tables_is_not_good(context: Context, tmp_path: Path) -> None:
+    empty = context._replace(engine=make_engine(f"sqlite:///{tmp_path}/empty.db"))
+    with pytest.raises(ServiceUnavailable, match="its tables are not this version's"):
+        parts.part(empty, "database")
+    empty.engine.dispose()
+
+
+def test_a_full_disk_is_not_good(context: Context, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parts, "_free", lambda _: 100 << 20)
+    with pytest.raises(ServiceUnavailable, match="100 MiB are left"):
+        parts.part(context, "disk")
+
+
+def test_what_waits_is_counted_by_state_and_age(use_cases: UseCases, context: Context) -> None:
+    asked = AdviceRequest(
+        repo="Qwen/Qwen3-0.6B-GGUF:Q8_0", hardware=Hardware(gpus=[Gpu(name="NVIDIA GeForce RTX 3090")])
+    )
+    use_cases.request_advice(asked, lambda: None)
+    found = parts.backlog(context._replace(clock=lambda: context.clock() + timedelta(seconds=90)))
+    assert found.work.advices == {"queued": 1}
+    assert found.work.oldest_advice_seconds == pytest.approx(90, abs=2)
+    assert (found.work.runs, found.work.hosts_online, found.n_workers) == ({}, 0, 0)
 
 
 def test_a_context_needs_a_redis_and_a_database_that_can_be(settings: Settings) -> None:

@@ -22,7 +22,11 @@ from tests.hosts import Signer, bearer, public_key, service, signature
 def settings_for(database_url: str, valkey: EmbeddedValkey) -> Settings:
     """Return settings of a service that counts nobody out, and has no Hub: nothing leaves the machine."""
     return Settings(
-        database_url=database_url, redis_url=valkey.url, hf_endpoint="http://127.0.0.1:1", requests_per_minute=10_000
+        database_url=database_url,
+        redis_url=valkey.url,
+        hf_endpoint="http://127.0.0.1:1",
+        requests_per_minute=10_000,
+        metrics_networks=("192.0.2.0/24",),
     )
 
 

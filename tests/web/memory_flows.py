@@ -12,7 +12,7 @@ from redis import Redis
 
 from service.engine.errors import AdvisorError, UnknownHardware
 from service.engine.hardware import Assumption, Gpu, Hardware
-from service.errors import AdviceNotFound, WrongKey
+from service.errors import AdviceNotFound, DatabaseUnavailable, ServiceUnavailable, WrongKey
 from service.flows.advise import ReadyAdvice
 from service.queue.connection import connect_async
 from service.queue.listening import Listener
@@ -21,7 +21,7 @@ from service.wire.accuracy import Accuracy
 from service.wire.advice import FINAL, Advice, AdviceEvent, AdviceRequest
 from service.wire.board import Board, BoardChoices, BoardQuery
 from service.wire.hardware import ParsedHardware
-from service.wire.health import Readiness
+from service.wire.health import PartName
 from service.wire.problem import problem_of
 from service.wire.repo import RepoView, VariantView
 from service.wire.submissions import Missing, Preview, Submission, Submitted
@@ -45,7 +45,7 @@ class MemoryFlows:
         self.validations: list[Any] = []
         self.submitted: list[Submission] = []
         self.choices = BoardChoices(models=[], rigs=[], variants=[], archs=[], depths=[0], vram=[], ram=[])
-        self.readiness_now = Readiness(database=True, redis=True, worker=True)
+        self.bad: dict[PartName, str] = {}  # parts that do not answer, and why
         self.failure: AdvisorError = AdviceNotFound("unset")
         self.reading = threading.Event()  # set: an inspection has begun
         self.may_end = threading.Event()
@@ -154,8 +154,22 @@ class MemoryFlows:
     def known_cpus(self) -> list[dict[str, Any]]:
         return [{"name": "AMD EPYC 9355", "cores": 32}]
 
-    def readiness(self) -> Readiness:
-        return self.readiness_now
+    def part(self, name: PartName) -> str:
+        if name in self.bad:
+            raise ServiceUnavailable(self.bad[name])
+        return "answers"
+
+    def counts(self) -> bytes:
+        return b""
+
+    def send_counts(self) -> None:
+        pass
+
+    def backlog(self) -> None:
+        raise DatabaseUnavailable("there is none in memory")
+
+    def database_connections(self) -> tuple[int, int]:
+        return 0, 0
 
     def progress(self, advice_id: str) -> AbstractAsyncContextManager[AsyncIterator[str]]:
         return Listener(connect_async(self.redis_url), *PATTERNS).listen(channel(advice_id))

@@ -80,6 +80,7 @@ def test_every_path_of_the_design_is_there() -> None:
         ("get", "/v1/accuracy"),
         ("get", "/health"),
         ("get", "/ready"),
+        ("get", "/metrics"),
     }
 
 

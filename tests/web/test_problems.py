@@ -14,10 +14,9 @@ import service.web.limits  # noqa: F401
 from service.engine.errors import AdvisorError
 from service.errors import describe
 from service.hub.errors import HubRateLimited, RepoGated
-from service.wire.health import Readiness
 from service.wire.problem import problem_of, stored_problem
 from service.wire.problem_types import PROBLEM_TYPES
-from tests.web.memory_flows import BROKEN_REPO, MemoryFlows
+from tests.web.memory_flows import BROKEN_REPO
 
 ROOT = Path(__file__).parent.parent.parent
 ASK: dict[str, Any] = {"repo": "known/ready", "hardware": "RTX 3090"}
@@ -182,16 +181,6 @@ def test_an_unexpected_error_is_500_and_tells_nothing_of_the_inside(client: http
     assert_problem(reply, 500, "internal")
     assert "secret" not in reply.text
     assert reply.headers["x-request-id"]
-
-
-def test_not_ready_is_503_and_names_what_is_missing(client: httpx.Client, flows: MemoryFlows) -> None:
-    assert client.get("/ready").json() == {"database": True, "redis": True, "worker": True}
-    flows.readiness_now = Readiness(database=True, redis=True, worker=False)
-    reply = client.get("/ready")
-    found = assert_problem(reply, 503, "service-unavailable")
-    assert found["detail"] == "no worker has been seen lately"
-    assert reply.headers["retry-after"] == str(found["retry_after"])
-    assert client.get("/health").json()["status"] == "ok"
 
 
 def test_a_wrong_query_parameter_is_422_with_its_name(client: httpx.Client) -> None:

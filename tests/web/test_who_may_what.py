@@ -66,6 +66,7 @@ ROUTES = {
     "GET /v1/moderation/reports": "operator",
     "POST /v1/moderation": "operator",
     "GET /v1/moderation/audit": "operator",
+    "GET /metrics": "operator",
     "GET /v1/accuracy": "open",
     "POST /v1/results/preview": "seen",
     "POST /v1/results": "submit",

@@ -8,6 +8,7 @@ from service.web.api import (
     hardware,
     health,
     hosts,
+    metrics,
     moderation,
     repos,
     results,
@@ -26,4 +27,5 @@ API = [
     accuracy.router,
     agent.router,
 ]  # counted for each client
-ROUTERS = [*API, health.router]
+PARTS = [health.router, metrics.router]  # asked by monitors, which are not counted
+ROUTERS = [*API, *PARTS]

@@ -12,9 +12,10 @@ from litestar.enums import RequestEncodingType
 from litestar.openapi.datastructures import ResponseSpec
 from litestar.params import BodyKwarg, FromPath
 
-from service import logs
+from service import logs, metrics
 from service.engine.decoding import require_no_nul
 from service.flows.signed_calls import SignedCall, SignedHost
+from service.web.access_log import waits
 from service.web.body import JsonBody, decoded
 from service.web.operations import Documented, taking
 from service.web.problems import BODY_PROBLEMS, problem_responses
@@ -186,7 +187,9 @@ async def lease_run(request: Request[Any, Any, Any], services: NamedDependency[S
     host, asked = await signed(request, services, LeaseRequest)
     leased = await to_thread.run_sync(services.flows.lease, host)
     if leased is None and asked.wait:
-        leased = await _waited_for(services, host, asked.wait)
+        waits(request.scope)
+        with metrics.HELD.of("host").track_inprogress():
+            leased = await _waited_for(services, host, asked.wait)
     if leased is None:
         return Response(None, status_code=204, headers=_NO_STORE)
     logs.note(run_id=leased.run)

@@ -1,0 +1,249 @@
+"""What is counted and timed, as Prometheus metrics. docs/metrics.md is written from the list here.
+
+`own`: of one process of the API, read from it. `shared`: counted in whatever process does the work, added up in Redis
+(service/queue/counters.py), and the same in every process that is asked. `asked`: what the database and Redis hold at
+the moment of the question, likewise the same everywhere. Every label has a closed list of values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import product
+from typing import Any, Generic, Literal, TypeAlias, TypeVar
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client.platform_collector import PlatformCollector
+from prometheus_client.process_collector import ProcessCollector
+
+from service import __version__
+from service.engine.versions import ENGINE_MODEL
+
+Scope: TypeAlias = Literal["own", "shared", "asked"]
+Kind = TypeVar("Kind", Counter, Gauge, Histogram)
+REGISTRIES: dict[Scope, CollectorRegistry] = {
+    scope: CollectorRegistry(auto_describe=False) for scope in ("own", "shared", "asked")
+}
+ProcessCollector(registry=REGISTRIES["own"])
+PlatformCollector(registry=REGISTRIES["own"])
+
+ROUTES = ("(every route of the service)",)  # the values of `route`: templates, which are as many as there are handlers
+METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
+OTHER = "other"
+_STATUS = ("1xx", "2xx", "3xx", "4xx", "5xx", "none")
+_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+_WORK_SECONDS = (0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0)
+_RATIOS = (0.25, 0.5, 0.67, 0.8, 0.9, 0.95, 1.05, 1.1, 1.25, 1.5, 2.0, 4.0)
+
+
+class Metric(Generic[Kind]):
+    """One metric. A value of a label that is not in its list counts as `other`."""
+
+    def __init__(
+        self, kind: type[Kind], name: str, text: str, scope: Scope,
+        buckets: Sequence[float] | None = None, /, **labels: tuple[str, ...],
+    ) -> None:  # fmt: skip
+        self.name, self.text, self.scope, self.labels = name, text, scope, labels
+        self.kind = kind.__name__.lower()
+        options: dict[str, Any] = {} if buckets is None else {"buckets": buckets}
+        self.made: Kind = kind(name, text, tuple(labels), registry=REGISTRIES[scope], **options)
+        self._open = ROUTES in labels.values()
+        METRICS.append(self)
+        if labels and not self._open:  # a series that begins at 0 can be seen to grow; one that appears cannot
+            for values in product(*labels.values()):
+                self.made.labels(*values)
+
+    @property
+    def only(self) -> Kind:
+        """The one series of a metric without labels."""
+        return self.made
+
+    def of(self, *values: str) -> Kind:
+        """Return the series of these labels' values."""
+        pairs = zip(values, self.labels.values(), strict=True)
+        found: Kind = self.made.labels(
+            *(value if value in known or known is ROUTES else OTHER for value, known in pairs)
+        )
+        return found
+
+
+METRICS: list[Metric[Any]] = []
+
+
+def _with_other(values: Iterable[str]) -> tuple[str, ...]:
+    return (*values, OTHER)
+
+
+REQUESTS = Metric(
+    Counter, "advisor_http_requests", "Requests answered, by route as a template and by class of status.", "own",
+    method=_with_other(METHODS), route=ROUTES, status=_STATUS,
+)  # fmt: skip
+LATENCY = Metric(
+    Histogram, "advisor_http_request_duration_seconds",
+    "Seconds until an answer begins; requests that wait on purpose (held polls, event streams) are left out. For "
+    "`/bots/…` this is what an acknowledgement takes, of which Discord and Slack give three seconds.", "own", _SECONDS,
+    method=_with_other(METHODS), route=ROUTES,
+)  # fmt: skip
+IN_FLIGHT = Metric(Gauge, "advisor_http_requests_in_flight", "Requests that are not answered to their end yet.", "own")
+HELD = Metric(
+    Gauge, "advisor_held_connections",
+    "Connections that wait on purpose: listeners to events, held polls of people, and hosts that wait for a run.",
+    "own", kind=("stream", "poll", "host"),
+)  # fmt: skip
+PROBLEMS = Metric(
+    Counter, "advisor_problems", "Errors answered, by type (docs/problems.md).", "own",
+    problem=ROUTES,
+)  # fmt: skip
+POOL = Metric(
+    Gauge, "advisor_database_connections", "Connections to the database of this process.", "own",
+    state=("used", "idle"),
+)  # fmt: skip
+PART_UP = Metric(
+    Gauge, "advisor_part_up", "1 where a part answers, as `/ready` has it; 0 where it does not.", "own",
+    part=("database", "redis", "workers", "bots", "disk"),
+)  # fmt: skip
+BUILD = Metric(
+    Gauge, "advisor_build_info", "1, with the versions of the service and of its model of the engines.", "own",
+    version=(__version__,), engine_model=(ENGINE_MODEL,),
+)  # fmt: skip
+BUILD.of(__version__, ENGINE_MODEL).set(1)
+
+ADVICE_ASKED = Metric(
+    Counter, "advisor_advice_requests", "Requests for advice: answered from what was computed before, joined to one in "
+    "flight, or new.", "shared", answer=("ready", "joined", "new"),
+)  # fmt: skip
+ADVICE_ENDED = Metric(Counter, "advisor_advices", "Advices ended.", "shared", outcome=("ready", "failed", "retried"))
+ADVICE_SECONDS = Metric(
+    Histogram, "advisor_advice_phase_seconds", "Seconds of computing an advice, by phase.", "shared", _WORK_SECONDS,
+    phase=("listing", "headers", "computing"),
+)  # fmt: skip
+ADVICE_WAIT = Metric(
+    Histogram, "advisor_advice_wait_seconds", "Seconds from the request for an advice to its end, with the queue.",
+    "shared", _WORK_SECONDS,
+)  # fmt: skip
+HUB_REQUESTS = Metric(
+    Counter, "advisor_hub_requests", "Requests to the Hub: listings of repos, and reads (each hop of a redirect).",
+    "shared", kind=("listing", "read"), status=_STATUS,
+)  # fmt: skip
+HUB_BYTES = Metric(Counter, "advisor_hub_received_bytes", "Bytes of bodies read from the Hub.", "shared")
+HUB_RETRIES = Metric(Counter, "advisor_hub_retries", "Requests to the Hub that were made again.", "shared")
+HUB_LIMITED = Metric(Counter, "advisor_hub_rate_limited", "Answers of the Hub with status 429.", "shared")
+HUB_LEFT = Metric(
+    Gauge, "advisor_hub_rate_limit_remaining_requests",
+    "Requests left in the Hub's window, by its header `RateLimit`; missing until the Hub says so.", "shared",
+    bucket=("api", "resolvers", "pages", OTHER),
+)  # fmt: skip
+HUB_ANSWERED = Metric(
+    Gauge, "advisor_hub_last_answer_timestamp_seconds", "When the Hub answered last (any status but 429 and 5xx).",
+    "shared",
+)  # fmt: skip
+HUB_FAILED = Metric(
+    Gauge, "advisor_hub_last_failure_timestamp_seconds", "When the Hub did not answer, or with 429 or 5xx, last.",
+    "shared",
+)  # fmt: skip
+HEADERS = Metric(
+    Counter, "advisor_header_cache_lookups", "Headers looked for in the cache.", "shared", outcome=("hit", "miss")
+)
+PREDICTED = Metric(
+    Histogram, "advisor_prediction_ratio", "Measured speed over predicted, of runs on the very machine that the advice "
+    "was for: 1 is exact.", "shared", _RATIOS, engine=("ik_llama.cpp", "llama.cpp"), phase=("pp", "tg"),
+)  # fmt: skip
+RUNS_ENDED = Metric(
+    Counter, "advisor_run_reports", "Reports of hosts, by what became of the run; `queued`: it is tried again.",
+    "shared", outcome=("succeeded", "failed", "queued", "cancelled"),
+)  # fmt: skip
+LEASES_LOST = Metric(
+    Counter, "advisor_runs_taken_back", "Runs whose host fell silent (their lease was over), or that nobody took.",
+    "shared",
+)  # fmt: skip
+BOT_MESSAGES = Metric(
+    Counter, "advisor_bot_messages", "Messages to Discord and Slack: taken, to be sent again, their address gone, or "
+    "refused.", "shared", outcome=("sent", "later", "gone", "refused"),
+)  # fmt: skip
+BOT_SECONDS = Metric(
+    Histogram, "advisor_bot_answer_seconds", "Seconds from a question to a bot to its answer.", "shared", _WORK_SECONDS
+)
+SWEPT = Metric(
+    Gauge, "advisor_sweep_last_success_timestamp_seconds", "When a sweep ended well last.", "shared",
+    sweep=("advices", "runs"),
+)  # fmt: skip
+
+ADVICES = Metric(
+    Gauge, "advisor_advices_unfinished", "Advices that are not final.", "asked", state=("queued", "running")
+)
+ADVICE_AGE = Metric(Gauge, "advisor_oldest_queued_advice_seconds", "Age of the oldest advice that waits.", "asked")
+RUNS = Metric(
+    Gauge, "advisor_runs_unfinished", "Runs that are not final.", "asked", state=("queued", "leased", "running")
+)
+RUN_AGE = Metric(Gauge, "advisor_oldest_queued_run_seconds", "Age of the oldest run that waits for a host.", "asked")
+HOSTS_ONLINE = Metric(Gauge, "advisor_hosts_online", "Active hosts that called in the last two minutes.", "asked")
+QUESTIONS = Metric(Gauge, "advisor_bot_questions_open", "Questions to bots that are not answered.", "asked")
+QUESTION_LATE = Metric(
+    Gauge, "advisor_bot_question_overdue_seconds", "How long ago the question that is due longest should have been "
+    "looked at; 0 where none is.", "asked",
+)  # fmt: skip
+WORKERS = Metric(Gauge, "advisor_workers", "Workers that said lately that they are there.", "asked")
+
+
+def status_class(status: int | None) -> str:
+    """Return `2xx` for 204; `none` where there was no answer."""
+    return f"{status // 100}xx" if status and 100 <= status < 600 else "none"
+
+
+def metrics_markdown() -> str:
+    """Return docs/metrics.md."""
+    return "\n".join((_INTRODUCTION, *_sections()))
+
+
+def _sections() -> Iterator[str]:
+    for scope, title in _TITLES.items():
+        yield f"## {title}\n\n| metric | type | labels | meaning |\n|---|---|---|---|"
+        for metric in METRICS:
+            if metric.scope == scope:
+                yield f"| `{_full(metric)}` | {metric.kind} | {_labels(metric)} | {metric.text} |"
+        yield ""
+
+
+def _full(metric: Metric[Any]) -> str:
+    return f"{metric.name}_total" if metric.kind == "counter" else metric.name
+
+
+def _labels(metric: Metric[Any]) -> str:
+    if metric is PROBLEMS:
+        return "`problem`: a heading of docs/problems.md"
+    if metric is BUILD:
+        return "`version`, `engine_model`"
+    told = (
+        f"`{name}`: a template of a path" if known is ROUTES else f"`{name}`: {', '.join(known)}"
+        for name, known in metric.labels.items()
+    )
+    return "; ".join(told) or "none"
+
+
+_TITLES: dict[Scope, str] = {
+    "own": "Of one process of the API",
+    "shared": "Of the whole service, added up in Redis",
+    "asked": "Of the whole service, asked at the moment",
+}
+_INTRODUCTION = """\
+# Metrics
+
+`GET /metrics` answers in Prometheus' text format, to clients in `ADVISOR_METRICS_NETWORKS` (this machine, unless it is
+set) that come without a proxy or through one of `ADVISOR_TRUSTED_PROXIES`, and to whoever sends an operator's token:
+
+    curl -H "Authorization: Bearer $ADVISOR_TOKEN" http://127.0.0.1:8000/metrics
+
+Names begin with `advisor_`, units are seconds and bytes, and every label has a closed list of values: routes are
+templates, clients and accounts are never labels. `process_…` and `python_info` are those of Prometheus' client.
+
+Ask every process of the API. What is of one process is summed over them: `sum by (route)
+(rate(advisor_http_requests_total[5m]))`. What is of the whole service is the same in each, but for the seconds that a
+process keeps its counts before it adds them up: take `max`, never `sum`, as in `max without (instance)
+(advisor_advices_unfinished)`. Redis may be wiped at any moment: such a counter then begins at 0 again, as after a
+restart, which `rate` and `increase` know. A worker that is killed takes the counts of its present job with it.
+
+What the database says is asked at most once in five seconds. Where it does not answer, its metrics are missing and
+`advisor_part_up{part="database"}` is 0; whatever hangs, `/metrics` answers within two seconds.
+[alerts.yml](../deploy/alerts.yml) has rules on these, [the runbook](runbook.md) what to do.
+
+This file is written by `make openapi`.
+"""

@@ -1,0 +1,75 @@
+"""Questions to parts that may hang: each is given up after ASK_SECONDS, and asked once at a time.
+
+Threads of their own: those of the flows may all hang in the very part that is asked about. A thread that hangs keeps no
+process from ending.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Generic, NamedTuple, TypeVar
+
+from service.engine.errors import AdvisorError
+
+ASK_SECONDS = 1.5
+T = TypeVar("T")
+
+
+class Answer(NamedTuple, Generic[T]):
+    """What a part said (None: nothing good), why not, and after how many seconds."""
+
+    value: T | None
+    error: str | None
+    seconds: float
+
+
+class Asking(Generic[T]):
+    """One question, which many may ask at once. For the event loop's thread."""
+
+    def __init__(self, ask: Callable[[], T], *, keep_seconds: float = 0.0) -> None:
+        """`keep_seconds`: how long an answer is good for whoever asks next."""
+        self._ask, self._keep = ask, keep_seconds
+        self._asked: asyncio.Future[Answer[T]] | None = None
+        self._began = self._ended = 0.0
+
+    async def answer(self) -> Answer[T]:
+        """Return the answer, after ASK_SECONDS at most. Raises nothing."""
+        if self._asked is None or (self._asked.done() and time.monotonic() - self._ended >= self._keep):
+            self._begin()
+        asked, left = self._asked, self._began + ASK_SECONDS - time.monotonic()
+        assert asked is not None  # noqa: S101
+        await asyncio.wait({asked}, timeout=max(left, 0.0))
+        if asked.done():
+            return asked.result()
+        waited = time.monotonic() - self._began
+        return Answer(None, "does not answer in time", waited)
+
+    def _begin(self) -> None:
+        loop = asyncio.get_running_loop()
+        asked: asyncio.Future[Answer[T]] = loop.create_future()
+        self._asked, self._began = asked, time.monotonic()
+
+        def done(answer: Answer[T]) -> None:
+            self._ended = time.monotonic()
+            asked.set_result(answer)
+
+        def run() -> None:
+            answer = self._answered()
+            with suppress(RuntimeError):  # the loop is over
+                loop.call_soon_threadsafe(done, answer)
+
+        threading.Thread(target=run, name="part", daemon=True).start()
+
+    def _answered(self) -> Answer[T]:
+        began = time.monotonic()
+        try:
+            value = self._ask()
+        except AdvisorError as error:
+            return Answer(None, error.detail, time.monotonic() - began)
+        except Exception as error:  # a part that fails in a way nobody planned is not good
+            return Answer(None, f"fails: {type(error).__name__}", time.monotonic() - began)
+        return Answer(value, None, time.monotonic() - began)
