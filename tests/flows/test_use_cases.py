@@ -108,11 +108,11 @@ def test_a_full_disk_is_not_good(context: Context, monkeypatch: pytest.MonkeyPat
         parts.part(context, "disk")
 
 
-def test_what_waits_is_counted_by_state_and_age(use_cases: UseCases, context: Context) -> None:
+async def test_what_waits_is_counted_by_state_and_age(use_cases: UseCases, context: Context) -> None:
     asked = AdviceRequest(
         repo="Qwen/Qwen3-0.6B-GGUF:Q8_0", hardware=Hardware(gpus=[Gpu(name="NVIDIA GeForce RTX 3090")])
     )
-    use_cases.request_advice(asked, lambda: None)
+    await to_thread.run_sync(use_cases.request_advice, asked, lambda: None)
     found = parts.backlog(context._replace(clock=lambda: context.clock() + timedelta(seconds=90)))
     assert found.work.advices == {"queued": 1}
     assert found.work.oldest_advice_seconds == pytest.approx(90, abs=2)

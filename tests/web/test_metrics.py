@@ -10,11 +10,12 @@ from prometheus_client.parser import text_string_to_metric_families
 from redis import Redis
 
 from service import metrics
-from service.metrics import METRICS, ROUTES
+from service.metrics import METRICS
 from service.queue.counters import Counters
 from service.queue.embedded import EmbeddedValkey
 from service.settings import Settings
 from service.web.app import create_app
+from service.wire.problem_types import PROBLEM_TYPES
 from tests.web.memory_flows import MemoryFlows
 from tests.web.test_problems import assert_problem
 
@@ -50,7 +51,7 @@ def test_nothing_that_strangers_send_becomes_a_label(client: httpx.Client) -> No
 
 def test_every_label_has_a_closed_list_of_values(client: httpx.Client, settings: Settings) -> None:
     app: Litestar = create_app(settings, MemoryFlows(Redis(), ""))  # type: ignore[arg-type]
-    routes = {route.path for route in app.routes} | {"-"}
+    routes = {route.path_format for route in app.routes} | {"-"}
     for metric in METRICS:
         for family in metric.made.collect():
             for sample in family.samples:
@@ -58,7 +59,9 @@ def test_every_label_has_a_closed_list_of_values(client: httpx.Client, settings:
                     value = sample.labels[name]
                     if name == "route":
                         assert value in routes, metric.name
-                    elif known is not ROUTES:
+                    elif name == "problem":
+                        assert value in PROBLEM_TYPES
+                    else:
                         assert value in known, metric.name
     assert metrics.HUB_LEFT.of("made up") is metrics.HUB_LEFT.of("other")
 
