@@ -230,7 +230,9 @@ _INTRODUCTION = """\
 `GET /metrics` answers in Prometheus' text format, to clients in `ADVISOR_METRICS_NETWORKS` (this machine, unless it is
 set) that come without a proxy or through one of `ADVISOR_TRUSTED_PROXIES`, and to whoever sends an operator's token:
 
-    curl -H "Authorization: Bearer $ADVISOR_TOKEN" http://127.0.0.1:8000/metrics
+```sh
+curl -s -H "Authorization: Bearer adv_…" http://127.0.0.1:8000/metrics
+```
 
 Names begin with `advisor_`, units are seconds and bytes, and every label has a closed list of values: routes are
 templates, clients and accounts are never labels. `process_…` and `python_info` are those of Prometheus' client.
