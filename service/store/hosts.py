@@ -11,6 +11,7 @@ from sqlalchemy.exc import IntegrityError
 
 from service.store import board
 from service.store.tables import account, enrolment, host, host_session, run
+from service.store.trust import writing
 from service.wire.hosts import HostState, Probe, Visibility
 
 _MOST_SHOWN = 500  # hosts in one list
@@ -165,8 +166,10 @@ def save_probe(engine: Engine, host_id: str, probe: Probe, hardware_key: str) ->
 
 
 def change(engine: Engine, host_id: str, now: datetime, **values: object) -> StoredHost | None:
-    """Change a host in a transaction of its own, as `change_in`."""
-    with engine.begin() as connection:
+    """Change a host in a transaction of its own, as `change_in`; where its results come on the board or go, in one
+    that no other runs beside which changes the board: each would wait for groups that the other has.
+    """
+    with writing(engine) if "visibility" in values else engine.begin() as connection:
         return change_in(connection, host_id, now, **values)
 
 
