@@ -213,13 +213,15 @@ class Submitter(Client):
         """Send a new measurement, with a key, until it is taken."""
         began, rows = time.monotonic(), self._rows()
         asked = {"text": f"$ {COMMAND}\n\n{_HEAD}{rows}", "hardware": RIG}
-        key = f"{self.name}-{self.chance.randrange(1 << 60):x}".replace(" ", "-")
+        key = f"{self.chance.randrange(1 << 128):032x}"
         reply, n_asked = self.insist("POST", "/v1/results", asked, **{"Idempotency-Key": key}, **self.address())
         if not self.expect(reply, 200, 201):
             return None
         told = reply.json()
         if n_asked == 1 and not told["is_new"]:
             self.ledger.is_wrong(f"result {told['id']}: sent once, and known")
+        if "Authorization" not in self.http.headers and not told.get("edit_key"):
+            self.ledger.is_wrong(f"result {told['id']}: nobody has its edit key")
         one = Sent(id=told["id"], rows=rows, edit_key=told.get("edit_key"))
         with self.ledger.writing():
             self.ledger.sent[one.id] = one

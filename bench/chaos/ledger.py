@@ -15,7 +15,7 @@ _MOST_WRONG = 50
 
 
 class Sent(msgspec.Struct, kw_only=True):
-    """A result that somebody sent and what he was told of it last. `edit_key` is lost with the answer that had it."""
+    """A result that somebody sent and what he was told of it last."""
 
     id: str
     rows: str

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import secrets
 from collections.abc import Callable
@@ -22,6 +23,8 @@ from service.store import results
 from service.store.results import StoredResult
 from service.store.trust import writing
 from service.wire.submissions import Preview, Submission, Submitted, SubmittedModel
+
+_UNGUESSABLE = 22  # characters of 128 random bits
 
 
 def preview(
@@ -81,13 +84,13 @@ def submit(
     if found.missing:
         first = found.missing[0]
         raise InvalidInput(first.text, field=first.field, choices=found.choices)
-    edit_key = secrets.token_urlsafe(24) if caller is None else None
+    edit_key = _edit_key(idempotency_key) if caller is None else None
     row = msgspec.structs.replace(
         _row(context, caller, found), submission_key=key, edit_key_hash=hashed(edit_key) if edit_key else None
     )
     known = _known(context, row)
     if known is not None:
-        return _submitted(known)
+        return _submitted(known, _same_key(row, known, edit_key))
     row = judged(context, row)
     try:
         with writing(context.engine) as connection:
@@ -98,7 +101,7 @@ def submit(
         again = _known(context, row)
         if again is None:
             raise
-        return _submitted(again)
+        return _submitted(again, _same_key(row, again, edit_key))
     if kept.id != row.id:
         return _submitted(kept)
     return _submitted(results.read(context.engine, row.id) or row, edit_key, is_new=True)
@@ -118,6 +121,22 @@ def _known(context: Context, row: StoredResult) -> StoredResult | None:
 def _submission_key(caller: Caller | None, idempotency_key: str) -> str:
     who = caller.account_id if caller else ""
     return hashlib.sha256(f"{who}\n{idempotency_key}".encode()).hexdigest()
+
+
+def _edit_key(idempotency_key: str | None) -> str:
+    """Return a new key; where the request's own cannot be guessed, the one that belongs to it: whoever lost the answer
+    asks again and gets it again. `idempotency_key`: after the last blank what the client sent.
+    """
+    if idempotency_key is None or len(idempotency_key.rpartition(" ")[2]) < _UNGUESSABLE:
+        return secrets.token_urlsafe(24)
+    digest = hashlib.sha256(f"edit key\n{idempotency_key}".encode()).digest()
+    return base64.urlsafe_b64encode(digest[:24]).decode()
+
+
+def _same_key(new: StoredResult, known: StoredResult, edit_key: str | None) -> str | None:
+    """The edit key where it opens what is known, which this very request has made."""
+    same = new.submission_key is not None and new.submission_key == known.submission_key
+    return edit_key if same and new.edit_key_hash == known.edit_key_hash else None
 
 
 def _row(context: Context, caller: Caller | None, found: Understood) -> StoredResult:

@@ -291,3 +291,21 @@ def test_what_is_sent_is_kept_and_held_against_others_at_once_or_not_at_all(
             submit(context, None, submission())
     assert n_results(context.engine) == 0
     assert submit(context, None, submission()).is_new
+
+
+def test_who_lost_the_answer_asks_again_with_the_same_key_and_gets_the_edit_key_again(context: Context) -> None:
+    key = f"10.0.0.1 {'k' * 22}"
+    first = submit(context, None, submission(), key)
+    again = submit(context, None, submission(), key)
+    assert (first.is_new, again.is_new, again.id) == (True, False, first.id)
+    assert first.edit_key == again.edit_key is not None
+    assert submit(context, None, submission(), f"10.0.0.2 {'k' * 22}").edit_key is None
+    assert submit(context, None, submission()).edit_key is None
+
+
+def test_a_key_that_can_be_guessed_gives_the_edit_key_once(context: Context, caller: Caller) -> None:
+    assert submit(context, None, submission(), "10.0.0.1 1").edit_key
+    assert submit(context, None, submission(), "10.0.0.1 1").edit_key is None
+    other = submission(text=f"$ {COMMAND}\n\n{sweep(tg=240.0)}")
+    assert submit(context, caller, other, "k" * 22).edit_key is None
+    assert submit(context, caller, other, "k" * 22).edit_key is None

@@ -83,7 +83,8 @@ async def preview_submission(
 async def submit_result(
     data: Sent, request: Request[Any, Any, Any], services: NamedDependency[Services], key: IdempotencyKey = None
 ) -> Response[Submitted]:
-    """No account is needed: without one the answer has an `edit_key`, given once. With a token, scope `submit`."""
+    """No account is needed: without one the answer has an `edit_key`, given once, and again to the same request with
+    the same `Idempotency-Key` of 22 characters or more. With a token, scope `submit`."""
     key = checked(key)
     caller, admit = anyone(request), services.admission(request)
     await services.count_submission(request, caller)
