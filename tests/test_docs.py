@@ -70,6 +70,12 @@ def test_every_link_to_a_file_leads_to_one(page: Path) -> None:
 
 
 @pages
+def test_every_variable_that_is_named_is_a_setting_or_one_of_the_command_line(page: Path) -> None:
+    known = {setting.name for setting in SETTINGS} | {"ADVISOR_SERVICE", "ADVISOR_TOKEN"}
+    assert set(re.findall(r"\bADVISOR_[A-Z_]+\b", page.read_text())) <= known
+
+
+@pages
 def test_every_path_and_make_target_that_is_named_exists(page: Path) -> None:
     text = page.read_text()
     targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
