@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 from typing import Any, TypeAlias
@@ -15,6 +16,8 @@ Network: TypeAlias = IPv4Network | IPv6Network
 UNKNOWN = "unknown"
 _MAX_HOPS = 32
 _OF_PROXIES = ("x-forwarded-for", "forwarded", "x-real-ip", "via")
+_LONGEST = 64  # characters of one hop
+_WITH_PORT = re.compile(r"^(?:\[([0-9A-Fa-f:.]+)\]|([0-9.]+))(?::[0-9]{1,5})?$")  # as some proxies write it
 
 
 def networks(texts: Sequence[str], setting: str = "ADVISOR_TRUSTED_PROXIES") -> tuple[Network, ...]:
@@ -59,7 +62,7 @@ def _address_of(request: ASGIConnection[Any, Any, Any, Any], trusted: Sequence[N
 
 def _address(text: str) -> Address | None:
     try:
-        address = ip_address(text.strip("[]"))
+        address = ip_address(_WITH_PORT.sub(r"\1\2", text[:_LONGEST]))
     except ValueError:
         return None
     mapped = address.ipv4_mapped if isinstance(address, IPv6Address) else None

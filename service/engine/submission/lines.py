@@ -19,7 +19,7 @@ _ENTITY = re.compile(r"&(?:gt|lt|amp|quot|apos|nbsp|vert|#39|#124|#x7[cC]);")
 _QUOTED = re.compile(r"^[ \t]{0,8}(?:>{1,8}[ \t]?){1,8}")
 _FENCE = re.compile(r"^[ \t]{0,8}(?:```+|~~~+)[ \t]{0,8}[\w+.-]{0,20}[ \t]{0,8}$")
 _OPENED = re.compile(r"^[ \t]{0,8}```+(?:(?:bash|console|sh|shell|text|txt|md|json|log)\b)?[ \t]{0,8}")
-_CLOSED = re.compile(r"[ \t]{0,8}```+[ \t]{0,8}$")
+_CLOSED = re.compile(r"[ \t]{0,8}(?<!`)`{3,20}[ \t]{0,8}$")  # from where a run begins only: else its square in time
 _INLINE = re.compile(r"^[ \t]{0,8}`([^`]{1,8000})`[ \t]{0,8}$")
 
 

@@ -13,6 +13,7 @@ from litestar.exceptions import HTTPException
 
 from service.engine.decoding import wrong_value
 from service.engine.errors import AdvisorError, InvalidInput
+from service.errors import NotAllowed
 
 _TYPE = "application/x-www-form-urlencoded"
 _MOST_FIELDS = 64
@@ -51,7 +52,11 @@ class Form(msgspec.Struct, frozen=True):
 
 
 async def read_form(request: Request[Any, Any, Any]) -> Form:
-    """Return what a browser sent. Raises 415 for another kind of body, InvalidInput for too many fields."""
+    """Return what a browser sent. Raises 415 for another kind of body, InvalidInput for too many fields, NotAllowed for
+    a form on another site: whoever visits that would send it, each from an address of his own.
+    """
+    if request.headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
+        raise NotAllowed("this form was sent from another site")
     declared = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if declared != _TYPE:
         raise HTTPException(status_code=415, detail=f"a form is sent as {_TYPE}")
