@@ -69,6 +69,8 @@ bench: setup ## every benchmark that docs quote; the last outputs are kept in be
 	$(BIN)/python -m bench.bots | tee bench/results/bots.txt
 	$(BIN)/python -m bench.planner | tee bench/results/planner.txt
 	$(BIN)/python -m bench.board | tee bench/results/board.txt
+	$(BIN)/python -m bench.costs | tee bench/results/costs.txt
+	$(BIN)/python -m bench.costs --postgres | tee -a bench/results/costs.txt
 
 SECONDS_OF_SOAK ?= 600
 SEED ?= 1
