@@ -34,7 +34,8 @@ from service.web.app import create_app
 log = Log("serve")
 
 NIGHTLY_SECONDS = 600.0  # how often it is looked whether it is night
-GRACE_SECONDS = 8.0  # for a worker to finish its job; what it does not finish is begun again at the next start
+GRACE_SECONDS = 8.0  # for a worker to finish its job; what it does not finish is begun again, by another one
+_GIVE_BACK_SECONDS = 2.0
 _WATCH_SECONDS = 1.0
 _FIRST_DELAY, _LONGEST_DELAY, _LIVED_LONG = 0.5, 10.0, 10.0
 
@@ -156,12 +157,13 @@ async def _start_worker(settings: Settings, *module: str) -> asyncio.subprocess.
 async def _end(process: asyncio.subprocess.Process) -> None:
     if process.returncode is not None:
         return
-    process.terminate()
-    try:
-        await asyncio.wait_for(process.wait(), GRACE_SECONDS)
-    except TimeoutError:
-        process.kill()
-        await process.wait()
+    for seconds in (GRACE_SECONDS, _GIVE_BACK_SECONDS):  # a worker gives its job back at the second signal
+        process.terminate()
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(process.wait(), seconds)
+            return
+    process.kill()
+    await process.wait()
 
 
 async def _sweep(context: Context) -> None:
@@ -185,7 +187,8 @@ async def _nightly(context: Context) -> None:
     folder = dumps.folder_of(context.settings)
     while True:
         await asyncio.sleep(NIGHTLY_SECONDS)
-        with _logged("the night's dumps"):
+        # One replica at a time, of those that share the folder.
+        with _logged("the night's dumps"), contextlib.suppress(StateInUse), sole_user(folder):
             if await to_thread.run_sync(dumps.is_due, folder, context.clock()):
                 # A process of its own: reading every result would hold up whoever asks meanwhile.
                 code = await _work(context.settings, "service.cli", "admin", "dump")

@@ -6,6 +6,7 @@ import gc
 import os
 import sys
 from contextlib import suppress
+from types import FrameType
 
 from redis.client import Pipeline
 from rq import Queue, Worker
@@ -19,7 +20,7 @@ from service.flows.context import preload
 from service.flows.parts import send_counts
 from service.logs import Log
 from service.queue.connection import connect_worker
-from service.queue.enqueue import QUEUE, SERIALIZER
+from service.queue.enqueue import QUEUE, SERIALIZER, give_back
 from service.queue.processes import die_with_parent
 from service.settings import Settings, load_settings
 from workers import tasks
@@ -50,6 +51,16 @@ class PinnedWorker(Worker):
         """Say that the worker is there, and as at first that it is one of ours: a wiped Redis has forgotten it."""
         super().heartbeat(timeout, pipeline)
         register(self, pipeline)
+
+    def request_force_stop(self, signum: int, frame: FrameType | None) -> None:
+        """End at once, by a second signal: another worker begins the job anew, without waiting for our silence."""
+        job = self.get_current_job()
+        try:
+            super().request_force_stop(signum, frame)
+        except SystemExit:
+            if job is not None:
+                give_back(self.connection, job)
+            raise
 
     def main_work_horse(self, job: Job, queue: Queue) -> None:
         """Run a job in the forked child, which ends with it: collecting cycles would cost a third of the time."""

@@ -67,6 +67,13 @@ def ensure_enqueued(redis: Redis, advice_id: str, now: datetime, heartbeat_secon
     return enqueue_advice(redis, advice_id)
 
 
+def give_back(redis: Redis, job: Job) -> None:
+    """Enqueue a job of ours anew that its worker ended in the middle. Raises QueueUnavailable."""
+    with unavailable_as_such():
+        job.delete(remove_from_queue=True)
+    enqueue_advice(redis, str(job.args[0]))
+
+
 def _is_alive(job: Job, queue: Queue, since: datetime) -> bool:
     status = job.get_status(refresh=False)
     if status == JobStatus.QUEUED:

@@ -6,6 +6,7 @@ import re
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -19,6 +20,7 @@ from tests.workers.conftest import wait_for
 CONFIGURATION = Path(__file__).parents[2] / "deploy" / "haproxy.cfg"
 NAMES = ("api-1", "api-2", "gateway")
 DRAIN_SECONDS = 3
+START_SECONDS = 180.0  # several start at once, on few cores
 
 
 class Replica:
@@ -38,8 +40,15 @@ class Replica:
 
     def wait(self) -> None:
         """Return when it is ready for all."""
-        wait_for(lambda: self.is_ready() or not self.program.is_running, f"{self.name} is not ready")
-        assert self.program.is_running, self.program.log
+        deadline = time.monotonic() + START_SECONDS
+        while not self.is_ready():
+            assert self.program.is_running, self.program.log
+            assert time.monotonic() < deadline, self.said()
+            time.sleep(0.1)
+
+    def said(self) -> str:
+        """Return what it says of its parts, and its log."""
+        return httpx.get(f"{self.url}/ready", timeout=5).text + self.program.log
 
     def is_ready(self) -> bool:
         try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from datetime import UTC, datetime, timedelta
 
 import psutil  # type: ignore[import-untyped]
@@ -121,6 +122,24 @@ def test_a_worker_killed_in_the_middle_of_an_advice_loses_nothing(
     assert read_advice(context, advice.id).state == "running"
     with running_worker(settings):
         assert requeue_unfinished(later(context)) == 1
+        assert wait_until_final(context, advice.id).state == "ready"
+
+
+@pytest.mark.full
+def test_a_worker_that_may_not_finish_gives_its_advice_back(
+    context: Context, settings: Settings, redis: Redis, local_hub: LocalHub
+) -> None:
+    hold_reading(local_hub, seconds=60)
+    advice = request_advice(context, REQUEST).advice
+    with running_worker(settings) as worker:
+        wait_until_reading(context, advice.id, local_hub)
+        worker.terminate()
+        time.sleep(1.5)  # RQ takes a second signal within a second for the first one
+        assert worker.is_running()
+        worker.terminate()
+        worker.wait(10)
+    assert job_of(redis, advice.id).get_status() == JobStatus.QUEUED
+    with running_worker(settings):
         assert wait_until_final(context, advice.id).state == "ready"
 
 
