@@ -18,6 +18,7 @@ from sqlalchemy import (
     Row,
     Select,
     and_,
+    bindparam,
     case,
     delete,
     func,
@@ -30,6 +31,7 @@ from sqlalchemy import (
 
 from service.engine.measured import Failure, MeasuredRow, ModelIdentity, Prediction
 from service.store import results
+from service.store.engines import glance
 from service.store.results import StoredResult
 from service.store.tables import account, host, run_host, validation
 from service.store.tables import run as table
@@ -42,6 +44,9 @@ _MAY_PASS = and_(table.c.state == "failed", table.c.result_id.is_(None), table.c
 _HELD = table.c.state.in_(("leased", "running"))
 OPEN = ("queued", "leased", "running")
 _FAIR_OVER = timedelta(days=1)
+# Made once: each host that waits asks this, hundreds of them, again and again.
+_WAITS = select(table.c.id).join(run_host, run_host.c.run_id == table.c.id)
+_WAITS = _WAITS.where(run_host.c.host_id == bindparam("asked"), table.c.state == "queued").limit(1)
 _USUAL_SECONDS = 600.0
 _LOST = Failure(
     kind="stopped", transient=False, text=f"the host stopped answering in the middle of it, {MAX_ATTEMPTS} times"
@@ -143,6 +148,9 @@ def lease(
 
     `allowance`: GPU-seconds of a day behind which an account gets no more of hosts of others.
     """
+    with glance(engine) as connection:
+        if connection.scalar(_WAITS, {"asked": host_id}) is None:
+            return None
     own = table.c.account_id == owner_id
     used = _used(table.c.account_id, now - _FAIR_OVER).correlate(table).scalar_subquery()
     fair = (case((own, 0), else_=1), used, table.c.created_at, table.c.position, table.c.id)
@@ -219,13 +227,23 @@ def release(engine: Engine, host_id: str, now: datetime) -> int:
 def expire(engine: Engine, now: datetime, waits_since: datetime) -> int:
     """Take back runs whose lease is over, and end those that nobody took since then. Returns how many those were."""
     nobody = and_(table.c.state == "queued", table.c.created_at < waits_since)
-    with engine.begin() as connection:
-        ended = {"state": "failed", "failure": _NOBODY, "ended_at": now}
-        count = connection.execute(update(table).where(nobody).values(ended)).rowcount
+    count = 0
+    if _any(engine, nobody):
+        with engine.begin() as connection:
+            ended = {"state": "failed", "failure": _NOBODY, "ended_at": now}
+            count = connection.execute(update(table).where(nobody).values(ended)).rowcount
     return int(count) + _take_back(engine, and_(_HELD, table.c.leased_until < now), now)
 
 
+def _any(engine: Engine, which: ColumnElement[bool]) -> bool:
+    """Whether there is such a run. Each host that asks looks; hundreds of them write nothing, and wait for nobody."""
+    with glance(engine) as connection:
+        return connection.scalar(select(table.c.id).where(which).limit(1)) is not None
+
+
 def _take_back(engine: Engine, which: ColumnElement[bool], now: datetime) -> int:
+    if not _any(engine, which):
+        return 0
     again: dict[str, object] = {
         "state": "queued",
         "attempt": table.c.attempt + 1,

@@ -21,7 +21,7 @@ from litestar.response import Stream
 from service.engine.errors import AdvisorError
 from service.web.drain import Drain
 from service.web.limits import Lease
-from service.web.use_cases import Flows
+from service.web.services import Services
 from service.wire.advice import FINAL, AdviceEvent
 from service.wire.problem import problem_of
 
@@ -32,13 +32,13 @@ STREAM_LEASE_SECONDS = 45
 _COME_AGAIN_MS = (500, 3000)
 
 
-def changes(flows: Flows, advice_id: str, drain: Drain, seconds: float | None = None) -> AsyncGenerator[AdviceEvent]:
+def changes(services: Services, advice_id: str, seconds: float | None = None) -> AsyncGenerator[AdviceEvent]:
     """Return how far the advice is, again and again, as `looks`."""
     return looks(
-        lambda: to_thread.run_sync(flows.advice_progress, advice_id),
-        flows.progress(advice_id),
+        lambda: to_thread.run_sync(services.flows.advice_progress, advice_id, limiter=services.looking),
+        services.flows.progress(advice_id),
         lambda event: event.state in FINAL,
-        drain,
+        services.drain,
         seconds,
     )
 
@@ -59,23 +59,24 @@ async def looks(
         while True:
             found = await look()
             yield found
-            left = LOOK_SECONDS if end is None else min(LOOK_SECONDS, end - time.monotonic())
+            pause = LOOK_SECONDS * random.uniform(0.7, 1.0)  # noqa: S311 - not all at once
+            left = pause if end is None else min(pause, end - time.monotonic())
             if is_final(found) or left <= 0:
                 return
-            pause = anyio.move_on_after(left)
-            with pause, drain.cutting(pause):
+            scope = anyio.move_on_after(left)
+            with scope, drain.cutting(scope):
                 await anext(hints)
 
 
-async def wait_until_final(flows: Flows, advice_id: str, seconds: float, drain: Drain) -> None:
+async def wait_until_final(services: Services, advice_id: str, seconds: float) -> None:
     """Return once the advice is final, or `seconds` are over, or the process leaves."""
-    async with aclosing(changes(flows, advice_id, drain, seconds)) as found:
+    async with aclosing(changes(services, advice_id, seconds)) as found:
         async for _ in found:
-            if drain.leaving:
+            if services.drain.leaving:
                 return
 
 
-async def events(flows: Flows, advice_id: str, lease: Lease, drain: Drain) -> AsyncGenerator[bytes]:
+async def events(services: Services, advice_id: str, lease: Lease) -> AsyncGenerator[bytes]:
     """Return server-sent events: the state at once, then each change, and a comment every PING_SECONDS.
 
     An event is named after the state; its id tells what was seen. The stream ends after a final one. `lease` is renewed
@@ -88,7 +89,7 @@ async def events(flows: Flows, advice_id: str, lease: Lease, drain: Drain) -> As
             sent[:] = [event]
             yield sse(event.state, event_id(event), event)
 
-    async with aclosing(stream(changes(flows, advice_id, drain), new, lease, drain)) as pieces:
+    async with aclosing(stream(changes(services, advice_id), new, lease, services.drain)) as pieces:
         async for piece in pieces:
             yield piece
 

@@ -8,27 +8,26 @@ from collections.abc import AsyncGenerator, Iterator
 import msgspec
 from anyio import to_thread
 
-from service.web.drain import Drain
 from service.web.follow import looks, sse, stream
 from service.web.limits import Lease
-from service.web.use_cases import Flows
+from service.web.services import Services
 from service.wire.runs import Run, Validation, ValidationEvent
 
 FINAL = ("done", "cancelled")
 
 
-def events(flows: Flows, validation_id: str, lease: Lease, drain: Drain) -> AsyncGenerator[bytes]:
+def events(services: Services, validation_id: str, lease: Lease) -> AsyncGenerator[bytes]:
     """Return server-sent events: the state at once, then each run that changed with its new rows, and comments.
 
     An event of a run is named after its state, one of the whole after the validation's; the last one is final.
     """
     look = looks(
-        lambda: to_thread.run_sync(flows.read_validation, validation_id),
-        flows.validation_progress(validation_id),
+        lambda: to_thread.run_sync(services.flows.read_validation, validation_id, limiter=services.looking),
+        services.flows.validation_progress(validation_id),
         lambda validation: validation.state in FINAL,
-        drain,
+        services.drain,
     )
-    return stream(look, _News().of, lease, drain)
+    return stream(look, _News().of, lease, services.drain)
 
 
 def final_id(validation: Validation) -> str:

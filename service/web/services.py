@@ -8,7 +8,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, TypeVar
 
-from anyio import Semaphore, WouldBlock, from_thread, to_thread
+from anyio import CapacityLimiter, Semaphore, WouldBlock, from_thread, to_thread
 from litestar import Request
 from litestar.connection import ASGIConnection
 
@@ -26,6 +26,7 @@ from service.wire.health import Part, PartName
 
 NEEDED: tuple[PartName, ...] = ("database", "redis", "workers", "disk")
 _KEPT_SECONDS = 5.0  # what waits is asked of the database no more often, however many scrape
+WAITING_LOOK = 4  # threads in which all who wait, listeners and hosts, look at the database: others go before them
 READS = 4  # repos that one process reads at once for `/v1/repos`
 T = TypeVar("T")
 _HOST = re.compile(r"[A-Za-z0-9.:\[\]-]{1,255}")
@@ -38,6 +39,7 @@ class Services:
         self.settings, self.flows, self.limits = settings, flows, limits
         self.reads = Semaphore(READS)
         self.drain = Drain()
+        self.looking = CapacityLimiter(WAITING_LOOK)
         self.kept = KeptAnswers()
         names: tuple[PartName, ...] = (*NEEDED, "bots", "hub") if settings.has_bots else (*NEEDED, "hub")
         self._asked = {name: Asking(partial(self._part, name)) for name in names}

@@ -100,7 +100,7 @@ async def _requested(
     asked = await to_thread.run_sync(flows.request_advice, data, services.admission(request))
     advice = asked.advice
     if wait and advice.state not in FINAL:
-        await wait_until_final(flows, advice.id, wait, services.drain)
+        await wait_until_final(services, advice.id, wait)
         advice = await to_thread.run_sync(flows.read_advice, advice.id)
     if advice.problem:
         return problem_response(msgspec.structs.replace(advice.problem, instance=f"{PATH}/{advice.id}"))
@@ -140,7 +140,7 @@ async def read_advice(
     form, known = wanted_format(request, as_format), _checked(advice_id)
     if wait and (await to_thread.run_sync(services.flows.advice_progress, known)).state not in FINAL:
         async with await services.hold(request, MAX_WAIT_SECONDS + 5):
-            await wait_until_final(services.flows, known, wait, services.drain)
+            await wait_until_final(services, known, wait)
     version = await to_thread.run_sync(services.flows.advice_version, known)
     return await _answered(known, version, request, services, form, detail)
 
@@ -169,7 +169,7 @@ async def follow_advice(
     if found.state in FINAL and request.headers.get("last-event-id") == event_id(found):
         return Response(None, status_code=204)
     lease = await services.hold(request, STREAM_LEASE_SECONDS)
-    return event_stream(events(services.flows, found.id, lease, services.drain))
+    return event_stream(events(services, found.id, lease))
 
 
 @delete(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from typing import Annotated, Any, TypeVar
 
 import anyio
@@ -185,7 +186,7 @@ async def leave(request: Request[Any, Any, Any], services: NamedDependency[Servi
 async def lease_run(request: Request[Any, Any, Any], services: NamedDependency[Services]) -> Response[Any]:
     """Waits up to 25 seconds for one. What the host held before goes back to the queue."""
     host, asked = await signed(request, services, LeaseRequest)
-    leased = await to_thread.run_sync(services.flows.lease, host)
+    leased = await to_thread.run_sync(services.flows.lease, host, limiter=services.looking)
     if leased is None and asked.wait:
         waits(request.scope)
         with metrics.HELD.of("host").track_inprogress():
@@ -198,14 +199,14 @@ async def lease_run(request: Request[Any, Any, Any], services: NamedDependency[S
 
 async def _waited_for(services: Services, host: SignedHost, seconds: int) -> LeasedRun | None:
     """Look again when something was queued, and now and then: without Redis nobody says so. Ends with the process."""
-    deadline = anyio.current_time() + seconds
+    deadline = anyio.current_time() + seconds * random.uniform(0.8, 1.0)  # noqa: S311 - hosts come again one by one
     async with services.flows.queued_runs() as news:
         while (left := deadline - anyio.current_time()) > 0:
-            if leased := await to_thread.run_sync(services.flows.next_run, host):
+            if leased := await to_thread.run_sync(services.flows.next_run, host, limiter=services.looking):
                 return leased
             if services.drain.leaving:
                 return None
-            pause = anyio.move_on_after(min(left, _LOOK_SECONDS))
+            pause = anyio.move_on_after(min(left, _LOOK_SECONDS * random.uniform(0.7, 1.0)))  # noqa: S311
             with pause, services.drain.cutting(pause):
                 await anext(news)
     return None

@@ -129,7 +129,7 @@ async def follow_validation(
     if found.state in FINAL and request.headers.get("last-event-id") == final_id(found):
         return Response(None, status_code=204)
     lease = await services.hold(request, STREAM_LEASE_SECONDS)
-    return event_stream(events(services.flows, found.id, lease, services.drain))
+    return event_stream(events(services, found.id, lease))
 
 
 @delete(
