@@ -167,6 +167,8 @@ class _Generator:
         if running:
             _, late = await asyncio.wait(running, timeout=_LATE_SECONDS)
             self.failed += len(late)
+        for connection in self.idle:
+            connection.close()
 
     async def _pooled(self, due: float) -> None:
         connection = self.idle.pop() if self.idle else Connection(self.spec.host, self.spec.port)

@@ -154,7 +154,7 @@ def _advice(client: httpx.Client, settings: Settings) -> str:
 @contextmanager
 def _worker(settings: Settings) -> Iterator[None]:
     command = [sys.executable, "-m", "workers.run"]
-    process = subprocess.Popen(command, env=os.environ | as_environment(settings))
+    process = subprocess.Popen(command, env=os.environ | as_environment(settings), stderr=subprocess.DEVNULL)
     try:
         yield
     finally:
