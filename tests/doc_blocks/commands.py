@@ -32,6 +32,10 @@ from service.engine.hardware_text import parse_hardware
 from tests.doc_blocks.blocks import ROOT, Block
 
 Words = list[str]
+_ELSEWHERE = re.compile(r"(?<=>)(\s*)/[\w./-]+")  # a file that a block would write outside of its folder
+_PROGRAM = re.compile(
+    r"(?m)(^\s*|[|;&(]\s*)/[\w./-]*/(?=[\w.-])"
+)  # a program by its whole path, which a shell would run
 _OURS = re.compile(r"(?<![\w/])[\w./-]*\bvenv/bin/(?=\w)")  # the programs of a virtual environment, by their names
 _SERVICES = {"", "127.0.0.1:8000", "advisor.example"}
 _PAGES_OF_THE_SITE = re.compile(r"/(|docs|health|ready|metrics|leaderboard|submit|accuracy|hosts|openapi\.json)")
@@ -66,10 +70,11 @@ def commands_of(blocks: list[Block]) -> list[Command]:
         return []
     script = _PRELUDE
     for block in blocks:
-        text = shlex.quote(_OURS.sub("", block.text))
+        text = shlex.quote(_held(block.text))
         script += (
             f"printf '\\035%s\\036' {block.place} >&3\neval {text} || echo '{block.place}: no shell reads it' >&2\n"
         )
+    script += "printf '\\035\\036' >&3\n"
     with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryFile() as seen:
         shell = subprocess.run(
             [shutil.which("bash") or "bash", "--norc", "-c", f"exec 3>&{seen.fileno()}\n{script}"],
@@ -79,7 +84,13 @@ def commands_of(blocks: list[Block]) -> list[Command]:
         seen.seek(0)
         records = seen.read().decode().split("\036")[:-1]
     assert not shell.stderr, shell.stderr
+    assert records[-1] == "\035", f"{blocks[0].page.name}: a block ends the shell, and what follows is never run"
     return list(_commands(records))
+
+
+def _held(text: str) -> str:
+    """Return a block whose programs have no path, so that none is found, and which writes in its own folder only."""
+    return _ELSEWHERE.sub(r"\1kept", _PROGRAM.sub(r"\1", _OURS.sub("", text)))
 
 
 def _commands(records: list[str]) -> Iterator[Command]:

@@ -83,9 +83,16 @@ def test_a_shell_splits_the_commands_and_fills_in_what_they_print() -> None:
     )
 
 
-@pytest.mark.parametrize("text", ["echo 'never closed", "advisor serve $NOBODY_SET_IT", "./not-there"])
+def test_nothing_is_run_or_written_elsewhere_by_reading_it(tmp_path: Path) -> None:
+    text = f"/bin/rm {tmp_path}\ncat > {tmp_path}/a <<END\nx\nEND\ntrue && /usr/bin/env b >>{tmp_path}/b 2> /dev/null"
+    found = [words for _, words in commands_of([Block(blocks.ROOT / "x", 1, "sh", text)])]
+    assert found == [["rm", str(tmp_path)], ["cat"], ["env", "b"]]
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("text", ["exit 0", "echo 'never closed", "advisor serve $NOBODY_SET_IT", "./not-there"])
 def test_what_no_shell_reads_is_found(text: str) -> None:
-    with pytest.raises(AssertionError, match=r"x:1|unbound|No such file|line 1"):
+    with pytest.raises(AssertionError, match=r"x:1|unbound|No such file|line 1|never run"):
         commands_of([Block(blocks.ROOT / "x", 1, "sh", text)])
 
 
