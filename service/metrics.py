@@ -46,9 +46,9 @@ class Metric(Generic[Kind]):
         self.kind = kind.__name__.lower()
         options: dict[str, Any] = {} if buckets is None else {"buckets": buckets}
         self.made: Kind = kind(name, text, tuple(labels), registry=REGISTRIES[scope], **options)
-        self._open = ROUTES in labels.values()
+        self._series: dict[tuple[str, ...], Kind] = {}
         METRICS.append(self)
-        if labels and not self._open:  # a series that begins at 0 can be seen to grow; one that appears cannot
+        if labels and ROUTES not in labels.values():  # a series that begins at 0 can be seen to grow; one that appears cannot
             for values in product(*labels.values()):
                 self.made.labels(*values)
 
@@ -59,11 +59,15 @@ class Metric(Generic[Kind]):
 
     def of(self, *values: str) -> Kind:
         """Return the series of these labels' values."""
-        pairs = zip(values, self.labels.values(), strict=True)
-        found: Kind = self.made.labels(
-            *(value if value in known or known is ROUTES else OTHER for value, known in pairs)
-        )
+        found = self._series.get(values)
+        if found is None:
+            pairs = zip(values, self.labels.values(), strict=True)
+            known = tuple(value if value in all_ or all_ is ROUTES else OTHER for value, all_ in pairs)
+            found = self.made.labels(*known)
+            if known == values:  # what strangers make up is not kept
+                self._series[values] = found
         return found
+
 
 
 METRICS: list[Metric[Any]] = []
