@@ -48,7 +48,8 @@ class Metric(Generic[Kind]):
         self.made: Kind = kind(name, text, tuple(labels), registry=REGISTRIES[scope], **options)
         self._series: dict[tuple[str, ...], Kind] = {}
         METRICS.append(self)
-        if labels and ROUTES not in labels.values():  # a series that begins at 0 can be seen to grow; one that appears cannot
+        # A count that begins at 0 can be seen to grow. A gauge that nobody set says nothing.
+        if labels and ROUTES not in labels.values() and kind is not Gauge:
             for values in product(*labels.values()):
                 self.made.labels(*values)
 
@@ -67,7 +68,6 @@ class Metric(Generic[Kind]):
             if known == values:  # what strangers make up is not kept
                 self._series[values] = found
         return found
-
 
 
 METRICS: list[Metric[Any]] = []
@@ -110,6 +110,8 @@ BUILD = Metric(
     version=(__version__,), engine_model=(ENGINE_MODEL,),
 )  # fmt: skip
 BUILD.of(__version__, ENGINE_MODEL).set(1)
+for _kind in HELD.labels["kind"]:
+    HELD.of(_kind).set(0)
 
 ADVICE_ASKED = Metric(
     Counter, "advisor_advice_requests", "Requests for advice: answered from what was computed before, joined to one in "

@@ -38,6 +38,10 @@ def test_a_request_is_counted_by_its_route_and_timed(client: httpx.Client) -> No
     problem = ("advisor_problems_total", ("advice-not-found",))
     assert [after[name] - before.get(name, 0) for name in (counted, timed, problem)] == [1, 1, 1]
     assert after["advisor_http_requests_in_flight", ()] == 1
+    assert after["advisor_held_connections", ("stream",)] == 0
+    assert {labels for name, labels in after if name == "advisor_part_up"} == {
+        ("database",), ("redis",), ("workers",), ("disk",),
+    }  # fmt: skip
 
 
 def test_nothing_that_strangers_send_becomes_a_label(client: httpx.Client) -> None:
