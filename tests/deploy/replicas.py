@@ -66,7 +66,7 @@ class Replica:
 
 
 class Replicas:
-    """Two replicas for people, one for agents, a worker, and the proxy before them."""
+    """Two replicas for people, one for agents, a worker, who answers chat, and the proxy before them."""
 
     def __init__(self, folder: Path, environment: dict[str, str]) -> None:
         self.proxy_url = f"http://127.0.0.1:{free_port()}"
@@ -75,7 +75,10 @@ class Replicas:
             "ADVISOR_TRUSTED_PROXIES": "127.0.0.0/8", "ADVISOR_DRAIN_SECONDS": str(DRAIN_SECONDS),
         }  # fmt: skip
         self.replicas = [Replica(folder, name, environment) for name in NAMES]
-        self.worker = Program((sys.executable, "-m", "workers.run"), environment, folder / "worker.log")
+        self.workers = [
+            Program((sys.executable, "-m", module), environment, folder / f"{module}.log")
+            for module in ("workers.run", "workers.bots")
+        ]
         written = folder / "haproxy.cfg"
         written.write_text(proxy_configuration(self.proxy_url, {each.name: each.address for each in self.replicas}))
         self.proxy = Program((haproxy(), "-f", str(written)), {}, folder / "proxy.log")
@@ -83,7 +86,7 @@ class Replicas:
     @contextmanager
     def running(self) -> Iterator[Replicas]:
         """Run all of it for a block, the replicas started at once as a container engine does."""
-        programs = [self.worker, *(each.program for each in self.replicas), self.proxy]
+        programs = [*self.workers, *(each.program for each in self.replicas), self.proxy]
         with ExitStack() as stack:
             for program in programs:
                 program.start()
