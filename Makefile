@@ -69,6 +69,9 @@ bench: setup ## every benchmark that docs quote; the last outputs are kept in be
 	$(BIN)/python -m bench.bots | tee bench/results/bots.txt
 	$(BIN)/python -m bench.planner | tee bench/results/planner.txt
 	$(BIN)/python -m bench.board | tee bench/results/board.txt
+	$(BIN)/python -m bench.api | tee bench/results/api.txt
+	$(BIN)/python -m bench.api --postgres | tee bench/results/api_postgresql.txt
+	$(BIN)/python -m bench.api --minutes 30 | tee bench/results/api_memory.txt
 	$(BIN)/python -m bench.costs | tee bench/results/costs.txt
 	$(BIN)/python -m bench.costs --postgres | tee -a bench/results/costs.txt
 

@@ -10,7 +10,7 @@ import random
 import time
 import zlib
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Iterator
-from contextlib import AbstractAsyncContextManager, aclosing
+from contextlib import AbstractAsyncContextManager, aclosing, suppress
 from typing import TypeVar
 
 import anyio
@@ -19,6 +19,7 @@ from anyio import to_thread
 from litestar.response import Stream
 
 from service.engine.errors import AdvisorError
+from service.errors import QueueUnavailable
 from service.web.drain import Drain
 from service.web.limits import Lease
 from service.web.services import Services
@@ -109,7 +110,8 @@ async def stream(
                     yield piece
                 if time.monotonic() - pinged >= PING_SECONDS:
                     pinged = time.monotonic()
-                    await lease.renew()
+                    with suppress(QueueUnavailable):  # without Redis nothing is counted; what is open goes on
+                        await lease.renew()
                     yield b": ping\n\n"
                 if drain.leaving:
                     yield f"retry: {random.randint(*_COME_AGAIN_MS)}\n\n".encode()  # noqa: S311 - not all at once

@@ -11,7 +11,9 @@ import httpx
 import pytest
 from redis import Redis
 
+from service.errors import QueueUnavailable
 from service.web import follow
+from service.web.limits import Lease
 from tests.web.memory_flows import MemoryFlows
 from tests.web.test_problems import assert_problem
 
@@ -132,3 +134,22 @@ def test_one_client_holds_so_many_streams_and_no_more(client: httpx.Client, flow
         assert client.get("/v1/advice/one").status_code == 200
     assert until(lambda: not redis.keys("streams:*"))
     assert client.get("/v1/advice/one?wait=1").status_code == 200
+
+
+def test_an_open_stream_outlives_a_redis_that_goes_away(
+    client: httpx.Client, flows: MemoryFlows, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(follow, "PING_SECONDS", 0.1)
+    monkeypatch.setattr(follow, "LOOK_SECONDS", 0.05)
+
+    async def lost(self: Lease) -> None:
+        raise QueueUnavailable("the queue does not answer")
+
+    flows.put("one", "running")
+    with client.stream("GET", "/v1/advice/one/events") as reply:
+        stream = events(reply)
+        next(stream)
+        monkeypatch.setattr(Lease, "renew", lost)
+        assert [next(stream)[0] for _ in range(2)] == ["", ""]
+        flows.put("one", "ready")
+        assert "ready" in [name for name, _, _ in stream]
