@@ -14,7 +14,7 @@ _INTRODUCTION = """\
 (nothing fits, nothing was measured, a part is bad), 2 when the input is wrong; `advisor host run` ends with 78 where
 the machine is not enrolled. Settings come from the environment ([settings.md](settings.md)).
 
-`pip install 'offload-advisor[server]'` has all commands but those of the extra `agent`: `host`, and `validate` with
+`pip install '.[server]'` in a checkout has all commands but those of the extra `agent`: `host`, and `validate` with
 `--here`. {bare} needs no extra.
 
 This file is written by `make openapi`.

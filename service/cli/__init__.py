@@ -90,7 +90,7 @@ def _what_to_install(error: ModuleNotFoundError, command: Command) -> str:
     extra = _OWN_EXTRA.get(module, command.extra)
     if extra is None or module in ("service", "workers"):
         raise error
-    return f"`advisor {command.verb}` needs {module}, which is not installed: pip install 'offload-advisor[{extra}]'"
+    return f"`advisor {command.verb}` needs {module}, which is not installed: in a checkout, pip install '.[{extra}]'"
 
 
 def _complain(error: AdvisorError) -> None:

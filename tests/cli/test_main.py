@@ -34,5 +34,5 @@ def test_a_command_whose_extra_is_missing_names_it() -> None:
     ended = run_without(("httpx",), "advise", "no/such", "-H", "RTX 3090, 128GB")
     assert ended.returncode == 1
     assert ended.stderr == (
-        "advisor: `advisor advise` needs httpx, which is not installed: pip install 'offload-advisor[server]'\n"
+        "advisor: `advisor advise` needs httpx, which is not installed: in a checkout, pip install '.[server]'\n"
     )
