@@ -1,4 +1,4 @@
-"""Hold a running service to its OpenAPI document: `python -m bench.contract [--examples 12] [--seed 1] [--seconds N]`.
+"""Hold a running service to its OpenAPI document: `python -m bench.contract [--examples 12] [--seed 1]`.
 
 Schemathesis with every check it has sends each operation good and bad requests, also in the order of their links.
 """
@@ -27,7 +27,7 @@ BEYOND_SHAPES = [
 ]
 
 
-def known(found: World) -> dict[str, tuple[str, list[str]]]:
+def known(found: World) -> dict[str, list[str]]:
     """Return values of path and header parameters that name what is there, by parameter."""
     advice, results = [found.advice() for _ in range(5)], [found.result() for _ in range(3)]
     validations = [found.validation(advice[0]["id"])]
@@ -67,6 +67,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     arguments, more = parser.parse_known_args()
     print(stamp())
+    print(f"{arguments.examples} examples of each operation and phase, seed {arguments.seed}", flush=True)
     with tempfile.TemporaryDirectory() as folder, world(Path(folder)) as found:
         install(found, arguments.seed)
         path = Path(folder, "schemathesis.toml")

@@ -16,6 +16,7 @@ from service import __version__
 from service.flows import doctor
 from service.flows.context import Context
 from service.flows.doctor import Diagnosis, diagnose
+from service.hub import retry
 from service.queue.enqueue import queue_on
 from service.settings import Settings
 from service.store import hosts
@@ -82,7 +83,8 @@ def test_without_workers_nothing_would_be_computed(context: Context, quiet: Sett
     assert (found(quiet)["workers"].state, found(quiet)["Redis"].state) == ("bad", "good")
 
 
-def test_a_hub_that_does_not_answer_is_bad(quiet: Settings) -> None:
+def test_a_hub_that_does_not_answer_is_bad(quiet: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(retry, "_FIRST_PAUSE", 0.0)
     gone = msgspec.structs.replace(quiet, hf_endpoint="http://127.0.0.1:9")
     assert found(gone)["Hub"].state == "bad"
 

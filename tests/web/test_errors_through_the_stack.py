@@ -9,6 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
+from service.hub import retry
 from service.queue.embedded import EmbeddedValkey
 from service.settings import Settings
 from service.web.app import create_app
@@ -139,7 +140,7 @@ def test_a_hub_that_limits_us_says_when_to_ask_again(service: httpx.Client, hub:
 
 
 def test_a_hub_that_fails_is_503_and_works_again_later(service: httpx.Client, hub: LocalHub) -> None:
-    hub.fail(Fault("status", at="api", status=500))
+    hub.fail(Fault("status", at="api", status=500, headers={"retry-after": "0"}))  # it is asked again at once
     assert_problem(ask(service, "local/gemma-3-12b-it-GGUF"), 503, "hub-unavailable")
     hub.reset()
     reply = service.get("/v1/repos/local/gemma-3-12b-it-GGUF")
@@ -163,7 +164,10 @@ def test_the_way_of_one_request(service: httpx.Client, hub: LocalHub) -> None:
     assert_problem(service.get(path), 404, "advice-not-found")
 
 
-def test_a_hub_that_is_gone_is_503(valkey: EmbeddedValkey, tmp_path: Path) -> None:
+def test_a_hub_that_is_gone_is_503(
+    valkey: EmbeddedValkey, redis: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(retry, "_FIRST_PAUSE", 0.0)
     with LocalHub() as gone:
         settings = Settings(state_dir=tmp_path, redis_url=valkey.url, hf_endpoint=gone.endpoint)
     with engine_with_tables(settings.database), client_of(create_app(settings)) as client:

@@ -96,8 +96,9 @@ def test_a_change_that_nobody_published_is_seen_all_the_same(
 
 
 def test_an_advice_that_is_deleted_meanwhile_ends_the_stream_with_a_problem(
-    client: httpx.Client, flows: MemoryFlows
+    client: httpx.Client, flows: MemoryFlows, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(follow, "LOOK_SECONDS", 0.05)
     flows.put("one", "running")
     with client.stream("GET", "/v1/advice/one/events") as reply:
         stream = events(reply)
