@@ -38,20 +38,20 @@ class Asking(Generic[T]):
 
     async def answer(self) -> Answer[T]:
         """Return the answer, after ASK_SECONDS at most. Raises nothing."""
-        if self._asked is None or (self._asked.done() and time.monotonic() - self._ended >= self._keep):
-            self._begin()
-        asked, left = self._asked, self._began + ASK_SECONDS - time.monotonic()
-        assert asked is not None  # noqa: S101
+        asked = self._asked
+        if asked is None or (asked.done() and time.monotonic() - self._ended >= self._keep):
+            asked = self._asked = self._begin()
+        left = self._began + ASK_SECONDS - time.monotonic()
         await asyncio.wait({asked}, timeout=max(left, 0.0))
         if asked.done():
             return asked.result()
         waited = time.monotonic() - self._began
         return Answer(None, "does not answer in time", waited)
 
-    def _begin(self) -> None:
+    def _begin(self) -> asyncio.Future[Answer[T]]:
         loop = asyncio.get_running_loop()
         asked: asyncio.Future[Answer[T]] = loop.create_future()
-        self._asked, self._began = asked, time.monotonic()
+        self._began = time.monotonic()
 
         def done(answer: Answer[T]) -> None:
             self._ended = time.monotonic()
@@ -63,6 +63,7 @@ class Asking(Generic[T]):
                 loop.call_soon_threadsafe(done, answer)
 
         threading.Thread(target=run, name="part", daemon=True).start()
+        return asked
 
     def _answered(self) -> Answer[T]:
         began = time.monotonic()
