@@ -25,7 +25,7 @@ from service.flows.retention import purge
 from service.logs import Log
 from service.queue.embedded import EmbeddedValkey
 from service.queue.processes import bound_to_parent
-from service.settings import Settings, as_environment
+from service.settings import Settings, as_environment, without_bots, without_secrets
 from service.store.engines import make_engine
 from service.store.migrations import migrate
 from service.web import server
@@ -36,6 +36,7 @@ log = Log("serve")
 NIGHTLY_SECONDS = 600.0  # how often it is looked whether it is night
 GRACE_SECONDS = 8.0  # for a worker to finish its job; what it does not finish is begun again, by another one
 _GIVE_BACK_SECONDS = 2.0
+_BOTS = "workers.bots"
 _WATCH_SECONDS = 1.0
 _FIRST_DELAY, _LONGEST_DELAY, _LIVED_LONG = 0.5, 10.0, 10.0
 
@@ -115,7 +116,7 @@ async def _keep_valkey(server: EmbeddedValkey) -> None:
 def _modules(settings: Settings) -> list[str]:
     """Return what runs beside the API, a process each: workers, and who answers Discord and Slack; or nothing."""
     has_bots = settings.workers and settings.has_bots
-    return ["workers.run"] * settings.workers + (["workers.bots"] if has_bots else [])
+    return ["workers.run"] * settings.workers + ([_BOTS] if has_bots else [])
 
 
 async def _keep_worker(settings: Settings, module: str) -> None:
@@ -147,7 +148,7 @@ async def _start_worker(settings: Settings, *module: str) -> asyncio.subprocess.
         sys.executable,
         "-m",
         *module,
-        env={**os.environ, **as_environment(settings)},
+        env=without_secrets(os.environ) | as_environment(settings if _BOTS in module else without_bots(settings)),
         stdin=asyncio.subprocess.DEVNULL,
         start_new_session=True,
         preexec_fn=bound_to_parent(signal.SIGKILL),

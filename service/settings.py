@@ -344,6 +344,16 @@ def load_settings(environment: Mapping[str, str]) -> Settings:
     return Settings(**values)
 
 
+def without_secrets(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return `environment` without this service's secrets: for programs that have no use for them."""
+    return {name: value for name, value in environment.items() if name not in _SECRET}
+
+
+def without_bots(settings: Settings) -> Settings:
+    """Return the settings of a process that does not speak with Discord or Slack, which needs no secret of theirs."""
+    return msgspec.structs.replace(settings, discord_bot_token=None, slack_signing_secret=None, slack_bot_token=None)
+
+
 def as_environment(settings: Settings) -> dict[str, str]:
     """Return the variables that make `load_settings` return `settings` again, for a child process."""
     texts = {variable: _as_text(getattr(settings, field)) for variable, (field, _) in _VARIABLES.items()}

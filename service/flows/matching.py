@@ -7,6 +7,7 @@ stays is refused like one that the engine refuses.
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Iterable, Sequence
@@ -18,6 +19,7 @@ from service.engine.errors import InvalidFlags
 from service.engine.memory.overrides import is_matched, remember_matches
 from service.engine.model import Model
 from service.engine.overrides import MAX_RULES, is_easy
+from service.settings import without_secrets
 
 SECONDS = 3.0  # for one process; starting it takes a tenth of a second
 _MOST_KILLED = 4
@@ -69,7 +71,13 @@ def _answers(asked: Asked) -> Sequence[Answered]:
     command = [sys.executable, "-m", "service.flows.match_worker"]
     with _AT_ONCE:
         try:
-            done = subprocess.run(command, input=msgspec.json.encode(asked), capture_output=True, timeout=SECONDS)
+            done = subprocess.run(
+                command,
+                input=msgspec.json.encode(asked),
+                capture_output=True,
+                timeout=SECONDS,
+                env=without_secrets(os.environ),  # what it runs is a stranger's
+            )
             said = done.stdout
         except subprocess.TimeoutExpired as late:
             said = late.stdout or b""

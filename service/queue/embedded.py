@@ -17,6 +17,7 @@ from redis.exceptions import RedisError
 from service.errors import QueueUnavailable
 from service.queue.processes import bound_to_parent
 from service.scratch import new_folder
+from service.settings import without_secrets
 
 _START_SECONDS = 15.0
 _STOP_SECONDS = 5.0
@@ -86,6 +87,7 @@ class EmbeddedValkey:
                 stdout=output,
                 stderr=output,
                 start_new_session=True,
+                env=without_secrets(os.environ),
                 preexec_fn=bound_to_parent(signal.SIGTERM),
             )
         try:

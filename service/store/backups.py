@@ -18,6 +18,7 @@ from sqlalchemy import make_url
 
 from service.engine.errors import InvalidInput
 from service.errors import DatabaseUnavailable
+from service.settings import without_secrets
 from service.store.engines import make_engine
 from service.store.migrations import migrate, revisions
 
@@ -147,7 +148,7 @@ def _tool(words: list[str], url: str) -> None:
 def _run(words: list[str], environment: dict[str, str]) -> str:
     try:
         done = subprocess.run(
-            words, capture_output=True, text=True, errors="replace", env={**os.environ, **environment},
+            words, capture_output=True, text=True, errors="replace", env={**without_secrets(os.environ), **environment},
             timeout=_TOOL_SECONDS, check=False,
         )  # fmt: skip
     except FileNotFoundError as error:
