@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import subprocess
@@ -74,6 +75,7 @@ class Replicas:
             "ADVISOR_STATE_DIR": str(folder / "state"), "ADVISOR_PUBLIC_URL": self.proxy_url,
             "ADVISOR_TRUSTED_PROXIES": "127.0.0.0/8", "ADVISOR_DRAIN_SECONDS": str(DRAIN_SECONDS),
         }  # fmt: skip
+        self._environment = environment
         self.replicas = [Replica(folder, name, environment) for name in NAMES]
         self.workers = [
             Program((sys.executable, "-m", module), environment, folder / f"{module}.log")
@@ -85,8 +87,11 @@ class Replicas:
 
     @contextmanager
     def running(self) -> Iterator[Replicas]:
-        """Run all of it for a block, the replicas started at once as a container engine does."""
+        """Run all of it for a block, the tables first, then everything at once as a container engine does."""
         programs = [*self.workers, *(each.program for each in self.replicas), self.proxy]
+        subprocess.run(
+            [sys.executable, "-m", "service.cli", "admin", "migrate"], env=os.environ | self._environment, check=True
+        )
         with ExitStack() as stack:
             for program in programs:
                 program.start()
