@@ -124,7 +124,7 @@ def _target(name: str) -> tuple[int, float]:
 
 
 def _memory(stage: Stage) -> float:
-    return float(stage.processes["service"].memory_full_info().pss) / (1 << 20)
+    return float(stage.processes["service"].memory_full_info().uss) / (1 << 20)
 
 
 def _share(most: dict[str, Line], name: str) -> str:

@@ -1,4 +1,7 @@
-"""What memory each process has while the service is asked for a while, and whether it grows."""
+"""What memory each process has of its own (USS) while the service is asked for a while, and whether it grows.
+
+Shared pages are left out: the share of them that counts as a process's own (PSS) grows when others end.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +36,7 @@ def watched(stage: Stage, minutes: float) -> list[str]:
     while asker.is_alive() and not over.wait(SAMPLE_SECONDS):
         at = time.monotonic() - began
         for name, samples in found.items():
-            samples.append((at / 60, stage.processes[name].memory_full_info().pss / (1 << 20)))
+            samples.append((at / 60, stage.processes[name].memory_full_info().uss / (1 << 20)))
         print(f"{at / 60:6.1f} min  " + "  ".join(f"{name} {samples[-1][1]:.1f}" for name, samples in found.items()))
     asker.join()
     return [line for name, samples in found.items() if (line := _grows(name, samples, minutes))]

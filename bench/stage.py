@@ -49,13 +49,15 @@ class Stage(msgspec.Struct, frozen=True, kw_only=True):
     context: Context
     hello_port: int
     advice: str
+    revision: str
     waiting: list[str]
     machines: list[Machine]
 
     def asks(self) -> dict[str, Ask]:
         """Return each kind of request by its name."""
         text, path = {"Accept": "text/plain"}, f"/v1/advice/{self.advice}"
-        asked = msgspec.json.encode({"repo": R1, "hardware": HARDWARE})
+        # With its commit: that of a branch is asked of the Hub anew every ten minutes, by a worker.
+        asked = msgspec.json.encode({"repo": R1, "revision": self.revision, "hardware": HARDWARE})
         return {
             "advice, JSON": Ask("GET", path),
             "advice, JSON, gzip": Ask("GET", path, {"Accept-Encoding": "gzip"}),
@@ -85,7 +87,7 @@ def staged(folder: Path, n_results: int, on_postgres: bool, n_machines: int) -> 
         context = stack.enter_context(open_context(settings))
         processes = {"service": service[1], "valkey": psutil.Process(valkey.pid), "hello": hello[1]}
         with httpx.Client(base_url=f"http://127.0.0.1:{service[0]}", trust_env=False, timeout=60) as client:
-            advice = _advice(client, settings)
+            advice, revision = _advice(client, settings)
             waiting = [_asked(client, 64 + 8 * i)["id"] for i in range(N_WAITING)]
         yield Stage(
             host="127.0.0.1",
@@ -94,6 +96,7 @@ def staged(folder: Path, n_results: int, on_postgres: bool, n_machines: int) -> 
             context=context,
             hello_port=hello[0],
             advice=advice,
+            revision=revision,
             waiting=waiting,
             machines=list(_machines(context, n_machines)),
         )
@@ -140,14 +143,15 @@ def _port(process: subprocess.Popen[bytes], log: Path) -> int:
     raise SystemExit(log.read_text()[-4000:])
 
 
-def _advice(client: httpx.Client, settings: Settings) -> str:
-    """Ask, and have it computed by a worker that ends with it; return its id."""
+def _advice(client: httpx.Client, settings: Settings) -> tuple[str, str]:
+    """Ask, and have it computed by a worker that ends with it; return its id and the commit."""
     with _worker(settings):
         asked = client.post("/v1/advice", json={"repo": R1, "hardware": HARDWARE}).raise_for_status().json()
         deadline = time.monotonic() + _SECONDS
         while time.monotonic() < deadline:
-            if client.get(f"/v1/advice/{asked['id']}", params={"wait": 5}).json()["state"] == "ready":
-                return str(asked["id"])
+            found = client.get(f"/v1/advice/{asked['id']}", params={"wait": 5}).json()
+            if found["state"] == "ready":
+                return found["id"], found["revision"]
     raise SystemExit("the advice was not computed")
 
 
