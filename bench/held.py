@@ -1,12 +1,13 @@
 """Listeners and agents that hold connections open, in a process of their own: `python -m bench.held`.
 
-It reads a Spec, one line of JSON, prints `held` when each listener has its first event and each agent has asked, and
+They come one by one, in the time of a long poll. It reads a Spec, one line of JSON, prints `held` when each listener has its first event and each agent has asked, and
 ends with its input: then it prints what it Saw.
 """
 
 from __future__ import annotations
 
 import asyncio
+import random
 import subprocess
 import sys
 import time
@@ -113,6 +114,7 @@ class _Holder:
 
     async def listen(self, number: int, path: str) -> None:
         """Follow one stream to its end."""
+        await asyncio.sleep(random.uniform(0, WAIT_SECONDS))
         reader, writer = await asyncio.open_connection(self.spec.host, self.spec.port)
         head = [f"GET {path} HTTP/1.1", f"Host: {self.spec.host}:{self.spec.port}"]
         head += [f"X-Forwarded-For: {address(60_000 + number)}", "Accept: text/event-stream", "", ""]
@@ -138,6 +140,7 @@ class _Holder:
 
     async def poll(self, number: int, machine: Machine) -> None:
         """Ask for a run, again and again; none is ever there."""
+        await asyncio.sleep(random.uniform(0, WAIT_SECONDS))
         signer = Signer(self.base, machine.host, SigningKey(bytes.fromhex(machine.key)), time.time_ns())
         connection = Connection(self.spec.host, self.spec.port)
         reply = await connection.send(self._signed(number, signer, _SESSIONS, {}))
@@ -145,12 +148,14 @@ class _Holder:
             self.saw.fail(f"a session: {reply.status}")
             return
         signer.token = msgspec.json.decode(reply.body)["token"]
+        is_first = True
         while True:
             asked = asyncio.ensure_future(
                 connection.send(self._signed(number, signer, _LEASES, {"wait": WAIT_SECONDS}))
             )
-            if self.to_open:
+            if is_first:
                 self.opened()
+                is_first = False
             reply = await asked
             self.saw.polls += 1
             if reply.status != 204:

@@ -16,6 +16,8 @@ log = Log("redis")
 
 _CONNECT_SECONDS = 3.0
 _REPLY_SECONDS = 10.0
+_MOST_AT_ONCE = 50  # connections of one asynchronous client
+_POOL_SECONDS = 10.0  # that a caller waits for one of them
 
 
 def connect(url: str) -> Redis:
@@ -33,9 +35,12 @@ def connect_worker(url: str) -> Redis:
 def connect_async(url: str, reply_seconds: float | None = None) -> redis_async.Redis:
     """Return an asynchronous client; one that listens has no limit on replies. Raises as `connect`."""
     with _refused_as_setting():
-        return redis_async.Redis.from_url(
-            url, socket_connect_timeout=reply_seconds or _CONNECT_SECONDS, socket_timeout=reply_seconds
-        )
+        # One that makes callers wait: the library's own refuses the 101st at a time, as if Redis were gone.
+        pool = redis_async.BlockingConnectionPool.from_url(
+            url, max_connections=_MOST_AT_ONCE, timeout=_POOL_SECONDS,
+            socket_connect_timeout=reply_seconds or _CONNECT_SECONDS, socket_timeout=reply_seconds,
+        )  # fmt: skip
+        return redis_async.Redis.from_pool(pool)
 
 
 @contextmanager
