@@ -1,7 +1,7 @@
 """Listeners and agents that hold connections open, in a process of their own: `python -m bench.held`.
 
-They come one by one, in the time of a long poll. It reads a Spec, one line of JSON, prints `held` when each listener has its first event and each agent has asked, and
-ends with its input: then it prints what it Saw.
+They come one by one, in the time of a long poll. It reads a Spec, a line of JSON, prints `held` when each listener has
+its first event and each agent has asked, and ends with its input: then it prints what it Saw.
 """
 
 from __future__ import annotations
