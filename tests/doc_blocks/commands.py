@@ -49,7 +49,7 @@ rm sed sleep sort source systemctl tail tar tee useradd uv
 """
 KNOWN = frozenset(_PROGRAMS.split())
 _PRELUDE = r"""
-command_not_found_handle() { printf '%s\037' "$@" >&3; printf '\036' >&3; printf ID; }
+command_not_found_handle() { local all; printf -v all '%s\037' "$@"; printf '%s\036' "$all" >&3; printf ID; }
 source() { command_not_found_handle source "$@"; }
 kill() { command_not_found_handle kill "$@"; }
 cd() { :; }
