@@ -67,10 +67,6 @@ def test_the_unit_can_be_read_and_starts_a_command_that_exists() -> None:
     assert set(read.sections()) == {"Unit", "Service", "Install"}
 
 
-@pytest.mark.parametrize("line", re.findall(r"^\$ (advisor host .*)$", PAGE, re.MULTILINE))
-def test_each_command_shown_exists(line: str) -> None:
-    assert _parser().parse_args(shlex.split(line)[1:]).host
-
 
 def test_commands_in_the_text_exist() -> None:
     for verb in re.findall(r"`advisor host (\w+)", PAGE):

@@ -110,7 +110,7 @@ def test_a_dump_is_written_and_parquet_says_what_it_needs(
     assert len(list((state / "dumps").glob("results-v1-*.gz"))) == 2
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     assert main(["admin", "dump", "--parquet", str(tmp_path / "r.parquet")]) == 1
-    assert "offload-advisor[parquet]" in capsys.readouterr().err
+    assert "pip install '.[parquet]'" in capsys.readouterr().err
     assert not (tmp_path / "r.parquet").exists()
 
 

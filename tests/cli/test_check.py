@@ -163,7 +163,7 @@ def test_one_mib_less_than_is_needed_does_not_fit(
 
 def test_the_example_of_the_docs_is_what_is_printed_but_for_its_figures() -> None:
     text = DOCS.read_text()
-    example = text.split("<!-- example: begin -->\n```\n")[1].split("```\n<!-- example: end -->")[0]
+    example = text.split("<!-- output -->\n```text\n")[1].split("```\n")[0]
     command = re.search(r'^advisor check "(.+?)" --engine (\S+)', text, re.MULTILINE | re.DOTALL)
     hardware = re.search(r"--hardware '(.+?)'", text)
     assert command
