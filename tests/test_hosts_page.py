@@ -67,7 +67,6 @@ def test_the_unit_can_be_read_and_starts_a_command_that_exists() -> None:
     assert set(read.sections()) == {"Unit", "Service", "Install"}
 
 
-
 def test_commands_in_the_text_exist() -> None:
     for verb in re.findall(r"`advisor host (\w+)", PAGE):
         with pytest.raises(SystemExit) as caught:
