@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -174,7 +175,11 @@ def test_ctrl_c_leaves_it_running_and_says_how_to_follow(service: FakeService, t
     goes_well(service, [])
     service.hold_stream = True
     words = [sys.executable, "-m", "service.cli", "validate", f"{service.url}/v1/advice/a1"]
-    with subprocess.Popen(words, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, env={**os.environ}) as process:
+    # A shell's background job is started deaf to Ctrl-C, and so would be what it starts.
+    hears = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
+    with subprocess.Popen(
+        words, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, env={**os.environ}, preexec_fn=hears
+    ) as process:
         assert service.streaming.wait(60)
         process.send_signal(signal.SIGINT)
         _, said = process.communicate(timeout=60)
