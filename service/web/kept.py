@@ -6,6 +6,7 @@ time. What nothing counts, such as a row changed by hand, shows after MOST_SECON
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
@@ -34,21 +35,33 @@ class KeptAnswers:
     def __init__(self, most_bytes: int = MOST_BYTES) -> None:
         self._most, self.n_bytes = most_bytes, 0
         self._kept: OrderedDict[Hashable, tuple[float, Answer]] = OrderedDict()
+        self._making: dict[tuple[Hashable, str], asyncio.Task[Answer]] = {}
 
     async def answer(self, key: Hashable, version: str | None, make: Callable[[], bytes]) -> Answer:
         """Return what `make` returns, called in a thread, or what it returned before at this `version`.
 
-        The version is read before this is called: an answer is never older than the version that it is kept under.
+        The version is read before this is called: an answer is never older than the version that it is kept under. Who
+        asks for the same while it is made waits for that one.
         """
         kept = self._kept.get(key)
         if kept and kept[1].version == version and time.monotonic() - kept[0] < MOST_SECONDS:
             self._kept.move_to_end(key)
             return kept[1]
-        answer = await to_thread.run_sync(_made, make, version)
-        self._forget(key)
-        if version is not None:
+        if version is None:
+            self._forget(key)
+            return await to_thread.run_sync(_made, make, version)
+        making = self._making.get((key, version))
+        if making is None:
+            making = self._making[key, version] = asyncio.create_task(self._make(key, version, make))
+        return await asyncio.shield(making)  # whoever began it may leave before it is made
+
+    async def _make(self, key: Hashable, version: str, make: Callable[[], bytes]) -> Answer:
+        try:
+            answer = await to_thread.run_sync(_made, make, version)
             self._keep(key, answer)
-        return answer
+            return answer
+        finally:
+            del self._making[key, version]
 
     def _keep(self, key: Hashable, answer: Answer) -> None:
         self._forget(key)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
+
 import httpx
 import msgspec
 import pytest
@@ -113,3 +116,41 @@ def test_a_deleted_advice_is_gone_at_once_and_the_same_etag_answered_before(
     assert msgspec.json.decode(elsewhere.content)["url"].startswith("http://advice.example/")
     advices.remove(shared_engine, "kept-one")
     assert shared_app.get(path).status_code == 404
+
+
+class Slow(Source):
+    """One that is made while others ask."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.begun, self.may_end = threading.Event(), threading.Event()
+
+    def make(self) -> bytes:
+        self.begun.set()
+        assert self.may_end.wait(30)
+        return super().make()
+
+
+@pytest.mark.anyio
+async def test_who_asks_while_it_is_made_waits_for_that_one_whoever_leaves() -> None:
+    answers, source = KeptAnswers(), Slow()
+    first = asyncio.create_task(source.ask(answers))
+    await asyncio.to_thread(source.begun.wait)
+    others = [asyncio.create_task(source.ask(answers)) for _ in range(20)]
+    await asyncio.sleep(0)
+    first.cancel()
+    source.may_end.set()
+    assert await asyncio.gather(*others) == [b"said"] * 20
+    assert source.made == 1
+
+
+def _fail() -> bytes:
+    raise ZeroDivisionError
+
+
+@pytest.mark.anyio
+async def test_what_fails_fails_for_all_who_wait_and_is_tried_again() -> None:
+    answers, source = KeptAnswers(), Source()
+    failing = [asyncio.create_task(answers.answer("a", "1", _fail)) for _ in range(3)]
+    assert {type(one) for one in await asyncio.gather(*failing, return_exceptions=True)} == {ZeroDivisionError}
+    assert await source.ask(answers) == b"said"
