@@ -53,9 +53,14 @@ def forget(record: Path | None, mark: str) -> None:
 
 
 def kill_marked(mark: str) -> None:
-    """Kill every process of a run that is still there."""
-    for process in _marked(mark):
-        _signal(process, kill=True)
+    """Kill every process of a run that is still there, and wait until none is: what is killed takes a moment to end."""
+    until = time.monotonic() + _GRACE_SECONDS
+    while found := [process for process in _marked(mark) if not _has_ended(process)]:
+        for process in found:
+            _signal(process, kill=True)
+        if time.monotonic() > until:
+            return
+        time.sleep(0.05)
 
 
 def end_leftovers(record: Path) -> int:
