@@ -74,8 +74,8 @@ def test_the_agent_works_without_anything_of_the_server(tmp_path: Path, service:
     code = BLOCKED + f"sys.exit(main(['host', 'run', '--once', '--state-dir', {str(tmp_path)!r}]))"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=110)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith("quiet-otter-7 at http://127.0.0.1")
-    assert "engines: network" in done.stdout
+    assert '"host":"quiet-otter-7","service":"http://127.0.0.1:' in done.stderr
+    assert '"network":"' in done.stderr
     assert [path.rpartition("/")[2] for path, _ in service.calls] == ["sessions", "probe", "leases"]
     probe = json.dumps(service.bodies("/probe"))
     for secret in (str(Path.home()), os.uname().nodename, str(tmp_path)):
