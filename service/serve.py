@@ -59,10 +59,10 @@ async def _serve(settings: Settings) -> None:
             stack.enter_context(sole_user(settings.state_dir))
         _migrate(settings)
         settings = await stack.enter_async_context(_with_redis(settings))
-        context = stack.enter_context(open_context(settings))
+        context, app = stack.enter_context(open_context(settings)), create_app(settings)
         await stack.enter_async_context(_running(_keep_worker(settings, module) for module in _modules(settings)))
         await stack.enter_async_context(_running([_sweep(context), _nightly(context)]))
-        await server.answer(create_app(settings), settings, listener)
+        await server.answer(app, settings, listener)
 
 
 @contextlib.contextmanager

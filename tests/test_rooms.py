@@ -16,7 +16,7 @@ MAX_FILE, MAX_FUNCTION = 400, 60
 
 # What each room may import of ours. These lie beside the rooms.
 OBSERVED = ("service.logs", "service.metrics")
-BESIDE = ("service.errors", "service.settings", *OBSERVED)
+BESIDE = ("service.errors", "service.settings", "service.structs", *OBSERVED)
 ALLOWED = {
     "service.engine": {"service.engine"},
     "service.wire": {"service.wire", "service.engine"},

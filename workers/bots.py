@@ -23,6 +23,7 @@ from service.flows.context import Context, open_context, preload
 from service.logs import Log
 from service.queue.connection import connect_async
 from service.settings import Settings, load_settings
+from service.structs import learn_structs
 from service.web.limits import Bucket, Limits
 from service.wire.bots import Interaction
 
@@ -116,6 +117,7 @@ async def run(settings: Settings) -> None:
         async def count(account: str) -> None:
             await limits.take(new_repos, account, needs_redis=True)
 
+        learn_structs()
         work = Work(context, Courier(context, client, lambda account: from_thread.run(count, account)))
         async with anyio.create_task_group() as group:
             group.start_soon(work.run)

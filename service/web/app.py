@@ -16,6 +16,7 @@ from service import logs
 from service.errors import InvalidSetting
 from service.queue.connection import connect_async
 from service.settings import Settings
+from service.structs import learn_structs
 from service.web import pages
 from service.web.access_log import access_log
 from service.web.api import API, PARTS
@@ -54,6 +55,7 @@ def create_app(settings: Settings, flows: Flows | None = None) -> Litestar:
         request_max_body_size=MAX_BODY_BYTES,
         logging_config=None,
     )
+    learn_structs()
     app.state.services = services  # for guards, which are given no dependencies
     # Around everything: Litestar's own middleware is not called for paths and methods that do not exist.
     is_https = (settings.public_url or "").startswith("https://")
