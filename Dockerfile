@@ -1,18 +1,24 @@
 # Two stages: packages are installed in the first, the second holds only what runs. One image, several commands:
 #   advisor serve (default) | python -m workers.run | python -m workers.bots | advisor admin migrate
-FROM python:3.11-slim AS build
+FROM python:3.11-slim-trixie AS build
 WORKDIR /src
 COPY requirements.txt ./
 RUN python -m venv --without-pip /opt/advisor \
  && pip --python /opt/advisor/bin/python install --no-cache-dir -r requirements.txt
 COPY pyproject.toml README.md ./
 COPY service ./service
+COPY docs ./docs
 COPY workers ./workers
 RUN pip --python /opt/advisor/bin/python install --no-cache-dir --no-deps .
 
-FROM python:3.11-slim
-RUN useradd --system --create-home --home-dir /var/lib/advisor advisor \
- && install --directory --owner advisor /var/cache/advisor
+FROM python:3.11-slim-trixie
+# pg_dump and pg_restore, of the major version of the server in compose.yaml: for `advisor admin backup` and `restore`.
+RUN apt-get update \
+ && apt-get install --yes --no-install-recommends postgresql-client-17 \
+ && rm --recursive /var/lib/apt/lists \
+ && useradd --system --create-home --home-dir /var/lib/advisor advisor \
+ && install --directory --owner advisor /var/cache/advisor \
+ && install --directory --owner advisor --mode 700 /var/backups/advisor
 COPY --from=build /opt/advisor /opt/advisor
 ENV PATH=/opt/advisor/bin:$PATH ADVISOR_STATE_DIR=/var/lib/advisor ADVISOR_HOST=0.0.0.0
 USER advisor

@@ -2,8 +2,11 @@
 PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
+RUNS := .venv/.runs
+# Else every process of the tests would compile every module that it imports.
+unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup demo serve docs check format test test-engine test-browser test-full bench soak live-check calibrate examples pages types openapi lock
+.PHONY: help setup demo serve docs check format test test-engine test-browser test-clients test-full bench soak live-check calibrate drift rig examples pages types openapi lock pin-images
 
 help: ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
@@ -15,12 +18,20 @@ $(STAMP): pyproject.toml requirements-dev.txt
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements-dev.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --editable .
-	@touch $(STAMP)
+	@touch $(STAMP) $(RUNS)
 
-demo: setup ## the main job through the real API and worker, against a local Hub; checks itself
-	$(BIN)/python -m tests.demo
+$(RUNS): pyproject.toml requirements.txt
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed")'
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check 'psutil>=7'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --editable .
+	@touch $(RUNS)
 
-serve: setup ## API, worker and embedded Valkey in one command, on port 8000
+demo: $(RUNS) ## the main job through the real API and worker, against a local Hub; checks itself
+	scripts/count $(BIN)/python -m tests.demo
+
+serve: $(RUNS) ## API, worker and embedded Valkey in one command, on port 8000
 	$(BIN)/advisor serve
 
 docs: setup ## the documentation as a site of files, in site/
@@ -40,20 +51,29 @@ format: setup ## write the format
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-test: setup ## the default run: no network, under five minutes on two cores
+test: setup ## the default run: no network, about seven minutes on two cores
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m 'not full'
 
 test-engine: setup ## build llama.cpp's tools once, into a cache folder
 	PYTHON=$(BIN)/python bash scripts/build_engine.sh
 
+drift: setup ## what a source tree has that the known build has not: SOURCE=path [BEFORE=tree of the known build]
+	$(BIN)/python -m rig.drift $(SOURCE) $(if $(BEFORE),--before $(BEFORE))
+
+rig: setup ## build llama.cpp on cards whose memory is only addresses: SOURCE=path or llama-cpp-python's .tar.gz
+	$(BIN)/python -m rig.build $(SOURCE)
+
 test-browser: setup ## fetch axe-core, by which tests in a browser check accessibility
 	npm ci --prefix tests/browser --silent --no-audit --no-fund
 
-test-full: test-engine test-browser ## adds PostgreSQL, Chromium, the built engine, 60 s of fuzzing, kills in the middle of things
-	$(BIN)/python -m pytest -m full
-	$(BIN)/python -m bench.soak --seconds 30 --seed 1
-	$(BIN)/python -m bench.contract.payloads --seconds 30 --seed 1
-	$(BIN)/python -m bench.contract --examples 3 --seed 1
+test-clients: setup ## fetch what tests use of npm: a linter, generators of clients, types of Discord
+	npm ci --prefix tests/clients --silent --no-audit --no-fund
+
+test-full: test-engine test-browser test-clients ## all examples of all properties, PostgreSQL, Chromium, the built engine, 60 s of fuzzing, kills in the middle of things
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m 'full or hypothesis' --hypothesis-profile=thorough
+	scripts/count $(BIN)/python -m bench.soak --seconds 30 --seed 1
+	scripts/count $(BIN)/python -m bench.contract.payloads --seconds 30 --seed 1
+	scripts/count $(BIN)/python -m bench.contract --examples 3 --seed 1
 
 bench: setup ## every benchmark that docs quote; the last outputs are kept in bench/results/
 	$(BIN)/python -m bench.memory | tee bench/results/memory.txt
@@ -67,6 +87,7 @@ bench: setup ## every benchmark that docs quote; the last outputs are kept in be
 	$(BIN)/python -m bench.headers | tee bench/results/headers.txt
 	$(BIN)/python -m bench.round_trip | tee bench/results/round_trip.txt
 	$(BIN)/python -m bench.bots | tee bench/results/bots.txt
+	$(BIN)/python -m bench.one_server | tee bench/results/one_server.txt
 	$(BIN)/python -m bench.planner | tee bench/results/planner.txt
 	$(BIN)/python -m bench.board | tee bench/results/board.txt
 	$(BIN)/python -m bench.api | tee bench/results/api.txt
@@ -108,4 +129,8 @@ openapi: setup ## write openapi/openapi.json from the app
 
 lock: setup ## write requirements*.txt from pyproject.toml 
 	$(BIN)/uv pip compile pyproject.toml --extra server --extra postgres --no-header --no-emit-index-url --no-annotate --python-version 3.11 --generate-hashes -q -o requirements.txt
+	$(BIN)/uv pip compile pyproject.toml --extra agent --group build --no-header --no-emit-index-url --no-annotate --python-version 3.11 --generate-hashes -q -o requirements-agent.txt
 	$(BIN)/uv pip compile pyproject.toml --extra server --extra postgres --extra agent --group dev --no-header --no-emit-index-url --no-annotate --python-version 3.11 --generate-hashes -q -o requirements-dev.txt
+
+pin-images: setup ## write the digests of their images into compose.yaml and the Dockerfile; needs Docker and the network
+	$(BIN)/python -m scripts.pin_images

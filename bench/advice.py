@@ -1,7 +1,7 @@
 """Time from request to advice, and what it costs on the Hub: `python -m bench.advice`.
 
 The whole service runs as `advisor serve` starts it, with two workers, against a local Hub on the same machine (no
-latency added). Cold: nothing known of the repo. Other hardware: headers cached, planned anew. Cached: the same question
+latency added). Cold: nothing known of the repo. Other hardware: headers cached. Cached: the same question
 again, answered from the database.
 """
 

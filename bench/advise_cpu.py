@@ -13,7 +13,7 @@ from service.engine.advise import VariantModel, advise
 from service.engine.goal import Constraints, GoalRequest, Preset
 from service.engine.hardware import Hardware
 from service.engine.model import build_model
-from service.engine.planner.write import Files
+from service.engine.planner.explaining.commands import Files
 from tests import rigs
 from tests.models import build_header
 

@@ -1,4 +1,4 @@
-"""What the API bears on this machine, with what asks it beside it: `python -m bench.api [--postgres] [--results N]`.
+"""What the API bears on this machine, while others ask it: `python -m bench.api [--postgres] [--results N]`.
 
 `advisor serve` runs as users run it, limits and access log on, with a Valkey, and a bare Litestar app behind the same
 server settings. Each kind of request is asked as fast as it is answered (closed loop), then at a fixed rate (open loop,
@@ -29,8 +29,8 @@ from bench.load import Ask, Found, Spec, generated
 from bench.stage import Stage, staged
 from bench.stamp import stamp
 from service.queue.progress import publish
-from service.store import advices
-from service.wire.advice import AdviceEvent
+from service.store.advice import advices
+from service.wire.advice.advice import AdviceEvent
 
 LISTENERS, AGENTS = 500, 200
 RATES = {"leaderboard": (50, 150.0)}  # requests a second, and milliseconds that the 99th percentile must stay under
@@ -112,11 +112,11 @@ def run(stage: Stage, seconds: float) -> list[str]:
         holding_now = _memory(stage)
         files = stage.processes["service"].num_fds()
         print(f"\n{LISTENERS} listeners and {AGENTS} agents hold connections open: {files} file descriptors")
-        beside = {name: asked(stage, name, ask, seconds, _target(name)[0]) for name, ask in kinds.items()}
+        loaded = {name: asked(stage, name, ask, seconds, _target(name)[0]) for name, ask in kinds.items()}
     per_one = 1024 * (holding_now - resting) / (LISTENERS + AGENTS)
     print(f"{holding_now - resting:.0f} MiB more in the service, {per_one:.0f} KiB for each\n")
     print(f"{'share of the bare rate:':<32}" + ", ".join(_share(most, name) for name in kinds if name != "bare hello"))
-    return [*_missed_alone(alone), *_missed_beside(alone, beside), *_missed_held(saw[0])]
+    return [*_missed_alone(alone), *_missed_under_load(alone, loaded), *_missed_held(saw[0])]
 
 
 def _target(name: str) -> tuple[int, float]:
@@ -142,12 +142,12 @@ def _missed_alone(alone: dict[str, Line]) -> Iterator[str]:
             yield f"{name}: {line.found.rate:.0f} a second, p99 {p99:.1f} ms; {rate} and {most:.0f} are the target"
 
 
-def _missed_beside(alone: dict[str, Line], beside: dict[str, Line]) -> Iterator[str]:
-    for name, line in beside.items():
+def _missed_under_load(alone: dict[str, Line], loaded: dict[str, Line]) -> Iterator[str]:
+    for name, line in loaded.items():
         before, now = alone[name].found.quantile(0.99), line.found.quantile(0.99)
         print(f"{name:<22} p99 {now / before:>6.2f} times that without listeners and agents")
         if name != "bare hello" and (now >= 2 * before or line.found.failed):
-            yield f"{name}: p99 {now:.1f} ms beside listeners and agents, {before:.1f} without; twice is the limit"
+            yield f"{name}: p99 {now:.1f} ms alongside listeners and agents, {before:.1f} without; twice is the limit"
 
 
 def _missed_held(saw: Saw) -> Iterator[str]:
@@ -157,7 +157,7 @@ def _missed_held(saw: Saw) -> Iterator[str]:
         f"{len(saw.delays_ms)} events came, half within {delays[len(delays) // 2]:.1f} ms, 99 % within {p99:.1f} ms;",
         end=" ",
     )
-    print(f"{saw.comments} comments; {saw.polls} polls ended and began anew; {saw.ended} streams ended")
+    print(f"{saw.comments} comments; {saw.polls} polls ended and started again; {saw.ended} streams ended")
     if saw.ended or saw.failures or not saw.delays_ms:
         yield f"held connections: {saw.ended} streams ended, {saw.failures}"
 

@@ -27,10 +27,11 @@ from bench.crowd import NEWEST, crowd
 from bench.stamp import stamp
 from service.queue.embedded import EmbeddedValkey
 from service.settings import Settings
-from service.store import board, board_tables, results, tables
+from service.store import tables
 from service.store.engines import make_engine
 from service.store.migrations import migrate
-from service.store.trust import writing
+from service.store.results import board, board_tables, results
+from service.store.results.trust import writing
 from tests.databases import postgres_server
 from tests.hosts import service
 

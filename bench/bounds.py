@@ -20,7 +20,7 @@ from bench.stamp import stamp
 from service.engine.catalogue import resolve
 from service.engine.errors import InvalidInput
 from service.engine.goal import resolve_goal
-from service.engine.planner.hunt import Case, Hunt
+from service.engine.planner.search.one_variant import SearchCase, VariantSearch
 
 _OTHER_KINDS = 2  # that are placed besides, as for the first configs of an advice
 _OUTERMOST = 5
@@ -46,12 +46,15 @@ def ratios_of(seed: int) -> list[Ratio]:
         goal = resolve_goal(request.goal, n_ctx_train)
         for number, variant in enumerate(request.variants):
             for engine in request.constraints.engine_names:
-                hunt = Hunt(Case(engine, number, variant.model, rig, goal, request.constraints))
-                hunt.place_first()
-                if hunt.contenders:
-                    hunt.place_rivals(_OTHER_KINDS)
+                search = VariantSearch(SearchCase(engine, number, variant.model, rig, goal, request.constraints))
+                search.place_first()
+                if search.contenders:
+                    search.place_competitors(_OTHER_KINDS)
                 what = f"seed {seed}: {request.model} {variant.name}, {engine}"
-                found += [Ratio(times, len(c.candidate.cards), c.candidate.strategy, what) for c, times in hunt.losses]
+                found += [
+                    Ratio(times, len(c.candidate.cards), c.candidate.strategy, what)
+                    for c, times in search.forecast_errors
+                ]
     except InvalidInput:
         return []
     return found

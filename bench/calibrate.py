@@ -1,4 +1,4 @@
-"""Fit the calibration of the speed model: `python -m bench.calibrate` (`make calibrate`), about a minute.
+"""Fit the calibration of the speed model: `python -m bench.calibrate` (`make calibrate`), some minutes.
 
 Reads tests/data/perf.jsonl and gpu_scoreboard.jsonl, fits every parameter that has a prior spread, cross-validates by
 rig and author, sets the intervals from the errors on runs not fitted, prints errors before and after and the runs that
@@ -25,13 +25,13 @@ from bench.conformal import Guess, fitted_intervals, guess
 from bench.fit import Row, rows_of_tests
 from bench.pairs import fitted_comparisons, pairs_of
 from bench.runs import is_held_out, setups, tests_of
-from service.engine.speed.calibration import Calibration, Comparison, Parameter, calibration
+from service.engine.calibration import Calibration, Comparison, Parameter, shipped
 from service.engine.speed.fitting import Fit, Slope, Solution, Values
 
 _ROOT = Path(__file__).parent.parent
 CALIBRATION = _ROOT / "service" / "engine" / "data" / "calibration.json"
 FOLDS = Path(__file__).parent / "results" / "speed_folds.json"
-_STEPS, _FOLD_STEPS = 7, 2
+_STEPS = 1
 _DISTRUST = math.log(3)
 
 
@@ -48,32 +48,23 @@ class Folds(msgspec.Struct, frozen=True):
 def training_rows() -> tuple[Row, ...]:
     """Return the published runs that may be fitted: all but the groups that are held out."""
     tests = [t for s in setups()[0] if not is_held_out(s.group) for t in tests_of(s, every=False)]
-    return tuple(rows_of_tests([*tests, *scoreboard.cuda_tests()]))
+    return tuple(rows_of_tests([*tests, *scoreboard.fitted_tests()]))
 
 
 def solve(fit: Fit[Row]) -> tuple[Solution, list[Slope]]:
-    """Return the solution of all rows, from the priors, with its slopes."""
-    at = fit.start()
+    """Return the solution of all rows, from the values in force, with its slopes."""
+    at = msgspec.structs.replace(fit.start(), values={n: p.value for n, p in fit.parameters.items()})
     for _ in range(_STEPS):
-        at = fit.step(at, fit.slopes(at), lambda _: True)
+        at = fit.step(at, fit.slopes(at))
     return at, fit.slopes(at)
-
-
-def fold(fit: Fit[Row], at: Solution, slopes: Sequence[Slope], group: str) -> Solution:
-    """Return the solution without a group, a few steps from that of all."""
-    for number in range(_FOLD_STEPS):
-        at = fit.step(at, slopes if not number else fit.slopes(at), lambda r: r.test.setup.group != group)
-    return at
 
 
 def cross_validate(fit: Fit[Row], at: Solution, slopes: Sequence[Slope]) -> tuple[dict[str, Values], list[Guess]]:
     """Return the parameters of every fold, and all predictions by parameters that never saw their group."""
-    values: dict[str, Values] = {}
-    guesses: list[Guess] = []
-    for group in sorted({row.test.setup.group for row in fit.rows} - {scoreboard.GROUP}):
-        values[group] = fold(fit, at, slopes, group).values
-        guesses += (guess(row, values[group]) for row in fit.rows if row.test.setup.group == group)
-    return values, guesses
+    values = fit.without(at, slopes, lambda row: row.test.setup.group)
+    values.pop(scoreboard.GROUP)
+    rows = [row for row in fit.rows if row.test.setup.group in values]
+    return values, [guess(row, values[row.test.setup.group]) for row in rows]
 
 
 def medians(guesses: Sequence[Guess], phase: str) -> list[float]:
@@ -119,8 +110,8 @@ def calibrated(old: Calibration, version: str, fit: Fit[Row], at: Solution, slop
     }
     cases = {row.test.setup.case["id"] for row in fit.rows if row.test.setup.group != scoreboard.GROUP}
     source = (
-        f"Gauss-Newton with priors on {len(cases)} published runs of ik_llama.cpp and llama.cpp, January to December "
-        "2025, and CUDA lines of one-device scoreboards; values of today's builds, those of older ones under `before`. "
+        f"Gauss-Newton with priors on {len(cases)} published runs of ik_llama.cpp and llama.cpp, May 2024 to October "
+        "2026, and one-device scoreboards; values of today's builds, those of older ones under `before`. "
         "A value is a multiple of the ideal time where its unit is ratio; `spread`, `prior_spread`: one standard "
         "deviation of its logarithm; `least`: the physical limit."
     )
@@ -144,10 +135,10 @@ def _short(parameter: Parameter) -> dict[str, Any]:
 def main() -> None:
     """Fit, report, write."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--version", default=calibration().version, help="version of the new calibration")
+    parser.add_argument("--version", default=shipped().version, help="version of the new calibration")
     parser.add_argument("--dry", action="store_true", help="write nothing")
     arguments = parser.parse_args()
-    old, rows = calibration(), training_rows()
+    old, rows = shipped(), training_rows()
     before = [guess(row, {n: p.value for n, p in old.parameters.items()}) for row in rows]
     fit = Fit(rows, old.parameters)
     at, slopes = solve(fit)
@@ -160,7 +151,6 @@ def main() -> None:
     print("distrusted (more than 3 x off when not fitted):", *distrusted(guesses), sep="\n  ")
     new = msgspec.structs.replace(new, intervals=fitted_intervals(guesses, old.intervals))
     new = msgspec.structs.replace(new, comparisons=fitted_comparisons(pairs_of(guesses)))
-    new = scoreboard.fitted_backends(new)
     print("intervals:", *(f"{k} {v:g}" for k, v in new.intervals.items()), sep="\n  ")
     folds = _folds(new, values, guesses)
     if not arguments.dry:

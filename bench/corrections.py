@@ -28,7 +28,28 @@ DISTRUSTED = {
     "pr1821-davidsyoung-2": "summary table, settings inferred",
     "pr1821-davidsyoung-3": "summary table, settings inferred",
     "pr1821-davidsyoung-4": "summary table, settings inferred",
+    "schedcp-5090-gptoss120b-uvm": "managed memory that does not fit the card",
+    "ik829-ik-oss120-weights": "its regex matches nothing, and the model does not fit the card",
+    "cicero-q35-122b-Q4-2gpu-fit-ub4096-ROCm": "placement of -fit not published",
+    "cicero-q35-122b-Q4-2gpu-fit-ub4096-Vulkan": "placement of -fit not published",
+    "cicero-q35-122b-ROCm-fit512": "placement of -fit not published",
+    "cicero-q35-122b-Vulkan-fit512": "placement of -fit not published",
+    **dict.fromkeys(
+        (f"cicero-gemma4-26b-ROCm-ncmoe{n}" for n in (0, 4, 8, 16, 32)),
+        "0.9 s in every batch of any size, which no other MoE on ROCm and no other back end of that card takes",
+    ),
+    "winc-g4-3060-exps": "link of the second card not stated; its placements agree on 1.9 GB/s",
+    "winc-g4-3060-half": "link of the second card not stated; its placements agree on 1.9 GB/s",
+    "winc-g4-3060-ngl15": "link of the second card not stated; its placements agree on 1.9 GB/s",
+    "b70-sycl-llama-3.1-70b-instruct-q2_k": "does not fit the card as stated",
 }
+
+# Authors whose later ids begin with a short name.
+AUTHORS = (
+    {"ik": "ikawrakow", "magik": "magikRUKKOLA", "thireus": "Thireus", "ph0rk0z": "Ph0rk0z"}
+    | dict.fromkeys(("smollm3", "qwen3next", "q35", "mimo", "q314b", "q3vl32", "hunyuan", "GLM47Flash"), "ikawrakow")
+    | {"qwen35": "ubergarm", "q3cn": "ubergarm"}
+)
 
 # Published comparisons that compare more than they say; their runs stand, each for itself.
 NO_PAIRS = {
@@ -37,6 +58,8 @@ NO_PAIRS = {
 
 # The commit of these runs is known better than by its day: runs before and after a change under one date.
 BUILD_DATES = {
+    "ik754-ik-gemma12b-main": "2025-09-03",
+    "ik757-ik-gemma12b-cpu-main": "2025-09-03",
     "issue490-ikawrakow-b1": "2025-05-25",
     "issue490-nux-5": "2025-05-25",
     "pr370-AesSedai-1": "2025-05-05",
@@ -70,12 +93,16 @@ CORES = {"pr273-saood06": 24, "issue490-nux": 32}
 MIXES = {
     "disc258-magikRUKKOLA-5": "exps=q4_K_r4,*=q6_K",
 }
+# Files with attn_kv_b, which builds of those days ran otherwise without (ik_llama.cpp pull 394).
+WITH_KV_B = ("pr400-ikawrakow",)
 # Files whose tensors in RAM were repacked before the run: as with -rtr.
 REPACKED = ("disc491-Ph0rk0z-5",)
 
 # Parts of commands that are words: what the thread says they stand for.
 COMMANDS = (
     (" -ub (see n_ubatch)", ""),
+    ("-mg 2-gpu-max", "--max-gpu 2"),
+    ("-t 6 (18 prefill / 6 generation threads)", "-t 6 -tb 18"),
     ("(offload only active experts)", "-ooae"),
     ("all experts on the CPU (-ot exps=CPU),", "-ot exps=CPU"),
     (r'"blk\.(7 layers, list not published for this row)\.ffn_.*=CUDA0"', r'"blk\.(3|4|5|6|7|8|9)\.ffn_.*=CUDA0"'),
@@ -86,5 +113,7 @@ COMMANDS = (
 )
 # Commands without -mla whose tokens slow down with depth as with a latent cache.
 LATENT = ("disc477-Panchovix-1",)
+# Flash attention that a fragment leaves out: the thread is about its kernels, or its other commands have it.
+FLASH = ("pr700-ikawrakow", "pr841-ikawrakow", "gptoss-guide")
 # Fused experts that a command leaves out and the thread names.
 FUSED = ("pr400-ikawrakow",)

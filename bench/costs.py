@@ -1,7 +1,7 @@
 """What one of each costs the service, in CPU and on disk: `python -m bench.costs [--postgres]`.
 
 The service runs as users run it, its workers apart. CPU is what the processes took (user and system), of which there is
-as much on another day with other work beside; time is not told. docs/scaling.md multiplies these.
+as much on another day with other work alongside; time is not told. docs/scaling.md multiplies these.
 """
 
 from __future__ import annotations
@@ -25,9 +25,10 @@ from bench.stamp import stamp
 from service.flows.accounts import create_token
 from service.flows.context import Context, utc_now
 from service.settings import as_environment
-from service.store import advices, health
+from service.store.advice import advices
+from service.store.operations import health
 from tests.demo import R1
-from tests.flows.test_validate import advised, measured_like, probe_of
+from tests.flows.measuring.test_validate import advised, measured_like, probe_of
 from tests.hosts import Signer, a_host, bearer
 
 READS, ADVICES, RUNS, PROGRESS = 200, 8, 20, 10
@@ -83,7 +84,8 @@ class Meter:
 def _cpu(process: psutil.Process) -> float:
     """CPU seconds of a process and of all that it ever started."""
     times = [process.cpu_times(), *(child.cpu_times() for child in process.children(recursive=True))]
-    return sum(t.user + t.system + t.children_user + t.children_system for t in times)
+    seconds: float = sum(t.user + t.system + t.children_user + t.children_system for t in times)
+    return seconds
 
 
 def measured(stage: Stage, client: httpx.Client) -> Iterator[Cost]:
@@ -139,7 +141,8 @@ def _computing(stage: Stage, meter: Meter, client: httpx.Client) -> Iterator[Cos
 
 def _mib(process: psutil.Process) -> float:
     """What a process and its children take, shared pages by their share."""
-    return sum(one.memory_full_info().pss for one in (process, *process.children(recursive=True))) / (1 << 20)
+    n_bytes: int = sum(one.memory_full_info().pss for one in (process, *process.children(recursive=True)))
+    return n_bytes / (1 << 20)
 
 
 def _until_ready(client: httpx.Client, advice: str) -> None:

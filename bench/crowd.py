@@ -15,9 +15,10 @@ from typing import Any, NamedTuple, TypeVar
 import msgspec
 
 from service.engine.catalogue import resolve
+from service.engine.config import Engine
 from service.engine.hardware import Cpu, Gpu, Hardware, Ram
 from service.engine.measured import MeasuredRow, ModelIdentity, RigIdentity, rig_identity
-from service.store.results import StoredResult, filed_under, rows_key_of
+from service.store.results.results import StoredResult, filed_under, rows_key_of
 
 NEWEST = datetime(2026, 11, 21, tzinfo=UTC)
 _DAYS = 700
@@ -113,7 +114,7 @@ def _result(
     filed = msgspec.structs.replace(model, bpw=variant[1])
     tg = 0.5 * machine.bandwidth_gbs / ((model.n_active or 1) * variant[1] / 8e9) * rng.lognormvariate(0, 0.2)
     rows = _rows(rng, min(tg, 500.0))
-    engine = rng.choice(("ik_llama.cpp", "llama.cpp", "llama.cpp"))
+    engine: Engine = rng.choice(("ik_llama.cpp", "llama.cpp", "llama.cpp"))
     measured_at = NEWEST - timedelta(seconds=int(rng.random() ** 1.5 * _DAYS * 86_400))
     return StoredResult(
         id=result_id,

@@ -1,4 +1,4 @@
-"""Effects of flags and choices that people measured, beside the predicted ones: `python -m bench.effects`.
+"""Effects of flags and choices that people measured, next to the predicted ones: `python -m bench.effects`.
 
 An effect is how many times faster the second of two configs is (tests/data/speed_effects.jsonl): two published runs, or
 two commands for a ratio that is known from text only. It comes out right when the predicted ratio lies within a factor
@@ -20,12 +20,12 @@ from bench.fit import Row, rows_of_tests
 from bench.runs import Setup, Test, setups, tests_of
 from bench.stamp import stamp
 from service.engine.builds import BuildAsked
+from service.engine.calibration import shipped
 from service.engine.catalogue import engine_devices, resolve
 from service.engine.commands import parse
 from service.engine.config import Engine
 from service.engine.hardware import Hardware
 from service.engine.memory import place
-from service.engine.speed import coefficients
 from tests.models import build
 
 DATA = Path(__file__).parent.parent / "tests" / "data" / "speed_effects.jsonl"
@@ -85,7 +85,7 @@ def effects() -> list[Effect]:
 def outcome(effect: Effect) -> Outcome:
     """Return what was measured and what is predicted by the shipped parameters."""
     sides = [_row(effect, side) for side in (0, 1)]
-    errors = [guess(row, dict(coefficients())).error for row in sides]
+    errors = [guess(row, dict(shipped().coefficients)).error for row in sides]
     observed = [row.test.observed for row in sides]
     measured = effect.measured or observed[1] / observed[0]
     return Outcome(effect, measured, observed[1] / observed[0] * math.exp(errors[1] - errors[0]))
@@ -128,7 +128,7 @@ def _written(effect: Effect, side: int) -> Test:
         flags,
         rig,
         devices,
-        effect.date or "9999",
+        effect.date,
     )
     n = 128 if effect.phase == "TG" else max(_PROMPT, flags.n_ubatch)
     placement = place(effect.engine, model, flags, [d.free for d in devices])

@@ -10,9 +10,10 @@ import msgspec
 
 from bench.runs import Test, author_of, kind_of
 from service.engine.speed import work_of
+from service.engine.speed.binding import bound_machine
 from service.engine.speed.fitting import Values
 from service.engine.speed.generation import token_seconds
-from service.engine.speed.machine import machine_of
+from service.engine.speed.machine import Machine, machine_of
 from service.engine.speed.predict import prompt_seconds
 from service.engine.speed.work import Work
 
@@ -27,10 +28,14 @@ class Row(msgspec.Struct, frozen=True):
     weight: float
     offset: str
 
+    def machine(self, p: Values) -> Machine:
+        """Return the machine of the run, as its binding to sockets leaves it."""
+        s = self.test.setup
+        return bound_machine(machine_of(s.rig, s.devices, self.test.flags, p), s.whole or s.rig, s.binding)
+
     def log_seconds(self, p: Values) -> float:
         """Return the logarithm of the predicted seconds a token."""
-        s, test = self.test.setup, self.test
-        machine = machine_of(s.rig, s.devices, test.flags, p)
+        test, machine = self.test, self.machine(p)
         if test.phase == "TG":
             return math.log(sum(token_seconds(self.work, machine, p, test.depth + test.n // 2).values()))
         return math.log(prompt_seconds(self.work, machine, p, test.depth, test.n)[0] / test.n)
@@ -50,8 +55,9 @@ def rows_of_tests(tests: Iterable[Test]) -> list[Row]:
         setup = test.setup
         weight = 2 / math.sqrt(cases[setup.group]) / count[setup.case["id"], test.phase] * 3
         weight *= 1.0 if setup.case["quality"] == "high" else _MEDIUM
-        work = work_of(setup.engine, setup.model, test.flags, test.placement, setup.build_date)
+        work = work_of(test.run)
         place = "CPU" if work.host_layers else kind_of(test.placement)
-        offset = f"{author_of(setup.case['id'])} {setup.rig.cpu_model} {test.phase} {place}"
+        cards = sorted({(c.name, c.backend) for c in setup.rig.cards})
+        offset = f"{author_of(setup.case)} {setup.rig.cpu_model} {cards} {test.phase} {place}"
         rows.append(Row(test, work, weight, offset))
     return rows

@@ -11,8 +11,6 @@ import threading
 import time
 from collections.abc import Sequence
 
-from scipy.stats import t as student
-
 from bench.load import Spec, generated
 from bench.stage import Stage
 
@@ -64,7 +62,9 @@ def _grows(name: str, samples: Sequence[tuple[float, float]], minutes: float) ->
 def slope_of(samples: Sequence[tuple[float, float]]) -> tuple[float, float]:
     """Return the slope of the line of least squares, and half its 95 % interval (Student's t)."""
     xs, ys = [x for x, _ in samples], [y for _, y in samples]
+    from scipy.special import stdtrit  # takes a second to import
+
     slope, offset = statistics.linear_regression(xs, ys)
     spread = math.sqrt(sum((y - offset - slope * x) ** 2 for x, y in samples) / (len(samples) - 2))
     width = math.sqrt(sum((x - statistics.fmean(xs)) ** 2 for x in xs))
-    return slope, float(student.ppf(0.975, len(samples) - 2)) * spread / width
+    return slope, float(stdtrit(len(samples) - 2, 0.975)) * spread / width

@@ -1,4 +1,4 @@
-"""What reading headers costs, beside the readers of others: `python -m bench.headers [--repeats 5]`.
+"""What reading headers costs, next to the readers of others: `python -m bench.headers [--repeats 5]`.
 
 A local Hub, in a process of its own, waits 40 ms before each reply and sends 50 MB/s, all replies together. Our reader
 and the plain one start with connections open and the listing known. `@huggingface/gguf` is installed by npm into a
@@ -29,8 +29,8 @@ import httpx
 
 from bench.stamp import stamp
 from service.engine.gguf import MAX_HEADER_BYTES, Header, NeedMore, merge_shards, parse_header
+from service.engine.gguf import write as gguf_file
 from service.hub import Hub, RepoListing, Variant, parse_repo_reference
-from tests import gguf_file
 from tests.local_hub import Blob, Distance, LocalHub, Repo
 from tests.models import build_header, gguf_bytes, gguf_files, shard_name
 

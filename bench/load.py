@@ -23,7 +23,7 @@ _HEAD_BYTES = 1 << 16
 
 
 class Ask(msgspec.Struct, frozen=True):
-    """One request. `headers`: beside Host, the client's address and the body's length."""
+    """One request. `headers`: besides Host, the client's address and the body's length."""
 
     method: str
     path: str

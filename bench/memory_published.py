@@ -3,7 +3,7 @@
     python -m bench.memory_published [--show N]
 
 The KV cache of every row with a stated context and type, and the compute buffers of the rows whose posts say enough to
-derive one, each with the rules of the build of its day (service/engine/data/history.json). Every figure outside the
+derive one, each with the rules of the build of its day (`history.json` of its folder). Every figure outside the
 target is listed with its cause, or as not explained.
 """
 
@@ -16,7 +16,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from service.engine.memory.spec import latent_mode
+from service.engine.engines import engine_spec
 from service.engine.units import MIB
 from tests.memory_published import NotDerivable, PublishedRow, published_rows
 
@@ -90,7 +90,7 @@ def compute_cause(figure: Figure) -> str:
         return "the post does not state flash attention"
     if row.id in COMPUTE_CAUSES:
         return COMPUTE_CAUSES[row.id]
-    if model.mla is not None and not latent_mode(row.engine, model, flags, row.rules):
+    if model.mla is not None and not engine_spec(row.engine).memory.latent_mode(model, flags, row.rules):
         return "K and V of every head in a model with latent attention: approximate, no description of that graph"
     if model.mla is not None and flags.flash_attn == "on" and row.record["date"] < _FIRST_FLASH_MLA:
         return "flash attention on a latent cache before pull 253: not described"

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from bench.effects import effects, outcome
 from bench.speed import Judged, Point, cross_validated, order, report, worst
-from service.engine.speed import calibration
+from service.engine.calibration import shipped
 
 DOCS = Path(__file__).parent.parent / "docs"
 _COLOURS = {
@@ -32,7 +32,7 @@ _NEAR = 1.5  # the dashed lines
 
 def parameters() -> str:
     """Return docs/speed-parameters.md."""
-    known = calibration()
+    known = shipped()
     lines = [
         "# Parameters of the speed model",
         "",

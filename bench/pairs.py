@@ -16,9 +16,8 @@ import msgspec
 
 from bench.conformal import Guess
 from bench.corrections import NO_PAIRS
-from service.engine.speed.calibration import Comparison
+from service.engine.calibration import Comparison, Part
 from service.engine.speed.interval import Z50, Z80, comparison_of, spread_of_ratio
-from service.engine.speed.parts import Part
 
 _NEAR = 2_048  # tokens of depth that two rows may lie apart
 _EQUAL = 1e-6
@@ -97,9 +96,16 @@ def pairs_of(guesses: Iterable[Guess]) -> list[Pair]:
 
 
 def _is_choice(pair: Pair) -> bool:
-    """Whether somebody could choose: two engines, or two configs of builds that behave alike."""
+    """Whether somebody could choose on one machine: two engines, or two configs of builds that behave alike."""
     ours, theirs = pair.ours.row.work, pair.theirs.row.work
+    if _driven(pair.ours) != _driven(pair.theirs):
+        return False
     return abs(pair.predicted) > _EQUAL and (ours.engine != theirs.engine or ours.lacks == theirs.lacks)
+
+
+def _driven(one: Guess) -> list[tuple[str, str]]:
+    """Return the machine's cards and what drives them."""
+    return sorted((card.name, card.backend) for card in one.row.test.setup.rig.cards)
 
 
 def _pair(
@@ -126,7 +132,8 @@ def fitted_comparisons(pairs: Sequence[Pair]) -> dict[str, Comparison]:
     The likeliest own scatter and scale of the parts, then stretched so that four of five measured ratios lie in the
     interval, every published comparison counting once.
     """
-    return {key: _fitted([p for p in pairs if p.key == key]) for key in ("tg.cpu", "tg.gpu", "pp.cpu", "pp.gpu")}
+    keys = (f"{phase}.{place}" for phase in ("tg", "pp") for place in ("cpu", "hybrid", "gpu"))
+    return {key: _fitted([p for p in pairs if p.key == key]) for key in keys}
 
 
 def _fitted(pairs: Sequence[Pair]) -> Comparison:

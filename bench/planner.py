@@ -1,9 +1,8 @@
-"""How far placements are from the best there are: `python -m bench.planner [--short 100] [--real 100] [--jobs 2]`.
+"""How far placements are from the best possible: `python -m bench.planner [--problems 100] [--seed 1] [--jobs 2]`.
 
-Short models (4 to 12 blocks, 1 to 3 unlike cards) against the exact optimum, published models (1 to 8 cards) against a
-bound that HiGHS finds: `bench/placing/` says why nothing is missed. Seconds and memory are those that `check` computes.
-Every problem more than 1 % off is named, with what the better placement does otherwise. Times are CPU milliseconds of
-one placement whose graphs are kept, as in a search.
+Published models on 1 to 8 cards, against a lower bound that HiGHS finds (`bench/placing/bound.py`). Seconds and memory
+are those that `check` computes. Every problem more than 1 % above its bound is named, with what a better placement does
+differently. Times are CPU milliseconds of one placement whose graphs are cached, as in a search.
 """
 
 from __future__ import annotations
@@ -12,22 +11,21 @@ import argparse
 import math
 import os
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from typing import NamedTuple
 
 from msgspec.structs import replace
 
 from bench.placing.bound import bounded
-from bench.placing.exact import optimum
 from bench.placing.linear import Linear
-from bench.placing.problems import Asked, real_problem, short_problem
+from bench.placing.problems import Asked, published_problem
 from bench.placing.written import written
 from bench.stamp import stamp
 from service.engine.config import CPU, Override, Placement
-from service.engine.planner.blocks import blocks_of
-from service.engine.planner.fit import Fitted, Placed
-from service.engine.planner.placing import best_placement
+from service.engine.planner.pricing.blocks import blocks_of
+from service.engine.planner.pricing.fit import Fitted, Placed
+from service.engine.planner.search.placement import best_placement
 from service.engine.units import MIB
 
 WITHIN = 0.01
@@ -92,20 +90,9 @@ def _everything_in_ram(asked: Asked) -> Placement:
     return problem.memory(flags).placement
 
 
-def judged_short(seed: int) -> Judged:
-    """Return how far the placement of a short problem is from the exact optimum."""
-    asked = short_problem(seed)
-    ours = found(asked)
-    best = optimum(ours.linear, ours.seconds, ours.fitted)
-    if best.fitted is None:
-        return Judged(asked.name, math.nan, math.nan, "", ours.ms)
-    gap, most = ours.seconds / best.seconds - 1, ours.seconds / best.least - 1
-    return Judged(asked.name, gap, most, _cause(ours, best.fitted, gap, most), ours.ms)
-
-
-def judged_real(seed: int) -> Judged:
+def judged(seed: int) -> Judged:
     """Return how far the placement of a published model is from the bound, and from the bound's own placement."""
-    asked = real_problem(seed)
+    asked = published_problem(seed)
     ours = found(asked)
     if ours.fitted is None:
         return Judged(asked.name, math.nan, math.nan, "", ours.ms)
@@ -134,10 +121,10 @@ def _cause(ours: Found, best: Fitted, gap: float, most: float) -> str:
     return "other pieces on the same runs"
 
 
-def report(title: str, rows: Sequence[Judged]) -> list[str]:
-    """Return the lines on one kind of problems."""
+def report(rows: Sequence[Judged]) -> list[str]:
+    """Return the lines of the output."""
     placed = [row for row in rows if not row.refused]
-    lines = [f"{title}: {len(rows)} problems, {len(rows) - len(placed)} that fit nowhere"]
+    lines = [f"published models, bound by HiGHS: {len(rows)} problems, {len(rows) - len(placed)} that fit nowhere"]
     for name, gaps in (
         ("to the best placement known", [row.gap for row in placed]),
         ("to the bound", [row.most for row in placed]),
@@ -169,22 +156,14 @@ def _quiet() -> None:
 def main() -> None:
     """Run from the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--short", type=int, default=100)
-    parser.add_argument("--real", type=int, default=100)
+    parser.add_argument("--problems", type=int, default=100)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--jobs", type=int, default=2)
     options = parser.parse_args()
     print(stamp(), flush=True)
-    kinds: tuple[tuple[str, Callable[[int], Judged], int], ...] = (
-        ("short models, exact optimum", judged_short, options.short),
-        ("published models, bound by HiGHS", judged_real, options.real),
-    )
     with ProcessPoolExecutor(options.jobs, initializer=_quiet) as pool:
-        for title, judge, number in kinds:
-            if not number:
-                continue
-            rows = list(pool.map(judge, range(options.seed, options.seed + number)))
-            print("\n".join(report(title, rows)), flush=True)
+        rows = list(pool.map(judged, range(options.seed, options.seed + options.problems)))
+    print("\n".join(report(rows)), flush=True)
 
 
 if __name__ == "__main__":

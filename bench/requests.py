@@ -10,7 +10,7 @@ from service.engine.catalogue import known_gpus
 from service.engine.config import CacheType
 from service.engine.goal import Constraints, GoalRequest, Preset
 from service.engine.hardware import Cpu, Gpu, Hardware, Ram
-from service.engine.planner.write import Files
+from service.engine.planner.explaining.commands import Files
 from tests.models import build, model_names
 
 _MIXES = ("q2_k", "q3_k_m", "iq4_xs", "q4_k_m", "q5_k_m", "q8_0", "exps=iq4_ks,*=q8_0", "exps=iq2_ks,*=iq5_ks", "bf16")

@@ -23,8 +23,7 @@ from service.engine.advice import AdvisedConfig
 from service.engine.advise import advise
 from service.engine.catalogue import resolve
 from service.engine.commands import parse
-from service.engine.commands.tables import Tool
-from service.engine.config import Flags
+from service.engine.config import Flags, Tool
 from service.engine.errors import InvalidInput
 from service.engine.hardware import Rig
 from service.engine.memory import Memory, predict_memory
@@ -61,8 +60,8 @@ def problems(request: Request, config: AdvisedConfig, rig: Rig, tool: Tool) -> I
     """Yield what is wrong with one command of a config."""
     command = getattr(config.commands, tool)
     model = next(v.model for v in request.variants if v.name == config.variant)
-    stated = request.constraints.reserve_mib
-    case = case_of(parse(command, config.engine), model, rig, command, "cuda", reserve_mib=stated)
+    reserve = request.constraints.reserve_mib
+    case = case_of(parse(command, config.engine), model, rig, command, "cuda", reserve_mib=reserve)
     free = [device.free for device in case.devices]
     stated = predict_memory(config.engine, model, _as_run(config, case.tool), free, tool=case.tool)
     if case.memory.devices != stated.devices or case.memory.placement != stated.placement:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -12,18 +11,21 @@ from typing import Any
 import msgspec
 
 from bench.corrections import (
+    AUTHORS,
     BUILD_DATES,
     COMMANDS,
     CORES,
     CPUS,
     DISTRUSTED,
+    FLASH,
     FUSED,
     LATENT,
     MIXES,
     RAMS,
     REPACKED,
+    WITH_KV_B,
 )
-from service.engine.builds import BuildAsked
+from service.engine.builds import BuildAsked, resolve_build
 from service.engine.catalogue import engine_devices, resolve
 from service.engine.commands import parse
 from service.engine.config import Device, Engine, Flags, Override, Placement
@@ -31,19 +33,28 @@ from service.engine.errors import AdvisorError
 from service.engine.hardware import Hardware, Rig
 from service.engine.memory import place
 from service.engine.model import Model
+from service.engine.run.binding import Binding, binding_of
+from service.engine.run.resolved import ResolvedRun
+from service.engine.run.resolved import resolve as resolve_run
+from service.engine.speed.binding import bound_rig
 from tests.models import build
 
-DATA = Path(__file__).parent.parent / "tests" / "data" / "perf.jsonl"
-DEPTHS_A_CASE = 7
-# Of the groups, those whose name hashes to this number of five are held out: never fitted, looked at once, at the end.
-_HELD_OUT, _PARTS = 2, 5
+_DATA = Path(__file__).parent.parent / "tests" / "data"
+DATA = (_DATA / "perf.jsonl", _DATA / "perf_2026.jsonl")
+_BACKENDS = {"CUDA": "cuda", "ROCm": "rocm", "Vulkan": "vulkan", "SYCL": "sycl", "Metal": "metal"}
+DEPTHS_A_CASE = 4
+# Groups that are held out: never fitted; chosen by the hash of their names before any look.
+_HELD_OUT = {"Gaolingx", "binjiechen", "sousekd", "usrlocalben"}
 
 # Until then -op counted operations otherwise, and 26, 27 and 29 were all matrix products of weights.
 OPERATIONS_MOVED = "2025-09-01"
 
 
 class Setup(msgspec.Struct, frozen=True):
-    """A case made into what the speed model takes. `group`: every run that shares its machine or its author."""
+    """A case made into what the speed model takes. `group`: every run that shares its machine or its author.
+
+    `binding`: of threads and memory to sockets; `rig`: the part of the `whole` machine that the command reads from.
+    """
 
     case: dict[str, Any]
     group: str
@@ -52,7 +63,9 @@ class Setup(msgspec.Struct, frozen=True):
     flags: Flags
     rig: Rig
     devices: tuple[Device, ...]
-    build_date: str
+    build_date: str | None
+    binding: Binding = "unset"
+    whole: Rig | None = None
 
     def placed(self, flags: Flags) -> Placement:
         """Return the placement of `flags` on this setup."""
@@ -70,15 +83,26 @@ class Test(msgspec.Struct, frozen=True):
     flags: Flags
     placement: Placement
 
+    @property
+    def run(self) -> ResolvedRun:
+        """Return the run that was measured."""
+        s = self.setup
+        return resolve_run(s.engine, s.model, self.flags, self.placement, s.rig, s.devices, s.build_date)
 
-def author_of(case_id: str) -> str:
-    """Return who published a case: the middle of its id."""
-    return re.sub(r"^(?:disc|pr|issue|lpr)\d+-|-\w+$", "", case_id)
+
+def author_of(case: dict[str, Any]) -> str:
+    """Return who published a case: its id names the thread and the author, or the author's repository first."""
+    name = str(case["id"])
+    if thread := re.match(r"(?:disc|pr|issue|lpr)\d+-", name):
+        return re.sub(r"-\w+$", "", name[thread.end() :])
+    thread = re.match(r"ik\d+-", name)
+    first = name[thread.end() if thread else 0 :].partition("-")[0]
+    return AUTHORS.get(first, first)
 
 
 def is_held_out(group: str) -> bool:
-    """Return whether a group is kept out of every fit, by the hash of its name."""
-    return int(hashlib.sha256(group.encode()).hexdigest(), 16) % _PARTS == _HELD_OUT
+    """Return whether a group is kept out of every fit."""
+    return not _HELD_OUT.isdisjoint(group.split("+"))
 
 
 def groups_of(cases: list[dict[str, Any]]) -> dict[str, str]:
@@ -88,9 +112,9 @@ def groups_of(cases: list[dict[str, Any]]) -> dict[str, str]:
         hardware = case["hardware"]
         cpu = (hardware.get("cpu") or {}).get("model")
         if cpu:
-            gpus = sorted({gpu["name"] for gpu in hardware.get("gpus") or []})
-            owners.setdefault(f"{cpu} {gpus}", set()).add(author_of(case["id"]))
-    joined = {author: {author} for author in {author_of(case["id"]) for case in cases}}
+            gpus = sorted({gpu["name"].partition(" (")[0] for gpu in hardware.get("gpus") or []})
+            owners.setdefault(f"{cpu} {gpus}", set()).add(author_of(case))
+    joined = {author: {author} for author in {author_of(case) for case in cases}}
     for authors in owners.values():
         together = set().union(*(joined[a] for a in authors))
         for author in together:
@@ -99,16 +123,16 @@ def groups_of(cases: list[dict[str, Any]]) -> dict[str, str]:
 
 
 @cache
-def setups(path: Path = DATA) -> tuple[tuple[Setup, ...], tuple[str, ...]]:
+def setups(paths: tuple[Path, ...] = DATA) -> tuple[tuple[Setup, ...], tuple[str, ...]]:
     """Return the setups of all cases that are trusted and can be read, and why others are left out."""
-    cases = [msgspec.json.decode(line) for line in path.read_text().splitlines()]
+    cases = [msgspec.json.decode(line) for path in paths for line in path.read_text().splitlines()]
     groups, found, left_out = groups_of(cases), [], []
     for case in cases:
-        if case["id"] in DISTRUSTED:
-            left_out.append("distrusted")
+        if case["id"] in DISTRUSTED or "-rpc-" in case["id"] or case["id"].endswith("__rpc"):
+            left_out.append("distrusted" if case["id"] in DISTRUSTED else "machines over a network are not modelled")
             continue
         try:
-            found.append(setup_of(case, groups[author_of(case["id"])]))
+            found.append(setup_of(case, groups[author_of(case)]))
         except AdvisorError as error:
             left_out.append(f"{type(error).__name__}: {error.detail[:60]}")
     return tuple(found), tuple(left_out)
@@ -119,26 +143,35 @@ def setup_of(case: dict[str, Any], group: str) -> Setup:
     command = case["command"] or f"{case['tool']} -m model.gguf"
     for words, meaning in COMMANDS:
         command = command.replace(words, meaning)
-    date = BUILD_DATES.get(case["id"], case["date"])
+    date = BUILD_DATES.get(case["id"]) or _built(case)
     parsed = parse(command, case["engine"], program=case["tool"], build=BuildAsked(date=date))
     flags = in_words(parsed.flags, command, date)
     if case["id"].startswith(FUSED):
         flags = msgspec.structs.replace(flags, fused_moe=True)
+    if case["id"].startswith(FLASH):
+        flags = msgspec.structs.replace(flags, flash_attn="on")
     if case["id"] in LATENT:
         flags = msgspec.structs.replace(flags, mla=3)
     if case["id"] in REPACKED:
         flags = msgspec.structs.replace(flags, runtime_repack=True)
-    rig = resolve(_hardware(case))
-    if parsed.prefix[:1] == ("numactl",) and re.search(r"(?:-N|--cpunodebind)", " ".join(parsed.prefix)):
-        rig = one_socket(rig)
+    rig = of_backend(_limited(resolve(_hardware(case)), case["hardware"].get("gpus") or []), case.get("backend"))
+    binding = binding_of(parsed.prefix, flags.numa)
+    whole, rig = rig, bound_rig(rig, binding)
     order = stated_order(rig, case["hardware"].get("notes") or "")
-    model = build(case["model"]["shape"], MIXES.get(case["id"], case["model"]["mix"]))
-    return Setup(case, group, case["engine"], model, flags, rig, engine_devices(rig, case["engine"], order), date)
+    shape = case["model"]["shape"] + ("-with-kv_b" if case["id"].startswith(WITH_KV_B) else "")
+    model = build(shape, MIXES.get(case["id"], case["model"]["mix"]))
+    return Setup(
+        case, group, case["engine"], model, flags, rig, engine_devices(rig, case["engine"], order), date, binding, whole
+    )
 
 
 def _hardware(case: dict[str, Any]) -> Hardware:
     hardware = dict(case["hardware"])
-    hardware["gpus"] = hardware.get("gpus") or []
+    known = ("power_limit_w",)  # not a fact that answers ask for
+    hardware["gpus"] = [
+        {k: v for k, v in gpu.items() if k not in known and not (k == "pcie" and v == "bottom slot")}
+        for gpu in hardware.get("gpus") or []
+    ]
     author = case["id"].rpartition("-")[0]
     if not (hardware.get("cpu") or {}).get("model") and author in CPUS:
         hardware["cpu"] = CPUS[author]
@@ -148,12 +181,36 @@ def _hardware(case: dict[str, Any]) -> Hardware:
     return msgspec.convert(hardware, Hardware)
 
 
-def one_socket(rig: Rig) -> Rig:
-    """Return the share of a machine that `numactl -N` leaves: one of its sockets."""
-    n = rig.sockets
-    return msgspec.structs.replace(
-        rig, sockets=1, physical_cores=rig.physical_cores // n, cpu_bandwidth_gbs=rig.cpu_bandwidth_gbs / n
-    )
+def _built(case: dict[str, Any]) -> str:
+    """Return the day of the build that a record names by its number, else that of the record."""
+    number = re.search(r"(?:^b?|\()(\d{4,5})(?:$|[ )])", case.get("build") or "")
+    day = _day(case["date"])
+    if number is None or case["engine"] != "llama.cpp":
+        return day
+    return resolve_build("llama.cpp", BuildAsked(number=int(number[1]))).date or day
+
+
+def _day(date: str) -> str:
+    """Return the middle of a year or a month that is all that is known."""
+    return f"{date}-07-01" if len(date) == 4 else f"{date}-15" if len(date) == 7 else date
+
+
+def of_backend(rig: Rig, backend: str | None) -> Rig:
+    """Return the machine as the stated back end drives it."""
+    name = _BACKENDS.get(backend or "")
+    if name is None:
+        return rig
+    cards = tuple(msgspec.structs.replace(card, backend=name) for card in rig.cards)
+    return msgspec.structs.replace(rig, cards=cards)
+
+
+def _limited(rig: Rig, gpus: Sequence[dict[str, Any]]) -> Rig:
+    """Return the machine with the power that a record says its cards were limited to."""
+    limits = {gpu.get("power_limit_w") for gpu in gpus}
+    if len(limits) != 1 or not (watts := limits.pop()):
+        return rig
+    cards = tuple(msgspec.structs.replace(card, tdp_w=float(watts)) for card in rig.cards)
+    return msgspec.structs.replace(rig, cards=cards)
 
 
 def in_words(flags: Flags, command: str, date: str) -> Flags:
@@ -192,25 +249,27 @@ def kind_of(placement: Placement) -> str:
 
 
 def tests_of(setup: Setup, every: bool) -> Iterator[Test]:
-    """Yield the published speeds of a case, at most seven depths of a sweep (or all).
+    """Yield the published speeds of a case, at most four depths of a sweep (or all).
 
     The first prompt of a sweep without a warm-up batch is cold, and left out but for `every`.
     """
     rows, case = setup.case["rows"], setup.case
     count = len(rows)
-    spread = {0, 1, 2, count // 4, count // 2, 3 * count // 4, count - 1} & set(range(count))
+    spread = {0, 1, count // 3, count - 1} & set(range(count))
     chosen = range(count) if every else sorted(spread)[:DEPTHS_A_CASE]
     warm = "--warmup-batch" in (case["command"] or "")
     for index in chosen:
         n_prompt, n_token, n_kv, _, pp, _, tg = rows[index]
-        flags = setup.flags
+        flags, before = setup.flags, int(n_kv)
+        if case["tool"] == "llama-batched-bench":  # its N_KV is the context at the end, its prompt begins at 0
+            n_kv, before = 0, int(n_prompt)
         if case["tool"] == "llama-sweep-bench":
             n = int(n_prompt)
             flags = msgspec.structs.replace(flags, n_ubatch=n, n_batch=max(n, flags.n_batch))
         placement = setup.placed(flags)
         if every or index or warm or count <= 2:
             yield Test(setup, "PP", int(n_prompt), int(n_kv), pp, flags, placement)
-        yield Test(setup, "TG", int(n_token), int(n_kv), tg, flags, placement)
+        yield Test(setup, "TG", int(n_token), before, tg, flags, placement)
     for entry in case["bench"] or []:
         found = re.fullmatch(r"(pp|tg)(\d+)", entry["test"])
         if found:
@@ -219,5 +278,7 @@ def tests_of(setup: Setup, every: bool) -> Iterator[Test]:
 
 def _bench_test(setup: Setup, entry: dict[str, Any], phase: str, n: int) -> Test:
     changes = {"n_ubatch": entry.get("n_ubatch"), "threads": entry.get("threads"), "n_gpu_layers": entry.get("ngl")}
+    if entry.get("fa") is not None:
+        changes["flash_attn"] = "on" if entry["fa"] else "off"
     flags = msgspec.structs.replace(setup.flags, **{k: v for k, v in changes.items() if v is not None})
     return Test(setup, phase, n, entry.get("n_depth") or 0, entry["t_s"], flags, setup.placed(flags))

@@ -1,45 +1,53 @@
-"""Predicted against published speed of one device: Apple, AMD and Intel, whose factors come from these lines.
+"""Predicted against published speed of one device: Llama 7B and 8B on CUDA, Metal, ROCm, SYCL and Vulkan.
 
-Every third line of a backend was held out of the fit: a factor is the one at which the median error of the others is 0.
+Two lines of three are in the fit, every third is held out.
 """
 
 from __future__ import annotations
 
 import json
 import math
+import re
 import statistics
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from bench.runs import Setup, Test
+from bench.runs import Setup, Test, of_backend
+from service.engine.builds import BuildAsked, resolve_build
 from service.engine.catalogue import engine_devices, resolve
 from service.engine.config import Flags, Placement
+from service.engine.errors import AdvisorError
 from service.engine.estimate import Estimate
 from service.engine.hardware import Gpu, Hardware, Ram, Rig
 from service.engine.memory import place
 from service.engine.model import Model
-from service.engine.speed import predict_speed, work_of
-from service.engine.speed.calibration import Calibration
-from service.engine.speed.generation import token_seconds
-from service.engine.speed.machine import machine_of
-from service.engine.speed.prompt import batch_seconds
+from service.engine.run.resolved import resolve as resolve_run
+from service.engine.speed import predict_speed
 from tests.models import build
 
 _DATA = Path(__file__).parent.parent / "tests" / "data"
-BACKENDS = {"Metal": "metal", "ROCm": "rocm", "SYCL": "sycl"}
+BACKENDS = ("CUDA", "Metal", "ROCm", "SYCL", "Vulkan")
+# Lines that are of several cards, or of cards and speeds that their notes doubt.
+_NO_LINES = {
+    "8x AMD Instinct MI300X 192GB (all visible, -sm layer)",
+    "AMD Instinct MI300X 192GB",
+    "NVIDIA CMP 90HX (unlocked)",
+}
 _MODELS = {
     "llama 7B Q4_0": ("Llama-2-7B", "q4_0"),
+    "llama 7B Q8_0": ("Llama-2-7B", "q8_0"),
     "llama 8B Q4_0": ("Llama-3.1-8B", "q4_0"),
     "llama3.1 8B Q4_K_M": ("Llama-3.1-8B", "q4_k_m"),
 }
 _HOLD_OUT = 3
-_ROUNDS = 8  # reading counts in both speeds, computing in one: both factors settle together
+_IN_RUNS = "kyuz0/"  # its lines are runs of perf_2026.jsonl too
 _KEYS = {"PP": "pp512", "TG": "tg128"}
 GROUP = "scoreboard"
-_BUILD = "2024-11-02"  # of most of the NVIDIA lines
+_BUILDS = {"gpu_scoreboard": "2024-11-02", "gpu_scoreboard_2026": "2026-03-01"}  # of lines that name no number
 _PROMPT, _TOKENS = 512, 128
 
 
@@ -64,44 +72,57 @@ class Line(msgspec.Struct, frozen=True):
         return self.predicted.low <= self.observed <= self.predicted.high
 
 
-def lines(backends: Sequence[str] = tuple(BACKENDS)) -> list[Line]:
-    """Return the lines of these backends whose model has a known shape, PP and TG apart."""
-    return [
-        line
-        for backend in backends
-        for number, row in enumerate(r for r in _rows() if r["backend"] == backend and r["model"] in _MODELS)
-        for line in _lines_of(row, number % _HOLD_OUT == _HOLD_OUT - 1)
-    ]
+def lines() -> list[Line]:
+    """Return the lines whose card and model are known, PP and TG apart."""
+    return [line for number, row in enumerate(_known_rows()) for line in _lines_of(row, _is_held_out(number))]
 
 
-def _rows() -> list[dict[str, Any]]:
-    rows = [json.loads(row) for row in (_DATA / "gpu_scoreboard.jsonl").read_text().splitlines()]
-    return [row for row in rows if "one measurement, not two" not in (row["notes"] or "")]
+def _is_held_out(number: int) -> bool:
+    return number % _HOLD_OUT == _HOLD_OUT - 1
 
 
-def _fitted(backend: str) -> list[dict[str, Any]]:
-    rows = [row for row in _rows() if row["backend"] == backend and row["model"] in _MODELS]
-    return [row for number, row in enumerate(rows) if number % _HOLD_OUT != _HOLD_OUT - 1]
+@cache
+def _known_rows() -> tuple[dict[str, Any], ...]:
+    """Rows whose model has a known shape and whose card is in the catalogue; `of`: the file's name."""
+    found = []
+    for name in _BUILDS:
+        for line in (_DATA / f"{name}.jsonl").read_text().splitlines():
+            row = json.loads(line) | {"of": name}
+            if row["model"] in _MODELS and row["backend"] in BACKENDS and not _is_unfit(row):
+                found.append(row)
+    return tuple(found)
+
+
+def _is_unfit(row: dict[str, Any]) -> bool:
+    if "one measurement, not two" in (row["notes"] or "") or row["gpu"] in _NO_LINES:
+        return True
+    try:
+        _config(row)
+    except AdvisorError:
+        return True
+    return False
+
+
+@cache
+def _names() -> dict[str, str | None]:
+    found: dict[str, str | None] = json.loads((_DATA / "hardware_names.json").read_text())["gpus"]
+    return found
 
 
 def _config(row: dict[str, Any]) -> tuple[Rig, Model, Flags, Placement]:
-    name = json.loads((_DATA / "hardware_names.json").read_text())["gpus"][row["gpu"]]
+    name = _names().get(row["gpu"]) or row["gpu"]
     os = "macos" if row["backend"] == "Metal" else "linux"
-    rig = resolve(Hardware(gpus=[Gpu(name=name)], ram=Ram(total_gb=64), os=os))
+    rig = of_backend(resolve(Hardware(gpus=[Gpu(name=name)], ram=Ram(total_gb=64), os=os)), row["backend"])
     model = build(*_MODELS[row["model"]])
-    flags = Flags(n_gpu_layers=99, n_ubatch=_PROMPT, n_ctx=1024, flash_attn="on" if row["fa"] == 1 else "off")
+    flash = row["fa"] in (1, True)
+    flags = Flags(n_gpu_layers=99, n_ubatch=_PROMPT, n_ctx=1024, flash_attn="on" if flash else "off")
     return rig, model, flags, place("llama.cpp", model, flags, [1 << 40])  # published runs held it whole
 
 
-def _error(row: dict[str, Any], phase: str, values: Mapping[str, float]) -> float:
-    rig, model, flags, placement = _config(row)
-    work = work_of("llama.cpp", model, flags, placement)
-    machine = machine_of(rig, engine_devices(rig, "llama.cpp", (0,)), flags, values)
-    if phase == "TG":
-        seconds = sum(token_seconds(work, machine, values, _TOKENS // 2).values())
-    else:
-        seconds = sum(batch_seconds(work, machine, values, _PROMPT, 0).values()) / _PROMPT
-    return -math.log(seconds * row[_KEYS[phase]])
+def _built(row: dict[str, Any]) -> str:
+    number = re.search(r"\bb?(\d{4,5}) \(\w", row["notes"] or "")
+    day = resolve_build("llama.cpp", BuildAsked(number=int(number[1]))).date if number else None
+    return day or _BUILDS[row["of"]]
 
 
 def _lines_of(row: dict[str, Any], held_out: bool) -> Iterator[Line]:
@@ -110,39 +131,27 @@ def _lines_of(row: dict[str, Any], held_out: bool) -> Iterator[Line]:
     for phase, depth in (("PP", 0), ("TG", _TOKENS // 2)):
         key = _KEYS[phase]
         if row[key] is not None:
-            speed = predict_speed("llama.cpp", model, flags, placement, rig, devices, depth)
+            run = resolve_run("llama.cpp", model, flags, placement, rig, devices, _built(row))
+            speed = predict_speed(run, depth)
             yield Line(row["gpu"], row["backend"], phase, row[key], speed.pp if phase == "PP" else speed.tg, held_out)
 
 
-def cuda_tests() -> Iterator[Test]:
-    """Yield published speeds of one NVIDIA card as tests for the fit: TG of all, PP of those with flash attention."""
-    for row in _rows():
-        if row["backend"] == "CUDA" and row["model"] in _MODELS:
+def fitted_tests() -> Iterator[Test]:
+    """Yield the published speeds that the fit takes in: all but the lines that are held out."""
+    for number, row in enumerate(_known_rows()):
+        if not _is_held_out(number) and not row["source"].startswith(_IN_RUNS):
             rig, model, flags, placement = _config(row)
-            case = {"id": f"scoreboard-{row['gpu']}", "quality": row["quality"]}
+            case = {"id": f"scoreboard-{row['gpu']}-{row['backend']}-{number}", "quality": row["quality"]}
             devices = engine_devices(rig, "llama.cpp", (0,))
-            setup = Setup(case, GROUP, "llama.cpp", model, flags, rig, devices, _BUILD)
-            for phase, key, n in (("TG", "tg128", _TOKENS), ("PP", "pp512", _PROMPT)):
-                if row[key] is not None and (phase == "TG" or row["fa"]):
-                    yield Test(setup, phase, n, 0, row[key], flags, placement)
-
-
-def fitted_backends(known: Calibration) -> Calibration:
-    """Return the calibration with each backend's two factors such that the median error of its fitted lines is 0."""
-    values = {name: p.value for name, p in known.parameters.items()}
-    for backend, name in BACKENDS.items():
-        for key, phase in (("gpu_read", "TG"), ("gpu_compute", "PP")) * _ROUNDS:
-            errors = [_error(row, phase, values) for row in _fitted(backend) if row[_KEYS[phase]] is not None]
-            values[f"{key}.{name}"] *= math.exp(statistics.median(errors))
-    parameters = {
-        name: msgspec.structs.replace(p, value=float(f"{values[name]:.4g}")) for name, p in known.parameters.items()
-    }
-    return msgspec.structs.replace(known, parameters=parameters)
+            setup = Setup(case, GROUP, "llama.cpp", model, flags, rig, devices, _built(row))
+            for phase, n in (("TG", _TOKENS), ("PP", _PROMPT)):
+                if row[_KEYS[phase]] is not None:
+                    yield Test(setup, phase, n, 0, row[_KEYS[phase]], flags, placement)
 
 
 def report(found: Sequence[Line]) -> Iterator[str]:
     """Yield a row for each backend and phase, of the fitted and the held-out lines, then every line."""
-    yield "One device, published (gpu_scoreboard.jsonl); fitted: every factor's own lines, held out: never seen by it."
+    yield "One device, published (gpu_scoreboard*.jsonl); fitted: lines in the fit, held out: never seen by it."
     yield "| backend | phase | lines | bias | median error | inside |"
     yield "|---|---|---|---|---|---|"
     for backend in dict.fromkeys(line.backend for line in found):

@@ -24,18 +24,19 @@ from bench.fit import rows_of_tests
 from bench.pairs import Pair, pairs_of
 from bench.runs import is_held_out, kind_of, setups, tests_of
 from bench.stamp import stamp
-from service.engine.speed import calibration, coefficients
-from service.engine.speed.calibration import Comparison
+from service.engine.calibration import Comparison
+from service.engine.calibration import shipped as shipped_calibration
 from service.engine.speed.interval import Z80
 
 SHALLOW, DEEP = 1_024, 8_192
 CLASSES = ("CPU only", "one GPU", "one GPU + CPU", "several GPUs", "several GPUs + CPU", "all")
 BANDS = ("depth 0", "deep", "any")
+BACKENDS = {"cuda": "CUDA", "rocm": "ROCm", "vulkan": "Vulkan", "sycl": "SYCL", "metal": "Metal"}
 _DIFFER, _CLEARLY = math.log(1.05), math.log(1.2)
 
 
 class Point(msgspec.Struct, frozen=True):
-    """One published speed beside the predicted one: `error` is the logarithm of predicted over observed, `factor` that
+    """One published speed next to the predicted one: `error` is the logarithm of predicted over observed, `factor` that
     of the interval."""
 
     guess: Guess
@@ -46,6 +47,12 @@ class Point(msgspec.Struct, frozen=True):
     def case(self) -> str:
         """The id of its case."""
         return str(self.guess.row.test.setup.case["id"])
+
+    @property
+    def backend(self) -> str:
+        """What drove the cards; `CPU` without any."""
+        setup = self.guess.row.test.setup
+        return BACKENDS[setup.rig.cards[setup.devices[0].gpu].backend] if setup.devices else "CPU"
 
     @property
     def depth(self) -> int:
@@ -87,8 +94,8 @@ class Judged(msgspec.Struct, frozen=True):
 def folds() -> Folds:
     """Return the parameters of every fold. Raises ValueError for those of another calibration."""
     found = msgspec.json.decode(FOLDS.read_bytes(), type=Folds)
-    if found.version != calibration().version:
-        raise ValueError(f"{FOLDS.name} is of {found.version}, the calibration {calibration().version}: make calibrate")
+    if found.version != shipped_calibration().version:
+        raise ValueError(f"{FOLDS.name} is of {found.version}, not of the calibration that is shipped: make calibrate")
     return found
 
 
@@ -99,7 +106,7 @@ def cross_validated() -> tuple[list[Point], list[Judged]]:
         by_group[row.test.setup.group].append(row)
     points, judged = [], []
     for group, values in known.values.items():
-        whole = dict(coefficients()) | values
+        whole = dict(shipped_calibration().coefficients) | values
         guesses = [guess(row, whole) for row in by_group[group]]
         points += [point(g, known.intervals[group]) for g in guesses]
         judged += judge(guesses, known.comparisons[group])
@@ -108,9 +115,9 @@ def cross_validated() -> tuple[list[Point], list[Judged]]:
 
 def shipped(held_out: bool) -> tuple[list[Point], list[Judged]]:
     """Return points and pairs by the shipped parameters: of the fitted groups (in-sample), or of those held out."""
-    known = calibration()
+    known = shipped_calibration()
     tests = [t for s in setups()[0] if is_held_out(s.group) is held_out for t in tests_of(s, every=False)]
-    guesses = [guess(row, dict(coefficients())) for row in rows_of_tests(tests)]
+    guesses = [guess(row, dict(shipped_calibration().coefficients)) for row in rows_of_tests(tests)]
     points = [point(g, known.intervals) for g in guesses]
     return points, judge(guesses, known.comparisons)
 
@@ -162,6 +169,11 @@ def report(points: Sequence[Point]) -> Iterator[str]:
                 chosen = [p for p in points if p.phase == phase and kind in (p.kind, "all") and in_band(p.depth, band)]
                 if chosen:
                     yield f"| {kind}, {band} | {summary(chosen)} |"
+        for backend in BACKENDS.values():
+            for kind in CLASSES[1:]:
+                chosen = [p for p in points if (p.phase, p.backend) == (phase, backend) and kind in (p.kind, "all")]
+                if chosen:
+                    yield f"| {backend}: {kind} | {summary(chosen)} |"
         yield ""
 
 
@@ -226,7 +238,7 @@ def main() -> None:
         print("Held out: no fit has seen these groups." if arguments.held_out else "In-sample.", stamp(), "\n")
     else:
         points, judged = cross_validated()
-        print(f"Cross-validated by rig and author, calibration {calibration().version}.", stamp(), "\n")
+        print(f"Cross-validated by rig and author, calibration {shipped_calibration().version}.", stamp(), "\n")
     print("\n".join(report(points)))
     print("\n".join(order(judged)))
     left_out = Counter(f"distrusted, {why}" for why in DISTRUSTED.values())

@@ -23,7 +23,7 @@ from nacl.signing import SigningKey
 
 from bench.board import fill
 from bench.held import Machine
-from bench.load import Ask
+from bench.load import Ask, address
 from service.flows.context import Context, open_context
 from service.queue.embedded import EmbeddedValkey
 from service.settings import Settings, as_environment
@@ -56,7 +56,7 @@ class Stage(msgspec.Struct, frozen=True, kw_only=True):
     def asks(self) -> dict[str, Ask]:
         """Return each kind of request by its name."""
         text, path = {"Accept": "text/plain"}, f"/v1/advice/{self.advice}"
-        # With its commit: that of a branch is asked of the Hub anew every ten minutes, by a worker.
+        # With its commit: that of a branch is asked of the Hub again every ten minutes, by a worker.
         asked = msgspec.json.encode({"repo": R1, "revision": self.revision, "hardware": HARDWARE})
         return {
             "advice, JSON": Ask("GET", path),
@@ -74,7 +74,7 @@ def staged(folder: Path, n_results: int, on_postgres: bool, n_machines: int) -> 
         valkey = EmbeddedValkey(folder / "valkey")
         valkey.start()
         stack.callback(valkey.close)
-        url = stack.enter_context(_postgres()) if on_postgres else f"sqlite:///{folder}/advisor.db"
+        url = stack.enter_context(postgres_url()) if on_postgres else f"sqlite:///{folder}/advisor.db"
         if n_results:
             _fill_board(url, n_results)
         hub = stack.enter_context(LocalHub())
@@ -82,8 +82,8 @@ def staged(folder: Path, n_results: int, on_postgres: bool, n_machines: int) -> 
             state_dir=folder, database_url=url, redis_url=valkey.url, hf_endpoint=hub.endpoint, port=0, workers=0,
             trusted_proxies=("127.0.0.1/32",),
         )  # fmt: skip
-        service = stack.enter_context(_listening(settings, "service.cli", "serve"))
-        hello = stack.enter_context(_listening(settings, "bench.hello"))
+        service = stack.enter_context(listening(settings, "service.cli", "serve"))
+        hello = stack.enter_context(listening(settings, "bench.hello"))
         context = stack.enter_context(open_context(settings))
         processes = {"service": service[1], "valkey": psutil.Process(valkey.pid), "hello": hello[1]}
         with httpx.Client(base_url=f"http://127.0.0.1:{service[0]}", trust_env=False, timeout=60) as client:
@@ -103,7 +103,7 @@ def staged(folder: Path, n_results: int, on_postgres: bool, n_machines: int) -> 
 
 
 @contextmanager
-def _postgres() -> Iterator[str]:
+def postgres_url() -> Iterator[str]:
     with postgres_server() as socket:
         name = f"bench_{uuid4().hex}"
         with psycopg.connect(host=socket, user="postgres", dbname="postgres", autocommit=True) as connection:
@@ -120,7 +120,7 @@ def _fill_board(url: str, n_results: int) -> None:
 
 
 @contextmanager
-def _listening(settings: Settings, *module: str) -> Iterator[tuple[int, psutil.Process]]:
+def listening(settings: Settings, *module: str) -> Iterator[tuple[int, psutil.Process]]:
     """Run a module that prints `Listening on URL`; the value is its port and process."""
     env = {k: v for k, v in os.environ.items() if not k.startswith("ADVISOR_")} | as_environment(settings)
     with tempfile.TemporaryDirectory(prefix="advisor-log-") as folder:
@@ -168,7 +168,10 @@ def _worker(settings: Settings) -> Iterator[None]:
 
 def _asked(client: httpx.Client, ram: int) -> Any:
     body = {"repo": R1, "hardware": f"RTX 3090, Ryzen 9 7950X, {ram}GB DDR5-5600"}
-    return client.post("/v1/advice", json=body).raise_for_status().json()
+    sent = client.post(
+        "/v1/advice", json=body, headers={"X-Forwarded-For": address(ram)}
+    )  # a client has only a few open
+    return sent.raise_for_status().json()
 
 
 def _machines(context: Context, count: int) -> Iterator[Machine]:

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from scripts.rules_page import slug
-from service.web.document import openapi_document
-from service.web.reference import Answer, OperationView, Row, operations, schemas
+from service.web.documentation.document import openapi_document
+from service.web.documentation.reference import DocumentedResponse, OperationView, Row, operations, schemas
 
 _API = """\
 # HTTP API
@@ -95,7 +95,7 @@ def _parameter(row: Row) -> tuple[str, str, str, str]:
     return (f"`{row.name}`", row.place, _kinds(row.kinds), row.text + (" Required." if row.required else ""))
 
 
-def _answers(answers: list[Answer]) -> Iterator[tuple[str, str, str, str]]:
+def _answers(answers: list[DocumentedResponse]) -> Iterator[tuple[str, str, str, str]]:
     for one in answers:
         if int(one.status) < 400:
             yield (one.status, one.media or "none", _kinds(one.kinds) if one.media else "", one.text)

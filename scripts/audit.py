@@ -1,7 +1,7 @@
 """Look for known dangers: in the code by bandit, in its dependencies by pip-audit. Part of `make check`.
 
 An exception in the code is one `# noqa: S…` with its reason, for ruff and bandit alike: ruff's S rules are bandit's, by
-the same numbers. Bandit runs beside them for what the two see differently. What no exception stands for fails.
+the same numbers. Bandit runs alongside them for what the two see differently. What no exception stands for fails.
 
 A known vulnerability fails. Where no advisory service can be asked that is said loudly, and nothing fails; where one
 answers for some packages only, the others fail.
@@ -89,7 +89,7 @@ def dependency_verdict(packages: Sequence[Package] | None) -> Verdict:
         return Verdict(["NOT AUDITED: no advisory service answers here, so nothing is known of any package"], True)
     known = [(one, vulnerability) for one in packages for vulnerability in one.vulns]
     lines = [
-        f"{one.name} {one.version}: {found.id}, mended in {', '.join(found.fix_versions) or 'no version yet'}"
+        f"{one.name} {one.version}: {found.id}, fixed in {', '.join(found.fix_versions) or 'no version yet'}"
         for one, found in known
     ]
     skipped = [f"{one.name}: not audited: {one.skip_reason}" for one in packages if one.skip_reason]

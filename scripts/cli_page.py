@@ -6,6 +6,7 @@ import argparse
 from collections.abc import Iterable, Iterator
 
 from service.cli import COMMANDS, command_line
+from service.cli.lazy import LazyParser
 
 _INTRODUCTION = """\
 # Command line
@@ -14,8 +15,10 @@ _INTRODUCTION = """\
 (nothing fits, nothing was measured, a part is bad), 2 when the input is wrong; `advisor host run` ends with 78 where
 the machine is not enrolled. Settings come from the environment ([settings.md](settings.md)).
 
-`pip install '.[server]'` in a checkout has all commands but those of the extra `agent`: `host`, and `validate` with
-`--here`. {bare} needs no extra.
+`pip install .` in a checkout is enough for {bare}; `validate --here` and
+`advisor host` need `'.[agent]'`, all others `'.[server]'`. What is read from the Hub is kept in the user's cache folder
+(`XDG_CACHE_HOME`, else `~/.cache/offload-advisor`), unless `ADVISOR_CACHE_DIR` or `ADVISOR_STATE_DIR` names another.
+Colours are for terminals, and `NO_COLOR=1` turns them off.
 
 This file is written by `make openapi`.
 """
@@ -23,12 +26,14 @@ This file is written by `make openapi`.
 
 def cli_markdown() -> str:
     """Return docs/cli.md."""
-    bare = ", ".join(f"`advisor {command.verb}`" for command in COMMANDS if command.extra is None)
+    bare = ", ".join(f"`advisor {command.verb}`" for command in COMMANDS if not command.extra)
     return "\n".join((_INTRODUCTION.format(bare=bare), *_sections(command_line(), "")))
 
 
 def _sections(one: argparse.ArgumentParser, help_text: str) -> Iterator[str]:
     """Return the sections of a command and of all below it."""
+    if isinstance(one, LazyParser):
+        one.load()
     below = [action for action in one._actions if isinstance(action, argparse._SubParsersAction)]
     if help_text:
         rows = [_row(action) for action in one._actions if not isinstance(action, _UNSAID)]

@@ -2,7 +2,8 @@
 
 For three public repos: the listing, the redirect, ranges, and headers read in full and by jumps; a gated repo, a repo
 and a file that are not there, and what is said of rate limits (none is provoked). Prints what is as expected, and what
-not; the exit code is 1 where something differs. `HF_ENDPOINT` and `HF_TOKEN` are honoured.
+not; the exit code is 1 where something differs. `HF_ENDPOINT` and `HF_TOKEN` are honoured. Discord and Slack are looked
+at where their bots are set up (scripts/live_bots.py), and what only a person can see is printed as a checklist.
 """
 
 from __future__ import annotations
@@ -11,11 +12,13 @@ import argparse
 import os
 import sys
 from collections.abc import Callable, Iterator
-from typing import NamedTuple
+from functools import partial
 
 import httpx
 from msgspec.structs import replace
 
+from scripts import live_bots
+from scripts.live_bots import Finding
 from service.engine.errors import AdvisorError
 from service.engine.gguf import Header
 from service.hub import ENDPOINT, Hub, RepoGated, RepoListing, RepoNotFound, parse_repo_reference
@@ -27,19 +30,11 @@ MISSING = "offload-advisor/there-is-no-such-repo"
 _MOST_VARIANTS = 3
 
 
-class Finding(NamedTuple):
-    """One thing looked at: whether it is as the local Hub does it, and what was seen."""
-
-    what: str
-    as_expected: bool
-    seen: str
-
-
 def findings(endpoint: str, token: str | None, repos: tuple[str, ...], gated: str, missing: str) -> Iterator[Finding]:
     """Yield what was looked at, in order. Nothing is raised for a Hub that answers otherwise."""
     with httpx.Client(base_url=endpoint, follow_redirects=False, timeout=30) as client:
         for repo in repos:
-            yield from _guarded(f"{repo}: reading", lambda repo=repo: _repo(client, endpoint, token, repo))
+            yield from _guarded(f"{repo}: reading", partial(_repo, client, endpoint, token, repo))
         yield from _guarded("errors", lambda: _errors(client, endpoint, repos[0], gated, missing))
 
 
@@ -137,14 +132,23 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("repos", nargs="*", default=REPOS)
     parser.add_argument("--gated", default=GATED)
+    parser.add_argument("--discord-channel", metavar="ID", help="send a message there, as the bot")
+    parser.add_argument("--slack-channel", metavar="ID", help="send a message there, as the bot")
     arguments = parser.parse_args()
     endpoint, token = os.environ.get("HF_ENDPOINT", ENDPOINT), os.environ.get("HF_TOKEN") or None
     differs = 0
     print(f"{endpoint}, held to what the local Hub of the tests does")
-    for finding in findings(endpoint, token, tuple(arguments.repos), arguments.gated, MISSING):
+    of_the_hub = findings(endpoint, token, tuple(arguments.repos), arguments.gated, MISSING)
+    of_bots = live_bots.findings(arguments.discord_channel, arguments.slack_channel)
+    for finding in (*of_the_hub, *of_bots):
         differs += not finding.as_expected
         print(f"{'as expected' if finding.as_expected else 'DIFFERS    '}  {finding.what}: {finding.seen}")
-    print("nothing differs" if not differs else f"{differs} differ: tests/local_hub is to be brought in line")
+    print(
+        "nothing differs"
+        if not differs
+        else f"{differs} differ: record them in tests/recorded first, and bring the stand-ins in line"
+    )
+    print("\n".join(live_bots.checklist()))
     return 1 if differs else 0
 
 

@@ -13,7 +13,7 @@ from scripts.rules_page import rules_markdown
 from service.events import logs_markdown
 from service.metrics import metrics_markdown
 from service.settings import SETTINGS
-from service.web.document import openapi_json
+from service.web.documentation.document import openapi_json
 from service.wire.problem_types import PROBLEM_TYPES
 
 ROOT = Path(__file__).parent.parent

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from service.engine.builds import today
 from service.engine.config import ENGINES
-from service.engine.rules import RULES, Rule
+from service.engine.rules import Rule, all_rules
 from service.engine.rules.rule import WORTH_SAYING
 
 GUIDE = Path(__file__).parent.parent / "docs" / "offloading.md"
@@ -17,7 +17,7 @@ What `advisor check` looks for in a command, and what no advice breaks. Each fin
 message, a fix where there is one, and the source. `error`: the engine refuses it, or memory runs out; `warning`: it
 costs speed or does not do what it looks like; `info`: good to know. A finding may be milder than stated here where this
 command loses nothing. A rule is silent where it changes nothing for the model and the machine at hand; gains in
-messages are the speed model's, with the flags or the placement mended and nothing else changed, from {worth:.0%} on.
+messages are the speed model's, with the flags or the placement corrected and nothing else changed, from {worth:.0%} on.
 
 {count} rules; today's builds are {builds}.
 `slower-than-expected`, `faster-than-expected`, `log-differs`, `log-of-another-model` and `log-without-buffers` come
@@ -29,8 +29,8 @@ def rules_markdown() -> str:
     """Return docs/rules.md."""
     builds = " and ".join(f"{today(engine).label} of {engine}" for engine in ENGINES)
     titles = {slug(title): title for title in headings(GUIDE.read_text())}
-    introduction = _INTRODUCTION.format(count=len(RULES), builds=builds, worth=WORTH_SAYING - 1)
-    return "\n".join((introduction, *(_section(one, titles) for one in RULES)))
+    introduction = _INTRODUCTION.format(count=len(all_rules()), builds=builds, worth=WORTH_SAYING - 1)
+    return "\n".join((introduction, *(_section(one, titles) for one in all_rules())))
 
 
 def headings(page: str) -> list[str]:
@@ -47,9 +47,9 @@ def slug(title: str) -> str:
 def _section(one: Rule, titles: dict[str, str]) -> str:
     engines = "both engines" if len(one.engines) > 1 else one.engines[0]
     facts = f"**{one.severity}**, {engines}, {_versions(one)}"
-    mend = f"\n\nMend: {one.mend}." if one.mend else ""
+    fix = f"\n\nFix: {one.fix}." if one.fix else ""
     link = f"[{titles[one.paragraph]}](offloading.md#{one.paragraph})"
-    return f"## {one.id}\n\n{facts}\n\n{one.what}{mend}\n\nSource: {one.source}. More: {link}\n"
+    return f"## {one.id}\n\n{facts}\n\n{one.what}{fix}\n\nSource: {one.source}. More: {link}\n"
 
 
 def _versions(one: Rule) -> str:

@@ -1,4 +1,4 @@
-"""A hook of MkDocs: what lies beside docs/ is no part of the site, and links to it become its name."""
+"""A hook of MkDocs: what lies outside docs/ is not part of the site, and links to it become its name."""
 
 from __future__ import annotations
 

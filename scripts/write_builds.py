@@ -14,7 +14,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-TARGET = Path(__file__).parent.parent / "service" / "engine" / "data" / "builds.json"
+TARGET = Path(__file__).parent.parent / "service/engine/engines/ik_llama_cpp/builds.json"
 SINCE = "2024-06-01"
 PARSERS = {"llama-server": "common/common.cpp", "llama-bench": "examples/llama-bench/llama-bench.cpp"}
 OPTION = re.compile(r'arg == "(--?[A-Za-z][\w-]*)"')
@@ -27,7 +27,7 @@ def git(clone: str, *words: str) -> str:
 def builds(clone: str, commit: str) -> dict[str, str]:
     """Return `NUMBER:COMMIT …` of the main line by date, and behind them `COMMIT …` of all branches.
 
-    The main line was written anew in 2025: the commits that people posted before are those of branches.
+    The main line was rewritten in 2025: the commits that people posted before are those of branches.
     """
     log = git(clone, "log", "--first-parent", "--reverse", "--format=%h %cs", f"--since={SINCE}", commit)
     found: dict[str, list[str]] = {}

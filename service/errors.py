@@ -9,6 +9,8 @@ AdvisorError (service/engine/errors.py)
 ├── AdviceNotFound          no advice has this id, or it was deleted
 ├── WrongKey                the key given does not belong to the advice
 ├── RateLimited             the client asked too often; `retry_after` in seconds
+├── TooManyOpen             who asks has as many open advices as one may; `retry_after` in seconds
+├── TooExpensive            an advice would take, or took, more CPU seconds than one may
 ├── NotAuthenticated        no good token or signature came with a request that takes one
 ├── NotAllowed              the token is good, but not for this
 ├── EnrolmentCodeUnknown    a code is wrong, was used, or its ten minutes are over
@@ -73,6 +75,14 @@ class RateLimited(AdvisorError):
     def __init__(self, detail: str, *, retry_after: int, field: str | None = None) -> None:
         super().__init__(detail, field=field)
         self.retry_after = retry_after
+
+
+class TooManyOpen(RateLimited):
+    problem = "too-many-open-advices"
+
+
+class TooExpensive(AdvisorError):
+    problem = "advice-too-expensive"
 
 
 class NotAuthenticated(AdvisorError):

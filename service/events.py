@@ -1,19 +1,18 @@
-"""The names of everything that is logged, and of the fields beside them. A closed list: docs/logs.md has it."""
+"""The names of everything that is logged, and of their fields. A closed list: docs/logs.md has it."""
 
 from __future__ import annotations
 
 from typing import Literal, TypeAlias, get_args
 
 EventName: TypeAlias = Literal[
-    "request", "request.failed", "request.overdue", "limit.uncounted", "advice.queued", "advice.requeued",
-    "advice.started",
+    "request", "request.failed", "request.overdue", "limit.uncounted", "advice.queued", "advice.started",
     "advice.ready", "advice.failed", "advice.retried", "validation.created", "run.leased", "run.reported",
     "runs.taken_back", "question.taken", "question.answered", "question.postponed", "question.failed",
-    "question.abandoned", "message.refused", "message.undelivered", "hub.asked_again", "hub.refused",
-    "address.refused", "redis.silent",
+    "question.abandoned", "question.lost", "message.refused", "message.gone", "message.undelivered",
+    "hub.asked_again", "hub.refused", "address.refused", "redis.silent",
     "database.silent", "database.newer", "valkey.ended", "process.started", "process.ending", "process.ended",
-    "process.refused", "task.failed", "dump.ended", "rows.purged", "run.began", "run.ended", "run.crashed",
-    "agent.idle", "library",
+    "process.refused", "task.failed", "job.ended", "calibration.refused", "rows.purged", "removal.asked", "run.began",
+    "run.ended", "run.crashed", "agent.idle", "download.evicted", "library",
 ]  # fmt: skip
 
 MEANINGS: dict[EventName, str] = {
@@ -22,7 +21,6 @@ MEANINGS: dict[EventName, str] = {
     "request.overdue": "A request was not answered in the time that one may take, and was given up.",
     "limit.uncounted": "Redis did not answer, so a request was not counted; `refused` says whether it was turned away.",
     "advice.queued": "A new advice was committed and given to the workers.",
-    "advice.requeued": "The sweeper enqueued unfinished advices again whose jobs were lost.",
     "advice.started": "A worker began with an advice.",
     "advice.ready": "A worker finished an advice.",
     "advice.failed": "An advice ended without an answer; `problem` is what its reader is told.",
@@ -36,10 +34,12 @@ MEANINGS: dict[EventName, str] = {
     "question.postponed": "A question could not be looked at and stays for later.",
     "question.failed": "Answering a question met an error that nobody planned. A fault of ours: report it.",
     "question.abandoned": "A question was given up after a dozen attempts.",
-    "message.refused": "Discord or Slack refused a message of ours with `status`.",
-    "message.undelivered": "Discord or Slack did not answer; the message is sent again.",
+    "question.lost": "An answer reached nobody: `detail` says why. `advisor doctor` says what to do about it.",
+    "message.refused": "Discord or Slack does not take a message of ours as it is: `status`, and their own `code`.",
+    "message.gone": "Discord or Slack no longer takes messages at this address, or not from this bot (`code`).",
+    "message.undelivered": "Discord or Slack did not answer, or asked to wait; the message is sent again.",
     "hub.asked_again": "The Hub failed or asked to wait; the same is asked again after `pause_seconds`.",
-    "hub.refused": "The Hub failed or asked to wait for longer than we do; whoever asked is told so.",
+    "hub.refused": "The Hub failed or asked to wait for longer than we do; the client is told so.",
     "address.refused": "A host outside resolved to an address that is not public: it was not asked there.",
     "redis.silent": "Redis did not answer.",
     "database.silent": "The database did not answer.",
@@ -49,13 +49,16 @@ MEANINGS: dict[EventName, str] = {
     "process.ending": "The API was told to end, once for each signal that it got.",
     "process.ended": "A worker ended with `code`, the next starts after `pause_seconds`; or a killed agent left `n`.",
     "process.refused": "A process could not start.",
-    "task.failed": "A task in the background failed; it is done again when it is due.",
-    "dump.ended": "The night's dump ended with `code`.",
+    "task.failed": "A task in the background, or a scheduled job, failed; it is tried again.",
+    "job.ended": "A scheduled job, `task`, was done and changed `n` things.",
+    "calibration.refused": "The speed model was not refitted: too few results, or it would predict worse.",
     "rows.purged": "What is older than an operator keeps it was removed.",
+    "removal.asked": "Somebody asks for a result to be removed: `advisor admin moderate removals`, or `/moderation`.",
     "run.began": "An agent began with a run.",
     "run.ended": "An agent ended a run.",
     "run.crashed": "An agent met an error that nobody planned; the run goes back to the service.",
     "agent.idle": "An agent takes no runs now, and why.",
+    "download.evicted": "An agent deleted a download to make room for another one, as its owner's policy says.",
     "library": "A library logged something; `logger` is its name, `detail` what it said.",
 }
 
@@ -91,7 +94,7 @@ FIELDS: dict[str, str] = {
     "platform": "discord or slack",
     "task": "a task in the background",
     "program": "a process that the service keeps running",
-    "code": "how a process ended",
+    "code": "how a process ended, or what Discord or Slack calls a refusal",
     "pause_seconds": "how long until it is tried again",
     "refused": "whether somebody was turned away",
     "error": "the class of an error, or what a driver said",
@@ -119,8 +122,8 @@ readable lines instead. `ADVISOR_LOG_LEVEL` (debug, info, warning, error) says f
 ## One request's whole story
 
 The id of a request is in its answer as `X-Request-ID`. It goes into the row of what was asked for, and from there into
-every line that a worker or the sweeper writes about it; a host that measures gets it with the run, writes it into its
-own log, and sends it with each of its calls. So the same word finds a request in all logs, wherever they lie:
+every line that a worker or a scheduled job writes about it; a host that measures gets it with the run, writes it into
+its own log, and sends it with each of its calls. So the same word finds a request in all logs, wherever they lie:
 
     grep -h 8f14e45fceea167a api.log worker.log agent.log | sort
 

@@ -45,7 +45,7 @@ class Log:
         self._write(logging.INFO, event, fields)
 
     def warning(self, event: EventName, **fields: object) -> None:
-        """Write what should not happen, and mends itself."""
+        """Write an event that should not happen and needs no action."""
         self._write(logging.WARNING, event, fields)
 
     def error(self, event: EventName, exc: BaseException | None = None, **fields: object) -> None:
@@ -59,7 +59,7 @@ class Log:
 
 
 class _Record(logging.LogRecord):
-    """One event. Whoever has not called `configure` sees it as one line of text."""
+    """One event. A program that has not called `configure` sees it as one line of text."""
 
     def __init__(self, name: str, level: int, event: str, fields: dict[str, object], exc: BaseException | None) -> None:
         super().__init__(name, level, "", 0, event, None, (type(exc), exc, exc.__traceback__) if exc else None)

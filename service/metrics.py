@@ -7,7 +7,8 @@ the moment of the question, likewise the same everywhere. Every label has a clos
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import product
 from typing import Any, Generic, Literal, TypeAlias, TypeVar
 
@@ -15,7 +16,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.platform_collector import PlatformCollector
 from prometheus_client.process_collector import ProcessCollector
 
-from service import __version__
+from service import __version__, counting
 from service.engine.versions import ENGINE_MODEL
 
 Scope: TypeAlias = Literal["own", "shared", "asked"]
@@ -117,6 +118,11 @@ ADVICE_ASKED = Metric(
     Counter, "advisor_advice_requests", "Requests for advice: answered from what was computed before, joined to one in "
     "flight, or new.", "shared", answer=("ready", "joined", "new"),
 )  # fmt: skip
+ADVICE_REFUSED = Metric(
+    Counter, "advisor_advices_refused", "Requests for advice refused: the client has as many open as one may, all "
+    "together have, or it would take more CPU than one may; and advices ended when they had taken that (`budget`).",
+    "shared", reason=("client", "all", "estimate", "budget"),
+)  # fmt: skip
 ADVICE_ENDED = Metric(Counter, "advisor_advices", "Advices ended.", "shared", outcome=("ready", "failed", "retried"))
 ADVICE_SECONDS = Metric(
     Histogram, "advisor_advice_phase_seconds", "Seconds of computing an advice, by phase.", "shared", _WORK_SECONDS,
@@ -165,17 +171,30 @@ BOT_MESSAGES = Metric(
     Counter, "advisor_bot_messages", "Messages to Discord and Slack: taken, to be sent again, their address gone, or "
     "refused.", "shared", outcome=("sent", "later", "gone", "refused"),
 )  # fmt: skip
+BOT_GONE = Metric(
+    Counter, "advisor_bot_messages_gone", "Messages that no longer get through: the address had ended, the bot may not "
+    "write there, the person cannot be written to, or the bot's token is not taken.", "shared",
+    why=("expired", "not-invited", "unreachable", "token"),
+)  # fmt: skip
+BOT_ANSWERS_LOST = Metric(
+    Counter, "advisor_bot_answers_lost", "Answers to questions in chat that reached nobody.", "shared",
+    platform=("discord", "slack"), why=("expired", "not-invited", "unreachable", "token", "refused", "abandoned"),
+)  # fmt: skip
 BOT_SECONDS = Metric(
     Histogram, "advisor_bot_answer_seconds", "Seconds from a question to a bot to its answer.", "shared", _WORK_SECONDS
 )
-SWEPT = Metric(
-    Gauge, "advisor_sweep_last_success_timestamp_seconds", "When a sweep ended well last.", "shared",
-    sweep=("advices", "runs"),
+JOB_SUCCEEDED = Metric(
+    Gauge, "advisor_job_last_success_timestamp_seconds", "When a scheduled job (docs/operating.md) ended well last.",
+    "shared", job=("advices", "runs", "trust", "published", "dumps", "purge", "calibrate"),
 )  # fmt: skip
 
 ADVICES = Metric(
     Gauge, "advisor_advices_unfinished", "Advices that are not final.", "asked", state=("queued", "running")
 )
+ADVICE_LANES = Metric(
+    Gauge, "advisor_advices_waiting", "Advices that wait, by lane: short ones are estimated to take up to 5 CPU "
+    "seconds.", "asked", lane=("short", "long"),
+)  # fmt: skip
 ADVICE_AGE = Metric(Gauge, "advisor_oldest_queued_advice_seconds", "Age of the oldest advice that waits.", "asked")
 RUNS = Metric(
     Gauge, "advisor_runs_unfinished", "Runs that are not final.", "asked", state=("queued", "leased", "running")
@@ -187,7 +206,31 @@ QUESTION_LATE = Metric(
     Gauge, "advisor_bot_question_overdue_seconds", "How long ago the question that is due longest should have been "
     "looked at; 0 where none is.", "asked",
 )  # fmt: skip
+REMOVALS = Metric(Gauge, "advisor_removal_requests_open", "Requests to remove a result, not decided yet.", "asked")
+REMOVAL_AGE = Metric(
+    Gauge, "advisor_oldest_removal_request_seconds", "Age of the oldest request for removal; 0 where none is.", "asked"
+)
 WORKERS = Metric(Gauge, "advisor_workers", "Workers that said lately that they are there.", "asked")
+
+
+def _count(event: counting.Event, amount: int) -> None:
+    if event in ("hit", "miss"):
+        HEADERS.of(event).inc(amount)
+    else:
+        (HUB_BYTES if event == "received" else HUB_RETRIES).only.inc(amount)
+
+
+def _count_answer(kind: str, status: int | None, left: Mapping[str, int]) -> None:
+    HUB_REQUESTS.of(kind, status_class(status)).inc()
+    if status == 429:
+        HUB_LIMITED.only.inc()
+    failed = status is None or status == 429 or status >= 500
+    (HUB_FAILED if failed else HUB_ANSWERED).only.set(time.time())
+    for window, requests in left.items():
+        HUB_LEFT.of(window).set(requests)
+
+
+counting.listen(_count, _count_answer)
 
 
 def status_class(status: int | None) -> str:
@@ -234,7 +277,7 @@ _INTRODUCTION = """\
 # Metrics
 
 `GET /metrics` answers in Prometheus' text format, to clients in `ADVISOR_METRICS_NETWORKS` (this machine, unless it is
-set) that come without a proxy or through one of `ADVISOR_TRUSTED_PROXIES`, and to whoever sends an operator's token:
+set) that come without a proxy or through one of `ADVISOR_TRUSTED_PROXIES`, and to anyone who sends an operator's token:
 
 ```sh
 curl -s -H "Authorization: Bearer adv_…" http://127.0.0.1:8000/metrics

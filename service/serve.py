@@ -1,4 +1,4 @@
-"""`advisor serve`: API, workers, sweeper and an embedded Valkey, in one command that leaves nothing running."""
+"""`advisor serve`: API, workers, scheduled jobs and an embedded Valkey, in one command that leaves nothing running."""
 
 from __future__ import annotations
 
@@ -10,21 +10,19 @@ import signal
 import sys
 import time
 from collections.abc import AsyncIterator, Coroutine, Iterable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import msgspec
-from anyio import to_thread
 
-from service import __version__, logs, metrics
-from service.errors import StateInUse
-from service.flows import calibration, dumps, runs, seed
-from service.flows.advise import requeue_unfinished
-from service.flows.context import Context, open_context
-from service.flows.retention import purge
+from service import __version__, logs
+from service.errors import InvalidSetting, StateInUse
+from service.flows.context import open_context
 from service.logs import Log
 from service.queue.embedded import EmbeddedValkey
 from service.queue.processes import bound_to_parent
+from service.scheduler import Scheduler
 from service.settings import Settings, as_environment, without_bots, without_secrets
 from service.store.engines import make_engine
 from service.store.migrations import migrate
@@ -33,7 +31,6 @@ from service.web.app import create_app
 
 log = Log("serve")
 
-NIGHTLY_SECONDS = 600.0  # how often it is looked whether it is night
 GRACE_SECONDS = 8.0  # for a worker to finish its job; what it does not finish is begun again, by another one
 _GIVE_BACK_SECONDS = 2.0
 _BOTS = "workers.bots"
@@ -47,6 +44,7 @@ def serve(settings: Settings) -> int:
     Raises InvalidSetting, StateInUse, QueueUnavailable or DatabaseUnavailable when it cannot start.
     """
     logs.configure("api", settings.log_level)
+    os.umask(0o077)  # what this process and its children write is nobody else's to read
     log.info("process.started", detail=f"version {__version__}")
     asyncio.run(_serve(settings))
     return 0
@@ -61,15 +59,24 @@ async def _serve(settings: Settings) -> None:
         settings = await stack.enter_async_context(_with_redis(settings))
         context, app = stack.enter_context(open_context(settings)), create_app(settings)
         await stack.enter_async_context(_running(_keep_worker(settings, module) for module in _modules(settings)))
-        await stack.enter_async_context(_running([_sweep(context), _nightly(context)]))
+        scheduler = Scheduler(context, partial(_work, settings))
+        await stack.enter_async_context(_running([scheduler.run()]))
         await server.answer(app, settings, listener)
 
 
 @contextlib.contextmanager
 def sole_user(folder: Path) -> Iterator[None]:
-    """Hold the state folder for a block: two embedded servers would write the same file. Raises StateInUse."""
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    with (folder / "serve.lock").open("a") as lock:
+    """Hold the state folder for a block: two embedded servers would write the same file.
+
+    Raises StateInUse, InvalidSetting for a folder that cannot be written.
+    """
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        opened = (folder / "serve.lock").open("a")
+    except OSError as error:
+        detail = f"the state folder {folder.absolute()} cannot be written: {error.strerror}"
+        raise InvalidSetting(detail, field="ADVISOR_STATE_DIR") from error
+    with opened as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
@@ -114,7 +121,7 @@ async def _keep_valkey(server: EmbeddedValkey) -> None:
 
 
 def _modules(settings: Settings) -> list[str]:
-    """Return what runs beside the API, a process each: workers, and who answers Discord and Slack; or nothing."""
+    """Return what runs alongside the API, a process each: workers, and who answers Discord and Slack; or nothing."""
     has_bots = settings.workers and settings.has_bots
     return ["workers.run"] * settings.workers + ([_BOTS] if has_bots else [])
 
@@ -167,37 +174,6 @@ async def _end(process: asyncio.subprocess.Process) -> None:
     await process.wait()
 
 
-async def _sweep(context: Context) -> None:
-    while True:
-        with _logged("sweep of advices"):
-            requeued = await to_thread.run_sync(requeue_unfinished, context)
-            if requeued:
-                log.info("advice.requeued", n=requeued)
-            metrics.SWEPT.of("advices").set_to_current_time()
-        with _logged("sweep of runs"):
-            await to_thread.run_sync(runs.sweep, context)
-            metrics.SWEPT.of("runs").set_to_current_time()
-        with _logged("reading the calibration in force"):
-            await to_thread.run_sync(calibration.in_force, context)
-        await asyncio.sleep(context.settings.sweep_seconds)
-
-
-async def _nightly(context: Context) -> None:
-    with _logged("adding published results"):
-        await to_thread.run_sync(seed.import_published, context.engine, context.clock())
-    folder = dumps.folder_of(context.settings)
-    while True:
-        await asyncio.sleep(NIGHTLY_SECONDS)
-        # One replica at a time, of those that share the folder.
-        with _logged("the night's dumps"), contextlib.suppress(StateInUse), sole_user(folder):
-            if await to_thread.run_sync(dumps.is_due, folder, context.clock()):
-                # A process of its own: reading every result would hold up whoever asks meanwhile.
-                code = await _work(context.settings, "service.cli", "admin", "dump")
-                log.info("dump.ended", code=code)
-                for purged in await to_thread.run_sync(purge, context, context.settings):
-                    log.info("rows.purged", n=purged.rows, detail=f"{purged.kind} older than {purged.days} days")
-
-
 @contextlib.contextmanager
 def _logged(what: str) -> Iterator[None]:
     try:
@@ -208,7 +184,7 @@ def _logged(what: str) -> Iterator[None]:
 
 @contextlib.asynccontextmanager
 async def _running(loops: Iterable[Coroutine[Any, Any, None]]) -> AsyncIterator[None]:
-    """Run coroutines that never end beside the body, and cancel them after it."""
+    """Run coroutines that never end alongside the body, and cancel them after it."""
     tasks = [asyncio.create_task(loop) for loop in loops]
     try:
         yield

@@ -158,10 +158,50 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         Annotated[int, Meta(ge=1, le=1_000_000)],
         _setting("ADVISOR_NEW_REPOS_PER_HOUR", "Repos not yet read here that one client may ask for an hour."),
     ] = 30
+    open_advices: Annotated[
+        Annotated[int, Meta(ge=1, le=1_000)],
+        _setting(
+            "ADVISOR_OPEN_ADVICES",
+            "Advices that one client (network, account or place in chat) may have waiting and in computation.",
+        ),
+    ] = 8
+    advice_cpu_seconds: Annotated[
+        Annotated[int, Meta(ge=1, le=3_600)],
+        _setting(
+            "ADVISOR_ADVICE_CPU_SECONDS", "CPU seconds that one advice may take which is asked for without a token."
+        ),
+    ] = 300
+    account_advice_cpu_seconds: Annotated[
+        Annotated[int, Meta(ge=1, le=3_600)],
+        _setting("ADVISOR_ACCOUNT_ADVICE_CPU_SECONDS", "The same with an account's token."),
+    ] = 600
     streams_per_client: Annotated[
         Annotated[int, Meta(ge=1, le=1_000)],
         _setting("ADVISOR_STREAMS_PER_CLIENT", "Open event streams and held requests (`?wait=`) of one client."),
     ] = 4
+
+    operator: Annotated[
+        Annotated[str, Meta(min_length=1, max_length=200)] | None,
+        _setting(
+            "ADVISOR_OPERATOR", "Who runs this service, a person or body: shown on `/about`, `/privacy`, `/terms`."
+        ),
+    ] = None
+    operator_contact: Annotated[
+        Annotated[str, Meta(pattern=r"^(https://\S+|[^\s@:]+@[^\s@:]+)$", max_length=300)] | None,
+        _setting(
+            "ADVISOR_OPERATOR_CONTACT",
+            "How to reach the operator, an address of email or of a page (`https://…`). Set: "
+            "`/.well-known/security.txt` answers.",
+        ),
+    ] = None
+    pages_dir: Annotated[
+        Path | None,
+        _setting(
+            "ADVISOR_PAGES_DIR",
+            "Folder of the operator's own `about.txt`, `privacy.txt` and `terms.txt`, each of which takes the place of "
+            "the text that ships.",
+        ),
+    ] = None
 
     lease_seconds: Annotated[
         Annotated[float, Meta(ge=0.5, le=3_600)],
@@ -190,9 +230,17 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             "ADVISOR_KEEP_ADVICE_DAYS", "Days after which an advice that nobody had measured is removed. 0: for ever."
         ),
     ] = 365
+    keep_bodies_days: Annotated[
+        Annotated[int, Meta(ge=0, le=36_500)],
+        _setting(
+            "ADVISOR_KEEP_BODIES_DAYS",
+            "Days after which an advice that nobody read again is kept as its request only, and computed again when it "
+            "is asked for; not what was measured or asked for with an account. 0: never.",
+        ),
+    ] = 30
     keep_listings_days: Annotated[
         Annotated[int, Meta(ge=0, le=36_500)],
-        _setting("ADVISOR_KEEP_LISTINGS_DAYS", "Days after which a repo's list of files is read anew. 0: for ever."),
+        _setting("ADVISOR_KEEP_LISTINGS_DAYS", "Days after which a repo's list of files is read again. 0: for ever."),
     ] = 90
     keep_logs_days: Annotated[
         Annotated[int, Meta(ge=0, le=36_500)],
@@ -200,7 +248,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     ] = 0
     keep_reports_days: Annotated[
         Annotated[int, Meta(ge=0, le=36_500)],
-        _setting("ADVISOR_KEEP_REPORTS_DAYS", "Days after which a closed report of abuse is removed. 0: for ever."),
+        _setting(
+            "ADVISOR_KEEP_REPORTS_DAYS",
+            "Days after which a closed report or request for removal is removed. 0: for ever.",
+        ),
     ] = 365
 
     discord_public_key: Annotated[
@@ -279,6 +330,12 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     def has_bots(self) -> bool:
         """Whether Discord or Slack may ask."""
         return self.discord_public_key is not None or self.slack_signing_secret is not None
+
+    @property
+    def contact_uri(self) -> str | None:
+        """The operator's contact as a URI."""
+        contact = self.operator_contact
+        return f"mailto:{contact}" if contact and not contact.startswith("https://") else contact
 
     @property
     def database(self) -> str:

@@ -16,7 +16,7 @@ def visible_devices(command: ParsedCommand, rig: Rig) -> tuple[Device, ...]:
     """The devices that an engine started with this command's environment would see."""
     shown = command.env.get("CUDA_VISIBLE_DEVICES", command.env.get("HIP_VISIBLE_DEVICES"))
     if shown is None:
-        cards = range(len(rig.cards))
+        cards = list(range(len(rig.cards)))
     elif command.env.get("CUDA_DEVICE_ORDER") == "PCI_BUS_ID":
         by_pci = {card.pci_index: i for i, card in enumerate(rig.cards)}
         cards = [by_pci[int(n)] for n in shown.split(",")]

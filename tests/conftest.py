@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import gc
+import os
+from pathlib import Path
 
-from hypothesis import settings
+import pytest
+from hypothesis import HealthCheck, settings
 
-# No deadline: the tests of hostile text bound time themselves, and a busy machine alone must not fail a test. The same
-# examples every time, so that a change is judged by what it changes; `make soak` looks for new ones.
-settings.register_profile("repeatable", deadline=None, derandomize=True)
-settings.load_profile("repeatable")
+# No deadline and no check of slowness: tests of hostile text bound time themselves, and a busy machine alone must not
+# fail a test. The same examples every time, so that a change is judged by what it changes; `make soak` looks for new
+# ones. A quarter of them in every run, all of them in the full one (`--hypothesis-profile=thorough`).
+_EVERY = settings(deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("quick", _EVERY, max_examples=25)
+settings.register_profile("thorough", _EVERY, max_examples=100)
+settings.load_profile("quick")
 
 # Collecting cycles costs a third of the time of an advice, which is why a worker does it not at all while it computes
 # one. A session of tests lives longer and does it seldom.
@@ -20,3 +26,11 @@ def pytest_collection_finish() -> None:
     """Let no collection look again at the modules and the tests themselves, which live as long as the session."""
     gc.collect()
     gc.freeze()
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Leave how many passed and failed in the folder that `.ci/run` sums up."""
+    folder = os.environ.get("TEST_COUNTS")
+    if folder and "PYTEST_XDIST_WORKER" not in os.environ:  # a worker's tests are its controller's, too
+        passed, failed, errors = (len(terminalreporter.getreports(kind)) for kind in ("passed", "failed", "error"))
+        Path(folder, f"pytest-{os.getpid()}").write_text(f"{passed} {failed + errors}\n")

@@ -25,7 +25,7 @@ from service.engine.catalogue import resolve
 from service.engine.commands import parse
 from service.engine.hardware_text import parse_hardware
 from service.engine.model import Model, build_model
-from service.wire.advice import Advice
+from service.wire.advice.advice import Advice
 from tests.checks import attention_is_on_gpus, placement_of, problems_of
 from tests.local_hub import LocalHub
 

@@ -12,15 +12,16 @@ import msgspec
 from nacl.signing import SigningKey
 
 from service.engine.hardware import Cpu, Gpu, Hardware, Ram
-from service.flows import accounts, hosts
+from service.flows import accounts
 from service.flows.context import Context
-from service.flows.signed_calls import SignedHost
+from service.flows.measuring import hosts
 from service.settings import Settings
-from service.store import hosts as store
+from service.store.measuring import hosts as store
+from service.store.measuring.hosts import StoredHost
 from service.web.app import create_app
-from service.wire import agent as protocol
-from service.wire.agent import NewHost, enrolment_text, signed_text
-from service.wire.hosts import EngineBuild, EnrolmentRequest, Probe, Visibility
+from service.wire.measuring import agent as protocol
+from service.wire.measuring.agent import NewHost, enrolment_text, signed_text
+from service.wire.measuring.hosts import EngineBuild, EnrolmentRequest, Probe, Visibility
 from tests.web.servers import client_of
 
 AUTHORITY = "advisor.example"
@@ -60,7 +61,7 @@ def a_host(
     probe: Probe | None = PROBE,
     visibility: Visibility = "private",
     approved: bool = True,
-) -> SignedHost:
+) -> StoredHost:
     """Return a host of `owner`'s, enrolled with a code of his, approved by him, which has said what it is."""
     key, by = key or SigningKey.generate(), caller(context, owner)
     code = hosts.create_enrolment(context, by, EnrolmentRequest(visibility=visibility), "https://" + AUTHORITY).code

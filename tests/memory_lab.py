@@ -57,35 +57,39 @@ class LabRow:
 
     def predict(self) -> Memory:
         """Return what a check says about it, from the fields of the file alone."""
-        return self._case.memory
+        return self._case().memory
 
-    @property
+    @cached_property
     def flags(self) -> Flags:
         """The flags of its command."""
-        return self._case.flags
+        return self._case().flags
 
     def least(self) -> tuple[LeastBytes, ...]:
         """Return what the same placement takes at least."""
-        case = self._case
+        case = self._case()
         return least_memory(
             case.engine, case.model, case.flags, case.memory.placement, allocator=self.allocator, tool=case.tool
         )
 
-    @cached_property
     def _case(self) -> Case:
+        """The check of its command, with its placement: some 200 kB, not kept."""
         card = "H200" if max(self.free_mib, default=0) > _LARGEST_3090 else "RTX 3090"
         gpus = [Gpu(name=card, free_gib=free / 1024) for free in self.free_mib]
         rig = resolve(Hardware(gpus=gpus, ram=Ram(total_gb=1024)))
         command = f"{_PROGRAMS[self.engine]} -m m.gguf {shlex.join(self.args)}"
         return case_of(parse(command, self.engine), build(self.model, self.mix), rig, command, self.allocator)
 
+    def _value(self, option: str) -> str | None:
+        """The word after an option of the command, which is not parsed: families are needed of every row."""
+        return self.args[self.args.index(option) + 1] if option in self.args else None
+
     @property
     def family(self) -> str:
         """The kind of graph, by what decides its shape."""
-        if self.flags.flash_attn == "off":
+        if self._value("-fa") == "off":
             return "no flash attention"
         if self.model.startswith(("Deep", "Kimi")):
-            return "MLA" if self.engine == "llama.cpp" else f"MLA mode {self.flags.mla or 3}"
+            return "MLA" if self.engine == "llama.cpp" else f"MLA mode {self._value('-mla') or 3}"
         named = {"Qwen3-Next-80B-A3B": "hybrid", "Llama-4-Maverick": "llama4", "gpt-oss-120b": "gpt-oss",
                  "Gemma-3-27B": "gemma3"}  # fmt: skip
         experts = ("GLM-4.5-Air", "Qwen3-235B-A22B", "Qwen3-30B-A3B")
@@ -147,7 +151,7 @@ def _parts(device: dict[str, float | None]) -> dict[str, float | None]:
 
 
 def compare(row: LabRow, memory: Memory) -> list[Compared]:
-    """Return every measured figure beside the predicted one."""
+    """Return every measured figure next to the predicted one."""
     found = []
     for name, parts in row.measured.items():
         device = memory.devices[-1] if name == "CPU" else memory.devices[int(name.removeprefix("CUDA"))]

@@ -42,12 +42,14 @@ class RigRow:
 
     @property
     def kind(self) -> str:
-        """What the run tries beside layers on cards."""
+        """What the run tries besides layers on cards."""
         asked = set(self.args)
         if "tensor" in asked:
             return "-sm tensor"
         if "none" in asked and "-sm" in asked:
             return "-sm none"
+        if "-ncffn" in asked:
+            return "-ncffn"
         if asked & {"-ot", "-cmoe", "-ncmoe"}:
             return "overrides"
         if asked & {"-ctk"}:
@@ -81,7 +83,7 @@ def _parts(device: dict[str, int]) -> dict[str, int]:
 
 
 def compare_bytes(row: RigRow, memory: Memory) -> list[RigFigure]:
-    """Return every measured figure beside the predicted one."""
+    """Return every measured figure next to the predicted one."""
     found = []
     for name, parts in row.measured.items():
         device = memory.devices[-1] if name == "Host" else memory.devices[int(name.removeprefix("CUDA"))]

@@ -7,17 +7,17 @@ a preset that approximates what llama-quantize makes under that name.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import cache
+from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple, cast
 
 from service.engine.ggml_types import tensor_bytes, type_named
 from service.engine.gguf import ArraySummary, Header, MetadataValue, Tensor
+from service.engine.gguf import write as gguf_file
 from service.engine.model import Model, build_model
 from service.engine.tensor_names import layer_of
-from tests import gguf_file
 from tests.shapes import SHAPES, Shape
-from tests.shapes.rows import Value, Values
+from tests.shapes.rows import Values
 
 ALIGNMENT = 32
 
@@ -84,7 +84,7 @@ def _general(model_name: str, shape: Shape) -> Values:
     return general | shape.metadata
 
 
-@cache
+@lru_cache(maxsize=64)
 def build_header(model_name: str, mix: str) -> Header:
     """Return the merged header of `model_name` quantised to `mix`, as the parser would return it."""
     return _header(model_name, SHAPES[model_name](), mix)
@@ -96,22 +96,7 @@ def _header(model_name: str, shape: Shape, mix: str) -> Header:
     return Header(metadata, _tensors(shape, mix), 0)
 
 
-@cache
-def build_short(model_name: str, mix: str, n_layer: int) -> Model:
-    """Return `model_name` cut down to its first `n_layer` blocks, without next-token layers, quantised to `mix`."""
-    shape = SHAPES[model_name]()
-    rows = [row for row in shape.rows if (layer_of(row.name) or 0) < n_layer]
-    metadata = {key: _first(value, n_layer) for key, value in shape.metadata.items()}
-    metadata |= {f"{shape.architecture}.block_count": n_layer, f"{shape.architecture}.nextn_predict_layers": 0}
-    return build_model(_header(model_name, shape._replace(rows=rows, metadata=metadata), mix))
-
-
-def _first(value: gguf_file.Value, n_layer: int) -> Value:
-    """Lists of one value a block are cut, short ones are not (rope.dimension_sections has four)."""
-    return value[:n_layer] if isinstance(value, list) and len(value) > 8 else value  # type: ignore[return-value]
-
-
-@cache
+@lru_cache(maxsize=24)  # with the graphs that are kept with each
 def build(model_name: str, mix: str) -> Model:
     """Return the model `model_name` quantised to `mix`."""
     return build_model(build_header(model_name, mix))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from service.engine.ggml_types import tensor_bytes
 from service.engine.gguf import Header, Tensor
-from tests import gguf_file
+from service.engine.gguf import write as gguf_file
 
 _N_LAYER, _N_EMBD, _N_FF, _N_TEXT = 27, 1152, 4304, 3840
 
@@ -35,8 +35,8 @@ def gemma3_tensors() -> tuple[Tensor, ...]:
     for i in range(_N_LAYER):
         matrices = {f"attn_{part}": (_N_EMBD, _N_EMBD) for part in ("q", "k", "v", "out")}
         matrices |= {"ffn_up": (_N_EMBD, _N_FF), "ffn_down": (_N_FF, _N_EMBD)}
-        for name, dims in matrices.items():
-            shapes += [(f"v.blk.{i}.{name}.weight", dims), (f"v.blk.{i}.{name}.bias", dims[1:])]
+        for name, matrix in matrices.items():
+            shapes += [(f"v.blk.{i}.{name}.weight", matrix), (f"v.blk.{i}.{name}.bias", matrix[1:])]
         shapes += [(f"v.blk.{i}.{norm}.{part}", (_N_EMBD,)) for norm in ("ln1", "ln2") for part in ("weight", "bias")]
     tensors, offset = [], 0
     for name, dims in shapes:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Hashable, Sequence
 from typing import Any, TypeVar
 
 import pytest
+from hypothesis import settings
 
 from service.engine.config import ENGINES, Engine
 from tests.models import model_names
@@ -21,14 +22,21 @@ def some_of(cases: Sequence[Case], every: int, group: Callable[[Case], Hashable]
     for case in cases:
         left_out = seen[group(case)] % every != 0
         seen[group(case)] += 1
-        values = case if type(case) is tuple else (case,)
+        values: tuple[Any, ...] = case if isinstance(case, tuple) and type(case) is tuple else (case,)
         chosen.append(pytest.param(*values, marks=pytest.mark.full if left_out else ()))
     return chosen
 
 
 def models_on_engines(first: int = 0) -> list[Any]:
-    """Return every (model, engine): each model is in every run on one of the engines, `first` on that of the first."""
+    """Return every (model, engine): every run has each fourth model, from `first` on, on one engine after the other."""
+    names = model_names()
     pairs: list[tuple[str, Engine]] = []
-    for i, name in enumerate(model_names()):
-        pairs += [(name, ENGINES[(first + i + n) % len(ENGINES)]) for n in range(len(ENGINES))]
-    return some_of(pairs, every=len(ENGINES))
+    for i, name in enumerate((*names[first:], *names[:first])):
+        pairs += [(name, ENGINES[(i // 4 + n) % len(ENGINES)]) for n in range(len(ENGINES))]
+    return some_of(pairs, every=4 * len(ENGINES))
+
+
+def examples(number: int, **others: Any) -> settings:
+    """Return the settings of a property that takes `number` examples in the full run, and a quarter in every run."""
+    profile: Any = settings.default
+    return settings(max_examples=max(number * profile.max_examples // 100, 1), **others)

@@ -11,8 +11,8 @@ from sqlalchemy import Engine
 
 from service.engine.hardware import Cpu, Gpu, Hardware, Ram
 from service.engine.measured import MeasuredRow
-from service.store import results
-from service.store.results import StoredResult, rows_key_of
+from service.store.results import results
+from service.store.results.results import StoredResult, rows_key_of
 
 A_DAY = datetime(2026, 11, 1, 12, tzinfo=UTC)
 TWO_3090 = Hardware(

@@ -19,10 +19,10 @@ CLEAN = Package("wheel", "0.50.0")
 KNOWN = Package("wheel", "0.30.0", vulns=(Vulnerability("PYSEC-2022-43017", ("0.38.1",)),))
 
 
-def test_a_known_vulnerability_fails_and_says_what_mends_it() -> None:
+def test_a_known_vulnerability_fails_and_says_its_fix() -> None:
     assert dependency_verdict([CLEAN]).passes
     verdict = dependency_verdict([CLEAN, KNOWN])
-    assert verdict == (["wheel 0.30.0: PYSEC-2022-43017, mended in 0.38.1"], False)
+    assert verdict == (["wheel 0.30.0: PYSEC-2022-43017, fixed in 0.38.1"], False)
 
 
 @pytest.mark.parametrize("packages", [None, [], [SKIPPED, SKIPPED]])
@@ -82,7 +82,7 @@ def requirements(tmp_path: Path) -> Path:
 @pytest.mark.full
 def test_a_service_that_knows_something_is_heard(advisories: str, requirements: Path) -> None:
     verdict = audit_dependencies(requirements, [["-s", "osv", "--osv-url", advisories]])
-    assert verdict == (["wheel 0.30.0: PYSEC-2022-43017, mended in 0.38.1"], False)
+    assert verdict == (["wheel 0.30.0: PYSEC-2022-43017, fixed in 0.38.1"], False)
 
 
 @pytest.mark.full

@@ -65,7 +65,7 @@ def test_dmidecode_is_taken_before_udev() -> None:
 
 def test_an_odd_udev_file_says_nothing_of_modules() -> None:
     for odd in ({"SIZE": "many"}, {"TYPE": "DDR5"}, {"SIZE": "-1"}):
-        assert machine(**udev(odd)).ram is None
+        assert machine(**udev(dict(odd))).ram is None
 
 
 def test_a_machine_whose_tools_list_no_gpu_has_none() -> None:

@@ -6,16 +6,18 @@ import argparse
 import configparser
 import re
 import shlex
+import tomllib
 from pathlib import Path
 
 import msgspec
 import pytest
 
 from service.cli import host
-from workers.agent.policy import DownloadPolicy, EnginePolicy, ModelPolicy, Policy, decode_policy
+from workers.agent.policy import AskerPolicy, DownloadPolicy, EnginePolicy, ModelPolicy, Policy, decode_policy
 
-PAGE = (Path(__file__).parents[1] / "docs" / "hosts.md").read_text()
-SECTIONS = {"engines": EnginePolicy, "models": ModelPolicy, "downloads": DownloadPolicy}
+ROOT = Path(__file__).parents[1]
+PAGE = (ROOT / "docs" / "hosts.md").read_text()
+SECTIONS = {"engines": EnginePolicy, "models": ModelPolicy, "downloads": DownloadPolicy, "askers": AskerPolicy}
 WORDS = {"all": None, "always": (), "no limit": None, "none": ((), None), "all in the folders": ()}
 
 
@@ -42,6 +44,8 @@ def test_the_table_has_every_key_of_the_policy_with_its_default() -> None:
         if stated in WORDS:
             meant = WORDS[stated]
             assert value == meant or (isinstance(meant, tuple) and value in meant), name
+        elif stated == '["*"]':
+            assert value == ("*",)
         elif " in the state folder" in stated:
             assert value is None
         else:
@@ -65,6 +69,52 @@ def test_the_unit_can_be_read_and_starts_a_command_that_exists() -> None:
     assert parsed.state_dir.startswith(service["ReadWritePaths"])
     assert int(service["TimeoutStopSec"]) > 20
     assert set(read.sections()) == {"Unit", "Service", "Install"}
+
+
+def _agent_words(text: str) -> argparse.Namespace:
+    """What `advisor host run …` of a unit says, as the command reads it."""
+    words = re.search(r"advisor[\"', ]+(host[\"', ]+run\b[^\n&\]]*)", text)
+    assert words
+    return _parser().parse_args(shlex.split(re.sub(r"[\",]", " ", words[1])))
+
+
+def test_the_units_for_podman_and_slurm_start_the_agent_with_its_own_options() -> None:
+    folder = ROOT / "deploy" / "host"
+    image, job = (folder / "Containerfile").read_text(), (folder / "advisor-host.sbatch").read_text()
+    inside = _agent_words(image)
+    assert _agent_words(job).policy.endswith("policy.toml")
+    read = configparser.ConfigParser(interpolation=None, strict=False)
+    read.optionxform = str  # type: ignore[assignment,method-assign]
+    unit = (folder / "advisor-host.container").read_text()
+    read.read_string(unit)
+    assert set(read.sections()) == {"Unit", "Container", "Service", "Install"}
+    assert f":{inside.state_dir}\n" in unit
+    assert f":{inside.policy}:ro\n" in unit
+    user = re.search(r"useradd --uid (\d+)", image)
+    assert user
+    assert read["Container"]["UserNS"] == f"keep-id:uid={user[1]},gid={user[1]}"
+    assert read["Service"]["RestartPreventExitStatus"] == str(host.CANNOT_WORK)
+    assert "--require-hashes -r requirements-agent.txt" in image
+
+
+def _locked(name: str) -> dict[str, str]:
+    """Version of each package in a lock file; one without a hash is none."""
+    text = (ROOT / name).read_text()
+    return dict(re.findall(r"^([a-z0-9-]+)==(\S+) \\\n    --hash=sha256:[0-9a-f]{64}", text, re.MULTILINE))
+
+
+def test_the_agent_is_installed_from_hashes_alone_and_what_builds_it_too() -> None:
+    assert "pip install --require-hashes -r requirements-agent.txt\n" in PAGE
+    assert "pip install --no-deps --no-build-isolation .\n" in PAGE
+    locked, project = _locked("requirements-agent.txt"), tomllib.loads((ROOT / "pyproject.toml").read_text())
+    assert len(locked) == (ROOT / "requirements-agent.txt").read_text().count("==")
+    wanted = [*project["project"]["dependencies"], *project["project"]["optional-dependencies"]["agent"]]
+    wanted += project["build-system"]["requires"]
+    assert {re.split(r"[<>=\[;]", one)[0] for one in wanted} <= locked.keys()
+    tested = _locked("requirements-dev.txt")
+    assert {name: tested[name] for name in locked if name in tested} == {
+        name: version for name, version in locked.items() if name in tested
+    }
 
 
 def test_commands_in_the_text_exist() -> None:

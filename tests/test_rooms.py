@@ -7,26 +7,28 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import cache
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).parent.parent
-MAX_FILE, MAX_FUNCTION = 400, 60
+MAX_FILE, MAX_FUNCTION = 500, 60
 
-# What each room may import of ours. These lie beside the rooms.
-OBSERVED = ("service.logs", "service.metrics")
-BESIDE = ("service.errors", "service.settings", "service.structs", *OBSERVED)
+# What each room may import of ours. These lie outside the rooms.
+OBSERVED = ("service.counting", "service.logs", "service.metrics")
+COMMON = ("service.errors", "service.settings", "service.structs", *OBSERVED)
 ALLOWED = {
     "service.engine": {"service.engine"},
     "service.wire": {"service.wire", "service.engine"},
     "service.outgoing": {"service.outgoing", *OBSERVED},
     "service.hub": {"service.hub", "service.outgoing", "service.engine", "service.wire", *OBSERVED},
-    "service.store": {"service.store", "service.engine", "service.wire", *BESIDE},
-    "service.queue": {"service.queue", "service.engine", "service.wire", "service.scratch", *BESIDE},
+    "service.store": {"service.store", "service.engine", "service.wire", *COMMON},
+    "service.queue": {"service.queue", "service.engine", "service.wire", "service.scratch", *COMMON},
     "service.flows": {
         "service.flows", "service.store", "service.hub", "service.queue", "service.engine", "service.wire",
-        "service.outgoing", *BESIDE,
+        "service.outgoing", *COMMON,
     },
     # service.detect and service.measure import the engine only: the machine is looked at in one place.
     "workers.agent": {
@@ -34,11 +36,11 @@ ALLOWED = {
         "service.scratch",
     },
     "service.bots": {
-        "service.bots", "service.flows", "service.outgoing", "service.engine", "service.wire", *BESIDE,
+        "service.bots", "service.flows", "service.outgoing", "service.engine", "service.wire", *COMMON,
     },
     "workers": {
-        "workers", "service.bots", "service.web.limits",
-        "service.flows", "service.queue", "service.engine", "service.wire", *BESIDE,
+        "workers", "service.bots", "service.web.http.limits",
+        "service.flows", "service.queue", "service.engine", "service.wire", *COMMON,
     },
 }  # fmt: skip
 PURE = {"msgspec", "regex"}
@@ -51,12 +53,20 @@ def sources() -> Iterator[tuple[str, Path]]:
             yield ".".join(parts[:-1] if parts[-1] == "__init__" else parts), path
 
 
-def imports(path: Path) -> Iterator[str]:
-    for node in ast.walk(ast.parse(path.read_text())):
+@cache
+def tree_of(path: Path) -> ast.Module:
+    return ast.parse(path.read_text())
+
+
+@cache
+def imports(path: Path) -> list[str]:
+    found = []
+    for node in ast.walk(tree_of(path)):
         if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
+            found += [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom) and node.module:
-            yield node.module
+            found.append(node.module)
+    return found
 
 
 def room_of(module: str) -> str | None:
@@ -71,6 +81,19 @@ def test_imports_go_one_way() -> None:
             ours = name.split(".")[0] in ("service", "workers") and name not in ("service",)
             if room and ours and not any(name == r or name.startswith(r + ".") for r in ALLOWED[room]):
                 wrong.append(f"{module} imports {name}")
+    assert not wrong
+
+
+def test_the_parts_of_the_planner_import_those_before_them_only() -> None:
+    parts = ["pricing", "ranking", "search", "explaining"]
+    wrong = [
+        f"{module} imports {name}"
+        for module, path in sources()
+        if module.startswith("service.engine.planner.")
+        for name in imports(path)
+        if name.startswith("service.engine.planner.")
+        and parts.index(name.split(".")[3]) > parts.index(module.split(".")[3])
+    ]
     assert not wrong
 
 
@@ -122,6 +145,30 @@ def test_the_engine_does_no_input_output_and_reads_no_clock() -> None:
     assert not wrong
 
 
+def imports_at_load(path: Path, modules: set[str]) -> Iterator[str]:
+    """Which of `modules` a module imports when it is loaded: not within functions, and not for type checkers alone."""
+    waiting: list[ast.AST] = [ast.parse(path.read_text())]
+    while waiting:
+        for node in ast.iter_child_nodes(waiting.pop()):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+                continue
+            if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+                continue
+            if isinstance(node, ast.ImportFrom) and node.module:
+                names = [f"{node.module}.{alias.name}" for alias in node.names]
+                yield from {name if name in modules else node.module for name in names} & modules
+            waiting.append(node)
+
+
+def test_no_modules_of_the_engine_import_each_other_in_a_circle() -> None:
+    paths = {module: path for module, path in sources() if module.startswith("service.engine")}
+    graph = {module: set(imports_at_load(path, set(paths))) for module, path in paths.items()}
+    try:
+        tuple(TopologicalSorter(graph).static_order())
+    except CycleError as found:
+        pytest.fail(" imports ".join(found.args[1]))
+
+
 def test_the_engine_loads_with_everything_else_blocked() -> None:
     blocked = [
         "litestar",
@@ -137,12 +184,12 @@ def test_the_engine_loads_with_everything_else_blocked() -> None:
     ]
     code = (
         f"import sys\nfor name in {blocked!r}: sys.modules[name] = None\n"
-        "import service.engine.advise, service.wire.advice\n"
+        "import service.engine.advise, service.wire.advice.advice\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT)
 
 
-# What makes connections, and who may: the one client of what goes out, and those of machines that ask us.
+# What makes connections, and who may: the one client of what goes out, and those of machines that ask us or are ours.
 GOES_OUT = re.compile(
     r"\bhttpx2?\.(?:(?:Async)?(?:Client|HTTPTransport)|get|post|put|patch|delete|head|options|request|stream)\("
     r"|\b(?:urlopen|create_connection|open_connection|connect_tcp)\("
@@ -150,7 +197,7 @@ GOES_OUT = re.compile(
     r"|^\s*from httpx2? import",
     re.MULTILINE,
 )
-OTHERS_CLIENTS = ("workers.agent", "service.cli.remote", "service.outgoing")
+OTHERS_CLIENTS = ("workers.agent", "service.cli.remote", "service.cli.watch", "service.outgoing")
 
 
 def test_everything_that_goes_out_goes_through_one_client() -> None:
@@ -163,15 +210,21 @@ def test_everything_that_goes_out_goes_through_one_client() -> None:
     assert not wrong
 
 
-@pytest.mark.parametrize(("module", "path"), list(sources()), ids=lambda value: str(value)[-60:])
-def test_files_and_functions_are_short_enough_to_see(module: str, path: Path) -> None:
-    if "migrations" in path.parts:
-        return
-    text = path.read_text()
-    assert text.count("\n") <= MAX_FILE, f"{module} has over {MAX_FILE} lines"
-    for node in ast.walk(ast.parse(text)):
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            assert (node.end_lineno or 0) - node.lineno < MAX_FUNCTION, f"{module}.{node.name} is too long"
+def test_files_and_functions_are_short_enough_to_see() -> None:
+    long = []
+    for module, path in sources():
+        if "migrations" in path.parts:
+            continue
+        text = path.read_text()
+        if text.count("\n") > MAX_FILE:
+            long.append(f"{module} has over {MAX_FILE} lines")
+        long += [
+            f"{module}.{node.name} is too long"
+            for node in ast.walk(tree_of(path))
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+            and (node.end_lineno or 0) - node.lineno >= MAX_FUNCTION
+        ]
+    assert not long
 
 
 def test_every_public_function_of_the_engine_says_what_it_returns() -> None:
@@ -179,7 +232,7 @@ def test_every_public_function_of_the_engine_says_what_it_returns() -> None:
         f"{module}.{node.name}"
         for module, path in sources()
         if module.startswith("service.engine")
-        for node in ast.parse(path.read_text()).body
+        for node in tree_of(path).body
         if isinstance(node, ast.FunctionDef | ast.ClassDef)
         and not node.name.startswith("_")
         and not ast.get_docstring(node)

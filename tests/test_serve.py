@@ -17,14 +17,18 @@ from pathlib import Path
 from typing import NoReturn
 
 import httpx
-import psutil  # type: ignore[import-untyped]
+import psutil
 import pytest
 
 from service import serve
 from service.cli import main
+from service.flows.context import utc_now
+from service.flows.operations.schedule import schedule
 from service.settings import Settings
+from service.store.engines import make_engine
+from service.store.operations import jobs
 from tests.local_hub import LocalHub
-from tests.workers.conftest import wait_for
+from tests.waiting import wait_for
 
 QWEN = "Qwen/Qwen3-0.6B-GGUF:Q8_0"
 HARDWARE = "RTX 3090, Ryzen 9 7950X, {}GB DDR5-5600"
@@ -83,6 +87,7 @@ def gone(processes: list[psutil.Process]) -> bool:
     return all(not p.is_running() or p.status() == psutil.STATUS_ZOMBIE for p in processes)
 
 
+@pytest.mark.full
 def test_one_command_goes_on_where_it_was_killed_and_leaves_nothing_running_however_it_ends(
     tmp_path: Path, local_hub: LocalHub
 ) -> None:
@@ -107,6 +112,27 @@ def test_one_command_goes_on_where_it_was_killed_and_leaves_nothing_running_howe
         assert service.process.wait(20) == 0
         assert gone(family)
     assert "Traceback" not in service.log
+
+
+@pytest.mark.full
+def test_each_scheduled_job_runs_in_a_started_service(tmp_path: Path, local_hub: LocalHub) -> None:
+    settings = Settings(state_dir=tmp_path / "state", calibrate_days=30)
+    listed = schedule(settings)
+    names = {job.name for job in listed}
+    environment = {"ADVISOR_WORKERS": "0", "ADVISOR_SWEEP_SECONDS": "0.2", "ADVISOR_CALIBRATE_DAYS": "30"}
+    with served(tmp_path, local_hub.endpoint, **environment) as service:
+        assert httpx.get(f"{service.url}/health").status_code == 200
+        engine = make_engine(settings.database)
+
+        def waiting() -> set[str]:
+            return names - {name for name, state in jobs.states(engine).items() if state.succeeded_at}
+
+        wait_for(lambda: waiting() == {job.name for job in listed if job.at_hour}, lambda: service.log)
+        for name in waiting():
+            assert jobs.hasten(engine, name, utc_now())
+        wait_for(lambda: not waiting(), lambda: service.log)
+        assert len(httpx.get(f"{service.url}/v1/dumps").json()["dumps"]) == 2
+        engine.dispose()
 
 
 @pytest.fixture
@@ -139,7 +165,7 @@ def test_a_taken_port_is_said_before_anything_starts(
 
 
 @pytest.mark.full
-def test_what_dies_beside_the_service_is_started_again(tmp_path: Path, local_hub: LocalHub) -> None:
+def test_what_dies_in_the_service_is_started_again(tmp_path: Path, local_hub: LocalHub) -> None:
     with served(tmp_path, local_hub.endpoint, ADVISOR_WORKERS="1") as service:
         assert service.ask()["state"] == "ready"
         before = service.family()
@@ -190,12 +216,12 @@ def accepted(service: Service, ram_gb: int) -> str:
 @pytest.mark.full
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize("seed", [20261121])
-def test_fifty_random_kills_lose_nothing(tmp_path: Path, local_hub: LocalHub, seed: int) -> None:
+def test_twenty_random_kills_lose_nothing(tmp_path: Path, local_hub: LocalHub, seed: int) -> None:
     dice = random.Random(seed)
     limits = {"ADVISOR_REQUESTS_PER_MINUTE": "100000", "ADVISOR_NEW_REPOS_PER_HOUR": "100000"}
     with served(tmp_path, local_hub.endpoint, **limits) as service:
         asked: list[str] = []
-        for kill in range(50):
+        for kill in range(20):
             wait_for(lambda: len(service.family()) > 0, "nothing is left to kill")
             asked.append(accepted(service, ram_gb=32 + 2 * kill))
             time.sleep(dice.uniform(0.0, 2.0))

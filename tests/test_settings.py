@@ -1,5 +1,6 @@
 """Settings: read once, checked at once, and every one of them described."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -77,3 +78,14 @@ def test_the_docs_have_every_setting_with_its_help_and_default() -> None:
 def test_what_calls_a_service_is_no_mistake() -> None:
     stated = {"ADVISOR_TOKEN": "adv_x", "ADVISOR_SERVICE": "https://advisor.example"}
     assert load_settings(stated) == Settings()
+
+
+def test_every_setting_has_a_reader() -> None:
+    """What nothing reads promises something that does not happen."""
+    root = Path(__file__).parent.parent
+    own = root / "service" / "settings.py"
+    sources = [path.read_text() for top in ("service", "workers") for path in (root / top).rglob("*.py") if path != own]
+    read = set(re.findall(r"\b_?settings(?:\(\))?\.(\w+)", "\n".join(sources))) | set(
+        re.findall(r"\bself\.(\w+)", own.read_text())
+    )
+    assert set(Settings.__struct_fields__) - read == set()

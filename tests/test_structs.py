@@ -7,7 +7,7 @@ import sys
 
 import msgspec
 
-from service.store.runs import StoredRun
+from service.store.measuring.runs import StoredRun
 from service.structs import learn_structs
 
 # Threads that convert one Struct for the first time at once: without `learn_structs` it ends in a crash of the process.

@@ -14,17 +14,18 @@ import anyio
 from anyio import CapacityLimiter, Event, from_thread, to_thread
 
 from service import logs
-from service.bots.courier import Courier
+from service.bots.dispatcher import Dispatcher
 from service.bots.sending import new_client
 from service.engine.errors import AdvisorError
 from service.errors import InvalidSetting
-from service.flows import interactions, parts
+from service.flows.chat import interactions
 from service.flows.context import Context, open_context, preload
+from service.flows.operations import components
 from service.logs import Log
 from service.queue.connection import connect_async
 from service.settings import Settings, load_settings
 from service.structs import learn_structs
-from service.web.limits import Bucket, Limits
+from service.web.http.limits import Bucket, RateLimits
 from service.wire.bots import Interaction
 
 log = Log("bots")
@@ -32,7 +33,7 @@ log = Log("bots")
 AT_ONCE = 4  # questions that are looked at in parallel, each in a thread
 LOOK_SECONDS = 0.5  # between looks for questions that are due, when nobody tells us of a new one
 _RENEW_SECONDS = interactions.CLAIM_SECONDS / 3
-_SEEN_SECONDS = parts.BOTS_SECONDS / 6
+_SEEN_SECONDS = components.BOTS_SECONDS / 6
 _REDIS_SECONDS = 2.0
 _PAUSE_SECONDS = 2.0  # after the database did not answer
 
@@ -40,8 +41,8 @@ _PAUSE_SECONDS = 2.0  # after the database did not answer
 class Work:
     """Claims questions and has them looked at, at most AT_ONCE at a time."""
 
-    def __init__(self, context: Context, courier: Courier) -> None:
-        self._context, self._courier = context, courier
+    def __init__(self, context: Context, dispatcher: Dispatcher) -> None:
+        self._context, self._dispatcher = context, dispatcher
         self._threads = CapacityLimiter(AT_ONCE)
         self._held: set[str] = set()
         self._hint = Event()
@@ -64,8 +65,8 @@ class Work:
         """Say that this process is there, and what it counted."""
         while True:
             with suppress(AdvisorError):  # Redis is silent: that is logged, and said again the next time
-                await to_thread.run_sync(parts.bots_are_there, self._context.redis)
-                await to_thread.run_sync(parts.send_counts, self._context.redis)
+                await to_thread.run_sync(components.bots_are_there, self._context.redis)
+                await to_thread.run_sync(components.send_counts, self._context.redis)
             await anyio.sleep(_SEEN_SECONDS)
 
     async def _due(self) -> list[Interaction]:
@@ -79,7 +80,7 @@ class Work:
 
     async def _look(self, asked: Interaction) -> None:
         try:
-            await to_thread.run_sync(self._courier.look, asked, limiter=self._threads)
+            await to_thread.run_sync(self._dispatcher.look, asked, limiter=self._threads)
         except AdvisorError as error:
             log.warning("question.postponed", question_id=asked.id, detail=error.detail)
         finally:
@@ -111,14 +112,14 @@ async def run(settings: Settings) -> None:
         client = stack.enter_context(new_client(settings))
         redis = connect_async(settings.redis_url or "", _REDIS_SECONDS)
         stack.push_async_callback(redis.aclose)
-        limits = Limits(redis, settings.streams_per_client)
+        limits = RateLimits(redis, settings.streams_per_client)
         new_repos = Bucket("new-repos", settings.new_repos_per_hour, 3600, "requests for repos not yet read here")
 
         async def count(account: str) -> None:
             await limits.take(new_repos, account, needs_redis=True)
 
         learn_structs()
-        work = Work(context, Courier(context, client, lambda account: from_thread.run(count, account)))
+        work = Work(context, Dispatcher(context, client, lambda account: from_thread.run(count, account)))
         async with anyio.create_task_group() as group:
             group.start_soon(work.run)
             with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:

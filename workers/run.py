@@ -17,7 +17,7 @@ from service import logs
 from service.engine.errors import AdvisorError
 from service.errors import QueueUnavailable
 from service.flows.context import preload
-from service.flows.parts import send_counts
+from service.flows.operations.components import send_counts
 from service.logs import Log
 from service.queue.connection import connect_worker
 from service.queue.enqueue import QUEUE, SERIALIZER, give_back
@@ -53,7 +53,7 @@ class PinnedWorker(Worker):
         register(self, pipeline)
 
     def request_force_stop(self, signum: int, frame: FrameType | None) -> None:
-        """End at once, by a second signal: another worker begins the job anew, without waiting for our silence."""
+        """End at once, by a second signal: another worker begins the job again, without waiting for our silence."""
         job = self.get_current_job()
         try:
             super().request_force_stop(signum, frame)

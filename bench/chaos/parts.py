@@ -21,7 +21,7 @@ from tests.databases import initialise, postgres_command
 from tests.end_to_end.stack import Machine, Program, free_port
 from tests.end_to_end.stack import Stack as OneService
 from tests.local_hub import LocalHub
-from tests.workers.conftest import wait_for
+from tests.waiting import wait_for
 
 LEASE_SECONDS, SWEEP_SECONDS, HEARTBEAT_SECONDS = 4, 1, 1
 RESTART_SECONDS = 0.5  # between the end of a part and its next start
@@ -32,6 +32,7 @@ SHORTENED = {
 }
 OPEN_DOORS = {  # one machine stands for many clients
     "ADVISOR_REQUESTS_PER_MINUTE": "1000000",
+    "ADVISOR_OPEN_ADVICES": "1000",
     "ADVISOR_NEW_REPOS_PER_HOUR": "1000000",
     "ADVISOR_STREAMS_PER_CLIENT": "1000",
     "ADVISOR_TRUSTED_PROXIES": "127.0.0.0/8",
@@ -45,7 +46,7 @@ class Part:
 
     def __init__(self, kind: str, name: str, program: Program) -> None:
         self.kind, self.name, self.program = kind, name, program
-        self.lock = threading.RLock()  # held by whoever does not want it started again yet
+        self.lock = threading.RLock()  # held by the code that does not want it started again yet
         self._ended: float | None = None
 
     @property

@@ -15,11 +15,11 @@ from sqlalchemy import Engine, select, text
 
 from bench.chaos.ledger import Ledger
 from bench.chaos.parts import HEARTBEAT_SECONDS, Stack
-from service.flows import trust
 from service.flows.context import Database
-from service.store import board
-from service.store.board_tables import board as board_table
-from service.store.board_tables import board_name, result_speed
+from service.flows.results import trust
+from service.store.results import board
+from service.store.results.board_tables import board as board_table
+from service.store.results.board_tables import board_name, result_speed
 from service.store.tables import abuse_report, advice, result, run, validation
 from workers.run import TIDY_BEATS
 
@@ -152,10 +152,11 @@ def _readable(stack: Stack, ledger: Ledger) -> Iterator[str]:
     paths = [f"/v1/advice/{one}" for one in ledger.advices]
     paths += [f"/v1/validations/{one}" for one in ledger.validations]
     paths += [f"/v1/results/{one.id}" for one in ledger.sent.values() if one.state in (None, "shown")]
+    own = {"Authorization": f"Bearer {stack.token}"}  # what private hosts measure is for who asked
     with httpx.Client(base_url=stack.url, timeout=30, trust_env=False) as http:
         for path in paths:
             try:
-                reply = http.get(path)
+                reply = http.get(path, headers=own if path.startswith("/v1/validations/") else {})
             except httpx.TransportError as error:
                 yield f"{path}: {type(error).__name__}, with nothing going on"
                 continue
@@ -217,7 +218,10 @@ def _sessions(engine: Engine) -> Iterator[str]:
         return
     with engine.connect() as connection:
         idle = connection.execute(
-            text("SELECT pid, state, query FROM pg_stat_activity WHERE state LIKE 'idle in transaction%'")
+            text(  # a job of the schedule may be between two of its statements
+                "SELECT pid, state, query FROM pg_stat_activity WHERE state LIKE 'idle in transaction%' "
+                "AND state_change < clock_timestamp() - interval '2 seconds'"
+            )
         )
         yield from (f"a transaction is left open: {row.query[:200]}" for row in idle)
         held = connection.execute(text("SELECT pid FROM pg_locks WHERE locktype = 'advisory'"))

@@ -23,7 +23,7 @@ from urllib.parse import urlencode
 
 import httpx
 import msgspec
-import psutil  # type: ignore[import-untyped]
+import psutil
 
 from bench.contract.world import COMMAND, GOAL, NOWHERE, World, world
 from bench.soak import keep, mutated
@@ -31,7 +31,7 @@ from bench.stamp import stamp
 from tests.bots import discord_payloads, slack_payloads
 from tests.bots.platforms import SLACK_HOOKS
 from tests.end_to_end.stack import REPO
-from tests.flows.submitted import sweep
+from tests.flows.results.submitted import sweep
 from tests.hosts import PROBE
 
 SLOW_SECONDS, MOST_MIB, MOST_FAILURES = 5.0, 256, 20

@@ -17,21 +17,22 @@ from sqlalchemy import Engine
 from service.flows.accounts import SCOPES, create_token
 from service.flows.context import utc_now
 from service.store.engines import make_engine
-from service.wire.hosts import ModelFile, Probe
+from service.wire.measuring.hosts import ModelFile, Probe
 from tests.bots.discord_payloads import PUBLIC_KEY
 from tests.bots.platforms import APPLICATION
 from tests.bots.slack_payloads import SECRET
 from tests.end_to_end.stack import FILE, REPO, Program, free_port, tiny_hub
-from tests.flows.submitted import sweep
-from tests.flows.test_validate import BENCH, SWEEP
+from tests.flows.measuring.test_validate import BENCH, SWEEP
+from tests.flows.results.submitted import sweep
 from tests.hosts import RIG, Signer, bearer
+from tests.waiting import wait_for
 from tests.web.joining import in_session
-from tests.workers.conftest import wait_for
 
 _RIG = msgspec.to_builtins(RIG)
 NOWHERE = "http://127.0.0.1:9"  # nothing answers there: nothing leaves the machine
 SETTINGS = {
     "ADVISOR_REQUESTS_PER_MINUTE": "1000000",
+    "ADVISOR_OPEN_ADVICES": "1000",
     "ADVISOR_NEW_REPOS_PER_HOUR": "1000000",
     "ADVISOR_STREAMS_PER_CLIENT": "1000",
     "ADVISOR_OPEN_VALIDATIONS": "1000",
@@ -68,7 +69,7 @@ class World:
         self.agent = self.new_agent()
 
     def address(self) -> dict[str, str]:
-        """Return the header of a client that was never here: what is counted by address is counted anew."""
+        """Return the header of a client that was never here: what is counted by address is counted again."""
         number = next(self._numbers)
         return {"X-Forwarded-For": f"10.{number >> 16 & 255}.{number >> 8 & 255}.{number & 255}"}
 

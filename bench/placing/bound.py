@@ -11,20 +11,19 @@ fits, it is a placement that the planner could have found.
 
 from __future__ import annotations
 
+import math
+import random
 from collections.abc import Iterator, Sequence
 from itertools import pairwise, product
 from typing import NamedTuple
 
-import numpy as np
-from scipy.optimize import Bounds, LinearConstraint, milp
-from scipy.sparse import csr_array
-
-from bench.placing.exact import Case, Deal, Part, Search
 from bench.placing.linear import Choice, Linear, Where, owners_of
-from service.engine.planner.fit import Fitted
+from bench.placing.written import written
+from service.engine.planner.pricing.fit import Fitted, slack
 
-_SECONDS = 3.0  # of one programme; its bound holds when it is stopped, too
+_SECONDS = 20.0  # of one programme; the bound of one that is stopped holds, but is loose
 _CLOSE = 5e-4  # of the bound, to which a programme is solved
+_TRIES = 2  # random layouts of one set of runs that are replayed
 
 
 class Bounded(NamedTuple):
@@ -44,43 +43,91 @@ class Floors(NamedTuple):
     ram: int
 
 
+class Replayed(NamedTuple):
+    """Flags with the memory that a replay gives, the bytes left on each card and of RAM, and the request's seconds."""
+
+    fitted: Fitted
+    left: list[int]
+    seconds: float
+
+
 def bounded(linear: Linear, seconds: float, starts: Sequence[int]) -> Bounded:
     """Return the bound of a problem for which a placement of `seconds` with runs from `starts` is known."""
-    search = Search(linear, seconds, None)
     least, best, fitted = seconds, float("inf"), None
     for largest in linear.piece_sizes:
-        floors = floors_of(search, largest, starts)
+        floors = floors_of(linear, largest, starts)
         anyhow, _ = Programme(linear, largest, floors, in_runs=False).solved()
         if anyhow >= seconds:
             continue
         programme = Programme(linear, largest, floors)
         bound, taken = programme.solved()
         least = min(least, max(bound, anyhow))
-        replayed = search.replay(*programme.dealt(taken)) if taken and bound < seconds else None
+        replayed = replay(linear, *programme.placed(taken)) if taken and bound < seconds else None
         if replayed is not None and min(replayed.left) >= 0 and replayed.seconds < best:
             best, fitted = replayed.seconds, replayed.fitted
     return Bounded(least, best, fitted)
 
 
-def floors_of(search: Search, largest: int, starts: Sequence[int]) -> Floors:
+def replay(linear: Linear, starts: Sequence[int], wheres: Sequence[Where]) -> Replayed | None:
+    """Return what `check` says of a placement; None where no flags make it."""
+    flags = written(linear.problem, linear.flags, starts, wheres)
+    if flags is None:
+        return None
+    fitted = Fitted(flags, linear.problem.memory(flags))
+    return Replayed(fitted, slack(linear.problem, fitted.memory), linear.priced(fitted))
+
+
+def floors_of(linear: Linear, largest: int, starts: Sequence[int]) -> Floors:
     """Return the least that replays needed, over runs like `starts` and runs that leave cards out."""
-    linear, most = search.linear, 1 << 60
-    n = linear.n_cards
+    n, most = linear.n_cards, 1 << 60
     own, head, hold, ram = [most] * n, [most] * n, [most] * n, most
     for tried in dict.fromkeys(_runs(n, linear.problem.model.n_layer + 1, tuple(starts))):
-        deal = Deal(linear, tried)
-        idle = frozenset(range(n)) - set(deal.owners)
-        rest = Part(search, deal, Case(largest, idle, frozenset(deal.owners))).least_rest()
+        owners = owners_of(tried)
+        rest = _least_rest(linear, tried, owners, largest)
         if not rest:
             continue
         ram = min(ram, rest[-1])
         for card in range(n):
-            kind = hold if card in idle else head if deal.owners[-1] == card else own
+            kind = hold if card not in owners else head if owners[-1] == card else own
             kind[card] = min(kind[card], rest[card])
     own = [min(a, b) for a, b in zip(own, head, strict=True)]
     head = [max(h - o, 0) if h < most else 0 for h, o in zip(head, own, strict=True)]
     hold = [min(a, b) for a, b in zip(hold, own, strict=True)]
     return Floors(own, head, hold, ram)
+
+
+def _least_rest(linear: Linear, starts: Sequence[int], owners: Sequence[int], largest: int) -> list[int]:
+    """Return the least that replays want beyond the sums, over layouts that need little; none if no flags do it."""
+    rests = []
+    for wheres in _layouts(linear, owners, largest):
+        replayed = replay(linear, starts, wheres)
+        if replayed is not None:
+            rests.append(linear.rest(starts, wheres, replayed.fitted.memory))
+    return [min(values) for values in zip(*rests, strict=True)]
+
+
+def _layouts(linear: Linear, owners: Sequence[int], largest: int) -> Iterator[list[Where]]:
+    """Yield layouts whose buffers are small: pieces with their owners, one on every card that owns no block.
+
+    In RAM is a piece of the `largest` size, or every piece up to that size but one a card.
+    """
+    rng, host, sizes = random.Random(0), linear.n_cards, linear.piece_sizes_of
+    for _ in range(_TRIES):
+        wheres = [(owner,) * len(b.pieces) for b, owner in zip(linear.blocks, owners, strict=False)]
+        with_pieces = [i for i, where in enumerate(wheres) if where]
+        for card in sorted(set(range(host)) - set(owners)) if with_pieces else ():
+            i = rng.choice(with_pieces)
+            part = rng.randrange(len(wheres[i]))
+            wheres[i] = tuple(card if p == part else device for p, device in enumerate(wheres[i]))
+        places = [(i, part) for i, each in enumerate(sizes) for part, size in enumerate(each) if size == largest]
+        owned = [(i, part) for i, where in enumerate(wheres) for part, d in enumerate(where) if d == owners[i]]
+        last = {owners[i]: (i, part) for i, part in owned}
+        fewer = {(i, part) for i, part in owned if sizes[i][part] <= largest} - set(last.values())
+        for away in ({*places[:1]}, {*places[-1:]}, fewer) if places else (set[tuple[int, int]](),):
+            yield [
+                tuple(host if (i, part) in away else d for part, d in enumerate(where))
+                for i, where in enumerate(wheres)
+            ]
 
 
 def _runs(n_cards: int, n_slots: int, starts: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
@@ -109,12 +156,11 @@ class Programme:
         self.linear, self.floors, self.n, self.in_runs = linear, floors, linear.n_cards, in_runs
         self.kinds = {block.kind: block for block in linear.blocks}
         self.fixed_bytes = {b.kind: number for b, number in zip(linear.blocks, linear.fixed_bytes, strict=True)}
-        everyone = frozenset(range(self.n))
         self.ways: list[tuple[int, int, Choice]] = [
             (card, kind, choice)
             for card in range(self.n)
             for kind, block in self.kinds.items()
-            for choice in linear.best_choices(block, card, card, largest, everyone, everyone)
+            for choice in linear.best_choices(block, card, card, largest)
         ]
         self.n_blocks = len(linear.blocks)
         self.rows: list[dict[int, float]] = []
@@ -152,9 +198,14 @@ class Programme:
         self._numbers()
         if self.in_runs:
             self._runs()
-        most = [np.inf] * n_ways + [1] * (self._n_variables - n_ways)
+        from scipy.optimize import Bounds, LinearConstraint, milp  # takes seconds, and few who import this solve
+        from scipy.sparse import csr_array
+
+        most = [math.inf] * n_ways + [1] * (self._n_variables - n_ways)
+        matrix = csr_array(self._entries(), (len(self.rows), self._n_variables))
         found = milp(
-            costs, integrality=np.ones(len(costs)), bounds=Bounds(0, most), constraints=self._constraints(),
+            costs, integrality=[1] * len(costs), bounds=Bounds(0, most),
+            constraints=LinearConstraint(matrix, self.low, self.high),
             options={"mip_rel_gap": _CLOSE, "time_limit": _SECONDS},
         )  # fmt: skip
         if found.status == 2:
@@ -164,10 +215,10 @@ class Programme:
         taken = [(*way, count) for way, count in zip(self.ways, values, strict=False) if count]
         return base + (found.mip_dual_bound or 0.0), taken
 
-    def _constraints(self) -> LinearConstraint:
+    def _entries(self) -> tuple[Sequence[float], tuple[Sequence[int], Sequence[int]]]:
         entries = [(i, j, value) for i, row in enumerate(self.rows) for j, value in row.items()]
         i, j, values = zip(*entries, strict=True)
-        return LinearConstraint(csr_array((values, (i, j)), (len(self.rows), self._n_variables)), self.low, self.high)
+        return values, (i, j)
 
     def _add(self, row: dict[int, float], least: float, most: float) -> None:
         self.rows.append(row)
@@ -185,24 +236,24 @@ class Programme:
             row[self._owns(card)] = (floors.own[card] - floors.hold[card]) / unit
             row[self._head(card)] = (self.linear.head_bytes + floors.head[card]) / unit
             row[self._holds(card)] = -(capacity[card] - floors.hold[card]) / unit
-            self._add(row, -np.inf, 0)
-            self._add({self._owns(card): 1, self._holds(card): -1}, -np.inf, 0)
-            self._add({self._head(card): 1, self._owns(card): -1}, -np.inf, 0)
+            self._add(row, -math.inf, 0)
+            self._add({self._owns(card): 1, self._holds(card): -1}, -math.inf, 0)
+            self._add({self._head(card): 1, self._owns(card): -1}, -math.inf, 0)
         self._add({self._head(card): 1 for card in range(self.n)}, 1, 1)
         ram = {i: c.n_bytes[-1] / unit for i, (_, _, c) in enumerate(self.ways)}
-        self._add(ram, -np.inf, (capacity[-1] - floors.ram) / unit)
+        self._add(ram, -math.inf, (capacity[-1] - floors.ram) / unit)
 
     def _runs(self) -> None:
         """Cards own runs of blocks, in their order; the head comes after the last one."""
         for block, card in product(range(self.n_blocks), range(1, self.n)):
             here = self._from(block, card)
             if block + 1 < self.n_blocks:
-                self._add({here: 1, self._from(block + 1, card): -1}, -np.inf, 0)
+                self._add({here: 1, self._from(block + 1, card): -1}, -math.inf, 0)
             if card + 1 < self.n:
-                self._add({here: 1, self._from(block, card + 1): -1}, 0, np.inf)
+                self._add({here: 1, self._from(block, card + 1): -1}, 0, math.inf)
         for card in range(1, self.n):
             later = {self._head(other): -1.0 for other in range(card, self.n)}
-            self._add({self._from(self.n_blocks - 1, card): 1, **later}, -np.inf, 0)
+            self._add({self._from(self.n_blocks - 1, card): 1, **later}, -math.inf, 0)
         for card, kind in product(range(self.n), self.kinds):
             row = {i: 1.0 for i, way in enumerate(self.ways) if way[:2] == (card, kind)}
             alike = [b.index for b in self.linear.blocks if b.kind == kind]
@@ -220,9 +271,9 @@ class Programme:
             self._add({i: 1.0 for i, way in enumerate(self.ways) if way[1] == kind}, number, number)
         for card in range(self.n):
             row = {i: 1.0 for i, way in enumerate(self.ways) if way[0] == card}
-            self._add({**row, self._owns(card): -float(self.n_blocks)}, -np.inf, 0)
+            self._add({**row, self._owns(card): -float(self.n_blocks)}, -math.inf, 0)
 
-    def dealt(self, taken: Sequence[tuple[int, int, Choice, int]]) -> tuple[tuple[int, ...], list[Where]]:
+    def placed(self, taken: Sequence[tuple[int, int, Choice, int]]) -> tuple[tuple[int, ...], list[Where]]:
         """Return the runs, and for each block one of the ways of its card and kind."""
         lengths, waiting = [0] * self.n, dict[tuple[int, int], list[Where]]()
         for card, kind, choice, number in taken:

@@ -11,7 +11,7 @@ replay finds beyond the sums is the `rest`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import cached_property
 from itertools import pairwise, product
 from typing import NamedTuple, TypeAlias
@@ -22,11 +22,11 @@ from service.engine.config import Flags, Placement
 from service.engine.memory import Memory
 from service.engine.memory.cache import cache_bytes
 from service.engine.memory.spec import make_spec
-from service.engine.memory.stored import derived_bytes, reserved_bytes
-from service.engine.planner.blocks import Block, blocks_of
-from service.engine.planner.fit import Fitted, Problem, slack
+from service.engine.memory.stored import derived_by_layer, reserved_bytes
+from service.engine.planner.pricing.blocks import Block, blocks_of
+from service.engine.planner.pricing.fit import Fitted, Problem, slack
+from service.engine.run.weights import rows_of
 from service.engine.speed import Work, request_of, weights_of, work_of
-from service.engine.speed.tensors import Same, rows_of
 from service.engine.units import GIB
 
 _STEP = 1e-5  # of a part's weight: the derivative of the cubic mean is then exact to eight digits
@@ -50,7 +50,7 @@ class Linear:
         self.n_cards = len(problem.devices)
         self.blocks = blocks_of(problem.engine, problem.model)
         self.request = request_of(problem.rig, problem.devices, flags, problem.goal)
-        self.work = work_of(problem.engine, problem.model, flags, at)
+        self.work = work_of(problem.run(flags, at))
         self._derivatives: dict[tuple[int, str, int], float] = {}
         self._choices: dict[tuple[int, int, int], list[Choice]] = {}
 
@@ -68,8 +68,7 @@ class Linear:
 
     def priced(self, fitted: Fitted) -> float:
         """Return the seconds of the request by the very functions that `check` uses."""
-        model, placement = self.problem.model, fitted.memory.placement
-        return self.request.seconds(work_of(self.problem.engine, model, fitted.flags, placement))
+        return self.request.seconds(work_of(self.problem.run(fitted.flags, fitted.memory.placement)))
 
     def read(self, placement: Placement) -> tuple[tuple[int, ...], tuple[Where, ...]]:
         """Return the starts of the runs, and where the pieces of each block are."""
@@ -97,7 +96,7 @@ class Linear:
     def moved(self, block: Block, where: Where) -> float:
         """Seconds of the pieces, and of a block that has some in RAM."""
         host = self.n_cards
-        seconds = self._changes[2] if host in where or block.stuck else 0.0
+        seconds = self._changes[2] if host in where or block.ram_only else 0.0
         for piece, device in zip(block.pieces, where, strict=True):
             key = (block.kind, piece.part, device)
             if key not in self._derivatives:
@@ -128,7 +127,7 @@ class Linear:
     @cached_property
     def ends_on_its_card(self) -> bool:
         """Whether every block's last step is on the card that owns it, whatever its pieces do."""
-        return all(self._order(block)[-1:] == [-1] for block in self.blocks if block.pieces or block.stuck)
+        return all(self._order(block)[-1:] == [-1] for block in self.blocks if block.pieces or block.ram_only)
 
     @cached_property
     def _changes(self) -> tuple[float, float, float]:
@@ -148,8 +147,8 @@ class Linear:
 
     def _order(self, block: Block) -> list[int]:
         """The parts of a block as they are evaluated: pieces by number, -1 for what is fixed."""
-        rows = rows_of(Same(self.problem.model))
-        parts = {name: i for i, piece in enumerate((*block.pieces, *block.stuck)) for name in piece.names}
+        rows = rows_of(self.problem.model)
+        parts = {name: i for i, piece in enumerate((*block.pieces, *block.ram_only)) for name in piece.names}
         names = [*block.fixed, *parts]
         chained = sorted((rows[n].chain, parts.get(n, -1)) for n in names if n in rows and rows[n].chain >= 0)
         return [part for _, part in chained]
@@ -161,7 +160,7 @@ class Linear:
         problem, work = self.problem, self.work
         little = tuple(
             replace(w, n_bytes=w.n_bytes * _STEP, n_elements=w.n_elements * _STEP, n_tensors=w.n_tensors * _STEP)
-            for w in weights_of(problem.engine, problem.model, self.flags, names, device, work)
+            for w in weights_of(problem.model, names, device, work)
         )
         return self._derivative(replace(work, weights=(*work.weights, *little)))
 
@@ -174,7 +173,7 @@ class Linear:
         return self._derivative(replace(self.work, attention=(*self.work.attention, little)))
 
     def _state(self, block: Block, card: int) -> float:
-        recurrent, state = self.problem.model.recurrent, list(self.work.state_bytes)
+        recurrent, state = self.problem.model.recurrent, list[float](self.work.state_bytes)
         if recurrent is None or not self.problem.model.layers[block.index].recurs:
             return 0.0
         state[card] += 4 * (recurrent.n_conv + recurrent.n_state) * _STEP
@@ -187,11 +186,9 @@ class Linear:
         """Bytes that each block takes on the card that owns it, whatever its pieces do."""
         problem, model = self.problem, self.problem.model
         spec = make_spec(problem.engine, model, self.flags, "server", cpu_only=False)
-        caches, derived = cache_bytes(model, spec, cuda_padding=True), problem.engine == "ik_llama.cpp"
-        return tuple(
-            block.fixed_bytes + caches[block.index] + (derived_bytes(model, block.index, spec.mla) if derived else 0)
-            for block in self.blocks
-        )
+        caches = cache_bytes(model, spec, cuda_padding=True)
+        derived = derived_by_layer(problem.engine, model, spec.mla)
+        return tuple(block.fixed_bytes + caches[block.index] + derived[block.index] for block in self.blocks)
 
     @cached_property
     def head_bytes(self) -> int:
@@ -232,29 +229,23 @@ class Linear:
         )
         return max((size for size, device in pairs if device == self.n_cards), default=0)
 
-    def best_choices(
-        self, block: Block, owner: int, following: int, largest: int, hosts: frozenset[int], keepers: frozenset[int]
-    ) -> list[Choice]:
+    def best_choices(self, block: Block, owner: int, following: int, largest: int) -> list[Choice]:
         """Return the ways that no other beats in seconds and in bytes on every card.
 
-        Pieces of more than `largest` bytes are not in RAM; `keepers` hold pieces of blocks that they own, `hosts` those
-        of others. RAM counts where it could be too small for all pieces.
+        Pieces of more than `largest` bytes are not in RAM. RAM counts where it could be too small for all pieces.
         """
         host, sizes = self.n_cards, self.piece_sizes_of[block.index]
         ways = [
             choice
             for choice in self.choices(block, owner, following)
-            if all(
-                size <= largest if device == host else device in (keepers if device == owner else hosts)
-                for device, size in zip(choice.where, sizes, strict=True)
-            )
+            if all(size <= largest or device < host for device, size in zip(choice.where, sizes, strict=True))
         ]
         n = self.n_cards + (not self.ram_is_ample)
-        kept: list[Choice] = []
+        best: list[Choice] = []
         for way in sorted(ways, key=lambda c: (c.seconds, c.n_bytes)):
-            if not any(all(a <= b for a, b in zip(k.n_bytes[:n], way.n_bytes[:n], strict=True)) for k in kept):
-                kept.append(way)
-        return kept
+            if not any(all(a <= b for a, b in zip(k.n_bytes[:n], way.n_bytes[:n], strict=True)) for k in best):
+                best.append(way)
+        return best
 
     @cached_property
     def ram_is_ample(self) -> bool:
@@ -279,10 +270,6 @@ class Linear:
             total = [a + b for a, b in zip(total, self.piece_bytes(block, where), strict=True)]
         return total
 
-    def fixed_sums(self, starts: Sequence[int]) -> list[int]:
-        """Return the bytes of what belongs to the owners: all but the pieces."""
-        return self.sums(starts, [()] * len(self.blocks))
-
     def rest(self, starts: Sequence[int], wheres: Sequence[Where], memory: Memory) -> list[int]:
         """Return what a replay wants beyond the sums, with its reserve, on each card and in RAM."""
         return [
@@ -301,17 +288,3 @@ class Linear:
 def owners_of(starts: Sequence[int]) -> list[int]:
     """Return the card of each block and, last, of the head."""
     return [card for card, (start, end) in enumerate(pairwise(starts)) for _ in range(start, end)]
-
-
-def all_starts(n_cards: int, n_slots: int) -> Iterator[tuple[int, ...]]:
-    """Yield every way to deal slots to cards in runs: each card's first slot, and the number of slots."""
-
-    def rest(card: int, start: int) -> Iterator[tuple[int, ...]]:
-        if card == n_cards:
-            yield (n_slots,)
-            return
-        for following in range(start, n_slots + 1) if card < n_cards - 1 else (n_slots,):
-            for others in rest(card + 1, following):
-                yield (start, *others)
-
-    return rest(0, 0)

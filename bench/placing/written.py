@@ -8,9 +8,9 @@ from msgspec.structs import replace
 
 from service.engine.commands.expert_rules import dense_override, expert_override
 from service.engine.config import CPU, Flags, Override
-from service.engine.planner.blocks import blocks_of
-from service.engine.planner.fit import Problem
-from service.engine.planner.shares import shares_for
+from service.engine.planner.pricing.blocks import blocks_of
+from service.engine.planner.pricing.fit import Problem
+from service.engine.planner.search.layout_flags import tensor_split_for
 
 _NAMES = {"up and gate": ("up", "gate", "gate_up"), "down": ("down",)}
 
@@ -22,7 +22,7 @@ def written(problem: Problem, flags: Flags, starts: Sequence[int], wheres: Seque
     """
     free = [device.free for device in problem.devices]
     ruled = replace(flags, overrides=tuple(_rules(problem, starts, wheres)))
-    return shares_for(problem.engine, problem.model, ruled, free, starts)
+    return tensor_split_for(problem.engine, problem.model, ruled, free, starts)
 
 
 def _rules(problem: Problem, starts: Sequence[int], wheres: Sequence[tuple[int, ...]]) -> Iterator[Override]:
@@ -34,7 +34,7 @@ def _rules(problem: Problem, starts: Sequence[int], wheres: Sequence[tuple[int, 
         for piece, device in zip(block.pieces, where, strict=True):
             if device != owners[block.index]:
                 away.setdefault((device, piece.part), []).append(block.index)
-        for piece in block.stuck:
+        for piece in block.ram_only:
             away.setdefault((len(names) - 1, piece.part), []).append(block.index)
     for (device, part), layers in sorted(away.items()):
         known = _NAMES[part] if problem.model.moe_layers else [n for n in _NAMES[part] if n != "gate_up"]

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from service.bots.answer import Answer, Button, Code, Outcome
-from service.bots.desk import Desk, Question
+from service.bots.context import BotContext, Question
 from service.bots.words import advice_id, engine_named, tokens
 from service.engine.advice import AdvisedConfig
 from service.engine.commands import fold
@@ -17,28 +17,34 @@ from service.engine.config import ENGINES
 from service.engine.errors import InvalidInput
 from service.engine.goal import EngineChoice, GoalRequest
 from service.engine.reduction import reduced
-from service.flows import advise as flow
-from service.flows import chat_accounts, validate, validated
-from service.flows.requests import as_goal
-from service.wire.advice import Advice, AdviceRequest
+from service.flows.advice import advise as flow
+from service.flows.advice.payers import place_payer
+from service.flows.advice.requests import as_goal
+from service.flows.chat import chat_accounts
+from service.flows.measuring import validate, validated
+from service.wire.advice.advice import Advice, AdviceRequest
+from service.wire.advice.assumed_text import fact_words
+from service.wire.advice.card import card_of, step_lines, step_words
+from service.wire.advice.text import device_table, picked_as, render_text, speed_lines
 from service.wire.bots import Ask
-from service.wire.runs import Validation, ValidationRequest
-from service.wire.text import device_table, render_text, speed_table
-from service.wire.validation_text import headline, render_validation_text
+from service.wire.measuring.runs import Validation, ValidationRequest
+from service.wire.measuring.validation_text import headline, render_validation_text
 
 LOOK_SECONDS = 1.0  # between looks at an advice that is being computed
 _MEASURING_SECONDS = 5.0  # the same for a validation, which takes minutes
-_SHOWN_CONFIGS, _SHOWN_REFUSALS, _SHOWN_ASSUMED = 4, 3, 3
+_SHOWN_CONFIGS, _SHOWN_REFUSALS = 4, 3
 _MOST_CONTEXT = 1 << 24
 
 
-def advise(desk: Desk, asked: Question) -> Outcome:
+def advise(bot: BotContext, asked: Question) -> Outcome:
     """Return the advice, or how far it is. Raises InvalidInput and its kinds, RateLimited, ServiceUnavailable."""
     if asked.subject:
-        advice = flow.read_advice(desk.context, asked.subject)
+        advice = flow.read_advice(bot.context, asked.subject, chat_accounts.known_in_chat(bot.context, asked.account))
     else:
-        request = _request(desk, asked)
-        advice = flow.request_advice(desk.context, request, lambda: desk.admit(asked.account)).advice
+        request = _request(bot, asked)
+        advice = flow.request_advice(
+            bot.context, request, lambda: bot.admit(asked.account), place_payer(asked.place)
+        ).advice
     if advice.state == "failed" and advice.problem:
         choices = f" Did you mean: {', '.join(advice.problem.choices[:8])}" if advice.problem.choices else ""
         return Outcome(
@@ -47,24 +53,24 @@ def advise(desk: Desk, asked: Question) -> Outcome:
     if advice.state != "ready":
         step = advice.progress or "waiting for a worker"
         return Outcome(answer=Answer(title=f"{advice.repo}: {step} …"), again=LOOK_SECONDS, subject=advice.id)
-    return Outcome(answer=advice_answer(desk, advice))
+    return Outcome(answer=advice_answer(bot, advice))
 
 
-def _request(desk: Desk, asked: Question) -> AdviceRequest:
+def _request(bot: BotContext, asked: Question) -> AdviceRequest:
     words = asked.words
     if "of" in words:
-        return _changed(flow.asked_for(desk.context, words["of"]), words)
+        return _changed(flow.asked_for(bot.context, words["of"]), words)
     if "repo" not in words:
         raise InvalidInput("name a repo: OWNER/NAME, OWNER/NAME:VARIANT or its address", field="repo")
-    plain: dict[str, Any] = {"repo": words["repo"], "hardware": rig_in(desk, asked)}
+    plain: dict[str, Any] = {"repo": words["repo"], "hardware": rig_in(bot, asked)}
     base = _built(AdviceRequest, plain)
     return _changed(base, words)
 
 
-def rig_in(desk: Desk, asked: Question) -> str:
+def rig_in(bot: BotContext, asked: Question) -> str:
     """Return the hardware that was typed, or that is remembered. Raises InvalidInput where there is neither."""
     stated = asked.words.get("hardware") or asked.words.get("rig")
-    found = stated or chat_accounts.remembered_rig(desk.context, asked.account)
+    found = stated or chat_accounts.remembered_rig(bot.context, asked.account)
     if not found:
         raise InvalidInput(
             "say which hardware, such as 2x5090 + 4090, 128GB DDR5-5600, or save your rig once with `hardware set`",
@@ -94,15 +100,17 @@ def _built(kind: Any, values: dict[str, Any]) -> Any:
         ) from error
 
 
-def advice_answer(desk: Desk, advice: Advice) -> Answer:
+def advice_answer(bot: BotContext, advice: Advice) -> Answer:
     """Return a finished advice: the first config to paste, its memory and speed, the others in a line each."""
-    link, off = desk.address(f"/advice/{advice.id}"), desk.context.settings.bot_verbs_off
+    link, off = bot.address(f"/advice/{advice.id}"), bot.context.settings.bot_verbs_off
     parts: list[str | Code] = []
-    if advice.configs:
-        first = advice.configs[0]
-        parts.append(f"#1 {first.variant}, {first.engine}, {first.bpw:.2f} bpw, {first.strategy}")
-        parts += [Code(fold(line), "bash") for line in (first.commands.download, first.commands.server) if line]
-        parts.append(Code("\n".join([*device_table(first.devices), *speed_table(first.speed)])))
+    card = card_of(advice)
+    if card is not None:
+        parts.append(f"Why this one: {card.why}.")
+        for number, step in enumerate(card.steps, 1):
+            parts.append(step_words(number, step))
+            parts += [Code("\n".join(step_lines(step)), "bash")] if step.posix else []
+        parts.append(Code("\n".join([*device_table(card.devices), *speed_lines(card)])))
     rest = list(_rest(advice))
     if rest:
         parts.append(Code("\n".join(rest)))
@@ -121,22 +129,23 @@ def _rest(advice: Advice) -> Iterator[str]:
     if len(advice.configs) > _SHOWN_CONFIGS:
         yield f"and {len(advice.configs) - _SHOWN_CONFIGS} more configs"
     for refused in advice.refused[:_SHOWN_REFUSALS]:
-        change = f"; mend: {refused.smallest_change}" if refused.smallest_change else ""
+        change = f"; to fix it: {refused.smallest_change}" if refused.smallest_change else ""
         yield f"refused: {refused.variant} with {refused.engine}: {refused.reason}{change}"
     if len(advice.refused) > _SHOWN_REFUSALS:
         yield f"and {len(advice.refused) - _SHOWN_REFUSALS} more refused"
-    for assumed in advice.assumed[:_SHOWN_ASSUMED]:
-        yield f"assumed: {assumed.field} = {assumed.value} ({assumed.why})"
-    if len(advice.assumed) > _SHOWN_ASSUMED:
-        yield f"and {len(advice.assumed) - _SHOWN_ASSUMED} more assumed"
+    card = card_of(advice)
+    if card is not None:
+        yield from map(fact_words, card.facts)
+        if card.more_assumed:
+            yield f"and {card.more_assumed} more assumed"
 
 
 def _one_line(config: AdvisedConfig) -> str:
     at = config.speed[-1]
     measured = f", measured {config.measured[-1].tg_tps:.1f}" if config.measured else ""
     return (
-        f"#{config.rank} {config.variant}, {config.engine}, {config.bpw:.2f} bpw: TG {at.tg_tps:.1f} "
-        f"({at.tg_low:.1f} to {at.tg_high:.1f}), PP {at.pp_tps:,.0f}{measured}"
+        f"#{config.rank}{picked_as(config)} {config.variant}, {config.engine}, {config.bpw:.2f} bpw: "
+        f"TG {at.tg_tps:.1f} ({at.tg_low:.1f} to {at.tg_high:.1f}), PP {at.pp_tps:,.0f}{measured}"
     )
 
 
@@ -153,9 +162,9 @@ def _buttons(advice: Advice) -> Iterator[Button]:
     yield Button("Measure this", Ask(verb="validate", words={"advice": advice.id}))
 
 
-def commands(desk: Desk, asked: Question) -> Outcome:
+def commands(bot: BotContext, asked: Question) -> Outcome:
     """Return the commands of an advice's first config: download, server, benchmark. Raises AdviceNotFound."""
-    advice = flow.read_advice(desk.context, asked.words.get("of", ""))
+    advice = flow.read_advice(bot.context, asked.words.get("of", ""))
     if not advice.configs:
         raise InvalidInput("the advice has no config: nothing fits", field="of")
     first = advice.configs[0]
@@ -163,37 +172,38 @@ def commands(desk: Desk, asked: Question) -> Outcome:
         "Download": first.commands.download, "Server": first.commands.server, "Benchmark": first.commands.bench,
     }  # fmt: skip
     parts = [part for title, line in lines.items() if line for part in (title, Code(fold(line), "bash"))]
-    link = desk.address(f"/advice/{advice.id}")
+    link = bot.address(f"/advice/{advice.id}")
     full = "\n\n".join(f"# {title}\n{fold(line)}" for title, line in lines.items() if line)
     title = f"#1 {first.variant} with {first.engine}"
     return Outcome(answer=Answer(title=title, parts=tuple(parts), link=link, full=full, private=True))
 
 
-def measure(desk: Desk, asked: Question) -> Outcome:
+def measure(bot: BotContext, asked: Question) -> Outcome:
     """Return a validation of an advice as it is, which is asked for at the first look.
 
     Raises InvalidInput, AdviceNotFound, NoHost, TooManyValidations, NotAllowed.
     """
     if asked.subject:
-        found = validated.read_validation(desk.context, asked.subject)
+        caller = chat_accounts.known_in_chat(bot.context, asked.account)
+        found = validated.read_validation(bot.context, asked.subject, caller)
     else:
-        caller = chat_accounts.caller_in_chat(desk.context, asked.account)
-        advice_id, request = _to_measure(desk, asked)
-        found = validate.request_validation(desk.context, caller, advice_id, request, asked.id).validation
-    answer = validation_answer(desk, found)
+        caller = chat_accounts.caller_in_chat(bot.context, asked.account)
+        advice_id, request = _to_measure(bot, asked)
+        found = validate.request_validation(bot.context, caller, advice_id, request, asked.id).validation
+    answer = validation_answer(bot, found)
     if found.state in ("done", "cancelled"):
         return Outcome(answer=answer)
     return Outcome(answer=answer, again=_MEASURING_SECONDS, subject=found.id)
 
 
-def _to_measure(desk: Desk, asked: Question) -> tuple[str, ValidationRequest]:
+def _to_measure(bot: BotContext, asked: Question) -> tuple[str, ValidationRequest]:
     words = asked.words
     identity = advice_id(words.get("advice", ""))
     if not identity:
         raise InvalidInput("name an advice by its address or its id of 22 characters", field="advice")
     plain: dict[str, Any] = {"mode": words.get("mode", "validate"), "minutes": _number(words.get("minutes", "10"))}
     if "config" in words:
-        advice, rank = flow.read_advice(desk.context, identity), _number(words["config"])
+        advice, rank = flow.read_advice(bot.context, identity), _number(words["config"])
         chosen = [config.id for config in advice.configs if config.rank == rank]
         if not chosen:
             raise InvalidInput(f"the advice has {len(advice.configs)} configs and no #{rank}", field="config")
@@ -208,12 +218,12 @@ def _number(text: str) -> int:
     return int(text.strip().lstrip("#"))
 
 
-def validation_answer(desk: Desk, found: Validation) -> Answer:
-    """Return a validation as it is: what was measured beside what was predicted."""
+def validation_answer(bot: BotContext, found: Validation) -> Answer:
+    """Return a validation as it is: what was measured next to what was predicted."""
     body = render_validation_text(found).partition("\n\n")[2].rstrip()
     return Answer(
         title=headline(found),
         parts=(Code(body),) if body else (),
-        link=desk.address(f"/advice/{found.advice}"),
+        link=bot.address(f"/advice/{found.advice}"),
         full=render_validation_text(found, "full"),
     )

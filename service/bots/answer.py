@@ -1,4 +1,4 @@
-"""What a verb answers, before a platform gives it its form. Texts are raw: whoever renders them escapes them."""
+"""What a verb answers, before a platform gives it its form. Texts are raw: the renderer escapes them."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def button_id(ask: Ask) -> str:
 
 
 def asked_by_button(text: str) -> Ask:
-    """Return the question of a button. The verb and its words are checked by whoever answers, as any others."""
+    """Return the question of a button. The verb and its words are checked by the part that answers, as any others."""
     verb, _, rest = text[:MAX_BUTTON_ID].partition("?")
     pairs = (pair.partition("=") for pair in rest.split("&") if pair)
     return Ask(verb=verb, words={name: value for name, _, value in pairs}, private=True)

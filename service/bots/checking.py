@@ -9,29 +9,29 @@ import msgspec
 
 from service.bots.advising import rig_in
 from service.bots.answer import Answer, Code, Outcome
-from service.bots.desk import Desk, Question
-from service.bots.mending import is_better, mended
+from service.bots.context import BotContext, Question
+from service.bots.fixes import is_better, with_fixes
 from service.bots.words import check_words, command_in, is_log, measured_speeds, repo_named_in
 from service.engine.errors import InvalidInput
 from service.engine.logs.read import MAX_LOG
 from service.engine.reduction import reduced
 from service.engine.rules import Finding
-from service.flows.check import check_command
-from service.wire.check import Checked, CheckRequest
-from service.wire.check_text import render_check_text
+from service.flows.advice.check import check_command
+from service.wire.advice.check import Checked, CheckRequest
+from service.wire.advice.check_text import render_check_text
 
 _SHOWN = 3  # findings
 _LONGEST = 300  # characters of a finding's line
 
 
-def check(desk: Desk, asked: Question) -> Outcome:
-    """Return the verdict on a command, what costs most, and the mended command. Raises InvalidInput and the Hub's."""
-    request = _request(desk, asked)
-    checked = _checked(desk, asked, request)
+def check(bot: BotContext, asked: Question) -> Outcome:
+    """Return the verdict on a command, what costs most, and the fixed command. Raises InvalidInput and the Hub's."""
+    request = _request(bot, asked)
+    checked = _checked(bot, asked, request)
     parts: list[str | Code] = list(_lines(checked))
-    better = _mended(desk, asked, request, checked)
+    better = _with_fixes(bot, asked, request, checked)
     if better is not None:
-        parts += ["Mended:", Code(better, "bash")]
+        parts += ["Fixed:", Code(better, "bash")]
     return Outcome(
         answer=Answer(
             title=checked.verdict,
@@ -43,10 +43,10 @@ def check(desk: Desk, asked: Question) -> Outcome:
     )
 
 
-def _request(desk: Desk, asked: Question) -> CheckRequest:
+def _request(bot: BotContext, asked: Question) -> CheckRequest:
     words, log = dict(asked.words), None
     if asked.text or asked.file_url:
-        file = desk.read_file(asked.file_url) if asked.file_url else ""
+        file = bot.read_file(asked.file_url) if asked.file_url else ""
         words.setdefault("repo", repo_named_in(command_in(file) or "") or "")
         text = f"{asked.text}\n{reduced(file)}"
         labels = {name: value for name, value in check_words(asked.text).items() if name != "command"}
@@ -58,7 +58,7 @@ def _request(desk: Desk, asked: Question) -> CheckRequest:
         )
     values: dict[str, Any] = {
         "command": reduced(words["command"]),
-        "hardware": rig_in(desk, asked._replace(words=words)),
+        "hardware": rig_in(bot, asked._replace(words=words)),
         "repo": words.get("repo") or None,
         "measured": measured_speeds(words["measured"]) if words.get("measured") else None,
         "log": log,
@@ -69,8 +69,8 @@ def _request(desk: Desk, asked: Question) -> CheckRequest:
         raise InvalidInput(str(error)) from error
 
 
-def _checked(desk: Desk, asked: Question, request: CheckRequest) -> Checked:
-    return check_command(desk.context, request, lambda: desk.admit(asked.account))
+def _checked(bot: BotContext, asked: Question, request: CheckRequest) -> Checked:
+    return check_command(bot.context, request, lambda: bot.admit(asked.account))
 
 
 def _lines(checked: Checked) -> Iterator[str]:
@@ -88,18 +88,18 @@ def _lines(checked: Checked) -> Iterator[str]:
 
 
 def _line(finding: Finding) -> str:
-    mend = f" Mend: {finding.fix}." if finding.fix else ""
-    text = f"{finding.severity}: {finding.message}.{mend} [{finding.rule}]"
+    fix = f" Fix: {finding.fix}." if finding.fix else ""
+    text = f"{finding.severity}: {finding.message}.{fix} [{finding.rule}]"
     return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
 
 
-def _mended(desk: Desk, asked: Question, request: CheckRequest, before: Checked) -> str | None:
-    """The command with the findings mended, where it is checked to be better."""
-    better = mended(request.command, before.findings)
+def _with_fixes(bot: BotContext, asked: Question, request: CheckRequest, before: Checked) -> str | None:
+    """The command with the findings fixed, where it is checked to be better."""
+    better = with_fixes(request.command, before.findings)
     if better is None:
         return None
     try:
-        after = _checked(desk, asked, msgspec.structs.replace(request, command=better, measured=None, log=None))
+        after = _checked(bot, asked, msgspec.structs.replace(request, command=better, measured=None, log=None))
     except InvalidInput:
         return None
     return better if is_better(after, before) else None

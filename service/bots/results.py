@@ -5,71 +5,86 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from service.bots.answer import Answer, Button, Code, Outcome
-from service.bots.desk import Desk, Question
+from service.bots.context import BotContext, Question
 from service.bots.words import command_in, repo_named_in
 from service.engine.errors import InvalidInput
 from service.engine.reduction import reduced
-from service.flows import chat_accounts, interactions
-from service.flows.submissions import preview, submit
-from service.wire.board_text import TIERS
+from service.flows.chat import chat_accounts, interactions
+from service.flows.results.submissions import preview, submit
+from service.wire.advice.text import speed_table
 from service.wire.bots import Ask
-from service.wire.submissions import Preview, Submission
-from service.wire.text import speed_table
+from service.wire.results.board_text import TIERS
+from service.wire.results.dumps import LICENCE, LICENCE_URL
+from service.wire.results.submissions import Preview, Submission, cited
 
 WAITS_SECONDS = 600.0  # for the sender to say that it is to be kept
 _SHOWN = "shown"  # the subject of a question whose preview stands there
 
 
-def result(desk: Desk, asked: Question) -> Outcome:
+def result(bot: BotContext, asked: Question) -> Outcome:
     """Return what is understood of a paste, with a button that keeps it; or what it lacks. Raises InvalidInput."""
     if asked.subject == _SHOWN:
         title = "Not sent: nobody said to keep it. Ask again to send it."
         return Outcome(answer=Answer(title=title, private=True))
-    caller = chat_accounts.caller_in_chat(desk.context, asked.account)
-    found = preview(desk.context, caller, _submission(desk, asked), lambda: desk.admit(asked.account))
+    caller = chat_accounts.caller_in_chat(bot.context, asked.account)
+    found = preview(bot.context, caller, _submission(bot, asked), lambda: bot.admit(asked.account))
     if not found.complete:
         lacks = tuple(f"{one.field}: {one.text}" for one in found.missing)
         title = "This is not enough to put it on the leaderboard yet. It lacks:"
         return Outcome(answer=Answer(title=title, parts=lacks, private=True))
     keep = Button("Add to leaderboard", Ask(verb="keep", words={"of": asked.id}))
     title = f"This is how it is understood: {_what(found)}"
-    answer = Answer(title=title, parts=tuple(_lines(found)), buttons=(keep,), private=True)
+    parts = (*_lines(found), _licensed(bool(asked.words.get("source"))))
+    answer = Answer(title=title, parts=parts, buttons=(keep,), private=True)
     return Outcome(answer=answer, again=WAITS_SECONDS, subject=_SHOWN)
 
 
-def keep(desk: Desk, asked: Question) -> Outcome:
+def keep(bot: BotContext, asked: Question) -> Outcome:
     """Keep a result whose preview was shown to the same person. Raises InvalidInput where it is not there any more."""
-    before = interactions.read(desk.context, asked.words.get("of", ""))
+    before = interactions.read(bot.context, asked.words.get("of", ""))
     if before is None or before.ask is None or before.account != asked.account:
         raise InvalidInput("that result is not there any more: send it again", field="of")
     shown = asked._replace(
         words=before.ask.words,
         text=before.ask.message.text if before.ask.message else "",
         file_url=before.ask.message.file_url if before.ask.message else None,
+        of_another=before.ask.message is not None and not before.ask.message.is_own,
     )
-    caller = chat_accounts.caller_in_chat(desk.context, asked.account)
+    caller = chat_accounts.caller_in_chat(bot.context, asked.account)
     made = submit(
-        desk.context, caller, _submission(desk, shown), before.id, lambda: desk.admit(asked.account)
+        bot.context, caller, _submission(bot, shown), before.id, lambda: bot.admit(asked.account)
     )  # fmt: skip
-    interactions.end(desk.context, before.id)
+    interactions.end(bot.context, before.id)
     said = "On the leaderboard" if made.is_new else "It is there already"
     parts = [f"As {made.tier}: {TIERS[made.tier]}."]
     if made.state_reason:
         parts.append(f"It is {made.state}: {made.state_reason}")
+    parts.append(_licensed(bool(shown.words.get("source"))))
     parts.append("You can correct or delete it with your API token (/token), at /v1/results.")
-    link = desk.address(f"/results/{made.id}")
+    link = bot.address(f"/results/{made.id}")
     return Outcome(answer=Answer(title=f"{said}.", parts=tuple(parts), link=link, private=True))
 
 
-def _submission(desk: Desk, asked: Question) -> Submission:
-    words = asked.words
-    file = reduced(desk.read_file(asked.file_url)) if asked.file_url else ""
+def _licensed(is_cited: bool) -> str:
+    if is_cited:
+        return "It is kept as a citation with its source: the figures are their author's, and we license none of them."
+    return f"What you add is published for anybody to use under {LICENCE} ({LICENCE_URL}). Add only what you measured."
+
+
+def _submission(bot: BotContext, asked: Question) -> Submission:
+    words, source = asked.words, asked.words.get("source")
+    if asked.of_another:
+        text = "somebody else wrote this message: its author can add it. To cite it, use `result` and name its source"
+        raise InvalidInput(text, field="source")
+    file = reduced(bot.read_file(asked.file_url)) if asked.file_url else ""
     text = "\n".join(one for one in (words.get("text", ""), asked.text, file) if one).strip()
     if not text:
         raise InvalidInput("paste the command and what llama-sweep-bench or llama-bench printed", field="text")
-    rig = words.get("rig") or chat_accounts.remembered_rig(desk.context, asked.account)
+    # The saved rig is the asker's: nobody else measured on it.
+    rig = words.get("rig") or (None if source else chat_accounts.remembered_rig(bot.context, asked.account))
     repo = words.get("repo") or repo_named_in(command_in(text) or "")
-    return Submission(text=text, hardware=reduced(rig) if rig else None, repo=repo or None)
+    submission = Submission(text=text, hardware=reduced(rig) if rig else None, repo=repo or None)
+    return cited(submission, source) if source else submission
 
 
 def _what(found: Preview) -> str:

@@ -1,13 +1,15 @@
-"""Calls of the platforms' REST sides: bounded, never redirected, and what their answers mean for us."""
+"""Calls of the platforms' REST sides: bounded, never redirected. What replies mean: `service.bots.replies`."""
 
 from __future__ import annotations
 
 import json
-from typing import Any, Literal, NamedTuple, TypeAlias
+from collections.abc import Callable
+from typing import Any
 
 import httpx
 
 from service import metrics
+from service.bots.replies import Sent, object_of
 from service.engine.errors import InvalidInput
 from service.logs import Log
 from service.outgoing import Origins, Refused
@@ -17,18 +19,8 @@ from service.settings import Settings
 log = Log("bots")
 
 TIMEOUT = httpx.Timeout(10, connect=5)
-MAX_WAIT = 600.0  # seconds; a platform that names more is asked again after these
 MAX_FILE = 1 << 20
 _READ_SECONDS = 30.0
-
-Kind: TypeAlias = Literal["sent", "later", "gone", "refused"]
-
-
-class Sent(NamedTuple):
-    """What became of a message: taken; to be sent again in `seconds`; its address has ended; or it is not taken so."""
-
-    kind: Kind
-    seconds: float = 0.0
 
 
 def new_client(settings: Settings) -> httpx.Client:
@@ -47,44 +39,45 @@ def _addresses(settings: Settings) -> tuple[str, ...]:
 
 
 def send(
-    client: httpx.Client, method: str, url: str, body: Any, *, headers: dict[str, str] | None = None,
-    file: str | None = None,
+    client: httpx.Client, method: str, url: str, body: Any, meaning: Callable[[httpx.Response], Sent], *,
+    headers: dict[str, str] | None = None, file: str | None = None,
 ) -> Sent:  # fmt: skip
-    """Send JSON, with a text file beside it where there is one, and return what became of it. Raises nothing."""
+    """Send JSON, with a text file next to it where there is one, and return what the reply means. Raises nothing."""
     try:
         if file is None:
             reply = client.request(method, url, json=body, headers=headers)
         else:
             parts = {"files[0]": ("answer.txt", file.encode(), "text/plain; charset=utf-8")}
             reply = client.request(method, url, data={"payload_json": json.dumps(body)}, files=parts, headers=headers)
+        sent = meaning(reply)
     except (httpx.HTTPError, Refused) as error:
         log.warning("message.undelivered", error=type(error).__name__)
-        metrics.BOT_MESSAGES.of("later").inc()
-        return Sent("later", 5.0)
-    sent = _meaning(reply)
+        sent = Sent("later", 5.0)
+    else:
+        _note(reply, sent)
     metrics.BOT_MESSAGES.of(sent.kind).inc()
     return sent
 
 
-def _meaning(reply: httpx.Response) -> Sent:
-    if reply.is_success:
-        return Sent("sent")
-    if reply.status_code == 429:
-        return Sent("later", _retry_after(reply))
-    if reply.status_code >= 500:
-        return Sent("later", 5.0)
-    if reply.status_code in (401, 403, 404, 410):
-        return Sent("gone")
-    # What was refused may hold what people typed: only the status is logged.
-    log.error("message.refused", status=reply.status_code)
-    return Sent("refused")
+def _note(reply: httpx.Response, sent: Sent) -> None:
+    """Log what was not taken. What was refused may hold what people typed: only status and code are logged."""
+    if sent.kind == "later":
+        log.warning("message.undelivered", status=reply.status_code, code=sent.code, pause_seconds=sent.seconds)
+    elif sent.kind == "gone":
+        metrics.BOT_GONE.of(sent.why).inc()
+        log.warning("message.gone", status=reply.status_code, code=sent.code, detail=sent.why)
+    elif sent.kind == "refused":
+        log.error("message.refused", status=reply.status_code, code=sent.code)
 
 
-def _retry_after(reply: httpx.Response) -> float:
+def ask(client: httpx.Client, method: str, url: str, body: Any, *, headers: dict[str, str]) -> dict[str, Any]:
+    """Return the object that a platform answers with; an empty one where it does not. Raises nothing."""
     try:
-        return min(max(float(reply.headers.get("retry-after", "5")), 0.05), MAX_WAIT)
-    except ValueError:
-        return 5.0
+        reply = client.request(method, url, json=body, headers=headers)
+    except (httpx.HTTPError, Refused) as error:
+        log.warning("message.undelivered", error=type(error).__name__)
+        return {}
+    return object_of(reply)
 
 
 def read_file(client: httpx.Client, address: str, origins: tuple[str, ...]) -> str:

@@ -8,18 +8,18 @@ from service.bots.advising import advise, commands, measure
 from service.bots.answer import Answer, Button, Code, Outcome
 from service.bots.board import board
 from service.bots.checking import check
-from service.bots.desk import Desk, Question
+from service.bots.context import BotContext, Question
 from service.bots.results import keep, result
 from service.bots.vocabulary import OF_BUTTONS, Verb, example, shown, verb_named
 from service.engine.errors import AdvisorError, InvalidInput
 from service.errors import RateLimited, ServiceUnavailable
-from service.flows import chat_accounts
+from service.flows.chat import chat_accounts
 from service.wire.bots import Ask, Interaction
 
 _DID_YOU_MEAN = 8
 
 
-def answer(desk: Desk, asked: Interaction) -> Outcome:
+def answer(bot: BotContext, asked: Interaction) -> Outcome:
     """Return what is to be said to a question now. Raises ServiceUnavailable only: then it is to be asked again."""
     ask = asked.ask or Ask(verb="help")
     question = Question(
@@ -27,26 +27,28 @@ def answer(desk: Desk, asked: Interaction) -> Outcome:
         account=asked.account,
         platform=asked.reply.platform if asked.reply else "",
         id=asked.id,
+        place=asked.place,
         subject=asked.visit.subject,
         text=ask.message.text if ask.message else "",
         file_url=ask.message.file_url if ask.message else None,
+        of_another=ask.message is not None and not ask.message.is_own,
     )
     try:
-        return _said(desk, ask, question)
+        return _said(bot, ask, question)
     except ServiceUnavailable:
         raise
     except AdvisorError as error:
         return Outcome(answer=refusal(error, ask.verb, question.platform))
 
 
-def _said(desk: Desk, ask: Ask, question: Question) -> Outcome:
-    off = desk.context.settings.bot_verbs_off
+def _said(bot: BotContext, ask: Ask, question: Question) -> Outcome:
+    off = bot.context.settings.bot_verbs_off
     known = [verb.name for verb in shown(off)]
     verb = _VERBS.get(ask.verb)
     if verb is None or (OF_BUTTONS.get(ask.verb, ask.verb) not in known):
         turned_off = " is turned off here" if ask.verb in off else " is no verb here"
         raise InvalidInput(f"{ask.verb[:40]}{turned_off}", field="verb", choices=tuple(known))
-    return verb(desk, question)
+    return verb(bot, question)
 
 
 def refusal(error: AdvisorError, verb: str, platform: str) -> Answer:
@@ -66,14 +68,14 @@ def _sentence(text: str) -> str:
     return f"{text[:1].upper()}{text[1:]}{'' if text.endswith(('.', '!', '?')) else '.'}"
 
 
-def _hardware(desk: Desk, asked: Question) -> Outcome:
+def _hardware(bot: BotContext, asked: Question) -> Outcome:
     action, account = asked.words.get("action", "show"), asked.account
     if action == "set":
-        understood = chat_accounts.remember_rig(desk.context, account, asked.words.get("rig", ""))
+        understood = chat_accounts.remember_rig(bot.context, account, asked.words.get("rig", ""))
         title = "Remembered, for you alone. Leave the hardware out from now on."
         return _private(title, "It is understood as:", Code(understood))
     if action == "forget":
-        had = chat_accounts.forget(desk.context, account)
+        had = chat_accounts.forget(bot.context, account)
         gone = ["your rig"] if had.rig else []
         gone += [f"{had.tokens} API token{'s' if had.tokens > 1 else ''}"] if had.tokens else []
         title = f"Forgotten: {' and '.join(gone)}." if gone else "There was nothing to forget."
@@ -83,25 +85,25 @@ def _hardware(desk: Desk, asked: Question) -> Outcome:
         raise InvalidInput(
             f"{action[:40]!r}: say set, show or forget", field="action", choices=("set", "show", "forget")
         )
-    rig = chat_accounts.remembered_rig(desk.context, account)
+    rig = chat_accounts.remembered_rig(bot.context, account)
     return _private("Your rig:", Code(rig)) if rig else _private("No rig is remembered for you.")
 
 
-def _token(desk: Desk, asked: Question) -> Outcome:
-    made = chat_accounts.give_token(desk.context, asked.account, instead=asked.words.get("instead") == "yes")
+def _token(bot: BotContext, asked: Question) -> Outcome:
+    made = chat_accounts.give_token(bot.context, asked.account, instead=asked.words.get("instead") == "yes")
     if made is None:
         again = Button("End it, give me a new one", Ask(verb="token", words={"instead": "yes"}))
         return _private("You have a token already. It was shown once, and cannot be shown again.", buttons=(again,))
     usage = (
         "It sends results, asks for validations and adds hosts under your account: put it into ADVISOR_TOKEN, or send "
-        f"it as `Authorization: Bearer …` to {desk.address('')}. It ends with `hardware forget`."
+        f"it as `Authorization: Bearer …` to {bot.address('')}. It ends with `hardware forget`."
     )
     title = "Your API token. It is shown this once: keep it to yourself."
     return Outcome(answer=Answer(title=title, parts=(Code(made.token), usage), private=True, once=True))
 
 
-def _help(desk: Desk, asked: Question) -> Outcome:
-    lines = [line for verb in shown(desk.context.settings.bot_verbs_off) for line in _help_lines(verb, asked.platform)]
+def _help(bot: BotContext, asked: Question) -> Outcome:
+    lines = [line for verb in shown(bot.context.settings.bot_verbs_off) for line in _help_lines(verb, asked.platform)]
     return _private("Where to put a GGUF model on your hardware: ranked, explained, ready to paste.", *lines)
 
 
@@ -113,7 +115,7 @@ def _private(title: str, *parts: str | Code, buttons: tuple[Button, ...] = ()) -
     return Outcome(answer=Answer(title=title, parts=parts, buttons=buttons, private=True))
 
 
-_VERBS: dict[str, Callable[[Desk, Question], Outcome]] = {
+_VERBS: dict[str, Callable[[BotContext, Question], Outcome]] = {
     "advise": advise,
     "check": check,
     "validate": measure,

@@ -27,7 +27,8 @@ class Option(NamedTuple):
 class Verb(NamedTuple):
     """A verb. `form`: its words are asked for in a form, where the platform has one. `actions`: its sub-commands.
 
-    `line`: what to type after the verb on Slack, `typed` on Discord. `private`: the answer is the asker's alone.
+    `title`: of the form, 45 characters at most. `line`: what to type after the verb on Slack, `typed` on Discord.
+    `private`: the answer is the asker's alone; `once`: it cannot be made a second time.
     """
 
     name: str
@@ -35,9 +36,11 @@ class Verb(NamedTuple):
     options: tuple[Option, ...] = ()
     actions: tuple[Verb, ...] = ()
     form: tuple[Option, ...] = ()
+    title: str = ""
     line: str = ""
     typed: str = ""
     private: bool = False
+    once: bool = False
 
 
 _REPO = Option("repo", "Hugging Face GGUF repo: OWNER/NAME, OWNER/NAME:VARIANT or its address", True, complete="repo")
@@ -62,7 +65,8 @@ VERBS = (
     ),
     Verb(
         "check",
-        "What is wrong with a command you use, and the mended one",
+        "What is wrong with a command you use, and the fixed one",
+        title="What is wrong with a command you use",
         form=(
             Option("command", "The command you run", True),
             Option("rig", "Your hardware", True),
@@ -87,10 +91,12 @@ VERBS = (
     Verb(
         "result",
         "Put a benchmark you ran on the leaderboard",
+        title="Put a benchmark you ran on the leaderboard",
         form=(
             Option("text", "The command, and what llama-sweep-bench or llama-bench printed", True),
             Option("rig", "The hardware it ran on", True),
             Option("repo", "Hugging Face repo with variant, if the command does not name it"),
+            Option("source", "If somebody else measured it: the address where it was published"),
         ),
         line="llama-sweep-bench -hf OWNER/NAME:VARIANT …, and its table on the lines below",
         private=True,
@@ -117,7 +123,7 @@ VERBS = (
         typed="set rig:2x5090, Threadripper 7970X, 256GB DDR5-6000 x4",
         private=True,
     ),
-    Verb("token", "An API token for your account here, shown to you once", private=True),
+    Verb("token", "An API token for your account here, shown to you once", private=True, once=True),
     Verb("help", "What you can ask", private=True),
 )  # fmt: skip
 NAMES = tuple(verb.name for verb in VERBS)

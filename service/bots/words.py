@@ -12,7 +12,7 @@ from service.engine.commands import parse
 from service.engine.errors import InvalidInput
 from service.engine.logs import MeasuredSpeed, read_log
 from service.engine.reduction import reduced
-from service.flows.command_model import repo_in_command
+from service.flows.advice.command_model import repo_in_command
 from service.wire.bots import Ask, SharedMessage
 
 MAX_WORD = 8_192  # characters
@@ -22,7 +22,7 @@ _ADVISE_WORDS = {"on": "hardware", "with": "hardware", "goal": "goal", "context"
 _BOARD_WORDS = {"on": "gpu"}
 _VALIDATE_WORDS = {"config": "config", "mode": "mode", "minutes": "minutes"}
 _ENGINES = {"ik": "ik_llama.cpp", "ik_llama": "ik_llama.cpp", "llama": "llama.cpp", "mainline": "llama.cpp"}
-_LABEL = re.compile(r"^[ \t]*(rig|hardware|repo|measured)[ \t]*:[ \t]*(\S.*)$", re.IGNORECASE | re.MULTILINE)
+_LABEL = re.compile(r"^[ \t]*(rig|hardware|repo|measured|source)[ \t]*:[ \t]*(\S.*)$", re.IGNORECASE | re.MULTILINE)
 _FENCE = re.compile(r"```(?:[a-z]{1,12}\n)?(.*?)(?:```|\Z)", re.DOTALL | re.IGNORECASE)
 _PROGRAM = re.compile(r"\bllama-(?:server|cli|bench|sweep-bench|batched-bench|perplexity)\b|(?:^|\s)-m\s+\S+\.gguf\b")
 _CONTINUED = re.compile(r"[\\^`][ \t]*$")
@@ -75,7 +75,8 @@ def _sections(text: str, first: str, names: dict[str, str]) -> dict[str, str]:
 
 
 def check_words(text: str) -> dict[str, str]:
-    """Return the words of `check` in free text: lines `rig: …`, `repo: …`, `measured: …`, and the command."""
+    """Return the words of `check` or `result` in free text: lines `rig: …`, `repo: …`, `measured: …`, `source: …`, and
+    the command."""
     words = {name.lower().replace("hardware", "rig"): value.strip() for name, value in _LABEL.findall(text)}
     command = _LABEL.sub("", text).strip()
     return {**words, **({"command": command} if command else {})}
@@ -113,11 +114,13 @@ def reduced_words(verb: str, words: Mapping[str, str]) -> dict[str, str]:
     """Return words as they may be kept: without what names a person, a place or a secret.
 
     Paths lose their folders by that, and addresses what they name: the repo that a command's path names is kept as a
-    word, and of an advice's address its id.
+    word, and of an advice's address its id. A source is an address that is to be published.
     """
     kept = {name[:40]: reduced(value[:MAX_WORD])[:MAX_WORD] for name, value in list(words.items())[:_MOST_WORDS]}
     if "advice" in kept:
         kept["advice"] = advice_id(words["advice"])
+    if "source" in kept:
+        kept["source"] = words["source"].strip()[:MAX_ADDRESS]
     command = words.get("command", "") if verb == "check" else command_in(words.get("text", "")[:MAX_WORD]) or ""
     repo = None if kept.get("repo") else repo_named_in(command)
     return {**kept, "repo": repo} if repo else kept
@@ -129,11 +132,15 @@ def advice_id(text: str) -> str:
     return match[1] if match else ""
 
 
-def of_message(verb: str, text: str, file_url: str | None) -> Ask:
-    """Return the question that somebody's message is: `check` its command, or put its `result` on the board."""
+def of_message(verb: str, text: str, file_url: str | None, *, is_own: bool) -> Ask:
+    """Return the question that a message is: `check` its command, or put its `result` on the board.
+
+    `is_own`: the asker wrote it.
+    """
     text = text[:MAX_WORD]
     repo = repo_named_in(command_in(text) or "")
-    message = SharedMessage(text=reduced(text)[:MAX_WORD], file_url=file_url and file_url[:MAX_ADDRESS])
+    address = file_url and file_url[:MAX_ADDRESS]
+    message = SharedMessage(is_own=is_own, text=reduced(text)[:MAX_WORD], file_url=address)
     return Ask(verb=verb, words={"repo": repo} if repo else {}, message=message, private=True)
 
 

@@ -4,19 +4,32 @@ from __future__ import annotations
 
 import argparse
 import gc
-from typing import get_args
+import sys
+from typing import TYPE_CHECKING, get_args
 
 import msgspec
 
+from service.cli.colour import print_text
 from service.cli.inputs import add_no_cache, converted, machine, reading_settings, text_argument
 from service.cli.output import FAILURE, form_arguments, print_json
+from service.cli.progress import Progress
+from service.engine.config import FileFormat
 from service.engine.errors import InvalidInput
 from service.engine.goal import Constraints, GoalRequest, Preset
+
+if TYPE_CHECKING:
+    from service.wire.advice.advice import Advice
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add what the command takes."""
-    parser.add_argument("repo", help="OWNER/NAME, OWNER/NAME:VARIANT, a Hub URL, or a path to GGUF files")
+    parser.add_argument(
+        "repo", nargs="+",
+        help="OWNER/NAME, OWNER/NAME:VARIANT, a Hub URL, or a path to GGUF files; several: models to serve together",
+    )  # fmt: skip
+    parser.add_argument(
+        "--together", action="store_true", help="plan several repos so that all of them fit in memory at once"
+    )
     parser.add_argument(
         "--hardware", "-H", help="shorthand, JSON, or pasted tool output; @FILE or - reads it from there"
     )
@@ -30,6 +43,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--what-if", action="append", metavar="CHANGE",
         help="'+1 RTX 3090', '256 GB more RAM', 'PCIe 4 x16 instead of x4', 'no GPU', 'best'; may be repeated",
+    )  # fmt: skip
+    parser.add_argument(
+        "--measured", action="append", metavar="FILE",
+        help="what you measured on this machine: kept by validate --here or up --log, or a command and what it "
+        "printed; corrects the estimates; may be repeated",
     )  # fmt: skip
     limits = parser.add_argument_group("constraints")
     limits.add_argument(
@@ -53,30 +71,75 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     limits.add_argument("--models-dir", metavar="DIR", help="where the printed download line puts the files")
     add_no_cache(parser)
-    form_arguments(parser)
+    form_arguments(parser).add_argument(
+        "--as", dest="file_format", choices=get_args(FileFormat),
+        help="print a file for another program: llama-swap's YAML, llama-server's router presets, compose, variables",
+    )  # fmt: skip
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run the command and return its exit code: 0: there is a config; 1: none fits."""
+    """Run the command and return its exit code: 0: there is a config for each repo; 1: none fits."""
     gc.disable()  # one question a process: collecting cycles would cost a third of the time
-    from service.flows.direct import advise_directly
-    from service.wire.text import render_markdown, render_text
+    from service.wire.advice.text import render_markdown, render_text
 
-    advice = advise_directly(
-        reading_settings(arguments),
-        arguments.repo,
-        machine(arguments),
-        _goal(arguments),
-        _constraints(arguments),
-        arguments.revision,
-        arguments.what_if or (),
-    )
+    advices = _advices(arguments)
+    if arguments.measured:
+        from service.cli.own_results import with_own
+
+        advices = [with_own(reading_settings(arguments), advice, arguments.measured) for advice in advices]
+    fits = all(advice.configs for advice in advices)
+    if arguments.file_format or len(advices) > 1:
+        return _print_together(arguments, advices)
     if arguments.json:
-        print_json(advice)
+        print_json(advices[0])
     else:
         render = render_markdown if arguments.markdown else render_text
-        print(render(advice, arguments.detail), end="")
-    return 0 if advice.configs else FAILURE
+        print_text(render(advices[0], arguments.detail))
+    return 0 if fits else FAILURE
+
+
+def _advices(arguments: argparse.Namespace) -> list[Advice]:
+    from service.engine.catalogue import resolve
+    from service.engine.hardware_text import canonical, parse_hardware
+    from service.flows.advice.direct import advise_directly
+    from service.flows.advice.together import advise_together
+
+    settings, hardware = reading_settings(arguments), machine(arguments)
+    goal, constraints, questions = _goal(arguments), _constraints(arguments), arguments.what_if or ()
+    if arguments.together and questions:
+        raise InvalidInput("what if is asked of one repo: leave out --together", field="--what-if")
+    with Progress() as progress:
+        show = progress.show if sys.stderr.isatty() else lambda share, text: None
+
+        def advised(repo: str, limits: Constraints) -> Advice:
+            return advise_directly(settings, repo, hardware, goal, limits, arguments.revision, questions, show)
+
+        if arguments.together:
+            rig = resolve(canonical(parse_hardware(hardware)))
+            return advise_together(arguments.repo, rig, constraints, advised)
+        return [advised(repo, constraints) for repo in arguments.repo]
+
+
+def _print_together(arguments: argparse.Namespace, advices: list[Advice]) -> int:
+    """Print the first config of each advice: as one file, or in words with which of them fit side by side."""
+    from service.wire.advice.files import advised_file, named_configs, together
+
+    for advice in advices:
+        if not advice.configs:
+            print(f"advisor: {advice.repo}: {advice.headline}", file=sys.stderr)
+    if not all(advice.configs for advice in advices):
+        return FAILURE
+    if arguments.file_format:
+        print(advised_file(arguments.file_format, advices), end="")
+        return 0
+    configs, found = named_configs(advices), together(advices)
+    if arguments.json:
+        print_json({"configs": configs, "together": found.together, "text": found.text})
+    else:
+        for name, advice in zip(configs, advices, strict=True):
+            print(f"{name}: {advice.headline}\n\n{advice.configs[0].commands.server}\n")
+        print(f"{found.text} --as llama-swap prints one file for all.")
+    return 0
 
 
 def _goal(arguments: argparse.Namespace) -> GoalRequest:

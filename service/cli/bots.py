@@ -16,6 +16,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     register = discord.add_parser("register", help="tell Discord which commands there are")
     register.add_argument("--guild", metavar="ID", help="only in this server, at once; else everywhere")
+    register.add_argument("--json", action="store_true", help="the names of the commands as JSON")
     slack = platforms.add_parser("slack", help="the Slack app").add_subparsers(
         title="commands", required=True, metavar="COMMAND", dest="action"
     )
@@ -36,6 +37,9 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.platform == "discord":
         with new_client(settings) as client:
             names = register(client, settings, arguments.guild)
+        if arguments.json:
+            print_json(names)
+            return 0
         where = f"server {arguments.guild}" if arguments.guild else "every server that has the application"
         print(f"Registered in {where}: {', '.join(names)}")
         return 0

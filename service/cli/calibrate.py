@@ -1,4 +1,4 @@
-"""`advisor calibrate`: the speed model fitted anew to the results of this service, on its own machine."""
+"""`advisor calibrate`: the speed model fitted again to the results of this service, on its own machine."""
 
 from __future__ import annotations
 
@@ -6,23 +6,30 @@ import argparse
 from contextlib import closing
 
 from service.cli.inputs import load_settings
+from service.cli.output import print_json
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add what the command takes."""
     parser.add_argument("--dry", action="store_true", help="print the errors before and after, and keep nothing")
+    parser.add_argument("--json", action="store_true", help="the version, the counts and the errors as JSON")
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Run the command and return its exit code: 0; 1 where there is too little, or it would be worse."""
     from service.flows.accounts import database
-    from service.flows.calibration import calibrate
-    from service.flows.context import DatabaseAndHub, make_hub
+    from service.flows.context import DatabaseAndHub
+    from service.flows.hub import make_hub
+    from service.flows.results.calibration import calibrate
 
     settings = load_settings()
     with database(settings) as engine, closing(make_hub(settings)) as hub:
         found = calibrate(DatabaseAndHub(engine, hub), keep=not arguments.dry)
     errors = found.errors
+    if arguments.json:
+        fitted = {"version": found.calibration.version, "results": found.n_results, "kept": not arguments.dry}
+        print_json({**fitted, "errors": errors})
+        return 0
     print(f"{found.calibration.version}: {found.n_results} results fitted, {errors.kept_out} kept out of the fit")
     print(f"median error on those: tokens {errors.tg_before:.1%} before, {errors.tg_after:.1%} after")
     print(f"                      prompts {errors.pp_before:.1%} before, {errors.pp_after:.1%} after")

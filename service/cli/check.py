@@ -15,14 +15,22 @@ from service.cli.output import FAILURE, form_arguments, print_json
 from service.engine.errors import InvalidInput
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from service.settings import Settings
+    from service.wire.advice.check import BatchCase
 
 _MAX_LOG = 1 << 20
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add what the command takes."""
-    parser.add_argument("command", nargs="?", help="the command line, quoted; @FILE or - reads it from there")
+    parser.add_argument(
+        "command",
+        nargs="?",
+        help="the command line, quoted; @FILE or - reads it from there, also out of a file of llama-swap, of router "
+        "presets, compose, systemd or KoboldCpp, model by model",
+    )
     parser.add_argument(
         "--model",
         metavar="MODEL",
@@ -42,6 +50,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--draft", metavar="MODEL", help="the draft model that the command loads (default: as it names)"
     )
     parser.add_argument("--mmproj", metavar="FILE", help="the projector that the command loads (default: as it names)")
+    parser.add_argument(
+        "--engine-dir",
+        metavar="DIR",
+        help="with llama.cpp's programs: llama-fit-params says what it makes of the header, before any download",
+    )
     parser.add_argument("--batch", metavar="FILE", help="one JSON object a line in and out; - reads standard input")
     add_no_cache(parser)
     form_arguments(parser)
@@ -49,19 +62,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Run the command and return its exit code: 0: it fits, and no finding is an error; 1 otherwise."""
-    from service.flows.check_direct import check_directly
-    from service.wire.check import BatchCase
-    from service.wire.check_text import render_check_markdown, render_check_text
+    from service.engine.commands.read_files import commands_of
+    from service.flows.advice.check_direct import check_directly
+    from service.wire.advice.check import BatchCase, Checked
+    from service.wire.advice.check_text import render_check_markdown, render_check_text
 
     if arguments.batch:
         return _check_batch(arguments.batch, reading_settings(arguments))
     if not arguments.command:
         raise InvalidInput("a check needs COMMAND and --hardware; or --batch FILE", field="command")
     stated = {
-        "command": text_argument(arguments.command, "command"),
         "model": arguments.model,
         "hardware": machine(arguments),
-        "engine": arguments.engine,
         "build": arguments.build,
         "depths": _depths(arguments.depths),
         "reserve_mib": arguments.reserve_mib,
@@ -69,18 +81,53 @@ def run(arguments: argparse.Namespace) -> int:
         "draft": arguments.draft,
         "mmproj": arguments.mmproj,
     }
-    checked = check_directly(reading_settings(arguments), converted(stated, BatchCase, "check"))
+    if arguments.engine_dir and arguments.json:
+        raise InvalidInput("--engine-dir prints text: leave out --json", field="engine_dir")
+    settings, commands = reading_settings(arguments), commands_of(text_argument(arguments.command, "command"))
+    render = render_check_markdown if arguments.markdown else render_check_text
+    answers: list[tuple[str | None, Checked, BatchCase]] = []
+    for one in commands:
+        named = {**stated, "command": one.command, "engine": arguments.engine or one.engine}
+        case = converted(named, BatchCase, "check")
+        answers.append((one.name, check_directly(settings, case), case))
     if arguments.json:
-        print_json(checked)
+        several = {name or "": checked for name, checked, _ in answers}
+        print_json(several if len(answers) > 1 else answers[0][1])
     else:
-        render = render_check_markdown if arguments.markdown else render_check_text
-        print(render(checked, arguments.detail), end="")
-    return 0 if checked.fits and all(f.severity != "error" for f in checked.findings) else FAILURE
+        for name, checked, case in answers:
+            print(f"{name}:\n" if len(answers) > 1 else "", end="")
+            print(render(checked, arguments.detail), end="")
+            if arguments.engine_dir:
+                print("\n".join(_asked(Path(arguments.engine_dir), settings, case)))
+    fine = all(checked.fits and all(f.severity != "error" for f in checked.findings) for _, checked, _ in answers)
+    return 0 if fine else FAILURE
+
+
+def _asked(folder: Path, settings: Settings, case: BatchCase) -> Iterator[str]:
+    """Yield what the engine in `folder` says of a case, each device next to what is worked out for that program."""
+    from service.cli.engine_asked import ask_engine
+    from service.engine.commands import parse
+    from service.flows.advice.check_direct import check_directly, model_directly
+
+    parsed = parse(case.command, case.engine, build=case.build)
+    rows = ask_engine(folder, parsed, model_directly(settings, case))
+    yield ""
+    yield f"llama-fit-params in {folder} says of the header alone, in MiB rounded down"
+    yield "(here: what is worked out for that program, which reserves logits of a whole batch):"
+    devices = check_directly(settings, msgspec.structs.replace(case, allocator="lab")).memory.devices
+    ours = {("Host" if row.device == "CPU" else row.device): row for row in devices}
+    for row in rows:
+        line = f"{row.device:<8} weights {row.weights_mib:,}, cache {row.kv_mib:,}, compute {row.compute_mib:,}"
+        here = ours.get(row.device)
+        figures = f"{here.weights_mib:,.0f}, {here.kv_mib:,.0f}, {here.compute_mib:,.0f}" if here else "no such device"
+        yield f"{line}  (here {figures})"
+    if {row.device for row in rows} != ours.keys():
+        yield "the engine sees other devices on this machine than the check was asked for: compare the sums"
 
 
 def _check_batch(path: str, settings: Settings) -> int:
     """Check a file's lines; 1 if one of them could not be checked."""
-    from service.flows.check_direct import check_batch
+    from service.flows.advice.check_direct import check_batch
 
     failed = False
     try:

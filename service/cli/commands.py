@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 
 from service.engine.commands.shell import quote
 from service.engine.hardware_text import to_shorthand
-from service.wire.advice import Advice
-from service.wire.text import clean
+from service.wire.advice.advice import Advice
+from service.wire.advice.text import clean
 
 
 def bench_lines(advice: Advice, configs: Sequence[str] | None, source: str = "") -> Iterator[str]:
@@ -25,7 +25,7 @@ def bench_lines(advice: Advice, configs: Sequence[str] | None, source: str = "")
         hardware = quote(to_shorthand(advice.hardware))
         yield f"# #{config.rank}: {clean(config.variant)} with {config.engine}"
         yield f"{bench} 2>&1 | tee {log}"
-        yield "# then, measured beside predicted:"
+        yield "# then, measured next to predicted:"
         yield f"advisor check {quote(bench)} {model}--hardware {hardware} --log {log}"
         if source.startswith("http"):
             service = source.partition("/v1/")[0]

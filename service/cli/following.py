@@ -11,11 +11,11 @@ from collections.abc import Iterator
 from service.cli.progress import Progress
 from service.cli.remote import Service, ServiceRefused, Unreachable
 from service.engine.measured import MeasuredRow
-from service.wire.advice import Advice
-from service.wire.measured_text import measured_short
-from service.wire.runs import Run, Validation, ValidationEvent, ValidationRequest
-from service.wire.text import clean
-from service.wire.validation_text import failure_text, row_text
+from service.wire.advice.advice import Advice
+from service.wire.advice.measured_text import measured_short
+from service.wire.advice.text import clean
+from service.wire.measuring.runs import Run, Validation, ValidationEvent, ValidationRequest
+from service.wire.measuring.validation_text import failure_text, row_text
 
 FINAL = ("done", "cancelled")
 FINAL_RUN = ("succeeded", "failed", "cancelled")

@@ -23,20 +23,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Run the command and return its exit code: 0."""
     from service.detect import detect
-    from service.engine.catalogue import resolve
-    from service.engine.hardware_text import parse_hardware, to_shorthand
+    from service.engine.hardware_text import parse_hardware
     from service.measure import measure
+    from service.wire.advice.hardware import render_hardware
 
     if arguments.measure and arguments.text:
         raise InvalidInput("--measure is for this machine: leave out the text", field="measure")
     hardware: Hardware = parse_hardware(text_argument(arguments.text)) if arguments.text else detect()
     if arguments.measure:
         hardware = measure(hardware, lambda step: print(f"{step} …", file=sys.stderr))
-    rig = resolve(hardware)
     if not arguments.json:
-        print(to_shorthand(hardware))
-        for a in rig.assumed:
-            print(f"assumed: {a.field} = {a.value} ({a.why}); it changes {a.matters}")
-        print()
+        print(f"{render_hardware(hardware)}\n")
     print_json(hardware)
     return 0

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from workers.agent.state import State
 
 DONE, DECLINED = 0, FAILURE
-NOT_ENROLLED = 78  # EX_CONFIG of sysexits.h: starting it again would not help
+CANNOT_WORK = 78  # EX_CONFIG of sysexits.h: starting it again would not help
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -27,14 +27,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     status = verbs.add_parser("status", help="what this host is, does, and last did")
     pause = verbs.add_parser("pause", help="stop what runs, and start nothing")
     resume = verbs.add_parser("resume", help="end a pause")
+    approve = verbs.add_parser("approve", help="let a run that waits for it be measured, or all runs of an account")
+    approve.add_argument("named", metavar="RUN|ACCOUNT", help="as `advisor host status` names them")
     leave = verbs.add_parser("leave", help="give up this machine's key and have it revoked")
     for verb in (enrol, leave):
         verb.add_argument("--yes", action="store_true", help="do not ask")
-    for verb in (enrol, run, status, pause, resume, leave):
+    for verb in (enrol, run, status, pause, resume, approve, leave):
         verb.add_argument("--state-dir", metavar="DIR", help="the host's folder (~/.local/state/offload-advisor/host)")
     for verb in (enrol, run, status, pause, resume):
         verb.add_argument("--policy", metavar="FILE", help="what this host may do (policy.toml in the host's folder)")
-    functions = {enrol: _enrol, run: _run, status: _status, pause: _pause, resume: _resume, leave: _leave}
+    functions = {enrol: _enrol, run: _run, status: _status, pause: _pause, resume: _resume}
+    functions |= {approve: _approve, leave: _leave}
     for verb, function in functions.items():
         verb.set_defaults(host=function)
 
@@ -77,14 +80,14 @@ def _enrol(arguments: argparse.Namespace) -> int:
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    from workers.agent.errors import NotEnrolled
+    from workers.agent.errors import NotEnrolled, Unsafe
     from workers.agent.run import run_agent
 
     try:
         return run_agent(_state(arguments), arguments.policy, once=arguments.once, dry_run=arguments.dry_run)
-    except NotEnrolled as error:
+    except (NotEnrolled, Unsafe) as error:
         print(f"advisor: {error.detail}", file=sys.stderr)
-        return NOT_ENROLLED
+        return CANNOT_WORK
 
 
 def _status(arguments: argparse.Namespace) -> int:
@@ -108,6 +111,13 @@ def _resume(arguments: argparse.Namespace) -> int:
 
     state = _state(arguments)
     owner.resume(state, owner.policy_path(state, arguments.policy), print)
+    return DONE
+
+
+def _approve(arguments: argparse.Namespace) -> int:
+    from workers.agent import askers
+
+    askers.approve(_state(arguments), arguments.named, print)
     return DONE
 
 

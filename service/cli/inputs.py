@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
+from service.cli.folders import cache_folder
 from service.engine.decoding import wrong_value
 from service.engine.errors import InvalidInput
 
@@ -25,6 +26,7 @@ OPTIONS = {  # fields whose option has another name
     "what_if": "what_if",
 }
 _MAX_PASTE = 65_536
+_MAX_TOKEN = 200
 T = TypeVar("T")
 
 
@@ -45,6 +47,13 @@ def file_text(path: str, field: str, at_most: int) -> str:
     except OSError as error:
         right = "name a file that is there, or give the text itself, or - for standard input"
         raise InvalidInput(f"cannot read {path}: {error.strerror}; {right}", field=field) from error
+
+
+def token(arguments: argparse.Namespace) -> str | None:
+    """Return the API token of `--token-file`, else of ADVISOR_TOKEN; None where there is neither."""
+    if arguments.token_file:
+        return file_text(arguments.token_file, "--token-file", _MAX_TOKEN).strip()
+    return os.environ.get("ADVISOR_TOKEN", "").strip() or None
 
 
 def machine(arguments: argparse.Namespace) -> str:
@@ -70,12 +79,17 @@ def converted(value: object, kind: type[T], field: str) -> T:
 
 def add_no_cache(parser: argparse.ArgumentParser) -> None:
     """Add `--no-cache`, which `reading_settings` follows."""
-    parser.add_argument("--no-cache", action="store_true", help="read headers anew, and keep none on this disk")
+    parser.add_argument("--no-cache", action="store_true", help="read headers again, and keep none on this disk")
 
 
 def reading_settings(arguments: argparse.Namespace) -> Settings:
-    """Return the settings of the environment, without the cache of headers where `--no-cache` says so."""
-    return load_settings({"ADVISOR_CACHE_MIB": "0"} if arguments.no_cache else None)
+    """Return the settings of the environment, without the cache of headers where `--no-cache` says so.
+
+    Where no folder is set, the cache is the user's own.
+    """
+    own = not (os.environ.get("ADVISOR_CACHE_DIR") or os.environ.get("ADVISOR_STATE_DIR"))
+    stated = {"ADVISOR_CACHE_DIR": str(cache_folder(os.environ))} if own else {}
+    return load_settings(stated | ({"ADVISOR_CACHE_MIB": "0"} if arguments.no_cache else {}))
 
 
 def load_settings(stated: Mapping[str, str] | None = None) -> Settings:

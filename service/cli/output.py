@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import argparse
 
-import msgspec
-
 USAGE_ERROR, FAILURE = 2, 1
 
 
-def form_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add --json, --markdown and --detail."""
+def form_arguments(parser: argparse.ArgumentParser) -> argparse._MutuallyExclusiveGroup:
+    """Add --json, --markdown and --detail. Returns the group of the first two, of which one may be given."""
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--json", action="store_true", help="the API's JSON")
     form.add_argument("--markdown", action="store_true", help="for a chat message")
     parser.add_argument("--detail", choices=("short", "full"), default="short", help="how much text (default: short)")
+    return form
 
 
 def print_json(value: object) -> None:
     """Print a value as indented JSON."""
+    import msgspec  # here: it takes longer to import than all that `advisor --version` does
+
     print(msgspec.json.format(msgspec.json.encode(value), indent=2).decode())

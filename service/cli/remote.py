@@ -12,8 +12,8 @@ import httpx
 import msgspec
 
 from service.engine.errors import AdvisorError, InvalidInput
+from service.wire.advice.text import clean
 from service.wire.problem import Problem
-from service.wire.text import clean
 
 MAX_REPLY_BYTES = 32 << 20
 _MAX_LINE = 1 << 20

@@ -16,10 +16,10 @@ from service.engine.commands.render import launch
 from service.engine.commands.shell import quote
 from service.engine.errors import InvalidInput
 from service.engine.run_flags import to_flags
-from service.wire.kept import ON_DISK, KeptResult, KeptResults
-from service.wire.submission_text import render_preview_text
-from service.wire.submissions import Preview, Submission, Submitted
-from service.wire.text import clean
+from service.wire.advice.text import clean
+from service.wire.results.saved import ON_DISK, SavedResult, SavedResults
+from service.wire.results.submission_text import render_preview_text
+from service.wire.results.submissions import Preview, Submission, Submitted
 
 _PAUSE_SECONDS = 2.0
 
@@ -71,7 +71,7 @@ def _told(kept: Submitted) -> str:
     return "\n".join(lines)
 
 
-def asked_here(question: str) -> bool:
+def confirmed(question: str) -> bool:
     """Return whether the person at the terminal says yes; without a terminal nobody does."""
     if not sys.stdin.isatty():
         return False
@@ -79,7 +79,7 @@ def asked_here(question: str) -> bool:
     return sys.stdin.readline().strip().lower() in ("y", "yes")
 
 
-def submissions_of(kept: KeptResults, repo: str | None = None) -> list[Submission]:
+def submissions_of(kept: SavedResults, repo: str | None = None) -> list[Submission]:
     """Return what was measured on this machine as submissions; of what failed there is none.
 
     `repo`: of files that were found on this disk, where no service said it. Raises InvalidInput where it is needed.
@@ -91,7 +91,7 @@ def submissions_of(kept: KeptResults, repo: str | None = None) -> list[Submissio
     return [_submission(one, kept, repo) for one in measured]
 
 
-def _submission(one: KeptResult, kept: KeptResults, repo: str | None) -> Submission:
+def _submission(one: SavedResult, kept: SavedResults, repo: str | None) -> Submission:
     document, report = one.document, one.report
     tests = BenchTests((document.n_prompt,), (document.n_gen,), (), document.depths)
     path, flags = document.files[0].path.rpartition("/")[2], to_flags(document.flags)
@@ -114,11 +114,11 @@ def _submission(one: KeptResult, kept: KeptResults, repo: str | None) -> Submiss
     )
 
 
-def kept_results(text: str) -> KeptResults | None:
+def saved_results(text: str) -> SavedResults | None:
     """Return what `advisor validate --here` kept, None for any other text."""
     if '"offload-advisor-results-1"' not in text[:200]:
         return None
     try:
-        return msgspec.json.decode(text, type=KeptResults)
+        return msgspec.json.decode(text, type=SavedResults)
     except msgspec.MsgspecError as error:
         raise InvalidInput(f"it begins as a file of kept results and is none: {error}", field="FILE") from error

@@ -8,16 +8,16 @@ import sys
 from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
-from service.cli.inputs import file_text, text_argument
+from service.cli.inputs import file_text, text_argument, token
 from service.cli.output import FAILURE, print_json
 from service.engine.errors import InvalidInput
 
 if TYPE_CHECKING:
     from service.cli.remote import Service
-    from service.wire.submissions import Preview, Submission
+    from service.engine.submission import Reading
+    from service.wire.results.submissions import Preview, Submission
 
 _MAX_PASTE = 1 << 20
-_MAX_TOKEN = 200
 _OPTIONS = {"text": "FILE", "command": "--command", "hardware": "--hardware", "repo": "--model"}
 
 
@@ -32,8 +32,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--model", metavar="MODEL", help="OWNER/NAME:VARIANT, where the command does not name it")
     parser.add_argument("--engine", choices=("ik_llama.cpp", "llama.cpp"), help="default: guessed from the command")
     parser.add_argument("--build", metavar="BUILD", help="of the engine: 2025-05-11, b3700 or 8337e4cd3")
-    parser.add_argument("--remarks", metavar="TEXT", help="shown beside the result")
+    parser.add_argument("--remarks", metavar="TEXT", help="shown next to the result")
     parser.add_argument("--measured-on", metavar="DAY", help="2026-11-21 (default: today)")
+    parser.add_argument("--source", metavar="URL", help="where somebody else published it: cited, without a licence")
     parser.add_argument("--yes", action="store_true", help="send it without asking")
     parser.add_argument("--json", action="store_true", help="print the preview, or what was kept, as the API's JSON")
     parser.add_argument("--token-file", metavar="FILE", help="holds a token with the scope submit (or ADVISOR_TOKEN)")
@@ -43,15 +44,15 @@ def run(arguments: argparse.Namespace) -> int:
     """Run the command and return its exit code: 0: it was sent; 1: it was not."""
     from service.cli.remote import Service
 
-    with closing(Service(_address(arguments), _token(arguments))) as service:
+    with closing(Service(_address(arguments), token(arguments))) as service:
         return _run(arguments, service)
 
 
 def _run(arguments: argparse.Namespace, service: Service) -> int:
-    from service.cli.sending import asked_here, kept_results, offer, previewed, submissions_of
+    from service.cli.sending import confirmed, offer, previewed, saved_results, submissions_of
 
     text = sys.stdin.read(_MAX_PASTE + 1) if arguments.file == "-" else file_text(arguments.file, "FILE", _MAX_PASTE)
-    kept = kept_results(text)
+    kept = saved_results(text)
     if kept is not None:
         several = submissions_of(kept, arguments.model)
         previews = [previewed(service, one) for one in several]
@@ -62,7 +63,7 @@ def _run(arguments: argparse.Namespace, service: Service) -> int:
         for each in previews:
             print_json(each)
         return FAILURE
-    agreed = (lambda question: True) if arguments.yes else asked_here
+    agreed = (lambda question: True) if arguments.yes else confirmed
     sent = offer(service, several, previews, agreed)
     if not sent:
         print("nothing was sent: say yes, or add --yes", file=sys.stderr)
@@ -71,19 +72,42 @@ def _run(arguments: argparse.Namespace, service: Service) -> int:
 
 def _submission(arguments: argparse.Namespace, text: str) -> Submission:
     from service.cli.inputs import converted
-    from service.wire.submissions import Submission
+    from service.wire.results.submissions import Submission
 
+    figures = _figures(text)
     stated: dict[str, Any] = {
-        "text": text,
-        "command": arguments.command,
-        "hardware": text_argument(arguments.hardware) if arguments.hardware else None,
+        "text": figures.log if figures else text,
+        "command": arguments.command or (figures.command if figures else None),
+        "hardware": text_argument(arguments.hardware) if arguments.hardware else _listed(figures),
         "repo": arguments.model,
         "engine": arguments.engine,
-        "build": arguments.build,
+        "build": arguments.build or (figures.build if figures else None),
         "remarks": arguments.remarks,
         "measured_on": arguments.measured_on,
+        "source": arguments.source,
     }
     return converted(stated, Submission, "submit")
+
+
+def _listed(figures: Reading | None) -> object:
+    import msgspec
+
+    return msgspec.to_builtins(figures.hardware) if figures else None
+
+
+def _figures(text: str) -> Reading | None:
+    """Return what a server's or chat's log says; None for a benchmark's. Nothing that anybody wrote to a model leaves
+    this machine, so one that cannot be read is refused here (InvalidInput)."""
+    from service.engine.logs.requests import read_requests
+    from service.engine.submission import read_paste
+
+    try:
+        said = read_paste(text)
+    except InvalidInput:
+        if any(read_requests(text.splitlines())):
+            raise
+        return None
+    return said if said.log is not None else None
 
 
 def _completed(service: Service, sent: Submission, *, interactive: bool) -> tuple[Submission, Preview]:
@@ -91,7 +115,7 @@ def _completed(service: Service, sent: Submission, *, interactive: bool) -> tupl
     import msgspec
 
     from service.cli.sending import previewed
-    from service.wire.text import clean
+    from service.wire.advice.text import clean
 
     preview = previewed(service, sent)
     while preview.missing and interactive:
@@ -120,9 +144,3 @@ def _address(arguments: argparse.Namespace) -> str:
     if not address.startswith(("https://", "http://")):
         raise InvalidInput("say to which service: --service https://HOST, or ADVISOR_SERVICE", field="--service")
     return address
-
-
-def _token(arguments: argparse.Namespace) -> str | None:
-    if arguments.token_file:
-        return file_text(arguments.token_file, "--token-file", _MAX_TOKEN).strip()
-    return os.environ.get("ADVISOR_TOKEN", "").strip() or None

@@ -26,6 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--scope", action="append", required=True, metavar="SCOPE",
         help="submit, validate, host or operator; several with commas, or repeated",
     )  # fmt: skip
+    create.add_argument("--json", action="store_true", help="as JSON")
     shown = verbs.add_parser("list", help="all tokens: whose, what for, when used; never what they are")
     shown.add_argument("--json", action="store_true", help="as JSON")
     revoke = verbs.add_parser("revoke", help="end a token at once")
@@ -40,6 +41,9 @@ def run(arguments: argparse.Namespace) -> int:
     with accounts.database(load_settings()) as engine:
         if arguments.action == "create":
             made = accounts.create_token(engine, arguments.name, ",".join(arguments.scope).split(","), utc_now())
+            if arguments.json:
+                print_json(made)
+                return 0
             print(made.token)
             print(f"shown this once; `advisor token revoke {made.id}` ends it", file=sys.stderr)
         elif arguments.action == "revoke":

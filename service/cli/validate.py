@@ -3,24 +3,22 @@
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from service.cli.inputs import file_text
+from service.cli.inputs import file_text, token
 from service.cli.output import FAILURE, form_arguments, print_json
 from service.engine.errors import InvalidInput
 
 if TYPE_CHECKING:
     from service.cli.remote import Service
-    from service.wire.advice import Advice
-    from service.wire.kept import KeptResults
-    from service.wire.repo import RepoView
-    from service.wire.runs import Validation, ValidationRequest
+    from service.wire.advice.advice import Advice
+    from service.wire.advice.repo import RepoView
+    from service.wire.measuring.runs import Validation, ValidationRequest
+    from service.wire.results.saved import SavedResults
 
-_MAX_TOKEN = 200
 _MAX_ADVICE = 16 << 20
 
 
@@ -65,23 +63,23 @@ def run(arguments: argparse.Namespace) -> int:
         raise InvalidInput("name an advice: its address, such as https://HOST/v1/advice/ID", field="ADVICE")
     if arguments.print:
         return _print_commands(arguments)
-    return _here(arguments) if arguments.here else _request(arguments)
+    return _measure_locally(arguments) if arguments.here else _request(arguments)
 
 
 def _request(arguments: argparse.Namespace) -> int:
     from service.cli.following import request
     from service.cli.remote import Service, ServiceRefused, split_address
-    from service.wire.advice import Advice
-    from service.wire.text import wrapped
+    from service.wire.advice.advice import Advice
+    from service.wire.advice.text import wrapped
 
     _refuse(arguments, ("engine_dir", "models", "result"), "goes with --here")
     address, advice_id = split_address(arguments.advice, "advice")
-    token = _token(arguments)
-    if token is None:
+    key = token(arguments)
+    if key is None:
         here = f"advisor validate {arguments.advice} --here"
         what = f"a token is needed, with the scope validate; without one it can be measured on this machine: {here}"
         raise InvalidInput(what, field="ADVISOR_TOKEN")
-    service = Service(address, token)
+    service = Service(address, key)
     advice = service.get(f"/v1/advice/{advice_id}", Advice)
     try:
         validation = request(service, advice_id, _asked(arguments, advice))
@@ -96,11 +94,11 @@ def _request(arguments: argparse.Namespace) -> int:
 
 def _follow(arguments: argparse.Namespace) -> int:
     from service.cli.remote import Service, split_address
-    from service.wire.advice import Advice
-    from service.wire.runs import Validation
+    from service.wire.advice.advice import Advice
+    from service.wire.measuring.runs import Validation
 
     address, validation_id = split_address(arguments.follow, "validations")
-    service = Service(address, _token(arguments))
+    service = Service(address, token(arguments))
     validation = service.get(f"/v1/validations/{validation_id}", Validation)
     advice = service.get(f"/v1/advice/{validation.advice}", Advice)
     return _followed(arguments, service, validation, advice)
@@ -109,7 +107,7 @@ def _follow(arguments: argparse.Namespace) -> int:
 def _followed(arguments: argparse.Namespace, service: Service, validation: Validation, before: Advice) -> int:
     from service.cli.following import ask_to_cancel, follow, ranking
     from service.cli.progress import Progress
-    from service.wire.advice import Advice
+    from service.wire.advice.advice import Advice
 
     try:
         with Progress() as progress:
@@ -136,30 +134,30 @@ def _print_commands(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _here(arguments: argparse.Namespace) -> int:
-    from service.cli.here import measure_here
+def _measure_locally(arguments: argparse.Namespace) -> int:
+    from service.cli.local_validation import measure_locally
 
     if arguments.baseline:
         raise InvalidInput("with --here only configs of the advice are measured", field="--baseline")
     _refuse(arguments, ("host", "token_file", "mode"), "is for hosts of a service: leave it out with --here")
     advice, repo = _read(arguments.advice)
-    validation, kept = measure_here(advice, repo, _configs(arguments, advice), arguments)
+    validation, kept = measure_locally(advice, repo, _configs(arguments, advice), arguments)
     _print(arguments, validation)
     if not arguments.json and not arguments.advice.startswith("@"):
         _offer(arguments, kept)
-    return 0 if any(run.outcome for run in validation.runs) else FAILURE
+    return 0 if any(run.state == "succeeded" for run in validation.runs) else FAILURE
 
 
-def _offer(arguments: argparse.Namespace, kept: KeptResults) -> None:
+def _offer(arguments: argparse.Namespace, kept: SavedResults) -> None:
     """Ask on the terminal whether what was measured may be sent to the advice's service, after it was shown."""
     from service.cli.remote import Service, split_address
-    from service.cli.sending import asked_here, offer, previewed, submissions_of
+    from service.cli.sending import confirmed, offer, previewed, submissions_of
 
     several = submissions_of(kept)
     if several and sys.stdin.isatty():
         address, _ = split_address(arguments.advice, "advice")
-        with closing(Service(address, _token(arguments))) as service:
-            offer(service, several, [previewed(service, one) for one in several], asked_here)
+        with closing(Service(address, token(arguments))) as service:
+            offer(service, several, [previewed(service, one) for one in several], confirmed)
 
 
 def _refuse(arguments: argparse.Namespace, names: tuple[str, ...], why: str) -> None:
@@ -175,8 +173,8 @@ def _read(source: str) -> tuple[Advice, RepoView | None]:
     import msgspec
 
     from service.cli.remote import Service, split_address
-    from service.wire.advice import Advice
-    from service.wire.repo import RepoView
+    from service.wire.advice.advice import Advice
+    from service.wire.advice.repo import RepoView
 
     if source.startswith("@"):
         try:
@@ -207,7 +205,7 @@ def _configs(arguments: argparse.Namespace, advice: Advice) -> list[str] | None:
 
 
 def _print(arguments: argparse.Namespace, validation: Validation) -> None:
-    from service.wire.validation_text import render_validation_markdown, render_validation_text
+    from service.wire.measuring.validation_text import render_validation_markdown, render_validation_text
 
     if arguments.json:
         print_json(validation)
@@ -217,7 +215,7 @@ def _print(arguments: argparse.Namespace, validation: Validation) -> None:
 
 
 def _asked(arguments: argparse.Namespace, advice: Advice) -> ValidationRequest:
-    from service.wire.runs import ValidationRequest
+    from service.wire.measuring.runs import ValidationRequest
 
     return ValidationRequest(
         mode=arguments.mode,
@@ -226,9 +224,3 @@ def _asked(arguments: argparse.Namespace, advice: Advice) -> ValidationRequest:
         hosts=arguments.host,
         minutes=arguments.minutes,
     )
-
-
-def _token(arguments: argparse.Namespace) -> str | None:
-    if arguments.token_file:
-        return file_text(arguments.token_file, "--token-file", _MAX_TOKEN).strip()
-    return os.environ.get("ADVISOR_TOKEN", "").strip() or None

@@ -75,6 +75,15 @@ class BuildLine(msgspec.Struct, frozen=True):
     notes: tuple[str, ...] = ()
 
 
+class Package(msgspec.Struct, frozen=True):
+    """A ready-made engine: for which shells (POSIX or PowerShell), from whom, the lines that install it, its source."""
+
+    shell: Literal["posix", "powershell"]
+    name: str
+    line: str
+    source: str
+
+
 class OldestBuild(msgspec.Struct, frozen=True):
     """The oldest build that a command as written runs on: its date (YYYY-MM-DD), and the words that need it."""
 
@@ -86,7 +95,8 @@ class Commands(msgspec.Struct, frozen=True):
     """Lines to paste, quoted for bash: download the files, run the server, run the engine's benchmark tool.
 
     The server in other forms: `powershell`, `docker` (with the line that builds the image), `systemd` (a unit's text).
-    `build`: how to build the engine. `oldest_build`: what the server's line needs, None where it is not known to need
+    `packages`: ready-made engines for these cards, the official ones first. `build`: how to build the engine.
+    `oldest_build`: what the server's line needs, None where it is not known to need
     a newer one than all that are known; `older`: its spelling for builds before that, where those may still be in use.
     """
 
@@ -96,12 +106,27 @@ class Commands(msgspec.Struct, frozen=True):
     powershell: str = ""
     docker: str = ""
     systemd: str = ""
+    packages: tuple[Package, ...] = ()
     build: BuildLine | None = None
     oldest_build: OldestBuild | None = None
     older: str | None = None
 
 
 BestAt: TypeAlias = Literal["bits", "time", "pp", "tg", "context"]
+Pick: TypeAlias = Literal["balanced", "quality", "fast", "simple"]
+
+
+class NamedPick(msgspec.Struct, frozen=True, kw_only=True):
+    """What a config was picked as, and in one sentence why.
+
+    `balanced` is the answer and comes first; `quality`: the least loss at a usable speed; `fast`: much faster for a
+    moderate loss; `simple`: the shortest command that costs little. Each is there only where it differs from
+    the answer. `next_better`: what the next better variant would need of the machine, None where there is none.
+    """
+
+    name: Pick
+    why: str
+    next_better: str | None = None
 
 
 class Gain(msgspec.Struct, frozen=True, kw_only=True):
@@ -207,11 +232,15 @@ class WhatIf(msgspec.Struct, frozen=True, kw_only=True):
 class AdvisedConfig(msgspec.Struct, frozen=True, kw_only=True):
     """One ranked config. `goal_seconds`: time of the goal's prompt and output at its depth, [low, expected, high].
 
+    `speed` ends at the goal's depth; `deeper`: from there to the full context of one request. `token_ms`: what the
+    time of a token at the goal's depth is spent on, in milliseconds.
     `bpw` counts all weights, `bpw_active` those that a token reads; `imatrix`: the header names an importance matrix.
+    `loss_percent`: by how much quantisation raises perplexity over the 16-bit model, [low, expected, high] of an 80 %
+    interval, estimated from the types of the header's tensors; None in answers from before there was an estimate.
     `on_front`: no other config here is at least as good in bits, PP, TG and largest context, and better in one of them;
     `best_at`: in what none here is better. `tied_with`: ranks of the configs that the speeds cannot tell it from.
     `build`: the build of the engine that figures and spelling are for.
-    `is_mine`: it is the command in use, which nothing found beats.
+    `is_mine`: it is the command in use, which nothing found beats. `pick`: what it was picked as, None for the others.
     `measured`: by depth, where it was measured; `measured_match` `exact`: on the same GPUs, CPU and RAM, then ranks and
     `goal_seconds` are by that; `near`: with another CPU or RAM, which changes neither.
     """
@@ -229,8 +258,11 @@ class AdvisedConfig(msgspec.Struct, frozen=True, kw_only=True):
     speed: list[SpeedPoint]
     goal_seconds: tuple[float, float, float]
     max_context: int
+    deeper: list[SpeedPoint] = []
+    token_ms: dict[str, float] = {}
     bpw_active: float = 0.0
     imatrix: bool = False
+    loss_percent: tuple[float, float, float] | None = None
     on_front: bool = False
     best_at: list[BestAt] = []
     tied_with: list[int] = []
@@ -241,10 +273,11 @@ class AdvisedConfig(msgspec.Struct, frozen=True, kw_only=True):
     measured_match: Literal["exact", "near"] | None = None
     is_mine: bool = False
     versus_mine: VersusMine | None = None
+    pick: NamedPick | None = None
 
 
 class Refusal(msgspec.Struct, frozen=True, kw_only=True):
-    """A variant and engine that cannot be advised: why, by how much, and the smallest change that would mend it.
+    """A variant and engine that cannot be advised: why, by how much, and the smallest change that would fix it.
 
     `kind`: memory (it does not fit), engine (the engine cannot run it at all), unreadable (its header is damaged).
     """

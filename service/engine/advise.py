@@ -10,39 +10,48 @@ from itertools import pairwise
 import msgspec
 from msgspec.structs import replace
 
-from service.engine.advice import AdviceBody, AdvisedConfig, DeviceMemory, SpeedPoint
+from service.engine.advice import AdviceBody, AdvisedConfig, DeviceMemory
+from service.engine.calibration import Calibration
 from service.engine.catalogue import rigs_of
 from service.engine.commands import ParsedCommand
-from service.engine.config import Device
+from service.engine.config import Device, Engine, Flags
 from service.engine.errors import InvalidInput, UnknownVariant
+from service.engine.estimate import Estimate
 from service.engine.goal import Constraints, Goal, GoalRequest, resolve_goal
 from service.engine.hardware import Assumption, Hardware, Rig
 from service.engine.memory import Memory, predict_memory, report
+from service.engine.memory.graphs import share_graphs
+from service.engine.memory.growth import bounds, growth_of
 from service.engine.model import Model
-from service.engine.planner import describe
-from service.engine.planner.answer import goal_assumptions, headline, refusal
-from service.engine.planner.build import said_by_rules
-from service.engine.planner.fit import max_context
-from service.engine.planner.fixed import what_hurts
-from service.engine.planner.front import active_bpw, compared, has_imatrix
-from service.engine.planner.gains import about_mine, versus_mine
-from service.engine.planner.kept import check_kept, goal_with_kept
-from service.engine.planner.losers import losers
-from service.engine.planner.mine import (
-    InUse,
+from service.engine.planner.explaining.answer import goal_assumptions, headline, refusal
+from service.engine.planner.explaining.commands import Files, commands
+from service.engine.planner.explaining.comparison import current_command_sentence, versus_current
+from service.engine.planner.explaining.costly_constraints import costly_constraints
+from service.engine.planner.explaining.limits import what_limits
+from service.engine.planner.explaining.picked import with_picks
+from service.engine.planner.explaining.reasons import difference, notes_of, reasons
+from service.engine.planner.explaining.rejected import rejected
+from service.engine.planner.explaining.what_if import Present, answers, check_questions
+from service.engine.planner.pricing.fit import max_context
+from service.engine.planner.ranking.current_command import (
+    CurrentCommand,
     as_config,
-    as_mine,
+    current_command_of,
     goal_of,
-    in_use,
+    mine_of,
     parsed_command,
     variant_in_use,
-    with_mine,
+    with_current,
 )
-from service.engine.planner.rank import Contender, rank
-from service.engine.planner.search import Case, Outcome, limits_of, search
-from service.engine.planner.what_if import Present, answers, check_questions
-from service.engine.planner.write import Files, commands
-from service.engine.speed import predict_speed, speed_point
+from service.engine.planner.ranking.front import active_bpw, with_comparisons
+from service.engine.planner.ranking.rank import Contender, rank
+from service.engine.planner.search.all_variants import Report, search, unheard
+from service.engine.planner.search.one_variant import Outcome, SearchCase, limits_of
+from service.engine.planner.search.options import check_user_flags, goal_with_user_flags, rule_errors
+from service.engine.planner.search.simple import shortest
+from service.engine.quality import has_imatrix, quality_loss
+from service.engine.speed import milliseconds, predict_speed, speed_point
+from service.engine.units import MIB
 from service.engine.versions import versions
 
 
@@ -56,41 +65,46 @@ class VariantModel(msgspec.Struct, frozen=True):
 
 def advise(
     variants: Sequence[VariantModel], hardware: Hardware, goal: GoalRequest, constraints: Constraints,
-    what_if: Sequence[str] = (),
+    what_if: Sequence[str] = (), calibration: Calibration | None = None, report: Report = unheard,
 ) -> AdviceBody:  # fmt: skip
     """Return ranked configs for these variants on this hardware, and a refusal for each one that cannot be advised.
 
-    `what_if`: questions about other hardware, as `planner.upgrades` reads them. Raises UnknownHardware or
-    InvalidHardware for hardware that cannot be resolved, InvalidInput for a goal that contradicts itself or a question
-    that is not understood, UnknownVariant for a constraint that names a variant the repo lacks.
+    `what_if`: questions about other hardware, as `planner.explaining.upgrades` reads them. `calibration`: what speeds
+    are predicted by; None: the one that comes with the engine. `report` is called with what is being done. Raises
+    UnknownHardware or InvalidHardware for hardware that cannot be resolved, InvalidInput for a goal that contradicts
+    itself or a question that is not understood, UnknownVariant for a constraint that names a variant the repo lacks.
     """
-    *makes, rig = rigs_of(hardware)
+    share_graphs(v.model for v in variants)
+    *makes, rig = rigs_of(hardware, calibration)
     if isinstance(constraints.reserve_mib, list):
         makes = []  # one number a card counts all cards
     _check_constraints(constraints, variants, rig)
     check_questions(hardware, what_if)
-    check_kept(constraints, rig)
+    check_user_flags(constraints, rig)
     parsed = parsed_command(constraints)
     asked = goal
-    goal, taken = goal_of(parsed, goal_with_kept(goal, constraints))
+    goal, taken = goal_of(parsed, goal_with_user_flags(goal, constraints))
     n_ctx_train = min(v.model.n_ctx_train for v in variants)
     wanted = resolve_goal(goal, n_ctx_train)
-    mine = _in_use(parsed, variants, rig, wanted) if parsed else None
+    current = _in_use(parsed, variants, rig, wanted) if parsed else None
     outcomes = search(
         [
-            Case(engine, index, variants[index].model, one, wanted, constraints)
+            SearchCase(engine, index, variants[index].model, one, wanted, constraints, variants[index].name)
             for one in (*makes, rig)
             for index in _chosen(variants, constraints)
             for engine in constraints.engine_names
-        ]
+        ],
+        report=report,
     )
     contenders = [c for outcome in outcomes for c in outcome.contenders]
-    found = rank(contenders, wanted)
-    ranked = with_mine(mine, found, wanted) if mine else found
-    configs = _configs(ranked, variants, wanted, constraints, mine, asked)
+    found, picked = shortest(rank(contenders, wanted))
+    ranked = with_current(current, found, wanted) if current else found
+    configs = _configs(ranked, variants, wanted, constraints, current, asked)
+    configs = with_picks(configs, ranked, picked, outcomes)
     refused = [refusal(o.case.engine, variants[o.case.variant].name, o, wanted) for o in _refused(outcomes)]
     return AdviceBody(
-        headline=headline(configs, ranked, refused, rig, wanted) + (about_mine(mine, configs) if mine else ""),
+        headline=headline(configs, ranked, refused, rig, wanted)
+        + (current_command_sentence(current, configs) if current else ""),
         hardware=hardware,
         assumed=[*rig.assumed, *goal_assumptions(goal, wanted, n_ctx_train), *taken, *_assumed_builds(constraints)],
         goal=wanted,
@@ -98,18 +112,18 @@ def advise(
         refused=refused,
         considered=sum(outcome.considered for outcome in outcomes),
         placed=sum(outcome.placed for outcome in outcomes),
-        losers=losers(outcomes, ranked, [v.name for v in variants], wanted),
-        versions=versions(),
+        losers=rejected(outcomes, ranked, [v.name for v in variants], wanted),
+        versions=versions(calibration.version if calibration else None),
         what_if=answers(_present(variants, hardware, rig, wanted, constraints, found), what_if) if what_if else [],
-        mine=as_mine(mine, found, wanted) if mine else None,
+        mine=mine_of(current, found, wanted) if current else None,
     )
 
 
 def _assumed_builds(constraints: Constraints) -> Iterator[Assumption]:
     for build in map(constraints.build_of, constraints.engine_names):
-        if build.newer or build.about:
-            why = "newer builds than this one are not known here" if build.newer else "its date is between known ones"
-            yield Assumption("constraints.engines", build.label, why, "defaults, the spelling of flags, and buffers")
+        if build.doubt:
+            what = "defaults, the spelling of flags, buffers and speed"
+            yield Assumption("constraints.engines", build.label, build.doubt, what)
 
 
 def _refused(outcomes: Sequence[Outcome]) -> list[Outcome]:
@@ -169,50 +183,69 @@ def _present(
     )
 
 
-def _in_use(parsed: ParsedCommand, variants: Sequence[VariantModel], rig: Rig, goal: Goal) -> InUse:
+def _in_use(parsed: ParsedCommand, variants: Sequence[VariantModel], rig: Rig, goal: Goal) -> CurrentCommand:
     number = variant_in_use([(v.name, v.files.paths) for v in variants], parsed)
-    return in_use(parsed, number, variants[number].name, variants[number].model, rig, goal)
+    return current_command_of(parsed, number, variants[number].name, variants[number].model, rig, goal)
 
 
 def _configs(
     ranked: list[Contender], variants: Sequence[VariantModel], goal: Goal, constraints: Constraints,
-    mine: InUse | None, asked: GoalRequest,
+    current: CurrentCommand | None, asked: GoalRequest,
 ) -> list[AdvisedConfig]:  # fmt: skip
     configs = [
-        _own(mine, constraints)
-        if mine and contender is mine.contender
-        else _config(number, contender, variants[contender.variant], goal, constraints, mine)
+        _own(current, constraints)
+        if current and contender is current.contender
+        else _config(number, contender, variants[contender.variant], goal, constraints, current)
         for number, contender in enumerate(ranked, 1)
     ]
-    if ranked and not (mine and ranked[0] is mine.contender):
-        hurts = what_hurts(ranked[0], variants[ranked[0].variant].model, constraints, goal, asked)
+    if ranked and not (current and ranked[0] is current.contender):
+        hurts = costly_constraints(ranked[0], variants[ranked[0].variant].model, constraints, goal, asked)
         configs[0] = replace(configs[0], notes=[*configs[0].notes, *hurts])
     names = [variant.name for variant in variants]
     for i, (contender, following) in enumerate(pairwise(ranked)):
-        text = describe.difference(contender, following, names, i + 2)
+        text = difference(contender, following, names, i + 2)
         configs[i] = replace(configs[i], versus_next=text)
-    return compared(configs, ranked)
+    return with_comparisons(configs, ranked)
 
 
-def _own(mine: InUse, constraints: Constraints) -> AdvisedConfig:
-    problem = mine.contender.problem
-    reserve = limits_of(problem.rig, constraints, mine.contender.candidate.cards).reserve
-    own = as_config(mine, problem.goal, reserve)
-    return replace(own, bpw_active=active_bpw(problem.model), imatrix=has_imatrix(problem.model))
+def _own(current: CurrentCommand, constraints: Constraints) -> AdvisedConfig:
+    problem = current.contender.problem
+    reserve = limits_of(problem.rig, constraints, current.contender.candidate.cards).reserve
+    own = as_config(current, problem.goal, reserve)
+    return replace(
+        own,
+        bpw_active=active_bpw(problem.model),
+        imatrix=has_imatrix(problem.model),
+        loss_percent=_rounded(quality_loss(problem.model)),
+    )
+
+
+def _rounded(loss: Estimate) -> tuple[float, float, float]:
+    return round(loss.low, 2), round(loss.expected, 2), round(loss.high, 2)
 
 
 def _config(
-    number: int, contender: Contender, variant: VariantModel, goal: Goal, constraints: Constraints, mine: InUse | None
+    number: int,
+    contender: Contender,
+    variant: VariantModel,
+    goal: Goal,
+    constraints: Constraints,
+    current: CurrentCommand | None,
 ) -> AdvisedConfig:
     engine, flags, cards = contender.engine, contender.fitted.flags, contender.candidate.cards
     problem, rig = contender.problem, contender.problem.rig
     devices, limits = problem.devices, problem.limits
     free = [device.free for device in devices]
     memory = predict_memory(engine, variant.model, flags, free, tool="server", rules=problem.rules)
-    lines = commands(engine, variant.model, flags, variant.files, rig, cards, constraints.models_dir, problem.build)
-    notes = describe.notes(contender, rig, goal)
+    table = device_table(memory, devices, limits.reserve, rig)
+    bounded = () if problem.build and problem.build.date else _bounds(engine, variant.model, flags, table[-1])
+    where = constraints.models_dir
+    lines = commands(engine, variant.model, flags, variant.files, rig, cards, where, problem.build, bounded)
+    run = problem.run(flags, contender.fitted.memory.placement)
+    depths = sorted({0, goal.depth // 2, goal.depth})
+    notes = notes_of(contender, rig, goal)
     if problem.build and problem.build.date:
-        notes = [*said_by_rules(engine, lines.server, variant.model, rig, problem.build), *notes]
+        notes = [*rule_errors(engine, lines.server, variant.model, rig, problem.build), *notes]
     return AdvisedConfig(
         id=hashlib.sha256(msgspec.json.encode((engine, variant.name, flags, cards))).hexdigest()[:12],
         rank=number,
@@ -221,18 +254,27 @@ def _config(
         bpw=round(variant.model.bpw, 3),
         bpw_active=active_bpw(variant.model),
         imatrix=has_imatrix(variant.model),
+        loss_percent=_rounded(quality_loss(variant.model)),
         strategy=contender.candidate.strategy,
         flags=flags,
         commands=lines,
         build=problem.build.label if problem.build else "",
-        devices=device_table(memory, devices, limits.reserve, rig),
-        speed=[_speed_at(n_kv, contender, variant.model, rig) for n_kv in sorted({0, goal.depth // 2, goal.depth})],
+        devices=table,
+        speed=[speed_point(n_kv, predict_speed(run, n_kv)) for n_kv in depths],
+        deeper=[speed_point(n_kv, predict_speed(run, n_kv)) for n_kv in goal.deeper],
+        token_ms=milliseconds(predict_speed(run, goal.depth).parts_tg),
         goal_seconds=(contender.seconds.low, contender.seconds.expected, contender.seconds.high),
         max_context=max_context(contender.problem, contender.fitted, variant.model.n_ctx_train),
-        reasons=describe.reasons(contender, variant.model, rig),
+        reasons=[*reasons(contender, variant.model, rig), *what_limits(contender, goal.depth)],
         notes=notes,
-        versus_mine=versus_mine(mine, contender, variant.name) if mine and mine.works else None,
+        versus_mine=versus_current(current, contender, variant.name) if current and current.works else None,
     )
+
+
+def _bounds(engine: Engine, model: Model, flags: Flags, host: DeviceMemory) -> Sequence[str]:
+    """The options that keep the server within what RAM is left, as it runs; none where it would do so anyway."""
+    left = int((host.free_mib - host.total_high_mib + host.total_mib) * MIB)
+    return bounds(engine, growth_of(engine, model, flags), left)
 
 
 def device_table(memory: Memory, devices: Sequence[Device], reserve: Sequence[int], rig: Rig) -> list[DeviceMemory]:
@@ -245,10 +287,3 @@ def device_table(memory: Memory, devices: Sequence[Device], reserve: Sequence[in
     free = round(host.free_mib - shared, 2)
     named = [replace(row, gpu=rig.cards[d.gpu].name) for row, d in zip(rows, devices, strict=True)]
     return [*named, replace(host, free_mib=free, fits=host.fits and free >= 0)]
-
-
-def _speed_at(n_kv: int, contender: Contender, model: Model, rig: Rig) -> SpeedPoint:
-    placement, devices = contender.fitted.memory.placement, contender.problem.devices
-    flags, date = contender.fitted.flags, contender.problem.date
-    speed = predict_speed(contender.engine, model, flags, placement, rig, devices, n_kv, date)
-    return speed_point(n_kv, speed)

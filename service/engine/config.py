@@ -6,15 +6,19 @@ flags, devices): what is printed parses back to the same Flags and hence to the 
 
 from __future__ import annotations
 
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, get_args
 
 import msgspec
 
 Engine: TypeAlias = Literal["ik_llama.cpp", "llama.cpp"]
 ENGINES: tuple[Engine, ...] = ("ik_llama.cpp", "llama.cpp")
+Tool: TypeAlias = Literal["server", "bench"]
+# Files of other programs that start servers (`commands/config_files.py`).
+FileFormat: TypeAlias = Literal["llama-swap", "preset", "compose", "env", "systemd"]
 CPU = "CPU"
 # The `-ctk` and `-ctv` values of either engine (common.cpp of ik_llama.cpp, arg.cpp of llama.cpp).
 CacheType: TypeAlias = Literal["f32", "f16", "bf16", "q8_0", "q4_0", "q4_1", "iq4_nl", "q5_0", "q5_1", "q6_0", "q8_KV"]
+CACHE_TYPES: tuple[CacheType, ...] = get_args(CacheType)
 
 
 class Override(msgspec.Struct, frozen=True):

@@ -29,11 +29,8 @@ class GgmlType(msgspec.Struct, frozen=True):
     cuda_ik: bool
     cuda_mainline: bool
     cuda_mmq_ik: bool
-    cpu_ik: bool
-    cpu_mainline: bool
     row_interleave: int
     repack_to: str | None
-    internal_only: bool
     note: str
 
     @property

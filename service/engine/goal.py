@@ -23,7 +23,7 @@ Preset: TypeAlias = Literal["chat", "agent", "long", "batch", "fastest", "qualit
 class GoalRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A goal as asked for: a preset, and numbers that override the preset's.
 
-    `fastest` ranks by time alone; `quality` wants the most bits per weight that reach `min_tg`.
+    `fastest` ranks by time alone; `quality` counts a loss of quality fifteen times as much as the others.
     """
 
     preset: Preset = "chat"
@@ -47,6 +47,14 @@ class Goal(msgspec.Struct, frozen=True, kw_only=True):
     parallel: int
     min_tg: float | None
     min_pp: float | None
+
+    @property
+    def deeper(self) -> list[int]:
+        """Depths from the goal's to the full context of one request, at most four; none where that is not deeper."""
+        full = self.context // max(self.parallel, 1)
+        if full <= self.depth:
+            return []
+        return sorted({self.depth + (full - self.depth) * step // 3 for step in range(4)})
 
 
 class EngineChoice(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

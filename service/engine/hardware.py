@@ -7,18 +7,24 @@ every GPU on its own, fastest first, every fact filled in from the catalogue or 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Literal, TypeAlias
 
 import msgspec
 
+from service.engine.calibration import Calibration, shipped
 from service.engine.units import MIB
 
 _RESERVE, _RESERVE_WITH_DISPLAY = 512 * MIB, 1024 * MIB
 NO_GPU_NAMED = "no GPU was named: taken for a machine without"  # in `notes` of a text that names a CPU and no GPU
 
 
+Backend: TypeAlias = Literal["cuda", "rocm", "sycl", "metal", "vulkan"]
+
+
 class Gpu(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One or more GPUs of one name. `vram_gib` and `free_gib` in GiB a card, `bandwidth_gbs` in GB/s (10^9).
 
+    `pci_order`: numbers in nvidia-smi; `device_order`: those in the engine's own list (CUDA0, CUDA1, ...), one a card.
     `measured_copy_gbs`: copies from page-locked RAM to the card, as `advisor hardware --measure` finds them.
     """
 
@@ -33,6 +39,7 @@ class Gpu(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     p2p: bool | None = None
     uuids: list[str] | None = None
     pci_order: list[int] | None = None
+    device_order: list[int] | None = None
     display: bool | None = None
 
 
@@ -56,13 +63,17 @@ class Ram(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
 
 
 class Hardware(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A machine as described by its user. An empty `gpus` list means: no GPU."""
+    """A machine as described by its user. An empty `gpus` list means: no GPU.
+
+    `backend`: that of the engine's build, which drives the GPUs; None: that of their maker.
+    """
 
     gpus: list[Gpu]
     cpu: Cpu | None = None
     ram: Ram | None = None
     os: str | None = None
     notes: str | None = None
+    backend: Backend | None = None
 
 
 def os_family(text: str) -> str:
@@ -86,7 +97,11 @@ class Card(msgspec.Struct, frozen=True, kw_only=True):
     """One GPU with every fact known. Bytes; GB/s; TFLOPS (fp16 tensor, dense) and TOPS (int8, dense).
 
     `backend`: cuda | rocm | sycl | metal | vulkan. `pci_index`: its number in `nvidia-smi`, None when unknown.
-    `unified`: the card has no memory of its own (Apple, integrated GPUs). `copy_measured`: `pcie_gbs` is measured.
+    `device`: its number in the engine's list, None when it was not given.
+    `unified`: the card has no memory of its own (Apple, integrated GPUs). `usual_limit`: the bytes of the shared memory
+    that the system lets the card have, None where the user states them; `total` is what it has after `raised_by`, if
+    that says something. `copy_measured`: `pcie_gbs` is measured. `tdp_w`: the power that it
+    may take in watts, 0 where it is not known.
     """
 
     name: str
@@ -101,12 +116,21 @@ class Card(msgspec.Struct, frozen=True, kw_only=True):
     pcie_gbs: float
     uuid: str | None = None
     pci_index: int | None = None
+    device: int | None = None
     display: bool = False
     nvlink: bool = False
     p2p: bool = False
     unified: bool = False
+    usual_limit: int | None = None
+    raised_by: str = ""
     bandwidth_known: bool = True
     copy_measured: bool = False
+    tdp_w: float = 0.0
+
+    @property
+    def one_pool(self) -> bool:
+        """Whether card and CPU share all of the memory: not where an AMD or Intel user states a part as VRAM."""
+        return self.unified and (self.usual_limit is not None or self.backend in ("metal", "cuda"))
 
     @property
     def reserve(self) -> int:
@@ -115,11 +139,14 @@ class Card(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Rig(msgspec.Struct, frozen=True, kw_only=True):
-    """A machine with every fact filled in. `cards` fastest first (CUDA's default order). `ram_bytes` in bytes.
+    """A machine with every fact filled in. `cards` in the order of the engine's list, where it
+    was given, else fastest first (CUDA's default order). `ram_bytes` in bytes.
 
+    `usable_ram`: bytes of it that a model may take (catalogue/budget.py).
     `physical_cores`: of hybrid CPUs the performance cores, which are both engines' default number of threads.
     `cpu_bandwidth_gbs`: read bandwidth of all sockets together. `ghz`: all-core clock. `isa`: avx2 | avx512 | vnni |
     neon | apple. `order_known`: the cards' PCI order came from a paste.
+    `fitted`: the calibration by which speeds are predicted; None: the one that comes with the engine.
     """
 
     cards: tuple[Card, ...]
@@ -130,17 +157,29 @@ class Rig(msgspec.Struct, frozen=True, kw_only=True):
     ghz: float
     isa: str
     ram_bytes: int
+    usable_ram: int
     cpu_bandwidth_gbs: float
     bandwidth_measured: bool
     os: str
     order_known: bool
     assumed: tuple[Assumption, ...] = ()
+    fitted: Calibration | None = None
 
     def reserves(self, cards: Sequence[int], stated_mib: int | Sequence[int] | None) -> tuple[int, ...]:
         """Return the bytes to keep free on some cards; stated: one number for all, or one a card of the rig."""
         if stated_mib is None:
             return tuple(self.cards[card].reserve for card in cards)
         return tuple((stated_mib if isinstance(stated_mib, int) else stated_mib[card]) * MIB for card in cards)
+
+    @property
+    def devices_known(self) -> bool:
+        """Whether the order of the engine's devices was given, by number or by its own list."""
+        return bool(self.cards) and all(card.device is not None for card in self.cards)
+
+    @property
+    def calibration(self) -> Calibration:
+        """How fast such parts are in practice."""
+        return self.fitted or shipped()
 
     @property
     def windows(self) -> bool:

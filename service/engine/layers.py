@@ -6,6 +6,7 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
+from service.engine.architectures import architecture
 from service.engine.errors import UnsupportedModel
 from service.engine.gguf import Header
 from service.engine.metadata import MetadataReader
@@ -15,7 +16,6 @@ _MAX_HEADS = 65_536  # heads of a layer, or elements of a head
 
 
 Kind: TypeAlias = Literal["attention", "recurrent", "parallel", "feed_forward", "nextn"]
-_PARALLEL = frozenset({"falcon-h1"})
 _RECURRENT = (".ssm_", ".time_mix", ".shortconv.")
 _ATTENTION = (".attn_q", ".attn_kv", ".attn_k")
 
@@ -47,28 +47,18 @@ class Layer(msgspec.Struct, frozen=True):
         return self.kind in ("recurrent", "parallel")
 
 
-# Layers with a sliding window where the header has no pattern: every one but each N-th; both engines' load_hparams.
-# gemma3: every sixth layer is full; gpt-oss: odd ones; llama4: every fourth, no header key.
-_SWA_PERIOD = {
-    "gemma2": 2, "gemma3": 6, "gemma3n": 5, "gpt-oss": 2, "llama4": 4, "cohere2": 4, "cohere2moe": 4, "exaone4": 4,
-    "exaone-moe": 4, "olmo2": 4, "afmoe": 4, "laguna": 4,
-}  # fmt: skip
-_FULL_FIRST = frozenset({"cohere2moe", "laguna"})  # the full layer opens each period instead of closing it
-_SWA_DEFAULT = {"llama4": 8192, "gemma2": 4096, "exaone-moe": 128}
-_EXAONE4_WINDOWED = 64  # layers of the one Exaone 4 with windows (llama.cpp src/models/exaone4.cpp)
-
-
 def _windows(reader: MetadataReader, n_layer: int) -> list[int]:
-    window = reader.optional("attention.sliding_window", _SWA_DEFAULT.get(reader.arch, 0))
+    facts = architecture(reader.arch)
+    window = reader.optional("attention.sliding_window", facts.window)
     pattern = reader.get("attention.sliding_window_pattern")
-    if reader.arch == "exaone4" and n_layer != _EXAONE4_WINDOWED:
+    if facts.windowed_layers not in (None, n_layer):
         return [0] * n_layer
     if isinstance(pattern, list):
         return [window if i < len(pattern) and pattern[i] else 0 for i in range(n_layer)]
-    period = pattern if isinstance(pattern, int) and pattern > 0 else _SWA_PERIOD.get(reader.arch, 0)
+    period = pattern if isinstance(pattern, int) and pattern > 0 else facts.window_period
     if not period:
         return [0] * n_layer
-    full = 0 if reader.arch in _FULL_FIRST else period - 1
+    full = 0 if facts.full_layer_first else period - 1
     return [window if i % period != full else 0 for i in range(n_layer)]
 
 
@@ -81,7 +71,7 @@ def _kinds(reader: MetadataReader, header: Header, n_layer: int, nextn: int) -> 
         if i >= n_layer - nextn:
             kinds.append("nextn")
         elif i in recurrent:
-            kinds.append("parallel" if reader.arch in _PARALLEL else "recurrent")
+            kinds.append("parallel" if architecture(reader.arch).parallel else "recurrent")
         else:
             kinds.append("feed_forward" if recurrent and i not in attention else "attention")
     return kinds

@@ -15,6 +15,7 @@ from service.engine.ggml_types import is_known
 from service.engine.gguf import ArraySummary, Header, MetadataValue, Tensor
 from service.engine.layers import Layer, read_layers
 from service.engine.metadata import MetadataReader, as_int
+from service.engine.overrides import Match, matching
 from service.engine.tensor_names import layer_of
 
 _MAX_LAYERS = 4_096
@@ -34,7 +35,7 @@ class Mla(msgspec.Struct, frozen=True):
 class Recurrent(msgspec.Struct, frozen=True):
     """State of a recurrent layer (ssm.* keys, shortconv.*, kda.*), in elements.
 
-    A short convolution has no state beside its window; Kimi's delta attention has q, k and v of all heads in it.
+    A short convolution has no state besides its window; Kimi's delta attention has q, k and v of all heads in it.
     """
 
     conv_kernel: int
@@ -60,7 +61,11 @@ class Recurrent(msgspec.Struct, frozen=True):
 
 
 class Model(msgspec.Struct, frozen=True, dict=True):
-    """A header understood. `n_layer` counts all blocks, next-token ones too, as the engines' block_count does."""
+    """A header understood. `n_layer` counts all blocks, next-token ones too, as the engines' block_count does.
+
+    `match`: what finds `-ot` patterns in its tensors' names; strangers' patterns want one that can be stopped.
+    `misplaced`: as in the header.
+    """
 
     architecture: str
     name: str
@@ -76,6 +81,8 @@ class Model(msgspec.Struct, frozen=True, dict=True):
     layers: tuple[Layer, ...]
     mla: Mla | None
     recurrent: Recurrent | None
+    match: Match = matching
+    misplaced: str | None = None
 
     @cached_property
     def by_name(self) -> dict[str, Tensor]:
@@ -134,8 +141,8 @@ class Model(msgspec.Struct, frozen=True, dict=True):
         return as_int(self.value(key), default)
 
 
-def build_model(header: Header) -> Model:
-    """Return the model that a (merged) header describes.
+def build_model(header: Header, match: Match = matching) -> Model:
+    """Return the model that a (merged) header describes, with what finds `-ot` patterns in its tensors' names.
 
     Raises UnsupportedModel when the metadata that every language model has is missing or impossible, or when tensors
     are of a type that neither engine has.
@@ -163,6 +170,8 @@ def build_model(header: Header) -> Model:
         layers=read_layers(reader, header, n_layer, nextn),
         mla=_mla(reader, header),
         recurrent=_recurrent(reader),
+        match=match,
+        misplaced=header.misplaced,
     )
 
 

@@ -10,7 +10,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from itertools import accumulate
-from typing import Any
+from typing import Any, TypeAlias
 
 import regex
 
@@ -59,6 +59,10 @@ def is_easy(pattern: str) -> bool:
     pieces = _pieces(pattern)
     backreference = any(piece.startswith("(?:\\") and piece[4:5].isdigit() for _, piece in pieces)
     return not backreference and not _repeats_repetition(pieces) and _states(pieces) <= _EASY_STATES
+
+
+Match: TypeAlias = Callable[[str, Sequence[str]], Sequence[int]]
+"""What finds a pattern in names, as `matching` does."""
 
 
 def matching(pattern: str, names: Sequence[str]) -> list[int]:

@@ -9,18 +9,19 @@ from importlib import resources
 from service.engine.advice import Versions
 from service.engine.builds import today
 from service.engine.config import ENGINES
-from service.engine.speed.calibration import version_put_in_force
 
-ENGINE_MODEL = "33"  # raise it when memory, placement, planner or commands change what they answer
+ENGINE_MODEL = "36"  # raise it when memory, placement, planner or commands change what they answer
 ENGINE_BUILDS: dict[str, str] = {engine: today(engine).label for engine in ENGINES}
 
 
-def versions() -> Versions:
-    """Return the versions of the engine model, the calibration and the catalogue (hashes of their data files, or the
-    version of the calibration that was put in force)."""
+def versions(fitted: str | None = None) -> Versions:
+    """Return the versions of the engine model, the calibration and the catalogue (hashes of their data files).
+
+    `fitted`: the version of the calibration that is predicted by; None: it is the one that comes with the engine.
+    """
     return Versions(
         ENGINE_MODEL,
-        version_put_in_force() or _hash("calibration.json"),
+        fitted or _hash("calibration.json"),
         _hash("gpus.json", "cpus.json", "cpus_core.json", "cpus_xeon.json"),
         ENGINE_BUILDS,
     )

@@ -22,6 +22,7 @@ from service.store.accounts import StoredAccount
 from service.store.engines import make_engine
 from service.store.ids import is_id
 from service.store.migrations import migrate
+from service.store.viewers import ANYBODY, Viewer
 
 Scope: TypeAlias = Literal["submit", "validate", "host", "operator"]
 SCOPES: tuple[Scope, ...] = get_args(Scope)
@@ -33,16 +34,22 @@ _USE_IS_NOTED_EVERY = timedelta(minutes=1)
 
 
 class Caller(msgspec.Struct, frozen=True, kw_only=True):
-    """Who asks: an account, with the scopes of the token that was sent."""
+    """Who asks: an account, with the scopes of the token that was sent. `trusted`: an operator vouched for it."""
 
     account_id: str
     name: str
     scopes: tuple[str, ...]
+    trusted: bool = False
 
     def require(self, scope: Scope) -> None:
         """Raise NotAllowed unless the token has `scope`."""
         if scope not in self.scopes:
             raise NotAllowed(f"this needs a token with the scope {scope}; yours has {', '.join(self.scopes)}")
+
+
+def viewer_of(caller: Caller | None) -> Viewer:
+    """Return who reads, as the store knows it; None: somebody without a token."""
+    return Viewer(caller.account_id, "operator" in caller.scopes) if caller else ANYBODY
 
 
 class NewToken(msgspec.Struct, frozen=True):
@@ -128,7 +135,7 @@ def caller_of(engine: Engine, bearer: str, now: datetime) -> Caller:
     owner, token = found
     if token.used_at is None or now - token.used_at > _USE_IS_NOTED_EVERY:
         accounts.note_use(engine, token.id, now)
-    return Caller(account_id=owner.id, name=owner.name, scopes=token.scopes)
+    return Caller(account_id=owner.id, name=owner.name, scopes=token.scopes, trusted=owner.trusted_at is not None)
 
 
 def hashed(secret: str) -> str:

@@ -14,8 +14,8 @@ from sqlalchemy import Engine
 from service.engine.catalogue import known_cpus, known_gpus
 from service.engine.versions import versions
 from service.errors import QueueUnavailable
-from service.hub import FileCache, Hub, NoCache
-from service.outgoing import environments_proxy
+from service.flows.hub import make_hub
+from service.hub import Hub
 from service.queue.connection import connect
 from service.settings import Settings
 from service.store.engines import make_engine
@@ -88,16 +88,6 @@ def open_context(settings: Settings) -> Iterator[Context]:
         hub.close()
         redis.close()
         engine.dispose()
-
-
-def make_hub(settings: Settings, *, allow_private: bool = False) -> Hub:
-    """Return the Hub of the settings, with their cache of headers. `allow_private`: the token is the asker's own."""
-    cache = FileCache(settings.headers_dir, settings.cache_mib << 20) if settings.cache_mib else NoCache()
-    return Hub(
-        settings.hf_endpoint, settings.hf_token, hosts=settings.hub_hosts, cache=cache, allow_private=allow_private,
-        gated_repos=settings.gated_repos, url_hosts=settings.url_hosts,
-        proxy=settings.outgoing_proxy or (environments_proxy(settings.hf_endpoint) if allow_private else None),
-    )  # fmt: skip
 
 
 def preload(settings: Settings) -> None:

@@ -43,4 +43,4 @@ def day_of(text: str, field: str) -> datetime:
     try:
         return instant_in(text)
     except ValueError as error:
-        raise InvalidInput(f"{text} is no day of the calendar", field=field) from error
+        raise InvalidInput(f"{text} is not a valid date", field=field) from error

@@ -15,7 +15,7 @@ from service.hub.errors import (
     RevisionNotFound,
 )
 from service.hub.headers import HeaderCache, NoCache
-from service.hub.listing import Cost, Limits, OtherFile, RepoFile, RepoListing, Variant
+from service.hub.listing import Cost, ListingLimits, OtherFile, RepoFile, RepoListing, Variant
 from service.hub.local import local_variants, read_local_header
 from service.hub.references import RepoReference, parse_repo_reference
 from service.hub.variants import choose, find_variants
@@ -30,7 +30,7 @@ __all__ = [
     "HubReplyRefused",
     "HubUnauthorised",
     "HubUnavailable",
-    "Limits",
+    "ListingLimits",
     "NoCache",
     "OtherFile",
     "RepoFile",

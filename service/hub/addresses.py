@@ -21,10 +21,10 @@ ENDPOINT = "https://huggingface.co"
 
 
 class Addresses:
-    """The endpoint and the hosts allowed beside it."""
+    """The endpoint and the hosts allowed besides it."""
 
     def __init__(self, endpoint: str, hosts: Sequence[str] = (), url_hosts: Sequence[str] = ()) -> None:
-        """`hosts`: names, or suffixes that begin with a dot, beside the Hub's own; `url_hosts`: names of those that
+        """`hosts`: names, or suffixes that begin with a dot, besides the Hub's own; `url_hosts`: names of those that
         files may be read from without the Hub."""
         self._url_hosts = frozenset(host.lower() for host in url_hosts)
         self.endpoint = httpx.URL(endpoint.rstrip("/"))
@@ -78,8 +78,11 @@ class Addresses:
         host = url.host.lower()
         if self.is_endpoint(url) or (self.is_loopback and _is_loopback(host) and url.scheme in ("http", "https")):
             return True
-        named = host in self._hosts | self._url_hosts or (host.endswith(self._suffixes) and not _is_number(host))
-        return url.scheme == "https" and named
+        return url.scheme == "https" and (host in self._url_hosts or self.names(host))
+
+    def names(self, host: str) -> bool:
+        """Whether `host` is the endpoint's, one of the Hub's, or one that the operator named."""
+        return host in self._hosts or (host.endswith(self._suffixes) and not _is_number(host))
 
 
 def _is_number(host: str) -> bool:
@@ -90,11 +93,16 @@ def _is_number(host: str) -> bool:
     return True
 
 
-class EndpointOnly:
-    """The rule for the API: the endpoint's origin. Repos that moved are redirected to there, no API elsewhere."""
+class ListingHosts:
+    """The rule for the API: the endpoint, and those of the Hub's hosts that a mirror may redirect its API to."""
 
     def __init__(self, addresses: Addresses) -> None:
-        self.allows, self.may_be_private = addresses.is_endpoint, addresses.may_be_private
+        self.may_see_token, self._names = addresses.is_endpoint, addresses.names
+        self.may_be_private = addresses.may_be_private
+
+    def allows(self, url: httpx.URL) -> bool:
+        """Whether the API may be asked at `url`."""
+        return self.may_see_token(url) or (not url.userinfo and url.scheme == "https" and self._names(url.host.lower()))
 
 
 def _is_loopback(host: str) -> bool:

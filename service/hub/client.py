@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from threading import Lock
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, unquote
 
 import httpx
@@ -14,12 +15,13 @@ import msgspec
 
 from service.engine.errors import AdvisorError, InvalidHeader, InvalidInput
 from service.engine.gguf import Header
-from service.hub.addresses import ENDPOINT, Addresses, EndpointOnly
-from service.hub.errors import HubReplyRefused, RepoTooLarge, RepoWithoutGguf
+from service.hub.addresses import ENDPOINT, Addresses, ListingHosts
+from service.hub.errors import HubReplyRefused, RepoNotFound, RepoTooLarge, RepoWithoutGguf
 from service.hub.headers import HeaderCache, NoCache, RepoReader
-from service.hub.listing import Cost, Limits, RepoFile, RepoListing, Variant
-from service.hub.ranges import Ranges, gated, unknown
+from service.hub.listing import Cost, ListingLimits, RepoFile, RepoListing, Variant
+from service.hub.ranges import Ranges
 from service.hub.references import RepoReference, checked_repo, checked_revision
+from service.hub.slots import ReadSlot, ReadSlots
 from service.hub.variants import find_variants, shard_names
 
 if TYPE_CHECKING:
@@ -30,7 +32,7 @@ _MAX_SEARCH_BYTES = 1 << 20
 _MAX_LISTING_BYTES = 32 << 20  # of 20,000 files, a few hundred bytes each
 _FOUND = 5
 _READERS_KEPT = 16
-_READER_SECONDS = 600  # what a repo may cost is counted anew after that
+_READER_SECONDS = 600  # what a repo may cost is counted again after that
 _BASE = "base_model:"
 
 
@@ -49,7 +51,7 @@ class Hub:
         hosts: Sequence[str] = (),
         url_hosts: Sequence[str] = (),
         cache: HeaderCache | None = None,
-        limits: Limits | None = None,
+        limits: ListingLimits | None = None,
         allow_private: bool = False,
         gated_repos: Sequence[str] = (),
         proxy: str | None = None,
@@ -64,11 +66,11 @@ class Hub:
         """
         self._endpoint, self._token, self._allow_private = endpoint.rstrip("/"), token, allow_private
         self._gated_repos = frozenset(repo.lower() for repo in gated_repos)
-        self._limits, self._sleep = limits or Limits(), sleep
+        self._limits, self._sleep = limits or ListingLimits(), sleep
         self._cache = NoCache() if cache is None else cache  # an empty cache may count as false
         self._addresses = Addresses(endpoint, hosts, url_hosts)
         self._ranges = Ranges(self._addresses, token, self._limits, proxy=proxy, transport=transport, sleep=sleep)
-        self._proxy = proxy
+        self._proxy, self._slots = proxy, ReadSlots()
         self._library: Access | None = None
         self._readers: OrderedDict[str, RepoReader] = OrderedDict()
         self._lock = Lock()
@@ -92,7 +94,11 @@ class Hub:
         """
         checked_repo(reference.repo)
         wanted = revision or reference.revision
-        listing = self._listing(reference, self._info(reference, checked_revision(wanted) if wanted else None))
+        try:
+            info = self._info(reference, checked_revision(wanted) if wanted else None)
+        except RepoNotFound as error:
+            raise self.with_nearest(error, reference.name) from error
+        listing = self._listing(reference, info)
         if not listing.variants:
             raise self._without_gguf(listing, reference)
         return listing
@@ -144,12 +150,25 @@ class Hub:
         if listing.repo is None or listing.revision is None:
             raise InvalidInput("a listing of files on this disk is read by read_local_header", field="repo")
         if listing.gated and not self._allow_private and listing.repo.lower() not in self._gated_repos:
-            raise gated(listing.repo)
+            raise _refusals().gated(listing.repo)
         return f"{self._endpoint}/{listing.repo}/resolve/{quote(listing.revision, safe='')}"
 
     def search_gguf(self, model: str) -> tuple[str, ...]:
         """Return up to five repos that hold a quantised GGUF of the model repo `model`, most downloaded first."""
-        filters = [("filter", f"{_BASE}quantized:{model}"), ("filter", "gguf")]
+        return self._search([("filter", f"{_BASE}quantized:{model}"), ("filter", "gguf")])
+
+    def with_nearest(self, error: RepoNotFound | InvalidInput, name: str) -> RepoNotFound | InvalidInput:
+        """Return the error with the repos whose names the Hub's own search finds nearest to `name`, by one call."""
+        words = re.sub(r"(?i)[-_.]?gguf$", "", name).replace("-", " ").replace("_", " ")
+        try:
+            found = self._search([("search", words), ("filter", "gguf")])
+        except AdvisorError:  # the search is a courtesy; the answer stands without it
+            return error
+        near = f"; the Hub's search for `{words}` finds {', '.join(found)}" if found else ""
+        return type(error)(f"{error.detail}{near}", field="repo", choices=found)
+
+    def _search(self, filters: list[tuple[str, str]]) -> tuple[str, ...]:
+        """Up to five repos that pass the filters, most downloaded first."""
         order = [("sort", "downloads"), ("direction", "-1"), ("limit", str(_FOUND))]
         body = self._ranges.get_json("/api/models", filters + order, _MAX_SEARCH_BYTES)
         try:
@@ -161,7 +180,8 @@ class Hub:
     def _info(self, reference: RepoReference, revision: str | None) -> RepoInfo:
         from service.hub.info import repo_info  # huggingface_hub takes a third of a second to import
 
-        with self._access().given():
+        with ReadSlot(self._slots) as slot, self._access().given():
+            slot.take()
             return repo_info(self._endpoint, self._token, reference.repo, revision, self._limits, self._sleep)
 
     def _access(self) -> Access:
@@ -169,13 +189,13 @@ class Hub:
 
         with self._lock:
             if self._library is None:
-                rule, seconds = EndpointOnly(self._addresses), 2 * self._limits.request_seconds
+                rule, seconds = ListingHosts(self._addresses), 2 * self._limits.request_seconds
                 self._library = Access(rule, max_bytes=_MAX_LISTING_BYTES, max_seconds=seconds, proxy=self._proxy)
             return self._library
 
     def _listing(self, reference: RepoReference, info: RepoInfo) -> RepoListing:
         if info.private and not self._allow_private:
-            raise unknown(reference.repo)
+            raise _refusals().unknown(reference.repo)
         if len(info.files) > self._limits.repo_files:
             raise RepoTooLarge(
                 f"the repo has {len(info.files)} files, {self._limits.repo_files} are read", field="repo"
@@ -186,8 +206,7 @@ class Hub:
         return RepoListing(repo, info.commit, variants, others, info.gated, _base_models(info.tags))
 
     def _without_gguf(self, listing: RepoListing, reference: RepoReference) -> RepoWithoutGguf:
-        incomplete = sum(other.kind == "incomplete" for other in listing.other_files)
-        why = f"has only {incomplete} shards of incomplete GGUF sets" if incomplete else "has no GGUF of a model"
+        why = _why_none(listing)
         found: list[str] = []
         for model in (listing.repo or reference.repo, *listing.base_models[:1]):
             try:
@@ -204,11 +223,34 @@ class Hub:
         with self._lock:
             reader = self._readers.pop(folder, None)
             if reader is None or now - reader.started > _READER_SECONDS:
-                reader = RepoReader(self._ranges, self._cache, self._limits, repo, folder, started=now)
+                reader = RepoReader(self._ranges, self._cache, self._limits, self._slots, repo, folder, started=now)
             self._readers[folder] = reader
             if len(self._readers) > _READERS_KEPT:
                 self._readers.popitem(last=False)
             return reader
+
+
+def _refusals() -> Any:
+    from service.hub import refusals  # huggingface_hub takes a third of a second to import
+
+    return refusals
+
+
+def _why_none(listing: RepoListing) -> str:
+    """Return why a repo has no variant, from what it has instead."""
+    paths: dict[str, list[str]] = {}
+    for other in listing.other_files:
+        paths.setdefault(other.kind, []).append(other.path)
+    if pieces := paths.get("pieces"):
+        joined = re.split(r"(?i)(?<=\.gguf)", pieces[0].rpartition("/")[2])[0]
+        return (
+            f"has its GGUF in pieces that no engine reads: join them (`cat {joined}* > {joined}`) and ask for that file"
+        )
+    if shards := paths.get("incomplete"):
+        return f"has only {len(shards)} shards of incomplete GGUF sets"
+    if drafts := paths.get("draft"):
+        return f"has only drafters, which run alongside a model ({drafts[0][:100]})"
+    return "has no GGUF of a model"
 
 
 def _base_models(tags: Iterable[str]) -> tuple[str, ...]:

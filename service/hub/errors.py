@@ -7,6 +7,7 @@ AdvisorError (service/engine/errors.py)
 ├── RepoWithoutGguf         the repo has no complete GGUF; `choices` are repos that have
 ├── RepoTooLarge            more variants, shards or header bytes than are read at once: asks for a variant
 ├── HubUnavailable          the Hub does not answer, or fails; `retry_after` in seconds
+├── HubBusy                 this process reads as many repos as it may; `retry_after` in seconds
 ├── HubRateLimited          the Hub asks to wait; `retry_after` in seconds
 ├── HubUnauthorised         the Hub refuses this service's own token
 └── HubReplyRefused         a reply that is not followed: another host, another size, another range
@@ -45,6 +46,10 @@ class _AskLater(AdvisorError):
 
 class HubUnavailable(_AskLater):
     problem = "hub-unavailable"
+
+
+class HubBusy(_AskLater):
+    problem = "service-unavailable"
 
 
 class HubRateLimited(_AskLater):

@@ -16,12 +16,13 @@ from threading import Lock
 from typing import IO, Protocol
 from urllib.parse import quote
 
-from service import metrics
+from service.counting import count
 from service.engine.errors import InvalidHeader, TruncatedHeader
 from service.engine.gguf import Doubt, Header, HeaderParser, LargeArray, merge_shards
 from service.hub.errors import RepoTooLarge
-from service.hub.listing import Limits, RepoFile, Variant
+from service.hub.listing import ListingLimits, RepoFile, Variant
 from service.hub.ranges import Ranges, RemoteFile
+from service.hub.slots import ReadSlot, ReadSlots
 
 FIRST_RANGE = 32 << 20  # of a file with a tokenizer, when nothing is known of the repo yet: read as far as it is needed
 LATER_RANGE = 64 << 10  # of shards 2…n, which have a tensor table and little else
@@ -57,11 +58,12 @@ class RepoReader:
     """Reads the headers of one repo at one commit, or of one address, and keeps to what a repo may cost."""
 
     def __init__(
-        self, ranges: Ranges, cache: HeaderCache, limits: Limits, repo: str, folder: str, started: float
-    ) -> None:
-        """`folder`: the address that paths of files are added to; `started`: a time of `time.monotonic`, for whoever
+        self, ranges: Ranges, cache: HeaderCache, limits: ListingLimits, slots: ReadSlots, repo: str, folder: str,
+        started: float,
+    ) -> None:  # fmt: skip
+        """`folder`: the address that paths of files are added to; `started`: a time of `time.monotonic`, for anyone who
         keeps readers."""
-        self._ranges, self._cache, self._limits = ranges, cache, limits
+        self._ranges, self._cache, self._limits, self._slots = ranges, cache, limits, slots
         self._repo, self._folder, self.started = repo, folder, started
         self._lock = Lock()
         self._n_bytes = 0
@@ -73,8 +75,8 @@ class RepoReader:
 
         `in_full`: nothing may come from a jump, which is what other repos and hosts are told.
         """
-        with ThreadPoolExecutor(max_workers=self._limits.parallel) as pool:
-            parts = self._begun(pool, variants, in_full)
+        with ReadSlot(self._slots) as slot, ThreadPoolExecutor(max_workers=self._limits.parallel) as pool:
+            parts = self._begun(pool, variants, slot, in_full)
             try:
                 for variant in variants:
                     yield _merged([parts[file] for file in variant.files])
@@ -82,19 +84,20 @@ class RepoReader:
                 pool.shutdown(wait=False, cancel_futures=True)
 
     def _begun(
-        self, pool: ThreadPoolExecutor, variants: Sequence[Variant], in_full: bool
+        self, pool: ThreadPoolExecutor, variants: Sequence[Variant], slot: ReadSlot, in_full: bool
     ) -> dict[RepoFile, Future[Header]]:
         """Start reading every file: the one that the others are known from first, then small ones while it is read."""
         first = [variant.files[0] for variant in variants]
         later = [file for variant in variants for file in variant.files[1:]]
-        parts = {file: pool.submit(self._file, file, True, in_full) for file in first[:1]}
-        parts |= {file: pool.submit(self._file, file, False, in_full) for file in later}
-        return parts | {file: pool.submit(self._file, file, True, in_full) for file in first[1:]}
+        parts = {file: pool.submit(self._file, file, slot, True, in_full) for file in first[:1]}
+        parts |= {file: pool.submit(self._file, file, slot, False, in_full) for file in later}
+        return parts | {file: pool.submit(self._file, file, slot, True, in_full) for file in first[1:]}
 
-    def _file(self, file: RepoFile, is_first: bool, in_full: bool) -> Header:
+    def _file(self, file: RepoFile, slot: ReadSlot, is_first: bool, in_full: bool) -> Header:
         known = self._kept(file, in_full)
         if known is not None:
             return known
+        slot.take()
         remote = RemoteFile(self._repo, file.path, file.n_bytes, f"{self._folder}/{quote(file.path)}")
         if not is_first:
             header = self._stream(remote, LATER_RANGE)[0]
@@ -110,7 +113,7 @@ class RepoReader:
         if file.sha256 is None:
             return None
         found = self._cache.get(file.sha256) or (None if in_full else self._cache.get(self._own(file.sha256)))
-        metrics.HEADERS.of("hit" if found else "miss").inc()
+        count("hit" if found else "miss")
         return found
 
     def _own(self, sha256: str) -> str:

@@ -8,21 +8,14 @@ from typing import Annotated, Any
 import httpx2  # what huggingface_hub speaks through; its errors are not wrapped
 import msgspec
 from huggingface_hub import HfApi, constants
-from huggingface_hub.errors import (
-    GatedRepoError,
-    HfHubHTTPError,
-    HFValidationError,
-    OfflineModeIsEnabled,
-    RepositoryNotFoundError,
-    RevisionNotFoundError,
-)
+from huggingface_hub.errors import HfHubHTTPError, HFValidationError, OfflineModeIsEnabled
 from msgspec import Meta
 
 from service.engine.errors import InvalidInput
-from service.hub.errors import HubReplyRefused, HubUnauthorised, HubUnavailable, RevisionNotFound
-from service.hub.listing import Limits
-from service.hub.ranges import gated, is_token_refused, unknown
-from service.hub.retry import Transient, count_reply, seconds_asked, with_retries
+from service.hub.errors import HubReplyRefused, HubUnavailable
+from service.hub.listing import ListingLimits
+from service.hub.refusals import meaning
+from service.hub.retry import Transient, count_reply, with_retries
 from service.outgoing import Refused
 
 # Else the first call of a process asks huggingface.co, whatever the endpoint, for /api/agent-harnesses as well, and
@@ -50,7 +43,12 @@ class RepoInfo(msgspec.Struct, frozen=True):
 
 
 def repo_info(
-    endpoint: str, token: str | None, repo: str, revision: str | None, limits: Limits, sleep: Callable[[float], None]
+    endpoint: str,
+    token: str | None,
+    repo: str,
+    revision: str | None,
+    limits: ListingLimits,
+    sleep: Callable[[float], None],
 ) -> RepoInfo:
     """Return what the Hub says of `repo` at `revision` (None: its main branch), while it may ask (`Access.given`).
 
@@ -68,7 +66,7 @@ def repo_info(
             raise InvalidInput(f"{repo!r} is no repo id: {str(error)[:200]}", field="repo") from error
         except HfHubHTTPError as error:
             count_reply("listing", error.response.status_code, error.response.headers)
-            raise _refusal(error, repo, revision) from error
+            raise meaning(error, repo, "the listing", revision) from error
         except OfflineModeIsEnabled as error:
             raise HubUnavailable("HF_HUB_OFFLINE is set for this service", retry_after=300) from error
         except Refused as error:
@@ -98,19 +96,3 @@ def _checked(found: Any) -> RepoInfo:
         ],
     }
     return msgspec.convert(raw, RepoInfo)
-
-
-def _refusal(error: HfHubHTTPError, repo: str, revision: str | None) -> Exception:
-    status = error.response.status_code
-    if status == 429 or status >= 500:
-        return Transient(f"status {status} for the listing of {repo}", status, seconds_asked(error.response.headers))
-    if isinstance(error, GatedRepoError):  # before RepositoryNotFoundError, which it is too
-        return gated(repo)
-    if isinstance(error, RevisionNotFoundError):
-        return RevisionNotFound(f"{repo} has no branch, tag or commit {revision!r}", field="revision")
-    unknown_to_anyone = status == 401 and not is_token_refused(error.response.headers)
-    if isinstance(error, RepositoryNotFoundError) or status == 404 or unknown_to_anyone:
-        return unknown(repo)
-    if status in (401, 403):
-        return HubUnauthorised("the Hub refuses the token of this service: its operator must renew HF_TOKEN")
-    return HubReplyRefused(f"unexpected status {status} for the listing of {repo}")

@@ -6,7 +6,7 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
-OtherKind: TypeAlias = Literal["mmproj", "imatrix", "draft", "lora", "vocab", "incomplete", "other"]
+OtherKind: TypeAlias = Literal["mmproj", "imatrix", "draft", "lora", "vocab", "incomplete", "pieces", "other"]
 
 
 class RepoFile(msgspec.Struct, frozen=True):
@@ -31,7 +31,10 @@ class Variant(msgspec.Struct, frozen=True):
 
 
 class OtherFile(msgspec.Struct, frozen=True):
-    """A file that is no variant, and what it is. `incomplete`: shards of a set of which some are missing."""
+    """A file that is no variant, and what it is.
+
+    `incomplete`: shards of a set of which some are missing; `pieces`: parts of one file, to be joined before use.
+    """
 
     path: str
     kind: OtherKind
@@ -58,7 +61,7 @@ class RepoListing(msgspec.Struct, frozen=True):
         return tuple(variant.name for variant in self.variants)
 
 
-class Limits(msgspec.Struct, frozen=True):
+class ListingLimits(msgspec.Struct, frozen=True):
     """What one repo may cost: counts, bytes, seconds."""
 
     variants: int = 200

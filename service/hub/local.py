@@ -11,20 +11,21 @@ import msgspec
 from service.engine.errors import InvalidHeader, InvalidInput
 from service.engine.gguf import Header, merge_shards
 from service.hub.errors import RepoTooLarge, RepoWithoutGguf
+from service.hub.file_kinds import is_gguf, without_suffix
 from service.hub.headers import header_of_file
-from service.hub.listing import Limits, OtherFile, RepoFile, RepoListing, Variant
+from service.hub.listing import ListingLimits, OtherFile, RepoFile, RepoListing, Variant
 from service.hub.variants import find_variants
 
 _DEPTH = 4
 AnyFile = TypeVar("AnyFile", RepoFile, OtherFile)
 
 
-def local_variants(path: Path | str, limits: Limits | None = None) -> RepoListing:
+def local_variants(path: Path | str, limits: ListingLimits | None = None) -> RepoListing:
     """Return what a GGUF file (with its sibling shards) or a folder holds; file paths begin with `path` as given.
 
     Raises InvalidInput (field `repo`) for a path that cannot be read, RepoWithoutGguf, RepoTooLarge.
     """
-    start, limits = Path(path), limits or Limits()
+    start, limits = Path(path), limits or ListingLimits()
     folder = start if start.is_dir() else start.parent
     try:
         found = sorted(_walk(start, limits) if start.is_dir() else _with_shards(start))
@@ -40,12 +41,12 @@ def local_variants(path: Path | str, limits: Limits | None = None) -> RepoListin
     return RepoListing(None, None, placed, tuple(_placed(folder, o) for o in others))
 
 
-def read_local_header(variant: Variant, limits: Limits | None = None) -> Header:
+def read_local_header(variant: Variant, limits: ListingLimits | None = None) -> Header:
     """Return the merged header of a variant that `local_variants` found.
 
     Raises NotGguf, TruncatedHeader and InvalidHeader as parse_header does, InvalidInput for a file that is gone.
     """
-    return merge_shards([_read(Path(file.path), (limits or Limits()).header_bytes) for file in variant.files])
+    return merge_shards([_read(Path(file.path), (limits or ListingLimits()).header_bytes) for file in variant.files])
 
 
 def _read(path: Path, limit: int) -> Header:
@@ -58,7 +59,7 @@ def _read(path: Path, limit: int) -> Header:
         raise type(error)(f"{path}: {error.detail}") from error
 
 
-def _walk(folder: Path, limits: Limits) -> Iterator[Path]:
+def _walk(folder: Path, limits: ListingLimits) -> Iterator[Path]:
     """GGUF files in `folder` and below, not deeper than folders of quantisations are."""
     n_seen = 0
     open_folders = [(folder, 0)]
@@ -70,18 +71,22 @@ def _walk(folder: Path, limits: Limits) -> Iterator[Path]:
                 raise RepoTooLarge(f"{folder} has more than {limits.repo_files} files: name one of them", field="repo")
             if entry.is_dir() and depth < _DEPTH and not entry.is_symlink():
                 open_folders.append((entry, depth + 1))
-            elif entry.name.endswith(".gguf") and entry.is_file():
+            elif is_gguf(entry.name) and entry.is_file():
                 yield entry
 
 
 def _with_shards(path: Path) -> list[Path]:
     """The file, and its sibling shards when it is one of a set."""
     path.stat()
-    stem, _, count = path.name.removesuffix(".gguf").rpartition("-of-")
+    stem, _, count = without_suffix(path.name).rpartition("-of-")
     head, _, number = stem.rpartition("-")
     if len(number) != 5 or not (number + count).isdigit() or len(count) != 5:
         return [path]
-    return [p for p in path.parent.iterdir() if p.name.startswith(f"{head}-") and p.name.endswith(f"-of-{count}.gguf")]
+    return [
+        p
+        for p in path.parent.iterdir()
+        if p.name.startswith(f"{head}-") and without_suffix(p.name).endswith(f"-of-{count}")
+    ]
 
 
 def _placed(folder: Path, file: AnyFile) -> AnyFile:

@@ -8,19 +8,19 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from threading import Lock
 from typing import TypeAlias
 
 import httpx
 
-from service import metrics
+from service.counting import count
 from service.engine.errors import TruncatedHeader
 from service.hub.addresses import Addresses
-from service.hub.errors import HubReplyRefused, HubUnauthorised, HubUnavailable, RepoGated, RepoNotFound
-from service.hub.listing import Cost, Limits
-from service.hub.retry import Transient, count_reply, seconds_asked, with_retries
+from service.hub.errors import HubReplyRefused, HubUnavailable
+from service.hub.listing import Cost, ListingLimits
+from service.hub.retry import Transient, count_reply, with_retries
 from service.outgoing import Refused, new_client
 
 _CONTENT_RANGE = re.compile(r"bytes ([0-9]{1,18})-([0-9]{1,18})/([0-9]{1,18})", re.ASCII)
@@ -47,7 +47,7 @@ class Ranges:
         self,
         addresses: Addresses,
         token: str | None,
-        limits: Limits,
+        limits: ListingLimits,
         *,
         proxy: str | None = None,
         transport: httpx.BaseTransport | None = None,
@@ -91,10 +91,16 @@ class Ranges:
         deadline = time.monotonic() + self._limits.request_seconds
 
         def attempt() -> bytes:
-            with self._send(url, {}, deadline) as response:
-                if response.status_code != 200:
-                    raise _refusal(response, path, path)
-                return self._body(response, max_bytes, deadline)
+            where = url
+            for _ in range(_MAX_REDIRECTS):
+                with self._send(where, {}, deadline) as response:
+                    if response.has_redirect_location:
+                        where = self._addresses.after_redirect(where, response.headers["location"])
+                        continue
+                    if response.status_code != 200:
+                        raise _refused(response, "the Hub", path)
+                    return self._body(response, max_bytes, deadline)
+            raise HubReplyRefused(f"{path}: more than {_MAX_REDIRECTS} redirects")
 
         return with_retries(attempt, self._limits, self._sleep)
 
@@ -150,7 +156,7 @@ class Ranges:
         elif response.status_code == 416:
             raise TruncatedHeader(f"the file ends before byte {reading.position}, inside its header: upload it again")
         else:
-            raise _refusal(response, file.repo, file.path)
+            raise _refused(response, file.repo, file.path)
         is_whole = response.status_code == 200
         for chunk in self._chunks(response, reading.deadline):
             wanted, unwanted = chunk[unwanted:], max(0, unwanted - len(chunk))
@@ -177,7 +183,7 @@ class Ranges:
         for chunk in response.iter_raw():  # as it comes: gathered into larger chunks, a drip would outlast the deadline
             with self._lock:
                 self.cost.n_bytes += len(chunk)
-            metrics.HUB_BYTES.only.inc(len(chunk))
+            count("received", len(chunk))
             yield chunk
             if time.monotonic() > deadline:
                 raise _too_slow()
@@ -215,42 +221,7 @@ def _too_slow() -> HubUnavailable:
     return HubUnavailable("the Hub is too slow: the time for reading one file is over", retry_after=30)
 
 
-def _refusal(response: httpx.Response, repo: str, what: str) -> Exception:
-    """Return the error that a status stands for."""
-    status, code = response.status_code, response.headers.get("x-error-code", "")
-    if status == 429 or status >= 500:
-        return Transient(f"{what}: status {status}", status, seconds_asked(response.headers))
-    if code == "GatedRepo":
-        return gated(repo)
-    if status == 404 or (status == 401 and not is_token_refused(response.headers)):
-        return RepoNotFound(f"{what} of {repo} is not there, or is private", field="repo")
-    if status in (401, 403):
-        return HubUnauthorised(f"the Hub refuses to serve {what} to this service: its operator must renew HF_TOKEN")
-    return HubReplyRefused(f"{what}: unexpected status {status}")
+def _refused(reply: httpx.Response, repo: str, what: str) -> Exception:
+    from service.hub.refusals import refusal_of  # huggingface_hub takes a third of a second to import
 
-
-def is_token_refused(headers: Mapping[str, str]) -> bool:
-    """Whether a 401 is about the token itself; without one the Hub answers 401 for what it hides or does not have."""
-    return headers.get("x-error-message", "").startswith("Invalid credentials")
-
-
-def gated(repo: str) -> RepoGated:
-    """Return the error for a repo whose terms are not accepted, with the way out."""
-    return RepoGated(
-        f"{repo} is gated: accept its terms on its page on the Hub, then ask on your own machine with a token of that "
-        f"account: {own_machine(repo)}",
-        field="repo",
-    )
-
-
-def unknown(repo: str) -> RepoNotFound:
-    """Return the error for a repo that is not there, or whose existence is not ours to tell."""
-    return RepoNotFound(
-        f"the Hub has no {repo}, or it is private: who has access asks on his own machine, {own_machine(repo)}",
-        field="repo",
-    )
-
-
-def own_machine(repo: str) -> str:
-    """Return the line by which who has access to a repo gets his advice: a service takes no caller's token."""
-    return f'HF_TOKEN=hf_... advisor advise {repo} -H "$(advisor hardware --json)"'
+    return refusal_of(reply, repo, what)

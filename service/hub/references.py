@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from urllib.parse import SplitResult, parse_qs, unquote, urlsplit
+from urllib.parse import SplitResult, parse_qs, quote_plus, unquote, urlsplit
 
 import msgspec
 
@@ -11,7 +11,15 @@ from service.engine.errors import InvalidInput
 
 HOSTS = frozenset({"huggingface.co", "www.huggingface.co", "hf.co"})
 MAX_TEXT = 2_048
-_MAX_ID = 96  # huggingface_hub's validate_repo_id counts owner, slash and name together
+_MAX_PART = 96  # characters of an owner and of a name each
+# What other programs put before a repo: `ollama run hf.co/a/b`, `llama-server -hf a/b:Q4_K_M`, `hf download a/b`.
+_COMMAND = re.compile(
+    r"(?:\$\s+)?(?:ollama\s+(?:run|pull)\s+|(?:hf|huggingface-cli)\s+download\s+"
+    r"|(?:(?:\S{0,80}/)?llama-(?:server|cli)\s+)?(?:-hfr?|--hf-repo)[\s=]+)",
+    re.I,
+)
+_SEARCHED = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._+-]{1,95}", re.ASCII)
+_SCHEME = re.compile(r"(https?|hf)://", re.I)
 _PART = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9_.-]*[A-Za-z0-9_])?", re.ASCII)
 _REVISION = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_./-]{0,127}", re.ASCII)
 _VARIANT = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]{0,127}", re.ASCII)
@@ -42,11 +50,17 @@ class RepoReference(msgspec.Struct, frozen=True):
 
 def parse_repo_reference(text: str) -> RepoReference:
     """Return what `text` refers to. Raises InvalidInput (field `repo`) for anything but a model repo on the Hub."""
-    text = text.strip()
     if len(text) > MAX_TEXT:
         raise _invalid(f"the text is longer than {MAX_TEXT} characters")
+    text = _SCHEME.sub(lambda m: m[0].lower(), _COMMAND.sub("", text.strip(), count=1).strip("`'\" "), count=1)
+    if is_name_alone(text):
+        raise _invalid(
+            f"{text!r} names no owner; huggingface.co/models?library=gguf&search={quote_plus(text)} has the repos"
+        )
     if not text.isprintable() or " " in text:
         raise _invalid("the text has spaces or control characters")
+    if text.startswith("hf://"):
+        return _from_library(text.removeprefix("hf://").removeprefix("models/"))
     scheme, separator, _ = text.partition("://")
     if separator and scheme not in ("http", "https"):
         raise _invalid(f"{scheme[:20]!r} is no address of the Hub")
@@ -54,6 +68,11 @@ def parse_repo_reference(text: str) -> RepoReference:
     if separator or host in HOSTS:
         return _from_url(text if separator else f"https://{text}")
     return _named(text)
+
+
+def is_name_alone(text: str) -> bool:
+    """Return whether a text may be the name of a repo without its owner, such as `qwen3 235b`."""
+    return text.isprintable() and "/" not in text and _SEARCHED.fullmatch(text.strip()) is not None
 
 
 def checked_revision(revision: str) -> str:
@@ -69,8 +88,8 @@ def checked_repo(text: str) -> tuple[str, str]:
     for part in (owner, name):
         if not _PART.fullmatch(part) or ".." in part or "--" in part or part.endswith(".git"):
             raise _invalid(f"{text[:120]!r} is no repo id")
-    if len(text) > _MAX_ID:
-        raise _invalid(f"a repo id has at most {_MAX_ID} characters")
+        if len(part) > _MAX_PART:
+            raise _invalid(f"the owner and the name of a repo have at most {_MAX_PART} characters each")
     return owner, name
 
 
@@ -87,8 +106,17 @@ def _named(text: str) -> RepoReference:
     return msgspec.structs.replace(_plain(f"{owner}/{name}", None), file=_path(path))
 
 
+def _from_library(text: str) -> RepoReference:
+    """`hf://OWNER/NAME@REVISION/PATH`, as huggingface_hub's file system writes it."""
+    owner, _, rest = text.partition("/")
+    name, _, path = rest.partition("/")
+    name, at, revision = name.partition("@")
+    repo = _plain(f"{owner}/{name}", checked_revision(unquote(revision)) if at else None)
+    return msgspec.structs.replace(repo, file=_path(path)) if path else repo
+
+
 def _plain(text: str, revision: str | None) -> RepoReference:
-    repo, colon, variant = text.partition(":")
+    repo, colon, variant = re.sub(r"@(?=[^/:@]+$)", ":", text, count=1).partition(":")  # LM Studio: `a/b@q4_k_m`
     owner, name = checked_repo(repo)
     return RepoReference(owner, name, revision, _variant(variant) if colon else None)
 

@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import random
-import re
 import time
 from collections.abc import Callable, Mapping
-from itertools import count
-from typing import TypeVar
+from contextlib import suppress
+from email.utils import parsedate_to_datetime
+from itertools import count as numbers
+from typing import TYPE_CHECKING, TypeVar
 
-from service import metrics
+from service.counting import count, count_answer
 from service.hub.errors import HubRateLimited, HubUnavailable
-from service.hub.listing import Limits
+from service.hub.listing import ListingLimits
 from service.logs import Log
+
+if TYPE_CHECKING:
+    from huggingface_hub.utils._http import RateLimitInfo
 
 T = TypeVar("T")
 log = Log("hub")
 _DEFAULT_WAIT = {429: 30, 503: 30}
-_RESET = re.compile(r"(?:^|[;,\s])t=([0-9]{1,6})(?:$|[;,\s])", re.ASCII)
-_LEFT = re.compile(r'"([a-z]{1,20})"\s*;\s*r=([0-9]{1,7})', re.ASCII)
 _MAX_ASKED = 3_600
 _FIRST_PAUSE = 0.25
 
@@ -34,21 +36,34 @@ class Transient(Exception):
 
 
 def seconds_asked(headers: Mapping[str, str]) -> int | None:
-    """Return the seconds that `Retry-After` asks for, or the `t=` of the Hub's `RateLimit` header; at most an hour."""
+    """Return the seconds that `Retry-After` asks for (a number or a date), or the Hub's `RateLimit` header where
+    nothing is left; at most an hour."""
     stated = headers.get("retry-after", "").strip()
     if stated.isascii() and stated.isdigit():
         return min(int(stated[:9]), _MAX_ASKED)
-    reset = _RESET.search(headers.get("ratelimit", "")[:200])
-    return min(int(reset[1]), _MAX_ASKED) if reset else None
+    with suppress(ValueError, TypeError):
+        return min(max(int(parsedate_to_datetime(stated).timestamp() - time.time()), 0), _MAX_ASKED)
+    limit = _limit_of(headers)
+    return min(limit.reset_in_seconds, _MAX_ASKED) if limit and limit.remaining == 0 else None
 
 
-def with_retries(attempt: Callable[[], T], limits: Limits, sleep: Callable[[float], None]) -> T:
+def _limit_of(headers: Mapping[str, str]) -> RateLimitInfo | None:
+    """Return what the Hub says of its limits, by its own library: `RateLimit: "api";r=489;t=192`."""
+    stated = headers.get("ratelimit", "")
+    if not stated or len(stated) > 200:
+        return None
+    from huggingface_hub.utils._http import parse_ratelimit_headers  # takes a third of a second to import
+
+    return parse_ratelimit_headers({"ratelimit": stated})
+
+
+def with_retries(attempt: Callable[[], T], limits: ListingLimits, sleep: Callable[[float], None]) -> T:
     """Return what `attempt` returns, asking again after a Transient, up to `limits.attempts` times.
 
     A wait that the Hub asks for is kept if it is at most `limits.longest_wait`. Raises HubRateLimited or HubUnavailable
     with the seconds after which asking again makes sense.
     """
-    for number in count(1):
+    for number in numbers(1):
         try:
             return attempt()
         except Transient as failure:
@@ -56,24 +71,16 @@ def with_retries(attempt: Callable[[], T], limits: Limits, sleep: Callable[[floa
             if number >= limits.attempts or pause > limits.longest_wait:
                 log.warning("hub.refused", status=failure.status, pause_seconds=round(pause, 1), attempt=number)
                 raise _final(failure) from failure
-            metrics.HUB_RETRIES.only.inc()
+            count("retried")
             log.debug("hub.asked_again", status=failure.status, pause_seconds=round(pause, 1), attempt=number)
             sleep(pause)
-    raise AssertionError  # count() has no end
+    raise AssertionError  # numbers() has no end
 
 
 def count_reply(kind: str, status: int | None, headers: Mapping[str, str]) -> None:
-    """Count a reply of the Hub (`status` None: there was none), and note what it says of its limits.
-
-    Its header is `RateLimit: "api";r=489;t=192`: the window's name, requests left, seconds until it begins anew.
-    """
-    metrics.HUB_REQUESTS.of(kind, metrics.status_class(status)).inc()
-    if status == 429:
-        metrics.HUB_LIMITED.only.inc()
-    failed = status is None or status == 429 or status >= 500
-    (metrics.HUB_FAILED if failed else metrics.HUB_ANSWERED).only.set(time.time())
-    for window, left in _LEFT.findall(headers.get("ratelimit", "")[:200]):
-        metrics.HUB_LEFT.of(window).set(int(left))
+    """Count a reply of the Hub (`status` None: there was none), and note what it says of its limits."""
+    limit = _limit_of(headers)
+    count_answer(kind, status, {limit.resource_type: limit.remaining} if limit else {})
 
 
 def _pause(number: int) -> float:

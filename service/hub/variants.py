@@ -5,15 +5,14 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
 
 from service.engine.errors import InvalidInput, UnknownVariant
 from service.hub.errors import RepoTooLarge
-from service.hub.listing import Limits, OtherFile, OtherKind, RepoFile, RepoListing, Variant
+from service.hub.file_kinds import Candidate, is_gguf, kind_of_other, kinds, without_suffix
+from service.hub.listing import ListingLimits, OtherFile, RepoFile, RepoListing, Variant
 from service.hub.references import RepoReference, is_safe_path
 
 _SHARD = re.compile(r"(?P<stem>.+)-(?P<number>[0-9]{5})-of-(?P<count>[0-9]{5})", re.ASCII)
-_PARTS = re.compile(r"\.gguf[.-](part[0-9]+of[0-9]+|split-[a-z]+)$", re.ASCII)  # pieces to be joined before use
 
 # The name of a quantisation, with the prefixes that makers put before it: UD-Q4_K_XL, i1-IQ3_M, smol-IQ4_KSS, DQ4_K_R4.
 _LABEL = re.compile(
@@ -22,24 +21,8 @@ _LABEL = re.compile(
     r"(?![0-9A-Za-z])",
     re.ASCII | re.IGNORECASE,
 )
-_WORD = re.compile(r"[a-z]+", re.ASCII)
-_KINDS: tuple[tuple[OtherKind, frozenset[str]], ...] = (
-    ("mmproj", frozenset({"mmproj"})),
-    ("imatrix", frozenset({"imatrix"})),
-    ("lora", frozenset({"lora", "adapter"})),
-    ("vocab", frozenset({"vocab"})),
-    ("draft", frozenset({"draft", "mtp", "eagle"})),
-)
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_.+-]+", re.ASCII)
 _SUFFIX = re.compile(r"[-_.]?gguf$", re.IGNORECASE)
-
-
-class _Group(NamedTuple):
-    """Files that make one model: `stem` is the file name without shard number and `.gguf`."""
-
-    folder: str
-    stem: str
-    files: tuple[RepoFile, ...]
 
 
 def find_variants(files: Iterable[RepoFile], model_name: str = "") -> tuple[tuple[Variant, ...], tuple[OtherFile, ...]]:
@@ -48,19 +31,13 @@ def find_variants(files: Iterable[RepoFile], model_name: str = "") -> tuple[tupl
     `model_name` is the repo's name: words in it do not make a file a draft or adapter, and it is left out of names.
     Paths that no repo should have (control characters, `..`) are left out altogether.
     """
-    usable: list[RepoFile] = []
-    others: list[OtherFile] = []
-    known = frozenset(_WORD.findall(model_name.lower()))
-    for file in files:
-        if not is_safe_path(file.path):
-            continue
-        kind = _other_kind(file.path, known)
-        if kind is None:
-            usable.append(file)
-        else:
-            others.append(OtherFile(file.path, kind, file.n_bytes))
-    groups, incomplete = _groups(usable)
+    safe = [file for file in files if is_safe_path(file.path)]
+    others = [OtherFile(f.path, kind_of_other(f.path), f.n_bytes) for f in safe if not is_gguf(f.path)]
+    candidates, incomplete = _groups([file for file in safe if is_gguf(file.path)])
     others += [OtherFile(file.path, "incomplete", file.n_bytes) for file in incomplete]
+    found = list(zip(candidates, kinds(candidates, model_name), strict=True))
+    others += [OtherFile(f.path, kind, f.n_bytes) for one, kind in found if kind is not None for f in one.files]
+    groups = [one for one, kind in found if kind is None]
     named = zip(_names(groups, _SUFFIX.sub("", model_name)), groups, strict=True)
     variants = sorted((Variant(name, group.files) for name, group in named), key=lambda v: (v.n_bytes or 0, v.name))
     return tuple(variants), tuple(sorted(others, key=lambda o: o.path))
@@ -68,7 +45,7 @@ def find_variants(files: Iterable[RepoFile], model_name: str = "") -> tuple[tupl
 
 def shard_names(name: str, most: int) -> list[str]:
     """Return the names of all shards of the set that a file belongs to by its name, at most `most`; or just its own."""
-    match = _SHARD.fullmatch(name.removesuffix(".gguf"))
+    match = _SHARD.fullmatch(without_suffix(name))
     if match is None or not 0 < int(match["count"]) <= most:
         return [name]
     return [f"{match['stem']}-{number + 1:05d}-of-{match['count']}.gguf" for number in range(int(match["count"]))]
@@ -76,7 +53,7 @@ def shard_names(name: str, most: int) -> list[str]:
 
 def choose(
     listing: RepoListing, reference: RepoReference | None = None, names: Sequence[str] | None = None,
-    limits: Limits | None = None,
+    limits: ListingLimits | None = None,
 ) -> tuple[Variant, ...]:  # fmt: skip
     """Return the variants to read: those that a reference or `names` ask for, else all of them.
 
@@ -93,11 +70,11 @@ def choose(
         chosen = tuple(v for v in chosen if v in wanted)
         if not chosen:
             raise InvalidInput("`repo` and `constraints.variants` name different variants", field="repo")
-    _check_limits(listing, chosen, limits or Limits())
+    _check_limits(listing, chosen, limits or ListingLimits())
     return chosen
 
 
-def _check_limits(listing: RepoListing, chosen: tuple[Variant, ...], limits: Limits) -> None:
+def _check_limits(listing: RepoListing, chosen: tuple[Variant, ...], limits: ListingLimits) -> None:
     n_files = sum(len(v.files) for v in chosen)
     if len(chosen) > limits.variants or n_files > limits.shards:
         raise RepoTooLarge(
@@ -127,46 +104,29 @@ def _holding(listing: RepoListing, path: str) -> tuple[Variant, ...]:
     return found
 
 
-def _other_kind(path: str, known_words: frozenset[str]) -> OtherKind | None:
-    """What a file is if it is no model: by the words of its name that the repo's name does not have."""
-    name = path.rsplit("/", 1)[-1]
-    words = frozenset(_WORD.findall(name.lower())) - known_words
-    for kind, marks in _KINDS:
-        if words & marks and (_is_imatrix(name) if kind == "imatrix" else name.endswith(".gguf")):
-            return kind
-    if _PARTS.search(name):
-        return "incomplete"
-    return None if name.endswith(".gguf") else "other"
-
-
-def _is_imatrix(name: str) -> bool:
-    """Whether a name with "imatrix" in it is the matrix itself, not a model that was made with one."""
-    return not name.endswith(".gguf") or name.lower().startswith("imatrix") or not _LABEL.search(name[:256])
-
-
-def _groups(files: Sequence[RepoFile]) -> tuple[list[_Group], list[RepoFile]]:
+def _groups(files: Sequence[RepoFile]) -> tuple[list[Candidate], list[RepoFile]]:
     """Return complete models, and the shards of incomplete ones."""
-    single: list[_Group] = []
+    single: list[Candidate] = []
     sharded: dict[tuple[str, str, int], dict[int, RepoFile]] = {}
     for file in files:
         folder, _, name = file.path.rpartition("/")
-        stem = name.removesuffix(".gguf")
+        stem = without_suffix(name)
         match = _SHARD.fullmatch(stem)
         if match is None:
-            single.append(_Group(folder, stem, (file,)))
+            single.append(Candidate(folder, stem, (file,)))
         else:
             place = sharded.setdefault((folder, match["stem"], int(match["count"])), {})
             place[int(match["number"])] = file
     incomplete: list[RepoFile] = []
     for (folder, stem, count), shards in sharded.items():
         if len(shards) == count and set(shards) == set(range(1, count + 1)):
-            single.append(_Group(folder, stem, tuple(shards[n] for n in range(1, count + 1))))
+            single.append(Candidate(folder, stem, tuple(shards[n] for n in range(1, count + 1))))
         else:
             incomplete += [shards[n] for n in sorted(shards)]
     return single, incomplete
 
 
-def _names(groups: Sequence[_Group], model_name: str) -> list[str]:
+def _names(groups: Sequence[Candidate], model_name: str) -> list[str]:
     """Return a name for each group, unique without regard to case: the quantisation, else more of the path."""
     candidates = [(_short_name(g, model_name), _clean(g.stem), _clean(f"{g.folder}-{g.stem}")) for g in groups]
     names = [options[0] for options in candidates]
@@ -183,7 +143,7 @@ def _names(groups: Sequence[_Group], model_name: str) -> list[str]:
     return names
 
 
-def _short_name(group: _Group, model_name: str) -> str:
+def _short_name(group: Candidate, model_name: str) -> str:
     for text in (group.stem, group.folder.rsplit("/", 1)[-1]):
         labels = list(_LABEL.finditer(text[:256]))
         if labels:

@@ -1,6 +1,6 @@
 """Connections to addresses that were looked at: a name is resolved once, checked, and connected to as checked.
 
-Checking a name before another part resolves it again would leave the time between to whoever answers for the name.
+If a name were checked here and resolved again elsewhere, its server could give another address in between.
 """
 
 from __future__ import annotations

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from typing import Protocol
 
 import httpcore2
 import httpx
@@ -28,10 +29,17 @@ from service.outgoing.client import (
 _CONNECTIONS = 10
 
 
-class Access:
-    """Where the library may ask, how many bytes a reply may have, for how long it is read; and the connections."""
+class TokenRule(Rule, Protocol):
+    """A rule that also says who may see our token: hosts that are redirected to do not."""
 
-    def __init__(self, rule: Rule, *, max_bytes: int, max_seconds: float, proxy: str | None = None) -> None:
+    def may_see_token(self, url: httpx.URL) -> bool:
+        """Whether a request to `url` may carry the token."""
+
+
+class Access:
+    """Where the library may ask, who sees its token, how many bytes a reply has and how long it takes; connections."""
+
+    def __init__(self, rule: TokenRule, *, max_bytes: int, max_seconds: float, proxy: str | None = None) -> None:
         self._rule, self._max_bytes, self._max_seconds = rule, max_bytes, max_seconds
         self._transport = httpx2.HTTPTransport(verify=authorities(), proxy=proxy)
         if proxy is None:
@@ -48,7 +56,10 @@ class Access:
 
     def ask(self, request: httpx2.Request) -> httpx2.Response:
         """Return the reply to one request, which may be a hop of a redirect. Raises Refused, httpx2's errors."""
-        require_allowed(self._rule, httpx.URL(str(request.url)))
+        url = httpx.URL(str(request.url))
+        require_allowed(self._rule, url)
+        if not self._rule.may_see_token(url):
+            request.headers.pop("authorization", None)
         response = self._transport.handle_request(request)
         try:
             require_plain(response.headers)

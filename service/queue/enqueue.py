@@ -1,7 +1,7 @@
-"""The only place that enqueues. A job carries an id; what there is to do stands in the database.
+"""The only place that enqueues. A job is a call for a worker; which advice it computes, the database decides.
 
-Jobs are unique by their id, run at least once, and may be lost at any time: whoever enqueues them has committed a row
-before, and enqueues it again when its job is gone.
+Jobs are named after advices, unique by their names, run at least once, and may be lost at any time: code that enqueues
+them has committed a row before, and enqueues them again when its job is gone.
 """
 
 from __future__ import annotations
@@ -27,28 +27,28 @@ def queue_on(redis: Redis) -> Queue:
     return Queue(QUEUE, connection=redis, serializer=SERIALIZER)
 
 
-def enqueue_advice(redis: Redis, advice_id: str) -> bool:
-    """Enqueue the computing of an advice; False when its job is there already. Raises QueueUnavailable."""
+def enqueue_call(redis: Redis, name: str) -> bool:
+    """Enqueue a call for a worker; False when one of this name is there already. Raises QueueUnavailable."""
     with unavailable_as_such():
         try:
             queue_on(redis).enqueue(
                 _COMPUTE_ADVICE,
-                advice_id,
-                job_id=_job_id(advice_id),
+                name,
+                job_id=_job_id(name),
                 unique=True,
                 retry=Retry(max=2),
                 job_timeout=JOB_SECONDS,
                 result_ttl=0,
                 failure_ttl=JOB_SECONDS,
-                description=f"advice {advice_id}",
+                description=f"advice {name}",
             )
         except DuplicateJobError:
             return False
         return True
 
 
-def ensure_enqueued(redis: Redis, advice_id: str, now: datetime, heartbeat_seconds: int) -> bool:
-    """Enqueue an advice whose job is missing, over, or silent since its worker died. True if it was enqueued.
+def ensure_enqueued(redis: Redis, name: str, now: datetime, heartbeat_seconds: int) -> bool:
+    """Enqueue a call whose job is missing, over, or silent since its worker died. True if it was enqueued.
 
     `heartbeat_seconds`: how often a worker says that a job is alive. A job that is only thought to be dead then runs
     twice, which changes nothing. Raises QueueUnavailable.
@@ -56,22 +56,22 @@ def ensure_enqueued(redis: Redis, advice_id: str, now: datetime, heartbeat_secon
     queue, since = queue_on(redis), now - timedelta(seconds=_SILENT_BEATS * heartbeat_seconds)
     with unavailable_as_such():
         try:
-            job = Job.fetch(_job_id(advice_id), connection=redis, serializer=SERIALIZER)
+            job = Job.fetch(_job_id(name), connection=redis, serializer=SERIALIZER)
             if _is_alive(job, queue, since):
                 return False
             job.delete(remove_from_queue=True)
         except NoSuchJobError:
             pass
         # Where a worker died between taking it and saying so: RQ would fail the new job of this name a minute later.
-        queue.intermediate_queue.remove(_job_id(advice_id))
-    return enqueue_advice(redis, advice_id)
+        queue.intermediate_queue.remove(_job_id(name))
+    return enqueue_call(redis, name)
 
 
 def give_back(redis: Redis, job: Job) -> None:
-    """Enqueue a job of ours anew that its worker ended in the middle. Raises QueueUnavailable."""
+    """Enqueue again a job of ours that its worker ended in the middle. Raises QueueUnavailable."""
     with unavailable_as_such():
         job.delete(remove_from_queue=True)
-    enqueue_advice(redis, str(job.args[0]))
+    enqueue_call(redis, str(job.args[0]))
 
 
 def _is_alive(job: Job, queue: Queue, since: datetime) -> bool:
@@ -85,5 +85,5 @@ def _is_recent(instant: datetime | None, since: datetime) -> bool:
     return instant is not None and instant > since
 
 
-def _job_id(advice_id: str) -> str:
-    return f"advice-{advice_id}"
+def _job_id(name: str) -> str:
+    return f"advice-{name}"

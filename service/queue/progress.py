@@ -1,4 +1,4 @@
-"""Progress of advices and validations: published by whoever works, heard by whoever listens at that moment.
+"""Progress of advices and validations: published by the process that works, heard by those that listen at that moment.
 
 Nothing is kept: a listener first subscribes, then reads the database, then takes each message as a hint to read again.
 """
@@ -11,8 +11,8 @@ import msgspec
 from redis import Redis
 from redis.exceptions import RedisError
 
-from service.wire.advice import AdviceEvent
-from service.wire.runs import ValidationEvent
+from service.wire.advice.advice import AdviceEvent
+from service.wire.measuring.runs import ValidationEvent
 
 WAITING_RUNS = "runs"  # hosts that wait for a run listen here
 PATTERNS = ("advice:*", "validation:*", WAITING_RUNS)  # of all channels that the API follows

@@ -61,6 +61,12 @@ def named(engine: Engine, name: str) -> StoredAccount | None:
     return None if row is None else _account(row)
 
 
+def name_of(engine: Engine, account_id: str) -> str | None:
+    """Return the name of the account with this id."""
+    with engine.connect() as connection:
+        return connection.scalar(select(account.c.name).where(account.c.id == account_id))
+
+
 def forget(engine: Engine, account_id: str) -> None:
     """Delete an account with everything that is only its own, which is what its private hosts measured too: without
     them nothing would say that nobody is to see it. A banned one stays, with its ban and nothing else."""

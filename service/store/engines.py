@@ -6,15 +6,18 @@ kind of engine, and one driver for each database.
 
 from __future__ import annotations
 
+import os
 import sqlite3
+import stat
 import time
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from typing import Any
 
 import msgspec
 from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
 from sqlalchemy.engine import ExceptionContext
-from sqlalchemy.exc import ArgumentError, InterfaceError, NoSuchModuleError, OperationalError
+from sqlalchemy.exc import ArgumentError, DBAPIError, InterfaceError, NoSuchModuleError, OperationalError
 
 from service.errors import DatabaseUnavailable, InvalidSetting
 from service.logs import Log
@@ -42,6 +45,23 @@ _NOTICE_LOSS = {
     "connect_timeout": 5, "keepalives_idle": 10, "keepalives_interval": 5, "keepalives_count": 3,
     "tcp_user_timeout": 15_000,
 }  # fmt: skip
+_DAMAGED = "the database is damaged: bring back a backup with `advisor admin restore`"
+_FULL = "no space is left for the database"
+_READ_ONLY = "the database cannot be written: look who owns its file and folder, and whether the disk is read-only"
+_NOT_OPENED = "the database cannot be opened: look whether its folder is there, and who owns it"
+_NO_ANSWER = "the database does not answer"
+# What is said of a failure, by SQLite's primary result code and by PostgreSQL's SQLSTATE; of any other, `_NO_ANSWER`.
+_SAID_OF: dict[int | str, str] = {
+    sqlite3.SQLITE_CORRUPT: _DAMAGED, sqlite3.SQLITE_NOTADB: _DAMAGED, sqlite3.SQLITE_FULL: _FULL,
+    sqlite3.SQLITE_READONLY: _READ_ONLY, sqlite3.SQLITE_PERM: _READ_ONLY, sqlite3.SQLITE_CANTOPEN: _NOT_OPENED,
+    sqlite3.SQLITE_IOERR: "the disk of the database fails, or is full",
+    "XX001": _DAMAGED, "XX002": _DAMAGED, "53100": _FULL,
+    "25006": "the database takes no changes: it is a standby, or set to read only",
+    "28P01": "the database refuses the password of DATABASE_URL",
+    "28000": "the database refuses the user of DATABASE_URL",
+    "3D000": "the database of DATABASE_URL does not exist on its server",
+}  # fmt: skip
+PRIVATE_FILE, PRIVATE_FOLDER = 0o600, 0o700
 
 
 def make_engine(url: str) -> Engine:
@@ -53,9 +73,9 @@ def make_engine(url: str) -> Engine:
 
 
 def _sqlite(url: URL) -> Engine:
-    if url.database:
-        Path(url.database).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     engine = create_engine(url, connect_args={"timeout": _BUSY_SECONDS}, **_POOL, **_JSON)
+    if (file := file_of(url)) is not None:
+        event.listen(engine, "do_connect", lambda *_: make_private_file(file))
     event.listen(engine, "connect", _set_pragmas)
     event.listen(engine, "begin", _begin)
     return engine
@@ -108,8 +128,8 @@ def _use_wal(connection: Any) -> None:
         try:
             connection.execute("PRAGMA journal_mode=WAL")
             return
-        except sqlite3.OperationalError:
-            if time.monotonic() > last:
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > last:
                 raise
             time.sleep(_BUSY_PAUSE)
 
@@ -120,17 +140,56 @@ def glance(engine: Engine) -> Connection:
     return engine.connect().execution_options(sqlite_begin=_NO_TRANSACTION)
 
 
+def locked(engine: Engine) -> AbstractContextManager[Connection]:
+    """Begin a transaction that reads before it writes: SQLite locks at once, and waits its turn as any writer does."""
+    return engine.execution_options(sqlite_begin="IMMEDIATE").begin()
+
+
 def _begin(connection: Any) -> None:
-    # Deferred: a transaction that writes must write first, or it may meet SQLITE_BUSY_SNAPSHOT, which no wait mends.
-    # One that has to read first asks for IMMEDIATE.
+    # Deferred: a transaction that writes must write first, or it may meet SQLITE_BUSY_SNAPSHOT, which no wait fixes.
+    # One that has to read first is `locked`.
     mode = connection.get_execution_options().get("sqlite_begin", "DEFERRED")
     if mode != _NO_TRANSACTION:
         connection.exec_driver_sql(f"BEGIN {mode}")
 
 
+def file_of(url: URL) -> Path | None:
+    """Return the file of a SQLite database; None of one in memory, or of another kind."""
+    if url.get_backend_name() != "sqlite" or not url.database or url.database.startswith((":memory:", "file:")):
+        return None
+    return Path(url.database)
+
+
+def make_private_file(file: Path) -> None:
+    """Have a database's file and folder there, the file for its owner alone: SQLite's log takes its mode from it.
+
+    A folder that is there keeps its mode. Raises DatabaseUnavailable.
+    """
+    try:
+        file.parent.mkdir(mode=PRIVATE_FOLDER, parents=True, exist_ok=True)
+        # Only where it is not there: closing any descriptor of a file ends all locks that this process has on it, and
+        # SQLite's are such (https://sqlite.org/howtocorrupt.html, 2.2). The log would be deleted under who writes it.
+        with suppress(FileExistsError):
+            os.close(os.open(file, os.O_CREAT | os.O_EXCL | os.O_RDONLY | os.O_CLOEXEC, PRIVATE_FILE))
+        for one in (file, file.with_name(f"{file.name}-wal"), file.with_name(f"{file.name}-shm")):
+            if one.exists() and (found := one.stat()).st_uid == os.geteuid() and stat.S_IMODE(found.st_mode) & 0o077:
+                one.chmod(PRIVATE_FILE)
+    except OSError as error:
+        raise DatabaseUnavailable(f"{_NOT_OPENED} ({file}: {error.strerror})", field="DATABASE_URL") from error
+
+
+def said_of(error: BaseException) -> str | None:
+    """Return in one sentence what a driver's error means for the database; None where it is no failure of it."""
+    code = getattr(error, "sqlite_errorcode", None)
+    if isinstance(code, int):
+        return _SAID_OF.get(code & 0xFF)
+    return _SAID_OF.get(getattr(error, "sqlstate", None) or "")
+
+
 def _say_unavailable(context: ExceptionContext) -> None:
     # The driver's words name hosts and users: they are for the log, not for those who ask over the network.
-    if isinstance(context.sqlalchemy_exception, OperationalError | InterfaceError):
-        error = context.original_exception
+    error = context.original_exception
+    said = said_of(error) if isinstance(context.sqlalchemy_exception, DBAPIError) else None
+    if said is not None or isinstance(context.sqlalchemy_exception, OperationalError | InterfaceError):
         log.error("database.silent", error=type(error).__name__, detail=str(error))
-        raise DatabaseUnavailable("the database does not answer", field="DATABASE_URL") from context.original_exception
+        raise DatabaseUnavailable(said or _NO_ANSWER, field="DATABASE_URL") from error

@@ -62,7 +62,11 @@ metadata = MetaData(
 
 # `request_key` is the hash of what was asked with the branch as given, `key` the same with the commit: the first one
 # lets identical requests in flight share a row, the second finds a finished advice. `request` is the canonical
-# AdviceRequest, `body` an AdviceBody, `problem` what service.errors.describe returns, `delete_key_hash` a sha256.
+# AdviceRequest, `problem` what service.errors.describe returns, `delete_key_hash` a sha256. `packed` is the AdviceBody,
+# compressed (store/advice/advices.py); `body` holds it in rows of before 0007. While an advice is open, `payer` says
+# from whose share it is computed (store/advice/queue.py), `cost` how many CPU seconds that was estimated to take,
+# `budget` how many it may take, `job` in which job that is. `account`: whether it was asked for with an account.
+# `read_on`: about when its body was read last; null where there is none. `first_versions`: of the first time.
 advice = Table(
     "advice",
     metadata,
@@ -81,6 +85,14 @@ advice = Table(
     Column("created_at", UtcDateTime, nullable=False),
     Column("updated_at", UtcDateTime, nullable=False),
     Column("request_id", String(64)),  # of the request that asked for it: docs/logs.md
+    Column("payer", String(160)),
+    Column("cost", Float),
+    Column("budget", Float),
+    Column("job", String(64)),
+    Column("packed", LargeBinary),
+    Column("account", Boolean),
+    Column("read_on", UtcDateTime, index=True),
+    Column("first_versions", _JSON),
     CheckConstraint("state IN ('queued', 'running', 'ready', 'failed')", name="advice_state"),
     Index("advice_in_flight", "request_key", unique=True, sqlite_where=_IN_FLIGHT, postgresql_where=_IN_FLIGHT),
 )
@@ -91,26 +103,6 @@ results_version = Table(
     metadata,
     Column("id", Integer, primary_key=True, autoincrement=False),
     Column("changes", BigInteger, nullable=False),
-)
-
-# The commit of a branch, as it was when last asked.
-branch = Table(
-    "branch",
-    metadata,
-    Column("repo", String(200), primary_key=True),
-    Column("name", String(200), primary_key=True),
-    Column("revision", String(64), nullable=False),
-    Column("seen_at", UtcDateTime, nullable=False),
-)
-
-# What a repo holds at a commit, which never changes: a msgpack RepoListing. Also the list of repos read here.
-repo_listing = Table(
-    "repo_listing",
-    metadata,
-    Column("repo", String(200), primary_key=True),
-    Column("revision", String(64), primary_key=True),
-    Column("listing", LargeBinary, nullable=False),
-    Column("seen_at", UtcDateTime, nullable=False),
 )
 
 # Who may do more than ask. `name` is the operator's word, or `discord:<id>`, `slack:<team>:<user>`; others see the
@@ -166,7 +158,7 @@ interaction = Table(
 )
 
 # A machine that measures. `counter` is that of its last signed call, which only grows. `probe` is what it said of
-# itself last (service.wire.hosts.Probe), `hardware_key` the hash of that hardware's canonical form.
+# itself last (service.wire.measuring.hosts.Probe), `hardware_key` the hash of that hardware's canonical form.
 host = Table(
     "host",
     metadata,
@@ -224,11 +216,12 @@ validation = Table(
     CheckConstraint("mode IN ('validate', 'tune')", name="validation_mode"),
 )
 
-# One measurement of one config. `outline` is what is the same on every host (service.wire.agent.RunOutline). `fence`
-# grows with each lease, and goes with every write of the host that holds it; `attempt` counts leases that ended without
-# a result, not those that gave way. `cell` is the hash of files, flags, engine and cards, which with a host's
+# One measurement of one config. `outline` is what is the same on every host (RunOutline of wire/measuring/agent.py).
+# `fence` grows with each lease, and goes with every write of the host that holds it; `attempt` counts leases that ended
+# without a result, not those that gave way. `cell` is the hash of files, flags, engine and cards, which with a host's
 # `hardware_key` says what was measured before. `prediction` is what the advice said of it, `changed` what a step of
-# tuning changes; `identity`: under what its result will be filed.
+# tuning changes; `identity`: under what its result will be filed. `record`: by what it is judged, fixed at its lease
+# (service.store.measuring.run_records).
 run = Table(
     "run",
     metadata,
@@ -262,12 +255,15 @@ run = Table(
     Column("started_at", UtcDateTime),
     Column("ended_at", UtcDateTime, index=True),
     Column("request_id", String(64)),
+    Column("record", _JSON),
     CheckConstraint("state IN ('queued', 'leased', 'running', 'succeeded', 'failed', 'cancelled')", name="run_state"),
     CheckConstraint("kind IN ('config', 'baseline', 'step')", name="run_kind"),
     Index("run_queue", "state", "created_at"),
 )
 
-# Which hosts may take a run, and what is their own in its document: which cards, which builds of the engine.
+# Which hosts may take a run, and what is their own in its document: which cards, which builds of the engine. On which
+# `terms` (service.store.measuring.run_records) as the machine of `hardware_key`, which a host must still be; `dropped`:
+# how often it took the run and brought no result; it gave way to its owner and is not asked again `not_before`.
 run_host = Table(
     "run_host",
     metadata,
@@ -276,12 +272,16 @@ run_host = Table(
     Column("match", String(5), nullable=False),
     Column("gpus", _JSON, nullable=False),
     Column("engine_builds", _JSON, nullable=False),
+    Column("hardware_key", String(64)),
+    Column("terms", _JSON),
+    Column("dropped", Integer, nullable=False, server_default="0"),
+    Column("not_before", UtcDateTime),
     CheckConstraint("match IN ('exact', 'near')", name="run_host_match"),
 )
 
 # What was measured, by an agent, by people, or published elsewhere. Of what was published only the text is kept: no
 # cell, key, flags or model. `model` is repo, revision, variant and files with their hashes; `seen` what was printed and
-# sampled beside the rows; `log` the reduced text, compressed; `command` the reduced words as they were given. From
+# sampled next to the rows; `log` the reduced text, compressed; `command` the reduced words as they were given. From
 # `model_name` to `ram_gib` is what people search for (service.engine.measured.identity). `rows_key` is the hash of
 # model, engine and rows, by which the same measurement sent twice is known; `submission_key` that of who sent it with
 # which idempotency key. Trust and states: docs/trust.md.
@@ -352,7 +352,7 @@ result_change = Table(
 )
 
 # Cells in which a host agreed with what was replicated without its owner: with one of them its other results count as
-# an agent's own. `service.flows.trust` writes all proofs of a cell anew whenever something of the cell changes.
+# an agent's own. `service.flows.results.trust` rewrites all proofs of a cell whenever something of the cell changes.
 host_proof = Table(
     "host_proof",
     metadata,
@@ -388,7 +388,7 @@ abuse_report = Table(
 )
 
 # Calibrations fitted to results of this database, the newest in force. `body` is a service.engine.speed Calibration as
-# JSON, `errors` what it was judged by (service.flows.calibration.Judged).
+# JSON, `errors` what it was judged by (service.flows.results.calibration.Judged).
 calibration = Table(
     "calibration",
     metadata,

@@ -1,6 +1,6 @@
 """How often results have changed, in one row: what is kept of answers is true as long as that number stays.
 
-Whoever changes what the board or a measured advice say counts it in the same transaction, before anything else that
+Code that changes what the board or a measured advice say counts it in the same transaction, before anything else that
 other writers could wait for: so they wait for each other in one order.
 """
 
@@ -11,20 +11,29 @@ from typing import NamedTuple
 from sqlalchemy import Connection, Engine, bindparam, select, true, update
 
 from service.store.engines import glance
+from service.store.results.calibrations import VERSION_IN_FORCE
 from service.store.tables import advice
 from service.store.tables import results_version as table
 
 _COUNTED = update(table).values(changes=table.c.changes + 1)
 # Made once: what is asked with every answer is not compiled, nor looked up, with every answer.
 _CHANGES = select(table.c.changes)
-_OF_ADVICE = select(advice.c.state, table.c.changes).join(table, true()).where(advice.c.id == bindparam("asked"))
+_KEPT = (advice.c.packed.is_not(None) | advice.c.body.is_not(None)).label("kept")
+_OF_ADVICE = (
+    select(advice.c.state, table.c.changes, VERSION_IN_FORCE.label("calibration"), _KEPT)
+    .join(table, true())
+    .where(advice.c.id == bindparam("asked"))
+)
 
 
 class AdviceVersion(NamedTuple):
-    """The state of an advice, and the version of the results that are joined to it."""
+    """The state of an advice, the versions of the results that are joined to it and of the calibration fitted here, and
+    whether its body is kept."""
 
     state: str
     results: int
+    calibration: str | None
+    kept: bool
 
 
 def count_change(connection: Connection) -> None:
@@ -42,4 +51,4 @@ def of_advice(engine: Engine, advice_id: str) -> AdviceVersion | None:
     """Return the version of an advice, None where there is none."""
     with glance(engine) as connection:
         row = connection.execute(_OF_ADVICE, {"asked": advice_id}).one_or_none()
-    return None if row is None else AdviceVersion(row.state, row.changes)
+    return None if row is None else AdviceVersion(row.state, row.changes, row.calibration, bool(row.kept))

@@ -14,40 +14,47 @@ from litestar.handlers import BaseRouteHandler
 
 from service import logs
 from service.errors import InvalidSetting
+from service.flows.context import Context, open_context
 from service.queue.connection import connect_async
+from service.queue.listening import Listener
+from service.queue.progress import PATTERNS
 from service.settings import Settings
 from service.structs import learn_structs
-from service.web import pages
-from service.web.access_log import access_log
-from service.web.api import API, PARTS
-from service.web.body import require_json
-from service.web.bots import bot_routers
-from service.web.compression import compressed
-from service.web.intake import bounded
-from service.web.limits import MAX_BODY_BYTES, Limits
-from service.web.methods import head_as_get, methods_of, with_allow
+from service.web import mcp_api
+from service.web.api_routes import API, PARTS
+from service.web.chat import bot_routers
+from service.web.http.access_log import access_log
+from service.web.http.body import require_json
+from service.web.http.compression import compressed
+from service.web.http.intake import bounded
+from service.web.http.limits import MAX_BODY_BYTES, RateLimits
+from service.web.http.methods import head_as_get, methods_of, with_allow
+from service.web.http.problems import HANDLERS
+from service.web.http.query import require_single
+from service.web.http.security import security_headers
+from service.web.page_routes import PAGES
 from service.web.pages.errors import for_people
-from service.web.problems import HANDLERS
-from service.web.query import require_single
-from service.web.security import security_headers
 from service.web.services import Services
-from service.web.use_cases import Flows
 
 _COUNT_SECONDS = 5.0
 _REDIS_SECONDS = 2  # how long counting a request may take before Redis counts as lost
 
 
-def create_app(settings: Settings, flows: Flows | None = None) -> Litestar:
-    """Return the ASGI app. `flows` None: those of this service. Raises InvalidSetting."""
+def create_app(settings: Settings, context: Context | None = None) -> Litestar:
+    """Return the ASGI app. `context` None: one is opened and closed with the app. Raises InvalidSetting."""
     if settings.redis_url is None:
         raise InvalidSetting("REDIS_URL is not set, and `advisor serve` has not started a server", field="REDIS_URL")
     logs.configure("api", settings.log_level)
     resources = AsyncExitStack()
     redis = connect_async(settings.redis_url, _REDIS_SECONDS)
     resources.push_async_callback(redis.aclose)
-    services = Services(settings, flows or _real(settings, resources), Limits(redis, settings.streams_per_client))
+    followed = connect_async(settings.redis_url)
+    resources.push_async_callback(followed.aclose)
+    context = context or resources.enter_context(open_context(settings))
+    limits = RateLimits(redis, settings.streams_per_client)
+    services = Services(settings, context, Listener(followed, *PATTERNS), limits)
     app = Litestar(
-        route_handlers=[_counted(services), *PARTS, pages.router, *bot_routers(settings)],
+        route_handlers=[_counted(services), *PARTS, PAGES, *bot_routers(settings)],
         dependencies={"services": Provide(lambda: services, sync_to_thread=False)},
         exception_handlers={kind: for_people(handler) for kind, handler in HANDLERS.items()},
         lifespan=[lambda _: _closing(resources), lambda _: _counting(services)],
@@ -65,22 +72,12 @@ def create_app(settings: Settings, flows: Flows | None = None) -> Litestar:
     return app
 
 
-def _real(settings: Settings, resources: AsyncExitStack) -> Flows:
-    from service.flows.context import open_context
-    from service.flows.use_cases import UseCases
-
-    context = resources.enter_context(open_context(settings))
-    listener = connect_async(settings.redis_url or "")
-    resources.push_async_callback(listener.aclose)
-    return UseCases(context, listener)
-
-
 def _counted(services: Services) -> Router:
     async def count(connection: ASGIConnection[Any, Any, Any, Any], _: BaseRouteHandler) -> None:
         await services.count_request(connection)
 
-    # As a guard: those of handlers look tokens up, which must not be free for whoever guesses them.
-    return Router("/", route_handlers=API, guards=[count], before_request=_well_formed)
+    # As a guard: those of handlers look tokens up, which must not be free for anyone who guesses them.
+    return Router("/", route_handlers=[*API, mcp_api.router], guards=[count], before_request=_well_formed)
 
 
 async def _well_formed(request: Request[Any, Any, Any]) -> None:

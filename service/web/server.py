@@ -15,13 +15,13 @@ from litestar import Litestar
 from service.errors import InvalidSetting
 from service.logs import Log
 from service.settings import Settings
-from service.web.connections import MAX_HEAD_BYTES, BoundedConnection, most_connections
-from service.web.drain import Drain
+from service.web.http.connections import MAX_HEAD_BYTES, BoundedConnection, most_connections
+from service.web.http.drain import Drain
 from service.web.services import Services
 
 log = Log("web")
 
-REQUEST_GRACE_SECONDS = 10  # for requests that are being answered; whoever only waits is sent away at once
+REQUEST_GRACE_SECONDS = 10  # for requests that are being answered; a request that only waits is sent away at once
 _SWITCH_SECONDS = (
     0.0005  # a thread that computes holds up the event loop so long, ten of them ten times; by default 5 ms
 )
@@ -78,7 +78,7 @@ def server_config(app: Litestar) -> uvicorn.Config:
 
 
 class _Server(uvicorn.Server):
-    """Says when it answers, and ends in steps: what runs beside it is stopped after it."""
+    """Says when it answers, and ends in steps: what runs alongside it is stopped after it."""
 
     def __init__(self, config: uvicorn.Config, drain: Drain, drain_seconds: float) -> None:
         super().__init__(config)

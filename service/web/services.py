@@ -6,46 +6,60 @@ import asyncio
 import re
 from collections.abc import Callable
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, TypeVar, TypeVarTuple, Unpack
 
-from anyio import CapacityLimiter, Semaphore, WouldBlock, from_thread, to_thread
+from anyio import CapacityLimiter, from_thread, to_thread
 from litestar import Request
 from litestar.connection import ASGIConnection
 
-from service.errors import NotAuthenticated, ServiceUnavailable
+from service.errors import NotAuthenticated
+from service.flows import accounts
 from service.flows.accounts import Caller
+from service.flows.advice.advise import advices_progress
+from service.flows.advice.payers import Payer, account_payer, network_payer
+from service.flows.context import Context
+from service.flows.measuring.runs import hosts_concerned, hosts_with_runs
+from service.flows.operations import components
+from service.flows.results.accuracy import KeptAccuracy
+from service.queue.listening import Listener
 from service.settings import Settings
-from service.web.access_log import waits
-from service.web.client import client_of, is_within, networks
-from service.web.drain import Drain
-from service.web.kept import KeptAnswers
-from service.web.limits import Bucket, Lease, Limits
-from service.web.parts import Asking
-from service.web.use_cases import Flows
+from service.web.http.access_log import waits
+from service.web.http.client import client_of, is_within, networks
+from service.web.http.coalescing import Coalescer
+from service.web.http.drain import Drain
+from service.web.http.limits import Bucket, Lease, RateLimits
+from service.web.http.probes import ComponentProbe
+from service.web.http.response_cache import ResponseCache
+from service.wire.advice.advice import AdviceEvent
 from service.wire.health import Part, PartName
 
 NEEDED: tuple[PartName, ...] = ("database", "redis", "workers", "disk")
 _KEPT_SECONDS = 5.0  # what waits is asked of the database no more often, however many scrape
 WAITING_LOOK = 4  # threads in which all who wait, listeners and hosts, look at the database: others go before them
-READS = 4  # repos that one process reads at once for `/v1/repos`
+READING = 16  # threads for what may read of the Hub, apart from those of all else: some wait there (hub/slots.py)
 T = TypeVar("T")
+Arguments = TypeVarTuple("Arguments")
 _HOST = re.compile(r"[A-Za-z0-9.:\[\]-]{1,255}")
 
 
 class Services:
-    """The flows, limits, settings and kept answers of one app, and how far it is on its way out."""
+    """What one app works with: the context of its flows, limits, settings, kept answers, and whether it is ending."""
 
-    def __init__(self, settings: Settings, flows: Flows, limits: Limits) -> None:
-        self.settings, self.flows, self.limits = settings, flows, limits
-        self.reads = Semaphore(READS)
+    def __init__(self, settings: Settings, context: Context, listener: Listener, limits: RateLimits) -> None:
+        self.settings, self.context, self.listener, self.limits = settings, context, listener, limits
+        self.accuracy = KeptAccuracy()
+        self.reading = CapacityLimiter(READING)
         self.drain = Drain()
         self.looking = CapacityLimiter(WAITING_LOOK)
-        self.kept = KeptAnswers()
+        self.kept = ResponseCache()
+        self.progress = Coalescer[AdviceEvent](lambda ids: advices_progress(context, ids), self.looking)
+        self.hosts_concerned = Coalescer[bool](lambda ids: hosts_concerned(context, ids), self.looking)
+        self.hosts_with_runs = Coalescer[bool](lambda ids: hosts_with_runs(context, ids), self.looking)
         names: tuple[PartName, ...] = (*NEEDED, "bots", "hub") if settings.has_bots else (*NEEDED, "hub")
-        self._asked = {name: Asking(partial(self._part, name)) for name in names}
-        self.backlog = Asking(lambda: flows.backlog(), keep_seconds=_KEPT_SECONDS)
-        self.counts = Asking(lambda: flows.counts())
-        self.counted = Asking(lambda: flows.send_counts())
+        self._asked = {name: ComponentProbe(partial(self._part, name)) for name in names}
+        self.backlog = ComponentProbe(lambda: components.backlog(context), keep_seconds=_KEPT_SECONDS)
+        self.counts = ComponentProbe(lambda: components.counts(context))
+        self.counted = ComponentProbe(lambda: components.send_counts(context.redis))
         self._near = networks(settings.metrics_networks, "ADVISOR_METRICS_NETWORKS")
         self._proxies = networks(settings.trusted_proxies)
         self._requests = Bucket("requests", settings.requests_per_minute, 60, "requests")
@@ -54,19 +68,12 @@ class Services:
         self._reports = Bucket("reports", 10, 3600, "reports of results")
         self._new_repos = Bucket("new-repos", settings.new_repos_per_hour, 3600, "requests for repos not yet read here")
 
-    async def run_reading(self, flow: Callable[..., T], *arguments: object) -> T:
-        """Return what a flow returns that may read a header, in a thread. Raises ServiceUnavailable beyond READS."""
-        try:
-            self.reads.acquire_nowait()
-        except WouldBlock as error:
-            raise ServiceUnavailable(f"{READS} repos are being read at this moment; ask again") from error
-        try:
-            return await to_thread.run_sync(flow, *arguments)
-        finally:
-            self.reads.release()
+    async def run_reading(self, flow: Callable[[Unpack[Arguments]], T], *arguments: *Arguments) -> T:
+        """Return what a flow returns that may read of the Hub, in a thread of those that may wait for it."""
+        return await to_thread.run_sync(flow, *arguments, limiter=self.reading)
 
     def _part(self, name: PartName) -> str:
-        return self.flows.part(name)
+        return components.part(self.context, name)
 
     async def parts(self) -> tuple[Part, ...]:
         """Return how each part of the service is at this moment."""
@@ -107,6 +114,17 @@ class Services:
         """Count one result that somebody sends. Raises RateLimited."""
         who = f"account:{caller.account_id}" if caller else self.client(request)
         await self.limits.take(self._submissions, who, needs_redis=False)
+
+    def payer(self, request: Request[Any, Any, Any], caller: Caller | None) -> Payer:
+        """Return from whose share an advice is computed."""
+        client = self.client(request)
+        if caller is None:
+            return network_payer(client)
+        return account_payer(caller.account_id, client, trusted=caller.trusted)
+
+    def caller_of(self, bearer: str) -> Caller:
+        """Return whose token this is. Blocks. Raises NotAuthenticated."""
+        return accounts.caller_of(self.context.engine, bearer, self.context.clock())
 
     def known(self, caller: Caller | None) -> Caller:
         """Return the caller. Raises NotAuthenticated for somebody without a token."""

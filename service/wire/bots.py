@@ -22,8 +22,12 @@ class Asker(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SharedMessage(msgspec.Struct, frozen=True, kw_only=True):
-    """A message that somebody points at: its text (reduced), and the address of a text file attached to it."""
+    """A message that somebody points at: its text (reduced), and the address of a text file attached to it.
 
+    `is_own`: the person who points at it wrote it.
+    """
+
+    is_own: bool = False
     text: Word = ""
     file_url: Annotated[str, Meta(max_length=2_048)] | None = None
 

@@ -202,6 +202,20 @@ PROBLEM_TYPES: dict[str, ProblemType] = {
         "The client asked more often, or for more repos not yet read here, than one client may.",
         "Ask again after the seconds in `Retry-After`. One request with `?wait=30` costs less than polling.",
     ),
+    "too-many-open-advices": ProblemType(
+        429,
+        "Too many advices are open",
+        "The client, account or place in chat has as many advices waiting or in computation as one may.",
+        "Ask again after the seconds in `Retry-After`, when one of them is ready. What was computed before is answered "
+        "at once, and never counts.",
+    ),
+    "advice-too-expensive": ProblemType(
+        422,
+        "The advice takes more computing than one may",
+        "What is asked would take more CPU seconds than one advice may take by its estimate, or was ended when it had.",
+        "Ask for less at a time: name `constraints.variants` or one engine, fewer cards, fewer `what_if` questions. "
+        "With an account's token an advice may take more; `advisor advise` on a machine of your own has no such limit.",
+    ),
     "too-many-streams": ProblemType(
         429,
         "Too many open streams",
@@ -238,7 +252,7 @@ PROBLEM_TYPES: dict[str, ProblemType] = {
         "The host may not measure now",
         "The host waits for its owner's approval, is paused, or was revoked.",
         'Its owner approves it, or ends the pause, with `PATCH /v1/hosts/{id}` and `{"state": "active"}`. A revoked '
-        "one is enrolled anew.",
+        "one is enrolled again.",
     ),
     "host-exists": ProblemType(
         409,

@@ -52,7 +52,7 @@ def ends() -> Iterator[tuple[Relay, socket.socket]]:
 
 def test_a_relay_passes_on_holds_back_and_cuts(ends: tuple[Relay, socket.socket]) -> None:
     relay, listener = ends
-    with socket.create_connection(("127.0.0.1", relay.port), timeout=5) as near:
+    with socket.create_connection(("127.0.0.1", relay.port), timeout=60) as near:
         near.sendall(b"one")
         far, _ = listener.accept()
         with far:

@@ -8,6 +8,8 @@ import pytest
 
 from bench.pages import DOCS, filled, pages
 
+pytestmark = pytest.mark.full  # every published run is predicted
+
 
 @pytest.fixture(scope="module")
 def written() -> dict[str, str]:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import itertools
+import json
+import time
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -13,13 +16,14 @@ import msgspec
 import pytest
 from redis import Redis
 
-from service.bots.courier import Courier
-from service.flows import interactions
-from service.flows.advise import compute_advice
-from service.flows.context import Context, make_hub
+from service.bots.dispatcher import Dispatcher
+from service.flows.advice.advise import compute_advice
+from service.flows.chat import interactions
+from service.flows.context import Context
+from service.flows.hub import make_hub
 from service.queue.embedded import EmbeddedValkey
 from service.settings import Settings
-from service.store import advices
+from service.store.advice import queue
 from service.store.engines import make_engine
 from service.store.migrations import migrate
 from service.web.app import create_app
@@ -28,6 +32,7 @@ from tests.bots.platforms import APPLICATION, BOT_TOKEN, DISCORD, FILES, SLACK_A
 from tests.flows.conftest import session_hub
 from tests.local_hub import LocalHub
 from tests.valkeys import redis, valkey
+from tests.waiting import PATIENCE
 from tests.web.servers import client_of
 
 __all__ = ["redis", "session_hub", "valkey"]
@@ -63,7 +68,7 @@ def settings_of(folder: Path, redis_url: str, hub: str = "http://127.0.0.1:1", *
         "bot_place_per_minute": 10_000,
         "requests_per_minute": 1000,
     }
-    return Settings(**{**values, **more})  # type: ignore[arg-type]
+    return Settings(**{**values, **more})
 
 
 class Chat:
@@ -72,13 +77,13 @@ class Chat:
     def __init__(self, client: httpx.Client, context: Context, clock: Clock) -> None:
         self.http, self.context, self.clock = client, context, clock
         self.platforms = Platforms(lambda: clock().timestamp())
-        self.courier = Courier(context, self.platforms.client(), lambda account: None)
+        self.dispatcher = Dispatcher(context, self.platforms.client(), lambda account: None)
 
     def with_settings(self, **changed: Any) -> None:
         """Let the courier work with other settings."""
         changed_settings = msgspec.structs.replace(self.context.settings, **changed)
         self.context = self.context._replace(settings=changed_settings)
-        self.courier = Courier(self.context, self.platforms.client(), lambda account: None)
+        self.dispatcher = Dispatcher(self.context, self.platforms.client(), lambda account: None)
 
     def discord(self, payload: dict[str, Any], **how: Any) -> httpx.Response:
         """Send an interaction as Discord does; a deferred answer is noted there."""
@@ -86,25 +91,36 @@ class Chat:
         if reply.status_code == 200 and reply.json()["type"] == 5:
             private = reply.json().get("data", {}).get("flags") == 64
             self.platforms.taken(payload["token"], private, payload["id"])
+            self._released(f"discord:{payload['id']}")
         return reply
+
+    def _released(self, identity: str) -> None:
+        """Wait until the service noticed that its acknowledgement is out: the client may have it a moment earlier."""
+        last = time.monotonic() + PATIENCE
+        while (row := interactions.read(self.context, identity)) and row.due_at:
+            if row.due_at <= datetime.now(UTC) or time.monotonic() > last:
+                break
+            time.sleep(0.001)
 
     def slack(self, path: str, form: dict[str, str], url: str, **how: Any) -> httpx.Response:
         """Send a form as Slack does."""
         reply = self.http.post(f"/bots/slack/{path}", **slack_payloads.signed(form, **how))
         if reply.status_code == 200:
             self.platforms.taken(url.rpartition("/")[2], False, "")
+            trigger = form.get("trigger_id") or json.loads(form["payload"])["trigger_id"]
+            self._released(f"slack:{hashlib.sha256(trigger.encode()).hexdigest()[:40]}")
         return reply
 
     def look(self) -> int:
         """Look once at every question that is due; return how many were."""
         found = interactions.claim(self.context, 100)
         for asked in found:
-            self.courier.look(asked)
+            self.dispatcher.look(asked)
         return len(found)
 
     def work(self) -> None:
         """Compute what is queued, as a worker does."""
-        for advice_id in advices.unfinished(self.context.engine):
+        for advice_id in queue.calls(self.context.engine):
             compute_advice(self.context, advice_id)
 
     def settle(self) -> None:

@@ -14,7 +14,8 @@ from typing import Any
 
 from redis import Redis
 
-from service.flows.context import Context, make_hub
+from service.flows.context import Context
+from service.flows.hub import make_hub
 from service.queue.connection import connect
 from service.queue.embedded import EmbeddedValkey
 from service.store.engines import make_engine
@@ -58,7 +59,7 @@ def a_chat() -> Iterator[Chat]:
 
 def conversation(platform: str, chat: Chat) -> str:
     """Return what is said on a platform, as Markdown."""
-    keep(chat.context.engine, a_result())
+    keep(chat.context.engine, a_result(tier="agent-run"))
     found = "\n".join(_on_discord(chat) if platform == "discord" else _on_slack(chat))
     return _ID.sub("MZ0Vb1p2QvK3x9dT4sLwGg", found)
 

@@ -83,9 +83,11 @@ def typing(verb: str, word: str, typed: str, *, action: str | None = None, **who
     return payload | {"type": 4}
 
 
-def on_message(name: str, content: str, files: list[dict[str, Any]] | None = None, **who: Any) -> dict[str, Any]:
-    """Return a command of a message's menu."""
-    message = {"id": "867793854505943041", "content": content, "attachments": files or [], "author": {"id": "9"}}
+def on_message(
+    name: str, content: str, files: list[dict[str, Any]] | None = None, *, by: str = "9", **who: Any
+) -> dict[str, Any]:
+    """Return a command of the menu of a message that `by` wrote."""
+    message = {"id": "867793854505943041", "content": content, "attachments": files or [], "author": {"id": by}}
     data = {
         "id": "866818195033292851",
         "name": name,

@@ -19,6 +19,7 @@ FILES = "https://files.discord.test"
 APPLICATION, BOT_TOKEN, SLACK_TOKEN = "700", "bot-token", "xoxb-token"
 TOKEN_SECONDS, ADDRESS_SECONDS, MAX_USES = 900, 1800, 5
 EPHEMERAL = 64
+_AGENT = re.compile(r"DiscordBot \(https?://\S+, \S+\)")  # discord-api-docs, reference: User Agent
 _MASS = re.compile(r"@(?:everyone|here)\b|(?<!\\)<(?:@[!&]?|#|/)\d+>")
 
 
@@ -51,6 +52,12 @@ class Hook:
     edits: list[Post] = field(default_factory=list)
     uses: int = 0
 
+    @property
+    def shown(self) -> Post:
+        """What stands there now."""
+        assert self.original is not None
+        return self.original
+
 
 class Platforms:
     """Both REST sides, behind one httpx transport. `breaches`: what a real platform would have refused."""
@@ -64,6 +71,8 @@ class Platforms:
         self.files: dict[str, bytes] = {}
         self.calls: list[str] = []
         self.refuse_next: list[httpx.Response] = []
+        self.closed: set[str] = set()  # channels that the bot was not invited to
+        self.deaf_until = 0.0  # Discord does not know of acknowledgements that it was sent
 
     def client(self) -> httpx.Client:
         """Return a client that reaches the stand-ins and nothing else."""
@@ -77,6 +86,8 @@ class Platforms:
         """Answer one call."""
         url = str(request.url)
         self.calls.append(f"{request.method} {request.url.path}")
+        if url.startswith(DISCORD) and not _AGENT.fullmatch(request.headers["user-agent"]):
+            self.breaches.append(f"a User-Agent of {request.headers['user-agent']}")
         if self.refuse_next:
             return self.refuse_next.pop(0)
         if url.startswith(DISCORD):
@@ -96,8 +107,13 @@ class Platforms:
         if match := re.fullmatch(rf"/webhooks/{APPLICATION}/([\w.-]+)(/messages/@original)?", path):
             return self._webhook(request, match[1], bool(match[2]))
         if request.headers.get("authorization") != f"Bot {BOT_TOKEN}":
-            return httpx.Response(401)
+            return httpx.Response(401, json={"message": "401: Unauthorized", "code": 0})
+        if path == "/users/@me/channels":
+            user = json.loads(request.content)["recipient_id"]
+            return httpx.Response(200, json={"id": f"9{user}", "type": 1})
         if match := re.fullmatch(r"/channels/(\d+)/messages", path):
+            if match[1] in self.closed:
+                return httpx.Response(403, json={"message": "Missing Access", "code": 50001})
             body, file = _sent(request)
             self._check_discord(body)
             self.channel.append(Post(body, False, file, match[1]))
@@ -113,6 +129,11 @@ class Platforms:
         hook = self.hooks.get(token)
         if hook is None or self.now() - hook.made_at > TOKEN_SECONDS:
             return httpx.Response(401, json={"code": 50027, "message": "Invalid Webhook Token"})
+        if self.deaf_until > self.now():  # the acknowledgement has not arrived
+            return httpx.Response(404, json={"message": "Unknown Webhook", "code": 10015})
+        if request.method == "GET":
+            missing = httpx.Response(404, json={"message": "Unknown Message", "code": 10008})
+            return missing if hook.deleted else httpx.Response(200, json={"id": "2", "flags": 128})
         if request.method == "DELETE":
             hook.deleted, hook.deferred, hook.original = True, False, None
             return httpx.Response(204)
@@ -207,6 +228,8 @@ class Platforms:
         body = json.loads(request.content)
         if request.headers.get("authorization") != f"Bearer {SLACK_TOKEN}":
             return httpx.Response(200, json={"ok": False, "error": "invalid_auth"})
+        if body["channel"] in self.closed:
+            return httpx.Response(200, json={"ok": False, "error": "not_in_channel"})
         self._check_slack(body)
         self.channel.append(Post(body, method == "chat.postEphemeral", None, body["channel"]))
         return httpx.Response(200, json={"ok": True})

@@ -82,7 +82,9 @@ def button(element: dict[str, Any], *, user: str = BERT) -> tuple[dict[str, str]
     return _payload("block_actions", user, {"actions": [action], "container": {"type": "message"}})
 
 
-def shortcut(text: str, *, callback: str = "check_message", user: str = BERT) -> tuple[dict[str, str], str]:
-    """Return a message shortcut, and where answers go."""
-    message = {"type": "message", "user": "U9", "text": text, "ts": "1548261231.000200"}
+def shortcut(
+    text: str, *, callback: str = "check_message", user: str = BERT, by: str = "U9"
+) -> tuple[dict[str, str], str]:
+    """Return a shortcut on a message that `by` wrote, and where answers go."""
+    message = {"type": "message", "user": by, "text": text, "ts": "1548261231.000200"}
     return _payload("message_action", user, {"callback_id": callback, "message_ts": message["ts"], "message": message})

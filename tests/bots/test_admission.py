@@ -11,41 +11,34 @@ import httpx
 import msgspec
 import pytest
 from redis import Redis
+from sqlalchemy import Engine, select
 
 from service.errors import InvalidSetting
+from service.flows.chat import completions
 from service.queue.embedded import EmbeddedValkey
 from service.settings import Settings
+from service.store.tables import interaction
 from service.web.app import create_app
-from service.web.bots import slack as slack_door
+from service.web.chat import slack as slack_door
 from tests.bots import discord_payloads as discord
 from tests.bots import slack_payloads as slack
 from tests.bots.conftest import Chat, settings_of
+from tests.databases import engine_with_tables
 from tests.web.servers import client_of
 
 
-class NoFlows:
-    """Takes every question, and knows nobody's rig."""
-
-    def __init__(self) -> None:
-        self.taken: list[str] = []
-
-    def take_question(self, identity: str, asker: Any, ask: Any, reply: Any) -> bool:
-        self.taken.append(asker.account)
-        return True
-
-    def remembered_rig(self, account: str) -> None:
-        return None
-
-    def completions(self, kind: str, typed: str, account: str) -> list[str]:
-        return ["x" * 101, "RTX 3090"] + ["y"] * 40
-
-
 @contextmanager
-def app(tmp_path: Path, valkey: EmbeddedValkey, **more: Any) -> Iterator[tuple[httpx.Client, NoFlows]]:
-    flows = NoFlows()
+def app(tmp_path: Path, valkey: EmbeddedValkey, **more: Any) -> Iterator[tuple[httpx.Client, Engine]]:
+    """Run the real app with bots, on an empty database."""
     settings = settings_of(tmp_path, valkey.url, **more)
-    with client_of(create_app(settings, flows)) as client:  # type: ignore[arg-type]
-        yield client, flows
+    with engine_with_tables(settings.database) as engine, client_of(create_app(settings)) as client:
+        yield client, engine
+
+
+def taken(engine: Engine) -> list[str]:
+    """Return the accounts whose questions were committed, in their order."""
+    with engine.connect() as connection:
+        return list(connection.scalars(select(interaction.c.account).order_by(interaction.c.created_at)))
 
 
 def ask(client: httpx.Client, **who: Any) -> dict[str, Any]:
@@ -54,7 +47,7 @@ def ask(client: httpx.Client, **who: Any) -> dict[str, Any]:
 
 
 def test_one_person_and_one_place_may_ask_so_often(tmp_path: Path, valkey: EmbeddedValkey, redis: Redis) -> None:
-    with app(tmp_path, valkey, bot_person_per_minute=2, bot_place_per_minute=3) as (client, flows):
+    with app(tmp_path, valkey, bot_person_per_minute=2, bot_place_per_minute=3) as (client, engine):
         assert [ask(client, user="1")["type"] for _ in range(3)] == [5, 5, 4]
         refused = ask(client, user="1")
         assert refused["data"]["flags"] == 64
@@ -62,7 +55,7 @@ def test_one_person_and_one_place_may_ask_so_often(tmp_path: Path, valkey: Embed
         assert ask(client, user="2")["type"] == 5
         assert ask(client, user="3")["type"] == 4
         assert ask(client, user="3", guild=None)["type"] == 5
-        assert flows.taken == ["discord:1", "discord:1", "discord:2", "discord:3"]
+        assert taken(engine) == ["discord:1", "discord:1", "discord:2", "discord:3"]
         said = client.post("/bots/slack/commands", **slack.signed(slack.command("help"))).json()
         assert said["response_type"] == "ephemeral"
 
@@ -99,17 +92,20 @@ def test_what_nobody_signed_is_counted_by_where_it_comes_from(
 def test_operators_say_who_may_ask(
     tmp_path: Path, valkey: EmbeddedValkey, redis: Redis, lists: dict[str, Any], answered: bool
 ) -> None:
-    with app(tmp_path, valkey, **lists) as (client, flows):
+    with app(tmp_path, valkey, **lists) as (client, engine):
         reply = ask(client, user="1")
-        assert (reply["type"] == 5) == answered == bool(flows.taken)
+        assert (reply["type"] == 5) == answered == bool(taken(engine))
         assert answered or "does not answer here" in str(reply)
-        typed = client.post("/bots/discord", **discord.signed(discord.typing("advise", "repo", "x", user="1"))).json()
+        typed = client.post(
+            "/bots/discord", **discord.signed(discord.typing("advise", "hardware", "309", user="1"))
+        ).json()
         assert bool(typed["data"]["choices"]) == answered
 
 
 def test_completions_are_as_many_and_as_long_as_discord_takes(
-    tmp_path: Path, valkey: EmbeddedValkey, redis: Redis
+    tmp_path: Path, valkey: EmbeddedValkey, redis: Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(completions, "repos", lambda *_: ["x" * 101, "RTX 3090"] + ["y"] * 40)
     with app(tmp_path, valkey, bot_person_per_minute=1) as (client, _):
         typing = [client.post("/bots/discord", **discord.signed(discord.typing("advise", "repo", "x"))).json()
                   for _ in range(14)]  # fmt: skip
@@ -129,9 +125,9 @@ def test_verbs_that_are_turned_off_are_not_answered(chat: Chat, user: str) -> No
 def test_a_bot_that_is_half_set_up_stops_the_start(tmp_path: Path, missing: str) -> None:
     settings = msgspec.structs.replace(settings_of(tmp_path, "redis://127.0.0.1:1"), **{missing: None})
     with pytest.raises(InvalidSetting):
-        create_app(settings, object())  # type: ignore[arg-type]
+        create_app(settings)
 
 
 def test_without_bots_there_are_no_endpoints() -> None:
-    made = create_app(Settings(redis_url="redis://127.0.0.1:1"), object())  # type: ignore[arg-type]
+    made = create_app(Settings(redis_url="redis://127.0.0.1:1"))
     assert not [route.path for route in made.routes if route.path.startswith("/bots")]

@@ -11,7 +11,7 @@ import pytest
 
 from service.bots.advising import advice_answer, validation_answer
 from service.bots.answer import Answer, Button, Code, asked_by_button, button_id
-from service.bots.desk import Desk
+from service.bots.context import BotContext
 from service.bots.discord import render as discord
 from service.bots.slack import render as slack
 from service.bots.verbs import refusal
@@ -19,11 +19,12 @@ from service.engine.advice import Refusal
 from service.engine.errors import InvalidInput, UnknownHardware
 from service.engine.hardware import Assumption
 from service.errors import RateLimited
-from service.flows.advise import read_advice
-from service.store import advices
-from service.wire.advice import Advice
+from service.flows.advice.advise import read_advice
+from service.store.tables import advice as advice_table
+from service.wire.advice.advice import Advice
+from service.wire.advice.text import clean
 from service.wire.bots import Ask
-from service.wire.runs import HostMatch, Validation
+from service.wire.measuring.runs import HostMatch, Validation
 from tests.bots.conftest import Chat
 from tests.bots.platforms import Platforms
 
@@ -37,14 +38,14 @@ REPO, RIG = "Qwen/Qwen3-0.6B-GGUF", "RTX 3090, Ryzen 9 7950X, 128GB DDR5-5600"
 def advice(chat: Chat) -> Advice:
     chat.ask_discord("advise", {"repo": REPO, "hardware": RIG})
     with chat.context.engine.connect() as connection:
-        found = connection.execute(advices.table.select().where(advices.table.c.state == "ready")).first()
+        found = connection.execute(advice_table.select().where(advice_table.c.state == "ready")).first()
     assert found is not None
     return read_advice(chat.context, found.id)
 
 
 @pytest.fixture
-def desk(chat: Chat) -> Desk:
-    return Desk(chat.context, lambda account: None, lambda address: "")
+def bot(chat: Chat) -> BotContext:
+    return BotContext(chat.context, lambda account: None, lambda address: "")
 
 
 def larger(advice: Advice, length: int) -> Advice:
@@ -67,25 +68,25 @@ def larger(advice: Advice, length: int) -> Advice:
     )
 
 
-def answers(desk: Desk, advice: Advice) -> Iterator[Answer]:
+def answers(bot: BotContext, advice: Advice) -> Iterator[Answer]:
     """Yield what every verb could answer, of small to huge."""
     for length in (10, 5_000):
-        yield advice_answer(desk, larger(advice, length))
+        yield advice_answer(bot, larger(advice, length))
         text = (HOSTILE * (length // len(HOSTILE) + 1))[:length]
         yield refusal(InvalidInput(text, choices=(text,) * 30), "advise", "discord")
         yield refusal(UnknownHardware(text), text, "slack")
         yield refusal(RateLimited(text, retry_after=9), "advise", "slack")
         host = HostMatch(host="a", pseudonym=text[:60], match=None, missing=[text] * 5)
-        yield validation_answer(desk, Validation(id="v", advice="a" * 22, mode="validate", state="queued", runs=[],
+        yield validation_answer(bot, Validation(id="v", advice="a" * 22, mode="validate", state="queued", runs=[],
                                                  hosts=[host] * 20, refused=[text] * 8, created_at=""))  # fmt: skip
         parts = (text, Code(text), Code("x" * length, "bash"), *(text,) * 60)
         buttons = tuple(Button(f"{text}{i}", Ask(verb="commands", words={"n": str(i)})) for i in range(9))
         yield Answer(title=text, parts=parts, link=f"https://a/{'l' * length}", full=text, attach=True, buttons=buttons)
 
 
-def test_every_answer_of_every_size_is_within_the_limits_and_calls_nobody(desk: Desk, advice: Advice) -> None:
+def test_every_answer_of_every_size_is_within_the_limits_and_calls_nobody(bot: BotContext, advice: Advice) -> None:
     platforms = Platforms(lambda: 0.0)
-    for answer in answers(desk, advice):
+    for answer in answers(bot, advice):
         message = discord.render(answer)
         platforms._check_discord(message.body)
         platforms._check_slack({"response_type": "ephemeral", **slack.render(answer)})
@@ -102,11 +103,11 @@ def blocks_of(text: str) -> list[str]:
     return re.findall(r"```(?:bash)?\n(.*?)\n```", text, re.DOTALL)
 
 
-def test_a_command_is_shown_whole_or_left_out_and_is_then_in_the_file(desk: Desk, advice: Advice) -> None:
+def test_a_command_is_shown_whole_or_left_out_and_is_then_in_the_file(bot: BotContext, advice: Advice) -> None:
     for length in (2_000, 6_000):
-        answer = advice_answer(desk, larger(advice, length))
+        answer = advice_answer(bot, larger(advice, length))
         message, whole = discord.render(answer), {part.text for part in answer.parts if isinstance(part, Code)}
-        cleaned = {discord.clean(text).replace("```", "'''") for text in whole}
+        cleaned = {clean(text).replace("```", "'''") for text in whole}
         description = message.body["embeds"][0]["description"]
         assert set(blocks_of(description)) <= cleaned
         if len(blocks_of(description)) < len(whole):

@@ -9,7 +9,11 @@ from tests.stored_results import a_result, keep
 
 
 def test_the_fastest_of_a_model_are_shown_for_everybody_with_a_link_to_all(chat: Chat) -> None:
-    keep(chat.context.engine, a_result(), a_result(model_name="Other", model_slug="other"))
+    keep(
+        chat.context.engine,
+        a_result(tier="replicated"),
+        a_result(tier="replicated", model_name="Other", model_slug="other"),
+    )
     hook = chat.ask_discord("leaderboard", {"model": "Qwen3-30B", "gpu": "3090"})
     assert not hook.private
     assert "20.0" in hook.original.text

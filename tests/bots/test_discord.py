@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-import time
 from datetime import timedelta
 from typing import Any
 
 import httpx
 import pytest
 
-from service.store import interactions as store
+from service.store.chat import interactions as store
+from service.store.tables import interaction
 from tests.bots import discord_payloads as payloads
 from tests.bots.conftest import BOT_TOKEN, Chat
 from tests.bots.platforms import FILES
@@ -33,8 +33,8 @@ BAD = {
     "one that is too long": {"signature": "ab" * 65},
     "one that is no hex": {"signature": "zz" * 64},
     "one with blanks": {"signature": "a b" + " b" * 62 + "c"},
-    "a stale one": {"at": time.time() - 400},
-    "one of the future": {"at": time.time() + 1000},
+    "a stale one": {"at": 1_700_000_000},
+    "one of the future": {"at": 4_000_000_000},
     "another content type": {"content_type": "text/plain"},
 }
 
@@ -92,20 +92,20 @@ def test_an_advice_is_deferred_shown_in_progress_and_then_complete(chat: Chat, u
     assert "waiting for a worker" in title(hook.original)
     chat.settle()
     assert title(hook.original).startswith("Yes")
-    shown = hook.original.body["embeds"][0]["description"]
+    shown = hook.shown.body["embeds"][0]["description"]
     assert "```bash\nhf download" in shown
     assert "llama-server" in shown
-    labels = [one["label"] for one in hook.original.body["components"][0]["components"]]
+    labels = [one["label"] for one in hook.shown.body["components"][0]["components"]]
     assert labels[0] == "Show commands"
     assert labels[-1] == "Permalink"
     assert chat.look() == 0
 
 
-def test_the_buttons_of_an_advice_ask_further_for_whoever_presses_them(chat: Chat, user: str) -> None:
+def test_the_buttons_of_an_advice_ask_further_for_anyone_who_presses_them(chat: Chat, user: str) -> None:
     post = chat.ask_discord("advise", QUESTION).original
     other = chat.press_discord("With", post, user=user)
     assert other.private
-    assert other.original.text
+    assert other.shown.text
     commands = chat.press_discord("Show commands", post, user=user).original
     assert "llama-bench" in commands.text or "llama-sweep-bench" in commands.text
     longer = chat.press_discord("Context 32k", post, user=user).original
@@ -138,12 +138,12 @@ def test_an_error_of_a_public_question_is_said_in_private(chat: Chat, user: str)
 def test_a_token_is_shown_once_and_can_be_replaced(chat: Chat, user: str) -> None:
     first = chat.ask_discord("token", user=user)
     assert first.private
-    assert "adv_" in first.original.text
+    assert "adv_" in first.shown.text
     again = chat.ask_discord("token", user=user)
-    assert "adv_" not in again.original.text
-    assert "adv_" in chat.press_discord("End it", again.original, user=user).original.text
+    assert "adv_" not in again.shown.text
+    assert "adv_" in chat.press_discord("End it", again.original, user=user).shown.text
     with chat.context.engine.connect() as connection:
-        assert "adv_" not in str(connection.execute(store.table.select()).all())
+        assert "adv_" not in str(connection.execute(interaction.select()).all())
 
 
 def test_check_asks_by_a_form_with_the_saved_rig_in_it(chat: Chat, user: str) -> None:
@@ -151,7 +151,7 @@ def test_check_asks_by_a_form_with_the_saved_rig_in_it(chat: Chat, user: str) ->
     shown = chat.discord(payloads.command("check", {}, user=user)).json()
     assert shown["type"] == 9
     assert 1 <= len(shown["data"]["components"]) <= 5
-    assert len(shown["data"]["title"]) <= 45
+    assert shown["data"]["title"] == "What is wrong with a command you use"
     fields = {one["component"]["custom_id"]: one["component"] for one in shown["data"]["components"]}
     assert fields["rig"]["value"] == RIG
     assert all(len(one["label"]) <= 45 and len(one["component"]["placeholder"]) <= 100
@@ -159,16 +159,16 @@ def test_check_asks_by_a_form_with_the_saved_rig_in_it(chat: Chat, user: str) ->
 
 
 @pytest.mark.parametrize("made", [payloads.form_sent, payloads.form_sent_in_rows])
-def test_a_check_has_the_verdict_three_findings_and_the_mended_command(chat: Chat, user: str, made: Any) -> None:
+def test_a_check_has_the_verdict_three_findings_and_the_fixed_command(chat: Chat, user: str, made: Any) -> None:
     command = f"llama-server -m /home/anna/models/{REPO}/Qwen3-0.6B-Q8_0.gguf -ngl 99 -b 256 -ub 4096 -c 4096 --mlock"
     payload = made("check", {"command": command, "rig": RIG, "measured": "tg 200 pp 9000 at 0"}, user=user)
     assert chat.discord(payload).json() == {"type": 5, "data": {"flags": 64}}
     with chat.context.engine.connect() as connection:
-        assert "anna" not in str(connection.execute(store.table.select()).all())
+        assert "anna" not in str(connection.execute(interaction.select()).all())
     chat.settle()
-    post = chat.platforms.hooks[payload["token"]].original
+    post = chat.platforms.hooks[payload["token"]].shown
     shown = post.body["embeds"][0]["description"]
-    assert "Mended:" in shown
+    assert "Fixed:" in shown
     assert "-b 4096" in shown
     assert len([line for line in shown.split("\n") if line]) <= 10
 
@@ -183,7 +183,7 @@ def test_a_message_is_checked_with_its_log_and_its_attached_file(chat: Chat, use
     payload = payloads.on_message("Check this command", text, [file], user=user)
     assert chat.discord(payload).status_code == 200
     chat.settle()
-    post = chat.platforms.hooks[payload["token"]].original
+    post = chat.platforms.hooks[payload["token"]].shown
     assert "fits" in post.text.lower()
     assert "At 4,096 tokens" in post.text or "t/s" in post.text
 
@@ -194,14 +194,14 @@ def test_a_file_elsewhere_is_never_asked_for(chat: Chat, user: str) -> None:
     payload = payloads.on_message("Check this command", "llama-server -m a.gguf", [file], user=user)
     chat.discord(payload)
     chat.settle()
-    assert "does not lie where" in chat.platforms.hooks[payload["token"]].original.text
+    assert "does not lie where" in chat.platforms.hooks[payload["token"]].shown.text
 
 
 def test_a_message_without_a_command_says_so(chat: Chat, user: str) -> None:
     payload = payloads.on_message("Check this command", "hello", user=user)
     chat.discord(payload)
     chat.settle()
-    assert "there is no command" in chat.platforms.hooks[payload["token"]].original.text.lower()
+    assert "there is no command" in chat.platforms.hooks[payload["token"]].shown.text.lower()
 
 
 def test_repos_variants_and_cards_are_proposed_while_they_are_typed(chat: Chat, user: str) -> None:
@@ -230,7 +230,7 @@ def test_after_fourteen_minutes_the_last_edit_says_where_to_look(chat: Chat, use
     chat.clock.ahead += timedelta(minutes=14.2)
     chat.look()
     hook = chat.platforms.hooks[payload["token"]]
-    assert "takes longer than Discord lets me" in hook.original.text
+    assert "takes longer than Discord lets me" in hook.shown.text
     chat.clock.ahead += timedelta(minutes=5)
     assert chat.look() == 0
 
@@ -243,7 +243,7 @@ def test_with_a_bot_token_a_late_answer_is_a_message_in_the_channel(chat: Chat, 
     for _ in range(3):
         chat.clock.ahead += timedelta(minutes=14.2)
         chat.look()
-    assert "will be a message here" in chat.platforms.hooks[payload["token"]].original.text
+    assert "will be a message here" in chat.platforms.hooks[payload["token"]].shown.text
     chat.work()
     chat.settle()
     (post,) = chat.platforms.channel
@@ -251,7 +251,7 @@ def test_with_a_bot_token_a_late_answer_is_a_message_in_the_channel(chat: Chat, 
     assert post.channel == payloads.CHANNEL
 
 
-def test_a_late_answer_of_a_private_question_is_not_shown_to_the_channel(chat: Chat, user: str) -> None:
+def test_a_late_answer_of_a_private_question_is_a_direct_message(chat: Chat, user: str) -> None:
     chat.with_settings(discord_bot_token=BOT_TOKEN)
     chat.ask_discord("hardware", {"rig": RIG}, action="set", user=user)
     payload = payloads.command("advise", {"repo": REPO, "context": "13k"}, user=user)
@@ -260,7 +260,7 @@ def test_a_late_answer_of_a_private_question_is_not_shown_to_the_channel(chat: C
     chat.clock.ahead += timedelta(minutes=16)
     chat.work()
     chat.settle()
-    assert chat.platforms.channel == []
+    assert [post.channel for post in chat.platforms.channel] == [f"9{user}"]
 
 
 def test_too_many_requests_are_waited_for_as_long_as_discord_says(chat: Chat, user: str) -> None:
@@ -291,11 +291,11 @@ def test_a_token_is_not_lost_when_discord_is_busy_for_a_moment(chat: Chat, user:
     chat.discord(payload)
     chat.platforms.refuse_next = [httpx.Response(429, headers={"retry-after": "0.05"})]
     chat.settle()
-    assert "adv_" in chat.platforms.hooks[payload["token"]].original.text
+    assert "adv_" in chat.platforms.hooks[payload["token"]].shown.text
 
 
 def test_a_courier_that_dies_leaves_its_question_to_the_next(chat: Chat, user: str) -> None:
-    from service.flows import interactions
+    from service.flows.chat import interactions
 
     payload = payloads.command("help", {}, user=user)
     chat.discord(payload)

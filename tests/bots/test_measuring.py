@@ -5,13 +5,13 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any
 
-from service.flows.advise import read_advice
+from service.flows.advice.advise import read_advice
 from tests.bots import discord_payloads as discord
 from tests.bots import slack_payloads as slack
 from tests.bots.conftest import BOT_TOKEN, Chat
 from tests.bots.test_answers import REPO
 from tests.bots.test_discord import title
-from tests.flows.test_validate import host_of, run_all
+from tests.flows.measuring.test_validate import host_of, run_all
 
 RIG = "2x3090, Ryzen 9 7950X, 128GB DDR5-5600"
 
@@ -45,7 +45,7 @@ def test_a_measurement_that_outlasts_discords_token_is_told_in_the_channel(chat:
     chat.look()
     hook = chat.platforms.hooks[payload["token"]]
     assert not hook.posts
-    assert "will be a message here" in hook.original.text
+    assert "will be a message here" in hook.shown.text
     chat.clock.ahead += timedelta(hours=5)
     chat.look()
     run_all(chat.context, host, read_advice(chat.context, advice_id), {})

@@ -35,10 +35,14 @@ def test_all_commands_are_registered_within_discords_limits(platforms: Platforms
     assert ("contexts" in commands[0]) == (guild is None)
 
 
-def test_verbs_that_are_off_are_not_registered(platforms: Platforms, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_verbs_that_are_off_are_not_registered(
+    platforms: Platforms, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setenv("ADVISOR_BOT_VERBS_OFF", "check,token")
-    assert main(["bots", "discord", "register"]) == 0
-    assert not {"check", "token", "Check this command"} & {one["name"] for one in platforms.registered["global"]}
+    assert main(["bots", "discord", "register", "--json"]) == 0
+    registered = [one["name"] for one in platforms.registered["global"]]
+    assert not {"check", "token", "Check this command"} & set(registered)
+    assert json.loads(capsys.readouterr().out) == registered
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from tests.bots import discord_payloads as discord
 from tests.bots import slack_payloads as slack
 from tests.bots.conftest import Chat
 from tests.bots.test_answers import REPO
-from tests.flows.submitted import RIG, sweep
+from tests.flows.results.submitted import RIG, sweep
 
 SECRETS = ("hf_QQQQwwwwEEEErrrrTTTT", "sk-PLANTEDplantedPLANTED", "annalena", "192.168.77.7", "GPU-5ecre7aa-0000")
 COMMAND = (

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from datetime import timedelta
 from typing import Any
 from urllib.parse import urlencode
@@ -11,7 +10,7 @@ from urllib.parse import urlencode
 import httpx
 import pytest
 
-from service.store import interactions as store
+from service.store.chat import interactions as store
 from tests.bots import slack_payloads as payloads
 from tests.bots.conftest import SLACK_TOKEN, Chat
 
@@ -24,8 +23,8 @@ BAD = {
     "one that is too long": {"signature": "v0=" + "0" * 6400},
     "one that is no hex": {"signature": "v0=ü"},
     "another version": {"signature": "v1=" + "0" * 64},
-    "a stale one": {"at": time.time() - 400},
-    "one of the future": {"at": time.time() + 1000},
+    "a stale one": {"at": 1_700_000_000},
+    "one of the future": {"at": 4_000_000_000},
     "another content type": {"content_type": "application/json"},
 }
 
@@ -103,7 +102,7 @@ def test_an_advice_is_acknowledged_and_answered_once_for_everybody(chat: Chat) -
     assert any("llama-server" in text for text in texts(post))
 
 
-def test_the_buttons_of_an_advice_ask_further_for_whoever_presses_them(chat: Chat) -> None:
+def test_the_buttons_of_an_advice_ask_further_for_anyone_who_presses_them(chat: Chat) -> None:
     (post,) = chat.ask_slack(QUESTION).posts
     (other,) = chat.press_slack("With", post, user="U777").posts
     assert other.private
@@ -150,7 +149,7 @@ def test_a_command_is_checked_with_what_stands_on_lines_of_its_own(chat: Chat) -
     )
     (post,) = chat.ask_slack(text).posts
     assert post.private
-    assert "Mended:" in post.text
+    assert "Fixed:" in post.text
 
 
 def test_a_message_is_checked_by_its_shortcut(chat: Chat) -> None:

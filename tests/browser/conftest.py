@@ -24,7 +24,7 @@ def filled(tmp_path_factory: pytest.TempPathFactory, valkey: EmbeddedValkey) -> 
         yield made
 
 
-@pytest.fixture(scope="package")  # while it is open its event loop runs, beside which no test of ours has one
+@pytest.fixture(scope="package")  # while it is open its event loop runs, and no test of ours may have another
 def chromium() -> Iterator[Any]:
     from playwright.sync_api import sync_playwright
 

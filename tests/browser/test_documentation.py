@@ -105,9 +105,9 @@ def test_the_search_finds_what_is_looked_for_without_asking_anybody(address: str
     page = chromium.new_page()
     asked: list[str] = []
     page.on("request", lambda request: asked.append(request.url))
-    page.goto(address + "index.html")
-    page.keyboard.press("/")
-    page.locator("input.md-search__input").fill("KV cache")
+    page.goto(address + "index.html", wait_until="networkidle")  # what listens to the field is loaded by then
+    page.locator("input.md-search__input").click()
+    page.locator("input.md-search__input").press_sequentially("KV cache")
     first = page.locator(".md-search-result__item a").first
     first.wait_for()
     titles = page.locator(".md-search-result__item").all_inner_texts()

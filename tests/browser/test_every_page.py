@@ -10,9 +10,36 @@ from tests.web.pages.site import Site
 
 pytestmark = pytest.mark.full
 PAGES = (
-    *("start", "advice", "running", "failed", "leaderboard", "nothing found", "model", "hardware", "result"),
+    *(
+        "start",
+        "advice",
+        "running",
+        "failed",
+        "leaderboard",
+        "nothing found",
+        "models",
+        "rigs",
+        "no model",
+        "check",
+        "model",
+        "hardware",
+        "result",
+    ),
     *("published", "quarantined", "compare", "nothing to compare", "accuracy", "submit", "hosts"),
-    *("contributor", "api", "problems"),
+    *(
+        "contributor",
+        "documentation",
+        "found",
+        "guide",
+        "api",
+        "add host",
+        "problems",
+        "about",
+        "privacy",
+        "terms",
+        "removal",
+        "moderation",
+    ),
 )
 # What differs in the dark is colours.
 _RULES: dict[str, Any] = {"light": {}, "dark": {"runOnly": {"type": "rule", "values": ["color-contrast"]}}}

@@ -10,8 +10,8 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from service.queue.progress import publish
-from service.store import advices
-from service.wire.advice import AdviceEvent
+from service.store.advice import advices, queue
+from service.wire.advice.advice import AdviceEvent
 from tests.browser.test_every_page import PHONE, address
 from tests.web.pages.site import NOW, READY, RUNNING, Site, body
 
@@ -43,7 +43,7 @@ def test_the_form_leads_to_an_advice(filled: Site, page: Page) -> None:
     expect(page.locator("body")).to_contain_text("waiting for a worker")
 
 
-def test_an_error_is_beside_its_field_and_what_was_typed_is_there(filled: Site, page: Page) -> None:
+def test_an_error_is_next_to_its_field_and_what_was_typed_is_there(filled: Site, page: Page) -> None:
     page.goto(address(filled, "start"))
     page.fill("#repo", "someone/Other-GGUF")
     page.fill("#gpus", "RTX 9999")
@@ -69,7 +69,7 @@ def test_the_keyboard_alone_is_enough(filled: Site, page: Page) -> None:
 
 
 def test_filters_are_the_address_of_the_board(filled: Site, page: Page) -> None:
-    page.goto(address(filled, "leaderboard"))
+    page.goto(address(filled, "leaderboard") + "?trust=self-reported")
     page.select_option("#engine", "llama.cpp")
     page.get_by_role("button", name="Show").click()
     assert "engine=llama.cpp" in page.url
@@ -80,20 +80,20 @@ def test_filters_are_the_address_of_the_board(filled: Site, page: Page) -> None:
 
 
 def test_ticked_results_are_compared(filled: Site, page: Page) -> None:
-    page.goto(address(filled, "leaderboard"))
+    page.goto(address(filled, "leaderboard") + "?trust=self-reported")
     boxes = page.locator("input[name=ids]")
     boxes.nth(0).check()
     boxes.nth(1).check()
-    page.get_by_role("button", name="Compare those ticked").click()
+    page.get_by_role("button", name="Compare selected").click()
     expect(page.locator("h1")).to_have_text("Results compared")
     assert page.locator("svg.curves").first.locator("polyline").count() == 2
 
 
 def test_a_command_is_copied_as_it_stands(filled: Site, scripted: Page) -> None:
     scripted.goto(address(filled, "advice"))
-    scripted.get_by_role("button", name="Copy: Run").first.click()
+    scripted.get_by_role("button", name="Copy: 3. Run").click()
     copied = scripted.evaluate("navigator.clipboard.readText()")
-    assert copied == scripted.locator(".copy pre").first.inner_text()
+    assert copied == scripted.locator(".card .copy pre").nth(2).inner_text()
     assert "llama-server" in copied
 
 
@@ -118,7 +118,7 @@ def test_what_goes_on_is_seen_live_and_then_the_advice(filled: Site, scripted: P
     advices.note_progress(engine, RUNNING, "ranking configs", NOW)
     publish(redis, AdviceEvent(RUNNING, "running", "ranking configs"))
     expect(scripted.locator("#follow")).to_have_text("ranking configs")
-    advices.finish(engine, RUNNING, body(), NOW)
+    queue.finish(engine, RUNNING, body(), 0.0, NOW)
     publish(redis, AdviceEvent(RUNNING, "ready", None))
-    expect(scripted.get_by_role("heading", name="Configs")).to_be_visible(timeout=10_000)
+    expect(scripted.get_by_role("heading", name="Alternatives")).to_be_visible(timeout=10_000)
     assert READY not in scripted.url

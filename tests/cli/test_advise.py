@@ -22,7 +22,7 @@ def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 def test_the_command_in_use_is_compared(model: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["advise", model, "-H", RIG, "--command", f"llama-server -m {model} -c 4096 -ngl 0"]) == 0
-    shown = capsys.readouterr().out
+    shown = " ".join(capsys.readouterr().out.split())
     assert "Against your command: TG +" in shown
     assert "yours: Q8_0 llama.cpp" in shown
 
@@ -69,3 +69,33 @@ def test_a_build_is_that_of_one_engine(model: str, capsys: pytest.CaptureFixture
     assert json.loads(capsys.readouterr().out)["configs"][0]["build"] == "of 2025-06-01"
     assert main(["advise", model, "-H", RIG, "--build", "2025-06-01"]) == 2
     assert "--engine" in capsys.readouterr().err
+
+
+def test_a_file_for_another_program_is_printed_and_checked_as_it_stands(
+    model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    other = write_gguf(tmp_path / "Qwen3-0.6B-Q4_K_M.gguf", "Qwen3-0.6B", "q4_K_M")[0]
+    assert main(["advise", model, str(other), "-H", RIG, "--engine", "llama.cpp", "--as", "llama-swap"]) == 0
+    file = tmp_path / "llama-swap.yaml"
+    file.write_text(capsys.readouterr().out)
+    assert "set1: " in file.read_text()
+    assert main(["check", f"@{file}", "-H", RIG]) == 0
+    shown = capsys.readouterr().out
+    assert "Qwen3-0.6B-Q8_0:\n" in shown
+    assert "Qwen3-0.6B-Q4_K_M:\n" in shown
+
+
+def test_a_format_that_cannot_hold_it_says_why(model: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["advise", model, "-H", RIG, "--engine", "ik_llama.cpp", "--as", "preset"]) == 2
+    assert "has no router" in capsys.readouterr().err
+
+
+def test_several_are_planned_to_fit_at_once(model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    other = write_gguf(tmp_path / "Qwen3-0.6B-Q4_K_M.gguf", "Qwen3-0.6B", "q4_K_M")[0]
+    asked = ["advise", model, str(other), "-H", "GTX 1650, i5-12400, 16GB DDR4-3200", "--engine", "llama.cpp"]
+    assert main([*asked, "--context", "32768"]) == 0
+    assert "do not: GPU 0 lacks" in capsys.readouterr().out
+    assert main([*asked, "--context", "32768", "--together"]) == 0
+    assert "All 2 fit side by side." in capsys.readouterr().out
+    assert main([*asked, "--together", "--what-if", "best"]) == 2
+    assert "--what-if" in capsys.readouterr().err

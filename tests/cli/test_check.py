@@ -14,11 +14,12 @@ from service.cli import main
 from service.engine.advise import VariantModel
 from service.engine.catalogue import resolve
 from service.engine.hardware_text import parse_hardware
-from service.engine.planner.write import Files
-from service.flows import check_direct
-from service.flows.check import checked
-from service.wire.check import BatchCase
-from service.wire.check_text import render_check_text
+from service.engine.planner.explaining.commands import Files
+from service.flows.advice import check_direct
+from service.flows.advice.checked import checked
+from service.flows.advice.reading import read_models
+from service.wire.advice.check import BatchCase
+from service.wire.advice.check_text import render_check_text
 from tests.models import build, write_gguf
 from tests.projectors import gemma3_file
 
@@ -44,7 +45,7 @@ def test_a_good_command_fits_and_ends_with_0(model: str, capsys: pytest.CaptureF
 def test_a_command_that_the_engine_refuses_ends_with_1(model: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["check", "llama-server -c 4096 -fa", "--model", model, "-H", RIG, "--detail", "full"]) == 1
     shown = capsys.readouterr().out
-    assert "mend: -fa on" in shown
+    assert "fix: -fa on" in shown
     assert "source: " in shown
 
 
@@ -114,9 +115,8 @@ def test_a_batch_answers_each_line_in_order_and_reads_each_header_once(
 
     def counting(*arguments: Any) -> Any:
         reads.append(arguments[2][0].name)
-        return read(*arguments)
+        return read_models(*arguments)
 
-    read = check_direct.read_models
     monkeypatch.setattr(check_direct, "read_models", counting)
     case = {"id": "a", "model": model, "command": "llama-sweep-bench -c 4096 -m x.gguf", "hardware": RIG,
             "engine": "ik_llama.cpp", "depths": [0, 512], "build": {"date": "2025-05-11"}}  # fmt: skip
@@ -184,7 +184,7 @@ def test_a_path_that_is_not_there_is_no_repo(model: str, capsys: pytest.CaptureF
     assert "no such file" in capsys.readouterr().err
 
 
-def test_a_draft_and_a_projector_beside_the_model_are_counted(
+def test_a_draft_and_a_projector_of_the_model_are_counted(
     model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     head, n_data = gemma3_file()

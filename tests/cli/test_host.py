@@ -8,13 +8,13 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from service.cli import main
+from tests.waiting import PATIENCE, wait_for
 from tests.workers.agent.fake_service import HOST, FakeService, enrolled, fake_service
 from workers.agent.state import State
 
@@ -70,7 +70,7 @@ def test_a_wrong_policy_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[s
 @pytest.mark.full
 def test_the_agent_works_without_anything_of_the_server(tmp_path: Path, service: FakeService) -> None:
     enrolled(service, State(tmp_path))
-    (tmp_path / "policy.toml").write_text("")
+    (tmp_path / "policy.toml").write_text("allow_root = true")
     code = BLOCKED + f"sys.exit(main(['host', 'run', '--once', '--state-dir', {str(tmp_path)!r}]))"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=110)
     assert done.returncode == 0, done.stderr
@@ -96,26 +96,22 @@ def test_its_help_needs_no_extra_at_all() -> None:
 @pytest.mark.full
 def test_a_signal_ends_an_agent_that_waits(tmp_path: Path, service: FakeService) -> None:
     enrolled(service, State(tmp_path))
-    (tmp_path / "policy.toml").write_text("")
+    (tmp_path / "policy.toml").write_text("allow_root = true")
 
     released = threading.Event()
 
     def slowly(body: object) -> tuple[int, None]:
-        released.wait(30)
+        released.wait(2 * PATIENCE)
         return 204, None
 
     service.answers["/v1/agent/leases"] = slowly
     words = [sys.executable, "-m", "service.cli", "host", "run", "--state-dir", str(tmp_path)]
     agent = subprocess.Popen(words, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    deadline = time.monotonic() + 60
-    while not service.bodies("/leases") and time.monotonic() < deadline:
-        time.sleep(0.02)
+    wait_for(lambda: service.bodies("/leases"), "it asks for no lease")
     second = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=100)
     assert (second.returncode, "another agent runs" in second.stderr) == (1, True)
-    began = time.monotonic()
     agent.send_signal(signal.SIGTERM)
-    _, errors = agent.communicate(timeout=60)
-    assert time.monotonic() - began < 10
+    _, errors = agent.communicate(timeout=PATIENCE)
     assert agent.returncode == 0, errors
     released.set()
     doing = State(tmp_path).doing()

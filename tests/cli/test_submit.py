@@ -15,10 +15,10 @@ from service.engine.advice import SpeedPoint
 from service.engine.hardware import Cpu, Gpu, Hardware, Ram
 from service.engine.measured import MeasuredRow
 from service.engine.run_flags import RunFlags
-from service.wire.agent import Report, RunDocument, RunFile
-from service.wire.kept import FORMAT, ON_DISK, KeptResult, KeptResults
-from service.wire.results import ResultModel
-from service.wire.submissions import Missing, Preview, Submission, Submitted
+from service.wire.measuring.agent import Report, RunDocument, RunFile
+from service.wire.results.results import ResultModel
+from service.wire.results.saved import FORMAT, ON_DISK, SavedResult, SavedResults
+from service.wire.results.submissions import Missing, Preview, Submission, Submitted
 from tests.cli.fake_service import Answer, Asked, FakeService
 
 POINT = SpeedPoint(
@@ -92,6 +92,12 @@ def test_what_was_understood_is_shown_and_sent_after_a_yes(
     assert service.asked[-1].headers["Idempotency-Key"]
 
 
+def test_a_cited_result_is_sent_with_its_link(service: FakeService, paste: str) -> None:
+    assert run(service, paste, "-H", "RTX 3090", "--source", "https://forum.example.org/t/12", "--yes") == 0
+    (sent,) = sent_to(service, "/v1/results")
+    assert sent.source == "https://forum.example.org/t/12"
+
+
 @pytest.mark.parametrize("typed", ["n\n", "\n", ""])
 def test_without_a_yes_nothing_is_sent(
     service: FakeService, paste: str, typed: str, monkeypatch: pytest.MonkeyPatch
@@ -133,9 +139,9 @@ def kept_file(tmp_path: Path, repo: str = "someone/a-GGUF") -> Path:
     model = ResultModel(repo=repo, revision="c" * 40, variant="Q8_0", files=(FILE,))
     report = Report(fence=1, rows=(ROW,), engine_commit="0c1e57098")
     gpus = [Gpu(name="NVIDIA GeForce RTX 3090"), Gpu(name="NVIDIA GeForce RTX 4090")]
-    kept = KeptResults(
+    kept = SavedResults(
         format=FORMAT, advice="a1", agent="1", hardware=Hardware(gpus=gpus, cpu=Cpu(), ram=Ram(total_gb=64)),
-        results=[KeptResult(model=model, document=DOCUMENT, report=report, measured_at="2026-11-21T10:00:00Z")],
+        results=[SavedResult(model=model, document=DOCUMENT, report=report, measured_at="2026-11-21T10:00:00Z")],
     )  # fmt: skip
     file = tmp_path / "kept.json"
     file.write_bytes(msgspec.json.format(msgspec.json.encode(kept), indent=2))
@@ -162,6 +168,27 @@ def test_files_of_this_disk_need_the_repo_that_they_are_from(service: FakeServic
 
 
 def test_a_run_that_failed_is_no_submission(tmp_path: Path) -> None:
-    kept = msgspec.json.decode(kept_file(tmp_path).read_bytes(), type=KeptResults)
+    kept = msgspec.json.decode(kept_file(tmp_path).read_bytes(), type=SavedResults)
     failed = msgspec.structs.replace(kept.results[0], report=Report(fence=1))
     assert submissions_of(msgspec.structs.replace(kept, results=[failed])) == []
+
+
+def test_of_a_server_s_log_only_figures_leave_this_machine(service: FakeService, tmp_path: Path) -> None:
+    log = Path(__file__).parents[1] / "data" / "server_logs" / "llama-server-2025.txt"
+    (tmp_path / "server.log").write_text(f"$ llama-server -m a.gguf -c 4096\n\nuser: my secret\n{log.read_text()}")
+    run(service, str(tmp_path / "server.log"), "-H", "RTX 3090", "--yes")
+    sent = [one.body for one in service.asked]
+    assert sent
+    assert not any(b"secret" in body for body in sent)
+    (one,) = sent_to(service, "/v1/results")
+    assert one.command == "llama-server -m a.gguf -c 4096"
+    assert "915.13 ms /    51 tokens" in one.text
+
+
+def test_a_chat_that_measured_nothing_is_refused_before_anything_is_sent(
+    service: FakeService, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    chat = Path(__file__).parents[1] / "data" / "server_logs" / "ollama-orca-mini.txt"
+    assert run(service, str(chat), "-H", "RTX 3090", "--yes") == 2
+    assert "fewer than 16 tokens of prompt or 32 of output" in capsys.readouterr().err
+    assert not service.asked

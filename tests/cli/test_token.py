@@ -43,6 +43,14 @@ def test_a_token_is_printed_once_and_alone(state: Path, capsys: pytest.CaptureFi
     assert token.encode() not in kept
 
 
+def test_a_token_as_json_has_its_id_by_which_it_is_revoked(state: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    made = json.loads(created(capsys, "alice", "--scope", "submit", "--json"))
+    assert re.fullmatch(r"adv_[\w-]{43}", made["token"])
+    assert main(["token", "revoke", made["id"]]) == 0
+    assert main(["token", "list", "--json"]) == 0
+    assert [one["revoked_at"] is not None for one in json.loads(capsys.readouterr().out)] == [True]
+
+
 def test_a_revoked_token_is_not_good_any_more(state: Path, capsys: pytest.CaptureFixture[str]) -> None:
     tokens = [created(capsys, "alice", "--scope", "host") for _ in range(2)]
     main(["token", "list", "--json"])

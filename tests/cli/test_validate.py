@@ -1,4 +1,4 @@
-"""`advisor validate` against a service: asked for, followed, shown beside what was predicted, ranked again."""
+"""`advisor validate` against a service: asked for, followed, shown next to what was predicted, ranked again."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import sys
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
+from typing import Literal
 
 import msgspec
 import pytest
@@ -18,8 +19,8 @@ from msgspec.structs import replace
 from service.cli import following, main
 from service.cli.progress import Progress
 from service.engine.goal import Constraints
-from service.wire.advice import Advice
-from service.wire.runs import Run, Validation, ValidationEvent, ValidationRequest
+from service.wire.advice.advice import Advice
+from service.wire.measuring.runs import Run, Validation, ValidationEvent, ValidationRequest
 from tests import rigs
 from tests.cli.fake_service import FakeService
 from tests.engine.planner.asking import ask
@@ -49,8 +50,8 @@ def running(*rows: int) -> Run:
     return replace(MEASURED, state="running", outcome=None, progress="measuring", rows=shown)
 
 
-def validation(state: str, *runs: Run) -> Validation:
-    return replace(DONE, state=state, runs=list(runs), best=None)  # type: ignore[arg-type]
+def validation(state: Literal["queued", "running", "done"], *runs: Run) -> Validation:
+    return replace(DONE, state=state, runs=list(runs), best=None)
 
 
 def goes_well(service: FakeService, *streams: list[ValidationEvent]) -> None:
@@ -61,7 +62,7 @@ def goes_well(service: FakeService, *streams: list[ValidationEvent]) -> None:
     service.streams["/v1/validations/v1/events"] = list(streams)
 
 
-def test_rows_come_as_they_are_measured_then_all_beside_what_was_predicted(
+def test_rows_come_as_they_are_measured_then_all_next_to_what_was_predicted(
     service: FakeService, capsys: pytest.CaptureFixture[str]
 ) -> None:
     events = [

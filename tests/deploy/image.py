@@ -19,9 +19,13 @@ from typing import NamedTuple
 ROOT = Path(__file__).parents[2]
 _TOPS = re.compile(r"(?<![\w./-])/(?=(?:opt|src|var|usr|etc)\b)")
 # Lines that need a root user of a machine of their own: known by their words, and imitated.
-IMITATED = {
+IMITATED: dict[str, str | None] = {
+    "apt-get update": None,
+    "apt-get install --yes --no-install-recommends postgresql-client-17": None,
+    "rm --recursive /var/lib/apt/lists": None,
     "useradd --system --create-home --home-dir /var/lib/advisor advisor": "/var/lib/advisor",
     "install --directory --owner advisor /var/cache/advisor": "/var/cache/advisor",
+    "install --directory --owner advisor --mode 700 /var/backups/advisor": "/var/backups/advisor",
 }
 
 
@@ -92,7 +96,7 @@ class Image:
 
     def _from(self, text: str) -> None:
         image, _, name = text.partition(" AS ")
-        assert image == "python:3.11-slim"
+        assert re.fullmatch(r"python:3\.11-slim-trixie(@sha256:[0-9a-f]{64})?", image)
         stage = self._folder / f"stage{len(self._stages)}"
         stage.mkdir()
         self._stages.append(stage)
@@ -118,7 +122,8 @@ class Image:
     def _run(self, text: str) -> None:
         for command in text.split(" && "):
             if command in IMITATED:
-                Path(self.inside(IMITATED[command])).mkdir(parents=True)
+                if (folder := IMITATED[command]) is not None:
+                    Path(self.inside(folder)).mkdir(parents=True)
             else:
                 registry = {name: value for name, value in os.environ.items() if name.startswith(("PIP_", "SSL_"))}
                 subprocess.run(

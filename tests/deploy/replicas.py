@@ -16,7 +16,7 @@ import httpx
 import pytest
 
 from tests.end_to_end.stack import Program, free_port
-from tests.workers.conftest import wait_for
+from tests.waiting import wait_for
 
 CONFIGURATION = Path(__file__).parents[2] / "deploy" / "haproxy.cfg"
 NAMES = ("api-1", "api-2", "gateway")
@@ -58,7 +58,7 @@ class Replica:
             return False
 
     def restart(self) -> None:
-        """Stop it as a container engine does, and start it anew."""
+        """Stop it as a container engine does, and start it again."""
         process = self.program.process
         assert process is not None
         process.terminate()

@@ -16,7 +16,7 @@ from service.queue.embedded import EmbeddedValkey
 from service.store.engines import make_engine
 from tests.bots import discord_payloads
 from tests.deploy.replicas import Replicas
-from tests.flows.submitted import COMMAND, RIG, sweep
+from tests.flows.results.submitted import COMMAND, RIG, sweep
 from tests.hosts import Signer
 from tests.web.joining import in_session, token_of
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import os
 import re
 import subprocess
 import sys
@@ -13,6 +15,7 @@ from typing import Any
 import pytest
 import yaml
 
+from scripts import pin_images
 from service.cli import command_line
 from service.settings import Settings, load_settings
 from tests.deploy.replicas import CONFIGURATION, checked, proxy_configuration
@@ -56,7 +59,7 @@ def test_each_part_has_settings_that_are_understood(ours: dict[str, Any]) -> Non
 
 
 def test_each_part_is_a_command_of_the_image(ours: dict[str, Any]) -> None:
-    assert set(ours) == {*REPLICAS, "worker", "bots", "migrate"}
+    assert set(ours) == {*REPLICAS, "worker", "bots", "migrate", "admin"}
     for service in ours.values():
         program, *words = service["command"]
         if program == "advisor":
@@ -127,3 +130,35 @@ def test_the_proxy_takes_its_configuration(tmp_path: Path) -> None:
     addresses = dict.fromkeys(REPLICAS, "127.0.0.1:9")
     written.write_text(proxy_configuration("http://127.0.0.1:8080", addresses))
     assert checked(written).returncode == 0, checked(written).stderr
+
+
+def test_backups_are_made_by_the_tools_of_the_server_s_own_version(compose: dict[str, Any]) -> None:
+    major = re.match(r"postgres:(\d+)", compose["services"]["postgres"]["image"])
+    assert major
+    assert f"postgresql-client-{major[1]} " in (ROOT / "Dockerfile").read_text()
+    admin = compose["services"]["admin"]
+    assert "backups:/var/backups/advisor" in admin["volumes"]
+    assert settings_of(admin).database == settings_of(compose["services"]["api-1"]).database
+
+
+def test_images_are_pinned_by_the_digests_that_the_registry_has(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in pin_images.FILES:
+        (tmp_path / name).write_text((ROOT / name).read_text())
+    docker = tmp_path / "docker"
+    docker.write_text('#!/bin/sh\necho sha256:$(printf %s "$4" | sha256sum | cut -c1-64)\n')
+    docker.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    for _ in range(2):  # the second time digests are there already
+        assert pin_images.main(tmp_path) == 0
+    pinned = yaml.safe_load((tmp_path / "compose.yaml").read_text())["services"]
+    for name, service in yaml.safe_load((ROOT / "compose.yaml").read_text())["services"].items():
+        image = service["image"]
+        digest = hashlib.sha256(image.encode()).hexdigest()
+        assert pinned[name]["image"] == (image if image == "offload-advisor" else f"{image}@sha256:{digest}")
+    bases = re.findall(r"^FROM (.*)$", (tmp_path / "Dockerfile").read_text(), re.MULTILINE)
+    assert all(re.match(r"python:3\.11-slim-trixie@sha256:[0-9a-f]{64}\b", base) for base in bases)
+    docker.write_text("#!/bin/sh\necho no such tag >&2; exit 1\n")
+    with pytest.raises(SystemExit, match="no such tag"):
+        pin_images.main(tmp_path)

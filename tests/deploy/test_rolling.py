@@ -69,7 +69,7 @@ def comes_anew(http: httpx.Client) -> str:
     """On a connection of its own each time, as curl does."""
     reply = httpx.post(f"{http.base_url}/v1/hardware/parse", json={"text": ASKED["hardware"]}, trust_env=False)
     assert reply.is_success, reply.text
-    return "came anew"
+    return "came back"
 
 
 def reads_a_page(http: httpx.Client) -> str:
@@ -136,4 +136,4 @@ def test_a_rolling_restart_loses_no_request(stack: Replicas, database: str) -> N
                 print(f"{replica.name} is back after {time.monotonic() - began:.0f} s: {dict(stream.done)}")
     engine.dispose()
     assert stream.lost == []
-    assert set(stream.done) == {"asked", "came anew", "read", "followed", "held", "polled"}
+    assert set(stream.done) == {"asked", "came back", "read", "followed", "held", "polled"}

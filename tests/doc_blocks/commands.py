@@ -26,6 +26,7 @@ import msgspec
 
 from service import wire
 from service.cli import command_line
+from service.cli.lazy import LazyParser
 from service.engine.catalogue import resolve
 from service.engine.errors import AdvisorError
 from service.engine.hardware_text import parse_hardware
@@ -38,14 +39,14 @@ _PROGRAM = re.compile(
 )  # a program by its whole path, which a shell would run
 _OURS = re.compile(r"(?<![\w/])[\w./-]*\bvenv/bin/(?=\w)")  # the programs of a virtual environment, by their names
 _SERVICES = {"", "127.0.0.1:8000", "advisor.example"}
-_PAGES_OF_THE_SITE = re.compile(r"/(|docs|health|ready|metrics|leaderboard|submit|accuracy|hosts|openapi\.json)")
+_PAGES_OF_THE_SITE = re.compile(r"/(|docs|health|ready|metrics|leaderboard|submit|accuracy|hosts|openapi\.json|mcp)")
 _ALONE = {"-s", "-S", "-f", "-i", "-N", "-L", "-O", "-G", "--fail", "--fail-with-body", "--silent", "--no-buffer"}
 _VALUED = {"-X", "-H", "-d", "-o", "-w", "-b", "-m", "--json", "--data", "--data-binary", "--data-urlencode"}
 _SENDING = {"-d", "--json", "--data", "--data-binary", "--data-urlencode"}
 _PROGRAMS = """
 awk bash cat chmod cp cut date docker echo free git grep head hf install jq kill llama-bench llama-server
-llama-sweep-bench ls lscpu mkdir mv nvidia-modprobe nvidia-smi openapi-python-client openssl pg_dump pg_restore psql
-rm sed sleep sort source systemctl tail tar tee useradd uv
+llama-sweep-bench ls lscpu mkdir mv nvidia-modprobe nvidia-smi openapi-python-client openssl pg_dump pg_restore
+podman psql rm sed sleep sort source systemctl tail tar tee useradd uv
 """
 KNOWN = frozenset(_PROGRAMS.split())
 _PRELUDE = r"""
@@ -79,7 +80,7 @@ def commands_of(blocks: list[Block]) -> list[Command]:
         shell = subprocess.run(
             [shutil.which("bash") or "bash", "--norc", "-c", f"exec 3>&{seen.fileno()}\n{script}"],
             cwd=folder, env={"PATH": "/nowhere", "HOME": folder}, pass_fds=[seen.fileno()],
-            stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=20, check=False,
+            stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=100, check=False,
         )  # fmt: skip
         seen.seek(0)
         records = seen.read().decode().split("\036")[:-1]
@@ -251,7 +252,8 @@ def _route_of(operation: dict[str, Any]) -> _Route:
 @cache
 def structs() -> dict[str, type[msgspec.Struct]]:
     """The Structs of `service.wire` and those that it uses, by name."""
-    modules = [importlib.import_module(f"service.wire.{found.name}") for found in pkgutil.iter_modules(wire.__path__)]
+    found = pkgutil.walk_packages(wire.__path__, "service.wire.")
+    modules = [importlib.import_module(one.name) for one in found]
     named = [thing for module in modules for thing in vars(module).values() if isinstance(thing, type)]
     return {thing.__name__: thing for thing in named if issubclass(thing, msgspec.Struct)}
 
@@ -279,11 +281,13 @@ def wrong_with_mention(text: str) -> str | None:
     parser, words = _parser(), re.sub(r'"?\$\(.*?\)"?', "ID", text).split()[1:]
     options = set(parser._option_string_actions)
     for word in words:
-        verbs = next((a.choices for a in parser._actions if a.__class__.__name__ == "_SubParsersAction"), None)
+        verbs: Any = next((a.choices for a in parser._actions if a.__class__.__name__ == "_SubParsersAction"), None)
         if verbs and re.fullmatch("[a-z][a-z-]*", word):
             if word not in verbs:
                 return f"advisor has no {word}"
             parser = verbs[word]
+            if isinstance(parser, LazyParser):
+                parser.load()
             options = set(parser._option_string_actions)
         elif word.startswith("-") and word.partition("=")[0] not in options:
             return f"no option of it: {word}"

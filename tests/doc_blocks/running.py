@@ -1,7 +1,7 @@
-"""A desk to run pages at: a service with its worker, the local Hub, a home, a working folder, and files of a user.
+"""A place to run pages in: a service with its worker, the local Hub, a home, a working folder, and files of a user.
 
 Blocks of a page run in order in one shell, which stops at the first command that fails. What the pages write and what
-there is here instead is `Desk.instead`; what they find in their folder is `_lay_out`.
+there is here instead is `DocRunner.instead`; what they find in their folder is `_lay_out`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pathlib import Path
 from tests.doc_blocks.blocks import PAGES, ROOT, Block, blocks_of
 from tests.end_to_end.stack import Stack, running
 from tests.engine_replay import install
-from tests.flows.submitted import COMMAND, sweep
+from tests.flows.results.submitted import COMMAND, sweep
 from tests.local_hub import LocalHub
 from tests.models import write_gguf
 
@@ -49,7 +49,7 @@ class Outcome:
         return "".join(f"{text}\n" for text in paragraphs if any(word in text for word in block.words))
 
 
-class Desk:
+class DocRunner:
     """Where pages are run. Each has an empty home and folder of its own; the service is one for all."""
 
     def __init__(self, folder: Path, stack: Stack, token: str) -> None:
@@ -61,15 +61,15 @@ class Desk:
         blocks = [block for block in blocks_of(page) if block.language in ("sh", "python")]
         blocks = [block for block in blocks if "not run" not in block.comments]
         folder = Path(tempfile.mkdtemp(dir=self._folder, prefix=f"{page.stem}-"))
-        home, desk = folder / "home", folder / "desk"
-        desk.mkdir()
-        _lay_out(desk, PAGES.index(page))
+        home, doc_runner = folder / "home", folder / "desk"
+        doc_runner.mkdir()
+        _lay_out(doc_runner, PAGES.index(page))
         _lay_out_home(home)
-        code = self._shell(_script(blocks, folder), desk, home)
+        code = self._shell(_script(blocks, folder), doc_runner, home)
         printed = {block.line: self._as_printed(folder / f"{block.line}.out") for block in blocks}
         return Outcome(printed, None if code == 0 else self._failure(code, blocks, folder))
 
-    def _shell(self, script: str, desk: Path, home: Path) -> int:
+    def _shell(self, script: str, doc_runner: Path, home: Path) -> int:
         for written, here in self.instead.items():
             script = script.replace(written, here)
         environment = {
@@ -77,7 +77,7 @@ class Desk:
             "PYTHONPATH": str(ROOT), "NO_PROXY": "*", **self._stack.environment,
         }  # fmt: skip
         with somebody_who_agrees() as terminal, subprocess.Popen(
-            ["bash", "--norc", "-c", script], cwd=desk, env=environment, stdin=terminal,
+            ["bash", "--norc", "-c", script], cwd=doc_runner, env=environment, stdin=terminal,
             stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
         ) as shell:  # fmt: skip
             try:
@@ -123,16 +123,16 @@ def _script(blocks: list[Block], folder: Path) -> str:
     return "\n".join(lines)
 
 
-def _lay_out(desk: Path, number: int) -> None:
-    """Put there what the pages take for granted: the installation, and files of whoever reads them.
+def _lay_out(doc_runner: Path, number: int) -> None:
+    """Put there what the pages take for granted: the installation, and files of the reader.
 
     The benchmark is another one for each page: the same rows would be the same result.
     """
-    (desk / ".venv").symlink_to(sys.prefix)
-    (desk / "examples").symlink_to(ROOT / "examples")
-    (desk / "bench.log").write_text(f"$ {COMMAND}\n\n{sweep(tg=250.0 - 2 * number)}")
+    (doc_runner / ".venv").symlink_to(sys.prefix)
+    (doc_runner / "examples").symlink_to(ROOT / "examples")
+    (doc_runner / "bench.log").write_text(f"$ {COMMAND}\n\n{sweep(tg=250.0 - 2 * number)}")
     shape, mix, name = _MODEL
-    write_gguf(desk / name, shape, mix)
+    write_gguf(doc_runner / name, shape, mix)
 
 
 def _lay_out_home(home: Path) -> None:
@@ -157,7 +157,7 @@ def _programs(folder: Path) -> None:
 
 
 @contextmanager
-def desk() -> Iterator[Desk]:
+def doc_runner() -> Iterator[DocRunner]:
     """Start a service, its worker and a Hub for the length of the block."""
     with tempfile.TemporaryDirectory(prefix="advisor-pages-") as name, LocalHub() as hub:
         folder = Path(name)
@@ -165,4 +165,4 @@ def desk() -> Iterator[Desk]:
         (folder / "service").mkdir()
         generous = {"ADVISOR_REQUESTS_PER_MINUTE": "10000", "ADVISOR_NEW_REPOS_PER_HOUR": "10000"}
         with running(folder / "service", hub, **generous) as stack:
-            yield Desk(folder, stack, stack.account("you", "submit,validate,host"))
+            yield DocRunner(folder, stack, stack.account("you", "submit,validate,host"))

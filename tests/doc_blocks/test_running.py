@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.doc_blocks.blocks import PAGES, blocks_of
-from tests.doc_blocks.running import Desk, desk
+from tests.doc_blocks.running import DocRunner, doc_runner
 from tests.doc_blocks.writing import stale
 
 
@@ -17,15 +17,15 @@ def runs(page: Path) -> bool:
 
 
 @pytest.fixture(scope="module")
-def at() -> Iterator[Desk]:
-    with desk() as started:
+def at() -> Iterator[DocRunner]:
+    with doc_runner() as started:
         yield started
 
 
 @pytest.mark.full
 @pytest.mark.timeout(450)
-@pytest.mark.parametrize("page", list(filter(runs, PAGES)), ids=lambda page: page.name)
-def test_the_blocks_of_a_page_run_and_print_what_it_shows(page: Path, at: Desk) -> None:
+@pytest.mark.parametrize("page", [page for page in PAGES if runs(page)], ids=lambda page: page.name)
+def test_the_blocks_of_a_page_run_and_print_what_it_shows(page: Path, at: DocRunner) -> None:
     outcome = at.run(page)
     assert outcome.failure is None, outcome.failure
     assert not stale(page, outcome)

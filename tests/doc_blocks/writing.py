@@ -11,7 +11,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from tests.doc_blocks.blocks import PAGES, Block, blocks_of
-from tests.doc_blocks.running import Outcome, desk
+from tests.doc_blocks.running import Outcome, doc_runner
 
 
 def examples(page: Path) -> Iterator[tuple[Block, Block]]:
@@ -42,7 +42,7 @@ def main(names: list[str]) -> int:
     """Write the pages named, or all that show an output; return 1 where one's commands fail."""
     pages = [page for page in PAGES if page.name in names or (not names and any(examples(page)))]
     failures = []
-    with desk() as at:
+    with doc_runner() as at:
         for page in pages:
             outcome = at.run(page)
             if outcome.failure:

@@ -18,11 +18,11 @@ from typing import Any
 
 import httpx
 import msgspec
-import psutil  # type: ignore[import-untyped]
+import psutil
 
 from tests.local_hub import Blob, LocalHub, Repo
 from tests.tiny_model import write_tiny_model
-from tests.workers.conftest import wait_for
+from tests.waiting import wait_for
 
 REPO, FILE = "local/tiny-GGUF", "tiny-F32.gguf"
 GOAL = {"context": 8192, "depth": 4096, "prompt": 512, "output": 64}
@@ -151,7 +151,7 @@ class Stack:
         self.call("PATCH", f"/v1/hosts/{host}", {"state": "active"})
         machine.host = host
         (machine.folder / "policy.toml").write_text(
-            f'[engines]\nfolders = ["{engines}"]\n[models]\nfolders = ["{models}"]\n'
+            f'allow_root = true\n[engines]\nfolders = ["{engines}"]\n[models]\nfolders = ["{models}"]\n'
         )
         self.machines.append(machine)
         return machine

@@ -11,7 +11,7 @@ from bench.chaos.campaign import campaign, lines
 pytestmark = [pytest.mark.full, pytest.mark.timeout(1800)]
 
 
-@pytest.mark.parametrize(("together", "n"), [(False, 35), (True, 15)])
+@pytest.mark.parametrize(("together", "n"), [(False, 14), (True, 8)])
 def test_blows_at_random_lose_nothing_double_nothing_and_leave_nothing_stuck(
     tmp_path: Path, together: bool, n: int, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -12,7 +12,7 @@ import pytest
 from tests.end_to_end.stack import GOAL, REPO, Stack, running, start_machines
 from tests.end_to_end.test_validation import replayed
 from tests.local_hub import LocalHub
-from tests.workers.conftest import wait_for
+from tests.waiting import wait_for
 
 pytestmark = [pytest.mark.full, pytest.mark.timeout(300)]
 ASKED, MEASURED = "somebody-asks-1", "somebody-measures-1"

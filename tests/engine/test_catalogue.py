@@ -45,14 +45,15 @@ def assumed(machine: Rig) -> set[str]:
 def test_there_are_at_least_120_gpus_and_60_cpus_each_with_a_source() -> None:
     assert len({row.name for row in known_gpus()}) >= 120
     assert len({row.name for row in known_cpus()}) >= 60
-    assert all(row.source for row in (*known_gpus(), *known_cpus()))
-    assert {row.backend for row in known_gpus()} == {"cuda", "rocm", "sycl", "metal"}
+    assert all(row.source for row in known_gpus())
+    assert all(row.source for row in known_cpus())
+    assert {row.backend for row in known_gpus()} == {"cuda", "rocm", "sycl", "metal", "vulkan"}
 
 
 def test_every_number_in_the_catalogue_is_possible() -> None:
     for gpu in known_gpus():
         assert gpu.unified or (gpu.vram_gib or 0) >= 4, gpu.name
-        assert gpu.bandwidth_gbs is None or 60 <= gpu.bandwidth_gbs <= 8000, gpu.name
+        assert gpu.bandwidth_gbs is None or 50 <= gpu.bandwidth_gbs <= 8000, gpu.name
         assert (gpu.compute_capability is not None) == (gpu.backend == "cuda"), gpu.name
         if gpu.driver_mib:
             assert 0.9 * gpu.driver_mib <= 1024 * (gpu.vram_gib or 0) <= 1.08 * gpu.driver_mib, gpu.name
@@ -81,7 +82,12 @@ def test_memory_is_what_the_driver_reports(name: str, mib: int) -> None:
 
 
 def test_bandwidths_and_int8_rates_are_those_the_speed_model_was_fitted_with() -> None:
-    table = {"P40": (347, 47), "Quadro RTX 8000": (672, 261), "RTX 2060": (336, 103), "RTX 3090": (936, 284)}
+    table: dict[str, tuple[int, int | None]] = {
+        "P40": (347, 47),
+        "Quadro RTX 8000": (672, 261),
+        "RTX 2060": (336, 103),
+        "RTX 3090": (936, 284),
+    }
     table |= {"RTX 3090 Ti": (1008, 320), "RTX A6000": (768, 309), "A100 80GB PCIe": (1935, 624)}
     table |= {"RTX 6000 Ada": (960, 728), "RTX 4060 Ti": (288, 176), "RTX 4080": (717, 390), "RTX 4090": (1008, 661)}
     table |= {"RTX PRO 6000": (1792, 1007), "RTX 5090": (1792, 838), "RTX 4060 Laptop": (256, None)}
@@ -153,16 +159,17 @@ def test_an_unknown_gpu_is_taken_with_its_memory_and_its_bandwidth() -> None:
         rig(Gpu(name="NVIDIA GeForce RTX 6090"))
 
 
-def test_an_unknown_cpu_offers_the_nearest_and_is_taken_with_its_cores() -> None:
-    with pytest.raises(UnknownHardware) as error:
-        rig(cpu=Cpu(model="EPYC 9356"))
-    assert error.value.field == "hardware.cpu.model"
-    assert "AMD EPYC 9355" in error.value.choices
-    assert len(error.value.choices) == 5
-    assert rig(cpu=Cpu(model="EPYC 9356", physical_cores=32)).physical_cores == 32
+def test_an_unknown_cpu_is_taken_by_its_makers_numbering_and_said_so() -> None:
+    machine = rig(cpu=Cpu(model="EPYC 9385"))
+    assert (machine.cpu_generation, machine.physical_cores, machine.isa) == ("zen5", 32, "vnni")
+    said = next(a for a in machine.assumed if a.field == "hardware.cpu")
+    assert "EPYC 9385" in said.why
+    assert "nearest: AMD EPYC 9" in said.why
+    assert rig(cpu=Cpu(model="EPYC 9385", physical_cores=24)).physical_cores == 24
+    assert rig(cpu=Cpu(model="Loongson 3C5000")).cpu_generation == "unknown"
 
 
-def test_a_memory_size_in_the_name_or_beside_it_chooses_the_product() -> None:
+def test_a_memory_size_in_the_name_or_next_to_it_chooses_the_product() -> None:
     assert rig(Gpu(name="A100 40GB")).cards[0].bandwidth_gbs < 1600
     assert rig(Gpu(name="RTX 3080", vram_gib=12)).cards[0].bandwidth_gbs > 900
     assert rig(Gpu(name="RTX 4090 48GB")).cards[0].total == 48 * GIB
@@ -243,7 +250,7 @@ def test_assumptions_are_listed_by_what_they_change_and_name_the_users_entry() -
     fields = [a.field for a in machine.assumed]
     assert fields[:2] == ["hardware.ram.total_gb", "hardware.cpu"]
     assert fields[-2:] == ["hardware.gpus[0].pcie", "hardware.cpu.ghz"] or "hardware.cpu.ghz" not in fields
-    assert "RTX 3090" in next(a.why for a in machine.assumed if a.field == "hardware.gpus[0].pcie")
+    assert "the card and the platform" in next(a.why for a in machine.assumed if a.field == "hardware.gpus[0].pcie")
 
 
 def test_the_assumed_all_core_clock_is_the_catalogues_median_over_base() -> None:
@@ -278,12 +285,12 @@ def test_an_unstated_link_is_the_lesser_of_card_and_platform() -> None:
 
 def test_a_mac_lets_its_gpu_have_three_quarters_of_memory_and_two_thirds_of_a_small_one() -> None:
     large = rig(Gpu(name="Apple M1 Max"), cpu=None, ram=Ram(total_gb=64))
-    assert large.cards[0].total == 49152 * MIB
+    assert large.cards[0].usual_limit == 49152 * MIB
     assert large.os == "macos"
     assert large.isa == "apple"
     assert large.cards[0].unified
     small = rig(Gpu(name="Apple M1 Pro"), cpu=None, ram=Ram(total_gb=16))
-    assert small.cards[0].total // MIB == 10922
+    assert (small.cards[0].usual_limit or 0) // MIB == 10922
 
 
 def test_no_gpu_is_a_machine() -> None:

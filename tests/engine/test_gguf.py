@@ -13,7 +13,7 @@ from typing import Any
 import gguf
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from service.engine.errors import AdvisorError, InvalidHeader, NotGguf, TruncatedHeader, UnsupportedModel
@@ -29,9 +29,10 @@ from service.engine.gguf import (
     merge_shards,
     parse_header,
 )
+from service.engine.gguf import write as gguf_file
 from service.engine.model import build_model
-from tests import gguf_file
 from tests.models import build_header, gguf_bytes, gguf_files
+from tests.sampling import examples
 
 U32, U64, I32, F32, BOOL, STRING, ARRAY = 4, 10, 5, 6, 7, 8, 9
 
@@ -166,7 +167,7 @@ def write_with_gguf(
 
 
 @given(METADATA, ARRAYS, TENSORS, st.sampled_from([32, 64, 8]))
-@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@examples(150, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
 def test_what_gguf_writes_is_read_as_ggufs_own_reader_reads_it(
     tmp_path: Path, metadata: dict[str, Any], arrays: dict[str, Any], tensors: dict[str, Any], align: int
 ) -> None:
@@ -278,6 +279,8 @@ HOSTILE = {
     "dimension overflows": file(tensors=[tensor("t", (2**63,))]),
     "type": file(tensors=[tensor("t", (32,), kind=9999)]),
     "row is no multiple of a block": file(tensors=[tensor("t", (33,), kind=8)]),
+    "tensor name of 64 bytes": file(tensors=[tensor("t" * 64, (32,))]),
+    "alignment u64": file([entry("general.alignment", 10, struct.pack("<Q", 32))]),
     "offset is not aligned": file(tensors=[tensor("t", (32,), offset=3)]),
     "same tensor twice": file(tensors=[tensor("t", (32,))] * 2),
 }  # fmt: skip
@@ -312,7 +315,7 @@ def test_no_bytes_end_in_anything_but_a_header_or_a_refusal(tail: bytes) -> None
 
 
 @given(st.data())
-@settings(max_examples=300)
+@examples(300)
 def test_no_flipped_byte_ends_in_anything_but_a_header_or_a_refusal(data: st.DataObject) -> None:
     head = bytearray(gguf_bytes("Qwen3-0.6B", "q8_0", small=True))
     for _ in range(data.draw(st.integers(1, 4))):
@@ -323,10 +326,10 @@ def test_no_flipped_byte_ends_in_anything_but_a_header_or_a_refusal(data: st.Dat
 
 def test_a_claim_of_many_empty_texts_costs_no_more_than_its_bytes() -> None:
     data = file([entry("k", ARRAY, struct.pack("<IQ", STRING, 2**22) + bytes(8 * 2**16))])
-    started = time.perf_counter()
+    started = time.process_time()
     with pytest.raises(NeedMore):
         parse_header(data)
-    assert time.perf_counter() - started < 1
+    assert time.process_time() - started < 5
 
 
 def test_a_type_that_neither_engine_has_yet_is_named_and_its_bytes_are_those_up_to_the_next_tensor() -> None:
@@ -390,7 +393,7 @@ def test_a_header_fed_in_pieces_is_the_same_and_complete_at_the_same_byte(size: 
 
 
 @given(st.data())
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@examples(60, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
 def test_where_a_header_is_cut_changes_nothing(data: st.DataObject) -> None:
     content = file(
         [
@@ -409,7 +412,7 @@ def test_where_a_header_is_cut_changes_nothing(data: st.DataObject) -> None:
 
 
 def test_memory_stays_flat_however_large_the_vocabulary_is() -> None:
-    """Four megabytes beside the piece that is fed and the tensor table, whatever the header claims."""
+    """Four megabytes besides the piece that is fed and the tensor table, whatever the header claims."""
     word = text("token" * 4)
     start = file([], n_entries=2, n_tensors=0)
     piece = word * 2048
@@ -422,6 +425,22 @@ def test_memory_stays_flat_however_large_the_vocabulary_is() -> None:
     tracemalloc.stop()
     assert peak < len(piece) * 2 + (4 << 20)
     assert parser.feed(entry("last", U32, struct.pack("<I", 5))) is not None
+
+
+GAP = [tensor("a", (64,)), tensor("b", (64,), offset=512)]
+DISORDER = [tensor("b", (64,), offset=256), tensor("a", (64,))]
+
+
+@pytest.mark.parametrize("tensors", [GAP, DISORDER, [tensor("a", (64,), offset=32)]], ids=["gap", "disorder", "start"])
+def test_tensors_that_are_not_one_behind_the_other_are_said_for_they_are_not_loaded_everywhere(
+    tensors: list[bytes],
+) -> None:
+    header = parse_header(file([], tensors))
+    assert header.misplaced
+    assert "expected at" in header.misplaced
+    assert merge_shards([header]).misplaced == header.misplaced
+    in_order = [tensor("t" * 63, (64,)), tensor("b", (64,), offset=256)]
+    assert parse_header(file([], in_order)).misplaced is None
 
 
 def test_tensors_that_lie_over_each_other_are_refused() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import struct
 from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 import pytest
@@ -254,7 +255,7 @@ def check_repo(seed: int, changes: tuple[Change, ...]) -> tuple[int, int]:
         if header is None:
             n_doubts += 1
         else:
-            assert replace(header, by_jump=False) == outcome(lambda f=file: parse_header(f.head, f.n_bytes))
+            assert replace(header, by_jump=False) == outcome(partial(parse_header, file.head, file.n_bytes))
             n_jumps += header.by_jump
     return n_jumps, n_doubts
 
@@ -266,11 +267,11 @@ def test_a_jump_tells_what_a_full_reading_tells_or_is_taken_back(seed: int) -> N
 
 @pytest.mark.full
 @pytest.mark.timeout(600)
-def test_thousands_of_repos_are_read_the_same_by_jumps() -> None:
-    counts = [check_repo(seed, CHANGES) for seed in range(1000, 5000)]
+def test_a_thousand_repos_are_read_the_same_by_jumps() -> None:
+    counts = [check_repo(seed, CHANGES) for seed in range(1000, 2000)]
     n_jumps, n_doubts = (sum(numbers) for numbers in zip(*counts, strict=True))
-    assert n_jumps > 4000
-    assert n_doubts > 2000
+    assert n_jumps > 1000
+    assert n_doubts > 500
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -310,7 +311,7 @@ def test_a_length_changed_between_is_not_seen_and_hence_the_header_is_marked() -
     fooling[place : place + 8] = struct.pack("<Q", 100)
 
     class Fooling(File):
-        head = bytes(fooling)  # type: ignore[assignment]
+        head = bytes(fooling)
 
     header, _ = by_jump(Fooling(*file), parser.arrays)
     assert header is not None

@@ -1,7 +1,7 @@
 """Engines that behave as recorded, for tests of everything that runs one: streams, failures, hangs, floods.
 
 `install(folder, "llama-sweep-bench", "ok")` puts an executable of that name into a folder; see `program.py` for what
-the cases do. It takes the real program's options (service/engine/data/options.json) and refuses others in its words.
+the cases do. It takes the real program's options (`options.json` of the engine) and refuses others in its words.
 """
 
 from __future__ import annotations

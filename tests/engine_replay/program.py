@@ -1,4 +1,4 @@
-"""A benchmark program that behaves as recorded: told how to by the file NAME.case beside it.
+"""A benchmark program that behaves as recorded: told how to by the file NAME.case next to it.
 
 Standard library only, and no import from this repository: `install` copies it into a folder under an engine's name.
 What it prints is what the real programs printed (tests/data/engine_logs); speeds, delays and mishaps are the case's.
@@ -13,6 +13,7 @@ import signal
 import socket
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn, TextIO
 
@@ -24,7 +25,7 @@ SWEEP = CASE["program"] == "llama-sweep-bench"
 def main() -> None:
     """Do what the case says, with the arguments given."""
     arguments = parsed(sys.argv[1:])
-    mishaps = {
+    mishaps: dict[str, Callable[[], object]] = {
         "recorded": recorded,
         "hang": hang,
         "flood": flood,
@@ -125,7 +126,8 @@ def speeds(n_kv: int) -> tuple[float, float]:
 
 
 def noise() -> float:
-    return 1 + CASE["spread"] * random.uniform(-1.7, 1.7)
+    spread: float = CASE["spread"]
+    return 1 + spread * random.uniform(-1.7, 1.7)
 
 
 def sweep(given: dict[str, str]) -> None:

@@ -12,6 +12,7 @@ import pytest
 
 from service.engine.measured import MeasuredRow, Reader
 from tests.engine_replay import ENGINES, failure, install, recorded
+from tests.waiting import PATIENCE
 
 
 @pytest.fixture
@@ -134,7 +135,7 @@ def test_a_hang_is_silent_and_deaf_to_sigterm(tmp_path: Path) -> None:
 
 
 def wait_until_it_ignores(pid: int, number: int) -> None:
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + PATIENCE
     while time.monotonic() < deadline:
         fields = dict(
             line.split(":\t") for line in Path(f"/proc/{pid}/status").read_text().splitlines() if ":\t" in line

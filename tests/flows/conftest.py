@@ -78,8 +78,20 @@ def clock() -> Clock:
 
 
 @pytest.fixture
-def hub(local_hub: LocalHub, tmp_path: Path) -> Iterator[WatchedHub]:
-    hub = WatchedHub(local_hub.endpoint, FileCache(tmp_path / "headers", 1 << 26))
+def headers(tmp_path: Path) -> FileCache:
+    """Headers that were read: none yet."""
+    return FileCache(tmp_path / "headers", 1 << 26)
+
+
+@pytest.fixture(scope="session")
+def kept_headers(tmp_path_factory: pytest.TempPathFactory) -> FileCache:
+    """Headers that any test of the session has read, for those that are about something else."""
+    return FileCache(tmp_path_factory.mktemp("headers"), 1 << 26)
+
+
+@pytest.fixture
+def hub(local_hub: LocalHub, headers: FileCache) -> Iterator[WatchedHub]:
+    hub = WatchedHub(local_hub.endpoint, headers)
     yield hub
     hub.close()
 

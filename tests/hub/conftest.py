@@ -1,4 +1,4 @@
-"""A local Hub for all tests of this folder, with a tiny repo beside the usual ones, and clients that never sleep."""
+"""A local Hub for all tests of this folder, with a tiny repo besides the usual ones, and clients that never sleep."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from service.engine.gguf import write as gguf_file
 from service.hub import Hub
-from tests import gguf_file
 from tests.local_hub import Blob, LocalHub, Repo
 from tests.models import build_header, gguf_bytes, shard_name
 

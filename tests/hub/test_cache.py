@@ -34,7 +34,7 @@ def test_a_header_is_read_as_it_was_put_also_by_the_next_process(tmp_path: Path)
     assert len(kept(tmp_path)) == 1
 
 
-def test_what_cannot_be_read_is_put_anew(tmp_path: Path) -> None:
+def test_what_cannot_be_read_is_put_again(tmp_path: Path) -> None:
     cache = FileCache(tmp_path, MIB)
     for damaged in (b"", b"\x80", b"not msgpack"):
         cache.put(KEYS[0], HEADER)

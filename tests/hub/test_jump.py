@@ -103,7 +103,7 @@ def test_a_vocabulary_that_ends_otherwise_is_read_in_full(connect: Connect) -> N
     assert not headers["m-C-end"].by_jump
 
 
-def test_whoever_fools_a_jump_fools_his_own_repo_only(local_hub: LocalHub, connect: Connect) -> None:
+def test_anyone_who_fools_a_jump_fools_his_own_repo_only(local_hub: LocalHub, connect: Connect) -> None:
     """A length in the middle that lies is not seen. Read in full, the file is damaged: that is what hosts hear of."""
     memory = Memory()
     by_jump, in_full = read(connect(cache=memory), DAMAGED), read(connect(cache=memory), DAMAGED, in_full=True)

@@ -1,6 +1,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
+from typing import Literal
 
 import pytest
 
@@ -11,7 +14,7 @@ from service.hub import (
     HubReplyRefused,
     HubUnauthorised,
     HubUnavailable,
-    Limits,
+    ListingLimits,
     RepoGated,
     RepoNotFound,
     RepoReference,
@@ -20,6 +23,7 @@ from service.hub import (
     RevisionNotFound,
     parse_repo_reference,
 )
+from service.hub.retry import seconds_asked
 from tests.hub.conftest import TINY
 from tests.local_hub import MEMBER_TOKEN, TOKEN, Fault, LocalHub, commit_of
 
@@ -50,6 +54,14 @@ def test_files_that_are_no_variant_are_listed_apart(connect: Connect) -> None:
     listing = connect().list_repo(ref("local/gemma-3-12b-it-GGUF"))
     assert listing.names == ("Q4_K_M",)
     assert {o.kind for o in listing.other_files} == {"mmproj", "imatrix", "draft", "lora", "vocab", "other"}
+
+
+def test_a_misspelt_repo_is_answered_with_the_nearest_by_one_search(local_hub: LocalHub, connect: Connect) -> None:
+    with pytest.raises(RepoNotFound) as caught:
+        connect().list_repo(ref("unsloth/DeepSeek-R1-0528"))
+    assert R1 in caught.value.choices
+    assert R1 in caught.value.detail
+    assert [request.path.partition("?")[0] for request in local_hub.requests].count("/api/models") == 1
 
 
 def test_a_commit_and_a_branch_lead_to_the_same_listing(connect: Connect) -> None:
@@ -199,7 +211,7 @@ def test_a_repo_that_moved_is_known_by_its_new_name(local_hub: LocalHub, connect
 
 def test_a_repo_with_too_many_files_is_refused(connect: Connect) -> None:
     with pytest.raises(RepoTooLarge, match="files"):
-        connect(limits=Limits(repo_files=10)).list_repo(ref(R1))
+        connect(limits=ListingLimits(repo_files=10)).list_repo(ref(R1))
 
 
 def test_names_that_the_hub_does_not_allow_are_never_asked_for(local_hub: LocalHub, connect: Connect) -> None:
@@ -226,3 +238,38 @@ def test_every_error_of_the_hub_is_a_problem_with_a_name_of_its_own() -> None:
         HubUnauthorised, HubReplyRefused,
     )  # fmt: skip
     assert len({e.problem for e in errors} | {AdvisorError.problem}) == len(errors) + 1
+
+
+@pytest.mark.parametrize(
+    ("status", "headers", "error", "said"),
+    [
+        (403, {"x-error-message": "Access to this resource is disabled."}, RepoNotFound, "has disabled"),
+        (
+            403,
+            {"x-error-message": "Please enable access to public gated repositories in your fine-grained token"},
+            HubUnauthorised,
+            "fine-grained",
+        ),
+        (401, {"x-error-message": "Invalid credentials in Authorization header"}, HubUnauthorised, "renew HF_TOKEN"),
+        (401, {"x-error-message": "Invalid username or password."}, RepoNotFound, "or it is private"),
+        (403, {"x-error-code": "GatedRepo"}, RepoGated, "accept its terms"),
+    ],
+)
+@pytest.mark.parametrize("at", ["api", "resolve"])
+def test_a_refusal_means_the_same_for_a_listing_and_for_a_file(
+    local_hub: LocalHub, connect: Connect, status: int, headers: dict[str, str], error: type[Exception], said: str,
+    at: Literal["api", "resolve"],
+) -> None:  # fmt: skip
+    hub = connect()
+    listing = hub.list_repo(ref(TINY))
+    local_hub.fail(Fault("status", at, TINY, status=status, headers=headers))
+    with pytest.raises(error, match=said):
+        hub.list_repo(ref(TINY)) if at == "api" else hub.read_header(listing, listing.variants[0])
+
+
+def test_a_limit_that_is_not_used_up_is_no_reason_to_wait_for_its_end() -> None:
+    assert seconds_asked({"ratelimit": '"api";r=0;t=55'}) == 55
+    assert seconds_asked({"ratelimit": '"api";r=489;t=192'}) is None
+    assert seconds_asked({"retry-after": "7", "ratelimit": '"api";r=0;t=55'}) == 7
+    in_a_minute = format_datetime(datetime.now(UTC) + timedelta(seconds=60), usegmt=True)
+    assert 50 <= (seconds_asked({"retry-after": in_a_minute}) or 0) <= 60

@@ -19,6 +19,7 @@ def test_the_local_hub_is_as_the_check_expects(local_hub: LocalHub) -> None:
     assert differing(local_hub) == []
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("fault", "what"),
     [

@@ -6,7 +6,7 @@ import pytest
 
 from service.engine.errors import InvalidHeader, InvalidInput, NotGguf, TruncatedHeader
 from service.engine.model import build_model
-from service.hub import Limits, RepoTooLarge, RepoWithoutGguf, local_variants, read_local_header
+from service.hub import ListingLimits, RepoTooLarge, RepoWithoutGguf, local_variants, read_local_header
 from tests.models import build_header, write_gguf
 
 MODEL = "Qwen3-0.6B"
@@ -64,7 +64,7 @@ def test_a_folder_of_too_many_files_is_refused(tmp_path: Path) -> None:
     for number in range(4):
         (tmp_path / f"{number}.txt").touch()
     with pytest.raises(RepoTooLarge):
-        local_variants(tmp_path, Limits(repo_files=3))
+        local_variants(tmp_path, ListingLimits(repo_files=3))
 
 
 def test_damaged_files_are_named_with_what_is_wrong(tmp_path: Path) -> None:
@@ -77,7 +77,7 @@ def test_damaged_files_are_named_with_what_is_wrong(tmp_path: Path) -> None:
         read_local_header(local_variants(path).variants[0])
     write_gguf(path, MODEL, "q8_0")
     with pytest.raises(InvalidHeader, match="larger than 1 MiB"):
-        read_local_header(local_variants(path).variants[0], Limits(header_bytes=1 << 20))
+        read_local_header(local_variants(path).variants[0], ListingLimits(header_bytes=1 << 20))
 
 
 def test_a_file_that_goes_away_in_between_is_an_error_with_its_name(tmp_path: Path) -> None:

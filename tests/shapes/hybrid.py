@@ -1,4 +1,4 @@
-"""Models with delta-rule layers or short convolutions beside attention: Qwen3-Next, Qwen3.5, Kimi-Linear, LFM2."""
+"""Models with delta-rule layers or short convolutions alongside attention: Qwen3-Next, Qwen3.5, Kimi-Linear, LFM2."""
 
 from __future__ import annotations
 

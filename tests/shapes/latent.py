@@ -62,6 +62,7 @@ def latent_attention(
     rows.f32(p + "ffn_norm.weight", n_embd)
 
 
+_DEEPSEEK_V2_5 = partial(_mla, 60, 5120, 128, 12288, 1, 160, 1536, 2, 102400, 163840, used=6, scale=16.0, sigmoid=False)
 _DEEPSEEK_V3 = partial(_mla, 61, 7168, 128, 18432, 3, 256, 2048, 1, 129280, 163840)
 
 
@@ -79,9 +80,8 @@ SHAPES: dict[str, Callable[[], Shape]] = {
     "DeepSeek-V3-0324": _DEEPSEEK_V3,
     "DeepSeek-R1-with-kv_b": partial(_DEEPSEEK_V3, with_kv_b=True),
     "Kimi-K2-Instruct": partial(_mla, 61, 7168, 64, 18432, 1, 384, 2048, 1, 163840, 131072, scale=2.827),
-    "DeepSeek-V2.5": partial(
-        _mla, 60, 5120, 128, 12288, 1, 160, 1536, 2, 102400, 163840, used=6, scale=16.0, sigmoid=False
-    ),
+    "DeepSeek-V2.5": _DEEPSEEK_V2_5,
+    "DeepSeek-V2.5-with-kv_b": partial(_DEEPSEEK_V2_5, with_kv_b=True),
     "Mistral-Small-4": _mistral4,
     "DeepSeek-V2-Lite": partial(
         _mla, 27, 2048, 16, 10944, 1, 64, 1408, 2, 102400, 163840, used=6, q_lora=0, scale=1.0, sigmoid=False

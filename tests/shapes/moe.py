@@ -140,7 +140,7 @@ def _laguna() -> Shape:
 
 
 def _grok() -> Shape:
-    """Grok 2: a dense layer beside two experts of eight."""
+    """Grok 2: a dense layer alongside two experts of eight."""
     arch, n_layer, n_embd, n_vocab = "grok", 64, 8192, 131072
     rows = Rows()
     rows.ends(n_embd, n_vocab)

@@ -1,4 +1,4 @@
-"""Models with Mamba layers, alone or beside attention: Nemotron-H, Granite 4, Falcon-H1, Jamba; plain Granite."""
+"""Models with Mamba layers, alone or alongside attention: Nemotron-H, Granite 4, Falcon-H1, Jamba; plain Granite."""
 
 from __future__ import annotations
 

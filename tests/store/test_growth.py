@@ -19,9 +19,10 @@ from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, Engine, MetaData, Table
 
-from service.store import health, migrations
+from service.store import migrations
 from service.store.engines import make_engine
 from service.store.migrations import is_newer, is_usable, migrate
+from service.store.operations import health
 
 # No release has older tables. What comes after them must be additive: see CONTRIBUTING.md.
 FIRST_RELEASE = "0003"

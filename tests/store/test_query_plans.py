@@ -12,32 +12,39 @@ import pytest
 from sqlalchemy import Engine, event, text
 
 from service.engine.measured.classes import DEPTHS
-from service.store import contributors, leaderboard, listed_results
-from service.store.leaderboard import BoardFilter
-from service.store.listed_results import ResultFilter
+from service.store.measuring import runs
+from service.store.results import contributors, leaderboard, listed_results
+from service.store.results.leaderboard import BoardFilter
+from service.store.results.listed_results import ResultFilter
+from service.store.viewers import Viewer
+from service.wire.results.board import PROVEN
 from tests.databases import BOTH, empty_database, engine_with_tables
 from tests.stored_results import A_DAY, a_result, keep, row
 
 SINCE = A_DAY - timedelta(days=30)
 AFTER = (20.0, "x" * 22)
 QUESTIONS: dict[str, Callable[[Engine], object]] = {
-    "the board": lambda e: leaderboard.page(e, BoardFilter(), "tg", None, 25),
-    "its next page": lambda e: leaderboard.page(e, BoardFilter(), "tg", AFTER, 25),
-    "by PP": lambda e: leaderboard.page(e, BoardFilter(depth=DEPTHS[1]), "pp", AFTER, 25),
-    "newest": lambda e: leaderboard.page(e, BoardFilter(), "newest", (A_DAY, "x"), 25),
-    "bits": lambda e: leaderboard.page(e, BoardFilter(), "bits", AFTER, 25),
-    "model": lambda e: leaderboard.page(e, BoardFilter(model="qwen3-30b-a3b"), "tg", None, 25),
-    "arch": lambda e: leaderboard.page(e, BoardFilter(arch="qwen3moe"), "tg", None, 25),
-    "variant": lambda e: leaderboard.page(e, BoardFilter(variant="Q4_K_M"), "tg", None, 25),
-    "rig": lambda e: leaderboard.page(e, BoardFilter(rig="2x-rtx-3090", engine="llama.cpp"), "tg", None, 25),
-    "memory": lambda e: leaderboard.page(e, BoardFilter(vram=48, ram=128, platform="desktop"), "tg", None, 25),
-    "trust, date": lambda e: leaderboard.page(e, BoardFilter(tier="replicated", since=SINCE), "tg", None, 25),
-    "words": lambda e: leaderboard.page(e, BoardFilter(words=("qwen3", "3090")), "tg", None, 25),
-    "variants of a model": lambda e: leaderboard.summed(e, "variant", "tg", 0, model="qwen3-30b-a3b"),
-    "models of a rig": lambda e: leaderboard.summed(e, "model", "tg", 0, rig="2x-rtx-3090"),
-    "depths": lambda e: leaderboard.depths_of(e, model="qwen3-30b-a3b"),
-    "similar": lambda e: leaderboard.similar(e, "x" * 22),
-    "a result": lambda e: listed_results.read(e, "x" * 22),
+    "the board": lambda e: leaderboard.page(e, BoardFilter(trust=PROVEN), "tg", None, 25),
+    "its next page": lambda e: leaderboard.page(e, BoardFilter(trust=PROVEN), "tg", AFTER, 25),
+    "by PP": lambda e: leaderboard.page(e, BoardFilter(trust=PROVEN, depth=DEPTHS[1]), "pp", AFTER, 25),
+    "newest": lambda e: leaderboard.page(e, BoardFilter(trust=PROVEN), "newest", (A_DAY, "x"), 25),
+    "bits": lambda e: leaderboard.page(e, BoardFilter(trust=PROVEN), "bits", AFTER, 25),
+    "model": lambda e: leaderboard.page(e, BoardFilter(trust=PROVEN, model="qwen3-30b-a3b"), "tg", None, 25),
+    "arch": lambda e: leaderboard.page(e, BoardFilter(trust=PROVEN, arch="qwen3moe"), "tg", None, 25),
+    "variant": lambda e: leaderboard.page(e, BoardFilter(trust=PROVEN, variant="Q4_K_M"), "tg", None, 25),
+    "rig": lambda e: leaderboard.page(
+        e, BoardFilter(trust=PROVEN, rig="2x-rtx-3090", engine="llama.cpp"), "tg", None, 25
+    ),
+    "memory": lambda e: leaderboard.page(
+        e, BoardFilter(trust=PROVEN, vram=48, ram=128, platform="desktop"), "tg", None, 25
+    ),
+    "trust, date": lambda e: leaderboard.page(e, BoardFilter(trust="replicated", since=SINCE), "tg", None, 25),
+    "words": lambda e: leaderboard.page(e, BoardFilter(trust=PROVEN, words=("qwen3", "3090")), "tg", None, 25),
+    "variants of a model": lambda e: leaderboard.summed(e, "variant", "tg", 0, PROVEN, model="qwen3-30b-a3b"),
+    "models of a rig": lambda e: leaderboard.summed(e, "model", "tg", 0, PROVEN, rig="2x-rtx-3090"),
+    "depths": lambda e: leaderboard.depths_of(e, PROVEN, model="qwen3-30b-a3b"),
+    "similar": lambda e: leaderboard.similar(e, "x" * 22, PROVEN),
+    "a result": lambda e: listed_results.read(e, "x" * 22, Viewer("x" * 22)),
     "results": lambda e: listed_results.page(e, ResultFilter(), None, 50),
     "their next page": lambda e: listed_results.page(e, ResultFilter(), (A_DAY, "x"), 50),
     "of a model": lambda e: listed_results.page(e, ResultFilter(model="qwen3-30b-a3b", since=SINCE), None, 50),
@@ -48,9 +55,11 @@ QUESTIONS: dict[str, Callable[[Engine], object]] = {
     "of somebody": lambda e: listed_results.page(e, ResultFilter(contributor="quiet-heron-417"), None, 50),
     "of a host": lambda e: listed_results.page(e, ResultFilter(host="quiet-heron-417"), None, 50),
     "for dumps": lambda e: listed_results.after_id(e, "", 500),
+    "hosts that wait": lambda e: runs.waiting_for(e, ["x" * 22, "y" * 22], A_DAY),
+    "hosts that ask": lambda e: runs.concerned(e, ["x" * 22, "y" * 22], A_DAY),
     "by tier": lambda e: contributors.by_tier(e, "x" * 22),
 }
-_LARGE = ("board", "other", "result", "result_speed")
+_LARGE = ("board", "other", "result", "result_speed", "run", "run_host", "host")
 
 
 @contextmanager

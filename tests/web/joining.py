@@ -14,7 +14,7 @@ from service.flows.accounts import create_token
 from service.flows.context import utc_now
 from service.queue.embedded import EmbeddedValkey
 from service.settings import Settings
-from service.wire.agent import enrolment_text
+from service.wire.measuring.agent import enrolment_text
 from tests.databases import BOTH, empty_database, engine_with_tables
 from tests.hosts import Signer, bearer, public_key, service, signature
 

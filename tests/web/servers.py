@@ -11,7 +11,7 @@ import httpx
 import uvicorn
 from litestar import Litestar
 
-from service.web.connections import MAX_HEAD_BYTES, BoundedConnection
+from service.web.http.connections import MAX_HEAD_BYTES, BoundedConnection
 
 
 @contextmanager

@@ -2,7 +2,7 @@
 
 import pytest
 
-from service.wire.results_table import as_text
+from service.wire.results.results_table import as_text
 
 
 @pytest.mark.parametrize("value", ["=1+1", "\uff1d1+1", " @sum", "\x00-1", "\u200b+1", "\uff20a"])

@@ -10,9 +10,9 @@ from msgspec.structs import replace
 from service.engine.advice import AdviceBody
 from service.engine.goal import Constraints
 from service.engine.hardware import Hardware
-from service.wire.advice import Advice
+from service.wire.advice.advice import Advice
+from service.wire.advice.text import HEIGHT, WIDTH, clean, render_markdown, render_text
 from service.wire.problem import problem
-from service.wire.text import HEIGHT, WIDTH, clean, render_markdown, render_text
 from tests import rigs
 from tests.engine.planner.asking import ask
 
@@ -36,7 +36,7 @@ def test_the_short_form_fits_one_screen() -> None:
 
 
 def test_the_first_sentence_says_whether_it_runs_how_fast_and_with_how_much_memory() -> None:
-    sentence = " ".join(" ".join(render_text(advice()).splitlines()[:2]).split())
+    sentence = " ".join(" ".join(render_text(advice()).splitlines()[:3]).split())
     for part in ("t/s", "GiB", "on the GPU", "in RAM"):
         assert part in sentence
 

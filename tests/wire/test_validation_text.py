@@ -1,4 +1,4 @@
-"""Validations as people read them: measured beside predicted, failures in words, nothing wider than a terminal."""
+"""Validations as people read them: measured next to predicted, failures in words, nothing wider than a terminal."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from service.engine.check.report import Compared
 from service.engine.logs import LogBuffers
 from service.engine.measured import Failure, MeasuredRow
 from service.engine.run_flags import RunFlags
-from service.wire.runs import DeviceUse, HostMatch, Run, RunOutcome, Validation
-from service.wire.text import WIDTH
-from service.wire.validation_text import render_validation_markdown, render_validation_text, row_text
+from service.wire.advice.text import WIDTH
+from service.wire.measuring.runs import DeviceUse, HostMatch, Run, RunOutcome, Validation
+from service.wire.measuring.validation_text import render_validation_markdown, render_validation_text, row_text
 
 ROWS = [
     MeasuredRow(n_kv=0, n_prompt=512, n_gen=128, pp_seconds=(1.25, 1.27), tg_seconds=(6.8, 6.9)),
@@ -75,7 +75,7 @@ DONE = Validation(
 )  # fmt: skip
 
 
-def test_what_was_measured_stands_beside_what_was_predicted() -> None:
+def test_what_was_measured_stands_next_to_what_was_predicted() -> None:
     lines = render_validation_text(DONE).splitlines()
     assert " ".join(lines[:2]) == (
         "Measured fastest: IQ4_KS_R4 with ik_llama.cpp, TG 16.0 t/s at 4,096 tokens (predicted 24.0, 19.2 to   30.0)."
@@ -120,6 +120,7 @@ def test_nothing_measured_is_said_with_the_reason() -> None:
 
 
 def test_foreign_text_does_nothing_but_be_read() -> None:
+    assert FAILED.failure is not None
     hostile = replace(FAILED, failure=replace(FAILED.failure, text="\x1b[31m```@everyone" + "x" * 300))
     foreign = replace(DONE, best=None, runs=[hostile])
     text, markdown = render_validation_text(foreign, "full"), render_validation_markdown(foreign)

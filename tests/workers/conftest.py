@@ -5,26 +5,27 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 
-import psutil  # type: ignore[import-untyped]
+import psutil
 import pytest
 
-from service.flows.advise import read_advice
+from service.flows.advice.advise import read_advice
 from service.flows.context import Context
 from service.settings import Settings, as_environment
-from service.wire.advice import Advice
+from service.wire.advice.advice import Advice
 from tests.databases import database_url, engine, postgres
-from tests.flows.conftest import clock, context, hub, local_hub, session_hub, settings
+from tests.flows.conftest import clock, context, headers, hub, local_hub, session_hub, settings
 from tests.valkeys import redis, valkey
+from tests.waiting import wait_for
 
 __all__ = [
     "clock",
     "context",
     "database_url",
     "engine",
+    "headers",
     "hub",
     "local_hub",
     "postgres",
@@ -33,8 +34,6 @@ __all__ = [
     "settings",
     "valkey",
 ]
-
-PATIENCE = 60.0
 
 
 @contextmanager
@@ -47,14 +46,6 @@ def running_worker(settings: Settings, code: str | None = None) -> Iterator[psut
     finally:
         process.kill()
         process.wait()
-
-
-def wait_for(what: Callable[[], bool], why: str) -> None:
-    """Return when `what` holds."""
-    deadline = time.monotonic() + PATIENCE
-    while not what():
-        assert time.monotonic() < deadline, why
-        time.sleep(0.02)
 
 
 def wait_until_final(context: Context, advice_id: str) -> Advice:

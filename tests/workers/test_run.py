@@ -5,21 +5,23 @@ from __future__ import annotations
 import time
 from datetime import UTC, datetime, timedelta
 
-import psutil  # type: ignore[import-untyped]
+import psutil
 import pytest
 from redis import Redis
 from rq.job import Job, JobStatus
 
 from service.engine.hardware import Gpu, Hardware
 from service.errors import QueueUnavailable
-from service.flows.advise import read_advice, request_advice, requeue_unfinished
+from service.flows.advice.advise import read_advice, request_advice
+from service.flows.advice.fair_queue import requeue_unfinished
 from service.flows.context import Context
 from service.queue.enqueue import SERIALIZER, queue_on
 from service.queue.workers import n_workers
 from service.settings import Settings
-from service.wire.advice import AdviceRequest
+from service.wire.advice.advice import AdviceRequest
 from tests.local_hub import Fault, LocalHub
-from tests.workers.conftest import running_worker, wait_for, wait_until_final
+from tests.waiting import wait_for
+from tests.workers.conftest import running_worker, wait_until_final
 from workers.run import TASKS, make_worker
 
 QWEN = "Qwen/Qwen3-0.6B-GGUF"
@@ -53,7 +55,7 @@ def job_of(redis: Redis, advice_id: str) -> Job:
 
 def test_a_worker_is_seen_again_after_redis_was_wiped(redis: Redis, settings: Settings) -> None:
     worker = make_worker(settings)
-    worker.register_birth()
+    worker.register_birth()  # type: ignore[no-untyped-call]
     redis.flushall()
     worker.heartbeat()
     assert n_workers(redis) == 1
@@ -61,7 +63,7 @@ def test_a_worker_is_seen_again_after_redis_was_wiped(redis: Redis, settings: Se
 
 def test_a_worker_that_was_killed_is_not_counted_for_long(redis: Redis, settings: Settings) -> None:
     worker = make_worker(settings)
-    worker.register_birth()
+    worker.register_birth()  # type: ignore[no-untyped-call]
     assert 0 < redis.ttl(worker.key) <= 60 + 30
     redis.delete(worker.key)  # as when that time is over
     assert n_workers(redis) == 0
@@ -117,7 +119,7 @@ def test_a_worker_killed_in_the_middle_of_an_advice_loses_nothing(
         wait_until_reading(context, advice.id, local_hub)
         horses = worker.children()
         worker.kill()
-        _, alive = psutil.wait_procs(horses, timeout=10)
+        _, alive = psutil.wait_procs(horses, timeout=60)
         assert [horse for horse in alive if horse.status() != psutil.STATUS_ZOMBIE] == []
     assert read_advice(context, advice.id).state == "running"
     with running_worker(settings):
@@ -137,7 +139,7 @@ def test_a_worker_that_may_not_finish_gives_its_advice_back(
         time.sleep(1.5)  # RQ takes a second signal within a second for the first one
         assert worker.is_running()
         worker.terminate()
-        worker.wait(10)
+        worker.wait(60)
     assert job_of(redis, advice.id).get_status() == JobStatus.QUEUED
     with running_worker(settings):
         assert wait_until_final(context, advice.id).state == "ready"

@@ -16,7 +16,7 @@ from service.engine.commands import BenchTests
 from service.engine.commands.render import launch
 from service.engine.errors import InvalidFlags
 from service.engine.run_flags import to_flags
-from service.wire.agent import RunDocument
+from service.wire.measuring.agent import RunDocument
 
 Backend: TypeAlias = Literal["cuda", "rocm", "vulkan", "cpu"]
 
@@ -86,7 +86,7 @@ def _tests(
 
 
 def sweep_rows(document: RunDocument) -> tuple[int, int]:
-    """Return (every how manieth row llama-sweep-bench is to measure, N_KV of the last row wanted).
+    """Return (the stride of the rows that llama-sweep-bench is to measure, N_KV of the last row wanted).
 
     Its rows lie a micro-batch apart, begin at 0 and need a micro-batch of the context each (sweep-bench.cpp:221 of
     ik_llama.cpp 8337e4cd3). The stride is that of the smallest depth above 0; the last row is the one next to the

@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 import httpx
 import msgspec
 
-from service.wire.agent import (
+from service.wire.measuring.agent import (
     COUNTER_HEADER,
     HOST_HEADER,
     POLL_SECONDS,
@@ -35,7 +35,7 @@ from service.wire.agent import (
     Report,
     Session,
 )
-from service.wire.hosts import Probe
+from service.wire.measuring.hosts import Probe
 from service.wire.problem import Problem
 from workers.agent.errors import HostError, ServiceError, ServiceUnreachable
 from workers.agent.keys import HostKey

@@ -8,19 +8,20 @@ from __future__ import annotations
 
 import hashlib
 import ipaddress
-import os
 import random
 import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from urllib.parse import quote
 
 import httpx
 
-from service.wire.agent import RunDocument, RunFile
+from service.wire.measuring.agent import RunDocument, RunFile
+from workers.agent.eviction import bytes_below, make_room, mark
 from workers.agent.policy import Policy, allows_repo, folder
 from workers.agent.preflight import Refused
+from workers.agent.usage import UsageOfDay
 
 HUB = "https://huggingface.co"
 PART = ".part"
@@ -39,33 +40,44 @@ def is_allowed(document: RunDocument, policy: Policy) -> bool:
     return policy.downloads.folder is not None and allows_repo(policy, document.repo)
 
 
-def download(document: RunDocument, policy: Policy, stop: Stop, hub: str = HUB) -> tuple[Path, ...]:
+def download(document: RunDocument, policy: Policy, stop: Stop, usage: UsageOfDay, hub: str = HUB) -> tuple[Path, ...]:
     """Return where the run's files are, each fetched and its hash found right; what is there already is not fetched.
 
-    A file that is broken off goes on where it was. `stop` is asked between blocks. Raises Refused: for what the policy
+    A file that is broken off goes on where it was. `stop` is asked between blocks. `usage`: what was fetched
+    today, kept up to date. Raises Refused: for what the policy
     or the disk has no room for, what the Hub does not have, and content that is another than the run's.
     """
     if policy.downloads.folder is None or not allows_repo(policy, document.repo):
         raise Refused("refused_by_policy", f"this host may not download {document.repo}")
     top = folder(policy.downloads.folder)
     place = top / document.repo.replace("/", "--") / document.revision[:12]
-    _require_room(document, policy, top, place)
+    _require_room(document, policy, top, place, usage)
     with httpx.Client(timeout=_TIMEOUT, follow_redirects=False, trust_env=False, headers=_HEADERS) as client:
-        return tuple(_Fetch(client, hub, document, file, place / file.path, stop).run() for file in document.files)
+        try:
+            fetches = (_Fetch(client, hub, document, file, place / file.path, stop, usage) for file in document.files)
+            return tuple(one.run() for one in fetches)
+        finally:
+            usage.save()
 
 
 _HEADERS = {"Accept-Encoding": "identity", "User-Agent": "offload-advisor"}
 
 
-def _require_room(document: RunDocument, policy: Policy, top: Path, place: Path) -> None:
+def _require_room(document: RunDocument, policy: Policy, top: Path, place: Path, usage: UsageOfDay) -> None:
     try:
         place.mkdir(parents=True, exist_ok=True)
-        used, free = _bytes_below(top), shutil.disk_usage(place).free
+        mark(place)
+        used, free = bytes_below(top), shutil.disk_usage(place).free
         here = sum(_size(place / file.path) + _size(_part(place / file.path)) for file in document.files)
     except OSError as error:
         raise Refused("refused_by_policy", f"the folder for downloads: {error.strerror or 'no access'}") from None
     wanted = sum(file.size for file in document.files) - here
+    _require_days_rest(wanted, policy, usage)
     most = int(policy.downloads.max_gib * 2**30)
+    lacking = max(used + wanted - most, wanted + _SPARE_BYTES - free)
+    if lacking > 0 and policy.downloads.evict == "least-recently-used":
+        gained = make_room(top, lacking, keep=place)
+        used, free = used - gained, free + gained
     if used + wanted > most:
         short = (used + wanted - most) / 2**30
         raise Refused("refused_by_policy", f"{short:.1f} GiB more than the {policy.downloads.max_gib:g} for downloads")
@@ -73,13 +85,27 @@ def _require_room(document: RunDocument, policy: Policy, top: Path, place: Path)
         raise Refused("refused_by_policy", f"the disk lacks {(wanted + _SPARE_BYTES - free) / 2**30:.1f} GiB for it")
 
 
+def _require_days_rest(wanted: int, policy: Policy, usage: UsageOfDay) -> None:
+    """Raise Refused for what is more than a day's downloads: for good, or until there is room in the day again."""
+    if policy.downloads.max_gib_per_day is None:
+        return
+    most = int(policy.downloads.max_gib_per_day * 2**30)
+    if wanted > most:
+        raise Refused(
+            "refused_by_policy", f"{wanted / 2**30:.1f} GiB, more than the {most / 2**30:g} of a day's downloads"
+        )
+    if usage.total().fetched_bytes + wanted > most:
+        raise Refused("gave_way", f"this host's {most / 2**30:g} GiB of a day's downloads are used", transient=True)
+
+
 class _Fetch:
     """One file on its way."""
 
     def __init__(
-        self, client: httpx.Client, hub: str, document: RunDocument, file: RunFile, path: Path, stop: Stop
-    ) -> None:
-        self.client, self.file, self.path, self.stop = client, file, path, stop
+        self, client: httpx.Client, hub: str, document: RunDocument, file: RunFile, path: Path, stop: Stop,
+        usage: UsageOfDay,
+    ) -> None:  # fmt: skip
+        self.client, self.file, self.path, self.stop, self.usage = client, file, path, stop, usage
         self.part = _part(path)
         self.began_before = _size(self.part) > 0
         self.loopback = _is_loopback(httpx.URL(hub).host)
@@ -152,6 +178,7 @@ class _Fetch:
                 if left < 0:
                     raise Refused("model_missing", f"the Hub sends more of {self.path.name} than was asked for")
                 file.write(block)
+                self.usage.add("fetched_bytes", len(block))
                 self._require_going_on()
 
     def _after(self, url: httpx.URL, location: str) -> httpx.URL:
@@ -176,15 +203,6 @@ def _size(path: Path) -> int:
         return path.stat().st_size
     except FileNotFoundError:
         return 0
-
-
-def _bytes_below(top: Path) -> int:
-    return sum(_size(path) for path in _files(top))
-
-
-def _files(top: Path) -> Iterator[Path]:
-    for where, _, names in os.walk(top):
-        yield from (Path(where) / name for name in names)
 
 
 def _is_loopback(host: str) -> bool:

@@ -14,12 +14,12 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from service.engine.config import Engine
-from service.wire.hosts import MAX_ENGINES, EngineBuild
+from service.wire.measuring.hosts import MAX_ENGINES, EngineBuild
 from workers.agent.local import EngineProgram
 from workers.agent.policy import Policy, allows_engine, folder
-from workers.agent.process import CannotStart, Limits, run_engine
+from workers.agent.process import CannotStart, NotConfined, ProcessLimits, run_engine
 
-SWEEP, BENCH = "llama-sweep-bench", "llama-bench"
+SWEEP, BENCH, SERVER = "llama-sweep-bench", "llama-bench", "llama-server"
 _SECONDS = 20
 _OUTPUT_BYTES = 4 << 20
 _MAX_PROGRAM_BYTES = 4 << 30
@@ -29,6 +29,7 @@ _OPTION = re.compile(r"(?:^|[\s,|\[(])(--?[A-Za-z][\w-]*)")
 # `version: 4840 (8337e4cd3)`; llama.cpp since 2026: `version: 0.5.0-dev (build 0, commit 0c1e57098)`.
 _VERSION = re.compile(r"^version: ([^\n]{1,160})$", re.MULTILINE)
 _COMMIT = re.compile(r"\((?:[^()]*commit )?([0-9a-f]{7,40})\)")
+_ELF = b"\x7fELF"
 _LIBRARY = re.compile(r"^\s*(\S+) => (/\S+) \(0x", re.MULTILINE)
 # What a program or a loadable part of it is linked to tells what it can run on.
 _BACKENDS = (
@@ -42,12 +43,12 @@ _BACKENDS = (
 def find_engines(policy: Policy) -> tuple[EngineProgram, ...]:
     """Return the benchmark programs that the policy lets run, the newest file first; at most MAX_ENGINES."""
     programs = sorted(dict.fromkeys(_programs(policy)), key=lambda path: path.stat().st_mtime_ns, reverse=True)
-    found = (_described(path, policy) for path in programs[:MAX_ENGINES])
+    found = (described(path, policy) for path in programs[:MAX_ENGINES])
     return tuple(program for program in found if program is not None)
 
 
 def readable_of(path: Path, libraries: Sequence[Path], policy: Policy) -> tuple[Path, ...]:
-    """Return the folders that a program may read beside the system's: its own, its libraries', those of the policy."""
+    """Return the folders that a program may read besides the system's: its own, its libraries', those of the policy."""
     return (path.parent, path.resolve().parent, *libraries, *map(folder, policy.engines.readable))
 
 
@@ -66,20 +67,21 @@ def _programs(policy: Policy) -> Iterator[Path]:
                 yield path
 
 
-def _described(path: Path, policy: Policy) -> EngineProgram | None:
+def described(path: Path, policy: Policy) -> EngineProgram | None:
+    """Return what a program says of itself; None where the policy does not let it run, or it is of no engine."""
     try:
         sha256 = program_sha256(path)
         if not allows_engine(policy, sha256):
             return None
-        libraries = _libraries(path)
+        libraries = _libraries(path, policy)
         folders = _folders(path, libraries)
         readable = readable_of(path, folders, policy)
-        text = _asked(path, ("--help",), readable)
+        text = _asked(path, ("--help",), readable, policy)
         engine = _engine(path.name, text)
         if engine is None:
             return None
-        version = _asked(path, ("--version",), readable)
-    except (OSError, CannotStart):
+        version = _asked(path, ("--version",), readable, policy)
+    except (OSError, CannotStart, NotConfined):
         return None
     return EngineProgram(path=path, build=_build(engine, sha256, text, version, libraries, path), libraries=folders)
 
@@ -88,6 +90,8 @@ def _engine(name: str, text: str) -> Engine | None:
     """Measuring at a depth is what llama.cpp's llama-bench is used for; ik_llama.cpp's has no such option."""
     if name == SWEEP and "-ub" in text:
         return "ik_llama.cpp"
+    if name == SERVER:
+        return "ik_llama.cpp" if "-mla" in text else "llama.cpp"
     return "llama.cpp" if "--n-depth" in text else None
 
 
@@ -112,14 +116,18 @@ def options_of(text: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(found))[:_MAX_OPTIONS]
 
 
-def _backends(libraries: Sequence[tuple[str, str]], beside: Path) -> tuple[str, ...]:
-    names = [name for name, _ in libraries] + [path.name for path in beside.glob("libggml-*.so")]
+def _backends(libraries: Sequence[tuple[str, str]], folder: Path) -> tuple[str, ...]:
+    names = [name for name, _ in libraries] + [path.name for path in folder.glob("libggml-*.so")]
     return (*(name for name, of_it in _BACKENDS if any(map(of_it.search, names))), "CPU")
 
 
-def _libraries(path: Path) -> list[tuple[str, str]]:
-    """Return (name, path) of each library that the loader would load, as ldd(1) asks it; none of a script."""
-    return _LIBRARY.findall(_asked(path, (), (), {"LD_TRACE_LOADED_OBJECTS": "1"}, is_confined=False))
+def _libraries(path: Path, policy: Policy) -> list[tuple[str, str]]:
+    """Return (name, path) of each library that the loader would load, as ldd(1) asks it; none of a script, which
+    would run instead, with all files to read."""
+    with path.open("rb") as file:
+        if file.read(len(_ELF)) != _ELF:
+            return []
+    return _LIBRARY.findall(_asked(path, (), (Path("/"),), policy, {"LD_TRACE_LOADED_OBJECTS": "1"}))
 
 
 def _folders(path: Path, libraries: Sequence[tuple[str, str]]) -> tuple[Path, ...]:
@@ -137,19 +145,19 @@ def _asked(
     path: Path,
     words: Sequence[str],
     readable: Sequence[Path],
+    policy: Policy,
     environment: dict[str, str] | None = None,
-    *,
-    is_confined: bool = True,
 ) -> str:
-    """Return what a program prints, nothing of one that hangs. Raises CannotStart."""
+    """Return what a program prints, nothing of one that hangs. Raises CannotStart, NotConfined."""
     with tempfile.TemporaryDirectory(prefix="advisor-") as scratch:
-        limits = Limits(
+        limits = ProcessLimits(
             folder=Path(scratch),
             seconds=_SECONDS,
             grace_seconds=1,
             output_bytes=_OUTPUT_BYTES,
             tail_bytes=_OUTPUT_BYTES,
-            readable=tuple(readable) if is_confined else (Path("/"),),
+            readable=tuple(readable),
+            confined=not policy.allow_unconfined,
         )
         given = {name: os.environ[name] for name in ("PATH", "LD_LIBRARY_PATH") if name in os.environ}
         variables = given | {"LC_ALL": "C.UTF-8", "HOME": scratch, "CUDA_VISIBLE_DEVICES": "-1"} | (environment or {})

@@ -17,6 +17,10 @@ class NotEnrolled(HostError):
     """This machine has no key, or one that no service knows."""
 
 
+class Unsafe(HostError):
+    """The agent would run as root, or engines unconfined, and the policy does not allow it."""
+
+
 class AlreadyRunning(HostError):
     """Another agent works with the same state folder."""
 

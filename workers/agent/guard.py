@@ -29,7 +29,8 @@ from typing import Any
 _LIBC = ctypes.CDLL(None, use_errno=True)
 
 # include/uapi/linux/prctl.h, sched.h, sockios.h
-_SET_PDEATHSIG, _SET_SECCOMP, _SET_SUBREAPER, _SET_NO_NEW_PRIVS = 1, 22, 36, 38
+_SET_PDEATHSIG, _SET_SECCOMP, _DROP_CAPABILITY, _SET_SUBREAPER, _SET_NO_NEW_PRIVS = 1, 22, 24, 36, 38
+_CAPABILITIES = 64  # more than any kernel knows
 _NEW_USER, _NEW_NET = 0x10000000, 0x40000000
 _GET_IF_FLAGS, _SET_IF_FLAGS, _IF_UP = 0x8913, 0x8914, 1
 
@@ -175,7 +176,10 @@ def _become(spec: dict[str, Any], guard: int, out: int) -> None:
         os.chdir(spec["folder"])
         os.umask(0o077)
         _set_limits(spec)
-        _say(out, confined=_confine(spec))
+        confined = _confine(spec)
+        _say(out, confined=confined)
+        if spec["confined"] and None in confined.values():
+            return
         # Last, because taking on a namespace forgets it.
         _prctl(_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() == guard:
@@ -206,6 +210,8 @@ def _confine(spec: dict[str, Any]) -> dict[str, str | None]:
         # Counted in the namespace alone: outside, the owner's own programs count too.
         resource.setrlimit(resource.RLIMIT_NPROC, (_THREADS, _THREADS))
     _prctl(_SET_NO_NEW_PRIVS, 1)
+    for number in range(_CAPABILITIES):  # root without a namespace of its own keeps none of its privileges either
+        _prctl(_DROP_CAPABILITY, number)
     files = _restrict_files(spec["readable"], [*spec["writable"], spec["folder"]])
     if network is None and "seccomp" in spec["network"] and _filter_sockets():
         network = "seccomp"

@@ -8,7 +8,7 @@ import binascii
 from nacl.exceptions import CryptoError
 from nacl.signing import SigningKey
 
-from service.wire.agent import enrolment_text, signed_text
+from service.wire.measuring.agent import enrolment_text, signed_text
 from workers.agent.errors import HostError, NotEnrolled
 from workers.agent.state import KEY, State
 

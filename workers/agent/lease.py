@@ -9,7 +9,7 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from service.engine.measured import Failure, MeasuredRow
-from service.wire.agent import Accepted, LeasedRun, Progress, Report
+from service.wire.measuring.agent import Accepted, LeasedRun, Progress, Report
 from workers.agent.client import Client
 from workers.agent.errors import ServiceError, ServiceUnreachable
 from workers.agent.pauses import pause_after
@@ -17,7 +17,7 @@ from workers.agent.pauses import pause_after
 Step: TypeAlias = Literal["checking", "downloading", "loading", "measuring"]
 _ROWS_SECONDS = 2.0  # rows that come quicker are sent together
 _LONGEST_SECONDS = 600.0
-_MAX_ROWS = 200  # of one progress: service/wire/agent.py
+_MAX_ROWS = 200  # of one progress: service/wire/measuring/agent.py
 _REPORT_SECONDS = 390  # a report is tried that long: after its lease a run is often nobody's yet
 _REPORT_SECONDS_AT_END = 20
 
@@ -67,11 +67,6 @@ class Lease:
     def why_stop(self) -> str | None:
         """Return why the run must end, None while it may go on."""
         return self._why
-
-    @property
-    def is_lost(self) -> bool:
-        """Whether the service would take no report."""
-        return self._lost
 
     def end(self, report: Report) -> Accepted | None:
         """Stop renewing and send the report; None where the run is not this host's any more, or nobody answers."""

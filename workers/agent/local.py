@@ -7,7 +7,7 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
-from service.wire.hosts import EngineBuild, ModelFile, Probe
+from service.wire.measuring.hosts import EngineBuild, ModelFile, Probe
 
 Backend: TypeAlias = Literal["cuda", "rocm", "vulkan", "metal"]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import shutil
 import threading
@@ -18,19 +19,23 @@ from service import logs
 from service.engine.errors import AdvisorError, InvalidFlags
 from service.engine.measured import Failure, MeasuredRow
 from service.logs import Log
-from service.wire.agent import LeasedRun, Report, RunDocument
+from service.wire.measuring.agent import LeasedRun, Report, RunDocument
 from workers.agent import journal
 from workers.agent.arguments import engine_command
+from workers.agent.askers import require_welcome
 from workers.agent.client import Client
 from workers.agent.download import download, is_allowed
-from workers.agent.errors import NotEnrolled, ServiceError
+from workers.agent.errors import NotEnrolled, ServiceError, Unsafe
+from workers.agent.eviction import touch
 from workers.agent.journal import Ran, utc_now
 from workers.agent.lease import Lease, LeaseLost
 from workers.agent.local import EngineProgram, LocalGpu, Machine
 from workers.agent.pauses import pause_after
 from workers.agent.policy import InvalidPolicy, Policy, is_within_hours, log_path, pause_path, read_policy
 from workers.agent.preflight import Prepared, Refused, are_confirmed, prepare
+from workers.agent.process import Confinement
 from workers.agent.state import DOING, Doing, State
+from workers.agent.usage import UsageOfDay
 
 log = Log("agent")
 
@@ -56,6 +61,8 @@ class Measure(Protocol):
         policy: Policy,
         on_row: Callable[[MeasuredRow], None],
         stop: Callable[[], str | None],
+        *,
+        usage: UsageOfDay,
     ) -> Result: ...
 
 
@@ -80,11 +87,13 @@ class Agent:
 
     def __init__(
         self, state: State, policy: Path, client: Client, machine: Watching, measure: Measure, *,
-        ending: threading.Event, say: Callable[[str], None] = print,
+        held: Confinement, ending: threading.Event, say: Callable[[str], None] = print,
     ) -> None:  # fmt: skip
-        """`policy`: the file, read again before everything that it decides. `say`: what a dry run shows."""
+        """`policy`: the file, read again before everything that it decides. `held`: what keeps engines from network and
+        files here. `say`: what a dry run shows."""
         self.state, self.policy_path, self.client = state, policy, client
         self.machine, self.measure, self.say, self.ending = machine, measure, say, ending
+        self.held, self.usage = held, UsageOfDay(state)
         self._sent: bytes | None = None
         self._failures = 0
         self._said = ""
@@ -109,7 +118,9 @@ class Agent:
         """Do what is next; return whether a run was done, or none was there."""
         try:
             policy = read_policy(self.policy_path)
-            paused = why_idle(policy, self.state)
+            if not dry_run:
+                require_safe(policy, self.policy_path, self.held)
+            paused = why_idle(policy, self.state) or self.usage.why_over(policy)
             self._introduce(policy, paused=paused is not None)
             if why := paused or self.machine.in_use(policy):
                 self._idle(why, IDLE_SECONDS)
@@ -243,10 +254,12 @@ class _Run:
         """Return what the engine gave, or why it gave nothing."""
         fence = self.leased.fence
         try:
+            require_welcome(self.leased, self.policy, self.agent.state)
             prepared = self._prepared()
             machine = self.agent.machine.look(self.policy)
             self.words = words_of(self.document, prepared)
             journal.write(log_path(self.policy, self.agent.state.path), self._ran("started", 0))
+            touch(prepared.files)
             self.lease.step("loading")
             result = self.agent.measure(
                 self.document,
@@ -256,6 +269,7 @@ class _Run:
                 self.policy,
                 self.lease.add_row,
                 self._stop,
+                usage=self.agent.usage,
             )
             models = _same(prepared, self.agent.machine.look(self.policy).models)
             confirmed = are_confirmed(self.document, models)
@@ -284,7 +298,7 @@ class _Run:
             if refused.failure.kind != "model_missing" or not is_allowed(self.document, self.policy):
                 raise
         self.lease.step("downloading")
-        paths = download(self.document, self.policy, self._stop)
+        paths = download(self.document, self.policy, self._stop, self.agent.usage)
         contents = {path: file.sha256 for path, file in zip(paths, self.document.files, strict=True)}
         self.agent.machine.fetched(contents)
         return prepare(self.document, self.agent.machine.look(self.policy), self.policy)
@@ -317,6 +331,18 @@ class _Run:
             at=utc_now(), run=self.leased.run, repo=self.document.repo, file=self.document.files[0].path,
             words=self.words, outcome=outcome, seconds=round(seconds, 1),
         )  # fmt: skip
+
+
+def require_safe(policy: Policy, path: Path, held: Confinement) -> None:
+    """Raise Unsafe where the agent is root, or nothing keeps engines from network and files, and the policy, the file
+    at `path`, does not allow that. A file that root owns alone is one that an engine of root's could read."""
+    if os.geteuid() == 0 and not policy.allow_root:
+        raise Unsafe(f"the agent runs as root: start it as a user of its own, or write allow_root = true in {path}")
+    if held.missing and not policy.allow_unconfined:
+        raise Unsafe(
+            f"nothing keeps engines from {held.missing} here: run the agent in a container or a virtual machine, and "
+            f"write allow_unconfined = true in {path}"
+        )
 
 
 def why_idle(policy: Policy, state: State, now: datetime | None = None) -> str | None:

@@ -18,19 +18,29 @@ from service.engine.errors import InvalidFlags
 from service.engine.logs import LogBuffers
 from service.engine.measured import Failure, MeasuredRow, Reader, agreed, classify, memory_of, merged
 from service.engine.reduction import reduced
-from service.wire.agent import MAX_LOG_CHARACTERS, Report, RunDocument
-from service.wire.runs import DeviceUse
+from service.wire.measuring.agent import MAX_LOG_CHARACTERS, Report, RunDocument
+from service.wire.measuring.runs import DeviceUse
 from workers.agent.arguments import EngineCommand, engine_command, host_environment
 from workers.agent.engines import readable_of
 from workers.agent.gpus import Gpus, open_gpus
 from workers.agent.local import EngineProgram, LocalGpu
 from workers.agent.page_cache import PageCache, page_cache
 from workers.agent.policy import Policy, allows_engine, allows_gpu, pause_path
-from workers.agent.process import CannotStart, Confinement, Ended, Limits, run_engine
+from workers.agent.process import (
+    CannotStart,
+    Confinement,
+    Ended,
+    NotConfined,
+    ProcessLimits,
+    held_by_engine,
+    run_engine,
+)
 from workers.agent.telemetry import Sampler
+from workers.agent.usage import Meter, UsageOfDay
 from workers.agent.watch import Halt, Watch
 
 RECORD = "engine.json"
+_RAM_SECONDS = 1.0
 _MAX_PASSES = 8
 _MAX_REPEATS = 4  # of llama-bench in one pass
 _NAMES = {"cuda": "CUDA", "rocm": "ROCm", "vulkan": "Vulkan", "metal": "Metal"}
@@ -78,20 +88,25 @@ def measure(
     *,
     watched: Gpus | None = None,
     state: Path | None = None,
+    usage: UsageOfDay | None = None,
 ) -> Measured:
     """Run a document on this machine and return what came of it; whatever goes wrong is a Failure, never raised.
 
     `files`: the model's, the first shard first. `gpus`: all of this machine. `on_row` is given each row as it is
     measured; `stop` is asked four times a second and ends the run by answering why. `watched`: where foreign use is
     seen, None: this machine's cards. `state`: the agent's folder, with the pause file and the note of what was started.
+    `usage`: where what it takes is noted and held to the owner's limits of a day, None: nowhere.
     """
     with tempfile.TemporaryDirectory(prefix="advisor-") as folder:
         run = _Run(document, program, files, policy, on_row, stop, Path(folder), state)
         try:
-            run.prepare(gpus, watched or open_gpus())
+            run.prepare(gpus, watched or open_gpus(), usage)
             return run.measure()
         except _Ends as end:
             return run.measured(end.failure)
+        finally:
+            if run.meter is not None:
+                run.meter.close()
 
 
 class _Ends(Exception):
@@ -118,8 +133,9 @@ class _Run:
         self.page_cache: PageCache = page_cache(self.files)
         self.cards: list[LocalGpu] = []
         self.sampler: Sampler | None = None
+        self.meter: Meter | None = None
 
-    def prepare(self, gpus: Sequence[LocalGpu], watched: Gpus) -> None:
+    def prepare(self, gpus: Sequence[LocalGpu], watched: Gpus, usage: UsageOfDay | None) -> None:
         """Hold the run to the policy, and look whether the machine is free. Raises _Ends."""
         if not allows_engine(self.policy, self.program.build.sha256):
             raise _refused("the policy of this host does not allow this build")
@@ -138,7 +154,10 @@ class _Run:
         halt = self.watch.before()
         if halt is not None:
             raise _Ends(_halted(halt))
-        self.sampler = Sampler(watched, allowed)
+        self.sampler = sampler = Sampler(watched, allowed)
+        indices = [gpu.index for gpu in self.cards]
+        if usage is not None:
+            self.meter = Meter(usage, self.policy, len(indices), lambda: sampler.joules(indices))
 
     def measure(self) -> Measured:
         """Repeat the program until its figures agree, and return all of it. Raises _Ends."""
@@ -212,20 +231,24 @@ class _Pass:
         self.halt: Halt | None = None
         self.is_done = self.is_hung = self.is_for_owner = False
         self.measuring_seconds = 0.0
+        self.next_ram_look = 0.0
 
     def run(self) -> Failure | None:
         """Start it, read it to its end, and return why it gave nothing; its rows are the run's then."""
         of = self.of
-        limits = Limits(
+        limits = ProcessLimits(
             folder=of.folder,
             seconds=max(1.0, of.policy.max_minutes * 60 - (self.began - of.began)),
             readable=(*of.files, *readable_of(of.program.path, of.program.libraries, of.policy)),
             record=of.state / RECORD if of.state else None,
+            confined=not of.policy.allow_unconfined,
         )
         try:
             ended = run_engine(self.command.words, self.command.environment, limits, self.take, self.why_stop)
         except CannotStart as error:
             return Failure(kind="engine_missing", transient=False, text=str(error)[:500])
+        except NotConfined as error:
+            raise _refused(str(error)) from None
         self.measuring_seconds = time.monotonic() - self.began - (self.loaded or 0)
         of.measuring_seconds += self.measuring_seconds
         if of.load_seconds is None:
@@ -252,7 +275,7 @@ class _Pass:
     def why_stop(self) -> str | None:
         """The owner and the service first; then what was wanted is there, or the time for it is over."""
         sampler = self.of.sampler
-        self.halt = self.of.watch.during(sampler.latest if sampler else ())
+        self.halt = self.of.watch.during(sampler.latest if sampler else ()) or self._over_limits()
         if self.halt is not None:
             self.is_for_owner = True
             return self.halt.why
@@ -267,6 +290,22 @@ class _Pass:
         self.is_done = bool(self.rows or self.of.rows)
         self.is_hung = not self.is_done
         return "its time is over"
+
+    def _over_limits(self) -> Halt | None:
+        """The day's limits give the run back for another host; its RAM would be too much again."""
+        over = self.of.meter.why_over() if self.of.meter else None
+        if over is not None:
+            return Halt(kind="gave_way", why=over)
+        most = self.of.policy.max_ram_gib
+        if most is None or time.monotonic() < self.next_ram_look:
+            return None
+        self.next_ram_look = time.monotonic() + _RAM_SECONDS
+        held = held_by_engine() / 2**30
+        return (
+            Halt(kind="stopped", why=f"the engine holds {held:.1f} GiB of RAM, over the owner's {most:g}")
+            if held > most
+            else None
+        )
 
     def failure(self, ended: Ended) -> Failure | None:
         if self.is_done:

@@ -18,7 +18,7 @@ import msgspec
 
 from service.engine.errors import AdvisorError
 from service.engine.gguf import HeaderParser
-from service.wire.hosts import MAX_MODELS, ModelFile
+from service.wire.measuring.hosts import MAX_MODELS, ModelFile
 from workers.agent.local import LocalModel
 from workers.agent.page_cache import page_cache
 from workers.agent.policy import Policy, folder
@@ -151,7 +151,12 @@ def _files(policy: Policy) -> Iterator[Path]:
                 left -= 1
                 if left < 0:
                     return
-                if name.endswith(".gguf") and len(name) <= _MAX_NAME and name.isprintable() and "\\" not in name:
+                if (
+                    name.lower().endswith(".gguf")
+                    and len(name) <= _MAX_NAME
+                    and name.isprintable()
+                    and "\\" not in name
+                ):
                     yield Path(top) / name
 
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import msgspec
 
 from service import __version__
-from service.wire.agent import key_fingerprint
-from workers.agent import journal
+from service.wire.measuring.agent import key_fingerprint
+from workers.agent import askers, journal
 from workers.agent.client import Client
 from workers.agent.errors import HostError, ServiceError
 from workers.agent.keys import load_key, make_key
@@ -145,6 +145,8 @@ def status(state: State, policy: Path, say: Say) -> None:
     say(f"policy    {policy}: {_summary(found)}")
     path = pause_path(found, state.path)
     say(f"paused    {'yes: ' + str(path) if path.exists() else 'no'}")
+    for one in askers.read(state).waiting:
+        say(f"waiting   {_plain(one.run)} of {_plain(one.account)}: {_plain(one.repo)} (advisor host approve …)")
     for ran in journal.last(log_path(found, state.path), _LAST_RUNS):
         say(f"ran       {ran.at} {_plain(ran.repo)} {_plain(ran.file)}: {_plain(ran.outcome)}")
 

@@ -8,14 +8,14 @@ from __future__ import annotations
 import tomllib
 from datetime import time
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, TypeAlias
+from typing import Annotated, Any, ClassVar, Literal, TypeAlias
 
 import msgspec
 from msgspec import Meta
 
 from service.engine.decoding import wrong_value
 from service.engine.errors import AdvisorError
-from service.wire.hosts import Downloads, Sha256
+from service.wire.measuring.hosts import Accounts, Downloads, Sha256
 
 MAX_POLICY_BYTES = 256 << 10
 
@@ -34,7 +34,7 @@ class InvalidPolicy(AdvisorError):
 class EnginePolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Which engines may run: programs in `folders`; where `sha256` is not empty, only those of them.
 
-    `readable`: what they may read beside the system's folders, their own libraries and the model.
+    `readable`: what they may read besides the system's folders, their own libraries and the model.
     """
 
     folders: tuple[Folder, ...] = ()
@@ -49,11 +49,24 @@ class ModelPolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
 
 class DownloadPolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What may be fetched from Hugging Face: `repos` (`owner/name` or `owner/*`), `max_gib` in all, into `folder`."""
+    """What may be fetched from Hugging Face: `repos` (`owner/name` or `owner/*`), `max_gib` in all, into `folder`.
+
+    `max_gib_per_day`: fetched within 24 hours (None: no limit). `evict`: what goes where room is needed.
+    """
 
     repos: tuple[Annotated[str, Meta(pattern=r"^[A-Za-z0-9][\w.-]{0,95}/([A-Za-z0-9_][\w.-]{0,95}|\*)$")], ...] = ()
     max_gib: Annotated[float, Meta(ge=0, le=1 << 20)] = 0
     folder: Folder | None = None
+    max_gib_per_day: Annotated[float, Meta(ge=0, le=1 << 20)] | None = None
+    evict: Literal["never", "least-recently-used"] = "never"
+
+
+class AskerPolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """For whom a public host measures besides its owner: `accounts` by name, `*` standing for any characters, so that a
+    group is a list or a common beginning. `approve`: what the owner approves by hand before it runs."""
+
+    accounts: Annotated[tuple[Accounts, ...], Meta(max_length=100)] = ("*",)
+    approve: Literal["none", "accounts", "runs"] = "none"
 
 
 class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -63,11 +76,17 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     `22:00-07:00` (empty: always). `max_minutes`: of one run, loading counted. `max_temperature`: of a GPU in degrees
     Celsius, `max_watts`: of one GPU; a run ends above them. `foreign_mib_percent`: of a card's memory that other
     programs may have in use when a run starts. `pause_file`: nothing runs while it is there. `log_file`: what ran here.
+    `allow_root`: the agent may run as root. `allow_unconfined`: engines may run where nothing keeps them from the
+    network or from other files.
+
+    `max_ram_gib`: that an engine may hold, mapped files counted; `max_threads`: that a run may compute with.
+    `max_gpu_hours_per_day`, `max_kwh_per_day` (of the cards): of all runs within 24 hours. None: no limit.
     """
 
     engines: EnginePolicy = EnginePolicy()
     models: ModelPolicy = ModelPolicy()
     downloads: DownloadPolicy = DownloadPolicy()
+    askers: AskerPolicy = AskerPolicy()
     gpus: tuple[Gpu, ...] | None = None
     hours: tuple[Hours, ...] = ()
     max_minutes: Annotated[int, Meta(ge=1, le=1440)] = 30
@@ -76,6 +95,12 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     foreign_mib_percent: Annotated[float, Meta(ge=0, le=100)] = 5
     pause_file: Folder | None = None
     log_file: Folder | None = None
+    max_ram_gib: Annotated[float, Meta(gt=0, le=1 << 20)] | None = None
+    max_threads: Annotated[int, Meta(ge=1, le=4096)] | None = None
+    max_gpu_hours_per_day: Annotated[float, Meta(ge=0, le=24 * 64)] | None = None
+    max_kwh_per_day: Annotated[float, Meta(ge=0, le=10_000)] | None = None
+    allow_root: bool = False
+    allow_unconfined: bool = False
 
 
 def read_policy(path: Path) -> Policy:
@@ -188,6 +213,14 @@ _EXAMPLE = """\
 # max_temperature = 90
 # max_watts = 400                   # example
 
+# GiB of RAM that an engine may hold (a run ends above it), and threads that a run may compute with. Left out: no limit.
+# max_ram_gib = 200                 # example
+# max_threads = 32                  # example
+
+# What all runs within 24 hours may take: GPUs times hours, and energy of the GPUs. Left out: no limit.
+# max_gpu_hours_per_day = 8         # example
+# max_kwh_per_day = 5               # example
+
 # Nothing starts while other programs hold more than this of a card's memory.
 # foreign_mib_percent = 5
 
@@ -196,6 +229,11 @@ _EXAMPLE = """\
 
 # What ran here, one JSON object a line. Left out: `ran.jsonl` in the state folder.
 # log_file = "/var/log/advisor.jsonl" # example
+
+# The agent refuses to run as root, and where nothing would keep engines from the network and from other files, unless
+# these say so.
+# allow_root = false
+# allow_unconfined = false
 
 [engines]
 # Folders with builds of ik_llama.cpp and llama.cpp (the `bin` that holds llama-sweep-bench or llama-bench).
@@ -219,4 +257,15 @@ folders = []
 # max_gib = 0
 # Where they are put: a folder in one of [models].
 # folder = "~/models/advisor"       # example
+# GiB that may be fetched within 24 hours. Left out: no limit.
+# max_gib_per_day = 100             # example
+# What is deleted where room is needed: nothing, or ("least-recently-used") the fetched files not used for longest.
+# evict = "never"
+
+[askers]
+# Accounts that a public host measures for besides its owner: all, none ([]), or by name; * stands for any characters.
+# accounts = ["*"]
+# accounts = ["alice", "slack:T0123ABCD:*"] # example
+# What must be approved first with `advisor host approve`: "none", "accounts" (each once) or "runs" (each one).
+# approve = "none"
 """

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import msgspec
 
 from service.engine.measured import Failure, FailureKind
-from service.wire.agent import RunDocument, RunFile
+from service.wire.measuring.agent import RunDocument, RunFile
 from workers.agent.engines import program_sha256
 from workers.agent.local import EngineProgram, LocalGpu, LocalModel, Machine
 from workers.agent.models import header_sha256
@@ -42,11 +43,20 @@ def prepare(document: RunDocument, machine: Machine, policy: Policy) -> Prepared
     The program has the hash that it had; each file has a name, a size and a header that were seen before, and the
     content of the document where that is known here.
     """
+    _require_threads(document, policy)
     return Prepared(
         program=_program(document, machine, policy),
         models=_models(document, machine),
         gpus=_gpus(document, machine, policy),
     )
+
+
+def _require_threads(document: RunDocument, policy: Policy) -> None:
+    """Hold the run to the owner's threads. An engine that is told no number takes all cores."""
+    flags, most = document.flags, policy.max_threads
+    wanted = max(flags.threads or 0, flags.threads_batch or 0) or os.cpu_count() or 1
+    if most is not None and wanted > most:
+        raise Refused("refused_by_policy", f"this host's policy allows {most} threads, the run takes {wanted}")
 
 
 def are_confirmed(document: RunDocument, models: Iterable[LocalModel]) -> bool:

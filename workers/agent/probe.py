@@ -20,7 +20,7 @@ from service.detect import detect
 from service.engine.errors import AdvisorError
 from service.engine.hardware import Cpu, Gpu, Hardware, Ram
 from service.measure import ram_read_gbs
-from service.wire.hosts import Probe
+from service.wire.measuring.hosts import Probe
 from workers.agent.engines import find_engines
 from workers.agent.gpus import Gpus
 from workers.agent.local import Backend, LocalGpu, Machine
@@ -51,6 +51,7 @@ def describe(policy: Policy, gpus: Gpus, hashes: Hashes, *, hardware: Hardware |
         downloads=as_downloads(policy),
         max_minutes=policy.max_minutes,
         paused=paused,
+        accounts=policy.askers.accounts,
     )
     return Machine(probe=probe, gpus=local, engines=engines, models=models)
 
@@ -71,7 +72,7 @@ def find_hardware(
 
 def _each(gpu: Gpu) -> list[Gpu]:
     """What a tool says of a card, without what tells one card of its kind from another."""
-    alone = msgspec.structs.replace(gpu, count=1, uuids=None, pci_order=None, free_gib=None)
+    alone = msgspec.structs.replace(gpu, count=1, uuids=None, pci_order=None, device_order=None, free_gib=None)
     return [alone] * gpu.count
 
 

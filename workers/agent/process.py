@@ -43,12 +43,19 @@ class CannotStart(AdvisorError):
     problem = "engine-missing"
 
 
-class Limits(msgspec.Struct, frozen=True, kw_only=True):
+class NotConfined(AdvisorError):
+    """The engine was not started: nothing would have kept it from the network or from files that are not its own."""
+
+    problem = "host"
+
+
+class ProcessLimits(msgspec.Struct, frozen=True, kw_only=True):
     """What one engine may take. `folder`: where it runs, the only one that it may write to. `readable`: files and
-    folders that it may read beside the system's own and its program's. `record`: the file that names what was started.
+    folders that it may read besides the system's own and its program's. `record`: the file that names what was started.
 
     `seconds`: of wall clock, loading counted. `grace_seconds`: between being asked to end and being killed.
     `processes`: that it may have at a time. `network`: ways to take the network away, tried in this order.
+    `confined`: it is not started where network or files cannot be kept from it.
     """
 
     folder: Path
@@ -61,6 +68,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     file_bytes: int = 1 << 30
     processes: int = 64
     network: tuple[Network, ...] = ("namespace", "seccomp")
+    confined: bool = True
 
 
 class Confinement(msgspec.Struct, frozen=True, kw_only=True):
@@ -68,6 +76,12 @@ class Confinement(msgspec.Struct, frozen=True, kw_only=True):
 
     network: Network | None = None
     files: Literal["landlock"] | None = None
+
+    @property
+    def missing(self) -> str:
+        """What engines are not kept from, in words; empty where they are kept from both."""
+        kinds = {"the network": self.network, "other files": self.files}
+        return " and ".join(what for what, kept in kinds.items() if kept is None)
 
 
 class Ended(msgspec.Struct, frozen=True, kw_only=True):
@@ -89,13 +103,14 @@ class Ended(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def run_engine(
-    words: Sequence[str], environment: Mapping[str, str], limits: Limits, on_output: OnOutput, stop: Stop
+    words: Sequence[str], environment: Mapping[str, str], limits: ProcessLimits, on_output: OnOutput, stop: Stop
 ) -> Ended:
     """Run a program until it ends, and return how it did. No process of it is left when this returns.
 
     `words[0]` is a path; `environment` is all that it gets. `on_output` is given whole lines as they come (pieces of
     64 KiB of one that is longer); `stop` is asked four times a second and ends the run by answering why. Both are
-    called in this thread. Raises CannotStart; what `on_output` or `stop` raise ends the run and is raised again.
+    called in this thread. Raises CannotStart, NotConfined; what `on_output` or `stop` raise ends the run and is raised
+    again.
     """
     if sys.platform != "linux":
         raise CannotStart("engines are measured on Linux only: nothing else can bound and end them as is done here")
@@ -112,11 +127,20 @@ def run_engine(
 
 def confinement(folder: Path) -> Confinement:
     """Return what is in force for engines on this machine, found by starting a program that does nothing."""
-    limits = Limits(folder=folder, seconds=10)
+    limits = ProcessLimits(folder=folder, seconds=10, confined=False)
     try:
         return run_engine(("/bin/true",), {}, limits, lambda _: None, lambda: None).confinement
     except CannotStart:
         return Confinement()
+
+
+def held_by_engine() -> int:
+    """Return the bytes that this program's children and all below them have resident, mapped files counted."""
+    total = 0
+    for process in _descendants(os.getpid()):
+        with contextlib.suppress(psutil.Error):
+            total += process.memory_info().rss
+    return total
 
 
 class _Lines:
@@ -141,7 +165,7 @@ class _Running:
     """The guard with the engine under it, as one run sees them."""
 
     def __init__(
-        self, words: Sequence[str], environment: Mapping[str, str], limits: Limits, on_output: OnOutput
+        self, words: Sequence[str], environment: Mapping[str, str], limits: ProcessLimits, on_output: OnOutput
     ) -> None:
         self.limits, self.on_output = limits, on_output
         self.began = time.monotonic()
@@ -257,9 +281,14 @@ class _Running:
             pass
 
     def ended(self) -> Ended:
-        """Return how it ended. Raises CannotStart when it never began."""
+        """Return how it ended. Raises CannotStart, NotConfined when it never began."""
         if "error" in self.said:
             raise CannotStart(f"the engine's program does not start: {self.said['error']}")
+        found = msgspec.convert(self.said.get("confined", {}), Confinement)
+        if self.limits.confined and "confined" in self.said and found.missing:
+            raise NotConfined(
+                f"engines are not kept from {found.missing} on this host, and its policy does not allow that"
+            )
         status = self.said.get("status")
         return Ended(
             exit_status=os.WEXITSTATUS(status) if status is not None and os.WIFEXITED(status) else None,
@@ -270,11 +299,11 @@ class _Running:
             seconds=time.monotonic() - self.began,
             cpu_seconds=self.said.get("cpu_seconds"),
             peak_bytes=self.said["peak_kib"] << 10 if "peak_kib" in self.said else None,
-            confinement=msgspec.convert(self.said.get("confined", {}), Confinement),
+            confinement=found,
         )
 
 
-def _spec(words: Sequence[str], environment: Mapping[str, str], limits: Limits) -> dict[str, Any]:
+def _spec(words: Sequence[str], environment: Mapping[str, str], limits: ProcessLimits) -> dict[str, Any]:
     program = Path(words[0])
     own = (program.parent, program.resolve().parent)
     return {
@@ -285,6 +314,7 @@ def _spec(words: Sequence[str], environment: Mapping[str, str], limits: Limits) 
         "readable": [*SYSTEM_FOLDERS, *map(str, own), *_real(limits.readable)],
         "writable": _devices(),
         "network": list(limits.network),
+        "confined": limits.confined,
         "grace": limits.grace_seconds,
         "limits": {
             "CORE": 0,
@@ -296,11 +326,18 @@ def _spec(words: Sequence[str], environment: Mapping[str, str], limits: Limits) 
     }
 
 
-# Where programs and libraries of a system lie; no home, no data.
+# Where programs and libraries of a system lie, and what those read of its configuration: no home, no data, no disk
+# (/dev), no password or key (/etc), which root could read.
 SYSTEM_FOLDERS = (
-    *("/usr", "/lib", "/lib32", "/lib64", "/bin", "/sbin", "/etc", "/opt", "/nix", "/gnu", "/snap", "/proc", "/sys"),
-    *("/run/opengl-driver", "/run/nvidia-persistenced", "/dev"),
-)
+    *("/usr", "/lib", "/lib32", "/lib64", "/bin", "/sbin", "/opt", "/nix", "/gnu", "/snap", "/proc", "/sys"),
+    *("/run/opengl-driver", "/run/nvidia-persistenced"),
+    *(f"/etc/{name}" for name in (
+        *("ld.so.cache", "ld.so.conf", "ld.so.conf.d", "ld.so.preload", "localtime", "os-release", "locale.alias"),
+        *("passwd", "group", "nsswitch.conf", "hosts", "host.conf", "gai.conf", "protocols", "services"),
+        *("OpenCL", "vulkan", "glvnd", "drirc", "nvidia", "nccl.conf", "libibverbs.d", "libnl", "libnl-3"),
+        *("ssl/openssl.cnf", "ssl/certs", "ca-certificates.conf", "pki/tls/openssl.cnf", "pki/tls/certs"),
+    )),
+)  # fmt: skip
 _DEVICES = ("nvidia*", "nvidia-caps/*", "dri", "kfd", "dxg", "shm", "null", "zero", "full", "random", "urandom", "tty")
 
 

@@ -15,7 +15,7 @@ from workers.agent.errors import HostError
 from workers.agent.leftovers import end_leftovers
 from workers.agent.loop import Agent, Ended
 from workers.agent.measure import RECORD, measure
-from workers.agent.process import confinement
+from workers.agent.process import Confinement, confinement
 from workers.agent.state import State
 from workers.agent.watcher import Watcher
 
@@ -29,18 +29,19 @@ def run_agent(state: State, policy: str | None, *, once: bool, dry_run: bool) ->
     _configure_logs()
     state.make()
     with state.alone():
-        _greet(state)
+        held = _greet(state)
         with own_scratch(state.path / SCRATCH):
-            return _work(state, policy, once, dry_run)
+            return _work(state, policy, held, once=once, dry_run=dry_run)
 
 
-def _work(state: State, policy: str | None, once: bool, dry_run: bool) -> int:
+def _work(state: State, policy: str | None, held: Confinement, *, once: bool, dry_run: bool) -> int:
     ending = threading.Event()
     client = owner.open_client(state)
     watcher = Watcher(state.path, ending=ending)
     engine = partial(measure, watched=watcher.gpus, state=state.path)
     say = partial(print, flush=True)
-    agent = Agent(state, owner.policy_path(state, policy), client, watcher, engine, ending=ending, say=say)
+    path = owner.policy_path(state, policy)
+    agent = Agent(state, path, client, watcher, engine, held=held, ending=ending, say=say)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, agent.end)
     try:
@@ -52,14 +53,15 @@ def _work(state: State, policy: str | None, once: bool, dry_run: bool) -> int:
     return 0
 
 
-def _greet(state: State) -> None:
-    """Say who this is and what holds engines back here, and end what an agent that was killed left running."""
+def _greet(state: State) -> Confinement:
+    """Say who this is, and end what an agent that was killed left running; return what holds engines back here."""
     known, held = state.enrolled(), confinement(state.path)
     network, files = held.network or "NOT taken away", held.files or "NOT restricted"
     log.info("process.started", host=known.pseudonym, service=known.service, network=network, files=files)
     ended = end_leftovers(state.path / RECORD)
     if ended:
         log.warning("process.ended", n=ended, detail="an earlier agent left them")
+    return held
 
 
 def _configure_logs() -> None:

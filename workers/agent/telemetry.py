@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import Self
 
-from service.wire.runs import DeviceUse
+from service.wire.measuring.runs import DeviceUse
 from workers.agent.gpus import GpuNow, Gpus
 
 PERIOD_SECONDS = 1.0
@@ -53,6 +53,10 @@ class Sampler:
             for card, name in zip(cards, names, strict=True)
             if card in self._peak
         )
+
+    def joules(self, cards: Sequence[int]) -> float:
+        """Return the energy that cards took so far, by the power at each look; 0 of a card that does not say it."""
+        return self._period * sum(self._watts.get(card, (0.0, 0.0))[0] for card in cards)
 
     def _mean(self, card: int) -> float | None:
         total, count = self._watts.get(card, (0.0, 0.0))

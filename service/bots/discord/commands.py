@@ -53,7 +53,7 @@ def form(name: str, known: Mapping[str, str]) -> dict[str, Any]:
     if verb is None or not verb.form:
         raise KeyError(name)
     fields = [_field(option, known.get(option.name, "")[:_MAX_INPUT]) for option in verb.form]
-    return {"custom_id": verb.name, "title": verb.help[:45], "components": fields}
+    return {"custom_id": verb.name, "title": verb.title, "components": fields}
 
 
 def _field(option: Option, value: str) -> dict[str, Any]:

@@ -1,17 +1,23 @@
 """Answers on Discord: the deferred message is edited, and deleted for what only the asker is to see.
 
-An interaction's token is good for 15 minutes. What takes longer is a message of the bot's in the channel, where it has
-a token for that; else the last edit says where to look.
+An interaction's token is good for 15 minutes. What takes longer is a message of the bot's in the channel, or a direct
+message where it may not write there or the answer is private, if it has a token for that; else the last edit says where
+to look.
 """
 
 from __future__ import annotations
+
+from functools import partial
+from typing import Any
 
 import httpx
 import msgspec
 
 from service.bots.answer import Answer, Outcome, mark_of
+from service.bots.discord.headers import headers
 from service.bots.discord.render import EPHEMERAL, Message, render
-from service.bots.sending import Sent, send
+from service.bots.replies import Sent, of_discord
+from service.bots.sending import ask, send
 from service.settings import Settings
 from service.wire.bots import Interaction, Reply
 
@@ -27,54 +33,83 @@ class Delivery:
     def __init__(self, client: httpx.Client, settings: Settings) -> None:
         self._client, self._settings = client, settings
 
-    def face(self, reply: Reply, outcome: Outcome, age: float) -> tuple[Answer, str] | None:
+    def interim(self, reply: Reply, outcome: Outcome, age: float) -> tuple[Answer, str] | None:
         """Return what is to stand there while the answer is not final, and a mark by which it is known again.
 
         `age` of the question, in seconds.
         """
         if age < LAST_EDIT_SECONDS:
             return outcome.answer, mark_of(outcome.answer)
-        where = "The answer will be a message here." if self._may_post(reply) else "Look there for what came of it."
-        note = f"This takes longer than Discord lets me edit a message. {where}"
+        note = f"This takes longer than Discord lets me edit a message. {self._where_next(reply)}"
         return msgspec.structs.replace(outcome.answer, parts=(*outcome.answer.parts, note)), "last"
 
     def show(self, asked: Interaction, reply: Reply, answer: Answer, age: float) -> Sent:
         """Show how far an answer is."""
-        return self._edit(reply, render(answer))
+        return self._edit(reply, render(answer), age)
 
     def goes_on(self, asked: Interaction, reply: Reply, age: float) -> bool:
         """Return whether an answer can still be given at this age."""
-        return age < LAST_EDIT_SECONDS or self._may_post(reply)
+        return age < LAST_EDIT_SECONDS or self._has_bot
+
+    def reaches(self, asked: Interaction, reply: Reply, age: float) -> Sent:
+        """Return whether an answer would be seen now: Discord must know the acknowledgement before it is edited."""
+        meaning = partial(of_discord, age=age)
+        return send(self._client, "GET", self._original(reply), None, meaning, headers=headers(self._settings))
 
     def final(self, asked: Interaction, reply: Reply, answer: Answer, age: float) -> Sent:
         """Give the answer, on whichever way is still open."""
+        sent = Sent("gone", why="expired")
         if age < TOKEN_SECONDS:
-            sent = self._turned_private(reply, answer) if answer.private and not reply.private else None
-            sent = sent or self._edit(reply, render(answer))
-            if sent.kind != "gone":
-                return sent
-        return self._post(reply, answer) if self._may_post(reply) and not answer.private else Sent("gone")
+            private = self._turned_private(reply, answer, age) if answer.private and not reply.private else None
+            sent = private or self._edit(reply, render(answer), age)
+        if sent.kind == "gone" and self._has_bot and reply.channel and not (answer.private or reply.private):
+            sent = self._post(reply.channel, answer, age)
+        if sent.kind == "gone" and self._has_bot:
+            sent = self._write_to(asked, answer, age) or sent
+        return sent
 
-    def _may_post(self, reply: Reply) -> bool:
-        return self._settings.discord_bot_token is not None and reply.channel is not None and not reply.private
+    @property
+    def _has_bot(self) -> bool:
+        return self._settings.discord_bot_token is not None
 
-    def _turned_private(self, reply: Reply, answer: Answer) -> Sent:
+    def _where_next(self, reply: Reply) -> str:
+        if not self._has_bot:
+            return "Look there for what came of it."
+        if reply.private or reply.channel is None:
+            return "The answer will be a direct message."
+        return "The answer will be a message here, or a direct message where I may not write here."
+
+    def _turned_private(self, reply: Reply, answer: Answer, age: float) -> Sent:
         """A message that everybody saw coming cannot become private: it is deleted, and a private one follows."""
-        gone = send(self._client, "DELETE", f"{self._hook(reply)}/messages/@original", None)
-        if gone.kind == "later":
-            return gone
+        deleted = self._send("DELETE", self._original(reply), None, age)
+        if deleted.kind == "later":
+            return deleted
         message = render(answer)
-        body = {**message.body, "flags": EPHEMERAL}
-        return send(self._client, "POST", self._hook(reply), body, file=message.file)
+        return self._send("POST", self._hook(reply), {**message.body, "flags": EPHEMERAL}, age, message.file)
 
-    def _edit(self, reply: Reply, message: Message) -> Sent:
-        return send(self._client, "PATCH", f"{self._hook(reply)}/messages/@original", message.body, file=message.file)
+    def _edit(self, reply: Reply, message: Message, age: float) -> Sent:
+        return self._send("PATCH", self._original(reply), message.body, age, message.file)
 
-    def _post(self, reply: Reply, answer: Answer) -> Sent:
-        message = render(answer)
-        headers = {"Authorization": f"Bot {self._settings.discord_bot_token}"}
-        url = f"{self._settings.discord_api}/channels/{reply.channel}/messages"
-        return send(self._client, "POST", url, message.body, headers=headers, file=message.file)
+    def _post(self, channel: str, answer: Answer, age: float) -> Sent:
+        message, url = render(answer), f"{self._settings.discord_api}/channels/{channel}/messages"
+        return self._send("POST", url, message.body, age, message.file, as_bot=True)
+
+    def _write_to(self, asked: Interaction, answer: Answer, age: float) -> Sent | None:
+        """Give the answer as a direct message; None where none can be opened."""
+        body = {"recipient_id": asked.account.rpartition(":")[2]}
+        url = f"{self._settings.discord_api}/users/@me/channels"
+        opened = ask(self._client, "POST", url, body, headers=headers(self._settings, as_bot=True))
+        channel = opened.get("id")
+        return self._post(channel, answer, age) if isinstance(channel, str) and channel.isdigit() else None
+
+    def _send(
+        self, method: str, url: str, body: Any, age: float, file: str | None = None, *, as_bot: bool = False
+    ) -> Sent:
+        sent_with = headers(self._settings, as_bot=as_bot)
+        return send(self._client, method, url, body, partial(of_discord, age=age), headers=sent_with, file=file)
+
+    def _original(self, reply: Reply) -> str:
+        return f"{self._hook(reply)}/messages/@original"
 
     def _hook(self, reply: Reply) -> str:
         return f"{self._settings.discord_api}/webhooks/{reply.application}/{reply.token}"

@@ -47,6 +47,8 @@ class _Attachment(msgspec.Struct):
 
 
 class _Message(msgspec.Struct):
+    author: _User | None = None
+    webhook_id: str | None = None
     content: str = ""
     attachments: list[_Attachment] = []
 
@@ -96,7 +98,7 @@ class Form(NamedTuple):
     verb: str
 
 
-class Asked(NamedTuple):
+class IncomingQuestion(NamedTuple):
     """A question to be answered later."""
 
     id: str
@@ -105,7 +107,7 @@ class Asked(NamedTuple):
     reply: Reply
 
 
-Incoming: TypeAlias = Ping | Completion | Form | Asked
+Incoming: TypeAlias = Ping | Completion | Form | IncomingQuestion
 
 
 def read(body: bytes, application: str | None) -> Incoming:
@@ -134,14 +136,18 @@ def _read(payload: _Payload, application: str | None) -> Incoming:
         channel=payload.channel_id,
         private=ask.private,
     )
-    return Asked(f"discord:{payload.id}", asker, ask, reply)
+    return IncomingQuestion(f"discord:{payload.id}", asker, ask, reply)
 
 
-def _asker(payload: _Payload) -> Asker:
+def _user(payload: _Payload) -> _User:
     user = payload.member.user if payload.member else payload.user
     if user is None:
         raise InvalidInput("nobody is named who asks", field="user")
-    account = f"discord:{user.id}"
+    return user
+
+
+def _asker(payload: _Payload) -> Asker:
+    account = f"discord:{_user(payload).id}"
     return Asker(account=account, place=f"discord-guild:{payload.guild_id}" if payload.guild_id else account)
 
 
@@ -159,7 +165,7 @@ def _ask(payload: _Payload) -> Ask:
     if payload.type != COMMAND:
         raise InvalidInput(f"interactions of type {payload.type} are not known here", field="type")
     if data.type == _IN_MESSAGE_MENU:
-        return _of_message(data)
+        return _of_message(data, _user(payload))
     return _private_or_not(data.name, _words(data.options))
 
 
@@ -195,14 +201,15 @@ def _fields(components: list[Any]) -> dict[str, str]:
     return found
 
 
-def _of_message(data: _Data) -> Ask:
+def _of_message(data: _Data, user: _User) -> Ask:
     if data.name not in OF_MESSAGES:
         raise InvalidInput(f"{data.name[:40]!r} is no command here", field="name")
     message = data.resolved.messages.get(data.target_id or "")
     if message is None:
         raise InvalidInput("the message is not part of the interaction", field="data.resolved")
     files = [one for one in message.attachments[:10] if _is_text(one)]
-    return of_message(OF_MESSAGES[data.name], message.content, files[0].url if files else None)
+    is_own = message.author is not None and message.author.id == user.id and message.webhook_id is None
+    return of_message(OF_MESSAGES[data.name], message.content, files[0].url if files else None, is_own=is_own)
 
 
 def _is_text(file: _Attachment) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import httpx
 
 from service.bots.discord.commands import commands
+from service.bots.discord.headers import headers
 from service.engine.errors import InvalidInput
 from service.errors import InvalidSetting, ServiceUnavailable
 from service.outgoing import Refused
@@ -31,7 +32,7 @@ def register(client: httpx.Client, settings: Settings, guild: str | None) -> lis
     url = f"{settings.discord_api}/applications/{settings.discord_application_id}{where}/commands"
     wanted = commands(settings.bot_verbs_off, in_guild=guild is not None)
     try:
-        reply = client.put(url, json=wanted, headers={"Authorization": f"Bot {settings.discord_bot_token}"})
+        reply = client.put(url, json=wanted, headers=headers(settings, as_bot=True))
     except (httpx.HTTPError, Refused) as error:
         raise ServiceUnavailable(f"Discord does not answer: {type(error).__name__}") from error
     if reply.is_success:

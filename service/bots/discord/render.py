@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from service.bots.answer import Answer, Button, Code, Part, button_id
-from service.wire.text import block, clean, quoted
+from service.wire.advice.text import block, clean, quoted
 
 EPHEMERAL = 1 << 6
 MAX_TITLE, MAX_DESCRIPTION, MAX_BUTTONS, MAX_LABEL, MAX_URL = 256, 4096, 5, 80, 512
@@ -40,7 +40,7 @@ def render(answer: Answer) -> Message:
         "content": "",
         "embeds": [{"title": title, **({"description": description} if description else {})}],
         "components": _rows(answer),
-        "attachments": [{"id": 0, "filename": "answer.txt"}] if file else [],
+        "attachments": [{"id": "0", "filename": "answer.txt"}] if file else [],
         "allowed_mentions": {"parse": []},
     }
     return Message(body, file)

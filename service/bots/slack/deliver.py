@@ -1,6 +1,7 @@
 """Answers on Slack: messages to the question's `response_url`, which is good for five of them within thirty minutes.
 
-What takes longer is a message of the bot's, where it has a token for that.
+What takes longer is a message of the bot's, where it has a token for that: in the channel if it was invited there, else
+a direct message.
 """
 
 from __future__ import annotations
@@ -8,15 +9,18 @@ from __future__ import annotations
 from typing import Any
 
 import httpx
+import msgspec
 
 from service.bots.answer import Answer, Outcome
-from service.bots.sending import Sent, send
+from service.bots.replies import Sent, of_slack
+from service.bots.sending import send
 from service.bots.slack.incoming import is_hook
 from service.bots.slack.render import render
 from service.settings import Settings
 from service.wire.bots import Interaction, Reply
 
 ADDRESS_SECONDS, MAX_USES = 30 * 60, 5
+LAST_WORD_SECONDS = 25 * 60  # after this, what is not final is told where its answer will be
 _MARGIN_SECONDS = 30
 
 
@@ -28,46 +32,71 @@ class Delivery:
     def __init__(self, client: httpx.Client, settings: Settings) -> None:
         self._client, self._settings = client, settings
 
-    def face(self, reply: Reply, outcome: Outcome, age: float) -> tuple[Answer, str] | None:
-        """Return what is to be said while the answer is not final: once, and only what takes minutes or asks back.
+    def interim(self, reply: Reply, outcome: Outcome, age: float) -> tuple[Answer, str] | None:
+        """Return what is to be said while the answer is not final: at first only what takes minutes or asks back, and,
+        before the address ends, where the answer will be.
 
         Slack's messages to a `response_url` cannot be edited, and five is all there are.
         """
-        return (outcome.answer, "once") if outcome.answer.link or outcome.answer.buttons else None
+        if age < LAST_WORD_SECONDS:
+            return (outcome.answer, "once") if outcome.answer.link or outcome.answer.buttons else None
+        if age >= ADDRESS_SECONDS - _MARGIN_SECONDS:
+            return None
+        note = f"This takes longer than Slack lets me answer here. {self._where_next(reply)}"
+        return msgspec.structs.replace(outcome.answer, parts=(*outcome.answer.parts, note), private=True), "last"
 
     def show(self, asked: Interaction, reply: Reply, answer: Answer, age: float) -> Sent:
         """Say how far an answer is."""
-        return self._respond(asked, reply, answer, age)
+        return self._respond(asked, reply, answer)
 
     def goes_on(self, asked: Interaction, reply: Reply, age: float) -> bool:
         """Return whether an answer can still be given at this age of the question, in seconds."""
-        return self._has_address(asked, age) or self._may_post(reply)
+        return self._has_address(asked, age) or self._has_bot
+
+    def reaches(self, asked: Interaction, reply: Reply, age: float) -> Sent:
+        """Return whether an answer would be seen now: Slack's address takes one as soon as it is known."""
+        return Sent("sent")
 
     def final(self, asked: Interaction, reply: Reply, answer: Answer, age: float) -> Sent:
         """Give the answer, on whichever way is still open."""
+        sent = Sent("gone", why="expired")
         if self._has_address(asked, age):
-            sent = self._respond(asked, reply, answer, age)
-            if sent.kind != "gone":
-                return sent
-        return self._post(asked, reply, answer) if self._may_post(reply) else Sent("gone")
+            sent = self._respond(asked, reply, answer)
+        if sent.kind == "gone" and self._has_bot and reply.channel:
+            sent = self._post(asked, reply.channel, answer, private=answer.private or reply.private)
+        if sent.kind == "gone" and self._has_bot and sent.why != "token":
+            sent = self._post(asked, _user(asked), answer, private=False)
+        return sent
+
+    @property
+    def _has_bot(self) -> bool:
+        return self._settings.slack_bot_token is not None
 
     def _has_address(self, asked: Interaction, age: float) -> bool:
         return age < ADDRESS_SECONDS - _MARGIN_SECONDS and asked.visit.uses < MAX_USES
 
-    def _may_post(self, reply: Reply) -> bool:
-        return self._settings.slack_bot_token is not None and reply.channel is not None
+    def _where_next(self, reply: Reply) -> str:
+        if not self._has_bot:
+            return "Follow the link to see what came of it."
+        here = "The answer will be a message here if you invite me to this channel (`/invite`), else a direct message."
+        return here if reply.channel else "The answer will be a direct message."
 
-    def _respond(self, asked: Interaction, reply: Reply, answer: Answer, age: float) -> Sent:
+    def _respond(self, asked: Interaction, reply: Reply, answer: Answer) -> Sent:
         if not is_hook(reply.response_url, self._settings.slack_hooks):
-            return Sent("gone")
+            return Sent("gone", why="expired")
         kind = "ephemeral" if answer.private or reply.private else "in_channel"
         body = {"response_type": kind, "replace_original": False, **render(answer)}
-        return send(self._client, "POST", reply.response_url, body)
+        return send(self._client, "POST", reply.response_url, body, of_slack)
 
-    def _post(self, asked: Interaction, reply: Reply, answer: Answer) -> Sent:
-        body: dict[str, Any] = {"channel": reply.channel, "link_names": False, **render(answer)}
+    def _post(self, asked: Interaction, channel: str, answer: Answer, *, private: bool) -> Sent:
+        """Write a message of the bot's; `private`: one in the channel that only the asker sees."""
+        body: dict[str, Any] = {"channel": channel, "link_names": False, **render(answer)}
         method = "chat.postMessage"
-        if answer.private or reply.private:
-            method, body["user"] = "chat.postEphemeral", asked.account.rpartition(":")[2]
+        if private:
+            method, body["user"] = "chat.postEphemeral", _user(asked)
         headers = {"Authorization": f"Bearer {self._settings.slack_bot_token}"}
-        return send(self._client, "POST", f"{self._settings.slack_api}/{method}", body, headers=headers)
+        return send(self._client, "POST", f"{self._settings.slack_api}/{method}", body, of_slack, headers=headers)
+
+
+def _user(asked: Interaction) -> str:
+    return asked.account.rpartition(":")[2]

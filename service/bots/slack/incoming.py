@@ -31,6 +31,8 @@ class _Named(msgspec.Struct):
 
 
 class _Message(msgspec.Struct):
+    user: str = ""
+    bot_id: str = ""
     text: str = ""
 
 
@@ -51,7 +53,7 @@ class _Payload(msgspec.Struct):
     actions: list[_Action] = []
 
 
-class Asked(NamedTuple):
+class IncomingQuestion(NamedTuple):
     """A question to be answered later."""
 
     id: str
@@ -60,13 +62,13 @@ class Asked(NamedTuple):
     reply: Reply
 
 
-class Refused(NamedTuple):
+class InvalidQuestion(NamedTuple):
     """What was typed is no question: why, for the one who typed it."""
 
     error: InvalidInput
 
 
-def read_command(body: bytes, hooks: str) -> Asked | Refused | None:
+def read_command(body: bytes, hooks: str) -> IncomingQuestion | InvalidQuestion | None:
     """Return the question of a slash command; None for Slack's own look at the certificate.
 
     `hooks`: the origin that addresses for answers must have. Raises InvalidInput for what is no slash command.
@@ -78,13 +80,13 @@ def read_command(body: bytes, hooks: str) -> Asked | Refused | None:
     try:
         ask = ask_of_line(_unescaped(form.get("text", ""))[:MAX_WORD])
     except InvalidInput as error:
-        return Refused(error)
+        return InvalidQuestion(error)
     words = reduced_words(ask.verb, ask.words)
     ask = msgspec.structs.replace(ask, words=words, private=is_private(ask.verb, words))
     return _asked(asker, ask, form.get("trigger_id", ""), form.get("response_url", ""), form.get("channel_id"), hooks)
 
 
-def read_interaction(body: bytes, hooks: str) -> Asked | None:
+def read_interaction(body: bytes, hooks: str) -> IncomingQuestion | None:
     """Return the question of a shortcut or a button; None for a button that is a link. Raises as `read_command`."""
     try:
         payload = msgspec.json.decode(_form(body).get("payload", ""), type=_Payload)
@@ -97,9 +99,9 @@ def read_interaction(body: bytes, hooks: str) -> Asked | None:
             return None
         ask = asked_by_button(action.value)
     elif payload.type == "message_action" and payload.callback_id in SHORTCUTS:
-        ask = of_message(
-            SHORTCUTS[payload.callback_id], _unescaped(payload.message.text if payload.message else ""), None
-        )
+        message = payload.message or _Message()
+        is_own = message.user == payload.user.id and not message.bot_id
+        ask = of_message(SHORTCUTS[payload.callback_id], _unescaped(message.text), None, is_own=is_own)
     else:
         raise InvalidInput(f"{payload.type[:40]} {payload.callback_id[:40]} is not known here", field="type")
     channel = payload.channel.id if payload.channel else None
@@ -128,14 +130,14 @@ def _asker(team: str, user: str) -> Asker:
     return Asker(account=f"slack:{team}:{user}", place=f"slack:{team}")
 
 
-def _asked(asker: Asker, ask: Ask, trigger: str, response_url: str, channel: Any, hooks: str) -> Asked:
+def _asked(asker: Asker, ask: Ask, trigger: str, response_url: str, channel: Any, hooks: str) -> IncomingQuestion:
     if not _TRIGGER.fullmatch(trigger):
         raise InvalidInput("the interaction has no trigger_id", field="trigger_id")
     if not is_hook(response_url, hooks):
         raise InvalidInput(f"answers go to {hooks} only", field="response_url")
     identity = hashlib.sha256(trigger.encode()).hexdigest()[:40]
     reply = Reply(platform="slack", response_url=response_url, channel=channel, private=ask.private)
-    return Asked(f"slack:{identity}", asker, ask, reply)
+    return IncomingQuestion(f"slack:{identity}", asker, ask, reply)
 
 
 def is_hook(address: str, hooks: str) -> bool:

@@ -13,6 +13,9 @@ _DESCRIPTIONS = {
     "result": "The benchmark in this message, for the leaderboard",
 }
 
+# Without the tab, chat.postMessage to a person fails with messages_tab_disabled.
+_DIRECT_MESSAGES = {"home_tab_enabled": False, "messages_tab_enabled": True, "messages_tab_read_only_enabled": True}
+
 
 def manifest(address: str, off: Sequence[str], *, with_bot: bool) -> dict[str, Any]:
     """Return the manifest of an app whose service is reached at `address`.
@@ -32,6 +35,7 @@ def manifest(address: str, off: Sequence[str], *, with_bot: bool) -> dict[str, A
             "description": "Where to put a GGUF model on your hardware: ranked, explained, ready to paste",
         },
         "features": {
+            **({"app_home": _DIRECT_MESSAGES} if with_bot else {}),
             "bot_user": {"display_name": "Offload Advisor", "always_online": True},
             "shortcuts": shortcuts,
             "slash_commands": [

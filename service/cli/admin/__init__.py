@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import argparse
-from importlib import import_module
+
+from service.cli.lazy import LazyParser
 
 # The module `service.cli.admin.<verb>` has `add_arguments(parser)` and `run(arguments) -> int`.
 VERBS = {
@@ -12,8 +13,9 @@ VERBS = {
     "dump": "all results in files, as they are made each night; or in a Parquet file",
     "migrate": "the database brought to this version's tables; the old version may run meanwhile",
     "hosts": "all hosts: whose, what they have, when last seen",
+    "jobs": "what runs on a schedule: when each last succeeded, when it is due; or one made due now",
     "purge": "what is older than the settings allow, removed; the service does it each night",
-    "requeue": "failed advice and runs tried again, once the cause is mended",
+    "requeue": "failed advice and runs tried again, once the cause is fixed",
     "restore": "the database as a backup has it; stop the service first",
     "seed": "published results that the package has, added; or one removed, as its author asks",
 }
@@ -21,12 +23,10 @@ VERBS = {
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add what the command takes."""
-    verbs = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
+    verbs = parser.add_subparsers(title="commands", required=True, metavar="COMMAND", parser_class=LazyParser)
     for name, text in VERBS.items():
         verb = verbs.add_parser(name, help=text, description=text.capitalize() + ".")
-        module = import_module(f"service.cli.admin.{name}")
-        module.add_arguments(verb)
-        verb.set_defaults(admin=module.run)
+        verb.module, verb.runs_as = f"service.cli.admin.{name}", "admin"
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -15,7 +15,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Run the command and return its exit code: 0."""
-    from service.store.backups import back_up
+    from service.store.operations.backups import back_up
 
     n_bytes = back_up(load_settings().database, arguments.file)
     print(f"{arguments.file}: {n_bytes:,} bytes")

@@ -17,8 +17,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Run the command and return its exit code: 0."""
-    from service.flows import accounts, dumps
+    from service.flows import accounts
     from service.flows.context import utc_now
+    from service.flows.results import dumps
 
     settings = load_settings()
     with accounts.database(settings) as engine:

@@ -19,7 +19,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Run the command and return its exit code: 0."""
     from service.flows.accounts import database
     from service.flows.context import Database
-    from service.flows.hosts import all_hosts
+    from service.flows.measuring.hosts import all_hosts
 
     with database(load_settings()) as engine:
         found = all_hosts(Database(engine))

@@ -13,9 +13,9 @@ def add_arguments(_: argparse.ArgumentParser) -> None:
 
 def run(_: argparse.Namespace) -> int:
     """Run the command and return its exit code: 0."""
-    from service.store import health
     from service.store.engines import make_engine
     from service.store.migrations import is_newer, migrate
+    from service.store.operations import health
 
     engine = make_engine(load_settings().database)
     try:

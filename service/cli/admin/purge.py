@@ -18,7 +18,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Run the command and return its exit code: 0."""
     from service.flows.accounts import database
     from service.flows.context import Database
-    from service.flows.retention import purge
+    from service.flows.operations.retention import purge
 
     settings = load_settings()
     with database(settings) as engine:

@@ -1,4 +1,4 @@
-"""`advisor admin requeue`: failed advice and runs tried again, once what made them fail is mended."""
+"""`advisor admin requeue`: failed advice and runs tried again, once what made them fail is fixed."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Run the command and return its exit code: 0."""
     from service.flows.accounts import database
     from service.flows.context import Database, utc_now
-    from service.flows.requeue import requeue
+    from service.flows.operations.requeue import requeue
 
     since = None if arguments.failed is None else utc_now() - timedelta(hours=arguments.failed)
     with database(load_settings()) as engine:

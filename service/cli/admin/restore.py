@@ -15,22 +15,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("file", type=Path, metavar="FILE", help="what `advisor admin backup` wrote")
     parser.add_argument(
         "--before", type=Path, metavar="FILE",
-        help="where to keep what is there now (default: beside FILE, with the time)",
+        help="where to keep what is there now (default: next to FILE, with the time)",
     )  # fmt: skip
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Run the command and return its exit code: 0. Raises StateInUse while `advisor serve` runs on this folder."""
-    from service.flows.accounts import database
     from service.serve import sole_user
-    from service.store.backups import back_up, restore
+    from service.store.operations.backups import keep_what_is_there, restore
 
     settings = load_settings()
     now = f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}"
     before = arguments.before or arguments.file.with_name(f"{arguments.file.name}.before-{now}")
     with nullcontext() if settings.redis_url else sole_user(settings.state_dir):
-        with database(settings):
-            back_up(settings.database, before)
+        was_there = keep_what_is_there(settings.database, before)
         restore(settings.database, arguments.file)
-    print(f"restored; what was there before is in {before}")
+    print(f"restored; what was there before is in {before}" if was_there else "restored; there was no database before")
     return 0

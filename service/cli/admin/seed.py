@@ -14,8 +14,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Run the command and return its exit code: 0."""
-    from service.flows import accounts, seed
+    from service.flows import accounts
     from service.flows.context import utc_now
+    from service.flows.results import seed
 
     with accounts.database(load_settings()) as engine:
         if arguments.remove:

@@ -1,9 +1,9 @@
 """Builds of the engines: what changed when, and the rules, defaults and options of a build."""
 
-from service.engine.builds.known import (
+from service.engine.builds.history import Change
+from service.engine.builds.lookup import (
     Build,
     BuildAsked,
-    Change,
     date_of_today,
     day_before,
     months_between,

@@ -22,7 +22,13 @@ class MemoryRules(msgspec.Struct, frozen=True, kw_only=True):
     hit most of them. `n_copies`: pipeline copies. `layers_by_bytes`: layers are divided by bytes, else by count.
     `mla`, `attn_max_batch`: the defaults of `-mla` and `-amb`, `least_batch` what `-amb` is raised to.
     `expert_layers`: which layers `-ncmoe` means. `partial_latent`: `-ngl` below all layers forces `-mla 3`.
-    `only_in_ram`: types of weights that no GPU multiplies by.
+    `only_in_ram`: types of weights that no GPU multiplies by. `latent_without_kv_b`: what becomes of files of latent
+    attention without attn_kv_b: it is made of what they have, -mla 1 is forced, or they are refused.
+    `copies_fused_experts`: a fused up and gate in RAM is copied to a GPU for a batch. `copies_beside_repacked`: with
+    -rtr too experts are copied. `pins_overridden`: RAM is page-locked where an override puts weights there.
+    `up_before_gate`: in which order they come where they are two operations.
+
+    Both. `copies_used_experts`: of experts in RAM only those that a batch uses are copied to a GPU.
 
     `described`: the graphs of the time are those of today but for these switches.
 
@@ -46,6 +52,12 @@ class MemoryRules(msgspec.Struct, frozen=True, kw_only=True):
     attn_max_batch: int = 256
     least_batch: int = 128
     only_in_ram: tuple[str, ...] = ()
+    latent_without_kv_b: Literal["made", "forces -mla 1", "refused"] = "made"
+    copies_fused_experts: bool = True
+    copies_used_experts: bool = True
+    copies_beside_repacked: bool = True
+    pins_overridden: bool = True
+    up_before_gate: bool = True
     whole_logits: bool = False
     head_first: bool = True
     window_caches: bool = True

@@ -10,13 +10,16 @@ from collections.abc import Iterator, Sequence
 
 from msgspec.structs import replace
 
+from service.engine.calibration import Calibration
 from service.engine.catalogue.cards import cards_of, rows_of
 from service.engine.catalogue.host import Host, host_of
 from service.engine.catalogue.limits import check
 from service.engine.catalogue.names import cpu_row, gpu_rows, nearest
 from service.engine.catalogue.rows import CpuRow, GpuRow, known_cpus, known_gpus
 from service.engine.config import Device, Engine
-from service.engine.hardware import NO_GPU_NAMED, Assumption, Card, Hardware, Rig
+from service.engine.engines import engine_spec
+from service.engine.errors import InvalidHardware
+from service.engine.hardware import NO_GPU_NAMED, Assumption, Backend, Card, Hardware, Rig
 
 __all__ = [
     "CpuRow",
@@ -53,20 +56,19 @@ _MIXED = Assumption(
     "cards of several makers work together in a Vulkan build only",
     "which cards a config uses: its reasons say it",
 )
-# Metal has one device; ik_llama.cpp calls it `Metal`, llama.cpp `MTL0` since its device list was numbered.
-_METAL = {"ik_llama.cpp": "Metal", "llama.cpp": "MTL0"}
 
 
-def resolve(hardware: Hardware) -> Rig:
+def resolve(hardware: Hardware, fitted: Calibration | None = None) -> Rig:
     """Return the machine with every fact known: stated, else from the catalogue, else assumed and listed in `assumed`.
 
-    Cards of several makers are those of a Vulkan build. Raises UnknownHardware (nearest names in `choices`) for a name
-    that the catalogue lacks and InvalidHardware for a value that cannot be; both carry the path of the field.
+    Cards of several makers are those of a Vulkan build. `fitted`: as in Rig. Raises UnknownHardware (nearest names in
+    `choices`) for a name that the catalogue lacks and InvalidHardware for a value that cannot be; both carry the path
+    of the field.
     """
-    return rigs_of(hardware)[-1]
+    return rigs_of(hardware, fitted)[-1]
 
 
-def rigs_of(hardware: Hardware) -> tuple[Rig, ...]:
+def rigs_of(hardware: Hardware, fitted: Calibration | None = None) -> tuple[Rig, ...]:
     """Return the machine as builds of an engine may see it: with cards of one maker there is one way.
 
     With cards of several makers: those of each maker alone, and last all of them with Vulkan. Raises as `resolve` does.
@@ -76,19 +78,21 @@ def rigs_of(hardware: Hardware) -> tuple[Rig, ...]:
     unified = next((found[0] for found in rows if found and found[0].unified), None)
     host = host_of(hardware, unified)
     cards, assumed = cards_of(hardware.gpus, host)
-    notes = tuple(_noted(hardware))
+    if hardware.backend is not None:
+        cards = tuple(_driven(card, hardware.backend) for card in cards)
+    notes = (*_noted(hardware), *_own_backend(hardware, cards))
     makes: dict[str, list[Card]] = {}
     for card in cards:
         makes.setdefault(card.backend, []).append(card)
     if len(makes) < 2:
-        return (_rig(host, cards, (*assumed, *notes)),)
+        return (_rig(host, cards, (*assumed, *notes), fitted),)
     together = [replace(card, backend="vulkan") for card in cards]
-    return tuple(_rig(host, some, (*assumed, *notes, _MIXED)) for some in (*makes.values(), together))
+    return tuple(_rig(host, some, (*assumed, *notes, _MIXED), fitted) for some in (*makes.values(), together))
 
 
-def _rig(host: Host, cards: Sequence[Card], assumed: Sequence[Assumption]) -> Rig:
+def _rig(host: Host, cards: Sequence[Card], assumed: Sequence[Assumption], fitted: Calibration | None) -> Rig:
     return Rig(
-        cards=tuple(sorted(cards, key=_slowness)),
+        cards=tuple(cards[i] for i in _in_order(cards)),
         cpu_model=host.model,
         cpu_generation=host.cpu.generation,
         sockets=host.sockets,
@@ -96,12 +100,30 @@ def _rig(host: Host, cards: Sequence[Card], assumed: Sequence[Assumption]) -> Ri
         ghz=host.ghz,
         isa=host.cpu.isa,
         ram_bytes=host.ram_bytes,
+        usable_ram=host.usable_ram,
         cpu_bandwidth_gbs=host.bandwidth_gbs,
         bandwidth_measured=host.measured,
         os=host.os,
         order_known=bool(cards) and all(card.pci_index is not None for card in cards),
         assumed=tuple(sorted((*assumed, *host.assumed), key=_weight)),
+        fitted=fitted,
     )
+
+
+def _driven(card: Card, backend: Backend) -> Card:
+    """Return a card as a stated back end drives it. Raises InvalidHardware for one that cannot."""
+    if backend != card.backend and (backend != "vulkan" or card.backend == "metal"):
+        able = card.backend if card.backend in ("metal", "vulkan") else f"{card.backend} or vulkan"
+        raise InvalidHardware(f"{backend} does not drive the {card.name}: {able} does", field="hardware.backend")
+    return replace(card, backend=backend)
+
+
+def _own_backend(hardware: Hardware, cards: Sequence[Card]) -> Iterator[Assumption]:
+    """What drives the cards where nobody says it and there is a choice that matters: AMD's and Intel's."""
+    names = {card.backend for card in cards}
+    if hardware.backend is None and len(names) == 1 and names <= {"rocm", "sycl"}:
+        why = "no back end was given: that of the cards' maker; state vulkan for a Vulkan build"
+        yield Assumption("hardware.backend", names.pop(), why, "speed, and the build of the engine")
 
 
 def card_order(hardware: Hardware) -> tuple[int, ...]:
@@ -110,13 +132,26 @@ def card_order(hardware: Hardware) -> tuple[int, ...]:
     rows = [rows_of(gpu, f"hardware.gpus[{i}]") for i, gpu in enumerate(hardware.gpus)]
     unified = next((found[0] for found in rows if found and found[0].unified), None)
     cards, _ = cards_of(hardware.gpus, host_of(hardware, unified))
+    return _in_order(cards)
+
+
+def _in_order(cards: Sequence[Card]) -> tuple[int, ...]:
+    """The places of cards in the engine's list: as it was given, else fastest first."""
+    given = [card.device for card in cards]
+    if all(number is not None for number in given) and len({card.backend for card in cards}) == 1:
+        return tuple(sorted(range(len(cards)), key=lambda i: cards[i].device or 0))
     return tuple(sorted(range(len(cards)), key=lambda i: _slowness(cards[i])))
 
 
 def engine_devices(rig: Rig, engine: Engine, cards: Sequence[int]) -> tuple[Device, ...]:
     """Return the devices that `engine` lists when it sees only `cards` (indices into the rig's), in that order."""
     return tuple(
-        Device(_METAL[engine] if card.backend == "metal" else _DEVICE[card.backend].format(n), i, card.free, card.total)
+        Device(
+            engine_spec(engine).metal_device if card.backend == "metal" else _DEVICE[card.backend].format(n),
+            i,
+            card.free,
+            card.total,
+        )
         for n, (i, card) in enumerate((i, rig.cards[i]) for i in cards)
     )
 

@@ -7,6 +7,7 @@ import statistics
 from collections.abc import Sequence
 from functools import cache
 
+from service.engine.catalogue.budget import GpuLimit, gpu_limit
 from service.engine.catalogue.host import Host
 from service.engine.catalogue.names import gpu_meant, nearest, size_in
 from service.engine.catalogue.rows import GpuRow, known_gpus
@@ -24,11 +25,6 @@ _BY_WORD = {"oculink": 4, "thunderbolt": 3, "thunderbolt 5": 4, "m.2": 4, "egpu"
 _WIDTH_BY_WORD = 4
 _GENERATION = re.compile(r"(?<![\dx])([1-6])\.[0-9]|\b(?:gen|pcie)\s{0,2}([1-6])\b", re.I)
 _WIDTH = re.compile(r"x\s?(\d{1,2})(?!\d)", re.I)
-# Share of system memory that the GPU of a machine without VRAM may use. Metal's recommendedMaxWorkingSetSize is 2/3 up
-# to 32 GiB and 3/4 above (llama.cpp logs: 10,922 MiB of 16 GiB, 49,152 MiB of 64 GiB); Linux gives AMD's integrated
-# GPUs half (amdgpu's GTT default); CUDA sees all of it.
-_METAL_SMALL, _METAL_LARGE, _METAL_LIMIT_GIB = 2 / 3, 3 / 4, 32
-_SHARED = {"rocm": 0.5, "sycl": 0.5, "cuda": 1.0}
 # What is free is at most the total; drivers differ by so much in what they call that.
 _ROUNDED = 1.03
 
@@ -63,7 +59,8 @@ def _cards(gpu: Gpu, path: str, host: Host, n_cards: int, assumed: list[Assumpti
     row = rows[0] if rows else _described(gpu, path, assumed)
     if reading:
         assumed.append(Assumption(f"{path}.name", row.name, reading, "everything about this card"))
-    total = _total(gpu, row, rows, path, host, assumed)
+    limit = _limit(gpu, row, path, host, assumed)
+    total = limit.most if limit else _total(gpu, row, rows, path, assumed)
     free = _free(gpu, row, total, path)
     bandwidth = gpu.bandwidth_gbs or row.bandwidth_gbs
     fp16, int8 = _rates(row, bandwidth or _common_bandwidth(), path, assumed)
@@ -80,15 +77,19 @@ def _cards(gpu: Gpu, path: str, host: Host, n_cards: int, assumed: list[Assumpti
             bandwidth_gbs=bandwidth or _common_bandwidth(),
             fp16_tflops=fp16,
             int8_tops=int8,
+            tdp_w=row.tdp_w or 0.0,
             compute_capability=row.compute_capability,
             generation=row.generation,
             pcie_gbs=links[i],
             uuid=gpu.uuids[i] if gpu.uuids else None,
             pci_index=gpu.pci_order[i] if gpu.pci_order else None,
+            device=gpu.device_order[i] if gpu.device_order else None,
             display=bool(gpu.display) and i == 0,
             nvlink=bool(gpu.nvlink),
             p2p=bool(gpu.p2p),
             unified=row.unified,
+            usual_limit=limit.usual if limit else None,
+            raised_by=limit.raised_by if limit else "",
             bandwidth_known=bandwidth is not None,
             copy_measured=gpu.measured_copy_gbs is not None and not row.unified,
         )
@@ -110,13 +111,11 @@ def _described(gpu: Gpu, path: str, assumed: list[Assumption]) -> GpuRow:
     return GpuRow(name=gpu.name, vram_gib=gpu.vram_gib, generation="unknown", backend=backend, source="stated")
 
 
-def _total(gpu: Gpu, row: GpuRow, rows: Sequence[GpuRow], path: str, host: Host, assumed: list[Assumption]) -> int:
+def _total(gpu: Gpu, row: GpuRow, rows: Sequence[GpuRow], path: str, assumed: list[Assumption]) -> int:
     stated = gpu.vram_gib or (None if row.unified else size_in(gpu.name))
     if stated is not None:
         is_nominal = row.vram_gib is not None and abs(stated - row.vram_gib) < 1e-9
         return row.driver_mib * MIB if is_nominal and row.driver_mib else int(stated * GIB)
-    if row.unified:
-        return _shared(row, path, host, assumed)
     if len({r.vram_gib for r in rows}) > 1:
         sizes = " or ".join(dict.fromkeys(f"{r.vram_gib:g}" for r in rows))
         why = f"it is sold with {sizes} GiB, and none was given"
@@ -135,14 +134,16 @@ def _free(gpu: Gpu, row: GpuRow, total: int, path: str) -> int:
     return min(int(gpu.free_gib * GIB), total)
 
 
-def _shared(row: GpuRow, path: str, host: Host, assumed: list[Assumption]) -> int:
-    share = _SHARED.get(row.backend)
-    if share is None:
-        share = _METAL_SMALL if host.ram_bytes <= _METAL_LIMIT_GIB * GIB else _METAL_LARGE
-    total = int(host.ram_bytes * share)
-    why = f"the GPU uses the machine's memory: the system lets it have {share:.0%}"
-    assumed.append(Assumption(f"{path}.vram_gib", f"{total / GIB:.1f}", why, "what fits on the GPU"))
-    return total
+def _limit(gpu: Gpu, row: GpuRow, path: str, host: Host, assumed: list[Assumption]) -> GpuLimit | None:
+    """What a GPU may use of the memory that it shares; None where it has its own, or its user states how much."""
+    if not row.unified or gpu.vram_gib:
+        return None
+    limit = gpu_limit(row, host.ram_bytes, host.usable_ram, host.os)
+    why = f"the GPU uses the machine's memory: the system lets it have {limit.usual / GIB:.1f} GiB"
+    if limit.raised_by:
+        why += f", and more after `{limit.raised_by}`"
+    assumed.append(Assumption(f"{path}.vram_gib", f"{limit.most / GIB:.1f}", why, "what fits on the GPU"))
+    return limit
 
 
 def _rates(row: GpuRow, bandwidth: float, path: str, assumed: list[Assumption]) -> tuple[float, float]:
@@ -168,15 +169,15 @@ def _links(gpu: Gpu, row: GpuRow, path: str, host: Host, n_cards: int, assumed: 
             generation, width = min(generation, most), min(width, _WIDTH_BY_WORD)
             why = f"`{gpu.pcie.strip()}` carries no more, or less"
             assumed.append(
-                Assumption(f"{path}.pcie", f"{generation}.0 x{width}", why, "prompts through weights in RAM")
+                Assumption(f"{path}.pcie", f"{generation}.0 x{width}", why, "prompt processing with weights in RAM")
             )
             return [_LANE_GBS[generation] * width] * gpu.count
         return _stated_links(gpu, gpu.pcie, generation, width, path)
     if host.lanes and n_cards > 1:
         width = min(width, max(lanes for lanes in _LANES if lanes == 1 or lanes * n_cards <= host.lanes))
     cards = f"{n_cards} card{'s' if n_cards > 1 else ''}"
-    why = f"the link of the {row.name} was not given: what card and platform have with {cards}"
-    assumed.append(Assumption(f"{path}.pcie", f"{generation}.0 x{width}", why, "prompts through weights in RAM"))
+    why = f"not given: what the card and the platform support with {cards}"
+    assumed.append(Assumption(f"{path}.pcie", f"{generation}.0 x{width}", why, "prompt processing with weights in RAM"))
     return [_LANE_GBS[generation] * width] * gpu.count
 
 

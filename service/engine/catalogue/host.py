@@ -10,9 +10,10 @@ import re
 
 import msgspec
 
+from service.engine.catalogue.budget import usable_ram
+from service.engine.catalogue.families import family_of
 from service.engine.catalogue.names import cpu_row, nearest
 from service.engine.catalogue.rows import CpuRow, GpuRow
-from service.engine.errors import UnknownHardware
 from service.engine.hardware import Assumption, Cpu, Hardware, Ram, os_family
 from service.engine.units import GIB
 
@@ -21,7 +22,11 @@ _BYTES_A_CHANNEL = 8
 # All-core clock over base clock: median of the catalogue's CPUs that have both.
 ALL_CORE_OVER_BASE = 1.2
 _MODULE_GB = 16
-_ONLY_SIZE_GB = {"NVIDIA GB10": 128}  # NVIDIA's DGX Spark data sheet
+# NVIDIA's data sheets of DGX Spark and the Jetson modules.
+_ONLY_SIZE_GB = {
+    "NVIDIA GB10": 128, "Jetson AGX Thor": 128, "Jetson AGX Orin 64GB": 64, "Jetson Orin NX 16GB": 16,
+    "Jetson Orin Nano 8GB": 8,
+}  # fmt: skip
 # The processor of a GPU that is part of one (AMD's product pages: the first and largest with it).
 _CPU_OF = {"AMD Radeon 8060S": "AMD Ryzen AI Max+ 395"}
 _DESKTOP_LANES = 16
@@ -61,6 +66,7 @@ class Host(msgspec.Struct, frozen=True, kw_only=True):
     cores: int
     ghz: float
     ram_bytes: int
+    usable_ram: int
     bandwidth_gbs: float
     measured: bool
     pcie: float
@@ -70,7 +76,7 @@ class Host(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def host_of(hardware: Hardware, unified: GpuRow | None) -> Host:
-    """Return the machine's CPU, RAM and links. Raises UnknownHardware for a CPU that nothing is known of.
+    """Return the machine's CPU, RAM and links. A CPU that the catalogue lacks is assumed from its maker's numbering.
 
     `unified`: the GPU whose memory the RAM is (Apple), None for other machines.
     """
@@ -81,19 +87,23 @@ def host_of(hardware: Hardware, unified: GpuRow | None) -> Host:
     sockets = cpu.sockets or 1
     cores = _cores(cpu, row, sockets)
     mts, pcie = _PLATFORMS.get(row.generation, _COMMON_PLATFORM)
-    total = ram.total_gb or _total_gb(row, sockets, assumed)
+    total = ram.total_gb or _total_gb(row, sockets, unified, assumed)
+    system, model = _os(hardware.os, unified), row.name or cpu.model
+    said = " ".join((hardware.os or system, hardware.notes or ""))
+    usable = usable_ram(int(total * GIB), said, model, sockets, reported=ram.free_gb is not None)
     return Host(
         cpu=row,
-        model=row.name or cpu.model,
+        model=model,
         sockets=sockets,
         cores=cores,
         ghz=_ghz(row, assumed),
         ram_bytes=int(total * GIB),
+        usable_ram=usable,
         bandwidth_gbs=ram.measured_bandwidth_gbs or _bandwidth(row, ram, sockets, row.mts or mts, unified, assumed),
         measured=ram.measured_bandwidth_gbs is not None,
         pcie=row.pcie or pcie,
         lanes=_DESKTOP_LANES if row.channels == 2 else None,
-        os=_os(hardware.os, unified),
+        os=system,
         assumed=tuple(assumed),
     )
 
@@ -101,27 +111,31 @@ def host_of(hardware: Hardware, unified: GpuRow | None) -> Host:
 def _cpu(cpu: Cpu, ram: Ram, n_gpus: int, unified: GpuRow | None, assumed: list[Assumption]) -> CpuRow:
     name = cpu.model or (_CPU_OF.get(unified.name, unified.name) if unified else None)
     if unified is not None and not cpu.model and unified.name in _CPU_OF:
-        why = f"no CPU was given: the one that has the {unified.name}"
+        why = f"not given: the one that has the {unified.name}"
         assumed.append(Assumption("hardware.cpu", str(name), why, "speed of everything that stays in RAM"))
     row = cpu_row(name) if name else None
     if row is not None:
         return row
-    if cpu.model and not cpu.physical_cores:
-        choices = nearest(cpu.model, cpu=True)
-        near = f"; the nearest known are {', '.join(choices)}" if choices else ""
-        raise UnknownHardware(
-            f"no CPU `{cpu.model}` in the catalogue{near}; give `physical_cores` to use it as it is",
-            field="hardware.cpu.model",
-            choices=choices,
-        )
+    if cpu.model and (family := family_of(cpu.model)) is not None:
+        cores = cpu.physical_cores or family.cores * (cpu.sockets or 1)
+        kind = f"{family.generation}, {cores} cores, {family.channels}x DDR at {family.mts} MT/s"
+        why = f"the catalogue does not know `{cpu.model}`: what its number says{_near(cpu.model)}"
+        assumed.append(Assumption("hardware.cpu", kind, why, "speed of everything that stays in RAM, PCIe generation"))
+        return family
     is_server = _is_server(cpu, ram, n_gpus)
     row = _UNKNOWN_SERVER if is_server else _UNKNOWN_DESKTOP
     if is_server and ram.mts is not None and ram.mts <= _PCIE3_MTS:
         row = msgspec.structs.replace(row, pcie=3.0)
     kind = f"{'server' if is_server else 'desktop'} CPU, {cpu.physical_cores or row.cores} cores, AVX2"
-    why = "the catalogue does not know it" if cpu.model else "no CPU was given"
+    why = f"the catalogue does not know `{cpu.model}`{_near(cpu.model)}" if cpu.model else "not given"
     assumed.append(Assumption("hardware.cpu", kind, why, "speed of everything that stays in RAM, PCIe generation"))
     return row
+
+
+def _near(name: str) -> str:
+    """The nearest names of the catalogue, for somebody who misspelt one."""
+    choices = nearest(name, cpu=True, n=2)
+    return f" (nearest: {', '.join(choices)})" if choices else ""
 
 
 def _is_server(cpu: Cpu, ram: Ram, n_gpus: int) -> bool:
@@ -138,13 +152,14 @@ def _cores(cpu: Cpu, row: CpuRow, sockets: int) -> int:
     return min(stated, row.performance_cores * sockets) if row.performance_cores else stated
 
 
-def _total_gb(row: CpuRow, sockets: int, assumed: list[Assumption]) -> float:
-    if row.name in _ONLY_SIZE_GB:
-        total = float(_ONLY_SIZE_GB[row.name])
+def _total_gb(row: CpuRow, sockets: int, unified: GpuRow | None, assumed: list[Assumption]) -> float:
+    only = _ONLY_SIZE_GB.get(unified.name if unified else row.name)
+    if only is not None:
+        total = float(only)
         assumed.append(Assumption("hardware.ram.total_gb", f"{total:g}", "its only size", "which models fit at all"))
         return total
     total = float(_MODULE_GB * (row.channels or 2) * sockets)
-    why = f"no RAM was given: one {_MODULE_GB} GB module in each channel"
+    why = f"not given: one {_MODULE_GB} GB module in each channel"
     assumed.append(Assumption("hardware.ram.total_gb", f"{total:g}", why, "which models fit at all"))
     return total
 
@@ -171,7 +186,7 @@ def _bandwidth(
     channels = _channels(row, ram, sockets, assumed)
     mts = ram.mts or usual_mts
     if ram.mts is None:
-        why = "the speed of the RAM was not given: usual for this platform"
+        why = "not given: usual for this platform"
         assumed.append(Assumption("hardware.ram.mts", str(mts), why, "speed of everything that stays in RAM"))
     peak = channels * mts * _BYTES_A_CHANNEL / 1000
     return min(_OF_PEAK * peak, row.fabric_gbs * sockets if row.fabric_gbs else peak)
@@ -181,7 +196,7 @@ def _channels(row: CpuRow, ram: Ram, sockets: int, assumed: list[Assumption]) ->
     most = (row.channels or 2) * sockets
     matters = "speed of everything that stays in RAM"
     if ram.channels is None:
-        why = "filled channels were not given: all that the platform has"
+        why = "not given: all that the platform has"
         assumed.append(Assumption("hardware.ram.channels", str(most), why, matters))
         return most
     if ram.channels > most:

@@ -25,6 +25,7 @@ def check(hardware: Hardware) -> None:
         raise _wrong("hardware.gpus", total, f"at most {MAX_GPUS} GPUs")
     _each_once("hardware.gpus", [uuid for gpu in hardware.gpus for uuid in gpu.uuids or ()], "UUID")
     _each_once("hardware.gpus", [n for gpu in hardware.gpus for n in gpu.pci_order or ()], "number")
+    _each_once("hardware.gpus", [n for gpu in hardware.gpus for n in gpu.device_order or ()], "device number")
     if hardware.cpu is not None:
         _check_cpu(hardware.cpu)
     if hardware.ram is not None:
@@ -47,6 +48,9 @@ def _check_gpu(gpu: Gpu, path: str) -> None:
         raise _wrong(f"{path}.free_gib", gpu.free_gib, f"at most the card's {gpu.vram_gib:g} GiB")
     _one_a_card(f"{path}.uuids", gpu.uuids, gpu.count)
     _one_a_card(f"{path}.pci_order", gpu.pci_order, gpu.count)
+    _one_a_card(f"{path}.device_order", gpu.device_order, gpu.count)
+    if gpu.device_order and not all(0 <= n < 256 for n in gpu.device_order):
+        raise InvalidHardware("a device's number in the engine's list is 0 to 255", field=f"{path}.device_order")
     if gpu.uuids and not all(_UUID.fullmatch(uuid) for uuid in gpu.uuids):
         raise InvalidHardware("a UUID looks like `GPU-` and hexadecimal digits", field=f"{path}.uuids")
     if gpu.pci_order and not all(0 <= n < 256 for n in gpu.pci_order):

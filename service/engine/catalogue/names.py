@@ -31,8 +31,10 @@ _GPU_NOISE = frozenset(
         "corporation",
         "graphics",
         "gpu",
+        "gpus",
         "vga",
         "card",
+        "cards",
         "generation",
         "edition",
         "series",
@@ -103,6 +105,7 @@ def gpu_rows(name: str, vram_gib: float | None = None) -> tuple[GpuRow, ...]:
     """
     whole = _MARKS.sub(" ", name[:MAX_NAME]).replace("(", " ").replace(")", " ")
     rows = _rows_of_key(gpu_key(whole)) or _rows_of_key(gpu_key(remark_of(name)[0]))
+    rows = rows or _rows_of_key(gpu_key(_CORES.sub(" ", remark_of(name)[0])))  # `M3 Ultra 80-core GPU`: all have 80
     size = vram_gib or size_in(name)
     return tuple(sorted(rows, key=lambda row: abs((row.vram_gib or size_in(row.name) or 0) - size))) if size else rows
 
@@ -236,7 +239,7 @@ def cpu_key(name: str) -> str:
     plain = re.split(r"@| w/| with ", _COUNT.sub("", _plain(name)))[0]
     plain = re.sub(r"\b(?:threadripper|tr) pro\b", "", plain)
     words = [word for word in _WORDS.findall(_CORES.sub(" ", plain).replace("-", " ")) if word not in _CPU_NOISE]
-    is_ryzen_class = len(words) > 1 and words[0].isdigit() and len(words[0]) == 1
+    is_ryzen_class = len(words) > 1 and re.fullmatch(r"r?[3579]|\d", words[0]) is not None  # `Ryzen 5`, `R5`
     return "".join(words[1:] if is_ryzen_class else words)
 
 

@@ -15,7 +15,8 @@ class GpuRow(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     `vram_gib`: nominal; `driver_mib`: total that nvidia-smi prints, None where it is not known or is the nominal size.
     `fp16_tflops`: dense; of the tensor, matrix or WMMA units, else the faster of the shaders' FP16 and FP32 rates.
-    `int8_tops`: dense; None: no faster than FP16, or unknown. `unified`: the GPU uses system memory.
+    `int8_tops`: dense; None: no faster than FP16, or unknown. `tdp_w`: the power that the board may take.
+    `unified`: the GPU uses system memory.
     """
 
     name: str
@@ -25,6 +26,7 @@ class GpuRow(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     bandwidth_gbs: float | None = None
     fp16_tflops: float | None = None
     int8_tops: float | None = None
+    tdp_w: float | None = None
     compute_capability: float | None = None
     generation: str
     pcie: str | None = None

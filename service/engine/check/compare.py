@@ -1,4 +1,4 @@
-"""What was measured, beside what is computed; and what a difference says."""
+"""What was measured, next to what is computed; and what a difference says."""
 
 from __future__ import annotations
 
@@ -22,15 +22,18 @@ _SPREAD = {"exact": 0.0, "measured": 0.0, "source only": 0.05, "approximate": 0.
 
 
 def compare_speeds(case: Case, measured: Sequence[MeasuredSpeed]) -> Iterator[Compared]:
-    """Yield every measured speed beside the expected one.
+    """Yield every measured speed next to the expected one.
 
-    A prompt shorter than the micro-batch runs as a micro-batch of its own length, and is compared with that.
+    A prompt shorter than the micro-batch runs as a micro-batch of its own length, and is compared with that; a longer
+    one is compared with its middle micro-batch.
     """
     for row in measured:
         size = min(case.flags.n_ubatch, row.n_prompt or case.flags.n_ubatch)
         flags = msgspec.structs.replace(case.flags, n_ubatch=max(size, 1))
         speed = case.speed(row.n_kv, flags=flags)
-        for what, value, estimate in (("pp", row.pp_tps, speed.pp), ("tg", row.tg_tps, speed.tg)):
+        middle = max((row.n_prompt or 0) - size, 0) // 2
+        prompt = case.speed(row.n_kv + middle, flags=flags) if middle else speed
+        for what, value, estimate in (("pp", row.pp_tps, prompt.pp), ("tg", row.tg_tps, speed.tg)):
             if value is not None:
                 yield _speed(what, row.n_kv, value, estimate)
 
@@ -39,7 +42,7 @@ def compare_predicted(
     devices: Sequence[DeviceMemory], speed: Sequence[SpeedPoint], measured: Sequence[SpeedPoint],
     buffers: Sequence[LogBuffers], *, same_context: bool = True,
 ) -> list[Compared]:  # fmt: skip
-    """Return what was measured of a config beside what was predicted of it: the errors of memory and speed.
+    """Return what was measured of a config next to what was predicted of it: the errors of memory and speed.
 
     `devices`, `speed`: as predicted, and `measured`, `buffers` of the same devices' names. Depths outside the predicted
     ones are left out. `same_context`: the program had the context that the prediction is for; llama-bench makes one for
@@ -82,7 +85,7 @@ def _short(speed: float) -> str:
 
 
 def compare_buffers(case: Case, log: LogReading) -> Iterator[Compared]:
-    """Yield every buffer of the log beside the computed one; graph splits and offloaded layers too."""
+    """Yield every buffer of the log next to the computed one; graph splits and offloaded layers too."""
     rows = {row.device: row for row in case.table}
     for buffers in log.buffers:
         if buffers.device in rows:
@@ -173,12 +176,12 @@ def log_findings(case: Case, log: LogReading) -> Iterator[Finding]:
             fix="the log of this command",
             source="general.architecture in the log and in the header",
         )
-    elif case.parsed.program == "llama-server" and not case.ik and not log.buffers:
+    elif case.parsed.program == "llama-server" and case.spec.logs.sizes_at and not log.buffers:
         yield Finding(
             rule="log-without-buffers",
             severity="info",
-            message="the log has no sizes of buffers: llama.cpp prints them at -lv 4 only",
-            fix="-lv 4",
+            message=f"the log has no sizes of buffers: {case.engine} prints them at {case.spec.logs.sizes_at} only",
+            fix=case.spec.logs.sizes_at,
             source="llama.cpp common/log.cpp:529-547",
         )
 

@@ -10,6 +10,7 @@ from service.engine.advice import DeviceMemory, SpeedPoint
 from service.engine.config import Engine
 from service.engine.hardware import Assumption
 from service.engine.rules import Finding
+from service.engine.run.effective import EffectiveFlag
 
 
 class CompanionMemory(msgspec.Struct, frozen=True, kw_only=True):
@@ -27,7 +28,7 @@ class CompanionMemory(msgspec.Struct, frozen=True, kw_only=True):
 class CheckedMemory(msgspec.Struct, frozen=True):
     """Memory of every device, the CPU last, and the parts that the engine cuts its graph into.
 
-    `companions`: what runs beside the model; the devices' totals count it.
+    `companions`: what runs alongside the model; the devices' totals count it.
     """
 
     devices: list[DeviceMemory]
@@ -36,7 +37,7 @@ class CheckedMemory(msgspec.Struct, frozen=True):
 
 
 class Compared(msgspec.Struct, frozen=True, kw_only=True):
-    """One measured figure beside the computed one.
+    """One measured figure next to the computed one.
 
     `what`: pp, tg, weights, kv, compute, output, graph_splits, offloaded. Speeds in tokens a second at depth `n_kv`,
     buffers in MiB of `device`. `verdict`: where the measured figure lies.
@@ -56,7 +57,8 @@ class Compared(msgspec.Struct, frozen=True, kw_only=True):
 class CheckReport(msgspec.Struct, frozen=True, kw_only=True):
     """What is known of a command. `build`: the build of the engine whose rules and defaults are taken.
 
-    `fits`: every device does. `compared` is empty where nothing measured was given.
+    `fits`: every device does. `flags`: those that hold, and where each comes from. `compared` is empty where nothing
+    measured was given.
     """
 
     verdict: str
@@ -69,3 +71,4 @@ class CheckReport(msgspec.Struct, frozen=True, kw_only=True):
     findings: list[Finding]
     compared: list[Compared]
     assumed: list[Assumption]
+    flags: list[EffectiveFlag] = []

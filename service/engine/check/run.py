@@ -8,13 +8,14 @@ from service.engine.builds import Build, BuildAsked
 from service.engine.check.compare import compare_buffers, compare_speeds, log_findings, measured_findings, slow_phase
 from service.engine.check.report import CheckedMemory, CheckReport, CompanionMemory
 from service.engine.commands import parse
-from service.engine.config import CPU, Engine
+from service.engine.config import Engine
 from service.engine.errors import InvalidInput
 from service.engine.hardware import Assumption, Rig
 from service.engine.logs import MeasuredSpeed, read_log
 from service.engine.memory.spec import Allocator
 from service.engine.model import Model
-from service.engine.rules import NOTHING, Beside, Case, Finding, case_of, findings, in_order
+from service.engine.rules import NO_COMPANIONS, Case, CompanionHeaders, Finding, case_of, findings, in_order
+from service.engine.run.effective import effective_flags
 from service.engine.speed import speed_point
 from service.engine.units import mib
 
@@ -26,13 +27,14 @@ _BUILD_DECIDES = "defaults, the meaning of flags, and buffers"
 def check(
     command: str, engine: Engine | None, model: Model, hardware: Rig, *, depths: Sequence[int] | None = None,
     allocator: Allocator = "cuda", measured: Sequence[MeasuredSpeed] = (), log: str | None = None,
-    build: BuildAsked | str | None = None, beside: Beside = NOTHING, reserve_mib: int | Sequence[int] | None = None,
+    build: BuildAsked | str | None = None, companion_headers: CompanionHeaders = NO_COMPANIONS,
+    reserve_mib: int | Sequence[int] | None = None,
 ) -> CheckReport:  # fmt: skip
-    """Return memory, speed and findings of a command; `measured` speeds and a pasted `log` beside what is expected.
+    """Return memory, speed and findings of a command; `measured` speeds and a pasted `log` next to what is expected.
 
     `engine` None: that of the log, else guessed from the command. `build`: whose defaults and meaning of flags hold;
-    None: today's.
-    `beside`: headers of what the command loads beside its model. `depths` in tokens; None: some up to the context.
+    None: today's. `companion_headers`: of the draft model and projector that the command loads.
+    `depths` in tokens; None: some up to the context.
     `reserve_mib`: what proposed changes leave free on every GPU, or a list by card; None: as in an advice.
     What the engine would stop at is a finding, and the figures are without it.
     Raises InvalidFlags for a command that cannot be read, InvalidInput for an unknown build, a log without figures or
@@ -44,7 +46,8 @@ def check(
         raise InvalidInput(f"one number, or one for each of {len(hardware.cards)} GPUs", field="reserve_mib")
     reading = read_log(log) if log is not None else None
     asked = engine or (reading.engine if reading else None)
-    case = case_of(parse(command, asked, build=build), model, hardware, command, allocator, beside, reserve_mib)
+    parsed = parse(command, asked, build=build)
+    case = case_of(parsed, model, hardware, command, allocator, companion_headers, reserve_mib)
     strange = list(log_findings(case, reading)) if reading else []
     known = reading if reading and not any(one.rule == "log-of-another-model" for one in strange) else None
     compared = [
@@ -63,6 +66,7 @@ def check(
         findings=found,
         compared=compared,
         assumed=[*hardware.assumed, *_assumed_build(case.parsed.build, build is not None)],
+        flags=effective_flags(case.run, parsed.flags, parsed.used),
     )
 
 
@@ -83,10 +87,8 @@ def _companions(case: Case) -> Iterator[CompanionMemory]:
 
 
 def _assumed_build(build: Build, asked: bool) -> Iterator[Assumption]:
-    if build.newer:
-        yield Assumption("build", build.label, "newer builds than this one are not known here", _BUILD_DECIDES)
-    elif build.about:
-        yield Assumption("build", build.label, "its date lies between those of known builds", _BUILD_DECIDES)
+    if build.doubt:
+        yield Assumption("build", build.label, build.doubt, _BUILD_DECIDES)
     elif not asked:
         yield Assumption("build", build.label, "no build was given: the newest known here", _BUILD_DECIDES)
 
@@ -102,9 +104,7 @@ def _verdict(case: Case, found: Sequence[Finding]) -> str:
     if small:
         short = max(small, key=lambda row: row.total_high_mib - row.capacity_mib)
         over = short.total_high_mib - short.capacity_mib
-        left = case.fit_places and short.device != CPU
-        outcome = "Left to -fit, which may place it otherwise than here" if left else "Does not fit"
-        text = f"{outcome}: {over / 1024:,.1f} GiB too little on {short.device}"
+        text = f"Does not fit: {over / 1024:,.1f} GiB too little on {short.device}"
         text += f" and less on {len(small) - 1} more" if len(small) > 1 else ""
     else:
         text = f"Fits: TG about {speed.expected:.1f} t/s ({speed.low:.1f} to {speed.high:.1f}) with an empty cache"

@@ -1,9 +1,10 @@
 """Commands of both engines: written for today's builds, read in any spelling seen in the wild."""
 
+from service.engine.commands.changes import alternatives, changed
 from service.engine.commands.companions import Projector, draft_command, draft_of, option_value, projector_of
 from service.engine.commands.download import download, model_path
 from service.engine.commands.expert_rules import dense_override, expert_override, overrides_for
-from service.engine.commands.parse import ParsedCommand, parse
+from service.engine.commands.parse import ParsedCommand, parse, parse_words
 from service.engine.commands.reader import BenchTests
 from service.engine.commands.render import render
 from service.engine.commands.shell import fold, quote
@@ -12,6 +13,8 @@ __all__ = [
     "BenchTests",
     "ParsedCommand",
     "Projector",
+    "alternatives",
+    "changed",
     "dense_override",
     "download",
     "draft_command",
@@ -22,6 +25,7 @@ __all__ = [
     "option_value",
     "overrides_for",
     "parse",
+    "parse_words",
     "projector_of",
     "quote",
     "render",

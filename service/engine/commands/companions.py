@@ -1,4 +1,4 @@
-"""What a command loads beside its model: a draft model with options of its own, and a multimodal projector.
+"""What a command loads besides its model: a draft model with options of its own, and a multimodal projector.
 
 Options: `--help` of llama.cpp 0c1e57098; ik_llama.cpp 8337e4cd3 common/common.cpp:1266-2302.
 """
@@ -11,6 +11,7 @@ import msgspec
 
 from service.engine.commands.parse import ParsedCommand, parse
 from service.engine.commands.shell import quote
+from service.engine.engines import engine_spec
 
 DRAFT = ("-md", "--model-draft", "--spec-draft-model")
 DRAFT_REPO = ("-hfd", "-hfrd", "--hf-repo-draft", "--spec-draft-hf")
@@ -77,10 +78,11 @@ def draft_command(parsed: ParsedCommand) -> ParsedCommand:
     own = parse(" ".join(["llama-server", *map(quote, words)]), parsed.engine).flags
     kept = [option for option in parsed.flags.other if option.partition(" ")[0] not in (*OPTIONS, *_DEVICE, _TYPE)]
     names = ["n_gpu_layers", "cache_type_k", "cache_type_v", "overrides", "cpu_moe", "n_cpu_moe"]
-    if parsed.engine == "ik_llama.cpp":
+    follows = engine_spec(parsed.engine).commands.draft_takes_rules
+    if follows:
         names = [name for name, main in (("n_gpu_layers", ""), *_TYPES_OF_IK) if main in words or not main]
     changed = {name: getattr(own, name) for name in names} | {"other": (*kept, *own.other)}
-    if parsed.engine == "ik_llama.cpp":
+    if follows:
         changed["n_parallel"] = 1
     return msgspec.structs.replace(parsed, flags=msgspec.structs.replace(parsed.flags, **changed))
 

@@ -6,14 +6,11 @@ import re
 
 from service.engine.commands.render import Launch, bash
 from service.engine.config import Engine
+from service.engine.engines import engine_spec
 
 PORT = 8080
 _PLAIN = re.compile(r"-{0,2}[A-Za-z0-9_/\\][A-Za-z0-9_/\\.:=+-]*|-{1,2}[A-Za-z][A-Za-z-]*")
 _UNIT_PLAIN = re.compile(r"[A-Za-z0-9_./:=,@+-]+")
-_IMAGES: dict[Engine, tuple[str, str, str]] = {  # name, Dockerfile, target (in the engines' repositories)
-    "ik_llama.cpp": ("ik_llama.cpp:server", "docker/ik_llama-{}.Containerfile", "server"),
-    "llama.cpp": ("llama.cpp:server", ".devops/{}.Dockerfile", "server"),
-}
 _DOCKERFILES = {"cuda": "cuda", "rocm": "rocm", "sycl": "intel", "vulkan": "vulkan"}
 _DEVICES = {
     "cuda": ("--gpus", "all"),
@@ -48,7 +45,7 @@ def docker(engine: Engine, command: Launch, backend: str, models_dir: str, *, pi
     are locked, which the container must be allowed. Sources: docker/README.md of ik_llama.cpp, docs/docker.md of
     llama.cpp.
     """
-    image, path, target = _IMAGES[engine]
+    image, path, target = engine_spec(engine).commands.image
     file: str = path.format(_DOCKERFILES.get(backend, "cpu"))
     outside = models_dir if models_dir.startswith(("/", "~")) else f"./{models_dir}"
     inside = models_dir if models_dir.startswith("/") else "/app/" + models_dir.removeprefix("~/")

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from service.engine.advice import OldestBuild
 from service.engine.builds import Build, date_of_today, months_between, resolve_build, rule_since
 from service.engine.config import Engine, Flags
+from service.engine.engines import engine_spec
 from service.engine.errors import InvalidFlags
 
 _YOUNG_MONTHS = 6  # builds that old are still in use
@@ -32,7 +33,7 @@ def respelled(words: Sequence[str], engine: Engine, program: str, flags: Flags, 
             continue
         kept += _OLDER[word](value, build)
         skip = word in _TAKE_VALUES
-    return kept + _once_not_the_default(engine, flags, build, kept)
+    return kept + engine_spec(engine).commands.older_defaults(flags, build.rules, kept)
 
 
 def _reads(build: Build, program: str, option: str) -> bool:
@@ -78,18 +79,6 @@ _OLDER: dict[str, Callable[[str, Build], list[str]]] = {
     "-cmoe": _expert_layers,
 }
 _TAKE_VALUES = frozenset({"-fa", "-lm", "-fit"})
-
-
-def _once_not_the_default(engine: Engine, flags: Flags, build: Build, words: Sequence[str]) -> list[str]:
-    """What today's defaults do, and that build's do not: fused experts, `-mla 3`, `-amb` in ik_llama.cpp."""
-    if engine != "ik_llama.cpp":
-        return []
-    rules, more = build.rules, list[str]()
-    if flags.fused_moe and not rules.fused_moe:
-        more.append("-fmoe")
-    if flags.mla is not None and "-mla" not in words:
-        more += ["-mla", str(flags.mla)]
-    return more
 
 
 def oldest_build(engine: Engine, program: str, words: Sequence[str]) -> OldestBuild | None:

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Sequence
 from itertools import pairwise
 
 import msgspec
 
 from service.engine.builds import Build, BuildAsked, resolve_build
+from service.engine.commands.changes import Words
+from service.engine.commands.read_files import only_command
 from service.engine.commands.reader import INTEGER, OPTION, BenchTests, OptionReader
 from service.engine.commands.shell import split_commands
-from service.engine.commands.tables import Tool, environment_options, known_options, option_named
+from service.engine.commands.tables import environment_options, known_options, option_named
 from service.engine.commands.unwrap import as_bash, out_of_container
-from service.engine.config import ENGINES, Engine, Flags
+from service.engine.config import ENGINES, Engine, Flags, Tool
+from service.engine.engines import all_engines, engine_spec
 from service.engine.errors import InvalidFlags
 
 # Every program that takes the engines' options. Those that evaluate whole batches of logits count as benchmarks.
@@ -42,7 +46,7 @@ class ParsedCommand(msgspec.Struct, frozen=True, kw_only=True):
     values, of which `flags` has the first. `fit`: the engine may place tensors itself. `prefix`: `numactl …`.
     `refused`: values that no engine takes; the flags are as if they were not there.
     `tests`: what llama-bench measures, None for other programs. `used`: the names of all options, as written but for
-    their underscores. `build`: the build whose defaults are taken.
+    their underscores. `build`: the build whose defaults are taken. `words`: what all this was read from.
     """
 
     engine: Engine
@@ -61,6 +65,7 @@ class ParsedCommand(msgspec.Struct, frozen=True, kw_only=True):
     tests: BenchTests | None
     used: tuple[str, ...]
     build: Build
+    words: Words
     refused: tuple[RefusedValue, ...] = ()
 
 
@@ -72,13 +77,20 @@ def parse(
     `program` says which program a command without one is for, `build` whose defaults hold (None: today's). Raises
     InvalidInput for a build that is not known, InvalidFlags for what only a shell could expand.
     """
-    before, named, options = _divide(_chosen([out_of_container(words) for words in split_commands(as_bash(command))]))
-    engine = engine or _guess_engine(named or program or "", options)
+    found = only_command(command)
+    commands = split_commands(as_bash(found.command))
+    words = _divide(_chosen([out_of_container(one) for one in commands]))
+    engine = engine or found.engine or _guess_engine(words.program or program or "", words.options, words.before)
+    return parse_words(words, resolve_build(engine, build), program)
+
+
+def parse_words(words: Words, build: Build, program: str | None = None) -> ParsedCommand:
+    """Return what the words of a command mean for a build of an engine. `program`: as in `parse`."""
+    before, named, options = words
     assignments = (word.partition("=") for word in before if _ASSIGNMENT.match(word))
     env = {name: value for name, _, value in assignments}
-    program = _base(named) if named else program or _guess_program(options)
-    known = resolve_build(engine, build)
-    reader = OptionReader(known, program, [*_environment_words(engine, program, env), *options])
+    engine, program = build.engine, _base(named) if named else program or _guess_program(options)
+    reader = OptionReader(build, program, [*_environment_words(engine, program, env), *options])
     reader.read()
     others = tuple(word for word in before if not _ASSIGNMENT.match(word))
     return ParsedCommand(
@@ -97,7 +109,8 @@ def parse(
         alias=reader.alias,
         tests=reader.tests() if reader.bench else None,
         used=tuple(dict.fromkeys(reader.used)),
-        build=known,
+        build=build,
+        words=words,
         refused=tuple(RefusedValue(wrong.field or "", wrong.detail, wrong.choices) for wrong in reader.refused),
     )
 
@@ -131,13 +144,12 @@ def _program_index(words: list[str]) -> int | None:
     return next((i for i, word in enumerate(words) if _is_program(word)), None)
 
 
-def _divide(words: list[str]) -> tuple[list[str], str | None, list[str]]:
-    """Split into the words before the program, the program, and its options."""
+def _divide(words: list[str]) -> Words:
     index = _program_index(words)
     if index is not None:
-        return words[:index], words[index], words[index + 1 :]
+        return Words(tuple(words[:index]), words[index], tuple(words[index + 1 :]))
     first = next(i for i, word in enumerate(words) if OPTION.match(word.lstrip("(")))
-    return words[:first], None, words[first:]
+    return Words(tuple(words[:first]), None, tuple(words[first:]))
 
 
 def _environment_words(engine: Engine, program: str, env: dict[str, str]) -> list[str]:
@@ -155,18 +167,23 @@ def _environment_words(engine: Engine, program: str, env: dict[str, str]) -> lis
     return words
 
 
-def _guess_engine(program: str, options: list[str]) -> Engine:
-    if "ik_llama" in program or _base(program) == "llama-sweep-bench":
-        return "ik_llama.cpp"
-    ik, mainline = (
-        set(known_options(engine, "llama-server")) | set(known_options(engine, "llama-bench")) for engine in ENGINES
-    )
-    ik |= {"-ooae"}
-    votes = sum((word in ik) - (word in mainline) for word in options)
-    return "ik_llama.cpp" if votes > 0 else "llama.cpp"
+def _guess_engine(program: str, options: Sequence[str], before: Iterable[str]) -> Engine:
+    """The engine whose program it is by name or variables, else which knows most of the options, of equals the last."""
+    variables = {word.partition("=")[0] for word in before}
+    for one in all_engines():
+        if any(part in program for part in one.commands.program_names) or variables.intersection(
+            one.commands.options.environment
+        ):
+            return one.name
+    return max(reversed(ENGINES), key=lambda engine: _known_words(engine, options))
 
 
-def _guess_program(options: list[str]) -> str:
+def _known_words(engine: Engine, words: Sequence[str]) -> int:
+    known = set(known_options(engine, "llama-server")) | set(known_options(engine, "llama-bench"))
+    return sum(word in known | engine_spec(engine).commands.retired for word in words)
+
+
+def _guess_program(options: Sequence[str]) -> str:
     pairs = list(pairwise(options))
     lists = any(name in _LISTS and "," in value for name, value in pairs)
     if lists or any(name == "-p" and INTEGER.fullmatch(value) for name, value in pairs):

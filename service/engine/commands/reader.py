@@ -9,16 +9,18 @@ from typing import Any
 import msgspec
 
 from service.engine.builds import Build
+from service.engine.commands.expert_rules import dense_override
 from service.engine.commands.tables import (
     AFFECTING,
-    CACHE_TYPES,
     RETIRED,
     TWO_VALUES,
     Option,
     known_options,
+    newer_options,
     option_named,
 )
-from service.engine.config import ENGINES, Flags, Override
+from service.engine.config import CACHE_TYPES, ENGINES, Flags, Override
+from service.engine.engines import engine_spec
 from service.engine.errors import InvalidFlags
 
 OPTION = re.compile(r"--?[A-Za-z]")
@@ -66,8 +68,10 @@ class OptionReader:
     def __init__(self, build: Build, program: str, words: list[str]) -> None:
         self.engine, self.program, self.words, self.i = build.engine, program, list(words), 0
         self.build, engine = build.rules, build.engine
+        self.dialect = engine_spec(engine).commands
         self.bench = program == "llama-bench"
         self.known = known_options(engine, program)
+        self.newer = newer_options(engine, program)
         self.fields: dict[str, Any] = {}
         self.rules: list[Override] = []
         self.cpu_moe: list[tuple[str, int, int]] = []  # field, value, number of -ot rules before it
@@ -148,7 +152,7 @@ class OptionReader:
         self.unknown[known:] = [" ".join([name, *self.unknown[known:]])]
 
     def _try_field(self, option: Option, name: str) -> None:
-        """Read a field; keep a value that cannot be understood for whoever asks what is wrong with the command."""
+        """Read a field; keep a value that cannot be understood for anyone who asks what is wrong with the command."""
         try:
             self._field(option, name)
         except InvalidFlags as wrong:
@@ -210,7 +214,7 @@ class OptionReader:
         text = " ".join([name, *values])
         if name in RETIRED and name not in self.known:
             self.old.append(name)
-        elif name not in self.known:
+        elif name not in self.known and name not in self.newer:
             self.unknown.append(text)
         elif name not in AFFECTING:
             self.rest.append(text)
@@ -218,6 +222,8 @@ class OptionReader:
             self.other.append(text)
 
     def _takes_value(self, name: str) -> bool:
+        if name in self.newer:
+            return self.newer[name]
         for engine in (self.engine, *ENGINES):
             for program in (self.program, "llama-bench"):
                 known = known_options(engine, program)
@@ -242,18 +248,18 @@ class OptionReader:
         self.fields.setdefault("flash_attn", self.build.flash_attn)
         self.fields.setdefault("fused_moe", self.build.fused_moe)
         self.fields.setdefault("n_gpu_layers", 999 if self.bench else self.build.n_gpu_layers)
-        if self.engine == "ik_llama.cpp" and self.bench:
-            self.fields.setdefault("attn_max_batch", 0)  # llama-bench.cpp:284; the other programs take 256
-        auto = self.engine == "llama.cpp" and self.program == "llama-server"
+        for field, value in self.dialect.bench_defaults.items() if self.bench else ():
+            self.fields.setdefault(field, value)
+        auto = self.program == "llama-server"
         slots = self.fields.get("n_parallel", -1 if auto and self.build.auto_slots > 1 else 1)
         if slots < 1:
             self.other += [] if {"-kvu", "--kv-unified"} & set(self.other) else ["-kvu"]
         self.fields["n_parallel"] = self.build.auto_slots if slots < 1 else slots
 
     def _ordered_rules(self) -> list[Override]:
-        """llama.cpp: a -cmoe or -ncmoe that stands before an -ot is written out, for the first match wins."""
+        """A -cmoe or -ncmoe that stands before an -ot is written out where the first match wins."""
         rules = list(self.rules)
-        if self.engine == "llama.cpp" and not self.bench:
+        if self.dialect.first_rule_wins and not self.bench:
             for field, value, position in reversed([m for m in self.cpu_moe if m[2] < len(self.rules)]):
                 self.fields.pop(field, None)
                 rules[position:position] = _cpu_moe_rules(field, value)
@@ -302,6 +308,12 @@ class OptionReader:
         else:
             self.other.append(f"-op {value}")
 
+    def _n_cpu_ffn(self, name: str) -> None:
+        """llama.cpp writes it as rules where it stands (arg.cpp:2777, common.h:1210)."""
+        layers = min(_whole(self._first(name), name), _MAX_LAYERS)
+        if layers > 0:
+            self.rules.append(Override(dense_override(range(layers)), "CPU"))
+
     def _load_mode(self, name: str) -> None:
         value = self._first(name)
         if value not in _LOAD_MODES:
@@ -309,7 +321,7 @@ class OptionReader:
         self.fields["mmap"], self.fields["mlock"] = _LOAD_MODES[value]
 
     def _override(self, name: str) -> None:
-        """Rules are split at ','; llama.cpp's llama-bench splits them at ';', and its tests at ','."""
+        """Rules are split at ','; a llama-bench that splits them at ';' splits its tests at ','."""
         value = self._value(name)
         pieces = value.split(",")
         if " " in value and not all(
@@ -317,10 +329,11 @@ class OptionReader:
         ):  # words, as in `blk\.(7 layers, not published)=CPU`
             self.unknown.append(f"{name} {value}")
             return
-        if self.bench and self.engine == "llama.cpp":
+        separator = self.dialect.bench_rule_separator
+        if self.bench and separator != ",":
             if len(pieces) > 1 or self.rules:
                 self.varied.append(f"{name} {value}")
-            pieces = [] if self.rules else pieces[0].split(";")
+            pieces = [] if self.rules else pieces[0].split(separator)
         for piece in pieces:
             pattern, equals, device = piece.partition("=")
             if not equals:
@@ -359,6 +372,7 @@ _SPECIAL: dict[str, Callable[[OptionReader, str], None]] = {
     "flash_attn": OptionReader._flash_attn,
     "no_flash_attn": OptionReader._no_flash_attn,
     "op_policy": OptionReader._offload_policy,
+    "n_cpu_ffn": OptionReader._n_cpu_ffn,
     "load_mode": OptionReader._load_mode,
     "overrides": OptionReader._override,
 }

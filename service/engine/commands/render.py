@@ -11,8 +11,9 @@ from service.engine.builds import Build
 from service.engine.commands.older import respelled
 from service.engine.commands.reader import BenchTests
 from service.engine.commands.shell import quote
-from service.engine.commands.tables import OPTIONS, PROGRAMS, Option, Tool, cache_types, known_options
-from service.engine.config import Engine, Flags, Override
+from service.engine.commands.tables import OPTIONS, Option, known_options
+from service.engine.config import Engine, Flags, Override, Tool
+from service.engine.engines import engine_spec
 from service.engine.errors import InvalidFlags
 
 _DEFAULTS = Flags()
@@ -63,7 +64,7 @@ def launch(engine: Engine, tool: Tool, flags: Flags, *, model_path: str, **aroun
     What a benchmark tool has no option for (slots, chat templates) is left out. Raises InvalidFlags for a value that
     the engine cannot be given.
     """
-    name = PROGRAMS[engine][tool]
+    name = engine_spec(engine).programs[tool]
     known = known_options(engine, name)
     words = ["-m", model_path]
     if tool == "server":
@@ -137,13 +138,11 @@ def _nothing(engine: Engine, tool: Tool, flags: Flags) -> list[str]:
 
 
 def _cache_types(engine: Engine, tool: Tool, flags: Flags) -> list[str]:
-    words = []
+    words, spec = [], engine_spec(engine)
+    choices = spec.commands.cache_types(tool)
     for name, value in (("-ctk", flags.cache_type_k), ("-ctv", flags.cache_type_v)):
-        if value not in cache_types(engine, tool):
-            choices = cache_types(engine, tool)
-            raise InvalidFlags(
-                f"{name} {value}: {PROGRAMS[engine][tool]} has no such type", field=name, choices=choices
-            )
+        if value not in choices:
+            raise InvalidFlags(f"{name} {value}: {spec.programs[tool]} has no such type", field=name, choices=choices)
         words += [] if value == "f16" else [name, value]
     return words
 
@@ -153,40 +152,26 @@ def _flash_attn(engine: Engine, tool: Tool, flags: Flags) -> list[str]:
 
 
 def _fit(engine: Engine, tool: Tool, flags: Flags) -> list[str]:
-    """llama.cpp's server fits by default, and may shrink the context (arg.cpp): a complete placement says no."""
     explicit = any(extra.split(" ")[0] in ("-fit", "--fit") for extra in flags.other)
-    return ["-fit", "off"] if engine == "llama.cpp" and tool == "server" and not explicit else []
+    return [] if explicit else engine_spec(engine).commands.fit(tool)
 
 
 def _load_mode(engine: Engine, tool: Tool, flags: Flags) -> list[str]:
-    """llama.cpp has one option for mmap and mlock (arg.cpp:2691), ik_llama.cpp `--no-mmap` and `--mlock`."""
-    if engine == "ik_llama.cpp":
-        return (["--no-mmap"] if flags.mmap is False else []) + (["--mlock"] if flags.mlock else [])
-    if flags.mlock:
-        return ["-lm", "mlock" if flags.mmap is False else "mmap+mlock"]
-    return [] if flags.mmap is None else ["-lm", "mmap" if flags.mmap else "none"]
+    return engine_spec(engine).commands.load_mode(flags)
 
 
 def _op_offload(engine: Engine, tool: Tool, flags: Flags) -> list[str]:
-    """ik_llama.cpp: no op of any number is offloaded (`-op -1,0`, common.cpp)."""
-    if flags.op_offload:
-        return []
-    if engine == "ik_llama.cpp":
-        return ["-op", "-1,0"]
-    return ["--no-op-offload"] if tool == "server" else ["-nopo", "1"]
+    return [] if flags.op_offload else engine_spec(engine).commands.no_op_offload(tool)
 
 
 def _n_parallel(engine: Engine, tool: Tool, flags: Flags) -> list[str]:
-    """llama.cpp's server takes four slots unless told (server.cpp:156)."""
-    if tool == "bench" and engine == "llama.cpp":
-        return []
-    return ["-np", str(flags.n_parallel)] if engine == "llama.cpp" or flags.n_parallel != 1 else []
+    return engine_spec(engine).commands.slots(tool, flags.n_parallel)
 
 
 def _cpu_moe(engine: Engine, tool: Tool, flags: Flags) -> list[str]:
     if not flags.cpu_moe:
         return []
-    return ["-cmoe"] if PROGRAMS[engine][tool] != "llama-bench" else ["-ncmoe", "999"]
+    return ["-cmoe"] if engine_spec(engine).programs[tool] != "llama-bench" else ["-ncmoe", "999"]
 
 
 def _jinja(engine: Engine, tool: Tool, flags: Flags) -> list[str]:
@@ -194,19 +179,13 @@ def _jinja(engine: Engine, tool: Tool, flags: Flags) -> list[str]:
 
 
 def _tensor_split(engine: Engine, tool: Tool, flags: Flags) -> list[str]:
-    separator = "/" if PROGRAMS[engine][tool] == "llama-bench" else ","
+    separator = "/" if engine_spec(engine).programs[tool] == "llama-bench" else ","
     shares = separator.join(str(int(s)) if s == int(s) else repr(s) for s in flags.tensor_split)
     return ["-ts", shares] if shares else []
 
 
 def _overrides(engine: Engine, tool: Tool, flags: Flags) -> list[str]:
-    """ik_llama.cpp takes a rule an option. llama.cpp warns of repeated options (arg.cpp:833): its rules are one value,
-    split by ',', in llama-bench by ';' (llama-bench.cpp:941), where ',' splits tests.
-    """
-    values = [_rule(rule) for rule in flags.overrides]
-    if engine == "llama.cpp" and values:
-        values = [("," if tool == "server" else ";").join(values)]
-    return [word for value in values for word in ("-ot", value)]
+    return engine_spec(engine).commands.overrides(tool, [_rule(rule) for rule in flags.overrides])
 
 
 def _rule(rule: Override) -> str:

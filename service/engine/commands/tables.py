@@ -7,20 +7,14 @@
 from __future__ import annotations
 
 from functools import cache
-from importlib import resources
-from typing import Literal, TypeAlias, get_args
+from typing import Literal, TypeAlias
 
 import msgspec
 
-from service.engine.config import CacheType, Engine
+from service.engine.config import Engine
+from service.engine.engines import engine_spec
 
-Tool: TypeAlias = Literal["server", "bench"]
 Kind: TypeAlias = Literal["int", "text", "cache", "on", "off", "special", "tests"]
-
-PROGRAMS: dict[Engine, dict[Tool, str]] = {
-    "ik_llama.cpp": {"server": "llama-server", "bench": "llama-sweep-bench"},
-    "llama.cpp": {"server": "llama-server", "bench": "llama-bench"},
-}
 
 
 class Option(msgspec.Struct, frozen=True):
@@ -62,6 +56,7 @@ OPTIONS: tuple[Option, ...] = (
     _option("overrides",       "special", "-ot --override-tensor --override-tensors"),
     _option("cpu_moe",         "on",      "-cmoe --cpu-moe"),
     _option("n_cpu_moe",       "int",     "-ncmoe --n-cpu-moe"),
+    _option("n_cpu_ffn",       "special", "-ncffn --n-cpu-ffn"),
     _option("op_offload",      "off",     "-nopo --no-op-offload"),
     _option("op_offload",      "on",      "--op-offload"),
     _option("op_policy",       "special", "-op --offload-policy"),
@@ -110,8 +105,8 @@ _AFFECTING = """
 --spec-draft-type-v -otd --override-tensor-draft --spec-draft-override-tensor -devd --device-draft --spec-draft-device
 -cmoed --cpu-moe-draft --spec-draft-cpu-moe -ncmoed --n-cpu-moe-draft --spec-draft-n-cpu-moe --spec-draft-ncmoe
 --spec-draft-n-max -mtprot --mtp-requantize-output-tensor --rpc -rpc
--kvu --kv-unified -no-kvu --no-kv-unified -ncffn --n-cpu-ffn -nr --repack --no-repack
---no-host -lzm --lazy-mode -C --cpu-mask -Cr --cpu-range --cpu-strict --poll --prio -ooae
+-kvu --kv-unified -no-kvu --no-kv-unified -nr --repack --no-repack
+--no-host -lzm --lazy-mode --moe-cache-mib -C --cpu-mask -Cr --cpu-range --cpu-strict --poll --prio -ooae
 --offload-only-active-experts -hf -hfr --hf-repo -hff --hf-file
 """
 AFFECTING = frozenset(_AFFECTING.split())
@@ -129,40 +124,14 @@ _RETIRED_WITH_VALUE = """
 RETIRED = dict.fromkeys(_RETIRED_BARE.split(), False) | dict.fromkeys(_RETIRED_WITH_VALUE.split(), True)
 
 TWO_VALUES = frozenset(["--lora-scaled", "--control-vector-scaled", "--control-vector-layer-range", "--spec-replace"])
-CACHE_TYPES: tuple[CacheType, ...] = get_args(CacheType)
-_FORK_CACHE_TYPES = frozenset(["q6_0", "q8_KV"])
-
-
-def cache_types(engine: Engine, tool: Tool) -> tuple[CacheType, ...]:
-    """Return the `-ctk` and `-ctv` values of a tool: common.cpp of ik_llama.cpp, arg.cpp and llama-bench.cpp:512."""
-    if engine == "ik_llama.cpp":
-        return CACHE_TYPES
-    lacks = _FORK_CACHE_TYPES | ({"f32"} if tool == "bench" else set())
-    return tuple(t for t in CACHE_TYPES if t not in lacks)
-
-
-class _Names(msgspec.Struct, frozen=True):
-    value: str
-    bare: str
-
-
-class _Recorded(msgspec.Struct, frozen=True):
-    programs: dict[str, dict[str, _Names]]
-    environment: dict[str, dict[str, str]]
-
-
-@cache
-def _recorded() -> _Recorded:
-    text = resources.files("service.engine.data").joinpath("options.json").read_bytes()
-    return msgspec.json.decode(text, type=_Recorded)
 
 
 def environment_options(engine: Engine, program: str) -> dict[str, str]:
     """Return the environment variables that stand for an option of the program, by that option's name.
 
-    Only llama.cpp's programs but llama-bench read them (`env:` in their help; arg.cpp:787).
+    No llama-bench reads any (`env:` in the help of llama.cpp's programs; arg.cpp:787).
     """
-    return {} if program == "llama-bench" else _recorded().environment.get(engine, {})
+    return {} if program == "llama-bench" else engine_spec(engine).commands.options.environment
 
 
 @cache
@@ -171,8 +140,17 @@ def known_options(engine: Engine, program: str) -> dict[str, bool]:
 
     A program that is not listed (llama-cli, llama-perplexity, …) takes the options of the engine's llama-server.
     """
-    programs = _recorded().programs[engine]
+    programs = engine_spec(engine).commands.options.programs
     names = programs.get(program, programs["llama-server"])
+    return dict.fromkeys(names.value.split(), True) | dict.fromkeys(names.bare.split(), False)
+
+
+@cache
+def newer_options(engine: Engine, program: str) -> dict[str, bool]:
+    """Return the options of `program` that came after the newest build known here: whether a value follows each."""
+    names = engine_spec(engine).commands.options.newer
+    if program == "llama-bench":
+        return {}
     return dict.fromkeys(names.value.split(), True) | dict.fromkeys(names.bare.split(), False)
 
 
@@ -180,3 +158,9 @@ def known_options(engine: Engine, program: str) -> dict[str, bool]:
 def option_named(name: str, bench: bool) -> Option | None:
     """Return the option of Flags (or, for llama-bench, of its tests) that is spelled `name` in any build."""
     return next((o for o in ((*TESTS, *OPTIONS) if bench else OPTIONS) if name in o.names), None)
+
+
+def option_names(name: str) -> tuple[str, ...]:
+    """Return every spelling of the option that is spelled `name` in any build; itself if it has no field."""
+    option = option_named(name, bench=False)
+    return option.names if option and name in option.names else (name,)

@@ -73,7 +73,7 @@ def out_of_container(words: list[str]) -> list[str]:
     image, arguments = rest[at : at + 1], rest[at + 1 :]
     if arguments and arguments[0] in _ACTIONS:
         arguments = arguments[1:]
-    program = [] if arguments and not arguments[0].startswith("-") else [_program(image)]
+    program = [] if arguments and not arguments[0].startswith("-") else [program_of_image("".join(image))]
     launcher = [] if any(word.rsplit("/", 1)[-1] in _RUNTIMES for word in before) else before
     return [*launcher, *(e for e in env if "=" in e), *program, *arguments]
 
@@ -82,6 +82,6 @@ def _runs_a_container(words: list[str]) -> bool:
     return bool(words) and words[0].rsplit("/", 1)[-1] in _RUNTIMES and "run" in words[1:]
 
 
-def _program(image: list[str]) -> str:
-    """`ik_llama` in the image's name says which engine it is."""
-    return "ik_llama.cpp/llama-server" if image and "ik_llama" in image[0] else "llama-server"
+def program_of_image(image: str) -> str:
+    """Return the program that a container's image starts. `ik_llama` in its name says which engine it is."""
+    return "ik_llama.cpp/llama-server" if "ik_llama" in image else "llama-server"

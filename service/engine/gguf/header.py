@@ -33,12 +33,14 @@ class Header(msgspec.Struct, frozen=True):
     """Metadata and tensor table of one file; `n_bytes` is where the data section begins.
 
     `by_jump`: parts of large arrays were not read but taken to be as in another file of the same repo (jump.py).
+    `misplaced`: the first tensor that is not stored right behind the one before it, which not every engine accepts.
     """
 
     metadata: dict[str, MetadataValue]
     tensors: tuple[Tensor, ...]
     n_bytes: int
     by_jump: bool = False
+    misplaced: str | None = None
 
 
 def merge_shards(headers: list[Header]) -> Header:
@@ -60,7 +62,8 @@ def merge_shards(headers: list[Header]) -> Header:
     if len(tensors) != sum(len(h.tensors) for h in headers):
         raise InvalidHeader("the shards repeat a tensor name")
     n_bytes, by_jump = sum(h.n_bytes for h in headers), any(h.by_jump for h in headers)
-    return Header(first, tuple(tensors.values()), n_bytes, by_jump)
+    misplaced = next((h.misplaced for h in headers if h.misplaced), None)
+    return Header(first, tuple(tensors.values()), n_bytes, by_jump, misplaced)
 
 
 def _check_split(headers: list[Header]) -> None:

@@ -25,7 +25,7 @@ class LargeArray(msgspec.Struct, frozen=True):
     """An array of a header that was read in full.
 
     `start` is the place of its first element in the file, `n_bytes` its length; `head` and `tail` are the bytes that it
-    begins and ends with; `before` and `after` the keys beside it ("": none); `rest` the bytes from its end to the first
+    begins and ends with; `before` and `after` the keys around it ("": none); `rest` the bytes from its end to the first
     element of the next large array, or to the end of the tensor table.
     """
 
@@ -57,7 +57,7 @@ def known_as(known: Iterable[LargeArray], key: str, kind: int, length: int, head
 def check_jump(header: Header, alignment: int, jumped: Sequence[LargeArray], file_size: int | None) -> None:
     """Raise Doubt unless `header`, read by jumps over `jumped`, is what the file must hold.
 
-    The keys beside each array are those of the file read in full, and the tensors fill the data section without a gap
+    The keys around each array are those of the file read in full, and the tensors fill the data section without a gap
     up to the file's last byte, as engines demand and write them (gguf_init_from_file_impl and gguf_write of
     ggml/src/gguf.cpp; the last tensor is padded too, but not by every writer).
     """

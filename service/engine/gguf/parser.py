@@ -24,11 +24,11 @@ MAX_HEADER_BYTES = 64 << 20
 MAX_ENTRIES = 65_536
 MAX_KEY_BYTES = 65_535  # the format's own limit
 MAX_TEXT_BYTES = 2 << 20  # keys, texts and values of one file together: all of them are kept
-MAX_NAME_BYTES = 256
+MAX_NAME_BYTES = 63  # GGML_MAX_NAME is 64 with the NUL: llama.cpp refuses longer ones (ggml/src/gguf.cpp)
 MAX_KEPT_ARRAY = 4_096  # per-layer arrays are kept; vocabularies are only counted
 MAX_KEPT = 1 << 16  # elements of all kept arrays together
 
-_STRING, _ARRAY = 8, 9
+_ALIGNMENT_TYPE, _STRING, _ARRAY = 4, 8, 9  # of general.alignment: u32
 _SCALARS = {
     0: "<B",
     1: "<b",
@@ -153,7 +153,12 @@ class HeaderParser:
         key = window.string(MAX_KEY_BYTES, "a metadata key")
         if key in self._metadata:
             raise InvalidHeader(f"metadata key {key[:80]!r} appears twice")
-        value = self._value(key, window.u32())
+        kind = window.u32()
+        if key == "general.alignment" and kind != _ALIGNMENT_TYPE:
+            raise InvalidHeader(
+                f"general.alignment has the value type {kind}: engines read u32 ({_ALIGNMENT_TYPE}) only"
+            )
+        value = self._value(key, kind)
         self._count_text(len(key) + (len(value) if isinstance(value, str) else 0))
         self._metadata[key] = value
 
@@ -199,7 +204,7 @@ class HeaderParser:
         tensors = _with_sizes(tensors, n_bytes, self._file_size)
         _check_places(tensors, n_bytes, self._file_size)
         jumped = [passage.seen for passage in self._passages if passage.seen]
-        header = Header(self._metadata, tensors, n_bytes, by_jump=bool(jumped))
+        header = Header(self._metadata, tensors, n_bytes, bool(jumped), _misplaced(tensors, alignment))
         if jumped:
             check_jump(header, alignment, jumped, self._file_size)
         return header
@@ -259,6 +264,18 @@ def _with_sizes(tensors: tuple[Tensor, ...], n_bytes: int, file_size: int | None
     starts = sorted({tensor.offset for tensor in tensors})
     ends = dict(zip(starts, [*starts[1:], max(starts[-1], (file_size or 0) - n_bytes)], strict=True))
     return tuple(t if is_known(t.type) else replace(t, nbytes=ends[t.offset] - t.offset) for t in tensors)
+
+
+def _misplaced(tensors: tuple[Tensor, ...], alignment: int) -> str | None:
+    """Return the first tensor that does not lie right behind the one before it in the table, with both places."""
+    expected = 0
+    for tensor in tensors:
+        if tensor.offset != expected:
+            return f"tensor {tensor.name[:64]!r} is at {tensor.offset}, expected at {expected}"
+        if not is_known(tensor.type):
+            return None  # how long it really is, is not known
+        expected += -(-tensor.nbytes // alignment) * alignment
+    return None
 
 
 def _check_places(tensors: tuple[Tensor, ...], n_bytes: int, file_size: int | None) -> None:

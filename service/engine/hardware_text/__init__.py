@@ -16,11 +16,13 @@ from service.engine.hardware_text.form import canonical, hardware_hash, rig_key,
 from service.engine.hardware_text.found import MAX_CHARS, Found, Recogniser, combine
 from service.engine.hardware_text.json_text import read_json
 from service.engine.hardware_text.linux import read_cpuinfo, read_free, read_lscpu, read_meminfo
-from service.engine.hardware_text.llama import read_cuda_init, read_list_devices
+from service.engine.hardware_text.llama import read_cuda_init, read_list_devices, read_vulkan_init
 from service.engine.hardware_text.nvidia import read_csv, read_list, read_table
 from service.engine.hardware_text.rocm import read_rocm_smi
 from service.engine.hardware_text.shorthand import read_shorthand
 from service.engine.hardware_text.system_profiler import read_system_profiler
+from service.engine.hardware_text.vulkaninfo import read_vulkaninfo
+from service.engine.hardware_text.windows_reports import read_dxdiag, read_msinfo
 
 __all__ = ["canonical", "hardware_hash", "parse_hardware", "rig_key", "to_shorthand", "tools_in"]
 
@@ -32,6 +34,7 @@ _RECOGNISERS: tuple[Recogniser, ...] = (
     read_rocm_smi,
     read_list_devices,
     read_cuda_init,
+    read_vulkan_init,
     read_system_profiler,
     read_cim,
     read_free,  # before lscpu, whose lines its own are like
@@ -39,6 +42,9 @@ _RECOGNISERS: tuple[Recogniser, ...] = (
     read_cpuinfo,
     read_meminfo,
     read_dmidecode,
+    read_dxdiag,
+    read_msinfo,
+    read_vulkaninfo,
     read_shorthand,
 )
 _MAX_LINE = 1000

@@ -62,12 +62,17 @@ def read_cim(lines: Sequence[str]) -> Claim | None:
     modules = [r for r in ours if r.get("Capacity", "").isdecimal()]
     found = Found(
         tool="Get-CimInstance",
-        seen=tuple(_gpu(r) for r in gpus if not _INTEGRATED.search(_name(r))),
+        seen=tuple(_gpu(r) for r in gpus if not is_integrated(_name(r))),
         cpu=_cpu(cpus) if cpus else None,
         ram=_ram(modules) if modules else None,
         os="windows",
     )
     return Claim(found, frozenset(taken | table_lines))
+
+
+def is_integrated(name: str) -> bool:
+    """Return whether an adapter is integrated graphics or virtual."""
+    return _INTEGRATED.search(name) is not None
 
 
 def _lists(lines: Sequence[str]) -> tuple[list[dict[str, str]], set[int]]:

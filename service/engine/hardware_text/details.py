@@ -12,7 +12,8 @@ from service.engine.hardware_text.found import unreadable
 
 _BRACKETS = re.compile(r"\[([^\[\]]{0,1000})\]\s*$")
 _PCIE = re.compile(
-    r"(?:@\s?|on\s)?\b(?:pcie?\s?-?e?\s?)?(?:gen\s?)?[1-6](?:\.\d)?\s?x\s?\d{1,2}(?:/x?\d{1,2}){0,15}(?:\s?\(chipset\))?(?=$|\s)"
+    r"(?:@\s?)?(?<!\S)x\d{1,2}\s+pci-?e\s?(?:gen\s?)?[1-6](?:\.\d)?(?=$|\s)"
+    r"|(?:@\s?|on\s)?\b(?:pcie?\s?-?e?\s?)?(?:gen\s?)?[1-6](?:\.\d)?\s?x\s?\d{1,2}(?:/x?\d{1,2}){0,15}(?:\s?\(chipset\))?(?=$|\s)"
     r"|(?:@\s?)?(?<!\S)x\d{1,2}(?:/x?\d{1,2}){1,15}(?=$|\s)"
     r"|(?:@\s?|\bat\s|\bin\s(?:an?\s)?)x\d{1,2}(?:\sslots?)?(?=$|\s)"
     r"|\bpci-?e?\s?(?:gen\s?)?[1-6](?:\.\d)?\b(?:\s?x\s?\d{1,2})?|\bpci-?e?\s+x\d{1,2}\b",
@@ -31,10 +32,16 @@ _SIZE = re.compile(
 _COPIES = re.compile(r"\bcopies\s{1,2}(?:at\s{1,2})?(\d{1,4}(?:\.\d{1,3})?)\s?gb/s", re.I)
 _BANDWIDTH = re.compile(r"\(?\b(\d{1,5}(?:\.\d{1,3})?)\s?gb/s\)?", re.I)
 _PCI_NUMBERS = re.compile(r"pci((?:\s\d{1,3}){1,64})", re.I)
+_DEVICE_NUMBERS = re.compile(r"device((?:\s\d{1,3}){1,64})", re.I)
 _UUID = re.compile(r"(?:GPU|MIG)-[0-9a-fA-F-]{8,64}")
 _SWITCHES = {"nvlink": ("nvlink", True), "no nvlink": ("nvlink", False), "p2p": ("p2p", True), "no p2p": ("p2p", False)}
 _SWITCHES |= {"display": ("display", True), "no display": ("display", False)}
-_BEHIND = re.compile(r"\s(?:with\s)?(?:an?\s)?((?:no\s)?(?:nv-?link|p2p|display))(?:ed|\sbridge)?$", re.I)
+_SWITCHES |= {"monitor": ("display", True), "no monitor": ("display", False)}
+_BEHIND = re.compile(
+    r"\s(?:with\s|for\s(?:the\s)?|drives?\s(?:the\s|my\s)?|driving\s(?:the\s|my\s)?)?(?:an?\s)?"
+    r"((?:no\s)?(?:nv-?link|p2p|display|monitor))(?:ed|\sbridge|s?(?:\s(?:is\s)?(?:attached|connected|on\sit))?)?$",
+    re.I,
+)
 
 
 def details(text: str, gpu: Gpu) -> tuple[str, Gpu]:
@@ -70,11 +77,6 @@ def details(text: str, gpu: Gpu) -> tuple[str, Gpu]:
     return name, msgspec.structs.replace(gpu, **values)
 
 
-def is_link(text: str) -> bool:
-    """Return whether a text says only how a GPU is connected: `pcie 3.0 x4`, `x16/x4`, `oculink`."""
-    return any(pattern.fullmatch(text.strip(" ()")) is not None for pattern in (_PCIE, _BY_WORD))
-
-
 def widths_of(link: str) -> list[int]:
     """Return the lanes that a link states, one number for each card or for all."""
     return [int(n) for n in re.findall(r"[x/]\s?x?(\d{1,2})", link)]
@@ -103,6 +105,7 @@ def write_details(gpu: Gpu) -> str:
     switches = (("nvlink", gpu.nvlink), ("p2p", gpu.p2p), ("display", gpu.display))
     items += [name if value else f"no {name}" for name, value in switches if value is not None]
     items += ["pci " + " ".join(map(str, gpu.pci_order))] if gpu.pci_order else []
+    items += ["device " + " ".join(map(str, gpu.device_order))] if gpu.device_order else []
     items += [" ".join(gpu.uuids)] if gpu.uuids else []
     return f" [{'; '.join(items)}]" if items else ""
 
@@ -113,6 +116,8 @@ def _bracketed(item: str) -> dict[str, object]:
         return {name: value}
     if m := _PCI_NUMBERS.fullmatch(item):
         return {"pci_order": [int(n) for n in m[1].split()]}
+    if m := _DEVICE_NUMBERS.fullmatch(item):
+        return {"device_order": [int(n) for n in m[1].split()]}
     if item.lower().startswith("pcie "):
         return {"pcie": item[5:].strip()}
     if all(_UUID.fullmatch(part) for part in item.split()) and item:

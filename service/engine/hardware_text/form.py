@@ -19,7 +19,8 @@ def to_shorthand(hardware: Hardware) -> str:
     gpus = " + ".join(_gpu(gpu) for gpu in hardware.gpus) or "no GPU"
     cpu = _cpu(hardware.cpu) if hardware.cpu is not None else ""
     ram = _ram(hardware.ram) if hardware.ram is not None else ""
-    return ", ".join(piece for piece in (gpus, cpu, ram, _os(hardware.os)) if piece)
+    backend = f"{hardware.backend} backend" if hardware.backend else ""
+    return ", ".join(piece for piece in (gpus, cpu, ram, _os(hardware.os), backend) if piece)
 
 
 def _mac(hardware: Hardware) -> str | None:
@@ -36,7 +37,7 @@ def canonical(hardware: Hardware) -> Hardware:
     """Return the same machine in one form: catalogue names, like GPUs joined and sorted, no empty parts."""
     joined: dict[Gpu, Gpu] = {}
     for gpu in map(_canonical_gpu, hardware.gpus):
-        alike = msgspec.structs.replace(gpu, count=1, uuids=None, pci_order=None)
+        alike = msgspec.structs.replace(gpu, count=1, uuids=None, pci_order=None, device_order=None)
         joined[alike] = _join(joined[alike], gpu) if alike in joined else gpu
     cpu = _canonical_cpu(hardware.cpu) if hardware.cpu is not None else None
     ram = _canonical_ram(hardware.ram) if hardware.ram is not None else None
@@ -46,20 +47,26 @@ def canonical(hardware: Hardware) -> Hardware:
         ram=None if ram == Ram() else ram,
         os=_os(hardware.os) or None,
         notes=" ".join((hardware.notes or "").split()) or None,
+        backend=hardware.backend,
     )
 
 
 def hardware_hash(hardware: Hardware) -> str:
     """Return the SHA-256 (hex) of the canonical form's JSON without the notes."""
     machine = msgspec.structs.replace(canonical(hardware), notes=None)
-    return hashlib.sha256(msgspec.json.encode(machine, order="sorted")).hexdigest()
+    form = msgspec.to_builtins(machine)
+    for part, field in ((form, "backend"), *((gpu, "device_order") for gpu in form["gpus"])):
+        if part[field] is None:  # what was stored before the field was there hashes as it did
+            del part[field]
+    return hashlib.sha256(msgspec.json.encode(form, order="sorted")).hexdigest()
 
 
 def rig_key(hardware: Hardware) -> str:
     """Return the SHA-256 (hex) of what makes two machines the same rig: what changes from day to day is left out."""
     machine = canonical(hardware)
     gpus = [
-        msgspec.structs.replace(gpu, free_gib=None, uuids=None, pci_order=None, display=None) for gpu in machine.gpus
+        msgspec.structs.replace(gpu, free_gib=None, uuids=None, pci_order=None, device_order=None, display=None)
+        for gpu in machine.gpus
     ]
     ram = machine.ram and msgspec.structs.replace(machine.ram, free_gb=None, measured_bandwidth_gbs=None)
     lasting = msgspec.structs.replace(machine, gpus=gpus, ram=ram, os=None, notes=None)
@@ -126,6 +133,7 @@ def _canonical_gpu(gpu: Gpu) -> Gpu:
         measured_copy_gbs=_rounded(gpu.measured_copy_gbs),
         uuids=gpu.uuids or None,
         pci_order=gpu.pci_order or None,
+        device_order=gpu.device_order or None,
     )
 
 
@@ -136,11 +144,13 @@ def _rounded(value: float | None) -> float | None:
 def _join(a: Gpu, b: Gpu) -> Gpu:
     uuids = [*a.uuids, *b.uuids] if a.uuids and b.uuids else None
     order = [*a.pci_order, *b.pci_order] if a.pci_order and b.pci_order else None
-    return msgspec.structs.replace(a, count=a.count + b.count, uuids=uuids, pci_order=order)
+    devices = [*a.device_order, *b.device_order] if a.device_order and b.device_order else None
+    return msgspec.structs.replace(a, count=a.count + b.count, uuids=uuids, pci_order=order, device_order=devices)
 
 
 def _in_order(gpu: Gpu) -> Gpu:
     """Cards of one entry by their number, else by UUID: the order in which they were named says nothing."""
+    gpu = msgspec.structs.replace(gpu, device_order=sorted(gpu.device_order) if gpu.device_order else None)
     if gpu.uuids and gpu.pci_order:
         pairs = sorted(zip(gpu.pci_order, gpu.uuids, strict=True))
         return msgspec.structs.replace(gpu, pci_order=[n for n, _ in pairs], uuids=[uuid for _, uuid in pairs])

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TypeAlias, TypeVar
 
 import msgspec
 
 from service.engine.catalogue.names import complete, gpu_key, gpu_rows
 from service.engine.errors import InvalidHardware
-from service.engine.hardware import NO_GPU_NAMED, Cpu, Gpu, Hardware, Ram
+from service.engine.hardware import NO_GPU_NAMED, Backend, Cpu, Gpu, Hardware, Ram
 
 Part = TypeVar("Part", Cpu, Ram)
 MAX_CHARS = 64 << 10
@@ -19,10 +19,14 @@ _SAME_SIZE = 0.03
 
 
 class SeenGpu(msgspec.Struct, frozen=True, kw_only=True):
-    """One GPU as a tool lists it. `index`: its number there, in PCI order; MiB. `name` may be cut (`NVIDIA R...`)."""
+    """One GPU as a tool lists it; MiB. `name` may be cut (`NVIDIA R...`).
+
+    `index`: its number there, in PCI order; `device`: its number in an engine's list.
+    """
 
     name: str
     index: int | None = None
+    device: int | None = None
     uuid: str | None = None
     total_mib: float | None = None
     free_mib: float | None = None
@@ -31,9 +35,11 @@ class SeenGpu(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Found(msgspec.Struct, frozen=True, kw_only=True):
-    """Facts from one piece. `gpus` are stated in our own form, `seen` come from a tool (`tool` names it). `link`: of
-    the GPUs before this piece. `doubt`: the piece, where the size behind a GPU is more than any such card has. `notes`:
-    what no figure is taken from."""
+    """Facts from one piece. `gpus` are stated in our own form, `seen` come from a tool (`tool` names it).
+
+    `link`: of the GPUs before this piece. `doubt`: the piece, where the size behind a GPU is more than any such card
+    has. `vram_gb`: memory of GPUs that are named elsewhere. `notes`: what no figure is taken from.
+    """
 
     tool: str = ""
     gpus: tuple[Gpu, ...] = ()
@@ -42,9 +48,11 @@ class Found(msgspec.Struct, frozen=True, kw_only=True):
     cpu: Cpu | None = None
     ram: Ram | None = None
     os: str | None = None
+    backend: Backend | None = None
     notes: str | None = None
     link: str | None = None
     doubt: str | None = None
+    vram_gb: float | None = None
 
 
 class Claim(msgspec.Struct, frozen=True):
@@ -81,7 +89,7 @@ def combine(findings: Iterable[Found], gpus_required: bool) -> Hardware:
         if not any(f.cpu for f in found if not f.tool):
             read = f" (`{notes[0][:80]}` is none that is known)" if notes else ""
             right = "name one, such as `RTX 3090`, or write `no GPU`"
-            right += ", on a line of its own beside what was pasted" if any(f.tool for f in found) else ""
+            right += ", on a line of its own next to what was pasted" if any(f.tool for f in found) else ""
             raise InvalidHardware(f"no GPU found{read}: {right}", field="hardware.gpus")
         notes.append(NO_GPU_NAMED)
     return Hardware(
@@ -90,6 +98,7 @@ def combine(findings: Iterable[Found], gpus_required: bool) -> Hardware:
         ram=merged(Ram, [f.ram for f in found if f.ram is not None]),
         os=next((f.os for f in found if f.os), None),
         notes="; ".join(notes) or None,
+        backend=next((f.backend for f in found if f.backend), None),
     )
 
 
@@ -122,7 +131,27 @@ def _gpus(found: Sequence[Found]) -> list[Gpu]:
             else:
                 seen.append(card)
                 known[key] = known.get(key, 0) + 1
-    return [*stated, *_grouped(seen)]
+    return _numbered([*stated, *_grouped(seen)], by_tool)
+
+
+def _numbered(gpus: Sequence[Gpu], by_tool: Mapping[str, Sequence[SeenGpu]]) -> list[Gpu]:
+    """Unlike GPUs with their numbers in an engine's list, where one lists as many of each name as there are."""
+    devices: dict[str, list[int]] = {}
+    for seen in by_tool.values():
+        if not devices and all(gpu.device is not None for gpu in seen):
+            for gpu in seen:
+                devices.setdefault(gpu_key(_whole_name(gpu)), []).append(gpu.device or 0)
+    counts = _counts((gpu.name, gpu.count) for gpu in gpus)
+    if (
+        len(counts) < 2
+        or any(len(devices.get(key, ())) != n for key, n in counts.items())
+        or any(gpu.device_order for gpu in gpus)
+    ):
+        return list(gpus)
+    return [
+        msgspec.structs.replace(gpu, device_order=[devices[gpu_key(gpu.name)].pop(0) for _ in range(gpu.count)])
+        for gpu in gpus
+    ]
 
 
 def _counts(names: Iterable[tuple[str, int]]) -> dict[str, int]:

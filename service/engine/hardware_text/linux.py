@@ -10,7 +10,6 @@ from service.engine.hardware_text.found import Claim, Found
 
 _KIB_A_GIB = 1 << 20
 _PAIR = re.compile(r"^\s{0,8}([A-Z][A-Za-z0-9() ./_-]{1,40}?):\s+(\S.{0,800})$")
-_HEADING = re.compile(r"^\s{0,8}[A-Z][A-Za-z0-9() ./_-]{1,40}:\s*$")
 _LSCPU_KEYS = (
     "Architecture",
     "Model name",

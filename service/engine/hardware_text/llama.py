@@ -9,7 +9,7 @@ from service.engine.catalogue.names import gpu_key
 from service.engine.hardware_text.found import Claim, Found, SeenGpu
 
 _DEVICE = re.compile(
-    r"^\s*(?:CUDA|ROCm|HIP|SYCL|Vulkan|MTL|Metal|MUSA|CANN)\d{0,2}\s?:\s+(.{1,120}?)\s+"
+    r"^\s*(?:CUDA|ROCm|HIP|SYCL|Vulkan|MTL|Metal|MUSA|CANN)(\d{0,2})\s?:\s+(.{1,120}?)\s+"
     r"\((\d{1,8}) MiB, (\d{1,8}) MiB free\)\s*$"
 )
 _OTHER_DEVICE = re.compile(r"^\s*(?:BLAS|CPU|RPC)\S{0,40}:\s.{0,150}\(\d{1,8} MiB, \d{1,8} MiB free\)\s*$")
@@ -21,7 +21,11 @@ _STARTED = re.compile(
     r"(?:, VRAM: (\d{1,8}) MiB.{0,40})?\s*$"
 )
 _CHIP = re.compile(r"^\s*Device (\d{1,2}): .{1,120}?, (gfx\w{3,6})\b")
-_STARTING = re.compile(r"^\s*(?:ggml_(?:cuda|hip|metal)\w{0,20}:|load_backend:|register_\w{1,30}:).{0,300}$")
+# `ggml_vulkan: 0 = Radeon RX 7900 XTX (RADV NAVI31) (radv) | uma: 0 | fp16: 1 | ...`
+_VULKAN = re.compile(
+    r"^\s*(?:ggml_vulkan: ?|Vulkan)(\d{1,2}) ?[=:] (.{1,120}?)(?: \([^()|]{1,80}\)){0,2} \| (?:uma|fp16): .{0,300}$"
+)
+_STARTING = re.compile(r"^\s*(?:ggml_(?:cuda|hip|metal|vulkan)\w{0,20}:|load_backend:|register_\w{1,30}:).{0,300}$")
 
 
 def read_list_devices(lines: Sequence[str]) -> Claim | None:
@@ -31,7 +35,12 @@ def read_list_devices(lines: Sequence[str]) -> Claim | None:
         return None
     chips = [m[2] for line in lines if (m := _CHIP.match(line))]
     seen = tuple(
-        SeenGpu(name=_with_chip(m[1], chips[n : n + 1]), total_mib=float(m[2]), free_mib=float(m[3]))
+        SeenGpu(
+            name=_with_chip(m[2], chips[n : n + 1]),
+            device=int(m[1] or 0),
+            total_mib=float(m[3]),
+            free_mib=float(m[4]),
+        )
         for n, m in enumerate(found.values())
     )
     around = {i for i, line in enumerate(lines) if _TITLE.match(line) or _OTHER_DEVICE.match(line) or _is_start(line)}
@@ -45,7 +54,7 @@ def read_cuda_init(lines: Sequence[str]) -> Claim | None:
         return None
     chips = {m[1]: m[2] for line in lines if (m := _CHIP.match(line))}
     seen = tuple(
-        SeenGpu(name=_with_chip(m[2], [chips.get(m[1], "")]), total_mib=float(m[3]) if m[3] else None)
+        SeenGpu(name=_with_chip(m[2], [chips.get(m[1], "")]), device=int(m[1]), total_mib=float(m[3]) if m[3] else None)
         for m in found.values()
     )
     return Claim(
@@ -53,8 +62,20 @@ def read_cuda_init(lines: Sequence[str]) -> Claim | None:
     )
 
 
+def read_vulkan_init(lines: Sequence[str]) -> Claim | None:
+    """Return the devices that a Vulkan build of either engine prints when it starts; it says no sizes."""
+    found = {i: m for i, line in enumerate(lines) if (m := _VULKAN.match(line))}
+    if not found:
+        return None
+    seen = tuple(SeenGpu(name=m[2], device=int(m[1])) for m in found.values())
+    return Claim(
+        Found(tool="ggml_vulkan", seen=seen, backend="vulkan"),
+        frozenset(found) | {i for i, x in enumerate(lines) if _is_start(x)},
+    )
+
+
 def _with_chip(name: str, chips: Sequence[str]) -> str:
-    """Integrated Radeons all have one name; the chip beside it tells them apart."""
+    """Integrated Radeons all have one name; the chip next to it tells them apart."""
     return f"{name} {chips[0]}" if chips and chips[0] and not gpu_key(name) else name
 
 

@@ -1,59 +1,36 @@
-"""Shorthand: `2x5090 + 2x4090, EPYC 9355, 512GB DDR5-4800 x8`.
+"""Hardware in words, in any order: `2x5090 + 2x4090, EPYC 9355, 512GB DDR5-4800 x8`, or the same inside prose.
 
-Pieces are separated by commas, semicolons, line ends, ` + ` or `and`. A piece is GPUs (`2x RTX 3090`, with what is
-known of them behind: `24GB pcie 4.0 x8 [18.5 GiB free; display]`), a CPU (`2x EPYC 9115`), RAM (`512GB DDR5-4800 x8`:
-eight filled channels), a Mac (`M3 Ultra 512GB`), a link of the GPUs before it (`x16/x4`), a system, or `no GPU`. A name
-that no list has is quoted: `gpu "Name" [24 GiB]`. What is neither hardware nor like it is kept as a note.
+Whatever a text says is one of three: a fact of a part, a note that is handed back (`hardware.notes`), or a question. A
+name that no list has is quoted: `gpu "Name" [24 GiB]`. What is known of a card stands behind it, or in brackets.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 
 import msgspec
 
-from service.engine.catalogue.names import cpu_row, gpu_rows, gpus_named_in, is_like_a_name, nearest
-from service.engine.hardware import Cpu, Gpu, Ram
-from service.engine.hardware_text.details import details, is_link, link_of, widths_of
+from service.engine.catalogue.names import cpu_key, cpu_row, gpu_rows, nearest
+from service.engine.errors import InvalidHardware
+from service.engine.hardware import Backend, Cpu, Gpu
+from service.engine.hardware_text import lexicon as lex
+from service.engine.hardware_text.details import details, link_of, widths_of
 from service.engine.hardware_text.found import Claim, Found, merged, unreadable
-from service.engine.hardware_text.pieces import pieces_of
-from service.engine.hardware_text.ram import SIZE, gigabytes, read_ram
+from service.engine.hardware_text.memory import Memory, gigabytes
+from service.engine.hardware_text.mentions import Mention, mentions_of, plain
+from service.engine.hardware_text.questions import KINDS, MACHINE, ask_about_plans, ask_about_word
 
-_MAX_PIECE = 400
-_KINDS = "write GPUs, CPU and RAM with commas between them, as in `2x RTX 3090, EPYC 9355, 512GB DDR5-4800 x8`"
+MAX_PARTS = 100
+_MOST_MENTIONS = 1_000
+_MOST_PROSE = 20_000
 _LINKS = "write the link behind the GPU that has it, as in `RTX 3090 pcie 3.0 x4`"
-
-_COUNT = re.compile(
-    r"^(?:\(?(\d{1,2})\s*[x×*]\)?\s*(?!\d{1,4}\s?[gt]i?b\b)"
-    r"|(dual|two|single|one|triple|three|quad|four|five|six|seven|eight|a\spair\sof|a\scouple\sof|pair\sof)\s+)",
-    re.I,
+_NOISE_LINE = re.compile(
+    r"^\s*(?:```\w{0,20}|~~~\w{0,20}|[-=+|_~#>*\s]*|(?:[\w.@:~/\\-]{0,60}[$#%>]|PS [^>]{0,80}>)\s.{0,200})\s*$"
 )
-_BARE_COUNT = re.compile(r"^(\d{1,2})\s+(?!cores?\b)(?=\S)", re.I)
-_COUNT_BEHIND = re.compile(r"\s\(?[x×*]\s?(\d{1,2})\)?$")
-_COUNT_AT_NAME = re.compile(r"(?<=\w)[x×*](\d{1,2})$")
-_LINK_BEGINS = re.compile(r"(?:\bpci-?e?|\b(?:pci-?e?|gen)[\s-]{0,2}(?:gen\s?)?[1-6](?:\.\d)?|[\s@][1-6]\.\d)$", re.I)
-_WORD_COUNTS = {"dual": 2, "two": 2, "single": 1, "one": 1, "triple": 3, "three": 3, "quad": 4, "four": 4, "five": 5}
-_WORD_COUNTS |= {"six": 6, "seven": 7, "eight": 8, "a pair of": 2, "a couple of": 2, "pair of": 2}
-_PARENTHESES = re.compile(r"\s*\(([^()]*)\)")
-_NO_GPU = re.compile(r"(?:no|without(?:\san?)?|zero|0)\s?(?:dedicated\s|discrete\s)?gpus?|cpu[ -]only|none", re.I)
-_SYSTEM = re.compile(
-    r"(?:(?:ms\s)?windows|win)\s?(?:\d{1,2}|server[ \d]*)?|linux"
-    r"|(?:ubuntu|debian|fedora|arch|mint|nixos|rocky|centos|rhel|proxmox|unraid)(?:\s?linux)?[ \d.]*"
-    r"|mac\s?os[ \d.]*|macosx?|wsl\s?2?",
-    re.I,
-)
-_MAC = re.compile(
-    r"(?:(?:mac\s?(?:studio|mini|pro|book(?:\s?(?:pro|air))?)|imac)\s+)?(?:apple\s+)?(m[1-9](?:\s+(?:pro|max|ultra))?)(?:\s+\(?(\d{2,3}-core)(?:\s+gpu)?\)?)?",
-    re.I,
-)
-_CORES = re.compile(r"\(?\b(\d{1,4})[\s-]?(?:physical\s)?cores?\b\)?", re.I)
-_GPU_WORD = re.compile(
-    r"\b(?:rtx|gtx|rx|radeon|geforce|nvidia|tesla|quadro|instinct|mi\d{2,3}x?|arc|titan|gpus?|jetson)\b", re.I
-)
-_CPU_WORD = re.compile(
-    r"\b(?:epyc|ryzen|xeon|threadripper|tr(?=\s(?:pro\s)?\d{4})|core|celeron|pentium|cpu"
-    r"|i[3579]-\d{4,5}\w{0,3}|ultra [579] \d{3})\b",
+_NEGATIVE = re.compile(
+    r"(?:^|[,;\n])\s*(?:\d{1,2}\s?[x*]\s?)?[-−](?=\d)"
+    r"|(?<=[\s@x])[-−](?=\d{1,6}(?:\.\d{1,3})?\s?(?:[gmt]i?b\b|[gt]\b|mt/s|mhz|cores?\b|ghz|[x*]\s?\w))",
     re.I,
 )
 # The GPU in a processor that shares its memory, by the catalogue's name of the processor (AMD's product pages).
@@ -62,268 +39,425 @@ _OWN_GPU = {
     "AMD Ryzen AI Max 390": "AMD Radeon 8050S",
     "AMD Ryzen AI Max 385": "AMD Radeon 8050S",
 }
-# GB of cards that workshops rebuild with twice the memory, and owners post benchmarks of.
-_REBUILT = {
-    "NVIDIA GeForce RTX 2080 Ti": 22,
-    "NVIDIA GeForce RTX 3070": 16,
-    "NVIDIA GeForce RTX 3080": 20,
-    "NVIDIA GeForce RTX 4080 SUPER": 32,
-    "NVIDIA GeForce RTX 4090": 48,
-    "NVIDIA GeForce RTX 4090 D": 48,
+# Most GB of memory that Apple sells a chip with (apple.com/mac, technical specifications), by generation.
+_APPLE_MOST = {
+    "": (16, 24, 24, 32, 32),
+    "pro": (32, 32, 36, 64, 64),
+    "max": (64, 96, 128, 128, 128),
+    "ultra": (128, 192, 512, 0, 0),
 }
-_LAPTOP = re.compile(r"\b(?:laptop|notebook)\b", re.I)
-_BESIDE_RAM = re.compile(r"^(?:with|on|in|w/)\s(?:an?\s|my\s)?", re.I)
-_SOCKETS = re.compile(r"\b(\d{1,2}) sockets?\b", re.I)
-_NAMELESS_CPU = re.compile(r"cpu(?:\s(\d{1,2}) sockets?)?(?:\s(\d{1,4}) cores?)?", re.I)
-_ONLY_CORES = re.compile(r"(\d{1,4})[\s-]?(?:physical\s)?cores?(?:\s(?:cpu|processor))?", re.I)
-_QUOTED = re.compile(r'^(gpu|cpu)\s+"([^"]{1,200})"\s*(.{0,300})$', re.I)
-_RAM_WORD = re.compile(r"\b(?:lp)?ddr\d|\bram\b|\bmemory\b|\bvram\b", re.I)
-_VRAM_ALONE = re.compile(
-    r"(?:gpu\s)?[\d.]{1,6}\s?(?:[gm]i?b?)(?:\s(?:of\s)?(?:vram|gpu(?:\smemory)?|video\smemory))", re.I
-)
-_NOISE_LINE = re.compile(
-    r"^\s*(?:```\w{0,20}|~~~\w{0,20}|[-=+|_~#>*\s]*|(?:[\w.@:~/\\-]{0,60}[$#%>]|PS [^>]{0,80}>)\s.{0,200})\s*$"
-)
+_MOBILE_CPU = re.compile(r"\d{4,5}h[xkqs]?\b|\d{4}hs\b|\b1\d{2}h\b", re.I)
+_SWITCHES = {"nvlink": "nvlink", "p2p": "p2p", "display": "display", "monitor": "display"}
 
 
 def read_shorthand(lines: Sequence[str]) -> Claim | None:
-    """Return what all lines that are left say. Raises InvalidHardware for a piece that cannot be read."""
-    pieces, beside = pieces_of("\n".join(line for line in lines if not _NOISE_LINE.match(line)))
-    if not pieces and not beside:
+    """Return what all lines that are left say. Raises InvalidHardware for what cannot be read, or be two things."""
+    text = plain("\n".join(line for line in lines if not _NOISE_LINE.match(line)))
+    if not text.strip():
         return None
-    found = _sized(_linked([_piece(piece) for piece in pieces]))
-    if _LAPTOP.search("\n".join(lines)):
-        found = [msgspec.structs.replace(f, gpus=tuple(map(_in_laptop, f.gpus))) for f in found]
-    ram = [f.ram for f in found if f.ram is not None]
-    cpu = [f.cpu for f in found if f.cpu is not None]
-    if len(models := list(dict.fromkeys(c.model for c in cpu if c.model))) > 1:
-        raise unreadable(", ".join(models[:2]), "a machine has one kind of CPU; write `2x` for two sockets")
-    if len(sizes := {r.total_gb for r in ram if r.total_gb is not None}) > 1:
-        said = " and ".join(f"{size:g} GB" for size in sorted(sizes))
-        raise unreadable(said, "two sizes of RAM: write one, the sum of all modules")
-    gpus = tuple(gpu for f in found for gpu in f.gpus)
-    no_gpu = any(f.no_gpu for f in found)
-    processor = merged(Cpu, cpu)  # `Ryzen 9 5950X` and `16 cores` may be two pieces
-    together = Found(
-        gpus=gpus if gpus or no_gpu else _own_gpus(processor),
-        no_gpu=no_gpu,
-        cpu=processor,
-        ram=merged(Ram, ram),  # `512GB` and `8 channel DDR5-4800` may be two pieces
-        os=next((f.os for f in found if f.os), None),
-        notes="; ".join(dict.fromkeys((*beside, *(f.notes for f in found if f.notes)))) or None,
-    )
-    return Claim(together, frozenset(range(len(lines))))
+    if len(text) > _MOST_PROSE:
+        said = f"{len(text)} characters that no tool wrote are too many, at most {_MOST_PROSE}"
+        raise InvalidHardware(f"{said}: leave out what is not hardware", field="hardware")
+    unquoted = re.sub(r'"[^"\n]*"|\[[^\]\n]*\]', "", text)
+    if negative := _NEGATIVE.search(unquoted):
+        start = max(unquoted.rfind(c, 0, negative.end()) for c in ",;\n") + 1
+        piece = re.split(r"[,;\n]", unquoted[start:])[0].strip()
+        raise unreadable(piece, "a count or a size cannot be negative: leave out the minus sign")
+    mentions = list(mentions_of(text, _MOST_MENTIONS + 1))
+    if len(mentions) > _MOST_MENTIONS or sum(m.kind in ("gpu", "cpu", "size", "quoted") for m in mentions) > MAX_PARTS:
+        raise InvalidHardware(f"{len(mentions)} pieces are too many, at most {MAX_PARTS}", field="hardware")
+    return Claim(_Reading(text, mentions).found(), frozenset(range(len(lines))))
 
 
-def _linked(found: Sequence[Found]) -> list[Found]:
-    """What was found, a piece that is only a link put to the GPUs before it. Raises InvalidHardware if unclear."""
-    linked: list[Found] = []
-    for one in found:
-        if one.link is None:
-            linked.append(one)
-            continue
-        before = [f for f in linked if f.gpus]
-        n_cards, widths = sum(gpu.count for f in before for gpu in f.gpus), widths_of(one.link)
-        if len(before) == 1 and len(widths) == 1:
-            widths *= n_cards
-        if (len(before) != 1 and not widths) or len(widths) not in (0, n_cards):
-            raise unreadable(one.link, _LINKS)
-        for f in before:
-            (gpu,) = f.gpus
-            link = link_of(one.link, [widths.pop(0) for _ in range(gpu.count)] if widths else [])
-            linked[linked.index(f)] = msgspec.structs.replace(f, gpus=(msgspec.structs.replace(gpu, pcie=link),))
-    return linked
+class _Reading:
+    """One text as it is read: what the mentions so far came to. `owner`: the part that details behind it belong to."""
 
+    def __init__(self, text: str, mentions: Sequence[Mention]) -> None:
+        self.text, self.mentions = text, mentions
+        self.gpus: list[Gpu] = []
+        self.cpus: list[Cpu] = []
+        self.memory = Memory(text)
+        self.owner = ""
+        self.notes: list[str] = []
+        self.no_gpu = self.has_mac = False
+        self.os: str | None = None
+        self.backend: Backend | None = None
+        self.waiting: Mention | None = None  # a link or a display whose GPU is named next
+        self.laptops: set[int] = set()
+        self.is_laptop = False
+        self.quoted: set[str] = set()
+        self.numbers: list[int] = []  # of the engine's list, said of the GPU that is named next
 
-def _sized(found: Sequence[Found]) -> list[Found]:
-    """What was found, where no RAM is stated a size that no card has (`4060 laptop 32GB`) taken for that of the RAM.
-
-    Raises InvalidHardware where it may as well be that of a rebuilt card: with up to twice as much.
-    """
-    if any(f.ram is not None for f in found):
-        return list(found)
-    return [f if f.doubt is None else _with_ram(f, f.doubt) for f in found]
-
-
-def _in_laptop(gpu: Gpu) -> Gpu:
-    """The GPU of a laptop, which has the name of a larger card; one that is connected from outside is that card."""
-    alike = gpu.pcie is None and not re.search(r"laptop|mobile", gpu.name, re.I) and gpu_rows(f"{gpu.name} laptop")
-    return msgspec.structs.replace(gpu, name=f"{gpu.name} laptop") if alike else gpu
-
-
-def _with_ram(found: Found, piece: str) -> Found:
-    (gpu,) = found.gpus
-    name, size, most = gpu_rows(gpu.name)[0].name, gpu.vram_gib or 0, _largest(gpu)
-    cards = f"{gpu.count}x {gpu.name}" if gpu.count > 1 else gpu.name
-    if gpu.count > 1 or size <= 2 * most:
-        raise unreadable(
-            piece,
-            f"{name} is sold with {most:g} GB: write `{cards}, {size:g}GB RAM`, or `{cards} [{size:g} GiB]`",
+    def found(self) -> Found:
+        """Return what all mentions together say."""
+        ask_about_plans(self.text, self.mentions)
+        for i, mention in enumerate(self.mentions):
+            self._read(mention, i)
+        if self.waiting is not None:
+            raise unreadable(self.waiting.text, _LINKS)
+        self._settle_laptops()
+        self._settle_order()
+        cpu = self._cpu()
+        self.gpus = self.memory.settle(self.gpus, is_mac=self.os == "macos")
+        self.notes += self.memory.notes
+        self._ask_about_unknown()
+        if self.has_mac and self.os != "macos" and self.gpus:
+            raise unreadable(self._mac_text(), f"several machines? {MACHINE.capitalize()}")
+        if self.has_mac and not self.gpus and cpu is None:
+            raise unreadable(self._mac_text(), "which chip has it? Write `M3 Ultra 512GB`")
+        gpus = tuple(self.gpus) if self.gpus or self.no_gpu else _own_gpus(cpu)
+        return Found(
+            gpus=_without_twins(gpus, self.quoted),
+            no_gpu=self.no_gpu,
+            cpu=cpu,
+            ram=self.memory.ram(),
+            os=self.os,
+            backend=self.backend,
+            notes="; ".join(dict.fromkeys(self.notes)) or None,
         )
-    note = f"{piece}: {size:g} GB taken for RAM, the card is sold with {most:g}"
-    return Found(gpus=(msgspec.structs.replace(gpu, vram_gib=None),), ram=Ram(total_gb=size), notes=note)
+
+    def _ask_about_unknown(self) -> None:
+        """Raise InvalidHardware for a card that no list has, of which more than its size must be known."""
+        for gpu in self.gpus:
+            if gpu.name not in self.quoted and gpu.vram_gib and not gpu.bandwidth_gbs and not gpu_rows(gpu.name):
+                near = ", ".join(nearest(gpu.name, n=3))
+                right = f'`gpu "{gpu.name}" [{gpu.vram_gib:g} GiB; 900 GB/s]`'
+                raise unreadable(gpu.name, f"no GPU of that name is known ({near}?); to use it as it is, write {right}")
+
+    def _read(self, m: Mention, i: int) -> None:
+        reader = getattr(self, f"_read_{m.kind}", None)
+        if reader is not None:
+            reader(m)
+        else:
+            self._note(m, i)
+
+    def _note(self, m: Mention, i: int) -> None:
+        """A word that names no part: kept, together with its neighbours, and asked about if it may be a part."""
+        if m.kind == "word":
+            ask_about_word(m, i, self.mentions)
+        before = self.mentions[i - 1] if i else None
+        if (
+            before
+            and before.kind == m.kind == "word"
+            and before.clause == m.clause
+            and self.notes
+            and m.at - before.end <= 1
+        ):
+            self.notes[-1] += f" {m.text}"
+        else:
+            self.notes.append(m.text.strip(" ()@"))
+
+    def _read_gpu(self, m: Mention) -> None:
+        if m.name.isdigit() and self.owner == "ram" and m.gap in ("", "with") and self.memory.is_rate(m.name):
+            self.memory.rate(m.name)
+            return
+        if m.count == 0:
+            raise unreadable(m.text, "leave out what is not there, or write how many of them there are")
+        if m.plural and m.count is None:
+            one = f"`{m.name} SUPER`" if gpu_rows(f"{m.name} SUPER") else ""
+            raise unreadable(m.text, f"write how many of them in front: `2x {m.name}`{', or ' + one if one else ''}")
+        if m.plural and re.search(r"\ds$", m.text, re.I) and gpu_rows(f"{m.name} SUPER") and m.name.isdigit():
+            raise unreadable(m.text, f"write how many of them in front: `{m.count}x {m.name}`, or `{m.name} SUPER`")
+        name = re.sub(r"\s*\b(?:gpus?|cards?)$", "", m.name, flags=re.I).strip() or m.name
+        if re.fullmatch(r"xtx 7\d00", name.removeprefix("Radeon ").lower()):
+            name = f"RX {name.split()[-1]} XTX"
+        inside = lex.SIZE.search(name)  # `A100 80GB PCIe`
+        name = f"{name[: inside.start()].strip()} {name[inside.end() :].strip()}" if inside else name
+        size = gigabytes(inside) if inside else None
+        gpu = Gpu(name=name.strip("()"), count=m.count or 1, vram_gib=size)
+        self.owner = "gpu"
+        if self._number(gpu):
+            return
+        self.gpus.append(gpu)
+        if m.size is not None:
+            self.memory.behind_gpu(gigabytes(m.size), len(self.gpus) - 1, m.size[0].strip())
+        else:
+            self.memory.take_before(m, self.gpus)
+        if self.waiting is not None:
+            waiting, self.waiting = self.waiting, None
+            if waiting.kind == "link":
+                self._link(waiting, [len(self.gpus) - 1])
+            else:
+                self._read_switch(waiting)
+
+    def _read_either(self, m: Mention) -> None:
+        if self.owner == "ram" and m.gap in ("", "with") and self.memory.is_rate(m.name):
+            self.memory.rate(m.name)
+        elif any(o.kind == "cpu" for o in self.mentions):
+            self._read_gpu(m)
+        elif m.count is None:
+            rows, cpu = gpu_rows(m.name), cpu_row(m.name)
+            raise unreadable(
+                m.text, f"it is a GPU and a CPU: write `{rows[0].name}` or `{cpu.name if cpu else m.name}`"
+            )
+        else:
+            self._read_gpu(m)
+
+    def _read_cpu(self, m: Mention) -> None:
+        if m.name.isdigit() and self.owner == "ram" and m.gap in ("", "with") and self.memory.is_rate(m.name):
+            self.memory.rate(m.name)
+            return
+        name = re.sub(r"\s*\b(?:cpus?|processors?)$", "", m.name, flags=re.I).strip()
+        name = re.sub(r"\b(xeon|epyc|threadripper)s\b", r"\1", name, flags=re.I)
+        if (m.count or 1) > 1 and re.search(r"ryzen|threadripper|core|\bi[3579]\b", name, re.I):
+            raise unreadable(m.text, f"no board has {m.count} of them: {MACHINE}")
+        self.cpus.append(Cpu(model=name, sockets=m.count if (m.count or 1) > 1 else None))
+        self.owner = "cpu"
+
+    def _read_quoted(self, m: Mention) -> None:
+        count, kind, name, inner, rest = m.hit.groups()
+        if kind.lower() == "gpu":
+            self.quoted.add(name)
+            self.gpus.append(details(inner, Gpu(name=name, count=int(count or 1)))[1])
+            self.owner = "gpu"
+            return
+        sockets, cores = re.search(r"(\d+) sockets?", rest), re.search(r"(\d+) cores?", rest)
+        n = int(sockets[1]) if sockets else int(count) if count else None
+        self.cpus.append(Cpu(model=name, sockets=n, physical_cores=int(cores[1]) if cores else None))
+        self.owner = "cpu"
+
+    def _read_nameless(self, m: Mention) -> None:
+        sockets, cores = m.hit.groups()
+        self.cpus.append(Cpu(sockets=int(sockets) if sockets else None, physical_cores=int(cores) if cores else None))
+        self.owner = "cpu"
+
+    def _read_ram_word(self, m: Mention) -> None:
+        self.owner = "ram"
+
+    def _read_brackets(self, m: Mention) -> None:
+        if self.owner != "gpu":
+            raise unreadable(m.text, "brackets hold details of the GPU before them, as in `RTX 3090 [24 GiB; display]`")
+        self.gpus[-1] = details(m.text, self.gpus[-1])[1]
+        self.quoted.add(self.gpus[-1].name)
+
+    def _read_apple(self, m: Mention) -> None:
+        kind = (m.hit[2] or "").lower()
+        chip = f"Apple M{m.hit[1]}{' ' + kind.title() if kind else ''}"
+        if (m.count or 1) > 1 or (
+            self.gpus and self.gpus[-1].name.split(" GPU")[0] not in chip and not self.has_mac_gpu(chip)
+        ):
+            raise unreadable(m.text, f"several machines: {MACHINE}")
+        if self.has_mac_gpu(chip):
+            return
+        gpu = f"{chip} {m.hit[3]}-core GPU" if m.hit[3] else chip
+        self.gpus.append(Gpu(name=gpu if gpu_rows(gpu) else chip))
+        self.cpus.append(Cpu(model=chip))
+        self.owner, self.os = "ram", "macos"
+        self.memory.most = (chip, _APPLE_MOST[kind][int(m.hit[1]) - 1])
+
+    def has_mac_gpu(self, chip: str) -> bool:
+        """Return whether the same Apple chip was named before."""
+        return any(gpu.name.startswith(chip) for gpu in self.gpus)
+
+    def _read_numbers(self, m: Mention) -> None:
+        self.numbers = [int(n) for n in re.findall(r"\d+", next(group for group in m.hit.groups() if group))]
+
+    def _number(self, gpu: Gpu) -> bool:
+        """Give the numbers just read to the GPUs of that name: those named before, else these. Return whether done."""
+        numbers, self.numbers = self.numbers, []
+        if not numbers:
+            return False
+        names = {row.name for row in gpu_rows(gpu.name)}
+        for i, before in enumerate(self.gpus):
+            same = names & {row.name for row in gpu_rows(before.name)}
+            if same and before.device_order is None and before.count == len(numbers):
+                self.gpus[i] = msgspec.structs.replace(before, device_order=numbers)
+                return True
+        self.gpus.append(msgspec.structs.replace(gpu, count=len(numbers), device_order=numbers))
+        return True
+
+    def _settle_order(self) -> None:
+        """Number the cards of which no number was said by what is left. Raises InvalidHardware if unclear."""
+        said = [n for gpu in self.gpus for n in gpu.device_order or ()]
+        others = [i for i, gpu in enumerate(self.gpus) if not gpu.device_order]
+        total = sum(gpu.count for gpu in self.gpus)
+        if not said or not others:
+            return
+        left = [n for n in range(total) if n not in said]
+        if len(others) > 1 or len(left) != self.gpus[others[0]].count:
+            raise unreadable(", ".join(map(str, said)), "which number has each other GPU? Write `Device 0: RTX 5090`")
+        self.gpus[others[0]] = msgspec.structs.replace(self.gpus[others[0]], device_order=left)
+
+    def _read_mac(self, m: Mention) -> None:
+        self.has_mac = True
+
+    def _mac_text(self) -> str:
+        return " ".join(m.text for m in self.mentions if m.kind in ("mac", "size"))
+
+    def _read_modules(self, m: Mention) -> None:
+        self.memory.modules(m)
+        self.owner = "ram"
+
+    def _read_memory(self, m: Mention) -> None:
+        self.memory.kind(m)
+        self.owner = "ram"
+
+    def _read_speed(self, m: Mention) -> None:
+        value = m.hit[1] or m.hit[2]
+        if lex.RATE.fullmatch(value) or self.owner == "ram":
+            self.memory.rate(value)
+        else:
+            self.notes.append(m.text)
+
+    def _read_rate(self, m: Mention) -> None:
+        if self.owner == "ram" or re.match(r"\s(?:memory|ram)\b", self.text[m.end : m.end + 8], re.I):
+            self.memory.rate(m.text)
+        else:
+            ask_about_word(m, 0, self.mentions)
+            self.notes.append(m.text)
+
+    def _read_channels(self, m: Mention) -> None:
+        self.memory.channels = int(m.hit[1]) if m.hit[1] else lex.CHANNEL_WORDS[m.hit[2].lower()]
+        self.owner = "ram"
+
+    def _read_size(self, m: Mention) -> None:
+        self.owner = self.memory.size(m, self.owner, self.gpus)
+
+    def _read_range(self, m: Mention) -> None:
+        raise unreadable(m.text, "how much is it? Write one size")
+
+    def _read_free(self, m: Mention) -> None:
+        size = float(m.hit[1]) / (1024 if m.hit[2].lower().startswith("m") else 1)
+        if self.owner == "gpu":
+            self.gpus[-1] = msgspec.structs.replace(self.gpus[-1], free_gib=size)
+        else:
+            self.memory.free = size
+
+    def _read_copies(self, m: Mention) -> None:
+        if not self.gpus:
+            raise unreadable(m.text, _LINKS)
+        self.gpus[-1] = msgspec.structs.replace(self.gpus[-1], measured_copy_gbs=float(m.hit[1]))
+
+    def _read_bandwidth(self, m: Mention) -> None:
+        if m.hit[1] is None:
+            self.notes.append(m.text)
+        elif self.owner == "gpu" and m.gap in ("", "with"):
+            self.gpus[-1] = msgspec.structs.replace(self.gpus[-1], bandwidth_gbs=float(m.hit[1]))
+        elif self.owner == "ram":
+            self.memory.measured = float(m.hit[1])
+        else:
+            self.notes.append(m.text)
+
+    def _read_cores(self, m: Mention) -> None:
+        if self.os == "macos":
+            self.notes.append(m.text)
+            return
+        cores = int(m.hit[1] or m.hit[3])
+        if any(cpu.physical_cores not in (None, cores) for cpu in self.cpus):
+            raise unreadable(m.text, "how many cores has the CPU? It says two numbers")
+        self.cpus.append(Cpu(physical_cores=cores))
+
+    def _read_count(self, m: Mention) -> None:
+        n = int(m.hit[1] or m.hit[2] or m.hit[3])
+        if self.owner == "gpu" and self.gpus[-1].count == 1:
+            self.gpus[-1] = msgspec.structs.replace(self.gpus[-1], count=n)
+        elif self.owner == "cpu" and self.cpus[-1].sockets is None:
+            self.cpus[-1] = msgspec.structs.replace(self.cpus[-1], sockets=n)
+        elif self.owner == "ram" and self.memory.channels is None:
+            self.memory.channels = n
+        elif not (self.owner == "gpu" and self.gpus[-1].count == n):
+            raise unreadable(m.text, f"of what? {KINDS}")
+
+    def _read_some(self, m: Mention) -> None:
+        after = self.text[m.end : m.end + 30].lower()
+        if re.match(r"\s+(?:of\s+)?(?:rtx|gtx|rx|nvidia|amd|[a-z]{0,2}\d{2,4})", after):
+            raise unreadable(f"{m.text}{after.rstrip()}", "how many are there? Write `2x`")
+
+    def _read_link(self, m: Mention) -> None:
+        if m.gap != "," and self.owner == "gpu":
+            widths = widths_of(m.text)
+            targets = [len(self.gpus) - 1] if len(widths) < 2 or len(widths) == self.gpus[-1].count else self._all()
+        elif not self.gpus or (m.gap == "," and self._gpu_follows(m)):
+            if re.search(r"pci|x\d", m.text, re.I):
+                raise unreadable(m.text, _LINKS)
+            self.waiting = self.waiting or m
+            return
+        else:
+            targets = self._all()
+        self._link(m, targets)
+
+    def _all(self) -> list[int]:
+        return list(range(len(self.gpus)))
+
+    def _gpu_follows(self, m: Mention) -> bool:
+        after = next((o for o in self.mentions if o.at >= m.end), None)
+        return after is not None and after.kind == "gpu" and after.gap in ("", "with")
+
+    def _link(self, m: Mention, targets: Sequence[int]) -> None:
+        widths, n_cards = widths_of(m.text), sum(self.gpus[i].count for i in targets)
+        if len(targets) == 1 and len(widths) == 1:
+            widths *= n_cards
+        if (len(targets) != 1 and not widths) or len(widths) not in (0, n_cards):
+            raise unreadable(m.text, _LINKS)
+        for i in targets:
+            own = [widths.pop(0) for _ in range(self.gpus[i].count)] if widths else []
+            link = link_of(m.text, own)
+            self.gpus[i] = msgspec.structs.replace(self.gpus[i], pcie=_closer(link, self.gpus[i].pcie))
+
+    def _read_switch(self, m: Mention) -> None:
+        if not self.gpus:
+            self.waiting = m
+            return
+        word = m.hit[1].lower().replace("-", "")
+        field = _SWITCHES[word.removeprefix("no ")]
+        place = re.match(r"\s(?:is\s)?(?:on|at)\s(?:the\s)?(first|second|third|last)\b", self.text[m.end :], re.I)
+        if place and place[1].lower() not in ("first", "last"):
+            raise unreadable(f"{m.text}{place[0]}", "write it behind the GPU that has it, as in `RTX 3090 (display)`")
+        i = 0 if place and place[1].lower() == "first" else -1
+        self.gpus[i] = msgspec.structs.replace(self.gpus[i], **{field: not word.startswith("no ")})
+
+    def _read_no_gpu(self, m: Mention) -> None:
+        self.no_gpu = True
+
+    def _read_os(self, m: Mention) -> None:
+        self.os = self.os or m.text.lower()
+
+    def _read_backend(self, m: Mention) -> None:
+        if re.search(r"\b(?:no|not|without|or|than)\s$", self.text[: m.at], re.I):
+            self.notes.append(m.text)
+        else:
+            name = (m.hit[1] or m.hit[2]).lower()
+            self.backend = self.backend or msgspec.convert("rocm" if name == "hip" else name, Backend)
+
+    def _read_laptop(self, m: Mention) -> None:
+        if self.owner == "gpu" and m.gap in ("", "with"):
+            self.laptops.add(len(self.gpus) - 1)
+        else:
+            self.is_laptop = True
+
+    def _settle_laptops(self) -> None:
+        """The GPU of a laptop has the name of a larger card; one that is connected from outside is that card."""
+        mobile = next((c.model for c in self.cpus if c.model and _MOBILE_CPU.search(c.model)), None)
+        for i, gpu in enumerate(self.gpus):
+            outside = gpu.pcie is not None or re.search(r"laptop|mobile", gpu.name, re.I)
+            inside = i in self.laptops or self.is_laptop or (mobile is not None and len(self.gpus) == 1)
+            if inside and not outside and gpu_rows(f"{gpu.name} laptop"):
+                self.gpus[i] = msgspec.structs.replace(gpu, name=f"{gpu.name} laptop")
+                if not (i in self.laptops or self.is_laptop):
+                    self.notes.append(f"{mobile} is a laptop's CPU: taken for the {gpu.name} of a laptop")
+
+    def _cpu(self) -> Cpu | None:
+        """The CPU, which may be named in pieces (`Ryzen 9 5950X`, `16 cores`). Raises InvalidHardware for two."""
+        models = list(dict.fromkeys(c.model for c in self.cpus if c.model))
+        keys = {_identity(model) for model in models}
+        exact = [model for model in models if re.search(r"\d{3}", model)]
+        if len({_identity(model) for model in exact}) > 1 or (not exact and len(keys) > 1):
+            raise unreadable(", ".join(models[:2]), "a machine has one kind of CPU; write `2x` for two sockets")
+        if exact:
+            self.cpus = [
+                c if c.model is None or c.model in exact else msgspec.structs.replace(c, model=None) for c in self.cpus
+            ]
+        return merged(Cpu, self.cpus)
 
 
-def _largest(gpu: Gpu) -> float:
-    """GB of the largest card of that name, also of those that are rebuilt and sold with more; 0 where none is known."""
-    rows = gpu_rows(gpu.name)
-    return max((_REBUILT.get(row.name, row.vram_gib or 0) for row in rows), default=0)
+def _identity(model: str) -> str:
+    row = cpu_row(model)
+    return row.name if row else cpu_key(model)
 
 
-def _piece(piece: str) -> Found:
-    if len(piece) > _MAX_PIECE:
-        raise unreadable(piece, f"{len(piece)} characters in one piece are too many; {_KINDS}")
-    if _NO_GPU.fullmatch(piece):
-        return Found(no_gpu=True)
-    if _SYSTEM.fullmatch(piece):
-        return Found(os=piece.lower())
-    if _VRAM_ALONE.fullmatch(piece):
-        raise unreadable(piece, "which GPU has it? Write its name in front, as in `RTX 4060 Ti 16GB`")
-    if is_link(piece):
-        return Found(link=piece)
-    if m := _NAMELESS_CPU.fullmatch(piece):
-        return Found(cpu=Cpu(sockets=int(m[1]) if m[1] else None, physical_cores=int(m[2]) if m[2] else None))
-    if m := _ONLY_CORES.fullmatch(piece):
-        return Found(cpu=Cpu(physical_cores=int(m[1])))
-    count, rest = _counted(piece)
-    if quoted := _QUOTED.match(rest):
-        return _quoted(count, quoted[1].lower(), quoted[2], quoted[3])
-    if found := _mac(rest):
-        return found
-    if not _GPU_WORD.search(piece) and (memory := read_ram(piece)) is not None:
-        return _memory(piece, *memory)
-    return _processor(piece, count, rest)
-
-
-def _memory(piece: str, ram: Ram, left: str) -> Found:
-    beside = _BESIDE_RAM.sub("", left)
-    if beside != left and (bool(gpu_rows(beside)) != (cpu_row(beside) is not None)):
-        return msgspec.structs.replace(_processor(beside, 1, beside), ram=ram)
-    if left and (gpus_named_in(left) or _CPU_WORD.search(left) or SIZE.search(left)):
-        raise unreadable(piece, f"`{left}` is no RAM; {_KINDS}")
-    return Found(ram=ram, notes=left.strip(" ,;.") or None)
-
-
-def _counted(piece: str) -> tuple[int, str]:
-    """How many a piece names, and the piece without that number."""
-    if m := _COUNT.match(piece):
-        word = re.sub(r"\s+", " ", m[2] or "").lower()
-        return (int(m[1]) if m[1] else _WORD_COUNTS[word]), piece[m.end() :].strip()
-    if (m := _BARE_COUNT.match(piece)) and _is_part(piece[m.end() :], alone=cpu_row(piece) is None):
-        return int(m[1]), piece[m.end() :].strip()
-    m = _COUNT_BEHIND.search(piece)
-    if m and read_ram(piece) is None and not _is_lanes(piece[: m.start()]):
-        return int(m[1]), piece[: m.start()].strip()
-    if (m := _COUNT_AT_NAME.search(piece)) and gpu_rows(piece[: m.start()]):
-        return int(m[1]), piece[: m.start()].strip()
-    return 1, piece
-
-
-def _is_part(text: str, alone: bool) -> bool:
-    """Whether a count may stand before `text`: a CPU, or a GPU where both together are no name (`5 7600`)."""
-    name = text.split("(")[0].strip()
-    return _CPU_WORD.match(name) is not None or (
-        alone and bool(name) and bool(gpu_rows(name) or gpu_rows(_singular(name.split()[0])))
-    )
-
-
-def _singular(name: str) -> str:
-    return re.sub(r"['’]?s$", "", name)
-
-
-def _is_lanes(before: str) -> bool:
-    """Whether an `x8` behind `before` is the width of a link: not in `H100 PCIe x2`, where PCIe is part of the name."""
-    return _LINK_BEGINS.search(before) is not None and not gpu_rows(before)
-
-
-def _quoted(count: int, kind: str, name: str, rest: str) -> Found:
-    if kind == "cpu":
-        sockets, cores = _SOCKETS.search(rest), _CORES.search(rest)
-        n_sockets = int(sockets[1]) if sockets else count if count > 1 else None
-        return Found(cpu=Cpu(model=name, sockets=n_sockets, physical_cores=int(cores[1]) if cores else None))
-    _, gpu = details(rest, Gpu(name=name, count=count))
-    return Found(gpus=(gpu,))
-
-
-def _mac(piece: str) -> Found | None:
-    m = _MAC.match(piece)
-    if m is None:
-        return None
-    name = f"Apple {m[1].upper().title() if len(m[1]) > 2 else m[1].upper()}"
-    gpu = f"{name} {m[2]} GPU" if m[2] else name
-    size = SIZE.search(piece, m.end())
-    left = _CORES.sub("", SIZE.sub("", piece[m.end() :])).strip(" ()")
-    if left.lower() not in ("", "ram", "unified", "unified memory", "memory", "mac studio", "macbook pro", "mac mini"):
-        raise unreadable(piece, "write a Mac as `M3 Ultra 512GB`")
-    known = gpu if gpu_rows(gpu) else name
-    return Found(
-        gpus=(Gpu(name=known),), cpu=Cpu(model=name), ram=Ram(total_gb=gigabytes(size)) if size else None, os="macos"
-    )
-
-
-def _processor(piece: str, count: int, rest: str) -> Found:
-    if cpu_row(rest) is not None and not gpu_rows(rest):  # the G of `Ryzen 5 5600G` is no size
-        return Found(cpu=_cpu(count, rest))
-    name, gpu = details(_opened(rest), Gpu(name=rest, count=count))
-    name, gpu = _one_of_many(piece, name, gpu)
-    is_gpu, is_cpu = bool(gpu_rows(name)), cpu_row(_CORES.sub("", name)) is not None
-    if is_gpu and gpu_rows(name)[0].unified and gpu_rows(name)[0].vram_gib is None:
-        return _with_its_memory(gpu, piece)
-    if _CPU_WORD.search(name) and not (is_gpu and not is_cpu):
-        return _cpu_of(count, name, gpu, piece)
-    if _GPU_WORD.search(name) or (is_gpu and not is_cpu):
-        most, told = _largest(gpu), "[" in piece or "vram" in piece.lower()
-        return Found(gpus=(gpu,), doubt=piece if most and not told and (gpu.vram_gib or 0) > most else None)
-    if is_gpu and is_cpu:
-        raise unreadable(piece, f"it is a GPU and a CPU: write `{gpu_rows(name)[0].name}` or `{_cpu_name(name)}`")
-    if is_cpu:
-        return _cpu_of(count, name, gpu, piece)
-    if SIZE.search(piece) or gpus_named_in(piece) or _RAM_WORD.search(piece) or is_like_a_name(name):
-        near = (*nearest(name, n=2), *nearest(name, cpu=True, n=2))
-        meant = f" ({', '.join(near)}?)" if near else ""
-        raise unreadable(piece, f"no GPU or CPU of that name{meant}; {_KINDS}")
-    return Found(notes=piece)
-
-
-def _cpu_of(count: int, name: str, gpu: Gpu, piece: str) -> Found:
-    """A CPU; a size behind its name is that of the RAM, and what else stands there is a note."""
-    others = (gpu.pcie, gpu.free_gib, gpu.bandwidth_gbs, gpu.nvlink, gpu.display)
-    return Found(
-        cpu=_cpu(count, name),
-        ram=Ram(total_gb=gpu.vram_gib) if gpu.vram_gib else None,
-        notes=piece if any(value is not None for value in others) else None,
-    )
-
-
-def _opened(text: str) -> str:
-    """The text with parentheses opened that hold details, as in `RTX 3090 (24GB, nvlink)`, and no part of a name."""
-    m = _PARENTHESES.search(text)
-    if m is None or "[" in text:
-        return text
-    before, behind = text[: m.start()], text[m.end() :]
-    opened = f"{before} {re.sub(r'[,;]', ' ', m[1])}{behind}"
-    alone = details(f"{before}{behind}", Gpu(name=""))[0]
-    return opened if details(opened, Gpu(name=""))[0] == alone else text
-
-
-def _one_of_many(piece: str, name: str, gpu: Gpu) -> tuple[str, Gpu]:
-    """The name of one card where a plural stands, as in `four 3090s`. Raises InvalidHardware if it may be a SUPER."""
-    one = _singular(name)
-    if one == name or gpu_rows(name) or not gpu_rows(one):
-        return name, gpu
-    if gpu.count == 1 or gpu_rows(f"{one} SUPER"):
-        also = f", or `{one} SUPER`" if gpu_rows(f"{one} SUPER") else ""
-        raise unreadable(piece, f"write how many of them in front: `{max(gpu.count, 2)}x {one}`{also}")
-    return one, msgspec.structs.replace(gpu, name=one)
-
-
-def _with_its_memory(gpu: Gpu, piece: str) -> Found:
-    """A GPU that shares the machine's memory: a size behind it is that of the machine, unless in brackets."""
-    if "[" in piece or gpu.vram_gib is None:
-        return Found(gpus=(gpu,))
-    rows = gpu_rows(gpu.name, gpu.vram_gib)
-    name = next((row.name for row in rows if row.name.endswith(f" {gpu.vram_gib:g}GB")), gpu.name)
-    return Found(gpus=(msgspec.structs.replace(gpu, name=name, vram_gib=None),), ram=Ram(total_gb=gpu.vram_gib))
+def _closer(link: str, before: str | None) -> str:
+    """The slower of two words for one link: `thunderbolt eGPU` is Thunderbolt."""
+    return before if before and link == "egpu" else link
 
 
 def _own_gpus(cpu: Cpu | None) -> tuple[Gpu, ...]:
@@ -331,14 +465,15 @@ def _own_gpus(cpu: Cpu | None) -> tuple[Gpu, ...]:
     return (Gpu(name=_OWN_GPU[row.name]),) if row is not None and row.name in _OWN_GPU else ()
 
 
-def _cpu_name(name: str) -> str:
-    row = cpu_row(name)
-    return row.name if row else name
-
-
-def _cpu(count: int, name: str) -> Cpu:
-    cores = None if re.search(r"\d-core", name, re.I) else _CORES.search(name)
-    model = name if cpu_row(name) else _CORES.sub("", name).strip(" (),")
-    return Cpu(
-        model=model, sockets=count if count > 1 else None, physical_cores=int(cores[1]) if cores is not None else None
-    )
+def _without_twins(gpus: Sequence[Gpu], quoted: Container[str]) -> tuple[Gpu, ...]:
+    """The GPUs, one that shares the machine's memory once: `Strix Halo (Radeon 8060S)` are two names of it."""
+    out: list[Gpu] = []
+    shared: set[str] = set()
+    for gpu in gpus:
+        rows = gpu_rows(gpu.name)
+        if rows and rows[0].unified and gpu.name not in quoted:
+            if rows[0].name in shared:
+                continue
+            shared.add(rows[0].name)
+        out.append(gpu)
+    return tuple(out)

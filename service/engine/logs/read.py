@@ -12,6 +12,7 @@ from collections.abc import Sequence
 import msgspec
 
 from service.engine.config import CPU, Engine
+from service.engine.engines import all_engines
 from service.engine.errors import InvalidInput
 from service.engine.logs.timings import MeasuredSpeed, read_speeds
 
@@ -25,10 +26,6 @@ _LABEL = "buffer size"
 _SPLITS = re.compile(r"\bsplits\s*=\s*(\d{1,9})")
 _OFFLOADED = re.compile(r"offloaded (\d{1,6})/(\d{1,6}) layers to GPU")
 _ARCHITECTURE = re.compile(r"general\.architecture str\s+= (\S{1,64})|(?:print_meta|print_info): arch\s+= (\S{1,64})")
-_OF_IK, _OF_LLAMA = (
-    re.compile(r"^llm_load_(?:tensors|print_meta):"),
-    re.compile(r"^(?:\d[\d.]* [A-Z] )?(?:load_tensors|print_info):"),
-)
 _END = re.compile(r"^(?:\d[\d.]* [A-Z] )?~llama_context: ")
 _FREE = re.compile(r"using device (\w{1,40})\b.{0,200} - (\d{1,9}) MiB free")
 _START = re.compile(r"llama_model_loader: loaded meta data with")
@@ -91,10 +88,7 @@ def _architecture(lines: list[str]) -> str | None:
 
 
 def _engine(lines: list[str]) -> Engine | None:
-    """ik_llama.cpp kept the names that llama.cpp gave up in 2025 (llm_load_tensors is load_tensors there)."""
-    if any(_OF_IK.match(line) for line in lines):
-        return "ik_llama.cpp"
-    return "llama.cpp" if any(_OF_LLAMA.match(line) for line in lines) else None
+    return next((one.name for one in all_engines() if any(map(one.logs.lines.match, lines))), None)
 
 
 def _last_run(lines: list[str]) -> list[str]:

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 from typing import Annotated
 
 import msgspec
 
 from service.engine.logs.bench_rows import RowReader
+from service.engine.logs.requests import Request, read_requests
 
 MAX_ROWS = 1_000
-_NUMBER = r"(\d{1,9}(?:\.\d{1,9})?)"
-_TIMING = re.compile(
-    r"(prompt )?eval time\s*=\s*\d{1,12}(?:\.\d{1,9})?\s*ms\s*/\s*(\d{1,9})\s*(?:tokens|runs)\s*"
-    rf"\(\s*\d{{1,9}}(?:\.\d{{1,9}})?\s*ms per token,\s*{_NUMBER}\s*tokens per second\)"
-)
 Count = Annotated[int, msgspec.Meta(ge=0, le=100_000_000)]
 Tps = Annotated[float, msgspec.Meta(gt=0, le=1e7)]
 
@@ -44,14 +39,17 @@ def read_speeds(lines: Sequence[str]) -> tuple[MeasuredSpeed, ...]:
 
 
 def _server(lines: Sequence[str]) -> Iterator[MeasuredSpeed]:
-    """A server's requests: the prompt from an empty cache, the output behind it."""
-    n_prompt = 0
-    for line in lines:
-        match = _TIMING.search(line)
-        if not match or not 0 < float(match[3]) < 1e7:
-            continue
-        if match[1]:
-            n_prompt = int(match[2])
-            yield MeasuredSpeed(n_kv=0, pp_tps=float(match[3]), n_prompt=n_prompt)
-        else:
-            yield MeasuredSpeed(n_kv=n_prompt, tg_tps=float(match[3]))
+    for one in read_requests(lines).found:
+        if one.flaw is None:
+            yield from speeds_of(one)
+
+
+def speeds_of(one: Request) -> Iterator[MeasuredSpeed]:
+    """Yield the speeds of a request: of the prompt from what the cache held, of the output behind it."""
+    for n, seconds, name, n_kv in (
+        (one.n_prompt, one.prompt_seconds, "pp_tps", one.n_cached or 0),
+        (one.n_output, one.output_seconds, "tg_tps", one.depth),
+    ):
+        if n and seconds > 0 and 0.01 <= n / seconds < 1e7:
+            n_prompt = n if name == "pp_tps" else None
+            yield MeasuredSpeed(n_kv=n_kv, n_prompt=n_prompt, **{name: round(n / seconds, 2)})

@@ -1,7 +1,7 @@
 """What an engine's benchmark program printed, as data: rows of raw times, or why there are none."""
 
 from service.engine.measured.classify import classify
-from service.engine.measured.failure import Failure, FailureKind
+from service.engine.measured.failure import Failure, FailureKind, in_plain_words
 from service.engine.measured.identity import ModelIdentity, RigIdentity, model_identity, rig_identity
 from service.engine.measured.prediction import Prediction
 from service.engine.measured.reader import Reader
@@ -31,6 +31,7 @@ __all__ = [
     "bounding_rig",
     "classify",
     "goal_point",
+    "in_plain_words",
     "measured_seconds",
     "measured_speed",
     "memory_of",

@@ -10,6 +10,7 @@ import msgspec
 from service.engine.advice import AdvisedConfig, DeviceMemory, Mine, SpeedPoint
 from service.engine.commands import ParsedCommand
 from service.engine.config import Engine, Flags
+from service.engine.engines import engine_spec
 from service.engine.errors import InvalidFlags, InvalidInput
 from service.engine.goal import Goal
 from service.engine.run_flags import Closed, RunFlags, closed
@@ -158,8 +159,9 @@ def _with_prefix(flags: Flags, command: ParsedCommand) -> Flags:
         raise InvalidFlags(f"{command.varied[0][:80]} has several values: it is several commands", field="baseline")
     stated = {"-ngl", "--gpu-layers", "--n-gpu-layers"} & {*command.used}
     placed = flags.overrides or flags.cpu_moe or flags.n_cpu_moe or flags.tensor_split or stated
-    if command.engine == "llama.cpp" and command.tool == "server" and command.fit and not placed:
-        raise InvalidFlags("llama.cpp places it by itself (-fit), which its benchmark does not do", field="baseline")
+    if engine_spec(command.engine).fit_places and command.tool == "server" and command.fit and not placed:
+        message = f"{command.engine} places it by itself (-fit), which its benchmark does not do"
+        raise InvalidFlags(message, field="baseline")
     other = tuple(word for word in flags.other if word.partition(" ")[0] not in _NAMES_THE_MODEL)
     numa = "distribute" if prefix else flags.numa
     return msgspec.structs.replace(flags, other=other, numa=numa)

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from service.engine.config import CPU, Engine
+from service.engine.engines import engine_spec
 from service.engine.logs.read import free_mib, taken_mib
 from service.engine.measured.failure import Failure, FailureKind
 from service.engine.units import MIB
@@ -45,15 +46,15 @@ def classify(
         failure = find(lines, engine)
         if failure is not None:
             return failure
-    if signal == 8 and engine == "ik_llama.cpp" and not any("loaded meta data" in line for line in lines):
-        return _type_unknown_to_ik()
+    unread = not any("loaded meta data" in line for line in lines)
+    if signal is not None and signal == engine_spec(engine).logs.signal_at_unknown_type and unread:
+        return _type_unknown(engine)
     return _by_signal(signal) if signal else _unknown(exit_status, lines)
 
 
-def _type_unknown_to_ik() -> Failure:
-    """A tensor type without a block size: ik_llama.cpp divides by it while it reads the header, before it says anything
-    (recorded with types 40 and 42, which llama.cpp has)."""
-    text = "ik_llama.cpp crashed in the model's header, as it does on a tensor type that it does not know"
+def _type_unknown(engine: Engine) -> Failure:
+    """A tensor type without a block size, at which the engine ends before it says anything."""
+    text = f"{engine} crashed in the model's header, as it does on a tensor type that it does not know"
     return Failure(kind="unknown_type", transient=False, text=text)
 
 

@@ -22,6 +22,9 @@ STEEPEST = 4.0
 """How many times faster a test may be than the one before it in depth, beyond what is predicted: the largest published
 rise is 2.4 (a noisy machine), of prompts 1.6 (a cold first one)."""
 
+_INTERVAL, _IMPLAUSIBLE = 1.2816, 3.0  # standard deviations: of the interval that is predicted, and beyond belief
+_LEAST_SIDE = 0.05  # what was corrected by many results has narrow intervals, and runs lie some percent apart
+
 _THROUGH_AN_ADDRESS = re.compile(
     r"(?<![\w-])(?:--(?:base-url|url|api-base|endpoint|server-url|remote)\b|https?://hidden|OLLAMA_HOST=|ssh[ \t])"
 )
@@ -34,6 +37,17 @@ def doubt_of(rows: Sequence[MeasuredRow], predicted: Sequence[SpeedPoint] = ()) 
     `predicted`: by depth; with it, a speed that falls or rises with depth is held against how it should.
     """
     return _too_little(rows) or _wild(rows) or _steep(rows, predicted)
+
+
+def is_plausible(tps: float, low: float, high: float) -> bool:
+    """Return whether a speed lies within three standard deviations of a prediction, on a logarithmic scale.
+
+    `low` to `high`: the interval that holds 80 % of speeds, 1.28 standard deviations to each side of its middle.
+    """
+    if low <= 0 or high <= 0 or tps <= 0:
+        return True
+    middle, side = (math.log(high) + math.log(low)) / 2, (math.log(high) - math.log(low)) / 2
+    return abs(math.log(tps) - middle) <= max(side, _LEAST_SIDE) * _IMPLAUSIBLE / _INTERVAL
 
 
 def elsewhere(command: str, devices: Sequence[str]) -> str | None:
@@ -130,7 +144,7 @@ _HALF_MILLISECOND, _HALF_HUNDREDTH = 0.000_501, 0.005_01
 
 
 def _paired(n: int, one: Sequence[float], other: Sequence[float]) -> list[tuple[int, float, float]]:
-    """Repeats beside each other; a different number of them agrees nowhere."""
+    """Repeats compared with each other; a different number of them agrees nowhere."""
     return [(n, x, y) for x, y in zip_longest(one, other, fillvalue=math.inf)]
 
 

@@ -6,6 +6,7 @@ import math
 import statistics
 from collections.abc import Sequence
 from itertools import pairwise
+from typing import NamedTuple
 
 import msgspec
 
@@ -42,28 +43,50 @@ def memory_of(log: str) -> MeasuredMemory:
     return MeasuredMemory(buffers=reading.buffers, graph_splits=reading.graph_splits, offloaded=reading.offloaded)
 
 
+class Depth(NamedTuple):
+    """Rows of one depth: the prompts that count there, and the outputs. `behind`: the prompts end where the outputs
+    begin, as in a server's request; else both begin at `n_kv`."""
+
+    n_kv: int
+    prompts: tuple[MeasuredRow, ...]
+    outputs: tuple[MeasuredRow, ...]
+    behind: bool
+
+
+def depths_of(rows: Sequence[MeasuredRow]) -> list[Depth]:
+    """Return the depths at which both phases were measured, by depth.
+
+    Where an output has no prompt at its depth, the prompts that end there are its own. Of prompts of several sizes the
+    largest counts.
+    """
+    several = merged(rows)
+    found = []
+    for n_kv in sorted({row.n_kv for row in several if row.tg_seconds}):
+        outputs = tuple(row for row in several if row.n_kv == n_kv and row.tg_seconds)
+        here = [row for row in several if row.n_kv == n_kv and row.pp_seconds]
+        prompts = here or [row for row in several if row.n_kv + row.n_prompt == n_kv and row.pp_seconds]
+        if prompts:
+            size = max(row.n_prompt for row in prompts)
+            largest = tuple(row for row in prompts if row.n_prompt == size)
+            found.append(Depth(n_kv, largest, outputs, behind=not here))
+    return found
+
+
 def measured_speed(rows: Sequence[MeasuredRow]) -> list[SpeedPoint]:
     """Return a point for each depth at which both phases were measured, by depth; basis `measured`.
 
     The figure is the median of all repeats. Low and high are where four of five further runs on this machine should
     lie: the repeats' own deviation, to which UNKNOWN_SPREAD counts as one more. One measurement alone is hence not
-    taken for certain, and five that agree are. Of prompts of several sizes at one depth, the largest counts.
+    taken for certain, and five that agree are.
     """
-    depths: dict[int, list[MeasuredRow]] = {}
-    for row in merged(rows):
-        depths.setdefault(row.n_kv, []).append(row)
-    points = (_point(n_kv, at) for n_kv, at in sorted(depths.items()))
-    return [point for point in points if point is not None]
+    return [_point(depth) for depth in depths_of(rows)]
 
 
-def _point(n_kv: int, rows: Sequence[MeasuredRow]) -> SpeedPoint | None:
-    n_prompt = max((row.n_prompt for row in rows if row.pp_seconds), default=0)
-    pp = [tps for row in rows if row.n_prompt == n_prompt for tps in row.pp_tps]
-    tg = [tps for row in rows for tps in row.tg_tps]
-    if not pp or not tg:
-        return None
+def _point(depth: Depth) -> SpeedPoint:
+    pp = [tps for row in depth.prompts for tps in row.pp_tps]
+    tg = [tps for row in depth.outputs for tps in row.tg_tps]
     figures = (*_interval(pp), *_interval(tg))
-    return SpeedPoint(n_kv=n_kv, basis="measured", **dict(zip(_FIGURES, figures, strict=True)))
+    return SpeedPoint(n_kv=depth.n_kv, basis="measured", **dict(zip(_FIGURES, figures, strict=True)))
 
 
 def _interval(speeds: Sequence[float]) -> tuple[float, float, float]:

@@ -1,16 +1,20 @@
 """ggml's graph allocator: one best-fit arena a device, whose high-water mark is the engine's compute buffer.
 
-Source: ggml/src/ggml-alloc.c of both engines (ggml_dyn_tallocr_alloc, ggml_gallocr_alloc_graph_impl).
+Source: ggml/src/ggml-alloc.c of both engines (ggml_dyn_tallocr_alloc, ggml_gallocr_alloc_graph_impl). It goes from
+segment to segment: from the same free blocks and tensors, a segment leads to the same ones again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
-from service.engine.memory.graph import CUDA_ALIGNMENT
-from service.engine.memory.scheduler import Schedule
+from service.engine.memory.graph import CUDA_ALIGNMENT, Shape, contiguous_bytes, cuda_row_padding
+from service.engine.memory.graphs.segments import PREVIOUS, SHARED, NotRepeating
+from service.engine.memory.scheduler import COPY, Pieces, SchedulerOptions
 
 _HOST_ALIGNMENT = 32  # TENSOR_ALIGNMENT of both engines
+_MAX_SOURCES = 10  # GGML_MAX_SRC
 _ENDLESS = 1 << 62
 
 
@@ -43,7 +47,7 @@ class Arena:
         return offset
 
     def give(self, offset: int, size: int) -> None:
-        """Take back `size` bytes at `offset`, joined with the free blocks beside them.
+        """Take back `size` bytes at `offset`, joined with the free blocks next to them.
 
         The blocks are tried in order, as ggml does: it matters where a block of no bytes lies at the same address.
         """
@@ -70,70 +74,242 @@ class Arena:
             del free[i + 1]
 
 
-def allocate(schedule: Schedule, n_devices: int) -> tuple[int, ...]:
-    """Return the compute buffer of every device in bytes, the CPU (`n_devices`) last."""
-    arenas = [Arena(CUDA_ALIGNMENT) for _ in range(n_devices)] + [Arena(_HOST_ALIGNMENT)]
-    replay = _Replay(schedule, arenas)
-    for leaf, device in schedule.leafs:
-        if schedule.slot[leaf] < 0 and not replay.held[leaf]:
-            replay.place(leaf, device)
-    replay.run(schedule.order)
+def new_arenas(n_devices: int) -> list[Arena]:
+    """Return empty arenas of that many GPUs and the CPU."""
+    return [Arena(CUDA_ALIGNMENT) for _ in range(n_devices)] + [Arena(_HOST_ALIGNMENT)]
+
+
+Counts = tuple[tuple[int, int], ...]
+
+
+class Asks(NamedTuple):
+    """What a segment uses of the one before it, by that one's codes: uses of tensors, and views of them."""
+
+    uses: Counts
+    views: Counts
+
+
+NOTHING = Asks((), ())
+
+
+_Step = tuple[int, int, tuple[int, ...], tuple[int, ...]]
+"""One node, copy or hold: code (-1: takes no memory of its own), device, sources, and those it may overwrite."""
+
+
+class Program:
+    """What a segment does to the arenas: its steps, the bytes of its tensors, and how often each is used.
+
+    `pipeline`: bytes and device of each copy that is there from the start, where there are pipeline copies.
+    """
+
+    def __init__(
+        self, pieces: Pieces, types: Mapping[int, str | None], options: SchedulerOptions,
+        ahead: tuple[tuple[int, ...], ...], shared_bytes: Mapping[int, int],
+    ) -> None:  # fmt: skip
+        self.segment, self.pieces, self.options, self._types = pieces.segment, pieces, options, types
+        self._device, self._shared_bytes = pieces.resolved.device, shared_bytes
+        self.size: dict[int, int] = {}
+        self.root = self.segment.roots
+        self.steps: list[_Step] = []
+        self.pipeline: list[tuple[int, int]] = []
+        keep = self._kept_alive()
+        for n, piece in enumerate(pieces.pieces):
+            more = ahead[n] if n < len(ahead) else ()
+            for s in (*(piece.inputs if piece.starts else ()), *more):
+                self._copy(s, piece.device)
+            for t in piece.nodes:
+                self._node(t)
+                if t in keep:
+                    self._hold(keep[t], piece.device)
+        self._count()
+
+    def _copy_bytes(self, t: int, device: int) -> int:
+        """The bytes of a copy of `t` on `device`."""
+        segment, on_card = self.segment, self.options.cuda and device != self.options.cpu
+        kind = self._types.get(t)
+        if kind is not None:
+            shape: Shape = segment.weight_views[t][0]
+            return contiguous_bytes(kind, shape) + (cuda_row_padding(kind, shape[0]) if on_card else 0)
+        if t in segment.n_bytes:
+            n_bytes: int = segment.n_bytes[t] + (segment.padding[t] if on_card else 0)
+            return n_bytes
+        return segment.external_bytes[t] if t in segment.external_bytes else self._shared_bytes[t]
+
+    def _node(self, t: int) -> None:
+        sources, segment = self.pieces.sources.get(t, ()), self.segment
+        if t in self.root or t in segment.slot_of:
+            self.steps.append((-1, 0, sources, ()))
+            return
+        device, size = self._device[t], segment.n_bytes[t]
+        if self.options.cuda and device != self.options.cpu:
+            size += segment.padding[t]
+            if t in segment.flash_copies:
+                stored_here, copied_in = segment.flash_copies[t]
+                size += stored_here if self._device[segment.sources[t][1]] == device else copied_in
+        self.size[t] = size
+        overwrites = segment.overwrites.get(t, ())
+        self.steps.append((t, device, sources, tuple([sources[i] for i in overwrites]) if overwrites else ()))
+
+    def _copy(self, s: int, device: int) -> None:
+        self.steps.append((-1, 0, (s,), ()))
+        size = self._copy_bytes(s, device)
+        if self.options.n_copies > 1:
+            self.pipeline.append((size, device))
+            return
+        copy = s + COPY * (device + 1)
+        self.size[copy] = size
+        self.steps.append((copy, device, (), ()))
+
+    def _hold(self, kept: list[tuple[int, ...]], device: int) -> None:
+        """Use tensors, which so live until here."""
+        copies = self.pieces.copies
+        for tensors in kept:
+            here = tuple(c if (c := s + COPY * (device + 1)) in copies else s for s in tensors)
+            self.steps.append((-1, 0, here, ()))
+
+    def _kept_alive(self) -> dict[int, list[tuple[int, ...]]]:
+        """Return, by the node behind which they are let go, the tensors that fused kernels keep on GPUs."""
+        if not (self.options.cuda and self.options.fused and self.segment.keep_alives):
+            return {}
+        pieces = self.pieces.pieces
+        piece_of = {t: n for n, p in enumerate(pieces) if p.device != self.options.cpu for t in p.nodes}
+        found: dict[int, list[tuple[int, ...]]] = {}
+        for first, until, tensors in self.segment.keep_alives:
+            if until in piece_of and piece_of.get(first) == piece_of[until]:
+                parts = range(0, len(tensors), _MAX_SOURCES)
+                found.setdefault(until, []).extend(tensors[i : i + _MAX_SOURCES] for i in parts)
+        return found
+
+    def _count(self) -> None:
+        uses: dict[int, int] = {}
+        for _, _, sources, _ in self.steps:
+            for s in sources:
+                uses[s] = uses.get(s, 0) + 1
+        for view, root in self.segment.external_roots.items():
+            if view in uses:
+                uses.setdefault(root, 0)
+        self.uses, self.views = uses, self.segment.views
+        self.shared = frozenset(t for t in uses if t % COPY >= SHARED)
+        self.asks = Asks(_before(uses, set(self.size)), _before(self.views, set()))
+
+
+def _before(counts: dict[int, int], made_here: set[int]) -> Counts:
+    """The counts of what the segment before has, by its codes; not of copies that are made here."""
+    found = ((t - PREVIOUS, n) for t, n in counts.items() if PREVIOUS <= t % COPY < SHARED and t not in made_here)
+    return tuple(sorted(found))
+
+
+class Held(NamedTuple):
+    """A tensor in an arena, with the bytes it gives back and the views of it that are still to be used."""
+
+    code: int
+    arena: int
+    offset: int
+    size: int
+    views: int
+
+
+class Arenas(NamedTuple):
+    """The arenas between two segments: free blocks, the tensors still to be used, and the roots of views of them."""
+
+    free: tuple[tuple[tuple[int, int], ...], ...]
+    held: tuple[Held, ...]
+    roots: Counts
+
+
+class AllocatorState:
+    """Arenas, and what each segment met in this state led to: the next state, and the highest byte of each arena."""
+
+    __slots__ = ("after", "arenas")
+
+    def __init__(self, arenas: Arenas) -> None:
+        self.arenas = arenas
+        self.after: dict[tuple[Program, Asks, frozenset[int]], tuple[AllocatorState, tuple[int, ...]]] = {}
+
+
+def free_blocks(arenas: Sequence[Arena]) -> tuple[tuple[tuple[int, int], ...], ...]:
+    """Return the free blocks of each arena as (offset, bytes)."""
+    return tuple(tuple((offset, size) for offset, size in arena.free) for arena in arenas)
+
+
+def marks_of(arenas: Sequence[Arena]) -> tuple[int, ...]:
+    """Return the highest byte ever used in each arena."""
     return tuple(arena.mark for arena in arenas)
 
 
-class _Replay:
-    """Which tensors hold memory, where, and how many uses are left of each."""
+class SegmentReplay:
+    """One segment replayed from a state. `asks` of the next one; `ending`: shared tensors that nobody uses later."""
 
-    def __init__(self, schedule: Schedule, arenas: list[Arena]) -> None:
-        n = len(schedule.sources)
-        self.schedule, self.arenas = schedule, arenas
-        self.children, self.views = schedule.children, schedule.views
-        self.held = [False] * n
-        self.offset = [0] * n
-        self.arena = [0] * n
+    def __init__(self, program: Program, before: Arenas, asks: Asks, ending: frozenset[int], permanent: frozenset[int]):
+        self.program, self.asks = program, asks
+        self.arenas = new_arenas(program.options.cpu)
+        for arena, free in zip(self.arenas, before.free, strict=True):
+            arena.free = [list(block) for block in free]
+        self.children, self.views = dict(program.uses), dict(program.views)
+        for t in program.shared - ending:
+            self.children[t] += 1
+        for t, count in asks.uses:
+            self.children[t] = self.children.get(t, 0) + count
+        for t, count in asks.views:
+            self.views[t] = self.views.get(t, 0) + count
+        self.held: dict[int, tuple[int, int]] = {}
+        self.size = dict(program.size)
+        for h in before.held:
+            self.held[h.code] = (h.arena, h.offset)
+            self.size[h.code] = h.size
+            if h.views:
+                self.views[h.code] = self.views.get(h.code, 0) + h.views
+        self.root = dict(before.roots) | program.segment.external_roots | program.root
+        self.permanent = permanent
 
-    def place(self, t: int, device: int) -> None:
-        """Give `t`, no view, memory: that of a source which nobody needs any more where the operation allows it."""
-        s = self.schedule
-        self.held[t] = True
-        for position in s.overwrites[t]:
-            source = s.sources[t][position]
-            if self._replaceable(source):
-                self.arena[t], self.offset[t] = self.arena[source], self.offset[source]
-                self.held[source] = False
-                return
-        self.arena[t] = device
-        self.offset[t] = self.arenas[device].take(s.size[t])
-
-    def _replaceable(self, t: int) -> bool:
-        return (
-            self.held[t]
-            and self.children[t] == 1
-            and not self.views[t]
-            and self.schedule.root[t] < 0
-            and t not in self.schedule.permanent
-        )
-
-    def release(self, t: int) -> None:
-        if t not in self.schedule.permanent:
-            self.arenas[self.arena[t]].give(self.offset[t], self.schedule.size[t])
-            self.held[t] = False
-
-    def run(self, order: Sequence[int]) -> None:
-        """Replay the nodes: each takes its memory, then gives back the sources that it was the last to use."""
-        sources, root, device = self.schedule.sources, self.schedule.root, self.schedule.device
-        children, views, held, slot = self.children, self.views, self.held, self.schedule.slot
-        for t in order:
-            if root[t] < 0 and slot[t] < 0 and not held[t]:
-                self.place(t, device[t])
-            for s in sources[t]:
-                children[s] -= 1
-                if children[s] or views[s]:
+    def replay(self) -> None:
+        """Allocate and release step by step, as ggml-alloc does; changes `held`, `children` and `views`."""
+        children, views, held, root = self.children, self.views, self.held, self.root
+        for code, device, sources, overwrites in self.program.steps:
+            if code >= 0 and code not in held:
+                self._place(code, device, overwrites)
+            for s in sources:
+                left = children[s] = children[s] - 1
+                if left or views.get(s):
                     continue
-                r = root[s]
+                r = root.get(s, -1)
                 if r >= 0:
-                    views[r] -= 1
-                    if not views[r] and not children[r] and held[r]:
-                        self.release(r)
-                elif held[s]:
-                    self.release(s)
+                    views[r] = views.get(r, 0) - 1
+                    if not views[r] and not children.get(r) and r in held:
+                        self._release(r)
+                elif s in held:
+                    self._release(s)
+
+    def _place(self, t: int, device: int, overwrites: tuple[int, ...]) -> None:
+        for source in overwrites:
+            free_to_use = source in self.held and self.children[source] == 1 and not self.views.get(source)
+            if free_to_use and source not in self.root and source not in self.permanent:
+                self.held[t] = self.held.pop(source)
+                return
+        self.held[t] = device, self.arenas[device].take(self.size[t])
+
+    def _release(self, t: int) -> None:
+        if t not in self.permanent:
+            arena, offset = self.held.pop(t)
+            self.arenas[arena].give(offset, self.size[t])
+
+    def result(self) -> tuple[Arenas, tuple[int, ...]]:
+        """Return the arenas behind the segment, and the highest byte used in each meanwhile."""
+        wanted = {t for t, _ in self.asks.uses}
+        roots = [(t, r) for t, r in self.root.items() if t in wanted]
+        if any(PREVIOUS <= r % COPY < SHARED and r in self.held for _, r in roots):
+            raise NotRepeating
+        wanted |= {r for _, r in roots} | {t for t, _ in self.asks.views}
+        held = [
+            Held(_behind(t), arena, offset, self.size[t], self.views.get(t, 0))
+            for t, (arena, offset) in self.held.items() if t in wanted or t % COPY >= SHARED
+        ]  # fmt: skip
+        asked_views = dict(self.asks.views)
+        held = [h._replace(views=h.views - asked_views.get(h.code - PREVIOUS, 0)) for h in held]
+        kept = tuple((_behind(t), _behind(r)) for t, r in roots if r in self.held)
+        return Arenas(free_blocks(self.arenas), tuple(sorted(held)), tuple(sorted(kept))), marks_of(self.arenas)
+
+
+def _behind(code: int) -> int:
+    """The code of an own tensor in the next segment."""
+    return code if code % COPY >= SHARED else code + PREVIOUS

@@ -7,6 +7,7 @@ copied from RAM); on described models they are within some 20 % of the replay fo
 from __future__ import annotations
 
 from service.engine.config import Placement
+from service.engine.engines import engine_spec
 from service.engine.layers import Layer
 from service.engine.memory.spec import GraphSpec
 from service.engine.model import Model
@@ -38,7 +39,7 @@ def _attention(model: Model, spec: GraphSpec, layer: Layer) -> int:
 
 
 def _feed_forward(model: Model, spec: GraphSpec, layer: int) -> int:
-    matrices = 1 if spec.engine == "ik_llama.cpp" else 3
+    matrices = 1 if engine_spec(spec.engine).memory.fuses_up_and_gate else 3
     widest = 0
     for tensor in model.by_layer[layer]:
         if len(tensor.dims) > 1 and ".ffn_" in tensor.name and "_inp" not in tensor.name:
@@ -49,13 +50,12 @@ def _feed_forward(model: Model, spec: GraphSpec, layer: int) -> int:
 
 def _staged(model: Model, spec: GraphSpec, placement: Placement) -> int:
     """Weights of one operation copied from RAM to the first GPU."""
-    used, batch = max(1, model.n_expert_used), spec.n_tokens
-    enough = batch >= 32 and (spec.engine == "llama.cpp" or batch * used >= 32 * max(1, model.n_expert))
-    if not enough:
+    engine = engine_spec(spec.engine)
+    if spec.n_tokens < engine.offload.expert_tokens(model.n_expert, model.n_expert_used):
         return 0
     in_ram = (
         t.nbytes for t in model.tensors if placement.tensors.get(t.name) == placement.n_devices and ".ffn_" in t.name
     )
-    return (2 if spec.engine == "ik_llama.cpp" else 1) * max(in_ram, default=0) + _feed_forward(
+    return (2 if engine.memory.fuses_up_and_gate else 1) * max(in_ram, default=0) + _feed_forward(
         model, spec, model.moe_layers[0] if model.moe_layers else 0
     )

@@ -1,4 +1,4 @@
-"""Memory of what runs beside a model: a draft model, the model's own next-token layers, a multimodal projector.
+"""Memory of what runs alongside a model: a draft model, the model's own next-token layers, a multimodal projector.
 
 Weights and caches follow from their own headers, exactly; what their graphs need is a range.
 """
@@ -14,6 +14,7 @@ from service.engine.config import Engine, Flags, Placement
 from service.engine.estimate import Estimate
 from service.engine.gguf import Header
 from service.engine.memory.graph import cuda_row_padding
+from service.engine.memory.graphs import share_graphs
 from service.engine.memory.predict import predict_memory, predict_placed
 from service.engine.memory.spec import Allocator, loads_next_tokens
 from service.engine.metadata import as_int
@@ -97,6 +98,7 @@ def next_token_context(
     names = ("n_gpu_layers", "overrides", "cpu_moe", "n_cpu_moe")
     taken = {name: getattr(flags, name) for name in names} | {"other": kept}
     drafting = msgspec.structs.replace(draft, **taken)
+    share_graphs((model, tail))
     memory = predict_placed(engine, tail, drafting, own, allocator=allocator)
     compute = tuple(_around(d.compute + d.output, *_TAIL_SPREAD) for d in memory.devices)
     return Companion("next-token layers", (0,) * (cpu + 1), tuple(d.kv // 2 for d in memory.devices), compute)

@@ -7,16 +7,16 @@ from __future__ import annotations
 
 import msgspec
 
+from service.engine.architectures import architecture
 from service.engine.builds.rules import TODAY, MemoryRules
-from service.engine.config import CPU, Engine, Flags, Placement
+from service.engine.config import Engine, Flags, Placement, Tool
+from service.engine.engines import engine_spec
 from service.engine.memory.cache import cache_bytes
-from service.engine.memory.merged import merged
 from service.engine.memory.placement import ROPE_FACTORS, rope_devices
-from service.engine.memory.spec import LATENT_ARCHITECTURES_IK, Allocator, GraphSpec, Tool, make_spec
+from service.engine.memory.spec import Allocator, GraphSpec, make_spec
 from service.engine.memory.stored import derived_by_layer, plain_bytes, reserved_bytes
 from service.engine.model import Model
-
-_HEAD_COMES_FIRST = frozenset({"gemma3n", "gemma4"})  # llama.cpp makes the head before there is an embedding to share
+from service.engine.run.loading import loaded
 
 
 class Contents:
@@ -27,17 +27,19 @@ class Contents:
         rules: MemoryRules | None,
     ) -> None:  # fmt: skip
         self.engine, self.model, self.flags, self.placement = engine, model, flags, placement
-        self.given = (model, placement)
-        if engine == "ik_llama.cpp":
-            self.model, self.placement = model, placement = merged(model, flags, placement)
+        self.given, self.allocates = (model, placement), engine_spec(engine).memory
+        model, placement = self.allocates.loaded(model, flags, placement)
+        self.model, self.placement = model, placement = loaded(engine, model, flags, placement), placement
         self.cuda, self.cpu = allocator == "cuda", placement.n_devices
         self.ropes = rope_devices(engine, model, flags, placement)
         spec = make_spec(engine, model, flags, tool, cpu_only=self.cpu == 0, rules=rules or TODAY)
         self.spec: GraphSpec = msgspec.structs.replace(spec, rope_owners=self._rope_owners())
 
     def _rope_owners(self) -> tuple[int, ...]:
-        """In llama.cpp the layers of a device share one copy of the rope factors."""
-        if self.engine == "ik_llama.cpp" or not any(name in self.model.by_name for name in ROPE_FACTORS):
+        """For each layer the first that reads the same copy of the rope factors; () where each has its own."""
+        if self.allocates.rope_factors_for_each == "layer" or not any(
+            name in self.model.by_name for name in ROPE_FACTORS
+        ):
             return ()
         return tuple(self.ropes.index(device) for device in self.ropes)
 
@@ -54,26 +56,16 @@ class Contents:
             device = self.placement.tensors[name]
             total[device] -= (in_ram if device == cpu else on_card)[name]
         self._add_rope_factors(total)
-        if self.engine == "ik_llama.cpp":
+        if self.allocates.repeats_expert_biases:
             self._add_duplicated_biases(total)
         head = self.placement.tensors.get("output.weight")
-        if self.model.tied and head == self.placement.tensors["token_embd.weight"] and self._shares_a_tied_head:
+        if (
+            self.model.tied
+            and head == self.placement.tensors["token_embd.weight"]
+            and self.allocates.shares_tied_head(self)
+        ):
             total[head] -= self._tied_bytes(head)
         return total
-
-    @property
-    def _shares_a_tied_head(self) -> bool:
-        """llama.cpp makes no second token embedding where the first is; ik only where both are one mapped file.
-
-        Measured with ik 8337e4cd3 on the CPU: Qwen3-0.6B q4_0 319.96 MiB mapped, 403.42 with --no-mmap. The lab's
-        runs were not mapped.
-        """
-        if self.engine == "llama.cpp":
-            return self.model.architecture not in _HEAD_COMES_FIRST
-        moved = self.flags.cpu_moe or self.flags.n_cpu_moe or any(rule.device == CPU for rule in self.flags.overrides)
-        on_cpu = moved and self.flags.n_gpu_layers > 0  # at -ngl 0 there are no overrides
-        mapped = self.flags.mmap is not False and not self.flags.runtime_repack and self.model is self.given[0]
-        return self.cuda and mapped and not (on_cpu and self.cpu)
 
     def _tied_bytes(self, device: int) -> int:
         """Bytes of the second token embedding that is not made."""
@@ -81,16 +73,16 @@ class Contents:
         return reserved_bytes(self.model)[tensor.name] if self.cuda and device != self.cpu else tensor.nbytes
 
     def _add_rope_factors(self, total: list[int]) -> None:
-        """ik loads a copy for every layer, llama.cpp one for every device. Gemma's are for its full layers only."""
-        full_only = self.model.architecture == "gemma4"
+        """A copy for every layer or for every device. Gemma's are for its full layers only."""
+        full_only = architecture(self.model.architecture).rope_factors_of_full_layers
         turning = [d for d, la in zip(self.ropes, self.model.layers, strict=False) if not (full_only and la.n_swa)]
         for tensor in self.model.tensors:
             if tensor.name in ROPE_FACTORS:
-                for device in turning if self.engine == "ik_llama.cpp" else sorted(set(turning)):
+                for device in turning if self.allocates.rope_factors_for_each == "layer" else sorted(set(turning)):
                     total[device] += tensor.nbytes
 
     def _add_duplicated_biases(self, total: list[int]) -> None:
-        """ik puts an expert bias that an override left behind next to its weight as well."""
+        """An expert's bias that an override left behind lies next to its weight as well."""
         tensors = self.placement.tensors
         for name, device in tensors.items():
             if name.endswith("_exps.bias"):
@@ -99,12 +91,11 @@ class Contents:
                     total[weight] += self.model.by_name[name].nbytes
 
     def derived(self) -> list[int]:
-        """Bytes of the attention matrices that ik makes when the file lacks them."""
+        """Bytes of the attention matrices that the engine makes when the file lacks them."""
         total = [0] * (self.cpu + 1)
-        if self.engine == "ik_llama.cpp" and self.model.architecture in LATENT_ARCHITECTURES_IK:
-            for layer, n_bytes in enumerate(derived_by_layer(self.model, self.spec.mla)):
-                source = self.placement.tensors.get(f"blk.{layer}.attn_k_b.weight", self.placement.layers[layer])
-                total[source] += n_bytes
+        for layer, n_bytes in enumerate(derived_by_layer(self.engine, self.model, self.spec.mla)):
+            source = self.placement.tensors.get(f"blk.{layer}.attn_k_b.weight", self.placement.layers[layer])
+            total[source] += n_bytes
         return total
 
     # -- caches --------------------------------------------------------------------------------------------------

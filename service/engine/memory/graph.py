@@ -41,10 +41,15 @@ def cuda_row_padding(kind: str, n: int) -> int:
     return row_size(kind, _CUDA_ROW_PADDING - n % _CUDA_ROW_PADDING)
 
 
+def joined_type(one: str, other: str) -> str:
+    """Return the type of a matrix that is made of two at load time (ik llama.cpp:2892-2973, attn_kv_b)."""
+    return one if one == other and one in ("f16", "bf16") else "q8_0"
+
+
 class Slot(NamedTuple):
     """Something that lives outside the arenas: a weight, its per-layer copy (`rope`), or a cache tensor.
 
-    `kind`: weight | derived | rope | cache. `derived`: made at load time beside the weight `name`. `layer` is the block
+    `kind`: weight | derived | rope | cache. `derived`: made at load time from the weight `name`. `layer` is the block
     of a cache or rope copy. `card` holds it where each card has its share, else -1.
     """
 

@@ -11,12 +11,12 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from service.engine.builds.rules import MemoryRules
-from service.engine.config import Engine, Flags, Placement
+from service.engine.config import Engine, Flags, Placement, Tool
 from service.engine.memory.contents import Contents
 from service.engine.memory.graph import Slot
 from service.engine.memory.offload import stays_in_ram
 from service.engine.memory.ops import MIN_OFFLOAD_BATCH
-from service.engine.memory.spec import Allocator, Tool
+from service.engine.memory.spec import Allocator
 from service.engine.model import Model
 
 _F32, _F16 = 4, 2
@@ -101,8 +101,8 @@ def _undivided_layers(contents: Contents) -> frozenset[int]:
     found = set()
     for i in range(contents.model.n_layer - contents.model.n_layer_nextn):
         device, tensors = placement.layers[i], placement.tensors
-        beside = (tensors.get(name, device) == device for name in _mixing(contents.model, i))
-        if placement.caches[i] == device and all(beside):
+        mixing = (tensors.get(name, device) == device for name in _mixing(contents.model, i))
+        if placement.caches[i] == device and all(mixing):
             found.add(i)
     return frozenset(found)
 
@@ -127,7 +127,7 @@ def _reads_mask(contents: Contents, layer: int) -> bool:
 def _fuses(contents: Contents) -> bool:
     """Whether up and gate of one type are multiplied by in one operation."""
     spec = contents.spec
-    return spec.engine == "ik_llama.cpp" and spec.fused_moe and spec.rules.fused_dense
+    return contents.allocates.fuses_up_and_gate and spec.fused_moe and spec.rules.fused_dense
 
 
 def _products(model: Model, fused: bool) -> tuple[_Product, ...]:
@@ -153,10 +153,9 @@ def _of_layer(model: Model, layer: int, kind: str, fused: bool) -> list[_Product
 
 def _kept_in_ram(contents: Contents) -> frozenset[str]:
     """The weights that no card can multiply by while they are in RAM."""
-    model, flags = contents.model, contents.flags
+    model = contents.model
     slots = [Slot("weight", t.name, -1) for t in model.tensors if ".ffn_" in t.name or t.name.startswith("output.")]
-    repack = contents.engine == "ik_llama.cpp" and flags.runtime_repack
-    kept = stays_in_ram(contents.engine, model, slots, repack=repack, without=contents.spec.rules.only_in_ram)
+    kept = stays_in_ram(contents.engine, model, slots, contents.spec.rules.only_in_ram)
     return frozenset(slots[i].name for i in kept) if contents.cuda else frozenset()
 
 
@@ -176,13 +175,9 @@ def _where(contents: Contents, product: _Product, in_ram: frozenset[str]) -> tup
 
 def _batch_is_copied(contents: Contents, experts: bool) -> bool:
     """Whether weights in RAM are copied to a card for the worst-case batch."""
-    spec, model = contents.spec, contents.model
-    if spec.n_tokens < MIN_OFFLOAD_BATCH:
+    if contents.spec.n_tokens < MIN_OFFLOAD_BATCH:
         return False
-    if contents.engine == "llama.cpp":
-        return contents.flags.op_offload
-    by_experts = experts and spec.rules.threshold_by_experts
-    return not by_experts or spec.n_tokens * model.n_expert_used >= MIN_OFFLOAD_BATCH * model.n_expert
+    return contents.allocates.copied_for_batch(contents, experts=experts)
 
 
 def _raise_by_logits(contents: Contents, bound: list[int]) -> None:

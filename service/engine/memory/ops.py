@@ -8,9 +8,7 @@ from __future__ import annotations
 NONE = "NONE"
 VIEW_OPS = frozenset({"VIEW", "RESHAPE", "PERMUTE", "TRANSPOSE"})
 
-IN_PLACE_IK = frozenset(
+IN_PLACE = frozenset(
     {"SCALE", "ADD", "ADD_ID", "SUB", "MUL", "DIV", "SQR", "SQRT", "LOG", "UNARY", "ROPE", "RMS_NORM", "SOFT_MAX"}
 )
-IN_PLACE_LLAMA = IN_PLACE_IK | {"CLAMP", "FILL"}
-
 MIN_OFFLOAD_BATCH = 32  # tokens from which weights in RAM are copied to a GPU: both engines' ggml-cuda.cu

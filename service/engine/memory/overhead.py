@@ -8,17 +8,17 @@ from __future__ import annotations
 
 from math import prod
 
-from service.engine.config import Engine, Placement
+from service.engine.config import Engine, Flags, Placement
+from service.engine.engines import engine_spec
 from service.engine.estimate import Estimate
 from service.engine.ggml_types import type_named
 from service.engine.memory.ops import MIN_OFFLOAD_BATCH
-from service.engine.memory.spec import GraphSpec
+from service.engine.memory.spec import GraphSpec, option_of
 from service.engine.model import Model
 from service.engine.tensor_names import role_of
 from service.engine.units import MIB, pad
 
 _CONTEXT = (300 * MIB, 450 * MIB, 600 * MIB)  # context, kernels and cuBLAS of one process, low to high
-_NO_MMQ = frozenset({"iq1_m"})  # llama.cpp: quantised, but multiplied by cuBLAS
 
 
 def gpu_overhead(engine: Engine, model: Model, spec: GraphSpec, placement: Placement, device: int) -> Estimate:
@@ -30,6 +30,18 @@ def gpu_overhead(engine: Engine, model: Model, spec: GraphSpec, placement: Place
     )
     low, expected, high = _CONTEXT
     return Estimate(low + 0.5 * pool, expected + pool, high + 1.25 * pool)
+
+
+def expert_cache(model: Model, flags: Flags, placement: Placement, device: int) -> int:
+    """Return the bytes of llama.cpp's `--moe-cache-mib` on GPU `device`: divided as the layers are; 0 without experts
+    in RAM (tools/server/README.md of October 2026; what it takes beyond the number is not known).
+    """
+    asked = option_of(flags, ("--moe-cache-mib",), "0")
+    on_cards = [one for one in placement.layers[: model.n_layer] if one != placement.n_devices]
+    in_ram = any(placement.tensors.get(name) == placement.n_devices for name in _expert_names(model))
+    if not asked.isdecimal() or not in_ram or not on_cards:
+        return 0
+    return int(asked) * MIB * on_cards.count(device) // len(on_cards)
 
 
 def _matrix_shapes(model: Model) -> dict[tuple[str, tuple[int, ...], bool], list[str]]:
@@ -56,16 +68,15 @@ def _matrix_buffers(engine: Engine, model: Model, spec: GraphSpec, placement: Pl
 
 def _product_buffer(engine: Engine, kind: str, dims: tuple[int, ...], rows: int) -> int:
     t = type_named(kind)
-    quantised = t.cuda_mmq_ik if engine == "ik_llama.cpp" else t.block > 1 and t.name not in _NO_MMQ
-    if quantised:
+    if engine_spec(engine).types.quantised_products(t):
         return rows * pad(dims[0], 512) * 36 // 32
     dequantised = 2 * prod(dims[:2]) if t.block > 1 else 0
     return dequantised + 2 * rows * (dims[0] + dims[1])
 
 
 def _expert_results(engine: Engine, model: Model, spec: GraphSpec, placement: Placement, device: int) -> int:
-    """ik's fused up and gate keep both results in the pool, for resident experts and for those copied to GPU 0."""
-    if engine != "ik_llama.cpp" or not model.moe_layers or not spec.fused_moe:
+    """Fused up and gate keep both results in the pool, for resident experts and for those copied to GPU 0."""
+    if not engine_spec(engine).memory.pools_results or not model.moe_layers or not spec.fused_moe:
         return 0
     up = next((n for n in _expert_names(model) if placement.tensors.get(n) == device), None)
     if up is None and device == 0 and spec.n_tokens * model.n_expert_used >= MIN_OFFLOAD_BATCH * model.n_expert:
@@ -85,8 +96,12 @@ def _expert_names(model: Model) -> list[str]:
 
 
 def _cache_copies(engine: Engine, model: Model, spec: GraphSpec, placement: Placement, device: int) -> int:
-    """ik copies a quantised cache to f16 in the pool, a layer at a time; llama.cpp counts it in its compute buffer."""
-    if engine != "ik_llama.cpp" or not spec.flash_attn or (spec.type_k == "f16" and spec.type_v == "f16"):
+    """A quantised cache is copied to f16 a layer at a time, in the pool or (then 0 here) in the compute buffer."""
+    if (
+        not engine_spec(engine).memory.pools_results
+        or not spec.flash_attn
+        or (spec.type_k == "f16" and spec.type_v == "f16")
+    ):
         return 0
     largest = 0
     for layer, cache in zip(model.layers, placement.caches, strict=True):

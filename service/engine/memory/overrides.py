@@ -7,7 +7,7 @@ import re
 from service.engine.config import CPU, Override
 from service.engine.errors import InvalidFlags
 from service.engine.model import Model
-from service.engine.overrides import MAX_RULES, matching
+from service.engine.overrides import MAX_RULES
 
 _MAX_KEPT = 1024  # patterns remembered a model
 
@@ -42,29 +42,17 @@ def overridden(model: Model, rules: tuple[Override, ...], n_devices: int) -> dic
 
 def matching_names(model: Model, pattern: str) -> tuple[str, ...]:
     """Return the tensor names that contain a match of `pattern`, in file order. Raises InvalidFlags as above."""
-    found = _known(model).get(pattern)
+    known: dict[str, tuple[str, ...] | str] = model.__dict__.setdefault("_matching_names", {})
+    found = known.get(pattern)
     if found is None:
         names = [t.name for t in model.tensors]
-        found = tuple(names[i] for i in matching(pattern, names))
-        remember_matches(model, pattern, found)
+        try:
+            found = tuple(names[i] for i in model.match(pattern, names))
+        except InvalidFlags as refused:
+            found = refused.detail
+        if len(known) >= _MAX_KEPT:
+            known.clear()
+        known[pattern] = found
     if isinstance(found, str):
         raise InvalidFlags(found, field="-ot")
     return found
-
-
-def is_matched(model: Model, pattern: str) -> bool:
-    """Return whether the matches of `pattern` are remembered."""
-    return pattern in _known(model)
-
-
-def remember_matches(model: Model, pattern: str, found: tuple[str, ...] | str) -> None:
-    """Remember the names that `pattern` was found in elsewhere, or why it is refused."""
-    known = _known(model)
-    if len(known) >= _MAX_KEPT:
-        known.clear()
-    known[pattern] = found
-
-
-def _known(model: Model) -> dict[str, tuple[str, ...] | str]:
-    kept: dict[str, tuple[str, ...] | str] = model.__dict__.setdefault("_matching_names", {})
-    return kept

@@ -1,62 +1,69 @@
-"""The compute buffers of a model whose layers repeat: each layer is replayed once for each way in which it is met.
+"""The compute buffers of a placed graph: each segment is scheduled and allocated once for each way in which it is met.
 
-What comes out is what `schedule` and `allocate` say of the whole graph. Everything is kept with the segments, so that a
-placement which moves the experts of a few layers costs those layers, and looking the others up.
+Everything is kept with the graph, so that a placement which moves the experts of a few layers costs those layers, and
+looking the others up.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from service.engine.memory.allocator import Arena
-from service.engine.memory.graph import CUDA_ALIGNMENT, Slot
-from service.engine.memory.graphs.repeats import PREVIOUS, SHARED, LayerSlots, NotRepeating, Repeats
-from service.engine.memory.layered import NO_COPIES, Entry, Pieces, Placed, Resolved, Rules
-from service.engine.memory.layered_arenas import (
-    HOST_ALIGNMENT,
+from service.engine.memory.allocator import (
     NOTHING,
+    AllocatorState,
     Arenas,
     Held,
     Program,
-    Run,
-    State,
+    SegmentReplay,
     free_blocks,
     marks_of,
+    new_arenas,
 )
+from service.engine.memory.graph import Slot
+from service.engine.memory.graphs.segments import PREVIOUS, SHARED, LayerSlots, NotRepeating, SegmentedGraph
+from service.engine.memory.scheduler import (
+    NO_COPIES,
+    Entry,
+    Pieces,
+    PlacedSegment,
+    ResolvedSegment,
+    SchedulerOptions,
+    Stage,
+)
+from service.engine.units import pad
 
-_MAX_RUNS = 2000  # segments replayed and kept, some tens of kB each
+_TRANSFER_ALIGNMENT = 256  # ik ggml-backend.cpp:2668
 Ahead = list[list[tuple[int, ...]]]
 Marks = tuple[int, ...]
 
 
 class Replay:
-    """One placement of a model on `rules.cpu` GPUs. Raises NotRepeating where the whole graph has to be replayed."""
+    """One placement of a model on `options.cpu` GPUs. Raises NotRepeating where the graph has to be in one piece."""
 
     def __init__(
-        self, repeats: Repeats, slots: Sequence[LayerSlots], device_of: Callable[[Slot], int],
-        layers: Sequence[int], in_ram: Callable[[Sequence[Slot]], frozenset[int]], rules: Rules,
+        self, graph: SegmentedGraph, slots: Sequence[LayerSlots], device_of: Callable[[Slot], int],
+        in_ram: Callable[[Sequence[Slot]], frozenset[int]], options: SchedulerOptions,
     ) -> None:  # fmt: skip
-        self.repeats, self.slots, self.rules = repeats, slots, rules
-        self.order = [0, *repeats.segment_of, len(repeats.segments) - 1]
-        kept = in_ram([slot for part in slots for slot in part.slots])
-        none: frozenset[int] = frozenset()
+        self.graph, self.slots, self.options = graph, slots, options
+        some = in_ram([slot for part in slots for slot in part.slots])
         self._placed = [
-            self._place(n, tuple(map(device_of, part.slots)), in_ram(part.slots) if kept else none, device)
-            for n, part, device in zip(self.order, slots, [-1, *layers, -1], strict=True)
+            self._place(n, tuple(map(device_of, part.slots)), in_ram(part.slots) if some else frozenset())
+            for n, part in zip(graph.order, slots, strict=True)
         ]
         self.resolved = self._resolve()
 
-    def _place(self, number: int, devices: tuple[int, ...], in_ram: frozenset[int], layer_device: int) -> Placed:
-        key = number, devices, in_ram, layer_device if self.rules.pinned else -1, self.rules
-        placed: Placed | None = self.repeats.memo.get(key)
+    def _place(self, number: int, devices: tuple[int, ...], in_ram: frozenset[int]) -> PlacedSegment:
+        key = number, devices, in_ram, self.options
+        placed: PlacedSegment | None = self.graph.memo.get(key)
         if placed is None:
-            segment = self.repeats.segments[number]
-            placed = Placed(segment, devices, in_ram, layer_device, self.rules, self.repeats.inputs)
-            self.repeats.memo[key] = placed
+            segment = self.graph.segments[number]
+            placed = PlacedSegment(segment, devices, in_ram, self.options, self.graph.inputs)
+            self.graph.memo[key] = placed
+            self.graph.n_kept += len(segment.codes)
         return placed
 
-    def _resolve(self) -> list[Resolved]:
-        stages = [placed.start for placed in self._placed]
+    def _resolve(self) -> list[ResolvedSegment]:
+        stages: list[Stage] = [placed.start for placed in self._placed]
         for depth in range(4):
             current, order = -1, range(len(stages))
             for j in reversed(order) if depth % 2 else order:
@@ -72,88 +79,106 @@ class Replay:
             shared |= {t: found[-1].device[t] for t in stage.placed.segment.late}
         return found
 
-    def flash_attention_stays(self, layers: Sequence[int]) -> bool:
+    def flash_attention_stays(self) -> bool:
         """Return whether every flash attention runs on its layer's device."""
         return all(
-            resolved.device[t] == device
-            for resolved, device in zip(self.resolved[1:-1], layers, strict=False)
-            for t in resolved.segment.flash
+            resolved.device[t] == resolved.placed.slots[layer]
+            for resolved in self.resolved
+            for t, layer in resolved.segment.flash
         )
 
-    def compute(self) -> tuple[Marks, int, int]:
-        """Return the compute buffer of every device, and the graph's splits and nodes."""
-        entry, pieces = Entry(-1, False, NO_COPIES), []
+    def compute(self) -> tuple[Marks, int]:
+        """Return the compute buffer of every device, the CPU last, and the number of splits."""
+        self.pieces = self._split()
+        programs = self._programs(self.pieces)
+        return self._run(programs, *self._start(programs)), sum(p.n_splits for p in self.pieces)
+
+    def _split(self) -> list[Pieces]:
+        entry, pieces = Entry(-1, False, NO_COPIES, NO_COPIES), []
         for resolved in self.resolved:
             pieces.append(resolved.split(entry))
             entry = pieces[-1].exit
-        programs = self._programs(pieces)
-        marks = self._run(programs, *self._start(programs))
-        return marks, sum(p.n_splits for p in pieces), self.repeats.n_nodes
+        return pieces
+
+    def arrivals(self) -> list[tuple[int, int | None]]:
+        """Return for each split its device and the bytes that other cards send it, None where it waits for nothing."""
+        found: list[tuple[int, int | None]] = []
+        for cut in self.pieces:
+            for piece in cut.pieces:
+                before = None if piece.starts or not found else found.pop()[1]
+                sent = sum(self._sent(cut, s) for s in piece.inputs)
+                found.append((piece.device, (before or 0) + sent if piece.inputs else before))
+        return found
+
+    def _sent(self, cut: Pieces, t: int) -> int:
+        if cut.resolved.device[t] == self.options.cpu:
+            return 0
+        segment = cut.segment
+        n_bytes = segment.external_bytes[t] if t in segment.external_bytes else segment.n_bytes[t]
+        return pad(n_bytes, _TRANSFER_ALIGNMENT)
 
     def _programs(self, pieces: list[Pieces]) -> list[Program]:
         ahead = _ahead(pieces)
         return [self._program(p, part, tuple(more)) for p, part, more in zip(pieces, self.slots, ahead, strict=True)]
 
     def _program(self, pieces: Pieces, part: LayerSlots, ahead: tuple[tuple[int, ...], ...]) -> Program:
-        key = part.kinds, ahead
+        views = pieces.segment.weight_views
+        copied = (s for n in (*(piece.inputs for piece in pieces.pieces), *ahead) for s in n)
+        types = {s: part.types[views[s][1]] for s in copied if s in views}  # other weights take no place in an arena
+        key = tuple(types.items()), ahead
         program: Program | None = pieces.programs.get(key)
         if program is None:
-            shared = self.repeats.segments[0].n_bytes | self.repeats.input_bytes
-            program = pieces.programs[key] = Program(pieces, part.kinds, self.rules, ahead, shared)
+            shared = self.graph.segments[0].n_bytes | self.graph.leaf_bytes
+            program = pieces.programs[key] = Program(pieces, types, self.options, ahead, shared)
+            self.graph.n_kept += len(program.steps)
         return program
 
-    def _start(self, programs: list[Program]) -> tuple[State, Marks]:
-        """The inputs, in the order in which ggml allocates them; with pipeline copies all copies, for ever."""
-        rules, repeats = self.rules, self.repeats
+    def _start(self, programs: list[Program]) -> tuple[AllocatorState, Marks]:
+        """The leafs, in the order in which ggml allocates them; with pipeline copies all copies, for ever."""
+        options, graph = self.options, self.graph
         copied = tuple(copy for program in programs for copy in program.pipeline)
-        key = "start", rules.cpu, rules.n_copies, copied
-        found: tuple[State, Marks] | None = repeats.memo.get(key)
+        leafs = tuple((t, self.resolved[0].device[t]) for t in graph.leaf_bytes)
+        key = "start", options.cpu, options.n_copies, leafs, copied
+        found: tuple[AllocatorState, Marks] | None = graph.memo.get(key)
         if found is None:
-            arenas = [Arena(CUDA_ALIGNMENT) for _ in range(rules.cpu)] + [Arena(HOST_ALIGNMENT)]
-            held = []
-            for t in repeats.inputs:
-                size = repeats.input_bytes[t]
-                held.append(Held(t, rules.cpu, arenas[-1].take(size), size, 0))
-                for _ in range(rules.n_copies - 1):
-                    arenas[-1].take(size)
+            arenas, held = new_arenas(options.cpu), []
+            for t, device in leafs:
+                size = graph.leaf_bytes[t]
+                held.append(Held(t, device, arenas[device].take(size), size, 0))
+                for _ in range(options.n_copies - 1 if t in graph.inputs else 0):
+                    arenas[device].take(size)
             for size, device in copied:
-                for _ in range(rules.n_copies):
+                for _ in range(options.n_copies):
                     arenas[device].take(size)
             start = self._state(Arenas(free_blocks(arenas), tuple(sorted(held)), ()))
-            found = repeats.memo[key] = start, marks_of(arenas)
+            found = graph.memo[key] = start, marks_of(arenas)
         return found
 
-    def _state(self, arenas: Arenas) -> State:
-        state: State | None = self.repeats.memo.get(arenas)
+    def _state(self, arenas: Arenas) -> AllocatorState:
+        state: AllocatorState | None = self.graph.memo.get(arenas)
         if state is None:
-            state = self.repeats.memo[arenas] = State(arenas)
+            state = self.graph.memo[arenas] = AllocatorState(arenas)
         return state
 
-    def _run(self, programs: list[Program], state: State, marks: Marks) -> Marks:
+    def _run(self, programs: list[Program], state: AllocatorState, marks: Marks) -> Marks:
         seen, endings = {marks}, _endings(programs)
-        always = frozenset(self.repeats.inputs) if self.rules.n_copies > 1 else frozenset()
-        permanent = always | self.repeats.segments[0].outputs
+        always = frozenset(self.graph.inputs) if self.options.n_copies > 1 else frozenset()
+        permanent = always | self.graph.segments[0].outputs
         for program, following, ending in zip(programs, [*programs[1:], None], endings, strict=True):
             asks = following.asks if following else NOTHING
             key = program, asks, ending
             found = state.after.get(key)
             if found is None:
-                run = Run(program, state.arenas, asks, ending, permanent | program.segment.outputs)
+                run = SegmentReplay(program, state.arenas, asks, ending, permanent | program.segment.outputs)
                 run.replay()
-                self._count()
                 arenas, marks = run.result()
                 found = state.after[key] = self._state(arenas), marks
+                self.graph.n_kept += len(arenas.held)
             state, marks = found
             seen.add(marks)
             outputs = frozenset(t + PREVIOUS for t in program.segment.outputs if t < PREVIOUS)
-            permanent = always | self.repeats.segments[0].outputs | outputs
+            permanent = always | self.graph.segments[0].outputs | outputs
         return tuple(map(max, zip(*seen, strict=True)))
-
-    def _count(self) -> None:
-        self.repeats.n_runs += 1
-        if self.repeats.n_runs > _MAX_RUNS:
-            self.repeats.n_runs = 0
-            self.repeats.memo.clear()
 
 
 def _ahead(pieces: list[Pieces]) -> Ahead:

@@ -40,9 +40,11 @@ def _beside(companions: Sequence[Companion], device: int) -> Estimate:
     )
 
 
-def _row(memory: Memory, device: int, name: str, capacity: int | None, reserve: int, beside: Estimate) -> DeviceMemory:
+def _row(
+    memory: Memory, device: int, name: str, capacity: int | None, reserve: int, companions: Estimate
+) -> DeviceMemory:
     d, own = memory.devices[device], memory.total(device)
-    total, high = own.expected + beside.expected, own.high + beside.high
+    total, high = own.expected + companions.expected, own.high + companions.high
     room = high if capacity is None else capacity
     return DeviceMemory(
         device=name,
@@ -53,12 +55,12 @@ def _row(memory: Memory, device: int, name: str, capacity: int | None, reserve: 
         output_mib=mib(d.output),
         overhead_mib=mib(d.derived + d.overhead.expected),
         total_mib=mib(total),
-        total_low_mib=mib(own.low + beside.low),
+        total_low_mib=mib(own.low + companions.low),
         total_high_mib=mib(high),
         capacity_mib=mib(room),
         reserve_mib=mib(reserve),
         free_mib=mib(room - total),
         fits=high <= room,
         basis=memory.basis,
-        companions_mib=mib(beside.expected),
+        companions_mib=mib(companions.expected),
     )

@@ -1,317 +1,278 @@
 """ggml's backend scheduler: the device of every node, the splits between devices, and the copies that they need.
 
-Source: ggml/src/ggml-backend.cpp of both engines (ggml_backend_sched_split_graph).
+Source: ggml/src/ggml-backend.cpp of both engines (ggml_backend_sched_split_graph). Each pass goes from segment to
+segment and takes along only what it carries over: the device that neighbours take, the copies that exist already, and
+whether the split in progress has inputs. What a segment came to is kept with it: a layer of a kind that is met again in
+the same way is looked up.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
-from service.engine.memory.graph import Graph
-from service.engine.memory.ops import VIEW_OPS
-from service.engine.units import pad
+from service.engine.memory.graphs.segments import PREVIOUS, SHARED, NotRepeating, Segment
 
-_COPY_ALIGNMENT = 256  # ik ggml-backend.cpp:2668
-_MAX_SOURCES = 10  # GGML_MAX_SRC
+COPY = 1 << 24  # the copy of a tensor on device d has the tensor's code and d + 1 times this
+Copies = frozenset[int]
+NO_COPIES: Copies = frozenset()
 
 
-@dataclass(slots=True)
-class Schedule:
-    """What the allocator replays: the graph's lists with copies and dependencies appended, and the order to run.
+class Entry(NamedTuple):
+    """What the walk over the nodes brings to a segment: the split in progress, and the copies that exist.
 
-    `size` counts what the device's buffer reserves, `permanent` tensors are never freed, `leafs` are (tensor, device).
-    `arrivals`: for each split its device and the bytes that other cards send it, None where it waits for nothing.
+    `peers`: what a card reads in another card's memory, under the code that a copy would have.
     """
 
-    order: list[int]
-    leafs: list[tuple[int, int]]
-    sources: list[tuple[int, ...]]
-    root: list[int]
-    slot: list[int]
-    overwrites: list[tuple[int, ...]]
-    size: list[int]
-    device: list[int]
-    children: list[int]
-    views: list[int]
-    permanent: set[int]
-    n_splits: int
-    arrivals: list[tuple[int, int | None]]
+    device: int
+    has_inputs: bool
+    copies: Copies
+    peers: Copies
+
+
+class Piece(NamedTuple):
+    """Nodes of one split in one segment; `starts`: the split begins here. `inputs`: what is copied to it."""
+
+    device: int
+    starts: bool
+    inputs: tuple[int, ...]
+    nodes: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class SchedulerOptions:
-    """`n_copies`: pipeline copies of every tensor that crosses devices (GGML_SCHED_MAX_COPIES where it applies).
+    """What holds for all segments of a replay. `cpu`: the index of the CPU, behind that of the last GPU.
 
     `offload`: weights in RAM are copied to the GPU `first` for large batches. `cuda`: sizes as a CUDA buffer reserves
-    them, and tensors kept for fused kernels. `pin_devices`: the device of each layer's norms, () where not pinned.
-    `in_ram`: slots whose weights are not copied from RAM. `kernels`: a card runs only what it has a kernel for, and
-    nothing that reads a tensor stored on another card (llama.cpp ggml-cuda.cu:5152). `ram_pins`: as the graph lists.
-    `fused`: kernels keep their tensors alive.
+    them. `pinned`: norms run on their layer's device. `kernels`: a card runs only what it has a kernel for, and nothing
+    that reads a tensor stored on another card (llama.cpp ggml-cuda.cu:5152). `fused`: tensors are kept for fused
+    kernels. `ram_pins`: as the graph lists. `n_copies`: pipeline copies of every tensor that crosses devices
+    (GGML_SCHED_MAX_COPIES where it applies).
     """
 
-    n_copies: int = 1
+    cpu: int
     offload: bool = True
     first: int = 0
     cuda: bool = False
-    pin_devices: tuple[int, ...] = ()
-    in_ram: frozenset[int] = frozenset()
+    pinned: bool = False
     kernels: bool = False
     fused: bool = True
     ram_pins: bool = False
+    n_copies: int = 1
 
 
-def schedule(graph: Graph, devices_of_slots: Sequence[int], n_devices: int, options: SchedulerOptions) -> Schedule:
-    """Return the order and devices in which `graph` runs on `n_devices` GPUs and the CPU (index `n_devices`)."""
-    device = node_devices(graph, devices_of_slots, n_devices, options)
-    splitter = _Splitter(graph, device, n_devices, options)
-    splitter.split()
-    return splitter.schedule()
+class PlacedSegment:
+    """A segment with the devices of its slots, and what they fix. `in_ram`: slots whose weights no card copies."""
 
+    def __init__(
+        self, segment: Segment, slots: tuple[int, ...], in_ram: frozenset[int], options: SchedulerOptions,
+        inputs: frozenset[int],
+    ) -> None:  # fmt: skip
+        self.segment, self.slots, self.options = segment, slots, options
+        self.fixed = self._fixed(in_ram, inputs)
+        self.stages: dict[tuple[int, tuple[int, ...]], Stage] = {}
+        self.start = self.stage(0, tuple(self.fixed.get(t, -1) for t in segment.real))
 
-class _Support:
-    """What a card can compute."""
+    def stage(self, depth: int, devices: tuple[int, ...]) -> Stage:
+        """Return the stage with these devices at a depth: the same object for the same ones."""
+        found = self.stages.get((depth, devices))
+        if found is None:
+            found = self.stages[depth, devices] = Stage(self, depth, devices)
+        return found
 
-    def __init__(self, graph: Graph, slots: Sequence[int], cpu: int, checked: bool) -> None:
-        self.graph, self.slots, self.cpu, self.checked = graph, slots, cpu, checked
+    def _fixed(self, in_ram: frozenset[int], inputs: frozenset[int]) -> dict[int, int]:
+        segment, slots, options = self.segment, self.slots, self.options
+        fixed = dict.fromkeys(inputs, options.cpu)
+        for t, slot in segment.slot_of.items():
+            fixed[t] = slots[slot]
+        if options.pinned:
+            fixed |= {t: slots[slot] for t, slot in segment.pins}
+        if options.ram_pins:
+            fixed |= dict.fromkeys(segment.ram_pins, options.cpu)
+        fixed |= segment.on_cards
+        for t in segment.nodes:
+            if t in fixed:
+                continue
+            if t in segment.home:
+                fixed[t] = slots[segment.home[t]]
+            elif t in segment.weight:
+                device = self._of_weight(t, segment.weight[t], in_ram)
+                if device >= 0:
+                    fixed[t] = device
+        for norm, product, slot in segment.beside_weights:
+            fixed[norm] = fixed[product] = slots[slot]
+        return fixed
+
+    def _of_weight(self, t: int, slot: int, in_ram: frozenset[int]) -> int:
+        options, owner = self.options, self.slots[slot]
+        if owner == options.cpu and options.offload and t in self.segment.offloadable and slot not in in_ram:
+            owner = next(d for d in range(options.first, options.cpu + 1) if self.runs(t, d))
+        return owner if self.runs(t, owner) else -1
 
     def runs(self, t: int, device: int) -> bool:
         """Return whether `device` can compute `t`."""
-        if not self.checked or device == self.cpu:
+        options = self.options
+        if not options.kernels or device == options.cpu:
             return True
-        if t in self.graph.without_kernel:
+        if t in self.segment.without_kernel:
             return False
-        owners = (self.slots[slot] for slot in self.graph.stored.get(t, ()))
-        return all(owner in (device, self.cpu) for owner in owners)
-
-    def best(self, t: int, device: Sequence[int]) -> int:
-        """Return the device that can compute `t` and has most of its sources."""
-        root = self.graph.root
-        owners = [device[s] if device[s] >= 0 else device[root[s]] for s in self.graph.sources[t]]
-        return max((d for d in range(self.cpu + 1) if self.runs(t, d)), key=lambda d: (owners.count(d), -d))
+        return all(self.slots[s] in (device, options.cpu) for s in self.segment.stored.get(t, ()))
 
 
-def node_devices(graph: Graph, slots: Sequence[int], cpu: int, options: SchedulerOptions) -> list[int]:
-    """Return the device of every tensor: what weights and caches fix, then neighbours carry on, GPUs before the CPU."""
-    support = _Support(graph, slots, cpu, options.kernels)
-    device = _fixed_devices(graph, slots, cpu, options, support)
-    real = [t for t in graph.nodes if graph.op[t] not in VIEW_OPS]
-    for order, gpus_only in ((real, True), (real[::-1], True), (real, False), (real[::-1], False)):
-        _carry(device, order, cpu if gpus_only else -1, support)
-    for t in real:
-        if device[t] < 0:
-            device[t] = support.best(t, device)
-    for t in graph.nodes:
-        if device[t] < 0:
-            device[t] = device[graph.root[t]] if graph.root[t] >= 0 else 0
-        for s in graph.sources[t]:
-            if device[s] < 0 and graph.root[s] < 0:
-                device[s] = device[t]
-    return device
+class Stage:
+    """The devices of a segment's real nodes after some of the passes; `followed`: the next stage, by what came in."""
+
+    __slots__ = ("depth", "devices", "followed", "placed", "resolved")
+
+    def __init__(self, placed: PlacedSegment, depth: int, devices: tuple[int, ...]) -> None:
+        self.placed, self.depth, self.devices = placed, depth, devices
+        self.followed: dict[int, tuple[Stage, int]] = {}
+        self.resolved: dict[tuple[int, ...], ResolvedSegment] = {}
+
+    def carry(self, current: int) -> tuple[Stage, int]:
+        """Return the stage after one more pass, into which neighbours bring the device `current`, and what goes on.
+
+        Each undetermined node takes the device of the one before it (in odd passes: behind it); in the first two
+        passes nodes on the CPU give theirs to none.
+        """
+        found = self.followed.get(current)
+        if found is None:
+            found = self.followed[current] = self._carry(current)
+        return found
+
+    def _carry(self, current: int) -> tuple[Stage, int]:
+        real, devices, placed = self.placed.segment.real, list(self.devices), self.placed
+        barrier = placed.options.cpu if self.depth < 2 else -1
+        order = range(len(real))
+        for i in reversed(order) if self.depth % 2 else order:
+            d = devices[i]
+            if d >= 0:
+                current = -1 if d == barrier else d
+            elif current >= 0 and placed.runs(real[i], current):
+                devices[i] = current
+        return placed.stage(self.depth + 1, tuple(devices)), current
+
+    def resolve(self, outside: tuple[int, ...]) -> ResolvedSegment:
+        """Return the devices of all tensors; `outside`: those of the segment's externals."""
+        found = self.resolved.get(outside)
+        if found is None:
+            found = self.resolved[outside] = ResolvedSegment(self, outside)
+        return found
 
 
-def _fixed_devices(
-    graph: Graph, slots: Sequence[int], cpu: int, options: SchedulerOptions, support: _Support
-) -> list[int]:
-    """The devices of what is stored or reads a weight, -1 for the rest."""
-    offload = options.offload and cpu > 0
-    device = [-1] * len(graph.op)
-    for t in graph.inputs:
-        device[t] = cpu
-    for t in graph.leafs:
-        if graph.home[t] >= 0:
-            device[t] = slots[graph.home[t]]
-    for node, layer in graph.pins if options.pin_devices else ():
-        device[node] = options.pin_devices[layer]
-    for node in graph.ram_pins if options.ram_pins else ():
-        device[node] = cpu
-    for t, card in graph.on_cards:
-        device[t] = card
-    for t in graph.nodes:
-        if device[t] >= 0:
-            continue
-        if graph.home[t] >= 0:
-            device[t] = slots[graph.home[t]]
-        elif graph.weight[t] >= 0:
-            owner = slots[graph.weight[t]]
-            copied = owner == cpu and offload and graph.offloadable[t] and graph.weight[t] not in options.in_ram
-            if copied:
-                owner = next(d for d in range(options.first, cpu + 1) if support.runs(t, d))
-            device[t] = owner if support.runs(t, owner) else -1
-    for norm, product, slot in graph.beside_weights:
-        device[norm] = device[product] = slots[slot]
-    return device
+class ResolvedSegment:
+    """A segment whose tensors all have a device, its externals among them."""
 
+    def __init__(self, stage: Stage, outside: tuple[int, ...]) -> None:
+        self.placed, self.segment = stage.placed, stage.placed.segment
+        segment = self.segment
+        self.device = device = dict(self.placed.fixed)
+        device.update(zip(segment.externals, outside, strict=True))
+        device.update((t, d) for t, d in zip(segment.real, stage.devices, strict=True) if d >= 0)
+        for t in segment.real:
+            if t not in device:
+                device[t] = self._nearest(t)
+        for t in segment.nodes:
+            if t not in device:
+                device[t] = device.get(segment.root[t], 0)
+            for s in segment.sources.get(t, ()):
+                if s not in device:
+                    device[s] = device[t]
+        self.pieces: dict[Entry, Pieces] = {}
 
-def _carry(device: list[int], order: list[int], barrier: int, support: _Support) -> None:
-    """Give each undetermined node the device of the one before it; a node on `barrier` carries nothing on."""
-    current = -1
-    for t in order:
-        d = device[t]
-        if d >= 0:
-            current = -1 if d == barrier else d
-        elif current >= 0 and support.runs(t, current):
-            device[t] = current
+    def _nearest(self, t: int) -> int:
+        """The device that can compute `t` and has most of its sources."""
+        segment, device = self.segment, self.device
+        owners = [device.get(s, device.get(segment.root.get(s, -1))) for s in segment.sources.get(t, ())]
+        able = (d for d in range(self.placed.options.cpu + 1) if self.placed.runs(t, d))
+        return max(able, key=lambda d: (owners.count(d), -d))
+
+    def split(self, entry: Entry) -> Pieces:
+        """Return the pieces that the scheduler cuts the segment into when it is entered so: made once."""
+        found = self.pieces.get(entry)
+        if found is None:
+            found = self.pieces[entry] = Pieces(self, entry)
+        return found
 
 
 @dataclass(slots=True)
-class _Split:
-    """Consecutive nodes on one device; `inputs` are the tensors first copied to that device here."""
-
+class _Growing:
     device: int
-    nodes: list[int]
-    inputs: list[int]
+    starts: bool
+    inputs: list[int] = field(default_factory=list)
+    nodes: list[int] = field(default_factory=list)
 
 
-class _Splitter:
-    """The last pass: cut the nodes into splits of one device each, and copy in what lives elsewhere."""
+class Pieces:
+    """A segment cut into pieces of splits, and what the walk takes on.
 
-    def __init__(self, graph: Graph, device: list[int], cpu: int, options: SchedulerOptions) -> None:
-        self.graph, self.device, self.cpu, self.options = graph, device, cpu, options
-        self.sources = list(graph.sources)
-        self.root, self.slot = list(graph.root), list(graph.slot)
-        self.overwrites = list(graph.overwrites)
-        self.size = self._sizes()
-        self.children, self.views = list(graph.children), list(graph.views)
-        self.permanent: set[int] = set(graph.outputs)
-        self.copies: dict[tuple[int, int], list[int]] = {}
-        self.leafs: list[tuple[int, int]] = []
-        self.splits: list[_Split] = []
+    A split ends where the device changes, where a weight from elsewhere follows copies, or where a node asks for it.
+    """
 
-    def _sizes(self) -> list[int]:
-        graph, cpu = self.graph, self.cpu
-        if not self.options.cuda:
-            return list(graph.n_bytes)
-        rows = zip(graph.n_bytes, graph.padding, self.device, strict=True)
-        size = [n if device == cpu else n + padding for n, padding, device in rows]
-        for t, (stored_here, copied_in) in graph.flash_copies.items():
-            if self.device[t] != cpu:
-                keys = graph.sources[t][1]
-                size[t] += stored_here if self.device[keys] == self.device[t] else copied_in
-        return size
+    def __init__(self, resolved: ResolvedSegment, entry: Entry) -> None:
+        self.resolved, self.segment = resolved, resolved.segment
+        self.sources = dict(self.segment.sources)
+        self._copies, self._peers = set(entry.copies), set(entry.peers)
+        self._current = _Growing(entry.device, False)
+        self._had_inputs = entry.has_inputs
+        grown = [self._current]
+        self._walk(grown)
+        self.pieces = tuple(Piece(p.device, p.starts, tuple(p.inputs), tuple(p.nodes)) for p in grown)
+        self.n_splits = sum(p.starts for p in grown)
+        self.copies = frozenset(self._copies)
+        busy = bool(self._current.inputs) or self._had_inputs
+        self.exit = Entry(self._current.device, busy, self._seen_behind(self._copies), self._seen_behind(self._peers))
+        self.programs: dict[object, Any] = {}
 
-    def split(self) -> None:
-        """Walk the nodes; a split ends where the device changes, or where a weight from elsewhere follows copies."""
-        graph, device = self.graph, self.device
-        op, sources = graph.op, graph.sources
-        current = _Split(-1, [], [])
-        for t in graph.nodes:
-            if op[t] not in VIEW_OPS:
+    def _seen_behind(self, copies: set[int]) -> Copies:
+        """The copies that the next segment may read, by its codes."""
+        shared = {c for c in copies if c % COPY >= SHARED}
+        own = {c for c in copies if c % COPY < PREVIOUS and c % COPY not in self.segment.slot_of}
+        return frozenset(shared | {c + PREVIOUS for c in own})
+
+    def _walk(self, grown: list[_Growing]) -> None:
+        device, segment = self.resolved.device, self.segment
+        for t in segment.nodes:
+            if t not in segment.is_view:
                 here = device[t]
-                if t in graph.starts:
-                    current = self._next_split(current, here)
-                for s in sources[t]:
-                    if device[s] != here:
-                        if here != current.device or (current.inputs and self._brings_weight(t, here)):
-                            current = self._next_split(current, here)
-                        self._copy_in(t, current)
-                        break
-                else:
-                    if here != current.device:
-                        current = self._next_split(current, here)
-            current.nodes.append(t)
+                if t in segment.starts:
+                    self._next(grown, here)
+                if any(device[s] != here for s in segment.sources.get(t, ())):
+                    busy = self._current.inputs or self._had_inputs
+                    if here != self._current.device or (busy and self._brings_weight(t, here)):
+                        self._next(grown, here)
+                    self._copy_in(t)
+                elif here != self._current.device:
+                    self._next(grown, here)
+            self._current.nodes.append(t)
 
-    def _next_split(self, current: _Split, device: int) -> _Split:
-        leading = [] if self.splits else current.nodes  # views before the first real node belong to its split
-        self.splits.append(_Split(device, leading, []))
-        return self.splits[-1]
+    def _next(self, grown: list[_Growing], device: int) -> None:
+        leading = grown.pop().nodes if self._current.device < 0 else []  # views before the first real node
+        self._current = _Growing(device, True, [], leading)
+        self._had_inputs = False
+        grown.append(self._current)
 
     def _brings_weight(self, t: int, here: int) -> bool:
-        slot, slots = self.graph.slot, self.graph.slots
+        segment, device = self.segment, self.resolved.device
         return any(
-            slot[s] >= 0 and self.device[s] != here and slots[slot[s]].kind != "cache" for s in self.graph.sources[t]
+            s in segment.slot_of and device[s] != here and segment.slots[segment.slot_of[s]].kind != "cache"
+            for s in segment.sources[t]
         )
 
-    def _copy_in(self, t: int, split: _Split) -> None:
-        device, here, sources = self.device, split.device, self.graph.sources[t]
-        replaced = list(sources)
-        for i, s in enumerate(sources):
-            if device[s] == here:
+    def _copy_in(self, t: int) -> None:
+        device, here, segment = self.resolved.device, self._current.device, self.segment
+        replaced = list(segment.sources[t])
+        for i, s in enumerate(replaced):
+            copy = s + COPY * (here + 1)
+            if device[s] == here or copy in self._peers:
                 continue
-            copies = self.copies.get((s, here))
-            if copies is None and self.graph.op[t] == "REDUCE":  # the card reads the other's memory, now and later
-                copies = self.copies[s, here] = [s]
-            elif copies is None:
-                copies = self.copies[s, here] = [self._append_copy(s, here) for _ in range(self.options.n_copies)]
-                split.inputs.append(s)
-            replaced[i] = copies[0]
-            self.children[s] -= 1
-            self.children[copies[0]] += 1
+            if copy not in self._copies:
+                if t in segment.reduces:  # the card reads the other's memory, now and later
+                    self._peers.add(copy)
+                    continue
+                if not segment.whole and s in segment.slot_of and segment.slots[segment.slot_of[s]].kind == "rope":
+                    raise NotRepeating  # layers may share these
+                self._copies.add(copy)
+                self._current.inputs.append(s)
+            replaced[i] = copy
         self.sources[t] = tuple(replaced)
-
-    def _append(self, sources: tuple[int, ...], root: int, size: int, device: int) -> int:
-        self.sources.append(sources)
-        self.root.append(root)
-        self.slot.append(-1)
-        self.overwrites.append(())
-        self.size.append(size)
-        self.device.append(device)
-        self.children.append(0)
-        self.views.append(0)
-        for s in sources:
-            self.children[s] += 1
-        return len(self.sources) - 1
-
-    def _append_copy(self, t: int, device: int) -> int:
-        size = self.graph.n_bytes[t]
-        if self.options.cuda and device != self.cpu:
-            size += self.graph.padding[t]
-        copy = self._append((), -1, size, device)
-        if self.options.n_copies > 1:
-            self.permanent.add(copy)
-        return copy
-
-    def _append_hold(self, tensors: tuple[int, ...], device: int) -> int:
-        """Append a node that does nothing but use `tensors`, which so live until it has run."""
-        first = tensors[0]
-        root = self.root[first]
-        return self._append(tensors, first if root < 0 else root, 0, device)
-
-    def schedule(self) -> Schedule:
-        """Return the splits one after the other, each behind the copies that it needs."""
-        if self.options.n_copies > 1:
-            self._pipeline_leafs()
-        order: list[int] = []
-        keep = self._keep_alives()
-        for split in self.splits:
-            for s in split.inputs:
-                order.append(self._append_hold((s,), self.device[s]))
-                order.append(self.copies[s, split.device][0])
-            for t in split.nodes:
-                order.append(t)
-                for tensors in keep.get(t, ()):
-                    here = tuple(self.copies.get((s, split.device), (s,))[0] for s in tensors)
-                    order.append(self._append_hold(here, split.device))
-        leafs = self.leafs + [(t, self.device[t]) for t in self.graph.leafs]
-        return Schedule(
-            order, leafs, self.sources, self.root, self.slot, self.overwrites, self.size, self.device,
-            self.children, self.views, self.permanent, len(self.splits),
-            [(split.device, self._arriving(split)) for split in self.splits],
-        )  # fmt: skip
-
-    def _arriving(self, split: _Split) -> int | None:
-        sent = (self.graph.n_bytes[s] for s in split.inputs if self.device[s] != self.cpu)
-        return sum(pad(n, _COPY_ALIGNMENT) for n in sent) if split.inputs else None
-
-    def _pipeline_leafs(self) -> None:
-        """With pipeline copies, all copies of inputs and split inputs come first and are never freed."""
-        for t in self.graph.inputs:
-            self.permanent.add(t)
-            self.leafs.append((t, self.device[t]))
-            for _ in range(self.options.n_copies - 1):
-                self.leafs.append((self._append_copy(t, self.device[t]), self.device[t]))
-        for split in self.splits:
-            for s in split.inputs:
-                self.leafs += [(copy, split.device) for copy in self.copies[s, split.device]]
-
-    def _keep_alives(self) -> dict[int, list[tuple[int, ...]]]:
-        """Return, by the node behind which they are let go, the tensors that fused kernels keep on GPUs."""
-        if not (self.options.cuda and self.options.fused and self.graph.keep_alives):
-            return {}
-        split_of = {t: i for i, split in enumerate(self.splits) if split.device != self.cpu for t in split.nodes}
-        found: dict[int, list[tuple[int, ...]]] = {}
-        for keep in self.graph.keep_alives:
-            if keep.until in split_of and split_of.get(keep.first) == split_of[keep.until]:
-                parts = range(0, len(keep.tensors), _MAX_SOURCES)
-                found.setdefault(keep.until, []).extend(keep.tensors[i : i + _MAX_SOURCES] for i in parts)
-        return found

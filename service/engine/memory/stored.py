@@ -1,9 +1,10 @@
-"""Bytes that a weight takes beyond its own: what a CUDA buffer reserves, and matrices that ik makes at load time."""
+"""Bytes that a weight takes beyond its own: what a CUDA buffer reserves, and matrices made of it at load time."""
 
 from __future__ import annotations
 
-from service.engine.memory.graph import CUDA_ALIGNMENT, cuda_row_padding, row_size
-from service.engine.memory.graphs.ik.latent import derived_kv_b
+from service.engine.config import Engine
+from service.engine.engines import engine_spec
+from service.engine.memory.graph import CUDA_ALIGNMENT, cuda_row_padding
 from service.engine.model import Model
 from service.engine.units import pad
 
@@ -32,26 +33,11 @@ def _with_head(model: Model, sizes: dict[str, int]) -> dict[str, int]:
     return sizes
 
 
-def derived_by_layer(model: Model, mode: int) -> tuple[int, ...]:
-    """Return `derived_bytes` of each of the model's own layers."""
-    known: dict[int, tuple[int, ...]] = model.__dict__.setdefault("_derived_bytes", {})
-    if mode not in known:
-        known[mode] = tuple(derived_bytes(model, i, mode) for i in range(model.n_layer - model.n_layer_nextn))
-    return known[mode]
-
-
-def derived_bytes(model: Model, layer: int, mode: int) -> int:
-    """Return the bytes of the matrices that ik makes of a latent layer's tensors at `-mla` `mode`.
-
-    ik llama.cpp:2975-3424: attn_kv_b in every mode but 1, which has no use for it; attn_k_b and attn_v_b in every mode
-    but 0. Counted in its CUDA build for DeepSeek-V2-Lite: 27, 0, 27 and 27 of them in modes 0 to 3.
-    """
-    k_b, v_b, kv_b = (model.by_name.get(f"blk.{layer}.attn_{part}.weight") for part in ("k_b", "v_b", "kv_b"))
-    mla = model.mla
-    if mla is None:
-        return 0
-    n_head = model.layers[layer].n_head
-    if kv_b is None and k_b is not None and v_b is not None and mode != 1:
-        return row_size(derived_kv_b(k_b.type, v_b.type), mla.kv_lora_rank) * n_head * (mla.nope + mla.value)
-    missing = (mla.nope * (k_b is None) + mla.value * (v_b is None)) if kv_b is not None and mode else 0
-    return row_size("q8_0", mla.kv_lora_rank) * n_head * missing
+def derived_by_layer(engine: Engine, model: Model, mode: int) -> tuple[int, ...]:
+    """Return the bytes of what the engine makes of the tensors of each of the model's own layers, by latent mode."""
+    known: dict[tuple[Engine, int], tuple[int, ...]] = model.__dict__.setdefault("_derived_bytes", {})
+    if (engine, mode) not in known:
+        memory = engine_spec(engine).memory
+        layers = range(model.n_layer - model.n_layer_nextn)
+        known[engine, mode] = tuple(memory.derived_bytes(model, i, mode) for i in layers)
+    return known[engine, mode]

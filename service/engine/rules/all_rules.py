@@ -1,39 +1,50 @@
-"""The list of all rules, and what they find, in the order that matters to whoever asks."""
+"""The list of all rules, and what they find, in the order that matters to anyone who asks."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 from typing import Literal
 
+import msgspec
+
+from service.engine.config import ENGINES
+from service.engine.engines import engine_rules
 from service.engine.finding import Finding
 from service.engine.rules import (
     attention,
     batches,
-    cache,
     companions,
     copies,
     eras,
     filling,
     fitting,
-    graph_split,
     host,
-    options,
     overrides,
+    own_placement,
     placement,
     spelling,
     splits,
     tensors,
     values,
 )
+from service.engine.rules import cache as caches
 from service.engine.rules.case import Case
-from service.engine.rules.rule import Found, Rule
+from service.engine.rules.proof import proven
+from service.engine.rules.rule import Found, Rule, rules_in
 
 _MODULES = (
-    fitting, spelling, values, eras, overrides, splits, graph_split, companions, attention, cache, tensors, placement,
-    filling, batches, copies, host, options,
+    fitting, own_placement, spelling, values, eras, overrides, splits, companions, attention, caches, tensors,
+    placement, filling, batches, copies, host,
 )  # fmt: skip
-RULES: tuple[Rule, ...] = tuple(one for module in _MODULES for one in vars(module).values() if isinstance(one, Rule))
 _SEVERITIES = ("error", "warning", "info")
+
+
+@cache
+def all_rules() -> tuple[Rule, ...]:
+    """Return every rule: those about all engines, then those of each engine's folder."""
+    own = (msgspec.structs.replace(one, engines=(engine,)) for engine in ENGINES for one in engine_rules(engine))
+    return (*rules_in(*_MODULES), *own)
 
 
 def in_order(found: Sequence[Finding]) -> list[Finding]:
@@ -42,11 +53,12 @@ def in_order(found: Sequence[Finding]) -> list[Finding]:
 
 
 def findings(case: Case, explain: Literal["pp", "tg"] | None = None) -> list[Finding]:
-    """Return what is wrong with a command: errors first, then by what it costs, then as in the list of rules.
+    """Return what is wrong with a command, each fix proven: errors first, then by what it costs, then as listed.
 
     `explain`: the phase that was measured slower than expected; findings that cost it come first.
     """
-    pairs = [pair for one in RULES for pair in one.findings(case)]
+    rules = all_rules()
+    pairs = [pair for one in rules for pair in proven(case, one, rules)]
     return [finding for finding, _ in sorted(pairs, key=lambda pair: _rank(pair[0], pair[1], explain))]
 
 

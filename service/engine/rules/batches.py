@@ -6,56 +6,16 @@ from collections.abc import Iterator
 
 import msgspec
 
-from service.engine.config import Flags
 from service.engine.rules.case import Case
-from service.engine.rules.rule import WORTH_SAYING, Found, rule
-from service.engine.units import MIB
+from service.engine.rules.paragraphs import LINK
+from service.engine.rules.rule import Found, rule
 
-_SIZES = (1024, 2048, 4096, 8192)
-_LINK = "the-micro-batch-and-the-link"
-_PROMPT, _OUTPUT = 4_096, 512  # tokens of the request that a larger micro-batch must make faster as a whole
+_SIZES = (1_024, 2_048, 4_096)  # tokens of a larger micro-batch
 
 
 @rule(
-    "micro-batch-below-threshold", "warning", _LINK, "ik_llama.cpp ggml-cuda.cu:5180-5214, pull request 520",
-    only="ik_llama.cpp", mend="-ub of at least 32 * experts / experts used, if it fits",
-)  # fmt: skip
-def micro_batch_below_threshold(case: Case) -> Iterator[Found]:
-    """ik_llama.cpp computes experts in RAM on the CPU for batches below 32 * n_expert / n_expert_used tokens.
-
-    Said where the larger micro-batch fits beside what is placed now, and makes a whole request faster.
-    """
-    copied = case.flags.op_offload and not case.flags.runtime_repack
-    if not (case.experts_in_ram and case.devices and copied) or case.n_ubatch >= case.threshold:
-        return
-    size = next((n for n in _SIZES if n >= case.threshold), None)
-    if size is None or size > case.flags.n_ctx:
-        return
-    mended = msgspec.structs.replace(case.flags, n_ubatch=size, n_batch=max(size, case.flags.n_batch))
-    pp, tg = case.gain(flags=mended)
-    if pp < WORTH_SAYING or _request(case) < WORTH_SAYING * _request(case, mended) or not case.fits(mended):
-        return
-    more = case.predict(mended).devices[0].compute - case.memory.devices[0].compute
-    yield Found(
-        f"-ub {case.n_ubatch} is below {case.threshold} tokens: the CPU computes the experts in RAM for prompts; "
-        f"-ub {size} sends them to the GPU: PP {case.speed().pp.expected:,.0f} to "
-        f"{case.speed(flags=mended).pp.expected:,.0f} t/s by the speed model, for {max(more, 0) / MIB:,.0f} MiB more "
-        f"on {case.devices[0].name}",
-        f"-ub {size} -b {max(size, case.flags.n_batch)}",
-        pp=pp,
-        tg=max(tg, 1.0),
-    )
-
-
-def _request(case: Case, flags: Flags | None = None) -> float:
-    """Seconds of a request."""
-    speed = case.speed(flags=flags)
-    return _PROMPT / speed.pp.expected + _OUTPUT / speed.tg.expected
-
-
-@rule(
-    "batch-below-micro-batch", "warning", _LINK,
-    "llama_init_from_model of both engines: n_ubatch = min(n_batch, n_ubatch)", mend="-b as large as -ub",
+    "batch-below-micro-batch", "warning", LINK,
+    "llama_init_from_model of both engines: n_ubatch = min(n_batch, n_ubatch)", fix="-b as large as -ub",
 )  # fmt: skip
 def batch_below_micro_batch(case: Case) -> Iterator[Found]:
     """`-ub` is cut to `-b` by both engines."""
@@ -66,8 +26,37 @@ def batch_below_micro_batch(case: Case) -> Iterator[Found]:
 
 
 @rule(
-    "batch-no-multiple", "info", _LINK, "llama_decode of both engines cuts a batch into micro-batches of n_ubatch",
-    mend="-b a multiple of -ub",
+    "micro-batch-small", "warning", LINK, "llama.cpp ggml-cuda.cu:5636-5655, ik_llama.cpp ggml-cuda.cu:5180-5214: the "
+    "experts in RAM are copied once for each micro-batch; computed: memory and speed with larger ones",
+    fix="-ub 1024 to 4096, where it fits", about="speed",
+)  # fmt: skip
+def micro_batch_small(case: Case) -> Iterator[Found]:
+    """Experts in RAM that are copied to the GPU for each micro-batch, with room for larger ones on the cards."""
+    if not case.copies_experts or case.n_ubatch > _SIZES[0]:
+        return
+    n_bytes = sum(case.model.by_name[name].nbytes for name in case.experts_in_ram)
+    yield Found(
+        f"{n_bytes / 1e9:,.0f} GB of experts are copied to {case.devices[0].name} for each {case.n_ubatch} tokens of a "
+        "prompt, and larger micro-batches fit",
+        severity="warning" if case.n_ubatch < _SIZES[0] else "info",
+        changes=lambda: iter([larger_micro_batches(case, case.n_ubatch + 1)]),
+    )
+
+
+def larger_micro_batches(case: Case, least: int) -> list[str]:
+    """Return the changes to each usual micro-batch of at least so many tokens that fits and leaves the reserve."""
+    found = []
+    for size in _SIZES:
+        batch = max(size, case.flags.n_batch)
+        larger = msgspec.structs.replace(case.flags, n_ubatch=size, n_batch=batch)
+        if least <= size <= case.flags.n_ctx and case.fits(larger):
+            found.append(f"-ub {size} -b {batch}")
+    return found
+
+
+@rule(
+    "batch-no-multiple", "info", LINK, "llama_decode of both engines cuts a batch into micro-batches of n_ubatch",
+    fix="-b a multiple of -ub",
 )  # fmt: skip
 def batch_no_multiple(case: Case) -> Iterator[Found]:
     """A batch that is no multiple of the micro-batch ends in a short one, each time."""

@@ -10,18 +10,21 @@ import msgspec
 
 from service.engine.advice import DeviceMemory
 from service.engine.builds import TODAY
-from service.engine.commands import ParsedCommand
-from service.engine.commands.tables import Tool
-from service.engine.config import CPU, Device, Engine, Flags, Override, Placement
+from service.engine.commands import ParsedCommand, changed, draft_of, parse_words
+from service.engine.config import CPU, Device, Engine, Flags, Override, Placement, Tool
+from service.engine.engines import EngineSpec, engine_spec
+from service.engine.engines.fit import FitAsked
 from service.engine.errors import InvalidFlags
 from service.engine.hardware import Rig
 from service.engine.memory import Companion, Memory, matching_names, predict_memory, report
 from service.engine.memory.spec import Allocator, micro_batch
-from service.engine.memory.split_modes import split_refused
 from service.engine.model import Model
 from service.engine.overrides import MAX_RULES
-from service.engine.rules.beside import NOTHING, Beside, companions_of
-from service.engine.rules.devices import chosen_devices, with_lab_bytes
+from service.engine.rules.companion_headers import NO_COMPANIONS, CompanionHeaders, companions_of
+from service.engine.run.binding import binding_of
+from service.engine.run.devices import chosen_devices, with_lab_bytes
+from service.engine.run.environment import Environment, environment_of
+from service.engine.run.resolved import ResolvedRun, resolve
 from service.engine.speed import Speed, predict_speed
 from service.engine.units import MIB
 
@@ -44,7 +47,7 @@ class Case(msgspec.Struct, frozen=True, dict=True, kw_only=True):
     """A command, the model, the machine, and what the engine makes of them.
 
     `flags` are those of the command without what the engine would refuse, with the devices of its rules renamed by
-    their place in `devices`. `reserve`: bytes that a proposed change must leave free on each of them.
+    their place in `devices`. `fit_fails`: `--fit` finds no placement. `reserve_mib`: as in `case_of`.
     """
 
     parsed: ParsedCommand
@@ -56,8 +59,14 @@ class Case(msgspec.Struct, frozen=True, dict=True, kw_only=True):
     flags: Flags
     allocator: Allocator
     tool: Tool
-    beside: Beside = NOTHING
-    reserve: tuple[int, ...]
+    fit_fails: bool = False
+    companion_headers: CompanionHeaders = NO_COMPANIONS
+    reserve_mib: int | Sequence[int] | None
+
+    @property
+    def reserve(self) -> tuple[int, ...]:
+        """Bytes that a proposed change must leave free on each device."""
+        return self.rig.reserves([device.gpu for device in self.devices], self.reserve_mib)
 
     @property
     def engine(self) -> Engine:
@@ -65,23 +74,28 @@ class Case(msgspec.Struct, frozen=True, dict=True, kw_only=True):
         return self.parsed.engine
 
     @property
-    def ik(self) -> bool:
-        """Whether that is ik_llama.cpp."""
-        return self.engine == "ik_llama.cpp"
+    def spec(self) -> EngineSpec:
+        """What is known of that engine."""
+        return engine_spec(self.engine)
+
+    @property
+    def latent_cache(self) -> bool:
+        """Whether the cache is latent."""
+        return self.spec.memory.latent_mode(self.model, self.flags, self.parsed.build.rules.memory) > 0
 
     @property
     def cpu(self) -> int:
         """The index of the CPU in a placement."""
         return len(self.devices)
 
+    def device_name(self, index: int) -> str:
+        """Return the name of a device of a placement, as the engine has it."""
+        return CPU if index == self.cpu else self.devices[index].name
+
     @property
     def fit_places(self) -> bool:
-        """Whether llama.cpp's `-fit` places the model: common/fit.cpp gives up when -ngl, -ts or an override is set."""
-        flags = self.parsed.flags
-        stated = (
-            flags.overrides or flags.cpu_moe or flags.n_cpu_moe or flags.tensor_split or _LAYERS & {*self.parsed.used}
-        )
-        return not self.ik and self.parsed.fit and bool(self.devices) and not stated
+        """Whether `-fit` places the model."""
+        return self.spec.fit is not None and self.parsed.fit and bool(self.devices) and not _places(self.parsed)
 
     @cached_property
     def memory(self) -> Memory:
@@ -104,14 +118,23 @@ class Case(msgspec.Struct, frozen=True, dict=True, kw_only=True):
         return micro_batch(self.engine, self.model, self.flags)
 
     @cached_property
-    def threshold(self) -> int:
-        """Tokens from which experts in RAM are copied to the first GPU for a batch.
+    def run(self) -> ResolvedRun:
+        """The command as its engine runs it."""
+        return self._run(self.flags, self.placement)
 
-        ik_llama.cpp ggml-cuda.cu:5180: 32 * n_expert / n_expert_used; llama.cpp ggml-cuda.cu:5636: 32.
-        """
-        used = max(self.model.n_expert_used, 1)
-        by_experts = self.ik and self.model.n_expert and self.parsed.build.rules.memory.threshold_by_experts
-        return -(-32 * self.model.n_expert // used) if by_experts else 32
+    def _run(self, flags: Flags, placement: Placement) -> ResolvedRun:
+        build, env = self.parsed.build, self.environment
+        return resolve(self.engine, self.model, flags, placement, self.rig, self.devices, build, env)
+
+    @cached_property
+    def environment(self) -> Environment:
+        """What the command's environment changes."""
+        return environment_of(self.engine, self.parsed.env, binding_of(self.parsed.prefix, self.parsed.flags.numa))
+
+    @cached_property
+    def threshold(self) -> int:
+        """Tokens from which experts in RAM are copied to the first GPU for a batch."""
+        return self.run.treatment.copies.expert_tokens
 
     @cached_property
     def experts_in_ram(self) -> tuple[str, ...]:
@@ -119,6 +142,17 @@ class Case(msgspec.Struct, frozen=True, dict=True, kw_only=True):
         return tuple(
             name for name, device in self.placement.tensors.items() if device == self.cpu and "_exps.weight" in name
         )
+
+    @property
+    def copies_experts(self) -> bool:
+        """Whether experts in RAM are copied to the first GPU for a whole micro-batch of a prompt."""
+        offered = bool(self.experts_in_ram and self.devices) and self.flags.op_offload
+        return offered and self.n_ubatch >= self.threshold
+
+    def assumes_memory(self, device: int) -> bool:
+        """Return whether nobody stated how much memory a device has: that of the machine is assumed, and it is that."""
+        known = all(one.field != "hardware.ram.total_gb" for one in self.rig.assumed)
+        return not known and (device == self.cpu or self.rig.cards[self.devices[device].gpu].unified)
 
     def predict(self, flags: Flags) -> Memory:
         """Return the memory with other flags on the same devices. Raises InvalidFlags."""
@@ -132,9 +166,16 @@ class Case(msgspec.Struct, frozen=True, dict=True, kw_only=True):
 
     @cached_property
     def companions(self) -> tuple[Companion, ...]:
-        """The memory of what the command loads beside the model."""
+        """The memory of what the command loads besides the model."""
         return companions_of(
-            self.parsed, self.model, self.flags, self.memory, self.devices, self.rig, self.beside, self.allocator
+            self.parsed,
+            self.model,
+            self.flags,
+            self.memory,
+            self.devices,
+            self.rig,
+            self.companion_headers,
+            self.allocator,
         )
 
     def table_of(self, memory: Memory) -> list[DeviceMemory]:
@@ -146,12 +187,11 @@ class Case(msgspec.Struct, frozen=True, dict=True, kw_only=True):
     def fits(self, flags: Flags) -> bool:
         """Return whether everything fits with other flags, and every card keeps free what it has to.
 
-        Of llama.cpp in its benchmark as well, which keeps logits of a whole batch: a change that cannot be measured is
-        not proposed.
+        In its benchmark as well, where that takes other memory: a change that cannot be measured is not proposed.
         """
         if not self._leaves_reserve(self.predict(flags)):
             return False
-        if self.ik or self.tool == "bench":
+        if self.spec.memory.tools_alike or self.tool == "bench":
             return True
         return self._leaves_reserve(self._predict(msgspec.structs.replace(flags, n_parallel=1), "bench"))
 
@@ -162,17 +202,29 @@ class Case(msgspec.Struct, frozen=True, dict=True, kw_only=True):
 
     def speed(self, n_kv: int = 0, *, flags: Flags | None = None, placement: Placement | None = None) -> Speed:
         """Return the speed at a depth; with other flags or another placement, nothing else changed."""
-        placed, flags = placement or self.placement, flags or self.flags
-        build_date = self.parsed.build.date
-        return predict_speed(self.engine, self.model, flags, placed, self.rig, self.devices, n_kv, build_date)
+        return predict_speed(self._run(flags or self.flags, placement or self.placement), n_kv)
 
     def gain(
         self, n_kv: int = 0, *, flags: Flags | None = None, placement: Placement | None = None
     ) -> tuple[float, float]:
         """Return how many times faster prompts and tokens are at a depth with other flags or another placement."""
-        mended = self.speed(n_kv, flags=flags, placement=placement)
+        fixed = self.speed(n_kv, flags=flags, placement=placement)
         now = self.speed(n_kv)
-        return mended.pp.expected / now.pp.expected, mended.tg.expected / now.tg.expected
+        return fixed.pp.expected / now.pp.expected, fixed.tg.expected / now.tg.expected
+
+    def changed(self, change: str) -> Case | None:
+        """Return the case of the command with a change made; None for advice that changes no command.
+
+        Raises InvalidFlags where the changed command cannot be read.
+        """
+        words = self.parsed.words
+        written = changed(words._replace(program=words.program or self.parsed.program), change)
+        if written is None:
+            return None
+        parsed = parse_words(written, self.parsed.build)
+        draft = self.companion_headers.draft if draft_of(parsed) is not None else None
+        headers = msgspec.structs.replace(self.companion_headers, draft=draft)
+        return case_of(parsed, self.model, self.rig, written.line, self.allocator, headers, self.reserve_mib)
 
     def moved(self, tensors: dict[str, int]) -> Placement:
         """Return the placement with some tensors on other devices."""
@@ -180,8 +232,8 @@ class Case(msgspec.Struct, frozen=True, dict=True, kw_only=True):
 
 
 def case_of(
-    parsed: ParsedCommand, model: Model, rig: Rig, command: str, allocator: Allocator, beside: Beside = NOTHING,
-    reserve_mib: int | Sequence[int] | None = None,
+    parsed: ParsedCommand, model: Model, rig: Rig, command: str, allocator: Allocator,
+    companion_headers: CompanionHeaders = NO_COMPANIONS, reserve_mib: int | Sequence[int] | None = None,
 ) -> Case:  # fmt: skip
     """Return the case of a parsed command. `allocator` "lab": as predict_memory has it.
 
@@ -193,12 +245,16 @@ def case_of(
         devices = with_lab_bytes(devices)
     rules = _rules(parsed.flags.overrides, model, devices)
     flags, tool = parsed.flags, parsed.tool
-    if allocator == "lab" and parsed.engine == "llama.cpp":
+    if allocator == "lab" and not engine_spec(parsed.engine).memory.tools_alike:
         tool = "bench"
         if not _SLOTS.search(command):
             flags = msgspec.structs.replace(
                 flags, n_parallel=1, other=tuple(o for o in flags.other if o not in _SHARED)
             )
+    usable = _with_loadable_split(
+        _usable(_with_latent_default(flags, parsed, model), rules, model, devices), parsed, model
+    )
+    fitted = _as_fitted(usable, parsed, model, devices, allocator, tool)
     return Case(
         parsed=parsed,
         model=model,
@@ -206,18 +262,51 @@ def case_of(
         devices=devices,
         unknown_devices=unknown,
         rules=rules,
-        flags=_with_loadable_split(
-            _usable(_with_latent_default(flags, parsed, model), rules, model, devices), parsed, model
-        ),
+        flags=fitted or usable,
+        fit_fails=fitted is None,
         allocator=allocator,
         tool=tool,
-        beside=beside,
-        reserve=rig.reserves([device.gpu for device in devices], reserve_mib),
+        companion_headers=companion_headers,
+        reserve_mib=reserve_mib,
+    )
+
+
+def _places(parsed: ParsedCommand) -> bool:
+    """Whether a command places the model: llama.cpp's -fit gives up at -ngl and -ts too (common/fit.cpp)."""
+    flags = parsed.flags
+    if flags.overrides or flags.cpu_moe or flags.n_cpu_moe:
+        return True
+    return engine_spec(parsed.engine).fit_places and bool(flags.tensor_split or _LAYERS & {*parsed.used})
+
+
+def _as_fitted(
+    flags: Flags, parsed: ParsedCommand, model: Model, devices: Sequence[Device], allocator: Allocator, tool: Tool
+) -> Flags | None:  # fmt: skip
+    """Return the flags that the engine's own placement leaves, where it is on; None where it finds none."""
+    fit, shared = engine_spec(parsed.engine).fit, {*_SHARED} & {*flags.other}
+    if fit is None or not parsed.fit or allocator == "lab" or not devices:
+        return flags
+    free = [device.free for device in devices]
+
+    def used(tried: Flags) -> list[int]:
+        found = predict_memory(parsed.engine, model, tried, free, allocator=allocator, tool=tool)
+        return [one.weights + one.kv + one.compute for one in found.devices[:-1]]
+
+    return fit(
+        FitAsked(
+            model=model,
+            flags=flags,
+            n_ctx=max(parsed.flags.n_ctx, 0),
+            free=free,
+            placed=_places(parsed),
+            streams=1 if shared else max(flags.n_parallel, 1),
+            used=used,
+        )
     )
 
 
 def _with_loadable_split(flags: Flags, parsed: ParsedCommand, model: Model) -> Flags:
-    if parsed.engine == "llama.cpp" and split_refused(model, flags):
+    if engine_spec(parsed.engine).memory.split_refused(model, flags):
         return msgspec.structs.replace(flags, split_mode="layer")
     return flags
 
@@ -225,7 +314,7 @@ def _with_loadable_split(flags: Flags, parsed: ParsedCommand, model: Model) -> F
 def _with_latent_default(flags: Flags, parsed: ParsedCommand, model: Model) -> Flags:
     """Write out an older build's default of `-mla`."""
     default = parsed.build.rules.memory.mla
-    if parsed.engine != "ik_llama.cpp" or model.mla is None or flags.mla is not None or default == TODAY.mla:
+    if model.mla is None or flags.mla is not None or default == TODAY.mla:
         return flags
     return msgspec.structs.replace(flags, mla=default)
 

@@ -1,4 +1,4 @@
-"""Rules about what a command loads beside its model."""
+"""Rules about what a command loads besides its model."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ from service.engine.commands import draft_of, projector_of
 from service.engine.memory.spec import loads_next_tokens
 from service.engine.model import Model
 from service.engine.rules.case import Case
+from service.engine.rules.paragraphs import UNASKED
 from service.engine.rules.rule import Found, rule
 from service.engine.tensor_names import is_expert
 from service.engine.units import GIB
 
 _DOCS = "docs/check.md"
-_UNASKED = "what-the-engines-do-unasked"
 
 
-@rule("not-counted", "warning", _UNASKED, _DOCS, mend="name its file (--draft, --mmproj)")
+@rule("not-counted", "warning", UNASKED, _DOCS, fix="name its file (--draft, --mmproj)")
 def not_counted(case: Case) -> Iterator[Found]:
     """A companion whose header is not known: its memory is not in the figures."""
     named = projector_of(case.parsed)
     unread = {
-        "draft": draft_of(case.parsed) if case.beside.draft is None else None,
-        "mmproj": named.path if named is not None and case.beside.projector is None else None,
+        "draft": draft_of(case.parsed) if case.companion_headers.draft is None else None,
+        "mmproj": named.path if named is not None and case.companion_headers.projector is None else None,
     }
     for field, path in unread.items():
         if path is not None:
@@ -30,7 +30,15 @@ def not_counted(case: Case) -> Iterator[Found]:
             yield Found(message, f"name its file in `{field}` (--{field})")
 
 
-@rule("rpc-not-supported", "error", _UNASKED, _DOCS, mend="leave out --rpc to see what this machine does alone")
+@rule("environment-not-counted", "info", UNASKED, "ggml-cuda.cu of both engines (getenv)", fix="leave it out")
+def environment_not_counted(case: Case) -> Iterator[Found]:
+    """A variable that the engine reads, and whose effect is in no figure."""
+    names = case.environment.ignored
+    if names:
+        yield Found(f"{', '.join(names)}: the engine reads it, and the figures are without its effect")
+
+
+@rule("rpc-not-supported", "error", UNASKED, _DOCS, fix="leave out --rpc to see what this machine does alone")
 def remote_devices(case: Case) -> Iterator[Found]:
     """RPC servers are not supported: the engine would put layers on them first."""
     if any(option.startswith(("--rpc ", "-rpc ")) for option in case.flags.other):
@@ -38,9 +46,9 @@ def remote_devices(case: Case) -> Iterator[Found]:
 
 
 @rule(
-    "no-next-token-layers", "error", _UNASKED,
+    "no-next-token-layers", "error", UNASKED,
     "ik_llama.cpp common/speculative.cpp:2010; llama.cpp src/llama-context.cpp:3881",
-    mend="leave out --spec-type, or take a file with them",
+    fix="leave out --spec-type, or take a file with them",
 )  # fmt: skip
 def no_next_token_layers(case: Case) -> Iterator[Found]:
     """Drafting with next-token layers that the file lacks."""
@@ -49,22 +57,12 @@ def no_next_token_layers(case: Case) -> Iterator[Found]:
 
 
 @rule(
-    "speculation-with-slots", "error", _UNASKED, "ik_llama.cpp examples/server/server-context.cpp:221",
-    only="ik_llama.cpp", mend="-np 1",
-)  # fmt: skip
-def speculation_with_slots(case: Case) -> Iterator[Found]:
-    """ik_llama.cpp drafts with one slot only."""
-    if loads_next_tokens(case.flags) and case.flags.n_parallel > 1:
-        yield Found(f"-np {case.flags.n_parallel}: ik_llama.cpp drafts with one slot only")
-
-
-@rule(
-    "draft-larger-than-model", "warning", _UNASKED, "computed: every drafted token reads the draft model once",
-    mend="a draft model of a tenth of the size, or none",
+    "draft-larger-than-model", "warning", UNASKED, "computed: every drafted token reads the draft model once",
+    fix="a draft model of a tenth of the size, or none",
 )  # fmt: skip
 def draft_larger_than_model(case: Case) -> Iterator[Found]:
     """A draft model that a token reads as much of as of the model itself."""
-    draft = case.beside.draft
+    draft = case.companion_headers.draft
     if draft is None or draft_of(case.parsed) is None:
         return
     own, other = _read_by_a_token(case.model), _read_by_a_token(draft)
@@ -79,7 +77,7 @@ def _read_by_a_token(model: Model) -> float:
     return sum(t.nbytes * (share if is_expert(t.name) else 1.0) for t in model.tensors)
 
 
-@rule("speed-without-draft", "info", _UNASKED, _DOCS)
+@rule("speed-without-draft", "info", UNASKED, _DOCS)
 def speeds_without_draft(case: Case) -> Iterator[Found]:
     """Speculative decoding is in the memory, not in the speeds."""
     if loads_next_tokens(case.flags) or draft_of(case.parsed) is not None:

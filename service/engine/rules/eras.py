@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from service.engine.config import CPU
 from service.engine.memory import predict_memory
 from service.engine.rules.case import Case
+from service.engine.rules.paragraphs import BUILDING
 from service.engine.rules.rule import Found, rule
 from service.engine.units import MIB
 
 _FLAGS = "flags-that-are-gone-or-another-engines"
-_BUILDING = "building-the-engine"
 _HISTORY = (
     "ik_llama.cpp, history of common/common.cpp and examples/llama-bench/llama-bench.cpp, pull 944; llama.cpp, the "
     "pull requests listed in docs/check.md, 15434"
@@ -26,10 +25,9 @@ _BEFORE = {
     "-dev": "CUDA_VISIBLE_DEVICES", "--device": "CUDA_VISIBLE_DEVICES",
 }  # fmt: skip
 _WORTH_UPDATING = 0.9  # of today's buffer in the older one
-_SHORT_MIB = 1024  # left on a card, from which on copies of its inputs matter
 
 
-@rule("option-of-another-time", "error", _FLAGS, _HISTORY, mend="that build's spelling")
+@rule("option-of-another-time", "error", _FLAGS, _HISTORY, fix="that build's spelling")
 def option_of_another_time(case: Case) -> Iterator[Found]:
     """Options that the build does not have yet, or had for a while only; `-fa` with a value before it took one."""
     build = case.parsed.build
@@ -55,37 +53,8 @@ def option_gone_since(case: Case) -> Iterator[Found]:
 
 
 @rule(
-    "copies-of-ram", "error", _BUILDING, "ik_llama.cpp pulls 751 and 879, issues 437 and 500", only="ik_llama.cpp",
-    until="2025-09-02", mend="build with -DGGML_SCHED_MAX_COPIES=1, the default since 2025-09-02",
-)  # fmt: skip
-def copies_of_ram(case: Case) -> Iterator[Found]:
-    """Older builds of ik_llama.cpp with several GPUs: pipeline copies of what is in RAM."""
-    flags, copies = case.flags, case.parsed.build.rules.memory.n_copies
-    overridden = any(rule.device == CPU for rule in flags.overrides)
-    if copies > 1 and case.cpu > 1 and overridden and flags.n_gpu_layers > case.model.n_layer:
-        yield Found(
-            f"builds of that time make {copies} pipeline copies with several GPUs: of the weights in RAM too, which "
-            "cannot be allocated; the figures are those of a build without"
-        )
-
-
-@rule(
-    "pipeline-copies", "info", _BUILDING, "llama.cpp ggml/CMakeLists.txt: GGML_SCHED_MAX_COPIES 4",
-    only="llama.cpp", mend="build with -DGGML_SCHED_MAX_COPIES=1",
-)  # fmt: skip
-def pipeline_copies(case: Case) -> Iterator[Found]:
-    """llama.cpp keeps four copies of every input on cards that hold the whole model, also where room is short."""
-    flags = case.flags
-    placed = flags.overrides or flags.cpu_moe or flags.n_cpu_moe or flags.no_kv_offload
-    whole = flags.n_gpu_layers > case.model.n_layer and flags.split_mode == "layer"
-    left = [row.capacity_mib - row.total_high_mib for row in case.table[:-1]]
-    if len(left) > 1 and whole and not placed and min(left) < _SHORT_MIB:
-        yield Found("with several GPUs every input is kept four times on each of them, and memory is short here")
-
-
-@rule(
-    "older-build", "info", _BUILDING, "the memory model with the rules of both builds (docs/check.md, Builds)",
-    mend="update the engine",
+    "older-build", "info", BUILDING, "the memory model with the rules of both builds (docs/check.md, Builds)",
+    fix="update the engine",
 )  # fmt: skip
 def older_build(case: Case) -> Iterator[Found]:
     """What the same flags need with today's build, where that is clearly less."""

@@ -12,14 +12,14 @@ from service.engine.rules.case import Case
 from service.engine.rules.rule import WORTH_SAYING, Found, rule
 from service.engine.tensor_names import layer_of
 
-_RESERVE_MIB, _RESERVE = 1024, 0.04  # left free on a card beside what is proposed, of its capacity
+_RESERVE_MIB, _RESERVE = 1024, 0.04  # left free on a card in addition to what is proposed, of its capacity
 _FASTER = 1.15  # times the bandwidth of another card
 
 
 @rule(
     "room-for-experts", "info", "one-more-layer-of-experts",
     "ik_llama.cpp discussion 477 (5 layers 3.40 t/s, 24 layers 5.77); computed: memory and speed with the rule",
-    mend="-ot for more layers before the other rules, or a smaller -ncmoe",
+    fix="-ot for more layers before the other rules, or a smaller -ncmoe", about="speed",
 )  # fmt: skip
 def room_for_experts(case: Case) -> Iterator[Found]:
     """Room on a card for some of the experts that are in RAM, as far as tokens become clearly faster."""
@@ -73,10 +73,10 @@ def _filled(
     while n < len(own) and sum(layers[i] for i in own[: n + 1]) <= room:
         n += 1
     for count in range(n, max(n - 3, 0), -1):
-        mended, text = _with_more(case, device, own[:count])
-        memory = case.predict(mended)
+        fixed, text = _with_more(case, device, own[:count])
+        memory = case.predict(fixed)
         if all(row.fits for row in case.table_of(memory)):
-            return count, text, case.gain(flags=mended, placement=memory.placement)
+            return count, text, case.gain(flags=fixed, placement=memory.placement)
     return None
 
 
@@ -93,7 +93,8 @@ def _with_more(case: Case, device: int, layers: list[int]) -> tuple[Flags, str]:
 
 @rule(
     "layers-on-slower-card", "warning", "unlike-cards",
-    "computed: memory and speed with other shares; ik_llama.cpp issue 629", mend="-ts with more for the faster card",
+    "computed: memory and speed with other shares; ik_llama.cpp issue 629", fix="-ts with more for the faster card",
+    about="speed",
 )  # fmt: skip
 def layers_on_slower_card(case: Case) -> Iterator[Found]:
     """Layers on a slow card while a clearly faster one has room for them, and prompts lose nothing."""
@@ -119,8 +120,8 @@ def _shares(case: Case, speeds: list[float]) -> Iterator[tuple[float, ...]]:
 
 def _gain_with(case: Case, shares: tuple[float, ...]) -> tuple[float, float, str] | None:
     """Gains of TG and PP with other shares, and how to write them; None where they do not fit."""
-    mended = msgspec.structs.replace(case.flags, tensor_split=shares)
-    if not case.fits(mended):
+    fixed = msgspec.structs.replace(case.flags, tensor_split=shares)
+    if not case.fits(fixed):
         return None
-    pp, tg = case.gain(flags=mended, placement=case.predict(mended).placement)
+    pp, tg = case.gain(flags=fixed, placement=case.predict(fixed).placement)
     return tg, pp, f"-ts {','.join(f'{share:.0f}' for share in shares)}"

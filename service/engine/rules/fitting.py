@@ -1,8 +1,9 @@
-"""What does not fit: where, by how much, and the smallest change that mends it."""
+"""What does not fit: where, by how much, and the change that makes it fit."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import cache
 
 import msgspec
 
@@ -15,31 +16,32 @@ from service.engine.units import GIB
 
 _LEAST_CONTEXT = 4_096
 _LEAST_MICRO_BATCH = 512
+_MOST_MOVES = 64  # of layers between cards
 _COMPUTED = "computed from the header by the engine's own rules (docs/check.md)"
 
 
 @rule(
-    "does-not-fit", "error", "one-more-layer-of-experts", _COMPUTED, mend="the smallest change that fits, if one does"
+    "does-not-fit",
+    "error",
+    "one-more-layer-of-experts",
+    _COMPUTED,
+    fix="the change that fits and is fastest, if one does",
 )
 def does_not_fit(case: Case) -> Iterator[Found]:
-    """Every GPU that would run out of memory; only a warning where llama.cpp's `-fit` places the model itself."""
-    small = [row for row in case.table[:-1] if not row.fits]
-    change = smallest_change(case) if small else None
-    unless = ", unless -fit places it otherwise" if case.fit_places else ""
-    for row in small:
+    """Every GPU that would run out of memory; a warning where it would only at worst, or has what nobody stated."""
+    small = [(i, row) for i, row in enumerate(case.table[:-1]) if not row.fits]
+    changes = [cache(lambda tier=tier: tuple(filter(None, (change(case) for change in tier)))) for tier in _CHANGES]
+    unless = ", also as -fit places it" if case.fit_places else ""
+    for i, row in small:
         over = row.total_high_mib - row.capacity_mib
         sure = "" if row.total_low_mib > row.capacity_mib else " at worst"
+        guessed = ", which is assumed" if case.assumes_memory(i) else ""
         yield Found(
             f"{row.device} ({row.gpu}) needs {row.total_mib:,.0f} MiB (up to {row.total_high_mib:,.0f}) and has "
-            f"{row.capacity_mib:,.0f}: {over:,.0f} MiB too little{sure}{unless}",
-            change or "",
-            severity="warning" if case.fit_places else None,
+            f"{row.capacity_mib:,.0f}{guessed}: {over:,.0f} MiB too little{sure}{unless}",
+            severity="warning" if row.total_mib <= row.capacity_mib or guessed else None,
+            changes=lambda: (tier() for tier in changes),
         )
-
-
-def smallest_change(case: Case) -> str | None:
-    """Return the change that makes the GPUs' part fit and takes least from the user, or None if no single one does."""
-    return next(filter(None, (change(case) for change in _CHANGES)), None)
 
 
 def _gpus_fit(case: Case, flags: Flags) -> bool:
@@ -47,13 +49,36 @@ def _gpus_fit(case: Case, flags: Flags) -> bool:
 
 
 def _other_shares(case: Case) -> str | None:
-    """Shares by what each card has: mends one card that is full beside others that are not."""
+    """Shares by what each card has: for one full card alongside others that are not."""
     if len(case.devices) < 2 or case.flags.split_mode == "none" or case.flags.n_gpu_layers <= 0:
         return None
     shares = tuple(float(round(device.free / GIB)) for device in case.devices)
+    return _written(case, shares) if shares != case.flags.tensor_split and all(shares) else None
+
+
+def _moved_layers(case: Case) -> str | None:
+    """Shares that count layers, moved one by one from the fullest card to the emptiest until every card fits."""
+    if len(case.devices) < 2 or case.flags.split_mode != "layer" or case.flags.n_gpu_layers <= case.model.n_layer:
+        return None
+    loaded = sorted({layer for name in case.placement.tensors if (layer := layer_of(name)) is not None})
+    homes = (*(case.placement.layers[layer] for layer in loaded), case.placement.head)
+    counts = [homes.count(i) for i in range(case.cpu)]
+    for _ in range(min(len(homes), _MOST_MOVES)):
+        flags = msgspec.structs.replace(case.flags, tensor_split=tuple(map(float, counts)))
+        left = [row.capacity_mib - row.total_high_mib for row in case.table_of(case.predict(flags))[:-1]]
+        if min(left) >= 0:
+            return _written(case, flags.tensor_split)
+        fullest, emptiest = left.index(min(left)), left.index(max(left))
+        if max(left) <= 0 or counts[fullest] <= 1:
+            return None
+        counts[fullest] -= 1
+        counts[emptiest] += 1
+    return None
+
+
+def _written(case: Case, shares: tuple[float, ...]) -> str | None:
     flags = msgspec.structs.replace(case.flags, tensor_split=shares)
-    text = f"-ts {','.join(f'{share:.0f}' for share in shares)}"
-    return text if shares != case.flags.tensor_split and all(shares) and _gpus_fit(case, flags) else None
+    return f"-ts {','.join(f'{share:g}' for share in shares)}" if _gpus_fit(case, flags) else None
 
 
 def _larger_n_cpu_moe(case: Case) -> str | None:
@@ -67,7 +92,7 @@ def _larger_n_cpu_moe(case: Case) -> str | None:
 
 def _more_experts_in_ram(case: Case) -> str | None:
     """Experts of as many more layers as the full cards are short of, of each card the last ones."""
-    if case.flags.n_gpu_layers <= 0 or case.flags.split_mode not in ("layer", "none"):
+    if case.flags.n_gpu_layers <= 0 or case.flags.split_mode not in ("layer", "none") or case.flags.n_cpu_moe:
         return None
     layers: list[int] = []
     for index, row in enumerate(case.table[:-1]):
@@ -81,8 +106,7 @@ def _more_experts_in_ram(case: Case) -> str | None:
         return None
     pattern = expert_override(sorted(layers))
     flags = msgspec.structs.replace(case.flags, overrides=(Override(pattern, CPU), *case.flags.overrides))
-    before = " before the other rules" if case.flags.overrides else ""
-    text = f"-ot '{pattern}=CPU'{before}: experts of {len(layers)} more layers in RAM"
+    text = f"-ot '{pattern}=CPU'{' before the other rules' if case.flags.overrides else ''}"
     return text if _gpus_fit(case, flags) else None
 
 
@@ -143,43 +167,39 @@ def _first_that_fits(case: Case, smaller: Sequence[Flags]) -> Flags | None:
     return smaller[high]
 
 
-_CHANGES: tuple[Callable[[Case], str | None], ...] = (
-    _other_shares,
-    _larger_n_cpu_moe,
-    _more_experts_in_ram,
-    _smaller_micro_batch,
-    _smaller_cache_type,
-    _shorter_context,
-    _fewer_layers,
+# By what they take from the user: only where things lie, then speed, precision, and context.
+_CHANGES: tuple[tuple[Callable[[Case], str | None], ...], ...] = (
+    (_other_shares, _moved_layers, _larger_n_cpu_moe, _more_experts_in_ram),
+    (_smaller_micro_batch,),
+    (_smaller_cache_type,),
+    (_shorter_context,),
+    (_fewer_layers,),
 )
+
+
+def other_placements(case: Case) -> list[str]:
+    """Return the changes by which everything fits that only move what lies where."""
+    return [text for change in _CHANGES[0] if (text := change(case))]
 
 
 @rule(
     "ram-too-small", "error", "mmap-pinned-memory-and-ram-that-is-too-small",
     "ik_llama.cpp src/llama-load-tensors.cpp:5309; discussion 286 (a 226 GiB model on 96 GB: 4 t/s from disk)",
-    mend="a smaller quantisation; GGML_CUDA_NO_PINNED=1 or mmap streams from disk",
+    fix="a smaller quantisation; GGML_CUDA_NO_PINNED=1 or mmap streams from disk",
 )  # fmt: skip
 def ram_too_small(case: Case) -> Iterator[Found]:
     """Host memory that must stay in RAM; a warning where mmap streams it from disk. Swap is slower than that."""
     row = case.table[-1]
     if row.fits or case.flags.mlock:
         return
-    needs = f"{row.total_mib / 1024:,.1f} GiB are needed in RAM, there are {row.capacity_mib / 1024:,.1f}"
-    if _stays_in_ram(case):
-        why = "it is pinned (mmap is off)" if _pinned(case) else "mmap is off"
-        fix = "GGML_CUDA_NO_PINNED=1 before the command streams it from disk" if _pinned(case) else "leave mmap on"
-        yield Found(f"{needs}, and {why}", fix)
+    guessed = case.assumes_memory(case.cpu)
+    there = f"{row.capacity_mib / 1024:,.1f}{' (assumed)' if guessed else ''}"
+    needs = f"{row.total_mib / 1024:,.1f} GiB are needed in RAM, there are {there}"
+    if case.run.mmap_off:
+        pinned = case.run.pins_host
+        why = "it is pinned (mmap is off)" if pinned else "mmap is off"
+        fix = "GGML_CUDA_NO_PINNED=1 before the command" if pinned else "leave out --no-mmap, or leave out -rtr"
+        yield Found(f"{needs}, and {why}", fix, severity="warning" if guessed else None)
     else:
         message = f"{needs}: mmap streams the rest from disk, at a fraction of the speed given here"
         yield Found(message, "a smaller quantisation", severity="warning")
-
-
-def _pinned(case: Case) -> bool:
-    """ik_llama.cpp pins all host weights, and turns mmap off, when a tensor is overridden to the CPU."""
-    to_cpu = case.flags.cpu_moe or case.flags.n_cpu_moe or any(r.device == CPU for r in case.flags.overrides)
-    return case.ik and bool(to_cpu) and "GGML_CUDA_NO_PINNED" not in case.parsed.env and case.flags.n_gpu_layers > 0
-
-
-def _stays_in_ram(case: Case) -> bool:
-    flags = case.flags
-    return _pinned(case) or flags.mmap is False or (case.ik and flags.runtime_repack)

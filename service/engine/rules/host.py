@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from service.engine.config import CPU
+from service.engine.memory.growth import bounds, growth_of
 from service.engine.rules.case import Case
+from service.engine.rules.paragraphs import MMAP
 from service.engine.rules.rule import Found, rule
-from service.engine.units import GIB
+from service.engine.units import GIB, MIB
 
 _THREADS = "threads-and-sockets"
-_MMAP = "mmap-pinned-memory-and-ram-that-is-too-small"
-_PROMPT_CACHE_MIB = 8192
 _READ_BY_ROW = ("token_embd.", "per_layer_token_embd.")  # a row a token, whatever their size
 _NUMA = ("distribute", "isolate", "numactl")
 
@@ -28,19 +27,19 @@ def _in_ram(case: Case) -> int:
 
 @rule(
     "too-many-threads", "warning", _THREADS, "ik_llama.cpp discussion 223",
-    mend="-t with the number of physical cores; -tb may be larger",
+    fix="-t with the number of physical cores; -tb may be larger",
 )  # fmt: skip
 def too_many_threads(case: Case) -> Iterator[Found]:
     """More threads than cores, where the CPU does work for every token."""
     n, cores = case.flags.threads, case.rig.physical_cores
     if n is not None and n > cores and _in_ram(case):
         message = f"-t {n} is more than the {cores} physical cores: generation does not gain from SMT"
-        yield Found(message, f"-t {cores}; -tb may be larger")
+        yield Found(message, f"-t {cores}")
 
 
 @rule(
     "odd-threads", "info", _THREADS, "ik_llama.cpp discussion 223 (63 threads 1.7 to 1.9 t/s, 64 threads 3.6 to 4.1)",
-    mend="an even -t",
+    fix="an even -t",
 )  # fmt: skip
 def odd_threads(case: Case) -> Iterator[Found]:
     """An odd number of threads, where the CPU does work for every token."""
@@ -52,7 +51,7 @@ def odd_threads(case: Case) -> Iterator[Found]:
 @rule(
     "numa-unset", "warning", _THREADS,
     "ik_llama.cpp discussion 396 (40 t/s bound to one socket, 27 with --numa distribute, 10 with --numa isolate)",
-    mend="numactl -N 0 -m 0 where one socket's memory holds the weights, else numactl --interleave=all and "
+    fix="numactl -N 0 -m 0 where one socket's memory holds the weights, else numactl --interleave=all and "
     "--numa distribute; /proc/sys/kernel/numa_balancing 0",
 )  # fmt: skip
 def numa_unset(case: Case) -> Iterator[Found]:
@@ -65,62 +64,26 @@ def numa_unset(case: Case) -> Iterator[Found]:
     size = f"{weights / GIB:,.0f} GiB in RAM"
     if weights < one:
         message = f"{size}, which one of {sockets} sockets holds ({one / GIB:,.0f} GiB), are read from all of them"
-        fix = "numactl -N 0 -m 0 before the command (the socket of the first GPU)"
+        fix = "numactl -N 0 -m 0 before the command"
     else:
         message = f"{size} are more than one of {sockets} sockets holds ({one / GIB:,.0f} GiB), and lie anyhow"
-        fix = "numactl --interleave=all before the command, and --numa distribute"
-    yield Found(message, f"{fix}; echo 0 > /proc/sys/kernel/numa_balancing")
+        fix = "numactl --interleave=all before the command; --numa distribute"
+    yield Found(f"{message} (and /proc/sys/kernel/numa_balancing should be 0)", fix)
 
 
 @rule(
     "numa-value-unknown", "error", _THREADS, "ik_llama.cpp common/common.cpp:2287; llama.cpp common/arg.cpp",
-    mend="--numa distribute, isolate or numactl",
+    fix="--numa distribute, isolate or numactl",
 )  # fmt: skip
 def numa_value_unknown(case: Case) -> Iterator[Found]:
     """`--numa` takes one of three values in both engines."""
     if case.flags.numa is not None and case.flags.numa not in _NUMA:
-        yield Found(f"--numa {case.flags.numa[:40]}: it is one of {', '.join(_NUMA)}")
+        yield Found(f"--numa {case.flags.numa[:40]}: it is one of {', '.join(_NUMA)}", "--numa distribute")
 
 
 @rule(
-    "mmap-needed", "info", _MMAP, "ik_llama.cpp src/llama-mmap.cpp:302, llama-model-loader.cpp:662, "
-    "llama-load-tensors.cpp:5309", only="ik_llama.cpp", mend="GGML_CUDA_NO_PINNED=1 before the command, or leave out",
-)  # fmt: skip
-def mmap_needed(case: Case) -> Iterator[Found]:
-    """`-thp`, `--defer-experts` and `--prefetch-experts` work on a mapped file, and something turned mapping off."""
-    wanted = {"-thp", "--transparent-huge-pages", "--defer-experts", "--prefetch-experts"} & set(case.flags.other)
-    off = _mmap_off(case)
-    if wanted and off:
-        yield Found(f"{min(wanted)} does nothing: it wants a mapped file, and {off} turns mmap off")
-
-
-def _mmap_off(case: Case) -> str | None:
-    """What turns ik_llama.cpp's mmap off."""
-    flags = case.flags
-    merging = {"-mqkv", "--merge-qkv", "-muge", "--merge-up-gate-experts", "--merge-up-gate-exps"} & set(flags.other)
-    overridden = flags.cpu_moe or flags.n_cpu_moe or any(rule.device == CPU for rule in flags.overrides)
-    if flags.mmap is False:
-        return "--no-mmap"
-    if flags.runtime_repack or merging:
-        return "-rtr" if flags.runtime_repack else min(merging)
-    pinned = overridden and case.devices and "GGML_CUDA_NO_PINNED" not in case.parsed.env
-    return "an override to the CPU (pinned memory)" if pinned and flags.n_gpu_layers > 0 else None
-
-
-@rule(
-    "defer-experts-elsewhere", "info", _MMAP, "ik_llama.cpp src/llama.cpp:4999", only="ik_llama.cpp",
-    mend="leave it out",
-)  # fmt: skip
-def defer_experts_elsewhere(case: Case) -> Iterator[Found]:
-    """`--defer-experts` works on Linux, and on experts."""
-    if "--defer-experts" in case.flags.other and (case.rig.os != "linux" or not case.model.moe_layers):
-        why = f"on {case.rig.os}" if case.rig.os != "linux" else "with a model without experts"
-        yield Found(f"--defer-experts does nothing {why}")
-
-
-@rule(
-    "locked-memory-too-large", "error", _MMAP, "mlock(2): more than the RAM cannot be locked (llama_mlock)",
-    mend="leave out the locking, or take a smaller quantisation",
+    "locked-memory-too-large", "error", MMAP, "mlock(2): more than the RAM cannot be locked (llama_mlock)",
+    fix="leave out --mlock, or leave out -lm, or a smaller quantisation",
 )  # fmt: skip
 def locked_memory_too_large(case: Case) -> Iterator[Found]:
     """`--mlock` (llama.cpp: `-lm mlock`) for more than there is RAM."""
@@ -131,28 +94,35 @@ def locked_memory_too_large(case: Case) -> Iterator[Found]:
 
 
 @rule(
-    "prompt-cache-in-ram", "info", _MMAP, "ik_llama.cpp and llama.cpp llama-server --help: -cram, 8192 MiB by default",
-    mend="-cram 0, or what is left",
+    "ram-grows", "info", MMAP,
+    "llama-server --help of both engines: -cram, 8192 MiB by default, 32 checkpoints a slot; llama.cpp "
+    "tools/server/server-context.cpp, ik_llama.cpp examples/server/server-context.cpp, create_checkpoint",
+    fix="-cram and, where checkpoints are kept, -ctxcp (ik_llama.cpp: -ctx-ckpt) with what is left",
 )  # fmt: skip
-def prompt_cache_in_ram(case: Case) -> Iterator[Found]:
-    """Both servers cache prompts in up to 8 GiB of RAM, which is not in the figures."""
+def ram_grows(case: Case) -> Iterator[Found]:
+    """What a server takes in RAM as it runs: prompts that it keeps, and checkpoints of what it cannot take back."""
     row = case.table[-1]
-    left = row.capacity_mib - row.total_high_mib
-    given = any(option.split()[0] in ("-cram", "--cache-ram") for option in case.flags.other)
-    if (
-        case.parsed.program == "llama-server"
-        and row.fits
-        and left < _PROMPT_CACHE_MIB
-        and not given
-        and not (case.parsed.build.date)
-    ):
-        message = f"{left / 1024:,.1f} GiB of RAM are left, and the server may take 8 for prompts that it keeps (-cram)"
-        yield Found(message, f"-cram {int(max(left // 2, 0)) // 256 * 256}")
+    if case.parsed.program != "llama-server" or not row.fits or case.parsed.build.date:
+        return
+    left = int((row.capacity_mib - row.total_high_mib) * MIB)
+    growth = growth_of(case.engine, case.model, case.flags)
+    words = bounds(case.engine, growth, left)
+    if not words and growth.checkpoints < GIB:
+        return
+    prompts = "prompts without limit" if growth.prompts is None else f"{growth.prompts / GIB:,.1f} GiB of prompts"
+    parts = [f"{prompts} (-cram)"] if growth.prompts != 0 else []
+    if growth.checkpoints:
+        slots = f" for each of {growth.slots} slots" if growth.slots > 1 else ""
+        option = case.spec.memory.checkpoint_option
+        parts.append(f"{growth.a_slot} checkpoints of {growth.checkpoint / MIB:,.1f} MiB{slots} ({option})")
+    message = f"as it runs the server may take {growth.total / GIB:,.1f} GiB more RAM: {' and '.join(parts)}"
+    tight = f"; {left / GIB:,.1f} GiB are left" if words else ""
+    yield Found(message + tight, " ".join(words), severity="warning" if words and growth.checkpoints else None)
 
 
 @rule(
     "device-order-unknown", "info", "which-card-is-cuda0", "CUDA programming guide, environment variables",
-    mend="paste `nvidia-smi -L` as hardware",
+    fix="paste `nvidia-smi -L` as hardware",
 )  # fmt: skip
 def device_order_unknown(case: Case) -> Iterator[Found]:
     """Numbers of unlike cards mean nothing while their order is not known."""

@@ -15,7 +15,8 @@ _COUNT = "what--ngl--cmoe-and--ncmoe-count"
 
 @rule(
     "layers-in-ram", "warning", _COUNT, "ik_llama.cpp pull request 232 (attention on the GPU: TG 1.58 times as fast); "
-    "computed: memory and speed with all layers on GPUs", mend="-ngl 999, with -ot exps=CPU where experts do not fit",
+    "computed: memory and speed with all layers on GPUs", fix="-ngl 999, with -ot exps=CPU where experts do not fit",
+    about="speed",
 )  # fmt: skip
 def layers_in_ram(case: Case) -> Iterator[Found]:
     """`-ngl` leaves whole layers in RAM, attention and cache too, or only the head, where all would fit.
@@ -25,13 +26,18 @@ def layers_in_ram(case: Case) -> Iterator[Found]:
     n = case.flags.n_gpu_layers
     if not case.devices or n > case.model.n_layer or n < 0:
         return
-    for mended, text in _all_layers(case):
-        if not case.fits(mended):
+    for fixed, text in _all_layers(case):
+        if not case.fits(fixed):
             continue
-        pp, tg = case.gain(flags=mended, placement=case.predict(mended).placement)
+        pp, tg = case.gain(flags=fixed, placement=case.predict(fixed).placement)
         if tg >= WORTH_SAYING:
-            what = "the output head" if n == case.model.n_layer and case.ik else f"{case.model.n_layer - n} layers"
-            message = f"-ngl {n} leaves {what} in RAM: with {text} TG would be about {tg:.1f} times as fast"
+            what = (
+                "the output head"
+                if n == case.model.n_layer and case.spec.memory.head_moves_last
+                else f"{case.model.n_layer - n} layers"
+            )
+            words = text.rpartition("; ")[2]
+            message = f"-ngl {n} leaves {what} in RAM: with {words} TG would be about {tg:.1f} times as fast"
             yield Found(f"{message}, PP {pp:.1f} times, and everything fits", text, pp=pp, tg=tg)
         return
 
@@ -40,4 +46,7 @@ def _all_layers(case: Case) -> Iterator[tuple[Flags, str]]:
     whole = msgspec.structs.replace(case.flags, n_gpu_layers=999)
     yield whole, "-ngl 999"
     if case.model.moe_layers and not case.flags.cpu_moe:
-        yield msgspec.structs.replace(whole, overrides=(), n_cpu_moe=0, cpu_moe=True), "-ngl 999 -ot exps=CPU"
+        yield (
+            msgspec.structs.replace(whole, overrides=(), n_cpu_moe=0, cpu_moe=True),
+            "leave out -ot, -ncmoe and -cmoe; -ngl 999 -ot exps=CPU",
+        )

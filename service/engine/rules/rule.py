@@ -5,8 +5,9 @@ A rule's facts are declared once, above the function that looks for it: docs/rul
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import NamedTuple, TypeAlias
+from collections.abc import Callable, Iterator, Sequence
+from types import ModuleType
+from typing import Literal, NamedTuple, TypeAlias
 
 import msgspec
 
@@ -18,8 +19,10 @@ WORTH_SAYING = 1.1  # times as fast: less than this drowns in the error of the s
 
 
 class Found(NamedTuple):
-    """What a rule found. `fix` None: as the rule says, "": nothing mends it. `severity`: another than the rule's.
+    """What a rule found. `fix` None: as the rule says, "": there is none. `severity`: another than the rule's.
 
+    `changes`: yields lists of fixes, worked out only when they are asked for: of the first list in which one is proven
+    to help, the best is taken.
     `pp`, `tg`: how many times faster prompts and tokens would be without it, by the speed model (1: unknown).
     """
 
@@ -28,28 +31,34 @@ class Found(NamedTuple):
     pp: float = 1.0
     tg: float = 1.0
     severity: Severity | None = None
+    changes: Callable[[], Iterator[Sequence[str]]] | None = None
 
 
 Look: TypeAlias = Callable[[Case], Iterator[Found]]
+About: TypeAlias = Literal["correctness", "speed"]
 
 
 class Rule(msgspec.Struct, frozen=True, kw_only=True):
-    """One rule. `what`: the condition in words; `mend`: what to write instead; `source`: where it is known from.
+    """One rule. `what`: the condition in words; `fix`: what to write instead; `source`: where it is known from.
 
-    `engines`: whose commands it is about. `since`, `until`: it holds for builds from and up to these days (None: all).
-    `paragraph`: the heading of docs/offloading.md that explains it. `look` yields what it finds in a command.
+    `about`: speed alone, or correctness too; `costs`: what is right may be slower (`rules/proof.py`).
+    `engines`: whose commands it is about; those in an engine's folder are about its own. `since`, `until`: it holds for
+    builds from and up to these days (None: all). `paragraph`: the heading of docs/offloading.md that explains it.
+    `look` yields what it finds in a command.
     """
 
     id: str
     severity: Severity
     what: str
-    mend: str | None
+    fix: str | None
     source: str
     paragraph: str
     engines: tuple[Engine, ...]
     since: str | None
     until: str | None
     look: Look
+    about: About = "correctness"
+    costs: bool = False
 
     def holds(self, case: Case) -> bool:
         """Return whether the rule is about the engine and the build of a command."""
@@ -61,7 +70,7 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
     def findings(self, case: Case) -> Iterator[tuple[Finding, Found]]:
         """Yield what a user reads, and what it was made of."""
         for found in self.look(case) if self.holds(case) else ():
-            fix = self.mend if found.fix is None else found.fix or None
+            fix = self.fix if found.fix is None else found.fix or None
             finding = Finding(
                 rule=self.id,
                 severity=found.severity or self.severity,
@@ -73,8 +82,8 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def rule(
-    name: str, severity: Severity, paragraph: str, source: str, *, mend: str | None = None,
-    only: Engine | None = None, since: str | None = None, until: str | None = None,
+    name: str, severity: Severity, paragraph: str, source: str, *, fix: str | None = None,
+    since: str | None = None, until: str | None = None, about: About = "correctness", costs: bool = False,
 ) -> Callable[[Look], Rule]:  # fmt: skip
     """Return a decorator that makes a rule of the function below it; the function's docstring is the rule's `what`."""
 
@@ -83,13 +92,20 @@ def rule(
             id=name,
             severity=severity,
             what=" ".join((look.__doc__ or "").split()),
-            mend=mend,
+            fix=fix,
             source=source,
             paragraph=paragraph,
-            engines=(only,) if only else ENGINES,
+            engines=ENGINES,
             since=since,
             until=until,
             look=look,
+            about=about,
+            costs=costs,
         )
 
     return declared
+
+
+def rules_in(*modules: ModuleType) -> tuple[Rule, ...]:
+    """Return the rules of some modules in the order in which they stand there."""
+    return tuple(one for module in modules for one in vars(module).values() if isinstance(one, Rule))

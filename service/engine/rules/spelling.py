@@ -4,39 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from service.engine.commands.tables import cache_types, known_options
-from service.engine.config import Engine
+from service.engine.builds import resolve_build
+from service.engine.commands.tables import known_options, newer_options
+from service.engine.engines import all_engines
+from service.engine.finding import Severity
 from service.engine.rules.case import Case
 from service.engine.rules.rule import Found, rule
 
-_IK: Engine = "ik_llama.cpp"
-_LLAMA: Engine = "llama.cpp"
-_ON_BY_DEFAULT = "leave it out: it is on by default"
-
-# (engine, option): what to write today. Where an option is in neither table it is the other engine's, or gone.
-_TODAY: dict[tuple[Engine, str], str] = {
-    (_IK, "-fmoe"): f"{_ON_BY_DEFAULT}; -no-fmoe turns it off",
-    (_IK, "--fused-moe"): f"{_ON_BY_DEFAULT}; -no-fmoe turns it off",
-    (_IK, "-ooae"): f"{_ON_BY_DEFAULT}; -no-ooae turns it off",
-    (_IK, "--offload-only-active-experts"): f"{_ON_BY_DEFAULT}; -no-ooae turns it off",
-    (_IK, "-fit"): "--fit",
-    (_IK, "-lm"): "--no-mmap or --mlock",
-    (_IK, "--load-mode"): "--no-mmap or --mlock",
-    (_IK, "-mmp"): f"{_ON_BY_DEFAULT}; --no-mmap turns it off",
-    (_IK, "--mmap"): f"{_ON_BY_DEFAULT}; --no-mmap turns it off",
-    (_IK, "-nopo"): "-op -1,0",
-    (_IK, "--no-op-offload"): "-op -1,0",
-    (_IK, "--op-offload"): _ON_BY_DEFAULT,
-    (_IK, "-kvo"): _ON_BY_DEFAULT,
-    (_IK, "--kv-offload"): _ON_BY_DEFAULT,
-    (_IK, "--mla-attn"): "-mla",
-    (_IK, "--attn-max-batch"): "-amb",
-    (_LLAMA, "--no-mmap"): "-lm none",
-    (_LLAMA, "-mmp"): "-lm mmap",
-    (_LLAMA, "--mmap"): "-lm mmap",
-    (_LLAMA, "--mlock"): "-lm mlock",
-    (_LLAMA, "-nopo"): "--no-op-offload",
-}
 _TODAY_IN_BOTH = {
     "bare -fa": "-fa on",
     "-no-fa": "-fa off",
@@ -53,19 +27,29 @@ _SOURCE = (
 )
 
 
-@rule("unknown-flag", "error", _FLAGS, _SOURCE, mend="leave it out, or today's spelling")
+@rule("unknown-flag", "error", _FLAGS, _SOURCE, fix="leave it out, or today's spelling")
 def unknown_flag(case: Case) -> Iterator[Found]:
-    """Words that today's program does not know and never did."""
+    """Words that today's program does not know and never did.
+
+    Words in parentheses are no part of a command, for no shell takes them: they are quoted back as a remark, and as a
+    warning where a value should stand.
+    """
     for word in case.parsed.unknown:
         name, _, value = word.partition(" ")
+        if word.startswith("("):
+            yield Found(f"{word[:80]} was read as a remark", f"leave out {word[:80]}", severity="info")
+            continue
         if value and name in known_options(case.engine, case.parsed.program):
             message = f"{value[:80]!r} is no value of {name[:80]}: the figures are those without it"
-            yield Found(message, f"leave out {word[:80]}")
+            severity: Severity | None = "warning" if "(" in value else None
+            yield Found(message, f"leave out {word[:80]}", severity=severity)
             continue
-        if _known_then(case, name):
+        if _known_then(case, name) or (case.parsed.build.newer and name.startswith("-")):
             continue
-        other = _other_engine(case.engine)
-        if name in known_options(other, case.parsed.program):
+        other = _others_option(case, name)
+        if other and case.parsed.program not in case.spec.commands.options.programs:  # no list of its own is known
+            continue
+        if other:
             message = f"{name} is an option of {other}: {case.engine}'s {case.parsed.program} does not know it"
         elif name.startswith("-"):
             message = f"{case.parsed.program} of {case.engine} has no option {name[:80]}"
@@ -74,17 +58,34 @@ def unknown_flag(case: Case) -> Iterator[Found]:
         yield Found(message, f"leave out {word[:80]}")
 
 
-@rule("retired-flag", "error", _FLAGS, _SOURCE, mend="today's spelling")
+@rule(
+    "newer-flag", "info", _FLAGS, "llama.cpp 00dc8057 (October 2026) tools/server/README.md, pull 29887",
+    fix="a build that has it",
+)  # fmt: skip
+def newer_flag(case: Case) -> Iterator[Found]:
+    """Options that came after the newest build known here, or that a build newer than it may have."""
+    newer = newer_options(case.engine, case.parsed.program)
+    today, date = resolve_build(case.engine, None).label, case.parsed.build.date
+    for name in case.parsed.used:
+        if name in newer and not date:
+            effect = " Its cache is counted on the cards, what it gains in speed is not" if "moe-cache" in name else ""
+            yield Found(f"{name} came after {today}, the newest build known here: an older one refuses it.{effect}")
+    for word in case.parsed.unknown if case.parsed.build.newer else ():
+        if word.startswith("-"):
+            yield Found(f"{word[:80]} is not known here: a build newer than {today} may have it, and it is not counted")
+
+
+@rule("retired-flag", "error", _FLAGS, _SOURCE, fix="today's spelling")
 def retired_flag(case: Case) -> Iterator[Found]:
     """Options that were understood, but that today's program does not have under that name."""
     engine, program = case.engine, case.parsed.program
     for name in case.parsed.old:
         if _known_then(case, name):
             continue
-        today = None if program == "llama-bench" else _TODAY.get((engine, name))
+        today = None if program == "llama-bench" else case.spec.commands.spelling_today.get(name)
         today = today or _TODAY_IN_BOTH.get(name)
-        other = _other_engine(engine)
-        if today is None and name in known_options(other, program):
+        other = None if today else _others_option(case, name)
+        if other:
             message, today = f"{name} is an option of {other}; {engine} refuses it", f"leave out {name}"
         elif name == "bare -fa":
             message = "-fa takes a value today: bare, it swallows the next word"
@@ -95,23 +96,25 @@ def retired_flag(case: Case) -> Iterator[Found]:
 
 @rule(
     "cache-type-unknown", "error", "the-cache", "ik_llama.cpp common/common.cpp, llama.cpp common/arg.cpp",
-    mend="one of the engine's cache types",
+    fix="one of the engine's cache types",
 )  # fmt: skip
 def cache_type_unknown(case: Case) -> Iterator[Found]:
     """Cache types that only the other engine has, or neither."""
-    there = cache_types(case.engine, case.tool)
+    there = case.spec.commands.cache_types(case.tool)
     for option, kind in (("-ctk", case.flags.cache_type_k), ("-ctv", case.flags.cache_type_v)):
         if kind not in there:
-            yield Found(f"{option} {kind}: {case.engine} has no such cache type", f"one of {', '.join(there)}")
+            yield Found(
+                f"{option} {kind}: {case.engine} has no such cache type; it has {', '.join(there)}", f"{option} q8_0"
+            )
 
 
 @rule(
     "split-mode-unknown", "error", "layers-or-together--sm", "ik_llama.cpp common/common.cpp:2054-2076; llama.cpp "
-    "common/arg.cpp", mend="-sm layer",
+    "common/arg.cpp", fix="-sm layer",
 )  # fmt: skip
 def split_mode_unknown(case: Case) -> Iterator[Found]:
     """`-sm row` in ik_llama.cpp, `-sm graph` in llama.cpp."""
-    modes = ("none", "layer", "graph", "attn") if case.ik else ("none", "layer", "row", "tensor")
+    modes = case.spec.memory.split_modes
     mode = case.flags.split_mode
     if mode not in modes:
         yield Found(f"-sm {mode[:40]}: {case.engine} has {', '.join(modes)}; the figures are those of -sm layer")
@@ -119,7 +122,7 @@ def split_mode_unknown(case: Case) -> Iterator[Found]:
 
 @rule(
     "context-unset", "info", "what-the-engines-do-unasked",
-    "ik_llama.cpp and llama.cpp, llama_init_from_model: n_ctx 0 is n_ctx_train", mend="-c with the tokens you need",
+    "ik_llama.cpp and llama.cpp, llama_init_from_model: n_ctx 0 is n_ctx_train", fix="-c with the tokens you need",
 )  # fmt: skip
 def context_unset(case: Case) -> Iterator[Found]:
     """Without `-c` the cache is as long as the model was trained for."""
@@ -132,13 +135,13 @@ def context_unset(case: Case) -> Iterator[Found]:
 @rule(
     "context-beyond-training", "info", "what-the-engines-do-unasked",
     "llama.cpp 0c1e57098 tools/server/server-context.cpp:4015 (a slot has at most n_ctx_train), "
-    "src/llama-context.cpp:327 (only a warning)", mend="-c with at most the tokens of the training for each slot",
+    "src/llama-context.cpp:327 (only a warning)", fix="-c with at most the tokens of the training for each slot",
 )  # fmt: skip
 def context_beyond_training(case: Case) -> Iterator[Found]:
     """A longer context than the model was trained for; llama.cpp's server does not use what is beyond."""
     trained = case.model.n_ctx_train
     if 0 < trained * max(case.flags.n_parallel, 1) < case.flags.n_ctx:
-        capped = case.engine == "llama.cpp" and case.parsed.program == "llama-server"
+        capped = case.spec.commands.server_caps_context and case.parsed.program == "llama-server"
         effect = "the server uses no more than that of a slot" if capped else "answers beyond it are not what it learnt"
         yield Found(f"-c {case.flags.n_ctx:,}, and the model was trained for {trained:,} tokens: {effect}")
 
@@ -159,5 +162,7 @@ def _known_then(case: Case, name: str) -> bool:
     return build.date is not None and build.has(case.parsed.program, name) is not None
 
 
-def _other_engine(engine: Engine) -> Engine:
-    return "llama.cpp" if engine == "ik_llama.cpp" else "ik_llama.cpp"
+def _others_option(case: Case, name: str) -> str | None:
+    """Return the other engine whose program of that name has the option, or None."""
+    others = (one.name for one in all_engines() if one.name != case.engine)
+    return next((engine for engine in others if name in known_options(engine, case.parsed.program)), None)

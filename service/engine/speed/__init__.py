@@ -1,7 +1,6 @@
 """Speed: PP and TG of a config at any depth, with intervals, and where the time goes."""
 
-from service.engine.speed.calibration import calibration, coefficients
-from service.engine.speed.parts import PARTS
+from service.engine.speed.parts import PARTS, milliseconds
 from service.engine.speed.predict import (
     Request,
     Speed,
@@ -10,6 +9,7 @@ from service.engine.speed.predict import (
     predict_speed,
     request_of,
     speed_point,
+    typical_seconds,
     versus,
 )
 from service.engine.speed.sums import weights_of, work_of
@@ -20,13 +20,13 @@ __all__ = [
     "Request",
     "Speed",
     "Work",
-    "calibration",
-    "coefficients",
     "goal_seconds",
     "is_called",
+    "milliseconds",
     "predict_speed",
     "request_of",
     "speed_point",
+    "typical_seconds",
     "versus",
     "weights_of",
     "work_of",

@@ -11,11 +11,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, NamedTuple, Protocol, TypeVar
 
 import msgspec
 
-from service.engine.speed.calibration import Parameter
+from service.engine.calibration import Parameter
 
 NOISE, RIG = 0.2, 0.2
 _DOUBTFUL = 2.0  # noises: beyond, an error counts less and less (Cauchy weights)
@@ -81,7 +81,7 @@ class Fit(Generic[Row]):
         self.rows, self.parameters = rows, parameters
         self.names = [n for n, p in parameters.items() if p.prior_spread]
         self.index = {name: i for i, name in enumerate(self.names)}
-        self.offsets = {key: len(self.names) + i for i, key in enumerate(sorted({r.offset for r in rows}))}
+        self.offsets = sorted({r.offset for r in rows})
 
     def start(self) -> Solution:
         """Return the priors as a solution."""
@@ -102,21 +102,46 @@ class Fit(Generic[Row]):
             trial[name] = values[name]
         return Slope(error, by)
 
-    def step(self, at: Solution, slopes: Sequence[Slope], use: Callable[[Row], bool]) -> Solution:
-        """Return the solution one Gauss-Newton step on, of the rows that `use` takes."""
-        matrix, right = self._normal(at, slopes, use)
-        factor = cholesky(matrix)
-        move = solve(factor, right)
+    def step(self, at: Solution, slopes: Sequence[Slope]) -> Solution:
+        """Return the solution one Gauss-Newton step on."""
+        normal = self._normal(at, self._pairs(slopes))
+        move = solve(cholesky(normal.matrix), normal.right)
+        offsets = {
+            key: at.offsets[key] + (own.right - sum(a * move[i] for i, a in own.by.items())) / own.weight
+            for key, own in normal.offsets.items()
+        }
+        return Solution(self._moved(at, move), offsets, {})
+
+    def without(self, at: Solution, slopes: Sequence[Slope], group: Callable[[Row], str]) -> dict[str, Values]:
+        """Return the values without the rows of each group, one step from the solution of all.
+
+        No two groups may share an offset: then each adds a block of its own to the normal equations.
+        """
+        whole, prior = self._normal(at, self._pairs(slopes)), self._normal(at, [])
+        by_group: dict[str, list[tuple[Row, Slope]]] = {}
+        for row, slope in self._pairs(slopes):
+            by_group.setdefault(group(row), []).append((row, slope))
+        found = {}
+        for name, pairs in sorted(by_group.items()):
+            own = self._normal(at, pairs)
+            matrix = [
+                [a - b + c for a, b, c in zip(*lines, strict=True)]
+                for lines in zip(whole.matrix, own.matrix, prior.matrix, strict=True)
+            ]
+            right = [a - b + c for a, b, c in zip(whole.right, own.right, prior.right, strict=True)]
+            found[name] = self._moved(at, solve(cholesky(matrix), right))
+        return found
+
+    def _moved(self, at: Solution, move: Sequence[float]) -> Values:
         values = dict(at.values)
         for name, i in self.index.items():
             bounded = max(min(move[i], _LONGEST), -_LONGEST)
             values[name] = max(values[name] * math.exp(bounded), self.parameters[name].least)
-        offsets = {key: at.offsets[key] + move[i] for key, i in self.offsets.items()}
-        return Solution(values, offsets, {})
+        return values
 
     def spreads(self, at: Solution, slopes: Sequence[Slope]) -> Values:
         """Return one standard deviation of the logarithm of every fitted parameter at a solution."""
-        factor = cholesky(self._normal(at, slopes, lambda _: True)[0])
+        factor = cholesky(self._normal(at, self._pairs(slopes)).matrix)
         found = {}
         for name, i in self.index.items():
             unit = [0.0] * len(factor)
@@ -124,29 +149,57 @@ class Fit(Generic[Row]):
             found[name] = math.sqrt(solve(factor, unit)[i])
         return found
 
-    def _normal(
-        self, at: Solution, slopes: Sequence[Slope], use: Callable[[Row], bool]
-    ) -> tuple[list[list[float]], list[float]]:
-        size = len(self.names) + len(self.offsets)
+    def _pairs(self, slopes: Sequence[Slope]) -> list[tuple[Row, Slope]]:
+        return list(zip(self.rows, slopes, strict=True))
+
+    def _normal(self, at: Solution, pairs: Sequence[tuple[Row, Slope]]) -> _Normal:
+        """Return the normal equations of the parameters, after the offsets were eliminated: each stands for itself."""
+        size = len(self.names)
         matrix, right = [[0.0] * size for _ in range(size)], [0.0] * size
         for name, i in self.index.items():
             known = self.parameters[name]
             matrix[i][i] = known.prior_spread**-2
             right[i] = -math.log(at.values[name] / known.prior) / known.prior_spread**2
-        for key, i in self.offsets.items():
-            matrix[i][i], right[i] = RIG**-2, -at.offsets[key] / RIG**2
-        for row, slope in zip(self.rows, slopes, strict=True):
-            if not use(row):
-                continue
+        offsets = {key: _Offset(RIG**-2, -at.offsets[key] / RIG**2, {}) for key in self.offsets}
+        for row, slope in pairs:
+            own = offsets[row.offset]
             error = slope.error + at.offsets[row.offset]
             weight = row.weight / NOISE**2 / (1 + (error / NOISE / _DOUBTFUL) ** 2)
-            cells = [*slope.by.items(), (self.offsets[row.offset], 1.0)]
-            for i, a in cells:
-                line, scaled = matrix[i], a * weight
-                for j, b in cells:
-                    line[j] += scaled * b
-                right[i] -= scaled * error
-        return matrix, right
+            own.weight += weight
+            own.right -= weight * error
+            for i, a in slope.by.items():
+                own.by[i] = own.by.get(i, 0.0) + a * weight
+            _add(matrix, right, slope.by, weight, -error * weight)
+        for own in offsets.values():
+            _add(matrix, right, own.by, -1 / own.weight, -own.right / own.weight)
+        return _Normal(matrix, right, offsets)
+
+
+class _Offset(msgspec.Struct):
+    """The equation of one rig's offset: its own weight, right side, and coefficients of the parameters."""
+
+    weight: float
+    right: float
+    by: Vector
+
+
+class _Normal(NamedTuple):
+    """Normal equations: the lower triangle of their matrix, their right side, and those of the offsets."""
+
+    matrix: list[list[float]]
+    right: list[float]
+    offsets: dict[str, _Offset]
+
+
+def _add(matrix: list[list[float]], right: list[float], by: Vector, weight: float, scale: float) -> None:
+    """Add a vector times itself to the lower triangle, and the vector to the right side."""
+    cells = list(by.items())
+    for i, a in cells:
+        line, scaled = matrix[i], a * weight
+        for j, b in cells:
+            if j <= i:
+                line[j] += scaled * b
+        right[i] += a * scale
 
 
 def cholesky(matrix: Sequence[Sequence[float]]) -> list[list[float]]:

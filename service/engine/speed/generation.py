@@ -5,6 +5,8 @@ Form and values: fitted on published runs (calibration.json); every coefficient 
 
 from __future__ import annotations
 
+from service.engine.calibration import Coefficients
+from service.engine.engines import engine_spec
 from service.engine.speed.attention import (
     Form,
     cache_bytes,
@@ -13,10 +15,15 @@ from service.engine.speed.attention import (
     token_form,
     token_operations,
 )
-from service.engine.speed.calibration import Coefficients
-from service.engine.speed.machine import CardRate, CpuRate, Machine
+from service.engine.speed.machine import CUDA_KERNELS, CardRate, CpuRate, Machine
 from service.engine.speed.parts import Seconds, no_time, overlap
-from service.engine.speed.together import attention_ways, cards_seconds, is_together, reduction_seconds
+from service.engine.speed.tensor_parallel import (
+    attention_ways,
+    cards_seconds,
+    is_by_rows,
+    is_parallel,
+    reduction_seconds,
+)
 from service.engine.speed.work import Attention, Weights, Work
 
 _CYCLE_WEIGHTS = 8  # weights a cycle and core that the fit counts with
@@ -38,15 +45,21 @@ def token_seconds(work: Work, machine: Machine, p: Coefficients, n_kv: float) ->
             parts["attention"] += _attention_on_cpu(work, layer, machine.token_cpu, p, n_kv)
     parts["attention"] += cards_seconds(work, attending, attention_ways(work)) + _states(work, machine, p)
     waiting, sending = reduction_seconds(work, machine, p, 1)
-    parts["copies over PCIe"] = move_seconds(work, machine, p) + sending
-    parts["launch overhead"] = p["token"] + _launches(work, p)
+    parts["copies over PCIe"] = crossing_seconds(work, machine, p) + sending
+    parts["launch overhead"] = p["token"] + _launches(work, machine, p)
     parts["synchronisation"] = _synchronisation(work, machine, p) + waiting
     return parts
 
 
 def _read_on_card(work: Work, weights: Weights, card: CardRate, p: Coefficients) -> float:
     seconds = weights.n_bytes / card.bandwidth * card.read * p.get(f"gpu_read.{weights.quant}", 1.0)
-    return seconds * work.share * p["gpu_read.expert"] if weights.use == "expert" else seconds
+    seconds *= p.get(f"gpu_read.{weights.quant}.{card.backend}", 1.0)
+    seconds *= p.get(f"gpu_read.{weights.type}.{card.backend}", 1.0)
+    if "quantised_batches" in work.lacks and card.backend in CUDA_KERNELS:
+        seconds *= p["before.gpu_read"]
+    if is_by_rows(work):
+        seconds *= p["row.read"]
+    return seconds * work.share * card.read_expert if weights.use == "expert" else seconds
 
 
 def _read_in_ram(work: Work, cpu: CpuRate, p: Coefficients) -> tuple[float, float]:
@@ -63,28 +76,33 @@ def _read_in_ram(work: Work, cpu: CpuRate, p: Coefficients) -> tuple[float, floa
     dot = cpu.dot / (cpu.cycles * _CYCLE_WEIGHTS)
     if cpu.two_sockets:
         dot *= p["cpu_dot.two_sockets"]
+    if cpu.overbooked:
+        read, dot = read * p["threads.overbooked"], dot * p["threads.overbooked"]
     if cpu.windows:
         dot *= p["windows.cpu"] * (p["windows.two_sockets"] if cpu.two_sockets else 1.0)
-    if work.engine == "llama.cpp":
-        read, dot = read * p["ram_read.llama_cpp"], dot * p["cpu_dot.llama_cpp"]
+    read, dot = read * own_coefficient(work, p, "ram_read"), dot * own_coefficient(work, p, "cpu_dot")
     total = overlap(sum(reading) * read, sum(computing) * dot)
     costs = [r * read + c * dot for r, c in zip(reading, computing, strict=True)]
     whole = sum(costs)
     return (total * costs[0] / whole, total * costs[1] / whole) if whole else (0.0, 0.0)
 
 
+def own_coefficient(work: Work, p: Coefficients, name: str) -> float:
+    """Return by what the engine differs from the common coefficient of this name, 1 where it does not."""
+    return p.get(f"{name}.{engine_spec(work.engine).speed.key}", 1.0)
+
+
 def _attention_on_card(work: Work, layer: Attention, card: CardRate, p: Coefficients, n_kv: float) -> float:
     form = token_form(work)
-    read = p["gpu_cache"]
+    read = card.cache
     ratio = heads_a_kv_head(work, layer)
     if work.cache_k < 1.5:
         read *= p["gpu_cache.quantised_latent"] if work.mla else ratio ** p["gpu_cache.quantised_exponent"]
-    if work.engine == "llama.cpp" and ratio == 12:
-        read *= p["gpu_cache.llama_cpp_ratio_12"]
+    read *= p.get(f"gpu_cache.{engine_spec(work.engine).speed.key}_ratio_{ratio}", 1.0)
     if work.lacks:
         read *= _old_cache(work, form, ratio, p)
-    latent = p["gpu_latent"] * (p["gpu_latent.llama_cpp"] if work.engine == "llama.cpp" else 1.0)
-    if work.engine == "llama.cpp" and "flash_attention" in work.lacks:
+    latent = p["gpu_latent"] * own_coefficient(work, p, "gpu_latent")
+    if "flash_attention_kernels" in work.lacks:
         latent *= p["before.latent"]
     if form == "mla2":
         read, latent = read * p["gpu_cache.mla2"], latent * p["gpu_latent.mla2"]
@@ -94,11 +112,11 @@ def _attention_on_card(work: Work, layer: Attention, card: CardRate, p: Coeffici
 
 def _old_cache(work: Work, form: Form, ratio: int, p: Coefficients) -> float:
     """How much slower older builds read the cache: no reuse in a group, or kernels for 1, 2, 4, 8 and 16 heads only."""
+    if "flash_attention_kernels" in work.lacks:
+        return p["before.gpu_cache"]
     if "flash_attention" in work.lacks:
-        if work.engine == "llama.cpp":
-            return p["before.gpu_cache"]
         return float(ratio ** p["before.gpu_cache_exponent"]) if form == "heads" else 1.0
-    if work.engine == "ik_llama.cpp" and "odd_head_ratios" in work.lacks and ratio not in (1, 2, 4, 8, 16):
+    if "odd_head_ratios" in work.lacks and ratio not in (1, 2, 4, 8, 16):
         return p["before.odd_head_ratios"]
     return 1.0
 
@@ -108,10 +126,8 @@ def _attention_on_cpu(work: Work, layer: Attention, cpu: CpuRate, p: Coefficient
     if cpu.two_sockets:
         read *= p["ram_read.two_sockets"]
     compute = p["cpu_attention_token"] * cpu.dot / (cpu.cycles * _CYCLE_OPERATIONS)
-    if work.engine == "llama.cpp":
-        compute *= p[f"cpu_attention_token.llama_cpp{'_flash' if work.flash else ''}"]
-    elif not work.flash:
-        compute *= p["cpu_attention_token.no_flash"]
+    for multiple in engine_spec(work.engine).speed.cpu_attention_token(work, p):
+        compute *= multiple
     form = token_form(work)
     if form != "heads":
         compute *= p[f"cpu_attention_token.{form}"]
@@ -122,34 +138,48 @@ def _states(work: Work, machine: Machine, p: Coefficients) -> float:
     """Recurrent states are read and written whole for every token."""
     seconds = work.state_bytes[-1] * p["cpu_cache"] / machine.token_cpu.bandwidth
     for n_bytes, card in zip(work.state_bytes, machine.cards, strict=False):
-        seconds += n_bytes * p["gpu_cache"] / card.bandwidth
+        seconds += n_bytes * card.cache / card.bandwidth
     return 2 * seconds
 
 
-def move_seconds(work: Work, machine: Machine, p: Coefficients) -> float:
-    """Return the seconds of weights that cross between devices at every evaluation, over the slower of their links."""
-    seconds = 0.0
-    for move in work.moves:
-        ends = [machine.cards[d].link for d in (move.source, move.target) if d < work.n_devices]
-        seconds += move.n_bytes / min(ends) * p["copy"]
-    return seconds
+def crossing_seconds(work: Work, machine: Machine, p: Coefficients) -> float:
+    """Return the seconds of weights that cross to another device for every token."""
+    moving = [w for w in work.weights if w.stored != w.device]
+    seconds = sum(link_seconds(work, machine, w.stored, w.device, w.n_bytes) for w in moving)
+    return seconds * machine.cards[0].copy if moving else 0.0
 
 
-def _launches(work: Work, p: Coefficients) -> float:
+def link_seconds(work: Work, machine: Machine, source: int, target: int, n_bytes: float) -> float:
+    """Return the seconds that bytes take from one device to another, at the rate of the slower of their links."""
+    return n_bytes / min(machine.cards[d].link for d in (source, target) if d < work.n_devices)
+
+
+def _launches(work: Work, machine: Machine, p: Coefficients) -> float:
     layer = p["launch.layer"]
     if work.n_expert:
         layer += p["launch.moe"]
-        if work.engine == "ik_llama.cpp" and not work.fused:
-            layer += p["launch.unfused"]
     if work.mla:
         layer += p["launch.mla"]
-    if "moe_graphs" in work.lacks:
-        layer *= p["before.moe_graphs"]
-    return work.gpu_layers * layer * (p["launch.llama_cpp"] if work.engine == "llama.cpp" else 1.0)
+    seconds = work.gpu_layers * layer
+    if work.recurrent_layers:
+        old = p["before.recurrent"] if "recurrent_kernels" in work.lacks else 1.0
+        seconds += work.recurrent_layers * p["launch.recurrent"] * old
+    if engine_spec(work.engine).memory.fuses_up_and_gate:
+        seconds += work.unfused_layers * p["launch.unfused"]
+    if "moe_graphs" in work.lacks and machine.cards and machine.cards[0].backend == "cuda":
+        seconds *= p["before.moe_graphs"]
+    if machine.cards:
+        seconds *= machine.cards[0].launch
+    return seconds * own_coefficient(work, p, "launch")
 
 
 def _synchronisation(work: Work, machine: Machine, p: Coefficients) -> float:
-    change = p["change.host"] * (p["change.host_windows"] if machine.windows else 1.0)
     threads = p["cpu_layer"] + p["cpu_layer.thread"] * machine.token_cpu.cores
-    between_cards = 0.0 if is_together(work) else work.card_changes * p["change.card"]
+    if machine.token_cpu.overbooked:
+        threads *= p["threads.overbooked"]
+    if not machine.cards:
+        return work.host_layers * threads
+    first = machine.cards[0]
+    change = first.change_host * (p["change.host_windows"] if machine.windows else 1.0)
+    between_cards = 0.0 if is_parallel(work) else work.card_changes * first.change
     return work.host_changes * change + between_cards + work.host_layers * threads

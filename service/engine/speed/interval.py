@@ -8,11 +8,11 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
+from service.engine.calibration import Comparison, Part
 from service.engine.config import Device
 from service.engine.hardware import Rig
-from service.engine.speed.calibration import Comparison, calibration
 from service.engine.speed.machine import cpu_class
-from service.engine.speed.parts import Part, Seconds
+from service.engine.speed.parts import Seconds
 from service.engine.speed.work import Work
 
 Phase: TypeAlias = Literal["tg", "pp"]
@@ -43,15 +43,16 @@ def trust(
     intervals: Mapping[str, float] | None = None,
 ) -> Trust:
     """Return how far to trust a time made of `parts`. `intervals`: those of the calibration, or others to try."""
-    known = calibration().intervals if intervals is None else intervals
-    measured = _measured(work, rig, devices, parts)
-    own = known[class_of(work, rig, parts, phase)]
+    known = rig.calibration.intervals if intervals is None else intervals
+    measured = _measured(work, rig, devices, parts, known, phase)
+    kind = class_of(work, rig, devices, parts, phase)
+    own = known.get(kind) or known.get(_pooled(kind)) or known["not_measured"]
     factors = [own, *least_factors(work, rig, parts, phase, n_kv, known)]
     if not measured:
         factors.append(known["not_measured"])
     logs = [math.log(max(factors)), *unknown(rig, devices, parts, known)]
     factor = math.exp(math.sqrt(sum(x * x for x in logs)))
-    return Trust(factor, calibration().basis if measured else FORMULA)
+    return Trust(factor, rig.calibration.basis if measured else FORMULA)
 
 
 def share_of(parts: Mapping[Part, float], names: Sequence[Part]) -> float:
@@ -61,8 +62,10 @@ def share_of(parts: Mapping[Part, float], names: Sequence[Part]) -> float:
 
 
 def comparison_of(parts: Mapping[Part, float], phase: Phase) -> str:
-    """Return which comparisons a config belongs to: `tg.cpu`, `tg.gpu`, `pp.cpu`, `pp.gpu`."""
-    return f"{phase}.{'gpu' if parts['weights on GPU'] + parts['copies over PCIe'] > 0 else 'cpu'}"
+    """Return which comparisons a config belongs to: `tg.cpu`, `tg.hybrid`, `tg.gpu`, and the same of prompts."""
+    if parts["weights on GPU"] + parts["copies over PCIe"] <= 0:
+        return f"{phase}.cpu"
+    return f"{phase}.{'hybrid' if share_of(parts, (*_IN_RAM, 'copies over PCIe')) > _MATTERS else 'gpu'}"
 
 
 def spread_of_ratio(
@@ -80,15 +83,33 @@ def spread_of_ratio(
     return math.sqrt(variance)
 
 
-def class_of(work: Work, rig: Rig, parts: Seconds, phase: Phase) -> str:
-    """Return the class whose published runs say how far off a prediction of this kind may be."""
+def class_of(work: Work, rig: Rig, devices: Sequence[Device], parts: Seconds, phase: Phase) -> str:
+    """Return the class whose published runs say how far off a prediction of this kind may be.
+
+    `tg.hybrid` of CUDA, `tg.hybrid.rocm` of another back end: where the time goes, then what drives the cards.
+    """
+    place = _place(work, rig, parts, phase)
+    backend = rig.cards[devices[0].gpu].backend if devices else "cuda"
+    on_cards = place in ("hybrid", "all_on_gpu", "cards")
+    return f"{phase}.{place}.{backend}" if on_cards and backend != "cuda" else f"{phase}.{place}"
+
+
+def _pooled(kind: str) -> str:
+    """Return the class of all runs of a back end, for a kind of run that too few published."""
+    phase, _, backend = kind.rpartition(".")
+    return f"{phase.partition('.')[0]}.any.{backend}"
+
+
+def _place(work: Work, rig: Rig, parts: Seconds, phase: Phase) -> str:
     if share_of(parts, _IN_RAM) > _MATTERS and rig.sockets > 1:
-        return f"{phase}.two_sockets"
+        return "two_sockets"
     if phase == "tg" and share_of(parts, _IN_RAM) > _MATTERS and rig.cpu_bandwidth_gbs > _FAST_RAM:
-        return "tg.fast_ram"
+        return "fast_ram"
     if not work.n_devices or share_of(parts, ("weights on GPU", "copies over PCIe", "launch overhead")) < 0.02:
-        return f"{phase}.cpu_only"
-    return f"{phase}.hybrid" if work.host_layers else f"{phase}.all_on_gpu"
+        return "cpu_only"
+    if work.host_layers:
+        return "hybrid"
+    return "cards" if work.n_devices > 1 else "all_on_gpu"
 
 
 def least_factors(
@@ -103,14 +124,22 @@ def least_factors(
     return factors
 
 
-def _measured(work: Work, rig: Rig, devices: Sequence[Device], parts: Seconds) -> bool:
-    """Whether runs like this one were published: NVIDIA cards of known generations, layers split whole, x86 CPUs."""
-    if work.recurrent or (work.split_mode not in ("layer", "none") and len(devices) > 1):
+def _measured(
+    work: Work, rig: Rig, devices: Sequence[Device], parts: Seconds, known: Mapping[str, float], phase: Phase
+) -> bool:
+    """Whether runs like this one were published: cards of known generations by their back end, CPUs that are known."""
+    if work.split_mode not in ("layer", "none") and len(devices) > 1:
         return False
-    names = calibration().parameters
+    names, cards = rig.calibration.parameters, [rig.cards[d.gpu] for d in devices]
+    if {c.backend for c in cards} == {"vulkan"} and len({c.name.partition(" ")[0] for c in cards}) > 1:
+        return False  # nobody published cards of several makers together
     for device in devices:
         card = rig.cards[device.gpu]
-        if card.backend != "cuda" or f"gpu_matmul.{card.generation.lower()}" not in names:
+        generation = card.generation.lower().replace(" ", "_")
+        if card.backend == "cuda":
+            if f"gpu_matmul.{generation}" not in names:
+                return False
+        elif f"gpu_read.{card.backend}.{generation}" not in names or f"{phase}.any.{card.backend}" not in known:
             return False
     return cpu_class(rig) not in ("other", "zen1") or share_of(parts, _IN_RAM) <= _MATTERS
 

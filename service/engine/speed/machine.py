@@ -6,27 +6,46 @@ from collections.abc import Sequence
 
 import msgspec
 
+from service.engine.calibration import Coefficients
 from service.engine.config import Device, Flags
 from service.engine.hardware import Card, Rig
-from service.engine.speed.calibration import Coefficients
 
+CUDA_KERNELS = ("cuda", "rocm")  # back ends built from one source
 _TERA = 1e12
 _GIGA = 1e9
+_FAMILIES = {"zen4": "zen4", "zen5": "zen5", "intel_vnni": "zen4", "zen2": "avx2", "zen1": "avx2", "intel_avx2": "avx2"}
 _FEW_CORES = 16  # of as many, the rates are stated
 
 
 class CardRate(msgspec.Struct, frozen=True):
-    """One card: bytes/s of its memory and of its link, int8 operations/s; `read` and `matmul` are its generation's."""
+    """One card as its back end drives it: bytes/s of its memory and of its link, int8 operations/s.
 
+    The others are multiples of ideal time: `read` of weights, `read_expert` more for experts, `matmul` and more for
+    experts, `attention` of a batch, `cache` for a token, `launch` and `change` of device over CUDA's, `copy` from RAM.
+    """
+
+    backend: str
+    generation: str
     bandwidth: float
     link: float
     operations: float
     read: float
+    read_expert: float
     matmul: float
+    matmul_expert: float
+    attention: float
+    cache: float
+    launch: float
+    change: float
+    change_host: float
+    copy: float
 
 
 class CpuRate(msgspec.Struct, frozen=True):
-    """The CPU with the threads of one phase. `read`: seconds a byte of weights; `cycles`: of all cores a second."""
+    """The CPU with the threads of one phase. `read`: seconds a byte of weights; `cycles`: of all cores a second.
+
+    `family`: whose speeds by type it has. `overbooked`: more threads than physical cores.
+    """
 
     bandwidth: float
     read: float
@@ -37,8 +56,10 @@ class CpuRate(msgspec.Struct, frozen=True):
     matmul: float
     attention: float
     kind: str
+    family: str
     two_sockets: bool
     windows: bool
+    overbooked: bool
 
 
 class Machine(msgspec.Struct, frozen=True):
@@ -80,15 +101,37 @@ def cpu_class(rig: Rig) -> str:
 
 
 def _card_rate(card: Card, p: Coefficients) -> CardRate:
-    generation = card.generation.lower()
+    backend, generation = card.backend, card.generation.lower().replace(" ", "_")
     bandwidth = card.bandwidth_gbs * _GIGA
+    kind = f"{backend}.{generation}"
+
+    def own(name: str) -> float:
+        """Return by what the back end, and the generation under it, differ from CUDA's cards."""
+        return p.get(f"{name}.{backend}", 1.0) * p.get(f"{name}.{kind}", 1.0)
+
     return CardRate(
+        backend=backend,
+        generation=generation,
         bandwidth=bandwidth,
         link=bandwidth if card.unified or card.pcie_gbs <= 0 else _link(card, p),
-        operations=card.int8_tops * _TERA / p.get(f"gpu_compute.{card.backend}", 1.0),
-        read=p.get(f"gpu_read.{generation}", p["gpu_read.other"]) * p.get(f"gpu_read.{card.backend}", 1.0),
+        operations=_tops(card, p) * _TERA / own("gpu_compute"),
+        read=max(p.get(f"gpu_read.{generation}", p["gpu_read.other"]) * own("gpu_read"), 1.0),
+        read_expert=p["gpu_read.expert"] * own("gpu_read.expert"),
         matmul=p.get(f"gpu_matmul.{generation}", p["gpu_matmul.other"]),
+        matmul_expert=p["gpu_matmul.expert"] * own("gpu_matmul.expert"),
+        attention=p["gpu_attention"] * own("gpu_attention"),
+        cache=p["gpu_cache"] * own("gpu_cache"),
+        launch=own("launch"),
+        change=p["change.card"] * own("change.card"),
+        change_host=p["change.host"] * own("change.host"),
+        copy=p["copy"] * own("copy"),
     )
+
+
+def _tops(card: Card, p: Coefficients) -> float:
+    """Return the rate that the board's power leaves of the card's peak: the lesser of both, smoothly."""
+    most = card.tdp_w * p.get(f"gpu_watt.{card.generation}", 0.0)
+    return float(card.int8_tops * (1 + (card.int8_tops / most) ** 4) ** -0.25) if most else card.int8_tops
 
 
 def _usable_gbs(gbs: float, cores: int, p: Coefficients) -> float:
@@ -124,6 +167,8 @@ def _cpu_rate(rig: Rig, threads: int, p: Coefficients) -> CpuRate:
         matmul=p[f"cpu_matmul.{kind}"],
         attention=p[f"cpu_attention.{kind}"],
         kind=kind,
+        family=_FAMILIES.get(kind, "neon" if rig.isa in ("neon", "apple") else "avx2"),
+        overbooked=threads > rig.physical_cores,
         two_sockets=sockets2,
         windows=windows,
     )

@@ -2,17 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Literal, TypeAlias, get_args
+from typing import TypeAlias, get_args
 
-Part: TypeAlias = Literal[
-    "weights on GPU",
-    "experts in RAM",
-    "other weights in RAM",
-    "attention",
-    "copies over PCIe",
-    "launch overhead",
-    "synchronisation",
-]
+from service.engine.calibration import Part
+
 PARTS: tuple[Part, ...] = get_args(Part)
 Seconds: TypeAlias = dict[Part, float]
 
@@ -29,3 +22,8 @@ def overlap(reading: float, computing: float) -> float:
         return 0.0
     shorter = min(reading, computing) / longer
     return float(longer * (1 + shorter**3) ** (1 / 3))
+
+
+def milliseconds(spent: Seconds) -> dict[str, float]:
+    """Return the parts that take any time in milliseconds, rounded to a thousandth."""
+    return {part: round(1000 * seconds, 3) for part, seconds in spent.items() if seconds >= 5e-7}

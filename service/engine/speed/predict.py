@@ -7,28 +7,34 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import msgspec
+from msgspec.structs import replace
 
 from service.engine.advice import SpeedPoint
-from service.engine.config import Device, Engine, Flags, Placement
+from service.engine.calibration import Calibration, Coefficients
+from service.engine.config import Device, Flags
 from service.engine.estimate import Estimate
 from service.engine.goal import Goal
 from service.engine.hardware import Rig
-from service.engine.model import Model
-from service.engine.speed.calibration import Coefficients, calibration, coefficients
+from service.engine.run.binding import Binding, binding_of, prefix_of
+from service.engine.run.resolved import ResolvedRun
+from service.engine.speed.binding import bound_machine, bound_rig, widened
 from service.engine.speed.generation import token_seconds
 from service.engine.speed.interval import Z50, Z80, Phase, Trust, comparison_of, spread_of_ratio, trust
 from service.engine.speed.machine import Machine, machine_of
 from service.engine.speed.parts import Seconds
 from service.engine.speed.prompt import batch_seconds
 from service.engine.speed.sums import work_of
-from service.engine.speed.together import is_together
+from service.engine.speed.tensor_parallel import is_parallel, pipeline_gain
 from service.engine.speed.work import Work
+
+_PROMPTS = ((0.6, 2 / 3), (1.8, 1 / 3))  # times a goal's prompt, and the share of requests: their mean is the prompt
 
 
 class Speed(msgspec.Struct, frozen=True):
     """What llama-sweep-bench would print at one depth, in tokens a second, and where the time goes.
 
     `parts_tg`: seconds of one token; `parts_pp`: seconds of one micro-batch of `n_ubatch` tokens.
+    `calibration`: what it was predicted by.
     """
 
     pp: Estimate
@@ -36,35 +42,32 @@ class Speed(msgspec.Struct, frozen=True):
     parts_pp: Seconds
     parts_tg: Seconds
     n_ubatch: int
+    calibration: Calibration
 
 
-def predict_speed(
-    engine: Engine,
-    model: Model,
-    flags: Flags,
-    placement: Placement,
-    rig: Rig,
-    devices: Sequence[Device],
-    n_kv: int,
-    build_date: str | None = None,
-) -> Speed:
-    """Return PP and TG of one sequence with `n_kv` tokens in the cache, each with an 80 % interval.
-
-    `devices` are those of `placement`, in its order. `build_date` (YYYY-MM-DD): speeds of a build of that day, else
-    of today's.
-    """
-    p = coefficients()
-    work, machine = work_of(engine, model, flags, placement, build_date), machine_of(rig, devices, flags, p)
+def predict_speed(run: ResolvedRun, n_kv: int) -> Speed:
+    """Return PP and TG of one sequence with `n_kv` tokens in the cache, each with an 80 % interval."""
+    rig, devices = bound_rig(run.rig, run.binding), run.devices
+    p = rig.calibration.coefficients
+    work, machine = work_of(run), bound_machine(machine_of(rig, devices, run.flags, p), run.rig, run.binding)
     tg = token_seconds(work, machine, p, n_kv)
     pp = batch_seconds(work, machine, p, work.n_ubatch, n_kv)
     known = all(rig.cards[d.gpu].bandwidth_known for d in devices)
+    for_pp, for_tg = (
+        widened(trust(work, rig, devices, parts, phase, n_kv), run.rig, run.binding) for parts, phase in _phases(pp, tg)
+    )
     return Speed(
-        pp=_estimate(work.n_ubatch, pp, trust(work, rig, devices, pp, "pp", n_kv)),
-        tg=_estimate(1, tg, trust(work, rig, devices, tg, "tg", n_kv), _least_seconds(work, machine) if known else 0),
+        pp=_estimate(work.n_ubatch, pp, for_pp),
+        tg=_estimate(1, tg, for_tg, _least_seconds(work, machine) if known else 0),
         parts_pp=pp,
         parts_tg=tg,
         n_ubatch=work.n_ubatch,
+        calibration=rig.calibration,
     )
+
+
+def _phases(pp: Seconds, tg: Seconds) -> tuple[tuple[Seconds, Phase], ...]:
+    return ((pp, "pp"), (tg, "tg"))
 
 
 def speed_point(n_kv: int, speed: Speed) -> SpeedPoint:
@@ -81,31 +84,34 @@ def speed_point(n_kv: int, speed: Speed) -> SpeedPoint:
     )
 
 
-def goal_seconds(
-    engine: Engine,
-    model: Model,
-    flags: Flags,
-    placement: Placement,
-    rig: Rig,
-    devices: Sequence[Device],
-    goal: Goal,
-    build_date: str | None = None,
-) -> Estimate:
+def goal_seconds(run: ResolvedRun, goal: Goal) -> Estimate:
     """Return the seconds of one request of `goal`: its prompt on top of its depth, then its output.
 
     The prompt runs in micro-batches; the last, partial one may fall under the threshold for copies. `parallel` is not
     counted: it is the time of one request alone.
     """
-    work = work_of(engine, model, flags, placement, build_date)
-    spent, end = request_of(rig, devices, flags, goal).spent(work), goal.depth + goal.prompt
-    for_pp = trust(work, rig, devices, spent.batch, "pp", end)
-    for_tg = trust(work, rig, devices, spent.token, "tg", end)
+    work, rig, devices = work_of(run), bound_rig(run.rig, run.binding), run.devices
+    spent = request_of(run.rig, devices, run.flags, goal, run.binding).spent(work)
+    end = goal.depth + goal.prompt
+    for_pp = widened(trust(work, rig, devices, spent.batch, "pp", end), run.rig, run.binding)
+    for_tg = widened(trust(work, rig, devices, spent.token, "tg", end), run.rig, run.binding)
     return Estimate(
         low=spent.prompt / for_pp.factor + spent.output / for_tg.factor,
         expected=spent.prompt + spent.output,
         high=spent.prompt * for_pp.factor + spent.output * for_tg.factor,
         basis=for_tg.basis,
     )
+
+
+def typical_seconds(run: ResolvedRun, goal: Goal) -> float:
+    """Return the expected seconds of a request whose prompt is a usual one for `goal`: its own is the mean of many.
+
+    Two short ones for each long one (`_PROMPTS`), so that a threshold near the goal's own prompt decides nothing.
+    """
+    work = work_of(run)
+    request = request_of(run.rig, run.devices, run.flags, goal)
+    prompts = ((max(round(goal.prompt * times), 1), share) for times, share in _PROMPTS)
+    return sum(share * replace(request, goal=replace(goal, prompt=n)).seconds(work) for n, share in prompts)
 
 
 class Spent(NamedTuple):
@@ -137,10 +143,16 @@ class Request(msgspec.Struct, frozen=True):
         return spent.prompt + spent.output
 
 
-def request_of(rig: Rig, devices: Sequence[Device], flags: Flags, goal: Goal) -> Request:
-    """Return one request of `goal` on `devices` of `rig`, with the threads of `flags`."""
-    p = coefficients()
-    return Request(machine_of(rig, devices, flags, p), goal, p)
+def request_of(
+    rig: Rig, devices: Sequence[Device], flags: Flags, goal: Goal, binding: Binding | None = None
+) -> Request:  # fmt: skip
+    """Return one request of `goal` on `devices` of `rig`, with the threads of `flags`.
+
+    `binding` None: as a command with these flags is written.
+    """
+    p, bound = rig.calibration.coefficients, binding or binding_of(prefix_of(flags.numa), flags.numa)
+    machine = machine_of(bound_rig(rig, bound), devices, flags, p)
+    return Request(bound_machine(machine, rig, bound), goal, p)
 
 
 def versus(a: Speed, b: Speed, phase: Phase, same_engine: bool = True) -> Estimate:
@@ -149,7 +161,7 @@ def versus(a: Speed, b: Speed, phase: Phase, same_engine: bool = True) -> Estima
     What a rig's memory, link or cards do better or worse than expected, they do in both configs: only the parts that
     take a different share of the time, and the scatter of a run around its rig, count.
     """
-    known = calibration()
+    known = a.calibration
     ours, theirs = (a.parts_tg, b.parts_tg) if phase == "tg" else (a.parts_pp, b.parts_pp)
     spread = spread_of_ratio(ours, theirs, known.comparisons[comparison_of(ours, phase)], same_engine)
     tokens = 1.0 if phase == "tg" else a.n_ubatch / b.n_ubatch
@@ -175,7 +187,7 @@ def _least_seconds(work: Work, machine: Machine) -> float:
         for w in work.weights
         if w.device < work.n_devices
     ]
-    if is_together(work):
+    if is_parallel(work):
         return sum(n_bytes for _, n_bytes in active) / sum(card.bandwidth for card in machine.cards)
     return sum(n_bytes / machine.cards[device].bandwidth for device, n_bytes in active)
 
@@ -188,6 +200,7 @@ def prompt_seconds(work: Work, machine: Machine, p: Coefficients, depth: int, pr
     """
     u = min(work.n_ubatch, prompt)
     count, rest = divmod(prompt, u)
+    gain = pipeline_gain(work, machine, p, count)
     first = batch_seconds(work, machine, p, u, depth)
     total = sum(first.values()) * count
     if count > 1:
@@ -195,6 +208,7 @@ def prompt_seconds(work: Work, machine: Machine, p: Coefficients, depth: int, pr
         middle = sum(batch_seconds(work, machine, p, u, (depth + last) // 2).values())
         end = sum(batch_seconds(work, machine, p, u, last).values())
         total = count * (sum(first.values()) + 4 * middle + end) / 6
+    total /= gain
     if rest:
         total += sum(batch_seconds(work, machine, p, rest, depth + count * u).values())
     return total, first

@@ -7,16 +7,21 @@ from __future__ import annotations
 
 import msgspec
 
-from service.engine.speed.attention import batch_form, batch_operations, cache_bytes, heads_a_kv_head
-from service.engine.speed.calibration import Coefficients
-from service.engine.speed.generation import move_seconds
-from service.engine.speed.machine import CardRate, CpuRate, Machine
+from service.engine.calibration import Coefficients
+from service.engine.engines import engine_spec
+from service.engine.speed.attention import batch_form, batch_operations, cache_bytes, heads_a_kv_head, visible
+from service.engine.speed.generation import link_seconds, own_coefficient
+from service.engine.speed.machine import CUDA_KERNELS, CardRate, CpuRate, Machine
 from service.engine.speed.parts import Seconds, no_time, overlap
-from service.engine.speed.together import attention_ways, cards_seconds, reduction_seconds
-from service.engine.speed.work import MIN_COPY_TOKENS, Attention, Weights, Work
+from service.engine.speed.tensor_parallel import attention_ways, cards_seconds, is_by_rows, reduction_seconds
+from service.engine.speed.types import time_of_type
+from service.engine.speed.work import Attention, Weights, Work
 
 _CYCLE_WEIGHTS = 8
 _CYCLE_OPERATIONS = 128
+_FP4 = ("mxfp4", "nvfp4")  # on Blackwell in its own units
+_WMMA = ("rdna3", "rdna3.5")
+_SMALL_HEAD = 64  # values: kernels are made for 128
 _EXPERT_TENSORS = 3  # up, gate and down: the loop over experts is counted once a layer
 
 
@@ -28,29 +33,24 @@ def batch_seconds(work: Work, machine: Machine, p: Coefficients, n_tokens: int, 
         if weights.use == "head":
             continue
         device = weights.device
-        if device == work.n_devices and is_copied(work, weights, n_tokens):
-            parts["copies over PCIe"] += _copy(work, machine, weights, p, n_tokens)
+        if device == work.n_devices and weights.is_copied(n_tokens):
             device, copied = 0, True
+        parts["copies over PCIe"] += _crossing(work, machine, weights, device, p, n_tokens)
         if device == work.n_devices:
             in_ram.add(work, weights, machine.batch_cpu, p, n_tokens)
         else:
             multiplying[device] += _multiply_on_card(work, weights, machine.cards[device], p, n_tokens)
-            parts["launch overhead"] += _expert_loop(work, weights, p, n_tokens)
+            if machine.cards[device].backend in CUDA_KERNELS:
+                parts["launch overhead"] += _expert_loop(work, weights, p, n_tokens)
     parts["weights on GPU"] = cards_seconds(work, multiplying)
     parts["experts in RAM"], parts["other weights in RAM"] = in_ram.seconds(work, machine.batch_cpu, p)
     _attend(parts, work, machine, p, n_tokens, n_kv, moves=copied)
+    parts["attention"] += _states(work, machine, p, n_tokens)
     waiting, sending = reduction_seconds(work, machine, p, n_tokens)
-    parts["copies over PCIe"] += move_seconds(work, machine, p) + sending
+    parts["copies over PCIe"] += sending
     parts["synchronisation"] += waiting
     _overheads(parts, work, machine, p, n_tokens, copied)
     return parts
-
-
-def is_copied(work: Work, weights: Weights, n_tokens: int) -> bool:
-    """Return whether a weight in RAM goes to the first GPU for a batch of `n_tokens`."""
-    if not (work.copies and weights.movable):
-        return False
-    return n_tokens >= (work.expert_copy_tokens if weights.use == "expert" else MIN_COPY_TOKENS)
 
 
 def hit_share(work: Work, weights: Weights, n_tokens: float) -> float:
@@ -58,13 +58,24 @@ def hit_share(work: Work, weights: Weights, n_tokens: float) -> float:
     return float(1 - (1 - work.share) ** n_tokens) if weights.use == "expert" else 1.0
 
 
+def _crossing(
+    work: Work, machine: Machine, weights: Weights, device: int, p: Coefficients, n_tokens: int
+) -> float:  # fmt: skip
+    """Return the seconds in which weights reach the device that computes with them, if they lie elsewhere."""
+    if weights.stored == device:
+        return 0.0
+    if weights.device == weights.stored == work.n_devices:
+        return _copy(work, machine, weights, p, n_tokens)
+    return link_seconds(work, machine, weights.stored, device, weights.n_bytes) * machine.cards[0].copy
+
+
 def _copy(work: Work, machine: Machine, weights: Weights, p: Coefficients, n_tokens: int) -> float:
     """Only experts that the batch uses are copied (ik_llama.cpp pull request 698; llama.cpp pull request 15346)."""
-    share = hit_share(work, weights, n_tokens ** p["copy.hit_exponent"]) if work.active_experts_only else 1.0
-    multiple = p["copy"]
-    if work.repacked:
+    share = hit_share(work, weights, n_tokens ** p["copy.hit_exponent"]) if work.rules.copies.used_only else 1.0
+    multiple = machine.cards[0].copy
+    if work.rules.interleaves:
         multiple *= p["copy.repacked"]
-    elif not work.pinned:
+    elif not work.rules.copies.pinned:
         multiple *= p["copy.pageable"]
     if machine.windows:
         multiple *= p["copy.windows"]
@@ -72,23 +83,42 @@ def _copy(work: Work, machine: Machine, weights: Weights, p: Coefficients, n_tok
 
 
 def _multiply_on_card(work: Work, weights: Weights, card: CardRate, p: Coefficients, n_tokens: int) -> float:
-    multiple = card.matmul * p.get(f"gpu_matmul.{weights.quant}", 1.0)
-    if work.engine == "llama.cpp":
-        multiple *= p["gpu_matmul.llama_cpp"]
-    if weights.interleaved and "interleaved_batches" in work.lacks:
-        multiple *= p["before.interleaved_batches"]
+    generation = "" if weights.type in _FP4 and "native_fp4" in work.lacks else card.generation
+    by_type = time_of_type(work.engine, card.backend, generation, weights.type)
+    multiple = card.matmul * (p.get(f"gpu_matmul.{weights.quant}", 1.0) if by_type is None else by_type)
+    multiple *= p.get(f"gpu_matmul.{weights.quant}.{card.backend}", 1.0) * own_coefficient(work, p, "gpu_matmul")
+    multiple *= _old_matmul(work, weights, card, p)
+    if is_by_rows(work):
+        multiple *= p["row.matmul"]
     operations = 2.0 * weights.n_elements * n_tokens
     hit = hit_share(work, weights, n_tokens)
     seconds = weights.n_bytes * hit * card.read / card.bandwidth
     if weights.use == "expert":
         operations *= work.share
-        multiple *= p["gpu_matmul.expert"]
-        if "expert_batches" in work.lacks:
-            multiple *= p["before.expert_batches"]
-        if work.engine == "ik_llama.cpp" and not work.fused:
+        multiple *= card.matmul_expert * own_coefficient(work, p, "gpu_matmul.expert")
+        if engine_spec(work.engine).memory.fuses_up_and_gate and not weights.fused:
             multiple *= p["gpu_matmul.unfused"]
         seconds += 2 * weights.n_elements * hit * p["expert_rows"] * card.matmul / card.operations
     return seconds + operations * multiple / card.operations
+
+
+def _old_matmul(work: Work, weights: Weights, card: CardRate, p: Coefficients) -> float:
+    """Return how much slower older builds multiply a batch on a card: each change is of one back end's kernels."""
+    multiple = 1.0
+    if card.backend == "vulkan" and "vulkan_attention" in work.lacks:
+        multiple *= p["before.vulkan_batches"]
+    if card.backend == "rocm" and card.generation in _WMMA and "wmma_batches" in work.lacks:
+        multiple *= p["before.wmma_batches"]
+    if card.backend not in CUDA_KERNELS:
+        return multiple
+    if "quantised_batches" in work.lacks:
+        multiple *= p["before.quantised_batches"]
+    if weights.interleaved and "interleaved_batches" in work.lacks:
+        multiple *= p["before.interleaved_batches"]
+    if weights.use == "expert":
+        late = "expert_batches" if "expert_batches" in work.lacks else "expert_tiles"
+        multiple *= p[f"before.{late}"] if late in work.lacks else 1.0
+    return multiple
 
 
 def _expert_loop(work: Work, weights: Weights, p: Coefficients, n_tokens: int) -> float:
@@ -111,13 +141,15 @@ class _InRam(msgspec.Struct):
         """Count weights that the CPU multiplies with a batch."""
         hit = hit_share(work, weights, n_tokens)
         used = work.share if weights.use == "expert" else 1.0
+        own = engine_spec(work.engine).speed
         operations = 2.0 * weights.n_elements * used * n_tokens
-        seconds = operations * cpu.matmul * _matmul_kind(work, weights, p) / (cpu.cycles * _CYCLE_OPERATIONS)
+        seconds = (
+            operations * cpu.matmul * own.cpu_matmul(work, weights, cpu.family, p) / (cpu.cycles * _CYCLE_OPERATIONS)
+        )
         if cpu.kind == "zen5" and "zen5_batches" in work.lacks:
             seconds *= p["before.zen5_batches"]
         unpack = p["cpu_unpack"] * cpu.matmul * (p["cpu_unpack.kt"] if weights.quant == "kt" else 1.0)
-        if work.engine == "llama.cpp":
-            unpack *= p["cpu_matmul.llama_cpp"]
+        unpack *= own_coefficient(work, p, "cpu_matmul")
         seconds += weights.n_elements * hit * unpack / (cpu.cycles * _CYCLE_WEIGHTS)
         if cpu.two_sockets:
             seconds *= p["cpu_matmul.two_sockets"]
@@ -137,29 +169,6 @@ class _InRam(msgspec.Struct):
         return (total * experts / whole, total * others / whole) if whole else (0.0, 0.0)
 
 
-def _matmul_kind(work: Work, weights: Weights, p: Coefficients) -> float:
-    """Return how much slower than interleaved k-quants of ik_llama.cpp the CPU multiplies this kind of weights."""
-    if work.engine == "llama.cpp":
-        kind = "f" if weights.quant == "f" else "llama_cpp_legacy" if weights.legacy else f"llama_cpp_{weights.quant}"
-        multiple = p["cpu_matmul.llama_cpp"] * p.get(f"cpu_matmul.{kind}", p["cpu_matmul.llama_cpp_other"])
-        if "cpu_repack" in work.lacks and weights.quant == "k":
-            multiple *= p["before.cpu_repack"]
-        return multiple * (p["cpu_matmul.expert"] if weights.use == "expert" else 1.0)
-    if weights.quant == "f":
-        multiple = p["cpu_matmul.f"]
-    elif weights.interleaved:
-        kind = "iq" if weights.quant == "iq1" else weights.quant
-        multiple = p.get(f"cpu_matmul.interleaved_{kind}", 1.0)
-    elif "repack_on_the_fly" in work.lacks:
-        kind = "legacy" if weights.legacy else "iq" if weights.quant == "iq1" else weights.quant
-        multiple = p[f"before.plain_{kind}"]
-    else:
-        multiple = p["cpu_matmul.plain_kt" if weights.quant == "kt" else "cpu_matmul.plain"]
-    if weights.use == "expert":
-        return multiple * p["cpu_matmul.expert"]
-    return multiple if "repack_on_the_fly" in work.lacks else multiple * p["cpu_matmul.dense"]
-
-
 def _attend(
     parts: Seconds, work: Work, machine: Machine, p: Coefficients, n_tokens: int, n_kv: int, moves: bool
 ) -> None:
@@ -167,29 +176,44 @@ def _attend(
     by_card = [0.0] * (work.n_devices + 1)
     for layer in work.attention:
         device = layer.device
-        if device == work.n_devices and layer.movable and moves and work.copies and n_tokens >= MIN_COPY_TOKENS:
+        if device == work.n_devices and moves and 0 < layer.copied_from <= n_tokens:
             device = 0
             n_bytes = cache_bytes(work, layer, n_kv + 0.75 * n_tokens)
-            parts["copies over PCIe"] += n_bytes * p["copy"] / machine.cards[0].link
+            parts["copies over PCIe"] += n_bytes * machine.cards[0].copy / machine.cards[0].link
         operations = batch_operations(work, layer, n_tokens, n_kv)
         if device < work.n_devices:
             by_card[device] += operations * _card_attention(work, layer, machine.cards[device], p)
+            by_card[device] += _scores(work, layer, machine.cards[device], p, n_tokens, n_kv)
         else:
             parts["attention"] += operations * _cpu_attention(work, machine.batch_cpu, p)
     parts["attention"] += cards_seconds(work, by_card, attention_ways(work))
 
 
+def _states(work: Work, machine: Machine, p: Coefficients, n_tokens: int) -> float:
+    """Return the seconds in which recurrent layers take up a batch: every token changes the state."""
+    if not work.recurrent:
+        return 0.0
+    old = p["before.recurrent"] if "recurrent_kernels" in work.lacks else 1.0
+    seconds = work.state_bytes[-1] * p["recurrent_batch.cpu"] / machine.batch_cpu.bandwidth
+    for n_bytes, card in zip(work.state_bytes, machine.cards, strict=False):
+        own = p.get(f"recurrent_batch.{card.backend}", 1.0)
+        seconds += n_bytes * p["recurrent_batch"] * own / card.bandwidth
+    return seconds * n_tokens * old
+
+
 def _card_attention(work: Work, layer: Attention, card: CardRate, p: Coefficients) -> float:
     """Seconds an operation of attention on a card."""
-    multiple = p["gpu_attention"]
-    if work.engine == "llama.cpp":
-        multiple *= p["gpu_attention.llama_cpp"]
-    elif "flash_attention" in work.lacks:
+    multiple = card.attention
+    if "flash_attention" in work.lacks:
         multiple *= p["before.flash_attention_batch"]
     elif "batch_attention" not in work.lacks:
-        multiple *= p["gpu_attention.ik_llama_cpp"]
+        multiple *= own_coefficient(work, p, "gpu_attention")
     if heads_a_kv_head(work, layer) not in (1, 2, 4, 8, 16):
         multiple *= p["gpu_attention.odd_ratio"]
+    if "vulkan_attention" in work.lacks and card.backend == "vulkan":
+        multiple *= p["before.vulkan_attention"]
+    if layer.head_dim_k <= _SMALL_HEAD:
+        multiple *= p["gpu_attention.small_heads"]
     if not work.flash:
         multiple *= p["gpu_attention.no_flash"]
     form = batch_form(work)
@@ -198,16 +222,19 @@ def _card_attention(work: Work, layer: Attention, card: CardRate, p: Coefficient
     return multiple / (card.operations / 2)
 
 
+def _scores(work: Work, layer: Attention, card: CardRate, p: Coefficients, n_tokens: int, n_kv: int) -> float:
+    """Return the seconds in which scores are written and read back (f32) where flash attention does not keep them."""
+    if work.flash:
+        return 0.0
+    n_bytes = 4.0 * layer.count * layer.n_head * n_tokens * visible(layer, n_kv + 0.75 * n_tokens, n_tokens)
+    return n_bytes * p["gpu_attention.scores"] / card.bandwidth
+
+
 def _cpu_attention(work: Work, cpu: CpuRate, p: Coefficients) -> float:
     """Seconds an operation of attention on the CPU."""
     multiple = p["cpu_attention"] * cpu.matmul * cpu.attention
-    if work.engine == "llama.cpp":
-        multiple *= p[f"cpu_attention.llama_cpp{'_flash' if work.flash else ''}"]
-    else:
-        if "repack_on_the_fly" not in work.lacks:
-            multiple *= p["cpu_attention.ik_llama_cpp"]
-        if not work.flash:
-            multiple *= p["cpu_attention.no_flash"]
+    for own in engine_spec(work.engine).speed.cpu_attention(work, p):
+        multiple *= own
     if cpu.two_sockets:
         multiple *= p["cpu_matmul.two_sockets"]
     form = batch_form(work)
@@ -218,7 +245,7 @@ def _cpu_attention(work: Work, cpu: CpuRate, p: Coefficients) -> float:
 
 def _overheads(parts: Seconds, work: Work, machine: Machine, p: Coefficients, n_tokens: int, copied: bool) -> None:
     n_layer = work.gpu_layers or (work.n_layer if copied else 0)
-    parts["launch overhead"] += n_layer * p["prompt_layer"]
+    parts["launch overhead"] += n_layer * p["prompt_layer"] * (machine.cards[0].launch if machine.cards else 1.0)
     if copied:
         parts["synchronisation"] += max(work.host_layers, 1) * p["copy.layer"]
     else:

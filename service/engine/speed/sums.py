@@ -3,150 +3,110 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
-from functools import lru_cache
+from collections.abc import Collection, Iterable, Sequence
 from itertools import pairwise
 
 import msgspec
 
-from service.engine.config import Engine, Flags, Placement
-from service.engine.ggml_types import GgmlType, type_named
+from service.engine.config import Flags, Placement
+from service.engine.engines import engine_spec
+from service.engine.ggml_types import type_named
 from service.engine.layers import Layer
 from service.engine.model import Model
-from service.engine.speed.builds import Change, changes_after
-from service.engine.speed.tensors import (
-    TINY,
-    Row,
+from service.engine.run.resolved import ResolvedRun
+from service.engine.run.weights import (
     Same,
     Use,
-    has_gpu_kernel,
-    quant_class,
+    UsedWeight,
     rows_of,
-    type_in_memory,
+    used_weights,
 )
-from service.engine.speed.work import MIN_COPY_TOKENS, Attention, Move, Weights, Work
+from service.engine.speed.builds import changes_after
+from service.engine.speed.tensors import quant_class
+from service.engine.speed.work import Attention, Weights, Work
 
+_BEFORE_UP = 1.5  # places in a layer's chain, from behind up to in front of it
+_MAX_KEPT = 64
 _LEGACY = ("q4_0", "q8_0", "iq4_nl")
-_MUL_MAT_ID, _FUSED_UP_GATE = 28, 31  # operations of ik_llama.cpp (ggml.h, enum ggml_op)
 
 
-def work_of(engine: Engine, model: Model, flags: Flags, placement: Placement, build_date: str | None = None) -> Work:
-    """Return the work of one config in a build of `build_date` (YYYY-MM-DD; None: today's).
+def work_of(run: ResolvedRun) -> Work:
+    """Return the work of a run. The last 64 answers are kept with the model, by identity of the placement."""
+    kept: dict[object, Work] = run.model.__dict__.setdefault("_work", {})
+    key = run.engine, run.flags, Same(run.placement), run.build, run.environment
+    found = kept.get(key)
+    if found is None:
+        found = kept[key] = _work(run)
+        for oldest in list(kept)[:-_MAX_KEPT]:
+            kept.pop(oldest, None)
+    return found
 
-    The last 64 answers are kept (by identity of model and placement).
-    """
-    return _work(engine, Same(model), flags, Same(placement), changes_after(engine, build_date))
 
-
-@lru_cache(maxsize=64)
-def _work(
-    engine: Engine,
-    model_key: Same[Model],
-    flags: Flags,
-    placement_key: Same[Placement],
-    lacks: frozenset[Change],
-) -> Work:
-    model, placement = model_key.value, placement_key.value
-    rows = _placed_rows(rows_of(Same(model)), placement)
-    devices, moves = _evaluated_on(engine, flags, rows, placement)
-    host_changes, card_changes = _changes(rows, devices, placement)
-    host = placement.n_devices
-    mla = model.mla if engine == "ik_llama.cpp" or model.value("attention.key_length_mla") is not None else None
+def _work(run: ResolvedRun) -> Work:
+    engine, model, flags, placement = run.engine, run.model, run.flags, run.placement
+    lacks, host = changes_after(engine, run.build.date), placement.n_devices
+    treatment, used = run.treatment, run.weights
+    host_changes, card_changes = _changes(used, placement, up_first=treatment.up_before_gate)
+    memory, has_sizes = engine_spec(engine).memory, model.value("attention.key_length_mla") is not None
+    mla = model.mla if has_sizes or not memory.latent_needs_sizes else None
+    unfused = {u.row.layer for u in used if u.row.use == "expert" and (u.row.up or u.row.gate) and not u.fused}
     return Work(
         engine=engine,
         n_devices=host,
-        weights=_sum_weights(engine, flags, rows, devices, host, lacks),
-        attention=_attention(engine, model, flags, rows, placement, lacks),
-        moves=moves,
+        weights=_summed(used, unfused),
+        attention=_attention(model, used, placement, windows="sliding_windows" not in lacks),
         state_bytes=_state_bytes(model, placement),
+        recurrent_layers=_recurrent_layers(model, placement),
         n_embd=model.n_embd,
         n_expert=model.n_expert,
         n_expert_used=_experts_used(model, flags),
         mla=mla,
-        mla_mode=_mla_mode(engine, flags, lacks),
+        mla_mode=run.mla,
         n_layer=len(placement.layers),
         gpu_layers=sum(1 for device in placement.layers if device < host),
-        host_layers=len({r.layer for r in rows if devices[r.name] == host and r.counts and r.layer >= 0}),
+        host_layers=len({u.row.layer for u in used if u.computed == host and u.row.counts and u.row.layer >= 0}),
         host_changes=host_changes,
         card_changes=card_changes,
         cache_k=type_named(flags.cache_type_k).bpw / 8,
         cache_v=type_named(flags.cache_type_v).bpw / 8,
         flash=flags.flash_attn != "off",
-        fused=flags.fused_moe,
-        repacked=flags.runtime_repack and engine == "ik_llama.cpp",
-        copies=flags.op_offload and host > 0,
-        active_experts_only=_active_experts_only(flags, lacks),
-        expert_copy_tokens=_expert_copy_tokens(engine, model, lacks),
-        pinned=_pinned(engine, flags, lacks),
+        unfused_layers=sum(1 for layer in unfused if placement.layers[layer] < host),
+        rules=treatment,
         split_mode=flags.split_mode,
+        parallel_cards=parallel_cards(flags, host),
         n_ubatch=max(min(flags.n_ubatch, flags.n_batch), 1),
         lacks=lacks,
     )
 
 
-def weights_of(
-    engine: Engine, model: Model, flags: Flags, names: Iterable[str], device: int, work: Work
-) -> tuple[Weights, ...]:
+def weights_of(model: Model, names: Iterable[str], device: int, work: Work) -> tuple[Weights, ...]:
     """Return the sums of some tensors of a model as if they were on `device` of the config that `work` is of."""
-    rows = rows_of(Same(model))
+    rows = rows_of(model)
     chosen = [rows[name] for name in names if name in rows]
-    devices = dict.fromkeys((row.name for row in chosen), device)
-    return _sum_weights(engine, flags, chosen, devices, work.n_devices, work.lacks)
+    ups = (rows.get(f"blk.{layer}.ffn_up_exps.weight") for layer in {r.layer for r in chosen if r.use == "expert"})
+    pairs = [(up, rows[up.gate]) for up in ups if up is not None and up.gate]
+    places = dict.fromkeys((r.name for r in (*chosen, *(one for pair in pairs for one in pair))), device)
+    unfused = {up.layer for up, gate in pairs if not work.rules.fuses(up, gate, device, device)}
+    return _summed(used_weights(work.rules, rows, places, [r.name for r in chosen]), unfused)
 
 
-def _mla_mode(engine: Engine, flags: Flags, lacks: frozenset[Change]) -> int:
-    if engine == "llama.cpp":
-        return 1
-    return (0 if "latent_by_default" in lacks else 3) if flags.mla is None else flags.mla
-
-
-def _placed_rows(rows: dict[str, Row], placement: Placement) -> list[Row]:
-    return [rows[name] for name in placement.tensors if name in rows]
-
-
-def _evaluated_on(
-    engine: Engine, flags: Flags, rows: list[Row], placement: Placement
-) -> tuple[dict[str, int], tuple[Move, ...]]:
-    """Return the device that multiplies each tensor, and the tensors that must cross to it every time.
-
-    ik_llama.cpp's fused up and gate run where up is, and gate crosses to it (its issue #521: 8.7 to 1.6 t/s with two
-    such layers). A type without GPU kernels is multiplied by the CPU wherever it lies (discussion #491: 17 to 1.3).
-    """
-    devices, host = dict(placement.tensors), placement.n_devices
-    moves: list[Move] = []
-    for row in rows:
-        home = devices[row.name]
-        target = home
-        if home < host and row.counts and not has_gpu_kernel(engine, row.type) and row.n_elements > TINY:
-            target = host
-        elif engine == "ik_llama.cpp" and flags.fused_moe and ".ffn_gate_exps." in row.name:
-            up = row.name.replace(".ffn_gate_exps.", ".ffn_up_exps.")
-            target = placement.tensors.get(up, home)
-        if target != home:
-            devices[row.name] = target
-            moves.append(Move(home, target, row.n_bytes))
-    return devices, tuple(moves)
-
-
-def _sum_weights(
-    engine: Engine, flags: Flags, rows: list[Row], devices: dict[str, int], host: int, lacks: frozenset[Change]
-) -> tuple[Weights, ...]:
-    sums: dict[tuple[int, Use, str, bool, bool, bool], list[int]] = {}
-    repack = flags.runtime_repack and engine == "ik_llama.cpp"
-    switched_off = _switched_off(flags)
-    for row in rows:
+def _summed(used: Sequence[UsedWeight], unfused: Collection[int]) -> tuple[Weights, ...]:
+    """Add up what is alike. `unfused`: layers whose routed experts' up and gate are two operations."""
+    sums: dict[tuple[int, int, Use, str, str, bool, bool, int, bool], list[int]] = {}
+    for one in used:
+        row, kind = one.row, one.type
         if not row.counts:
             continue
-        device = devices[row.name]
-        kind = type_in_memory(row, repack and device == host)
-        movable = _movable(engine, flags, row, kind, lacks) and _operation(flags, row) not in switched_off
         key = (
-            device,
+            one.computed,
+            one.stored,
             row.use,
+            kind.name.lower(),
             quant_class(kind.name),
             kind.name.lower() in _LEGACY,
             kind.row_interleave > 1,
-            movable,
+            one.copied_from,
+            row.use != "expert" or row.layer not in unfused,
         )
         total = sums.setdefault(key, [0, 0, 0])
         total[0] += row.n_bytes
@@ -155,33 +115,14 @@ def _sum_weights(
     return tuple(Weights(*key, *total) for key, total in sums.items())
 
 
-def _movable(engine: Engine, flags: Flags, row: Row, kind: GgmlType, lacks: frozenset[Change]) -> bool:
-    """Return whether a weight in RAM can be copied to a GPU for a batch: its type has kernels there.
-
-    Until pull request 405 ik_llama.cpp left the up and gate of fused experts to the CPU, and until interleaved types
-    had kernels whatever `-rtr` had touched.
-    """
-    if row.n_elements <= TINY or not has_gpu_kernel(engine, kind):
-        return False
-    if "interleaved_on_gpu" in lacks and (kind.row_interleave > 1 or (flags.runtime_repack and row.use == "expert")):
-        return False
-    is_fused = flags.fused_moe and row.use == "expert" and ".ffn_down" not in row.name
-    return not (is_fused and "copies_of_fused_experts" in lacks)
-
-
-def _operation(flags: Flags, row: Row) -> int | None:
-    """Return the operation of ik_llama.cpp that multiplies an expert tensor; None for other weights."""
-    if row.use != "expert":
-        return None
-    return _FUSED_UP_GATE if flags.fused_moe and ".ffn_down" not in row.name else _MUL_MAT_ID
-
-
-def _changes(rows: list[Row], devices: dict[str, int], placement: Placement) -> tuple[int, int]:
+def _changes(used: Sequence[UsedWeight], placement: Placement, *, up_first: bool) -> tuple[int, int]:
     """Count the changes of device while one evaluation passes through the layers: (CPU and GPU, GPU and GPU)."""
-    links: dict[int, list[tuple[int, int]]] = {}
-    for row in rows:
+    links: dict[int, list[tuple[float, int]]] = {}
+    for one in used:
+        row = one.row
         if row.chain >= 0 and row.layer >= 0:
-            links.setdefault(row.layer, []).append((row.chain, devices[row.name]))
+            earlier = _BEFORE_UP if row.up and row.use == "expert" and not up_first else 0.0
+            links.setdefault(row.layer, []).append((row.chain - earlier, one.computed))
     sequence: list[int] = []
     for layer, device in enumerate(placement.layers):
         sequence.append(device)
@@ -193,24 +134,22 @@ def _changes(rows: list[Row], devices: dict[str, int], placement: Placement) -> 
 
 
 def _attention(
-    engine: Engine, model: Model, flags: Flags, rows: list[Row], placement: Placement, lacks: frozenset[Change]
+    model: Model, used: Sequence[UsedWeight], placement: Placement, *, windows: bool
 ) -> tuple[Attention, ...]:
-    host, repack = placement.n_devices, flags.runtime_repack and engine == "ik_llama.cpp"
-    outputs = [r for r in rows if ".attn_output." in r.name and placement.tensors[r.name] == host]
-    movable = {r.layer for r in outputs if _movable(engine, flags, r, type_in_memory(r, repack), lacks)}
-    windows = "sliding_windows" not in lacks
+    host = placement.n_devices
+    copied = {u.row.layer: u.copied_from for u in used if ".attn_output." in u.row.name and u.stored == host}
     found: Counter[Attention] = Counter()
     for layer in model.layers:
         device = placement.caches[layer.index] if layer.index < len(placement.caches) else None
         if device is None or not layer.attends:
             continue
-        found[_geometry(layer, device, device == host and layer.index in movable, windows)] += 1
+        found[_geometry(layer, device, copied.get(layer.index, 0) if device == host else 0, windows)] += 1
     return tuple(msgspec.structs.replace(a, count=n) for a, n in found.items())
 
 
-def _geometry(layer: Layer, device: int, movable: bool, windows: bool) -> Attention:
+def _geometry(layer: Layer, device: int, copied_from: int, windows: bool) -> Attention:
     n_swa = layer.n_swa if windows else 0
-    return Attention(device, 1, layer.n_head, layer.n_head_kv, layer.head_dim_k, layer.head_dim_v, n_swa, movable)
+    return Attention(device, 1, layer.n_head, layer.n_head_kv, layer.head_dim_k, layer.head_dim_v, n_swa, copied_from)
 
 
 def _state_bytes(model: Model, placement: Placement) -> tuple[int, ...]:
@@ -227,38 +166,22 @@ def _state_bytes(model: Model, placement: Placement) -> tuple[int, ...]:
     return tuple(total)
 
 
-def _expert_copy_tokens(engine: Engine, model: Model, lacks: frozenset[Change]) -> float:
-    """ik_llama.cpp (ggml-cuda.cu:5180): 32 * n_expert / n_expert_used, `-ser` or not; llama.cpp (:5636): 32."""
-    if engine == "llama.cpp" or not model.n_expert or "expert_threshold" in lacks:
-        return MIN_COPY_TOKENS
-    return MIN_COPY_TOKENS * model.n_expert / max(model.n_expert_used, 1)
+def _recurrent_layers(model: Model, placement: Placement) -> int:
+    """Count the layers that keep a state and compute on a GPU."""
+    places = zip(model.layers, placement.layers, strict=False)
+    return sum(1 for layer, device in places if layer.recurs and device < placement.n_devices)
+
+
+def parallel_cards(flags: Flags, n_devices: int) -> int:
+    """Return the GPUs that share a layer with `-sm graph`: all, or as many as ik_llama.cpp's `--max-gpu` allows."""
+    text = next((o for o in flags.other if o.startswith(("--max-gpu ", "-max-gpu "))), "")
+    most = text.rpartition(" ")[2]
+    return max(min(n_devices, int(most)) if most.isdigit() and int(most) else n_devices, 1)
 
 
 def _experts_used(model: Model, flags: Flags) -> int:
     """Experts a token uses: the model's, or fewer with ik_llama.cpp's `-ser K,t`."""
     used = max(model.n_expert_used, 1)
-    numbers = _numbers(flags, "-ser")
+    text = next((o for o in flags.other if o.startswith("-ser ")), "")
+    numbers = [int(n) for n in text.removeprefix("-ser").split(",") if n.strip().isdigit()]
     return min(used, numbers[0]) if numbers and numbers[0] > 0 else used
-
-
-def _switched_off(flags: Flags) -> set[int]:
-    """Operations whose weights ik_llama.cpp's `-op operation,0` leaves in RAM (ggml.h, enum ggml_op)."""
-    numbers = _numbers(flags, "-op")
-    return {operation for operation, on in zip(numbers[::2], numbers[1::2], strict=False) if not on}
-
-
-def _numbers(flags: Flags, option: str) -> list[int]:
-    text = next((o for o in flags.other if o.startswith(f"{option} ")), "")
-    return [int(n) for n in text.removeprefix(option).split(",") if n.strip().isdigit()]
-
-
-def _active_experts_only(flags: Flags, lacks: frozenset[Change]) -> bool:
-    """ik_llama.cpp had `-ooae` to switch it on, and has `-no-ooae` to switch it off."""
-    return "-no-ooae" not in flags.other and ("active_experts_only" not in lacks or "-ooae" in flags.other)
-
-
-def _pinned(engine: Engine, flags: Flags, lacks: frozenset[Change]) -> bool:
-    """Whether weights in RAM are pinned for copies: ik_llama.cpp does it with overrides, both without mmap."""
-    if engine == "ik_llama.cpp" and "pinned" not in lacks and (flags.overrides or flags.cpu_moe or flags.n_cpu_moe):
-        return True
-    return flags.mmap is False

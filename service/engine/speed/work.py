@@ -5,35 +5,42 @@ from __future__ import annotations
 import msgspec
 
 from service.engine.config import Engine
+from service.engine.engines.speed import Change
 from service.engine.model import Mla
-from service.engine.speed.builds import Change
-from service.engine.speed.tensors import Use
-
-# GGML_CUDA_MIN_BATCH_OFFLOAD of ik_llama.cpp, GGML_OP_OFFLOAD_MIN_BATCH of llama.cpp
-MIN_COPY_TOKENS = 32
+from service.engine.run.copies import NEVER
+from service.engine.run.weights import Use, WeightRules
 
 
 class Weights(msgspec.Struct, frozen=True):
-    """Weights of one use and kind of type on one device: bytes, elements, tensors.
+    """Weights of one use and kind of type: bytes, elements, tensors. Devices are indices, the CPU last.
 
-    `quant`: k | iqk | iq | iq1 | kt | f (k: legacy types too); `legacy`: q4_0, q8_0, iq4_nl. `movable`: from RAM,
-    they may be copied to a GPU for a batch.
+    `device` computes with them for a token, and they lie on `stored`: where the two differ they cross at every
+    evaluation. From `copied_from` tokens of a batch on, the first GPU computes with them (0: never). `type`: its name;
+    `quant`: k | iqk | iq | iq1 | kt | f (k: legacy types too); `legacy`: q4_0, q8_0, iq4_nl. `fused` False: routed
+    experts of a layer whose up and gate are two operations.
     """
 
     device: int
+    stored: int
     use: Use
+    type: str
     quant: str
     legacy: bool
     interleaved: bool
-    movable: bool
+    copied_from: int
+    fused: bool
     n_bytes: int
     n_elements: int
     n_tensors: int
 
+    def is_copied(self, n_tokens: int) -> bool:
+        """Return whether a batch of `n_tokens` is computed on the first GPU, where a token is computed on the CPU."""
+        return 0 < self.copied_from <= n_tokens
+
 
 class Attention(msgspec.Struct, frozen=True):
-    """`count` layers of one geometry whose cache is on `device`. `movable`: their weights in RAM may go to a GPU for a
-    batch, and their attention with them."""
+    """`count` layers of one geometry whose cache is on `device`. `copied_from`: the tokens of a batch from which their
+    weights in RAM go to the first GPU, and their attention with them (0: never)."""
 
     device: int
     count: int
@@ -42,15 +49,7 @@ class Attention(msgspec.Struct, frozen=True):
     head_dim_k: int
     head_dim_v: int
     n_swa: int
-    movable: bool
-
-
-class Move(msgspec.Struct, frozen=True):
-    """Bytes of weights that cross from one device to another at every evaluation."""
-
-    source: int
-    target: int
-    n_bytes: int
+    copied_from: int
 
 
 class Work(msgspec.Struct, frozen=True):
@@ -58,17 +57,18 @@ class Work(msgspec.Struct, frozen=True):
 
     `mla_mode` 0: heads are cached; 1 and 3: the latent is; 2: the latent, without flash attention for one token.
     `cache_k`, `cache_v` in bytes an element; `n_ubatch` tokens of a micro-batch; `state_bytes` of recurrent layers by
-    device, CPU last; `expert_copy_tokens`: the batch from which experts in RAM are copied to the first GPU,
-    those that the batch uses with `active_experts_only`. `lacks`: what the build does not have yet.
-    `host_changes` between CPU and GPU and `card_changes` between GPUs are those of one evaluation.
+    device, CPU last, `recurrent_layers` of which are on GPUs. `rules`: how weights are treated. `unfused_layers`:
+    layers on GPUs whose routed experts' up and gate are two operations. `lacks`: what made later builds faster.
+    `parallel_cards` share a layer where all GPUs work on each. `host_changes` between CPU and GPU and `card_changes`
+    between GPUs are those of one evaluation.
     """
 
     engine: Engine
     n_devices: int
     weights: tuple[Weights, ...]
     attention: tuple[Attention, ...]
-    moves: tuple[Move, ...]
     state_bytes: tuple[int, ...]
+    recurrent_layers: int
     n_embd: int
     n_expert: int
     n_expert_used: int
@@ -82,15 +82,20 @@ class Work(msgspec.Struct, frozen=True):
     cache_k: float
     cache_v: float
     flash: bool
-    fused: bool
-    repacked: bool
-    copies: bool
-    active_experts_only: bool
-    expert_copy_tokens: float
-    pinned: bool
+    unfused_layers: int
+    rules: WeightRules
     split_mode: str
+    parallel_cards: int
     n_ubatch: int
     lacks: frozenset[Change]
+
+    def without_copies(self) -> Work:
+        """Return the work where nothing in RAM is copied to a GPU for a batch."""
+        return msgspec.structs.replace(
+            self,
+            weights=tuple(msgspec.structs.replace(w, copied_from=NEVER) for w in self.weights),
+            attention=tuple(msgspec.structs.replace(a, copied_from=NEVER) for a in self.attention),
+        )
 
     @property
     def share(self) -> float:

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from typing import get_args
 
 from service.engine.commands import BenchTests, ParsedCommand
+from service.engine.commands.parse import BENCH_PROGRAMS
 from service.engine.config import Flags
+from service.engine.logs.requests import Program
 from service.engine.measured import MeasuredRow
 from service.engine.submission.tables import Tool
 
@@ -24,6 +27,8 @@ def disagreement(
     columns of llama-bench, fields of its JSON, the line that llama-sweep-bench prints before its table.
     """
     found = [*_settings(flags, stated)]
+    if tool in get_args(Program) and parsed.program in BENCH_PROGRAMS:
+        return f"the output is of {tool}, the command of {parsed.program}"
     if tool == "llama-sweep-bench":
         found += _sweep(flags, rows)
     elif tool == "llama-bench" and parsed.program == "llama-bench" and parsed.tests is not None:

@@ -1,4 +1,4 @@
-"""JSON of benchmark programs out of mangled lines: an array, or one object a line. Whole objects, or none."""
+"""JSON of benchmark programs out of mangled lines, or their CSV and SQL: whole objects, or none."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import msgspec
 
 from service.engine.errors import InvalidInput
 from service.engine.logs.bench_rows import PrintedRow, RowReader
+from service.engine.submission.delimited import read_delimited
 from service.engine.submission.lines import Line
 from service.engine.submission.tables import Printed, Tool
 
@@ -41,11 +42,8 @@ def read_objects(lines: Sequence[Line]) -> Printed | None:
     for piece in _pieces(lines):
         for one in _decoded(piece):
             tool: Tool = "llama-sweep-bench" if "speed_pp" in one else "llama-bench"
-            stated = {name: str(value) for name, value in one.items() if not _MEASURED.fullmatch(name)}
-            if found is None:
-                found = Printed(tool, [], stated, [], set(), piece.line)
-            if found.tool != tool or found.stated != stated:
-                raise _wrong(piece.line, "another program, model or configuration than before: send each run by itself")
+            stated = _settings(one)
+            found = _same_run(found, tool, stated, piece.line)
             rows = _proved(one, piece.line)
             if tool == "llama-sweep-bench" and not depth < (depth := rows[0].n_kv):
                 raise _wrong(piece.line, "a second run begins here, or rows are out of order: send each run by itself")
@@ -55,6 +53,32 @@ def read_objects(lines: Sequence[Line]) -> Printed | None:
         if found is not None:
             found.used.update(range(piece.line, piece.line + piece.n_lines))
     _refuse_the_rest(lines, found.used if found else set())
+    return _delimited(lines, found)
+
+
+def _delimited(lines: Sequence[Line], found: Printed | None) -> Printed | None:
+    """Add what llama-bench wrote as CSV or SQL."""
+    rows, used = read_delimited(lines)
+    for row in rows:
+        found = _same_run(found, "llama-bench", _settings(row.fields), row.line)
+        printed = RowReader().read(msgspec.json.encode(row.fields).decode())
+        found.rows.extend(printed)
+        if not printed:
+            found.left_out.append(f"pp{row.fields['n_prompt']}+tg{row.fields['n_gen']}")
+    if found is not None:
+        found.used.update(used)
+    return found
+
+
+def _settings(one: dict[str, Any]) -> dict[str, str]:
+    return {name: str(value) for name, value in one.items() if not _MEASURED.fullmatch(name)}
+
+
+def _same_run(found: Printed | None, tool: Tool, stated: dict[str, str], line: int) -> Printed:
+    if found is None:
+        found = Printed(tool, [], stated, [], set(), line)
+    if found.tool != tool or found.stated != stated:
+        raise _wrong(line, "another program, model or configuration than before: send each run by itself")
     return found
 
 

@@ -8,14 +8,16 @@ from collections.abc import Sequence
 import msgspec
 
 from service.engine.errors import InvalidInput
-from service.engine.hardware import Hardware
+from service.engine.hardware import Assumption, Hardware
 from service.engine.hardware_text import tools_in
+from service.engine.logs.requests import without_words
 from service.engine.measured import MeasuredRow
 from service.engine.measured.reader import MAX_ROWS
 from service.engine.measured.rows import row_of
-from service.engine.submission.command import find_command
+from service.engine.submission.command import Command, find_command
 from service.engine.submission.lines import Line, lines_of
 from service.engine.submission.objects import read_objects
+from service.engine.submission.requests import RequestRows, request_rows
 from service.engine.submission.tables import Tool, read_table
 
 _BUILD = re.compile(
@@ -31,7 +33,8 @@ class Reading(msgspec.Struct, frozen=True, kw_only=True):
     """What a paste says. `rows` in the order of the output; `command` as one text, from line `line`.
 
     `stated`: settings that the program itself printed, by its own names; `build`: a commit or number; `hardware`: what
-    tools or the engine listed. `dropped`: sentences about what was read and is no part of a result.
+    tools or the engine listed. `dropped`: sentences about what was read and is no part of a result; `assumed`: what
+    the rows of requests mean. `log`: what may be kept of the paste where it may hold what people wrote to a model.
     """
 
     tool: Tool | None = None
@@ -42,6 +45,8 @@ class Reading(msgspec.Struct, frozen=True, kw_only=True):
     hardware: Hardware | None = None
     stated: dict[str, str] = {}
     dropped: tuple[str, ...] = ()
+    assumed: tuple[Assumption, ...] = ()
+    log: str | None = None
 
 
 def read_paste(text: str) -> Reading:
@@ -59,9 +64,11 @@ def read_paste(text: str) -> Reading:
     if objects and table:
         raise InvalidInput(f"line {max(objects.line, table.line)}: a second output: send each run alone", field="text")
     found = objects or table
+    requests = None if found else request_rows([line.text for line in rest])
+    if requests:
+        return _of_requests(requests, command, rest)
     rows = [row_of(row) for row in found.rows] if found else []
-    if len(rows) > MAX_ROWS:
-        raise InvalidInput(f"{len(rows):,} rows: at most {MAX_ROWS:,} are read", field="text")
+    _require_few(rows)
     return Reading(
         tool=found.tool if found else None,
         rows=tuple(rows),
@@ -76,6 +83,27 @@ def read_paste(text: str) -> Reading:
         if found
         else (),
     )
+
+
+def _of_requests(requests: RequestRows, command: Command | None, rest: Sequence[Line]) -> Reading:
+    texts = [line.text for line in rest]
+    _require_few(requests.rows)
+    return Reading(
+        tool=requests.program,
+        rows=requests.rows,
+        command=command.text if command else None,
+        line=command.line if command else None,
+        build=_build(rest, {}),
+        hardware=tools_in(texts),
+        dropped=requests.dropped,
+        assumed=requests.assumed,
+        log="\n".join(without_words(texts)),
+    )
+
+
+def _require_few(rows: Sequence[MeasuredRow]) -> None:
+    if len(rows) > MAX_ROWS:
+        raise InvalidInput(f"{len(rows):,} rows: at most {MAX_ROWS:,} are read", field="text")
 
 
 def _stated(lines: Sequence[Line], stated: dict[str, str]) -> dict[str, str]:

@@ -15,9 +15,10 @@ from typing import Literal, NamedTuple, TypeAlias
 
 from service.engine.errors import InvalidInput
 from service.engine.logs.bench_rows import PrintedRow, RowReader
+from service.engine.logs.requests import Program
 from service.engine.submission.lines import Line
 
-Tool: TypeAlias = Literal["llama-sweep-bench", "llama-batched-bench", "llama-bench"]
+Tool: TypeAlias = Literal["llama-sweep-bench", "llama-batched-bench", "llama-bench"] | Program
 
 _MOST_JOINED = 6
 _MAX_LINE = 4_000

@@ -46,7 +46,7 @@ class Next(msgspec.Struct, frozen=True):
 def next_trials(n_steps: int, tried: Sequence[Tried], budget: float) -> Next:
     """Return what to measure next of steps 0 (the start) to `n_steps` - 1, best predicted first, in `budget` seconds.
 
-    The same arguments give the same answer: whoever asks again after a restart goes on where it was. The start is
+    The same arguments give the same answer: asking again after a restart goes on where it was. The start is
     always in the first rung. Over when the best is clear (its slowest beats the second's fastest), alone, or the budget
     is spent.
     """

@@ -9,10 +9,9 @@ import msgspec
 from service.engine.config import Flags
 from service.engine.estimate import Estimate
 from service.engine.goal import Constraints
-from service.engine.planner.candidates import Candidate
-from service.engine.planner.cards import Cards
-from service.engine.planner.fit import Fitted, Problem, check
-from service.engine.planner.search import Case, Hunt
+from service.engine.planner.pricing.candidate import Candidate, Cards
+from service.engine.planner.pricing.fit import Fitted, Problem, check
+from service.engine.planner.search.one_variant import SearchCase, VariantSearch
 from service.engine.units import GIB
 
 MOST_STEPS = 18
@@ -30,20 +29,20 @@ class Step(msgspec.Struct, frozen=True):
     seconds: Estimate
 
 
-def steps_around(case: Case, cards: Cards, start: Flags) -> tuple[Step, ...]:
+def steps_around(case: SearchCase, cards: Cards, start: Flags) -> tuple[Step, ...]:
     """Return the start and at most 17 configs around it, the fastest as predicted first among these.
 
     On the same cards, in the same order: other micro-batches, cache types and split modes, each with the placement that
     is best for it; fewer experts on the cards; a layer moved between two cards; fewer threads. Nothing that does not
     fit, nothing that the constraints exclude.
     """
-    hunt = _placed(case, cards)
-    problem = hunt.contenders[0].problem if hunt.contenders else None
+    search = _placed(case, cards)
+    problem = search.contenders[0].problem if search.contenders else None
     first = check(problem, start) if problem else None
     if problem is None or not isinstance(first, Fitted):
         return ()
     found = {start: first}
-    for fitted in _others(case, cards, problem, hunt, first):
+    for fitted in _others(case, cards, problem, search, first):
         found.setdefault(fitted.flags, fitted)
     steps = [Step(f.flags, _changed(first, f), problem.seconds(f)) for f in found.values()]
     limit = steps[0].seconds.expected * _TOO_SLOW
@@ -51,15 +50,15 @@ def steps_around(case: Case, cards: Cards, start: Flags) -> tuple[Step, ...]:
     return (steps[0], *near[: MOST_STEPS - 1])
 
 
-def _placed(case: Case, cards: Cards) -> Hunt:
-    hunt = Hunt(case)
-    hunt.tries = [one for one in hunt.tries if one.candidate.cards == cards]
-    hunt.place_all()
-    return hunt
+def _placed(case: SearchCase, cards: Cards) -> VariantSearch:
+    search = VariantSearch(case)
+    search.queue = [one for one in search.queue if one.candidate.cards == cards]
+    search.place_all()
+    return search
 
 
-def _others(case: Case, cards: Cards, problem: Problem, hunt: Hunt, first: Fitted) -> Iterator[Fitted]:
-    yield from (contender.fitted for contender in hunt.contenders)
+def _others(case: SearchCase, cards: Cards, problem: Problem, search: VariantSearch, first: Fitted) -> Iterator[Fitted]:
+    yield from (contender.fitted for contender in search.contenders)
     reserve = case.constraints.reserve_mib
     if cards and _in_ram(first) and (reserve is None or isinstance(reserve, int)):
         more = _with_reserve(case.constraints, _MORE_RESERVE * (reserve or _DEFAULT_RESERVE))
@@ -80,7 +79,7 @@ def _alike(candidate: Candidate, first: Fitted) -> bool:
     return all(getattr(candidate.flags, name) == getattr(first.flags, name) for name in fields)
 
 
-def _threads(case: Case, first: Fitted) -> Iterator[Flags]:
+def _threads(case: SearchCase, first: Fitted) -> Iterator[Flags]:
     if not _in_ram(first):
         return
     for share in _SHARES_OF_CORES:

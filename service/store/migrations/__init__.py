@@ -14,6 +14,7 @@ from sqlalchemy import Connection, Engine, text
 
 from service.errors import DatabaseUnavailable
 from service.logs import Log
+from service.store.engines import locked
 
 log = Log("database")
 
@@ -41,7 +42,7 @@ def migrate(engine: Engine) -> None:
 
 def _step(engine: Engine) -> bool:
     """Make the next migration in a transaction of its own, which holds few locks; return whether there was none."""
-    with engine.execution_options(sqlite_begin="IMMEDIATE").begin() as connection:
+    with locked(engine) as connection:
         _lock(connection)
         found = MigrationContext.configure(connection).get_current_revision()
         if is_newer(found):
@@ -88,5 +89,5 @@ def _lock(connection: Connection) -> None:
     if connection.dialect.name == "postgresql":
         connection.execute(text("SET LOCAL lock_timeout = 0"))  # another process may be at it for long
         connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": _LOCK})
-        # Whoever works on a table goes first: in a deadlock PostgreSQL would end one of the two after a second.
+        # What works on a table goes first: in a deadlock PostgreSQL would end one of the two after a second.
         connection.execute(text("SET LOCAL lock_timeout = '300ms'"))

@@ -1,4 +1,4 @@
-"""Errors as pages, for whoever asks with a browser; for programs they stay problems in JSON."""
+"""Errors as pages, for anyone who asks with a browser; for programs they stay problems in JSON."""
 
 from __future__ import annotations
 

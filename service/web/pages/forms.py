@@ -1,4 +1,4 @@
-"""Forms: what a browser sends, as a mapping of texts, and errors beside the fields that they are about."""
+"""Forms: what a browser sends, as a mapping of texts, and errors next to the fields that they are about."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _TYPE = "application/x-www-form-urlencoded"
 _MOST_FIELDS = 64
 _MOST_QUERY = 8_192
 T = TypeVar("T")
-_SAID = (  # msgspec's words and ours, for whoever typed into a form
+_SAID = (  # msgspec's words and ours, for anyone who typed into a form
     (re.compile(r"Expected `int.*`, got `str`"), "this must be a whole number, without separators"),
     (re.compile(r"Expected `float.*`, got `str`"), "this must be a number, such as 3.5"),
     (re.compile(r"Expected `(?:int|float)` (<=|>=|>) (\S+)"), r"this must be \1 \2"),
@@ -53,7 +53,7 @@ class Form(msgspec.Struct, frozen=True):
 
 async def read_form(request: Request[Any, Any, Any]) -> Form:
     """Return what a browser sent. Raises 415 for another kind of body, InvalidInput for too many fields, NotAllowed for
-    a form on another site: whoever visits that would send it, each from an address of his own.
+    a form on another site: anyone who visits that would send it, each from an address of his own.
     """
     if request.headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
         raise NotAllowed("this form was sent from another site")

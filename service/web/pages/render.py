@@ -15,14 +15,28 @@ from markupsafe import Markup, escape
 
 from service import __version__
 from service.engine.commands import fold
-from service.web import curves
-from service.web.conditional import conditional
+from service.web.http.conditional import conditional
+from service.web.results import curves
 from service.web.services import Services
-from service.wire.text import clean
+from service.wire.advice.text import clean
 
 HTML = "text/html"
 STATIC_TYPES = {"style.css": "text/css", "icon.svg": "image/svg+xml", "advisor.js": "text/javascript"}
 _CODE = re.compile(r"`([^`]{1,200})`")
+_ADDRESS = re.compile(r"(https://[^\s<>&\"']{1,300}[\w/])")
+# Which guides a page links, by the beginning of its address.
+_GUIDES = {
+    "": (("quickstart", "Quickstart"), ("pick-a-quant", "Pick a quant"), ("what-if", "Weigh an upgrade")),
+    "advice": (("offloading", "What goes where"), ("commands", "The commands"), ("validation", "Have it measured")),
+    "check": (("check", "Check a command"), ("rules", "The rules")),
+    "leaderboard": (("data", "Open data"), ("trust", "Which results count")),
+    "models": (("pick-a-quant", "Pick a quant"), ("quality", "Quality")),
+    "hardware": (("what-if", "Weigh an upgrade"), ("speed", "Speed")),
+    "results": (("measuring", "What counts as measured"), ("trust", "Which results count")),
+    "submit": (("submitting", "Submit a result"), ("validation", "Measure first")),
+    "hosts": (("hosts", "Add a GPU machine"), ("accounts", "Accounts and tokens")),
+    "accuracy": (("speed", "Speed"), ("memory", "Memory")),
+}
 _MOST = 400  # characters of a name from outside that a page shows; commands and logs pass by `whole`
 
 
@@ -38,6 +52,11 @@ def _finished(value: Any) -> Any:
 def _prose(text: str) -> Markup:
     """Return `text` for HTML, with what stands in backticks as code."""
     return Markup(_CODE.sub(r"<code>\1</code>", str(escape(clean(text)))))  # noqa: S704 (escaped before)
+
+
+def _linked(text: str) -> Markup:
+    """Return `text` for HTML, with what stands in backticks as code and addresses of pages as links."""
+    return Markup(_ADDRESS.sub(r'<a href="\1">\1</a>', str(_prose(text))))  # noqa: S704 (escaped before)
 
 
 def _whole(text: str) -> Markup:
@@ -67,6 +86,11 @@ def _capitalised(text: str) -> str:
     return text[:1].upper() + text[1:]
 
 
+def _guide_of(path: str) -> tuple[tuple[str, str], ...]:
+    """Return the guides, name and title, that a page links."""
+    return _GUIDES.get(path.split("/")[1], ())
+
+
 def _outside(address: str) -> str:
     """Return an address of another site for a link: the start page in place of anything but http and https."""
     return address if re.match(r"https?://", address) else "/"
@@ -83,6 +107,7 @@ def _environment() -> jinja2.Environment:
     )
     made.filters.update(
         prose=_prose,
+        linked=_linked,
         whole=_whole,
         figure=_figure,
         day=_day,
@@ -91,7 +116,7 @@ def _environment() -> jinja2.Environment:
         counted=_counted,
         capitalised=_capitalised,
     )
-    made.globals.update(mark=curves.mark, versioned=versioned, version=__version__)
+    made.globals.update(mark=curves.mark, versioned=versioned, version=__version__, guide_of=_guide_of)
     return made
 
 

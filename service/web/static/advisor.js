@@ -2,10 +2,12 @@
 // Only adds: every page works without it. Copy buttons, live progress, completion of several GPUs, the deletion key.
 
 for (const box of document.querySelectorAll(".copy")) {
+  if (!box.querySelector("pre")) continue;
   const button = document.createElement("button");
   button.type = "button";
   button.textContent = "Copy";
-  button.setAttribute("aria-label", "Copy: " + box.querySelector("h4").textContent);
+  const title = box.querySelector("h2, h4");
+  if (title) button.setAttribute("aria-label", "Copy: " + title.firstChild.textContent.trim());
   button.addEventListener("click", async () => {
     const code = box.querySelector("pre");
     try {
@@ -36,6 +38,9 @@ if (followed) {
     source.addEventListener(state, (event) => { if (JSON.parse(event.data).run) show(event); else done(); });
   }
 }
+
+const scripted = document.getElementById("scripted");
+if (scripted) scripted.value = "yes";
 
 // Out of the address, so that it is not shared with it; the history entry keeps it when the page is loaded again.
 const key = new URLSearchParams(location.hash.slice(1)).get("key") || (history.state && history.state.key);

@@ -6,14 +6,15 @@ import os
 import shlex
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 
 from service.engine.commands import render
-from service.engine.commands.tables import PROGRAMS, Tool
-from service.engine.config import CPU, Flags, Override
+from service.engine.config import CPU, Flags, Override, Tool
+from service.engine.engines import engine_spec
 from tests import models
 from tests.engine.commands.strategies import flags_for
 
@@ -44,8 +45,8 @@ def _for_the_cpu(flags: Flags) -> Flags:
     )
 
 
-def _run(programs: Path, tool: Tool, flags: Flags, model: str, **options: str) -> subprocess.CompletedProcess[str]:
-    program = str(programs / PROGRAMS["llama.cpp"][tool])
+def _run(programs: Path, tool: Tool, flags: Flags, model: str, **options: Any) -> subprocess.CompletedProcess[str]:
+    program = str(programs / engine_spec("llama.cpp").programs[tool])
     words = shlex.split(render("llama.cpp", tool, flags, model_path=model, program=program, **options))
     return subprocess.run(words, capture_output=True, text=True, timeout=110)
 
@@ -53,7 +54,7 @@ def _run(programs: Path, tool: Tool, flags: Flags, model: str, **options: str) -
 @pytest.mark.parametrize("tool", TOOLS)
 def test_no_rendered_command_has_an_argument_error(programs: Path, tool: Tool) -> None:
     @given(flags_for("llama.cpp", tool))
-    @settings(max_examples=100, suppress_health_check=[HealthCheck.too_slow])
+    @settings(max_examples=100)
     def check(flags: Flags) -> None:
         done = _run(programs, tool, _for_the_cpu(flags), "/nowhere/model.gguf")
         output = done.stdout + done.stderr

@@ -1,4 +1,4 @@
-"""What a check answers: memory to the byte of the lab, speeds, findings, and measured beside expected."""
+"""What a check answers: memory to the byte of the lab, speeds, findings, and measured next to expected."""
 
 from __future__ import annotations
 
@@ -79,13 +79,12 @@ def test_everything_is_computed_where_it_does_not_fit_and_where_it_would_be_refu
     assert {"retired-flag", "split-mode-unknown", "main-gpu-unknown", "override-refused", "device-unknown"} <= rules
 
 
-def test_what_llama_cpp_places_itself_is_not_said_to_be_an_error() -> None:
+def test_what_llama_cpp_places_itself_is_computed_as_it_does() -> None:
     rig = resolve(ONE_3090_DESKTOP)
     left = check("llama-server -m m.gguf -c 8192", "llama.cpp", QWEN, rig)
-    assert left.verdict.startswith("Left to -fit, which may place it otherwise than here: ")
-    assert not left.fits
+    assert left.verdict.startswith("Fits: ")
     assert [f for f in left.findings if f.severity == "error"] == []
-    assert "does-not-fit" in [f.rule for f in left.findings if f.severity == "warning"]
+    assert "fit-places-itself" in [f.rule for f in left.findings]
     for stated in ("-ngl 999", "-ot blk.0.=CPU", "-ts 1", "-fit off"):
         assert check(f"llama-server -m m.gguf -c 8192 {stated}", "llama.cpp", QWEN, rig).verdict.startswith(
             "Does not fit"
@@ -120,7 +119,7 @@ def test_a_command_that_cannot_be_read_is_refused() -> None:
         of_3090("what do I run?")
 
 
-def test_a_measured_speed_stands_beside_the_expected_one() -> None:
+def test_a_measured_speed_stands_next_to_the_expected_one() -> None:
     report = of_3090(measured=[MeasuredSpeed(n_kv=0, tg_tps=0.4)])
     (compared,) = report.compared
     assert compared.verdict == "below"

@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import strategies as st
 
 from service.engine.commands import expert_override
-from service.engine.commands.tables import Tool, cache_types
-from service.engine.config import Engine, Flags, Override
+from service.engine.config import Engine, Flags, Override, Tool
+from service.engine.engines import engine_spec
 
 _DEVICES = st.sampled_from(["CPU", "CUDA0", "CUDA1", "CUDA7", "Vulkan0"])
 _LAYERS = st.sets(st.integers(0, 127), min_size=1, max_size=40)
@@ -36,8 +36,8 @@ def flags_for(engine: Engine, tool: Tool) -> st.SearchStrategy[Flags]:
         "other": st.sampled_from([(), ("-ser 6,1", "-muge"), ("-dev CUDA0,CUDA1",)] if ik else [(), ("-dev CUDA0",)]),
         "split_mode": st.sampled_from(["layer", "graph", "none"] if ik else ["layer", "row", "none"]),
         "flash_attn": st.sampled_from(["on", "off", "auto"]),
-        "cache_type_k": st.sampled_from(cache_types(engine, tool)),
-        "cache_type_v": st.sampled_from(cache_types(engine, tool)),
+        "cache_type_k": st.sampled_from(engine_spec(engine).commands.cache_types(tool)),
+        "cache_type_v": st.sampled_from(engine_spec(engine).commands.cache_types(tool)),
     }
     return st.builds(
         Flags,

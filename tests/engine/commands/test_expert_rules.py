@@ -93,7 +93,7 @@ def test_no_layers_is_an_error() -> None:
 
 @given(st.dictionaries(st.sampled_from(["CUDA0", "CUDA1", "CPU"]), st.sets(st.integers(3, 60)), max_size=3))
 def test_rules_for_devices_place_each_layer_where_it_was_put_first(wanted: dict[str, set[int]]) -> None:
-    order = {device: wanted[device] for device in ("CUDA0", "CUDA1", "CPU") if device in wanted}
+    order: dict[str, set[int]] = {device: wanted[device] for device in ("CUDA0", "CUDA1", "CPU") if device in wanted}
     rules = overrides_for(order, range(3, 61))
     placed = expand(rules, [name for name in TENSORS if 3 <= _layer(name) < 61])
     for name in TENSORS:

@@ -69,10 +69,10 @@ def test_gpus(text: str, expected: list[Gpu]) -> None:
         ("gtx 1080ti", "NVIDIA GeForce GTX 1080 Ti", 11),
         ("Arc B580", "Intel Arc B580", 12),
         ("RTX 4090 laptop 16GB", "NVIDIA GeForce RTX 4090 Laptop GPU", 16),
-        ("M4 Max 128GB", "Apple M4 Max", 96),
-        ("Strix Halo 128GB", "AMD Radeon 8060S", 64),
-        ("Ryzen AI Max+ 395 128GB", "AMD Radeon 8060S", 64),
-        ("DGX Spark", "NVIDIA GB10", 128),
+        ("M4 Max 128GB", "Apple M4 Max", 116),
+        ("Strix Halo 128GB", "AMD Radeon 8060S", 116),
+        ("Ryzen AI Max+ 395 128GB", "AMD Radeon 8060S", 116),
+        ("DGX Spark", "NVIDIA GB10", 117.8),
         ("MSI Suprim RTX 3090", "NVIDIA GeForce RTX 3090", 24),
     ],
 )
@@ -148,7 +148,7 @@ def test_a_whole_machine_in_any_order(text: str) -> None:
         ("3090, 2TB NVMe, 850W PSU", "2TB NVMe; 850W PSU"),
         ("3090 2x 2TB NVMe raid 0", "2x 2TB NVMe raid 0"),
         ("MSI Suprim RTX 3090", "MSI; Suprim"),
-        ("3090, my old toaster", "old toaster"),
+        ("3090, my old toaster", "toaster"),
     ],
 )
 def test_what_changes_no_figure_is_noted_and_reported(text: str, notes: str) -> None:
@@ -198,7 +198,6 @@ def test_a_link_said_in_a_word_is_four_lanes(text: str, gbs: float, says: str) -
     [
         ("four 4070s", "`4x 4070`, or `4070 SUPER`"),
         ("3090s, 64GB", "how many of them"),
-        ("3090/4090", "no GPU or CPU of that name"),
         ("3090, 309O", "no GPU or CPU of that name"),
         ("3090, planning to add a 4090 later", "no GPU or CPU of that name"),
         ("3090, 64GB, 32GB", "two sizes of RAM"),
@@ -210,6 +209,7 @@ def test_a_link_said_in_a_word_is_four_lanes(text: str, gbs: float, says: str) -
         ("3x3090, x16/x4", "behind the GPU that has it"),
         ("PCIe 4.0 x8, 3090", "behind the GPU that has it"),
         ("toaster", "no GPU found (`toaster` is none that is known)"),
+        ("0x RTX 3090, 64GB", "leave out what is not there"),
     ],
 )
 def test_what_may_be_two_things_is_refused(text: str, says: str) -> None:

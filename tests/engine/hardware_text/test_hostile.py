@@ -8,13 +8,14 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from service.engine.catalogue import known_cpus, known_gpus, resolve
 from service.engine.errors import InvalidHardware, InvalidInput
 from service.engine.hardware import Cpu, Gpu, Hardware, Ram
 from service.engine.hardware_text import canonical, hardware_hash, parse_hardware, to_shorthand
+from tests.sampling import examples
 
 PASTES = sorted((Path(__file__).parents[2] / "data" / "pastes").glob("*.txt"))
 LINES = sorted({line for path in PASTES for line in path.read_text().splitlines()})
@@ -34,19 +35,19 @@ WORDS = [
     "pcie 4.0 x8",
     "|",
 ]
-SECONDS = 4.0
+SECONDS = 4.0  # of the CPU
 
 fragments = st.lists(st.sampled_from(LINES) | st.sampled_from(WORDS) | st.text(max_size=30), max_size=40)
 
 
 def answer(text: str) -> Hardware | None:
     """What is read, or None for InvalidInput; anything else raises. Fails when it takes too long."""
-    start = time.perf_counter()
+    start = time.process_time()
     machine = None
     with contextlib.suppress(InvalidInput):
         machine = parse_hardware(text)
         resolve(machine)
-    assert time.perf_counter() - start < SECONDS
+    assert time.process_time() - start < SECONDS
     return machine
 
 
@@ -56,7 +57,7 @@ def test_any_text_is_read_or_refused(text: str) -> None:
 
 
 @given(fragments, st.sampled_from(["\n", " ", ", "]))
-@settings(max_examples=150)
+@examples(150)
 def test_any_mixture_of_real_lines_is_read_or_refused(pieces: list[str], joint: str) -> None:
     answer(joint.join(pieces))
 
@@ -171,7 +172,7 @@ machines = st.builds(
 
 
 @given(machines)
-@settings(max_examples=300)
+@examples(300)
 def test_shorthand_says_all_that_the_description_says(machine: Hardware) -> None:
     line = to_shorthand(machine)
     assert canonical(parse_hardware(line)) == canonical(machine)

@@ -167,6 +167,36 @@ def test_powershell_tables() -> None:
     assert machine.ram == Ram(total_gb=64, mts=6000)
 
 
+def test_dxdiag_gives_cpu_ram_and_the_cards_that_are_more_than_the_desktop_s() -> None:
+    machine = parsed("dxdiag", "dxdiag_cards")
+    assert machine.gpus == [Gpu(name="NVIDIA GeForce RTX 5070 Ti Laptop GPU")]
+    assert machine.cpu == Cpu(model="AMD Ryzen 7 5800X 8-Core Processor")
+    assert machine.ram == Ram(total_gb=16)
+    assert (machine.os, machine.notes) == ("windows", None)
+
+
+def test_a_card_that_dxdiag_lists_for_each_of_its_monitors_is_one_and_that_is_said() -> None:
+    machine = parsed("dxdiag_cards", "dxdiag_cards")
+    assert machine.gpus == [Gpu(name="NVIDIA GeForce RTX 5070 Ti Laptop GPU")]
+    assert "for each of its monitors" in (machine.notes or "")
+
+
+def test_msinfo32_gives_cores_ram_and_the_display_adapter() -> None:
+    machine = parsed("msinfo32")
+    assert machine.gpus == [Gpu(name="NVIDIA GeForce RTX 3070")]
+    assert machine.cpu == Cpu(model="12th Gen Intel(R) Core(TM) i9-12900", sockets=1, physical_cores=16)
+    assert (machine.ram, machine.notes) == (Ram(total_gb=64), None)
+    assert parsed("msinfo32_comma").ram == Ram(total_gb=32)
+
+
+def test_vulkaninfo_gives_gpus_and_no_software_renderer() -> None:
+    assert parsed("vulkaninfo_summary").gpus == [Gpu(name="NVIDIA GeForce RTX 3090")]
+    machine = parsed("vulkaninfo")
+    assert machine.gpus == [Gpu(name="AMD Radeon RX 580 Series")]
+    assert resolve(machine).cards[0].total >> 30 == 8
+    assert machine.notes is None
+
+
 def test_a_paste_and_shorthand_go_together() -> None:
     machine = parse_hardware(paste("nvidia_smi_550") + "\n5950X, 128GB DDR4\n")
     assert len(machine.gpus) == 2
@@ -198,12 +228,14 @@ def test_everything_at_once() -> None:
         ("lscpu_epyc", "free_h", "nvidia_smi_550"),
         ("free_h", "nvidia_smi_csv", "lscpu_epyc"),
         ("nvidia_smi_550", "lscpu_epyc", "meminfo_recorded"),
+        ("dxdiag", "vulkaninfo", "nvidia_smi_550", "lscpu_epyc", "free_h"),
+        ("vulkaninfo_summary", "msinfo32", "nvidia_smi_550", "free_h"),
     ],
 )
 def test_outputs_need_no_empty_lines_between_them(names: tuple[str, ...]) -> None:
     lines = "\n".join(map(paste, names)).splitlines()
     machine = parse_hardware("\n".join(line for line in lines if line.strip()))
-    assert len(machine.gpus) == 2 or machine.gpus[0].count == 2
+    assert sum(gpu.count for gpu in machine.gpus if "4090" in gpu.name) == 2
     assert machine.cpu is not None
     assert machine.ram is not None
     assert machine.ram.total_gb in (503, 23.54)

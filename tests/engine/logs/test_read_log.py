@@ -100,7 +100,7 @@ def test_host_buffers_add_up_and_a_compute_buffer_printed_again_counts_once() ->
 def test_a_servers_timings_are_a_prompt_from_nothing_and_the_output_behind_it() -> None:
     prompt, output = read_log(LLAMA_SERVER).speeds
     assert prompt == MeasuredSpeed(n_kv=0, pp_tps=208.71, n_prompt=2048)
-    assert output == MeasuredSpeed(n_kv=2048, tg_tps=5.32)
+    assert output == MeasuredSpeed(n_kv=2048, tg_tps=5.28)  # 127 of the 128 were decoded behind the prompt
 
 
 def test_of_two_runs_in_one_paste_the_last_counts() -> None:

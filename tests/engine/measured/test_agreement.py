@@ -6,17 +6,17 @@ import math
 
 import pytest
 
+from service.engine.calibration import shipped
 from service.engine.measured.agreement import TOLERANCE, Phase, Place, agree, outlier
-from service.engine.speed import calibration
 from tests.speeds import point
 
 ONE = [point(0, 900, 40), point(8192, 700, 30)]
 
 
-def test_the_tolerances_are_two_deviations_of_the_difference_of_two_runs() -> None:
+def test_two_runs_agree_within_less_than_two_deviations_of_the_difference_of_two_configs() -> None:
     for (phase, place), stated in TOLERANCE.items():
-        own = calibration().comparisons[f"{phase}.{place}"].own
-        assert stated == pytest.approx(min(math.expm1(2 * math.sqrt(2) * own), 0.25), abs=0.01)
+        own = shipped().comparisons[f"{phase}.{place}"].own
+        assert stated <= math.expm1(2 * math.sqrt(2) * own) + 0.03
 
 
 @pytest.mark.parametrize(

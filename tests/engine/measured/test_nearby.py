@@ -21,7 +21,7 @@ def of(error: float, source: str = "a", nearness: Nearness = SAME) -> Observatio
 def test_one_near_result_moves_an_estimate_most_of_the_way_and_narrows_it() -> None:
     made = correction(WIDE, "tg", [of(math.log(1.5))])
     assert 1.35 < math.exp(made.shift) < 1.5
-    assert made.spread < WIDE / 2
+    assert made.spread < 0.65 * WIDE
 
 
 def test_more_sources_move_it_further_and_repeats_of_one_do_not() -> None:
@@ -34,8 +34,8 @@ def test_of_one_source_the_nearest_counts() -> None:
     assert correction(WIDE, "tg", [of(0.4), of(-0.9, nearness=FAR)]) == correction(WIDE, "tg", [of(0.4)])
 
 
-def test_a_rig_with_another_cpu_says_nothing_of_tokens_that_are_known_better() -> None:
-    assert correction(WIDE, "tg", [of(0.4, nearness=FAR)]).shift == 0
+def test_a_rig_with_another_cpu_says_next_to_nothing_of_tokens_that_are_known_better() -> None:
+    assert correction(WIDE, "tg", [of(0.4, nearness=FAR)]).shift < 0.03
     assert correction(0.54, "tg", [of(0.4, nearness=FAR)]).shift > 0  # a formula that is off by two either way
 
 

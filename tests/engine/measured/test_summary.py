@@ -1,4 +1,4 @@
-"""Repeats become one figure a depth, with an honest interval; memory and speed stand beside what was predicted."""
+"""Repeats become one figure a depth, with an honest interval; memory and speed stand next to what was predicted."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ CUDA0 = DeviceMemory(
 PRINTED = LogBuffers(device="CUDA0", weights_mib=319.96, kv_mib=448.0, compute_mib=300.75)
 
 
-def test_what_was_predicted_stands_beside_what_was_measured() -> None:
+def test_what_was_predicted_stands_next_to_what_was_measured() -> None:
     rows = Reader().feed((LOGS / "ik-sweep-table.stderr").read_bytes())
     found = compare_predicted([CUDA0], [point(0, 280, 20), point(1024, 200, 8)], measured_speed(rows), [PRINTED])
     told = {(one.what, one.device, one.n_kv): (one.measured, one.verdict) for one in found}

@@ -15,7 +15,7 @@ def name_of(row: LabRow) -> str:
     return f"{row.engine}-{row.model}-{row.id}"
 
 
-@pytest.mark.parametrize("row", some_of(ROWS, 6, group=lambda row: (row.engine, row.model)), ids=name_of)
+@pytest.mark.parametrize("row", some_of(ROWS, 12, group=lambda row: (row.engine, row.model)), ids=name_of)
 def test_weights_cache_and_compute_of_every_device_are_what_the_engine_printed(row: LabRow) -> None:
     memory = row.predict()
 

@@ -1,4 +1,4 @@
-"""What runs beside a model. Measured figures, in MiB: both engines' servers, built with CUDA, on stand-in devices."""
+"""What runs alongside a model. Measured, in MiB: both engines' servers, built with CUDA, on stand-in devices."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from service.engine.commands import parse
 from service.engine.config import Engine
 from service.engine.hardware import Cpu, Gpu, Hardware, Ram
 from service.engine.memory import Companion, predict_memory, projector
-from service.engine.rules import Beside, Case, case_of
+from service.engine.rules import Case, CompanionHeaders, case_of
 from service.engine.units import MIB, mib
 from tests.models import build
 from tests.projectors import gemma3_header
@@ -20,13 +20,13 @@ GLM = build("GLM-4.5-Air", "q4_K_M")
 SERVER = "llama-server -fit off -c 16384 -ngl 99 -fa on"
 
 
-def case(flags: str, n_gpus: int = 2, *, engine: Engine = "llama.cpp", model: object = QWEN, **beside: object) -> Case:
+def case(flags: str, n_gpus: int = 2, *, engine: Engine = "llama.cpp", model: object = QWEN, **headers: object) -> Case:
     rig = Hardware(
         gpus=[Gpu(name="RTX 3090", count=n_gpus, free_gib=24105 / 1024)], cpu=Cpu(model="EPYC 7713"),
         ram=Ram(total_gb=512),
     )  # fmt: skip
     command = f"{SERVER} {flags}"
-    return case_of(parse(command, engine), model, resolve(rig), command, "cuda", Beside(**beside))  # type: ignore[arg-type]
+    return case_of(parse(command, engine), model, resolve(rig), command, "cuda", CompanionHeaders(**headers))  # type: ignore[arg-type]
 
 
 def in_mib(sizes: tuple[int, ...]) -> list[float]:
@@ -127,9 +127,9 @@ def test_without_flash_attention_the_scores_of_all_heads_come_on_top() -> None:
     assert without.high - with_flash.high == 4 * 4096 * 4096 * 16
 
 
-def test_the_totals_count_what_runs_beside_the_model() -> None:
-    alone, beside = case("-np 1"), case("-np 1 -md draft.gguf", draft=DRAFT)
-    for before, after in zip(alone.table, beside.table, strict=True):
+def test_the_totals_count_what_runs_with_the_model() -> None:
+    alone, both = case("-np 1"), case("-np 1 -md draft.gguf", draft=DRAFT)
+    for before, after in zip(alone.table, both.table, strict=True):
         assert after.companions_mib > 0
         assert after.total_mib == pytest.approx(before.total_mib + after.companions_mib, abs=0.02)
         assert after.weights_mib == before.weights_mib

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from service.engine.memory.finish import finish
 from service.engine.memory.graph import GraphBuilder, Slot, cuda_row_padding
+from service.engine.memory.ops import IN_PLACE
 
 
 def test_a_view_of_a_view_belongs_to_the_tensor_itself() -> None:
@@ -43,7 +44,7 @@ def test_only_sources_of_the_same_layout_may_be_overwritten() -> None:
     g = GraphBuilder()
     a, b = g.input("f32", 4, 2), g.input("f32", 4)
     g.expand(g.add(a, b))
-    graph = finish(g, llama=False)
+    graph = finish(g, in_place=IN_PLACE, offloadable=lambda node: False)
 
     assert graph.overwrites[graph.nodes[-1]] == (0,)
 

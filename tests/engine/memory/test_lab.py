@@ -21,7 +21,7 @@ def sample(engine: Engine) -> list[LabRow]:
 
 
 def with_cpu_moe(engine: Engine) -> list[LabRow]:
-    return [row for row in lab_rows(engine) if row.flags.cpu_moe or row.flags.n_cpu_moe][::5]
+    return [row for row in lab_rows(engine) if {"-cmoe", "-ncmoe"}.intersection(row.args)][::5]
 
 
 def name_of(row: LabRow) -> str:

@@ -11,6 +11,7 @@ from service.engine.memory import least_memory
 from service.engine.memory.placement import place
 from service.engine.memory.predict import predict_placed
 from service.engine.units import MIB
+from tests.corpus import for_each
 from tests.memory_lab import LabRow, architecture_rows, lab_rows, rig_rows
 from tests.models import build
 from tests.sampling import models_on_engines
@@ -37,7 +38,7 @@ def random_flags(random: Random, n_layer: int) -> Flags:
     )
 
 
-@pytest.mark.parametrize(("name", "engine"), models_on_engines())
+@pytest.mark.parametrize(("name", "engine"), models_on_engines(first=2))
 def test_what_is_stored_is_exact_and_compute_is_never_above_the_replay(name: str, engine: Engine) -> None:
     random, model = Random(name), build(name, "q4_K_M")
     flags, free = random_flags(random, model.n_layer), [24 << 30] * random.randint(1, 4)
@@ -50,7 +51,7 @@ def test_what_is_stored_is_exact_and_compute_is_never_above_the_replay(name: str
     )
 
 
-@pytest.mark.parametrize("row", measured(), ids=lambda row: f"{row.engine}-{row.id}")
+@for_each(measured, lambda row: f"{row.engine}-{row.id}")
 def test_no_engine_reserved_less_than_the_bound(row: LabRow) -> None:
     printed = [row.measured.get(f"CUDA{i}", {}).get("compute") for i in range(len(row.free_mib))]
 

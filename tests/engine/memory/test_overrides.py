@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from service.engine.config import Override
@@ -12,6 +12,7 @@ from service.engine.memory.overrides import device_index, matching_names, overri
 from service.engine.model import Model
 from service.engine.overrides import MAX_RULES
 from tests.models import build
+from tests.sampling import examples
 
 
 @pytest.fixture
@@ -53,7 +54,7 @@ def test_too_many_rules_are_refused(experts: Model) -> None:
         overridden(experts, (Override("a", "CPU"),) * (MAX_RULES + 1), 1)
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(st.text(alphabet="abk.|()[]^$*+?{}\\dw0123:-,=!<>\nP", max_size=24))
 def test_any_text_is_matched_or_refused(text: str) -> None:
     model = build("Qwen3-0.6B", "q8_0")

@@ -180,7 +180,7 @@ def test_absurd_counts_in_a_header_end_in_a_rough_figure(engine: Engine) -> None
     assert predict_memory(engine, model, EXPERTS_IN_RAM, ONE_CARD).basis == "approximate"
 
 
-def test_placement_is_the_same_whoever_asks(deepseek: Model) -> None:
+def test_placement_is_the_same_for_everybody(deepseek: Model) -> None:
     for engine in ENGINES:
         memory = predict_memory(engine, deepseek, EXPERTS_IN_RAM, [24 * GIB] * 3)
         assert memory.placement == place(engine, deepseek, EXPERTS_IN_RAM, [24 * GIB] * 3)

@@ -1,18 +1,19 @@
-"""Layers that repeat are replayed once for each way in which they are met, and give what the whole graph gives."""
+"""Layers that repeat are replayed once for each way in which they are met: equal to the graph in one piece."""
 
 from __future__ import annotations
 
 from random import Random
+from typing import Any
 
 import msgspec
 import pytest
 
 from service.engine.config import ENGINES, Engine, Flags, Override
-from service.engine.memory import Memory, predict, predict_memory
-from service.engine.memory.graphs import Repeating, repeats_of
-from service.engine.memory.graphs.repeats import layers_of_each_kind
+from service.engine.memory import Memory, predict_memory, replay
+from service.engine.memory.allocator import SegmentReplay
+from service.engine.memory.graphs import GraphCache, graphs_of
+from service.engine.memory.graphs.segments import layers_of_each_kind
 from service.engine.memory.spec import make_spec
-from service.engine.model import Model
 from tests.models import build
 from tests.sampling import models_on_engines
 
@@ -22,7 +23,7 @@ EXPERTS_IN_RAM = Flags(n_ctx=32768, n_ubatch=2048, overrides=(Override("exps", "
 FOUR_CARDS = [24 * GIB] * 4
 
 
-def random_flags(random: Random, n_layer: int) -> Flags:
+def random_flags(random: Random, n_layer: int, engine: Engine) -> Flags:
     some = "|".join(str(i) for i in range(n_layer) if random.random() < 0.5)
     patterns = ["exps", rf"blk\.({some})\.ffn", "attn_q", rf"blk\.{random.randrange(n_layer)}\.", "attn_k.*=CUDA0"]
     pattern, _, device = random.choice(patterns).partition("=")
@@ -35,18 +36,19 @@ def random_flags(random: Random, n_layer: int) -> Flags:
         overrides=random.choice([(), (Override(pattern, device or "CPU"),)]),
         n_gpu_layers=random.choice([999, 999, n_layer // 2]),
         no_kv_offload=random.random() < 0.1,
+        split_mode=random.choice(["layer", "graph"] if engine == "ik_llama.cpp" else ["layer"]),
     )
 
 
 @pytest.mark.parametrize(("name", "engine"), models_on_engines())
-def test_layer_by_layer_comes_to_what_the_whole_graph_comes_to(
+def test_layer_by_layer_comes_to_what_the_graph_in_one_piece_comes_to(
     name: str, engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     random = Random(f"{name} {engine}")
     model = build(name, random.choice(MIXES))
-    flags, free = random_flags(random, model.n_layer), [random.choice([16, 32]) * GIB for _ in range(3)]
+    flags, free = random_flags(random, model.n_layer, engine), [random.choice([16, 32]) * GIB for _ in range(3)]
     by_layer = predict_memory(engine, model, flags, free)
-    monkeypatch.setattr(predict, "repeats_of", lambda *_: Repeating(None, False))
+    monkeypatch.setattr(GraphCache, "by_layer", GraphCache.in_one_piece)
 
     assert by_layer == predict_memory(engine, model, flags, free)
 
@@ -55,32 +57,54 @@ def test_layer_by_layer_comes_to_what_the_whole_graph_comes_to(
 @pytest.mark.parametrize("name", ["Qwen3-235B-A22B", "DeepSeek-R1-0528", "Llama-3.3-70B", "GLM-4.6", "gpt-oss-120b"])
 def test_the_models_people_place_most_repeat(name: str, engine: Engine) -> None:
     model = build(name, "q4_K_M")
-    repeats = repeats_of(model, make_spec(engine, model, EXPERTS_IN_RAM, "server", cpu_only=False)).repeats
+    graph = graphs_of(model).by_layer(model, make_spec(engine, model, EXPERTS_IN_RAM, "server", cpu_only=False))
 
-    assert repeats is not None
-    assert len(repeats.kept) <= 6
-
-
-def n_runs(engine: Engine, model: Model, overrides: tuple[Override, ...]) -> tuple[int, Memory]:
-    """The segments replayed for one prediction that had not been met before."""
-    flags = msgspec.structs.replace(EXPERTS_IN_RAM, overrides=overrides)
-    repeats = repeats_of(model, make_spec(engine, model, flags, "server", cpu_only=False)).repeats
-    assert repeats is not None
-    before = repeats.n_runs
-    memory = predict_memory(engine, model, flags, FOUR_CARDS)
-    return repeats.n_runs - before, memory
+    assert graph is not None
+    assert 0 < len(graph.kept) <= 6
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_a_placement_that_moves_the_experts_of_some_layers_costs_few_of_them(engine: Engine) -> None:
+def test_a_placement_that_moves_the_experts_of_some_layers_costs_few_of_them(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
     model = build("Qwen3-235B-A22B", "ffn_down_exps=iq4_ks,exps=iq4_kss,*=q8_0")
-    n_runs(engine, model, (Override("exps", "CPU"),))
-    moved, memory = n_runs(engine, model, (Override(r"blk\.(?!(5|30)\.).*exps", "CPU"),))
-    again, same = n_runs(engine, model, (Override(r"blk\.(?!(5|30)\.).*exps", "CPU"),))
+    replayed: list[SegmentReplay] = []
+
+    def counted(*given: Any) -> SegmentReplay:
+        replayed.append(SegmentReplay(*given))
+        return replayed[-1]
+
+    monkeypatch.setattr(replay, "SegmentReplay", counted)
+
+    def n_replayed(pattern: str) -> tuple[int, Memory]:
+        """The segments replayed for one prediction that had not been met before."""
+        replayed.clear()
+        flags = msgspec.structs.replace(EXPERTS_IN_RAM, overrides=(Override(pattern, "CPU"),))
+        memory = predict_memory(engine, model, flags, FOUR_CARDS)
+        return len(replayed), memory
+
+    n_replayed("exps")
+    moved, memory = n_replayed(r"blk\.(?!(5|30)\.).*exps")
+    again, same = n_replayed(r"blk\.(?!(5|30)\.).*exps")
 
     assert 0 < moved < 12
     assert again == 0
     assert same == memory
+
+
+def test_what_is_kept_of_graphs_is_bounded_and_those_used_longest_ago_go_first() -> None:
+    model, graphs = build("Qwen3-0.6B", "q8_0"), GraphCache(max_tensors=3_000)
+    specs = [make_spec("llama.cpp", model, Flags(n_ctx=n), "server", cpu_only=False) for n in (2048, 4096, 8192)]
+    first, second = (graphs.in_one_piece(model, spec) for spec in specs[:2])
+    assert first is not None
+    assert second is not None
+    assert first.n_kept + second.n_kept < 3_000
+
+    second.n_kept = 2_500  # as after many placements
+    third = graphs.in_one_piece(model, specs[2])
+
+    assert graphs.in_one_piece(model, specs[1]) is not second
+    assert graphs.in_one_piece(model, specs[2]) is third
 
 
 @pytest.mark.parametrize(

@@ -1,33 +1,30 @@
-"""Graphs are shared by variants of a model: what is bound to other weights is what would have been built for them."""
+"""Graphs are shared by variants of a model: on a shared one, each takes what it takes on its own."""
 
 from __future__ import annotations
 
 import pytest
 
 from service.engine.config import Engine, Flags
-from service.engine.memory.graphs import build_graph
-from service.engine.memory.graphs.sharing import BuiltGraph, GraphCache, bind, shape_of
-from service.engine.memory.spec import GraphSpec, make_spec
-from service.engine.model import Model
-from tests.models import build
+from service.engine.memory import predict_memory
+from service.engine.memory.graphs import share_graphs
+from service.engine.memory.graphs.sharing import shape_of
+from service.engine.model import build_model
+from tests.models import build, build_header
 from tests.sampling import models_on_engines
 
 MIXES = ("q8_0", "ffn_down_exps=iq3_k,exps=iq2_ks,attn_k_b=q4_0,*=q5_K")
 LONG = Flags(n_ctx=32768, n_ubatch=1024)
-
-
-def spec_of(engine: Engine, model: Model, flags: Flags = LONG) -> GraphSpec:
-    return make_spec(engine, model, flags, "bench", cpu_only=False)
+CARDS = [40 << 30] * 2
 
 
 @pytest.mark.parametrize(("name", "engine"), models_on_engines(first=1))
-def test_a_graph_bound_to_other_weights_is_the_graph_of_those_weights(name: str, engine: Engine) -> None:
-    one, other = (build(name, mix) for mix in MIXES)
-    spec = spec_of(engine, one)
-    first, second = build_graph(one, spec).graph, build_graph(other, spec).graph
+def test_a_variant_on_the_graph_of_another_takes_what_it_takes_on_its_own(name: str, engine: Engine) -> None:
+    one, other, alone = (build_model(build_header(name, mix)) for mix in (*MIXES, MIXES[1]))
+    share_graphs((one, other))
+    predict_memory(engine, one, LONG, CARDS)
 
     assert shape_of(one) == shape_of(other)
-    assert (None if first is None else bind(first, other)) == second
+    assert predict_memory(engine, other, LONG, CARDS) == predict_memory(engine, alone, LONG, CARDS)
 
 
 def test_models_whose_up_and_gate_differ_in_type_share_no_graph_with_those_whose_do_not() -> None:
@@ -38,38 +35,3 @@ def test_models_whose_up_and_gate_differ_in_type_share_no_graph_with_those_whose
 
 def test_layers_of_one_model_in_another_number_are_another_shape() -> None:
     assert shape_of(build("Qwen3-8B", "q8_0")) != shape_of(build("Qwen3-4B", "q8_0"))
-
-
-def test_the_cache_builds_once_a_shape_and_forgets_what_was_used_longest_ago() -> None:
-    built: list[GraphSpec] = []
-
-    def make(model: Model, spec: GraphSpec) -> BuiltGraph:
-        built.append(spec)
-        return build_graph(model, spec)
-
-    variants = [build("Qwen3-0.6B", mix) for mix in ("q8_0", "bf16", "q4_K")]
-    short, longer, longest = (spec_of("ik_llama.cpp", variants[0], Flags(n_ctx=n)) for n in (2048, 4096, 8192))
-    graph = build_graph(variants[0], short).graph
-    assert graph is not None
-    cache = GraphCache(max_tensors=2 * len(graph.op))
-    for model in variants:
-        cache.get(model, short, make)
-        cache.get(model, longer, make)
-    assert built == [short, longer]
-
-    cache.get(variants[0], short, make)
-    cache.get(variants[0], longest, make)
-    cache.get(variants[0], short, make)
-    assert built == [short, longer, longest]
-
-    cache.get(variants[0], longer, make)
-    assert built == [short, longer, longest, longer]
-
-
-def test_a_graph_too_large_for_the_cache_is_used_and_not_kept() -> None:
-    model, cache = build("Qwen3-0.6B", "q8_0"), GraphCache(max_tensors=10)
-    spec = spec_of("llama.cpp", model)
-    first, second = cache.get(model, spec, build_graph), cache.get(model, spec, build_graph)
-
-    assert first.graph is not None
-    assert first == second

@@ -8,9 +8,10 @@ import msgspec
 
 from service.engine.advice import AdviceBody, AdvisedConfig
 from service.engine.advise import VariantModel, advise
+from service.engine.config import Engine
 from service.engine.goal import Constraints, EngineChoice, GoalRequest
 from service.engine.hardware import Hardware
-from service.engine.planner.write import Files
+from service.engine.planner.explaining.commands import Files
 from tests.models import build
 
 _answered: dict[bytes, AdviceBody] = {}
@@ -26,7 +27,7 @@ def ask(
     *mixes: str,
     hardware: Hardware,
     goal: GoalRequest | None = None,
-    engine: str | None = None,
+    engine: Engine | None = None,
     constraints: Constraints | None = None,
     what_if: Sequence[str] = (),
 ) -> AdviceBody:

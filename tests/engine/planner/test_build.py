@@ -33,8 +33,8 @@ def of_build(
     ("engine", "named", "model", "mix", "hardware"),
     [
         ("ik_llama.cpp", "2025-06-01", QWEN, "q2_K", rigs.ONE_3090_DESKTOP),
-        ("ik_llama.cpp", "2025-06-01", R1, R1_IK, rigs.TWO_5090_TWO_4090),
-        ("llama.cpp", "2025-08-10", QWEN, "q2_K", rigs.ONE_3090_DESKTOP),
+        pytest.param("ik_llama.cpp", "2025-06-01", R1, R1_IK, rigs.TWO_5090_TWO_4090, marks=pytest.mark.full),
+        pytest.param("llama.cpp", "2025-08-10", QWEN, "q2_K", rigs.ONE_3090_DESKTOP, marks=pytest.mark.full),
         ("llama.cpp", "b7000", QWEN, "q2_K", rigs.ONE_3090_DESKTOP),
     ],
 )

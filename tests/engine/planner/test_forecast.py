@@ -10,9 +10,9 @@ from service.engine.goal import Constraints, GoalRequest, Preset, resolve_goal
 from service.engine.hardware import Gpu, Hardware, Ram
 from service.engine.memory import least_memory
 from service.engine.memory.placement import place
-from service.engine.planner.candidates import base_flags
-from service.engine.planner.forecast import Forecaster
-from service.engine.planner.search import Case, Hunt
+from service.engine.planner.pricing.candidate import base_flags
+from service.engine.planner.pricing.forecast import Forecaster
+from service.engine.planner.search.one_variant import SearchCase, VariantSearch
 from tests import rigs
 from tests.models import build
 
@@ -35,10 +35,10 @@ def test_what_is_placed_is_never_faster_than_its_forecast_and_near_to_it(
 ) -> None:
     built = build(model, mix)
     goal = resolve_goal(GoalRequest(preset=preset), built.n_ctx_train)
-    hunt = Hunt(Case(engine, 0, built, resolve(hardware), goal, Constraints()))
-    least = min(t.seconds for t in hunt.tries if t.candidate.flags.split_mode == "layer")
-    hunt.place_first()
-    best = min(c.seconds.expected for c in hunt.contenders)
+    search = VariantSearch(SearchCase(engine, 0, built, resolve(hardware), goal, Constraints()))
+    least = min(t.seconds for t in search.queue)
+    search.place_first()
+    best = min(c.seconds.expected for c in search.contenders)
     assert least * 0.999 <= best <= least * NEAR
 
 
@@ -47,9 +47,9 @@ def test_embeddings_by_layer_stay_in_ram_and_take_no_room_on_cards() -> None:
     model = build("Gemma-4-E2B", "bf16")
     assert model.by_name["per_layer_token_embd.weight"].nbytes > 4 * 2**30
     goal = resolve_goal(GoalRequest(), model.n_ctx_train)
-    hunt = Hunt(Case("ik_llama.cpp", 0, model, resolve(two_in_use), goal, Constraints()))
-    hunt.place_first()
-    assert hunt.contenders[0].candidate.strategy == "all on GPU"
+    search = VariantSearch(SearchCase("ik_llama.cpp", 0, model, resolve(two_in_use), goal, Constraints()))
+    search.place_first()
+    assert search.contenders[0].candidate.strategy == "all on GPU"
 
 
 @pytest.mark.parametrize("model", ["DeepSeek-V3.2", "GLM-4.6", "Gemma-4-E2B", "Qwen3-30B-A3B", "Llama-3.2-3B"])

@@ -33,12 +33,12 @@ def kept(
     ("flags", "fields"),
     [
         (("-ub 512",), {"n_ubatch": 512}),
-        (("-ub 3000",), {"n_ubatch": 3000}),
+        pytest.param(("-ub 3000",), {"n_ubatch": 3000}, marks=pytest.mark.full),
         (("-b 512",), {"n_batch": 512, "n_ubatch": 512}),
         (("-ctk q8_0", "-ctv q8_0"), {"cache_type_k": "q8_0", "cache_type_v": "q8_0"}),
         (("-t 8", "--no-mmap"), {"threads": 8, "mmap": False}),
-        (("--ctx-size 40960",), {"n_ctx": 40_960}),
-        (("-ot exps=CPU",), {"n_gpu_layers": 999}),
+        pytest.param(("--ctx-size 40960",), {"n_ctx": 40_960}, marks=pytest.mark.full),
+        pytest.param(("-ot exps=CPU",), {"n_gpu_layers": 999}, marks=pytest.mark.full),
         (("llama-server -m x.gguf -ncmoe 85 -ub 1024",), {"n_cpu_moe": 85, "n_ubatch": 1024}),
     ],
 )
@@ -51,7 +51,7 @@ def test_every_config_has_what_is_kept(flags: tuple[str, ...], fields: dict[str,
 
 
 def test_a_small_micro_batch_that_is_kept_is_reported_with_what_it_costs() -> None:
-    notes = first(kept("-ub 512")).notes
+    notes = first(kept("-ub 512", goal=GoalRequest(prompt=8000))).notes
     said = next(note for note in notes if note.startswith("-ub 512 was asked for"))
     assert "-ub 4096" in said or "-ub 8192" in said
     assert "PP +" in said

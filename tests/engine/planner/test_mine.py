@@ -14,6 +14,7 @@ from service.engine.hardware import Hardware
 from tests import rigs
 from tests.engine.planner.asking import ask, first
 from tests.models import build
+from tests.sampling import some_of
 
 QWEN = "Qwen3-235B-A22B"
 FILE = f"./llama-server -m /models/{QWEN}-q2_K.gguf -c 16384"
@@ -52,9 +53,19 @@ def test_its_figures_are_those_of_check() -> None:
     assert mine.findings == [f for f in report.findings if f.severity != "info"]
 
 
-@pytest.mark.parametrize("engine", ["llama.cpp", "ik_llama.cpp"])
 @pytest.mark.parametrize(
-    "flags", ["-ngl 99 -ot exps=CPU", "-ngl 99 -ncmoe 90 -ctk q8_0 -ctv q8_0 -ub 1024", "-ngl 20 -ot exps=CPU -fa off"]
+    ("engine", "flags"),
+    some_of(
+        [
+            ("llama.cpp", "-ngl 99 -ncmoe 90 -ctk q8_0 -ctv q8_0 -ub 1024"),
+            ("ik_llama.cpp", "-ngl 99 -ncmoe 90 -ctk q8_0 -ctv q8_0 -ub 1024"),
+            ("llama.cpp", "-ngl 99 -ot exps=CPU"),
+            ("ik_llama.cpp", "-ngl 20 -ot exps=CPU -fa off"),
+            ("ik_llama.cpp", "-ngl 99 -ot exps=CPU"),
+            ("llama.cpp", "-ngl 20 -ot exps=CPU -fa off"),
+        ],
+        3,
+    ),
 )
 def test_the_changes_add_up_to_the_whole(engine: str, flags: str) -> None:
     body = asked(f"{FILE} {flags}", "q2_K", "q3_K_M", engine=engine)

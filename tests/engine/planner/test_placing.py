@@ -9,15 +9,16 @@ import pytest
 from msgspec.structs import replace
 
 from service.engine.config import Engine, Flags, Override
+from service.engine.engines.ik_llama_cpp.layers import split_layers as split_ik
 from service.engine.hardware import Cpu, Gpu, Hardware, Ram
 from service.engine.memory import place
-from service.engine.memory.layers_ik import split_layers as split_ik
-from service.engine.memory.layers_llama import split_layers as split_llama
+from service.engine.memory.layers_by_count import split_layers as split_llama
 from service.engine.memory.spec import make_spec
-from service.engine.planner.fit import Placed, Problem, Shortfall, slack
-from service.engine.planner.knapsack import OPTIONS, Offer, fill
-from service.engine.planner.placing import best_placement
-from service.engine.planner.shares import shares_for
+from service.engine.planner.pricing.fit import Placed, Problem, Shortfall, slack
+from service.engine.planner.search.knapsack import OPTIONS, Item, pack
+from service.engine.planner.search.layout_flags import tensor_split_for
+from service.engine.planner.search.placement import best_placement
+from service.engine.run.resolved import resolve as resolve_run
 from service.engine.speed import goal_seconds
 from tests import rigs
 from tests.engine.planner.problems import flags_of, problem_of
@@ -49,7 +50,7 @@ def placed(problem: Problem, flags: Flags) -> Placed:
 def seconds(problem: Problem, found: Placed) -> float:
     flags, placement = found.fitted.flags, found.fitted.memory.placement
     given = (problem.engine, problem.model, flags, placement, problem.rig, problem.devices)
-    return goal_seconds(*given, problem.goal).expected
+    return goal_seconds(resolve_run(*given), problem.goal).expected
 
 
 @pytest.mark.parametrize("case", CASES, ids=NAMES)
@@ -87,7 +88,7 @@ def test_one_more_piece_on_any_card_does_not_fit_or_is_no_faster(case: tuple[Har
         memory = problem.memory(other)
         given = (problem.engine, problem.model, other, memory.placement, problem.rig, problem.devices)
         fits = min(slack(problem, memory)) >= 0
-        assert not fits or goal_seconds(*given, problem.goal).expected > best * 0.99
+        assert not fits or goal_seconds(resolve_run(*given), problem.goal).expected > best * 0.99
 
 
 def test_a_model_that_fits_is_spread_so_that_fast_cards_have_the_most() -> None:
@@ -114,7 +115,7 @@ def test_shares_give_every_card_the_run_of_blocks_that_is_meant(engine: Engine) 
         n_cards = rng.randint(2, 8)
         free = [rng.randrange(8, 97) * 2**30 for _ in range(n_cards)]
         starts = (0, *sorted(rng.randint(0, model.n_layer + 1) for _ in range(n_cards - 1)), model.n_layer + 1)
-        flags = shares_for(engine, model, Flags(n_ctx=16384, n_ubatch=2048), free, starts)
+        flags = tensor_split_for(engine, model, Flags(n_ctx=16384, n_ubatch=2048), free, starts)
         assert flags is not None
         spec = make_spec(engine, model, flags, "server", cpu_only=False)
         owners = split_ik(model, flags, spec, free) if engine == "ik_llama.cpp" else split_llama(model, flags, free)
@@ -127,18 +128,18 @@ def test_the_knapsack_finds_what_trying_everything_finds() -> None:
     for _ in range(60):
         offers = [_random_offer(rng, kind) for kind in range(rng.randint(1, 2))]
         room = rng.randint(0, sum(offer.all_bytes for offer in offers))
-        assert fill(offers, room).saved == pytest.approx(_most_saved(offers, room), rel=0.01)
+        assert pack(offers, room).saved == pytest.approx(_most_saved(offers, room), rel=0.01)
 
 
-def _random_offer(rng: random.Random, kind: int) -> Offer:
+def _random_offer(rng: random.Random, kind: int) -> Item:
     pair, down = rng.randint(50, 90), rng.randint(25, 50)
     rate = rng.uniform(0.5, 2)
-    return Offer(
+    return Item(
         kind, rng.randint(1, 5), (pair + down, pair, down), (rate * (pair + down) + 3, rate * pair, rate * down)
     )
 
 
-def _most_saved(offers: list[Offer], room: int) -> float:
+def _most_saved(offers: list[Item], room: int) -> float:
     choices = [
         [by for by in itertools.product(range(offer.n_blocks + 1), repeat=len(OPTIONS)) if sum(by) <= offer.n_blocks]
         for offer in offers

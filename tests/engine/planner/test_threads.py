@@ -13,11 +13,13 @@ from service.engine.config import Engine
 from service.engine.goal import GoalRequest, resolve_goal
 from service.engine.hardware import Cpu, Gpu, Hardware, Ram
 from service.engine.rules import Case, case_of, findings
+from service.engine.run.resolved import resolve as resolve_run
 from service.engine.speed import goal_seconds
 from tests import rigs
 from tests.checks import attention_is_on_gpus, placement_of, problems_of
 from tests.engine.planner.asking import ask, first
 from tests.models import build
+from tests.sampling import some_of
 
 # Mixes that approximate the makers' cards (sizes of the files: tests/data/perf.jsonl).
 R1_IQ4_KS_R4 = "ffn_down_exps=iq5_ks_r4,exps=iq4_ks_r4,*=q8_0"
@@ -33,6 +35,9 @@ TWO_PRO_6000 = Hardware(
     gpus=[Gpu(name="RTX PRO 6000 Blackwell", count=2, pcie="5.0 x16")],
     cpu=Cpu(model="Threadripper PRO 7975WX"),
     ram=Ram(total_gb=512, type="DDR5", channels=8, mts=5600),
+)
+SMALL_CARD = Hardware(
+    gpus=[Gpu(name="RTX 4070")], cpu=Cpu(model="i5-12600K"), ram=Ram(total_gb=32, type="DDR5", channels=2, mts=6000)
 )
 SEVEN_CARDS = Hardware(
     gpus=[
@@ -79,7 +84,7 @@ def seconds(case: Case) -> float:
     """The time of the chat goal with a command."""
     goal = resolve_goal(GoalRequest(), case.model.n_ctx_train)
     given = (case.engine, case.model, case.flags, case.placement, case.rig, case.devices)
-    return goal_seconds(*given, goal).expected
+    return goal_seconds(resolve_run(*given), goal).expected
 
 
 def free_on_cards(config: AdvisedConfig) -> Iterator[float]:
@@ -117,10 +122,10 @@ def test_one_pro_6000_with_r1_q4_is_as_fast_as_its_owner_measured() -> None:
     assert placed_layers(config, ONE_PRO_6000, "DeepSeek-R1-0528")["CUDA0"] >= 4
     assert config.flags.n_ubatch >= 2048
     assert at_start.tg_high > 16.98
-    assert max(free_on_cards(config)) < 4_096
+    assert max(free_on_cards(config)) < 6_144  # less than the experts of one layer
 
 
-def test_two_pro_6000_hold_the_smallest_r1_whole_and_prefer_more_bits_that_are_fast_enough() -> None:
+def test_two_pro_6000_hold_the_smallest_r1_whole_and_prefer_quality_that_is_worth_its_time() -> None:
     """IQ1_S on both cards made 42 t/s and 820 for prompts (eous, ik discussion 477)."""
     body = ask("DeepSeek-R1-0528", R1_IQ1_S_R4, R1_UD_Q2_K_XL, hardware=TWO_PRO_6000, engine="ik_llama.cpp")
     whole = next(c for c in body.configs if c.variant == R1_IQ1_S_R4)
@@ -143,7 +148,7 @@ def test_seven_unlike_cards_with_r1_beat_the_command_that_was_used(mix: str) -> 
     assert config.goal_seconds[1] < seconds(used)
 
 
-def test_the_command_of_the_seven_cards_splits_up_from_gate_and_is_mended() -> None:
+def test_the_command_of_the_seven_cards_splits_up_from_gate_and_is_fixed() -> None:
     """8.7 t/s against 1.6 with such layers (ik issue 521)."""
     used = case(SEVEN_CARDS_COMMAND, "ik_llama.cpp", "DeepSeek-R1-0528", R1_UD_Q3_K_XL, SEVEN_CARDS)
     found = {finding.rule: finding for finding in findings(used)}
@@ -151,7 +156,7 @@ def test_the_command_of_the_seven_cards_splits_up_from_gate_and_is_mended() -> N
     assert found["up-gate-apart"].fix
 
 
-@pytest.mark.parametrize("model", ["GLM-4.5-Air", "GLM-4.6"])
+@pytest.mark.parametrize("model", some_of(["GLM-4.5-Air", "GLM-4.6"], 2))
 def test_one_24_gb_card_and_128_gb_of_ram_with_glm_4(model: str) -> None:
     hardware = rigs.ONE_3090_DESKTOP
     body = ask(model, "q4_k_m", "iq4_xs", "q2_k", hardware=hardware)
@@ -177,6 +182,27 @@ def test_a_mac_has_one_pool_and_no_overrides() -> None:
     assert config.strategy == "all on GPU"
     assert config.flags.overrides == ()
     assert any(refusal.engine == "ik_llama.cpp" for refusal in body.refused)
+
+
+@pytest.mark.parametrize(
+    ("model", "hardware", "goal", "engine", "tg"),
+    [
+        ("Qwen3-32B", SMALL_CARD, GoalRequest(context=65536, depth=30000, prompt=8000), "llama.cpp", 1.6),
+        pytest.param(
+            *("Qwen3-32B", SMALL_CARD, GoalRequest(context=65536, depth=30000, prompt=8000), "ik_llama.cpp", 2.6),
+            marks=pytest.mark.full,
+        ),
+        ("Llama-3.3-70B", rigs.ONE_3090_DESKTOP, GoalRequest(preset="long"), "llama.cpp", 0.8),
+    ],
+)
+def test_a_dense_model_with_a_large_cache_leaves_ffn_in_ram_before_whole_layers(
+    model: str, hardware: Hardware, goal: GoalRequest, engine: Engine, tg: float
+) -> None:
+    """The cache stays on the card as far as it fits: -ngl alone gave 0.8, 1.9 and 0.5 t/s."""
+    config = first(ask(model, "q4_k_m", hardware=hardware, goal=goal, engine=engine))
+    assert config.strategy == "layers in RAM"
+    assert config.speed[-1].tg_tps >= tg
+    assert problems_of(config, build(model, "q4_k_m"), resolve(hardware)) == []
 
 
 def test_a_laptop_card_of_6_gb_holds_attention_and_leaves_experts_in_ram() -> None:

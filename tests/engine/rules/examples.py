@@ -36,7 +36,7 @@ SLOW_LINK = Hardware(gpus=[Gpu(name="RTX 3090", pcie="3.0 x1")], cpu=Cpu(model="
 class Example(NamedTuple):
     """A rule, a command that breaks it, one that does not, and where both are run.
 
-    `beside`: the draft model. `n_head_dim`: another size of the model's heads.
+    `draft`: the draft model. `n_head_dim`: another size of the model's heads.
     """
 
     rule: str
@@ -46,7 +46,7 @@ class Example(NamedTuple):
     model: tuple[str, str] = QWEN
     hardware: Hardware = ONE_3090_DESKTOP
     build: str | None = None
-    beside: tuple[str, str] | None = None
+    draft: tuple[str, str] | None = None
     n_head_dim: int | None = None
 
 
@@ -74,6 +74,7 @@ EXAMPLES = (
     Example("obsolete-op-numbers", f"{GOOD_IK} -op 26,0,27,0,29,0", f"{GOOD_IK} -op 28,0,31,0"),
     Example("not-counted", f"{GOOD_IK} -md draft.gguf", GOOD_IK),
     Example("not-counted", f"{GOOD_LLAMA} --mmproj mmproj.gguf", GOOD_LLAMA, LLAMA),
+    Example("environment-not-counted", f"GGML_CUDA_DISABLE_FUSION=1 {GOOD_LLAMA}", GOOD_LLAMA, LLAMA),
     Example("rpc-not-supported", f"{GOOD_LLAMA} --rpc 10.0.0.2:50052", GOOD_LLAMA, LLAMA),
     Example("no-next-token-layers", f"{GOOD_IK} --spec-type mtp:n_max=1", GOOD_IK),
     Example("no-next-token-layers", f"{GOOD_LLAMA} --spec-type draft-mtp", GOOD_LLAMA, LLAMA),
@@ -131,6 +132,8 @@ EXAMPLES = (
     Example("ram-too-small", GOOD_IK, ALL_ON_GPU, hardware=LITTLE_RAM),
     Example("fit-left-on", GOOD_LLAMA.replace("-fit off", "").replace("-c 32768", ""), GOOD_LLAMA, LLAMA),
     Example("fit-places-itself", "llama-server -m m.gguf -c 4096", GOOD_LLAMA, LLAMA),
+    Example("fit-finds-no-placement", "llama-server -m m.gguf -c 131072 --fit", "llama-server -m m.gguf -c 4096 --fit"),
+    Example("fit-places-itself", "llama-server -m m.gguf -c 4096 --fit", GOOD_IK),
     Example("split-left-to-chance", FOUR, f"{FOUR} -ts 32,32,24,24", hardware=TWO_5090_TWO_4090),
     Example("split-left-to-chance", FOUR, f"CUDA_VISIBLE_DEVICES=0,1 {FOUR}", hardware=TWO_5090_TWO_4090),
     Example("shares-without-gpu", f"{GOOD_IK} -ts 1,1", f"{GOOD_IK} -ts 1"),
@@ -171,6 +174,8 @@ EXAMPLES = (
     Example(
         "older-build", f"{OLD_IK} -fa -mla 3 -amb 512", f"{OLD_IK} -fa -c 4096 -ub 512", build="2025-07-01", model=R1
     ),
+    Example("latent-file-refused", f"{OLD_IK} -fa -mla 3", "", build="2025-05-08", model=R1),
+    Example("latent-mode-forced", f"{OLD_IK} -fa -mla 3", f"{OLD_IK} -fa -mla 1", build="2025-05-10", model=R1),
     Example("copies-of-ram", OLD_IK, f"{ALL_ON_GPU} -fa", hardware=FOUR_3090, build="2025-07-01"),
     Example(
         "device-order-unknown",
@@ -199,8 +204,12 @@ EXAMPLES = (
     Example("mmap-needed", f"{GOOD_IK} --defer-experts", GOOD_IK),
     Example("defer-experts-elsewhere", "-c 4096 --defer-experts", "-c 4096", IK, DENSE),
     Example("locked-memory-too-large", f"{GOOD_LLAMA} -lm mlock", GOOD_LLAMA, LLAMA, QWEN, LITTLE_RAM),
-    Example("prompt-cache-in-ram", TIGHT, f"{TIGHT} -cram 0", IK, DENSE_Q8, TIGHT_RAM),
-    Example("draft-larger-than-model", f"{GOOD_IK} -md draft.gguf", GOOD_IK, beside=DENSE),
+    Example("lazy-embeddings", f"{ALL_ON_GPU} -lzm on", ALL_ON_GPU, LLAMA, ("Gemma-4-E4B", "q8_0")),
+    Example("lazy-embeddings", f"{GOOD_LLAMA} -lzm on", GOOD_LLAMA, LLAMA),
+    Example("newer-flag", f"{GOOD_LLAMA} --moe-cache-mib 4000", GOOD_LLAMA, LLAMA),
+    Example("ram-grows", f"{MANY_SLOTS}", f"{MANY_SLOTS} -ctxcp 1", LLAMA, HYBRID),
+    Example("ram-grows", TIGHT, f"{TIGHT} -cram 0", IK, DENSE_Q8, TIGHT_RAM),
+    Example("draft-larger-than-model", f"{GOOD_IK} -md draft.gguf", GOOD_IK, draft=DENSE),
     Example("pipeline-copies", f"{FULL_LLAMA} -c 49152", FULL_LLAMA, LLAMA, DENSE, TWO_3090),
     Example("fit-with-overrides", f"{GOOD_IK} --fit", GOOD_IK),
     Example("slots-by-default", f"{MANY_SLOTS}", f"{MANY_SLOTS} -np 1", LLAMA, HYBRID),
@@ -222,6 +231,15 @@ EXAMPLES = (
     Example("host-buffers-off", f"{GOOD_LLAMA} --no-host", GOOD_LLAMA, LLAMA),
     Example("op-numbers-without-experts", f"{GOOD_IK} -op 28,0", f"{GOOD_IK} -op 28,0,31,0"),
     Example("merged-qkv-ignores-overrides", f"{GOOD_IK} -mqkv -ot 'attn_q=CPU'", f"{GOOD_IK} -mqkv"),
+    Example("merged-qkv-in-part", "-c 4096 -ngl 99 -mqkv", "-c 4096 -ngl 99", IK, ("Qwen3-32B", "q4_K_M"), TWO_3090),
+    Example("more-than-experts-in-ram", GOOD_IK.replace("exps=CPU", "ffn=CPU"), GOOD_IK, IK, GLM),
+    Example(
+        "micro-batch-small", GOOD_LLAMA.replace("-ub 2048", "-ub 512"), f"{GOOD_LLAMA} -ub 4096 -b 4096", LLAMA, GLM
+    ),
+    Example("copying-off", f"{GOOD_LLAMA} --no-op-offload", GOOD_LLAMA, LLAMA, GLM),
+    Example("mla-slower", f"{FOUR} -b 2048 -c 32768 -mla 1", f"{FOUR} -c 32768 -mla 3", IK, R1, FOUR_3090),
+    Example("main-gpu-without-effect", f"{FOUR} -mg 1", f"{FOUR} -mg 0", hardware=FOUR_3090),
+    Example("cuda-key-unknown", f"{GOOD_IK} -cuda graph=0", f"{GOOD_IK} -cuda graphs=0"),
     Example(
         "bench-rules-by-semicolon",
         "llama-bench -m m.gguf -ngl 99 -ot 'blk.1.=CPU,blk.2.=CPU'",

@@ -21,6 +21,7 @@ from tests.rigs import (
     TWO_5090_TWO_4090,
     TWO_EPYC_NO_GPU,
 )
+from tests.sampling import some_of
 
 
 class Question(NamedTuple):
@@ -92,7 +93,7 @@ LONG = (  # seconds each
 
 @pytest.mark.parametrize(
     "question",
-    [*QUESTIONS, *(pytest.param(q, marks=pytest.mark.full) for q in LONG)],
+    [*some_of(QUESTIONS, 2), *(pytest.param(q, marks=pytest.mark.full) for q in LONG)],
     ids=lambda q: f"{q.model}-{q.mix[:8]}",
 )
 def test_no_advised_command_breaks_a_rule(question: Question) -> None:

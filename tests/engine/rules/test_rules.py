@@ -11,7 +11,7 @@ from service.engine.commands import parse
 from service.engine.config import ENGINES, Engine
 from service.engine.hardware import Hardware
 from service.engine.model import Model
-from service.engine.rules import NOTHING, RULES, Beside, Case, Finding, case_of, findings
+from service.engine.rules import NO_COMPANIONS, Case, CompanionHeaders, Finding, all_rules, case_of, findings
 from tests.engine.rules.examples import (
     ALL_ON_GPU,
     EXAMPLES,
@@ -28,8 +28,9 @@ from tests.engine.rules.examples import (
 from tests.models import build
 from tests.rigs import TWO_5090_TWO_4090
 
-# `cannot-load` is the model's, not the command's: its sound half is ik_llama.cpp, below.
-PAIRS = [example for example in EXAMPLES if example.rule != "cannot-load"]
+# What is wrong with the model, not with the command: their sound halves are below.
+OF_THE_MODEL = ("cannot-load", "latent-file-refused")
+PAIRS = [example for example in EXAMPLES if example.rule not in OF_THE_MODEL]
 
 
 def model_of(example: Example) -> Model:
@@ -41,9 +42,9 @@ def model_of(example: Example) -> Model:
 
 
 def case(example: Example, command: str) -> Case:
-    beside = Beside(draft=build(*example.beside)) if example.beside else NOTHING
+    headers = CompanionHeaders(draft=build(*example.draft)) if example.draft else NO_COMPANIONS
     parsed = parse(command, example.engine, build=example.build)
-    return case_of(parsed, model_of(example), resolve(example.hardware), command, "cuda", beside)
+    return case_of(parsed, model_of(example), resolve(example.hardware), command, "cuda", headers)
 
 
 def found(example: Example, command: str) -> list[Finding]:
@@ -68,17 +69,23 @@ def test_the_engine_that_can_load_the_types_is_not_told_that_it_cannot() -> None
     assert "cannot-load" not in [f.rule for f in found(example, example.sound)]
 
 
+def test_a_latent_file_with_attn_kv_b_is_not_refused_by_builds_before_pull_394() -> None:
+    example = next(one for one in EXAMPLES if one.rule == "latent-file-refused")
+    with_it = example._replace(model=("DeepSeek-R1-with-kv_b", "q2_k"))
+    assert "latent-file-refused" not in [f.rule for f in found(with_it, with_it.broken)]
+
+
 def test_every_rule_has_an_example() -> None:
-    assert {example.rule for example in EXAMPLES} == {one.id for one in RULES}
+    assert {example.rule for example in EXAMPLES} == {one.id for one in all_rules()}
 
 
 def test_no_two_rules_have_one_name() -> None:
-    assert len({one.id for one in RULES}) == len(RULES)
+    assert len({one.id for one in all_rules()}) == len(all_rules())
 
 
 def test_every_rule_leads_to_a_paragraph_of_the_guide() -> None:
     anchors = {slug(title) for title in headings(GUIDE.read_text())}
-    assert [one.id for one in RULES if one.paragraph not in anchors] == []
+    assert [one.id for one in all_rules() if one.paragraph not in anchors] == []
 
 
 def test_layers_on_a_slow_card_are_left_there_where_the_fast_one_would_not_keep_its_reserve() -> None:
@@ -126,13 +133,13 @@ def test_errors_come_first_and_then_what_costs_most() -> None:
     assert rules[:3] == ["retired-flag", "up-gate-apart", "override-matches-nothing"]
 
 
-def test_what_does_not_fit_is_mended_by_the_change_it_names() -> None:
+def test_what_does_not_fit_is_fixed_by_the_change_it_names() -> None:
     command = "llama-server -m m.gguf -c 32768 -ngl 99 -fa on -np 1 -ot 'blk\\.([0-9]|1[0-9])\\.=CUDA0' -ot exps=CPU"
     example = Example("does-not-fit", command, "")
     (finding,) = [f for f in found(example, command) if f.rule == "does-not-fit"]
     assert finding.fix
-    mended = command.replace("-ot", finding.fix.split(" before")[0] + " -ot", 1)
-    assert "does-not-fit" not in [f.rule for f in found(example, mended)]
+    fixed = command.replace("-ot", finding.fix.split(" before")[0] + " -ot", 1)
+    assert "does-not-fit" not in [f.rule for f in found(example, fixed)]
 
 
 def test_a_dense_model_that_does_not_fit_is_told_how_many_layers_do() -> None:
@@ -159,7 +166,7 @@ def test_rules_for_a_device_list_in_another_order_go_to_the_device_they_name() -
         ("-c 8192 -ngl 99 -ts 3,1", IK, TWO_3090),
     ],
 )
-def test_one_full_card_beside_an_emptier_one_is_mended_by_other_shares(
+def test_one_full_card_next_to_an_emptier_one_is_fixed_by_other_shares(
     command: str, engine: Engine, hardware: Hardware
 ) -> None:
     example = Example("does-not-fit", command, "", engine, ("Qwen3-32B", "q8_0"), hardware)
@@ -169,7 +176,7 @@ def test_one_full_card_beside_an_emptier_one_is_mended_by_other_shares(
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_too_few_experts_in_ram_are_mended_by_the_least_number_that_fits(engine: Engine) -> None:
+def test_too_few_experts_in_ram_are_fixed_by_the_least_number_that_fits(engine: Engine) -> None:
     command = "llama-server -m m.gguf -c 8192 -ngl 99 -np 1 -ncmoe 60"
     example = Example("does-not-fit", command, "", engine)
     (fix,) = [f.fix for f in found(example, command) if f.rule == "does-not-fit"]
@@ -191,5 +198,5 @@ def test_experts_that_would_fit_besides_are_named_and_do_fit() -> None:
     example = Example("room-for-experts", GOOD_IK, "", IK, ("Qwen3-235B-A22B", "q2_k"))
     (finding,) = [f for f in found(example, GOOD_IK) if f.rule == "room-for-experts"]
     assert finding.fix
-    mended = GOOD_IK.replace("-ot", finding.fix.removesuffix(" before the other rules") + " -ot", 1)
-    assert {f.rule for f in found(example, mended)} & {"does-not-fit", "room-for-experts"} == set()
+    fixed = GOOD_IK.replace("-ot", finding.fix.removesuffix(" before the other rules") + " -ot", 1)
+    assert {f.rule for f in found(example, fixed)} & {"does-not-fit", "room-for-experts"} == set()

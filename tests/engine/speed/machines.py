@@ -56,6 +56,7 @@ def rig(*cards: Card, **facts: object) -> Rig:
         "ghz": 4.6,
         "isa": "vnni",
         "ram_bytes": 512 * GIB,
+        "usable_ram": 495 * GIB,
         "cpu_bandwidth_gbs": 225.0,
         "bandwidth_measured": True,
         "os": "Linux",

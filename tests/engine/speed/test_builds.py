@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import pytest
 
-from service.engine.config import Flags
+from service.engine.config import Engine, Flags
+from service.engine.engines import all_engines
+from service.engine.engines.speed import Milestone
 from service.engine.model import Model
+from service.engine.run.resolved import resolve as resolve_run
 from service.engine.speed import Speed, predict_speed
-from service.engine.speed.builds import MILESTONES, changes_after
+from service.engine.speed.builds import changes_after
 from tests.engine.speed.machines import (
     DESKTOP_9950X,
     RTX_A6000,
     THREADRIPPER_A6000,
     all_in_ram,
     all_on_gpu,
+    card,
     devices,
     hybrid_flags,
     rig,
@@ -27,7 +31,7 @@ AIR = build("GLM-4.5-Air", "q4_0")
 
 def speed(model: Model, flags: Flags, date: str | None, n_kv: int = 0) -> Speed:
     of = THREADRIPPER_A6000
-    return predict_speed("ik_llama.cpp", model, flags, spread(model), of, devices(of), n_kv, date)
+    return predict_speed(resolve_run("ik_llama.cpp", model, flags, spread(model), of, devices(of), date), n_kv)
 
 
 def test_without_a_date_nothing_is_missing() -> None:
@@ -35,12 +39,14 @@ def test_without_a_date_nothing_is_missing() -> None:
     assert changes_after("ik_llama.cpp", "2026-08-15") == frozenset()
 
 
-@pytest.mark.parametrize("milestone", MILESTONES, ids=lambda m: f"{m.engine} {m.change}")
-def test_a_change_is_missing_until_its_day(milestone: object) -> None:
-    m = milestone
-    day_before = f"{m.date[:8]}{int(m.date[8:]) - 1:02}"  # type: ignore[attr-defined]
-    assert m.change in changes_after(m.engine, day_before)  # type: ignore[attr-defined]
-    assert m.change not in changes_after(m.engine, m.date)  # type: ignore[attr-defined]
+@pytest.mark.parametrize(
+    ("engine", "milestone"),
+    [pytest.param(one.name, m, id=f"{one.name} {m.change}") for one in all_engines() for m in one.speed.milestones],
+)
+def test_a_change_is_missing_until_its_day(engine: Engine, milestone: Milestone) -> None:
+    day_before = f"{milestone.date[:8]}{int(milestone.date[8:]) - 1:02}"
+    assert milestone.change in changes_after(engine, day_before)
+    assert milestone.change not in changes_after(engine, milestone.date)
 
 
 def test_experts_were_copied_from_32_tokens_on_before_june_2025() -> None:
@@ -65,7 +71,9 @@ def test_all_experts_were_copied_before_only_active_ones() -> None:
 def test_twelve_heads_a_kv_head_were_slow_at_depth_before_august_2025() -> None:
     two = rig(RTX_A6000, RTX_A6000)
     old, new = (
-        predict_speed("ik_llama.cpp", AIR, Flags(), all_on_gpu(AIR, 2), two, devices(two), 16_384, d).tg.expected
+        predict_speed(
+            resolve_run("ik_llama.cpp", AIR, Flags(), all_on_gpu(AIR, 2), two, devices(two), d), 16_384
+        ).tg.expected
         for d in ("2025-08-16", "2025-08-17")
     )
     assert new > 1.4 * old
@@ -75,7 +83,7 @@ def test_plain_types_were_slow_on_the_cpu_before_they_were_repacked_on_the_fly()
     model = build("Qwen3-14B", "iq3_xxs")
     of = DESKTOP_9950X
     old, new = (
-        predict_speed("ik_llama.cpp", model, Flags(), all_in_ram(model), of, (), 0, d).pp.expected
+        predict_speed(resolve_run("ik_llama.cpp", model, Flags(), all_in_ram(model), of, (), d), 0).pp.expected
         for d in ("2025-06-01", None)
     )
     assert new > 1.2 * old
@@ -84,3 +92,27 @@ def test_plain_types_were_slow_on_the_cpu_before_they_were_repacked_on_the_fly()
 def test_an_mla_model_cached_heads_by_default_until_november_2025() -> None:
     old, new = (speed(R1, hybrid_flags(512), d, 32_768).parts_tg["attention"] for d in ("2025-07-01", None))
     assert old > 2 * new
+
+
+@pytest.mark.parametrize(
+    ("backend", "generation", "day_before", "slower"),
+    [
+        ("vulkan", "rdna3", "2026-01-31", True),
+        ("rocm", "rdna3", "2026-01-31", False),
+        ("rocm", "rdna3", "2025-12-04", True),
+        ("rocm", "rdna2", "2025-12-04", False),
+        ("metal", "apple m2", "2024-08-01", False),
+    ],
+)
+def test_new_kernels_of_one_back_end_change_no_other(
+    backend: str, generation: str, day_before: str, slower: bool
+) -> None:
+    of = rig(card("a card", generation, 24, 900, 120, 31.5, backend=backend))
+    model = build("Llama-3.1-8B", "q4_0")
+    old, new = (
+        predict_speed(
+            resolve_run("llama.cpp", model, Flags(flash_attn="on"), all_on_gpu(model), of, devices(of), date), 0
+        ).parts_pp["weights on GPU"]
+        for date in (day_before, None)
+    )
+    assert (old > 1.1 * new) is slower

@@ -6,13 +6,15 @@ import time
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from service.engine.calibration import shipped
 from service.engine.config import ENGINES, Engine, Flags, Placement
 from service.engine.hardware import Rig
 from service.engine.model import Model
-from service.engine.speed import calibration, coefficients, predict_speed, work_of
+from service.engine.run.resolved import resolve as resolve_run
+from service.engine.speed import Work, predict_speed, work_of
 from service.engine.speed.generation import token_seconds
 from service.engine.speed.machine import machine_of
 from service.engine.speed.prompt import batch_seconds
@@ -33,6 +35,7 @@ from tests.engine.speed.machines import (
     spread,
 )
 from tests.models import build
+from tests.sampling import examples
 
 MODELS = [
     build("DeepSeek-R1-0528", "exps=iq2_k,*=q8_0"),
@@ -90,7 +93,7 @@ def share(model: Model, name: str) -> float:
 
 
 @given(cases)
-@settings(max_examples=150)
+@examples(150)
 def test_tokens_are_never_faster_than_their_bytes_over_the_bandwidth(case: tuple[object, ...]) -> None:
     engine, model, flags, placement, of, n_kv = config(case)
     fastest = 0.0
@@ -101,11 +104,11 @@ def test_tokens_are_never_faster_than_their_bytes_over_the_bandwidth(case: tuple
         tensor = model.by_name[name]
         if "_norm" not in name and len(tensor.dims) > 1:
             fastest += tensor.nbytes * share(model, name) / (bandwidth * 1e9)
-    assert predict_speed(engine, model, flags, placement, of, devices(of), n_kv).tg.expected <= 1 / fastest
+    assert predict_speed(resolve_run(engine, model, flags, placement, of, devices(of)), n_kv).tg.expected <= 1 / fastest
 
 
 @given(cases)
-@settings(max_examples=150)
+@examples(150)
 def test_prompts_are_never_faster_than_all_peaks_together(case: tuple[object, ...]) -> None:
     engine, model, flags, placement, of, n_kv = config(case)
     operations = sum(
@@ -115,14 +118,17 @@ def test_prompts_are_never_faster_than_all_peaks_together(case: tuple[object, ..
     )
     cpu = of.physical_cores * of.ghz * 1e9 * 256  # int8 operations of two 512-bit units, the widest there are
     peak = sum(card.int8_tops * 1e12 for card in of.cards) + cpu
-    assert predict_speed(engine, model, flags, placement, of, devices(of), n_kv).pp.expected <= peak / operations
+    assert (
+        predict_speed(resolve_run(engine, model, flags, placement, of, devices(of)), n_kv).pp.expected
+        <= peak / operations
+    )
 
 
 @given(cases)
-@settings(max_examples=100)
+@examples(100)
 def test_parts_add_up_and_intervals_hold_the_expected_value(case: tuple[object, ...]) -> None:
     engine, model, flags, placement, of, n_kv = config(case)
-    speed = predict_speed(engine, model, flags, placement, of, devices(of), n_kv)
+    speed = predict_speed(resolve_run(engine, model, flags, placement, of, devices(of)), n_kv)
     assert 1 / sum(speed.parts_tg.values()) == pytest.approx(speed.tg.expected)
     assert speed.n_ubatch / sum(speed.parts_pp.values()) == pytest.approx(speed.pp.expected)
     assert all(seconds >= 0 for parts in (speed.parts_tg, speed.parts_pp) for seconds in parts.values())
@@ -141,21 +147,23 @@ def better(of: Rig, what: str) -> Rig:
 
 
 @given(cases, st.sampled_from(("RAM", "cores", "VRAM", "link", "peak")))
-@settings(max_examples=150)
+@examples(150)
 def test_more_bandwidth_clock_or_peak_is_never_slower(case: tuple[object, ...], what: str) -> None:
     engine, model, flags, placement, of, n_kv = config(case)
     before, after = (
-        predict_speed(engine, model, flags, placement, r, devices(r), n_kv) for r in (of, better(of, what))
+        predict_speed(resolve_run(engine, model, flags, placement, r, devices(r)), n_kv) for r in (of, better(of, what))
     )
     assert after.tg.expected >= before.tg.expected * (1 - 1e-9)
     assert after.pp.expected >= before.pp.expected * (1 - 1e-9)
 
 
 @given(cases, st.integers(1, 65_536))
-@settings(max_examples=100)
+@examples(100)
 def test_more_tokens_in_the_cache_are_never_faster(case: tuple[object, ...], more: int) -> None:
     engine, model, flags, placement, of, n_kv = config(case)
-    before, after = (predict_speed(engine, model, flags, placement, of, devices(of), d) for d in (n_kv, n_kv + more))
+    before, after = (
+        predict_speed(resolve_run(engine, model, flags, placement, of, devices(of)), d) for d in (n_kv, n_kv + more)
+    )
     assert after.tg.expected <= before.tg.expected * (1 + 1e-9)
     assert after.pp.expected <= before.pp.expected * (1 + 1e-9)
 
@@ -163,7 +171,8 @@ def test_more_tokens_in_the_cache_are_never_faster(case: tuple[object, ...], mor
 def test_one_depth_takes_less_than_a_third_of_a_millisecond() -> None:
     model, of = MODELS[0], rig(RTX_5090, RTX_3090, P40)
     flags, placement = hybrid_flags(4096), spread(MODELS[0], 3, experts_on_gpu=range(20))
-    work, p = work_of("ik_llama.cpp", model, flags, placement), coefficients()
+    run, p = resolve_run("ik_llama.cpp", model, flags, placement, of, devices(of)), shipped().coefficients
+    work = work_of(run)
     machine = machine_of(of, devices(of), flags, p)
     best = 1.0
     for _ in range(200):
@@ -176,16 +185,19 @@ def test_one_depth_takes_less_than_a_third_of_a_millisecond() -> None:
 
 def test_the_work_of_a_placement_is_summed_once() -> None:
     model, placement = MODELS[0], spread(MODELS[0])
-    first = work_of("ik_llama.cpp", model, hybrid_flags(), placement)
-    assert work_of("ik_llama.cpp", model, hybrid_flags(), placement) is first
-    assert work_of("ik_llama.cpp", model, hybrid_flags(512), placement) is not first
+
+    def work(flags: Flags) -> Work:
+        return work_of(resolve_run("ik_llama.cpp", model, flags, placement, rig(RTX_5090), ()))
+
+    assert work(hybrid_flags()) is work(hybrid_flags())
+    assert work(hybrid_flags(512)) is not work(hybrid_flags())
 
 
 def test_every_parameter_says_what_it_is_and_how_sure() -> None:
-    known = calibration()
+    known = shipped()
     assert len(known.parameters) > 100
     for name, parameter in known.parameters.items():
         assert parameter.value >= 0, name
         assert 0 <= parameter.spread < 1, name
         assert parameter.meaning, name
-        assert parameter.unit in {"ratio", "s", "exponent", "GB/s", "tokens"}, name
+        assert parameter.unit in {"ratio", "s", "exponent", "GB/s", "tokens", "TOPS/W"}, name

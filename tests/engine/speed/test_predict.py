@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import msgspec
 import pytest
 
+from service.engine.calibration import shipped
 from service.engine.config import Device, Flags
 from service.engine.goal import Goal, GoalRequest, resolve_goal
 from service.engine.hardware import Assumption, Rig
-from service.engine.speed import calibration, goal_seconds, predict_speed, versus
+from service.engine.run.resolved import resolve as resolve_run
+from service.engine.speed import goal_seconds, predict_speed, versus
 from service.engine.speed.tensors import quant_class
 from tests.engine.speed.machines import (
     DUAL_SKYLAKE,
     M2_ULTRA,
     MI50,
+    P40,
     RTX_3090,
+    RTX_4090,
     RTX_5090,
     RTX_A6000,
     THREADRIPPER_A6000,
@@ -45,10 +50,10 @@ def assuming(of: Rig, *fields: str) -> Rig:
 
 def test_a_calibrated_interval_says_what_it_is_based_on() -> None:
     speed = predict_speed(
-        "ik_llama.cpp", R1, hybrid_flags(), spread(R1), THREADRIPPER_A6000, devices(THREADRIPPER_A6000), 0
+        resolve_run("ik_llama.cpp", R1, hybrid_flags(), spread(R1), THREADRIPPER_A6000, devices(THREADRIPPER_A6000)), 0
     )
-    assert speed.tg.basis == f"calibrated on {calibration().n_runs} published runs"
-    intervals = calibration().intervals
+    assert speed.tg.basis == f"calibrated on {shipped().n_runs} published runs"
+    intervals = shipped().intervals
     assert width(speed.tg.low, speed.tg.high) == pytest.approx(intervals["tg.hybrid"], abs=0.01)
     assert width(speed.pp.low, speed.pp.high) == pytest.approx(intervals["pp.hybrid"], abs=0.01)
 
@@ -56,7 +61,7 @@ def test_a_calibrated_interval_says_what_it_is_based_on() -> None:
 @pytest.mark.parametrize("cards", [(MI50,), (M2_ULTRA,), (card("Arc B580", "xe2", 12, 456, 233, 15.75, "sycl"),)])
 def test_hardware_without_published_runs_gets_a_formula_and_at_least_a_factor_of_two(cards: tuple[object, ...]) -> None:
     of = rig(*cards)  # type: ignore[arg-type]
-    speed = predict_speed("llama.cpp", QWEN, Flags(), all_on_gpu(QWEN), of, devices(of), 0)
+    speed = predict_speed(resolve_run("llama.cpp", QWEN, Flags(), all_on_gpu(QWEN), of, devices(of)), 0)
     assert speed.tg.basis == speed.pp.basis == "formula"
     assert speed.tg.expected / speed.tg.low >= 2
     assert width(speed.pp.low, speed.pp.high) >= 2
@@ -64,22 +69,27 @@ def test_hardware_without_published_runs_gets_a_formula_and_at_least_a_factor_of
 
 def test_splits_other_than_by_layer_are_formula() -> None:
     of = rig(RTX_3090, RTX_3090)
-    speed = predict_speed("ik_llama.cpp", QWEN, Flags(split_mode="graph"), all_on_gpu(QWEN, 2), of, devices(of), 0)
+    speed = predict_speed(
+        resolve_run("ik_llama.cpp", QWEN, Flags(split_mode="graph"), all_on_gpu(QWEN, 2), of, devices(of)), 0
+    )
     assert speed.tg.basis == "formula"
     assert speed.tg.expected / speed.tg.low >= 2
 
 
 def test_two_sockets_widen_the_interval_only_where_the_cpu_works() -> None:
-    cpu = predict_speed("ik_llama.cpp", QWEN, Flags(), all_in_ram(QWEN), DUAL_SKYLAKE, (), 0)
-    assert width(cpu.tg.low, cpu.tg.high) >= calibration().intervals["tg.two_sockets"] * 0.999
+    cpu = predict_speed(resolve_run("ik_llama.cpp", QWEN, Flags(), all_in_ram(QWEN), DUAL_SKYLAKE, ()), 0)
+    assert width(cpu.tg.low, cpu.tg.high) >= shipped().intervals["tg.two_sockets"] * 0.999
     of = msgspec.structs.replace(DUAL_SKYLAKE, cards=(RTX_3090,))
-    gpu = predict_speed("ik_llama.cpp", QWEN, Flags(), all_on_gpu(QWEN), of, devices(of), 0)
+    gpu = predict_speed(resolve_run("ik_llama.cpp", QWEN, Flags(), all_on_gpu(QWEN), of, devices(of)), 0)
     assert width(gpu.tg.low, gpu.tg.high) < 1.4
 
 
 def test_an_assumed_link_widens_prompts_with_copies_and_nothing_else() -> None:
     known, assumed = THREADRIPPER_A6000, assuming(THREADRIPPER_A6000, "hardware.gpus[0].pcie")
-    a, b = (predict_speed("ik_llama.cpp", R1, hybrid_flags(), spread(R1), r, devices(r), 0) for r in (known, assumed))
+    a, b = (
+        predict_speed(resolve_run("ik_llama.cpp", R1, hybrid_flags(), spread(R1), r, devices(r)), 0)
+        for r in (known, assumed)
+    )
     assert b.pp.high / b.pp.low > a.pp.high / a.pp.low
     assert b.tg == a.tg
 
@@ -88,7 +98,7 @@ def test_an_assumed_link_widens_prompts_with_copies_and_nothing_else() -> None:
 def test_assumed_facts_about_cpu_and_ram_widen_what_runs_there(field: str) -> None:
     of = msgspec.structs.replace(THREADRIPPER_A6000, bandwidth_measured=False)
     a, b = (
-        predict_speed("ik_llama.cpp", R1, hybrid_flags(), spread(R1), r, devices(r), 0)
+        predict_speed(resolve_run("ik_llama.cpp", R1, hybrid_flags(), spread(R1), r, devices(r)), 0)
         for r in (of, assuming(of, field))
     )
     assert b.tg.low < a.tg.low
@@ -98,39 +108,47 @@ def test_assumed_facts_about_cpu_and_ram_widen_what_runs_there(field: str) -> No
 def test_a_card_of_unknown_bandwidth_widens_its_interval() -> None:
     known = rig(RTX_3090)
     unknown = rig(msgspec.structs.replace(RTX_3090, bandwidth_known=False))
-    a, b = (predict_speed("ik_llama.cpp", QWEN, Flags(), all_on_gpu(QWEN), r, devices(r), 0) for r in (known, unknown))
+    a, b = (
+        predict_speed(resolve_run("ik_llama.cpp", QWEN, Flags(), all_on_gpu(QWEN), r, devices(r)), 0)
+        for r in (known, unknown)
+    )
     assert b.tg.high / b.tg.low > a.tg.high / a.tg.low
 
 
 def test_not_even_the_upper_end_beats_the_bandwidth_of_the_card() -> None:
-    of = rig(RTX_3090)
     model = build("Qwen2.5-72B", "q4_K")
-    speed = predict_speed("ik_llama.cpp", model, Flags(), all_on_gpu(model), of, devices(of), 0)
     read = sum(t.nbytes for t in model.tensors if "token_embd" not in t.name and "norm" not in t.name)
-    assert speed.tg.high == pytest.approx(936e9 / read, rel=0.01)
+    ends = []
+    for one in (RTX_3090, RTX_4090, RTX_5090, P40):
+        of = rig(one)
+        speed = predict_speed(resolve_run("ik_llama.cpp", model, Flags(), all_on_gpu(model), of, devices(of)), 0)
+        ends.append(speed.tg.high / (one.bandwidth_gbs * 1e9 / read))
+    assert max(ends) == pytest.approx(1, rel=0.01)
 
 
 def test_a_deep_quantised_cache_is_less_certain() -> None:
     of = rig(RTX_A6000, RTX_A6000)
     flags = Flags(cache_type_k="q8_0", cache_type_v="q8_0")
-    speed = predict_speed("ik_llama.cpp", AIR, flags, all_on_gpu(AIR, 2), of, devices(of), 65536)
+    speed = predict_speed(resolve_run("ik_llama.cpp", AIR, flags, all_on_gpu(AIR, 2), of, devices(of)), 65536)
     assert speed.tg.expected / speed.tg.low >= 1.5
 
 
 def seconds(goal: Goal, flags: Flags) -> float:
     of = THREADRIPPER_A6000
-    return goal_seconds("ik_llama.cpp", R1, flags, spread(R1), of, devices(of), goal).expected
+    return goal_seconds(resolve_run("ik_llama.cpp", R1, flags, spread(R1), of, devices(of)), goal).expected
 
 
-def goal(**numbers: int) -> Goal:
+def goal(**numbers: Any) -> Goal:
     return resolve_goal(GoalRequest(context=163_840, **numbers), 163_840)
 
 
 def test_the_time_of_a_goal_is_that_of_its_prompt_and_output() -> None:
     of = THREADRIPPER_A6000
     wanted = goal(prompt=4096, output=400, depth=8192)
-    speed = predict_speed("ik_llama.cpp", R1, hybrid_flags(4096), spread(R1), of, devices(of), 8192)
-    late = predict_speed("ik_llama.cpp", R1, hybrid_flags(4096), spread(R1), of, devices(of), 8192 + 4096 + 200)
+    speed = predict_speed(resolve_run("ik_llama.cpp", R1, hybrid_flags(4096), spread(R1), of, devices(of)), 8192)
+    late = predict_speed(
+        resolve_run("ik_llama.cpp", R1, hybrid_flags(4096), spread(R1), of, devices(of)), 8192 + 4096 + 200
+    )
     expected = 4096 / speed.pp.expected + 400 / late.tg.expected
     assert seconds(wanted, hybrid_flags(4096)) == pytest.approx(expected)
 
@@ -138,7 +156,8 @@ def test_the_time_of_a_goal_is_that_of_its_prompt_and_output() -> None:
 def test_a_long_prompt_is_the_sum_of_its_micro_batches() -> None:
     of, wanted = THREADRIPPER_A6000, goal(prompt=32_768, output=1, depth=1000)
     batches = [
-        2048 / predict_speed("ik_llama.cpp", R1, hybrid_flags(2048), spread(R1), of, devices(of), d).pp.expected
+        2048
+        / predict_speed(resolve_run("ik_llama.cpp", R1, hybrid_flags(2048), spread(R1), of, devices(of)), d).pp.expected
         for d in range(1000, 33_768, 2048)
     ]
     assert seconds(wanted, hybrid_flags(2048)) == pytest.approx(sum(batches), rel=0.01)
@@ -159,14 +178,14 @@ def test_a_prompt_shorter_than_a_micro_batch_runs_as_one() -> None:
 
 def test_the_interval_of_a_goal_is_no_narrower_than_its_phases() -> None:
     of = THREADRIPPER_A6000
-    estimate = goal_seconds("ik_llama.cpp", R1, hybrid_flags(), spread(R1), of, devices(of), goal())
-    assert width(estimate.low, estimate.high) >= min(calibration().intervals[f"{p}.hybrid"] for p in ("tg", "pp"))
+    estimate = goal_seconds(resolve_run("ik_llama.cpp", R1, hybrid_flags(), spread(R1), of, devices(of)), goal())
+    assert width(estimate.low, estimate.high) >= min(shipped().intervals[f"{p}.hybrid"] for p in ("tg", "pp"))
 
 
 def test_two_configs_of_one_rig_compare_more_narrowly_than_each_is_known() -> None:
     of = THREADRIPPER_A6000
     some, none = (
-        predict_speed("ik_llama.cpp", R1, hybrid_flags(), p, of, devices(of), 4096)
+        predict_speed(resolve_run("ik_llama.cpp", R1, hybrid_flags(), p, of, devices(of)), 4096)
         for p in (spread(R1, 1, experts_on_gpu=range(3, 13)), spread(R1))
     )
     ratio = versus(some, none, "tg")
@@ -176,7 +195,7 @@ def test_two_configs_of_one_rig_compare_more_narrowly_than_each_is_known() -> No
 
 def test_a_config_against_itself_is_too_close_to_call() -> None:
     of = THREADRIPPER_A6000
-    speed = predict_speed("ik_llama.cpp", R1, hybrid_flags(), spread(R1), of, devices(of), 0)
+    speed = predict_speed(resolve_run("ik_llama.cpp", R1, hybrid_flags(), spread(R1), of, devices(of)), 0)
     ratio = versus(speed, speed, "pp")
     assert ratio.low < 1 < ratio.high
     assert ratio.expected == pytest.approx(1)
@@ -184,7 +203,10 @@ def test_a_config_against_itself_is_too_close_to_call() -> None:
 
 def test_a_micro_batch_of_another_size_compares_by_tokens_a_second() -> None:
     of = THREADRIPPER_A6000
-    a, b = (predict_speed("ik_llama.cpp", R1, hybrid_flags(u), spread(R1), of, devices(of), 0) for u in (4096, 2048))
+    a, b = (
+        predict_speed(resolve_run("ik_llama.cpp", R1, hybrid_flags(u), spread(R1), of, devices(of)), 0)
+        for u in (4096, 1024)
+    )
     ratio = versus(a, b, "pp")
     assert ratio.expected == pytest.approx(a.pp.expected / b.pp.expected)
     assert ratio.low > 1
@@ -193,7 +215,8 @@ def test_a_micro_batch_of_another_size_compares_by_tokens_a_second() -> None:
 def test_another_engine_shares_less_of_the_error() -> None:
     of = rig(RTX_5090)
     a, b = (
-        predict_speed(e, QWEN, Flags(), all_on_gpu(QWEN), of, devices(of), 0) for e in ("ik_llama.cpp", "llama.cpp")
+        predict_speed(resolve_run(e, QWEN, Flags(), all_on_gpu(QWEN), of, devices(of)), 0)
+        for e in ("ik_llama.cpp", "llama.cpp")
     )
     same, other = versus(a, b, "tg"), versus(a, b, "tg", same_engine=False)
     assert other.high / other.low > same.high / same.low
@@ -202,8 +225,10 @@ def test_another_engine_shares_less_of_the_error() -> None:
 def test_devices_may_be_some_of_the_cards_in_any_order() -> None:
     of = rig(RTX_5090, RTX_3090)
     second = (Device("CUDA0", 1, RTX_3090.free, RTX_3090.total),)
-    slow = predict_speed("ik_llama.cpp", QWEN, Flags(), all_on_gpu(QWEN), of, second, 0)
-    alone = predict_speed("ik_llama.cpp", QWEN, Flags(), all_on_gpu(QWEN), rig(RTX_3090), devices(rig(RTX_3090)), 0)
+    slow = predict_speed(resolve_run("ik_llama.cpp", QWEN, Flags(), all_on_gpu(QWEN), of, second), 0)
+    alone = predict_speed(
+        resolve_run("ik_llama.cpp", QWEN, Flags(), all_on_gpu(QWEN), rig(RTX_3090), devices(rig(RTX_3090))), 0
+    )
     assert slow.tg == alone.tg
 
 
@@ -217,3 +242,24 @@ def test_devices_may_be_some_of_the_cards_in_any_order() -> None:
 )
 def test_types_fall_into_the_classes_of_the_calibration(name: str, expected: str) -> None:
     assert quant_class(name) == expected
+
+
+def prompt_of(of: Rig, flags: Flags, n_kv: int = 0) -> float:
+    model = build("Llama-3.1-8B", "q4_0")
+    run = resolve_run("llama.cpp", model, flags, all_on_gpu(model), of, devices(of))
+    return predict_speed(run, n_kv).pp.expected
+
+
+def test_a_board_of_little_power_multiplies_below_its_peak() -> None:
+    a30 = msgspec.structs.replace(RTX_3090, int8_tops=330.0, tdp_w=165.0)
+    unlimited = msgspec.structs.replace(a30, tdp_w=0.0)
+    assert prompt_of(rig(a30), Flags()) < 0.7 * prompt_of(rig(unlimited), Flags())
+    assert prompt_of(rig(msgspec.structs.replace(a30, tdp_w=5000.0)), Flags()) == pytest.approx(
+        prompt_of(rig(unlimited), Flags()), rel=0.01
+    )
+
+
+def test_without_flash_attention_a_deep_prompt_moves_its_scores() -> None:
+    on, off = Flags(flash_attn="on"), Flags(flash_attn="off")
+    shallow, deep = (prompt_of(rig(RTX_3090), off, n) / prompt_of(rig(RTX_3090), on, n) for n in (0, 32_768))
+    assert deep < shallow

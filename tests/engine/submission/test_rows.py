@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from service.engine.commands import parse
@@ -33,6 +33,7 @@ from tests.engine.submission.pastes import (
     sweep_jsonl,
     sweep_table,
 )
+from tests.sampling import examples
 
 RECORDED = ["ik-sweep-table.stderr", "ik-sweep-jsonl.stderr", "main-bench-json.stdout", "main-bench-md.stdout"]
 LINE = re.compile(r"lines? \d")
@@ -124,14 +125,14 @@ def outputs_of(rows: list[Sweep], tests: list[Any]) -> list[str]:
 
 
 @given(sweeps(), st.lists(BENCH, max_size=5))
-@settings(max_examples=25)
+@examples(25)
 def test_whatever_the_agent_can_read_parses_to_the_same_rows(rows: list[Sweep], tests: list[Any]) -> None:
     for output in outputs_of(rows, tests):
         assert read_paste(output).rows == as_run(output)
 
 
 @given(sweeps(), st.lists(BENCH, max_size=3), MANGLED)
-@settings(max_examples=12)
+@examples(12)
 def test_a_mangled_paste_is_read_right_or_refused(rows: list[Sweep], tests: list[Any], how: tuple[str, str]) -> None:
     for output in outputs_of(rows, tests):
         right_or_refused(both(how)(output), as_run(output))
@@ -139,7 +140,7 @@ def test_a_mangled_paste_is_read_right_or_refused(rows: list[Sweep], tests: list
 
 @pytest.mark.full
 @given(sweeps(), st.lists(BENCH, max_size=3), MANGLED)
-@settings(max_examples=3_000)
+@examples(3_000)
 def test_many_mangled_pastes_are_read_right_or_refused(
     rows: list[Sweep], tests: list[Any], how: tuple[str, str]
 ) -> None:
@@ -258,7 +259,7 @@ def nearly(row: MeasuredRow, other: MeasuredRow) -> bool:
 
 
 @given(st.integers(0, 1), st.lists(EDIT, min_size=1, max_size=4))
-@settings(max_examples=40)
+@examples(40)
 def test_a_sweep_that_lost_or_gained_characters_has_no_row_that_was_not_there(
     which: int, edits: list[tuple[int, str, bool]]
 ) -> None:
@@ -267,7 +268,7 @@ def test_a_sweep_that_lost_or_gained_characters_has_no_row_that_was_not_there(
 
 @pytest.mark.full
 @given(st.integers(0, 1), st.lists(EDIT, min_size=1, max_size=4))
-@settings(max_examples=10_000)
+@examples(10_000)
 def test_many_sweeps_that_lost_or_gained_characters_have_no_row_that_was_not_there(
     which: int, edits: list[tuple[int, str, bool]]
 ) -> None:

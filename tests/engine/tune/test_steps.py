@@ -8,9 +8,10 @@ from service.engine.catalogue import resolve
 from service.engine.config import Engine
 from service.engine.goal import Constraints, GoalRequest, resolve_goal
 from service.engine.hardware import Hardware
-from service.engine.planner.fit import Fitted, check
-from service.engine.planner.rank import Contender, rank
-from service.engine.planner.search import Case, search
+from service.engine.planner.pricing.fit import Fitted, check
+from service.engine.planner.ranking.rank import Contender, rank
+from service.engine.planner.search.all_variants import search
+from service.engine.planner.search.one_variant import SearchCase
 from service.engine.tune import Step, steps_around
 from service.engine.tune.steps import MOST_STEPS
 from tests import rigs
@@ -24,15 +25,15 @@ ASKED: list[tuple[str, str, str, Engine]] = [
 ]
 
 
-def case_of(model: str, mix: str, hardware: Hardware, engine: Engine, constraints: Constraints) -> Case:
+def case_of(model: str, mix: str, hardware: Hardware, engine: Engine, constraints: Constraints) -> SearchCase:
     built = build(model, mix)
-    return Case(engine, 0, built, resolve(hardware), resolve_goal(GoalRequest(), built.n_ctx_train), constraints)
+    return SearchCase(engine, 0, built, resolve(hardware), resolve_goal(GoalRequest(), built.n_ctx_train), constraints)
 
 
 @cache
 def tuned(model: str, mix: str, rig: str, engine: Engine) -> tuple[Contender, tuple[Step, ...]]:
     case = case_of(model, mix, RIGS[rig], engine, Constraints())
-    first = rank([c for outcome in search([case]) for c in outcome.contenders], case.goal)[0]
+    first = rank([c for outcome in search([case]) for c in outcome.contenders], case.goal).order[0]
     return first, steps_around(case, first.candidate.cards, first.fitted.flags)
 
 
@@ -61,7 +62,7 @@ def test_threads_are_left_alone_where_nothing_lies_in_ram() -> None:
 
 def test_cache_types_that_the_asker_excludes_are_not_tried() -> None:
     case = case_of("Qwen3-30B-A3B", "q4_k_m", rigs.LAPTOP_6GB, "llama.cpp", Constraints(kv_types=["f16"]))
-    first = rank([c for outcome in search([case]) for c in outcome.contenders], case.goal)[0]
+    first = rank([c for outcome in search([case]) for c in outcome.contenders], case.goal).order[0]
     steps = steps_around(case, first.candidate.cards, first.fitted.flags)
     assert {step.flags.cache_type_k for step in steps} == {"f16"}
 

@@ -20,18 +20,19 @@ from service.flows.accounts import hashed
 from service.flows.context import Context
 from service.queue.embedded import EmbeddedValkey
 from service.settings import Settings
-from service.store import accounts, advices
-from service.store.advices import StoredAdvice
-from service.wire.advice import AdviceRequest
-from service.wire.results import Published
+from service.store import accounts
+from service.store.advice.advices import State, StoredAdvice
+from service.wire.advice.advice import AdviceRequest
+from service.wire.results.results import Published
 from tests import rigs
 from tests.databases import engine_with_tables
 from tests.engine.planner.asking import ask
 from tests.hosts import a_host, service
+from tests.store.advice.test_advices import added
 from tests.stored_results import a_result, keep, row
 
 HOSTILE = "x\x1b[31m<script src=//evil.example></script>\"'@everyone```\u202egnp.exe\u200b{{7*7}}=cmd|' /C calc'!A0"
-EDIT_KEY = "the-key-of-whoever-sent-it"
+EDIT_KEY = "the-key-of-the-sender"
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 READY, RUNNING, FAILED = "ready-advice-000000001", "running-advice-0000001", "failed-advice-00000001"
 _SWEEP = [row(n_kv, 24 - n_kv / 4096, 520 - n_kv / 128) for n_kv in range(0, 32_768, 2048)]
@@ -101,6 +102,11 @@ def _filled(context: Context, name: str | None) -> dict[str, str]:
         "failed": f"/advice/{FAILED}",
         "leaderboard": "/leaderboard",
         "nothing found": "/leaderboard?q=zzz",
+        "models": "/models",
+        "rigs": "/hardware",
+        "no model": "/models?q=zzz",
+        "check": "/check",
+        "add host": "/hosts/new",
         "model": f"/models/{of_agent.model_slug}",
         "hardware": f"/hardware/{of_agent.rig_slug}",
         "result": f"/results/{ids[0]}",
@@ -113,8 +119,16 @@ def _filled(context: Context, name: str | None) -> dict[str, str]:
         "submit": "/submit",
         "hosts": "/hosts",
         "contributor": f"/contributors/{pseudonym}",
-        "api": "/docs",
+        "documentation": "/docs",
+        "found": "/docs?q=cache",
+        "guide": "/docs/speed",
+        "api": "/docs/api/advice",
         "problems": "/docs/problems",
+        "about": "/about",
+        "privacy": "/privacy",
+        "terms": "/terms",
+        "removal": "/removal",
+        "moderation": "/moderation",
     }
 
 
@@ -127,10 +141,13 @@ def _advices(context: Context, name: str | None) -> None:
         known = replace(known, headline=name, configs=[config], refused=refused, assumed=assumed)
     request = AdviceRequest(repo=repo, hardware=rigs.LAPTOP_6GB)
     problem = {"type": "unsupported-model", "detail": name or "nobody knows this architecture"}
-    for advice_id, state, kept in ((READY, "ready", known), (RUNNING, "running", None), (FAILED, "failed", None)):
+    states: tuple[tuple[str, State, AdviceBody | None], ...] = (
+        (READY, "ready", known), (RUNNING, "running", None), (FAILED, "failed", None),
+    )  # fmt: skip
+    for advice_id, state, kept in states:
         stored = StoredAdvice(
             id=advice_id, request_key=advice_id, key=None, state=state, repo=repo, revision="0" * 40, request=request,
             body=kept, problem=problem if state == "failed" else None, progress=(name or "reading headers")[:200],
             attempts=1, delete_key_hash="0" * 64, created_at=NOW, updated_at=NOW,
         )  # fmt: skip
-        assert advices.add(context.engine, stored)
+        assert added(context.engine, stored)

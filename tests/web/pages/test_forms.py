@@ -6,11 +6,11 @@ import httpx
 import pytest
 
 from tests.valkeys import redis, valkey
-from tests.web.conftest import client, flows, server, settings, shared
-from tests.web.test_problems import assert_problem
+from tests.web.conftest import client, server, settings, shared_world, world
+from tests.web.http.test_problems import assert_problem
 
-__all__ = ["client", "flows", "redis", "server", "settings", "shared", "valkey"]
-FORMS = ("/advice", "/advice/one/deletion", "/submit", "/results/one/reports", "/results/one/changes")
+__all__ = ["client", "redis", "server", "settings", "shared_world", "valkey", "world"]
+FORMS = ("/advice", "/advice/one/deletion", "/submit", "/results/one/reports", "/results/one/changes", "/removal")
 
 
 @pytest.mark.parametrize("path", FORMS)

@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from service.engine.commands import dense_override, expert_override
-from service.engine.commands.tables import cache_types
 from service.engine.config import Engine
+from service.engine.engines import engine_spec
 from service.engine.run_flags import RunFlags, RunOverride
-from service.wire.agent import RunDocument, RunFile
+from service.wire.measuring.agent import RunDocument, RunFile
 
 SHARD = RunFile(path="IQ4_KS/Qwen3-30B-A3B-IQ4_KS.gguf", size=1000, sha256="ab" * 32)
 DOCUMENT = RunDocument(
@@ -54,7 +54,7 @@ def flags_of(engine: Engine) -> st.SearchStrategy[RunFlags]:
     patterns = layers.map(expert_override) | layers.map(dense_override) | st.sampled_from(["exps", r"\.ffn_.*_exps\."])
     overrides = st.builds(RunOverride, patterns, st.sampled_from(["CPU", "CUDA0", "CUDA7", "ROCm1", "Vulkan15"]))
     shares = st.integers(0, 1_000_000).map(float) | st.floats(0.001, 999, allow_nan=False)
-    types = st.sampled_from(cache_types(engine, "bench"))
+    types = st.sampled_from(engine_spec(engine).commands.cache_types("bench"))
     return st.builds(
         RunFlags,
         n_ctx=st.integers(1 << 17, 1 << 22),

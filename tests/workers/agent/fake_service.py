@@ -12,7 +12,7 @@ from typing import Any
 
 from nacl.signing import VerifyKey
 
-from service.wire.agent import signed_text
+from service.wire.measuring.agent import signed_text
 from workers.agent.keys import HostKey, make_key
 from workers.agent.state import ENROLLED, State
 

@@ -8,10 +8,10 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from service.engine.gguf import Tensor
+from service.engine.gguf.write import header_bytes
 from service.engine.hardware import Hardware
-from service.wire.agent import RunDocument, RunFile
-from service.wire.hosts import EngineBuild, Probe
-from tests.gguf_file import header_bytes
+from service.wire.measuring.agent import RunDocument, RunFile
+from service.wire.measuring.hosts import EngineBuild, Probe
 from tests.workers.agent.documents import DOCUMENT
 from workers.agent.local import EngineProgram, LocalGpu, Machine
 from workers.agent.models import Hashes, find_models

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import asdict, replace
 
@@ -18,7 +18,8 @@ from service.engine.config import ENGINES, Engine
 from service.engine.errors import InvalidFlags
 from service.engine.run_flags import to_flags
 from service.engine.tensor_patterns import is_tensor_pattern
-from service.wire.agent import RunDocument
+from service.wire.measuring.agent import RunDocument
+from tests.sampling import examples
 from tests.workers.agent.documents import DOCUMENT, MAINLINE, flags_of, spoiled
 from workers.agent.arguments import engine_command, host_environment, sweep_rows
 
@@ -117,7 +118,6 @@ def test_an_engine_sees_its_cards_and_nothing_of_the_agents_environment(monkeypa
 
 @pytest.mark.parametrize("engine", ENGINES)
 @given(data=st.data())
-@settings(suppress_health_check=[HealthCheck.too_slow], deadline=None)
 def test_the_words_read_back_to_the_same_flags(engine: Engine, data: st.DataObject) -> None:
     document = replace(DOCUMENT, engine=engine, flags=data.draw(flags_of(engine)), depths=(0, 100, 200))
     read = parse(shlex.join(words_of(document)), engine)
@@ -132,7 +132,7 @@ def test_the_words_read_back_to_the_same_flags(engine: Engine, data: st.DataObje
 
 @pytest.mark.parametrize("document", [DOCUMENT, MAINLINE], ids=["ik_llama.cpp", "llama.cpp"])
 @given(data=st.data())
-@settings(max_examples=200, suppress_health_check=[HealthCheck.too_slow], deadline=None)
+@examples(200)
 def test_no_document_makes_a_word_that_is_not_ours(document: RunDocument, data: st.DataObject) -> None:
     value: Any = data.draw(spoiled(msgspec.to_builtins(document)))
     try:

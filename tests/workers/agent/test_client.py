@@ -14,8 +14,8 @@ import msgspec
 import pytest
 
 from service.engine.hardware import Hardware
-from service.wire.agent import Progress, Report
-from service.wire.hosts import Probe
+from service.wire.measuring.agent import Progress, Report
+from service.wire.measuring.hosts import Probe
 from tests.workers.agent.documents import DOCUMENT
 from tests.workers.agent.fake_service import HOST, FakeService, enrolled, fake_service, problem
 from workers.agent.client import MAX_REPLY_BYTES, Client, service_address
@@ -106,7 +106,7 @@ def test_enrolment_shows_the_service_and_owner_before_the_key_is_sent(service: F
 
 def test_calls_are_signed_and_counted(client: Client, service: FakeService, state: State) -> None:
     service.answers["/v1/agent/leases"] = [(200, LEASED)]
-    client.probe(Probe(agent="t", hardware=Hardware(gpus=())))
+    client.probe(Probe(agent="t", hardware=Hardware(gpus=[])))
     leased = client.lease(0)
     assert leased is not None
     assert leased.document == DOCUMENT

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -12,13 +13,16 @@ import pytest
 from msgspec.structs import replace
 
 from service.engine.measured import Failure
-from service.wire.agent import RunDocument, RunFile
+from service.wire.measuring.agent import RunDocument, RunFile
 from tests.local_hub import Blob, Fault, LocalHub, Repo, commit_of
 from tests.workers.agent.documents import DOCUMENT
 from workers.agent import download as downloading
 from workers.agent.download import download
+from workers.agent.eviction import MARK, touch
 from workers.agent.policy import DownloadPolicy, ModelPolicy, Policy
 from workers.agent.preflight import Refused
+from workers.agent.state import State
+from workers.agent.usage import UsageOfDay
 
 REPO = "owner/tiny-GGUF"
 CONTENTS = {"Q4/m-00001-of-00002.gguf": b"a" * 300_000, "Q4/m-00002-of-00002.gguf": b"b" * 200_000}
@@ -59,26 +63,38 @@ def go_on() -> str | None:
     return None
 
 
+def usage_of(policy: Policy) -> UsageOfDay:
+    state = State(Path(policy.downloads.folder or "/nowhere").parent.with_name("state"))
+    state.make()
+    return UsageOfDay(state)
+
+
+def fetch(
+    document: RunDocument, policy: Policy, hub: LocalHub, stop: Callable[[], str | None] = go_on
+) -> tuple[Path, ...]:
+    return download(document, policy, stop, usage_of(policy), hub.endpoint)
+
+
 def refusal(document: RunDocument, policy: Policy, hub: LocalHub, stop: Callable[[], str | None] = go_on) -> Failure:
     with pytest.raises(Refused) as caught:
-        download(document, policy, stop, hub.endpoint)
+        fetch(document, policy, hub, stop)
     return caught.value.failure
 
 
 def test_files_come_whole_into_one_folder(document: RunDocument, policy: Policy, hub: LocalHub) -> None:
-    paths = download(document, policy, go_on, hub.endpoint)
+    paths = fetch(document, policy, hub)
     assert [path.read_bytes() for path in paths] == list(CONTENTS.values())
     assert len({path.parent for path in paths}) == 1
     assert not list(paths[0].parent.glob("*.part"))
     asked = len(hub.requests)
-    assert download(document, policy, go_on, hub.endpoint) == paths
+    assert fetch(document, policy, hub) == paths
     assert len(hub.requests) == asked
     assert all(request.authorization is None for request in hub.requests)
 
 
 def test_what_was_broken_off_goes_on_where_it_was(document: RunDocument, policy: Policy, hub: LocalHub) -> None:
     hub.fail(Fault("cut", "cdn", path=FIRST, times=2))
-    paths = download(document, policy, go_on, hub.endpoint)
+    paths = fetch(document, policy, hub)
     assert paths[0].read_bytes() == CONTENTS[FIRST]
     starts = [request.range for request in hub.requests if request.origin == "cdn"][:3]
     assert starts == ["bytes=0-299999", "bytes=150000-299999", "bytes=225000-299999"]
@@ -86,7 +102,7 @@ def test_what_was_broken_off_goes_on_where_it_was(document: RunDocument, policy:
 
 def test_a_hub_that_stumbles_is_asked_again_and_given_up(document: RunDocument, policy: Policy, hub: LocalHub) -> None:
     hub.fail(Fault("status", "resolve", status=503, times=2))
-    assert download(document, policy, go_on, hub.endpoint)
+    assert fetch(document, policy, hub)
     shutil.rmtree(policy.downloads.folder or "")
     hub.fail(Fault("status", "resolve", status=503))
     failure = refusal(document, policy, hub)
@@ -97,7 +113,7 @@ def test_other_content_is_removed(document: RunDocument, policy: Policy, hub: Lo
     first, second = document.files
     failure = refusal(replace(document, files=(replace(first, sha256="0" * 64), second)), policy, hub)
     assert (failure.kind, failure.transient) == ("model_missing", False)
-    assert not [path for path in (tmp_path / "models").rglob("*") if path.is_file()]
+    assert not list((tmp_path / "models").rglob("*.gguf*"))
 
 
 @pytest.mark.parametrize(
@@ -131,7 +147,8 @@ def test_no_redirect_leaves_the_hub_for_this_machine(
 def test_what_the_policy_does_not_allow_is_not_asked_for(document: RunDocument, policy: Policy, hub: LocalHub) -> None:
     other = replace(policy, downloads=replace(policy.downloads, repos=("ubergarm/*",)))
     assert refusal(document, other, hub).kind == "refused_by_policy"
-    assert refusal(document, Policy(), hub).kind == "refused_by_policy"
+    nothing = replace(policy, downloads=replace(policy.downloads, repos=()))
+    assert refusal(document, nothing, hub).kind == "refused_by_policy"
     small = replace(policy, downloads=replace(policy.downloads, max_gib=400_000 / 2**30))
     assert "more than the" in refusal(document, small, hub).text
     assert hub.requests == []
@@ -145,14 +162,14 @@ def test_a_full_disk_is_not_filled_further(
     assert hub.requests == []
 
 
-def test_what_an_earlier_download_left_spoiled_is_fetched_anew(
+def test_what_an_earlier_download_left_spoiled_is_fetched_again(
     document: RunDocument, policy: Policy, hub: LocalHub
 ) -> None:
-    paths = download(document, policy, go_on, hub.endpoint)
+    paths = fetch(document, policy, hub)
     paths[0].write_bytes(b"x" * 300_000)
     paths[1].rename(paths[1].with_name(paths[1].name + ".part"))
     paths[1].with_name(paths[1].name + ".part").write_bytes(b"x" * 100)
-    assert download(document, policy, go_on, hub.endpoint) == paths
+    assert fetch(document, policy, hub) == paths
     assert [path.read_bytes() for path in paths] == list(CONTENTS.values())
 
 
@@ -163,4 +180,57 @@ def test_a_stop_keeps_what_came_for_the_next_time(document: RunDocument, policy:
     assert list(Path(policy.downloads.folder or "").rglob("*.part")) or list(
         Path(policy.downloads.folder or "").rglob("*.gguf")
     )
-    assert download(document, policy, go_on, hub.endpoint)
+    assert fetch(document, policy, hub)
+
+
+def _keeping(policy: Policy, n_bytes: int, **changed: Any) -> Policy:
+    return replace(policy, downloads=replace(policy.downloads, max_gib=n_bytes / 2**30, **changed))
+
+
+def test_the_least_recently_used_download_goes_where_the_owner_says_so(
+    document: RunDocument, policy: Policy, hub: LocalHub
+) -> None:
+    one = fetch(document, policy, hub)
+    place, top = one[0].parents[1], Path(policy.downloads.folder or "")
+    older, used = (top / f"owner--{name}" / ("0" * 12) for name in ("older", "used"))
+    for number, copy in enumerate((older, used)):
+        shutil.copytree(place, copy)
+        os.utime(copy / MARK, (number, number))
+    own = top / "my own" / "models"
+    own.mkdir(parents=True)
+    (own / "mine.gguf").write_bytes(b"m" * 10)
+    touch([used / one[0].relative_to(place)])
+    os.utime(place / MARK, (2, 2))
+    wanted = replace(document, files=document.files[:1], repo="owner/third-GGUF")
+    room = _keeping(policy, 3 * 500_000 + 10, evict="least-recently-used")
+    with pytest.raises(Refused, match="does not give"):
+        fetch(wanted, room, hub)  # the Hub has no such repo: room was made all the same
+    assert not older.exists()
+    assert (own / "mine.gguf").exists()
+    assert all(path.exists() for path in one)
+    assert (used / one[0].relative_to(place)).exists()
+
+
+def test_nothing_is_deleted_by_default_nor_where_it_would_not_be_enough(
+    document: RunDocument, policy: Policy, hub: LocalHub
+) -> None:
+    paths = fetch(document, policy, hub)
+    wanted = replace(document, repo="owner/third-GGUF")
+    assert "more than the" in refusal(wanted, _keeping(policy, 600_000), hub).text
+    tiny = _keeping(policy, 400_000, evict="least-recently-used")
+    assert "more than the" in refusal(wanted, tiny, hub).text
+    assert all(path.exists() for path in paths)
+
+
+def test_a_days_downloads_are_limited_and_counted_as_they_come(
+    document: RunDocument, policy: Policy, hub: LocalHub
+) -> None:
+    fetch(document, policy, hub)
+    assert usage_of(policy).total().fetched_bytes == 500_000
+    again = replace(document, repo="owner/third-GGUF")
+    day = replace(policy, downloads=replace(policy.downloads, max_gib_per_day=900_000 / 2**30))
+    failure = refusal(again, day, hub)
+    assert (failure.kind, failure.transient) == ("gave_way", True)
+    small = replace(policy, downloads=replace(policy.downloads, max_gib_per_day=400_000 / 2**30))
+    assert refusal(again, small, hub).kind == "refused_by_policy"
+    assert fetch(document, day, hub)  # what is there is not fetched again, and counts for nothing

@@ -29,7 +29,7 @@ def test_builds_of_both_engines_are_described(tmp_path: Path) -> None:
     assert ik.backends == ("CPU",)
 
 
-def test_a_loadable_backend_beside_the_program_is_one_of_its_backends(tmp_path: Path) -> None:
+def test_a_loadable_backend_next_to_the_program_is_one_of_its_backends(tmp_path: Path) -> None:
     install(tmp_path, "llama-bench", "ok")
     (tmp_path / "libggml-vulkan.so").touch()
     (found,) = find_engines(allowing(tmp_path))

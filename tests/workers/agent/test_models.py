@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from service.engine.gguf import Tensor
-from tests.gguf_file import header_bytes, tokenizer
+from service.engine.gguf.write import header_bytes, tokenizer
 from workers.agent.models import Hashes, content_sha256, find_models, hash_contents, header_sha256
 from workers.agent.page_cache import page_cache
 from workers.agent.policy import ModelPolicy, Policy
@@ -101,7 +101,7 @@ def test_hashing_stops_when_asked_and_keeps_nothing(policy: Policy, tmp_path: Pa
 
 
 @pytest.mark.parametrize("text", [b"no JSON", b"{}", b'{"a": {"size": "x"}}', b""])
-def test_kept_hashes_that_cannot_be_read_are_made_anew(policy: Policy, tmp_path: Path, text: bytes) -> None:
+def test_kept_hashes_that_cannot_be_read_are_made_again(policy: Policy, tmp_path: Path, text: bytes) -> None:
     (tmp_path / "models.json").write_bytes(text)
     assert len(find_models(policy, Hashes(tmp_path / "models.json"))) == 1
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from service.wire.agent import key_fingerprint
+from service.wire.measuring.agent import key_fingerprint
 from tests.workers.agent.fake_service import HOST, FakeService, enrolled, fake_service, problem
 from workers.agent import journal, owner
 from workers.agent.errors import HostError, NotEnrolled, ServiceError

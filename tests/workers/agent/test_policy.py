@@ -10,6 +10,7 @@ import msgspec
 import pytest
 
 from workers.agent.policy import (
+    AskerPolicy,
     DownloadPolicy,
     EnginePolicy,
     InvalidPolicy,
@@ -41,7 +42,7 @@ def test_an_empty_file_allows_no_engine_folder_no_model_and_no_download() -> Non
 
 def test_the_example_is_the_default_and_shows_every_setting() -> None:
     assert _policy(example()) == Policy()
-    for struct in (Policy, EnginePolicy, ModelPolicy, DownloadPolicy):
+    for struct in (Policy, EnginePolicy, ModelPolicy, DownloadPolicy, AskerPolicy):
         for field in struct.__struct_fields__:
             assert f"{field} = " in example() or f"[{field}]" in example(), field
 
@@ -52,7 +53,7 @@ def test_every_setting_that_the_example_comments_out_can_be_put_in_force() -> No
     assert len(commented) >= 12
     for line in commented:
         name = line.partition(" = ")[0]
-        section = next((s for s in ("engines", "models", "downloads") if name in _fields(s)), None)
+        section = next((s for s in ("engines", "models", "downloads", "askers") if name in _fields(s)), None)
         table = f"[{section}]\n{line}" if section else line
         if name == "repos" and "[]" not in line:
             table += '\nmax_gib = 1\nfolder = "~/models"'
@@ -63,7 +64,7 @@ def test_every_setting_that_the_example_comments_out_can_be_put_in_force() -> No
 
 
 def _fields(section: str) -> tuple[str, ...]:
-    structs = {"engines": EnginePolicy, "models": ModelPolicy, "downloads": DownloadPolicy}
+    structs = {"engines": EnginePolicy, "models": ModelPolicy, "downloads": DownloadPolicy, "askers": AskerPolicy}
     return structs[section].__struct_fields__
 
 

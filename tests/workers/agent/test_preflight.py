@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from service.wire.agent import RunDocument
+from service.wire.measuring.agent import RunDocument
 from tests.workers.agent.machines import CARDS, SHARDS, look_again, make_machine
 from workers.agent.local import Machine
 from workers.agent.policy import EnginePolicy, Policy

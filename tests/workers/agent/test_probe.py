@@ -11,10 +11,10 @@ import psutil
 import pytest
 
 from service.engine.catalogue import resolve
+from service.engine.gguf.write import header_bytes
 from service.engine.hardware import Cpu, Gpu, Hardware, Ram
-from service.wire.hosts import Probe
+from service.wire.measuring.hosts import Probe
 from tests.engine_replay import install
-from tests.gguf_file import header_bytes
 from tests.workers.agent.scripted_gpus import ScriptedGpus
 from workers.agent import probe
 from workers.agent.gpus import NoGpus

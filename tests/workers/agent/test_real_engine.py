@@ -11,14 +11,14 @@ from msgspec.structs import replace
 
 from service.engine.measured import classify
 from service.engine.run_flags import RunFlags
-from service.wire.agent import RunDocument, RunFile
+from service.wire.measuring.agent import RunDocument, RunFile
 from tests.tiny_model import write_tiny_model
 from workers.agent.engines import find_engines
 from workers.agent.gpus import NoGpus
 from workers.agent.local import EngineProgram
 from workers.agent.measure import Measured, measure
 from workers.agent.policy import EnginePolicy, Policy
-from workers.agent.process import Limits, run_engine
+from workers.agent.process import ProcessLimits, run_engine
 
 pytestmark = pytest.mark.full
 
@@ -103,7 +103,7 @@ def test_a_truncated_file_cannot_be_read(program: EngineProgram, model: Path, tm
 
 
 def test_an_unknown_flag_is_told(program: EngineProgram, model: Path, tmp_path: Path) -> None:
-    limits = Limits(folder=tmp_path, seconds=20, readable=(model,))
+    limits = ProcessLimits(folder=tmp_path, seconds=20, readable=(model,))
     words = (str(program.path), "-m", str(model), "--no-such-flag", "1")
     ended = run_engine(words, {}, limits, lambda _: None, lambda: None)
     failure = classify(ended.exit_status, ended.signal, False, ended.tail.decode(), "llama.cpp")

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from nacl.signing import VerifyKey
 
-from service.wire.agent import enrolment_text, signed_text
+from service.wire.measuring.agent import enrolment_text, signed_text
 from workers.agent.errors import AlreadyRunning, HostError, NotEnrolled
 from workers.agent.keys import load_key, make_key
 from workers.agent.state import COUNTER, ENROLLED, KEY, State

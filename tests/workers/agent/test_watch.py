@@ -1,4 +1,4 @@
-"""The owner and other programs come first: a run does not start beside them, and ends when they come."""
+"""The owner and other programs come first: a run does not start alongside them, and ends when they come."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def watch(tmp_path: Path, *looks: GpuNow, policy: Policy = NO_LIMITS, hour: int 
 
 
 def why(halt: Halt | None) -> str | None:
-    return halt and f"{halt.kind}: {halt.why}"
+    return f"{halt.kind}: {halt.why}" if halt else None
 
 
 def test_an_idle_machine_is_free(tmp_path: Path) -> None:

@@ -21,18 +21,20 @@ from msgspec.structs import replace
 from sqlalchemy import Engine
 
 from service.engine.gguf import Tensor
+from service.engine.gguf.write import header_bytes
 from service.engine.measured import Prediction, model_identity
 from service.engine.run_flags import RunFlags
 from service.flows.accounts import caller_of
 from service.flows.context import utc_now
-from service.store import results, runs, validations
-from service.store.runs import Eligible, StoredRun
-from service.store.validations import StoredValidation
-from service.wire.agent import RunFile, RunOutline
-from service.wire.runs import ValidationRequest
+from service.store.measuring import hosts, runs, validations
+from service.store.measuring.run_records import Terms
+from service.store.measuring.runs import Eligible, StoredRun
+from service.store.measuring.validations import StoredValidation
+from service.store.results import results
+from service.wire.measuring.agent import RunFile, RunOutline
+from service.wire.measuring.runs import ValidationRequest
 from tests.databases import database_url, engine, postgres
 from tests.engine_replay import install
-from tests.gguf_file import header_bytes
 from tests.hosts import RIG
 from tests.valkeys import redis, valkey
 from tests.web.joining import api, code_of, token_of
@@ -41,6 +43,7 @@ from workers.agent.gpus import NoGpus
 from workers.agent.journal import last
 from workers.agent.loop import Agent
 from workers.agent.measure import measure
+from workers.agent.process import confinement
 from workers.agent.state import State
 from workers.agent.watcher import Watcher
 
@@ -62,7 +65,7 @@ OUTLINE = RunOutline(
 PREDICTION = Prediction(devices=[], speed=[], most_tg=10_000.0, most_pp=100_000.0)
 
 
-class Desk:
+class AgentBench:
     """A machine that joined the real service, and its owner's account."""
 
     def __init__(self, folder: Path, api: httpx.Client, engine: Engine) -> None:
@@ -72,7 +75,8 @@ class Desk:
         (folder / "models").mkdir()
         (folder / "models" / "x-Q4_K_M.gguf").write_bytes(MODEL)
         install(folder / "bin", "llama-sweep-bench", "ok")
-        self.policy.write_text(f'[engines]\nfolders = ["{folder}/bin"]\n[models]\nfolders = ["{folder}/models"]\n')
+        folders = f'[engines]\nfolders = ["{folder}/bin"]\n[models]\nfolders = ["{folder}/models"]\n'
+        self.policy.write_text(f"allow_root = true\n{folders}")
         self.said: list[str] = []
         self.ending = threading.Event()
 
@@ -94,7 +98,10 @@ class Desk:
         client = owner.open_client(self.state)
         watcher = Watcher(self.state.path, NoGpus(), self.ending)
         engine = partial(measure, watched=watcher.gpus, state=self.state.path)
-        agent = Agent(self.state, self.policy, client, watcher, engine, ending=self.ending, say=self.said.append)
+        agent = Agent(
+            self.state, self.policy, client, watcher, engine, held=confinement(self.state.path),
+            ending=self.ending, say=self.said.append,
+        )  # fmt: skip
         client.lease = partial(client.lease, 0)  # type: ignore[method-assign]
         return agent
 
@@ -111,11 +118,27 @@ class Desk:
         places = ["--state-dir", str(self.state.path), "--policy", str(self.policy)]
         return subprocess.Popen([*command, *places], cwd=ROOT, stdout=subprocess.DEVNULL)
 
+    def has_probed(self) -> bool:
+        """Whether the service knows what the machine has."""
+        known = hosts.read(self.engine, self.host)
+        return known is not None and known.probe is not None
+
     def queue(self, outline: RunOutline = OUTLINE) -> str:
         """Queue a run that this host may do; return its id."""
         account = caller_of(self.engine, self.account["authorization"].partition(" ")[2], utc_now()).account_id
         program = hashlib.sha256((self.folder / "bin" / "llama-sweep-bench").read_bytes()).hexdigest()
-        ours = Eligible(host_id=self.host, match="exact", gpus=(), engine_builds=(program,))
+        if not self.has_probed():  # a run is planned for hosts that have said what they are
+            self.serve()
+        known = hosts.read(self.engine, self.host)
+        assert known is not None
+        assert known.probe is not None
+        terms = Terms(
+            hardware=known.probe.hardware, most_tg=PREDICTION.most_tg, most_pp=PREDICTION.most_pp, max_minutes=60
+        )  # fmt: skip
+        ours = Eligible(
+            host_id=self.host, match="exact", gpus=(), engine_builds=(program,), hardware_key=known.hardware_key,
+            terms=terms,
+        )  # fmt: skip
         validation = StoredValidation(
             id=secrets.token_urlsafe(16), advice_id="a", account_id=account, mode="validate",
             request=ValidationRequest(), refused=[], idempotency_key=None, created_at=utc_now(),
@@ -135,92 +158,93 @@ class Desk:
 
 
 @pytest.fixture
-def desk(tmp_path: Path, api: httpx.Client, engine: Engine, monkeypatch: pytest.MonkeyPatch) -> Iterator[Desk]:
+def bench(tmp_path: Path, api: httpx.Client, engine: Engine, monkeypatch: pytest.MonkeyPatch) -> Iterator[AgentBench]:
     monkeypatch.setattr(probe, "find_hardware", lambda nvidia: RIG)
-    desk = Desk(tmp_path, api, engine)
-    yield desk
-    desk.ending.set()
+    bench = AgentBench(tmp_path, api, engine)
+    yield bench
+    bench.ending.set()
 
 
-def test_from_the_code_to_the_stored_result(desk: Desk) -> None:
-    desk.enrol()
-    desk.change("active")
-    desk.serve()
-    mine = desk.api.get(f"/v1/hosts/{desk.host}", headers=desk.account).json()
+def test_from_the_code_to_the_stored_result(bench: AgentBench) -> None:
+    bench.enrol()
+    bench.change("active")
+    bench.serve()
+    mine = bench.api.get(f"/v1/hosts/{bench.host}", headers=bench.account).json()
     assert [(build["engine"], build["commit"]) for build in mine["engines"]] == [("ik_llama.cpp", "8337e4cd3")]
     assert [model["name"] for model in mine["models"]] == ["x-Q4_K_M.gguf"]
-    assert mine["key_fingerprint"] in "".join(desk.said)
-    run = desk.queue()
-    desk.serve()
-    row = desk.run_row(run)
+    assert mine["key_fingerprint"] in "".join(bench.said)
+    run = bench.queue()
+    bench.serve()
+    row = bench.run_row(run)
     assert row.state == "succeeded", row.failure
     assert [measured.n_kv for measured in row.rows] == [0, 1024]
     assert row.result_id is not None
-    result = results.read(desk.engine, row.result_id)
+    result = results.read(bench.engine, row.result_id)
     assert result is not None
-    assert (result.tier, result.host_id, result.build) == ("self-reported", desk.host, "8337e4cd3")
-    assert [ran.outcome for ran in last(desk.state.path / "ran.jsonl", 2)] == ["started", "measured 2 rows"]
+    assert (result.tier, result.host_id, result.build) == ("self-reported", bench.host, "8337e4cd3")
+    assert [ran.outcome for ran in last(bench.state.path / "ran.jsonl", 2)] == ["started", "measured 2 rows"]
 
 
-def test_a_model_that_is_not_here_is_a_result_too(desk: Desk) -> None:
-    desk.enrol()
-    desk.change("active")
-    run = desk.queue(replace(OUTLINE, files=(replace(OUTLINE.files[0], size=7),)))
-    desk.serve()
-    row = desk.run_row(run)
+def test_a_model_that_is_not_here_is_a_result_too(bench: AgentBench) -> None:
+    bench.enrol()
+    bench.change("active")
+    run = bench.queue(replace(OUTLINE, files=(replace(OUTLINE.files[0], size=7),)))
+    bench.serve()
+    row = bench.run_row(run)
     assert row.state == "failed"
     assert row.failure is not None
     assert row.failure.kind == "model_missing"
 
 
-def test_a_dry_run_leaves_the_run_in_the_queue_uncounted(desk: Desk) -> None:
-    desk.enrol()
-    desk.change("active")
-    run = desk.queue()
-    agent = desk.agent()
+def test_a_dry_run_leaves_the_run_in_the_queue_uncounted(bench: AgentBench) -> None:
+    bench.enrol()
+    bench.change("active")
+    run = bench.queue()
+    agent = bench.agent()
     agent.serve(once=True, dry_run=True)
     agent.client.close()
-    assert any("llama-sweep-bench -m" in line for line in desk.said)
-    row = desk.run_row(run)
+    assert any("llama-sweep-bench -m" in line for line in bench.said)
+    row = bench.run_row(run)
     assert (row.state, row.attempt) == ("queued", 0)
 
 
-def test_an_agent_that_lost_its_counter_goes_on(desk: Desk) -> None:
-    desk.enrol()
-    desk.change("active")
-    desk.serve()
-    desk.state.remove("counter")
-    run = desk.queue()
-    desk.serve()
-    assert desk.run_row(run).state == "succeeded"
+def test_an_agent_that_lost_its_counter_goes_on(bench: AgentBench) -> None:
+    bench.enrol()
+    bench.change("active")
+    bench.serve()
+    bench.state.remove("counter")
+    run = bench.queue()
+    bench.serve()
+    assert bench.run_row(run).state == "succeeded"
 
 
 @pytest.mark.full
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
-def test_an_agent_that_ends_in_the_middle_leaves_nothing_and_the_run_is_done_later(desk: Desk, how: int) -> None:
-    install(desk.folder / "bin", "llama-sweep-bench", "ok", delay=0.7)
-    desk.enrol()
-    desk.change("active")
-    run = desk.queue()
-    agent = desk.start()
+def test_an_agent_that_ends_in_the_middle_leaves_nothing_and_the_run_is_done_later(bench: AgentBench, how: int) -> None:
+    install(bench.folder / "bin", "llama-sweep-bench", "ok", delay=1.5)
+    bench.enrol()
+    bench.change("active")
+    agent = bench.start()
     try:
-        assert until(lambda: bool(desk.run_row(run).rows)), desk.run_row(run)
+        assert until(bench.has_probed)  # a run is planned for the machine that its host says it is
+        run = bench.queue()
+        assert until(lambda: bool(bench.run_row(run).rows)), bench.run_row(run)
         assert until(lambda: bool(_engines_of(agent.pid)))
         engines = _engines_of(agent.pid)
         agent.send_signal(how)
-        agent.wait(20)
+        agent.wait(60)
         assert until(lambda: not any(process.is_running() for process in engines))
         if how == signal.SIGTERM:
-            assert (agent.returncode, desk.run_row(run).state, desk.run_row(run).attempt) == (0, "queued", 0)
+            assert (agent.returncode, bench.run_row(run).state, bench.run_row(run).attempt) == (0, "queued", 0)
     finally:
         agent.kill()
         agent.wait()
-    again = desk.start("--once")
+    again = bench.start("--once")
     assert again.wait(90) == 0
-    row = desk.run_row(run)
+    row = bench.run_row(run)
     assert row.state == "succeeded", row
     assert [measured.n_kv for measured in row.rows] == [0, 1024]
-    assert not (desk.state.path / "engine.json").exists()
+    assert not (bench.state.path / "engine.json").exists()
 
 
 def _engines_of(pid: int) -> list[psutil.Process]:
@@ -241,8 +265,8 @@ def until(is_so: Callable[[], bool], seconds: float = 60) -> bool:
     return is_so()
 
 
-def test_a_host_that_leaves_is_revoked_and_its_key_is_gone(desk: Desk) -> None:
-    desk.enrol()
-    assert owner.leave(desk.state, lambda _: True, desk.said.append)
-    hosts = desk.api.get("/v1/hosts", headers=desk.account).json()
+def test_a_host_that_leaves_is_revoked_and_its_key_is_gone(bench: AgentBench) -> None:
+    bench.enrol()
+    assert owner.leave(bench.state, lambda _: True, bench.said.append)
+    hosts = bench.api.get("/v1/hosts", headers=bench.account).json()
     assert "revoked" in str(hosts) or not any(host["mine"] for host in hosts["hosts"])

@@ -2,105 +2,105 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Callable, Iterable
 
 import msgspec
 
-from service.engine.memory.finish import finish
-from service.engine.memory.flash import flash_copies, flash_layers, without_kernel
-from service.engine.memory.fused import keep_alives
+from service.engine.engines import engine_spec
 from service.engine.memory.graph import Graph, GraphTooLarge
-from service.engine.memory.graphs import ik, llama
 from service.engine.memory.graphs.base import MissingTensor
-from service.engine.memory.graphs.ik.blocks import IkGraph
-from service.engine.memory.graphs.ik.split import SplitGraph
-from service.engine.memory.graphs.llama.blocks import LlamaGraph
-from service.engine.memory.graphs.repeats import NotRepeating, Repeats, kinds_of_layers, layers_of_each_kind
-from service.engine.memory.graphs.sharing import BuiltGraph, GraphCache, shape_of
+from service.engine.memory.graphs.segments import NotRepeating, SegmentedGraph, kinds_of_layers, layers_of_each_kind
+from service.engine.memory.graphs.sharing import shape_of
 from service.engine.memory.spec import GraphSpec
 from service.engine.model import Model
 
-_CACHE = GraphCache()
-_MAX_REPEATS = 32
+_MAX_TENSORS = 250_000  # some 600 bytes each
 
 
-class Repeating(NamedTuple):
-    """`known`: the architecture has its own description."""
+class GraphCache:
+    """The graphs used last, and what their replays came to, as much as `max_tensors` tensors hold.
 
-    repeats: Repeats | None
-    known: bool
-
-
-_REPEATS: dict[tuple[bytes, GraphSpec], Repeating] = {}
-
-
-def graph_of(model: Model, spec: GraphSpec) -> BuiltGraph:
-    """Return the worst-case graph of `model`. The graphs used last are kept for all models of the same shape."""
-    return _CACHE.get(model, spec, build_graph)
-
-
-def repeats_of(model: Model, spec: GraphSpec) -> Repeating:
-    """Return the graph of `model` by its layers, None where they do not repeat, and whether its description is known.
-
-    Those used last are kept for all models of the same shape. Each layer has rope factors of its own.
+    For all models of a shape. Threads may share it: each step leaves it whole.
     """
-    spec = msgspec.structs.replace(spec, rope_owners=())
-    key = shape_of(model), spec
-    found = _REPEATS.pop(key, None)
-    if found is None:
-        found = _build_repeats(model, spec)
-    _REPEATS[key] = found
-    for oldest in list(_REPEATS)[:-_MAX_REPEATS]:
-        _REPEATS.pop(oldest, None)
-    return found
+
+    def __init__(self, max_tensors: int = _MAX_TENSORS) -> None:
+        self._max_tensors = max_tensors
+        self._kept: dict[tuple[bytes, GraphSpec, bool], SegmentedGraph | None] = {}
+
+    def by_layer(self, model: Model, spec: GraphSpec) -> SegmentedGraph | None:
+        """Return the graph of `model` cut into its layers, in one piece where they do not repeat.
+
+        None where no description fits its tensors. Each layer has rope factors of its own.
+        """
+        found = self._get(model, msgspec.structs.replace(spec, rope_owners=()), _by_layer)
+        return found or self.in_one_piece(model, spec)
+
+    def in_one_piece(self, model: Model, spec: GraphSpec) -> SegmentedGraph | None:
+        """Return the graph of `model` as one segment, None where no description fits its tensors."""
+        return self._get(model, spec, _in_one_piece)
+
+    def _get(
+        self, model: Model, spec: GraphSpec, build: Callable[[Model, GraphSpec], SegmentedGraph | None]
+    ) -> SegmentedGraph | None:
+        key = shape_of(model), spec, build is _by_layer
+        found = self._kept.pop(key) if key in self._kept else build(model, spec)
+        self._kept[key] = found
+        self._drop_oldest()
+        return found
+
+    def _drop_oldest(self) -> None:
+        graphs = list(self._kept.items())
+        excess = sum(_size(graph) for _, graph in graphs) - self._max_tensors
+        for key, graph in graphs:
+            if excess <= 0:
+                break
+            self._kept.pop(key, None)
+            excess -= _size(graph)
 
 
-def _build_repeats(model: Model, spec: GraphSpec) -> Repeating:
+def _size(graph: SegmentedGraph | None) -> int:
+    return graph.n_kept if graph else 1
+
+
+def graphs_of(model: Model) -> GraphCache:
+    """Return the graphs that are kept with a model, and dropped with it."""
+    kept: GraphCache = model.__dict__.setdefault("_graphs", GraphCache())
+    return kept
+
+
+def share_graphs(models: Iterable[Model]) -> None:
+    """Keep one set of graphs for all of these models: variants of a repo differ in the types of their weights only."""
+    shared: GraphCache | None = None
+    for model in models:
+        shared = shared or graphs_of(model)
+        model.__dict__["_graphs"] = shared
+
+
+def _by_layer(model: Model, spec: GraphSpec) -> SegmentedGraph | None:
     kinds = kinds_of_layers(model, spec)
     if kinds is None:
-        return Repeating(None, False)
+        return None
     kept, like = layers_of_each_kind(kinds)
-    built = build_graph(model, spec, kept)
-    if built.graph is None or len(built.graph.layer_starts) != len(kept) + 1:
-        return Repeating(None, False)
+    graph, known = build_graph(model, spec, kept)
+    if graph is None or len(graph.layer_starts) != len(kept) + 1:
+        return None
     try:
-        return Repeating(Repeats(built.graph, kept, like), built.known)
+        return SegmentedGraph(graph, known, kept, like)
     except NotRepeating:
-        return Repeating(None, False)
+        return None
 
 
-def build_graph(model: Model, spec: GraphSpec, kept: tuple[int, ...] | None = None) -> BuiltGraph:
-    """Return the graph of `model`, made anew, of the layers `kept` only unless None."""
-    engine = ik if spec.engine == "ik_llama.cpp" else llama
-    known = model.architecture in engine.ARCHITECTURES
-    family = model.architecture if model.architecture in engine.FAMILIES else nearest_family(model)
+def _in_one_piece(model: Model, spec: GraphSpec) -> SegmentedGraph | None:
+    graph, known = build_graph(model, spec)
+    if graph is None:
+        return None
+    graph.layer_starts = []
+    return SegmentedGraph(graph, known)
+
+
+def build_graph(model: Model, spec: GraphSpec, kept: tuple[int, ...] | None = None) -> tuple[Graph | None, bool]:
+    """Return the graph of `model`, of the layers `kept` only unless None, and whether its description is its own."""
     try:
-        return BuiltGraph(_describe(model, spec, family, kept), known)
+        return engine_spec(spec.engine).memory.describe_graph(model, spec, kept)
     except (MissingTensor, GraphTooLarge):
-        return BuiltGraph(None, False)
-
-
-def _describe(model: Model, spec: GraphSpec, family: str, kept: tuple[int, ...] | None) -> Graph:
-    if spec.engine == "ik_llama.cpp":
-        g = IkGraph(model, spec) if spec.cards is None else SplitGraph(model, spec, spec.cards)
-        g.kept = g.kept if kept is None else kept
-        ik.FAMILIES[family](g)
-        graph = finish(g, llama=False, by_experts=spec.rules.threshold_by_experts)
-        graph.layer_starts = g.layer_starts
-        return graph
-    h = LlamaGraph(model, spec)
-    h.kept = h.kept if kept is None else kept
-    llama.FAMILIES[family](h)
-    graph = finish(h, llama=True)
-    graph.layer_starts = h.layer_starts
-    graph.keep_alives = keep_alives(h.nodes)
-    graph.flash_copies, graph.without_kernel = flash_copies(h.nodes), without_kernel(h.nodes)
-    graph.flash_layers = flash_layers(h.nodes, h.slots)
-    return graph
-
-
-def nearest_family(model: Model) -> str:
-    """Return the description that fits an unknown architecture best, by what its header has."""
-    if model.recurrent is not None:
-        return "qwen3next"
-    return "generic" if model.mla is None else "deepseek2"
+        return None, False

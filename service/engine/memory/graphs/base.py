@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Literal, TypeAlias
 
+from service.engine.architectures import architecture
 from service.engine.layers import Layer
 from service.engine.memory.cache import CacheTensor, attention_cache, indexer_cache, recurrent_state
 from service.engine.memory.graph import GraphBuilder, Node, Slot
@@ -14,13 +15,21 @@ from service.engine.model import Model
 Gating: TypeAlias = Literal["softmax", "sigmoid", "weight"]
 
 _MAX_EXPERTS_USED = 64
-_SIGMOID_BY_DEFAULT = frozenset({"step35", "afmoe", "laguna", "hy_v3", "cohere2moe"})
 # of the long and the short ones, which have one size, the context decides which are used
 ROPE_FACTORS = ("rope_freqs.weight", "rope_factors_long.weight", "rope_factors_short.weight")
 
 
 class MissingTensor(Exception):
     """The model lacks a tensor that the description of its family needs."""
+
+
+def family_of(model: Model, families: Collection[str]) -> str:
+    """Return which of an engine's descriptions is for a model: its architecture's, else the nearest by its header."""
+    if model.architecture in families:
+        return model.architecture
+    if model.recurrent is not None:
+        return "qwen3next"
+    return "generic" if model.mla is None else "deepseek2"
 
 
 class ModelGraph(GraphBuilder):
@@ -157,7 +166,7 @@ class ModelGraph(GraphBuilder):
     @property
     def gating(self) -> Gating:
         """The router's activation: softmax | sigmoid."""
-        default = 2 if self.model.architecture in _SIGMOID_BY_DEFAULT else 1
+        default = 2 if architecture(self.model.architecture).sigmoid_router else 1
         return "sigmoid" if self.model.int_value("expert_gating_func", default) == 2 else "softmax"
 
     def limited(self, key: str, layer: int) -> bool:

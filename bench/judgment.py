@@ -1,0 +1,174 @@
+"""Is the first answer one that an expert would paste? `python -m bench.judgment` asks tests/data/judgment*.jsonl.
+
+Each question is a repo as its author publishes it (variants by type mix, header-true), a rig as people write it, and
+what is acceptable, with the reason. One row a question; the last lines count the acceptable ones. Those of
+`judgment_own.jsonl` were written down before any of them was asked.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import statistics
+import time
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from bench.stamp import stamp
+from service.engine.advice import AdvisedConfig
+from service.engine.advise import VariantModel, advise
+from service.engine.goal import Constraints, GoalRequest, Preset
+from service.engine.hardware_text import parse_hardware
+from service.engine.planner.explaining.commands import Files
+from tests.models import build
+
+_DATA = Path(__file__).parent.parent / "tests" / "data"
+QUESTIONS, OWN_QUESTIONS = _DATA / "judgment.jsonl", _DATA / "judgment_own.jsonl"
+_UNSLOTH = {
+    "UD-IQ1_S": "ffn_down_exps=iq2_xxs,exps=iq1_s,attn=q5_K,ffn=q5_K,token_embd=q4_K,*=q6_K",
+    "UD-IQ2_XXS": "ffn_down_exps=iq3_xxs,exps=iq2_xxs,attn=q5_K,ffn=q5_K,token_embd=q4_K,*=q6_K",
+    "UD-Q2_K_XL": "ffn_down_exps=q3_K,exps=q2_K,attn=q5_K,ffn=q5_K,token_embd=q4_K,*=q6_K",
+    "UD-IQ3_XXS": "ffn_down_exps=iq3_s,exps=iq3_xxs,attn=q5_K,ffn=q5_K,token_embd=q4_K,*=q6_K",
+    "UD-Q3_K_XL": "ffn_down_exps=q4_K,exps=q3_K,attn=q5_K,ffn=q5_K,token_embd=q4_K,*=q6_K",
+    "IQ4_XS": "iq4_xs",
+    "Q4_K_M": "q4_k_m",
+    "UD-Q4_K_XL": "ffn_down_exps=q5_K,exps=q4_K,attn=q6_K,ffn=q6_K,*=q6_K",
+    "Q5_K_M": "q5_k_m",
+    "Q6_K": "q6_K",
+    "Q8_0": "q8_0",
+}
+_DENSE = {
+    "Q2_K": "q2_K",
+    "IQ3_XS": "ffn_down=iq3_s,token_embd=iq3_s,output=q6_K,*=iq3_xxs",
+    "Q3_K_M": "q3_k_m",
+    "IQ4_XS": "iq4_xs",
+    "Q4_K_M": "q4_k_m",
+    "Q5_K_M": "q5_k_m",
+    "Q6_K": "q6_K",
+    "Q8_0": "q8_0",
+}
+_UBERGARM = {
+    "smol-IQ1_KT": "exps=iq1_kt,attn=q6_0,token_embd=iq4_k,*=iq6_k",
+    "IQ1_S_R4": "exps=iq1_s_r4,attn=q6_0,*=iq6_k",
+    "IQ2_KL": "ffn_down_exps=iq3_k,exps=iq2_kl,attn=q8_0,token_embd=iq4_k,*=iq6_k",
+    "IQ2_KS": "ffn_down_exps=iq2_k,exps=iq2_ks,attn=q8_0,token_embd=iq4_k,*=iq6_k",
+    "IQ3_KS": "ffn_down_exps=iq4_ks,exps=iq3_ks,attn=q8_0,token_embd=iq6_k,*=q8_0",
+    "IQ4_KSS": "ffn_down_exps=iq4_ks,exps=iq4_kss,attn=q8_0,token_embd=iq6_k,*=q8_0",
+    "smol-IQ4_KSS": "exps=iq4_kss,attn=q8_0,token_embd=iq6_k,*=q8_0",
+    "IQ5_K": "ffn_down_exps=iq6_k,exps=iq5_k,attn=q8_0,token_embd=iq6_k,*=q8_0",
+}
+_R1 = ("IQ1_S_R4", "IQ2_KS", "IQ3_KS", "IQ4_KSS", "IQ5_K")
+_GLM = ("smol-IQ1_KT", "IQ2_KL", "IQ3_KS", "IQ4_KSS", "smol-IQ4_KSS", "IQ5_K")
+_KIMI = ("smol-IQ1_KT", "IQ2_KS", "IQ2_KL", "IQ3_KS", "IQ4_KSS")
+_AIR = ("IQ1_S_R4", "IQ2_KL", "IQ3_KS", "IQ4_KSS", "IQ5_K")
+REPOS: dict[str, tuple[str, dict[str, str]]] = {
+    "ubergarm/Kimi-K2-Instruct-GGUF": ("Kimi-K2-Instruct", {v: _UBERGARM[v] for v in _KIMI}),
+    "unsloth/Kimi-K2-Instruct-GGUF": (
+        "Kimi-K2-Instruct",
+        {v: _UNSLOTH[v] for v in ("UD-IQ1_S", "UD-Q2_K_XL", "UD-Q3_K_XL", "UD-Q4_K_XL")},
+    ),
+    "ubergarm/GLM-4.5-Air-GGUF": ("GLM-4.5-Air", {v: _UBERGARM[v] for v in _AIR}),
+    "unsloth/GLM-4.6-GGUF": ("GLM-4.6", _UNSLOTH),
+    "unsloth/Qwen3-Coder-480B-A35B-Instruct-GGUF": ("Qwen3-Coder-480B-A35B", _UNSLOTH),
+    "unsloth/MiniMax-M2-GGUF": ("MiniMax-M2", _UNSLOTH),
+    "unsloth/Llama-4-Scout-17B-16E-Instruct-GGUF": ("Llama-4-Scout", _UNSLOTH),
+    "ggml-org/gpt-oss-20b-GGUF": ("gpt-oss-20b", {"mxfp4": "exps=mxfp4,*=q8_0"}),
+    "bartowski/Meta-Llama-3.1-8B-Instruct-GGUF": ("Llama-3.1-8B", _DENSE),
+    "bartowski/Llama-3.2-3B-Instruct-GGUF": ("Llama-3.2-3B", _DENSE),
+    "Qwen/Qwen3-8B-GGUF": ("Qwen3-8B", _DENSE),
+    "ubergarm/DeepSeek-R1-0528-GGUF": ("DeepSeek-R1-0528", {v: _UBERGARM[v] for v in _R1}),
+    "ubergarm/GLM-4.6-GGUF": ("GLM-4.6", {v: _UBERGARM[v] for v in _GLM}),
+    "ubergarm/Qwen3-235B-A22B-GGUF": (
+        "Qwen3-235B-A22B",
+        {v: _UBERGARM[v] for v in ("IQ2_KL", "IQ3_KS", "IQ4_KSS", "IQ5_K")},
+    ),
+    "ggml-org/gpt-oss-120b-GGUF": ("gpt-oss-120b", {"mxfp4": "exps=mxfp4,*=q8_0"}),
+    "unsloth/DeepSeek-R1-0528-GGUF": ("DeepSeek-R1-0528", _UNSLOTH),
+    "unsloth/GLM-4.5-Air-GGUF": ("GLM-4.5-Air", _UNSLOTH),
+    "unsloth/Qwen3-235B-A22B-Instruct-2507-GGUF": ("Qwen3-235B-A22B", _UNSLOTH),
+    "unsloth/Qwen3-30B-A3B-Instruct-2507-GGUF": ("Qwen3-30B-A3B", _UNSLOTH),
+    "unsloth/Qwen3-Next-80B-A3B-Instruct-GGUF": ("Qwen3-Next-80B-A3B", _UNSLOTH),
+    "unsloth/gemma-3-27b-it-GGUF": ("Gemma-3-27B", _DENSE),
+    "bartowski/Llama-3.3-70B-Instruct-GGUF": ("Llama-3.3-70B", _DENSE),
+    "bartowski/Mistral-Large-Instruct-2411-GGUF": ("Mistral-Large-123B", _DENSE),
+    "bartowski/Mistral-Small-24B-Instruct-2501-GGUF": ("Mistral-Small-24B", _DENSE),
+    "Qwen/Qwen3-32B-GGUF": ("Qwen3-32B", _DENSE),
+}
+
+
+@cache
+def variants_of(repo: str) -> tuple[VariantModel, ...]:
+    """Return the variants of a repo, as its author names and mixes them."""
+    model, mixes = REPOS[repo]
+    files = {name: Files(repo, "0" * 40, (f"{name}.gguf",)) for name in mixes}
+    return tuple(VariantModel(name, files[name], build(model, mix)) for name, mix in mixes.items())
+
+
+def answer(question: dict[str, Any]) -> list[AdvisedConfig]:
+    """Return the ranked configs of a question."""
+    words = question["args"].split()
+    preset = msgspec.convert(words[words.index("--goal") + 1] if "--goal" in words else "chat", Preset)
+    hardware = parse_hardware(question["hardware"])
+    return advise(list(variants_of(question["repo"])), hardware, GoalRequest(preset=preset), Constraints()).configs
+
+
+def faults(configs: list[AdvisedConfig], expected: dict[str, Any]) -> list[str]:
+    """Return what an expert would not accept of the first config; empty where all is well."""
+    if not configs:
+        return ["no config"]
+    first, gpus = configs[0], configs[0].devices[:-1]
+    host = first.devices[-1].total_mib / 1024
+    checks: dict[str, Callable[[Any], bool]] = {
+        "variants": lambda v: first.variant in v,
+        "engine": lambda v: first.engine == v,
+        "all_on_gpu": lambda v: (first.strategy == "all on GPU") == v,
+        "host_max_gib": lambda v: host <= v,
+        "gpu_max_gib": lambda v: sum(d.total_mib for d in gpus) / 1024 <= v,
+        "gpu_min_gib": lambda v: sum(d.total_mib for d in gpus) / 1024 >= v,
+        "gpu_free_min_gib": lambda v: min(d.free_mib for d in gpus) / 1024 >= v,
+        "min_tg": lambda v: first.speed[-1].tg_tps >= v,
+        "no_ot": lambda v: "-ot " not in first.commands.server,
+        "hasnt": lambda v: not any(flag in first.commands.server for flag in v),
+        "listed": lambda v: set(v) <= {c.variant for c in configs},
+    }
+    return [name for name, value in expected.items() if not checks[name](value)]
+
+
+def main() -> None:
+    """Print a row for each question."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", nargs="*", help="ids of questions")
+    only = parser.parse_args().only
+    print(stamp())
+    questions = [json.loads(line) for path in (QUESTIONS, OWN_QUESTIONS) for line in path.read_text().splitlines()]
+    good = total = 0
+    words: list[int] = []
+    for question in questions:
+        if only and question["id"] not in only:
+            continue
+        started = time.process_time()
+        configs = answer(question)
+        wrong = faults(configs, question["expect"])
+        total, good = total + 1, good + (not wrong)
+        first = configs[0] if configs else None
+        words += [len(re.findall(r"\w+", first.commands.server))] if first else []
+        what = (
+            f"{first.variant} {first.engine} {first.strategy}, TG {first.speed[-1].tg_tps:.1f}, "
+            f"host {first.devices[-1].total_mib / 1024:.0f} GiB"
+            if first
+            else "nothing fits"
+        )
+        said = f"NOT: {', '.join(wrong)}" if wrong else "good"
+        asked = f"{question['repo'].split('/')[1][:-5]} on {question['hardware']} {question['args']}".strip()
+        print(f"{question['id']} {asked[:70]:<70} {what} | {said} ({time.process_time() - started:.1f} s)", flush=True)
+    print(f"{good} of {total} first answers are acceptable")
+    print(f"words in the first command: {statistics.median(words):g} (median)")
+
+
+if __name__ == "__main__":
+    main()

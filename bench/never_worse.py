@@ -1,0 +1,205 @@
+"""Is a first pick worse than what the engine or the asker would do? `python -m bench.never_worse [--problems 200]`.
+
+Published models on one to eight unlike cards, one variant and engine each. The first pick, as placed and as shown,
+against: llama.cpp's simulated `-fit`; all on the cards with the engine's own split; all experts, or the dense FFN, in
+RAM on the best single card; the candidates of best forecast placed one and all, `--effort` of them; and random spans of
+cards for the pick's own flags, `--restarts` of them. Seconds are those of the goal, by the functions of `check`; of the
+candidates of best forecast as many as their whole cost is worth, for a quantised cache or a tight pool is no gain.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import random
+import time
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
+from typing import NamedTuple
+
+from msgspec.structs import replace
+
+from bench.requests import random_hardware
+from bench.stamp import stamp
+from service.engine.catalogue import engine_devices, resolve
+from service.engine.config import CPU, Engine, Flags, Override
+from service.engine.engines import engine_spec
+from service.engine.engines.fit import FitAsked
+from service.engine.errors import InvalidFlags, InvalidHardware
+from service.engine.goal import Constraints, GoalRequest, Preset, resolve_goal
+from service.engine.model import Model
+from service.engine.planner.pricing.fit import Fitted, Placed, Problem, check
+from service.engine.planner.ranking.rank import Contender, rank
+from service.engine.planner.search.all_variants import search
+from service.engine.planner.search.one_variant import SearchCase, VariantSearch, limits_of
+from service.engine.planner.search.placement import PlacementSearch
+from service.engine.planner.search.simple import simplified
+from tests.models import build, model_names
+
+_ENGINES: tuple[Engine, ...] = ("ik_llama.cpp", "llama.cpp")
+_PRESETS: tuple[Preset, ...] = ("chat", "agent", "long", "batch")
+_MIXES = ("q4_k_m", "q3_k_m", "iq4_xs", "q5_k_m", "q8_0")
+_UBATCHES = (512, 2048)
+WITHIN, SHOWN_WITHIN = 1.01, 1.03
+
+
+class Held(NamedTuple):
+    """One problem: seconds as placed and as shown, and of each rival that fits; CPU seconds of the search."""
+
+    name: str
+    placed: float
+    shown: float
+    rivals: dict[str, float]
+    cpu: float
+
+
+def held(seed: int, effort: int, restarts: int) -> Held | None:
+    """Return what the first pick of a random problem is held against; None where nothing fits."""
+    rng = random.Random(seed)
+    case = random_case(rng)
+    started = time.process_time()
+    contenders = search([case])[0].contenders
+    first = rank(contenders, case.goal).order[:1]
+    cpu = time.process_time() - started
+    rivals = dict(rivals_of(case, first[0] if first else None, effort, restarts, rng))
+    cards = " + ".join(f"{card.name.split()[-1]} {card.free >> 30}" for card in case.rig.cards)
+    name = f"{seed}: {case.name}, {case.engine}, {case.goal.preset}, {cards}, {case.rig.ram_bytes >> 30} GiB"
+    if not first:
+        return Held(name, math.inf, math.inf, rivals, cpu) if rivals else None
+    return Held(name, first[0].seconds.expected, simplified(first[0]).seconds.expected, rivals, cpu)
+
+
+def random_case(rng: random.Random) -> SearchCase:
+    """Return a published model and mix on one to eight cards, with RAM for what they do not hold."""
+    while True:
+        name, mix, engine = rng.choice(model_names()), rng.choice(_MIXES), rng.choice(_ENGINES)
+        try:
+            rig = resolve(random_hardware(rng))
+        except InvalidHardware:
+            continue
+        model, on_cards = build(name, mix), sum(card.free for card in rig.cards)
+        loads = model.architecture in engine_spec(engine).architectures.known
+        if loads and 0.05 < on_cards / model.n_bytes < 3 and model.n_bytes < on_cards + rig.usable_ram * 0.95:
+            goal = resolve_goal(GoalRequest(preset=rng.choice(_PRESETS)), model.n_ctx_train)
+            return SearchCase(engine, 0, model, rig, goal, Constraints(), f"{name} {mix}")
+
+
+def rivals_of(
+    case: SearchCase, first: Contender | None, effort: int, restarts: int, rng: random.Random
+) -> Iterator[tuple[str, float]]:
+    """Yield the name and seconds of each rival that fits."""
+    every, one = _problem(case, tuple(range(len(case.rig.cards)))), _problem(case, _best_card(case))
+    plain = VariantSearch(case)
+    flags = next((q.candidate.flags for q in plain.queue if q.candidate.cards), None)
+    flags = replace(flags, split_mode="layer", cache_type_k="f16", cache_type_v="f16") if flags else None
+    bases = [replace(flags, n_ubatch=n, n_batch=2048) for n in _UBATCHES] if flags else []
+    for base in bases:
+        yield from _timed("-fit", every, _fit(every, base))
+        yield from _timed("all on GPU", every, replace(base, overrides=()))
+        yield from _timed("one card", one, replace(base, overrides=(Override(_ffn(case.model), CPU),)))
+    plain.queue = sorted(plain.queue, key=lambda q: q.penalised)[:effort]
+    plain.place_all()
+    for number, c in enumerate(plain.contenders):
+        if first is None:
+            break
+        yield f"effort {number}", first.seconds.expected * math.exp(c.cost(case.goal) - first.cost(case.goal))
+    if first and first.candidate.strategy == "FFN in RAM" and len(first.candidate.cards) > 1:
+        yield from _restarted(first, restarts, rng)
+
+
+def _restarted(first: Contender, restarts: int, rng: random.Random) -> Iterator[tuple[str, float]]:
+    problem = first.problem
+    layouts = PlacementSearch(problem, replace(first.fitted.flags, overrides=(), tensor_split=()), whole=False)
+    for number in range(restarts):
+        inner = sorted(rng.randint(0, layouts.n_slots) for _ in range(len(problem.devices) - 1))
+        found = layouts.search_from((0, *inner, layouts.n_slots))
+        if isinstance(found, Placed):
+            yield f"random restarts {number}", problem.seconds(found.fitted).expected
+
+
+def _ffn(model: Model) -> str:
+    return "exps" if model.moe_layers else r"ffn_(up|down|gate)\."
+
+
+def _best_card(case: SearchCase) -> tuple[int, ...]:
+    cards = case.rig.cards
+    return (max(range(len(cards)), key=lambda i: (cards[i].free, cards[i].bandwidth_gbs)),)
+
+
+def _problem(case: SearchCase, cards: tuple[int, ...]) -> Problem:
+    limits, devices = limits_of(case.rig, case.constraints, cards), engine_devices(case.rig, case.engine, cards)
+    return Problem(case.engine, case.model, devices, limits, case.rig, case.goal)
+
+
+def _fit(problem: Problem, flags: Flags) -> Flags | None:
+    """The flags that llama.cpp's `-fit` loads the model with."""
+    fit = engine_spec(problem.engine).fit
+    if fit is None:
+        return None
+    free = [device.free for device in problem.devices]
+    return fit(
+        FitAsked(
+            model=problem.model, flags=replace(flags, overrides=()), n_ctx=flags.n_ctx, free=free,
+            placed=False, streams=max(flags.n_parallel, 1), used=lambda tried: _used(problem, tried),
+        )
+    )  # fmt: skip
+
+
+def _used(problem: Problem, flags: Flags) -> list[int]:
+    return [one.weights + one.kv + one.compute for one in problem.memory(flags).devices[:-1]]
+
+
+def _timed(name: str, problem: Problem, flags: Flags | None) -> Iterator[tuple[str, float]]:
+    try:
+        found = check(problem, flags) if flags else None
+    except InvalidFlags:
+        return
+    if isinstance(found, Fitted):
+        yield f"{name} -ub {found.flags.n_ubatch}", problem.seconds(found).expected
+
+
+def report(rows: list[Held]) -> Iterator[str]:
+    """Yield the lines of the output."""
+    n = len(rows)
+    yield f"{n} problems where something fits"
+    best = [(row, min([row.placed, *row.rivals.values()])) for row in rows]
+    yield f"first pick within 2 % of the best known: {sum(r.placed <= b * 1.02 for r, b in best) / n:.1%}"
+    names = ("-fit", "all on GPU", "one card", "effort", "random restarts")
+    for name in names:
+        of_name = [(row, [t for k, t in row.rivals.items() if k.startswith(name)]) for row in rows]
+        times = [(row, min(found)) for row, found in of_name if found]
+        worse = sum(r.placed > t * WITHIN for r, t in times)
+        shown = sum(r.shown > t * SHOWN_WITHIN for r, t in times)
+        faster = sum(r.placed * WITHIN < t for r, t in times)
+        yield f"  {name}: {len(times)} fit; worse by more than 1 %: {worse}, as shown by 3 %: {shown}; better: {faster}"
+    cpu = sorted(row.cpu for row in rows)
+    yield f"CPU of a search: median {cpu[n // 2]:.2f} s, p95 {cpu[int(n * 0.95)]:.2f} s"
+    for row, least in best:
+        if row.placed > least * 1.02 or row.shown > least * SHOWN_WITHIN:
+            who = min(row.rivals, key=lambda k: row.rivals[k])
+            yield f"  {row.name}: {row.placed / least - 1:.1%} (as shown {row.shown / least - 1:.1%}) above {who}"
+
+
+def main() -> None:
+    """Run from the command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    for name, value in (("problems", 200), ("seed", 1), ("jobs", 2), ("effort", 40), ("restarts", 20), ("minutes", 60)):
+        parser.add_argument(f"--{name}", type=int, default=value)
+    options = parser.parse_args()
+    print(stamp(), flush=True)
+    rows: list[Held] = []
+    until = time.monotonic() + options.minutes * 60
+    with ProcessPoolExecutor(options.jobs) as pool:
+        seeds = range(options.seed, options.seed + options.problems)
+        futures = [pool.submit(held, seed, options.effort, options.restarts) for seed in seeds]
+        for future in futures:
+            if time.monotonic() > until:
+                future.cancel()
+                continue
+            row = future.result()
+            rows += [row] if row else []
+    print("\n".join(report(rows)), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,241 @@
+"""Measure with a rig: python -m rig.measure RIG [--runs N --seed S --write FILE | --compare FILE --runs N --seed S].
+
+RIG: the folder that rig.build printed. Without --compare, N random commands on random cards and models are measured and
+written as lines of `tests/data/memory_rig_*.jsonl`; each is held to the prediction on the way. --compare: N lines of
+such a file, chosen by the seed, are measured again. Ends with 1 where a figure differs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import os
+import random
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from rig.commands import random_run
+from service.engine.units import MIB
+from tests import models
+
+_BUFFER = re.compile(r"(\w+)(?:\(\))?\s+(model|KV|RS|output|compute) buffer size\s*(?:=|is)\s*([\d.]+) MiB")
+_GRAPH = re.compile(r"(splits|nodes)\s*=\s*(\d+)")
+_PARTS = {"model": "weights", "KV": "kv", "RS": "kv", "output": "output", "compute": "compute"}
+_CARD = re.compile(r"CUDA(\d+)")
+_EXCHANGE = 32 * MIB  # -sm tensor on two cards: what they add up in, which the recorded figures leave out
+_LAST = 4
+_SECONDS = 240
+_PROGRAMS = {"server": "llama-server", "bench": "llama-bench"}
+
+
+class Run(NamedTuple):
+    """What a line asks for: the model, the cards' free MiB, the program and its words."""
+
+    model: str
+    mix: str
+    tool: str
+    free_mib: tuple[int, ...]
+    args: tuple[str, ...]
+
+
+class Printed(NamedTuple):
+    """What the engine printed: MiB to two decimals by device and part, and the graph; `failed`: its last words.
+
+    `taken`: bytes that each card had given, after each of its last changes: llama-bench goes on at once, and the last
+    may be the pool of its first operation.
+    """
+
+    mib: dict[str, dict[str, float]]
+    splits: int
+    nodes: int
+    failed: str | None = None
+    taken: tuple[tuple[int, ...], ...] = ()
+
+
+def run_engine(rig: dict[str, str], run: Run, file: Path) -> Printed:
+    """Start the program, read what it prints until the graph is reserved, and end it."""
+    program = str(Path(rig["programs"]) / _PROGRAMS[run.tool])
+    loud = ["-v"] if run.tool == "bench" else ["-lv", "4", "-fit", "off", "--no-warmup", "--port", "0"]
+    log = file.with_suffix(".log")
+    log.write_text("")
+    env = os.environ | {
+        "GGML_BACKEND_PATH": rig["backend"],
+        "LD_PRELOAD": rig["preload"],
+        "RIG_LOG": str(log),
+        "RIG_FREE_MIB": ",".join(map(str, run.free_mib)),
+    }
+    if "-lm" not in run.args and "-mmp" not in run.args:
+        loud += ["-lm", "none"]  # a mapped file's buffer is printed as the range of its tensors, not as their sum
+    names = (",", "/")[run.tool == "bench"].join(f"CUDA{i}" for i in range(len(run.free_mib)))
+    words = [program, "-dev", names, "-m", str(file), *run.args, *loud]
+    process = subprocess.Popen(
+        words, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace",
+        start_new_session=True,
+    )  # fmt: skip
+    late = threading.Timer(_SECONDS, process.kill)
+    late.start()
+    try:
+        printed = read(process.stdout or ())
+        rows = [line.split() for line in log.read_text().splitlines()]
+        cards = range(len(run.free_mib))
+        changes = [[int(n) for name, n in rows if name == f"CUDA{card}"] for card in cards]
+        return printed._replace(taken=tuple((0, *itertools.accumulate(one))[-_LAST:] for one in changes))
+    finally:
+        late.cancel()
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+def read(lines: Any) -> Printed:
+    """Return what the lines say, up to the first line about the graph's splits."""
+    found: dict[str, dict[str, float]] = {}
+    graph = {"splits": 0, "nodes": 0}
+    tail: list[str] = []
+    for line in lines:
+        tail = [*tail[-4:], line.rstrip()]
+        if buffer := _BUFFER.search(line):
+            parts = found.setdefault(_device(buffer[1]), {})
+            part = _PARTS[buffer[2]]
+            parts[part] = round(parts.get(part, 0) + float(buffer[3]), 2)
+        if "graph" in line and "splits" in line:
+            graph |= {name: int(number) for name, number in _GRAPH.findall(line)}
+            return Printed(found, graph["splits"], graph["nodes"])
+    return Printed(found, graph["splits"], graph["nodes"], failed="\n".join(tail))
+
+
+def _device(name: str) -> str:
+    return name if _CARD.fullmatch(name) or name == "Meta" else "Host"
+
+
+def recorded(path: Path) -> Iterator[tuple[dict[str, Any], Run]]:
+    """Yield the lines of a file of measured runs."""
+    for line in path.read_text().splitlines():
+        row = json.loads(line)
+        yield row, Run(row["model"], row["mix"], row["tool"], tuple(row["free_mib"]), tuple(row["args"]))
+
+
+def differences(row: dict[str, Any], printed: Printed) -> list[str]:
+    """Return where a line and what was printed now differ: bytes are compared as the engine prints them."""
+    if printed.failed is not None:
+        return [f"the engine ended: {printed.failed}"]
+    measured, wrong = row["measured"], list[str]()
+    together = "tensor" in row.get("args", ())  # one device stands for all cards then
+    for name, parts in measured["devices"].items():
+        card = _CARD.fullmatch(name)
+        if card:
+            whole = sum(parts.values()) + (_EXCHANGE if together and len(printed.taken) == 2 else 0)
+            taken = printed.taken[int(card[1])]
+            if whole not in taken:
+                wrong.append(f"{name}: {taken[-1]} bytes, recorded {whole}")
+        for part, n_bytes in parts.items() if not (card and together) else ():
+            now = printed.mib.get(name, {}).get(part.removesuffix("_bytes"), 0.0)
+            if abs(now - n_bytes / MIB) > (0.0151 if card else 0.021):  # the sum of up to four printed figures
+                wrong.append(f"{name} {part}: {now} MiB, recorded {n_bytes / MIB:.2f}")
+    for key, now in (("graph_splits", printed.splits), ("graph_nodes", printed.nodes)):
+        if measured[key] != now:
+            wrong.append(f"{key}: {now}, recorded {measured[key]}")
+    return wrong
+
+
+def _slow(run: Run) -> bool:
+    """Whether loading copies each weight in RAM: `-sm tensor` cuts them into slices, for minutes from 8 GiB on."""
+    return "tensor" in run.args and models.build(run.model, run.mix).n_bytes > 8 << 30
+
+
+class Files:
+    """Header-true models whose data are holes, made when they are asked for."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.made = folder, dict[tuple[str, str], Path]()
+
+    def of(self, model: str, mix: str) -> Path:
+        """Return the file of a model in a mix."""
+        key = (model, mix)
+        if key not in self.made:
+            path = self.folder / f"{len(self.made)}.gguf"
+            self.made[key] = models.write_gguf(path, model, mix)[0]
+        return self.made[key]
+
+
+def _compare(rig: dict[str, str], path: Path, n: int, seed: int, files: Files) -> int:
+    rows = [(row, run) for row, run in recorded(path) if not _slow(run)]
+    chosen = random.Random(seed).sample(rows, min(n, len(rows)))
+    wrong = 0
+    for row, run in chosen:
+        found = differences(row, run_engine(rig, run, files.of(run.model, run.mix)))
+        wrong += bool(found)
+        print(f"{row['id']} {run.model} {run.mix}: {'equal' if not found else '; '.join(found)}", flush=True)
+    print(f"{len(chosen) - wrong} of {len(chosen)} lines of {path.name} measured again, equal")
+    return wrong
+
+
+def _measure(rig: dict[str, str], n: int, seed: int, write: Path | None, files: Files) -> int:
+    rng, wrong = random.Random(seed), 0
+    with (write or Path(os.devnull)).open("a") as out:
+        for i in range(n):
+            run = Run(*random_run(rng, rig["engine"]))
+            printed = run_engine(rig, run, files.of(run.model, run.mix))
+            row = _row(f"rig{seed}-{i:04}", rig["engine"], run, printed)
+            found = _held(row, run, printed)
+            wrong += bool(found)
+            out.write(json.dumps(row) + "\n")
+            print(f"{row['id']} {run.model} {' '.join(run.args)}: {'; '.join(found) or 'as predicted'}", flush=True)
+    print(f"{n - wrong} of {n} random runs as predicted")
+    return wrong
+
+
+def _row(name: str, engine: str, run: Run, printed: Printed) -> dict[str, Any]:
+    """A line in bytes: the prediction's where it prints as the engine printed, else what was printed."""
+    devices = {
+        device: {f"{part}_bytes": round(mib * MIB) for part, mib in parts.items()}
+        for device, parts in printed.mib.items()
+    }
+    return {
+        "id": name, "engine": engine, "model": run.model, "mix": run.mix, "allocator": "cuda", "tool": run.tool,
+        "gpus": len(run.free_mib), "free_mib": list(run.free_mib), "args": list(run.args),
+        "measured": {"devices": devices, "graph_splits": printed.splits, "graph_nodes": printed.nodes},
+    }  # fmt: skip
+
+
+def _held(row: dict[str, Any], run: Run, printed: Printed) -> list[str]:
+    from tests.memory_rig import RigRow
+
+    ours = RigRow(row["id"], run.model, run.mix, run.tool, run.free_mib, run.args, {}, 0, 0).predict()
+    devices = {}
+    for device, figures in enumerate(ours.devices):
+        name = f"CUDA{device}" if device < len(run.free_mib) else "Host"
+        devices[name] = {f"{part}_bytes": getattr(figures, part) for part in ("weights", "kv", "compute", "output")}
+    predicted = {"devices": devices, "graph_splits": ours.graph_splits, "graph_nodes": ours.graph_nodes}
+    wrong = differences({"measured": predicted}, printed)
+    if not wrong:
+        row["measured"] = predicted
+    return [one.replace("recorded", "predicted") for one in wrong]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("rig", type=Path)
+    parser.add_argument("--runs", type=int, default=100)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--write", type=Path)
+    parser.add_argument("--compare", type=Path)
+    asked = parser.parse_args(arguments)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that no engine is left behind
+    rig = json.loads((asked.rig / "rig.json").read_text())
+    with tempfile.TemporaryDirectory() as folder:
+        files = Files(Path(folder))
+        if asked.compare:
+            return min(_compare(rig, asked.compare, asked.runs, asked.seed, files), 1)
+        return min(_measure(rig, asked.runs, asked.seed, asked.write, files), 1)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,55 @@
+// What must not touch memory while an engine loads a model whose data are holes: large reads are skipped, large fills
+// of fresh memory are left out, and nothing is paged in ahead. Preloaded (LD_PRELOAD) into the engine's program.
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#define LARGE ((size_t) 1 << 20)
+#define NEXT(type, name, ...) ((type (*)(__VA_ARGS__)) dlsym(RTLD_NEXT, name))
+
+size_t fread(void * data, size_t size, size_t count, FILE * file) {
+    if (size * count >= LARGE) return fseeko(file, (off_t) (size * count), SEEK_CUR) ? 0 : count;
+    return NEXT(size_t, "fread", void *, size_t, size_t, FILE *)(data, size, count, file);
+}
+ssize_t read(int file, void * data, size_t count) {
+    if (count >= LARGE && lseek(file, (off_t) count, SEEK_CUR) >= 0) return (ssize_t) count;
+    return NEXT(ssize_t, "read", int, void *, size_t)(file, data, count);
+}
+void * memset(void * data, int value, size_t count) {
+    if (count >= 64 * LARGE && value == 0) return data;
+    for (volatile unsigned char * p = data; count--; p++) *p = (unsigned char) value;
+    return data;
+}
+void * mmap(void * start, size_t size, int protection, int flags, int file, off_t offset) {
+    return NEXT(void *, "mmap", void *, size_t, int, int, int, off_t)(start, size, protection, flags & ~MAP_POPULATE, file, offset);
+}
+int posix_madvise(void * start, size_t size, int advice) { (void) start; (void) size; (void) advice; return 0; }
+
+// Buffers in RAM that are larger than the machine has: addresses too, whose pages come when they are touched.
+extern void __libc_free(void *);
+extern void * __libc_memalign(size_t, size_t);
+#define KEPT 256
+static struct { void * start; size_t size; } kept[KEPT];
+static int n_kept;
+
+int posix_memalign(void ** start, size_t alignment, size_t size) {
+    if (size < 64 * LARGE || n_kept == KEPT) return (*start = __libc_memalign(alignment, size)) ? 0 : 12;
+    *start = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (*start == MAP_FAILED) return 12;
+    kept[n_kept].start = *start;
+    kept[n_kept++].size = size;
+    return 0;
+}
+void free(void * start) {
+    for (int i = 0; start && i < n_kept; i++) {
+        if (kept[i].start != start) continue;
+        munmap(start, kept[i].size);
+        kept[i] = kept[--n_kept];
+        return;
+    }
+    __libc_free(start);
+}

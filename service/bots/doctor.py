@@ -1,0 +1,80 @@
+"""What `advisor doctor` says of the bots: whether platforms take their tokens, and which answers reached nobody."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import httpx
+
+from service.bots.discord.headers import headers
+from service.bots.replies import object_of, of_slack
+from service.bots.sending import ask, new_client
+from service.flows.operations.components import answers_lost
+from service.flows.operations.doctor import Diagnosis
+from service.outgoing import Refused
+from service.settings import Settings
+
+_REMEDIES = {
+    "not-invited": "invite the bot to the channels where it is asked: `/invite` on Slack, the rights View Channel and "
+    "Send Messages on Discord",
+    "expired": "set the bot's token (docs/slack.md, docs/discord.md): without one, nothing can be said after the "
+    "address of a question has ended",
+    "unreachable": "on Slack turn on the Messages tab of the app's home; on Discord people must take direct messages",
+    "token": "renew the bot's token and its rights: docs/slack.md, docs/discord.md",  # nosec B105 (no password)
+    "refused": "a fault of this program: report the `code` of `message.refused` in the log",
+    "abandoned": "the platform did not take it a dozen times: see `message.undelivered` in the log",
+}
+
+
+def diagnose_bots(settings: Settings) -> Iterator[Diagnosis]:
+    """Yield what was found of each bot that is set up. Changes nothing; raises nothing."""
+    with new_client(settings) as client:
+        if settings.discord_public_key:
+            yield _discord(client, settings)
+        if settings.slack_signing_secret:
+            yield _slack(client, settings)
+    if settings.has_bots and settings.redis_url:
+        yield from _lost(settings.redis_url)
+
+
+def _discord(client: httpx.Client, settings: Settings) -> Diagnosis:
+    if settings.discord_bot_token is None:
+        return _without_token("Discord", "ADVISOR_DISCORD_BOT_TOKEN", 15)
+    url = f"{settings.discord_api}/applications/@me"
+    found = ask(client, "GET", url, None, headers=headers(settings, as_bot=True))
+    if found.get("id") == settings.discord_application_id:
+        return Diagnosis(part="Discord", state="good", text=f"the bot's token is taken, by {url}")
+    said = str(found.get("message") or "the token is of another application" if found else "no answer")[:100]
+    remedy = "set ADVISOR_DISCORD_BOT_TOKEN to the token of ADVISOR_DISCORD_APPLICATION_ID: docs/discord.md"
+    return Diagnosis(part="Discord", state="bad", text=f"the bot's token is not taken: {said}", fix=remedy)
+
+
+def _slack(client: httpx.Client, settings: Settings) -> Diagnosis:
+    if settings.slack_bot_token is None:
+        return _without_token("Slack", "ADVISOR_SLACK_BOT_TOKEN", 30)
+    try:
+        authorization = {"Authorization": f"Bearer {settings.slack_bot_token}"}
+        reply = client.post(f"{settings.slack_api}/auth.test", headers=authorization)
+    except (httpx.HTTPError, Refused) as error:
+        remedy = "check the way out (proxy, firewall, DNS)"
+        return Diagnosis(part="Slack", state="bad", text=f"no answer: {type(error).__name__}", fix=remedy)
+    scopes = {scope.strip() for scope in reply.headers.get("x-oauth-scopes", "").split(",") if scope.strip()}
+    if (sent := of_slack(reply)).kind != "sent":
+        text = f"the bot's token is not taken: {sent.code}"
+        return Diagnosis(part="Slack", state="bad", text=text, fix=_REMEDIES["token"])
+    if scopes and "chat:write" not in scopes:
+        text = "the bot's token has no right to write (chat:write): answers after 30 minutes are lost"
+        return Diagnosis(part="Slack", state="bad", text=text, fix="install the app again from the manifest")
+    text = f"the bot's token is taken, by {object_of(reply).get('team', '')}"
+    return Diagnosis(part="Slack", state="good", text=text)
+
+
+def _without_token(part: str, setting: str, minutes: int) -> Diagnosis:
+    text = f"no token of the bot's: what takes longer than {minutes} minutes is not said in the chat"
+    return Diagnosis(part=part, state="warning", text=text, fix=f"set {setting}")
+
+
+def _lost(redis_url: str) -> Iterator[Diagnosis]:
+    for (platform, why), n in answers_lost(redis_url).items():
+        text = f"{n} answers on {platform} reached nobody ({why}) since the counts began"
+        yield Diagnosis(part="answers", state="warning", text=text, fix=_REMEDIES[why])

@@ -1,0 +1,128 @@
+"""What a platform's reply to a message of ours means: sent, later, gone or refused, and why.
+
+Discord: discord-api-docs, topics/opcodes-and-status-codes (JSON error codes); that an edit may come before the
+acknowledgement has arrived: discord-api-docs issue 7220. Slack: docs.slack.dev, errors of chat.postMessage,
+chat.postEphemeral and auth.test; its Web API answers failures with status 200. tests/recorded holds what they publish.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Literal, NamedTuple, TypeAlias
+
+import httpx
+
+Kind: TypeAlias = Literal["sent", "later", "gone", "refused"]
+# Why no message gets through: its address has ended; the bot may not write there; the person cannot be written to; the
+# bot's own token is not taken, or lacks a right.
+Why: TypeAlias = Literal["", "expired", "not-invited", "unreachable", "token"]
+
+MAX_WAIT = 600.0  # seconds; a platform that names more is asked again after these
+SOON = 15.0  # seconds after a question within which Discord may not know its acknowledgement yet
+_SOON_WAIT, _USUAL_WAIT = 2.0, 5.0
+_NOT_THERE_YET = frozenset({10008, 10015})
+
+_DISCORD: dict[int, Why] = {
+    10003: "not-invited",  # Unknown Channel
+    10004: "not-invited",  # Unknown Guild
+    10008: "expired",  # Unknown Message
+    10013: "unreachable",  # Unknown User
+    10015: "expired",  # Unknown Webhook
+    10062: "expired",  # Unknown interaction
+    40001: "token",  # Unauthorized
+    50001: "not-invited",  # Missing Access
+    50007: "unreachable",  # Cannot send messages to this user
+    50008: "not-invited",  # Cannot send messages in a non-text channel
+    50013: "not-invited",  # lacks permissions
+    50014: "token",  # Invalid authentication token
+    50027: "expired",  # Invalid Webhook Token
+    50083: "not-invited",  # Thread is archived
+    50278: "unreachable",  # no mutual guilds
+    160005: "not-invited",  # Thread is locked
+}
+_SLACK_LATER = frozenset({
+    "fatal_error", "internal_error", "message_limit_exceeded", "rate_limited", "ratelimited", "request_timeout",
+    "rollup_error", "service_unavailable", "team_added_to_org",
+})  # fmt: skip
+_SLACK_GONE: dict[Why, tuple[str, ...]] = {
+    "expired": ("expired_url", "used_url", "no_service", "no_service_id", "no_team", "invalid_token"),
+    "not-invited": (
+        "not_in_channel", "channel_not_found", "is_archived", "channel_is_archived", "user_not_in_channel",
+        "restricted_action", "restricted_action_read_only_channel", "restricted_action_thread_only_channel",
+        "restricted_action_non_threadable_channel", "restricted_action_thread_locked", "action_prohibited",
+        "posting_to_general_channel_denied", "method_not_supported_for_channel_type", "team_access_not_granted",
+    ),
+    "unreachable": ("messages_tab_disabled", "user_not_found", "user_disabled", "cannot_dm_bot", "is_inactive"),
+    "token": (
+        "access_denied", "account_inactive", "app_access_denied", "as_user_not_supported", "ekm_access_denied",
+        "enterprise_is_restricted", "invalid_auth", "missing_scope", "no_permission", "not_allowed_token_type",
+        "not_authed", "org_login_required", "token_expired", "token_revoked", "two_factor_setup_required",
+        "user_is_bot", "user_is_restricted", "accesslimited",
+    ),
+}  # fmt: skip
+_SLACK = {code: why for why, codes in _SLACK_GONE.items() for code in codes}
+
+
+class Sent(NamedTuple):
+    """What became of a message: taken; to be sent again in `seconds`; no longer possible there; or not taken like this.
+
+    `code`: what the platform calls it, a status where it says no more; `why`: of what is gone.
+    """
+
+    kind: Kind
+    seconds: float = 0.0
+    code: str = ""
+    why: Why = ""
+
+
+def of_discord(reply: httpx.Response, age: float) -> Sent:
+    """Return the meaning of a reply of Discord's to a message about a question that is `age` seconds old."""
+    if reply.is_success:
+        return Sent("sent")
+    number = object_of(reply).get("code")
+    code = str(number or reply.status_code)
+    if number in _NOT_THERE_YET and age < SOON:
+        return Sent("later", _SOON_WAIT, code)
+    if reply.status_code == httpx.codes.TOO_MANY_REQUESTS or reply.is_server_error:
+        return Sent("later", seconds_asked(reply), code)
+    if isinstance(number, int) and number in _DISCORD:
+        return Sent("gone", 0.0, code, _DISCORD[number])
+    if reply.status_code in (401, 403, 404, 410):
+        return Sent("gone", 0.0, code, "token" if reply.status_code == httpx.codes.UNAUTHORIZED else "expired")
+    return Sent("refused", 0.0, code)
+
+
+def of_slack(reply: httpx.Response) -> Sent:
+    """Return the meaning of a reply of Slack's Web API, or of a `response_url`, which says why in plain text."""
+    body = object_of(reply)
+    failed = body.get("ok") is False
+    if reply.is_success and not failed:
+        return Sent("sent")
+    code = str(body.get("error") or "") if failed else reply.text.strip()
+    if not code.replace("_", "").isalnum() or len(code) > 60:
+        code = str(reply.status_code)
+    if reply.status_code == httpx.codes.TOO_MANY_REQUESTS or reply.is_server_error or code in _SLACK_LATER:
+        return Sent("later", seconds_asked(reply), code)
+    if code in _SLACK:
+        return Sent("gone", 0.0, code, _SLACK[code])
+    if reply.status_code in (401, 403, 404, 410):
+        return Sent("gone", 0.0, code, "expired")
+    return Sent("refused", 0.0, code)
+
+
+def seconds_asked(reply: httpx.Response) -> float:
+    """Return the seconds that a platform asks us to wait, at most MAX_WAIT."""
+    stated = reply.headers.get("retry-after") or object_of(reply).get("retry_after", _USUAL_WAIT)
+    try:
+        return min(max(float(stated), 0.05), MAX_WAIT)
+    except (TypeError, ValueError):
+        return _USUAL_WAIT
+
+
+def object_of(reply: httpx.Response) -> dict[str, Any]:
+    """Return the JSON object that a reply is, an empty one where it is none."""
+    try:
+        found = json.loads(reply.content)
+    except (ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}

@@ -1,0 +1,92 @@
+"""`advisor completion`: what a shell needs to complete commands and options."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping
+
+_BASH = """\
+_advisor() {{
+  local at="${{COMP_WORDS[1]}}" words
+  if [ "$COMP_CWORD" = 1 ]; then words="{verbs}"; else
+    case "$at" in
+{cases}
+    esac
+  fi
+  COMPREPLY=($(compgen -W "$words" -- "${{COMP_WORDS[COMP_CWORD]}}"))
+}}
+complete -o default -F _advisor advisor
+"""
+_ZSH = "autoload -U +X compinit && compinit\nautoload -U +X bashcompinit && bashcompinit\n" + _BASH
+_POWERSHELL = """\
+Register-ArgumentCompleter -Native -CommandName advisor -ScriptBlock {{
+  param($word, $line, $at)
+  $known = @{{
+{cases}
+  }}
+  $typed = @($line.CommandElements | ForEach-Object {{ "$_" }})
+  $first = $typed.Count -lt 2 -or ($typed.Count -eq 2 -and $word)
+  $words = if ($first) {{ $known.Keys | Sort-Object }} else {{ $known[$typed[1]] }}
+  $words | Where-Object {{ $_ -like "$word*" }} |
+    ForEach-Object {{ [System.Management.Automation.CompletionResult]::new($_) }}
+}}
+"""
+SHELLS = ("bash", "zsh", "fish", "powershell")
+_INSTALL = """\
+to use it:
+  bash         eval "$(advisor completion bash)"          # in ~/.bashrc
+  zsh          eval "$(advisor completion zsh)"           # in ~/.zshrc
+  fish         advisor completion fish | source           # in ~/.config/fish/config.fish
+  PowerShell   advisor completion powershell | Out-String | Invoke-Expression   # in $PROFILE
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add what the command takes."""
+    parser.add_argument("shell", choices=SHELLS, help="the shell to complete in")
+    parser.epilog, parser.formatter_class = _INSTALL, argparse.RawDescriptionHelpFormatter
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Run the command and return its exit code: 0."""
+    print(script(arguments.shell), end="")
+    return 0
+
+
+def script(shell: str) -> str:
+    """Return what `shell` is to evaluate."""
+    known = words_of_verbs()
+    if shell == "fish":
+        lines = [f"complete -c advisor -n __fish_use_subcommand -a '{' '.join(known)}'"]
+        for verb, words in known.items():
+            on = f"-n '__fish_seen_subcommand_from {verb}'"
+            lines += [f"complete -c advisor {on} {_fish(word)}" for word in words]
+        return "\n".join(lines) + "\n"
+    if shell == "powershell":
+        quoted = {verb: ", ".join(f"'{word}'" for word in words) for verb, words in known.items()}
+        return _POWERSHELL.format(cases="\n".join(f"    '{verb}' = @({words})" for verb, words in quoted.items()))
+    cases = "\n".join(f'      {verb}) words="{" ".join(words)}" ;;' for verb, words in known.items())
+    return (_BASH if shell == "bash" else _ZSH).format(verbs=" ".join(known), cases=cases)
+
+
+def _fish(word: str) -> str:
+    return f"-l {word[2:]}" if word.startswith("--") else f"-a {word}"
+
+
+def words_of_verbs() -> Mapping[str, list[str]]:
+    """Return the long options, and the verbs below it, of each command."""
+    from service.cli import COMMANDS, command_line
+    from service.cli.lazy import LazyParser
+
+    (verbs,) = (a for a in command_line()._actions if isinstance(a, argparse._SubParsersAction))
+    found: dict[str, list[str]] = {}
+    for command in COMMANDS:
+        parser = verbs.choices[command.verb]
+        if isinstance(parser, LazyParser):
+            parser.load()
+        words = []
+        for action in parser._actions:
+            below = action.choices if isinstance(action, argparse._SubParsersAction) else {}
+            words += [*below, *(name for name in action.option_strings if name.startswith("--"))]
+        found[command.verb] = words
+    return found

@@ -1,0 +1,76 @@
+"""Files of a config fetched from the Hub with the agent's own code, which resumes and compares hashes."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from service.cli.folders import cache_folder
+from service.cli.local_files import repo_files
+from service.cli.progress import Progress
+from service.engine.config import CPU
+from service.engine.errors import InvalidInput
+from service.engine.measured.chosen import chosen
+from service.flows.advice.direct import inspect_directly
+from service.wire.measuring.agent import RunDocument
+from workers.agent.download import PART, download
+from workers.agent.policy import DownloadPolicy, Policy
+from workers.agent.preflight import Refused
+from workers.agent.state import State
+from workers.agent.usage import UsageOfDay
+
+if TYPE_CHECKING:
+    from service.cli.replanning import Asked
+    from service.engine.advice import AdvisedConfig
+    from service.wire.advice.advice import Advice
+
+_MOST_GIB = 1 << 20
+_LOOKED_SECONDS = 1.0
+
+
+def fetch(asked: Asked, advice: Advice, config: AdvisedConfig, say: Callable[[str], None]) -> Path:
+    """Return the first file of a config's variant, fetched into the folder where it is not there.
+
+    Raises InvalidInput where the repo does not give the files, or the disk has no room for them.
+    """
+    if advice.goal is None or advice.revision is None:
+        raise InvalidInput(f"{asked.repo} names no files on the Hub", field="WHAT")
+    one = chosen(advice.configs, advice.goal, None, None, [config.id], baseline=False).measurements[0]
+    view = inspect_directly(asked.settings, advice.repo, advice.revision)
+    try:
+        files = repo_files(advice, view)(one)
+        document = RunDocument(
+            engine=one.engine, engine_builds=("0" * 64,), repo=files.repo, revision=files.revision, files=files.files,
+            flags=one.flags, depths=one.depths, n_prompt=one.n_prompt, n_gen=one.n_gen, seconds=60,
+            gpus=tuple(range(sum(device.device != CPU for device in one.devices))),
+        )  # fmt: skip
+        policy = Policy(
+            downloads=DownloadPolicy(repos=(files.repo,), max_gib=_MOST_GIB, folder=str(asked.folder.absolute()))
+        )
+        state = State(cache_folder(os.environ) / "fetched")
+        state.make()
+        with Progress() as progress:
+            shown = _Shown(progress, asked.folder, sum(file.size for file in files.files))
+            paths = download(document, policy, shown.look, UsageOfDay(state), asked.settings.hf_endpoint)
+    except Refused as refused:
+        raise InvalidInput(refused.failure.text, field="WHAT") from refused
+    say(f"fetched: {', '.join(path.name for path in paths)}, each with the hash that the repo states")
+    return paths[0]
+
+
+class _Shown:
+    """Shows how much of a download is there. Asked between blocks; never ends it."""
+
+    def __init__(self, progress: Progress, folder: Path, n_bytes: int) -> None:
+        self._progress, self._folder, self._bytes, self._next = progress, folder, n_bytes, 0.0
+
+    def look(self) -> str | None:
+        """Return None: Ctrl-C ends it, and what is there stays."""
+        if time.monotonic() >= self._next:
+            self._next = time.monotonic() + _LOOKED_SECONDS
+            here = sum(path.stat().st_size for path in self._folder.rglob(f"*.gguf{PART}"))
+            self._progress.show(here / max(self._bytes, 1), "fetching, and comparing hashes")
+        return None

@@ -1,0 +1,101 @@
+"""Which files a config means on this machine: as the repo lists them, or as they lie here."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TypeAlias
+
+import msgspec
+
+from service.engine.measured.chosen import Measurement
+from service.wire.advice.advice import Advice
+from service.wire.advice.repo import RepoView
+from service.wire.measuring.agent import RunFile
+from service.wire.results.saved import ON_DISK
+from workers.agent.local import LocalModel
+from workers.agent.models import Hashes, content_sha256
+from workers.agent.preflight import Refused
+
+_SHARD = re.compile(r"(.*)-(\d{5})-of-(\d{5})\.gguf$")
+
+
+class ConfigFiles(msgspec.Struct, frozen=True, kw_only=True):
+    """A variant's files in order, at a commit of a repo."""
+
+    repo: str
+    revision: str
+    files: tuple[RunFile, ...]
+
+
+FilesOf: TypeAlias = Callable[[Measurement], ConfigFiles]
+
+
+def repo_files(advice: Advice, repo: RepoView) -> FilesOf:
+    """Return what finds a config's files in what the repo lists, with the content hashes that it states."""
+
+    def files(one: Measurement) -> ConfigFiles:
+        variant = next((v for v in repo.variants if v.name == one.variant), None)
+        found = variant.files if variant else []
+        if not found or any(file.n_bytes is None or file.sha256 is None for file in found):
+            raise Refused("model_missing", f"{repo.repo} does not state size and hash of {one.variant}'s files")
+        made = tuple(RunFile(path=f.path, size=f.n_bytes or 0, sha256=f.sha256 or "") for f in found)
+        return ConfigFiles(repo=advice.repo, revision=advice.revision or "", files=made)
+
+    return files
+
+
+def local_files(advice: Advice, models: Sequence[LocalModel]) -> FilesOf:
+    """Return what finds a config's files by the name in its command, among models whose content was hashed."""
+
+    def files(one: Measurement) -> ConfigFiles:
+        found = shards(advice, one, models)
+        made = tuple(RunFile(path=m.file.name, size=m.file.size, sha256=m.file.sha256 or "") for m in found)
+        revision = advice.revision or made[0].sha256
+        return ConfigFiles(repo=advice.repo if advice.revision else ON_DISK, revision=revision, files=made)
+
+    return files
+
+
+def hash_files(models: Sequence[LocalModel], hashes: Hashes, say: Callable[[str], None]) -> None:
+    """Find out the content hash of files that have none yet, and keep it. Raises Refused."""
+    for model in models:
+        known = hashes.get(model.path, model.path.stat())
+        if known is not None and known.content is not None:
+            continue
+        say(f"reading {model.file.name} ({model.file.size / 2**30:,.1f} GiB) once, to know it by its content")
+        content = content_sha256(model.path)
+        if content is None or known is None:
+            raise Refused("model_missing", f"{model.file.name} cannot be read, or changed meanwhile", transient=True)
+        hashes.put(model.path, msgspec.structs.replace(known, content=content))
+        hashes.save()
+
+
+def model_path(advice: Advice, one: Measurement) -> Path:
+    """Return the path of the first file in a config's command. Raises Refused where it names none."""
+    config = next((config for config in advice.configs if config.id == one.config), None)
+    words = shlex.split(config.commands.bench) if config else []
+    if "-m" not in words[:-1]:
+        raise Refused("model_missing", "the advice's command names no file")
+    return Path(words[words.index("-m") + 1])
+
+
+def shards(advice: Advice, one: Measurement, models: Sequence[LocalModel]) -> list[LocalModel]:
+    """Return a config's files in order, all of one folder. Raises Refused where one is missing."""
+    first = model_path(advice, one).name
+    names = _names(first)
+    folders = dict.fromkeys(model.path.parent for model in models if model.file.name == first)
+    for folder in folders:
+        here = {model.file.name: model for model in models if model.path.parent == folder}
+        if all(name in here for name in names):
+            return [here[name] for name in names]
+    raise Refused("model_missing", f"{first} is not in the folders here: name them with --models")
+
+
+def _names(first: str) -> list[str]:
+    shard = _SHARD.fullmatch(first)
+    if shard is None:
+        return [first]
+    return [f"{shard[1]}-{i:05}-of-{shard[3]}.gguf" for i in range(1, int(shard[3]) + 1)]

@@ -1,0 +1,120 @@
+"""`advisor mcp`: the tools of the Model Context Protocol on standard input and output, for clients on this machine."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import traceback
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import msgspec
+
+from service.cli.inputs import add_no_cache, reading_settings
+from service.engine.errors import AdvisorError
+from service.wire import mcp, mcp_tools
+
+if TYPE_CHECKING:
+    from service.settings import Settings
+    from service.wire.advice.compact import CompactAdvice
+
+_MAX_LINE = 4 << 20
+Answer: TypeAlias = "tuple[str, CompactAdvice | None]"
+Run: TypeAlias = Callable[[Any, "Settings"], Answer]
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add what the command takes."""
+    parser.add_argument(
+        "--service", metavar="ADDRESS", help="https://HOST of a service whose leaderboard is offered as a tool too"
+    )
+    add_no_cache(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Answer a message a line until standard input ends; returns the exit code 0."""
+    settings, runs = reading_settings(arguments), dict(_RUN)
+    if arguments.service:
+        address = arguments.service.strip().rstrip("/")
+        runs["leaderboard"] = lambda asked, settings: _leaderboard(asked, address)
+    tools = {tool.name: tool for tool in _TOOLS if tool.name in runs}
+    for line in iter(lambda: sys.stdin.buffer.readline(_MAX_LINE), b""):
+        if line.strip():
+            _answer(line, tools, runs, settings)
+    return 0
+
+
+def _answer(line: bytes, tools: Mapping[str, mcp_tools.Tool], runs: Mapping[str, Run], settings: Settings) -> None:
+    asked = mcp.received(line, tools)
+    reply = asked if isinstance(asked, mcp.Reply) else _result(asked, runs[asked.tool.name], settings)
+    if reply.body is not None:
+        sys.stdout.buffer.write(msgspec.json.encode(reply.body) + b"\n")
+        sys.stdout.buffer.flush()
+
+
+def _result(call: mcp.Call, run: Run, settings: Settings) -> mcp.Reply:
+    try:
+        text, structured = run(call.arguments, settings)
+    except AdvisorError as error:
+        return mcp.failure_of(call, error)
+    except Exception:  # one message must not end the conversation
+        traceback.print_exc()
+        return mcp.defect_of(call)
+    return mcp.result_of(call, text, structured)
+
+
+def _advise(asked: mcp_tools.Advise, settings: Settings) -> Answer:
+    from service.flows.advice.direct import advise_directly
+    from service.flows.advice.requests import as_goal
+    from service.wire.advice.compact import compact
+    from service.wire.advice.text import render_text
+
+    request = asked.request()
+    advice = advise_directly(
+        settings, asked.repo, asked.hardware, as_goal(request.goal), request.constraints, asked.revision, asked.what_if
+    )
+    return render_text(advice), compact(advice)
+
+
+def _check(asked: mcp_tools.Check, settings: Settings) -> Answer:
+    from service.flows.advice.check_direct import check_directly
+    from service.wire.advice.check import BatchCase
+    from service.wire.advice.check_text import render_check_text
+
+    case = BatchCase(
+        command=asked.command, hardware=asked.hardware, model=asked.repo, engine=asked.engine, build=asked.build
+    )
+    return render_check_text(check_directly(settings, case)), None
+
+
+def _inspect(asked: mcp_tools.Inspect, settings: Settings) -> Answer:
+    from service.flows.advice.direct import inspect_directly
+    from service.wire.advice.repo_text import render_repo
+
+    repo = f"{asked.repo}:{asked.variant}" if asked.variant else asked.repo
+    return render_repo(inspect_directly(settings, repo, asked.revision)), None
+
+
+def _hardware(asked: mcp_tools.ThisHardware, settings: Settings) -> Answer:
+    from service.detect import detect
+    from service.engine.hardware_text import parse_hardware
+    from service.wire.advice.hardware import render_hardware
+
+    return render_hardware(parse_hardware(asked.text) if asked.text else detect()), None
+
+
+def _leaderboard(asked: mcp_tools.Leaderboard, address: str) -> Answer:
+    from contextlib import closing
+    from urllib.parse import urlencode
+
+    from service.cli.remote import Service
+    from service.wire.results.board import Board
+    from service.wire.results.board_text import render_board_text
+
+    query = urlencode({name: value for name, value in msgspec.structs.asdict(asked).items() if value is not None})
+    with closing(Service(address)) as service:
+        return render_board_text(service.get(f"/v1/leaderboard?{query}", Board)), None
+
+
+_RUN: dict[str, Run] = {"advise": _advise, "check": _check, "inspect": _inspect, "hardware": _hardware}
+_TOOLS = (mcp_tools.ADVISE, mcp_tools.CHECK, mcp_tools.INSPECT, mcp_tools.LEADERBOARD, mcp_tools.THIS_HARDWARE)

@@ -1,0 +1,138 @@
+"""`advise --measured FILE`: what you measured on this machine corrects the estimates of all configs."""
+
+from __future__ import annotations
+
+import math
+import statistics
+import sys
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from service.cli.inputs import file_text
+from service.cli.sending import saved_results
+from service.engine.catalogue import resolve
+from service.engine.commands import parse
+from service.engine.commands.render import bash, launch
+from service.engine.config import Engine
+from service.engine.errors import InvalidInput
+from service.engine.hardware import Hardware
+from service.engine.logs import MeasuredSpeed
+from service.engine.measured import MeasuredRow
+from service.engine.measured.agreement import Phase
+from service.engine.measured.nearby import FARTHEST, Nearness, Observation
+from service.engine.planner.ranking.measured import rerank, with_nearby_results
+from service.engine.run_flags import to_flags
+from service.engine.submission import read_paste
+from service.flows.advice.check_direct import check_directly
+from service.flows.measuring.host_matching import match_kind
+from service.settings import Settings
+from service.wire.advice.advice import Advice
+from service.wire.advice.check import BatchCase
+from service.wire.results.saved import ON_DISK, SavedResults
+
+_MAX_FILE = 16 << 20
+_MOST_SPEEDS = 200
+_OWNER = "yours"  # one source, however many runs: all are of one machine
+
+
+class _Run(NamedTuple):
+    """One measurement: the command that it was of, the model's repo or path, and the speeds."""
+
+    engine: Engine
+    command: str
+    model: str
+    rows: Sequence[MeasuredRow]
+
+
+def with_own(settings: Settings, advice: Advice, files: Sequence[str]) -> Advice:
+    """Return an advice whose estimates are corrected by the runs in `files`, ranked again by them.
+
+    A file is what `validate --here` kept, or a command with what a benchmark or server printed. Raises InvalidInput for
+    a file that holds no measurement, or one of another machine; AdvisorError where its model cannot be read.
+    """
+    if advice.goal is None or not advice.configs:
+        return advice
+    runs = [run for file in files for run in _runs(file, advice)]
+    errors = [(run, _error(settings, run, advice.hardware)) for run in runs]
+    for text in _beyond(errors):
+        print(text, file=sys.stderr)
+    near = {
+        config.id: [
+            Observation(_OWNER, _nearness(run, advice, config.variant, config.engine), error)
+            for run, error in errors
+            if error
+        ]
+        for config in advice.configs
+    }
+    configs = with_nearby_results(advice.configs, advice.goal, near)
+    new = rerank(configs, advice.headline or "", advice.goal, {}, advice.configs)
+    return msgspec.structs.replace(advice, configs=new.configs, headline=new.headline)
+
+
+def _beyond(errors: Sequence[tuple[_Run, dict[Phase, float]]]) -> Iterator[str]:
+    for run, error in errors:
+        for phase, off in error.items():
+            if abs(off) > FARTHEST:
+                told = (
+                    f"{phase.upper()} was {math.exp(off):.2g} times what was expected of {run.model.rpartition('/')[2]}"
+                )
+                yield f"{told}: more than three times off is of that run alone, and corrects nothing"
+
+
+def _nearness(run: _Run, advice: Advice, variant: str, engine: Engine) -> Nearness:
+    repo, _, its_variant = run.model.rpartition(":")
+    same_model = advice.repo in (repo, run.model)
+    same_variant = same_model and (its_variant == variant or run.model == advice.repo)
+    return Nearness(rig=True, variant=same_variant, engine=run.engine == engine, model=same_model)
+
+
+def _runs(file: str, advice: Advice) -> Iterator[_Run]:
+    text = file_text(file, "--measured", _MAX_FILE)
+    kept = saved_results(text)
+    if kept is not None:
+        _require_same_machine(file, kept, advice.hardware)
+        yield from _of_saved(file, kept, advice)
+        return
+    said = read_paste(text)
+    if not said.rows or said.command is None:
+        raise InvalidInput(f"{file} holds no command with what it printed", field="--measured")
+    yield _Run(parse(said.command).engine, said.command, advice.repo, said.rows)
+
+
+def _require_same_machine(file: str, kept: SavedResults, hardware: Hardware) -> None:
+    if match_kind(hardware, resolve(hardware), kept.hardware, resolve(kept.hardware)) != "exact":
+        raise InvalidInput(f"{file} was measured on another machine than --hardware says", field="--measured")
+
+
+def _of_saved(file: str, kept: SavedResults, advice: Advice) -> Iterator[_Run]:
+    measured = [one for one in kept.results if one.report.rows]
+    if not measured:
+        raise InvalidInput(f"nothing was measured in {file}", field="--measured")
+    for one in measured:
+        engine = one.document.engine
+        made = launch(engine, "server", to_flags(one.document.flags), model_path=one.document.files[0].path)
+        model = advice.repo if one.model.repo == ON_DISK else f"{one.model.repo}:{one.model.variant}"
+        yield _Run(engine, bash(made), model, one.report.rows)
+
+
+def _error(settings: Settings, run: _Run, hardware: Hardware) -> dict[Phase, float]:
+    """Return the median logarithm of measured over expected speed, by phase."""
+    case = BatchCase(command=run.command, model=run.model, hardware=hardware, engine=run.engine)
+    speeds = list(_speeds(run.rows))[:_MOST_SPEEDS]
+    compared = check_directly(settings, msgspec.structs.replace(case, measured=speeds)).compared
+    found: dict[Phase, float] = {}
+    phases: tuple[Phase, ...] = ("pp", "tg")
+    for phase in phases:
+        off = [math.log(one.measured / one.expected) for one in compared if one.what == phase and one.expected > 0]
+        if off:
+            found[phase] = statistics.median(off)
+    return found
+
+
+def _speeds(rows: Sequence[MeasuredRow]) -> Iterator[MeasuredSpeed]:
+    for row in rows:
+        pp = statistics.median(row.pp_tps) if row.pp_tps else None
+        tg = statistics.median(row.tg_tps) if row.tg_tps else None
+        yield MeasuredSpeed(n_kv=row.n_kv, n_prompt=row.n_prompt or None, pp_tps=pp, tg_tps=tg)

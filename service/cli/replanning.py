@@ -1,0 +1,179 @@
+"""What `advisor up` starts: a config of an advice or a command; and what to start instead where memory was short."""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
+
+from service.engine.config import CPU, Engine
+from service.engine.errors import InvalidInput
+from service.engine.goal import Constraints, EngineChoice, GoalRequest
+
+if TYPE_CHECKING:
+    from service.engine.advice import AdvisedConfig
+    from service.engine.measured import Failure
+    from service.settings import Settings
+    from service.wire.advice.advice import Advice
+
+_CONTEXT, _LEAST_CONTEXT = 8_192, 1_024
+_LEAST_RESERVE = 512
+
+
+class Asked(NamedTuple):
+    """What does not change from one start to the next. `repo`: on the Hub, or GGUF files here."""
+
+    settings: Settings
+    repo: str
+    hardware: str
+    engine: Engine
+    folder: Path
+    context: int
+    port: int | None = None
+
+
+class Plan(NamedTuple):
+    """One start. `config`: None where a command was given; `model`: the first file, where it lies here."""
+
+    asked: Asked
+    what: str
+    advice: Advice | None = None
+    config: AdvisedConfig | None = None
+    given: tuple[str, ...] = ()
+    model: Path | None = None
+
+    def steps(self) -> Iterator[str]:
+        """Yield what would be done before the start, a line each."""
+        yield f"plan: {self.what}"
+        if self.model is None:
+            yield f"fetch: {self.asked.repo} into {self.asked.folder}; what is there already goes on where it was"
+
+    def command(self, program: Path) -> str:
+        """Return the command that starts it, for bash."""
+        from service.engine.commands.render import bash, launch
+
+        if self.given:
+            program_at = next(i for i, word in enumerate(self.given) if Path(word).name == "llama-server")
+            words = [*self.given[:program_at], str(program), *self.given[program_at + 1 :]]
+        else:
+            _, config = _advised(self)
+            path = str(self.model or self.asked.folder / f"{config.variant}.gguf")
+            made = launch(
+                config.engine, "server", config.flags, model_path=path, program=str(program), port=self.asked.port
+            )
+            words = shlex.split(bash(made))
+        if self.asked.engine == "llama.cpp" and not {"-lv", "--verbosity", "--log-verbosity"} & set(words):
+            words += ["-lv", "4"]  # below it llama.cpp prints no buffer sizes
+        return shlex.join(words)
+
+    def fetched(self, say: Callable[[str], None]) -> Plan:
+        """Return it with its files here; what was begun is gone on with. Raises AdvisorError."""
+        if self.model is not None:
+            return self
+        from service.cli.fetching import fetch
+
+        return self._replace(model=fetch(self.asked, *_advised(self), say))
+
+    def without(self, failure: Failure, log: str) -> Plan | None:
+        """Return what fits between what was allocated and what was refused, None where nothing does."""
+        from service.engine.logs.read import taken_mib
+
+        device = failure.device or CPU
+        taken = taken_mib(log.splitlines()).get(device, 0.0)
+        held = taken + (failure.needed_mib or 0.0) / 2
+        if held <= 0:
+            return None
+        told = f"{device} gave {taken:,.0f} MiB and not {failure.needed_mib or 0:,.0f} more"
+        if device == CPU:
+            return _planned(self.asked, Constraints(max_ram_gib=held / 1024), told)
+        rows = self.config.devices if self.config else []
+        capacity = next((row.capacity_mib for row in rows if row.device == device), 0.0)
+        reserve = max(_LEAST_RESERVE, int(capacity - held))
+        return _planned(self.asked, Constraints(reserve_mib=reserve), told) if capacity else None
+
+
+def first_plan(
+    settings: Settings, arguments: argparse.Namespace, hardware: str, engine: Engine, advice: bytes | None
+) -> Plan:
+    """Return what `advisor up` was asked for. Raises AdvisorError where nothing fits, or nothing could be started."""
+    folder = (arguments.models or Path("~/models")).expanduser()
+    asked = Asked(
+        settings=settings, repo=arguments.what, hardware=hardware, engine=engine, folder=folder,
+        context=arguments.context or _CONTEXT, port=arguments.port,
+    )  # fmt: skip
+    if advice is not None:
+        return _of_advice(asked, advice)
+    if " " in arguments.what.strip():
+        return _of_command(asked, arguments.what)
+    plan = _planned(asked, Constraints(), "")
+    if plan is None:
+        raise InvalidInput(f"nothing of {arguments.what} fits this machine", field="WHAT")
+    return plan
+
+
+def _of_advice(asked: Asked, data: bytes) -> Plan:
+    from service.wire.advice.advice import Advice
+
+    try:
+        advice = msgspec.json.decode(data, type=Advice)
+    except msgspec.MsgspecError as error:
+        raise InvalidInput(f"no advice as `advisor advise --json` prints it: {error}", field="WHAT") from error
+    asked = asked._replace(repo=advice.repo)
+    plan = _best(asked, advice, "")
+    if plan is None:
+        raise InvalidInput(f"the advice has no config for {asked.engine}, which is here", field="WHAT")
+    return plan
+
+
+def _of_command(asked: Asked, command: str) -> Plan:
+    from service.engine.commands import parse
+
+    parsed = parse(command, asked.engine)
+    if parsed.program != "llama-server" or not parsed.model_path or parsed.refused or parsed.prefix:
+        what = "a command of llama-server with its model's path (-m) is started; others are for `advisor check`"
+        raise InvalidInput(parsed.refused[0].detail if parsed.refused else what, field="WHAT")
+    model = Path(parsed.model_path).expanduser().absolute()
+    if not model.is_file():
+        raise InvalidInput(f"there is no file {model.name} there", field="WHAT")
+    given = tuple(str(model) if word == parsed.model_path else word for word in shlex.split(command))
+    if "--port" in given[:-1]:
+        asked = asked._replace(port=int(given[given.index("--port") + 1]))
+    elif asked.port:
+        given += ("--port", str(asked.port))
+    asked = asked._replace(repo=str(model), context=parsed.flags.n_ctx or asked.context)
+    return Plan(asked=asked, what="your command", given=given, model=model)
+
+
+def _planned(asked: Asked, constraints: Constraints, told: str) -> Plan | None:
+    """Return the best config under some constraints, with less context where nothing fits."""
+    from service.flows.advice.direct import advise_directly
+
+    wanted = msgspec.structs.replace(constraints, engines=[EngineChoice(name=asked.engine)])
+    context = asked.context
+    while context >= _LEAST_CONTEXT:
+        goal = GoalRequest(context=context, depth=context // 2, prompt=min(1_024, context // 4), output=256)
+        plan = _best(asked, advise_directly(asked.settings, asked.repo, asked.hardware, goal, wanted, None), told)
+        if plan is not None:
+            return plan
+        context //= 2
+    return None
+
+
+def _best(asked: Asked, advice: Advice, told: str) -> Plan | None:
+    config = next((one for one in advice.configs if one.engine == asked.engine), None)
+    if config is None:
+        return None
+    here = Path(asked.repo).expanduser()
+    model = here.absolute() if here.is_file() else None
+    what = f"{config.variant}, {config.flags.n_ctx:,} tokens of context: {config.commands.server}"
+    return Plan(asked=asked, what=f"{told}: {what}" if told else what, advice=advice, config=config, model=model)
+
+
+def _advised(plan: Plan) -> tuple[Advice, AdvisedConfig]:
+    assert plan.advice is not None  # noqa: S101 - for mypy: both are there where no command was given
+    assert plan.config is not None  # noqa: S101
+    return plan.advice, plan.config

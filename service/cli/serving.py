@@ -1,0 +1,83 @@
+"""A server in use next to what was predicted of it: its buffers when it has loaded, each request when it is answered.
+
+Of what a server prints, only lines with figures are looked at and kept: no prompt, no answer, no address.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from service.engine.errors import InvalidInput
+from service.engine.logs import MeasuredSpeed
+from service.engine.logs.requests import Request, read_requests, without_words
+from service.engine.logs.timings import speeds_of
+
+if TYPE_CHECKING:
+    from service.engine.check.report import Compared
+    from service.settings import Settings
+    from service.wire.advice.check import BatchCase, Checked
+
+_LOADED = re.compile(r"model loaded|all slots are idle|server is listening|listening on http")
+_MOST_LINES = 4_000
+
+
+class Watch:
+    """Compares what one server prints with the prediction for its command, and says it by `say`."""
+
+    def __init__(self, settings: Settings, case: BatchCase, say: Callable[[str], None]) -> None:
+        self._settings, self._case, self._say = settings, case, say
+        self._part = b""
+        self._seen = 0
+        self.kept: list[str] = []
+        self.is_loaded = False
+
+    def take(self, data: bytes) -> None:
+        """Read what was printed, in whole lines or not."""
+        *lines, self._part = (self._part + data).split(b"\n")
+        for line in lines:
+            text = line.decode(errors="replace")
+            self.kept += without_words([text])[:1] if len(self.kept) < _MOST_LINES else []
+            if not self.is_loaded and _LOADED.search(text):
+                self.is_loaded = True
+                self._buffers()
+        if self.is_loaded:
+            found = read_requests(self.kept).found
+            self.requests(found[self._seen :])
+            self._seen = len(found)
+
+    def requests(self, found: Sequence[Request]) -> None:
+        """Say of each request how fast it was, and how fast it should have been."""
+        for one in found:
+            speeds = tuple(speeds_of(one))
+            if one.flaw is not None or not speeds:
+                self._say(f"request of {one.n_prompt:,} tokens: {one.flaw or 'too short to be timed'}")
+                continue
+            self._say(f"request: {one.n_prompt:,} tokens, {one.n_cached or 0:,} more cached, {one.n_output:,} answered")
+            self._tell(self.compared(speeds))
+
+    def compared(self, measured: tuple[MeasuredSpeed, ...] = (), log: str | None = None) -> Checked:
+        """Return the check of the server's command with what was measured."""
+        from service.flows.advice.check_direct import check_directly
+
+        return check_directly(self._settings, msgspec.structs.replace(self._case, measured=list(measured), log=log))
+
+    def _buffers(self) -> None:
+        try:
+            self._tell(self.compared(log="\n".join(self.kept)))
+        except InvalidInput:
+            self._say("it printed no buffer sizes: llama.cpp does with -lv 4")
+
+    def _tell(self, checked: Checked) -> None:
+        for line in compared_lines(checked.compared):
+            self._say(line)
+
+
+def compared_lines(compared: Iterable[Compared]) -> Iterator[str]:
+    """Yield a line for each figure: measured, expected, and which way it is off."""
+    for one in compared:
+        off = "" if one.verdict == "within" else f": {one.verdict} what was expected"
+        yield f"  {one.text}{off}"

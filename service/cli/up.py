@@ -1,0 +1,182 @@
+"""`advisor up`: a model's best config fetched, started as your own process, and watched against what was predicted."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shlex
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from service.cli.inputs import add_no_cache, file_text, reading_settings, text_argument
+from service.cli.output import FAILURE
+from service.engine.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from service.cli.serving import Watch
+    from service.engine.measured import Failure
+    from service.settings import Settings
+    from workers.agent.local import EngineProgram
+    from workers.agent.process import Ended
+
+_MOST_STARTS = 6
+_FOREVER = 10 * 365 * 86_400.0
+_MAX_ADVICE = 16 << 20
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add what the command takes."""
+    parser.add_argument(
+        "what", metavar="WHAT",
+        help="OWNER/NAME[:VARIANT] or GGUF files; @FILE with an advice; or a llama-server command, quoted",
+    )  # fmt: skip
+    parser.add_argument("--hardware", "-H", help="as for advise (default: this machine's)")
+    parser.add_argument("--context", type=int, metavar="N", help="tokens (default: 8192, of a command its own)")
+    parser.add_argument(
+        "--engine-dir", type=Path, metavar="DIR", help="holds llama-server (default: where PATH has it)"
+    )
+    parser.add_argument("--models", type=Path, metavar="DIR", help="where files are fetched to (default: ~/models)")
+    parser.add_argument("--port", type=int, metavar="N", help="that the server listens on (default: 8080)")
+    parser.add_argument("--log", type=Path, metavar="FILE", help="keeps the command and the lines with figures")
+    parser.add_argument("--yes", action="store_true", help="start what replaces a config that does not fit unasked")
+    parser.add_argument("--dry-run", action="store_true", help="only print what would be done, step by step")
+    add_no_cache(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Run the command and return its exit code: 0: the server ran until it was ended; 1: it did not start."""
+    from service.cli.replanning import first_plan
+
+    settings, engine = reading_settings(arguments), _server(arguments.engine_dir)
+    hardware = machine_text(arguments)
+    plan = first_plan(settings, arguments, hardware, engine.build.engine, _advice(arguments.what))
+    _say(f"engine: {engine.path} ({engine.build.version or engine.build.sha256[:12]}, {engine.build.engine})")
+    for step in plan.steps():
+        _say(step)
+    if arguments.dry_run:
+        _say(f"start: {plan.command(engine.path)}")
+        _say("watch: buffers when it has loaded, each request when it is answered; Ctrl-C ends it")
+        return 0
+    for _ in range(_MOST_STARTS):
+        ready = plan.fetched(_say)
+        try:
+            ended, failure = _start(settings, arguments, engine, ready.command(engine.path), hardware)
+        except KeyboardInterrupt:
+            _say("ended; the model's files stay")
+            return 0
+        if failure is None:
+            _say(f"the server ended by itself, with status {ended.exit_status}")
+            return 0 if ended.exit_status == 0 else FAILURE
+        _say(f"it did not start: {failure.text}")
+        following = ready.without(failure, ended.tail.decode(errors="replace")) if _is_memory(failure) else None
+        if following is None or not _agreed(arguments, following.what):
+            return FAILURE
+        plan = following
+    return FAILURE
+
+
+def _start(
+    settings: Settings, arguments: argparse.Namespace, engine: EngineProgram, command: str, hardware: str
+) -> tuple[Ended, Failure | None]:
+    """Run the server until it ends, and return how it did, and why where it never served.
+
+    Its processes end with this one, however this one ends.
+    """
+    from service.cli.serving import Watch
+    from service.engine.measured import classify
+    from service.wire.advice.check import BatchCase
+    from workers.agent.process import ProcessLimits, run_engine
+
+    environment, words = _words(command)
+    name = engine.build.engine
+    case = BatchCase(command=command, hardware=hardware, engine=name, build=engine.build.commit)
+    watch = Watch(settings, case, _say)
+    _say(f"start: {command}")
+    for line in _expected(watch):
+        _say(line)
+    with tempfile.TemporaryDirectory(prefix="advisor-up-") as folder:
+        limits = ProcessLimits(
+            folder=Path(folder), seconds=_FOREVER, readable=(Path("/"),), network=(), confined=False,
+            output_bytes=1 << 50, file_bytes=1 << 40,
+        )  # fmt: skip
+        try:
+            ended = run_engine(words, {**os.environ, **environment}, limits, watch.take, lambda: None)
+        finally:
+            _keep(arguments.log, command, watch.kept)
+    tail = ended.tail.decode(errors="replace")
+    failure = None if watch.is_loaded else classify(ended.exit_status, ended.signal, False, tail, name)
+    return ended, failure
+
+
+def _expected(watch: Watch) -> list[str]:
+    checked = watch.compared()
+    rows = [f"{row.device} {row.total_mib:,.0f} of {row.capacity_mib:,.0f} MiB" for row in checked.memory.devices]
+    return [f"expected: {checked.verdict}", f"expected memory: {', '.join(rows)}"]
+
+
+def _words(command: str) -> tuple[dict[str, str], list[str]]:
+    environment: dict[str, str] = {}
+    words = shlex.split(command)
+    while words and "=" in words[0] and not words[0].startswith(("-", "/")):
+        name, _, value = words.pop(0).partition("=")
+        environment[name] = value
+    return environment, words
+
+
+def _server(folder: Path | None) -> EngineProgram:
+    """Return the llama-server of a folder or of PATH. Raises InvalidInput where there is none that runs."""
+    from service.cli.local_validation import local_policy
+    from workers.agent.engines import SERVER, described
+
+    found = str(folder.expanduser() / SERVER) if folder else shutil.which(SERVER)
+    path = Path(found) if found else None
+    how = "`advisor advise` prints how to get one, as a package or built; then name its folder with --engine-dir"
+    if path is None or not path.is_file():
+        where = f"in {folder}" if folder else "on PATH"
+        raise InvalidInput(f"there is no {SERVER} {where}: {how}", field="--engine-dir")
+    program = described(path.resolve(), local_policy([path.parent], [], 1))
+    if program is None:
+        raise InvalidInput(f"{path} does not run on this machine: {how}", field="--engine-dir")
+    return program
+
+
+def machine_text(arguments: argparse.Namespace) -> str:
+    """Return the text of `--hardware`, else this machine's as JSON."""
+    if arguments.hardware:
+        return text_argument(arguments.hardware)
+    from service.detect import detect
+
+    return msgspec.json.encode(detect()).decode()
+
+
+def _advice(what: str) -> bytes | None:
+    return file_text(what[1:], "WHAT", _MAX_ADVICE).encode() if what.startswith("@") else None
+
+
+def _is_memory(failure: Failure) -> bool:
+    return failure.kind == "out_of_memory"
+
+
+def _agreed(arguments: argparse.Namespace, what: str) -> bool:
+    from service.cli.sending import confirmed
+
+    _say(f"instead: {what}")
+    return bool(arguments.yes) or confirmed("start this?")
+
+
+def _keep(path: Path | None, command: str, kept: list[str]) -> None:
+    """Write what `advisor submit` takes, without the folders of this machine."""
+    if path is not None and kept:
+        environment, words = _words(command)
+        plain = [Path(word).name if "/" in word else word for word in words]
+        told = " ".join(shlex.quote(word) for word in (*(f"{k}={v}" for k, v in environment.items()), *plain))
+        path.write_text("\n".join((told, "", *kept, "")))
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)

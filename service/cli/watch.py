@@ -1,0 +1,149 @@
+"""`advisor watch`: a llama-server that runs already, or ran: what it does next to what is predicted of its command."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shlex
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from service.cli.inputs import add_no_cache, reading_settings, text_argument
+from service.engine.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from service.cli.serving import Watch
+    from service.engine.logs.requests import Request
+
+_LOOKED_SECONDS = 0.5
+_CHUNK = 1 << 20
+_TOTALS = {
+    "prompt_tokens_total": 0,
+    "prompt_seconds_total": 1,
+    "tokens_predicted_total": 2,
+    "tokens_predicted_seconds_total": 3,
+    "prompt_tokens_cached_total": 4,
+    "requests_processing": 5,
+}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add what the command takes."""
+    parser.add_argument(
+        "what", metavar="WHAT",
+        help="a file that llama-server's output goes to; the number of its process; or its address, with --metrics on",
+    )  # fmt: skip
+    parser.add_argument("--command", metavar="COMMAND", help="that it was started with (of a process: its own)")
+    parser.add_argument("--model", metavar="MODEL", help="OWNER/NAME:VARIANT or GGUF files (default: as it names)")
+    parser.add_argument("--hardware", "-H", help="as for check (default: this machine's)")
+    parser.add_argument("--engine", choices=("ik_llama.cpp", "llama.cpp"), help="default: guessed from the command")
+    parser.add_argument("--once", action="store_true", help="end when all that is there was read")
+    add_no_cache(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Run the command and return its exit code: 0: it was watched until its end, or until Ctrl-C."""
+    from service.cli.serving import Watch
+    from service.cli.up import machine_text
+    from service.wire.advice.check import BatchCase
+
+    log, command, pid = _source(arguments)
+    case = BatchCase(command=command, model=arguments.model, hardware=machine_text(arguments), engine=arguments.engine)
+    watch = Watch(reading_settings(arguments), case, lambda line: print(line, flush=True))
+    print(f"expected: {watch.compared().verdict}", flush=True)
+    try:
+        if log is not None:
+            for data in _followed(log, pid, once=arguments.once):
+                watch.take(data)
+        else:
+            _poll(arguments.what.rstrip("/"), watch)
+    except KeyboardInterrupt:
+        print("no longer watched; the server goes on", file=sys.stderr)
+    return 0
+
+
+def _source(arguments: argparse.Namespace) -> tuple[Path | None, str, int | None]:
+    """Return (the log, None: its metrics; the command; the process). Raises InvalidInput for what is missing."""
+    what, log, pid, command = arguments.what, None, None, arguments.command
+    if what.isdecimal():
+        pid = int(what)
+        log, own = _of_process(pid)
+        command = command or own
+    elif not what.startswith(("http://", "https://")):
+        log = Path(what)
+        if not log.is_file():
+            raise InvalidInput(f"{what} is no file, process or address", field="WHAT")
+    if not command:
+        raise InvalidInput("say what it was started with: --command 'llama-server -m …'", field="--command")
+    return log, text_argument(command, "command"), pid
+
+
+def _of_process(pid: int) -> tuple[Path, str]:
+    """Return where a process's output goes, and its command with the paths made whole."""
+    try:
+        words = Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace").rstrip("\0").split("\0")
+        folder = Path(os.readlink(f"/proc/{pid}/cwd"))
+        outputs = [Path(os.readlink(f"/proc/{pid}/fd/{number}")) for number in (2, 1)]
+    except OSError as error:
+        raise InvalidInput(f"process {pid} cannot be looked at: {error.strerror}", field="WHAT") from error
+    log = next((path for path in outputs if path.is_file()), None)
+    if log is None:
+        what = f"process {pid} prints to no file: give its address (with --metrics), or start it with `> FILE 2>&1`"
+        raise InvalidInput(what, field="WHAT")
+    whole = [str(folder / word) if word.endswith(".gguf") else word for word in words]
+    return log, shlex.join(whole)
+
+
+def _followed(log: Path, pid: int | None, *, once: bool) -> Iterator[bytes]:
+    """Yield what a file holds, and what is added to it; with a process, until that has ended."""
+    with log.open("rb") as file:
+        while True:
+            ended = once or (pid is not None and not Path(f"/proc/{pid}").exists())
+            while data := file.read(_CHUNK):
+                yield data
+            if ended:
+                return
+            time.sleep(_LOOKED_SECONDS)
+
+
+def _poll(address: str, watch: Watch) -> None:
+    """Look at a server's totals: what they grew by between two idle moments was a request, if one ran at a time."""
+    import httpx
+
+    before: list[float] | None = None
+    busy = 0.0
+    with httpx.Client(timeout=10, trust_env=False) as client:
+        while True:
+            try:
+                answer = client.get(f"{address}/metrics")
+                answer.raise_for_status()
+            except httpx.HTTPError as error:
+                what = f"{address}/metrics: {error}; llama-server answers it when started with --metrics"
+                raise InvalidInput(what, field="WHAT") from error
+            now = _totals(answer.text)
+            busy = max(busy, now[5])
+            if not now[5]:
+                if before is not None and now[2] > before[2]:
+                    watch.requests((_grown(before, now, busy),))
+                before, busy = now, 0.0
+            time.sleep(_LOOKED_SECONDS)
+
+
+def _totals(text: str) -> list[float]:
+    found = [0.0] * len(_TOTALS)
+    for line in text.splitlines():
+        name, _, value = line.removeprefix("llamacpp:").partition(" ")
+        if name in _TOTALS:
+            found[_TOTALS[name]] = float(value)
+    return found
+
+
+def _grown(before: list[float], now: list[float], busy: float) -> Request:
+    from service.engine.logs.requests import Request
+
+    n, seconds, m, output, cached = (now[i] - before[i] for i in range(5))
+    flaw = "another request ran at the same time" if busy > 1 else None
+    return Request("llama-server", 0, int(cached), int(n), seconds, max(int(m) - 1, 0), output, flaw)

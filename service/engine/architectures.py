@@ -1,0 +1,49 @@
+"""Facts of architectures that no header says and every engine agrees on: `data/architectures.json`.
+
+Which engine knows an architecture, and what it does with it, is in the engine's own table, in its folder.
+Sources: load_hparams and the graphs of both engines.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib import resources
+
+import msgspec
+
+
+class Architecture(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What is special about an architecture; the defaults hold for those that the table does not name.
+
+    Where the header has no pattern of sliding windows, all layers but one in `window_period` have a window (0: none);
+    the full one closes each period, or opens it (`full_layer_first`). `window`: its tokens where the header does not
+    say. `windowed_layers`: only a model of as many layers has windows at all.
+    `parallel`: attention and a recurrent state run side by side on the same input. `sigmoid_router`: the router's
+    activation where the header does not say, else softmax. `layers_by_number`: layers differ by their number alone,
+    or read another layer's cache. `rope_factors_of_full_layers`: windowed layers turn without them.
+    `trained_in_mxfp4`: its experts were trained in that type.
+    """
+
+    window_period: int = 0
+    full_layer_first: bool = False
+    window: int = 0
+    windowed_layers: int | None = None
+    parallel: bool = False
+    sigmoid_router: bool = False
+    layers_by_number: bool = False
+    rope_factors_of_full_layers: bool = False
+    trained_in_mxfp4: bool = False
+
+
+_USUAL = Architecture()
+
+
+def architecture(name: str) -> Architecture:
+    """Return what is special about an architecture (`general.architecture` of a header)."""
+    return _table().get(name, _USUAL)
+
+
+@cache
+def _table() -> dict[str, Architecture]:
+    text = resources.files("service.engine.data").joinpath("architectures.json").read_bytes()
+    return msgspec.json.decode(text, type=dict[str, Architecture])

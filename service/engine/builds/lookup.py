@@ -1,0 +1,209 @@
+"""Builds of the engines: a date, a number or a commit, understood; and what held for a build."""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_right
+
+import msgspec
+
+from service.engine.builds.history import Change, History
+from service.engine.builds.rules import BuildRules
+from service.engine.config import Engine
+from service.engine.engines import engine_spec
+from service.engine.errors import InvalidInput
+
+MAX_BUILD_TEXT = 64
+_EXAMPLE = "a date such as 2025-05-11 is always understood"
+_NUMBER = re.compile(r"b?(\d{3,6})")
+_COMMIT = re.compile(r"[0-9a-f]{6,40}")
+_DATE = re.compile(r"(20\d\d)-(0[1-9]|1[0-2])-(0[1-9]|[12]\d|3[01])")
+_MONTH = re.compile(r"20\d\d-(0[1-9]|1[0-2])")
+# What `--version` and llama-bench print: `version: 9187 (0253fb21f)`, `build: 0253fb21f (9187)`.
+_PRINTED = re.compile(r"(?:version|build)?\s*:?\s*([0-9a-f]{3,40})\s*\(([0-9a-f]{3,40})\)")
+_DAYS = (31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
+_EARLIEST = "2000-01-01"  # stands for a build before all known ones
+_NEWER_NUMBERS = 2_000  # so many builds after the newest known one are believed to exist
+
+
+class BuildAsked(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A build of an engine, one of: `date` 2025-05-11 or 2025-05, `number` that of `--version`, `commit` its hash."""
+
+    date: str | None = None
+    number: int | None = None
+    commit: str | None = None
+
+
+class Build(msgspec.Struct, frozen=True, kw_only=True):
+    """A build understood. `date` None: today's build, or a newer one. `about`: its exact date is not known.
+
+    `older`: it is from before the oldest known build, whose date and rules it has. `label`: what answers call it.
+    """
+
+    engine: Engine
+    label: str
+    date: str | None = None
+    about: bool = False
+    newer: bool = False
+    older: bool = False
+
+    @property
+    def doubt(self) -> str | None:
+        """Why its rules are not quite known; None where they are."""
+        if self.newer:
+            return "newer builds than this one are not known here"
+        if self.older:
+            return "builds before this date are not known here: the oldest known stands for it"
+        return "its exact date is not known: one near it is taken" if self.about else None
+
+    @property
+    def rules(self) -> BuildRules:
+        """What held for it."""
+        return _history(self.engine).rules_at(self.date)
+
+    @property
+    def changes(self) -> tuple[Change, ...]:
+        """What changed since, oldest first."""
+        return tuple(c for c in _history(self.engine).changes if self.date and c.date > self.date)
+
+    def has(self, program: str, option: str) -> bool | None:
+        """Return whether `program` had `option`; None where that is not known to have changed."""
+        dates = _history(self.engine).lifetimes(program).get(option)
+        return None if dates is None else bisect_right(dates, self.date or "9") % 2 == 1
+
+    def since(self, program: str, option: str) -> str | None:
+        """Return the date of the first build from which on, up to this one, `program` has had `option`."""
+        dates = [
+            date for date in _history(self.engine).lifetimes(program).get(option, ()) if date <= (self.date or "9")
+        ]
+        return dates[-1] if len(dates) % 2 else None
+
+    def next_change(self, program: str, option: str) -> str | None:
+        """Return the date of the first build after this one that gained or lost `option`."""
+        dates = _history(self.engine).lifetimes(program).get(option, ())
+        return next((date for date in dates if self.date and date > self.date), None)
+
+
+def resolve_build(engine: Engine, asked: BuildAsked | str | None) -> Build:
+    """Return the build that was asked for; None: today's. Raises InvalidInput, saying what would be right."""
+    if asked is None:
+        return today(engine)
+    stated = parse_build(asked) if isinstance(asked, str) else asked
+    given = [name for name in ("date", "number", "commit") if getattr(stated, name) is not None]
+    if len(given) != 1:
+        raise _wrong(f"a build is one of date, number and commit, not {len(given)} of them")
+    if stated.date is not None:
+        return _of_date(engine, stated.date)
+    return _of_commit(engine, stated.commit) if stated.commit is not None else _of_number(engine, stated.number or 0)
+
+
+def parse_build(text: str) -> BuildAsked:
+    """Return a build written as `2025-05-11`, `2025-05`, `b3700`, `3700`, `8337e4cd3`, or as engines print theirs.
+
+    Of `version: 9187 (0253fb21f)` the number is taken, which is known for every build. Raises InvalidInput.
+    """
+    text = text.strip()[: MAX_BUILD_TEXT + 1]
+    if _DATE.fullmatch(text) or _MONTH.fullmatch(text):
+        return BuildAsked(date=text)
+    if printed := _PRINTED.fullmatch(text.lower()):
+        text = next((one for one in printed.groups() if one.isdigit() and len(one) < 6), text)
+    if number := _NUMBER.fullmatch(text):
+        return BuildAsked(number=int(number[1]))
+    if _COMMIT.fullmatch(text.lower()):
+        return BuildAsked(commit=text.lower())
+    raise _wrong(f"{text!r} is no date (2025-05-11), number (b3700) or commit (8337e4cd3)")
+
+
+def rule_since(engine: Engine, rule: str) -> str:
+    """Return the date since which a rule of `BuildRules` or `MemoryRules` is as it is today."""
+    return max(change.date for change in _history(engine).changes if rule in change.before)
+
+
+def day_before(date: str) -> str:
+    """Return the day before a date (YYYY-MM-DD); before the first of March the 28th of February is near enough."""
+    year, month, day = map(int, date.split("-"))
+    if day > 1:
+        return f"{year}-{month:02}-{day - 1:02}"
+    year, month = (year, month - 1) if month > 1 else (year - 1, 12)
+    return f"{year}-{month:02}-{28 if month == 2 else _DAYS[month - 1]:02}"
+
+
+def months_between(earlier: str, later: str) -> int:
+    """Return the whole months from one date (YYYY-MM-DD) to another."""
+    (year, month, day), (year2, month2, day2) = (map(int, date.split("-")) for date in (earlier, later))
+    return (year2 - year) * 12 + month2 - month - (day2 < day)
+
+
+def date_of_today(engine: Engine) -> str:
+    """Return the date of the build whose rules this project follows."""
+    return _history(engine).today.date
+
+
+def today(engine: Engine) -> Build:
+    """Return the build whose rules and defaults this project follows."""
+    return Build(engine=engine, label=_history(engine).today.label)
+
+
+def _history(engine: Engine) -> History:
+    return engine_spec(engine).history
+
+
+def _wrong(what: str, choices: tuple[str, ...] = ()) -> InvalidInput:
+    return InvalidInput(f"{what}: {_EXAMPLE}", field="build", choices=choices)
+
+
+def _of_date(engine: Engine, text: str, label: str | None = None, *, about: bool = False) -> Build:
+    if _MONTH.fullmatch(text):
+        return _of_date(engine, f"{text}-15", text, about=True)
+    if not _is_date(text):
+        raise _wrong(f"{text[:40]!r} is no date")
+    newest, oldest = _history(engine).today.date, _history(engine).today.oldest
+    if text < oldest:
+        return Build(engine=engine, label=f"{label or text}, taken for one of {oldest}", date=oldest, older=True)
+    if text >= newest:
+        return msgspec.structs.replace(today(engine), newer=text > newest)
+    named = f"{label} of {'about ' if about else ''}{text}" if label else f"of {text}"
+    return Build(engine=engine, label=named, date=text, about=about)
+
+
+def _is_date(text: str) -> bool:
+    match = _DATE.fullmatch(text)
+    return match is not None and int(match[3]) <= _DAYS[int(match[2]) - 1]
+
+
+def _between(start: str, end: str, share: float) -> str:
+    """Return the day at `share` of the way, give or take one."""
+    first, last = ((int(day[:4]) * 12 + int(day[5:7]) - 1) * 31 + int(day[8:]) - 1 for day in (start, end))
+    months, day = divmod(first + round((last - first) * share), 31)
+    return f"{months // 12}-{months % 12 + 1:02}-{min(day + 1, _DAYS[months % 12]):02}"
+
+
+def _of_number(engine: Engine, number: int) -> Build:
+    numbers = _history(engine).numbers
+    first, last = numbers[0], numbers[-1]
+    if 0 < number < first[0]:
+        return _of_date(engine, _EARLIEST, f"b{number}")
+    if not first[0] <= number <= last[0] + _NEWER_NUMBERS:
+        raise _wrong(f"{engine}'s builds known here are numbered {first[0]} to {last[0]}, none is {number}")
+    if number >= last[0]:
+        return msgspec.structs.replace(today(engine), newer=number > last[0])
+    after = bisect_right(numbers, (number, "9"))
+    (low, start), (high, end) = numbers[after - 1], numbers[after]
+    if low == number:
+        return _of_date(engine, start, f"b{number}")
+    day = _between(start, end, (number - low) / (high - low))
+    return _of_date(engine, day, f"b{number}", about=True)
+
+
+def _of_commit(engine: Engine, commit: str) -> Build:
+    name = commit.lower()
+    if not _COMMIT.fullmatch(name):
+        raise _wrong(f"{commit[:48]!r} is no commit: 6 to 40 hexadecimal digits")
+    if name[:9] == _history(engine).today.label[:9] or name == _history(engine).today.label[: len(name)]:
+        return today(engine)
+    commits = _history(engine).commits
+    found = {commits[known] for known in commits if known.startswith(name[:8]) or name.startswith(known)}
+    if len(found) != 1:
+        what = "is not known here" if not found else "is not unique"
+        raise _wrong(f"the commit {name[:12]} of {engine} {what}")
+    return _of_date(engine, found.pop(), name[:9])

@@ -1,0 +1,80 @@
+"""What a machine can really give to a model: RAM less what else runs, and what a GPU may use of a memory it shares."""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+from service.engine.catalogue.rows import GpuRow
+from service.engine.hardware import os_family
+from service.engine.units import GIB, MIB
+
+_SHOWN = 0.975  # of the installed RAM: a Linux machine with 64 GiB shows 62.7 in `free`
+_SERVER_CPU = re.compile(r"epyc|xeon|threadripper|altra|grace", re.I)
+_WSL_SHARE = 0.5  # of the RAM, where .wslconfig says nothing else (learn.microsoft.com/windows/wsl/wsl-config)
+_WSL_KEEPS = 2  # GiB: nothing but the engine runs there
+_DESKTOP_KEEPS, _WINDOWS_KEEPS, _SERVER_KEEPS = 8, 10, 4
+_SMALL_GIVES = 0.6  # of the RAM at least: people run 4.5 GB on laptops of 8 GB
+
+# Share of system memory that the GPU of a machine without VRAM may use. Metal's recommendedMaxWorkingSetSize is 2/3 up
+# to 32 GiB and 3/4 above (llama.cpp logs: 10,922 MiB of 16 GiB, 49,152 MiB of 64 GiB); Linux gives AMD's integrated
+# GPUs half (amdgpu's GTT default); CUDA sees all of it, and the system needs some: a DGX Spark of 128 GiB that is
+# filled beyond 118 stalls before it reports that memory is short.
+_METAL_SMALL, _METAL_LARGE, _METAL_LIMIT_GIB = 2 / 3, 3 / 4, 32
+_SHARED = {"rocm": 0.5, "sycl": 0.5, "vulkan": 0.5, "cuda": 0.92}
+_WORTH_RAISING = 1.05  # times the usual limit
+_VGM_SHARE = 0.75  # AMD's driver for Windows gives a GPU that shares memory 96 of 128 GB at most
+_PAGES_A_GIB = 262_144
+
+
+class GpuLimit(NamedTuple):
+    """What a GPU may use of the memory that it shares: `usual` bytes, or `most` after `raised_by` ("": the same)."""
+
+    usual: int
+    most: int
+    raised_by: str = ""
+
+
+def usable_ram(ram_bytes: int, os: str, cpu: str | None, sockets: int, *, reported: bool) -> int:
+    """Return the bytes of RAM that a model may take: what the system shows, less what else runs.
+
+    The firmware and the kernel keep some 2.5 %, unless the size is one that the system `reported`. Others take 4 GiB on
+    a server, 8 on a desktop or where nothing is said, 10 with Windows, and two fifths at most. WSL sees half of it.
+    """
+    whole, keeps = ram_bytes if reported else int(ram_bytes * _SHOWN), _DESKTOP_KEEPS
+    if "wsl" in os.lower():
+        ram_bytes = whole = ram_bytes if reported else int(ram_bytes * _WSL_SHARE)
+        keeps = _WSL_KEEPS
+    elif os_family(os) == "windows":
+        keeps = _WINDOWS_KEEPS
+    elif sockets > 1 or _SERVER_CPU.search(cpu or ""):
+        keeps = _SERVER_KEEPS
+    return max(whole - keeps * GIB, int(ram_bytes * _SMALL_GIVES))
+
+
+def gpu_limit(row: GpuRow, ram_bytes: int, usable: int, os: str) -> GpuLimit:
+    """Return what a GPU without memory of its own may use, and the line that raises the limit where there is one.
+
+    Linux: `ttm.pages_limit` is the limit in pages of 4 KiB, and nothing else is needed (measured on a Strix Halo of
+    128 GB, noamsto/nix-amd-ai issue 42). Apple: `iogpu.wired_limit_mb`, until the next start.
+    """
+    share = _SHARED.get(row.backend)
+    if share is None:
+        share = _METAL_SMALL if ram_bytes <= _METAL_LIMIT_GIB * GIB else _METAL_LARGE
+    usual = int(ram_bytes * share)
+    raised = usable if row.backend in ("metal", "rocm", "vulkan") else usual
+    if os_family(os) == "windows":
+        raised = min(raised, int(ram_bytes * _VGM_SHARE)) if row.backend != "metal" else usual
+    raised = raised // GIB * GIB
+    if raised < usual * _WORTH_RAISING:
+        return GpuLimit(usual, usual)
+    return GpuLimit(usual, raised, _line(row.backend, raised, os))
+
+
+def _line(backend: str, n_bytes: int, os: str) -> str:
+    gib = n_bytes // GIB
+    if backend == "metal":
+        return f"sudo sysctl iogpu.wired_limit_mb={n_bytes // MIB}"
+    if os_family(os) == "windows":
+        return f"AMD Software, Performance, Tuning, Variable Graphics Memory: {gib} GB"
+    return f"the kernel parameter ttm.pages_limit={gib * _PAGES_A_GIB} and a restart"

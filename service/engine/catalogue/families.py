@@ -1,0 +1,226 @@
+"""What a CPU that the catalogue lacks is, as far as its maker's numbering tells: generation, cores, memory.
+
+Numbering schemes: Intel's and AMD's pages on processor numbers; cores are those of the usual model of a tier, memory
+and PCIe those of its platform (Intel ARK, AMD's product specifications). What is taken so is listed among the
+assumptions, and intervals widen by it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+from service.engine.catalogue.rows import CpuRow
+
+_Match = re.Match[str]
+
+# Intel Core by generation: (generation, ISA, MT/s, PCIe, cores of i3, i5, i7, i9); from the 12th on performance cores.
+_CORE = {
+    2: ("sandy bridge", "avx2", 1333, 2.0, (2, 4, 4, 4)),
+    3: ("ivy bridge", "avx2", 1600, 3.0, (2, 4, 4, 4)),
+    4: ("haswell", "avx2", 1600, 3.0, (2, 4, 4, 4)),
+    5: ("broadwell", "avx2", 1600, 3.0, (2, 4, 4, 4)),
+    6: ("skylake", "avx2", 2133, 3.0, (2, 4, 4, 4)),
+    7: ("skylake", "avx2", 2400, 3.0, (2, 4, 4, 4)),
+    8: ("skylake", "avx2", 2666, 3.0, (4, 6, 6, 6)),
+    9: ("skylake", "avx2", 2666, 3.0, (4, 6, 8, 8)),
+    10: ("skylake", "avx2", 2933, 3.0, (4, 6, 8, 10)),
+    11: ("rocket lake", "vnni", 3200, 4.0, (4, 6, 8, 8)),
+    12: ("alder lake", "avx2", 4800, 5.0, (4, 6, 8, 8)),
+    13: ("raptor lake", "avx2", 5600, 5.0, (4, 6, 8, 8)),
+    14: ("raptor lake", "avx2", 5600, 5.0, (4, 6, 8, 8)),
+}
+_TIERS = {"3": 0, "5": 1, "7": 2, "9": 3}
+# Xeon Scalable by the second digit: (generation, channels, MT/s, PCIe, cores of 3xxx, 4xxx, 5xxx, 6xxx, 8xxx).
+_SCALABLE = {
+    "1": ("skylake", "avx512", 6, 2666, 3.0, (8, 10, 14, 20, 26)),
+    "2": ("cascade lake", "vnni", 6, 2933, 3.0, (8, 10, 16, 20, 26)),
+    "3": ("ice lake", "vnni", 8, 3200, 4.0, (8, 12, 16, 28, 36)),
+    "4": ("sapphire rapids", "vnni", 8, 4800, 5.0, (8, 12, 16, 32, 48)),
+    "5": ("emerald rapids", "vnni", 8, 5600, 5.0, (8, 12, 16, 32, 56)),
+}
+_XEON_E = {
+    None: ("sandy bridge", 1600, 8),
+    "1": ("sandy bridge", 1600, 8),
+    "2": ("ivy bridge", 1866, 10),
+    "3": ("haswell", 2133, 12),
+    "4": ("broadwell", 2400, 14),
+}
+# EPYC by series and last digit: (generation, ISA, channels, MT/s, PCIe), and cores by the second digit.
+_EPYC = {
+    "71": ("zen", "avx2", 8, 2666, 3.0),
+    "72": ("zen2", "avx2", 8, 3200, 4.0),
+    "73": ("zen3", "avx2", 8, 3200, 4.0),
+    "94": ("zen4", "vnni", 12, 4800, 5.0),
+    "95": ("zen5", "vnni", 12, 6000, 5.0),
+    "84": ("zen4", "vnni", 6, 4800, 5.0),
+    "44": ("zen4", "vnni", 2, 5200, 5.0),
+    "45": ("zen5", "vnni", 2, 5600, 5.0),
+}
+_EPYC_CORES = {
+    "7": {"0": 8, "1": 16, "2": 16, "3": 16, "4": 24, "5": 32, "6": 48, "7": 64, "f": 16},
+    "9": {"0": 8, "1": 16, "2": 24, "3": 32, "4": 48, "5": 64, "6": 96, "7": 128, "8": 160, "9": 192},
+    "8": {"0": 8, "1": 16, "2": 24, "3": 32, "4": 48, "5": 64},
+    "4": {"1": 4, "2": 6, "3": 8, "4": 12, "5": 16},
+}
+_LARGE_CLOUD_EPYC = 64  # 7B12, 7C13, 7H12, 7J13, 7K62, 7V12: those that clouds order
+# Ryzen and Threadripper by the first digit: (generation, ISA, MT/s, PCIe).
+_ZEN = {
+    "1": ("zen", "avx2", 2666, 3.0),
+    "2": ("zen+", "avx2", 2933, 3.0),
+    "3": ("zen2", "avx2", 3200, 4.0),
+    "4": ("zen2", "avx2", 3200, 3.0),
+    "5": ("zen3", "avx2", 3200, 4.0),
+    "6": ("zen3", "avx2", 4800, 4.0),
+    "7": ("zen4", "vnni", 5200, 5.0),
+    "8": ("zen4", "vnni", 5200, 4.0),
+    "9": ("zen5", "vnni", 5600, 5.0),
+}
+_THREADRIPPER_CORES = {"20": 12, "40": 16, "45": 12, "50": 16, "55": 16, "60": 24, "65": 24, "70": 32, "75": 32}
+_MOBILE = re.compile(r"^(?:h|hs|hk|hq|hx|hx3d|u|p|g\d|y|m|mq)$", re.I)
+
+
+def family_of(name: str) -> CpuRow | None:
+    """Return a row for a CPU by its maker's numbering, `name` as given; None for a name that tells nothing."""
+    text = " ".join(name.lower().replace("(r)", " ").replace("(tm)", " ").replace("-", " ").split())
+    for pattern, row in _FAMILIES:
+        if (m := pattern.search(text)) is not None and (found := row(name, m)) is not None:
+            return found
+    return None
+
+
+def _row(
+    name: str, generation: str, isa: str, cores: int, channels: int, mts: int, pcie: float, sockets: int
+) -> CpuRow:
+    return CpuRow(
+        name=name.strip(),
+        cores=cores,
+        sockets=sockets,
+        isa=isa,
+        channels=channels,
+        mts=mts,
+        pcie=pcie,
+        generation=generation,
+        source="the maker's numbering",
+    )
+
+
+def _core(name: str, m: _Match) -> CpuRow | None:
+    """`i5 8400`, `i7 13700h`, `i7 1165g7`: four digits that begin with 10 to 14 are mobile parts of that generation."""
+    digits, suffix = m[2], m[3]
+    short = len(digits) == 4 and "10" <= digits[:2] <= "14"
+    generation = int(digits[:2]) if len(digits) == 5 or short else int(digits[0])
+    if generation not in _CORE:
+        return None
+    family, isa, mts, pcie, tiers = _CORE[generation]
+    cores = tiers[_TIERS[m[1]]]
+    if short or suffix.startswith(("u", "y", "g", "p")):
+        cores = min(cores, 4)
+    elif _MOBILE.match(suffix) and generation >= 12 and not suffix.startswith("hx"):
+        cores = min(cores, 6)
+    return _row(name, family, isa, cores, 2, mts, pcie, 1)
+
+
+def _core_ultra(name: str, m: _Match) -> CpuRow:
+    """`ultra 7 155h` (Meteor Lake), `ultra 9 285k` (Arrow Lake): performance cores by tier and suffix."""
+    family = {"1": "meteor lake", "2": "arrow lake"}.get(m[2], "panther lake")
+    cores = {"5": 4, "7": 6, "9": 6}[m[1]]
+    if m[3].startswith(("u", "v")):
+        cores = 4 if m[3].startswith("v") else 2
+    elif m[2] == "2" and m[3].startswith(("k", "hx", "f")):
+        cores = {"5": 6, "7": 8, "9": 8}[m[1]]
+    return _row(name, family, "avx2", cores, 2, 5600, 5.0, 1)
+
+
+def _small(name: str, m: _Match) -> CpuRow:
+    cores = 8 if m[1] in ("300", "305", "355") else 4
+    return _row(name, "alder lake n", "avx2", cores, 1, 4800, 3.0, 1)
+
+
+def _xeon_e(name: str, m: _Match) -> CpuRow:
+    family, mts, cores = _XEON_E[m[2]]
+    channels = 2 if m[1] == "3" else 4
+    return _row(name, family, "avx2", 4 if m[1] == "3" else cores, channels, mts, 3.0, 1 if m[1] == "3" else 2)
+
+
+def _xeon_w_new(name: str, m: _Match) -> CpuRow:
+    """`w5 2465x`, `w9 3495x`: the first digit of the number says how many channels."""
+    cores = {"3": 8, "5": 12, "7": 20, "9": 36}[m[1]]
+    return _row(name, "sapphire rapids", "vnni", cores, 8 if m[2] == "3" else 4, 4800, 5.0, 1)
+
+
+def _xeon_w_old(name: str, m: _Match) -> CpuRow:
+    """`w 2145` and `w 2245` have four channels, `w 3245` six, `w 3345` eight."""
+    family, isa, _, mts, pcie, _ = _SCALABLE.get(m[2], _SCALABLE["1"])
+    channels = 4 if m[1] == "2" else 8 if m[2] == "3" else 6
+    return _row(name, family, isa, 12, channels, mts, pcie, 1)
+
+
+def _scalable(name: str, m: _Match) -> CpuRow | None:
+    if m[2] not in _SCALABLE:
+        return None
+    family, isa, channels, mts, pcie, cores = _SCALABLE[m[2]]
+    return _row(name, family, isa, cores[{"3": 0, "4": 1, "5": 2, "6": 3, "8": 4}[m[1]]], channels, mts, pcie, 2)
+
+
+def _epyc(name: str, m: _Match) -> CpuRow | None:
+    platform = _EPYC.get(m[1] + m[4])
+    if platform is None:
+        return None
+    family, isa, channels, mts, pcie = platform
+    cores = _EPYC_CORES[m[1]].get(m[2], _LARGE_CLOUD_EPYC)
+    return _row(name, family, isa, cores, channels, mts, pcie, 1 if m[1] == "4" or (m[5] or "").startswith("p") else 2)
+
+
+def _threadripper(name: str, m: _Match) -> CpuRow | None:
+    if m[1] not in _ZEN:
+        return None
+    family, isa, mts, pcie = _ZEN[m[1]]
+    channels = 8 if m[3] == "wx" and m[1] not in "12" else 4
+    return _row(name, family, isa, _THREADRIPPER_CORES.get(m[2], 64), channels, mts, pcie, 1)
+
+
+def _ryzen(name: str, m: _Match) -> CpuRow | None:
+    first, tier, last, suffix = m[1], m[2], m[3], m[4]
+    if first not in _ZEN:
+        return None
+    family, isa, mts, pcie = _ZEN[first]
+    if first in "23" and suffix.startswith(("g", "u", "h")):  # APUs of the generation before
+        family, isa, mts, pcie = _ZEN[str(int(first) - 1)]
+    cores = (16 if last in ("50", "55") else 12) if tier == "9" else 8 if tier in "78" else 6 if tier in "456" else 4
+    return _row(name, family, isa, cores, 2, mts, pcie, 1)
+
+
+def _ryzen_ai(name: str, m: _Match) -> CpuRow:
+    return _row(name, "zen5", "vnni", {"5": 6, "7": 8, "9": 12}[m[1]], 2, 5600, 4.0, 1)
+
+
+def _arm(generation: str, cores: int, channels: int, mts: int, sockets: int) -> Callable[[str, _Match], CpuRow]:
+    def row(name: str, m: _Match) -> CpuRow:
+        stated = next((int(g) for g in m.groups() if g), cores)
+        return _row(name, generation, "neon", stated, channels, mts, 4.0, sockets)
+
+    return row
+
+
+_FAMILIES: tuple[tuple[re.Pattern[str], Callable[[str, _Match], CpuRow | None]], ...] = (
+    (re.compile(r"\bi([3579]) ?(\d{4,5})([a-z]{0,2}\d?)\b"), _core),
+    (re.compile(r"\bultra ?([579]) ?([123])\d{2}([a-z]{0,2})\b"), _core_ultra),
+    (re.compile(r"\bn(95|97|100|150|200|250|300|305|355)\b"), _small),
+    (re.compile(r"\be([357]) ?\d{4}[a-z]{0,2}(?: ?v([1-4]))?\b"), _xeon_e),
+    (re.compile(r"\bw([3579]) ([23])\d{3}[a-z]{0,2}\b"), _xeon_w_new),
+    (re.compile(r"\bw ([23])([1-3])\d{2}[a-z]{0,2}\b"), _xeon_w_old),
+    (re.compile(r"\b(?:xeon|gold|silver|platinum|bronze)\b.*?\b([34568])([1-5])\d{2}[a-z+]{0,2}(?!\w)"), _scalable),
+    (re.compile(r"(?:\bepyc ?|^)(?=[789]\w{3}|4\d{3}p)([4789])([0-9cfhbjkv])(\d)([1-5])(p|f|x|px)?(?!\w)"), _epyc),
+    (re.compile(r"\b(?:threadripper|tr)(?: pro)? ?([1-9])9(\d{2})(wx|x)?(?!\w)"), _threadripper),
+    (re.compile(r"^([1-9])9(\d{2})(wx)$"), _threadripper),
+    (re.compile(r"\bryzen ai ?(?:max\+? )?([579])\b"), _ryzen_ai),
+    (re.compile(r"\bryzen ?[3579]? ?(?:pro )?([1-9])([0-9])(\d{2})(x3d|xt|x|ge|gt|g|hx3d|hx|hs|h|u|f|)(?!\w)"), _ryzen),
+    (re.compile(r"^([1-9])([0-9])(\d{2})(x3d|x|ge|g|hx3d|hx|hs|u)$"), _ryzen),
+    (re.compile(r"\bsnapdragon x"), _arm("oryon", 12, 2, 8448, 1)),
+    (re.compile(r"\b(?:ampere ?)?altra(?: max)?(?: [qm](\d{2,3}))?|\b[qm](\d{2,3}) (?:22|26|28|30|33)\b"),
+     _arm("neoverse n1", 80, 8, 3200, 2)),
+    (re.compile(r"\bgraviton ?[234]?"), _arm("neoverse", 64, 8, 4800, 1)),
+    (re.compile(r"\bgrace\b"), _arm("grace", 72, 8, 8533, 2)),
+    (re.compile(r"\bkunpeng"), _arm("kunpeng", 64, 8, 2933, 2)),
+)  # fmt: skip

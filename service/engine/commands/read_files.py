@@ -1,0 +1,240 @@
+"""Commands out of the files of other programs: llama-swap, router presets, compose, env files, KoboldCpp.
+
+Each becomes what bash would run. `config_files.py` writes the first four.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import msgspec
+
+from service.engine.commands.tables import known_options
+from service.engine.commands.unwrap import program_of_image
+from service.engine.config import Engine
+from service.engine.engines import all_engines
+from service.engine.errors import InvalidFlags
+
+NEEDS = "needs: "  # begins a comment of a preset that says what the router itself must be started with
+
+_SECTION = re.compile(r"^[ \t]*\[([^\]\n]+)\][ \t]*(?:[;#].*)?$", re.M)
+_PAIR = re.compile(r"^[ \t]*([A-Za-z_][A-Za-z0-9_.-]*)[ \t]*=[ \t]*(.*?)[ \t]*(?:[;#].*)?$", re.M)
+_VARIABLE = re.compile(r"(?:export )?[A-Za-z_]\w*=(?!.*\s(?:-{1,2}[A-Za-z]|(?:\S*/)?llama-[a-z-]+(?:\s|$))).*")
+_YAML = re.compile(r"^(models|services)[ \t]*:", re.M)
+_MACRO = re.compile(r"\$\{([A-Za-z0-9_-]+)\}")
+_FALSE = ("false", "off", "0", "no", "disabled")
+_MAX_MODELS = 64
+_PORT = "8080"
+
+
+class NamedCommand(msgspec.Struct, frozen=True):
+    """A command found in a file. `name`: of the model or service there, None where the text itself is the command.
+
+    `engine`: whose file it is, None where either engine could read it.
+    """
+
+    name: str | None
+    command: str
+    engine: Engine | None = None
+
+
+def commands_of(text: str) -> list[NamedCommand]:
+    """Return the commands that a pasted text holds: one for each model of a file, else the text itself.
+
+    Raises InvalidFlags where a file is damaged, or holds no command.
+    """
+    lines = [line.strip() for line in text.splitlines() if line.strip() and not line.strip().startswith(("#", ";"))]
+    if lines and lines[0].startswith("{"):
+        return [NamedCommand(None, _from_kcpps(text), _router_engine())]
+    if _YAML.search(text) and (found := list(_from_yaml(text))):
+        return _bounded(found)
+    if any(map(_SECTION.fullmatch, lines)) and all(_SECTION.fullmatch(x) or _PAIR.fullmatch(x) for x in lines):
+        return [NamedCommand(None, text)] if "ExecStart" in text else _bounded(list(_from_preset(text)))
+    if any(line.startswith("LLAMA_ARG_") for line in lines) and all(map(_VARIABLE.fullmatch, lines)):
+        return [NamedCommand(None, " ".join([*map(_assignment, lines), "llama-server"]))]
+    if re.search(r"\bkoboldcpp(?:\.py|\.exe|-[\w.-]+)?\b", text[:500]):
+        return [NamedCommand(None, _from_kobold_words(text), _router_engine())]
+    return [NamedCommand(None, text)]
+
+
+def only_command(text: str) -> NamedCommand:
+    """Return the one command of a pasted text. Raises InvalidFlags, with the names, where it holds several."""
+    found = commands_of(text)
+    if len(found) > 1:
+        names = tuple(one.name or "" for one in found)
+        detail = f"the file holds {len(found)} models: give the part of one of them"
+        raise InvalidFlags(detail, field="command", choices=names)
+    return found[0]
+
+
+def _bounded(commands: list[NamedCommand]) -> list[NamedCommand]:
+    if len(commands) > _MAX_MODELS:
+        raise InvalidFlags(f"the file holds {len(commands)} models; at most {_MAX_MODELS} are read", field="command")
+    return commands
+
+
+def _router_engine() -> Engine:
+    """The engine whose server reads presets; KoboldCpp is built on it."""
+    return next(one.name for one in all_engines() if "--models-preset" in known_options(one.name, "llama-server"))
+
+
+def _assignment(line: str) -> str:
+    name, _, value = line.removeprefix("export ").partition("=")
+    return f"{name.strip()}={shlex.quote(value.strip().strip(chr(34)).strip(chr(39)))}"
+
+
+def _from_yaml(text: str) -> Iterator[NamedCommand]:
+    try:
+        content = msgspec.yaml.decode(text)
+    except (msgspec.DecodeError, RecursionError):
+        return  # prose with such a word in it
+    if not isinstance(content, dict):
+        return
+    for name, model in _entries(content.get("models")):
+        if isinstance(model.get("cmd"), str):
+            yield NamedCommand(name, _of_llama_swap(name, model, content.get("macros")))
+    for name, service in _entries(content.get("services")):
+        words = _words(service.get("command"))
+        text = f"{service.get('image', '')} {_words(service.get('entrypoint'))} {words}"
+        if "llama" in text.lower() and words:
+            yield NamedCommand(name, _of_compose(service, words))
+
+
+def _entries(value: object) -> list[tuple[str, dict[str, Any]]]:
+    found = value if isinstance(value, dict) else {}
+    return [(str(name), entry) for name, entry in found.items() if isinstance(entry, dict)]
+
+
+def _of_llama_swap(name: str, model: Mapping[str, Any], shared: object) -> str:
+    """`cmd` with its macros: the model's own, then those of all models, which may use those before them."""
+    macros = {"PORT": _PORT, "MODEL_ID": name}
+    for group in (shared, model.get("macros")):
+        for key, value in group.items() if isinstance(group, dict) else ():
+            macros[str(key)] = _MACRO.sub(lambda match: macros.get(match[1], match[0]), str(value))
+    lines = [line for line in str(model["cmd"]).splitlines() if not line.lstrip().startswith("#")]
+    command = _MACRO.sub(lambda match: macros.get(match[1], match[0]), " ".join(line.rstrip("\\ ") for line in lines))
+    if unknown := _MACRO.search(command):
+        raise InvalidFlags(f"{name}: the file has no macro {unknown[0]}", field="command")
+    env = [_assignment(str(one)) for one in model.get("env") or ()]
+    return " ".join([*env, command])
+
+
+def _words(value: object) -> str:
+    """A command of compose: a text is split by a shell's rules, a list is words already; `$$` stands for `$`."""
+    if isinstance(value, list):
+        return shlex.join(str(word).replace("$$", "$") for word in value)
+    return str(value or "").replace("$$", "$")
+
+
+def _of_compose(service: Mapping[str, Any], words: str) -> str:
+    env = service.get("environment") or {}
+    pairs = [f"{name}={value}" for name, value in env.items()] if isinstance(env, dict) else [str(one) for one in env]
+    program = program_of_image(str(service.get("image", ""))) if words.startswith("-") else ""
+    entry = _words(service.get("entrypoint"))
+    return " ".join(word for word in [*map(_assignment, pairs), entry or program, words] if word)
+
+
+def _from_preset(text: str) -> Iterator[NamedCommand]:
+    """llama.cpp, common/preset.cpp: `[*]` is for all models, and a later key wins."""
+    needs = re.findall(rf"^[;#]\s*{NEEDS}(.*)$", text, re.M)
+    parts = _SECTION.split(text)
+    sections = {name.strip(): dict(_PAIR.findall(body)) for name, body in zip(parts[1::2], parts[2::2], strict=True)}
+    shared = sections.pop("*", {})
+    for name, own in sections.items():
+        options = shared | own
+        words = [word for key, value in options.items() if key not in _ROUTERS for word in _option(key, value)]
+        env = [f"{key}={shlex.quote(value)}" for key, value in options.items() if key.startswith("LLAMA_ARG_")]
+        yield NamedCommand(name, " ".join([*needs[:1], *env, "llama-server", shlex.join(words)]), _router_engine())
+
+
+# Keys that are the router's, and no options of a model's server (tools/server/README.md, "Model presets").
+_ROUTERS = ("version", "load-on-startup", "stop-timeout", "dedup-cache-models")
+
+
+def _option(key: str, value: str) -> list[str]:
+    if key.startswith("LLAMA_ARG_"):
+        return []
+    name = f"--{key}" if len(key) > 3 or "-" in key else f"-{key}"
+    if key in ("fa", "flash-attn", "fit") or value.lower() not in ("true", *_FALSE[:2]):
+        return [name, value]
+    return [name] if value.lower() == "true" else [_negated(name)]
+
+
+def _negated(name: str) -> str:
+    return f"--{name.removeprefix('--no-')}" if name.startswith("--no-") else f"--no-{name.lstrip('-')}"
+
+
+# KoboldCpp's options (koboldcpp.py) and the same of llama-server; a batch is both logical and physical there.
+_KOBOLD = {
+    "model": "-m",
+    "model_param": "-m",
+    "contextsize": "-c",
+    "gpulayers": "-ngl",
+    "moecpu": "-ncmoe",
+    "overridetensors": "-ot",
+    "threads": "-t",
+    "blasthreads": "-tb",
+    "maingpu": "-mg",
+    "mmproj": "-mm",
+    "draftmodel": "-md",
+    "device": "-dev",
+}
+_KOBOLD_CACHES = {"0": "f16", "1": "q8_0", "2": "q4_0"}
+
+
+def _from_kcpps(text: str) -> str:
+    try:
+        content = json.loads(text)
+    except ValueError as error:
+        raise InvalidFlags(f"the file is no JSON: {error}", field="command") from error
+    if not isinstance(content, dict) or not {"gpulayers", "model_param", "contextsize"} & content.keys():
+        raise InvalidFlags("the JSON is no settings file of KoboldCpp (.kcpps)", field="command")
+    return _kobold({name: value for name, value in content.items() if value not in (None, "", [], -1)})
+
+
+def _from_kobold_words(text: str) -> str:
+    try:
+        words = shlex.split(text.replace("\\\n", " "))
+    except ValueError as error:
+        raise InvalidFlags(f"the command's quotes do not close: {error}", field="command") from error
+    found: dict[str, Any] = {}
+    name = ""
+    at = next(i for i, word in enumerate(words) if "koboldcpp" in word.lower())
+    for word in words[at + 1 :]:
+        if word.startswith("--"):
+            name = word[2:].replace("-", "_")
+            found[name] = True
+        elif not name:
+            found["model"] = word
+        else:
+            found[name] = word if found[name] is True else f"{found[name]},{word}"
+    return _kobold(found)
+
+
+def _kobold(options: Mapping[str, Any]) -> str:
+    """Its defaults are its own: 8,192 tokens of context, batches of 512, flash attention, and no mapping."""
+    given: dict[str, Any] = {"contextsize": 8192, "batchsize": 512, **options}
+    if "model_param" in given:
+        given.pop("model", None)
+    if str(given.get("gpulayers")) == "-1":  # it chooses
+        del given["gpulayers"]
+    words = ["llama-server"]
+    for name, value in given.items():
+        if name in _KOBOLD and value is not True and not (name == "moecpu" and str(value) == "0"):
+            words += [_KOBOLD[name], str(value[0] if isinstance(value, list) else value)]
+    words += ["-b", str(given["batchsize"]), "-ub", str(given["batchsize"])]
+    split = given.get("tensor_split")
+    if split:
+        words += ["-ts", ",".join(map(str, split)) if isinstance(split, list) else str(split)]
+    cache = _KOBOLD_CACHES.get(str(given.get("quantkv", 0)), str(given.get("quantkv")))
+    words += [] if cache == "f16" else ["-ctk", cache, "-ctv", cache]
+    words += ["-fa", "off" if given.get("noflashattention") else "on"]
+    words += [] if given.get("usemmap") else ["--no-mmap"]
+    words += ["--mlock"] if given.get("usemlock") else []
+    words += ["-nkvo"] if given.get("lowvram") else []
+    words += ["-fit", "off"] if "gpulayers" in given and not given.get("autofit") else []
+    return shlex.join(words)

@@ -1,0 +1,91 @@
+"""What reading and writing commands asks of an engine: its options, how it spells them, how it is built."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+from service.engine.engines.tables import Options
+
+if TYPE_CHECKING:  # nothing is loaded for the interface: these rooms ask the engines themselves
+    from service.engine.advice import BuildOption, Package
+    from service.engine.builds.rules import BuildRules
+    from service.engine.config import CacheType, Flags, Tool
+    from service.engine.hardware import Card
+    from service.engine.model import Model
+
+Effect: TypeAlias = Literal["devices", "option", "copies", "none"]
+
+
+class EngineCommands(ABC):
+    """How an engine's commands are written and read. Words are unquoted.
+
+    Facts, with what they mean:
+
+    - `options`: every option of its programs. `retired`: options that only builds of it ever had, by which a command is
+      known as its own. `program_names`: parts of a program's name or path by which it is known.
+    - `spelling_today`: what to write today for an option that its programs no longer have under that name.
+    - `image`: of its container: name, Dockerfile (`{}`: the back end) and target, in its repository.
+    - `bench_defaults`: fields of Flags whose default in llama-bench is another than in the server.
+    - `first_rule_wins`: `-cmoe` and `-ncmoe` are rules like `-ot`, of which the first that matches wins; else they come
+      last. `bench_rule_separator`: what llama-bench splits the rules of one `-ot` at.
+    - `draft_takes_rules`: a draft model takes the rules and, unless given, the cache types of the model, and one slot.
+    - `server_caps_context`: its server uses no more of a slot than the model was trained for.
+    - `latent_flags`: fields of Flags that a config for latent attention sets. `smaller_caches`: types of K and V to try
+      where f16 and q8_0 do not fit, larger ones first.
+    - `option_variables`: how environment variables begin that say what options say, "" where there are none.
+      `variables`: others that it alone reads, and what the figures take from them; None: it does not read this one.
+    """
+
+    options: Options
+    retired: frozenset[str] = frozenset()
+    program_names: tuple[str, ...] = ()
+    spelling_today: Mapping[str, str] = MappingProxyType({})
+    image: tuple[str, str, str]
+    bench_defaults: Mapping[str, object] = MappingProxyType({})
+    first_rule_wins: bool = False
+    bench_rule_separator: str = ","
+    draft_takes_rules: bool = False
+    server_caps_context: bool = False
+    latent_flags: Mapping[str, int] = MappingProxyType({})
+    smaller_caches: tuple[tuple[str, str], ...] = (("q4_0", "q4_0"),)
+    option_variables: str = ""
+    variables: Mapping[str, Effect | None] = MappingProxyType({})
+
+    @abstractmethod
+    def cache_types(self, tool: Tool) -> tuple[CacheType, ...]:
+        """Return the values of `-ctk` and `-ctv` that a tool takes."""
+
+    def fit(self, tool: Tool) -> list[str]:
+        """Return the words that keep a complete placement from being changed, where the engine would."""
+        return []
+
+    @abstractmethod
+    def load_mode(self, flags: Flags) -> list[str]:
+        """Return the words for `mmap` and `mlock`."""
+
+    @abstractmethod
+    def no_op_offload(self, tool: Tool) -> list[str]:
+        """Return the words by which no weights in RAM are copied to a card."""
+
+    @abstractmethod
+    def slots(self, tool: Tool, n_parallel: int) -> list[str]:
+        """Return the words for so many slots."""
+
+    @abstractmethod
+    def overrides(self, tool: Tool, rules: Sequence[str]) -> list[str]:
+        """Return the words for `-ot` rules, each `REGEX=DEVICE`."""
+
+    def older_defaults(self, flags: Flags, rules: BuildRules, words: Sequence[str]) -> list[str]:
+        """Return what the words of a command lack for an older build, whose defaults are other ones."""
+        return []
+
+    def packages(self, backend: str) -> tuple[Package, ...]:
+        """Return the ready-made engines for cards of a back end (`cpu`: for no cards), the official ones first."""
+        return ()
+
+    def cuda_options(self, model: Model, flags: Flags, cards: Sequence[Card]) -> Iterator[BuildOption]:
+        """Yield the options of its CUDA build that this model and these flags want."""
+        yield from ()

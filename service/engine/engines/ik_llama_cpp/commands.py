@@ -1,0 +1,97 @@
+"""How ik_llama.cpp's commands are written and read: common/common.cpp, examples/llama-bench/llama-bench.cpp."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from types import MappingProxyType
+
+from service.engine.advice import BuildOption
+from service.engine.builds.rules import BuildRules
+from service.engine.config import CACHE_TYPES, CacheType, Flags, Tool
+from service.engine.engines.commands import EngineCommands
+from service.engine.engines.ik_llama_cpp.architectures import ARCHITECTURES
+from service.engine.engines.tables import options_of
+from service.engine.hardware import Card
+from service.engine.model import Model
+
+_ON_BY_DEFAULT = "leave it out: it is on by default"
+_SPELLING_TODAY = {
+    "-fmoe": f"{_ON_BY_DEFAULT}; -no-fmoe turns it off",
+    "--fused-moe": f"{_ON_BY_DEFAULT}; -no-fmoe turns it off",
+    "-ooae": f"{_ON_BY_DEFAULT}; -no-ooae turns it off",
+    "--offload-only-active-experts": f"{_ON_BY_DEFAULT}; -no-ooae turns it off",
+    "-fit": "--fit",
+    "-lm": "--no-mmap or --mlock",
+    "--load-mode": "--no-mmap or --mlock",
+    "-mmp": f"{_ON_BY_DEFAULT}; --no-mmap turns it off",
+    "--mmap": f"{_ON_BY_DEFAULT}; --no-mmap turns it off",
+    "-nopo": "-op -1,0",
+    "--no-op-offload": "-op -1,0",
+    "--op-offload": _ON_BY_DEFAULT,
+    "-kvo": _ON_BY_DEFAULT,
+    "--kv-offload": _ON_BY_DEFAULT,
+    "--mla-attn": "-mla",
+    "--attn-max-batch": "-amb",
+}
+_TURING = 7.5
+
+
+class IkCommands(EngineCommands):
+    """ik_llama.cpp's commands."""
+
+    options = options_of("service.engine.engines.ik_llama_cpp")
+    retired = frozenset({"-ooae"})
+    program_names = ("ik_llama", "llama-sweep-bench")
+    spelling_today = MappingProxyType(_SPELLING_TODAY)
+    image = ("ik_llama.cpp:server", "docker/ik_llama-{}.Containerfile", "server")
+    bench_defaults = MappingProxyType({"attn_max_batch": 0})  # llama-bench.cpp:284; the other programs take 256
+    latent_flags = MappingProxyType({"mla": 3, "attn_max_batch": 512})  # the default, and the author's advice
+    smaller_caches = (("q8_0", "q6_0"), ("q6_0", "q6_0"), ("q4_0", "q4_0"))
+    draft_takes_rules = True  # common/speculative.cpp:1940
+    variables = MappingProxyType({"GGML_CUDA_DISABLE_FUSION": None, "GGML_CUDA_P2P": None})
+
+    def cache_types(self, tool: Tool) -> tuple[CacheType, ...]:
+        """Return all types (common.cpp)."""
+        return CACHE_TYPES
+
+    def load_mode(self, flags: Flags) -> list[str]:
+        """Return `--no-mmap` and `--mlock`."""
+        return (["--no-mmap"] if flags.mmap is False else []) + (["--mlock"] if flags.mlock else [])
+
+    def no_op_offload(self, tool: Tool) -> list[str]:
+        """Return the policy by which no operation of any number is offloaded (common.cpp)."""
+        return ["-op", "-1,0"]
+
+    def slots(self, tool: Tool, n_parallel: int) -> list[str]:
+        """Return `-np`; one slot is the default."""
+        return ["-np", str(n_parallel)] if n_parallel != 1 else []
+
+    def overrides(self, tool: Tool, rules: Sequence[str]) -> list[str]:
+        """Return one option a rule."""
+        return [word for rule in rules for word in ("-ot", rule)]
+
+    def older_defaults(self, flags: Flags, rules: BuildRules, words: Sequence[str]) -> list[str]:
+        """Return `-fmoe` and `-mla`, which were not the defaults."""
+        more = ["-fmoe"] if flags.fused_moe and not rules.fused_moe else []
+        if flags.mla is not None and "-mla" not in words:
+            more += ["-mla", str(flags.mla)]
+        return more
+
+    def cuda_options(self, model: Model, flags: Flags, cards: Sequence[Card]) -> Iterator[BuildOption]:
+        """Yield what its CUDA build wants."""
+        if model.architecture in ARCHITECTURES.having("latent_cache"):
+            reason = "f16 overflows in models of this kind where a type has no kernel of its own and cuBLAS is used"
+            yield BuildOption("-DGGML_CUDA_IQK_FORCE_BF16=ON", reason, "ik_llama.cpp ggml/CMakeLists.txt:122, pull 283")
+        if flags.split_mode in ("graph", "tensor") and len(cards) > 2:
+            reason = "more than two cards add up their shares of each layer: NCCL does it with fewer copies"
+            yield BuildOption("-DGGML_NCCL=ON", reason, "docs/multi-gpu.md of both engines")
+        if len(cards) > 1:
+            reason = (
+                "today's default, said for older checkouts: four pipeline copies cannot be allocated with experts in "
+                "RAM"
+            )
+            yield BuildOption("-DGGML_SCHED_MAX_COPIES=1", reason, "ik_llama.cpp pulls 751 and 879")
+        quantised = {flags.cache_type_k, flags.cache_type_v} - {"f16", "f32", "bf16"}
+        if quantised and any((card.compute_capability or _TURING) < _TURING for card in cards):
+            reason = "cards before Turing attend to this cache with kernels that are not compiled otherwise"
+            yield BuildOption("-DGGML_CUDA_FA_ALL_QUANTS=ON", reason, "ik_llama.cpp ggml-cuda/fattn-vec-f16.cu:21")

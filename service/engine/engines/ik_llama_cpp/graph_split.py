@@ -1,0 +1,158 @@
+"""Memory where ik_llama.cpp does not place by layers: `-sm graph` and `-sm attn`; and its rig without GPUs.
+
+Weights and caches of `-sm graph` are shared out over all cards (`shares.py`); the compute buffers are those of the
+graph in parts where that is described, else those of whole layers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from service.engine.builds.rules import TODAY, MemoryRules
+from service.engine.config import Flags, Tool
+from service.engine.engines.ik_llama_cpp.architectures import ARCHITECTURES
+from service.engine.engines.ik_llama_cpp.merged import merges
+from service.engine.engines.ik_llama_cpp.shares import (
+    Shares,
+    can_share,
+    card_shares,
+    exchange_buffer,
+    exchange_limit,
+    in_parts,
+    reduce_type,
+)
+from service.engine.estimate import Estimate
+from service.engine.memory.cache import cache_tensors
+from service.engine.memory.contents import Contents
+from service.engine.memory.figures import DeviceBytes, Memory
+from service.engine.memory.graph import Slot
+from service.engine.memory.offload import lacks_kernels
+from service.engine.memory.placement import ROPE_FACTORS, place
+from service.engine.memory.predict import Computed, Prediction, predict_memory, predict_placed
+from service.engine.memory.replay import Replay
+from service.engine.memory.spec import Allocator
+from service.engine.memory.stored import reserved_bytes
+from service.engine.model import Model
+
+_MODES = ("graph", "attn")
+_CONFIRMED_MERGES = ARCHITECTURES.having("merges_confirmed")
+
+
+def splits_graph(model: Model) -> bool:
+    """Return whether `-sm graph` and `-sm attn` work on `model`'s architecture (src/llama.cpp:3895).
+
+    Anything else is placed by layer, with a line in the log.
+    """
+    per_layer = model.architecture == "gemma4" and model.int_value("embedding_length_per_layer_input") > 0
+    return model.architecture in ARCHITECTURES.having("graph_split") and not per_layer
+
+
+def predict_graph_split(
+    model: Model, flags: Flags, free: Sequence[int], allocator: Allocator, tool: Tool, rules: MemoryRules | None
+) -> Memory | None:  # fmt: skip
+    """Return the memory where it is no sum over a placement by layers, None where it is."""
+    if allocator == "lab" and flags.n_gpu_layers == 0:
+        return _without_gpus(model, flags, free, tool, rules)
+    if flags.split_mode in _MODES and len(free) > 1:
+        return _shared(model, flags, free, allocator, tool, rules)
+    return None
+
+
+def _without_gpus(
+    model: Model, flags: Flags, free: Sequence[int], tool: Tool, rules: MemoryRules | None
+) -> Memory:  # fmt: skip
+    """The rig makes no device at all at -ngl 0."""
+    placement = place("ik_llama.cpp", model, flags, ())
+    memory = Prediction("ik_llama.cpp", model, flags, placement, "lab", tool, rules).memory()
+    idle = DeviceBytes(0, 0, 0, 0, 0, Estimate(0, 0, 0))
+    return msgspec.structs.replace(
+        memory,
+        devices=(idle,) * len(free) + memory.devices,
+        placement=place("ik_llama.cpp", model, flags, free),
+    )
+
+
+def _shared(
+    model: Model, flags: Flags, free: Sequence[int], allocator: Allocator, tool: Tool, rules: MemoryRules | None
+) -> Memory:  # fmt: skip
+    """`-sm graph`: every card has its share of each layer. The engine places other architectures by layer."""
+    if not splits_graph(model):
+        by_layer = msgspec.structs.replace(flags, split_mode="layer")
+        return predict_memory("ik_llama.cpp", model, by_layer, free, allocator=allocator, tool=tool, rules=rules)
+    placement = place("ik_llama.cpp", model, flags, free, rules or TODAY)
+    if rules is not None or not can_share(model, flags):
+        return predict_placed("ik_llama.cpp", model, flags, placement, allocator=allocator, tool=tool, rules=rules)
+    prediction = _SharedOut("ik_llama.cpp", model, flags, placement, allocator, tool, rules)
+    prediction.share_out(Shares(model, placement, card_shares(flags, free)))
+    return prediction.memory()
+
+
+class _SharedOut(Prediction):
+    """Weights and caches shared out over all cards; the compute buffers are those of whole layers where the graph in
+    parts is not described.
+    """
+
+    shares: Shares
+    arrivals: Sequence[tuple[int, int | None]] = ()
+
+    def share_out(self, shares: Shares) -> None:
+        """Take the shares, and the graph in parts where it is described."""
+        self.shares = shares
+        self.in_parts = in_parts(self.model, self.spec, shares)
+        if self.in_parts:
+            self.spec = msgspec.structs.replace(self.spec, cards=shares.on_cards(self.flags))
+
+    def _computed(self, replay: Replay) -> Computed:
+        found = super()._computed(replay)
+        self.arrivals = replay.arrivals()
+        return found
+
+    def _device_of(self, slot: Slot) -> int:
+        return slot.card if slot.card >= 0 else super()._device_of(slot)
+
+    def basis(self, known: bool) -> str:
+        exact = known and self.in_parts and self.cuda and not beyond_the_graphs(self)
+        return "measured" if exact and reduce_type(self.model, self.flags) != "bf16" else "approximate"
+
+    def _overhead(self, device: int, growth: int) -> Estimate:
+        """With what cards take at the first batch to exchange their parts."""
+        if device < self.cpu and self.in_parts and self.cuda:
+            arrivals = [n for card, n in self.arrivals if card == device]
+            growth += exchange_buffer(arrivals, exchange_limit(self.flags))
+        return super()._overhead(device, growth)
+
+    def weights(self) -> list[int]:
+        total = [a + b for a, b in zip(super().weights(), (*self.shares.weights, 0), strict=True)]
+        reserved = reserved_bytes(self.model)
+        for name in self.shares.cuts.keys() - set(ROPE_FACTORS):
+            total[self.placement.tensors[name]] -= reserved[name] if self.cuda else self.model.by_name[name].nbytes
+        return total
+
+    def _add_rope_factors(self, total: list[int]) -> None:
+        """Shared layers have theirs among the shares."""
+        if not self.shares.heads:
+            super()._add_rope_factors(total)
+
+    def caches(self) -> list[int]:
+        total = [0] * (self.cpu + 1)
+        for layer in self.model.layers:
+            if layer.index in self.shares.heads:
+                parts = self.shares.cache(layer, cache_tensors(self.model, self.spec, layer), self.spec.n_kv)
+                total = [a + b for a, b in zip(total, (*parts, 0), strict=True)]
+        return total
+
+
+def beyond_the_graphs(contents: Contents) -> bool:
+    """Return whether figures are rough although the graph is described.
+
+    Caches in q8_KV, which CUDA cannot write; weights on a card that cannot multiply by their type; `-sm none` with
+    several cards, over which caches are still spread; merged weights of architectures where they were not compared.
+    """
+    if merges(contents.flags) and contents.model.architecture not in _CONFIRMED_MERGES:
+        return True
+    spread = contents.flags.split_mode == "none" and contents.cpu > 1
+    types = "q8_KV" in (contents.spec.type_k, contents.spec.type_v)
+    kernels = contents.cuda and lacks_kernels("ik_llama.cpp", contents.model, contents.placement)
+    return contents.cpu > 0 and (spread or types or kernels)

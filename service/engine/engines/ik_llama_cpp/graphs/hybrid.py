@@ -1,0 +1,160 @@
+"""ik_llama.cpp: gated delta-net layers with a full-attention layer in between (Qwen3-Next, Qwen3.5, Qwen3.6).
+
+Source: ik src/llama-delta-net.cpp, src/graphs/build_qwen3next.cpp, build_qwen35.cpp.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from service.engine.engines.ik_llama_cpp.graphs.blocks import IkGraph
+from service.engine.memory.graph import Node, row_size
+from service.engine.memory.graphs.base import MissingTensor
+
+
+def qwen3_next(g: IkGraph) -> None:
+    """qwen3next: three delta-net layers, then one of gated full attention; experts in each."""
+    _layers(g, g.begin())
+
+
+def qwen35(g: IkGraph) -> None:
+    """qwen35, qwen35moe: as Qwen3-Next, with places for images, dense or with experts."""
+    x = g.begin()
+    g.positions = g.input("i32", 4 * g.n_tokens)
+    _layers(g, x)
+
+
+def _layers(g: IkGraph, x: Node) -> None:
+    ids, mask = g.output_ids(), g.mask()
+    sequence = g.input("i32", 1, g.n_tokens)
+    for i in g.layers():
+        if g.layer(i).kind == "recurrent":
+            x = _delta_layer(g, i, x, sequence, ids)
+        else:
+            x = _gated_attention(g, i, x, mask, ids)
+        if g.layer(i).moe:
+            x = g.expert_layer(i, x, "softmax", norm_weights=True)
+        else:
+            norm = g.first_of(i, "post_attention_norm.weight", "ffn_norm.weight")
+            x = g.feed_forward(i, x, norm, add_input=True)
+    g.finish(x)
+
+
+def _gated_attention(g: IkGraph, layer: int, x: Node, mask: Node, ids: Node) -> Node:
+    """attn_q holds a gate next to each head's query."""
+    facts, n = g.layer(layer), g.n_tokens
+    y = g.norm(x, g.weight(layer, "attn_norm.weight"))
+    both, k, v = (g.mul_mat(g.weight(layer, f"attn_{part}.weight"), y) for part in "qkv")
+    g.expand(both, k, v)
+    strides = (2 * row_size("f32", facts.head_dim_k), both.nb[1])
+    q = g.cont(g.view(both, (facts.head_dim_k, facts.n_head, n), strides))
+    gate = g.view(both, (facts.head_dim_k, facts.n_head, n), strides)
+    gate = g.cont(gate, facts.head_dim_k * facts.n_head, n)
+    k = g.reshape(k, facts.head_dim_k, facts.n_head_kv, n)
+    q = g.norm(q, g.weight(layer, "attn_q_norm.weight"))
+    g.expand(q)
+    k = g.norm(k, g.weight(layer, "attn_k_norm.weight"))
+    g.expand(k)
+    out = g.attend(layer, g.rope(q), g.rope(k), v, mask, project=False, transpose_v=False)
+    out = g.mul(out, g.apply("UNARY", gate))
+    out = g.mul_mat(g.weight(layer, "attn_output.weight"), out)
+    out, x = g.last_rows(layer, ids, out, x)
+    return g.add(out, x)
+
+
+def _delta_layer(g: IkGraph, layer: int, x: Node, sequence: Node, ids: Node) -> Node:
+    y = g.norm(x, g.weight(layer, "attn_norm.weight"))
+    out = _DeltaNet(g, layer).build(y, sequence, x.ne[0])
+    out, x = g.last_rows(layer, ids, out, x)
+    return g.add(out, x)
+
+
+class _DeltaNet:
+    """Convolution over q, k and v, then the gated delta rule on a state per value head."""
+
+    def __init__(self, g: IkGraph, layer: int) -> None:
+        r = g.model.recurrent
+        if r is None or not r.time_step_rank or not r.group_count:
+            raise MissingTensor("the sizes of the recurrent state")
+        self.g, self.layer, self.n = g, layer, g.n_tokens
+        self.n_key, self.n_value, self.dim, self.n_conv = r.group_count, r.time_step_rank, r.state_size, r.conv_kernel
+        self.dim_value = r.inner_size // r.time_step_rank
+        self.n_mixed = 2 * self.dim * self.n_key + self.dim_value * self.n_value
+
+    def build(self, y: Node, sequence: Node, n_embd: int) -> Node:
+        g, n, dim_value, n_value = self.g, self.n, self.dim_value, self.n_value
+        mixed, z = self._projected(y)
+        beta, gate = self._gates(y)
+        (stored,) = g.state(self.layer)
+        rows = g.view(g.view(stored, stored.ne[:2], stored.nb[1:2]), (stored.ne[0], 1), stored.nb[1:2])
+        n_conv, n_state = (self.n_conv - 1) * self.n_mixed, dim_value * dim_value * n_value
+        conv = g.reshape(g.view(rows, (n_conv, 1), stored.nb[1:2]), self.n_conv - 1, self.n_mixed, 1)
+        state = g.reshape(g.view(rows, (n_state, 1), stored.nb[1:2]), dim_value, dim_value, n_value, 1)
+        g.expand(state)
+        kernel = g.weight(self.layer, "ssm_conv1d.weight")
+        size = self.n_mixed * n + self.n_conv * self.n_mixed
+        convolved = g.new("SSM_CONV", "f32", (size,), conv, mixed, kernel, sequence)
+        out = self._delta_rule(convolved, beta, gate, state)
+        new_state = g.reshape(g.view(out, (n_state,)), dim_value, dim_value, n_value, 1)
+        heads = g.view(
+            out, (dim_value, n_value, n, 1), (4 * dim_value, 4 * dim_value * n_value, 4 * dim_value * n_value * n)
+        )
+        last = g.cont(g.view(convolved, (self.n_conv - 1, self.n_mixed), (self.n_conv * 4,)))
+        g.expand(g.copy_into(g.reshape(new_state, n_state, 1), g.view(rows, (n_state, 1), stored.nb[1:2])))
+        g.expand(g.copy_into(g.reshape(last, n_conv, 1), g.view(rows, (n_conv, 1), stored.nb[1:2])))
+        normed = g.norm(g.reshape(heads, dim_value, n_value * n), g.weight(self.layer, "ssm_norm.weight"))
+        z = g.reshape(z, dim_value, n_value * n)
+        normed = g.reshape(g.new("FUSED_MUL_UNARY", z.kind, z.ne, z, normed), dim_value * n_value, n)
+        return g.reshape(g.mul_mat(g.weight(self.layer, "ssm_out.weight"), normed), n_embd, n)
+
+    def _projected(self, y: Node) -> tuple[Node, Node]:
+        """Return q, k and v side by side [n_mixed, n_tokens], and the output gate z."""
+        g, n = self.g, self.n
+        joined = g.optional(self.layer, "ssm_in.weight")
+        if joined is None:  # newer files: two matrices
+            mixed = g.mul_mat(g.weight(self.layer, "attn_qkv.weight"), y)
+            z = g.mul_mat(g.weight(self.layer, "attn_gate.weight"), y)
+            g.expand(mixed, z)
+            return g.reshape(mixed, self.n_mixed, n, 1), z
+        n_group = self.dim_value * self.n_value // self.n_key
+        x = g.reshape(g.mul_mat(joined, y), 2 * self.dim + 2 * n_group, self.n_key, n)
+        q, k, v, z = (g.view(x, (size, self.n_key, n, 1), x.nb[1:]) for size in (self.dim, self.dim, n_group, n_group))
+        z = g.cont(z)
+        q, k = (g.cont(part, self.dim * self.n_key, n, 1) for part in (q, k))
+        v = g.cont(v, self.dim_value * self.n_value, n, 1)
+        return g.concat(g.concat(q, k, 0), v, 0), z
+
+    def _gates(self, y: Node) -> tuple[Node, Node]:
+        g, n, n_value = self.g, self.n, self.n_value
+        joined = g.optional(self.layer, "ssm_ba.weight")
+        if joined is not None:
+            ratio = n_value // self.n_key
+            x = g.reshape(g.mul_mat(joined, y), 2 * ratio, self.n_key, n)
+            beta, alpha = (g.view(x, (ratio, self.n_key, n), x.nb[1:3]) for _ in range(2))
+            beta, alpha = g.cont(beta, n_value, 1, n, 1), g.cont(alpha, n_value, n, 1)
+        else:
+            beta = g.reshape(g.mul_mat(g.weight(self.layer, "ssm_beta.weight"), y), n_value, 1, n, 1)
+            alpha = g.reshape(g.mul_mat(g.weight(self.layer, "ssm_alpha.weight"), y), n_value, n, 1)
+        g.expand(beta, alpha)
+        alpha = g.apply("UNARY", g.add(alpha, g.first_of(self.layer, "ssm_dt.bias", "ssm_dt")))
+        return beta, g.mul(alpha, g.weight(self.layer, "ssm_a"))
+
+    def _delta_rule(self, convolved: Node, beta: Node, gate: Node, state: Node) -> Node:
+        g, n, row = self.g, self.n, 4 * self.n_mixed
+        active = g.apply("UNARY", g.view(convolved, (self.n_mixed, n)))
+        g.expand(active)
+        q, k = (g.view(active, (self.dim, self.n_key, n, 1), (4 * self.dim, row, row * n)) for _ in range(2))
+        v = g.view(active, (self.dim_value, self.n_value, n, 1), (4 * self.dim_value, row, row * n))
+        q, k = (g.apply("L2_NORM", g.swap_heads(part)) for part in (q, k))
+        size = self.dim_value * self.n_value * n + self.dim_value * self.dim_value * self.n_value
+        return g.new(
+            "DELTA_NET", "f32", (size,), q, k, g.swap_heads(v), g.permute(gate, 2, 0, 3, 1),
+            g.permute(beta, 2, 0, 1, 3), g.reshape(state, self.dim_value, self.dim_value * self.n_value, 1, 1),
+        )  # fmt: skip
+
+
+ARCHITECTURES: dict[str, Callable[[IkGraph], None]] = {
+    "qwen3next": qwen3_next,
+    "qwen35": qwen35,
+    "qwen35moe": qwen35,
+}

@@ -1,0 +1,159 @@
+"""Findings about ik_llama.cpp's caches and latent attention."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from service.engine.rules.cache import UNQUANTISED
+from service.engine.rules.case import Case
+from service.engine.rules.paragraphs import CACHE
+from service.engine.rules.rule import Found, rule
+from service.engine.units import MIB
+
+_LATENT = "latent-attention--mla-and--amb"
+_COMMON = "ik_llama.cpp common/common.cpp:1922-2300"
+
+
+@rule("mla-without-effect", "info", _LATENT, _COMMON, fix="leave it out")
+def mla_without_effect(case: Case) -> Iterator[Found]:
+    """`-mla` does something for models with latent attention only."""
+    if case.flags.mla is not None and case.model.mla is None:
+        yield Found(
+            f"-mla {case.flags.mla} does nothing: {case.model.architecture} has no latent attention", "leave out -mla"
+        )
+
+
+@rule("amb-without-effect", "info", _LATENT, _COMMON, fix="leave it out")
+def amb_without_effect(case: Case) -> Iterator[Found]:
+    """`-amb` limits a buffer that exists without flash attention, or with latent attention."""
+    amb = case.flags.attn_max_batch
+    if amb is None or case.parsed.program == "llama-bench":
+        return
+    if case.model.mla is None and case.flags.flash_attn != "off":
+        yield Found(
+            f"-amb {amb} does nothing: with flash attention only latent attention (DeepSeek, GLM-5) has the buffer",
+            "leave out -amb",
+        )
+
+
+@rule("amb-too-small", "info", _LATENT, _COMMON, fix="-amb 128 or more")
+def amb_too_small(case: Case) -> Iterator[Found]:
+    """`-amb` below 128 MiB is raised to 128."""
+    amb, least = case.flags.attn_max_batch, case.parsed.build.rules.memory.least_batch
+    does = case.model.mla is not None or case.flags.flash_attn == "off"
+    if amb is not None and does and 0 < amb < least and case.parsed.program != "llama-bench":
+        yield Found(f"-amb {amb} is raised to {least}", f"-amb {least}")
+
+
+@rule("mla-off", "warning", _LATENT, "ik_llama.cpp pull request 188", fix="-mla 3")
+def mla_off(case: Case) -> Iterator[Found]:
+    """`-mla 0` keeps K and V of all heads: many times the memory of a latent cache."""
+    asked = case.model.mla is not None and case.flags.mla == 0
+    if asked and not case.latent_cache:
+        yield Found("-mla 0 keeps K and V of every head: the latent cache of -mla 3 is many times smaller")
+
+
+@rule(
+    "mla-slower", "warning", _LATENT, "ik_llama.cpp pull requests 188 and 253 (-mla 3: prompts as -mla 2, tokens as "
+    "-mla 1); computed: memory and speed with -mla 3", fix="-mla 3", about="speed",
+)  # fmt: skip
+def mla_slower(case: Case) -> Iterator[Found]:
+    """`-mla 1` reads prompts by the latent cache, `-mla 2` makes tokens without flash attention."""
+    if case.model.mla is not None and case.flags.mla in (1, 2) and case.latent_cache:
+        yield Found(f"-mla {case.flags.mla} is slower than -mla 3 with this model, the more the deeper the cache")
+
+
+_ABORT_ON_CPU = ("q5_0", "q5_1")
+_HADAMARD = {
+    "-khad": "cache_type_k", "--k-cache-hadamard": "cache_type_k",
+    "-vhad": "cache_type_v", "--v-cache-hadamard": "cache_type_v",
+}  # fmt: skip
+_LEAST_SAVED = 256 * MIB
+
+
+@rule(
+    "cache-type-without-gpu-kernel", "error", CACHE, fix="-ctk q8_0",
+    source="ik_llama.cpp ggml-cuda.cu: no copy from f32 to q8_KV, no flash attention with it",
+)  # fmt: skip
+def cache_type_without_gpu_kernel(case: Case) -> Iterator[Found]:
+    """q8_KV caches exist for the CPU only."""
+    on_gpu = any(device is not None and device < case.cpu for device in case.placement.caches)
+    if "q8_KV" in (case.flags.cache_type_k, case.flags.cache_type_v) and on_gpu:
+        yield Found("q8_KV is a cache type of the CPU only")
+
+
+@rule(
+    "cache-type-aborts-on-cpu", "error", CACHE, "ik_llama.cpp ggml/src/iqk/iqk_flash_attn.cpp:121-310",
+    fix="q8_0, q6_0 or q4_0; or no layer's cache in RAM",
+)  # fmt: skip
+def cache_type_aborts_on_cpu(case: Case) -> Iterator[Found]:
+    """Flash attention on the CPU has no q5_0 and no q5_1: ik_llama.cpp aborts at the first prompt."""
+    kinds = [case.flags.cache_type_k] + ([] if case.latent_cache else [case.flags.cache_type_v])
+    wrong = [kind for kind in kinds if kind in _ABORT_ON_CPU]
+    in_ram = [i for i, device in enumerate(case.placement.caches) if device == case.cpu and _attends(case, i)]
+    if wrong and in_ram and case.flags.flash_attn != "off":
+        message = f"a cache of {wrong[0]} is in RAM for {len(in_ram)} layers: attention on the CPU aborts at it"
+        yield Found(message, "-ctk q8_0 -ctv q8_0")
+
+
+@rule(
+    "v-type-without-effect", "info", CACHE, "ik_llama.cpp src/llama.cpp llama_kv_cache_init",
+    fix="leave it out",
+)  # fmt: skip
+def v_type_without_effect(case: Case) -> Iterator[Found]:
+    """A latent cache holds no V: `-ctv` is ignored, `-ctk` decides."""
+    if case.latent_cache and case.flags.cache_type_v != "f16" and case.flags.mla != 0:
+        yield Found(
+            f"-ctv {case.flags.cache_type_v} does nothing: a latent cache has no V, -ctk decides its type",
+            "leave out -ctv",
+        )
+
+
+@rule(
+    "hadamard-without-effect", "info", CACHE, "ik_llama.cpp src/llama.cpp:8025-8054",
+    fix="leave it out",
+)  # fmt: skip
+def hadamard_without_effect(case: Case) -> Iterator[Found]:
+    """`-khad` and `-vhad` rotate quantised caches only; DeepSeek V4 refuses `-khad`."""
+    for option, field in _HADAMARD.items():
+        kind = getattr(case.flags, field)
+        if option in case.flags.other and kind in UNQUANTISED:
+            yield Found(f"{option} does nothing: a cache of {kind} is not quantised", f"leave out {option}")
+        elif option in case.flags.other and field == "cache_type_k" and case.model.architecture == "deepseek4":
+            yield Found(f"{option}: deepseek4 refuses it", f"leave out {option}", severity="error")
+
+
+@rule(
+    "sliding-window-kept-whole", "info", CACHE,
+    "ik_llama.cpp src/llama.cpp llama_kv_cache_init: every layer has n_ctx rows (--swa-compress: three architectures)",
+    fix="-ctk q8_0 -ctv q8_0, or a shorter -c, or llama.cpp, which keeps the window only",
+)  # fmt: skip
+def sliding_window_kept_whole(case: Case) -> Iterator[Found]:
+    """ik_llama.cpp caches the whole context for layers that look back a window only."""
+    windowed = [layer for layer in case.model.layers if layer.n_swa and layer.n_swa < case.flags.n_ctx]
+    cached = sum(device is not None for device in case.placement.caches)
+    if not windowed or not cached or "--swa-compress" in case.flags.other:
+        return
+    total = sum(device.kv for device in case.memory.devices)
+    unread = sum(1 - layer.n_swa / case.flags.n_ctx for layer in windowed) / cached * total
+    if unread >= _LEAST_SAVED and not all(row.fits for row in case.table):
+        message = f"{len(windowed)} of {case.model.n_layer} layers look back {windowed[0].n_swa:,} tokens only"
+        yield Found(f"{message}, but ik_llama.cpp caches all: about {unread / MIB:,.0f} MiB that are never read")
+
+
+@rule(
+    "window-cache-refused", "error", CACHE, "ik_llama.cpp src/llama.cpp:1199-1266",
+    fix="-np 1 and -sm layer with --swa-compress",
+)  # fmt: skip
+def window_cache_refused(case: Case) -> Iterator[Found]:
+    """`--swa-compress` wants one slot and no `-sm graph`."""
+    if "--swa-compress" not in case.flags.other:
+        return
+    if case.flags.n_parallel > 1:
+        yield Found(f"--swa-compress with -np {case.flags.n_parallel}: it is done for one slot only", "-np 1")
+    if case.flags.split_mode in ("graph", "attn") and len(case.devices) > 1:
+        yield Found(f"--swa-compress is not done with -sm {case.flags.split_mode}: the engine stops", "-sm layer")
+
+
+def _attends(case: Case, index: int) -> bool:
+    return case.model.layers[index].attends

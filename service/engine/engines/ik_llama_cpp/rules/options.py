@@ -1,0 +1,154 @@
+"""Findings about ik_llama.cpp's other options and how it was built."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterator
+
+import msgspec
+
+from service.engine.commands import option_value
+from service.engine.config import CPU
+from service.engine.engines.ik_llama_cpp.memory import lacks_kv_b
+from service.engine.memory.spec import loads_next_tokens
+from service.engine.rules.case import Case
+from service.engine.rules.paragraphs import BUILDING, UNASKED
+from service.engine.rules.rule import Found, rule
+from service.engine.units import MIB
+
+
+@rule(
+    "latent-file-refused", "error", BUILDING, "ik_llama.cpp pull 394 (47fa8380c), which loads them first",
+    until="2025-05-09", fix="a build of 2025-05-12 or later, or a file with attn_kv_b",
+)  # fmt: skip
+def latent_file_refused(case: Case) -> Iterator[Found]:
+    """Builds of ik_llama.cpp that load latent attention (`deepseek2`) only from files with `attn_kv_b`."""
+    if lacks_kv_b(case.model):
+        yield Found("this file has no attn_kv_b tensors, which builds of that time require")
+
+
+@rule(
+    "latent-mode-forced", "warning", BUILDING, "ik_llama.cpp pulls 394 (47fa8380c) and 409 (2e585d450)",
+    since="2025-05-09", until="2025-05-12", fix="a build of 2025-05-12 or later, or a file with attn_kv_b",
+)  # fmt: skip
+def latent_mode_forced(case: Case) -> Iterator[Found]:
+    """Builds of ik_llama.cpp that run latent attention as `-mla 1` where the file has no `attn_kv_b`."""
+    if lacks_kv_b(case.model) and case.flags.mla != 1:
+        asked = "" if case.flags.mla is None else f" instead of -mla {case.flags.mla}"
+        yield Found(f"this file has no attn_kv_b tensors: builds of that time run it as -mla 1{asked}")
+
+
+@rule(
+    "copies-of-ram", "warning", BUILDING, "ik_llama.cpp pulls 751 and 879, issues 437 and 500",
+    until="2025-09-02", fix="build with -DGGML_SCHED_MAX_COPIES=1, the default since 2025-09-02",
+)  # fmt: skip
+def copies_of_ram(case: Case) -> Iterator[Found]:
+    """Older builds of ik_llama.cpp with several GPUs: pipeline copies of what is in RAM."""
+    flags, copies = case.flags, case.parsed.build.rules.memory.n_copies
+    overridden = any(rule.device == CPU for rule in flags.overrides)
+    if copies > 1 and case.cpu > 1 and overridden and flags.n_gpu_layers > case.model.n_layer:
+        yield Found(
+            f"builds of that time make {copies} pipeline copies with several GPUs: of the weights in RAM too, which "
+            "may not be allocated; the figures are those of a build with -DGGML_SCHED_MAX_COPIES=1"
+        )
+
+
+@rule(
+    "speculation-with-slots", "error", UNASKED, "ik_llama.cpp examples/server/server-context.cpp:221", fix="-np 1",
+)  # fmt: skip
+def speculation_with_slots(case: Case) -> Iterator[Found]:
+    """ik_llama.cpp drafts with one slot only."""
+    if loads_next_tokens(case.flags) and case.flags.n_parallel > 1:
+        yield Found(f"-np {case.flags.n_parallel}: ik_llama.cpp drafts with one slot only")
+
+
+# ik_llama.cpp ggml-cuda.cu:5299-5391, ggml_backend_cuda_init: keys of `-cuda`.
+_CUDA_KEYS = (
+    "fusion", "offload-batch-size", "offload-batch-size-per-byte", "mmq-id-size", "enable-p2p", "fa-offset", "graphs",
+)  # fmt: skip
+
+
+@rule(
+    "cuda-key-unknown", "warning", UNASKED,
+    "ik_llama.cpp ggml-cuda.cu:5299-5391: a key that it does not know is ignored", fix="one of the keys that there are",
+)  # fmt: skip
+def cuda_key_unknown(case: Case) -> Iterator[Found]:
+    """A key of `-cuda` that does not exist, such as `graph=0` for `graphs=0`: it does nothing."""
+    pairs = (option_value(case.flags.other, ("-cuda", "--cuda-params")) or "").split(",")
+    for pair in pairs:
+        key, equals, value = pair.partition("=")
+        if not equals or key.strip() in _CUDA_KEYS:
+            continue
+        near = difflib.get_close_matches(key.strip(), _CUDA_KEYS, 1)
+        right = ",".join(f"{near[0]}={value}" if one == pair else one for one in pairs) if near else ""
+        yield Found(
+            f"-cuda {pair[:60]}: there is no key {key.strip()[:40]!r}; it is ignored. Keys are {', '.join(_CUDA_KEYS)}",
+            f"-cuda {right}" if right else "leave out -cuda",
+        )
+
+
+_LEAST = 256 * MIB
+
+
+@rule(
+    "fit-with-overrides", "error", UNASKED, "ik_llama.cpp src/llama.cpp:4281-4289",
+    fix="leave out --fit, or leave out -ot, -cmoe and -ncmoe",
+)  # fmt: skip
+def fit_with_overrides(case: Case) -> Iterator[Found]:
+    """ik_llama.cpp's `--fit` throws when anything else places tensors."""
+    flags = case.parsed.flags
+    if case.parsed.fit and (flags.overrides or flags.cpu_moe or flags.n_cpu_moe):
+        yield Found("--fit with -ot, -cmoe or -ncmoe: the engine throws, the model is not loaded")
+
+
+@rule(
+    "logits-of-every-token", "info", UNASKED, "ik_llama.cpp pull request 1560; n_vocab * n_ubatch logits",
+    fix="-wgt 1",
+)  # fmt: skip
+def logits_of_every_token(case: Case) -> Iterator[Found]:
+    """ik_llama.cpp keeps room for the logits of a whole micro-batch: told where memory is short without it."""
+    if case.parsed.program != "llama-server" or case.flags.n_logits is not None or case.parsed.build.date:
+        return
+    if all(row.fits for row in case.table[:-1]):
+        return
+    less = case.predict(msgspec.structs.replace(case.flags, n_logits=1))
+    saved = [a.compute - b.compute for a, b in zip(case.memory.devices, less.devices, strict=True)][:-1]
+    if saved and max(saved) >= _LEAST:
+        name = case.devices[saved.index(max(saved))].name
+        yield Found(
+            f"logits are kept for every token of a micro-batch: -wgt 1 frees {max(saved) / MIB:,.0f} MiB on {name}"
+        )
+
+
+@rule(
+    "fewer-experts", "warning", UNASKED, "ik_llama.cpp pull request 239; discussion 459 (-ser 4,1: TG 7.2 to 10.1)",
+    fix="leave out -ser, or leave out --smart-expert-reduction", costs=True,
+)  # fmt: skip
+def fewer_experts(case: Case) -> Iterator[Found]:
+    """`-ser` leaves out experts: faster, and other answers than the model's."""
+    value = option_value(case.flags.other, ("-ser", "--smart-expert-reduction"))
+    least = (value or "").split(",")[0]
+    if not least.lstrip("-").isdigit():
+        return
+    if not case.model.moe_layers or int(least) >= case.model.n_expert_used:
+        message = f"-ser {value[:20] if value else ''} does nothing: a token uses {case.model.n_expert_used} experts"
+        yield Found(message, "leave out -ser, or leave out --smart-expert-reduction", severity="info")
+    elif int(least) >= 0:
+        used = case.model.n_expert_used
+        yield Found(
+            f"-ser {value[:20] if value else ''} uses as few as {least} of {used} experts: faster, other answers"
+        )
+
+
+@rule(
+    "grouped-routing-without-effect", "info", UNASKED, "ik_llama.cpp src/llama-build-context.cpp:1516",
+    fix="leave it out",
+)  # fmt: skip
+def grouped_routing_without_effect(case: Case) -> Iterator[Found]:
+    """`-ger` is done for Ling and Ring (bailingmoe2, bailingmoe3) only."""
+    asked = {"-ger", "--grouped-expert-routing"} & {option.split()[0] for option in case.flags.other}
+    if asked and case.model.architecture not in case.spec.architectures.having("grouped_routing"):
+        yield Found(
+            f"{min(asked)} does nothing: {case.model.architecture} is not routed by groups here",
+            f"leave out {min(asked)}",
+        )

@@ -1,0 +1,37 @@
+"""The facts of ik_llama.cpp by room."""
+
+from __future__ import annotations
+
+import re
+from operator import attrgetter
+
+from service.engine.engines.ik_llama_cpp.architectures import ARCHITECTURES
+from service.engine.engines.ik_llama_cpp.builds import read_history
+from service.engine.engines.ik_llama_cpp.commands import IkCommands
+from service.engine.engines.ik_llama_cpp.fit import fitted
+from service.engine.engines.ik_llama_cpp.memory import IkMemory
+from service.engine.engines.ik_llama_cpp.speed import IkSpeed
+from service.engine.engines.spec import EngineSpec, LogFormat, OffloadPolicy, TypeSupport
+
+SPEC = EngineSpec(
+    name="ik_llama.cpp",
+    repository="https://github.com/ikawrakow/ik_llama.cpp",
+    programs={"server": "llama-server", "bench": "llama-sweep-bench"},
+    history=read_history(),
+    architectures=ARCHITECTURES,
+    types=TypeSupport(
+        loads=attrgetter("ik"), gpu_kernels=attrgetter("cuda_ik"), quantised_products=attrgetter("cuda_mmq_ik")
+    ),
+    offload=OffloadPolicy(  # ggml-cuda.cu:5180; src/llama-load-tensors.cpp:5309
+        least=32, by_experts=True, switched_off="-op 28,0,31,0", pins_overridden=True, has_options=True
+    ),
+    commands=IkCommands(),
+    memory=IkMemory(),
+    speed=IkSpeed(),
+    # it kept the names that llama.cpp gave up in 2025 (llm_load_tensors is load_tensors there)
+    # a type without a block size: it divides by it in the header (recorded with types 40 and 42, which llama.cpp has)
+    logs=LogFormat(lines=re.compile(r"^llm_load_(?:tensors|print_meta):"), signal_at_unknown_type=8),
+    backends=frozenset({"cuda"}),
+    metal_device="Metal",
+    fit=fitted,
+)

@@ -1,0 +1,87 @@
+"""How llama.cpp's commands are written and read: common/arg.cpp, tools/llama-bench/llama-bench.cpp."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from types import MappingProxyType
+
+from service.engine.advice import BuildOption, Package
+from service.engine.config import CACHE_TYPES, CacheType, Flags, Tool
+from service.engine.engines.commands import EngineCommands
+from service.engine.engines.tables import options_of
+from service.engine.hardware import Card
+from service.engine.model import Model
+
+_SPELLING_TODAY = {
+    "--no-mmap": "-lm none",
+    "-mmp": "-lm mmap",
+    "--mmap": "-lm mmap",
+    "--mlock": "-lm mlock",
+    "-nopo": "--no-op-offload",
+}
+_NOT_HERE = frozenset({"q6_0", "q8_KV"})  # of cache types
+_INSTALL = "llama.cpp docs/install.md"
+_BREW = Package("posix", "Homebrew", "brew install llama.cpp", _INSTALL)
+_WINGET = Package("powershell", "winget, with Vulkan", "winget install llama.cpp", _INSTALL)
+_CONDA = "conda install -c conda-forge llama-cpp"
+_PACKAGES: dict[str, tuple[Package, ...]] = {
+    "cuda": (
+        Package("posix", "conda-forge, with CUDA", _CONDA, _INSTALL),
+        Package("powershell", "conda-forge, with CUDA", _CONDA, _INSTALL),
+    ),
+    "vulkan": (Package("posix", "conda-forge, with Vulkan", _CONDA, _INSTALL), _WINGET),
+    "metal": (_BREW,),
+    "cpu": (_BREW, _WINGET),
+}
+
+
+class LlamaCommands(EngineCommands):
+    """llama.cpp's commands."""
+
+    options = options_of("service.engine.engines.llama_cpp")
+    spelling_today = MappingProxyType(_SPELLING_TODAY)
+    image = ("llama.cpp:server", ".devops/{}.Dockerfile", "server")
+    first_rule_wins = True
+    bench_rule_separator = ";"  # llama-bench.cpp:941; ',' splits its tests
+    server_caps_context = True  # tools/server/server-context.cpp:4015
+    option_variables = "LLAMA_ARG_"  # common/arg.cpp:787
+    variables = MappingProxyType(  # ggml-cuda/ggml-cuda.cu, src/llama-kv-cache.cpp
+        {"GGML_OP_OFFLOAD_MIN_BATCH": "copies", "LLAMA_SET_ROWS": "none", "LLAMA_ATTN_ROT_DISABLE": "none"}
+    )
+
+    def cache_types(self, tool: Tool) -> tuple[CacheType, ...]:
+        """Return the types of arg.cpp, and of llama-bench.cpp:512."""
+        lacks = _NOT_HERE | ({"f32"} if tool == "bench" else set())
+        return tuple(t for t in CACHE_TYPES if t not in lacks)
+
+    def fit(self, tool: Tool) -> list[str]:
+        """The server fits by default, and may shrink the context (arg.cpp): a complete placement says no."""
+        return ["-fit", "off"] if tool == "server" else []
+
+    def load_mode(self, flags: Flags) -> list[str]:
+        """Return `-lm`, one option for both (arg.cpp:2691)."""
+        if flags.mlock:
+            return ["-lm", "mlock" if flags.mmap is False else "mmap+mlock"]
+        return [] if flags.mmap is None else ["-lm", "mmap" if flags.mmap else "none"]
+
+    def no_op_offload(self, tool: Tool) -> list[str]:
+        """Return `--no-op-offload`, in llama-bench `-nopo 1`."""
+        return ["--no-op-offload"] if tool == "server" else ["-nopo", "1"]
+
+    def slots(self, tool: Tool, n_parallel: int) -> list[str]:
+        """Return `-np`: the server takes four slots unless told (server.cpp:156)."""
+        return ["-np", str(n_parallel)] if tool == "server" else []
+
+    def overrides(self, tool: Tool, rules: Sequence[str]) -> list[str]:
+        """Return one option for all rules: repeated ones are warned of (arg.cpp:833)."""
+        return ["-ot", ("," if tool == "server" else self.bench_rule_separator).join(rules)] if rules else []
+
+    def packages(self, backend: str) -> tuple[Package, ...]:
+        """Return what llama.cpp's docs/install.md lists (1993ed50f) and has kernels for these cards."""
+        return _PACKAGES.get(backend, ())
+
+    def cuda_options(self, model: Model, flags: Flags, cards: Sequence[Card]) -> Iterator[BuildOption]:
+        """Yield what its CUDA build wants."""
+        if flags.split_mode in ("graph", "tensor") and len(cards) > 2:
+            reason = "more than two cards add up their shares of each layer: NCCL does it with fewer copies"
+            yield BuildOption("-DGGML_CUDA_NCCL=ON", reason, "docs/multi-gpu.md of both engines")

@@ -1,0 +1,72 @@
+"""Graphs of llama.cpp by architecture: one file a family, each with the architectures it describes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import prod
+
+from service.engine.engines.llama_cpp.flash import flash_copies, flash_layers, without_kernel
+from service.engine.engines.llama_cpp.fused import keep_alives
+from service.engine.engines.llama_cpp.graphs import (
+    gemma,
+    gqa,
+    granite,
+    hybrid,
+    kimi,
+    latent,
+    mamba,
+    shortconv,
+    sparse,
+    windows,
+)
+from service.engine.engines.llama_cpp.graphs.blocks import LlamaGraph
+from service.engine.memory.finish import finish
+from service.engine.memory.graph import Graph, Node
+from service.engine.memory.graphs.base import family_of
+from service.engine.memory.ops import IN_PLACE, MIN_OFFLOAD_BATCH
+from service.engine.memory.spec import GraphSpec
+from service.engine.model import Model
+
+ARCHITECTURES: dict[str, Callable[[LlamaGraph], None]] = (
+    gqa.ARCHITECTURES
+    | windows.ARCHITECTURES
+    | gemma.ARCHITECTURES
+    | latent.ARCHITECTURES
+    | hybrid.ARCHITECTURES
+    | kimi.ARCHITECTURES
+    | mamba.ARCHITECTURES
+    | granite.ARCHITECTURES
+    | shortconv.ARCHITECTURES
+    | sparse.ARCHITECTURES
+)
+
+FAMILIES: dict[str, Callable[[LlamaGraph], None]] = ARCHITECTURES | {"generic": gqa.generic}
+
+_WEIGHTLESS = ("ROPE", "FLASH_ATTN_EXT")  # ggml-backend.cpp skips rope factors and sinks
+
+
+def describe(model: Model, spec: GraphSpec, kept: tuple[int, ...] | None) -> tuple[Graph, bool]:
+    """Return the graph, of the layers `kept` only unless None, and whether the architecture has its own description.
+
+    Raises MissingTensor, GraphTooLarge.
+    """
+    g = LlamaGraph(model, spec)
+    g.kept = g.kept if kept is None else kept
+    FAMILIES[family_of(model, FAMILIES)](g)
+    graph = finish(g, in_place=IN_PLACE | {"CLAMP", "FILL"}, offloadable=_offloadable, weightless=_WEIGHTLESS)
+    graph.layer_starts = g.layer_starts
+    graph.keep_alives = keep_alives(g.nodes)
+    graph.flash_copies, graph.without_kernel = flash_copies(g.nodes), without_kernel(g.nodes)
+    graph.flash_layers = flash_layers(g.nodes, g.slots)
+    return graph, model.architecture in ARCHITECTURES
+
+
+def _offloadable(node: Node) -> bool:
+    """ggml-cuda.cu:5636."""
+    if node.op == "GET_ROWS":
+        return False
+    if node.op == "MUL_MAT":
+        return node.ne[1] >= MIN_OFFLOAD_BATCH
+    if node.op in ("MUL_MAT_ID", "ROPE"):
+        return node.ne[2] >= MIN_OFFLOAD_BATCH
+    return prod(node.ne[1:]) >= MIN_OFFLOAD_BATCH

@@ -1,0 +1,298 @@
+"""Building blocks of llama.cpp's graphs: inputs, norms, attention on the cache, the head.
+
+Source: llama.cpp src/llama-graph.cpp (build_attn, build_attn_mha and the input classes).
+"""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple, TypeAlias
+
+from service.engine.engines.llama_cpp.caches import widest_values, window_rows
+from service.engine.engines.llama_cpp.graphs.feed_forward import FeedForward
+from service.engine.layers import Layer
+from service.engine.memory.cache import cache_owner
+from service.engine.memory.graph import Node, geometry, is_contiguous, row_size
+from service.engine.memory.graphs.base import MissingTensor
+
+Hidden: TypeAlias = Literal["", "raw", "normed"]
+_ROTATION = 64  # llama.cpp src/llama-kv-cache.cpp: a quantised cache is rotated by Hadamard matrices of 64 and up
+
+
+class CacheInput(NamedTuple):
+    """What attention reads besides the cache: where rows are written, the mask, and the rotations."""
+
+    n_rows: int
+    k_ids: Node
+    v_ids: Node | None
+    mask: Node
+    k_rotation: Node | None
+    v_rotation: Node | None
+
+
+def _rotated(dims: list[int], kind: str) -> int:
+    """Return the size of the heads of a cache if it is rotated: quantised, all heads of one size, in blocks; else 0."""
+    uniform = len(set(dims)) == 1 and geometry(kind)[0] > 1 and dims[0] % _ROTATION == 0
+    return dims[0] if uniform else 0
+
+
+class LlamaGraph(FeedForward):
+    """The blocks that llama.cpp's architectures are built from."""
+
+    two_caches = False  # one for full attention and one for windows, which build_attn expands in another order
+    soft_cap = False  # whether scores are squashed before the soft max; flash attention does it inside
+
+    def begin(self, n_deepstack: int = 0) -> Node:
+        """Return the embedded tokens; the input for embeddings is made though nobody uses it.
+
+        `n_deepstack`: layers that an image's features are added to, which make the embeddings wider.
+        """
+        tokens = self.input("i32", self.n_tokens)
+        width = self.model.n_embd * (1 + n_deepstack)
+        embeddings = self.input("f32", width, self.n_tokens)
+        x = self.get_rows(self.required("token_embd.weight"), tokens)
+        if n_deepstack:
+            x = self.new("PAD", "f32", (width, self.n_tokens), x)
+        self.expand(x, embeddings)
+        if n_deepstack:
+            x = self.view(x, (self.model.n_embd, self.n_tokens), x.nb[1:2])
+            self.expand(x)
+        return x
+
+    def finish(
+        self, x: Node, ids: Node | None = None, *, hidden: Hidden = "", scale: bool = False, soft_cap: bool = False
+    ) -> None:  # fmt: skip
+        """Add the output norm and the logits, scaled or squashed.
+
+        `hidden`: the hidden states before or after the norm are an output of their own, and the rows of `ids` are taken
+        only then.
+        """
+        if hidden == "raw" and ids is not None:
+            x = self.get_rows(self.output(x), ids)
+        x = self.output(self.norm(x, self.required("output_norm.weight"), None))
+        if hidden == "normed" and ids is not None:
+            x = self.output(self.get_rows(x, ids))
+        self.logits(x, scale=scale, soft_cap=soft_cap)
+
+    def logits(self, x: Node, *, scale: bool = False, soft_cap: bool = False) -> None:
+        """Append the head: logits of x, scaled and capped where the model does so."""
+        x = self.mul_mat(self.output_head(), x)
+        if scale:
+            x = self.apply("SCALE", x)
+        self.expand(self.output(self.squash(x) if soft_cap else x))
+
+    def squash(self, x: Node) -> Node:
+        """Scale, tanh, scale back."""
+        return self.apply("SCALE", self.apply("UNARY", self.apply("SCALE", x)))
+
+    def position_input(self, n_axes: int = 1) -> None:
+        """Make the input for positions; `n_axes` is 4 where images have places of their own (M-RoPE)."""
+        self.positions = self.input("i32", self.n_tokens * n_axes)
+
+    @property
+    def window(self) -> int:
+        """The model's sliding window in tokens."""
+        return max(layer.n_swa for layer in self.model.layers)
+
+    def last_rows(self, ids: Node | None, *tensors: Node) -> tuple[Node, ...]:
+        """Return the rows that logits are wanted for, where `ids` is given: in the last layer."""
+        return tensors if ids is None else tuple(self.get_rows(t, ids) for t in tensors)
+
+    def output_ids(self) -> Node:
+        """Return the input with the rows that logits are wanted for."""
+        return self.input("i32", self.spec.n_outputs)
+
+    def cache_inputs(self, *windows: int, latent: bool = False) -> list[CacheInput]:
+        """Return the inputs of one cache for each window, 0 for full attention, in llama.cpp's order of creation."""
+        self.two_caches = len(windows) > 1
+        made = []
+        for window in windows:
+            n_rows = window_rows(window, self.spec) if window else self.n_kv
+            k_ids = self.input("i64", self.n_tokens)
+            v_ids = None if latent else self.input("i64", self.n_tokens * self._v_ids_per_token())
+            tokens = self.n_tokens // self.spec.n_stream
+            mask = self.mask_input(n_rows, max(1, tokens), 1, self.spec.n_stream)
+            made.append(CacheInput(n_rows, k_ids, v_ids, mask, None, None))
+        if latent:
+            return made
+        return [
+            m._replace(k_rotation=self._k_rotation(window), v_rotation=self._v_rotation(window))
+            for m, window in zip(made, windows, strict=True)
+        ]
+
+    def _v_ids_per_token(self) -> int:
+        return widest_values(self.model) if self.spec.transposed_v else 1
+
+    def _cached_layers(self, window: int) -> list[Layer]:
+        """The layers that own a part of the cache for `window`."""
+        found = [
+            la for la in self.model.layers
+            if la.attends and (la.n_swa > 0) == (window > 0) and cache_owner(self.model, la) == la.index
+        ]  # fmt: skip
+        if not found:
+            raise MissingTensor("an attention layer")
+        return found
+
+    def _k_rotation(self, window: int) -> Node | None:
+        dim = _rotated([la.head_dim_k for la in self._cached_layers(window)], self.spec.type_k)
+        if not dim:
+            return None
+        size = _ROTATION
+        while dim % (2 * size) == 0:
+            size *= 2
+        return self.input("f32", size, size)
+
+    def _v_rotation(self, window: int) -> Node | None:
+        dims = [la.head_dim_v for la in self._cached_layers(window)]
+        return self.input("f32", _ROTATION, _ROTATION) if _rotated(dims, self.spec.type_v) else None
+
+    # -- small parts ---------------------------------------------------------------------------------------------
+
+    norm_op = "RMS_NORM"
+
+    def norm(self, x: Node, weight: Node, layer: int | None) -> Node:
+        """The model's norm and a product; the norm is pinned to the device of `layer` unless None."""
+        normed = self.apply(self.norm_op, x)
+        if layer is not None:
+            self.pin(normed, layer)
+        return self.mul(normed, weight)
+
+    def rope(self, x: Node, factors: Node | None = None) -> Node:
+        """Return x rotated by its positions."""
+        return self.new("ROPE", x.kind, x.ne, x, self.positions, factors)
+
+    def _rotate(self, x: Node, rotation: Node) -> Node:
+        n, total = rotation.ne[0], x.ne[0] * x.ne[1] * x.ne[2] * x.ne[3]
+        flat = self.reshape(x, n, total // n) if is_contiguous(x) else self.cont(x, n, total // n)
+        return self.reshape(self.mul_mat(rotation, flat), *x.ne)
+
+    # -- attention -----------------------------------------------------------------------------------------------
+
+    def query_key_value(self, layer: int, x: Node, *, norm: bool = True) -> tuple[Node, Node, Node]:
+        """Return Q, K and V with their biases, split into heads, Q and K normed where the model has norms."""
+        q, k, v = self._joined_heads(layer, x) or self._heads(layer, x)
+        if norm and self.optional(layer, "attn_q_norm.weight") is not None:
+            q, k = self.norm_heads(layer, q, k)
+        return q, k, v
+
+    def norm_heads(self, layer: int, q: Node, k: Node) -> tuple[Node, Node]:
+        """Return Q and K after the model's norms for each head."""
+        return (
+            self.norm(q, self.weight(layer, "attn_q_norm.weight"), layer),
+            self.norm(k, self.weight(layer, "attn_k_norm.weight"), layer),
+        )
+
+    def head_sizes(self, layer: int) -> tuple[tuple[int, int], ...]:
+        """Return (size, number) of the heads of Q, K and V."""
+        la = self.layer(layer)
+        return (la.head_dim_k, la.n_head), (la.head_dim_k, la.n_head_kv), (la.head_dim_v, la.n_head_kv)
+
+    def product(self, layer: int, part: str, x: Node) -> Node:
+        """The product with a weight, and its bias if it has one."""
+        product = self.mul_mat(self.weight(layer, f"{part}.weight"), x)
+        bias = self.optional(layer, f"{part}.bias")
+        return product if bias is None else self.add(product, bias)
+
+    def _heads(self, layer: int, x: Node) -> tuple[Node, Node, Node]:
+        products = [self.product(layer, f"attn_{part}", x) for part in "qkv"]
+        q, k, v = (
+            self.reshape(product, *sizes, self.n_tokens)
+            for product, sizes in zip(products, self.head_sizes(layer), strict=True)
+        )
+        return q, k, v
+
+    def _joined_heads(self, layer: int, x: Node) -> tuple[Node, Node, Node] | None:
+        """Q, K and V as views of one product, where the file has one weight for them."""
+        if self.optional(layer, "attn_qkv.weight") is None:
+            return None
+        joined = self.product(layer, "attn_qkv", x)
+        q, k, v = (
+            self.view(joined, (dim, n_head, self.n_tokens), (4 * dim, joined.nb[1]))
+            for dim, n_head in self.head_sizes(layer)
+        )
+        return q, k, v
+
+    def attend(
+        self, layer: int, cache: CacheInput, q: Node, k: Node | None, v: Node | None, *, sinks: Node | None = None,
+        project: bool = True,
+    ) -> Node:  # fmt: skip
+        """Store K and V, attend over the cache, and project. K and V are None where another layer's cache is read."""
+        if cache.k_rotation is not None:
+            q, k = self._rotate(q, cache.k_rotation), k and self._rotate(k, cache.k_rotation)
+        if cache.v_rotation is not None:
+            v = v and self._rotate(v, cache.v_rotation)
+        self.expand(*(t for t in ((q, k, v) if self.two_caches else (q, v, k)) if t is not None))
+        if k is not None and v is not None:
+            self._store(layer, cache, k, v)
+        keys, values = self._cache_views(layer, cache.n_rows)
+        x = self.attention(q, keys, values, cache.mask, sinks)
+        if cache.v_rotation is not None:
+            x = self._rotate(x, cache.v_rotation)
+        return self.product(layer, "attn_output", x) if project else x
+
+    def _store(self, layer: int, cache: CacheInput, k: Node, v: Node) -> None:
+        keys, values = self.cache(layer)
+        n = k.ne[2]
+        rows = self.view(k, (k.ne[0] * k.ne[1], n), (k.nb[2],))
+        self.expand(self.set_rows(self._flat(keys), rows, cache.k_ids))
+        if cache.v_ids is None:
+            raise MissingTensor("a cache for values")
+        size = v.ne[0] * v.ne[1]
+        if not self.spec.transposed_v:
+            self.expand(self.set_rows(self._flat(values), self.view(v, (size, n), (v.nb[2],)), cache.v_ids))
+            return
+        row_bytes = row_size(v.kind, size)
+        rows = self.reshape(v, size, n) if row_bytes == v.nb[2] else self.cont(v, size, n)
+        if size < values.ne[0]:  # rows as wide as the widest layer's
+            rows = self.new("PAD", "f32", (values.ne[0], n), rows)
+        elements = self.reshape(rows, 1, rows.ne[0] * n)
+        target = self.reshape(values, 1, values.ne[0] * values.ne[1] * values.ne[2])
+        self.expand(self.set_rows(target, elements, cache.v_ids))
+
+    def _flat(self, cache: Node) -> Node:
+        """Several streams are written as one cache of all rows."""
+        return cache if cache.ne[2] == 1 else self.reshape(cache, cache.ne[0], cache.ne[1] * cache.ne[2])
+
+    def _cache_views(self, layer: int, n_rows: int) -> tuple[Node, Node]:
+        keys, values = self.cache(cache_owner(self.model, self.layer(layer)))
+        facts, n_stream = self.layer(layer), self.spec.n_stream
+        dim_k, dim_v, n_head = facts.head_dim_k, facts.head_dim_v, facts.n_head_kv
+        row = row_size(keys.kind, dim_k * n_head)
+        k = self.view(keys, (dim_k, n_head, n_rows, n_stream), (row_size(keys.kind, dim_k), row, row * n_rows))
+        if not self.spec.transposed_v:
+            row = row_size(values.kind, dim_v * n_head)
+            strides = (row_size(values.kind, dim_v), row, row * n_rows)
+            return k, self.view(values, (dim_v, n_head, n_rows, n_stream), strides)
+        column = row_size(values.kind, n_rows)
+        strides = (column * dim_v, column, column * values.ne[0])
+        return k, self.view(values, (n_rows, n_head, dim_v, n_stream), strides)
+
+    def attention(
+        self, q: Node, k: Node, v: Node, mask: Node, sinks: Node | None = None, expand_v: Node | None = None
+    ) -> Node:
+        """Return the attended values [n_head * dim, n_tokens]; `expand_v` maps latent values to each head's."""
+        transposed = v.nb[1] > v.nb[2]
+        n_stream = k.ne[3]
+        q = self.view(
+            q, (q.ne[0], q.ne[1], q.ne[2] // n_stream, n_stream), (q.nb[1], q.nb[2], q.nb[2] * (q.ne[2] // n_stream))
+        )
+        q, k, v = self.swap_heads(q), self.swap_heads(k), self.swap_heads(v)
+        if self.spec.flash_attn:
+            x = self._flash(q, self.transpose(v) if transposed else v, k, mask, sinks, expand_v)
+        else:
+            scores = self.mul_mat(k, q)
+            scores = self.apply("SOFT_MAX", self.squash(scores) if self.soft_cap else scores, mask, sinks)
+            x = self.mul_mat(v if transposed else self.cont(self.transpose(v)), scores)
+            if expand_v is not None:
+                x = self.mul_mat(expand_v, x)
+            x = self.swap_heads(x)
+            x = self.cont(x, x.ne[0] * x.ne[1], x.ne[2] * x.ne[3])
+            self.ram_pins.append(x.index)  # llama-graph.cpp:2746
+        self.expand(x)
+        return x
+
+    def _flash(self, q: Node, v: Node, k: Node, mask: Node, sinks: Node | None, expand_v: Node | None) -> Node:
+        k, v = (self.cast(part, "f16") if part.kind == "f32" else part for part in (k, v))
+        x = self.new("FLASH_ATTN_EXT", "f32", (v.ne[0], q.ne[2], q.ne[1], q.ne[3]), q, k, v, mask, sinks)
+        if expand_v is not None:
+            x = self.cont(self.swap_heads(self.mul_mat(expand_v, self.swap_heads(x))))
+        return self.reshape(x, x.ne[0] * x.ne[1], x.ne[2] * x.ne[3])

@@ -1,0 +1,102 @@
+"""llama.cpp: the Gemma family. Scaled embeddings, windows, norms on both sides, and inputs of every layer's own.
+
+Sources: llama.cpp src/models/{gemma2,gemma3,gemma3n,gemma4}.cpp.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from service.engine.engines.llama_cpp.graphs.blocks import CacheInput, LlamaGraph
+from service.engine.engines.llama_cpp.graphs.gqa import decoder
+from service.engine.memory.cache import cache_owner
+from service.engine.memory.graph import Node
+
+
+def gemma2(g: LlamaGraph) -> None:
+    """gemma2, gemma3: scaled queries, norms behind attention and feed-forward as well as before."""
+    squashed = g.model.architecture == "gemma2"
+    g.soft_cap = squashed
+
+    def layer_of(g: LlamaGraph, layer: int, x: Node, cache: CacheInput, ids: Node | None) -> Node:
+        q, k, v = g.query_key_value(layer, g.norm(x, g.weight(layer, "attn_norm.weight"), layer))
+        q, k = g.rope(q), g.rope(k)
+        y, x = g.last_rows(ids, g.attend(layer, cache, g.apply("SCALE", q), k, v), x)
+        h = g.add(g.norm(y, g.weight(layer, "post_attention_norm.weight"), layer), x)
+        y = g.feed_forward(layer, g.norm(h, g.weight(layer, "ffn_norm.weight"), layer))
+        return g.add(g.norm(y, g.weight(layer, "post_ffw_norm.weight"), None), h)
+
+    decoder(g, layer_of, g.apply("SCALE", g.begin()), soft_cap=squashed)
+
+
+def gemma4(g: LlamaGraph) -> None:
+    """gemma4: heads by kind of layer, shared caches, V from K where it is left out, experts alongside a dense layer."""
+    x = g.apply("SCALE", g.begin())
+    g.position_input()
+    full, window = g.cache_inputs(0, g.window)
+    ids = g.output_ids()
+    inputs = _inputs_by_layer(g, x)
+    for i in g.layers():
+        y = _attention(g, i, x, window if g.layer(i).n_swa else full)
+        h = g.add(g.norm(y, g.weight(i, "post_attention_norm.weight"), i), x)
+        x = g.add(g.norm(_feed_forward(g, i, h), g.weight(i, "post_ffw_norm.weight"), None), h)
+        if inputs is not None:
+            gate = g.apply("UNARY", g.mul_mat(g.weight(i, "inp_gate.weight"), x))
+            y = g.mul_mat(g.weight(i, "proj.weight"), g.mul(gate, _slice(g, inputs)))
+            x = g.add(x, g.norm(y, g.weight(i, "post_norm.weight"), i))
+        scale = g.optional(i, "layer_output_scale.weight")
+        x = x if scale is None else g.mul(x, scale)
+    g.finish(x, ids, hidden="normed", soft_cap=g.given("final_logit_softcapping"))
+
+
+def _inputs_by_layer(g: LlamaGraph, x: Node) -> Node | None:
+    """Each token's vectors for all layers [n_embd_per_layer, n_tokens, n_layer]: looked up, and made of `x`."""
+    table = g.find("per_layer_token_embd.weight")
+    if table is None:
+        return None
+    looked_up = g.get_rows(table, g.input("i32", g.n_tokens))
+    shape = (table.ne[0] // g.n_layer, g.n_layer, g.n_tokens)
+    looked_up = g.apply("SCALE", g.reshape(looked_up, *shape))
+    g.expand(looked_up)
+    made = g.apply("SCALE", g.mul_mat(g.required("per_layer_model_proj.weight"), x))
+    made = g.norm(g.reshape(made, *shape), g.required("per_layer_proj_norm.weight"), None)
+    return g.cont(g.swap_heads(g.apply("SCALE", g.add(made, looked_up))))
+
+
+def _slice(g: LlamaGraph, x: Node) -> Node:
+    """One of the last dimension's planes."""
+    return g.view(x, x.ne[:2], x.nb[1:2])
+
+
+def _attention(g: LlamaGraph, layer: int, x: Node, cache: CacheInput) -> Node:
+    facts, y = g.layer(layer), g.norm(x, g.weight(layer, "attn_norm.weight"), layer)
+    factors = None if facts.n_swa else g.rope_factors(layer)
+    q = g.reshape(g.mul_mat(g.weight(layer, "attn_q.weight"), y), facts.head_dim_k, facts.n_head, g.n_tokens)
+    q = g.rope(g.norm(q, g.weight(layer, "attn_q_norm.weight"), layer), factors)
+    if cache_owner(g.model, facts) != layer:
+        return g.attend(layer, cache, q, None, None)
+    k = g.mul_mat(g.weight(layer, "attn_k.weight"), y)
+    own = g.optional(layer, "attn_v.weight")
+    v = k if own is None else g.mul_mat(own, y)
+    k, v = (g.reshape(part, facts.head_dim_k, facts.n_head_kv, g.n_tokens) for part in (k, v))
+    k = g.norm(k, g.weight(layer, "attn_k_norm.weight"), layer)
+    return g.attend(layer, cache, q, g.rope(k, factors), g.apply("RMS_NORM", v))
+
+
+def _feed_forward(g: LlamaGraph, layer: int, h: Node) -> Node:
+    dense = g.feed_forward(layer, g.norm(h, g.weight(layer, "ffn_norm.weight"), layer))
+    if not g.layer(layer).moe:
+        return dense
+    dense = g.norm(dense, g.weight(layer, "post_ffw_norm_1.weight"), layer)
+    y = g.norm(h, g.weight(layer, "pre_ffw_norm_2.weight"), layer)
+    routed = g.mul(g.apply("SCALE", g.apply("RMS_NORM", h)), g.weight(layer, "ffn_gate_inp.scale"))
+    logits = g.mul_mat(g.weight(layer, "ffn_gate_inp.weight"), routed)
+    experts = g.routed_experts(layer, y, "softmax", True, False, logits=logits)
+    return g.add(dense, g.norm(experts, g.weight(layer, "post_ffw_norm_2.weight"), layer))
+
+
+ARCHITECTURES: dict[str, Callable[[LlamaGraph], None]] = {
+    "gemma2": gemma2,
+    "gemma3": gemma2,
+    "gemma4": gemma4,
+}

@@ -1,0 +1,85 @@
+"""llama.cpp: multi-head latent attention (DeepSeek V2 to R1, Kimi K2, Mistral 4), always on the latent rows.
+
+Source: llama.cpp src/models/deepseek2.cpp, whose graph mistral4.cpp shares.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from service.engine.engines.llama_cpp.graphs.blocks import CacheInput, LlamaGraph
+from service.engine.engines.llama_cpp.graphs.gqa import after_attention
+from service.engine.memory.graph import Node, row_size
+from service.engine.memory.graphs.base import MissingTensor
+
+
+def deepseek2(g: LlamaGraph) -> None:
+    """deepseek2, mistral4: queries absorbed into the latent rows, dense layers first, then experts.
+
+    Queries are scaled by position where the header has a temperature.
+    """
+    x = g.begin()
+    g.position_input()
+    scale = g.input("f32", 1, 1, g.n_tokens) if g.given("attention.temperature_scale") else None
+    (cache,) = g.cache_inputs(0, latent=True)
+    ids = g.output_ids()
+    for i in g.layers():
+        y = _attention(g, i, g.norm(x, g.weight(i, "attn_norm.weight"), i), cache, scale)
+        x = after_attention(g, i, y, x, ids if i == g.n_layer - 1 else None, norm_weights=g.expert_weights_norm)
+    g.finish(x)
+
+
+def _query(g: LlamaGraph, layer: int, y: Node) -> Node:
+    low_rank = g.optional(layer, "attn_q_a.weight")
+    if low_rank is None:
+        return g.mul_mat(g.weight(layer, "attn_q.weight"), y)
+    q = g.norm(g.mul_mat(low_rank, y), g.weight(layer, "attn_q_a_norm.weight"), layer)
+    return g.mul_mat(g.weight(layer, "attn_q_b.weight"), q)
+
+
+def _attention(g: LlamaGraph, layer: int, y: Node, cache: CacheInput, scale: Node | None) -> Node:
+    q, n_head = _query(g, layer, y), g.layer(layer).n_head
+    q, compressed, k = latent_rows(g, layer, g.reshape(q, q.ne[0] // n_head, n_head, g.n_tokens), y)
+    return attend_latent(g, layer, q if scale is None else g.mul(q, scale), compressed, k, cache)
+
+
+def latent_rows(g: LlamaGraph, layer: int, q: Node, y: Node) -> tuple[Node, Node, Node]:
+    """Return the queries absorbed into the latent rows, the values in them, and them. Raises MissingTensor."""
+    m, n, n_head = g.model.mla, g.n_tokens, g.layer(layer).n_head
+    k_b = g.weight(layer, "attn_k_b.weight")
+    if m is None or not g.spec.mla or k_b.ne[1] != m.kv_lora_rank:
+        raise MissingTensor("a latent cache and matrices of one slice a head")
+    rank = m.kv_lora_rank
+    head = 4 * (m.nope + m.rope)
+    parts = (head, head * n_head)
+    latent = g.mul_mat(g.weight(layer, "attn_kv_a_mqa.weight"), y)
+    compressed = g.view(latent, (rank, n), (latent.nb[1],))
+    k_rope = g.rope(g.view(latent, (m.rope, 1, n), (latent.nb[1], latent.nb[1])))
+    compressed = g.norm(compressed, g.weight(layer, "attn_kv_a_norm.weight"), layer)
+    q_nope = g.swap_heads(g.view(q, (m.nope, n_head, n), parts))
+    q_rope = g.rope(g.view(q, (m.rope, n_head, n), parts))
+    absorbed = g.swap_heads(g.mul_mat(k_b, q_nope))
+    q = g.concat(absorbed, q_rope, 0)
+    compressed = g.reshape(compressed, rank, 1, n)
+    k = g.concat(compressed, k_rope, 0)
+    return q, compressed, k
+
+
+def attend_latent(g: LlamaGraph, layer: int, q: Node, compressed: Node, k: Node, cache: CacheInput) -> Node:
+    """Store the latent rows k, attend with queries absorbed into them, and project; `compressed` has the values."""
+    rank, width, n = compressed.ne[0], k.ne[0], g.n_tokens
+    g.expand(q, compressed, k)
+    keys = g.cache(layer)[0]
+    target = keys if keys.ne[2] == 1 else g.reshape(keys, width, keys.ne[1] * keys.ne[2])
+    g.expand(g.set_rows(target, g.view(k, (width, n), (k.nb[2],)), cache.k_ids))
+    row = row_size(keys.kind, width)
+    k = g.view(keys, (width, 1, g.n_kv, g.spec.n_stream), (row, row, row * g.n_kv))
+    v = g.view(k, (rank, 1, g.n_kv, g.spec.n_stream), k.nb[1:])
+    out = g.attention(q, k, v, cache.mask, expand_v=g.weight(layer, "attn_v_b.weight"))
+    return g.mul_mat(g.weight(layer, "attn_output.weight"), out)
+
+
+ARCHITECTURES: dict[str, Callable[[LlamaGraph], None]] = {
+    "deepseek2": deepseek2,
+    "mistral4": deepseek2,
+}

@@ -1,0 +1,165 @@
+"""How llama.cpp places a model and what it allocates: the answers to `EngineMemory`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Literal
+
+import msgspec
+
+from service.engine.builds.rules import MemoryRules
+from service.engine.config import Flags, Tool
+from service.engine.engines.llama_cpp import caches, graphs
+from service.engine.engines.llama_cpp.architectures import ARCHITECTURES
+from service.engine.engines.llama_cpp.placement import place_layers, split_refused
+from service.engine.engines.llama_cpp.tensor_split import predict_tensor_split
+from service.engine.engines.memory import EngineMemory
+from service.engine.layers import Layer
+from service.engine.memory.cache import CacheTensor
+from service.engine.memory.graph import Graph
+from service.engine.memory.layers_by_count import split_layers
+from service.engine.memory.spec import Allocator, GraphSpec, micro_batch, spec_for, speculation_types
+from service.engine.model import Mla, Model, Recurrent
+from service.engine.units import pad
+
+if TYPE_CHECKING:
+    from service.engine.memory.contents import Contents
+    from service.engine.memory.figures import Memory
+
+_ROLLS_BACK = frozenset({"draft-mtp", "draft-eagle3", "draft-dflash", "draft-dspark"})
+_DRAFTED, _MOST_DRAFTED = 3, 1024
+_UNIFIED, _SEPARATE = ("-kvu", "--kv-unified"), ("-no-kvu", "--no-kv-unified")
+_CONTEXT_WITH_SHARED_INDEXERS = 1 << 20
+_LOADED_ANYWAY = {  # src/models/{hy-v3,step35}.cpp: tensors created without the flag that skips them
+    "hy_v3": re.compile(r"\.(ffn_(?!norm)|exp_probs_b|nextn\.(embed|shared))"),
+    "step35": re.compile(r"\.(ffn_(?!norm)|exp_probs_b|nextn\.(embed|shared)|attn_(gate|[qk]_norm))"),
+    "glm-dsa": re.compile(r"\.exp_probs_b"),  # src/models/glm-dsa.cpp:157
+    "deepseek32": re.compile(r"\.exp_probs_b"),
+}
+
+
+class LlamaMemory(EngineMemory):
+    """llama.cpp's memory."""
+
+    without_flash_attention = ARCHITECTURES.having("no_flash_attention")
+    on_first_layer = frozenset({"per_layer_model_proj.weight", "per_layer_proj_norm.weight"})
+    loaded_anyway = MappingProxyType(_LOADED_ANYWAY)
+    split_modes = ("none", "layer", "row", "tensor")
+    latent_needs_sizes = True
+    together = ("tensor",)
+    together_capability = 7.0  # no run with older cards was published
+    tries_flash_attention = True
+    reserves_single_tokens = True
+    checks_kernels = True
+    pipeline_copies = 4  # GGML_SCHED_MAX_COPIES
+    checkpoints_windows = True
+
+    def latent_mode(self, model: Model, flags: Flags, rules: MemoryRules) -> int:
+        """Return 1 for a latent cache: of files that name the absorbed head sizes."""
+        latent = model.mla is not None and model.int_value("attention.key_length_mla")
+        return 1 if latent and rules.latent_cache != "heads" else 0
+
+    def graph_spec(
+        self, model: Model, flags: Flags, tool: Tool, *, cpu_only: bool, rules: MemoryRules
+    ) -> GraphSpec:  # fmt: skip
+        """Return the spec: each slot has its own cache unless they share one; the batch is a multiple of them."""
+        n_seq, n_tokens = max(1, flags.n_parallel), micro_batch("llama.cpp", model, flags)
+        few_rows = tool == "server" and not rules.whole_logits
+        spec = spec_for(
+            "llama.cpp", model, flags, rules, cpu_only=cpu_only, n_logits=n_seq if few_rows else n_tokens,
+            n_stream=1 if _unified_cache(flags) else n_seq,
+        )  # fmt: skip
+        return msgspec.structs.replace(
+            spec,
+            n_tokens=pad(n_tokens, n_seq),  # llama-context.cpp:2528
+            swa_full="--swa-full" in flags.other or not rules.window_caches,
+            n_snapshots=_snapshots(flags),
+        )
+
+    def describe_graph(self, model: Model, spec: GraphSpec, kept: tuple[int, ...] | None) -> tuple[Graph, bool]:
+        """Return the graph with what fused kernels keep alive."""
+        return graphs.describe(model, spec, kept)
+
+    def keys_values(self, model: Model, layer: Layer, spec: GraphSpec) -> tuple[CacheTensor, ...]:
+        """Return K and V of a layer."""
+        return caches.keys_values(model, layer, spec)
+
+    def latent_rows(self, mla: Mla, spec: GraphSpec) -> tuple[CacheTensor, ...]:
+        """Return the latent cache of a layer."""
+        return caches.latent_rows(mla, spec)
+
+    def recurrent_state(self, recurrent: Recurrent, spec: GraphSpec) -> tuple[CacheTensor, ...]:
+        """Return the state of a recurrent layer."""
+        return caches.recurrent_state(recurrent, spec)
+
+    def indexer_keys(self, size: int, spec: GraphSpec) -> tuple[CacheTensor, ...]:
+        """Return the indexer's keys, of the type of K (src/llama-kv-cache-dsa.cpp)."""
+        return (CacheTensor(spec.type_k, (size, spec.n_kv, spec.n_stream)),)
+
+    def has_indexer(self, model: Model, layer: int) -> bool:
+        """Return whether a layer chooses rows: by the header, else by the length of the context it was trained for.
+
+        src/models/glm-dsa.cpp:56, deepseek32.cpp.
+        """
+        if model.architecture not in ARCHITECTURES.having("sparse"):
+            return False
+        types = model.value("attention.indexer.types")
+        if isinstance(types, list) and layer < len(types):
+            return bool(types[layer])
+        shared = model.architecture == "glm-dsa" and model.n_ctx_train >= _CONTEXT_WITH_SHARED_INDEXERS
+        return not shared or layer <= 1 or layer % 4 == 2
+
+    def place_layers(
+        self, model: Model, flags: Flags, free: Sequence[int], rules: MemoryRules
+    ) -> tuple[list[int], dict[str, int]]:  # fmt: skip
+        """Return the devices of layers and of what a flag moves."""
+        return place_layers(model, flags, free, rules)
+
+    def split_layers(self, model: Model, flags: Flags, free: Sequence[int]) -> list[int]:
+        """Return the devices by counting layers."""
+        return split_layers(model, flags, free)
+
+    def works_together(self, model: Model) -> bool:
+        """Return whether `-sm tensor` splits the architecture."""
+        return split_refused(model, Flags(split_mode="tensor")) is None
+
+    def split_refused(self, model: Model, flags: Flags) -> str | None:
+        """Return why `-sm none` or `-sm tensor` is refused."""
+        return split_refused(model, flags)
+
+    def shares_tied_head(self, contents: Contents) -> bool:
+        """Return whether there is a token embedding already when the head is made."""
+        return contents.model.architecture not in ARCHITECTURES.having("head_first")
+
+    def predict_split(
+        self, model: Model, flags: Flags, free: Sequence[int], allocator: Allocator, tool: Tool,
+        rules: MemoryRules | None,
+    ) -> Memory | None:  # fmt: skip
+        """Return the memory of `-sm tensor`."""
+        if flags.split_mode != "tensor" or not free:
+            return None
+        return predict_tensor_split(model, flags, free, allocator, tool, rules)
+
+    def known_of_split(self, model: Model, flags: Flags, basis: str) -> Literal["all", "stored", "nothing"]:
+        """Return what is known: all of `-sm tensor`."""
+        return "all" if flags.split_mode == "tensor" else "nothing"
+
+    def basis(self, contents: Contents, *, older: bool) -> str:
+        """Return how sure the figures are."""
+        return "source only" if older else "measured"
+
+
+def _unified_cache(flags: Flags) -> bool:
+    """Whether slots share one cache: `-kvu`, the server's default where `-np` is not given."""
+    asked = [flag for flag in flags.other if flag in _UNIFIED or flag in _SEPARATE]
+    return bool(asked) and asked[-1] in _UNIFIED
+
+
+def _snapshots(flags: Flags) -> int:
+    """common/common.h:396 need_n_rs_seq: as many states as tokens are drafted, 3 by default."""
+    if not set(speculation_types(flags)) & _ROLLS_BACK:
+        return 0
+    asked = [o.partition(" ")[2] for o in flags.other if o.startswith("--spec-draft-n-max ")]
+    return min(int(asked[-1]), _MOST_DRAFTED) if asked and asked[-1].isdecimal() else _DRAFTED

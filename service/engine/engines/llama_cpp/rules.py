@@ -1,0 +1,141 @@
+"""Findings about commands of llama.cpp alone."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+
+import msgspec
+
+from service.engine.engines.llama_cpp.placement import split_refused
+from service.engine.memory.spec import option_of
+from service.engine.rules.case import Case
+from service.engine.rules.paragraphs import BUILDING, CACHE, LINK, MMAP, OVERRIDES, UNASKED
+from service.engine.rules.rule import Found, Rule, rule, rules_in
+from service.engine.units import GIB, MIB
+
+_LEAST = 256 * MIB
+_LAZY_FROM = 4 * GIB
+_READ_LAZILY = frozenset({"gemma4", "qwen4exp"})
+_SHORT_MIB = 1024  # left on a card, from which on copies of its inputs matter
+
+
+@rule(
+    "pipeline-copies", "info", BUILDING, "llama.cpp ggml/CMakeLists.txt: GGML_SCHED_MAX_COPIES 4",
+    fix="build with -DGGML_SCHED_MAX_COPIES=1",
+)  # fmt: skip
+def pipeline_copies(case: Case) -> Iterator[Found]:
+    """llama.cpp keeps four copies of every input on cards that hold the whole model, also where room is short."""
+    flags = case.flags
+    placed = flags.overrides or flags.cpu_moe or flags.n_cpu_moe or flags.no_kv_offload
+    whole = flags.n_gpu_layers > case.model.n_layer and flags.split_mode == "layer"
+    left = [row.capacity_mib - row.total_high_mib for row in case.table[:-1]]
+    if len(left) > 1 and whole and not placed and min(left) < _SHORT_MIB:
+        yield Found("with several GPUs every input is kept four times on each of them, and memory is short here")
+
+
+@rule(
+    "bench-rules-by-semicolon", "warning", OVERRIDES,
+    "llama.cpp tools/llama-bench/llama-bench.cpp: ';' between rules, ',' "
+    "between tests", fix="';' between the rules: all in one -ot",
+)  # fmt: skip
+def bench_rules_by_semicolon(case: Case) -> Iterator[Found]:
+    """llama-bench takes ',' in `-ot`, and a second `-ot`, for further tests, each with one of the rules."""
+    split = [option for option in case.parsed.varied if option.startswith(("-ot ", "--override-tensor"))]
+    if split:
+        yield Found(f"{split[0][:80]}: llama-bench runs a test for each of the rules; the figures are for the first")
+
+
+@rule(
+    "split-mode-refused", "error", "layers-or-together--sm",
+    "llama.cpp src/llama-model.cpp:1161, src/llama-arch.cpp:1142, llama-context.cpp:3851",
+    fix="-sm layer",
+)  # fmt: skip
+def split_mode_refused(case: Case) -> Iterator[Found]:
+    """llama.cpp's CUDA back end has no `-sm row` any more, and `-sm tensor` and `none` not with everything."""
+    if not case.devices:
+        return
+    if case.flags.split_mode == "row" and case.parsed.build.date is None:
+        message = "-sm row: the CUDA back end of this build has no split buffers, the model is not loaded"
+        yield Found(message, "-sm layer, or -sm tensor")
+    refused = split_refused(case.model, msgspec.structs.replace(case.flags, split_mode=case.parsed.flags.split_mode))
+    if refused is not None:
+        yield Found(refused)
+
+
+@rule(
+    "latent-cache-types-differ", "error", CACHE, "llama.cpp src/llama-context.cpp:3865",
+    fix="the same type for -ctk and -ctv",
+)  # fmt: skip
+def latent_cache_types_differ(case: Case) -> Iterator[Found]:
+    """llama.cpp keeps K and V of a latent cache in one tensor, and refuses two types."""
+    kinds = (case.flags.cache_type_k, case.flags.cache_type_v)
+    if case.latent_cache and kinds[0] != kinds[1]:
+        message = f"-ctk {kinds[0]} with -ctv {kinds[1]}: a latent cache has one type, the engine refuses to start"
+        yield Found(message, f"-ctk {kinds[0]} -ctv {kinds[0]}")
+
+
+@rule(
+    "host-buffers-off", "warning", LINK, fix="leave out --no-host",
+    source="llama.cpp pull request 14990 (host buffers instead of repacked ones: prompts 36 to 56 % faster)",
+)  # fmt: skip
+def host_buffers_off(case: Case) -> Iterator[Found]:
+    """`--no-host` lets the CPU repack experts in RAM, which then are not copied to the GPU for prompts."""
+    if "--no-host" in case.flags.other and case.experts_in_ram and case.devices and case.flags.op_offload:
+        yield Found("--no-host repacks experts in RAM for the CPU: they are not copied to the GPU for prompts")
+
+
+_FIT = "llama.cpp pull request 16653; common/fit.cpp: it gives up when -ngl, -ts or -ot is set"
+
+
+@rule(
+    "lazy-embeddings", "info", MMAP, "llama.cpp src/llama-model-loader.cpp:1088 (4 GiB), src/models/gemma4.cpp:59, "
+    "qwen4exp.cpp:192",
+)  # fmt: skip
+def lazy_embeddings(case: Case) -> Iterator[Found]:
+    """`-lzm`, auto by default: which embeddings are read from disk row by row, or that it changes nothing."""
+    mode = option_of(case.flags, ("-lzm", "--lazy-mode"), "")
+    found = case.model.by_name.get("per_layer_token_embd.weight")
+    size = found.nbytes if found and case.model.architecture in _READ_LAZILY else 0
+    if size and (mode == "on" or (mode in ("", "auto") and size > _LAZY_FROM)):
+        given = f"-lzm {mode}" if mode else "-lzm is auto by default"
+        kept = f"{size / GIB:,.1f} GiB of embeddings stay on disk and are read row by row"
+        yield Found(f"{given}: {kept}; the table counts them in RAM")
+    elif mode and (not size or mode != "off"):
+        why = (
+            f"the embeddings are {size / GIB:,.1f} GiB, and auto begins at 4"
+            if size
+            else "the model has no such tensors"
+        )
+        yield Found(f"-lzm {mode[:20]} changes nothing: {why}")
+
+
+@rule("fit-left-on", "warning", UNASKED, _FIT, fix="-fit off, or -c with the tokens you need")
+def fit_left_on(case: Case) -> Iterator[Found]:
+    """llama.cpp's `-fit` is on by default: with a placement given it only shortens a context that was not asked for."""
+    if case.parsed.fit and case.devices and not case.fit_places and not case.parsed.flags.n_ctx:
+        now, trained = case.flags.n_ctx, case.model.n_ctx_train
+        does = f"here it shortens it from {trained:,} to {now:,} tokens" if now < trained else "here it need not"
+        yield Found(
+            "-fit is on by default: with a placement given it moves nothing, but may shorten a context without -c; "
+            f"{does}"
+        )
+
+
+@rule(
+    "slots-by-default", "info", UNASKED, "llama.cpp tools/server/server.cpp: n_parallel -1 is 4 with a shared cache",
+    fix="-np 1",
+)  # fmt: skip
+def slots_by_default(case: Case) -> Iterator[Found]:
+    """llama.cpp's server has four slots: told where one would need clearly less memory."""
+    if case.parsed.program != "llama-server" or {"-np", "--parallel"} & set(case.parsed.used):
+        return
+    if case.flags.n_parallel <= 1 or case.parsed.build.date or not case.devices:
+        return
+    one = case.predict(msgspec.structs.replace(case.flags, n_parallel=1))
+    saved = sum(a.kv + a.compute - b.kv - b.compute for a, b in zip(case.memory.devices, one.devices, strict=True))
+    if saved >= _LEAST:
+        yield Found(f"without -np the server has {case.flags.n_parallel} slots: one needs {saved / MIB:,.0f} MiB less")
+
+
+RULES: tuple[Rule, ...] = rules_in(sys.modules[__name__])

@@ -1,0 +1,51 @@
+"""The facts of llama.cpp by room."""
+
+from __future__ import annotations
+
+import re
+from operator import attrgetter
+
+from service.engine.engines.llama_cpp.architectures import ARCHITECTURES
+from service.engine.engines.llama_cpp.builds import read_history
+from service.engine.engines.llama_cpp.commands import LlamaCommands
+from service.engine.engines.llama_cpp.fit import fitted
+from service.engine.engines.llama_cpp.memory import LlamaMemory
+from service.engine.engines.llama_cpp.speed import LlamaSpeed
+from service.engine.engines.spec import EngineSpec, LogFormat, OffloadPolicy, TypeSupport
+from service.engine.ggml_types import GgmlType
+
+_NO_MMQ = frozenset({"iq1_m"})  # quantised, but multiplied by cuBLAS (ggml-cuda/mmq.cu)
+
+
+def _quantised_products(kind: GgmlType) -> bool:
+    return kind.block > 1 and kind.name not in _NO_MMQ
+
+
+SPEC = EngineSpec(
+    name="llama.cpp",
+    refuses_gaps=True,  # ggml/src/gguf.cpp:795; ik_llama.cpp's gguf_init_from_file takes offsets as they are
+    repository="https://github.com/ggml-org/llama.cpp",
+    programs={"server": "llama-server", "bench": "llama-bench"},
+    history=read_history(),
+    architectures=ARCHITECTURES,
+    types=TypeSupport(
+        loads=attrgetter("mainline"), gpu_kernels=attrgetter("cuda_mainline"), quantised_products=_quantised_products
+    ),
+    offload=OffloadPolicy(  # ggml-cuda.cu:5636
+        least=32,
+        by_experts=False,
+        pins_overridden=False,
+        has_options=False,
+        switched_off="GGML_OP_OFFLOAD_MIN_BATCH={tokens} before the command",
+    ),
+    commands=LlamaCommands(),
+    memory=LlamaMemory(),
+    speed=LlamaSpeed(),
+    logs=LogFormat(  # common/log.cpp:529-547
+        lines=re.compile(r"^(?:\d[\d.]* [A-Z] )?(?:load_tensors|print_info):"), sizes_at="-lv 4"
+    ),
+    backends=frozenset({"cuda", "rocm", "vulkan", "sycl", "metal"}),
+    metal_device="MTL0",  # since its device list was numbered
+    fit_places=True,  # common/fit.cpp
+    fit=fitted,
+)

@@ -1,0 +1,98 @@
+"""What generic code may ask of an engine. Each engine's folder fills this in; nothing else is known of it elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from re import Pattern
+from typing import TYPE_CHECKING
+
+from service.engine.config import Engine, Tool
+from service.engine.engines.commands import EngineCommands
+from service.engine.engines.memory import EngineMemory
+from service.engine.engines.speed import EngineSpeed
+from service.engine.engines.tables import Architectures
+
+if TYPE_CHECKING:
+    from service.engine.builds.history import History
+    from service.engine.config import Flags
+    from service.engine.engines.fit import FitAsked
+    from service.engine.ggml_types import GgmlType
+
+
+@dataclass(frozen=True, kw_only=True)
+class TypeSupport:
+    """What an engine does with tensors of a type, by the type table.
+
+    `loads`: it reads files with such tensors. `gpu_kernels`: its CUDA build multiplies by them
+    (ggml_backend_cuda_device_supports_op). `quantised_products`: by integer kernels (MMQ), on quantised activations;
+    else weights are dequantised and multiplied by cuBLAS.
+    """
+
+    loads: Callable[[GgmlType], bool]
+    gpu_kernels: Callable[[GgmlType], bool]
+    quantised_products: Callable[[GgmlType], bool]
+
+
+@dataclass(frozen=True, kw_only=True)
+class OffloadPolicy:
+    """From how many tokens a batch has weights in RAM copied to a card: `least`, for experts more (`by_experts`).
+
+    `by_experts`: only from as many as hit each expert `least` times (unless the build's rules say otherwise).
+    `switched_off`: what leaves experts to the CPU, for batches of less than `{tokens}`. `pins_overridden`: weights in
+    RAM are pinned, and mmap is off, once a tensor is overridden to the CPU. `has_options`: `-op`, `-cuda` and `-ooae`
+    decide, else the environment (GGML_OP_OFFLOAD_MIN_BATCH).
+    """
+
+    least: int
+    by_experts: bool
+    switched_off: str
+    pins_overridden: bool
+    has_options: bool
+
+    def expert_tokens(self, n_expert: int, n_used: int, *, by_experts: bool = True) -> int:
+        """Return the tokens from which experts are copied. `by_experts`: what the build's rules say of it."""
+        if not (self.by_experts and by_experts and n_expert):
+            return self.least
+        return -(-self.least * n_expert // max(n_used, 1))
+
+
+@dataclass(frozen=True, kw_only=True)
+class LogFormat:
+    """How an engine's log is told from others, and read. `lines`: how some of its lines begin.
+
+    `sizes_at`: the option with which its server prints the sizes of buffers, None where it always does.
+    `signal_at_unknown_type`: the signal by which it ends, without a word, at a tensor type that it does not know.
+    """
+
+    lines: Pattern[str]
+    sizes_at: str | None = None
+    signal_at_unknown_type: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class EngineSpec:
+    """An engine. `repository`: where its source is. `programs`: what serves and what measures.
+
+    `history`: its builds. `architectures`: those that it knows. `backends`: of cards that it offloads to.
+    `metal_device`: what it calls a Mac's GPU. `fit_places`: `-fit` is on by default, and places the model where the
+    command does not; `fit`: the flags that it then loads the model with, None where the engine stops instead.
+    `refuses_gaps`: it loads no file whose tensors are not stored one behind the other in the order of their table.
+    """
+
+    name: Engine
+    repository: str
+    programs: Mapping[Tool, str]
+    history: History
+    architectures: Architectures
+    types: TypeSupport
+    offload: OffloadPolicy
+    commands: EngineCommands
+    memory: EngineMemory
+    speed: EngineSpeed
+    logs: LogFormat
+    backends: frozenset[str]
+    metal_device: str
+    fit_places: bool = False
+    refuses_gaps: bool = False
+    fit: Callable[[FitAsked], Flags | None] | None = None

@@ -1,0 +1,62 @@
+"""The tables in an engine's folder: the architectures it knows, its options, its history."""
+
+from __future__ import annotations
+
+from importlib import resources
+
+import msgspec
+
+
+def table_of(package: str, name: str) -> bytes:
+    """Return the bytes of a data file in an engine's folder."""
+    return resources.files(package).joinpath(name).read_bytes()
+
+
+class Names(msgspec.Struct, frozen=True):
+    """Names of options, divided by blanks: those that a value follows, and those that none does."""
+
+    value: str
+    bare: str
+
+
+class Options(msgspec.Struct, frozen=True):
+    """`options.json`: every option that today's programs know. A program that is not listed has llama-server's.
+
+    `environment`: the variables that stand for an option, by its name. `newer`: options that came after the newest
+    build known here, by the engine's own list of a later day (`newer_source`); llama-bench has none of them.
+    """
+
+    programs: dict[str, Names]
+    environment: dict[str, str] = {}
+    newer: Names = Names("", "")
+    newer_source: str = ""
+
+
+def options_of(package: str) -> Options:
+    """Return the options in an engine's folder."""
+    return msgspec.json.decode(table_of(package, "options.json"), type=Options)
+
+
+class _Listed(msgspec.Struct, frozen=True):
+    facts: dict[str, str]
+    architectures: dict[str, str]
+
+
+class Architectures:
+    """The architectures that an engine knows (src/llama-arch.cpp), and what is special about some of them.
+
+    `architectures.json` of its folder names the facts, each with its meaning and source, and those that hold.
+    """
+
+    def __init__(self, package: str) -> None:
+        listed = msgspec.json.decode(table_of(package, "architectures.json"), type=_Listed)
+        self.facts = tuple(listed.facts)
+        self.known = frozenset(listed.architectures)
+        self._having = {
+            fact: frozenset(name for name, facts in listed.architectures.items() if fact in facts.split())
+            for fact in listed.facts
+        }
+
+    def having(self, fact: str) -> frozenset[str]:
+        """Return the architectures of which a fact holds; none where the engine has no such fact."""
+        return self._having.get(fact, frozenset())

@@ -1,0 +1,247 @@
+"""The words and signs by which people write hardware; `mentions.py` tries them at every place of a text."""
+
+from __future__ import annotations
+
+import re
+
+_I = re.I
+SIGNS = {
+    "✖️": "x", "✖": "x", "×": "x", "，": ", ", "、": ", ", "；": "; ", "（": " (", "）": ") ", "。": ". ",
+    "双路": " dual ", "单路": " single ", "双卡": " dual ", "内存": " RAM ", "显存": " VRAM ", "显卡": " GPU: ",
+    "核": " cores ", "张": " ", "块": " ", "条": " ", "至强": " Xeon ", "\\~": "~", "\\*": "*", "\\-": " ", "\\+": "+",
+}  # fmt: skip
+MARKUP = re.compile(r"\*\*|__|`{1,3}|(?:(?<=\n)|^)[ \t]*(?:[-*•#>]+|\d\.)[ \t]+|~(?=\d)")
+SPACES = re.compile(r"[^\S\n]+")
+# What stands between two parts; a full stop ends a clause where a word follows.
+SEPARATOR = re.compile(
+    r"\s*(?:\n|[,;|]|\s&(?=\s)|\+(?!\d)|/(?!s\b)|[.!?](?=\s|$)|\((?!\d{1,2}\s?[x*]\s?\d{1,3}\))|\)|–\s|—|=>|->)\s*|\b(?:and|plus|und)\b"
+)
+WORD = re.compile(r"[^\W_][\w.'’-]*[\w+]|[^\W_]\+?", _I)
+NEXT_WORD = re.compile(r"[ \t]{0,2}\(?[^\W_](?:[\w.'’-]*\w)?(?:\+(?=\s|$|[,)]))?\)?")
+BRAND_AT_END = re.compile(r"(?<!titan)\s(?:amd|nvidia|intel|geforce|radeon|rtx|gtx|rx|ryzen|r)$", _I)
+TIERED = re.compile(r"[3579]\s\d{4}\w{0,3}\b", _I)
+GLUED_COUNT = re.compile(r"\b([a-z]{0,2}\d{2,4}(?:ti|xtx?|s)?)[x*](\d{1,2})(?=$|[\s,;+)])", _I)
+REJOINING = re.compile(r"which|has|having", _I)
+JOINING = re.compile(r"with|w|have|of|at|@|on|in|each|that|is|a|an|the|-|:|=|x", _I)
+FILLER = re.compile(
+    r"i|i['’]ve|i['’]m|we|we['’]ve|you|my|me|our|your|it|it['’]s|its|this|these|they|am|are|was|be|been|do|does"
+    r"|so|now|just|only|also|too|here|there|currently|already|still|basically|total|together|combined|altogether|overall"
+    r"|running|runs|run|using|use|uses|used|got|get|gets|getting|own|owns|bought|built|build|having|paired|sitting|installed"
+    r"|machine|machines|system|systems|rig|rigs|pc|desktop|server|servers|box|workstation|computer|setup|specs?|config|configuration|hardware"
+    r"|gpus?|cpus?|igpus?|dgpus?|processors?|graphics|cards?|ram|vram|memory|video|board|mobo|motherboard|mainboard|node|home|lab|homelab"
+    r"|old|older|new|used|modded|consumer|gaming|dedicated|discrete|integrated|main|first|entry|level|fast|good|nice|little|about|around|roughly"
+    r"|for|from|to|by|via|as|than|then|but|because|like|since|via|per|up|out|off|down|into|inside|across|among|between|behind"
+    r"|any|all|both|some|more|most|other|what|how|can|could|giving|gives|making|makes|make|reach|means|basically|there['’]s"
+    r"|hi|hello|hey|thanks|please|think|believe|guess|well|ok|okay|yes|rest|physical|logical|sockets?|socket|threads?|amd|nvidia|intel"
+    r"|ecc|reg(?:istered)?|(?:un)?buffered|[rul]?dimms?|so-?dimms?|sticks?|modules?|kit|xmp|expo|jedec|unified|shared|cl\d\d|available|usable|capacity|speed|type|name|model|version|os|gb|s|t|r|e",
+    _I,
+)
+
+_UNIT = r"(?:gib|gb|gigabytes?|gigs?|g|tib|tb|t)"
+SIZE = re.compile(
+    rf"(\d{{1,6}}(?:\.\d{{1,3}})?)\s?({_UNIT[3:-1]})\b(?![/@]s|\w)|(\d{{2,4}})(?=\s?(?:(?:lp)?ddr\d|ram\b))",
+    _I,
+)
+SIZE_BEFORE = re.compile(rf"(\d{{1,4}}(?:\.\d{{1,3}})?)\s?{_UNIT}\b\s*(?:of\s)?(?:vram\s)?", _I)
+SIZE_AT_END = re.compile(rf"(?<![\w.])\d{{1,5}}(?:\.\d{{1,3}})?\s?-?{_UNIT}\)?$", _I)
+RANGE = re.compile(
+    rf"\d{{1,4}}\s?{_UNIT}\+(?=\s*(?:$|[a-z]))|\d{{1,4}}\s?{_UNIT}?\s?(?:-|–|to|/)\s?\d{{1,4}}\s?{_UNIT}\b", _I
+)
+_DISK = r"(?:nvme|ssds?|hdds?|m\.2|disks?|drives?|storage|sata)"
+ROLE_VRAM = re.compile(
+    r"\s*(?:\)\s*)?(?:of\s|in\s|total\s|combined\s)*(?:v[\s-]?ram|gpu\s(?:memory|ram|vram)|gpu(?!\w|\s*(?::|[a-z]*\d|rtx|gtx|rx\b|nvidia|amd|radeon|geforce|tesla|arc\b))|video\s(?:memory|ram)|gddr\d\w?|hbm\w?)\b",
+    _I,
+)
+ROLE_RAM = re.compile(
+    r"\s*(?:of\s|for\s|total\s|in\s|my\s|the\s|shared\s|fast\s|motherboard\s|ecc\s|quad[\s-]channel\s|\(?\d+\s?x\s?\d+\s?gb\)?\s)*"
+    r"(?:system|main|host|cpu|unified|ram\b|memory|(?:lp|so-?)?ddr\d|[rul]?r?dimms?|sodimm|ecc)", _I)  # fmt: skip
+ROLE_BEFORE = re.compile(r"\b(v[\s-]?ram|video memory|ram|memory)\s*(?:[:=]|is|of|size|total)*\s*\(?$", _I)
+ROLE_EACH = re.compile(r"^[^,;\n.]{0,16}?\b(?:each|apiece|per (?:card|gpu)|a card)\b|^\s*x\s?\d", _I)
+ROLE_TOTAL = re.compile(
+    r"\b(?:total|combined|altogether|overall|together|sum)\b|=\s*$|(?:giving|gives|makes?|reach|gets?|so|for)\b"
+    r"[^,;\n]{0,12}$",
+    _I,
+)
+
+_GB = r"(?:gib|gb|gigs?|g)\b(?!/s)"
+# Between a size and the card that has it.
+AT_CARD = re.compile(
+    r"\s*(?:version\s)?(?:(?:on|of|in)\s(?:my|the|a)\s)?\s*(?:(?:msi|evga|asus|gigabyte|zotac|palit|pny|nvidia|amd|used|modded)\s+)*",
+    _I,
+)
+MODULES = re.compile(
+    rf"\(?(\d{{1,3}})\s?[x*]\s?(\d{{1,4}}(?:\.\d{{1,3}})?)\s?{_GB}\)?"
+    rf"|(\d{{1,3}})\s?x?\s?(?:sticks?|dimms?|modules?)\s(?:of\s)?(\d{{1,4}})\s?{_GB}|\((\d{{1,2}})\s?[x*]\s?(\d{{1,3}})\)",
+    _I,
+)
+TYPE = re.compile(
+    r"((?:lp)?ddr\d[xl]?)(?:[\s-]{0,2}(?:at\s|@\s?|oc\s(?:at\s)?|ecc\s|reg\s|rdimm\s|udimm\s)*(\d{3,5})(?![\w.]*\w))?(?:\s?(?:mhz|mt/?s))?",
+    _I,
+)
+SPEED = re.compile(r"(?:@\s?)?(\d{3,5})\s?(?:mt/?s|mhz)\b|@\s?(\d{4,5})(?:mhz)?\b", _I)
+# `Device 0: 5090, 1: 4090`, `CUDA_VISIBLE_DEVICES sees GPUs 2 and 3 as 5090`.
+DEVICE_NUMBERS = re.compile(
+    r"(?:cuda_visible_devices\s)?(?:sees\s|shows?\s)?(?:devices?|cuda|rocm)\s?#?\s?((?:\d{1,2}(?:\s?(?:,|and|&)\s?)?){1,16})\s?"
+    r"(?:[:=]|as|is|are)\s+|(?:cuda_visible_devices\s)?(?:sees|shows?)\sgpus?\s((?:\d{1,2}(?:\s?(?:,|and|&)\s?)?){1,16})\s?as\s+"
+    r"|(\d{1,2})\s?:\s+(?=[a-z]{0,8}\s?\d{3,4})",
+    _I,
+)
+RAM_WORD = re.compile(r"(?:system\s)?(?:ram|memory)\b", _I)
+NAMELESS_CPU = re.compile(r"cpu(?=\s\d)(?:\s(\d{1,2}) sockets?)?(?:\s(\d{1,4}) cores?)?\b(?<!cpu)", _I)
+RATE = re.compile(
+    r"(800|1066|1333|1600|1866|2133|2400|266[67]|2800|2933|3000|3200|3333|34(?:00|66)|3600|3733|3800|3866|4000|4133|4266"
+    r"|4400|4600|4800|5200|5400|5600|5800|6000|6200|6400|6600|6800|7000|7200|7600|8000|8200|8400|8533|8800)(?![\w.]*\w)"
+)  # fmt: skip
+CHANNELS = re.compile(r"(\d{1,2})[\s-]?(?:channels?|ch)\b|(dual|quad|hexa|octa)[\s-]?channel\b", _I)
+CHANNEL_WORDS = {"dual": 2, "quad": 4, "hexa": 6, "octa": 8}
+FREE = re.compile(r"\(?(\d{1,6}(?:\.\d{1,4})?)\s?(gib|gb|g|mib|mb)\s(?:are\s)?(?:free|available)\b\)?", _I)
+COPIES = re.compile(r"copies\s{1,2}(?:at\s{1,2})?(\d{1,4}(?:\.\d{1,3})?)\s?gb/s", _I)
+BANDWIDTH = re.compile(
+    r"\d+(?:\.\d+)?\s?tb(?:/s|\s?bandwidth)|\(?(?:measured|reads?|at)?\s{0,2}(\d{1,5}(?:\.\d{1,3})?)\s?gb/s\)?", _I
+)
+CORES = re.compile(
+    r"\(?(\d{1,4})[\s-]?(?:physical\s|cpu\s|gpu\s|p-?)?cores?\b(?:\s(cpu|gpu))?(?:\s?/\s?\d+[\s-]threads?)?\)?|(\d{1,3})c\s?/\s?\d{1,3}t\b",
+    _I,
+)
+
+_GEN = r"(?:pci-?e?\s?)?(?:gen\s?)?"
+LINK = re.compile(
+    r"(?:@\s?|on\s|at\s|in\s(?:an?\s)?)?x\s?\d{1,2}\s+pci-?e\s?(?:gen\s?)?[1-6](?:\.\d)?(?=$|[\s,;)])"
+    rf"|(?:@\s?|on\s|at\s)?\b{_GEN}[1-6](?:\.\d)?\s?x\s?\d{{1,2}}(?!\s?\w*\d)(?:/x?\d{{1,2}}){{0,15}}(?:\s?\(chipset\))?(?=$|[\s,;)])"
+    r"|(?:@\s?|on\s|at\s)?x\d{1,2}(?:/x?\d{1,2}){1,15}(?:\s?pci-?e(?:\s?(?:gen\s?)?[1-6](?:\.\d)?)?)?(?=$|[\s,;)])"
+    r"|(?:@\s?|at\s|in\s(?:an?\s)?|on\s(?:an?\s)?)x\d{1,2}(?:\s(?:pci-?e\s)?(?:slots?|lanes?))?(?:\spci-?e?\s?[1-6](?:\.\d)?)?(?=$|[\s,;)])"
+    r"|x\d{1,2}\s(?:pci-?e\s)?(?:slots?|lanes?)\b"
+    r"|pci-?e?\s?(?:gen\s?)?[1-6](?:\.\d)?\b(?:\s?x\s?\d{1,2}(?:/x?\d{1,2}){0,15})?|pci-?e?\s+x\d{1,2}(?:/x?\d{1,2}){0,15}\b"
+    r"|(?:(?:via|over|on|through|by)\s(?:an?\s)?)?\b(?:oculink|thunderbolt\s?[345]?|tb[345]|usb\s?4|m\.2\s(?:to\spcie|adapter|riser)|e-?gpus?)\b"
+    r"(?:\s(?:dock|enclosure|adapter|cable))?",
+    _I,
+)  # fmt: skip
+LINK_AT_END = re.compile(r"\s+pci-?e$", _I)
+GENERATION = re.compile(r"\s?(?:gen\s?)?[1-6](?:\.\d)?(?:\s?x|\b(?!\s?x\s?\d+\b\s*gpu))|\s?x(?:4|8|16)\b(?=/)", _I)
+SWITCH = re.compile(
+    r"(?:with\s|for\s(?:the\s)?|drives?\s(?:the\s|my\s)?|driving\s(?:the\s|my\s)?)?(?:an?\s)?"
+    r"((?:no\s)?(?:nv-?link|p2p|display|monitor))(?:ed|\sbridged?|s)?(?:\s(?:is\s)?(?:attached|connected|on\sit|out(?:put)?))?\b",
+    _I,
+)
+NO_GPU = re.compile(r"(?:no|without(?:\san?)?|zero|0)\s?(?:dedicated\s|discrete\s)?gpus?\b|cpu[ -]only\b|none\s*$", _I)
+SYSTEM = re.compile(
+    r"(?:(?:ms\s)?windows|win)\s?(?:\d{1,2}|server[ \d]*)?\b(?:\s(?:home|pro|enterprise)\b)?|linux\b"
+    r"|(?:ubuntu|debian|fedora|arch|mint|nixos|rocky|centos|rhel|proxmox|unraid|cachyos)\b(?:\s?(?:linux|server))?(?:\s\d+(?:\.\d+)*)?(?:\slts)?"
+    r"|mac\s?os\b[ \d.]*|macosx?\b|wsl\s?2?\b",
+    _I,
+)
+BACKEND = re.compile(
+    r"(?:(?:on|with|using|via|under)\s(?:the\s)?)?(?:(vulkan)(?:\s\d(?:\.\d+)*)?\b(?:\s(?:back\s?-?end|build))?"
+    r"|(cuda|rocm|hip|sycl|metal)\s(?:back\s?-?end|build)\b)",
+    _I,
+)
+LAPTOP = re.compile(r"(?:gaming\s)?(?:laptops?|notebooks?|ultrabook)\b(?:\sgpus?)?", _I)
+MAC_BODY = re.compile(
+    r"mac\s?(?:studio|mini|pro|book)s?\b(?:\s?(?:pro(?!\s?\d)|air)\b(?!\s+max))?|imac\b|mbp\b|\d\d[\s-]?inch\b|macs?\b",
+    _I,
+)
+APPLE = re.compile(
+    r"(?:apple\s+)?m([1-5])(?:\s?(pro|max|ultra))?\b(?!\.2|-\d|/m)"
+    r"(?:\s?-?\s?\(?(\d{2,3})[\s-]cores?(?:\s+gpu)?\)?(?!\s+cpu))?(?:\s+(?:chip|soc)\b)?(?![\w.]*\d)",
+    _I,
+)
+
+NUMBERS = {
+    "a": 1, "an": 1, "one": 1, "single": 1, "dual": 2, "two": 2, "double": 2, "twin": 2, "triple": 3, "three": 3,
+    "quad": 4, "four": 4, "five": 5, "six": 6, "seven": 7, "eight": 8, "ten": 10,
+    "a pair of": 2, "a couple of": 2, "pair of": 2, "couple of": 2,
+}  # fmt: skip
+_NUMBER = "|".join(sorted((n for n in NUMBERS if n not in ("a", "an")), key=len, reverse=True)).replace(" ", r"\s")
+COUNT = re.compile(
+    rf"\(?(\d{{1,2}})\s?[x*]\)?\s*(?!\d{{1,2}}\))|({_NUMBER})\s+(?:of\s|used\s|old\s|my\s)?|(\d{{1,2}})\s+(?!cores?\b)",
+    _I,
+)
+COUNT_BEFORE = re.compile(r"[x*](\d{1,2})()()\s+(?=[a-z]*\s?\d)", _I)  # `x2 3090`, first in a part
+COUNT_BEHIND = re.compile(r"\(?[x*]\s?(\d{1,2})\)?(?![\w/.])|(\d{1,2})\s?[x*](?=\s*(?:[,;\n)+]|$))|\((\d{1,2})\)", _I)
+SOME = re.compile(r"(?:some|several|few|multiple|many|various|bunch of)\b", _I)
+ALTERNATIVE = re.compile(r"(?:or|vs\.?|versus|either|but an?|not (?:with|an?|the)|instead of|rather than|oder)\b", _I)
+PLAN = re.compile(
+    r"(?:i['’]d|upgrad\w*|won['’]?t|working on|planning|plan|consider(?:ing)?|thinking|maybe|possibly|hopefully|would"
+    r"|wouldn['’]?t|should|will|later|sold|selling|replac\w*|wait\w*|wish|want(?:ing)?|buy(?:ing)?|add(?:ing)?|used to"
+    r"|went|market|connect|another (?:machine|pc|rig|box|server)"
+    r"|(?:the )?(?:other|second) (?:is|machine|pc|rig|one|server|box))\b",
+    _I,
+)
+
+LINE_WORDS = frozenset(
+    (
+        *(
+            "nvidia",
+            "geforce",
+            "rtx",
+            "gtx",
+            "rx",
+            "radeon",
+            "arc",
+            "tesla",
+            "quadro",
+            "instinct",
+            "titan",
+            "pro",
+            "blackwell",
+        ),
+        *(
+            "amd",
+            "intel",
+            "core",
+            "ryzen",
+            "epyc",
+            "xeon",
+            "xeons",
+            "threadripper",
+            "tr",
+            "ultra",
+            "snapdragon",
+            "altra",
+        ),
+        *("ampere", "grace", "celeron", "pentium", "athlon", "apple", "strix", "vega", "iris"),
+    )
+)
+GPU_LINE = re.compile(
+    r"(?:(?:nvidia|geforce|amd|radeon|intel)\s+)*(?:rtx|gtx|rx|geforce|radeon|arc|tesla|quadro|instinct|titan)(?:\s+(?:pro|ai|rx|xtx|xt))*"
+    r"[\s-]+[a-z]{0,2}\d{2,5}\w{0,5}(?:\s+(?:ti|super|xtx?|laptop|mobile|max-q|ada|pro|blackwell|d)\b)*",
+    _I,
+)
+CPU_LINE = re.compile(
+    r"(?:(?:amd|intel|genuine|qualcomm|ampere)\s+){0,2}(?:\d{1,2}(?:st|nd|rd|th)\s+gen\s+(?:intel\s+)?)?"
+    r"(?:(?:core[\s-]+)?(?:i-?[3579](?:[\s-]\d{4,5}\w{0,3})?|ultra\s+[579][\s-]+\w{3,5})|(?:r[3579]|r)\s\d{4}\w{0,3}"
+    r"|core\s+[3579]\s+\d{3}\w{0,2}"
+    r"|ryzen(?:[\s-]+(?:threadripper|pro|ai|max\+?|r?[3579](?!\w)|hx|z\d))*(?:[\s-]+(?:hx\s)?\d{3,5}\w{0,3}\+?)?"
+    r"|(?:threadripper|tr)(?:\s+pro)?(?:[\s-]+\d{4}\w{0,3})?|epyc(?:[\s-]+\d\w{3,5})?"
+    r"|xeons?(?:[\s-]+(?:gold|silver|platinum|bronze|cpu|w|max|phi|(?:[ew][\d]?)(?=[\s-]*\d)))*(?:[\s-]+(?!\d{1,2}\b)[ewd]?\d?-?\d{4,5}\w{0,3}\+?(?:\s?v\d)?|[\s-]+e[3579]\b)?"
+    r"|snapdragon(?:\s+x\d?)?(?:\s+(?:elite|plus|pro|extreme))?|altra(?:\s+max)?(?:\s+[qm]\d{2,3}-\d{2})?|grace(?:\s+cpu)?|celeron\s\w+|pentium\s\w+|athlon\s\w+"
+    r"|(?:intel\s)?n(?:95|97|100|150|200|305)(?!\w))(?!\w)(?:\s+(?:cpus?|processors?))?",
+    _I,
+)
+CPU_NUMBER = re.compile(r"(?:amd\s+|intel\s+)?\d{4,5}(?:x3d|hx3d|hx|hs|wx|xt|x|ge|g|h|u|kf|ks|k|f)", _I)
+QUOTED = re.compile(
+    r'(?:(\d{1,3})\s?x\s+)?(gpu|cpu)\s+"([^"\n]{1,200})"\s*((?:\[[^\[\]]{0,1000}\])?)'
+    r"(?:\s?((?:\d{1,2} sockets?)?(?:\s?\d{1,4} cores?)?))",
+    _I,
+)
+BRACKETS = re.compile(r"\[([^\[\]]{0,1000})\]")
+# What a machine has besides, and how its parts are run: no figure of ours is taken from it.
+BOARD = re.compile(r"(?:(?!and\b|plus\b|with\b)[\w-]+\s){1,4}(?:motherboard|mainboard|mobo)\b(?!\sram)", _I)
+BOARD_WORD = re.compile(r"(?:mother|main)board|mobo", _I)
+NOTE = re.compile(
+    r"(?:\d{1,2}\s?[x*]\s?)?\d{1,5}(?:\.\d{1,2})?\s?[gt]i?b\s(?:of\s)?(?:swap(?:\s?file|\s?partition|\s?space)?|zram|page\s?file|cache)\b"
+    r"|(?:swap(?:\s?file)?|zram|page\s?file)\s?[:=]?\s?(?:of\s)?\d{1,5}(?:\.\d{1,2})?\s?[gt]i?b\b|no\s(?:swap|page\s?file)\b"
+    r"|(?:\d{1,2}\s?[x*]\s?)?\d{1,5}(?:\.\d{1,2})?\s?[gt]b\s(?:of\s)?(?:(?:pcie|gen\s?\d|[345]\.0|x4|sata|fast|samsung|intel|optane|wd|usb|external|internal)\s){0,3}"
+    rf"{_DISK}(?:\s{_DISK}|\sraid\s?\d?)*\b"
+    rf"|{_DISK}\s?[:=]?\s?(?:\(\s?~?)?\d{{1,5}}(?:\.\d{{1,2}})?\s?[gt]b\b(?:/s)?|gen\s?\d\s{_DISK}"
+    r"|\d{3,4}\s?w(?:atts?)?\s(?:psu|power\ssupply)\b"
+    r"|(?:up\sto|max(?:imum)?)\s\d+\s?gb\s(?:of\s)?vram"
+    r"|\(?(?:@\s?|at\s|with\s)?(?:(?:power[\s-]?)?(?:limit(?:ed)?|capp?(?:ed)?|draw)\s?(?:to|at|of|is)?\s?[:=]?\s?|pl\s?[:=]?\s?)?"
+    r"\d{2,3}\s?w(?:atts?)?\b(?:\s(?:each|a\scard|tdp|power[\s-]limit|limit))?\)?"
+    r"|(?:dell|hpe?|lenovo|supermicro|asrock|gigabyte|asus)\s(?:pro\s(?:ws\s)?|poweredge\s|precision\s|thinkstation\s|proliant\s)?[a-z]+\d[\w-]*|gen(?:eration)?\s?\d\b|\d(?:st|nd|rd|th)\sgen\b"
+    r"|compute\scapability\s?:?\s?\d+\.\d+|@?\s?\d(?:\.\d{1,4})?\s?ghz\b|fclk\s?=?\s?\d{3,4}\b|\d{2}(?:-\d{2}){2,3}\b|[124]rx?[48]?\b(?=\s)|\d{1,2}/\d{1,2}(?=\s\d+\s?pci|\s*threads?)"
+    r"|nps[0124]\b|\d{2,3}\s?pci-?e?\s?lanes?\b|\d{1,3}[\s-]?threads?\b|driver(?:\sversion)?\s?[:=]?\s?[\d.]+|cuda\s?[:=]?\s?\d+(?:\.\d+)*|rocm\s?\d+(?:\.\d+)*"
+    r"|(?:under-?volted|over-?clocked|water-?cooled|headless|founders(?:\sedition)?|fe|evga|msi|asus|gigabyte|zotac|palit|gainward|pny|inno3d|suprim|ventus"
+    r"|aorus|ftw3|xc3|tuf|blower|risers?|lite\shash\srate|lhr)\b",
+    _I,
+)

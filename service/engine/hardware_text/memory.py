@@ -1,0 +1,359 @@
+"""Sizes of memory in a text: whose each is (a card's, all cards', the machine's), or what must be asked."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+import msgspec
+
+from service.engine.catalogue.names import gpu_rows
+from service.engine.hardware import Gpu, Ram
+from service.engine.hardware_text import lexicon as lex
+from service.engine.hardware_text.found import unreadable
+from service.engine.hardware_text.mentions import Mention
+
+# GB of cards that workshops rebuild with more memory, and owners post benchmarks of.
+_REBUILT = {
+    "NVIDIA GeForce RTX 2080 Ti": 22,
+    "NVIDIA GeForce RTX 3070": 16,
+    "NVIDIA GeForce RTX 3080": 20,
+    "NVIDIA GeForce RTX 4080 SUPER": 32,
+    "NVIDIA GeForce RTX 4090": 48,
+    "NVIDIA GeForce RTX 4090 D": 48,
+}
+_CLOSE = 0.045  # of the size that a card is sold with: 23 of 24
+_ROUNDED = 0.07  # of a stated sum: 190 of 192
+_MOST_UNKNOWN_GB = 144  # a single card that no list has: more is the sum of several
+# GB of RAM that machines have, or show of what they have; any other size must say that it is RAM.
+_USUAL_RAM = frozenset(
+    (
+        *(1, 2, 3, 4, 6, 8, 10, 12, 14, 16, 18, 20, 24, 32, 36, 40, 48, 60, 62, 63, 64, 72, 80, 94, 96, 112, 120, 125),
+        *(126, 128, 144, 160, 187, 188, 192, 196, 200, 224, 250, 251, 256, 288, 300, 320, 384, 400, 440, 448, 500, 503),
+        *(
+            512,
+            576,
+            640,
+            754,
+            755,
+            768,
+            800,
+            896,
+            960,
+            1000,
+            1007,
+            1024,
+            1152,
+            1280,
+            1511,
+            1536,
+            2048,
+            2304,
+            3072,
+            4096,
+        ),
+        *(6144, 8192),
+    )
+)
+_DISK_GB = 1000  # a second size from here on is a disk's where the RAM says that it is RAM
+
+
+class _Size(msgspec.Struct):
+    """GB that a text states. `role`: ram | vram | gpu (behind a card) | before (one) | bare. `gpu`: its index."""
+
+    gb: float
+    role: str
+    text: str
+    at: int
+    end: int
+    gpu: int = -1
+    each: bool = False
+    total: bool = False
+    own: bool = False  # said to be the card's, in words
+
+
+class Memory:
+    """What a text says of memory. `most`: a Mac's chip and the GB it is sold with at most."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.sizes: list[_Size] = []
+        self.type: str | None = None
+        self.mts: int | None = None
+        self.channels: int | None = None
+        self.free: float | None = None
+        self.measured: float | None = None
+        self.of_modules: tuple[float, int, str] | None = None
+        self.most: tuple[str, int] | None = None
+        self.notes: list[str] = []
+        self.total: float | None = None
+
+    def modules(self, m: Mention) -> None:
+        """Take `8x32GB`, `8 sticks of 64GB` or, behind a size, `(4x32)`."""
+        n, each = next((a, b) for a, b in zip(m.hit.groups()[::2], m.hit.groups()[1::2], strict=True) if a)
+        if m.hit[5] and not self.sizes:
+            raise unreadable(m.text, "write RAM as `512GB DDR5-4800 x8`")
+        self.of_modules = (float(n) * float(each), int(n), m.text)
+
+    def kind(self, m: Mention) -> None:
+        """Take `DDR5-4800`."""
+        self.type = self.type or m.hit[1].upper()
+        if self.sizes and self.sizes[-1].role == "bare":
+            self.sizes[-1].role = "ram"
+        if m.hit[2]:
+            if "-" not in m.text and not lex.RATE.fullmatch(m.hit[2]) and gpu_rows(m.hit[2]):
+                raise unreadable(m.text, f"`{m.hit[2]}` is a GPU: write a comma before it")
+            self.rate(m.hit[2])
+
+    def rate(self, value: str) -> None:
+        """Take a transfer rate; a second one that differs is a note."""
+        if self.mts is None:
+            self.mts = int(value)
+        elif self.mts != int(value):
+            self.notes.append(f"{value} MT/s")
+
+    def is_rate(self, number: str) -> bool:
+        """Return whether a bare number behind RAM is its rate. Raises InvalidHardware if it may be a card as well."""
+        if not lex.RATE.fullmatch(number):
+            return False
+        gb = self.of_modules[0] / self.of_modules[1] if self.of_modules else self.sizes[-1].gb if self.sizes else 0
+        if self.type is None and any(row.vram_gib == gb for row in gpu_rows(number)):
+            said = f"{gb:g}GB {number}"
+            raise unreadable(
+                said, f"it may be a GPU or RAM: write `RX {number}`, or the RAM as `{gb:g}GB DDR5-{number}`"
+            )
+        return True
+
+    def size(self, m: Mention, owner: str, gpus: Sequence[Gpu]) -> str:
+        """Take a size and return the part that it belongs to: `gpu` or `ram`."""
+        gb, behind, before = gigabytes(m.hit), self.text[m.end : m.end + 60], self.text[max(0, m.at - 30) : m.at]
+        size = _Size(gb=gb, role="bare", text=m.text, at=m.at, end=m.end, gpu=len(gpus) - 1)
+        used = self.sizes and not re.sub(r"\W|of|ram|memory", "", self.text[self.sizes[-1].end : m.at], flags=re.I)
+        named = None if used else lex.ROLE_BEFORE.search(before)
+        if lex.ROLE_VRAM.match(behind) or (named and named[1].lower().startswith("v")):
+            size.role = "vram"
+        elif m.hit[3] or lex.ROLE_RAM.match(behind) or named:
+            size.role = "ram"
+        elif (
+            owner == "gpu"
+            and m.gap in ("", "with")
+            and not any(s.gpu == size.gpu and s.role == "gpu" for s in self.sizes)
+        ):
+            size.role = "gpu" if not self._has_size(gpus[-1]) else "bare"
+        after = lex.ROLE_VRAM.sub("", behind, count=1) if size.role == "vram" else behind
+        size.each = lex.ROLE_EACH.search(after) is not None
+        size.total = (
+            lex.ROLE_TOTAL.search(f"{before}") is not None
+            or re.match(r"[^,;\n.]{0,12}\b(?:total|combined|altogether|together|overall)\b", after, re.I) is not None
+        )
+        self.sizes.append(size)
+        return "gpu" if size.role in ("gpu", "vram") and gpus else "ram"
+
+    def _has_size(self, gpu: Gpu) -> bool:
+        return gpu.vram_gib is not None
+
+    def behind_gpu(self, gb: float, gpu: int, text: str) -> None:
+        """Take the size between a number and a card's name: `2x 24GB 3090`."""
+        self.sizes.append(_Size(gb=gb, role="before", text=text, at=0, end=0, gpu=gpu, each=True, own=True))
+
+    def take_before(self, m: Mention, gpus: Sequence[Gpu]) -> None:
+        """Give a size right before a card's name (`24GB 3090`) to the card."""
+        last = self.sizes[-1] if self.sizes else None
+        if last is not None and last.role == "bare" and lex.AT_CARD.fullmatch(self.text[last.end : m.at]):
+            last.role, last.gpu = "before", len(gpus) - 1
+            last.own = re.search(r"\w", self.text[last.end : m.at]) is not None
+
+    def settle(self, gpus: Sequence[Gpu], *, is_mac: bool) -> list[Gpu]:
+        """Return the cards with the memory that is theirs. Raises InvalidHardware for a size that may be another's."""
+        cards = list(gpus)
+        if self.of_modules is not None:
+            self._check_modules(*self.of_modules)
+        for size in self.sizes:
+            if size.role in ("gpu", "before"):
+                self._at_card(size, cards)
+        self._behind_comma(cards)
+        for size in self.sizes:
+            if size.role == "vram":
+                self._of_cards(size, cards, is_mac)
+        self._settle_ram(cards)
+        return cards
+
+    def _check_modules(self, total: float, n: int, text: str) -> None:
+        others = [s for s in self.sizes if s.role in ("ram", "bare") and s.gb != total]
+        if any(s.role == "ram" or s.gb < _DISK_GB for s in others):
+            raise unreadable(
+                text, f"the modules make {total:g} GB, and it says {others[0].text}: leave out one of them"
+            )
+        self.sizes = [s for s in self.sizes if not (s.role in ("ram", "bare") and s.gb == total)]
+        self.sizes.append(_Size(gb=total, role="ram", text=text, at=0, end=0))
+        self.channels = self.channels or n
+
+    def _at_card(self, size: _Size, cards: list[Gpu]) -> None:
+        gpu = cards[size.gpu]
+        rows = gpu_rows(gpu.name)
+        if rows and rows[0].unified and rows[0].vram_gib is None:
+            exact = next(
+                (row.name for row in gpu_rows(gpu.name, size.gb) if row.name.endswith(f" {size.gb:g}GB")), None
+            )
+            cards[size.gpu] = msgspec.structs.replace(gpu, name=exact or gpu.name)
+            size.role = "ram"
+            return
+        if fits(gpu, size.gb):
+            cards[size.gpu] = msgspec.structs.replace(gpu, vram_gib=size.gb)
+            return
+        if gpu.count > 1 and not size.each and rows and fits(gpu, size.gb / gpu.count):
+            cards[size.gpu] = msgspec.structs.replace(gpu, vram_gib=size.gb / gpu.count)
+            return
+        has_ram = any(s.role == "ram" for s in self.sizes)
+        if has_ram and size.gb >= _DISK_GB:
+            size.role = "disk"
+            self.notes.append(f"{size.text}: no part of the memory, as the RAM is stated")
+        elif gpu.count == 1 and size.gb > 2 * largest(gpu) and not has_ram and rows and not size.own:
+            size.role = "ram"
+            if size.text:
+                self.notes.append(
+                    f"{gpu.name} {size.text}: {size.gb:g} GB taken for RAM, the card is sold with {largest(gpu):g}"
+                )
+        elif not rows:
+            right = f"`{gpu.name} [{size.gb / max(gpu.count, 2):g} GiB]`"
+            raise unreadable(
+                f"{gpu.name} {size.text}",
+                f"is {size.gb:g} GB the memory of one card? Write that of each, as in {right}",
+            )
+        else:
+            said = f"{gpu.count}x {gpu.name}" if gpu.count > 1 else gpu.name
+            raise unreadable(
+                f"{gpu.name} {size.text}",
+                f"{rows[0].name} is sold with {largest(gpu):g} GB: write `{said}, {size.gb:g}GB RAM`, or "
+                f"`{said} [{size.gb:g} GiB]`",
+            )
+
+    def _behind_comma(self, cards: list[Gpu]) -> None:
+        """Give a bare size behind a card (`H20, 96GB, EPYC 9654, 1TB`) to the card, where the RAM is another one."""
+        machine = [s for s in self.sizes if s.role in ("ram", "bare")]
+        if len({s.gb for s in machine}) < 2:
+            return
+        for size in machine:
+            if size.role == "bare" and 0 <= size.gpu < len(cards):
+                gpu = cards[size.gpu]
+                between = self.text[: size.at].rstrip(" ,(").lower()
+                if gpu.vram_gib is None and between.endswith(gpu.name.lower()) and fits(gpu, size.gb):
+                    cards[size.gpu], size.role = msgspec.structs.replace(gpu, vram_gib=size.gb), "gpu"
+
+    def _of_cards(self, size: _Size, cards: list[Gpu], is_mac: bool) -> None:
+        if not cards:
+            raise unreadable(f"{size.text} VRAM", "which GPU has it? Write its name in front, as in `RTX 4060 Ti 16GB`")
+        if is_mac:
+            raise unreadable(f"{size.text} VRAM", "a Mac has one memory for all: write it as `M3 Ultra 512GB`")
+        together = sum((gpu.vram_gib or usual(gpu)) * gpu.count for gpu in cards)
+        n_cards = sum(gpu.count for gpu in cards)
+        sums = n_cards > 1 and abs(size.gb - together) <= _ROUNDED * together
+        i = max(size.gpu, 0)
+        gpu, alone = cards[i], len(cards) == 1
+        if size.total and sums:
+            return
+        if (not size.total or n_cards == 1) and fits(gpu, size.gb) and (gpu.vram_gib in (None, size.gb)):
+            cards[i] = msgspec.structs.replace(gpu, vram_gib=size.gb)
+        elif gpu.count > 1 and alone and not size.each and fits(gpu, size.gb / gpu.count):
+            if len(sizes_of(gpu)) > 1:
+                cards[i] = msgspec.structs.replace(gpu, vram_gib=size.gb / gpu.count)
+        elif not sums:
+            if not gpu_rows(gpu.name):
+                raise unreadable(
+                    f"{size.text} VRAM", f"how much has each? Write it behind the name, as in `{gpu.name} [24 GiB]`"
+                )
+            names = " + ".join(f"{card.count}x {card.name}" for card in cards)
+            raise unreadable(f"{size.text} VRAM", f"{names} have {together:g} GB together: which of both is right?")
+
+    def _settle_ram(self, cards: Sequence[Gpu]) -> None:
+        stated = [s for s in self.sizes if s.role == "ram"]
+        bare = [s for s in self.sizes if s.role == "bare"]
+        for size in bare:
+            if size.total and len(cards) == 1 and fits(cards[0], size.gb):
+                continue
+            if stated and size.gb >= _DISK_GB and size.gb != stated[0].gb:
+                self.notes.append(f"{size.text}: no part of the memory, as the RAM is stated")
+            else:
+                if size.gb < 16_384 and size.gb not in _USUAL_RAM:
+                    raise unreadable(size.text, f"is it the RAM? Then write `{size.gb:g}GB RAM`")
+                stated.append(size)
+        if len({s.gb for s in stated}) > 1:
+            said = " and ".join(f"{gb:g} GB" for gb in sorted({s.gb for s in stated}))
+            raise unreadable(said, "two sizes of RAM: write one, the sum of all modules")
+        self.total = stated[0].gb if stated else None
+        if self.most is not None and (self.total or 0) > self.most[1] > 0:
+            raise unreadable(
+                f"{self.most[0]} {self.total:g}GB", f"it is sold with {self.most[1]} GB at most: which is right?"
+            )
+        self._ask_whose(stated, cards)
+
+    def _ask_whose(self, stated: Sequence[_Size], cards: Sequence[Gpu]) -> None:
+        """Raise InvalidHardware for `RTX 5090 with 32GB of RAM`, which is what the card has."""
+        if len(stated) != 1 or not cards or stated[0].at == 0:
+            return
+        size, gpu = stated[0], cards[0]
+        together = sum((card.vram_gib or usual(card)) * card.count for card in cards)
+        n_cards = sum(card.count for card in cards)
+        listed = "," in self.text[: size.at][-3:] or "\n" in self.text[: size.at][-3:]  # a list ends with the RAM
+        may_be_all = size.gb == together and (n_cards == 1 or not listed)
+        names_all = size.role == "bare" and (n_cards > 1 or size.gpu >= 0) and gpu.vram_gib is None and may_be_all
+        if names_all and not any(row.unified for row in gpu_rows(gpu.name)):
+            raise unreadable(size.text, f"is it the memory of the GPU or the machine's? Write `{size.gb:g}GB RAM`")
+        if len(cards) != 1:
+            return
+        unified = any(row.unified for row in gpu_rows(gpu.name))
+        joined = re.search(r"(?:\bwith|\bhas|\bonly)\s+(?:only\s+|just\s+)?$", self.text[: size.at], re.I)
+        plainly = re.search(r"system|ddr\d", self.text[size.end : size.end + 14], re.I)
+        may_be_either = gpu.vram_gib is None and fits(gpu, size.gb) and not unified
+        if size.role == "ram" and size.gpu == 0 and joined and may_be_either and not plainly:
+            raise unreadable(
+                size.text, f"is it the card's memory or the machine's? Write `{gpu.name}, {size.gb:g}GB RAM`"
+            )
+
+    def ram(self) -> Ram | None:
+        """Return what was said of the machine's memory; None for nothing."""
+        ram = Ram(
+            total_gb=self.total,
+            free_gb=self.free,
+            type=self.type,
+            channels=self.channels,
+            mts=self.mts,
+            measured_bandwidth_gbs=self.measured,
+        )
+        return None if ram == Ram() else ram
+
+
+def gigabytes(size: re.Match[str]) -> float:
+    """Return the gigabytes of a match of a size."""
+    groups = size.groups()
+    if groups[0] is None:
+        return float(groups[2])
+    unit = groups[1] if len(groups) > 1 and groups[1] else re.sub(r"[^a-z]", "", size[0].lower())
+    return float(groups[0]) * (1024 if unit.lower().startswith("t") else 1)
+
+
+def sizes_of(gpu: Gpu) -> frozenset[float]:
+    """Return the GB that cards of this name are sold or rebuilt with; empty where it is not known."""
+    rows = gpu_rows(gpu.name)
+    sizes = {row.vram_gib for row in rows if row.vram_gib} | {
+        _REBUILT[row.name] for row in rows if row.name in _REBUILT
+    }
+    return frozenset(sizes)
+
+
+def usual(gpu: Gpu) -> float:
+    """Return the GB of the usual card of this name, 0 where it is not known."""
+    return next((row.vram_gib or 0 for row in gpu_rows(gpu.name)), 0)
+
+
+def largest(gpu: Gpu) -> float:
+    """Return the GB of the largest card of this name, 0 where it is not known."""
+    return max(sizes_of(gpu), default=0)
+
+
+def fits(gpu: Gpu, gb: float) -> bool:
+    """Return whether a card of this name may have so much memory."""
+    sizes = sizes_of(gpu)
+    if not gpu_rows(gpu.name):
+        return gb <= _MOST_UNKNOWN_GB
+    return any(abs(gb - size) <= _CLOSE * size for size in sizes)

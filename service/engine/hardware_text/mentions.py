@@ -1,0 +1,276 @@
+"""Every part of a machine that a text mentions, in order, and every word that is none: nothing is left out."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Callable, Iterator
+from functools import cache, lru_cache
+
+import msgspec
+
+from service.engine.catalogue.families import family_of
+from service.engine.catalogue.names import cpu_row, gpu_key, gpu_rows, spaced
+from service.engine.catalogue.rows import known_cpus, known_gpus
+from service.engine.hardware_text import lexicon as lex
+
+_MOST_WORDS = 8  # of a product's name
+_LONGEST_NAME = 80
+
+
+class Mention(msgspec.Struct, kw_only=True):
+    """What stands at one place of a text. `kind` as in `_PATTERNS`, or gpu | cpu | either | word.
+
+    `gap`: what separates it from the mention before: "" (spaces), "with" (a word or sign that joins), "words" (others
+    that say nothing), "," (a separator). `count`: how many it says there are, None where it does not.
+    """
+
+    kind: str
+    text: str
+    gap: str = ","
+    count: int | None = None
+    plural: bool = False
+    match: re.Match[str] | None = None
+    size: re.Match[str] | None = None
+    name: str = ""
+    clause: int = 0
+    at: int = 0
+    end: int = 0
+
+    @property
+    def hit(self) -> re.Match[str]:
+        """The match of the pattern by which it was found."""
+        if self.match is None:
+            raise ValueError(f"{self.kind} is found without a pattern")
+        return self.match
+
+
+_PATTERNS: tuple[tuple[str, re.Pattern[str]], ...] = (
+    ("quoted", lex.QUOTED),
+    ("brackets", lex.BRACKETS),
+    ("numbers", lex.DEVICE_NUMBERS),
+    ("no_gpu", lex.NO_GPU),
+    ("nameless", lex.NAMELESS_CPU),
+    ("aside", lex.NOTE),
+    ("free", lex.FREE),
+    ("copies", lex.COPIES),
+    ("bandwidth", lex.BANDWIDTH),
+    ("cores", lex.CORES),
+    ("modules", lex.MODULES),
+    ("link", lex.LINK),
+    ("switch", lex.SWITCH),
+    ("range", lex.RANGE),
+    ("memory", lex.TYPE),
+    ("speed", lex.SPEED),
+    ("channels", lex.CHANNELS),
+)
+_LATER: tuple[tuple[str, re.Pattern[str]], ...] = (
+    ("size", lex.SIZE),
+    ("rate", lex.RATE),
+    ("count", lex.COUNT_BEHIND),
+    ("some", lex.SOME),
+    ("ram_word", lex.RAM_WORD),
+    ("laptop", lex.LAPTOP),
+    ("backend", lex.BACKEND),
+    ("os", lex.SYSTEM),
+    ("mac", lex.MAC_BODY),
+    ("doubt", lex.ALTERNATIVE),
+    ("plan", lex.PLAN),
+)
+
+
+_NOTHING = frozenset(
+    ("name", "i", "my", "the", "and", "to", "is", "it", "this", "that", "be", "you", "have", "am", "so")
+)
+
+
+def plain(text: str) -> str:
+    """Return the text in one spelling: signs of other scripts and Markdown replaced; quoted names as they are."""
+    parts = re.split(r'("[^"\n]{0,200}")', text)
+    return "".join(part if part.startswith('"') else _plain(part) for part in parts)
+
+
+def _plain(text: str) -> str:
+    for sign, meaning in lex.SIGNS.items():
+        text = text.replace(sign, meaning)
+    text = unicodedata.normalize("NFKC", re.sub(r"[™®©]|\((?:tm|r|c)\)", " ", text, flags=re.I))
+    text = re.sub(r"[^\S\n]{2,}", " ", lex.MARKUP.sub(" ", text))
+    text = re.sub(r"(?<=[\w)])(?<!max)\+(?=[\w(])", " + ", text, flags=re.I)
+    text = re.sub(r"\bw/(?=\S)", "with ", text, flags=re.I)
+    return spaced(lex.GLUED_COUNT.sub(r"\1 x\2", text))
+
+
+def mentions_of(text: str, most: int) -> Iterator[Mention]:
+    """Yield what `plain` text mentions, up to `most` mentions."""
+    at, gap, clause, n = 0, ",", 0, 0
+    boards = {m.start(): m for m in lex.BOARD.finditer(text)} if lex.BOARD_WORD.search(text) else {}
+    while at < len(text) and n < most:
+        if m := lex.SPACES.match(text, at):
+            at = m.end()
+            continue
+        if m := lex.SEPARATOR.match(text, at):
+            gap = {"": "with", "words": "words"}.get(gap, ",") if m[0].strip() == "(" else ","
+            clause, at = clause + 1, m.end()
+            continue
+        board = boards.get(at)
+        found = (Mention(kind="aside", text=board[0]), board.end()) if board else _mention(text, at)
+        if found is None:
+            word = lex.WORD.match(text, at)
+            end = word.end() if word else at + 1
+            said = text[at:end]
+            if lex.REJOINING.fullmatch(said):
+                gap = "with"
+            elif lex.JOINING.fullmatch(said):
+                gap = gap if gap in (",", "words") else "with"
+            elif word is None or lex.FILLER.fullmatch(said):
+                gap = gap if gap == "," else "words"
+            else:
+                yield Mention(kind="word", text=said, gap=gap, clause=clause, at=at, end=end)
+                gap, n = "words", n + 1
+            at = end
+            continue
+        mention, end = found
+        mention.gap, mention.clause, mention.at, mention.end = gap, clause, at, end
+        yield mention
+        n, gap, at = n + 1, "", end
+
+
+def _mention(text: str, at: int) -> tuple[Mention, int] | None:
+    word = lex.WORD.match(text, at)
+    if word and word[0].lower() in _NOTHING:
+        return None
+    for kind, pattern in _PATTERNS:
+        if (m := pattern.match(text, at)) and not (kind == "modules" and _gpu_behind(text, m)):
+            return Mention(kind=kind, text=m[0].strip(), match=m), m.end()
+    if found := _counted(text, at):
+        return found
+    if named := _named(text, at):
+        return named
+    for kind, pattern in _LATER:
+        if m := pattern.match(text, at):
+            return Mention(kind=kind, text=m[0].strip(), match=m), m.end()
+    return None
+
+
+def _gpu_behind(text: str, modules: re.Match[str]) -> bool:
+    """Whether a GPU follows: `2x 24GB 3090` are cards, `2x16GB 3200` modules."""
+    start = lex.SIZE_BEFORE.match(text, modules.start(2)) if modules[2] else None
+    found = _named(text, start.end()) if start else None
+    return (
+        found is not None
+        and found[0].kind in ("gpu", "apple")
+        and not lex.RATE.match(text, start.end() if start else 0)
+    )
+
+
+def _counted(text: str, at: int) -> tuple[Mention, int] | None:
+    """A name with its number before it, and perhaps its memory between: `2x 24GB 3090`, `two MI50s`."""
+    m = lex.COUNT.match(text, at)
+    if m is None and text[:at].rstrip(" ")[-1:] in ("", "\n", ",", ";", "+", "("):
+        m = lex.COUNT_BEFORE.match(text, at)
+    if m is None or (m[3] and lex.TIERED.match(text, at) and _named(text, at)):  # `5 7600X`
+        return None
+    size = lex.SIZE_BEFORE.match(text, m.end())
+    start = size.end() if size else m.end()
+    found = _named(text, start)
+    if found is None or (m[3] and found[0].kind == "cpu" and found[0].name.isdigit()):
+        return None
+    mention, end = found
+    word = re.sub(r"\s+", " ", m[2] or "").lower()
+    mention.count = int(m[1] or m[3] or lex.NUMBERS[word])
+    mention.size = size
+    mention.text = text[at:end]
+    return mention, end
+
+
+def _named(text: str, at: int) -> tuple[Mention, int] | None:
+    """The GPU or CPU whose name begins here, in its longest form."""
+    if m := lex.APPLE.match(text, at):
+        return Mention(kind="apple", text=m[0], match=m), m.end()
+    first = lex.WORD.match(text, at)
+    if first is None or not (any(c.isdigit() for c in first[0]) or re.split(r"\W", first[0].lower())[0] in _starts()):
+        return None
+    if (m := lex.SIZE.match(text, at)) and not (cpu_row(m[0]) and m.end() == first.end()):
+        return None
+    gpu_end, plural = _longest(text, at, _is_gpu)
+    cpu_end, _ = _longest(text, at, _is_cpu)
+    line = lex.CPU_LINE.match(text, at)
+    if line and line.end() > max(gpu_end, cpu_end) and not (gpu_end and gpu_rows(text[at:gpu_end])[0].unified):
+        cpu_end = max(cpu_end, line.end())
+    end = max(gpu_end, cpu_end)
+    if end == at or end == 0:
+        unknown = lex.GPU_LINE.match(text, at)
+        if unknown is None:
+            return None
+        return Mention(kind="gpu", text=unknown[0], name=unknown[0].strip()), unknown.end()
+    name = text[at:end]
+    kind = "gpu" if gpu_end > cpu_end else "cpu"
+    if gpu_end == cpu_end:
+        kind = "gpu" if gpu_rows(name)[0].unified else "either"
+    if kind == "gpu":
+        if m := lex.LINK_AT_END.search(name):
+            end -= len(m[0]) if lex.GENERATION.match(text, end) else 0
+        name = text[at:end]
+        if not plural:
+            name = _mobile(name)
+    return Mention(kind=kind, text=text[at:end], name=_singular(name) if plural else name, plural=plural), end
+
+
+def _mobile(name: str) -> str:
+    m = re.fullmatch(r"(.*\d{4})m", name, re.I)
+    return f"{m[1]} laptop" if m and gpu_rows(f"{m[1]} laptop") else name
+
+
+def _longest(text: str, at: int, known: Callable[[str], bool]) -> tuple[int, bool]:
+    """The end of the longest known name from here, 0 for none; and whether it stands in the plural."""
+    ends: list[int] = []
+    end = at
+    while len(ends) < _MOST_WORDS and (m := lex.NEXT_WORD.match(text, end)) and m.end() - at <= _LONGEST_NAME:
+        if lex.JOINING.fullmatch(m[0].strip()) or m[0].strip().lower() == "and":
+            break
+        end = m.end()
+        ends += [end - 1, end] if m[0].endswith(")") else [end]
+    for end in reversed(ends):
+        name = text[at:end]
+        if (
+            name.count("(") != name.count(")")
+            or lex.BRAND_AT_END.search(name)
+            or (lex.SIZE_AT_END.search(name) and not cpu_row(name))
+        ):
+            continue
+        if known(name):
+            return end, False
+        if known(_mobile(name)) and _mobile(name) != name:
+            return end, False
+        one = _singular(name)
+        if one != name and known(one):
+            return end, True
+    return 0, False
+
+
+def _singular(name: str) -> str:
+    return re.sub(r"['’]?s$", "", name, flags=re.I)
+
+
+@lru_cache(8192)
+def _is_gpu(name: str) -> bool:
+    bare = name.strip().isdigit()
+    key = gpu_key(name)
+    if len(key) < 2 or (bare and name.endswith("000")):
+        return False
+    return bool(gpu_rows(name.replace("(", " ").replace(")", " ")))
+
+
+@lru_cache(8192)
+def _is_cpu(name: str) -> bool:
+    if "(" in name:
+        return False
+    return cpu_row(name) is not None or (lex.CPU_NUMBER.fullmatch(name) is not None and family_of(name) is not None)
+
+
+@cache
+def _starts() -> frozenset[str]:
+    """First words of the names of parts, besides those with a digit."""
+    names = [n for row in known_gpus() for n in (row.name, *row.aliases)]
+    names += [n for row in known_cpus() for n in (row.name, *row.aliases)]
+    return frozenset(name.lower().split()[0] for name in names) | lex.LINE_WORDS

@@ -1,0 +1,48 @@
+"""What must be asked before a text is read: alternatives, plans, and words that may be a part of the machine."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from service.engine.catalogue.names import is_like_a_name, nearest
+from service.engine.hardware_text import lexicon as lex
+from service.engine.hardware_text.found import unreadable
+from service.engine.hardware_text.mentions import Mention
+
+KINDS = "write GPUs, CPU and RAM with commas between them, as in `2x RTX 3090, EPYC 9355, 512GB DDR5-4800 x8`"
+MACHINE = "write the one machine that it shall run on, as it is"
+
+
+def ask_about_plans(text: str, mentions: Sequence[Mention]) -> None:
+    """Raise InvalidHardware where a text names alternatives or what its writer may buy."""
+    parts = ("gpu", "cpu", "either", "apple", "size", "mac")
+    for i, m in enumerate(mentions):
+        around = [o for o in mentions if o.clause == m.clause and o.kind in parts]
+        if m.kind == "doubt" and i + 1 < len(mentions) and any(o.kind in parts for o in mentions[i + 1 : i + 3]):
+            said = text[max(0, m.at - 30) : m.end + 30].strip()
+            raise unreadable(said, f"which of both? {MACHINE}")
+        if m.kind == "plan" and any(o.kind in ("gpu", "apple", "either", "mac", "size") for o in around):
+            said = text[min(m.at, around[0].at) : max(m.end, around[-1].end)]
+            raise unreadable(said, f"no GPU or CPU of that name alone, as it may be a plan: {MACHINE}")
+
+
+def ask_about_word(m: Mention, i: int, mentions: Sequence[Mention]) -> None:
+    """Raise InvalidHardware for a word that may be a part: a number, or nearly a name."""
+    if m.text.lower() in lex.NUMBERS:
+        raise unreadable(m.text, f"of what? {KINDS}")
+    behind = mentions[i + 1] if i + 1 < len(mentions) else None
+    if (
+        behind
+        and behind.kind == "size"
+        and behind.gap != ","
+        and re.fullmatch(r"[a-z]{1,3}\d{2,4}[a-z]?", m.text, re.I)
+    ):
+        raise unreadable(f"{m.text} {behind.text}", f"no GPU of that name; {KINDS}")
+    if not re.search(r"\d", m.text) or i > 60 or re.fullmatch(r"\d+(?:\.\d+)+\w?", m.text):
+        return
+    digits = re.fullmatch(r"\d{1,4}", m.text)
+    if digits or is_like_a_name(m.text) or re.fullmatch(r"\d+\w?b", m.text, re.I):
+        near = (*nearest(m.text, n=2), *nearest(m.text, cpu=True, n=2)) if not digits else ()
+        meant = f" ({', '.join(near)}?)" if near else ""
+        raise unreadable(m.text, f"no GPU or CPU of that name{meant}; {KINDS}")

@@ -1,0 +1,319 @@
+"""Requests in what programs print while people use them: how long a prompt took, and how long the output behind it.
+
+A request is not a row of a benchmark: its prompt's rate is that of the whole prompt, from what the cache held to its
+end, and the output begins where the prompt ends. Every request is proved (tokens / time is the rate printed) or named.
+
+- llama-server: `prompt eval time =`, `eval time =`, `stop processing: n_tokens =` (older: `n_past =`), or the `timings`
+  of its JSON (llama.cpp 0c1e57098 tools/server/server-context.cpp, recorded). It counts the output's first token, which
+  comes out of the prompt's last batch: of n tokens, n - 1 were decoded in the time printed (the cache ends one short).
+- llama-cli and older programs: `llama_perf_context_print:`, `llama_print_timings:`, whose runs are decodes.
+- ollama: the block of `--verbose`, or the counts and durations of its JSON.
+- KoboldCpp: `CtxLimit:…, Process:…, Generate:…`.
+- `/metrics` of llama-server adds up all requests: it tells of one only where there was one.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import Any, Literal, NamedTuple, TypeAlias
+
+import msgspec
+
+Program: TypeAlias = Literal["llama-server", "llama-cli", "ollama", "koboldcpp"]
+
+_N = r"(\d{1,9})"
+_F = r"(\d{1,9}(?:\.\d{1,9})?)"
+_EVAL = re.compile(
+    rf"(prompt )?eval time\s*=\s*{_F}\s*ms\s*/\s*{_N}\s*(tokens|runs)\s*"
+    rf"\(\s*{_F}\s*ms per token,\s*{_F}\s*tokens per second\)"
+)
+_OF_WHOM = re.compile(r"\bid\s+\d{1,4} \| task\s+-?\d{1,9} \||\bllama_(?:perf_context_print|print_timings):")
+_TASK = re.compile(r"\bid\s+(\d{1,4}) \| task\s+(-?\d{1,9}) \|")
+_RELEASED = re.compile(rf"stop processing: n_(?:tokens|past) = {_N}")
+_LAUNCHED = re.compile(r"launch_slot_: .*processing task")
+_DRAFT = re.compile(r"draft acceptance(?: rate)?\s*=")
+_OLLAMA = re.compile(r"^\s*(prompt eval|eval) (count|duration|rate):\s+(\S+)(?: token\(s\)| tokens/s)?\s*$")
+_KOBOLD = re.compile(
+    rf"CtxLimit:\s?{_N}/\d+,(?: Amt:{_N}/\d+,)?(?: Init:{_F}s,)? Process:{_F}s \((?:{_F}ms/T = )?{_F}T/s\), "
+    rf"Generate:{_F}s \((?:{_F}ms/T = )?{_F}T/s\)"
+)
+_COUNTED = re.compile(rf"(Processing Prompt|Generating)[^(]{{0,20}}\({_N} / {_N} tokens\)")
+_METRIC = re.compile(r"^llamacpp:(\w{1,60})(?:\{[^}]{0,200}\})? (\d{1,15}(?:\.\d{1,9})?(?:e[+-]?\d{1,3})?)$")
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)(h|ms|µs|us|ns|m|s)")
+_UNITS = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 1e-3, "µs": 1e-6, "us": 1e-6, "ns": 1e-9}
+_PRINTED = 0.005_01  # half of the last digit of a rate or of milliseconds with two decimals
+_MEMORY = re.compile(
+    r"[\w\[\]:.-]{1,61}(?: +(?:KV|RS|model|compute|output))? +buffer size *= *\d+\.\d\d MiB|splits = \d+"
+    r"|offloaded \d+/\d+ layers to GPU|build: \w+ \(\w+\)"
+)
+_KEPT = (_EVAL, _RELEASED, _LAUNCHED, _DRAFT, _OLLAMA, _KOBOLD, _COUNTED, _METRIC, _MEMORY)
+_NUMBERS = (
+    *("cache_n", "prompt_n", "prompt_ms", "predicted_n", "predicted_ms", "draft_n", "tokens_evaluated"),
+    *("prompt_eval_count", "prompt_eval_duration", "eval_count", "eval_duration"),
+)
+_JSON = ('"timings"', '"prompt_eval_duration"', '"predicted_ms"', '"time_to_first_token"')
+
+
+class Request(NamedTuple):
+    """One request. `n_cached`: tokens that the cache held of the prompt before, None: it is not told.
+
+    `n_output`: tokens decoded in `output_seconds`; 0: none was. `flaw`: why it measured something else, None: it did
+    not. `line`: index of the line on which its times stand.
+    """
+
+    program: Program
+    line: int
+    n_cached: int | None
+    n_prompt: int
+    prompt_seconds: float
+    n_output: int
+    output_seconds: float
+    flaw: str | None = None
+
+    @property
+    def depth(self) -> int:
+        """Return how many tokens the cache holds where the output begins."""
+        return (self.n_cached or 0) + self.n_prompt
+
+
+class Requests(NamedTuple):
+    """What was read: requests in their order, and sentences about what looks like timings and is none."""
+
+    found: tuple[Request, ...]
+    refused: tuple[str, ...] = ()
+
+
+def read_requests(lines: Sequence[str]) -> Requests:
+    """Return the requests that lines of logs, terminals or JSON tell of. Never raises."""
+    refused: list[str] = []
+    found = [*_llama(lines, refused), *_ollama(lines, refused), *_kobold(lines, refused), *_objects(lines, refused)]
+    found += _metrics(lines, refused)
+    return Requests(tuple(sorted(found, key=lambda one: one.line)), tuple(refused))
+
+
+def without_words(lines: Sequence[str]) -> list[str]:
+    """Return the parts of lines that tell of requests and memory: a log or answer without what anybody wrote."""
+    found: list[str] = []
+    for line in lines:
+        value = _decoded(line)
+        if isinstance(value, dict):
+            found.append(msgspec.json.encode(_figures(value)).decode())
+        elif match := next((match for pattern in _KEPT if (match := pattern.search(line))), None):
+            before = _OF_WHOM.search(line)
+            found.append(f"{before[0]} {match[0]}" if before and before.end() <= match.start() else match[0])
+    if not found and isinstance(value := _decoded("\n".join(lines)), dict):
+        found.append(msgspec.json.encode(_figures(value)).decode())
+    return found
+
+
+def _figures(value: dict[str, Any]) -> dict[str, Any]:
+    named = {name: one for name, one in value.items() if name in _NUMBERS and isinstance(one, int | float)}
+    timings = value.get("timings")
+    return {**named, "timings": _figures(timings)} if isinstance(timings, dict) else named
+
+
+# --- lines of llama.cpp -----------------------------------------------------------------------------------------------
+
+
+class _Half(NamedTuple):
+    line: int
+    n: int
+    seconds: float
+    task: tuple[str, str] | None
+    runs: bool
+
+
+def _llama(lines: Sequence[str], refused: list[str]) -> Iterator[Request]:
+    ends = {of[1]: int(end[1]) for line in lines if (end := _RELEASED.search(line)) and (of := _task(line))}
+    prompt: _Half | None = None
+    task: tuple[str, str] | None = None
+    for at, line in enumerate(lines):
+        task = _task(line) or task
+        match = _EVAL.search(line)
+        if match is None:
+            continue
+        half = _half(at, match, task)
+        if half is None:
+            refused.append(f"line {at + 1}: its milliseconds and its rate are not of the same tokens")
+        elif match[1]:
+            if prompt is not None:
+                yield _request(lines, prompt, prompt._replace(n=0, seconds=0.0), ends)
+            prompt = half
+        else:
+            yield _request(lines, prompt or half._replace(n=0, seconds=0.0), half, ends)
+            prompt = None
+    if prompt is not None:
+        yield _request(lines, prompt, prompt._replace(n=0, seconds=0.0), ends)
+
+
+def _half(at: int, match: re.Match[str], task: tuple[str, str] | None) -> _Half | None:
+    n, ms, rate = int(match[3]), float(match[2]), float(match[6])
+    timed = (n, n - 1) if match[4] == "tokens" and not match[1] else (n,)  # newer servers divide by what was decoded
+    if n and not any(_agree(each, ms / 1e3, rate, _PRINTED / 1e3) for each in timed):
+        return None
+    return _Half(at, n, ms / 1e3, task, "llama_p" in match.string)
+
+
+def _request(lines: Sequence[str], prompt: _Half, output: _Half, ends: dict[str, int]) -> Request:
+    if prompt.runs:
+        return Request("llama-cli", output.line, 0, prompt.n, prompt.seconds, output.n, output.seconds)
+    end = ends.get(output.task[1]) if output.task else None
+    cached = max(end + 1 - prompt.n - output.n, 0) if end is not None else None
+    flaw = _flaw(lines, output)
+    return Request(
+        "llama-server", output.line, cached, prompt.n, prompt.seconds, max(output.n - 1, 0), output.seconds, flaw
+    )
+
+
+def _flaw(lines: Sequence[str], output: _Half) -> str | None:
+    """Why a server's request is no measurement of one request alone."""
+    if any(_DRAFT.search(line) for line in lines[output.line : output.line + 5]):
+        return "tokens were drafted and accepted several at a time"
+    if output.task is None:
+        return None
+    for line in reversed(lines[: output.line]):
+        other = _task(line)
+        if other == output.task and _LAUNCHED.search(line):
+            return None
+        if other and other[0] != output.task[0] and _LAUNCHED.search(line):
+            return "another request ran at the same time"
+    return None
+
+
+def _task(line: str) -> tuple[str, str] | None:
+    match = _TASK.search(line)
+    return (match[1], match[2]) if match else None
+
+
+# --- other programs ---------------------------------------------------------------------------------------------------
+
+
+def _ollama(lines: Sequence[str], refused: list[str]) -> Iterator[Request]:
+    block: dict[tuple[str, str], str] = {}
+    for at, line in enumerate(lines):
+        match = _OLLAMA.match(line)
+        if match is None:
+            continue
+        block[match[1], match[2]] = match[3]
+        if (match[1], match[2]) != ("eval", "rate"):
+            continue
+        try:
+            prompt, output = (_phase(block, name) for name in ("prompt eval", "eval"))
+        except (KeyError, ValueError):
+            refused.append(f"line {at + 1}: ollama prints counts, durations and rates: paste all six lines")
+        else:
+            yield Request("ollama", at, None, *prompt, *output)
+        block = {}
+
+
+def _phase(block: dict[tuple[str, str], str], name: str) -> tuple[int, float]:
+    n, seconds, rate = int(block[name, "count"]), _seconds(block[name, "duration"]), float(block[name, "rate"])
+    if not _agree(n, seconds, rate, 1e-9):
+        raise ValueError("the count over the duration is not the rate")
+    return n, seconds
+
+
+def _seconds(text: str) -> float:
+    """Return the seconds of a duration as Go prints it: 2m7.682s, 133.4ms. Raises ValueError."""
+    parts = _DURATION.findall(text)
+    if not parts or "".join(map("".join, parts)) != text:
+        raise ValueError("no duration")
+    return sum(float(value) * _UNITS[unit] for value, unit in parts)
+
+
+def _kobold(lines: Sequence[str], refused: list[str]) -> Iterator[Request]:
+    counted: dict[str, int] = {}
+    for at, line in enumerate(lines):
+        for kind, done, whole in (count.groups() for count in _COUNTED.finditer(line)):
+            counted[kind] = int(whole if kind == "Processing Prompt" else done)
+        match = _KOBOLD.search(line)
+        if match is None:
+            continue
+        held, amount = int(match[1]), int(match[2]) if match[2] else counted.get("Generating")
+        process, generate = (float(match[4]), float(match[6])), (float(match[7]), float(match[9]))
+        n_output = amount if amount is not None else round(generate[0] * generate[1])
+        candidates = [n for n in (held - n_output, counted.get("Processing Prompt")) if n and n > 0]
+        n_prompt = next((n for n in candidates if _agree(n, *process, _PRINTED)), round(process[0] * process[1]))
+        if n_prompt > 0 and process[0] > 0 and generate[0] > 0 and _agree(n_output, *generate, _PRINTED):
+            cached = max(held - n_output - n_prompt, 0)
+            yield Request("koboldcpp", at, cached, n_prompt, process[0], n_output, generate[0])
+        else:
+            refused.append(f"line {at + 1}: too few tokens or hundredths of a second for a rate")
+        counted = {}
+
+
+def _objects(lines: Sequence[str], refused: list[str]) -> Iterator[Request]:
+    """JSON on one line each, as curl shows it, or in a stream (`data: {…}`); or one value over all lines."""
+    if not any(mark in line for line in lines for mark in _JSON):
+        return
+    whole = _decoded("\n".join(lines))
+    pieces = [(0, whole)] if whole is not None else [(at, _decoded(line)) for at, line in enumerate(lines)]
+    for at, value in pieces:
+        for one in value if isinstance(value, list) else [value]:
+            request = _object(at, one, refused) if isinstance(one, dict) else None
+            if request is not None:
+                yield request
+
+
+def _decoded(text: str) -> Any:
+    start = text.find("{") if not text.lstrip().startswith("[") else text.find("[")
+    if start < 0 or not any(mark in text for mark in _JSON):
+        return None
+    try:
+        return msgspec.json.decode(text[start:].strip())
+    except (msgspec.DecodeError, RecursionError):
+        return None
+
+
+def _object(at: int, one: dict[str, Any], refused: list[str]) -> Request | None:
+    timings = one.get("timings")
+    if not isinstance(timings, dict):
+        timings = one
+    try:
+        if "predicted_ms" in timings:
+            return _server_object(at, one, timings)
+        if "prompt_eval_duration" in one and "eval_duration" in one:
+            n, m = int(one["prompt_eval_count"]), int(one["eval_count"])
+            return Request("ollama", at, None, n, one["prompt_eval_duration"] / 1e9, m, one["eval_duration"] / 1e9)
+    except (KeyError, TypeError, ValueError):
+        refused.append(f"line {at + 1}: the timings in this JSON are not whole")
+        return None
+    if isinstance(one.get("stats"), dict) and "time_to_first_token" in one["stats"]:
+        what = "its stats do not tell how long the prompt took: its developer log has `prompt eval time`"
+        refused.append(f"line {at + 1}: LM Studio: {what}")
+    return None
+
+
+def _server_object(at: int, one: dict[str, Any], timings: dict[str, Any]) -> Request:
+    n, m = int(timings["prompt_n"]), int(timings["predicted_n"])
+    cached = timings.get("cache_n")
+    if cached is None and isinstance(one.get("tokens_evaluated"), int):
+        cached = one["tokens_evaluated"] - n
+    flaw = "tokens were drafted and accepted several at a time" if timings.get("draft_n") else None
+    seconds = (float(timings["prompt_ms"]) / 1e3, float(timings["predicted_ms"]) / 1e3)
+    return Request("llama-server", at, cached, n, seconds[0], max(m - 1, 0), seconds[1], flaw)
+
+
+def _metrics(lines: Sequence[str], refused: list[str]) -> Iterator[Request]:
+    found = {match[1]: (at, float(match[2])) for at, line in enumerate(lines) if (match := _METRIC.match(line))}
+    names = ("prompt_tokens_total", "prompt_seconds_total", "tokens_predicted_total", "tokens_predicted_seconds_total")
+    if not all(name in found for name in names):
+        return
+    at = found[names[0]][0]
+    n, seconds, m, output = (found[name][1] for name in names)
+    longest = found.get("n_tokens_max", (0, 0.0))[1]
+    cached = found.get("prompt_tokens_cached_total", (0, 0.0))[1]
+    if longest != n + m - 1 or cached or min(n, seconds, output) <= 0:
+        what = "it adds up requests of several depths: send the server's log, or the `timings` of an answer"
+        refused.append(f"line {at + 1}: /metrics: {what}")
+        return
+    yield Request("llama-server", at, 0, int(n), seconds, int(m) - 1, output)
+
+
+def _agree(n: int, seconds: float, rate: float, half: float) -> bool:
+    """Return whether n tokens in so many seconds, printed to within `half` of one, are this rate to two decimals."""
+    if n <= 0 or seconds - half <= 0:
+        return n <= 0
+    slack = _PRINTED + 1e-6 * rate
+    return n / (seconds + half) - slack <= rate <= n / (seconds - half) + slack

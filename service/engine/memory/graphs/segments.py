@@ -1,0 +1,282 @@
+"""A graph cut into its layers, of which each kind is described once: a model of 94 layers has a handful of kinds.
+
+Within a segment (what comes before the layers, a layer, what follows them) a tensor is named by a code: its own tensors
+count from 0, those of the previous layer from PREVIOUS, those before all layers from SHARED. A graph whose layers do
+not repeat is one segment.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary
+
+from service.engine.architectures import architecture
+from service.engine.memory.cache import cache_owner, full_indexer
+from service.engine.memory.graph import Graph, Slot
+from service.engine.memory.graphs.sharing import weight_type
+from service.engine.memory.ops import NONE, VIEW_OPS
+from service.engine.memory.spec import GraphSpec
+from service.engine.model import Model
+
+PREVIOUS, SHARED = 1 << 20, 1 << 21
+
+
+class NotRepeating(Exception):
+    """A graph, or its schedule, depends on more than the kind of a layer and of the one before it."""
+
+
+class Segment:
+    """One layer's part of a graph, or what is in front of all layers or behind them. Tensors by code."""
+
+    def __init__(self, graph: Graph, number: int, late: Sequence[int] = ()) -> None:
+        starts = graph.layer_starts
+        self._graph, self._number, self._starts = graph, number, starts
+        first = 0 if number == 0 else starts[number - 1]
+        end = starts[number] if number < len(starts) else len(graph.op)
+        self.whole = not starts
+        own = [*range(first, end), *late]
+        self.late = [SHARED + t for t in late]
+        code = {t: self._code(t) for t in own}
+        self.codes = [code[t] for t in own]
+        self.slots = [graph.slots[graph.slot[t]] for t in own if graph.slot[t] >= 0]
+        self._slot_codes = {graph.slot[t]: i for i, t in enumerate(t for t in own if graph.slot[t] >= 0)}
+        self.slot_of = {code[t]: self._slot_codes[graph.slot[t]] for t in own if graph.slot[t] >= 0}
+        self.nodes: list[int] = []
+        self.n_bytes = {code[t]: graph.n_bytes[t] for t in own}
+        self.padding = {code[t]: graph.padding[t] for t in own}
+        self.root = {code[t]: self._code(graph.root[t]) if graph.root[t] >= 0 else -1 for t in own}
+        self.roots = {t: root for t, root in self.root.items() if root >= 0}
+        self.sources = {code[t]: tuple(map(self._code, graph.sources[t])) for t in own if graph.sources[t]}
+        self.overwrites = {code[t]: graph.overwrites[t] for t in own if graph.overwrites[t]}
+        self.is_view = frozenset(code[t] for t in own if graph.op[t] in VIEW_OPS)
+        self.home = {code[t]: self._slot(graph.home[t]) for t in own if graph.home[t] >= 0}
+        self.weight = {code[t]: self._slot(graph.weight[t]) for t in own if graph.weight[t] >= 0}
+        self.offloadable = frozenset(code[t] for t in own if graph.offloadable[t])
+        self.outputs = frozenset(code[t] for t in own if t in graph.outputs)
+        self.without_kernel = frozenset(code[t] for t in own if t in graph.without_kernel)
+        self.stored = {code[t]: tuple(map(self._slot, graph.stored[t])) for t in own if t in graph.stored}
+        self.flash_copies = {code[t]: graph.flash_copies[t] for t in own if t in graph.flash_copies}
+        self.pins = [(code[t], self._layer_slot(layer)) for t, layer in graph.pins if t in code]
+        self.ram_pins = [code[t] for t in graph.ram_pins if t in code]
+        self.flash = [(code[t], self._layer_slot(layer)) for t, layer in graph.flash_layers if t in code]
+        self.on_cards = {code[t]: card for t, card in graph.on_cards if t in code}
+        self.starts = frozenset(code[t] for t in graph.starts if t in code)
+        self.reduces = frozenset(code[t] for t in own if graph.op[t] == "REDUCE")
+        self.beside_weights = [(code[a], code[b], self._slot(s)) for a, b, s in graph.beside_weights if b in code]
+        self.keep_alives = [
+            (code[k.first], code[k.until], tuple(map(self._code, k.tensors)))
+            for k in graph.keep_alives if k.until in code
+        ]  # fmt: skip
+        self.weight_views = {code[t]: (ne, self._slot(graph.home[t])) for t, ne in graph.weights if t in code}
+        self._find_externals(own, code)
+
+    def _find_externals(self, own: Sequence[int], code: dict[int, int]) -> None:
+        """What other segments computed, with its bytes."""
+        graph = self._graph
+        read = {s for t in own for s in (*graph.sources[t], graph.root[t]) if s >= 0 and s not in code}
+        roots = {t: graph.root[t] for t in read if graph.root[t] >= 0 and self._owner(t) == 0}
+        if any(graph.slot[t] >= 0 for t in (*read, *roots.values())):
+            raise NotRepeating
+        self.external_roots = {self._code(t): self._code(root) for t, root in roots.items()}
+        self.external_bytes = {self._code(t): graph.n_bytes[t] for t in read}
+        self.externals = tuple(sorted(self.external_bytes))
+        self._code_of = code
+
+    def add_node(self, t: int) -> None:
+        """Append a node of the graph, under the segment's own number for it."""
+        self.nodes.append(self._code_of[t])
+
+    def close(self) -> None:
+        """Let go of the graph, once it has its nodes."""
+        self.real = [t for t in self.nodes if t not in self.is_view]
+        self.views = Counter(self.roots[t] for t in self.nodes if t in self.roots)
+        if self._number and any(self.root[t] >= SHARED > t for t in self.nodes):
+            raise NotRepeating
+        del self._graph, self._starts, self._code_of
+
+    def _owner(self, t: int) -> int:
+        return bisect_right(self._starts, t)
+
+    def _code(self, t: int) -> int:
+        owner = self._owner(t)
+        if owner == 0 or (self._graph.op[t] == NONE and self._graph.slot[t] < 0):
+            return SHARED + t
+        first = self._starts[owner - 1]
+        if owner == self._number:
+            return t - first
+        if owner != self._number - 1 or self._graph.slot[t] >= 0:
+            raise NotRepeating
+        return PREVIOUS + t - first
+
+    def _layer_slot(self, layer: int) -> int:
+        """The number of the slot whose device is the layer's own."""
+        slot = Slot("layer", "", layer)
+        if slot not in self.slots:
+            self.slots.append(slot)
+        return self.slots.index(slot)
+
+    def _slot(self, slot: int) -> int:
+        """The slot's number in its segment."""
+        if slot not in self._slot_codes:
+            raise NotRepeating
+        return self._slot_codes[slot]
+
+
+class SegmentedGraph:
+    """The segments of a model's graph, and which of them each layer is; of a graph in one piece, without layers.
+
+    `known`: the architecture has its own description. `memo`: what replays of the segments came to. `n_kept`: tensors
+    in both.
+    """
+
+    def __init__(self, graph: Graph, known: bool, kept: Sequence[int] = (), segment_of: Sequence[int] = ()) -> None:
+        starts, self.known = graph.layer_starts, known
+        self.segment_of, self.kept = tuple(segment_of), tuple(kept)
+        nodes = self._segments_of_nodes(graph)
+        late: dict[int, list[int]] = {}
+        for t, number in nodes:
+            if number != bisect_right(starts, t):
+                late.setdefault(number, []).append(t)
+        self.segments = [Segment(graph, n, late.get(n, ())) for n in range(len(starts) + 1)]
+        for t, number in nodes:
+            self.segments[number].add_node(t)
+        for segment in self.segments:
+            segment.close()
+        self.order = [0, *self.segment_of, len(starts)] if starts else [0]
+        self.inputs = frozenset(SHARED + t for t in graph.inputs)
+        self.leaf_bytes = {SHARED + t: graph.n_bytes[t] for t in graph.leafs if graph.slot[t] < 0}
+        if starts:
+            self._check_names()
+            self._check_leafs(graph)
+        self.memo: dict[object, Any] = {}
+        self.n_kept = len(graph.op)
+
+    def _segments_of_nodes(self, graph: Graph) -> list[tuple[int, int]]:
+        """Each node with the segment that runs it: its own; made before all layers, a layer that is there once."""
+        reached, found = 0, []
+        for t in graph.nodes:
+            owner = bisect_right(graph.layer_starts, t)
+            if owner < reached and (owner or self.segment_of.count(reached) > 1):
+                raise NotRepeating
+            reached = max(owner, reached)
+            found.append((t, reached))
+        return found
+
+    def _check_names(self) -> None:
+        for layer, segment in zip(self.kept, self.segments[1:-1], strict=True):
+            for slot in segment.slots:
+                if slot.kind in ("weight", "derived") and not slot.name.startswith(f"blk.{layer}."):
+                    raise NotRepeating
+                if slot.kind != "weight" and slot.layer != layer:
+                    raise NotRepeating
+
+    def _check_leafs(self, graph: Graph) -> None:
+        """An input that a layer makes itself is one tensor only where one layer does."""
+        if self.leaf_bytes.keys() != self.inputs:
+            raise NotRepeating
+        uses = [self.segment_of.count(n + 1) for n in range(len(self.kept))]
+        for t in range(len(graph.op)):
+            owner = bisect_right(graph.layer_starts, t)
+            alone = 1 <= owner <= len(uses) and graph.op[t] == NONE and graph.slot[t] < 0
+            if alone and uses[owner - 1] > 1:
+                raise NotRepeating
+
+    @property
+    def lacks_kernels(self) -> bool:
+        """Whether there is an operation that no card computes."""
+        return any(segment.without_kernel for segment in self.segments)
+
+    @property
+    def n_nodes(self) -> int:
+        """Nodes of the whole graph."""
+        return sum(len(self.segments[n].nodes) for n in self.order)
+
+
+class LayerSlots(NamedTuple):
+    """What a segment reads of one layer of one model: its slots, and the types of the weights in them."""
+
+    slots: tuple[Slot, ...]
+    types: tuple[str | None, ...]
+
+
+def slots_of(graph: SegmentedGraph, model: Model) -> list[LayerSlots]:
+    """Return the slots of all segments in the model's own order: before the layers, each layer, behind them."""
+    known: WeakKeyDictionary[SegmentedGraph, list[LayerSlots]]
+    known = model.__dict__.setdefault("_slots", WeakKeyDictionary())
+    found = known.get(graph)
+    if found is None:
+        layers = [None, *range(len(graph.segment_of)), None]
+        found = known[graph] = [
+            _layer_slots(model, graph.segments[n], layer) for n, layer in zip(graph.order, layers, strict=False)
+        ]
+    return found
+
+
+def _layer_slots(model: Model, segment: Segment, layer: int | None) -> LayerSlots:
+    slots = tuple(slot if layer is None else _of_layer(slot, layer) for slot in segment.slots)
+    return LayerSlots(slots, tuple(weight_type(model, slot) for slot in slots))
+
+
+def _of_layer(slot: Slot, layer: int) -> Slot:
+    name = f"blk.{layer}." + slot.name.split(".", 2)[2] if slot.kind in ("weight", "derived") else slot.name
+    return Slot(slot.kind, name, layer if slot.layer >= 0 else -1, slot.card)
+
+
+# -- kinds of layers -------------------------------------------------------------------------------------------------
+
+
+def kinds_of_layers(model: Model, spec: GraphSpec) -> list[int] | None:
+    """Return a number for each layer, the same for layers that are described alike; None where more decides."""
+    n_layer = model.n_layer - model.n_layer_nextn
+    if architecture(model.architecture).layers_by_number or n_layer < 4:
+        return None
+    numbers: dict[object, int] = {}
+    cuts: dict[str, list[object]] = {}
+    for name, axis, dealt in spec.cards.cuts if spec.cards else ():
+        cuts.setdefault(name.rpartition("blk.")[2].partition(".")[0], []).append((name.split(".", 2)[-1], axis, dealt))
+    lists = [v for v in model.metadata.values() if isinstance(v, list) and len(v) >= n_layer]
+    return [
+        numbers.setdefault((_kind(model, spec, i, lists), tuple(cuts.get(str(i), ())), i == n_layer - 1), len(numbers))
+        for i in range(n_layer)
+    ]
+
+
+def _kind(model: Model, spec: GraphSpec, index: int, lists: list[Any]) -> object:
+    layer = model.layers[index]
+    if cache_owner(model, layer) != index:
+        return index
+    facts = (layer.kind, layer.n_head, layer.n_head_kv, layer.head_dim_k, layer.head_dim_v, layer.n_swa, layer.moe)
+    tensors = tuple(sorted((t.name.split(".", 2)[2], t.dims) for t in model.by_layer[index]))
+    types = {t.name.split(".", 2)[2]: t.type for t in model.by_layer[index]}
+    alike = types.get("ffn_up_exps.weight") == types.get("ffn_gate_exps.weight")
+    values = tuple(repr(v[index]) for v in lists)
+    return (facts, tensors, alike, values, full_indexer(model, spec, index))
+
+
+def layers_of_each_kind(kinds: Sequence[int]) -> tuple[tuple[int, ...], list[int]]:
+    """Return layers among which every kind follows every kind that it does in `kinds`, and which of them each is like.
+
+    The second are positions in the first, from 1: a layer is like the one of its kind behind the same kind.
+    """
+    kept: list[int] = []
+    position: dict[tuple[int, int], int] = {}
+    pending: list[int] = []
+    before = -1
+    for i, kind in enumerate(kinds):
+        pending.append(i)
+        if (before, kind) not in position:
+            kept += _shortest(kept[-1:], pending, kinds)
+            position[before, kind] = len(kept)
+            pending = []
+        before = kind
+    pairs = zip([-1, *kinds], kinds, strict=False)
+    return tuple(kept), [position[pair] for pair in pairs]
+
+
+def _shortest(last: list[int], pending: list[int], kinds: Sequence[int]) -> list[int]:
+    """The layers of `pending` without those that lead back to the kind of the last one kept."""
+    same = [n for n, i in enumerate(pending[:-1]) if last and kinds[i] == kinds[last[0]]]
+    return pending[same[-1] + 1 :] if same else pending

@@ -1,0 +1,119 @@
+"""What an answer says before its configs: the first sentence, the refusals, and what was assumed of the goal."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from service.engine.advice import AdvisedConfig, Refusal
+from service.engine.config import Engine
+from service.engine.goal import Goal, GoalRequest, resolve_goal
+from service.engine.hardware import Assumption, Rig
+from service.engine.planner.pricing.fit import Shortfall, in_mib
+from service.engine.planner.ranking.rank import Contender, reaches
+from service.engine.planner.search.one_variant import Outcome
+from service.engine.units import GIB
+
+_ANY_CONTEXT = 1 << 24
+
+
+def headline(
+    configs: Sequence[AdvisedConfig], ranked: Sequence[Contender], refused: Sequence[Refusal], rig: Rig, goal: Goal
+) -> str:
+    """Return the sentence that a newcomer understands: whether it runs, how fast, and with how much memory."""
+    ram_assumed = any(a.field == "hardware.ram.total_gb" for a in rig.assumed)
+    if not configs:
+        return _nothing(refused) + (f" {_ram(rig)} of RAM were assumed: say how much there is." if ram_assumed else "")
+    first, speed = configs[0], configs[0].speed[-1]
+    word = "Yes" if reaches(ranked[0].speed, goal) else _below_the_minimum(configs, ranked, goal)
+    return (
+        f"{word}: {first.variant} with {first.engine}, about {speed.tg_tps:.1f} t/s ({speed.tg_low:.1f} to "
+        f"{speed.tg_high:.1f}) after {speed.n_kv:,} tokens, {_quality(first)}with {_memory(first, rig)}"
+        f"{', RAM assumed' if ram_assumed else ''}."
+    )
+
+
+def _nothing(refused: Sequence[Refusal]) -> str:
+    short = [r for r in refused if r.short_by_mib is not None]
+    if short:
+        nearest = min(short, key=lambda r: r.short_by_mib or 0)
+        change = f" It would fit with {nearest.smallest_change}." if nearest.smallest_change else ""
+        return (
+            f"No: nothing here fits. {nearest.variant} with {nearest.engine} comes closest: {nearest.reason}.{change}"
+        )
+    reasons = {r.engine: r.reason for r in refused}
+    return f"No: {'; '.join(reasons.values())}." if reasons else "No: there is nothing to try."
+
+
+def _below_the_minimum(configs: Sequence[AdvisedConfig], ranked: Sequence[Contender], goal: Goal) -> str:
+    """It fits, slower than asked for: what reaches that, if anything does, costs more in quality."""
+    faster = next((c for c, one in zip(configs, ranked, strict=False) if reaches(one.speed, goal)), None)
+    if faster is None:
+        return f"It fits, but nothing here reaches {_minimum(goal)}"
+    return f"It fits, below {_minimum(goal)}, which #{faster.rank} ({faster.variant}) reaches"
+
+
+def _minimum(goal: Goal) -> str:
+    wanted = ((goal.min_tg, "t/s"), (goal.min_pp, "t/s for prompts"))
+    return " and ".join(f"{least:g} {unit}" for least, unit in wanted if least)
+
+
+def _quality(config: AdvisedConfig) -> str:
+    """What the variant loses, for the sentence; empty where that is not known."""
+    if config.loss_percent is None:
+        return ""
+    expected = config.loss_percent[1]
+    return f"perplexity {expected:.1f} % above 16 bits, " if expected >= 0.05 else "as good as in 16 bits, "
+
+
+def _memory(config: AdvisedConfig, rig: Rig) -> str:
+    gpus = [d for d in config.devices if d.device != "CPU"]
+    parts = []
+    if gpus:
+        used, there = sum(d.total_mib for d in gpus) / 1024, sum(d.capacity_mib for d in gpus) / 1024
+        parts.append(f"{used:.0f} GiB of {there:.0f} on {'the GPU' if len(gpus) == 1 else f'{len(gpus)} GPUs'}")
+    ram = next(d.total_mib for d in config.devices if d.device == "CPU") / 1024
+    parts.append(f"{ram:.0f} of {_ram(rig)} in RAM" if ram >= 0.5 else "next to nothing in RAM")
+    return " and ".join(parts)
+
+
+def _ram(rig: Rig) -> str:
+    return f"{rig.ram_bytes / GIB:.0f} GiB"
+
+
+def refusal(engine: Engine, variant: str, outcome: Outcome, goal: Goal) -> Refusal:
+    """Return why an engine cannot run a variant here, from an outcome without contenders."""
+    if outcome.shortfall is None:
+        return Refusal(
+            variant=variant, engine=engine, kind="engine", reason=outcome.refusal or "nothing could be tried"
+        )
+    short = outcome.shortfall
+    by = in_mib(short.n_bytes)
+    apart = any(not card.unified for card in outcome.case.rig.cards)
+    where = "RAM and VRAM together" if short.device == "RAM" and apart else short.device
+    return Refusal(
+        variant=variant,
+        engine=engine,
+        kind="memory",
+        reason=f"{by:,} MiB short in {where}",
+        short_by_mib=by,
+        smallest_change=_smallest_change(short, by, goal),
+    )
+
+
+def _smallest_change(short: Shortfall, by: int, goal: Goal) -> str:
+    if short.device == "RAM":
+        return f"{-(-by // 1024)} GiB more RAM or fewer bits per weight"
+    return f"{by:,} MiB more free on {short.device}, or a context below {goal.context:,} tokens"
+
+
+def goal_assumptions(asked: GoalRequest, goal: Goal, n_ctx_train: int) -> list[Assumption]:
+    """Return the numbers of the preset that this model's context does not allow, and the user's that are beyond it."""
+    preset = resolve_goal(asked, _ANY_CONTEXT)
+    beyond = goal.context > n_ctx_train * goal.parallel
+    why = f"as asked; the model was trained for {n_ctx_train:,}, and llama.cpp's server uses no more for one request"
+    long = [Assumption("goal.context", f"{goal.context:,}", why, "the cache, and answers beyond it")] if beyond else []
+    return long + [
+        Assumption(f"goal.{name}", f"{taken:,}", f"not {meant:,}: the model was trained for less", "the speeds shown")
+        for name, taken, meant in (("context", goal.context, preset.context), ("depth", goal.depth, preset.depth))
+        if taken != meant
+    ]

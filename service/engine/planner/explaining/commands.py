@@ -1,0 +1,107 @@
+"""The lines to paste: which devices the engine may see, where the files go, server and benchmark."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from service.engine.advice import Commands, OldestBuild
+from service.engine.builds import Build, BuildAsked, day_before, resolve_build
+from service.engine.commands import render
+from service.engine.commands.building import build_line
+from service.engine.commands.download import download, model_path
+from service.engine.commands.forms import docker, powershell, systemd
+from service.engine.commands.older import is_young, oldest_build
+from service.engine.commands.render import bash, launch
+from service.engine.config import Engine, Flags
+from service.engine.engines import engine_spec
+from service.engine.errors import InvalidFlags
+from service.engine.hardware import Rig
+from service.engine.model import Model
+from service.engine.run.binding import prefix_of
+
+MODELS_DIR = "models"
+_VISIBLE = {"cuda": "CUDA_VISIBLE_DEVICES", "rocm": "HIP_VISIBLE_DEVICES"}
+
+
+class Files(msgspec.Struct, frozen=True):
+    """Where a variant is: its Hub repo (None: files on this disk) and the paths of its shards inside it, in order."""
+
+    repo: str | None
+    revision: str | None
+    paths: tuple[str, ...]
+
+
+def environment(rig: Rig, cards: Sequence[int]) -> dict[str, str]:
+    """Return the variables that show an engine exactly `cards`, in our order.
+
+    Nothing is set when all cards are used and their order is the runtime's own (fastest first). Cards left unused are
+    hidden: both engines create a context on every card they see.
+    """
+    variable = _VISIBLE.get(rig.cards[0].backend) if rig.cards else None
+    if variable is None:
+        return {}
+    chosen = [rig.cards[c] for c in cards]
+    if chosen and all(card.uuid for card in chosen):
+        return {variable: ",".join(card.uuid or "" for card in chosen)}
+    if chosen and variable == "CUDA_VISIBLE_DEVICES" and all(card.pci_index is not None for card in chosen):
+        return {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", variable: ",".join(str(card.pci_index) for card in chosen)}
+    if tuple(cards) == tuple(range(len(rig.cards))):
+        return {}
+    return {variable: ",".join(str(c) for c in cards)}
+
+
+def commands(
+    engine: Engine, model: Model, flags: Flags, files: Files, rig: Rig, cards: Sequence[int], models_dir: str | None,
+    asked: Build | None = None, bounds: Sequence[str] = (),
+) -> Commands:  # fmt: skip
+    """Return the lines of a config that uses `cards` of `rig`: download, server in all forms, benchmark, build.
+
+    `asked`: the build in use, in whose spelling they are; then no line for building one is given. `bounds`: options of
+    the server alone, which bound what it takes as it runs.
+    """
+    stated = asked is not None and asked.date is not None
+    folder, env = models_dir or MODELS_DIR, environment(rig, cards)
+    path = model_path(files.repo, files.paths, folder) if files.repo else files.paths[0]
+    prefix = prefix_of(flags.numa)
+    bounded = msgspec.structs.replace(flags, other=(*flags.other, *bounds))
+    server = launch(engine, "server", bounded, model_path=path, env=env, prefix=prefix, build=asked)
+    oldest = None if stated else oldest_build(engine, server.program, server.arguments)
+    pins, backend = _pins(engine, flags, rig), rig.cards[0].backend if rig.cards else "cpu"
+    return Commands(
+        download=download(files.repo, files.paths, folder, revision=files.revision) if files.repo else "",
+        server=bash(server),
+        bench=render(engine, "bench", flags, model_path=path, env=env, prefix=prefix, build=asked),
+        powershell=powershell(server),
+        docker=docker(engine, server, backend, folder if files.repo else _folder(path), pins=pins),
+        systemd=systemd(server, f"{engine}: {path.rsplit('/', 1)[-1]}", pins=pins),
+        packages=() if stated else engine_spec(engine).commands.packages(backend),
+        build=None if stated else build_line(engine, model, flags, [rig.cards[card] for card in cards]),
+        oldest_build=oldest,
+        older=None if stated else _older(engine, flags, oldest, path, env, prefix),
+    )
+
+
+def _folder(path: str) -> str:
+    return path.rpartition("/")[0] or "."
+
+
+def _pins(engine: Engine, flags: Flags, rig: Rig) -> bool:
+    """Whether weights in RAM are locked: by `--mlock`, or pinned for copies to a card."""
+    moved = bool(flags.overrides or flags.cpu_moe or flags.n_cpu_moe)
+    pinned = moved if engine_spec(engine).offload.pins_overridden else flags.mmap is False
+    return flags.mlock or (pinned and any(card.backend == "cuda" for card in rig.cards))
+
+
+def _older(
+    engine: Engine, flags: Flags, oldest: OldestBuild | None, path: str, env: Mapping[str, str], prefix: Sequence[str]
+) -> str | None:
+    """The server's line for the day before the oldest build, if one may still be in use and can be told all of it."""
+    if oldest is None or not is_young(engine, oldest):
+        return None
+    before = resolve_build(engine, BuildAsked(date=day_before(oldest.date)))
+    try:
+        return render(engine, "server", flags, model_path=path, env=env, prefix=prefix, build=before)
+    except InvalidFlags:
+        return None

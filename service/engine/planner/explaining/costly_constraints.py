@@ -1,0 +1,122 @@
+"""What the user fixed is never changed; where it is what hurts, the first config says by how much."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from msgspec.structs import replace
+
+from service.engine.goal import Constraints, EngineChoice, Goal, GoalRequest, resolve_goal
+from service.engine.model import Model
+from service.engine.planner.explaining.comparison import OPTION_OF
+from service.engine.planner.ranking.rank import Contender
+from service.engine.planner.search.fitting import PLACEMENT_FIELDS
+from service.engine.planner.search.one_variant import SearchCase, VariantSearch
+from service.engine.planner.search.options import user_flags
+from service.engine.units import MIB
+
+_WORTH_SAYING = 0.95  # of the goal's time
+_MOST_FLAGS = 8  # flags that are tried without
+
+
+class _Relaxed(NamedTuple):
+    """A constraint as stated, what is there without it, and the constraints and the goal without it."""
+
+    stated: str
+    without: str
+    constraints: Constraints
+    goal: Goal
+    fields: tuple[str, ...] = ()
+
+
+def costly_constraints(
+    first: Contender, model: Model, constraints: Constraints, goal: Goal, asked: GoalRequest
+) -> list[str]:
+    """Return a sentence for each stated constraint without which the first config's variant would gain 5 % or more.
+
+    `asked`: the goal as stated. Costs one placement for each of them. Variants and bits per weight are a choice of
+    quality, which is not weighed against time.
+    """
+    found = []
+    for relaxed in (*_relaxed(first, constraints, goal), *_shorter(asked, model, constraints, goal)):
+        best = _best_without(first, model, relaxed, _engines(first, relaxed))
+        if best and best.seconds.expected < first.seconds.expected * _WORTH_SAYING:
+            found.append(f"{relaxed.stated} was asked for: {_gain(first, best, _instead(best, relaxed))}")
+    return found
+
+
+def _relaxed(first: Contender, stated: Constraints, goal: Goal) -> Iterator[_Relaxed]:
+    if stated.kv_types:
+        yield _Relaxed(f"a cache of {' or '.join(stated.kv_types)}", "", replace(stated, kv_types=None), goal)
+    if stated.engines and len(stated.engine_names) == 1:
+        yield _Relaxed(stated.engine_names[0], "", replace(stated, engines=None), goal)
+    build = stated.build_of(first.engine)
+    if build.date:
+        todays = [EngineChoice(c.name, None if c.name == first.engine else c.build) for c in stated.engines or ()]
+        yield _Relaxed(f"{first.engine} {build.label}", "today's build", replace(stated, engines=todays), goal)
+    rig, cards = first.problem.rig, first.candidate.cards
+    usual = rig.reserves(cards, None)
+    if any(ours > least for ours, least in zip(first.problem.limits.reserve, usual, strict=True)):
+        usually = " or ".join(f"{size // MIB:,} MiB" for size in dict.fromkeys(usual))
+        yield _Relaxed("so large a reserve", f"{usually} a GPU", replace(stated, reserve_mib=None), goal)
+    for i, text in enumerate((stated.keep_flags or ())[:_MOST_FLAGS]):
+        others = [other for j, other in enumerate(stated.keep_flags or ()) if j != i]
+        fields = tuple(user_flags(first.engine, replace(stated, keep_flags=[text])).fields)
+        yield _Relaxed(text[:120], "", replace(stated, keep_flags=others or None), goal, fields)
+    if stated.max_ram_gib is not None:
+        limit = f"at most {stated.max_ram_gib:g} GiB of RAM"
+        yield _Relaxed(limit, "all of it", replace(stated, max_ram_gib=None), goal)
+
+
+def _shorter(asked: GoalRequest, model: Model, constraints: Constraints, goal: Goal) -> Iterator[_Relaxed]:
+    """With the context and the slots of the preset, where more were asked for and the request is the same."""
+    usual = resolve_goal(replace(asked, context=None, parallel=None), model.n_ctx_train)
+    same = (usual.depth, usual.prompt, usual.output) == (goal.depth, goal.prompt, goal.output)
+    if asked.context is not None and goal.context > usual.context and same:
+        shorter = replace(goal, context=usual.context)
+        yield _Relaxed(f"a context of {goal.context:,}", f"{usual.context:,}", constraints, shorter)
+    if asked.parallel is not None and goal.parallel > usual.parallel:
+        fewer = replace(goal, parallel=usual.parallel)
+        yield _Relaxed(f"{goal.parallel} slots", f"{usual.parallel}", constraints, fewer)
+
+
+def _engines(first: Contender, relaxed: _Relaxed) -> Sequence[str]:
+    if relaxed.stated != first.engine:
+        return (first.engine,)
+    return tuple(name for name in relaxed.constraints.engine_names if name != first.engine)
+
+
+def _best_without(first: Contender, model: Model, relaxed: _Relaxed, engines: Sequence[str]) -> Contender | None:
+    found = []
+    for engine in relaxed.constraints.engine_names:
+        if engine in engines:
+            rig = first.problem.rig
+            search = VariantSearch(SearchCase(engine, first.variant, model, rig, relaxed.goal, relaxed.constraints))
+            search.place_first()
+            found += search.contenders
+    return min(found, key=lambda c: c.seconds.expected, default=None)
+
+
+def _instead(best: Contender, relaxed: _Relaxed) -> str:
+    """What the best config without a flag has in its place."""
+    options = {name: OPTION_OF[name] for name in relaxed.fields if name in OPTION_OF and name not in PLACEMENT_FIELDS}
+    flags = best.fitted.flags
+    parts = [f"{option} {value}" for name, option in options.items() if (value := getattr(flags, name)) is not None]
+    return ", ".join(parts) or ("what is best without it" if relaxed.fields else relaxed.without)
+
+
+def _gain(first: Contender, best: Contender, without: str) -> str:
+    flags = best.fitted.flags
+    what = without or (best.engine if best.engine != first.engine else flags.cache_type_k)
+    tg = best.speed.tg.expected / first.speed.tg.expected * 100 - 100
+    pp = best.speed.pp.expected / first.speed.pp.expected * 100 - 100
+    parts = [f"TG {tg:+.0f} %", f"PP {pp:+.0f} %"]
+    on_gpus = _on_gpus(best) - _on_gpus(first)
+    if on_gpus >= 1:
+        parts.append(f"{on_gpus:.0f} GiB more of the weights on GPUs")
+    return f"{what} would give {', '.join(parts)}"
+
+
+def _on_gpus(contender: Contender) -> float:
+    return sum(device.weights for device in contender.fitted.memory.devices[:-1]) / 2**30

@@ -1,0 +1,97 @@
+"""The picks in words: why each was picked, and what the next better variant would need of the machine."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from msgspec.structs import replace
+
+from service.engine.advice import AdvisedConfig, NamedPick, Pick
+from service.engine.planner.pricing.fit import slack
+from service.engine.planner.ranking.rank import Contender
+from service.engine.planner.search.one_variant import Outcome
+from service.engine.units import GIB
+
+_BETTER = 0.1  # per cent of perplexity: what is nearer is no better variant
+
+
+def with_picks(
+    configs: Sequence[AdvisedConfig], ranked: Sequence[Contender], picked: Mapping[Pick, Contender],
+    outcomes: Sequence[Outcome],
+) -> list[AdvisedConfig]:  # fmt: skip
+    """Return the configs with `pick` where there is one. `ranked`: their contenders.
+
+    A command in use that comes first is the answer itself: then none is `balanced`.
+    """
+    names: dict[int, Pick] = {}
+    for picked_as, contender in picked.items():
+        names.setdefault(id(contender), picked_as)
+    found = []
+    for config, contender in zip(configs, ranked, strict=True):
+        name = names.get(id(contender))
+        pick = _pick(name, contender, picked["balanced"], outcomes) if name else None
+        found.append(replace(config, pick=pick))
+    return [*_without_raising(found[:1], found, ranked), *found[1:]]
+
+
+def _without_raising(
+    first: Sequence[AdvisedConfig], configs: Sequence[AdvisedConfig], ranked: Sequence[Contender]
+) -> list[AdvisedConfig]:
+    """The first config with a note about what fits without the raised limit that it needs."""
+    if not first or not ranked[0].raises_limit:
+        return list(first)
+    fits = [c for c, contender in zip(configs, ranked, strict=True) if not contender.raises_limit]
+    best = min(fits, key=lambda c: c.loss_percent or (0.0, 0.0, 0.0), default=None)
+    text = f"without that, #{best.rank} ({best.variant}) fits" if best else "without that, nothing listed here fits"
+    return [replace(first[0], notes=[*first[0].notes[:1], text, *first[0].notes[1:]])]
+
+
+def _pick(name: Pick, contender: Contender, first: Contender, outcomes: Sequence[Outcome]) -> NamedPick:
+    return NamedPick(name=name, why=_why(name, contender, first), next_better=_next_better(contender, outcomes))
+
+
+def _why(name: Pick, contender: Contender, first: Contender) -> str:
+    loss, times = f"about +{contender.loss:.1f} % perplexity", contender.seconds.expected / first.seconds.expected
+    if name == "quality":
+        return f"{loss} instead of +{first.loss:.1f} %, for {times:.1f} times the time"
+    if name == "fast":
+        return f"{1 / times:.1f} times as fast as #1, for {loss} instead of +{first.loss:.1f} %"
+    if name == "simple":
+        return f"a shorter command than #1; its request takes {_percent(times)}, with {loss}"
+    where = {
+        "all on GPU": "whole on the GPU",
+        "FFN in RAM": "with attention and cache on the GPU",
+        "layers in RAM": "with as many layers on the GPU as fit",
+        "CPU only": "on the CPU",
+    }[contender.candidate.strategy]
+    return f"the best trade of time and quality here: {loss} at {contender.speed.tg.expected:.1f} t/s, {where}"
+
+
+def _percent(times: float) -> str:
+    change = round(100 * (times - 1))
+    return "as long" if not change else f"{abs(change)} % {'longer' if change > 0 else 'less'}"
+
+
+def _next_better(contender: Contender, outcomes: Sequence[Outcome]) -> str | None:
+    """What the variant with the next smaller loss would need to be run in the same way."""
+    better = [o for o in outcomes if o.loss < contender.loss - _BETTER and o.refusal is None]
+    if not better:
+        return None
+    nearest = max(o.loss for o in better)
+    ways = [o for o in better if o.loss == nearest]
+    outcome = min(ways, key=lambda o: (not o.contenders, o.shortfall.n_bytes if o.shortfall else 0))
+    name, gain = outcome.case.name, f"+{nearest:.1f} % perplexity instead of +{contender.loss:.1f} %"
+    if contender.candidate.strategy == "all on GPU":
+        left = slack(contender.problem, contender.fitted.memory)[:-1]
+        more = outcome.case.model.n_bytes - contender.problem.model.n_bytes - sum(max(n, 0) for n in left)
+        kind = "memory for the GPU" if contender.problem.limits.shared else "VRAM"
+        return f"{name} whole on the GPU ({gain}) takes about {_gib(more)} GiB more {kind}" if more > 0 else None
+    if not outcome.contenders and outcome.shortfall is not None:
+        short = outcome.shortfall
+        where = "RAM" if short.device == "RAM" else f"memory on {short.device}"
+        return f"{name} ({gain}) takes about {_gib(short.n_bytes)} GiB more {where}"
+    return None
+
+
+def _gib(n_bytes: int) -> int:
+    return -(-n_bytes // GIB)

@@ -1,0 +1,251 @@
+"""Why a config is what it is: reasons with the name of their rule, notes, and the difference to the next one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import groupby
+
+from service.engine.advice import Reason
+from service.engine.config import Device, Flags
+from service.engine.engines import engine_spec
+from service.engine.estimate import Estimate
+from service.engine.ggml_types import type_named
+from service.engine.goal import Goal
+from service.engine.hardware import Rig
+from service.engine.model import Model
+from service.engine.planner.pricing.blocks import blocks_of
+from service.engine.planner.ranking.rank import Contender, Squeeze
+from service.engine.speed import is_called, versus
+from service.engine.speed.interval import Phase
+from service.engine.units import GIB
+
+
+def reasons(contender: Contender, model: Model, rig: Rig) -> list[Reason]:
+    """Return why each choice of the config was made, most important first."""
+    devices = contender.problem.devices
+    found = [_strategy(contender, model, devices)]
+    flags = contender.fitted.flags
+    if contender.candidate.strategy == "FFN in RAM":
+        found += [_critical_first(model, contender), _together(contender)]
+    found += _every_layer(flags)
+    found += _micro_batch(contender, model)
+    found += _cache(flags, model)
+    if flags.tensor_split:
+        found.append(
+            Reason("explicit-split", "-ts is given: without it the engine splits by what happens to be free at start")
+        )
+    if engine_spec(contender.engine).fit_places:
+        found.append(Reason("fit-off", "-fit off: the placement is the one computed here, not one found at start"))
+    found += _first_card(contender, rig)
+    found += _makers(rig)
+    if len(devices) < len(rig.cards):
+        found.append(_fewer_cards(devices, rig))
+    if contender.squeeze:
+        found.append(_squeeze(contender.squeeze))
+    if flags.numa == "numactl":
+        found.append(
+            Reason("numa-bound", "one socket's memory holds the weights: bound to it, no token crosses to the other")
+        )
+    elif flags.numa:
+        found.append(
+            Reason("numa-interleave", "two sockets: weights are spread over both, so that both memory systems are read")
+        )
+    return found
+
+
+def _squeeze(squeeze: Squeeze) -> Reason:
+    """What a longer command would gain, and its rules."""
+    rules = " ".join(f"-ot '{rule.pattern}={rule.device}'" for rule in squeeze.flags.overrides)
+    return Reason("squeeze", f"the longer {rules} is {squeeze.gain * 100 - 100:.1f} % faster: not worth its words")
+
+
+def _strategy(contender: Contender, model: Model, devices: tuple[Device, ...]) -> Reason:
+    strategy, flags = contender.candidate.strategy, contender.fitted.flags
+    if strategy == "CPU only":
+        return Reason("cpu-only", "no GPU is used: all weights and the cache are in RAM")
+    where = _names(devices)
+    if strategy == "all on GPU":
+        return Reason("all-on-gpu", f"everything fits on {where}: nothing is read from RAM for a token")
+    if strategy == "layers in RAM":
+        text = f"{flags.n_gpu_layers} of {model.n_layer + 1} layers on {where}, the others and their cache in RAM"
+        return Reason("layers-in-ram", text)
+    return _ffn_in_ram(contender, model, where)
+
+
+def _ffn_in_ram(contender: Contender, model: Model, where: str) -> Reason:
+    placement = contender.fitted.memory.placement
+    what = "expert" if model.moe_layers else "FFN"
+    blocks = [block for block in blocks_of(contender.engine, model) if block.pieces or block.ram_only]
+    whole = parts = 0
+    for block in blocks:
+        names = [name for piece in (*block.pieces, *block.ram_only) for name in piece.names]
+        on_gpus = sum(placement.tensors.get(name, placement.n_devices) < placement.n_devices for name in names)
+        whole, parts = whole + (on_gpus == len(names)), parts + (0 < on_gpus < len(names))
+    total = len(blocks)
+    of_parts = f", and parts of {parts}" if parts else ""
+    rest = (
+        "only the experts that a token uses are read from there"
+        if model.moe_layers
+        else "they are read for every token"
+    )
+    return Reason(
+        f"{what.lower()}s-in-ram",
+        f"{whole} of {total} {what} layers{of_parts} fit on {where}; the others stay in RAM: {rest}",
+    )
+
+
+def _critical_first(model: Model, contender: Contender) -> Reason:
+    shared = ", shared experts" if any("_shexp" in t.name for t in model.tensors) else ""
+    n_layer = model.n_layer - model.n_layer_nextn
+    return Reason(
+        "critical-first",
+        f"attention{shared}, norms and the cache of all {n_layer} layers are on the GPU: every token reads them whole",
+    )
+
+
+def _together(contender: Contender) -> Reason:
+    if engine_spec(contender.engine).memory.fuses_up_and_gate:
+        text = f"up and gate of a layer are never apart: {contender.engine} fuses them, apart they cost up to 9x"
+    else:
+        text = "up and gate of a layer are never apart: nothing is gained by it"
+    return Reason("up-gate-together", f"{text}; down may lie elsewhere, for only activations cross")
+
+
+def _first_card(contender: Contender, rig: Rig) -> list[Reason]:
+    """Where another than the fastest card comes first."""
+    cards = contender.candidate.cards
+    if len(cards) < 2 or cards == tuple(sorted(cards)):
+        return []
+    first, fastest = rig.cards[cards[0]], rig.cards[min(cards)]
+    link = first.pcie_gbs > fastest.pcie_gbs
+    why = f"its link is the widest ({first.pcie_gbs:.0f} GB/s)" if link else "it has the most memory free"
+    text = f"{_short(first.name)} is the first device: {why}, and it takes the weights that are copied from RAM"
+    return [Reason("first-card", text)]
+
+
+def _makers(rig: Rig) -> list[Reason]:
+    """Where the machine has cards of several makers: which build it takes, and for which cards."""
+    if not any(a.field == "hardware.gpus.backend" for a in rig.assumed) or not rig.cards:
+        return []
+    backend = rig.cards[0].backend
+    if backend == "vulkan":
+        return [Reason("vulkan-for-all", "cards of several makers: a Vulkan build of llama.cpp uses all of them")]
+    names = ", ".join(dict.fromkeys(_short(card.name) for card in rig.cards))
+    return [Reason("one-maker", f"{names} alone: a build for {backend.upper()} does not see the other maker's cards")]
+
+
+def _every_layer(flags: Flags) -> list[Reason]:
+    if flags.split_mode == "layer":
+        return []
+    text = f"-sm {flags.split_mode}: all GPUs work on every layer at the same time; layer by layer they take turns"
+    return [Reason("cards-together", text)]
+
+
+def _micro_batch(contender: Contender, model: Model) -> list[Reason]:
+    """From how many tokens on experts in RAM go to the GPU."""
+    flags = contender.fitted.flags
+    if contender.candidate.strategy in ("all on GPU", "CPU only") or not model.n_expert_used:
+        return []
+    if not flags.op_offload:
+        text = "for prompts, experts in RAM are computed by the CPU: over this link their copies would take longer"
+        return [Reason("copying-loses", text)]
+    threshold = engine_spec(contender.engine).offload.expert_tokens(model.n_expert, model.n_expert_used)
+    if flags.n_ubatch >= threshold:
+        text = (
+            f"-ub {flags.n_ubatch} is at least {threshold}: for prompts, experts in RAM are copied to the first GPU "
+            "once a micro-batch and computed there; larger is faster and takes more of its memory"
+        )
+    else:
+        text = f"-ub {flags.n_ubatch} is below {threshold}: for prompts, experts in RAM are computed by the CPU"
+    return [Reason("ubatch-threshold", text)]
+
+
+def _cache(flags: Flags, model: Model) -> list[Reason]:
+    found = []
+    if flags.mla is not None:
+        found.append(
+            Reason(
+                "mla",
+                "-mla 3 -amb 512: the latent cache (576 values a token and layer for DeepSeek), buffers kept small",
+            )
+        )
+    if flags.cache_type_k != "f16":
+        types = (
+            flags.cache_type_k
+            if flags.cache_type_v in ("f16", flags.cache_type_k)
+            else f"K {flags.cache_type_k}, V {flags.cache_type_v}"
+        )
+        share = type_named(flags.cache_type_k).bpw / 16
+        found.append(Reason("kv-type", f"the cache is {types}: {share:.0%} of f16, which leaves room for weights"))
+    return found
+
+
+def _fewer_cards(devices: tuple[Device, ...], rig: Rig) -> Reason:
+    unused = [card.name for i, card in enumerate(rig.cards) if i not in {d.gpu for d in devices}]
+    return Reason("fewer-gpus", f"not used and hidden from the engine: {', '.join(unused)}")
+
+
+def _names(devices: tuple[Device, ...]) -> str:
+    return devices[0].name if len(devices) == 1 else f"{devices[0].name} to {devices[-1].name}"
+
+
+def notes_of(contender: Contender, rig: Rig, goal: Goal) -> list[str]:
+    """Return what the user has to know or look at before running the command."""
+    found, devices = [], contender.problem.devices
+    whole = contender.candidate.strategy == "all on GPU"
+    if len({card.name for card in rig.cards}) > 1 and not (rig.order_known or rig.devices_known) and len(devices) > 1:
+        groups = [(name, len(list(same))) for name, same in groupby(_short(rig.cards[d.gpu].name) for d in devices)]
+        order = ", then ".join(f"{n}x {name}" if n > 1 else name for name, n in groups)
+        found.append(f"check in the engine's log that {_names(devices)} are {order}")
+    if engine_spec(contender.engine).offload.pins_overridden and devices and not whole:
+        found.append(
+            f"{contender.engine} pins all host weights in RAM when tensors are overridden to the CPU (mmap is off)"
+        )
+    if contender.fitted.memory.basis == "approximate":
+        found.append("approximate: the graph of this architecture is not known here, the nearest family's is used")
+    if goal.parallel > 1:
+        found.append(f"speeds are those of one request at a time; {goal.parallel} at once share the context")
+    if contender.fitted.flags.split_mode != "layer":
+        mode = contender.fitted.flags.split_mode
+        found.append(f"few runs with -sm {mode} were published: its speed is a formula and no more, so measure it")
+    elif whole and len(devices) > 1:
+        switch = f"-sm {engine_spec(contender.engine).memory.together[0]}"
+        found.append(
+            f"{switch} lets the GPUs work at the same time and may be faster, deep contexts above all: measure it"
+        )
+    if contender.raises_limit:
+        card = rig.cards[devices[0].gpu]
+        usual, most = (card.usual_limit or 0) // GIB, card.total // GIB
+        found.insert(0, f"first let the GPU use {most} GiB of the memory instead of {usual}: {card.raised_by}")
+    if rig.windows:
+        found.append("written for bash: in PowerShell join the lines, and set variables first with $env:NAME = 'value'")
+    return found
+
+
+def _short(name: str) -> str:
+    return name.removeprefix("NVIDIA ").removeprefix("AMD ").removeprefix("GeForce ").removeprefix("Radeon ")
+
+
+def difference(contender: Contender, other: Contender, variants: Sequence[str], rank: int) -> str:
+    """Return in one sentence what a contender has over the next one, `rank`, with the error that they do not share."""
+    same_engine = contender.engine == other.engine
+    phases: tuple[tuple[Phase, str], ...] = (("tg", "TG"), ("pp", "PP"))
+    parts = [f"{name} {_ratio(versus(contender.speed, other.speed, phase, same_engine))}" for phase, name in phases]
+    if abs(contender.bpw - other.bpw) > 0.005:
+        parts.append(f"{contender.bpw:.2f} against {other.bpw:.2f} bpw")
+    return f"against #{rank} ({variants[other.variant]}, {other.engine}): {', '.join(parts)}"
+
+
+def _ratio(ratio: Estimate) -> str:
+    if ratio.low >= 1:
+        return f"faster by {_percent(ratio.low)} to {_percent(ratio.high)}"
+    if ratio.high <= 1:
+        return f"slower by {100 - ratio.high * 100:.0f} to {100 - ratio.low * 100:.0f} %"
+    if is_called(ratio):
+        word = "faster" if ratio.expected > 1 else "slower"
+        return f"probably {word} ({ratio.low:.2f}x to {ratio.high:.2f}x)"
+    return f"too close to call ({ratio.expected:.2f}x expected): measure"
+
+
+def _percent(ratio: float) -> str:
+    return f"{ratio:.1f}x" if ratio > 2 else f"{ratio * 100 - 100:.0f} %"

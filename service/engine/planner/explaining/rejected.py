@@ -1,0 +1,131 @@
+"""Why everything else is not among the configs: one line for each kind of candidate."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from service.engine.advice import Loser
+from service.engine.goal import Goal
+from service.engine.planner.pricing.candidate import Candidate
+from service.engine.planner.pricing.fit import in_mib
+from service.engine.planner.ranking.rank import Contender
+from service.engine.planner.search.one_variant import Outcome, Rejected
+
+MOST_LOSERS = 60
+
+
+class _Line(NamedTuple):
+    candidate: Candidate
+    seconds: float | None
+    placed: bool
+    why: str
+
+
+def rejected(outcomes: Sequence[Outcome], ranked: Sequence[Contender], names: Sequence[str], goal: Goal) -> list[Loser]:
+    """Return at most 60 kinds of candidates that are no configs, of all variants and engines, the nearest first."""
+    by_case = [_of_one(outcome, ranked, names, goal) for outcome in outcomes]
+    found: list[Loser] = []
+    for place in range(max(map(len, by_case), default=0)):
+        found += [lines[place] for lines in by_case if place < len(lines)]
+    return found[:MOST_LOSERS]
+
+
+def _of_one(outcome: Outcome, ranked: Sequence[Contender], names: Sequence[str], goal: Goal) -> list[Loser]:
+    kinds: dict[object, list[_Line]] = {}
+    for line in (
+        *_placed(outcome, ranked),
+        *(_rejected(rejected, outcome, ranked, goal) for rejected in outcome.rejected),
+    ):
+        c = line.candidate
+        gpus = tuple(sorted(outcome.case.rig.cards[i].name for i in c.cards))
+        key = (line.placed, line.seconds is None, gpus, c.flags.cache_type_k, c.flags.cache_type_v, c.flags.split_mode)
+        kinds.setdefault(key, []).append(line)
+    nearest = [(min(lines, key=_nearness), len(lines)) for lines in kinds.values()]
+    nearest.sort(key=lambda pair: _nearness(pair[0]))
+    first_of_a_sort = {id(pair) for pair in {_sort(pair[0]): pair for pair in reversed(nearest)}.values()}
+    nearest.sort(key=lambda pair: id(pair) not in first_of_a_sort)
+    return [
+        Loser(
+            engine=outcome.case.engine,
+            variant=names[outcome.case.variant],
+            strategy=line.candidate.strategy,
+            gpus=[outcome.case.rig.cards[i].name for i in line.candidate.cards],
+            differs=_differs(line.candidate),
+            seconds=None if line.seconds is None else round(line.seconds, 2),
+            placed=line.placed,
+            why=line.why,
+            alike=count,
+        )
+        for line, count in nearest
+    ]
+
+
+def _sort(line: _Line) -> tuple[bool, bool, bool]:
+    """Placed, pruned, too slow, or too large: each sort is told before any is told twice."""
+    return line.placed, line.seconds is None, line.why.endswith("wanted")
+
+
+def _nearness(line: _Line) -> tuple[bool, bool, float]:
+    return line.seconds is None, not line.placed, line.seconds or 0.0
+
+
+def _placed(outcome: Outcome, ranked: Sequence[Contender]) -> Iterator[_Line]:
+    """Contenders that are not shown."""
+    for c in outcome.contenders:
+        if not any(c is shown for shown in ranked):
+            yield _Line(c.candidate, c.seconds.expected, True, _slower(c, ranked))
+
+
+def _slower(c: Contender, ranked: Sequence[Contender]) -> str:
+    own = [(i, k) for i, k in enumerate(ranked, 1) if (k.engine, k.variant) == (c.engine, c.variant)]
+    rank, nearest = own[0] if own else (len(ranked), ranked[-1])
+    percent = c.seconds.expected / nearest.seconds.expected * 100 - 100
+    if percent > 0:
+        return f"slower by {max(percent, 0.1):.{0 if percent >= 1 else 1}f} % than #{rank}"
+    if c.fitted.flags.cache_type_k != nearest.fitted.flags.cache_type_k:
+        return f"faster than #{rank} by {-percent:.0f} % only: not worth a quantised cache"
+    return f"no more than {max(-percent, 0.1):.1f} % faster than #{rank}"
+
+
+def _rejected(rejected: Rejected, outcome: Outcome, ranked: Sequence[Contender], goal: Goal) -> _Line:
+    if rejected.forecast is None or rejected.shortfall is not None:
+        short = rejected.shortfall
+        why = f"does not fit: {in_mib(short.n_bytes):,} MiB too little in {short.device}" if short else rejected.why
+        return _Line(rejected.candidate, None, False, why)
+    forecast = rejected.forecast
+    if rejected.why == "a card idle":
+        return _Line(rejected.candidate, forecast.seconds, False, "fewer of these GPUs hold everything")
+    if rejected.why == "minimum not reached":
+        slow_tg = forecast.tg < (goal.min_tg or 0)
+        speed, least, unit = (forecast.tg, goal.min_tg, "") if slow_tg else (forecast.pp, goal.min_pp, " for prompts")
+        return _Line(
+            rejected.candidate, forecast.seconds, False, f"at best {speed:.1f} t/s{unit}, {least:g} are wanted"
+        )
+    return _Line(rejected.candidate, forecast.seconds, False, _pruned(rejected, outcome, ranked))
+
+
+def _pruned(rejected: Rejected, outcome: Outcome, ranked: Sequence[Contender]) -> str:
+    seconds = rejected.forecast.seconds if rejected.forecast else 0.0
+    quantised = rejected.candidate.flags.cache_type_k != "f16"
+    placed = [c.seconds.expected for c in outcome.contenders]
+    if placed and seconds >= min(placed):
+        return f"pruned by its bound: {seconds:.1f} s at best, a placed one takes {min(placed):.1f}"
+    if placed and quantised:
+        return f"not placed: {seconds:.1f} s at best, a quantised cache has to save 5 % of {min(placed):.1f}"
+    if placed:
+        return f"not placed: {seconds:.1f} s at best, too near to the {min(placed):.1f} of a placed one"
+    slowest = max((c.seconds.expected for c in ranked), default=0.0)
+    return f"pruned by its bound: {seconds:.1f} s at best, all configs shown take {slowest:.1f} or less"
+
+
+def _differs(candidate: Candidate) -> str:
+    flags = candidate.flags
+    parts = [f"-ub {flags.n_ubatch}"]
+    if (flags.cache_type_k, flags.cache_type_v) != ("f16", "f16"):
+        parts.append(f"{flags.cache_type_k}/{flags.cache_type_v} cache")
+    if flags.split_mode != "layer":
+        parts.append(f"-sm {flags.split_mode}")
+    if candidate.cards != tuple(sorted(candidate.cards)):
+        parts.append("another card first")
+    return ", ".join(parts)

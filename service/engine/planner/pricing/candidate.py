@@ -1,0 +1,105 @@
+"""A candidate: a strategy on some cards, and the flags that it starts from."""
+
+from __future__ import annotations
+
+from typing import Literal, TypeAlias
+
+import msgspec
+
+from service.engine.config import Engine, Flags, Placement
+from service.engine.engines import engine_spec
+from service.engine.goal import Goal
+from service.engine.hardware import Rig
+from service.engine.model import Model
+
+Strategy: TypeAlias = Literal["all on GPU", "FFN in RAM", "layers in RAM", "CPU only"]
+Cards: TypeAlias = tuple[int, ...]  # indices into the rig's cards, in the engine's order
+
+_BATCH = 2048  # both engines' default
+
+
+class Candidate(msgspec.Struct, frozen=True):
+    """A strategy on some cards (indices into the rig, in the engine's order), with the flags it starts from.
+
+    `user_fields`: the fields of `flags` that the user sets.
+    """
+
+    strategy: Strategy
+    cards: Cards
+    flags: Flags
+    user_fields: tuple[str, ...] = ()
+
+    def with_flags(self, **values: object) -> Flags:
+        """Return the flags with these values, except for fields that the user sets."""
+        return msgspec.structs.replace(
+            self.flags, **{n: value for n, value in values.items() if n not in self.user_fields}
+        )
+
+
+def base_flags(
+    engine: Engine,
+    model: Model,
+    rig: Rig,
+    goal: Goal,
+    strategy: Strategy,
+    n_ubatch: int,
+    type_k: str,
+    type_v: str | None = None,
+) -> Flags:
+    """Return the flags of a strategy before anything is moved to RAM. `type_v`: as `type_k` if not given.
+
+    MLA: `-mla 3 -amb 512` in ik_llama.cpp (engine default and the author's advice); llama.cpp needs one cache type for
+    K and V of MLA models. llama.cpp gets `-lm none` with weights in RAM: pinned memory is what its copies need.
+    """
+    spec, on_cpu = engine_spec(engine), strategy != "all on GPU"
+    latent = spec.commands.latent_flags if model.mla is not None else {}
+    numa = _numa(rig, model) if on_cpu else None
+    return Flags(
+        n_ctx=goal.context,
+        n_batch=max(_BATCH, n_ubatch),
+        n_ubatch=n_ubatch,
+        n_gpu_layers=0 if strategy == "CPU only" else 999,
+        cache_type_k=type_k,
+        cache_type_v="f16" if latent else type_v or type_k,
+        mla=latent.get("mla"),
+        attn_max_batch=latent.get("attn_max_batch"),
+        n_parallel=goal.parallel,
+        threads=_threads(rig, numa) if on_cpu else None,
+        mmap=False if on_cpu and not spec.offload.pins_overridden and rig.cards else None,
+        numa=numa,
+        jinja="tokenizer.chat_template" in model.metadata,
+    )
+
+
+def _numa(rig: Rig, model: Model) -> str | None:
+    """Return `--numa` for work in RAM: bound to one socket where its memory holds the whole model, with a GPU."""
+    if rig.sockets < 2:
+        return None
+    return "numactl" if rig.cards and model.n_bytes < rig.ram_bytes // rig.sockets else "distribute"
+
+
+def _threads(rig: Rig, numa: str | None) -> int:
+    return max(rig.physical_cores // (rig.sockets if numa == "numactl" else 1), 1)
+
+
+def with_strategy(rig: Rig, engine: Engine, model: Model, candidate: Candidate, strategy: Strategy) -> Candidate:
+    """Return the candidate with another strategy and its flags: work in RAM needs threads and pinned memory."""
+    flags = candidate.flags
+    if strategy == "all on GPU":
+        flags = candidate.with_flags(threads=None, mmap=None, numa=None)
+    elif candidate.strategy == "all on GPU":
+        numa = _numa(rig, model)
+        mmap = None if engine_spec(engine).offload.pins_overridden else False
+        flags = candidate.with_flags(threads=_threads(rig, numa), mmap=mmap, numa=numa)
+    return msgspec.structs.replace(candidate, strategy=strategy, flags=flags)
+
+
+def strategy_of(placement: Placement) -> Strategy:
+    """Return the strategy that a placement is."""
+    cpu = placement.n_devices
+    if not cpu or all(device == cpu for device in placement.layers):
+        return "CPU only"
+    if cpu in placement.layers:
+        return "layers in RAM"
+    in_ram = any(device == cpu and ".ffn_" in name for name, device in placement.tensors.items())
+    return "FFN in RAM" if in_ram else "all on GPU"

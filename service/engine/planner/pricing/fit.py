@@ -1,0 +1,169 @@
+"""Whether flags fit, how many layers go to the GPU at all, and how large the context may grow.
+
+Every decision is checked by the same replay that `check` uses; nothing is assumed to fit because a formula says so.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import msgspec
+
+from service.engine.builds import Build, MemoryRules
+from service.engine.config import Device, Engine, Flags, Placement, Tool
+from service.engine.engines import engine_spec
+from service.engine.estimate import Estimate
+from service.engine.goal import Goal
+from service.engine.hardware import Rig
+from service.engine.memory import Memory, predict_memory
+from service.engine.model import Model
+from service.engine.run.environment import PLAIN, Environment
+from service.engine.run.resolved import ResolvedRun, resolve
+from service.engine.speed import goal_seconds
+from service.engine.units import MIB
+
+
+class MemoryLimits(msgspec.Struct, frozen=True):
+    """What must stay free: `reserve` bytes on each device, `host` bytes that the engine may use of RAM.
+
+    `shared`: the devices have no memory of their own, everything comes out of `host`. `one_pool`: and they may have all
+    of it, so that nothing is split between them and the CPU.
+    """
+
+    reserve: tuple[int, ...]
+    host: int
+    shared: bool = False
+    one_pool: bool = False
+
+
+class Fitted(msgspec.Struct, frozen=True):
+    """Flags that fit, with the memory they take."""
+
+    flags: Flags
+    memory: Memory
+
+
+class Shortfall(msgspec.Struct, frozen=True):
+    """Flags that do not fit: the device that is short, and by how many bytes."""
+
+    device: str
+    n_bytes: int
+
+
+class Placed(NamedTuple):
+    """A placement that fits, and the expected seconds of the goal with it."""
+
+    fitted: Fitted
+    seconds: float
+
+
+class Problem(msgspec.Struct, frozen=True):
+    """One engine, model and set of devices of a rig to fit flags for, and the goal that they are to serve."""
+
+    engine: Engine
+    model: Model
+    devices: tuple[Device, ...]
+    limits: MemoryLimits
+    rig: Rig
+    goal: Goal
+    build: Build | None = None
+    environment: Environment = PLAIN
+
+    @property
+    def date(self) -> str | None:
+        """The date of the build, None for today's."""
+        return self.build.date if self.build else None
+
+    def memory(self, flags: Flags) -> Memory:
+        """Return the memory that `flags` take; of the server and the benchmark tool the larger on each device.
+
+        A benchmark has one slot, and reserves logits for a whole batch.
+        """
+        if engine_spec(self.engine).memory.tools_alike:
+            return self._memory(flags, "server")
+        bench = self._memory(msgspec.structs.replace(flags, n_parallel=1), "bench")
+        if flags.n_parallel == 1:
+            return bench
+        server = self._memory(flags, "server")
+        pairs = enumerate(zip(bench.devices, server.devices, strict=True))
+        larger = tuple(a if bench.total(i).high > server.total(i).high else b for i, (a, b) in pairs)
+        return msgspec.structs.replace(bench, devices=larger)
+
+    def _memory(self, flags: Flags, tool: Tool) -> Memory:
+        return predict_memory(
+            self.engine, self.model, flags, [d.free for d in self.devices], tool=tool, rules=self.rules
+        )
+
+    @property
+    def rules(self) -> MemoryRules | None:
+        """The rules of memory of the build, None for today's."""
+        return self.build.rules.memory if self.build and self.build.date else None
+
+    def seconds(self, fitted: Fitted) -> Estimate:
+        """Return the time of the goal with flags that fit."""
+        return goal_seconds(self.run(fitted.flags, fitted.memory.placement), self.goal)
+
+    def run(self, flags: Flags, placement: Placement) -> ResolvedRun:
+        """Return the run of flags under a placement."""
+        given = (self.engine, self.model, flags, placement, self.rig, self.devices)
+        return resolve(*given, self.build, self.environment)
+
+
+def slack(problem: Problem, memory: Memory) -> list[int]:
+    """Return the bytes left on each GPU, then of RAM; negative where it does not fit.
+
+    A GPU keeps its reserve beyond the expected total, and its whole capacity beyond the upper end of it.
+    """
+    totals = [memory.total(i) for i in range(len(memory.devices))]
+    left = [
+        int(min(device.free - reserve - total.expected, device.free - total.high))
+        for device, total, reserve in zip(problem.devices, totals, problem.limits.reserve, strict=False)
+    ]
+    in_ram = totals if problem.limits.shared else totals[-1:]
+    return [*left, problem.limits.host - int(sum(total.high for total in in_ram))]
+
+
+def check(problem: Problem, flags: Flags) -> Fitted | Shortfall:
+    """Return whether `flags` fit as they are; a Shortfall names the device that is short by most."""
+    memory = problem.memory(flags)
+    left = slack(problem, memory)
+    return Fitted(flags, memory) if min(left) >= 0 else shortfall_of(problem, left)
+
+
+def shortfall_of(problem: Problem, left: list[int]) -> Shortfall:
+    """Return the device that is short by most, of the bytes that `slack` finds left."""
+    worst = min(range(len(left)), key=left.__getitem__)
+    return Shortfall(problem.devices[worst].name if worst < len(problem.devices) else "RAM", -left[worst])
+
+
+def max_context(problem: Problem, fitted: Fitted, n_ctx_train: int) -> int:
+    """Return the largest of a grid of contexts, up to the trained one, that fits with the same placement.
+
+    The grid doubles in halves (… 16,384, 24,576, 32,768, 49,152 …): nobody asks for 37,376 tokens. Memory is nearly
+    linear in the context, so a line through two replays says where to look, and a third one confirms it.
+    """
+    n_ctx = fitted.flags.n_ctx
+    grid = [n_ctx, *(n for n in _context_grid(n_ctx_train) if n > n_ctx)]
+    if len(grid) == 1:
+        return n_ctx
+    top = problem.memory(msgspec.structs.replace(fitted.flags, n_ctx=grid[-1]))
+    start, end = slack(problem, fitted.memory), slack(problem, top)
+    if min(end) >= 0:
+        return grid[-1]
+    reach = min(a / (a - b) for a, b in zip(start, end, strict=True) if b < 0)
+    likely = [n for n in grid if n <= n_ctx + reach * (grid[-1] - n_ctx)]
+    while len(likely) > 1:
+        if isinstance(check(problem, msgspec.structs.replace(fitted.flags, n_ctx=likely[-1])), Fitted):
+            break
+        likely.pop()
+    return likely[-1]
+
+
+def _context_grid(n_ctx_train: int) -> list[int]:
+    sizes = [step << power for power in range(12, 25) for step in (2, 3)]
+    return [n for n in sizes if n < n_ctx_train] + [n_ctx_train]
+
+
+def in_mib(n_bytes: int) -> int:
+    """Return whole MiB, rounded up: what is short must not look like nothing."""
+    return -(-n_bytes // MIB)

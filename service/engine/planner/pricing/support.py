@@ -1,0 +1,59 @@
+"""Which engine can load a variant at all: tensor types, architectures, backends."""
+
+from __future__ import annotations
+
+from service.engine.config import Engine
+from service.engine.engines import all_engines, engine_spec
+from service.engine.ggml_types import type_named
+from service.engine.hardware import Rig
+from service.engine.model import Model
+
+_NAMES_SHOWN = 4
+
+
+def unsupported(engine: Engine, model: Model, rig: Rig) -> str | None:
+    """Return why `engine` cannot run `model` on `rig`, in a sentence, or None when it can."""
+    return _backend(engine, rig) or _architecture(engine, model) or _types(engine, model) or _layout(engine, model)
+
+
+def _backend(engine: Engine, rig: Rig) -> str | None:
+    runs = engine_spec(engine).backends
+    others = sorted({card.backend for card in rig.cards} - runs)
+    if not others:
+        return None
+    there = next(one.name for one in all_engines() if one.backends > runs)
+    if others == ["vulkan"]:
+        return f"{engine} offloads to NVIDIA cards only; {there} runs cards of several makers with Vulkan"
+    return f"{engine} offloads to NVIDIA cards only, these are {others[0]} devices; {there} runs them"
+
+
+def _architecture(engine: Engine, model: Model) -> str | None:
+    known = engine_spec(engine).architectures.known
+    return None if model.architecture in known else f"{engine} does not know the architecture {model.architecture!r}"
+
+
+def _types(engine: Engine, model: Model) -> str | None:
+    refused = [name for name in model.types if not _loads(engine, name)]
+    if not refused:
+        return None
+    largest = [name.upper() for name in sorted(refused, key=lambda name: -model.types[name])]
+    names = ", ".join(largest[:_NAMES_SHOWN]) + (
+        f" and {len(largest) - _NAMES_SHOWN} more" if largest[_NAMES_SHOWN:] else ""
+    )
+    others = " and ".join(one.name for one in all_engines() if one.name != engine)
+    return f"{engine} cannot load the tensor types {names}: only {others} can"
+
+
+def _layout(engine: Engine, model: Model) -> str | None:
+    if model.misplaced is None or not engine_spec(engine).refuses_gaps:
+        return None
+    return f"{engine} refuses the file: {model.misplaced}; its tensors are not stored one after the other"
+
+
+def _loads(engine: Engine, name: str) -> bool:
+    return engine_spec(engine).types.loads(type_named(name))
+
+
+def runs_on_gpu(engine: Engine, type_name: str) -> bool:
+    """Return whether `engine` has GPU kernels for weights of this type (supports_op of both ggml-cuda.cu)."""
+    return engine_spec(engine).types.gpu_kernels(type_named(type_name))

@@ -1,0 +1,1 @@
+"""Which contender comes first, among predictions, measurements and the command in use."""

@@ -1,0 +1,230 @@
+"""Ranking again by what was measured: on a machine like the asker's, a measurement takes the place of an estimate."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from typing import Literal
+
+import msgspec
+from msgspec.structs import replace
+
+from service.engine.advice import AdvisedConfig, NamedPick, Reason, SpeedPoint
+from service.engine.goal import Goal
+from service.engine.measured import speed_at
+from service.engine.measured.nearby import Observation, corrected
+from service.engine.planner.ranking.front import with_merits
+from service.engine.planner.ranking.rank import together_factor
+from service.engine.planner.ranking.utility import Figures, cost
+from service.engine.quality import loss_of_bits
+
+_DEEP_ENOUGH = 0.5  # of the goal's depth: what was measured further up says little of it
+
+
+class MeasuredConfig(msgspec.Struct, frozen=True):
+    """What was measured of a config: `exact` on the same GPUs, CPU and RAM, else `near`. `failed`: it does not run."""
+
+    match: Literal["exact", "near"]
+    speed: list[SpeedPoint]
+    failed: str | None = None
+
+
+def with_nearby_results(
+    configs: Sequence[AdvisedConfig], goal: Goal, near: Mapping[str, Sequence[Observation]]
+) -> list[AdvisedConfig]:
+    """Return the configs with their estimates corrected by what was measured of near ones, by config, and why."""
+    return [_learned(config, goal, near.get(config.id, ())) for config in configs]
+
+
+def _learned(config: AdvisedConfig, goal: Goal, near: Sequence[Observation]) -> AdvisedConfig:
+    speed = [corrected(point, near) for point in config.speed]
+    if speed == config.speed:
+        return config
+    before, after = speed_at(config.speed, goal.depth) or config.speed[-1], speed_at(speed, goal.depth) or speed[-1]
+    tg, pp = (_percent(getattr(after, name), getattr(before, name)) for name in ("tg_tps", "pp_tps"))
+    text = (
+        f"{len(near)} result{'s' * (len(near) > 1)} of this model on these cards: "
+        f"the estimate moved by {tg} for tokens and {pp} for prompts"
+    )
+    seconds = _seconds(config, goal, speed)
+    reasons = [Reason("learned-from-results", text), *config.reasons]
+    deeper = [corrected(point, near) for point in config.deeper]
+    return replace(config, speed=speed, deeper=deeper, goal_seconds=seconds, reasons=reasons)
+
+
+def _percent(now: float, before: float) -> str:
+    return f"{(now / before - 1) * 100:+.0f} %" if before else "nothing"
+
+
+class Reranked(msgspec.Struct, frozen=True):
+    """The configs with what was measured, in their order now, and the sentence about the first."""
+
+    configs: list[AdvisedConfig]
+    headline: str
+
+
+def rerank(
+    configs: Sequence[AdvisedConfig], headline: str, goal: Goal, found: Mapping[str, MeasuredConfig],
+    before: Sequence[AdvisedConfig] | None = None,
+) -> Reranked:  # fmt: skip
+    """Return the configs with what was `found` of them by id, ranked again where something was measured exactly, or an
+    estimate is another than it was `before` (None: none is).
+
+    The rules are those of the ranking (`rank`), with measured speeds where there are any; a split mode without
+    a formula may come first once it was measured; what was seen not to run comes last.
+    """
+    joined = [_joined(config, goal, found.get(config.id)) for config in configs]
+    exact = {name for name, one in found.items() if one.match == "exact"}
+    old = {config.id: config.speed for config in before or configs}
+    moved = {config.id for config in configs if config.speed != old[config.id]}
+    if not moved | exact.intersection(old):
+        return Reranked(joined, headline)
+    failed = {name for name in exact if found[name].failed is not None}
+    order = _ordered([c for c in joined if c.id not in failed], goal, exact)
+    order += [config for config in joined if config.id in failed]
+    new = _numbered(order, configs, exact | moved)
+    return Reranked(new, _headline(headline, (before or configs)[0], order[0], goal, failed))
+
+
+def _joined(config: AdvisedConfig, goal: Goal, found: MeasuredConfig | None) -> AdvisedConfig:
+    if found is None:
+        return config
+    joined = replace(config, measured=found.speed, measured_match=found.match)
+    if found.failed is not None:
+        note = f"measured on {_rig(found.match)}: {found.failed}"
+        return replace(joined, notes=[note, *config.notes])
+    return joined if found.match == "near" else replace(joined, goal_seconds=_seconds(config, goal, found.speed))
+
+
+def _rig(match: str) -> str:
+    return "a rig like this" if match == "exact" else "the same GPUs with another CPU or other RAM"
+
+
+def _seconds(config: AdvisedConfig, goal: Goal, speed: Sequence[SpeedPoint]) -> tuple[float, float, float]:
+    """The goal's time by what was measured: the estimate's prompt and output, each as much longer or shorter as it was
+    measured to be."""
+    pair = _beside(config, goal, speed)
+    at_goal = speed_at(config.speed, goal.depth)
+    if pair is None or at_goal is None or not at_goal.tg_tps:
+        return config.goal_seconds
+    point, there = pair
+    output = min(goal.output / at_goal.tg_tps, config.goal_seconds[1])
+    prompt = config.goal_seconds[1] - output
+    pp, tg = (point.pp_high, point.pp_tps, point.pp_low), (point.tg_high, point.tg_tps, point.tg_low)
+    low, expected, high = (
+        prompt * there.pp_tps / max(p, 1e-9) + output * there.tg_tps / max(t, 1e-9) for p, t in zip(pp, tg, strict=True)
+    )
+    return low, expected, high
+
+
+def _beside(config: AdvisedConfig, goal: Goal, speed: Sequence[SpeedPoint]) -> tuple[SpeedPoint, SpeedPoint] | None:
+    """The measured point nearest to the goal's depth, and the predicted one there."""
+    pairs = [(point, there) for point in speed if (there := speed_at(config.speed, point.n_kv)) is not None]
+    deep = [pair for pair in pairs if pair[0].n_kv >= goal.depth * _DEEP_ENOUGH]
+    return min(deep, key=lambda pair: abs(pair[0].n_kv - goal.depth), default=None)
+
+
+def speed_now(config: AdvisedConfig, goal: Goal) -> tuple[float, float]:
+    """Return (PP, TG) at the goal's depth: the predicted ones, scaled by what was measured on a like rig."""
+    there = speed_at(config.speed, goal.depth) or config.speed[-1]
+    pair = _beside(config, goal, config.measured) if config.measured_match == "exact" else None
+    if pair is None:
+        return there.pp_tps, there.tg_tps
+    point, predicted = pair
+    return there.pp_tps * point.pp_tps / predicted.pp_tps, there.tg_tps * point.tg_tps / predicted.tg_tps
+
+
+def _ordered(configs: list[AdvisedConfig], goal: Goal, exact: set[str]) -> list[AdvisedConfig]:
+    by_time = sorted(configs, key=lambda c: c.goal_seconds[1])
+    if not by_time:
+        return []
+    first = _first(by_time, goal, exact)
+    rest = [c for c in by_time if c is not first]
+    return [
+        _as_first(first),
+        *sorted((replace(c, pick=_unless_balanced(c)) for c in rest), key=lambda c: c.pick is None),
+    ]
+
+
+def _as_first(config: AdvisedConfig) -> AdvisedConfig:
+    if config.is_mine or (config.pick and config.pick.name == "balanced"):
+        return config
+    return replace(config, pick=NamedPick(name="balanced", why="it comes first by what was measured"))
+
+
+def _unless_balanced(config: AdvisedConfig) -> NamedPick | None:
+    return None if config.pick and config.pick.name == "balanced" else config.pick
+
+
+def _first(configs: list[AdvisedConfig], goal: Goal, exact: set[str]) -> AdvisedConfig:
+    if goal.preset == "fastest":
+        by_time = sorted(configs, key=lambda c: c.goal_seconds[1] * _doubt(c, exact))
+        return next((c for c in by_time if _fast_enough(c, goal)), by_time[0])
+    return min(configs, key=lambda c: _cost(c, goal, _doubt(c, exact)))
+
+
+def _doubt(config: AdvisedConfig, exact: set[str]) -> float:
+    """By what the predicted times of cards that work together count: as of a mixture, for a config does not say."""
+    if config.id in exact or config.is_mine:
+        return 1.0
+    return together_factor(config.flags, is_mixture=True)
+
+
+def _cost(config: AdvisedConfig, goal: Goal, doubt: float) -> float:
+    pp, tg = speed_now(config, goal)
+    loss = config.loss_percent[1] if config.loss_percent else loss_of_bits(config.bpw)
+    loss = max(loss, loss_of_bits(16))  # 16 bits count as Q8_0 (`quality.ranking_loss`)
+    return cost(
+        Figures(
+            config.goal_seconds[1] * doubt,
+            tg / doubt,
+            pp / doubt,
+            loss,
+            config.strategy == "all on GPU",
+            together=doubt > 1,
+        ),
+        goal,
+    )
+
+
+def _fast_enough(config: AdvisedConfig, goal: Goal) -> bool:
+    pp, tg = speed_now(config, goal)
+    return tg >= (goal.min_tg or 0) and pp >= (goal.min_pp or 0)
+
+
+def _numbered(order: Sequence[AdvisedConfig], before: Sequence[AdvisedConfig], exact: set[str]) -> list[AdvisedConfig]:
+    """The new ranks. Comparisons with neighbours and ties stay where they still hold."""
+    old, new = {c.rank: c.id for c in before}, {c.id: i for i, c in enumerate(order, 1)}
+    follower = {c.id: d.id for c, d in pairwise(before)}
+    found = []
+    for i, config in enumerate(order):
+        following = order[i + 1].id if i + 1 < len(order) else None
+        holds = follower.get(config.id) == following and not {config.id, following} & exact
+        tied = [] if config.id in exact else [new[old[r]] for r in config.tied_with if old[r] not in exact]
+        versus = config.versus_next if holds and new[config.id] == config.rank else None
+        found.append(replace(config, rank=i + 1, versus_next=versus, tied_with=tied))
+    return with_merits(found)
+
+
+def _headline(text: str, before: AdvisedConfig, now: AdvisedConfig, goal: Goal, failed: set[str]) -> str:
+    point = next((p for p in reversed(now.measured)), None) if now.measured_match == "exact" else None
+    if now.id in failed:
+        return f"No: what was advised was measured on a rig like this and does not run. {text}"
+    if point is None:
+        if now.id == before.id:
+            return text.replace(_about(before), _about(now))
+        return f"{now.variant} with {now.engine} comes first by what was measured. {text}"
+    there = speed_at(now.speed, point.n_kv) or now.speed[-1]
+    predicted = f"(predicted {there.tg_tps:.1f}, {there.tg_low:.1f} to {there.tg_high:.1f})"
+    found = f"measured {point.tg_tps:.1f} t/s {predicted} after {point.n_kv:,} tokens on a rig like this"
+    about = _about(before)
+    if now.id == before.id and about in text:
+        return text.replace(about, found)
+    word = "Yes" if _fast_enough(now, goal) else "It fits, but nothing here is as fast as asked"
+    return f"{word}: {now.variant} with {now.engine}, {found}."
+
+
+def _about(config: AdvisedConfig) -> str:
+    """The words of a headline about a config's speed."""
+    point = config.speed[-1]
+    return f"about {point.tg_tps:.1f} t/s ({point.tg_low:.1f} to {point.tg_high:.1f}) after {point.n_kv:,} tokens"

@@ -1,0 +1,292 @@
+"""Which config comes first: the one of the least cost in time and quality, then the rest by the goal's time."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, TypeVar
+
+import msgspec
+
+from service.engine.advice import Pick
+from service.engine.config import Engine, Flags
+from service.engine.estimate import Estimate
+from service.engine.goal import Goal
+from service.engine.model import Model
+from service.engine.planner.pricing.candidate import Candidate
+from service.engine.planner.pricing.fit import Fitted, Problem
+from service.engine.planner.ranking.utility import Figures, cost
+from service.engine.speed import Speed
+
+T = TypeVar("T")
+MAX_CONFIGS = 8
+_MAX_PER_VARIANT_AND_ENGINE = 2
+_Q8_BPW = 8.5  # bits beyond Q8_0 are not counted: no one has shown them to matter
+_WORTH_SHOWING = 0.97  # a second config of one variant and engine must save 3 % of the time
+_NO_ALTERNATIVE = 1.5  # another strategy that takes longer than this is none
+_OUTCLASSED = 0.9  # of the time
+_WORTH_A_CARD = 0.99  # one more card where weights stay in RAM: less than 1 % is not worth its place in a command
+_WORTH_QUANTISING = 0.95  # a quantised cache must save 5 %: its cost at depth is the least certain part
+_MUCH_FASTER = 1.15  # what a loss of quality must be faster by, to be picked as fast
+_LESS_LOSS = 0.2  # per cent of perplexity: less than that is no other quality
+DAMAGED = 30.0  # per cent: such a variant gets a line only where there is room
+_COSTS_LITTLE = 0.15  # of cost: some 15 % of the time
+_FEWER_WORDS = 0.6
+_TOO_SLOW = 8.0  # times the fastest: then a popular variant is no alternative either
+_WORD = re.compile(r"\w+")
+# What the makers' cards recommend and most downloads are of (bartowski's and unsloth's cards, ubergarm's tables).
+POPULAR = re.compile(r"(?:^|[-_.])(?:IQ4_XS|Q4_K_M|Q4_K_XL|Q5_K_M|Q6_K|Q8_0|IQ4_KSS|IQ5_K|mxfp4)$", re.I)
+NEGLIGIBLE = 1.02  # a larger micro-batch may cost 2 % of the goal's time: longer prompts gain by it
+
+
+class Squeeze(NamedTuple):
+    """A longer command for the same: its flags, and how many times as fast it is."""
+
+    flags: Flags
+    gain: float
+
+
+class Contender(msgspec.Struct, frozen=True):
+    """A candidate that fits, with its speed at the goal's depth and the time of the goal in seconds.
+
+    `loss`: by how many per cent quantisation is expected to raise perplexity (`ranking_loss`). `typical`:
+    the seconds of a request with a usual prompt, by which it is weighed. `name`: the variant's.
+    `squeeze`: a longer command that is faster by less than is worth its words.
+    """
+
+    engine: Engine
+    variant: int
+    bpw: float
+    loss: float
+    candidate: Candidate
+    problem: Problem
+    fitted: Fitted
+    speed: Speed
+    seconds: Estimate
+    typical: float
+    name: str = ""
+    squeeze: Squeeze | None = None
+
+    @property
+    def n_words(self) -> int:
+        """The words in its command that place things, those inside a pattern counted each."""
+        flags = self.fitted.flags
+        patterns = sum(len(_WORD.findall(rule.pattern)) + 2 for rule in flags.overrides)
+        switches = (flags.n_cpu_moe, flags.cpu_moe, flags.split_mode != "layer", flags.numa)
+        cards = len(self.problem.rig.cards) > len(self.candidate.cards)
+        return patterns + len(flags.tensor_split) + 2 * sum(map(bool, switches)) + 2 * cards
+
+    @property
+    def raises_limit(self) -> bool:
+        """Whether it needs more of a shared memory than the system lets the GPU have without being told."""
+        pairs = zip(self.problem.devices, self.fitted.memory.devices, strict=False)
+        cards = ((self.problem.rig.cards[device.gpu], i) for i, (device, _) in enumerate(pairs))
+        return any(
+            card.raised_by and self.fitted.memory.total(i).high + card.reserve > (card.usual_limit or 0)
+            for card, i in cards
+        )
+
+    def cost(self, goal: Goal, pick: Pick | None = None) -> float:
+        """Return what it costs by `utility.cost`, as a pick or (None) for the goal: the least is the best."""
+        factor = together_factor(self.fitted.flags, is_mixture=bool(self.problem.model.moe_layers))
+        tg, pp = self.speed.tg.expected / factor, self.speed.pp.expected / factor
+        on_gpu = self.candidate.strategy == "all on GPU"
+        memory, limits = self.fitted.memory, self.problem.limits
+        totals = [memory.total(i).expected for i in range(len(memory.devices))]
+        ram_used = sum(totals if limits.shared else totals[-1:]) / max(limits.host, 1)
+        return cost(
+            Figures(self.typical * factor, tg, pp, self.loss, on_gpu, ram_used, self.raises_limit, factor > 1),
+            goal,
+            pick,
+        )
+
+
+def reaches(speed: Speed, goal: Goal) -> bool:
+    """Return whether the expected speeds reach the goal's minima; `speed` is that at its depth."""
+    return speed.tg.expected >= (goal.min_tg or 0) and speed.pp.expected >= (goal.min_pp or 0)
+
+
+class Ranked(NamedTuple):
+    """Contenders in the order shown, and which of them was picked as what."""
+
+    order: list[Contender]
+    picks: dict[Pick, Contender]
+
+
+def rank(contenders: list[Contender], goal: Goal) -> Ranked:
+    """Return at most eight contenders in order, at most two of one variant and engine.
+
+    First the one of the least cost (`utility.cost`); for the goal `fastest` the fastest that reaches the minima. Then
+    the other picks, then by the goal's time: the first one's variant on the other engine, one of each variant that
+    people ask for or that nothing beats in both quality and time, and the fastest others.
+    """
+    by_time = _distinct(sorted(_largest_batches(contenders), key=lambda c: c.seconds.expected))
+    if not by_time:
+        return Ranked([], {})
+    picked = picks(by_time, goal)
+    first = picked["balanced"]
+    named = list({id(c): c for c in picked.values()}.values())
+    others = [c for c in by_time if all(c is not k for k in named)]
+    twin = [c for c in others if c.variant == first.variant and c.engine != first.engine][:1]
+    others.sort(key=lambda c: c.loss > DAMAGED)
+    wanted = [*named, *twin, *_one_a_variant(first, by_time, goal), *others]
+    chosen = _limited(list({id(c): c for c in wanted}.values()))
+    rest = [c for c in chosen if all(c is not k for k in named)]
+    return Ranked([*named, *sorted(rest, key=lambda c: c.seconds.expected)], picked)
+
+
+def picks(by_time: Sequence[Contender], goal: Goal) -> dict[Pick, Contender]:
+    """Return what is picked: `balanced`, and each other one where it differs in what it is for."""
+    first = _first(by_time, goal)
+    found: dict[Pick, Contender] = {"balanced": first}
+    best = min(by_time, key=lambda c: c.cost(goal, "quality"))
+    if best.loss < first.loss - _LESS_LOSS and _usable(best, goal):
+        found["quality"] = best
+    fast = min(by_time, key=lambda c: c.cost(goal, "fast"))
+    if fast.seconds.expected * _MUCH_FASTER < first.seconds.expected:
+        found["fast"] = fast
+    limit = first.cost(goal) + _COSTS_LITTLE
+    plain = min((c for c in by_time if c.cost(goal) <= limit), key=lambda c: (c.n_words, c.cost(goal)))
+    if plain.n_words <= first.n_words * _FEWER_WORDS:
+        found["simple"] = plain
+    return found
+
+
+def _usable(contender: Contender, goal: Goal) -> bool:
+    """Whether it reaches the goal's minima by half: quality is worth waiting for, within reason."""
+    tg, pp = contender.speed.tg.expected, contender.speed.pp.expected
+    return tg >= (goal.min_tg or 0) / 2 and pp >= (goal.min_pp or 0) / 2
+
+
+def _one_a_variant(first: Contender, by_time: Sequence[Contender], goal: Goal) -> list[Contender]:
+    """The best of each variant: those that people ask for, then what nothing beats in quality and time, by cost."""
+    best: dict[int, Contender] = {}
+    for c in sorted(by_time, key=lambda c: c.cost(goal)):
+        best.setdefault(c.variant, c)
+    shown = lines(list(best.values()), lambda c: Line(c.name, c.loss, c.seconds.expected, c.cost(goal)))
+    return [c for c in shown if c is not first]
+
+
+class Line(NamedTuple):
+    """A variant as the list may show it: its name, loss in per cent, seconds and cost."""
+
+    name: str
+    loss: float
+    seconds: float
+    cost: float
+
+
+def lines(found: Sequence[T], measure: Callable[[T], Line]) -> list[T]:
+    """Return what is worth a line: popular variants, and those that none beats in both quality and time; by cost."""
+    measured = [(measure(one), one) for one in found]
+    quickest = min((line.seconds for line, _ in measured), default=0.0)
+    kept = []
+    for line, one in measured:
+        if line.loss > DAMAGED:
+            continue
+        beaten = any(k.loss <= line.loss and k.seconds < line.seconds for k, _ in measured)
+        popular = POPULAR.search(line.name) is not None and line.seconds < quickest * _TOO_SLOW
+        if popular or not beaten:
+            kept.append((not popular, line.cost, one))
+    return [one for *_, one in sorted(kept, key=lambda row: row[:2])]
+
+
+def penalised(candidate: Candidate, model: Model, seconds: float) -> float:
+    """Return the seconds of a candidate with what a quantised cache has to save, and what `-sm` may lack, added."""
+    counted = seconds * together_factor(candidate.flags, is_mixture=bool(model.moe_layers))
+    return counted if candidate.flags.cache_type_k == "f16" else counted / _WORTH_QUANTISING
+
+
+def together_factor(flags: Flags, *, is_mixture: bool) -> float:
+    """Return by what predicted times count where all cards work on every layer: what publications show it may lack.
+
+    Gains over `-sm layer` were predicted up to 1.13 times too high for dense models, 1.26 for mixtures (docs/speed.md,
+    effects of flags). With latent attention they were far off, and it is never first before it was measured.
+    """
+    if flags.split_mode == "layer":
+        return 1.0
+    if flags.mla is not None:
+        return 10.0
+    return 1.3 if is_mixture else 1.15
+
+
+def counted_bits(bpw: float) -> float:
+    """Return the bits per weight that count for quality: up to Q8_0."""
+    return min(bpw, _Q8_BPW)
+
+
+def first_of(contenders: list[Contender], goal: Goal) -> Contender:
+    """Return the one that comes first; of equals the one that is listed first."""
+    return _first(sorted(contenders, key=lambda c: c.seconds.expected), goal)
+
+
+def _first(contenders: Sequence[Contender], goal: Goal) -> Contender:
+    if goal.preset == "fastest":
+        by_time = sorted(contenders, key=lambda c: penalised(c.candidate, c.problem.model, c.seconds.expected))
+        return next((c for c in by_time if reaches(c.speed, goal)), by_time[0])
+    return min(contenders, key=lambda c: c.cost(goal))
+
+
+def _largest_batches(contenders: list[Contender]) -> list[Contender]:
+    """Of what differs by the micro-batch alone: the fastest at long prompts that costs the goal next to nothing."""
+    alike: dict[object, list[Contender]] = {}
+    for c in contenders:
+        flags = c.fitted.flags
+        kind = (c.engine, c.variant, c.candidate.cards, flags.cache_type_k, flags.cache_type_v, flags.split_mode)
+        alike.setdefault(kind, []).append(c)
+    found = []
+    for group in alike.values():
+        limit = min(c.seconds.expected for c in group) * NEGLIGIBLE
+        found.append(max((c for c in group if c.seconds.expected <= limit), key=lambda c: c.speed.pp.expected))
+    return found
+
+
+def _distinct(by_time: list[Contender]) -> list[Contender]:
+    """Leave out what is hardly faster than a plainer config of the same variant and engine: f16 cache, fewer cards."""
+    chosen: list[Contender] = []
+    for c in sorted(by_time, key=_complexity):
+        same = [k for k in chosen if (k.engine, k.variant) == (c.engine, c.variant)]
+        if all(c.seconds.expected < k.seconds.expected * _gain_wanted(c, k) or _slower_sort(c, k) for k in same):
+            chosen.append(c)
+    return sorted((c for c in chosen if not _outclassed(c, chosen)), key=lambda c: c.seconds.expected)
+
+
+def _outclassed(contender: Contender, others: list[Contender]) -> bool:
+    """Whether one that differs by the cards it uses alone is so much faster that fewer cards are no alternative."""
+
+    def alike(c: Contender) -> object:
+        flags = c.fitted.flags
+        return c.engine, c.variant, c.candidate.strategy, flags.cache_type_k, flags.cache_type_v, flags.split_mode
+
+    limit = contender.seconds.expected * _OUTCLASSED
+    return any(c.seconds.expected < limit for c in others if alike(c) == alike(contender))
+
+
+def _complexity(contender: Contender) -> tuple[bool, bool, int]:
+    flags = contender.fitted.flags
+    return flags.cache_type_k != "f16", flags.split_mode != "layer", len(contender.candidate.cards)
+
+
+def _gain_wanted(contender: Contender, plainer: Contender) -> float:
+    """What to save of the time: of more cards less is asked where the fewer leave weights in RAM."""
+    if contender.fitted.flags.cache_type_k != plainer.fitted.flags.cache_type_k:
+        return _WORTH_QUANTISING
+    return _WORTH_SHOWING if plainer.candidate.strategy == "all on GPU" else _WORTH_A_CARD
+
+
+def _slower_sort(contender: Contender, plainer: Contender) -> bool:
+    """Another strategy, clearly slower: a real alternative, which ranks by its time."""
+    other = contender.candidate.strategy != plainer.candidate.strategy
+    slower = contender.seconds.expected / plainer.seconds.expected
+    return other and 1 / _WORTH_SHOWING < slower < _NO_ALTERNATIVE
+
+
+def _limited(contenders: list[Contender]) -> list[Contender]:
+    seen: Counter[tuple[Engine, int]] = Counter()
+    chosen = []
+    for c in contenders:
+        seen[c.engine, c.variant] += 1
+        if seen[c.engine, c.variant] <= _MAX_PER_VARIANT_AND_ENGINE:
+            chosen.append(c)
+    return chosen[:MAX_CONFIGS]

@@ -1,0 +1,92 @@
+"""Which config is the best answer: what a request costs in time and in quality, in one unit.
+
+The cost of a config is a sum, where 0.1 is worth about a tenth of the request's time:
+
+- time: ln(1 + seconds / comfortable), where comfortable is the goal's request at 1,000 prompt tokens and 40 tokens a
+  second. Below reading speed time counts in full; what is much faster than anybody reads is worth less and less.
+- quality: `Weights.loss` for each per cent by which quantisation raises perplexity (service/engine/quality.py), and
+  more for each beyond: at 20 % twice as much. A model that lost 10 % is another one, and not made good by speed.
+- a minimum that is missed: `_MISSED` times ln(minimum / expected). It is no cliff: 7.9 t/s where 8 were asked for costs
+  next to nothing.
+- a pool of RAM that is nearly full: up to `_TIGHT`, from 75 % of what a model may take of it to all. What else runs
+  there, and a longer context than planned, then end in swapping.
+- a limit of the system that has to be raised first, on machines whose GPU shares the memory: `_RAISING`.
+- all cards on every layer (`-sm graph`, `-sm tensor`): `_TOGETHER`. It depends on the links between them and is the
+  newest part of both engines, so a small gain over one card is not worth it.
+- weights in RAM where a GPU could hold a smaller variant whole: `_LEAVING_THE_GPU`. Such a config depends on the RAM's
+  real speed, on what else runs there, and on a long command.
+
+The picks `quality` and `fast` are the same sum with other weights for loss and comfort. The weights are judgment, held
+to what people who tune such rigs advise in public threads (`python -m bench.judgment`).
+"""
+
+from __future__ import annotations
+
+import math
+
+import msgspec
+
+from service.engine.advice import Pick
+from service.engine.goal import Goal
+
+_COMFORTABLE_PP, _COMFORTABLE_TG = 1000.0, 40.0
+_MISSED = 2.0
+_DAMAGE = 20.0  # per cent
+_LEAVING_THE_GPU = 0.1
+_TIGHT, _TIGHT_FROM = 0.3, 0.75
+_RAISING = 0.05
+_TOGETHER = 0.1
+
+
+class Weights(msgspec.Struct, frozen=True):
+    """`loss`: what each per cent costs. `comfort`: times the comfortable time; the less, the more speed counts."""
+
+    loss: float
+    comfort: float = 1.0
+
+
+WEIGHTS: dict[str, Weights] = {
+    "balanced": Weights(0.12),
+    "quality": Weights(1.5),
+    "fast": Weights(0.03, comfort=0.1),
+}
+
+
+_BY_PRESET = {"fastest": Weights(0.0, comfort=0.1), "quality": WEIGHTS["quality"]}
+
+
+class Figures(msgspec.Struct, frozen=True):
+    """What is weighed: seconds of the goal's request, speeds at its depth, per cent of perplexity lost.
+
+    `ram_used`: the share that it takes of the RAM that a model may have. `raises_limit`: the system must be told first
+    to let the GPU use more of a shared memory. `together`: all cards work on every layer.
+    """
+
+    seconds: float
+    tg: float
+    pp: float
+    loss: float
+    on_gpu: bool
+    ram_used: float = 0.0
+    raises_limit: bool = False
+    together: bool = False
+
+
+def cost(figures: Figures, goal: Goal, pick: Pick | None = None) -> float:
+    """Return what a config costs as a pick (None: the goal's own); the least is the best. No unit: see this module."""
+    weights = WEIGHTS[pick] if pick else _BY_PRESET.get(goal.preset, WEIGHTS["balanced"])
+    comfortable = weights.comfort * (goal.prompt / _COMFORTABLE_PP + goal.output / _COMFORTABLE_TG)
+    missed = sum(
+        math.log(least / max(speed, 1e-9))
+        for least, speed in ((goal.min_tg, figures.tg), (goal.min_pp, figures.pp))
+        if least and speed < least
+    )
+    return (
+        math.log1p(figures.seconds / comfortable)
+        + weights.loss * figures.loss * (1 + figures.loss / _DAMAGE)
+        + _MISSED * missed
+        + _TIGHT * max(0.0, figures.ram_used - _TIGHT_FROM) / (1 - _TIGHT_FROM)
+        + (0.0 if figures.on_gpu else _LEAVING_THE_GPU)
+        + (_RAISING if figures.raises_limit else 0.0)
+        + (_TOGETHER if figures.together else 0.0)
+    )

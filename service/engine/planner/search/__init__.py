@@ -1,0 +1,1 @@
+"""Which candidates exist, where their tensors go, and which of them are placed."""

@@ -1,0 +1,165 @@
+"""What is worth trying for one engine and variant: cards and their order, micro-batches, cache types, split modes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import product
+from typing import NamedTuple
+
+import msgspec
+
+from service.engine.config import Engine
+from service.engine.engines import engine_spec
+from service.engine.goal import Constraints, Goal
+from service.engine.hardware import Card, Rig
+from service.engine.model import Model
+from service.engine.planner.pricing.candidate import Candidate, Cards, base_flags
+from service.engine.planner.pricing.support import runs_on_gpu
+from service.engine.tensor_names import role_of
+
+# From ik_llama.cpp's threshold (32 * n_expert / n_expert_used) on, every micro-batch copies the experts in RAM once, so
+# larger ones pay: x 2.4, 3.6 and 4.3 for 2048, 4096 and 8192 against 512 (ik_llama.cpp pull request 529).
+MICRO_BATCHES = (512, 1024, 2048, 4096, 8192)
+_SHARE_OF_CONTEXT = 4  # prompts that fill a larger part of the context at once are rare
+_MOST_SETS = 40
+
+
+def micro_batches(goal: Goal) -> list[int]:
+    """Return the micro-batches worth trying: up to the goal's prompt, or a quarter of its context."""
+    most = max(goal.prompt, goal.context // _SHARE_OF_CONTEXT)
+    return [n for n in MICRO_BATCHES if n <= most] or [MICRO_BATCHES[0]]
+
+
+class CachePair(NamedTuple):
+    """The types of K and V."""
+
+    k: str
+    v: str
+
+
+def candidates(engine: Engine, model: Model, rig: Rig, goal: Goal, pairs: Sequence[CachePair]) -> Iterator[Candidate]:
+    """Yield every candidate of one engine and model.
+
+    Their strategy is a starting point: `forecast` and the placement find what really fits.
+    """
+    for cards in card_sets(rig) if rig.cards and dense_part_runs_on_gpu(engine, model) else ():
+        for order in orders(rig, cards):
+            for pair in pairs:
+                for n_ubatch in micro_batches(goal):
+                    for mode in _split_modes(engine, model, rig, order, pair):
+                        flags = base_flags(engine, model, rig, goal, "FFN in RAM", n_ubatch, *pair)
+                        yield Candidate("FFN in RAM", order, msgspec.structs.replace(flags, split_mode=mode))
+    for pair in pairs:
+        for n_ubatch in (512, 2048):
+            yield Candidate("CPU only", (), base_flags(engine, model, rig, goal, "CPU only", n_ubatch, *pair))
+
+
+def _split_modes(engine: Engine, model: Model, rig: Rig, cards: Cards, pair: CachePair) -> tuple[str, ...]:
+    """By layers, and with all cards on every layer where engine and architecture have it; CUDA only.
+
+    llama.cpp's `-sm tensor` refuses a quantised cache (docs/multi-gpu.md); ik_llama.cpp's speed there is unknown too.
+    """
+    if len(cards) < 2 or pair != ("f16", "f16") or any(rig.cards[i].backend != "cuda" for i in cards):
+        return ("layer",)
+    memory = engine_spec(engine).memory
+    old = any((rig.cards[i].compute_capability or 0) < memory.together_capability for i in cards)
+    return ("layer", memory.together[0]) if memory.works_together(model) and not old else ("layer",)
+
+
+def dense_part_runs_on_gpu(engine: Engine, model: Model) -> bool:
+    """Return whether everything but experts, dense FFN and embeddings has types with GPU kernels."""
+    return all(
+        runs_on_gpu(engine, t.type)
+        for t in model.tensors
+        if role_of(t.name) not in ("expert", "dense_ffn", "token_embd")
+    )
+
+
+def stated_kv_types(engine: Engine, constraints: Constraints) -> list[str]:
+    """Return the cache types asked for that both tools of the engine take: a config has a line for each."""
+    known = engine_spec(engine).commands.cache_types("bench")
+    return [kind for kind in dict.fromkeys(constraints.kv_types or ()) if kind in known]
+
+
+def cache_types_refusal(engine: Engine, constraints: Constraints) -> str | None:
+    """Return why an engine has none of the cache types asked for, or None when it has one."""
+    if not constraints.kv_types or stated_kv_types(engine, constraints):
+        return None
+    known = ", ".join(engine_spec(engine).commands.cache_types("bench"))
+    return f"{engine} has no cache type {' or '.join(constraints.kv_types)}: it takes {known}"
+
+
+def cache_pairs(engine: Engine, model: Model, constraints: Constraints) -> list[list[CachePair]]:
+    """Return the types of K and V to try: those asked for, else f16 and q8_0; then ever smaller ones.
+
+    A later group is for what does not fit with the groups before it: what fewer bits cost in quality is not known here.
+    Unlike types of K and V are for ik_llama.cpp: llama.cpp's builds have kernels for them only with
+    GGML_CUDA_FA_ALL_QUANTS (ggml/CMakeLists.txt). ik_llama.cpp keeps one latent cache and ignores `-ctv`.
+    """
+    spec = engine_spec(engine)
+    latent = spec.memory.latent_ignores_v and model.mla is not None
+    if stated := stated_kv_types(engine, constraints):
+        return [[CachePair(kind, "f16" if latent else kind) for kind in stated]]
+    plain = CachePair("f16", "f16")
+    if not all(layer.head_dim_k % 32 == 0 and layer.head_dim_v % 32 == 0 for layer in model.layers):
+        return [[plain]]
+    if latent:
+        return [[plain, CachePair("q8_0", "f16")], [CachePair("q6_0", "f16")]]
+    return [[plain, CachePair("q8_0", "q8_0")], *([CachePair(*pair)] for pair in spec.commands.smaller_caches)]
+
+
+def card_sets(rig: Rig) -> list[Cards]:
+    """Return the sets of cards worth trying, fastest first, the larger sets first.
+
+    Cards of one kind are exchangeable, so a set is how many of each kind it has. Of rigs with many kinds, only whole
+    kinds are left out. With Vulkan all are used: the driver's order, by which some could be hidden, is not known.
+    """
+    if any(card.backend == "vulkan" for card in rig.cards):
+        return [tuple(range(len(rig.cards)))]
+    kinds = _kinds(rig.cards)
+    counts = [range(len(kind) + 1) for kind in kinds]
+    if _size(counts) > _MOST_SETS:
+        counts = [range(0, len(kind) + 1, len(kind)) for kind in kinds]
+    sets = [
+        tuple(sorted(i for kind, n in zip(kinds, chosen, strict=True) for i in kind[:n])) for chosen in product(*counts)
+    ]
+    prefixes = [tuple(range(n)) for n in range(1, len(rig.cards) + 1)]
+    found = dict.fromkeys((*prefixes, *sorted(sets, key=len)[: -_MOST_SETS - 1 : -1]))
+    return sorted((cards for cards in found if cards), key=lambda cards: (-len(cards), cards))
+
+
+def orders(rig: Rig, cards: Cards) -> Iterator[Cards]:
+    """Yield the orders worth trying with weights in RAM: fastest first, then the widest link, the most memory first.
+
+    The first card takes the weights that are copied from RAM for a batch, over its link and into its compute buffer
+    (ggml-backend.cpp of both engines: the backend of highest priority that supports the operation).
+    """
+    if any(rig.cards[i].backend == "vulkan" for i in cards):
+        yield cards
+        return
+    seen = set()
+    by_link = max(cards, key=lambda i: (rig.cards[i].pcie_gbs, -i))
+    by_memory = max(cards, key=lambda i: (rig.cards[i].free, -i))
+    for leader in (cards[0], by_link, by_memory):
+        kind = _kind(rig.cards[leader])
+        if kind not in seen:
+            seen.add(kind)
+            yield (leader, *(i for i in cards if i != leader))
+
+
+def _size(counts: Sequence[range]) -> int:
+    total = 1
+    for choices in counts:
+        total *= len(choices)
+    return total
+
+
+def _kinds(cards: Sequence[Card]) -> list[list[int]]:
+    found: dict[object, list[int]] = {}
+    for i, card in enumerate(cards):
+        found.setdefault(_kind(card), []).append(i)
+    return list(found.values())
+
+
+def _kind(card: Card) -> object:
+    return card.name, card.free, card.pcie_gbs, card.bandwidth_gbs

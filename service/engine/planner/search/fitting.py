@@ -1,0 +1,146 @@
+"""A candidate made to fit: flags with their placement, confirmed by the replay, or what is missing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
+
+from msgspec.structs import replace
+
+from service.engine.config import Flags
+from service.engine.errors import InvalidFlags
+from service.engine.planner.pricing.candidate import Candidate, Strategy, strategy_of, with_strategy
+from service.engine.planner.pricing.fit import Fitted, Problem, Shortfall, check, shortfall_of, slack
+from service.engine.planner.pricing.forecast import even_shares
+from service.engine.planner.search.placement import best_placement
+from service.engine.planner.search.whole_layers import layers_in_ram
+from service.engine.speed import predict_speed
+from service.engine.units import GIB
+
+# Setting one of these fixes the whole placement: the others of them are the engine's defaults.
+PLACEMENT_FIELDS = ("overrides", "cpu_moe", "n_cpu_moe", "n_gpu_layers", "tensor_split")
+_Way: TypeAlias = Callable[[Problem, Flags], Fitted | Shortfall]
+_SPLIT_ATTEMPTS = 3
+_WORTH_NO_COPIES = 1.05  # prompts have to be 5 % faster
+_FOR_LONGER_PROMPTS = 1.05  # of the goal's time: its own prompt may be too short for experts to be copied at all
+
+
+def fit_candidate(
+    problem: Problem, candidate: Candidate, *, last: bool = False
+) -> tuple[Candidate, Fitted] | Shortfall:
+    """Return the candidate as it fits, or by how much it does not.
+
+    `last`: where no other fits, the FFN may go to RAM, else whole layers.
+    """
+    if _is_placed(candidate):
+        return _as_given(problem, candidate)
+    least: Shortfall | None = None
+    for attempt in _attempts(problem, candidate, last):
+        found = _fitted(problem, attempt)
+        if isinstance(found, Fitted):
+            return attempt, found
+        least = found if least is None else min(least, found, key=lambda s: s.n_bytes)
+    return least or Shortfall("RAM", problem.model.n_bytes)
+
+
+def _attempts(problem: Problem, candidate: Candidate, last: bool) -> list[Candidate]:
+    if candidate.strategy == "CPU only" or candidate.flags.split_mode != "layer" or not last:
+        return [candidate]
+    if problem.limits.one_pool:
+        return [with_strategy(problem.rig, problem.engine, problem.model, candidate, "all on GPU")]
+    order: tuple[Strategy, ...] = ("all on GPU", "FFN in RAM", "layers in RAM")
+    return [
+        with_strategy(problem.rig, problem.engine, problem.model, candidate, strategy)
+        for strategy in order[order.index(candidate.strategy) :]
+    ]
+
+
+def _is_placed(candidate: Candidate) -> bool:
+    """Whether the user sets a flag that places tensors: then nothing is placed here."""
+    return any(name in PLACEMENT_FIELDS for name in candidate.user_fields)
+
+
+def _as_given(problem: Problem, candidate: Candidate) -> tuple[Candidate, Fitted] | Shortfall:
+    try:
+        found = check(problem, candidate.flags)
+    except InvalidFlags:  # a rule names a card that is not among these
+        return Shortfall("RAM", problem.model.n_bytes)
+    if isinstance(found, Shortfall):
+        return found
+    return replace(candidate, strategy=strategy_of(found.memory.placement)), found
+
+
+def _fitted(problem: Problem, candidate: Candidate) -> Fitted | Shortfall:
+    flags, strategy = candidate.flags, candidate.strategy
+    if strategy == "CPU only":
+        return check(problem, flags)
+    if flags.split_mode != "layer":
+        return _together(problem, flags)
+    if strategy == "all on GPU":
+        return _best_placement(problem, flags, whole=True)
+    how = _layers_in_ram if strategy == "layers in RAM" else _best_placement
+    found = how(problem, flags)
+    if isinstance(found, Shortfall) or not flags.op_offload or "op_offload" in candidate.user_fields:
+        return found
+    return _without_copies(problem, flags, found, how) or found
+
+
+def _best_placement(problem: Problem, flags: Flags, *, whole: bool = False) -> Fitted | Shortfall:
+    found = best_placement(problem, flags, whole=whole)
+    return found if isinstance(found, Shortfall) else found.fitted
+
+
+def _without_copies(problem: Problem, flags: Flags, fitted: Fitted, how: _Way) -> Fitted | None:
+    """The flags with batches left to the CPU, where copying experts over this link takes longer than that.
+
+    What leaves more in RAM so that the request takes clearly longer is none.
+    """
+    alone = replace(fitted.flags, op_offload=False)
+    stays = Fitted(alone, problem.memory(alone))
+    if _prompt_speed(problem, stays) < _prompt_speed(problem, fitted) * _WORTH_NO_COPIES:
+        return None
+    options = (check(problem, alone), how(problem, replace(flags, op_offload=False)))
+    found = [one for one in options if isinstance(one, Fitted)]
+    best = min(found, key=lambda one: problem.seconds(one).expected, default=None)
+    limit = problem.seconds(fitted).expected * _FOR_LONGER_PROMPTS
+    if best is None or problem.seconds(best).expected > limit:
+        return None
+    return best
+
+
+def _prompt_speed(problem: Problem, fitted: Fitted) -> float:
+    return predict_speed(problem.run(fitted.flags, fitted.memory.placement), 0).pp.expected
+
+
+def _together(problem: Problem, flags: Flags) -> Fitted | Shortfall:
+    """All on GPUs that share every layer: shares by speed, as far as they fit; a card that is short gets less."""
+    rooms, speeds = _usable(problem), [problem.rig.cards[d.gpu].bandwidth_gbs for d in problem.devices]
+    least: Shortfall | None = None
+    for _ in range(_SPLIT_ATTEMPTS):
+        shares = even_shares(rooms, speeds, problem.model.n_bytes)
+        memory = problem.memory(split := replace(flags, tensor_split=_rounded(shares)))
+        left = slack(problem, memory)
+        if min(left) >= 0:
+            return Fitted(split, memory)
+        found = shortfall_of(problem, left)
+        least = found if least is None else min(least, found, key=lambda shortfall: shortfall.n_bytes)
+        if left[-1] < 0 or sum(left[:-1]) < 0:  # no other shares hold it either
+            break
+        rooms = [max(a + n * (1.1 if n < 0 else 1), 0.0) for a, n in zip(shares, left, strict=False)]
+    return least or Shortfall("RAM", problem.model.n_bytes)
+
+
+def _layers_in_ram(problem: Problem, flags: Flags) -> Fitted | Shortfall:
+    """As many layers on GPUs as serves the goal, some of them without their FFN or experts."""
+    if len(problem.devices) > 1:
+        flags = replace(flags, tensor_split=_rounded(_usable(problem)))
+    return layers_in_ram(problem, flags)
+
+
+def _usable(problem: Problem) -> list[float]:
+    return [float(max(d.free - r, 0)) for d, r in zip(problem.devices, problem.limits.reserve, strict=True)]
+
+
+def _rounded(shares: Sequence[float]) -> tuple[float, ...]:
+    """Shares in tenths of a GiB: short to read, and exact in the engines' 32-bit floats after parsing."""
+    return tuple(max(round(share / GIB, 1), 0.1) for share in shares)

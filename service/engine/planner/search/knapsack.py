@@ -1,0 +1,138 @@
+"""Which pieces are worth a card's room: a knapsack over kinds of blocks, all of whose members are alike.
+
+A whole block on a card also saves its changes of device and the CPU's part in it; a part saves its own time only. So
+most blocks are moved whole, and parts fill what is left.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal, NamedTuple, TypeAlias
+
+Option: TypeAlias = Literal["whole", "up and gate", "down"]
+OPTIONS: tuple[Option, ...] = ("whole", "up and gate", "down")
+_FEWER = 2  # whole blocks given up at most, so that parts fill the room better
+_MOST_PARTS = 8
+_MOST_STEPS = 2_000
+_MOST_ADDED = 2  # parts that the greedy way adds
+
+
+class Item(NamedTuple):
+    """`n_blocks` alike blocks: bytes and seconds saved of each option, as in OPTIONS (bytes 0: not to be had)."""
+
+    kind: int
+    n_blocks: int
+    n_bytes: tuple[int, ...]
+    saved: tuple[float, ...]
+
+    @property
+    def rate(self) -> float:
+        """Seconds a byte of the best option."""
+        rates = [s / b for b, s in zip(self.n_bytes, self.saved, strict=True) if b]
+        return max(rates) if rates else 0.0
+
+    @property
+    def all_bytes(self) -> int:
+        """Bytes of all blocks."""
+        return self.n_blocks * self.n_bytes[0]
+
+
+class Packed(NamedTuple):
+    """What was taken: for each offer the number of blocks by option; the bytes and the seconds saved."""
+
+    counts: tuple[tuple[int, int, int], ...]
+    n_bytes: int
+    saved: float
+
+
+def pack_greedily(items: Sequence[Item], room: int) -> Packed:
+    """Return what saves much within `room` bytes: whole blocks by seconds a byte, then the best parts that fit."""
+    counts, left, saved = [[0, 0, 0] for _ in items], room, 0.0
+    rates = [item.rate for item in items]
+    for i in sorted(range(len(items)), key=lambda i: -rates[i]):
+        n_bytes, gain = items[i].n_bytes[0], items[i].saved[0]
+        if n_bytes and gain > 0 and n_bytes <= left:
+            n = min(items[i].n_blocks, left // n_bytes)
+            counts[i][0], left, saved = n, left - n * n_bytes, saved + n * gain
+    for _ in range(_MOST_ADDED):
+        parts = [
+            (item.saved[option], i, option)
+            for i, item in enumerate(items)
+            for option in (1, 2)
+            if 0 < item.n_bytes[option] <= left and sum(counts[i]) < item.n_blocks
+        ]
+        gain, i, option = max(parts, default=(0.0, 0, 0))
+        if gain <= 0:
+            break
+        counts[i][option] += 1
+        left, saved = left - items[i].n_bytes[option], saved + gain
+    taken = tuple((whole, pairs, downs) for whole, pairs, downs in counts)
+    return Packed(taken, room - left, saved)
+
+
+def pack(items: Sequence[Item], room: int) -> Packed:
+    """Return what saves most within `room` bytes.
+
+    Branch and bound over the offers, the best seconds a byte first, with the usual bound of a knapsack that may be cut;
+    after 2,000 steps the best found so far is taken. The first descent is the greedy one.
+    """
+    rates = [item.rate for item in items]
+    order = sorted(range(len(items)), key=lambda i: -rates[i])
+    search = _Search([items[i] for i in order], [rates[i] for i in order], _MOST_STEPS)
+    search.descend(0, room, 0.0, ())
+    counts = dict(zip(order, search.best_counts, strict=False))
+    taken = tuple(counts.get(i, (0, 0, 0)) for i in range(len(items)))
+    used = sum(n * b for item, by in zip(items, taken, strict=True) for n, b in zip(by, item.n_bytes, strict=True))
+    return Packed(taken, used, max(search.best, 0.0))
+
+
+class _Search:
+    """The state of one branch and bound."""
+
+    def __init__(self, items: list[Item], rates: list[float], steps: int) -> None:
+        self.items, self.rates, self.steps_left = items, rates, steps
+        self.best, self.best_counts = 0.0, ((0, 0, 0),) * len(items)
+
+    def bound(self, start: int, room: int) -> float:
+        """Return what the offers from `start` on can save at most."""
+        most = 0.0
+        for item, rate in zip(self.items[start:], self.rates[start:], strict=True):
+            if room <= 0 or rate <= 0:
+                break
+            n_bytes = min(room, item.all_bytes)
+            most += n_bytes * rate
+            room -= n_bytes
+        return most
+
+    def descend(self, i: int, room: int, saved: float, counts: tuple[tuple[int, int, int], ...]) -> None:
+        """Try every sensible number of blocks of offer `i`, then the others."""
+        self.steps_left -= 1
+        if saved > self.best:
+            self.best, self.best_counts = saved, counts + ((0, 0, 0),) * (len(self.items) - i)
+        if i == len(self.items) or self.steps_left <= 0:
+            return
+        if saved + self.bound(i, room) <= self.best * (1 + 1e-9):
+            return
+        for taken, n_bytes, more in _choices(self.items[i], room):
+            self.descend(i + 1, room - n_bytes, saved + more, (*counts, taken))
+
+
+def _choices(item: Item, room: int) -> list[tuple[tuple[int, int, int], int, float]]:
+    """Numbers of blocks by option that fit, the most whole ones first; parts of one sort only.
+
+    Of alike blocks, one with its up and gate on the card and one with its down are worth less than one whole.
+    """
+    whole_bytes, whole_saved = item.n_bytes[0], item.saved[0]
+    most = min(item.n_blocks, room // whole_bytes) if whole_bytes and whole_saved > 0 else 0
+    found = []
+    for whole in range(most, max(most - _FEWER, 0) - 1, -1):
+        left, n_left = room - whole * whole_bytes, item.n_blocks - whole
+        base = (whole * whole_bytes, whole * whole_saved)
+        for option in (1, 2):
+            size, gain = item.n_bytes[option], item.saved[option]
+            parts = min(n_left, left // size, _MOST_PARTS) if size and gain > 0 else 0
+            for n in range(parts, 0, -1):
+                taken = (whole, n, 0) if option == 1 else (whole, 0, n)
+                found.append((taken, base[0] + n * size, base[1] + n * gain))
+        found.append(((whole, 0, 0), *base))
+    return sorted(found, key=lambda one: -one[2])

@@ -1,0 +1,135 @@
+"""The flags of a layout: `-ts` for the spans of blocks, `-ot` for pieces on another device than their block."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import accumulate, pairwise
+from typing import TypeAlias
+
+from msgspec.structs import replace
+
+from service.engine.commands.expert_rules import dense_override, expert_override, number_pattern
+from service.engine.config import CPU, Engine, Flags, Override
+from service.engine.engines import engine_spec
+from service.engine.memory import matching_names
+from service.engine.model import Model
+from service.engine.planner.pricing.blocks import Block
+from service.engine.planner.pricing.fit import Problem
+from service.engine.planner.search.knapsack import OPTIONS, Option
+from service.engine.planner.search.layout import Hosted, Layout, Starts, Unplaced
+from service.engine.units import GIB
+
+MovedPieces: TypeAlias = dict[tuple[str, Option], list[int]]
+"""Block indices by (device, part): all pieces that are not on the card that owns their block."""
+
+_PARTS: dict[Option, tuple[str, ...]] = {"up and gate": ("up", "gate", "gate_up"), "down": ("down",)}
+_EXPERTS: dict[Option, tuple[str, ...]] = {
+    "whole": ("exps", r"blk\.{}\.ffn_.*_exps"),
+    "up and gate": (r"blk\.{}\.ffn_(up|gate)_exps", r"blk\.{}\.ffn_gate_up_exps"),
+    "down": (),
+}
+_DENSE: dict[Option, tuple[str, ...]] = {
+    "whole": (r"ffn_(up|gate|down)\.",),
+    "up and gate": (r"blk\.{}\.ffn_(up|gate)\.",),
+    "down": (),
+}
+_MOST_DIGITS = 6  # of a number of -ts
+_OTHER: dict[Option, Option] = {"up and gate": "down", "down": "up and gate"}
+
+
+def layout_flags(problem: Problem, flags: Flags, starts: Starts, away: Mapping[tuple[str, Option], list[int]]) -> Flags:
+    """Return `flags` with the `-ts` for the spans of `starts`, and `-ot` rules for the pieces in `away`."""
+    moved = replace(flags, overrides=tuple(rules_of(problem.model, away)))
+    free = [device.free for device in problem.devices]
+    return tensor_split_for(problem.engine, problem.model, moved, free, starts) or moved
+
+
+def all_in_ram(blocks: Sequence[Block]) -> MovedPieces:
+    """Return all pieces of all blocks in RAM."""
+    return {(CPU, "whole"): [block.index for block in blocks if block.pieces or block.ram_only]}
+
+
+def moved_pieces(problem: Problem, blocks: Sequence[Block], layout: Layout) -> MovedPieces:
+    """Return the pieces of a layout that are not on the card that owns their block."""
+    found: MovedPieces = {(CPU, "whole"): [block.index for block in blocks if block.ram_only]}
+    unplaced: dict[Unplaced, list[int]] = {}
+    for card, ((start, end), span) in enumerate(zip(pairwise(layout.starts), layout.spans, strict=True)):
+        for block in blocks[start:end]:
+            if block.pieces:
+                unplaced.setdefault(Unplaced(card, block.kind, None), []).append(block.index)
+        for item, counts in zip(span.items, span.packed.counts, strict=True):
+            queue = unplaced.get(Unplaced(card, item.kind, None), [])
+            for option, count in zip(OPTIONS, counts, strict=True):
+                if option != "whole":
+                    unplaced[Unplaced(card, item.kind, _OTHER[option])] = queue[:count]
+                del queue[:count]
+    for hosted in layout.hosted:
+        _assign(unplaced[hosted.source], hosted, problem.devices[hosted.card].name, found)
+    for source, queue in unplaced.items():
+        found.setdefault((CPU, source.missing_part or "whole"), []).extend(queue)
+    return found
+
+
+def _assign(queue: list[int], hosted: Hosted, device: str, found: MovedPieces) -> None:
+    """Take hosted blocks off `queue`: their parts go to `device`, the other part of a split block to RAM."""
+    for option, count in zip(OPTIONS, hosted.counts, strict=True):
+        taken = queue[:count]
+        del queue[:count]
+        found.setdefault((device, hosted.source.missing_part or option), []).extend(taken)
+        if option != "whole":
+            found.setdefault((CPU, _OTHER[option]), []).extend(taken)
+
+
+def rules_of(model: Model, away: Mapping[tuple[str, Option], list[int]]) -> Iterator[Override]:
+    """Yield one rule for each device and part; the CPU's for whole blocks is last, and short where it is for all."""
+    for (device, option), indices in sorted(away.items(), key=lambda item: item[0] == (CPU, "whole")):
+        if indices:
+            yield Override(_shortest(model, option, indices), device)
+
+
+def _shortest(model: Model, option: Option, indices: Sequence[int]) -> str:
+    """Return the shortest of the usual patterns that matches exactly these parts of these blocks in this model.
+
+    The one that names every part is always exact.
+    """
+    write, usual = (expert_override, _EXPERTS) if model.moe_layers else (dense_override, _DENSE)
+    exact = write(indices, _PARTS[option]) if option != "whole" else write(indices)
+    wanted = matching_names(model, exact)
+    numbers = number_pattern(indices)
+    patterns = (pattern.format(numbers) for pattern in usual[option])
+    return next((pattern for pattern in patterns if matching_names(model, pattern) == wanted), exact)
+
+
+def tensor_split_for(
+    engine: Engine, model: Model, flags: Flags, free: Sequence[int], starts: Sequence[int]
+) -> Flags | None:
+    """Return `flags` with the shortest `-ts` that gives card d the slots `starts[d]` to `starts[d + 1]`.
+
+    The last slot is the output head. None where no `-ts` does that. One card needs none.
+    """
+    if len(free) < 2:
+        return replace(flags, tensor_split=())
+    wanted = [d for d, (start, end) in enumerate(pairwise(starts)) for _ in range(start, end)]
+    for shares in _candidates(engine, model, flags, starts):
+        found = replace(flags, tensor_split=shares)
+        if engine_spec(engine).memory.split_layers(model, found, free) == wanted:
+            return found
+    return None
+
+
+def _candidates(engine: Engine, model: Model, flags: Flags, starts: Sequence[int]) -> list[tuple[float, ...]]:
+    counted = engine_spec(engine).memory.slot_sizes(model, flags)
+    if counted is None:
+        return [tuple(float(end - start) for start, end in pairwise(starts))]
+    sizes, compute = counted
+    marks = _marks([0.0, *accumulate(sizes)], compute, starts)
+    return [tuple(round((b - a) / GIB, digits) for a, b in pairwise(marks)) for digits in range(_MOST_DIGITS + 1)]
+
+
+def _marks(sums: Sequence[float], compute: float, starts: Sequence[int]) -> list[float]:
+    """Return up to where each card is to fill: the walk counts a compute buffer for every card, also for idle ones."""
+    n_cards, marks = len(starts) - 1, [0.0]
+    for card, (start, end) in enumerate(pairwise(starts)):
+        total = n_cards if end == starts[-1] else card + 1
+        marks.append(sums[end] + total * compute if end > start else marks[-1])
+    return marks

@@ -1,0 +1,394 @@
+"""The search for one engine and variant: forecasts of all its candidates, placements of those that are called for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Literal, NamedTuple, TypeAlias
+
+import msgspec
+
+from service.engine.advice import Pick
+from service.engine.catalogue import engine_devices
+from service.engine.config import Engine
+from service.engine.errors import InvalidFlags
+from service.engine.goal import Constraints, Goal
+from service.engine.hardware import Rig
+from service.engine.model import Model
+from service.engine.planner.pricing.candidate import Candidate, Cards, base_flags, with_strategy
+from service.engine.planner.pricing.fit import Fitted, MemoryLimits, Problem, Shortfall
+from service.engine.planner.pricing.forecast import Forecast, Forecaster
+from service.engine.planner.pricing.support import unsupported
+from service.engine.planner.ranking.rank import NEGLIGIBLE, Contender, penalised
+from service.engine.planner.ranking.utility import Figures, cost
+from service.engine.planner.search.candidates import cache_pairs, cache_types_refusal, candidates
+from service.engine.planner.search.fitting import fit_candidate
+from service.engine.planner.search.options import build_refusal, for_build, user_flags, user_flags_refusal
+from service.engine.quality import ranking_loss
+from service.engine.speed import goal_seconds, predict_speed, typical_seconds
+from service.engine.units import GIB
+
+_FAILURES = 8  # candidates of one engine and variant that may turn out not to fit before the next is tried
+_FASTER_ONES = 3  # candidates with a better bound than the placed one that are placed as well
+_LAST_ONES = 3  # candidates that are tried with whole layers in RAM, where no other fits
+_GAIN = 0.999  # a competitor's likely time has to be below this share of the best
+_CLOSE = (
+    1.15  # a placed candidate is slower than forecast where it takes longer than this factor of the next one's bound
+)
+_MOST_TOGETHER = 3  # placements of cards that share every layer: each replay takes seconds with eight cards
+_NEAR = 1.5  # an alternative's bound is within this factor of the best time
+
+RejectedFor: TypeAlias = Literal["does not fit", "a card idle", "pruned by bound", "minimum not reached"]
+
+
+class SearchCase(NamedTuple):
+    """One engine and variant on one rig, for one goal."""
+
+    engine: Engine
+    variant: int
+    model: Model
+    rig: Rig
+    goal: Goal
+    constraints: Constraints
+    name: str = ""
+
+
+class Rejected(NamedTuple):
+    """A candidate that was not placed, or did not fit: what it would be at best, or what is missing."""
+
+    candidate: Candidate
+    why: RejectedFor
+    forecast: Forecast | None
+    shortfall: Shortfall | None
+
+
+class Outcome(msgspec.Struct, frozen=True):
+    """Everything one engine and variant gave: contenders, rejected candidates, smallest shortfall, why it cannot run.
+
+    `considered`: candidates whose forecast was made; `placed`: those with a whole placement, memory and speed. `loss`:
+    the variant's, in per cent (`ranking_loss`).
+    """
+
+    case: SearchCase
+    contenders: list[Contender]
+    rejected: list[Rejected]
+    shortfall: Shortfall | None
+    refusal: str | None
+    considered: int
+    placed: int
+    loss: float = 0.0
+
+    @property
+    def all_failed(self) -> bool:
+        """Whether every candidate was found not to fit."""
+        return not self.contenders and all(one.why == "does not fit" for one in self.rejected)
+
+
+def limits_of(rig: Rig, constraints: Constraints, cards: Sequence[int]) -> MemoryLimits:
+    """Return the reserve of each card used (512 MiB, 1,024 with a display) and the bytes of RAM for a model."""
+    reserve = rig.reserves(cards, constraints.reserve_mib)
+    host = rig.usable_ram
+    if constraints.max_ram_gib is not None:
+        host = min(host, int(constraints.max_ram_gib * GIB))
+    chosen = [rig.cards[c] for c in cards]
+    one_pool = bool(chosen) and all(card.one_pool for card in chosen)
+    return MemoryLimits(reserve, host, shared=any(card.unified for card in chosen), one_pool=one_pool)
+
+
+class _Queued(NamedTuple):
+    candidate: Candidate
+    forecast: Forecast
+    penalised: float = 0.0
+
+    @property
+    def seconds(self) -> float:
+        return self.forecast.seconds
+
+
+_NO_FORECAST = Forecast("layers in RAM", 0.0, 0.0, 0.0, None)
+
+
+class VariantSearch:
+    """The search for one engine and variant."""
+
+    def __init__(self, case: SearchCase) -> None:
+        self.case = case
+        self.build = case.constraints.build_of(case.engine)
+        self.loss = ranking_loss(case.model)
+        self.refusal = unsupported(case.engine, case.model, case.rig) or user_flags_refusal(
+            case.engine, case.constraints
+        )
+        self.refusal = self.refusal or cache_types_refusal(case.engine, case.constraints)
+        self.contenders: list[Contender] = []
+        self.rejected: list[Rejected] = []
+        self.shortfalls: list[Shortfall] = []
+        self.considered = self.n_placed = self.n_together = 0
+        self.forecast_errors: list[tuple[Contender, float]] = []  # placed as forecast; ratio of their seconds
+        self._problems: dict[Cards, Problem] = {}
+        queue = [] if self.refusal else self._forecasts()
+        self.queue = sorted(queue, key=self._priority)
+        self.bound = self.queue[0].seconds if self.queue else float("inf")
+
+    def _priority(self, one: _Queued) -> tuple[object, ...]:
+        return self._too_slow(one), one.penalised, _complexity(one.candidate)
+
+    def least_cost(self, goal: Goal, pick: Pick | None = None) -> float:
+        """Return what the best candidate would cost (as a pick) if it came out as forecast, which is at best."""
+        figures = (
+            Figures(t.penalised, t.forecast.tg, t.forecast.pp, self.loss, t.candidate.strategy == "all on GPU")
+            for t in self.queue
+        )
+        return min((cost(one, goal, pick) for one in figures), default=float("inf"))
+
+    def place_first(self) -> None:
+        """Place the most promising candidates, until one fits and the next cannot be much faster. Once is enough."""
+        if self.n_placed:
+            return
+        failures = fitting = 0
+        while (self.queue and not self.contenders) or (fitting == 1 and self._is_loose()):
+            fits = self._place(self._next(self.queue[0]))
+            failures, fitting = failures + (not fits), fitting + fits
+            if failures == _FAILURES:
+                break
+        if not self.contenders and self.considered:
+            self._place_layers_in_ram()
+        self._place_by_layers()
+        self._place_small_batch()
+
+    def _place_small_batch(self) -> None:
+        """Where whole layers are in RAM: the smallest micro-batch too, whose buffers leave room for the most layers."""
+        if not self.contenders or any(c.candidate.strategy != "layers in RAM" for c in self.contenders):
+            return
+        others = (t for t in self.queue if t.candidate.cards and t.candidate.flags.split_mode == "layer")
+        smallest = min(others, key=lambda t: (t.candidate.flags.n_ubatch, t.penalised), default=None)
+        if smallest is not None:
+            self.queue.remove(smallest)
+            self._place(smallest)
+
+    def _place_by_layers(self) -> None:
+        """Where only cards that work together were placed: the best of the usual split too, which depends on less."""
+        if any(c.candidate.flags.split_mode == "layer" for c in self.contenders) or not self.contenders:
+            return
+        usual = next((one for one in self.queue if one.candidate.flags.split_mode == "layer"), None)
+        if usual is not None:
+            self._place(self._next(usual))
+
+    def place_competitors(self, n_other_kinds: int) -> None:
+        """Place what may be faster than the placed one, and the best of other kinds."""
+        for _ in range(_FASTER_ONES):
+            if (
+                not self.queue
+                or self._too_slow(self.queue[0])
+                or self._likely_seconds(self.queue[0]) >= self._best() * _GAIN
+            ):
+                break
+            self._place(self._next(self.queue[0]))
+        for _ in range(n_other_kinds):
+            self._place_other_kind()
+
+    def _next(self, best: _Queued) -> _Queued:
+        """Take `best` from the tries, with the largest micro-batch that costs the goal next to nothing."""
+        limit = best.seconds * NEGLIGIBLE
+        alike = [t for t in self.queue if _same_but_batch(t.candidate, best.candidate) and t.seconds < limit]
+        chosen = max([best, *alike], key=lambda t: t.candidate.flags.n_ubatch)
+        self.queue.remove(chosen)
+        return chosen
+
+    def _is_loose(self) -> bool:
+        """Whether the placed one is so far from the next one's bound that this may be much faster."""
+        return bool(self.queue) and self._best() > self.queue[0].penalised * _CLOSE
+
+    def _likely_seconds(self, one: _Queued) -> float:
+        """The seconds of a candidate, if it exceeds its forecast by half as much as the best placed one does."""
+        return one.penalised * (1 + (min((times for _, times in self.forecast_errors), default=1.0) - 1) / 2)
+
+    def _best(self) -> float:
+        return min(penalised(c.candidate, self.case.model, c.seconds.expected) for c in self.contenders)
+
+    def _place_layers_in_ram(self) -> None:
+        """Nothing fitted as forecast: try whole layers in RAM, with the smallest buffers."""
+        tried = [one.candidate for one in self.rejected if one.why == "does not fit" and one.candidate.cards]
+        for candidate in sorted(tried, key=lambda c: (c.flags.n_ubatch, -len(c.cards)))[:_LAST_ONES]:
+            if candidate.flags.split_mode == "layer" and self._place(_Queued(candidate, _NO_FORECAST), last=True):
+                return
+
+    def place_all(self) -> None:
+        """Place every candidate."""
+        while self.queue:
+            self._place(self.queue.pop(0))
+
+    def outcome(self) -> Outcome:
+        """Return what was found."""
+        least = min(self.shortfalls, key=lambda s: s.n_bytes, default=None)
+        rejected = [*self.rejected, *self._pruned()]
+        return Outcome(
+            self.case, self.contenders, rejected, least, self.refusal, self.considered, self.n_placed, self.loss
+        )
+
+    def _place_other_kind(self) -> None:
+        best = self._best()
+        known = {_kind(c.candidate) for c in self.contenders}
+        others = [t for t in self.queue if _kind(t.candidate) not in known and t.penalised < best * _NEAR]
+        if others:
+            self._place(self._next(min(others, key=lambda t: t.penalised)))
+
+    def _too_slow(self, one: _Queued) -> bool:
+        return not _may_reach(one.forecast, self.case.goal)
+
+    def _forecasts(self) -> list[_Queued]:
+        """Forecast all candidates; smaller cache types only where nothing fits with larger ones."""
+        case, found = self.case, list[_Queued]()
+        for pairs in cache_pairs(case.engine, case.model, case.constraints):
+            tried = candidates(case.engine, case.model, case.rig, case.goal, pairs)
+            for candidate in self._written(user_flags(case.engine, case.constraints).applied_to(tried)):
+                one = self._forecast(candidate)
+                if one.forecast.shortfall is not None:
+                    self._reject(one.candidate, one.forecast.shortfall)
+                elif one.forecast.idle:
+                    self.rejected.append(Rejected(one.candidate, "a card idle", one.forecast, None))
+                else:
+                    found.append(one)
+            if found:
+                break
+        return found
+
+    def _written(self, found: Iterator[Candidate]) -> Iterator[Candidate]:
+        """Candidates that the build has options for; why it lacks those of the others becomes the refusal."""
+        for candidate in found:
+            try:
+                yield candidate if self.build.date is None else for_build(self.case.engine, candidate, self.build)
+            except InvalidFlags as error:
+                self.refusal = error.detail
+
+    def _forecast(self, candidate: Candidate) -> _Queued:
+        self.considered += 1
+        problem = self._problem(candidate.cards)
+        found = self._forecaster.forecast(candidate, problem.devices, problem.limits)
+        return self._queued(_with_forecast_strategy(self.case, candidate, found), found)
+
+    def _queued(self, candidate: Candidate, forecast: Forecast) -> _Queued:
+        return _Queued(candidate, forecast, penalised(candidate, self.case.model, forecast.seconds))
+
+    @property
+    def _forecaster(self) -> Forecaster:
+        if not hasattr(self, "_made"):
+            case = self.case
+            pair = cache_pairs(case.engine, case.model, case.constraints)[0][0]
+            base = base_flags(case.engine, case.model, case.rig, case.goal, "FFN in RAM", 512, *pair)
+            self._made = Forecaster(case.engine, case.model, case.rig, case.goal, base, self.build.date)
+        return self._made
+
+    def _problem(self, cards: Cards) -> Problem:
+        if cards not in self._problems:
+            case = self.case
+            devices = engine_devices(case.rig, case.engine, cards)
+            limits = limits_of(case.rig, case.constraints, cards)
+            self._problems[cards] = Problem(case.engine, case.model, devices, limits, case.rig, case.goal, self.build)
+        return self._problems[cards]
+
+    def _place(self, one: _Queued, *, last: bool = False) -> bool:
+        """Place one candidate; return whether it fits."""
+        self.n_placed += 1
+        problem = self._problem(one.candidate.cards)
+        found = fit_candidate(problem, one.candidate, last=last)
+        if one.candidate.flags.split_mode != "layer":
+            self._leave_together(one.candidate, fits=not isinstance(found, Shortfall))
+        if isinstance(found, Shortfall):
+            if not self._requeue_with_ffn_in_ram(one, found):
+                self._reject(one.candidate, found)
+            return False
+        candidate, fitted = found
+        if self.build.date and (why := build_refusal(self.case.engine, fitted.flags, self.build)):
+            self.refusal = why
+            return False
+        contender = _contender(self.case, candidate, problem, fitted, self.loss)
+        self.contenders.append(contender)
+        if one.seconds and candidate.strategy == one.candidate.strategy:
+            self.forecast_errors.append((contender, contender.seconds.expected / one.seconds))
+        return True
+
+    def _leave_together(self, tried: Candidate, *, fits: bool) -> None:
+        """Of cards that share every layer one placement is enough; after one that does not fit, smaller batches."""
+        self.n_together += 1
+        smaller = [t for t in self.queue if _smaller_batch(t.candidate, tried)]
+        if self.n_together == _MOST_TOGETHER - 1:
+            smaller = sorted(smaller, key=lambda t: t.candidate.flags.n_ubatch)[:1]
+        kept = [] if fits or self.n_together >= _MOST_TOGETHER else smaller
+        gone = [t for t in self.queue if t.candidate.flags.split_mode != "layer" and t not in kept]
+        self.rejected += [Rejected(t.candidate, "pruned by bound", t.forecast, None) for t in gone]
+        self.queue = [t for t in self.queue if t not in gone]
+
+    def _requeue_with_ffn_in_ram(self, one: _Queued, short: Shortfall) -> bool:
+        """Where not everything fits on the cards after all: forecast it with the FFN in RAM, for its turn."""
+        if one.candidate.strategy != "all on GPU" or one.candidate.flags.split_mode != "layer" or not one.seconds:
+            return False
+        problem = self._problem(one.candidate.cards)
+        forecast = self._forecaster.forecast(one.candidate, problem.devices, problem.limits, short)
+        if forecast.shortfall is not None:
+            return False
+        candidate = with_strategy(self.case.rig, self.case.engine, self.case.model, one.candidate, "FFN in RAM")
+        self.queue = sorted(
+            [*self.queue, self._queued(candidate, forecast._replace(strategy="FFN in RAM"))], key=self._priority
+        )
+        return True
+
+    def _reject(self, candidate: Candidate, short: Shortfall) -> None:
+        self.shortfalls.append(short)
+        self.rejected.append(Rejected(candidate, "does not fit", None, short))
+
+    def _pruned(self) -> Iterator[Rejected]:
+        for t in self.queue:
+            why: RejectedFor = "minimum not reached" if self._too_slow(t) else "pruned by bound"
+            yield Rejected(t.candidate, why, t.forecast, None)
+
+
+def _with_forecast_strategy(case: SearchCase, candidate: Candidate, found: Forecast) -> Candidate:
+    """The candidate with the strategy that its forecast shows, and that strategy's flags."""
+    if found.strategy == candidate.strategy or candidate.strategy == "CPU only":
+        return candidate
+    return with_strategy(case.rig, case.engine, case.model, candidate, found.strategy)
+
+
+def _may_reach(found: Forecast, goal: Goal) -> bool:
+    return found.tg >= (goal.min_tg or 0) and found.pp >= (goal.min_pp or 0)
+
+
+def _same_but_batch(candidate: Candidate, other: Candidate) -> bool:
+    """Whether a candidate differs from another by a larger micro-batch alone."""
+    alike = candidate.cards == other.cards and _kind(candidate) == _kind(other)
+    return alike and candidate.flags.n_ubatch > other.flags.n_ubatch
+
+
+def _smaller_batch(candidate: Candidate, tried: Candidate) -> bool:
+    """Whether a candidate shares every layer among as many cards as one that was tried, in smaller micro-batches."""
+    flags, other = candidate.flags, tried.flags
+    alike = flags.split_mode == other.split_mode and len(candidate.cards) == len(tried.cards)
+    return alike and flags.n_ubatch < other.n_ubatch
+
+
+def _kind(candidate: Candidate) -> tuple[object, ...]:
+    flags = candidate.flags
+    return flags.cache_type_k, flags.cache_type_v, len(candidate.cards), flags.split_mode
+
+
+def _complexity(candidate: Candidate) -> tuple[object, ...]:
+    """Of equals the plain comes first: f16, few cards, in the runtime's own order, a small micro-batch."""
+    flags = candidate.flags
+    in_order = candidate.cards == tuple(sorted(candidate.cards))
+    return flags.cache_type_k != "f16", len(candidate.cards), not in_order, flags.n_ubatch
+
+
+def _contender(case: SearchCase, candidate: Candidate, problem: Problem, fitted: Fitted, loss: float) -> Contender:
+    run = problem.run(fitted.flags, fitted.memory.placement)
+    return Contender(
+        engine=case.engine,
+        variant=case.variant,
+        bpw=case.model.bpw,
+        loss=loss,
+        candidate=candidate,
+        problem=problem,
+        fitted=fitted,
+        speed=predict_speed(run, case.goal.depth),
+        seconds=goal_seconds(run, case.goal),
+        typical=typical_seconds(run, case.goal),
+        name=case.name,
+    )

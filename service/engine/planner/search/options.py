@@ -1,0 +1,196 @@
+"""Which options a command gets: those that the user sets (`keep_flags`), and only those that a build has."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import msgspec
+from msgspec.structs import replace
+
+from service.engine.builds import Build, BuildAsked
+from service.engine.commands import ParsedCommand, parse, render
+from service.engine.commands.tables import option_named
+from service.engine.config import Engine, Flags
+from service.engine.engines import all_engines
+from service.engine.errors import InvalidFlags
+from service.engine.goal import Constraints, GoalRequest
+from service.engine.hardware import Rig
+from service.engine.memory.overrides import device_index
+from service.engine.model import Model
+from service.engine.overrides import is_easy
+from service.engine.planner.pricing.candidate import Candidate
+from service.engine.rules import case_of, findings, in_order
+
+FIELD = "constraints.keep_flags"
+_FIELDS = {
+    "no_flash_attn": ("flash_attn",), "op_policy": ("op_offload",), "load_mode": ("mmap", "mlock"),
+    "fit": (), "model_path": (), "alias": (),
+}  # fmt: skip
+_OF_CARDS = ("-dev", "--device", "-rpc", "--rpc")
+
+
+class UserFlags(msgspec.Struct, frozen=True):
+    """The flags that the user sets, for one engine: fields of Flags with their values, and options without a field."""
+
+    fields: dict[str, object] = {}
+    other: tuple[str, ...] = ()
+
+    def applied_to(self, found: Iterator[Candidate]) -> Iterator[Candidate]:
+        """Yield the candidates with these flags set, each once."""
+        seen = set()
+        shares = self.fields.get("tensor_split")
+        for candidate in found:
+            if isinstance(shares, tuple) and len(shares) != len(candidate.cards):
+                continue
+            one = self._applied(candidate) if self.fields or self.other else candidate
+            key = (one.strategy, one.cards, one.flags)
+            if key not in seen:
+                seen.add(key)
+                yield one
+
+    def _applied(self, candidate: Candidate) -> Candidate:
+        flags = replace(candidate.flags, **self.fields, other=(*candidate.flags.other, *self.other))
+        if "n_ubatch" not in self.fields:
+            flags = replace(flags, n_ubatch=min(flags.n_ubatch, flags.n_batch))
+        elif "n_batch" not in self.fields:
+            flags = replace(flags, n_batch=max(flags.n_batch, flags.n_ubatch))
+        return replace(candidate, flags=flags, user_fields=tuple(self.fields))
+
+
+NO_USER_FLAGS = UserFlags()
+
+
+def user_flags(engine: Engine, constraints: Constraints) -> UserFlags:
+    """Return the flags that the user sets, as an engine reads them. Raises InvalidFlags for those it does not know."""
+    if not constraints.keep_flags:
+        return NO_USER_FLAGS
+    parsed = _parsed(engine, constraints.keep_flags)
+    if parsed.refused:
+        raise _wrong(parsed.refused[0].detail)
+    if parsed.unknown:
+        raise _wrong(f"{engine} has no `{parsed.unknown[0][:80]}`")
+    if any(option.split(" ")[0] in _OF_CARDS for option in parsed.flags.other):
+        raise _wrong("which cards are used cannot be set here: leave the others out of the hardware")
+    for rule in parsed.flags.overrides:
+        if not is_easy(rule.pattern):
+            raise _wrong(f"-ot {rule.pattern[:80]}: this pattern may take too long to match: write a simpler one")
+    fields = {name: getattr(parsed.flags, name) for used in parsed.used for name in _fields_of(used)}
+    if fields.get("split_mode") in _modes_of_others(engine):
+        raise _wrong(f"{engine} has no -sm {fields['split_mode']}")
+    other = tuple(o for o in (*parsed.flags.other, *parsed.rest) if o.partition(" ")[0] in parsed.used)
+    _check_written(engine, Flags(**fields, other=other))
+    return UserFlags(fields, other)
+
+
+def _check_written(engine: Engine, flags: Flags) -> None:
+    try:
+        for tool in ("server", "bench"):
+            render(engine, tool, flags, model_path="m")
+    except InvalidFlags as error:
+        raise InvalidFlags(error.detail, field=FIELD, choices=error.choices) from error
+
+
+def check_user_flags(constraints: Constraints, rig: Rig) -> None:
+    """Raise InvalidFlags where no allowed engine knows these flags, or a rule names a device that is not there."""
+    wrong = []
+    for engine in constraints.engine_names:
+        try:
+            _check_devices(user_flags(engine, constraints), len(rig.cards))
+        except InvalidFlags as error:
+            wrong.append(error)
+    if len(wrong) == len(constraints.engine_names):
+        raise InvalidFlags(wrong[-1].detail, field=FIELD, choices=wrong[-1].choices)
+
+
+def _check_devices(user_fields: UserFlags, n_cards: int) -> None:
+    flags = Flags(**user_fields.fields)  # type: ignore[arg-type]
+    for rule in flags.overrides:
+        device_index(rule.device, n_cards)
+    if len(flags.tensor_split) > n_cards:
+        raise _wrong(f"-ts has {len(flags.tensor_split)} numbers for {n_cards} GPUs")
+
+
+def user_flags_refusal(engine: Engine, constraints: Constraints) -> str | None:
+    """Return why an engine cannot take the user's flags, or None when it can."""
+    try:
+        user_flags(engine, constraints)
+    except InvalidFlags as error:
+        return error.detail
+    return None
+
+
+def goal_with_user_flags(goal: GoalRequest, constraints: Constraints) -> GoalRequest:
+    """Return the goal with the context and slots of the user's flags. Raises InvalidFlags where they contradict it."""
+    for engine in constraints.engine_names:
+        if constraints.keep_flags and user_flags_refusal(engine, constraints) is None:
+            fields = user_flags(engine, constraints).fields
+            goal = _with(_with(goal, "context", fields.get("n_ctx")), "parallel", fields.get("n_parallel"))
+            break
+    return goal
+
+
+def _with(goal: GoalRequest, name: str, value: object) -> GoalRequest:
+    if not isinstance(value, int) or value < 1:
+        return goal
+    stated = getattr(goal, name)
+    if stated not in (None, value):
+        raise _wrong(f"goal.{name} is {stated:,}, the flag says {value:,}: leave one of them out")
+    return replace(goal, **{name: value})
+
+
+def _parsed(engine: Engine, words: Sequence[str]) -> ParsedCommand:
+    try:
+        return parse(" ".join(words), engine, program="llama-server")
+    except InvalidFlags as error:
+        raise _wrong(error.detail) from error
+
+
+def _fields_of(name: str) -> tuple[str, ...]:
+    option = option_named(name, False)
+    if option is None:
+        return ()
+    return _FIELDS.get(option.field, (option.field,))
+
+
+def _wrong(text: str) -> InvalidFlags:
+    return InvalidFlags(text, field=FIELD)
+
+
+# Options that a build may lack and a config can do without: then the build's own default holds.
+_OPTIONAL: tuple[dict[str, object], ...] = (
+    {}, {"jinja": False}, {"attn_max_batch": None}, {"attn_max_batch": None, "jinja": False},
+    {"mla": None, "attn_max_batch": None}, {"mla": None, "attn_max_batch": None, "jinja": False},
+)  # fmt: skip
+
+
+def build_refusal(engine: Engine, flags: Flags, build: Build) -> str | None:
+    """Return why a build cannot take these flags, or None when it can."""
+    try:
+        for tool in ("server", "bench"):
+            render(engine, tool, flags, model_path="m", build=build)
+    except InvalidFlags as error:
+        return error.detail
+    return None
+
+
+def rule_errors(engine: Engine, command: str, model: Model, rig: Rig, build: Build) -> list[str]:
+    """Return the errors that the rules find in a command for a build."""
+    parsed = parse(command, engine, build=BuildAsked(date=build.date))
+    found = in_order(findings(case_of(parsed, model, rig, command, "cuda"), None))
+    wrong = [f for f in found if f.severity == "error"]
+    return [f"{f.message}{f'; {f.fix}' if f.fix else ''}" for f in wrong]
+
+
+def for_build(engine: Engine, candidate: Candidate, build: Build) -> Candidate:
+    """Return the candidate without options that the build lacks. Raises InvalidFlags where it needs one of them."""
+    for without in _OPTIONAL:
+        one = replace(candidate, flags=candidate.with_flags(**without))
+        why = build_refusal(engine, one.flags, build)
+        if why is None:
+            return one
+    raise InvalidFlags(why or "", field="build")
+
+
+def _modes_of_others(engine: Engine) -> set[str]:
+    """The values of `-sm` with which the cards of another engine work together."""
+    return {mode for one in all_engines() if one.name != engine for mode in one.memory.together}

@@ -1,0 +1,180 @@
+"""The best placement for given flags: which card owns which blocks, and which pieces lie on which device.
+
+A layout is chosen by costs and free bytes alone (`layout`), then replayed: the bytes that the replay finds left or
+missing on each card correct the free bytes, until nothing changes. Only what a replay has confirmed is returned.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+from msgspec.structs import replace
+
+from service.engine.config import Flags, Placement
+from service.engine.memory import Memory
+from service.engine.memory.cache import cache_bytes
+from service.engine.memory.spec import make_spec
+from service.engine.memory.stored import derived_by_layer, reserved_bytes
+from service.engine.planner.pricing.blocks import Block, blocks_of
+from service.engine.planner.pricing.costs import Costs, costs_of
+from service.engine.planner.pricing.fit import Fitted, Placed, Problem, Shortfall, shortfall_of, slack
+from service.engine.planner.search.layout import LayoutSearch, Sizes, Starts
+from service.engine.planner.search.layout_flags import MovedPieces, all_in_ram, layout_flags, moved_pieces
+from service.engine.speed import request_of, work_of
+
+_MOST_REPLAYS = 8
+_SEARCHES = 4  # then the spans stay, and only the pieces are packed again
+_RAM_IS_SHORT = 1e-6  # seconds a byte: then any card is better than RAM
+
+
+def best_placement(problem: Problem, flags: Flags, *, whole: bool = False) -> Placed | Shortfall:
+    """Return `flags` with the `-ts` and `-ot` that serve the goal fastest and fit, or the Shortfall that is least.
+
+    `whole`: everything has to be on the cards. `-ngl` and the other flags stay as they are.
+    """
+    return PlacementSearch(problem, flags, whole).best()
+
+
+class PlacementSearch:
+    """One search: the model's blocks, their costs and bytes, and the steps from a layout to one that fits."""
+
+    def __init__(self, problem: Problem, flags: Flags, whole: bool) -> None:
+        self.problem, self.flags, self.whole = problem, flags, whole
+        model = problem.model
+        blocks = blocks_of(problem.engine, model)
+        self.blocks = tuple(map(_unsplit, blocks)) if whole else blocks
+        self.free = [device.free for device in problem.devices]
+        self.n_slots = model.n_layer + 1
+        self.costs: Costs = costs_of(problem, flags, self.blocks)
+        self.fixed = self._fixed_bytes()
+        head = model.by_name.get("output.weight") or model.by_name["token_embd.weight"]
+        self.head = reserved_bytes(model)[head.name]
+        self.heads = (self.head,) * len(self.free)
+        self.ram_rate = 0.0
+        self.request = request_of(problem.rig, problem.devices, flags, problem.goal)
+
+    def best(self) -> Placed | Shortfall:
+        """Return the fastest placement that fits, or the least Shortfall."""
+        first = self._first_starts()
+        tries = [self.search_from(first)]
+        if self._may_leave_ram_empty():
+            starts = self._starts_of(tries[0].fitted.memory.placement) if isinstance(tries[0], Placed) else first
+            tries.append(self.search_from(starts, ram_empty=True))
+        found = [one for one in tries if isinstance(one, Placed)]
+        short = [one for one in tries if isinstance(one, Shortfall)]
+        return min(found, key=lambda one: one.seconds) if found else min(short, key=lambda one: one.n_bytes)
+
+    def _may_leave_ram_empty(self) -> bool:
+        """Return whether the cards may have room for all pieces: then the first card needs none for copies."""
+        pieces = [piece for block in self.blocks for piece in block.pieces]
+        return sum(piece.n_bytes for piece in pieces) <= sum(self.free) - sum(self.fixed) - self.heads[0]
+
+    def _starts_of(self, placement: Placement) -> Starts:
+        owners = (*placement.layers, placement.head)
+        return tuple(sum(owner < card for owner in owners) for card in range(len(self.free) + 1))
+
+    def search_from(self, starts: Starts, *, ram_empty: bool = False) -> Placed | Shortfall:
+        """Return the fastest placement that replays confirm. `ram_empty`: all pieces are kept out of RAM."""
+        away, piece_bytes = self._before_search(starts, ram_empty)
+        memory = self.problem.memory(layout_flags(self.problem, self.flags, starts, away))
+        self.heads, self.ram_rate = self._with_logits(memory), _RAM_IS_SHORT if ram_empty else 0.0
+        rooms = self.rooms(memory, starts, piece_bytes)
+        found: Placed | None = None
+        least: Shortfall | None = None
+        tried: set[Flags] = set()
+        for number in range(_MOST_REPLAYS):
+            layouts = self._layout_search(rooms)
+            layout = layouts.best(starts, widely=number == 0) if number < _SEARCHES else layouts.packed(starts)
+            flags = layout_flags(
+                self.problem, self.flags, layout.starts, moved_pieces(self.problem, self.blocks, layout)
+            )
+            if flags in tried:
+                break
+            tried.add(flags)
+            memory = self.problem.memory(flags)
+            left, seconds = slack(self.problem, memory), self._seconds(flags, memory)
+            if min(left) >= 0 and (found is None or seconds < found.seconds):
+                found = Placed(Fitted(flags, memory), seconds)
+            elif min(left) < 0:
+                least = _least(self.problem, left, least)
+                if left[-1] < 0:
+                    self.ram_rate = _RAM_IS_SHORT
+            rooms = self._corrected(rooms, self.rooms(memory, layout.starts, layout.pieces), left)
+            starts = layout.starts
+        return found or least or Shortfall("RAM", 0)
+
+    def _before_search(self, starts: Starts, ram_empty: bool) -> tuple[MovedPieces, list[int]]:
+        """What lies in RAM before the first layout is chosen, and the bytes of pieces on each card."""
+        if not ram_empty:
+            return all_in_ram(self.blocks), [0] * len(self.free)
+        return {}, [sum(block.movable_bytes for block in self.blocks[a:b]) for a, b in pairwise(starts)]
+
+    def _seconds(self, flags: Flags, memory: Memory) -> float:
+        """The seconds of the request, by the functions that `check` uses."""
+        return self.request.seconds(work_of(self.problem.run(flags, memory.placement)))
+
+    # -- bytes ---------------------------------------------------------------------------------------------------
+
+    def _fixed_bytes(self) -> tuple[int, ...]:
+        """Bytes that each block takes on the card that owns it, whatever pieces lie there."""
+        model, engine = self.problem.model, self.problem.engine
+        spec = make_spec(engine, model, self.flags, "server", cpu_only=False)
+        caches = cache_bytes(model, spec, cuda_padding=True)
+        derived = derived_by_layer(engine, model, spec.mla)
+        return tuple(
+            block.fixed_bytes + (0 if self.flags.no_kv_offload else caches[block.index]) + derived[block.index]
+            for block in self.blocks
+        )
+
+    def _with_logits(self, memory: Memory) -> tuple[int, ...]:
+        """Bytes of the head on each card: its weights, and what the logits take beyond the other computing there."""
+        head, compute = memory.placement.head, [device.compute for device in memory.devices[:-1]]
+        others = [n for card, n in enumerate(compute) if card not in (0, head)] or [
+            n for c, n in enumerate(compute) if c != head
+        ]
+        compute[head] = min(compute[head], *others) if others else compute[head]
+        spec = make_spec(self.problem.engine, self.problem.model, self.flags, "bench", cpu_only=False)
+        logits = 4 * self.problem.model.n_vocab * spec.n_outputs
+        return tuple(self.head + max(0, logits - peak) for peak in compute)
+
+    def _first_starts(self) -> Starts:
+        """Spans in proportion to free memory."""
+        total, done, starts = sum(self.free), 0, [0]
+        for free in self.free:
+            done += free
+            starts.append(round(self.n_slots * done / max(total, 1)))
+        return tuple(starts)
+
+    def rooms(self, memory: Memory, starts: Starts, pieces: Sequence[int]) -> tuple[int, ...]:
+        """Return what each card has for fixed parts, caches and pieces: what a replay left, and what lies there.
+
+        `pieces`: the bytes of pieces on each card.
+        """
+        left = slack(self.problem, memory)
+        return tuple(left[card] + self.own_bytes(card, starts) + pieces[card] for card in range(len(self.free)))
+
+    def own_bytes(self, card: int, starts: Starts) -> int:
+        """Return the bytes of fixed parts and caches of the blocks that a card owns."""
+        start, end = starts[card], starts[card + 1]
+        return sum(self.fixed[start:end]) + (self.heads[card] if start < end == self.n_slots else 0)
+
+    def _corrected(self, before: Sequence[int], now: Sequence[int], left: Sequence[int]) -> tuple[int, ...]:
+        """A card that was too full gets no more room than that showed; the others what the replay says."""
+        return tuple(min(a, b) if over < 0 else b for a, b, over in zip(before, now, left, strict=False))
+
+    def _layout_search(self, rooms: tuple[int, ...]) -> LayoutSearch:
+        sizes = Sizes(self.fixed, self.heads, rooms)
+        return LayoutSearch(self.blocks, self.n_slots, self.costs, sizes, self.ram_rate)
+
+
+def _unsplit(block: Block) -> Block:
+    """The block with its pieces made part of what is fixed."""
+    names = tuple(name for piece in block.pieces for name in piece.names)
+    n_bytes = block.fixed_bytes + block.movable_bytes
+    return replace(block, fixed=(*block.fixed, *names), fixed_bytes=n_bytes, pieces=())
+
+
+def _least(problem: Problem, left: Sequence[int], known: Shortfall | None) -> Shortfall:
+    found = shortfall_of(problem, list(left))
+    return found if known is None else min(known, found, key=lambda shortfall: shortfall.n_bytes)

@@ -1,0 +1,115 @@
+"""Whole layers in RAM, cache and all: how many, and of how many of the others the FFN as well.
+
+At depth a layer's cache costs more in RAM than its FFN does, for a short prompt the reverse. So the best is looked for
+between as many layers on the cards as fit whole, and as many as fit without their FFN; each is replayed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from msgspec.structs import replace
+
+from service.engine.config import CPU, Flags
+from service.engine.memory import Memory
+from service.engine.planner.pricing.blocks import Block, blocks_of
+from service.engine.planner.pricing.fit import Fitted, Problem, Shortfall, shortfall_of, slack
+from service.engine.planner.search.layout_flags import rules_of
+
+_STEPS = 6  # numbers of layers tried between the two ends
+_REPLAYS = 3  # of one number of layers: the FFN that a first replay leaves room for may be one too many
+
+
+def layers_in_ram(problem: Problem, flags: Flags) -> Fitted | Shortfall:
+    """Return `flags` with the `-ngl`, and the `-ot` for FFN in RAM, that serve the goal fastest, or the Shortfall."""
+    search = _Search(problem, flags)
+    most = search.most_layers(all_ffn_in_ram=True)
+    if most == 0:
+        return search.least or Shortfall("RAM", problem.model.n_bytes)
+    fewest = search.most_layers(all_ffn_in_ram=False)
+    for ngl in sorted({fewest + round((most - fewest) * step / _STEPS) for step in range(_STEPS + 1)} - {0}):
+        search.try_layers(ngl)
+    for ngl in (search.best_ngl - 1, search.best_ngl + 1):
+        if fewest <= ngl <= most:
+            search.try_layers(ngl)
+    return search.best or search.least or Shortfall("RAM", problem.model.n_bytes)
+
+
+class _Search:
+    """What was replayed, and the best of it."""
+
+    def __init__(self, problem: Problem, flags: Flags) -> None:
+        self.problem, self.flags = problem, flags
+        self.blocks = {b.index: b for b in blocks_of(problem.engine, problem.model) if b.pieces or b.ram_only}
+        self.best: Fitted | None = None
+        self.best_ngl, self.seconds = 0, float("inf")
+        self.least: Shortfall | None = None
+        self._known: dict[Flags, Memory] = {}
+
+    def most_layers(self, *, all_ffn_in_ram: bool) -> int:
+        """Return the most layers (the head counts as one) that fit the cards with all FFN in RAM, or with none."""
+        low, high = 0, self.problem.model.n_layer + 1
+        while low < high:
+            middle = (low + high + 1) // 2
+            flags = self._flags(middle, set(self.blocks) if all_ffn_in_ram else set())
+            if min(self._slack(flags)[:-1]) >= 0:
+                low = middle
+            else:
+                high = middle - 1
+        return low
+
+    def try_layers(self, ngl: int) -> None:
+        """Keep the best of what this number of layers allows: no more FFN in RAM than the cards have no room for."""
+        flags = self._flags(ngl, set(self.blocks))
+        left, owners = self._slack(flags), self._memory(flags).placement.layers
+        kept = {card: self._room_for(owners, card, left[card]) for card in range(len(self.problem.devices))}
+        for _ in range(_REPLAYS):
+            away = {i for i in self.blocks if i not in set(self._kept(owners, kept))}
+            flags = self._flags(ngl, away)
+            left = self._slack(flags)
+            short = [card for card, n in enumerate(left[:-1]) if n < 0]
+            if not short:
+                break
+            kept |= {card: max(kept[card] - 1, 0) for card in short}
+        self._keep(ngl, flags, left)
+
+    def _keep(self, ngl: int, flags: Flags, left: list[int]) -> None:
+        if min(left) < 0:
+            found = shortfall_of(self.problem, left)
+            self.least = found if self.least is None else min(self.least, found, key=lambda s: s.n_bytes)
+            return
+        fitted = Fitted(flags, self._memory(flags))
+        seconds = self.problem.seconds(fitted).expected
+        if seconds < self.seconds:
+            self.best, self.best_ngl, self.seconds = fitted, ngl, seconds
+
+    def _room_for(self, owners: tuple[int, ...], card: int, left: int) -> int:
+        """The number of FFN that a card has room for, of the layers that it owns."""
+        n = 0
+        for block in self._of_card(owners, card):
+            left -= block.movable_bytes
+            if left < 0:
+                break
+            n += 1
+        return n
+
+    def _kept(self, owners: tuple[int, ...], kept: dict[int, int]) -> Iterator[int]:
+        for card, n in kept.items():
+            yield from (block.index for block in self._of_card(owners, card)[:n])
+
+    def _of_card(self, owners: tuple[int, ...], card: int) -> list[Block]:
+        """The blocks of a card with something to keep, the last first: what lies in RAM is then one range of layers."""
+        return [b for i, b in sorted(self.blocks.items(), reverse=True) if owners[i] == card and not b.ram_only]
+
+    def _flags(self, ngl: int, away: set[int]) -> Flags:
+        away = away | {i for i, block in self.blocks.items() if block.ram_only}
+        rules = rules_of(self.problem.model, {(CPU, "whole"): sorted(away)})
+        return replace(self.flags, n_gpu_layers=ngl, overrides=tuple(rules))
+
+    def _memory(self, flags: Flags) -> Memory:
+        if flags not in self._known:
+            self._known[flags] = self.problem.memory(flags)
+        return self._known[flags]
+
+    def _slack(self, flags: Flags) -> list[int]:
+        return slack(self.problem, self._memory(flags))

@@ -1,0 +1,67 @@
+"""What a command loads besides its model, on the machine of a case."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from service.engine.commands import ParsedCommand, draft_command, projector_of
+from service.engine.config import CPU, Device, Engine, Flags, Override
+from service.engine.engines import engine_spec
+from service.engine.gguf import Header
+from service.engine.hardware import Rig
+from service.engine.memory import Companion, Memory, draft_model, next_token_context, projector
+from service.engine.memory.spec import Allocator
+from service.engine.model import Model
+from service.engine.run.devices import chosen_devices
+
+
+class CompanionHeaders(msgspec.Struct, frozen=True):
+    """Headers of what a command names besides its model; None where it names none, or where it is not known."""
+
+    draft: Model | None = None
+    projector: Header | None = None
+
+
+NO_COMPANIONS = CompanionHeaders()
+
+
+def companions_of(
+    parsed: ParsedCommand, model: Model, flags: Flags, memory: Memory, devices: Sequence[Device], rig: Rig,
+    headers: CompanionHeaders, allocator: Allocator,
+) -> tuple[Companion, ...]:  # fmt: skip
+    """Return the memory of the companions of a command whose model takes `memory`. Raises InvalidFlags."""
+    asked = draft_command(parsed)
+    places = _places(asked, devices, rig)
+    own = _as_usable(parsed.engine, asked.flags, flags, [devices[i].name for i in places])
+    found = [next_token_context(parsed.engine, model, flags, memory.placement, own, allocator=allocator)]
+    if headers.draft is not None:
+        free = [max(devices[i].free - int(memory.total(i).expected), 0) for i in places]
+        found.append(draft_model(parsed.engine, headers.draft, own, free, places, len(devices), allocator=allocator))
+    named = projector_of(parsed)
+    if headers.projector is not None and named is not None:
+        names = [device.name for device in devices]
+        first = names.index(named.device) if named.device in names else 0
+        device = first if named.on_gpu and devices else len(devices)
+        found.append(projector(headers.projector, len(devices), device, flash_attn=flags.flash_attn != "off"))
+    return tuple(one for one in found if one is not None)
+
+
+def _as_usable(engine: Engine, asked: Flags, usable: Flags, names: Sequence[str]) -> Flags:
+    """The draft's flags with the context the model runs with, and rules that name devices by their place in `names`."""
+    own = [
+        Override(rule.pattern, f"CUDA{names.index(rule.device)}" if rule.device in names else CPU)
+        for rule in asked.overrides
+        if rule.device in (CPU, *names)
+    ]
+    main = usable.main_gpu if usable.main_gpu is not None and usable.main_gpu < len(names) else None
+    rules = usable.overrides if engine_spec(engine).commands.draft_takes_rules else tuple(own)
+    return msgspec.structs.replace(
+        asked, n_ctx=usable.n_ctx, main_gpu=main, overrides=rules, tensor_split=usable.tensor_split[: len(names)]
+    )
+
+
+def _places(asked: ParsedCommand, devices: Sequence[Device], rig: Rig) -> list[int]:
+    names = {device.name for device in chosen_devices(asked, rig)[0]}
+    return [i for i, device in enumerate(devices) if device.name in names]

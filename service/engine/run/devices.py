@@ -1,0 +1,89 @@
+"""Which GPUs an engine started with a command sees, and in which order."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from service.engine.catalogue import engine_devices
+from service.engine.commands import ParsedCommand, option_value
+from service.engine.config import Device
+from service.engine.hardware import Rig
+from service.engine.units import MIB
+
+VISIBLE = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
+_DEVICE_OPTIONS = ("-dev", "--device")
+_LAB_FREE = 25_276_502_016  # bytes free on each device of the rig of the lab data
+
+
+def visible_cards(env: Mapping[str, str], rig: Rig) -> tuple[int, ...]:
+    """Return the indices of the rig's cards that the environment shows, in the runtime's order.
+
+    Numbers are nvidia-smi's with CUDA_DEVICE_ORDER=PCI_BUS_ID where that order is known, else ours. As in the CUDA
+    programming guide ("CUDA environment variables"), the first entry that names no card hides all that follow.
+    """
+    shown = next((env[name] for name in VISIBLE if name in env), None)
+    numbers = _numbers(env, rig)
+    if shown is None:
+        return tuple(sorted(range(len(rig.cards)), key=lambda i: _place(numbers, i)))
+    found: list[int] = []
+    for entry in (part.strip() for part in shown.split(",")):
+        card = _card(entry, numbers, rig)
+        if card is None or card in found:
+            break
+        found.append(card)
+    return tuple(found)
+
+
+def first_unknown_card(env: Mapping[str, str], rig: Rig) -> str | None:
+    """Return the variable and the entry from which on cards are hidden by mistake; "" and -1 hide them on purpose."""
+    name = next((name for name in VISIBLE if name in env), None)
+    if name is None or not rig.cards:
+        return None
+    entries = [part.strip() for part in env[name].split(",")]
+    seen = len(visible_cards(env, rig))
+    return f"{name}: {entries[seen][:60]}" if entries[seen:] and entries[seen] not in ("", "-1") else None
+
+
+def _numbers(env: Mapping[str, str], rig: Rig) -> dict[int, int]:
+    """Cards by the number that the runtime gives them."""
+    if env.get("CUDA_DEVICE_ORDER") == "PCI_BUS_ID" and rig.order_known:
+        return {card.pci_index: i for i, card in enumerate(rig.cards) if card.pci_index is not None}
+    return {i: i for i in range(len(rig.cards))}
+
+
+def _place(numbers: Mapping[int, int], card: int) -> int:
+    return next((number for number, index in numbers.items() if index == card), card)
+
+
+def _card(entry: str, numbers: Mapping[int, int], rig: Rig) -> int | None:
+    if entry.isascii() and entry.isdigit():
+        return numbers.get(int(entry[:4]))
+    return next((i for i, card in enumerate(rig.cards) if card.uuid and entry and card.uuid.startswith(entry)), None)
+
+
+def with_lab_bytes(devices: Sequence[Device]) -> tuple[Device, ...]:
+    """Return the devices, those of the measuring rig with the bytes that it really had free.
+
+    The lab data gives its 25,276,502,016 bytes as 24,105 MiB. llama.cpp divides layers by free memory in 32-bit floats:
+    which of several equal cards gets the layer on the border depends on the bytes.
+    """
+    return tuple(
+        msgspec.structs.replace(device, free=_LAB_FREE) if abs(device.free - _LAB_FREE) < MIB else device
+        for device in devices
+    )
+
+
+def chosen_devices(parsed: ParsedCommand, rig: Rig) -> tuple[tuple[Device, ...], tuple[str, ...]]:
+    """Return the devices in the engine's order, `-dev` applied, and the names in `-dev` that do not exist."""
+    there = engine_devices(rig, parsed.engine, visible_cards(parsed.env, rig))
+    asked = option_value(parsed.flags.other, _DEVICE_OPTIONS)
+    if asked is None:
+        return there, ()
+    names = [name.strip() for name in asked.replace("/", ",").split(",") if name.strip()]
+    by_name = {device.name: device for device in there}
+    known = dict.fromkeys(name for name in names if name in by_name)
+    wrong = tuple(name for name in names if name not in by_name and name not in ("none", "auto"))
+    devices = there if names == ["auto"] else tuple(by_name[name] for name in known)
+    return devices, wrong

@@ -1,0 +1,223 @@
+"""The weights of a run: the type of each after loading, the device that computes with it, and what crosses.
+
+In ik_llama.cpp, where up and gate are one operation (loading.can_fuse), it runs where up lies, and gate crosses to it
+at every evaluation (ggml-backend.cpp, ggml_backend_sched_backend_id_from_cur: the first weight decides; issue 521: 8.7
+to 1.6 t/s with two such layers).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Generic, Literal, TypeAlias, TypeVar
+
+import msgspec
+
+from service.engine.builds.rules import MemoryRules
+from service.engine.config import Engine, Flags
+from service.engine.engines import engine_spec
+from service.engine.ggml_types import GgmlType, type_named
+from service.engine.model import Model
+from service.engine.run.copies import FUSED_UP_GATE, MOE_FUSED_UP_GATE, MUL_MAT, MUL_MAT_ID, NEVER, Copies
+from service.engine.run.loading import KEPT_AS_THEY_ARE, can_fuse, interleaved
+from service.engine.tensor_names import layer_of, role_of
+
+T = TypeVar("T")
+Use: TypeAlias = Literal["dense", "expert", "head"]
+TINY = 100_000  # elements: biases and scales are copied as activations are, at no cost that shows
+# Both engines evaluate a layer in this order; a change of device between two of them costs a copy.
+CHAIN = (
+    *("attn_output.", "ffn_norm.", "gate_inp.", "up_exps.", "gate_exps.", "gate_up_exps.", "down_exps."),
+    *("gate_shexp.", "ffn_up.", "ffn_down."),
+)
+_UNFUSED = frozenset({"-no-fug", "--no-fused-up-gate"})
+
+
+class Row(msgspec.Struct, frozen=True):
+    """One tensor of a model. `layer` -1: none; `chain`: its place in the order of a layer, -1: none; `counts`: not a
+    norm. `rows`: those of one matrix, 0 for a vector. `up`: of a gate, the name of the up that it may be fused with;
+    `gate`: the other way round.
+    """
+
+    name: str
+    layer: int
+    use: Use
+    type: GgmlType
+    n_bytes: int
+    n_elements: int
+    rows: int
+    chain: int
+    counts: bool
+    up: str = ""
+    gate: str = ""
+
+
+class UsedWeight(msgspec.Struct, frozen=True):
+    """A tensor in a run. Devices are indices, the CPU last.
+
+    `type`: after loading. `stored`: where it lies. `computed`: the device that computes with it for a token; another
+    than `stored`: it crosses at every evaluation. `copied_from`: the tokens of a batch from which the first GPU
+    computes with it, and it crosses to there unless it lies there (NEVER: for no batch). `fused`: up and gate of its
+    layer (or of its expert layer) are one operation.
+    """
+
+    row: Row
+    type: GgmlType
+    stored: int
+    computed: int
+    copied_from: int
+    fused: bool
+
+
+class WeightRules(msgspec.Struct, frozen=True):
+    """How an engine, of some build and with some flags, treats weights. `cpu`: the index of the CPU.
+
+    `interleaves`: `-rtr`. `up_before_gate`: the order of the two where they are two operations. `without_kernels`:
+    types that no GPU of this build multiplies by, in addition to those of the table.
+    """
+
+    engine: Engine
+    cpu: int
+    interleaves: bool
+    fuses_experts: bool
+    fuses_dense: bool
+    up_before_gate: bool
+    without_kernels: tuple[str, ...]
+    copies: Copies
+
+    def has_gpu_kernel(self, kind: GgmlType) -> bool:
+        """Return whether a GPU multiplies by weights of this type."""
+        return engine_spec(self.engine).types.gpu_kernels(kind) and kind.name not in self.without_kernels
+
+    def loaded_type(self, row: Row, device: int) -> GgmlType:
+        """Return the type of a tensor on `device` after loading."""
+        if not self.interleaves or device != self.cpu or row.name in KEPT_AS_THEY_ARE:
+            return row.type
+        return interleaved(row.type, row.rows)
+
+    def fuses(self, up: Row, gate: Row, up_device: int, gate_device: int) -> bool:
+        """Return whether up and gate on these devices are one operation."""
+        if up.rows != gate.rows or up.n_elements != gate.n_elements:
+            return False
+        expert = up.use == "expert"
+        if not (self.fuses_experts if expert else self.fuses_dense):
+            return False
+        return can_fuse(self.loaded_type(up, up_device), self.loaded_type(gate, gate_device), dense=not expert)
+
+
+def weight_rules(engine: Engine, flags: Flags, cpu: int, rules: MemoryRules, copies: Copies) -> WeightRules:
+    """Return how these flags treat weights, in a build of which `rules` hold."""
+    memory = engine_spec(engine).memory
+    return WeightRules(
+        engine=engine,
+        cpu=cpu,
+        interleaves=memory.repacks_at_load and flags.runtime_repack,
+        fuses_experts=memory.fuses_up_and_gate and flags.fused_moe,
+        fuses_dense=memory.fuses_up_and_gate and rules.fused_dense and not _UNFUSED & set(flags.other),
+        up_before_gate=memory.up_before_gate and rules.up_before_gate,
+        without_kernels=rules.only_in_ram,
+        copies=copies,
+    )
+
+
+def used_weights(
+    rules: WeightRules, rows: Mapping[str, Row], places: Mapping[str, int], names: Iterable[str] | None = None
+) -> list[UsedWeight]:
+    """Return the tensors of `places` (all, or those of `names`) as a run uses them. `places`: device by name."""
+    found = []
+    for name in places if names is None else names:
+        row = rows.get(name)
+        if row is not None:
+            found.append(_used(rules, rows, places, row))
+    return found
+
+
+def _used(rules: WeightRules, rows: Mapping[str, Row], places: Mapping[str, int], row: Row) -> UsedWeight:
+    stored, fused = places[row.name], False
+    kind, computed = rules.loaded_type(row, stored), stored
+    if row.up or row.gate:
+        up, gate = row.up or row.name, row.gate or row.name
+        if up in places and gate in places and rules.fuses(rows[up], rows[gate], places[up], places[gate]):
+            fused, computed = True, places[up]
+    if row.n_elements <= TINY or not row.counts:
+        return UsedWeight(row, kind, stored, computed, NEVER, fused)
+    on_gpu = rules.has_gpu_kernel(kind)
+    if not on_gpu:  # the CPU multiplies, wherever it lies (discussion 491: 17 to 1.3 t/s)
+        return UsedWeight(row, kind, stored, rules.cpu, NEVER, fused)
+    least = rules.copies.least_tokens(_operation(row, fused), kind) if computed == rules.cpu else NEVER
+    return UsedWeight(row, kind, stored, computed, least, fused)
+
+
+def _operation(row: Row, fused: bool) -> int:
+    if row.use == "expert":
+        return MOE_FUSED_UP_GATE if fused else MUL_MAT_ID
+    return FUSED_UP_GATE if fused else MUL_MAT
+
+
+class Same(Generic[T]):
+    """A key that is equal to itself only: models and placements are too large to hash."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: T) -> None:
+        self.value = value
+
+    def __hash__(self) -> int:
+        return id(self.value)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Same) and self.value is other.value
+
+
+def rows_of(model: Model) -> dict[str, Row]:
+    """Return the tensors of a model by name; those that cost no time (embedding, norms) are left out.
+
+    Worked out once, and kept with the model.
+    """
+    known: dict[str, Row] | None = model.__dict__.get("_rows")
+    if known is None:
+        known = model.__dict__["_rows"] = _rows_of(model)
+    return known
+
+
+def _rows_of(model: Model) -> dict[str, Row]:
+    names = {tensor.name for tensor in model.tensors}
+    rows: dict[str, Row] = {}
+    for tensor in model.tensors:
+        role = role_of(tensor.name)
+        if role == "nextn" or (role == "token_embd" and not (model.tied and tensor.name == "token_embd.weight")):
+            continue
+        name = "output.weight" if role == "token_embd" else tensor.name
+        use: Use = "expert" if role == "expert" else "head" if name.startswith("output") else "dense"
+        n_elements = 1
+        for d in tensor.dims:
+            n_elements *= d
+        layer = layer_of(tensor.name)
+        chain = next((i for i, part in enumerate(CHAIN) if f"{part}weight" in tensor.name), -1)
+        up, gate = _pair(tensor.name, names)
+        rows[name] = Row(
+            name=name,
+            layer=-1 if layer is None else layer,
+            use=use,
+            type=type_named(tensor.type),
+            n_bytes=tensor.nbytes,
+            n_elements=n_elements,
+            rows=tensor.dims[1] if len(tensor.dims) > 1 else 0,
+            chain=chain,
+            counts=role != "norm" and "_norm." not in name,
+            up=up,
+            gate=gate,
+        )
+    return rows
+
+
+def _pair(name: str, names: set[str]) -> tuple[str, str]:
+    """Return (up, gate): for a gate the name of its up, for an up that of its gate, where there is one."""
+    for suffix in ("_exps", "_shexp", ""):
+        up, gate = f".ffn_up{suffix}.weight", f".ffn_gate{suffix}.weight"
+        if name.endswith(gate):
+            other = name.removesuffix(gate) + up
+            return (other, "") if other in names else ("", "")
+        if name.endswith(up):
+            other = name.removesuffix(up) + gate
+            return ("", other) if other in names else ("", "")
+    return "", ""

@@ -1,0 +1,341 @@
+"""From a request to an advice: the row first, then the queue; a worker computes, and may do so twice."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import secrets
+import time
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import msgspec
+
+from service import logs, metrics
+from service.engine import advise as engine_advise
+from service.engine.advice import AdviceBody
+from service.engine.calibration import Calibration
+from service.engine.errors import AdvisorError
+from service.engine.measured import model_identity
+from service.errors import AdviceFailed, AdviceNotFound, ServiceUnavailable, WrongKey, describe
+from service.flows.accounts import Caller, viewer_of
+from service.flows.advice import fair_queue
+from service.flows.advice.cpu_limit import CpuLimit, CpuSpent, no_limit
+from service.flows.advice.in_use import models_for
+from service.flows.advice.measured_advice import with_results
+from service.flows.advice.pace import Pace
+from service.flows.advice.payers import NOBODY_KNOWN, Payer
+from service.flows.advice.reading import Advise
+from service.flows.advice.repos import known_revision, list_repo, reading
+from service.flows.advice.requests import Request, parse_request, request_key
+from service.flows.context import Context
+from service.hub import RepoListing
+from service.logs import Log
+from service.queue.progress import publish
+from service.store import versions
+from service.store.advice import advices, listings, queue
+from service.store.advice.advices import StoredAdvice
+from service.store.results import calibrations
+from service.store.viewers import ANYBODY, Viewer
+from service.wire.advice.advice import Advice, AdviceEvent, AdviceRequest
+from service.wire.advice.card import card_of
+from service.wire.problem import stored_problem
+
+log = Log("advice")
+
+MAX_FAILURES = 3  # attempts that end in an error nobody planned
+MAX_ATTEMPTS = 10  # attempts in all, those too that ended with their worker: a request may not kill workers for ever
+
+
+class Requested(msgspec.Struct, frozen=True):
+    """The advice that answers a request; `delete_key` when the request made it."""
+
+    advice: Advice
+    delete_key: str | None = None
+
+
+class ReadyAdvice(NamedTuple):
+    """A finished advice, and the version of what it says now."""
+
+    id: str
+    version: str
+
+
+def request_advice(
+    context: Context, asked: AdviceRequest, admit_new_repo: Callable[[], None] = lambda: None,
+    payer: Payer = NOBODY_KNOWN,
+) -> Requested:  # fmt: skip
+    """Return a finished advice for this request, the one being computed for it, or a new one, committed and queued.
+
+    `admit_new_repo` is called before work begins on a repo never read here, and may raise. `payer`: from whose share
+    it is computed. Raises InvalidInput and its kinds for a request that cannot be answered for one that
+    would take more CPU than one may, TooManyOpen where its payer has as many open as one may.
+    """
+    request = parse_request(asked)
+    ready = _ready(context, request)
+    if ready is not None:
+        metrics.ADVICE_ASKED.of("ready").inc()
+        return Requested(_as_advice(ready, context))
+    shared = advices.in_flight(context.engine, _key(context, request, None))
+    if shared:
+        metrics.ADVICE_ASKED.of("joined").inc()
+        queue.share_with(context.engine, shared.id, payer.name)
+        return Requested(_as_advice(shared))
+    if not listings.is_known(context.engine, request.repo):
+        admit_new_repo()
+    return _queue(context, request, payer)
+
+
+def ready_advice(context: Context, asked: AdviceRequest) -> ReadyAdvice | None:
+    """Return which finished advice answers this request. Raises InvalidInput as `request_advice`."""
+    advice_id = _ready_id(context, parse_request(asked))
+    found = versions.of_advice(context.engine, advice_id) if advice_id else None
+    if advice_id is None or found is None:
+        return None
+    metrics.ADVICE_ASKED.of("ready").inc()
+    return ReadyAdvice(advice_id, _version(found))
+
+
+def _ready_id(context: Context, request: Request) -> str | None:
+    revision = known_revision(context, request.reference)
+    return advices.ready_under(context.engine, _key(context, request, revision)) if revision else None
+
+
+def _ready(context: Context, request: Request) -> StoredAdvice | None:
+    advice_id = _ready_id(context, request)
+    return advices.read(context.engine, advice_id) if advice_id else None
+
+
+def _key(context: Context, request: Request, revision: str | None) -> str:
+    return request_key(request, revision, calibrations.version_in_force(context.engine))
+
+
+def _queue(context: Context, request: Request, payer: Payer) -> Requested:
+    delete_key = secrets.token_urlsafe(24)
+    row = _new_row(context, request, delete_key, payer)
+    if not fair_queue.add(context, row):
+        shared = advices.in_flight(context.engine, row.request_key)
+        return Requested(_as_advice(shared)) if shared else _queue(context, request, payer)
+    logs.note(advice_id=row.id)
+    metrics.ADVICE_ASKED.of("new").inc()
+    log.info("advice.queued")
+    return Requested(_as_advice(row), delete_key)
+
+
+def _new_row(context: Context, request: Request, delete_key: str, payer: Payer) -> StoredAdvice:
+    now = context.clock()
+    cost, budget = fair_queue.priced(context, request, payer)
+    return StoredAdvice(
+        id=secrets.token_urlsafe(16),
+        request_key=_key(context, request, None),
+        key=None,
+        state="queued",
+        repo=request.repo,
+        revision=None,
+        request=request.canonical,
+        body=None,
+        problem=None,
+        progress=None,
+        attempts=0,
+        delete_key_hash=_hash(delete_key),
+        created_at=now,
+        updated_at=now,
+        request_id=logs.request_id(),
+        payer=payer.name,
+        cost=cost,
+        budget=budget,
+        account=payer.account,
+    )
+
+
+def read_advice(context: Context, advice_id: str, caller: Caller | None = None) -> Advice:
+    """Return the advice as it is now for who asks, whose own hosts' results count for him. Raises AdviceNotFound."""
+    row = _row(context, advice_id)
+    if row.is_dropped:
+        fair_queue.begin_again(context, row)
+        row = msgspec.structs.replace(_row(context, advice_id), state="queued")
+    advices.note_read(context.engine, row, context.clock())
+    return _as_advice(row, context, viewer_of(caller))
+
+
+def advice_progress(context: Context, advice_id: str) -> AdviceEvent:
+    """Return how far an advice is. Raises AdviceNotFound."""
+    found = advices_progress(context, [advice_id])
+    if not found:
+        raise _not_found()
+    return found[advice_id]
+
+
+def advices_progress(context: Context, ids: list[str]) -> dict[str, AdviceEvent]:
+    """Return how far advices are, by id; nothing of those that are not there."""
+    return advices.progress_of(context.engine, ids)
+
+
+def advice_version(context: Context, advice_id: str) -> str | None:
+    """Return what says whether `read_advice` would return the same again; None while it moves on.
+
+    Raises AdviceNotFound.
+    """
+    found = versions.of_advice(context.engine, advice_id)
+    if found is None:
+        raise _not_found()
+    return _version(found) if found.state == "failed" or (found.state == "ready" and found.kept) else None
+
+
+def _version(found: versions.AdviceVersion) -> str:
+    return f"{found.results} {found.calibration}"
+
+
+def asked_for(context: Context, advice_id: str) -> AdviceRequest:
+    """Return the request that an advice answers, in canonical form. Raises AdviceNotFound."""
+    return _row(context, advice_id).request
+
+
+def delete_advice(context: Context, advice_id: str, key: str) -> None:
+    """Delete an advice, in whatever state it is. Raises AdviceNotFound, or WrongKey."""
+    row = _row(context, advice_id)
+    if not hmac.compare_digest(row.delete_key_hash, _hash(key)):
+        raise WrongKey("this key was not given when the advice was made", field="X-Advice-Key")
+    advices.remove(context.engine, advice_id)
+
+
+def compute_advice(
+    context: Context, job: str, advise: Advise = engine_advise.advise, limit: CpuLimit = no_limit
+) -> None:
+    """Compute the advice that is next and store it, or why it cannot be; nothing happens when none waits.
+
+    `job` names the queue's job: one that ended in the middle of an advice begins that one again. Each advice is
+    computed at least once, maybe twice at a time: the first to finish wins. An error that nobody planned is raised, so
+    that the queue tries again, until MAX_FAILURES. `limit` bounds the CPU seconds that it may take.
+    """
+    row = fair_queue.start(context, job)
+    if row is not None:
+        with logs.bound(advice_id=row.id, request_id=row.request_id):
+            log.info("advice.started", attempt=row.attempts)
+            _finish(context, row, advise, limit)
+
+
+def _finish(context: Context, row: StoredAdvice, advise: Advise, limit: CpuLimit) -> None:
+    began = time.process_time()
+    try:
+        if row.attempts > MAX_ATTEMPTS:
+            raise AdviceFailed(f"it was begun {MAX_ATTEMPTS} times and never ended")
+        with limit(row.budget or context.settings.advice_cpu_seconds):
+            body = _compute(context, row, advise)
+    except ServiceUnavailable:
+        raise  # nothing is wrong with the request
+    except CpuSpent:
+        metrics.ADVICE_REFUSED.of("budget").inc()
+        _fail(context, row, fair_queue.too_expensive(context, row), began)
+    except AdvisorError as error:
+        _fail(context, row, error, began)
+    except Exception as error:
+        metrics.ADVICE_ENDED.of("retried").inc()
+        log.error("advice.retried", error, attempt=row.attempts)
+        if row.attempts < MAX_FAILURES:
+            raise
+        _fail(context, row, AdviceFailed(f"an unexpected error ({type(error).__name__}); it has been logged"), began)
+    else:
+        queue.finish(context.engine, row.id, body, time.process_time() - began, context.clock())
+        log.info("advice.ready", duration_ms=_ended(context, row, "ready"))
+        publish(context.redis, AdviceEvent(row.id, "ready", None))
+
+
+def _fail(context: Context, row: StoredAdvice, error: AdvisorError, began: float) -> None:
+    queue.fail(context.engine, row.id, describe(error), time.process_time() - began, context.clock())
+    log.warning("advice.failed", problem=error.problem, duration_ms=_ended(context, row, "failed"))
+    publish(context.redis, AdviceEvent(row.id, "failed", None))
+
+
+def _ended(context: Context, row: StoredAdvice, outcome: str) -> int:
+    """Count it, and return the milliseconds since it was asked for: what a person waits, with the queue."""
+    seconds = (context.clock() - row.created_at).total_seconds()
+    metrics.ADVICE_ENDED.of(outcome).inc()
+    metrics.ADVICE_WAIT.only.observe(seconds)
+    return round(seconds * 1000)
+
+
+def _compute(context: Context, row: StoredAdvice, advise: Advise) -> AdviceBody:
+    request, calibration = parse_request(row.request), calibrations.in_force(context.engine)
+    if row.revision is not None and row.first_versions is not None:  # once more, of the commit that it is about
+        request = msgspec.structs.replace(
+            request, reference=msgspec.structs.replace(request.reference, revision=row.revision)
+        )
+    constraints = request.canonical.constraints
+
+    def report(step: str) -> None:
+        advices.note_progress(context.engine, row.id, step, context.clock())
+        publish(context.redis, AdviceEvent(row.id, "running", step))
+
+    report("listing the repo")
+    with reading(context, request.repo):
+        with metrics.ADVICE_SECONDS.of("listing").time():
+            listing = list_repo(context, request.reference)
+        ready = _pin(context, row, request, listing, calibration)
+        if ready and ready.body:
+            return ready.body
+        with metrics.ADVICE_SECONDS.of("headers").time():
+            models = models_for(context.hub, listing, request.reference, constraints, report)
+    with metrics.ADVICE_SECONDS.of("computing").time():
+        what_if, pace = request.canonical.what_if, Pace(lambda words, share: report(words))
+        body = models.advised(advise, request.hardware, request.goal, constraints, what_if, calibration, pace)
+    filed = model_identity(row.repo, models.variants[0].model)
+    return msgspec.structs.replace(body, model_slug=filed.slug)
+
+
+def _pin(
+    context: Context, row: StoredAdvice, request: Request, listing: RepoListing, calibration: Calibration | None
+) -> StoredAdvice | None:  # fmt: skip
+    """Note the commit that the row is computed for; return the advice that was finished for it before, if any."""
+    if listing.revision is None:
+        return None
+    key = request_key(request, listing.revision, calibration.version if calibration else None)
+    advices.pin(context.engine, row.id, listing.revision, key)
+    ready = advices.ready_under(context.engine, key)
+    return advices.read(context.engine, ready) if ready else None
+
+
+def _row(context: Context, advice_id: str) -> StoredAdvice:
+    row = advices.read(context.engine, advice_id)
+    if row is None:
+        raise _not_found()
+    return row
+
+
+def _not_found() -> AdviceNotFound:
+    return AdviceNotFound("there is no advice with this id; it may have been deleted", field="id")
+
+
+def _as_advice(row: StoredAdvice, context: Context | None = None, viewer: Viewer = ANYBODY) -> Advice:
+    """Return the row as it is shown; with a `context`, what was measured of it is joined as far as it counts."""
+    request = row.request
+    known: dict[str, Any] = {"hardware": request.hardware, "goal": None}
+    if row.body is not None:
+        body = with_results(context, row, row.body, viewer) if context else row.body
+        known = {**msgspec.structs.asdict(body), "card": card_of(body)}
+    return Advice(
+        id=row.id,
+        state=row.state,
+        repo=row.repo,
+        revision=row.revision or request.revision,
+        progress=row.progress,
+        problem=None if row.problem is None else stored_problem(row.problem),
+        computed_again=_computed_again(row),
+        created_at=row.created_at.isoformat(timespec="seconds"),
+        **known,
+    )
+
+
+def _computed_again(row: StoredAdvice) -> str | None:
+    """What is said of an answer that was dropped and is another version's now."""
+    first, now = row.first_versions, row.body.versions if row.body else None
+    if first is None or now is None or first == now:
+        return None
+    return (
+        f"computed again, for nobody had read it for long: engine model {now.engine_model}, calibration "
+        f"{now.calibration}; first it was {first.engine_model} and {first.calibration}, and may have said otherwise"
+    )
+
+
+def _hash(key: str) -> str:
+    return hashlib.sha256(key.encode()).hexdigest()

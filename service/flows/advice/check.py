@@ -1,0 +1,56 @@
+"""Check a command: which repo and variant it is about, their header, and what the engine's knowledge says of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from service.engine.commands import parse
+from service.engine.logs import read_log
+from service.flows.advice.checked import checked, rig_of
+from service.flows.advice.command_model import repo_of, variant_of
+from service.flows.advice.companions import companions
+from service.flows.advice.reading import read_models
+from service.flows.advice.repos import list_repo, reading
+from service.flows.advice.requests import parse_reference
+from service.flows.context import Context
+from service.hub import RepoListing, RepoReference
+from service.store.advice import listings
+from service.store.results import calibrations
+from service.wire.advice.check import Checked, CheckRequest
+
+
+def check_command(context: Context, asked: CheckRequest, admit_new_repo: Callable[[], None] = lambda: None) -> Checked:
+    """Return what is known of a command; reads the header of its variant where it was not read yet.
+
+    Everything that can be wrong with the request is found before anything is read. `admit_new_repo` is called before a
+    repo never read here, and may raise. Raises InvalidInput and its kinds, and the Hub's errors.
+    """
+    parsed, rig = (
+        parse(asked.command, asked.engine, build=asked.build),
+        rig_of(asked.hardware, calibrations.in_force(context.engine)),
+    )
+    if asked.log is not None:
+        read_log(asked.log)
+    named = repo_of(listings.Listings(context.engine), asked.repo, parsed)
+    reference = parse_reference(named.repo, asked.revision)
+    if not listings.is_known(context.engine, reference.repo):
+        admit_new_repo()
+    with reading(context, reference.repo):
+        listing = list_repo(context, reference)
+        variant = variant_of(listing, reference, parsed)
+        models = read_models(context.hub, listing, [variant], lambda step: None)
+        headers = companions(
+            parsed, asked.draft, asked.mmproj, listing, _lister(context, admit_new_repo), context.hub.read_header
+        )
+    return checked(asked, models.variants[0], rig, headers, named.assumed)
+
+
+def _lister(context: Context, admit_new_repo: Callable[[], None]) -> Callable[[RepoReference], RepoListing]:
+    """Lists another repo that a request names, which may be new here too."""
+
+    def listed(reference: RepoReference) -> RepoListing:
+        if not listings.is_known(context.engine, reference.repo):
+            admit_new_repo()
+        return list_repo(context, reference)
+
+    return listed

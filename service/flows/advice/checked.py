@@ -1,0 +1,45 @@
+"""The check of a command whose model is known: what needs no database."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from service.engine.advise import VariantModel
+from service.engine.calibration import Calibration
+from service.engine.catalogue import resolve
+from service.engine.check import check
+from service.engine.hardware import Assumption, Hardware, Rig
+from service.engine.hardware_text import parse_hardware
+from service.engine.rules import NO_COMPANIONS, CompanionHeaders
+from service.wire.advice.check import BatchCase, Checked, CheckRequest
+
+
+def rig_of(hardware: Hardware | str, fitted: Calibration | None = None) -> Rig:
+    """Return the machine of a request as stated (the canonical form rounds). Raises InvalidHardware and its kind.
+
+    `fitted`: the calibration fitted here, if there is one.
+    """
+    return resolve(parse_hardware(hardware) if isinstance(hardware, str) else hardware, fitted)
+
+
+def checked(
+    asked: CheckRequest | BatchCase, variant: VariantModel, rig: Rig,
+    companion_headers: CompanionHeaders = NO_COMPANIONS, assumed: Sequence[Assumption] = (),
+) -> Checked:  # fmt: skip
+    """Return the check of a request whose model is known; `assumed`: how it was found. Raises InvalidInput."""
+    report = check(
+        asked.command,
+        asked.engine,
+        variant.model,
+        rig,
+        depths=asked.depths,
+        allocator=asked.allocator,
+        measured=asked.measured or (),
+        log=asked.log,
+        companion_headers=companion_headers,
+        build=asked.build,
+        reserve_mib=asked.reserve_mib,
+    )
+    known = {name: getattr(report, name) for name in report.__struct_fields__}
+    known["assumed"] = [*assumed, *report.assumed]
+    return Checked(repo=variant.files.repo, revision=variant.files.revision, variant=variant.name, **known)

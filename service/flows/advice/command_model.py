@@ -1,0 +1,132 @@
+"""Which repo and variant a command's model is: named by the request or the command, or known from what was read."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
+from typing import Protocol
+
+import msgspec
+
+from service.engine.commands import ParsedCommand, option_value
+from service.engine.errors import InvalidInput, UnknownVariant
+from service.engine.hardware import Assumption
+from service.hub import RepoListing, RepoReference, Variant, choose
+from service.hub.listing import ListingLimits
+from service.hub.references import checked_repo
+
+_ANY_NUMBER = ListingLimits(variants=20_000, shards=20_000)  # only one of them is read
+_REPO_OPTIONS = ("-hf", "-hfr", "--hf-repo")
+_FILE_OPTIONS = ("-hff", "--hf-file")
+_CACHE_FOLDER = re.compile(r"models--([A-Za-z0-9_.-]{1,96})--([A-Za-z0-9_.-]{1,96})")
+_SHARD = re.compile(r"-\d{5}-of-\d{5}$")
+_decode = msgspec.msgpack.Decoder(RepoListing).decode
+_MOST_NAMED = 8
+
+
+class Known(Protocol):
+    """The listings of the repos that were read here."""
+
+    def holding(self, file: str) -> Iterable[tuple[str, bytes]]:
+        """Return the repos, and their listings in msgpack, in which `file` occurs: the latest read first."""
+
+    def repos_like(self, name: str) -> list[str]:
+        """Return repos whose id contains `name` (any case), the latest first."""
+
+
+class NamedRepo(msgspec.Struct, frozen=True):
+    """A repo, as `OWNER/NAME` or with a variant; `assumed`: that it was found by the file's name only."""
+
+    repo: str
+    assumed: tuple[Assumption, ...] = ()
+
+
+def repo_of(known: Known, stated: str | None, parsed: ParsedCommand) -> NamedRepo:
+    """Return the repo of a command's model, the first of: as stated, `-hf`, its path, the one that holds its file.
+
+    The last is looked for among the repos read here. Raises InvalidInput, naming candidates.
+    """
+    named = stated or repo_in_command(parsed)
+    if named:
+        return NamedRepo(named)
+    file = file_of(parsed)
+    holding = _repos_holding(known, file) if file else []
+    if len(holding) == 1:
+        why = f"no repo was given: the only one read here that holds {file[:120]}"
+        return NamedRepo(holding[0], (Assumption("repo", holding[0], why, "everything"),))
+    raise InvalidInput(
+        "the command does not say which repo its model is from: give `repo` (--model) as OWNER/NAME:VARIANT",
+        field="repo",
+        choices=tuple(holding or _repos_named_like(known, file)),
+    )
+
+
+def repo_in_command(parsed: ParsedCommand) -> str | None:
+    """Return the repo that a command names: `-hf`, `-hfr`, or two folders of its path."""
+    return option_value(parsed.flags.other, _REPO_OPTIONS) or repo_in_path(parsed.model_path or "")
+
+
+def file_of(parsed: ParsedCommand) -> str:
+    """Return the name of the command's model file, "" where it names none."""
+    return _file_name(option_value(parsed.flags.other, _FILE_OPTIONS) or parsed.model_path or "")
+
+
+def _repos_holding(known: Known, file: str) -> list[str]:
+    found: dict[str, None] = {}
+    for repo, listing in known.holding(file):
+        if _holding(_decode(listing).variants, file):
+            found[repo] = None
+        if len(found) == _MOST_NAMED:
+            break
+    return list(found)
+
+
+def _repos_named_like(known: Known, file: str) -> list[str]:
+    """Return repos whose name holds the file's, less its quantisation."""
+    stem = _SHARD.sub("", re.sub(r"(?i)\.gguf$", "", file))
+    return known.repos_like(stem.rpartition("-")[0] or stem) if stem else []
+
+
+def repo_in_path(path: str) -> str | None:
+    """Return the repo that a path names: `…/OWNER/NAME-GGUF/…`, or the Hub's cache folder `models--OWNER--NAME`."""
+    folders = re.split(r"[/\\]", path)[:-1][-16:]
+    for folder in folders:
+        cached = _CACHE_FOLDER.fullmatch(folder)
+        if cached:
+            return _repo_id(cached[1], cached[2])
+    pairs = pairwise(folders)
+    return next((found for a, b in pairs if "gguf" in b.lower() and (found := _repo_id(a, b))), None)
+
+
+def _repo_id(owner: str, name: str) -> str | None:
+    try:
+        return "/".join(checked_repo(f"{owner}/{name}"))
+    except InvalidInput:
+        return None
+
+
+def variant_of(listing: RepoListing, reference: RepoReference, parsed: ParsedCommand) -> Variant:
+    """Return the variant that a command runs: named in the reference, or holding its file, or the only one.
+
+    Raises UnknownVariant with those there are.
+    """
+    if reference.variant or reference.file:
+        return choose(listing, reference, None, _ANY_NUMBER)[0]
+    file = file_of(parsed)
+    holding = _holding(listing.variants, file)
+    if holding:
+        return holding
+    if len(listing.variants) == 1:
+        return listing.variants[0]
+    names = tuple(v.name for v in listing.variants)
+    message = f"no variant holds the command's file {file[:120]!r}" if file else "the command names no file"
+    raise UnknownVariant(f"{message}: give `repo` (--model) as OWNER/NAME:VARIANT", field="repo", choices=names[:40])
+
+
+def _holding(variants: Sequence[Variant], file: str) -> Variant | None:
+    return next((v for v in variants if file and any(_file_name(f.path) == file for f in v.files)), None)
+
+
+def _file_name(path: str) -> str:
+    return re.split(r"[/\\]", path)[-1]

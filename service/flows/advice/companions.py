@@ -1,0 +1,110 @@
+"""Headers of what a command loads besides its model: in the same repo, in another one, or on this disk (CLI only)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from service.engine.commands import ParsedCommand, draft_of, projector_of
+from service.engine.errors import InvalidInput, UnknownVariant
+from service.engine.gguf import Header
+from service.engine.model import build_model
+from service.engine.rules import CompanionHeaders
+from service.flows.advice.matching import SafeMatch
+from service.hub import RepoListing, Variant, read_local_header
+from service.hub.listing import OtherFile, RepoFile
+from service.hub.references import RepoReference, parse_repo_reference
+
+ReadHeader = Callable[[RepoListing, Variant], Header]
+ListRepo = Callable[[RepoReference], RepoListing]
+
+
+def companions(
+    parsed: ParsedCommand,
+    draft: str | None,
+    mmproj: str | None,
+    here: RepoListing,
+    list_repo: ListRepo,
+    read: ReadHeader,
+) -> CompanionHeaders:
+    """Return the headers of the draft and the projector, as far as they can be found.
+
+    `draft` and `mmproj` as asked for: `OWNER/NAME:VARIANT` or `OWNER/NAME/FILE.gguf`; else what the command names is
+    looked for by its file name in `here`, the model's repo. Raises InvalidInput and its kinds, and the Hub's errors.
+    """
+    projector = projector_of(parsed)
+    found_draft = _asked(draft, "draft", list_repo) or _by_name(here, draft_of(parsed))
+    found_projector = _asked(mmproj, "mmproj", list_repo) or _by_name(here, projector.path if projector else None)
+    return CompanionHeaders(
+        draft=build_model(read(*found_draft), SafeMatch()) if found_draft else None,
+        projector=read(*found_projector) if found_projector else None,
+    )
+
+
+def companions_on_disk(
+    parsed: ParsedCommand, draft: str | None, mmproj: str | None, folder: Path | None
+) -> CompanionHeaders:
+    """Return the headers of the files that are named, as they stand or next to the model. Raises InvalidInput."""
+    projector = projector_of(parsed)
+    draft_file = _on_disk(draft, "draft", folder) or _on_disk(draft_of(parsed), None, folder)
+    projector_file = _on_disk(mmproj, "mmproj", folder) or _on_disk(projector.path if projector else None, None, folder)
+    return CompanionHeaders(
+        draft=build_model(_read_file(draft_file), SafeMatch()) if draft_file else None,
+        projector=_read_file(projector_file) if projector_file else None,
+    )
+
+
+def _asked(text: str | None, field: str, list_repo: ListRepo) -> tuple[RepoListing, Variant] | None:
+    """Return the file that a request names. Raises UnknownVariant with those that the repo has."""
+    if text is None:
+        return None
+    try:
+        reference = parse_repo_reference(text)
+        listing = list_repo(reference)
+    except InvalidInput as error:
+        error.field = field
+        raise
+    others = [
+        o for o in listing.other_files if o.kind in ("mmproj", "draft") and (field == "mmproj") == (o.kind == "mmproj")
+    ]
+    candidates = [_variant(o) for o in others] + ([] if field == "mmproj" else list(listing.variants))
+    chosen = [v for v in candidates if _is_meant(v, reference)]
+    if len(chosen) == 1:
+        return listing, chosen[0]
+    names = tuple(f"{reference.repo}/{v.files[0].path}" for v in candidates[:40])
+    raise UnknownVariant(f"{text[:120]!r} is not one {field} file of the repo: name one", field=field, choices=names)
+
+
+def _is_meant(variant: Variant, reference: RepoReference) -> bool:
+    if reference.file is not None:
+        return any(file.path == reference.file for file in variant.files)
+    return reference.variant is None or variant.name.lower() == reference.variant.lower()
+
+
+def _by_name(listing: RepoListing, path: str | None) -> tuple[RepoListing, Variant] | None:
+    """Return the file of that name in a listing, wherever the command has it."""
+    if path is None:
+        return None
+    name = path.replace("\\", "/").rpartition("/")[2]
+    candidates: Sequence[Variant] = (*map(_variant, listing.other_files), *listing.variants)
+    found = next((v for v in candidates if any(f.path.rpartition("/")[2] == name for f in v.files)), None)
+    return (listing, found) if found else None
+
+
+def _variant(file: OtherFile) -> Variant:
+    return Variant(file.path, (RepoFile(file.path, file.n_bytes),))
+
+
+def _on_disk(path: str | None, field: str | None, folder: Path | None) -> Path | None:
+    """Return the file, where it stands or by its name in `folder`. A file asked for in `field` must be there."""
+    if path is None:
+        return None
+    places = [Path(path).expanduser(), *([folder / Path(path).name] if folder else [])]
+    found = next((place for place in places if place.is_file()), None)
+    if found is None and field is not None:
+        raise InvalidInput(f"no such file: {path[:200]}", field=field)
+    return found
+
+
+def _read_file(path: Path) -> Header:
+    return read_local_header(Variant(path.name, (RepoFile(str(path)),)))

@@ -1,0 +1,142 @@
+"""How advices wait for a worker: what each is estimated to cost, who pays, and a job in Redis for each that is open.
+
+The database decides who is next (service/store/advice/queue.py). A job in Redis only calls a worker; each worker that
+ends an advice calls for the next one, and a sweep calls for all that are open, should Redis have lost some.
+"""
+
+from __future__ import annotations
+
+import math
+from contextlib import suppress
+
+from redis.exceptions import RedisError
+
+from service import metrics
+from service.engine.effort import Effort, estimated_seconds
+from service.errors import QueueUnavailable, ServiceUnavailable, TooExpensive, TooManyOpen
+from service.flows.advice.payers import Payer
+from service.flows.advice.repos import latest_listing
+from service.flows.advice.requests import Request, parse_request
+from service.flows.context import Context
+from service.queue.enqueue import enqueue_call, ensure_enqueued
+from service.queue.workers import n_workers
+from service.store.advice import queue
+from service.store.advice.advices import StoredAdvice
+from service.store.advice.queue import Added
+
+MAX_UNFINISHED = 1000  # requests waiting at a time, of all clients together
+_USUAL_VARIANTS = 12  # of a repo that was not read yet
+_ASK_AGAIN_SECONDS = 10
+_READERS = "readers of old advices"
+_LOOKED_AT = 8  # advices that wait, for one that no job calls for
+
+
+def priced(context: Context, request: Request, payer: Payer) -> tuple[float, float]:
+    """Return the CPU seconds that a request is estimated to take, and those that it may.
+
+    Raises TooExpensive where it would take more.
+    """
+    cost, budget = estimated_seconds(_effort(context, request)), _budget(context, payer)
+    if cost > budget:
+        metrics.ADVICE_REFUSED.of("estimate").inc()
+        raise TooExpensive(f"this would take about {cost:,.0f} CPU seconds, {_may_take(context, budget)}")
+    return cost, budget
+
+
+def too_expensive(context: Context, row: StoredAdvice) -> TooExpensive:
+    """Return what is said of an advice that was ended at its budget."""
+    budget = row.budget or context.settings.advice_cpu_seconds
+    return TooExpensive(f"this was ended after {budget:,.0f} CPU seconds, {_may_take(context, budget)}")
+
+
+def add(context: Context, row: StoredAdvice) -> bool:
+    """Commit a new row and call a worker; False where the same request is in flight. Raises TooManyOpen,
+    ServiceUnavailable."""
+    most = context.settings.open_advices
+    added = queue.add(context.engine, row, most, MAX_UNFINISHED)
+    if added is Added.CLIENT_FULL:
+        metrics.ADVICE_REFUSED.of("client").inc()
+        raise TooManyOpen(
+            f"{most} advices of yours are not computed yet: ask again when one of them is",
+            retry_after=_ASK_AGAIN_SECONDS,
+        )
+    if added is Added.ALL_FULL:
+        metrics.ADVICE_REFUSED.of("all").inc()
+        raise ServiceUnavailable(f"{MAX_UNFINISHED} requests are waiting already: ask again in a few minutes")
+    if added is Added.QUEUED:
+        with suppress(QueueUnavailable):  # it is logged, and the sweep calls when Redis answers
+            enqueue_call(context.redis, row.id)
+    return added is Added.QUEUED
+
+
+def start(context: Context, job: str) -> StoredAdvice | None:
+    """Return the next advice for a worker, as `queue.start`; long ones leave one worker to the others."""
+    try:
+        workers = n_workers(context.redis)
+    except (RedisError, OSError):
+        workers = 1
+    return queue.start(context.engine, job, context.clock(), max(1, workers - 1))
+
+
+def begin_again(context: Context, row: StoredAdvice) -> None:
+    """Queue an advice whose body is not kept any more, from a share that all who read such advices have together."""
+    cost = estimated_seconds(_effort(context, parse_request(row.request)))
+    budget = context.settings.advice_cpu_seconds
+    if queue.begin_again(context.engine, row.id, _READERS, cost, budget, context.clock()):
+        with suppress(QueueUnavailable):
+            enqueue_call(context.redis, row.id)
+
+
+def call_next(context: Context, job: str) -> None:
+    """Call a worker for what waits, at the end of a job: a long advice may have waited for that, uncalled."""
+    with suppress(QueueUnavailable):
+        for name in queue.calls(context.engine, _LOOKED_AT):
+            # A job of this one's own name cannot be made before it has ended.
+            if enqueue_call(context.redis, queue.another(name) if name == job else name):
+                return
+
+
+def requeue_unfinished(context: Context) -> int:
+    """Call a worker for every advice that is still to be computed and has no living job; return how many there were.
+
+    Raises QueueUnavailable. Called at start and by a sweeper: Redis may be wiped at any moment.
+    """
+    queue.forget_settled(context.engine)
+    now, beat = context.clock(), context.settings.heartbeat_seconds
+    return sum(ensure_enqueued(context.redis, job, now, beat) for job in queue.calls(context.engine))
+
+
+def _effort(context: Context, request: Request) -> Effort:
+    constraints = request.canonical.constraints
+    return Effort(
+        variants=_n_variants(context, request),
+        cards=sum(gpu.count for gpu in request.hardware.gpus),
+        kinds=len({gpu.name for gpu in request.hardware.gpus}),
+        engines=len(constraints.engine_names),
+        what_if=len(request.canonical.what_if),
+    )
+
+
+def _n_variants(context: Context, request: Request) -> int:
+    """How many variants are to be compared: those that are named, or that the repo has, as far as it is known."""
+    named = request.canonical.constraints.variants
+    if request.reference.variant or request.reference.file:
+        return 1
+    if named:
+        return len(named)
+    listing = latest_listing(context, request.repo)
+    return len(listing.variants) if listing else _USUAL_VARIANTS
+
+
+def _budget(context: Context, payer: Payer) -> float:
+    settings = context.settings
+    return settings.account_advice_cpu_seconds if payer.account else settings.advice_cpu_seconds
+
+
+def _may_take(context: Context, budget: float) -> str:
+    more = context.settings.account_advice_cpu_seconds
+    with_account = f" ({more:,.0f} with an account)" if more > budget else ""
+    return (
+        f"and one question may take {math.floor(budget):,}{with_account}: name fewer variants, one engine, fewer cards "
+        "or fewer what_if questions"
+    )

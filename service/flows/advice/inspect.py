@@ -1,0 +1,31 @@
+"""What a repo holds: its variants, and the model of one of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from service.flows.advice.repo_view import view
+from service.flows.advice.repos import list_repo, reading
+from service.flows.advice.requests import parse_reference
+from service.flows.context import Context
+from service.store.advice import listings
+from service.wire.advice.repo import RepoView
+
+
+def inspect(
+    context: Context,
+    repo: str,
+    revision: str | None = None,
+    variant: str | None = None,
+    admit_new_repo: Callable[[], None] = lambda: None,
+) -> RepoView:
+    """Return a repo's variants and the model of one of them: `variant`, or the first; reads what was not read yet.
+
+    `admit_new_repo` is called before a repo never read here, and may raise. Raises InvalidInput, UnknownVariant and
+    the Hub's errors.
+    """
+    reference = parse_reference(repo, revision)
+    if not listings.is_known(context.engine, reference.repo):
+        admit_new_repo()
+    with reading(context, reference.repo):
+        return view(context.hub, list_repo(context, reference), reference, variant)

@@ -1,0 +1,171 @@
+"""An advice with what was measured of its configs, joined when it is read."""
+
+from __future__ import annotations
+
+from datetime import UTC, date, datetime
+from typing import NamedTuple
+
+import msgspec
+
+from service.engine.advice import AdviceBody, AdvisedConfig
+from service.engine.builds import date_of_today
+from service.engine.catalogue import resolve
+from service.engine.errors import AdvisorError
+from service.engine.hardware import Hardware, Rig
+from service.engine.measured import measured_speed, rig_identity
+from service.engine.measured.agreement import PHASES, Phase, apart
+from service.engine.measured.chosen import Measurement, chosen
+from service.engine.measured.nearby import Nearness, Observation
+from service.engine.planner.ranking.current_command import parsed_command
+from service.engine.planner.ranking.measured import MeasuredConfig, rerank, with_nearby_results
+from service.engine.versions import versions
+from service.flows.advice.repos import stored_listing
+from service.flows.context import Context
+from service.flows.measuring.host_matching import match_kind
+from service.flows.results.cells import cell_of, files_of
+from service.flows.results.trust import BUILDS_APART, built_on
+from service.hub import RepoListing
+from service.store.advice.advices import StoredAdvice
+from service.store.results import calibrations, results
+from service.store.results.results import StoredResult
+from service.store.viewers import Trust, Viewer
+from service.wire.measuring.runs import MatchKind
+
+_EVER = datetime(2020, 1, 1, tzinfo=UTC)
+
+
+def with_results(context: Context, row: StoredAdvice, body: AdviceBody, viewer: Viewer) -> AdviceBody:
+    """Return the answer with what proven hosts and the viewer's own measured: of its configs on a like rig in place of
+    their estimates, of near ones as a correction of the others; ranked again where that changes something."""
+    if not body.configs or row.revision is None:
+        return body
+    found = _measured(context, row, body, viewer)
+    near = _near(context, row, body, viewer, {name for name, one in found.items() if one.match == "exact"})
+    if not found and not near:
+        return body
+    new = rerank(with_nearby_results(body.configs, body.goal, near), body.headline, body.goal, found, body.configs)
+    return msgspec.structs.replace(body, configs=new.configs, headline=new.headline)
+
+
+def _measured(context: Context, row: StoredAdvice, body: AdviceBody, viewer: Viewer) -> dict[str, MeasuredConfig]:
+    """What was measured of the configs themselves, by id."""
+    if row.revision is None or not results.any_of(context.engine, row.repo):
+        return {}
+    listing = stored_listing(context, row.repo, row.revision)
+    cells = _cells(row, body, listing) if listing else {}
+    measured = results.of_cells(context.engine, list(cells.values()), _EVER, viewer, Trust.PROVEN)
+    measured = [one for one in measured if _is_of_today(one) and (one.failure is None or _is_own(one, viewer))]
+    return {name: best for name, cell in cells.items() if (best := _best(measured, cell, body.hardware))}
+
+
+def _is_own(result: StoredResult, viewer: Viewer) -> bool:
+    """Whether the viewer's host measured it: that a config failed on one host says so of no other."""
+    return result.account_id is not None and result.account_id == viewer.account_id
+
+
+def _is_of_today(result: StoredResult) -> bool:
+    """Whether an engine's build is as new as the one that answers are for, but for two months."""
+    today = date.fromisoformat(date_of_today(result.engine))
+    return (today - built_on(result.engine, result.build, result.measured_at)).days <= BUILDS_APART
+
+
+def _near(
+    context: Context, row: StoredAdvice, body: AdviceBody, viewer: Viewer, exact: set[str]
+) -> dict[str, list[Observation]]:
+    """What was measured of the same model on the same cards, or of any model on a like machine, as each config that was
+    not measured itself is near it."""
+    try:
+        rig = resolve(body.hardware)
+    except AdvisorError:
+        return {}
+    slug = rig_identity(body.hardware, rig).slug
+    them = results.near(context.engine, body.model_slug, slug, viewer, Trust.PROVEN) if body.model_slug else []
+    known_ids = {one.id for one in them}
+    anchors = results.near(context.engine, None, slug, viewer, Trust.PROVEN)
+    them += [one for one in anchors if one.id not in known_ids]
+    known = versions(calibrations.version_in_force(context.engine)).calibration if them else ""
+    errors = ((one, _error(one, known)) for one in them)
+    seen = [
+        _Seen(one, match, error, one.model_slug == body.model_slug)
+        for one, error in errors
+        if error and (match := _match(body, rig, one))
+    ]
+    seen = [one for one in seen if one.same_model or one.match == "exact"]
+    made = {config.id: [one.observation(row.repo, config) for one in seen] for config in body.configs}
+    return {name: near for name, near in made.items() if near and name not in exact}
+
+
+class _Seen(NamedTuple):
+    result: StoredResult
+    match: MatchKind
+    error: dict[Phase, float]
+    same_model: bool
+
+    def observation(self, repo: str, config: AdvisedConfig) -> Observation:
+        """Return it as a config of a repo's advice sees it."""
+        one = self.result
+        kind = Nearness(
+            rig=self.match == "exact",
+            variant=(one.repo, one.variant) == (repo, config.variant),
+            engine=one.engine == config.engine,
+            model=self.same_model,
+        )
+        return Observation(one.account_id or one.host_id or one.id, kind, self.error)
+
+
+def _error(result: StoredResult, calibration: str) -> dict[Phase, float]:
+    """Logarithm of measured over predicted speed, where that was predicted of this rig as it would be today.
+
+    `calibration`: the version that is predicted by.
+    """
+    predicted = result.prediction
+    if predicted is None or not predicted.own_rig or predicted.calibration != calibration:
+        return {}
+    if not _is_of_today(result):
+        return {}
+    points = measured_speed(result.rows)
+    found = {phase: apart(points, predicted.speed, phase) for phase in PHASES}
+    return {phase: -off for phase, off in found.items() if off is not None}
+
+
+def _match(body: AdviceBody, rig: Rig, result: StoredResult) -> MatchKind | None:
+    try:
+        return match_kind(body.hardware, rig, result.hardware, resolve(result.hardware))
+    except AdvisorError:
+        return None
+
+
+def _cells(row: StoredAdvice, body: AdviceBody, listing: RepoListing) -> dict[str, str]:
+    """Return the cell of each config that a host can be asked to run, by id."""
+    try:
+        command = parsed_command(row.request.constraints)
+    except AdvisorError:
+        return {}
+    ids = [config.id for config in body.configs]
+    picked = chosen(body.configs, body.goal, body.mine, command, ids, baseline=False).measurements
+    return {one.config: cell for one in picked if one.config and (cell := _cell(one, listing))}
+
+
+def _cell(one: Measurement, listing: RepoListing) -> str | None:
+    try:
+        return cell_of(one, files_of(listing, one.variant))
+    except AdvisorError:
+        return None
+
+
+def _best(measured: list[StoredResult], cell: str, machine: Hardware) -> MeasuredConfig | None:
+    """The newest of the nearest: results come newest first."""
+    try:
+        advised = resolve(machine)
+        found = [
+            (match_kind(machine, advised, result.hardware, resolve(result.hardware)), result)
+            for result in measured
+            if result.cell == cell
+        ]
+    except AdvisorError:
+        return None
+    match, result = min(found, key=lambda one: one[0] != "exact", default=(None, None))
+    if match is None or result is None:
+        return None
+    failed = result.failure.text if result.failure else None
+    return MeasuredConfig(match, measured_speed(result.rows), failed)

@@ -1,0 +1,121 @@
+"""Variants to models: headers read through the Hub and its cache, several at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Protocol
+
+import msgspec
+
+from service.engine.advice import AdviceBody, Refusal
+from service.engine.advise import VariantModel
+from service.engine.calibration import Calibration
+from service.engine.errors import AdvisorError, InvalidHeader, UnsupportedModel
+from service.engine.gguf import Header
+from service.engine.goal import Constraints, GoalRequest
+from service.engine.hardware import Hardware
+from service.engine.header_kind import what_else
+from service.engine.model import build_model
+from service.engine.overrides import Match
+from service.engine.planner.explaining.commands import Files
+from service.engine.planner.search.all_variants import Report, unheard
+from service.flows.advice.matching import SafeMatch
+from service.hub import Hub, RepoListing, Variant, read_local_header
+
+_TERMS = "the repo is gated: accept its terms on its page and `hf auth login` before the download"
+
+
+class Advise(Protocol):
+    """The engine's entry, `service.engine.advise.advise`."""
+
+    def __call__(
+        self, variants: Sequence[VariantModel], hardware: Hardware, goal: GoalRequest, constraints: Constraints,
+        what_if: Sequence[str] = (), calibration: Calibration | None = None, report: Report = unheard,
+    ) -> AdviceBody: ...  # fmt: skip
+
+
+class Models(msgspec.Struct, frozen=True):
+    """The variants that could be read, and why the others could not. `gated`: the repo's terms come first.
+
+    `asked`: names of those that an advice is about, None: all of them.
+    """
+
+    variants: tuple[VariantModel, ...]
+    unreadable: dict[str, str]
+    gated: bool = False
+    asked: tuple[str, ...] | None = None
+
+    def advised(
+        self, advise: Advise, hardware: Hardware, goal: GoalRequest, constraints: Constraints,
+        what_if: Sequence[str] = (), calibration: Calibration | None = None, report: Report = unheard,
+    ) -> AdviceBody:  # fmt: skip
+        """Return what `advise` says of the variants, with a refusal for each one that could not be read.
+
+        The variants that `constraints` name were chosen before they were read; some may be missing here.
+        """
+        asked = [v.name for v in self.variants if v.name in self.asked] if self.asked else None
+        constraints_of_read = msgspec.structs.replace(constraints, variants=asked)
+        body = advise(self.variants, hardware, goal, constraints_of_read, what_if, calibration, report)
+        return self._with_terms(self.with_refusals(body, constraints))
+
+    def _with_terms(self, body: AdviceBody) -> AdviceBody:
+        if not self.gated:
+            return body
+        configs = [msgspec.structs.replace(c, notes=[_TERMS, *c.notes]) for c in body.configs]
+        return msgspec.structs.replace(body, configs=configs)
+
+    def with_refusals(self, body: AdviceBody, constraints: Constraints) -> AdviceBody:
+        """Return `body` with a refusal for each variant that could not be read."""
+        refused = [
+            Refusal(variant=name, engine=engine, reason=why)
+            for name, why in self.unreadable.items()
+            for engine in constraints.engine_names
+        ]
+        return msgspec.structs.replace(body, refused=[*body.refused, *refused])
+
+
+def read_models(
+    hub: Hub, listing: RepoListing, variants: Sequence[Variant], report: Callable[[str], None], in_full: bool = False
+) -> Models:
+    """Return the models of `variants`, in their order. `report` is called with each step, in this thread.
+
+    `in_full`: nothing may be taken from another variant, as what hosts are told of must be read. A damaged variant is
+    set aside; when all of them are, or the Hub fails, the error is raised.
+    """
+    read: list[VariantModel] = []
+    unreadable: dict[str, AdvisorError] = {}
+    headers, match = headers_of(hub, listing, variants, in_full), SafeMatch()
+    for number, variant in enumerate(variants, 1):
+        report(f"reading header {number} of {len(variants)}")
+        try:
+            read.append(_model(listing, variant, next(headers), match))
+        except InvalidHeader as error:
+            unreadable[variant.name] = error
+    if not read:
+        raise next(iter(unreadable.values()))
+    return Models(tuple(read), {name: error.detail for name, error in unreadable.items()}, listing.gated)
+
+
+def headers_of(
+    hub: Hub, listing: RepoListing, variants: Sequence[Variant], in_full: bool = False
+) -> Iterator[Header | InvalidHeader]:
+    """Return the header of each of `variants`, or what is wrong with it, in their order. Raises the Hub's errors."""
+    if listing.repo is None and listing.address is None:
+        return (_local(variant) for variant in variants)
+    return hub.read_headers(listing, variants, in_full)
+
+
+def _local(variant: Variant) -> Header | InvalidHeader:
+    try:
+        return read_local_header(variant)
+    except InvalidHeader as error:
+        return error
+
+
+def _model(listing: RepoListing, variant: Variant, header: Header | InvalidHeader, match: Match) -> VariantModel:
+    if isinstance(header, InvalidHeader):
+        raise header
+    if (what := what_else(header)) is not None:
+        raise UnsupportedModel(f"{variant.files[0].path} is {what}, no language model")
+    files = Files(listing.repo, listing.revision, tuple(file.path for file in variant.files))
+    return VariantModel(variant.name, files, build_model(header, match))

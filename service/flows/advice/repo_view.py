@@ -1,0 +1,75 @@
+"""A repo's listing and headers as they are shown: what needs no database."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from service.engine.errors import InvalidHeader
+from service.engine.gguf import Header
+from service.engine.model import build_model
+from service.flows.advice.reading import headers_of, read_models
+from service.hub import Hub, RepoListing, RepoReference, Variant
+from service.hub.listing import ListingLimits
+from service.hub.variants import choose
+from service.wire.advice.repo import FileView, ModelView, RepoView, VariantView, header_view, model_view
+
+_ANY_NUMBER = ListingLimits(variants=20_000, shards=20_000)  # only one of them is read
+
+
+def view(hub: Hub, listing: RepoListing, reference: RepoReference, variant: str | None) -> RepoView:
+    """Return what is shown of a listing and the model of one variant, which is read.
+
+    Raises UnknownVariant and the Hub's errors.
+    """
+    chosen = choose(listing, reference, [variant] if variant else None, _ANY_NUMBER)[:1]
+    models = read_models(hub, listing, chosen, lambda step: None)
+    return RepoView(
+        repo=listing.repo or reference.repo,
+        revision=listing.revision,
+        variants=[_variant_view(v) for v in listing.variants],
+        other_files=_other_files(listing),
+        model=model_view(models.variants[0].name, models.variants[0].model),
+    )
+
+
+def whole_view(hub: Hub, listing: RepoListing, reference: RepoReference) -> RepoView:
+    """Return what is shown of a listing and of every variant that `reference` means, all of which are read.
+
+    The model is that of the first one that describes one. Raises InvalidHeader where none can be read, RepoTooLarge and
+    the Hub's errors.
+    """
+    chosen = choose(listing, reference)
+    headers = dict(zip((v.name for v in chosen), headers_of(hub, listing, chosen), strict=True))
+    readable = {name: header for name, header in headers.items() if isinstance(header, Header)}
+    if not readable:
+        raise next(header for header in headers.values() if isinstance(header, InvalidHeader))
+    return RepoView(
+        repo=listing.repo or reference.repo,
+        revision=listing.revision,
+        variants=[_variant_view(v, headers.get(v.name)) for v in listing.variants],
+        other_files=_other_files(listing),
+        model=_first_model(readable),
+    )
+
+
+def _first_model(headers: Mapping[str, Header]) -> ModelView | None:
+    for name, header in headers.items():
+        try:
+            return model_view(name, build_model(header))
+        except InvalidHeader:
+            continue
+    return None
+
+
+def _variant_view(variant: Variant, header: Header | InvalidHeader | None = None) -> VariantView:
+    files = [FileView(file.path, file.n_bytes, file.sha256) for file in variant.files]
+    read = header_view(header) if isinstance(header, Header) else None
+    why_not = header.detail if isinstance(header, InvalidHeader) else None
+    return VariantView(variant.name, files, variant.n_bytes, read, why_not)
+
+
+def _other_files(listing: RepoListing) -> dict[str, list[str]]:
+    by_kind: dict[str, list[str]] = {}
+    for file in listing.other_files:
+        by_kind.setdefault(file.kind, []).append(file.path)
+    return by_kind

@@ -1,0 +1,108 @@
+"""What a repo holds: asked of the Hub once a commit, remembered in the database, one reader at a time a repo."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+
+import msgspec
+from redis.exceptions import RedisError
+from redis.lock import Lock
+
+from service.flows.context import Context, Records
+from service.hub import RepoListing, RepoReference
+from service.hub.errors import RepoWithoutGguf
+from service.store.advice import listings
+
+BRANCH_MEMORY = timedelta(minutes=10)
+_CLAIM_SECONDS = 5.0  # renewed while the reader lives; a dead one holds up the next for no longer
+_WAIT_SECONDS = 300
+_MAIN = "main"
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(RepoListing).decode
+
+
+def known_revision(context: Context, reference: RepoReference) -> str | None:
+    """Return the commit that a reference means, as far as it is known without asking the Hub."""
+    if reference.is_pinned:
+        return reference.revision
+    since = context.clock() - BRANCH_MEMORY
+    return listings.branch_revision(context.engine, reference.repo, reference.revision or _MAIN, since)
+
+
+def known_repos(context: Records, limit: int) -> list[str]:
+    """Return the repos read here, at most `limit`, the latest read first."""
+    return listings.repos_like(context.engine, "", limit)
+
+
+def list_repo(context: Context, reference: RepoReference) -> RepoListing:
+    """Return what the repo holds at the commit that the reference means now. Raises the Hub's errors."""
+    known = known_revision(context, reference)
+    stored = stored_listing(context, reference.repo, known) if known else None
+    if stored is not None:
+        return stored
+    try:
+        listing = context.hub.list_repo(reference)
+    except RepoWithoutGguf as error:
+        read_here = listings.repos_like(context.engine, reference.name)
+        error.choices = tuple(dict.fromkeys((*error.choices, *read_here)))
+        raise
+    if listing.revision is not None:
+        now, branch = context.clock(), reference.revision or _MAIN
+        listings.save_listing(context.engine, reference.repo, listing.revision, _encode(listing), now)
+        listings.remember_branch(context.engine, reference.repo, branch, listing.revision, now)
+    return listing
+
+
+def stored_listing(context: Records, repo: str, revision: str) -> RepoListing | None:
+    """Return what was kept for a commit; None when nothing was, or in an older shape."""
+    return _listing(listings.read_listing(context.engine, repo, revision))
+
+
+def latest_listing(context: Context, repo: str) -> RepoListing | None:
+    """Return what was kept last for a repo, at whatever commit; None when nothing was, or in an older shape."""
+    return _listing(listings.read_latest(context.engine, repo))
+
+
+def _listing(kept: bytes | None) -> RepoListing | None:
+    try:
+        return None if kept is None else _decode(kept)
+    except msgspec.DecodeError:
+        return None
+
+
+@contextmanager
+def reading(context: Context, repo: str) -> Iterator[None]:
+    """Be the only reader of a repo, so that what one reads serves all who wait.
+
+    Nothing depends on it: without Redis, or when a claim has run out, two readers read and write the same.
+    """
+    lock = context.redis.lock(
+        f"reading:{repo}", timeout=_CLAIM_SECONDS, blocking_timeout=_WAIT_SECONDS, thread_local=False
+    )
+    if not _quietly(lock.acquire):
+        yield
+        return
+    over = threading.Event()
+    heart = threading.Thread(target=_keep, args=(lock, over), daemon=True)
+    heart.start()
+    try:
+        yield
+    finally:
+        over.set()
+        heart.join()
+        _quietly(lock.release)
+
+
+def _keep(lock: Lock, over: threading.Event) -> None:
+    while not over.wait(_CLAIM_SECONDS / 4):
+        _quietly(lock.reacquire)
+
+
+def _quietly(act: Callable[[], object]) -> bool:
+    try:
+        return bool(act())
+    except (RedisError, OSError):
+        return False

@@ -1,0 +1,89 @@
+"""Accounts of people on Discord and Slack: made on first use, with a remembered rig and an API token, and forgotten."""
+
+from __future__ import annotations
+
+import msgspec
+
+from service.engine.errors import InvalidInput
+from service.engine.hardware_text import parse_hardware, to_shorthand
+from service.engine.reduction import reduced
+from service.errors import NotAllowed
+from service.flows import accounts
+from service.flows.accounts import Caller, NewToken, Scope
+from service.flows.advice.checked import rig_of
+from service.flows.context import Context
+from service.store import accounts as store
+from service.store.chat import interactions, rigs
+
+SCOPES: tuple[Scope, ...] = ("submit", "validate", "host")
+MOST_HARDWARE = 4_000  # characters
+
+
+class Forgotten(msgspec.Struct, frozen=True):
+    """What was deleted with an account: whether a rig was remembered, and how many tokens that were still good."""
+
+    rig: bool
+    tokens: int
+
+
+def caller_in_chat(context: Context, name: str) -> Caller:
+    """Return the account of this name, made if there is none. Raises NotAllowed for a banned one."""
+    owner = accounts.account_named(context.engine, name, context.clock())
+    if owner.banned_at is not None:
+        raise NotAllowed("this account may not use the service any more")
+    return Caller(account_id=owner.id, name=name, scopes=SCOPES)
+
+
+def known_in_chat(context: Context, name: str) -> Caller | None:
+    """Return the account of this name, None where there is none, to read what it may see."""
+    owner = store.named(context.engine, name)
+    return Caller(account_id=owner.id, name=name, scopes=SCOPES) if owner and owner.banned_at is None else None
+
+
+def remember_rig(context: Context, name: str, text: str) -> str:
+    """Keep somebody's hardware for the next question; return it as it was understood, in shorthand.
+
+    Raises UnknownHardware or InvalidHardware, InvalidInput for one that is too long, NotAllowed.
+    """
+    kept = reduced(text.strip())
+    if len(kept) > MOST_HARDWARE:
+        raise InvalidInput(f"the hardware is {len(kept)} characters long: {MOST_HARDWARE} at most", field="hardware")
+    rig_of(kept)
+    caller = caller_in_chat(context, name)
+    rigs.save(context.engine, caller.account_id, kept, context.clock())
+    return to_shorthand(parse_hardware(kept))
+
+
+def remembered_rig(context: Context, name: str) -> str | None:
+    """Return the hardware that somebody had us remember, as typed."""
+    return rigs.of_account(context.engine, name)
+
+
+def give_token(context: Context, name: str, *, instead: bool = False) -> NewToken | None:
+    """Return a new API token for somebody, or None when there is one that is good already.
+
+    `instead`: those that there are end, and a new one is given. Raises NotAllowed.
+    """
+    caller = caller_in_chat(context, name)
+    good = store.good_tokens(context.engine, caller.account_id)
+    if good and not instead:
+        return None
+    for token_id in good:
+        store.revoke(context.engine, token_id, context.clock())
+    return accounts.create_token(context.engine, name, SCOPES, context.clock())
+
+
+def forget(context: Context, name: str) -> Forgotten:
+    """Delete somebody's account with all that is his: rig, tokens, hosts, validations, questions.
+
+    Results stay, without his name; those of his private hosts do not. A banned account keeps its name and its ban,
+    nothing else. Raises nothing.
+    """
+    engine = context.engine
+    interactions.forget(engine, name)
+    owner = store.named(engine, name)
+    if owner is None:
+        return Forgotten(False, 0)
+    had = Forgotten(rigs.of_account(engine, name) is not None, len(store.good_tokens(engine, owner.id)))
+    store.forget(engine, owner.id)
+    return had

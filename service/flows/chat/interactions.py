@@ -1,0 +1,97 @@
+"""What people ask bots: kept until it is answered, so that no restart loses a question, and looked at when it is due.
+
+The process that answers claims a question for CLAIM_SECONDS, and renews the claim while it works; if it dies, another
+process takes the question.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AbstractAsyncContextManager, suppress
+from datetime import timedelta
+
+from redis import asyncio as redis_async
+from redis.exceptions import RedisError
+
+from service import logs
+from service.engine.decoding import require_no_nul
+from service.engine.errors import AdvisorError
+from service.errors import ServiceUnavailable
+from service.flows.context import Context
+from service.logs import Log
+from service.queue.listening import Listener
+from service.store.chat import interactions
+from service.wire.bots import Ask, Asker, Interaction, Reply, Visit
+
+log = Log("bots")
+
+CLAIM_SECONDS = 30.0
+_HELD = timedelta(seconds=3)  # both platforms give no more; a question whose acknowledgement we cannot tell is due then
+MAX_OPEN = 2_000  # questions of everybody that wait for an answer
+_REMEMBERED = timedelta(minutes=30)  # longer than a signed request is good for: what comes again is known
+_CHANNEL = "interactions"
+
+
+def take(context: Context, identity: str, asker: Asker, ask: Ask, reply: Reply) -> bool:
+    """Commit a question, to be answered once it is `acknowledged`. False: it was taken before.
+
+    Raises ServiceUnavailable when too many wait, InvalidInput for the character NUL, which no database keeps.
+    """
+    require_no_nul(ask)
+    if interactions.count_open(context.engine) >= MAX_OPEN:
+        raise ServiceUnavailable(f"{MAX_OPEN} questions wait for an answer already: ask again in a few minutes")
+    now = context.clock()
+    row = Interaction(
+        id=identity,
+        account=asker.account,
+        place=asker.place,
+        ask=ask,
+        reply=reply,
+        visit=Visit(request_id=logs.request_id()),
+        created_at=now,
+        due_at=now + _HELD,
+    )
+    if not interactions.add(context.engine, row):
+        return False
+    logs.note(question_id=identity)
+    log.info("question.taken", platform=reply.platform)
+    return True
+
+
+def acknowledged(context: Context, identity: str) -> None:
+    """Let a question be answered: its platform has been told that it was taken. Raises nothing."""
+    with suppress(AdvisorError, RedisError, OSError):
+        interactions.release(context.engine, identity, _HELD, context.clock())
+        context.redis.publish(_CHANNEL, b"{}")
+
+
+def asked(listener: redis_async.Redis) -> AbstractAsyncContextManager[AsyncIterator[str]]:
+    """Listen for new questions, each message a hint to claim."""
+    return Listener(listener, _CHANNEL).listen(_CHANNEL)
+
+
+def read(context: Context, identity: str) -> Interaction | None:
+    """Return a question, no matter who asked it; None for one that is unknown or forgotten."""
+    return interactions.read(context.engine, identity)
+
+
+def claim(context: Context, limit: int) -> list[Interaction]:
+    """Return questions that are due, for CLAIM_SECONDS."""
+    now = context.clock()
+    return interactions.claim(context.engine, now, now + timedelta(seconds=CLAIM_SECONDS), limit)
+
+
+def renew(context: Context, ids: Sequence[str]) -> None:
+    """Keep questions for another CLAIM_SECONDS."""
+    interactions.renew(context.engine, ids, context.clock() + timedelta(seconds=CLAIM_SECONDS))
+
+
+def look_again(context: Context, identity: str, visit: Visit, seconds: float) -> None:
+    """Note how far the answer is; it is due again in `seconds`."""
+    interactions.keep(context.engine, identity, visit, context.clock() + timedelta(seconds=seconds))
+
+
+def end(context: Context, identity: str) -> None:
+    """Note that a question is answered, or will never be; what it held is forgotten."""
+    interactions.end(context.engine, identity)
+    interactions.purge(context.engine, context.clock() - _REMEMBERED)

@@ -1,0 +1,17 @@
+"""The Hub as the settings describe it: what needs no database and no queue."""
+
+from __future__ import annotations
+
+from service.hub import FileCache, Hub, NoCache
+from service.outgoing import environments_proxy
+from service.settings import Settings
+
+
+def make_hub(settings: Settings, *, allow_private: bool = False) -> Hub:
+    """Return the Hub of the settings, with their cache of headers. `allow_private`: the token is the asker's own."""
+    cache = FileCache(settings.headers_dir, settings.cache_mib << 20) if settings.cache_mib else NoCache()
+    return Hub(
+        settings.hf_endpoint, settings.hf_token, hosts=settings.hub_hosts, cache=cache, allow_private=allow_private,
+        gated_repos=settings.gated_repos, url_hosts=settings.url_hosts,
+        proxy=settings.outgoing_proxy or (environments_proxy(settings.hf_endpoint) if allow_private else None),
+    )  # fmt: skip

@@ -1,0 +1,198 @@
+"""Which hosts can measure a config, how near each is to the machine that it was advised for, and what others lack."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import PurePosixPath
+
+import msgspec
+
+from service.engine.catalogue import card_order, resolve
+from service.engine.commands.render import launch
+from service.engine.errors import AdvisorError
+from service.engine.hardware import Hardware, Rig
+from service.engine.run_flags import to_flags
+from service.engine.units import GIB, MIB
+from service.store.measuring.hosts import StoredHost
+from service.store.measuring.runs import Eligible
+from service.wire.measuring.agent import RunFile, RunOutline
+from service.wire.measuring.hosts import ModelFile, Probe, are_named
+from service.wire.measuring.runs import HostMatch, MatchKind
+
+_SAME_SPEED = 0.05  # of memory: channels times MT/s
+_STATES = {"waiting": "it waits for its owner's approval", "paused": "its owner has paused it"}
+
+
+class Card(msgspec.Struct, frozen=True):
+    """A GPU that a config needs: the catalogue's name, and the MiB that it takes of it at most."""
+
+    name: str
+    mib: float
+
+
+class Wanted(msgspec.Struct, frozen=True):
+    """A config to be measured: its run, and what it needs; `cards` in the order that CUDA0, CUDA1 … mean.
+
+    `backend`: cuda | rocm | vulkan | …, None for a config that uses no card.
+    """
+
+    outline: RunOutline
+    cards: tuple[Card, ...]
+    ram_mib: float
+    backend: str | None
+
+
+class Asker(msgspec.Struct, frozen=True):
+    """Whom a config would be measured for, by name and id; an account of neither is nobody that a host could name."""
+
+    account_id: str | None
+    name: str
+
+
+class Suited(msgspec.Struct, frozen=True):
+    """How a host could run a config: `eligible` is None where something is `missing`, in sentences."""
+
+    eligible: Eligible | None
+    missing: tuple[str, ...] = ()
+
+
+def match_of(host: StoredHost, fit: Suited) -> HostMatch:
+    """Return the same as the asker reads it."""
+    match = fit.eligible.match if fit.eligible else None
+    return HostMatch(host=host.id, pseudonym=host.pseudonym, match=match, missing=list(fit.missing))
+
+
+def suited(host: StoredHost, wanted: Wanted, machine: Hardware, asker: Asker) -> Suited:
+    """Return how a host could run a config that was advised for `machine`, or all that it lacks."""
+    if host.probe is None:
+        return Suited(None, ("it has not said yet what it is",))
+    try:
+        rig, advised = resolve(host.probe.hardware), resolve(machine)
+    except AdvisorError as error:
+        return Suited(None, (f"its hardware is not understood here: {error.detail}",))
+    gpus, short = _cards(host.probe.hardware, rig, wanted)
+    builds, unknown = _builds(host.probe, wanted)
+    missing = (
+        *_not_now(host),
+        *_not_for(host, asker),
+        *short,
+        *_ram(rig, wanted),
+        *unknown,
+        *_files(host.probe, wanted.outline),
+    )
+    if missing:
+        return Suited(None, missing)
+    match = match_kind(machine, advised, host.probe.hardware, rig)
+    return Suited(Eligible(host_id=host.id, match=match, gpus=gpus, engine_builds=builds))
+
+
+def match_kind(machine: Hardware, advised: Rig, other: Hardware, rig: Rig) -> MatchKind:
+    """Return `exact` for the same GPUs and count, CPU, channels and memory speed within 5 %; else `near`.
+
+    A CPU that was not stated is not known to be the same.
+    """
+    same_cpu = advised.cpu_model is not None and (advised.cpu_model, advised.sockets) == (rig.cpu_model, rig.sockets)
+    same = _card_names(advised) == _card_names(rig) and same_cpu and _same_ram(machine, other)
+    return "exact" if same else "near"
+
+
+def _card_names(rig: Rig) -> Counter[tuple[str, int]]:
+    return Counter((card.name, round(card.total / GIB)) for card in rig.cards)
+
+
+def _same_ram(machine: Hardware, other: Hardware) -> bool:
+    stated, there = machine.ram, other.ram
+    if stated and there and stated.channels and there.channels and stated.channels != there.channels:
+        return False
+    one, two = _unmeasured_bandwidth(machine), _unmeasured_bandwidth(other)
+    return abs(one - two) <= _SAME_SPEED * max(one, two)
+
+
+def _unmeasured_bandwidth(hardware: Hardware) -> float:
+    """GB/s by channels and speed: one of two machines may have measured its own."""
+    ram = hardware.ram and msgspec.structs.replace(hardware.ram, measured_bandwidth_gbs=None)
+    return resolve(msgspec.structs.replace(hardware, ram=ram)).cpu_bandwidth_gbs
+
+
+def _not_now(host: StoredHost) -> Iterator[str]:
+    if host.state != "active":
+        yield _STATES.get(host.state, "it was revoked")
+    elif host.probe is not None and host.probe.paused:
+        yield _STATES["paused"]
+
+
+def _not_for(host: StoredHost, asker: Asker) -> Iterator[str]:
+    """The agent asks the same of its own policy again: it believes no service."""
+    own = host.account_id == asker.account_id
+    if not own and host.probe is not None and not are_named(host.probe.accounts, asker.name):
+        yield "its owner measures for named accounts only"
+
+
+def _cards(hardware: Hardware, rig: Rig, wanted: Wanted) -> tuple[tuple[int, ...], list[str]]:
+    """Return the host's card for each one wanted, the first of that name not taken yet, and what is too small."""
+    order, taken, short = card_order(hardware), list[int](), list[str]()
+    free = {i: rig.cards[i] for i in range(len(rig.cards))}
+    for wanted_card in wanted.cards:
+        chosen = next((i for i, card in free.items() if card.name == wanted_card.name), None)
+        if chosen is None:
+            short.append(f"it has no {wanted_card.name} more" if taken else f"it has no {wanted_card.name}")
+            continue
+        card = free.pop(chosen)
+        taken.append(order[chosen])
+        by = math.ceil(wanted_card.mib - card.free / MIB)
+        if by > 0:
+            short.append(f"{by:,} MiB too little free on its {card.name}")
+    return tuple(taken), list(dict.fromkeys(short))
+
+
+def _ram(rig: Rig, wanted: Wanted) -> Iterator[str]:
+    by = math.ceil(wanted.ram_mib - rig.ram_bytes / MIB)
+    if by > 0:
+        yield f"{by:,} MiB too little RAM"
+
+
+def _builds(probe: Probe, wanted: Wanted) -> tuple[tuple[str, ...], list[str]]:
+    mine = [build for build in probe.engines if build.engine == wanted.outline.engine]
+    if not mine:
+        return (), [f"it has no {wanted.outline.engine}"]
+    backend = wanted.backend
+    fit = [b for b in mine if backend is None or backend in (name.lower() for name in b.backends)]
+    if not fit:
+        return (), [f"it has no {wanted.outline.engine} built for {backend}"]
+    needed = _options(wanted.outline)
+    good = [build.sha256 for build in fit if not needed - set(build.options)]
+    if good:
+        return tuple(good), []
+    unknown = min((sorted(needed - set(build.options)) for build in fit), key=len)
+    return (), [f"its {wanted.outline.engine} does not know {', '.join(unknown[:5])}: a newer build would"]
+
+
+def _options(wanted: RunOutline) -> set[str]:
+    """Names of the options in the benchmark's command: no value begins with a dash and a letter."""
+    words = launch(wanted.engine, "bench", to_flags(wanted.flags), model_path="model.gguf").arguments
+    return {word for word in words if word.startswith("-") and word.lstrip("-")[:1].isalpha()}
+
+
+def _files(probe: Probe, wanted: RunOutline) -> Iterator[str]:
+    absent = [file for file in wanted.files if not any(_is(model, file) for model in probe.models)]
+    if not absent:
+        return
+    gib = sum(file.size for file in absent) / GIB
+    if not _may_download(probe.downloads.repos, wanted.repo):
+        yield f"it lacks {len(absent)} of {len(wanted.files)} files, and may not download {wanted.repo}"
+    elif gib > probe.downloads.max_gib:
+        yield f"it may download {probe.downloads.max_gib:,.0f} GiB, the model is {gib:,.1f} GiB"
+
+
+def _is(model: ModelFile, file: RunFile) -> bool:
+    """By content where the host has hashed it, until then by name and size: it looks again before it opens a file."""
+    if model.sha256 is not None:
+        return model.sha256 == file.sha256
+    return (model.name, model.size) == (PurePosixPath(file.path).name, file.size)
+
+
+def _may_download(allowed: Sequence[str], repo: str) -> bool:
+    owner = repo.partition("/")[0]
+    return repo in allowed or f"{owner}/*" in allowed

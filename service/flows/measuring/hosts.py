@@ -1,0 +1,273 @@
+"""Hosts: a code, a key, an approval. Who signed a call is in `signed_calls`, what a host measures in `runs`."""
+
+from __future__ import annotations
+
+import secrets
+from datetime import timedelta
+
+import msgspec
+
+from service.engine.catalogue import resolve
+from service.engine.errors import InvalidInput
+from service.engine.hardware_text import rig_key
+from service.errors import (
+    EnrolmentCodeUnknown,
+    HostExists,
+    HostNotActive,
+    HostNotFound,
+    NotAllowed,
+    NotAuthenticated,
+    TooManyHosts,
+)
+from service.flows.accounts import Caller, hashed
+from service.flows.context import Context, Records
+from service.flows.measuring.signed_calls import is_signed
+from service.flows.pseudonyms import new_pseudonym
+from service.store.ids import is_id
+from service.store.measuring import hosts
+from service.store.measuring.hosts import SignedHost, StoredHost
+from service.wire.measuring.agent import EnrolledHost, Greeted, NewHost, enrolment_text, key_fingerprint
+from service.wire.measuring.hosts import Enrolment, EnrolmentRequest, Host, HostChange, Probe
+
+CODE_MINUTES = 10
+MAX_HOSTS = 64  # of one account
+_PSEUDONYMS_TRIED = 20
+
+
+def create_enrolment(context: Context, caller: Caller, asked: EnrolmentRequest, address: str) -> Enrolment:
+    """Return a new single-use code for one machine of the caller's, good for ten minutes. Raises TooManyHosts."""
+    caller.require("host")
+    code, now = secrets.token_urlsafe(16), context.clock()
+    if hosts.count_of(context.engine, caller.account_id, now) >= MAX_HOSTS:
+        raise TooManyHosts(f"an account may have {MAX_HOSTS} hosts, codes for more among them")
+    expires_at = now + timedelta(minutes=CODE_MINUTES)
+    hosts.add_enrolment(context.engine, hashed(code), caller.account_id, asked.visibility, now, expires_at)
+    command = f"advisor host enrol {address} --code={code}"
+    return Enrolment(code=code, expires_at=expires_at.isoformat(timespec="seconds"), command=command)
+
+
+def greet(context: Context, code: str, address: str) -> Greeted:
+    """Return whose code this is. Raises EnrolmentCodeUnknown."""
+    found = hosts.read_enrolment(context.engine, hashed(code), context.clock())
+    if found is None:
+        raise _unknown_code()
+    return Greeted(
+        service=f"Offload Advisor at {address}",
+        owner=found.owner,
+        visibility=found.visibility,
+        expires_at=found.expires_at.isoformat(timespec="seconds"),
+    )
+
+
+def enrol(context: Context, new: NewHost, authority: str) -> EnrolledHost:
+    """Make a host of a machine that has a code and the key that it sends; it waits for its owner.
+
+    Raises NotAuthenticated, EnrolmentCodeUnknown, or HostExists.
+    """
+    if not is_signed(new.public_key, new.signature, enrolment_text(authority, new.code, new.public_key)):
+        raise NotAuthenticated("the signature is not one of the key that was sent, for this service and code")
+    found = hosts.read_enrolment(context.engine, hashed(new.code), context.clock())
+    if found is None:
+        raise _unknown_code()
+    for _ in range(_PSEUDONYMS_TRIED):
+        host = _new_host(context, found, new.public_key)
+        try:
+            if not hosts.enrol(context.engine, hashed(new.code), host, context.clock()):
+                raise _unknown_code()
+        except hosts.PseudonymTaken:
+            continue
+        except hosts.KeyTaken as error:
+            raise HostExists("a host with this key is enrolled already") from error
+        return EnrolledHost(host=host.id, pseudonym=host.pseudonym, state="waiting")
+    raise RuntimeError("no pseudonym is free")
+
+
+def _new_host(context: Context, found: hosts.StoredEnrolment, public_key: str) -> StoredHost:
+    return StoredHost(
+        id=secrets.token_urlsafe(16),
+        account_id=found.account_id,
+        public_key=public_key,
+        pseudonym=new_pseudonym(),
+        state="waiting",
+        visibility=found.visibility,
+        counter=0,
+        probe=None,
+        hardware_key=None,
+        created_at=context.clock(),
+        approved_at=None,
+        seen_at=None,
+    )
+
+
+def save_probe(context: Context, host: SignedHost, probe: Probe) -> None:
+    """Keep what a host says of itself, without what would name a machine. Raises InvalidInput for hardware that cannot
+    be, and its kinds."""
+    if not probe.hardware.gpus and probe.engines == ():
+        raise InvalidInput("a host needs a GPU or an engine to measure with", field="engines")
+    resolve(probe.hardware)
+    named = probe.hardware
+    gpus = [msgspec.structs.replace(gpu, uuids=None) for gpu in named.gpus]
+    kept = msgspec.structs.replace(probe, hardware=msgspec.structs.replace(named, gpus=gpus, notes=None))
+    hosts.save_probe(context.engine, host.id, kept, rig_key(kept.hardware))
+
+
+def leave(context: Context, host: SignedHost) -> None:
+    """Revoke a host by its own wish."""
+    hosts.change(context.engine, host.id, context.clock(), state="revoked")
+
+
+def list_hosts(context: Context, caller: Caller | None) -> list[Host]:
+    """Return the public hosts, and the caller's own with everything that is for him."""
+    return _seen(context, caller, None)
+
+
+def read_host(context: Context, host_id: str, caller: Caller | None) -> Host:
+    """Return one host that the caller may see. Raises HostNotFound."""
+    found = _seen(context, caller, host_id) if is_id(host_id) else None
+    if not found:
+        raise _no_host()
+    return found[0]
+
+
+def _seen(context: Context, caller: Caller | None, host_id: str | None) -> list[Host]:
+    account_id = caller.account_id if caller else None
+    done, nothing = hosts.measured(context.engine), hosts.Measured(0, 0.0)
+    found = hosts.seen_by(context.engine, account_id, host_id)
+    return [_shown(host, done.get(host.id, nothing), account_id) for host in found]
+
+
+class OwnHost(msgspec.Struct, frozen=True):
+    """A host as its owner's page shows it: runs and GPU-hours for the owner and for others."""
+
+    pseudonym: str
+    state: str
+    visibility: str
+    seen_at: str | None
+    own_runs: int
+    own_gpu_hours: float
+    others_runs: int
+    others_gpu_hours: float
+
+
+class OwnHosts(msgspec.Struct, frozen=True):
+    """What an account's hosts gave, and what the account got of the hosts of others."""
+
+    hosts: list[OwnHost]
+    received_runs: int
+    received_gpu_hours: float
+
+
+def own_hosts(context: Records, caller: Caller) -> OwnHosts:
+    """Return what the caller's hosts gave and what the caller got of others."""
+    done, nothing = hosts.given(context.engine, caller.account_id), hosts.Measured(0, 0.0)
+    got = hosts.received(context.engine, caller.account_id)
+    found = []
+    for one in hosts.seen_by(context.engine, caller.account_id):
+        if one.account_id != caller.account_id:
+            continue
+        own, others = (done.get((one.id, other), nothing) for other in (False, True))
+        seen = one.seen_at.isoformat(sep=" ", timespec="minutes") if one.seen_at else None
+        hours = (round(each.gpu_seconds / 3600, 2) for each in (own, others))
+        own_hours, others_hours = hours
+        found.append(
+            OwnHost(one.pseudonym, one.state, one.visibility, seen, own.runs, own_hours, others.runs, others_hours)
+        )
+    return OwnHosts(found, got.runs, round(got.gpu_seconds / 3600, 2))
+
+
+class OperatedHost(msgspec.Struct, frozen=True, kw_only=True):
+    """A host as the operator of the service sees it. `agent`: the version of its program."""
+
+    id: str
+    pseudonym: str
+    owner: str
+    state: str
+    visibility: str
+    seen_at: str | None
+    agent: str | None
+    gpus: str
+    runs: int
+
+
+def all_hosts(context: Records) -> list[OperatedHost]:
+    """Return every host, the one last seen first; revoked ones too."""
+    done, nothing = hosts.measured(context.engine), hosts.Measured(0, 0.0)
+    return [
+        OperatedHost(
+            id=host.id,
+            pseudonym=host.pseudonym,
+            owner=owner,
+            state=host.state,
+            visibility=host.visibility,
+            seen_at=host.seen_at.isoformat(timespec="seconds") if host.seen_at else None,
+            agent=host.probe.agent if host.probe else None,
+            gpus=", ".join(f"{g.count}x {g.name}" for g in host.probe.hardware.gpus) if host.probe else "not probed",
+            runs=done.get(host.id, nothing).runs,
+        )
+        for host, owner in hosts.all_with_owners(context.engine)
+    ]
+
+
+def change_host(context: Context, host_id: str, asked: HostChange, caller: Caller) -> Host:
+    """Approve, pause or change the visibility of one's own host. Raises HostNotFound, HostNotActive or NotAllowed."""
+    _own(context, host_id, caller)
+    values = {name: value for name in asked.__struct_fields__ if (value := getattr(asked, name)) is not None}
+    if not values:
+        raise InvalidInput("name what to change: `state` or `visibility`", field="state")
+    if hosts.change(context.engine, host_id, context.clock(), **values) is None:
+        raise HostNotActive("this host was revoked, which is for good: enrol it again")
+    return read_host(context, host_id, caller)
+
+
+def revoke_host(context: Context, host_id: str, caller: Caller) -> None:
+    """End a host for good; what it measured stays. Its owner may, and an operator."""
+    _own(context, host_id, caller, or_operator=True)
+    hosts.change(context.engine, host_id, context.clock(), state="revoked")
+
+
+def _own(context: Context, host_id: str, caller: Caller, *, or_operator: bool = False) -> StoredHost:
+    host = hosts.read(context.engine, host_id) if is_id(host_id) else None
+    if host is None:
+        raise _no_host()
+    if or_operator and "operator" in caller.scopes:
+        return host
+    if host.account_id == caller.account_id:
+        caller.require("host")
+        return host
+    raise NotAllowed("this host is somebody else's") if host.visibility == "public" else _no_host()
+
+
+def _shown(host: StoredHost, done: hosts.Measured, account_id: str | None) -> Host:
+    probe = host.probe
+    public = Host(
+        id=host.id,
+        pseudonym=host.pseudonym,
+        state=host.state,
+        visibility=host.visibility,
+        hardware=probe.hardware if probe else None,
+        engines=[msgspec.structs.replace(build, options=()) for build in probe.engines] if probe else [],
+        seen_at=host.seen_at.isoformat(timespec="seconds") if host.seen_at else None,
+        runs=done.runs,
+        gpu_hours=round(done.gpu_seconds / 3600, 2),
+    )
+    if host.account_id != account_id:
+        return public
+    return msgspec.structs.replace(
+        public,
+        mine=True,
+        agent=probe.agent if probe else None,
+        models=list(probe.models) if probe else [],
+        downloads=probe.downloads if probe else None,
+        created_at=host.created_at.isoformat(timespec="seconds"),
+        key_fingerprint=key_fingerprint(host.public_key),
+    )
+
+
+def _no_host() -> HostNotFound:
+    return HostNotFound("there is no host with this id that you may see", field="id")
+
+
+def _unknown_code() -> EnrolmentCodeUnknown:
+    return EnrolmentCodeUnknown(
+        "the code was never given out, has been used, or its ten minutes are over", field="code"
+    )

@@ -1,0 +1,223 @@
+"""What a validation would run: a run for each measurement, who could take it, and what is predicted of it."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from service import logs
+from service.engine.advice import AdviceBody
+from service.engine.config import CPU
+from service.engine.errors import InvalidFlags
+from service.engine.hardware import Hardware
+from service.engine.measured import ModelIdentity, Prediction, bounding_rig, model_identity, most_pp, most_tg
+from service.engine.measured.chosen import Chosen, Measurement
+from service.engine.model import Model
+from service.engine.versions import versions
+from service.flows.advice.reading import read_models
+from service.flows.advice.repos import list_repo
+from service.flows.advice.requests import parse_reference
+from service.flows.context import Context
+from service.flows.measuring import tuning
+from service.flows.measuring.host_matching import Asker, Card, Suited, Wanted, suited
+from service.flows.results.cells import cell_of, files_of
+from service.hub import RepoListing
+from service.store.advice.advices import StoredAdvice
+from service.store.measuring.hosts import StoredHost
+from service.store.measuring.run_records import Terms
+from service.store.measuring.runs import Eligible, StoredRun
+from service.store.measuring.validations import StoredValidation
+from service.store.results import calibrations
+from service.store.results.results import StoredResult
+from service.wire.measuring.agent import RunOutline
+from service.wire.measuring.hosts import Probe
+from service.wire.measuring.runs import ValidationRequest
+
+_MOST_NAMED = 6
+
+
+class PlannedRun(NamedTuple):
+    """A measurement as a run: what it is, who could take it, and what was measured of it before."""
+
+    measurement: Measurement
+    outline: RunOutline
+    cell: str
+    fits: list[tuple[StoredHost, Suited]]
+
+    @property
+    def eligible(self) -> list[Eligible]:
+        """Return the hosts that may take it."""
+        return [fit.eligible for _, fit in self.fits if fit.eligible]
+
+
+def plan_runs(
+    context: Context, row: StoredAdvice, body: AdviceBody, picked: Chosen, hosts: Sequence[StoredHost],
+    asked: ValidationRequest, asker: Asker,
+) -> tuple[list[PlannedRun], list[str]]:  # fmt: skip
+    """Return a run for each measurement picked, with who of `hosts` could take it, and why others are refused."""
+    listing = list_repo(context, parse_reference(row.repo, row.revision))
+    planned, refused = list[PlannedRun](), list(picked.refused)
+    for one in picked.measurements:
+        try:
+            outline = _outline(row, listing, one, asked.minutes)
+        except InvalidFlags as error:
+            refused.append(f"{one.name}: {error.detail}")
+            continue
+        fits = [(host, suited(host, _wanted(outline, one), body.hardware, asker)) for host in hosts]
+        planned.append(PlannedRun(one, outline, cell_of(one, outline.files), fits))
+    refused += [f"{one.measurement.name}: {who_could(one)}" for one in planned if not one.eligible]
+    return planned, refused
+
+
+def _wanted(outline: RunOutline, one: Measurement) -> Wanted:
+    cards = [device for device in one.devices if device.device != CPU]
+    return Wanted(
+        outline=outline,
+        cards=tuple(Card(card.gpu or "", card.total_high_mib) for card in cards),
+        ram_mib=next((device.total_high_mib for device in one.devices if device.device == CPU), 0.0),
+        backend=cards[0].device.rstrip("0123456789").lower() if cards else None,
+    )
+
+
+def _outline(row: StoredAdvice, listing: RepoListing, one: Measurement, minutes: int) -> RunOutline:
+    return RunOutline(
+        engine=one.engine,
+        repo=row.repo,
+        revision=row.revision or "",
+        files=files_of(listing, one.variant),
+        flags=one.flags,
+        depths=one.depths,
+        n_prompt=one.n_prompt,
+        n_gen=one.n_gen,
+        seconds=minutes * 60,
+    )
+
+
+def who_could(one: PlannedRun) -> str:
+    """Return who could measure a config, in a sentence; where nobody, what is missing."""
+    able = [host.pseudonym for host, fit in one.fits if fit.eligible]
+    if able:
+        return f"{', '.join(able[:_MOST_NAMED])} could measure it"
+    if not one.fits:
+        return "there is no host that you may use: enrol one (docs/hosts.md), or measure on your own machine"
+    lacks = [f"{host.pseudonym}: {'; '.join(fit.missing[:3])}" for host, fit in one.fits[:_MOST_NAMED]]
+    return "no host could measure it. " + ". ".join(lacks)
+
+
+def models_of(context: Context, row: StoredAdvice, planned: Sequence[PlannedRun]) -> dict[str, Model]:
+    """Return the model of each variant that is planned, by the variant's name."""
+    names = {one.measurement.variant for one in planned}
+    listing = list_repo(context, parse_reference(row.repo, row.revision))
+    variants = [variant for variant in listing.variants if variant.name in names]
+    if not variants:
+        return {}
+    models = read_models(context.hub, listing, variants, lambda step: None, in_full=True)
+    return {one.name: one.model for one in models.variants}
+
+
+def predicted(
+    row: StoredAdvice, one: PlannedRun, models: dict[str, Model], machine: Hardware
+) -> tuple[Prediction, ModelIdentity]:
+    """Return what the advice says, bounded by its own machine, and under what a result of it is filed."""
+    model = models.get(one.measurement.variant)
+    rig = bounding_rig(machine)
+    prediction = Prediction(
+        devices=one.measurement.devices,
+        speed=one.measurement.speed,
+        most_tg=most_tg(model, rig) if model else 0.0,
+        most_pp=most_pp(model, rig) if model else 0.0,
+        calibration=row.body.versions.calibration if row.body else versions().calibration,
+    )
+    return prediction, model_identity(row.repo, model)
+
+
+def on_terms(one: PlannedRun, models: dict[str, Model]) -> list[Eligible]:
+    """Return the hosts that may take a run, each with the machine that it is now and what that cannot exceed."""
+    model = models.get(one.measurement.variant)
+    return [
+        msgspec.structs.replace(
+            fit.eligible, hardware_key=host.hardware_key, terms=_terms(host.probe, fit.eligible.gpus, model)
+        )
+        for host, fit in one.fits
+        if fit.eligible and host.probe
+    ]
+
+
+def _terms(probe: Probe, gpus: Sequence[int], model: Model | None) -> Terms:
+    """The bound is that of the run's cards and the CPU: the engine is shown no other card."""
+    each = [
+        msgspec.structs.replace(gpu, count=1, device_order=None)
+        for gpu in probe.hardware.gpus
+        for _ in range(gpu.count)
+    ]
+    rig = bounding_rig(msgspec.structs.replace(probe.hardware, gpus=[each[i] for i in gpus]))
+    return Terms(
+        hardware=msgspec.structs.replace(probe.hardware, notes=None),
+        most_tg=most_tg(model, rig) if model else 0.0,
+        most_pp=most_pp(model, rig) if model else 0.0,
+        max_minutes=probe.max_minutes,
+    )
+
+
+def tuning_runs(
+    context: Context, row: StoredAdvice, body: AdviceBody, new: StoredValidation, start: PlannedRun
+) -> list[tuple[StoredRun, list[Eligible]]]:
+    """Return the first trials around a config, on the one host that is nearest to the machine of the advice."""
+    models = models_of(context, row, [start])
+    near = sorted(on_terms(start, models), key=lambda host: host.match != "exact")[:1]
+    constraints, budget = row.request.constraints, new.request.minutes * 60.0
+    model, known = models[start.measurement.variant], calibrations.in_force(context.engine)
+    first = tuning.steps_of(start.measurement, body, model, constraints, budget, known)
+    whole, identity = predicted(row, start, models, body.hardware)
+    found = []
+    for number, (one, changed, seconds) in enumerate(first):
+        outline = msgspec.structs.replace(start.outline, flags=one.flags, n_prompt=one.n_prompt, seconds=seconds)
+        own = start._replace(measurement=one, outline=outline, cell=cell_of(one, outline.files))
+        # Memory and speed of a step are not those of the start, and are not predicted: nothing stands next to them.
+        prediction = whole if number == 0 else msgspec.structs.replace(whole, devices=[], speed=[])
+        run = new_run(new, number, own, None, prediction, identity)
+        run_id = tuning.run_id(new.id, 0, number)
+        found.append((msgspec.structs.replace(run, id=run_id, changed=changed[:500]), near))
+    return found
+
+
+def new_run(
+    validation: StoredValidation,
+    number: int,
+    one: PlannedRun,
+    before: StoredResult | None,
+    prediction: Prediction,
+    identity: ModelIdentity,
+) -> StoredRun:
+    """Return a queued run; or where it was measured before, one that has ended with that result."""
+    run = StoredRun(
+        id=secrets.token_urlsafe(16),
+        validation_id=validation.id,
+        account_id=validation.account_id,
+        kind=one.measurement.kind,
+        config_id=one.measurement.config,
+        position=number,
+        variant=one.measurement.variant,
+        cell=one.cell,
+        outline=one.outline,
+        prediction=prediction,
+        identity=identity,
+        dropped=list(one.measurement.dropped),
+        created_at=validation.created_at,
+        request_id=logs.request_id(),
+    )
+    if before is None:
+        return run
+    return msgspec.structs.replace(
+        run,
+        state="succeeded" if before.failure is None else "failed",
+        host_id=before.host_id,
+        rows=before.rows,
+        failure=before.failure,
+        result_id=before.id,
+        previous=True,
+        ended_at=validation.created_at,
+    )

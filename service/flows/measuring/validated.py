@@ -1,0 +1,153 @@
+"""What came of validations: their runs as they are now, with what was measured next to what was predicted."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Literal
+
+import msgspec
+
+from service.engine.goal import Goal
+from service.engine.measured import in_plain_words, measured_seconds
+from service.errors import NotAllowed, ValidationNotFound
+from service.flows.accounts import Caller, viewer_of
+from service.flows.context import Context
+from service.flows.measuring.tuning import best_run, decided
+from service.flows.results.results import outcome_of
+from service.queue.progress import publish
+from service.store.advice import advices
+from service.store.ids import is_id
+from service.store.measuring import runs, validations
+from service.store.measuring.runs import OPEN, StoredRun
+from service.store.measuring.validations import StoredValidation
+from service.store.results import results
+from service.store.results.listed_results import SEEN
+from service.store.results.results import StoredResult
+from service.store.viewers import Viewer
+from service.wire.measuring.runs import HostMatch, MatchKind, Run, RunOutcome, Validation, ValidationEvent
+
+_MOST_SHOWN = 5  # validations on the page of an advice
+
+
+def read_validation(context: Context, validation_id: str, caller: Caller | None = None) -> Validation:
+    """Return a validation as it is now, without results that were hidden or deleted.
+
+    One in which a private host may measure is for who asked for it, the host's owner and operators: to others it is
+    not there. Raises ValidationNotFound.
+    """
+    row = validations.read(context.engine, validation_id) if is_id(validation_id) else None
+    if row is None or not validations.is_seen_by(context.engine, row, viewer_of(caller)):
+        raise ValidationNotFound("there is no validation with this id", field="id")
+    its_runs = runs.of_validation(context.engine, row.id)
+    found = _seen(context, its_runs)
+    ids = [run.id for run in its_runs]
+    matches = runs.matches(context.engine, ids)
+    host_ids = sorted({host for _, host in matches} | {run.host_id for run in its_runs if run.host_id})
+    names = validations.pseudonyms(context.engine, host_ids)
+    outcomes = {run.id: outcome_of(found[run.result_id]) for run in its_runs if run.result_id in found}
+    advice = advices.read(context.engine, row.advice_id)
+    goal = advice.body.goal if advice and advice.body else None
+    tunes = row.mode == "tune" and row.cancelled_at is None
+    goes_on = tunes and not any(run.state in OPEN for run in its_runs) and bool(decided(context, row, its_runs).trials)
+    return Validation(
+        id=row.id,
+        advice=row.advice_id,
+        mode=row.mode,
+        state=_state(row, its_runs) if not goes_on else "running",
+        runs=[_shown(_for_others(_emptied(run, found)), names, matches, outcomes.get(run.id)) for run in its_runs],
+        hosts=[
+            HostMatch(host=host, pseudonym=names.get(host, ""), match=match)
+            for host, match in sorted({host: match for (_, host), match in matches.items()}.items())
+        ],
+        refused=row.refused,
+        best=best_run(context, row, its_runs) if row.mode == "tune" else _best(its_runs, outcomes, goal),
+        created_at=row.created_at.isoformat(timespec="seconds"),
+    )
+
+
+def validations_of_advice(context: Context, advice_id: str, caller: Caller | None = None) -> list[Validation]:
+    """Return the last five validations of an advice that who asks may see, the oldest first."""
+    viewer = viewer_of(caller)
+    found = [row for row in validations.of_advice(context.engine, advice_id) if _is_seen(context, row, viewer)]
+    return [read_validation(context, row.id, caller) for row in found[-_MOST_SHOWN:]]
+
+
+def _is_seen(context: Context, row: StoredValidation, viewer: Viewer) -> bool:
+    return validations.is_seen_by(context.engine, row, viewer)
+
+
+def cancel_validation(context: Context, caller: Caller, validation_id: str) -> None:
+    """End the runs of a validation that are not final. Raises ValidationNotFound, or NotAllowed for somebody else's."""
+    row = validations.read(context.engine, validation_id) if is_id(validation_id) else None
+    if row is None or not validations.is_seen_by(context.engine, row, viewer_of(caller)):
+        raise ValidationNotFound("there is no validation with this id", field="id")
+    if row.account_id != caller.account_id and "operator" not in caller.scopes:
+        raise NotAllowed("this validation is another account's")
+    validations.cancel(context.engine, row.id, context.clock())
+    publish(context.redis, ValidationEvent(row.id, None, "cancelled"))
+
+
+def _state(row: StoredValidation, its_runs: Sequence[StoredRun]) -> Literal["queued", "running", "done", "cancelled"]:
+    states = {run.state for run in its_runs}
+    if not states.intersection(OPEN):
+        return "cancelled" if row.cancelled_at is not None else "done"
+    return "queued" if all(run.state == "queued" or run.previous for run in its_runs) else "running"
+
+
+def _seen(context: Context, its_runs: Sequence[StoredRun]) -> dict[str, StoredResult]:
+    """The results of runs that were neither hidden nor deleted, by id."""
+    found = results.of_ids(context.engine, [run.result_id for run in its_runs if run.result_id])
+    return {name: one for name, one in found.items() if one.state in SEEN}
+
+
+def _emptied(run: StoredRun, seen: Mapping[str, StoredResult]) -> StoredRun:
+    """A run as it may be shown: of a result that is not to be seen neither figures nor a link are left."""
+    if run.result_id is None or run.result_id in seen:
+        return run
+    return msgspec.structs.replace(run, result_id=None, rows=[], failure=None)
+
+
+def _for_others(run: StoredRun) -> StoredRun:
+    """A run without the words of a host that is not the asker's own; why nobody measured it, the service says."""
+    own = run.record is not None and run.record.owner_id == run.account_id
+    if run.failure is None or own or (run.report_key is None and not run.previous):
+        return run
+    return msgspec.structs.replace(run, failure=in_plain_words(run.failure))
+
+
+def _shown(
+    run: StoredRun, names: dict[str, str], matches: dict[tuple[str, str], MatchKind],
+    outcome: RunOutcome | None,
+) -> Run:  # fmt: skip
+    held = run.host_id if run.state != "queued" else None
+    return Run(
+        id=run.id,
+        kind=run.kind,
+        config=run.config_id,
+        engine=run.outline.engine,
+        variant=run.variant,
+        flags=run.outline.flags,
+        state=run.state,
+        attempt=run.attempt,
+        host=names.get(held) if held else None,
+        match=matches.get((run.id, held)) if held else None,
+        progress=run.progress,
+        rows=run.rows,
+        outcome=outcome,
+        failure=run.failure,
+        dropped=run.dropped,
+        step=run.changed,
+        result=run.result_id,
+        previous=run.previous,
+    )
+
+
+def _best(its_runs: Sequence[StoredRun], outcomes: dict[str, RunOutcome], goal: Goal | None) -> str | None:
+    """The config whose goal took the least time, as measured; of a tuning, the run."""
+    times = {
+        run.config_id or run.id: seconds
+        for run in its_runs
+        if goal and run.id in outcomes and run.kind != "baseline" and run.failure is None
+        and (seconds := measured_seconds(outcomes[run.id].speed, goal)) is not None
+    }  # fmt: skip
+    return min(times, key=lambda name: times[name], default=None)

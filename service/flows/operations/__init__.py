@@ -1,0 +1,1 @@
+"""What the operator's side of the service does: scheduled jobs, who runs the service, removal requests."""

@@ -1,0 +1,160 @@
+"""The parts that the service needs, each asked by itself: what it says, or why it is not good; and what waits."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+
+import msgspec
+from prometheus_client.parser import text_string_to_metric_families
+from redis import Redis
+from redis.exceptions import RedisError
+from sqlalchemy import QueuePool
+
+from service.errors import ServiceUnavailable
+from service.flows.context import Context
+from service.metrics import BOT_ANSWERS_LOST, HUB_ANSWERED, HUB_FAILED
+from service.queue.connection import connect, unavailable_as_such
+from service.queue.counters import COUNTERS, last
+from service.queue.workers import n_workers
+from service.settings import Settings
+from service.store.migrations import is_usable
+from service.store.operations import health
+from service.wire.health import PartName
+
+_LEAST_BYTES = 256 << 20
+_GIB = 1 << 30
+_BOTS_KEY, BOTS_SECONDS = "alive:bots", 30
+_ONLINE = timedelta(minutes=2)
+
+
+class QueueLengths(msgspec.Struct, frozen=True, kw_only=True):
+    """What waits at this moment, and who is there. `n_workers` None: Redis does not answer."""
+
+    work: health.Backlog
+    n_workers: int | None
+
+
+def part(context: Context, name: PartName) -> str:
+    """Return what a part says where it is good. Raises ServiceUnavailable and its kinds with what is wrong."""
+    return _ASKED[name](context)
+
+
+def backlog(context: Context) -> QueueLengths:
+    """Return what waits. Raises DatabaseUnavailable."""
+    now = context.clock()
+    work = health.backlog(context.engine, now, now - _ONLINE)
+    try:
+        return QueueLengths(work=work, n_workers=n_workers(context.redis))
+    except (RedisError, OSError):
+        return QueueLengths(work=work, n_workers=None)
+
+
+def send_counts(redis: Redis) -> None:
+    """Add what this process counted of the whole service to what Redis knows. Raises QueueUnavailable."""
+    with unavailable_as_such():
+        COUNTERS.send(redis)
+
+
+def counts(context: Context) -> bytes:
+    """Return what all processes counted, in Prometheus' format. Raises QueueUnavailable."""
+    with unavailable_as_such():
+        return COUNTERS.text(context.redis)
+
+
+def answers_lost(redis_url: str) -> dict[tuple[str, str], int]:
+    """Return how many answers in chat reached nobody, by (platform, why); none where Redis does not answer."""
+    found: dict[tuple[str, str], int] = {}
+    redis = connect(redis_url)
+    try:
+        counted = COUNTERS.text(redis).decode()
+    except (RedisError, OSError):
+        return found
+    finally:
+        redis.close()
+    for family in text_string_to_metric_families(counted):
+        for sample in family.samples:
+            if sample.name == f"{BOT_ANSWERS_LOST.name}_total" and sample.value:
+                found[sample.labels["platform"], sample.labels["why"]] = int(sample.value)
+    return found
+
+
+def database_connections(context: Context) -> tuple[int, int]:
+    """Return how many database connections of this process are in use, and idle."""
+    pool = context.engine.pool
+    return (pool.checkedout(), pool.checkedin()) if isinstance(pool, QueuePool) else (0, 0)
+
+
+def bots_are_there(redis: Redis) -> None:
+    """Note that the process of the bots lives. Raises QueueUnavailable."""
+    with unavailable_as_such():
+        redis.set(_BOTS_KEY, b"1", ex=BOTS_SECONDS)
+
+
+def _database(context: Context) -> str:
+    revision = health.revision(context.engine)
+    if not is_usable(revision):
+        raise ServiceUnavailable("its tables are not this version's: `advisor serve` brings them up to date")
+    return "answers"
+
+
+def _redis(context: Context) -> str:
+    with unavailable_as_such():
+        context.redis.ping()
+    return "answers"
+
+
+def _workers(context: Context) -> str:
+    with unavailable_as_such():
+        n = n_workers(context.redis)
+    if not n:
+        raise ServiceUnavailable("no worker has been seen lately")
+    return f"{n} seen lately"
+
+
+def _bots(context: Context) -> str:
+    with unavailable_as_such():
+        alive = context.redis.exists(_BOTS_KEY)
+    if not alive:
+        raise ServiceUnavailable("the process that answers for the bots has not been seen lately")
+    return "seen lately"
+
+
+def _disk(context: Context) -> str:
+    free = min(_free(folder) for folder in _folders(context.settings))
+    if free < _LEAST_BYTES:
+        raise ServiceUnavailable(f"{free >> 20} MiB are left for state or cache")
+    return f"{free / _GIB:,.1f} GiB free"
+
+
+def _folders(settings: Settings) -> tuple[Path, Path]:
+    return settings.state_dir, settings.headers_dir
+
+
+def _free(folder: Path) -> int:
+    there = next(path for path in (folder.absolute(), *folder.absolute().parents) if path.exists())
+    if not os.access(there, os.W_OK):
+        raise ServiceUnavailable("the folder of state or cache cannot be written")
+    return shutil.disk_usage(there).free
+
+
+def _hub(context: Context) -> str:
+    """From what the last requests met: nothing is asked of the Hub for this."""
+    with unavailable_as_such():
+        answered, failed = (last(context.redis, one.name) or 0.0 for one in (HUB_ANSWERED, HUB_FAILED))
+    if failed > answered:
+        raise ServiceUnavailable(f"did not answer {_ago(failed)}")
+    return f"answered {_ago(answered)}" if answered else "not asked yet"
+
+
+def _ago(instant: float) -> str:
+    return f"{max(0, round(time.time() - instant)):,} s ago"
+
+
+_ASKED: dict[PartName, Callable[[Context], str]] = {
+    "database": _database, "redis": _redis, "workers": _workers, "bots": _bots, "disk": _disk, "hub": _hub,
+}  # fmt: skip

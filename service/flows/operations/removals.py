@@ -1,0 +1,86 @@
+"""Requests to remove a result: kept, listed, and granted or refused by an operator.
+
+A removed result is erased as one that its submitter deletes. Dumps made before are deleted as soon as new ones are
+written, which a removal makes due at once; a backup has it until the operator deletes that.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from service.engine.errors import InvalidInput
+from service.engine.measured.identity import plain
+from service.engine.reduction import reduced
+from service.errors import ResultNotFound
+from service.flows.accounts import Caller
+from service.flows.context import Records
+from service.flows.results import trust
+from service.flows.results.read_results import require_visible
+from service.logs import Log
+from service.store.ids import is_id
+from service.store.operations import jobs, removals
+from service.store.results import moderation, result_changes, results
+from service.store.results.moderation import Act
+from service.store.results.trust import writing
+from service.wire.operations import OpenRemovalRequest, RemovalAsked, RemovalRequest
+
+log = Log("removals")
+
+REMOVED = "removed by an operator, on request"
+_ERASED: dict[str, Any] = {"log": None, "command": None, "remarks": None, "submission_key": None, "edit_key_hash": None}
+
+
+def ask_removal(context: Records, caller: Caller | None, result_id: str, said: RemovalRequest) -> RemovalAsked:
+    """Keep a request to remove a result that the caller may see, or one that is hidden. Raises ResultNotFound."""
+    row = results.read(context.engine, result_id) if is_id(result_id) else None
+    if row is None or row.state == "deleted":
+        raise ResultNotFound("there is no result with this id, or it was deleted", field="id")
+    require_visible(context, caller, row)
+    text, account_id = plain(reduced(said.text))[:1000], caller.account_id if caller else None
+    contact = plain(said.contact)[:200] if said.contact else None
+    kept = removals.add(context.engine, row.id, account_id, text, contact, context.clock())
+    log.warning("removal.asked", result_id=row.id)
+    return RemovalAsked(kept)
+
+
+def open_requests(context: Records) -> list[OpenRemovalRequest]:
+    """Return the requests that no operator has decided, the oldest first."""
+    return [
+        OpenRemovalRequest(
+            id=one.id,
+            result=one.result_id,
+            text=one.text,
+            contact=one.contact,
+            created_at=one.created_at.isoformat(timespec="seconds"),
+            result_state=one.state,
+            origin=one.origin,
+            model=one.model_name,
+            gpus=one.gpus,
+        )
+        for one in removals.open_requests(context.engine)
+    ]
+
+
+def remove(context: Records, act: Act) -> Act:
+    """Erase a result for good and grant every request about it. Raises InvalidInput where there is none."""
+    row = results.read(context.engine, act.subject) if is_id(act.subject) else None
+    with writing(context.engine) as connection:
+        if row is None or results.state_in(connection, row.id) == "deleted":
+            raise InvalidInput("no result has this id, or it was deleted before", field="subject")
+        results.change(connection, row.id, state="deleted", state_reason=REMOVED, **_ERASED)
+        result_changes.forget_in(connection, row.id)
+        removals.close(connection, act.by, act.at, removed=True, result_id=row.id)
+        moderation.note(connection, act)
+        trust.settle_in(connection, row.cell, act.at)
+    jobs.hasten(context.engine, "dumps", act.at)
+    return act
+
+
+def refuse(context: Records, act: Act) -> Act:
+    """Close a request without removing anything. Raises InvalidInput where no open one has this id."""
+    with writing(context.engine) as connection:
+        known = is_id(act.subject)
+        if not known or not removals.close(connection, act.by, act.at, removed=False, request_id=act.subject):
+            raise InvalidInput("no open request for removal has this id", field="subject")
+        moderation.note(connection, act)
+    return act

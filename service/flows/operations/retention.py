@@ -1,0 +1,46 @@
+"""Removing what is older than the operator's settings allow: each night, and by `advisor admin purge`."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import msgspec
+
+from service.flows.context import Records
+from service.settings import Settings
+from service.store.operations import retention
+from service.store.operations.retention import Kind
+
+_EXPIRED_DAYS = 1  # sessions and codes, which are worth nothing when their time is over
+
+
+class Purged(msgspec.Struct, frozen=True):
+    """Rows of one kind that were older than `days`: removed, or only counted."""
+
+    kind: str
+    days: int
+    rows: int
+
+
+def purge(context: Records, settings: Settings, *, dry_run: bool = False) -> list[Purged]:
+    """Remove, or with `dry_run` count, what is too old, by kind; without kinds that are kept for ever."""
+    now, act = context.clock(), retention.count if dry_run else retention.remove
+    return [
+        Purged(kind.name, days, act(context.engine, kind, now - timedelta(days=days)))
+        for kind, days in _policy(settings)
+        if days
+    ]
+
+
+def _policy(settings: Settings) -> tuple[tuple[Kind, int], ...]:
+    return (
+        (retention.ADVICE, settings.keep_advice_days),
+        (retention.BODIES, settings.keep_bodies_days),
+        (retention.LISTINGS, settings.keep_listings_days),
+        (retention.BRANCHES, settings.keep_listings_days),
+        (retention.LOGS, settings.keep_logs_days),
+        (retention.REPORTS, settings.keep_reports_days),
+        (retention.REMOVALS, settings.keep_reports_days),
+        (retention.SESSIONS, _EXPIRED_DAYS),
+        (retention.CODES, _EXPIRED_DAYS),
+    )

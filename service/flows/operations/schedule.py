@@ -1,0 +1,107 @@
+"""What runs on a schedule: one list, from which every process of the API works. docs/operating.md shows it as a table.
+
+The database says when each job is due and who runs it (service.store.operations.jobs), so that of several replicas
+exactly one does, and a restart neither repeats nor forgets any. A job may run twice where its process was suspended for
+longer than its lease: each is written so that this does no harm.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from typing import NamedTuple
+
+from service.errors import CalibrationRefused
+from service.flows.advice.fair_queue import requeue_unfinished
+from service.flows.context import Context
+from service.flows.measuring import runs
+from service.flows.operations.retention import purge
+from service.flows.results import calibration, dumps, seed, trust
+from service.logs import Log
+from service.settings import Settings
+
+log = Log("jobs")
+
+_DAY = timedelta(days=1)
+_RETRIES = 24  # what failed is tried again after this share of its interval
+
+
+class Job(NamedTuple):
+    """One thing that is done again and again. `at_hour`: of the day in UTC, for what is done once a day.
+
+    `call` returns how many things it changed. `own_process`: it computes for so long that it would hold up requests.
+    `at_start`: also whenever a process of the API starts.
+    """
+
+    name: str
+    every: timedelta
+    call: Callable[[Context], int]
+    text: str
+    at_hour: int | None = None
+    own_process: bool = False
+    at_start: bool = False
+
+    def first_due(self, now: datetime) -> datetime:
+        """Return when it is due in a database that does not know it."""
+        return now if self.at_hour is None else self.next_due(now)
+
+    def next_due(self, now: datetime) -> datetime:
+        """Return when it is due after it was done."""
+        if self.at_hour is None:
+            return now + self.every
+        today = now.replace(hour=self.at_hour, minute=0, second=0, microsecond=0)
+        return today if today > now else today + _DAY
+
+    def due_after_failure(self, now: datetime) -> datetime:
+        """Return when it is tried again after it failed."""
+        return now + self.every / _RETRIES
+
+
+def schedule(settings: Settings) -> tuple[Job, ...]:
+    """Return the jobs that these settings ask for."""
+    sweep = timedelta(seconds=settings.sweep_seconds)
+    jobs = (
+        Job("advices", sweep, requeue_unfinished, "queues advices again that nobody works on any more", at_start=True),
+        Job("runs", sweep, runs.sweep, "takes runs back from hosts that fell silent, ends those that nobody took"),
+        Job("trust", timedelta(minutes=10), trust.sweep, "decides on results whose account has become old enough"),
+        Job("published", _DAY, _import_published, "adds the published results that the package has", at_start=True),
+        Job("dumps", _DAY, _write_dumps, "writes the dumps of all results", at_hour=3, own_process=True),
+        Job("purge", _DAY, _purge, "removes what is older than the settings allow", at_hour=4),
+    )
+    if not settings.calibrate_days:
+        return jobs
+    every = timedelta(days=settings.calibrate_days)
+    return (
+        *jobs,
+        Job("calibrate", every, _calibrate, "fits the speed model to this service's results", own_process=True),
+    )
+
+
+def _import_published(context: Context) -> int:
+    return seed.import_published(context.engine, context.clock())
+
+
+def _write_dumps(context: Context) -> int:
+    return len(dumps.write_dumps(context.engine, dumps.folder_of(context.settings), context.clock()).dumps)
+
+
+def _purge(context: Context) -> int:
+    purged = purge(context, context.settings)
+    for one in purged:
+        log.info("rows.purged", n=one.rows, detail=f"{one.kind} older than {one.days} days")
+    return sum(one.rows for one in purged)
+
+
+def _calibrate(context: Context) -> int:
+    """Too few results, or a fit that predicts worse than what is in force, are no failure: it is tried in its time."""
+    try:
+        return calibration.calibrate(context).n_results
+    except CalibrationRefused as error:
+        log.info("calibration.refused", detail=error.detail)
+        return 0
+
+
+def log_done(job: Job, n: int) -> None:
+    """Log what a job changed; a sweep that found nothing is of interest to nobody."""
+    if n or job.own_process:
+        log.info("job.ended", task=job.name, n=n)

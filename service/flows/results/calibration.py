@@ -1,0 +1,238 @@
+"""The calibration refitted to results of this service: by one command or on a schedule, never silently worse.
+
+The parameters in force are what is believed before: each with its own spread. Results that are believed (agent-run or
+replicated) move them as far as they say more than that. A fifth of the owners, by the hash of their ids, is in no fit;
+the new calibration is kept only where neither phase's median error on them grows.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import statistics
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from datetime import datetime
+from functools import lru_cache, partial
+from typing import NamedTuple
+
+import msgspec
+
+from service.engine.calibration import Calibration, Parameter, shipped
+from service.engine.catalogue import engine_devices, resolve
+from service.engine.config import CPU, Device, Flags
+from service.engine.errors import AdvisorError
+from service.engine.hardware import Rig
+from service.engine.measured import measured_speed
+from service.engine.memory import place
+from service.engine.model import Model
+from service.engine.run.resolved import resolve as resolve_run
+from service.engine.run_flags import to_flags
+from service.engine.speed import work_of
+from service.engine.speed.fitting import Fit, Solution, Values
+from service.engine.speed.generation import token_seconds
+from service.engine.speed.machine import machine_of
+from service.engine.speed.predict import prompt_seconds
+from service.engine.speed.work import Work
+from service.errors import CalibrationRefused
+from service.flows.advice.reading import read_models
+from service.flows.advice.repos import stored_listing
+from service.flows.context import ReadsHeaders
+from service.flows.results.trust import built_on
+from service.store.results import calibrations as store
+from service.store.results.accuracy import Accepted, accepted
+from service.store.results.calibrations import Errors
+from service.wire.measuring.runs import TrustTier
+
+LEAST_RESULTS, LEAST_OWNERS = 20, 3
+"""What a fit takes: below, one owner's habits would be everybody's calibration."""
+MOST_RESULTS = 2_000
+_BELIEVED: tuple[TrustTier, ...] = ("agent-run", "replicated")
+_DEPTHS = 5  # of one result: more say the same
+_STEPS = 5
+_MODELS = 16  # whose headers are kept while results are read: many are of one model
+_PARTS, _KEPT_OUT = 5, 2
+
+
+class Row(msgspec.Struct, frozen=True):
+    """One measured speed of an accepted result: `n` tokens on top of `depth`, in tokens a second."""
+
+    result: str
+    owner: str
+    work: Work
+    rig: Rig
+    devices: tuple[Device, ...]
+    flags: Flags
+    phase: str
+    n: int
+    depth: int
+    observed: float
+    weight: float
+
+    @property
+    def offset(self) -> str:
+        """Rows of one owner's rig share what is its own."""
+        return f"{self.owner} {self.rig.cpu_model} {self.phase} {'CPU' if self.work.host_layers else 'GPU'}"
+
+    def error(self, p: Values) -> float:
+        """Return the logarithm of predicted over measured speed."""
+        machine = machine_of(self.rig, self.devices, self.flags, p)
+        if self.phase == "tg":
+            seconds = sum(token_seconds(self.work, machine, p, self.depth + self.n // 2).values())
+        else:
+            seconds = prompt_seconds(self.work, machine, p, self.depth, self.n)[0] / self.n
+        return -math.log(seconds * self.observed)
+
+
+class Refit(NamedTuple):
+    """A calibration fitted to results, and its errors on those kept out of the fit."""
+
+    calibration: Calibration
+    errors: Errors
+    n_results: int
+
+
+def calibrate(context: ReadsHeaders, *, keep: bool = True) -> Refit:
+    """Fit the calibration in force to the results that are believed and, unless not `keep`, put the new one in force.
+
+    Raises CalibrationRefused, with the figures, where there are too few results, or predictions of those kept out of
+    the fit would be worse.
+    """
+    read = lru_cache(maxsize=_MODELS)(partial(_model, context))
+    rows = [row for result in accepted(context.engine, _BELIEVED, MOST_RESULTS) for row in rows_of(result, read)]
+    fitted = [row for row in rows if not _is_kept_out(row.owner)]
+    kept_out = [row for row in rows if _is_kept_out(row.owner)]
+    _require_enough(fitted, kept_out)
+    old = store.in_force(context.engine) or shipped()
+    at = _solved(fitted, old)
+    errors = _errors(kept_out, {n: p.value for n, p in old.parameters.items()}, at.values)
+    found = Refit(_named(old, at, fitted, context.clock()), errors, len({row.result for row in fitted}))
+    _require_better(errors)
+    if keep and not store.add(context.engine, found.calibration, errors, found.n_results, context.clock()):
+        raise CalibrationRefused("another process has just made one: look at `GET /v1/accuracy`")
+    return found
+
+
+def rows_of(result: Accepted, read: Callable[[str, str, str], Model | None]) -> Iterator[Row]:
+    """Yield the speeds of a result, five depths at most; nothing where its header or hardware cannot be read now.
+
+    `read` returns the model of a repo, revision and variant.
+    """
+    try:
+        model, rig = read(result.model.repo, result.model.revision, result.model.variant), resolve(result.hardware)
+        devices = engine_devices(rig, result.engine, _cards(result, rig))
+    except AdvisorError:
+        return
+    if model is None:
+        return
+    points = measured_speed(result.rows)
+    step = max(len(points) / _DEPTHS, 1.0)
+    chosen = [points[int(i * step)] for i in range(min(len(points), _DEPTHS))]
+    day = built_on(result.engine, result.build, result.measured_at).isoformat()
+    n_gen = max((row.n_gen for row in result.rows), default=1)
+    flags = to_flags(result.flags)
+    for point in chosen:
+        n_prompt = max(row.n_prompt for row in result.rows if row.n_kv == point.n_kv and row.pp_seconds)
+        short = msgspec.structs.replace(flags, n_ubatch=max(min(flags.n_ubatch, n_prompt), 1))
+        for phase, n, observed, own in (("pp", n_prompt, point.pp_tps, short), ("tg", n_gen, point.tg_tps, flags)):
+            placement = place(result.engine, model, own, [device.free for device in devices])
+            work = work_of(resolve_run(result.engine, model, own, placement, rig, devices, day))
+            yield Row(
+                result.id, result.account_id, work, rig, devices, own,
+                phase, n, point.n_kv, observed, 1 / len(chosen),
+            )  # fmt: skip
+
+
+def _model(context: ReadsHeaders, repo: str, revision: str, variant: str) -> Model | None:
+    listing = stored_listing(context, repo, revision)
+    variants = [v for v in listing.variants if v.name == variant] if listing else []
+    if listing is None or not variants:
+        return None
+    return read_models(context.hub, listing, variants, lambda step: None, in_full=True).variants[0].model
+
+
+def _cards(result: Accepted, rig: Rig) -> list[int]:
+    """The cards that it ran on: of each name that was predicted to be used the first that is not taken yet."""
+    left, found = list(range(len(rig.cards))), list[int]()
+    for device in result.prediction.devices:
+        card = next((i for i in left if device.device != CPU and rig.cards[i].name == device.gpu), None)
+        if card is not None:
+            left.remove(card)
+            found.append(card)
+    return found
+
+
+def _is_kept_out(owner: str) -> bool:
+    return int(hashlib.sha256(owner.encode()).hexdigest(), 16) % _PARTS == _KEPT_OUT
+
+
+def _require_enough(fitted: Sequence[Row], kept_out: Sequence[Row]) -> None:
+    results, owners = len({row.result for row in fitted}), len({row.owner for row in fitted})
+    if results < LEAST_RESULTS or owners < LEAST_OWNERS or not kept_out:
+        raise CalibrationRefused(
+            f"{results} results of {owners} owners can be fitted, and {len({r.result for r in kept_out})} are kept out "
+            f"of the fit: it takes {LEAST_RESULTS} of {LEAST_OWNERS}, and 1"
+        )
+
+
+def _solved(rows: Sequence[Row], old: Calibration) -> Solution:
+    """What is in force is the prior, each parameter with its own spread; those that were never fitted stay."""
+    known = {
+        name: msgspec.structs.replace(p, prior=p.value, prior_spread=p.spread if p.prior_spread else 0.0)
+        for name, p in old.parameters.items()
+    }
+    fit = Fit(_weighted(rows), known)
+    at = fit.start()
+    for _ in range(_STEPS):
+        at = fit.step(at, fit.slopes(at))
+    slopes = fit.slopes(at)
+    return Solution(at.values, at.offsets, fit.spreads(at, slopes))
+
+
+def _weighted(rows: Sequence[Row]) -> list[Row]:
+    """Owners count by the square root of their results, as published groups do in the fit that is shipped."""
+    count = Counter(owner for owner, _ in {(row.owner, row.result) for row in rows})
+    return [msgspec.structs.replace(row, weight=row.weight / math.sqrt(count[row.owner])) for row in rows]
+
+
+def _errors(rows: Sequence[Row], before: Values, after: Values) -> Errors:
+    return Errors(
+        tg_before=_median(rows, "tg", before),
+        tg_after=_median(rows, "tg", after),
+        pp_before=_median(rows, "pp", before),
+        pp_after=_median(rows, "pp", after),
+        kept_out=len({row.result for row in rows}),
+    )
+
+
+def _median(rows: Sequence[Row], phase: str, p: Values) -> float:
+    """The median over results of the median over their depths, as a share."""
+    by_result: dict[str, list[float]] = defaultdict(list)
+    for row in rows:
+        if row.phase == phase:
+            by_result[row.result].append(abs(row.error(p)))
+    return round(math.expm1(statistics.median(statistics.median(errors) for errors in by_result.values())), 4)
+
+
+def _require_better(errors: Errors) -> None:
+    if errors.tg_after > errors.tg_before or errors.pp_after > errors.pp_before:
+        raise CalibrationRefused(
+            f"it would be worse on the {errors.kept_out} results kept out of the fit: tokens {errors.tg_before:.1%} "
+            f"before and {errors.tg_after:.1%} after, prompts {errors.pp_before:.1%} and {errors.pp_after:.1%}"
+        )
+
+
+def _named(old: Calibration, at: Solution, rows: Sequence[Row], now: datetime) -> Calibration:
+    n = len({row.result for row in rows})
+    base = old.version.partition("+")[0]
+    parameters = {name: _moved(p, at, name) for name, p in old.parameters.items()}
+    return msgspec.structs.replace(
+        old, version=f"{base}+{now:%Y%m%d.%H%M%S}", n_runs=old.n_runs + n, parameters=parameters
+    )
+
+
+def _moved(known: Parameter, at: Solution, name: str) -> Parameter:
+    if not known.prior_spread:
+        return known
+    value = float(f"{at.values[name]:.4g}")
+    return msgspec.structs.replace(known, value=value, spread=round(at.spreads.get(name, known.spread), 3))

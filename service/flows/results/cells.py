@@ -1,0 +1,37 @@
+"""Cells: what must be the same for two measurements to be of the same thing."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+
+import msgspec
+
+from service.engine.config import CPU
+from service.engine.errors import InvalidFlags
+from service.engine.measured.chosen import Measurement
+from service.hub import RepoListing
+from service.wire.measuring.agent import RunFile
+
+
+def cell_of(one: Measurement, files: Sequence[RunFile]) -> str:
+    """Return the hash of files, flags and engine, and of the names of the cards: the same flags on fewer of them are
+    another thing."""
+    cards = [device.gpu for device in one.devices if device.device != CPU]
+    parts = (one.engine, [file.sha256 for file in files], one.flags, cards)
+    return hashlib.sha256(msgspec.json.encode(parts, order="sorted")).hexdigest()
+
+
+def files_of(listing: RepoListing, variant: str) -> tuple[RunFile, ...]:
+    """Return a variant's files as a host must find them. Raises InvalidFlags where the Hub does not tell their hash."""
+    found = next((one for one in listing.variants if one.name == variant), None)
+    files = found.files if found else ()
+    if not files or any(file.sha256 is None or not file.n_bytes for file in files):
+        raise InvalidFlags(
+            "the Hub does not state size and hash of its files: no host could know them", field="configs"
+        )
+    made = [{"path": file.path, "size": file.n_bytes, "sha256": file.sha256} for file in files]
+    try:
+        return msgspec.convert(tuple(made), tuple[RunFile, ...])
+    except msgspec.ValidationError as error:
+        raise InvalidFlags(f"a file's name is none that a host may be asked for: {error}", field="configs") from error

@@ -1,0 +1,153 @@
+"""Dumps: all results that everybody may see, in files, made each night.
+
+What others published is left out: it is not ours to licence. Lines are in the order of ids, and the same results make
+the same bytes.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import os
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from datetime import datetime
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from sqlalchemy import Engine
+
+from service.errors import DumpNotFound
+from service.flows.results.read_results import as_result
+from service.settings import Settings
+from service.store.operations import removals
+from service.store.results import listed_results
+from service.wire.results.dumps import SCHEMA_VERSION, Dump, DumpFormat, DumpList
+from service.wire.results.results import Result
+from service.wire.results.results_table import COLUMNS, csv_head, csv_lines, table_rows
+
+KEPT = 7  # nights
+_BATCH = 500
+_LIST = "dumps.json"
+
+
+def folder_of(settings: Settings) -> Path:
+    """Return where dumps are kept."""
+    return settings.state_dir / "dumps"
+
+
+def list_dumps(folder: Path) -> DumpList:
+    """Return the files that there are, the newest first."""
+    path = folder / _LIST
+    return msgspec.json.decode(path.read_bytes(), type=DumpList) if path.exists() else DumpList()
+
+
+def path_of(folder: Path, name: str) -> tuple[Path, str]:
+    """Return where a dump lies, and its SHA-256. Raises DumpNotFound for anything that is not in the list."""
+    path, digests = folder / name, {one.name: one.sha256 for one in list_dumps(folder).dumps}
+    if name not in digests or not path.is_file():
+        raise DumpNotFound("there is no dump of this name: `GET /v1/dumps` lists them", field="name")
+    return path, digests[name]
+
+
+def write_dumps(engine: Engine, folder: Path, now: datetime) -> DumpList:
+    """Write all results as JSONL and CSV, list them, and delete those of more than KEPT nights; return the list.
+
+    Those of before the last removal are deleted too: they may have what was removed.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    made = _written(engine, folder, now)
+    names = {one.name for one in made}
+    removed_at = removals.last_removal(engine)
+    earlier = [one for one in list_dumps(folder).dumps if one.name not in names]
+    if removed_at is not None:
+        earlier = [one for one in earlier if datetime.fromisoformat(one.made_at) > removed_at]
+    kept = [*made, *earlier][: 2 * KEPT]
+    listed = DumpList(dumps=kept)
+    _replace(folder / _LIST, lambda path: path.write_bytes(msgspec.json.encode(listed)))
+    for path in folder.glob("results-*.gz"):
+        if path.name not in {one.name for one in kept}:
+            path.unlink(missing_ok=True)
+    return listed
+
+
+def write_parquet(engine: Engine, path: Path) -> int:
+    """Write a line for each measured row to a Parquet file, and return how many. Needs the extra `[parquet]`."""
+    arrow, parquet = import_module("pyarrow"), import_module("pyarrow.parquet")
+    types = {str: arrow.string(), int: arrow.int64(), float: arrow.float64(), bool: arrow.bool_()}
+    schema = arrow.schema([(name, types[kind]) for name, kind in COLUMNS.items()])
+    n_rows = 0
+
+    def write(target: Path) -> None:
+        nonlocal n_rows
+        with parquet.ParquetWriter(target, schema) as writer:
+            for several in _batches(engine):
+                rows = list(table_rows(several))
+                writer.write_table(arrow.Table.from_pylist(rows, schema=schema))
+                n_rows += len(rows)
+
+    _replace(path, write)
+    return n_rows
+
+
+def _written(engine: Engine, folder: Path, now: datetime) -> list[Dump]:
+    """Write both files in one reading of the database, and put them in place when both are whole."""
+    partial = {form: folder / f"{_name(form, now)}.{os.getpid()}.partial" for form in _LINES}
+    n_results = 0
+    try:
+        with ExitStack() as stack:
+            packed = {form: stack.enter_context(_packed(path)) for form, path in partial.items()}
+            packed["csv"].write(csv_head().encode())
+            for several in _batches(engine):
+                n_results += len(several)
+                for form, file in packed.items():
+                    file.write(_LINES[form](several))
+        return [_placed(path, folder / _name(form, now), form, n_results, now) for form, path in partial.items()]
+    finally:
+        for path in partial.values():
+            path.unlink(missing_ok=True)
+
+
+def _name(form: DumpFormat, now: datetime) -> str:
+    return f"results-v{SCHEMA_VERSION}-{now.date().isoformat()}.{form}.gz"
+
+
+@contextmanager
+def _packed(path: Path) -> Iterator[gzip.GzipFile]:
+    with path.open("wb") as file, gzip.GzipFile("", "wb", 6, file, mtime=0) as packed:
+        yield packed
+
+
+def _placed(partial: Path, path: Path, form: DumpFormat, n_results: int, now: datetime) -> Dump:
+    with partial.open("rb") as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+    n_bytes = partial.stat().st_size
+    partial.replace(path)
+    made_at = now.isoformat(timespec="seconds")
+    return Dump(name=path.name, format=form, made_at=made_at, n_results=n_results, n_bytes=n_bytes, sha256=digest)
+
+
+_ENCODER = msgspec.json.Encoder()
+_LINES: dict[DumpFormat, Callable[[list[Result]], bytes]] = {
+    "jsonl": _ENCODER.encode_lines,
+    "csv": lambda several: "".join(csv_lines(several)).encode(),
+}
+
+
+def _batches(engine: Engine) -> Iterator[list[Result]]:
+    last = ""
+    while several := listed_results.after_id(engine, last, _BATCH):
+        last = several[-1].result.id
+        yield [as_result(one) for one in several]
+
+
+def _replace(path: Path, write: Callable[[Path], Any]) -> None:
+    """Write a file next to its name and put it in place when it is whole."""
+    partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
+    try:
+        write(partial)
+        partial.replace(path)
+    finally:
+        partial.unlink(missing_ok=True)

@@ -1,0 +1,254 @@
+"""The leaderboard and its related pages: who leads, what a model needs, what a rig runs, who gave what."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from typing import Any
+
+from service.engine.errors import InvalidInput
+from service.engine.measured import speed_at
+from service.engine.measured.classes import DEPTHS, RAM_CLASSES, VRAM_CLASSES
+from service.engine.measured.doubts import is_plausible
+from service.engine.measured.identity import machine_name
+from service.engine.units import GIB
+from service.errors import NotOnBoard
+from service.flows.context import Context, Records
+from service.flows.paging import cursor_of, day_of, instant_in, instant_text, position_in
+from service.flows.results.read_results import results_of_account, safe
+from service.store import versions
+from service.store.ids import is_id
+from service.store.results import contributors
+from service.store.results import leaderboard as store
+from service.store.results.board import Metric
+from service.store.results.leaderboard import BoardFilter, LeadingResult, Order, Position, Summed
+from service.wire.results.board import (
+    PROVEN,
+    Board,
+    BoardChoices,
+    BoardQuery,
+    BoardRow,
+    Contributor,
+    HardwarePage,
+    HostFigures,
+    ModelPage,
+    NamedSlug,
+    Share,
+)
+
+_MOST_WORDS = 6
+_LEADING = 20  # rows on a model's or rig's page
+
+
+def leaderboard(context: Context, query: BoardQuery) -> Board:
+    """Return a page of the board. Raises InvalidInput for a day that is none, and a cursor of another order."""
+    asked = BoardFilter(
+        depth=query.depth,
+        trust=query.trust,
+        model=query.model,
+        arch=query.arch,
+        variant=query.variant,
+        engine=query.engine,
+        rig=query.rig,
+        vram=query.vram,
+        ram=query.ram,
+        platform=query.platform,
+        since=day_of(query.since, "since") if query.since else None,
+        words=tuple((query.q or "").split()[:_MOST_WORDS]),
+    )
+    after = _position(query.cursor, query.sort) if query.cursor else None
+    rows = store.page(context.engine, asked, query.sort, after, query.limit + 1)
+    shown = rows[: query.limit]
+    following = _cursor(shown[-1].position(query.sort), query.sort) if len(rows) > query.limit else None
+    metric: Metric = "pp" if query.sort == "pp" else "tg"
+    return Board(query=query, rows=[_row(row, query.depth, metric) for row in shown], next=following)
+
+
+def board_version(context: Records) -> str:
+    """Return a text that changes whenever `leaderboard` may return something else."""
+    return str(versions.of_results(context.engine))
+
+
+def choices(context: Context) -> BoardChoices:
+    """Return what the board can be filtered by."""
+    engine = context.engine
+    models, rigs = store.names(engine, "model"), store.names(engine, "rig")
+    return BoardChoices(
+        models=[NamedSlug(slug=one.slug, name=safe(one.label)) for one in models],
+        rigs=[NamedSlug(slug=one.slug, name=safe(one.label)) for one in rigs],
+        variants=[one.slug for one in store.names(engine, "variant")],
+        archs=[one.slug for one in store.names(engine, "arch")],
+        depths=list(DEPTHS),
+        vram=list(VRAM_CLASSES),
+        ram=list(RAM_CLASSES),
+    )
+
+
+def model_page(context: Context, slug: str, depth: int | None = None) -> ModelPage:
+    """Return what is known of a model. `depth` None: the first at which it was measured. Raises NotOnBoard."""
+    name = store.named(context.engine, "model", slug)
+    if name is None:
+        raise NotOnBoard("nothing that is shown was measured of a model of this name", field="model")
+    depths = _depths(context, model=slug)
+    at = _depth(depth, depths)
+    leading = store.page(context.engine, BoardFilter(trust=PROVEN, model=slug, depth=at), "tg", None, _LEADING)
+    unproven = _unproven(context, BoardFilter(trust="self-reported", model=slug, depth=at))
+    variants = store.summed(context.engine, "variant", "tg", at, PROVEN, model=slug)
+    rigs = store.summed(context.engine, "rig", "tg", at, PROVEN, model=slug)
+    known = next(iter([*leading, *unproven]), None)
+    n_params = known.n_params if known else None
+    return ModelPage(
+        slug=slug,
+        name=safe(name.label),
+        arch=known.arch or None if known else None,
+        n_params=n_params,
+        n_active=known.n_active if known else None,
+        depth=at,
+        depths=depths,
+        n_results=sum(one.n_results for one in variants),
+        variants=[_share(one, n_params) for one in sorted(variants, key=lambda one: (-one.bpw, one.slug))],
+        rigs=[_share(one) for one in rigs],
+        leading=[_row(row, at) for row in leading],
+        unproven=[_row(row, at) for row in unproven],
+    )
+
+
+def hardware_page(context: Context, slug: str, depth: int | None = None) -> HardwarePage:
+    """Return what a rig runs. `depth` None: the first at which anything was measured. Raises NotOnBoard."""
+    name = store.named(context.engine, "rig", slug)
+    if name is None:
+        raise NotOnBoard("nothing that is shown was measured on a rig of this name", field="rig")
+    depths = _depths(context, rig=slug)
+    at = _depth(depth, depths)
+    leading = store.page(context.engine, BoardFilter(trust=PROVEN, rig=slug, depth=at), "tg", None, _LEADING)
+    unproven = _unproven(context, BoardFilter(trust="self-reported", rig=slug, depth=at))
+    models = store.summed(context.engine, "model", "tg", at, PROVEN, rig=slug)
+    known = next(iter([*leading, *unproven]), None)
+    return HardwarePage(
+        slug=slug,
+        name=safe(name.label),
+        vram_mib=known.vram_mib if known else None,
+        depth=at,
+        depths=depths,
+        n_results=sum(one.n_results for one in models),
+        models=[_share(one) for one in models],
+        leading=[_row(row, at) for row in leading],
+        unproven=[_row(row, at) for row in unproven],
+    )
+
+
+def similar_results(context: Context, result_id: str) -> list[BoardRow]:
+    """Return results of the same model on the same and on like rigs."""
+    return [_row(row) for row in store.similar(context.engine, result_id, PROVEN)]
+
+
+def contributor(context: Context, pseudonym: str) -> Contributor:
+    """Return what somebody gave. Raises NotOnBoard for a name that nobody has, or somebody banned."""
+    found = contributors.read(context.engine, pseudonym)
+    if found is None:
+        raise NotOnBoard("nobody of this name gave anything", field="pseudonym")
+    return Contributor(
+        pseudonym=pseudonym,
+        since=found.created_at.date().isoformat(),
+        n_results=contributors.by_tier(context.engine, found.id),
+        hosts=[host for host in hosts_figures(context) if host.contributor == pseudonym],
+        newest=results_of_account(context, found.id, 20),
+    )
+
+
+def hosts_figures(context: Context) -> list[HostFigures]:
+    """Return what each public host has done, those with the most results first."""
+    return [
+        HostFigures(
+            pseudonym=one.pseudonym,
+            contributor=one.contributor,
+            rig=safe(one.rig) if one.rig else None,
+            state=one.state,
+            runs=one.runs,
+            gpu_hours=round(one.gpu_seconds / 3600, 2),
+            n_results=one.n_results,
+        )
+        for one in contributors.hosts(context.engine)
+    ]
+
+
+def _depth(asked: int | None, measured: Sequence[int]) -> int:
+    if asked is not None and asked not in DEPTHS:
+        raise InvalidInput(f"speeds are compared at {', '.join(map(str, DEPTHS))} tokens", field="depth")
+    return asked if asked is not None else next(iter(measured), 0)
+
+
+def _depths(context: Context, **of: str) -> list[int]:
+    """The depths at which anything proven was measured; where nothing was, anything."""
+    return store.depths_of(context.engine, PROVEN, **of) or store.depths_of(context.engine, "self-reported", **of)
+
+
+def _unproven(context: Context, asked: BoardFilter) -> list[LeadingResult]:
+    """The fastest results that nothing bears out: what the board's default leaves away."""
+    rows = store.page(context.engine, asked, "tg", None, _LEADING)
+    return [row for row in rows if row.tier == "self-reported" and row.origin != "published"]
+
+
+def _predicted(row: LeadingResult, depth: int | None, metric: Metric) -> dict[str, Any]:
+    """What was predicted of a row, where it was of this very machine."""
+    said = row.prediction if row.prediction and row.prediction.own_rig else None
+    point = speed_at(said.speed, depth) if said and depth is not None else None
+    if point is None:
+        return {}
+    low, high = (point.pp_low, point.pp_high) if metric == "pp" else (point.tg_low, point.tg_high)
+    return {
+        "predicted_low": low,
+        "predicted_high": high,
+        "plausible": is_plausible(row.value, low, high),
+    }
+
+
+def _row(row: LeadingResult, depth: int | None = None, metric: Metric = "tg") -> BoardRow:
+    same = set(BoardRow.__struct_fields__) & set(LeadingResult.__struct_fields__)
+    values: dict[str, Any] = {name: getattr(row, name) for name in same}
+    values |= {name: safe(values[name]) for name in ("variant", "build", "cpu", "arch") if values[name]}
+    return BoardRow(
+        **{**values, "bpw": row.bpw or None, "measured_at": row.measured_at.isoformat(timespec="seconds")},
+        result=row.result_id,
+        model=safe(row.model_name),
+        rig=safe(machine_name(row.gpus, row.cpu)),
+        tg_tps=row.tg,
+        pp_tps=row.pp,
+        **_predicted(row, depth, metric),
+    )
+
+
+def _share(one: Summed, n_params: int | None = None) -> Share:
+    size = round(one.bpw * n_params / 8 / GIB, 2) if one.bpw and n_params else None
+    return Share(
+        slug=one.slug,
+        name=safe(one.label),
+        best_tps=one.best,
+        low_tps=one.low,
+        n_results=one.n_results,
+        bpw=one.bpw or None,
+        size_gib=size,
+    )
+
+
+_READ: dict[Order, Callable[[Any], float | datetime]] = {
+    "tg": float,
+    "pp": float,
+    "bits": float,
+    "newest": lambda text: instant_in(str(text)),
+}
+
+
+def _cursor(position: Position, order: Order) -> str:
+    key, result_id = position
+    return cursor_of((order, instant_text(key) if isinstance(key, datetime) else key, result_id))
+
+
+def _position(cursor: str, order: Order) -> Position:
+    of, key, result_id = position_in(cursor, tuple[str, float | str, str]) or ("", "", "")
+    try:
+        if of == order and is_id(result_id):
+            return _READ[order](key), result_id
+    except (ValueError, OverflowError):
+        pass
+    raise InvalidInput("this is no cursor that a page in this order gave", field="cursor")

@@ -1,0 +1,183 @@
+"""What operators do about results and accounts, each act written down with who, when and why; and reports of abuse."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from sqlalchemy import Connection
+
+from service.engine.errors import InvalidInput
+from service.engine.measured.identity import plain
+from service.engine.reduction import reduced
+from service.flows.accounts import Caller
+from service.flows.context import Records
+from service.flows.operations import removals
+from service.flows.results import trust
+from service.flows.results.read_results import read_result
+from service.flows.results.trust import OPERATOR
+from service.store.ids import is_id, is_name
+from service.store.measuring import hosts
+from service.store.results import moderation as store
+from service.store.results import results
+from service.store.results.moderation import Act
+from service.store.results.trust import writing
+from service.wire.results.moderation import AbuseReport, AuditEntry, Moderation, OpenReport, QuarantinedResult, Reported
+from service.wire.results.results import ResultState
+
+ON_THE_MACHINE = "operator on the service's machine"
+BANNED = "its account was banned"
+_UP: tuple[ResultState, ...] = ("shown", "quarantined")
+
+
+def moderate(context: Records, by: str, asked: Moderation) -> AuditEntry:
+    """Do what an operator asks, and write it down. `by`: the name of the operator's account, or ON_THE_MACHINE.
+
+    Raises InvalidInput where nothing is of that id or name, or it is so already.
+    """
+    now = context.clock()
+    reason = plain(asked.reason)
+    acts: dict[str, Callable[[Records, Act], Act]] = {
+        "hide": _hide, "show": _show, "ban": _ban, "unban": _unban,
+        "trust": _trust, "distrust": _distrust, "close": _close,
+        "revoke": _revoke, "remove": removals.remove, "refuse": removals.refuse,
+    }  # fmt: skip
+    return _entry(acts[asked.action](context, Act(now, by, asked.action, asked.subject, reason)))
+
+
+def audit(context: Records, subject: str | None = None) -> list[AuditEntry]:
+    """Return what operators did, the newest 200 first."""
+    return [_entry(act) for act in store.acts(context.engine, subject)]
+
+
+def report_abuse(context: Records, caller: Caller | None, result_id: str, said: AbuseReport) -> Reported:
+    """Keep what somebody says is wrong with a result. Raises ResultNotFound."""
+    row = read_result(context, result_id, caller)
+    text = plain(reduced(said.text))[:1000]
+    account_id = caller.account_id if caller else None
+    return Reported(store.add_report(context.engine, row.id, account_id, said.kind, text, context.clock()))
+
+
+def open_reports(context: Records) -> list[OpenReport]:
+    """Return the reports that no operator has closed, the oldest first."""
+    return [
+        OpenReport(
+            id=one.id,
+            result=one.result_id,
+            kind=one.kind,
+            text=one.text,
+            by=one.reporter,
+            created_at=one.created_at.isoformat(timespec="seconds"),
+            result_state=one.state,
+            model=one.model_name,
+            gpus=one.gpus,
+            of=one.owner,
+        )
+        for one in store.open_reports(context.engine)
+    ]
+
+
+def quarantined(context: Records) -> list[QuarantinedResult]:
+    """Return the results that are in quarantine, the newest first."""
+    return [
+        QuarantinedResult(
+            id=one.id,
+            model=one.model_name,
+            gpus=one.gpus,
+            reason=one.state_reason,
+            of=one.owner,
+            created_at=one.created_at.isoformat(timespec="seconds"),
+        )
+        for one in store.quarantined(context.engine)
+    ]
+
+
+def _hide(context: Records, act: Act) -> Act:
+    return _set_state(context, act, "hidden", f"{OPERATOR}hid it: {act.reason}")
+
+
+def _show(context: Records, act: Act) -> Act:
+    return _set_state(context, act, "shown", f"{OPERATOR}looked at it: {act.reason}")
+
+
+def _set_state(context: Records, act: Act, state: ResultState, reason: str) -> Act:
+    row = results.read(context.engine, act.subject) if is_id(act.subject) else None
+    with writing(context.engine) as connection:
+        # Asked within: its submitter may delete it at this very moment, and for good.
+        if row is None or results.state_in(connection, row.id) == "deleted":
+            raise InvalidInput("no result has this id, or its submitter has deleted it", field="subject")
+        results.change(connection, row.id, state=state, state_reason=reason)
+        store.note(connection, act)
+        trust.settle_in(connection, row.cell, act.at)
+    return act
+
+
+def _ban(context: Records, act: Act) -> Act:
+    """The account's tokens and hosts are refused from now on, and its results hidden."""
+
+    def change(connection: Connection, account_id: str) -> None:
+        store.set_standing(connection, account_id, banned_at=act.at)
+        results.hide(connection, [row.id for row in store.results_of(connection, account_id, _UP)], BANNED)
+
+    return _change_account(context, act, change)
+
+
+def _unban(context: Records, act: Act) -> Act:
+    """Its results are judged again, but for those that an operator has hidden."""
+    hidden: list[str] = []
+
+    def change(connection: Connection, account_id: str) -> None:
+        store.set_standing(connection, account_id, banned_at=None)
+        hidden.extend(
+            row.id for row in store.results_of(connection, account_id, ("hidden",)) if row.state_reason == BANNED
+        )
+
+    done = _change_account(context, act, change)
+    for row in results.of_ids(context.engine, hidden).values():
+        trust.judge_again(context, row)
+    return done
+
+
+def _trust(context: Records, act: Act) -> Act:
+    return _change_account(context, act, lambda c, account_id: store.set_standing(c, account_id, trusted_at=act.at))
+
+
+def _distrust(context: Records, act: Act) -> Act:
+    return _change_account(context, act, lambda c, account_id: store.set_standing(c, account_id, trusted_at=None))
+
+
+def _change_account(context: Records, act: Act, change: Callable[[Connection, str], None]) -> Act:
+    with writing(context.engine) as connection:
+        found = store.account_of(connection, act.subject)
+        if found is None:
+            raise InvalidInput("no account has this name or pseudonym", field="subject")
+        account_id, name = found
+        change(connection, account_id)
+        act = act._replace(subject=name)
+        store.note(connection, act)
+    trust.settle_account(context, account_id)
+    return act
+
+
+def _close(context: Records, act: Act) -> Act:
+    with writing(context.engine) as connection:
+        if not is_id(act.subject) or not store.close_report(connection, act.subject, act.by, act.at):
+            raise InvalidInput("no open report has this id", field="subject")
+        store.note(connection, act)
+    return act
+
+
+def _revoke(context: Records, act: Act) -> Act:
+    with writing(context.engine) as connection:
+        host_id = hosts.named(connection, act.subject) if is_name(act.subject) else None
+        if host_id is None:
+            raise InvalidInput("no host has this pseudonym or id, or it is revoked already", field="subject")
+        hosts.change_in(connection, host_id, act.at, state="revoked")
+        act = act._replace(subject=host_id)
+        store.note(connection, act)
+    return act
+
+
+def _entry(act: Act) -> AuditEntry:
+    return AuditEntry(
+        at=act.at.isoformat(timespec="seconds"), by=act.by, action=act.action, subject=act.subject, reason=act.reason
+    )

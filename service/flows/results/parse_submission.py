@@ -1,0 +1,377 @@
+"""A submission understood: its rows, its command as the engine takes it, its model and machine; and what it lacks."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any, NamedTuple
+
+import msgspec
+
+from service.engine.advice import SpeedPoint
+from service.engine.builds import BuildAsked, parse_build, resolve_build
+from service.engine.catalogue import resolve
+from service.engine.commands import ParsedCommand, parse
+from service.engine.config import ENGINES, Engine
+from service.engine.decoding import require_no_nul
+from service.engine.errors import InvalidFlags, InvalidHardware, InvalidInput
+from service.engine.hardware import Assumption, Hardware, Rig
+from service.engine.hardware_text import canonical, parse_hardware, rig_key
+from service.engine.logs import read_log
+from service.engine.measured import (
+    MeasuredRow,
+    Prediction,
+    bounding_rig,
+    measured_speed,
+    memory_of,
+    model_identity,
+    most_pp,
+    most_tg,
+    rig_identity,
+)
+from service.engine.measured.chosen import Measurement, as_run
+from service.engine.measured.summary import Depth, depths_of
+from service.engine.model import Model
+from service.engine.reduction import reduced
+from service.engine.rules import Case, case_of
+from service.engine.run_flags import RunFlags
+from service.engine.speed import speed_point
+from service.engine.submission import Reading, Tool, disagreement, plain_command, read_paste
+from service.engine.versions import versions
+from service.flows.advice.command_model import NamedRepo, repo_of, variant_of
+from service.flows.advice.reading import read_models
+from service.flows.advice.repos import list_repo, reading
+from service.flows.advice.requests import parse_reference
+from service.flows.context import Context
+from service.flows.results.cells import cell_of, files_of
+from service.hub import RepoListing
+from service.hub.references import checked_revision
+from service.store.advice import listings
+from service.store.results import calibrations
+from service.store.results.results import filed_under, rows_key_of
+from service.wire.results.results import ResultModel, Seen
+from service.wire.results.submissions import Missing, Submission
+
+MOST_POINTS = 24
+MOST_REMARKS = 2_000  # characters, as they are kept: hiding a name may make them longer than they were sent
+_BETWEEN = "\n\x1e\n"
+_OLDEST = timedelta(days=3 * 365)
+_WANTED = {
+    "text": "what a benchmark or a server printed: a table, JSON, CSV or SQL, or a server's timings",
+    "command": "the command that was run: paste its line too, or give `command`",
+    "hardware": "the machine: such as `2x RTX 3090, EPYC 7302, 256GB DDR4-3200 8ch`, or what nvidia-smi prints",
+    "repo": "the model's repo on Hugging Face, as OWNER/NAME:VARIANT",
+}
+
+
+class ParsedSubmission(msgspec.Struct, frozen=True, kw_only=True):
+    """What is known of a submission. `missing`: what it lacks, the first to be asked for first; `choices`: repos that
+    it may be of. Without anything missing, `filed` has what a result is made of. `command`, `log`: reduced."""
+
+    missing: tuple[Missing, ...] = ()
+    choices: tuple[str, ...] = ()
+    rows: tuple[MeasuredRow, ...] = ()
+    tool: Tool | None = None
+    engine: Engine | None = None
+    build: str | None = None
+    command: str | None = None
+    log: str = ""
+    hardware: Hardware | None = None
+    assumed: tuple[Assumption, ...] = ()
+    dropped: tuple[str, ...] = ()
+    remarks: str | None = None
+    filed: dict[str, Any] | None = None
+
+
+class _Command(msgspec.Struct, frozen=True):
+    """A command read twice: as it was given, for the model's repo; reduced, for all else."""
+
+    given: ParsedCommand
+    parsed: ParsedCommand
+    text: str
+    assumed: tuple[Assumption, ...]
+
+
+def parse_submission(context: Context, asked: Submission, admit_new_repo: Callable[[], None]) -> ParsedSubmission:
+    """Return what a submission says, its header read where nothing is missing.
+
+    Raises InvalidInput and its kinds for what is there and wrong, and the Hub's errors.
+    """
+    require_no_nul(msgspec.structs.replace(asked, text=""))
+    _measured_at(context, asked)  # what is wrong is said of an incomplete submission too
+    if asked.revision:
+        checked_revision(asked.revision)
+    said = read_paste(asked.text)
+    told = _Told.of(asked, said)
+    rows = tuple(asked.rows or said.rows)
+    if rows and not measured_speed(rows):
+        raise InvalidInput("at no depth both a prompt and an output were measured: run both", field="text")
+    command, hardware = _command(asked, said, told.command), _hardware(asked, said)
+    lacking = [name for name, value in (("text", rows), ("command", command), ("hardware", hardware)) if not value]
+    named = _repo(context, asked, command) if command else NamedRepo("")
+    choices: tuple[str, ...] = ()
+    if isinstance(named, InvalidInput):
+        lacking, choices, named = [*lacking, "repo"], named.choices, NamedRepo("")
+    known = ParsedSubmission(
+        missing=tuple(Missing(name, _WANTED[name]) for name in lacking),
+        choices=choices,
+        rows=rows,
+        tool=said.tool,
+        engine=command.parsed.engine if command else asked.engine,
+        build=_build_text(asked) or said.build,
+        command=command.text if command else None,
+        log=told.text,
+        hardware=hardware,
+        assumed=(
+            *said.assumed,
+            *named.assumed,
+            *(command.assumed if command else ()),
+            *(resolve(hardware).assumed if hardware else ()),
+        ),
+        dropped=said.dropped,
+        remarks=told.remarks[:MOST_REMARKS] or None,
+    )
+    if command is None or hardware is None or lacking:
+        return known
+    return _filed(context, asked, said, known, command, hardware, named.repo, admit_new_repo)
+
+
+def _repo(context: Context, asked: Submission, command: _Command) -> NamedRepo | InvalidInput:
+    try:
+        return repo_of(listings.Listings(context.engine), asked.repo, command.given)
+    except InvalidInput as error:
+        return error
+
+
+# --- the command ------------------------------------------------------------------------------------------------------
+
+
+class _Told(NamedTuple):
+    """The texts of a submission, reduced: names that one of them gives away are hidden in all."""
+
+    text: str
+    command: str
+    remarks: str
+
+    @classmethod
+    def of(cls, asked: Submission, said: Reading) -> _Told:
+        given = plain_command(asked.command) if asked.command else said.command
+        log = asked.text if said.log is None else said.log
+        texts = [text.replace("\x1e", "") for text in (log, given or "", asked.remarks or "")]
+        return cls(*reduced(_BETWEEN.join(texts)).split(_BETWEEN))
+
+
+def _command(asked: Submission, said: Reading, text: str) -> _Command | None:
+    given = plain_command(asked.command) if asked.command else said.command
+    if given is None:
+        return None
+    engine, assumed = _engine(asked, said)
+    parsed = parse(text, engine)
+    build, unknown = _build(parsed.engine, asked, said)
+    parsed = parse(text, parsed.engine, build=build)
+    _require_one_config(parsed)
+    if engine is None:
+        assumed = (Assumption("engine", parsed.engine, "guessed from the command's program and options", "everything"),)
+    return _Command(parse(given, parsed.engine), parsed, text, (*assumed, *unknown))
+
+
+def _engine(asked: Submission, said: Reading) -> tuple[Engine | None, tuple[Assumption, ...]]:
+    """The engine as stated, as its log's lines say, or the only one that has a build of this commit."""
+    if asked.engine:
+        return asked.engine, ()
+    try:
+        logged = read_log(asked.text).engine if asked.text else None
+    except InvalidInput:
+        logged = None
+    if logged or not said.build:
+        return logged, ()
+    having = [engine for engine in ENGINES if _known_build(engine, said.build)]
+    return (having[0], ()) if len(having) == 1 else (None, ())
+
+
+def _known_build(engine: Engine, build: BuildAsked | str) -> bool:
+    try:
+        resolve_build(engine, build)
+    except InvalidInput:
+        return False
+    return True
+
+
+def _build(engine: Engine, asked: Submission, said: Reading) -> tuple[BuildAsked | str | None, tuple[Assumption, ...]]:
+    """The build whose defaults hold: as stated or printed, if it is known here. Raises InvalidInput for no build."""
+    build = asked.build or said.build
+    if isinstance(asked.build, str):
+        parse_build(asked.build)
+    if build is None or _known_build(engine, build):
+        return build, ()
+    what = "it is not among the builds known here: today's defaults are taken"
+    return None, (
+        Assumption("build", _build_text(asked) or said.build or "", what, "defaults and the meaning of flags"),
+    )
+
+
+def _build_text(asked: Submission) -> str | None:
+    build = asked.build
+    if isinstance(build, BuildAsked):
+        return build.commit or build.date or (f"b{build.number}" if build.number is not None else None)
+    return build.strip() if build else None
+
+
+def _require_one_config(parsed: ParsedCommand) -> None:
+    """Raise InvalidFlags for a command that no program ran as it stands, or that is several."""
+    if parsed.refused:
+        raise InvalidFlags(parsed.refused[0].detail, field="command", choices=parsed.refused[0].choices)
+    if parsed.unknown:
+        raise InvalidFlags(f"{parsed.program} of {parsed.engine} knows no {parsed.unknown[0][:80]!r}", field="command")
+    if parsed.varied:
+        what = f"{parsed.varied[0][:80]} has several values: send the rows of each by themselves, with its own command"
+        raise InvalidFlags(what, field="command")
+
+
+# --- the machine ------------------------------------------------------------------------------------------------------
+
+
+def _hardware(asked: Submission, said: Reading) -> Hardware | None:
+    """Return the machine, in its canonical form; without what tells it from others of its kind."""
+    stated = asked.hardware
+    hardware = parse_hardware(stated) if isinstance(stated, str) else (stated or said.hardware)
+    if hardware is None:
+        return None
+    hardware = canonical(hardware)
+    if said.hardware is not None:
+        _require_listed(hardware, canonical(said.hardware))
+    gpus = [msgspec.structs.replace(gpu, uuids=None) for gpu in hardware.gpus]
+    return msgspec.structs.replace(hardware, gpus=gpus, notes=None)
+
+
+def _require_listed(hardware: Hardware, listed: Hardware) -> None:
+    """Raise InvalidHardware where the output lists a card that the machine does not have."""
+    here = Counter({gpu.name: gpu.count for gpu in hardware.gpus})
+    for gpu in listed.gpus:
+        if gpu.count > here[gpu.name]:
+            what = f"the output lists {gpu.count}x {gpu.name[:80]}, the hardware {here[gpu.name] or 'none'}"
+            raise InvalidHardware(what, field="hardware")
+
+
+# --- what a result is made of -----------------------------------------------------------------------------------------
+
+
+def _filed(
+    context: Context, asked: Submission, said: Reading, known: ParsedSubmission, command: _Command, hardware: Hardware,
+    repo: str, admit_new_repo: Callable[[], None],
+) -> ParsedSubmission:  # fmt: skip
+    listing, name, model = _model(context, asked, command, repo, admit_new_repo)
+    rig = resolve(hardware, calibrations.in_force(context.engine))
+    case = case_of(command.parsed, model, rig, command.text, "cuda")
+    _require_same_run(case, said, known.rows)
+    flags, cell, dropped = _cell(case, listing, name, known.rows)
+    identity = model_identity(repo.partition(":")[0], model)
+    filed = filed_under(identity, rig_identity(hardware, rig)) | {
+        "repo": listing.repo,
+        "variant": name,
+        "model": _files(listing, name),
+        "flags": flags,
+        "cell": cell,
+        "hardware_key": rig_key(hardware),
+        "rows_key": rows_key_of(identity.slug, case.engine, known.rows),
+        "prediction": _prediction(case, bounding_rig(hardware), known.rows),
+        "seen": _seen(asked.text),
+        "measured_at": _measured_at(context, asked),
+    }
+    return msgspec.structs.replace(known, filed=filed, dropped=(*known.dropped, *dropped))
+
+
+def _model(
+    context: Context, asked: Submission, command: _Command, repo: str, admit_new_repo: Callable[[], None]
+) -> tuple[RepoListing, str, Model]:
+    reference = parse_reference(repo, asked.revision)
+    if not listings.is_known(context.engine, reference.repo):
+        admit_new_repo()
+    with reading(context, reference.repo):
+        listing = list_repo(context, reference)
+        variant = variant_of(listing, reference, command.given)
+        models = read_models(context.hub, listing, [variant], lambda step: None)
+    return listing, variant.name, models.variants[0].model
+
+
+def _require_same_run(case: Case, said: Reading, rows: tuple[MeasuredRow, ...]) -> None:
+    """Raise InvalidInput where the command, its output and the machine cannot be of one run."""
+    refused = next((rule.refused for rule in case.rules if rule.refused), None)
+    if refused or case.unknown_devices:
+        what = refused or f"there is no device {case.unknown_devices[0][:64]!r} on this machine"
+        raise InvalidFlags(what, field="command")
+    wrong = disagreement(case.parsed, case.flags, said.tool, said.stated, rows) if said.tool else None
+    if wrong:
+        raise InvalidInput(f"{wrong}: they are of two runs", field="text")
+
+
+def _cell(
+    case: Case, listing: RepoListing, variant: str, rows: Sequence[MeasuredRow]
+) -> tuple[RunFlags | None, str | None, tuple[str, ...]]:
+    """Return flags and cell by which others are like it. A command that nobody could be asked to run is in no cell."""
+    if any(depth.behind for depth in depths_of(rows)):
+        return None, None, ("it is compared with no other result: prompts end where its outputs begin",)
+    try:
+        run = as_run(case.flags, case.parsed)
+        files = files_of(listing, variant)
+    except InvalidFlags as outside:
+        return None, None, (f"it is compared with no other result: {outside.detail}",)
+    one = Measurement(
+        kind="baseline", config=None, name="", engine=case.engine, variant=variant, flags=run.flags, depths=(),
+        n_prompt=0, n_gen=0, devices=case.table, speed=[],
+    )  # fmt: skip
+    return run.flags, cell_of(one, files), run.dropped
+
+
+def _files(listing: RepoListing, variant: str) -> ResultModel | None:
+    try:
+        files = files_of(listing, variant)
+    except InvalidFlags:
+        files = ()
+    if listing.repo is None or listing.revision is None:
+        return None
+    return ResultModel(repo=listing.repo, revision=listing.revision, variant=variant, files=files)
+
+
+def _prediction(case: Case, bound: Rig, rows: Sequence[MeasuredRow]) -> Prediction:
+    """What would have been said of it, at the depths where it was measured, with prompts of that size."""
+    depths = depths_of(rows)
+    spread = {round(i * (len(depths) - 1) / max(MOST_POINTS - 1, 1)) for i in range(MOST_POINTS)}
+    return Prediction(
+        devices=case.table,
+        speed=[_point(case, depths[i]) for i in sorted(spread if len(depths) > MOST_POINTS else range(len(depths)))],
+        most_tg=most_tg(case.model, bound),
+        most_pp=most_pp(case.model, bound),
+        calibration=versions(case.rig.fitted.version if case.rig.fitted else None).calibration,
+    )
+
+
+def _point(case: Case, depth: Depth) -> SpeedPoint:
+    """What is predicted of one depth; of a request, of the middle of its prompt and of its output."""
+    n_prompt = depth.prompts[0].n_prompt
+    n_ubatch = max(min(case.flags.n_ubatch, n_prompt), 1)
+    flags = msgspec.structs.replace(case.flags, n_ubatch=n_ubatch)
+    if not depth.behind:
+        return speed_point(depth.n_kv, case.speed(depth.n_kv, flags=flags))
+    prompt = case.speed(depth.n_kv - (n_prompt + n_ubatch) // 2, flags=flags)
+    output = case.speed(depth.n_kv + depth.outputs[0].n_gen // 2, flags=flags)
+    return speed_point(depth.n_kv, msgspec.structs.replace(output, pp=prompt.pp))
+
+
+def _seen(text: str) -> Seen:
+    memory = memory_of(text)
+    return Seen(buffers=memory.buffers, graph_splits=memory.graph_splits)
+
+
+def _measured_at(context: Context, asked: Submission) -> datetime:
+    now = context.clock()
+    if asked.measured_on is None:
+        return now
+    try:
+        day = datetime.fromisoformat(asked.measured_on).replace(tzinfo=UTC)
+    except ValueError as error:
+        raise InvalidInput(f"{asked.measured_on} is not a valid date", field="measured_on") from error
+    if not now - _OLDEST <= day <= now + timedelta(days=1):
+        raise InvalidInput("a day of the last three years, none to come", field="measured_on")
+    return min(day, now)

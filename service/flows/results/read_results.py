@@ -1,0 +1,175 @@
+"""Results as everybody reads them: one, its log, pages of them."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+import msgspec
+
+from service.engine.commands import render
+from service.engine.errors import AdvisorError, InvalidInput
+from service.engine.hardware import Hardware
+from service.engine.measured.identity import machine_name
+from service.engine.run_flags import to_flags
+from service.errors import ResultNotFound
+from service.flows.accounts import Caller, viewer_of
+from service.flows.context import Context, Records
+from service.flows.paging import cursor_of, day_of, instant_in, instant_text, position_in
+from service.flows.results.results import outcome_of
+from service.store.ids import is_id
+from service.store.results import listed_results, results
+from service.store.results.listed_results import SEEN, ListedResult, ResultFilter
+from service.store.results.results import StoredResult
+from service.wire.advice.text import clean
+from service.wire.results.dumps import LICENCE
+from service.wire.results.results import FiledModel, FiledRig, Result, ResultPage, ResultQuery
+
+_MOST_NAME = 120
+
+
+def read_result(context: Records, result_id: str, caller: Caller | None = None) -> Result:
+    """Return a result, with what was predicted of it.
+
+    What a private host measured is for its owner, the asker and operators; for others it does not exist.
+    Raises ResultNotFound.
+    """
+    found = listed_results.read(context.engine, result_id, viewer_of(caller)) if is_id(result_id) else None
+    if found is None:
+        raise ResultNotFound("there is no result with this id, or it is not shown", field="id")
+    return as_result(found)
+
+
+def require_visible(context: Records, caller: Caller | None, row: StoredResult) -> None:
+    """Raise ResultNotFound for what a private host measured, and this caller may not see."""
+    if row.state in SEEN:
+        read_result(context, row.id, caller)
+
+
+def read_log(context: Context, result_id: str, caller: Caller | None = None) -> str:
+    """Return the reduced log of a result, empty where it has none. Raises ResultNotFound."""
+    read_result(context, result_id, caller)
+    return clean(results.read_log(context.engine, result_id))
+
+
+def list_results(context: Context, query: ResultQuery) -> ResultPage:
+    """Return a page of results, the last received first. Raises InvalidInput for a cursor or a day that is none."""
+    asked = ResultFilter(
+        model=query.model,
+        variant=query.variant,
+        rig=query.rig,
+        repo=query.repo,
+        engine=query.engine,
+        tier=query.tier,
+        origin=query.origin,
+        contributor=query.contributor,
+        host=query.host,
+        since=_day(query.since, "since"),
+        before=_day(query.until, "until", timedelta(days=1)),
+    )
+    after = _position(query.cursor) if query.cursor else None
+    found = listed_results.page(context.engine, asked, after, query.limit + 1)
+    shown = found[: query.limit]
+    return ResultPage(
+        results=[as_result(one) for one in shown],
+        next=_cursor(shown[-1].result) if len(found) > query.limit else None,
+    )
+
+
+def results_of_account(context: Context, account_id: str, limit: int) -> list[Result]:
+    """Return the newest results of an account that everybody may see."""
+    asked = ResultFilter(account_id=account_id)
+    return [as_result(one) for one in listed_results.page(context.engine, asked, None, limit)]
+
+
+def as_result(found: ListedResult) -> Result:
+    """Return a stored result as everybody sees it."""
+    row = found.result
+    return Result(
+        id=row.id,
+        origin=row.origin,
+        state=row.state,
+        state_reason=clean(row.state_reason) if row.state_reason else None,
+        tier=row.tier,
+        confirmed=row.confirmed,
+        model=_model(row),
+        rig=FiledRig(
+            name=safe(machine_name(row.gpus, row.cpu)),
+            slug=row.rig_slug,
+            vram_mib=row.vram_mib,
+            cpu=safe(row.cpu) if row.cpu else None,
+            ram_gib=row.ram_gib,
+        ),
+        hardware=_unnamed(row.hardware),
+        engine=row.engine,
+        build=safe(row.build) if row.build else None,
+        command=_command(row),
+        flags=row.flags,
+        rows=row.rows,
+        failure=row.failure and msgspec.structs.replace(row.failure, text=clean(row.failure.text)),
+        outcome=msgspec.structs.replace(outcome_of(row), build=safe(row.build or "")),
+        remarks=clean(row.remarks) if row.remarks else None,
+        published=row.published,
+        contributor=found.contributor,
+        host=found.host,
+        has_log=found.has_log,
+        licence=None if row.published is not None else LICENCE,
+        measured_at=row.measured_at.isoformat(timespec="seconds"),
+        created_at=row.created_at.isoformat(timespec="seconds"),
+    )
+
+
+def safe(name: str) -> str:
+    """Return a name that came from a header, a repo or a paste as it may be shown: printable, one line, cut."""
+    shown = " ".join(clean(name).split())
+    return shown if len(shown) <= _MOST_NAME else shown[: _MOST_NAME - 1] + "…"
+
+
+def _model(row: StoredResult) -> FiledModel:
+    return FiledModel(
+        name=safe(row.model_name),
+        slug=row.model_slug,
+        variant=safe(row.variant),
+        arch=safe(row.arch) if row.arch else None,
+        n_params=row.n_params,
+        n_active=row.n_active,
+        bpw=row.bpw,
+        repo=row.repo,
+        revision=row.model.revision if row.model else None,
+    )
+
+
+def _unnamed(hardware: Hardware) -> Hardware:
+    """Return hardware without what tells one machine from its like."""
+    gpus = [msgspec.structs.replace(gpu, uuids=None, pci_order=None, device_order=None) for gpu in hardware.gpus]
+    return msgspec.structs.replace(hardware, gpus=gpus, notes=None)
+
+
+def _command(row: StoredResult) -> str | None:
+    if row.command is not None or row.flags is None or row.model is None:
+        return clean(row.command) if row.command else None
+    try:
+        path = row.model.files[0].path if row.model.files else f"{row.variant}.gguf"
+        return render(row.engine, "bench", to_flags(row.flags), model_path=path)
+    except AdvisorError:
+        return None
+
+
+def _day(text: str | None, field: str, later: timedelta = timedelta()) -> datetime | None:
+    try:
+        return day_of(text, field) + later if text else None
+    except OverflowError as error:
+        raise InvalidInput(f"{text} is not a valid date", field=field) from error
+
+
+def _cursor(last: StoredResult) -> str:
+    return cursor_of((instant_text(last.created_at), last.id))
+
+
+def _position(cursor: str) -> tuple[datetime, str]:
+    received, result_id = position_in(cursor, tuple[str, str]) or ("", "")
+    try:
+        if is_id(result_id):
+            return instant_in(received), result_id
+    except ValueError:
+        pass
+    raise InvalidInput("this is no cursor that a page of results gave", field="cursor")

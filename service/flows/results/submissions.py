@@ -1,0 +1,193 @@
+"""What people send of their benchmarks: understood, shown to them, and kept."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import secrets
+from collections.abc import Callable
+from datetime import datetime
+from urllib.parse import urlsplit
+
+import msgspec
+from sqlalchemy.exc import IntegrityError
+
+from service.engine.errors import InvalidInput
+from service.engine.hardware_text import to_shorthand
+from service.engine.measured import measured_speed
+from service.errors import IdempotencyKeyReused
+from service.flows.accounts import Caller, hashed, viewer_of
+from service.flows.context import Context
+from service.flows.results.parse_submission import ParsedSubmission, parse_submission
+from service.flows.results.results import outcome_of
+from service.flows.results.trust import judged, settle_in
+from service.store.results import listed_results, results
+from service.store.results.results import StoredResult
+from service.store.results.trust import writing
+from service.wire.results.results import Published
+from service.wire.results.submissions import Preview, Submission, Submitted, SubmittedModel
+
+_UNGUESSABLE = 22  # characters of 128 random bits
+
+
+def preview(
+    context: Context, caller: Caller | None, asked: Submission, admit_new_repo: Callable[[], None] = lambda: None
+) -> Preview:
+    """Return what is understood of a submission, and what it lacks; nothing is kept.
+
+    `admit_new_repo` is called before a repo never read here, and may raise. Raises InvalidInput and its kinds for what
+    is there and wrong, and the Hub's errors.
+    """
+    found = parse_submission(context, asked, admit_new_repo)
+    shown = Preview(
+        complete=not found.missing,
+        missing=list(found.missing),
+        engine=found.engine,
+        tool=found.tool,
+        build=found.build,
+        command=found.command,
+        dropped=list(found.dropped),
+        hardware=found.hardware,
+        rig=to_shorthand(found.hardware) if found.hardware else None,
+        assumed=list(found.assumed),
+        rows=list(found.rows),
+        speed=measured_speed(found.rows),
+    )
+    if found.filed is None:
+        return shown
+    row = judged(context, _row(context, caller, asked, found))
+    same = results.with_rows(context.engine, row.rows_key)
+    if same is not None and listed_results.read(context.engine, same.id, viewer_of(caller)) is None:
+        same = None  # a private host's, or hidden: its id is not for who asks
+    return msgspec.structs.replace(
+        shown,
+        model=_model(row),
+        flags=row.flags,
+        predicted=row.prediction.speed if row.prediction else [],
+        devices=row.prediction.devices if row.prediction else [],
+        compared=outcome_of(row).compared,
+        state=row.state,
+        state_reason=row.state_reason,
+        tier=row.tier,
+        duplicate_of=same.id if same else None,
+    )
+
+
+def submit(
+    context: Context, caller: Caller | None, asked: Submission, idempotency_key: str | None = None,
+    admit_new_repo: Callable[[], None] = lambda: None,
+) -> Submitted:  # fmt: skip
+    """Return the result that a submission has become, or the one that its rows were already.
+
+    Raises InvalidInput for the first thing that is missing or wrong, IdempotencyKeyReused, NotAllowed, and as
+    `preview`.
+    """
+    if caller is not None:
+        caller.require("submit")
+    key = _submission_key(caller, idempotency_key) if idempotency_key else None
+    found = parse_submission(context, asked, admit_new_repo)
+    if found.missing:
+        first = found.missing[0]
+        raise InvalidInput(first.text, field=first.field, choices=found.choices)
+    edit_key = _edit_key(idempotency_key) if caller is None else None
+    row = msgspec.structs.replace(
+        _row(context, caller, asked, found), submission_key=key, edit_key_hash=hashed(edit_key) if edit_key else None
+    )
+    known = _known(context, row)
+    if known is not None:
+        return _submitted(known, _same_key(row, known, edit_key))
+    row = judged(context, row)
+    try:
+        with writing(context.engine) as connection:
+            kept = results.insert_once(connection, row, found.log)
+            if kept.id == row.id:
+                settle_in(connection, row.cell, context.clock())
+    except IntegrityError:  # the same key, sent twice at once
+        again = _known(context, row)
+        if again is None:
+            raise
+        return _submitted(again, _same_key(row, again, edit_key))
+    if kept.id != row.id:
+        return _submitted(kept, _same_key(row, kept, edit_key))
+    return _submitted(results.read(context.engine, row.id) or row, edit_key, is_new=True)
+
+
+def _known(context: Context, row: StoredResult) -> StoredResult | None:
+    """The result that was made of this key, or of these rows. Raises IdempotencyKeyReused."""
+    if row.submission_key is not None:
+        same = results.with_submission_key(context.engine, row.submission_key)
+        if same is not None and same.rows_key != row.rows_key:
+            raise IdempotencyKeyReused("this key was sent with other rows", field="Idempotency-Key")
+        if same is not None:
+            return same
+    return results.with_rows(context.engine, row.rows_key)
+
+
+def _submission_key(caller: Caller | None, idempotency_key: str) -> str:
+    who = caller.account_id if caller else ""
+    return hashlib.sha256(f"{who}\n{idempotency_key}".encode()).hexdigest()
+
+
+def _edit_key(idempotency_key: str | None) -> str:
+    """Return a new key; where the request's own cannot be guessed, the one that belongs to it: who lost the answer
+    asks again and gets it again. `idempotency_key`: after the last blank what the client sent.
+    """
+    if idempotency_key is None or len(idempotency_key.rpartition(" ")[2]) < _UNGUESSABLE:
+        return secrets.token_urlsafe(24)
+    digest = hashlib.sha256(f"edit key\n{idempotency_key}".encode()).digest()
+    return base64.urlsafe_b64encode(digest[:24]).decode()
+
+
+def _same_key(new: StoredResult, known: StoredResult, edit_key: str | None) -> str | None:
+    """The edit key where it opens what is known, which this very request has made."""
+    same = new.submission_key is not None and new.submission_key == known.submission_key
+    return edit_key if same and new.edit_key_hash == known.edit_key_hash else None
+
+
+def _row(context: Context, caller: Caller | None, asked: Submission, found: ParsedSubmission) -> StoredResult:
+    if found.filed is None or found.engine is None or found.hardware is None:
+        raise InvalidInput("the submission is not complete", field="text")
+    return StoredResult(
+        id=secrets.token_urlsafe(16),
+        origin="submitted",
+        tier="self-reported",
+        account_id=caller.account_id if caller else None,
+        engine=found.engine,
+        build=found.build,
+        hardware=found.hardware,
+        rows=list(found.rows),
+        failure=None,
+        command=found.command,
+        remarks=found.remarks,
+        published=_cited(asked.source, found.filed["measured_at"]) if asked.source else None,
+        created_at=context.clock(),
+        **found.filed,
+    )
+
+
+def _cited(source: str, measured_at: datetime) -> Published:
+    """Where a result was published that its sender did not measure."""
+    return Published(by=urlsplit(source).hostname or "", url=source, date=measured_at.date().isoformat())
+
+
+def _model(row: StoredResult) -> SubmittedModel:
+    return SubmittedModel(
+        name=row.model_name,
+        slug=row.model_slug,
+        repo=row.repo or "",
+        revision=row.model.revision if row.model else None,
+        variant=row.variant,
+        architecture=row.arch,
+        bpw=row.bpw,
+    )
+
+
+def _submitted(row: StoredResult, edit_key: str | None = None, *, is_new: bool = False) -> Submitted:
+    return Submitted(
+        id=row.id,
+        state=row.state,
+        state_reason=row.state_reason,
+        tier=row.tier,
+        is_new=is_new,
+        edit_key=edit_key,
+    )

@@ -1,0 +1,165 @@
+"""Rows of `advice`: read, pinned, asked for again, removed. How they wait and end is in `service.store.advice.queue`.
+
+Each function is one transaction. A body is kept compressed: 88 KB of JSON take 10.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import Any, Literal
+
+import msgspec
+from sqlalchemy import Engine, Row, Select, bindparam, delete, select, update
+from sqlalchemy.exc import IntegrityError
+
+from service.engine.advice import AdviceBody, Versions
+from service.store.engines import glance
+from service.store.tables import advice as table
+from service.store.tables import validation
+from service.wire.advice.advice import AdviceEvent, AdviceRequest
+
+State = Literal["queued", "running", "ready", "failed"]
+_IN_FLIGHT = table.c.state.in_(("queued", "running"))
+_PROGRESS_LENGTH = 200
+_A_DAY = timedelta(days=1)
+_LEVEL = 6
+_ENCODER = msgspec.json.Encoder()
+# Made once, for they are asked all the time.
+_READY = select(table.c.id).where(
+    table.c.key == bindparam("asked"),
+    table.c.state == "ready",
+    table.c.packed.is_not(None) | table.c.body.is_not(None),
+    ~select(validation.c.id).where(validation.c.advice_id == table.c.id).exists(),
+)
+_READY = _READY.order_by(table.c.created_at.desc()).limit(1)
+_PROGRESS = select(table.c.id, table.c.state, table.c.progress)
+_PROGRESS = _PROGRESS.where(table.c.id.in_(bindparam("asked", expanding=True)))
+
+
+class StoredAdvice(msgspec.Struct, frozen=True, kw_only=True):
+    """One row. `request` is canonical; `body` is set when ready, unless it was dropped, `problem` when failed.
+
+    `payer`, `cost`, `budget`, `job`, `account`, `read_on`, `first_versions`: as the table's comment says.
+    """
+
+    id: str
+    request_key: str
+    key: str | None
+    state: State
+    repo: str
+    revision: str | None
+    request: AdviceRequest
+    body: AdviceBody | None
+    problem: dict[str, Any] | None
+    progress: str | None
+    attempts: int
+    delete_key_hash: str
+    created_at: datetime
+    updated_at: datetime
+    request_id: str | None = None
+    payer: str | None = None
+    cost: float | None = None
+    budget: float | None = None
+    job: str | None = None
+    account: bool | None = None
+    read_on: datetime | None = None
+    first_versions: Versions | None = None
+
+    @property
+    def is_dropped(self) -> bool:
+        """Whether its answer was computed, and is not kept any more."""
+        return self.state == "ready" and self.body is None
+
+
+def read(engine: Engine, advice_id: str) -> StoredAdvice | None:
+    """Return the row with this id."""
+    return _one(engine, select(table).where(table.c.id == advice_id))
+
+
+def in_flight(engine: Engine, request_key: str) -> StoredAdvice | None:
+    """Return the row that is being computed for this request."""
+    return _one(engine, select(table).where(table.c.request_key == request_key, _IN_FLIGHT))
+
+
+def ready_under(engine: Engine, key: str) -> str | None:
+    """Return the id of the newest finished row with this key that nobody has had measured.
+
+    What was measured for an advice changes it, no matter on whose machine: from then on it is the asker's own.
+    """
+    with glance(engine) as connection:
+        return connection.scalar(_READY, {"asked": key})
+
+
+def progress_of(engine: Engine, ids: Sequence[str]) -> dict[str, AdviceEvent]:
+    """Return how far rows are, by id, without what there is to answer; nothing of those that are not there."""
+    with glance(engine) as connection:
+        return {row.id: AdviceEvent(*row) for row in connection.execute(_PROGRESS, {"asked": ids})}
+
+
+def note_read(engine: Engine, row: StoredAdvice, now: datetime) -> None:
+    """Note that a body was read, no more often than once a day."""
+    if row.read_on is not None and now - row.read_on >= _A_DAY:
+        with engine.begin() as connection:
+            connection.execute(update(table).where(table.c.id == row.id).values(read_on=now))
+
+
+def pin(engine: Engine, advice_id: str, revision: str, key: str) -> None:
+    """Note the commit that a row is computed for, and the key that this gives it."""
+    _change(engine, advice_id, revision=revision, key=key)
+
+
+def note_progress(engine: Engine, advice_id: str, progress: str, now: datetime) -> None:
+    """Keep the last step of a row, so that anyone who asks next sees it without Redis."""
+    _change(engine, advice_id, progress=progress[:_PROGRESS_LENGTH], updated_at=now)
+
+
+def failed(engine: Engine, ids: Sequence[str], since: datetime | None) -> list[str]:
+    """Return the ids of failed rows: of `ids`, and where `since` is given of all that failed since then."""
+    which = table.c.id.in_(ids) if since is None else table.c.updated_at >= since
+    with engine.connect() as connection:
+        return list(connection.scalars(select(table.c.id).where(table.c.state == "failed", which).order_by(table.c.id)))
+
+
+def requeue(engine: Engine, advice_id: str, now: datetime) -> bool:
+    """Queue a failed row again; False when it is not failed any more, or its request is in flight under another row."""
+    again = {"state": "queued", "problem": None, "attempts": 0, "updated_at": now}
+    change = update(table).where(table.c.id == advice_id, table.c.state == "failed").values(again)
+    try:
+        with engine.begin() as connection:
+            return connection.execute(change).rowcount == 1
+    except IntegrityError:
+        return False
+
+
+def remove(engine: Engine, advice_id: str) -> bool:
+    """Delete a row; False when there was none."""
+    with engine.begin() as connection:
+        return connection.execute(delete(table).where(table.c.id == advice_id)).rowcount == 1
+
+
+def _change(engine: Engine, advice_id: str, **values: object) -> bool:
+    change = update(table).where(table.c.id == advice_id, _IN_FLIGHT).values(**values)
+    with engine.begin() as connection:
+        return connection.execute(change).rowcount == 1
+
+
+def _one(engine: Engine, query: Select[Any]) -> StoredAdvice | None:
+    with engine.connect() as connection:
+        return decoded(connection.execute(query).one_or_none())
+
+
+def packed(body: AdviceBody) -> bytes:
+    """Return a body as it is kept."""
+    return zlib.compress(_ENCODER.encode(body), _LEVEL)
+
+
+def decoded(row: Row[Any] | None) -> StoredAdvice | None:
+    """Return a row of the table; its body as it is kept now, or as older versions kept it."""
+    if row is None:
+        return None
+    known = {name: getattr(row, name) for name in StoredAdvice.__struct_fields__}
+    if row.packed is not None:
+        known["body"] = msgspec.json.decode(zlib.decompress(row.packed))
+    return msgspec.convert(known, StoredAdvice)

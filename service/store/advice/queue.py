@@ -1,0 +1,224 @@
+"""Whose advice is computed next: start-time fair queueing in the database (Goyal, Vin and Cheng, 1996).
+
+Each payer with open advices has a row in `share`: how many CPU seconds it has used, counted from a common clock. An
+advice is charged to its payer when it starts, by its estimate, and corrected when it ends by what it took. The next to
+start is the oldest advice of the payer that has used the least. Somebody new begins at the clock, which is where the
+payer stood that was served last: nobody saves up shares while away, and nobody waits behind more than one advice of
+any other client that has used as much.
+
+Advices that cost more than SHORT_SECONDS are in the long lane, which never has all workers. Each function is one
+transaction; those that decide run one at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import datetime
+from enum import Enum
+from typing import Any
+
+import msgspec
+from sqlalchemy import Connection, Engine, Row, delete, func, insert, literal, select, update
+from sqlalchemy.exc import IntegrityError
+
+from service.engine.advice import AdviceBody
+from service.store.advice.advices import StoredAdvice, decoded, packed
+from service.store.advice.tables import share
+from service.store.engines import locked
+from service.store.tables import advice
+
+SHORT_SECONDS = 5.0  # of CPU: what most questions stay under (docs/scaling.md)
+_CLOCK = "clock"  # the row of `share` that is no payer's
+_ORDER = 7_224_310_417  # any number that is not another lock's
+_OPEN = ("queued", "running")
+_OF_PAYER = func.coalesce(share.c.used, 0.0)
+
+
+class Added(Enum):
+    """What became of a new advice."""
+
+    QUEUED = "queued"
+    SAME_IN_FLIGHT = "the same request is in flight"
+    CLIENT_FULL = "its payer has as many open as one may"
+    ALL_FULL = "as many are open as there may be"
+
+
+@contextmanager
+def _in_order(engine: Engine) -> Iterator[Connection]:
+    """A transaction that excludes any other of the queue: what it writes depends on what it has read."""
+    with locked(engine) as connection:
+        if connection.dialect.name == "postgresql":
+            connection.execute(select(func.pg_advisory_xact_lock(_ORDER)))
+        yield connection
+
+
+def add(engine: Engine, row: StoredAdvice, most_of_payer: int, most: int) -> Added:
+    """Commit a new row, unless its payer has `most_of_payer` open, or all together have `most`."""
+    try:
+        with _in_order(engine) as connection:
+            if _n_open(connection) >= most:
+                return Added.ALL_FULL
+            of_payer = _n_open(connection, row.payer) if row.payer else 0
+            if of_payer >= most_of_payer:
+                return Added.CLIENT_FULL
+            if row.payer and not of_payer:
+                _begin_at_clock(connection, row.payer)
+            connection.execute(insert(advice).values(msgspec.structs.asdict(row)))
+    except IntegrityError:
+        return Added.SAME_IN_FLIGHT
+    return Added.QUEUED
+
+
+def begin_again(engine: Engine, advice_id: str, payer: str, cost: float, budget: float, now: datetime) -> bool:
+    """Queue an advice whose body was dropped. False where it is queued already, or its request is in flight."""
+    dropped = (advice.c.id == advice_id, advice.c.state == "ready", advice.c.packed.is_(None), advice.c.body.is_(None))
+    again = {"state": "queued", "payer": payer, "cost": cost, "budget": budget, "attempts": 0, "updated_at": now}
+    try:
+        with _in_order(engine) as connection:
+            if not _n_open(connection, payer):
+                _begin_at_clock(connection, payer)
+            return connection.execute(update(advice).where(*dropped).values(again)).rowcount == 1
+    except IntegrityError:
+        return False
+
+
+def share_with(engine: Engine, advice_id: str, payer: str) -> bool:
+    """Have a queued advice paid by somebody who asks for the same, where that brings it forward; whether it does."""
+    with _in_order(engine) as connection:
+        found = select(_OF_PAYER).select_from(advice.outerjoin(share, share.c.payer == advice.c.payer))
+        used = connection.scalar(found.where(advice.c.id == advice_id, advice.c.state == "queued"))
+        if used is None:
+            return False
+        if not _n_open(connection, payer):
+            _begin_at_clock(connection, payer)
+        if _used(connection, payer) >= used:
+            return False
+        connection.execute(update(advice).where(advice.c.id == advice_id).values(payer=payer))
+        return True
+
+
+def start(engine: Engine, job: str, now: datetime, long_at_once: int) -> StoredAdvice | None:
+    """Mark the next advice as running in `job`, count the attempt, and return it; None when none may start.
+
+    That is the one that this job was at before, if it did not end; else the next by share, a long one only while fewer
+    than `long_at_once` of them run.
+    """
+    with _in_order(engine) as connection:
+        chosen = _interrupted(connection, job) or _next(connection, long_at_once)
+        if chosen is None:
+            return None
+        if chosen.payer:
+            _charge(connection, chosen.payer, chosen.cost or 0.0)
+        change = update(advice).where(advice.c.id == chosen.id)
+        change = change.values(state="running", job=job, attempts=advice.c.attempts + 1, updated_at=now)
+        return decoded(connection.execute(change.returning(*advice.c)).one_or_none())
+
+
+def finish(engine: Engine, advice_id: str, body: AdviceBody, spent: float, now: datetime) -> bool:
+    """Store what was computed in `spent` CPU seconds. False when the row is finished already or gone: the first one to
+    finish wins."""
+    made_with = func.coalesce(advice.c.first_versions, literal(body.versions, advice.c.first_versions.type))
+    kept = {"packed": packed(body), "read_on": now, "first_versions": made_with}
+    return _end(engine, advice_id, spent, state="ready", updated_at=now, **kept)
+
+
+def fail(engine: Engine, advice_id: str, problem: dict[str, Any], spent: float, now: datetime) -> bool:
+    """Store why a row cannot be computed. False when it is finished already or gone."""
+    return _end(engine, advice_id, spent, state="failed", problem=problem, updated_at=now)
+
+
+def _end(engine: Engine, advice_id: str, spent: float, **values: object) -> bool:
+    """End an advice, correct what its payer was charged, and forget who that is."""
+    this = (advice.c.id == advice_id, advice.c.state.in_(_OPEN))
+    with _in_order(engine) as connection:
+        row = connection.execute(select(advice.c.payer, advice.c.cost).where(*this)).one_or_none()
+        if row is None:
+            return False
+        more = share.c.used + spent - (row.cost or 0.0)
+        connection.execute(update(share).where(share.c.payer == row.payer).values(used=more))
+        ended = {"payer": None, "cost": None, "budget": None, "job": None, "progress": None}
+        connection.execute(update(advice).where(*this).values(ended | values))
+        return True
+
+
+def calls(engine: Engine, limit: int = 1000) -> list[str]:
+    """Return the names of the jobs that are needed for every open advice to be computed: those that are at one, then
+    one for each that waits, the oldest first.
+
+    Any job starts the next advice by share, whichever it is named after; one that was interrupted starts its own again.
+    """
+    found = select(advice.c.id, advice.c.state, advice.c.job).where(advice.c.state.in_(_OPEN))
+    with engine.connect() as connection:
+        rows = connection.execute(found.order_by(advice.c.created_at).limit(limit)).all()
+    running = dict.fromkeys(row.job or row.id for row in rows if row.state == "running")
+    return [*running, *(another(row.id) if row.id in running else row.id for row in rows if row.state == "queued")]
+
+
+def another(name: str) -> str:
+    """Return the name of a second job for an advice, where one of its own name is at another advice."""
+    return f"{name}-again"
+
+
+def forget_settled(engine: Engine) -> int:
+    """Remove payers with nothing open that are not ahead of the clock any more; all, once nothing waits or runs.
+
+    Returns how many.
+    """
+    with _in_order(engine) as connection:
+        if not _n_open(connection):
+            return int(connection.execute(delete(share)).rowcount)
+        clock = _used(connection, _CLOCK)
+        open_ones = select(advice.c.payer).where(advice.c.state.in_(_OPEN), advice.c.payer.is_not(None))
+        done = delete(share).where(share.c.payer != _CLOCK, share.c.used <= clock, share.c.payer.not_in(open_ones))
+        return int(connection.execute(done).rowcount)
+
+
+def waiting(connection: Connection) -> dict[str, int]:
+    """Return how many advices wait in the `short` and in the `long` lane."""
+    count = select(func.count()).select_from(advice).where(advice.c.state == "queued")
+    long = connection.scalar(count.where(advice.c.cost > SHORT_SECONDS)) or 0
+    return {"short": (connection.scalar(count) or 0) - long, "long": long}
+
+
+def _interrupted(connection: Connection, job: str) -> Row[Any, Any, Any] | None:
+    """The advice that this job was at when its worker ended; of a version without jobs the one it is named after."""
+    own = (advice.c.job == job) | (advice.c.job.is_(None) & (advice.c.id == job))
+    wanted = select(advice.c.id, advice.c.payer, advice.c.cost).where(advice.c.state == "running", own)
+    return connection.execute(wanted.limit(1)).one_or_none()
+
+
+def _next(connection: Connection, long_at_once: int) -> Row[Any, Any, Any] | None:
+    wanted = select(advice.c.id, advice.c.payer, advice.c.cost)
+    wanted = wanted.select_from(advice.outerjoin(share, share.c.payer == advice.c.payer))
+    wanted = wanted.where(advice.c.state == "queued").order_by(_OF_PAYER, advice.c.created_at, advice.c.id).limit(1)
+    long = advice.c.cost > SHORT_SECONDS
+    running = select(func.count()).select_from(advice).where(advice.c.state == "running", long)
+    if (connection.scalar(running) or 0) >= long_at_once:
+        wanted = wanted.where(advice.c.cost.is_(None) | ~long)
+    return connection.execute(wanted).one_or_none()
+
+
+def _charge(connection: Connection, payer: str, cost: float) -> None:
+    used = _used(connection, payer)
+    _set(connection, payer, used + cost)
+    if used > _used(connection, _CLOCK):
+        _set(connection, _CLOCK, used)
+
+
+def _begin_at_clock(connection: Connection, payer: str) -> None:
+    _set(connection, payer, max(_used(connection, payer), _used(connection, _CLOCK)))
+
+
+def _used(connection: Connection, payer: str) -> float:
+    return connection.scalar(select(share.c.used).where(share.c.payer == payer)) or 0.0
+
+
+def _set(connection: Connection, payer: str, used: float) -> None:
+    if not connection.execute(update(share).where(share.c.payer == payer).values(used=used)).rowcount:
+        connection.execute(insert(share).values(payer=payer, used=used))
+
+
+def _n_open(connection: Connection, payer: str | None = None) -> int:
+    count = select(func.count()).select_from(advice).where(advice.c.state.in_(_OPEN))
+    return connection.scalar(count if payer is None else count.where(advice.c.payer == payer)) or 0

@@ -1,0 +1,95 @@
+"""Rows of `interaction`: taken, claimed, moved on, ended. Each function is one transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+import msgspec
+from sqlalchemy import Engine, Row, delete, func, insert, select, update
+from sqlalchemy.exc import IntegrityError
+
+from service.store.tables import interaction as table
+from service.wire.bots import Interaction, Visit
+
+
+def add(engine: Engine, row: Interaction) -> bool:
+    """Commit a new row. False when one with this id is there: the same question came twice."""
+    try:
+        with engine.begin() as connection:
+            connection.execute(insert(table).values(msgspec.structs.asdict(row)))
+    except IntegrityError:
+        return False
+    return True
+
+
+def read(engine: Engine, identity: str) -> Interaction | None:
+    """Return the row with this id."""
+    with engine.connect() as connection:
+        row = connection.execute(select(table).where(table.c.id == identity)).one_or_none()
+    return None if row is None else _decode(row)
+
+
+def claim(engine: Engine, now: datetime, until: datetime, limit: int) -> list[Interaction]:
+    """Return rows that are due, oldest first; they are due again at `until`, whatever becomes of the claimer."""
+    with engine.connect() as connection:  # most looks find nothing, and a look is no reason to hold a writer up
+        if connection.scalar(select(table.c.id).where(table.c.due_at <= now).limit(1)) is None:
+            return []
+    due = select(table.c.id).where(table.c.due_at <= now).order_by(table.c.due_at).limit(limit)
+    taken = update(table).where(table.c.id.in_(due.with_for_update(skip_locked=True)), table.c.due_at <= now)
+    with engine.begin() as connection:
+        return [_decode(row) for row in connection.execute(taken.values(due_at=until).returning(*table.c))]
+
+
+def release(engine: Engine, identity: str, held: timedelta, now: datetime) -> None:
+    """Make a row due that is held for `held` since it was made; one that was claimed meanwhile stays claimed."""
+    row = read(engine, identity)
+    if row is None or row.due_at != row.created_at + held:
+        return
+    is_held = (table.c.id == identity) & (table.c.due_at == row.due_at)
+    with engine.begin() as connection:
+        connection.execute(update(table).where(is_held).values(due_at=now))
+
+
+def renew(engine: Engine, ids: Sequence[str], until: datetime) -> None:
+    """Keep claimed rows claimed."""
+    with engine.begin() as connection:
+        connection.execute(update(table).where(table.c.id.in_(ids), table.c.due_at.is_not(None)).values(due_at=until))
+
+
+def keep(engine: Engine, identity: str, visit: Visit, due_at: datetime) -> None:
+    """Note how far an answer is, and when to look again."""
+    with engine.begin() as connection:
+        connection.execute(
+            update(table).where(table.c.id == identity, table.c.due_at.is_not(None)).values(visit=visit, due_at=due_at)
+        )
+
+
+def end(engine: Engine, identity: str) -> None:
+    """Note that an answer is given: what was asked, and the secrets of where it went, are forgotten."""
+    with engine.begin() as connection:
+        connection.execute(update(table).where(table.c.id == identity).values(ask=None, reply=None, due_at=None))
+
+
+def purge(engine: Engine, before: datetime) -> int:
+    """Delete answered rows from before; return how many."""
+    with engine.begin() as connection:
+        gone = delete(table).where(table.c.due_at.is_(None), table.c.created_at < before)
+        return connection.execute(gone).rowcount
+
+
+def count_open(engine: Engine) -> int:
+    """Return how many rows are not answered."""
+    with engine.connect() as connection:
+        return connection.scalar(select(func.count()).select_from(table).where(table.c.due_at.is_not(None))) or 0
+
+
+def forget(engine: Engine, account: str) -> None:
+    """Delete what an account asked."""
+    with engine.begin() as connection:
+        connection.execute(delete(table).where(table.c.account == account))
+
+
+def _decode(row: Row[Any]) -> Interaction:
+    return msgspec.convert(row, Interaction, from_attributes=True)

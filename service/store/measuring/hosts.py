@@ -1,0 +1,268 @@
+"""Rows of `enrolment`, `host` and `host_session`. Each function is one transaction."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+import msgspec
+from sqlalchemy import Connection, Engine, Row, delete, exists, func, insert, or_, select, update
+from sqlalchemy.exc import IntegrityError
+
+from service.store.results import board
+from service.store.results.trust import writing
+from service.store.tables import account, enrolment, host, host_session, run
+from service.wire.measuring.hosts import HostState, Probe, Visibility
+
+_WHO = (host.c.id, host.c.account_id, host.c.pseudonym, host.c.state)
+_MOST_SHOWN = 500  # hosts in one list
+
+
+class SignedHost(msgspec.Struct, frozen=True, kw_only=True):
+    """A host whose call was found to be its own: who it is, and nothing of what it said of itself."""
+
+    id: str
+    account_id: str
+    pseudonym: str
+    state: HostState
+
+
+class StoredHost(SignedHost, frozen=True, kw_only=True):
+    """One host. `counter`: that of its last signed call; `probe`: what it said of itself last."""
+
+    public_key: str
+    visibility: Visibility
+    counter: int
+    probe: Probe | None
+    hardware_key: str | None
+    created_at: datetime
+    approved_at: datetime | None
+    seen_at: datetime | None
+
+
+class StoredEnrolment(msgspec.Struct, frozen=True, kw_only=True):
+    """A code that can still be used: whose it is, and until when."""
+
+    account_id: str
+    owner: str
+    visibility: Visibility
+    expires_at: datetime
+
+
+class KnownKey(msgspec.Struct, frozen=True, kw_only=True):
+    """What tells whether a call is a host's own, and may be made at all."""
+
+    public_key: str
+    state: HostState
+    banned_at: datetime | None
+
+
+class KeyTaken(Exception):
+    """A host with this public key is enrolled already."""
+
+
+class PseudonymTaken(Exception):
+    """Another host has this pseudonym."""
+
+
+class Measured(msgspec.Struct, frozen=True):
+    """What a host has done: runs that ended, and cards times seconds."""
+
+    runs: int
+    gpu_seconds: float
+
+
+def add_enrolment(
+    engine: Engine, code_hash: str, account_id: str, visibility: Visibility, now: datetime, expires_at: datetime
+) -> None:
+    """Commit a new code; codes that ran out unused are forgotten."""
+    row = {"code_hash": code_hash, "account_id": account_id, "visibility": visibility}
+    with engine.begin() as connection:
+        connection.execute(delete(enrolment).where(enrolment.c.expires_at < now, enrolment.c.host_id.is_(None)))
+        connection.execute(insert(enrolment).values(**row, created_at=now, expires_at=expires_at))
+
+
+def read_enrolment(engine: Engine, code_hash: str, now: datetime) -> StoredEnrolment | None:
+    """Return the unused code with this hash; None when there is none, or its time is over."""
+    wanted = select(enrolment, account.c.name.label("owner")).join(account, account.c.id == enrolment.c.account_id)
+    with engine.connect() as connection:
+        row = connection.execute(wanted.where(*_usable(code_hash, now), account.c.banned_at.is_(None))).one_or_none()
+    return None if row is None else msgspec.convert(row, StoredEnrolment, from_attributes=True)
+
+
+def enrol(engine: Engine, code_hash: str, new: StoredHost, now: datetime) -> bool:
+    """Commit a host and use up its code, both or neither; False when the code is no longer good.
+
+    Raises KeyTaken, or PseudonymTaken: then another one may do.
+    """
+    try:
+        with engine.begin() as connection:
+            connection.execute(insert(host).values(msgspec.structs.asdict(new)))
+            used = update(enrolment).where(*_usable(code_hash, now)).values(host_id=new.id)
+            if connection.execute(used).rowcount == 1:
+                return True
+            connection.rollback()
+            return False
+    except IntegrityError as error:
+        raise (PseudonymTaken if "pseudonym" in str(error.orig) else KeyTaken) from error
+
+
+def _usable(code_hash: str, now: datetime) -> tuple[Any, ...]:
+    return enrolment.c.code_hash == code_hash, enrolment.c.host_id.is_(None), enrolment.c.expires_at >= now
+
+
+def read(engine: Engine, host_id: str) -> StoredHost | None:
+    """Return the host with this id."""
+    with engine.connect() as connection:
+        return _host(connection.execute(select(host).where(host.c.id == host_id)).one_or_none())
+
+
+def known_key(engine: Engine, host_id: str) -> KnownKey | None:
+    """Return the key of the host with this id, and whether it still counts."""
+    wanted = select(host.c.public_key, host.c.state, account.c.banned_at).join(account)
+    with engine.connect() as connection:
+        row = connection.execute(wanted.where(host.c.id == host_id)).one_or_none()
+    return None if row is None else msgspec.convert(row, KnownKey, from_attributes=True)
+
+
+def seen_by(engine: Engine, account_id: str | None, host_id: str | None = None) -> list[StoredHost]:
+    """Return what an account may see, its own hosts first, then the oldest: the public ones that were approved, and all
+    of its own; or of these only the one with `host_id`."""
+    approved = host.c.state.in_(("active", "paused")) & host.c.approved_at.is_not(None)
+    mine = host.c.account_id == account_id
+    wanted = select(host).join(account).where(or_(mine, approved & (host.c.visibility == "public")))
+    wanted = wanted.where(account.c.banned_at.is_(None)).order_by((~mine), host.c.created_at, host.c.id)
+    if host_id is not None:
+        wanted = wanted.where(host.c.id == host_id)
+    with engine.connect() as connection:
+        return [found for row in connection.execute(wanted.limit(_MOST_SHOWN)) if (found := _host(row)) is not None]
+
+
+def count_of(engine: Engine, account_id: str, now: datetime) -> int:
+    """Return how many hosts an account has, and codes for more; revoked ones do not count."""
+    hosts = select(func.count()).where(host.c.account_id == account_id, host.c.state != "revoked")
+    codes = select(func.count()).where(
+        enrolment.c.account_id == account_id, enrolment.c.host_id.is_(None), enrolment.c.expires_at >= now
+    )
+    with engine.connect() as connection:
+        return (connection.scalar(hosts) or 0) + (connection.scalar(codes) or 0)
+
+
+def measured(engine: Engine) -> dict[str, Measured]:
+    """Return what each host has done, by id."""
+    query = select(run.c.host_id, func.count(), func.sum(run.c.gpu_seconds)).group_by(run.c.host_id)
+    ended = query.where(run.c.host_id.is_not(None), run.c.state.in_(("succeeded", "failed")))
+    with engine.connect() as connection:
+        return {row[0]: Measured(row[1], float(row[2])) for row in connection.execute(ended)}
+
+
+def given(engine: Engine, account_id: str) -> dict[tuple[str, bool], Measured]:
+    """Return what an account's hosts have done, by (host, whether it was for another account)."""
+    other = (run.c.account_id != account_id).label("other")
+    query = select(run.c.host_id, other, func.count(), func.sum(run.c.gpu_seconds))
+    query = query.join(host, host.c.id == run.c.host_id)
+    query = query.where(host.c.account_id == account_id, run.c.state.in_(("succeeded", "failed")), ~run.c.previous)
+    with engine.connect() as connection:
+        rows = connection.execute(query.group_by(run.c.host_id, other))
+        return {(row[0], bool(row[1])): Measured(row[2], float(row[3])) for row in rows}
+
+
+def received(engine: Engine, account_id: str) -> Measured:
+    """Return what hosts of others have done for an account."""
+    query = select(func.count(), func.coalesce(func.sum(run.c.gpu_seconds), 0.0)).join(host, host.c.id == run.c.host_id)
+    query = query.where(run.c.account_id == account_id, host.c.account_id != account_id, ~run.c.previous)
+    with engine.connect() as connection:
+        row = connection.execute(query.where(run.c.state.in_(("succeeded", "failed")))).one()
+    return Measured(row[0], float(row[1]))
+
+
+def count_up(
+    engine: Engine, host_id: str, counter: int, now: datetime, session: str | None = None
+) -> SignedHost | None:
+    """Note a signed call and return its host, in one statement. `session`: the hash of the token that came with it,
+    None for a call that needs none.
+
+    None when `counter` is not above that of an earlier call (it is a replay, or out of order), the session is over or
+    another host's, the host is revoked, or its owner banned.
+    """
+    banned = exists().where(account.c.id == host.c.account_id, account.c.banned_at.is_not(None))
+    good = [host.c.id == host_id, host.c.counter < counter, host.c.state != "revoked", ~banned]
+    if session is not None:
+        running = (host_session.c.token_hash == session, host_session.c.host_id == host_id)
+        good.append(exists().where(*running, host_session.c.expires_at > now))
+    with engine.begin() as connection:
+        change = update(host).where(*good).values(counter=counter, seen_at=now).returning(*_WHO)
+        row = connection.execute(change).one_or_none()
+    return None if row is None else msgspec.convert(row, SignedHost, from_attributes=True)
+
+
+def save_probe(engine: Engine, host_id: str, probe: Probe, hardware_key: str) -> None:
+    """Keep what a host says of itself."""
+    with engine.begin() as connection:
+        connection.execute(update(host).where(host.c.id == host_id).values(probe=probe, hardware_key=hardware_key))
+
+
+def change(engine: Engine, host_id: str, now: datetime, **values: object) -> StoredHost | None:
+    """Change a host in a transaction of its own, as `change_in`; where its results come on the board or go, in one
+    that excludes any other that changes the board: each would wait for groups that the other has.
+    """
+    with writing(engine) if "visibility" in values else engine.begin() as connection:
+        return change_in(connection, host_id, now, **values)
+
+
+def change_in(connection: Connection, host_id: str, now: datetime, **values: object) -> StoredHost | None:
+    """Change a host that is not revoked; its first approval is noted, its sessions end with it.
+
+    The board has the results of public hosts only, and follows.
+    """
+    wanted = update(host).where(host.c.id == host_id, host.c.state != "revoked")
+    found = _host(connection.execute(wanted.values(values).returning(*host.c)).one_or_none())
+    if found is None:
+        return None
+    if found.state == "active" and found.approved_at is None:
+        found = msgspec.structs.replace(found, approved_at=now)
+        connection.execute(update(host).where(host.c.id == host_id).values(approved_at=now))
+    if found.state == "revoked":
+        _end_sessions(connection, host_id)
+    if "visibility" in values:
+        board.keep_of(connection, host_id=host_id)
+    return found
+
+
+def named(connection: Connection, name: str) -> str | None:
+    """Return the id of the host of this pseudonym or id, which is not revoked."""
+    known = or_(host.c.pseudonym == name, host.c.id == name)
+    return connection.scalar(select(host.c.id).where(known, host.c.state != "revoked"))
+
+
+def all_with_owners(engine: Engine) -> list[tuple[StoredHost, str]]:
+    """Return every host with the name of its owner, the one last seen first; revoked ones too."""
+    wanted = select(host, account.c.name.label("owner")).join(account)
+    with engine.connect() as connection:
+        rows = connection.execute(wanted.order_by(host.c.seen_at.desc().nulls_last(), host.c.id)).all()
+    return [(found, row.owner) for row in rows if (found := _host(row)) is not None]
+
+
+def add_session(engine: Engine, token_hash: str, host_id: str, now: datetime, expires_at: datetime) -> None:
+    """Commit a session, the host's only one."""
+    with engine.begin() as connection:
+        _end_sessions(connection, host_id)
+        connection.execute(delete(host_session).where(host_session.c.expires_at < now))
+        row = {"token_hash": token_hash, "host_id": host_id, "expires_at": expires_at}
+        connection.execute(insert(host_session).values(row))
+
+
+def has_session(engine: Engine, token_hash: str, host_id: str, now: datetime) -> bool:
+    """Return whether a token is that of a running session of this host."""
+    good = (host_session.c.token_hash == token_hash, host_session.c.host_id == host_id)
+    with engine.connect() as connection:
+        found = connection.scalar(select(host_session.c.expires_at).where(*good))
+    return found is not None and found > now
+
+
+def _end_sessions(connection: Connection, host_id: str) -> None:
+    connection.execute(delete(host_session).where(host_session.c.host_id == host_id))
+
+
+def _host(row: Row[Any] | None) -> StoredHost | None:
+    return None if row is None else msgspec.convert(row, StoredHost, from_attributes=True)

@@ -1,0 +1,390 @@
+"""Rows of `run`: queued, leased, running, final. Each function is one transaction; the database alone decides who runs.
+
+A lease is one statement on both databases: PostgreSQL skips rows that another lease holds, and the outer `state` makes
+it safe where the inner SELECT locks nothing (SQLite).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+import msgspec
+from sqlalchemy import (
+    BindParameter,
+    ColumnElement,
+    Connection,
+    Engine,
+    Row,
+    Select,
+    and_,
+    bindparam,
+    case,
+    func,
+    insert,
+    literal,
+    or_,
+    select,
+    union,
+    update,
+)
+
+from service.engine.measured import Failure, MeasuredRow, ModelIdentity, Prediction
+from service.store.engines import glance, locked
+from service.store.measuring.run_records import RunRecord, Terms
+from service.store.results import results
+from service.store.results.results import StoredResult
+from service.store.tables import account, host, run_host, validation
+from service.store.tables import run as table
+from service.wire.measuring.agent import RunOutline
+from service.wire.measuring.runs import MatchKind, RunKind, RunState
+
+MAX_ATTEMPTS = 3
+MAX_ROWS = 1000  # as many as a report may have
+_MAY_PASS = and_(table.c.state == "failed", table.c.result_id.is_(None), table.c.kind == "config")
+_HELD = table.c.state.in_(("leased", "running"))
+OPEN = ("queued", "leased", "running")
+_FAIR_OVER = timedelta(days=1)
+_USUAL_SECONDS = 600.0
+_LOST = Failure(kind="stopped", transient=False, text="each host that could measure it stopped answering while it ran")
+_NOBODY = Failure(kind="stopped", transient=False, text="no host took it in the time that a run waits")
+
+
+class StoredRun(msgspec.Struct, frozen=True, kw_only=True):
+    """One run."""
+
+    id: str
+    validation_id: str
+    account_id: str
+    kind: RunKind
+    config_id: str | None
+    position: int
+    variant: str
+    cell: str
+    outline: RunOutline
+    prediction: Prediction
+    identity: ModelIdentity
+    dropped: list[str] = []
+    changed: str | None = None
+    state: RunState = "queued"
+    attempt: int = 0
+    fence: int = 0
+    host_id: str | None = None
+    leased_at: datetime | None = None
+    leased_until: datetime | None = None
+    progress: str | None = None
+    rows: list[MeasuredRow] = []
+    failure: Failure | None = None
+    report_key: str | None = None
+    result_id: str | None = None
+    previous: bool = False
+    gpu_seconds: float = 0.0
+    created_at: datetime
+    request_id: str | None = None
+    started_at: datetime | None = None
+    ended_at: datetime | None = None
+    record: RunRecord | None = None
+
+
+class Eligible(msgspec.Struct, frozen=True, kw_only=True):
+    """A host that may take a run, and what is its own: cards in the run's order, builds that know the flags.
+
+    `hardware_key`, `terms`: the machine that it was when the run was planned; None only in runs of older versions.
+    """
+
+    host_id: str
+    match: MatchKind
+    gpus: tuple[int, ...]
+    engine_builds: tuple[str, ...]
+    hardware_key: str | None = None
+    terms: Terms | None = None
+
+
+class Leased(msgspec.Struct, frozen=True):
+    """A run that a host holds now."""
+
+    run: StoredRun
+    eligible: Eligible
+
+
+def _may_take() -> ColumnElement[bool]:
+    """The condition that a host may take a run at all, in a query that has `run_host` and `host` joined: it is the
+    machine that the run was planned for, and has not dropped it. The asker's own host may, MAX_ATTEMPTS times."""
+    return and_(run_host.c.hardware_key == host.c.hardware_key, run_host.c.dropped < _attempts_of_host())
+
+
+def _attempts_of_host() -> ColumnElement[int]:
+    return case((host.c.account_id == table.c.account_id, MAX_ATTEMPTS), else_=1)
+
+
+def _is_due(now: datetime | BindParameter[Any]) -> ColumnElement[bool]:
+    return or_(run_host.c.not_before.is_(None), run_host.c.not_before <= now)
+
+
+# Made once: each host that waits asks this, hundreds of them, again and again.
+_WAITS = select(run_host.c.host_id).distinct().join(table, run_host.c.run_id == table.c.id)
+_WAITS = _WAITS.join(host, host.c.id == run_host.c.host_id)
+_WAITS = _WAITS.where(run_host.c.host_id.in_(bindparam("asked", expanding=True)), table.c.state == "queued")
+_WAITS = _WAITS.where(_may_take(), _is_due(bindparam("now")))
+
+
+_HOLDS = select(table.c.host_id).where(table.c.host_id.in_(bindparam("asked", expanding=True)), _HELD)
+_CONCERNED = union(_WAITS, _HOLDS)
+
+
+def concerned(engine: Engine, host_ids: Sequence[str], now: datetime) -> list[str]:
+    """Return those of these hosts that a run waits for, and those that hold one."""
+    with glance(engine) as connection:
+        return list(connection.scalars(_CONCERNED, {"asked": host_ids, "now": now}))
+
+
+def waiting_for(engine: Engine, host_ids: Sequence[str], now: datetime) -> list[str]:
+    """Return those of these hosts that a run waits for."""
+    with glance(engine) as connection:
+        return list(connection.scalars(_WAITS, {"asked": host_ids, "now": now}))
+
+
+def insert_in(connection: Connection, row: StoredRun, hosts: Sequence[Eligible]) -> None:
+    """Add a run to a transaction, and who may take it."""
+    connection.execute(insert(table).values(msgspec.structs.asdict(row)))
+    if hosts:
+        connection.execute(insert(run_host), [{"run_id": row.id, **msgspec.structs.asdict(host)} for host in hosts])
+
+
+def of_validation(engine: Engine, validation_id: str) -> list[StoredRun]:
+    """Return a validation's runs in order."""
+    wanted = select(table).where(table.c.validation_id == validation_id).order_by(table.c.position, table.c.id)
+    with engine.connect() as connection:
+        return [_decoded(row) for row in connection.execute(wanted)]
+
+
+def read(engine: Engine, run_id: str) -> StoredRun | None:
+    """Return the run with this id."""
+    with engine.connect() as connection:
+        row = connection.execute(select(table).where(table.c.id == run_id)).one_or_none()
+    return None if row is None else _decoded(row)
+
+
+def matches(engine: Engine, run_ids: Sequence[str]) -> dict[tuple[str, str], MatchKind]:
+    """Return how well hosts match these runs, by (run, host)."""
+    wanted = select(run_host.c.run_id, run_host.c.host_id, run_host.c.match).where(run_host.c.run_id.in_(run_ids))
+    with engine.connect() as connection:
+        return {(row.run_id, row.host_id): row.match for row in connection.execute(wanted)} if run_ids else {}
+
+
+def eligible(engine: Engine, run_id: str) -> list[Eligible]:
+    """Return the hosts that may take a run."""
+    with engine.connect() as connection:
+        rows = connection.execute(select(run_host).where(run_host.c.run_id == run_id)).all()
+    return [msgspec.convert(row, Eligible, from_attributes=True) for row in rows]
+
+
+def lease(
+    engine: Engine, host_id: str, owner_id: str, now: datetime, until: datetime, allowance: float
+) -> Leased | None:
+    """Give the next run to a host: its owner's own first, then of who used the fewest GPU-seconds of others in a day,
+    then the oldest. None when there is none for it.
+
+    `allowance`: GPU-seconds of a day behind which an account gets no more of hosts of others.
+    """
+    with glance(engine) as connection:
+        if connection.scalar(_WAITS, {"asked": [host_id], "now": now}) is None:
+            return None
+    own = table.c.account_id == owner_id
+    used = _used(table.c.account_id, now - _FAIR_OVER).correlate(table).scalar_subquery()
+    fair = (case((own, 0), else_=1), used, table.c.created_at, table.c.position, table.c.id)
+    waiting = select(table.c.id).join(run_host, run_host.c.run_id == table.c.id)
+    waiting = waiting.join(host).join(account, account.c.id == table.c.account_id)
+    waiting = waiting.where(run_host.c.host_id == host_id, table.c.state == "queued", *_still_for(owner_id))
+    waiting = waiting.where(_may_take(), _is_due(now))
+    waiting = waiting.where(own | (used < allowance)).order_by(*fair).limit(1)
+    taken = update(table).where(
+        table.c.id == waiting.with_for_update(skip_locked=True, of=table).scalar_subquery(), table.c.state == "queued"
+    )
+    values = {"state": "leased", "host_id": host_id, "fence": table.c.fence + 1, "leased_until": until, "rows": []}
+    begun = func.coalesce(table.c.started_at, now)
+    with engine.begin() as connection:
+        row = connection.execute(
+            taken.values(**values, leased_at=now, started_at=begun).returning(*table.c)
+        ).one_or_none()
+        return None if row is None else _recorded(connection, _decoded(row), host_id, owner_id, now)
+
+
+def _recorded(connection: Connection, run: StoredRun, host_id: str, owner_id: str, now: datetime) -> Leased:
+    """Fix what the run is judged by: the lease was given to the very machine of its terms."""
+    own = _eligible(connection, run.id, host_id)
+    if own.terms is None or own.hardware_key is None:
+        raise ValueError(f"run {run.id} was leased without terms")
+    record = RunRecord(
+        host_id=host_id,
+        owner_id=owner_id,
+        hardware_key=own.hardware_key,
+        terms=own.terms,
+        match=own.match,
+        gpus=own.gpus,
+        leased_at=now,
+    )
+    connection.execute(update(table).where(table.c.id == run.id).values(record=record))
+    return Leased(msgspec.structs.replace(run, record=record), own)
+
+
+def _still_for(owner_id: str) -> tuple[ColumnElement[bool], ...]:
+    """What may have changed since a run was matched with a host, or while the host waited for one."""
+    open_to_all = or_(table.c.account_id == owner_id, host.c.visibility == "public")
+    return host.c.state == "active", open_to_all, account.c.banned_at.is_(None)
+
+
+def _used(account_id: ColumnElement[str], since: datetime) -> Select[tuple[float]]:
+    """Cards times seconds that an account used of others' hosts since then; a run under way counts as a usual one."""
+    other = table.alias("other")
+    under_way = case((other.c.state.in_(("leased", "running")), _USUAL_SECONDS), else_=0.0)
+    spent = select(func.coalesce(func.sum(other.c.gpu_seconds + under_way), 0.0))
+    spent = spent.join(host, host.c.id == other.c.host_id).where(host.c.account_id != other.c.account_id)
+    return spent.where(other.c.account_id == account_id, other.c.ended_at.is_(None) | (other.c.ended_at > since))
+
+
+def _eligible(connection: Connection, run_id: str, host_id: str) -> Eligible:
+    same = (run_host.c.run_id == run_id, run_host.c.host_id == host_id)
+    return msgspec.convert(connection.execute(select(run_host).where(*same)).one(), Eligible, from_attributes=True)
+
+
+def renew(
+    engine: Engine, run_id: str, host_id: str, fence: int, until: datetime, progress: str, rows: Sequence[MeasuredRow]
+) -> StoredRun | None:
+    """Lengthen a lease, and add rows. None when the run is no longer this lease's."""
+    with locked(engine) as connection:
+        held = connection.execute(select(table).where(*_held_by(run_id, host_id, fence))).one_or_none()
+        if held is None:
+            return None
+        known = _decoded(held)
+        added = [*known.rows, *(row for row in rows if row not in known.rows)][:MAX_ROWS]
+        values = {"state": "running", "leased_until": until, "progress": progress[:200], "rows": added}
+        connection.execute(update(table).where(table.c.id == run_id).values(values))
+        return msgspec.structs.replace(known, state="running", rows=added, progress=progress)
+
+
+def finish(
+    connection: Connection, run_id: str, host_id: str, fence: int, report_key: str, values: Mapping[str, object],
+    result: StoredResult | None, log: str,
+) -> bool:  # fmt: skip
+    """End a lease with what was reported, and store its result, in one transaction. False: it is not this lease's."""
+    change = update(table).where(*_held_by(run_id, host_id, fence))
+    stored = {**values, "report_key": report_key, "leased_until": None}
+    if connection.execute(change.values(stored)).rowcount != 1:
+        return False
+    if result is not None:
+        results.insert_in(connection, result, log)
+    return True
+
+
+def release(engine: Engine, host_id: str, now: datetime) -> int:
+    """Take back what a host held that asks for another run: it has lost it. Returns how many runs that were."""
+    return _take_back(engine, and_(_HELD, table.c.host_id == host_id), now)
+
+
+def expire(engine: Engine, now: datetime, waits_since: datetime) -> int:
+    """Take back runs whose lease is over, and end those that nobody took since then. Returns how many those were."""
+    nobody = and_(table.c.state == "queued", table.c.created_at < waits_since)
+    count = 0
+    if _any(engine, nobody):
+        with engine.begin() as connection:
+            ended = {"state": "failed", "failure": _NOBODY, "ended_at": now}
+            count = connection.execute(update(table).where(nobody).values(ended)).rowcount
+    return int(count) + _take_back(engine, and_(_HELD, table.c.leased_until < now), now)
+
+
+def _any(engine: Engine, which: ColumnElement[bool]) -> bool:
+    """Whether there is such a run. Each host that asks looks; hundreds of them write nothing, and wait for nobody."""
+    with glance(engine) as connection:
+        return connection.scalar(select(table.c.id).where(which).limit(1)) is not None
+
+
+def _take_back(engine: Engine, which: ColumnElement[bool], now: datetime) -> int:
+    """Take runs back from hosts that dropped them; those that no other may take have failed."""
+    if not _any(engine, which):
+        return 0
+    again: dict[str, object] = {"state": "queued", "leased_until": None, "progress": None, "rows": []}
+    given_up = {"state": "failed", "leased_until": None, "failure": _LOST, "ended_at": now}
+    with locked(engine) as connection:
+        held = connection.execute(select(table.c.id, table.c.host_id).where(which).with_for_update(skip_locked=True))
+        dropped = held.all()
+        for run_id, host_id in dropped:
+            count_drop(connection, run_id, host_id)
+            values = again if is_open_to_others(connection, run_id) else given_up
+            change = update(table).where(table.c.id == run_id, _HELD)
+            connection.execute(change.values(**values, attempt=table.c.attempt + 1))
+    return len(dropped)
+
+
+def count_drop(connection: Connection, run_id: str, host_id: str, *, for_good: bool = False) -> None:
+    """Note in a transaction that a host brought no result of a run; `for_good`: it never will."""
+    same = (run_host.c.run_id == run_id, run_host.c.host_id == host_id)
+    times = MAX_ATTEMPTS if for_good else run_host.c.dropped + 1
+    connection.execute(update(run_host).where(*same).values(dropped=times))
+
+
+def put_off(connection: Connection, run_id: str, host_id: str, until: datetime) -> None:
+    """Offer a run to a host no more until then, within a transaction."""
+    same = (run_host.c.run_id == run_id, run_host.c.host_id == host_id)
+    connection.execute(update(run_host).where(*same).values(not_before=until))
+
+
+def is_open_to_others(connection: Connection, run_id: str) -> bool:
+    """Return, within a transaction, whether any host may still take a run."""
+    wanted = select(table.c.id).join(run_host, run_host.c.run_id == table.c.id).join(host)
+    wanted = wanted.where(table.c.id == run_id, _may_take(), host.c.state != "revoked")
+    return connection.scalar(wanted.limit(1)) is not None
+
+
+def failed(engine: Engine, ids: Sequence[str], since: datetime | None) -> list[str]:
+    """Return the ids of runs that failed for a cause that may pass: of `ids`, or all that ended since then.
+
+    A failure that is a result would come again; of a tuning the steps after it have been chosen without it.
+    """
+    which = table.c.id.in_(ids) if since is None else table.c.ended_at >= since
+    wanted = select(table.c.id).join(validation, validation.c.id == table.c.validation_id).where(which, _MAY_PASS)
+    with engine.connect() as connection:
+        return list(connection.scalars(wanted.where(validation.c.cancelled_at.is_(None)).order_by(table.c.id)))
+
+
+def requeue(engine: Engine, run_id: str, now: datetime) -> bool:
+    """Queue a failed run again, as if it had been asked for now; False when that has been done already."""
+    again: dict[str, object] = {"state": "queued", "attempt": 0, "rows": [], "created_at": now}
+    held = ("host_id", "report_key", "progress", "leased_at", "leased_until", "record")
+    nothing = ("failure", "started_at", "ended_at", *held)
+    change = update(table).where(table.c.id == run_id, _MAY_PASS).values(again | dict.fromkeys(nothing))
+    fresh = update(run_host).where(run_host.c.run_id == run_id).values(dropped=0, not_before=None)
+    with engine.begin() as connection:
+        if connection.execute(change).rowcount != 1:
+            return False
+        connection.execute(fresh)
+        return True
+
+
+def cancel(engine: Engine, validation_id: str, now: datetime) -> int:
+    """End every run of a validation that is not final; its holder is told at its next call."""
+    open_ones = (table.c.validation_id == validation_id, table.c.state.in_(OPEN))
+    with engine.begin() as connection:
+        return int(connection.execute(update(table).where(*open_ones).values(state="cancelled", ended_at=now)).rowcount)
+
+
+def gpu_seconds(engine: Engine, account_id: str, since: datetime) -> float:
+    """Return the cards times seconds that an account used of others' hosts since then."""
+    with engine.connect() as connection:
+        return float(connection.scalar(_used(literal(account_id), since)) or 0)
+
+
+def open_validations(connection: Connection, account_id: str) -> int:
+    """Return how many of an account's validations have runs that wait for hosts of others, or run there."""
+    count = select(func.count(table.c.validation_id.distinct())).join(run_host, run_host.c.run_id == table.c.id)
+    count = count.join(host, host.c.id == run_host.c.host_id).where(host.c.account_id != account_id)
+    return int(connection.scalar(count.where(table.c.account_id == account_id, table.c.state.in_(OPEN))) or 0)
+
+
+def _held_by(run_id: str, host_id: str, fence: int) -> tuple[ColumnElement[bool], ...]:
+    return table.c.id == run_id, table.c.host_id == host_id, table.c.fence == fence, _HELD
+
+
+def _decoded(row: Row[Any]) -> StoredRun:
+    return msgspec.convert(row, StoredRun, from_attributes=True)

@@ -1,0 +1,145 @@
+"""Rows of `validation`: requests to have an advice measured. Each function is one transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
+import msgspec
+from sqlalchemy import Engine, Row, insert, or_, select, union, update
+from sqlalchemy.exc import IntegrityError
+
+from service.store.measuring import runs
+from service.store.measuring.hosts import StoredHost
+from service.store.measuring.runs import Eligible, StoredRun
+from service.store.tables import account, host, run, run_host
+from service.store.tables import validation as table
+from service.store.viewers import Viewer
+from service.wire.measuring.runs import Mode, ValidationRequest
+
+_MOST_HOSTS = 500
+
+
+class StoredValidation(msgspec.Struct, frozen=True, kw_only=True):
+    """One validation. `refused`: configs that nobody was asked to measure, and why."""
+
+    id: str
+    advice_id: str
+    account_id: str
+    mode: Mode
+    request: ValidationRequest
+    refused: list[str]
+    idempotency_key: str | None
+    cancelled_at: datetime | None = None
+    created_at: datetime
+
+
+class TooManyOpen(Exception):
+    """The account has as many open validations as it may."""
+
+
+def add(
+    engine: Engine, row: StoredValidation, asked: Sequence[tuple[StoredRun, Sequence[Eligible]]],
+    most_open: int | None = None,
+) -> bool:  # fmt: skip
+    """Commit a validation with its runs, all or nothing. False when its idempotency key was used before.
+
+    Raises TooManyOpen where `most_open` others of the account are open on hosts of others: counted one request of the
+    account after the other, or many at once would each find room.
+    """
+    try:
+        with engine.begin() as connection:
+            if most_open is not None:
+                connection.execute(update(account).where(account.c.id == row.account_id).values(name=account.c.name))
+                if runs.open_validations(connection, row.account_id) >= most_open:
+                    raise TooManyOpen
+            connection.execute(insert(table).values(msgspec.structs.asdict(row)))
+            for one, hosts in asked:
+                runs.insert_in(connection, one, hosts)
+    except IntegrityError:
+        if row.idempotency_key is None or with_key(engine, row.account_id, row.idempotency_key) is None:
+            raise
+        return False
+    return True
+
+
+def add_runs(engine: Engine, asked: Sequence[tuple[StoredRun, Sequence[Eligible]]]) -> bool:
+    """Commit further runs of a validation. False when one of them is there already: another process was first."""
+    try:
+        with engine.begin() as connection:
+            for one, hosts in asked:
+                runs.insert_in(connection, one, hosts)
+    except IntegrityError:
+        return False
+    return True
+
+
+def read(engine: Engine, validation_id: str) -> StoredValidation | None:
+    """Return the validation with this id."""
+    with engine.connect() as connection:
+        return _decoded(connection.execute(select(table).where(table.c.id == validation_id)).one_or_none())
+
+
+def is_seen_by(engine: Engine, row: StoredValidation, viewer: Viewer) -> bool:
+    """Return whether a viewer may see a validation: who asked for it, operators, and anybody where no private host may
+    measure it, or has; else the owners of these hosts only."""
+    if viewer.is_operator or viewer.account_id == row.account_id:
+        return True
+    of_it = select(run.c.id).where(run.c.validation_id == row.id)
+    may = select(run_host.c.host_id).where(run_host.c.run_id.in_(of_it))
+    held = select(run.c.host_id).where(run.c.validation_id == row.id, run.c.host_id.is_not(None))
+    wanted = select(host.c.account_id).where(host.c.visibility == "private", host.c.id.in_(union(may, held)))
+    with engine.connect() as connection:
+        owners = set(connection.scalars(wanted.distinct()))
+    return not owners or viewer.account_id in owners
+
+
+def with_key(engine: Engine, account_id: str, key: str) -> StoredValidation | None:
+    """Return the validation that an account asked for under an idempotency key."""
+    same = (table.c.account_id == account_id, table.c.idempotency_key == key)
+    with engine.connect() as connection:
+        return _decoded(connection.execute(select(table).where(*same)).one_or_none())
+
+
+def of_advice(engine: Engine, advice_id: str) -> list[StoredValidation]:
+    """Return the validations of an advice, the oldest first."""
+    wanted = select(table).where(table.c.advice_id == advice_id).order_by(table.c.created_at, table.c.id)
+    with engine.connect() as connection:
+        return [found for row in connection.execute(wanted) if (found := _decoded(row)) is not None]
+
+
+def tunings_since(engine: Engine, since: datetime) -> list[str]:
+    """Return the tunings asked for since then that were not cancelled."""
+    wanted = select(table.c.id).where(table.c.mode == "tune", table.c.cancelled_at.is_(None))
+    with engine.connect() as connection:
+        return list(connection.scalars(wanted.where(table.c.created_at >= since).limit(_MOST_HOSTS)))
+
+
+def cancel(engine: Engine, validation_id: str, now: datetime) -> None:
+    """Note that a validation was cancelled, and end its runs."""
+    with engine.begin() as connection:
+        connection.execute(update(table).where(table.c.id == validation_id).values(cancelled_at=now))
+    runs.cancel(engine, validation_id, now)
+
+
+def hosts_for(engine: Engine, account_id: str | None) -> list[StoredHost]:
+    """Return the hosts that an account may hope for, its own first: public ones, and all its own but revoked ones."""
+    mine = host.c.account_id == account_id
+    public = (host.c.visibility == "public") & host.c.state.in_(("active", "paused"))
+    wanted = select(host).join(account, account.c.id == host.c.account_id).where(account.c.banned_at.is_(None))
+    wanted = wanted.where(or_(public, mine), host.c.state != "revoked", host.c.probe.is_not(None))
+    with engine.connect() as connection:
+        found = connection.execute(wanted.order_by(~mine, host.c.created_at, host.c.id).limit(_MOST_HOSTS))
+        return [msgspec.convert(row, StoredHost, from_attributes=True) for row in found]
+
+
+def pseudonyms(engine: Engine, host_ids: Sequence[str]) -> dict[str, str]:
+    """Return what hosts are called, by id."""
+    wanted = select(host.c.id, host.c.pseudonym).where(host.c.id.in_(host_ids))
+    with engine.connect() as connection:
+        return {row.id: row.pseudonym for row in connection.execute(wanted)} if host_ids else {}
+
+
+def _decoded(row: Row[Any] | None) -> StoredValidation | None:
+    return None if row is None else msgspec.convert(row, StoredValidation, from_attributes=True)

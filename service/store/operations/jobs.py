@@ -1,0 +1,76 @@
+"""Rows of `job`: when a scheduled job is due, and which process runs it now. One conditional UPDATE decides who."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+
+import msgspec
+from sqlalchemy import Engine, case, insert, or_, select, update
+
+from service.store.engines import glance, locked
+from service.store.operations.tables import job as table
+
+
+class JobState(msgspec.Struct, frozen=True, kw_only=True):
+    """What the database knows of one job. `held_until`: it runs, unless that time has passed."""
+
+    name: str
+    due_at: datetime
+    held_until: datetime | None
+    succeeded_at: datetime | None
+    failed_at: datetime | None
+
+
+def states(engine: Engine) -> dict[str, JobState]:
+    """Return every job that was ever scheduled, by name. Raises DatabaseUnavailable."""
+    columns = [table.c[name] for name in JobState.__struct_fields__]
+    with glance(engine) as connection:
+        rows = connection.execute(select(*columns)).all()
+    return {row.name: msgspec.convert(row, JobState, from_attributes=True) for row in rows}
+
+
+def ensure(engine: Engine, due: Mapping[str, datetime]) -> None:
+    """Add the jobs that have no row yet, due at these times."""
+    with locked(engine) as connection:
+        if connection.dialect.name == "postgresql":
+            connection.exec_driver_sql("LOCK TABLE job IN SHARE ROW EXCLUSIVE MODE")
+        known = set(connection.scalars(select(table.c.name)))
+        missing = [{"name": name, "due_at": at} for name, at in due.items() if name not in known]
+        if missing:
+            connection.execute(insert(table), missing)
+
+
+def claim(engine: Engine, name: str, holder: str, now: datetime, until: datetime) -> bool:
+    """Take a job that is due and that nobody holds; return whether `holder` has it now."""
+    free = or_(table.c.held_until.is_(None), table.c.held_until < now)
+    change = update(table).where(table.c.name == name, table.c.due_at <= now, free)
+    with engine.begin() as connection:
+        return connection.execute(change.values(holder=holder, held_until=until)).rowcount == 1
+
+
+def renew(engine: Engine, names: Iterable[str], holder: str, until: datetime) -> None:
+    """Keep jobs that `holder` still runs from counting as lost."""
+    change = update(table).where(table.c.name.in_(list(names)), table.c.holder == holder)
+    with engine.begin() as connection:
+        connection.execute(change.values(held_until=until))
+
+
+def finish(
+    engine: Engine, name: str, holder: str, claimed_at: datetime, now: datetime, due_at: datetime, *, succeeded: bool
+) -> None:
+    """Give a job back and say when it is due again; nothing happens where another process took it meanwhile.
+
+    A job that was made due after `claimed_at`, while it ran, stays so: what it did may lack what happened since.
+    """
+    ended = {"succeeded_at" if succeeded else "failed_at": now}
+    due = case((table.c.due_at > claimed_at, table.c.due_at), else_=due_at)
+    change = update(table).where(table.c.name == name, table.c.holder == holder)
+    with engine.begin() as connection:
+        connection.execute(change.values(holder=None, held_until=None, due_at=due, **ended))
+
+
+def hasten(engine: Engine, name: str, now: datetime) -> bool:
+    """Make a job due now; return whether there is one of this name."""
+    with engine.begin() as connection:
+        return connection.execute(update(table).where(table.c.name == name).values(due_at=now)).rowcount == 1

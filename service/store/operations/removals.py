@@ -1,0 +1,63 @@
+"""Rows of `removal_request`: who asks for a result to be removed, and what came of it."""
+
+from __future__ import annotations
+
+import secrets
+from datetime import datetime
+
+import msgspec
+from sqlalchemy import Connection, Engine, func, insert, select, update
+
+from service.store.operations.tables import removal_request as table
+from service.store.tables import audit, result
+from service.wire.results.results import ResultState
+
+_MOST = 200
+
+
+class StoredRemovalRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """A request with the result that it is about."""
+
+    id: str
+    result_id: str
+    text: str
+    contact: str | None
+    created_at: datetime
+    state: ResultState
+    model_name: str
+    gpus: str
+    origin: str
+
+
+def add(engine: Engine, result_id: str, account_id: str | None, text: str, contact: str | None, now: datetime) -> str:
+    """Keep a request; return its id."""
+    row = {"id": secrets.token_urlsafe(16), "result_id": result_id, "account_id": account_id, "text": text}
+    with engine.begin() as connection:
+        connection.execute(insert(table).values(**row, contact=contact, created_at=now))
+    return str(row["id"])
+
+
+def open_requests(engine: Engine) -> list[StoredRemovalRequest]:
+    """Return the oldest 200 requests that nobody has decided."""
+    columns = [table.c[name] for name in ("id", "result_id", "text", "contact", "created_at")]
+    wanted = select(*columns, result.c.state, result.c.model_name, result.c.gpus, result.c.origin)
+    wanted = wanted.join(result, result.c.id == table.c.result_id).where(table.c.closed_at.is_(None))
+    with engine.connect() as connection:
+        rows = connection.execute(wanted.order_by(table.c.created_at, table.c.id).limit(_MOST)).all()
+    return [msgspec.convert(row, StoredRemovalRequest, from_attributes=True) for row in rows]
+
+
+def close(
+    connection: Connection, by: str, now: datetime, *, removed: bool, result_id: str = "", request_id: str = ""
+) -> int:
+    """Close the open requests of a result, or one by its id, and forget how to answer; return how many those were."""
+    which = table.c.id == request_id if request_id else table.c.result_id == result_id
+    values = {"closed_at": now, "closed_by": by, "removed": removed, "contact": None}
+    return int(connection.execute(update(table).where(which, table.c.closed_at.is_(None)).values(**values)).rowcount)
+
+
+def last_removal(engine: Engine) -> datetime | None:
+    """Return when an operator removed a result last: dumps of before may still have it."""
+    with engine.connect() as connection:
+        found: datetime | None = connection.scalar(select(func.max(audit.c.at)).where(audit.c.action == "remove"))
+    return found

@@ -1,0 +1,95 @@
+"""What is not kept for ever: which rows are too old, counted or removed a batch at a time, so that nobody waits long.
+
+Results, who sent them, what operators did, and what was measured for an advice are never too old.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any, NamedTuple, TypeAlias
+
+from sqlalchemy import (
+    Column,
+    ColumnElement,
+    Connection,
+    Delete,
+    Engine,
+    Table,
+    Update,
+    delete,
+    func,
+    select,
+    tuple_,
+    update,
+)
+
+from service.store.advice.tables import branch, repo_listing
+from service.store.engines import locked
+from service.store.operations.tables import removal_request
+from service.store.tables import abuse_report, advice, enrolment, host_session, result, validation
+
+_BATCH = 500
+Condition: TypeAlias = Callable[[datetime], ColumnElement[bool]]
+
+
+class Kind(NamedTuple):
+    """Rows of one kind. `too_old`: which are, of what is older than an instant; `emptied`: only these columns."""
+
+    name: str
+    table: Table
+    too_old: Condition
+    emptied: tuple[Column[Any], ...] = ()
+
+
+def _unmeasured(before: datetime) -> ColumnElement[bool]:
+    """An advice that was measured is what its validations are read by."""
+    measured = select(validation.c.id).where(validation.c.advice_id == advice.c.id).exists()
+    return advice.c.state.in_(("ready", "failed")) & (advice.c.updated_at < before) & ~measured
+
+
+def _unread(before: datetime) -> ColumnElement[bool]:
+    """A body that nobody read for long, of no account, and not measured: it can be computed again."""
+    measured = select(validation.c.id).where(validation.c.advice_id == advice.c.id).exists()
+    return (advice.c.read_on < before) & (advice.c.state == "ready") & advice.c.account.is_not(True) & ~measured
+
+
+ADVICE = Kind("advice", advice, _unmeasured)
+BODIES = Kind("bodies of advice", advice, _unread, (advice.c.packed, advice.c.read_on))
+LISTINGS = Kind("listings", repo_listing, lambda before: repo_listing.c.seen_at < before)
+BRANCHES = Kind("branches", branch, lambda before: branch.c.seen_at < before)
+LOGS = Kind("logs", result, lambda before: result.c.log.is_not(None) & (result.c.created_at < before), (result.c.log,))
+REPORTS = Kind("reports", abuse_report, lambda before: abuse_report.c.closed_at < before)
+REMOVALS = Kind("removals", removal_request, lambda before: removal_request.c.closed_at < before)
+SESSIONS = Kind("sessions", host_session, lambda before: host_session.c.expires_at < before)
+CODES = Kind("codes", enrolment, lambda before: (enrolment.c.expires_at < before) & enrolment.c.host_id.is_(None))
+
+
+def count(engine: Engine, kind: Kind, before: datetime) -> int:
+    """Return how many rows of a kind are too old."""
+    with engine.connect() as connection:
+        return connection.scalar(select(func.count()).select_from(kind.table).where(kind.too_old(before))) or 0
+
+
+def remove(engine: Engine, kind: Kind, before: datetime) -> int:
+    """Remove the rows of a kind that are too old, a batch in each transaction; return how many they were."""
+    removed = 0
+    while batch := _remove_batch(engine, kind, before):
+        removed += batch
+    return removed
+
+
+def _remove_batch(engine: Engine, kind: Kind, before: datetime) -> int:
+    with locked(engine) as connection:
+        return int(connection.execute(_statement(connection, kind, before)).rowcount)
+
+
+def _statement(connection: Connection, kind: Kind, before: datetime) -> Delete | Update:
+    key = list(kind.table.primary_key.columns)
+    found = connection.execute(select(*key).where(kind.too_old(before)).limit(_BATCH)).all()
+    these = tuple_(*key).in_([tuple(row) for row in found]) & kind.too_old(before)
+    return (
+        delete(kind.table).where(these)
+        if not kind.emptied
+        else update(kind.table).where(these).values(dict.fromkeys(kind.emptied))
+    )

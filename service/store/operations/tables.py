@@ -1,0 +1,36 @@
+"""The tables of the operator's side: requests to remove results, and what runs on a schedule."""
+
+from __future__ import annotations
+
+from sqlalchemy import Boolean, Column, ForeignKey, String, Table
+
+from service.store.tables import UtcDateTime, metadata
+
+# Requests to remove a result, from its submitter or anybody whom it concerns. `contact` is how the operator answers,
+# and is emptied when the request is closed. `removed`: what came of it.
+removal_request = Table(
+    "removal_request",
+    metadata,
+    Column("id", String(22), primary_key=True),
+    Column("result_id", ForeignKey("result.id", ondelete="CASCADE"), nullable=False, index=True),
+    Column("account_id", ForeignKey("account.id", ondelete="SET NULL"), index=True),
+    Column("text", String(1000), nullable=False),
+    Column("contact", String(200)),
+    Column("created_at", UtcDateTime, nullable=False, index=True),
+    Column("closed_at", UtcDateTime),
+    Column("closed_by", String(120)),
+    Column("removed", Boolean),
+)
+
+# What runs on a schedule (service.flows.operations.schedule), one row a job. `holder`: the process that runs it until
+# `held_until`; after that it counts as lost, and another one may run it.
+job = Table(
+    "job",
+    metadata,
+    Column("name", String(40), primary_key=True),
+    Column("due_at", UtcDateTime, nullable=False),
+    Column("holder", String(22)),
+    Column("held_until", UtcDateTime),
+    Column("succeeded_at", UtcDateTime),
+    Column("failed_at", UtcDateTime),
+)

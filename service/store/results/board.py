@@ -1,0 +1,329 @@
+"""The board's own tables: kept by the transaction that changes a result, and rebuilt from results at any time.
+
+A *group* is what the board never mixes: a variant of a model on cards, memory and platform of a kind, with an engine.
+Of each group the results are kept that lead it at a depth and trust: the fastest, and slower ones that are newer than
+all that are faster. So the best since any day, of any trust, is found without looking at the other results.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import statistics
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import datetime
+from itertools import groupby
+from operator import attrgetter
+from typing import Any, Literal, TypeAlias
+
+import msgspec
+from sqlalchemy import Connection, Engine, Row, Select, and_, delete, func, insert, or_, select
+from sqlalchemy.dialects import postgresql, sqlite
+
+from service.engine.config import Engine as EngineName
+from service.engine.hardware import Hardware
+from service.engine.measured import MeasuredRow
+from service.engine.measured.classes import (
+    DEPTHS,
+    platform_of,
+    ram_class,
+    speeds_by_depth,
+    vram_class,
+)
+from service.engine.measured.identity import machine_name
+from service.store import versions
+from service.store.engines import locked
+from service.store.results.board_tables import board, board_name, result_speed
+from service.store.tables import account, host, result
+from service.wire.measuring.runs import TrustTier
+from service.wire.results.board import PROVEN, BoardTrust
+
+Metric: TypeAlias = Literal["tg", "pp"]
+NameKind: TypeAlias = Literal["model", "rig", "variant", "arch"]
+
+NAMED: dict[NameKind, Any] = {
+    "model": board.c.model_slug,
+    "rig": board.c.rig_slug,
+    "variant": board.c.variant,
+    "arch": board.c.arch,
+}
+FLOORS: dict[TrustTier, int] = {"self-reported": 0, "agent-run": 1, "replicated": 2}
+TRUSTS: dict[BoardTrust, int] = {"self-reported": 0, "agent-run": 1, "replicated": 2, "published": 3}
+"""What a page is of: at least a tier; or what is cited from public threads, and all but what is self-reported."""
+_METRICS: tuple[Metric, ...] = ("tg", "pp")
+_FILED = (
+    result.c.model_slug,
+    result.c.model_name,
+    result.c.arch,
+    result.c.variant,
+    result.c.bpw,
+    result.c.engine,
+    result.c.rig_slug,
+    result.c.gpus,
+    result.c.vram_mib,
+    result.c.ram_gib,
+    result.c.origin,
+)
+_BATCH = 1000
+_REBUILDING = 7_268_342  # any number that is not another lock's
+_FEW = 200
+
+
+class _Counted(msgspec.Struct, frozen=True, kw_only=True):
+    """What is read of a result to enter it."""
+
+    id: str
+    tier: TrustTier
+    model_slug: str
+    model_name: str
+    arch: str | None
+    variant: str
+    engine: EngineName
+    rig_slug: str
+    gpus: str
+    vram_mib: int
+    cpu: str | None
+    ram_gib: int | None
+    hardware: Hardware
+    rows: list[MeasuredRow]
+    measured_at: datetime
+    counts: bool
+
+
+def slice_of(metric: Metric, depth: int, trust: BoardTrust) -> int:
+    """Return the number of a slice: a phase, one of DEPTHS, and the least trust."""
+    return _METRICS.index(metric) * 100 + DEPTHS.index(depth) * 10 + TRUSTS[trust]
+
+
+def _is_trusted(row: Row[Any], trust: BoardTrust) -> bool:
+    if trust == "published":
+        return bool(row.origin == "published" or row.floor >= FLOORS["agent-run"])
+    return bool(row.floor >= TRUSTS[trust])
+
+
+def counts() -> Any:
+    """Return the condition under which a result is on the board: shown, of a public host or none, of nobody banned."""
+    public = or_(result.c.host_id.is_(None), host.c.visibility == "public")
+    return and_(result.c.state == "shown", result.c.failure.is_(None), public, account.c.banned_at.is_(None))
+
+
+def keep(connection: Connection, *result_ids: str) -> None:
+    """Enter results as they are now, or take them off, and find again who leads their groups.
+
+    Part of the caller's transaction, which on PostgreSQL holds the groups until it ends.
+    """
+    versions.count_change(connection)
+    found = connection.execute(_to_enter().where(result.c.id.in_(result_ids))).all()
+    several = [one for one in _decoded(found) if one.counts]
+    entered = [row for one in several for row in _entered(one)]
+    its_groups = select(result_speed.c.group_key).where(result_speed.c.result_id.in_(result_ids)).distinct()
+    before = connection.scalars(its_groups).all()
+    groups = sorted({*before, *(row["group_key"] for row in entered)})
+    _lock(connection, groups)
+    known = _known_names(connection, groups)
+    connection.execute(delete(result_speed).where(result_speed.c.result_id.in_(result_ids)))
+    if entered:
+        connection.execute(insert(result_speed), entered)
+    for group in groups:
+        _lead_anew(connection, group)
+    _drop_names(connection, known)
+    _add_names(connection, {name for one in several if one.rows for name in _names(one)})
+
+
+def keep_of(connection: Connection, *, host_id: str | None = None, account_id: str | None = None) -> None:
+    """Do the same for every result of a host or an account: after its visibility changed, or it was banned."""
+    versions.count_change(connection)
+    whose = result.c.host_id == host_id if host_id else result.c.account_id == account_id
+    ids = connection.scalars(select(result.c.id).where(whose).order_by(result.c.id)).all()
+    for first in range(0, len(ids), _FEW):
+        keep(connection, *ids[first : first + _FEW])
+
+
+def rebuild(engine: Engine) -> int:
+    """Rebuild all tables of the board from the results; return how many count."""
+    with locked(engine) as connection:
+        return _rebuild(connection)
+
+
+def bring_up_to_date(engine: Engine) -> None:
+    """Rebuild the tables where an older version filled them, which knew fewer kinds of trust."""
+    with locked(engine) as connection:
+        if connection.dialect.name == "postgresql":  # of several processes that start at once, one
+            connection.execute(select(func.pg_advisory_xact_lock(_REBUILDING)))
+        led = [slice_of(metric, depth, PROVEN) for metric in _METRICS for depth in DEPTHS]
+        proven = or_(result_speed.c.floor >= FLOORS["agent-run"], result.c.origin == "published")
+        counted = select(result_speed.c.result_id).join(result, result.c.id == result_speed.c.result_id).where(proven)
+        if connection.scalar(counted.limit(1)) is None:
+            return
+        if connection.scalar(select(board.c.slice).where(board.c.slice.in_(led)).limit(1)) is None:
+            _rebuild(connection)
+
+
+def _rebuild(connection: Connection) -> int:
+    n_results = 0
+    versions.count_change(connection)
+    for table in (board, board_name, result_speed):
+        connection.execute(delete(table))
+    names: set[tuple[str, str, str]] = set()
+    for several in _batches(connection):
+        n_results += len(several)
+        names.update(name for one in several for name in _names(one))
+        entered = [row for one in several for row in _entered(one)]
+        if entered:
+            connection.execute(insert(result_speed), entered)
+    _insert(connection, board, _all_leads(connection))
+    _insert(connection, board_name, map(_name_row, {name[:2]: name for name in sorted(names)}.values()))
+    return n_results
+
+
+def _to_enter() -> Select[Any]:
+    fields = [column for column in result.c if column.name in _Counted.__struct_fields__]
+    wanted = select(*fields, counts().label("counts")).outerjoin(host, host.c.id == result.c.host_id)
+    return wanted.outerjoin(account, account.c.id == result.c.account_id)
+
+
+def _decoded(rows: Iterable[Row[Any]]) -> list[_Counted]:
+    return [msgspec.convert(row, _Counted, from_attributes=True) for row in rows]
+
+
+def _batches(connection: Connection) -> Iterator[list[_Counted]]:
+    last = ""
+    while True:
+        wanted = _to_enter().where(result.c.id > last, counts()).order_by(result.c.id).limit(_BATCH)
+        rows = connection.execute(wanted).all()
+        if not rows:
+            return
+        yield _decoded(rows)
+        last = rows[-1].id
+
+
+def _entered(one: _Counted) -> list[dict[str, Any]]:
+    platform = platform_of(one.hardware)
+    key = _key(one.model_slug, one.variant, one.rig_slug, ram_class(one.ram_gib), platform, one.engine)
+    shared = {"result_id": one.id, "group_key": key, "platform": platform, "floor": FLOORS[one.tier]}
+    return [
+        {**shared, "depth": at.depth, "tg": at.tg_tps, "pp": at.pp_tps, "measured_at": one.measured_at}
+        for at in speeds_by_depth(one.rows)
+    ]
+
+
+def _key(*parts: str | int) -> int:
+    """Return a hash as databases hold integers: 64 bits, signed."""
+    return int.from_bytes(hashlib.sha256(msgspec.json.encode(parts)).digest()[:8], signed=True)
+
+
+def _lock(connection: Connection, groups: Sequence[int]) -> None:
+    """Let one transaction at a time lead a group again; SQLite has one writer anyway."""
+    if connection.dialect.name == "postgresql":
+        for group in groups:
+            connection.execute(select(func.pg_advisory_xact_lock(group)))
+
+
+# --- who leads --------------------------------------------------------------------------------------------------------
+
+
+def _speeds() -> Select[Any]:
+    return select(result_speed, *_FILED).join(result, result.c.id == result_speed.c.result_id)
+
+
+def _lead_anew(connection: Connection, group: int) -> None:
+    connection.execute(delete(board).where(board.c.group_key == group))
+    rows = connection.execute(_speeds().where(result_speed.c.group_key == group)).all()
+    if leads := list(_leads(rows)):
+        connection.execute(insert(board), leads)
+
+
+def _all_leads(connection: Connection) -> Iterator[dict[str, Any]]:
+    wanted = _speeds().order_by(result_speed.c.group_key).execution_options(yield_per=_BATCH)
+    rows = connection.execute(wanted)
+    for _, several in groupby(rows, key=attrgetter("group_key")):
+        yield from _leads(list(several))
+
+
+def _leads(rows: Sequence[Row[Any]]) -> Iterator[dict[str, Any]]:
+    """Yield the board's rows of one group."""
+    for depth, metric in ((depth, metric) for depth in DEPTHS for metric in _METRICS):
+        measured = [row for row in rows if row.depth == depth and getattr(row, metric) is not None]
+        measured.sort(key=lambda row: (getattr(row, metric), row.result_id), reverse=True)
+        for trust in TRUSTS:
+            trusted = [row for row in measured if _is_trusted(row, trust)]
+            values = [getattr(row, metric) for row in trusted]
+            for place, row in enumerate(_newer_than_faster(trusted)):
+                yield _lead(row, metric, slice_of(metric, depth, trust), place, values)
+
+
+def _newer_than_faster(rows: Sequence[Row[Any]]) -> Iterator[Row[Any]]:
+    newest: datetime | None = None
+    for row in rows:
+        if newest is None or row.measured_at > newest:
+            newest = row.measured_at
+            yield row
+
+
+def _lead(row: Row[Any], metric: Metric, its_slice: int, place: int, values: Sequence[float]) -> dict[str, Any]:
+    same = "group_key result_id tg pp measured_at model_slug variant engine rig_slug platform"
+    return {
+        **{name: getattr(row, name) for name in same.split()},
+        "slice": its_slice,
+        "place": place,
+        "lead_key": _key(row.model_slug, row.rig_slug, row.engine),
+        "value": getattr(row, metric),
+        "arch": row.arch or "",
+        "bpw": row.bpw or 0.0,
+        "vram_class": vram_class(row.vram_mib),
+        "ram_class": ram_class(row.ram_gib),
+        "n_results": len(values),
+        "low": values[-1],
+        "middle": statistics.median(values),
+        "high": values[0],
+    }
+
+
+def _insert(connection: Connection, table: Any, rows: Iterable[dict[str, Any]]) -> None:
+    batch: list[dict[str, Any]] = []
+    for row in rows:
+        batch.append(row)
+        if len(batch) == _BATCH:
+            connection.execute(insert(table), batch)
+            batch = []
+    if batch:
+        connection.execute(insert(table), batch)
+
+
+# --- names ------------------------------------------------------------------------------------------------------------
+
+
+def _names(one: _Counted) -> list[tuple[str, str, str]]:
+    """Return what a result is found under: kind, slug, label."""
+    model, rig = ("model", one.model_slug, one.model_name), ("rig", one.rig_slug, machine_name(one.gpus, one.cpu))
+    archs = [("arch", one.arch, one.arch)] if one.arch else []
+    return [model, rig, ("variant", one.variant, one.variant), *archs]
+
+
+def _name_row(name: tuple[str, str, str]) -> dict[str, str]:
+    kind, slug, label = name
+    return {"kind": kind, "slug": slug, "label": label, "searched": f"{label} {slug}".lower()}
+
+
+def _known_names(connection: Connection, groups: Sequence[int]) -> set[tuple[NameKind, str]]:
+    rows = connection.execute(select(*NAMED.values()).where(board.c.group_key.in_(groups)).distinct()).all()
+    return {(kind, slug) for row in rows for kind, slug in zip(NAMED, row, strict=True)}
+
+
+def _drop_names(connection: Connection, names: Iterable[tuple[NameKind, str]]) -> None:
+    """Drop names that nothing on the board has any more: nobody finds what was taken off."""
+    for kind, slug in sorted(names):
+        if connection.scalar(select(board.c.slice).where(NAMED[kind] == slug).limit(1)) is None:
+            connection.execute(delete(board_name).where(board_name.c.kind == kind, board_name.c.slug == slug))
+
+
+def _add_names(connection: Connection, names: Iterable[tuple[str, str, str]]) -> None:
+    for name in sorted(names):
+        here = and_(board_name.c.kind == name[0], board_name.c.slug == name[1])
+        if connection.scalar(select(board_name.c.slug).where(here)) is None:
+            connection.execute(_added(connection, name))
+
+
+def _added(connection: Connection, name: tuple[str, str, str]) -> Any:
+    if connection.dialect.name == "postgresql":
+        return postgresql.insert(board_name).values(_name_row(name)).on_conflict_do_nothing()
+    return sqlite.insert(board_name).values(_name_row(name)).on_conflict_do_nothing()

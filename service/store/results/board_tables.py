@@ -1,0 +1,75 @@
+"""The tables of the board: what results say of speed, arranged to be asked. All are made from `result` alone."""
+
+from __future__ import annotations
+
+from sqlalchemy import BigInteger, Column, Float, ForeignKey, Index, Integer, String, Table
+
+from service.store.tables import UtcDateTime, metadata
+
+# What a result that counts measured at a depth class (service.engine.measured.classes), in tokens a second. `floor`: 0
+# self-reported, 1 agent-run, 2 replicated. `group_key`: hash of what the board keeps apart (see board.py).
+result_speed = Table(
+    "result_speed",
+    metadata,
+    Column("result_id", ForeignKey("result.id", ondelete="CASCADE"), primary_key=True),
+    Column("depth", Integer, primary_key=True, autoincrement=False),
+    Column("group_key", BigInteger, nullable=False, index=True),
+    Column("platform", String(11), nullable=False),
+    Column("floor", Integer, nullable=False),
+    Column("tg", Float),
+    Column("pp", Float),
+    Column("measured_at", UtcDateTime, nullable=False),
+)
+
+_BY_VALUE, _SUMMED = ("slice", "value", "result_id"), ("low", "n_results", "bpw")
+
+# The results that lead a group: none of it is both faster and as new. `slice`: which phase, at which depth, of which
+# trust at least; `value`: tokens a second of that phase; `lead_key`: hash of model, rig and engine, of which a page of
+# the board shows the fastest. Every row has of how many results it was chosen, and their spread.
+board = Table(
+    "board",
+    metadata,
+    Column("group_key", BigInteger, primary_key=True, autoincrement=False),
+    Column("slice", Integer, primary_key=True, autoincrement=False),
+    Column("place", Integer, primary_key=True, autoincrement=False),
+    Column("result_id", ForeignKey("result.id", ondelete="CASCADE"), nullable=False, index=True),
+    Column("lead_key", BigInteger, nullable=False),
+    Column("value", Float, nullable=False),
+    Column("tg", Float),
+    Column("pp", Float),
+    Column("measured_at", UtcDateTime, nullable=False),
+    Column("model_slug", String(120), nullable=False),
+    Column("arch", String(64), nullable=False),
+    Column("variant", String(200), nullable=False),
+    Column("bpw", Float, nullable=False),
+    Column("engine", String(16), nullable=False),
+    Column("rig_slug", String(120), nullable=False),
+    Column("vram_class", Integer, nullable=False),
+    Column("ram_class", Integer, nullable=False),
+    Column("platform", String(11), nullable=False),
+    Column("n_results", Integer, nullable=False),
+    Column("low", Float, nullable=False),
+    Column("middle", Float, nullable=False),
+    Column("high", Float, nullable=False),
+    # The last columns are for those who walk an index and pass most of its rows over, or sum them up.
+    Index("board_by_value", *_BY_VALUE, "measured_at", "engine", "platform", "vram_class", "ram_class"),
+    Index("board_by_date", "slice", "measured_at", "result_id"),
+    Index("board_by_bits", "slice", "bpw", "result_id"),
+    Index("board_lead", "lead_key", "slice", "value", "result_id"),
+    Index("board_model", "model_slug", *_BY_VALUE, "place", "variant", "rig_slug", *_SUMMED),
+    Index("board_rig", "rig_slug", *_BY_VALUE, "place", "model_slug", *_SUMMED),
+    Index("board_arch", "arch", "slice", "value", "result_id"),
+    Index("board_variant", "variant", "slice", "value", "result_id"),
+    Index("board_vram", "vram_class", "slice", "value", "result_id"),
+    Index("board_ram", "ram_class", "slice", "value", "result_id"),
+)
+
+# Names that are on the board, to choose from and to search in: `kind` is model, rig, variant or arch.
+board_name = Table(
+    "board_name",
+    metadata,
+    Column("kind", String(8), primary_key=True),
+    Column("slug", String(200), primary_key=True),
+    Column("label", String(200), nullable=False),
+    Column("searched", String(420), nullable=False),
+)

@@ -1,0 +1,72 @@
+"""Rows of `calibration`: those fitted to results of this database, the newest in force."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+import msgspec
+from sqlalchemy import Engine, insert, select
+from sqlalchemy.exc import IntegrityError
+
+from service.engine.calibration import Calibration
+from service.store.engines import glance
+from service.store.tables import calibration as table
+
+_MOST = 50
+VERSION_IN_FORCE = (
+    select(table.c.version).order_by(table.c.made_at.desc(), table.c.version.desc()).limit(1).scalar_subquery()
+)
+_HEAD = (table.c.version, table.c.errors, table.c.n_results, table.c.made_at)
+_VERSION = select(VERSION_IN_FORCE)
+
+
+class Errors(msgspec.Struct, frozen=True, kw_only=True):
+    """Median errors on results kept out of the fit, as shares of what was measured, by the calibration before and by
+    this one. `kept_out`: how many results those are."""
+
+    tg_before: float
+    tg_after: float
+    pp_before: float
+    pp_after: float
+    kept_out: int
+
+
+class Stored(msgspec.Struct, frozen=True, kw_only=True):
+    """A calibration without its parameters."""
+
+    version: str
+    errors: Errors
+    n_results: int
+    made_at: datetime
+
+
+def add(engine: Engine, body: Calibration, errors: Errors, n_results: int, now: datetime) -> bool:
+    """Keep a calibration, which is in force from now on. False: there is one of its version."""
+    row = {"version": body.version, "body": msgspec.json.encode(body), "errors": msgspec.to_builtins(errors)}
+    try:
+        with engine.begin() as connection:
+            connection.execute(insert(table).values(**row, n_results=n_results, made_at=now))
+    except IntegrityError:
+        return False
+    return True
+
+
+def newest(engine: Engine) -> list[Stored]:
+    """Return the newest 50, the newest first."""
+    wanted = select(*_HEAD).order_by(table.c.made_at.desc(), table.c.version.desc()).limit(_MOST)
+    with engine.connect() as connection:
+        return [msgspec.convert(row, Stored, from_attributes=True) for row in connection.execute(wanted)]
+
+
+def in_force(engine: Engine) -> Calibration | None:
+    """Return the newest calibration; None: there is none but the one that comes with the engine."""
+    wanted = select(table.c.body).order_by(table.c.made_at.desc(), table.c.version.desc()).limit(1)
+    with engine.connect() as connection:
+        body = connection.scalar(wanted)
+    return None if body is None else msgspec.json.decode(body, type=Calibration)
+
+
+def version_in_force(engine: Engine) -> str | None:
+    """Return the version of the newest calibration."""
+    with glance(engine) as connection:
+        return connection.scalar(_VERSION)

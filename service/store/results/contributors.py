@@ -1,0 +1,83 @@
+"""Who gave results: accounts by pseudonym, and public hosts with what they have done."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+import msgspec
+from sqlalchemy import Engine, func, or_, select
+
+from service.store.ids import is_name
+from service.store.tables import account, host, result, run
+
+_MOST_HOSTS = 500
+
+
+class StoredContributor(msgspec.Struct, frozen=True, kw_only=True):
+    """An account as others may know it."""
+
+    id: str
+    created_at: datetime
+
+
+class HostRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """A public host: runs that ended, cards times seconds, and results that are shown."""
+
+    pseudonym: str
+    contributor: str
+    state: str
+    rig: str | None
+    runs: int
+    gpu_seconds: float
+    n_results: int
+
+
+def read(engine: Engine, pseudonym: str) -> StoredContributor | None:
+    """Return the account that has this pseudonym and is not banned."""
+    if not is_name(pseudonym):
+        return None
+    wanted = select(account.c.id, account.c.created_at)
+    wanted = wanted.where(account.c.pseudonym == pseudonym, account.c.banned_at.is_(None))
+    with engine.connect() as connection:
+        row = connection.execute(wanted).one_or_none()
+    return None if row is None else msgspec.convert(row, StoredContributor, from_attributes=True)
+
+
+def by_tier(engine: Engine, account_id: str) -> dict[str, int]:
+    """Return how many results of an account are shown to everybody, by tier: nothing of private hosts."""
+    wanted = select(result.c.tier, func.count().label("n")).outerjoin(host, host.c.id == result.c.host_id)
+    public = or_(result.c.host_id.is_(None), host.c.visibility == "public")
+    wanted = wanted.where(result.c.account_id == account_id, result.c.state == "shown", public)
+    with engine.connect() as connection:
+        rows = connection.execute(wanted.group_by(result.c.tier).order_by(result.c.tier)).all()
+    return {row.tier: row.n for row in rows}
+
+
+def hosts(engine: Engine) -> list[HostRecord]:
+    """Return public hosts, those with the most results first."""
+    done = select(run.c.host_id, func.count().label("runs"), func.sum(run.c.gpu_seconds).label("gpu_seconds"))
+    ended = done.where(run.c.state.in_(("succeeded", "failed"))).group_by(run.c.host_id).subquery("ended")
+    newest = select(result.c.gpus).where(result.c.host_id == host.c.id, result.c.state == "shown")
+    newest = newest.order_by(result.c.created_at.desc()).limit(1)
+    counted = select(result.c.host_id, func.count().label("n_results"))
+    given = counted.where(result.c.state == "shown", result.c.host_id.is_not(None)).group_by(result.c.host_id)
+    gave = given.subquery("gave")
+    wanted = (
+        select(
+            host.c.pseudonym,
+            account.c.pseudonym.label("contributor"),
+            host.c.state,
+            newest.scalar_subquery().label("rig"),
+            func.coalesce(ended.c.runs, 0).label("runs"),
+            func.coalesce(ended.c.gpu_seconds, 0.0).label("gpu_seconds"),
+            func.coalesce(gave.c.n_results, 0).label("n_results"),
+        )
+        .join(account, account.c.id == host.c.account_id)
+        .outerjoin(ended, ended.c.host_id == host.c.id)
+        .outerjoin(gave, gave.c.host_id == host.c.id)
+        .where(host.c.visibility == "public", host.c.state.in_(("active", "paused")), account.c.banned_at.is_(None))
+    )
+    with engine.connect() as connection:
+        order = (func.coalesce(gave.c.n_results, 0).desc(), host.c.pseudonym)
+        rows = connection.execute(wanted.order_by(*order).limit(_MOST_HOSTS))
+        return [msgspec.convert(row, HostRecord, from_attributes=True) for row in rows]

@@ -1,0 +1,312 @@
+"""What the board says: pages of who leads, names to choose from, and what a model or a rig has.
+
+Every page costs the same: it begins behind the last row of the one before, in the order of an index. A row is shown if
+no other of its model, rig and engine leads it among those that are asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any, Literal, TypeAlias
+
+import msgspec
+from sqlalchemy import ColumnElement, Connection, Engine, Select, and_, false, func, or_, select, tuple_, union
+
+from service.engine.measured import Prediction
+from service.engine.measured.classes import DEPTHS, Platform, vram_class
+from service.store.ids import is_name
+from service.store.results.board import NAMED, Metric, NameKind, slice_of
+from service.store.results.board_tables import board, board_name, result_speed
+from service.store.tables import account, result
+from service.wire.measuring.runs import TrustTier
+from service.wire.results.board import BoardTrust
+from service.wire.results.results import Published, ResultOrigin
+
+Order: TypeAlias = Literal["tg", "pp", "newest", "bits"]
+Position: TypeAlias = tuple[float | datetime, str]
+
+_COLUMN: dict[Order, Any] = {
+    "tg": board.c.value,
+    "pp": board.c.value,
+    "newest": board.c.measured_at,
+    "bits": board.c.bpw,
+}
+_Found: TypeAlias = dict[NameKind, list[str]]
+_FEW = 1_000  # rows of a slice, which sort in milliseconds
+_MERGED = 12  # names of which the first rows are merged; of what has more, some are fast
+_MOST_NAMES = 100  # that one word is looked for in
+
+
+class BoardFilter(msgspec.Struct, frozen=True, kw_only=True):
+    """What is asked of the board; None: whatever it is. `vram`, `ram`: classes; `words`: each must be in a name."""
+
+    trust: BoardTrust
+    depth: int = 0
+    model: str | None = None
+    arch: str | None = None
+    variant: str | None = None
+    engine: str | None = None
+    rig: str | None = None
+    vram: int | None = None
+    ram: int | None = None
+    platform: Platform | None = None
+    since: datetime | None = None
+    words: tuple[str, ...] = ()
+
+
+class LeadingResult(msgspec.Struct, frozen=True, kw_only=True):
+    """A result that leads, with what the board shows of it. `low` to `high`: `value` of `n_results` like it."""
+
+    result_id: str
+    value: float
+    tg: float | None
+    pp: float | None
+    bpw: float
+    model_slug: str
+    model_name: str
+    arch: str
+    n_params: int | None
+    n_active: int | None
+    variant: str
+    engine: str
+    build: str | None
+    rig_slug: str
+    gpus: str
+    vram_mib: int
+    cpu: str | None
+    ram_gib: int | None
+    platform: Platform
+    tier: TrustTier
+    origin: ResultOrigin
+    published: Published | None
+    prediction: Prediction | None
+    contributor: str | None
+    measured_at: datetime
+    n_results: int
+    low: float
+    middle: float
+    high: float
+
+    def position(self, order: Order) -> Position:
+        """Return where this row stands in an order."""
+        keys: dict[Order, float | datetime] = {"newest": self.measured_at, "bits": self.bpw}
+        return keys.get(order, self.value), self.result_id
+
+
+class Summed(msgspec.Struct, frozen=True, kw_only=True):
+    """What a model has of one variant or on one rig, or a rig of one model: the fastest, the spread, and how many."""
+
+    slug: str
+    label: str
+    best: float
+    low: float
+    n_results: int
+    bpw: float
+
+
+class Name(msgspec.Struct, frozen=True, kw_only=True):
+    """A name on the board: its slug, and as people read it."""
+
+    slug: str
+    label: str
+
+
+def page(engine: Engine, asked: BoardFilter, order: Order, after: Position | None, limit: int) -> list[LeadingResult]:
+    """Return who leads, of what is asked, in an order, behind a position."""
+    metric: Metric = "pp" if order == "pp" else "tg"
+    at = slice_of(metric, asked.depth, asked.trust)
+    with engine.connect() as connection:
+        words = [_names_with(connection, word) for word in asked.words]
+        conditions = [board.c.slice == at, *_of_group(asked), *_of_result(asked, board.c), _leads(asked, words)]
+        picked = min(words, key=_n_names, default=None)
+        picked = picked if picked is not None and _n_names(picked) <= _MERGED else None
+        conditions += [_has(names, _Unindexed(board.c)) for names in words if names is not picked]
+        if asked.since is not None:
+            few = _are_few(connection, at, asked.since)
+            conditions.append((board.c.measured_at if few else _by_no_index(board.c.measured_at)) >= asked.since)
+        if after is not None:
+            conditions.append(tuple_(_COLUMN[order], board.c.result_id) < tuple_(*after))
+        found = _first(order, limit, conditions) if picked is None else _merged(order, limit, conditions, picked)
+        if found is None:
+            return []
+        rows = connection.execute(_shown(found, order)).all()
+    return [msgspec.convert(row, LeadingResult, from_attributes=True) for row in rows]
+
+
+def _first(order: Order, limit: int, conditions: Sequence[ColumnElement[bool]]) -> Select[Any]:
+    """The first rows in an order."""
+    return select(board).where(*conditions).order_by(_COLUMN[order].desc(), board.c.result_id.desc()).limit(limit)
+
+
+def _merged(order: Order, limit: int, conditions: Sequence[ColumnElement[bool]], names: _Found) -> Select[Any] | None:
+    """The first rows in an order that have one of some names: the first of each name, and the first of all these.
+
+    Each is at the beginning of an index. Among all rows they may lie far behind: large models are slow. None: no names.
+    """
+    each = [
+        select(_first(order, limit, [*conditions, NAMED[kind] == slug]).subquery())
+        for kind, slugs in sorted(names.items())
+        for slug in slugs
+    ]
+    if not each:
+        return None
+    several = union(*each).subquery("several")
+    key = several.c[_COLUMN[order].name]
+    return select(several).order_by(key.desc(), several.c.result_id.desc()).limit(limit)
+
+
+def _of_group(asked: BoardFilter) -> list[ColumnElement[bool]]:
+    """Conditions that all results of a model, rig and engine meet, or none."""
+    wanted = ((board.c.model_slug, asked.model), (board.c.engine, asked.engine), (board.c.rig_slug, asked.rig))
+    return [column == value for column, value in wanted if value is not None]
+
+
+def _of_result(asked: BoardFilter, columns: Any) -> list[ColumnElement[bool]]:
+    """Conditions that may set results of a model, rig and engine apart, but for the day and words."""
+    wanted = (
+        (columns.arch, asked.arch),
+        (columns.variant, asked.variant),
+        (columns.vram_class, asked.vram),
+        (columns.ram_class, asked.ram),
+        (columns.platform, asked.platform),
+    )
+    return [column == value for column, value in wanted if value is not None]
+
+
+def _has(names: _Found, columns: Any) -> ColumnElement[bool]:
+    """The condition that a row has one of these names."""
+    either = (getattr(columns, NAMED[kind].name).in_(slugs) for kind, slugs in sorted(names.items()))
+    return or_(false(), *either)
+
+
+def _leads(asked: BoardFilter, words: Sequence[_Found]) -> ColumnElement[bool]:
+    """No other result of the model, rig and engine, of those that are asked for, is faster.
+
+    Looked up for each row by `board_lead`: no other index may seem better for it. PostgreSQL takes every second row to
+    pass what it cannot estimate, as COALESCE; of a comparison with a subquery it expects one in two hundred, and sorts.
+    """
+    other = board.alias("other")
+    first = select(other.c.result_id).where(other.c.lead_key == board.c.lead_key, other.c.slice == board.c.slice)
+    first = first.where(*_of_result(asked, _Unindexed(other.c)), *(_has(names, _Unindexed(other.c)) for names in words))
+    if asked.since is not None:
+        first = first.where(_by_no_index(other.c.measured_at) >= asked.since)
+    first = first.order_by(other.c.value.desc(), other.c.result_id.desc()).limit(1)
+    return func.coalesce(board.c.result_id == first.scalar_subquery(), false())
+
+
+class _Unindexed:
+    """The columns of a table, none of which an index is used for."""
+
+    def __init__(self, columns: Any) -> None:
+        self._columns = columns
+
+    def __getattr__(self, name: str) -> Any:
+        return _by_no_index(self._columns[name])
+
+
+def _by_no_index(column: Any) -> Any:
+    return func.coalesce(column, column)
+
+
+def _are_few(connection: Connection, at: int, since: datetime) -> bool:
+    """Whether so little was measured since then that it is better sorted than looked for among all by speed."""
+    several = select(board.c.slice).where(board.c.slice == at, board.c.measured_at >= since).limit(_FEW + 1)
+    return (connection.scalar(select(func.count()).select_from(several.subquery())) or 0) <= _FEW
+
+
+def _n_names(names: _Found) -> int:
+    return sum(map(len, names.values()))
+
+
+def _names_with(connection: Connection, word: str) -> _Found:
+    """Return the names on the board that have a word in them, by kind."""
+    wanted = select(board_name.c.kind, board_name.c.slug).where(board_name.c.kind != "arch")
+    wanted = wanted.where(board_name.c.searched.contains(word.lower(), autoescape=True))
+    found: _Found = {}
+    for kind, slug in connection.execute(wanted.order_by(board_name.c.kind, board_name.c.slug)):
+        several = found.setdefault(kind, [])
+        if len(several) < _MOST_NAMES:
+            several.append(slug)
+    return found
+
+
+def _shown(found: Select[Any], order: Order) -> Select[Any]:
+    """Join what is shown of a page's rows, once they are known."""
+    few = found.subquery("few")
+    of_board = [column for column in few.c if column.name in LeadingResult.__struct_fields__]
+    have = {column.name for column in of_board}
+    of_result = [c for c in result.c if c.name in LeadingResult.__struct_fields__ and c.name not in have]
+    wanted = select(*of_board, *of_result, account.c.pseudonym.label("contributor"))
+    wanted = wanted.join(result, result.c.id == few.c.result_id)
+    wanted = wanted.outerjoin(account, account.c.id == result.c.account_id)
+    return wanted.order_by(few.c[_COLUMN[order].name].desc(), few.c.result_id.desc())
+
+
+def summed(
+    engine: Engine, by: NameKind, metric: Metric, depth: int, trust: BoardTrust, *, most: int = 100, **of: str
+) -> list[Summed]:
+    """Return what the results of `model=` or `rig=` have by another name, the fastest first."""
+    column = NAMED[by]
+    where = [NAMED[kind] == slug for kind, slug in of.items()]  # type: ignore[index]
+    best = func.max(board.c.value)
+    rows = select(
+        column.label("slug"),
+        best.label("best"),
+        func.min(board.c.low).label("low"),
+        func.sum(board.c.n_results).label("n_results"),
+        func.max(board.c.bpw).label("bpw"),
+    ).where(*where, board.c.slice == slice_of(metric, depth, trust), board.c.place == 0)
+    few = rows.group_by(column).order_by(best.desc(), column).limit(most).subquery("few")
+    named = and_(board_name.c.kind == by, board_name.c.slug == few.c.slug)
+    wanted = select(few, board_name.c.label).join(board_name, named).order_by(few.c.best.desc(), few.c.slug)
+    with engine.connect() as connection:
+        return [msgspec.convert(row, Summed, from_attributes=True) for row in connection.execute(wanted)]
+
+
+def depths_of(engine: Engine, trust: BoardTrust, **of: str) -> list[int]:
+    """Return the depths at which anything of `model=` or `rig=` was measured."""
+    where = [NAMED[kind] == slug for kind, slug in of.items()]  # type: ignore[index]
+    with engine.connect() as connection:
+        slices = [(depth, slice_of("tg", depth, trust)) for depth in DEPTHS]
+        any_of = {d: select(board.c.slice).where(*where, board.c.slice == s).limit(1) for d, s in slices}
+        return [depth for depth, wanted in any_of.items() if connection.scalar(wanted) is not None]
+
+
+def names(engine: Engine, kind: NameKind, containing: str = "", limit: int = 500) -> list[Name]:
+    """Return names on the board that contain a text, by label."""
+    wanted = select(board_name.c.slug, board_name.c.label).where(board_name.c.kind == kind)
+    if containing:
+        wanted = wanted.where(board_name.c.searched.contains(containing.lower(), autoescape=True))
+    with engine.connect() as connection:
+        rows = connection.execute(wanted.order_by(func.lower(board_name.c.label), board_name.c.slug).limit(limit))
+        return [msgspec.convert(row, Name, from_attributes=True) for row in rows]
+
+
+def named(engine: Engine, kind: NameKind, slug: str) -> Name | None:
+    """Return the name of this slug, None where nothing on the board has it."""
+    wanted = select(board_name.c.slug, board_name.c.label).where(board_name.c.kind == kind, board_name.c.slug == slug)
+    if not is_name(slug):
+        return None
+    with engine.connect() as connection:
+        row = connection.execute(wanted).one_or_none()
+    return None if row is None else msgspec.convert(row, Name, from_attributes=True)
+
+
+def similar(engine: Engine, result_id: str, trust: BoardTrust, limit: int = 8) -> list[LeadingResult]:
+    """Return the fastest other results of the same model, those on the same rig first, then on as much memory."""
+    depth = select(func.min(result_speed.c.depth)).where(result_speed.c.result_id == result.c.id).scalar_subquery()
+    own = select(result.c.model_slug, result.c.rig_slug, result.c.vram_mib, depth.label("depth"))
+    found: dict[str, LeadingResult] = {}
+    with engine.connect() as connection:
+        mine = connection.execute(own.where(result.c.id == result_id)).one_or_none()
+        if mine is None:
+            return []
+        at = slice_of("tg", mine.depth or 0, trust)
+        for near in (board.c.rig_slug == mine.rig_slug, board.c.vram_class == vram_class(mine.vram_mib)):
+            wanted = select(board).where(board.c.model_slug == mine.model_slug, board.c.slice == at, near)
+            wanted = wanted.where(board.c.place == 0, board.c.result_id != result_id)
+            few = _shown(wanted.order_by(board.c.value.desc(), board.c.result_id.desc()).limit(limit), "tg")
+            for row in connection.execute(few).all():
+                found.setdefault(row.result_id, msgspec.convert(row, LeadingResult, from_attributes=True))
+    return list(found.values())[:limit]

@@ -1,0 +1,113 @@
+"""Results as lists and dumps want them: newest first or by id, each with who gave it. Pages begin behind a row."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any, NamedTuple
+
+import msgspec
+from sqlalchemy import Engine, Row, Select, select, tuple_
+
+from service.store.results.results import StoredResult
+from service.store.tables import account, host, result
+from service.store.viewers import ANYBODY, Viewer, may_see
+from service.wire.measuring.runs import TrustTier
+from service.wire.results.results import ResultOrigin
+
+SEEN = ("shown", "quarantined")
+_COLUMNS = [column for column in result.c if column.name in StoredResult.__struct_fields__]
+
+
+class ListedResult(NamedTuple):
+    """A result, whether it has a log, and the pseudonyms of who gave it and of a public host."""
+
+    result: StoredResult
+    has_log: bool
+    contributor: str | None
+    host: str | None
+
+
+class ResultFilter(msgspec.Struct, frozen=True, kw_only=True):
+    """Which results; None: whatever it is. `contributor`, `host`: pseudonyms; `since` and `before`: when received."""
+
+    model: str | None = None
+    variant: str | None = None
+    rig: str | None = None
+    repo: str | None = None
+    engine: str | None = None
+    tier: TrustTier | None = None
+    origin: ResultOrigin | None = None
+    account_id: str | None = None
+    contributor: str | None = None
+    host: str | None = None
+    since: datetime | None = None
+    before: datetime | None = None
+
+
+def read(engine: Engine, result_id: str, viewer: Viewer) -> ListedResult | None:
+    """Return the result with this id, shown or quarantined, if this viewer may see it."""
+    wanted = _listed().where(result.c.id == result_id, result.c.state.in_(SEEN), may_see(viewer))
+    with engine.connect() as connection:
+        row = connection.execute(wanted).one_or_none()
+    return None if row is None else _decoded(row)
+
+
+def page(engine: Engine, asked: ResultFilter, after: tuple[datetime, str] | None, limit: int) -> list[ListedResult]:
+    """Return results that everybody may see, the last received first, behind a position."""
+    conditions = _conditions(asked)
+    if after is not None:
+        conditions.append(tuple_(result.c.created_at, result.c.id) < tuple_(*after))
+    wanted = _listed().where(*_public(), *conditions)
+    wanted = wanted.order_by(result.c.created_at.desc(), result.c.id.desc()).limit(limit)
+    with engine.connect() as connection:
+        return [_decoded(row) for row in connection.execute(wanted)]
+
+
+def after_id(engine: Engine, last: str, limit: int) -> list[ListedResult]:
+    """Return results that were made for this database, none that is cited, by id, behind an id: for dumps."""
+    wanted = (
+        _listed().where(*_public(), result.c.id > last, result.c.published.is_(None)).order_by(result.c.id).limit(limit)
+    )
+    with engine.connect() as connection:
+        return [_decoded(row) for row in connection.execute(wanted)]
+
+
+def _listed() -> Select[Any]:
+    named = (account.c.pseudonym.label("contributor"), host.c.pseudonym.label("host"), host.c.visibility)
+    wanted = select(*_COLUMNS, result.c.log.is_not(None).label("has_log"), *named)
+    wanted = wanted.outerjoin(account, account.c.id == result.c.account_id)
+    return wanted.outerjoin(host, host.c.id == result.c.host_id)
+
+
+def _public() -> list[Any]:
+    """Nothing of private hosts, and of banned accounts. Proven or not: each is listed with its tier."""
+    return [result.c.state.in_(SEEN), may_see(ANYBODY), account.c.banned_at.is_(None)]
+
+
+def _conditions(asked: ResultFilter) -> list[Any]:
+    equal = (
+        (result.c.model_slug, asked.model),
+        (result.c.variant, asked.variant),
+        (result.c.rig_slug, asked.rig),
+        (result.c.repo, asked.repo),
+        (result.c.engine, asked.engine),
+        (result.c.tier, asked.tier),
+        (result.c.origin, asked.origin),
+        (result.c.account_id, asked.account_id),
+    )
+    found: list[Any] = [column == value for column, value in equal if value is not None]
+    if asked.contributor is not None:
+        owner = select(account.c.id).where(account.c.pseudonym == asked.contributor).scalar_subquery()
+        found.append(result.c.account_id == owner)
+    if asked.host is not None:
+        found.append(result.c.host_id == select(host.c.id).where(host.c.pseudonym == asked.host).scalar_subquery())
+    if asked.since is not None:
+        found.append(result.c.created_at >= asked.since)
+    if asked.before is not None:
+        found.append(result.c.created_at < asked.before)
+    return found
+
+
+def _decoded(row: Row[Any]) -> ListedResult:
+    known = row.host if row.visibility == "public" else None
+    return ListedResult(msgspec.convert(row, StoredResult, from_attributes=True), row.has_log, row.contributor, known)

@@ -1,0 +1,121 @@
+"""Rows of `audit` and `abuse_report`, and the standing of accounts. What changes something is written down with it."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any, NamedTuple
+
+import msgspec
+from sqlalchemy import Connection, Engine, Row, false, insert, or_, select, update
+
+from service.store import versions
+from service.store.ids import is_name
+from service.store.tables import abuse_report, account, audit
+from service.store.tables import result as table
+from service.wire.results.moderation import Action, ReportKind
+from service.wire.results.results import ResultState
+
+_MOST = 200
+
+
+class Act(NamedTuple):
+    """Who does what to whom, when and why."""
+
+    at: datetime
+    by: str
+    action: Action
+    subject: str
+    reason: str
+
+
+class StoredReport(msgspec.Struct, frozen=True, kw_only=True):
+    """A report with what it is about. `reporter`, `owner`: pseudonyms."""
+
+    id: str
+    result_id: str
+    kind: ReportKind
+    text: str
+    created_at: datetime
+    reporter: str | None
+    owner: str | None
+    state: ResultState
+    model_name: str
+    gpus: str
+
+
+def note(connection: Connection, act: Act) -> None:
+    """Write down what an operator does, in the transaction that does it."""
+    connection.execute(insert(audit).values(id=secrets.token_urlsafe(16), **act._asdict()))
+
+
+def acts(engine: Engine, subject: str | None = None) -> list[Act]:
+    """Return the newest 200 acts, the newest first; `subject`: those on it."""
+    columns = (audit.c.at, audit.c.by, audit.c.action, audit.c.subject, audit.c.reason)
+    wanted = select(*columns).order_by(audit.c.at.desc(), audit.c.id).limit(_MOST)
+    if subject is not None:
+        wanted = wanted.where(audit.c.subject == subject if is_name(subject) else false())
+    with engine.connect() as connection:
+        return [Act(*row) for row in connection.execute(wanted)]
+
+
+def account_of(connection: Connection, name: str) -> tuple[str, str] | None:
+    """Return (id, name) of the account of this name or pseudonym."""
+    wanted = select(account.c.id, account.c.name).where(or_(account.c.name == name, account.c.pseudonym == name))
+    row = connection.execute(wanted.order_by(account.c.name != name).limit(1)).one_or_none()
+    return None if row is None else (row.id, row.name)
+
+
+def set_standing(connection: Connection, account_id: str, **values: datetime | None) -> None:
+    """Set since when an account is banned or vouched for."""
+    versions.count_change(connection)
+    connection.execute(update(account).where(account.c.id == account_id).values(**values))
+
+
+def results_of(connection: Connection, account_id: str, states: Sequence[ResultState]) -> list[Row[Any]]:
+    """Return id and state_reason of an account's results in these states."""
+    wanted = select(table.c.id, table.c.state_reason)
+    wanted = wanted.where(table.c.account_id == account_id, table.c.state.in_(states)).order_by(table.c.id)
+    return list(connection.execute(wanted))
+
+
+def add_report(
+    engine: Engine, result_id: str, account_id: str | None, kind: ReportKind, text: str, now: datetime
+) -> str:
+    """Keep a report; return its id."""
+    row = {"id": secrets.token_urlsafe(16), "result_id": result_id, "account_id": account_id, "kind": kind}
+    with engine.begin() as connection:
+        connection.execute(insert(abuse_report).values(**row, text=text, created_at=now))
+    return str(row["id"])
+
+
+def open_reports(engine: Engine) -> list[StoredReport]:
+    """Return the oldest 200 reports that nobody has closed."""
+    owner = account.alias("owner")
+    report_columns = [abuse_report.c[name] for name in ("id", "result_id", "kind", "text", "created_at")]
+    names = (account.c.pseudonym.label("reporter"), owner.c.pseudonym.label("owner"))
+    wanted = select(*report_columns, *names, table.c.state, table.c.model_name, table.c.gpus)
+    joined = abuse_report.join(table, table.c.id == abuse_report.c.result_id)
+    joined = joined.join(account, account.c.id == abuse_report.c.account_id, isouter=True)
+    joined = joined.join(owner, owner.c.id == table.c.account_id, isouter=True)
+    wanted = wanted.select_from(joined).where(abuse_report.c.closed_at.is_(None))
+    with engine.connect() as connection:
+        oldest = wanted.order_by(abuse_report.c.created_at, abuse_report.c.id).limit(_MOST)
+        return [msgspec.convert(row, StoredReport, from_attributes=True) for row in connection.execute(oldest)]
+
+
+def quarantined(engine: Engine) -> list[Row[Any]]:
+    """Return the newest 200 results in quarantine, with the pseudonym of their account as `owner`."""
+    columns = [table.c[name] for name in ("id", "model_name", "gpus", "state_reason", "created_at")]
+    wanted = select(*columns, account.c.pseudonym.label("owner"))
+    wanted = wanted.outerjoin(account, account.c.id == table.c.account_id).where(table.c.state == "quarantined")
+    with engine.connect() as connection:
+        return list(connection.execute(wanted.order_by(table.c.created_at.desc(), table.c.id).limit(_MOST)))
+
+
+def close_report(connection: Connection, report_id: str, by: str, now: datetime) -> bool:
+    """Close a report; False when there is no open one with this id."""
+    which = (abuse_report.c.id == report_id, abuse_report.c.closed_at.is_(None))
+    change = update(abuse_report).where(*which).values(closed_at=now, closed_by=by)
+    return connection.execute(change).rowcount == 1

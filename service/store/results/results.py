@@ -1,0 +1,238 @@
+"""Rows of `result`: what was measured. Each function is one transaction."""
+
+from __future__ import annotations
+
+import hashlib
+import zlib
+from collections import Counter
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
+import msgspec
+from sqlalchemy import ColumnElement, Connection, Engine, Row, insert, or_, select, update
+
+from service.engine.config import Engine as EngineName
+from service.engine.hardware import Hardware
+from service.engine.measured import Failure, MeasuredRow, ModelIdentity, Prediction, RigIdentity, merged
+from service.engine.run_flags import RunFlags
+from service.store.results import board
+from service.store.tables import account, host
+from service.store.tables import result as table
+from service.store.viewers import Trust, Viewer, is_trusted, may_see
+from service.wire.measuring.runs import TrustTier
+from service.wire.results.results import Published, ResultModel, ResultOrigin, ResultState, Seen
+
+MOST_LOG = 1 << 20  # characters of a log, when it is read again
+DELETED_HIDDEN = "deleted by its submitter while it was hidden"
+_MOST, _MOST_NEAR, _MOST_OF_OWNER, _LOOKED_AT = 200, 50, 10, 1_000
+_MANY = 500  # results changed by one statement
+_COLUMNS = [column for column in table.c if column.name != "log"]
+
+
+class StoredResult(msgspec.Struct, frozen=True, kw_only=True):
+    """One result, without its log: the columns of `result`, whose meaning service.store.tables has."""
+
+    id: str
+    origin: ResultOrigin
+    state: ResultState = "shown"
+    state_reason: str | None = None
+    tier: TrustTier
+    account_id: str | None = None
+    host_id: str | None = None
+    cell: str | None = None
+    hardware_key: str | None = None
+    engine: EngineName
+    build: str | None = None
+    repo: str | None = None
+    variant: str
+    model: ResultModel | None = None
+    flags: RunFlags | None = None
+    model_name: str
+    model_slug: str
+    arch: str | None = None
+    n_params: int | None = None
+    n_active: int | None = None
+    bpw: float | None = None
+    hardware: Hardware
+    gpus: str
+    rig_slug: str
+    vram_mib: int
+    cpu: str | None = None
+    ram_gib: int | None = None
+    rows: list[MeasuredRow]
+    rows_key: str
+    failure: Failure | None = None
+    seen: Seen = Seen()
+    prediction: Prediction | None = None
+    command: str | None = None
+    remarks: str | None = None
+    published: Published | None = None
+    confirmed: bool = False
+    edit_key_hash: str | None = None
+    submission_key: str | None = None
+    measured_at: datetime
+    created_at: datetime
+
+
+def filed_under(model: ModelIdentity, rig: RigIdentity) -> dict[str, Any]:
+    """Return the columns that say of which model on what machine a result is."""
+    named = {"model_name": model.name, "model_slug": model.slug, "gpus": rig.gpus, "rig_slug": rig.slug}
+    of_model = {name: getattr(model, name) for name in ("arch", "n_params", "n_active", "bpw")}
+    return {**named, **of_model, "vram_mib": rig.vram_mib, "cpu": rig.cpu, "ram_gib": rig.ram_gib}
+
+
+def rows_key_of(model_slug: str, engine: EngineName, rows: Sequence[MeasuredRow]) -> str:
+    """Return the hash by which the same measurement is known when it is sent again."""
+    return hashlib.sha256(msgspec.json.encode((model_slug, engine, merged(rows)), order="sorted")).hexdigest()
+
+
+def insert_in(connection: Connection, row: StoredResult, log: str) -> None:
+    """Add a result to a transaction, its log compressed, and enter it on the board if it counts."""
+    packed = zlib.compress(log.encode()) if log else None
+    connection.execute(insert(table).values(**msgspec.structs.asdict(row), log=packed))
+    board.keep(connection, row.id)
+
+
+def insert_missing(connection: Connection, rows: Sequence[StoredResult]) -> int:
+    """Add those of some results whose id is not known, without logs; return how many. A deleted one stays deleted."""
+    ids = [row.id for row in rows]
+    known = set(connection.scalars(select(table.c.id).where(table.c.id.in_(ids))))
+    new = [msgspec.structs.asdict(row) for row in rows if row.id not in known]
+    if new:
+        connection.execute(insert(table), new)
+        board.keep(connection, *(row["id"] for row in new))
+    return len(new)
+
+
+def change(connection: Connection, result_id: str, **values: object) -> bool:
+    """Change a result within a transaction: its state, tier, or what its submitter corrects; the board follows.
+
+    False when there is none with this id.
+    """
+    changed = connection.execute(update(table).where(table.c.id == result_id).values(**values)).rowcount == 1
+    board.keep(connection, result_id)
+    return changed
+
+
+def hide(connection: Connection, result_ids: Sequence[str], reason: str) -> None:
+    """Hide results within a transaction; the board follows many of them at once."""
+    for first in range(0, len(result_ids), _MANY):
+        these = result_ids[first : first + _MANY]
+        connection.execute(update(table).where(table.c.id.in_(these)).values(state="hidden", state_reason=reason))
+        board.keep(connection, *these)
+
+
+def state_in(connection: Connection, result_id: str) -> ResultState | None:
+    """Return the state of a result as a transaction sees it, None where there is none."""
+    found: ResultState | None = connection.scalar(select(table.c.state).where(table.c.id == result_id))
+    return found
+
+
+def insert_once(connection: Connection, row: StoredResult, log: str) -> StoredResult:
+    """Add a result, or return the oldest that has the same rows and was not deleted. Part of a transaction that no
+    other runs alongside (`store.trust.writing`): one of those who send them at once is first.
+
+    Raises IntegrityError where its submission key was used already.
+    """
+    same = _with_rows(connection, row.rows_key)
+    if same is None:
+        insert_in(connection, row, log)
+    return same or row
+
+
+def with_rows(engine: Engine, rows_key: str) -> StoredResult | None:
+    """Return the oldest result that has these rows and is known."""
+    with engine.connect() as connection:
+        return _with_rows(connection, rows_key)
+
+
+def is_known() -> ColumnElement[bool]:
+    """Return the condition that a result is known when it is sent again: not deleted, or hidden before it was."""
+    return or_(table.c.state != "deleted", table.c.state_reason == DELETED_HIDDEN)
+
+
+def _with_rows(connection: Connection, rows_key: str) -> StoredResult | None:
+    same = select(*_COLUMNS).where(table.c.rows_key == rows_key, is_known())
+    row = connection.execute(same.order_by(table.c.created_at, table.c.id).limit(1)).one_or_none()
+    return None if row is None else _decoded(row)
+
+
+def with_submission_key(engine: Engine, key: str) -> StoredResult | None:
+    """Return the result that was sent under an idempotency key."""
+    with engine.connect() as connection:
+        row = connection.execute(select(*_COLUMNS).where(table.c.submission_key == key)).one_or_none()
+    return None if row is None else _decoded(row)
+
+
+def read(engine: Engine, result_id: str) -> StoredResult | None:
+    """Return the result with this id."""
+    with engine.connect() as connection:
+        row = connection.execute(select(*_COLUMNS).where(table.c.id == result_id)).one_or_none()
+    return None if row is None else _decoded(row)
+
+
+def read_log(engine: Engine, result_id: str) -> str:
+    """Return the log of a result, empty where there is none."""
+    with engine.connect() as connection:
+        packed = connection.scalar(select(table.c.log).where(table.c.id == result_id))
+    return zlib.decompressobj().decompress(packed, 4 * MOST_LOG).decode(errors="replace")[:MOST_LOG] if packed else ""
+
+
+def of_ids(engine: Engine, ids: Sequence[str]) -> dict[str, StoredResult]:
+    """Return the results with these ids, by id."""
+    with engine.connect() as connection:
+        rows = connection.execute(select(*_COLUMNS).where(table.c.id.in_(ids))).all() if ids else []
+    return {row.id: _decoded(row) for row in rows}
+
+
+def of_cells(engine: Engine, cells: Sequence[str], since: datetime, viewer: Viewer, trust: Trust) -> list[StoredResult]:
+    """Return what hosts measured of these cells since then, the newest first, as far as `viewer` may see it and it is
+    as well borne out as `trust` says. Nothing of banned accounts."""
+    wanted = select(*_COLUMNS).join(host, host.c.id == table.c.host_id).join(account, account.c.id == host.c.account_id)
+    wanted = wanted.where(table.c.cell.in_(cells), table.c.measured_at >= since, account.c.banned_at.is_(None))
+    wanted = wanted.where(table.c.state == "shown", may_see(viewer), is_trusted(trust, viewer))
+    with engine.connect() as connection:
+        newest = wanted.order_by(table.c.measured_at.desc(), table.c.id).limit(_MOST)
+        return [_decoded(row) for row in connection.execute(newest)] if cells else []
+
+
+def any_of(engine: Engine, repo: str) -> bool:
+    """Return whether anything of a repo was measured."""
+    with engine.connect() as connection:
+        return connection.scalar(select(table.c.id).where(table.c.repo == repo).limit(1)) is not None
+
+
+def near(engine: Engine, model_slug: str | None, rig_slug: str, viewer: Viewer, trust: Trust) -> list[StoredResult]:
+    """Return the newest 50 results of a model (None: of any) on these cards that were predicted before they were
+    measured, ten of an owner at most: nobody's many hide what others measured.
+
+    Of hosts, as far as `viewer` may see it and it is as well borne out as `trust` says. Nothing of banned accounts.
+    """
+    wanted = select(table.c.id, host.c.account_id).join(host, host.c.id == table.c.host_id)
+    wanted = wanted.join(account, account.c.id == host.c.account_id)
+    wanted = wanted.where(table.c.rig_slug == rig_slug, table.c.state == "shown")
+    if model_slug is not None:
+        wanted = wanted.where(table.c.model_slug == model_slug)
+    wanted = wanted.where(table.c.prediction.is_not(None), table.c.failure.is_(None), account.c.banned_at.is_(None))
+    wanted = wanted.where(may_see(viewer), is_trusted(trust, viewer))
+    with engine.connect() as connection:
+        newest = connection.execute(wanted.order_by(table.c.measured_at.desc(), table.c.id).limit(_LOOKED_AT)).all()
+        ids = _of_each_owner(newest)
+        found = connection.execute(select(*_COLUMNS).where(table.c.id.in_(ids))).all() if ids else []
+    order = {result_id: i for i, result_id in enumerate(ids)}
+    return sorted((_decoded(row) for row in found), key=lambda one: order[one.id])
+
+
+def _of_each_owner(newest: Sequence[Any]) -> list[str]:
+    """The ids of the first _MOST_NEAR rows (id, account_id), _MOST_OF_OWNER of an owner at most."""
+    count, ids = Counter[str](), list[str]()
+    for row in newest:
+        count[row.account_id] += 1
+        if count[row.account_id] <= _MOST_OF_OWNER:
+            ids.append(row.id)
+    return ids[:_MOST_NEAR]
+
+
+def _decoded(row: Row[Any]) -> StoredResult:
+    return msgspec.convert(row, StoredResult, from_attributes=True)

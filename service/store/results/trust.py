@@ -1,0 +1,158 @@
+"""What whom to believe is decided by: the results of a cell with their owners, and the proofs of hosts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from datetime import datetime
+from typing import Any
+
+import msgspec
+from sqlalchemy import Connection, Engine, Row, case, delete, func, insert, select
+
+from service.engine.config import Engine as EngineName
+from service.engine.hardware import Hardware
+from service.engine.measured import MeasuredRow
+from service.engine.run_flags import RunFlags
+from service.store.engines import locked
+from service.store.results.results import is_known
+from service.store.tables import account, host, host_proof
+from service.store.tables import result as table
+from service.wire.measuring.runs import TrustTier
+from service.wire.results.results import ResultOrigin, ResultState
+
+_MOST, _MOST_OF_CELL = 500, 100  # of a cell each is held against each other, under a lock
+_SETTLING = 7_268_341  # any number that is not another lock's
+_NAMES = "id origin state state_reason tier account_id host_id hardware_key flags gpus hardware rows engine build"
+
+
+class Witness(msgspec.Struct, frozen=True, kw_only=True):
+    """One result of a cell, with what is known of its owner (None: nobody known). `flags`: null where not known."""
+
+    id: str
+    origin: ResultOrigin
+    state: ResultState
+    state_reason: str | None
+    tier: TrustTier
+    account_id: str | None
+    host_id: str | None
+    hardware_key: str | None
+    flags: RunFlags | None
+    gpus: str
+    hardware: Hardware
+    rows: list[MeasuredRow]
+    engine: EngineName
+    build: str | None
+    measured_at: datetime
+    owner_since: datetime | None
+    owner_trusted_at: datetime | None
+
+
+class SameModel(msgspec.Struct, frozen=True, kw_only=True):
+    """The figures of a result, and which result it is."""
+
+    id: str
+    rows_key: str
+    rows: list[MeasuredRow]
+
+
+@contextmanager
+def writing(engine: Engine) -> Iterator[Connection]:
+    """Begin a transaction that reads before it writes: one at a time, for what it decides hangs on what it has read."""
+    with locked(engine) as connection:
+        if connection.dialect.name == "postgresql":
+            connection.execute(select(func.pg_advisory_xact_lock(_SETTLING)))
+        yield connection
+
+
+def of_cell(connection: Connection, cell: str) -> list[Witness]:
+    """Return the results of a cell that have rows, shown or quarantined, the oldest first; nothing of banned accounts.
+
+    The newest 100 of them, those of agents before others: nobody pastes them out of sight.
+    """
+    columns = [table.c[name] for name in (*_NAMES.split(), "measured_at")]
+    owner = (account.c.created_at.label("owner_since"), account.c.trusted_at.label("owner_trusted_at"))
+    wanted = select(*columns, *owner).join(account, account.c.id == table.c.account_id, isouter=True)
+    wanted = wanted.where(table.c.cell == cell, table.c.state.in_(("shown", "quarantined")), table.c.failure.is_(None))
+    pasted = case((table.c.origin == "agent", 0), else_=1)
+    order = (pasted, table.c.measured_at.desc(), table.c.id)
+    newest = connection.execute(wanted.where(account.c.banned_at.is_(None)).order_by(*order).limit(_MOST_OF_CELL))
+    found = [msgspec.convert(row, Witness, from_attributes=True) for row in newest]
+    return sorted(found, key=lambda one: (one.measured_at, one.id))
+
+
+def same_model(engine: Engine, model_slug: str, name: EngineName, rows_key: str) -> list[SameModel]:
+    """Return the newest 500 results of a model with an engine that are not deleted, and any with these very rows; of
+    deleted ones those that were hidden."""
+    wanted = select(table.c.id, table.c.rows_key, table.c.rows)
+    wanted = wanted.where(is_known(), table.c.failure.is_(None))
+    newest = wanted.where(table.c.model_slug == model_slug, table.c.engine == name)
+    newest = newest.order_by(table.c.created_at.desc(), table.c.id).limit(_MOST)
+    with engine.connect() as connection:
+        found = [*connection.execute(wanted.where(table.c.rows_key == rows_key).limit(1)), *connection.execute(newest)]
+    return [msgspec.convert(row, SameModel, from_attributes=True) for row in found]
+
+
+def is_proven(connection: Connection, host_id: str) -> bool:
+    """Return whether a host agreed somewhere with what was replicated without its owner."""
+    proof = select(host_proof.c.cell).where(host_proof.c.host_id == host_id).limit(1)
+    return connection.scalar(proof) is not None
+
+
+def set_proofs(connection: Connection, cell: str, hosts: Sequence[str], found: Sequence[Witness]) -> set[str]:
+    """Write which hosts a cell proves, by what was `found` of it; return those that this may have changed.
+
+    A cell with more results than are looked at takes back no proof of a host that is not among them.
+    """
+    before = set(connection.scalars(select(host_proof.c.host_id).where(host_proof.c.cell == cell)))
+    if len(found) == _MOST_OF_CELL:
+        before &= {one.host_id or "" for one in found}
+    gone, new = before - set(hosts), set(hosts) - before
+    if gone:
+        connection.execute(delete(host_proof).where(host_proof.c.cell == cell, host_proof.c.host_id.in_(gone)))
+    if new:
+        connection.execute(insert(host_proof), [{"host_id": host, "cell": cell} for host in sorted(new)])
+    return gone | new
+
+
+def agent_results(connection: Connection, host_id: str, tier: TrustTier) -> list[tuple[str, str | None]]:
+    """Return the ids of a host's results of a tier, each with the reason of its state."""
+    wanted = select(table.c.id, table.c.state_reason)
+    wanted = wanted.where(table.c.host_id == host_id, table.c.tier == tier, table.c.origin == "agent")
+    return [(row.id, row.state_reason) for row in connection.execute(wanted.order_by(table.c.id))]
+
+
+def counts_as_agent(connection: Connection, host_id: str) -> bool:
+    """Return whether a host is proven, or its owner vouched for."""
+    owner = select(account.c.trusted_at).join(host, host.c.account_id == account.c.id).where(host.c.id == host_id)
+    return connection.scalar(owner) is not None or is_proven(connection, host_id)
+
+
+def cells_of_account(engine: Engine, account_id: str) -> list[str]:
+    """Return the cells of which an account has results."""
+    wanted = select(table.c.cell).where(table.c.account_id == account_id, table.c.cell.is_not(None)).distinct()
+    with engine.connect() as connection:
+        return [str(cell) for cell in connection.scalars(wanted.order_by(table.c.cell))]
+
+
+def cells_that_wait(engine: Engine, since: datetime) -> list[str]:
+    """Return cells that agents of several owners measured since then, with a result that is not replicated: accounts
+    grow old enough, and nothing else would say so."""
+    wanted = select(table.c.cell).where(table.c.origin == "agent", table.c.measured_at >= since)
+    wanted = wanted.where(table.c.cell.is_not(None), table.c.state == "shown", table.c.failure.is_(None))
+    several = func.count(table.c.account_id.distinct()) > 1
+    waits = func.sum(case((table.c.tier == "replicated", 0), else_=1)) > 0
+    with engine.connect() as connection:
+        found: list[Row[Any]] = list(connection.execute(wanted.group_by(table.c.cell).having(several).having(waits)))
+    return sorted(str(row.cell) for row in found)
+
+
+def hosts_of_account(connection: Connection, account_id: str) -> list[str]:
+    """Return the hosts that measured for an account."""
+    wanted = select(table.c.host_id).where(table.c.account_id == account_id, table.c.host_id.is_not(None)).distinct()
+    return sorted(str(found) for found in connection.scalars(wanted))
+
+
+def is_vouched_for(connection: Connection, account_id: str) -> bool:
+    """Return whether an operator vouches for an account."""
+    return connection.scalar(select(account.c.trusted_at).where(account.c.id == account_id)) is not None

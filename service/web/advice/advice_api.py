@@ -1,0 +1,298 @@
+"""`/v1/advice`: ask, read, follow, delete."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Any
+
+import msgspec
+from anyio import to_thread
+from litestar import Request, Response, Router, delete, get, post
+from litestar.datastructures import ResponseHeader
+from litestar.di import NamedDependency
+from litestar.enums import RequestEncodingType
+from litestar.openapi.datastructures import ResponseSpec
+from litestar.params import BodyKwarg, FromPath, HeaderParameter, QueryParameter
+
+from service.engine.config import FileFormat
+from service.engine.errors import InvalidInput
+from service.errors import AdviceNotFound, WrongKey
+from service.flows.advice import advise
+from service.web.documentation.examples import ADVICE, ADVICE_REQUEST, QUEUED_ADVICE
+from service.web.documentation.operations import Documented, Streaming, TextToo
+from service.web.http.body import JsonBody
+from service.web.http.callers import SECURITY, SEES_MORE, anyone, for_viewer, knows
+from service.web.http.conditional import conditional
+from service.web.http.follow import STREAM_LEASE_SECONDS, event_id, event_stream, events, wait_until_final
+from service.web.http.formats import Format, media_type_of, wanted_format
+from service.web.http.problems import problem_response, problem_responses
+from service.web.services import Services
+from service.wire.advice.advice import FINAL, Advice, AdviceEvent, AdviceRequest, CreatedAdvice
+from service.wire.advice.compact import compact
+from service.wire.advice.files import FILE_NAMES, advised_file
+from service.wire.advice.text import render_markdown, render_text
+
+PATH = "/v1/advice"
+MAX_WAIT_SECONDS = 30
+POLL_SECONDS = 2
+_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
+_PROBLEMS = (
+    *("malformed-json", "body-too-large", "unsupported-media-type", "not-acceptable", "invalid-request"),
+    *("unknown-hardware", "invalid-hardware", "too-many-streams", "queue-unavailable", "database-unavailable"),
+    *("not-authenticated", "rate-limited", "too-many-open-advices", "advice-too-expensive"),
+    *("repo-not-found", "revision-not-found", "repo-gated", "repo-without-gguf", "repo-too-large", "unknown-variant"),
+    *("not-gguf", "truncated-header", "invalid-header", "unsupported-model", "hub-unavailable", "hub-rate-limited"),
+    *("hub-unauthorised", "hub-reply-refused", "advice-failed"),
+)
+
+Wait = Annotated[
+    int,
+    QueryParameter(ge=0, le=MAX_WAIT_SECONDS, description="Seconds to hold the answer until the advice is final."),
+]
+AsFormat = Annotated[Format | None, QueryParameter(name="format", description="Instead of an Accept header.")]
+Detail = Annotated[
+    str,
+    QueryParameter(
+        pattern="^(short|full|card)$",
+        description="`full`: text and Markdown with everything. `card`: JSON in short, a `CompactAdvice`.",
+    ),
+]
+_MOST_IDS = 8
+
+
+@post(
+    PATH,
+    guards=[knows],
+    security=[{}, *SECURITY],
+    dto=JsonBody[AdviceRequest],
+    return_dto=None,
+    status_code=200,
+    operation_id="request_advice",
+    operation_class=TextToo,
+    summary="Ask for ranked configs",
+    responses={
+        200: ResponseSpec(
+            CreatedAdvice, description="The advice is ready.", generate_examples=False, examples=[ADVICE]
+        ),
+        202: ResponseSpec(
+            CreatedAdvice,
+            description="The request is queued; `Location` has it.",
+            generate_examples=False,
+            examples=[QUEUED_ADVICE],
+        ),
+        **problem_responses(*_PROBLEMS),
+    },
+)
+async def request_advice(
+    data: Annotated[AdviceRequest, BodyKwarg(media_type=RequestEncodingType.JSON, examples=[ADVICE_REQUEST])],
+    request: Request[Any, Any, Any],
+    services: NamedDependency[Services],
+    wait: Wait = 0,
+    as_format: AsFormat = None,
+    detail: Detail = "short",
+) -> Response[Any]:
+    """Name a repo and your hardware; what was computed before is answered at once, the rest is queued.
+
+    A failed advice is answered with its problem when it was waited for.
+    """
+    form = wanted_format(request, as_format)
+    ready = await to_thread.run_sync(advise.ready_advice, services.context, data)
+    if ready is not None:
+        response = await _answered(*ready, request, services, form, detail, created=True)
+        response.headers["Location"] = _location(ready.id, services)
+        return response
+    if not wait:
+        return await _requested(data, request, services, form, detail, 0)
+    async with await services.hold(request, MAX_WAIT_SECONDS + 5):
+        return await _requested(data, request, services, form, detail, wait)
+
+
+async def _requested(
+    data: AdviceRequest, request: Request[Any, Any, Any], services: Services, form: Format, detail: str, wait: int
+) -> Response[Any]:
+    admit, payer = services.admission(request), services.payer(request, anyone(request))
+    asked = await to_thread.run_sync(advise.request_advice, services.context, data, admit, payer)
+    advice = asked.advice
+    if wait and advice.state not in FINAL:
+        await wait_until_final(services, advice.id, wait)
+        advice = await to_thread.run_sync(advise.read_advice, services.context, advice.id)
+    if advice.problem:
+        return problem_response(msgspec.structs.replace(advice.problem, instance=f"{PATH}/{advice.id}"))
+    created = _created(_with_address(advice, request, services), asked.delete_key)
+    response = conditional(request, _rendered(created, form, detail), media_type_of(form))
+    if advice.state not in FINAL:
+        response.status_code = 202
+        response.headers = {"Retry-After": str(POLL_SECONDS), "Vary": "Accept", "Cache-Control": "no-store"}
+    response.headers["Location"] = _location(advice.id, services)
+    if asked.delete_key:
+        response.headers["Cache-Control"] = "no-store"
+        if form != "json":
+            response.headers["X-Advice-Key"] = asked.delete_key
+    return response
+
+
+@get(
+    PATH + "/{advice_id:str}",
+    operation_id="read_advice",
+    operation_class=TextToo,
+    summary="Read an advice",
+    security=[{}, *SECURITY],
+    guards=[knows],
+    responses={
+        200: ResponseSpec(Advice, description="The advice as it is now.", generate_examples=False, examples=[ADVICE]),
+        **problem_responses("advice-not-found", "not-acceptable", "invalid-request", "too-many-streams", *SEES_MORE),
+    },
+    response_headers=[ResponseHeader(name="ETag", description="For `If-None-Match`.", documentation_only=True)],
+)
+async def read_advice(
+    advice_id: FromPath[str],
+    request: Request[Any, Any, Any],
+    services: NamedDependency[Services],
+    wait: Wait = 0,
+    as_format: AsFormat = None,
+    detail: Detail = "short",
+) -> Response[Any]:
+    """The state, and when it is `ready` everything; in JSON, plain text or Markdown.
+
+    With a token, what the caller's own hosts measured counts in it too.
+    """
+    form, known = wanted_format(request, as_format), _checked(advice_id)
+    if wait and (await to_thread.run_sync(advise.advice_progress, services.context, known)).state not in FINAL:
+        async with await services.hold(request, MAX_WAIT_SECONDS + 5):
+            await wait_until_final(services, known, wait)
+    caller = anyone(request)
+    if caller is not None:
+        advice = await to_thread.run_sync(advise.read_advice, services.context, known, caller)
+        return for_viewer(
+            request, _rendered(_with_address(advice, request, services), form, detail), media_type_of(form)
+        )
+    version = await to_thread.run_sync(advise.advice_version, services.context, known)
+    return await _answered(known, version, request, services, form, detail)
+
+
+@get(
+    PATH + "/{advice_id:str}/file",
+    operation_id="read_advice_file",
+    operation_class=Documented,
+    summary="Read an advice as a file for another program",
+    responses={
+        200: ResponseSpec(str, description="The file.", media_type="text/plain", generate_examples=False),
+        **problem_responses("advice-not-found", "invalid-request", "invalid-flags"),
+    },
+)
+async def read_advice_file(
+    advice_id: FromPath[str],
+    request: Request[Any, Any, Any],
+    services: NamedDependency[Services],
+    form: Annotated[FileFormat, QueryParameter(name="as", description="Which program's.")] = "llama-swap",
+    config: Annotated[int, QueryParameter(ge=1, le=1000, description="The rank of the config.")] = 1,
+    others: Annotated[
+        str, QueryParameter(name="with", max_length=500, description="Ids of other ready advices for it, with commas.")
+    ] = "",
+) -> Response[Any]:
+    """llama-swap's YAML, llama-server's router presets, a compose service, variables, or a systemd unit.
+
+    llama-swap and presets hold several models: those of the advices in `with` too, which must be for the same hardware.
+    """
+    ids = [_checked(one.strip()) for one in (advice_id, *filter(None, others.split(",")))]
+    if len(ids) > _MOST_IDS:
+        raise InvalidInput(f"one file is of at most {_MOST_IDS} advices", field="with")
+    advices = [await to_thread.run_sync(advise.read_advice, services.context, one) for one in ids]
+    text = await to_thread.run_sync(advised_file, form, advices, config)
+    answer = conditional(request, text.encode(), "text/plain")
+    answer.headers["Content-Disposition"] = f'inline; filename="{FILE_NAMES[form]}"'
+    return answer
+
+
+@get(
+    PATH + "/{advice_id:str}/events",
+    operation_id="follow_advice",
+    operation_class=Streaming,
+    summary="Follow an advice live",
+    responses={
+        200: ResponseSpec(
+            AdviceEvent,
+            description="Server-sent events, named after the state; `data` is this object. Ends when final.",
+            media_type="text/event-stream",
+            generate_examples=False,
+        ),
+        204: ResponseSpec(None, description="`Last-Event-ID` says that the final state was seen."),
+        **problem_responses("advice-not-found", "too-many-streams", "queue-unavailable"),
+    },
+)
+async def follow_advice(
+    advice_id: FromPath[str], request: Request[Any, Any, Any], services: NamedDependency[Services]
+) -> Response[Any]:
+    """The state from the database first, then live progress; a comment line every 15 seconds."""
+    found = await to_thread.run_sync(advise.advice_progress, services.context, _checked(advice_id))
+    if found.state in FINAL and request.headers.get("last-event-id") == event_id(found):
+        return Response(None, status_code=204)
+    lease = await services.hold(request, STREAM_LEASE_SECONDS)
+    return event_stream(events(services, found.id, lease))
+
+
+@delete(
+    PATH + "/{advice_id:str}",
+    operation_id="delete_advice",
+    operation_class=Documented,
+    summary="Delete an advice",
+    responses=problem_responses("advice-not-found", "wrong-key"),
+)
+async def delete_advice(
+    advice_id: FromPath[str],
+    services: NamedDependency[Services],
+    key: Annotated[
+        str | None, HeaderParameter(name="X-Advice-Key", description="The `delete_key` of the answer.")
+    ] = None,
+) -> None:
+    """Takes the key that was given to the one whose request made the advice."""
+    if not key:
+        raise WrongKey("deleting takes the key that was given when the advice was made", field="X-Advice-Key")
+    await to_thread.run_sync(advise.delete_advice, services.context, _checked(advice_id), key[:200])
+
+
+def _checked(advice_id: str) -> str:
+    if not _ID.fullmatch(advice_id):
+        raise AdviceNotFound("there is no advice with this id")
+    return advice_id
+
+
+def _location(advice_id: str, services: Services) -> str:
+    return (services.settings.public_url or "").rstrip("/") + f"{PATH}/{advice_id}"
+
+
+def _with_address(advice: Advice, request: Request[Any, Any, Any], services: Services) -> Advice:
+    return msgspec.structs.replace(advice, url=services.address(request, f"{PATH}/{advice.id}"))
+
+
+def _created(advice: Advice, delete_key: str | None) -> CreatedAdvice:
+    return CreatedAdvice(**msgspec.structs.asdict(advice), delete_key=delete_key)
+
+
+async def _answered(
+    advice_id: str, version: str | None, request: Request[Any, Any, Any], services: Services, form: Format, detail: str,
+    *, created: bool = False,
+) -> Response[Any]:  # fmt: skip
+    """Return the advice as it is now; a final one as it was kept, if nothing that it says has changed."""
+
+    def make() -> bytes:
+        advice = _with_address(advise.read_advice(services.context, advice_id), request, services)
+        return _rendered(_created(advice, None) if created else advice, form, detail)
+
+    key = ("advice", advice_id, services.address(request, ""), form, detail, created)
+    answer = await services.kept.answer(key, version, make)
+    response = conditional(request, answer.body, media_type_of(form), etag=answer.etag)
+    if answer.version is None:
+        response.headers["Retry-After"] = str(POLL_SECONDS)
+    return response
+
+
+def _rendered(advice: Advice, form: Format, detail: str) -> bytes:
+    if form == "json":
+        return msgspec.json.encode(compact(advice) if detail == "card" else advice)
+    return (render_text if form == "text" else render_markdown)(advice, detail).encode()
+
+
+router = Router(
+    "/", route_handlers=[request_advice, read_advice, read_advice_file, follow_advice, delete_advice], tags=["advice"]
+)

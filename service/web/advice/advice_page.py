@@ -1,0 +1,162 @@
+"""`/advice/{id}`: an advice as a page, live until it is final, with what was measured of it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any, Literal
+from urllib.parse import urlencode
+
+from anyio import to_thread
+from litestar import Request, Response, Router, get, post
+from litestar.di import NamedDependency
+from litestar.params import FromPath
+from markupsafe import Markup
+
+from service.engine.advice import AdvisedConfig
+from service.engine.hardware_text import to_shorthand
+from service.engine.measured import speed_at
+from service.engine.measured.identity import short_name
+from service.errors import AdviceNotFound, WrongKey
+from service.flows.advice import advise
+from service.flows.measuring import validated
+from service.web.pages.forms import query_of, read_form
+from service.web.pages.render import page
+from service.web.pictures.bars import memory_bars, token_bar
+from service.web.pictures.trade import draw_trade
+from service.web.results.curves import MOST_CURVES, Curve, draw
+from service.web.services import Services
+from service.wire.advice.advice import FINAL, Advice
+from service.wire.advice.assumed_text import fact_of, fact_words
+from service.wire.advice.card import card_of, speed_words
+from service.wire.advice.files import files_of
+from service.wire.advice.text import how, standing, state_text
+from service.wire.measuring.validation_text import headline
+
+_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
+_REFRESH_SECONDS = 3  # of a browser without scripts
+_VALIDATED = ("done", "cancelled")
+
+
+@get("/advice/{advice_id:str}", sync_to_thread=True)
+def show(
+    advice_id: FromPath[str], request: Request[Any, Any, Any], services: NamedDependency[Services]
+) -> Response[bytes]:
+    """An advice as it is now. Raises AdviceNotFound."""
+    advice = advise.read_advice(services.context, _checked(advice_id))
+    validations = validated.validations_of_advice(services.context, advice.id) if advice.configs else []
+    running = [v.id for v in validations if v.state not in _VALIDATED]
+    response = page(  # nosec B604 (`shell` is what a page calls the reader's shell)
+        request,
+        services,
+        "advice.html",
+        advice=advice,
+        card=card_of(advice),
+        shell=_shell(request),
+        files=files_of(advice),
+        pictures=_pictures(advice),
+        said=state_text(advice),
+        rig=_rig(advice),
+        again=_again(advice),
+        api=services.address(request, f"/v1/advice/{advice.id}"),
+        follow=_followed(advice, running),
+        refresh=_REFRESH_SECONDS,
+        charts=_charts(advice.configs[:MOST_CURVES]),
+        assumed=[fact_of(one, advice.hardware.gpus) for one in advice.assumed],
+        fact_words=fact_words,
+        speed_words=speed_words,
+        validations=[(v, headline(v)) for v in reversed(validations)],
+        how=how,
+        standing=standing,
+        speed_at=speed_at,
+    )
+    response.headers["Vary"] = "User-Agent"
+    return response
+
+
+@post("/advice/{advice_id:str}/deletion", status_code=200)
+async def delete(
+    advice_id: FromPath[str], request: Request[Any, Any, Any], services: NamedDependency[Services]
+) -> Response[bytes]:
+    """Delete an advice with the key in the form. Raises AdviceNotFound or WrongKey."""
+    key = (await read_form(request)).value("key")
+    if not key:
+        raise WrongKey("deleting takes the key that was given when the advice was made", field="key")
+    await to_thread.run_sync(advise.delete_advice, services.context, _checked(advice_id), key[:200])
+    return page(request, services, "said.html", title="Deleted", text="The advice and its request are gone.")
+
+
+def _checked(advice_id: str) -> str:
+    if not _ID.fullmatch(advice_id):
+        raise AdviceNotFound("there is no advice with this id")
+    return advice_id
+
+
+def _followed(advice: Advice, validations: Sequence[str]) -> str:
+    """The stream of what goes on, empty where nothing does."""
+    if advice.state not in FINAL:
+        return f"/v1/advice/{advice.id}/events"
+    return f"/v1/validations/{validations[-1]}/events" if validations else ""
+
+
+def _rig(advice: Advice) -> str:
+    """The machine in a few words: without makers, which all readers know."""
+    parts = to_shorthand(advice.hardware).split(", ")
+    return ", ".join(short_name(part).removeprefix("ram ") for part in parts).replace("x NVIDIA GeForce ", "x ")
+
+
+def _again(advice: Advice) -> str:
+    """The form with this request typed in, as far as short fields hold it."""
+    return "/?" + urlencode({"repo": advice.repo, "paste": to_shorthand(advice.hardware)})
+
+
+def _shell(request: Request[Any, Any, Any]) -> Literal["posix", "powershell"]:
+    """The shell that commands are for: as the address says, else as the browser's system has it."""
+    asked = query_of(request).get("shell", "")
+    if asked in ("posix", "powershell"):
+        return "posix" if asked == "posix" else "powershell"
+    return "powershell" if "Windows" in request.headers.get("user-agent", "") else "posix"
+
+
+def _pictures(advice: Advice) -> dict[str, Markup]:
+    """The pictures of the first config and of all, by name; empty where there is nothing to draw."""
+    if not advice.configs:
+        return {}
+    first = advice.configs[0]
+    return {
+        "memory": memory_bars(first.devices, "memory"),
+        "trade": draw_trade(advice.configs, "trade"),
+        "token": token_bar(first.token_ms, "token"),
+    }
+
+
+def _charts(configs: Sequence[AdvisedConfig]) -> list[tuple[str, Markup]]:
+    """The predicted speeds of the configs against depth; the first one's with its interval."""
+    if not any(len(c.speed) > 1 for c in configs):
+        return []
+    tg, pp = ([_curve(c, phase) for c in configs] for phase in ("tg", "pp"))
+    return [
+        (
+            "Token generation (TG), t/s",
+            draw(tg, "tg", "Predicted token generation in t/s by depth"),
+        ),
+        (
+            "Prompt processing (PP), t/s",
+            draw(pp, "pp", "Predicted prompt processing in t/s by depth"),
+        ),
+    ]
+
+
+def _curve(config: AdvisedConfig, phase: str) -> Curve:
+    at = {point.n_kv: point for point in (*config.deeper, *config.speed)}
+    points = [at[depth] for depth in sorted(at)]
+
+    def of(figure: str) -> list[float]:
+        return [getattr(point, f"{phase}_{figure}") for point in points]
+
+    depths = [point.n_kv for point in points]
+    band = list(zip(depths, of("low"), of("high"), strict=True)) if config.rank == 1 else ()
+    return Curve(f"#{config.rank} {config.variant} {config.engine}", list(zip(depths, of("tps"), strict=True)), band)
+
+
+router = Router("/", route_handlers=[show, delete])

@@ -1,0 +1,166 @@
+"""`/`: what this is, and the form that asks for an advice."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+from anyio import to_thread
+from litestar import Request, Response, Router, get, post
+from litestar.di import NamedDependency
+
+from service.engine.catalogue import known_cpus, known_gpus
+from service.engine.errors import AdvisorError, InvalidInput
+from service.engine.hardware_text import to_shorthand
+from service.engine.measured.identity import short_name
+from service.errors import AdviceNotFound
+from service.flows.advice import advise, repos
+from service.flows.advice.payers import Payer
+from service.web.advice.again import changed_request
+from service.web.documentation.examples import REPO, RIG
+from service.web.pages.forms import Form, converted, field_error, query_of, read_form
+from service.web.pages.render import HTML, page
+from service.web.services import Services
+from service.wire.advice.advice import AdviceRequest
+from service.wire.problem import problem_of
+
+_NUMBERS = {
+    **{name: f"goal.{name}" for name in ("prompt", "output", "depth", "context", "parallel", "min_tg", "min_pp")},
+    **{name: f"constraints.{name}" for name in ("min_bpw", "max_bpw", "max_ram_gib", "reserve_mib")},
+}
+_TEXTS = {
+    "revision": "revision",
+    "preset": "goal.preset",
+    "models_dir": "constraints.models_dir",
+    "current_command": "constraints.current_command",
+}
+# The form's field by the path of the request's, for what a flow finds wrong.
+_FIELDS = {
+    **{path: name for name, path in (_NUMBERS | _TEXTS).items()},
+    "repo": "repo",
+    "hardware": "gpus",
+    "hardware.cpu": "cpu",
+    "hardware.ram": "ram",
+    "goal": "preset",
+    "constraints.engines": "engine",
+    "constraints.variants": "variants",
+    "what_if": "what_if",
+}
+_MORE = (*_NUMBERS, "revision", "models_dir", "current_command", "engine", "variants", "what_if")
+_MOST_REPOS = 100
+_READ_SECONDS = 4  # for the page with the key; the advice takes longer
+
+
+@get("/", sync_to_thread=True)
+def start(request: Request[Any, Any, Any], services: NamedDependency[Services]) -> Response[bytes]:
+    """What this is, and the form; fields of the query are typed in."""
+    return _start(request, services, Form(query_of(request)), 200)
+
+
+@post("/advice", status_code=200)
+async def ask(request: Request[Any, Any, Any], services: NamedDependency[Services]) -> Response[Any]:
+    """Ask, and go to the advice; an error comes back next to its field, with everything that was typed.
+
+    Without scripts a page with the deletion key comes first: browsers do not reload an address that has a fragment, so
+    an advice opened with the key in its address would never arrive.
+    """
+    form = await read_form(request)
+    admission = services.admission(request)
+    try:
+        asked = await to_thread.run_sync(_request_advice, services, form, admission, services.payer(request, None))
+    except AdviceNotFound:
+        raise
+    except AdvisorError as error:
+        typed = await to_thread.run_sync(_typed, services, form)
+        wrong = Form(typed, (field_error(error, _fields(form)),))
+        return await to_thread.run_sync(_start, request, services, wrong, problem_of(error).status)
+    address = f"/advice/{asked.advice.id}"
+    if asked.delete_key and not form.value("scripted"):
+        return page(request, services, "asked.html", to=address, key=asked.delete_key, seconds=_READ_SECONDS)
+    key = f"#key={asked.delete_key}" if asked.delete_key else ""  # a fragment, which goes into no log
+    return Response(b"", status_code=303, media_type=HTML, headers={"Location": address + key})
+
+
+def _request_advice(services: Services, form: Form, admit: Callable[[], None], payer: Payer) -> Any:
+    return advise.request_advice(services.context, _asked(services, form), admit, payer)
+
+
+def _asked(services: Services, form: Form) -> AdviceRequest:
+    """The request of the start page's form, or of an advice (`of`) with changes."""
+    if not (of := form.value("of")):
+        return advice_request(form)
+    return changed_request(advise.asked_for(services.context, of), advise.read_advice(services.context, of).goal, form)
+
+
+def _typed(services: Services, form: Form) -> dict[str, str]:
+    """What the start page's form shows again: of an advice with changes, that advice's repo and hardware too."""
+    if not (of := form.value("of")):
+        return dict(form.values)
+    asked = advise.asked_for(services.context, of)
+    rig = asked.hardware if isinstance(asked.hardware, str) else to_shorthand(asked.hardware)
+    return {"repo": asked.repo, "paste": rig, **form.values}
+
+
+def _start(request: Request[Any, Any, Any], services: Services, form: Form, status: int) -> Response[bytes]:
+    gpus, cpus = _catalogue()
+    return page(
+        request,
+        services,
+        "start.html",
+        status=status,
+        form=form,
+        more=any(form.value(name) or form.error(name) for name in _MORE),
+        repos=repos.known_repos(services.context, _MOST_REPOS),
+        gpus=gpus,
+        cpus=cpus,
+        address=services.address(request, ""),
+        body=json.dumps({"repo": REPO, "hardware": RIG}),
+        repo=REPO,
+        rig=RIG,
+    )
+
+
+@cache
+def _catalogue() -> tuple[list[str], list[str]]:
+    """The names of GPUs and CPUs as people write them."""
+    gpus = dict.fromkeys(short_name(row.name) for row in known_gpus())
+    return list(gpus), list(dict.fromkeys(row.name for row in known_cpus()))
+
+
+def advice_request(form: Form) -> AdviceRequest:
+    """Return the request that a form makes. Raises InvalidInput with the path of what is wrong."""
+    asked: dict[str, Any] = {"repo": form.value("repo"), "hardware": hardware_text(form), "goal": {}, "constraints": {}}
+    for name, path in (_NUMBERS | _TEXTS).items():
+        if text := form.value(name):
+            parent, _, last = path.rpartition(".")
+            (asked[parent] if parent else asked)[last] = text
+    if engine := form.value("engine"):
+        asked["constraints"]["engines"] = [{"name": engine}]
+    if variants := form.value("variants"):
+        asked["constraints"]["variants"] = [name for name in variants.replace(",", " ").split() if name]
+    asked["what_if"] = [line.strip() for line in form.value("what_if").split("\n") if line.strip()]
+    return _decoded(asked)
+
+
+def hardware_text(form: Form) -> str:
+    """Return the hardware as one text: shorthand of the short fields, then what was pasted."""
+    short = ", ".join(form.value(name) for name in ("gpus", "cpu", "ram") if form.value(name))
+    return "\n".join(text for text in (short, form.value("paste")) if text)
+
+
+def _decoded(asked: dict[str, Any]) -> AdviceRequest:
+    for name, what in (("repo", "name a Hugging Face repo"), ("hardware", "say what GPUs there are, or `no GPU`")):
+        if not asked[name]:
+            raise InvalidInput(what, field=name)
+    return converted(asked, AdviceRequest)
+
+
+def _fields(form: Form) -> dict[str, str]:
+    """Where errors stand: those of the hardware at what was pasted, where nothing else was said of it."""
+    pasted = form.value("paste") and not form.value("gpus")
+    return {**_FIELDS, "hardware": "paste"} if pasted else _FIELDS
+
+
+router = Router("/", route_handlers=[start, ask])

@@ -1,0 +1,60 @@
+"""`/check`: a command that somebody uses, what it takes and what is wrong with it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from litestar import Request, Response, Router, get, post
+from litestar.di import NamedDependency
+
+from service.engine.errors import AdvisorError, InvalidInput
+from service.flows.advice import check
+from service.web.documentation.examples import RIG
+from service.web.pages.forms import FieldError, Form, converted, field_error, query_of, read_form
+from service.web.pages.render import page
+from service.web.pictures.bars import memory_bars
+from service.web.services import Services
+from service.wire.advice.check import Checked, CheckRequest
+from service.wire.problem import problem_of
+
+_FIELDS = {"command": "command", "hardware": "hardware", "repo": "repo", "model": "repo", "build": "build"}
+
+
+@get("/check", sync_to_thread=True)
+def ask(request: Request[Any, Any, Any], services: NamedDependency[Services]) -> Response[bytes]:
+    """The form; fields of the query are typed in."""
+    return _page(request, services, Form(query_of(request)), None, 200)
+
+
+@post("/check", status_code=200)
+async def answer(request: Request[Any, Any, Any], services: NamedDependency[Services]) -> Response[bytes]:
+    """The check below its form; an error stands at its field, with everything that was typed."""
+    form = await read_form(request)
+    try:
+        admit = services.admission(request)
+        checked = await services.run_reading(check.check_command, services.context, _request(form), admit)
+    except AdvisorError as error:
+        wrong = Form(form.values, (_at_field(error),))
+        return _page(request, services, wrong, None, problem_of(error).status)
+    return _page(request, services, form, checked, 200)
+
+
+def _at_field(error: AdvisorError) -> FieldError:
+    return field_error(error, _FIELDS)
+
+
+def _request(form: Form) -> CheckRequest:
+    for name, what in (("command", "paste the command that you use"), ("hardware", "say what it runs on")):
+        if not form.value(name):
+            raise InvalidInput(what, field=name)
+    return converted({name: form.value(name) for name in _FIELDS if form.value(name)}, CheckRequest)
+
+
+def _page(
+    request: Request[Any, Any, Any], services: Services, form: Form, checked: Checked | None, status: int
+) -> Response[bytes]:
+    picture = memory_bars(checked.memory.devices, "memory") if checked else ""
+    return page(request, services, "check.html", status=status, form=form, checked=checked, picture=picture, rig=RIG)
+
+
+router = Router("/", route_handlers=[ask, answer])

@@ -1,0 +1,115 @@
+"""`/v1/hardware`: the catalogue, and how a text about hardware is understood."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Annotated, Any
+
+import msgspec
+from anyio import to_thread
+from litestar import Request, Response, Router, get, post
+from litestar.di import NamedDependency
+from litestar.enums import RequestEncodingType
+from litestar.openapi.datastructures import ResponseSpec
+from litestar.params import BodyKwarg, QueryParameter
+
+from service.engine.catalogue import known_cpus, known_gpus, resolve
+from service.engine.catalogue.rows import CpuRow, GpuRow
+from service.engine.hardware_text import parse_hardware as parse_text
+from service.engine.hardware_text import to_shorthand
+from service.web.documentation.examples import HARDWARE_QUESTION
+from service.web.documentation.operations import Documented
+from service.web.http.body import JsonBody
+from service.web.http.conditional import conditional
+from service.web.http.problems import problem_responses
+from service.web.services import Services
+from service.wire.advice.hardware import CpuRows, GpuRows, HardwareQuestion, ParsedHardware
+
+_MAX_ROWS = 1_000
+Search = Annotated[
+    str,
+    QueryParameter(
+        name="q", max_length=100, description="Words that the name or an alias holds, in any order and case."
+    ),
+]
+
+
+@get(
+    "/v1/hardware/gpus",
+    operation_id="list_gpus",
+    operation_class=Documented,
+    summary="GPUs that the catalogue knows",
+    responses={
+        200: ResponseSpec(GpuRows, description="Those that match.", generate_examples=False),
+        **problem_responses("invalid-request"),
+    },
+)
+async def list_gpus(
+    request: Request[Any, Any, Any], services: NamedDependency[Services], search: Search = ""
+) -> Response[Any]:
+    """Memory as the driver reports it, bandwidth, throughput; null is unknown."""
+    return _matching(request, known_gpus(), search)
+
+
+@get(
+    "/v1/hardware/cpus",
+    operation_id="list_cpus",
+    operation_class=Documented,
+    summary="CPUs that the catalogue knows",
+    responses={
+        200: ResponseSpec(CpuRows, description="Those that match.", generate_examples=False),
+        **problem_responses("invalid-request"),
+    },
+)
+async def list_cpus(
+    request: Request[Any, Any, Any], services: NamedDependency[Services], search: Search = ""
+) -> Response[Any]:
+    """Cores, memory channels and speed of their platforms; null is unknown."""
+    return _matching(request, known_cpus(), search)
+
+
+@post(
+    "/v1/hardware/parse",
+    dto=JsonBody[HardwareQuestion],
+    return_dto=None,
+    status_code=200,
+    operation_id="parse_hardware",
+    operation_class=Documented,
+    summary="How a text about hardware is understood",
+    responses={
+        200: ResponseSpec(ParsedHardware, description="Both forms.", generate_examples=False),
+        **problem_responses(
+            "malformed-json",
+            "body-too-large",
+            "unsupported-media-type",
+            "invalid-request",
+            "unknown-hardware",
+            "invalid-hardware",
+        ),
+    },
+)
+async def parse_hardware(
+    data: Annotated[HardwareQuestion, BodyKwarg(media_type=RequestEncodingType.JSON, examples=[HARDWARE_QUESTION])],
+    services: NamedDependency[Services],
+) -> ParsedHardware:
+    """Shorthand, pasted tool output or a mixture; lists what is assumed because it was not stated."""
+    return await to_thread.run_sync(_parsed, data.text)
+
+
+def _parsed(text: str) -> ParsedHardware:
+    hardware = parse_text(text)
+    return ParsedHardware(hardware, to_shorthand(hardware), list(resolve(hardware).assumed))
+
+
+def _matching(request: Request[Any, Any, Any], rows: Iterable[GpuRow | CpuRow], search: str) -> Response[Any]:
+    words = search.lower().split()
+    found = [row for row in rows if all(word in _names(row) for word in words)]
+    body = msgspec.json.encode({"total": len(found), "rows": found[:_MAX_ROWS]})
+    return conditional(request, body, "application/json")
+
+
+def _names(row: GpuRow | CpuRow) -> str:
+    return " ".join((row.name, *row.aliases)).lower()
+
+
+router = Router("/", route_handlers=[list_gpus, list_cpus, parse_hardware], tags=["hardware"])

@@ -1,0 +1,78 @@
+"""`/v1/repos`: a repo's variants and what a header says.
+
+A repo is read within the request, in a thread. A process reads four of the Hub at once: others wait a few seconds,
+and are then sent away with 503 (hub/slots.py). What is kept of headers is answered without; the flow sees to it that
+one repo and commit is read once for all who ask.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import msgspec
+from litestar import Request, Response, Router, get
+from litestar.di import NamedDependency
+from litestar.openapi.datastructures import ResponseSpec
+from litestar.params import FromPath, QueryParameter
+
+from service.flows.advice import inspect
+from service.web.documentation.operations import Documented
+from service.web.http.conditional import conditional
+from service.web.http.problems import problem_responses
+from service.web.services import Services
+from service.wire.advice.advice import REVISION_PATTERN
+from service.wire.advice.repo import RepoView
+
+VariantName = Annotated[
+    str | None, QueryParameter(max_length=200, description="The variant whose model is shown; else the smallest.")
+]
+Revision = Annotated[
+    str | None,
+    QueryParameter(
+        max_length=200, description="Branch, tag or commit; else main.", schema_extra={"pattern": REVISION_PATTERN}
+    ),
+]
+
+
+@get(
+    "/v1/repos/{owner:str}/{name:str}",
+    operation_id="inspect_repo",
+    operation_class=Documented,
+    summary="A repo's variants, and the model of one of them",
+    responses={
+        200: ResponseSpec(RepoView, description="The repo at one commit.", generate_examples=False),
+        **problem_responses(
+            "invalid-request",
+            "repo-not-found",
+            "revision-not-found",
+            "repo-gated",
+            "repo-without-gguf",
+            "repo-too-large",
+            "unknown-variant",
+            "not-gguf",
+            "truncated-header",
+            "invalid-header",
+            "unsupported-model",
+            "hub-unauthorised",
+            "hub-reply-refused",
+            "hub-unavailable",
+            "hub-rate-limited",
+            "service-unavailable",
+        ),
+    },
+)
+async def inspect_repo(
+    owner: FromPath[str],
+    name: FromPath[str],
+    request: Request[Any, Any, Any],
+    services: NamedDependency[Services],
+    variant: VariantName = None,
+    revision: Revision = None,
+) -> Response[Any]:
+    """Files, metadata, layers, bytes by role and type, sizes of each layer, cache per token."""
+    admit = services.admission(request)
+    view = await services.run_reading(inspect.inspect, services.context, f"{owner}/{name}", revision, variant, admit)
+    return conditional(request, msgspec.json.encode(view), "application/json")
+
+
+router = Router("/", route_handlers=[inspect_repo], tags=["repos"])

@@ -1,0 +1,23 @@
+"""The routes of the API, a module a resource, and those that monitors read."""
+
+from __future__ import annotations
+
+from service.web.advice import advice_api, check_api, hardware_api, repos_api
+from service.web.measuring import agent_api, hosts_api, validations_api
+from service.web.operations import health_api, metrics_api
+from service.web.results import accuracy_api, moderation_api, results_api
+
+API = [
+    advice_api.router,
+    check_api.router,
+    repos_api.router,
+    hardware_api.router,
+    hosts_api.router,
+    validations_api.router,
+    results_api.router,
+    moderation_api.router,
+    accuracy_api.router,
+    agent_api.router,
+]  # counted for each client
+PARTS = [health_api.router, metrics_api.router]  # asked by monitors, which are not counted
+ROUTERS = [*API, *PARTS]  # of the OpenAPI document

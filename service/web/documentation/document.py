@@ -1,0 +1,187 @@
+"""The OpenAPI document of the API.
+
+It comes from an app that is never served, so that none of the framework's documentation routes, which load scripts from
+elsewhere, exist in ours.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from typing import Any
+
+import msgspec
+from litestar import Litestar
+from litestar.di import Provide
+from litestar.openapi import OpenAPIConfig
+from litestar.openapi.spec import Components, Contact, License, Reference, SecurityScheme, Tag
+
+from service import __version__
+from service.web.api_routes import ROUTERS
+from service.web.documentation.parameters import explain
+from service.wire.advice.advice import Advice, AdviceEvent, AdviceRequest, CreatedAdvice
+from service.wire.advice.check import Checked, CheckRequest
+from service.wire.advice.compact import CompactAdvice
+from service.wire.advice.hardware import CpuRows, GpuRows, HardwareQuestion, ParsedHardware
+from service.wire.advice.repo import RepoView
+from service.wire.health import Health, NotReady, Readiness
+from service.wire.measuring.agent import (
+    SIGNATURE_HEADER,
+    Accepted,
+    EnrolledHost,
+    Greeted,
+    Greeting,
+    LeasedRun,
+    LeaseRequest,
+    NewHost,
+    Nothing,
+    Progress,
+    Renewed,
+    Report,
+    Session,
+)
+from service.wire.measuring.hosts import Account, Enrolment, EnrolmentRequest, Host, HostChange, Probe
+from service.wire.measuring.runs import ConfigHosts, Validation, ValidationEvent, ValidationRequest
+from service.wire.operations import OpenRemovalRequest, RemovalAsked, RemovalRequest
+from service.wire.problem import Problem
+from service.wire.results.accuracy import Accuracy
+from service.wire.results.board import Board
+from service.wire.results.dumps import DumpList
+from service.wire.results.moderation import (
+    AbuseReport,
+    AuditEntry,
+    Moderation,
+    OpenReport,
+    QuarantinedResult,
+    Reported,
+)
+from service.wire.results.results import Result, ResultPage
+from service.wire.results.submissions import Correction, Preview, ResultChange, Submission, Submitted
+
+_DESCRIPTION = (
+    "Name a Hugging Face GGUF repo and your hardware; get ranked, copy-and-paste configurations for ik_llama.cpp and "
+    "llama.cpp, with the memory of every device and the speed at every context depth."
+)
+_SCHEMES: dict[str, SecurityScheme | Reference] = {
+    "Token": SecurityScheme(type="http", scheme="bearer", description="What `advisor token create` printed."),
+    "HostSession": SecurityScheme(type="http", scheme="bearer", description="The token of `POST /v1/agent/sessions`."),
+    "HostSignature": SecurityScheme(
+        type="apiKey",
+        name=SIGNATURE_HEADER,
+        security_scheme_in="header",
+        description="Ed25519 signature (base64) with the headers Advisor-Host and Advisor-Counter: see docs/hosts.md.",
+    ),
+}
+_CONFIG = OpenAPIConfig(
+    title="Offload Advisor",
+    version=__version__,
+    description=_DESCRIPTION,
+    use_handler_docstrings=True,
+    components=Components(security_schemes=_SCHEMES),
+    contact=Contact(name="The operator of the service: see /about"),
+    license=License(name="Apache-2.0", identifier="Apache-2.0"),
+    tags=[
+        Tag("advice", "Ask for configs, read them, follow their making"),
+        Tag("check", "A command that you use: memory, speed, and what is wrong with it"),
+        Tag("repos", "What a repo holds"),
+        Tag("validations", "Have configs measured, follow it, and see what came of it"),
+        Tag("results", "What was measured: the leaderboard, and every result as open data"),
+        Tag("moderation", "What readers say is wrong with a result, and what operators do about it"),
+        Tag("hosts", "Machines that measure, and whose they are"),
+        Tag("agent", "What the agent on a host calls; every call after enrolment is signed"),
+        Tag("hardware", "The catalogue, and how hardware is understood"),
+        Tag("health", "Whether the service runs"),
+    ],
+)
+
+
+_SHAPES = (AdviceRequest, CreatedAdvice, AdviceEvent, RepoView, GpuRows, CpuRows, HardwareQuestion, ParsedHardware)
+_HOST_SHAPES = (Account, EnrolmentRequest, Enrolment, Host, HostChange, Probe)
+_AGENT_SHAPES = (Greeting, Greeted, NewHost, Nothing, EnrolledHost, Session, LeaseRequest, LeasedRun, Progress, Renewed)
+_REPORT_SHAPES = (Report, Accepted)
+_RUN_SHAPES = (ValidationRequest, Validation, ValidationEvent, ConfigHosts)
+_SENT = (Submission, Preview, Submitted, Correction, ResultChange)
+_OF_RESULTS = (Board, DumpList, ResultPage, Result, Accuracy, AbuseReport, Reported, OpenReport, Moderation, AuditEntry)
+_OF_OPERATORS = (RemovalRequest, RemovalAsked, OpenRemovalRequest, QuarantinedResult)
+_MORE_SHAPES = (Advice, CompactAdvice, CheckRequest, Checked, Health, NotReady, Readiness, Problem)
+
+
+@cache
+def openapi_json() -> bytes:
+    """Return the document as it is served and kept in `openapi/openapi.json`."""
+    return msgspec.json.format(msgspec.json.encode(openapi_document()), indent=1) + b"\n"
+
+
+@cache
+def openapi_document() -> dict[str, Any]:
+    """Return the document as plain data.
+
+    The shapes are msgspec's own, with docstrings, every bound and `additionalProperties`, which the framework's lack.
+    """
+    no_services = Provide(lambda: None, sync_to_thread=False)
+    app = Litestar(ROUTERS, dependencies={"services": no_services}, openapi_config=_CONFIG, logging_config=None)
+    paths = msgspec.json.encode(app.openapi_schema.to_schema(), order="sorted")
+    document: dict[str, Any] = msgspec.json.decode(paths)
+    explain(document["paths"])
+    _, shapes = msgspec.json.schema_components(
+        (
+            *_SHAPES,
+            *_MORE_SHAPES,
+            *_OF_RESULTS,
+            *_OF_OPERATORS,
+            *_SENT,
+            *_HOST_SHAPES,
+            *_AGENT_SHAPES,
+            *_REPORT_SHAPES,
+            *_RUN_SHAPES,
+        ),
+        ref_template="#/components/schemas/{name}",
+    )
+    for shape in shapes.values():
+        _say_simply(shape)
+    for name in _sent_by_clients(document["paths"], shapes):
+        _say_defaults_in_words(shapes[name])
+    schemes = document["components"]["securitySchemes"]
+    return document | {"components": {"schemas": dict(sorted(shapes.items())), "securitySchemes": schemes}}
+
+
+def _sent_by_clients(paths: dict[str, Any], shapes: dict[str, Any]) -> set[str]:
+    """Return the names of the shapes that bodies of requests are made of."""
+    bodies = [operation.get("requestBody") for item in paths.values() for operation in item.values()]
+    found, new = set[str](), _named_in(bodies)
+    while new:
+        found |= new
+        new = set().union(*(_named_in(shapes[name]) for name in new)) - found
+    return found
+
+
+def _named_in(part: Any) -> set[str]:
+    text = msgspec.json.encode(part).decode()
+    return set(re.findall(r'"#/components/schemas/([^"]+)"', text))
+
+
+def _say_defaults_in_words(shape: dict[str, Any]) -> None:
+    """Move defaults into descriptions: generators of TypeScript take a property with a default to be always there."""
+    for field in shape.get("properties", {}).values():
+        default = field.pop("default", None)
+        if default not in (None, [], ""):
+            said = field.get("description", "").rstrip(".")
+            field["description"] = f"{said}{'. ' if said else ''}Default: {msgspec.json.encode(default).decode()}."
+
+
+def _say_simply(schema: Any) -> None:
+    """Say what generators of clients do not read in another way that means the same.
+
+    `items: false` behind `prefixItems` is what `maxItems` says, and items of one kind are `items`; an object as a
+    default is that of its own fields.
+    """
+    if isinstance(schema, dict):
+        prefix = schema.get("prefixItems", [])
+        if schema.get("items") is False and schema.get("maxItems") == len(prefix):
+            del schema["items"]
+        if prefix and all(item == prefix[0] for item in prefix):
+            schema["items"] = schema.pop("prefixItems")[0]
+        if isinstance(schema.get("default"), dict):
+            del schema["default"]
+    for part in schema.values() if isinstance(schema, dict) else schema if isinstance(schema, list) else ():
+        _say_simply(part)

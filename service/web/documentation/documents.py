@@ -1,0 +1,104 @@
+"""The documentation: guides, API reference, problems, a search in all of it; and files of the site."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from litestar import Request, Response, Router, get
+from litestar.di import NamedDependency
+from litestar.exceptions import NotFoundException
+from litestar.params import FromPath
+
+from service.web.documentation import guides
+from service.web.documentation.document import openapi_json
+from service.web.http.conditional import conditional
+from service.web.pages.forms import query_of
+from service.web.pages.render import STATIC_TYPES, page, static_files, versioned
+from service.web.services import Services
+from service.wire.problem import PAGE
+from service.wire.problem_types import PROBLEM_TYPES
+
+_FOR_EVER = "public, max-age=31536000, immutable"
+
+
+# The index, in groups; pages that no group names come last.
+GROUPS = {
+    "Use it": "quickstart pick-a-quant check what-if commands validation submitting launchers discord slack",
+    "Understand it": "offloading memory speed quality planner measuring trust headers recordings rig",
+    "Run it": "self-hosting hosts accounts operating scaling runbook security architecture",
+    "Look it up": "cli api shapes clients problems rules settings metrics logs data glossary speed-parameters",
+}
+
+
+@get("/docs", sync_to_thread=True)
+def index(request: Request[Any, Any, Any], services: NamedDependency[Services]) -> Response[bytes]:
+    """All pages of the documentation, or what a search finds in them."""
+    q = query_of(request).get("q", "")[:200].strip()
+    return page(request, services, "docs.html", q=q, found=guides.search(q), groups=_groups(), guides=guides.guides())
+
+
+def _groups() -> list[tuple[str, list[str]]]:
+    """The groups with the pages that this installation has."""
+    named = {heading: names.split() for heading, names in GROUPS.items()}
+    others = set(guides.guides()) - {"index", *(name for names in named.values() for name in names)}
+    named["Look it up"] += sorted(others)
+    return [(heading, [name for name in names if name in guides.guides()]) for heading, names in named.items()]
+
+
+@get("/docs/{name:str}", sync_to_thread=True)
+def guide(name: FromPath[str], request: Request[Any, Any, Any], services: NamedDependency[Services]) -> Response[bytes]:
+    """A page of the documentation, or a picture on one."""
+    drawn = guides.picture(name)
+    return conditional(request, drawn, "image/svg+xml") if drawn else _shown(request, services, name, "")
+
+
+@get("/docs/{name:str}/{part:str}", sync_to_thread=True)
+def guide_part(
+    name: FromPath[str], part: FromPath[str], request: Request[Any, Any, Any], services: NamedDependency[Services]
+) -> Response[bytes]:
+    """One section of a long page."""
+    return _shown(request, services, name, part)
+
+
+def _shown(request: Request[Any, Any, Any], services: Services, name: str, part: str) -> Response[bytes]:
+    found = guides.guides().get(name)
+    if found is None or not (sections := guides.on_page(found, part)):
+        raise NotFoundException()
+    return page(
+        request,
+        services,
+        "guide.html",
+        title=f"{sections[0].heading} – {found.title}" if part else found.title,
+        text=guides.html_of(name, part),
+        up=(f"/docs/{name}", found.title) if part else None,
+        parts=[] if part else guides.parts(found),
+    )
+
+
+@get(PAGE, sync_to_thread=False)
+def problems(request: Request[Any, Any, Any], services: NamedDependency[Services]) -> Response[bytes]:
+    """Every problem, with the way out."""
+    return page(request, services, "problems.html", kinds=PROBLEM_TYPES)
+
+
+@get("/openapi.json", sync_to_thread=True)
+def openapi(request: Request[Any, Any, Any]) -> Response[bytes]:
+    """The OpenAPI document."""
+    return conditional(request, openapi_json(), "application/vnd.oai.openapi+json")
+
+
+@get("/static/{digest:str}/{name:str}", sync_to_thread=False)
+def static(digest: FromPath[str], name: FromPath[str], request: Request[Any, Any, Any]) -> Response[bytes]:
+    """A static file under its content's hash."""
+    if name not in STATIC_TYPES or versioned(name) != f"/static/{digest}/{name}":
+        raise NotFoundException()
+    return conditional(request, static_files()[name], STATIC_TYPES[name], cache_control=_FOR_EVER)
+
+
+@get("/robots.txt", sync_to_thread=False)
+def robots() -> Response[str]:
+    """What search engines may read: the pages, not the API."""
+    return Response("User-agent: *\nDisallow: /v1/\n", media_type="text/plain")
+
+
+router = Router("/", route_handlers=[index, guide, guide_part, problems, openapi, static, robots])

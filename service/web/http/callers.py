@@ -1,0 +1,93 @@
+"""Who calls: the account behind a bearer token, before the handler runs; a handler names the scope it needs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from anyio import to_thread
+from litestar import Request, Response
+from litestar.connection import ASGIConnection
+from litestar.handlers import BaseRouteHandler
+from litestar.types import Guard
+
+from service import logs
+from service.errors import NotAuthenticated
+from service.flows.accounts import Caller, Scope
+from service.web.http.conditional import conditional
+
+SECURITY: list[dict[str, list[str]]] = [{"Token": []}]  # of an operation, in OpenAPI
+PROBLEMS = ("not-authenticated", "not-allowed", "database-unavailable")  # of an operation that takes a token
+SEES_MORE = ("not-authenticated",)  # problems of an operation behind `knows`
+PRIVATE = {"Cache-Control": "private, no-store", "Vary": "Authorization"}  # headers of what only its caller may see
+_STATE = "caller"
+_MOST = 200
+
+
+def requires(scope: Scope) -> Guard:
+    """Return a guard that lets a request pass whose token has `scope`; `caller_of` then says whose it is.
+
+    It raises NotAuthenticated (401) or NotAllowed (403).
+    """
+
+    async def guard(connection: ASGIConnection[Any, Any, Any, Any], _: BaseRouteHandler) -> None:
+        caller = await _identified(connection)
+        if caller is None:
+            raise NotAuthenticated(f"this needs a token with the scope {scope}")
+        caller.require(scope)
+
+    return guard
+
+
+async def knows(connection: ASGIConnection[Any, Any, Any, Any], _: BaseRouteHandler) -> None:
+    """Guard of what needs no token, but shows more to anyone who sends one. A token that is not good is refused."""
+    await _identified(connection)
+
+
+async def operators_and_near(connection: ASGIConnection[Any, Any, Any, Any], _: BaseRouteHandler) -> None:
+    """Guard of what operators may see, and anyone who asks from a network that they name."""
+    services = connection.app.state.services
+    if services.is_near(connection):
+        return
+    await services.count_request(connection)
+    caller = await _identified(connection)
+    if caller is None:
+        raise NotAuthenticated("this needs a token with the scope operator, or ADVISOR_METRICS_NETWORKS")
+    caller.require("operator")
+
+
+def caller_of(request: Request[Any, Any, Any]) -> Caller:
+    """Return who calls, behind `requires`."""
+    caller: Caller = request.scope["state"][_STATE]
+    return caller
+
+
+def anyone(request: Request[Any, Any, Any]) -> Caller | None:
+    """Return who calls, behind `knows`; None for somebody without a token."""
+    caller: Caller | None = request.scope["state"][_STATE]
+    return caller
+
+
+def for_viewer(
+    request: Request[Any, Any, Any], body: bytes, media_type: str, *, etag: str | None = None
+) -> Response[bytes]:
+    """Return `body` behind `knows`: what somebody with a token sees is kept nowhere."""
+    if anyone(request) is None:
+        return conditional(request, body, media_type, etag=etag, vary="Accept, Authorization")
+    return conditional(
+        request, body, media_type, cache_control=PRIVATE["Cache-Control"], etag=etag, vary=PRIVATE["Vary"]
+    )
+
+
+async def _identified(connection: ASGIConnection[Any, Any, Any, Any]) -> Caller | None:
+    header = connection.headers.get("authorization")
+    caller = None
+    if header is not None:
+        kind, _, token = header.partition(" ")
+        if kind.lower() != "bearer" or len(token) > _MOST:
+            raise NotAuthenticated("the header Authorization must be `Bearer` and a token")
+        services = connection.app.state.services
+        caller = await to_thread.run_sync(services.caller_of, token.strip())
+        logs.note(account=caller.account_id)
+        await services.count_caller(caller)
+    connection.scope["state"][_STATE] = caller
+    return caller

@@ -1,0 +1,51 @@
+"""Conditional answers: an ETag over the bytes sent, 304 for a client that has them, 412 for one that wants others."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+from litestar import Request, Response
+
+REVALIDATE = "no-cache"  # may be kept, but must be asked for again
+
+
+def etag_of(body: bytes) -> str:
+    """Return the strong ETag of a representation."""
+    return f'"{hashlib.sha256(body).hexdigest()[:32]}"'
+
+
+def conditional(
+    request: Request[Any, Any, Any],
+    body: bytes,
+    media_type: str,
+    *,
+    cache_control: str = REVALIDATE,
+    etag: str | None = None,
+    vary: str = "Accept",
+) -> Response[bytes]:
+    """Return `body` with its ETag, 304 when `If-None-Match` names it, 412 when `If-Match` names others."""
+    etag = etag or etag_of(body)
+    headers = {"ETag": etag, "Cache-Control": cache_control, "Vary": vary}
+    if fails(request, etag):
+        return Response(b"", status_code=412, headers=headers, media_type=media_type)
+    if is_known(request, etag):
+        return Response(b"", status_code=304, headers=headers, media_type=media_type)
+    return Response(body, status_code=200, headers=headers, media_type=media_type)
+
+
+def fails(request: Request[Any, Any, Any], etag: str) -> bool:
+    """Return whether `If-Match` asks for something else, by strong comparison (RFC 9110, section 13.1.1)."""
+    wanted = request.headers.get("if-match")
+    return wanted is not None and wanted.strip() != "*" and etag not in _tags(wanted)
+
+
+def is_known(request: Request[Any, Any, Any], etag: str) -> bool:
+    """Return whether `If-None-Match` has it already, by weak comparison (RFC 9110, section 13.1.2)."""
+    known = request.headers.get("if-none-match", "")
+    is_read = request.method in ("GET", "HEAD")
+    return is_read and (known.strip() == "*" or etag in [tag.removeprefix("W/") for tag in _tags(known)])
+
+
+def _tags(header: str) -> list[str]:
+    return [part.strip() for part in header.split(",")]

@@ -1,0 +1,115 @@
+"""Errors become problems here, all of one shape, also those that nobody planned."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from http import HTTPStatus
+from typing import Any
+
+import msgspec
+from litestar import Request, Response
+from litestar.exceptions import HTTPException, InternalServerException, ValidationException
+from litestar.openapi.datastructures import ResponseSpec
+from litestar.openapi.spec import Example
+
+from service import metrics
+from service.engine.errors import AdvisorError
+from service.logs import Log
+from service.web.http.limits import MAX_BODY_BYTES
+from service.wire.problem import MEDIA_TYPE, Problem, problem, problem_of
+from service.wire.problem_types import PROBLEM_TYPES
+
+log = Log("web")
+
+BODY_PROBLEMS = ("malformed-json", "body-too-large", "unsupported-media-type", "invalid-request")
+_RETRY_SECONDS = 5  # for what the service cannot tell better: long enough for a restart of one of its parts
+_NAMES = {
+    "as_format": "format",
+    "form": "as",
+    "others": "with",
+}  # of parameters whose names Python or we keep otherwise
+_SHOWN = 200  # characters of a path in an answer
+_SLUGS = {
+    400: "bad-request",
+    404: "not-found",
+    405: "method-not-allowed",
+    406: "not-acceptable",
+    413: "body-too-large",
+    415: "unsupported-media-type",
+    422: "invalid-request",
+    429: "rate-limited",
+    503: "service-unavailable",
+}
+
+
+def problem_response(body: Problem, headers: dict[str, str] | None = None) -> Response[Problem]:
+    """Return `body` as a response, with `Retry-After` where the problem may pass."""
+    metrics.PROBLEMS.of(body.type.rpartition("#")[2]).inc()
+    found = dict(headers or {})
+    retry_after = body.retry_after or (_RETRY_SECONDS if body.status == HTTPStatus.SERVICE_UNAVAILABLE else None)
+    if retry_after:
+        body = msgspec.structs.replace(body, retry_after=retry_after)
+        found["Retry-After"] = str(retry_after)
+    if body.status == HTTPStatus.UNAUTHORIZED:
+        found["WWW-Authenticate"] = "Bearer"
+    return Response(body, status_code=body.status, media_type=MEDIA_TYPE, headers=found)
+
+
+def on_advisor_error(request: Request[Any, Any, Any], error: AdvisorError) -> Response[Problem]:
+    """Answer an expected failure."""
+    return problem_response(problem_of(error))
+
+
+def on_validation(request: Request[Any, Any, Any], error: ValidationException) -> Response[Problem]:
+    """Answer a wrong path or query parameter with its name."""
+    first = next((item for item in error.extra or [] if isinstance(item, dict)), {})
+    message = str(first.get("message", "a parameter of the request is wrong"))
+    key = first.get("key")
+    return problem_response(problem("invalid-request", message, field=_NAMES.get(key, key) if key else None))
+
+
+def on_http(request: Request[Any, Any, Any], error: HTTPException) -> Response[Problem]:
+    """Answer what the framework refuses: unknown paths and methods, large bodies."""
+    slug = _SLUGS.get(error.status_code, "internal")
+    if isinstance(error, InternalServerException) and "disconnected" in error.detail:  # and nobody reads this
+        slug, error = "bad-request", HTTPException(detail="the body did not come to its end")
+    most = request.route_handler.resolve_request_max_body_size() if slug == "body-too-large" else None
+    details = {
+        "not-found": f"there is no {request.url.path[:_SHOWN]} here: /docs lists what there is",
+        "method-not-allowed": f"{request.url.path[:_SHOWN]} does not take {request.method}",
+        "body-too-large": f"the body is over {(most or MAX_BODY_BYTES) >> 10:,} KiB",
+    }
+    return problem_response(problem(slug, details.get(slug, error.detail)), headers=dict(error.headers or {}))
+
+
+def on_crash(request: Request[Any, Any, Any], error: Exception) -> Response[Problem]:
+    """Answer what nobody planned, and log it; the answer tells nothing of the inside."""
+    log.error("request.failed", error, path=request.scope.get("path_template"))
+    return problem_response(problem("internal", "this should not have happened; it has been logged"))
+
+
+HANDLERS: dict[type[Exception] | int, Any] = {
+    AdvisorError: on_advisor_error,
+    ValidationException: on_validation,
+    HTTPException: on_http,
+    Exception: on_crash,
+}
+
+
+def problem_responses(*slugs: str) -> dict[int, ResponseSpec]:
+    """Return the OpenAPI responses for these problems, an example each; what every path may answer is added."""
+    by_status: dict[int, list[str]] = {}
+    for slug in (*slugs, "rate-limited", "internal"):
+        by_status.setdefault(PROBLEM_TYPES[slug].status, []).append(slug)
+    return {status: _specification(found) for status, found in sorted(by_status.items())}
+
+
+def _specification(slugs: Iterable[str]) -> ResponseSpec:
+    kinds = [(slug, PROBLEM_TYPES[slug]) for slug in dict.fromkeys(slugs)]
+    return ResponseSpec(
+        Problem,
+        description="; ".join(kind.title for _, kind in kinds),
+        media_type=MEDIA_TYPE,
+        generate_examples=False,
+        examples=[Example(slug, value=msgspec.to_builtins(problem(slug, kind.meaning))) for slug, kind in kinds],
+    )

@@ -1,0 +1,65 @@
+"""Files sent whole or in one range, with preconditions: RFC 9110, sections 13 (conditions) and 14 (ranges)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import anyio
+from litestar import Request, Response
+from litestar.response import Stream
+
+from service.web.http.conditional import fails, is_known
+
+_RANGE = re.compile(r"bytes=(?:([0-9]{1,18})-([0-9]{0,18})|-([0-9]{1,18}))", re.ASCII)
+_PIECE = 64 << 10
+
+
+def file_answer(
+    request: Request[Any, Any, Any], path: Path, digest: str, media_type: str, cache_control: str
+) -> Response[Any]:
+    """Return a file of this disk: 200, 206 for one range of it, 304, 412 or 416. `digest`: hex, of its content.
+
+    Several ranges are answered with the whole file, as a server may; so is a range with an `If-Range` that differs.
+    """
+    etag, n_bytes = f'"{digest[:32]}"', path.stat().st_size
+    headers = {"ETag": etag, "Cache-Control": cache_control, "Vary": "Accept-Encoding", "Accept-Ranges": "bytes"}
+    if fails(request, etag):
+        return Response(b"", status_code=412, headers=headers, media_type=media_type)
+    if is_known(request, etag):
+        return Response(b"", status_code=304, headers=headers, media_type=media_type)
+    headers["Content-Disposition"] = f'attachment; filename="{path.name}"'
+    asked = _RANGE.fullmatch(request.headers.get("range", "").strip())
+    if asked is None or request.headers.get("if-range", etag) != etag:
+        return _sent(path, 0, n_bytes, 200, headers, media_type)
+    start, stop = _bounds(asked, n_bytes)
+    if start >= stop:
+        headers["Content-Range"] = f"bytes */{n_bytes}"
+        return Response(b"", status_code=416, headers=headers, media_type=media_type)
+    headers["Content-Range"] = f"bytes {start}-{stop - 1}/{n_bytes}"
+    return _sent(path, start, stop, 206, headers, media_type)
+
+
+def _bounds(asked: re.Match[str], n_bytes: int) -> tuple[int, int]:
+    """Return the first byte of the range and the one behind its last; empty where nothing of it is there."""
+    first, last, suffix = asked.groups()
+    if suffix is not None:
+        return max(n_bytes - int(suffix), 0), n_bytes
+    stop = int(last) + 1 if last else n_bytes
+    return int(first), min(stop, n_bytes)
+
+
+def _sent(path: Path, start: int, stop: int, status: int, headers: dict[str, str], media_type: str) -> Response[Any]:
+    headers = {**headers, "Content-Length": str(stop - start)}
+    return Stream(_pieces(path, start, stop), status_code=status, headers=headers, media_type=media_type)
+
+
+async def _pieces(path: Path, start: int, stop: int) -> AsyncIterator[bytes]:
+    async with await anyio.open_file(path, "rb") as file:
+        await file.seek(start)
+        left = stop - start
+        while left > 0 and (piece := await file.read(min(_PIECE, left))):
+            left -= len(piece)
+            yield piece

@@ -1,0 +1,119 @@
+"""`/mcp`: the Model Context Protocol over HTTP, one JSON answer to each message; limits and payers are the API's."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, TypeAlias
+from urllib.parse import urlsplit
+
+import msgspec
+from anyio import to_thread
+from litestar import Request, Response, Router, post
+from litestar.di import NamedDependency
+
+from service.engine.errors import AdvisorError
+from service.engine.hardware_text import parse_hardware
+from service.errors import NotAllowed
+from service.flows.advice import advise, check, inspect
+from service.flows.results import leaderboard
+from service.web.advice.advice_api import MAX_WAIT_SECONDS
+from service.web.http.callers import anyone, knows
+from service.web.http.follow import wait_until_final
+from service.web.services import Services
+from service.wire import mcp, mcp_tools
+from service.wire.advice.advice import FINAL, Advice
+from service.wire.advice.check_text import render_check_text
+from service.wire.advice.compact import CompactAdvice, compact
+from service.wire.advice.hardware import render_hardware
+from service.wire.advice.repo_text import render_repo
+from service.wire.advice.text import render_text
+from service.wire.results.board_text import render_board_text
+
+Asked: TypeAlias = Request[Any, Any, Any]
+Answer: TypeAlias = tuple[str, CompactAdvice | None]
+
+
+@post("/mcp", guards=[knows], status_code=200, include_in_schema=False)
+async def mcp_message(request: Asked, services: NamedDependency[Services]) -> Response[Any]:
+    """Answer one message. Raises NotAllowed for one that a page of another site sends."""
+    origin = request.headers.get("origin")
+    if origin is not None and urlsplit(origin).netloc.lower() != services.authority(request):
+        raise NotAllowed("a page of another site may not speak to this service", field="Origin")
+    headers = {name.lower(): value for name, value in request.headers.items()}
+    asked = mcp.received(await request.body(), _TOOLS, headers)
+    reply = asked if isinstance(asked, mcp.Reply) else await _run(asked, request, services)
+    body = b"" if reply.body is None else msgspec.json.encode(reply.body)
+    return Response(body, status_code=reply.status, media_type="application/json")
+
+
+async def _run(call: mcp.Call, request: Asked, services: Services) -> mcp.Reply:
+    try:
+        text, structured = await _RUN[call.tool.name](call.arguments, request, services)
+    except AdvisorError as error:
+        return mcp.failure_of(call, error)
+    return mcp.result_of(call, text, structured)
+
+
+async def _advise(asked: mcp_tools.Advise, request: Asked, services: Services) -> Answer:
+    wanted, caller = asked.request(), anyone(request)
+    ready = await to_thread.run_sync(advise.ready_advice, services.context, wanted)
+    if ready is not None:
+        advice = await to_thread.run_sync(advise.read_advice, services.context, ready.id, caller)
+        return _told(advice, request, services)
+    async with await services.hold(request, MAX_WAIT_SECONDS + 5):
+        admit, payer = services.admission(request), services.payer(request, caller)
+        advice = (await to_thread.run_sync(advise.request_advice, services.context, wanted, admit, payer)).advice
+        if advice.state not in FINAL:
+            await wait_until_final(services, advice.id, MAX_WAIT_SECONDS)
+            advice = await to_thread.run_sync(advise.read_advice, services.context, advice.id, caller)
+    return _told(advice, request, services)
+
+
+def _told(advice: Advice, request: Asked, services: Services) -> Answer:
+    """The answer with its address. Raises AdvisorError for one that failed."""
+    if advice.problem:
+        said = advice.problem
+        raise AdvisorError(said.detail, field=said.field, choices=tuple(said.choices or ()))
+    advice = msgspec.structs.replace(advice, url=services.address(request, f"/v1/advice/{advice.id}"))
+    again = "" if advice.state in FINAL else "\nIt is being computed: call this tool again with the same arguments."
+    return render_text(advice) + again, compact(advice)
+
+
+async def _check(asked: mcp_tools.Check, request: Asked, services: Services) -> Answer:
+    admit = services.admission(request)
+    checked = await services.run_reading(check.check_command, services.context, asked.request(), admit)
+    return render_check_text(checked), None
+
+
+async def _inspect(asked: mcp_tools.Inspect, request: Asked, services: Services) -> Answer:
+    admit = services.admission(request)
+    view = await services.run_reading(
+        inspect.inspect, services.context, asked.repo, asked.revision, asked.variant, admit
+    )
+    return render_repo(view), None
+
+
+async def _leaderboard(asked: mcp_tools.Leaderboard, request: Asked, services: Services) -> Answer:
+    board = await to_thread.run_sync(leaderboard.leaderboard, services.context, asked.request())
+    return render_board_text(board), None
+
+
+async def _hardware(asked: mcp_tools.HardwareArguments, request: Asked, services: Services) -> Answer:
+    return await to_thread.run_sync(lambda: render_hardware(parse_hardware(asked.text))), None
+
+
+_RUN: Mapping[str, Callable[[Any, Asked, Services], Awaitable[Answer]]] = {
+    "advise": _advise,
+    "check": _check,
+    "inspect": _inspect,
+    "leaderboard": _leaderboard,
+    "hardware": _hardware,
+}
+_TOOLS = {
+    tool.name: tool
+    for tool in (
+        mcp_tools.ADVISE, mcp_tools.CHECK, mcp_tools.INSPECT, mcp_tools.LEADERBOARD, mcp_tools.HARDWARE,
+    )
+}  # fmt: skip
+
+router = Router("/", route_handlers=[mcp_message])

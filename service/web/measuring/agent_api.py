@@ -1,0 +1,275 @@
+"""`/v1/agent`: what an agent calls. Every call after enrolment is signed, which is found out before anything else."""
+
+from __future__ import annotations
+
+import random
+from typing import Annotated, Any, TypeVar
+
+import anyio
+from anyio import to_thread
+from litestar import Request, Response, Router, post
+from litestar.di import NamedDependency
+from litestar.enums import RequestEncodingType
+from litestar.openapi.datastructures import ResponseSpec
+from litestar.params import BodyKwarg, FromPath
+
+from service import logs, metrics
+from service.engine.decoding import require_no_nul
+from service.flows.measuring import hosts, runs, signed_calls
+from service.flows.measuring.signed_calls import SignedCall, SignedHost
+from service.queue.progress import WAITING_RUNS
+from service.web.documentation.operations import Documented, taking
+from service.web.http.access_log import waits
+from service.web.http.body import JsonBody, decoded
+from service.web.http.problems import BODY_PROBLEMS, problem_responses
+from service.web.services import Services
+from service.wire.measuring.agent import (
+    Accepted,
+    EnrolledHost,
+    Greeted,
+    Greeting,
+    LeasedRun,
+    LeaseRequest,
+    NewHost,
+    Nothing,
+    Progress,
+    Renewed,
+    Report,
+    Session,
+)
+from service.wire.measuring.hosts import Probe
+
+T = TypeVar("T")
+PATH = "/v1/agent"
+SIGNED: list[dict[str, list[str]]] = [{"HostSignature": [], "HostSession": []}]
+_BODY = (*BODY_PROBLEMS, "database-unavailable")
+SIGNED_PROBLEMS = ("not-authenticated", "host-not-active", "counter-too-small", *_BODY)
+MAX_PROBE_BYTES = 1 << 20
+MAX_REPORT_BYTES = 2 << 20
+_LOOK_SECONDS = 10.0  # between two looks of a host that waits, where nobody wakes it
+_NO_STORE = {"Cache-Control": "no-store"}
+
+
+async def signed(request: Request[Any, Any, Any], services: Services, kind: type[T]) -> tuple[SignedHost, T]:
+    """Return the host that signed this request, and its body. A bad signature is found before a bad body."""
+    call = await signed_call(request, services)
+    host = await to_thread.run_sync(signed_calls.authenticate, services.context, call)
+    logs.note(host_id=host.id)
+    return host, _decoded(call.body, kind)
+
+
+async def signed_call(request: Request[Any, Any, Any], services: Services) -> SignedCall:
+    """Return the request as its signature covers it."""
+    return SignedCall(
+        authority=services.authority(request),
+        method=request.method,
+        path=request.scope["raw_path"].decode("latin-1"),
+        headers={name.lower(): value for name, value in request.headers.items()},
+        body=await request.body(),
+    )
+
+
+def _decoded(body: bytes, kind: type[T]) -> T:
+    found = decoded(body, kind)
+    require_no_nul(found)
+    return found
+
+
+@post(
+    PATH + "/greeting",
+    dto=JsonBody[Greeting],
+    return_dto=None,
+    status_code=200,
+    operation_id="greet",
+    operation_class=Documented,
+    summary="Ask whose code this is",
+    responses={
+        200: ResponseSpec(Greeted, description="Who made the code.", generate_examples=False),
+        **problem_responses("enrolment-code-unknown", *_BODY),
+    },
+)
+async def greet(
+    data: Annotated[Greeting, BodyKwarg(media_type=RequestEncodingType.JSON)],
+    request: Request[Any, Any, Any],
+    services: NamedDependency[Services],
+) -> Response[Greeted]:
+    """For the person at the machine to confirm, before the machine's key is sent."""
+    await services.count_code(request)
+    greeted = await to_thread.run_sync(hosts.greet, services.context, data.code, services.address(request, ""))
+    return Response(greeted, headers=_NO_STORE)
+
+
+@post(
+    PATH + "/hosts",
+    dto=JsonBody[NewHost],
+    return_dto=None,
+    operation_id="enrol_host",
+    operation_class=Documented,
+    summary="Enrol a machine",
+    responses={
+        201: ResponseSpec(EnrolledHost, description="The host; it waits for its owner.", generate_examples=False),
+        **problem_responses("enrolment-code-unknown", "not-authenticated", "host-exists", *_BODY),
+    },
+)
+async def enrol_host(
+    data: Annotated[NewHost, BodyKwarg(media_type=RequestEncodingType.JSON)],
+    request: Request[Any, Any, Any],
+    services: NamedDependency[Services],
+) -> Response[EnrolledHost]:
+    """A code, the machine's public key, and proof that it has the private one."""
+    await services.count_code(request)
+    enrolled = await to_thread.run_sync(hosts.enrol, services.context, data, services.authority(request))
+    return Response(enrolled, headers=_NO_STORE)
+
+
+@post(
+    PATH + "/sessions",
+    operation_id="open_session",
+    operation_class=taking(Nothing),
+    summary="Open a session",
+    security=[{"HostSignature": []}],
+    responses={
+        201: ResponseSpec(Session, description="A token for an hour.", generate_examples=False),
+        **problem_responses(*SIGNED_PROBLEMS),
+    },
+)
+async def open_session(request: Request[Any, Any, Any], services: NamedDependency[Services]) -> Response[Session]:
+    """Signed like every call, with `{}` as its body; an earlier session of the host ends."""
+    call = await signed_call(request, services)
+    _decoded(call.body, Nothing)
+    session = await to_thread.run_sync(signed_calls.open_session, services.context, call)
+    return Response(session, headers=_NO_STORE)
+
+
+@post(
+    PATH + "/probe",
+    status_code=204,
+    request_max_body_size=MAX_PROBE_BYTES,
+    operation_id="send_probe",
+    operation_class=taking(Probe),
+    summary="Say what the machine is",
+    security=SIGNED,
+    responses=problem_responses("invalid-hardware", *SIGNED_PROBLEMS),
+)
+async def send_probe(request: Request[Any, Any, Any], services: NamedDependency[Services]) -> None:
+    """Hardware, engine builds and models, as the schema `Probe` has them; they replace what was sent before."""
+    host, probe = await signed(request, services, Probe)
+    await to_thread.run_sync(hosts.save_probe, services.context, host, probe)
+
+
+@post(
+    PATH + "/leave",
+    status_code=204,
+    operation_id="leave",
+    operation_class=taking(Nothing),
+    summary="Leave for good",
+    security=SIGNED,
+    responses=problem_responses(*SIGNED_PROBLEMS),
+)
+async def leave(request: Request[Any, Any, Any], services: NamedDependency[Services]) -> None:
+    """The host is revoked by its own wish; `{}` as the body."""
+    host, _ = await signed(request, services, Nothing)
+    await to_thread.run_sync(hosts.leave, services.context, host)
+
+
+@post(
+    PATH + "/leases",
+    status_code=200,
+    operation_id="lease_run",
+    operation_class=taking(LeaseRequest),
+    summary="Ask for a run",
+    security=SIGNED,
+    responses={
+        200: ResponseSpec(LeasedRun, description="A run, this host's for a while.", generate_examples=False),
+        204: ResponseSpec(None, description="There is none; ask again."),
+        **problem_responses("too-many-streams", *SIGNED_PROBLEMS),
+    },
+)
+async def lease_run(request: Request[Any, Any, Any], services: NamedDependency[Services]) -> Response[Any]:
+    """Waits up to 25 seconds for one. What the host held before goes back to the queue."""
+    host, asked = await signed(request, services, LeaseRequest)
+    runs.require_active(host)
+    leased = None
+    if await services.hosts_concerned.of(host.id):
+        leased = await to_thread.run_sync(runs.lease, services.context, host, limiter=services.looking)
+    if leased is None and asked.wait:
+        waits(request.scope)
+        with metrics.HELD.of("host").track_inprogress():
+            leased = await _waited_for(services, host, asked.wait)
+    if leased is None:
+        return Response(None, status_code=204, headers=_NO_STORE)
+    logs.note(run_id=leased.run)
+    return Response(leased, headers=_NO_STORE)
+
+
+async def _waited_for(services: Services, host: SignedHost, seconds: int) -> LeasedRun | None:
+    """Look again when something was queued, and now and then: without Redis nobody says so. Ends with the process.
+
+    All hosts that wait look together; only those that a run waits for ask for one.
+    """
+    deadline = anyio.current_time() + seconds * random.uniform(0.8, 1.0)  # noqa: S311 - hosts come again one by one
+    max_age = 0.0
+    async with services.listener.listen(WAITING_RUNS) as news:
+        while (left := deadline - anyio.current_time()) > 0:
+            if await services.hosts_with_runs.of(host.id, max_age):
+                leased = await to_thread.run_sync(runs.next_run, services.context, host, limiter=services.looking)
+                if leased is not None:
+                    return leased
+            if services.drain.leaving:
+                return None
+            pause = anyio.move_on_after(min(left, _LOOK_SECONDS * random.uniform(0.7, 1.0)))  # noqa: S311
+            max_age = _LOOK_SECONDS / 2
+            with pause, services.drain.cutting(pause):
+                await anext(news)
+                max_age = 0.0
+    return None
+
+
+@post(
+    PATH + "/runs/{run_id:str}/progress",
+    status_code=200,
+    operation_id="note_progress",
+    operation_class=taking(Progress),
+    summary="Renew a lease",
+    security=SIGNED,
+    responses={
+        200: ResponseSpec(Renewed, description="The lease is renewed, or the run must stop.", generate_examples=False),
+        **problem_responses("run-not-found", "lease-lost", *SIGNED_PROBLEMS),
+    },
+)
+async def note_progress(
+    run_id: FromPath[str], request: Request[Any, Any, Any], services: NamedDependency[Services]
+) -> Response[Renewed]:
+    """Three times in a lease, with the rows that are new."""
+    host, said = await signed(request, services, Progress)
+    renewed = await to_thread.run_sync(runs.note_progress, services.context, host, run_id, said)
+    return Response(renewed, headers=_NO_STORE)
+
+
+@post(
+    PATH + "/runs/{run_id:str}/report",
+    status_code=200,
+    request_max_body_size=MAX_REPORT_BYTES,
+    operation_id="report_run",
+    operation_class=taking(Report),
+    summary="Report the end of a run",
+    security=SIGNED,
+    responses={
+        200: ResponseSpec(Accepted, description="It is stored.", generate_examples=False),
+        **problem_responses("run-not-found", "lease-lost", *SIGNED_PROBLEMS),
+    },
+)
+async def report_run(
+    run_id: FromPath[str], request: Request[Any, Any, Any], services: NamedDependency[Services]
+) -> Response[Accepted]:
+    """Rows or a failure; the same report again is answered the same."""
+    host, said = await signed(request, services, Report)
+    accepted = await to_thread.run_sync(runs.report, services.context, host, run_id, said)
+    return Response(accepted, headers=_NO_STORE)
+
+
+router = Router(
+    "/",
+    route_handlers=[greet, enrol_host, open_session, send_probe, leave, lease_run, note_progress, report_run],
+    tags=["agent"],
+)

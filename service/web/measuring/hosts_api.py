@@ -1,0 +1,147 @@
+"""`/v1/hosts` and `/v1/account`: machines that measure, as their owners manage them and everybody sees them."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from anyio import to_thread
+from litestar import Request, Response, Router, delete, get, patch, post
+from litestar.di import NamedDependency
+from litestar.enums import RequestEncodingType
+from litestar.openapi.datastructures import ResponseSpec
+from litestar.params import BodyKwarg, FromPath
+
+from service.flows.measuring import hosts
+from service.web.documentation.examples import ENROLMENT_REQUEST, HOST_CHANGE
+from service.web.documentation.operations import Documented
+from service.web.http.body import JsonBody
+from service.web.http.callers import PRIVATE, PROBLEMS, SECURITY, anyone, caller_of, knows, requires
+from service.web.http.problems import BODY_PROBLEMS, problem_responses
+from service.web.services import Services
+from service.wire.measuring.hosts import Account, Enrolment, EnrolmentRequest, Host, HostChange
+
+PATH = "/v1/hosts"
+
+
+def _answer(kind: Any, description: str) -> ResponseSpec:
+    return ResponseSpec(kind, description=description, generate_examples=False)
+
+
+@get(
+    "/v1/account",
+    operation_id="read_account",
+    operation_class=Documented,
+    summary="Whose token this is",
+    security=SECURITY,
+    guards=[knows],
+    responses={200: _answer(Account, "The account, and the token's scopes."), **problem_responses(*PROBLEMS)},
+)
+async def read_account(request: Request[Any, Any, Any], services: NamedDependency[Services]) -> Response[Account]:
+    """The name that the operator gave, or the chat's own."""
+    caller = services.known(anyone(request))
+    return Response(Account(name=caller.name, scopes=list(caller.scopes)), headers=PRIVATE)
+
+
+@post(
+    PATH + "/enrolments",
+    dto=JsonBody[EnrolmentRequest],
+    return_dto=None,
+    operation_id="create_enrolment",
+    operation_class=Documented,
+    summary="Get a code for a new host",
+    security=SECURITY,
+    guards=[requires("host")],
+    responses={
+        201: _answer(Enrolment, "The code, shown once."),
+        **problem_responses("too-many-hosts", *BODY_PROBLEMS, *PROBLEMS),
+    },
+)
+async def create_enrolment(
+    data: Annotated[EnrolmentRequest, BodyKwarg(media_type=RequestEncodingType.JSON, examples=[ENROLMENT_REQUEST])],
+    request: Request[Any, Any, Any],
+    services: NamedDependency[Services],
+) -> Response[Enrolment]:
+    """A single-use code for one machine, good for ten minutes, and the line to type there."""
+    address = services.address(request, "")
+    enrolment = await to_thread.run_sync(hosts.create_enrolment, services.context, caller_of(request), data, address)
+    return Response(enrolment, headers=PRIVATE)
+
+
+@get(
+    PATH,
+    operation_id="list_hosts",
+    operation_class=Documented,
+    summary="List hosts",
+    security=[{}, *SECURITY],
+    guards=[knows],
+    responses={200: _answer(list[Host], "Public hosts; one's own too."), **problem_responses(*PROBLEMS)},
+)
+async def list_hosts(request: Request[Any, Any, Any], services: NamedDependency[Services]) -> Response[list[Host]]:
+    """The public hosts; with a token, also one's own, with what is for their owner only."""
+    found = await to_thread.run_sync(hosts.list_hosts, services.context, anyone(request))
+    return Response(found, headers=PRIVATE)
+
+
+@get(
+    PATH + "/{host_id:str}",
+    operation_id="read_host",
+    operation_class=Documented,
+    summary="Read a host",
+    security=[{}, *SECURITY],
+    guards=[knows],
+    responses={200: _answer(Host, "The host."), **problem_responses("host-not-found", *PROBLEMS)},
+)
+async def read_host(
+    host_id: FromPath[str], request: Request[Any, Any, Any], services: NamedDependency[Services]
+) -> Response[Host]:
+    """A public host, or one's own."""
+    found = await to_thread.run_sync(hosts.read_host, services.context, host_id, anyone(request))
+    return Response(found, headers=PRIVATE)
+
+
+@patch(
+    PATH + "/{host_id:str}",
+    dto=JsonBody[HostChange],
+    return_dto=None,
+    operation_id="change_host",
+    operation_class=Documented,
+    summary="Approve, pause, publish a host",
+    security=SECURITY,
+    guards=[requires("host")],
+    responses={
+        200: _answer(Host, "The host as it is now."),
+        **problem_responses("host-not-found", "host-not-active", *BODY_PROBLEMS, *PROBLEMS),
+    },
+)
+async def change_host(
+    host_id: FromPath[str],
+    data: Annotated[HostChange, BodyKwarg(media_type=RequestEncodingType.JSON, examples=[HOST_CHANGE])],
+    request: Request[Any, Any, Any],
+    services: NamedDependency[Services],
+) -> Response[Host]:
+    """For its owner: `active` approves a waiting host, or ends a pause."""
+    found = await to_thread.run_sync(hosts.change_host, services.context, host_id, data, caller_of(request))
+    return Response(found, headers=PRIVATE)
+
+
+@delete(
+    PATH + "/{host_id:str}",
+    operation_id="revoke_host",
+    operation_class=Documented,
+    summary="Revoke a host",
+    security=SECURITY,
+    guards=[knows],
+    responses=problem_responses("host-not-found", *PROBLEMS),
+)
+async def revoke_host(
+    host_id: FromPath[str], request: Request[Any, Any, Any], services: NamedDependency[Services]
+) -> None:
+    """For its owner, and for operators: its session ends at once, its key is worth nothing. Results stay."""
+    await to_thread.run_sync(hosts.revoke_host, services.context, host_id, services.known(anyone(request)))
+
+
+router = Router(
+    "/",
+    route_handlers=[read_account, create_enrolment, list_hosts, read_host, change_host, revoke_host],
+    tags=["hosts"],
+)

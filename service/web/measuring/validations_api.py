@@ -1,0 +1,178 @@
+"""`/v1/advice/{id}/validations`, `/v1/validations`: have an advice measured, and see what came of it."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import msgspec
+from anyio import to_thread
+from litestar import Request, Response, Router, delete, get, post
+from litestar.datastructures import ResponseHeader
+from litestar.di import NamedDependency
+from litestar.enums import RequestEncodingType
+from litestar.openapi.datastructures import ResponseSpec
+from litestar.params import BodyKwarg, FromPath
+
+from service.flows.measuring import validate, validated
+from service.web.documentation.examples import VALIDATION_REQUEST
+from service.web.documentation.operations import Documented, Streaming
+from service.web.http.body import JsonBody
+from service.web.http.callers import (
+    PRIVATE,
+    PROBLEMS,
+    SECURITY,
+    SEES_MORE,
+    anyone,
+    caller_of,
+    for_viewer,
+    knows,
+    requires,
+)
+from service.web.http.follow import STREAM_LEASE_SECONDS, event_stream
+from service.web.http.idempotency import IdempotencyKey, checked
+from service.web.http.problems import BODY_PROBLEMS, problem_responses
+from service.web.measuring.follow_validation import FINAL, events, final_id
+from service.web.services import Services
+from service.wire.measuring.runs import ConfigHosts, Validation, ValidationEvent, ValidationRequest
+
+PATH = "/v1/validations"
+
+
+@post(
+    "/v1/advice/{advice_id:str}/validations",
+    dto=JsonBody[ValidationRequest],
+    return_dto=None,
+    operation_id="request_validation",
+    operation_class=Documented,
+    summary="Have configs measured",
+    security=SECURITY,
+    guards=[requires("validate")],
+    responses={
+        200: ResponseSpec(Validation, description="The one that this key had made.", generate_examples=False),
+        201: ResponseSpec(Validation, description="The validation; `Location` has it.", generate_examples=False),
+        **problem_responses(
+            *("advice-not-found", "host-not-found", "no-host", "too-many-validations", "idempotency-key-reused"),
+            *BODY_PROBLEMS,
+            *PROBLEMS,
+        ),
+    },
+    response_headers=[ResponseHeader(name="Location", description="Of the validation.", documentation_only=True)],
+)
+async def request_validation(
+    advice_id: FromPath[str],
+    data: Annotated[ValidationRequest, BodyKwarg(media_type=RequestEncodingType.JSON, examples=[VALIDATION_REQUEST])],
+    request: Request[Any, Any, Any],
+    services: NamedDependency[Services],
+    key: IdempotencyKey = None,
+) -> Response[Validation]:
+    """By default the best two configs, the best of the other engine, and the command in use where one was given."""
+    asked = await to_thread.run_sync(
+        validate.request_validation, services.context, caller_of(request), advice_id, data, checked(key)
+    )
+    validation = _with_address(asked.validation, request, services)
+    headers = {"Location": (services.settings.public_url or "").rstrip("/") + f"{PATH}/{validation.id}"}
+    status = 201 if asked.is_new else 200
+    return Response(validation, status_code=status, headers=headers | {"Cache-Control": "no-store"})
+
+
+@get(
+    "/v1/advice/{advice_id:str}/hosts",
+    operation_id="hosts_of_advice",
+    operation_class=Documented,
+    summary="Which hosts could measure an advice",
+    guards=[knows],
+    responses={
+        200: ResponseSpec(
+            list[ConfigHosts], description="For each config: who could, and what others lack.", generate_examples=False
+        ),
+        **problem_responses("advice-not-found", "invalid-request", "not-authenticated", "database-unavailable"),
+    },
+)
+async def hosts_of_advice(
+    advice_id: FromPath[str], request: Request[Any, Any, Any], services: NamedDependency[Services]
+) -> Response[list[ConfigHosts]]:
+    """Public hosts and, with a token, one's own."""
+    found = await to_thread.run_sync(validate.hosts_of_advice, services.context, anyone(request), advice_id)
+    return Response(found, headers=PRIVATE)
+
+
+@get(
+    PATH + "/{validation_id:str}",
+    operation_id="read_validation",
+    operation_class=Documented,
+    summary="Read a validation",
+    security=[{}, *SECURITY],
+    guards=[knows],
+    responses={
+        200: ResponseSpec(Validation, description="The validation as it is now.", generate_examples=False),
+        **problem_responses("validation-not-found", "database-unavailable", *SEES_MORE),
+    },
+    response_headers=[ResponseHeader(name="ETag", description="For `If-None-Match`.", documentation_only=True)],
+)
+async def read_validation(
+    validation_id: FromPath[str], request: Request[Any, Any, Any], services: NamedDependency[Services]
+) -> Response[bytes]:
+    """Its runs, with what was measured next to what was predicted.
+
+    One in which a private host may measure answers its asker, the host's owner and operators; for others it is not
+    there.
+    """
+    found = await to_thread.run_sync(validated.read_validation, services.context, validation_id, anyone(request))
+    body = msgspec.json.encode(_with_address(found, request, services))
+    return for_viewer(request, body, "application/json")
+
+
+@get(
+    PATH + "/{validation_id:str}/events",
+    operation_id="follow_validation",
+    operation_class=Streaming,
+    summary="Follow a validation live",
+    security=[{}, *SECURITY],
+    guards=[knows],
+    responses={
+        200: ResponseSpec(
+            ValidationEvent,
+            description="Server-sent events, named after the state of a run or of the whole; `data` is this object.",
+            media_type="text/event-stream",
+            generate_examples=False,
+        ),
+        204: ResponseSpec(None, description="`Last-Event-ID` says that the final state was seen."),
+        **problem_responses("validation-not-found", "too-many-streams", "queue-unavailable", *SEES_MORE),
+    },
+)
+async def follow_validation(
+    validation_id: FromPath[str], request: Request[Any, Any, Any], services: NamedDependency[Services]
+) -> Response[Any]:
+    """The state from the database first, then rows as they are measured; a comment line every 15 seconds."""
+    found = await to_thread.run_sync(validated.read_validation, services.context, validation_id, anyone(request))
+    if found.state in FINAL and request.headers.get("last-event-id") == final_id(found):
+        return Response(None, status_code=204)
+    lease = await services.hold(request, STREAM_LEASE_SECONDS)
+    return event_stream(events(services, found.id, lease, anyone(request)))
+
+
+@delete(
+    PATH + "/{validation_id:str}",
+    operation_id="cancel_validation",
+    operation_class=Documented,
+    summary="Cancel a validation",
+    security=SECURITY,
+    guards=[requires("validate")],
+    responses=problem_responses("validation-not-found", *PROBLEMS),
+)
+async def cancel_validation(
+    validation_id: FromPath[str], request: Request[Any, Any, Any], services: NamedDependency[Services]
+) -> None:
+    """Its runs that are not final end; a host that measures one is told so within its next renewal."""
+    await to_thread.run_sync(validated.cancel_validation, services.context, caller_of(request), validation_id)
+
+
+def _with_address(validation: Validation, request: Request[Any, Any, Any], services: Services) -> Validation:
+    return msgspec.structs.replace(validation, url=services.address(request, f"{PATH}/{validation.id}"))
+
+
+router = Router(
+    "/",
+    route_handlers=[request_validation, hosts_of_advice, read_validation, follow_validation, cancel_validation],
+    tags=["validations"],
+)

@@ -1,0 +1,65 @@
+"""`/metrics`: what Prometheus reads."""
+
+from __future__ import annotations
+
+import asyncio
+
+from litestar import Response, Router, get
+from litestar.di import NamedDependency
+from litestar.openapi.datastructures import ResponseSpec
+from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
+
+from service import metrics
+from service.flows.operations.components import QueueLengths, database_connections
+from service.web.documentation.operations import Documented
+from service.web.http.callers import PROBLEMS, SECURITY, operators_and_near
+from service.web.http.problems import problem_responses
+from service.web.services import Services
+
+
+@get(
+    "/metrics",
+    guards=[operators_and_near],
+    security=[{}, *SECURITY],  # none from the machine itself
+    operation_id="metrics",
+    operation_class=Documented,
+    summary="What is counted and timed",
+    responses={
+        200: ResponseSpec(str, description="Metrics.", media_type="text/plain", generate_examples=False),
+        **problem_responses(*PROBLEMS),
+    },
+)
+async def read_metrics(services: NamedDependency[Services]) -> Response[bytes]:
+    """For networks that the operator names, and for operators; docs/metrics.md lists them."""
+    found, backlog, counts = await asyncio.gather(services.parts(), services.backlog.answer(), services.counts.answer())
+    for part in found:
+        if part.needed:
+            metrics.PART_UP.of(part.name).set(part.state == "good")
+    for state, n in zip(("used", "idle"), database_connections(services.context), strict=True):
+        metrics.POOL.of(state).set(n)
+    text = generate_latest(metrics.REGISTRIES["own"]) + (counts.value or b"")
+    if backlog.value is not None:
+        _set(backlog.value)
+        text += generate_latest(metrics.REGISTRIES["asked"])
+    return Response(text, headers={"Cache-Control": "no-store", "Content-Type": CONTENT_TYPE_PLAIN_0_0_4})
+
+
+def _set(found: QueueLengths) -> None:
+    work = found.work
+    for state in ("queued", "running"):
+        metrics.ADVICES.of(state).set(work.advices.get(state, 0))
+    for lane, n in work.lanes.items():
+        metrics.ADVICE_LANES.of(lane).set(n)
+    for state in ("queued", "leased", "running"):
+        metrics.RUNS.of(state).set(work.runs.get(state, 0))
+    metrics.ADVICE_AGE.only.set(work.oldest_advice_seconds)
+    metrics.RUN_AGE.only.set(work.oldest_run_seconds)
+    metrics.HOSTS_ONLINE.only.set(work.hosts_online)
+    metrics.QUESTIONS.only.set(work.questions)
+    metrics.QUESTION_LATE.only.set(work.question_overdue_seconds)
+    metrics.REMOVALS.only.set(work.removal_requests)
+    metrics.REMOVAL_AGE.only.set(work.oldest_removal_request_seconds)
+    metrics.WORKERS.only.set(found.n_workers or 0)
+
+
+router = Router("/", route_handlers=[read_metrics], tags=["health"])

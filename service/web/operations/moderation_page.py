@@ -1,0 +1,103 @@
+"""`/moderation`: what waits for an operator and what they do about it, with their token in the form of each request."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple, get_args
+
+from anyio import to_thread
+from litestar import Request, Response, Router, get, post
+from litestar.di import NamedDependency
+
+from service import logs
+from service.engine.errors import AdvisorError
+from service.errors import NotAllowed, NotAuthenticated
+from service.flows.accounts import Caller
+from service.flows.context import Records
+from service.flows.operations import removals
+from service.flows.results import moderation
+from service.web.pages.forms import Form, converted, field_error, read_form
+from service.web.pages.render import page
+from service.web.services import Services
+from service.wire.operations import OpenRemovalRequest
+from service.wire.problem import problem_of
+from service.wire.results.moderation import Action, AuditEntry, Moderation, OpenReport, QuarantinedResult
+
+_MEANINGS: dict[Action, str] = {
+    "hide": "hide the result", "show": "show the result", "remove": "remove the result for good",
+    "close": "close the report", "refuse": "refuse the request for removal", "ban": "ban the account",
+    "unban": "lift the ban of the account", "trust": "vouch for the account",
+    "distrust": "stop vouching for the account", "revoke": "end the host for good",
+}  # fmt: skip
+_ACTIONS = [("", "nothing: show what waits"), *((action, _MEANINGS[action]) for action in get_args(Action))]
+_FIELDS = {name: name for name in ("action", "reason", "token")} | {"subject": "named"}
+_MOST_TOKEN = 200
+
+
+class Queue(NamedTuple):
+    """What waits for an operator, and what operators did."""
+
+    removals: list[OpenRemovalRequest]
+    reports: list[OpenReport]
+    quarantined: list[QuarantinedResult]
+    audit: list[AuditEntry]
+
+
+@get("/moderation", sync_to_thread=False)
+def ask(request: Request[Any, Any, Any], services: NamedDependency[Services]) -> Response[bytes]:
+    """The form that asks for an operator's token; nothing else is shown without one."""
+    return _shown(request, services, Form())
+
+
+@post("/moderation", status_code=200)
+async def act(request: Request[Any, Any, Any], services: NamedDependency[Services]) -> Response[bytes]:
+    """Do what an operator chose, and show what waits. The token is never written into the page."""
+    typed = await read_form(request)
+    kept = Form({name: value for name, value in typed.values.items() if name != "token"})
+    try:
+        caller = await _operator(services, typed.value("token"))
+    except (NotAuthenticated, NotAllowed) as error:
+        wrong = field_error(type(error)(error.detail, field="token"), _FIELDS)
+        return _shown(request, services, Form(kept.values, (wrong,)), status=problem_of(error).status)
+    done, status, form = None, 200, Form()
+    if typed.value("action"):
+        asked = {name: kept.value(name) for name in ("action", "reason") if kept.value(name)}
+        asked["subject"] = kept.value("named") or kept.value("subject")
+        try:
+            wanted = converted(asked, Moderation)
+            done = await to_thread.run_sync(moderation.moderate, services.context, caller.name, wanted)
+        except AdvisorError as error:
+            form, status = Form(kept.values, (field_error(error, _FIELDS),)), problem_of(error).status
+    queue = await to_thread.run_sync(_queue, services.context)
+    return _shown(request, services, form, status=status, queue=queue, done=done)
+
+
+async def _operator(services: Services, token: str) -> Caller:
+    """Return whose token this is. Raises NotAuthenticated, or NotAllowed without the scope operator; RateLimited."""
+    if len(token) > _MOST_TOKEN:
+        raise NotAuthenticated("this is no token")
+    caller = await to_thread.run_sync(services.caller_of, token)
+    caller.require("operator")
+    logs.note(account=caller.account_id)
+    await services.count_caller(caller)
+    return caller
+
+
+def _queue(context: Records) -> Queue:
+    return Queue(
+        removals=removals.open_requests(context),
+        reports=moderation.open_reports(context),
+        quarantined=moderation.quarantined(context),
+        audit=moderation.audit(context),
+    )
+
+
+def _shown(
+    request: Request[Any, Any, Any], services: Services, form: Form, *, status: int = 200,
+    queue: Queue | None = None, done: AuditEntry | None = None,
+) -> Response[bytes]:  # fmt: skip
+    return page(
+        request, services, "moderation.html", status=status, form=form, actions=_ACTIONS, queue=queue, done=done
+    )
+
+
+router = Router("/", route_handlers=[ask, act])

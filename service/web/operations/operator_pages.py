@@ -1,0 +1,118 @@
+"""Who runs this service: `/about`, `/privacy`, `/terms`, security.txt, and requests to remove a result."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from itertools import groupby
+from typing import Any
+
+from anyio import to_thread
+from litestar import Request, Response, Router, get, post
+from litestar.di import NamedDependency
+
+from service.engine.errors import AdvisorError
+from service.errors import ResultNotFound
+from service.flows.operations import removals
+from service.settings import Settings
+from service.web.pages.forms import Form, converted, field_error, query_of, read_form
+from service.web.pages.render import page
+from service.web.services import Services
+from service.wire.operations import RemovalRequest
+from service.wire.problem import problem_of
+from service.wire.results.dumps import LICENCE
+
+_TITLES = {"about": "About this service", "privacy": "Privacy", "terms": "Terms of use"}
+_MOST_BYTES = 64 << 10  # of an operator's own page
+_SECURITY_TXT_DAYS = 180  # RFC 9116 advises less than a year
+_FIELDS = {"id": "result", "text": "text", "contact": "contact"}
+
+
+@get(["/about", "/privacy", "/terms"])
+async def about(request: Request[Any, Any, Any], services: NamedDependency[Services]) -> Response[bytes]:
+    """A page about the service: the operator's own where there is one, else the one that ships."""
+    name = request.url.path.strip("/")
+    values: dict[str, Any] = {**_operator(services.settings), "settings": services.settings, "licence": LICENCE}
+    own = await to_thread.run_sync(own_text, services.settings, name)
+    if own is not None:
+        return page(request, services, "own_page.html", title=_TITLES[name], blocks=blocks(own), **values)
+    return page(request, services, f"{name}.html", **values)
+
+
+def own_text(settings: Settings, name: str) -> str | None:
+    """Return what the operator wrote for the page `name`; None where the shipped one is shown."""
+    if settings.pages_dir is None:
+        return None
+    try:
+        return (settings.pages_dir / f"{name}.txt").read_bytes()[:_MOST_BYTES].decode(errors="replace")
+    except FileNotFoundError:
+        return None
+
+
+def blocks(text: str) -> list[tuple[str, list[str]]]:
+    """Return a text as (kind, lines): a `heading` begins with `#`, each line of a `list` with `-`; else a `paragraph`,
+    which ends at an empty line."""
+    kinds = [(_kind(line), line.strip()) for line in text.splitlines()]
+    several = [(kind, [line for _, line in group]) for kind, group in groupby(kinds, key=lambda pair: pair[0])]
+    found = []
+    for kind, lines in several:
+        shown = [line.lstrip("#-").strip() if kind != "paragraph" else line for line in lines]
+        found += [(kind, [line]) for line in shown] if kind == "heading" else [(kind, shown)] if kind else []
+    return found
+
+
+def _kind(line: str) -> str:
+    text = line.strip()
+    return "heading" if text.startswith("#") else "list" if text.startswith("- ") else "paragraph" if text else ""
+
+
+@get("/.well-known/security.txt", sync_to_thread=False)
+def security_txt(request: Request[Any, Any, Any], services: NamedDependency[Services]) -> Response[str]:
+    """Whom to tell of a hole (RFC 9116); 404 where the operator has set no contact."""
+    contact = services.settings.contact_uri
+    if contact is None:
+        return Response(
+            "# The operator of this service has set no contact.\n", status_code=404, media_type="text/plain"
+        )
+    expires = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0) + timedelta(days=_SECURITY_TXT_DAYS)
+    lines = [
+        f"Contact: {contact}",
+        f"Expires: {expires:%Y-%m-%dT%H:%M:%SZ}",
+        "Preferred-Languages: en",
+        f"Canonical: {services.address(request, request.url.path)}",
+        f"Policy: {services.address(request, '/about')}",
+    ]
+    return Response("\n".join(lines) + "\n", media_type="text/plain")
+
+
+@get("/removal", sync_to_thread=False)
+def ask_removal(request: Request[Any, Any, Any], services: NamedDependency[Services]) -> Response[bytes]:
+    """The form by which anybody asks for the removal of a result."""
+    return _removal(request, services, Form({"result": query_of(request).get("result", "")[:300]}), 200)
+
+
+@post("/removal", status_code=200)
+async def asked_removal(request: Request[Any, Any, Any], services: NamedDependency[Services]) -> Response[bytes]:
+    """Keep a request for removal. Raises RateLimited."""
+    await services.count_report(request)
+    typed = await read_form(request)
+    result_id = typed.value("result").partition("#")[0].partition("?")[0].rstrip("/").rpartition("/")[2][:64]
+    said = {name: typed.value(name) for name in ("text", "contact") if typed.value(name)}
+    try:
+        asked = converted(said, RemovalRequest)
+        kept = await to_thread.run_sync(removals.ask_removal, services.context, None, result_id, asked)
+    except AdvisorError as error:
+        status = 422 if isinstance(error, ResultNotFound) else problem_of(error).status
+        return _removal(request, services, Form(typed.values, (field_error(error, _FIELDS),)), status)
+    text = f"The operator of this service decides about it; should you ask about it, it is request `{kept.id}`."
+    return page(request, services, "said.html", title="Asked for", text=text)
+
+
+def _removal(request: Request[Any, Any, Any], services: Services, form: Form, status: int) -> Response[bytes]:
+    return page(request, services, "removal.html", status=status, form=form, **_operator(services.settings))
+
+
+def _operator(settings: Settings) -> dict[str, str | None]:
+    return {"operator": settings.operator, "contact": settings.contact_uri}
+
+
+router = Router("/", route_handlers=[about, security_txt, ask_removal, asked_removal])

@@ -1,0 +1,82 @@
+"""Quality against speed as SVG: every config a point, those that nothing beats joined by a line."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from markupsafe import Markup
+
+from service.engine.advice import AdvisedConfig
+
+_WIDTH, _HEIGHT = 640, 330
+_LEFT, _RIGHT, _TOP, _BOTTOM = 90, 30, 34, 60
+_LEAST = 0.05  # percent: less is drawn there
+_TICKS = (0.1, 1, 10, 100)
+
+
+def draw_trade(configs: Sequence[AdvisedConfig], key: str) -> Markup:
+    """Return the picture, better to the top and faster to the right; empty where fewer than two can be drawn."""
+    points = [(c, c.speed[-1].tg_tps, max(c.loss_percent[1], _LEAST)) for c in configs if c.loss_percent and c.speed]
+    if len({(tg, loss) for _, tg, loss in points}) < 2:
+        return Markup("")
+    most_x = 1.12 * max(tg for _, tg, _ in points)
+    lowest = math.log10(max(2 * max(loss for *_, loss in points), 1))
+
+    def at(tg: float, loss: float) -> tuple[float, float]:
+        share = (math.log10(loss) - math.log10(_LEAST)) / (lowest - math.log10(_LEAST))
+        across = _LEFT + (_WIDTH - _LEFT - _RIGHT) * tg / most_x
+        return round(across, 1), round(_TOP + (_HEIGHT - _TOP - _BOTTOM) * share, 1)
+
+    ticks = [loss for loss in _TICKS if math.log10(loss) <= lowest]
+    parts = [_grid(loss, at(0, loss)[1]) for loss in ticks]
+    parts += [_across(x, at(x, _LEAST)[0]) for x in _round_steps(most_x)]
+    parts.append(_axis_names())
+    front = sorted((tg, loss) for c, tg, loss in points if not _is_beaten(tg, loss, points))
+    path = " ".join(f"{x:g},{y:g}" for x, y in (at(*one) for one in front))
+    parts.append(Markup("<polyline class='c0' fill='none' points='{}'/>").format(path))
+    seen: list[tuple[float, float]] = []
+    for config, tg, loss in points:
+        place = at(tg, loss)
+        alone = all(math.dist(place, other) > 36 for other in seen)
+        parts.append(_point(config.rank, place, (tg, loss) in front, alone))
+        seen += [place] if alone else []
+    spoken = "; ".join(f"#{c.rank} {c.variant}: {tg:.1f} t/s, {loss:.1f} % above 16 bits" for c, tg, loss in points)
+    head = Markup(
+        "<svg class='curves' viewBox='0 0 {0} {1}' role='img' aria-labelledby='{2}-t {2}-d'>"
+        "<title id='{2}-t'>Quality against speed of the configs</title><desc id='{2}-d'>{3}</desc>"
+    ).format(_WIDTH, _HEIGHT, key, spoken)
+    return head + Markup("").join(parts) + Markup("</svg>")
+
+
+def _is_beaten(tg: float, loss: float, points: Sequence[tuple[AdvisedConfig, float, float]]) -> bool:
+    return any(t >= tg and q <= loss and (t, q) != (tg, loss) for _, t, q in points)
+
+
+def _grid(loss: float, y: float) -> Markup:
+    return Markup(
+        "<line class='grid' x1='{}' y1='{}' x2='{}' y2='{}'/><text x='{}' y='{}' text-anchor='end'>{:g} %</text>"
+    ).format(_LEFT, y, _WIDTH - _RIGHT, y, _LEFT - 8, y + 5, loss)
+
+
+def _across(x: float, left: float) -> Markup:
+    return Markup("<text x='{}' y='{}' text-anchor='middle'>{:g}</text>").format(left, _HEIGHT - _BOTTOM + 22, x)
+
+
+def _axis_names() -> Markup:
+    names = Markup("<text x='0' y='18'>perplexity above 16 bits</text>")
+    return names + Markup("<text x='{}' y='{}' text-anchor='end'>TG, t/s</text>").format(_WIDTH - _RIGHT, _HEIGHT - 10)
+
+
+def _round_steps(most: float) -> list[float]:
+    power = 10.0 ** math.floor(math.log10(most / 4))
+    step = next(power * n for n in (1, 2, 5, 10) if power * n >= most / 5)
+    return [step * i for i in range(int(most / step) + 1)]
+
+
+def _point(rank: int, place: tuple[float, float], on_front: bool, labelled: bool) -> Markup:
+    kind = "p0" if rank == 1 else "p1" if on_front else "p4 open"
+    dot = Markup("<circle class='{}' cx='{:g}' cy='{:g}' r='{}'/>").format(kind, *place, 8 if rank == 1 else 5)
+    if not labelled:
+        return dot
+    return dot + Markup("<text x='{:g}' y='{:g}'>#{}</text>").format(place[0] + 10, place[1] - 8, rank)

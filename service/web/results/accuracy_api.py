@@ -1,0 +1,36 @@
+"""`/v1/accuracy`: how far predictions were from what was measured."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from anyio import to_thread
+from litestar import Request, Response, Router, get
+from litestar.di import NamedDependency
+from litestar.openapi.datastructures import ResponseSpec
+
+from service.web.documentation.operations import Documented
+from service.web.http.conditional import conditional
+from service.web.http.problems import problem_responses
+from service.web.services import Services
+from service.wire.results.accuracy import Accuracy
+
+
+@get(
+    "/v1/accuracy",
+    operation_id="read_accuracy",
+    operation_class=Documented,
+    summary="How good predictions are",
+    responses={
+        200: ResponseSpec(Accuracy, description="Errors by class and month, and the worst.", generate_examples=False),
+        **problem_responses("database-unavailable"),
+    },
+)
+async def read_accuracy(request: Request[Any, Any, Any], services: NamedDependency[Services]) -> Response[bytes]:
+    """Each result next to what was predicted of it before it was measured: the newest 2,000, every ten minutes."""
+    found = await to_thread.run_sync(services.accuracy.read, services.context)
+    return conditional(request, msgspec.json.encode(found), "application/json", cache_control="public, max-age=600")
+
+
+router = Router("/", route_handlers=[read_accuracy], tags=["results"])

@@ -1,0 +1,39 @@
+"""`/accuracy`: how good predictions are, the worst ones included."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from litestar import Request, Response, Router, get
+from litestar.di import NamedDependency
+
+from service.web.pages.render import page
+from service.web.services import Services
+
+_FIGURES = {"tg": "Token generation (TG)", "pp": "Prompt processing (PP)", "memory": "Memory of a device"}
+_DIVISIONS = {
+    "all": "All",
+    "engine": "Engine",
+    "model": "Kind of model",
+    "placement": "Where the weights are",
+    "depth": "Depth",
+    "month": "Month",
+}
+
+
+@get("/accuracy", sync_to_thread=True)
+def accuracy(request: Request[Any, Any, Any], services: NamedDependency[Services]) -> Response[bytes]:
+    """Every result next to what was predicted of it before."""
+    found = services.accuracy.read(services.context)
+    lines = {figure: [line for line in found.lines if line.figure == figure] for figure in _FIGURES}
+    return page(
+        request,
+        services,
+        "accuracy.html",
+        found=found,
+        figures=[(figure, title, lines[figure]) for figure, title in _FIGURES.items() if lines[figure]],
+        divisions=_DIVISIONS,
+    )
+
+
+router = Router("/", route_handlers=[accuracy])

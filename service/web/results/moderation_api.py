@@ -1,0 +1,192 @@
+"""`/v1/results/{id}/reports` and `…/removal-requests`, `/v1/moderation`: what people ask, and what operators do."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from anyio import to_thread
+from litestar import Request, Response, Router, get, post
+from litestar.di import NamedDependency
+from litestar.enums import RequestEncodingType
+from litestar.openapi.datastructures import ResponseSpec
+from litestar.params import BodyKwarg, FromPath, QueryParameter
+
+from service.flows.operations import removals
+from service.flows.results import moderation
+from service.web.documentation.examples import ABUSE_REPORT, MODERATION, REMOVAL_REQUEST
+from service.web.documentation.operations import Documented
+from service.web.http.body import JsonBody
+from service.web.http.callers import PRIVATE, PROBLEMS, SECURITY, anyone, caller_of, knows, requires
+from service.web.http.problems import BODY_PROBLEMS, problem_responses
+from service.web.services import Services
+from service.wire.operations import OpenRemovalRequest, RemovalAsked, RemovalRequest
+from service.wire.results.moderation import (
+    AbuseReport,
+    AuditEntry,
+    Moderation,
+    OpenReport,
+    QuarantinedResult,
+    Reported,
+)
+
+
+@post(
+    "/v1/results/{result_id:str}/reports",
+    dto=JsonBody[AbuseReport],
+    return_dto=None,
+    operation_id="report_result",
+    operation_class=Documented,
+    summary="Say what is wrong with a result",
+    security=[{}, *SECURITY],
+    guards=[knows],
+    responses={
+        201: ResponseSpec(Reported, description="The report was kept.", generate_examples=False),
+        **problem_responses("result-not-found", *BODY_PROBLEMS, *PROBLEMS),
+    },
+)
+async def report_result(
+    result_id: FromPath[str],
+    data: Annotated[AbuseReport, BodyKwarg(media_type=RequestEncodingType.JSON, examples=[ABUSE_REPORT])],
+    request: Request[Any, Any, Any],
+    services: NamedDependency[Services],
+) -> Response[Reported]:
+    """For operators, who read it next to the result. No account is needed; what names a person is masked."""
+    await services.count_report(request)
+    kept = await to_thread.run_sync(moderation.report_abuse, services.context, anyone(request), result_id, data)
+    return Response(kept, status_code=201, headers=PRIVATE)
+
+
+@post(
+    "/v1/results/{result_id:str}/removal-requests",
+    dto=JsonBody[RemovalRequest],
+    return_dto=None,
+    operation_id="ask_removal",
+    operation_class=Documented,
+    summary="Ask the operator to remove a result",
+    security=[{}, *SECURITY],
+    guards=[knows],
+    responses={
+        201: ResponseSpec(RemovalAsked, description="The request was kept.", generate_examples=False),
+        **problem_responses("result-not-found", *BODY_PROBLEMS, *PROBLEMS),
+    },
+)
+async def ask_removal(
+    result_id: FromPath[str],
+    data: Annotated[RemovalRequest, BodyKwarg(media_type=RequestEncodingType.JSON, examples=[REMOVAL_REQUEST])],
+    request: Request[Any, Any, Any],
+    services: NamedDependency[Services],
+) -> Response[RemovalAsked]:
+    """For the people a result is about, or whose work it is. No account is needed; an operator decides."""
+    await services.count_report(request)
+    kept = await to_thread.run_sync(removals.ask_removal, services.context, anyone(request), result_id, data)
+    return Response(kept, status_code=201, headers=PRIVATE)
+
+
+@get(
+    "/v1/moderation/removals",
+    operation_id="list_removal_requests",
+    operation_class=Documented,
+    summary="Requests for removal that are open",
+    security=SECURITY,
+    guards=[requires("operator")],
+    responses={
+        200: ResponseSpec(list[OpenRemovalRequest], description="The oldest first.", generate_examples=False),
+        **problem_responses(*PROBLEMS),
+    },
+)
+async def list_removal_requests(services: NamedDependency[Services]) -> Response[list[OpenRemovalRequest]]:
+    """For operators: the oldest 200 that nobody has decided. `remove` the result, or `refuse` the request."""
+    return Response(await to_thread.run_sync(removals.open_requests, services.context), headers=PRIVATE)
+
+
+@get(
+    "/v1/moderation/quarantined",
+    operation_id="list_quarantined",
+    operation_class=Documented,
+    summary="Results in quarantine",
+    security=SECURITY,
+    guards=[requires("operator")],
+    responses={
+        200: ResponseSpec(list[QuarantinedResult], description="The newest first.", generate_examples=False),
+        **problem_responses(*PROBLEMS),
+    },
+)
+async def list_quarantined(services: NamedDependency[Services]) -> Response[list[QuarantinedResult]]:
+    """For operators: the newest 200 that count for nothing until somebody has looked at them."""
+    return Response(await to_thread.run_sync(moderation.quarantined, services.context), headers=PRIVATE)
+
+
+@get(
+    "/v1/moderation/reports",
+    operation_id="list_reports",
+    operation_class=Documented,
+    summary="Reports that are open",
+    security=SECURITY,
+    guards=[requires("operator")],
+    responses={
+        200: ResponseSpec(list[OpenReport], description="The oldest first.", generate_examples=False),
+        **problem_responses(*PROBLEMS),
+    },
+)
+async def list_reports(services: NamedDependency[Services]) -> Response[list[OpenReport]]:
+    """For operators: the oldest 200 that nobody has closed."""
+    return Response(await to_thread.run_sync(moderation.open_reports, services.context), headers=PRIVATE)
+
+
+@post(
+    "/v1/moderation",
+    dto=JsonBody[Moderation],
+    return_dto=None,
+    operation_id="moderate",
+    operation_class=Documented,
+    summary="Hide, show, ban, vouch for, close",
+    security=SECURITY,
+    guards=[requires("operator")],
+    responses={
+        201: ResponseSpec(AuditEntry, description="What was done, as it was written down.", generate_examples=False),
+        **problem_responses(*BODY_PROBLEMS, *PROBLEMS),
+    },
+)
+async def moderate(
+    data: Annotated[Moderation, BodyKwarg(media_type=RequestEncodingType.JSON, examples=[MODERATION])],
+    request: Request[Any, Any, Any],
+    services: NamedDependency[Services],
+) -> Response[AuditEntry]:
+    """For operators. Each act is written down with who, when and why, for good."""
+    done = await to_thread.run_sync(moderation.moderate, services.context, caller_of(request).name, data)
+    return Response(done, status_code=201, headers=PRIVATE)
+
+
+@get(
+    "/v1/moderation/audit",
+    operation_id="read_audit",
+    operation_class=Documented,
+    summary="What operators did",
+    security=SECURITY,
+    guards=[requires("operator")],
+    responses={
+        200: ResponseSpec(list[AuditEntry], description="The newest first.", generate_examples=False),
+        **problem_responses(*PROBLEMS),
+    },
+)
+async def read_audit(
+    services: NamedDependency[Services],
+    subject: Annotated[str | None, QueryParameter(description="Of one result, report or account only.")] = None,
+) -> Response[list[AuditEntry]]:
+    """For operators: the newest 200 acts."""
+    return Response(await to_thread.run_sync(moderation.audit, services.context, subject), headers=PRIVATE)
+
+
+router = Router(
+    "/",
+    route_handlers=[
+        report_result,
+        ask_removal,
+        list_reports,
+        list_removal_requests,
+        list_quarantined,
+        moderate,
+        read_audit,
+    ],
+    tags=["moderation"],
+)

@@ -1,0 +1,233 @@
+"""`/v1/results`, `/v1/leaderboard` and `/v1/dumps`: what was measured, as everybody may read it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Annotated, Any, Literal, TypeAlias
+from urllib.parse import urlencode
+
+import msgspec
+from anyio import to_thread
+from litestar import Request, Response, Router, get
+from litestar.di import NamedDependency
+from litestar.openapi.datastructures import ResponseSpec
+from litestar.params import FromPath, QueryParameter
+
+from service.flows.results import dumps, leaderboard, read_results
+from service.web.documentation.operations import Documented, TextToo
+from service.web.http.callers import SECURITY, SEES_MORE, anyone, for_viewer, knows
+from service.web.http.conditional import conditional
+from service.web.http.formats import Format, media_type_of, wanted_format
+from service.web.http.problems import problem_responses
+from service.web.http.query import asking, query_of
+from service.web.http.ranged import file_answer
+from service.web.results import submissions_api as submissions
+from service.web.services import Services
+from service.wire.results.board import Board, BoardQuery
+from service.wire.results.board_text import (
+    render_board_markdown,
+    render_board_text,
+    render_result_markdown,
+    render_result_text,
+)
+from service.wire.results.dumps import DumpList
+from service.wire.results.results import Result, ResultPage, ResultQuery
+from service.wire.results.results_table import csv_head, csv_lines
+
+PATH = "/v1/results"
+_DUMP_AGE = "public, max-age=3600"  # not longer: a removal takes out the dumps that have the result
+_PROBLEMS = ("invalid-request", "rate-limited", "database-unavailable")
+AsFormat = Annotated[Format | None, QueryParameter(name="format", description="Instead of an Accept header.")]
+ListFormat: TypeAlias = Literal["json", "jsonl", "csv"]
+AsList = Annotated[
+    ListFormat,
+    QueryParameter(name="format", description="`jsonl`: a result a line; `csv`: a line for each measured row."),
+]
+_LIST_TYPES: dict[ListFormat, str] = {
+    "json": "application/json",
+    "jsonl": "application/jsonl",
+    "csv": "text/csv",
+}
+
+
+@get(
+    "/v1/leaderboard",
+    operation_id="read_leaderboard",
+    operation_class=asking(BoardQuery, TextToo),
+    summary="The fastest of each model, rig and engine",
+    responses={
+        200: ResponseSpec(Board, description="A page of the board.", generate_examples=False),
+        **problem_responses("not-acceptable", *_PROBLEMS),
+    },
+)
+async def read_leaderboard(
+    request: Request[Any, Any, Any], services: NamedDependency[Services], as_format: AsFormat = None
+) -> Response[Any]:
+    """Speeds as measured at one depth, never interpolated: the best of each model on each set of cards and engine.
+
+    Filters choose among results before the best is found. `next` is the cursor of the following page.
+    """
+    form = wanted_format(request, as_format)
+    query = query_of(request, BoardQuery, "format")
+    render: dict[Format, Callable[[Board], str | bytes]] = {
+        "json": msgspec.json.encode,
+        "text": render_board_text,
+        "markdown": render_board_markdown,
+    }
+
+    def make() -> bytes:
+        return _as_bytes(render[form](leaderboard.leaderboard(services.context, query)))
+
+    key = ("leaderboard", msgspec.json.encode(query), form)
+    answer = await services.kept.answer(
+        key, await to_thread.run_sync(leaderboard.board_version, services.context), make
+    )
+    return conditional(request, answer.body, media_type_of(form), etag=answer.etag)
+
+
+@get(
+    PATH,
+    operation_id="list_results",
+    operation_class=asking(ResultQuery),
+    summary="Results, the last received first",
+    responses={
+        200: ResponseSpec(ResultPage, description="A page of results.", generate_examples=False),
+        **problem_responses(*_PROBLEMS),
+    },
+)
+async def list_results(
+    request: Request[Any, Any, Any], services: NamedDependency[Services], as_format: AsList = "json"
+) -> Response[Any]:
+    """With raw times of each repeat, under the data's licence; also what was quarantined, with the reason.
+
+    A cursor stays good when results are added. The header `Link` has the following page, for CSV and JSONL too.
+    """
+    query = query_of(request, ResultQuery, "format")
+    found = await to_thread.run_sync(read_results.list_results, services.context, query)
+    several = [_with_address(one, request, services) for one in found.results]
+    if as_format == "json":
+        body = msgspec.json.encode(ResultPage(results=several, next=found.next))
+    elif as_format == "jsonl":
+        body = msgspec.json.Encoder().encode_lines(several)
+    else:
+        body = "".join((csv_head(), *csv_lines(several))).encode()
+    answer = conditional(request, body, _LIST_TYPES[as_format])
+    if found.next:
+        kept = [(name, value) for name, value in request.query_params.multi_items() if name != "cursor"]
+        path = f"{PATH}?{urlencode([*kept, ('cursor', found.next)])}"
+        answer.headers["Link"] = f'<{services.address(request, path)}>; rel="next"'
+    return answer
+
+
+@get(
+    PATH + "/{result_id:str}",
+    operation_id="read_result",
+    operation_class=TextToo,
+    summary="Read a result",
+    security=[{}, *SECURITY],
+    guards=[knows],
+    responses={
+        200: ResponseSpec(Result, description="The result.", generate_examples=False),
+        **problem_responses("not-acceptable", "result-not-found", *_PROBLEMS, *SEES_MORE),
+    },
+)
+async def read_result(
+    result_id: FromPath[str],
+    request: Request[Any, Any, Any],
+    services: NamedDependency[Services],
+    as_format: AsFormat = None,
+) -> Response[Any]:
+    """Rows, speeds, what was predicted, hardware, command and who says so.
+
+    What a private host measured answers its owner, who asked for it, and operators; to others it is not there.
+    """
+    form = wanted_format(request, as_format)
+    result = await to_thread.run_sync(read_results.read_result, services.context, result_id, anyone(request))
+    result = _with_address(result, request, services)
+    render: dict[Format, Callable[[Result], str | bytes]] = {
+        "json": msgspec.json.encode,
+        "text": render_result_text,
+        "markdown": render_result_markdown,
+    }
+    return for_viewer(request, _as_bytes(render[form](result)), media_type_of(form))
+
+
+@get(
+    PATH + "/{result_id:str}/log",
+    operation_id="read_result_log",
+    operation_class=Documented,
+    summary="Read what the engine printed",
+    security=[{}, *SECURITY],
+    guards=[knows],
+    responses={
+        200: ResponseSpec(str, description="The log, empty where there is none.", media_type="text/plain"),
+        **problem_responses("result-not-found", *_PROBLEMS, *SEES_MORE),
+    },
+)
+async def read_result_log(
+    result_id: FromPath[str], request: Request[Any, Any, Any], services: NamedDependency[Services]
+) -> Response[Any]:
+    """Plain text, without what names a person, a machine or a secret."""
+    log = await to_thread.run_sync(read_results.read_log, services.context, result_id, anyone(request))
+    return for_viewer(request, log.encode(), "text/plain")
+
+
+@get(
+    "/v1/dumps",
+    operation_id="list_dumps",
+    operation_class=Documented,
+    summary="Files with all results",
+    responses={
+        200: ResponseSpec(DumpList, description="Files of the last nights.", generate_examples=False),
+        **problem_responses("rate-limited"),
+    },
+)
+async def list_dumps(request: Request[Any, Any, Any], services: NamedDependency[Services]) -> Response[Any]:
+    """JSONL and CSV, each with size and SHA-256, made every night; without what was published elsewhere."""
+    found = await to_thread.run_sync(dumps.list_dumps, dumps.folder_of(services.settings))
+    several = [
+        msgspec.structs.replace(one, url=services.address(request, f"/v1/dumps/{one.name}")) for one in found.dumps
+    ]
+    return conditional(request, msgspec.json.encode(msgspec.structs.replace(found, dumps=several)), "application/json")
+
+
+@get(
+    "/v1/dumps/{name:str}",
+    operation_id="read_dump",
+    operation_class=Documented,
+    summary="Download a dump",
+    responses={
+        200: ResponseSpec(bytes, description="The file, compressed.", media_type="application/gzip"),
+        206: ResponseSpec(bytes, description="The range of it that was asked for.", media_type="application/gzip"),
+        **problem_responses("dump-not-found", "rate-limited"),
+    },
+)
+async def read_dump(
+    name: FromPath[str], request: Request[Any, Any, Any], services: NamedDependency[Services]
+) -> Response[Any]:
+    """What `GET /v1/dumps` lists, byte for byte; the ETag is of its SHA-256. `Range` and preconditions are honoured."""
+    path, digest = await to_thread.run_sync(dumps.path_of, dumps.folder_of(services.settings), name)
+    return file_answer(request, path, digest, "application/gzip", _DUMP_AGE)
+
+
+def _with_address(result: Result, request: Request[Any, Any, Any], services: Services) -> Result:
+    return msgspec.structs.replace(result, url=services.address(request, f"/results/{result.id}"))
+
+
+def _as_bytes(body: bytes | str) -> bytes:
+    return body.encode() if isinstance(body, str) else body
+
+
+router = Router(
+    "/",
+    route_handlers=[
+        read_leaderboard,
+        list_results,
+        read_result,
+        read_result_log,
+        list_dumps,
+        read_dump,
+        *submissions.HANDLERS,
+    ],
+    tags=["results"],
+)

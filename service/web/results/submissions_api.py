@@ -1,0 +1,175 @@
+"""`POST /v1/results`: what people send of their benchmarks, shown to them first if they want, and kept."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import msgspec
+from anyio import to_thread
+from litestar import Request, Response, delete, get, patch, post
+from litestar.datastructures import ResponseHeader
+from litestar.di import NamedDependency
+from litestar.enums import RequestEncodingType
+from litestar.openapi.datastructures import ResponseSpec
+from litestar.params import BodyKwarg, FromPath, HeaderParameter
+
+from service.flows.results import corrections, submissions
+from service.web.documentation.examples import CORRECTION, SUBMISSION
+from service.web.documentation.operations import Documented
+from service.web.http.body import JsonBody
+from service.web.http.callers import PROBLEMS, SECURITY, SEES_MORE, anyone, for_viewer, knows
+from service.web.http.idempotency import IdempotencyKey, checked
+from service.web.http.limits import MAX_CHECK_BYTES
+from service.web.http.problems import BODY_PROBLEMS, problem_responses
+from service.web.services import Services
+from service.wire.results.results import Result
+from service.wire.results.submissions import Correction, Preview, ResultChange, Submission, Submitted
+
+PATH = "/v1/results"
+_READ_HEADERS = (
+    *("invalid-flags", "unknown-hardware", "invalid-hardware", "unknown-variant", "rate-limited"),
+    *("repo-not-found", "revision-not-found", "repo-gated", "repo-without-gguf", "repo-too-large", "not-gguf"),
+    *("truncated-header", "invalid-header", "unsupported-model", "hub-unauthorised", "hub-reply-refused"),
+    *("hub-unavailable", "hub-rate-limited", "service-unavailable"),
+)
+Sent = Annotated[Submission, BodyKwarg(media_type=RequestEncodingType.JSON, examples=[SUBMISSION])]
+EditKey = Annotated[
+    str | None,
+    HeaderParameter(name="X-Edit-Key", description="The `edit_key` that was given when it was sent without a token."),
+]
+
+
+@post(
+    PATH + "/preview",
+    dto=JsonBody[Submission],
+    return_dto=None,
+    request_max_body_size=MAX_CHECK_BYTES,
+    status_code=200,
+    operation_id="preview_submission",
+    operation_class=Documented,
+    summary="See what is understood of a benchmark",
+    guards=[knows],
+    responses={
+        200: ResponseSpec(Preview, description="What was understood, and what is missing.", generate_examples=False),
+        **problem_responses(*BODY_PROBLEMS, *_READ_HEADERS, *PROBLEMS),
+    },
+)
+async def preview_submission(
+    data: Sent, request: Request[Any, Any, Any], services: NamedDependency[Services]
+) -> Response[Preview]:
+    """Model, flags, machine and rows as they would be kept, next to what would have been expected. Nothing is kept."""
+    shown = await services.run_reading(
+        submissions.preview, services.context, anyone(request), data, services.admission(request)
+    )
+    return Response(shown, headers={"Cache-Control": "no-store"})
+
+
+@post(
+    PATH,
+    dto=JsonBody[Submission],
+    return_dto=None,
+    request_max_body_size=MAX_CHECK_BYTES,
+    operation_id="submit_result",
+    operation_class=Documented,
+    summary="Send a benchmark that you ran",
+    security=[{}, *SECURITY],
+    guards=[knows],
+    responses={
+        200: ResponseSpec(Submitted, description="These rows are known: their result.", generate_examples=False),
+        201: ResponseSpec(Submitted, description="The result; `Location` has it.", generate_examples=False),
+        **problem_responses("idempotency-key-reused", *BODY_PROBLEMS, *_READ_HEADERS, *PROBLEMS),
+    },
+    response_headers=[ResponseHeader(name="Location", description="Of the result.", documentation_only=True)],
+)
+async def submit_result(
+    data: Sent, request: Request[Any, Any, Any], services: NamedDependency[Services], key: IdempotencyKey = None
+) -> Response[Submitted]:
+    """No account is needed: without one the answer has an `edit_key`, given once, and again to the same request with
+    the same `Idempotency-Key` of 22 characters or more. With a token, scope `submit`."""
+    key = checked(key)
+    caller, admit = anyone(request), services.admission(request)
+    await services.count_submission(request, caller)
+    # Anyone who sends without a token shares no account: only the address tells one sender's keys from another's.
+    own_key = f"{services.client(request)} {key}" if key and caller is None else key
+    kept = await services.run_reading(submissions.submit, services.context, caller, data, own_key, admit)
+    shown = msgspec.structs.replace(kept, url=services.address(request, f"/results/{kept.id}"))
+    headers = {"Location": (services.settings.public_url or "").rstrip("/") + f"{PATH}/{kept.id}"}
+    return Response(shown, status_code=201 if kept.is_new else 200, headers=headers | {"Cache-Control": "no-store"})
+
+
+@patch(
+    PATH + "/{result_id:str}",
+    dto=JsonBody[Correction],
+    return_dto=None,
+    operation_id="correct_result",
+    operation_class=Documented,
+    summary="Correct a result of yours",
+    security=[{}, *SECURITY],
+    guards=[knows],
+    responses={
+        200: ResponseSpec(Result, description="The result as it is now.", generate_examples=False),
+        **problem_responses("result-not-found", "wrong-key", *BODY_PROBLEMS, *_READ_HEADERS, *PROBLEMS),
+    },
+)
+async def correct_result(
+    result_id: FromPath[str],
+    data: Annotated[Correction, BodyKwarg(media_type=RequestEncodingType.JSON, examples=[CORRECTION])],
+    request: Request[Any, Any, Any],
+    services: NamedDependency[Services],
+    edit_key: EditKey = None,
+) -> Response[Result]:
+    """Remarks, hardware and build; rows never. It is predicted and judged again, and its history says what it was."""
+    admit = services.admission(request)
+    result = await services.run_reading(
+        corrections.correct, services.context, anyone(request), edit_key, result_id, data, admit
+    )
+    shown = msgspec.structs.replace(result, url=services.address(request, f"/results/{result.id}"))
+    return Response(shown, headers={"Cache-Control": "no-store"})
+
+
+@delete(
+    PATH + "/{result_id:str}",
+    operation_id="delete_result",
+    operation_class=Documented,
+    summary="Take a result of yours back",
+    security=[{}, *SECURITY],
+    guards=[knows],
+    responses=problem_responses("result-not-found", "wrong-key", *PROBLEMS),
+)
+async def delete_result(
+    result_id: FromPath[str],
+    request: Request[Any, Any, Any],
+    services: NamedDependency[Services],
+    edit_key: EditKey = None,
+) -> None:
+    """Log, command, remarks and history are erased; it is shown nowhere, and counts for nothing."""
+    await to_thread.run_sync(corrections.delete, services.context, anyone(request), edit_key, result_id)
+
+
+@get(
+    PATH + "/{result_id:str}/history",
+    operation_id="read_result_history",
+    operation_class=Documented,
+    summary="Read what its submitter changed",
+    security=[{}, *SECURITY],
+    guards=[knows],
+    responses={
+        200: ResponseSpec(list[ResultChange], description="The oldest first.", generate_examples=False),
+        **problem_responses("result-not-found", "database-unavailable", *SEES_MORE),
+    },
+)
+async def read_result_history(
+    result_id: FromPath[str], request: Request[Any, Any, Any], services: NamedDependency[Services]
+) -> Response[bytes]:
+    """What was changed since it was sent, and what stood there before."""
+    changes = await to_thread.run_sync(corrections.history, services.context, result_id, anyone(request))
+    return for_viewer(request, msgspec.json.encode(changes), "application/json")
+
+
+_SENT = [preview_submission, submit_result]
+HANDLERS = [
+    *_SENT,
+    correct_result,
+    delete_result,
+    read_result_history,
+]  # of the router of results, which shares their paths

@@ -1,0 +1,153 @@
+"""The answer as one card: the sentence, why, three steps to paste, memory, speed, what was assumed, the alternatives.
+
+Page, text, Markdown and chat show this card and compute nothing of their own, so that all say the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+from service.engine.advice import AdviceBody, AdvisedConfig, Commands, SpeedPoint
+from service.engine.commands import fold
+from service.engine.hardware import Assumption
+from service.wire.advice.advice import Advice, Card, Option, Step
+from service.wire.advice.assumed_text import fact_of
+
+_MUCH_FASTER, _MUCH_BETTER = 1.1, 0.3  # times as fast; percent of perplexity
+_FACTS = 2
+# Which assumption matters most, by the end of its path: with weights in RAM, and with everything on the GPUs.
+_IN_RAM = ("total_gb", "hardware.gpus", "hardware.cpu", "channels", "mts", "vram_gib", "pcie", "ghz", "name")
+_ON_GPU = ("vram_gib", "hardware.gpus", "bandwidth_gbs", "name", "backend", "fp16_tflops", "total_gb", "hardware.cpu")
+
+
+def card_of(advice: Advice | AdviceBody) -> Card | None:
+    """Return the card of a finished advice that has a config, else None."""
+    if not advice.configs:
+        return None
+    first, others = advice.configs[0], advice.configs[1:]
+    facts = [fact_of(one, advice.hardware.gpus) for one in _facts(advice.assumed, first)]
+    return Card(
+        sentence=advice.headline or "",
+        why=_why(first, others),
+        config=first.id,
+        steps=_steps(first),
+        devices=first.devices,
+        now=first.speed[-1],
+        full=first.deeper[-1] if first.deeper else None,
+        facts=facts,
+        more_assumed=len(advice.assumed) - len(facts),
+        options=[_option(config, first) for config in others],
+    )
+
+
+def _steps(config: AdvisedConfig) -> list[Step]:
+    commands = config.commands
+    steps = [_engine(config)]
+    if commands.download:
+        steps.append(Step(title="Download", posix=commands.download, powershell=commands.download))
+    return [*steps, Step(title="Run", posix=commands.server, powershell=commands.powershell or commands.server)]
+
+
+def _engine(config: AdvisedConfig) -> Step:
+    """A package where one has the engine for these cards, else the lines that build it."""
+    oldest = config.commands.oldest_build
+    (posix, how), (powershell, other) = (_obtained(config.commands, shell) for shell in ("posix", "powershell"))
+    return Step(
+        title=f"Get {config.engine}{f' of {oldest.date} or newer' if oldest else ''}",
+        posix=posix,
+        powershell=powershell,
+        note=how if how == other or not other else f"{how}; PowerShell: {other}",
+    )
+
+
+def _obtained(commands: Commands, shell: Literal["posix", "powershell"]) -> tuple[str, str]:
+    """The lines that bring the engine to a machine with this shell, and what they are."""
+    package = next((one for one in commands.packages if one.shell == shell), None)
+    if package is not None:
+        return package.line, f"packaged by {package.name}"
+    if commands.build is None:
+        return "", "the build that you named"
+    apart = {"posix": " && cmake --build", "powershell": " && "}[shell]  # Windows PowerShell 5 has no &&
+    return commands.build.line.replace(apart, "\n" + apart.removeprefix(" && ")), "no package for these cards: build it"
+
+
+def _why(first: AdvisedConfig, others: Sequence[AdvisedConfig]) -> str:
+    """What the first one is ahead in, and what the nearest faster and the nearest better one would cost."""
+    faster = [c for c in others if _tg(c) > _MUCH_FASTER * _tg(first) and _loss(c) > _loss(first) + _MUCH_BETTER]
+    better = [c for c in others if _loss(c) < _loss(first) - _MUCH_BETTER]
+    parts = []
+    if faster:
+        one = min(faster, key=_loss)
+        parts.append(
+            f"{one.variant} would be {_tg(one) / _tg(first):.1f} times as fast, "
+            f"but its perplexity is {_loss(one):.1f} % above 16 bits instead of {_loss(first):.1f} %"
+        )
+    if better:
+        one = min(better, key=_seconds)
+        parts.append(
+            f"{one.variant} would be closer to 16 bits ({_loss(one):.1f} % instead of {_loss(first):.1f} %), "
+            f"but a request takes {_seconds(one) / _seconds(first):.1f} times as long"
+        )
+    if not faster and others:
+        parts.insert(0, "nothing else that fits here is clearly faster")
+    if not better and first.pick and first.pick.next_better:
+        parts.append(first.pick.next_better)
+    return "; ".join(parts) or "it is the only config that fits"
+
+
+def _tg(config: AdvisedConfig) -> float:
+    return config.speed[-1].tg_tps
+
+
+def _loss(config: AdvisedConfig) -> float:
+    return config.loss_percent[1] if config.loss_percent else 0.0
+
+
+def _seconds(config: AdvisedConfig) -> float:
+    return max(config.goal_seconds[1], 1e-9)
+
+
+def _facts(assumed: Sequence[Assumption], config: AdvisedConfig) -> list[Assumption]:
+    """The assumptions that would narrow the answer most."""
+    order = _ON_GPU if config.strategy == "all on GPU" else _IN_RAM
+
+    def place(one: Assumption) -> int:
+        return next((i for i, end in enumerate(order) if one.field.endswith(end)), len(order))
+
+    return sorted(assumed, key=place)[:_FACTS]
+
+
+def _option(config: AdvisedConfig, first: AdvisedConfig) -> Option:
+    return Option(
+        rank=config.rank,
+        label=config.pick.name.capitalize() if config.pick else "",
+        why=config.pick.why if config.pick else "",
+        variant=config.variant,
+        engine=config.engine,
+        loss_percent=config.loss_percent[1] if config.loss_percent else None,
+        tg_tps=_tg(config),
+        pp_tps=config.speed[-1].pp_tps,
+        times=round(_seconds(config) / _seconds(first), 2),
+    )
+
+
+def step_lines(step: Step, width: int = 100) -> list[str]:
+    """Return what a step has one type into a POSIX shell, each command folded."""
+    lines = []
+    for command in filter(None, step.posix.split("\n")):
+        lines += [command] if len(command) <= width else fold(command, width).split("\n")
+    return lines
+
+
+def step_words(number: int, step: Step) -> str:
+    """Return the line above a step's commands."""
+    return f"{number}. {step.title}{f' ({step.note})' if step.note else ''}"
+
+
+def speed_words(point: SpeedPoint, where: str) -> str:
+    """Return one line about the speed at a depth."""
+    return (
+        f"{where}: TG {point.tg_tps:.1f} t/s ({point.tg_low:.1f} to {point.tg_high:.1f}), "
+        f"PP {point.pp_tps:,.0f} t/s ({point.pp_low:,.0f} to {point.pp_high:,.0f})"
+    )

@@ -1,0 +1,58 @@
+"""A check as people read it: verdict, device table, speeds, and the findings that cost most."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from service.engine.rules import Finding
+from service.wire.advice.assumed_text import fact_of, fact_words
+from service.wire.advice.check import Checked
+from service.wire.advice.text import block, clean, cut, device_table, quoted, speed_table, wrapped
+
+_SHORT_FINDINGS, _SHORT_COMPARED, _SHORT_ASSUMED = 3, 6, 3
+_MOST_ERRORS = 8
+
+
+def render_check_text(checked: Checked, detail: str = "short") -> str:
+    """Return the check as plain text; `detail` `full`: every finding with its source, every compared figure."""
+    return "\n".join(clean(line) for line in (*wrapped(checked.verdict), *_body(checked, detail == "full"))) + "\n"
+
+
+def render_check_markdown(checked: Checked, detail: str = "short") -> str:
+    """Return the check as Markdown: the verdict, and the rest in one block of text."""
+    return f"**{quoted(checked.verdict)}**\n\n{block(list(_body(checked, detail == 'full')))}\n"
+
+
+def _body(checked: Checked, full: bool) -> Iterator[str]:
+    of = f"{checked.repo} " if checked.repo else ""
+    yield cut(f"{of}{checked.variant}, {checked.program} of {checked.engine}, build {checked.build}")
+    yield ""
+    yield from device_table(checked.memory.devices)
+    yield f"{checked.memory.graph_splits} graph splits; memory: {checked.memory.devices[0].basis}"
+    yield from speed_table(checked.speed)
+    yield from _rows([c.text for c in checked.compared if full or c.verdict != "within"], full, _SHORT_COMPARED)
+    yield ""
+    errors = sum(finding.severity == "error" for finding in checked.findings)
+    shown = checked.findings if full else checked.findings[: min(max(_SHORT_FINDINGS, errors), _MOST_ERRORS)]
+    for finding in shown:
+        yield from _finding(finding, full)
+    if len(shown) < len(checked.findings):
+        more = len(checked.findings) - len(shown)
+        yield f"and {more} more finding{'s' if more > 1 else ''} (--detail full)"
+    assumed = [fact_words(fact_of(a, ())) for a in checked.assumed]
+    yield from _rows(assumed, full, _SHORT_ASSUMED)
+
+
+def _finding(finding: Finding, full: bool) -> Iterator[str]:
+    yield from wrapped(f"{finding.severity}: {finding.message} [{finding.rule}]")
+    if finding.fix:
+        yield from wrapped(f"  fix: {finding.fix}{f' ({finding.gain})' if finding.gain else ''}")
+    if full:
+        yield from wrapped(f"  source: {finding.source}")
+
+
+def _rows(texts: list[str], full: bool, at_most: int) -> Iterator[str]:
+    for text in texts if full else texts[:at_most]:
+        yield from wrapped(text)
+    if not full and len(texts) > at_most:
+        yield f"and {len(texts) - at_most} more (--detail full)"

@@ -1,0 +1,108 @@
+"""An advice small enough to embed (`?detail=card`): what a launcher needs to start a model, in a versioned shape.
+
+Within a version fields are only added. Every figure is the advice's own; words are split as the system's `exec` wants
+them, so that nobody has to parse a shell's quotes.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from service.engine.advice import AdvisedConfig
+from service.engine.commands.config_files import launch_of
+from service.engine.config import Engine
+from service.wire.advice.advice import Advice
+from service.wire.advice.assumed_text import fact_of, fact_words
+from service.wire.problem import Problem
+
+MOST_CONFIGS = 5
+
+
+class CompactDevice(msgspec.Struct, frozen=True, kw_only=True):
+    """What a config takes of a device, and what there is, in MiB. `device`: the engine's name for it."""
+
+    device: str
+    gpu: str | None
+    used_mib: float
+    capacity_mib: float
+
+
+class CompactSpeed(msgspec.Struct, frozen=True, kw_only=True):
+    """Tokens per second after `depth` tokens: the middle, and the ends of the 80 % interval."""
+
+    depth: int
+    tg: float
+    tg_low: float
+    tg_high: float
+    pp: float
+    pp_low: float
+    pp_high: float
+
+
+class CompactConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """A config to start: `env` and `command` (a launcher such as `numactl`, the program, its arguments) as words.
+
+    `download`: the command that brings its files to where `command` looks for them; empty for files on this disk.
+    `label`: what it was picked for, empty where for nothing in particular. `loss_percent`: of perplexity over 16 bits.
+    """
+
+    rank: int
+    label: str
+    engine: Engine
+    variant: str
+    context: int
+    env: dict[str, str]
+    command: list[str]
+    download: str
+    devices: list[CompactDevice]
+    speed: CompactSpeed
+    loss_percent: float | None
+
+
+class CompactAdvice(msgspec.Struct, frozen=True, kw_only=True):
+    """An advice in short. `version` counts up when a field changes its meaning or goes.
+
+    `configs`: the best first, at most five; empty until `state` is `ready`, and where nothing fits, which `sentence`
+    then says. `assumed`: what was not stated of hardware and goal, in sentences.
+    """
+
+    version: Literal[1] = 1
+    id: str
+    state: Literal["queued", "running", "ready", "failed"]
+    repo: str
+    revision: str | None
+    sentence: str | None
+    configs: list[CompactConfig]
+    assumed: list[str]
+    problem: Problem | None
+    url: str | None
+
+
+def compact(advice: Advice) -> CompactAdvice:
+    """Return an advice in short."""
+    return CompactAdvice(
+        id=advice.id, state=advice.state, repo=advice.repo, revision=advice.revision, sentence=advice.headline,
+        configs=[_config(one) for one in advice.configs[:MOST_CONFIGS]],
+        assumed=[fact_words(fact_of(one, advice.hardware.gpus)) for one in advice.assumed],
+        problem=advice.problem, url=advice.url,
+    )  # fmt: skip
+
+
+def _config(one: AdvisedConfig) -> CompactConfig:
+    launch, at = launch_of(one.commands.server), one.speed[-1]
+    return CompactConfig(
+        rank=one.rank, label=one.pick.name if one.pick else "", engine=one.engine, variant=one.variant,
+        context=one.flags.n_ctx, env=launch.env, command=[*launch.prefix, launch.program, *launch.arguments],
+        download=one.commands.download,
+        devices=[
+            CompactDevice(device=d.device, gpu=d.gpu, used_mib=d.total_mib, capacity_mib=d.capacity_mib)
+            for d in one.devices
+        ],
+        speed=CompactSpeed(
+            depth=at.n_kv, tg=at.tg_tps, tg_low=at.tg_low, tg_high=at.tg_high, pp=at.pp_tps, pp_low=at.pp_low,
+            pp_high=at.pp_high,
+        ),
+        loss_percent=one.loss_percent[1] if one.loss_percent else None,
+    )  # fmt: skip

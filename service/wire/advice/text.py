@@ -1,0 +1,367 @@
+"""An advice as people read it: plain text for curl and terminals, Markdown for chat.
+
+The short form fits one screen (100 columns, 40 lines); `detail="full"` gives everything. Names from headers and repos
+are foreign text: control characters are dropped, and in Markdown nothing can leave its code block.
+"""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from service.engine.advice import AdvisedConfig, Commands, DeviceMemory, Refusal, SpeedPoint
+from service.engine.commands import fold
+from service.wire.advice.advice import Advice, Card
+from service.wire.advice.assumed_text import fact_of, fact_words
+from service.wire.advice.card import card_of, speed_words, step_lines, step_words
+from service.wire.advice.measured_text import measured_lines, measured_short
+from service.wire.advice.mine_text import mine_lines
+from service.wire.advice.what_if_text import what_if_lines
+
+WIDTH, HEIGHT = 100, 40
+# wraps, brief, builds: the first that fits a screen
+_SHORT_FORMS = ((True, False, True), (False, False, True), (False, True, True), (False, True, False))
+_SHORT_REFUSALS, _SHORT_REASONS = 4, 2
+
+
+def render_text(advice: Advice, detail: str = "short") -> str:
+    """Return the advice as plain text: everything if `detail` is `full`, else what fits one screen."""
+    if detail == "full":
+        lines = list(_document(advice, _Form(full=True, wraps=True)))
+    else:
+        forms = (_Form(False, wraps, brief, builds) for wraps, brief, builds in _SHORT_FORMS)
+        documents = (list(_document(advice, form)) for form in forms)
+        lines = next((lines for lines in documents if len(lines) <= HEIGHT), [])
+        if not lines:
+            *most, last = _document(advice, _Form(False, False, True, False))
+            lines = [*most[: HEIGHT - 1], last]
+    return "\n".join(clean(line) for line in lines) + "\n"
+
+
+class _Form(NamedTuple):
+    """How much is shown, and whether long lines are wrapped or cut. `brief`: only what a screen has room for.
+
+    `builds`: the lines that build an engine are shown.
+    """
+
+    full: bool
+    wraps: bool
+    brief: bool = False
+    builds: bool = True
+
+    def lines(self, text: str) -> list[str]:
+        return wrapped(text) if self.wraps else [cut(text)]
+
+    def all_lines(self, texts: Iterable[str]) -> list[str]:
+        return [line for text in texts for line in self.lines(text)]
+
+
+def render_markdown(advice: Advice, detail: str = "short") -> str:
+    """Return the advice as Markdown: the headline, commands in code blocks, the rest in one block of text."""
+    if advice.state != "ready":
+        return quoted(state_text(advice)) + "\n"
+    parts = [f"**{quoted(advice.headline or '')}**"]
+    if advice.computed_again:
+        parts.append(f"({advice.computed_again})")
+    card = card_of(advice)
+    if card is not None:
+        parts += [quoted(f"Why this one: {card.why}."), *_markdown_steps(card)]
+        parts.append(block([*device_table(card.devices), "", *speed_lines(card), *measured_lines(advice.configs[0])]))
+    for config in advice.configs[1:] if detail == "full" else ():
+        parts.append(f"#{config.rank} {quoted(config.variant)}, {config.engine}, {config.bpw:.2f} bpw")
+        parts.append(block([fold(c) for c in (config.commands.download, config.commands.server) if c], "bash"))
+        parts.append(block([*device_table(config.devices), "", *speed_table(config.speed), *measured_lines(config)]))
+    form = _Form(full=detail == "full", wraps=True)
+    others = [] if form.full else _others(advice, form.brief)
+    mine = form.all_lines(mine_lines(advice.mine, advice.configs, form.full)) if advice.mine else []
+    losers = _losers(advice) if form.full else ()
+    asked = form.all_lines(what_if_lines(advice.what_if, form.full))
+    rest = [*mine, *others, *asked, *_refusals(advice.refused, form), *losers, *_assumed(advice, form)]
+    if rest:
+        parts.append(block(rest))
+    if advice.url:
+        parts.append(advice.url)
+    return "\n\n".join(parts) + "\n"
+
+
+def _markdown_steps(card: Card) -> Iterator[str]:
+    for number, step in enumerate(card.steps, 1):
+        yield quoted(step_words(number, step))
+        if step.posix:
+            yield block(step_lines(step), "bash")
+
+
+def clean(text: str) -> str:
+    """Return `text` without control, direction and zero-width characters."""
+    return "".join(c for c in text if c == "\n" or (c.isprintable() and c not in "\u200b\u2060\ufeff"))
+
+
+def quoted(text: str) -> str:
+    """Return foreign text for Markdown: nothing in it is markup, or calls anybody."""
+    safe = clean(text).replace("`", "'").replace("@", "@\u2060")
+    return "".join("\\" + c if c in "*_[]<>#|~" else c for c in safe)
+
+
+def block(lines: list[str], language: str = "") -> str:
+    """Return a code block of Markdown that its lines cannot leave."""
+    body = "\n".join(clean(line).replace("```", "'''") for line in lines)
+    return f"```{language}\n{body}\n```"
+
+
+def state_text(advice: Advice) -> str:
+    """Return where an advice stands that is not ready, or why there is none."""
+    if advice.problem:
+        return f"No advice: {advice.problem.title}. {advice.problem.detail}"
+    return f"{advice.state}: {advice.progress or 'waiting for a worker'}"
+
+
+def _document(advice: Advice, form: _Form) -> Iterator[str]:
+    if advice.state != "ready":
+        yield from wrapped(state_text(advice))
+        return
+    yield from wrapped(advice.headline or "")
+    if advice.computed_again:
+        yield from wrapped(f"({advice.computed_again})")
+    yield from form.lines(_about(advice, form.full))
+    if advice.mine:
+        yield from form.all_lines(mine_lines(advice.mine, advice.configs, form.full, form.brief))
+    yield from form.all_lines(what_if_lines(advice.what_if, form.full))
+    card = card_of(advice)
+    if card is not None:
+        yield from wrapped(f"Why this one: {card.why}.")
+        yield ""
+        yield from _first(card, advice.configs[0], form)
+    for config in advice.configs[1:] if form.full else ():
+        yield ""
+        yield from _config(config, form)
+    if not form.full:
+        yield from _others(advice, form.brief)
+    yield from _refusals(advice.refused, form)
+    yield from _losers(advice) if form.full else ()
+    yield from _assumed(advice, form)
+    if advice.url:
+        yield advice.url if form.full else f"{advice.url}?detail=full"
+
+
+def _about(advice: Advice, full: bool) -> str:
+    goal = advice.goal
+    revision = f" @ {advice.revision[:7]}" if advice.revision else ""
+    wanted = (
+        f"; {goal.preset}: {goal.prompt:,} + {goal.output:,} tokens at {goal.depth:,}, context {goal.context:,}"
+        if goal
+        else ""
+    )
+    counted = f"; {advice.considered:,} configs considered, {advice.placed} computed in full" if full else ""
+    return f"{advice.repo}{revision}{wanted}{counted}"
+
+
+def _other_forms(commands: Commands) -> Iterator[str]:
+    """The server for other shells and systems, and how to build the engine."""
+    if commands.build is not None:
+        yield from ("", "# build the engine", *commands.build.line.split("\n"))
+        for option in commands.build.options:
+            yield from wrapped(f"- {option.option}: {option.reason} ({option.source})")
+        yield from (f"! {note}" for note in commands.build.notes)
+    if commands.oldest_build is not None:
+        yield f"runs on builds from {commands.oldest_build.date} on ({', '.join(commands.oldest_build.needs)})"
+    titles = {"before that": commands.older, "PowerShell": commands.powershell, "Docker": commands.docker}
+    for title, text in titles.items():
+        if text:
+            yield from ("", f"# {title}", *text.split("\n"))
+    if commands.systemd:
+        yield from ("", "# systemd: /etc/systemd/system/llama.service", *commands.systemd.split("\n"))
+
+
+def _first(card: Card, config: AdvisedConfig, form: _Form) -> Iterator[str]:
+    """The card of the first config: get the engine, download, run; memory, speed, reasons."""
+    yield f"#1 {config.variant}, {config.engine}, {config.bpw:.2f} bpw{_active(config)}, {config.strategy}"
+    for number, step in enumerate(card.steps, 1):
+        hidden = number == 1 and not form.builds and "\n" in step.posix
+        yield from form.lines(step_words(number, step) + (": see the full text" if hidden else ""))
+        yield from () if hidden else step_lines(step, WIDTH)
+    yield ""
+    yield from device_table(card.devices)
+    shallower = speed_table(config.speed)[:-2] if form.full else []
+    yield from [*shallower, *speed_lines(card)]
+    if form.full:
+        yield from ("", *fold(config.commands.bench, WIDTH).split("\n"))
+        yield from _other_forms(config.commands)
+        yield ""
+    yield from _evidence(config, form)
+
+
+def _config(config: AdvisedConfig, form: _Form) -> Iterator[str]:
+    yield f"#{config.rank} {config.variant}, {config.engine}, {config.bpw:.2f} bpw{_active(config)}, {config.strategy}"
+    yield ""
+    for command in (config.commands.download, config.commands.server, config.commands.bench):
+        yield from fold(command, WIDTH).split("\n") if command else ()
+    yield ""
+    yield from device_table(config.devices)
+    yield from speed_table(config.speed)
+    yield from _evidence(config, form)
+
+
+def _evidence(config: AdvisedConfig, form: _Form) -> Iterator[str]:
+    """What was measured, the quality, the reasons and the notes of a config."""
+    yield from form.all_lines(measured_lines(config, form.full))
+    if config.loss_percent and not form.brief:
+        low, expected, high = config.loss_percent
+        yield f"quality: about +{expected:.1f} % perplexity above 16 bits ({low:.1f} to {high:.1f}), by tensor types"
+    yield from standing(config) if form.full else ()
+    shown = 0 if form.brief else _SHORT_REASONS
+    for reason in config.reasons if form.full else config.reasons[:shown]:
+        yield from form.lines(f"- {reason.text} [{reason.rule}]")
+    for note in config.notes:
+        yield from [cut(f"! {note}")] if form.brief else wrapped(f"! {note}")
+    if form.full:
+        yield f"largest context with this placement: {config.max_context:,} tokens"
+        if config.versus_next:
+            yield from wrapped(config.versus_next)
+
+
+def _active(config: AdvisedConfig) -> str:
+    imatrix = ", imatrix" if config.imatrix else ""
+    differs = abs(config.bpw_active - config.bpw) >= 0.005 and config.bpw_active
+    return f" ({config.bpw_active:.2f} active{imatrix})" if differs else imatrix
+
+
+_BEST = {"bits": "bits per weight", "time": "the goal's time", "pp": "PP", "tg": "TG", "context": "context"}
+
+
+def standing(config: AdvisedConfig) -> Iterator[str]:
+    """Yield what the config is best at of all here, and which of them the speeds cannot tell it from."""
+    best = f"best here, or as good, in {', '.join(_BEST[name] for name in config.best_at)}" if config.best_at else ""
+    tied = f"too close to call against {_ranks(config.tied_with)}" if config.tied_with else ""
+    if best or tied:
+        yield from wrapped("; ".join(part for part in (best, tied) if part))
+
+
+def _ranks(ranks: list[int]) -> str:
+    return ", ".join(f"#{rank}" for rank in ranks)
+
+
+def device_table(devices: list[DeviceMemory]) -> list[str]:
+    """Return the memory of every device as lines of a table, in MiB."""
+    head = f"{'MiB':<8}{'weights':>10}{'cache':>9}{'compute':>9}{'other':>8}{'total':>10}{'free':>10}  of"
+    rows = [
+        f"{d.device:<8}{d.weights_mib:>10,.0f}{d.kv_mib:>9,.0f}{d.compute_mib:>9,.0f}"
+        f"{d.output_mib + d.overhead_mib:>8,.0f}{d.total_mib:>10,.0f}{d.free_mib:>10,.0f}  "
+        f"{d.capacity_mib:,.0f}{' ' + d.gpu if d.gpu else ''}"
+        for d in devices
+    ]
+    companions = ", ".join(f"{d.device} {d.companions_mib:,.0f}" for d in devices if d.companions_mib)
+    more = [f"the totals include draft model, next-token layers and projector: {companions}"] if companions else []
+    return [cut(line) for line in (head, *rows, *more)]
+
+
+def speed_table(points: list[SpeedPoint]) -> list[str]:
+    """Return a line for each depth, and one about the intervals."""
+    rows = [
+        f"at {p.n_kv:>7,} tokens: TG {p.tg_tps:.1f} t/s ({p.tg_low:.1f} to {p.tg_high:.1f}), "
+        f"PP {p.pp_tps:,.0f} t/s ({p.pp_low:,.0f} to {p.pp_high:,.0f})"
+        for p in points
+    ]
+    return [*rows, f"80 % intervals, {points[-1].basis}"]
+
+
+def speed_lines(card: Card) -> list[str]:
+    """Return the speed at the goal's depth, and at the full context where that is deeper."""
+    lines = [speed_words(card.now, f"at {card.now.n_kv:>7,} tokens")]
+    lines += [speed_words(card.full, f"at {card.full.n_kv:>7,} (full)")] if card.full else []
+    return [*lines, f"80 % intervals, {card.now.basis}"]
+
+
+def _others(advice: Advice, brief: bool) -> Iterator[str]:
+    """A line for each config but the first; in brief without marks, which take a line to explain."""
+    if len(advice.configs) > 1:
+        yield ""
+    for c in advice.configs[1:]:
+        p = c.speed[-1]
+        tied = (f" ={_ranks(c.tied_with[:2])}" if c.tied_with and not brief else "") + measured_short(c)
+        star = "*" if c.on_front and not brief else ""
+        yield cut(
+            f"#{c.rank}{star}{picked_as(c)} {c.variant} {c.engine} {c.bpw:.2f} bpw{_loss(c)}, {how(c)}: "
+            f"TG {p.tg_tps:.1f} ({p.tg_low:.1f}-{p.tg_high:.1f}), "
+            f"PP {p.pp_tps:,.0f}{tied}"
+        )
+    if not brief and any(c.on_front or c.tied_with for c in advice.configs[1:]):
+        yield "+%: perplexity above 16 bits; *: not beaten in bits, PP, TG and context; =: too close to call"
+
+
+def picked_as(config: AdvisedConfig) -> str:
+    """Return ` Quality:` for what was picked for its quality, and empty for what was not picked."""
+    return f" {config.pick.name.capitalize()}:" if config.pick else ""
+
+
+def _loss(config: AdvisedConfig) -> str:
+    return f" +{config.loss_percent[1]:.1f} %" if config.loss_percent else ""
+
+
+def how(config: AdvisedConfig) -> str:
+    """Return the strategy, and what else sets configs of one variant and engine apart."""
+    gpus, mode = len(config.devices) - 1, config.flags.split_mode
+    cache = "" if config.flags.cache_type_k == "f16" else f", {config.flags.cache_type_k} cache"
+    together = "" if mode == "layer" else f", -sm {mode}"
+    return f"{config.strategy}{f', {gpus} GPUs' if gpus > 1 else ''}{together}{cache}"
+
+
+def _refusals(refused: list[Refusal], form: _Form) -> Iterator[str]:
+    if form.full:
+        for r in refused:
+            change = f"; to fix it: {r.smallest_change}" if r.smallest_change else ""
+            yield from wrapped(f"refused: {r.variant} with {r.engine}: {r.reason}{change}")
+        return
+    groups: dict[tuple[str, str], list[Refusal]] = {}
+    for r in refused:
+        groups.setdefault((r.kind, r.engine if r.kind == "engine" else r.variant), []).append(r)
+    for (kind, _), group in list(groups.items())[:_SHORT_REFUSALS]:
+        yield cut(_refused_engine(group) if kind == "engine" else _refused_variant(group))
+    if len(groups) > _SHORT_REFUSALS:
+        yield f"and {len(groups) - _SHORT_REFUSALS} more refused"
+
+
+def _refused_engine(group: list[Refusal]) -> str:
+    """One engine, all variants that it cannot run; the reason of the largest is shown."""
+    names = ", ".join(r.variant for r in reversed(group))
+    reason = group[-1].reason.removeprefix(f"{group[0].engine} ")
+    return f"refused with {group[0].engine}: {names} ({reason})"
+
+
+def _refused_variant(group: list[Refusal]) -> str:
+    """One variant, on one engine or both; the smaller shortfall and what would fix it."""
+    nearest = min(group, key=lambda r: r.short_by_mib or 0)
+    engines = "" if len(group) > 1 else f" with {nearest.engine}"
+    change = f"; to fix it: {nearest.smallest_change}" if nearest.smallest_change else ""
+    return f"refused: {nearest.variant}{engines}: {nearest.reason}{change}"
+
+
+def _losers(advice: Advice) -> Iterator[str]:
+    for loser in advice.losers:
+        gpus = f" on {len(loser.gpus)} GPU{'s' if len(loser.gpus) > 1 else ''}" if loser.gpus else ""
+        alike = f" [{loser.alike} alike]" if loser.alike > 1 else ""
+        what = f"{loser.variant} with {loser.engine}, {loser.strategy}{gpus}, {loser.differs}"
+        yield from wrapped(f"not chosen: {what}: {loser.why}{alike}")
+
+
+def _assumed(advice: Advice, form: _Form) -> Iterator[str]:
+    card = card_of(advice)
+    if form.full or card is None:
+        for a in advice.assumed:
+            yield from form.lines(fact_words(fact_of(a, advice.hardware.gpus)))
+        return
+    for fact in card.facts[: 1 if form.brief else None]:
+        yield from form.lines(fact_words(fact))
+    more = card.more_assumed + (len(card.facts[1:]) if form.brief else 0)
+    if more:
+        yield f"and {more} more assumed"
+
+
+def wrapped(text: str) -> list[str]:
+    """Return the text in lines of at most WIDTH columns."""
+    return textwrap.wrap(text, WIDTH, subsequent_indent="  ", break_on_hyphens=False) or [""]
+
+
+def cut(text: str) -> str:
+    """Return the text, or as much of it as one line holds."""
+    return text if len(text) <= WIDTH else text[: WIDTH - 1] + "…"

@@ -1,0 +1,190 @@
+"""The Model Context Protocol as this service speaks it: read-only tools, over HTTP and on standard input and output.
+
+Two kinds of clients: those of 2026-07-28 say in each message which version they speak, and need no session
+(`server/discover`, headers that repeat the message); those before it begin with `initialize`. Nothing is kept between
+two messages of either kind. A batch of messages is refused, as every version since 2025-06-18 has it.
+
+Source: modelcontextprotocol.io/specification/2026-07-28 and 2025-11-25 (basic, server/discover, server/tools,
+basic/transports); the official Python SDK 2.3.0 is what tests hold this to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from service import __version__
+from service.engine.decoding import wrong_value
+from service.engine.errors import AdvisorError
+from service.wire.mcp_tools import Arguments, Tool
+
+STATELESS = "2026-07-28"
+HANDSHAKE = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25")
+_META = "io.modelcontextprotocol/"
+_LIST_MS = 3_600_000  # how long clients may keep the list of tools: it changes with the program's version only
+_NAMED = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}  # what the header Mcp-Name repeats
+_PARSE, _REQUEST, _METHOD, _PARAMS = -32700, -32600, -32601, -32602
+_INTERNAL, _HEADERS_DIFFER, _VERSION = -32603, -32020, -32022
+_STATUS = {_PARSE: 400, _REQUEST: 400, _METHOD: 404, _PARAMS: 400, _HEADERS_DIFFER: 400, _VERSION: 400}
+_INSTRUCTIONS = (
+    "Where to put a GGUF model on somebody's hardware, computed from its header before any download. Ask `advise` with "
+    "the repo and the hardware for ranked commands, `check` for a command that is in use. Speeds are 80 % intervals; "
+    "hand on what the answer says it assumed. Commands are meant to be pasted as they stand."
+)
+
+
+class Reply(msgspec.Struct, frozen=True):
+    """What goes back: a message, or nothing (`body` None), and the HTTP status that it has there."""
+
+    body: dict[str, Any] | None
+    status: int = 200
+
+
+class Call(msgspec.Struct, frozen=True):
+    """A tool to run with its arguments. `id` and `version` are those of the message that asked."""
+
+    id: str | int
+    version: str
+    tool: Tool
+    arguments: Arguments
+
+
+class Refused(Exception):
+    """A message that is answered with an error of the protocol."""
+
+    def __init__(self, code: int, message: str, data: object = None) -> None:
+        super().__init__(message)
+        self.error = {"code": code, "message": message} | ({} if data is None else {"data": data})
+
+
+def received(text: bytes, tools: Mapping[str, Tool], headers: Mapping[str, str] | None = None) -> Reply | Call:
+    """Return the reply to a message, or the call of a tool that is to be run for it.
+
+    `headers`: of the HTTP request, names in lower case; None on standard input, where there are none.
+    """
+    try:
+        message = msgspec.json.decode(text)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return _error(None, {"code": _PARSE, "message": "the message is no JSON"}, STATELESS)
+    if not isinstance(message, dict) or message.get("jsonrpc") != "2.0":
+        return _error(None, {"code": _REQUEST, "message": "the message is no single JSON-RPC 2.0 object"}, STATELESS)
+    identity, version = message.get("id"), STATELESS
+    if "id" not in message or "method" not in message:  # a notification, or an answer to what is never asked
+        return Reply(None, 202)
+    if isinstance(identity, bool) or not isinstance(identity, str | int):
+        return _error(None, {"code": _REQUEST, "message": "`id` is a string or a whole number"}, STATELESS)
+    try:
+        version = _version(message, headers)
+        return _answered(message, identity, version, tools)
+    except Refused as refused:
+        return _error(identity, refused.error, version)
+
+
+def result_of(call: Call, text: str, structured: object = None) -> Reply:
+    """Return the reply to a call that was run: a text for reading, and an object for programs where there is one."""
+    content: dict[str, Any] = {"content": [{"type": "text", "text": text}]}
+    return _success(call.id, content | ({} if structured is None else {"structuredContent": structured}), call.version)
+
+
+def failure_of(call: Call, error: AdvisorError) -> Reply:
+    """Return the reply to a call that ended in an expected failure, which the caller's model reads and may repair."""
+    nearest = f"\nPossible: {', '.join(error.choices[:20])}" if error.choices else ""
+    retry = getattr(error, "retry_after", None)
+    text = (
+        f"{f'{error.field}: ' if error.field else ''}{error.detail}{nearest}{f' (again in {retry} s)' if retry else ''}"
+    )
+    return _success(call.id, {"content": [{"type": "text", "text": text}], "isError": True}, call.version)
+
+
+def defect_of(call: Call) -> Reply:
+    """Return the reply to a call that ended in an error that nobody planned; it tells nothing of the inside."""
+    return _error(call.id, {"code": _INTERNAL, "message": "this should not have happened"}, call.version)
+
+
+def _version(message: Mapping[str, Any], headers: Mapping[str, str] | None) -> str:
+    """Which version a message speaks. Raises Refused for one that is not spoken here, and for headers that differ."""
+    said = (headers or {}).get("mcp-protocol-version")
+    meta = _object(_object(message.get("params")).get("_meta"))
+    if f"{_META}protocolVersion" not in meta and (said is None or said in HANDSHAKE):
+        return HANDSHAKE[-1]
+    missing = [f"{_META}{name}" for name in ("protocolVersion", "clientCapabilities") if f"{_META}{name}" not in meta]
+    version = meta.get(f"{_META}protocolVersion")
+    if said is not None and said not in (STATELESS, version):
+        raise _unsupported(said)
+    if missing or not isinstance(version, str):
+        raise Refused(_PARAMS, f"params._meta lacks {', '.join(missing) or 'a version that is a string'}")
+    if headers is not None:
+        _compare(message, version, headers)
+    if version != STATELESS:
+        raise _unsupported(version)
+    return version
+
+
+def _unsupported(version: str) -> Refused:
+    supported = [*HANDSHAKE, STATELESS]
+    return Refused(_VERSION, "unsupported protocol version", {"supported": supported, "requested": version})
+
+
+def _compare(message: Mapping[str, Any], version: str, headers: Mapping[str, str]) -> None:
+    """Hold the headers, by which proxies route, to the message."""
+    method = message["method"]
+    wanted = {"mcp-protocol-version": version, "mcp-method": method}
+    if method in _NAMED:
+        wanted["mcp-name"] = _object(message.get("params")).get(_NAMED[method])
+    for name, value in wanted.items():
+        if headers.get(name) != value:
+            raise Refused(_HEADERS_DIFFER, f"the header {name} is not what the message says")
+
+
+def _answered(message: Mapping[str, Any], identity: str | int, version: str, tools: Mapping[str, Tool]) -> Reply | Call:
+    method, params = message["method"], _object(message.get("params"))
+    about = {"capabilities": {"tools": {}}, "instructions": _INSTRUCTIONS}
+    if method == "tools/call":
+        return _call(params, identity, version, tools)
+    if method == "tools/list":
+        return _success(identity, {"tools": [tool.described() for tool in tools.values()]}, version, keep=True)
+    if method == "server/discover" and version == STATELESS:
+        return _success(identity, {"supportedVersions": [*HANDSHAKE, STATELESS], **about}, version, keep=True)
+    if method == "initialize" and version != STATELESS:
+        asked = params.get("protocolVersion")
+        spoken = asked if asked in HANDSHAKE else HANDSHAKE[-1]
+        return _success(identity, {"protocolVersion": spoken, "serverInfo": _server(), **about}, version)
+    if method == "ping" and version != STATELESS:
+        return _success(identity, {}, version)
+    raise Refused(_METHOD, f"there is no method {str(method)[:100]}")
+
+
+def _call(params: Mapping[str, Any], identity: str | int, version: str, tools: Mapping[str, Tool]) -> Call | Reply:
+    tool = tools.get(str(params.get("name")))
+    if tool is None:
+        raise Refused(_PARAMS, f"there is no tool {str(params.get('name'))[:100]}; there is {', '.join(tools)}")
+    try:
+        arguments = msgspec.convert(params.get("arguments") or {}, tool.arguments)
+    except msgspec.ValidationError as error:
+        what, field, choices = wrong_value(error, tool.arguments)
+        call = Call(identity, version, tool, Arguments())
+        return failure_of(call, AdvisorError(what, field=field, choices=choices))
+    return Call(identity, version, tool, arguments)
+
+
+def _success(identity: str | int, result: dict[str, Any], version: str, *, keep: bool = False) -> Reply:
+    if version == STATELESS:
+        result |= {"resultType": "complete", "_meta": {f"{_META}serverInfo": _server()}}
+        result |= {"ttlMs": _LIST_MS, "cacheScope": "public"} if keep else {}
+    return Reply({"jsonrpc": "2.0", "id": identity, "result": result})
+
+
+def _error(identity: str | int | None, error: dict[str, Any], version: str) -> Reply:
+    """Older clients get errors with 200: what carried the message did nothing wrong."""
+    status = _STATUS.get(error["code"], 200) if version == STATELESS else 200
+    return Reply({"jsonrpc": "2.0", "id": identity, "error": error}, status)
+
+
+def _server() -> dict[str, str]:
+    return {"name": "offload-advisor", "title": "Offload Advisor", "version": __version__}
+
+
+def _object(value: object) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}

@@ -1,0 +1,174 @@
+"""The tools that agents are offered: what they take, in the words and limits of the HTTP API."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta
+
+from service.engine.config import Engine
+from service.engine.goal import Constraints, EngineChoice, GoalRequest, Positive, Preset
+from service.wire.advice.advice import AdviceRequest, HardwareText, Question, RepoText, RevisionText
+from service.wire.advice.check import BuildText, CheckRequest, CommandText
+from service.wire.results.board import PROVEN, BoardQuery, BoardTrust, Depth, Slug
+
+_HARDWARE = (
+    "shorthand such as '2x RTX 3090, Ryzen 9 7950X, 128GB DDR5-5600', or pasted output of nvidia-smi, lscpu and free"
+)
+_REPO = "a GGUF repo of the Hugging Face Hub: OWNER/NAME, OWNER/NAME:VARIANT, or its URL"
+Repo = Annotated[RepoText, Meta(description=_REPO)]
+Machine = Annotated[HardwareText, Meta(description=_HARDWARE)]
+EngineName = Annotated[Engine | None, Meta(description="only this engine; null: both")]
+
+
+class Arguments(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a tool takes."""
+
+
+class Advise(Arguments, frozen=True, kw_only=True):
+    """`AdviceRequest` with the fields that a conversation has."""
+
+    repo: Repo
+    hardware: Machine
+    goal: Annotated[Preset, Meta(description="what it is for; `agent` has long prompts, `long` much context")] = "chat"
+    context: Annotated[Positive | None, Meta(description="tokens; null: the goal's")] = None
+    engine: EngineName = None
+    variant: Annotated[str | None, Meta(description="only this quantisation, such as Q4_K_M")] = None
+    command: Annotated[CommandText | None, Meta(description="the command in use, which is compared")] = None
+    what_if: Annotated[
+        list[Question], Meta(max_length=8, description="changes to ask about: '+1 RTX 3090', '64 GB more RAM', 'best'")
+    ] = []
+    revision: RevisionText | None = None
+
+    def request(self) -> AdviceRequest:
+        """Return the same as the HTTP API takes it."""
+        constraints = Constraints(
+            engines=[EngineChoice(self.engine)] if self.engine else None,
+            variants=[self.variant] if self.variant else None,
+            current_command=self.command,
+        )
+        return AdviceRequest(
+            repo=self.repo, hardware=self.hardware, revision=self.revision, what_if=self.what_if,
+            goal=GoalRequest(preset=self.goal, context=self.context), constraints=constraints,
+        )  # fmt: skip
+
+
+class Check(Arguments, frozen=True, kw_only=True):
+    """`CheckRequest` with the fields that a conversation has."""
+
+    command: Annotated[CommandText, Meta(description="the command line, for llama-server or a benchmark of it")]
+    hardware: Machine
+    repo: Annotated[RepoText | None, Meta(description=f"{_REPO}; null: as the command names it")] = None
+    engine: EngineName = None
+    build: Annotated[BuildText | None, Meta(description="of the engine: 2025-05-11, b3700 or 8337e4c")] = None
+
+    def request(self) -> CheckRequest:
+        """Return the same as the HTTP API takes it."""
+        return CheckRequest(
+            command=self.command, hardware=self.hardware, repo=self.repo, engine=self.engine, build=self.build
+        )
+
+
+class Inspect(Arguments, frozen=True, kw_only=True):
+    """A repo, and the variant whose model is shown."""
+
+    repo: Repo
+    variant: Annotated[Slug | None, Meta(description="whose model is shown; null: the smallest")] = None
+    revision: RevisionText | None = None
+
+
+class Leaderboard(Arguments, frozen=True, kw_only=True):
+    """`BoardQuery` without what orders and pages of a board need."""
+
+    q: Annotated[Slug | None, Meta(description="words of the model's, cards' or variant's name")] = None
+    model: Annotated[Slug | None, Meta(description="a model's slug, as rows of an answer have it")] = None
+    rig: Annotated[Slug | None, Meta(description="a set of cards, such as 2x-rtx-3090")] = None
+    engine: EngineName = None
+    depth: Depth = 0
+    trust: BoardTrust = PROVEN
+    limit: Annotated[int, Meta(ge=1, le=50)] = 10
+
+    def request(self) -> BoardQuery:
+        """Return the same as the HTTP API takes it."""
+        return BoardQuery(**msgspec.structs.asdict(self))
+
+
+class HardwareArguments(Arguments, frozen=True, kw_only=True):
+    """A text about hardware."""
+
+    text: Annotated[HardwareText, Meta(description=_HARDWARE)]
+
+
+class ThisHardware(Arguments, frozen=True, kw_only=True):
+    """A text about hardware, or nothing for the machine that this runs on."""
+
+    text: Annotated[HardwareText | None, Meta(description=f"{_HARDWARE}; null: this machine")] = None
+
+
+class Tool(msgspec.Struct, frozen=True):
+    """A tool's name, what it does, and the Struct of its arguments."""
+
+    name: str
+    title: str
+    description: str
+    arguments: type[Arguments]
+
+    def described(self) -> dict[str, Any]:
+        """Return the tool as `tools/list` has it."""
+        (_,), schemas = msgspec.json.schema_components([self.arguments], ref_template="#/$defs/{name}")
+        schema = {
+            key: value
+            for key, value in schemas.pop(self.arguments.__name__).items()
+            if key not in ("title", "description")
+        }
+        return {
+            "name": self.name,
+            "title": self.title,
+            "description": self.description,
+            "inputSchema": schema | ({"$defs": schemas} if schemas else {}),
+            "annotations": {"title": self.title, "readOnlyHint": True, "idempotentHint": True, "openWorldHint": True},
+        }
+
+
+ADVISE = Tool(
+    "advise",
+    "Ranked commands for a model on some hardware",
+    "Which variant of a GGUF repo to run on this hardware, and with which command of llama.cpp or ik_llama.cpp: where "
+    "each tensor goes, memory of every device to the byte, speed at depth with an interval, and why. The first "
+    "question about a repo takes some seconds.",
+    Advise,
+)
+CHECK = Tool(
+    "check",
+    "A command in use, checked",
+    "Whether a llama-server (or benchmark) command fits on this hardware, how fast it will be, what is wrong with it "
+    "and what to write instead.",
+    Check,
+)
+INSPECT = Tool(
+    "inspect",
+    "What a GGUF repo holds",
+    "The variants of a repo with their sizes and tensor types, and the model's layers and cache per token, read from "
+    "headers only.",
+    Inspect,
+)
+LEADERBOARD = Tool(
+    "leaderboard",
+    "Measured speeds",
+    "The fastest measured results of each model on each set of cards and engine, never interpolated.",
+    Leaderboard,
+)
+HARDWARE = Tool(
+    "hardware",
+    "How a text about hardware is understood",
+    "What a description or pasted tool output of a machine is understood as, with what is assumed about it.",
+    HardwareArguments,
+)
+THIS_HARDWARE = msgspec.structs.replace(
+    HARDWARE,
+    title="This machine's hardware, or what a text says of another",
+    description="Without a text: what this machine has, in words that `advise` and `check` take. With one: how it is "
+    "understood, with what is assumed.",
+    arguments=ThisHardware,
+)

@@ -1,0 +1,137 @@
+"""The public shapes of `/v1/advice/{id}/validations` and `/v1/validations`: what is to be measured, and what was."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, TypeAlias
+
+import msgspec
+from msgspec import Meta
+
+from service.engine.advice import SpeedPoint
+from service.engine.check.report import Compared
+from service.engine.config import Engine
+from service.engine.logs import LogBuffers
+from service.engine.measured import Failure, MeasuredRow
+from service.engine.run_flags import RunFlags
+
+RunState: TypeAlias = Literal["queued", "leased", "running", "succeeded", "failed", "cancelled"]
+RunKind: TypeAlias = Literal["config", "baseline", "step"]
+Mode: TypeAlias = Literal["validate", "tune"]
+MatchKind: TypeAlias = Literal["exact", "near"]
+TrustTier: TypeAlias = Literal["self-reported", "agent-run", "replicated"]
+
+
+class ValidationRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What to measure of an advice.
+
+    `configs`: ids (default: the best two, and the best of the other engine). `baseline`: also the command in use, where
+    the advice was given one. `hosts`: ids (default: all that match). `minutes`: of measuring, for one run at most; with
+    `tune`, which searches around the first of `configs` on one host, for the whole search.
+    """
+
+    mode: Mode = "validate"
+    configs: Annotated[list[Annotated[str, Meta(max_length=64)]], Meta(min_length=1, max_length=8)] | None = None
+    baseline: bool = True
+    hosts: Annotated[list[Annotated[str, Meta(max_length=64)]], Meta(min_length=1, max_length=16)] | None = None
+    minutes: Annotated[int, Meta(ge=1, le=60)] = 10
+
+
+class HostMatch(msgspec.Struct, frozen=True, kw_only=True):
+    """Whether a host could measure a config: `match`, or what is `missing` there, in sentences."""
+
+    host: str
+    pseudonym: str
+    match: MatchKind | None
+    missing: list[str] = []
+
+
+class ConfigHosts(msgspec.Struct, frozen=True, kw_only=True):
+    """Which hosts could measure a config (None: the command in use): all that the asker may use, and in a sentence."""
+
+    config: str | None
+    name: str
+    hosts: list[HostMatch]
+    text: str
+
+
+class DeviceUse(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What one GPU was seen to use during a run: the most memory in MiB, and the mean power in watts."""
+
+    device: Annotated[str, Meta(max_length=32)]
+    peak_mib: Annotated[int, Meta(ge=0, le=1 << 24)] | None = None
+    watts: Annotated[float, Meta(ge=0, le=10_000)] | None = None
+
+
+class RunOutcome(msgspec.Struct, frozen=True, kw_only=True):
+    """What a run measured. `speed`: by depth, basis `measured`; `spread`: the largest sigma/mean of repeats.
+
+    `spread` is None where nothing was repeated. `compared`: predicted next to measured, of memory and speed.
+    """
+
+    speed: list[SpeedPoint]
+    spread: float | None
+    compared: list[Compared]
+    buffers: list[LogBuffers]
+    graph_splits: int | None
+    devices: list[DeviceUse]
+    load_seconds: float | None
+    page_cache: Literal["cold", "warm", "unknown"]
+    build: str
+    measured_at: str
+    confirmed: bool
+    tier: TrustTier
+
+
+class Run(msgspec.Struct, frozen=True, kw_only=True):
+    """One measurement of one config. `host`: the pseudonym of who measures it; `rows`: as they came in.
+
+    `dropped`: words of a baseline command that lie outside what a host may be asked to run. `step`: what a tuning step
+    changed. `result`: id of the stored result; `previous`: it was measured before, within thirty days.
+    """
+
+    id: str
+    kind: RunKind
+    config: str | None
+    engine: Engine
+    variant: str
+    flags: RunFlags
+    state: RunState
+    attempt: int
+    host: str | None
+    match: MatchKind | None
+    progress: str | None
+    rows: list[MeasuredRow] = []
+    outcome: RunOutcome | None = None
+    failure: Failure | None = None
+    dropped: list[str] = []
+    step: str | None = None
+    result: str | None = None
+    previous: bool = False
+
+
+class Validation(msgspec.Struct, frozen=True, kw_only=True):
+    """One validation of an advice, done when every run is final. `hosts`: who could measure it, or why not.
+
+    `refused`: configs that nobody may be asked to measure, and why. `best`: the config that was measured the fastest.
+    """
+
+    id: str
+    advice: str
+    mode: Mode
+    state: Literal["queued", "running", "done", "cancelled"]
+    runs: list[Run]
+    hosts: list[HostMatch]
+    refused: list[str] = []
+    best: str | None = None
+    created_at: str
+    url: str | None = None
+
+
+class ValidationEvent(msgspec.Struct, frozen=True):
+    """One event of a validation's stream: the run that changed, its state, and rows or a step that are new."""
+
+    id: str
+    run: str | None
+    state: str
+    progress: str | None = None
+    rows: list[MeasuredRow] = []

@@ -1,0 +1,73 @@
+"""The shapes of `/v1/accuracy`: how far predictions were from what was measured afterwards."""
+
+from __future__ import annotations
+
+from typing import Literal, TypeAlias
+
+import msgspec
+
+from service.engine.config import Engine
+
+Figure: TypeAlias = Literal["tg", "pp", "memory"]
+Division: TypeAlias = Literal["all", "engine", "model", "placement", "depth", "month"]
+
+
+class AccuracyLine(msgspec.Struct, frozen=True, kw_only=True):
+    """Errors of one figure in one class; a result counts once in a class, with the median of its depths or devices.
+
+    `of`: by what the results are divided, `name`: which part of it. Errors are shares of what was measured: 0.12 is
+    12 %. `bias`: the median of signed errors, above 0 where predictions are too high. `within`: the share of results
+    inside the 80 % interval that was stated; None for memory, which has none.
+    """
+
+    figure: Figure
+    of: Division
+    name: str
+    n_results: int
+    median_error: float
+    p80_error: float
+    bias: float
+    within: float | None
+
+
+class WorstCase(msgspec.Struct, frozen=True, kw_only=True):
+    """A result that was predicted worst. `n_kv`: depth of a speed, None of memory; in t/s, or MiB of one device."""
+
+    result: str
+    figure: Figure
+    model: str
+    variant: str
+    gpus: str
+    engine: Engine
+    n_kv: int | None
+    predicted: float
+    measured: float
+    measured_at: str
+
+
+class CalibrationUsed(msgspec.Struct, frozen=True, kw_only=True):
+    """A calibration of the speed model fitted to results of this database, and its errors before and after on results
+    kept out of the fit (medians, as shares)."""
+
+    version: str
+    n_results: int
+    made_at: str
+    tg_before: float
+    tg_after: float
+    pp_before: float
+    pp_after: float
+
+
+class Accuracy(msgspec.Struct, frozen=True, kw_only=True):
+    """How good predictions are: each result next to what was predicted of it before it was measured.
+
+    `n_results`: how many were looked at, the newest; `since`: when the oldest of them was measured. `worst`: by figure,
+    the largest errors first.
+    """
+
+    n_results: int
+    since: str | None
+    lines: list[AccuracyLine]
+    worst: list[WorstCase]
+    calibration: str
+    calibrations: list[CalibrationUsed] = []

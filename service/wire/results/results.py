@@ -1,0 +1,142 @@
+"""The shapes of results: which model was measured, what was seen next to the rows, and `/v1/results`."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, TypeAlias
+
+import msgspec
+from msgspec import Meta
+
+from service.engine.config import Engine
+from service.engine.hardware import Hardware
+from service.engine.logs import LogBuffers
+from service.engine.measured import Failure, MeasuredRow
+from service.engine.run_flags import RunFlags
+from service.wire.measuring.agent import RunFile
+from service.wire.measuring.runs import DeviceUse, RunOutcome, TrustTier
+
+ResultOrigin: TypeAlias = Literal["agent", "submitted", "published"]
+AnyDay: TypeAlias = Annotated[str, Meta(pattern=r"^[0-9]{4}-[0-9]{2}-[0-9]{2}$", extra_json_schema={"format": "date"})]
+ResultState: TypeAlias = Literal["shown", "quarantined", "hidden", "deleted"]
+
+
+class Published(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a result that was not made for this database was published: `by` whom, `url` of the thread, the day."""
+
+    by: str
+    url: str
+    date: str
+
+
+class ResultModel(msgspec.Struct, frozen=True, kw_only=True):
+    """The files that were measured, at a commit of a repo."""
+
+    repo: str
+    revision: str
+    variant: str
+    files: tuple[RunFile, ...]
+
+
+class Seen(msgspec.Struct, frozen=True, kw_only=True):
+    """What an engine printed and what was sampled while it ran. `engine_sha256`: of the program that ran."""
+
+    buffers: tuple[LogBuffers, ...] = ()
+    graph_splits: int | None = None
+    devices: tuple[DeviceUse, ...] = ()
+    load_seconds: float | None = None
+    page_cache: Literal["cold", "warm", "unknown"] = "unknown"
+    engine_sha256: str | None = None
+    engine_version: str | None = None
+    engine_commit: str | None = None
+    gpu_seconds: float = 0.0
+
+
+class FiledModel(msgspec.Struct, frozen=True, kw_only=True):
+    """The model of a result: `slug` is its page. Counts of weights, and bits of each, are those of the header.
+
+    Where nobody named a repo or no header was read they are None.
+    """
+
+    name: str
+    slug: str
+    variant: str
+    arch: str | None
+    n_params: int | None
+    n_active: int | None
+    bpw: float | None
+    repo: str | None
+    revision: str | None
+
+
+class FiledRig(msgspec.Struct, frozen=True, kw_only=True):
+    """The machine of a result: `slug` is the page of its cards."""
+
+    name: str
+    slug: str
+    vram_mib: int
+    cpu: str | None
+    ram_gib: int | None
+
+
+class Result(msgspec.Struct, frozen=True, kw_only=True):
+    """A result as everybody sees it. People and hosts appear under pseudonyms only.
+
+    `state`: a quarantined result is shown with the reason, and counts for nothing. `command`: as it was given, or what
+    the flags of an agent's run are as a command. `rows`: raw times of each repeat, from which all speeds are computed.
+    `outcome`: speeds by depth, and each figure next to the predicted one. `licence`: what the data may be used under;
+    None for results published elsewhere, which are their authors'.
+    """
+
+    id: str
+    url: str | None = None
+    origin: ResultOrigin
+    state: ResultState
+    state_reason: str | None
+    tier: TrustTier
+    confirmed: bool
+    model: FiledModel
+    rig: FiledRig
+    hardware: Hardware
+    engine: Engine
+    build: str | None
+    command: str | None
+    flags: RunFlags | None
+    rows: list[MeasuredRow]
+    failure: Failure | None
+    outcome: RunOutcome
+    remarks: str | None
+    published: Published | None
+    contributor: str | None
+    host: str | None
+    has_log: bool
+    licence: str | None
+    measured_at: str
+    created_at: str
+
+
+class ResultQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Which results: query parameters of `/v1/results`. They come newest first, by when they were received.
+
+    `model`, `rig`: slugs; `since`, `until`: received on these days or between them. `limit`: in one page.
+    """
+
+    model: Annotated[str, Meta(min_length=1, max_length=200)] | None = None
+    variant: Annotated[str, Meta(min_length=1, max_length=200)] | None = None
+    rig: Annotated[str, Meta(min_length=1, max_length=200)] | None = None
+    repo: Annotated[str, Meta(min_length=1, max_length=200)] | None = None
+    engine: Engine | None = None
+    tier: TrustTier | None = None
+    origin: ResultOrigin | None = None
+    contributor: Annotated[str, Meta(min_length=1, max_length=60)] | None = None
+    host: Annotated[str, Meta(min_length=1, max_length=60)] | None = None
+    since: AnyDay | None = None
+    until: AnyDay | None = None
+    limit: Annotated[int, Meta(ge=1, le=200)] = 50
+    cursor: Annotated[str, Meta(min_length=1, max_length=300)] | None = None
+
+
+class ResultPage(msgspec.Struct, frozen=True, kw_only=True):
+    """A page of results. `next`: the cursor of the following page, None on the last."""
+
+    results: list[Result]
+    next: str | None = None

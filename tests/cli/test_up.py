@@ -1,0 +1,203 @@
+"""`advisor up` and `advisor watch`: servers next to their predictions; where full, with the engine built here."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import resource
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cached_property
+from pathlib import Path
+from urllib.request import Request, urlopen
+
+import msgspec
+import psutil
+import pytest
+
+from service.cli import main
+from service.cli.up import _keep
+from service.detect import detect
+from service.engine.submission import read_paste
+from tests.local_hub import Blob, LocalHub, Repo
+from tests.tiny_model import write_tiny_model
+from tests.workers.agent.test_real_engine import FOLDER
+
+LOG = Path(__file__).parents[1] / "data" / "server_logs" / "llama-server.log"
+RIG = "no GPU, Ryzen 9 7950X, 64GB DDR5-5600"
+REPO = "owner/tiny-GGUF"
+LATE = 120.0  # seconds after which something is wrong: the machine may be ten times as slow
+
+
+class Whole(Blob):
+    """A file all of whose bytes are known, and so its hash."""
+
+    @cached_property
+    def oid(self) -> str:
+        return hashlib.sha256(self.front).hexdigest()
+
+
+@pytest.fixture
+def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("ADVISOR_STATE_DIR", str(tmp_path / "state"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return write_tiny_model(tmp_path / "tiny.gguf", n_layer=4, n_embd=256, n_ff=512, vocabulary=True)
+
+
+# --- watch ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_log_is_read_next_to_what_its_command_should_do(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    command = f"llama-server -m {model} -c 2048 -t 1 -np 1 -fit off"
+    assert main(["watch", str(LOG), "--command", command, "-H", RIG, "--once"]) == 0
+    shown = capsys.readouterr().out
+    assert "weights of CPU: 10.51 MiB in the log, 10.51 computed" in shown
+    assert "kv of CPU: 8.00 MiB in the log, 8.00 computed" in shown
+    assert "request: 300 tokens, 0 more cached, 47 answered" in shown
+    assert "request: 120 tokens, 300 more cached, 63 answered" in shown
+    assert shown.count("measured") == 4
+
+
+def test_a_log_without_its_command_is_asked_for_it(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["watch", str(LOG), "-H", RIG, "--once"]) == 2
+    assert "--command" in capsys.readouterr().err
+
+
+def test_what_is_no_server_is_not_watched(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["watch", "nowhere.log", "-H", RIG]) == 2
+    assert "nowhere.log is no file, process or address" in capsys.readouterr().err
+
+
+def test_what_is_kept_has_neither_folders_nor_words(tmp_path: Path) -> None:
+    kept = read_paste(LOG.read_text()).log
+    assert kept is not None
+    _keep(tmp_path / "kept.log", "/home/me/bin/llama-server -m /home/me/secret/tiny.gguf -c 2048", kept.splitlines())
+    told = (tmp_path / "kept.log").read_text()
+    assert told.startswith("llama-server -m tiny.gguf -c 2048\n")
+    assert "/home" not in told
+    assert read_paste(told).rows == read_paste(LOG.read_text()).rows
+
+
+# --- up ---------------------------------------------------------------------------------------------------------------
+
+
+def test_without_an_engine_it_says_how_to_get_one(
+    model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["up", str(model), "--engine-dir", str(tmp_path), "-H", RIG]) == 2
+    assert "there is no llama-server in" in capsys.readouterr().err
+
+
+class Started:
+    """`advisor up` as a process of its own, and what it has said."""
+
+    def __init__(self, process: subprocess.Popen[str], said: Path) -> None:
+        self.process, self._said = process, said
+
+    @property
+    def said(self) -> str:
+        return self._said.read_text()
+
+    def wait_for(self, text: str) -> None:
+        until = time.monotonic() + LATE
+        while text not in self.said:
+            assert self.process.poll() is None or text in self.said, self.said
+            assert time.monotonic() < until, self.said
+            time.sleep(0.05)
+
+    def servers(self) -> list[psutil.Process]:
+        with_children = psutil.Process(self.process.pid).children(recursive=True)
+        return [one for one in with_children if one.name() == "llama-server"]
+
+
+@contextmanager
+def up(
+    tmp_path: Path, *words: str, environment: dict[str, str] | None = None, most_bytes: int = 0
+) -> Iterator[Started]:
+    def limit() -> None:
+        if most_bytes:
+            resource.setrlimit(resource.RLIMIT_AS, (most_bytes, most_bytes))
+
+    said = tmp_path / "said.txt"
+    with said.open("w") as output:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "service.cli", "up", *words, "--engine-dir", str(FOLDER), "-H", here()],
+            stdout=output, stderr=output, text=True, env={**os.environ, **(environment or {})}, preexec_fn=limit,
+        )  # fmt: skip
+    try:
+        yield Started(process, said)
+    finally:
+        if process.poll() is None:
+            process.kill()
+        process.wait(LATE)
+
+
+def here() -> str:
+    """This machine without its GPUs: the engine is built for the CPU, and with more threads than cores it crawls."""
+    return msgspec.json.encode(msgspec.structs.replace(detect(), gpus=[])).decode()
+
+
+def free_port() -> int:
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return int(one.getsockname()[1])
+
+
+def ask(port: int, n_prompt: int, n_predict: int) -> None:
+    asked = {"prompt": [3 + i % 250 for i in range(n_prompt)], "n_predict": n_predict, "ignore_eos": True}
+    request = Request(f"http://127.0.0.1:{port}/completion", json.dumps(asked).encode())
+    with urlopen(request, timeout=LATE) as answer:
+        answer.read()
+
+
+def gone(processes: list[psutil.Process]) -> bool:
+    return not psutil.wait_procs(processes, timeout=LATE)[1]
+
+
+@pytest.mark.full
+def test_a_repo_is_fetched_started_and_compared_and_ctrl_c_leaves_the_model_only(model: Path, tmp_path: Path) -> None:
+    content, port, folder = model.read_bytes(), free_port(), tmp_path / "models"
+    files = {"tiny-F32.gguf": Whole(content, len(content))}
+    with LocalHub({REPO: Repo(lambda: files)}) as hub:
+        words = (REPO, "--models", str(folder), "--context", "2048", "--port", str(port))
+        hidden = {"HF_ENDPOINT": hub.endpoint}
+        for step in ("fetched", "expected memory"):  # killed, and begun again
+            with up(tmp_path, *words, environment=hidden) as one:
+                one.wait_for(step)
+                its = psutil.Process(one.process.pid).children(recursive=True)
+                one.process.kill()
+                assert gone(its)
+        with up(tmp_path, *words, "--log", str(tmp_path / "kept.log"), environment=hidden) as one:
+            one.wait_for("kv of CPU")
+            ask(port, 300, 40)
+            one.wait_for("TG at 300 tokens")
+            servers = one.servers()
+            one.process.send_signal(signal.SIGINT)
+            assert one.process.wait(LATE) == 0
+            assert gone(servers)
+            assert "weights of CPU: 10.51 MiB in the log, 10.51 computed" in one.said
+            assert "ended; the model's files stay" in one.said
+    assert [path.name for path in folder.rglob("*.gguf*")] == ["tiny-F32.gguf"]
+    assert len(read_paste((tmp_path / "kept.log").read_text()).rows) == 2
+
+
+@pytest.mark.full
+def test_out_of_memory_ends_in_a_start_that_fits_what_was_measured(model: Path, tmp_path: Path) -> None:
+    command = f"llama-server -m {model} -c 1000000 -fit off --port {free_port()}"
+    with up(tmp_path, command, "--yes", most_bytes=5 << 29) as one:
+        one.wait_for("it did not start: does not fit: needed 3,907 MiB more RAM")
+        one.wait_for("instead: CPU gave 11 MiB and not 3,907 more")
+        one.wait_for("kv of CPU: 1,038.06 MiB in the log, 1,038.06 computed")
+
+
+@pytest.mark.full
+def test_a_dry_run_prints_each_step_and_starts_nothing(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["up", str(model), "--engine-dir", str(FOLDER), "-H", RIG, "--context", "2048", "--dry-run"]) == 0
+    steps = [line.partition(":")[0] for line in capsys.readouterr().err.splitlines()]
+    assert steps[-4:] == ["engine", "plan", "start", "watch"]

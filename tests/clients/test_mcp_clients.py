@@ -1,0 +1,87 @@
+"""Real clients of the Model Context Protocol ask for advice: the official SDKs of Python and TypeScript."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import AbstractAsyncContextManager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.clients.test_clients import HERE, REPO, run, tool
+from tests.local_hub import LocalHub
+from tests.web.stack import running_service
+
+HARDWARE = "RTX 3090, Ryzen 9 7950X, 128GB DDR5-5600"
+ADVISOR = str(Path(sys.executable).parent / "advisor")
+pytestmark = pytest.mark.full
+
+
+@pytest.fixture(scope="module")
+def hub() -> Iterator[LocalHub]:
+    with LocalHub() as hub:
+        yield hub
+
+
+@pytest.fixture(scope="module")
+def address(hub: LocalHub, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with running_service(tmp_path_factory.mktemp("mcp"), hub.endpoint) as service:
+        yield f"{str(service.base_url).rstrip('/')}/mcp"
+
+
+@pytest.fixture
+def environment(hub: LocalHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+    stated = {"HF_ENDPOINT": hub.endpoint, "ADVISOR_CACHE_DIR": str(tmp_path)}
+    for name, value in stated.items():
+        monkeypatch.setenv(name, value)
+    return {**os.environ}
+
+
+async def asked(transport: AbstractAsyncContextManager[Any] | str, mode: str) -> tuple[list[str], str, dict[str, Any]]:
+    """Return the tools, and text and card of an advice, as the Python SDK's client gets them."""
+    from mcp.client import Client
+
+    async with Client(transport, mode=mode) as client:
+        tools = [tool.name for tool in (await client.list_tools()).tools]
+        result = await client.call_tool("advise", {"repo": REPO, "hardware": HARDWARE})
+        assert not result.is_error, result
+        return tools, result.content[0].text, result.structured_content  # type: ignore[union-attr]
+
+
+def is_the_advice(text: str, card: dict[str, Any]) -> None:
+    assert text.startswith("Yes: ")
+    assert (card["version"], card["state"], card["repo"]) == (1, "ready", REPO)
+    first = card["configs"][0]
+    assert first["command"][:2] == ["llama-server", "-m"]
+    assert f"  -m {first['command'][2]} " in text  # the text folds the command
+    print(" ".join(first["command"]))
+
+
+@pytest.mark.parametrize("mode", ["auto", "legacy", "2026-07-28"])
+def test_the_python_sdk_asks_for_advice_over_http_in_each_era(address: str, mode: str) -> None:
+    tools, text, card = asyncio.run(asked(address, mode))
+    assert tools == ["advise", "check", "inspect", "leaderboard", "hardware"]
+    is_the_advice(text, card)
+
+
+@pytest.mark.parametrize("mode", ["auto", "legacy", "2026-07-28"])
+def test_the_python_sdk_asks_for_advice_on_stdio_in_each_era(environment: dict[str, str], mode: str) -> None:
+    from mcp.client.stdio import StdioServerParameters, stdio_client
+
+    server = StdioServerParameters(command=ADVISOR, args=["mcp"], env=environment)
+    tools, text, card = asyncio.run(asked(stdio_client(server), mode))
+    assert tools == ["advise", "check", "inspect", "hardware"]
+    is_the_advice(text, card)
+
+
+def test_the_typescript_sdk_asks_for_advice_over_http_and_on_stdio(address: str, environment: dict[str, str]) -> None:
+    tool("tsc")  # npm ci was run
+    for where in (address, ADVISOR):
+        said = json.loads(run("node", str(HERE / "use_mcp.mjs"), where, REPO, HARDWARE))
+        assert "advise" in said["tools"]
+        is_the_advice(said["text"], said["card"])

@@ -1,0 +1,187 @@
+"""Commands in the files of other programs, held to those programs' own schema and examples, and read back."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from jsonschema import Draft7Validator
+
+from service.engine.commands import parse
+from service.engine.commands.config_files import Served, config_file, launch_of
+from service.engine.commands.forms import docker, systemd
+from service.engine.commands.read_files import commands_of
+from service.engine.commands.render import Launch, bash, launch
+from service.engine.config import ENGINES, Engine, FileFormat, Flags, Override
+from service.engine.errors import InvalidFlags
+from tests.engine.commands.strategies import flags_for
+
+DATA = Path(__file__).parents[2] / "data"
+SCHEMA = Draft7Validator(json.loads((DATA / "llama_swap" / "config-schema.json").read_text()))
+ENV = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": "2,0"}
+EXPERTS = Flags(
+    n_ctx=32768, n_batch=4096, n_ubatch=4096, overrides=(Override(r"blk\.(7|1[0-9])\.ffn_.*_exps\.$", "CPU"),)
+)  # fmt: skip
+SEVERAL: tuple[FileFormat, ...] = ("llama-swap", "preset")
+
+
+def model(
+    engine: Engine, flags: Flags, name: str = "m", env: dict[str, str] = ENV, prefix: tuple[str, ...] = ()
+) -> Served:
+    command = launch(engine, "server", flags, model_path="models/o/Some-GGUF/a b.gguf", env=env, prefix=prefix)
+    return Served(
+        name=name,
+        engine=engine,
+        server=bash(command),
+        docker=docker(engine, Launch(command.env, (), command.program, command.arguments), "cuda", "models", pins=True),
+        systemd=systemd(command, "a model", pins=True),
+        remarks=("about 10 t/s",),
+    )
+
+
+def same(text: str, line: str, engine: Engine) -> None:
+    """Both mean the same flags, variables and launcher."""
+    ours, theirs = parse(line, engine), parse(text, engine)
+    assert (theirs.flags, theirs.env, theirs.prefix, theirs.unknown) == (ours.flags, ours.env, ours.prefix, ())
+    assert (theirs.model_path or "").endswith("models/o/Some-GGUF/a b.gguf")
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@given(data=st.data())
+def test_what_llama_swap_and_the_router_are_given_is_the_command(engine: Engine, data: st.DataObject) -> None:
+    one = model(engine, data.draw(flags_for(engine, "server")), prefix=("numactl", "--interleave=all"))
+    same(commands_of(config_file("llama-swap", [one]))[0].command, one.server, engine)
+    if engine == "llama.cpp":
+        same(commands_of(config_file("preset", [one]))[0].command, one.server, engine)
+
+
+@pytest.mark.parametrize("form", ["compose", "systemd"])
+@pytest.mark.parametrize("engine", ENGINES)
+def test_one_service_is_the_command(engine: Engine, form: FileFormat) -> None:
+    one = model(engine, EXPERTS)
+    text = config_file(form, [one])
+    parsed, ours = parse(text, engine), parse(one.server, engine)
+    assert (parsed.flags, parsed.env, parsed.unknown) == (ours.flags, ours.env, ())
+
+
+def test_variables_are_the_command_where_there_is_one_for_every_option() -> None:
+    one = model("llama.cpp", EXPERTS)
+    text = config_file("env", [one])
+    assert "LLAMA_ARG_CTX_SIZE=32768\n" in text
+    parsed, ours = parse(text), parse(one.server)
+    assert parsed.flags == ours.flags
+    assert {name: parsed.env[name] for name in ENV} == ENV
+    with pytest.raises(InvalidFlags, match="no variable stands for -tb"):
+        config_file("env", [model("llama.cpp", msgspec.structs.replace(EXPERTS, threads_batch=8))])
+    with pytest.raises(InvalidFlags, match=r"ik_llama\.cpp takes no options from the environment"):
+        config_file("env", [model("ik_llama.cpp", EXPERTS)])
+
+
+def test_llama_swaps_file_keeps_its_schema_and_says_what_runs_together() -> None:
+    models = [model(engine, EXPERTS, name) for engine, name in zip((*ENGINES, "llama.cpp"), "abc", strict=True)]
+    content = msgspec.yaml.decode(config_file("llama-swap", models, [["a", "c"]]))
+    SCHEMA.validate(content)
+    assert list(content["models"]) == ["a", "b", "c"]
+    assert content["models"]["a"]["env"] == [f"{name}={value}" for name, value in ENV.items()]
+    assert shlex.split(content["models"]["a"]["cmd"])[-2:] == ["--port", "${PORT}"]
+    assert content["matrix"] == {"vars": {"m1": "a", "m2": "b", "m3": "c"}, "sets": {"set1": "m1 & m3"}}
+
+
+def test_the_models_of_llama_swaps_own_example_are_read_with_their_macros_and_variables() -> None:
+    found = {one.name: one.command for one in commands_of((DATA / "llama_swap" / "config.example.yaml").read_text())}
+    assert list(found) == ["gpt-oss-120b", "unlisted-model", "docker-llama"]
+    parsed = parse(found["gpt-oss-120b"])
+    assert (parsed.model_path, parsed.env["CUDA_VISIBLE_DEVICES"]) == ("path/to/gpt-oss-120B.gguf", "0,1,2")
+    assert parsed.program.startswith("llama-server")
+    assert parse(found["docker-llama"]).model_path == "/models/Qwen2.5-Coder-0.5B-Instruct-Q4_K_M.gguf"
+
+
+def test_a_preset_gives_shared_options_to_each_of_its_models() -> None:
+    text = (
+        "; a comment\nversion = 1\n[*]\nn-gpu-layers = 99\nflash-attn = on\nno-mmap = true\n"
+        "[small]\nmodel = /models/a.gguf\nctx-size = 8192 ; behind a value\nLLAMA_ARG_BATCH = 1024\n"
+        "[large]\nmodel = /models/b.gguf\nn-gpu-layers = 20\njinja = false\nload-on-startup = true\n"
+    )
+    small, large = (parse(one.command) for one in commands_of(text))
+    assert (small.flags.n_ctx, small.flags.n_gpu_layers, small.flags.n_batch) == (8192, 99, 1024)
+    assert (large.model_path, large.flags.n_gpu_layers, large.flags.jinja) == ("/models/b.gguf", 20, False)
+    assert (small.flags.mmap, large.flags.mmap, small.unknown, large.unknown) == (False, False, (), ())
+    with pytest.raises(InvalidFlags) as refused:
+        parse(text)
+    assert refused.value.choices == ("small", "large")
+
+
+def test_a_router_starts_all_models_alike() -> None:
+    other = model("llama.cpp", EXPERTS, "other", {"CUDA_VISIBLE_DEVICES": "1"})
+    with pytest.raises(InvalidFlags, match="these need different starts"):
+        config_file("preset", [model("llama.cpp", EXPERTS), other])
+    with pytest.raises(InvalidFlags, match="has no router"):
+        config_file("preset", [model("ik_llama.cpp", EXPERTS)])
+
+
+@pytest.mark.parametrize("form", ["compose", "env", "systemd"])
+def test_a_file_for_one_model_refuses_two(form: FileFormat) -> None:
+    with pytest.raises(InvalidFlags) as refused:
+        config_file(form, [model("llama.cpp", EXPERTS), model("llama.cpp", EXPERTS, "n")])
+    assert refused.value.choices == SEVERAL
+
+
+def test_compose_is_read_in_each_spelling_of_its_parts() -> None:
+    text = """
+services:
+  database:
+    image: postgres:18
+    command: postgres -c shared_buffers=1GB
+  llama:
+    image: ghcr.io/ggml-org/llama.cpp:server-cuda
+    command: -m /models/a.gguf -ngl 99 --ctx-size 16384 -ot "exps=CPU"
+    environment:
+      CUDA_VISIBLE_DEVICES: 0
+"""
+    (one,) = commands_of(text)
+    parsed = parse(one.command)
+    assert (one.name, parsed.program, parsed.flags.n_ctx) == ("llama", "llama-server", 16384)
+    assert parsed.env == {"CUDA_VISIBLE_DEVICES": "0"}
+    assert parsed.flags.overrides == (Override("exps", "CPU"),)
+
+
+KOBOLD: tuple[tuple[str, dict[str, Any]], ...] = (
+    (
+        "koboldcpp.exe --model a.gguf --gpulayers 99 --moecpu 30 --contextsize 32768 --tensor_split 3 1 --quantkv 1",
+        {"n_gpu_layers": 99, "n_cpu_moe": 30, "n_ctx": 32768, "tensor_split": (3.0, 1.0), "cache_type_k": "q8_0"},
+    ),
+    ("python koboldcpp.py a.gguf --lowvram --batchsize 2048", {"no_kv_offload": True, "n_ubatch": 2048, "n_ctx": 8192}),
+)
+
+
+@pytest.mark.parametrize(("text", "flags"), KOBOLD)
+def test_koboldcpps_command_is_read_as_llama_server(text: str, flags: dict[str, Any]) -> None:
+    parsed = parse(text)
+    assert (parsed.program, parsed.model_path, parsed.unknown) == ("llama-server", "a.gguf", ())
+    assert {name: getattr(parsed.flags, name) for name in flags} == flags
+
+
+def test_a_settings_file_of_koboldcpp_is_read() -> None:
+    parsed = parse((DATA / "koboldcpp" / "qwen08rpctest.kcpps").read_text())
+    assert parsed.model_path == "/home/user/Downloads/Qwen3.5-0.8B-Q8_0.gguf"
+    assert (parsed.flags.n_ctx, parsed.flags.n_batch, parsed.flags.threads, parsed.unknown) == (8192, 512, 7, ())
+    with pytest.raises(InvalidFlags, match="no settings file of KoboldCpp"):
+        parse('{"a": 1}')
+
+
+def test_a_launch_is_found_again_in_its_line() -> None:
+    command = launch("llama.cpp", "server", EXPERTS, model_path="a b.gguf", env=ENV, prefix=("numactl", "-N", "0"))
+    assert launch_of(bash(command)) == command
+
+
+@given(st.text(max_size=400))
+def test_any_text_is_read_or_refused(text: str) -> None:
+    with suppress(InvalidFlags):
+        assert commands_of(text)

@@ -1,0 +1,120 @@
+"""What a config costs in time and quality, and how much RAM a model may take."""
+
+from __future__ import annotations
+
+import pytest
+from msgspec.structs import replace
+
+from service.engine.catalogue import resolve
+from service.engine.goal import GoalRequest, Preset, resolve_goal
+from service.engine.hardware_text import parse_hardware
+from service.engine.planner.ranking.utility import Figures, cost
+from service.engine.units import GIB
+from tests.engine.planner.asking import ask, first
+
+SLOW = Figures(seconds=24, tg=18, pp=900, loss=0.1, on_gpu=False)
+FAST = Figures(seconds=13, tg=34, pp=1_000, loss=1.6, on_gpu=False)
+
+
+def chosen(*figures: Figures, preset: Preset = "chat", **asked: float) -> Figures:
+    goal = resolve_goal(GoalRequest(preset=preset, **asked), 131_072)  # type: ignore[arg-type]
+    return min(figures, key=lambda f: cost(f, goal))
+
+
+def test_twice_the_speed_is_worth_a_loss_that_nobody_notices() -> None:
+    assert chosen(SLOW, FAST) is FAST
+    assert chosen(SLOW, FAST, preset="quality") is SLOW
+
+
+def test_twice_the_speed_is_not_worth_a_model_that_is_damaged() -> None:
+    damaged = replace(FAST, loss=25)
+    assert chosen(SLOW, damaged) is SLOW
+    assert chosen(SLOW, damaged, preset="fastest") is damaged
+
+
+def test_what_is_faster_than_anybody_reads_is_worth_little() -> None:
+    quick = Figures(seconds=5, tg=100, pp=2_000, loss=0.1, on_gpu=True)
+    quicker = replace(quick, seconds=3.2, tg=160, loss=2.0)
+    assert chosen(quick, quicker) is quick
+
+
+def test_a_minimum_is_no_cliff() -> None:
+    just_below = Figures(seconds=52, tg=7.93, pp=500, loss=3, on_gpu=False)
+    above = replace(just_below, seconds=40, tg=10.5, loss=6)
+    assert chosen(just_below, above) is just_below
+    assert chosen(just_below, above, min_tg=20) is above
+
+
+def test_ram_that_is_nearly_full_counts_against_a_config() -> None:
+    full = Figures(seconds=26, tg=15, pp=500, loss=2.4, on_gpu=False, ram_used=0.98)
+    roomy = replace(full, seconds=27, loss=2.9, ram_used=0.8)
+    assert chosen(full, roomy) is roomy
+
+
+@pytest.mark.parametrize(
+    ("text", "gib"),
+    [
+        ("RTX 4090, i9-13900K, 64GB DDR5-6000", 54.4),
+        ("RTX 4090, i9-13900K, 64GB DDR5-6000, Windows 11", 52.4),
+        ("RTX 4090, 64GB", 54.4),
+        ("RTX 3090, EPYC 9355, 512GB", 495.2),
+        ("RTX 4090, i9-13900K, 64GB DDR5-6000, WSL2", 30.0),
+        ("RTX 3060, Ryzen 5 3600, 16GB", 9.6),
+        ("Laptop, i5-1135G7, 8GB", 4.8),
+    ],
+)
+def test_a_model_may_take_what_the_system_and_others_leave_of_the_ram(text: str, gib: float) -> None:
+    assert resolve(parse_hardware(text)).usable_ram / GIB == pytest.approx(gib, abs=0.06)
+
+
+@pytest.mark.parametrize(
+    ("text", "usual", "most", "line"),
+    [
+        ("DGX Spark", 117.8, 117.8, ""),
+        ("Strix Halo 128GB", 64.0, 116.0, "ttm.pages_limit=30408704"),
+        ("Strix Halo 128GB, Windows 11", 64.0, 96.0, "Variable Graphics Memory: 96 GB"),
+        ("Mac Studio M3 Ultra 512GB", 384.0, 491.0, "sudo sysctl iogpu.wired_limit_mb=502784"),
+        ("MacBook Pro M3 Max 36GB", 27.0, 27.0, ""),
+    ],
+)
+def test_a_gpu_that_shares_the_memory_may_be_given_more_of_it(text: str, usual: float, most: float, line: str) -> None:
+    rig = resolve(parse_hardware(text))
+    card = rig.cards[0]
+    assert (card.usual_limit or 0) / GIB == pytest.approx(usual, abs=0.06)
+    assert card.total / GIB == pytest.approx(most, abs=0.06)
+    assert line in card.raised_by
+    assert min(card.total, rig.usable_ram) <= 0.97 * rig.ram_bytes
+
+
+def test_nothing_is_split_inside_one_pool_and_the_line_that_raises_its_limit_comes_first() -> None:
+    body = ask("GLM-4.5-Air", "q4_k_m", "q2_k", hardware=parse_hardware("Strix Halo 128GB"))
+    config = first(body)
+    assert all(c.strategy in ("all on GPU", "CPU only") for c in body.configs)
+    assert config.variant == "q4_k_m"
+    assert config.notes[0].startswith("first let the GPU use 116 GiB of the memory instead of 64")
+    assert config.notes[1] == "without that, #2 (q2_k) fits"
+
+
+def test_a_gpu_with_memory_of_its_own_and_64_gb_leave_room_for_the_system() -> None:
+    config = first(
+        ask("GLM-4.5-Air", "q4_k_m", "q5_k_m", hardware=parse_hardware("RTX 4090, i9-13900K, 64GB DDR5-6000"))
+    )
+    assert config.devices[-1].total_mib < 54.4 * 1024
+    assert config.devices[0].free_mib >= 512
+
+
+def test_sixteen_bits_are_never_first_where_there_are_eight() -> None:
+    body = ask("Qwen3-0.6B", "bf16", "q8_0", hardware=parse_hardware("2x RTX 4090, Ryzen 9 7950X, 64GB DDR5-6000"))
+    assert first(body).variant == "q8_0"
+
+
+def test_picks_come_first_and_each_differs_from_the_answer() -> None:
+    hardware = parse_hardware("RTX 3060 12GB, Ryzen 5 5600, 32GB DDR4-3200")
+    body = ask("Qwen3-30B-A3B", "q4_k_m", "q2_k", "q8_0", hardware=hardware)
+    picks = [c.pick.name for c in body.configs if c.pick]
+    assert picks[0] == "balanced"
+    assert len(picks) == len(set(picks))
+    assert all(c.pick is None for c in body.configs[len(picks) :])
+    named = {c.pick.name: c for c in body.configs if c.pick}
+    assert named["quality"].loss_percent < named["balanced"].loss_percent  # type: ignore[operator]
+    assert all(c.pick.why for c in body.configs if c.pick)

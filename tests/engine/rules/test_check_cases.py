@@ -1,0 +1,127 @@
+"""What people wrote and what `check` must say of it, each named for the mistake; speeds are the product's own model."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from service.engine.catalogue import resolve
+from service.engine.check import CheckReport, check
+from service.engine.hardware_text import parse_hardware
+from service.engine.rules import Finding
+from tests.models import build
+
+CASES: dict[str, dict[str, Any]] = {
+    case["id"]: case
+    for line in (Path(__file__).parents[2] / "data" / "check_cases.jsonl").read_bytes().splitlines()
+    for case in (msgspec.json.decode(line),)
+}
+BINDINGS = ("", "numactl --interleave=all ", "numactl -N 0 -m 0 ")
+
+
+@cache
+def checked(name: str, command: str | None = None) -> CheckReport:
+    case = CASES[name]
+    rig = resolve(parse_hardware(case["hardware"]))
+    model = build(case["shape"], case["mix"])
+    return check(command or case["command"], case["engine"], model, rig, build=case.get("build"))
+
+
+def finding(name: str, rule: str) -> Finding:
+    (found,) = [one for one in checked(name).findings if one.rule == rule]
+    return found
+
+
+@pytest.mark.parametrize(
+    ("name", "rule", "fix"),
+    [
+        ("shared-experts-in-ram", "more-than-experts-in-ram", "leave out -ot ffn=CPU; -ot 'exps=CPU'"),
+        ("attention-in-ram", "more-than-experts-in-ram", "leave out -ot attn=CPU"),
+        ("small-ub-experts-in-ram", "micro-batch-small", "-ub 4096 -b 4096"),
+        ("no-op-offload", "copying-off", "leave out --no-op-offload"),
+        ("op-off-where-copying-wins", "copying-off", "leave out -op"),
+        ("op-26", "obsolete-op-numbers", "leave out -op"),
+        ("min-batch", "copying-off", "GGML_OP_OFFLOAD_MIN_BATCH=32 before the command"),
+        ("mla-1", "mla-slower", "-mla 3"),
+        ("cuda-misspelt", "cuda-key-unknown", "-cuda graphs=0"),
+        ("ncmoe-two-cards", "does-not-fit", "-ts 31,16"),
+    ],
+)
+def test_the_mistake_is_named_with_the_fix_that_helps(name: str, rule: str, fix: str) -> None:
+    found = finding(name, rule)
+    assert found.fix == fix
+    assert found.gain
+
+
+@pytest.mark.parametrize(
+    ("name", "rule", "phase", "least"),
+    [
+        ("shared-experts-in-ram", "more-than-experts-in-ram", "TG", 1.15),
+        ("attention-in-ram", "more-than-experts-in-ram", "TG", 1.5),
+        ("small-ub-experts-in-ram", "micro-batch-small", "PP", 3.0),
+        ("no-op-offload", "copying-off", "PP", 5.0),
+        ("op-off-where-copying-wins", "copying-off", "PP", 3.0),
+        ("mla-1", "mla-slower", "PP", 1.3),
+    ],
+)
+def test_what_is_gained_is_said_in_figures(name: str, rule: str, phase: str, least: float) -> None:
+    words = (finding(name, rule).gain or "").split(phase)[1].replace(",", "").split()
+    assert float(words[2]) / float(words[0]) >= least
+
+
+def test_a_main_gpu_under_layers_is_said_to_do_nothing_with_what_makes_a_card_first() -> None:
+    message = finding("main-gpu-under-layer", "main-gpu-without-effect").message
+    assert "CUDA_VISIBLE_DEVICES" in message
+    assert "RTX 4090" in message
+
+
+def test_merged_matrices_of_unequal_types_are_named() -> None:
+    assert "q, k and v differ in type" in finding("merge-qkv", "merged-qkv-in-part").message
+
+
+def test_merging_with_a_split_graph_is_named() -> None:
+    command = CASES["merge-qkv"]["command"] + " -sm graph"
+    (found,) = [f for f in checked("merge-qkv", command).findings if f.rule == "merged-qkv-in-part"]
+    assert "merges nothing with -sm graph" in found.message
+
+
+def test_up_and_gate_apart_without_fusion_are_no_finding() -> None:
+    assert not [f for f in checked("up-gate-apart-unfused").findings if "fuse" in f.message]
+
+
+def test_dense_layers_that_llama_cpp_keeps_in_ram_are_counted() -> None:
+    assert checked("dense-ffn-in-ram").fits
+
+
+def test_copies_of_ram_are_a_warning_for_the_build_they_ran_on() -> None:
+    found = finding("copies-of-ram-older-build", "copies-of-ram")
+    assert found.severity == "warning"
+
+
+def test_four_bindings_have_four_speeds_each_with_its_interval() -> None:
+    command = "llama-server -c 16384 -ngl 999 -fa on -b 4096 -ub 4096 -ot exps=CPU"
+    written = [*(prefix + command for prefix in BINDINGS), f"{command} --numa distribute"]
+    points = [checked("numa-bound", one).speed[0] for one in written]
+    assert len({(point.tg_tps, point.tg_low) for point in points}) == 4
+    assert len({point.tg_high / point.tg_low for point in points}) >= 3
+    assert points[2].tg_tps == max(point.tg_tps for point in points)
+
+
+def test_a_model_that_one_socket_holds_is_bound_to_it() -> None:
+    command = CASES["numa-bound"]["command"].removeprefix("numactl -N 0 -m 0 ")
+    (found,) = [f for f in checked("numa-bound", command).findings if f.rule == "numa-unset"]
+    assert found.fix == "numactl -N 0 -m 0 before the command"
+    assert "TG" in (found.gain or "")
+
+
+def test_a_bare_server_is_computed_as_fit_places_it_and_then_as_we_would() -> None:
+    report = checked("bare-server")
+    found = finding("bare-server", "fit-places-itself")
+    assert report.fits
+    assert "-ngl 47" in found.message
+    assert (found.fix or "").startswith("-fit off; ")
+    assert report.memory.devices[0].capacity_mib - report.memory.devices[0].total_mib > 512

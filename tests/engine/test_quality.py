@@ -1,0 +1,104 @@
+"""The loss of quality that a header foretells, against what was published."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+import pytest
+
+from service.engine.model import Model
+from service.engine.quality import fitted, mean_error, quality_loss, type_error
+from tests.models import build
+
+PUBLISHED = Path(__file__).parent.parent / "data" / "quality.jsonl"
+
+
+def loss(name: str, mix: str) -> float:
+    return quality_loss(build(name, mix)).expected
+
+
+def test_more_bits_of_one_kind_lose_less() -> None:
+    losses = [loss("Qwen3-32B", mix) for mix in ("q8_0", "q6_K", "q5_k_m", "q4_k_m", "q3_k_m", "q2_k", "iq1_s")]
+    assert losses == sorted(losses)
+    assert losses[0] < 0.2 < 0.5 < losses[3] < 4 < losses[-1]
+
+
+def test_a_file_in_16_bits_loses_nothing() -> None:
+    assert quality_loss(build("Qwen3-32B", "bf16")).high == 0
+
+
+def test_better_types_beat_larger_ones() -> None:
+    """Published tables: IQ4_KS (4.25 bits) before Q4_0 (4.5), IQ5_KS (5.25) before Q5_1 (6.0)."""
+    assert loss("Qwen3-32B", "iq4_ks") < loss("Qwen3-32B", "q4_0")
+    assert loss("Qwen3-32B", "iq5_ks") < loss("Qwen3-32B", "q5_1")
+
+
+def test_bits_in_attention_count_more_than_bits_in_experts() -> None:
+    """Experts are 97 % of the weights of this model: the file with better attention is hardly larger."""
+    spared = loss("Qwen3-235B-A22B", "attn=q8_0,*=iq3_s")
+    assert spared < 0.85 * loss("Qwen3-235B-A22B", "iq3_s")
+
+
+def test_repacked_types_lose_what_the_plain_ones_do() -> None:
+    known = fitted()
+    assert type_error("IQ4_KS_R4", known) == type_error("iq4_ks", known)
+    assert type_error("iq1_s_r4", known) != type_error("iq1_s", known)
+
+
+def test_experts_in_the_type_they_were_trained_in_are_no_loss() -> None:
+    assert loss("gpt-oss-120b", "exps=mxfp4,*=q8_0") < 0.5
+    assert loss("Qwen3-235B-A22B", "exps=mxfp4,*=q8_0") > 0.5
+
+
+def test_without_an_importance_matrix_more_is_lost_and_less_is_known() -> None:
+    model = build("Qwen3-32B", "q4_k_m")
+    with_matrix = Model(**{f: getattr(model, f) for f in model.__struct_fields__} | {
+        "metadata": model.metadata | {"quantize.imatrix.file": "imatrix.dat"}
+    })  # fmt: skip
+    better, worse = quality_loss(with_matrix), quality_loss(model)
+    assert better.expected < worse.expected
+    assert better.high / better.expected < worse.high / worse.expected
+
+
+def test_a_type_that_nobody_measured_is_judged_by_its_bits() -> None:
+    known = fitted()
+    assert (
+        type_error("tq1_0", known)
+        > type_error("iq2_ks", known)
+        > type_error("mxfp4", known)
+        > type_error("q8_0", known)
+    )
+
+
+@pytest.mark.full
+def test_the_fit_that_ships_is_the_fit_of_the_published_figures() -> None:
+    import msgspec
+
+    from bench.quality import points, shipped
+
+    ours, refitted = fitted(), shipped(points())
+    assert refitted.errors == pytest.approx(ours.errors, rel=0.02)
+    assert refitted.mixture == pytest.approx(ours.mixture, abs=0.01)
+    assert set(msgspec.structs.asdict(refitted)) == set(msgspec.structs.asdict(ours))
+
+
+def test_published_files_of_one_model_are_in_the_order_of_their_perplexity() -> None:
+    """Files that makers published with perplexities over 1 % apart; order by header, not by bits."""
+    known, by_model = fitted(), dict[str, list[tuple[float, float]]]()
+    names = {"ffn_down_exps": "expert_down", "ffn_gate_up_exps": "expert_gate_up", "attn": "attention",
+             "shexp": "shared", "token_embd": "embedding", "output": "head"}  # fmt: skip
+    for text in PUBLISHED.read_text().splitlines():
+        row = json.loads(text)
+        if row["metric"] != "perplexity" or row["kind"] != "curated" or "ffn_down_exps" not in row["types"]:
+            continue
+        if row["model"] == "Qwen3-30B-A3B":  # its IQ4_KS has a lower perplexity than its base: noise of another kind
+            continue
+        groups = {names[g]: ({t: 1.0} if isinstance(t, str) else t) for g, t in row["types"].items() if g in names}
+        error = mean_error(groups, known, is_mixture=True)
+        by_model.setdefault(row["model"], []).append((math.log1p(row["increase"]), error))
+    pairs = [(a, b) for files in by_model.values() for a in files for b in files if a[0] - b[0] > 0.01]
+    right = sum(a[1] > b[1] for a, b in pairs)
+    assert len(pairs) > 100
+    assert right / len(pairs) > 0.97

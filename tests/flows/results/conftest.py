@@ -1,0 +1,12 @@
+"""For tests of results, which read headers only to have predictions."""
+
+from __future__ import annotations
+
+import pytest
+
+from service.hub import FileCache
+
+
+@pytest.fixture
+def headers(kept_headers: FileCache) -> FileCache:
+    return kept_headers

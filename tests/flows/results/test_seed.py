@@ -1,0 +1,67 @@
+"""Published results: on the board from the first day, marked as their authors', gone for good when one asks for it."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from sqlalchemy import Engine
+
+from scripts import seed as written
+from service.engine.errors import InvalidInput
+from service.flows.context import Context
+from service.flows.results import seed
+from service.flows.results.leaderboard import leaderboard as board_of
+from service.store.results import leaderboard, listed_results, results
+from service.store.results.leaderboard import BoardFilter
+from service.store.results.listed_results import ResultFilter
+from service.store.viewers import ANYBODY
+from service.wire.results.board import BoardQuery
+from service.wire.results.board_text import render_board_text
+
+NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
+ONE = "disc258-ubergarm-1"
+
+
+def test_the_file_is_what_the_script_writes_of_one_run() -> None:
+    line = written.SOURCE.read_text().splitlines()[0]
+    first = next(seed.published_results())
+    assert written.published(json.loads(line)) == first
+    assert (first.id, first.published.by, first.build) == (ONE, "ubergarm", "f2fb15de (3596)")
+    assert first.published.url == "https://github.com/ikawrakow/ik_llama.cpp/discussions/258"
+
+
+def test_every_published_result_is_there_once_with_its_author_thread_and_date(engine: Engine) -> None:
+    assert seed.import_published(engine, NOW) == 202
+    assert seed.import_published(engine, NOW + timedelta(days=1)) == 0
+    kept = [found.result for found in listed_results.page(engine, ResultFilter(origin="published"), None, 300)]
+    assert len(kept) == 202
+    assert all(one.published and one.published.url.startswith("https://github.com/") for one in kept)
+    assert {(one.tier, one.state, one.flags, one.cell, one.account_id) for one in kept} == {
+        ("self-reported", "shown", None, None, None)
+    }
+    first = results.read(engine, seed.id_of(ONE))
+    assert first is not None
+    assert (first.model_slug, first.gpus, first.cpu) == ("deepseek-r1-671b", "RTX A6000", "Threadripper PRO 7965WX")
+    assert leaderboard.page(engine, BoardFilter(trust="published", words=("deepseek", "5090")), "tg", None, 5)
+
+
+def test_what_its_author_wants_removed_does_not_come_back(engine: Engine) -> None:
+    seed.import_published(engine, NOW)
+    removed = seed.remove_published(engine, ONE)
+    assert seed.import_published(engine, NOW) == 0
+    assert listed_results.read(engine, removed, ANYBODY) is None
+    gone = results.read(engine, removed)
+    assert gone is not None
+    assert (gone.state, gone.command) == ("deleted", None)
+    for name in ("no-such", removed[:-1]):
+        with pytest.raises(InvalidInput):
+            seed.remove_published(engine, name)
+
+
+def test_text_tells_what_was_published_from_what_was_sent_here(context: Context) -> None:
+    seed.import_published(context.engine, NOW)
+    rows = render_board_text(board_of(context, BoardQuery())).splitlines()[2:-1]
+    assert rows
+    assert all("| published elsewhere" in row or row.endswith("…") for row in rows)

@@ -1,0 +1,323 @@
+"""What people send of their benchmarks: what is understood, what is missing, what is kept, and how often."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from sqlalchemy import Engine, select
+
+from service.engine.errors import InvalidFlags, InvalidHardware, InvalidInput, UnknownHardware
+from service.engine.measured import MeasuredRow
+from service.errors import IdempotencyKeyReused, NotAllowed
+from service.flows.accounts import Caller, caller_of, create_token
+from service.flows.context import Context
+from service.flows.results import submissions
+from service.flows.results.submissions import preview, submit
+from service.store.results import results
+from service.store.tables import metadata
+from service.store.tables import result as table
+from service.wire.results.submissions import Submission
+from tests.flows.results.submitted import COMMAND, HEAD, REPO, RIG, submission, sweep
+
+
+@pytest.fixture
+def caller(context: Context) -> Caller:
+    now = context.clock()
+    return caller_of(context.engine, create_token(context.engine, "ann", ["submit"], now).token, now)
+
+
+def n_results(engine: Engine) -> int:
+    with engine.connect() as connection:
+        return len(connection.execute(select(table.c.id)).all())
+
+
+# --- what is understood -----------------------------------------------------------------------------------------------
+
+
+def test_a_preview_shows_model_flags_machine_rows_and_what_was_expected_and_keeps_nothing(context: Context) -> None:
+    shown = preview(context, None, submission(remarks="fan at full speed"))
+    assert (shown.complete, shown.missing) == (True, [])
+    assert shown.model is not None
+    assert (shown.model.repo, shown.model.variant, shown.engine) == (REPO, "Q8_0", "ik_llama.cpp")
+    assert shown.flags is not None
+    assert (shown.flags.n_ctx, shown.flags.n_gpu_layers, shown.flags.flash_attn) == (4096, 99, "on")
+    assert shown.command == "llama-sweep-bench -m Qwen3-0.6B-Q8_0.gguf -c 4096 -ngl 99 -fa on"
+    assert shown.rig == "NVIDIA GeForce RTX 3090, AMD Ryzen 9 7950X, ram 128GB DDR5 5600 MT/s"
+    assert shown.assumed
+    assert [point.n_kv for point in shown.predicted] == [point.n_kv for point in shown.speed] == [0, 512, 1024]
+    assert shown.speed[0].tg_tps == pytest.approx(250, rel=0.001)
+    assert {one.what for one in shown.compared} == {"pp", "tg"}
+    assert n_results(context.engine) == 0
+
+
+@pytest.mark.parametrize(
+    ("lacking", "asked_for"),
+    [
+        ({"hardware": None}, ["hardware"]),
+        ({"text": COMMAND}, ["text"]),
+        ({"text": sweep()}, ["command"]),
+        ({"text": sweep(), "command": "llama-sweep-bench -m a.gguf -c 4096 -ngl 99"}, ["repo"]),
+        ({"text": "", "hardware": None}, ["text", "command", "hardware"]),
+    ],
+)
+def test_what_is_missing_is_named_and_nothing_is_kept_without_it(
+    context: Context, lacking: dict[str, object], asked_for: list[str]
+) -> None:
+    shown = preview(context, None, submission(**lacking))
+    assert (shown.complete, [one.field for one in shown.missing]) == (False, asked_for)
+    with pytest.raises(InvalidInput) as error:
+        submit(context, None, submission(**lacking))
+    assert error.value.field == asked_for[0]
+    assert n_results(context.engine) == 0
+
+
+def test_the_parts_may_come_one_by_one(context: Context) -> None:
+    rows = [MeasuredRow(n_kv=0, n_prompt=512, n_gen=128, pp_seconds=(0.06, 0.061), tg_seconds=(0.5, 0.51))]
+    command = "llama-sweep-bench -m mine.gguf -c 4096 -ngl 99"
+    shown = preview(context, None, Submission(command=command, rows=rows, repo=f"{REPO}:Q8_0", hardware=RIG))
+    assert shown.complete
+    assert shown.rows == rows
+
+
+def test_cards_that_the_output_lists_are_the_hardware_where_none_was_given(context: Context) -> None:
+    listed = (
+        "ggml_cuda_init: found 1 CUDA devices:\n  Device 0: NVIDIA GeForce RTX 3090, compute capability 8.6, VMM: yes\n"
+    )
+    assert preview(context, None, submission(text=f"$ {COMMAND}\n{listed}\n{sweep()}", hardware=None)).complete
+    with pytest.raises(InvalidHardware, match="lists 1x NVIDIA GeForce RTX 3090"):
+        preview(context, None, submission(text=f"$ {COMMAND}\n{listed}\n{sweep()}", hardware="RTX 4090, 64GB"))
+
+
+@pytest.mark.parametrize(
+    ("changes", "error", "what"),
+    [
+        ({"hardware": "n-a"}, InvalidInput, "hardware"),
+        ({"hardware": "RTX 9999"}, UnknownHardware, "RTX 9999"),
+        ({"text": f"$ {COMMAND} --no-such-option 3\n\n{sweep()}"}, InvalidFlags, "no-such-option"),
+        ({"text": f"$ {COMMAND} -ot exps=CUDA3\n\n{sweep()}"}, InvalidFlags, "CUDA3"),
+        ({"text": f"$ {COMMAND} -ub 1024\n\n{sweep()}"}, InvalidInput, "two runs"),
+        ({"text": f"$ {COMMAND}\n\n{sweep(depths=(0, 4096, 8192))}"}, InvalidInput, "two runs"),
+        ({"text": f"$ {COMMAND}\n\nmain: n_kv_max = 8192, n_batch = 2048\n{sweep()}"}, InvalidInput, "two runs"),
+        ({"text": f"$ {COMMAND}\n\n{HEAD}| 512 | 128 | 0 | 0.057 | 900.00 | 0.512 | 250.00 |"}, InvalidInput, "line 4"),
+        ({"text": f"$ {COMMAND}\n\n{sweep(tg=40_000.0)}"}, InvalidInput, "cannot be"),
+        ({"measured_on": "2031-01-01"}, InvalidInput, "none to come"),
+        ({"build": "yesterday"}, InvalidInput, "is no date"),
+        ({"remarks": "a\0b"}, InvalidInput, "NUL"),
+        ({"command": COMMAND + "\0"}, InvalidInput, "NUL"),
+    ],
+)
+def test_what_is_wrong_is_refused_with_the_reason(
+    context: Context, changes: dict[str, object], error: type[InvalidInput], what: str
+) -> None:
+    with pytest.raises(error) as refused:
+        preview(context, None, submission(**changes))
+    assert what in f"{refused.value.field} {refused.value.detail}"
+
+
+def test_one_command_with_several_values_is_several_configs(context: Context) -> None:
+    head = "| model | size | params | backend | ngl | test | t/s |\n"
+    rows = "".join(
+        f"| qwen3 0.6B | 1 GiB | 1 B | CUDA | 99 | {t} | {s} ± 0.10 |\n"
+        for t, s in (("pp512", "9000.00"), ("tg128", "250.00"))
+    )
+    text = f"$ llama-bench -m /m/{REPO}/Qwen3-0.6B-Q8_0.gguf -ngl 99 {{}}\n\n{head}{rows}"
+    assert preview(context, None, submission(text=text.format("-fa 1"))).complete
+    with pytest.raises(InvalidFlags, match="several values"):
+        preview(context, None, submission(text=text.format("-fa 0,1")))
+    with pytest.raises(InvalidInput, match="ngl 99, the command 40"):
+        preview(context, None, submission(text=text.replace("-ngl 99", "-ngl 40").format("-fa 1")))
+
+
+def test_a_command_that_no_host_may_run_is_kept_but_in_no_cell(context: Context) -> None:
+    kept = submit(context, None, submission(text=f"$ numactl -N 0 -m 0 {COMMAND}\n\n{sweep()}"))
+    row = results.read(context.engine, kept.id)
+    assert row is not None
+    assert (row.cell, row.flags) == (None, None)
+    assert row.prediction is not None
+
+
+@pytest.mark.parametrize("more", ["--rpc 10.0.0.7:50052", "-ngl 99 --rpc box:50052"])
+def test_what_ran_elsewhere_is_quarantined_with_the_reason(context: Context, more: str) -> None:
+    shown = preview(context, None, submission(text=f"$ {COMMAND} {more}\n\n{sweep()}"))
+    assert shown.state == "quarantined"
+    assert "another machine" in (shown.state_reason or "")
+
+
+# --- what is kept -----------------------------------------------------------------------------------------------------
+
+
+def test_a_submission_is_kept_with_all_that_was_understood(context: Context, caller: Caller) -> None:
+    sent = submission(remarks="2 DIMMs", measured_on="2026-11-20", build="8337e4cd3")
+    kept = submit(context, caller, sent)
+    assert (kept.is_new, kept.state, kept.tier, kept.edit_key) == (True, "shown", "self-reported", None)
+    row = results.read(context.engine, kept.id)
+    assert row is not None
+    assert (row.origin, row.account_id, row.repo, row.variant) == ("submitted", caller.account_id, REPO, "Q8_0")
+    assert (row.gpus, row.ram_gib, row.build, row.remarks) == ("RTX 3090", 128, "8337e4cd3", "2 DIMMs")
+    assert row.measured_at.date().isoformat() == "2026-11-20"
+    assert row.cell is not None
+    assert row.model is not None
+    assert row.model.files
+    assert sweep().splitlines()[-1] in results.read_log(context.engine, kept.id)
+
+
+def test_what_grows_when_names_are_hidden_in_it_is_cut(context: Context) -> None:
+    words = "al@rig9:~$ x\n" + "al " * 660
+    row = results.read(context.engine, submit(context, None, submission(remarks=words)).id)
+    assert row is not None
+    assert row.remarks is not None
+    assert len(row.remarks) == 2_000
+
+
+def test_a_token_without_the_scope_is_refused(context: Context) -> None:
+    now = context.clock()
+    other = caller_of(context.engine, create_token(context.engine, "bob", ["validate"], now).token, now)
+    with pytest.raises(NotAllowed):
+        submit(context, other, submission())
+
+
+def test_the_same_rows_are_the_same_result_from_any_sender(context: Context, caller: Caller) -> None:
+    first = submit(context, None, submission())
+    assert first.edit_key
+    again = submit(context, caller, submission(text=f"> {COMMAND}\n\n```\n{sweep()}```\n"))
+    assert (again.id, again.is_new, again.edit_key) == (first.id, False, None)
+    assert preview(context, None, submission()).duplicate_of == first.id
+    assert n_results(context.engine) == 1
+
+
+def test_an_idempotency_key_is_one_result_and_of_its_sender_only(context: Context, caller: Caller) -> None:
+    first = submit(context, caller, submission(), "key-1")
+    assert submit(context, caller, submission(), "key-1").id == first.id
+    with pytest.raises(IdempotencyKeyReused):
+        submit(context, caller, submission(text=f"$ {COMMAND}\n\n{sweep(tg=240.0)}"), "key-1")
+    other = submit(context, None, submission(text=f"$ {COMMAND}\n\n{sweep(tg=240.0)}"), "key-1")
+    assert other.id != first.id
+
+
+def test_a_repo_never_read_here_is_counted_before_it_is_read(context: Context) -> None:
+    def refuse() -> None:
+        raise NotAllowed("too many")
+
+    with pytest.raises(NotAllowed):
+        preview(context, None, submission(), refuse)
+
+
+# --- what is not kept -------------------------------------------------------------------------------------------------
+
+SECRETS = {
+    "hf_" + "Zq1" * 12: "HF_TOKEN={}",
+    "sk-" + "q9w8" * 6: "--api-key {}",
+    "swordfish": "--password {}",
+    "margarethe": "margarethe@rig7:~$ ",
+    "rig7": "",
+    "10.20.30.40": "--host {}",
+    "GPU-12345678-1234-1234-1234-123456789abc": "",
+    "ann@example.org": "",
+    "/home/margarethe/private-project": "",
+}
+
+
+def test_planted_secrets_are_in_no_table_log_or_answer(
+    context: Context, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
+) -> None:
+    secrets = list(SECRETS)
+    paste = (
+        f"margarethe@rig7:~$ HF_TOKEN={secrets[0]} {COMMAND.replace('/models', '/home/margarethe/private-project')}"
+        f" --api-key {secrets[1]} --host 10.20.30.40\n\n"
+        f"GPU 0: NVIDIA GeForce RTX 3090 (UUID: {secrets[6]})\n"
+        f"loading /home/margarethe/private-project/x.gguf from http://user:swordfish@10.20.30.40:9000/x\n{sweep()}"
+    )
+    sent = submission(text=paste, remarks="ask ann@example.org, or margarethe@rig7, key " + secrets[1])
+    with caplog.at_level("DEBUG"):
+        answers = str((preview(context, None, sent), submit(context, None, sent, "idem")))
+    with context.engine.connect() as connection:
+        stored = [str(row) for one in metadata.sorted_tables for row in connection.execute(select(one)).all()]
+    row = kept_log(context)
+    queued = str([context.redis.dump(key) for key in context.redis.scan_iter("*")])
+    everything = {"answers": answers, "rows": str(stored), "log": row, "queue": queued, "logged": caplog.text}
+    everything |= dict(zip(("stdout", "stderr"), capfd.readouterr(), strict=True))
+    for secret in secrets:
+        for where, text in everything.items():
+            assert secret not in text, (secret, where)
+
+
+def kept_log(context: Context) -> str:
+    with context.engine.connect() as connection:
+        (result_id,) = connection.scalars(select(table.c.id))
+    log = results.read_log(context.engine, result_id)
+    assert "N_KV" in log
+    return log
+
+
+# --- many at once -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.full
+def test_fifty_at_once_lose_nothing_and_double_nothing(context: Context) -> None:
+    """25 different runs, each sent twice at the same moment: with and without a key, once more with the same key."""
+    submit(context, None, submission())  # the header is read
+    start = threading.Barrier(50)
+
+    def send(number: int) -> str:
+        mine = submission(text=f"$ {COMMAND}\n\n{sweep(tg=200.0 + number // 2)}")
+        start.wait()
+        key = f"key-{number // 2}" if number % 4 else None
+        return submit(context, None, mine, key).id
+
+    with ThreadPoolExecutor(50) as pool:
+        ids = list(pool.map(send, range(50)))
+    assert all(one == other for one, other in zip(ids[::2], ids[1::2], strict=True))
+    assert len(set(ids)) == 25
+    assert n_results(context.engine) == 26
+    assert [send_again(context, number) for number in (1, 2, 3)] == [ids[1], ids[2], ids[3]]
+
+
+def send_again(context: Context, number: int) -> str:
+    mine = submission(text=f"$ {COMMAND}\n\n{sweep(tg=200.0 + number // 2)}")
+    return submit(context, None, mine, f"key-{number // 2}").id
+
+
+def test_what_is_sent_is_kept_and_held_against_others_at_once_or_not_at_all(
+    context: Context, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def killed(*_: object) -> None:
+        raise SystemExit
+
+    with monkeypatch.context() as patched:
+        patched.setattr(submissions, "settle_in", killed)
+        with pytest.raises(SystemExit):
+            submit(context, None, submission())
+    assert n_results(context.engine) == 0
+    assert submit(context, None, submission()).is_new
+
+
+def test_who_lost_the_answer_asks_again_with_the_same_key_and_gets_the_edit_key_again(context: Context) -> None:
+    key = f"10.0.0.1 {'k' * 22}"
+    first = submit(context, None, submission(), key)
+    again = submit(context, None, submission(), key)
+    assert (first.is_new, again.is_new, again.id) == (True, False, first.id)
+    assert first.edit_key == again.edit_key is not None
+    assert submit(context, None, submission(), f"10.0.0.2 {'k' * 22}").edit_key is None
+    assert submit(context, None, submission()).edit_key is None
+
+
+def test_who_asks_again_while_the_first_try_is_still_being_kept_gets_the_edit_key_too(
+    context: Context, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    key = f"10.0.0.1 {'k' * 22}"
+    first = submit(context, None, submission(), key)
+    monkeypatch.setattr(submissions, "_known", lambda *_: None)  # as it was when the second one looked
+    again = submit(context, None, submission(), key)
+    assert (again.id, again.is_new) == (first.id, False)
+    assert again.edit_key == first.edit_key is not None
+    assert submit(context, None, submission(), f"10.0.0.2 {'k' * 22}").edit_key is None
+
+
+def test_a_key_that_can_be_guessed_gives_the_edit_key_once(context: Context, caller: Caller) -> None:
+    assert submit(context, None, submission(), "10.0.0.1 1").edit_key
+    assert submit(context, None, submission(), "10.0.0.1 1").edit_key is None
+    other = submission(text=f"$ {COMMAND}\n\n{sweep(tg=240.0)}")
+    assert submit(context, caller, other, "k" * 22).edit_key is None
+    assert submit(context, caller, other, "k" * 22).edit_key is None

@@ -1,0 +1,1 @@
+"""The rig's own tests: what needs no built engine."""

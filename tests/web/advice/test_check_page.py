@@ -1,0 +1,30 @@
+"""The page that checks a command: the answer below its form, errors at their fields, and nothing typed is lost."""
+
+from __future__ import annotations
+
+from html import unescape
+
+import httpx
+import pytest
+
+from tests.web.pages.test_pages import Tags
+from tests.web.world import READY_REPO
+
+HTML = {"accept": "text/html"}
+TYPED = {"command": "llama-server -m Qwen3-0.6B-Q8_0.gguf -c 4096 -ngl 99", "hardware": "RTX 3090, 64GB"}
+
+
+def test_a_command_is_checked(client: httpx.Client) -> None:
+    reply = client.post("/check", data={**TYPED, "repo": f"{READY_REPO}:Q8_0"}, headers=HTML)
+    assert reply.status_code == 200
+    for part in ("It fits", "Memory, MiB", "Speed by depth", "Findings", "-ngl 99"):
+        assert part in reply.text
+
+
+@pytest.mark.parametrize(("wrong", "field"), [({"command": ""}, "command"), ({"hardware": "RTX 9999"}, "hardware")])
+def test_an_error_stands_at_its_field(client: httpx.Client, wrong: dict[str, str], field: str) -> None:
+    reply = client.post("/check", data={**TYPED, "repo": READY_REPO, **wrong}, headers=HTML)
+    assert reply.status_code == 422
+    marked = [found["id"] for _, found in Tags(reply.text).tags if found.get("aria-invalid") == "true"]
+    assert marked == [field]
+    assert READY_REPO in unescape(reply.text)

@@ -1,0 +1,91 @@
+"""The card of an answer: the same in every form, and each of its lines one that can be pasted."""
+
+from __future__ import annotations
+
+import pytest
+from msgspec.structs import replace
+
+from service.bots.advising import advice_answer
+from service.bots.answer import Code
+from service.engine.advice import Package
+from service.wire.advice.card import card_of, step_lines, step_words
+from service.wire.advice.text import quoted, render_markdown, render_text
+from tests.wire.test_text import advice
+
+
+class _Desk:
+    """What an answer in chat asks of its desk."""
+
+    class context:
+        class settings:
+            bot_verbs_off = ()
+
+    @staticmethod
+    def address(path: str) -> str:
+        return f"http://127.0.0.1{path}"
+
+
+def test_all_forms_show_one_card() -> None:
+    card = card_of(advice())
+    assert card is not None
+    chat = advice_answer(_Desk(), advice())  # type: ignore[arg-type]
+    shown = "\n".join(part.text if isinstance(part, Code) else part for part in (chat.title, *chat.parts))
+    text, markdown = render_text(advice(), "full"), render_markdown(advice())
+    for form in (shown, text, markdown):
+        flat = " ".join(form.replace("\\_", "_").replace("\\#", "#").split())
+        assert card.sentence in flat
+        assert card.why in flat
+        assert all(" ".join("\n".join(step_lines(step)).split()) in flat for step in card.steps)
+        assert f"TG {card.now.tg_tps:.1f} t/s" in flat
+        assert card.full is not None
+        assert f"(full): TG {card.full.tg_tps:.1f} t/s" in flat
+    assert all(quoted(step_words(n, step)) in markdown for n, step in enumerate(card.steps, 1))
+
+
+def test_it_says_get_download_run_and_the_oldest_build() -> None:
+    card = card_of(advice())
+    assert card is not None
+    get, download, run = card.steps
+    oldest = advice().configs[0].commands.oldest_build
+    assert oldest is not None
+    assert get.title == f"Get ik_llama.cpp of {oldest.date} or newer"
+    assert [line.split()[0] for line in get.posix.split("\n")] == ["git", "cmake", "cmake"]
+    assert "&&" not in get.powershell
+    assert (download.title, download.posix.split()[0]) == ("Download", "hf")
+    assert (run.title, run.posix.split()[0]) == ("Run", "llama-server")
+
+
+def test_a_package_comes_before_building() -> None:
+    first = advice().configs[0]
+    brew = Package("posix", "Homebrew", "brew install llama.cpp", "llama.cpp docs/install.md")
+    with_package = replace(first, commands=replace(first.commands, packages=(brew,)))
+    card = card_of(replace(advice(), configs=[with_package]))
+    assert card is not None
+    assert card.steps[0].posix == "brew install llama.cpp"
+    assert "git clone" in card.steps[0].powershell
+
+
+def test_commands_on_several_lines_stay_several_when_folded() -> None:
+    card = card_of(advice())
+    assert card is not None
+    for step in card.steps:
+        whole = "\n".join(step_lines(step, 60))
+        assert whole.replace(" \\\n  ", " ") == step.posix
+    assert step_lines(card.steps[0])[0].startswith("git clone")
+    assert "\\" not in step_lines(card.steps[0])[0]
+
+
+@pytest.mark.parametrize("strategy", ["all on GPU", "experts in RAM"])
+def test_the_two_facts_that_matter_most_come_first(strategy: str) -> None:
+    first = replace(advice().configs[0], strategy=strategy)
+    assumed = advice().assumed[0]
+    fields = ("hardware.cpu.ghz", "hardware.gpus[0].vram_gib", "hardware.ram.total_gb")
+    card = card_of(replace(advice(), configs=[first], assumed=[replace(assumed, field=field) for field in fields]))
+    assert card is not None
+    expected = ["VRAM of the RTX 3090", "RAM"]
+    assert [fact.name for fact in card.facts] == (expected if strategy == "all on GPU" else expected[::-1])
+    assert card.more_assumed == 1
+
+
+def test_an_answer_without_a_config_has_no_card() -> None:
+    assert card_of(replace(advice(), configs=[])) is None

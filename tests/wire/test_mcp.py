@@ -1,0 +1,118 @@
+"""Messages of the Model Context Protocol, of both kinds of clients, and what they are answered."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+from jsonschema import Draft202012Validator
+
+from service.engine.errors import InvalidInput
+from service.wire import mcp, mcp_tools
+from service.wire.mcp_tools import ADVISE, CHECK, HARDWARE, INSPECT, LEADERBOARD, THIS_HARDWARE
+
+TOOLS = {tool.name: tool for tool in (ADVISE, HARDWARE)}
+META = {
+    "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+    "io.modelcontextprotocol/clientCapabilities": {},
+}
+ASKED = {"repo": "a/b", "hardware": "RTX 3090", "context": 8192, "engine": "llama.cpp", "variant": "Q4_K_M"}
+
+
+def sent(method: str, params: dict[str, Any] | None = None, headers: dict[str, str] | None = None) -> Any:
+    message = {"jsonrpc": "2.0", "id": 7, "method": method, "params": params or {}}
+    return mcp.received(msgspec.json.encode(message), TOOLS, headers)
+
+
+def stateless(method: str, **params: Any) -> Any:
+    headers = {"mcp-protocol-version": "2026-07-28", "mcp-method": method}
+    if "name" in params:
+        headers["mcp-name"] = params["name"]
+    return sent(method, {"_meta": META, **params}, headers)
+
+
+@pytest.mark.parametrize(("asked", "spoken"), [("2025-03-26", "2025-03-26"), ("2019-01-01", "2025-11-25")])
+def test_an_older_client_begins_with_initialize_and_gets_its_version_or_the_newest_of_its_kind(
+    asked: str, spoken: str
+) -> None:
+    result = sent("initialize", {"protocolVersion": asked, "capabilities": {}}).body["result"]
+    assert (result["protocolVersion"], result["capabilities"]) == (spoken, {"tools": {}})
+    assert "resultType" not in result
+    assert sent("ping").body["result"] == {}
+
+
+def test_a_client_of_2026_discovers_the_server_and_may_keep_the_list() -> None:
+    result = stateless("server/discover").body["result"]
+    assert (result["supportedVersions"][-1], result["resultType"]) == ("2026-07-28", "complete")
+    listed = stateless("tools/list").body["result"]
+    assert [tool["name"] for tool in listed["tools"]] == ["advise", "hardware"]
+    assert (listed["cacheScope"], listed["ttlMs"] > 0) == ("public", True)
+    assert stateless("ping").status == 404
+
+
+def test_a_call_has_the_arguments_of_the_api() -> None:
+    call = stateless("tools/call", name="advise", arguments=ASKED)
+    request = call.arguments.request()
+    assert (request.repo, request.goal.context) == ("a/b", 8192)
+    assert (request.constraints.variants, request.constraints.engines[0].name) == (["Q4_K_M"], "llama.cpp")
+    reply = mcp.result_of(call, "the text", {"a": 1}).body
+    assert reply is not None
+    assert reply["result"]["content"] == [{"type": "text", "text": "the text"}]
+    assert reply["result"]["structuredContent"] == {"a": 1}
+
+
+def test_what_the_caller_can_repair_is_a_result_that_says_so() -> None:
+    wrong = sent("tools/call", {"name": "advise", "arguments": {"repo": "a/b", "hardware": "x", "goal": "chatt"}})
+    assert wrong.body["result"]["isError"]
+    assert "chat" in wrong.body["result"]["content"][0]["text"]
+    call = sent("tools/call", {"name": "hardware", "arguments": {"text": "RTX 9999"}})
+    failed = mcp.failure_of(call, InvalidInput("not known", field="text", choices=("RTX 5090",))).body
+    assert failed is not None
+    assert failed["result"]["content"][0]["text"] == "text: not known\nPossible: RTX 5090"
+
+
+@pytest.mark.parametrize(
+    ("header", "value"), [("mcp-method", "tools/call"), ("mcp-protocol-version", "2025-11-25"), ("mcp-method", None)]
+)
+def test_headers_that_say_otherwise_than_the_message_are_refused(header: str, value: str | None) -> None:
+    headers = {"mcp-protocol-version": "2026-07-28", "mcp-method": "tools/list"}
+    headers = headers | {header: value} if value else {k: v for k, v in headers.items() if k != header}
+    reply = sent("tools/list", {"_meta": META}, headers)
+    assert (reply.status, "error" in reply.body) == (400, True)
+
+
+def test_a_version_that_is_not_spoken_is_answered_with_those_that_are() -> None:
+    meta = META | {"io.modelcontextprotocol/protocolVersion": "2031-01-01"}
+    error = sent("tools/list", {"_meta": meta}).body["error"]
+    assert (error["code"], error["data"]["requested"]) == (-32022, "2031-01-01")
+    assert "2026-07-28" in error["data"]["supported"]
+    assert sent("tools/list", headers={"mcp-protocol-version": "2031-01-01"}).status == 400
+
+
+@pytest.mark.parametrize("text", [b"{", b"[]", b'{"jsonrpc": "1.0"}', b'{"jsonrpc":"2.0","id":true,"method":"ping"}'])
+def test_what_is_no_message_is_an_error_without_an_id(text: bytes) -> None:
+    reply = mcp.received(text, TOOLS)
+    assert isinstance(reply, mcp.Reply)
+    assert reply.body is not None
+    assert reply.body["id"] is None
+
+
+def test_a_notification_has_no_answer() -> None:
+    assert mcp.received(b'{"jsonrpc":"2.0","method":"notifications/initialized"}', TOOLS) == mcp.Reply(None, 202)
+
+
+def test_an_unknown_method_or_tool_is_an_error() -> None:
+    assert sent("resources/list").body["error"]["code"] == -32601
+    assert stateless("resources/list").status == 404
+    assert sent("tools/call", {"name": "format_disk"}).body["error"]["code"] == -32602
+
+
+@pytest.mark.parametrize("tool", [ADVISE, CHECK, INSPECT, LEADERBOARD, HARDWARE, THIS_HARDWARE])
+def test_tools_only_read_and_describe_their_arguments_by_a_schema_with_an_object_at_its_root(
+    tool: mcp_tools.Tool,
+) -> None:
+    described = tool.described()
+    Draft202012Validator.check_schema(described["inputSchema"])
+    assert described["inputSchema"]["type"] == "object"
+    assert described["annotations"]["readOnlyHint"]
