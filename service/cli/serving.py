@@ -22,7 +22,10 @@ if TYPE_CHECKING:
     from service.wire.advice.check import BatchCase, Checked
 
 _LOADED = re.compile(r"model loaded|all slots are idle|server is listening|listening on http")
-_MOST_LINES = 4_000
+_ANSWERED = re.compile(r"stop processing|all slots are idle")  # what of a request was to be printed is there
+_IDLE = "all slots are idle"
+_MOST_LINES = 4_000  # kept for a file
+_MOST_BUSY_LINES = 400  # read together, of a server that is never idle
 
 
 class Watch:
@@ -31,7 +34,8 @@ class Watch:
     def __init__(self, settings: Settings, case: BatchCase, say: Callable[[str], None]) -> None:
         self._settings, self._case, self._say = settings, case, say
         self._part = b""
-        self._seen = 0
+        self._busy: list[str] = []  # since the server was idle: requests that run at once are read together
+        self._told = 0
         self.kept: list[str] = []
         self.is_loaded = False
 
@@ -39,15 +43,26 @@ class Watch:
         """Read what was printed, in whole lines or not."""
         *lines, self._part = (self._part + data).split(b"\n")
         for line in lines:
-            text = line.decode(errors="replace")
-            self.kept += without_words([text])[:1] if len(self.kept) < _MOST_LINES else []
-            if not self.is_loaded and _LOADED.search(text):
-                self.is_loaded = True
-                self._buffers()
-        if self.is_loaded:
-            found = read_requests(self.kept).found
-            self.requests(found[self._seen :])
-            self._seen = len(found)
+            self._take_line(line.decode(errors="replace"))
+
+    def _take_line(self, text: str) -> None:
+        figures = without_words([text])[:1]
+        self.kept += figures if len(self.kept) < _MOST_LINES else []
+        if not self.is_loaded and _LOADED.search(text):
+            self.is_loaded = True
+            self._buffers()
+        elif self.is_loaded:
+            self._busy += figures
+        if self.is_loaded and _ANSWERED.search(text):
+            self.finish(is_idle=_IDLE in text or len(self._busy) > _MOST_BUSY_LINES)
+
+    def finish(self, *, is_idle: bool = True) -> None:
+        """Say what was read of requests that are answered; `is_idle`: none is under way any more."""
+        found = read_requests(self._busy).found
+        self.requests(found[self._told :])
+        self._told = len(found)
+        if is_idle:
+            self._busy, self._told = [], 0
 
     def requests(self, found: Sequence[Request]) -> None:
         """Say of each request how fast it was, and how fast it should have been."""

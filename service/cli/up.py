@@ -107,6 +107,7 @@ def _start(
         try:
             ended = run_engine(words, {**os.environ, **environment}, limits, watch.take, lambda: None)
         finally:
+            watch.finish()
             _keep(arguments.log, command, watch.kept)
     tail = ended.tail.decode(errors="replace")
     failure = None if watch.is_loaded else classify(ended.exit_status, ended.signal, False, tail, name)

@@ -58,6 +58,7 @@ def run(arguments: argparse.Namespace) -> int:
         if log is not None:
             for data in _followed(log, pid, once=arguments.once):
                 watch.take(data)
+            watch.finish()
         else:
             _poll(arguments.what.rstrip("/"), watch)
     except KeyboardInterrupt:

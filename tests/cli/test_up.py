@@ -22,9 +22,12 @@ import psutil
 import pytest
 
 from service.cli import main
+from service.cli.serving import Watch
 from service.cli.up import _keep
 from service.detect import detect
 from service.engine.submission import read_paste
+from service.settings import load_settings
+from service.wire.advice.check import BatchCase
 from tests.local_hub import Blob, LocalHub, Repo
 from tests.tiny_model import write_tiny_model
 from tests.workers.agent.test_real_engine import FOLDER
@@ -62,6 +65,35 @@ def test_a_log_is_read_next_to_what_its_command_should_do(model: Path, capsys: p
     assert "request: 300 tokens, 0 more cached, 47 answered" in shown
     assert "request: 120 tokens, 300 more cached, 63 answered" in shown
     assert shown.count("measured") == 4
+
+
+@pytest.mark.parametrize("n_bytes", [1, 13, 97, 4096])
+def test_a_request_is_told_once_and_whole_however_its_lines_arrive(model: Path, n_bytes: int) -> None:
+    said: list[str] = []
+    watch = watching(model, said)
+    data = LOG.read_bytes()
+    for start in range(0, len(data), n_bytes):
+        watch.take(data[start : start + n_bytes])
+    assert [line for line in said if line.startswith("request")] == [
+        "request: 300 tokens, 0 more cached, 47 answered",
+        "request: 120 tokens, 300 more cached, 63 answered",
+    ]
+
+
+def test_a_server_that_is_never_idle_is_told_of_at_any_length(model: Path) -> None:
+    said: list[str] = []
+    watch = watching(model, said)
+    lines = LOG.read_bytes().splitlines(keepends=True)
+    watch.take(b"".join(lines[:160]))
+    one = b"".join(line for line in lines[160:177] if b"idle" not in line)
+    for _ in range(105):
+        watch.take(one)
+    assert said.count("request: 300 tokens, 0 more cached, 47 answered") == 105
+
+
+def watching(model: Path, said: list[str]) -> Watch:
+    command = f"llama-server -m {model} -c 2048 -t 1 -np 1 -fit off"
+    return Watch(load_settings(os.environ), BatchCase(command=command, hardware=RIG), said.append)
 
 
 def test_a_log_without_its_command_is_asked_for_it(capsys: pytest.CaptureFixture[str]) -> None:

@@ -126,6 +126,7 @@ class _Half(NamedTuple):
 
 def _llama(lines: Sequence[str], refused: list[str]) -> Iterator[Request]:
     ends = {of[1]: int(end[1]) for line in lines if (end := _RELEASED.search(line)) and (of := _task(line))}
+    shared = _shared_tasks(lines)
     prompt: _Half | None = None
     task: tuple[str, str] | None = None
     for at, line in enumerate(lines):
@@ -138,13 +139,29 @@ def _llama(lines: Sequence[str], refused: list[str]) -> Iterator[Request]:
             refused.append(f"line {at + 1}: its milliseconds and its rate are not of the same tokens")
         elif match[1]:
             if prompt is not None:
-                yield _request(lines, prompt, prompt._replace(n=0, seconds=0.0), ends)
+                yield _request(lines, prompt, prompt._replace(n=0, seconds=0.0), ends, shared)
             prompt = half
         else:
-            yield _request(lines, prompt or half._replace(n=0, seconds=0.0), half, ends)
+            yield _request(lines, prompt or half._replace(n=0, seconds=0.0), half, ends, shared)
             prompt = None
     if prompt is not None:
-        yield _request(lines, prompt, prompt._replace(n=0, seconds=0.0), ends)
+        yield _request(lines, prompt, prompt._replace(n=0, seconds=0.0), ends, shared)
+
+
+def _shared_tasks(lines: Sequence[str]) -> set[str]:
+    """Return the tasks beside which a task of another slot ran: each was slower than it is alone."""
+    running: dict[str, str] = {}
+    shared: set[str] = set()
+    for line in lines:
+        of = _task(line)
+        if of is None:
+            continue
+        if _LAUNCHED.search(line):
+            running[of[0]] = of[1]
+            shared |= set(running.values()) if len(running) > 1 else set()
+        elif _RELEASED.search(line) and running.get(of[0]) == of[1]:
+            del running[of[0]]
+    return shared
 
 
 def _half(at: int, match: re.Match[str], task: tuple[str, str] | None) -> _Half | None:
@@ -155,30 +172,19 @@ def _half(at: int, match: re.Match[str], task: tuple[str, str] | None) -> _Half 
     return _Half(at, n, ms / 1e3, task, "llama_p" in match.string)
 
 
-def _request(lines: Sequence[str], prompt: _Half, output: _Half, ends: dict[str, int]) -> Request:
+def _request(lines: Sequence[str], prompt: _Half, output: _Half, ends: dict[str, int], shared: set[str]) -> Request:
     if prompt.runs:
         return Request("llama-cli", output.line, 0, prompt.n, prompt.seconds, output.n, output.seconds)
     end = ends.get(output.task[1]) if output.task else None
     cached = max(end + 1 - prompt.n - output.n, 0) if end is not None else None
-    flaw = _flaw(lines, output)
+    flaw = None
+    if any(_DRAFT.search(line) for line in lines[output.line : output.line + 5]):
+        flaw = "tokens were drafted and accepted several at a time"
+    elif output.task and output.task[1] in shared:
+        flaw = "another request ran at the same time"
     return Request(
         "llama-server", output.line, cached, prompt.n, prompt.seconds, max(output.n - 1, 0), output.seconds, flaw
     )
-
-
-def _flaw(lines: Sequence[str], output: _Half) -> str | None:
-    """Why a server's request is no measurement of one request alone."""
-    if any(_DRAFT.search(line) for line in lines[output.line : output.line + 5]):
-        return "tokens were drafted and accepted several at a time"
-    if output.task is None:
-        return None
-    for line in reversed(lines[: output.line]):
-        other = _task(line)
-        if other == output.task and _LAUNCHED.search(line):
-            return None
-        if other and other[0] != output.task[0] and _LAUNCHED.search(line):
-            return "another request ran at the same time"
-    return None
 
 
 def _task(line: str) -> tuple[str, str] | None:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from service.engine.errors import InvalidInput
+from service.engine.logs.requests import read_requests
 from service.engine.measured import measured_speed
 from service.engine.submission import Reading, read_paste
 
@@ -43,6 +44,15 @@ def test_a_request_is_its_whole_prompt_and_the_output_behind_it(
     assert "no rows of a benchmark" in reading.assumed[0].why
     assert reading.log is not None
     assert read_paste(reading.log).rows == reading.rows
+
+
+def test_requests_of_two_slots_at_a_time_are_measurements_of_neither() -> None:
+    lines = paste("llama-server.log").splitlines()
+    one, next_one = lines[166:175], lines[186:195]
+    both = [one[0], *(line.replace("id  0", "id  1") for line in next_one[:1]), *one[1:]]
+    both += [line.replace("id  0", "id  1") for line in next_one[1:]]
+    assert [request.flaw for request in read_requests([*one, *next_one]).found] == [None, None]
+    assert [request.flaw for request in read_requests(both).found] == ["another request ran at the same time"] * 2
 
 
 def test_a_server_s_first_output_token_comes_out_of_its_prompt() -> None:
