@@ -191,7 +191,9 @@ def _board(engine: Engine) -> Iterator[str]:
 
 def _tidied(stack: Stack) -> list[str]:
     """What is left in Redis after workers have had time to tidy up after those that were killed."""
-    deadline = time.monotonic() + 4 * TIDY_BEATS * HEARTBEAT_SECONDS
+    # RQ takes a job for abandoned a minute after its last heartbeat, and clears what lay between two queues a minute
+    # after it was first seen there (rq 2.12: Worker.get_heartbeat_ttl, IntermediateQueue.should_be_cleaned_up).
+    deadline = time.monotonic() + 120 + 4 * TIDY_BEATS * HEARTBEAT_SECONDS
     while found := list(_redis(stack)):
         if time.monotonic() > deadline:
             return found
