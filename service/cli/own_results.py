@@ -22,11 +22,11 @@ from service.engine.logs import MeasuredSpeed
 from service.engine.measured import MeasuredRow
 from service.engine.measured.agreement import Phase
 from service.engine.measured.nearby import FARTHEST, Nearness, Observation
+from service.engine.measured.same_machine import match_kind
 from service.engine.planner.ranking.measured import rerank, with_nearby_results
 from service.engine.run_flags import to_flags
 from service.engine.submission import read_paste
 from service.flows.advice.check_direct import check_directly
-from service.flows.measuring.host_matching import match_kind
 from service.settings import Settings
 from service.wire.advice.advice import Advice
 from service.wire.advice.check import BatchCase

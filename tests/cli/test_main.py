@@ -49,6 +49,10 @@ EXTRAS = (
 )
 UNIX = ("fcntl", "grp", "pwd", "resource", "termios")
 RIG = "RTX 3090, 128GB"
+SERVED = (
+    "prompt eval time =      12.00 ms /   512 tokens (    0.02 ms per token, 42666.67 tokens per second)\n"
+    "       eval time =     640.00 ms /   128 tokens (    5.00 ms per token,   200.00 tokens per second)\n"
+)
 
 
 @pytest.fixture
@@ -74,7 +78,22 @@ def test_the_base_without_extras_and_unix_modules_answers_every_question(gguf: P
     printed = run_without(hidden, "validate", f"@{gguf.parent}/advice.json", "--print")
     assert "llama-" in printed.stdout
     assert run_without(hidden, "submit", "--help").returncode == 0
+    (gguf.parent / "server.log").write_text(f"{command}\n\n{SERVED}")
+    measured = run_without(hidden, "advise", str(gguf), "-H", RIG, "--measured", str(gguf.parent / "server.log"))
+    assert (measured.returncode, measured.stderr) == (0, "")
+    watched = run_without(hidden, "watch", str(gguf.parent / "server.log"), "--command", command, "-H", RIG, "--once")
+    assert watched.returncode == 0
     assert list(Path.cwd().iterdir()) == []
+
+
+@pytest.mark.full
+def test_what_runs_an_engine_says_which_extra_it_needs(gguf: Path) -> None:
+    needs = "needs psutil, which is not installed: in a checkout, pip install '.[agent]'\n"
+    check = ("check", f"llama-server -m {gguf}", "-H", RIG, "--engine-dir", str(gguf.parent))
+    up = ("up", str(gguf), "-H", RIG, "--engine-dir", str(gguf.parent), "--dry-run")
+    for words in (check, up):
+        ended = run_without(EXTRAS, *words)
+        assert (ended.returncode, ended.stderr) == (1, f"advisor: `advisor {words[0]}` {needs}")
 
 
 def test_every_verb_imports_without_unix_modules() -> None:

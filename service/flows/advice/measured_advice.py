@@ -16,12 +16,12 @@ from service.engine.measured import measured_speed, rig_identity
 from service.engine.measured.agreement import PHASES, Phase, apart
 from service.engine.measured.chosen import Measurement, chosen
 from service.engine.measured.nearby import Nearness, Observation
+from service.engine.measured.same_machine import MatchKind, match_kind
 from service.engine.planner.ranking.current_command import parsed_command
 from service.engine.planner.ranking.measured import MeasuredConfig, rerank, with_nearby_results
 from service.engine.versions import versions
 from service.flows.advice.repos import stored_listing
 from service.flows.context import Context
-from service.flows.measuring.host_matching import match_kind
 from service.flows.results.cells import cell_of, files_of
 from service.flows.results.trust import BUILDS_APART, built_on
 from service.hub import RepoListing
@@ -29,7 +29,6 @@ from service.store.advice.advices import StoredAdvice
 from service.store.results import calibrations, results
 from service.store.results.results import StoredResult
 from service.store.viewers import Trust, Viewer
-from service.wire.measuring.runs import MatchKind
 
 _EVER = datetime(2020, 1, 1, tzinfo=UTC)
 

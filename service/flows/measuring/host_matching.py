@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import PurePosixPath
 
@@ -13,15 +12,15 @@ from service.engine.catalogue import card_order, resolve
 from service.engine.commands.render import launch
 from service.engine.errors import AdvisorError
 from service.engine.hardware import Hardware, Rig
+from service.engine.measured.same_machine import match_kind
 from service.engine.run_flags import to_flags
 from service.engine.units import GIB, MIB
 from service.store.measuring.hosts import StoredHost
 from service.store.measuring.runs import Eligible
 from service.wire.measuring.agent import RunFile, RunOutline
 from service.wire.measuring.hosts import ModelFile, Probe, are_named
-from service.wire.measuring.runs import HostMatch, MatchKind
+from service.wire.measuring.runs import HostMatch
 
-_SAME_SPEED = 0.05  # of memory: channels times MT/s
 _STATES = {"waiting": "it waits for its owner's approval", "paused": "its owner has paused it"}
 
 
@@ -86,34 +85,6 @@ def suited(host: StoredHost, wanted: Wanted, machine: Hardware, asker: Asker) ->
         return Suited(None, missing)
     match = match_kind(machine, advised, host.probe.hardware, rig)
     return Suited(Eligible(host_id=host.id, match=match, gpus=gpus, engine_builds=builds))
-
-
-def match_kind(machine: Hardware, advised: Rig, other: Hardware, rig: Rig) -> MatchKind:
-    """Return `exact` for the same GPUs and count, CPU, channels and memory speed within 5 %; else `near`.
-
-    A CPU that was not stated is not known to be the same.
-    """
-    same_cpu = advised.cpu_model is not None and (advised.cpu_model, advised.sockets) == (rig.cpu_model, rig.sockets)
-    same = _card_names(advised) == _card_names(rig) and same_cpu and _same_ram(machine, other)
-    return "exact" if same else "near"
-
-
-def _card_names(rig: Rig) -> Counter[tuple[str, int]]:
-    return Counter((card.name, round(card.total / GIB)) for card in rig.cards)
-
-
-def _same_ram(machine: Hardware, other: Hardware) -> bool:
-    stated, there = machine.ram, other.ram
-    if stated and there and stated.channels and there.channels and stated.channels != there.channels:
-        return False
-    one, two = _unmeasured_bandwidth(machine), _unmeasured_bandwidth(other)
-    return abs(one - two) <= _SAME_SPEED * max(one, two)
-
-
-def _unmeasured_bandwidth(hardware: Hardware) -> float:
-    """GB/s by channels and speed: one of two machines may have measured its own."""
-    ram = hardware.ram and msgspec.structs.replace(hardware.ram, measured_bandwidth_gbs=None)
-    return resolve(msgspec.structs.replace(hardware, ram=ram)).cpu_bandwidth_gbs
 
 
 def _not_now(host: StoredHost) -> Iterator[str]:

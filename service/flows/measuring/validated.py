@@ -9,6 +9,7 @@ import msgspec
 
 from service.engine.goal import Goal
 from service.engine.measured import in_plain_words, measured_seconds
+from service.engine.measured.same_machine import MatchKind
 from service.errors import NotAllowed, ValidationNotFound
 from service.flows.accounts import Caller, viewer_of
 from service.flows.context import Context
@@ -24,7 +25,7 @@ from service.store.results import results
 from service.store.results.listed_results import SEEN
 from service.store.results.results import StoredResult
 from service.store.viewers import Viewer
-from service.wire.measuring.runs import HostMatch, MatchKind, Run, RunOutcome, Validation, ValidationEvent
+from service.wire.measuring.runs import HostMatch, Run, RunOutcome, Validation, ValidationEvent
 
 _MOST_SHOWN = 5  # validations on the page of an advice
 

@@ -7,7 +7,7 @@ from datetime import datetime
 import msgspec
 
 from service.engine.hardware import Hardware
-from service.wire.measuring.runs import MatchKind
+from service.engine.measured.same_machine import MatchKind
 
 
 class Terms(msgspec.Struct, frozen=True, kw_only=True):

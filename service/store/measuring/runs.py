@@ -31,6 +31,7 @@ from sqlalchemy import (
 )
 
 from service.engine.measured import Failure, MeasuredRow, ModelIdentity, Prediction
+from service.engine.measured.same_machine import MatchKind
 from service.store.engines import glance, locked
 from service.store.measuring.run_records import RunRecord, Terms
 from service.store.results import results
@@ -38,7 +39,7 @@ from service.store.results.results import StoredResult
 from service.store.tables import account, host, run_host, validation
 from service.store.tables import run as table
 from service.wire.measuring.agent import RunOutline
-from service.wire.measuring.runs import MatchKind, RunKind, RunState
+from service.wire.measuring.runs import RunKind, RunState
 
 MAX_ATTEMPTS = 3
 MAX_ROWS = 1000  # as many as a report may have

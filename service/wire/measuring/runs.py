@@ -12,12 +12,12 @@ from service.engine.check.report import Compared
 from service.engine.config import Engine
 from service.engine.logs import LogBuffers
 from service.engine.measured import Failure, MeasuredRow
+from service.engine.measured.same_machine import MatchKind
 from service.engine.run_flags import RunFlags
 
 RunState: TypeAlias = Literal["queued", "leased", "running", "succeeded", "failed", "cancelled"]
 RunKind: TypeAlias = Literal["config", "baseline", "step"]
 Mode: TypeAlias = Literal["validate", "tune"]
-MatchKind: TypeAlias = Literal["exact", "near"]
 TrustTier: TypeAlias = Literal["self-reported", "agent-run", "replicated"]
 
 
