@@ -16,18 +16,9 @@ from service.engine.errors import InvalidInput
 
 if TYPE_CHECKING:
     from service.cli.serving import Watch
-    from service.engine.logs.requests import Request
 
 _LOOKED_SECONDS = 0.5
 _CHUNK = 1 << 20
-_TOTALS = {
-    "prompt_tokens_total": 0,
-    "prompt_seconds_total": 1,
-    "tokens_predicted_total": 2,
-    "tokens_predicted_seconds_total": 3,
-    "prompt_tokens_cached_total": 4,
-    "requests_processing": 5,
-}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -114,7 +105,9 @@ def _poll(address: str, watch: Watch) -> None:
     """Look at a server's totals: what they grew by between two idle moments was a request, if one ran at a time."""
     import httpx
 
-    before: list[float] | None = None
+    from service.engine.logs.requests import TOGETHER, Totals, read_totals
+
+    before: Totals | None = None
     busy = 0.0
     with httpx.Client(timeout=10, trust_env=False) as client:
         while True:
@@ -124,27 +117,12 @@ def _poll(address: str, watch: Watch) -> None:
             except httpx.HTTPError as error:
                 what = f"{address}/metrics: {error}; llama-server answers it when started with --metrics"
                 raise InvalidInput(what, field="WHAT") from error
-            now = _totals(answer.text)
-            busy = max(busy, now[5])
-            if not now[5]:
-                if before is not None and now[2] > before[2]:
-                    watch.requests((_grown(before, now, busy),))
+            now = read_totals(answer.text.splitlines())
+            if now is None:
+                raise InvalidInput(f"{address}/metrics has no totals of llama-server", field="WHAT")
+            busy = max(busy, now.n_running)
+            if not now.n_running:
+                if before is not None and now.n_output > before.n_output:
+                    watch.requests((now.since(before, TOGETHER if busy > 1 else None),))
                 before, busy = now, 0.0
             time.sleep(_LOOKED_SECONDS)
-
-
-def _totals(text: str) -> list[float]:
-    found = [0.0] * len(_TOTALS)
-    for line in text.splitlines():
-        name, _, value = line.removeprefix("llamacpp:").partition(" ")
-        if name in _TOTALS:
-            found[_TOTALS[name]] = float(value)
-    return found
-
-
-def _grown(before: list[float], now: list[float], busy: float) -> Request:
-    from service.engine.logs.requests import Request
-
-    n, seconds, m, output, cached = (now[i] - before[i] for i in range(5))
-    flaw = "another request ran at the same time" if busy > 1 else None
-    return Request("llama-server", 0, int(cached), int(n), seconds, max(int(m) - 1, 0), output, flaw)

@@ -21,6 +21,9 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 import msgspec
 
 Program: TypeAlias = Literal["llama-server", "llama-cli", "ollama", "koboldcpp"]
+# Why the times of a request are not those of one request alone.
+DRAFTED = "tokens were drafted and accepted several at a time"
+TOGETHER = "another request ran at the same time"
 
 _N = r"(\d{1,9})"
 _F = r"(\d{1,9}(?:\.\d{1,9})?)"
@@ -77,6 +80,40 @@ class Request(NamedTuple):
         return (self.n_cached or 0) + self.n_prompt
 
 
+class Totals(NamedTuple):
+    """What `/metrics` of llama-server adds up since its start, in tokens and seconds. `n_running`: requests now."""
+
+    n_prompt: float = 0.0
+    prompt_seconds: float = 0.0
+    n_output: float = 0.0
+    output_seconds: float = 0.0
+    n_cached: float = 0.0
+    longest: float = 0.0
+    n_running: float = 0.0
+
+    def since(self, before: Totals, flaw: str | None = None) -> Request:
+        """Return the one request by which the totals grew; its first token of output comes out of its prompt."""
+        grown = Totals(*(now - then for now, then in zip(self, before, strict=True)))
+        n_output = max(int(grown.n_output) - 1, 0)
+        return Request(
+            "llama-server", 0, int(grown.n_cached), int(grown.n_prompt), grown.prompt_seconds,
+            n_output, grown.output_seconds, flaw,
+        )  # fmt: skip
+
+
+_TOTALS = {
+    "prompt_tokens_total": "n_prompt",
+    "prompt_seconds_total": "prompt_seconds",
+    "tokens_predicted_total": "n_output",
+    "tokens_predicted_seconds_total": "output_seconds",
+}
+_MAY_LACK = {  # older servers print none of them
+    "prompt_tokens_cached_total": "n_cached",
+    "n_tokens_max": "longest",
+    "requests_processing": "n_running",
+}
+
+
 class Requests(NamedTuple):
     """What was read: requests in their order, and sentences about what looks like timings and is none."""
 
@@ -90,6 +127,14 @@ def read_requests(lines: Sequence[str]) -> Requests:
     found = [*_llama(lines, refused), *_ollama(lines, refused), *_kobold(lines, refused), *_objects(lines, refused)]
     found += _metrics(lines, refused)
     return Requests(tuple(sorted(found, key=lambda one: one.line)), tuple(refused))
+
+
+def read_totals(lines: Sequence[str]) -> Totals | None:
+    """Return what `/metrics` of llama-server adds up; None where the lines are not that."""
+    found = {match[1]: float(match[2]) for line in lines if (match := _METRIC.match(line))}
+    named = {**_TOTALS, **_MAY_LACK}
+    totals = {named[name]: value for name, value in found.items() if name in named}
+    return Totals(**totals) if found.keys() >= _TOTALS.keys() else None
 
 
 def without_words(lines: Sequence[str]) -> list[str]:
@@ -179,9 +224,9 @@ def _request(lines: Sequence[str], prompt: _Half, output: _Half, ends: dict[str,
     cached = max(end + 1 - prompt.n - output.n, 0) if end is not None else None
     flaw = None
     if any(_DRAFT.search(line) for line in lines[output.line : output.line + 5]):
-        flaw = "tokens were drafted and accepted several at a time"
+        flaw = DRAFTED
     elif output.task and output.task[1] in shared:
-        flaw = "another request ran at the same time"
+        flaw = TOGETHER
     return Request(
         "llama-server", output.line, cached, prompt.n, prompt.seconds, max(output.n - 1, 0), output.seconds, flaw
     )
@@ -296,25 +341,23 @@ def _server_object(at: int, one: dict[str, Any], timings: dict[str, Any]) -> Req
     cached = timings.get("cache_n")
     if cached is None and isinstance(one.get("tokens_evaluated"), int):
         cached = one["tokens_evaluated"] - n
-    flaw = "tokens were drafted and accepted several at a time" if timings.get("draft_n") else None
+    flaw = DRAFTED if timings.get("draft_n") else None
     seconds = (float(timings["prompt_ms"]) / 1e3, float(timings["predicted_ms"]) / 1e3)
     return Request("llama-server", at, cached, n, seconds[0], max(m - 1, 0), seconds[1], flaw)
 
 
 def _metrics(lines: Sequence[str], refused: list[str]) -> Iterator[Request]:
-    found = {match[1]: (at, float(match[2])) for at, line in enumerate(lines) if (match := _METRIC.match(line))}
-    names = ("prompt_tokens_total", "prompt_seconds_total", "tokens_predicted_total", "tokens_predicted_seconds_total")
-    if not all(name in found for name in names):
+    totals = read_totals(lines)
+    if totals is None:
         return
-    at = found[names[0]][0]
-    n, seconds, m, output = (found[name][1] for name in names)
-    longest = found.get("n_tokens_max", (0, 0.0))[1]
-    cached = found.get("prompt_tokens_cached_total", (0, 0.0))[1]
-    if longest != n + m - 1 or cached or min(n, seconds, output) <= 0:
+    at = next(at for at, line in enumerate(lines) if (match := _METRIC.match(line)) and match[1] in _TOTALS)
+    one = totals.since(Totals())
+    times = min(totals.n_prompt, totals.prompt_seconds, totals.output_seconds)
+    if totals.longest != one.n_prompt + one.n_output or totals.n_cached or times <= 0:
         what = "it adds up requests of several depths: send the server's log, or the `timings` of an answer"
         refused.append(f"line {at + 1}: /metrics: {what}")
         return
-    yield Request("llama-server", at, 0, int(n), seconds, int(m) - 1, output)
+    yield one._replace(line=at)
 
 
 def _agree(n: int, seconds: float, rate: float, half: float) -> bool:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from service.engine.errors import InvalidInput
-from service.engine.logs.requests import read_requests
+from service.engine.logs.requests import TOGETHER, read_requests, read_totals
 from service.engine.measured import measured_speed
 from service.engine.submission import Reading, read_paste
 
@@ -133,3 +133,13 @@ def test_llama_bench_s_csv_and_sql_are_its_rows(name: str) -> None:
 def test_a_row_of_csv_that_lost_a_column_is_refused_with_its_line() -> None:
     with pytest.raises(InvalidInput, match="line 3: 41 values for 42 columns"):
         read_paste(paste("llama-bench.csv").replace('"0","32","0"', '"32","0"'))
+
+
+def test_what_the_totals_of_a_server_grew_by_was_one_request() -> None:
+    before, now = (read_totals(paste(f"llama-server-metrics-{name}.txt").splitlines()) for name in ("one", "several"))
+    assert before is not None
+    assert now is not None
+    grown = now.since(before)
+    assert (grown.n_cached, grown.n_prompt, grown.n_output) == (300, 120, 63)
+    assert now.since(before, TOGETHER).flaw == TOGETHER
+    assert read_totals(["llamacpp:prompt_tokens_total 3"]) is None
