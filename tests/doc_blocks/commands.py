@@ -72,9 +72,8 @@ def commands_of(blocks: list[Block]) -> list[Command]:
     script = _PRELUDE
     for block in blocks:
         text = shlex.quote(_held(block.text))
-        script += (
-            f"printf '\\035%s\\036' {block.place} >&3\neval {text} || echo '{block.place}: no shell reads it' >&2\n"
-        )
+        unread = f"echo '{block.place}: no shell reads it' >&2"
+        script += f"printf '\\035%s\\036' {block.place} >&3\neval {text} || {unread}\nwait\n"  # for what ends in &
     script += "printf '\\035\\036' >&3\n"
     with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryFile() as seen:
         shell = subprocess.run(
