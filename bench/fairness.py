@@ -35,13 +35,13 @@ from tests.local_hub import LocalHub
 
 ORDINARY = "Qwen/Qwen3-0.6B-GGUF"
 DEAR = "unsloth/Qwen3-235B-A22B-GGUF"
-CLIENTS, FACES = 20, 40  # who asks once each; faces of the client at its limit
+CLIENTS, IDENTITIES = 20, 40  # who asks once each; identities of the client at its limit
 MEDIAN, P95 = 2.0, 4.0  # times the idle service's
 _DEAREST = (("16x RTX 3090", 8), ("8x RTX 3090", 8), ("8x RTX 3090", 0), ("4x RTX 3090", 4))
 _WARM_UP_SECONDS = 5.0
 _PATIENCE = 600.0
 
-Face = Callable[[int], dict[str, str]]
+Identity = Callable[[int], dict[str, str]]
 
 
 class Waits(NamedTuple):
@@ -85,7 +85,7 @@ def waits(client: httpx.Client, round_: int, every: float) -> Waits:
 
 
 @contextmanager
-def at_its_limit(client: httpx.Client, face: Face) -> Iterator[dict[int, int]]:
+def at_its_limit(client: httpx.Client, identity: Identity) -> Iterator[dict[int, int]]:
     """Keep the dearest advices that are taken open for a block; the value counts the answers by status."""
     over, statuses = threading.Event(), dict[int, int]()
     dearest = list(_DEAREST)
@@ -95,7 +95,7 @@ def at_its_limit(client: httpx.Client, face: Face) -> Iterator[dict[int, int]]:
         while not over.is_set():
             number += 1
             cards, what_if = dearest[0]
-            reply = ask(client, DEAR, f"{cards}, EPYC 7713, {256 + number}GB DDR4-3200 x8", face(number), what_if)
+            reply = ask(client, DEAR, f"{cards}, EPYC 7713, {256 + number}GB DDR4-3200 x8", identity(number), what_if)
             statuses[reply.status_code] = statuses.get(reply.status_code, 0) + 1
             if reply.status_code == 422 and len(dearest) > 1:
                 dearest.pop(0)  # dearer than one may ask
@@ -112,16 +112,16 @@ def at_its_limit(client: httpx.Client, face: Face) -> Iterator[dict[int, int]]:
         print(f"the client at its limit asked for {dearest[0][0]} with {dearest[0][1]} questions: {statuses}")
 
 
-def faces(kind: str, url: str) -> Face:
+def identities(kind: str, url: str) -> Identity:
     """Return the headers under which the client at its limit asks, the n-th time."""
     if kind == "ipv6":
         return lambda number: {"X-Forwarded-For": f"2001:db8:0:1{number % 256:02x}::1"}
     if kind == "network":
         return lambda number: {"X-Forwarded-For": address(1)}
     engine = make_engine(url)
-    tokens = [create_token(engine, f"face-{n}", ["submit"], utc_now()).token for n in range(FACES)]
+    tokens = [create_token(engine, f"identity-{n}", ["submit"], utc_now()).token for n in range(IDENTITIES)]
     engine.dispose()
-    return lambda number: {"X-Forwarded-For": address(1), "Authorization": f"Bearer {tokens[number % FACES]}"}
+    return lambda number: {"X-Forwarded-For": address(1), "Authorization": f"Bearer {tokens[number % IDENTITIES]}"}
 
 
 def run(stack: ExitStack, args: argparse.Namespace) -> int:
@@ -139,7 +139,7 @@ def run(stack: ExitStack, args: argparse.Namespace) -> int:
     waited(client, 0, 9)  # its headers are known from here on
     idle = waits(client, 0, args.every)
     print(f"alone              median {idle.median:6.2f} s, p95 {idle.p95:6.2f} s", flush=True)
-    with at_its_limit(client, faces(args.face, url)):
+    with at_its_limit(client, identities(args.identity, url)):
         time.sleep(_WARM_UP_SECONDS)
         loaded = waits(client, 1, args.every)
     median, p95 = loaded.median / idle.median, loaded.p95 / idle.p95
@@ -153,12 +153,14 @@ def main() -> int:
     """Run it and return 1 where a target is missed."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--postgres", action="store_true", help="the database is PostgreSQL")
-    parser.add_argument("--as", dest="face", choices=("network", "ipv6", "accounts"), default="network")
+    parser.add_argument("--as", dest="identity", choices=("network", "ipv6", "accounts"), default="network")
     parser.add_argument("--every", type=float, default=3.0, help="seconds between two clients' questions")
     args = parser.parse_args()
     print(stamp())
     load = psutil.getloadavg()[0]
-    print(f"{'PostgreSQL' if args.postgres else 'SQLite'}, as {args.face}; load of the machine before it {load:.1f}")
+    print(
+        f"{'PostgreSQL' if args.postgres else 'SQLite'}, as {args.identity}; load of the machine before it {load:.1f}"
+    )
     with ExitStack() as stack:
         return run(stack, args)
 

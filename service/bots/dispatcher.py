@@ -1,7 +1,7 @@
 """Answers the questions that were taken: looks at each when it is due, and brings what there is to say to its platform.
 
-Everything that is known of a question stands in its row. A courier that dies loses nothing: its questions are due again
-half a minute later, here or in another process.
+Everything that is known of a question stands in its row. A dispatcher that dies loses nothing: its questions are due
+again half a minute later, here or in another process.
 """
 
 from __future__ import annotations

@@ -61,7 +61,7 @@ class Recurrent(msgspec.Struct, frozen=True):
 
 
 class Model(msgspec.Struct, frozen=True, dict=True):
-    """A header understood. `n_layer` counts all blocks, next-token ones too, as the engines' block_count does.
+    """What a header says. `n_layer` counts all blocks, next-token ones too, as the engines' block_count does.
 
     `match`: what finds `-ot` patterns in its tensors' names; strangers' patterns want one that can be stopped.
     `misplaced`: as in the header.

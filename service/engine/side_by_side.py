@@ -73,7 +73,7 @@ def memory_by_device(config: AdvisedConfig, rig: Rig) -> dict[str, tuple[float, 
     return found
 
 
-def beside(others: Sequence[AdvisedConfig], rig: Rig, constraints: Constraints) -> Constraints | None:
+def room_left(others: Sequence[AdvisedConfig], rig: Rig, constraints: Constraints) -> Constraints | None:
     """Return `constraints` of a model that runs at the same time as `others`; None where they leave no RAM.
 
     On every GPU what they take is reserved with what is reserved anyway; of the RAM they leave the rest.

@@ -1,1 +1,1 @@
-"""The HTTP face: API, pages, problems, security, limits."""
+"""HTTP: API, pages, problems, security, limits."""

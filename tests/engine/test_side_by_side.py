@@ -12,7 +12,7 @@ from service.engine.catalogue import resolve
 from service.engine.config import Flags
 from service.engine.goal import Constraints
 from service.engine.hardware_text import parse_hardware
-from service.engine.side_by_side import beside, even_share, memory_by_device, side_by_side
+from service.engine.side_by_side import even_share, memory_by_device, room_left, side_by_side
 from service.engine.units import GIB
 
 RIG = resolve(parse_hardware("2x RTX 3090, Ryzen 9 7950X, 64GB DDR5-5600"))
@@ -62,14 +62,14 @@ def test_ram_is_shared_too() -> None:
     assert found.text == f"a and b do not: RAM lacks {lacking:.1f} GiB. Unload one before the other starts."
 
 
-def test_what_runs_beside_others_gets_what_they_leave() -> None:
-    limits = beside([SMALL, config({"CUDA0": 4_000, "CPU": 9_000})], RIG, Constraints())
+def test_what_runs_alongside_others_gets_what_they_leave() -> None:
+    limits = room_left([SMALL, config({"CUDA0": 4_000, "CPU": 9_000})], RIG, Constraints())
     assert limits is not None
     assert limits.reserve_mib == [512 + 8_000 + 4_000, 512]
     assert limits.max_ram_gib == pytest.approx(RIG.usable_ram / GIB - 10_000 / 1024)
-    stricter = beside([SMALL], RIG, Constraints(max_ram_gib=2, reserve_mib=[0, 100]))
+    stricter = room_left([SMALL], RIG, Constraints(max_ram_gib=2, reserve_mib=[0, 100]))
     assert stricter == Constraints(max_ram_gib=2, reserve_mib=[8_000, 100])
-    assert beside([config({"CPU": 90_000})], RIG, Constraints()) is None
+    assert room_left([config({"CPU": 90_000})], RIG, Constraints()) is None
 
 
 def test_an_even_share_is_the_same_for_each_of_several() -> None:

@@ -1,4 +1,4 @@
-"""Builds of the engines: a date, a number or a commit, understood; and what held for a build."""
+"""Builds of the engines, named by a date, a number or a commit, and what held for each."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class BuildAsked(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 
 class Build(msgspec.Struct, frozen=True, kw_only=True):
-    """A build understood. `date` None: today's build, or a newer one. `about`: its exact date is not known.
+    """A build of an engine. `date` None: today's build, or a newer one. `about`: its exact date is not known.
 
     `older`: it is from before the oldest known build, whose date and rules it has. `label`: what answers call it.
     """

@@ -24,7 +24,7 @@ class MemoryRules(msgspec.Struct, frozen=True, kw_only=True):
     `expert_layers`: which layers `-ncmoe` means. `partial_latent`: `-ngl` below all layers forces `-mla 3`.
     `only_in_ram`: types of weights that no GPU multiplies by. `latent_without_kv_b`: what becomes of files of latent
     attention without attn_kv_b: it is made of what they have, -mla 1 is forced, or they are refused.
-    `copies_fused_experts`: a fused up and gate in RAM is copied to a GPU for a batch. `copies_beside_repacked`: with
+    `copies_fused_experts`: a fused up and gate in RAM is copied to a GPU for a batch. `copies_with_repack`: with
     -rtr too experts are copied. `pins_overridden`: RAM is page-locked where an override puts weights there.
     `up_before_gate`: in which order they come where they are two operations.
 
@@ -55,7 +55,7 @@ class MemoryRules(msgspec.Struct, frozen=True, kw_only=True):
     latent_without_kv_b: Literal["made", "forces -mla 1", "refused"] = "made"
     copies_fused_experts: bool = True
     copies_used_experts: bool = True
-    copies_beside_repacked: bool = True
+    copies_with_repack: bool = True
     pins_overridden: bool = True
     up_before_gate: bool = True
     whole_logits: bool = False

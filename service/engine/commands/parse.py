@@ -38,7 +38,7 @@ class RefusedValue(msgspec.Struct, frozen=True):
 
 
 class ParsedCommand(msgspec.Struct, frozen=True, kw_only=True):
-    """A command understood.
+    """What a command says.
 
     `flags.n_ctx` 0 means what the model was trained with; `flags.other` keeps options without a field that change
     memory or speed. `rest`: other options that today's program knows. `unknown`: words that it would refuse. `old`:

@@ -194,7 +194,7 @@ def _llama(lines: Sequence[str], refused: list[str]) -> Iterator[Request]:
 
 
 def _shared_tasks(lines: Sequence[str]) -> set[str]:
-    """Return the tasks beside which a task of another slot ran: each was slower than it is alone."""
+    """Return the tasks during which a task of another slot ran: each was slower than it is alone."""
     running: dict[str, str] = {}
     shared: set[str] = set()
     for line in lines:

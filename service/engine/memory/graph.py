@@ -89,11 +89,11 @@ class Graph:
     slot of the first weight among a node's sources, `overwrites` the positions of sources that the result may replace.
     `weights`: the weights, and the views of them (without gaps): what `bind` gives the bytes of a model. `padding` and
     `flash_copies`: bytes that a CUDA buffer reserves beyond the tensor. `pins`: (node, layer) that the engine puts on
-    the layer's device, `ram_pins` into RAM with `-nkvo`. `without_kernel`: what CUDA cannot compute. `beside_weights`:
-    norms and products that ik runs where their weight is, with its slot. `stored`: the slots that a node reads
-    directly. `flash_layers`: (node, layer) of every flash attention. `layer_starts`: the first tensor of each layer,
-    and the first behind the last. `on_cards`: (tensor, card) of what ik's `-sm graph` adds up, `starts`: nodes that
-    begin a split whatever is before them.
+    the layer's device, `ram_pins` into RAM with `-nkvo`. `without_kernel`: what CUDA cannot compute.
+    `norms_at_weights`: norms and products that ik runs where their weight is, with its slot. `stored`: the slots that a
+    node reads directly. `flash_layers`: (node, layer) of every flash attention. `layer_starts`: the first tensor of
+    each layer, and the first behind the last. `on_cards`: (tensor, card) of what ik's `-sm graph` adds up, `starts`:
+    nodes that begin a split whatever is before them.
     """
 
     op: list[str]
@@ -118,7 +118,7 @@ class Graph:
     ram_pins: list[int]
     flash_copies: dict[int, tuple[int, int]] = field(default_factory=dict)
     without_kernel: frozenset[int] = frozenset()
-    beside_weights: list[tuple[int, int, int]] = field(default_factory=list)
+    norms_at_weights: list[tuple[int, int, int]] = field(default_factory=list)
     stored: dict[int, tuple[int, ...]] = field(default_factory=dict)
     flash_layers: list[tuple[int, int]] = field(default_factory=list)
     keep_alives: list[KeepAlive] = field(default_factory=list)

@@ -23,13 +23,13 @@ def report(
     The capacity is what is free on a card, or `ram_bytes`; RAM of unknown size holds exactly what is needed.
     """
     rows = [
-        _row(memory, i, device.name, device.free, kept, _beside(companions, i))
+        _row(memory, i, device.name, device.free, kept, _companion_bytes(companions, i))
         for i, (device, kept) in enumerate(zip(devices, reserve, strict=True))
     ]
-    return [*rows, _row(memory, len(devices), CPU, ram_bytes, 0, _beside(companions, len(devices)))]
+    return [*rows, _row(memory, len(devices), CPU, ram_bytes, 0, _companion_bytes(companions, len(devices)))]
 
 
-def _beside(companions: Sequence[Companion], device: int) -> Estimate:
+def _companion_bytes(companions: Sequence[Companion], device: int) -> Estimate:
     """Bytes of all companions on a device."""
     stored = sum(c.weights[device] + c.kv[device] for c in companions)
     ranges = [c.compute[device] for c in companions]

@@ -99,7 +99,7 @@ class PlacedSegment:
                 device = self._of_weight(t, segment.weight[t], in_ram)
                 if device >= 0:
                     fixed[t] = device
-        for norm, product, slot in segment.beside_weights:
+        for norm, product, slot in segment.norms_at_weights:
             fixed[norm] = fixed[product] = slots[slot]
         return fixed
 
@@ -183,9 +183,9 @@ class ResolvedSegment:
     def _nearest(self, t: int) -> int:
         """The device that can compute `t` and has most of its sources."""
         segment, device = self.segment, self.device
-        owners = [device.get(s, device.get(segment.root.get(s, -1))) for s in segment.sources.get(t, ())]
+        devices = [device.get(s, device.get(segment.root.get(s, -1))) for s in segment.sources.get(t, ())]
         able = (d for d in range(self.placed.options.cpu + 1) if self.placed.runs(t, d))
-        return max(able, key=lambda d: (owners.count(d), -d))
+        return max(able, key=lambda d: (devices.count(d), -d))
 
     def split(self, entry: Entry) -> Pieces:
         """Return the pieces that the scheduler cuts the segment into when it is entered so: made once."""

@@ -92,7 +92,7 @@ def copies_of(
         experts_each=model.n_expert / max(model.n_expert_used, 1) if by_experts else 1.0,
         per_byte=max(cuda.get("offload-batch-size-per-byte", 0.0), 0.0),
         off=frozenset(_switched_off(flags)),
-        experts=rules.copies_beside_repacked or not flags.runtime_repack,
+        experts=rules.copies_with_repack or not flags.runtime_repack,
         fused_experts=rules.copies_fused_experts,
         used_only="-no-ooae" not in flags.other and (rules.copies_used_experts or "-ooae" in flags.other),
         pinned=pinned,

@@ -1,4 +1,4 @@
-"""What people paste of their benchmarks: a command and its output, mangled by chats and terminals, understood."""
+"""What people paste of their benchmarks: a command and its output, mangled by chats and terminals."""
 
 from service.engine.submission.agreement import disagreement
 from service.engine.submission.command import plain_command

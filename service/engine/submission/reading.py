@@ -1,4 +1,4 @@
-"""A paste understood: what was run, what came of it, on which build; and what is missing."""
+"""What a paste says: what was run, what came of it, on which build; and what is missing."""
 
 from __future__ import annotations
 

@@ -125,7 +125,7 @@ class _Reading:
         self._stated: dict[str, str] | None = None
         self._left_out: list[str] = []
         self._used: set[int] = set()
-        self._beside = True  # the line before was of this table
+        self._in_table = True  # the line before was of this table
         self._last_depth = -1
         self._reader = RowReader()
         if head.tool != "llama-bench":
@@ -143,7 +143,7 @@ class _Reading:
         if not text.strip() or _RULE.match(text):
             return 1
         if not self._row_like(text):
-            self._beside = False
+            self._in_table = False
             return 1
         read = self._sweep if self._head.tool != "llama-bench" else self._bench
         joined = [""]
@@ -156,7 +156,7 @@ class _Reading:
             if any(map(read, dict.fromkeys(joined))):
                 n_lines += self._trailing(lines, at + n_lines)
                 self.take(lines[at : at + n_lines])
-                self._beside = True
+                self._in_table = True
                 return n_lines
         raise _wrong(lines[at], self._why())
 
@@ -168,10 +168,10 @@ class _Reading:
         tokens = _tokens(text)
         numeric = sum(1 for token in tokens if _NUMERIC.fullmatch(token))
         if "|" in text:
-            return numeric >= max(2, len(tokens) // 2) or (self._beside and numeric > 0)
+            return numeric >= max(2, len(tokens) // 2) or (self._in_table and numeric > 0)
         if self._head.tool == "llama-bench":
-            return text.count("\t") >= 2 or (self._beside and numeric == len(tokens))
-        return numeric >= (1 if self._beside and numeric == len(tokens) else 4) and 2 * numeric > len(tokens)
+            return text.count("\t") >= 2 or (self._in_table and numeric == len(tokens))
+        return numeric >= (1 if self._in_table and numeric == len(tokens) else 4) and 2 * numeric > len(tokens)
 
     def _why(self) -> str:
         if self._head.tool == "llama-bench":

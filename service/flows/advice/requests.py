@@ -1,4 +1,4 @@
-"""A request understood: repo, hardware, goal, constraints; and the keys that tell whether two ask the same."""
+"""A request, parsed: repo, hardware, goal, constraints; and the keys that tell whether two ask the same."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Request(msgspec.Struct, frozen=True):
 
 
 def parse_request(asked: AdviceRequest) -> Request:
-    """Return the request understood; one that was returned before comes out the same.
+    """Return the request, parsed; one that was returned before comes out the same.
 
     Raises InvalidInput, UnknownHardware or InvalidHardware with the field, before anything is read or queued.
     """
@@ -55,7 +55,7 @@ def parse_request(asked: AdviceRequest) -> Request:
 
 @lru_cache(maxsize=256)
 def _parsed_before(encoded: bytes) -> Request:
-    """The same question is asked by many, and again and again: it is understood once."""
+    """The same question is asked by many, and again and again: it is parsed once."""
     return _parsed(msgspec.json.decode(encoded, type=AdviceRequest))
 
 

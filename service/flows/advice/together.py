@@ -8,7 +8,7 @@ import msgspec
 
 from service.engine.goal import Constraints
 from service.engine.hardware import Rig
-from service.engine.side_by_side import beside, even_share, side_by_side
+from service.engine.side_by_side import even_share, room_left, side_by_side
 from service.wire.advice.advice import Advice
 
 
@@ -28,7 +28,7 @@ def advise_together(
     for order in (by_size, list(range(len(repos)))):
         found: dict[int, Advice] = {}
         for i in order:
-            limits = beside([advice.configs[0] for advice in found.values()], rig, constraints)
+            limits = room_left([advice.configs[0] for advice in found.values()], rig, constraints)
             advice = advised(repos[i], limits) if limits else _without_configs(alone[i])
             if not advice.configs:
                 break

@@ -1,4 +1,4 @@
-"""A submission understood: its rows, its command as the engine takes it, its model and machine; and what it lacks."""
+"""A submission, parsed: its rows, its command as the engine takes it, its model and machine; and what it lacks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What people send of their benchmarks: understood, shown to them, and kept."""
+"""What people send of their benchmarks: parsed, shown to them, and stored."""
 
 from __future__ import annotations
 

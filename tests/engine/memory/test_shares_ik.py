@@ -6,7 +6,7 @@ import pytest
 
 from service.engine.config import Flags
 from service.engine.engines.ik_llama_cpp.graph_split import splits_graph
-from service.engine.engines.ik_llama_cpp.shares import deal, exchange_buffer, graph_split_aborts
+from service.engine.engines.ik_llama_cpp.shares import apportioned, exchange_buffer, graph_split_aborts
 from service.engine.memory import predict_memory
 from service.engine.units import GIB, MIB
 from tests.memory_split import SplitRow, equal_graph, exact_buffers, split_rows
@@ -69,5 +69,5 @@ def test_an_architecture_that_is_not_split_is_placed_by_layer() -> None:
 
 
 def test_a_card_that_holds_more_is_dealt_less() -> None:
-    assert deal(4096, 256, [0.5, 1.0], [0, 0]) == [2048, 2048]
-    assert deal(4096, 256, [0.5, 1.0], [300, 100])[0] < deal(4096, 256, [0.5, 1.0], [100, 300])[0]
+    assert apportioned(4096, 256, [0.5, 1.0], [0, 0]) == [2048, 2048]
+    assert apportioned(4096, 256, [0.5, 1.0], [300, 100])[0] < apportioned(4096, 256, [0.5, 1.0], [100, 300])[0]

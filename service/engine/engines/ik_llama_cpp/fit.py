@@ -1,7 +1,7 @@
 """What ik_llama.cpp's `--fit` chooses: which experts, or of a dense model which first layers, stay in RAM.
 
 Source: ik_llama.cpp 8337e4cd3 src/llama.cpp:4281-4610 (pull request 1501). Nothing is measured: sizes are those by
-which layers are dealt to the cards, and neither context nor micro-batch is shortened. Its programs always pass a `-ts`,
+which layers the cards get, and neither context nor micro-batch is shortened. Its programs always pass a `-ts`,
 if only of zeros, so what is done without one (taking the compute buffer off each card) never is.
 """
 
@@ -68,18 +68,18 @@ def _from_the_first(experts: dict[int, int], required: int, available: int, comp
 def _from_the_last(
     experts: dict[int, int], sizes: Sequence[float], room: Sequence[int], devices: Sequence[int]
 ) -> list[int] | None:  # fmt: skip
-    """Each card's last layers' experts, until what it has been dealt fits."""
+    """Each card's last layers' experts, until what it was assigned fits."""
     moved = []
     for card, n in enumerate(room):
-        dealt = 0
+        assigned = 0
         for size, device in zip(sizes, devices, strict=True):
-            dealt = int(dealt + size) if device == card else dealt
+            assigned = int(assigned + size) if device == card else assigned
         for layer in sorted((i for i in experts if devices[i] == card), reverse=True):
-            if dealt <= n:
+            if assigned <= n:
                 break
             moved.append(layer)
-            dealt -= experts[layer]
-        if dealt > n:
+            assigned -= experts[layer]
+        if assigned > n:
             return None
     return moved
 
@@ -104,5 +104,5 @@ def _dense(model: Model, flags: Flags, sizes: Sequence[float], compute: float, r
 
 
 def _split(held: Sequence[float], compute: float) -> tuple[float, ...]:
-    """Shares by which the walk over the cards deals these layers out again."""
+    """Shares by which the walk over the cards assigns the same layers again."""
     return tuple(n + compute for n in held) if len(held) > 1 else ()

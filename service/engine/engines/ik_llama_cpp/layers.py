@@ -49,7 +49,7 @@ def split_layers(model: Model, flags: Flags, spec: GraphSpec, free: Sequence[int
 
 
 def usable(flags: Flags, free: Sequence[int]) -> list[int]:
-    """Return the bytes of each card that layers are dealt by: less `--fit-margin`, or `-gfm` for a card."""
+    """Return the bytes of each card that layers are divided by: less `--fit-margin`, or `-gfm` for a card."""
     stated = numbers_of(flags, "--fit-margin")
     margins = [stated[0] if stated and stated[0] else _MARGIN_MIB] * len(free)
     pairs = numbers_of(flags, "-gfm", "--gpu-fit-margin")

@@ -1,6 +1,6 @@
 """ik_llama.cpp's `-sm graph`: the bytes of each card's share of every layer's weights and cache.
 
-Heads and feed-forward columns are dealt out in chunks that keep blocks of a quantised type whole, with what a card
+Heads and feed-forward columns are divided in chunks that keep blocks of a quantised type whole, with what a card
 holds already weighed in; norms and routers are on every card. The head and what is overridden are not shared.
 Source: ik src/llama-load-tensors.cpp:395-455 (create_split), 5328-5765; llama.cpp:1248-1590 (cache).
 """
@@ -115,20 +115,20 @@ def exchange_limit(flags: Flags) -> int:
     return (int(asked) if asked.isdecimal() and len(asked) < 7 else _MAX_EXTRA_MIB) * MIB
 
 
-def deal(n: int, step: int, shares: Sequence[float], held: Sequence[int]) -> list[int]:
+def apportioned(n: int, step: int, shares: Sequence[float], held: Sequence[int]) -> list[int]:
     """Return how many of `n` elements each card gets, in multiples of `step`. `shares`: running sums up to 1."""
     n_chunks, total = n // step, f32(1 + sum(held))
     wanted, last = [], 0.0
     for share, bytes_held in zip(shares, held, strict=True):
         own, last = f32(share - last), share
         wanted.append(f32(f32(own + f32(own - f32(f32(bytes_held) / total))) * n_chunks))
-    dealt = [max(0, math.floor(w + 0.5)) for w in wanted]
+    parts = [max(0, math.floor(w + 0.5)) for w in wanted]
     cards = range(len(shares))
-    while sum(dealt) > n_chunks:
-        dealt[max((i for i in cards if dealt[i]), key=lambda i: f32(dealt[i] - wanted[i]))] -= 1
-    while sum(dealt) < n_chunks:
-        dealt[max(cards, key=lambda i: f32(wanted[i] - dealt[i]))] += 1
-    return [chunks * step for chunks in dealt]
+    while sum(parts) > n_chunks:
+        parts[max((i for i in cards if parts[i]), key=lambda i: f32(parts[i] - wanted[i]))] -= 1
+    while sum(parts) < n_chunks:
+        parts[max(cards, key=lambda i: f32(wanted[i] - parts[i]))] += 1
+    return [chunks * step for chunks in parts]
 
 
 def _padding(kind: str, n: int) -> int:
@@ -157,14 +157,14 @@ class Shares:
 
     def left_alone(self) -> tuple[str, int] | None:
         """Return the first matrix of which one card has all, and the card (ggml.c:6179 asserts two parts)."""
-        for name, (_, dealt) in self.cuts.items():
-            if name.endswith(_LAST_OF_A_PART) and sum(n > 0 for n in dealt) == 1:
-                return name, max(range(len(dealt)), key=lambda card: dealt[card])
+        for name, (_, parts) in self.cuts.items():
+            if name.endswith(_LAST_OF_A_PART) and sum(n > 0 for n in parts) == 1:
+                return name, max(range(len(parts)), key=lambda card: parts[card])
         return None
 
     def on_cards(self, flags: Flags) -> CardShares:
         """Return what the graph depends on."""
-        cuts = tuple((name, axis, dealt) for name, (axis, dealt) in self.cuts.items())
+        cuts = tuple((name, axis, parts) for name, (axis, parts) in self.cuts.items())
         return CardShares(cuts, self.placement.tensors["output.weight"], reduce_type(self.model, flags))
 
     def cache(self, layer: Layer, tensors: Sequence[CacheTensor], n_kv: int) -> list[int]:
@@ -199,8 +199,8 @@ class Shares:
         ratio = layer.n_head // layer.n_head_kv
         q, k, out = (tensors[f"attn_{part}.weight"] for part in ("q", "k", "output"))
         step = max(layer.head_dim_v * ratio, geometry(out.type)[0])
-        values = deal(out.dims[0], step, self.shares, self.held)
-        queries = deal(q.dims[1], layer.head_dim_k * ratio, self.shares, self.held)
+        values = apportioned(out.dims[0], step, self.shares, self.held)
+        queries = apportioned(q.dims[1], layer.head_dim_k * ratio, self.shares, self.held)
         keys, narrow = [n // ratio for n in queries], [n // ratio for n in values]
         self._put(tensors, "attn_output.weight", 0, values)
         self._put(tensors, "attn_output.bias", -1, values)
@@ -235,26 +235,26 @@ class Shares:
                 continue
             down = tensors[names[0]]
             step = max(16, geometry(down.type)[0])
-            dealt = deal(down.dims[0], step, self.shares, self.held)
-            if "shexp" in pattern and experts and [n > 0 for n in dealt] != [n > 0 for n in experts]:
+            parts = apportioned(down.dims[0], step, self.shares, self.held)
+            if "shexp" in pattern and experts and [n > 0 for n in parts] != [n > 0 for n in experts]:
                 total = sum(experts)
                 alike = [f32(f32(sum(experts[: i + 1])) / f32(total)) for i in range(len(experts))]
-                dealt = deal(down.dims[0], step, alike, self.held)
+                parts = apportioned(down.dims[0], step, alike, self.held)
             for name in names:
-                self._put(tensors, name, 0 if name is names[0] else 1, dealt)
-                self._put(tensors, name.removesuffix("weight") + "bias", -1 if name is names[0] else 0, dealt)
-            experts = dealt if "exps" in pattern else experts
+                self._put(tensors, name, 0 if name is names[0] else 1, parts)
+                self._put(tensors, name.removesuffix("weight") + "bias", -1 if name is names[0] else 0, parts)
+            experts = parts if "exps" in pattern else experts
 
     def _on_cards(self, tensor: Tensor) -> bool:
         return self.placement.tensors.get(tensor.name, len(self.shares)) < len(self.shares)
 
-    def _put(self, tensors: Mapping[str, Tensor], name: str, axis: int, dealt: Sequence[int]) -> None:
+    def _put(self, tensors: Mapping[str, Tensor], name: str, axis: int, parts: Sequence[int]) -> None:
         """Give each card its slice along `axis`, or all of the tensor (-1) where it has any share."""
         tensor = tensors.get(name)
         if tensor is None:
             return
-        self.cuts[tensor.name] = axis, tuple(dealt)
-        for card, n in enumerate(dealt):
+        self.cuts[tensor.name] = axis, tuple(parts)
+        for card, n in enumerate(parts):
             if n:
                 dims = [n if i == axis else d for i, d in enumerate(tensor.dims)]
                 size = _cut_row(tensor.type, dims[0]) * math.prod(dims[1:])

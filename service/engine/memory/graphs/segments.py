@@ -65,7 +65,7 @@ class Segment:
         self.on_cards = {code[t]: card for t, card in graph.on_cards if t in code}
         self.starts = frozenset(code[t] for t in graph.starts if t in code)
         self.reduces = frozenset(code[t] for t in own if graph.op[t] == "REDUCE")
-        self.beside_weights = [(code[a], code[b], self._slot(s)) for a, b, s in graph.beside_weights if b in code]
+        self.norms_at_weights = [(code[a], code[b], self._slot(s)) for a, b, s in graph.norms_at_weights if b in code]
         self.keep_alives = [
             (code[k.first], code[k.until], tuple(map(self._code, k.tensors)))
             for k in graph.keep_alives if k.until in code
@@ -235,8 +235,8 @@ def kinds_of_layers(model: Model, spec: GraphSpec) -> list[int] | None:
         return None
     numbers: dict[object, int] = {}
     cuts: dict[str, list[object]] = {}
-    for name, axis, dealt in spec.cards.cuts if spec.cards else ():
-        cuts.setdefault(name.rpartition("blk.")[2].partition(".")[0], []).append((name.split(".", 2)[-1], axis, dealt))
+    for name, axis, parts in spec.cards.cuts if spec.cards else ():
+        cuts.setdefault(name.rpartition("blk.")[2].partition(".")[0], []).append((name.split(".", 2)[-1], axis, parts))
     lists = [v for v in model.metadata.values() if isinstance(v, list) and len(v) >= n_layer]
     return [
         numbers.setdefault((_kind(model, spec, i, lists), tuple(cuts.get(str(i), ())), i == n_layer - 1), len(numbers))

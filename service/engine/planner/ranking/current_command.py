@@ -45,7 +45,7 @@ class CurrentCommand(msgspec.Struct, frozen=True):
 
 
 def parsed_command(constraints: Constraints) -> ParsedCommand | None:
-    """Return the command in use understood, None where none was given. Raises InvalidFlags."""
+    """Return the command in use, parsed; None where none was given. Raises InvalidFlags."""
     if constraints.current_command is None:
         return None
     try:

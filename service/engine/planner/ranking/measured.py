@@ -103,7 +103,7 @@ def _rig(match: str) -> str:
 def _seconds(config: AdvisedConfig, goal: Goal, speed: Sequence[SpeedPoint]) -> tuple[float, float, float]:
     """The goal's time by what was measured: the estimate's prompt and output, each as much longer or shorter as it was
     measured to be."""
-    pair = _beside(config, goal, speed)
+    pair = _nearest_pair(config, goal, speed)
     at_goal = speed_at(config.speed, goal.depth)
     if pair is None or at_goal is None or not at_goal.tg_tps:
         return config.goal_seconds
@@ -117,7 +117,9 @@ def _seconds(config: AdvisedConfig, goal: Goal, speed: Sequence[SpeedPoint]) -> 
     return low, expected, high
 
 
-def _beside(config: AdvisedConfig, goal: Goal, speed: Sequence[SpeedPoint]) -> tuple[SpeedPoint, SpeedPoint] | None:
+def _nearest_pair(
+    config: AdvisedConfig, goal: Goal, speed: Sequence[SpeedPoint]
+) -> tuple[SpeedPoint, SpeedPoint] | None:
     """The measured point nearest to the goal's depth, and the predicted one there."""
     pairs = [(point, there) for point in speed if (there := speed_at(config.speed, point.n_kv)) is not None]
     deep = [pair for pair in pairs if pair[0].n_kv >= goal.depth * _DEEP_ENOUGH]
@@ -127,7 +129,7 @@ def _beside(config: AdvisedConfig, goal: Goal, speed: Sequence[SpeedPoint]) -> t
 def speed_now(config: AdvisedConfig, goal: Goal) -> tuple[float, float]:
     """Return (PP, TG) at the goal's depth: the predicted ones, scaled by what was measured on a like rig."""
     there = speed_at(config.speed, goal.depth) or config.speed[-1]
-    pair = _beside(config, goal, config.measured) if config.measured_match == "exact" else None
+    pair = _nearest_pair(config, goal, config.measured) if config.measured_match == "exact" else None
     if pair is None:
         return there.pp_tps, there.tg_tps
     point, predicted = pair

@@ -71,8 +71,8 @@ class PlacementSearch:
         return sum(piece.n_bytes for piece in pieces) <= sum(self.free) - sum(self.fixed) - self.heads[0]
 
     def _starts_of(self, placement: Placement) -> Starts:
-        owners = (*placement.layers, placement.head)
-        return tuple(sum(owner < card for owner in owners) for card in range(len(self.free) + 1))
+        cards = (*placement.layers, placement.head)
+        return tuple(sum(where < card for where in cards) for card in range(len(self.free) + 1))
 
     def search_from(self, starts: Starts, *, ram_empty: bool = False) -> Placed | Shortfall:
         """Return the fastest placement that replays confirm. `ram_empty`: all pieces are kept out of RAM."""

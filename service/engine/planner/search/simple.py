@@ -62,7 +62,7 @@ def _checked(contender: Contender, flags: Flags) -> Contender | None:
 def _forms(problem: Problem, fitted: Fitted) -> Iterator[Flags]:
     """Yield simpler flags, the shortest first: `-ncmoe`, then one range of layers a card."""
     blocks = [b for b in blocks_of(problem.engine, problem.model) if b.pieces or b.ram_only]
-    owners = fitted.memory.placement.layers
+    cards = fitted.memory.placement.layers
     away = {block.index for block in blocks if _is_away(block, fitted)}
     alike = len({block.kind for block in blocks}) == 1
     if len(problem.devices) == 1 and problem.model.moe_layers:
@@ -72,7 +72,7 @@ def _forms(problem: Problem, fitted: Fitted) -> Iterator[Flags]:
     for more, last in product(_MORE, (False, True)):
         chosen: list[int] = []
         for card in range(len(problem.devices)):
-            own = sorted((b.index for b in blocks if owners[b.index] == card), reverse=last)
+            own = sorted((b.index for b in blocks if cards[b.index] == card), reverse=last)
             n_away = sum(i in away for i in own)
             chosen += own[: n_away + more if n_away else 0]
         rules = rules_of(problem.model, {(CPU, "whole"): sorted(chosen)})

@@ -61,10 +61,10 @@ class _Search:
     def try_layers(self, ngl: int) -> None:
         """Keep the best of what this number of layers allows: no more FFN in RAM than the cards have no room for."""
         flags = self._flags(ngl, set(self.blocks))
-        left, owners = self._slack(flags), self._memory(flags).placement.layers
-        kept = {card: self._room_for(owners, card, left[card]) for card in range(len(self.problem.devices))}
+        left, cards = self._slack(flags), self._memory(flags).placement.layers
+        kept = {card: self._room_for(cards, card, left[card]) for card in range(len(self.problem.devices))}
         for _ in range(_REPLAYS):
-            away = {i for i in self.blocks if i not in set(self._kept(owners, kept))}
+            away = {i for i in self.blocks if i not in set(self._kept(cards, kept))}
             flags = self._flags(ngl, away)
             left = self._slack(flags)
             short = [card for card, n in enumerate(left[:-1]) if n < 0]
@@ -83,23 +83,23 @@ class _Search:
         if seconds < self.seconds:
             self.best, self.best_ngl, self.seconds = fitted, ngl, seconds
 
-    def _room_for(self, owners: tuple[int, ...], card: int, left: int) -> int:
-        """The number of FFN that a card has room for, of the layers that it owns."""
+    def _room_for(self, cards: tuple[int, ...], card: int, left: int) -> int:
+        """The number of FFN that a card has room for, of its own layers."""
         n = 0
-        for block in self._of_card(owners, card):
+        for block in self._of_card(cards, card):
             left -= block.movable_bytes
             if left < 0:
                 break
             n += 1
         return n
 
-    def _kept(self, owners: tuple[int, ...], kept: dict[int, int]) -> Iterator[int]:
+    def _kept(self, cards: tuple[int, ...], kept: dict[int, int]) -> Iterator[int]:
         for card, n in kept.items():
-            yield from (block.index for block in self._of_card(owners, card)[:n])
+            yield from (block.index for block in self._of_card(cards, card)[:n])
 
-    def _of_card(self, owners: tuple[int, ...], card: int) -> list[Block]:
+    def _of_card(self, cards: tuple[int, ...], card: int) -> list[Block]:
         """The blocks of a card with something to keep, the last first: what lies in RAM is then one range of layers."""
-        return [b for i, b in sorted(self.blocks.items(), reverse=True) if owners[i] == card and not b.ram_only]
+        return [b for i, b in sorted(self.blocks.items(), reverse=True) if cards[i] == card and not b.ram_only]
 
     def _flags(self, ngl: int, away: set[int]) -> Flags:
         away = away | {i for i, block in self.blocks.items() if block.ram_only}

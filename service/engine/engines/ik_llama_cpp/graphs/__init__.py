@@ -37,7 +37,7 @@ def describe(model: Model, spec: GraphSpec, kept: tuple[int, ...] | None) -> tup
     FAMILIES[family_of(model, FAMILIES)](g)
     offloadable = partial(_offloadable, by_experts=spec.rules.threshold_by_experts)
     graph = finish(g, in_place=IN_PLACE, offloadable=offloadable)
-    graph.beside_weights = _beside_weights(g)
+    graph.norms_at_weights = _norms_at_weights(g)
     graph.on_cards, graph.starts = _on_cards(g), frozenset(g.starts)
     graph.layer_starts = g.layer_starts
     return graph, model.architecture in ARCHITECTURES
@@ -52,7 +52,7 @@ def _offloadable(node: Node, by_experts: bool) -> bool:
     return node.op != "GET_ROWS" and node.ne[1] >= MIN_OFFLOAD_BATCH
 
 
-def _beside_weights(builder: GraphBuilder) -> list[tuple[int, int, int]]:
+def _norms_at_weights(builder: GraphBuilder) -> list[tuple[int, int, int]]:
     """Each norm with a mean, its product and the slot of its weight, where both run (ggml-backend.cpp:1494)."""
     return [
         (n.src[0].index, n.index, n.src[1].slot)

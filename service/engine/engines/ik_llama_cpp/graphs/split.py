@@ -27,7 +27,7 @@ class SplitGraph(IkGraph):
 
     def __init__(self, model: Model, spec: GraphSpec, cards: CardShares) -> None:
         super().__init__(model, spec)
-        self.cuts = {name: (axis, dealt) for name, axis, dealt in cards.cuts}
+        self.cuts = {name: (axis, parts) for name, axis, parts in cards.cuts}
         self.head, self.reduce_type = cards.head, cards.reduce_type
         self.card = _MAIN
         self.spent: frozenset[str] = frozenset()  # biases that a card before the current one has added
@@ -48,15 +48,15 @@ class SplitGraph(IkGraph):
         return super().rope_factors(layer) if name is None else self._share(Slot("rope", name, layer, self.card))
 
     def _share(self, slot: Slot) -> Node | None:
-        axis, dealt = self.cuts[slot.name]
+        axis, parts = self.cuts[slot.name]
         if slot.card == _MAIN:
-            slot = slot._replace(card=next(card for card, n in enumerate(dealt) if n))
-        if not dealt[slot.card]:
+            slot = slot._replace(card=next(card for card, n in enumerate(parts) if n))
+        if not parts[slot.card]:
             return None
         node = self._shares.get(slot)
         if node is None:
             tensor = self.model.by_name[slot.name]
-            dims = [dealt[slot.card] if i == axis else n for i, n in enumerate(tensor.dims)]
+            dims = [parts[slot.card] if i == axis else n for i, n in enumerate(tensor.dims)]
             node = self._shares[slot] = self.stored(slot, tensor.type, *dims)
         return node
 
