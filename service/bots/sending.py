@@ -13,7 +13,7 @@ from service.bots.replies import Sent, object_of
 from service.engine.errors import InvalidInput
 from service.logs import Log
 from service.outgoing import Origins, Refused
-from service.outgoing import new_client as client_for
+from service.outgoing.client import new_client as client_for
 from service.settings import Settings
 
 log = Log("bots")

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Sequence
-
-import httpx
+from typing import TYPE_CHECKING
 
 from service.engine.errors import InvalidInput
 from service.hub.errors import HubReplyRefused
-from service.outgoing.client import origin
+from service.outgoing.rules import Url, origin, stated_origin
+
+if TYPE_CHECKING:
+    import httpx
 
 HUB_SUFFIXES = (".huggingface.co", ".hf.co")
 HUB_HOSTS = ("huggingface.co", "hf.co")
@@ -27,19 +29,19 @@ class Addresses:
         """`hosts`: names, or suffixes that begin with a dot, besides the Hub's own; `url_hosts`: names of those that
         files may be read from without the Hub."""
         self._url_hosts = frozenset(host.lower() for host in url_hosts)
-        self.endpoint = httpx.URL(endpoint.rstrip("/"))
-        self.is_loopback = _is_loopback(self.endpoint.host)
+        self._endpoint = stated_origin(endpoint)
+        self.is_loopback = _is_loopback(self._endpoint.host)
         self._suffixes = HUB_SUFFIXES + tuple(h.lower() for h in hosts if h.startswith("."))
         named = frozenset(h.lower() for h in hosts if not h.startswith("."))
-        self._hosts = frozenset((*HUB_HOSTS, self.endpoint.host)) | named
-        theirs = () if origin(self.endpoint) == origin(httpx.URL(ENDPOINT)) else (self.endpoint.host,)
+        self._hosts = frozenset((*HUB_HOSTS, self._endpoint.host)) | named
+        theirs = () if self._endpoint == stated_origin(ENDPOINT) else (self._endpoint.host,)
         self._private = named | self._url_hosts | frozenset(theirs)
 
-    def is_endpoint(self, url: httpx.URL) -> bool:
+    def is_endpoint(self, url: Url) -> bool:
         """Whether `url` has the endpoint's origin, so that it may see our token."""
-        return origin(url) == origin(self.endpoint)
+        return origin(url) == self._endpoint
 
-    def allows(self, url: httpx.URL) -> bool:
+    def allows(self, url: Url) -> bool:
         """Whether anything may be asked of `url`."""
         is_elsewhere = url.scheme in ("http", "https") and url.host.lower() in self._url_hosts
         return not url.userinfo and (is_elsewhere or self._is_allowed(url))
@@ -50,6 +52,8 @@ class Addresses:
 
     def after_redirect(self, url: httpx.URL, location: str) -> httpx.URL:
         """Return where a redirect from `url` leads. Raises HubReplyRefused where it must not be followed."""
+        import httpx
+
         try:
             target = url.join(location)
         except (httpx.InvalidURL, ValueError) as error:
@@ -62,6 +66,8 @@ class Addresses:
 
     def checked(self, address: str) -> httpx.URL:
         """Return the address of a file outside the Hub. Raises InvalidInput unless its host is one of `url_hosts`."""
+        import httpx  # here: where all is known already, nothing is asked of such an address
+
         try:
             url = httpx.URL(address)
         except (httpx.InvalidURL, ValueError) as error:
@@ -74,7 +80,7 @@ class Addresses:
             )
         return url
 
-    def _is_allowed(self, url: httpx.URL) -> bool:
+    def _is_allowed(self, url: Url) -> bool:
         host = url.host.lower()
         if self.is_endpoint(url) or (self.is_loopback and _is_loopback(host) and url.scheme in ("http", "https")):
             return True
@@ -100,7 +106,7 @@ class ListingHosts:
         self.may_see_token, self._names = addresses.is_endpoint, addresses.names
         self.may_be_private = addresses.may_be_private
 
-    def allows(self, url: httpx.URL) -> bool:
+    def allows(self, url: Url) -> bool:
         """Whether the API may be asked at `url`."""
         return self.may_see_token(url) or (not url.userinfo and url.scheme == "https" and self._names(url.host.lower()))
 

@@ -10,7 +10,6 @@ from threading import Lock
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, unquote
 
-import httpx
 import msgspec
 
 from service.engine.errors import AdvisorError, InvalidHeader, InvalidInput
@@ -19,13 +18,15 @@ from service.hub.addresses import ENDPOINT, Addresses, ListingHosts
 from service.hub.errors import HubReplyRefused, RepoNotFound, RepoTooLarge, RepoWithoutGguf
 from service.hub.headers import HeaderCache, NoCache, RepoReader
 from service.hub.listing import Cost, ListingLimits, RepoFile, RepoListing, Variant
-from service.hub.ranges import Ranges
 from service.hub.references import RepoReference, checked_repo, checked_revision
 from service.hub.slots import ReadSlot, ReadSlots
 from service.hub.variants import find_variants, shard_names
 
 if TYPE_CHECKING:
+    import httpx
+
     from service.hub.info import RepoInfo
+    from service.hub.ranges import Ranges
     from service.outgoing.library import Access
 
 _MAX_SEARCH_BYTES = 1 << 20
@@ -65,12 +66,13 @@ class Hub:
         False: a private repo is then answered as an unknown one, and of the gated ones only `gated_repos` are read.
         """
         self._endpoint, self._token, self._allow_private = endpoint.rstrip("/"), token, allow_private
+        self._transport, self._proxy = transport, proxy
         self._gated_repos = frozenset(repo.lower() for repo in gated_repos)
         self._limits, self._sleep = limits or ListingLimits(), sleep
         self._cache = NoCache() if cache is None else cache  # an empty cache may count as false
         self._addresses = Addresses(endpoint, hosts, url_hosts)
-        self._ranges = Ranges(self._addresses, token, self._limits, proxy=proxy, transport=transport, sleep=sleep)
-        self._proxy, self._slots = proxy, ReadSlots()
+        self._slots = ReadSlots()
+        self._opened: Ranges | None = None
         self._library: Access | None = None
         self._readers: OrderedDict[str, RepoReader] = OrderedDict()
         self._lock = Lock()
@@ -78,11 +80,12 @@ class Hub:
     @property
     def cost(self) -> Cost:
         """Requests and bytes so far, all repos together; listing calls not counted."""
-        return self._ranges.cost
+        return self._opened.cost if self._opened else Cost()
 
     def close(self) -> None:
         """Close the connections."""
-        self._ranges.close()
+        if self._opened is not None:
+            self._opened.close()
         if self._library is not None:
             self._library.close()
 
@@ -177,8 +180,21 @@ class Hub:
             raise HubReplyRefused("the Hub's answer to a search cannot be read") from error
         return tuple(_valid_repos(m.id for m in found))[:_FOUND]
 
+    @property
+    def _ranges(self) -> Ranges:
+        """What reads files, made when the first one is read: headers that are known need no client of HTTP."""
+        from service.hub.ranges import Ranges
+
+        with self._lock:
+            if self._opened is None:
+                self._opened = Ranges(
+                    self._endpoint, self._addresses, self._token, self._limits, proxy=self._proxy,
+                    transport=self._transport, sleep=self._sleep,
+                )  # fmt: skip
+            return self._opened
+
     def _info(self, reference: RepoReference, revision: str | None) -> RepoInfo:
-        from service.hub.info import repo_info  # huggingface_hub takes a third of a second to import
+        from service.hub.info import repo_info  # huggingface_hub takes a tenth of a second to import
 
         with ReadSlot(self._slots) as slot, self._access().given():
             slot.take()
@@ -196,14 +212,13 @@ class Hub:
     def _listing(self, reference: RepoReference, info: RepoInfo) -> RepoListing:
         if info.private and not self._allow_private:
             raise _refusals().unknown(reference.repo)
-        if len(info.files) > self._limits.repo_files:
-            raise RepoTooLarge(
-                f"the repo has {len(info.files)} files, {self._limits.repo_files} are read", field="repo"
-            )
+        listed = info.siblings or []
+        if len(listed) > self._limits.repo_files:
+            raise RepoTooLarge(f"the repo has {len(listed)} files, {self._limits.repo_files} are read", field="repo")
         repo = next(iter(_valid_repos([info.id])), reference.repo)
-        files = (RepoFile(file.path, file.n_bytes, file.sha256) for file in info.files)
+        files = (RepoFile(file.rfilename, file.size, file.lfs.sha256 if file.lfs else None) for file in listed)
         variants, others = find_variants(files, repo.partition("/")[2])
-        return RepoListing(repo, info.commit, variants, others, info.gated, _base_models(info.tags))
+        return RepoListing(repo, info.sha, variants, others, bool(info.gated), _base_models(info.tags or ()))
 
     def _without_gguf(self, listing: RepoListing, reference: RepoReference) -> RepoWithoutGguf:
         why = _why_none(listing)
@@ -223,7 +238,9 @@ class Hub:
         with self._lock:
             reader = self._readers.pop(folder, None)
             if reader is None or now - reader.started > _READER_SECONDS:
-                reader = RepoReader(self._ranges, self._cache, self._limits, self._slots, repo, folder, started=now)
+                reader = RepoReader(
+                    lambda: self._ranges, self._cache, self._limits, self._slots, repo, folder, started=now
+                )
             self._readers[folder] = reader
             if len(self._readers) > _READERS_KEPT:
                 self._readers.popitem(last=False)
@@ -231,7 +248,7 @@ class Hub:
 
 
 def _refusals() -> Any:
-    from service.hub import refusals  # huggingface_hub takes a third of a second to import
+    from service.hub import refusals  # huggingface_hub takes a tenth of a second to import
 
     return refusals
 

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from threading import Lock
-from typing import IO, Protocol
+from typing import IO, TYPE_CHECKING, Protocol
 from urllib.parse import quote
 
 from service.counting import count
@@ -21,8 +21,10 @@ from service.engine.errors import InvalidHeader, TruncatedHeader
 from service.engine.gguf import Doubt, Header, HeaderParser, LargeArray, merge_shards
 from service.hub.errors import RepoTooLarge
 from service.hub.listing import ListingLimits, RepoFile, Variant
-from service.hub.ranges import Ranges, RemoteFile
 from service.hub.slots import ReadSlot, ReadSlots
+
+if TYPE_CHECKING:
+    from service.hub.ranges import Ranges, RemoteFile
 
 FIRST_RANGE = 32 << 20  # of a file with a tokenizer, when nothing is known of the repo yet: read as far as it is needed
 LATER_RANGE = 64 << 10  # of shards 2…n, which have a tensor table and little else
@@ -58,11 +60,11 @@ class RepoReader:
     """Reads the headers of one repo at one commit, or of one address, and keeps to what a repo may cost."""
 
     def __init__(
-        self, ranges: Ranges, cache: HeaderCache, limits: ListingLimits, slots: ReadSlots, repo: str, folder: str,
-        started: float,
+        self, ranges: Callable[[], Ranges], cache: HeaderCache, limits: ListingLimits, slots: ReadSlots, repo: str,
+        folder: str, started: float,
     ) -> None:  # fmt: skip
-        """`folder`: the address that paths of files are added to; `started`: a time of `time.monotonic`, for anyone who
-        keeps readers."""
+        """`ranges` is called when a file must be read; `folder`: the address that paths of files are added to;
+        `started`: a time of `time.monotonic`, for anyone who keeps readers."""
         self._ranges, self._cache, self._limits, self._slots = ranges, cache, limits, slots
         self._repo, self._folder, self.started = repo, folder, started
         self._lock = Lock()
@@ -98,6 +100,8 @@ class RepoReader:
         if known is not None:
             return known
         slot.take()
+        from service.hub.ranges import RemoteFile  # loads a client of HTTP, which known headers do without
+
         remote = RemoteFile(self._repo, file.path, file.n_bytes, f"{self._folder}/{quote(file.path)}")
         if not is_first:
             header = self._stream(remote, LATER_RANGE)[0]
@@ -156,7 +160,7 @@ class RepoReader:
                 raise InvalidHeader(f"the header is larger than {self._limits.header_bytes >> 20} MiB")
             if file.ignores_ranges and known:
                 raise Doubt("the server sends what is jumped over, again for each range")
-            self._ranges.stream(file, parser.position, stop, deadline, take)
+            self._ranges().stream(file, parser.position, stop, deadline, take)
             stop = parser.expected + _SPARE if parser.expected > parser.position else parser.position + FIRST_RANGE
         return parser.header, parser.arrays
 

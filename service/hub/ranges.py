@@ -21,7 +21,8 @@ from service.hub.addresses import Addresses
 from service.hub.errors import HubReplyRefused, HubUnavailable
 from service.hub.listing import Cost, ListingLimits
 from service.hub.retry import Transient, count_reply, with_retries
-from service.outgoing import Refused, new_client
+from service.outgoing import Refused
+from service.outgoing.client import new_client
 
 _CONTENT_RANGE = re.compile(r"bytes ([0-9]{1,18})-([0-9]{1,18})/([0-9]{1,18})", re.ASCII)
 _MAX_REDIRECTS = 5
@@ -45,6 +46,7 @@ class Ranges:
 
     def __init__(
         self,
+        endpoint: str,
         addresses: Addresses,
         token: str | None,
         limits: ListingLimits,
@@ -65,6 +67,7 @@ class Ranges:
             proxy=proxy,
             transport=transport,
         )
+        self._endpoint = httpx.URL(endpoint)
         self._addresses, self._token, self._limits, self._sleep = addresses, token, limits, sleep
         self.cost = Cost()
         self._lock = Lock()
@@ -86,7 +89,7 @@ class Ranges:
 
     def get_json(self, path: str, parameters: list[tuple[str, str]], max_bytes: int) -> bytes:
         """Return the body of an API call on the endpoint, at most `max_bytes` of it. Raises as `read` does."""
-        url = self._addresses.endpoint.join(self._addresses.endpoint.path.rstrip("/") + path)
+        url = self._endpoint.join(self._endpoint.path.rstrip("/") + path)
         url = url.copy_with(params=parameters)
         deadline = time.monotonic() + self._limits.request_seconds
 
@@ -222,6 +225,6 @@ def _too_slow() -> HubUnavailable:
 
 
 def _refused(reply: httpx.Response, repo: str, what: str) -> Exception:
-    from service.hub.refusals import refusal_of  # huggingface_hub takes a third of a second to import
+    from service.hub.refusals import refusal_of  # huggingface_hub takes a tenth of a second to import
 
     return refusal_of(reply, repo, what)

@@ -75,6 +75,21 @@ def is_name_alone(text: str) -> bool:
     return text.isprintable() and "/" not in text and _SEARCHED.fullmatch(text.strip()) is not None
 
 
+def parse_reference(repo: str, revision: str | None) -> RepoReference:
+    """Return the reference in `repo` at `revision`. Raises InvalidInput when they name two different revisions."""
+    reference = parse_repo_reference(repo)
+    if revision is not None:
+        checked_revision(revision)
+    if revision is None or revision == reference.revision:
+        return reference
+    if reference.revision is not None:
+        raise InvalidInput(
+            f"`repo` names the revision {reference.revision}, `revision` another: leave one of them out",
+            field="revision",
+        )
+    return msgspec.structs.replace(reference, revision=revision)
+
+
 def checked_revision(revision: str) -> str:
     """Return `revision` if the Hub could have a branch, tag or commit of that name. Raises InvalidInput."""
     if not _REVISION.fullmatch(revision) or ".." in revision or "//" in revision or revision.endswith("/"):

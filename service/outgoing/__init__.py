@@ -4,6 +4,6 @@ The command line's client of a service (`service/cli/remote.py`) and the agent's
 people's machines, for them, and are not part of this.
 """
 
-from service.outgoing.client import Origins, Refused, Rule, environments_proxy, new_client
+from service.outgoing.rules import Origins, Refused, Rule, environments_proxy
 
-__all__ = ["Origins", "Refused", "Rule", "environments_proxy", "new_client"]
+__all__ = ["Origins", "Refused", "Rule", "environments_proxy"]

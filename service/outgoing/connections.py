@@ -11,9 +11,8 @@ from collections.abc import Callable, Iterable
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address
 from typing import Any
 
-import httpcore
-
 from service.logs import Log
+from service.outgoing.rules import Rule
 
 log = Log("outgoing")
 
@@ -43,13 +42,27 @@ def _is_public_v6(address: IPv6Address) -> bool:
     return address in _GLOBAL_UNICAST and address.is_global and not any(address in tunnel for tunnel in _TUNNELS)
 
 
-class CheckedBackend(httpcore.NetworkBackend):
-    """Opens TCP connections, to public addresses only unless `may_be_private(host)`.
+def with_checked_addresses(transport: Any, rule: Rule, max_connections: int | None, core: Any) -> None:
+    """Make a transport, of httpx or its fork, connect as CheckedBackend does. Neither lets its maker choose that."""
+    pool = transport._pool
+    if type(pool) is not core.ConnectionPool:
+        raise TypeError("this version of httpx keeps its connections elsewhere")
+    transport._pool = core.ConnectionPool(
+        ssl_context=pool._ssl_context,
+        max_connections=max_connections,
+        max_keepalive_connections=max_connections,
+        keepalive_expiry=5.0,
+        network_backend=CheckedBackend(rule.may_be_private, core),
+    )
+
+
+class CheckedBackend:
+    """Opens TCP connections, to public addresses only unless `may_be_private(host)`: a `NetworkBackend` of `core`.
 
     `core`: the library of connections that asks, `httpcore` or huggingface_hub's `httpcore2`, whose errors are raised.
     """
 
-    def __init__(self, may_be_private: Callable[[str], bool], core: Any = httpcore) -> None:
+    def __init__(self, may_be_private: Callable[[str], bool], core: Any) -> None:
         self._may_be_private, self._core, self._backend = may_be_private, core, core.SyncBackend()
 
     def connect_tcp(
@@ -59,14 +72,12 @@ class CheckedBackend(httpcore.NetworkBackend):
         timeout: float | None = None,
         local_address: str | None = None,
         socket_options: Iterable[Any] | None = None,
-    ) -> httpcore.NetworkStream:
+    ) -> Any:
         """Return a connection to the first address of `host` that answers. Raises `core`'s ConnectError."""
         failure: Exception = self._core.ConnectError(f"{host} has no address that may be asked")
         for address in self._addresses(host, port):
             try:
-                stream: httpcore.NetworkStream = self._backend.connect_tcp(
-                    address, port, timeout, local_address, socket_options
-                )
+                stream = self._backend.connect_tcp(address, port, timeout, local_address, socket_options)
             except (self._core.ConnectError, self._core.ConnectTimeout) as error:
                 failure = error
             else:
@@ -75,7 +86,7 @@ class CheckedBackend(httpcore.NetworkBackend):
 
     def connect_unix_socket(
         self, path: str, timeout: float | None = None, socket_options: Iterable[Any] | None = None
-    ) -> httpcore.NetworkStream:
+    ) -> Any:
         """Refuse: nothing is asked there. Raises `core`'s ConnectError."""
         raise self._core.ConnectError("nothing is asked over a unix socket")
 

@@ -55,7 +55,7 @@ def test_a_name_that_leads_inside_is_not_connected_to(
 ) -> None:
     answers(monkeypatch, "127.0.0.1")
     with caplog.at_level(logging.WARNING), pytest.raises(httpcore.ConnectError):
-        CheckedBackend(lambda host: False).connect_tcp("cdn-lfs.hf.co", listener.getsockname()[1], 1)
+        CheckedBackend(lambda host: False, httpcore).connect_tcp("cdn-lfs.hf.co", listener.getsockname()[1], 1)
     with pytest.raises(TimeoutError):
         listener.accept()
     assert "cdn-lfs.hf.co is at 127.0.0.1" in caplog.text
@@ -63,7 +63,9 @@ def test_a_name_that_leads_inside_is_not_connected_to(
 
 def test_what_the_operator_named_may_lie_inside(listener: socket.socket, monkeypatch: pytest.MonkeyPatch) -> None:
     answers(monkeypatch, "127.0.0.1")
-    stream = CheckedBackend(lambda host: host == "mirror.lan").connect_tcp("mirror.lan", listener.getsockname()[1], 1)
+    stream = CheckedBackend(lambda host: host == "mirror.lan", httpcore).connect_tcp(
+        "mirror.lan", listener.getsockname()[1], 1
+    )
     stream.close()
     listener.accept()[0].close()
 
@@ -79,14 +81,14 @@ def test_a_name_is_resolved_once_and_the_checked_address_is_connected_to(monkeyp
     asked = answers(monkeypatch, "10.0.0.5", "8.8.8.8", "169.254.169.254", "1.1.1.1")
     monkeypatch.setattr("socket.create_connection", connect)
     with pytest.raises(httpcore.ConnectError):
-        CheckedBackend(lambda host: False).connect_tcp("cdn-lfs.hf.co", 443, 1)
+        CheckedBackend(lambda host: False, httpcore).connect_tcp("cdn-lfs.hf.co", 443, 1)
     assert (asked, connected) == (["cdn-lfs.hf.co"], ["8.8.8.8", "1.1.1.1"])
 
 
 @pytest.mark.parametrize("host", ["0177.0.0.1", "2130706433", "0x7f000001", "127.1"])
 def test_other_spellings_of_this_machine_are_seen_through(listener: socket.socket, host: str) -> None:
     with pytest.raises(httpcore.ConnectError):
-        CheckedBackend(lambda host: False).connect_tcp(host, listener.getsockname()[1], 1)
+        CheckedBackend(lambda host: False, httpcore).connect_tcp(host, listener.getsockname()[1], 1)
     with pytest.raises(TimeoutError):
         listener.accept()
 
@@ -94,9 +96,9 @@ def test_other_spellings_of_this_machine_are_seen_through(listener: socket.socke
 @pytest.mark.parametrize("host", ["a" * 300, "a..b", "\u2024"])
 def test_a_name_that_cannot_be_is_not_known(host: str) -> None:
     with pytest.raises(httpcore.ConnectError):
-        CheckedBackend(lambda host: True).connect_tcp(host, 80, 1)
+        CheckedBackend(lambda host: True, httpcore).connect_tcp(host, 80, 1)
 
 
 def test_no_unix_socket_is_asked() -> None:
     with pytest.raises(httpcore.ConnectError):
-        CheckedBackend(lambda host: True).connect_unix_socket("/run/valkey.sock")
+        CheckedBackend(lambda host: True, httpcore).connect_unix_socket("/run/valkey.sock")

@@ -1,0 +1,147 @@
+"""Which addresses may be asked, and what of a reply is taken: what any client is held to. Loads no client.
+
+`Url` is that of httpx or of its fork, which huggingface_hub speaks through.
+"""
+
+from __future__ import annotations
+
+import os
+import ssl
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from functools import cache
+from typing import Any, NamedTuple, Protocol
+from urllib.parse import urlsplit
+from urllib.request import getproxies, proxy_bypass
+
+import certifi
+
+AGENT = "offload-advisor"
+HEADERS = {"accept-encoding": "identity", "user-agent": AGENT}  # what is compressed may unfold without end
+
+
+class Refused(Exception):
+    """What was to be asked may not be, or what came is not taken. The message names hosts, never paths or queries."""
+
+
+class Url(Protocol):
+    """What a rule looks at in an address."""
+
+    @property
+    def scheme(self) -> str:
+        """`https`."""
+
+    @property
+    def host(self) -> str:
+        """In ASCII, lower case, an IPv6 address without brackets."""
+
+    @property
+    def port(self) -> int | None:
+        """None: the usual one."""
+
+    @property
+    def userinfo(self) -> bytes:
+        """`name:password`."""
+
+
+class Rule(Protocol):
+    """Which addresses a client may ask; held against every request, each hop of a redirect counted."""
+
+    def allows(self, url: Url) -> bool:
+        """Whether a request may go to `url`."""
+
+    def may_be_private(self, host: str) -> bool:
+        """Whether `host`, which the operator named, may have an address that is not public."""
+
+
+class Origin(NamedTuple):
+    """Scheme, host and port of an address, the usual port filled in."""
+
+    scheme: str
+    host: str
+    port: int | None
+
+
+class Origins:
+    """The rule for a few origins, such as `https://slack.com`. Those of `usual`, our defaults, must be public."""
+
+    def __init__(self, addresses: Iterable[str], usual: Iterable[str] = ()) -> None:
+        self._origins = {stated_origin(address) for address in addresses}
+        public = {stated_origin(address).host for address in usual}
+        self._private = {origin.host for origin in self._origins} - public
+
+    def allows(self, url: Url) -> bool:
+        """Whether `url` has one of the origins."""
+        return origin(url) in self._origins and not url.userinfo
+
+    def may_be_private(self, host: str) -> bool:
+        """Whether an operator named `host`."""
+        return host in self._private
+
+
+def origin(url: Url) -> Origin:
+    """Return the origin of what is about to be asked."""
+    return _origin(url.scheme, url.host, url.port)
+
+
+def stated_origin(address: str) -> Origin:
+    """Return the origin of an address that settings name. Raises ValueError where it cannot be read."""
+    parts = urlsplit(address)
+    host = parts.hostname or ""
+    return _origin(parts.scheme, host if host.isascii() else host.encode("idna").decode(), parts.port)
+
+
+def _origin(scheme: str, host: str, port: int | None) -> Origin:
+    return Origin(scheme, host, port or {"http": 80, "https": 443}.get(scheme))
+
+
+def environments_proxy(address: str) -> str | None:
+    """Return the proxy that the environment names for `address`, as other commands on this machine use it."""
+    stated = stated_origin(address)
+    return None if proxy_bypass(stated.host) else getproxies().get(stated.scheme)
+
+
+@cache
+def authorities() -> ssl.SSLContext:
+    """Return the certificate authorities that are believed: those of SSL_CERT_FILE or SSL_CERT_DIR, else the usual.
+
+    Read once.
+    """
+    if file := os.environ.get("SSL_CERT_FILE"):
+        return ssl.create_default_context(cafile=file)
+    if folder := os.environ.get("SSL_CERT_DIR"):
+        return ssl.create_default_context(capath=folder)
+    return ssl.create_default_context(cafile=certifi.where())
+
+
+def require_allowed(rule: Rule, url: Url) -> None:
+    """Raise Refused for what `rule` does not allow."""
+    if not rule.allows(url):
+        raise Refused(f"{url.scheme[:20]}://{url.host[:100]} is not among the addresses that are asked")
+
+
+def require_plain(headers: Mapping[str, str]) -> None:
+    """Raise Refused for a reply that came compressed though it was asked for as it is."""
+    if headers.get("content-encoding", "identity").strip().lower() not in ("identity", ""):
+        raise Refused("the reply is compressed, though it was asked for as it is")
+
+
+class Bounded:
+    """The body of a reply: up to `max_bytes`, for at most `max_seconds`, then Refused or `too_slow`."""
+
+    def __init__(self, pieces: Any, max_bytes: int, max_seconds: float, too_slow: type[Exception]) -> None:
+        self._pieces, self._left, self._too_slow = pieces, max_bytes, too_slow
+        self._end = time.monotonic() + max_seconds
+
+    def __iter__(self) -> Iterator[bytes]:
+        for piece in self._pieces:
+            self._left -= len(piece)
+            if self._left < 0:
+                raise Refused("the reply is larger than is read")
+            yield piece
+            if time.monotonic() > self._end:
+                raise self._too_slow("the reply takes too long")
+
+    def close(self) -> None:
+        """Give the connection back."""
+        self._pieces.close()
