@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from service.engine.commands.shell import quote
 from service.engine.hardware_text import to_shorthand
 from service.wire.advice.advice import Advice
-from service.wire.advice.text import clean
+from service.wire.plain_text import clean
 
 
 def bench_lines(advice: Advice, configs: Sequence[str] | None, source: str = "") -> Iterator[str]:

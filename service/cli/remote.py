@@ -12,7 +12,7 @@ import httpx
 import msgspec
 
 from service.engine.errors import AdvisorError, InvalidInput
-from service.wire.advice.text import clean
+from service.wire.plain_text import clean
 from service.wire.problem import Problem
 
 MAX_REPLY_BYTES = 32 << 20

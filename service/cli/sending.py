@@ -16,7 +16,7 @@ from service.engine.commands.render import launch
 from service.engine.commands.shell import quote
 from service.engine.errors import InvalidInput
 from service.engine.run_flags import to_flags
-from service.wire.advice.text import clean
+from service.wire.plain_text import clean
 from service.wire.results.saved import ON_DISK, SavedResult, SavedResults
 from service.wire.results.submission_text import render_preview_text
 from service.wire.results.submissions import Preview, Submission, Submitted

@@ -115,7 +115,7 @@ def _completed(service: Service, sent: Submission, *, interactive: bool) -> tupl
     import msgspec
 
     from service.cli.sending import previewed
-    from service.wire.advice.text import clean
+    from service.wire.plain_text import clean
 
     preview = previewed(service, sent)
     while preview.missing and interactive:

@@ -70,7 +70,7 @@ def _request(arguments: argparse.Namespace) -> int:
     from service.cli.following import request
     from service.cli.remote import Service, ServiceRefused, split_address
     from service.wire.advice.advice import Advice
-    from service.wire.advice.text import wrapped
+    from service.wire.plain_text import wrapped
 
     _refuse(arguments, ("engine_dir", "models", "result"), "goes with --here")
     address, advice_id = split_address(arguments.advice, "advice")

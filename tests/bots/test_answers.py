@@ -22,9 +22,9 @@ from service.errors import RateLimited
 from service.flows.advice.advise import read_advice
 from service.store.tables import advice as advice_table
 from service.wire.advice.advice import Advice
-from service.wire.advice.text import clean
 from service.wire.bots import Ask
 from service.wire.measuring.runs import HostMatch, Validation
+from service.wire.plain_text import clean
 from tests.bots.conftest import Chat
 from tests.bots.platforms import Platforms
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,6 +17,16 @@ from tests.models import gguf_files, shard_name, write_gguf
 
 REPO, TRUNCATED = "local/three-GGUF", "local/truncated-GGUF"
 SHARD = "m-Q8_0-00001-of-00002.gguf"
+
+# Runs the words after it as the command does, then says what was loaded, and how many regexes were compiled.
+COUNTING = """
+import re, sys
+compiled, compile_regex = [], re._compiler.compile
+re._compiler.compile = lambda *words, **named: compiled.append(words) or compile_regex(*words, **named)
+from service.cli import main
+assert main(sys.argv[1:]) == 0
+print(len(compiled), *sorted(sys.modules), file=sys.stderr)
+"""
 
 
 def _three() -> dict[str, Blob]:
@@ -60,6 +72,22 @@ def test_the_second_time_costs_one_request(hub: LocalHub, capsys: pytest.Capture
     assert second["variants"] == first["variants"]
     again = inspected(capsys, REPO, "--no-cache")
     assert again["cost"]["requests"] == first["cost"]["requests"] == 15
+
+
+def test_known_headers_need_no_planner_and_little_of_what_asks_the_hub(
+    hub: LocalHub, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Counted, as seconds depend on the machine: loading modules and compiling regexes is most of what it takes."""
+    inspected(capsys, REPO)
+    ended = subprocess.run(
+        [sys.executable, "-c", COUNTING, "inspect", REPO], capture_output=True, text=True, timeout=100, check=True
+    )
+    n_regexes, *modules = ended.stderr.splitlines()[-1].split()
+    unwanted = {"httpx", "httpcore", "huggingface_hub.hf_api", "service.hub.ranges", "sqlalchemy", "litestar", "rich"}
+    unwanted |= {f"service.engine.{part}" for part in ("planner", "memory", "speed", "engines", "rules")}
+    assert [name for name in modules if name in unwanted] == []
+    assert len(modules) < 500
+    assert int(n_regexes) < 250
 
 
 def test_one_variant_can_be_named_and_the_others_are_not_read(

@@ -9,7 +9,8 @@ from service.bots.advising import advice_answer
 from service.bots.answer import Code
 from service.engine.advice import Package
 from service.wire.advice.card import card_of, step_lines, step_words
-from service.wire.advice.text import quoted, render_markdown, render_text
+from service.wire.advice.text import render_markdown, render_text
+from service.wire.plain_text import quoted
 from tests.wire.test_text import advice
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from service.wire.advice.repo import RepoView, VariantView, model_view
 from service.wire.advice.repo_text import render_repo
-from service.wire.advice.text import WIDTH
+from service.wire.plain_text import WIDTH
 from tests.models import build
 
 

@@ -11,7 +11,8 @@ from service.engine.advice import AdviceBody
 from service.engine.goal import Constraints
 from service.engine.hardware import Hardware
 from service.wire.advice.advice import Advice
-from service.wire.advice.text import HEIGHT, WIDTH, clean, render_markdown, render_text
+from service.wire.advice.text import HEIGHT, render_markdown, render_text
+from service.wire.plain_text import WIDTH, clean
 from service.wire.problem import problem
 from tests import rigs
 from tests.engine.planner.asking import ask

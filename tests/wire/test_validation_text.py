@@ -9,9 +9,9 @@ from service.engine.check.report import Compared
 from service.engine.logs import LogBuffers
 from service.engine.measured import Failure, MeasuredRow
 from service.engine.run_flags import RunFlags
-from service.wire.advice.text import WIDTH
 from service.wire.measuring.runs import DeviceUse, HostMatch, Run, RunOutcome, Validation
 from service.wire.measuring.validation_text import render_validation_markdown, render_validation_text, row_text
+from service.wire.plain_text import WIDTH
 
 ROWS = [
     MeasuredRow(n_kv=0, n_prompt=512, n_gen=128, pp_seconds=(1.25, 1.27), tg_seconds=(6.8, 6.9)),

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from service.bots.answer import Answer, Button, Code, Part, button_id
-from service.wire.advice.text import block, clean, quoted
+from service.wire.plain_text import block, clean, quoted
 
 EPHEMERAL = 1 << 6
 MAX_TITLE, MAX_DESCRIPTION, MAX_BUTTONS, MAX_LABEL, MAX_URL = 256, 4096, 5, 80, 512

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from service.bots.answer import Answer, Button, Code, Part, button_id
-from service.wire.advice.text import clean
+from service.wire.plain_text import clean
 
 MAX_HEADER, MAX_SECTION, MAX_BLOCKS, MAX_LABEL, MAX_URL = 150, 3_000, 50, 75, 3_000
 OPEN = "open"  # the action of a button that is a link: Slack tells us of it, and nothing is to be done

@@ -18,7 +18,7 @@ from service.errors import describe
 from service.flows.advice.checked import checked, rig_of
 from service.flows.advice.command_model import NamedRepo, repo_of, variant_of
 from service.flows.advice.companions import companions, companions_on_disk
-from service.flows.advice.direct import opened, opened_hub, repos_seen
+from service.flows.advice.opening import opened, opened_hub, repos_seen
 from service.flows.advice.reading import read_models
 from service.hub import RepoListing, RepoReference
 from service.settings import Settings

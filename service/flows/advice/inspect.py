@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from service.flows.advice.reading import read_models
 from service.flows.advice.repo_view import view
 from service.flows.advice.repos import list_repo, reading
-from service.flows.advice.requests import parse_reference
 from service.flows.context import Context
+from service.hub import choose
+from service.hub.listing import ListingLimits
+from service.hub.references import parse_reference
 from service.store.advice import listings
 from service.wire.advice.repo import RepoView
+
+_ANY_NUMBER = ListingLimits(variants=20_000, shards=20_000)  # only one of them is read
 
 
 def inspect(
@@ -28,4 +33,7 @@ def inspect(
     if not listings.is_known(context.engine, reference.repo):
         admit_new_repo()
     with reading(context, reference.repo):
-        return view(context.hub, list_repo(context, reference), reference, variant)
+        listing = list_repo(context, reference)
+        chosen = choose(listing, reference, [variant] if variant else None, _ANY_NUMBER)[:1]
+        read = read_models(context.hub, listing, chosen, lambda step: None).variants[0]
+    return view(listing, reference, read.name, read.model)

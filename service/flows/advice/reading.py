@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 import msgspec
@@ -19,8 +19,9 @@ from service.engine.model import build_model
 from service.engine.overrides import Match
 from service.engine.planner.explaining.commands import Files
 from service.engine.planner.search.all_variants import Report, unheard
+from service.flows.advice.headers import headers_of
 from service.flows.advice.matching import SafeMatch
-from service.hub import Hub, RepoListing, Variant, read_local_header
+from service.hub import Hub, RepoListing, Variant
 
 _TERMS = "the repo is gated: accept its terms on its page and `hf auth login` before the download"
 
@@ -94,22 +95,6 @@ def read_models(
     if not read:
         raise next(iter(unreadable.values()))
     return Models(tuple(read), {name: error.detail for name, error in unreadable.items()}, listing.gated)
-
-
-def headers_of(
-    hub: Hub, listing: RepoListing, variants: Sequence[Variant], in_full: bool = False
-) -> Iterator[Header | InvalidHeader]:
-    """Return the header of each of `variants`, or what is wrong with it, in their order. Raises the Hub's errors."""
-    if listing.repo is None and listing.address is None:
-        return (_local(variant) for variant in variants)
-    return hub.read_headers(listing, variants, in_full)
-
-
-def _local(variant: Variant) -> Header | InvalidHeader:
-    try:
-        return read_local_header(variant)
-    except InvalidHeader as error:
-        return error
 
 
 def _model(listing: RepoListing, variant: Variant, header: Header | InvalidHeader, match: Match) -> VariantModel:

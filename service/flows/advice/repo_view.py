@@ -6,29 +6,21 @@ from collections.abc import Mapping
 
 from service.engine.errors import InvalidHeader
 from service.engine.gguf import Header
-from service.engine.model import build_model
-from service.flows.advice.reading import headers_of, read_models
+from service.engine.model import Model, build_model
+from service.flows.advice.headers import headers_of
 from service.hub import Hub, RepoListing, RepoReference, Variant
-from service.hub.listing import ListingLimits
 from service.hub.variants import choose
 from service.wire.advice.repo import FileView, ModelView, RepoView, VariantView, header_view, model_view
 
-_ANY_NUMBER = ListingLimits(variants=20_000, shards=20_000)  # only one of them is read
 
-
-def view(hub: Hub, listing: RepoListing, reference: RepoReference, variant: str | None) -> RepoView:
-    """Return what is shown of a listing and the model of one variant, which is read.
-
-    Raises UnknownVariant and the Hub's errors.
-    """
-    chosen = choose(listing, reference, [variant] if variant else None, _ANY_NUMBER)[:1]
-    models = read_models(hub, listing, chosen, lambda step: None)
+def view(listing: RepoListing, reference: RepoReference, variant: str, model: Model) -> RepoView:
+    """Return what is shown of a listing and the model of one variant."""
     return RepoView(
         repo=listing.repo or reference.repo,
         revision=listing.revision,
         variants=[_variant_view(v) for v in listing.variants],
         other_files=_other_files(listing),
-        model=model_view(models.variants[0].name, models.variants[0].model),
+        model=model_view(variant, model),
     )
 
 

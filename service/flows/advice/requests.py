@@ -9,7 +9,6 @@ import msgspec
 
 from service.engine.catalogue import resolve
 from service.engine.decoding import require_no_nul
-from service.engine.errors import InvalidInput
 from service.engine.goal import Constraints, GoalRequest, Preset
 from service.engine.hardware import Hardware
 from service.engine.hardware_text import canonical, parse_hardware
@@ -18,8 +17,8 @@ from service.engine.planner.ranking.current_command import parsed_command
 from service.engine.planner.search.options import check_user_flags
 from service.engine.reduction import reduced
 from service.engine.versions import versions
-from service.hub import RepoReference, parse_repo_reference
-from service.hub.references import checked_revision
+from service.hub import RepoReference
+from service.hub.references import parse_reference
 from service.wire.advice.advice import AdviceRequest
 
 _SHORT = 4 << 10  # bytes of a request that is remembered: a paste of a whole log is not
@@ -85,21 +84,6 @@ def _reduced(constraints: Constraints) -> Constraints:
 def as_goal(asked: GoalRequest | Preset) -> GoalRequest:
     """Return the goal that was asked for: a preset's name alone is that preset."""
     return asked if isinstance(asked, GoalRequest) else GoalRequest(preset=asked)
-
-
-def parse_reference(repo: str, revision: str | None) -> RepoReference:
-    """Return the reference in `repo` at `revision`. Raises InvalidInput when they name two different revisions."""
-    reference = parse_repo_reference(repo)
-    if revision is not None:
-        checked_revision(revision)
-    if revision is None or revision == reference.revision:
-        return reference
-    if reference.revision is not None:
-        raise InvalidInput(
-            f"`repo` names the revision {reference.revision}, `revision` another: leave one of them out",
-            field="revision",
-        )
-    return msgspec.structs.replace(reference, revision=revision)
 
 
 def request_key(request: Request, revision: str | None, calibration: str | None = None) -> str:

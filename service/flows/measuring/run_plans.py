@@ -19,12 +19,12 @@ from service.engine.model import Model
 from service.engine.versions import versions
 from service.flows.advice.reading import read_models
 from service.flows.advice.repos import list_repo
-from service.flows.advice.requests import parse_reference
 from service.flows.context import Context
 from service.flows.measuring import tuning
 from service.flows.measuring.host_matching import Asker, Card, Suited, Wanted, suited
 from service.flows.results.cells import cell_of, files_of
 from service.hub import RepoListing
+from service.hub.references import parse_reference
 from service.store.advice.advices import StoredAdvice
 from service.store.measuring.hosts import StoredHost
 from service.store.measuring.run_records import Terms

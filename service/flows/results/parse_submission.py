@@ -42,11 +42,10 @@ from service.engine.versions import versions
 from service.flows.advice.command_model import NamedRepo, repo_of, variant_of
 from service.flows.advice.reading import read_models
 from service.flows.advice.repos import list_repo, reading
-from service.flows.advice.requests import parse_reference
 from service.flows.context import Context
 from service.flows.results.cells import cell_of, files_of
 from service.hub import RepoListing
-from service.hub.references import checked_revision
+from service.hub.references import checked_revision, parse_reference
 from service.store.advice import listings
 from service.store.results import calibrations
 from service.store.results.results import filed_under, rows_key_of

@@ -20,7 +20,7 @@ from service.store.ids import is_id
 from service.store.results import listed_results, results
 from service.store.results.listed_results import SEEN, ListedResult, ResultFilter
 from service.store.results.results import StoredResult
-from service.wire.advice.text import clean
+from service.wire.plain_text import clean
 from service.wire.results.dumps import LICENCE
 from service.wire.results.results import FiledModel, FiledRig, Result, ResultPage, ResultQuery
 

@@ -18,7 +18,7 @@ from service.engine.commands import fold
 from service.web.http.conditional import conditional
 from service.web.results import curves
 from service.web.services import Services
-from service.wire.advice.text import clean
+from service.wire.plain_text import clean
 
 HTML = "text/html"
 STATIC_TYPES = {"style.css": "text/css", "icon.svg": "image/svg+xml", "advisor.js": "text/javascript"}

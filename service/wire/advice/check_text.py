@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from service.engine.rules import Finding
 from service.wire.advice.assumed_text import fact_of, fact_words
 from service.wire.advice.check import Checked
-from service.wire.advice.text import block, clean, cut, device_table, quoted, speed_table, wrapped
+from service.wire.advice.text import device_table, speed_table
+from service.wire.plain_text import block, clean, cut, quoted, wrapped
 
 _SHORT_FINDINGS, _SHORT_COMPARED, _SHORT_ASSUMED = 3, 6, 3
 _MOST_ERRORS = 8

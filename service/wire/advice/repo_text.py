@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from service.engine.units import GIB, MIB
 from service.wire.advice.repo import CostView, LayerView, ModelView, RepoView, VariantView
-from service.wire.advice.text import clean, wrapped
+from service.wire.plain_text import clean, wrapped
 
 _MOST_TYPES = 4
 

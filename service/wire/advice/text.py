@@ -6,7 +6,6 @@ are foreign text: control characters are dropped, and in Markdown nothing can le
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
@@ -18,8 +17,9 @@ from service.wire.advice.card import card_of, speed_words, step_lines, step_word
 from service.wire.advice.measured_text import measured_lines, measured_short
 from service.wire.advice.mine_text import mine_lines
 from service.wire.advice.what_if_text import what_if_lines
+from service.wire.plain_text import WIDTH, block, clean, cut, quoted, wrapped
 
-WIDTH, HEIGHT = 100, 40
+HEIGHT = 40
 # wraps, brief, builds: the first that fits a screen
 _SHORT_FORMS = ((True, False, True), (False, False, True), (False, True, True), (False, True, False))
 _SHORT_REFUSALS, _SHORT_REASONS = 4, 2
@@ -90,23 +90,6 @@ def _markdown_steps(card: Card) -> Iterator[str]:
         yield quoted(step_words(number, step))
         if step.posix:
             yield block(step_lines(step), "bash")
-
-
-def clean(text: str) -> str:
-    """Return `text` without control, direction and zero-width characters."""
-    return "".join(c for c in text if c == "\n" or (c.isprintable() and c not in "\u200b\u2060\ufeff"))
-
-
-def quoted(text: str) -> str:
-    """Return foreign text for Markdown: nothing in it is markup, or calls anybody."""
-    safe = clean(text).replace("`", "'").replace("@", "@\u2060")
-    return "".join("\\" + c if c in "*_[]<>#|~" else c for c in safe)
-
-
-def block(lines: list[str], language: str = "") -> str:
-    """Return a code block of Markdown that its lines cannot leave."""
-    body = "\n".join(clean(line).replace("```", "'''") for line in lines)
-    return f"```{language}\n{body}\n```"
 
 
 def state_text(advice: Advice) -> str:
@@ -355,13 +338,3 @@ def _assumed(advice: Advice, form: _Form) -> Iterator[str]:
     more = card.more_assumed + (len(card.facts[1:]) if form.brief else 0)
     if more:
         yield f"and {more} more assumed"
-
-
-def wrapped(text: str) -> list[str]:
-    """Return the text in lines of at most WIDTH columns."""
-    return textwrap.wrap(text, WIDTH, subsequent_indent="  ", break_on_hyphens=False) or [""]
-
-
-def cut(text: str) -> str:
-    """Return the text, or as much of it as one line holds."""
-    return text if len(text) <= WIDTH else text[: WIDTH - 1] + "…"

@@ -11,8 +11,8 @@ from statistics import median
 
 from service.engine.check.report import Compared
 from service.engine.measured import Failure, MeasuredRow
-from service.wire.advice.text import block, clean, quoted, wrapped
 from service.wire.measuring.runs import Run, RunOutcome, Validation
+from service.wire.plain_text import block, clean, quoted, wrapped
 
 _FINAL = ("succeeded", "failed", "cancelled")
 _SPEEDS = ("tg", "pp")

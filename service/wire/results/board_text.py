@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from service.wire.advice.text import block, clean, cut, quoted, speed_table, wrapped
+from service.wire.advice.text import speed_table
+from service.wire.plain_text import block, clean, cut, quoted, wrapped
 from service.wire.results.board import Board, BoardRow, BoardTrust
 from service.wire.results.results import Result
 

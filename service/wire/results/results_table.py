@@ -11,7 +11,7 @@ import statistics
 from collections.abc import Iterable, Iterator
 from typing import TypeAlias
 
-from service.wire.advice.text import clean
+from service.wire.plain_text import clean
 from service.wire.results.results import Result
 
 Cell: TypeAlias = str | int | float | bool | None

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from service.engine.advice import SpeedPoint
 from service.engine.measured import speed_at
-from service.wire.advice.text import clean, wrapped
+from service.wire.plain_text import clean, wrapped
 from service.wire.results.submissions import Preview
 
 _SHORT_ROWS = 12

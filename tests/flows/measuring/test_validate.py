@@ -25,7 +25,6 @@ from service.errors import (
 from service.flows.accounts import Caller
 from service.flows.advice import advise
 from service.flows.advice.repos import list_repo
-from service.flows.advice.requests import parse_reference
 from service.flows.context import Context
 from service.flows.measuring import runs
 from service.flows.measuring.host_matching import Asker, Wanted, suited
@@ -35,6 +34,7 @@ from service.flows.measuring.validated import cancel_validation, read_validation
 from service.flows.results import corrections
 from service.flows.results.moderation import moderate
 from service.hub.errors import HubBusy
+from service.hub.references import parse_reference
 from service.store.advice import advices
 from service.store.measuring import hosts
 from service.store.measuring import runs as store_runs

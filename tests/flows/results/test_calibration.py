@@ -18,11 +18,11 @@ from service.flows.advice.advise import compute_advice, read_advice, request_adv
 from service.flows.advice.check import check_command
 from service.flows.advice.reading import read_models
 from service.flows.advice.repos import list_repo
-from service.flows.advice.requests import parse_reference
 from service.flows.context import Context
 from service.flows.results.accuracy import accuracy
 from service.flows.results.calibration import _is_kept_out, calibrate
 from service.hub import RepoListing
+from service.hub.references import parse_reference
 from service.store.results.calibrations import in_force, version_in_force
 from service.store.results.results import StoredResult
 from service.wire.advice.advice import Advice, AdviceRequest

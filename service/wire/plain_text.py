@@ -1,0 +1,34 @@
+"""Lines of text as people read them: cleaned of what strangers put in, wrapped, and kept apart in Markdown."""
+
+from __future__ import annotations
+
+import textwrap
+
+WIDTH = 100
+
+
+def clean(text: str) -> str:
+    """Return `text` without control, direction and zero-width characters."""
+    return "".join(c for c in text if c == "\n" or (c.isprintable() and c not in "\u200b\u2060\ufeff"))
+
+
+def quoted(text: str) -> str:
+    """Return foreign text for Markdown: nothing in it is markup, or calls anybody."""
+    safe = clean(text).replace("`", "'").replace("@", "@\u2060")
+    return "".join("\\" + c if c in "*_[]<>#|~" else c for c in safe)
+
+
+def block(lines: list[str], language: str = "") -> str:
+    """Return a code block of Markdown that its lines cannot leave."""
+    body = "\n".join(clean(line).replace("```", "'''") for line in lines)
+    return f"```{language}\n{body}\n```"
+
+
+def wrapped(text: str) -> list[str]:
+    """Return the text in lines of at most WIDTH columns."""
+    return textwrap.wrap(text, WIDTH, subsequent_indent="  ", break_on_hyphens=False) or [""]
+
+
+def cut(text: str) -> str:
+    """Return the text, or as much of it as one line holds."""
+    return text if len(text) <= WIDTH else text[: WIDTH - 1] + "…"
