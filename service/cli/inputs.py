@@ -65,6 +65,15 @@ def machine(arguments: argparse.Namespace) -> str:
     return text_argument(arguments.hardware)
 
 
+def machine_or_this(arguments: argparse.Namespace) -> str:
+    """Return the text of `--hardware`, else this machine's as JSON."""
+    if arguments.hardware:
+        return text_argument(arguments.hardware)
+    from service.detect import detect
+
+    return msgspec.json.encode(detect()).decode()
+
+
 def converted(value: object, kind: type[T], field: str) -> T:
     """Return `value` as a `kind`. Raises InvalidInput, which names the option that is wrong."""
     try:

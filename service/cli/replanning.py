@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import shlex
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -16,6 +15,7 @@ from service.engine.goal import Constraints, EngineChoice, GoalRequest
 
 if TYPE_CHECKING:
     from service.engine.advice import AdvisedConfig
+    from service.engine.commands.render import Launch
     from service.engine.measured import Failure
     from service.settings import Settings
     from service.wire.advice.advice import Advice
@@ -43,7 +43,7 @@ class Plan(NamedTuple):
     what: str
     advice: Advice | None = None
     config: AdvisedConfig | None = None
-    given: tuple[str, ...] = ()
+    given: Launch | None = None
     model: Path | None = None
 
     def steps(self) -> Iterator[str]:
@@ -52,23 +52,19 @@ class Plan(NamedTuple):
         if self.model is None:
             yield f"fetch: {self.asked.repo} into {self.asked.folder}; what is there already goes on where it was"
 
-    def command(self, program: Path) -> str:
-        """Return the command that starts it, for bash."""
-        from service.engine.commands.render import bash, launch
+    def launch(self, program: Path) -> Launch:
+        """Return what starts it."""
+        from service.engine.commands.render import launch
 
-        if self.given:
-            program_at = next(i for i, word in enumerate(self.given) if Path(word).name == "llama-server")
-            words = [*self.given[:program_at], str(program), *self.given[program_at + 1 :]]
-        else:
+        made = self.given
+        if made is None:
             _, config = _advised(self)
             path = str(self.model or self.asked.folder / f"{config.variant}.gguf")
-            made = launch(
-                config.engine, "server", config.flags, model_path=path, program=str(program), port=self.asked.port
-            )
-            words = shlex.split(bash(made))
+            made = launch(config.engine, "server", config.flags, model_path=path, port=self.asked.port)
+        words = made.arguments
         if self.asked.engine == "llama.cpp" and not {"-lv", "--verbosity", "--log-verbosity"} & set(words):
-            words += ["-lv", "4"]  # below it llama.cpp prints no buffer sizes
-        return shlex.join(words)
+            words += ("-lv", "4")  # below it llama.cpp prints no buffer sizes
+        return msgspec.structs.replace(made, program=str(program), arguments=words)
 
     def fetched(self, say: Callable[[str], None]) -> Plan:
         """Return it with its files here; what was begun is gone on with. Raises AdvisorError."""
@@ -131,6 +127,7 @@ def _of_advice(asked: Asked, data: bytes) -> Plan:
 
 def _of_command(asked: Asked, command: str) -> Plan:
     from service.engine.commands import parse
+    from service.engine.commands.config_files import launch_of
 
     parsed = parse(command, asked.engine)
     if parsed.program != "llama-server" or not parsed.model_path or parsed.refused or parsed.prefix:
@@ -139,11 +136,13 @@ def _of_command(asked: Asked, command: str) -> Plan:
     model = Path(parsed.model_path).expanduser().absolute()
     if not model.is_file():
         raise InvalidInput(f"there is no file {model.name} there", field="WHAT")
-    given = tuple(str(model) if word == parsed.model_path else word for word in shlex.split(command))
-    if "--port" in given[:-1]:
-        asked = asked._replace(port=int(given[given.index("--port") + 1]))
+    given = launch_of(command)
+    words = tuple(str(model) if word == parsed.model_path else word for word in given.arguments)
+    if "--port" in words[:-1]:
+        asked = asked._replace(port=int(words[words.index("--port") + 1]))
     elif asked.port:
-        given += ("--port", str(asked.port))
+        words += ("--port", str(asked.port))
+    given = msgspec.structs.replace(given, arguments=words)
     asked = asked._replace(repo=str(model), context=parsed.flags.n_ctx or asked.context)
     return Plan(asked=asked, what="your command", given=given, model=model)
 

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import argparse
 import os
-import shlex
 import shutil
 import sys
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import msgspec
-
-from service.cli.inputs import add_no_cache, file_text, reading_settings, text_argument
+from service.cli.inputs import add_no_cache, file_text, machine_or_this, reading_settings
 from service.cli.output import FAILURE
+from service.engine.commands.render import Launch, bash
 from service.engine.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -53,19 +51,19 @@ def run(arguments: argparse.Namespace) -> int:
     from service.cli.replanning import first_plan
 
     settings, engine = reading_settings(arguments), _server(arguments.engine_dir)
-    hardware = machine_text(arguments)
+    hardware = machine_or_this(arguments)
     plan = first_plan(settings, arguments, hardware, engine.build.engine, _advice(arguments.what))
     _say(f"engine: {engine.path} ({engine.build.version or engine.build.sha256[:12]}, {engine.build.engine})")
     for step in plan.steps():
         _say(step)
     if arguments.dry_run:
-        _say(f"start: {plan.command(engine.path)}")
+        _say(f"start: {bash(plan.launch(engine.path))}")
         _say("watch: buffers when it has loaded, each request when it is answered; Ctrl-C ends it")
         return 0
     for _ in range(_MOST_STARTS):
         ready = plan.fetched(_say)
         try:
-            ended, failure = _start(settings, arguments, engine, ready.command(engine.path), hardware)
+            ended, failure = _start(settings, arguments, engine, ready.launch(engine.path), hardware)
         except KeyboardInterrupt:
             _say("ended; the model's files stay")
             return 0
@@ -73,7 +71,9 @@ def run(arguments: argparse.Namespace) -> int:
             _say(f"the server ended by itself, with status {ended.exit_status}")
             return 0 if ended.exit_status == 0 else FAILURE
         _say(f"it did not start: {failure.text}")
-        following = ready.without(failure, ended.tail.decode(errors="replace")) if _is_memory(failure) else None
+        following = None
+        if failure.kind == "out_of_memory":
+            following = ready.without(failure, ended.tail.decode(errors="replace"))
         if following is None or not _agreed(arguments, following.what):
             return FAILURE
         plan = following
@@ -81,7 +81,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _start(
-    settings: Settings, arguments: argparse.Namespace, engine: EngineProgram, command: str, hardware: str
+    settings: Settings, arguments: argparse.Namespace, engine: EngineProgram, launch: Launch, hardware: str
 ) -> tuple[Ended, Failure | None]:
     """Run the server until it ends, and return how it did, and why where it never served.
 
@@ -92,8 +92,7 @@ def _start(
     from service.wire.advice.check import BatchCase
     from workers.agent.process import ProcessLimits, run_engine
 
-    environment, words = _words(command)
-    name = engine.build.engine
+    name, command = engine.build.engine, bash(launch)
     case = BatchCase(command=command, hardware=hardware, engine=name, build=engine.build.commit)
     watch = Watch(settings, case, _say)
     _say(f"start: {command}")
@@ -105,10 +104,11 @@ def _start(
             output_bytes=1 << 50, file_bytes=1 << 40,
         )  # fmt: skip
         try:
-            ended = run_engine(words, {**os.environ, **environment}, limits, watch.take, lambda: None)
+            words = (*launch.prefix, launch.program, *launch.arguments)
+            ended = run_engine(words, {**os.environ, **launch.env}, limits, watch.take, lambda: None)
         finally:
             watch.finish()
-            _keep(arguments.log, command, watch.kept)
+            _keep(arguments.log, launch, watch.kept)
     tail = ended.tail.decode(errors="replace")
     failure = None if watch.is_loaded else classify(ended.exit_status, ended.signal, False, tail, name)
     return ended, failure
@@ -118,15 +118,6 @@ def _expected(watch: Watch) -> list[str]:
     checked = watch.compared()
     rows = [f"{row.device} {row.total_mib:,.0f} of {row.capacity_mib:,.0f} MiB" for row in checked.memory.devices]
     return [f"expected: {checked.verdict}", f"expected memory: {', '.join(rows)}"]
-
-
-def _words(command: str) -> tuple[dict[str, str], list[str]]:
-    environment: dict[str, str] = {}
-    words = shlex.split(command)
-    while words and "=" in words[0] and not words[0].startswith(("-", "/")):
-        name, _, value = words.pop(0).partition("=")
-        environment[name] = value
-    return environment, words
 
 
 def _server(folder: Path | None) -> EngineProgram:
@@ -146,21 +137,8 @@ def _server(folder: Path | None) -> EngineProgram:
     return program
 
 
-def machine_text(arguments: argparse.Namespace) -> str:
-    """Return the text of `--hardware`, else this machine's as JSON."""
-    if arguments.hardware:
-        return text_argument(arguments.hardware)
-    from service.detect import detect
-
-    return msgspec.json.encode(detect()).decode()
-
-
 def _advice(what: str) -> bytes | None:
     return file_text(what[1:], "WHAT", _MAX_ADVICE).encode() if what.startswith("@") else None
-
-
-def _is_memory(failure: Failure) -> bool:
-    return failure.kind == "out_of_memory"
 
 
 def _agreed(arguments: argparse.Namespace, what: str) -> bool:
@@ -170,13 +148,12 @@ def _agreed(arguments: argparse.Namespace, what: str) -> bool:
     return bool(arguments.yes) or confirmed("start this?")
 
 
-def _keep(path: Path | None, command: str, kept: list[str]) -> None:
+def _keep(path: Path | None, launch: Launch, kept: list[str]) -> None:
     """Write what `advisor submit` takes, without the folders of this machine."""
     if path is not None and kept:
-        environment, words = _words(command)
-        plain = [Path(word).name if "/" in word else word for word in words]
-        told = " ".join(shlex.quote(word) for word in (*(f"{k}={v}" for k, v in environment.items()), *plain))
-        path.write_text("\n".join((told, "", *kept, "")))
+        plain = tuple(Path(word).name if "/" in word else word for word in launch.arguments)
+        told = Launch(launch.env, (), Path(launch.program).name, plain)
+        path.write_text("\n".join((bash(told), "", *kept, "")))
 
 
 def _say(text: str) -> None:

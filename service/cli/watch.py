@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from service.cli.inputs import add_no_cache, reading_settings, text_argument
+from service.cli.inputs import add_no_cache, machine_or_this, reading_settings, text_argument
 from service.engine.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -38,11 +38,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Run the command and return its exit code: 0: it was watched until its end, or until Ctrl-C."""
     from service.cli.serving import Watch
-    from service.cli.up import machine_text
     from service.wire.advice.check import BatchCase
 
     log, command, pid = _source(arguments)
-    case = BatchCase(command=command, model=arguments.model, hardware=machine_text(arguments), engine=arguments.engine)
+    case = BatchCase(
+        command=command, model=arguments.model, hardware=machine_or_this(arguments), engine=arguments.engine
+    )
     watch = Watch(reading_settings(arguments), case, lambda line: print(line, flush=True))
     print(f"expected: {watch.compared().verdict}", flush=True)
     try:

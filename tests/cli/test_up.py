@@ -11,6 +11,7 @@ import socket
 import subprocess
 import sys
 import time
+from argparse import Namespace
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cached_property
@@ -22,9 +23,11 @@ import psutil
 import pytest
 
 from service.cli import main
+from service.cli.replanning import first_plan
 from service.cli.serving import Watch
 from service.cli.up import _keep
 from service.detect import detect
+from service.engine.commands.config_files import launch_of
 from service.engine.submission import read_paste
 from service.settings import load_settings
 from service.wire.advice.check import BatchCase
@@ -109,9 +112,10 @@ def test_what_is_no_server_is_not_watched(capsys: pytest.CaptureFixture[str]) ->
 def test_what_is_kept_has_neither_folders_nor_words(tmp_path: Path) -> None:
     kept = read_paste(LOG.read_text()).log
     assert kept is not None
-    _keep(tmp_path / "kept.log", "/home/me/bin/llama-server -m /home/me/secret/tiny.gguf -c 2048", kept.splitlines())
+    launch = launch_of("LLAMA_ARG_THREADS=4 /home/me/bin/llama-server -m /home/me/secret/tiny.gguf -c 2048")
+    _keep(tmp_path / "kept.log", launch, kept.splitlines())
     told = (tmp_path / "kept.log").read_text()
-    assert told.startswith("llama-server -m tiny.gguf -c 2048\n")
+    assert told.startswith("LLAMA_ARG_THREADS=4 llama-server -m tiny.gguf -c 2048\n")
     assert "/home" not in told
     assert read_paste(told).rows == read_paste(LOG.read_text()).rows
 
@@ -124,6 +128,14 @@ def test_without_an_engine_it_says_how_to_get_one(
 ) -> None:
     assert main(["up", str(model), "--engine-dir", str(tmp_path), "-H", RIG]) == 2
     assert "there is no llama-server in" in capsys.readouterr().err
+
+
+def test_a_command_is_started_with_its_variables_and_none_of_the_shell_s_words(model: Path) -> None:
+    command = f"GGML_CUDA_NO_PINNED=1 'llama-server' -m {model} --alias 'a b' 2>&1 | tee server.log"
+    asked = Namespace(what=command, models=None, context=None, port=8081)
+    made = first_plan(load_settings({}), asked, RIG, "llama.cpp", None).launch(Path("/opt/llama-server"))
+    assert (made.env, made.program) == ({"GGML_CUDA_NO_PINNED": "1"}, "/opt/llama-server")
+    assert made.arguments == ("-m", str(model), "--alias", "a b", "--port", "8081", "-lv", "4")
 
 
 class Started:
