@@ -35,9 +35,10 @@ def pipeline_gain(work: Work, machine: Machine, p: Coefficients, batches: int) -
     """Return how many times faster a prompt of some micro-batches is on cards that work on several of them at a time.
 
     llama.cpp does so where all layers are on GPUs that are split by layers (GGML_SCHED_MAX_COPIES, pull request 6017);
-    Vulkan and SYCL lack the events that it takes.
+    Vulkan and SYCL lack the events that it takes. A card without weights takes no part.
     """
-    cards = min(work.n_devices, engine_spec(work.engine).memory.pipeline_copies or 1)
+    at_work = len({weights.device for weights in work.weights if weights.device < work.n_devices})
+    cards = min(at_work, engine_spec(work.engine).memory.pipeline_copies or 1)
     if cards < 2 or work.split_mode != "layer" or work.host_layers or machine.cards[0].backend not in _PIPELINES:
         return 1.0
     most = cards * batches / (cards + batches - 1)

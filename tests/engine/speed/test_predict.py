@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from service.engine.calibration import shipped
-from service.engine.config import Device, Flags
+from service.engine.config import Device, Flags, Placement
 from service.engine.goal import Goal, GoalRequest, resolve_goal
 from service.engine.hardware import Assumption, Rig
 from service.engine.run.resolved import resolve as resolve_run
@@ -174,6 +174,19 @@ def test_a_prompt_shorter_than_a_micro_batch_runs_as_one() -> None:
     assert seconds(goal(prompt=100, output=1, depth=0), hybrid_flags(4096)) == pytest.approx(
         seconds(goal(prompt=100, output=1, depth=0), hybrid_flags(512))
     )
+
+
+def test_cards_without_layers_take_no_part_in_a_long_prompt() -> None:
+    of = rig(RTX_3090, RTX_3090, RTX_3090)
+
+    def prompt_seconds(placement: Placement) -> float:
+        run = resolve_run("llama.cpp", QWEN, Flags(n_ubatch=512), placement, of, devices(of))
+        return goal_seconds(run, resolve_goal(GoalRequest(prompt=16_384, output=1, depth=0), 32_768)).expected
+
+    on_one, on_three = all_on_gpu(QWEN, 1), all_on_gpu(QWEN, 3)
+    tensors = {name: 3 * device for name, device in on_one.tensors.items()}  # 1 was the CPU, which is 3 now
+    first_only = msgspec.structs.replace(on_one, n_devices=3, tensors=tensors)
+    assert prompt_seconds(first_only) > 1.3 * prompt_seconds(on_three)
 
 
 def test_the_interval_of_a_goal_is_no_narrower_than_its_phases() -> None:
