@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from service.cli.output import FAILURE
+from service.cli.output import FAILURE, print_json
 
 if TYPE_CHECKING:
     from workers.agent.state import State
@@ -34,6 +37,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         verb.add_argument("--yes", action="store_true", help="do not ask")
     for verb in (enrol, run, status, pause, resume, approve, leave):
         verb.add_argument("--state-dir", metavar="DIR", help="the host's folder (~/.local/state/offload-advisor/host)")
+    for verb in (enrol, status, pause, resume, approve, leave):
+        verb.add_argument("--json", action="store_true", help="what came of it as JSON; what is told goes to stderr")
     for verb in (enrol, run, status, pause, resume):
         verb.add_argument("--policy", metavar="FILE", help="what this host may do (policy.toml in the host's folder)")
     functions = {enrol: _enrol, run: _run, status: _status, pause: _pause, resume: _resume}
@@ -52,11 +57,13 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _state(arguments: argparse.Namespace) -> State:
-    from pathlib import Path
-
     from workers.agent.state import State, default_folder
 
     return State(Path(arguments.state_dir).expanduser() if arguments.state_dir else default_folder())
+
+
+def _say(arguments: argparse.Namespace) -> Callable[[str], None]:
+    return partial(print, file=sys.stderr if arguments.json else None)
 
 
 def _ask(arguments: argparse.Namespace, question: str) -> bool:
@@ -65,7 +72,8 @@ def _ask(arguments: argparse.Namespace, question: str) -> bool:
     if not sys.stdin.isatty():
         print("advisor: nobody is there to ask: --yes confirms", file=sys.stderr)
         return False
-    return input(f"{question} [y/N] ").strip().lower() in ("y", "yes")
+    print(f"{question} [y/N] ", end="", file=sys.stderr, flush=True)
+    return input().strip().lower() in ("y", "yes")
 
 
 def _enrol(arguments: argparse.Namespace) -> int:
@@ -74,8 +82,10 @@ def _enrol(arguments: argparse.Namespace) -> int:
     state = _state(arguments)
     policy = owner.policy_path(state, arguments.policy)
     enrolled = owner.enrol(
-        arguments.url, arguments.code, state, policy, lambda question: _ask(arguments, question), print
+        arguments.url, arguments.code, state, policy, lambda question: _ask(arguments, question), _say(arguments)
     )
+    if enrolled and arguments.json:
+        print_json(enrolled)
     return DONE if enrolled else DECLINED
 
 
@@ -94,7 +104,10 @@ def _status(arguments: argparse.Namespace) -> int:
     from workers.agent import owner
 
     state = _state(arguments)
-    owner.status(state, owner.policy_path(state, arguments.policy), print)
+    say = (lambda line: None) if arguments.json else print
+    found = owner.status(state, owner.policy_path(state, arguments.policy), say)
+    if arguments.json:
+        print_json(found)
     return DONE
 
 
@@ -102,7 +115,9 @@ def _pause(arguments: argparse.Namespace) -> int:
     from workers.agent import owner
 
     state = _state(arguments)
-    owner.pause(state, owner.policy_path(state, arguments.policy), print)
+    path = owner.pause(state, owner.policy_path(state, arguments.policy), _say(arguments))
+    if arguments.json:
+        print_json({"paused": True, "pause_file": str(path)})
     return DONE
 
 
@@ -110,19 +125,27 @@ def _resume(arguments: argparse.Namespace) -> int:
     from workers.agent import owner
 
     state = _state(arguments)
-    owner.resume(state, owner.policy_path(state, arguments.policy), print)
+    path = owner.resume(state, owner.policy_path(state, arguments.policy), _say(arguments))
+    if arguments.json:
+        print_json({"paused": False, "pause_file": str(path)})
     return DONE
 
 
 def _approve(arguments: argparse.Namespace) -> int:
     from workers.agent import askers
 
-    askers.approve(_state(arguments), arguments.named, print)
+    askers.approve(_state(arguments), arguments.named, _say(arguments))
+    if arguments.json:
+        print_json({"approved": arguments.named})
     return DONE
 
 
 def _leave(arguments: argparse.Namespace) -> int:
     from workers.agent import owner
+    from workers.agent.state import ENROLLED
 
-    left = owner.leave(_state(arguments), lambda question: _ask(arguments, question), print)
-    return DONE if left else FAILURE
+    state = _state(arguments)
+    revoked = owner.leave(state, lambda question: _ask(arguments, question), _say(arguments))
+    if arguments.json:
+        print_json({"left": state.read(ENROLLED) is None, "revoked": revoked})
+    return DONE if revoked else FAILURE

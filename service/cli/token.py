@@ -31,6 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     shown.add_argument("--json", action="store_true", help="as JSON")
     revoke = verbs.add_parser("revoke", help="end a token at once")
     revoke.add_argument("id", metavar="ID", help="as `advisor token list` shows it")
+    revoke.add_argument("--json", action="store_true", help="as JSON")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -48,6 +49,8 @@ def run(arguments: argparse.Namespace) -> int:
             print(f"shown this once; `advisor token revoke {made.id}` ends it", file=sys.stderr)
         elif arguments.action == "revoke":
             accounts.revoke_token(engine, arguments.id, utc_now())
+            if arguments.json:
+                print_json({"revoked": arguments.id})
         elif arguments.json:
             print_json(accounts.list_tokens(engine))
         else:

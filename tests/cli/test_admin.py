@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -42,6 +44,27 @@ def test_tables_are_brought_up_to_date_by_a_command_of_its_own(
     monkeypatch.setenv("ADVISOR_STATE_DIR", str(tmp_path))
     assert [main(["admin", "migrate"]), main(["admin", "migrate"])] == [0, 0]
     assert capsys.readouterr().out == f"tables of {newest()}, were none\ntables of {newest()}\n"
+
+
+def test_what_an_operator_did_is_said_as_json(state: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def said(*words: str) -> Any:
+        capsys.readouterr()
+        assert main([*words, "--json"]) == 0
+        return json.loads(capsys.readouterr().out)
+
+    kept = str(tmp_path / "kept")
+    backup = said("admin", "backup", kept)
+    assert backup == {"file": kept, "n_bytes": (tmp_path / "kept").stat().st_size}
+    before = str(tmp_path / "before")
+    assert said("admin", "restore", kept, "--before", before) == {"restored": kept, "before": before}
+    assert said("admin", "migrate") == {"tables": newest(), "before": newest(), "newer": False}
+    assert said("admin", "seed") == {"removed": None, "n_added": 202}
+    removed = said("admin", "seed", "--remove", "disc258-ubergarm-1")
+    assert said("admin", "seed", "--remove", removed["removed"]) == removed
+    dumps = said("admin", "dump")
+    assert [(Path(one["folder"]) / one["name"]).stat().st_size for one in dumps] == [one["n_bytes"] for one in dumps]
+    (token,) = said("token", "list")
+    assert said("token", "revoke", token["id"]) == {"revoked": token["id"]}
 
 
 def test_nothing_is_restored_under_a_running_service(

@@ -11,11 +11,13 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from service.cli import main
 from tests.waiting import PATIENCE, wait_for
 from tests.workers.agent.fake_service import HOST, FakeService, enrolled, fake_service
+from workers.agent.askers import ASKERS, Approvals, Waiting
 from workers.agent.state import State
 
 ROOT = Path(__file__).parents[2]
@@ -50,6 +52,29 @@ def test_nobody_is_enrolled_unasked(tmp_path: Path, service: FakeService, capsys
     assert service.bodies("/hosts") == []
     assert main([*words, "--yes"]) == 0
     assert "as quiet-otter-7" in capsys.readouterr().out
+
+
+def test_each_verb_says_as_json_what_came_of_it(
+    tmp_path: Path, service: FakeService, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def said(verb: str, *words: str) -> dict[str, object]:
+        assert main(["host", verb, *words, "--json", "--state-dir", str(tmp_path / "h")]) == 0
+        found: dict[str, object] = json.loads(capsys.readouterr().out)
+        return found
+
+    greeted = {"service": "Advisor", "owner": "ada", "visibility": "public", "expires_at": "2026-01-01T00:00:00Z"}
+    service.answers["/v1/agent/greeting"] = [(200, greeted)]
+    service.answers["/v1/agent/hosts"] = [(201, {"host": HOST, "pseudonym": "quiet-otter-7", "state": "waiting"})]
+    assert said("enrol", service.address, "--code=" + "c" * 22, "--yes")["host"] == HOST
+    assert said("pause") == {"paused": True, "pause_file": str(tmp_path / "h" / "pause")}
+    status = said("status")
+    assert (status["pseudonym"], status["paused"], status["doing"]) == ("quiet-otter-7", True, None)
+    assert said("resume")["paused"] is False
+    waiting = Waiting(run="r1", account="bob", repo="a/b", at="2026-01-01")
+    State(tmp_path / "h").write(ASKERS, msgspec.json.encode(Approvals(waiting=[waiting])))
+    assert said("status")["waiting"] == [msgspec.to_builtins(waiting)]
+    assert said("approve", "bob") == {"approved": "bob"}
+    assert said("leave", "--yes") == {"left": True, "revoked": True}
 
 
 def test_pause_and_resume(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import argparse
 import re
 import shlex
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from io import StringIO
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from service.cli.colour import allows_colour, coloured
 from service.cli.completion import SHELLS, script, words_of_verbs
 from service.cli.examples import EXAMPLES
 from service.cli.folders import cache_folder
+from service.cli.lazy import LazyParser
 from tests.models import write_gguf
 
 
@@ -116,6 +118,34 @@ def test_every_help_ends_with_examples(capsys: pytest.CaptureFixture[str]) -> No
         with pytest.raises(SystemExit):
             main([command.verb, "--help"])
         assert f"\n  {EXAMPLES[command.verb][0]}" in capsys.readouterr().out or command.verb == "completion"
+
+
+WITHOUT_JSON = {
+    "up": "shows what a server prints while it runs",
+    "watch": "shows what a server printed, line by line, until it is ended",
+    "serve": "runs until it is ended; its log is JSON, a line an event",
+    "host run": "runs until it is ended; its log is JSON, a line an event",
+    "mcp": "answers in JSON whatever is asked",
+    "bots slack manifest": "prints JSON, as Slack takes it",
+    "completion": "prints what a shell reads",
+}
+
+
+def verbs(parser: argparse.ArgumentParser, name: str = "") -> Iterator[tuple[str, argparse.ArgumentParser]]:
+    """The commands that have none below them, with their parsers."""
+    if isinstance(parser, LazyParser):
+        parser.load()
+    below = [action for action in parser._actions if isinstance(action, argparse._SubParsersAction)]
+    if not below:
+        yield name, parser
+    for action in below:
+        for word, one in action.choices.items():
+            yield from verbs(one, f"{name} {word}".strip())
+
+
+def test_every_verb_answers_in_json_but_those_that_have_a_reason() -> None:
+    without = {name for name, one in verbs(command_line()) if "--json" not in one._option_string_actions}
+    assert without == set(WITHOUT_JSON)
 
 
 def test_the_examples_are_understood() -> None:

@@ -15,7 +15,7 @@ from workers.agent.client import Client
 from workers.agent.errors import HostError, ServiceError
 from workers.agent.keys import load_key, make_key
 from workers.agent.policy import InvalidPolicy, Policy, example, log_path, pause_path, read_policy
-from workers.agent.state import COUNTER, DOING, ENROLLED, KEY, Enrolled, State
+from workers.agent.state import COUNTER, DOING, ENROLLED, KEY, Doing, Enrolled, State
 
 POLICY = "policy.toml"
 AGENT = f"offload-advisor/{__version__}"
@@ -29,8 +29,8 @@ def policy_path(state: State, stated: str | None) -> Path:
     return Path(stated).expanduser() if stated else state.path / POLICY
 
 
-def enrol(address: str, code: str, state: State, policy: Path, ask: Ask, say: Say) -> bool:
-    """Register this machine, once the person has seen whose code it is. Returns False where he says no.
+def enrol(address: str, code: str, state: State, policy: Path, ask: Ask, say: Say) -> Enrolled | None:
+    """Register this machine, once the person has seen whose code it is. Returns None where the answer is no.
 
     Raises HostError, and whatever the service refuses. The key is made after the confirmation, and removed again where
     the service does not take it.
@@ -45,7 +45,7 @@ def enrol(address: str, code: str, state: State, policy: Path, ask: Ask, say: Sa
         say(f"owner     {_plain(greeted.owner)}")
         say(f"host      {greeted.visibility}: {_VISIBILITY[greeted.visibility]}")
         if not ask("Enrol this machine there?"):
-            return False
+            return None
         state.make()
         state.remove(KEY, COUNTER)
         key = make_key(state)
@@ -64,7 +64,7 @@ def enrol(address: str, code: str, state: State, policy: Path, ask: Ask, say: Sa
         _write_policy(policy)
     say(f"key       {key_fingerprint(key.public)}: compare it with what the service shows its owner")
     say(_next_steps(known, policy))
-    return True
+    return known
 
 
 _VISIBILITY = {
@@ -102,8 +102,8 @@ def open_client(state: State) -> Client:
     return client
 
 
-def pause(state: State, policy: Path, say: Say) -> None:
-    """Stop what runs within seconds, and let nothing start."""
+def pause(state: State, policy: Path, say: Say) -> Path:
+    """Stop what runs within seconds, and let nothing start. Returns the file that says so."""
     path = pause_path(_policy_or_default(policy), state.path)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -111,16 +111,18 @@ def pause(state: State, policy: Path, say: Say) -> None:
     except OSError as error:
         raise HostError(f"{path}: {error.strerror or error}") from None
     say(f"paused: {path} is there")
+    return path
 
 
-def resume(state: State, policy: Path, say: Say) -> None:
-    """Let runs start again."""
+def resume(state: State, policy: Path, say: Say) -> Path:
+    """Let runs start again. Returns the file that is gone."""
     path = pause_path(_policy_or_default(policy), state.path)
     try:
         path.unlink(missing_ok=True)
     except OSError as error:
         raise HostError(f"{path}: {error.strerror or error}") from None
     say("not paused")
+    return path
 
 
 def _policy_or_default(path: Path) -> Policy:
@@ -128,27 +130,47 @@ def _policy_or_default(path: Path) -> Policy:
     return read_policy(path) if path.exists() else Policy()
 
 
-def status(state: State, policy: Path, say: Say) -> None:
-    """Say what this host is, what its agent does, and what ran here last. Nothing is asked of the service."""
-    known = state.enrolled()
+class HostStatus(Enrolled, frozen=True, kw_only=True):
+    """What this host is, does and last did.
+
+    `doing`: None where no agent runs; `policy`: its file, and in `policy_error` why nothing can run by it;
+    `pause_file`: is there while the host is paused.
+    """
+
+    doing: Doing | None
+    policy: str
+    policy_error: str | None
+    pause_file: str | None = None
+    paused: bool | None = None
+    waiting: tuple[askers.Waiting, ...] = ()
+    ran: tuple[journal.Ran, ...] = ()
+
+
+def status(state: State, policy: Path, say: Say) -> HostStatus:
+    """Say and return what this host is, what its agent does, and what ran here last. The service is not asked."""
+    known, doing = state.enrolled(), state.doing() if state.is_held() else None
     say(f"host      {known.pseudonym} ({known.host}) of {known.owner} at {known.service}")
-    doing = state.doing()
-    if state.is_held() and doing is not None:
+    if doing is not None:
         say(f"agent     {doing.what}{': ' + doing.text if doing.text else ''} (since {doing.at})")
     else:
         say("agent     not running: advisor host run")
+    begun = {**msgspec.structs.asdict(known), "doing": doing, "policy": str(policy)}
     try:
         found = read_policy(policy)
     except InvalidPolicy as error:
         say(f"policy    nothing runs: {error.detail}")
-        return
+        return HostStatus(**begun, policy_error=error.detail)
     say(f"policy    {policy}: {_summary(found)}")
-    path = pause_path(found, state.path)
+    path, waiting = pause_path(found, state.path), askers.read(state).waiting
     say(f"paused    {'yes: ' + str(path) if path.exists() else 'no'}")
-    for one in askers.read(state).waiting:
+    for one in waiting:
         say(f"waiting   {_plain(one.run)} of {_plain(one.account)}: {_plain(one.repo)} (advisor host approve …)")
-    for ran in journal.last(log_path(found, state.path), _LAST_RUNS):
+    last = journal.last(log_path(found, state.path), _LAST_RUNS)
+    for ran in last:
         say(f"ran       {ran.at} {_plain(ran.repo)} {_plain(ran.file)}: {_plain(ran.outcome)}")
+    return HostStatus(
+        **begun, policy_error=None, pause_file=str(path), paused=path.exists(), waiting=tuple(waiting), ran=tuple(last)
+    )
 
 
 def _summary(policy: Policy) -> str:

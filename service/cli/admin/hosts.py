@@ -12,7 +12,7 @@ _COLUMNS = "{:<22}  {:<24}  {:<20}  {:<8}  {:<8}  {:<16}  {:>5}  {}"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add what the command takes."""
-    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--json", action="store_true", help="as JSON")
 
 
 def run(arguments: argparse.Namespace) -> int:

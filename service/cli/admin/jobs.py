@@ -14,7 +14,7 @@ _COLUMNS = "{:<10}  {:<17}  {:<17}  {:<17}  {}"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add what the command takes."""
     parser.add_argument("name", nargs="?", metavar="NAME", help="make this one due now; a running service does it")
-    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--json", action="store_true", help="as JSON")
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -15,7 +15,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     which.add_argument("ids", nargs="*", metavar="ID", default=[], help="of an advice or a run that failed")
     which.add_argument("--failed", type=float, metavar="HOURS", help="all that failed in the last hours")
     parser.add_argument("--dry-run", action="store_true", help="show what it would be")
-    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--json", action="store_true", help="as JSON")
 
 
 def run(arguments: argparse.Namespace) -> int:

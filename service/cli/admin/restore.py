@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from service.cli.inputs import load_settings
+from service.cli.output import print_json
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -17,6 +18,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--before", type=Path, metavar="FILE",
         help="where to keep what is there now (default: next to FILE, with the time)",
     )  # fmt: skip
+    parser.add_argument("--json", action="store_true", help="as JSON")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -30,5 +32,8 @@ def run(arguments: argparse.Namespace) -> int:
     with nullcontext() if settings.redis_url else sole_user(settings.state_dir):
         was_there = keep_what_is_there(settings.database, before)
         restore(settings.database, arguments.file)
+    if arguments.json:
+        print_json({"restored": str(arguments.file), "before": str(before) if was_there else None})
+        return 0
     print(f"restored; what was there before is in {before}" if was_there else "restored; there was no database before")
     return 0
