@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import re
-import shlex
 import struct
 import subprocess
 import tempfile
@@ -18,17 +17,18 @@ from typing import NamedTuple
 
 import msgspec
 
-from service.engine.commands import ParsedCommand, render
+from service.engine.commands import ParsedCommand
+from service.engine.commands.render import launch
 from service.engine.errors import InvalidInput
 from service.engine.gguf import ArraySummary
 from service.engine.gguf.write import Value, data_bytes, header_bytes, tokenizer
 from service.engine.model import Model
+from workers.agent.engines import options_of
 from workers.agent.process import ProcessLimits, run_engine
 
 PROGRAM = "llama-fit-params"
 _SECONDS = 300
 _ROW = re.compile(r"^(\S+) (\d+) (\d+) (\d+)\s*$", re.M)
-_OPTION = re.compile(r"(?<![\w-])--?[A-Za-z][\w-]*")
 
 
 class Figures(NamedTuple):
@@ -69,15 +69,9 @@ def ask_engine(folder: Path, parsed: ParsedCommand, model: Model) -> list[Figure
     with tempfile.TemporaryDirectory() as run_in, tempfile.TemporaryDirectory() as models:
         file = Path(models) / "model.gguf"
         write_without_weights(model, file)
-        line = render("llama.cpp", "server", flags, model_path=str(file), program=str(program))
-        words = [
-            *_understood(shlex.split(line), known),
-            "-nr",
-            "-fit",
-            "off",
-            "-fitp",
-            "on",
-        ]  # -nr: else no row has what is repacked
+        made = launch("llama.cpp", "server", flags, model_path=str(file))
+        # -nr: else no row has what is repacked
+        words = [str(program), *_only_known(made.arguments, known), "-nr", "-fit", "off", "-fitp", "on"]
         limits = ProcessLimits(folder=Path(run_in), seconds=_SECONDS, readable=(file, folder), confined=False)
         ended = run_engine(words, {"HOME": run_in, "PATH": os.defpath}, limits, lambda _: None, lambda: None)
     printed = ended.tail.decode(errors="replace")
@@ -91,13 +85,13 @@ def ask_engine(folder: Path, parsed: ParsedCommand, model: Model) -> list[Figure
 def _known(program: Path) -> frozenset[str]:
     """Return the options that a program's --help names."""
     done = subprocess.run([program, "--help"], capture_output=True, text=True, timeout=60, errors="replace")
-    return frozenset(_OPTION.findall(done.stdout + done.stderr))
+    return frozenset(options_of(f"{done.stdout}\n{done.stderr}"))
 
 
-def _understood(words: Sequence[str], known: frozenset[str]) -> list[str]:
+def _only_known(words: Sequence[str], known: frozenset[str]) -> list[str]:
     """Return a server's words without the options, and their values, that the program lacks; -fit comes later."""
-    kept, skipping = [words[0]], False
-    for word in words[1:]:
+    kept, skipping = list[str](), False
+    for word in words:
         if re.match(r"--?[A-Za-z]", word):
             skipping = word not in known or word == "-fit"
         if not skipping:

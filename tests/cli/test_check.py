@@ -24,6 +24,7 @@ from tests.models import build, write_gguf
 from tests.projectors import gemma3_file
 
 LOGS = Path(__file__).parents[1] / "data" / "engine_logs"
+HELP = Path(__file__).parents[1] / "data" / "help" / "llama.cpp-0c1e57098-llama-fit-params.txt"
 DOCS = Path(__file__).parents[2] / "docs" / "check.md"
 RIG = "RTX 3090, Ryzen 9 7950X, 128GB DDR5-5600"
 
@@ -52,6 +53,22 @@ def test_a_command_that_the_engine_refuses_ends_with_1(model: str, capsys: pytes
 def test_the_file_that_the_command_opens_needs_no_model(model: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["check", f"llama-server -m {model} -c 4096 -fa on -fit off", "-H", RIG]) == 0
     assert capsys.readouterr().out.startswith("Fits")
+
+
+def test_the_engine_s_own_figures_stand_next_to_those_worked_out(
+    model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    program = tmp_path / "llama-fit-params"
+    program.write_text(f"""#!/bin/sh
+[ "$1" = --help ] && exec cat '{HELP}'
+case "$*" in *--port*) echo unknown argument; exit 1;; esac
+case "$*" in *"-ngl 99"*) ;; *) exit 1;; esac
+printf 'Host 158 0 8\\nCUDA0 604 448 299\\n'
+""")
+    program.chmod(0o755)
+    command = f"llama-server -m {model} -ngl 99 -c 4096 -fa on --host 0.0.0.0 --port 80"
+    assert main(["check", command, "-H", RIG, "--engine-dir", str(tmp_path)]) == 0
+    assert "CUDA0    weights 604, cache 448, compute 299  (here 604, 448, " in capsys.readouterr().out
 
 
 def test_a_command_without_a_model_asks_for_it(capsys: pytest.CaptureFixture[str]) -> None:
