@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 import re
 from collections.abc import Iterator, Mapping
 from typing import TypeVar
@@ -12,6 +11,7 @@ import httpx
 import msgspec
 
 from service.engine.errors import AdvisorError, InvalidInput
+from service.wire.loopback import is_loopback
 from service.wire.plain_text import clean
 from service.wire.problem import Problem
 
@@ -57,7 +57,7 @@ class Service:
         """Raises InvalidInput where a token would travel unencrypted over a network."""
         self.address = address
         parts = urlsplit(address)
-        local = _is_loopback(parts.hostname or "")
+        local = is_loopback(parts.hostname or "")
         if token and parts.scheme != "https" and not local:
             what = f"{address}: a token is sent over https only (http: to a service on this machine)"
             raise InvalidInput(what, field="ADVISOR_TOKEN")
@@ -147,12 +147,3 @@ def _decoded(data: bytes, kind: type[T]) -> T:
         return msgspec.json.decode(data, type=kind)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise Unreachable(f"the service's answer is not what this program expects: {clean(str(error)[:200])}") from None
-
-
-def _is_loopback(host: str) -> bool:
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from service.engine.errors import InvalidInput
 from service.hub.errors import HubReplyRefused
 from service.outgoing.rules import Url, origin, stated_origin
+from service.wire.loopback import is_loopback
 
 if TYPE_CHECKING:
     import httpx
@@ -30,7 +31,7 @@ class Addresses:
         files may be read from without the Hub."""
         self._url_hosts = frozenset(host.lower() for host in url_hosts)
         self._endpoint = stated_origin(endpoint)
-        self.is_loopback = _is_loopback(self._endpoint.host)
+        self.is_loopback = is_loopback(self._endpoint.host)
         self._suffixes = HUB_SUFFIXES + tuple(h.lower() for h in hosts if h.startswith("."))
         named = frozenset(h.lower() for h in hosts if not h.startswith("."))
         self._hosts = frozenset((*HUB_HOSTS, self._endpoint.host)) | named
@@ -48,7 +49,7 @@ class Addresses:
 
     def may_be_private(self, host: str) -> bool:
         """Whether `host` may have an address that is not public: the operator named it, in full."""
-        return host.lower() in self._private or (self.is_loopback and _is_loopback(host))
+        return host.lower() in self._private or (self.is_loopback and is_loopback(host))
 
     def after_redirect(self, url: httpx.URL, location: str) -> httpx.URL:
         """Return where a redirect from `url` leads. Raises HubReplyRefused where it must not be followed."""
@@ -82,7 +83,7 @@ class Addresses:
 
     def _is_allowed(self, url: Url) -> bool:
         host = url.host.lower()
-        if self.is_endpoint(url) or (self.is_loopback and _is_loopback(host) and url.scheme in ("http", "https")):
+        if self.is_endpoint(url) or (self.is_loopback and is_loopback(host) and url.scheme in ("http", "https")):
             return True
         return url.scheme == "https" and (host in self._url_hosts or self.names(host))
 
@@ -109,7 +110,3 @@ class ListingHosts:
     def allows(self, url: Url) -> bool:
         """Whether the API may be asked at `url`."""
         return self.may_see_token(url) or (not url.userinfo and url.scheme == "https" and self._names(url.host.lower()))
-
-
-def _is_loopback(host: str) -> bool:
-    return host == "localhost" or (_is_number(host) and ipaddress.ip_address(host).is_loopback)

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from service.hub.listing import OtherKind, RepoFile
+from service.hub.listing import OtherKind, RepoFile, total_bytes
 
 SUFFIX = ".gguf"
 # Pieces to be joined before use: `x.gguf.part1of2`, `x.gguf-split-a`, `x.gguf.001`.
@@ -37,8 +37,7 @@ class Candidate(NamedTuple):
     @property
     def n_bytes(self) -> int | None:
         """Bytes of all files, None where the size of one is unknown."""
-        sizes = [file.n_bytes for file in self.files]
-        return None if None in sizes else sum(size or 0 for size in sizes)
+        return total_bytes(self.files)
 
 
 def is_gguf(name: str) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal, TypeAlias
 
 import msgspec
@@ -17,6 +18,12 @@ class RepoFile(msgspec.Struct, frozen=True):
     sha256: str | None = None
 
 
+def total_bytes(files: Sequence[RepoFile]) -> int | None:
+    """Return the bytes of all files, None where the size of one is unknown."""
+    sizes = [file.n_bytes for file in files]
+    return None if None in sizes else sum(size or 0 for size in sizes)
+
+
 class Variant(msgspec.Struct, frozen=True):
     """One quantised model: its name, unique in the listing, and its files, shards in order."""
 
@@ -26,8 +33,7 @@ class Variant(msgspec.Struct, frozen=True):
     @property
     def n_bytes(self) -> int | None:
         """Bytes of all files, or None when the size of one is unknown."""
-        sizes = [file.n_bytes for file in self.files]
-        return None if None in sizes else sum(size or 0 for size in sizes)
+        return total_bytes(self.files)
 
 
 class OtherFile(msgspec.Struct, frozen=True):

@@ -5,7 +5,6 @@ No redirect is followed and no proxy, netrc or cookie of the machine is used.
 
 from __future__ import annotations
 
-import ipaddress
 import random
 import re
 import ssl
@@ -18,6 +17,7 @@ from urllib.parse import urlsplit
 import httpx
 import msgspec
 
+from service.wire.loopback import is_loopback
 from service.wire.measuring.agent import (
     COUNTER_HEADER,
     HOST_HEADER,
@@ -210,21 +210,12 @@ def service_address(address: str) -> tuple[str, str]:
         host, port, parts = "", None, urlsplit("")
     if not re.fullmatch(r"[a-z0-9.:-]{1,253}", host) or parts.path not in ("", "/") or parts.query or parts.username:
         raise HostError(f"{address}: give the service's address as https://HOST or https://HOST:PORT")
-    if parts.scheme != "https" and not (parts.scheme == "http" and _is_loopback(host)):
+    if parts.scheme != "https" and not (parts.scheme == "http" and is_loopback(host)):
         raise HostError(f"{address}: only https is spoken (http: with a service on this machine only)")
     name = f"[{host}]" if ":" in host else host
     default = 443 if parts.scheme == "https" else 80
     authority = name if port in (None, default) else f"{name}:{port}"
     return f"{parts.scheme}://{authority}", authority
-
-
-def _is_loopback(host: str) -> bool:
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 def _bounded(response: httpx.Response) -> bytes:

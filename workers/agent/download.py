@@ -7,7 +7,6 @@ have no network.
 from __future__ import annotations
 
 import hashlib
-import ipaddress
 import random
 import shutil
 import time
@@ -17,6 +16,7 @@ from urllib.parse import quote
 
 import httpx
 
+from service.wire.loopback import is_loopback
 from service.wire.measuring.agent import RunDocument, RunFile
 from workers.agent.eviction import bytes_below, make_room, mark
 from workers.agent.policy import Policy, allows_repo, folder
@@ -108,7 +108,7 @@ class _Fetch:
         self.client, self.file, self.path, self.stop, self.usage = client, file, path, stop, usage
         self.part = _part(path)
         self.began_before = _size(self.part) > 0
-        self.loopback = _is_loopback(httpx.URL(hub).host)
+        self.loopback = is_loopback(httpx.URL(hub).host)
         self.url = httpx.URL(f"{hub}/{document.repo}/resolve/{document.revision}/{quote(file.path)}")
 
     def run(self) -> Path:
@@ -189,7 +189,7 @@ class _Fetch:
             raise Refused("model_missing", "the Hub redirects to an address that cannot be read") from None
         host = target.host.lower()
         ours = target.scheme == "https" and (host in _HOSTS or host.endswith(_SUFFIXES)) and not target.userinfo
-        if not ours and not (self.loopback and _is_loopback(host)):
+        if not ours and not (self.loopback and is_loopback(host)):
             raise Refused("model_missing", "the Hub redirects to a host that is not its own")
         return target
 
@@ -203,10 +203,3 @@ def _size(path: Path) -> int:
         return path.stat().st_size
     except FileNotFoundError:
         return 0
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"

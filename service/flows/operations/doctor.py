@@ -7,7 +7,6 @@ import shlex
 import shutil
 from collections.abc import Iterator, Mapping
 from datetime import datetime, timedelta
-from ipaddress import ip_address
 from pathlib import Path
 from typing import Literal, TypeAlias
 
@@ -30,6 +29,7 @@ from service.settings import Settings
 from service.store.engines import make_engine
 from service.store.migrations import is_newer, newest
 from service.store.operations import health
+from service.wire.loopback import is_loopback
 
 State: TypeAlias = Literal["good", "warning", "bad"]
 _MIB, _GIB = 1 << 20, 1 << 30
@@ -69,20 +69,13 @@ def _address(settings: Settings) -> Diagnosis:
     if url is None and settings.has_bots:
         fix = "set ADVISOR_PUBLIC_URL=https://…"
         return Diagnosis(part=part, state="bad", text="the bots have no address to name in answers", fix=fix)
-    if url is None and not _is_loopback(settings.host):
+    if url is None and not is_loopback(settings.host):
         fix = "set ADVISOR_PUBLIC_URL to the address that clients use, and put TLS before it"
         return Diagnosis(part=part, state="warning", text=f"{settings.host} is reached from outside", fix=fix)
-    if url is not None and url.startswith("http://") and not _is_loopback(httpx.URL(url).host):
+    if url is not None and url.startswith("http://") and not is_loopback(httpx.URL(url).host):
         fix = "put TLS before the service: agents speak https only, and tokens would go in the clear"
         return Diagnosis(part=part, state="bad", text=f"{url} is not encrypted", fix=fix)
     return Diagnosis(part=part, state="good", text=url or f"this machine only, http://{settings.host}:{settings.port}")
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ip_address(host.strip("[]")).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 def _contradictions(settings: Settings) -> Iterator[Diagnosis]:
@@ -91,12 +84,12 @@ def _contradictions(settings: Settings) -> Iterator[Diagnosis]:
         text = "ADVISOR_WORKERS is 0, and no other worker can reach the Valkey that `advisor serve` runs for itself"
         fix = "set ADVISOR_WORKERS=2, or REDIS_URL to a server that workers share"
         yield Diagnosis(part="settings", state="bad", text=text, fix=fix)
-    if settings.public_url and _is_loopback(settings.host) and not settings.trusted_proxies:
+    if settings.public_url and is_loopback(settings.host) and not settings.trusted_proxies:
         text = "clients come through a proxy on this machine, and all count as one: limits hold for all together"
         fix = "set ADVISOR_TRUSTED_PROXIES=127.0.0.1/32"
         yield Diagnosis(part="settings", state="warning", text=text, fix=fix)
 
-    if settings.operator_contact is None and (settings.public_url or not _is_loopback(settings.host)):
+    if settings.operator_contact is None and (settings.public_url or not is_loopback(settings.host)):
         text = "strangers can reach this service, and nothing says who runs it or whom to ask"
         fix = "set ADVISOR_OPERATOR and ADVISOR_OPERATOR_CONTACT, and read what /privacy and /terms say for you"
         yield Diagnosis(part="operator", state="warning", text=text, fix=fix)

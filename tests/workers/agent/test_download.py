@@ -140,7 +140,7 @@ def test_what_is_not_the_file_is_refused(
 def test_no_redirect_leaves_the_hub_for_this_machine(
     document: RunDocument, policy: Policy, hub: LocalHub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(downloading, "_is_loopback", lambda host: False)
+    monkeypatch.setattr(downloading, "is_loopback", lambda host: False)
     assert "not its own" in refusal(document, policy, hub).text
 
 
