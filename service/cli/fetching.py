@@ -23,7 +23,7 @@ from workers.agent.state import State
 from workers.agent.usage import UsageOfDay
 
 if TYPE_CHECKING:
-    from service.cli.replanning import Asked
+    from service.cli.replanning import UpRequest
     from service.engine.advice import AdvisedConfig
     from service.wire.advice.advice import Advice
 
@@ -31,7 +31,7 @@ _MOST_GIB = 1 << 20
 _LOOKED_SECONDS = 1.0
 
 
-def fetch(asked: Asked, advice: Advice, config: AdvisedConfig, say: Callable[[str], None]) -> Path:
+def fetch(asked: UpRequest, advice: Advice, config: AdvisedConfig, say: Callable[[str], None]) -> Path:
     """Return the first file of a config's variant, fetched into the folder where it is not there.
 
     Raises InvalidInput where the repo does not give the files, or the disk has no room for them.

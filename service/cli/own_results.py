@@ -37,7 +37,7 @@ _MOST_SPEEDS = 200
 _OWNER = "yours"  # one source, however many runs: all are of one machine
 
 
-class _Run(NamedTuple):
+class _OwnRun(NamedTuple):
     """One measurement: the command that it was of, the model's repo or path, and the speeds."""
 
     engine: Engine
@@ -71,7 +71,7 @@ def with_own(settings: Settings, advice: Advice, files: Sequence[str]) -> Advice
     return msgspec.structs.replace(advice, configs=new.configs, headline=new.headline)
 
 
-def _beyond(errors: Sequence[tuple[_Run, dict[Phase, float]]]) -> Iterator[str]:
+def _beyond(errors: Sequence[tuple[_OwnRun, dict[Phase, float]]]) -> Iterator[str]:
     for run, error in errors:
         for phase, off in error.items():
             if abs(off) > FARTHEST:
@@ -81,14 +81,14 @@ def _beyond(errors: Sequence[tuple[_Run, dict[Phase, float]]]) -> Iterator[str]:
                 yield f"{told}: more than three times off is of that run alone, and corrects nothing"
 
 
-def _nearness(run: _Run, advice: Advice, variant: str, engine: Engine) -> Nearness:
+def _nearness(run: _OwnRun, advice: Advice, variant: str, engine: Engine) -> Nearness:
     repo, _, its_variant = run.model.rpartition(":")
     same_model = advice.repo in (repo, run.model)
     same_variant = same_model and (its_variant == variant or run.model == advice.repo)
     return Nearness(rig=True, variant=same_variant, engine=run.engine == engine, model=same_model)
 
 
-def _runs(file: str, advice: Advice) -> Iterator[_Run]:
+def _runs(file: str, advice: Advice) -> Iterator[_OwnRun]:
     text = file_text(file, "--measured", _MAX_FILE)
     kept = saved_results(text)
     if kept is not None:
@@ -98,7 +98,7 @@ def _runs(file: str, advice: Advice) -> Iterator[_Run]:
     said = read_paste(text)
     if not said.rows or said.command is None:
         raise InvalidInput(f"{file} holds no command with what it printed", field="--measured")
-    yield _Run(parse(said.command).engine, said.command, advice.repo, said.rows)
+    yield _OwnRun(parse(said.command).engine, said.command, advice.repo, said.rows)
 
 
 def _require_same_machine(file: str, kept: SavedResults, hardware: Hardware) -> None:
@@ -106,7 +106,7 @@ def _require_same_machine(file: str, kept: SavedResults, hardware: Hardware) -> 
         raise InvalidInput(f"{file} was measured on another machine than --hardware says", field="--measured")
 
 
-def _of_saved(file: str, kept: SavedResults, advice: Advice) -> Iterator[_Run]:
+def _of_saved(file: str, kept: SavedResults, advice: Advice) -> Iterator[_OwnRun]:
     measured = [one for one in kept.results if one.report.rows]
     if not measured:
         raise InvalidInput(f"nothing was measured in {file}", field="--measured")
@@ -114,10 +114,10 @@ def _of_saved(file: str, kept: SavedResults, advice: Advice) -> Iterator[_Run]:
         engine = one.document.engine
         made = launch(engine, "server", to_flags(one.document.flags), model_path=one.document.files[0].path)
         model = advice.repo if one.model.repo == ON_DISK else f"{one.model.repo}:{one.model.variant}"
-        yield _Run(engine, bash(made), model, one.report.rows)
+        yield _OwnRun(engine, bash(made), model, one.report.rows)
 
 
-def _error(settings: Settings, run: _Run, hardware: Hardware) -> dict[Phase, float]:
+def _error(settings: Settings, run: _OwnRun, hardware: Hardware) -> dict[Phase, float]:
     """Return the median logarithm of measured over expected speed, by phase."""
     case = BatchCase(command=run.command, model=run.model, hardware=hardware, engine=run.engine)
     speeds = list(_speeds(run.rows))[:_MOST_SPEEDS]

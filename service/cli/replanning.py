@@ -24,7 +24,7 @@ _CONTEXT, _LEAST_CONTEXT = 8_192, 1_024
 _LEAST_RESERVE = 512
 
 
-class Asked(NamedTuple):
+class UpRequest(NamedTuple):
     """What does not change from one start to the next. `repo`: on the Hub, or GGUF files here."""
 
     settings: Settings
@@ -39,7 +39,7 @@ class Asked(NamedTuple):
 class Plan(NamedTuple):
     """One start. `config`: None where a command was given; `model`: the first file, where it lies here."""
 
-    asked: Asked
+    asked: UpRequest
     what: str
     advice: Advice | None = None
     config: AdvisedConfig | None = None
@@ -97,7 +97,7 @@ def first_plan(
 ) -> Plan:
     """Return what `advisor up` was asked for. Raises AdvisorError where nothing fits, or nothing could be started."""
     folder = (arguments.models or Path("~/models")).expanduser()
-    asked = Asked(
+    asked = UpRequest(
         settings=settings, repo=arguments.what, hardware=hardware, engine=engine, folder=folder,
         context=arguments.context or _CONTEXT, port=arguments.port,
     )  # fmt: skip
@@ -111,7 +111,7 @@ def first_plan(
     return plan
 
 
-def _of_advice(asked: Asked, data: bytes) -> Plan:
+def _of_advice(asked: UpRequest, data: bytes) -> Plan:
     from service.wire.advice.advice import Advice
 
     try:
@@ -125,7 +125,7 @@ def _of_advice(asked: Asked, data: bytes) -> Plan:
     return plan
 
 
-def _of_command(asked: Asked, command: str) -> Plan:
+def _of_command(asked: UpRequest, command: str) -> Plan:
     from service.engine.commands import parse
     from service.engine.commands.config_files import launch_of
 
@@ -147,7 +147,7 @@ def _of_command(asked: Asked, command: str) -> Plan:
     return Plan(asked=asked, what="your command", given=given, model=model)
 
 
-def _planned(asked: Asked, constraints: Constraints, told: str) -> Plan | None:
+def _planned(asked: UpRequest, constraints: Constraints, told: str) -> Plan | None:
     """Return the best config under some constraints, with less context where nothing fits."""
     from service.flows.advice.direct import advise_directly
 
@@ -162,7 +162,7 @@ def _planned(asked: Asked, constraints: Constraints, told: str) -> Plan | None:
     return None
 
 
-def _best(asked: Asked, advice: Advice, told: str) -> Plan | None:
+def _best(asked: UpRequest, advice: Advice, told: str) -> Plan | None:
     config = next((one for one in advice.configs if one.engine == asked.engine), None)
     if config is None:
         return None

@@ -78,7 +78,7 @@ class Watching(Protocol):
     def rest(self, resting: bool) -> None: ...
 
 
-class Ended(BaseException):
+class EndRequested(BaseException):
     """The agent was asked to end while it waited for the service."""
 
 
@@ -103,11 +103,11 @@ class Agent:
         """End in order: a run is stopped and reported. Called by signals."""
         self.ending.set()
         if self._waiting:
-            raise Ended
+            raise EndRequested
 
     def serve(self, *, once: bool = False, dry_run: bool = False) -> None:
         """Work until asked to end; `once`: one run, or none where none waits. Raises HostError where it never can."""
-        with suppress(Ended):
+        with suppress(EndRequested):
             self._note("starting")
             while not self.ending.is_set():
                 if self._turn(dry_run) and once:
@@ -152,8 +152,8 @@ class Agent:
         with self._interruptible():
             return self.client.lease()
 
-    def _interruptible(self) -> _Waiting:
-        return _Waiting(self)
+    def _interruptible(self) -> _Interruptible:
+        return _Interruptible(self)
 
     def _back_off(self, error: ServiceError) -> None:
         """Wait before the service is asked again. Raises NotEnrolled where it will never answer."""
@@ -183,7 +183,7 @@ class Agent:
 
     def _do(self, leased: LeasedRun, policy: Policy, dry_run: bool) -> None:
         """Measure one run and report it, whatever comes."""
-        run = _Run(self, leased, policy)
+        run = _LeasedRun(self, leased, policy)
         self._said = ""
         self.machine.rest(False)
         self.client.request_id = leased.request
@@ -195,7 +195,7 @@ class Agent:
             self.machine.rest(True)
 
 
-class _Waiting:
+class _Interruptible:
     """While it lasts, a signal ends the agent at once: only the service is waited for."""
 
     def __init__(self, agent: Agent) -> None:
@@ -205,13 +205,13 @@ class _Waiting:
         self.agent._waiting = True
         if self.agent.ending.is_set():
             self.agent._waiting = False
-            raise Ended
+            raise EndRequested
 
     def __exit__(self, *_: object) -> None:
         self.agent._waiting = False
 
 
-class _Run:
+class _LeasedRun:
     """One leased run on its way."""
 
     def __init__(self, agent: Agent, leased: LeasedRun, policy: Policy) -> None:

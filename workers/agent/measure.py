@@ -98,7 +98,7 @@ def measure(
     `usage`: where what it takes is noted and held to the owner's limits of a day, None: nowhere.
     """
     with tempfile.TemporaryDirectory(prefix="advisor-") as folder:
-        run = _Run(document, program, files, policy, on_row, stop, Path(folder), state)
+        run = _EngineRun(document, program, files, policy, on_row, stop, Path(folder), state)
         try:
             run.prepare(gpus, watched or open_gpus(), usage)
             return run.measure()
@@ -117,7 +117,7 @@ class _Ends(Exception):
         self.failure = failure
 
 
-class _Run:
+class _EngineRun:
     def __init__(
         self, document: RunDocument, program: EngineProgram, files: Sequence[Path], policy: Policy,
         on_row: OnRow, stop: Stop, folder: Path, state: Path | None,
@@ -222,7 +222,7 @@ class _Run:
 class _Pass:
     """One start of the program."""
 
-    def __init__(self, run: _Run, command: EngineCommand) -> None:
+    def __init__(self, run: _EngineRun, command: EngineCommand) -> None:
         self.of, self.command = run, command
         self.reader = Reader()
         self.rows: list[MeasuredRow] = []

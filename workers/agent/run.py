@@ -13,7 +13,7 @@ from service.scratch import own_scratch
 from workers.agent import owner
 from workers.agent.errors import HostError
 from workers.agent.leftovers import end_leftovers
-from workers.agent.loop import Agent, Ended
+from workers.agent.loop import Agent, EndRequested
 from workers.agent.measure import RECORD, measure
 from workers.agent.process import Confinement, confinement
 from workers.agent.state import State
@@ -46,7 +46,7 @@ def _work(state: State, policy: str | None, held: Confinement, *, once: bool, dr
         signal.signal(number, agent.end)
     try:
         agent.serve(once=once or dry_run, dry_run=dry_run)
-    except Ended:
+    except EndRequested:
         pass
     finally:
         client.close()

@@ -1,6 +1,6 @@
 """Builds of the engines: what changed when, and the rules, defaults and options of a build."""
 
-from service.engine.builds.history import Change
+from service.engine.builds.history import BuildChange
 from service.engine.builds.lookup import (
     Build,
     BuildAsked,
@@ -18,8 +18,8 @@ __all__ = [
     "TODAY",
     "Build",
     "BuildAsked",
+    "BuildChange",
     "BuildRules",
-    "Change",
     "MemoryRules",
     "date_of_today",
     "day_before",

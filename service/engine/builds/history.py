@@ -13,7 +13,7 @@ import msgspec
 from service.engine.builds.rules import BuildRules, MemoryRules
 
 
-class Change(msgspec.Struct, frozen=True, kw_only=True):
+class BuildChange(msgspec.Struct, frozen=True, kw_only=True):
     """Something that an engine does differently since `date`. `before`: the rules that held until then."""
 
     date: str
@@ -39,7 +39,7 @@ class Recorded(msgspec.Struct, frozen=True):
     """
 
     today: Today
-    changes: tuple[Change, ...]
+    changes: tuple[BuildChange, ...]
     numbers: tuple[tuple[int, str], ...] = ()
     options: dict[str, str] = {}
     bench_options: dict[str, str] = {}
@@ -54,7 +54,7 @@ class History(msgspec.Struct, frozen=True, dict=True, kw_only=True, eq=False):
     """
 
     today: Today
-    changes: tuple[Change, ...]
+    changes: tuple[BuildChange, ...]
     numbers: tuple[tuple[int, str], ...]
     commits: dict[str, str]
     options: dict[str, dict[str, str]]
@@ -83,7 +83,7 @@ class History(msgspec.Struct, frozen=True, dict=True, kw_only=True, eq=False):
         """By the number of changes that are undone."""
         return {0: self.defaults}
 
-    def _without(self, changes: Sequence[Change]) -> BuildRules:
+    def _without(self, changes: Sequence[BuildChange]) -> BuildRules:
         build: dict[str, object] = {}
         memory: dict[str, object] = {}
         for change in changes:

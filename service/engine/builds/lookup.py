@@ -7,7 +7,7 @@ from bisect import bisect_right
 
 import msgspec
 
-from service.engine.builds.history import Change, History
+from service.engine.builds.history import BuildChange, History
 from service.engine.builds.rules import BuildRules
 from service.engine.config import Engine
 from service.engine.engines import engine_spec
@@ -62,7 +62,7 @@ class Build(msgspec.Struct, frozen=True, kw_only=True):
         return _history(self.engine).rules_at(self.date)
 
     @property
-    def changes(self) -> tuple[Change, ...]:
+    def changes(self) -> tuple[BuildChange, ...]:
         """What changed since, oldest first."""
         return tuple(c for c in _history(self.engine).changes if self.date and c.date > self.date)
 

@@ -11,7 +11,7 @@ if TYPE_CHECKING:  # nothing is loaded for the interface: this room asks the eng
     from service.engine.calibration import Coefficients
     from service.engine.speed.work import Weights, Work
 
-Change: TypeAlias = Literal[
+SpeedChange: TypeAlias = Literal[
     "flash_attention",
     "flash_attention_kernels",
     "repack_on_the_fly",
@@ -39,7 +39,7 @@ class Milestone(msgspec.Struct, frozen=True):
     ("inferred").
     """
 
-    change: Change
+    change: SpeedChange
     date: str
     source: str
 

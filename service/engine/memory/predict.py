@@ -52,7 +52,7 @@ def predict_placed(
     tool: Tool = "server", rules: MemoryRules | None = None,
 ) -> Memory:  # fmt: skip
     """Return the memory of every device under a placement that is known. Raises InvalidFlags."""
-    return Prediction(engine, model, flags, placement, allocator, tool, rules).memory()
+    return MemoryPrediction(engine, model, flags, placement, allocator, tool, rules).memory()
 
 
 class Computed(NamedTuple):
@@ -64,7 +64,7 @@ class Computed(NamedTuple):
     known: bool
 
 
-class Prediction(Contents):
+class MemoryPrediction(Contents):
     """One prediction: what all parts of it need."""
 
     def __init__(

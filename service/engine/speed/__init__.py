@@ -2,8 +2,8 @@
 
 from service.engine.speed.parts import PARTS, milliseconds
 from service.engine.speed.predict import (
-    Request,
     Speed,
+    TimedRequest,
     goal_seconds,
     is_called,
     predict_speed,
@@ -17,8 +17,8 @@ from service.engine.speed.work import Work
 
 __all__ = [
     "PARTS",
-    "Request",
     "Speed",
+    "TimedRequest",
     "Work",
     "goal_seconds",
     "is_called",

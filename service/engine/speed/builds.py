@@ -10,11 +10,11 @@ from functools import lru_cache
 
 from service.engine.config import Engine
 from service.engine.engines import engine_spec
-from service.engine.engines.speed import Change
+from service.engine.engines.speed import SpeedChange
 
 
 @lru_cache(maxsize=256)
-def changes_after(engine: Engine, build_date: str | None) -> frozenset[Change]:
+def changes_after(engine: Engine, build_date: str | None) -> frozenset[SpeedChange]:
     """Return the changes that a build of `build_date` (YYYY-MM-DD) does not have yet; none without a date."""
     if build_date is None:
         return frozenset()

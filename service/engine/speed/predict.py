@@ -123,7 +123,7 @@ class Spent(NamedTuple):
     token: Seconds
 
 
-class Request(msgspec.Struct, frozen=True):
+class TimedRequest(msgspec.Struct, frozen=True):
     """One request of a goal on a machine: its prompt on top of its depth, then its output."""
 
     machine: Machine
@@ -145,14 +145,14 @@ class Request(msgspec.Struct, frozen=True):
 
 def request_of(
     rig: Rig, devices: Sequence[Device], flags: Flags, goal: Goal, binding: Binding | None = None
-) -> Request:  # fmt: skip
+) -> TimedRequest:  # fmt: skip
     """Return one request of `goal` on `devices` of `rig`, with the threads of `flags`.
 
     `binding` None: as a command with these flags is written.
     """
     p, bound = rig.calibration.coefficients, binding or binding_of(prefix_of(flags.numa), flags.numa)
     machine = machine_of(bound_rig(rig, bound), devices, flags, p)
-    return Request(bound_machine(machine, rig, bound), goal, p)
+    return TimedRequest(bound_machine(machine, rig, bound), goal, p)
 
 
 def versus(a: Speed, b: Speed, phase: Phase, same_engine: bool = True) -> Estimate:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from service.engine.config import Engine
-from service.engine.engines.speed import Change
+from service.engine.engines.speed import SpeedChange
 from service.engine.model import Mla
 from service.engine.run.copies import NEVER
 from service.engine.run.weights import Use, WeightRules
@@ -87,7 +87,7 @@ class Work(msgspec.Struct, frozen=True):
     split_mode: str
     parallel_cards: int
     n_ubatch: int
-    lacks: frozenset[Change]
+    lacks: frozenset[SpeedChange]
 
     def without_copies(self) -> Work:
         """Return the work where nothing in RAM is copied to a GPU for a batch."""

@@ -68,14 +68,14 @@ def read_table(lines: Sequence[Line]) -> Printed | None:
     Raises InvalidInput (field `text`) naming the line: of a row that is not proved, of one without the head of its
     table, of a second table, of rows of another configuration.
     """
-    table: _Reading | None = None
+    table: _TableReader | None = None
     at = 0
     while at < len(lines):
         head = _head(lines, at)
         if head and table:
             raise _wrong(lines[at], "a second table begins here: send each run by itself")
         if head:
-            table = _Reading(head, lines[at].number)
+            table = _TableReader(head, lines[at].number)
             table.take(lines[at : at + head.n_lines])
             at += head.n_lines
         elif table is None:
@@ -116,7 +116,7 @@ def _bench_columns(text: str) -> tuple[str, ...] | None:
     return (*match["columns"].split("|"), "test", "t/s") if match else None
 
 
-class _Reading:
+class _TableReader:
     """Reads the lines behind a head."""
 
     def __init__(self, head: _Head, line: int) -> None:

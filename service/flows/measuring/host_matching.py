@@ -24,7 +24,7 @@ from service.wire.measuring.runs import HostMatch
 _STATES = {"waiting": "it waits for its owner's approval", "paused": "its owner has paused it"}
 
 
-class Card(msgspec.Struct, frozen=True):
+class NeededCard(msgspec.Struct, frozen=True):
     """A GPU that a config needs: the catalogue's name, and the MiB that it takes of it at most."""
 
     name: str
@@ -38,7 +38,7 @@ class Wanted(msgspec.Struct, frozen=True):
     """
 
     outline: RunOutline
-    cards: tuple[Card, ...]
+    cards: tuple[NeededCard, ...]
     ram_mib: float
     backend: str | None
 

@@ -21,7 +21,7 @@ from service.flows.advice.reading import read_models
 from service.flows.advice.repos import list_repo
 from service.flows.context import Context
 from service.flows.measuring import tuning
-from service.flows.measuring.host_matching import Asker, Card, Suited, Wanted, suited
+from service.flows.measuring.host_matching import Asker, NeededCard, Suited, Wanted, suited
 from service.flows.results.cells import cell_of, files_of
 from service.hub import RepoListing
 from service.hub.references import parse_reference
@@ -76,7 +76,7 @@ def _wanted(outline: RunOutline, one: Measurement) -> Wanted:
     cards = [device for device in one.devices if device.device != CPU]
     return Wanted(
         outline=outline,
-        cards=tuple(Card(card.gpu or "", card.total_high_mib) for card in cards),
+        cards=tuple(NeededCard(card.gpu or "", card.total_high_mib) for card in cards),
         ram_mib=next((device.total_high_mib for device in one.devices if device.device == CPU), 0.0),
         backend=cards[0].device.rstrip("0123456789").lower() if cards else None,
     )

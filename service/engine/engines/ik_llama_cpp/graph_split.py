@@ -30,7 +30,7 @@ from service.engine.memory.figures import DeviceBytes, Memory
 from service.engine.memory.graph import Slot
 from service.engine.memory.offload import lacks_kernels
 from service.engine.memory.placement import ROPE_FACTORS, place
-from service.engine.memory.predict import Computed, Prediction, predict_memory, predict_placed
+from service.engine.memory.predict import Computed, MemoryPrediction, predict_memory, predict_placed
 from service.engine.memory.replay import Replay
 from service.engine.memory.spec import Allocator
 from service.engine.memory.stored import reserved_bytes
@@ -65,7 +65,7 @@ def _without_gpus(
 ) -> Memory:  # fmt: skip
     """The rig makes no device at all at -ngl 0."""
     placement = place("ik_llama.cpp", model, flags, ())
-    memory = Prediction("ik_llama.cpp", model, flags, placement, "lab", tool, rules).memory()
+    memory = MemoryPrediction("ik_llama.cpp", model, flags, placement, "lab", tool, rules).memory()
     idle = DeviceBytes(0, 0, 0, 0, 0, Estimate(0, 0, 0))
     return msgspec.structs.replace(
         memory,
@@ -89,7 +89,7 @@ def _shared(
     return prediction.memory()
 
 
-class _SharedOut(Prediction):
+class _SharedOut(MemoryPrediction):
     """Weights and caches shared out over all cards; the compute buffers are those of whole layers where the graph in
     parts is not described.
     """

@@ -15,7 +15,7 @@ from service.engine.memory.cache import cache_tensors
 from service.engine.memory.figures import DeviceBytes, Memory
 from service.engine.memory.graph import CUDA_ALIGNMENT
 from service.engine.memory.placement import ROPE_FACTORS, place
-from service.engine.memory.predict import Prediction
+from service.engine.memory.predict import MemoryPrediction
 from service.engine.memory.scheduler import SchedulerOptions
 from service.engine.memory.spec import Allocator
 from service.engine.model import Model
@@ -39,7 +39,7 @@ def predict_tensor_split(
     return msgspec.structs.replace(memory, devices=devices, placement=by_layer, basis=basis)
 
 
-class _Sliced(Prediction):
+class _Sliced(MemoryPrediction):
     """A model on cards that the scheduler sees as one, which takes no work on weights in RAM and fuses no kernels."""
 
     def _options(self, *, few_tokens: bool = False, as_loaded: bool = False) -> SchedulerOptions:

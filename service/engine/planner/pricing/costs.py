@@ -16,7 +16,7 @@ from service.engine.config import Flags, Override, Placement
 from service.engine.model import Model
 from service.engine.planner.pricing.blocks import Block
 from service.engine.planner.pricing.fit import Problem
-from service.engine.speed import Request, request_of, weights_of, work_of
+from service.engine.speed import TimedRequest, request_of, weights_of, work_of
 from service.engine.speed.work import Attention, Weights, Work
 
 _WITH_RULES = (Override("exps", "CPU"),)  # any rule: with one, ik_llama.cpp pins weights in RAM, and copies them faster
@@ -80,7 +80,7 @@ class _Parts:
     """Differences that parts make to the request."""
 
     def __init__(
-        self, problem: Problem, flags: Flags, placement: Placement, work: Work, request: Request, base: float
+        self, problem: Problem, flags: Flags, placement: Placement, work: Work, request: TimedRequest, base: float
     ) -> None:
         self.problem, self.flags, self.placement = problem, flags, placement
         self.work, self.request, self.base = work, request, base

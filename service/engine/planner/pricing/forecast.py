@@ -25,7 +25,7 @@ from service.engine.planner.pricing.fit import MemoryLimits, Shortfall
 from service.engine.planner.pricing.support import runs_on_gpu
 from service.engine.run.copies import MIN_BATCH, NEVER
 from service.engine.run.resolved import resolve
-from service.engine.speed import Request, Work, request_of, weights_of, work_of
+from service.engine.speed import TimedRequest, Work, request_of, weights_of, work_of
 from service.engine.speed.generation import token_seconds
 from service.engine.speed.prompt import batch_seconds
 from service.engine.speed.sums import parallel_cards
@@ -81,7 +81,7 @@ class Forecaster:
         self.fixed = tuple(w for w in self.work.weights if w.device == 0)
         self._caches: dict[tuple[str, str], int] = {}
         self._buffers: dict[tuple[int, str, str], tuple[int, int]] = {}
-        self._requests: dict[tuple[Device, ...], Request] = {}
+        self._requests: dict[tuple[Device, ...], TimedRequest] = {}
 
     def forecast(
         self, candidate: Candidate, devices: Sequence[Device], limits: MemoryLimits, known: Shortfall | None = None
@@ -118,7 +118,7 @@ class Forecaster:
         idle = strategy == "all on GPU" and min(f + p for f, p in zip(fill.fixed, fill.pieces, strict=True)) <= 0
         return Forecast(strategy, request.seconds(work), tg, pp, None, idle)
 
-    def _request(self, devices: tuple[Device, ...], flags: Flags) -> Request:
+    def _request(self, devices: tuple[Device, ...], flags: Flags) -> TimedRequest:
         if devices not in self._requests:
             self._requests[devices] = request_of(self.rig, devices, flags, self.goal)
         return self._requests[devices]
