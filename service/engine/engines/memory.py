@@ -158,6 +158,13 @@ class EngineMemory(ABC):
         """Return why the engine does not load the model with these flags' `-sm`, None where it does."""
         return None
 
+    def stops_at_graph(self, model: Model, flags: Flags, free: Sequence[int]) -> str | None:
+        """Return why the engine stops at its first graph though the model is loaded, None where it does not.
+
+        Raises InvalidFlags.
+        """
+        return None
+
     # -- what is stored --------------------------------------------------------------------------------------------
 
     def loaded(self, model: Model, flags: Flags, placement: Placement) -> tuple[Model, Placement]:

@@ -16,7 +16,7 @@ from service.engine.rules.rule import WORTH_SAYING, Found, Rule
 _LOST = 0.99  # of PP or TG: less than this is a loss
 _DEPTHS = (0, 4_096, 16_384, 65_536)
 _LEAST_FREED_MIB = 256
-_PROMPT, _OUTPUT = 4_096, 512  # tokens of the request by which changes that all help are compared
+_PROMPT, _OUTPUT = 4_096, 512  # tokens of the request by which changes are compared
 
 
 class Proof(NamedTuple):
@@ -38,8 +38,9 @@ def proven(case: Case, rule: Rule, rules: Sequence[Rule]) -> Iterator[tuple[Find
 
     A change is not printed where the finding stays, a device runs over that did not before, the engine refuses
     something new, or PP or TG fall by more than 1 %. A finding about speed alone of which no change gains anything is
-    dropped. Of a command that does not run, speeds say nothing: there a change must make it fit. Advice that changes
-    no command (another quantisation, a newer build) is printed as it is.
+    dropped; one whose every change loses as much elsewhere is a choice, and no warning. Of a command that does not
+    run, speeds say nothing: there a change must make it fit. Advice that changes no command (another quantisation, a
+    newer build) is printed as it is.
     """
     pairs = list(rule.findings(case))
     for finding, found in pairs:
@@ -59,7 +60,17 @@ def proven(case: Case, rule: Rule, rules: Sequence[Rule]) -> Iterator[tuple[Find
         ):
             advice = ", or ".join(one for one in tried if isinstance(one, str))
             said = finding.message + _rejected(tried)
-            yield msgspec.structs.replace(finding, message=said, fix=advice or None), found
+            severity = "info" if _is_a_choice(case, rule, tried) else finding.severity
+            yield msgspec.structs.replace(finding, severity=severity, message=said, fix=advice or None), found
+
+
+def _is_a_choice(case: Case, rule: Rule, tried: Sequence[Proof | str | None]) -> bool:
+    """Whether all that a finding about speed offers is slower elsewhere, and a usual request no faster with it."""
+    proofs = [one for one in tried if isinstance(one, Proof)]
+    if rule.about != "speed" or len(proofs) < sum(one is not None for one in tried):
+        return False
+    now = _seconds(case)
+    return all(one.seconds > now * _LOST for one in proofs)
 
 
 def _rejected(tried: Sequence[Proof | str | None]) -> str:
@@ -94,8 +105,7 @@ def _tried(
 
 
 def _proof(case: Case, after: Case, change: str, finding: Finding, rule: Rule) -> Proof:
-    speed = after.speed()
-    seconds = _PROMPT / speed.pp.expected + _OUTPUT / speed.tg.expected
+    seconds = _seconds(after)
     if finding.severity == "error" or not all(row.fits for row in case.table):
         return Proof(change, _when_it_runs(case, after), 1.0, 1.0, True, seconds)
     gains = _gains(case, after)
@@ -104,6 +114,11 @@ def _proof(case: Case, after: Case, change: str, finding: Finding, rule: Rule) -
     helps = (not lost or rule.costs) and (rule.about != "speed" or max(pp, tg) >= WORTH_SAYING)
     gain = _in_words(case, after, gains, lost) + (", but right" if lost and rule.costs else "")
     return Proof(change, gain, pp, tg, helps, seconds)
+
+
+def _seconds(case: Case) -> float:
+    speed = case.speed()
+    return _PROMPT / speed.pp.expected + _OUTPUT / speed.tg.expected
 
 
 def _fits_where(case: Case, after: Case) -> bool:

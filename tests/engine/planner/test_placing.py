@@ -14,7 +14,7 @@ from service.engine.hardware import Cpu, Gpu, Hardware, Ram
 from service.engine.memory import place
 from service.engine.memory.layers_by_count import split_layers as split_llama
 from service.engine.memory.spec import make_spec
-from service.engine.planner.pricing.fit import Placed, Problem, Shortfall, slack
+from service.engine.planner.pricing.fit import Fitted, Placed, Problem, Shortfall, check, slack
 from service.engine.planner.search.knapsack import OPTIONS, Item, pack
 from service.engine.planner.search.layout_flags import tensor_split_for
 from service.engine.planner.search.placement import best_placement
@@ -51,6 +51,14 @@ def seconds(problem: Problem, found: Placed) -> float:
     flags, placement = found.fitted.flags, found.fitted.memory.placement
     given = (problem.engine, problem.model, flags, placement, problem.rig, problem.devices)
     return goal_seconds(resolve_run(*given), problem.goal).expected
+
+
+def test_shares_of_every_layer_that_stop_the_engine_do_not_fit() -> None:
+    unlike = Hardware(gpus=[Gpu(name="A100 80GB"), Gpu(name="RTX 5090")], cpu=Cpu(model="Threadripper PRO 7965WX"))
+    problem = problem_of(unlike, "ik_llama.cpp", "Qwen3-235B-A22B", "exps=iq2_ks,*=iq5_ks")
+    flags = replace(flags_of(problem, 512, "all on GPU"), n_ctx=4096, split_mode="graph")
+    assert isinstance(check(problem, replace(flags, tensor_split=(20.0, 40.0))), Fitted)
+    assert isinstance(check(problem, replace(flags, tensor_split=(15.5, 47.5))), Shortfall)
 
 
 @pytest.mark.parametrize("case", CASES, ids=NAMES)

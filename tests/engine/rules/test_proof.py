@@ -92,3 +92,14 @@ def test_a_printed_fix_helps_in_two_hundred_generated_commands(first: int) -> No
 def test_a_finding_about_speed_alone_goes_with_its_gain() -> None:
     sparse = "llama-server -c 4096 -ngl 99 -ot exps=CPU -ub 2048 -no-fmoe -ot 'blk\\.[0-9]\\.ffn_up_exps=CUDA0'"
     assert "up-gate-apart" not in [f.rule for f in findings(case(IK, build(*GLM), ONE_3090_DESKTOP, sparse))]
+
+
+@pytest.mark.parametrize(
+    ("seed", "rule", "severity"), [(152, "layers-in-ram", "info"), (33, "layers-in-ram", "warning")]
+)
+def test_what_wins_on_one_side_as_much_as_it_loses_on_the_other_is_no_warning(
+    seed: int, rule: str, severity: str
+) -> None:
+    found = {one.rule: one for one in findings(case(*written(seed)))}
+    assert "not proposed, for it loses too" in found[rule].message
+    assert (found[rule].severity, found[rule].fix) == (severity, None)

@@ -17,7 +17,7 @@ from service.engine.engines.ik_llama_cpp.graph_split import beyond_the_graphs, p
 from service.engine.engines.ik_llama_cpp.layers import slot_sizes, split_layers
 from service.engine.engines.ik_llama_cpp.merged import merged
 from service.engine.engines.ik_llama_cpp.placement import place_layers
-from service.engine.engines.ik_llama_cpp.shares import can_share
+from service.engine.engines.ik_llama_cpp.shares import can_share, graph_split_aborts
 from service.engine.engines.memory import EngineMemory
 from service.engine.layers import Layer
 from service.engine.memory.cache import CacheTensor
@@ -128,6 +128,10 @@ class IkMemory(EngineMemory):
     def ignores_overrides(self, flags: Flags) -> bool:
         """Return whether `-ngl` is 0 (src/llama.cpp:7761)."""
         return flags.n_gpu_layers <= 0
+
+    def stops_at_graph(self, model: Model, flags: Flags, free: Sequence[int]) -> str | None:
+        """Return which part of a layer `-sm graph` leaves to one card, so that there is nothing to add up."""
+        return graph_split_aborts(model, flags, free)
 
     def works_together(self, model: Model) -> bool:
         """Return whether `-sm graph` splits the architecture."""

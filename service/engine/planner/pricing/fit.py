@@ -99,6 +99,10 @@ class Problem(msgspec.Struct, frozen=True):
         """The rules of memory of the build, None for today's."""
         return self.build.rules.memory if self.build and self.build.date else None
 
+    def runs(self, flags: Flags) -> bool:
+        """Return whether the engine builds its graph with flags that fit."""
+        return engine_spec(self.engine).memory.stops_at_graph(self.model, flags, [d.free for d in self.devices]) is None
+
     def seconds(self, fitted: Fitted) -> Estimate:
         """Return the time of the goal with flags that fit."""
         return goal_seconds(self.run(fitted.flags, fitted.memory.placement), self.goal)
@@ -124,10 +128,15 @@ def slack(problem: Problem, memory: Memory) -> list[int]:
 
 
 def check(problem: Problem, flags: Flags) -> Fitted | Shortfall:
-    """Return whether `flags` fit as they are; a Shortfall names the device that is short by most."""
+    """Return whether `flags` fit as they are; a Shortfall names the device that is short by most.
+
+    Flags with which the engine stops are short of everything.
+    """
     memory = problem.memory(flags)
     left = slack(problem, memory)
-    return Fitted(flags, memory) if min(left) >= 0 else shortfall_of(problem, left)
+    if min(left) >= 0:
+        return Fitted(flags, memory) if problem.runs(flags) else Shortfall("RAM", problem.model.n_bytes)
+    return shortfall_of(problem, left)
 
 
 def shortfall_of(problem: Problem, left: list[int]) -> Shortfall:

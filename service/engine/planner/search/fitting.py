@@ -21,6 +21,7 @@ from service.engine.units import GIB
 PLACEMENT_FIELDS = ("overrides", "cpu_moe", "n_cpu_moe", "n_gpu_layers", "tensor_split")
 _Way: TypeAlias = Callable[[Problem, Flags], Fitted | Shortfall]
 _SPLIT_ATTEMPTS = 3
+_SMALLER = 0.85  # of the largest share, where one card would have all of something
 _WORTH_NO_COPIES = 1.05  # prompts have to be 5 % faster
 _FOR_LONGER_PROMPTS = 1.05  # of the goal's time: its own prompt may be too short for experts to be copied at all
 
@@ -113,7 +114,10 @@ def _prompt_speed(problem: Problem, fitted: Fitted) -> float:
 
 
 def _together(problem: Problem, flags: Flags) -> Fitted | Shortfall:
-    """All on GPUs that share every layer: shares by speed, as far as they fit; a card that is short gets less."""
+    """All on GPUs that share every layer: shares by speed, as far as they fit; a card that is short gets less.
+
+    Where the engine would leave a part of a layer to one card, and stop, the largest share is made smaller.
+    """
     rooms, speeds = _usable(problem), [problem.rig.cards[d.gpu].bandwidth_gbs for d in problem.devices]
     least: Shortfall | None = None
     for _ in range(_SPLIT_ATTEMPTS):
@@ -121,7 +125,11 @@ def _together(problem: Problem, flags: Flags) -> Fitted | Shortfall:
         memory = problem.memory(split := replace(flags, tensor_split=_rounded(shares)))
         left = slack(problem, memory)
         if min(left) >= 0:
-            return Fitted(split, memory)
+            if problem.runs(split):
+                return Fitted(split, memory)
+            largest = max(shares)
+            rooms = [share * _SMALLER if share == largest else room for share, room in zip(shares, rooms, strict=True)]
+            continue
         found = shortfall_of(problem, left)
         least = found if least is None else min(least, found, key=lambda shortfall: shortfall.n_bytes)
         if left[-1] < 0 or sum(left[:-1]) < 0:  # no other shares hold it either
