@@ -23,7 +23,7 @@ from service.flows.advice import fair_queue
 from service.flows.advice.cpu_limit import CpuLimit, CpuSpent, no_limit
 from service.flows.advice.in_use import models_for
 from service.flows.advice.measured_advice import with_results
-from service.flows.advice.pace import Pace
+from service.flows.advice.pace import Pace, counted
 from service.flows.advice.payers import NOBODY_KNOWN, Payer
 from service.flows.advice.reading import Advise
 from service.flows.advice.repos import known_revision, list_repo, reading
@@ -275,7 +275,9 @@ def _compute(context: Context, row: StoredAdvice, advise: Advise) -> AdviceBody:
         if ready and ready.body:
             return ready.body
         with metrics.ADVICE_SECONDS.of("headers").time():
-            models = models_for(context.hub, listing, request.reference, constraints, report)
+            models = models_for(
+                context.hub, listing, request.reference, constraints, lambda *counts: report(counted(*counts))
+            )
     with metrics.ADVICE_SECONDS.of("computing").time():
         what_if, pace = request.canonical.what_if, Pace(lambda words, share: report(words))
         body = models.advised(advise, request.hardware, request.goal, constraints, what_if, calibration, pace)

@@ -38,7 +38,7 @@ def check_command(context: Context, asked: CheckRequest, admit_new_repo: Callabl
     with reading(context, reference.repo):
         listing = list_repo(context, reference)
         variant = variant_of(listing, reference, parsed)
-        models = read_models(context.hub, listing, [variant], lambda step: None)
+        models = read_models(context.hub, listing, [variant])
         headers = companions(
             parsed, asked.draft, asked.mmproj, listing, _lister(context, admit_new_repo), context.hub.read_header
         )

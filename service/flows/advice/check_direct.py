@@ -61,7 +61,7 @@ class Headers:
         key = (name, variant.name)
         if key not in self._read:
             with opened_hub(self._settings) as hub:
-                self._read[key] = read_models(hub, listing, [variant], lambda step: None).variants[0]
+                self._read[key] = read_models(hub, listing, [variant]).variants[0]
         return self._read[key]
 
     def companion_headers(self, case: BatchCase, name: str) -> CompanionHeaders:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
 
 from msgspec.structs import asdict
@@ -13,7 +12,7 @@ from service.engine.hardware_text import canonical, parse_hardware
 from service.engine.planner.explaining.what_if import check_questions
 from service.flows.advice.in_use import models_for
 from service.flows.advice.opening import opened
-from service.flows.advice.pace import Pace
+from service.flows.advice.pace import Pace, counted
 from service.settings import Settings
 from service.wire.advice.advice import Advice
 from service.wire.advice.card import card_of
@@ -31,15 +30,13 @@ def advise_directly(
     """
     machine = canonical(parse_hardware(hardware))
     check_questions(machine, what_if)
+
+    def show_reading(stage: str, done: int, of: int) -> None:
+        show(_READ * (done - 1) / of, counted(stage, done, of))
+
     with opened(settings, repo, revision) as (hub, listing, reference):
-        models = models_for(hub, listing, reference, constraints, lambda step: show(_READ * _done(step), step))
+        models = models_for(hub, listing, reference, constraints, show_reading)
     pace = Pace(lambda text, share: show(_READ + (1 - _READ) * share, text))
     body = models.advised(advise, machine, goal, constraints, what_if, report=pace)
     known = {**asdict(body), "card": card_of(body)}
     return Advice(id="local", state="ready", repo=listing.repo or repo, revision=listing.revision, **known)
-
-
-def _done(step: str) -> float:
-    """The share of `header 3 of 8` that is done."""
-    count = re.search(r"(\d+) of (\d+)", step)
-    return (int(count[1]) - 1) / int(count[2]) if count else 0.0

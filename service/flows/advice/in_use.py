@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from msgspec.structs import replace
 
@@ -10,12 +10,13 @@ from service.engine.commands import ParsedCommand
 from service.engine.errors import UnknownVariant
 from service.engine.goal import Constraints
 from service.engine.planner.ranking.current_command import parsed_command, variant_in_use
+from service.engine.planner.search.all_variants import Report
 from service.flows.advice.reading import Models, read_models
 from service.hub import Hub, RepoListing, RepoReference, Variant, choose
 
 
 def models_for(
-    hub: Hub, listing: RepoListing, reference: RepoReference, constraints: Constraints, report: Callable[[str], None]
+    hub: Hub, listing: RepoListing, reference: RepoReference, constraints: Constraints, report: Report
 ) -> Models:
     """Return the models that a request is about; that of its command in use is read even where it asks for others.
 

@@ -35,5 +35,5 @@ def inspect(
     with reading(context, reference.repo):
         listing = list_repo(context, reference)
         chosen = choose(listing, reference, [variant] if variant else None, _ANY_NUMBER)[:1]
-        read = read_models(context.hub, listing, chosen, lambda step: None).variants[0]
+        read = read_models(context.hub, listing, chosen).variants[0]
     return view(listing, reference, read.name, read.model)

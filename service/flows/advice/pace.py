@@ -11,6 +11,11 @@ _KNOWN_SECONDS = 2.0  # an estimate from less time would jump
 _SHARES = {"comparing variants": (0.0, 0.45), "placing configs": (0.45, 1.0)}
 
 
+def counted(stage: str, done: int, of: int) -> str:
+    """Return a report in words: `comparing variants: 5 of 16`."""
+    return f"{stage}: {done} of {of}"
+
+
 class Pace:
     """The search's reports as words. `say` gets them with the share of the search that is done, 0 to 1."""
 
@@ -29,4 +34,4 @@ class Pace:
         share = begin + (end - begin) * (done - 1) / of
         elapsed = now - self._begun
         left = round(elapsed * (1 - share) / share) if share and elapsed >= _KNOWN_SECONDS else 0
-        self._say(f"{stage}: {done} of {of}" + (f", about {left} s left" if left else ""), share)
+        self._say(counted(stage, done, of) + (f", about {left} s left" if left else ""), share)

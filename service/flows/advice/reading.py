@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Protocol
 
 import msgspec
@@ -76,9 +76,9 @@ class Models(msgspec.Struct, frozen=True):
 
 
 def read_models(
-    hub: Hub, listing: RepoListing, variants: Sequence[Variant], report: Callable[[str], None], in_full: bool = False
+    hub: Hub, listing: RepoListing, variants: Sequence[Variant], report: Report = unheard, *, in_full: bool = False
 ) -> Models:
-    """Return the models of `variants`, in their order. `report` is called with each step, in this thread.
+    """Return the models of `variants`, in their order. `report` is called before each, in this thread.
 
     `in_full`: nothing may be taken from another variant, as what hosts are told of must be read. A damaged variant is
     set aside; when all of them are, or the Hub fails, the error is raised.
@@ -87,7 +87,7 @@ def read_models(
     unreadable: dict[str, AdvisorError] = {}
     headers, match = headers_of(hub, listing, variants, in_full), SafeMatch()
     for number, variant in enumerate(variants, 1):
-        report(f"reading header {number} of {len(variants)}")
+        report("reading headers", number, len(variants))
         try:
             read.append(_model(listing, variant, next(headers), match))
         except InvalidHeader as error:

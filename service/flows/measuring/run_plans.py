@@ -114,7 +114,7 @@ def models_of(context: Context, row: StoredAdvice, planned: Sequence[PlannedRun]
     variants = [variant for variant in listing.variants if variant.name in names]
     if not variants:
         return {}
-    models = read_models(context.hub, listing, variants, lambda step: None, in_full=True)
+    models = read_models(context.hub, listing, variants, in_full=True)
     return {one.name: one.model for one in models.variants}
 
 

@@ -148,7 +148,7 @@ def _model(context: ReadsHeaders, repo: str, revision: str, variant: str) -> Mod
     variants = [v for v in listing.variants if v.name == variant] if listing else []
     if listing is None or not variants:
         return None
-    return read_models(context.hub, listing, variants, lambda step: None, in_full=True).variants[0].model
+    return read_models(context.hub, listing, variants, in_full=True).variants[0].model
 
 
 def _cards(result: Accepted, rig: Rig) -> list[int]:

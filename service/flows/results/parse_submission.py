@@ -290,7 +290,7 @@ def _model(
     with reading(context, reference.repo):
         listing = list_repo(context, reference)
         variant = variant_of(listing, reference, command.given)
-        models = read_models(context.hub, listing, [variant], lambda step: None)
+        models = read_models(context.hub, listing, [variant])
     return listing, variant.name, models.variants[0].model
 
 

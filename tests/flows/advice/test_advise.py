@@ -304,7 +304,7 @@ def test_each_step_is_kept_and_published(context: Context, advise: CountingAdvis
         heard.append(msgspec.json.decode(message["data"]))
     listener.close()
     steps = [str(event["progress"]) for event in heard]
-    assert steps[:4] == ["listing the repo", *(f"reading header {number} of 3" for number in (1, 2, 3))]
+    assert steps[:4] == ["listing the repo", *(f"reading headers: {number} of 3" for number in (1, 2, 3))]
     assert steps[4:] == ["None"]
 
 

@@ -58,7 +58,7 @@ def owners(context: Context) -> tuple[list[str], list[str]]:
 def rows_like(context: Context, listing: RepoListing, faster: float) -> list[MeasuredRow]:
     """Rows as if the model ran so much faster than is predicted."""
     rig, flags, variant = resolve(RIG), to_flags(FLAGS), listing.variants[0]
-    model = read_models(context.hub, listing, [variant], lambda step: None).variants[0].model
+    model = read_models(context.hub, listing, [variant]).variants[0].model
     devices = engine_devices(rig, "ik_llama.cpp", [0])
     placement = place("ik_llama.cpp", model, flags, [d.free for d in devices])
     rows = []
