@@ -81,6 +81,7 @@ bench: setup ## every benchmark that docs quote; the last outputs are kept in be
 	$(BIN)/python -m bench.speed | tee bench/results/speed.txt
 	$(BIN)/python -m bench.effects | tee bench/results/effects.txt
 	$(BIN)/python -m bench.nearby | tee bench/results/nearby.txt
+	$(BIN)/python -m bench.residuals | tee bench/results/residuals.txt
 	$(BIN)/python -m bench.advice | tee bench/results/advice.txt
 	$(BIN)/python -m bench.advise_cpu | tee bench/results/advise_cpu.txt
 	$(BIN)/python -m bench.bounds | tee bench/results/bounds.txt

@@ -138,15 +138,21 @@ def _lines_of(row: dict[str, Any], held_out: bool) -> Iterator[Line]:
 
 def fitted_tests() -> Iterator[Test]:
     """Yield the published speeds that the fit takes in: all but the lines that are held out."""
+    yield from (test for held_out, test in all_tests() if not held_out)
+
+
+def all_tests() -> Iterator[tuple[bool, Test]]:
+    """Yield every published speed that is not a run of another file too, and whether it is held out of the fit."""
     for number, row in enumerate(_known_rows()):
-        if not _is_held_out(number) and not row["source"].startswith(_IN_RUNS):
+        if not row["source"].startswith(_IN_RUNS):
             rig, model, flags, placement = _config(row)
-            case = {"id": f"scoreboard-{row['gpu']}-{row['backend']}-{number}", "quality": row["quality"]}
+            name = f"scoreboard-{row['gpu']}-{row['backend']}-{number}"
+            case = {"id": name, "quality": row["quality"], "source": row["source"]}
             devices = engine_devices(rig, "llama.cpp", (0,))
             setup = Setup(case, GROUP, "llama.cpp", model, flags, rig, devices, _built(row))
             for phase, n in (("TG", _TOKENS), ("PP", _PROMPT)):
                 if row[_KEYS[phase]] is not None:
-                    yield Test(setup, phase, n, 0, row[_KEYS[phase]], flags, placement)
+                    yield _is_held_out(number), Test(setup, phase, n, 0, row[_KEYS[phase]], flags, placement)
 
 
 def report(found: Sequence[Line]) -> Iterator[str]:

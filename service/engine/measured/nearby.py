@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -99,29 +99,37 @@ def _by_source(phase: Phase, observed: Sequence[Observation]) -> list[tuple[floa
 def corrected(point: SpeedPoint, observed: Sequence[Observation]) -> SpeedPoint:
     """Return the speed at a depth with both phases corrected, basis `calibrated on N results`; as it was where they
     say nothing of it."""
-    n = len(observed)
-    pp = _moved(point.pp_low, point.pp_tps, point.pp_high, "pp", observed)
-    tg = _moved(point.tg_low, point.tg_tps, point.tg_high, "tg", observed)
+
+    def learned(prior: float, phase: Phase) -> Correction:
+        return correction(prior, phase, observed)
+
+    return moved(point, learned, len(observed))
+
+
+def moved(point: SpeedPoint, learn: Callable[[float, Phase], Correction], n: int) -> SpeedPoint:
+    """Return the speed at a depth as `learn` corrects an estimate of a standard deviation and phase, from n results."""
+    pp = _moved(point.pp_low, point.pp_tps, point.pp_high, "pp", learn)
+    tg = _moved(point.tg_low, point.tg_tps, point.tg_high, "tg", learn)
     if pp is None and tg is None:
         return point
     changes = (("pp", pp), ("tg", tg))
-    moved = {
+    new = {
         f"{name}_{part}": value for name, found in changes if found for part, value in zip(_PARTS, found, strict=True)
     }
-    return replace(point, basis=f"calibrated on {n} result{'s' * (n > 1)}", **moved)
+    return replace(point, basis=f"calibrated on {n} result{'s' * (n > 1)}", **new)
 
 
 _PARTS = ("low", "tps", "high")
 
 
 def _moved(
-    low: float, expected: float, high: float, phase: Phase, observed: Sequence[Observation]
+    low: float, expected: float, high: float, phase: Phase, learn: Callable[[float, Phase], Correction]
 ) -> tuple[float, float, float] | None:
     if low <= 0 or high <= low:
         return None
     prior = math.log(high / low) / (2 * _Z80)
-    found = correction(prior, phase, observed)
-    if found.spread >= prior:
+    found = learn(prior, phase)
+    if found == Correction(0.0, prior):
         return None
     middle = expected * math.exp(found.shift)
     factor = math.exp(_Z80 * found.spread)

@@ -1,0 +1,85 @@
+"""What others measured on the same cards says of an estimate: a residual that no owner, and no tenth of the owners,
+moves by more than 3 %.
+
+An observation is the logarithm of measured over predicted speed. An owner has one voice, however many results: their
+median m_i, cut to [-CUT, CUT], with the largest of their weights w_i. The shift is
+
+    sum(w_i * cut(m_i)) / (sum(w_i) + UNMOVED)
+
+the mean of the voices and of UNMOVED more that say the estimate is right. One more owner, whatever it claims and
+whatever the others do, moves it by 3 % at most; so do colluding owners with a tenth of the weight; all together by CUT
+(docs/trust.md has the proof, bench/results/residuals.txt what it gains: where all weights are on cards, and nowhere
+else). The asker's own results are another matter (`nearby`).
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Sequence
+
+import msgspec
+
+from service.engine.advice import SpeedPoint
+from service.engine.measured.agreement import Phase
+from service.engine.measured.nearby import FARTHEST, Correction, moved
+
+UNMOVED = 4.0
+CUT = 0.146
+"""Beside owners of the weight W one more moves the shift by CUT (2 W + 4) / ((W + 5) (W + 4)) at most: the largest is
+0.2021 CUT, less than log 1.03."""
+_DISAGREE = 3  # owners from which on their disagreement is an estimate of anything
+_SIGMA = 1.4826  # a standard deviation of a normal distribution over its median absolute deviation
+
+
+class Residual(msgspec.Struct, frozen=True):
+    """Logarithm of measured over predicted speed of a result on the same cards, by phase. `owner`: whose it is;
+    `weight`: 1 for what a host measured that is proven, less for what is only said."""
+
+    owner: str
+    error: dict[Phase, float]
+    weight: float = 1.0
+
+
+class _Voice(msgspec.Struct, frozen=True):
+    error: float
+    weight: float
+
+
+def shared(prior: float, phase: Phase, observed: Sequence[Residual]) -> Correction:
+    """Return what others' results make of an estimate whose logarithm has the standard deviation `prior`.
+
+    What is shared has 1 / (1 + UNMOVED) of its variance, as the shift takes it; owners who scatter by more than what
+    would be left of it widen it.
+    """
+    voices = _voices(phase, observed)
+    if not voices:
+        return Correction(0.0, prior)
+    weight = sum(voice.weight for voice in voices)
+    shift = sum(voice.weight * max(-CUT, min(CUT, voice.error)) for voice in voices) / (weight + UNMOVED)
+    known = weight / (weight + UNMOVED) / (1 + UNMOVED)
+    return Correction(shift, max(prior * math.sqrt(1 - known), _scatter(voices)))
+
+
+def _voices(phase: Phase, observed: Sequence[Residual]) -> list[_Voice]:
+    by_owner: dict[str, list[Residual]] = {}
+    for one in observed:
+        if abs(one.error.get(phase, math.inf)) <= FARTHEST:
+            by_owner.setdefault(one.owner, []).append(one)
+    return [
+        _Voice(statistics.median(one.error[phase] for one in his), max(one.weight for one in his))
+        for his in by_owner.values()
+    ]
+
+
+def _scatter(voices: Sequence[_Voice]) -> float:
+    """One standard deviation of what the owners say, by its median absolute deviation; 0 where they are too few."""
+    if len(voices) < _DISAGREE:
+        return 0.0
+    middle = statistics.median(voice.error for voice in voices)
+    return _SIGMA * statistics.median(abs(voice.error - middle) for voice in voices)
+
+
+def with_residuals(point: SpeedPoint, observed: Sequence[Residual]) -> SpeedPoint:
+    """Return the speed at a depth as others' results have it, basis `calibrated on N results`."""
+    return moved(point, lambda prior, phase: shared(prior, phase, observed), len(observed))
