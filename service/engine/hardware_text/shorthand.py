@@ -342,7 +342,10 @@ class _Reading:
         if self.os == "macos":
             self.notes.append(m.text)
             return
-        cores = int(m.hit[1] or m.hit[3])
+        threads = int(m.hit[4] or 0)
+        cores = int(m.hit[1] or m.hit[3] or (threads + 1) // 2)
+        if threads:
+            self.notes.append(f"{m.text}: a rented vCPU is taken for half a core")
         if any(cpu.physical_cores not in (None, cores) for cpu in self.cpus):
             raise unreadable(m.text, "how many cores has the CPU? It says two numbers")
         self.cpus.append(Cpu(physical_cores=cores))

@@ -242,3 +242,16 @@ def test_a_size_that_may_be_a_rebuilt_cards_or_the_machines_is_asked_for(text: s
 )
 def test_the_card_in_a_laptop_is_not_the_larger_one_of_that_name(text: str, gpu: str) -> None:
     assert [one.name for one in parse_hardware(text).gpus] == [gpu]
+
+
+@pytest.mark.parametrize(
+    ("text", "cores", "note"),
+    [
+        ("runpod a100 80gb 8 vcpu 117 GB ram", 4, "runpod; 8 vcpu: a rented vCPU is taken for half a core"),
+        ("A2000 12gb in a dell precision 3660 with i9-12900 and 128gb", None, "dell; precision 3660"),
+        ("5090; 256 GB RAM; Threadripper 7970X; 2 nvme gen5", None, "2 nvme gen5"),
+    ],
+)
+def test_what_a_machine_has_besides_is_handed_back(text: str, cores: int | None, note: str) -> None:
+    found = parse_hardware(text)
+    assert (found.cpu.physical_cores if found.cpu else None, found.notes) == (cores, note)
