@@ -1,4 +1,4 @@
-"""A server in use next to what was predicted of it: its buffers when it has loaded, each request when it is answered.
+"""A server in use compared with its prediction: its buffers when it has loaded, each request when it is answered.
 
 Of what a server prints, only lines with figures are looked at and kept: no prompt, no answer, no address.
 """

@@ -1,4 +1,4 @@
-"""`advisor watch`: a llama-server that runs already, or ran: what it does next to what is predicted of its command."""
+"""`advisor watch`: a llama-server that runs, or ran, compared with what is predicted for its command."""
 
 from __future__ import annotations
 
