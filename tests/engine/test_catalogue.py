@@ -139,6 +139,7 @@ def test_a_gpu_is_known_by_its_usual_spellings(spelling: str, name: str) -> None
         ("5950x", "AMD Ryzen 9 5950X"),
         ("Ryzen9 7950X", "AMD Ryzen 9 7950X"),
         ("8480+", "Intel Xeon Platinum 8480+"),
+        ("Xeon 8480", "Intel Xeon Platinum 8480+"),
         ("AMD RYZEN AI MAX+ 395 w/ Radeon 8060S", "AMD Ryzen AI Max+ 395"),
         ("Core Ultra 9 285K", "Intel Core Ultra 9 285K"),
         ("Xeon 6 6787P", "Intel Xeon 6787P"),

@@ -259,6 +259,7 @@ def _cpu_index() -> Mapping[str, tuple[CpuRow, ...]]:
     for row in known_cpus():  # `13900k` for `i9-13900k`, `285k` for `Ultra 9 285K`
         short = re.sub(r"^(?:i[3579]|ultra[3579]|w[3579]?|hx|max)(?=\d{3})", "", cpu_key(row.name))
         index.setdefault(short, (row,))
+        index.setdefault(short.removesuffix("+"), (row,))  # `Xeon 8480` for `8480+`: Intel has no other 8480
     return index
 
 
