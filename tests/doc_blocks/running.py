@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -29,6 +30,12 @@ AN_ID = "MZ0Vb1p2QvK3x9dT4sLwGg"
 _ID = re.compile(r"(?<=/advice/)[\w-]{22}|(?<=/results/)[\w-]{22}|(?<=/validations/)[\w-]{22}")
 _INSTALLED = ("advisor", "openapi-python-client", "python", "python3")
 _RECORDED = {"nvidia-smi": "nvidia_smi_550.txt", "lscpu": "lscpu_epyc.txt", "free": "free_h.txt"}
+# A page shows a finished answer: on a slow machine one that is not, when `?wait=` is over, is asked for again. What has
+# a `-w` of its own sees to that itself.
+_PATIENT_CURL = """case " $* " in *" -w "*) exec {curl} "$@" ;; *[?]wait=*) ;; *) exec {curl} "$@" ;; esac
+kept=$(mktemp)
+while asked=$({curl} -o "$kept" -w '%{{http_code}}' "$@"); ended=$?; [ "$asked" = 202 ]; do :; done
+cat "$kept"; rm "$kept"; exit $ended"""
 _MODEL = ("Qwen3-235B-A22B", "q4_k_m", "Qwen3-235B-A22B-Q4_K_M.gguf")
 _SECONDS = 400
 
@@ -143,14 +150,15 @@ def _lay_out_home(home: Path) -> None:
         write_gguf(home / "models" / f"Qwen3-0.6B-{mix.upper()}.gguf", "Qwen3-0.6B", mix)
 
 
-def _programs(folder: Path) -> None:
-    """Make a folder of programs: ours, and those of a machine with a card, which print what was recorded.
+def programs(folder: Path) -> None:
+    """Make a folder of programs: ours, those of a machine with a card, which print what was recorded, a patient curl.
 
     They are scripts, no links: a Python knows its packages by its own place.
     """
     folder.mkdir()
     lines = {name: f'exec {sys.prefix}/bin/{name} "$@"' for name in _INSTALLED}
     lines |= {name: f"cat {ROOT}/tests/data/pastes/{recorded}" for name, recorded in _RECORDED.items()}
+    lines["curl"] = _PATIENT_CURL.format(curl=shutil.which("curl"))
     for name, line in lines.items():
         (folder / name).write_text(f"#!/bin/sh\n{line}\n")
         (folder / name).chmod(0o755)
@@ -161,7 +169,7 @@ def doc_runner() -> Iterator[DocRunner]:
     """Start a service, its worker and a Hub for the length of the block."""
     with tempfile.TemporaryDirectory(prefix="advisor-pages-") as name, LocalHub() as hub:
         folder = Path(name)
-        _programs(folder / "bin")
+        programs(folder / "bin")
         (folder / "service").mkdir()
         generous = {"ADVISOR_REQUESTS_PER_MINUTE": "10000", "ADVISOR_NEW_REPOS_PER_HOUR": "10000"}
         with running(folder / "service", hub, **generous) as stack:
