@@ -1,4 +1,4 @@
-"""Firefox with scripts off, driven by Marionette, its own remote protocol: no driver and no library is needed.
+"""Firefox, driven by Marionette, its own remote protocol: no driver and no library is needed.
 
 A packet is its length in bytes, a colon, and JSON: [0, id, command, parameters], answered by [1, id, error, result]
 (Firefox, remote/marionette/transport.js and message.js).
@@ -18,7 +18,7 @@ from typing import Any
 
 _ELEMENT = "element-6066-11e4-a52e-4f735466cecf"  # the key of an element's id (W3C WebDriver, 12.1)
 _PORT_FILE = "MarionetteActivePort"
-_PREFERENCES = {"javascript.enabled": False, "marionette.port": 0, "browser.shell.checkDefaultBrowser": False}
+_PREFERENCES = {"marionette.port": 0, "browser.shell.checkDefaultBrowser": False}
 
 
 class Firefox:
@@ -40,6 +40,15 @@ class Firefox:
     def click(self, selector: str) -> None:
         """Click, and wait for the page that this leads to."""
         self.ask("WebDriver:ElementClick", {"id": self._element(selector)})
+
+    def press(self, key: str) -> None:
+        """Press and release one key, by its character (W3C WebDriver, 17.4.2)."""
+        strokes = [{"type": "keyDown", "value": key}, {"type": "keyUp", "value": key}]
+        self.ask("WebDriver:PerformActions", {"actions": [{"type": "key", "id": "keyboard", "actions": strokes}]})
+
+    def has(self, selector: str) -> bool:
+        """Return whether the page has such an element."""
+        return bool(self.ask("WebDriver:FindElements", {"using": "css selector", "value": selector}))
 
     def text(self, selector: str) -> str:
         """Return the text of an element as it is shown."""
@@ -74,11 +83,12 @@ class Firefox:
 
 
 @contextmanager
-def firefox_without_scripts(profile: Path) -> Iterator[Firefox]:
-    """Run Firefox in an empty profile for the block."""
+def firefox_running(profile: Path, *, scripts: bool) -> Iterator[Firefox]:
+    """Run Firefox in an empty profile for the block, with or without scripts of pages."""
     program = shutil.which("firefox-esr") or shutil.which("firefox")
     assert program, "Firefox is needed: apt-get install firefox-esr"
-    lines = [f"user_pref({json.dumps(name)}, {json.dumps(value)});" for name, value in _PREFERENCES.items()]
+    preferences = {**_PREFERENCES, "javascript.enabled": scripts}
+    lines = [f"user_pref({json.dumps(name)}, {json.dumps(value)});" for name, value in preferences.items()]
     (profile / "user.js").write_text("\n".join(lines))
     started = subprocess.Popen(
         [program, "--headless", "--no-remote", "--marionette", "--profile", str(profile)],

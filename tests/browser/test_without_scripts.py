@@ -11,7 +11,7 @@ import pytest
 from playwright.sync_api import expect
 
 from service.store.advice import advices, queue
-from tests.browser.firefox import firefox_without_scripts
+from tests.browser.firefox import firefox_running
 from tests.browser.test_every_page import address
 from tests.web.pages.site import NOW, Site, body
 
@@ -42,7 +42,7 @@ def test_the_answer_arrives_in_chromium(filled: Site, chromium: Any) -> None:
 
 
 def test_the_answer_arrives_in_firefox(filled: Site, tmp_path: Path) -> None:
-    with firefox_without_scripts(tmp_path) as firefox:
+    with firefox_running(tmp_path, scripts=False) as firefox:
         firefox.open(address(filled, "start"))
         firefox.fill("#repo", "someone/Arrives-In-Firefox-GGUF")
         firefox.fill("#gpus", "RTX 3090")

@@ -54,12 +54,13 @@ def body() -> AdviceBody:
 
 
 @contextmanager
-def site(folder: Path, valkey: EmbeddedValkey, redis: Redis, name: str | None = None) -> Iterator[Site]:
-    """Run the real app on a filled database. `name`: stands wherever a name from outside can stand."""
+def site(
+    folder: Path, valkey: EmbeddedValkey, redis: Redis, name: str | None = None, hub: str = "http://127.0.0.1:1"
+) -> Iterator[Site]:
+    """Run the real app on a filled database. `name`: stands wherever a name from outside can stand; `hub`: its address,
+    where one is needed."""
     url = f"sqlite:///{folder}/site.db"
-    settings = Settings(
-        database_url=url, redis_url=valkey.url, hf_endpoint="http://127.0.0.1:1", requests_per_minute=100_000
-    )
+    settings = Settings(database_url=url, redis_url=valkey.url, hf_endpoint=hub, requests_per_minute=100_000)
     with engine_with_tables(url) as engine, service(settings) as client:
         context = Context(settings, engine, redis, None, lambda: NOW)  # type: ignore[arg-type]
         yield Site(client, _filled(context, name), context)
