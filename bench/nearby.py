@@ -39,11 +39,6 @@ class Case(msgspec.Struct, frozen=True):
     factor: float
 
     @property
-    def gpus(self) -> tuple[str, ...]:
-        """The names of its cards."""
-        return tuple(sorted(card.name for card in self.setup.rig.cards))
-
-    @property
     def rig(self) -> tuple[object, ...]:
         """Whose machine it is: author, CPU, cards, bandwidth."""
         return rig_of(self.setup)
@@ -73,15 +68,13 @@ def cases() -> list[Case]:
 
 
 def nearness(one: Case, other: Case) -> Nearness | None:
-    """Return what two runs share; None for other cards, no card and another rig, or another model there."""
+    """Return what two runs of one rig share; None for runs of two."""
+    if one.rig != other.rig:
+        return None
     same_model = one.setup.case["model"]["shape"] == other.setup.case["model"]["shape"]
-    if one.gpus != other.gpus or not (same_model or one.rig == other.rig):
-        return None
-    if one.rig != other.rig and not one.gpus:
-        return None
     same_mix = one.setup.case["model"]["mix"] == other.setup.case["model"]["mix"]
     same_engine = one.setup.engine == other.setup.engine
-    return Nearness(one.rig == other.rig, same_mix and same_model, same_engine, same_model)
+    return Nearness(same_mix and same_model, same_engine, same_model)
 
 
 def differences(found: Sequence[Case], phase: Phase) -> dict[Nearness, tuple[int, float]]:
@@ -133,11 +126,7 @@ def anchored(found: Sequence[Case], phase: Phase, count: int) -> list[tuple[floa
     chance, rows = random.Random(1), []
     for case in found:
         kinds = [(other, nearness(case, other)) for other in found if other is not case and other.phase == case.phase]
-        mine = [
-            Observation(str(n), kind, {phase: -other.error})
-            for n, (other, kind) in enumerate(kinds)
-            if kind and kind.rig
-        ]
+        mine = [Observation(str(n), kind, {phase: -other.error}) for n, (other, kind) in enumerate(kinds) if kind]
         if case.phase != phase or len(mine) < count:
             continue
         for _ in range(_CHOICES):
@@ -169,7 +158,7 @@ def main() -> None:
 
 
 def _words(kind: Nearness) -> str:
-    parts = ("rig" if kind.rig else "GPUs", "quant" if kind.variant else "", "engine" if kind.engine else "")
+    parts = ("rig", "quant" if kind.variant else "", "engine" if kind.engine else "")
     return "same " + ", ".join(part for part in parts if part) + ("" if kind.model else ", another model")
 
 

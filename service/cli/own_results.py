@@ -85,7 +85,7 @@ def _nearness(run: _OwnRun, advice: Advice, variant: str, engine: Engine) -> Nea
     repo, _, its_variant = run.model.rpartition(":")
     same_model = advice.repo in (repo, run.model)
     same_variant = same_model and (its_variant == variant or run.model == advice.repo)
-    return Nearness(rig=True, variant=same_variant, engine=run.engine == engine, model=same_model)
+    return Nearness(variant=same_variant, engine=run.engine == engine, model=same_model)
 
 
 def _runs(file: str, advice: Advice) -> Iterator[_OwnRun]:

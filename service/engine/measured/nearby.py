@@ -23,32 +23,24 @@ _Z80 = 1.2816  # half of an 80 % interval of a normal distribution
 
 
 class Nearness(NamedTuple):
-    """What a measured config shares with another: the rig (GPUs, CPU and RAM), the variant, the engine, the model.
+    """What a config measured on the same rig (GPUs, CPU and RAM) shares with another: variant, engine, model."""
 
-    Of another model only what was measured on the same rig says anything.
-    """
-
-    rig: bool
     variant: bool
     engine: bool
     model: bool = True
 
 
 SPREADS: dict[Nearness, dict[Phase, float]] = {
-    Nearness(True, True, True): {"tg": 0.16, "pp": 0.24},
-    Nearness(True, True, False): {"tg": 0.16, "pp": 0.26},
-    Nearness(True, False, True): {"tg": 0.17, "pp": 0.24},
-    Nearness(True, False, False): {"tg": 0.17, "pp": 0.26},
-    Nearness(True, False, True, model=False): {"tg": 0.23, "pp": 0.32},
-    Nearness(True, False, False, model=False): {"tg": 0.23, "pp": 0.32},
-    Nearness(False, True, True): {"tg": 0.33, "pp": 0.34},
-    Nearness(False, False, True): {"tg": 0.33, "pp": 0.34},
-    Nearness(False, True, False): {"tg": 0.33, "pp": 0.34},
-    Nearness(False, False, False): {"tg": 0.33, "pp": 0.34},
+    Nearness(True, True): {"tg": 0.16, "pp": 0.24},
+    Nearness(True, False): {"tg": 0.16, "pp": 0.26},
+    Nearness(False, True): {"tg": 0.17, "pp": 0.24},
+    Nearness(False, False): {"tg": 0.17, "pp": 0.26},
+    Nearness(False, True, model=False): {"tg": 0.23, "pp": 0.32},
+    Nearness(False, False, model=False): {"tg": 0.23, "pp": 0.32},
 }
 """Standard deviation of how differently two estimates of one model are off, in logarithms: a Z80th of what holds four
 of five of the published pairs, each rig by the root of its pairs (`python -m bench.nearby`, bench/results/nearby.txt).
-What shares less is never taken to be nearer, and pairs of the same GPUs on other rigs have one value."""
+What shares less is never taken to be nearer."""
 
 
 FARTHEST = math.log(3)

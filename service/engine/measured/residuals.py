@@ -20,9 +20,11 @@ from collections.abc import Sequence
 
 import msgspec
 
-from service.engine.advice import SpeedPoint
+from service.engine.advice import DeviceMemory, SpeedPoint
+from service.engine.config import CPU, Flags
 from service.engine.measured.agreement import Phase
 from service.engine.measured.nearby import FARTHEST, Correction, moved
+from service.engine.run_flags import RunFlags
 
 UNMOVED = 4.0
 CUT = 0.146
@@ -83,3 +85,11 @@ def _scatter(voices: Sequence[_Voice]) -> float:
 def with_residuals(point: SpeedPoint, observed: Sequence[Residual]) -> SpeedPoint:
     """Return the speed at a depth as others' results have it, basis `calibrated on N results`."""
     return moved(point, lambda prior, phase: shared(prior, phase, observed), len(observed))
+
+
+def all_on_cards(flags: Flags | RunFlags, devices: Sequence[DeviceMemory]) -> bool:
+    """Return whether every layer of a config is on cards, with its cache; the token embedding never is."""
+    cards = any(row.weights_mib > 0 for row in devices if row.device != CPU)
+    cache_in_ram = any(row.kv_mib > 0 for row in devices if row.device == CPU)
+    kept_in_ram = flags.cpu_moe or flags.n_cpu_moe or any(rule.device == CPU for rule in flags.overrides)
+    return cards and not cache_in_ram and not kept_in_ram

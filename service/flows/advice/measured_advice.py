@@ -16,34 +16,84 @@ from service.engine.measured import measured_speed, rig_identity
 from service.engine.measured.agreement import PHASES, Phase, apart
 from service.engine.measured.chosen import Measurement, chosen
 from service.engine.measured.nearby import Nearness, Observation
+from service.engine.measured.residuals import Residual, all_on_cards
 from service.engine.measured.same_machine import MatchKind, match_kind
 from service.engine.planner.ranking.current_command import parsed_command
-from service.engine.planner.ranking.measured import MeasuredConfig, rerank, with_nearby_results
+from service.engine.planner.ranking.measured import (
+    MeasuredConfig,
+    rerank,
+    with_nearby_results,
+    with_others_results,
+)
 from service.engine.versions import versions
 from service.flows.advice.repos import stored_listing
 from service.flows.context import Context
 from service.flows.results.cells import cell_of, files_of
-from service.flows.results.trust import BUILDS_APART, built_on
+from service.flows.results.trust import BUILDS_APART, OLD_ENOUGH, built_on
 from service.hub import RepoListing
 from service.store.advice.advices import StoredAdvice
 from service.store.results import calibrations, results
 from service.store.results.results import StoredResult
-from service.store.viewers import Trust, Viewer
+from service.store.viewers import BELIEVED, Trust, Viewer
 
 _EVER = datetime(2020, 1, 1, tzinfo=UTC)
+_ONLY_SAID = 0.5  # of the weight of what a proven host measured: chosen, not measured
 
 
 def with_results(context: Context, row: StoredAdvice, body: AdviceBody, viewer: Viewer) -> AdviceBody:
-    """Return the answer with what proven hosts and the viewer's own measured: of its configs on a like rig in place of
-    their estimates, of near ones as a correction of the others; ranked again where that changes something."""
+    """Return the answer with what was measured: of its configs on a like rig, by proven hosts or the viewer, in place
+    of their estimates; of near ones, as a correction of the others; else what anybody measured on the same cards, by
+    as little as one may believe it. Ranked again by the first two."""
     if not body.configs or row.revision is None:
         return body
-    found = _measured(context, row, body, viewer)
-    near = _near(context, row, body, viewer, {name for name, one in found.items() if one.match == "exact"})
-    if not found and not near:
+    try:
+        rig = resolve(body.hardware)
+    except AdvisorError:
         return body
-    new = rerank(with_nearby_results(body.configs, body.goal, near), body.headline, body.goal, found, body.configs)
+    found = _measured(context, row, body, viewer)
+    exact = {name for name, one in found.items() if one.match == "exact"}
+    near = _near(context, row, body, rig, viewer, exact)
+    others = _others(context, body, rig, viewer, exact | near.keys())
+    if not found and not near and not others:
+        return body
+    told = with_others_results(body.configs, body.headline, body.goal, others)
+    near_too = with_nearby_results(told.configs, body.goal, near)
+    new = rerank(near_too, told.headline, body.goal, found, told.configs)
     return msgspec.structs.replace(body, configs=new.configs, headline=new.headline)
+
+
+def _others(context: Context, body: AdviceBody, rig: Rig, viewer: Viewer, known: set[str]) -> dict[str, list[Residual]]:
+    """What others measured all on the same cards with the same back ends, for each config that is all on them too and
+    of which nothing better is known."""
+    names = [c.id for c in body.configs if c.id not in known and all_on_cards(c.flags, c.devices)]
+    if not names:
+        return {}
+    slug, since = rig_identity(body.hardware, rig).slug, context.clock() - OLD_ENOUGH
+    them = results.on_cards(context.engine, slug, viewer, since)
+    calibration = versions(calibrations.version_in_force(context.engine)).calibration if them else ""
+    seen = [
+        Residual(owner, error, 1.0 if one.tier in BELIEVED else _ONLY_SAID)
+        for owner, one in them
+        if (error := _error(one, calibration)) and _is_on_cards(one)
+        if _backends(rig) == _backends_of(one.hardware)
+    ]
+    return dict.fromkeys(names, seen) if seen else {}
+
+
+def _is_on_cards(result: StoredResult) -> bool:
+    flags, predicted = result.flags, result.prediction
+    return flags is not None and predicted is not None and all_on_cards(flags, predicted.devices)
+
+
+def _backends(rig: Rig) -> list[str]:
+    return sorted(card.backend for card in rig.cards)
+
+
+def _backends_of(hardware: Hardware) -> list[str]:
+    try:
+        return _backends(resolve(hardware))
+    except AdvisorError:
+        return []
 
 
 def _measured(context: Context, row: StoredAdvice, body: AdviceBody, viewer: Viewer) -> dict[str, MeasuredConfig]:
@@ -69,14 +119,9 @@ def _is_of_today(result: StoredResult) -> bool:
 
 
 def _near(
-    context: Context, row: StoredAdvice, body: AdviceBody, viewer: Viewer, exact: set[str]
+    context: Context, row: StoredAdvice, body: AdviceBody, rig: Rig, viewer: Viewer, exact: set[str]
 ) -> dict[str, list[Observation]]:
-    """What was measured of the same model on the same cards, or of any model on a like machine, as each config that was
-    not measured itself is near it."""
-    try:
-        rig = resolve(body.hardware)
-    except AdvisorError:
-        return {}
+    """What was measured on a like machine, as each config that was not measured itself is near it."""
     slug = rig_identity(body.hardware, rig).slug
     them = results.near(context.engine, body.model_slug, slug, viewer, Trust.PROVEN) if body.model_slug else []
     known_ids = {one.id for one in them}
@@ -85,18 +130,16 @@ def _near(
     known = versions(calibrations.version_in_force(context.engine)).calibration if them else ""
     errors = ((one, _error(one, known)) for one in them)
     seen = [
-        _Seen(one, match, error, one.model_slug == body.model_slug)
+        _Seen(one, error, one.model_slug == body.model_slug)
         for one, error in errors
-        if error and (match := _match(body, rig, one))
+        if error and _match(body, rig, one) == "exact"
     ]
-    seen = [one for one in seen if one.same_model or one.match == "exact"]
     made = {config.id: [one.observation(row.repo, config) for one in seen] for config in body.configs}
     return {name: near for name, near in made.items() if near and name not in exact}
 
 
 class _Seen(NamedTuple):
     result: StoredResult
-    match: MatchKind
     error: dict[Phase, float]
     same_model: bool
 
@@ -104,7 +147,6 @@ class _Seen(NamedTuple):
         """Return it as a config of a repo's advice sees it."""
         one = self.result
         kind = Nearness(
-            rig=self.match == "exact",
             variant=(one.repo, one.variant) == (repo, config.variant),
             engine=one.engine == config.engine,
             model=self.same_model,

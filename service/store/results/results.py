@@ -10,7 +10,21 @@ from datetime import datetime
 from typing import Any
 
 import msgspec
-from sqlalchemy import ColumnElement, Connection, Engine, Row, insert, or_, select, update
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Engine,
+    Row,
+    Select,
+    and_,
+    case,
+    false,
+    func,
+    insert,
+    or_,
+    select,
+    update,
+)
 
 from service.engine.config import Engine as EngineName
 from service.engine.hardware import Hardware
@@ -26,6 +40,7 @@ from service.wire.results.results import Published, ResultModel, ResultOrigin, R
 MOST_LOG = 1 << 20  # characters of a log, when it is read again
 DELETED_HIDDEN = "deleted by its submitter while it was hidden"
 _MOST, _MOST_NEAR, _MOST_OF_OWNER, _LOOKED_AT = 200, 50, 10, 1_000
+_MOST_OF_CARDS, _MOST_OF_CARDS_OWNER = 40, 3
 _MANY = 500  # results changed by one statement
 _COLUMNS = [column for column in table.c if column.name != "log"]
 
@@ -207,21 +222,49 @@ def near(engine: Engine, model_slug: str | None, rig_slug: str, viewer: Viewer, 
     """Return the newest 50 results of a model (None: of any) on these cards that were predicted before they were
     measured, ten of an owner at most: nobody's many hide what others measured.
 
-    Of hosts, as far as `viewer` may see it and it is as well borne out as `trust` says. Nothing of banned accounts.
+    Of hosts, as far as `viewer` may see it and it is as well borne out as `trust` says, and whatever the viewer's own
+    account measured or sent. Nothing of banned accounts.
     """
-    wanted = select(table.c.id, host.c.account_id).join(host, host.c.id == table.c.host_id)
-    wanted = wanted.join(account, account.c.id == host.c.account_id)
-    wanted = wanted.where(table.c.rig_slug == rig_slug, table.c.state == "shown")
+    own = table.c.account_id == viewer.account_id if viewer.account_id is not None else false()
+    wanted = _predicted_on(select(table.c.id, account.c.id.label("account_id")), rig_slug, viewer)
     if model_slug is not None:
         wanted = wanted.where(table.c.model_slug == model_slug)
-    wanted = wanted.where(table.c.prediction.is_not(None), table.c.failure.is_(None), account.c.banned_at.is_(None))
-    wanted = wanted.where(may_see(viewer), is_trusted(trust, viewer))
+    wanted = wanted.where(or_(and_(table.c.host_id.is_not(None), is_trusted(trust, viewer)), own))
     with engine.connect() as connection:
         newest = connection.execute(wanted.order_by(table.c.measured_at.desc(), table.c.id).limit(_LOOKED_AT)).all()
         ids = _of_each_owner(newest)
         found = connection.execute(select(*_COLUMNS).where(table.c.id.in_(ids))).all() if ids else []
     order = {result_id: i for i, result_id in enumerate(ids)}
     return sorted((_decoded(row) for row in found), key=lambda one: order[one.id])
+
+
+def _predicted_on(wanted: Select[Any], rig_slug: str, viewer: Viewer) -> Select[Any]:
+    """Narrow a query to what was predicted, then measured on these cards; `host` and the owner's `account` joined."""
+    wanted = wanted.outerjoin(host, host.c.id == table.c.host_id)
+    wanted = wanted.outerjoin(account, account.c.id == func.coalesce(host.c.account_id, table.c.account_id))
+    wanted = wanted.where(table.c.rig_slug == rig_slug, table.c.state == "shown", may_see(viewer))
+    return wanted.where(table.c.prediction.is_not(None), table.c.failure.is_(None), account.c.banned_at.is_(None))
+
+
+def on_cards(engine: Engine, rig_slug: str, viewer: Viewer, since: datetime) -> list[tuple[str, StoredResult]]:
+    """Return what others than `viewer` measured on these cards: each owner's id with his newest three results, 40 in
+    all, of as many owners as there are.
+
+    One owner, "": all without an account, or with one made after `since` for which no operator vouches. Nothing of
+    banned accounts.
+    """
+    known = or_(account.c.created_at <= since, account.c.trusted_at.is_not(None))
+    owner = case((known, account.c.id), else_="")
+    newest = table.c.measured_at.desc(), table.c.id
+    number = func.row_number().over(partition_by=owner, order_by=newest)
+    wanted = _predicted_on(select(table.c.id, owner.label("owner"), number.label("number")), rig_slug, viewer)
+    if viewer.account_id is not None:
+        wanted = wanted.where(or_(account.c.id.is_(None), account.c.id != viewer.account_id))
+    numbered = wanted.subquery()
+    few = select(numbered.c.owner, *_COLUMNS).join(numbered, numbered.c.id == table.c.id)
+    few = few.where(numbered.c.number <= _MOST_OF_CARDS_OWNER).order_by(numbered.c.number, *newest)
+    with engine.connect() as connection:
+        return [(row.owner, _decoded(row)) for row in connection.execute(few.limit(_MOST_OF_CARDS))]
 
 
 def _of_each_owner(newest: Sequence[Any]) -> list[str]:

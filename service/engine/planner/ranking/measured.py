@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from typing import Literal
 
@@ -13,6 +13,7 @@ from service.engine.advice import AdvisedConfig, NamedPick, Reason, SpeedPoint
 from service.engine.goal import Goal
 from service.engine.measured import speed_at
 from service.engine.measured.nearby import Observation, corrected
+from service.engine.measured.residuals import Residual, with_residuals
 from service.engine.planner.ranking.front import with_merits
 from service.engine.planner.ranking.rank import together_factor
 from service.engine.planner.ranking.utility import Figures, cost
@@ -36,20 +37,52 @@ def with_nearby_results(
     return [_learned(config, goal, near.get(config.id, ())) for config in configs]
 
 
+def with_others_results(
+    configs: Sequence[AdvisedConfig], headline: str, goal: Goal, others: Mapping[str, Sequence[Residual]]
+) -> Reranked:
+    """Return the configs with their estimates as others' results on the same cards have them, by config, and why.
+
+    Nothing is ranked again: all configs that this is about move by the same.
+    """
+    new = [_as_others_have_it(config, goal, others.get(config.id, ())) for config in configs]
+    return Reranked(new, headline.replace(_about(configs[0]), _about(new[0])))
+
+
 def _learned(config: AdvisedConfig, goal: Goal, near: Sequence[Observation]) -> AdvisedConfig:
-    speed = [corrected(point, near) for point in config.speed]
+    def told(tg: str, pp: str) -> str:
+        results = f"{len(near)} result{'s' * (len(near) > 1)} of this model on these cards"
+        return f"{results}: the estimate moved by {tg} for tokens and {pp} for prompts"
+
+    return _moved(config, goal, lambda point: corrected(point, near), told)
+
+
+def _as_others_have_it(config: AdvisedConfig, goal: Goal, others: Sequence[Residual]) -> AdvisedConfig:
+    def told(tg: str, pp: str) -> str:
+        owners = len({one.owner for one in others})
+        results = f"{len(others)} result{'s' * (len(others) > 1)} of {owners} owner{'s' * (owners > 1)}"
+        return f"{results} on cards like yours: TG {tg}, PP {pp}"
+
+    return _moved(config, goal, lambda point: with_residuals(point, others), told)
+
+
+def _moved(
+    config: AdvisedConfig,
+    goal: Goal,
+    correct: Callable[[SpeedPoint], SpeedPoint],
+    told: Callable[[str, str], str],
+) -> AdvisedConfig:
+    speed = [correct(point) for point in config.speed]
     if speed == config.speed:
         return config
     before, after = speed_at(config.speed, goal.depth) or config.speed[-1], speed_at(speed, goal.depth) or speed[-1]
     tg, pp = (_percent(getattr(after, name), getattr(before, name)) for name in ("tg_tps", "pp_tps"))
-    text = (
-        f"{len(near)} result{'s' * (len(near) > 1)} of this model on these cards: "
-        f"the estimate moved by {tg} for tokens and {pp} for prompts"
+    return replace(
+        config,
+        speed=speed,
+        deeper=[correct(point) for point in config.deeper],
+        goal_seconds=_seconds(config, goal, speed),
+        reasons=[Reason("learned-from-results", told(tg, pp)), *config.reasons],
     )
-    seconds = _seconds(config, goal, speed)
-    reasons = [Reason("learned-from-results", text), *config.reasons]
-    deeper = [corrected(point, near) for point in config.deeper]
-    return replace(config, speed=speed, deeper=deeper, goal_seconds=seconds, reasons=reasons)
 
 
 def _percent(now: float, before: float) -> str:
