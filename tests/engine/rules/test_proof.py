@@ -84,8 +84,8 @@ def test_a_printed_fix_helps_in_generated_commands(seed: int) -> None:
 
 @pytest.mark.full
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("first", range(8, 208, 50))
-def test_a_printed_fix_helps_in_two_hundred_generated_commands(first: int) -> None:
+@pytest.mark.parametrize("first", [8, 58])
+def test_a_printed_fix_helps_in_a_hundred_generated_commands(first: int) -> None:
     assert [complaint for seed in range(first, first + 50) for complaint in wrong(seed)] == []
 
 
