@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, timedelta
 from typing import NamedTuple
 
 import msgspec
@@ -10,6 +10,7 @@ import msgspec
 from service.engine.advice import AdviceBody, AdvisedConfig
 from service.engine.builds import date_of_today
 from service.engine.catalogue import resolve
+from service.engine.config import ENGINES
 from service.engine.errors import AdvisorError
 from service.engine.hardware import Hardware, Rig
 from service.engine.measured import measured_speed, rig_identity
@@ -68,8 +69,8 @@ def _others(context: Context, body: AdviceBody, rig: Rig, viewer: Viewer, known:
     names = [c.id for c in body.configs if c.id not in known and all_on_cards(c.flags, c.devices)]
     if not names:
         return {}
-    slug, since = rig_identity(body.hardware, rig).slug, context.clock() - OLD_ENOUGH
-    them = results.on_cards(context.engine, slug, viewer, since)
+    slug = rig_identity(body.hardware, rig).slug
+    them = results.on_cards(context.engine, slug, viewer, _of_today_since(), context.clock() - OLD_ENOUGH)
     calibration = versions(calibrations.version_in_force(context.engine)).calibration if them else ""
     seen = [
         Residual(owner, error, 1.0 if one.tier in BELIEVED else _ONLY_SAID)
@@ -116,6 +117,12 @@ def _is_of_today(result: StoredResult) -> bool:
     """Whether an engine's build is as new as the one that answers are for, but for two months."""
     today = date.fromisoformat(date_of_today(result.engine))
     return (today - built_on(result.engine, result.build, result.measured_at)).days <= BUILDS_APART
+
+
+def _of_today_since() -> datetime:
+    """What was measured before says nothing of today's builds (`_is_of_today`), whichever it was measured with."""
+    oldest = min(date.fromisoformat(date_of_today(engine)) for engine in ENGINES) - timedelta(days=BUILDS_APART)
+    return datetime(oldest.year, oldest.month, oldest.day, tzinfo=UTC)
 
 
 def _near(

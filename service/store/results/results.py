@@ -246,18 +246,21 @@ def _predicted_on(wanted: Select[Any], rig_slug: str, viewer: Viewer) -> Select[
     return wanted.where(table.c.prediction.is_not(None), table.c.failure.is_(None), account.c.banned_at.is_(None))
 
 
-def on_cards(engine: Engine, rig_slug: str, viewer: Viewer, since: datetime) -> list[tuple[str, StoredResult]]:
-    """Return what others than `viewer` measured on these cards: each owner's id with his newest three results, 40 in
-    all, of as many owners as there are.
+def on_cards(
+    engine: Engine, rig_slug: str, viewer: Viewer, since: datetime, old_enough: datetime
+) -> list[tuple[str, StoredResult]]:
+    """Return what others than `viewer` measured on these cards since then: each owner's id with his newest three
+    results, 40 in all, of as many owners as there are.
 
-    One owner, "": all without an account, or with one made after `since` for which no operator vouches. Nothing of
-    banned accounts.
+    One owner, "": all without an account, or with one made after `old_enough` for which no operator vouches. Nothing
+    of banned accounts.
     """
-    known = or_(account.c.created_at <= since, account.c.trusted_at.is_not(None))
+    known = or_(account.c.created_at <= old_enough, account.c.trusted_at.is_not(None))
     owner = case((known, account.c.id), else_="")
     newest = table.c.measured_at.desc(), table.c.id
     number = func.row_number().over(partition_by=owner, order_by=newest)
     wanted = _predicted_on(select(table.c.id, owner.label("owner"), number.label("number")), rig_slug, viewer)
+    wanted = wanted.where(table.c.measured_at >= since)
     if viewer.account_id is not None:
         wanted = wanted.where(or_(account.c.id.is_(None), account.c.id != viewer.account_id))
     numbered = wanted.subquery()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import timedelta
 from typing import NamedTuple
 
 import pytest
@@ -139,7 +140,7 @@ def test_an_owners_many_results_hide_nobodys_and_move_no_more_than_few(
     for n in range(5):
         send(context, clock, many, expected, 1.3, 16384 + 1024 * n)
     assert said(context, advice).tg == pytest.approx(few.tg, rel=0.002)
-    rig = results.on_cards(context.engine, "rtx-3090", ANYBODY, context.clock())
+    rig = results.on_cards(context.engine, "rtx-3090", ANYBODY, context.clock() - timedelta(days=60), context.clock())
     assert sorted(len({r.id for o, r in rig if o == owner}) for owner in {o for o, _ in rig}) == [1, 1, 3]
 
 
