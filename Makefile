@@ -3,6 +3,8 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
 RUNS := .venv/.runs
+# Compiling every module that is installed takes ten seconds, and most are never imported.
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile
 # Else every process of the tests would compile every module that it imports.
 unexport PYTHONDONTWRITEBYTECODE
 
@@ -23,9 +25,8 @@ $(STAMP): pyproject.toml requirements-dev.txt
 $(RUNS): pyproject.toml requirements.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed")'
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements.txt
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check 'psutil>=7'
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --editable .
+	$(PIP) -r requirements.txt
+	$(PIP) --no-deps 'psutil>=7' --editable .
 	@touch $(RUNS)
 
 demo: $(RUNS) ## the main job through the real API and worker, against a local Hub; checks itself
