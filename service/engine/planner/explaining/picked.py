@@ -57,7 +57,7 @@ def _why(name: Pick, contender: Contender, first: Contender) -> str:
     if name == "fast":
         return f"{1 / times:.1f} times as fast as #1, for {loss} instead of +{first.loss:.1f} %"
     if name == "simple":
-        return f"a shorter command than #1; its request takes {_percent(times)}, with {loss}"
+        return f"a shorter command than #1; a request takes {_percent(times)}, at {loss}"
     where = {
         "all on GPU": "whole on the GPU",
         "FFN in RAM": "with attention and cache on the GPU",
@@ -69,7 +69,7 @@ def _why(name: Pick, contender: Contender, first: Contender) -> str:
 
 def _percent(times: float) -> str:
     change = round(100 * (times - 1))
-    return "as long" if not change else f"{abs(change)} % {'longer' if change > 0 else 'less'}"
+    return "as long" if not change else f"{abs(change)} % {'longer' if change > 0 else 'less time'}"
 
 
 def _next_better(contender: Contender, outcomes: Sequence[Outcome]) -> str | None:
