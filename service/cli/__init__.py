@@ -26,23 +26,25 @@ class Command(NamedTuple):
 
 
 COMMANDS = (
-    Command("advise", "ranked configs for a repo (or local GGUF) and hardware"),
-    Command("inspect", "the variants of a repo and what their headers say"),
-    Command("check", "a command you use: memory, speed, and what is wrong with it"),
-    Command("validate", "configs of an advice measured, on other machines or on this one"),
-    Command("submit", "a benchmark that you ran, sent to a service's database after you have seen it"),
-    Command("up", "a model fetched, started and watched, and compared with what was predicted", extra="agent"),
-    Command("watch", "a running llama-server, compared with what was predicted for its command"),
-    Command("hardware", "this machine's hardware, as the other commands take it"),
-    Command("mcp", "the same for agents: tools of the Model Context Protocol on standard input and output"),
-    Command("token", "who may send results, ask for validations, add hosts; on the service's own machine", "server"),
-    Command("bots", "Discord and Slack: register commands, print the app's manifest", "server"),
-    Command("calibrate", "the speed model fitted again to the results of this service; on its own machine", "server"),
-    Command("admin", "backup, restore, moderate; on the service's own machine", "server"),
-    Command("doctor", "what is wrong with this installation, and how to fix it", "server"),
-    Command("serve", "API, workers and an embedded Valkey in one command", "server"),
-    Command("completion", "completion of commands and options, for bash, zsh, fish and PowerShell"),
-    Command("host", "this machine as one that measures: enrol, run, status, pause, resume, leave", extra="agent"),
+    Command("advise", "rank configs for a repo (or local GGUF files) on your hardware"),
+    Command("inspect", "list the variants of a repo and what their headers say"),
+    Command("check", "check a command you use: its memory, its speed, and what is wrong with it"),
+    Command("validate", "measure configs of an advice, on other machines or on this one"),
+    Command("submit", "send a benchmark you ran to a service, after showing you how it was read"),
+    Command("up", "fetch a model, start it, and compare what it does with what was predicted", extra="agent"),
+    Command("watch", "compare a running llama-server with what was predicted for its command"),
+    Command("hardware", "show this machine's hardware, as the other commands take it"),
+    Command("mcp", "offer the same to agents: a Model Context Protocol server on standard input and output"),
+    Command(
+        "token", "manage tokens for submitting, validating and adding hosts; on the service's own machine", "server"
+    ),
+    Command("bots", "set up Discord and Slack: register commands, print the app's manifest", "server"),
+    Command("calibrate", "fit the speed model to the results of this service; on its own machine", "server"),
+    Command("admin", "back up, restore and moderate; on the service's own machine", "server"),
+    Command("doctor", "find what is wrong with this installation, and how to fix it", "server"),
+    Command("serve", "run the API, its workers and an embedded Valkey", "server"),
+    Command("completion", "print completions for bash, zsh, fish or PowerShell"),
+    Command("host", "let this machine measure: enrol, run, status, pause, resume, approve, leave", extra="agent"),
 )
 _OWN_EXTRA = {
     "psycopg": "postgres",

@@ -39,37 +39,39 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     for name in ("prompt", "output", "depth", "context", "parallel"):
         goal.add_argument(f"--{name}", type=int, metavar="N", help=f"overrides the preset's {name}")
     for name in ("min-tg", "min-pp"):
-        goal.add_argument(f"--{name}", type=float, metavar="T/S", help="tokens per second that must be reached")
+        goal.add_argument(f"--{name}", type=float, metavar="T/S", help="least tokens per second")
     parser.add_argument(
         "--what-if", action="append", metavar="CHANGE",
         help="'+1 RTX 3090', '256 GB more RAM', 'PCIe 4 x16 instead of x4', 'no GPU', 'best'; may be repeated",
     )  # fmt: skip
     parser.add_argument(
         "--measured", action="append", metavar="FILE",
-        help="what you measured on this machine: kept by validate --here or up --log, or a command and what it "
+        help="measurements from this machine: what validate --here or up --log kept, or a command and what it "
         "printed; corrects the estimates; may be repeated",
     )  # fmt: skip
     limits = parser.add_argument_group("constraints")
     limits.add_argument(
-        "--engine", action="append", choices=("ik_llama.cpp", "llama.cpp"), help="only this one; may be repeated"
+        "--engine", action="append", choices=("ik_llama.cpp", "llama.cpp"), help="use only this one; may be repeated"
     )
-    limits.add_argument("--build", metavar="BUILD", help="of the one --engine: 2025-05-11, b3700 or 8337e4cd3")
-    limits.add_argument("--variant", action="append", help="only this one; may be repeated")
+    limits.add_argument("--build", metavar="BUILD", help="build of that engine: 2025-05-11, b3700 or 8337e4cd3")
+    limits.add_argument("--variant", action="append", help="use only this one; may be repeated")
     limits.add_argument("--kv-type", action="append", help="cache types allowed, such as f16 or q8_0; may be repeated")
-    limits.add_argument("--min-bpw", type=float, metavar="BITS", help="bits per weight of a variant, at least")
-    limits.add_argument("--max-bpw", type=float, metavar="BITS", help="bits per weight of a variant, at most")
-    limits.add_argument("--reserve-mib", type=int, metavar="MIB", help="kept free on every GPU (default: 512)")
-    limits.add_argument("--max-ram-gib", type=float, metavar="GIB", help="of RAM to use, at most")
+    limits.add_argument("--min-bpw", type=float, metavar="BITS", help="fewest bits per weight that a variant may have")
+    limits.add_argument("--max-bpw", type=float, metavar="BITS", help="most bits per weight that a variant may have")
+    limits.add_argument("--reserve-mib", type=int, metavar="MIB", help="MiB to keep free on every GPU (default: 512)")
+    limits.add_argument("--max-ram-gib", type=float, metavar="GIB", help="most GiB of RAM to use")
     limits.add_argument(
-        "--command", metavar="COMMAND", help="the command in use, which is a candidate; @FILE or - reads it from there"
+        "--command",
+        metavar="COMMAND",
+        help="the command you use now, ranked with the others; @FILE or - reads it from there",
     )
     limits.add_argument(
         "--keep",
         action="append",
         metavar="FLAGS",
-        help="options never to change: '-ub 2048' or =--no-mmap; may be repeated",
+        help="options that must not change: '-ub 2048' or =--no-mmap; may be repeated",
     )
-    limits.add_argument("--models-dir", metavar="DIR", help="where the printed download line puts the files")
+    limits.add_argument("--models-dir", metavar="DIR", help="folder that the download command puts the files into")
     add_no_cache(parser)
     form_arguments(parser).add_argument(
         "--as", dest="file_format", choices=get_args(FileFormat),

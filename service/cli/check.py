@@ -28,34 +28,36 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "command",
         nargs="?",
-        help="the command line, quoted; @FILE or - reads it from there, also out of a file of llama-swap, of router "
-        "presets, compose, systemd or KoboldCpp, model by model",
+        help="the command, quoted; @FILE or - reads it from there, or the command of each model in a file of "
+        "llama-swap, router presets, compose, systemd or KoboldCpp",
     )
     parser.add_argument(
         "--model",
         metavar="MODEL",
-        help="OWNER/NAME:VARIANT, or its GGUF files (default: what COMMAND names)",
+        help="OWNER/NAME:VARIANT or GGUF files (default: what COMMAND names)",
     )
     parser.add_argument(
         "--hardware", "-H", help="shorthand, JSON, or pasted tool output; @FILE or - reads it from there"
     )
     parser.add_argument("--engine", choices=("ik_llama.cpp", "llama.cpp"), help="default: guessed from the command")
     parser.add_argument(
-        "--build", metavar="BUILD", help="of the engine: 2025-05-11, b3700 or 8337e4cd3 (default: today's)"
+        "--build", metavar="BUILD", help="build of the engine: 2025-05-11, b3700 or 8337e4cd3 (default: today's)"
     )
-    parser.add_argument("--log", metavar="FILE", help="what it printed: buffers and speeds are compared")
-    parser.add_argument("--depths", metavar="N,N", help="depths in tokens for the speeds")
-    parser.add_argument("--reserve-mib", type=int, metavar="MIB", help="that proposed changes leave free on every GPU")
+    parser.add_argument("--log", metavar="FILE", help="what the command printed, to compare buffers and speeds with")
+    parser.add_argument("--depths", metavar="N,N", help="depths, in tokens, to predict speeds for")
     parser.add_argument(
-        "--draft", metavar="MODEL", help="the draft model that the command loads (default: as it names)"
+        "--reserve-mib", type=int, metavar="MIB", help="MiB that suggested changes leave free on every GPU"
     )
-    parser.add_argument("--mmproj", metavar="FILE", help="the projector that the command loads (default: as it names)")
+    parser.add_argument("--draft", metavar="MODEL", help="draft model (default: the one that COMMAND names)")
+    parser.add_argument("--mmproj", metavar="FILE", help="projector (default: the one that COMMAND names)")
     parser.add_argument(
         "--engine-dir",
         metavar="DIR",
-        help="with llama.cpp's programs: llama-fit-params says what it makes of the header, before any download",
+        help="folder of llama.cpp's programs: also asks llama-fit-params about the header, before any download",
     )
-    parser.add_argument("--batch", metavar="FILE", help="one JSON object a line in and out; - reads standard input")
+    parser.add_argument(
+        "--batch", metavar="FILE", help="check many: one JSON object per line, in and out; - reads standard input"
+    )
     add_no_cache(parser)
     form_arguments(parser)
 

@@ -13,10 +13,16 @@ from service.engine.hardware import Hardware
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add what the command takes."""
-    parser.add_argument("text", nargs="?", help="shorthand or paste to read instead of this machine; @FILE or -")
-    parser.add_argument("--json", action="store_true", help="only the JSON form")
     parser.add_argument(
-        "--measure", action="store_true", help="measure this machine's RAM and the copies to its GPUs, half a minute"
+        "text",
+        nargs="?",
+        help="shorthand or pasted output to read instead of this machine; @FILE or - reads it from there",
+    )
+    parser.add_argument("--json", action="store_true", help="print only the JSON")
+    parser.add_argument(
+        "--measure",
+        action="store_true",
+        help="also measure how fast its RAM and the links to its GPUs are; takes half a minute",
     )
 
 

@@ -88,7 +88,7 @@ def converted(value: object, kind: type[T], field: str) -> T:
 
 def add_no_cache(parser: argparse.ArgumentParser) -> None:
     """Add `--no-cache`, which `reading_settings` follows."""
-    parser.add_argument("--no-cache", action="store_true", help="read headers again, and keep none on this disk")
+    parser.add_argument("--no-cache", action="store_true", help="read headers again, and store none on this disk")
 
 
 def reading_settings(arguments: argparse.Namespace) -> Settings:

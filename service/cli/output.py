@@ -10,9 +10,11 @@ USAGE_ERROR, FAILURE = 2, 1
 def form_arguments(parser: argparse.ArgumentParser) -> argparse._MutuallyExclusiveGroup:
     """Add --json, --markdown and --detail. Returns the group of the first two, of which one may be given."""
     form = parser.add_mutually_exclusive_group()
-    form.add_argument("--json", action="store_true", help="the API's JSON")
-    form.add_argument("--markdown", action="store_true", help="for a chat message")
-    parser.add_argument("--detail", choices=("short", "full"), default="short", help="how much text (default: short)")
+    form.add_argument("--json", action="store_true", help="print the API's JSON")
+    form.add_argument("--markdown", action="store_true", help="print Markdown, for a chat message")
+    parser.add_argument(
+        "--detail", choices=("short", "full"), default="short", help="how much to print (default: short)"
+    )
     return form
 
 

@@ -24,20 +24,28 @@ _OPTIONS = {"text": "FILE", "command": "--command", "hardware": "--hardware", "r
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add what the command takes."""
     parser.add_argument(
-        "file", metavar="FILE", help="the command and what it printed, or what `validate --here` kept; - reads it"
+        "file",
+        metavar="FILE",
+        help="the command and what it printed, or what `validate --here` kept; - reads standard input",
     )
-    parser.add_argument("--service", metavar="ADDRESS", help="https://HOST of the service (default: ADVISOR_SERVICE)")
-    parser.add_argument("--command", metavar="COMMAND", help="that was run, where FILE does not have it")
-    parser.add_argument("--hardware", "-H", help="it ran on: shorthand, JSON, or pasted tool output; @FILE reads it")
-    parser.add_argument("--model", metavar="MODEL", help="OWNER/NAME:VARIANT, where the command does not name it")
+    parser.add_argument("--service", metavar="ADDRESS", help="the service, https://HOST (default: ADVISOR_SERVICE)")
+    parser.add_argument("--command", metavar="COMMAND", help="the command that was run, if it is not in FILE")
+    parser.add_argument(
+        "--hardware", "-H", help="what it ran on: shorthand, JSON, or pasted tool output; @FILE reads it from there"
+    )
+    parser.add_argument("--model", metavar="MODEL", help="OWNER/NAME:VARIANT, if the command does not name it")
     parser.add_argument("--engine", choices=("ik_llama.cpp", "llama.cpp"), help="default: guessed from the command")
-    parser.add_argument("--build", metavar="BUILD", help="of the engine: 2025-05-11, b3700 or 8337e4cd3")
-    parser.add_argument("--remarks", metavar="TEXT", help="shown next to the result")
-    parser.add_argument("--measured-on", metavar="DAY", help="2026-11-21 (default: today)")
-    parser.add_argument("--source", metavar="URL", help="where somebody else published it: cited, without a licence")
-    parser.add_argument("--yes", action="store_true", help="send it without asking")
+    parser.add_argument("--build", metavar="BUILD", help="build of the engine: 2025-05-11, b3700 or 8337e4cd3")
+    parser.add_argument("--remarks", metavar="TEXT", help="a note to show next to the result")
+    parser.add_argument("--measured-on", metavar="DAY", help="such as 2026-11-21 (default: today)")
+    parser.add_argument(
+        "--source", metavar="URL", help="where somebody else published it; it is cited, without a licence"
+    )
+    parser.add_argument("--yes", action="store_true", help="send without asking")
     parser.add_argument("--json", action="store_true", help="print the preview, or what was kept, as the API's JSON")
-    parser.add_argument("--token-file", metavar="FILE", help="holds a token with the scope submit (or ADVISOR_TOKEN)")
+    parser.add_argument(
+        "--token-file", metavar="FILE", help="file with a token of the scope submit (default: ADVISOR_TOKEN)"
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:

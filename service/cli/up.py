@@ -31,17 +31,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add what the command takes."""
     parser.add_argument(
         "what", metavar="WHAT",
-        help="OWNER/NAME[:VARIANT] or GGUF files; @FILE with an advice; or a llama-server command, quoted",
+        help="OWNER/NAME[:VARIANT], GGUF files, @FILE with an advice, or a llama-server command, quoted",
     )  # fmt: skip
     parser.add_argument("--hardware", "-H", help="as for advise (default: this machine's)")
-    parser.add_argument("--context", type=int, metavar="N", help="tokens (default: 8192, of a command its own)")
+    parser.add_argument("--context", type=int, metavar="N", help="tokens (default: 8192, or what the command says)")
     parser.add_argument(
-        "--engine-dir", type=Path, metavar="DIR", help="holds llama-server (default: where PATH has it)"
+        "--engine-dir", type=Path, metavar="DIR", help="folder of llama-server (default: found on PATH)"
     )
-    parser.add_argument("--models", type=Path, metavar="DIR", help="where files are fetched to (default: ~/models)")
-    parser.add_argument("--port", type=int, metavar="N", help="that the server listens on (default: 8080)")
-    parser.add_argument("--log", type=Path, metavar="FILE", help="keeps the command and the lines with figures")
-    parser.add_argument("--yes", action="store_true", help="start what replaces a config that does not fit unasked")
+    parser.add_argument("--models", type=Path, metavar="DIR", help="folder to fetch files into (default: ~/models)")
+    parser.add_argument("--port", type=int, metavar="N", help="port for the server to listen on (default: 8080)")
+    parser.add_argument(
+        "--log", type=Path, metavar="FILE", help="file to keep the command and the lines with figures in"
+    )
+    parser.add_argument(
+        "--yes", action="store_true", help="if a config does not fit, start the next one without asking"
+    )
     parser.add_argument("--dry-run", action="store_true", help="only print what would be done, step by step")
     add_no_cache(parser)
 

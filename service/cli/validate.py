@@ -25,32 +25,41 @@ _MAX_ADVICE = 16 << 20
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add what the command takes."""
     parser.add_argument(
-        "advice", nargs="?", metavar="ADVICE", help="its address, https://HOST/v1/advice/ID; with --here also @FILE"
+        "advice",
+        nargs="?",
+        metavar="ADVICE",
+        help="address of the advice, https://HOST/v1/advice/ID; with --here also @FILE",
     )
-    parser.add_argument("--config", type=int, action="append", metavar="RANK", help="only this one; may be repeated")
+    parser.add_argument(
+        "--config", type=int, action="append", metavar="RANK", help="measure only this config; may be repeated"
+    )
     parser.add_argument(
         "--baseline", action=argparse.BooleanOptionalAction, default=None,
-        help="also the command in use that the advice was given (default: where there is one)",
+        help="also measure the command in use that the advice was given (default: if there is one)",
     )  # fmt: skip
-    parser.add_argument("--here", action="store_true", help="on this machine: no account; what is sent is asked first")
+    parser.add_argument(
+        "--here", action="store_true", help="measure on this machine, without an account; asks before it sends anything"
+    )
     parser.add_argument("--print", action="store_true", help="only print the benchmark commands, for you to run")
     here = parser.add_argument_group("with --here")
     here.add_argument(
         "--engine-dir", type=Path, action="append", metavar="DIR",
-        help="holds llama-sweep-bench or llama-bench (default: where PATH has them); may be repeated",
+        help="folder of llama-sweep-bench or llama-bench (default: found on PATH); may be repeated",
     )  # fmt: skip
     here.add_argument(
         "--models", type=Path, action="append", metavar="DIR",
-        help="GGUF files lie in it or below (default: where the command has them); may be repeated",
+        help="folder with the GGUF files, at any depth (default: as in the command); may be repeated",
     )  # fmt: skip
-    here.add_argument("--result", type=Path, metavar="FILE", help="keeps what was measured (default: a new one here)")
-    parser.add_argument("--minutes", type=int, default=10, help="of measuring, a run (default: 10)")
+    here.add_argument(
+        "--result", type=Path, metavar="FILE", help="file to keep the measurements in (default: a new one here)"
+    )
+    parser.add_argument("--minutes", type=int, default=10, help="most minutes for one run (default: 10)")
     hosts = parser.add_argument_group("on the service's hosts (a token in ADVISOR_TOKEN, with the scope validate)")
-    hosts.add_argument("--host", action="append", metavar="ID", help="only this host; may be repeated")
+    hosts.add_argument("--host", action="append", metavar="ID", help="use only this host; may be repeated")
     hosts.add_argument("--mode", choices=("validate", "tune"), default="validate", help="tune: search around the best")
-    hosts.add_argument("--token-file", metavar="FILE", help="holds the token, instead of ADVISOR_TOKEN")
+    hosts.add_argument("--token-file", metavar="FILE", help="file with the token (default: ADVISOR_TOKEN)")
     hosts.add_argument(
-        "--follow", metavar="ADDRESS", help="of a validation that goes on: https://HOST/v1/validations/ID"
+        "--follow", metavar="ADDRESS", help="follow a running validation: https://HOST/v1/validations/ID"
     )
     form_arguments(parser)
 

@@ -25,13 +25,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add what the command takes."""
     parser.add_argument(
         "what", metavar="WHAT",
-        help="a file that llama-server's output goes to; the number of its process; or its address, with --metrics on",
+        help="the file that llama-server writes to, its process number, or its address (needs --metrics)",
     )  # fmt: skip
-    parser.add_argument("--command", metavar="COMMAND", help="that it was started with (of a process: its own)")
-    parser.add_argument("--model", metavar="MODEL", help="OWNER/NAME:VARIANT or GGUF files (default: as it names)")
+    parser.add_argument(
+        "--command", metavar="COMMAND", help="the command it was started with (default: for a process, its own)"
+    )
+    parser.add_argument(
+        "--model", metavar="MODEL", help="OWNER/NAME:VARIANT or GGUF files (default: what the command names)"
+    )
     parser.add_argument("--hardware", "-H", help="as for check (default: this machine's)")
     parser.add_argument("--engine", choices=("ik_llama.cpp", "llama.cpp"), help="default: guessed from the command")
-    parser.add_argument("--once", action="store_true", help="end when all that is there was read")
+    parser.add_argument("--once", action="store_true", help="stop at the end of what is there now")
     add_no_cache(parser)
 
 
