@@ -391,7 +391,9 @@ def load_settings(environment: Mapping[str, str]) -> Settings:
     ours = (name for name in environment if name.startswith("ADVISOR_"))
     unknown = sorted(name for name in ours if name not in _VARIABLES and name not in _OF_CALLERS)
     if unknown:
-        raise InvalidSetting(f"{unknown[0]} is no setting of this service", field=unknown[0], choices=tuple(_VARIABLES))
+        raise InvalidSetting(
+            f"{unknown[0]} is not a setting of this service", field=unknown[0], choices=tuple(_VARIABLES)
+        )
     hints = get_type_hints(Settings, include_extras=True)
     values = {
         field: _parse(variable, environment[variable].strip(), hints[field])

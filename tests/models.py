@@ -55,7 +55,7 @@ def _mixed_type(mix: str, name: str) -> str:
 
 
 def _fitting_type(kind: str, row_length: int) -> str:
-    """The type, or what llama-quantize falls back to where the row is no multiple of the block."""
+    """The type, or what llama-quantize falls back to where the row is not a multiple of the block."""
     smaller = "iq4_nl" if type_named(kind).bpw < 5 else "q8_0"
     candidates = (type_named(name) for name in (kind, smaller, "q8_0", "f16"))
     return next(t.name for t in candidates if row_length % t.block == 0)

@@ -39,7 +39,7 @@ class PinnedWorker(Worker):
     def perform_job(self, job: Job, queue: Queue) -> bool:
         """Run a job of ours; fail any other without importing what it names."""
         if job.func_name not in TASKS:
-            self.handle_job_failure(job=job, queue=queue, exc_string=f"{job.func_name} is no task of this service")
+            self.handle_job_failure(job=job, queue=queue, exc_string=f"{job.func_name} is not a task of this service")
             return False
         try:
             return bool(super().perform_job(job, queue))

@@ -214,7 +214,7 @@ def _to_measure(bot: BotContext, asked: Question) -> tuple[str, ValidationReques
 
 def _number(text: str) -> int:
     if not re.fullmatch(r"[0-9]{1,6}", text.strip().lstrip("#")):
-        raise InvalidInput(f"{text[:40]!r} is no whole number", field="config")
+        raise InvalidInput(f"{text[:40]!r} is not a whole number", field="config")
     return int(text.strip().lstrip("#"))
 
 

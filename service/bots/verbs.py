@@ -46,7 +46,7 @@ def _said(bot: BotContext, ask: Ask, question: Question) -> Outcome:
     known = [verb.name for verb in shown(off)]
     verb = _VERBS.get(ask.verb)
     if verb is None or (OF_BUTTONS.get(ask.verb, ask.verb) not in known):
-        turned_off = " is turned off here" if ask.verb in off else " is no verb here"
+        turned_off = " is turned off here" if ask.verb in off else " is not a verb here"
         raise InvalidInput(f"{ask.verb[:40]}{turned_off}", field="verb", choices=tuple(known))
     return verb(bot, question)
 

@@ -54,7 +54,7 @@ def ask_of_line(text: str) -> Ask:
         action, _, rig = rest.partition(" ")
         return Ask(verb=verb, words={"action": action or "show", **({"rig": rig.strip()} if rig.strip() else {})})
     if verb not in NAMES:
-        raise InvalidInput(f"`{verb[:40]}` is no verb here", field="verb", choices=NAMES)
+        raise InvalidInput(f"`{verb[:40]}` is not a verb here", field="verb", choices=NAMES)
     return Ask(verb=verb)
 
 
@@ -169,7 +169,7 @@ def measured_speeds(text: str) -> list[MeasuredSpeed]:
     except msgspec.ValidationError as error:
         raise InvalidInput(f"{text[:80]!r}: {error}", field="measured") from error
     if not found:
-        raise InvalidInput(f"{text[:80]!r} is no speed: write `tg 17.9 pp 420 at 4096`", field="measured")
+        raise InvalidInput(f"{text[:80]!r} is not a speed: write `tg 17.9 pp 420 at 4096`", field="measured")
     return found
 
 
@@ -177,7 +177,7 @@ def tokens(text: str) -> int:
     """Return the number in `32k` or `32768`. Raises InvalidInput."""
     match = _CONTEXT.fullmatch(text.strip().replace(",", "").replace("_", ""))
     if match is None or not int(match[1]):
-        raise InvalidInput(f"{text[:40]!r} is no number of tokens: write 32k or 32768", field="context")
+        raise InvalidInput(f"{text[:40]!r} is not a number of tokens: write 32k or 32768", field="context")
     return int(match[1]) * (1024 if match[2] else 1)
 
 

@@ -46,7 +46,7 @@ def split_address(address: str, kind: str) -> tuple[str, str]:
         parts, host, path = urlsplit(""), None, None
     right = f"https://HOST/v1/{kind}/ID"
     if parts.scheme not in ("http", "https") or not host or path is None or path["kind"] != kind or parts.username:
-        raise InvalidInput(f"{address[:200]!r} is no address such as {right}", field=kind)
+        raise InvalidInput(f"{address[:200]!r} is not an address such as {right}", field=kind)
     return f"{parts.scheme}://{parts.netloc}{path['prefix']}", path["id"]
 
 

@@ -72,7 +72,7 @@ def _source(arguments: argparse.Namespace) -> tuple[Path | None, str, int | None
     elif not what.startswith(("http://", "https://")):
         log = Path(what)
         if not log.is_file():
-            raise InvalidInput(f"{what} is no file, process or address", field="WHAT")
+            raise InvalidInput(f"{what} is not a file, process or address", field="WHAT")
     if not command:
         raise InvalidInput("say what it was started with: --command 'llama-server -m …'", field="--command")
     return log, text_argument(command, "command"), pid

@@ -6,7 +6,7 @@ AdvisorError
 │   ├── InvalidHardware     a hardware description that cannot be read or cannot exist
 │   ├── InvalidFlags        a command or flag value that the engine would not accept
 │   └── UnknownVariant      a variant that the repo does not have; carries those it has
-└── InvalidHeader           bytes that are no GGUF header, or a hostile one
+└── InvalidHeader           bytes that are not a GGUF header, or a hostile one
     ├── NotGguf             the magic number is missing
     ├── TruncatedHeader     the file ends before its header does
     └── UnsupportedModel    a header without the metadata that every model has

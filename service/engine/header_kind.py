@@ -1,4 +1,4 @@
-"""What a GGUF file is by its header, where it is no language model that runs alone.
+"""What a GGUF file is by its header, where it is not a language model that runs alone.
 
 Sources: `general.type` and `general.architecture` as llama.cpp's converters write them (gguf-py constants.py: GGUFType,
 MODEL_ARCH); a drafter of next-token layers has those alone, without the model's own first layer.

@@ -14,7 +14,7 @@ class MetadataReader:
     def __init__(self, header: Header) -> None:
         arch = header.metadata.get("general.architecture")
         if not isinstance(arch, str) or not arch:
-            raise UnsupportedModel("the header has no general.architecture: it is no language model")
+            raise UnsupportedModel("the header has no general.architecture: it is not a language model")
         self.arch, self.metadata = arch, header.metadata
 
     def get(self, key: str) -> MetadataValue | None:

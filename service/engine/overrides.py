@@ -100,7 +100,7 @@ def _compiled(pattern: str) -> Any:
     try:
         return regex.compile(f"(?:{_translate(pattern)})[^\\n]*\\n", regex.ASCII | regex.MULTILINE | regex.V0)
     except (regex.error, OverflowError) as error:
-        raise _fail(pattern, f"is no valid regular expression: {error}") from None
+        raise _fail(pattern, f"is not a valid regular expression: {error}") from None
 
 
 def _translate(pattern: str) -> str:

@@ -33,7 +33,7 @@ class RunOverride(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def __post_init__(self) -> None:
         """Raise ValueError for a pattern outside the grammar, so that no document with one can be decoded."""
         if not is_tensor_pattern(self.pattern):
-            raise ValueError(f"{self.pattern!r} is no pattern of tensor names that a host may be asked to run")
+            raise ValueError(f"{self.pattern!r} is not a pattern of tensor names that a host may be asked to run")
 
 
 class RunFlags(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

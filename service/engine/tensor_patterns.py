@@ -40,7 +40,7 @@ def is_tensor_pattern(text: str) -> bool:
 
 
 class _Outside(Exception):
-    """The text is no pattern of the grammar."""
+    """The text is not a pattern of the grammar."""
 
 
 def _alternatives(text: str, i: int, depth: int) -> tuple[int, int]:

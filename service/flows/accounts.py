@@ -68,7 +68,7 @@ def create_token(engine: Engine, name: str, scopes: Iterable[str], now: datetime
     """Return a new token for the account `name`, which is made if there is none. Raises InvalidInput."""
     if not _NAME.fullmatch(name):
         raise InvalidInput(
-            f"{name[:120]!r} is no account name: letters, digits and . _ : @ -, at most 120", field="name"
+            f"{name[:120]!r} is not an account name: letters, digits and . _ : @ -, at most 120", field="name"
         )
     asked = tuple(dict.fromkeys(scopes))
     if not asked or set(asked) - set(SCOPES):

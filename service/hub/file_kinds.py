@@ -59,7 +59,7 @@ def kind_of_other(path: str) -> OtherKind:
 
 
 def kinds(candidates: Iterable[Candidate], repo_name: str) -> list[OtherKind | None]:
-    """Return what each candidate is if it is no model, None for a model. `repo_name`: without its owner."""
+    """Return what each candidate is if it is not a model, None for a model. `repo_name`: without its owner."""
     several, known = list(candidates), _words(repo_name)
     named = [_by_name(one, known) for one in several]
     plain = [one.n_bytes for one, kind in zip(several, named, strict=True) if kind is None and not _has_mtp(one)]

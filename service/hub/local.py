@@ -34,7 +34,9 @@ def local_variants(path: Path | str, limits: ListingLimits | None = None) -> Rep
         raise InvalidInput(f"cannot read {error.filename or start}: {error.strerror}", field="repo") from error
     variants, others = find_variants((RepoFile(p, n) for p, n in sizes.items()), folder.resolve().name)
     if not variants:
-        what = "holds no complete GGUF of a model" if start.is_dir() else "is no GGUF file, or lacks some of its shards"
+        what = (
+            "holds no complete GGUF of a model" if start.is_dir() else "is not a GGUF file, or lacks some of its shards"
+        )
         right = "name a .gguf file, a folder with all shards of one, or a repo of the Hub as OWNER/NAME"
         raise RepoWithoutGguf(f"{start} {what}: {right}", field="repo")
     placed = tuple(Variant(v.name, tuple(_placed(folder, f) for f in v.files)) for v in variants)

@@ -63,7 +63,7 @@ def parse_repo_reference(text: str) -> RepoReference:
         return _from_library(text.removeprefix("hf://").removeprefix("models/"))
     scheme, separator, _ = text.partition("://")
     if separator and scheme not in ("http", "https"):
-        raise _invalid(f"{scheme[:20]!r} is no address of the Hub")
+        raise _invalid(f"{scheme[:20]!r} is not an address of the Hub")
     host = text.split("/", 1)[0].lower()
     if separator or host in HOSTS:
         return _from_url(text if separator else f"https://{text}")
@@ -93,7 +93,7 @@ def parse_reference(repo: str, revision: str | None) -> RepoReference:
 def checked_revision(revision: str) -> str:
     """Return `revision` if the Hub could have a branch, tag or commit of that name. Raises InvalidInput."""
     if not _REVISION.fullmatch(revision) or ".." in revision or "//" in revision or revision.endswith("/"):
-        raise InvalidInput(f"{revision[:80]!r} is no name of a branch, tag or commit", field="revision")
+        raise InvalidInput(f"{revision[:80]!r} is not a name of a branch, tag or commit", field="revision")
     return revision
 
 
@@ -102,7 +102,7 @@ def checked_repo(text: str) -> tuple[str, str]:
     owner, _, name = text.partition("/")
     for part in (owner, name):
         if not _PART.fullmatch(part) or ".." in part or "--" in part or part.endswith(".git"):
-            raise _invalid(f"{text[:120]!r} is no repo id")
+            raise _invalid(f"{text[:120]!r} is not a repo id")
         if len(part) > _MAX_PART:
             raise _invalid(f"the owner and the name of a repo have at most {_MAX_PART} characters each")
     return owner, name
@@ -138,7 +138,7 @@ def _plain(text: str, revision: str | None) -> RepoReference:
 
 def _variant(text: str) -> str:
     if not _VARIANT.fullmatch(text):
-        raise _invalid(f"{text[:80]!r} is no name of a variant")
+        raise _invalid(f"{text[:80]!r} is not a name of a variant")
     return text
 
 
@@ -166,13 +166,13 @@ def _with_place(repo: RepoReference, place: list[str], parts: SplitResult) -> Re
     if place[0] not in ("blob", "resolve", "tree", "raw") or len(place) < 2:
         if place[0] in ("discussions", "commits", "blame", "edit"):
             return repo
-        raise _invalid(f"{place[0][:40]!r} is no page of a repo's files")
+        raise _invalid(f"{place[0][:40]!r} is not a page of a repo's files")
     length = 3 if place[1] == "refs" else 1  # refs/pr/7 and refs/convert/x are written with slashes
     revision, path = "/".join(place[1 : 1 + length]), "/".join(place[1 + length :])
     try:
         checked_revision(revision)
     except InvalidInput as error:
-        raise _invalid(f"{revision[:80]!r} is no revision") from error
+        raise _invalid(f"{revision[:80]!r} is not a revision") from error
     file = path or shown
     return msgspec.structs.replace(repo, revision=revision, file=_path(file) if file else None)
 

@@ -37,7 +37,7 @@ class UtcDateTime(TypeDecorator[datetime]):
     def process_bind_param(self, value: datetime | None, dialect: Dialect) -> datetime | None:
         """Return `value` in UTC. Raises ValueError for a time without a zone."""
         if value is not None and value.tzinfo is None:
-            raise ValueError("a time without its zone is no instant")
+            raise ValueError("a time without its zone is not an instant")
         return None if value is None else value.astimezone(UTC)
 
     def process_result_value(self, value: datetime | None, dialect: Dialect) -> datetime | None:

@@ -69,7 +69,7 @@ def received(text: bytes, tools: Mapping[str, Tool], headers: Mapping[str, str] 
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return _error(None, {"code": _PARSE, "message": "the message is no JSON"}, STATELESS)
     if not isinstance(message, dict) or message.get("jsonrpc") != "2.0":
-        return _error(None, {"code": _REQUEST, "message": "the message is no single JSON-RPC 2.0 object"}, STATELESS)
+        return _error(None, {"code": _REQUEST, "message": "the message is not a single JSON-RPC 2.0 object"}, STATELESS)
     identity, version = message.get("id"), STATELESS
     if "id" not in message or "method" not in message:  # a notification, or an answer to what is never asked
         return Reply(None, 202)

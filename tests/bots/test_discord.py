@@ -31,7 +31,7 @@ BAD = {
     "no signature": {"signature": ""},
     "a wrong signature": {"signature": "00" * 64},
     "one that is too long": {"signature": "ab" * 65},
-    "one that is no hex": {"signature": "zz" * 64},
+    "one that is not hex": {"signature": "zz" * 64},
     "one with blanks": {"signature": "a b" + " b" * 62 + "c"},
     "a stale one": {"at": 1_700_000_000},
     "one of the future": {"at": 4_000_000_000},

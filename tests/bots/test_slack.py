@@ -21,7 +21,7 @@ BAD = {
     "no signature": {"signature": ""},
     "a wrong signature": {"signature": "v0=" + "0" * 64},
     "one that is too long": {"signature": "v0=" + "0" * 6400},
-    "one that is no hex": {"signature": "v0=ü"},
+    "one that is not hex": {"signature": "v0=ü"},
     "another version": {"signature": "v1=" + "0" * 64},
     "a stale one": {"at": 1_700_000_000},
     "one of the future": {"at": 4_000_000_000},
@@ -116,8 +116,8 @@ def test_the_buttons_of_an_advice_ask_further_for_anyone_who_presses_them(chat: 
 
 @pytest.mark.parametrize(
     ("text", "said"),
-    [("", "Where to put"), ("help", "Where to put"), ("dance", "is no verb"), ("advise", "name a repo"),
-     (f"advise {REPO} on RTX 9999", "RTX 5090"), (f"advise {REPO} on {RIG} context lots", "is no number of tokens"),
+    [("", "Where to put"), ("help", "Where to put"), ("dance", "is not a verb"), ("advise", "name a repo"),
+     (f"advise {REPO} on RTX 9999", "RTX 5090"), (f"advise {REPO} on {RIG} context lots", "is not a number of tokens"),
      (f"advise {REPO} on {RIG} goal dance", "dance"), (f"advise {REPO} on {RIG} engine vllm", "vllm"),
      ("advise Qwen/None-at-all on RTX 3090", "repo"), ("validate", "name an advice"), ("hardware dance", "say set"),
      ("check", "there is no command"), ("hardware set", "hardware")],

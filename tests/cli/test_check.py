@@ -226,7 +226,7 @@ def test_a_draft_file_that_is_not_there_is_said(model: str, capsys: pytest.Captu
         (["advise", "/not/here.gguf", "-H", "RTX 3090"], "name a GGUF file or a folder of them on this machine"),
         (["advise", "{folder}/not-here.gguf", "-H", "RTX 3090"], "or a repo of the Hub as OWNER/NAME"),
         (["advise", "{folder}", "-H", "RTX 3090"], "holds no complete GGUF of a model: name a .gguf file"),
-        (["inspect", "{folder}/rig.txt"], "is no GGUF file"),
+        (["inspect", "{folder}/rig.txt"], "is not a GGUF file"),
         (["advise", "{folder}", "-H", "@/not/here.txt"], "cannot read /not/here.txt: No such file or directory; name"),
         (["advise", "{folder}", "-H", "{folder}/rig.txt"], "rig.txt to have it read"),
         (["advise", "{folder}"], "say on what it runs: -H 'RTX 3090"),

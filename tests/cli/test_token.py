@@ -69,8 +69,8 @@ def test_a_revoked_token_is_not_good_any_more(state: Path, capsys: pytest.Captur
     [
         (["alice", "--scope", "admin"], "submit, validate, host, operator"),
         (["alice", "--scope", ""], "submit, validate, host, operator"),
-        (["a name", "--scope", "host"], "no account name"),
-        (["x" * 121, "--scope", "host"], "no account name"),
+        (["a name", "--scope", "host"], "not an account name"),
+        (["x" * 121, "--scope", "host"], "not an account name"),
     ],
 )
 def test_what_cannot_be_is_said(

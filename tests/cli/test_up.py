@@ -106,7 +106,7 @@ def test_a_log_without_its_command_is_asked_for_it(capsys: pytest.CaptureFixture
 
 def test_what_is_no_server_is_not_watched(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["watch", "nowhere.log", "-H", RIG]) == 2
-    assert "nowhere.log is no file, process or address" in capsys.readouterr().err
+    assert "nowhere.log is not a file, process or address" in capsys.readouterr().err
 
 
 def test_what_is_kept_has_neither_folders_nor_words(tmp_path: Path) -> None:

@@ -203,7 +203,9 @@ def _call(words: Words) -> _Call:
             elif not flag.startswith("-"):
                 addresses.append(flag)
             elif flag not in _ALONE:
-                raise ValueError(f"{flag} is no option of curl that the pages may use (tests/doc_blocks/commands.py)")
+                raise ValueError(
+                    f"{flag} is not an option of curl that the pages may use (tests/doc_blocks/commands.py)"
+                )
     if len(addresses) != 1:
         raise ValueError(f"one address, not {addresses}")
     sends = body is not None and "-G" not in words

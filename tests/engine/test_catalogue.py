@@ -378,7 +378,7 @@ def test_an_unknown_server_with_slow_ddr4_has_pcie_3() -> None:
         ("RTX 3090 (watercooled)", None, "NVIDIA GeForce RTX 3090", "`watercooled` behind the name"),
         ("RTX 3090 (or a 4090?)", None, "NVIDIA GeForce RTX 3090", "names another card: taken by the name"),
         ("RTX 4080 (a 4090 really)", 24, "NVIDIA GeForce RTX 4090", "this card has the 24 GiB stated"),
-        ("NVIDIA RTX 6000 (an RTX A6000)", None, "NVIDIA RTX A6000", "alone is no card of the catalogue"),
+        ("NVIDIA RTX 6000 (an RTX A6000)", None, "NVIDIA RTX A6000", "alone is not a card of the catalogue"),
     ],
 )
 def test_a_remark_behind_a_gpu_s_name(name: str, vram: float | None, card: str, says: str) -> None:

@@ -278,7 +278,7 @@ HOSTILE = {
     "product overflows": file(tensors=[tensor("t", (2**32, 2**32))]),
     "dimension overflows": file(tensors=[tensor("t", (2**63,))]),
     "type": file(tensors=[tensor("t", (32,), kind=9999)]),
-    "row is no multiple of a block": file(tensors=[tensor("t", (33,), kind=8)]),
+    "row is not a multiple of a block": file(tensors=[tensor("t", (33,), kind=8)]),
     "tensor name of 64 bytes": file(tensors=[tensor("t" * 64, (32,))]),
     "alignment u64": file([entry("general.alignment", 10, struct.pack("<Q", 32))]),
     "offset is not aligned": file(tensors=[tensor("t", (32,), offset=3)]),

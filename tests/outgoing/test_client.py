@@ -107,7 +107,7 @@ def test_our_own_defaults_must_be_public_and_what_an_operator_names_need_not() -
 
 
 def test_a_transport_that_keeps_its_connections_elsewhere_is_no_silent_hole() -> None:
-    """What chooses the connections is no public part of httpx: another version must fail, not go unchecked."""
+    """What chooses the connections is not a public part of httpx: another version must fail, not go unchecked."""
 
     class Other:
         _pool = None

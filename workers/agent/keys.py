@@ -49,7 +49,7 @@ def make_key(state: State) -> HostKey:
 
 
 def load_key(state: State) -> HostKey:
-    """Return the key of the state folder. Raises NotEnrolled, or HostError when others may read it or it is no key."""
+    """Return the key of the state folder. Raises NotEnrolled; HostError where others may read it or it is not a key."""
     data = state.read(KEY)
     if data is None:
         raise NotEnrolled(f"{state.path} holds no key: `advisor host enrol URL --code …` makes one")
@@ -58,4 +58,4 @@ def load_key(state: State) -> HostKey:
     try:
         return HostKey(SigningKey(base64.b64decode(data.strip(), validate=True)))
     except (CryptoError, ValueError, TypeError, binascii.Error):
-        raise HostError(f"{state.path / KEY} is no key: enrol this machine again") from None
+        raise HostError(f"{state.path / KEY} is not a key: enrol this machine again") from None

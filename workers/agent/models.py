@@ -32,7 +32,7 @@ _MAX_CACHE_BYTES = 16 << 20
 
 class Known(msgspec.Struct, frozen=True, kw_only=True):
     """What was found out of a file that was `size` bytes long and last changed at `changed` (ns). `header`: None where
-    it is no GGUF file that can be read."""
+    it is not a GGUF file that can be read."""
 
     size: int
     changed: int
@@ -126,7 +126,7 @@ def content_sha256(path: Path, stop: Callable[[], bool] = lambda: False) -> str 
 
 
 def header_sha256(path: Path, size: int) -> str | None:
-    """Return the hash of a file's header, up to the end of the tensor table; None for what is no readable GGUF."""
+    """Return the hash of a file's header, up to the end of the tensor table; None for what is not a readable GGUF."""
     parser, digest, read = HeaderParser(size), hashlib.sha256(), 0
     try:
         with path.open("rb") as file:

@@ -97,7 +97,9 @@ class State:
         try:
             number = int(last or 0) + 1
         except ValueError:
-            raise HostError(f"{self.path / COUNTER} is no number: remove it, the service says the last one") from None
+            raise HostError(
+                f"{self.path / COUNTER} is not a number: remove it, the service says the last one"
+            ) from None
         self.write(COUNTER, str(number).encode())
         return number
 

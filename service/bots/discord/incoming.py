@@ -115,7 +115,7 @@ def read(body: bytes, application: str | None) -> Incoming:
     try:
         return _read(msgspec.json.decode(body, type=_Payload), application)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise InvalidInput(f"this is no interaction: {error}") from error
+        raise InvalidInput(f"this is not an interaction: {error}") from error
 
 
 def _read(payload: _Payload, application: str | None) -> Incoming:
@@ -203,7 +203,7 @@ def _fields(components: list[Any]) -> dict[str, str]:
 
 def _of_message(data: _Data, user: _User) -> Ask:
     if data.name not in OF_MESSAGES:
-        raise InvalidInput(f"{data.name[:40]!r} is no command here", field="name")
+        raise InvalidInput(f"{data.name[:40]!r} is not a command here", field="name")
     message = data.resolved.messages.get(data.target_id or "")
     if message is None:
         raise InvalidInput("the message is not part of the interaction", field="data.resolved")

@@ -27,7 +27,7 @@ def register(client: httpx.Client, settings: Settings, guild: str | None) -> lis
         if value is None:
             raise InvalidSetting(f"{name} is not set: docs/discord.md says where it is found", field=name)
     if guild is not None and not (guild.isascii() and guild.isdigit() and len(guild) <= _GUILD_DIGITS):
-        raise InvalidInput(f"{guild[:40]!r} is no id of a server: it is a number", field="guild")
+        raise InvalidInput(f"{guild[:40]!r} is not an id of a server: it is a number", field="guild")
     where = f"/guilds/{guild}" if guild else ""
     url = f"{settings.discord_api}/applications/{settings.discord_application_id}{where}/commands"
     wanted = commands(settings.bot_verbs_off, in_guild=guild is not None)

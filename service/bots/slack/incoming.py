@@ -63,7 +63,7 @@ class IncomingQuestion(NamedTuple):
 
 
 class InvalidQuestion(NamedTuple):
-    """What was typed is no question: why, for the one who typed it."""
+    """What was typed is not a question: why, for the one who typed it."""
 
     error: InvalidInput
 
@@ -71,7 +71,7 @@ class InvalidQuestion(NamedTuple):
 def read_command(body: bytes, hooks: str) -> IncomingQuestion | InvalidQuestion | None:
     """Return the question of a slash command; None for Slack's own look at the certificate.
 
-    `hooks`: the origin that addresses for answers must have. Raises InvalidInput for what is no slash command.
+    `hooks`: the origin that addresses for answers must have. Raises InvalidInput for what is not a slash command.
     """
     form = _form(body)
     if form.get("ssl_check") == "1":
@@ -91,7 +91,7 @@ def read_interaction(body: bytes, hooks: str) -> IncomingQuestion | None:
     try:
         payload = msgspec.json.decode(_form(body).get("payload", ""), type=_Payload)
     except (msgspec.DecodeError, RecursionError) as error:
-        raise InvalidInput(f"this is no interaction: {error}", field="payload") from error
+        raise InvalidInput(f"this is not an interaction: {error}", field="payload") from error
     asker = _asker(payload.team.id, payload.user.id)
     if payload.type == "block_actions":
         action = payload.actions[0] if payload.actions else _Action(OPEN)
@@ -112,7 +112,7 @@ def _form(body: bytes) -> dict[str, str]:
     try:
         fields = parse_qs(body.decode(), max_num_fields=_MAX_FIELDS, keep_blank_values=True)
     except ValueError as error:
-        raise InvalidInput("the body is no form") from error
+        raise InvalidInput("the body is not a form") from error
     return {name: values[0] for name, values in fields.items()}
 
 

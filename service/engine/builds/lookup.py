@@ -111,7 +111,7 @@ def parse_build(text: str) -> BuildAsked:
         return BuildAsked(number=int(number[1]))
     if _COMMIT.fullmatch(text.lower()):
         return BuildAsked(commit=text.lower())
-    raise _wrong(f"{text!r} is no date (2025-05-11), number (b3700) or commit (8337e4cd3)")
+    raise _wrong(f"{text!r} is not a date (2025-05-11), number (b3700) or commit (8337e4cd3)")
 
 
 def rule_since(engine: Engine, rule: str) -> str:
@@ -156,7 +156,7 @@ def _of_date(engine: Engine, text: str, label: str | None = None, *, about: bool
     if _MONTH.fullmatch(text):
         return _of_date(engine, f"{text}-15", text, about=True)
     if not _is_date(text):
-        raise _wrong(f"{text[:40]!r} is no date")
+        raise _wrong(f"{text[:40]!r} is not a date")
     newest, oldest = _history(engine).today.date, _history(engine).today.oldest
     if text < oldest:
         return Build(engine=engine, label=f"{label or text}, taken for one of {oldest}", date=oldest, older=True)
@@ -198,7 +198,7 @@ def _of_number(engine: Engine, number: int) -> Build:
 def _of_commit(engine: Engine, commit: str) -> Build:
     name = commit.lower()
     if not _COMMIT.fullmatch(name):
-        raise _wrong(f"{commit[:48]!r} is no commit: 6 to 40 hexadecimal digits")
+        raise _wrong(f"{commit[:48]!r} is not a commit: 6 to 40 hexadecimal digits")
     if name[:9] == _history(engine).today.label[:9] or name == _history(engine).today.label[: len(name)]:
         return today(engine)
     commits = _history(engine).commits

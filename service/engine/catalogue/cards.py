@@ -185,7 +185,7 @@ def _stated_links(gpu: Gpu, stated: str, generation: int, width: int, path: str)
     widths = [int(w) for w in _WIDTH.findall(stated)]
     found = _GENERATION.search(stated)
     if (not widths and not found) or any(w not in _LANES for w in widths):
-        raise InvalidHardware(f"`{stated}` is no PCIe link: write `4.0 x16`, or `5.0 x8/x8`", field=f"{path}.pcie")
+        raise InvalidHardware(f"`{stated}` is not a PCIe link: write `4.0 x16`, or `5.0 x8/x8`", field=f"{path}.pcie")
     if found:
         generation = int(found[1] or found[2])
     each = widths if len(widths) == gpu.count else (widths[:1] or [width]) * gpu.count

@@ -136,7 +136,7 @@ def gpu_meant(name: str, vram_gib: float | None = None) -> tuple[tuple[GpuRow, .
     if not other or (rows and gpu_key(alone) in map(gpu_key, others)):
         return rows, f"the remark {quoted} behind the name changes no figure"
     if not rows:
-        return other, f"`{alone[:_SHOWN]}` alone is no card of the catalogue; its remark says {quoted}"
+        return other, f"`{alone[:_SHOWN]}` alone is not a card of the catalogue; its remark says {quoted}"
     if vram_gib is not None and vram_gib not in {row.vram_gib for row in rows} and vram_gib == other[0].vram_gib:
         return other, f"of the name and its remark {quoted}, this card has the {vram_gib:g} GiB stated"
     return rows, f"the remark {quoted} names another card: taken by the name"

@@ -192,7 +192,7 @@ def _from_kcpps(text: str) -> str:
     except ValueError as error:
         raise InvalidFlags(f"the file is no JSON: {error}", field="command") from error
     if not isinstance(content, dict) or not {"gpulayers", "model_param", "contextsize"} & content.keys():
-        raise InvalidFlags("the JSON is no settings file of KoboldCpp (.kcpps)", field="command")
+        raise InvalidFlags("the JSON is not a settings file of KoboldCpp (.kcpps)", field="command")
     return _kobold({name: value for name, value in content.items() if value not in (None, "", [], -1)})
 
 

@@ -185,7 +185,7 @@ class EngineMemory(ABC):
         self, model: Model, flags: Flags, free: Sequence[int], allocator: Allocator, tool: Tool,
         rules: MemoryRules | None,
     ) -> Memory | None:  # fmt: skip
-        """Return the memory where it is no sum over a placement by layers, None where it is."""
+        """Return the memory where it is not a sum over a placement by layers, None where it is."""
         return None
 
     def known_of_split(self, model: Model, flags: Flags, basis: str) -> Literal["all", "stored", "nothing"]:

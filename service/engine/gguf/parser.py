@@ -213,7 +213,7 @@ class HeaderParser:
 def _check_magic(window: Window) -> None:
     head = window.head(4)
     if head != b"GGUF"[: len(head)]:
-        raise NotGguf("the file does not begin with the four letters GGUF: it is no GGUF file")
+        raise NotGguf("the file does not begin with the four letters GGUF: it is not a GGUF file")
     window.take(4)
     version = window.u32()
     if version in (2 << 24, 3 << 24):

@@ -96,7 +96,7 @@ def _value(value: Value) -> tuple[int, bytes]:
     if isinstance(value, str):
         return 8, _string(value)
     if not isinstance(value, Sequence):
-        raise TypeError(f"{type(value).__name__} is no value of a header")
+        raise TypeError(f"{type(value).__name__} is not a value of a header")
     if isinstance(value[0], str):
         return 9, struct.pack("<IQ", 8, len(value)) + b"".join(_string(str(v)) for v in value)
     kind, letter = next((k, c) for k, c, python in ((7, "?", bool), (5, "i", int), (6, "f", float))

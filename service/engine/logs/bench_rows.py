@@ -46,7 +46,7 @@ class PrintedRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RowReader:
-    """Reads rows from lines of one output, in any of the formats. Never raises; what is no sound row is left out."""
+    """Reads rows from lines of one output, in any of the formats. Never raises; what is not a sound row is left out."""
 
     def __init__(self) -> None:
         self._head: list[str] = []
@@ -217,7 +217,7 @@ class _BenchTest(msgspec.Struct):
 
 
 def _bench_test(test: _BenchTest) -> Iterator[PrintedRow]:
-    """Return a test of one phase: `-pg` times both together, which is no speed of either; `-gp` only the output."""
+    """Return a test of one phase: `-pg` times both together, which is not a speed of either; `-gp` only the output."""
     depth = test.n_depth or 0
     if test.n_prompt and test.n_gen:
         if not (test.test and _AFTER_PROMPT.fullmatch(test.test)):

@@ -54,7 +54,7 @@ def growth_of(engine: Engine, model: Model, flags: Flags) -> Growth:
 
 
 def _number(flags: Flags, names: tuple[str, ...], default: int) -> int:
-    """The value of an option; the default where it is no number, at which the program would stop."""
+    """The value of an option; the default where it is not a number, at which the program would stop."""
     written = option_of(flags, names, str(default))
     return int(written) if written.lstrip("-").isdecimal() else default
 

@@ -59,8 +59,8 @@ def larger_micro_batches(case: Case, least: int) -> list[str]:
     fix="-b a multiple of -ub",
 )  # fmt: skip
 def batch_no_multiple(case: Case) -> Iterator[Found]:
-    """A batch that is no multiple of the micro-batch ends in a short one, each time."""
+    """A batch that is not a multiple of the micro-batch ends in a short one, each time."""
     b, ub = case.flags.n_batch, case.flags.n_ubatch
     if b > ub and b % ub:
-        message = f"-b {b} is no multiple of -ub {ub}: the last micro-batch of each batch has {b % ub} tokens only"
+        message = f"-b {b} is not a multiple of -ub {ub}: the last micro-batch of each batch has {b % ub} tokens only"
         yield Found(message, f"-b {-(-b // ub) * ub}")

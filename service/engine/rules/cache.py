@@ -35,7 +35,7 @@ def cache_type_block(case: Case) -> Iterator[Found]:
     for option, kind, size in _heads(case):
         block = type_named(kind).block
         if size % block:
-            message = f"{option} {kind}: heads of {size} elements are no multiple of its blocks of {block}"
+            message = f"{option} {kind}: heads of {size} elements are not a multiple of its blocks of {block}"
             yield Found(f"{message}, the engine refuses to start", f"{option} f16")
             return
 

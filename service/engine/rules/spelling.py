@@ -31,7 +31,7 @@ _SOURCE = (
 def unknown_flag(case: Case) -> Iterator[Found]:
     """Words that today's program does not know and never did.
 
-    Words in parentheses are no part of a command, for no shell takes them: they are quoted back as a remark, and as a
+    Words in parentheses are not part of a command, for no shell takes them: they are quoted back as a remark, and as a
     warning where a value should stand.
     """
     for word in case.parsed.unknown:
@@ -40,7 +40,7 @@ def unknown_flag(case: Case) -> Iterator[Found]:
             yield Found(f"{word[:80]} was read as a remark", f"leave out {word[:80]}", severity="info")
             continue
         if value and name in known_options(case.engine, case.parsed.program):
-            message = f"{value[:80]!r} is no value of {name[:80]}: the figures are those without it"
+            message = f"{value[:80]!r} is not a value of {name[:80]}: the figures are those without it"
             severity: Severity | None = "warning" if "(" in value else None
             yield Found(message, f"leave out {word[:80]}", severity=severity)
             continue

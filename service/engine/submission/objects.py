@@ -91,7 +91,7 @@ def _proved(one: dict[str, Any], line: int) -> list[PrintedRow]:
     if not rows or not all(row.pp_seconds or row.tg_seconds for row in rows):
         raise _wrong(line, "its times and its speeds do not agree, or are none")
     if "speed_pp" in one and (rows[0].n_kv % rows[0].n_prompt or rows[0].n_kv >= one.get("n_kv_max", rows[0].n_kv + 1)):
-        raise _wrong(line, "its n_kv is no multiple of pp below n_kv_max")
+        raise _wrong(line, "its n_kv is not a multiple of pp below n_kv_max")
     return rows
 
 

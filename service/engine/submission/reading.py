@@ -33,7 +33,7 @@ class Reading(msgspec.Struct, frozen=True, kw_only=True):
     """What a paste says. `rows` in the order of the output; `command` as one text, from line `line`.
 
     `stated`: settings that the program itself printed, by its own names; `build`: a commit or number; `hardware`: what
-    tools or the engine listed. `dropped`: sentences about what was read and is no part of a result; `assumed`: what
+    tools or the engine listed. `dropped`: sentences about what was read and is not part of a result; `assumed`: what
     the rows of requests mean. `log`: what may be kept of the paste where it may hold what people wrote to a model.
     """
 
@@ -78,7 +78,7 @@ def read_paste(text: str) -> Reading:
         hardware=tools_in([line.text for line in rest]),
         stated=_stated(rest, found.stated if found else {}),
         dropped=tuple(
-            f"{test}: the time of both phases together, which is no speed of either" for test in found.left_out
+            f"{test}: the time of both phases together, which is not a speed of either" for test in found.left_out
         )
         if found
         else (),

@@ -124,7 +124,7 @@ def _identity(line: bytes) -> Any:
     try:
         fields: dict[str, Any] = msgspec.json.decode(line, type=dict[str, Any])
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise InvalidInput(f"the line is no JSON object: {error}") from error
+        raise InvalidInput(f"the line is not a JSON object: {error}") from error
     return fields.get("id")
 
 

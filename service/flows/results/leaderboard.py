@@ -251,4 +251,4 @@ def _position(cursor: str, order: Order) -> Position:
             return _READ[order](key), result_id
     except (ValueError, OverflowError):
         pass
-    raise InvalidInput("this is no cursor that a page in this order gave", field="cursor")
+    raise InvalidInput("this is not a cursor that a page in this order gave", field="cursor")

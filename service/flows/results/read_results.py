@@ -172,4 +172,4 @@ def _position(cursor: str) -> tuple[datetime, str]:
             return instant_in(received), result_id
     except ValueError:
         pass
-    raise InvalidInput("this is no cursor that a page of results gave", field="cursor")
+    raise InvalidInput("this is not a cursor that a page of results gave", field="cursor")

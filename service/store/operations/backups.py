@@ -72,7 +72,7 @@ def keep_what_is_there(url: str, target: Path) -> bool:
 def restore(url: str, source: Path) -> None:
     """Bring the database at `url` back to what `source` holds, and to the present tables.
 
-    Raises InvalidInput for a file that is no backup of this service, or one of a newer version; DatabaseUnavailable.
+    Raises InvalidInput for a file that is not a backup of this service, or one of a newer version; DatabaseUnavailable.
     """
     if not source.is_file():
         raise InvalidInput(f"there is no file {source}", field="FILE")
@@ -129,7 +129,7 @@ def _sqlite_revision(source: Path) -> str:
                 raise InvalidInput(f"{source} is damaged", field="FILE")
             return str(backup.execute("SELECT version_num FROM alembic_version").fetchone()[0])
     except (sqlite3.Error, TypeError) as error:
-        raise InvalidInput(f"{source} is no backup of this service's SQLite database", field="FILE") from error
+        raise InvalidInput(f"{source} is not a backup of this service's SQLite database", field="FILE") from error
 
 
 @contextmanager
@@ -155,7 +155,7 @@ def _postgres_revision(source: Path) -> str:
         text = _run(["pg_restore", "--data-only", "--table=alembic_version", "--file=-", str(source)], {})
     except DatabaseUnavailable as error:
         raise InvalidInput(
-            f"{source} is no backup of this service's PostgreSQL: {error.detail}", field="FILE"
+            f"{source} is not a backup of this service's PostgreSQL: {error.detail}", field="FILE"
         ) from error
     found = _REVISION.search(text)
     if found is None:

@@ -49,7 +49,7 @@ def decoded_query(given: Mapping[str, str], kind: type[T]) -> T:
         raise InvalidInput(what, field=field, choices=choices) from error
     ignored = next((name for name in given if getattr(found, name) is None), None)
     if ignored is not None:  # "null", which msgspec takes for nothing said
-        raise InvalidInput(f"{given[ignored]} is no value: leave {ignored} out for none", field=ignored)
+        raise InvalidInput(f"{given[ignored]} is not a value: leave {ignored} out for none", field=ignored)
     return found
 
 

@@ -74,7 +74,7 @@ async def act(request: Request[Any, Any, Any], services: NamedDependency[Service
 async def _operator(services: Services, token: str) -> Caller:
     """Return whose token this is. Raises NotAuthenticated, or NotAllowed without the scope operator; RateLimited."""
     if len(token) > _MOST_TOKEN:
-        raise NotAuthenticated("this is no token")
+        raise NotAuthenticated("this is not a token")
     caller = await to_thread.run_sync(services.caller_of, token)
     caller.require("operator")
     logs.note(account=caller.account_id)

@@ -33,7 +33,7 @@ async def own(request: Request[Any, Any, Any], services: NamedDependency[Service
     token = (await read_form(request)).value("token")
     try:
         if len(token) > _MOST_TOKEN:
-            raise NotAuthenticated("this is no token")
+            raise NotAuthenticated("this is not a token")
         caller = await to_thread.run_sync(services.caller_of, token)
     except NotAuthenticated as error:
         wrong = field_error(NotAuthenticated(error.detail, field="token"), {"token": "token"})  # nosec B105 (a field)

@@ -40,7 +40,7 @@ def _board_lines(board: Board) -> Iterator[str]:
     phase = "PP" if asked.sort == "pp" else "TG"
     yield f"Fastest of each model, rig and engine: {phase} at {asked.depth:,} tokens, {_TRUSTS[asked.trust]}"
     if not board.rows:
-        yield "nothing was measured that is so"
+        yield "no result matches"
         return
     yield f"{'TG t/s':>8}{'PP t/s':>9}  model, variant, rig, engine"
     for row in board.rows:

@@ -56,7 +56,7 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 
 def cited(submission: Submission, source: str) -> Submission:
-    """Return a submission that names its source. Raises InvalidInput for what is no address of a page."""
+    """Return a submission that names its source. Raises InvalidInput for what is not an address of a page."""
     try:
         return msgspec.structs.replace(submission, source=msgspec.convert(source, Source))
     except msgspec.ValidationError as error:

@@ -87,8 +87,8 @@ def test_a_build_before_all_known_ones_is_taken_for_the_oldest_and_says_so(asked
 @pytest.mark.parametrize(
     ("asked", "says"),
     [
-        ("yesterday", "no date"),
-        ("2025-02-30", "no date"),
+        ("yesterday", "not a date"),
+        ("2025-02-30", "not a date"),
         ("b99999", "numbered"),
         ("deadbeef0", "not known here"),
         (BuildAsked(), "one of date, number and commit"),

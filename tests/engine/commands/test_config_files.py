@@ -172,7 +172,7 @@ def test_a_settings_file_of_koboldcpp_is_read() -> None:
     parsed = parse((DATA / "koboldcpp" / "qwen08rpctest.kcpps").read_text())
     assert parsed.model_path == "/home/user/Downloads/Qwen3.5-0.8B-Q8_0.gguf"
     assert (parsed.flags.n_ctx, parsed.flags.n_batch, parsed.flags.threads, parsed.unknown) == (8192, 512, 7, ())
-    with pytest.raises(InvalidFlags, match="no settings file of KoboldCpp"):
+    with pytest.raises(InvalidFlags, match="not a settings file of KoboldCpp"):
         parse('{"a": 1}')
 
 

@@ -55,7 +55,7 @@ def test_a_file_that_is_no_backup_changes_nothing(
 ) -> None:
     account_named(engine, "alice", NOW)
     (tmp_path / "kept").write_bytes(content)
-    with pytest.raises(InvalidInput, match=r"no backup of this service|another database"):
+    with pytest.raises(InvalidInput, match=r"not a backup of this service|another database"):
         restore(database_url, tmp_path / "kept")
     assert names(engine) == {"alice"}
 

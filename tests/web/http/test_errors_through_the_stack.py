@@ -52,7 +52,7 @@ def ask(service: httpx.Client, repo: str, hardware: Any = RIG, **options: Any) -
         ("local/private-GGUF", 404, "repo-not-found", "private"),
         ("local/gated-GGUF", 403, "repo-gated", "accept its terms"),
         ("deepseek-ai/DeepSeek-R1-0528", 422, "repo-without-gguf", "ubergarm/DeepSeek-R1-0528-GGUF"),
-        ("local/not-a-GGUF", 422, "not-gguf", "no GGUF file"),
+        ("local/not-a-GGUF", 422, "not-gguf", "not a GGUF file"),
         ("local/truncated-GGUF", 422, "truncated-header", "again"),
         ("local/many-variants-GGUF", 422, "repo-too-large", "name a variant"),
         (f"{QWEN}:NO_SUCH", 422, "unknown-variant", "no variant 'NO_SUCH'"),

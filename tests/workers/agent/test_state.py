@@ -51,7 +51,7 @@ def test_a_second_key_is_refused(state: State) -> None:
 @pytest.mark.parametrize("content", [b"", b"x", b"AAAA", b"\xff" * 40, b"A" * 100_000])
 def test_a_spoiled_key_is_refused(state: State, content: bytes) -> None:
     state.write(KEY, content)
-    with pytest.raises(HostError, match="is no key"):
+    with pytest.raises(HostError, match="is not a key"):
         load_key(state)
 
 
@@ -85,7 +85,7 @@ def test_the_counter_only_grows_also_over_restarts(state: State) -> None:
     state.raise_counter(50)
     assert state.next_counter() == 101
     state.write(COUNTER, b"many")
-    with pytest.raises(HostError, match="no number"):
+    with pytest.raises(HostError, match="not a number"):
         state.next_counter()
 
 

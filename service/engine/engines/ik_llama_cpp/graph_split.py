@@ -52,7 +52,7 @@ def splits_graph(model: Model) -> bool:
 def predict_graph_split(
     model: Model, flags: Flags, free: Sequence[int], allocator: Allocator, tool: Tool, rules: MemoryRules | None
 ) -> Memory | None:  # fmt: skip
-    """Return the memory where it is no sum over a placement by layers, None where it is."""
+    """Return the memory where it is not a sum over a placement by layers, None where it is."""
     if allocator == "lab" and flags.n_gpu_layers == 0:
         return _without_gpus(model, flags, free, tool, rules)
     if flags.split_mode in _MODES and len(free) > 1:

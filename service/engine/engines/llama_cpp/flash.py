@@ -51,7 +51,7 @@ def flash_layers(nodes: Iterable[Node], slots: Sequence[Slot]) -> list[tuple[int
 def flash_copies(nodes: Iterable[Node]) -> dict[int, tuple[int, int]]:
     """Return the bytes behind each result that hold f16 copies of a cache of another type.
 
-    The second figure is for a cache on another device: copied over, latent values are no part of the keys any more.
+    The second figure is for a cache on another device: copied over, latent values are not part of the keys any more.
     """
     found = {}
     for node in nodes:

@@ -231,5 +231,7 @@ def _stated(hardware: Hardware, found: Hardware, text: str) -> tuple[Hardware, C
 
 def _unclear(text: str) -> InvalidInput:
     return InvalidInput(
-        f"`{text[:120]}` is no change that is understood: write it as in the examples", field=FIELD, choices=_EXAMPLES
+        f"`{text[:120]}` is not a change that is understood: write it as in the examples",
+        field=FIELD,
+        choices=_EXAMPLES,
     )
