@@ -24,7 +24,10 @@ EXAMPLES = {
         "advisor up unsloth/Qwen3-30B-A3B-GGUF -H 'RTX 3090, Ryzen 9 7950X, 128GB DDR5-5600' --dry-run",
         "advisor up models/Qwen3-0.6B-Q8_0.gguf --engine-dir ~/llama.cpp/build/bin",
     ),
-    "watch": ("advisor watch http://127.0.0.1:8080", "advisor watch server.log --once"),
+    "watch": (
+        "advisor watch http://127.0.0.1:8080 --command 'llama-server -m model.gguf --metrics'",
+        "advisor watch server.log --command 'llama-server -m model.gguf' --once",
+    ),
     "mcp": ("advisor mcp", "advisor mcp --service https://HOST"),
     "token": ("advisor token create alice --scope submit,validate", "advisor token list"),
     "bots": ("advisor bots discord register", "advisor bots slack manifest > manifest.json"),
