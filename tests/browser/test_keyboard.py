@@ -47,6 +47,7 @@ class OfChromium:
         self._page.goto(address)
 
     def press(self, key: str) -> None:
+        self._page.wait_for_load_state()
         self._page.keyboard.press(key)
 
     def type(self, text: str) -> None:
@@ -112,17 +113,29 @@ def write(keyboard: Keyboard, selector: str, text: str) -> None:
 
 
 def follow(keyboard: Keyboard, selector: str, until: Callable[[], Any]) -> None:
-    """Press Enter on a link or button, and wait for what it leads to, to its end."""
-    go_to(keyboard, selector)
-    keyboard.press("Enter")
-    wait(keyboard, lambda: until() and keyboard.has("footer"))
+    """Press Enter on a link or button, and wait for what it leads to, to its end.
+
+    A browser may lose a key that is pressed while it still loads the page: who sees nothing happen presses it again.
+    """
+    for seconds in (15, 30, _SECONDS):
+        go_to(keyboard, selector)
+        keyboard.press("Enter")
+        if comes(lambda: until() and keyboard.has("footer"), seconds):
+            return
+    raise AssertionError(f"{selector} leads nowhere from {keyboard.address()}: {keyboard.text('main')[:2000]}")
 
 
 def wait(keyboard: Keyboard, condition: Callable[[], Any]) -> None:
-    deadline = time.monotonic() + _SECONDS
-    while not condition():
-        assert time.monotonic() < deadline, f"{keyboard.address()} stays as it is: {keyboard.text('main')[:2000]}"
+    assert comes(condition, _SECONDS), f"{keyboard.address()} stays as it is: {keyboard.text('main')[:2000]}"
+
+
+def comes(condition: Callable[[], Any], seconds: float) -> bool:
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        if condition():
+            return True
         time.sleep(0.2)
+    return False
 
 
 def walk(keyboard: Keyboard, served: Site, owner: str) -> None:
