@@ -22,7 +22,7 @@ def test_the_fastest_of_a_model_are_shown_for_everybody_with_a_link_to_all(chat:
     assert link["url"] == "https://advisor.example/leaderboard?q=Qwen3-30B+3090"
     (post,) = chat.ask_slack("leaderboard Qwen3-30B on 3090").posts
     assert "20.0" in post.text
-    assert "nothing was measured" in chat.ask_slack("leaderboard no-such-model").posts[0].text
+    assert "no result matches" in chat.ask_slack("leaderboard no-such-model").posts[0].text
     proposed = chat.discord(discord.typing("leaderboard", "model", "qwen3-30")).json()["data"]["choices"]
     assert {"name": "Qwen3-30B-A3B", "value": "Qwen3-30B-A3B"} in proposed
 

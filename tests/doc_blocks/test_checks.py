@@ -121,7 +121,7 @@ SERVICE = "http://127.0.0.1:8000"
         (f"curl -s {SERVICE}/v1/hardware/gpu", "no GET"),
         (f"curl -s {SERVICE}/v1/hardware/gpus?name=5090", "takes no name"),
         (f"curl -X DELETE {SERVICE}/v1/hardware/gpus", "no DELETE"),
-        (f"curl --jsn x {SERVICE}/v1/check", "no option of curl"),
+        (f"curl --jsn x {SERVICE}/v1/check", "not an option of curl"),
     ],
 )
 def test_a_command_that_there_is_not_is_found(line: str, why: str | None) -> None:
