@@ -34,11 +34,12 @@ _ON_EVERY_CARD = ("attn_norm.weight", "ffn_norm.weight", "post_attention_norm.we
 
 def can_share(model: Model, flags: Flags) -> bool:
     """Return whether the shares are known: these architectures, all layers on cards, only experts overridden."""
+    if flags.split_mode != "graph":
+        return False
     moved = [name for rule in flags.overrides for name in matching_names(model, rule.pattern)]
     next_tokens = bool(model.n_layer_nextn) and loads_next_tokens(flags)
     return (
-        flags.split_mode == "graph"
-        and model.architecture in ARCHITECTURES.having("shares_described")
+        model.architecture in ARCHITECTURES.having("shares_described")
         and flags.n_gpu_layers > model.n_layer
         and all("_exps." in name for name in moved)
         and partly_moved(model, moved) is None
