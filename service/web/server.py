@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import signal
 import socket
 import sys
@@ -59,8 +60,18 @@ async def answer(app: Litestar, settings: Settings, listener: socket.socket) -> 
     """Answer requests until SIGTERM or SIGINT; says `Listening on URL` when it does."""
     BoundedConnection.most = most_connections()
     sys.setswitchinterval(_SWITCH_SECONDS)
+    _collect_rarely()
     services: Services = app.state.services
     await _Server(server_config(app), services.drain, settings.drain_seconds).serve([listener])
+
+
+def _collect_rarely() -> None:
+    """Leave out of the garbage collector what lives as long as the process, and let it walk the rest seldom: a full
+    collection holds up every request, 140 ms with all modules and 70 ms with 700 held connections (bench.api).
+    """
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(5_000, 20, 100)
 
 
 def server_config(app: Litestar) -> uvicorn.Config:
