@@ -24,7 +24,6 @@ from bench.stamp import stamp
 from service.engine.catalogue import engine_devices, resolve
 from service.engine.config import CPU, Engine, Flags, Override
 from service.engine.engines import engine_spec
-from service.engine.engines.fit import FitAsked
 from service.engine.errors import InvalidFlags, InvalidHardware
 from service.engine.goal import Constraints, GoalRequest, Preset, resolve_goal
 from service.engine.model import Model
@@ -94,7 +93,7 @@ def rivals_of(
     flags = replace(flags, split_mode="layer", cache_type_k="f16", cache_type_v="f16") if flags else None
     bases = [replace(flags, n_ubatch=n, n_batch=2048) for n in _UBATCHES] if flags else []
     for base in bases:
-        yield from _timed("-fit", every, _fit(every, base))
+        yield from _timed("-fit", every, every.placed_by_engine(base))
         yield from _timed("all on GPU", every, replace(base, overrides=()))
         yield from _timed("one card", one, replace(base, overrides=(Override(_ffn(case.model), CPU),)))
     plain.queue = sorted(plain.queue, key=lambda q: q.penalised)[:effort]
@@ -129,24 +128,6 @@ def _best_card(case: SearchCase) -> tuple[int, ...]:
 def _problem(case: SearchCase, cards: tuple[int, ...]) -> Problem:
     limits, devices = limits_of(case.rig, case.constraints, cards), engine_devices(case.rig, case.engine, cards)
     return Problem(case.engine, case.model, devices, limits, case.rig, case.goal)
-
-
-def _fit(problem: Problem, flags: Flags) -> Flags | None:
-    """The flags that llama.cpp's `-fit` loads the model with."""
-    fit = engine_spec(problem.engine).fit
-    if fit is None:
-        return None
-    free = [device.free for device in problem.devices]
-    return fit(
-        FitAsked(
-            model=problem.model, flags=replace(flags, overrides=()), n_ctx=flags.n_ctx, free=free,
-            placed=False, streams=max(flags.n_parallel, 1), used=lambda tried: _used(problem, tried),
-        )
-    )  # fmt: skip
-
-
-def _used(problem: Problem, flags: Flags) -> list[int]:
-    return [one.weights + one.kv + one.compute for one in problem.memory(flags).devices[:-1]]
 
 
 def _timed(name: str, problem: Problem, flags: Flags | None) -> Iterator[tuple[str, float]]:

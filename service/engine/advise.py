@@ -265,7 +265,7 @@ def _config(
         token_ms=milliseconds(predict_speed(run, goal.depth).parts_tg),
         goal_seconds=(contender.seconds.low, contender.seconds.expected, contender.seconds.high),
         max_context=max_context(contender.problem, contender.fitted, variant.model.n_ctx_train),
-        reasons=[*reasons(contender, variant.model, rig), *what_limits(contender, goal.depth)],
+        reasons=[*reasons(contender, variant.model, rig, first=number == 1), *what_limits(contender, goal.depth)],
         notes=notes,
         versus_mine=versus_current(current, contender, variant.name) if current and current.works else None,
     )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import msgspec
 import pytest
 
@@ -394,3 +396,14 @@ def test_a_context_beyond_the_training_is_advised_and_said() -> None:
     (said,) = [a for a in body.assumed if a.field == "goal.context"]
     assert body.goal.context == 65_536
     assert "trained for 40,960" in said.why
+
+
+def test_the_first_config_says_what_llama_cpps_own_fit_would_give_as_check_finds_it() -> None:
+    """`-fit` of the same command, without what places the model, is the asker's command of a second request."""
+    config = first(ask("GLM-4.5-Air", "q4_K_M", hardware=rigs.ONE_3090_DESKTOP, engine="llama.cpp"))
+    said = next(r.text for r in config.reasons if r.rule == "fit-off")
+    bare = re.sub(r"(?: -(?:ngl|ncmoe|ts|fit) \S+| -ot '[^']*'| --n-cpu-moe \S+)", "", config.commands.server)
+    limits = Constraints(engines=[EngineChoice("llama.cpp")], current_command=bare)
+    mine = ask("GLM-4.5-Air", "q4_K_M", hardware=rigs.ONE_3090_DESKTOP, constraints=limits).mine
+    assert mine is not None
+    assert f"-fit on would give TG {mine.speed[-1].tg_tps:.1f} and PP {mine.speed[-1].pp_tps:,.0f} t/s" in said

@@ -15,13 +15,16 @@ from service.engine.hardware import Rig
 from service.engine.model import Model
 from service.engine.planner.pricing.blocks import blocks_of
 from service.engine.planner.ranking.rank import Contender, Squeeze
-from service.engine.speed import is_called, versus
+from service.engine.speed import is_called, predict_speed, versus
 from service.engine.speed.interval import Phase
 from service.engine.units import GIB
 
 
-def reasons(contender: Contender, model: Model, rig: Rig) -> list[Reason]:
-    """Return why each choice of the config was made, most important first."""
+def reasons(contender: Contender, model: Model, rig: Rig, *, first: bool = False) -> list[Reason]:
+    """Return why each choice of the config was made, most important first.
+
+    `first`: of the answer's first config, which is held against what the engine would place by itself.
+    """
     devices = contender.problem.devices
     found = [_strategy(contender, model, devices)]
     flags = contender.fitted.flags
@@ -35,7 +38,10 @@ def reasons(contender: Contender, model: Model, rig: Rig) -> list[Reason]:
             Reason("explicit-split", "-ts is given: without it the engine splits by what happens to be free at start")
         )
     if engine_spec(contender.engine).fit_places:
-        found.append(Reason("fit-off", "-fit off: the placement is the one computed here, not one found at start"))
+        than = _engines_own(contender) if first and contender.candidate.strategy != "all on GPU" else ""
+        found.append(
+            Reason("fit-off", f"-fit off: the placement is the one computed here, not one found at start{than}")
+        )
     found += _first_card(contender, rig)
     found += _makers(rig)
     if len(devices) < len(rig.cards):
@@ -51,6 +57,25 @@ def reasons(contender: Contender, model: Model, rig: Rig) -> list[Reason]:
             Reason("numa-interleave", "two sockets: weights are spread over both, so that both memory systems are read")
         )
     return found
+
+
+def _engines_own(contender: Contender) -> str:
+    """What the engine's own placement would give with the same context, cache and micro-batch, where that loads: it
+    may leave less free on a card than is left here.
+    """
+    problem, ours = contender.problem, contender.speed
+    flags = problem.placed_by_engine(contender.fitted.flags)
+    if flags is None:
+        return ""
+    memory = problem.memory(flags)
+    used = [memory.total(i).expected for i in range(len(problem.devices) + 1)]
+    if any(n > there for n, there in zip(used, [*(d.free for d in problem.devices), problem.limits.host], strict=True)):
+        return ""
+    theirs = predict_speed(problem.run(flags, memory.placement), problem.goal.depth)
+    return (
+        f"; -fit on would give TG {theirs.tg.expected:.1f} and PP {theirs.pp.expected:,.0f} t/s, "
+        f"this TG {ours.tg.expected:.1f} and PP {ours.pp.expected:,.0f}"
+    )
 
 
 def _squeeze(squeeze: Squeeze) -> Reason:

@@ -12,6 +12,7 @@ import msgspec
 from service.engine.builds import Build, MemoryRules
 from service.engine.config import Device, Engine, Flags, Placement, Tool
 from service.engine.engines import engine_spec
+from service.engine.engines.fit import FitAsked
 from service.engine.estimate import Estimate
 from service.engine.goal import Goal
 from service.engine.hardware import Rig
@@ -102,6 +103,24 @@ class Problem(msgspec.Struct, frozen=True):
     def runs(self, flags: Flags) -> bool:
         """Return whether the engine builds its graph with flags that fit."""
         return engine_spec(self.engine).memory.stops_at_graph(self.model, flags, [d.free for d in self.devices]) is None
+
+    def placed_by_engine(self, flags: Flags) -> Flags | None:
+        """Return what the engine's own placement makes of `flags` without theirs; None where it has none, or fails."""
+        fit, free = engine_spec(self.engine).fit, [device.free for device in self.devices]
+        if fit is None or not free:
+            return None
+        plain = msgspec.structs.replace(
+            flags, n_gpu_layers=999, split_mode="layer", tensor_split=(), overrides=(), cpu_moe=False, n_cpu_moe=0
+        )
+        streams = max(flags.n_parallel, 1)
+        asked = FitAsked(
+            model=self.model, flags=plain, n_ctx=flags.n_ctx, free=free, placed=False, streams=streams, used=self._used
+        )
+        return fit(asked)
+
+    def _used(self, flags: Flags) -> list[int]:
+        """Bytes on each card."""
+        return [one.weights + one.kv + one.compute for one in self._memory(flags, "server").devices[:-1]]
 
     def seconds(self, fitted: Fitted) -> Estimate:
         """Return the time of the goal with flags that fit."""
