@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import argparse
 import configparser
+import os
 import re
 import shlex
+import subprocess
 import tomllib
 from pathlib import Path
 
@@ -95,6 +97,31 @@ def test_the_units_for_podman_and_slurm_start_the_agent_with_its_own_options() -
     assert read["Container"]["UserNS"] == f"keep-id:uid={user[1]},gid={user[1]}"
     assert read["Service"]["RestartPreventExitStatus"] == str(host.CANNOT_WORK)
     assert "--require-hashes -r requirements-agent.txt" in image
+
+
+def _job_of_slurm(home: Path, agent: str) -> subprocess.Popen[bytes]:
+    """Slurm's job as it runs, once an agent in its place has started."""
+    program = home / "advisor" / "bin" / "advisor"
+    program.parent.mkdir(parents=True)
+    program.write_text(f"#!/bin/bash\ntrap 'kill %1; exit 143' TERM\nsleep 60 &\necho started\n{agent}\n")
+    program.chmod(0o755)
+    job = ["bash", str(ROOT / "deploy" / "host" / "advisor-host.sbatch")]
+    running = subprocess.Popen(job, env={**os.environ, "HOME": str(home)}, stdout=subprocess.PIPE)
+    assert running.stdout is not None
+    assert running.stdout.readline() == b"started\n"
+    return running
+
+
+def test_slurms_job_has_succeeded_where_slurm_ends_it(tmp_path: Path) -> None:
+    """Slurm 22.05 called a job FAILED whose agent had ended in order, with the 143 of its signal."""
+    with _job_of_slurm(tmp_path, "wait") as running:
+        running.terminate()
+        assert running.wait(30) == 0
+
+
+def test_slurms_job_fails_as_the_agent_does(tmp_path: Path) -> None:
+    with _job_of_slurm(tmp_path, "kill %1; exit 78") as running:
+        assert running.wait(30) == 78
 
 
 def _locked(name: str) -> dict[str, str]:
