@@ -27,6 +27,7 @@ from service.engine.planner.explaining.answer import goal_assumptions, headline,
 from service.engine.planner.explaining.commands import Files, commands
 from service.engine.planner.explaining.comparison import current_command_sentence, versus_current
 from service.engine.planner.explaining.costly_constraints import costly_constraints
+from service.engine.planner.explaining.from_disk import from_disk
 from service.engine.planner.explaining.limits import what_limits
 from service.engine.planner.explaining.picked import with_picks
 from service.engine.planner.explaining.reasons import difference, notes_of, reasons
@@ -104,6 +105,7 @@ def advise(
     refused = [refusal(o.case.engine, variants[o.case.variant].name, o, wanted) for o in _refused(outcomes)]
     return AdviceBody(
         headline=headline(configs, ranked, refused, rig, wanted)
+        + ("" if configs else from_disk(outcomes, [v.name for v in variants]))
         + (current_command_sentence(current, configs) if current else ""),
         hardware=hardware,
         assumed=[*rig.assumed, *goal_assumptions(goal, wanted, n_ctx_train), *taken, *_assumed_builds(constraints)],

@@ -14,6 +14,7 @@ from service.engine.commands import parse
 from service.engine.errors import InvalidInput, UnknownVariant
 from service.engine.goal import Constraints, EngineChoice, GoalRequest
 from service.engine.hardware import Gpu, Hardware
+from service.engine.hardware_text import parse_hardware
 from tests import rigs
 from tests.checks import attention_is_on_gpus, placement_of, problems_of
 from tests.engine.planner.asking import ask, first, variant
@@ -322,6 +323,25 @@ def test_where_gpu_and_cpu_share_their_memory_a_larger_variant_lacks_more_of_it_
     assert min(sizes) > 40 * 1024, "Q2_K, Q4_K_M and Q8_0 of this model are 50 GiB and more apart"
     assert body.headline.startswith("No: nothing here fits. q2_K with llama.cpp comes closest: ")
     assert " short in RAM." in body.headline
+    assert "drive" not in body.headline, "its GPU reads no mapped weights"
+
+
+def test_experts_beyond_ram_and_vram_are_said_to_run_from_a_drive_and_how_slowly() -> None:
+    mix = "ffn_down_exps=iq2_xxs,exps=iq1_s,attn=q5_K,ffn=q5_K,token_embd=q4_K,*=q6_K"
+    machine = parse_hardware("RTX 4090, i9-14900K, 128GB DDR5-5200")
+    body = ask("DeepSeek-R1-0528", mix, hardware=machine)
+    assert body.headline.startswith("No: nothing here fits. ")
+    found = re.search(
+        r"llama\.cpp -ngl 99 -cmoe and mmap left on\. RAM cannot hold (\d+) GiB of its experts, so each token reads "
+        r"about (\S+) GiB from the drive: (\S+) to (\S+) t/s with one of 7 GB/s\.",
+        body.headline,
+    )
+    assert found, body.headline
+    beyond, a_token, least, most = map(float, found.groups())
+    assert a_token == pytest.approx(beyond * 8 / 256, abs=0.1)
+    assert 0.5 < least < most < 1.5 * 7 / a_token
+    small = parse_hardware("RTX 3060 12GB, Ryzen 5 5600, 16GB DDR4-3200")
+    assert "drive" not in ask("DeepSeek-R1-0528", mix, hardware=small).headline, "attention and cache do not fit there"
 
 
 def test_fastest_ranks_by_time_alone_and_quality_by_bits_that_reach_five_tokens_a_second() -> None:
