@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from operator import mul
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
 import msgspec
@@ -141,13 +142,8 @@ class Fit(Generic[Row]):
 
     def spreads(self, at: Solution, slopes: Sequence[Slope]) -> Values:
         """Return one standard deviation of the logarithm of every fitted parameter at a solution."""
-        factor = cholesky(self._normal(at, self._pairs(slopes)).matrix)
-        found = {}
-        for name, i in self.index.items():
-            unit = [0.0] * len(factor)
-            unit[i] = 1.0
-            found[name] = math.sqrt(solve(factor, unit)[i])
-        return found
+        inverse = _inverse_diagonal(cholesky(self._normal(at, self._pairs(slopes)).matrix))
+        return {name: math.sqrt(inverse[i]) for name, i in self.index.items()}
 
     def _pairs(self, slopes: Sequence[Slope]) -> list[tuple[Row, Slope]]:
         return list(zip(self.rows, slopes, strict=True))
@@ -209,8 +205,8 @@ def cholesky(matrix: Sequence[Sequence[float]]) -> list[list[float]]:
         row: list[float] = []
         for j in range(i):
             other = lower[j]
-            row.append((line[j] - sum(a * b for a, b in zip(row, other, strict=False))) / other[j])
-        row.append(math.sqrt(line[i] - sum(a * a for a in row)))
+            row.append((line[j] - sum(map(mul, row, other))) / other[j])
+        row.append(math.sqrt(line[i] - sum(map(mul, row, row))))
         lower.append(row)
     return lower
 
@@ -220,10 +216,20 @@ def solve(lower: Sequence[Sequence[float]], right: Sequence[float]) -> list[floa
     size = len(right)
     y: list[float] = []
     for i in range(size):
-        y.append((right[i] - sum(a * b for a, b in zip(lower[i], y, strict=False))) / lower[i][i])
+        y.append((right[i] - sum(map(mul, lower[i], y))) / lower[i][i])
     for i in reversed(range(size)):
         y[i] /= lower[i][i]
-        value, line = y[i], lower[i]
-        for j in range(i):
-            y[j] -= line[j] * value
+        value = y[i]
+        y[:i] = [a - b * value for a, b in zip(y[:i], lower[i], strict=False)]
     return y
+
+
+def _inverse_diagonal(lower: Sequence[Sequence[float]]) -> list[float]:
+    """Return the diagonal of the inverse of L L^T: the squared lengths of the columns of L's inverse."""
+    found = []
+    for first in range(len(lower)):
+        column = [1 / lower[first][first]]
+        for line in lower[first + 1 :]:
+            column.append(-sum(map(mul, line[first:], column)) / line[first + len(column)])
+        found.append(sum(map(mul, column, column)))
+    return found
