@@ -1,7 +1,8 @@
 """A release: `python -m scripts.release VERSION [--dry-run]`. Nothing is pushed; the last lines say what to push.
 
 Version, changelog and the API's document are written, the commit and its annotated tag made, wheel and sdist built into
-dist/, and the image where there is a container engine. `--dry-run` does all of it in a clone that is thrown away.
+dist/, and the image where a container engine can pull what it starts from. `--dry-run` does all of it in a clone that
+is thrown away.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ def main() -> int:
     try:
         if not arguments.dry_run:
             release(ROOT, arguments.version, datetime.now(UTC).date())
-            print(f"now: git push origin HEAD v{arguments.version}; uv publish; docker push offload-advisor")
+            print(f"now: git push origin HEAD v{arguments.version}; uv publish; push the image if there is one")
             return 0
         for role in ("AUTHOR", "COMMITTER"):  # a machine of CI has no name
             os.environ |= {f"GIT_{role}_NAME": "dry run", f"GIT_{role}_EMAIL": "dry@run.invalid"}
@@ -67,17 +68,22 @@ def release(root: Path, version: str, today: date) -> None:
     _run(root, "git", "tag", "--annotate", f"v{version}", "--message", f"Offload Advisor {version}")
     print(_run(root, "git", "show", "--stat", "--format=commit: %s", "HEAD").strip())
     _build(root, version)
-    engine = next((name for name in ("docker", "podman") if _answers(name)), None)
-    if engine:
+    engine = next((name for name in ("docker", "podman") if shutil.which(name) and _succeeds(root, name, "info")), None)
+    if not engine:
+        print("image: not built, for there is no container engine here")
+    elif missing := [image for image in _base_images(root) if not _succeeds(root, engine, "pull", image)]:
+        print(f"image: not built, for {engine} cannot pull {', '.join(missing)}")
+    else:
         _run(root, engine, "build", "--tag", f"offload-advisor:{version}", ".")
-    print(f"image: {f'offload-advisor:{version}' if engine else 'not built, for there is no container engine here'}")
+        print(f"image: offload-advisor:{version}")
 
 
-def _answers(engine: str) -> bool:
-    """Whether a container engine is there, and what builds for it runs."""
-    return (
-        bool(shutil.which(engine)) and not subprocess.run([engine, "info"], capture_output=True, check=False).returncode
-    )
+def _base_images(root: Path) -> list[str]:
+    return sorted(set(re.findall(r"^FROM (\S+)", (root / "Dockerfile").read_text(), re.M)))
+
+
+def _succeeds(root: Path, *words: str) -> bool:
+    return not subprocess.run(words, cwd=root, capture_output=True, check=False).returncode
 
 
 def dated(changelog: str, version: str, today: date) -> str:
