@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import uvloop
 
 from service import __version__, logs
 from service.errors import InvalidSetting, StateInUse
@@ -46,7 +47,7 @@ def serve(settings: Settings) -> int:
     logs.configure("api", settings.log_level)
     os.umask(0o077)  # what this process and its children write is nobody else's to read
     log.info("process.started", detail=f"version {__version__}")
-    asyncio.run(_serve(settings))
+    uvloop.run(_serve(settings))  # a sixth less CPU a request than asyncio's own loop (bench.api)
     return 0
 
 

@@ -6,10 +6,12 @@ other writers could wait for: so they wait for each other in one order.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 from sqlalchemy import Connection, Engine, bindparam, select, true, update
 
+from service.store.advice.advices import READY
 from service.store.engines import glance
 from service.store.results.calibrations import VERSION_IN_FORCE
 from service.store.tables import advice
@@ -18,6 +20,8 @@ from service.store.tables import results_version as table
 _COUNTED = update(table).values(changes=table.c.changes + 1)
 # Made once: what is asked with every answer is not compiled, nor looked up, with every answer.
 _CHANGES = select(table.c.changes)
+_CALIBRATION = select(VERSION_IN_FORCE)
+_OF_READY = READY.add_columns(table.c.changes).join_from(advice, table, true())
 _KEPT = (advice.c.packed.is_not(None) | advice.c.body.is_not(None)).label("kept")
 _OF_ADVICE = (
     select(advice.c.state, table.c.changes, VERSION_IN_FORCE.label("calibration"), _KEPT)
@@ -45,6 +49,25 @@ def of_results(engine: Engine) -> int:
     """Return how often results have changed."""
     with glance(engine) as connection:
         return connection.scalar(_CHANGES) or 0
+
+
+class ReadyVersion(NamedTuple):
+    """A finished advice, and the versions of the results and of the calibration that it is joined to."""
+
+    advice_id: str
+    results: int
+    calibration: str | None
+
+
+def of_ready(engine: Engine, key: Callable[[str | None], str]) -> ReadyVersion | None:
+    """Return the finished advice under the key that a calibration's version makes of a request, None where none is.
+
+    One connection, for this is asked with every question that was answered before.
+    """
+    with glance(engine) as connection:
+        calibration = connection.scalar(_CALIBRATION)
+        row = connection.execute(_OF_READY, {"asked": key(calibration)}).one_or_none()
+    return None if row is None else ReadyVersion(row.id, row.changes, calibration)
 
 
 def of_advice(engine: Engine, advice_id: str) -> AdviceVersion | None:

@@ -72,11 +72,12 @@ def request_advice(
     would take more CPU than one may, TooManyOpen where its payer has as many open as one may.
     """
     request = parse_request(asked)
-    ready = _ready(context, request)
+    found = _ready(context, request)
+    ready = advices.read(context.engine, found.advice_id) if found else None
     if ready is not None:
         metrics.ADVICE_ASKED.of("ready").inc()
         return Requested(_as_advice(ready, context))
-    shared = advices.in_flight(context.engine, _key(context, request, None))
+    shared = advices.in_flight(context.engine, _key(context, request))
     if shared:
         metrics.ADVICE_ASKED.of("joined").inc()
         queue.share_with(context.engine, shared.id, payer.name)
@@ -88,26 +89,23 @@ def request_advice(
 
 def ready_advice(context: Context, asked: AdviceRequest) -> ReadyAdvice | None:
     """Return which finished advice answers this request. Raises InvalidInput as `request_advice`."""
-    advice_id = _ready_id(context, parse_request(asked))
-    found = versions.of_advice(context.engine, advice_id) if advice_id else None
-    if advice_id is None or found is None:
+    found = _ready(context, parse_request(asked))
+    if found is None:
         return None
     metrics.ADVICE_ASKED.of("ready").inc()
-    return ReadyAdvice(advice_id, _version(found))
+    return ReadyAdvice(found.advice_id, _version(found))
 
 
-def _ready_id(context: Context, request: Request) -> str | None:
+def _ready(context: Context, request: Request) -> versions.ReadyVersion | None:
     revision = known_revision(context, request.reference)
-    return advices.ready_under(context.engine, _key(context, request, revision)) if revision else None
+    if revision is None:
+        return None
+    return versions.of_ready(context.engine, lambda calibration: request_key(request, revision, calibration))
 
 
-def _ready(context: Context, request: Request) -> StoredAdvice | None:
-    advice_id = _ready_id(context, request)
-    return advices.read(context.engine, advice_id) if advice_id else None
-
-
-def _key(context: Context, request: Request, revision: str | None) -> str:
-    return request_key(request, revision, calibrations.version_in_force(context.engine))
+def _key(context: Context, request: Request) -> str:
+    """The key of a request whose commit is not known yet."""
+    return request_key(request, None, calibrations.version_in_force(context.engine))
 
 
 def _queue(context: Context, request: Request, payer: Payer) -> Requested:
@@ -127,7 +125,7 @@ def _new_row(context: Context, request: Request, delete_key: str, payer: Payer) 
     cost, budget = fair_queue.priced(context, request, payer)
     return StoredAdvice(
         id=secrets.token_urlsafe(16),
-        request_key=_key(context, request, None),
+        request_key=_key(context, request),
         key=None,
         state="queued",
         repo=request.repo,
@@ -182,7 +180,7 @@ def advice_version(context: Context, advice_id: str) -> str | None:
     return _version(found) if found.state == "failed" or (found.state == "ready" and found.kept) else None
 
 
-def _version(found: versions.AdviceVersion) -> str:
+def _version(found: versions.AdviceVersion | versions.ReadyVersion) -> str:
     return f"{found.results} {found.calibration}"
 
 

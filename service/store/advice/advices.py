@@ -27,13 +27,13 @@ _A_DAY = timedelta(days=1)
 _LEVEL = 6
 _ENCODER = msgspec.json.Encoder()
 # Made once, for they are asked all the time.
-_READY = select(table.c.id).where(
+READY = select(table.c.id).where(
     table.c.key == bindparam("asked"),
     table.c.state == "ready",
     table.c.packed.is_not(None) | table.c.body.is_not(None),
     ~select(validation.c.id).where(validation.c.advice_id == table.c.id).exists(),
 )
-_READY = _READY.order_by(table.c.created_at.desc()).limit(1)
+READY = READY.order_by(table.c.created_at.desc()).limit(1)
 _PROGRESS = select(table.c.id, table.c.state, table.c.progress)
 _PROGRESS = _PROGRESS.where(table.c.id.in_(bindparam("asked", expanding=True)))
 
@@ -89,7 +89,7 @@ def ready_under(engine: Engine, key: str) -> str | None:
     What was measured for an advice changes it, no matter on whose machine: from then on it is the asker's own.
     """
     with glance(engine) as connection:
-        return connection.scalar(_READY, {"asked": key})
+        return connection.scalar(READY, {"asked": key})
 
 
 def progress_of(engine: Engine, ids: Sequence[str]) -> dict[str, AdviceEvent]:

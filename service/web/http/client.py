@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from functools import lru_cache
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 from typing import Any, TypeAlias
 
@@ -60,6 +61,7 @@ def _address_of(request: ASGIConnection[Any, Any, Any, Any], trusted: Sequence[N
     return address
 
 
+@lru_cache(maxsize=4096)  # the same few clients and proxies come with every request
 def _address(text: str) -> Address | None:
     try:
         address = ip_address(_WITH_PORT.sub(r"\1\2", text[:_LONGEST]))
