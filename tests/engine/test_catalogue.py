@@ -18,7 +18,7 @@ from service.engine.catalogue import (
     resolve,
     rigs_of,
 )
-from service.engine.catalogue.host import ALL_CORE_OVER_BASE
+from service.engine.catalogue.host import ALL_CORE_AT_ZERO, ALL_CORE_PER_BASE
 from service.engine.errors import InvalidHardware, UnknownHardware
 from service.engine.hardware import Cpu, Gpu, Hardware, Ram, Rig
 from service.engine.hardware_text import canonical, parse_hardware, to_shorthand
@@ -254,9 +254,11 @@ def test_assumptions_are_listed_by_what_they_change_and_name_the_users_entry() -
     assert "the card and the platform" in next(a.why for a in machine.assumed if a.field == "hardware.gpus[0].pcie")
 
 
-def test_the_assumed_all_core_clock_is_the_catalogues_median_over_base() -> None:
-    ratios = [row.all_core_ghz / row.base_ghz for row in known_cpus() if row.all_core_ghz and row.base_ghz]
-    assert statistics.median(ratios) == pytest.approx(ALL_CORE_OVER_BASE, abs=0.02)
+def test_the_assumed_all_core_clock_is_the_line_through_the_catalogues_clocks() -> None:
+    known = [(row.base_ghz, row.all_core_ghz) for row in known_cpus() if row.all_core_ghz and row.base_ghz]
+    slope, at_zero = statistics.linear_regression(*zip(*known, strict=True))
+    for base in (2.0, 3.0, 4.5):
+        assert ALL_CORE_AT_ZERO + ALL_CORE_PER_BASE * base == pytest.approx(at_zero + slope * base, rel=0.02)
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import msgspec
 import pytest
 
 from service.engine.builds import BuildAsked
@@ -52,12 +51,10 @@ def test_the_tokens_of_discussion_532_lie_in_their_intervals() -> None:
     assert "up-gate-apart" not in {finding.rule for finding in found.findings}
 
 
-def test_the_prompts_of_discussion_532_lie_in_their_interval_with_the_clock_of_that_cpu() -> None:
-    """The catalogue knows a base clock of 2 GHz and assumes 2.4 of all cores, as the report says; Intel states 3.0."""
-    found = case("-rtr -fmoe")
-    assert any(assumed.field == "hardware.cpu.ghz" and assumed.value == "2.4" for assumed in found.rig.assumed)
-    stated = msgspec.structs.replace(found, rig=msgspec.structs.replace(found.rig, ghz=3.0))
-    assert stated.speed().pp.low < MEASURED[0][0] < stated.speed().pp.high
+def test_the_prompts_of_discussion_532_lie_in_their_interval() -> None:
+    """Of that Xeon only the base clock is known, 2 GHz; a factor of 1.2 for all cores left its 3 GHz out of reach."""
+    found = case("-rtr -fmoe").speed()
+    assert found.pp.low < MEASURED[0][0] < found.pp.high
 
 
 def test_without_rtr_gate_crosses_in_the_41_layers_where_it_is_apart() -> None:
