@@ -16,7 +16,7 @@ from service.engine.run.binding import Binding, binding_of, prefix_of
 from service.engine.run.copies import copies_of
 from service.engine.run.environment import PLAIN, Environment
 from service.engine.run.mapping import mmap_off, pins_host
-from service.engine.run.weights import UsedWeight, WeightRules, rows_of, used_weights, weight_rules
+from service.engine.run.weights import UsedWeight, WeightRules, used_weights, weight_rules
 
 
 class ResolvedRun(msgspec.Struct, frozen=True, dict=True, kw_only=True):
@@ -45,7 +45,7 @@ class ResolvedRun(msgspec.Struct, frozen=True, dict=True, kw_only=True):
     @cached_property
     def weights(self) -> list[UsedWeight]:
         """Every weight: its type after loading, where it lies, what computes with it, and what crosses."""
-        return used_weights(self.treatment, rows_of(self.model), self.placement.tensors)
+        return used_weights(self.treatment, self.model, self.placement.tensors)
 
     @cached_property
     def pins_host(self) -> bool:

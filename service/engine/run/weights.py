@@ -29,6 +29,7 @@ CHAIN = (
     *("attn_output.", "ffn_norm.", "gate_inp.", "up_exps.", "gate_exps.", "gate_up_exps.", "down_exps."),
     *("gate_shexp.", "ffn_up.", "ffn_down."),
 )
+_MAX_RULES = 8
 _UNFUSED = frozenset({"-no-fug", "--no-fused-up-gate"})
 
 
@@ -120,14 +121,25 @@ def weight_rules(engine: Engine, flags: Flags, cpu: int, rules: MemoryRules, cop
 
 
 def used_weights(
-    rules: WeightRules, rows: Mapping[str, Row], places: Mapping[str, int], names: Iterable[str] | None = None
+    rules: WeightRules, model: Model, places: Mapping[str, int], names: Iterable[str] | None = None
 ) -> list[UsedWeight]:
-    """Return the tensors of `places` (all, or those of `names`) as a run uses them. `places`: device by name."""
-    found = []
+    """Return the tensors of `places` (all, or those of `names`) as a run uses them. `places`: device by name.
+
+    What was found under one of the last 8 rules is kept with the model: most placements differ in a few tensors.
+    """
+    rows, found = rows_of(model), []
+    kept: dict[WeightRules, dict[tuple[str, int, int | None], UsedWeight]] = model.__dict__.setdefault("_used", {})
+    known = kept.setdefault(rules, {})
+    for oldest in list(kept)[:-_MAX_RULES]:
+        kept.pop(oldest, None)
     for name in places if names is None else names:
         row = rows.get(name)
         if row is not None:
-            found.append(_used(rules, rows, places, row))
+            key = name, places[name], places.get(row.up or row.gate)
+            used = known.get(key)
+            if used is None:
+                used = known[key] = _used(rules, rows, places, row)
+            found.append(used)
     return found
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
+from functools import cache
 from itertools import pairwise
 
 import msgspec
@@ -87,24 +88,21 @@ def weights_of(model: Model, names: Iterable[str], device: int, work: Work) -> t
     pairs = [(up, rows[up.gate]) for up in ups if up is not None and up.gate]
     places = dict.fromkeys((r.name for r in (*chosen, *(one for pair in pairs for one in pair))), device)
     unfused = {up.layer for up, gate in pairs if not work.rules.fuses(up, gate, device, device)}
-    return _summed(used_weights(work.rules, rows, places, [r.name for r in chosen]), unfused)
+    return _summed(used_weights(work.rules, model, places, [r.name for r in chosen]), unfused)
 
 
 def _summed(used: Sequence[UsedWeight], unfused: Collection[int]) -> tuple[Weights, ...]:
     """Add up what is alike. `unfused`: layers whose routed experts' up and gate are two operations."""
     sums: dict[tuple[int, int, Use, str, str, bool, bool, int, bool], list[int]] = {}
     for one in used:
-        row, kind = one.row, one.type
+        row = one.row
         if not row.counts:
             continue
         key = (
             one.computed,
             one.stored,
             row.use,
-            kind.name.lower(),
-            quant_class(kind.name),
-            kind.name.lower() in _LEGACY,
-            kind.row_interleave > 1,
+            *_of_type(one.type.name),
             one.copied_from,
             row.use != "expert" or row.layer not in unfused,
         )
@@ -113,6 +111,12 @@ def _summed(used: Sequence[UsedWeight], unfused: Collection[int]) -> tuple[Weigh
         total[1] += row.n_elements
         total[2] += 1
     return tuple(Weights(*key, *total) for key, total in sums.items())
+
+
+@cache
+def _of_type(name: str) -> tuple[str, str, bool, bool]:
+    low = name.lower()
+    return low, quant_class(low), low in _LEGACY, type_named(name).row_interleave > 1
 
 
 def _changes(used: Sequence[UsedWeight], placement: Placement, *, up_first: bool) -> tuple[int, int]:

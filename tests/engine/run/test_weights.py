@@ -10,7 +10,7 @@ import pytest
 from service.engine.builds import resolve_build
 from service.engine.config import Engine, Flags
 from service.engine.run.copies import copies_of
-from service.engine.run.weights import UsedWeight, rows_of, used_weights, weight_rules
+from service.engine.run.weights import UsedWeight, used_weights, weight_rules
 from tests import models
 
 GPU, RAM = 0, 1
@@ -37,7 +37,7 @@ def used(
     treated = weight_rules(engine, flags, RAM, build, copies_of(engine, model, flags, 1, build))
     names = {part: f"blk.{LAYER}.ffn_{part}_exps.weight" for part in ("up", "gate", "down")}
     places = dict(zip(names.values(), apart, strict=True))
-    return dict(zip(names, used_weights(treated, rows_of(model), places), strict=True))
+    return dict(zip(names, used_weights(treated, model, places), strict=True))
 
 
 class Expected(NamedTuple):
