@@ -199,11 +199,15 @@ def _add(matrix: list[list[float]], right: list[float], by: Vector, weight: floa
 
 
 def cholesky(matrix: Sequence[Sequence[float]]) -> list[list[float]]:
-    """Return the lower triangle L of a positive definite matrix: L times its transpose is the matrix."""
+    """Return the lower triangle L of a positive definite matrix: L times its transpose is the matrix.
+
+    A line of L begins with as many zeros as that of the matrix: most parameters have no row in common with the first.
+    """
     lower: list[list[float]] = []
     for i, line in enumerate(matrix):
-        row: list[float] = []
-        for j in range(i):
+        first = next((j for j in range(i) if line[j]), i)
+        row = [0.0] * first
+        for j in range(first, i):
             other = lower[j]
             row.append((line[j] - sum(map(mul, row, other))) / other[j])
         row.append(math.sqrt(line[i] - sum(map(mul, row, row))))
@@ -229,7 +233,7 @@ def _inverse_diagonal(lower: Sequence[Sequence[float]]) -> list[float]:
     found = []
     for first in range(len(lower)):
         column = [1 / lower[first][first]]
-        for line in lower[first + 1 :]:
+        for line in lower[first + 1 :] if any(line[first] for line in lower[first + 1 :]) else ():
             column.append(-sum(map(mul, line[first:], column)) / line[first + len(column)])
         found.append(sum(map(mul, column, column)))
     return found
