@@ -20,6 +20,7 @@ from service.flows.accounts import create_token, database, list_tokens
 from service.flows.context import utc_now
 from service.settings import Settings
 from service.store.engines import make_engine
+from tests.local_hub import LocalHub
 
 _PAGE = 4096
 
@@ -34,8 +35,15 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.fixture(scope="module")
+def hub() -> Iterator[LocalHub]:
+    """A hub that answers: `doctor` asks one that does not again, for seconds."""
+    with LocalHub() as hub:
+        yield hub
+
+
 @pytest.fixture
-def folder(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def folder(monkeypatch: pytest.MonkeyPatch, hub: LocalHub) -> Iterator[Path]:
     """A folder that every user may enter, as pytest's own is not; the state folder of commands is in it."""
     for name in ("DATABASE_URL", "REDIS_URL"):
         monkeypatch.delenv(name, raising=False)
@@ -43,7 +51,7 @@ def folder(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         Path(name).chmod(0o755)
         monkeypatch.setenv("ADVISOR_STATE_DIR", f"{name}/state")
         monkeypatch.setenv("ADVISOR_PORT", "0")
-        monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
+        monkeypatch.setenv("HF_ENDPOINT", hub.endpoint)
         yield Path(name)
 
 
@@ -172,11 +180,12 @@ def test_a_backup_that_cannot_be_written_is_said_so(state: Path, capsys: pytest.
 
 
 def test_what_is_not_a_folder_is_said_so(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, hub: LocalHub, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("ADVISOR_STATE_DIR", str(tmp_path / "file"))
     monkeypatch.setenv("ADVISOR_PORT", "0")
+    monkeypatch.setenv("HF_ENDPOINT", hub.endpoint)
     for name in ("DATABASE_URL", "REDIS_URL"):
         monkeypatch.delenv(name, raising=False)
     assert main(["serve"]) == 1
@@ -186,11 +195,12 @@ def test_what_is_not_a_folder_is_said_so(
 
 
 def test_a_postgresql_that_is_down_is_said_so(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, hub: LocalHub, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("ADVISOR_STATE_DIR", str(tmp_path))
     monkeypatch.setenv("DATABASE_URL", f"postgresql://nobody@/none?host={tmp_path}")
     monkeypatch.setenv("ADVISOR_PORT", "0")
+    monkeypatch.setenv("HF_ENDPOINT", hub.endpoint)
     for words in (["serve"], ["doctor"], ["admin", "migrate"], ["admin", "backup", str(tmp_path / "kept")]):
         assert main(words) == 1
     said = capsys.readouterr()

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from service.engine.advice import AdviceBody
 from service.engine.goal import Constraints
-from service.engine.hardware import Hardware
+from service.engine.hardware_text import parse_hardware
 from service.wire.advice.advice import Advice
 from service.wire.advice.text import HEIGHT, render_markdown, render_text
 from service.wire.plain_text import WIDTH, clean
@@ -87,20 +87,23 @@ def test_what_is_not_ready_says_where_it_is() -> None:
     assert "gated" in render_markdown(failed)
 
 
-def beside_a_command(command: str, hardware: Hardware = rigs.TWO_5090_TWO_4090) -> Advice:
+TWO_3090 = parse_hardware("2x RTX 3090, Ryzen 9 7950X, 128GB DDR5-5200")
+
+
+def beside_a_command(command: str) -> Advice:
     limits = Constraints(current_command=command)
-    known = ask("Qwen3-235B-A22B", "q4_K_M", "q2_K", hardware=hardware, constraints=limits)
+    known = ask("Qwen3-235B-A22B", "q2_K", hardware=TWO_3090, constraints=limits)
     fields = {name: getattr(known, name) for name in known.__struct_fields__}
     return Advice(id="x", state="ready", repo="someone/Qwen3-235B-A22B-GGUF", revision="0" * 40, **fields)
 
 
-COMMAND = "llama-server -m Qwen3-235B-A22B-q4_K_M.gguf -c 16384 -ngl 99 -ot exps=CPU -ctk q8_0 -ctv q8_0 -t 16"
+COMMAND = "llama-server -m Qwen3-235B-A22B-q2_K.gguf -c 16384 -ngl 99 -ot exps=CPU -ctk q8_0 -ctv q8_0 -t 16"
 
 
 def test_what_the_first_config_gains_on_the_command_in_use_fits_the_screen() -> None:
     lines = render_text(beside_a_command(COMMAND)).splitlines()
     assert len(lines) <= HEIGHT
-    assert any(line.startswith("yours: q4_K_M llama.cpp, TG ") for line in lines)
+    assert any(line.startswith("yours: q2_K llama.cpp, TG ") for line in lines)
     assert any(line.startswith("#1 against yours: GPUs +") for line in lines)
     assert any("-ub 512 -> " in line and "PP +" in line for line in lines)
     assert any("-ot: 1 rule -> " in line and "TG +" in line for line in lines)
@@ -114,13 +117,13 @@ def test_the_full_form_says_why_of_every_change_for_every_config() -> None:
 
 
 def test_markdown_has_the_command_in_use_inside_the_block() -> None:
-    before, yours, _ = render_markdown(beside_a_command(COMMAND)).partition("```\nyours: q4_K_M")
+    before, yours, _ = render_markdown(beside_a_command(COMMAND)).partition("```\nyours: q2_K")
     assert yours
     assert before.count("```") % 2 == 0
 
 
 def test_words_of_a_strange_command_cannot_leave_the_block() -> None:
-    advice = beside_a_command(COMMAND + " --lora '```@everyone\x1b[31m'", rigs.ONE_3090_DESKTOP)
+    advice = beside_a_command(COMMAND + " --lora '```@everyone\x1b[31m'")
     for text in (render_text(advice, "full"), render_markdown(advice)):
         assert "\x1b" not in text
     assert render_markdown(advice).count("```") % 2 == 0

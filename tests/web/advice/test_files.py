@@ -7,24 +7,27 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
+from service.engine.advice import AdvisedConfig
 from service.engine.commands import parse
 from service.engine.commands.read_files import commands_of
 from tests.web.world import World
 from tests.wire.test_text import advice
 
-CONFIGS = advice().configs
-LLAMA_CPP = [replace(next(c for c in CONFIGS if c.engine == "llama.cpp"), rank=1)]
+
+@pytest.fixture(scope="module")
+def configs() -> list[AdvisedConfig]:
+    return advice().configs
 
 
 @pytest.fixture
-def ready(world: World) -> World:
-    world.put("one", "ready", configs=CONFIGS)
-    world.put("two", "ready", configs=[replace(one, variant="Q3_K_S") for one in CONFIGS])
+def ready(world: World, configs: list[AdvisedConfig]) -> World:
+    world.put("one", "ready", configs=configs)
+    world.put("two", "ready", configs=[replace(one, variant="Q3_K_S") for one in configs])
     return world
 
 
-def test_each_rank_is_a_file(client: httpx.Client, ready: World) -> None:
-    for config in CONFIGS:
+def test_each_rank_is_a_file(client: httpx.Client, ready: World, configs: list[AdvisedConfig]) -> None:
+    for config in configs:
         reply = client.get(f"/v1/advice/one/file?as=llama-swap&config={config.rank}")
         assert reply.headers["content-disposition"] == 'inline; filename="llama-swap.yaml"'
         (found,) = commands_of(reply.text)
@@ -50,8 +53,11 @@ def test_an_advice_that_is_not_ready_has_no_file(client: httpx.Client, world: Wo
     assert client.get("/v1/advice/none/file?as=compose").status_code == 404
 
 
-def test_the_page_links_the_formats_that_can_hold_the_first_config(client: httpx.Client, world: World) -> None:
-    world.put("one", "ready", configs=LLAMA_CPP)
+def test_the_page_links_the_formats_that_can_hold_the_first_config(
+    client: httpx.Client, world: World, configs: list[AdvisedConfig]
+) -> None:
+    llama_cpp = replace(next(c for c in configs if c.engine == "llama.cpp"), rank=1)
+    world.put("one", "ready", configs=[llama_cpp])
     page = client.get("/advice/one").text
     for form in ("llama-swap", "preset", "compose", "systemd"):
         assert f'href="/v1/advice/one/file?as={form}"' in page
