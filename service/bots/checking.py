@@ -10,8 +10,9 @@ import msgspec
 from service.bots.advising import rig_in
 from service.bots.answer import Answer, Code, Outcome
 from service.bots.context import BotContext, Question
-from service.bots.fixes import is_better, with_fixes
 from service.bots.words import check_words, command_in, is_log, measured_speeds, repo_named_in
+from service.engine.commands import changed, parse
+from service.engine.commands.shell import split_commands
 from service.engine.errors import InvalidInput
 from service.engine.logs.read import MAX_LOG
 from service.engine.reduction import reduced
@@ -94,12 +95,26 @@ def _line(finding: Finding) -> str:
 
 
 def _with_fixes(bot: BotContext, asked: Question, request: CheckRequest, before: Checked) -> str | None:
-    """The command with the findings fixed, where it is checked to be better."""
-    better = with_fixes(request.command, before.findings)
-    if better is None:
+    """The command with each fix that changes one (`-b 4096`, `leave out -rtr`), where it is checked to be better.
+
+    A text of several commands is left alone. Raises InvalidFlags for one that cannot be read.
+    """
+    if len(split_commands(request.command)) != 1:
+        return None
+    written = words = parse(request.command).words
+    for finding in before.findings:
+        written = changed(written, finding.fix or "") or written
+    if written == words:
         return None
     try:
-        after = _checked(bot, asked, msgspec.structs.replace(request, command=better, measured=None, log=None))
+        after = _checked(bot, asked, msgspec.structs.replace(request, command=written.line, measured=None, log=None))
     except InvalidInput:
         return None
-    return better if is_better(after, before) else None
+    return written.line if _is_better(after, before) else None
+
+
+def _is_better(after: Checked, before: Checked) -> bool:
+    """Whether nothing new is wrong with a fixed command, and less is than before."""
+    known = {(finding.rule, finding.severity) for finding in before.findings}
+    new = [f for f in after.findings if f.severity != "info" and (f.rule, f.severity) not in known]
+    return not new and len(after.findings) < len(before.findings) and after.fits >= before.fits

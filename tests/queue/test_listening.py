@@ -9,6 +9,7 @@ from anyio import create_task_group, fail_after, move_on_after
 from redis import Redis
 from redis import asyncio as redis_async
 
+from service.queue import listening
 from service.queue.connection import connect, connect_async
 from service.queue.embedded import EmbeddedValkey
 from service.queue.listening import Listener
@@ -86,7 +87,10 @@ async def test_a_listener_that_is_cancelled_leaves_nothing_behind(redis: Redis, 
     assert redis.pubsub_numpat() == before
 
 
-async def test_a_listener_outlives_a_restart_of_redis_and_is_told_to_look(valkey: EmbeddedValkey) -> None:
+async def test_a_listener_outlives_a_restart_of_redis_and_is_told_to_look(
+    valkey: EmbeddedValkey, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(listening, "_AWAY_SECONDS", 0.1)
     client = connect_async(valkey.url)
     async with client, Listener(client, *PATTERNS).listen(channel("a")) as messages:
         valkey.stop()
@@ -102,7 +106,11 @@ async def test_a_listener_outlives_a_restart_of_redis_and_is_told_to_look(valkey
         assert msgspec.json.decode(found, type=AdviceEvent) == LISTING
 
 
-async def test_publishing_without_redis_harms_nothing_and_listeners_go_on_looking(tmp_path: object) -> None:
+async def test_publishing_without_redis_harms_nothing_and_listeners_go_on_looking(
+    tmp_path: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for seconds in ("_AWAY_SECONDS", "_CONFIRM_SECONDS"):
+        monkeypatch.setattr(listening, seconds, 0.1)
     publish(connect(f"unix://{tmp_path}/none.sock"), LISTING)
     async with connect_async(f"unix://{tmp_path}/none.sock") as client:
         listener = Listener(client, *PATTERNS)

@@ -11,6 +11,7 @@ from redis import Redis
 
 from service import metrics
 from service.metrics import METRICS
+from service.queue.connection import connect
 from service.queue.counters import Counters
 from service.queue.embedded import EmbeddedValkey
 from service.settings import Settings
@@ -94,7 +95,7 @@ def test_what_processes_count_is_added_up_and_survives_a_silent_redis(redis: Red
     also.labels("a").inc(3)
     left.set(7)
     took.observe(0.5)
-    gone = Redis(unix_socket_path="/nowhere")
+    gone = connect("unix:///nowhere")
     with pytest.raises(Exception, match="No such file"):
         one.send(gone)
     one.send(redis)
