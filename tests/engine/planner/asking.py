@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import msgspec
-
 from service.engine.advice import AdviceBody, AdvisedConfig
-from service.engine.advise import VariantModel, advise
+from service.engine.advise import VariantModel
 from service.engine.config import Engine
 from service.engine.goal import Constraints, EngineChoice, GoalRequest
 from service.engine.hardware import Hardware
 from service.engine.planner.explaining.commands import Files
+from tests.computed_once import advise_once
 from tests.models import build
-
-_answered: dict[bytes, AdviceBody] = {}
 
 
 def variant(model: str, mix: str) -> VariantModel:
@@ -33,11 +30,7 @@ def ask(
 ) -> AdviceBody:
     """The advice for some variants of one model on a machine; computed once, however many tests ask for it."""
     wanted = constraints or Constraints(engines=[EngineChoice(engine)] if engine else None)
-    asked = (hardware, goal or GoalRequest(), wanted, tuple(what_if))
-    key = msgspec.json.encode((model, mixes, *asked))
-    if key not in _answered:
-        _answered[key] = advise([variant(model, mix) for mix in mixes], *asked)
-    return _answered[key]
+    return advise_once([variant(model, mix) for mix in mixes], hardware, goal or GoalRequest(), wanted, what_if)
 
 
 def first(body: AdviceBody) -> AdvisedConfig:
