@@ -23,11 +23,10 @@ from service.engine.memory import Memory, predict_memory, report
 from service.engine.memory.graphs import share_graphs
 from service.engine.memory.growth import bounds, growth_of
 from service.engine.model import Model
-from service.engine.planner.explaining.answer import goal_assumptions, headline, refusal
+from service.engine.planner.explaining.answer import drive_headline, goal_assumptions, headline, refusal
 from service.engine.planner.explaining.commands import Files, commands
 from service.engine.planner.explaining.comparison import current_command_sentence, versus_current
 from service.engine.planner.explaining.costly_constraints import costly_constraints
-from service.engine.planner.explaining.from_disk import from_disk
 from service.engine.planner.explaining.limits import what_limits
 from service.engine.planner.explaining.picked import with_picks
 from service.engine.planner.explaining.reasons import difference, notes_of, reasons
@@ -47,6 +46,7 @@ from service.engine.planner.ranking.current_command import (
 from service.engine.planner.ranking.front import active_bpw, with_comparisons
 from service.engine.planner.ranking.rank import Contender, rank
 from service.engine.planner.search.all_variants import Report, search, unheard
+from service.engine.planner.search.from_drive import FromDrive, best_from_drive
 from service.engine.planner.search.one_variant import Outcome, SearchCase, limits_of
 from service.engine.planner.search.options import check_user_flags, goal_with_user_flags, rule_errors
 from service.engine.planner.search.simple import shortest
@@ -103,10 +103,14 @@ def advise(
     configs = _configs(ranked, variants, wanted, constraints, current, asked)
     configs = with_picks(configs, ranked, picked, outcomes)
     refused = [refusal(o.case.engine, variants[o.case.variant].name, o, wanted) for o in _refused(outcomes)]
+    sentence = headline(configs, ranked, refused, rig, wanted)
+    drive = None if configs else best_from_drive(outcomes, wanted)
+    if drive:
+        config = _drive_config(drive, variants[drive.contender.variant], wanted, constraints)
+        configs = with_picks([config], [drive.contender], {"balanced": drive.contender}, outcomes)
+        sentence = drive_headline(configs[0], sentence)
     return AdviceBody(
-        headline=headline(configs, ranked, refused, rig, wanted)
-        + ("" if configs else from_disk(outcomes, [v.name for v in variants]))
-        + (current_command_sentence(current, configs) if current else ""),
+        headline=sentence + (current_command_sentence(current, configs) if current else ""),
         hardware=hardware,
         assumed=[*rig.assumed, *goal_assumptions(goal, wanted, n_ctx_train), *taken, *_assumed_builds(constraints)],
         goal=wanted,
@@ -240,7 +244,8 @@ def _config(
     free = [device.free for device in devices]
     memory = predict_memory(engine, variant.model, flags, free, tool="server", rules=problem.rules)
     table = device_table(memory, devices, limits.reserve, rig)
-    bounded = () if problem.build and problem.build.date else _bounds(engine, variant.model, flags, table[-1])
+    left = 0 if contender.candidate.strategy == "experts from a drive" else _left_of(table[-1])
+    bounded = () if problem.build and problem.build.date else _bounds(engine, variant.model, flags, left)
     where = constraints.models_dir
     lines = commands(engine, variant.model, flags, variant.files, rig, cards, where, problem.build, bounded)
     run = problem.run(flags, contender.fitted.memory.placement)
@@ -273,9 +278,28 @@ def _config(
     )
 
 
-def _bounds(engine: Engine, model: Model, flags: Flags, host: DeviceMemory) -> Sequence[str]:
+def _drive_config(one: FromDrive, variant: VariantModel, goal: Goal, constraints: Constraints) -> AdvisedConfig:
+    """The config with the speeds that reading from a drive leaves, and its context as asked for."""
+    config, reading = _config(1, one.contender, variant, goal, constraints, None), one.reads.token.expected
+    why = [reason for reason in config.reasons if not reason.rule.startswith("limit-")]
+    return replace(
+        config,
+        speed=[speed_point(at.n_kv, one.speed(at.n_kv)) for at in config.speed],
+        deeper=[speed_point(at.n_kv, one.speed(at.n_kv)) for at in config.deeper],
+        token_ms=config.token_ms | {"reading the drive": round(1000 * reading, 3)},
+        max_context=goal.context,
+        reasons=[*why, *one.reasons],
+        notes=[one.note, *config.notes],
+    )
+
+
+def _left_of(host: DeviceMemory) -> int:
+    """The bytes of RAM that a server may take as it runs."""
+    return int((host.free_mib - host.total_high_mib + host.total_mib) * MIB)
+
+
+def _bounds(engine: Engine, model: Model, flags: Flags, left: int) -> Sequence[str]:
     """The options that keep the server within what RAM is left, as it runs; none where it would do so anyway."""
-    left = int((host.free_mib - host.total_high_mib + host.total_mib) * MIB)
     return bounds(engine, growth_of(engine, model, flags), left)
 
 

@@ -100,14 +100,18 @@ def _depths(case: Case, asked: Sequence[int] | None) -> list[int]:
 def _verdict(case: Case, found: Sequence[Finding]) -> str:
     """The first sentence: fits or not, how fast, and how much is wrong."""
     small = [row for row in case.table if not row.fits]
-    speed = case.speed().tg
+    tg = case.speed().tg
+    speed = f"TG about {tg.expected:.1f} t/s ({tg.low:.1f} to {tg.high:.1f}) with an empty cache"
     if small:
         short = max(small, key=lambda row: row.total_high_mib - row.capacity_mib)
-        over = short.total_high_mib - short.capacity_mib
-        text = f"Does not fit: {over / 1024:,.1f} GiB too little on {short.device}"
+        over = f"{(short.total_high_mib - short.capacity_mib) / 1024:,.1f} GiB too little"
+        if case.from_drive:
+            text = f"Runs from the drive: {over} RAM, {speed}"
+        else:
+            text = f"Does not fit: {over} on {short.device}"
         text += f" and less on {len(small) - 1} more" if len(small) > 1 else ""
     else:
-        text = f"Fits: TG about {speed.expected:.1f} t/s ({speed.low:.1f} to {speed.high:.1f}) with an empty cache"
+        text = f"Fits: {speed}"
     errors = sum(f.severity == "error" for f in found)
     warnings = sum(f.severity == "warning" for f in found)
     return f"{text}; {_count(errors, 'error')}, {_count(warnings, 'warning')}."

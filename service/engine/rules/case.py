@@ -26,6 +26,7 @@ from service.engine.run.devices import chosen_devices, with_lab_bytes
 from service.engine.run.environment import Environment, environment_of
 from service.engine.run.resolved import ResolvedRun, resolve
 from service.engine.speed import Speed, predict_speed
+from service.engine.speed.drive import DriveReads, drive_reads, from_drive
 from service.engine.units import MIB
 
 _SLOTS = re.compile(r"(?:^|\s)(?:-np|--parallel)[\s=]")
@@ -201,8 +202,29 @@ class Case(msgspec.Struct, frozen=True, dict=True, kw_only=True):
         return all(row.fits for row in rows) and all(row.free_mib >= n_bytes / MIB for row, n_bytes in kept)
 
     def speed(self, n_kv: int = 0, *, flags: Flags | None = None, placement: Placement | None = None) -> Speed:
-        """Return the speed at a depth; with other flags or another placement, nothing else changed."""
-        return predict_speed(self._run(flags or self.flags, placement or self.placement), n_kv)
+        """Return the speed at a depth; with other flags or another placement, nothing else changed.
+
+        Where RAM is too small for weights that are mapped, with the time for reading them from the drive.
+        """
+        run = self._run(flags or self.flags, placement or self.placement)
+        speed = predict_speed(run, n_kv)
+        reads = drive_reads(run, self._beyond_ram(run.placement)) if not self.table[-1].fits else None
+        return from_drive(speed, reads) if reads else speed
+
+    @cached_property
+    def from_drive(self) -> DriveReads | None:
+        """What is read from the drive as the command is; None where everything fits, or what does not is not mapped."""
+        short = not self.table[-1].fits and all(row.fits for row in self.table[:-1])
+        return drive_reads(self.run, self._beyond_ram(self.placement)) if short else None
+
+    def _beyond_ram(self, placement: Placement) -> float:
+        """The bytes that RAM cannot keep with the weights where `placement` has them."""
+
+        def weights(one: Placement) -> int:
+            return sum(t.nbytes for t in self.model.tensors if one.tensors.get(t.name) == self.cpu)
+
+        moved = 0 if placement is self.placement else weights(placement) - weights(self.placement)
+        return self.memory.total(self.cpu).expected + moved - self.rig.usable_ram
 
     def gain(
         self, n_kv: int = 0, *, flags: Flags | None = None, placement: Placement | None = None

@@ -201,5 +201,7 @@ def ram_too_small(case: Case) -> Iterator[Found]:
         fix = "GGML_CUDA_NO_PINNED=1 before the command" if pinned else "leave out --no-mmap, or leave out -rtr"
         yield Found(f"{needs}, and {why}", fix, severity="warning" if guessed else None)
     else:
-        message = f"{needs}: mmap streams the rest from disk, at a fraction of the speed given here"
+        reads = case.from_drive
+        counted = f": about {reads.a_token / GIB:.1f} GiB a token, which the speeds count" if reads else ""
+        message = f"{needs}: what RAM cannot keep is read from the drive{counted}"
         yield Found(message, "a smaller quantisation", severity="warning")

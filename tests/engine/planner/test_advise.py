@@ -10,6 +10,7 @@ import pytest
 from service.engine.advice import AdviceBody, AdvisedConfig
 from service.engine.advise import advise
 from service.engine.catalogue import resolve
+from service.engine.check import check
 from service.engine.commands import parse
 from service.engine.errors import InvalidInput, UnknownVariant
 from service.engine.goal import Constraints, EngineChoice, GoalRequest
@@ -326,22 +327,63 @@ def test_where_gpu_and_cpu_share_their_memory_a_larger_variant_lacks_more_of_it_
     assert "drive" not in body.headline, "its GPU reads no mapped weights"
 
 
-def test_experts_beyond_ram_and_vram_are_said_to_run_from_a_drive_and_how_slowly() -> None:
-    mix = "ffn_down_exps=iq2_xxs,exps=iq1_s,attn=q5_K,ffn=q5_K,token_embd=q4_K,*=q6_K"
-    machine = parse_hardware("RTX 4090, i9-14900K, 128GB DDR5-5200")
-    body = ask("DeepSeek-R1-0528", mix, hardware=machine)
-    assert body.headline.startswith("No: nothing here fits. ")
-    found = re.search(
-        r"llama\.cpp -ngl 99 -cmoe and mmap left on\. RAM cannot hold (\d+) GiB of its experts, so each token reads "
-        r"about (\S+) GiB from the drive: (\S+) to (\S+) t/s with one of 7 GB/s\.",
-        body.headline,
-    )
-    assert found, body.headline
-    beyond, a_token, least, most = map(float, found.groups())
+R1_MIX = "ffn_down_exps=iq2_xxs,exps=iq1_s,attn=q5_K,ffn=q5_K,token_embd=q4_K,*=q6_K"
+LARGER = "ffn_down_exps=iq3_xxs,exps=iq2_xxs,attn=q5_K,ffn=q5_K,token_embd=q4_K,*=q6_K"
+R1_DESKTOP = parse_hardware("RTX 4090, i9-14900K, 128GB DDR5-5200")
+
+
+def test_experts_beyond_ram_and_vram_are_advised_from_a_drive_and_the_answer_says_so_first() -> None:
+    body = ask(R1, LARGER, hardware=R1_DESKTOP)
+    assert body.headline.startswith(f"Only from a drive, slowly: {LARGER} with llama.cpp, about ")
+    assert "Into memory nothing here fits. " in body.headline
+    (config,) = body.configs
+    assert config.strategy == "experts from a drive"
+    assert config.pick is not None
+    assert config.pick.name == "balanced"
+    assert " -ncmoe " in config.commands.server
+    assert " -cram 0" in config.commands.server, "the system's cache of the file needs what RAM is left"
+    assert "-lm none" not in config.commands.server, "the file stays mapped"
+    assert all(row.fits for row in config.devices[:-1])
+    assert not config.devices[-1].fits
+    assert any("an NVMe drive that reads 7 GB/s" in note for note in config.notes)
+
+
+def test_what_is_read_from_a_drive_is_the_share_of_the_experts_that_ram_cannot_keep() -> None:
+    (config,) = ask(R1, LARGER, hardware=R1_DESKTOP).configs
+    said = next(reason.text for reason in config.reasons if reason.rule == "experts-from-drive")
+    found = re.search(r"cannot keep (\d+) GiB of the experts: each token reads about (\S+) GiB", said)
+    assert found, said
+    beyond, a_token = map(float, found.groups())
     assert a_token == pytest.approx(beyond * 8 / 256, abs=0.1)
-    assert 0.5 < least < most < 1.5 * 7 / a_token
+    reading = config.token_ms["reading the drive"]
+    assert reading == pytest.approx(1000 * a_token * 2**30 / 7e9, rel=0.05)
+    at = config.speed[-1]
+    assert 1000 / at.tg_tps == pytest.approx(sum(config.token_ms.values()), rel=0.02)
+    assert at.tg_high < 1000 / (reading / 1.5)
+
+
+def test_the_less_ram_lacks_the_faster_it_runs_from_a_drive() -> None:
+    (config,) = ask(R1, R1_MIX, hardware=R1_DESKTOP).configs
+    (larger,) = ask(R1, LARGER, hardware=R1_DESKTOP).configs
+    assert config.speed[-1].tg_tps > larger.speed[-1].tg_tps
+
+
+def test_the_check_of_a_config_from_a_drive_gives_its_speed_and_says_that_it_runs_from_the_drive() -> None:
+    body = ask(R1, LARGER, hardware=R1_DESKTOP)
+    (config,) = body.configs
+    report = check(config.commands.server, "llama.cpp", build(R1, LARGER), resolve(R1_DESKTOP))
+    assert report.verdict.startswith("Runs from the drive: ")
+    assert not [one.rule for one in report.findings if one.severity == "error"]
+    assert any("GiB a token, which the speeds count" in one.message for one in report.findings)
+    at = next(point for point in report.speed if point.n_kv == 4096)
+    assert at.tg_tps == pytest.approx(config.speed[-1].tg_tps, rel=0.02)
+
+
+def test_a_machine_whose_cards_cannot_hold_attention_and_cache_is_advised_nothing_from_a_drive() -> None:
     small = parse_hardware("RTX 3060 12GB, Ryzen 5 5600, 16GB DDR4-3200")
-    assert "drive" not in ask("DeepSeek-R1-0528", mix, hardware=small).headline, "attention and cache do not fit there"
+    body = ask(R1, R1_MIX, hardware=small)
+    assert body.headline.startswith("No: nothing here fits. ")
+    assert not body.configs
 
 
 def test_fastest_ranks_by_time_alone_and_quality_by_bits_that_reach_five_tokens_a_second() -> None:

@@ -32,6 +32,16 @@ def headline(
     )
 
 
+def drive_headline(config: AdvisedConfig, nothing_fits: str) -> str:
+    """Return the sentence of a config that reads experts from a drive, before `headline`'s that nothing fits."""
+    speed = config.speed[-1]
+    return (
+        f"Only from a drive, slowly: {config.variant} with {config.engine}, about {speed.tg_tps:.1f} t/s "
+        f"({speed.tg_low:.1f} to {speed.tg_high:.1f}) after {speed.n_kv:,} tokens, {_quality(config)}with experts "
+        f"that RAM cannot keep read from an NVMe drive. Into memory {nothing_fits.removeprefix('No: ')}"
+    )
+
+
 def _nothing(refused: Sequence[Refusal]) -> str:
     short = [r for r in refused if r.short_by_mib is not None]
     if short:

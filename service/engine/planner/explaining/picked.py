@@ -63,6 +63,7 @@ def _why(name: Pick, contender: Contender, first: Contender) -> str:
         "FFN in RAM": "with attention and cache on the GPU",
         "layers in RAM": "with as many layers on the GPU as fit",
         "CPU only": "on the CPU",
+        "experts from a drive": "with experts read from a drive",
     }[contender.candidate.strategy]
     return f"the best trade of time and quality here: {loss} at {contender.speed.tg.expected:.1f} t/s, {where}"
 

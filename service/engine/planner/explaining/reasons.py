@@ -38,7 +38,8 @@ def reasons(contender: Contender, model: Model, rig: Rig, *, first: bool = False
             Reason("explicit-split", "-ts is given: without it the engine splits by what happens to be free at start")
         )
     if engine_spec(contender.engine).fit_places:
-        than = _engines_own(contender) if first and contender.candidate.strategy != "all on GPU" else ""
+        compared = first and contender.candidate.strategy not in ("all on GPU", "experts from a drive")
+        than = _engines_own(contender) if compared else ""
         found.append(
             Reason("fit-off", f"-fit off: the placement is the one computed here, not one found at start{than}")
         )
@@ -91,6 +92,8 @@ def _strategy(contender: Contender, model: Model, devices: tuple[Device, ...]) -
     where = _names(devices)
     if strategy == "all on GPU":
         return Reason("all-on-gpu", f"everything fits on {where}: nothing is read from RAM for a token")
+    if strategy == "experts from a drive" and not devices:
+        return Reason("cpu-only", "no GPU is used: weights are mapped, the cache is in RAM")
     if strategy == "layers in RAM":
         text = f"{flags.n_gpu_layers} of {model.n_layer + 1} layers on {where}, the others and their cache in RAM"
         return Reason("layers-in-ram", text)

@@ -12,7 +12,7 @@ from service.engine.goal import Goal
 from service.engine.hardware import Rig
 from service.engine.model import Model
 
-Strategy: TypeAlias = Literal["all on GPU", "FFN in RAM", "layers in RAM", "CPU only"]
+Strategy: TypeAlias = Literal["all on GPU", "FFN in RAM", "layers in RAM", "CPU only", "experts from a drive"]
 Cards: TypeAlias = tuple[int, ...]  # indices into the rig's cards, in the engine's order
 
 _BATCH = 2048  # both engines' default

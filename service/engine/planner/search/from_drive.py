@@ -1,0 +1,159 @@
+"""Where nothing fits into RAM and VRAM: a mixture of experts whose experts are read from a drive, slowly.
+
+llama.cpp maps weights by default. Attention and cache go to the cards with as many experts as fit, the rest is mapped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from msgspec.structs import replace
+
+from service.engine.advice import Reason
+from service.engine.catalogue import engine_devices
+from service.engine.config import Flags
+from service.engine.engines import engine_spec
+from service.engine.errors import InvalidFlags
+from service.engine.estimate import Estimate
+from service.engine.goal import Goal
+from service.engine.planner.pricing.candidate import Candidate, Strategy, base_flags
+from service.engine.planner.pricing.fit import Fitted, Problem, slack
+from service.engine.planner.ranking.rank import Contender
+from service.engine.planner.search.candidates import cache_pairs
+from service.engine.planner.search.one_variant import Outcome, limits_of
+from service.engine.planner.search.options import for_build, user_flags
+from service.engine.speed import Speed, goal_seconds, predict_speed
+from service.engine.speed.drive import DRIVE, DriveReads, drive_reads, from_drive
+from service.engine.units import GIB
+
+_MICRO_BATCHES = (2048, 512)
+_LEAST_TG = 0.1  # below it a hundred tokens take a quarter of an hour
+
+
+class FromDrive(NamedTuple):
+    """A config that reads experts from a drive, and what it reads.
+
+    The limit of RAM of its problem is beyond what there is, by what the drive keeps.
+    """
+
+    contender: Contender
+    reads: DriveReads
+
+    def speed(self, n_kv: int) -> Speed:
+        """Return the speed at a depth, with the reading."""
+        problem, fitted = self.contender.problem, self.contender.fitted
+        return from_drive(predict_speed(problem.run(fitted.flags, fitted.memory.placement), n_kv), self.reads)
+
+    @property
+    def reasons(self) -> list[Reason]:
+        """What it reads, and what that takes of the time."""
+        share = self.reads.token.expected * self.contender.speed.tg.expected
+        text = (
+            f"RAM cannot keep {self.reads.beyond / GIB:.0f} GiB of the experts: each token reads about "
+            f"{self.reads.a_token / GIB:.1f} GiB from the drive, and a prompt nearly all experts for each micro-batch"
+        )
+        return [
+            Reason("experts-from-drive", text),
+            Reason("limit-tokens", f"tokens: reading the drive takes {share:.0%} of the time, at {_rate()}"),
+        ]
+
+    @property
+    def note(self) -> str:
+        """What has to be known before it is run."""
+        return f"assumed: an NVMe drive that reads {_rate()} (PCIe 4.0); leave mmap on, and the file on that drive"
+
+
+def best_from_drive(outcomes: Sequence[Outcome], goal: Goal) -> FromDrive | None:
+    """Return the best config that reads experts from a drive; None where none gives a token in ten seconds at least.
+
+    `outcomes`: of a search that found nothing that fits.
+    """
+    found = [one for outcome in outcomes for one in _configs(outcome)]
+    usable = [one for one in found if one.contender.speed.tg.low >= _LEAST_TG]
+    return min(usable, key=lambda one: one.contender.cost(goal), default=None)
+
+
+def _configs(outcome: Outcome) -> Iterator[FromDrive]:
+    case, model = outcome.case, outcome.case.model
+    pins = engine_spec(case.engine).offload.pins_overridden
+    if outcome.shortfall is None or pins or not model.moe_layers:
+        return
+    cards, build = tuple(range(len(case.rig.cards))), case.constraints.build_of(case.engine)
+    limits, devices = limits_of(case.rig, case.constraints, cards), engine_devices(case.rig, case.engine, cards)
+    problem = Problem(case.engine, model, devices, limits, case.rig, case.goal, build)
+    for n_ubatch in _MICRO_BATCHES:
+        for candidate in user_flags(case.engine, case.constraints).applied_to(iter([_candidate(outcome, n_ubatch)])):
+            try:
+                written = for_build(case.engine, candidate, build) if build.date else candidate
+            except InvalidFlags:
+                continue
+            flags = _most_on_cards(problem, written)
+            found = _config(outcome, problem, written, flags) if flags else None
+            if found:
+                yield found
+
+
+def _candidate(outcome: Outcome, n_ubatch: int) -> Candidate:
+    case, cards = outcome.case, tuple(range(len(outcome.case.rig.cards)))
+    pair = cache_pairs(case.engine, case.model, case.constraints)[0][0]
+    strategy: Strategy = "FFN in RAM" if cards else "CPU only"
+    flags = base_flags(case.engine, case.model, case.rig, case.goal, strategy, n_ubatch, *pair)
+    return Candidate("experts from a drive", cards, replace(flags, mmap=None))
+
+
+def _most_on_cards(problem: Problem, candidate: Candidate) -> Flags | None:
+    """The fewest layers with their experts in RAM with which the cards hold the rest; None where none does."""
+    flags, n_layer = candidate.flags, problem.model.n_layer
+    if not problem.devices:
+        return flags
+    if "n_cpu_moe" in candidate.user_fields or "cpu_moe" in candidate.user_fields:
+        return flags if _cards_hold(problem, flags) else None
+    low, high = 0, n_layer
+    if not _cards_hold(problem, replace(flags, n_cpu_moe=high)):
+        return None
+    while low < high:
+        middle = (low + high) // 2
+        low, high = (low, middle) if _cards_hold(problem, replace(flags, n_cpu_moe=middle)) else (middle + 1, high)
+    return replace(flags, n_cpu_moe=high)
+
+
+def _cards_hold(problem: Problem, flags: Flags) -> bool:
+    return min(slack(problem, problem.memory(flags))[:-1]) >= 0
+
+
+def _config(outcome: Outcome, problem: Problem, candidate: Candidate, flags: Flags) -> FromDrive | None:
+    memory, goal, case = problem.memory(flags), problem.goal, outcome.case
+    run = problem.run(flags, memory.placement)
+    reads = drive_reads(run, -slack(problem, memory)[-1])
+    if reads is None or not problem.runs(flags):
+        return None
+    seconds, batches = goal_seconds(run, goal), -(-goal.prompt // flags.n_ubatch)
+    reading = _sum(_times(reads.batch, batches), _times(reads.token, goal.output))
+    with_reads = _sum(seconds, reading)
+    contender = Contender(
+        engine=case.engine,
+        variant=case.variant,
+        bpw=case.model.bpw,
+        loss=outcome.loss,
+        candidate=candidate,
+        problem=replace(problem, limits=replace(problem.limits, host=problem.limits.host + int(reads.beyond) + 1)),
+        fitted=Fitted(flags, memory),
+        speed=from_drive(predict_speed(run, goal.depth), reads),
+        seconds=with_reads,
+        typical=with_reads.expected,
+        name=case.name,
+    )
+    return FromDrive(contender, reads)
+
+
+def _times(one: Estimate, n: int) -> Estimate:
+    return Estimate(one.low * n, one.expected * n, one.high * n)
+
+
+def _sum(one: Estimate, other: Estimate) -> Estimate:
+    return Estimate(one.low + other.low, one.expected + other.expected, one.high + other.high, one.basis)
+
+
+def _rate() -> str:
+    return f"{DRIVE / 1e9:.0f} GB/s"
