@@ -326,6 +326,8 @@ result = Table(
     Column("remarks", String(2000)),
     Column("published", _JSON),
     Column("confirmed", Boolean, nullable=False),
+    Column("source", String(44), index=True),
+    Column("source_owner", String(60)),
     Column("edit_key_hash", String(64)),
     Column("submission_key", String(64), unique=True),
     Column("measured_at", UtcDateTime, nullable=False, index=True),
@@ -337,6 +339,18 @@ result = Table(
     Index("result_counted_host", "host_id", "state"),
     Index("result_counted_account", "account_id", "state", "tier", "host_id"),
     *(Index(f"result_by_{name}", name, "created_at", "id") for name in LISTED_BY),
+)
+
+# Other services whose results were imported: `key` is the Ed25519 key (Base64) that signs their dumps, `made_at` when
+# the imported dump was made. Results name it in `source`, and in `source_owner` their owner there, none where nobody
+# old enough is known.
+source = Table(
+    "source",
+    metadata,
+    Column("key", String(44), primary_key=True),
+    Column("address", String(300), nullable=False),
+    Column("made_at", UtcDateTime, nullable=False),
+    Column("imported_at", UtcDateTime, nullable=False),
 )
 
 # What submitters changed of their results: `before` has each field as it was, in words. Of a deleted result nothing but

@@ -138,6 +138,7 @@ def test_who_names_the_source_cites_it_with_its_own_rig_and_without_a_licence_of
         result = read_result(chat.context, connection.scalar(newest) or "")
     assert result.published is not None
     assert (result.published.url, result.licence) == ("https://forum.example/threads/1", None)
-    assert all(one.result.published is None for one in listed_results.after_id(chat.context.engine, "", 500))
+    dumped = listed_results.after_id(chat.context.engine, "", 500, chat.context.clock())
+    assert all(one.result.published is None for one in dumped)
     bad = shown(chat, discord.form_sent("result", {**fields, "rig": RIG, "source": "javascript:alert(1)"}, user=user))
     assert "https:// address" in bad.text

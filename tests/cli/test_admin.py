@@ -14,6 +14,7 @@ from service.flows.accounts import database, list_tokens
 from service.serve import sole_user
 from service.settings import Settings
 from service.store.migrations import newest
+from tests.stored_results import a_result, keep, row
 
 
 @pytest.fixture
@@ -44,6 +45,33 @@ def test_tables_are_brought_up_to_date_by_a_command_of_its_own(
     monkeypatch.setenv("ADVISOR_STATE_DIR", str(tmp_path))
     assert [main(["admin", "migrate"]), main(["admin", "migrate"])] == [0, 0]
     assert capsys.readouterr().out == f"tables of {newest()}, were none\ntables of {newest()}\n"
+
+
+def test_results_of_another_service_are_imported_listed_and_forgotten(
+    state: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with database(Settings(state_dir=state)) as engine:
+        keep(engine, a_result(), a_result([row(tg=9.0)]))
+    assert main(["admin", "dump"]) == 0
+    key = json.loads((state / "dumps" / "dumps.json").read_text())["key"]
+    assert (state / "dumps.key").stat().st_mode & 0o077 == 0
+
+    def said(*words: str) -> str:
+        capsys.readouterr()
+        assert main(["admin", "sources", *words]) == 0
+        return capsys.readouterr().out
+
+    monkeypatch.setenv("ADVISOR_STATE_DIR", str(tmp_path / "mine"))
+    theirs = str(state / "dumps")
+    assert said().startswith("nothing was imported")
+    assert said("--import", theirs, "--key", key) == "2 results added, 0 removed, 0 known before\n"
+    assert f"{theirs}  key {key}  dump of 20" in said()
+    assert json.loads(said("--json"))[0]["key"] == key
+    assert json.loads(said("--import", theirs, "--key", key, "--json"))["known"] == 2
+    assert said("--forget", "--key", key) == "2 results removed\n"
+    assert main(["admin", "sources", "--import", theirs]) == 2
+    assert "--key is needed" in capsys.readouterr().err
+    assert main(["admin", "sources", "--import", theirs, "--key", "A" * 43 + "="]) == 2
 
 
 def test_what_an_operator_did_is_said_as_json(state: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -54,7 +54,7 @@ QUESTIONS: dict[str, Callable[[Engine], object]] = {
     "of a repo": lambda e: listed_results.page(e, ResultFilter(repo="a/b"), None, 50),
     "of somebody": lambda e: listed_results.page(e, ResultFilter(contributor="quiet-heron-417"), None, 50),
     "of a host": lambda e: listed_results.page(e, ResultFilter(host="quiet-heron-417"), None, 50),
-    "for dumps": lambda e: listed_results.after_id(e, "", 500),
+    "for dumps": lambda e: listed_results.after_id(e, "", 500, A_DAY),
     "hosts that wait": lambda e: runs.waiting_for(e, ["x" * 22, "y" * 22], A_DAY),
     "hosts that ask": lambda e: runs.concerned(e, ["x" * 22, "y" * 22], A_DAY),
     "by tier": lambda e: contributors.by_tier(e, "x" * 22),

@@ -17,6 +17,7 @@ VERBS = {
     "purge": "what is older than the settings allow, removed; the service does it each night",
     "requeue": "failed advice and runs tried again, once the cause is fixed",
     "restore": "the database as a backup has it; stop the service first",
+    "sources": "results of other services: what was imported, newly imported, or removed again",
     "seed": "published results that the package has, added; or one removed, as its author asks",
 }
 

@@ -17,11 +17,11 @@ from service.flows.accounts import Caller, hashed
 from service.flows.context import Context
 from service.flows.results.parse_submission import MOST_REMARKS, parse_submission
 from service.flows.results.read_results import read_result, require_visible
-from service.flows.results.trust import OPERATOR, judged, settle_in
+from service.flows.results.trust import judged, settle_in
 from service.store.ids import is_id
 from service.store.results import result_changes, results
 from service.store.results.result_changes import MOST_CHANGES, StoredChange
-from service.store.results.results import DELETED_HIDDEN, StoredResult
+from service.store.results.results import DELETED_HIDDEN, OPERATOR, StoredResult
 from service.store.results.trust import writing
 from service.wire.results.results import Result
 from service.wire.results.submissions import Correction, ResultChange, Submission

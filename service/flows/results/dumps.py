@@ -1,11 +1,13 @@
 """Dumps: all results that everybody may see, in files, made each night.
 
-What others published is left out: it is not ours to licence. Lines are in the order of ids, and the same results make
-the same bytes.
+What others published is left out: it is not ours to licence; so is what was imported from another service, whose dumps
+have it. Lines are in the order of ids. The files are signed with a key of the service's own, in `dumps.key` next to
+their folder, so that another service can import them (`flows.results.imports`).
 """
 
 from __future__ import annotations
 
+import base64
 import gzip
 import hashlib
 import os
@@ -17,20 +19,24 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+from nacl.signing import SigningKey
 from sqlalchemy import Engine
 
 from service.errors import DumpNotFound
+from service.flows.context import utc_now
 from service.flows.results.read_results import as_result
+from service.flows.results.trust import OLD_ENOUGH
 from service.settings import Settings
+from service.store.engines import PRIVATE_FILE
 from service.store.operations import removals
 from service.store.results import listed_results
-from service.wire.results.dumps import SCHEMA_VERSION, Dump, DumpFormat, DumpList
-from service.wire.results.results import Result
+from service.store.results.listed_results import ListedResult
+from service.wire.results.dumps import SCHEMA_VERSION, Dump, DumpedResult, DumpFormat, DumpList
 from service.wire.results.results_table import COLUMNS, csv_head, csv_lines, table_rows
 
 KEPT = 7  # nights
 _BATCH = 500
-_LIST = "dumps.json"
+_LIST, _KEY = "dumps.json", "dumps.key"
 
 
 def folder_of(settings: Settings) -> Path:
@@ -58,14 +64,15 @@ def write_dumps(engine: Engine, folder: Path, now: datetime) -> DumpList:
     Those of before the last removal are deleted too: they may have what was removed.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    made = _written(engine, folder, now)
+    key = _key(folder.with_name(_KEY))
+    made = [_signed(one, key) for one in _written(engine, folder, now)]
     names = {one.name for one in made}
     removed_at = removals.last_removal(engine)
     earlier = [one for one in list_dumps(folder).dumps if one.name not in names]
     if removed_at is not None:
         earlier = [one for one in earlier if datetime.fromisoformat(one.made_at) > removed_at]
     kept = [*made, *earlier][: 2 * KEPT]
-    listed = DumpList(dumps=kept)
+    listed = DumpList(key=base64.b64encode(bytes(key.verify_key)).decode(), dumps=kept)
     _replace(folder / _LIST, lambda path: path.write_bytes(msgspec.json.encode(listed)))
     for path in folder.glob("results-*.gz"):
         if path.name not in {one.name for one in kept}:
@@ -83,7 +90,7 @@ def write_parquet(engine: Engine, path: Path) -> int:
     def write(target: Path) -> None:
         nonlocal n_rows
         with parquet.ParquetWriter(target, schema) as writer:
-            for several in _batches(engine):
+            for several in _batches(engine, utc_now()):
                 rows = list(table_rows(several))
                 writer.write_table(arrow.Table.from_pylist(rows, schema=schema))
                 n_rows += len(rows)
@@ -100,7 +107,7 @@ def _written(engine: Engine, folder: Path, now: datetime) -> list[Dump]:
         with ExitStack() as stack:
             packed = {form: stack.enter_context(_packed(path)) for form, path in partial.items()}
             packed["csv"].write(csv_head().encode())
-            for several in _batches(engine):
+            for several in _batches(engine, now):
                 n_results += len(several)
                 for form, file in packed.items():
                     file.write(_LINES[form](several))
@@ -129,18 +136,42 @@ def _placed(partial: Path, path: Path, form: DumpFormat, n_results: int, now: da
     return Dump(name=path.name, format=form, made_at=made_at, n_results=n_results, n_bytes=n_bytes, sha256=digest)
 
 
+def text_of(name: str, made_at: str, sha256: str) -> bytes:
+    """Return what is signed of a dump."""
+    return f"offload-advisor dump\n{name}\n{made_at}\n{sha256}\n".encode()
+
+
+def _signed(one: Dump, key: SigningKey) -> Dump:
+    signature = key.sign(text_of(one.name, one.made_at, one.sha256)).signature
+    return msgspec.structs.replace(one, signature=base64.b64encode(signature).decode())
+
+
+def _key(path: Path) -> SigningKey:
+    """The service's key; made where there is none, readable for its user only."""
+    try:
+        with open(path, "xb", opener=lambda name, flags: os.open(name, flags, PRIVATE_FILE)) as file:
+            file.write(bytes(SigningKey.generate()))
+    except FileExistsError:
+        pass
+    return SigningKey(path.read_bytes())
+
+
 _ENCODER = msgspec.json.Encoder()
-_LINES: dict[DumpFormat, Callable[[list[Result]], bytes]] = {
+_LINES: dict[DumpFormat, Callable[[list[DumpedResult]], bytes]] = {
     "jsonl": _ENCODER.encode_lines,
     "csv": lambda several: "".join(csv_lines(several)).encode(),
 }
 
 
-def _batches(engine: Engine) -> Iterator[list[Result]]:
+def _batches(engine: Engine, now: datetime) -> Iterator[list[DumpedResult]]:
     last = ""
-    while several := listed_results.after_id(engine, last, _BATCH):
+    while several := listed_results.after_id(engine, last, _BATCH, now - OLD_ENOUGH):
         last = several[-1].result.id
-        yield [as_result(one) for one in several]
+        yield [_dumped(one) for one in several]
+
+
+def _dumped(one: ListedResult) -> DumpedResult:
+    return DumpedResult(**msgspec.structs.asdict(as_result(one)), prediction=one.result.prediction, owner=one.owner)
 
 
 def _replace(path: Path, write: Callable[[Path], Any]) -> None:

@@ -14,12 +14,12 @@ from service.flows.context import Records
 from service.flows.operations import removals
 from service.flows.results import trust
 from service.flows.results.read_results import read_result
-from service.flows.results.trust import OPERATOR
 from service.store.ids import is_id, is_name
 from service.store.measuring import hosts
 from service.store.results import moderation as store
 from service.store.results import results
 from service.store.results.moderation import Act
+from service.store.results.results import OPERATOR
 from service.store.results.trust import writing
 from service.wire.results.moderation import AbuseReport, AuditEntry, Moderation, OpenReport, QuarantinedResult, Reported
 from service.wire.results.results import ResultState

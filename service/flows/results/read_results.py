@@ -115,6 +115,7 @@ def as_result(found: ListedResult) -> Result:
         licence=None if row.published is not None else LICENCE,
         measured_at=row.measured_at.isoformat(timespec="seconds"),
         created_at=row.created_at.isoformat(timespec="seconds"),
+        source=found.source,
     )
 
 

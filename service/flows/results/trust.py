@@ -23,7 +23,7 @@ from service.engine.measured.same_machine import match_kind
 from service.flows.context import Records
 from service.store.results import results
 from service.store.results import trust as store
-from service.store.results.results import StoredResult
+from service.store.results.results import OPERATOR, StoredResult
 from service.store.results.trust import Witness
 from service.wire.measuring.runs import TrustTier
 
@@ -35,7 +35,6 @@ NEW_HOST = "our agent ran it on a new host: it counts as agent-run once a replic
 NOTHING_BOUNDS = "the model's header could not be read: nothing says what its speed could be at most"
 _MOST_PASSES = 3
 OUTLIER = "far from the others of its cell: "
-OPERATOR = "an operator "
 _WAITING = timedelta(days=60)
 _RANK: dict[TrustTier, int] = {"self-reported": 0, "agent-run": 1, "replicated": 2}
 

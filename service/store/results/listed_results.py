@@ -6,10 +6,10 @@ from datetime import datetime
 from typing import Any, NamedTuple
 
 import msgspec
-from sqlalchemy import Engine, Row, Select, select, tuple_
+from sqlalchemy import Engine, Row, Select, case, false, or_, select, tuple_
 
 from service.store.results.results import StoredResult
-from service.store.tables import account, host, result
+from service.store.tables import account, host, result, source
 from service.store.viewers import ANYBODY, Viewer, may_see
 from service.wire.measuring.runs import TrustTier
 from service.wire.results.results import ResultOrigin
@@ -19,12 +19,18 @@ _COLUMNS = [column for column in result.c if column.name in StoredResult.__struc
 
 
 class ListedResult(NamedTuple):
-    """A result, whether it has a log, and the pseudonyms of who gave it and of a public host."""
+    """A result, whether it has a log, and the pseudonyms of who gave it and of a public host.
+
+    `owner`: the former, where the account is older than was asked, or vouched for. `source`: the address of the
+    service that it was imported from.
+    """
 
     result: StoredResult
     has_log: bool
     contributor: str | None
     host: str | None
+    owner: str | None
+    source: str | None
 
 
 class ResultFilter(msgspec.Struct, frozen=True, kw_only=True):
@@ -63,19 +69,24 @@ def page(engine: Engine, asked: ResultFilter, after: tuple[datetime, str] | None
         return [_decoded(row) for row in connection.execute(wanted)]
 
 
-def after_id(engine: Engine, last: str, limit: int) -> list[ListedResult]:
-    """Return results that were made for this database, none that is cited, by id, behind an id: for dumps."""
-    wanted = (
-        _listed().where(*_public(), result.c.id > last, result.c.published.is_(None)).order_by(result.c.id).limit(limit)
-    )
+def after_id(engine: Engine, last: str, limit: int, old_enough: datetime) -> list[ListedResult]:
+    """Return results that were made for this database, none that is cited or imported, by id, behind an id: for dumps.
+
+    `old_enough`: accounts made later are nobody's `owner`.
+    """
+    made_here = result.c.id > last, result.c.published.is_(None), result.c.source.is_(None)
+    wanted = _listed(old_enough).where(*_public(), *made_here).order_by(result.c.id).limit(limit)
     with engine.connect() as connection:
         return [_decoded(row) for row in connection.execute(wanted)]
 
 
-def _listed() -> Select[Any]:
+def _listed(old_enough: datetime | None = None) -> Select[Any]:
     named = (account.c.pseudonym.label("contributor"), host.c.pseudonym.label("host"), host.c.visibility)
-    wanted = select(*_COLUMNS, result.c.log.is_not(None).label("has_log"), *named)
+    known = or_(account.c.created_at <= old_enough, account.c.trusted_at.is_not(None)) if old_enough else false()
+    owner, address = case((known, account.c.pseudonym)).label("owner"), source.c.address
+    wanted = select(*_COLUMNS, result.c.log.is_not(None).label("has_log"), *named, owner, address)
     wanted = wanted.outerjoin(account, account.c.id == result.c.account_id)
+    wanted = wanted.outerjoin(source, source.c.key == result.c.source)
     return wanted.outerjoin(host, host.c.id == result.c.host_id)
 
 
@@ -110,4 +121,5 @@ def _conditions(asked: ResultFilter) -> list[Any]:
 
 def _decoded(row: Row[Any]) -> ListedResult:
     known = row.host if row.visibility == "public" else None
-    return ListedResult(msgspec.convert(row, StoredResult, from_attributes=True), row.has_log, row.contributor, known)
+    found = msgspec.convert(row, StoredResult, from_attributes=True)
+    return ListedResult(found, row.has_log, row.contributor, known, row.owner, row.address)

@@ -38,6 +38,7 @@ from service.wire.measuring.runs import TrustTier
 from service.wire.results.results import Published, ResultModel, ResultOrigin, ResultState, Seen
 
 MOST_LOG = 1 << 20  # characters of a log, when it is read again
+OPERATOR = "an operator "  # begins the reason of a state that an operator decided, which no rule changes
 DELETED_HIDDEN = "deleted by its submitter while it was hidden"
 _MOST, _MOST_NEAR, _MOST_OF_OWNER, _LOOKED_AT = 200, 50, 10, 1_000
 _MOST_OF_CARDS, _MOST_OF_CARDS_OWNER = 40, 3
@@ -84,6 +85,8 @@ class StoredResult(msgspec.Struct, frozen=True, kw_only=True):
     remarks: str | None = None
     published: Published | None = None
     confirmed: bool = False
+    source: str | None = None
+    source_owner: str | None = None
     edit_key_hash: str | None = None
     submission_key: str | None = None
     measured_at: datetime
@@ -197,7 +200,12 @@ def read_log(engine: Engine, result_id: str) -> str:
 def of_ids(engine: Engine, ids: Sequence[str]) -> dict[str, StoredResult]:
     """Return the results with these ids, by id."""
     with engine.connect() as connection:
-        rows = connection.execute(select(*_COLUMNS).where(table.c.id.in_(ids))).all() if ids else []
+        return of_ids_in(connection, ids)
+
+
+def of_ids_in(connection: Connection, ids: Sequence[str]) -> dict[str, StoredResult]:
+    """Return the same, as a transaction sees it."""
+    rows = connection.execute(select(*_COLUMNS).where(table.c.id.in_(ids))).all() if ids else []
     return {row.id: _decoded(row) for row in rows}
 
 
@@ -252,11 +260,12 @@ def on_cards(
     """Return what others than `viewer` measured on these cards since then: each owner's id with his newest three
     results, 40 in all, of as many owners as there are.
 
-    One owner, "": all without an account, or with one made after `old_enough` for which no operator vouches. Nothing
-    of banned accounts.
+    One owner, "": all without an account, or with one made after `old_enough` for which no operator vouches. What was
+    imported has the owners of its source. Nothing of banned accounts.
     """
     known = or_(account.c.created_at <= old_enough, account.c.trusted_at.is_not(None))
-    owner = case((known, account.c.id), else_="")
+    there = table.c.source + ":" + table.c.source_owner
+    owner = case((known, account.c.id), (table.c.source_owner.is_not(None), there), else_="")
     newest = table.c.measured_at.desc(), table.c.id
     number = func.row_number().over(partition_by=owner, order_by=newest)
     wanted = _predicted_on(select(table.c.id, owner.label("owner"), number.label("number")), rig_slug, viewer)

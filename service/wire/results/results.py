@@ -84,7 +84,7 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
     `state`: a quarantined result is shown with the reason, and counts for nothing. `command`: as it was given, or what
     the flags of an agent's run are as a command. `rows`: raw times of each repeat, from which all speeds are computed.
     `outcome`: speeds by depth, and each figure next to the predicted one. `licence`: what the data may be used under;
-    None for results published elsewhere, which are their authors'.
+    None for results published elsewhere, which are their authors'. `source`: the service that it was imported from.
     """
 
     id: str
@@ -112,6 +112,7 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
     licence: str | None
     measured_at: str
     created_at: str
+    source: str | None = None
 
 
 class ResultQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -18,14 +18,15 @@ import msgspec
 import pytest
 from sqlalchemy import Engine
 
-from service.flows.context import utc_now
+from service.flows.context import Database, utc_now
 from service.flows.results import dumps
+from service.flows.results.imports import import_results
 from service.queue.embedded import EmbeddedValkey
 from service.store import accounts
 from service.store.results.results import StoredResult
 from service.wire.results.results import Published
 from service.wire.results.results_table import COLUMNS
-from tests.databases import postgres
+from tests.databases import engine_with_tables, postgres
 from tests.hosts import service
 from tests.stored_results import A_DAY, a_result, keep, row
 from tests.web.joining import settings_for, shared_app, shared_engine
@@ -265,7 +266,7 @@ def test_a_planted_name_does_nothing_in_any_form(
 
 
 def test_a_dump_is_listed_and_sent_byte_for_byte(
-    api: httpx.Client, shared_engine: Engine, valkey: EmbeddedValkey, tmp_path: Path
+    api: httpx.Client, kept: list[StoredResult], shared_engine: Engine, valkey: EmbeddedValkey, tmp_path: Path
 ) -> None:
     assert api.get("/v1/dumps/results-v1-2026-11-21.csv.gz").json()["type"].endswith("#dump-not-found")
     made = dumps.write_dumps(shared_engine, tmp_path / "dumps", A_DAY).dumps
@@ -278,6 +279,10 @@ def test_a_dump_is_listed_and_sent_byte_for_byte(
             assert hashlib.sha256(sent.content).hexdigest() == one["sha256"] == known.sha256
             assert sent.headers["content-type"] == "application/gzip"
             holds_to_http(client, one["url"], sent)
+        with engine_with_tables(f"sqlite:///{tmp_path}/other.db") as other:
+            found = import_results(Database(other), str(client.base_url), listed["key"])
+            lines = gzip.decompress((tmp_path / "dumps" / made[0].name).read_bytes()).splitlines()
+            assert found.added == sum(json.loads(line)["state"] == "shown" for line in lines) >= 2
 
 
 def holds_to_http(client: httpx.Client, url: str, whole: httpx.Response) -> None:

@@ -1,0 +1,200 @@
+"""Results of another service: its newest dump, signed by its key, taken over as what it says and no more.
+
+Imported results are self-reported ones, whatever they were there: they are shown as such with the service that they are
+from, and move estimates as everybody's do. A dump is all that its service has, so what it has no more is removed here.
+What was imported is in no dump of this service, and comes back to nobody.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import zlib
+from collections.abc import Callable, Iterator
+from datetime import datetime
+from pathlib import Path
+from typing import NamedTuple
+
+import httpx
+import msgspec
+
+from service.engine.catalogue import resolve
+from service.engine.errors import AdvisorError, InvalidInput
+from service.engine.measured import ModelIdentity, rig_identity
+from service.flows.context import Records
+from service.flows.measuring.signed_calls import is_signed
+from service.flows.results.dumps import text_of
+from service.flows.results.trust import judged
+from service.outgoing import Origins, Refused
+from service.outgoing.client import new_client
+from service.store.ids import is_id
+from service.store.results import sources
+from service.store.results.results import StoredResult, filed_under, rows_key_of
+from service.store.results.sources import Source
+from service.store.results.trust import writing
+from service.wire.plain_text import clean
+from service.wire.results.dumps import SCHEMA_VERSION, Dump, DumpedResult, DumpList
+
+_MOST_PACKED, _MOST_LINE, _MOST_LINES = 256 << 20, 4 << 20, 1_000_000
+_TIMEOUT, _SECONDS = httpx.Timeout(60, connect=10), 900.0
+
+
+class Imported(NamedTuple):
+    """What an import did: results added, removed, known before, and refused (id and reason)."""
+
+    added: int
+    removed: int
+    known: int
+    refused: list[tuple[str, str]]
+
+
+class Fetched(NamedTuple):
+    """A dump as its list has it, and its bytes."""
+
+    key: str | None
+    dump: Dump
+    packed: bytes
+
+
+def import_results(context: Records, address: str, key: str) -> Imported:
+    """Take over the newest dump of the service at `address` (or in a folder that has its `dumps.json`).
+
+    `key`: which it must be signed with. Raises InvalidInput where there is no such dump, where it is not
+    signed with the key or not what was signed, and where it is older than what was imported from it.
+    """
+    found = fetched(address)
+    made_at = _require_signed(found, key)
+    known = sources.read(context.engine, key)
+    if known is not None and made_at < known.made_at:
+        raise InvalidInput(f"this dump was made {made_at:%Y-%m-%d %H:%M} UTC, an imported one later", field="FROM")
+    rows, refused = list[StoredResult](), list[tuple[str, str]]()
+    for line in _lines(found.packed):
+        try:
+            one = _stored(msgspec.json.decode(line, type=DumpedResult), key, context.clock())
+            rows += [judged(context, one)] if one is not None else []
+        except (msgspec.ValidationError, msgspec.DecodeError) as error:
+            refused.append(("a line", f"no result: {error}"[:200]))
+        except AdvisorError as error:
+            refused.append((_id_of(line), error.detail[:200]))
+    with writing(context.engine) as connection:
+        sources.put_in(connection, Source(key=key, address=address[:300], made_at=made_at, imported_at=context.clock()))
+        removed = sources.remove_in(connection, key, {row.id for row in rows})
+        added = sources.add_in(connection, rows)
+    return Imported(added, removed, len(rows) - added, refused)
+
+
+def forget(context: Records, key: str) -> int:
+    """Remove a source with all its results; return how many those were. Raises InvalidInput where there is none."""
+    if sources.read(context.engine, key) is None:
+        raise InvalidInput("nothing was imported under this key", field="--key")
+    with writing(context.engine) as connection:
+        removed = sources.remove_in(connection, key, set())
+        sources.drop_in(connection, key)
+    return removed
+
+
+def fetched(address: str) -> Fetched:
+    """Return the newest JSONL dump of a service, or of a folder. Raises InvalidInput."""
+    read = _over_http(address) if address.startswith(("http://", "https://")) else _from_folder(Path(address))
+    try:
+        listed = msgspec.json.decode(read("", _MOST_LINE), type=DumpList)
+    except msgspec.MsgspecError as error:
+        raise InvalidInput(f"{address} has no list of dumps: {error}", field="FROM") from error
+    dump = next((one for one in listed.dumps if one.format == "jsonl"), None)
+    if dump is None or listed.schema_version != SCHEMA_VERSION or "/" in dump.name:
+        raise InvalidInput(f"{address} has no dump of version {SCHEMA_VERSION} yet", field="FROM")
+    return Fetched(listed.key, dump, read(dump.name, _MOST_PACKED))
+
+
+def _over_http(address: str) -> Callable[[str, int], bytes]:
+    def read(name: str, most: int) -> bytes:
+        url = f"{address.rstrip('/')}/v1/dumps{f'/{name}' if name else ''}"
+        try:
+            with new_client(Origins([address]), timeout=_TIMEOUT, max_bytes=most, max_seconds=_SECONDS) as client:
+                return client.get(url).raise_for_status().content
+        except (httpx.HTTPError, Refused, ValueError) as error:
+            raise InvalidInput(f"{url} does not answer as a service: {clean(str(error))}", field="FROM") from error
+
+    return read
+
+
+def _from_folder(folder: Path) -> Callable[[str, int], bytes]:
+    def read(name: str, most: int) -> bytes:
+        try:
+            with (folder / (name or "dumps.json")).open("rb") as file:
+                found = file.read(most + 1)
+        except OSError as error:
+            raise InvalidInput(f"{folder} has no {name or 'dumps.json'}: {error.strerror}", field="FROM") from error
+        if len(found) > most:
+            raise InvalidInput(f"{folder / name} is larger than {most >> 20} MiB", field="FROM")
+        return found
+
+    return read
+
+
+def _require_signed(found: Fetched, key: str) -> datetime:
+    """When the dump was made, which is signed with it."""
+    dump = found.dump
+    if not is_signed(key, dump.signature or "", text_of(dump.name, dump.made_at, dump.sha256)):
+        theirs = f": the service says {found.key}" if found.key and found.key != key else ""
+        raise InvalidInput(f"the newest dump is not signed with this key{theirs}", field="--key")
+    if hashlib.sha256(found.packed).hexdigest() != dump.sha256:
+        raise InvalidInput("the newest dump is not the file that was signed", field="FROM")
+    made_at = datetime.fromisoformat(dump.made_at)
+    if made_at.tzinfo is None:
+        raise InvalidInput("the newest dump does not say when it was made", field="FROM")
+    return made_at
+
+
+def _lines(packed: bytes) -> Iterator[bytes]:
+    """The lines of a file compressed by gzip, unpacked piece by piece. Raises InvalidInput for one that never ends."""
+    unpacking, rest, n_lines = zlib.decompressobj(wbits=31), b"", 0
+    for at in range(0, len(packed), 1 << 16):
+        data = packed[at : at + (1 << 16)]
+        while data:
+            rest += unpacking.decompress(data, _MOST_LINE)
+            data = unpacking.unconsumed_tail
+            *whole, rest = rest.split(b"\n")
+            n_lines += len(whole)
+            if len(rest) > _MOST_LINE or n_lines > _MOST_LINES:
+                raise InvalidInput("a dump with longer lines, or more of them, than results have", field="FROM")
+            yield from whole
+
+
+def _id_of(line: bytes) -> str:
+    """The id of a dumped result as it may be printed."""
+    said = str(msgspec.json.decode(line)["id"])
+    return said if is_id(said) else "a line"
+
+
+def _stored(one: DumpedResult, key: str, now: datetime) -> StoredResult | None:
+    """The row of a result; None for what its service doubts, or nobody's measurement."""
+    if one.state != "shown" or one.published is not None:
+        return None
+    if not is_id(one.id):
+        raise InvalidInput("its id is none", field="id")
+    model = ModelIdentity(
+        name=one.model.name, slug=one.model.slug, arch=one.model.arch, n_params=one.model.n_params,
+        n_active=one.model.n_active, bpw=one.model.bpw,
+    )  # fmt: skip
+    return StoredResult(
+        id=one.id,
+        origin="submitted",
+        tier="self-reported",
+        engine=one.engine,
+        build=one.build,
+        repo=one.model.repo,
+        variant=one.model.variant,
+        flags=one.flags,
+        hardware=one.hardware,
+        rows=one.rows,
+        rows_key=rows_key_of(one.model.slug, one.engine, one.rows),
+        failure=one.failure,
+        prediction=one.prediction,
+        command=one.command,
+        remarks=one.remarks,
+        source=key,
+        source_owner=one.owner,
+        measured_at=datetime.fromisoformat(one.measured_at),
+        created_at=now,
+        **filed_under(model, rig_identity(one.hardware, resolve(one.hardware))),
+    )

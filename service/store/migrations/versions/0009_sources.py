@@ -1,0 +1,35 @@
+"""Other services whose results were imported, and which results those are."""
+
+from __future__ import annotations
+
+import sqlalchemy as sa
+from alembic import op
+
+revision = "0009"
+down_revision = "0008"
+branch_labels = None
+depends_on = None
+
+
+def upgrade() -> None:
+    """Add the table and the columns. What is here already is from here."""
+    op.create_table(
+        "source",
+        sa.Column("key", sa.String(44), nullable=False),
+        sa.Column("address", sa.String(300), nullable=False),
+        sa.Column("made_at", sa.DateTime(timezone=True), nullable=False),
+        sa.Column("imported_at", sa.DateTime(timezone=True), nullable=False),
+        sa.PrimaryKeyConstraint("key", name="source_pk"),
+    )
+    op.add_column("result", sa.Column("source", sa.String(44)))
+    op.add_column("result", sa.Column("source_owner", sa.String(60)))
+    op.create_index("result_source", "result", ["source"])
+
+
+def downgrade() -> None:
+    """Drop them, and what was imported."""
+    op.execute("DELETE FROM result WHERE source IS NOT NULL")
+    op.drop_index("result_source", "result")
+    op.drop_column("result", "source_owner")
+    op.drop_column("result", "source")
+    op.drop_table("source")

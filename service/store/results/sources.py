@@ -1,0 +1,89 @@
+"""Rows of `source`: other services whose results were imported, and which results those are."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+
+import msgspec
+from sqlalchemy import Connection, Engine, delete, insert, select, update
+
+from service.store.results import results
+from service.store.results.results import StoredResult
+from service.store.tables import result
+from service.store.tables import source as table
+
+_GONE = "its source has it no more"
+_MANY = 500
+
+
+class Source(msgspec.Struct, frozen=True, kw_only=True):
+    """Another service: the key that signs its dumps, its address, when its imported dump was made, and imported."""
+
+    key: str
+    address: str
+    made_at: datetime
+    imported_at: datetime
+
+
+def read(engine: Engine, key: str) -> Source | None:
+    """Return the source with this key."""
+    with engine.connect() as connection:
+        row = connection.execute(select(table).where(table.c.key == key)).one_or_none()
+    return None if row is None else msgspec.convert(row, Source, from_attributes=True)
+
+
+def every(engine: Engine) -> list[Source]:
+    """Return all sources, by address."""
+    with engine.connect() as connection:
+        rows = connection.execute(select(table).order_by(table.c.address, table.c.key)).all()
+    return [msgspec.convert(row, Source, from_attributes=True) for row in rows]
+
+
+def put_in(connection: Connection, source: Source) -> None:
+    """Keep a source, or what is new of it."""
+    values = msgspec.structs.asdict(source)
+    if connection.execute(update(table).where(table.c.key == source.key).values(**values)).rowcount == 0:
+        connection.execute(insert(table).values(**values))
+
+
+def drop_in(connection: Connection, key: str) -> None:
+    """Take a source off the list."""
+    connection.execute(delete(table).where(table.c.key == key))
+
+
+def add_in(connection: Connection, rows: Sequence[StoredResult]) -> int:
+    """Add results of a source whose ids and figures are not here, and what it changed of others; return how many new.
+
+    What was removed because its source had it no more comes back with it; what was deleted or hidden here stays so.
+    """
+    added = 0
+    for first in range(0, len(rows), _MANY):
+        these = rows[first : first + _MANY]
+        ids, keys = [row.id for row in these], [row.rows_key for row in these]
+        connection.execute(delete(result).where(result.c.id.in_(ids), result.c.state_reason == _GONE))
+        here = results.of_ids_in(connection, ids)
+        for row in these:
+            old = here.get(row.id)
+            if old is not None and old.source == row.source and _is_undecided(old):
+                new = msgspec.structs.replace(row, created_at=old.created_at)
+                if new != old:
+                    results.change(connection, row.id, **msgspec.structs.asdict(new))
+        same = select(result.c.rows_key).where(result.c.rows_key.in_(keys), results.is_known())
+        known = set(connection.scalars(same))
+        added += results.insert_missing(connection, [row for row in these if row.rows_key not in known])
+    return added
+
+
+def _is_undecided(row: StoredResult) -> bool:
+    return row.state in ("shown", "quarantined") and not (row.state_reason or "").startswith(results.OPERATOR)
+
+
+def remove_in(connection: Connection, key: str, kept: set[str]) -> int:
+    """Remove results of a source but for those with the ids `kept`; return how many. Their contents are erased."""
+    here = select(result.c.id).where(result.c.source == key, result.c.state != "deleted")
+    gone = [one for one in connection.scalars(here).all() if one not in kept]
+    for one in gone:
+        erased = {"log": None, "command": None, "remarks": None, "source_owner": None}
+        results.change(connection, one, state="deleted", state_reason=_GONE, **erased)
+    return len(gone)
