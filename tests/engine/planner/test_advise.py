@@ -386,6 +386,20 @@ def test_a_machine_whose_cards_cannot_hold_attention_and_cache_is_advised_nothin
     assert not body.configs
 
 
+def test_an_uncertain_answer_says_what_measuring_it_would_give_and_a_certain_one_does_not() -> None:
+    small = parse_hardware("RTX 3060, Ryzen 5 5600, 64GB DDR4-3200")
+    config = first(ask("Qwen3-30B-A3B", "q8_0", hardware=small))
+    at, (said,) = config.speed[-1], [r.text for r in config.reasons if r.rule == "worth-measuring"]
+    minutes, low, high = map(float, re.findall(r"about (\d+) minutes? once .* within (\S+) to (\S+) if", said)[0])
+    assert at.tg_low < low < at.tg_tps < high < at.tg_high
+    assert (high / low) < (at.tg_high / at.tg_low) ** 0.85
+    least = config.flags.n_ctx / max(p.pp_tps for p in config.speed) / 60
+    assert least < minutes < least + config.flags.n_ctx / 4 / min(p.tg_tps for p in config.deeper) / 60 + 1
+    sure = first(ask("Qwen3-30B-A3B", "q4_K_M", hardware=parse_hardware("RTX 4090, Ryzen 9 7950X, 64GB DDR5-6000")))
+    assert sure.strategy == "all on GPU"
+    assert all(reason.rule != "worth-measuring" for reason in sure.reasons)
+
+
 def test_fastest_ranks_by_time_alone_and_quality_by_bits_that_reach_five_tokens_a_second() -> None:
     mixes = ("q2_K", "q8_0")
     fastest = ask("Qwen3-30B-A3B", *mixes, hardware=rigs.ONE_3090_DESKTOP, goal=GoalRequest(preset="fastest"))
