@@ -32,6 +32,13 @@ def test_twice_the_speed_is_not_worth_a_model_that_is_damaged() -> None:
     assert chosen(SLOW, damaged, preset="fastest") is damaged
 
 
+def test_losses_within_the_sampling_error_of_a_perplexity_are_alike_so_that_the_faster_comes_first() -> None:
+    nearly_whole = Figures(seconds=10, tg=50, pp=900, loss=0.05, on_gpu=True)
+    a_little_faster = replace(nearly_whole, seconds=9.7, loss=0.5)
+    assert chosen(nearly_whole, a_little_faster) is a_little_faster
+    assert chosen(nearly_whole, replace(a_little_faster, loss=1.0)) is nearly_whole
+
+
 def test_what_is_faster_than_anybody_reads_is_worth_little() -> None:
     quick = Figures(seconds=5, tg=100, pp=2_000, loss=0.1, on_gpu=True)
     quicker = replace(quick, seconds=3.2, tg=160, loss=2.0)
