@@ -27,6 +27,7 @@ from service.engine.planner.explaining.answer import drive_headline, goal_assump
 from service.engine.planner.explaining.commands import Files, commands
 from service.engine.planner.explaining.comparison import current_command_sentence, versus_current
 from service.engine.planner.explaining.costly_constraints import costly_constraints
+from service.engine.planner.explaining.drafting import drafting
 from service.engine.planner.explaining.limits import what_limits
 from service.engine.planner.explaining.measuring import worth_measuring
 from service.engine.planner.explaining.picked import with_picks
@@ -102,7 +103,7 @@ def advise(
     found, picked = shortest(rank(contenders, wanted))
     ranked = with_current(current, found, wanted) if current else found
     configs = _configs(ranked, variants, wanted, constraints, current, asked)
-    configs = with_picks(_with_measurement(configs), ranked, picked, outcomes)
+    configs = with_picks(_with_hints(configs, ranked), ranked, picked, outcomes)
     refused = [refusal(o.case.engine, variants[o.case.variant].name, o, wanted) for o in _refused(outcomes)]
     sentence = headline(configs, ranked, refused, rig, wanted)
     drive = None if configs else best_from_drive(outcomes, wanted)
@@ -215,10 +216,12 @@ def _configs(
     return with_comparisons(configs, ranked)
 
 
-def _with_measurement(configs: Sequence[AdvisedConfig]) -> list[AdvisedConfig]:
-    """The configs, the first with what measuring it would give."""
-    found = worth_measuring(configs[0]) if configs else None
-    return [replace(c, reasons=[*c.reasons, found]) if found and i == 0 else c for i, c in enumerate(configs)]
+def _with_hints(configs: Sequence[AdvisedConfig], ranked: Sequence[Contender]) -> list[AdvisedConfig]:
+    """The configs, the first with what drafting with its file, and measuring it, would give."""
+    if not configs:
+        return []
+    hints = (drafting(ranked[0], configs[0]), worth_measuring(configs[0]))
+    return [replace(configs[0], reasons=[*configs[0].reasons, *filter(None, hints)]), *configs[1:]]
 
 
 def _own(current: CurrentCommand, constraints: Constraints) -> AdvisedConfig:

@@ -32,6 +32,7 @@ class EngineCommands(ABC):
     - `first_rule_wins`: `-cmoe` and `-ncmoe` are rules like `-ot`, of which the first that matches wins; else they come
       last. `bench_rule_separator`: what llama-bench splits the rules of one `-ot` at.
     - `draft_takes_rules`: a draft model takes the rules and, unless given, the cache types of the model, and one slot.
+    - `drafting`: the options that draft with next-token layers of a file, by architecture, as publications have them.
     - `server_caps_context`: its server uses no more of a slot than the model was trained for.
     - `latent_flags`: fields of Flags that a config for latent attention sets. `smaller_caches`: types of K and V to try
       where f16 and q8_0 do not fit, larger ones first.
@@ -48,6 +49,7 @@ class EngineCommands(ABC):
     first_rule_wins: bool = False
     bench_rule_separator: str = ","
     draft_takes_rules: bool = False
+    drafting: Mapping[str, str] = MappingProxyType({})
     server_caps_context: bool = False
     latent_flags: Mapping[str, int] = MappingProxyType({})
     smaller_caches: tuple[tuple[str, str], ...] = (("q4_0", "q4_0"),)

@@ -47,6 +47,7 @@ class IkCommands(EngineCommands):
     bench_defaults = MappingProxyType({"attn_max_batch": 0})  # llama-bench.cpp:284; the other programs take 256
     latent_flags = MappingProxyType({"mla": 3, "attn_max_batch": 512})  # the default, and the author's advice
     smaller_caches = (("q8_0", "q6_0"), ("q6_0", "q6_0"), ("q4_0", "q4_0"))
+    drafting = MappingProxyType({"qwen35": "--spec-type mtp:n_max=1"})  # pull 1698: dense models, one token
     draft_takes_rules = True  # common/speculative.cpp:1940
     variables = MappingProxyType({"GGML_CUDA_DISABLE_FUSION": None, "GGML_CUDA_P2P": None})
 

@@ -44,6 +44,14 @@ class LlamaCommands(EngineCommands):
     first_rule_wins = True
     bench_rule_separator = ";"  # llama-bench.cpp:941; ',' splits its tests
     server_caps_context = True  # tools/server/server-context.cpp:4015
+    drafting = MappingProxyType(  # pulls 22673 (dense: three tokens), 24868, 26534 and issue 24266 (mixtures: one)
+        {
+            "qwen35": "--spec-type draft-mtp --spec-draft-n-max 3",
+            "qwen35moe": "--spec-type draft-mtp --spec-draft-n-max 1",
+            "glm4moe": "--spec-type draft-mtp --spec-draft-n-max 1",
+            "deepseek2": "--spec-type draft-mtp --spec-draft-n-max 1",
+        }
+    )
     option_variables = "LLAMA_ARG_"  # common/arg.cpp:787
     variables = MappingProxyType(  # ggml-cuda/ggml-cuda.cu, src/llama-kv-cache.cpp
         {"GGML_OP_OFFLOAD_MIN_BATCH": "copies", "LLAMA_SET_ROWS": "none", "LLAMA_ATTN_ROT_DISABLE": "none"}
