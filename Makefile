@@ -115,6 +115,7 @@ live-check: setup ## hold the real Hub to what the local one of the tests does; 
 
 calibrate: setup ## fit the speed model to published runs: writes calibration.json, prints errors before and after
 	$(BIN)/python -m bench.calibrate
+	$(BIN)/python -m bench.published
 
 examples: setup ## run the docs' commands, and write what they print into the pages that show it
 	$(BIN)/python -m tests.doc_blocks.writing

@@ -8,12 +8,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
 from itertools import groupby
 from threading import Lock
-from typing import NamedTuple
+from typing import NamedTuple, get_args
 
 from service.engine.advice import DeviceMemory
 from service.engine.calibration import shipped
+from service.engine.catalogue import resolve
 from service.engine.check import Compared, compare_predicted
 from service.engine.config import CPU
+from service.engine.errors import AdvisorError
 from service.engine.measured import measured_speed
 from service.flows.context import Records
 from service.flows.results.read_results import safe
@@ -28,7 +30,9 @@ _KEPT = timedelta(minutes=10)
 _SHALLOW, _DEEP = 1_024, 8_192
 _IN_RAM = 0.2  # of the weights: below it they are the token embedding, which both engines keep there
 _FIGURES: tuple[Figure, ...] = ("tg", "pp", "memory")
-_DIVISIONS: tuple[Division, ...] = ("all", "engine", "model", "placement", "depth", "month")
+_DIVISIONS: tuple[Division, ...] = get_args(Division)
+_MANY_NAMES: tuple[Division, ...] = ("cards", "family")
+_LEAST = 3  # results of a name of these: fewer are no class
 
 
 class Error(NamedTuple):
@@ -53,6 +57,7 @@ def accuracy(context: Records) -> Accuracy:
     errors = [error for result in found for error in errors_of(result)]
     return Accuracy(
         n_results=len(found),
+        n_published=sum(one.origin == "published" for one in found),
         since=found[-1].measured_at.date().isoformat() if found else None,
         lines=[line for figure in _FIGURES for line in _lines(figure, [e for e in errors if e.figure == figure])],
         worst=[case for figure in _FIGURES for case in _worst([e for e in errors if e.figure == figure])],
@@ -107,8 +112,17 @@ def _lines(figure: Figure, errors: Sequence[Error]) -> Iterator[AccuracyLine]:
         by_name: dict[str, list[Error]] = defaultdict(list)
         for error in errors:
             by_name[_name(error, of)].append(error)
+        if of in _MANY_NAMES:
+            by_name = _with_others(by_name)
         for name in sorted(by_name):
             yield _line(figure, of, name, by_name[name])
+
+
+def _with_others(by_name: dict[str, list[Error]]) -> dict[str, list[Error]]:
+    found: dict[str, list[Error]] = defaultdict(list)
+    for name, errors in by_name.items():
+        found[name if len({e.result.id for e in errors}) >= _LEAST else "others"] += errors
+    return found
 
 
 def _line(figure: Figure, of: Division, name: str, errors: Iterable[Error]) -> AccuracyLine:
@@ -136,12 +150,23 @@ def _name(error: Error, of: Division) -> str:
     names = {
         "all": "all",
         "engine": result.engine,
+        "backend": _backend(result),
+        "cards": safe(result.gpus) or "none",
+        "family": safe(result.arch or "not known"),
         "model": _kind(result),
         "placement": _placement(result.prediction.devices),
         "depth": _depth(error.n_kv or 0),
         "month": result.measured_at.strftime("%Y-%m"),
     }
     return names[of]
+
+
+def _backend(result: Predicted) -> str:
+    try:
+        cards = resolve(result.hardware).cards
+    except AdvisorError:
+        return "not known"
+    return cards[0].backend.upper() if cards else "CPU"
 
 
 def _kind(result: Predicted) -> str:

@@ -190,8 +190,8 @@ def _unproven(context: Context, asked: BoardFilter) -> list[LeadingResult]:
 
 
 def _predicted(row: LeadingResult, depth: int | None, metric: Metric) -> dict[str, Any]:
-    """What was predicted of a row, where it was of this very machine."""
-    said = row.prediction if row.prediction and row.prediction.own_rig else None
+    """What was predicted of a row, where it was of this very machine. What is cited is not called implausible."""
+    said = row.prediction if row.prediction and row.prediction.own_rig and row.origin != "published" else None
     point = speed_at(said.speed, depth) if said and depth is not None else None
     if point is None:
         return {}

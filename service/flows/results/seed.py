@@ -17,11 +17,11 @@ from sqlalchemy import Engine
 
 from service.engine.catalogue import resolve
 from service.engine.errors import InvalidInput
-from service.engine.measured import rig_identity
+from service.engine.measured import Prediction, rig_identity
 from service.store.results import board, results
 from service.store.results.results import StoredResult, filed_under, rows_key_of
 from service.store.results.trust import writing
-from service.wire.results.published import PublishedResult
+from service.wire.results.published import PredictedResult, PublishedResult
 
 REMOVED = "removed on request of its author"
 _FEW = 100
@@ -32,7 +32,8 @@ def import_published(engine: Engine, now: datetime) -> int:
 
     The board is rebuilt where an older version of the service made it.
     """
-    several = [_stored(one, now) for one in published_results()]
+    predicted = predictions()
+    several = [_stored(one, now, predicted.get(one.id)) for one in published_results()]
     added = 0
     for first in range(0, len(several), _FEW):
         with writing(engine) as connection:
@@ -59,13 +60,19 @@ def published_results() -> Iterator[PublishedResult]:
     yield from (msgspec.json.decode(line, type=PublishedResult) for line in lines)
 
 
+def predictions() -> dict[str, Prediction]:
+    """Return what is predicted of published results, by their ids in the file: of most (`bench.published`)."""
+    lines = resources.files("service.data").joinpath("predictions.jsonl").read_bytes().splitlines()
+    return {one.id: one.prediction for one in (msgspec.json.decode(line, type=PredictedResult) for line in lines)}
+
+
 def id_of(name: str) -> str:
     """Return the id that a published result has in every database."""
     digest = hashlib.sha256(f"published {name}".encode()).digest()[:16]
     return base64.urlsafe_b64encode(digest).decode().rstrip("=")
 
 
-def _stored(one: PublishedResult, now: datetime) -> StoredResult:
+def _stored(one: PublishedResult, now: datetime, prediction: Prediction | None) -> StoredResult:
     rows = list(one.rows)
     return StoredResult(
         id=id_of(one.id),
@@ -77,6 +84,7 @@ def _stored(one: PublishedResult, now: datetime) -> StoredResult:
         hardware=one.hardware,
         rows=rows,
         rows_key=rows_key_of(one.model.slug, one.engine, rows),
+        prediction=prediction,
         command=one.command,
         remarks=one.remarks,
         published=one.published,

@@ -16,18 +16,20 @@ from service.store.tables import account, host
 from service.store.tables import result as table
 from service.store.viewers import ANYBODY, Trust, is_trusted
 from service.wire.measuring.runs import TrustTier
-from service.wire.results.results import ResultModel, Seen
+from service.wire.results.results import ResultModel, ResultOrigin, Seen
 
-_NAMES = "id engine variant model_name n_params n_active gpus hardware rows seen prediction measured_at"
+_NAMES = "id origin engine variant model_name arch n_params n_active gpus hardware rows seen prediction measured_at"
 
 
 class Predicted(msgspec.Struct, frozen=True, kw_only=True):
     """A result with what was predicted of it."""
 
     id: str
+    origin: ResultOrigin
     engine: EngineName
     variant: str
     model_name: str
+    arch: str | None
     n_params: int | None
     n_active: int | None
     gpus: str

@@ -14,6 +14,9 @@ _FIGURES = {"tg": "Token generation (TG)", "pp": "Prompt processing (PP)", "memo
 _DIVISIONS = {
     "all": "All",
     "engine": "Engine",
+    "backend": "Back end",
+    "cards": "Cards",
+    "family": "Family of models",
     "model": "Kind of model",
     "placement": "Where the weights are",
     "depth": "Depth",

@@ -9,13 +9,14 @@ import msgspec
 from service.engine.config import Engine
 
 Figure: TypeAlias = Literal["tg", "pp", "memory"]
-Division: TypeAlias = Literal["all", "engine", "model", "placement", "depth", "month"]
+Division: TypeAlias = Literal["all", "engine", "backend", "cards", "family", "model", "placement", "depth", "month"]
 
 
 class AccuracyLine(msgspec.Struct, frozen=True, kw_only=True):
     """Errors of one figure in one class; a result counts once in a class, with the median of its depths or devices.
 
-    `of`: by what the results are divided, `name`: which part of it. Errors are shares of what was measured: 0.12 is
+    `of`: by what the results are divided, `name`: which part of it; cards and families of fewer than three results are
+    `others`. Errors are shares of what was measured: 0.12 is
     12 %. `bias`: the median of signed errors, above 0 where predictions are too high. `within`: the share of results
     inside the 80 % interval that was stated; None for memory, which has none.
     """
@@ -61,11 +62,13 @@ class CalibrationUsed(msgspec.Struct, frozen=True, kw_only=True):
 class Accuracy(msgspec.Struct, frozen=True, kw_only=True):
     """How good predictions are: each result next to what was predicted of it before it was measured.
 
-    `n_results`: how many were looked at, the newest; `since`: when the oldest of them was measured. `worst`: by figure,
-    the largest errors first.
+    `n_results`: how many were looked at, the newest, `n_published` of them published elsewhere and predicted by
+    parameters that saw neither their author nor their machine; `since`: when the oldest of them was measured. `worst`:
+    by figure, the largest errors first.
     """
 
     n_results: int
+    n_published: int = 0
     since: str | None
     lines: list[AccuracyLine]
     worst: list[WorstCase]

@@ -1,4 +1,4 @@
-"""A line of `service/data/published.jsonl`: a result that somebody published elsewhere, as he stated it."""
+"""Lines of `service/data/`: results that somebody published elsewhere, as stated there, and predictions of them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import msgspec
 
 from service.engine.config import Engine
 from service.engine.hardware import Hardware
-from service.engine.measured import MeasuredRow, ModelIdentity
+from service.engine.measured import MeasuredRow, ModelIdentity, Prediction
 from service.wire.results.results import Published
 
 
@@ -27,3 +27,10 @@ class PublishedResult(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     rows: tuple[MeasuredRow, ...]
     command: str | None
     remarks: str | None
+
+
+class PredictedResult(msgspec.Struct, frozen=True, kw_only=True):
+    """What is predicted of a published result by parameters that saw neither its author nor its machine."""
+
+    id: str
+    prediction: Prediction

@@ -9,14 +9,16 @@ import pytest
 from sqlalchemy import Engine
 
 from scripts import seed as written
+from service.engine.calibration import shipped
 from service.engine.errors import InvalidInput
 from service.flows.context import Context
 from service.flows.results import seed
+from service.flows.results.accuracy import accuracy
 from service.flows.results.leaderboard import leaderboard as board_of
 from service.store.results import leaderboard, listed_results, results
 from service.store.results.leaderboard import BoardFilter
 from service.store.results.listed_results import ResultFilter
-from service.store.viewers import ANYBODY
+from service.store.viewers import ANYBODY, Trust
 from service.wire.results.board import BoardQuery
 from service.wire.results.board_text import render_board_text
 
@@ -45,6 +47,37 @@ def test_every_published_result_is_there_once_with_its_author_thread_and_date(en
     assert first is not None
     assert (first.model_slug, first.gpus, first.cpu) == ("deepseek-r1-671b", "RTX A6000", "Threadripper PRO 7965WX")
     assert leaderboard.page(engine, BoardFilter(trust="published", words=("deepseek", "5090")), "tg", None, 5)
+
+
+def test_predictions_of_published_results_are_of_the_calibration_that_is_shipped() -> None:
+    predicted, ids = seed.predictions(), {one.id for one in seed.published_results()}
+    assert len(predicted) > 150
+    assert predicted.keys() <= ids
+    assert {one.calibration for one in predicted.values()} == {shipped().version}, "python -m bench.published"
+    assert {at.basis for one in predicted.values() for at in one.speed} == {"calibrated without its author and machine"}
+
+
+def test_a_new_service_says_how_good_its_predictions_of_published_results_are(context: Context) -> None:
+    seed.import_published(context.engine, NOW)
+    found = accuracy(context)
+    assert found.n_results == found.n_published == len(seed.predictions())
+    by = {(line.figure, line.of, line.name): line for line in found.lines}
+    assert 0.05 < by["tg", "all", "all"].median_error < 0.2
+    assert by["tg", "backend", "CUDA"].n_results > 50
+    assert by["pp", "cards", "RTX 3090"].n_results >= 3
+    assert by["tg", "cards", "others"].n_results > 0
+    assert by["tg", "family", "deepseek2"].n_results > 5
+    assert by["tg", "placement", "one GPU + CPU"].n_results > 10
+    assert {case.figure for case in found.worst} == {"tg", "pp"}
+
+
+def test_predictions_of_published_results_move_no_answer(context: Context) -> None:
+    seed.import_published(context.engine, NOW)
+    slugs = {found.result.rig_slug for found in listed_results.page(context.engine, ResultFilter(), None, 300)}
+    ever = NOW - timedelta(days=3_650)
+    for slug in slugs:
+        assert results.near(context.engine, None, slug, ANYBODY, Trust.PROVEN) == []
+        assert all(one.flags is None for _, one in results.on_cards(context.engine, slug, ANYBODY, ever, NOW))
 
 
 def test_what_its_author_wants_removed_does_not_come_back(engine: Engine) -> None:
