@@ -370,7 +370,9 @@ _SECRET = frozenset(
     ("HF_TOKEN", "DATABASE_URL", "REDIS_URL", "ADVISOR_OUTGOING_PROXY", "ADVISOR_DISCORD_BOT_TOKEN",
      "ADVISOR_SLACK_SIGNING_SECRET", "ADVISOR_SLACK_BOT_TOKEN")
 )  # fmt: skip
-_OF_CALLERS = frozenset({"ADVISOR_TOKEN", "ADVISOR_SERVICE"})  # of who calls a service: no settings, no mistake
+_OF_CALLERS = frozenset(
+    {"ADVISOR_TOKEN", "ADVISOR_SERVICE", "ADVISOR_SEND"}
+)  # of who calls a service: no settings, no mistake
 
 
 def _as_text(value: Any) -> str:

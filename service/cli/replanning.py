@@ -46,6 +46,13 @@ class Plan(NamedTuple):
     given: Launch | None = None
     model: Path | None = None
 
+    @property
+    def repo(self) -> str | None:
+        """The repo and variant that are started, OWNER/NAME:VARIANT; None where it is not known."""
+        if self.advice is None or self.config is None or self.advice.repo.count("/") != 1:
+            return None
+        return f"{self.advice.repo}:{self.config.variant}"
+
     def steps(self) -> Iterator[str]:
         """Yield what would be done before the start, a line each."""
         yield f"plan: {self.what}"

@@ -53,13 +53,27 @@ def run(arguments: argparse.Namespace) -> int:
     from service.cli.remote import Service
 
     with closing(Service(_address(arguments), token(arguments))) as service:
-        return _run(arguments, service)
+        from_input = arguments.file == "-"
+        text = sys.stdin.read(_MAX_PASTE + 1) if from_input else file_text(arguments.file, "FILE", _MAX_PASTE)
+        return _run(arguments, service, text)
 
 
-def _run(arguments: argparse.Namespace, service: Service) -> int:
+def send_log(text: str, hardware: str, repo: str | None, *, agreed: bool) -> int:
+    """Send what a server's command and log say to the service of ADVISOR_SERVICE; return the exit code as `run` does.
+
+    `agreed`: it is not asked again, only shown. Raises AdvisorError where something is missing, or the service is.
+    """
+    options = dict.fromkeys(("service", "command", "engine", "build", "remarks", "measured_on", "source", "token_file"))
+    told = argparse.Namespace(file="", hardware=hardware, model=repo, yes=agreed, json=False, **options)
+    from service.cli.remote import Service
+
+    with closing(Service(_address(told), token(told))) as service:
+        return _run(told, service, text)
+
+
+def _run(arguments: argparse.Namespace, service: Service, text: str) -> int:
     from service.cli.sending import confirmed, offer, previewed, saved_results, submissions_of
 
-    text = sys.stdin.read(_MAX_PASTE + 1) if arguments.file == "-" else file_text(arguments.file, "FILE", _MAX_PASTE)
     kept = saved_results(text)
     if kept is not None:
         several = submissions_of(kept, arguments.model)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from service.cli.inputs import add_no_cache, file_text, machine_or_this, reading_settings
 from service.cli.output import FAILURE
 from service.engine.commands.render import Launch, bash
-from service.engine.errors import InvalidInput
+from service.engine.errors import AdvisorError, InvalidInput
 
 if TYPE_CHECKING:
     from service.cli.serving import Watch
@@ -67,7 +67,7 @@ def run(arguments: argparse.Namespace) -> int:
     for _ in range(_MOST_STARTS):
         ready = plan.fetched(_say)
         try:
-            ended, failure = _start(settings, arguments, engine, ready.launch(engine.path), hardware)
+            ended, failure = _start(settings, arguments, engine, ready.launch(engine.path), hardware, ready.repo)
         except KeyboardInterrupt:
             _say("ended; the model's files stay")
             return 0
@@ -85,7 +85,12 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _start(
-    settings: Settings, arguments: argparse.Namespace, engine: EngineProgram, launch: Launch, hardware: str
+    settings: Settings,
+    arguments: argparse.Namespace,
+    engine: EngineProgram,
+    launch: Launch,
+    hardware: str,
+    repo: str | None,
 ) -> tuple[Ended, Failure | None]:
     """Run the server until it ends, and return how it did, and why where it never served.
 
@@ -112,7 +117,10 @@ def _start(
             ended = run_engine(words, {**os.environ, **launch.env}, limits, watch.take, lambda: None)
         finally:
             watch.finish()
-            _keep(arguments.log, launch, watch.kept)
+            if watch.kept:
+                text = _told(launch, watch.kept)
+                _keep(arguments.log, text)
+                _offer(text, hardware, repo)
     tail = ended.tail.decode(errors="replace")
     failure = None if watch.is_loaded else classify(ended.exit_status, ended.signal, False, tail, name)
     return ended, failure
@@ -152,12 +160,30 @@ def _agreed(arguments: argparse.Namespace, what: str) -> bool:
     return bool(arguments.yes) or confirmed("start this?")
 
 
-def _keep(path: Path | None, launch: Launch, kept: list[str]) -> None:
-    """Write what `advisor submit` takes, without the folders of this machine."""
-    if path is not None and kept:
-        plain = tuple(Path(word).name if "/" in word else word for word in launch.arguments)
-        told = Launch(launch.env, (), Path(launch.program).name, plain)
-        path.write_text("\n".join((bash(told), "", *kept, "")))
+def _told(launch: Launch, kept: list[str]) -> str:
+    """What `advisor submit` takes, without the folders of this machine."""
+    plain = tuple(Path(word).name if "/" in word else word for word in launch.arguments)
+    return "\n".join((bash(Launch(launch.env, (), Path(launch.program).name, plain)), "", *kept, ""))
+
+
+def _keep(path: Path | None, text: str) -> None:
+    if path is not None:
+        path.write_text(text)
+
+
+def _offer(text: str, hardware: str, repo: str | None) -> None:
+    """Show what was measured and send it, where ADVISOR_SEND says `ask` or `always`; nothing else sends anything."""
+    from service.cli.submit import send_log
+
+    choice = os.environ.get("ADVISOR_SEND", "").strip().lower()
+    if choice in ("", "never"):
+        return
+    try:
+        if choice not in ("ask", "always"):
+            raise InvalidInput(f"{choice[:20]!r} is none of ask, always and never", field="ADVISOR_SEND")
+        send_log(text, hardware, repo, agreed=choice == "always")
+    except AdvisorError as error:
+        _say(f"nothing was sent: {error.detail}")
 
 
 def _say(text: str) -> None:

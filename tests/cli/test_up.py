@@ -25,12 +25,15 @@ import pytest
 from service.cli import main
 from service.cli.replanning import first_plan
 from service.cli.serving import Watch
-from service.cli.up import _keep
+from service.cli.up import _keep, _offer, _told
 from service.detect import detect
 from service.engine.commands.config_files import launch_of
 from service.engine.submission import read_paste
 from service.settings import load_settings
 from service.wire.advice.check import BatchCase
+from service.wire.results.submissions import Submission
+from tests.cli.fake_service import FakeService
+from tests.cli.test_submit import KEPT, WHOLE, Terminal
 from tests.local_hub import Blob, LocalHub, Repo
 from tests.tiny_model import write_tiny_model
 from tests.workers.agent.test_real_engine import FOLDER
@@ -113,11 +116,47 @@ def test_what_is_kept_has_neither_folders_nor_words(tmp_path: Path) -> None:
     kept = read_paste(LOG.read_text()).log
     assert kept is not None
     launch = launch_of("LLAMA_ARG_THREADS=4 /home/me/bin/llama-server -m /home/me/secret/tiny.gguf -c 2048")
-    _keep(tmp_path / "kept.log", launch, kept.splitlines())
+    _keep(tmp_path / "kept.log", _told(launch, kept.splitlines()))
     told = (tmp_path / "kept.log").read_text()
     assert told.startswith("LLAMA_ARG_THREADS=4 llama-server -m tiny.gguf -c 2048\n")
     assert "/home" not in told
     assert read_paste(told).rows == read_paste(LOG.read_text()).rows
+
+
+@pytest.mark.parametrize(
+    ("choice", "typed", "sent"),
+    [("", "y\n", 0), ("never", "y\n", 0), ("ask", "n\n", 0), ("ask", "y\n", 1), ("always", "", 1)],
+)
+def test_what_was_measured_is_sent_only_where_a_setting_or_an_answer_says_so(
+    choice: str, typed: str, sent: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    kept = read_paste(LOG.read_text()).log
+    assert kept is not None
+    told = _told(launch_of("/home/me/bin/llama-server -m /home/me/secret/tiny.gguf -c 2048"), kept.splitlines())
+    with FakeService() as service:
+        service.answers |= {"POST /v1/results/preview": [(200, WHOLE)], "POST /v1/results": [(201, KEPT)]}
+        monkeypatch.setenv("ADVISOR_SERVICE", service.url)
+        monkeypatch.setenv("ADVISOR_SEND", choice)
+        monkeypatch.setattr("sys.stdin", Terminal(typed))
+        _offer(told, RIG, "owner/tiny-GGUF:F32")
+        bodies = [msgspec.json.decode(one.body, type=Submission) for one in service.asked if one.path == "/v1/results"]
+        assert len(bodies) == sent
+        assert bool(service.asked) is (choice in ("ask", "always")), "not even a preview leaves the machine unasked"
+    assert all((one.repo, one.hardware) == ("owner/tiny-GGUF:F32", RIG) and "/home" not in str(one) for one in bodies)
+    assert ("llama-sweep-bench -m a.gguf" in capsys.readouterr().out) is (choice in ("ask", "always"))
+
+
+def test_what_cannot_be_sent_is_said_and_ends_nothing(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("ADVISOR_SEND", "always")
+    monkeypatch.setenv("ADVISOR_SERVICE", "http://127.0.0.1:9")
+    _offer("llama-server -m a.gguf\n", RIG, None)
+    monkeypatch.setenv("ADVISOR_SEND", "sometimes")
+    _offer("llama-server -m a.gguf\n", RIG, None)
+    first, second = capsys.readouterr().err.splitlines()
+    assert first.startswith("nothing was sent: ")
+    assert second == "nothing was sent: 'sometimes' is none of ask, always and never"
 
 
 # --- up ---------------------------------------------------------------------------------------------------------------
