@@ -70,7 +70,7 @@ def test_every_link_to_a_file_leads_to_one(page: Path) -> None:
 
 @pages
 def test_every_variable_that_is_named_is_a_setting_or_one_of_the_command_line(page: Path) -> None:
-    known = {setting.name for setting in SETTINGS} | {"ADVISOR_SERVICE", "ADVISOR_TOKEN"}
+    known = {setting.name for setting in SETTINGS} | {"ADVISOR_SEND", "ADVISOR_SERVICE", "ADVISOR_TOKEN"}
     assert set(re.findall(r"\bADVISOR_[A-Z_]+\b", page.read_text())) <= known
 
 
