@@ -19,7 +19,7 @@ import msgspec
 
 from service.engine.catalogue import resolve
 from service.engine.errors import AdvisorError, InvalidInput
-from service.engine.measured import ModelIdentity, rig_identity
+from service.engine.measured import ModelIdentity, Prediction, rig_identity
 from service.flows.context import Records
 from service.flows.measuring.signed_calls import is_signed
 from service.flows.results.dumps import text_of
@@ -35,6 +35,7 @@ from service.wire.plain_text import clean
 from service.wire.results.dumps import SCHEMA_VERSION, Dump, DumpedResult, DumpList
 
 _MOST_PACKED, _MOST_LINE, _MOST_LINES = 256 << 20, 4 << 20, 1_000_000
+_MOST_ROWS, _MOST_SPEED = 1_000, 1e7
 _TIMEOUT, _SECONDS = httpx.Timeout(60, connect=10), 900.0
 
 
@@ -139,10 +140,7 @@ def _require_signed(found: Fetched, key: str) -> datetime:
         raise InvalidInput(f"the newest dump is not signed with this key{theirs}", field="--key")
     if hashlib.sha256(found.packed).hexdigest() != dump.sha256:
         raise InvalidInput("the newest dump is not the file that was signed", field="FROM")
-    made_at = datetime.fromisoformat(dump.made_at)
-    if made_at.tzinfo is None:
-        raise InvalidInput("the newest dump does not say when it was made", field="FROM")
-    return made_at
+    return _instant(dump.made_at)
 
 
 def _lines(packed: bytes) -> Iterator[bytes]:
@@ -176,7 +174,7 @@ def _stored(one: DumpedResult, key: str, now: datetime) -> StoredResult | None:
         name=one.model.name, slug=one.model.slug, arch=one.model.arch, n_params=one.model.n_params,
         n_active=one.model.n_active, bpw=one.model.bpw,
     )  # fmt: skip
-    return StoredResult(
+    row = StoredResult(
         id=one.id,
         origin="submitted",
         tier="self-reported",
@@ -189,12 +187,38 @@ def _stored(one: DumpedResult, key: str, now: datetime) -> StoredResult | None:
         rows=one.rows,
         rows_key=rows_key_of(one.model.slug, one.engine, one.rows),
         failure=one.failure,
-        prediction=one.prediction,
+        prediction=one.prediction if _is_usable(one.prediction) else None,
         command=one.command,
         remarks=one.remarks,
         source=key,
         source_owner=one.owner,
-        measured_at=datetime.fromisoformat(one.measured_at),
+        measured_at=_instant(one.measured_at),
         created_at=now,
         **filed_under(model, rig_identity(one.hardware, resolve(one.hardware))),
     )
+    if len(row.rows) > _MOST_ROWS:
+        raise InvalidInput(f"it has {len(row.rows):,} rows", field="rows")
+    if (wrong := sources.unfit(row)) is not None:
+        raise InvalidInput(f"no result is kept with such a value: {wrong}", field="result")
+    return row
+
+
+def _is_usable(prediction: Prediction | None) -> bool:
+    """Whether speeds can be held against it."""
+    if prediction is None:
+        return True
+    speeds = [
+        n for at in prediction.speed for n in (at.pp_low, at.pp_tps, at.pp_high, at.tg_low, at.tg_tps, at.tg_high)
+    ]
+    return all(0 < n < _MOST_SPEED for n in speeds) and prediction.most_tg >= 0 and prediction.most_pp >= 0
+
+
+def _instant(text: str) -> datetime:
+    """Raises InvalidInput for what is no instant."""
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        found = None
+    if found is None or found.tzinfo is None:
+        raise InvalidInput(f"{text[:40]!r} is no time with its zone", field="FROM")
+    return found

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from datetime import datetime
 
 import msgspec
-from sqlalchemy import Connection, Engine, delete, insert, select, update
+from sqlalchemy import BigInteger, Connection, Engine, Integer, String, delete, insert, select, update
 
 from service.store.results import results
 from service.store.results.results import StoredResult
@@ -24,6 +24,21 @@ class Source(msgspec.Struct, frozen=True, kw_only=True):
     address: str
     made_at: datetime
     imported_at: datetime
+
+
+def unfit(row: StoredResult) -> str | None:
+    """Return what of a result no database takes as it is: the column of a text or number that is too long for it."""
+    for column in result.c:
+        value, kind = getattr(row, column.name, None), column.type
+        if isinstance(value, str) and isinstance(kind, String) and len(value) > (kind.length or len(value)):
+            return column.name
+        if isinstance(value, int) and isinstance(kind, Integer) and abs(value) >= _most(kind):
+            return column.name
+    return "a NUL in a text" if b"\\u0000" in msgspec.json.encode(row) else None
+
+
+def _most(kind: Integer) -> int:
+    return 1 << (63 if isinstance(kind, BigInteger) else 31)
 
 
 def read(engine: Engine, key: str) -> Source | None:

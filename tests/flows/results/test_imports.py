@@ -17,6 +17,7 @@ from sqlalchemy import Engine
 
 from service.engine.advice import SpeedPoint
 from service.engine.errors import InvalidInput
+from service.engine.measured import Prediction
 from service.flows.context import Context
 from service.flows.results import dumps, imports
 from service.flows.results.imports import Imported, import_results
@@ -29,6 +30,7 @@ from service.wire.results.results import Result, ResultQuery
 from tests.databases import engine_with_tables
 from tests.flows.conftest import Clock
 from tests.flows.results.test_others_results import advice, expected, people, said, send
+from tests.speeds import point
 from tests.stored_results import a_result, keep, row
 
 __all__ = ["advice", "expected"]
@@ -175,6 +177,46 @@ def test_lines_that_are_no_results_and_speeds_that_cannot_be_are_refused_by_name
     assert "neither a GPU nor a CPU" in found.refused[0][1]
     assert [name for name, _ in found.refused[1:]] == ["a line", "a line"]
     assert [one.id for one in here(context)] == [good.id]
+
+
+@pytest.mark.parametrize(
+    ("changed", "reason"),
+    [
+        ({"measured_at": "yesterday"}, "is no time with its zone"),
+        ({"measured_at": "2026-11-01T12:00:00"}, "is no time with its zone"),
+        ({"build": "b" * 201}, "such a value: build"),
+        ({"remarks": "a\0b"}, "such a value: a NUL"),
+        ({"owner": "o" * 61}, "such a value: source_owner"),
+        ({"id": "../../etc"}, "its id is none"),
+    ],
+)
+def test_what_no_database_takes_is_refused_alone(
+    context: Context, other: Other, monkeypatch: pytest.MonkeyPatch, changed: dict[str, str], reason: str
+) -> None:
+    good, bad = a_result(), a_result([row(tg=9.0)])
+    keep(other.context.engine, good, bad)
+
+    def with_a_change(several: list[DumpedResult]) -> bytes:
+        lines = [msgspec.to_builtins(one) for one in several]
+        return msgspec.json.Encoder().encode_lines(
+            [{**one, **(changed if one["id"] == bad.id else {})} for one in lines]
+        )
+
+    monkeypatch.setitem(dumps._LINES, "jsonl", with_a_change)
+    found = taken_over(context, other)
+    assert (found.added, len(found.refused)) == (1, 1)
+    assert reason in found.refused[0][1]
+    assert [one.id for one in here(context)] == [good.id]
+
+
+def test_a_prediction_that_no_speed_can_be_held_against_is_left_out(context: Context, other: Other) -> None:
+    none = Prediction(devices=[], speed=[point(0, 0.0, 20.0)], most_tg=1e4, most_pp=1e6)
+    one = a_result(prediction=none)
+    keep(other.context.engine, one)
+    assert taken_over(context, other).added == 1
+    kept = results.read(context.engine, one.id)
+    assert kept is not None
+    assert kept.prediction is None
 
 
 def test_a_file_that_unpacks_without_end_is_refused(context: Context, other: Other) -> None:
