@@ -46,7 +46,7 @@ from service.engine.planner.ranking.current_command import (
     with_current,
 )
 from service.engine.planner.ranking.front import active_bpw, with_comparisons
-from service.engine.planner.ranking.rank import Contender, rank
+from service.engine.planner.ranking.rank import Contender, picks, rank
 from service.engine.planner.search.all_variants import Report, search, unheard
 from service.engine.planner.search.from_drive import FromDrive, best_from_drive
 from service.engine.planner.search.one_variant import Outcome, SearchCase, limits_of
@@ -106,10 +106,8 @@ def advise(
     configs = with_picks(_with_hints(configs, ranked), ranked, picked, outcomes)
     refused = [refusal(o.case.engine, variants[o.case.variant].name, o, wanted) for o in _refused(outcomes)]
     sentence = headline(configs, ranked, refused, rig, wanted)
-    drive = None if configs else best_from_drive(outcomes, wanted)
-    if drive:
-        config = _drive_config(drive, variants[drive.contender.variant], wanted, constraints)
-        configs = with_picks([config], [drive.contender], {"balanced": drive.contender}, outcomes)
+    if not configs and (read := best_from_drive(outcomes, wanted)):
+        configs = _drive_configs(read, variants, wanted, constraints, outcomes)
         sentence = drive_headline(configs[0], sentence)
     return AdviceBody(
         headline=sentence + (current_command_sentence(current, configs) if current else ""),
@@ -288,9 +286,25 @@ def _config(
     )
 
 
-def _drive_config(one: FromDrive, variant: VariantModel, goal: Goal, constraints: Constraints) -> AdvisedConfig:
+def _drive_configs(
+    found: Sequence[FromDrive], variants: Sequence[VariantModel], goal: Goal, constraints: Constraints,
+    outcomes: Sequence[Outcome],
+) -> list[AdvisedConfig]:  # fmt: skip
+    """The configs with their picks. `found`: the best first."""
+    contenders = [one.contender for one in found]
+    configs = [
+        _drive_config(number, one, variants[one.contender.variant], goal, constraints)
+        for number, one in enumerate(found, 1)
+    ]
+    picked = picks(sorted(contenders, key=lambda c: c.seconds.expected), goal)
+    return with_picks(configs, contenders, picked, outcomes)
+
+
+def _drive_config(
+    number: int, one: FromDrive, variant: VariantModel, goal: Goal, constraints: Constraints
+) -> AdvisedConfig:  # fmt: skip
     """The config with the speeds that reading from a drive leaves, and its context as asked for."""
-    config, reading = _config(1, one.contender, variant, goal, constraints, None), one.reads.token.expected
+    config, reading = _config(number, one.contender, variant, goal, constraints, None), one.reads.token.expected
     why = [reason for reason in config.reasons if not reason.rule.startswith("limit-")]
     return replace(
         config,

@@ -28,6 +28,7 @@ from service.engine.speed.drive import DRIVE, DriveReads, drive_reads, from_driv
 from service.engine.units import GIB
 
 _MICRO_BATCHES = (2048, 512)
+_MOST = 4
 _LEAST_TG = 0.1  # below it a hundred tokens take a quarter of an hour
 
 
@@ -64,14 +65,17 @@ class FromDrive(NamedTuple):
         return f"assumed: an NVMe drive that reads {_rate()} (PCIe 4.0); leave mmap on, and the file on that drive"
 
 
-def best_from_drive(outcomes: Sequence[Outcome], goal: Goal) -> FromDrive | None:
-    """Return the best config that reads experts from a drive; None where none gives a token in ten seconds at least.
+def best_from_drive(outcomes: Sequence[Outcome], goal: Goal) -> list[FromDrive]:
+    """Return the best config of each variant that reads experts from a drive, by cost, four at most.
 
-    `outcomes`: of a search that found nothing that fits.
+    Empty where none gives a token in ten seconds at least. `outcomes`: of a search that found nothing that fits.
     """
     found = [one for outcome in outcomes for one in _configs(outcome)]
     usable = [one for one in found if one.contender.speed.tg.low >= _LEAST_TG]
-    return min(usable, key=lambda one: one.contender.cost(goal), default=None)
+    best: dict[int, FromDrive] = {}
+    for one in sorted(usable, key=lambda one: one.contender.cost(goal)):
+        best.setdefault(one.contender.variant, one)
+    return list(best.values())[:_MOST]
 
 
 def _configs(outcome: Outcome) -> Iterator[FromDrive]:
