@@ -52,7 +52,7 @@ format: setup ## write the format
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-test: setup ## the default run: no network, about five and a half minutes on two cores
+test: setup ## the default run: no network, about five minutes on two cores
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m 'not full'
 
 test-engine: setup ## build llama.cpp's tools once, into a cache folder
