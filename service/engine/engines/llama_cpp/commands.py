@@ -35,6 +35,14 @@ _PACKAGES: dict[str, tuple[Package, ...]] = {
 }
 
 
+# src/models/*.cpp of 0c1e57098 that have a graph_mtp; three tokens for dense models (pull 22673), one for mixtures
+# (pulls 24868, 26534, issue 24266).
+_DRAFTING = {"qwen35": "--spec-type draft-mtp --spec-draft-n-max 3"} | dict.fromkeys(
+    ("qwen35moe", "glm4moe", "deepseek2", "deepseek32", "glm-dsa", "hy_v3", "step35"),
+    "--spec-type draft-mtp --spec-draft-n-max 1",
+)
+
+
 class LlamaCommands(EngineCommands):
     """llama.cpp's commands."""
 
@@ -44,14 +52,7 @@ class LlamaCommands(EngineCommands):
     first_rule_wins = True
     bench_rule_separator = ";"  # llama-bench.cpp:941; ',' splits its tests
     server_caps_context = True  # tools/server/server-context.cpp:4015
-    drafting = MappingProxyType(  # pulls 22673 (dense: three tokens), 24868, 26534 and issue 24266 (mixtures: one)
-        {
-            "qwen35": "--spec-type draft-mtp --spec-draft-n-max 3",
-            "qwen35moe": "--spec-type draft-mtp --spec-draft-n-max 1",
-            "glm4moe": "--spec-type draft-mtp --spec-draft-n-max 1",
-            "deepseek2": "--spec-type draft-mtp --spec-draft-n-max 1",
-        }
-    )
+    drafting = MappingProxyType(_DRAFTING)
     option_variables = "LLAMA_ARG_"  # common/arg.cpp:787
     variables = MappingProxyType(  # ggml-cuda/ggml-cuda.cu, src/llama-kv-cache.cpp
         {"GGML_OP_OFFLOAD_MIN_BATCH": "copies", "LLAMA_SET_ROWS": "none", "LLAMA_ATTN_ROT_DISABLE": "none"}
