@@ -13,6 +13,7 @@ import socket
 import subprocess
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import Any, get_args
@@ -119,11 +120,11 @@ def router_models(preset: Path) -> Iterator[tuple[str, str]]:
         try:
             for _ in range(600):
                 assert process.poll() is None, log.read_text()
-                try:
+                with suppress(httpx.TransportError):
                     reply = httpx.get(f"http://127.0.0.1:{port}/models", trust_env=False)
-                    break
-                except httpx.TransportError:
-                    time.sleep(0.1)
+                    if reply.is_success:  # 503 while it starts
+                        break
+                time.sleep(0.1)
             for one in reply.json()["data"]:
                 words = one["status"]["args"]
                 yield one["id"], shlex.join(words)
