@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from itertools import groupby
 from threading import Lock
@@ -54,13 +54,14 @@ class Error(NamedTuple):
 def accuracy(context: Records) -> Accuracy:
     """Return how far predictions were off, by class and month, the newest 2,000 results; with the worst cases."""
     found = store.predicted(context.engine, MOST_RESULTS)
+    names = {result.id: _names(result) for result in found}
     errors = [error for result in found for error in errors_of(result)]
     return Accuracy(
         n_results=len(found),
         n_published=sum(one.origin == "published" for one in found),
         since=found[-1].measured_at.date().isoformat() if found else None,
-        lines=[line for figure in _FIGURES for line in _lines(figure, [e for e in errors if e.figure == figure])],
-        worst=[case for figure in _FIGURES for case in _worst([e for e in errors if e.figure == figure])],
+        lines=[line for f in _FIGURES for line in _lines(f, [e for e in errors if e.figure == f], names)],
+        worst=[case for f in _FIGURES for case in _worst([e for e in errors if e.figure == f])],
         calibration=calibrations.version_in_force(context.engine) or shipped().version,
         calibrations=[_used(one) for one in calibrations.newest(context.engine)],
     )
@@ -107,11 +108,14 @@ def errors_of(result: Predicted) -> Iterator[Error]:
             yield Error(result, "memory", None, expected, measured, None)
 
 
-def _lines(figure: Figure, errors: Sequence[Error]) -> Iterator[AccuracyLine]:
+def _lines(
+    figure: Figure, errors: Sequence[Error], names: Mapping[str, Mapping[Division, str]]
+) -> Iterator[AccuracyLine]:
     for of in _DIVISIONS if figure != "memory" else [d for d in _DIVISIONS if d != "depth"]:
         by_name: dict[str, list[Error]] = defaultdict(list)
         for error in errors:
-            by_name[_name(error, of)].append(error)
+            name = _depth(error.n_kv or 0) if of == "depth" else names[error.result.id][of]
+            by_name[name].append(error)
         if of in _MANY_NAMES:
             by_name = _with_others(by_name)
         for name in sorted(by_name):
@@ -145,9 +149,9 @@ def _line(figure: Figure, of: Division, name: str, errors: Iterable[Error]) -> A
     )
 
 
-def _name(error: Error, of: Division) -> str:
-    result = error.result
-    names = {
+def _names(result: Predicted) -> dict[Division, str]:
+    """What a result counts as in each division but `depth`, which is a figure's."""
+    return {
         "all": "all",
         "engine": result.engine,
         "backend": _backend(result),
@@ -155,10 +159,8 @@ def _name(error: Error, of: Division) -> str:
         "family": safe(result.arch or "not known"),
         "model": _kind(result),
         "placement": _placement(result.prediction.devices),
-        "depth": _depth(error.n_kv or 0),
         "month": result.measured_at.strftime("%Y-%m"),
     }
-    return names[of]
 
 
 def _backend(result: Predicted) -> str:
