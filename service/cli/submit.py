@@ -63,10 +63,12 @@ def send_log(text: str, hardware: str, repo: str | None, *, agreed: bool) -> int
 
     `agreed`: it is not asked again, only shown. Raises AdvisorError where something is missing, or the service is.
     """
-    options = dict.fromkeys(("service", "command", "engine", "build", "remarks", "measured_on", "source", "token_file"))
-    told = argparse.Namespace(file="", hardware=hardware, model=repo, yes=agreed, json=False, **options)
     from service.cli.remote import Service
 
+    parser = argparse.ArgumentParser()
+    add_arguments(parser)
+    told = parser.parse_args(["log", f"--hardware={hardware}", *(["--yes"] if agreed else [])])
+    told.model = repo
     with closing(Service(_address(told), token(told))) as service:
         return _run(told, service, text)
 

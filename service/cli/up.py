@@ -16,9 +16,9 @@ from service.engine.commands.render import Launch, bash
 from service.engine.errors import AdvisorError, InvalidInput
 
 if TYPE_CHECKING:
+    from service.cli.replanning import Plan
     from service.cli.serving import Watch
     from service.engine.measured import Failure
-    from service.settings import Settings
     from workers.agent.local import EngineProgram
     from workers.agent.process import Ended
 
@@ -67,7 +67,7 @@ def run(arguments: argparse.Namespace) -> int:
     for _ in range(_MOST_STARTS):
         ready = plan.fetched(_say)
         try:
-            ended, failure = _start(settings, arguments, engine, ready.launch(engine.path), hardware, ready.repo)
+            ended, failure = _start(ready, engine, arguments.log)
         except KeyboardInterrupt:
             _say("ended; the model's files stay")
             return 0
@@ -84,15 +84,8 @@ def run(arguments: argparse.Namespace) -> int:
     return FAILURE
 
 
-def _start(
-    settings: Settings,
-    arguments: argparse.Namespace,
-    engine: EngineProgram,
-    launch: Launch,
-    hardware: str,
-    repo: str | None,
-) -> tuple[Ended, Failure | None]:
-    """Run the server until it ends, and return how it did, and why where it never served.
+def _start(ready: Plan, engine: EngineProgram, log: Path | None) -> tuple[Ended, Failure | None]:
+    """Run the server until it ends, and return how it did, and why where it never served. `log`: where to keep it.
 
     Its processes end with this one, however this one ends.
     """
@@ -101,9 +94,10 @@ def _start(
     from service.wire.advice.check import BatchCase
     from workers.agent.process import ProcessLimits, run_engine
 
-    name, command = engine.build.engine, bash(launch)
+    launch, hardware, name = ready.launch(engine.path), ready.asked.hardware, engine.build.engine
+    command = bash(launch)
     case = BatchCase(command=command, hardware=hardware, engine=name, build=engine.build.commit)
-    watch = Watch(settings, case, _say)
+    watch = Watch(ready.asked.settings, case, _say)
     _say(f"start: {command}")
     for line in _expected(watch):
         _say(line)
@@ -119,8 +113,9 @@ def _start(
             watch.finish()
             if watch.kept:
                 text = _told(launch, watch.kept)
-                _keep(arguments.log, text)
-                _offer(text, hardware, repo)
+                if log is not None:
+                    log.write_text(text)
+                _offer(text, hardware, ready.repo)
     tail = ended.tail.decode(errors="replace")
     failure = None if watch.is_loaded else classify(ended.exit_status, ended.signal, False, tail, name)
     return ended, failure
@@ -164,11 +159,6 @@ def _told(launch: Launch, kept: list[str]) -> str:
     """What `advisor submit` takes, without the folders of this machine."""
     plain = tuple(Path(word).name if "/" in word else word for word in launch.arguments)
     return "\n".join((bash(Launch(launch.env, (), Path(launch.program).name, plain)), "", *kept, ""))
-
-
-def _keep(path: Path | None, text: str) -> None:
-    if path is not None:
-        path.write_text(text)
 
 
 def _offer(text: str, hardware: str, repo: str | None) -> None:
