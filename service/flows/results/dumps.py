@@ -12,7 +12,7 @@ import gzip
 import hashlib
 import os
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from datetime import datetime
 from importlib import import_module
 from pathlib import Path
@@ -147,12 +147,17 @@ def _signed(one: Dump, key: SigningKey) -> Dump:
 
 
 def _key(path: Path) -> SigningKey:
-    """The service's key; made where there is none, readable for its user only."""
-    try:
-        with open(path, "xb", opener=lambda name, flags: os.open(name, flags, PRIVATE_FILE)) as file:
+    """The service's key; made where there is none, readable for its user only.
+
+    It is linked into place whole, so that two processes that start together read the same one.
+    """
+    if not path.exists():
+        new = path.with_name(f"{path.name}.{os.getpid()}")
+        with open(new, "xb", opener=lambda name, flags: os.open(name, flags, PRIVATE_FILE)) as file:
             file.write(bytes(SigningKey.generate()))
-    except FileExistsError:
-        pass
+        with suppress(FileExistsError):
+            os.link(new, path)
+        new.unlink()
     return SigningKey(path.read_bytes())
 
 
