@@ -62,7 +62,7 @@ def import_results(context: Records, address: str, key: str) -> Imported:
     `key`: which it must be signed with. Raises InvalidInput where there is no such dump, where it is not
     signed with the key or not what was signed, and where it is older than what was imported from it.
     """
-    found = fetched(address)
+    found = _fetched(address)
     made_at = _require_signed(found, key)
     known = sources.read(context.engine, key)
     if known is not None and made_at < known.made_at:
@@ -93,8 +93,8 @@ def forget(context: Records, key: str) -> int:
     return removed
 
 
-def fetched(address: str) -> Fetched:
-    """Return the newest JSONL dump of a service, or of a folder. Raises InvalidInput."""
+def _fetched(address: str) -> Fetched:
+    """The newest JSONL dump of a service, or of a folder. Raises InvalidInput."""
     read = _over_http(address) if address.startswith(("http://", "https://")) else _from_folder(Path(address))
     try:
         listed = msgspec.json.decode(read("", _MOST_LINE), type=DumpList)
