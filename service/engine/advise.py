@@ -14,7 +14,7 @@ from service.engine.advice import AdviceBody, AdvisedConfig, DeviceMemory
 from service.engine.calibration import Calibration
 from service.engine.catalogue import rigs_of
 from service.engine.commands import ParsedCommand
-from service.engine.config import Device, Engine, Flags
+from service.engine.config import Device
 from service.engine.errors import InvalidInput, UnknownVariant
 from service.engine.estimate import Estimate
 from service.engine.goal import Constraints, Goal, GoalRequest, resolve_goal
@@ -27,9 +27,8 @@ from service.engine.planner.explaining.answer import drive_headline, goal_assump
 from service.engine.planner.explaining.commands import Files, commands
 from service.engine.planner.explaining.comparison import current_command_sentence, versus_current
 from service.engine.planner.explaining.costly_constraints import costly_constraints
-from service.engine.planner.explaining.drafting import drafting
+from service.engine.planner.explaining.hints import with_hints
 from service.engine.planner.explaining.limits import what_limits
-from service.engine.planner.explaining.measuring import worth_measuring
 from service.engine.planner.explaining.picked import with_picks
 from service.engine.planner.explaining.reasons import difference, notes_of, reasons
 from service.engine.planner.explaining.rejected import rejected
@@ -103,7 +102,7 @@ def advise(
     found, picked = shortest(rank(contenders, wanted))
     ranked = with_current(current, found, wanted) if current else found
     configs = _configs(ranked, variants, wanted, constraints, current, asked)
-    configs = with_picks(_with_hints(configs, ranked), ranked, picked, outcomes)
+    configs = with_picks(with_hints(configs, ranked), ranked, picked, outcomes)
     refused = [refusal(o.case.engine, variants[o.case.variant].name, o, wanted) for o in _refused(outcomes)]
     sentence = headline(configs, ranked, refused, rig, wanted)
     if not configs and (read := best_from_drive(outcomes, wanted)):
@@ -214,14 +213,6 @@ def _configs(
     return with_comparisons(configs, ranked)
 
 
-def _with_hints(configs: Sequence[AdvisedConfig], ranked: Sequence[Contender]) -> list[AdvisedConfig]:
-    """The configs, the first with what drafting with its file, and measuring it, would give."""
-    if not configs:
-        return []
-    hints = (drafting(ranked[0], configs[0]), worth_measuring(configs[0]))
-    return [replace(configs[0], reasons=[*configs[0].reasons, *filter(None, hints)]), *configs[1:]]
-
-
 def _own(current: CurrentCommand, constraints: Constraints) -> AdvisedConfig:
     problem = current.contender.problem
     reserve = limits_of(problem.rig, constraints, current.contender.candidate.cards).reserve
@@ -253,7 +244,10 @@ def _config(
     memory = predict_memory(engine, variant.model, flags, free, tool="server", rules=problem.rules)
     table = device_table(memory, devices, limits.reserve, rig)
     left = 0 if contender.candidate.strategy == "experts from a drive" else _left_of(table[-1])
-    bounded = () if problem.build and problem.build.date else _bounds(engine, variant.model, flags, left)
+    # today's builds, whose defaults these are: what keeps the server within the RAM that is left, as it runs
+    bounded = (
+        () if problem.build and problem.build.date else bounds(engine, growth_of(engine, variant.model, flags), left)
+    )
     where = constraints.models_dir
     lines = commands(engine, variant.model, flags, variant.files, rig, cards, where, problem.build, bounded)
     run = problem.run(flags, contender.fitted.memory.placement)
@@ -320,11 +314,6 @@ def _drive_config(
 def _left_of(host: DeviceMemory) -> int:
     """The bytes of RAM that a server may take as it runs."""
     return int((host.free_mib - host.total_high_mib + host.total_mib) * MIB)
-
-
-def _bounds(engine: Engine, model: Model, flags: Flags, left: int) -> Sequence[str]:
-    """The options that keep the server within what RAM is left, as it runs; none where it would do so anyway."""
-    return bounds(engine, growth_of(engine, model, flags), left)
 
 
 def device_table(memory: Memory, devices: Sequence[Device], reserve: Sequence[int], rig: Rig) -> list[DeviceMemory]:

@@ -120,6 +120,11 @@ class Model(msgspec.Struct, frozen=True, dict=True):
         return self.n_bytes * 8 / self.n_elements
 
     @property
+    def expert_share(self) -> float:
+        """The share of the routed experts that one token uses; 1 where there are none."""
+        return self.n_expert_used / self.n_expert if self.n_expert else 1.0
+
+    @property
     def moe_layers(self) -> tuple[int, ...]:
         """Blocks that run and own routed experts."""
         return tuple(layer.index for layer in self.layers if layer.moe and layer.kind != "nextn")

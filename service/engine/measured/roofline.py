@@ -83,7 +83,7 @@ def _share(model: Model, name: str) -> float:
     role = role_of(name)
     if role == "token_embd":
         return 1.0 if model.tied else 0.0
-    return model.n_expert_used / model.n_expert if role == "expert" and model.n_expert else 1.0
+    return model.expert_share if role == "expert" else 1.0
 
 
 def _elements(dims: tuple[int, ...]) -> int:

@@ -26,7 +26,7 @@ from service.engine.run.devices import chosen_devices, with_lab_bytes
 from service.engine.run.environment import Environment, environment_of
 from service.engine.run.resolved import ResolvedRun, resolve
 from service.engine.speed import Speed, predict_speed
-from service.engine.speed.drive import DriveReads, drive_reads, from_drive
+from service.engine.speed.drive import DriveReads, drive_reads, from_drive, weights_in_ram
 from service.engine.units import MIB
 
 _SLOTS = re.compile(r"(?:^|\s)(?:-np|--parallel)[\s=]")
@@ -208,23 +208,20 @@ class Case(msgspec.Struct, frozen=True, dict=True, kw_only=True):
         """
         run = self._run(flags or self.flags, placement or self.placement)
         speed = predict_speed(run, n_kv)
-        reads = drive_reads(run, self._beyond_ram(run.placement)) if not self.table[-1].fits else None
+        reads = self._reads(run)
         return from_drive(speed, reads) if reads else speed
 
     @cached_property
     def from_drive(self) -> DriveReads | None:
         """What is read from the drive as the command is; None where everything fits, or what does not is not mapped."""
-        short = not self.table[-1].fits and all(row.fits for row in self.table[:-1])
-        return drive_reads(self.run, self._beyond_ram(self.placement)) if short else None
+        return self._reads(self.run) if all(row.fits for row in self.table[:-1]) else None
 
-    def _beyond_ram(self, placement: Placement) -> float:
-        """The bytes that RAM cannot keep with the weights where `placement` has them."""
-
-        def weights(one: Placement) -> int:
-            return sum(t.nbytes for t in self.model.tensors if one.tensors.get(t.name) == self.cpu)
-
-        moved = 0 if placement is self.placement else weights(placement) - weights(self.placement)
-        return self.memory.total(self.cpu).expected + moved - self.rig.usable_ram
+    def _reads(self, run: ResolvedRun) -> DriveReads | None:
+        """What is read from the drive with the weights where `run` has them; None where RAM keeps the command's."""
+        if self.table[-1].fits:
+            return None
+        moved = sum(weights_in_ram(run)) - sum(weights_in_ram(self.run))
+        return drive_reads(run, self.memory.total(self.cpu).expected + moved - self.rig.usable_ram)
 
     def gain(
         self, n_kv: int = 0, *, flags: Flags | None = None, placement: Placement | None = None

@@ -73,8 +73,7 @@ def draft_larger_than_model(case: Case) -> Iterator[Found]:
 
 def _read_by_a_token(model: Model) -> float:
     """Bytes of weights that a token reads: of the routed experts, the used ones."""
-    share = model.n_expert_used / model.n_expert if model.n_expert else 1.0
-    return sum(t.nbytes * (share if is_expert(t.name) else 1.0) for t in model.tensors)
+    return sum(t.nbytes * (model.expert_share if is_expert(t.name) else 1.0) for t in model.tensors)
 
 
 @rule("speed-without-draft", "info", UNASKED, _DOCS)

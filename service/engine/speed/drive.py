@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from service.engine.estimate import Estimate
 from service.engine.run.resolved import ResolvedRun
 from service.engine.speed.predict import Speed
+from service.engine.tensor_names import is_expert
 
 # Bytes a second that a PCIe 4.0 drive with four lanes reads in one piece (its link moves 7.9), and how many times that
 # rate tokens see. Less, for pages are read as they are met; more, for some experts are met again and again and stay in
@@ -40,10 +41,10 @@ def drive_reads(run: ResolvedRun, beyond: float) -> DriveReads | None:
     """
     if beyond <= 0 or run.mmap_off or any(run.rig.cards[d.gpu].unified for d in run.devices):
         return None
-    experts, others = _in_ram(run)
+    experts, others = weights_in_ram(run)
     if beyond > experts + others:
         return None
-    share = run.model.n_expert_used / run.model.n_expert if run.model.n_expert else 1.0
+    share = run.model.expert_share
     met = 1 - (1 - share) ** run.flags.n_ubatch
     in_order = others if beyond > experts else 0.0
     out = min(beyond, experts)
@@ -61,11 +62,11 @@ def from_drive(speed: Speed, reads: DriveReads) -> Speed:
     return replace(speed, tg=_slower(speed.tg, 1, reads.token), pp=_slower(speed.pp, speed.n_ubatch, reads.batch))
 
 
-def _in_ram(run: ResolvedRun) -> tuple[int, int]:
-    """The bytes in RAM of routed experts, and of all other weights."""
-    names = {name for name, device in run.placement.tensors.items() if device == run.placement.n_devices}
-    experts = sum(t.nbytes for t in run.model.tensors if t.name in names and "_exps." in t.name)
-    return experts, sum(t.nbytes for t in run.model.tensors if t.name in names) - experts
+def weights_in_ram(run: ResolvedRun) -> tuple[int, int]:
+    """Return the bytes in RAM of routed experts, and of all other weights."""
+    there = [t for t in run.model.tensors if run.placement.tensors.get(t.name) == run.placement.n_devices]
+    experts = sum(t.nbytes for t in there if is_expert(t.name))
+    return experts, sum(t.nbytes for t in there) - experts
 
 
 def _seconds(least: float, expected: float, most: float) -> Estimate:

@@ -10,6 +10,7 @@ from service.engine.advice import AdvisedConfig, BestAt
 from service.engine.model import Model
 from service.engine.planner.ranking.rank import Contender, counted_bits
 from service.engine.speed import is_called, versus
+from service.engine.tensor_names import is_expert
 
 _MEASURES: tuple[BestAt, ...] = ("bits", "time", "pp", "tg", "context")
 _FRONT: tuple[BestAt, ...] = ("bits", "pp", "tg", "context")
@@ -40,12 +41,11 @@ def with_merits(configs: Sequence[AdvisedConfig]) -> list[AdvisedConfig]:
 
 def active_bpw(model: Model) -> float:
     """Return the bits per weight of what a token reads: experts count by the share that is used."""
-    share = model.n_expert_used / model.n_expert if model.n_expert else 1.0
     bits = elements = 0.0
     for tensor in model.tensors:
         if len(tensor.dims) < 2 or (tensor.name == "token_embd.weight" and not model.tied):
             continue
-        used = share if "_exps." in tensor.name else 1.0
+        used = model.expert_share if is_expert(tensor.name) else 1.0
         n_elements = 1
         for n in tensor.dims:
             n_elements *= n
