@@ -62,8 +62,8 @@ class Calibration(msgspec.Struct, frozen=True, dict=True):
 
     @cached_property
     def coefficients(self) -> Coefficients:
-        """The values of all parameters by name."""
-        return {name: parameter.value for name, parameter in self.parameters.items()}
+        """The values of all parameters by name; those that a fit of an older release lacks are the shipped ones."""
+        return {name: parameter.value for name, parameter in (shipped().parameters | self.parameters).items()}
 
     @property
     def basis(self) -> str:

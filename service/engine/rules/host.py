@@ -26,15 +26,19 @@ def _in_ram(case: Case) -> int:
 
 
 @rule(
-    "too-many-threads", "warning", _THREADS, "ik_llama.cpp discussion 223",
+    "too-many-threads", "warning", _THREADS,
+    "ik_llama.cpp discussion 223; beside GPUs, 128 threads on 64 cores gave 0.25 to 0.62 times the tokens of 64 in "
+    "four models (pauldmartinphd/llm-performance-engineering-notebook)",
     fix="-t with the number of physical cores; -tb may be larger",
 )  # fmt: skip
 def too_many_threads(case: Case) -> Iterator[Found]:
     """More threads than cores, where the CPU does work for every token."""
     n, cores = case.flags.threads, case.rig.physical_cores
     if n is not None and n > cores and _in_ram(case):
-        message = f"-t {n} is more than the {cores} physical cores: generation does not gain from SMT"
-        yield Found(message, f"-t {cores}")
+        why = "generation does not gain from SMT"
+        if n >= 2 * cores and case.devices:
+            why = "where every hardware thread computes, what drives the GPUs waits for one"
+        yield Found(f"-t {n} is more than the {cores} physical cores: {why}", f"-t {cores}")
 
 
 @rule(

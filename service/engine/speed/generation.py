@@ -76,8 +76,7 @@ def _read_in_ram(work: Work, cpu: CpuRate, p: Coefficients) -> tuple[float, floa
     dot = cpu.dot / (cpu.cycles * _CYCLE_WEIGHTS)
     if cpu.two_sockets:
         dot *= p["cpu_dot.two_sockets"]
-    if cpu.overbooked:
-        read, dot = read * p["threads.overbooked"], dot * p["threads.overbooked"]
+    read, dot = read * cpu.crowded, dot * cpu.crowded
     if cpu.windows:
         dot *= p["windows.cpu"] * (p["windows.two_sockets"] if cpu.two_sockets else 1.0)
     read, dot = read * own_coefficient(work, p, "ram_read"), dot * own_coefficient(work, p, "cpu_dot")
@@ -174,9 +173,8 @@ def _launches(work: Work, machine: Machine, p: Coefficients) -> float:
 
 
 def _synchronisation(work: Work, machine: Machine, p: Coefficients) -> float:
-    threads = p["cpu_layer"] + p["cpu_layer.thread"] * machine.token_cpu.cores
-    if machine.token_cpu.overbooked:
-        threads *= p["threads.overbooked"]
+    cpu = machine.token_cpu
+    threads = (p["cpu_layer"] + p["cpu_layer.thread"] * cpu.cores) * cpu.crowded
     if not machine.cards:
         return work.host_layers * threads
     first = machine.cards[0]

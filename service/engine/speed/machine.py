@@ -15,6 +15,11 @@ _TERA = 1e12
 _GIGA = 1e9
 _FAMILIES = {"zen4": "zen4", "zen5": "zen5", "intel_vnni": "zen4", "zen2": "avx2", "zen1": "avx2", "intel_avx2": "avx2"}
 _FEW_CORES = 16  # of as many, the rates are stated
+# Intel's generations whose cores all run two threads; efficiency cores run one.
+_TWO_A_CORE = frozenset((
+    *("haswell", "broadwell", "skylake", "cascade lake", "cooper lake", "ice lake", "rocket lake"),
+    *("sapphire rapids", "emerald rapids", "granite rapids"),
+))  # fmt: skip
 
 
 class CardRate(msgspec.Struct, frozen=True):
@@ -44,7 +49,7 @@ class CardRate(msgspec.Struct, frozen=True):
 class CpuRate(msgspec.Struct, frozen=True):
     """The CPU with the threads of one phase. `read`: seconds a byte of weights; `cycles`: of all cores a second.
 
-    `family`: whose speeds by type it has. `overbooked`: more threads than physical cores.
+    `family`: whose speeds by type it has. `crowded`: how much longer a token's work takes with more threads than cores.
     """
 
     bandwidth: float
@@ -59,7 +64,7 @@ class CpuRate(msgspec.Struct, frozen=True):
     family: str
     two_sockets: bool
     windows: bool
-    overbooked: bool
+    crowded: float
 
 
 class Machine(msgspec.Struct, frozen=True):
@@ -76,8 +81,8 @@ def machine_of(rig: Rig, devices: Sequence[Device], flags: Flags, p: Coefficient
     threads = flags.threads or rig.physical_cores
     return Machine(
         cards=tuple(_card_rate(rig.cards[d.gpu], p) for d in devices),
-        token_cpu=_cpu_rate(rig, threads, p),
-        batch_cpu=_cpu_rate(rig, flags.threads_batch or threads, p),
+        token_cpu=_cpu_rate(rig, threads, _crowded(rig, threads, p, beside_gpus=bool(devices)), p),
+        batch_cpu=_cpu_rate(rig, flags.threads_batch or threads, 1.0, p),
         windows=rig.windows,
     )
 
@@ -145,7 +150,19 @@ def _link(card: Card, p: Coefficients) -> float:
     return card.pcie_gbs * _GIGA * (p["copy"] if card.copy_measured else 1.0)
 
 
-def _cpu_rate(rig: Rig, threads: int, p: Coefficients) -> CpuRate:
+def _crowded(rig: Rig, threads: int, p: Coefficients, *, beside_gpus: bool) -> float:
+    """Threads that wait keep spinning: where they take every hardware thread, what drives the GPUs has none."""
+    generation = rig.cpu_generation.lower()
+    if (
+        beside_gpus
+        and threads >= 2 * rig.physical_cores
+        and (generation.startswith("zen") or generation in _TWO_A_CORE)
+    ):
+        return p["threads.every"]
+    return p["threads.overbooked"] if threads > rig.physical_cores else 1.0
+
+
+def _cpu_rate(rig: Rig, threads: int, crowded: float, p: Coefficients) -> CpuRate:
     kind, sockets2 = cpu_class(rig), rig.sockets > 1
     windows = rig.windows
     cores = max(min(threads, rig.physical_cores), 1)
@@ -168,7 +185,7 @@ def _cpu_rate(rig: Rig, threads: int, p: Coefficients) -> CpuRate:
         attention=p[f"cpu_attention.{kind}"],
         kind=kind,
         family=_FAMILIES.get(kind, "neon" if rig.isa in ("neon", "apple") else "avx2"),
-        overbooked=threads > rig.physical_cores,
+        crowded=crowded,
         two_sockets=sockets2,
         windows=windows,
     )

@@ -276,3 +276,29 @@ def test_without_flash_attention_a_deep_prompt_moves_its_scores() -> None:
     on, off = Flags(flash_attn="on"), Flags(flash_attn="off")
     shallow, deep = (prompt_of(rig(RTX_3090), off, n) / prompt_of(rig(RTX_3090), on, n) for n in (0, 32_768))
     assert deep < shallow
+
+
+def test_every_hardware_thread_slows_tokens_beside_gpus_only() -> None:
+    """Published: -t 128 on 64 cores gave a quarter to 0.62 of the tokens of -t 64 with experts in RAM."""
+
+    def tokens(machine: Rig, placement: Placement, threads: int) -> float:
+        flags = msgspec.structs.replace(hybrid_flags(), threads=threads)
+        run = resolve_run("ik_llama.cpp", AIR, flags, placement, machine, devices(machine))
+        return predict_speed(run, 0).tg.expected
+
+    def gain(machine: Rig, placement: Placement, threads: int) -> float:
+        return tokens(machine, placement, threads) / tokens(machine, placement, machine.physical_cores)
+
+    beside = rig(RTX_3090)
+    assert gain(beside, spread(AIR, 1), 48) < 0.7
+    assert gain(beside, spread(AIR, 1), 36) > 0.9
+    assert gain(rig(), all_in_ram(AIR), 48) > 0.9
+
+
+def test_a_fit_of_an_older_release_takes_the_parameters_it_lacks_from_the_shipped_one() -> None:
+    known = {name: p for name, p in shipped().parameters.items() if name != "threads.every"}
+    older = msgspec.structs.replace(shipped(), parameters=known)
+    machine = msgspec.structs.replace(rig(RTX_3090), fitted=older)
+    run = resolve_run("ik_llama.cpp", AIR, hybrid_flags(), spread(AIR, 1), machine, devices(machine))
+    as_shipped = msgspec.structs.replace(run, rig=rig(RTX_3090))
+    assert predict_speed(run, 0).tg == predict_speed(as_shipped, 0).tg
