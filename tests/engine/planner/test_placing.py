@@ -15,6 +15,7 @@ from service.engine.memory import place
 from service.engine.memory.layers_by_count import split_layers as split_llama
 from service.engine.memory.spec import make_spec
 from service.engine.planner.pricing.fit import Fitted, Placed, Problem, Shortfall, check, slack
+from service.engine.planner.search.filled import filled
 from service.engine.planner.search.knapsack import OPTIONS, Item, pack
 from service.engine.planner.search.layout_flags import tensor_split_for
 from service.engine.planner.search.placement import best_placement
@@ -162,3 +163,24 @@ def _most_saved(offers: list[Item], room: int) -> float:
         if sum(n * b for n, b, _ in pairs) <= room:
             best = max(best, sum(n * s for n, _, s in pairs))
     return best
+
+
+SEVERAL_CARDS = [case for case in CASES if len(case[0].gpus or ()) > 1]
+
+
+@pytest.mark.parametrize("case", SEVERAL_CARDS, ids=[f"{model}, {engine}" for _, engine, model, _ in SEVERAL_CARDS])
+def test_the_plainest_placement_has_the_first_layers_in_ram_and_fills_every_card(
+    case: tuple[Hardware, Engine, str, str],
+) -> None:
+    problem = problem_of(*case)
+    found = filled(problem, flags_of(problem))
+    assert found is not None
+    placement, n_devices = found.memory.placement, found.memory.placement.n_devices
+    in_ram = [i for i in problem.model.moe_layers if placement.tensors[f"blk.{i}.ffn_down_exps.weight"] == n_devices]
+    assert in_ram == [*problem.model.moe_layers[: len(in_ram)]]
+    assert (found.flags.n_cpu_moe > 0) == (problem.engine == "llama.cpp")
+    assert len(found.flags.overrides) == (problem.engine == "ik_llama.cpp")
+    assert min(slack(problem, found.memory)) >= 0
+    experts = sum(t.nbytes for t in problem.model.by_layer[problem.model.n_layer // 2] if "_exps." in t.name)
+    assert all(left < 2 * experts for left in slack(problem, found.memory)[:-1])
+    assert isinstance(check(problem, found.flags), Fitted)

@@ -112,7 +112,7 @@ def test_two_5090_and_two_4090_with_r1_in_ik_types() -> None:
     assert config.flags.n_ubatch >= 1024
     assert config.flags.mla == 3
     assert attention_on_gpus(config, hardware, model)
-    assert max(free_on_cards(config)) < 2_048
+    assert max(free_on_cards(config)) < 6_144  # less than the experts of one layer
 
 
 def test_one_pro_6000_with_r1_q4_is_as_fast_as_its_owner_measured() -> None:

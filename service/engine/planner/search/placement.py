@@ -56,7 +56,7 @@ class PlacementSearch:
 
     def best(self) -> Placed | Shortfall:
         """Return the fastest placement that fits, or the least Shortfall."""
-        first = self._first_starts()
+        first = self.first_starts()
         tries = [self.search_from(first)]
         if self._may_leave_ram_empty():
             starts = self._starts_of(tries[0].fitted.memory.placement) if isinstance(tries[0], Placed) else first
@@ -100,7 +100,7 @@ class PlacementSearch:
                 least = _least(self.problem, left, least)
                 if left[-1] < 0:
                     self.ram_rate = _RAM_IS_SHORT
-            rooms = self._corrected(rooms, self.rooms(memory, layout.starts, layout.pieces), left)
+            rooms = self.corrected(rooms, self.rooms(memory, layout.starts, layout.pieces), left)
             starts = layout.starts
         return found or least or Shortfall("RAM", 0)
 
@@ -138,8 +138,8 @@ class PlacementSearch:
         logits = 4 * self.problem.model.n_vocab * spec.n_outputs
         return tuple(self.head + max(0, logits - peak) for peak in compute)
 
-    def _first_starts(self) -> Starts:
-        """Spans in proportion to free memory."""
+    def first_starts(self) -> Starts:
+        """Return spans in proportion to free memory."""
         total, done, starts = sum(self.free), 0, [0]
         for free in self.free:
             done += free
@@ -159,8 +159,8 @@ class PlacementSearch:
         start, end = starts[card], starts[card + 1]
         return sum(self.fixed[start:end]) + (self.heads[card] if start < end == self.n_slots else 0)
 
-    def _corrected(self, before: Sequence[int], now: Sequence[int], left: Sequence[int]) -> tuple[int, ...]:
-        """A card that was too full gets no more room than that showed; the others what the replay says."""
+    def corrected(self, before: Sequence[int], now: Sequence[int], left: Sequence[int]) -> tuple[int, ...]:
+        """Return the rooms by a replay; a card that was too full gets no more than that showed."""
         return tuple(min(a, b) if over < 0 else b for a, b, over in zip(before, now, left, strict=False))
 
     def _layout_search(self, rooms: tuple[int, ...]) -> LayoutSearch:

@@ -12,6 +12,7 @@ from service.engine.engines import engine_spec
 from service.engine.planner.pricing.blocks import Block, blocks_of
 from service.engine.planner.pricing.fit import Fitted, Problem, check
 from service.engine.planner.ranking.rank import Contender, Ranked, Squeeze
+from service.engine.planner.search.filled import filled
 from service.engine.planner.search.fitting import PLACEMENT_FIELDS
 from service.engine.planner.search.layout_flags import rules_of
 from service.engine.planner.search.options import build_refusal
@@ -60,7 +61,7 @@ def _checked(contender: Contender, flags: Flags) -> Contender | None:
 
 
 def _forms(problem: Problem, fitted: Fitted) -> Iterator[Flags]:
-    """Yield simpler flags, the shortest first: `-ncmoe`, then one range of layers a card."""
+    """Yield simpler flags, the shortest first: `-ncmoe`, the first layers in RAM, then one range of layers a card."""
     blocks = [b for b in blocks_of(problem.engine, problem.model) if b.pieces or b.ram_only]
     cards = fitted.memory.placement.layers
     away = {block.index for block in blocks if _is_away(block, fitted)}
@@ -69,6 +70,9 @@ def _forms(problem: Problem, fitted: Fitted) -> Iterator[Flags]:
         first = blocks[0].index if engine_spec(problem.engine).memory.counts_experts_from_first else 0
         if alike or engine_spec(problem.engine).memory.counts_experts_from_first:
             yield from (replace(fitted.flags, overrides=(), n_cpu_moe=len(away) + first + more) for more in _MORE)
+    if len(problem.devices) > 1:
+        found = filled(problem, replace(fitted.flags, overrides=(), tensor_split=()))
+        yield from [found.flags] if found else []
     for more, last in product(_MORE, (False, True)):
         chosen: list[int] = []
         for card in range(len(problem.devices)):
