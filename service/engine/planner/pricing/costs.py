@@ -7,6 +7,7 @@ the very functions that `check` uses, once for each kind of block and device.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import msgspec
@@ -27,7 +28,9 @@ class Costs(msgspec.Struct, frozen=True):
 
     By kind of block and device: `fixed` (what stays with the attention, and the cache, against the first card) and
     `pieces` (each piece on the device against RAM). `head` by device, against the first card. `host_change`,
-    `card_change` and `host_layer` (a block with weights in RAM): what one more of them costs.
+    `card_change` and `host_layer` (a block with weights in RAM): what one more of them costs. `away_change`: what a
+    change between cards counts as where a piece would leave its attention's card. Published runs leave its cost open
+    by a factor of two, and some were slower with pieces on a second card: it has to pay at the upper end.
     """
 
     base: float
@@ -36,6 +39,7 @@ class Costs(msgspec.Struct, frozen=True):
     head: tuple[float, ...]
     host_change: float
     card_change: float
+    away_change: float
     host_layer: float
 
 
@@ -51,6 +55,7 @@ def costs_of(problem: Problem, flags: Flags, blocks: Sequence[Block]) -> Costs:
     for block in blocks:
         kinds.setdefault(block.kind, block)
     parts = _Parts(problem, flags, placement, work, request, base)
+    card_change = request.seconds(replace(work, card_changes=work.card_changes + 1)) - base
     ordered = [kinds[kind] for kind in sorted(kinds)]
     return Costs(
         base=base,
@@ -61,7 +66,8 @@ def costs_of(problem: Problem, flags: Flags, blocks: Sequence[Block]) -> Costs:
         ),
         head=tuple(parts.moved(("output.weight", "output_norm.weight"), 0, d) for d in range(n_devices)),
         host_change=request.seconds(replace(work, host_changes=work.host_changes + 1)) - base,
-        card_change=request.seconds(replace(work, card_changes=work.card_changes + 1)) - base,
+        card_change=card_change,
+        away_change=card_change * math.exp(problem.rig.calibration.parameters["change.card"].spread),
         host_layer=request.seconds(replace(work, host_layers=work.host_layers + 1)) - base,
     )
 

@@ -8,7 +8,7 @@ first, then pieces of other cards' blocks.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from itertools import pairwise
+from itertools import pairwise, product
 from operator import mul
 from typing import NamedTuple
 
@@ -89,6 +89,7 @@ class LayoutSearch:
         self._kinds = {block.kind: block for block in blocks}
         self._smallest = min((piece.n_bytes for block in blocks for piece in block.pieces), default=0)
         self._items = [{k: self._item(b, card) for k, b in self._kinds.items()} for card in range(self.n_cards)]
+        self._most_saved = self._most_a_byte()
 
     def best(self, tried: Starts, *, widely: bool) -> Layout:
         """Return the fastest layout that local search finds from `tried`, moving one boundary at a time.
@@ -110,18 +111,30 @@ class LayoutSearch:
             yield (0, *inner, *[self.n_slots] * (self.n_cards - n + 1))
 
     def _local_search(self, starts: Starts) -> Layout:
-        best = self._greedy_layout(starts)
+        best = self._layout(starts, pack_greedily)
         for size in _STEPS:
-            moved = True
-            while moved:
-                found = min(
-                    (self._greedy_layout(one) for one in self.neighbours(best.starts, size)),
-                    key=_seconds,
-                    default=best,
-                )
-                moved = found.seconds < best.seconds - 1e-9 * abs(best.seconds)
-                best = found if moved else best
+            while found := self._better_neighbour(best, size):
+                best = found
         return best
+
+    def _better_neighbour(self, best: Layout, size: int) -> Layout | None:
+        """The fastest layout with boundaries moved by `size` blocks, None where none is faster."""
+        below, found = best.seconds - 1e-9 * abs(best.seconds), None
+        for starts in self.neighbours(best.starts, size):
+            layout = self._layouts.get(starts)
+            if layout is None:
+                if self._least_seconds(starts) >= below:
+                    continue
+                layout = self._layouts[starts] = self._layout(starts, pack_greedily)
+            if layout.seconds < below:
+                below, found = layout.seconds, layout
+        return found
+
+    def _least_seconds(self, starts: Starts) -> float:
+        """What a layout takes at least: with every byte that is left on a card as useful as any piece could be."""
+        spans = [self._span(card, start, end, pack_greedily) for card, (start, end) in enumerate(pairwise(starts))]
+        left = sum(span.left for span in spans if span.left >= self._smallest)
+        return self._seconds_of(starts, spans) - left * self._most_saved
 
     def neighbours(self, starts: Starts, size: int) -> Iterator[Starts]:
         """Yield the splits in which one boundary moved by `size` blocks, or one and all after it."""
@@ -132,17 +145,15 @@ class LayoutSearch:
                     if starts[first - 1] <= moved[0] and moved[-1] <= starts[last + 1]:
                         yield (*starts[:first], *moved, *starts[last + 1 :])
 
-    def _greedy_layout(self, starts: Starts) -> Layout:
-        if starts not in self._layouts:
-            self._layouts[starts] = self._layout(starts, pack_greedily)
-        return self._layouts[starts]
-
     def _layout(self, starts: Starts, how: Pack) -> Layout:
         spans = tuple(self._span(card, start, end, how) for card, (start, end) in enumerate(pairwise(starts)))
-        used = sum(end > start for start, end in pairwise(starts))
         hosted, saved = self._hosted(spans, how)
-        seconds = sum(span.seconds for span in spans) - saved + (used - 1) * self.costs.card_change
-        return Layout(starts, spans, hosted, self.costs.base + seconds)
+        return Layout(starts, spans, hosted, self._seconds_of(starts, spans) - saved)
+
+    def _seconds_of(self, starts: Starts, spans: Sequence[Span]) -> float:
+        """The seconds of the request with what the cards hold of their own blocks."""
+        used = sum(end > start for start, end in pairwise(starts))
+        return self.costs.base + sum(span.seconds for span in spans) + (used - 1) * self.costs.card_change
 
     def _span(self, card: int, start: int, end: int, how: Pack) -> Span:
         key = (card, start, end, how)
@@ -180,6 +191,8 @@ class LayoutSearch:
     def _hosted(self, spans: Sequence[Span], how: Pack) -> tuple[tuple[Hosted, ...], float]:
         """Pieces still in RAM that cards with free bytes can hold for other cards, and the seconds that this saves."""
         unplaced = _unplaced(spans)
+        if not unplaced:
+            return (), 0.0
         found, saved = list[Hosted](), 0.0
         for card, span in enumerate(spans):
             if span.left < self._smallest:
@@ -201,12 +214,18 @@ class LayoutSearch:
             self._hosted_items[key] = self._new_hosted_item(*key)
         return self._hosted_items[key]._replace(n_blocks=count)
 
+    def _most_a_byte(self) -> float:
+        """The most seconds that a byte on a card saves for another card's blocks."""
+        missing: tuple[Option | None, ...] = (None, "down", "up and gate")
+        each = product(range(self.n_cards), self._kinds, missing)
+        return max((self._hosted_item(*key, 1).rate for key in each), default=0.0)
+
     def _new_hosted_item(self, card: int, kind: int, missing_part: Option | None) -> Item:
         """What blocks save on a card that does not own them: transfers between cards are added.
 
         Two for a whole block, or for the part whose counterpart is with the owner; one for a part alone.
         """
-        own, change = self._items[card][kind], self.costs.card_change
+        own, change = self._items[card][kind], self.costs.away_change
         whole, *parts = own.saved
         if missing_part is None:
             return Item(kind, 1, own.n_bytes, (whole - 2 * change, *(part - change for part in parts)))

@@ -85,7 +85,11 @@ class PlacementSearch:
         tried: set[Flags] = set()
         for number in range(_MOST_REPLAYS):
             layouts = self._layout_search(rooms)
-            layout = layouts.best(starts, widely=number == 0) if number < _SEARCHES else layouts.packed(starts)
+            layout = (
+                layouts.best(starts, widely=number == 0 and not self.whole)
+                if number < _SEARCHES
+                else layouts.packed(starts)
+            )
             flags = layout_flags(
                 self.problem, self.flags, layout.starts, moved_pieces(self.problem, self.blocks, layout)
             )
