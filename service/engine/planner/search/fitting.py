@@ -39,7 +39,7 @@ def fit_candidate(
     for attempt in _attempts(problem, candidate, last):
         found = _fitted(problem, attempt)
         if isinstance(found, Fitted):
-            return attempt, found
+            return _as_it_turned_out(problem, attempt, found)
         least = found if least is None else min(least, found, key=lambda s: s.n_bytes)
     return least or Shortfall("RAM", problem.model.n_bytes)
 
@@ -54,6 +54,16 @@ def _attempts(problem: Problem, candidate: Candidate, last: bool) -> list[Candid
         with_strategy(problem.rig, problem.engine, problem.model, candidate, strategy)
         for strategy in order[order.index(candidate.strategy) :]
     ]
+
+
+def _as_it_turned_out(problem: Problem, candidate: Candidate, fitted: Fitted) -> tuple[Candidate, Fitted]:
+    """The candidate where nothing was left for RAM after all: no threads and no pinned memory are asked for then."""
+    if candidate.strategy != "FFN in RAM" or strategy_of(fitted.memory.placement) != "all on GPU":
+        return candidate, fitted
+    placed = replace(candidate, flags=fitted.flags)
+    on_gpu = with_strategy(problem.rig, problem.engine, problem.model, placed, "all on GPU")
+    found = check(problem, on_gpu.flags)
+    return (on_gpu, found) if isinstance(found, Fitted) else (candidate, fitted)
 
 
 def _is_placed(candidate: Candidate) -> bool:

@@ -134,10 +134,15 @@ class VariantSearch:
     def least_cost(self, goal: Goal, pick: Pick | None = None) -> float:
         """Return what the best candidate would cost (as a pick) if it came out as forecast, which is at best."""
         figures = (
-            Figures(t.penalised, t.forecast.tg, t.forecast.pp, self.loss, t.candidate.strategy == "all on GPU")
+            Figures(t.penalised, t.forecast.tg, t.forecast.pp, self.loss, self._may_be_on_gpu(t.candidate))
             for t in self.queue
         )
         return min((cost(one, goal, pick) for one in figures), default=float("inf"))
+
+    def _may_be_on_gpu(self, candidate: Candidate) -> bool:
+        """Whether everything is on the cards by the forecast, or may turn out to be."""
+        room = sum(device.free for device in self._problem(candidate.cards).devices)
+        return candidate.strategy == "all on GPU" or room > self.case.model.n_bytes
 
     def place_first(self) -> None:
         """Place the most promising candidates, until one fits and the next cannot be much faster. Once is enough."""
@@ -155,14 +160,20 @@ class VariantSearch:
         self._place_small_batch()
 
     def _place_small_batch(self) -> None:
-        """Where whole layers are in RAM: the smallest micro-batch too, whose buffers leave room for the most layers."""
-        if not self.contenders or any(c.candidate.strategy != "layers in RAM" for c in self.contenders):
+        """Where weights are in RAM that the cards may hold after all: what leaves none there by its forecast, else the
+        smallest micro-batch. So too with whole layers in RAM: its buffers leave room for the most of them."""
+        if not self.contenders or not all(self._gains_by_room(c.candidate) for c in self.contenders):
             return
-        others = (t for t in self.queue if t.candidate.cards and t.candidate.flags.split_mode == "layer")
-        smallest = min(others, key=lambda t: (t.candidate.flags.n_ubatch, t.penalised), default=None)
-        if smallest is not None:
-            self.queue.remove(smallest)
-            self._place(smallest)
+        by_layer = [t for t in self.queue if t.candidate.cards and t.candidate.flags.split_mode == "layer"]
+        on_gpu = [t for t in by_layer if t.candidate.strategy == "all on GPU"]
+        smallest = sorted(by_layer, key=lambda t: (t.candidate.flags.n_ubatch, t.penalised))
+        for one in (*on_gpu, *smallest)[:1]:
+            self.queue.remove(one)
+            self._place(one)
+
+    def _gains_by_room(self, candidate: Candidate) -> bool:
+        on_gpu = candidate.strategy == "all on GPU"
+        return candidate.strategy == "layers in RAM" or (not on_gpu and self._may_be_on_gpu(candidate))
 
     def _place_by_layers(self) -> None:
         """Where only cards that work together were placed: the best of the usual split too, which depends on less."""
@@ -307,12 +318,14 @@ class VariantSearch:
         return True
 
     def _leave_together(self, tried: Candidate, *, fits: bool) -> None:
-        """Of cards that share every layer one placement is enough; after one that does not fit, smaller batches."""
+        """Of cards that share every layer one placement is enough; after one that does not fit, more cards are tried,
+        where there are none smaller batches."""
         self.n_together += 1
         smaller = [t for t in self.queue if _smaller_batch(t.candidate, tried)]
         if self.n_together == _MOST_TOGETHER - 1:
             smaller = sorted(smaller, key=lambda t: t.candidate.flags.n_ubatch)[:1]
-        kept = [] if fits or self.n_together >= _MOST_TOGETHER else smaller
+        more = [t for t in self.queue if _more_cards(t.candidate, tried)]
+        kept = [] if fits or self.n_together >= _MOST_TOGETHER else more or smaller
         gone = [t for t in self.queue if t.candidate.flags.split_mode != "layer" and t not in kept]
         self.rejected += [Rejected(t.candidate, "pruned by bound", t.forecast, None) for t in gone]
         self.queue = [t for t in self.queue if t not in gone]
@@ -363,6 +376,11 @@ def _smaller_batch(candidate: Candidate, tried: Candidate) -> bool:
     flags, other = candidate.flags, tried.flags
     alike = flags.split_mode == other.split_mode and len(candidate.cards) == len(tried.cards)
     return alike and flags.n_ubatch < other.n_ubatch
+
+
+def _more_cards(candidate: Candidate, tried: Candidate) -> bool:
+    """Whether a candidate shares every layer as one that was tried, among more cards."""
+    return candidate.flags.split_mode == tried.flags.split_mode and len(candidate.cards) > len(tried.cards)
 
 
 def _kind(candidate: Candidate) -> tuple[object, ...]:

@@ -35,7 +35,9 @@ def simplified(contender: Contender) -> Contender:
     `squeeze` then says what the longer command was, and how much faster.
     """
     candidate, problem, fitted = contender.candidate, contender.problem, contender.fitted
-    if candidate.strategy != "FFN in RAM" or any(name in PLACEMENT_FIELDS for name in candidate.user_fields):
+    if candidate.strategy == "layers in RAM" or not fitted.flags.overrides:
+        return contender
+    if any(name in PLACEMENT_FIELDS for name in candidate.user_fields):
         return contender
     for flags in _forms(problem, fitted):
         one = _checked(contender, flags)
