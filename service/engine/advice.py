@@ -52,6 +52,18 @@ class SpeedPoint(msgspec.Struct, frozen=True, kw_only=True):
     basis: str
 
 
+class AtOnce(msgspec.Struct, frozen=True, kw_only=True):
+    """Tokens a second of several requests at once, each with `n_kv` tokens in its cache: `tps` of all together, with
+    an 80 % interval, and of `each`."""
+
+    requests: int
+    n_kv: int
+    tps: float
+    low: float
+    high: float
+    each: float
+
+
 class Reason(msgspec.Struct, frozen=True):
     """Why something was chosen: the rule's id, and a sentence."""
 
@@ -239,7 +251,8 @@ class AdvisedConfig(msgspec.Struct, frozen=True, kw_only=True):
     interval, estimated from the types of the header's tensors; None in answers from before there was an estimate.
     `on_front`: no other config here is at least as good in bits, PP, TG and largest context, and better in one of them;
     `best_at`: in what none here is better. `tied_with`: ranks of the configs that the speeds cannot tell it from.
-    `build`: the build of the engine that figures and spelling are for.
+    `at_once`: of as many requests as the goal has at once, None for one. `build`: of the engine, that figures and
+    spelling are for.
     `is_mine`: it is the command in use, which nothing found beats. `pick`: what it was picked as, None for the others.
     `measured`: by depth, where it was measured; `measured_match` `exact`: on the same GPUs, CPU and RAM, then ranks and
     `goal_seconds` are by that; `near`: with another CPU or RAM, which changes neither.
@@ -274,6 +287,7 @@ class AdvisedConfig(msgspec.Struct, frozen=True, kw_only=True):
     is_mine: bool = False
     versus_mine: VersusMine | None = None
     pick: NamedPick | None = None
+    at_once: AtOnce | None = None
 
 
 class Refusal(msgspec.Struct, frozen=True, kw_only=True):

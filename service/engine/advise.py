@@ -10,7 +10,7 @@ from itertools import pairwise
 import msgspec
 from msgspec.structs import replace
 
-from service.engine.advice import AdviceBody, AdvisedConfig, DeviceMemory
+from service.engine.advice import AdviceBody, AdvisedConfig, AtOnce, DeviceMemory
 from service.engine.calibration import Calibration
 from service.engine.catalogue import rigs_of
 from service.engine.commands import ParsedCommand
@@ -53,6 +53,7 @@ from service.engine.planner.search.options import check_user_flags, goal_with_us
 from service.engine.planner.search.simple import shortest
 from service.engine.quality import has_imatrix, quality_loss
 from service.engine.speed import milliseconds, predict_speed, speed_point
+from service.engine.speed.at_once import at_once
 from service.engine.units import MIB
 from service.engine.versions import versions
 
@@ -252,7 +253,10 @@ def _config(
     lines = commands(engine, variant.model, flags, variant.files, rig, cards, where, problem.build, bounded)
     run = problem.run(flags, contender.fitted.memory.placement)
     depths = sorted({0, goal.depth // 2, goal.depth})
-    notes = notes_of(contender, rig, goal)
+    together = None
+    if goal.parallel > 1 and contender.candidate.strategy != "experts from a drive":
+        together = _together(at_once(run, goal.parallel, goal.depth), goal)
+    notes = notes_of(contender, rig, goal, together)
     if problem.build and problem.build.date:
         notes = [*rule_errors(engine, lines.server, variant.model, rig, problem.build), *notes]
     return AdvisedConfig(
@@ -277,7 +281,15 @@ def _config(
         reasons=[*reasons(contender, variant.model, rig, first=number == 1), *what_limits(contender, goal.depth)],
         notes=notes,
         versus_mine=versus_current(current, contender, variant.name) if current and current.works else None,
+        at_once=together,
     )
+
+
+def _together(found: Estimate, goal: Goal) -> AtOnce:
+    low, tps, high, each = (
+        round(x, 2) for x in (found.low, found.expected, found.high, found.expected / goal.parallel)
+    )
+    return AtOnce(requests=goal.parallel, n_kv=goal.depth, tps=tps, low=low, high=high, each=each)
 
 
 def _drive_configs(

@@ -286,7 +286,11 @@ def test_without_a_minimum_speed_what_fits_the_card_comes_first() -> None:
         "Qwen3-30B-A3B", "q2_K", "q4_K_M", "q8_0", hardware=rigs.ONE_3090_DESKTOP, goal=GoalRequest(preset="batch")
     )
     assert (first(body).variant, first(body).strategy) == ("q4_K_M", "all on GPU")
-    assert any("one request at a time" in note for note in first(body).notes)
+    config = first(body)
+    assert config.at_once is not None
+    assert config.at_once.requests == 4
+    assert config.speed[-1].tg_tps < config.at_once.tps < 4 * config.speed[-1].tg_tps
+    assert any(f"4 requests at once: about {config.at_once.tps:.0f} t/s together" in note for note in config.notes)
 
 
 def test_a_cache_is_quantised_only_where_that_gains_or_is_asked_for() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import groupby
 
-from service.engine.advice import Reason
+from service.engine.advice import AtOnce, Reason
 from service.engine.config import Device, Flags
 from service.engine.engines import engine_spec
 from service.engine.estimate import Estimate
@@ -18,6 +18,9 @@ from service.engine.planner.ranking.rank import Contender, Squeeze
 from service.engine.speed import is_called, predict_speed, versus
 from service.engine.speed.interval import Phase
 from service.engine.units import GIB
+
+# LocalAI measured 128 at once on one GB10: 4.1 t/s each with llama.cpp, 5.9 with vLLM (DECODE_SERVING_SCOPE.md).
+_MANY = 16
 
 
 def reasons(contender: Contender, model: Model, rig: Rig, *, first: bool = False) -> list[Reason]:
@@ -217,8 +220,8 @@ def _names(devices: tuple[Device, ...]) -> str:
     return devices[0].name if len(devices) == 1 else f"{devices[0].name} to {devices[-1].name}"
 
 
-def notes_of(contender: Contender, rig: Rig, goal: Goal) -> list[str]:
-    """Return what the user has to know or look at before running the command."""
+def notes_of(contender: Contender, rig: Rig, goal: Goal, together: AtOnce | None) -> list[str]:
+    """Return what the user has to know or look at before running the command. `together`: speed of all requests."""
     found, devices = [], contender.problem.devices
     whole = contender.candidate.strategy == "all on GPU"
     if len({card.name for card in rig.cards}) > 1 and not (rig.order_known or rig.devices_known) and len(devices) > 1:
@@ -231,8 +234,15 @@ def notes_of(contender: Contender, rig: Rig, goal: Goal) -> list[str]:
         )
     if contender.fitted.memory.basis == "approximate":
         found.append("approximate: the graph of this architecture is not known here, the nearest family's is used")
-    if goal.parallel > 1:
+    if together is not None:
+        found.append(
+            f"{goal.parallel} requests at once: about {together.tps:.0f} t/s together ({together.low:.0f} to "
+            f"{together.high:.0f}), {together.each:.1f} each; the other speeds are those of one request at a time"
+        )
+    elif goal.parallel > 1:
         found.append(f"speeds are those of one request at a time; {goal.parallel} at once share the context")
+    if goal.parallel >= _MANY and whole and rig.cards[devices[0].gpu].backend in ("cuda", "rocm"):
+        found.append("for so many requests at once servers made for that, such as vLLM, are worth a comparison")
     if contender.fitted.flags.split_mode != "layer":
         mode = contender.fitted.flags.split_mode
         found.append(f"few runs with -sm {mode} were published: its speed is a formula and no more, so measure it")
