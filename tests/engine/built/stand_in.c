@@ -1,7 +1,8 @@
 // Devices of llama.cpp that exist only by name and free memory, for tests of what `llama-fit-params` chooses.
 // Loaded by GGML_BACKEND_PATH; STAND_IN_FREE: bytes free on each, separated by commas. They run every operation and take
-// batches of 32 tokens from RAM, as CUDA does (ggml-cuda.cu, ggml_backend_cuda_device_offload_op); nothing is allocated,
-// for llama-fit-params only measures.
+// batches of 32 tokens from RAM, as CUDA does (ggml-cuda.cu, ggml_backend_cuda_device_offload_op), and have a type for
+// host memory, as CUDA's pinned one: without it weights in RAM are repacked for the CPU, and are not offered. Nothing is
+// allocated on them, for llama-fit-params only measures.
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,6 +20,7 @@ struct card {
 static struct card                     cards[MOST];
 static struct ggml_backend_device      devices[MOST];
 static struct ggml_backend_buffer_type types[MOST];
+static struct ggml_backend_buffer_type host;
 static struct ggml_backend_reg         registry;
 static size_t                          n_cards;
 static uint8_t                         guid[16] = { 0x73, 0x74, 0x61, 0x6e, 0x64, 0x2d, 0x69, 0x6e };
@@ -26,6 +28,23 @@ static uint8_t                         guid[16] = { 0x73, 0x74, 0x61, 0x6e, 0x64
 static const char * type_name(ggml_backend_buffer_type_t type) { return ((struct card *) type->context)->name; }
 static size_t type_alignment(ggml_backend_buffer_type_t type) { (void) type; return ALIGNMENT; }
 static ggml_backend_buffer_t type_alloc(ggml_backend_buffer_type_t type, size_t size) { (void) type; (void) size; return NULL; }
+
+static const char * host_name(ggml_backend_buffer_type_t type) { (void) type; return "CUDA_Host"; }
+static size_t host_alignment(ggml_backend_buffer_type_t type) { (void) type; return 32; }
+static bool host_is_host(ggml_backend_buffer_type_t type) { (void) type; return true; }
+static void host_free(ggml_backend_buffer_t buffer) { free(buffer->context); }
+static void * host_base(ggml_backend_buffer_t buffer) { return buffer->context; }
+static void host_clear(ggml_backend_buffer_t buffer, uint8_t value) { memset(buffer->context, value, buffer->size); }
+static ggml_backend_buffer_t host_alloc(ggml_backend_buffer_type_t type, size_t size) {
+    ggml_backend_buffer_t buffer = calloc(1, sizeof(*buffer));
+    buffer->iface.free_buffer = host_free;
+    buffer->iface.get_base = host_base;
+    buffer->iface.clear = host_clear;
+    buffer->buft = type;
+    buffer->context = aligned_alloc(32, (size + 31) / 32 * 32);
+    buffer->size = size;
+    return buffer;
+}
 
 static const char * backend_name(ggml_backend_t backend) { return ((struct card *) backend->context)->name; }
 static void backend_free(ggml_backend_t backend) { free(backend); }
@@ -64,8 +83,9 @@ static ggml_backend_t device_backend(ggml_backend_dev_t device, const char * par
     return backend;
 }
 static ggml_backend_buffer_type_t device_type_of_buffers(ggml_backend_dev_t device) { return &types[device - devices]; }
+static ggml_backend_buffer_type_t device_type_of_host(ggml_backend_dev_t device) { (void) device; return &host; }
 static bool device_supports(ggml_backend_dev_t device, const struct ggml_tensor * op) { (void) device; (void) op; return true; }
-static bool device_reads(ggml_backend_dev_t device, ggml_backend_buffer_type_t type) { return type->device == device; }
+static bool device_reads(ggml_backend_dev_t device, ggml_backend_buffer_type_t type) { return type == &types[device - devices]; }
 static bool device_offloads(ggml_backend_dev_t device, const struct ggml_tensor * op) {
     (void) device;
     int64_t batch = op->ne[1] * op->ne[2] * op->ne[3];
@@ -95,13 +115,16 @@ __attribute__((visibility("default"))) ggml_backend_reg_t ggml_backend_init(void
         card->free = strtoull(text, (char **) &text, 10);
         text += *text == ',';
         struct ggml_backend_device_i of_device = {
-            device_name, device_name, device_memory, device_type, device_props, device_backend, device_type_of_buffers, NULL, NULL,
+            device_name, device_name, device_memory, device_type, device_props, device_backend, device_type_of_buffers,
+            device_type_of_host, NULL,
             device_supports, device_reads, device_offloads, event_new, event_free, event_synchronize,
         };
         devices[n_cards] = (struct ggml_backend_device) { of_device, &registry, card };
         struct ggml_backend_buffer_type_i of_type = { type_name, type_alloc, type_alignment, NULL, NULL, NULL };
         types[n_cards] = (struct ggml_backend_buffer_type) { of_type, &devices[n_cards], card };
     }
+    struct ggml_backend_buffer_type_i of_host = { host_name, host_alloc, host_alignment, NULL, NULL, host_is_host };
+    host = (struct ggml_backend_buffer_type) { of_host, &devices[0], NULL };
     struct ggml_backend_reg_i of_registry = { registry_name, registry_count, registry_device, registry_address };
     registry = (struct ggml_backend_reg) { GGML_BACKEND_API_VERSION, of_registry, NULL };
     return &registry;

@@ -1,4 +1,7 @@
-"""What `-fit` is computed to choose, against llama-fit-params on devices that exist by name and free memory only."""
+"""What `-fit` is computed to choose, against llama-fit-params on devices that exist by name and free memory only.
+
+The cards hold a sixth of the model to a third more than all of it, in one to three parts. FIT_RUNS: how many cases.
+"""
 
 from __future__ import annotations
 
@@ -21,8 +24,16 @@ from tests.engine.built.test_commands import VERSION
 
 pytestmark = pytest.mark.full
 
-MODELS = [("Qwen3-30B-A3B", "q4_K_M"), ("GLM-4.5-Air", "q4_K_M"), ("Llama-3.3-70B", "q4_K_M")]
-RUNS = 24
+MODELS = [
+    ("Qwen3-30B-A3B", "q4_K_M"),
+    ("GLM-4.5-Air", "q4_K_M"),
+    ("Llama-3.3-70B", "q4_K_M"),
+    ("gpt-oss-20b", "exps=mxfp4,*=q8_0"),
+    ("Qwen3-8B", "q8_0"),
+    ("Gemma-3-27B", "q4_K_M"),
+    ("DeepSeek-V2-Lite", "q4_K_M"),
+]
+RUNS = int(os.environ.get("FIT_RUNS", "40"))
 CACHE = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "offload-advisor" / f"llama.cpp-{VERSION}"
 FOLDER = Path(os.environ.get("ENGINE_CACHE", CACHE))
 
@@ -84,17 +95,18 @@ def as_printed(found: Flags, asked: Flags) -> str:
     return f"-c {found.n_ctx} -ngl {layers}{shares}" + (f' -ot "{rules}"' if rules else "")
 
 
-@pytest.mark.timeout(600)
-def test_the_choice_is_that_of_llama_fit_params_nine_times_of_ten(stand_in: Path, files: dict[str, Path]) -> None:
-    rng, differ = random.Random(20), []
+@pytest.mark.timeout(30 * RUNS)
+def test_the_choice_is_that_of_llama_fit_params(stand_in: Path, files: dict[str, Path]) -> None:
+    rng, differ = random.Random(7), []
     for _ in range(RUNS):
         name, mix = rng.choice(MODELS)
-        free = [rng.randrange(4_000, 26_000) * MIB for _ in range(rng.choice([1, 1, 2, 2, 3]))]
+        size, n = models.build(name, mix).n_bytes // MIB, rng.choice([1, 1, 2, 2, 3])
+        least, most = max(2_000, size // (6 * n)), max(int(size * 1.3 / n), 6_000)
+        free = [rng.randrange(least, most) * MIB for _ in range(n)]
         words = ["-fa", "on", "-ub", rng.choice(["512", "1024", "2048"])]
         words += rng.choice([[], ["-c", "4096"], ["-c", "16384"], ["-c", "32768"]])
         words += rng.choice([[], ["-ctk", "q8_0", "-ctv", "q8_0"]])
         theirs, ours = chosen(files[name], words, free, stand_in), computed(name, mix, words, free)
         if theirs != ours:
             differ.append(f"{name} {[n // MIB for n in free]} {' '.join(words)}\n  {theirs}\n  {ours}")
-    # What is known to differ: one part of one layer, where our buffer of an empty first card is some MiB off.
-    assert len(differ) <= RUNS // 10, f"{len(differ)} of {RUNS} differ:\n" + "\n".join(differ)
+    assert not differ, f"{len(differ)} of {RUNS} differ:\n" + "\n".join(differ)

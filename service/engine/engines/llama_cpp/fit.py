@@ -152,9 +152,13 @@ class _Fit:
     # -- experts -----------------------------------------------------------------------------------------------------
 
     def _experts(self, shares: list[_Share]) -> list[_Share]:
-        """Give whole layers to the cards from the first to the last, taken from those without experts."""
-        used = self._used(shares)
-        start = next((i for i, share in enumerate(shares) if share.layers), self.n)
+        """Give whole layers to the cards from the first to the last, taken from those without experts.
+
+        Where the last card has no layer none is found to start from, and all experts stay in RAM.
+        """
+        used, start = self._used(shares), self.n
+        while start and shares[start - 1].layers:
+            start -= 1
         card = 0
         while card <= start < self.n:
             high, start_high = self._all_full(shares, card, start), self.n - 1
