@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -121,7 +122,7 @@ def rank(contenders: list[Contender], goal: Goal) -> Ranked:
     the other picks, then by the goal's time: the first one's variant on the other engine, one of each variant that
     people ask for or that nothing beats in both quality and time, and the fastest others.
     """
-    by_time = _distinct(sorted(_largest_batches(contenders), key=lambda c: c.seconds.expected))
+    by_time = _distinct(sorted(_largest_batches(contenders, goal), key=lambda c: c.seconds.expected), goal)
     if not by_time:
         return Ranked([], {})
     picked = picks(by_time, goal)
@@ -228,8 +229,8 @@ def _first(contenders: Sequence[Contender], goal: Goal) -> Contender:
     return min(contenders, key=lambda c: c.cost(goal))
 
 
-def _largest_batches(contenders: list[Contender]) -> list[Contender]:
-    """Of what differs by the micro-batch alone: the fastest at long prompts that costs the goal next to nothing."""
+def _largest_batches(contenders: list[Contender], goal: Goal) -> list[Contender]:
+    """Of what differs by the micro-batch alone: the fastest at long prompts that costs hardly more than the best."""
     alike: dict[object, list[Contender]] = {}
     for c in contenders:
         flags = c.fitted.flags
@@ -237,17 +238,19 @@ def _largest_batches(contenders: list[Contender]) -> list[Contender]:
         alike.setdefault(kind, []).append(c)
     found = []
     for group in alike.values():
-        limit = min(c.seconds.expected for c in group) * NEGLIGIBLE
-        found.append(max((c for c in group if c.seconds.expected <= limit), key=lambda c: c.speed.pp.expected))
+        best = min(group, key=lambda c: c.cost(goal))
+        cost, seconds = best.cost(goal) + math.log(NEGLIGIBLE), best.seconds.expected * NEGLIGIBLE
+        near = (c for c in group if c.cost(goal) <= cost and c.seconds.expected <= seconds)
+        found.append(max(near, key=lambda c: c.speed.pp.expected))
     return found
 
 
-def _distinct(by_time: list[Contender]) -> list[Contender]:
-    """Leave out what is hardly faster than a plainer config of the same variant and engine: f16 cache, fewer cards."""
+def _distinct(by_time: list[Contender], goal: Goal) -> list[Contender]:
+    """Leave out what is hardly better than a plainer config of the same variant and engine: f16 cache, fewer cards."""
     chosen: list[Contender] = []
     for c in sorted(by_time, key=_complexity):
         same = [k for k in chosen if (k.engine, k.variant) == (c.engine, c.variant)]
-        if all(c.seconds.expected < k.seconds.expected * _gain_wanted(c, k) or _slower_sort(c, k) for k in same):
+        if all(_is_worth(c, k, goal) or _slower_sort(c, k) for k in same):
             chosen.append(c)
     return sorted((c for c in chosen if not _outclassed(c, chosen)), key=lambda c: c.seconds.expected)
 
@@ -266,6 +269,13 @@ def _outclassed(contender: Contender, others: list[Contender]) -> bool:
 def _complexity(contender: Contender) -> tuple[bool, bool, int]:
     flags = contender.fitted.flags
     return flags.cache_type_k != "f16", flags.split_mode != "layer", len(contender.candidate.cards)
+
+
+def _is_worth(contender: Contender, plainer: Contender, goal: Goal) -> bool:
+    """Whether it saves as much time, or cost, as is wanted of it."""
+    wanted = _gain_wanted(contender, plainer)
+    cheaper = contender.cost(goal) < plainer.cost(goal) + math.log(wanted)
+    return cheaper or contender.seconds.expected < plainer.seconds.expected * wanted
 
 
 def _gain_wanted(contender: Contender, plainer: Contender) -> float:

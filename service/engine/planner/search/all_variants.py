@@ -62,6 +62,8 @@ def _place_the_promising(searches: Sequence[VariantSearch], goal: Goal, report: 
     for number, variant in enumerate(dict.fromkeys(with_config)):
         report("placing configs", min(_ROUNDS + number + 1, in_all), in_all)
         variant.place_competitors(_ALTERNATIVES if number < _WITH_ALTERNATIVES else 0)
+    for best in _ranked(searches, goal).order[:1]:
+        next(v for v in searches if any(c is best for c in v.contenders)).place_nearest()
 
 
 def _place_the_best(searches: Sequence[VariantSearch], goal: Goal, pick: Pick | None) -> None:

@@ -28,6 +28,7 @@ from service.engine.speed import goal_seconds, predict_speed, typical_seconds
 from service.engine.units import GIB
 
 _FAILURES = 8  # candidates of one engine and variant that may turn out not to fit before the next is tried
+_FAILURES_OF_CARDS = 2  # of the same cards in the same order, before others get their turn
 _FASTER_ONES = 3  # candidates with a better bound than the placed one that are placed as well
 _LAST_ONES = 3  # candidates that are tried with whole layers in RAM, where no other fits
 _GAIN = 0.999  # a competitor's likely time has to be below this share of the best
@@ -35,6 +36,7 @@ _CLOSE = (
     1.15  # a placed candidate is slower than forecast where it takes longer than this factor of the next one's bound
 )
 _MOST_TOGETHER = 3  # placements of cards that share every layer: each replay takes seconds with eight cards
+_NEAREST, _HOPEFUL, _BATCHES = 1.15, 3, 3  # of the first config, by time; so many of either sort are placed
 _NEAR = 1.5  # an alternative's bound is within this factor of the best time
 
 RejectedFor: TypeAlias = Literal["does not fit", "a card idle", "pruned by bound", "minimum not reached"]
@@ -148,16 +150,26 @@ class VariantSearch:
         """Place the most promising candidates, until one fits and the next cannot be much faster. Once is enough."""
         if self.n_placed:
             return
-        failures = fitting = 0
+        fitting, failed = 0, list[Cards]()
         while (self.queue and not self.contenders) or (fitting == 1 and self._is_loose()):
-            fits = self._place(self._next(self.queue[0]))
-            failures, fitting = failures + (not fits), fitting + fits
-            if failures == _FAILURES:
+            one = self._next(self._hopeful(failed))
+            fits = self._place(one)
+            fitting, failed = fitting + fits, failed if fits else [*failed, one.candidate.cards]
+            if len(failed) == _FAILURES:
                 break
         if not self.contenders and self.considered:
             self._place_layers_in_ram()
+            self._place_on_cpu()
         self._place_by_layers()
         self._place_small_batch()
+
+    def _hopeful(self, failed: list[Cards]) -> _Queued:
+        """The best candidate; where its cards failed some times, that of others, if there are others."""
+        best = self.queue[0]
+        if failed.count(best.candidate.cards) < _FAILURES_OF_CARDS:
+            return best
+        others = (t for t in self.queue if t.candidate.cards and failed.count(t.candidate.cards) < _FAILURES_OF_CARDS)
+        return next(others, best)
 
     def _place_small_batch(self) -> None:
         """Where weights are in RAM that the cards may hold after all: what leaves none there by its forecast, else the
@@ -196,6 +208,20 @@ class VariantSearch:
         for _ in range(n_other_kinds):
             self._place_other_kind()
 
+    def place_nearest(self) -> None:
+        """Place the most hopeful of the others, and the best one's cards with other micro-batches: forecasts of what is
+        partly in RAM are off by some per cent, and a smaller buffer leaves room for more."""
+        best = min(self.contenders, key=lambda c: c.cost(self.case.goal), default=None)
+        if best is None:
+            return
+        near = [one for one in self.queue if one.penalised < self._best() * _NEAREST]
+        alike = [one for one in near if _kind(one.candidate) == _kind(best.candidate)]
+        same = [one for one in alike if one.candidate.cards == best.candidate.cards]
+        for one in dict.fromkeys((*near[:_HOPEFUL], *sorted(same, key=lambda one: one.penalised)[:_BATCHES])):
+            if one in self.queue:
+                self.queue.remove(one)
+                self._place(one)
+
     def _next(self, best: _Queued) -> _Queued:
         """Take `best` from the tries, with the largest micro-batch that costs the goal next to nothing."""
         limit = best.seconds * NEGLIGIBLE
@@ -221,6 +247,14 @@ class VariantSearch:
         for candidate in sorted(tried, key=lambda c: (c.flags.n_ubatch, -len(c.cards)))[:_LAST_ONES]:
             if candidate.flags.split_mode == "layer" and self._place(_Queued(candidate, _NO_FORECAST), last=True):
                 return
+
+    def _place_on_cpu(self) -> None:
+        """Nothing fitted with a card: the CPU alone, unless the user's flags or the build are why."""
+        free = (one for one in self.queue if not (one.candidate.cards or one.candidate.user_fields))
+        one = next(free, None)
+        if one is not None and not self.contenders and not self.refusal:
+            self.queue.remove(one)
+            self._place(one)
 
     def place_all(self) -> None:
         """Place every candidate."""
