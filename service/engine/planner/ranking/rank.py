@@ -28,7 +28,7 @@ _WORTH_SHOWING = 0.97  # a second config of one variant and engine must save 3 %
 _NO_ALTERNATIVE = 1.5  # another strategy that takes longer than this is none
 _OUTCLASSED = 0.9  # of the time
 _WORTH_A_CARD = 0.99  # one more card where weights stay in RAM: less than 1 % is not worth its place in a command
-_WORTH_QUANTISING = 0.95  # a quantised cache must save 5 %: its cost at depth is the least certain part
+WORTH_QUANTISING = 0.95  # a quantised cache must save 5 %: its cost at depth is the least certain part
 _MUCH_FASTER = 1.15  # what a loss of quality must be faster by, to be picked as fast
 _LESS_LOSS = 0.2  # per cent of perplexity: less than that is no other quality
 DAMAGED = 30.0  # per cent: such a variant gets a line only where there is room
@@ -196,7 +196,7 @@ def lines(found: Sequence[T], measure: Callable[[T], Line]) -> list[T]:
 def penalised(candidate: Candidate, model: Model, seconds: float) -> float:
     """Return the seconds of a candidate with what a quantised cache has to save, and what `-sm` may lack, added."""
     counted = seconds * together_factor(candidate.flags, is_mixture=bool(model.moe_layers))
-    return counted if candidate.flags.cache_type_k == "f16" else counted / _WORTH_QUANTISING
+    return counted if candidate.flags.cache_type_k == "f16" else counted / WORTH_QUANTISING
 
 
 def together_factor(flags: Flags, *, is_mixture: bool) -> float:
@@ -281,7 +281,7 @@ def _is_worth(contender: Contender, plainer: Contender, goal: Goal) -> bool:
 def _gain_wanted(contender: Contender, plainer: Contender) -> float:
     """What to save of the time: of more cards less is asked where the fewer leave weights in RAM."""
     if contender.fitted.flags.cache_type_k != plainer.fitted.flags.cache_type_k:
-        return _WORTH_QUANTISING
+        return WORTH_QUANTISING
     return _WORTH_SHOWING if plainer.candidate.strategy == "all on GPU" else _WORTH_A_CARD
 
 
