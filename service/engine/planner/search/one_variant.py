@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from typing import Literal, NamedTuple, TypeAlias
 
@@ -14,13 +15,13 @@ from service.engine.errors import InvalidFlags
 from service.engine.goal import Constraints, Goal
 from service.engine.hardware import Rig
 from service.engine.model import Model
-from service.engine.planner.pricing.candidate import Candidate, Cards, base_flags, with_strategy
-from service.engine.planner.pricing.fit import Fitted, MemoryLimits, Problem, Shortfall
+from service.engine.planner.pricing.candidate import Candidate, Cards, Strategy, base_flags, strategy_of, with_strategy
+from service.engine.planner.pricing.fit import Fitted, MemoryLimits, Problem, Shortfall, check
 from service.engine.planner.pricing.forecast import Forecast, Forecaster
 from service.engine.planner.pricing.support import unsupported
-from service.engine.planner.ranking.rank import NEGLIGIBLE, Contender, penalised
+from service.engine.planner.ranking.rank import NEGLIGIBLE, WORTH_QUANTISING, Contender, penalised
 from service.engine.planner.ranking.utility import Figures, cost
-from service.engine.planner.search.candidates import cache_pairs, cache_types_refusal, candidates
+from service.engine.planner.search.candidates import MICRO_BATCHES, cache_pairs, cache_types_refusal, candidates
 from service.engine.planner.search.fitting import fit_candidate
 from service.engine.planner.search.options import build_refusal, for_build, user_flags, user_flags_refusal
 from service.engine.quality import ranking_loss
@@ -221,6 +222,27 @@ class VariantSearch:
             if one in self.queue:
                 self.queue.remove(one)
                 self._place(one)
+        if not best.candidate.user_fields and not self.build.date:
+            self._keep_engines_own(best)
+
+    def _keep_engines_own(self, best: Contender) -> None:
+        """Keep what the engine would place by itself on all cards, where that may cost less than what was found."""
+        cards, least = tuple(range(len(self.case.rig.cards))), min(c.cost(self.case.goal) for c in self.contenders)
+        problem, now = self._problem(cards), best.fitted.flags
+        pair = cache_pairs(self.case.engine, self.case.model, self.case.constraints)[0][0]
+        plain = msgspec.structs.replace(now, cache_type_k=pair.k, cache_type_v=pair.v)
+        tried = (msgspec.structs.replace(f, n_ubatch=n) for f in (now, plain) for n in (now.n_ubatch, MICRO_BATCHES[0]))
+        for flags in map(problem.placed_by_engine, dict.fromkeys(tried)):
+            fitted = check(problem, flags) if flags else None
+            if not isinstance(fitted, Fitted):
+                continue
+            found = strategy_of(fitted.memory.placement)
+            strategy: Strategy = "layers in RAM" if found == "CPU only" else found
+            own = msgspec.structs.replace(best.candidate, strategy=strategy, cards=cards)
+            contender = _contender(self.case, own, problem, fitted, self.loss)
+            if contender.cost(self.case.goal) < least + math.log(_GAIN / WORTH_QUANTISING):
+                self.contenders.append(contender)
+                self.considered, self.n_placed = self.considered + 1, self.n_placed + 1
 
     def _next(self, best: _Queued) -> _Queued:
         """Take `best` from the tries, with the largest micro-batch that costs the goal next to nothing."""
