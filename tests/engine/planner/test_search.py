@@ -10,6 +10,7 @@ from service.engine.catalogue import resolve
 from service.engine.config import ENGINES
 from service.engine.goal import Constraints, GoalRequest, Preset, resolve_goal
 from service.engine.hardware import Cpu, Gpu, Hardware, Ram
+from service.engine.planner.pricing.candidate import strategy_of
 from service.engine.planner.pricing.forecast import even_shares
 from service.engine.planner.ranking.rank import Contender, rank
 from service.engine.planner.search.all_variants import search
@@ -120,3 +121,47 @@ def test_cards_that_share_a_layer_get_shares_by_speed_up_to_their_room() -> None
     assert even_shares([24.0, 24.0], [2.0, 1.0], 12.0) == [8.0, 4.0]
     assert even_shares([6.0, 24.0], [2.0, 1.0], 12.0) == [6.0, 6.0]
     assert sum(even_shares([6.0, 2.0], [1.0, 1.0], 12.0)) == 8.0
+
+
+def test_something_is_found_where_no_layer_fits_the_card() -> None:
+    """A card with 4.5 GiB free cannot hold a layer of this model with its cache: the CPU has all, the card may help."""
+    hardware = Hardware(
+        gpus=[Gpu(name="NVIDIA L4", free_gib=4.45)],
+        cpu=Cpu(model="Ryzen 9 7950X"),
+        ram=Ram(total_gb=384, type="DDR5", channels=2, mts=5600),
+    )
+    model = build("Command-R-35B", "q8_0")
+    goal = resolve_goal(GoalRequest(preset="agent"), model.n_ctx_train)
+    case = SearchCase("llama.cpp", 0, model, resolve(hardware), goal, Constraints())
+    found = {c.candidate.strategy for c in search([case])[0].contenders}
+    assert found
+    assert found <= {"CPU only", "layers in RAM"}
+
+
+@pytest.mark.full
+def test_cards_behind_one_that_is_nearly_full_get_their_turn() -> None:
+    """Every order that begins with the card in use fails; those that begin with another do not."""
+    hardware = Hardware(
+        gpus=[
+            Gpu(name="RTX PRO 6000 Blackwell", pcie="3.0 x4"),
+            Gpu(name="RTX 5090", count=2, pcie="4.0 x8"),
+            Gpu(name="RTX PRO 6000 Blackwell", free_gib=5.14),
+        ],
+        cpu=Cpu(model="Threadripper PRO 7965WX"),
+        ram=Ram(total_gb=384, type="DDR5", channels=8, mts=5200),
+    )
+    model = build("DeepSeek-V3.2", "q5_k_m")
+    goal = resolve_goal(GoalRequest(preset="batch"), model.n_ctx_train)
+    case = SearchCase("llama.cpp", 0, model, resolve(hardware), goal, Constraints())
+    assert any(c.candidate.cards for c in search([case])[0].contenders)
+
+
+@pytest.mark.parametrize(("model", "mixes", "hardware", "preset"), CASES, ids=NAMES)
+def test_what_lies_on_the_cards_altogether_is_called_so_and_asks_for_no_threads(
+    model: str, mixes: tuple[str, ...], hardware: Hardware, preset: Preset
+) -> None:
+    for outcome in found(model, mixes, repr(hardware), preset, False):
+        for c in outcome.contenders:
+            whole = strategy_of(c.fitted.memory.placement) == "all on GPU"
+            assert whole == (c.candidate.strategy == "all on GPU")
+            assert whole == (c.fitted.flags.threads is None)
