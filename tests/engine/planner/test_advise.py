@@ -366,6 +366,14 @@ def test_what_is_read_from_a_drive_is_the_share_of_the_experts_that_ram_cannot_k
     assert at.tg_high < 1000 / (reading / 1.5)
 
 
+def test_experts_come_from_a_drive_without_a_gpu_too() -> None:
+    body = ask(R1, LARGER, hardware=msgspec.structs.replace(R1_DESKTOP, gpus=[]))
+    assert body.headline.startswith("Only from a drive, slowly: ")
+    (config,) = body.configs
+    assert [row.device for row in config.devices] == ["CPU"]
+    assert any("no GPU is used: weights are mapped" in reason.text for reason in config.reasons)
+
+
 def test_of_several_variants_from_a_drive_the_best_trade_comes_first_and_the_others_follow() -> None:
     balanced, fast = ask(R1, R1_MIX, LARGER, hardware=R1_DESKTOP).configs
     assert (balanced.variant, fast.variant) == (LARGER, R1_MIX), "what one bit a weight loses is not made good by speed"

@@ -92,11 +92,11 @@ def _strategy(contender: Contender, model: Model, devices: tuple[Device, ...]) -
     strategy, flags = contender.candidate.strategy, contender.fitted.flags
     if strategy == "CPU only":
         return Reason("cpu-only", "no GPU is used: all weights and the cache are in RAM")
+    if strategy == "experts from a drive" and not devices:
+        return Reason("cpu-only", "no GPU is used: weights are mapped, the cache is in RAM")
     where = _names(devices)
     if strategy == "all on GPU":
         return Reason("all-on-gpu", f"everything fits on {where}: nothing is read from RAM for a token")
-    if strategy == "experts from a drive" and not devices:
-        return Reason("cpu-only", "no GPU is used: weights are mapped, the cache is in RAM")
     if strategy == "layers in RAM":
         text = f"{flags.n_gpu_layers} of {model.n_layer + 1} layers on {where}, the others and their cache in RAM"
         return Reason("layers-in-ram", text)
