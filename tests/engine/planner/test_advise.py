@@ -374,6 +374,13 @@ def test_experts_come_from_a_drive_without_a_gpu_too() -> None:
     assert any("no GPU is used: weights are mapped" in reason.text for reason in config.reasons)
 
 
+def test_several_cards_with_experts_from_a_drive_get_shares_of_their_own() -> None:
+    body = ask(R1, LARGER, hardware=parse_hardware("RTX 4090 + RTX 3060, i9-14900K, 128GB DDR5-5200"))
+    (config,) = body.configs
+    assert config.strategy == "experts from a drive"
+    assert " -ts " in config.commands.server
+
+
 def test_of_several_variants_from_a_drive_the_best_trade_comes_first_and_the_others_follow() -> None:
     balanced, fast = ask(R1, R1_MIX, LARGER, hardware=R1_DESKTOP).configs
     assert (balanced.variant, fast.variant) == (LARGER, R1_MIX), "what one bit a weight loses is not made good by speed"

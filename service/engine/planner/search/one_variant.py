@@ -36,6 +36,7 @@ _GAIN = 0.999  # a competitor's likely time has to be below this share of the be
 _CLOSE = (
     1.15  # a placed candidate is slower than forecast where it takes longer than this factor of the next one's bound
 )
+_MOST_SHARE = 1_000  # of `-ts`: layers or GiB
 _MOST_TOGETHER = 3  # placements of cards that share every layer: each replay takes seconds with eight cards
 _NEAREST, _HOPEFUL, _BATCHES = 1.15, 3, 3  # of the first config, by time; so many of either sort are placed
 _NEAR = 1.5  # an alternative's bound is within this factor of the best time
@@ -233,7 +234,9 @@ class VariantSearch:
         plain = msgspec.structs.replace(now, cache_type_k=pair.k, cache_type_v=pair.v)
         tried = (msgspec.structs.replace(f, n_ubatch=n) for f in (now, plain) for n in (now.n_ubatch, MICRO_BATCHES[0]))
         for flags in map(problem.placed_by_engine, dict.fromkeys(tried)):
-            fitted = check(problem, flags) if flags else None
+            if flags is None or (len(cards) > 1 and not 0 < max(flags.tensor_split, default=0) < _MOST_SHARE):
+                continue  # several cards without shares, or with bytes for them, are no command to write
+            fitted = check(problem, flags)
             if not isinstance(fitted, Fitted):
                 continue
             found = strategy_of(fitted.memory.placement)
