@@ -32,10 +32,8 @@ TABLES = Path(__file__).parent.parent / "tests" / "data" / "many_at_once.jsonl"
 
 def run_of(table: dict[str, Any]) -> ResolvedRun:
     """Return the run that a table is of; its CPU and RAM, which nobody named, do not matter."""
-    rig, model = (
-        resolve(parse_hardware(f"{table['gpu']}, Ryzen 9 5950X, 64GB DDR4-3200")),
-        build(table["model"], table["mix"]),
-    )
+    rig = resolve(parse_hardware(f"{table['gpu']}, Ryzen 9 5950X, 64GB DDR4-3200"))
+    model = build(table["model"], table["mix"])
     devices = engine_devices(rig, "llama.cpp", (0,))
     flags = Flags(n_ctx=65536, n_batch=2048, n_ubatch=512, flash_attn="on")
     placement = place("llama.cpp", model, flags, [device.free for device in devices])

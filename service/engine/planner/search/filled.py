@@ -54,15 +54,15 @@ def _kept(search: PlacementSearch, away: Sequence[int]) -> list[int]:
 def _spans(search: PlacementSearch, rooms: Sequence[int], away: Sequence[int]) -> Starts | None:
     """The spans with which each card in turn is as full as it may be, None where the last one would be too full."""
     sizes = [fixed + kept for fixed, kept in zip(search.fixed, _kept(search, away), strict=True)]
-    sizes += [0] * (search.n_slots - 1 - len(sizes))  # next-token layers, which are not loaded
+    sizes += [0] * (search.n_slots - len(sizes))  # next-token layers, which are not loaded, and the head: see below
     starts, left = [0], rooms[0]
     for slot in range(search.n_slots):
-        while (sizes[slot] if slot < len(sizes) else search.heads[len(starts) - 1]) > left:
+        while (sizes[slot] if slot < search.n_slots - 1 else search.heads[len(starts) - 1]) > left:
             if len(starts) == len(rooms):
                 return None
             left = rooms[len(starts)]
             starts.append(slot)
-        left -= sizes[slot] if slot < len(sizes) else 0
+        left -= sizes[slot]
     return (*starts, *[search.n_slots] * (len(rooms) - len(starts) + 1))
 
 

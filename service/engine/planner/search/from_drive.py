@@ -21,7 +21,7 @@ from service.engine.planner.pricing.candidate import Candidate, Strategy, base_f
 from service.engine.planner.pricing.fit import Fitted, Problem, slack
 from service.engine.planner.ranking.rank import Contender
 from service.engine.planner.search.candidates import cache_pairs
-from service.engine.planner.search.layout_flags import tensor_split_for
+from service.engine.planner.search.layout_flags import starts_of, tensor_split_for
 from service.engine.planner.search.one_variant import Outcome, limits_of
 from service.engine.planner.search.options import for_build, user_flags
 from service.engine.speed import Speed, goal_seconds, predict_speed
@@ -125,10 +125,9 @@ def _most_on_cards(problem: Problem, candidate: Candidate) -> Flags | None:
 
 def _with_split(problem: Problem, flags: Flags) -> Flags:
     """The flags with a `-ts` that gives each card what it gets without, where one does: nothing is left to chance."""
-    placement, n_cards = problem.memory(flags).placement, len(problem.devices)
-    cards = (*placement.layers, placement.head)
-    starts = [sum(where < card for where in cards) for card in range(n_cards + 1)]
-    split = tensor_split_for(problem.engine, problem.model, flags, [device.free for device in problem.devices], starts)
+    free = [device.free for device in problem.devices]
+    starts = starts_of(problem.memory(flags).placement, len(free))
+    split = tensor_split_for(problem.engine, problem.model, flags, free, starts)
     return split if split and _cards_hold(problem, split) else flags
 
 

@@ -9,7 +9,7 @@ from typing import TypeAlias
 from msgspec.structs import replace
 
 from service.engine.commands.expert_rules import dense_override, expert_override, number_pattern
-from service.engine.config import CPU, Engine, Flags, Override
+from service.engine.config import CPU, Engine, Flags, Override, Placement
 from service.engine.engines import engine_spec
 from service.engine.memory import matching_names
 from service.engine.model import Model
@@ -42,6 +42,12 @@ def layout_flags(problem: Problem, flags: Flags, starts: Starts, away: Mapping[t
     moved = replace(flags, overrides=tuple(rules_of(problem.model, away)))
     free = [device.free for device in problem.devices]
     return tensor_split_for(problem.engine, problem.model, moved, free, starts) or moved
+
+
+def starts_of(placement: Placement, n_cards: int) -> Starts:
+    """Return the first slot of each of `n_cards` cards, and the end of the last: each block a slot, then the head."""
+    cards = (*placement.layers, placement.head)
+    return tuple(sum(where < card for where in cards) for card in range(n_cards + 1))
 
 
 def all_in_ram(blocks: Sequence[Block]) -> MovedPieces:

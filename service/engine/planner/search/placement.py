@@ -11,7 +11,7 @@ from itertools import pairwise
 
 from msgspec.structs import replace
 
-from service.engine.config import Flags, Placement
+from service.engine.config import Flags
 from service.engine.memory import Memory
 from service.engine.memory.cache import cache_bytes
 from service.engine.memory.spec import make_spec
@@ -20,7 +20,7 @@ from service.engine.planner.pricing.blocks import Block, blocks_of
 from service.engine.planner.pricing.costs import Costs, costs_of
 from service.engine.planner.pricing.fit import Fitted, Placed, Problem, Shortfall, shortfall_of, slack
 from service.engine.planner.search.layout import LayoutSearch, Sizes, Starts
-from service.engine.planner.search.layout_flags import MovedPieces, all_in_ram, layout_flags, moved_pieces
+from service.engine.planner.search.layout_flags import MovedPieces, all_in_ram, layout_flags, moved_pieces, starts_of
 from service.engine.speed import request_of, work_of
 
 _MOST_REPLAYS = 8
@@ -59,7 +59,9 @@ class PlacementSearch:
         first = self.first_starts()
         tries = [self.search_from(first)]
         if self._may_leave_ram_empty():
-            starts = self._starts_of(tries[0].fitted.memory.placement) if isinstance(tries[0], Placed) else first
+            starts = first
+            if isinstance(tries[0], Placed):
+                starts = starts_of(tries[0].fitted.memory.placement, len(self.free))
             tries.append(self.search_from(starts, ram_empty=True))
         found = [one for one in tries if isinstance(one, Placed)]
         short = [one for one in tries if isinstance(one, Shortfall)]
@@ -69,10 +71,6 @@ class PlacementSearch:
         """Return whether the cards may have room for all pieces: then the first card needs none for copies."""
         pieces = [piece for block in self.blocks for piece in block.pieces]
         return sum(piece.n_bytes for piece in pieces) <= sum(self.free) - sum(self.fixed) - self.heads[0]
-
-    def _starts_of(self, placement: Placement) -> Starts:
-        cards = (*placement.layers, placement.head)
-        return tuple(sum(where < card for where in cards) for card in range(len(self.free) + 1))
 
     def search_from(self, starts: Starts, *, ram_empty: bool = False) -> Placed | Shortfall:
         """Return the fastest placement that replays confirm. `ram_empty`: all pieces are kept out of RAM."""
