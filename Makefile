@@ -61,7 +61,7 @@ test-engine: setup ## build llama.cpp's tools once, into a cache folder
 drift: setup ## what a source tree has that the known build has not: SOURCE=path [BEFORE=tree of the known build]
 	$(BIN)/python -m rig.drift $(SOURCE) $(if $(BEFORE),--before $(BEFORE))
 
-rig: setup ## build llama.cpp on cards whose memory is only addresses: SOURCE=path or llama-cpp-python's .tar.gz
+rig: setup ## build an engine on cards whose memory is only addresses: SOURCE=path or llama-cpp-python's .tar.gz
 	$(BIN)/python -m rig.build $(SOURCE)
 
 test-browser: setup ## fetch axe-core, by which tests in a browser check accessibility

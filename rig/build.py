@@ -2,7 +2,8 @@
 
 SOURCE: a source tree of llama.cpp or ik_llama.cpp, or llama-cpp-python's source distribution (.tar.gz), which has
 llama.cpp in it. OUT (default ~/.cache/offload-advisor/rig-ENGINE) gets `rig.json`, by which `rig.measure` finds all.
---programs: programs of this very source that are built already, for the CPU (scripts/build_engine.sh); llama.cpp only.
+--programs: programs of this very source that are built already, for the CPU (scripts/build_engine.sh); llama.cpp only,
+whose back ends are libraries that a program loads. All of ik_llama.cpp is built here.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import argparse
 import itertools
 import json
 import os
+import re
 import subprocess
 import sys
 import tarfile
@@ -29,8 +31,10 @@ _BASE = ("ggml.c", "ggml.cpp", "ggml-alloc.c", "ggml-backend.cpp", "ggml-backend
 _DECIDES = ("ggml-cuda", "fattn", "mmq", "mmf", "mmvf", "mmvq", "topk-moe", "allreduce", "mmid", "cumsum", "ssm-scan",
             "ssm-conv", "argsort", "top-k", "concat", "cpy", "softmax", "gated_delta_net", "lightning-indexer",
             "dsv4-hc")  # fmt: skip
-_QUICK = ("-DCMAKE_BUILD_TYPE=None", "-DBUILD_SHARED_LIBS=OFF", "-DGGML_NATIVE=OFF", "-DGGML_OPENMP=OFF",
-          "-DLLAMA_BUILD_TESTS=OFF")  # fmt: skip
+_IK_DECIDES = ("fattn", "fattn-vec-f16", "fattn-vec-f32", "fattn-tile-f16", "fattn-tile-f32", "fattn-wmma-f16",
+               "fattn-mma-f16", "latent_attn")  # fmt: skip
+_QUICK = ("-DCMAKE_BUILD_TYPE=None", "-DGGML_NATIVE=OFF", "-DGGML_OPENMP=OFF", "-DLLAMA_BUILD_TESTS=OFF")
+_SETTING = re.compile(r'set\s*\((GGML_(?:CUDA|SCHED)_\w+)\s+"(\d+)"\s+CACHE')
 
 
 def unpacked(source: Path, out: Path) -> Path:
@@ -86,16 +90,44 @@ def llama_cpp(source: Path, out: Path, tools: Toolkit, programs: Path | None, jo
     with ThreadPoolExecutor(jobs) as pool:
         made = pool.map(lambda f: compile_host(f, objects / f"{f.stem}.cu.o", tools, [*defines, *include]), files)
         parts = [*made, *_base_objects(ggml, objects, ["-D_GNU_SOURCE", "-DGGML_SCHED_MAX_COPIES=4"])]
-    runtime = objects / "runtime.o"
-    words = ["gcc", "-c", "-fPIC", "-O1", "-w", f"-I{tools.include}", str(HERE / "runtime.c"), "-o", str(runtime)]
-    subprocess.run(words, check=True)
-    backend = link([*parts, runtime], out / "backend.so")
+    backend = link([*parts, _runtime(objects, tools)], out / "backend.so")
     if programs is None:
         wanted = ["llama-server", "llama-bench", "llama-fit-params"]
-        programs = _cmake(source, out / "build", jobs, wanted, "-DLLAMA_BUILD_EXAMPLES=OFF", "-DLLAMA_BUILD_APP=OFF",
-                          "-DLLAMA_BUILD_UI=OFF", "-DLLAMA_USE_PREBUILT_UI=OFF", "-DLLAMA_OPENSSL=OFF",
-                          "-DGGML_SCHED_MAX_COPIES=4")  # fmt: skip
+        programs = _cmake(source, out / "build", jobs, wanted, "-DBUILD_SHARED_LIBS=OFF", "-DLLAMA_BUILD_EXAMPLES=OFF",
+                          "-DLLAMA_BUILD_APP=OFF", "-DLLAMA_BUILD_UI=OFF", "-DLLAMA_USE_PREBUILT_UI=OFF",
+                          "-DLLAMA_OPENSSL=OFF", "-DGGML_SCHED_MAX_COPIES=4")  # fmt: skip
     return {"programs": str(programs), "backend": str(backend)}
+
+
+def ik_llama_cpp(source: Path, out: Path, tools: Toolkit, jobs: int) -> dict[str, str]:
+    """Build ik_llama.cpp as a CUDA build is, but that its back end is missing; and that, as a library to preload.
+
+    The attention kernels of the CPU are left out: they decide nothing, and take longest to compile.
+    """
+    ggml, objects = source / "ggml", out / "objects"
+    objects.mkdir(parents=True, exist_ok=True)
+    settings = _SETTING.findall((ggml / "CMakeLists.txt").read_text())
+    defines = ["-D_GNU_SOURCE", "-DGGML_USE_CUDA", "-DGGML_CUDA_USE_GRAPHS", *(f"-D{k}={v}" for k, v in settings)]
+    include = [f"-I{ggml}/include", f"-I{ggml}/src", f"-I{ggml}/src/ggml-cuda"]
+    files = [ggml / "src" / "ggml-cuda.cu"]
+    files += [path for name in _IK_DECIDES if (path := ggml / "src" / "ggml-cuda" / f"{name}.cu").exists()]
+    with ThreadPoolExecutor(jobs) as pool:
+        made = pool.map(lambda f: compile_host(f, objects / f"{f.stem}.cu.o", tools, [*defines, *include]), files)
+        parts = [*made, _runtime(objects, tools)]
+    programs = _cmake(source, out / "build", jobs, ["llama-sweep-bench", "llama-server"], "-DBUILD_SHARED_LIBS=ON",
+                      "-DGGML_AVX=ON", "-DGGML_AVX2=ON", "-DGGML_FMA=ON", "-DGGML_F16C=ON",
+                      "-DGGML_IQK_FLASH_ATTENTION=OFF", "-DCMAKE_C_FLAGS=-DGGML_USE_CUDA",
+                      "-DCMAKE_CXX_FLAGS=-DGGML_USE_CUDA",
+                      "-DCMAKE_EXE_LINKER_FLAGS=-Wl,--unresolved-symbols=ignore-all")  # fmt: skip
+    backend = link(parts, out / "backend.so", beside=next((out / "build").rglob("libggml.so")))
+    return {"programs": str(programs), "backend": str(backend)}
+
+
+def _runtime(objects: Path, tools: Toolkit) -> Path:
+    target = objects / "runtime.o"
+    words = ["gcc", "-c", "-fPIC", "-O1", "-w", f"-I{tools.include}", str(HERE / "runtime.c"), "-o", str(target)]
+    subprocess.run(words, check=True)
+    return target
 
 
 def _cmake(source: Path, build: Path, jobs: int, targets: Sequence[str], *options: str) -> Path:
@@ -118,7 +150,10 @@ def main() -> int:
     out: Path = asked.out or cache / f"rig-{engine}"
     out.mkdir(parents=True, exist_ok=True)
     tools = toolkit(cache)
-    found = llama_cpp(source.resolve(), out, tools, asked.programs, asked.jobs)
+    if engine == "llama.cpp":
+        found = llama_cpp(source.resolve(), out, tools, asked.programs, asked.jobs)
+    else:
+        found = ik_llama_cpp(source.resolve(), out, tools, asked.jobs)
     found |= {"engine": engine, "source": str(source.resolve()), "preload": str(_shared("preload", out))}
     (out / "rig.json").write_text(json.dumps(found, indent=1))
     print(out)

@@ -119,9 +119,19 @@ def left_out(succeed: Sequence[str], stop: Sequence[str], target: Path) -> Path:
     return target
 
 
-def link(objects: Sequence[Path], target: Path) -> Path:
-    """Link a shared object that needs nothing but system libraries: what is missing is left out, as `left_out` says."""
+def link(objects: Sequence[Path], target: Path, beside: Path | None = None) -> Path:
+    """Link a shared object that needs system libraries, and what the library `beside` it has. The rest is left out.
+
+    Of the rest, CUDA's own functions succeed and do nothing; any other ends the measurement, as `left_out` says.
+    """
     words = ["g++", "-shared", "-o", str(target), *map(str, objects), "-Wl,-Bsymbolic,--unresolved-symbols=ignore-all"]
     _run(*words)
-    _run(*words, str(left_out(*unresolved(target), target.with_suffix(".left_out.o"))), "-ldl", "-lpthread")
+    cuda, others = unresolved(target)
+    missing = sorted(set(others) - (_defined(beside) if beside else set()))
+    _run(*words, str(left_out(cuda, missing, target.with_suffix(".left_out.o"))), "-ldl", "-lpthread")
     return target
+
+
+def _defined(library: Path) -> set[str]:
+    done = subprocess.run(["nm", "-D", "--defined-only", str(library)], capture_output=True, text=True, check=True)
+    return {line.split()[-1] for line in done.stdout.splitlines()}

@@ -2,7 +2,8 @@
 
 RIG: the folder that rig.build printed. Without --compare, N random commands on random cards and models are measured and
 written as lines of `tests/data/memory_rig_*.jsonl`; each is held to the prediction on the way. --compare: N lines of
-such a file, chosen by the seed, are measured again. Ends with 1 where a figure differs.
+such a file (of ik_llama.cpp also `memory_arch_ik.jsonl` and `memory_split_ik.jsonl`), chosen by the seed, are measured
+again. Ends with 1 where a figure differs.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import json
 import os
 import random
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -23,17 +25,25 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from rig.commands import random_run
+from service.engine.commands import parse
+from service.engine.config import Engine
+from service.engine.memory import predict_memory
 from service.engine.units import MIB
 from tests import models
 
-_BUFFER = re.compile(r"(\w+)(?:\(\))?\s+(model|KV|RS|output|compute) buffer size\s*(?:=|is)\s*([\d.]+) MiB")
+_BUFFER = re.compile(r"(\w+)(?:\(\))?\s+(?:(model|KV|RS|output|compute) )?buffer size\s*(?:=|is)\s*([\d.]+) MiB")
 _GRAPH = re.compile(r"(splits|nodes)\s*=\s*(\d+)")
-_PARTS = {"model": "weights", "KV": "kv", "RS": "kv", "output": "output", "compute": "compute"}
+_PARTS = {"": "weights", "model": "weights", "KV": "kv", "RS": "kv", "output": "output", "compute": "compute"}
 _CARD = re.compile(r"CUDA(\d+)")
+_STORED = ("weights", "kv", "compute", "output", "derived")
+_UNPRINTED = "derived_bytes"  # what is made of weights when they are loaded
+_SPLIT = ("weights_bytes", "kv_bytes")  # of these ik_llama.cpp prints what all cards have, with -sm graph
+_CARDS = "all cards"  # of recorded figures that are theirs together
 _EXCHANGE = 32 * MIB  # -sm tensor on two cards: what they add up in, which the recorded figures leave out
 _LAST = 4
 _SECONDS = 240
-_PROGRAMS = {"server": "llama-server", "bench": "llama-bench"}
+_COPIED = 8 << 30  # what is loaded by copying in RAM, within a minute
+PROGRAMS = {"server": "llama-server", "bench": "llama-bench", "sweep": "llama-sweep-bench"}
 
 
 class Run(NamedTuple):
@@ -62,24 +72,21 @@ class Printed(NamedTuple):
 
 def run_engine(rig: dict[str, str], run: Run, file: Path) -> Printed:
     """Start the program, read what it prints until the graph is reserved, and end it."""
-    program = str(Path(rig["programs"]) / _PROGRAMS[run.tool])
-    loud = ["-v"] if run.tool == "bench" else ["-lv", "4", "-fit", "off", "--no-warmup", "--port", "0"]
     log = file.with_suffix(".log")
     log.write_text("")
-    env = os.environ | {
-        "GGML_BACKEND_PATH": rig["backend"],
-        "LD_PRELOAD": rig["preload"],
-        "RIG_LOG": str(log),
-        "RIG_FREE_MIB": ",".join(map(str, run.free_mib)),
-    }
-    if "-lm" not in run.args and "-mmp" not in run.args:
-        loud += ["-lm", "none"]  # a mapped file's buffer is printed as the range of its tensors, not as their sum
-    names = (",", "/")[run.tool == "bench"].join(f"CUDA{i}" for i in range(len(run.free_mib)))
-    words = [program, "-dev", names, "-m", str(file), *run.args, *loud]
+    env = os.environ | {"RIG_LOG": str(log), "RIG_FREE_MIB": ",".join(map(str, run.free_mib))}
+    if rig["engine"] == "llama.cpp":
+        env |= {"GGML_BACKEND_PATH": rig["backend"], "LD_PRELOAD": rig["preload"]}
+        words = _words_of_llama_cpp(run)
+    else:
+        env |= {"LD_PRELOAD": f"{rig['preload']} {rig['backend']}"}
+        words = []
+    program = str(Path(rig["programs"]) / PROGRAMS[run.tool])
     process = subprocess.Popen(
-        words, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace",
-        start_new_session=True,
+        [program, "-m", str(file), *run.args, *words], env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        text=True, errors="replace", start_new_session=True, cwd=file.parent,
     )  # fmt: skip
+    Path(f"/proc/{process.pid}/oom_score_adj").write_text("1000")  # a mistake here must not cost another program
     late = threading.Timer(_SECONDS, process.kill)
     late.start()
     try:
@@ -94,6 +101,14 @@ def run_engine(rig: dict[str, str], run: Run, file: Path) -> Printed:
         process.wait()
 
 
+def _words_of_llama_cpp(run: Run) -> list[str]:
+    """What makes its programs print their buffers, and place as they are told, on these cards."""
+    loud = ["-v"] if run.tool == "bench" else ["-lv", "4", "-fit", "off", "--no-warmup", "--port", "0"]
+    if "-lm" not in run.args and "-mmp" not in run.args:
+        loud += ["-lm", "none"]  # a mapped file's buffer is printed as the range of its tensors, not as their sum
+    return [*loud, "-dev", (",", "/")[run.tool == "bench"].join(f"CUDA{i}" for i in range(len(run.free_mib)))]
+
+
 def read(lines: Any) -> Printed:
     """Return what the lines say, up to the first line about the graph's splits."""
     found: dict[str, dict[str, float]] = {}
@@ -103,51 +118,75 @@ def read(lines: Any) -> Printed:
         tail = [*tail[-4:], line.rstrip()]
         if buffer := _BUFFER.search(line):
             parts = found.setdefault(_device(buffer[1]), {})
-            part = _PARTS[buffer[2]]
+            part = _PARTS[buffer[2] or ""]
             parts[part] = round(parts.get(part, 0) + float(buffer[3]), 2)
-        if "graph" in line and "splits" in line:
-            graph |= {name: int(number) for name, number in _GRAPH.findall(line)}
+        numbers = {name: int(number) for name, number in _GRAPH.findall(line)} if "graph" in line else {}
+        graph |= numbers
+        if "splits" in numbers:
             return Printed(found, graph["splits"], graph["nodes"])
     return Printed(found, graph["splits"], graph["nodes"], failed="\n".join(tail))
 
 
 def _device(name: str) -> str:
-    return name if _CARD.fullmatch(name) or name == "Meta" else "Host"
+    return name if _CARD.fullmatch(name) or name in ("Meta", "CUDA_Split") else "Host"
 
 
 def recorded(path: Path) -> Iterator[tuple[dict[str, Any], Run]]:
-    """Yield the lines of a file of measured runs."""
+    """Yield the lines of a file of measured runs, as `differences` reads them."""
     for line in path.read_text().splitlines():
         row = json.loads(line)
-        yield row, Run(row["model"], row["mix"], row["tool"], tuple(row["free_mib"]), tuple(row["args"]))
+        free = row["free_mib"] if "free_mib" in row else row["free_mib_per_gpu"]
+        cards = free if isinstance(free, list) else [free] * row["gpus"]
+        row.setdefault("tool", "sweep")
+        if "compute_mib" in row:
+            row["measured"] = _of_all_cards(row)
+        yield row, Run(row["model"], row["mix"], row["tool"], tuple(cards), tuple(row["args"]))
+
+
+def _of_all_cards(row: dict[str, Any]) -> dict[str, Any]:
+    """A line of `memory_split_ik.jsonl` in the form of the others."""
+    names = [*(f"CUDA{i}" for i in range(len(row["compute_mib"]) - 1)), "Host"]
+    devices = {name: {"compute_mib": mib} for name, mib in zip(names, row["compute_mib"], strict=True)}
+    devices[_CARDS] = {"weights_mib": row["weights_mib"], "kv_mib": row["kv_mib"]}
+    return {"devices": devices, "graph_splits": row["graph_splits"], "graph_nodes": row["graph_nodes"]}
 
 
 def differences(row: dict[str, Any], printed: Printed) -> list[str]:
-    """Return where a line and what was printed now differ: bytes are compared as the engine prints them."""
+    """Return where a line and what was printed now differ: bytes of cards exactly, the rest as the engine prints it."""
     if printed.failed is not None:
         return [f"the engine ended: {printed.failed}"]
     measured, wrong = row["measured"], list[str]()
     together = "tensor" in row.get("args", ())  # one device stands for all cards then
     for name, parts in measured["devices"].items():
         card = _CARD.fullmatch(name)
-        if card:
+        if card and all(part.endswith("_bytes") for part in parts):
             whole = sum(parts.values()) + (_EXCHANGE if together and len(printed.taken) == 2 else 0)
             taken = printed.taken[int(card[1])]
             if whole not in taken:
                 wrong.append(f"{name}: {taken[-1]} bytes, recorded {whole}")
-        for part, n_bytes in parts.items() if not (card and together) else ():
-            now = printed.mib.get(name, {}).get(part.removesuffix("_bytes"), 0.0)
-            if abs(now - n_bytes / MIB) > (0.0151 if card else 0.021):  # the sum of up to four printed figures
-                wrong.append(f"{name} {part}: {now} MiB, recorded {n_bytes / MIB:.2f}")
+        for part, figure in parts.items() if not (card and together) else ():
+            if part == _UNPRINTED or (card and part in _SPLIT and "CUDA_Split" in printed.mib):
+                continue
+            now, mib = _printed(printed, name, part), figure and (figure / MIB if part.endswith("_bytes") else figure)
+            most = 0.0151 if card else 0.021  # the sum of up to four printed figures
+            if mib is not None and abs(now - mib) > most:
+                wrong.append(f"{name} {part}: {now:.2f} MiB, recorded {mib:.2f}")
     for key, now in (("graph_splits", printed.splits), ("graph_nodes", printed.nodes)):
         if measured[key] != now:
             wrong.append(f"{key}: {now}, recorded {measured[key]}")
     return wrong
 
 
+def _printed(printed: Printed, name: str, part: str) -> float:
+    """The MiB that were printed for a part (`weights_bytes`, `kv_mib`, …) of a device, or of all cards."""
+    wanted = {"CPU": "Host"}.get(name, name)
+    devices = [d for d in printed.mib if d != "Host"] if wanted == _CARDS else [wanted]
+    return sum(printed.mib.get(device, {}).get(part.rpartition("_")[0], 0.0) for device in devices)
+
+
 def _slow(run: Run) -> bool:
-    """Whether loading copies each weight in RAM: `-sm tensor` cuts them into slices, for minutes from 8 GiB on."""
-    return "tensor" in run.args and models.build(run.model, run.mix).n_bytes > 8 << 30
+    """Whether loading copies what is large in RAM: `-sm tensor` cuts weights, `-rtr` and `-muge` lay them out anew."""
+    return bool({"tensor", "-rtr", "-muge"} & set(run.args)) and models.build(run.model, run.mix).n_bytes > _COPIED
 
 
 class Files:
@@ -193,11 +232,8 @@ def _measure(rig: dict[str, str], n: int, seed: int, write: Path | None, files: 
 
 
 def _row(name: str, engine: str, run: Run, printed: Printed) -> dict[str, Any]:
-    """A line in bytes: the prediction's where it prints as the engine printed, else what was printed."""
-    devices = {
-        device: {f"{part}_bytes": round(mib * MIB) for part, mib in parts.items()}
-        for device, parts in printed.mib.items()
-    }
+    """A line as it was printed."""
+    devices = {device: {f"{part}_mib": mib for part, mib in parts.items()} for device, parts in printed.mib.items()}
     return {
         "id": name, "engine": engine, "model": run.model, "mix": run.mix, "allocator": "cuda", "tool": run.tool,
         "gpus": len(run.free_mib), "free_mib": list(run.free_mib), "args": list(run.args),
@@ -206,18 +242,24 @@ def _row(name: str, engine: str, run: Run, printed: Printed) -> dict[str, Any]:
 
 
 def _held(row: dict[str, Any], run: Run, printed: Printed) -> list[str]:
-    from tests.memory_rig import RigRow
-
-    ours = RigRow(row["id"], run.model, run.mix, run.tool, run.free_mib, run.args, {}, 0, 0).predict()
-    devices = {}
-    for device, figures in enumerate(ours.devices):
-        name = f"CUDA{device}" if device < len(run.free_mib) else "Host"
-        devices[name] = {f"{part}_bytes": getattr(figures, part) for part in ("weights", "kv", "compute", "output")}
-    predicted = {"devices": devices, "graph_splits": ours.graph_splits, "graph_nodes": ours.graph_nodes}
-    wrong = differences({"measured": predicted}, printed)
+    """Hold a line to the prediction; where they agree, the line gets the prediction's bytes."""
+    predicted = _predicted(row["engine"], run)
+    wrong = differences({"args": run.args, "measured": predicted}, printed)
     if not wrong:
         row["measured"] = predicted
     return [one.replace("recorded", "predicted") for one in wrong]
+
+
+def _predicted(engine: Engine, run: Run) -> dict[str, Any]:
+    parsed = parse(f"{PROGRAMS[run.tool]} -m m.gguf {shlex.join(run.args)}", engine)
+    free = [n * MIB for n in run.free_mib]
+    ours = predict_memory(engine, models.build(run.model, run.mix), parsed.flags, free, tool=parsed.tool)
+    names = [*(f"CUDA{i}" for i in range(len(free))), "Host"]
+    devices = {
+        name: {f"{part}_bytes": getattr(figures, part) for part in _STORED}
+        for name, figures in zip(names, ours.devices, strict=True)
+    }
+    return {"devices": devices, "graph_splits": ours.graph_splits, "graph_nodes": ours.graph_nodes}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -24,10 +24,26 @@ void * memset(void * data, int value, size_t count) {
     for (volatile unsigned char * p = data; count--; p++) *p = (unsigned char) value;
     return data;
 }
+static void * map(void * start, size_t size, int protection, int flags, int file, off_t offset) {
+    return NEXT(void *, "mmap", void *, size_t, int, int, int, off_t)(start, size, protection, flags, file, offset);
+}
+// What is read of a hole is a page of zeros that all share, instead of one of the page cache for each; a buffer may be
+// larger than the machine's RAM.
 void * mmap(void * start, size_t size, int protection, int flags, int file, off_t offset) {
-    return NEXT(void *, "mmap", void *, size_t, int, int, int, off_t)(start, size, protection, flags & ~MAP_POPULATE, file, offset);
+    flags = (flags & ~MAP_POPULATE) | (flags & MAP_ANONYMOUS ? MAP_NORESERVE : 0);
+    char * found = map(start, size, protection, flags, file, offset);
+    if (found == MAP_FAILED || flags & MAP_ANONYMOUS || size < 64 * LARGE || offset) return found;
+    off_t here = lseek(file, 0, SEEK_CUR), hole = lseek(file, 0, SEEK_HOLE);
+    int only_holes = hole >= 0 && lseek(file, hole, SEEK_DATA) < 0;
+    lseek(file, here, SEEK_SET);
+    size_t kept = ((size_t) hole + 4095) & ~(size_t) 4095;
+    if (!only_holes || kept >= size) return found;
+    map(found + kept, size - kept, protection, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
+    NEXT(int, "madvise", void *, size_t, int)(found + kept, size - kept, MADV_HUGEPAGE);
+    return found;
 }
 int posix_madvise(void * start, size_t size, int advice) { (void) start; (void) size; (void) advice; return 0; }
+int madvise(void * start, size_t size, int advice) { (void) start; (void) size; (void) advice; return 0; }
 
 // Buffers in RAM that are larger than the machine has: addresses too, whose pages come when they are touched.
 extern void __libc_free(void *);
