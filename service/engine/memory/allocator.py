@@ -7,7 +7,7 @@ segment to segment: from the same free blocks and tensors, a segment leads to th
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from service.engine.memory.graph import CUDA_ALIGNMENT, Shape, contiguous_bytes, cuda_row_padding
 from service.engine.memory.graphs.segments import PREVIOUS, SHARED, NotRepeating
@@ -217,6 +217,10 @@ class Arenas(NamedTuple):
     roots: Counts
 
 
+_Met: TypeAlias = tuple[Program, Asks, frozenset[int], tuple[Held, ...]]
+"""A segment, what the next one asks of it, the shared tensors that end in it, and leafs that it alone has."""
+
+
 class AllocatorState:
     """Arenas, and what each segment met in this state led to: the next state, and the highest byte of each arena."""
 
@@ -224,7 +228,7 @@ class AllocatorState:
 
     def __init__(self, arenas: Arenas) -> None:
         self.arenas = arenas
-        self.after: dict[tuple[Program, Asks, frozenset[int]], tuple[AllocatorState, tuple[int, ...]]] = {}
+        self.after: dict[_Met, tuple[AllocatorState, tuple[int, ...]]] = {}
 
 
 def free_blocks(arenas: Sequence[Arena]) -> tuple[tuple[tuple[int, int], ...], ...]:

@@ -93,7 +93,8 @@ class Graph:
     `norms_at_weights`: norms and products that ik runs where their weight is, with its slot. `stored`: the slots that a
     node reads directly. `flash_layers`: (node, layer) of every flash attention. `layer_starts`: the first tensor of
     each layer, and the first behind the last. `on_cards`: (tensor, card) of what ik's `-sm graph` adds up, `starts`:
-    nodes that begin a split whatever is before them.
+    nodes that begin a split whatever is before them. `filled_in`: what a sum fills in on cards that had no part of it,
+    with the sum.
     """
 
     op: list[str]
@@ -125,6 +126,7 @@ class Graph:
     layer_starts: list[int] = field(default_factory=list)
     on_cards: list[tuple[int, int]] = field(default_factory=list)
     starts: frozenset[int] = frozenset()
+    filled_in: dict[int, int] = field(default_factory=dict)
 
 
 def _strides(kind: str, ne: Shape) -> Shape:
@@ -165,6 +167,7 @@ class GraphBuilder:
         self.ram_pins: list[int] = []
         self.reduced: dict[int, list[int]] = {}
         self.starts: set[int] = set()
+        self.filled_in: dict[int, int] = {}
 
     # -- making tensors ------------------------------------------------------------------------------------------
 

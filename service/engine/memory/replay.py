@@ -6,7 +6,8 @@ looking the others up.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
 
 from service.engine.memory.allocator import (
     NOTHING,
@@ -35,6 +36,14 @@ from service.engine.units import pad
 _TRANSFER_ALIGNMENT = 256  # ik ggml-backend.cpp:2668
 Ahead = list[list[tuple[int, ...]]]
 Marks = tuple[int, ...]
+
+
+class _Start(NamedTuple):
+    """The arenas before the first node, the highest byte of each, and the leafs that belong to each segment alone."""
+
+    state: AllocatorState
+    marks: Marks
+    leafs: list[tuple[Held, ...]]
 
 
 class Replay:
@@ -91,7 +100,7 @@ class Replay:
         """Return the compute buffer of every device, the CPU last, and the number of splits."""
         self.pieces = self._split()
         programs = self._programs(self.pieces)
-        return self._run(programs, *self._start(programs)), sum(p.n_splits for p in self.pieces)
+        return self._run(programs, self._start(programs)), sum(p.n_splits for p in self.pieces)
 
     def _split(self) -> list[Pieces]:
         entry, pieces = Entry(-1, False, NO_COPIES, NO_COPIES), []
@@ -133,26 +142,39 @@ class Replay:
             self.graph.n_kept += len(program.steps)
         return program
 
-    def _start(self, programs: list[Program]) -> tuple[AllocatorState, Marks]:
+    def _start(self, programs: list[Program]) -> _Start:
         """The leafs, in the order in which ggml allocates them; with pipeline copies all copies, for ever."""
         options, graph = self.options, self.graph
         copied = tuple(copy for program in programs for copy in program.pipeline)
-        leafs = tuple((t, self.resolved[0].device[t]) for t in graph.leaf_bytes)
+        leafs = tuple(self._leafs())
         key = "start", options.cpu, options.n_copies, leafs, copied
-        found: tuple[AllocatorState, Marks] | None = graph.memo.get(key)
+        found: _Start | None = graph.memo.get(key)
         if found is None:
-            arenas, held = new_arenas(options.cpu), []
-            for t, device in leafs:
-                size = graph.leaf_bytes[t]
-                held.append(Held(t, device, arenas[device].take(size), size, 0))
+            arenas, held, own = new_arenas(options.cpu), list[Held](), [list[Held]() for _ in self.slots]
+            for j, t, device, size in leafs:
+                (held if t >= SHARED else own[j]).append(Held(t, device, arenas[device].take(size), size, 0))
                 for _ in range(options.n_copies - 1 if t in graph.inputs else 0):
                     arenas[device].take(size)
             for size, device in copied:
                 for _ in range(options.n_copies):
                     arenas[device].take(size)
             start = self._state(Arenas(free_blocks(arenas), tuple(sorted(held)), ()))
-            found = graph.memo[key] = start, marks_of(arenas)
+            found = graph.memo[key] = _Start(start, marks_of(arenas), [tuple(of) for of in own])
         return found
+
+    def _leafs(self) -> Iterator[tuple[int, int, int, int]]:
+        """Yield number of segment, code there, device and bytes of each leaf, in the engine's order."""
+        seen: set[int] = set()
+        for j, resolved in enumerate(self.resolved):
+            for code in resolved.segment.leafs:
+                if PREVIOUS <= code < SHARED:
+                    before = self.resolved[j - 1]
+                    yield j - 1, code - PREVIOUS, before.device[code - PREVIOUS], resolved.segment.external_bytes[code]
+                elif code < PREVIOUS:
+                    yield j, code, resolved.device[code], resolved.segment.n_bytes[code]
+                elif code not in seen:
+                    seen.add(code)
+                    yield 0, code, self.resolved[0].device[code], self.graph.leaf_bytes[code]
 
     def _state(self, arenas: Arenas) -> AllocatorState:
         state: AllocatorState | None = self.graph.memo.get(arenas)
@@ -160,16 +182,17 @@ class Replay:
             state = self.graph.memo[arenas] = AllocatorState(arenas)
         return state
 
-    def _run(self, programs: list[Program], state: AllocatorState, marks: Marks) -> Marks:
-        seen, endings = {marks}, _endings(programs)
+    def _run(self, programs: list[Program], start: _Start) -> Marks:
+        state, seen, endings = start.state, {start.marks}, _endings(programs)
         always = frozenset(self.graph.inputs) if self.options.n_copies > 1 else frozenset()
         permanent = always | self.graph.segments[0].outputs
-        for program, following, ending in zip(programs, [*programs[1:], None], endings, strict=True):
-            asks = following.asks if following else NOTHING
-            key = program, asks, ending
+        asked = [*(program.asks for program in programs[1:]), NOTHING]
+        for program, asks, ending, leafs in zip(programs, asked, endings, start.leafs, strict=True):
+            key = program, asks, ending, leafs
             found = state.after.get(key)
             if found is None:
-                run = SegmentReplay(program, state.arenas, asks, ending, permanent | program.segment.outputs)
+                before = state.arenas._replace(held=(*state.arenas.held, *leafs))
+                run = SegmentReplay(program, before, asks, ending, permanent | program.segment.outputs)
                 run.replay()
                 arenas, marks = run.result()
                 found = state.after[key] = self._state(arenas), marks

@@ -92,6 +92,21 @@ def test_a_placement_that_moves_the_experts_of_some_layers_costs_few_of_them(
     assert same == memory
 
 
+@pytest.mark.parametrize("shares", [(1.0,) * 8, (3.0, 1.0, 1.0, 2.5, 0.8, 0.8, 3.0, 1.0)])
+@pytest.mark.parametrize("name", ["Qwen3-235B-A22B", "GLM-4.6", "MiniMax-M2"])
+def test_layers_repeat_where_cards_have_no_share_of_some_of_their_parts(
+    name: str, shares: tuple[float, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, in_one_piece = build(name, "q4_K_M"), GraphCache.in_one_piece
+    flags = Flags(n_ctx=16384, n_ubatch=2048, n_gpu_layers=999, split_mode="graph", tensor_split=shares)
+    with monkeypatch.context() as patched:
+        patched.setattr(GraphCache, "in_one_piece", lambda *_: pytest.fail("the layers do not repeat"))
+        by_layer = predict_memory("ik_llama.cpp", model, flags, [24 * GIB] * 8)
+    monkeypatch.setattr(GraphCache, "by_layer", in_one_piece)
+
+    assert by_layer == predict_memory("ik_llama.cpp", model, flags, [24 * GIB] * 8)
+
+
 def test_what_is_kept_of_graphs_is_bounded_and_those_used_longest_ago_go_first() -> None:
     model, graphs = build("Qwen3-0.6B", "q8_0"), GraphCache(max_tensors=3_000)
     specs = [make_spec("llama.cpp", model, Flags(n_ctx=n), "server", cpu_only=False) for n in (2048, 4096, 8192)]

@@ -1,16 +1,16 @@
 """A graph cut into its layers, of which each kind is described once: a model of 94 layers has a handful of kinds.
 
 Within a segment (what comes before the layers, a layer, what follows them) a tensor is named by a code: its own tensors
-count from 0, those of the previous layer from PREVIOUS, those before all layers from SHARED. A graph whose layers do
-not repeat is one segment.
+count from 0, those of the previous layer from PREVIOUS, those before all layers from SHARED. What a sum fills in on
+cards that had no part of it belongs to the sum's segment. A graph whose layers do not repeat is one segment.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple, TypeAlias
 from weakref import WeakKeyDictionary
 
 from service.engine.architectures import architecture
@@ -22,6 +22,7 @@ from service.engine.memory.spec import GraphSpec
 from service.engine.model import Model
 
 PREVIOUS, SHARED = 1 << 20, 1 << 21
+_Cut: TypeAlias = tuple[str, int, tuple[int, ...]]
 
 
 class NotRepeating(Exception):
@@ -31,14 +32,15 @@ class NotRepeating(Exception):
 class Segment:
     """One layer's part of a graph, or what is in front of all layers or behind them. Tensors by code."""
 
-    def __init__(self, graph: Graph, number: int, late: Sequence[int] = ()) -> None:
+    def __init__(self, graph: Graph, number: int, late: Sequence[int], filled_in: Mapping[int, Sequence[int]]) -> None:
         starts = graph.layer_starts
-        self._graph, self._number, self._starts = graph, number, starts
+        self._graph, self._number, self._starts, self._filled_in = graph, number, starts, filled_in
         first = 0 if number == 0 else starts[number - 1]
         end = starts[number] if number < len(starts) else len(graph.op)
         self.whole = not starts
-        own = [*range(first, end), *late]
+        own = [*(t for t in range(first, end) if t not in graph.filled_in), *filled_in.get(number, ()), *late]
         self.late = [SHARED + t for t in late]
+        self.leafs: list[int] = []
         code = {t: self._code(t) for t in own}
         self.codes = [code[t] for t in own]
         self.slots = [graph.slots[graph.slot[t]] for t in own if graph.slot[t] >= 0]
@@ -89,27 +91,33 @@ class Segment:
         """Append a node of the graph, under the segment's own number for it."""
         self.nodes.append(self._code_of[t])
 
+    def add_leaf(self, t: int) -> None:
+        """Append what the segment is the first to read of what is allocated before all nodes, in the engine's order."""
+        self.leafs.append(self._code(t))
+
     def close(self) -> None:
         """Let go of the graph, once it has its nodes."""
         self.real = [t for t in self.nodes if t not in self.is_view]
         self.views = Counter(self.roots[t] for t in self.nodes if t in self.roots)
         if self._number and any(self.root[t] >= SHARED > t for t in self.nodes):
             raise NotRepeating
-        del self._graph, self._starts, self._code_of
+        del self._graph, self._starts, self._code_of, self._filled_in
 
     def _owner(self, t: int) -> int:
-        return bisect_right(self._starts, t)
+        return bisect_right(self._starts, self._graph.filled_in.get(t, t))
 
     def _code(self, t: int) -> int:
-        owner = self._owner(t)
-        if owner == 0 or (self._graph.op[t] == NONE and self._graph.slot[t] < 0):
+        owner, graph = self._owner(t), self._graph
+        filled_in = t in graph.filled_in
+        if owner == 0 or (graph.op[t] == NONE and graph.slot[t] < 0 and not filled_in):
             return SHARED + t
         first = self._starts[owner - 1]
+        own = self._starts[owner] - first + self._filled_in[owner].index(t) if filled_in else t - first
         if owner == self._number:
-            return t - first
-        if owner != self._number - 1 or self._graph.slot[t] >= 0:
+            return own
+        if owner != self._number - 1 or graph.slot[t] >= 0:
             raise NotRepeating
-        return PREVIOUS + t - first
+        return PREVIOUS + own
 
     def _layer_slot(self, layer: int) -> int:
         """The number of the slot whose device is the layer's own."""
@@ -140,14 +148,23 @@ class SegmentedGraph:
         for t, number in nodes:
             if number != bisect_right(starts, t):
                 late.setdefault(number, []).append(t)
-        self.segments = [Segment(graph, n, late.get(n, ())) for n in range(len(starts) + 1)]
+        filled_in: dict[int, list[int]] = {}
+        for t, total in graph.filled_in.items():
+            filled_in.setdefault(bisect_right(starts, total), []).append(t)
+        self.segments = [Segment(graph, n, late.get(n, ()), filled_in) for n in range(len(starts) + 1)]
         for t, number in nodes:
             self.segments[number].add_node(t)
+        leafs, reader = [t for t in graph.leafs if graph.slot[t] < 0], 0
+        readers = _first_readers(graph, nodes)
+        for t in leafs:
+            reader = readers.get(t, reader)  # one that nothing reads comes behind the one before it
+            self.segments[reader].add_leaf(t)
         for segment in self.segments:
             segment.close()
         self.order = [0, *self.segment_of, len(starts)] if starts else [0]
         self.inputs = frozenset(SHARED + t for t in graph.inputs)
-        self.leaf_bytes = {SHARED + t: graph.n_bytes[t] for t in graph.leafs if graph.slot[t] < 0}
+        shared = (t for t in leafs if not (starts and t in graph.filled_in))
+        self.leaf_bytes = {SHARED + t: graph.n_bytes[t] for t in shared}
         if starts:
             self._check_names()
             self._check_leafs(graph)
@@ -181,7 +198,7 @@ class SegmentedGraph:
         for t in range(len(graph.op)):
             owner = bisect_right(graph.layer_starts, t)
             alone = 1 <= owner <= len(uses) and graph.op[t] == NONE and graph.slot[t] < 0
-            if alone and uses[owner - 1] > 1:
+            if alone and t not in graph.filled_in and uses[owner - 1] > 1:
                 raise NotRepeating
 
     @property
@@ -193,6 +210,16 @@ class SegmentedGraph:
     def n_nodes(self) -> int:
         """Nodes of the whole graph."""
         return sum(len(self.segments[n].nodes) for n in self.order)
+
+
+def _first_readers(graph: Graph, nodes: Sequence[tuple[int, int]]) -> dict[int, int]:
+    """Return the segment of the first node that reads each tensor; a sum does not read what it fills in."""
+    found: dict[int, int] = {}
+    for t, number in nodes:
+        for s in graph.sources[t]:
+            if graph.filled_in.get(s) != t:
+                found.setdefault(s, number)
+    return found
 
 
 class LayerSlots(NamedTuple):
@@ -234,14 +261,23 @@ def kinds_of_layers(model: Model, spec: GraphSpec) -> list[int] | None:
     if architecture(model.architecture).layers_by_number or n_layer < 4:
         return None
     numbers: dict[object, int] = {}
-    cuts: dict[str, list[object]] = {}
+    cuts: dict[str, list[_Cut]] = {}
     for name, axis, parts in spec.cards.cuts if spec.cards else ():
         cuts.setdefault(name.rpartition("blk.")[2].partition(".")[0], []).append((name.split(".", 2)[-1], axis, parts))
     lists = [v for v in model.metadata.values() if isinstance(v, list) and len(v) >= n_layer]
+    idle = [_idle_cards(cuts.get(str(i), ())) for i in range(-1, n_layer + 1)]
     return [
-        numbers.setdefault((_kind(model, spec, i, lists), tuple(cuts.get(str(i), ())), i == n_layer - 1), len(numbers))
+        numbers.setdefault(
+            (_kind(model, spec, i, lists), tuple(cuts.get(str(i), ())), idle[i], idle[i + 2], i == n_layer - 1),
+            len(numbers),
+        )
         for i in range(n_layer)
     ]
+
+
+def _idle_cards(cuts: Iterable[_Cut]) -> tuple[tuple[str, tuple[bool, ...]], ...]:
+    """The parts of a layer in which a card has no share: the layers next to it fill sums in for those cards."""
+    return tuple((name, tuple(map(bool, parts))) for name, _, parts in cuts if not all(parts))
 
 
 def _kind(model: Model, spec: GraphSpec, index: int, lists: list[Any]) -> object:

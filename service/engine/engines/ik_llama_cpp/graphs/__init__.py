@@ -38,7 +38,7 @@ def describe(model: Model, spec: GraphSpec, kept: tuple[int, ...] | None) -> tup
     offloadable = partial(_offloadable, by_experts=spec.rules.threshold_by_experts)
     graph = finish(g, in_place=IN_PLACE, offloadable=offloadable)
     graph.norms_at_weights = _norms_at_weights(g)
-    graph.on_cards, graph.starts = _on_cards(g), frozenset(g.starts)
+    graph.on_cards, graph.starts, graph.filled_in = _on_cards(g), frozenset(g.starts), g.filled_in
     graph.layer_starts = g.layer_starts
     return graph, model.architecture in ARCHITECTURES
 

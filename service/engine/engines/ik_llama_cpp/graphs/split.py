@@ -95,6 +95,7 @@ class SplitGraph(IkGraph):
         if at == len(cards) or cards[at] != self.card:
             cards.insert(at, self.card)
             x.src.insert(at, self.new(NONE, x.kind, x.ne))
+            self.filled_in[x.src[at].index] = x.index
         return x if x.src[at] is x.root else x.src[at]
 
     def _to_reduce(self, x: Node) -> Node:
