@@ -16,7 +16,7 @@ from service.engine.memory.layers_by_count import split_layers as split_llama
 from service.engine.memory.spec import make_spec
 from service.engine.planner.pricing.fit import Fitted, Placed, Problem, Shortfall, check, slack
 from service.engine.planner.search.filled import filled
-from service.engine.planner.search.knapsack import OPTIONS, Item, pack
+from service.engine.planner.search.knapsack import OPTIONS, Item, one_block, pack
 from service.engine.planner.search.layout_flags import tensor_split_for
 from service.engine.planner.search.placement import best_placement
 from service.engine.run.resolved import resolve as resolve_run
@@ -143,9 +143,8 @@ def test_the_knapsack_finds_what_trying_everything_finds() -> None:
 def _random_offer(rng: random.Random, kind: int) -> Item:
     pair, down = rng.randint(50, 90), rng.randint(25, 50)
     rate = rng.uniform(0.5, 2)
-    return Item(
-        kind, rng.randint(1, 5), (pair + down, pair, down), (rate * (pair + down) + 3, rate * pair, rate * down)
-    )
+    n_blocks, saved = rng.randint(1, 5), (rate * (pair + down) + 3, rate * pair, rate * down)
+    return one_block(kind, (pair + down, pair, down), saved).times(n_blocks)
 
 
 def _most_saved(offers: list[Item], room: int) -> float:

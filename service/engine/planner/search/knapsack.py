@@ -6,6 +6,7 @@ most blocks are moved whole, and parts fill what is left.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Literal, NamedTuple, TypeAlias
 
@@ -18,23 +19,37 @@ _MOST_ADDED = 2  # parts that the greedy way adds
 
 
 class Item(NamedTuple):
-    """`n_blocks` alike blocks: bytes and seconds saved of each option, as in OPTIONS (bytes 0: not to be had)."""
+    """`n_blocks` alike blocks: bytes and seconds saved of each option, as in OPTIONS (bytes 0: not to be had).
+
+    `rate`: seconds a byte of the best option.
+    """
 
     kind: int
     n_blocks: int
     n_bytes: tuple[int, ...]
     saved: tuple[float, ...]
+    rate: float
+
+    def times(self, n_blocks: int) -> Item:
+        """Return so many blocks of the kind."""
+        return Item(self.kind, n_blocks, self.n_bytes, self.saved, self.rate)
 
     @property
-    def rate(self) -> float:
-        """Seconds a byte of the best option."""
-        rates = [s / b for b, s in zip(self.n_bytes, self.saved, strict=True) if b]
-        return max(rates) if rates else 0.0
+    def least_bytes(self) -> float:
+        """Bytes of the smallest option that saves anything, endless where none does."""
+        useful = (b for b, s in zip(self.n_bytes, self.saved, strict=True) if b and s > 0)
+        return min(useful, default=math.inf)
 
     @property
     def all_bytes(self) -> int:
         """Bytes of all blocks."""
         return self.n_blocks * self.n_bytes[0]
+
+
+def one_block(kind: int, n_bytes: tuple[int, ...], saved: tuple[float, ...]) -> Item:
+    """Return the item of one block."""
+    rates = [s / b for b, s in zip(n_bytes, saved, strict=True) if b]
+    return Item(kind, 1, n_bytes, saved, max(rates, default=0.0))
 
 
 class Packed(NamedTuple):
@@ -48,8 +63,7 @@ class Packed(NamedTuple):
 def pack_greedily(items: Sequence[Item], room: int) -> Packed:
     """Return what saves much within `room` bytes: whole blocks by seconds a byte, then the best parts that fit."""
     counts, left, saved = [[0, 0, 0] for _ in items], room, 0.0
-    rates = [item.rate for item in items]
-    for i in sorted(range(len(items)), key=lambda i: -rates[i]):
+    for i in sorted(range(len(items)), key=lambda i: -items[i].rate):
         n_bytes, gain = items[i].n_bytes[0], items[i].saved[0]
         if n_bytes and gain > 0 and n_bytes <= left:
             n = min(items[i].n_blocks, left // n_bytes)

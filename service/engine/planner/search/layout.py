@@ -7,14 +7,16 @@ first, then pieces of other cards' blocks.
 
 from __future__ import annotations
 
+import math
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from itertools import pairwise, product
+from itertools import accumulate, pairwise, product
 from operator import mul
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from service.engine.planner.pricing.blocks import Block, Part
 from service.engine.planner.pricing.costs import Costs
-from service.engine.planner.search.knapsack import OPTIONS, Item, Option, Packed, pack, pack_greedily
+from service.engine.planner.search.knapsack import OPTIONS, Item, Option, Packed, one_block, pack, pack_greedily
 
 _STEPS = (16, 8, 4, 2, 1)  # blocks by which a boundary moves
 _TOO_FULL = 1e3  # seconds a byte beyond a card's room, so that the search leaves such layouts first
@@ -31,12 +33,29 @@ class Sizes(NamedTuple):
 
 
 class Span(NamedTuple):
-    """The blocks of one card. `seconds`: relative to all blocks on the first card with all pieces in RAM."""
+    """The blocks of one card. `seconds`: relative to all blocks on the first card with all pieces in RAM.
+
+    `in_ram`: how many of its blocks have pieces there; `may_save`: what other cards save with these at most.
+    """
 
     seconds: float
     items: tuple[Item, ...]
     packed: Packed
     left: int
+    in_ram: tuple[tuple[_Source, int], ...]
+    may_save: float
+
+
+_Source: TypeAlias = tuple[int, Option | None]
+"""Blocks with pieces in RAM: their kind, and the part in RAM where their owner has the other."""
+
+
+class _Taken(NamedTuple):
+    """What a card holds of the pieces of others' blocks: how many by option."""
+
+    card: int
+    source: _Source
+    counts: tuple[int, int, int]
 
 
 class Unplaced(NamedTuple):
@@ -84,12 +103,20 @@ class LayoutSearch:
         self.ram_rate = ram_rate
         self.n_cards = len(sizes.rooms)
         self._spans: dict[tuple[int, int, int, Pack], Span] = {}
-        self._layouts: dict[Starts, Layout] = {}
-        self._hosted_items: dict[tuple[int, int, Option | None], Item] = {}
+        self._seconds: dict[Starts, float] = {}
         self._kinds = {block.kind: block for block in blocks}
         self._smallest = min((piece.n_bytes for block in blocks for piece in block.pieces), default=0)
-        self._items = [{k: self._item(b, card) for k, b in self._kinds.items()} for card in range(self.n_cards)]
-        self._most_saved = self._most_a_byte()
+        cards = range(self.n_cards)
+        self._items = [{k: self._item(b, card) for k, b in self._kinds.items()} for card in cards]
+        missing: tuple[Option | None, ...] = (None, "down", "up and gate")
+        sources = list(product(self._kinds, missing))
+        self._hosted_items = [{source: self._hosted_item(card, *source) for source in sources} for card in cards]
+        self._least_bytes = [{source: item.least_bytes for source, item in of.items()} for of in self._hosted_items]
+        self._most_saved = {source: max(max(of[source].saved) for of in self._hosted_items) for source in sources}
+        self._most_a_byte = max((item.rate for of in self._hosted_items for item in of.values()), default=0.0)
+        self._block_kinds = [block.kind for block in blocks]
+        self._block_seconds = [[costs.fixed[kind][card] for kind in self._block_kinds] for card in cards]
+        self._bytes_before = [0, *accumulate(sizes.fixed)]
 
     def best(self, tried: Starts, *, widely: bool) -> Layout:
         """Return the fastest layout that local search finds from `tried`, moving one boundary at a time.
@@ -98,11 +125,16 @@ class LayoutSearch:
         """
         prefixes = self.prefixes() if widely else ()
         found = [self._local_search(starts) for starts in dict.fromkeys((tried, *prefixes))]
-        return self.packed(min(found, key=_seconds).starts)
+        return self.packed(min(found, key=self._seconds_if_packed_greedily))
 
     def packed(self, starts: Starts) -> Layout:
         """Return the layout with these spans and the best packing of pieces."""
-        return self._layout(starts, pack)
+        spans = self._spans_of(starts, pack)
+        taken, saved = self._hosted(spans, pack)
+        sources, hosted = _unplaced(spans), list[Hosted]()
+        for one in taken:
+            hosted += _take(one, self._hosted_items[one.card][one.source], sources[one.source])
+        return Layout(starts, spans, tuple(hosted), self._seconds_of(starts, spans) - saved)
 
     def prefixes(self) -> Iterator[Starts]:
         """Yield every block on the first card, or on the first two, and so on: the others hold pieces only."""
@@ -110,31 +142,44 @@ class LayoutSearch:
             inner = tuple(round(self.n_slots * i / n) for i in range(1, n))
             yield (0, *inner, *[self.n_slots] * (self.n_cards - n + 1))
 
-    def _local_search(self, starts: Starts) -> Layout:
-        best = self._layout(starts, pack_greedily)
+    def _local_search(self, starts: Starts) -> Starts:
         for size in _STEPS:
-            while found := self._better_neighbour(best, size):
-                best = found
-        return best
+            while found := self._better_neighbour(starts, size):
+                starts = found
+        return starts
 
-    def _better_neighbour(self, best: Layout, size: int) -> Layout | None:
-        """The fastest layout with boundaries moved by `size` blocks, None where none is faster."""
-        below, found = best.seconds - 1e-9 * abs(best.seconds), None
-        for starts in self.neighbours(best.starts, size):
-            layout = self._layouts.get(starts)
-            if layout is None:
-                if self._least_seconds(starts) >= below:
-                    continue
-                layout = self._layouts[starts] = self._layout(starts, pack_greedily)
-            if layout.seconds < below:
-                below, found = layout.seconds, layout
+    def _better_neighbour(self, best: Starts, size: int) -> Starts | None:
+        """The fastest spans with boundaries moved by `size` blocks, None where none are faster."""
+        seconds, found = self._seconds_if_packed_greedily(best), None
+        below = seconds - 1e-9 * abs(seconds)
+        for starts in self.neighbours(best, size):
+            seconds = self._seconds_below(starts, below)
+            if seconds < below:
+                below, found = seconds, starts
         return found
 
-    def _least_seconds(self, starts: Starts) -> float:
-        """What a layout takes at least: with every byte that is left on a card as useful as any piece could be."""
-        spans = [self._span(card, start, end, pack_greedily) for card, (start, end) in enumerate(pairwise(starts))]
-        left = sum(span.left for span in spans if span.left >= self._smallest)
-        return self._seconds_of(starts, spans) - left * self._most_saved
+    def _seconds_if_packed_greedily(self, starts: Starts) -> float:
+        return self._seconds_below(starts, math.inf)
+
+    def _seconds_below(self, starts: Starts, limit: float) -> float:
+        """Return the seconds with pieces packed greedily, the limit or more where they cannot be below it.
+
+        Pieces of other cards' blocks save at most as much as if every byte that is left on a card were as useful as any
+        of them could be, and at most as much as if all of them were held.
+        """
+        known = self._seconds.get(starts)
+        if known is None:
+            spans = self._spans_of(starts, pack_greedily)
+            known = self._seconds_of(starts, spans)
+            may_save = sum(span.may_save for span in spans)
+            if may_save:
+                left = sum(span.left for span in spans if span.left >= self._smallest)
+                least = known - min(left * self._most_a_byte, may_save)
+                if least >= limit:
+                    return least
+                known -= self._hosted(spans, pack_greedily)[1]
+            self._seconds[starts] = known
+        return known
 
     def neighbours(self, starts: Starts, size: int) -> Iterator[Starts]:
         """Yield the splits in which one boundary moved by `size` blocks, or one and all after it."""
@@ -145,10 +190,8 @@ class LayoutSearch:
                     if starts[first - 1] <= moved[0] and moved[-1] <= starts[last + 1]:
                         yield (*starts[:first], *moved, *starts[last + 1 :])
 
-    def _layout(self, starts: Starts, how: Pack) -> Layout:
-        spans = tuple(self._span(card, start, end, how) for card, (start, end) in enumerate(pairwise(starts)))
-        hosted, saved = self._hosted(spans, how)
-        return Layout(starts, spans, hosted, self._seconds_of(starts, spans) - saved)
+    def _spans_of(self, starts: Starts, how: Pack) -> tuple[Span, ...]:
+        return tuple([self._span(card, start, end, how) for card, (start, end) in enumerate(pairwise(starts))])
 
     def _seconds_of(self, starts: Starts, spans: Sequence[Span]) -> float:
         """The seconds of the request with what the cards hold of their own blocks."""
@@ -157,24 +200,25 @@ class LayoutSearch:
 
     def _span(self, card: int, start: int, end: int, how: Pack) -> Span:
         key = (card, start, end, how)
-        if key not in self._spans:
-            self._spans[key] = self._new_span(card, start, end, how)
-        return self._spans[key]
+        found = self._spans.get(key)
+        if found is None:
+            found = self._spans[key] = self._new_span(card, start, end, how)
+        return found
 
     def _new_span(self, card: int, start: int, end: int, how: Pack) -> Span:
-        own = self.blocks[start:end]
-        seconds = sum(self.costs.fixed[block.kind][card] for block in own)
-        room = self.sizes.rooms[card] - sum(self.sizes.fixed[start : start + len(own)])
+        last = min(end, len(self.blocks))
+        seconds = sum(self._block_seconds[card][start:last])
+        room = self.sizes.rooms[card] - (self._bytes_before[last] - self._bytes_before[min(start, last)])
         if start < end == self.n_slots:
             seconds, room = seconds + self.costs.head[card], room - self.sizes.heads[card]
-        counts: dict[int, int] = {}
-        for block in own:
-            counts[block.kind] = counts.get(block.kind, 0) + bool(block.pieces)
-        items = tuple(self._items[card][kind]._replace(n_blocks=n) for kind, n in counts.items())
+        counts = Counter(self._block_kinds[start:last])
+        items = tuple([self._items[card][kind].times(n if self._kinds[kind].pieces else 0) for kind, n in counts.items()])
         packed = how(items, room)
         if room < 0:
             seconds -= room * _TOO_FULL
-        return Span(seconds - packed.saved, items, packed, room - packed.n_bytes)
+        in_ram = tuple(_in_ram(items, packed))
+        may_save = sum(n * max(self._most_saved[source], 0.0) for source, n in in_ram)
+        return Span(seconds - packed.saved, items, packed, room - packed.n_bytes, in_ram, may_save)
 
     def _item(self, block: Block, card: int) -> Item:
         """What a block of this kind saves on a card that owns it."""
@@ -186,85 +230,85 @@ class LayoutSearch:
         whole = sum(saved.values()) + 2 * self.costs.host_change + self.costs.host_layer
         parts: tuple[Part, ...] = ("up and gate", "down")
         sizes = [n_bytes.get(part, 0) if len(n_bytes) > 1 else 0 for part in parts]
-        return Item(block.kind, 1, (block.movable_bytes, *sizes), (whole, *(saved.get(part, 0.0) for part in parts)))
+        return one_block(
+            block.kind, (block.movable_bytes, *sizes), (whole, *(saved.get(part, 0.0) for part in parts))
+        )
 
-    def _hosted(self, spans: Sequence[Span], how: Pack) -> tuple[tuple[Hosted, ...], float]:
+    def _hosted(self, spans: Sequence[Span], how: Pack) -> tuple[list[_Taken], float]:
         """Pieces still in RAM that cards with free bytes can hold for other cards, and the seconds that this saves."""
-        unplaced = _unplaced(spans)
-        if not unplaced:
-            return (), 0.0
-        found, saved = list[Hosted](), 0.0
+        unplaced, found, saved = _unplaced(spans), list[_Taken](), 0.0
         for card, span in enumerate(spans):
             if span.left < self._smallest:
                 continue
-            counts = ((source, sum(of.values()) - of.get(card, 0)) for source, of in unplaced.items())
-            candidates = [(source, self._hosted_item(card, *source, n)) for source, n in counts if n]
+            fitting, items = self._least_bytes[card], self._hosted_items[card]
+            candidates = [
+                (source, items[source].times(n))
+                for source, of in unplaced.items()
+                if fitting[source] <= span.left and (n := sum(of.values()) - of.get(card, 0))
+            ]
             if not candidates:
                 continue
             packed = how([item for _, item in candidates], span.left)
             saved += packed.saved
-            for (source, item), taken in zip(candidates, packed.counts, strict=True):
-                if any(taken):
-                    found += _take(card, source, taken, item, unplaced[source])
-        return tuple(found), saved
+            for (source, _), counts in zip(candidates, packed.counts, strict=True):
+                if any(counts):
+                    found.append(_Taken(card, source, counts))
+                    _remove(unplaced[source], card, sum(counts))
+        return found, saved
 
-    def _hosted_item(self, card: int, kind: int, missing_part: Option | None, count: int) -> Item:
-        key = (card, kind, missing_part)
-        if key not in self._hosted_items:
-            self._hosted_items[key] = self._new_hosted_item(*key)
-        return self._hosted_items[key]._replace(n_blocks=count)
-
-    def _most_a_byte(self) -> float:
-        """The most seconds that a byte on a card saves for another card's blocks."""
-        missing: tuple[Option | None, ...] = (None, "down", "up and gate")
-        each = product(range(self.n_cards), self._kinds, missing)
-        return max((self._hosted_item(*key, 1).rate for key in each), default=0.0)
-
-    def _new_hosted_item(self, card: int, kind: int, missing_part: Option | None) -> Item:
-        """What blocks save on a card that does not own them: transfers between cards are added.
+    def _hosted_item(self, card: int, kind: int, missing_part: Option | None) -> Item:
+        """What a block saves on a card that does not own it: transfers between cards are added.
 
         Two for a whole block, or for the part whose counterpart is with the owner; one for a part alone.
         """
         own, change = self._items[card][kind], self.costs.away_change
         whole, *parts = own.saved
         if missing_part is None:
-            return Item(kind, 1, own.n_bytes, (whole - 2 * change, *(part - change for part in parts)))
+            return one_block(kind, own.n_bytes, (whole - 2 * change, *(part - change for part in parts)))
         part = OPTIONS.index(missing_part)
         saved = own.saved[part] + 2 * self.costs.host_change + self.costs.host_layer - 2 * change
-        return Item(kind, 1, (own.n_bytes[part], 0, 0), (saved, 0.0, 0.0))
+        return one_block(kind, (own.n_bytes[part], 0, 0), (saved, 0.0, 0.0))
 
 
-def _unplaced(spans: Sequence[Span]) -> dict[tuple[int, Option | None], dict[int, int]]:
-    """Number of blocks that are in RAM, whole or with one part, by kind and part, then by owner."""
-    found: dict[tuple[int, Option | None], dict[int, int]] = {}
+def _in_ram(items: Sequence[Item], packed: Packed) -> Iterator[tuple[_Source, int]]:
+    """Number of blocks that are in RAM, whole or with one part, by kind and part."""
+    for item, (whole, pairs, downs) in zip(items, packed.counts, strict=True):
+        parts_missing: tuple[tuple[Option | None, int], ...] = (
+            (None, item.n_blocks - whole - pairs - downs), ("down", pairs), ("up and gate", downs)
+        )  # fmt: skip
+        for missing_part, n in parts_missing:
+            if n:
+                yield (item.kind, missing_part), n
+
+
+def _unplaced(spans: Sequence[Span]) -> dict[_Source, dict[int, int]]:
+    """Number of blocks with pieces in RAM, by owner."""
+    found: dict[_Source, dict[int, int]] = {}
     for owner, span in enumerate(spans):
-        for item, (whole, pairs, downs) in zip(span.items, span.packed.counts, strict=True):
-            parts_missing: tuple[tuple[Option | None, int], ...] = (
-                (None, item.n_blocks - whole - pairs - downs), ("down", pairs), ("up and gate", downs)
-            )  # fmt: skip
-            for missing_part, n in parts_missing:
-                if n:
-                    found.setdefault((item.kind, missing_part), {})[owner] = n
+        for source, n in span.in_ram:
+            found.setdefault(source, {})[owner] = n
     return found
 
 
-def _take(
-    card: int, source: tuple[int, Option | None], counts: Sequence[int], item: Item, unplaced: dict[int, int]
-) -> Iterator[Hosted]:
-    """Take as many blocks as `counts` says from `unplaced`, one owner after another."""
-    left = list(counts)
-    for owner, n in unplaced.items():
+def _remove(owners: dict[int, int], card: int, n_blocks: int) -> None:
+    """Take blocks from one owner after another, none from the card itself."""
+    for owner, n in owners.items():
         if owner != card:
-            taken = []
+            owners[owner] = n - min(n, n_blocks)
+            n_blocks -= min(n, n_blocks)
+
+
+def _take(taken: _Taken, item: Item, owners: dict[int, int]) -> Iterator[Hosted]:
+    """Take as many blocks as were counted from one owner after another."""
+    left = list(taken.counts)
+    for owner, n in owners.items():
+        if owner != taken.card:
+            counts = []
             for option, wanted in enumerate(left):
-                taken.append(min(wanted, n))
-                n, left[option] = n - taken[-1], wanted - taken[-1]
-            unplaced[owner] = n
-            if any(taken):
-                whole, pairs, downs = taken
-                n_bytes = sum(map(mul, taken, item.n_bytes))
-                yield Hosted(card, Unplaced(owner, *source), (whole, pairs, downs), n_bytes)
-
-
-def _seconds(layout: Layout) -> float:
-    return layout.seconds
+                counts.append(min(wanted, n))
+                n, left[option] = n - counts[-1], wanted - counts[-1]
+            owners[owner] = n
+            if any(counts):
+                whole, pairs, downs = counts
+                n_bytes = sum(map(mul, counts, item.n_bytes))
+                yield Hosted(taken.card, Unplaced(owner, *taken.source), (whole, pairs, downs), n_bytes)
