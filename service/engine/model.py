@@ -124,7 +124,7 @@ class Model(msgspec.Struct, frozen=True, dict=True):
         """The share of the routed experts that one token uses; 1 where there are none."""
         return self.n_expert_used / self.n_expert if self.n_expert else 1.0
 
-    @property
+    @cached_property
     def moe_layers(self) -> tuple[int, ...]:
         """Blocks that run and own routed experts."""
         return tuple(layer.index for layer in self.layers if layer.moe and layer.kind != "nextn")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from typing import Literal, TypeAlias
 
 Role: TypeAlias = Literal[
@@ -23,6 +24,7 @@ _EXPERT = re.compile(r"\.ffn_(up|gate|down|gate_up)_(ch)?exps\.")
 _SHARED = re.compile(r"\.ffn_(up|gate|down)_shexp\.|\.ffn_gate_inp_shexp\.")
 _DENSE = re.compile(r"\.ffn_(up|gate|down|up_gate)\.")
 _LAYER = re.compile(r"blk\.(\d+)\.")
+_NAMES_KEPT = 8192  # the variants of a repo have the same names, some 2,000 at most
 
 
 def layer_of(name: str) -> int | None:
@@ -36,6 +38,7 @@ def is_expert(name: str) -> bool:
     return _EXPERT.search(name) is not None
 
 
+@lru_cache(maxsize=_NAMES_KEPT)
 def role_of(name: str) -> Role:
     """Return what a tensor is for, by the GGUF naming conventions (llama.cpp gguf-py/gguf/constants.py)."""
     if name.startswith(("token_embd", "per_layer_token_embd", "position_embd", "token_types")):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from service.engine.config import Placement
 from service.engine.engines import engine_spec
+from service.engine.gguf import Tensor
 from service.engine.layers import Layer
 from service.engine.memory.spec import GraphSpec
 from service.engine.model import Model
@@ -40,12 +41,22 @@ def _attention(model: Model, spec: GraphSpec, layer: Layer) -> int:
 
 def _feed_forward(model: Model, spec: GraphSpec, layer: int) -> int:
     matrices = 1 if engine_spec(spec.engine).memory.fuses_up_and_gate else 3
-    widest = 0
-    for tensor in model.by_layer[layer]:
-        if len(tensor.dims) > 1 and ".ffn_" in tensor.name and "_inp" not in tensor.name:
-            used = max(1, model.n_expert_used) if len(tensor.dims) > 2 else 1
-            widest = max(widest, used * (matrices * max(tensor.dims[:2]) + model.n_embd * (used > 1)))
-    return 4 * spec.n_tokens * widest
+    return 4 * spec.n_tokens * _widest(model, matrices)[layer]
+
+
+def _widest(model: Model, matrices: int) -> list[int]:
+    """The values a token that each layer's feed-forward has at once, of so many matrices. Kept with the model."""
+    known: dict[int, list[int]] = model.__dict__.setdefault("_widest", {})
+    if matrices not in known:
+        known[matrices] = [max((_width(model, t, matrices) for t in of), default=0) for of in model.by_layer]
+    return known[matrices]
+
+
+def _width(model: Model, tensor: Tensor, matrices: int) -> int:
+    if len(tensor.dims) < 2 or ".ffn_" not in tensor.name or "_inp" in tensor.name:
+        return 0
+    used = max(1, model.n_expert_used) if len(tensor.dims) > 2 else 1
+    return used * (matrices * max(tensor.dims[:2]) + model.n_embd * (used > 1))
 
 
 def _staged(model: Model, spec: GraphSpec, placement: Placement) -> int:

@@ -22,7 +22,7 @@ from service.engine.speed.generation import token_seconds
 from service.engine.speed.interval import Z50, Z80, Phase, Trust, comparison_of, spread_of_ratio, trust
 from service.engine.speed.machine import Machine, machine_of
 from service.engine.speed.parts import Seconds
-from service.engine.speed.prompt import batch_seconds
+from service.engine.speed.prompt import MicroBatch, batch_seconds
 from service.engine.speed.sums import work_of
 from service.engine.speed.tensor_parallel import is_parallel, pipeline_gain
 from service.engine.speed.work import Work
@@ -130,16 +130,23 @@ class TimedRequest(msgspec.Struct, frozen=True):
     goal: Goal
     coefficients: Coefficients
 
-    def spent(self, work: Work) -> Spent:
-        """Return where the time of the request goes with this work. Time is linear in depth: the middle is the mean."""
+    def micro_batch(self, work: Work) -> MicroBatch:
+        """Return a whole micro-batch of this work."""
+        return MicroBatch(work, self.machine, self.coefficients, work.n_ubatch)
+
+    def spent(self, work: Work, full: MicroBatch | None = None) -> Spent:
+        """Return where the time of the request goes with this work. Time is linear in depth: the middle is the mean.
+
+        `full`: its `micro_batch`, where that is known.
+        """
         p, goal = self.coefficients, self.goal
-        prompt, batch = prompt_seconds(work, self.machine, p, goal.depth, goal.prompt)
+        prompt, batch = prompt_seconds(work, self.machine, p, goal.depth, goal.prompt, full)
         token = token_seconds(work, self.machine, p, goal.depth + goal.prompt + goal.output / 2)
         return Spent(prompt, sum(token.values()) * goal.output, batch, token)
 
-    def seconds(self, work: Work) -> float:
+    def seconds(self, work: Work, full: MicroBatch | None = None) -> float:
         """Return the expected seconds of the request with this work."""
-        spent = self.spent(work)
+        spent = self.spent(work, full)
         return spent.prompt + spent.output
 
 
@@ -192,21 +199,25 @@ def _least_seconds(work: Work, machine: Machine) -> float:
     return sum(n_bytes / machine.cards[device].bandwidth for device, n_bytes in active)
 
 
-def prompt_seconds(work: Work, machine: Machine, p: Coefficients, depth: int, prompt: int) -> tuple[float, Seconds]:
+def prompt_seconds(
+    work: Work, machine: Machine, p: Coefficients, depth: int, prompt: int, full: MicroBatch | None = None
+) -> tuple[float, Seconds]:  # fmt: skip
     """Return the seconds of a prompt from `depth` on, and the parts of its first micro-batch.
 
+    `full`: a whole micro-batch of this work, where it is known.
     Full micro-batches are integrated by Simpson's rule over the first, middle and last: their time is linear in depth
     but for sliding windows.
     """
     u = min(work.n_ubatch, prompt)
     count, rest = divmod(prompt, u)
     gain = pipeline_gain(work, machine, p, count)
-    first = batch_seconds(work, machine, p, u, depth)
+    batch = full if full is not None and full.n_tokens == u else MicroBatch(work, machine, p, u)
+    first = batch.seconds(depth)
     total = sum(first.values()) * count
     if count > 1:
         last = depth + (count - 1) * u
-        middle = sum(batch_seconds(work, machine, p, u, (depth + last) // 2).values())
-        end = sum(batch_seconds(work, machine, p, u, last).values())
+        middle = sum(batch.seconds((depth + last) // 2).values())
+        end = sum(batch.seconds(last).values())
         total = count * (sum(first.values()) + 4 * middle + end) / 6
     total /= gain
     if rest:

@@ -5,6 +5,8 @@ Nothing overlaps: the published runs show none (but for the CPU, which reads whi
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import msgspec
 
 from service.engine.calibration import Coefficients
@@ -25,32 +27,91 @@ _SMALL_HEAD = 64  # values: kernels are made for 128
 _EXPERT_TENSORS = 3  # up, gate and down: the loop over experts is counted once a layer
 
 
+class MicroBatch:
+    """One micro-batch of `n_tokens`. What does not depend on the depth is worked out once."""
+
+    def __init__(self, work: Work, machine: Machine, p: Coefficients, n_tokens: int) -> None:
+        self.work, self.machine, self.p, self.n_tokens = work, machine, p, n_tokens
+        self._copied = False  # weights in RAM go to a card
+        self._products = self._multiply()
+        self._attending = [_AttendingLayers.of(self, layer) for layer in work.attention]
+
+    def seconds(self, n_kv: int) -> Seconds:
+        """Return the seconds of the micro-batch where it starts at depth `n_kv`, by part."""
+        work, machine, p, n_tokens, parts = self.work, self.machine, self.p, self.n_tokens, dict(self._products)
+        self._attend(parts, n_kv)
+        parts["attention"] += _states(work, machine, p, n_tokens)
+        waiting, sending = reduction_seconds(work, machine, p, n_tokens)
+        parts["copies over PCIe"] += sending
+        parts["synchronisation"] += waiting
+        _overheads(parts, work, machine, p, n_tokens, self._copied)
+        return parts
+
+    def _multiply(self) -> Seconds:
+        work, machine, p, n_tokens = self.work, self.machine, self.p, self.n_tokens
+        parts, in_ram, multiplying = no_time(), _InRam(), [0.0] * (work.n_devices + 1)
+        for weights in work.weights:
+            if weights.use == "head":
+                continue
+            device = weights.device
+            if device == work.n_devices and weights.is_copied(n_tokens):
+                device, self._copied = 0, True
+            parts["copies over PCIe"] += _crossing(work, machine, weights, device, p, n_tokens)
+            if device == work.n_devices:
+                in_ram.add(work, weights, machine.batch_cpu, p, n_tokens)
+            else:
+                multiplying[device] += _multiply_on_card(work, weights, machine.cards[device], p, n_tokens)
+                if machine.cards[device].backend in CUDA_KERNELS:
+                    parts["launch overhead"] += _expert_loop(work, weights, p, n_tokens)
+        parts["weights on GPU"] = cards_seconds(work, multiplying)
+        parts["experts in RAM"], parts["other weights in RAM"] = in_ram.seconds(work, machine.batch_cpu, p)
+        return parts
+
+    def _attend(self, parts: Seconds, n_kv: int) -> None:
+        work, machine, n_tokens = self.work, self.machine, self.n_tokens
+        by_card = [0.0] * (work.n_devices + 1)
+        for layer, device, to_card, rate in self._attending:
+            if to_card:
+                n_bytes = cache_bytes(work, layer, n_kv + 0.75 * n_tokens)
+                parts["copies over PCIe"] += n_bytes * machine.cards[0].copy / machine.cards[0].link
+            operations = batch_operations(work, layer, n_tokens, n_kv)
+            if device < work.n_devices:
+                by_card[device] += operations * rate
+                by_card[device] += _scores(work, layer, machine.cards[device], self.p, n_tokens, n_kv)
+            else:
+                parts["attention"] += operations * rate
+        parts["attention"] += cards_seconds(work, by_card, attention_ways(work))
+
+    def attends_on(self, layer: Attention) -> int:
+        """Return the device: layers in RAM whose weights are copied attend on the first GPU, their cache goes there."""
+        copied = self._copied and 0 < layer.copied_from <= self.n_tokens
+        return 0 if copied and layer.device == self.work.n_devices else layer.device
+
+
+class _AttendingLayers(NamedTuple):
+    """Layers of one geometry, the device on which they attend, and the seconds of one operation there.
+
+    `to_card`: their cache is copied to it.
+    """
+
+    layer: Attention
+    device: int
+    to_card: bool
+    rate: float
+
+    @classmethod
+    def of(cls, batch: MicroBatch, layer: Attention) -> _AttendingLayers:
+        work, machine, device = batch.work, batch.machine, batch.attends_on(layer)
+        if device < work.n_devices:
+            rate = _card_attention(work, layer, machine.cards[device], batch.p)
+        else:
+            rate = _cpu_attention(work, machine.batch_cpu, batch.p)
+        return cls(layer, device, device != layer.device, rate)
+
+
 def batch_seconds(work: Work, machine: Machine, p: Coefficients, n_tokens: int, n_kv: int) -> Seconds:
     """Return the seconds of one micro-batch of `n_tokens` that starts at depth `n_kv`, by part."""
-    parts, in_ram, multiplying = no_time(), _InRam(), [0.0] * (work.n_devices + 1)
-    copied = False
-    for weights in work.weights:
-        if weights.use == "head":
-            continue
-        device = weights.device
-        if device == work.n_devices and weights.is_copied(n_tokens):
-            device, copied = 0, True
-        parts["copies over PCIe"] += _crossing(work, machine, weights, device, p, n_tokens)
-        if device == work.n_devices:
-            in_ram.add(work, weights, machine.batch_cpu, p, n_tokens)
-        else:
-            multiplying[device] += _multiply_on_card(work, weights, machine.cards[device], p, n_tokens)
-            if machine.cards[device].backend in CUDA_KERNELS:
-                parts["launch overhead"] += _expert_loop(work, weights, p, n_tokens)
-    parts["weights on GPU"] = cards_seconds(work, multiplying)
-    parts["experts in RAM"], parts["other weights in RAM"] = in_ram.seconds(work, machine.batch_cpu, p)
-    _attend(parts, work, machine, p, n_tokens, n_kv, moves=copied)
-    parts["attention"] += _states(work, machine, p, n_tokens)
-    waiting, sending = reduction_seconds(work, machine, p, n_tokens)
-    parts["copies over PCIe"] += sending
-    parts["synchronisation"] += waiting
-    _overheads(parts, work, machine, p, n_tokens, copied)
-    return parts
+    return MicroBatch(work, machine, p, n_tokens).seconds(n_kv)
 
 
 def hit_share(work: Work, weights: Weights, n_tokens: float) -> float:
@@ -167,26 +228,6 @@ class _InRam(msgspec.Struct):
         experts, others = reads[0] + self.expert_computing, reads[1] + self.other_computing
         whole = experts + others
         return (total * experts / whole, total * others / whole) if whole else (0.0, 0.0)
-
-
-def _attend(
-    parts: Seconds, work: Work, machine: Machine, p: Coefficients, n_tokens: int, n_kv: int, moves: bool
-) -> None:
-    """Add attention. Layers in RAM whose weights are copied attend on the first GPU, and their cache goes there too."""
-    by_card = [0.0] * (work.n_devices + 1)
-    for layer in work.attention:
-        device = layer.device
-        if device == work.n_devices and moves and 0 < layer.copied_from <= n_tokens:
-            device = 0
-            n_bytes = cache_bytes(work, layer, n_kv + 0.75 * n_tokens)
-            parts["copies over PCIe"] += n_bytes * machine.cards[0].copy / machine.cards[0].link
-        operations = batch_operations(work, layer, n_tokens, n_kv)
-        if device < work.n_devices:
-            by_card[device] += operations * _card_attention(work, layer, machine.cards[device], p)
-            by_card[device] += _scores(work, layer, machine.cards[device], p, n_tokens, n_kv)
-        else:
-            parts["attention"] += operations * _cpu_attention(work, machine.batch_cpu, p)
-    parts["attention"] += cards_seconds(work, by_card, attention_ways(work))
 
 
 def _states(work: Work, machine: Machine, p: Coefficients, n_tokens: int) -> float:

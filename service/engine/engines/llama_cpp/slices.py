@@ -8,6 +8,7 @@ ggml/src/ggml-backend-meta.cpp:1180.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Sequence
 from math import lcm, prod
 from typing import NamedTuple
@@ -48,6 +49,8 @@ class Slices:
         shares = [*tensor_split, *[0.0] * n_cards][:n_cards]
         self.shares = shares if any(shares) else []
         self.gated = model.architecture == "qwen3next"  # attn_q has a gate next to each head's query
+        self._known: dict[tuple[str, tuple[int, ...], _Cut | None, int], list[int]] = {}
+        self._rotations = self._count_alike()
 
     def weight(self, name: str) -> list[int]:
         """Return the bytes that each card's buffer reserves for the weight `name` (`output.weight` where tied)."""
@@ -64,6 +67,12 @@ class Slices:
         return [sum(parts) for parts in zip(*found, strict=True)] if found else [0] * self.n_cards
 
     def _reserved(self, kind: str, dims: tuple[int, ...], cut: _Cut | None, rotation: int) -> list[int]:
+        key = kind, dims, cut, rotation
+        if key not in self._known:
+            self._known[key] = self._bytes_of_slices(*key)
+        return self._known[key]
+
+    def _bytes_of_slices(self, kind: str, dims: tuple[int, ...], cut: _Cut | None, rotation: int) -> list[int]:
         shapes = [dims] * self.n_cards
         if cut is not None:
             lengths = self._lengths(cut.parts, rotation)
@@ -94,9 +103,17 @@ class Slices:
         """Each layer starts with another card, counted among the layers of its kind."""
         if index is None:
             return (self.model.n_layer - self.model.n_layer_nextn) % self.n_cards
-        own = self.model.layers[index]
-        alike = (la for la in self.model.layers[:index] if la.kind == own.kind and bool(la.n_swa) == bool(own.n_swa))
-        return sum(1 for _ in alike) % self.n_cards
+        return self._rotations[index] % self.n_cards
+
+    def _count_alike(self) -> list[int]:
+        """For each layer, how many of its kind are before it."""
+        seen: Counter[tuple[str, bool]] = Counter()
+        before = []
+        for layer in self.model.layers:
+            kind = layer.kind, bool(layer.n_swa)
+            before.append(seen[kind])
+            seen[kind] += 1
+        return before
 
     def _block(self, layer: int, *parts: str) -> int:
         names = (f"blk.{layer}.{part}" for part in parts)

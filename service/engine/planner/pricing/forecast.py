@@ -27,7 +27,6 @@ from service.engine.run.copies import MIN_BATCH, NEVER
 from service.engine.run.resolved import resolve
 from service.engine.speed import TimedRequest, Work, request_of, weights_of, work_of
 from service.engine.speed.generation import token_seconds
-from service.engine.speed.prompt import batch_seconds
 from service.engine.speed.sums import parallel_cards
 from service.engine.speed.work import Attention, Weights
 from service.engine.tensor_names import layer_of, role_of
@@ -108,15 +107,16 @@ class Forecaster:
             return Forecast(strategy, 0.0, 0.0, 0.0, short)
         work, request = self._work(candidate.flags, fill), self._request(tuple(devices), candidate.flags)
         token = token_seconds(work, request.machine, request.coefficients, self.goal.depth)
-        batch = batch_seconds(work, request.machine, request.coefficients, work.n_ubatch, self.goal.depth)
+        full = request.micro_batch(work)
+        batch = full.seconds(self.goal.depth)
         copies = devices and candidate.flags.op_offload
         if copies and strategy != "all on GPU" and "op_offload" not in candidate.user_fields:
-            alone = work.without_copies()
-            on_cpu = batch_seconds(alone, request.machine, request.coefficients, work.n_ubatch, self.goal.depth)
-            work, batch = min((work, batch), (alone, on_cpu), key=lambda pair: sum(pair[1].values()))
-        tg, pp = 1 / sum(token.values()), work.n_ubatch / sum(batch.values())
+            alone = request.micro_batch(work.without_copies())
+            on_cpu = alone.seconds(self.goal.depth)
+            full, batch = min((full, batch), (alone, on_cpu), key=lambda pair: sum(pair[1].values()))
+        tg, pp = 1 / sum(token.values()), full.n_tokens / sum(batch.values())
         idle = strategy == "all on GPU" and min(f + p for f, p in zip(fill.fixed, fill.pieces, strict=True)) <= 0
-        return Forecast(strategy, request.seconds(work), tg, pp, None, idle)
+        return Forecast(strategy, request.seconds(full.work, full), tg, pp, None, idle)
 
     def _request(self, devices: tuple[Device, ...], flags: Flags) -> TimedRequest:
         if devices not in self._requests:
