@@ -11,7 +11,7 @@ from itertools import pairwise
 
 from msgspec.structs import replace
 
-from service.engine.config import Flags
+from service.engine.config import CPU, Flags
 from service.engine.memory import Memory
 from service.engine.memory.cache import cache_bytes
 from service.engine.memory.spec import make_spec
@@ -53,12 +53,13 @@ class PlacementSearch:
         self.heads = (self.head,) * len(self.free)
         self.ram_rate = 0.0
         self.request = request_of(problem.rig, problem.devices, flags, problem.goal)
+        self._known: dict[Flags, Memory] = {}
 
     def best(self) -> Placed | Shortfall:
         """Return the fastest placement that fits, or the least Shortfall."""
         first = self.first_starts()
         tries = [self.search_from(first)]
-        if self._may_leave_ram_empty():
+        if self._may_leave_ram_empty() and not (isinstance(tries[0], Placed) and _leaves_ram_empty(tries[0])):
             starts = first
             if isinstance(tries[0], Placed):
                 starts = starts_of(tries[0].fitted.memory.placement, len(self.free))
@@ -75,7 +76,7 @@ class PlacementSearch:
     def search_from(self, starts: Starts, *, ram_empty: bool = False) -> Placed | Shortfall:
         """Return the fastest placement that replays confirm. `ram_empty`: all pieces are kept out of RAM."""
         away, piece_bytes = self._before_search(starts, ram_empty)
-        memory = self.problem.memory(layout_flags(self.problem, self.flags, starts, away))
+        memory = self.memory(layout_flags(self.problem, self.flags, starts, away))
         self.heads, self.ram_rate = self._with_logits(memory), _RAM_IS_SHORT if ram_empty else 0.0
         rooms = self.rooms(memory, starts, piece_bytes)
         found: Placed | None = None
@@ -94,7 +95,7 @@ class PlacementSearch:
             if flags in tried:
                 break
             tried.add(flags)
-            memory = self.problem.memory(flags)
+            memory = self.memory(flags)
             left, seconds = slack(self.problem, memory), self._seconds(flags, memory)
             if min(left) >= 0 and (found is None or seconds < found.seconds):
                 found = Placed(Fitted(flags, memory), seconds)
@@ -105,6 +106,12 @@ class PlacementSearch:
             rooms = self.corrected(rooms, self.rooms(memory, layout.starts, layout.pieces), left)
             starts = layout.starts
         return found or least or Shortfall("RAM", 0)
+
+    def memory(self, flags: Flags) -> Memory:
+        """Return the memory that `flags` take, as `Problem.memory` does, once for each."""
+        if flags not in self._known:
+            self._known[flags] = self.problem.memory(flags)
+        return self._known[flags]
 
     def _before_search(self, starts: Starts, ram_empty: bool) -> tuple[MovedPieces, list[int]]:
         """What lies in RAM before the first layout is chosen, and the bytes of pieces on each card."""
@@ -168,6 +175,10 @@ class PlacementSearch:
     def _layout_search(self, rooms: tuple[int, ...]) -> LayoutSearch:
         sizes = Sizes(self.fixed, self.heads, rooms)
         return LayoutSearch(self.blocks, self.n_slots, self.costs, sizes, self.ram_rate)
+
+
+def _leaves_ram_empty(placed: Placed) -> bool:
+    return not any(rule.device == CPU for rule in placed.fitted.flags.overrides)
 
 
 def _unsplit(block: Block) -> Block:
