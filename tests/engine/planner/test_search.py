@@ -5,17 +5,26 @@ from __future__ import annotations
 from functools import cache
 
 import pytest
+from msgspec.structs import replace
 
 from service.engine.catalogue import resolve
-from service.engine.config import ENGINES
+from service.engine.config import ENGINES, Flags
 from service.engine.goal import Constraints, GoalRequest, Preset, resolve_goal
 from service.engine.hardware import Cpu, Gpu, Hardware, Ram
 from service.engine.planner.pricing.candidate import strategy_of
 from service.engine.planner.pricing.forecast import even_shares
 from service.engine.planner.ranking.rank import Contender, rank
 from service.engine.planner.search.all_variants import search
-from service.engine.planner.search.candidates import CachePair, cache_pairs, candidates, card_sets, orders
-from service.engine.planner.search.one_variant import Outcome, SearchCase
+from service.engine.planner.search.candidates import (
+    MICRO_BATCHES,
+    CachePair,
+    cache_pairs,
+    candidates,
+    card_sets,
+    orders,
+)
+from service.engine.planner.search.known_buffers import KnownBuffers
+from service.engine.planner.search.one_variant import Outcome, SearchCase, VariantSearch
 from tests import rigs
 from tests.models import build
 
@@ -107,6 +116,37 @@ def test_all_cards_on_every_layer_only_where_engine_and_architecture_have_it() -
     assert modes("llama.cpp", "Qwen3-32B") == {"layer", "tensor"}
     assert modes("ik_llama.cpp", "Gemma-3-27B") == {"layer"}
     assert modes("llama.cpp", "DeepSeek-R1-0528") == {"layer"}
+
+
+def test_what_buffers_took_is_asked_of_as_many_cards_and_more_and_of_larger_batches() -> None:
+    known, flags = KnownBuffers(), Flags(n_ubatch=1024, n_ctx=16384, split_mode="graph")
+    known.note("ik_llama.cpp", flags, 4, 5e9)
+    known.note("ik_llama.cpp", flags, 4, 4e9)
+
+    assert known.least("ik_llama.cpp", flags, 4) == known.least("ik_llama.cpp", replace(flags, n_ubatch=2048), 6) == 4e9
+    assert not known.least("ik_llama.cpp", flags, 3)
+    assert not known.least("ik_llama.cpp", replace(flags, n_ubatch=512), 4)
+    assert not known.least("ik_llama.cpp", replace(flags, cache_type_k="q8_0"), 4)
+    assert not known.least("llama.cpp", flags, 4)
+
+
+def test_cards_that_would_share_every_layer_are_not_placed_where_others_buffers_leave_no_room() -> None:
+    model = build("Mistral-Large-123B", "q4_k_m")
+    goal = resolve_goal(GoalRequest(), model.n_ctx_train)
+    case, buffers = SearchCase("ik_llama.cpp", 0, model, resolve(rigs.EIGHT_3090), goal, Constraints()), KnownBuffers()
+    plain, told = VariantSearch(case), VariantSearch(case, buffers)
+    together = [one.candidate for one in told.queue if one.candidate.flags.split_mode == "graph"]
+    least = min(together, key=lambda one: (len(one.cards), one.flags.n_ubatch))
+    for n_cards in range(2, len(least.cards) + 1):
+        for n_ubatch in MICRO_BATCHES:
+            buffers.note("ik_llama.cpp", replace(least.flags, n_ubatch=n_ubatch), n_cards, 1e12)
+
+    plain.place_first()
+    told.place_first()
+
+    assert [c.fitted.flags.split_mode for c in plain.contenders] == ["graph", "layer"]
+    assert [c.fitted.flags.split_mode for c in told.contenders] == ["layer"]
+    assert {one.why for one in told.rejected if one.candidate in together} == {"does not fit"}
 
 
 def test_smaller_caches_wait_until_nothing_else_fits() -> None:

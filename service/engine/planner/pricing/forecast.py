@@ -101,6 +101,10 @@ class Forecaster:
             short = short or Shortfall(devices[-1].name, max(int(in_ram), 1))
         return min((self._timed(candidate, devices, one, short) for one in fills), key=lambda one: one.seconds)
 
+    def bytes_on_cards(self, flags: Flags) -> int:
+        """Return the bytes of weights and cache where all that can be is on the cards."""
+        return self.fixed_bytes + self.piece_bytes + self._cache(flags)
+
     def _timed(self, candidate: Candidate, devices: Sequence[Device], fill: Fill, short: Shortfall | None) -> Forecast:
         strategy = _strategy(fill, bool(devices), bool(self.ram_only))
         if short is not None:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from service.engine.advice import Pick
 from service.engine.goal import Goal
 from service.engine.planner.ranking.rank import DAMAGED, MAX_CONFIGS, Line, Ranked, lines, rank
+from service.engine.planner.search.known_buffers import KnownBuffers
 from service.engine.planner.search.one_variant import Outcome, SearchCase, VariantSearch
 
 _ALTERNATIVES = 2  # candidates of other kinds (cache type, number of cards, split mode) that are placed as well,
@@ -22,10 +23,10 @@ def unheard(stage: str, done: int, of: int) -> None:
 
 def search(cases: Sequence[SearchCase], *, exhaustive: bool = False, report: Report = unheard) -> list[Outcome]:
     """Return what every case gives. `exhaustive`: every candidate is placed, none is pruned (for tests)."""
-    searches = []
+    searches, buffers = [], KnownBuffers()
     for number, case in enumerate(cases, 1):
         report("comparing variants", number, len(cases))
-        searches.append(VariantSearch(case))
+        searches.append(VariantSearch(case, buffers))
     if exhaustive:
         for variant in searches:
             variant.place_all()
@@ -72,6 +73,8 @@ def _place_the_best(searches: Sequence[VariantSearch], goal: Goal, pick: Pick | 
     for least, variant in sorted(((v.least_cost(goal, pick), v) for v in searches), key=lambda pair: pair[0]):
         if least >= best:
             return
+        if variant.least_cost(goal, pick) >= best:  # by what was learned since of buffers
+            continue
         variant.place_first()
         best = min([best, *(c.cost(goal, pick) for c in variant.contenders)])
 

@@ -20,6 +20,7 @@ from service.engine.units import GIB
 # Setting one of these fixes the whole placement: the others of them are the engine's defaults.
 PLACEMENT_FIELDS = ("overrides", "cpu_moe", "n_cpu_moe", "n_gpu_layers", "tensor_split")
 _Way: TypeAlias = Callable[[Problem, Flags], Fitted | Shortfall]
+_Note: TypeAlias = Callable[[Flags, float], None]  # flags, and the bytes that they take on all cards
 _SPLIT_ATTEMPTS = 3
 _SMALLER = 0.85  # of the largest share, where one card would have all of something
 _WORTH_NO_COPIES = 1.05  # prompts have to be 5 % faster
@@ -27,17 +28,18 @@ _FOR_LONGER_PROMPTS = 1.05  # of the goal's time: its own prompt may be too shor
 
 
 def fit_candidate(
-    problem: Problem, candidate: Candidate, *, last: bool = False
+    problem: Problem, candidate: Candidate, note: _Note, *, last: bool = False
 ) -> tuple[Candidate, Fitted] | Shortfall:
     """Return the candidate as it fits, or by how much it does not.
 
-    `last`: where no other fits, the FFN may go to RAM, else whole layers.
+    `note` is told what is replayed of cards that share every layer. `last`: where no other fits, the FFN may go to RAM,
+    else whole layers.
     """
     if _is_placed(candidate):
         return _as_given(problem, candidate)
     least: Shortfall | None = None
     for attempt in _attempts(problem, candidate, last):
-        found = _fitted(problem, attempt)
+        found = _fitted(problem, attempt, note)
         if isinstance(found, Fitted):
             return _as_it_turned_out(problem, attempt, found)
         least = found if least is None else min(least, found, key=lambda s: s.n_bytes)
@@ -81,12 +83,12 @@ def _as_given(problem: Problem, candidate: Candidate) -> tuple[Candidate, Fitted
     return replace(candidate, strategy=strategy_of(found.memory.placement)), found
 
 
-def _fitted(problem: Problem, candidate: Candidate) -> Fitted | Shortfall:
+def _fitted(problem: Problem, candidate: Candidate, note: _Note) -> Fitted | Shortfall:
     flags, strategy = candidate.flags, candidate.strategy
     if strategy == "CPU only":
         return check(problem, flags)
     if flags.split_mode != "layer":
-        return _together(problem, flags)
+        return _together(problem, flags, note)
     if strategy == "all on GPU":
         return _best_placement(problem, flags, whole=True)
     how = _layers_in_ram if strategy == "layers in RAM" else _best_placement
@@ -123,7 +125,7 @@ def _prompt_speed(problem: Problem, fitted: Fitted) -> float:
     return predict_speed(problem.run(fitted.flags, fitted.memory.placement), 0).pp.expected
 
 
-def _together(problem: Problem, flags: Flags) -> Fitted | Shortfall:
+def _together(problem: Problem, flags: Flags, note: _Note) -> Fitted | Shortfall:
     """All on GPUs that share every layer: shares by speed, as far as they fit; a card that is short gets less.
 
     Where the engine would leave a part of a layer to one card, and stop, the largest share is made smaller.
@@ -134,6 +136,7 @@ def _together(problem: Problem, flags: Flags) -> Fitted | Shortfall:
         shares = even_shares(rooms, speeds, problem.model.n_bytes)
         memory = problem.memory(split := replace(flags, tensor_split=_rounded(shares)))
         left = slack(problem, memory)
+        note(flags, sum(_usable(problem)) - sum(left[:-1]))
         if min(left) >= 0:
             if problem.runs(split):
                 return Fitted(split, memory)

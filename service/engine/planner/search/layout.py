@@ -212,7 +212,9 @@ class LayoutSearch:
         if start < end == self.n_slots:
             seconds, room = seconds + self.costs.head[card], room - self.sizes.heads[card]
         counts = Counter(self._block_kinds[start:last])
-        items = tuple([self._items[card][kind].times(n if self._kinds[kind].pieces else 0) for kind, n in counts.items()])
+        items = tuple(
+            [self._items[card][kind].times(n if self._kinds[kind].pieces else 0) for kind, n in counts.items()]
+        )
         packed = how(items, room)
         if room < 0:
             seconds -= room * _TOO_FULL
@@ -230,9 +232,7 @@ class LayoutSearch:
         whole = sum(saved.values()) + 2 * self.costs.host_change + self.costs.host_layer
         parts: tuple[Part, ...] = ("up and gate", "down")
         sizes = [n_bytes.get(part, 0) if len(n_bytes) > 1 else 0 for part in parts]
-        return one_block(
-            block.kind, (block.movable_bytes, *sizes), (whole, *(saved.get(part, 0.0) for part in parts))
-        )
+        return one_block(block.kind, (block.movable_bytes, *sizes), (whole, *(saved.get(part, 0.0) for part in parts)))
 
     def _hosted(self, spans: Sequence[Span], how: Pack) -> tuple[list[_Taken], float]:
         """Pieces still in RAM that cards with free bytes can hold for other cards, and the seconds that this saves."""

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Literal, NamedTuple, TypeAlias
 
 import msgspec
 
 from service.engine.advice import Pick
 from service.engine.catalogue import engine_devices
-from service.engine.config import Engine
+from service.engine.config import Engine, Flags
 from service.engine.errors import InvalidFlags
 from service.engine.goal import Constraints, Goal
 from service.engine.hardware import Rig
@@ -23,6 +24,7 @@ from service.engine.planner.ranking.rank import NEGLIGIBLE, WORTH_QUANTISING, Co
 from service.engine.planner.ranking.utility import Figures, cost
 from service.engine.planner.search.candidates import MICRO_BATCHES, cache_pairs, cache_types_refusal, candidates
 from service.engine.planner.search.fitting import fit_candidate
+from service.engine.planner.search.known_buffers import KnownBuffers
 from service.engine.planner.search.options import build_refusal, for_build, user_flags, user_flags_refusal
 from service.engine.quality import ranking_loss
 from service.engine.speed import goal_seconds, predict_speed, typical_seconds
@@ -114,8 +116,8 @@ _NO_FORECAST = Forecast("layers in RAM", 0.0, 0.0, 0.0, None)
 class VariantSearch:
     """The search for one engine and variant."""
 
-    def __init__(self, case: SearchCase) -> None:
-        self.case = case
+    def __init__(self, case: SearchCase, buffers: KnownBuffers | None = None) -> None:
+        self.case, self._buffers, self._n_known = case, buffers or KnownBuffers(), 0
         self.build = case.constraints.build_of(case.engine)
         self.loss = ranking_loss(case.model)
         self.refusal = unsupported(case.engine, case.model, case.rig) or user_flags_refusal(
@@ -137,11 +139,36 @@ class VariantSearch:
 
     def least_cost(self, goal: Goal, pick: Pick | None = None) -> float:
         """Return what the best candidate would cost (as a pick) if it came out as forecast, which is at best."""
+        self._reject_by_known_buffers()
         figures = (
             Figures(t.penalised, t.forecast.tg, t.forecast.pp, self.loss, self._may_be_on_gpu(t.candidate))
             for t in self.queue
         )
         return min((cost(one, goal, pick) for one in figures), default=float("inf"))
+
+    def _reject_by_known_buffers(self) -> None:
+        """Reject cards that share every layer where they lack room that others were seen to need for the like."""
+        if self._n_known == self._buffers.n_known:
+            return
+        self._n_known, kept = self._buffers.n_known, list[_Queued]()
+        for one in self.queue:
+            short = self._lacks_room(one.candidate) if one.candidate.flags.split_mode != "layer" else None
+            if short is None:
+                kept.append(one)
+            else:
+                self._reject(one.candidate, short)
+        self.queue = kept
+
+    def _lacks_room(self, candidate: Candidate) -> Shortfall | None:
+        problem, flags = self._problem(candidate.cards), candidate.flags
+        least = self._buffers.least(self.case.engine, flags, len(candidate.cards))
+        usable = sum(d.free - reserve for d, reserve in zip(problem.devices, problem.limits.reserve, strict=True))
+        short = self._forecaster.bytes_on_cards(flags) + least - usable
+        return Shortfall(problem.devices[-1].name, int(short)) if short >= 1 else None
+
+    def _note(self, n_cards: int, flags: Flags, n_bytes: float) -> None:
+        beyond = n_bytes - self._forecaster.bytes_on_cards(flags)
+        self._buffers.note(self.case.engine, flags, n_cards, beyond)
 
     def _may_be_on_gpu(self, candidate: Candidate) -> bool:
         """Whether everything is on the cards by the forecast, or may turn out to be."""
@@ -153,10 +180,12 @@ class VariantSearch:
         if self.n_placed:
             return
         fitting, failed = 0, list[Cards]()
+        self._reject_by_known_buffers()
         while (self.queue and not self.contenders) or (fitting == 1 and self._is_loose()):
             one = self._next(self._hopeful(failed))
             fits = self._place(one)
             fitting, failed = fitting + fits, failed if fits else [*failed, one.candidate.cards]
+            self._reject_by_known_buffers()
             if len(failed) == _FAILURES:
                 break
         if not self.contenders and self.considered:
@@ -359,7 +388,7 @@ class VariantSearch:
         """Place one candidate; return whether it fits."""
         self.n_placed += 1
         problem = self._problem(one.candidate.cards)
-        found = fit_candidate(problem, one.candidate, last=last)
+        found = fit_candidate(problem, one.candidate, partial(self._note, len(one.candidate.cards)), last=last)
         if one.candidate.flags.split_mode != "layer":
             self._leave_together(one.candidate, fits=not isinstance(found, Shortfall))
         if isinstance(found, Shortfall):
