@@ -17,11 +17,11 @@ from service.engine.engines.ik_llama_cpp.merged import merges
 from service.engine.engines.ik_llama_cpp.shares import (
     Shares,
     can_share,
-    card_shares,
     exchange_buffer,
     exchange_limit,
     in_parts,
     reduce_type,
+    shares_of,
 )
 from service.engine.estimate import Estimate
 from service.engine.memory.cache import cache_tensors
@@ -81,11 +81,12 @@ def _shared(
     if not splits_graph(model):
         by_layer = msgspec.structs.replace(flags, split_mode="layer")
         return predict_memory("ik_llama.cpp", model, by_layer, free, allocator=allocator, tool=tool, rules=rules)
-    placement = place("ik_llama.cpp", model, flags, free, rules or TODAY)
     if rules is not None or not can_share(model, flags):
+        placement = place("ik_llama.cpp", model, flags, free, rules or TODAY)
         return predict_placed("ik_llama.cpp", model, flags, placement, allocator=allocator, tool=tool, rules=rules)
-    prediction = _SharedOut("ik_llama.cpp", model, flags, placement, allocator, tool, rules)
-    prediction.share_out(Shares(model, placement, card_shares(flags, free)))
+    shares = shares_of(model, flags, free)
+    prediction = _SharedOut("ik_llama.cpp", model, flags, shares.placement, allocator, tool, rules)
+    prediction.share_out(shares)
     return prediction.memory()
 
 

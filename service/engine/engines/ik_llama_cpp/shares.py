@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping, Sequence
+from functools import lru_cache
 
 from service.engine.config import Flags, Placement
 from service.engine.engines.ik_llama_cpp.architectures import ARCHITECTURES
@@ -79,7 +80,7 @@ def graph_split_aborts(model: Model, flags: Flags, free: Sequence[int]) -> str |
     """
     if len(free) < 2 or not can_share(model, flags):
         return None
-    found = Shares(model, place("ik_llama.cpp", model, flags, free), card_shares(flags, free)).left_alone()
+    found = shares_of(model, flags, free).left_alone()
     if found is None:
         return None
     return f"-sm graph leaves {found[0]} to CUDA{found[1]} alone, and the engine stops: nothing to add up"
@@ -141,6 +142,23 @@ def _cut_row(kind: str, n: int) -> int:
     """Return the bytes of `n` elements where a slice may end within a block, of which it counts a part (ERNIE's)."""
     block, size, meta = geometry(kind)
     return meta + n * size // block
+
+
+@lru_cache(maxsize=4096)
+def _slice_bytes(kind: str, dims: tuple[int, ...], axis: int, n: int) -> tuple[int, int]:
+    """Return the bytes of `n` elements along `axis` (-1: of all), and of the padding behind them."""
+    own = [n if i == axis else d for i, d in enumerate(dims)]
+    return _cut_row(kind, own[0]) * math.prod(own[1:]), _padding(kind, own[0])
+
+
+def shares_of(model: Model, flags: Flags, free: Sequence[int]) -> Shares:
+    """Return the shares of a model by today's build. The last answer is kept with the model."""
+    key = flags, tuple(free)
+    known: tuple[object, Shares] | None = model.__dict__.get("_shares")
+    if known is None or known[0] != key:
+        placement = place("ik_llama.cpp", model, flags, free)
+        known = model.__dict__["_shares"] = key, Shares(model, placement, card_shares(flags, free))
+    return known[1]
 
 
 class Shares:
@@ -257,7 +275,6 @@ class Shares:
         self.cuts[tensor.name] = axis, tuple(parts)
         for card, n in enumerate(parts):
             if n:
-                dims = [n if i == axis else d for i, d in enumerate(tensor.dims)]
-                size = _cut_row(tensor.type, dims[0]) * math.prod(dims[1:])
+                size, padding = _slice_bytes(tensor.type, tensor.dims, axis, n)
                 self.held[card] += size
-                self.weights[card] += size + _padding(tensor.type, dims[0])
+                self.weights[card] += size + padding

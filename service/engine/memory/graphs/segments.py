@@ -8,9 +8,10 @@ cards that had no part of it belongs to the sum's segment. A graph whose layers 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple, TypeAlias
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import pairwise
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 from weakref import WeakKeyDictionary
 
 from service.engine.architectures import architecture
@@ -22,6 +23,7 @@ from service.engine.memory.spec import GraphSpec
 from service.engine.model import Model
 
 PREVIOUS, SHARED = 1 << 20, 1 << 21
+_Any = TypeVar("_Any")
 _Cut: TypeAlias = tuple[str, int, tuple[int, ...]]
 
 
@@ -29,16 +31,70 @@ class NotRepeating(Exception):
     """A graph, or its schedule, depends on more than the kind of a layer and of the one before it."""
 
 
+class _Owners:
+    """The segment that each tensor of a graph belongs to, its number there, and whether all segments name it alike.
+
+    `late`: by segment, what was made before all layers and is run by it.
+    """
+
+    def __init__(self, graph: Graph, late: Mapping[int, Sequence[int]]) -> None:
+        bounds = [0, *graph.layer_starts, len(graph.op)]
+        self.segment = [number for number, (a, b) in enumerate(pairwise(bounds)) for _ in range(a, b)]
+        self.number = [n for a, b in pairwise(bounds) for n in range(b - a)]
+        self.filled_in: dict[int, list[int]] = {}
+        for t, total in graph.filled_in.items():
+            owner = self.segment[t] = self.segment[total]
+            others = self.filled_in.setdefault(owner, [])
+            self.number[t] = bounds[owner + 1] - bounds[owner] + len(others)
+            others.append(t)
+        self.shared = [
+            not owner or (graph.op[t] == NONE and graph.slot[t] < 0 and t not in graph.filled_in)
+            for t, owner in enumerate(self.segment)
+        ]
+        self.late = late
+        self._late_in: dict[int, list[int]] = {}
+        for segment, tensors in late.items():
+            for t in tensors:
+                self._late_in.setdefault(t, []).append(segment)
+
+    def grouped(self, items: Iterable[_Any], tensor: Callable[[_Any], int]) -> defaultdict[int, list[_Any]]:
+        """Return by segment the items whose tensor it has."""
+        found: defaultdict[int, list[_Any]] = defaultdict(list)
+        for item in items:
+            t = tensor(item)
+            for segment in (self.segment[t], *self._late_in.get(t, ())):
+                found[segment].append(item)
+        return found
+
+
+class _Lists:
+    """The lists of a graph that name some tensors only, by the segment that has these."""
+
+    def __init__(self, graph: Graph, owners: _Owners) -> None:
+        self.pins = owners.grouped(graph.pins, _first)
+        self.ram_pins = owners.grouped(graph.ram_pins, int)
+        self.flash_layers = owners.grouped(graph.flash_layers, _first)
+        self.on_cards = owners.grouped(graph.on_cards, _first)
+        self.starts = owners.grouped(graph.starts, int)
+        self.norms_at_weights = owners.grouped(graph.norms_at_weights, lambda norm: norm[1])
+        self.keep_alives = owners.grouped(graph.keep_alives, lambda kept: kept.until)
+        self.weights = owners.grouped(graph.weights, _first)
+
+
+def _first(item: tuple[int, Any]) -> int:
+    return item[0]
+
+
 class Segment:
     """One layer's part of a graph, or what is in front of all layers or behind them. Tensors by code."""
 
-    def __init__(self, graph: Graph, number: int, late: Sequence[int], filled_in: Mapping[int, Sequence[int]]) -> None:
-        starts = graph.layer_starts
-        self._graph, self._number, self._starts, self._filled_in = graph, number, starts, filled_in
+    def __init__(self, graph: Graph, number: int, owners: _Owners, lists: _Lists) -> None:
+        starts, late = graph.layer_starts, owners.late.get(number, ())
+        self._graph, self._number, self._owners = graph, number, owners
         first = 0 if number == 0 else starts[number - 1]
         end = starts[number] if number < len(starts) else len(graph.op)
         self.whole = not starts
-        own = [*(t for t in range(first, end) if t not in graph.filled_in), *filled_in.get(number, ()), *late]
+        own = [*(t for t in range(first, end) if t not in graph.filled_in), *owners.filled_in.get(number, ()), *late]
         self.late = [SHARED + t for t in late]
         self.leafs: list[int] = []
         code = {t: self._code(t) for t in own}
@@ -61,25 +117,25 @@ class Segment:
         self.without_kernel = frozenset(code[t] for t in own if t in graph.without_kernel)
         self.stored = {code[t]: tuple(map(self._slot, graph.stored[t])) for t in own if t in graph.stored}
         self.flash_copies = {code[t]: graph.flash_copies[t] for t in own if t in graph.flash_copies}
-        self.pins = [(code[t], self._layer_slot(layer)) for t, layer in graph.pins if t in code]
-        self.ram_pins = [code[t] for t in graph.ram_pins if t in code]
-        self.flash = [(code[t], self._layer_slot(layer)) for t, layer in graph.flash_layers if t in code]
-        self.on_cards = {code[t]: card for t, card in graph.on_cards if t in code}
-        self.starts = frozenset(code[t] for t in graph.starts if t in code)
+        self.pins = [(code[t], self._layer_slot(layer)) for t, layer in lists.pins[number]]
+        self.ram_pins = [code[t] for t in lists.ram_pins[number]]
+        self.flash = [(code[t], self._layer_slot(layer)) for t, layer in lists.flash_layers[number]]
+        self.on_cards = {code[t]: card for t, card in lists.on_cards[number]}
+        self.starts = frozenset(code[t] for t in lists.starts[number])
         self.reduces = frozenset(code[t] for t in own if graph.op[t] == "REDUCE")
-        self.norms_at_weights = [(code[a], code[b], self._slot(s)) for a, b, s in graph.norms_at_weights if b in code]
+        self.norms_at_weights = [(code[a], code[b], self._slot(s)) for a, b, s in lists.norms_at_weights[number]]
         self.keep_alives = [
             (code[k.first], code[k.until], tuple(map(self._code, k.tensors)))
-            for k in graph.keep_alives if k.until in code
+            for k in lists.keep_alives[number]
         ]  # fmt: skip
-        self.weight_views = {code[t]: (ne, self._slot(graph.home[t])) for t, ne in graph.weights if t in code}
+        self.weight_views = {code[t]: (ne, self._slot(graph.home[t])) for t, ne in lists.weights[number]}
         self._find_externals(own, code)
 
     def _find_externals(self, own: Sequence[int], code: dict[int, int]) -> None:
         """What other segments computed, with its bytes."""
         graph = self._graph
         read = {s for t in own for s in (*graph.sources[t], graph.root[t]) if s >= 0 and s not in code}
-        roots = {t: graph.root[t] for t in read if graph.root[t] >= 0 and self._owner(t) == 0}
+        roots = {t: graph.root[t] for t in read if graph.root[t] >= 0 and not self._owners.segment[t]}
         if any(graph.slot[t] >= 0 for t in (*read, *roots.values())):
             raise NotRepeating
         self.external_roots = {self._code(t): self._code(root) for t, root in roots.items()}
@@ -98,26 +154,22 @@ class Segment:
     def close(self) -> None:
         """Let go of the graph, once it has its nodes."""
         self.real = [t for t in self.nodes if t not in self.is_view]
+        self.slots_by_part = [(slot, _part_of(slot)) for slot in self.slots]
         self.views = Counter(self.roots[t] for t in self.nodes if t in self.roots)
         if self._number and any(self.root[t] >= SHARED > t for t in self.nodes):
             raise NotRepeating
-        del self._graph, self._starts, self._code_of, self._filled_in
-
-    def _owner(self, t: int) -> int:
-        return bisect_right(self._starts, self._graph.filled_in.get(t, t))
+        del self._graph, self._owners, self._code_of
 
     def _code(self, t: int) -> int:
-        owner, graph = self._owner(t), self._graph
-        filled_in = t in graph.filled_in
-        if owner == 0 or (graph.op[t] == NONE and graph.slot[t] < 0 and not filled_in):
+        owners = self._owners
+        if owners.shared[t]:
             return SHARED + t
-        first = self._starts[owner - 1]
-        own = self._starts[owner] - first + self._filled_in[owner].index(t) if filled_in else t - first
+        owner = owners.segment[t]
         if owner == self._number:
-            return own
-        if owner != self._number - 1 or graph.slot[t] >= 0:
+            return owners.number[t]
+        if owner != self._number - 1 or self._graph.slot[t] >= 0:
             raise NotRepeating
-        return PREVIOUS + own
+        return PREVIOUS + owners.number[t]
 
     def _layer_slot(self, layer: int) -> int:
         """The number of the slot whose device is the layer's own."""
@@ -148,10 +200,9 @@ class SegmentedGraph:
         for t, number in nodes:
             if number != bisect_right(starts, t):
                 late.setdefault(number, []).append(t)
-        filled_in: dict[int, list[int]] = {}
-        for t, total in graph.filled_in.items():
-            filled_in.setdefault(bisect_right(starts, total), []).append(t)
-        self.segments = [Segment(graph, n, late.get(n, ()), filled_in) for n in range(len(starts) + 1)]
+        owners = _Owners(graph, late)
+        lists = _Lists(graph, owners)
+        self.segments = [Segment(graph, n, owners, lists) for n in range(len(starts) + 1)]
         for t, number in nodes:
             self.segments[number].add_node(t)
         leafs, reader = [t for t in graph.leafs if graph.slot[t] < 0], 0
@@ -195,11 +246,11 @@ class SegmentedGraph:
         if self.leaf_bytes.keys() != self.inputs:
             raise NotRepeating
         uses = [self.segment_of.count(n + 1) for n in range(len(self.kept))]
-        for t in range(len(graph.op)):
-            owner = bisect_right(graph.layer_starts, t)
-            alone = 1 <= owner <= len(uses) and graph.op[t] == NONE and graph.slot[t] < 0
-            if alone and t not in graph.filled_in and uses[owner - 1] > 1:
-                raise NotRepeating
+        for t, op in enumerate(graph.op):
+            if op == NONE and graph.slot[t] < 0 and t not in graph.filled_in:
+                owner = bisect_right(graph.layer_starts, t)
+                if 1 <= owner <= len(uses) and uses[owner - 1] > 1:
+                    raise NotRepeating
 
     @property
     def lacks_kernels(self) -> bool:
@@ -243,12 +294,17 @@ def slots_of(graph: SegmentedGraph, model: Model) -> list[LayerSlots]:
 
 
 def _layer_slots(model: Model, segment: Segment, layer: int | None) -> LayerSlots:
-    slots = tuple(slot if layer is None else _of_layer(slot, layer) for slot in segment.slots)
-    return LayerSlots(slots, tuple(weight_type(model, slot) for slot in slots))
+    slots = segment.slots if layer is None else [_of_layer(slot, part, layer) for slot, part in segment.slots_by_part]
+    return LayerSlots(tuple(slots), tuple([weight_type(model, slot) for slot in slots]))
 
 
-def _of_layer(slot: Slot, layer: int) -> Slot:
-    name = f"blk.{layer}." + slot.name.split(".", 2)[2] if slot.kind in ("weight", "derived") else slot.name
+def _part_of(slot: Slot) -> str | None:
+    """What a weight is of its layer; None for what is no weight."""
+    return slot.name.split(".", 2)[-1] if slot.kind in ("weight", "derived") else None
+
+
+def _of_layer(slot: Slot, part: str | None, layer: int) -> Slot:
+    name = slot.name if part is None else f"blk.{layer}.{part}"
     return Slot(slot.kind, name, layer if slot.layer >= 0 else -1, slot.card)
 
 

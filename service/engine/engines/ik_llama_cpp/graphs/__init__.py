@@ -64,7 +64,9 @@ def _norms_at_weights(builder: GraphBuilder) -> list[tuple[int, int, int]]:
 def _on_cards(builder: GraphBuilder) -> list[tuple[int, int]]:
     """The card of each part of a sum, and of the sum itself where its root is one of them (ggml-backend.cpp:1472)."""
     found = []
-    for node in builder.nodes:
-        for part, card in zip(node.src, builder.reduced.get(node.index, ()), strict=False):
+    for node in builder.nodes if builder.reduced else ():
+        if node.index not in builder.reduced:
+            continue
+        for part, card in zip(node.src, builder.reduced[node.index], strict=False):
             found += [(part.index, card), (node.index, card)] if part is node.root else [(part.index, card)]
     return found
