@@ -41,14 +41,16 @@ def filled(problem: Problem, flags: Flags) -> Fitted | None:
         left = slack(problem, memory)
         if min(left) >= 0:
             return Fitted(written, memory) if problem.runs(written) else None
-        pieces = [sum(_kept(search, away)[a:b]) for a, b in pairwise(spans)]
+        kept = _kept(search, away)
+        pieces = [sum(kept[a:b]) for a, b in pairwise(spans)]
         rooms = search.corrected(rooms, search.rooms(memory, spans, pieces), left)
     return None
 
 
 def _kept(search: PlacementSearch, away: Sequence[int]) -> list[int]:
     """Bytes of the pieces that each block has on its card."""
-    return [0 if block.index in away else block.movable_bytes for block in search.blocks]
+    in_ram = frozenset(away)
+    return [0 if block.index in in_ram else block.movable_bytes for block in search.blocks]
 
 
 def _spans(search: PlacementSearch, rooms: Sequence[int], away: Sequence[int]) -> Starts | None:

@@ -93,8 +93,8 @@ def _configs(outcome: Outcome) -> Iterator[FromDrive]:
                 written = for_build(case.engine, candidate, build) if build.date else candidate
             except InvalidFlags:
                 continue
-            flags = _most_on_cards(problem, written)
-            found = _config(outcome, problem, written, flags) if flags else None
+            held = _most_on_cards(problem, written)
+            found = _config(outcome, problem, written, held) if held else None
             if found:
                 yield found
 
@@ -107,36 +107,42 @@ def _candidate(outcome: Outcome, n_ubatch: int) -> Candidate:
     return Candidate("experts from a drive", cards, replace(flags, mmap=None))
 
 
-def _most_on_cards(problem: Problem, candidate: Candidate) -> Flags | None:
+def _most_on_cards(problem: Problem, candidate: Candidate) -> Fitted | None:
     """The fewest layers with their experts in RAM with which the cards hold the rest; None where none does."""
     flags, n_layer = candidate.flags, problem.model.n_layer
     if not problem.devices:
-        return flags
+        return Fitted(flags, problem.memory(flags))
     if "n_cpu_moe" in candidate.user_fields or "cpu_moe" in candidate.user_fields:
-        return flags if _cards_hold(problem, flags) else None
-    low, high = 0, n_layer
-    if not _cards_hold(problem, replace(flags, n_cpu_moe=high)):
-        return None
-    while low < high:
+        return _held(problem, flags)
+    low, high, best = 0, n_layer, _held(problem, replace(flags, n_cpu_moe=n_layer))
+    while best is not None and low < high:
         middle = (low + high) // 2
-        low, high = (low, middle) if _cards_hold(problem, replace(flags, n_cpu_moe=middle)) else (middle + 1, high)
-    return _with_split(problem, replace(flags, n_cpu_moe=high))
+        found = _held(problem, replace(flags, n_cpu_moe=middle))
+        if found is None:
+            low = middle + 1
+        else:
+            high, best = middle, found
+    return _with_split(problem, best) if best else None
 
 
-def _with_split(problem: Problem, flags: Flags) -> Flags:
-    """The flags with a `-ts` that gives each card what it gets without, where one does: nothing is left to chance."""
+def _with_split(problem: Problem, fitted: Fitted) -> Fitted:
+    """The same with a `-ts` that gives each card what it gets without, where one does: nothing is left to chance."""
     free = [device.free for device in problem.devices]
-    starts = starts_of(problem.memory(flags).placement, len(free))
-    split = tensor_split_for(problem.engine, problem.model, flags, free, starts)
-    return split if split and _cards_hold(problem, split) else flags
+    starts = starts_of(fitted.memory.placement, len(free))
+    split = tensor_split_for(problem.engine, problem.model, fitted.flags, free, starts)
+    if split is None or split == fitted.flags:
+        return fitted
+    return _held(problem, split) or fitted
 
 
-def _cards_hold(problem: Problem, flags: Flags) -> bool:
-    return min(slack(problem, problem.memory(flags))[:-1]) >= 0
+def _held(problem: Problem, flags: Flags) -> Fitted | None:
+    """The flags with their memory where the cards hold what is theirs."""
+    memory = problem.memory(flags)
+    return Fitted(flags, memory) if min(slack(problem, memory)[:-1]) >= 0 else None
 
 
-def _config(outcome: Outcome, problem: Problem, candidate: Candidate, flags: Flags) -> FromDrive | None:
-    memory, goal, case = problem.memory(flags), problem.goal, outcome.case
+def _config(outcome: Outcome, problem: Problem, candidate: Candidate, held: Fitted) -> FromDrive | None:
+    flags, memory, goal, case = held.flags, held.memory, problem.goal, outcome.case
     run = problem.run(flags, memory.placement)
     reads = drive_reads(run, -slack(problem, memory)[-1])
     if reads is None or not problem.runs(flags):
@@ -151,7 +157,7 @@ def _config(outcome: Outcome, problem: Problem, candidate: Candidate, flags: Fla
         loss=outcome.loss,
         candidate=candidate,
         problem=replace(problem, limits=replace(problem.limits, host=problem.limits.host + int(reads.beyond) + 1)),
-        fitted=Fitted(flags, memory),
+        fitted=held,
         speed=from_drive(predict_speed(run, goal.depth), reads),
         seconds=with_reads,
         typical=with_reads.expected,

@@ -7,10 +7,10 @@ from itertools import product
 
 from msgspec.structs import replace
 
-from service.engine.config import CPU, Flags
+from service.engine.config import CPU
 from service.engine.engines import engine_spec
 from service.engine.planner.pricing.blocks import Block, blocks_of
-from service.engine.planner.pricing.fit import Fitted, Problem, check
+from service.engine.planner.pricing.fit import Fitted, Problem, Shortfall, check
 from service.engine.planner.ranking.rank import Contender, Ranked, Squeeze
 from service.engine.planner.search.filled import filled
 from service.engine.planner.search.fitting import PLACEMENT_FIELDS
@@ -39,19 +39,18 @@ def simplified(contender: Contender) -> Contender:
         return contender
     if any(name in PLACEMENT_FIELDS for name in candidate.user_fields):
         return contender
-    for flags in _forms(problem, fitted):
-        one = _checked(contender, flags)
+    for form in _forms(problem, fitted):
+        one = _worth_it(contender, form) if isinstance(form, Fitted) else None
         if one is not None and one.n_words < contender.n_words:
             return one
     return contender
 
 
-def _checked(contender: Contender, flags: Flags) -> Contender | None:
+def _worth_it(contender: Contender, found: Fitted) -> Contender | None:
     problem = contender.problem
-    found = check(problem, flags)
-    if not isinstance(found, Fitted) or (problem.build and build_refusal(problem.engine, flags, problem.build)):
+    if problem.build and build_refusal(problem.engine, found.flags, problem.build):
         return None
-    run = problem.run(flags, found.memory.placement)
+    run = problem.run(found.flags, found.memory.placement)
     seconds = goal_seconds(run, problem.goal)
     gain = seconds.expected / contender.seconds.expected
     if gain > _COSTS_NOTHING:
@@ -62,7 +61,7 @@ def _checked(contender: Contender, flags: Flags) -> Contender | None:
     return replace(contender, fitted=found, speed=speed, seconds=seconds, typical=typical, squeeze=squeeze)
 
 
-def _forms(problem: Problem, fitted: Fitted) -> Iterator[Flags]:
+def _forms(problem: Problem, fitted: Fitted) -> Iterator[Fitted | Shortfall]:
     """Yield simpler flags, the shortest first: `-ncmoe`, the first layers in RAM, then one range of layers a card."""
     blocks = [b for b in blocks_of(problem.engine, problem.model) if b.pieces or b.ram_only]
     cards = fitted.memory.placement.layers
@@ -71,10 +70,11 @@ def _forms(problem: Problem, fitted: Fitted) -> Iterator[Flags]:
     if len(problem.devices) == 1 and problem.model.moe_layers:
         first = blocks[0].index if engine_spec(problem.engine).memory.counts_experts_from_first else 0
         if alike or engine_spec(problem.engine).memory.counts_experts_from_first:
-            yield from (replace(fitted.flags, overrides=(), n_cpu_moe=len(away) + first + more) for more in _MORE)
+            for more in _MORE:
+                yield check(problem, replace(fitted.flags, overrides=(), n_cpu_moe=len(away) + first + more))
     if len(problem.devices) > 1:
         found = filled(problem, replace(fitted.flags, overrides=(), tensor_split=()))
-        yield from [found.flags] if found else []
+        yield from [found] if found else []
     for more, last in product(_MORE, (False, True)):
         chosen: list[int] = []
         for card in range(len(problem.devices)):
@@ -82,7 +82,7 @@ def _forms(problem: Problem, fitted: Fitted) -> Iterator[Flags]:
             n_away = sum(i in away for i in own)
             chosen += own[: n_away + more if n_away else 0]
         rules = rules_of(problem.model, {(CPU, "whole"): sorted(chosen)})
-        yield replace(fitted.flags, overrides=tuple(rules))
+        yield check(problem, replace(fitted.flags, overrides=tuple(rules)))
 
 
 def _is_away(block: Block, fitted: Fitted) -> bool:
