@@ -19,6 +19,7 @@ from service.engine.planner.pricing.costs import Costs
 from service.engine.planner.search.knapsack import OPTIONS, Item, Option, Packed, one_block, pack, pack_greedily
 
 _STEPS = (16, 8, 4, 2, 1)  # blocks by which a boundary moves
+_WIDELY = 4  # of the starts, by their seconds: what others lead to is seldom faster
 _TOO_FULL = 1e3  # seconds a byte beyond a card's room, so that the search leaves such layouts first
 Starts = tuple[int, ...]  # the first slot of every card, and one after the last slot
 Pack = Callable[[Sequence[Item], int], Packed]
@@ -121,10 +122,10 @@ class LayoutSearch:
     def best(self, tried: Starts, *, widely: bool) -> Layout:
         """Return the fastest layout that local search finds from `tried`, moving one boundary at a time.
 
-        `widely`: also from all blocks on the first card, on the first two, and so on.
+        `widely`: also from all blocks on the first card, on the first two, and so on, from the fastest of these.
         """
-        prefixes = self.prefixes() if widely else ()
-        found = [self._local_search(starts) for starts in dict.fromkeys((tried, *prefixes))]
+        others = sorted((tried, *self.prefixes()), key=self._seconds_if_packed_greedily)[:_WIDELY] if widely else ()
+        found = [self._local_search(starts) for starts in dict.fromkeys((tried, *others))]
         return self.packed(min(found, key=self._seconds_if_packed_greedily))
 
     def packed(self, starts: Starts) -> Layout:

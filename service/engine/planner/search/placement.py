@@ -85,7 +85,7 @@ class PlacementSearch:
         for number in range(_MOST_REPLAYS):
             layouts = self._layout_search(rooms)
             layout = (
-                layouts.best(starts, widely=number == 0 and not self.whole)
+                layouts.best(starts, widely=number == 0 and not (self.whole or ram_empty))
                 if number < _SEARCHES
                 else layouts.packed(starts)
             )
