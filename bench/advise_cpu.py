@@ -1,11 +1,13 @@
 """CPU time of whole advices and what the pruning leaves to place: `python -m bench.advise_cpu`.
 
 Models are built afresh from their headers, and no graph is kept from one advice to the next, as in a worker that sees
-a repo for the first time; header parsing is not counted. Twenty variants, both engines, four GPUs.
+a repo for the first time; header parsing is not counted. As in workers and the command line, no cycles are collected
+meanwhile. Twenty variants, both engines, one to eight GPUs.
 """
 
 from __future__ import annotations
 
+import gc
 import time
 
 from bench.stamp import stamp
@@ -26,6 +28,10 @@ CASES: tuple[tuple[str, str, Hardware, Preset], ...] = (
     ("Qwen3-235B-A22B", "2x5090 + 2x4090", rigs.TWO_5090_TWO_4090, "agent"),
     ("Llama-3.3-70B", "2x5090 + 2x4090", rigs.TWO_5090_TWO_4090, "chat"),
     ("GLM-4.5-Air", "RTX 3090", rigs.ONE_3090_DESKTOP, "chat"),
+    ("Qwen3-235B-A22B", "8x3090", rigs.EIGHT_3090, "agent"),
+    ("Mistral-Large-123B", "8x3090", rigs.EIGHT_3090, "chat"),
+    ("Llama-3.3-70B", "8x3090", rigs.EIGHT_3090, "chat"),
+    ("DeepSeek-R1-0528", "8x3090", rigs.EIGHT_3090, "chat"),
 )
 
 
@@ -38,9 +44,12 @@ def main() -> None:
             VariantModel(mix, Files("a/b", "0" * 40, ("a.gguf",)), build_model(build_header(model, mix)))
             for mix in MIXES
         ]
+        gc.collect()
+        gc.disable()
         started = time.process_time()
         body = advise(variants, hardware, GoalRequest(preset=preset), Constraints())
         taken = time.process_time() - started
+        gc.enable()
         print(f"{model:<36}{name:<18}{preset:<7}{body.considered:>11,}{body.placed:>8}{taken:>8.1f}", flush=True)
 
 
