@@ -33,6 +33,7 @@ _REMARK_BEHIND = re.compile(r"([^\s()]+)\s+(\([^()]*\))")
 _SPAN = re.compile(r"(\d+)-\d+(?:[+*]\d+)?")
 _SWITCH_VALUES = {"1": True, "on": True, "true": True, "0": False, "off": False, "false": False}
 _FLASH_ATTN = {"1": "on", "on": "on", "enabled": "on", "0": "off", "off": "off", "disabled": "off", "auto": "auto"}
+NO_NUMBER = "-fa without a number"  # in `old`, as "bare -fa" is
 _LAYERS_BY_NAME = {"auto": 999, "all": 999, "-1": 999, "-2": 999}  # llama.cpp arg.cpp; -1 in ik_llama.cpp too
 _LOAD_MODES: dict[str, tuple[bool | None, bool]] = {
     "auto": (None, False),
@@ -250,6 +251,7 @@ class OptionReader:
         self.fields.setdefault("n_gpu_layers", 999 if self.bench else self.build.n_gpu_layers)
         for field, value in self.dialect.bench_defaults.items() if self.bench else ():
             self.fields.setdefault(field, value)
+        self.fit = self.fit or (self.bench and not self.dialect.bench_fits.isdisjoint(self.used))
         auto = self.program == "llama-server"
         slots = self.fields.get("n_parallel", -1 if auto and self.build.auto_slots > 1 else 1)
         if slots < 1:
@@ -292,7 +294,10 @@ class OptionReader:
     def _flash_attn(self, name: str) -> None:
         """Today a value must follow; a bare -fa was "on" in older builds of both engines."""
         following = self.words[self.i].lower().split(",")[0] if self.i < len(self.words) else ""
-        if following in _FLASH_ATTN:
+        if self.bench and self.dialect.bench_reads_numbers and following not in ("", "0", "1"):
+            self.old += [] if _FLASH_ATTN.get(following) == "off" else [NO_NUMBER]
+            self.i, following = self.i + 1, "off"
+        elif following in _FLASH_ATTN:
             self._first(name)
         else:
             self.old.append("bare -fa")
@@ -307,6 +312,11 @@ class OptionReader:
             self.fields["op_offload"] = False
         else:
             self.other.append(f"-op {value}")
+
+    def _threads_of_each(self, name: str) -> None:
+        """Threads of generation, and of prompts (ik_llama.cpp examples/llama-bench/llama-bench.cpp:625)."""
+        first, _, second = self._value(name).partition(",")
+        self.fields["threads"], self.fields["threads_batch"] = _whole(first, name), _whole(second or first, name)
 
     def _n_cpu_ffn(self, name: str) -> None:
         """llama.cpp writes it as rules where it stands (arg.cpp:2777, common.h:1210)."""
@@ -372,6 +382,7 @@ _SPECIAL: dict[str, Callable[[OptionReader, str], None]] = {
     "flash_attn": OptionReader._flash_attn,
     "no_flash_attn": OptionReader._no_flash_attn,
     "op_policy": OptionReader._offload_policy,
+    "threads_of_each": OptionReader._threads_of_each,
     "n_cpu_ffn": OptionReader._n_cpu_ffn,
     "load_mode": OptionReader._load_mode,
     "overrides": OptionReader._override,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from service.engine.builds import resolve_build
+from service.engine.commands.reader import NO_NUMBER
 from service.engine.commands.tables import known_options, newer_options
 from service.engine.engines import all_engines
 from service.engine.finding import Severity
@@ -89,6 +90,11 @@ def retired_flag(case: Case) -> Iterator[Found]:
             message, today = f"{name} is an option of {other}; {engine} refuses it", f"leave out {name}"
         elif name == "bare -fa":
             message = "-fa takes a value today: bare, it swallows the next word"
+        elif name == NO_NUMBER:
+            yield Found(
+                f"{program} takes the word behind -fa for 0: flash attention is off", "-fa 1", severity="warning"
+            )
+            continue
         else:
             message = f"today's {program} of {engine} has no {name}"
         yield Found(message, today or f"leave out {name}")

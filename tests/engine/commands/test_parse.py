@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from service.engine.builds import BuildAsked
 from service.engine.commands import BenchTests, ParsedCommand, parse
 from service.engine.config import Engine, Flags, Override
 from service.engine.errors import InvalidFlags
@@ -152,6 +153,28 @@ def test_switches_take_a_number_where_llama_bench_wants_one() -> None:
     assert (flags.fused_moe, flags.runtime_repack, flags.no_kv_offload, flags.mmap) == (False, True, False, False)
     assert _flags("-rtr -c 8").runtime_repack is True
     assert _flags("-no-fmoe").fused_moe is False
+
+
+@pytest.mark.parametrize(
+    ("words", "flash", "n_old"),
+    [("-fa 1", "on", 0), ("-fa 0", "off", 0), ("-fa off", "off", 0), ("-fa on", "off", 1), ("-fa -fmoe", "off", 1)],
+)
+def test_ik_s_llama_bench_takes_any_word_behind_fa_for_zero(words: str, flash: str, n_old: int) -> None:
+    """string_split<bool> in its llama-bench.cpp; discussion 666 prints no column for -fa -fmoe."""
+    parsed = parse(f"llama-bench -m m.gguf {words} -ub 768", "ik_llama.cpp", build=BuildAsked(date="2025-08-07"))
+    assert (parsed.flags.flash_attn, parsed.flags.fused_moe, parsed.flags.n_ubatch) == (flash, False, 768)
+    assert len(parsed.old) == n_old
+
+
+def test_threads_of_generation_and_of_prompts_in_one_option() -> None:
+    flags = parse("llama-bench -m m.gguf -tgb 6,18", "ik_llama.cpp").flags
+    assert (flags.threads, flags.threads_batch) == (6, 18)
+
+
+def test_llama_bench_places_the_model_where_it_is_given_a_margin() -> None:
+    fitted, plain = (parse(f"llama-bench -m m.gguf {words}", "llama.cpp").fit for words in ("-fitt 2048", ""))
+    assert fitted
+    assert not plain
 
 
 def test_no_offload_of_batches_in_both_engines() -> None:

@@ -68,6 +68,7 @@ EXAMPLES = (
     Example("unknown-flag", f"{GOOD_LLAMA} -muge", GOOD_LLAMA, LLAMA),
     Example("retired-flag", f"{GOOD_IK} -fmoe", GOOD_IK),
     Example("retired-flag", f"{GOOD_IK} -fa -v", f"{GOOD_IK} -fa on"),
+    Example("retired-flag", "llama-bench -m m.gguf -ngl 99 -fa on", "llama-bench -m m.gguf -ngl 99 -fa 1"),
     Example("retired-flag", f"{GOOD_LLAMA} --no-mmap", f"{GOOD_LLAMA} -lm none", LLAMA),
     Example("cache-type-unknown", f"{GOOD_LLAMA} -ctk q6_0", f"{GOOD_LLAMA} -ctk q8_0", LLAMA),
     Example("split-mode-unknown", f"{GOOD_IK} -sm row", f"{GOOD_IK} -sm layer"),

@@ -45,6 +45,7 @@ class IkCommands(EngineCommands):
     spelling_today = MappingProxyType(_SPELLING_TODAY)
     image = ("ik_llama.cpp:server", "docker/ik_llama-{}.Containerfile", "server")
     bench_defaults = MappingProxyType({"attn_max_batch": 0})  # llama-bench.cpp:284; the other programs take 256
+    bench_reads_numbers = True  # llama-bench.cpp:703, string_split<bool>
     latent_flags = MappingProxyType({"mla": 3, "attn_max_batch": 512})  # the default, and the author's advice
     smaller_caches = (("q8_0", "q6_0"), ("q6_0", "q6_0"), ("q4_0", "q4_0"))
     drafting = MappingProxyType({"qwen35": "--spec-type mtp:n_max=1"})  # pull 1698: dense models, one token

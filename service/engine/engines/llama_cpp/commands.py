@@ -51,6 +51,7 @@ class LlamaCommands(EngineCommands):
     image = ("llama.cpp:server", ".devops/{}.Dockerfile", "server")
     first_rule_wins = True
     bench_rule_separator = ";"  # llama-bench.cpp:941; ',' splits its tests
+    bench_fits = frozenset({"-fitt", "--fit-target", "-fitc", "--fit-ctx"})  # llama-bench.cpp:2327
     server_caps_context = True  # tools/server/server-context.cpp:4015
     drafting = MappingProxyType(_DRAFTING)
     option_variables = "LLAMA_ARG_"  # common/arg.cpp:787
