@@ -8,7 +8,7 @@ from bisect import bisect_right
 import msgspec
 
 from service.engine.builds.history import BuildChange, History
-from service.engine.builds.rules import BuildRules
+from service.engine.builds.rules import BuildRules, MemoryRules
 from service.engine.config import Engine
 from service.engine.engines import engine_spec
 from service.engine.errors import InvalidInput
@@ -38,6 +38,7 @@ class Build(msgspec.Struct, frozen=True, kw_only=True):
     """A build of an engine. `date` None: today's build, or a newer one. `about`: its exact date is not known.
 
     `older`: it is from before the oldest known build, whose date and rules it has. `label`: what answers call it.
+    `without_pipeline`: it runs as if built with GGML_SCHED_MAX_COPIES=1.
     """
 
     engine: Engine
@@ -46,6 +47,7 @@ class Build(msgspec.Struct, frozen=True, kw_only=True):
     about: bool = False
     newer: bool = False
     older: bool = False
+    without_pipeline: bool = False
 
     @property
     def doubt(self) -> str | None:
@@ -59,7 +61,15 @@ class Build(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def rules(self) -> BuildRules:
         """What held for it."""
-        return _history(self.engine).rules_at(self.date)
+        rules = _history(self.engine).rules_at(self.date)
+        if not self.without_pipeline:
+            return rules
+        return msgspec.structs.replace(rules, memory=msgspec.structs.replace(rules.memory, pipeline=False))
+
+    @property
+    def memory_rules(self) -> MemoryRules | None:
+        """How it lays memory out; None: as today's build does."""
+        return self.rules.memory if self.date or self.without_pipeline else None
 
     @property
     def changes(self) -> tuple[BuildChange, ...]:

@@ -28,7 +28,9 @@ class MemoryRules(msgspec.Struct, frozen=True, kw_only=True):
     -rtr too experts are copied. `pins_overridden`: RAM is page-locked where an override puts weights there.
     `up_before_gate`: in which order they come where they are two operations.
 
-    Both. `copies_used_experts`: of experts in RAM only those that a batch uses are copied to a GPU.
+    Both. `copies_used_experts`: of experts in RAM only those that a batch uses are copied to a GPU. `pipeline`: several
+    GPUs that hold the whole model work on several micro-batches at a time, with copies of what crosses between them.
+    `gives_up_pipeline`: where these do not fit, the engine goes on without.
 
     `described`: the graphs of the time are those of today but for these switches.
 
@@ -56,6 +58,8 @@ class MemoryRules(msgspec.Struct, frozen=True, kw_only=True):
     copies_fused_experts: bool = True
     copies_used_experts: bool = True
     copies_with_repack: bool = True
+    pipeline: bool = True
+    gives_up_pipeline: bool = True
     pins_overridden: bool = True
     up_before_gate: bool = True
     whole_logits: bool = False

@@ -108,7 +108,8 @@ def _verdict(case: Case, found: Sequence[Finding]) -> str:
         if case.from_drive:
             text = f"Runs from the drive: {over} RAM, {speed}"
         else:
-            text = f"Does not fit: {over} on {short.device}"
+            surely = any(case.surely_short(i) for i in range(case.cpu + 1))
+            text = f"{'Does' if surely else 'May'} not fit: {over}{'' if surely else ' at worst'} on {short.device}"
         text += f" and less on {len(small) - 1} more" if len(small) > 1 else ""
     else:
         text = f"Fits: {speed}"

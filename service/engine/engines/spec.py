@@ -74,7 +74,8 @@ class LogFormat:
 class EngineSpec:
     """An engine. `repository`: where its source is. `programs`: what serves and what measures.
 
-    `history`: its builds. `architectures`: those that it knows. `backends`: of cards that it offloads to.
+    `history`: its builds. `architectures`: those that it knows. `backends`: of cards that it offloads to;
+    `neglected_backends`: others that it has code for, which its README calls not functional and people have run.
     `metal_device`: what it calls a Mac's GPU. `fit_places`: `-fit` is on by default, and places the model where the
     command does not; `fit`: the flags that it then loads the model with, None where the engine stops instead.
     `refuses_gaps`: it loads no file whose tensors are not stored one behind the other in the order of their table.
@@ -93,6 +94,7 @@ class EngineSpec:
     logs: LogFormat
     backends: frozenset[str]
     metal_device: str
+    neglected_backends: frozenset[str] = frozenset()
     fit_places: bool = False
     refuses_gaps: bool = False
     fit: Callable[[FitAsked], Flags | None] | None = None

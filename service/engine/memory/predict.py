@@ -173,8 +173,8 @@ class MemoryPrediction(Contents):
         kernels, whole = self.allocates.checks_kernels and self.cuda, self.flags.n_gpu_layers > self.model.n_layer
         moved = self.flags.overrides or self.flags.cpu_moe or self.flags.n_cpu_moe
         pipeline = (
-            self._n_copies > 1 and self.cpu > 1 and whole and not moved and not self.flags.no_kv_offload
-            and self.flags.split_mode == "layer"
+            self._n_copies > 1 and self.spec.rules.pipeline and self.cpu > 1 and whole and not moved
+            and not self.flags.no_kv_offload and self.flags.split_mode == "layer"
         )  # fmt: skip
         return SchedulerOptions(
             cpu=self.cpu,

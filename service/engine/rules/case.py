@@ -9,7 +9,7 @@ from functools import cached_property
 import msgspec
 
 from service.engine.advice import DeviceMemory
-from service.engine.builds import TODAY
+from service.engine.builds import TODAY, Build
 from service.engine.commands import ParsedCommand, changed, draft_of, parse_words
 from service.engine.config import CPU, Device, Engine, Flags, Override, Placement, Tool
 from service.engine.engines import EngineSpec, engine_spec
@@ -124,8 +124,24 @@ class Case(msgspec.Struct, frozen=True, dict=True, kw_only=True):
         return self._run(self.flags, self.placement)
 
     def _run(self, flags: Flags, placement: Placement) -> ResolvedRun:
-        build, env = self.parsed.build, self.environment
+        build, env = self._build(flags, self.tool), self.environment
         return resolve(self.engine, self.model, flags, placement, self.rig, self.devices, build, env)
+
+    @property
+    def gives_up_pipeline(self) -> bool:
+        """Whether copies for pipeline parallelism would not fit, and the engine goes on without it."""
+        return self._build(self.flags, self.tool).without_pipeline
+
+    def _build(self, flags: Flags, tool: Tool) -> Build:
+        """Return the build as it runs some flags: one that gives up pipeline parallelism is as one without it."""
+        build = self.parsed.build
+        if len(self.devices) < 2 or not build.rules.memory.gives_up_pipeline or self.allocator != "cuda":
+            return build
+        with_it = self._memory(flags, tool, build)
+        if all(with_it.total(i).expected <= device.free for i, device in enumerate(self.devices)):
+            return build
+        without = msgspec.structs.replace(build, without_pipeline=True)
+        return build if self._memory(flags, tool, without).devices == with_it.devices else without
 
     @cached_property
     def environment(self) -> Environment:
@@ -155,14 +171,25 @@ class Case(msgspec.Struct, frozen=True, dict=True, kw_only=True):
         known = all(one.field != "hardware.ram.total_gb" for one in self.rig.assumed)
         return not known and (device == self.cpu or self.rig.cards[self.devices[device].gpu].unified)
 
+    def surely_short(self, device: int) -> bool:
+        """Return whether a device has too little also at the least that is expected.
+
+        Metal lets a command take more than macOS recommends, up to the RAM (llama.cpp ggml-metal-device.m:1505).
+        """
+        row, room = self.table[device], self.table[device].capacity_mib
+        if device < self.cpu and self.rig.cards[self.devices[device].gpu].backend == "metal":
+            room = max(room, self.table[-1].capacity_mib - self.table[-1].total_mib)
+        return row.total_low_mib > room
+
     def predict(self, flags: Flags) -> Memory:
         """Return the memory with other flags on the same devices. Raises InvalidFlags."""
         return self._predict(flags, self.tool)
 
     def _predict(self, flags: Flags, tool: Tool) -> Memory:
-        free = [device.free for device in self.devices]
-        build = self.parsed.build
-        rules = build.rules.memory if build.date else None
+        return self._memory(flags, tool, self._build(flags, tool))
+
+    def _memory(self, flags: Flags, tool: Tool, build: Build) -> Memory:
+        free, rules = [device.free for device in self.devices], build.memory_rules
         return predict_memory(self.engine, self.model, flags, free, allocator=self.allocator, tool=tool, rules=rules)
 
     @cached_property
@@ -295,7 +322,8 @@ def _places(parsed: ParsedCommand) -> bool:
     flags = parsed.flags
     if flags.overrides or flags.cpu_moe or flags.n_cpu_moe:
         return True
-    return engine_spec(parsed.engine).fit_places and bool(flags.tensor_split or _LAYERS & {*parsed.used})
+    bench = parsed.program == "llama-bench"  # which fits without them
+    return engine_spec(parsed.engine).fit_places and not bench and bool(flags.tensor_split or _LAYERS & {*parsed.used})
 
 
 def _as_fitted(

@@ -28,18 +28,22 @@ _COMPUTED = "computed from the header by the engine's own rules (docs/check.md)"
     fix="the change that fits and is fastest, if one does",
 )
 def does_not_fit(case: Case) -> Iterator[Found]:
-    """Every GPU that would run out of memory; a warning where it would only at worst, or has what nobody stated."""
+    """Every GPU that runs out of memory; a warning where that is not certain, or it has what nobody stated.
+
+    What no engine prints (CUDA's context, pools) is an interval: within it a command may fit, and published ones did.
+    """
     small = [(i, row) for i, row in enumerate(case.table[:-1]) if not row.fits]
     changes = [cache(lambda tier=tier: tuple(filter(None, (change(case) for change in tier)))) for tier in _CHANGES]
     unless = ", also as -fit places it" if case.fit_places else ""
     for i, row in small:
         over = row.total_high_mib - row.capacity_mib
-        sure = "" if row.total_low_mib > row.capacity_mib else " at worst"
+        surely = case.surely_short(i)
+        least = "up to " if surely else f"{row.total_low_mib:,.0f} to "
         guessed = ", which is assumed" if case.assumes_memory(i) else ""
         yield Found(
-            f"{row.device} ({row.gpu}) needs {row.total_mib:,.0f} MiB (up to {row.total_high_mib:,.0f}) and has "
-            f"{row.capacity_mib:,.0f}{guessed}: {over:,.0f} MiB too little{sure}{unless}",
-            severity="warning" if row.total_mib <= row.capacity_mib or guessed else None,
+            f"{row.device} ({row.gpu}) needs {row.total_mib:,.0f} MiB ({least}{row.total_high_mib:,.0f}) and has "
+            f"{row.capacity_mib:,.0f}{guessed}: {over:,.0f} MiB too little{'' if surely else ' at worst'}{unless}",
+            severity="warning" if not surely or guessed else None,
             changes=lambda: (tier() for tier in changes),
         )
 

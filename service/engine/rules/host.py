@@ -90,11 +90,15 @@ def numa_value_unknown(case: Case) -> Iterator[Found]:
     fix="leave out --mlock, or leave out -lm, or a smaller quantisation",
 )  # fmt: skip
 def locked_memory_too_large(case: Case) -> Iterator[Found]:
-    """`--mlock` (llama.cpp: `-lm mlock`) for more than there is RAM."""
+    """`--mlock` (llama.cpp: `-lm mlock`) for more than there is RAM; a warning where nobody stated how much."""
     row = case.table[-1]
     if case.flags.mlock and not row.fits:
-        needs, has = row.total_mib / 1024, row.capacity_mib / 1024
-        yield Found(f"{needs:,.1f} GiB are to be locked in RAM, there are {has:,.1f}; swap does not help")
+        guessed = case.assumes_memory(case.cpu)
+        needs, has = row.total_mib / 1024, f"{row.capacity_mib / 1024:,.1f}{' (assumed)' if guessed else ''}"
+        yield Found(
+            f"{needs:,.1f} GiB are to be locked in RAM, there are {has}; swap does not help",
+            severity="warning" if guessed else None,
+        )
 
 
 @rule(

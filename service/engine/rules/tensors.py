@@ -13,7 +13,7 @@ from service.engine.commands import expert_override
 from service.engine.commands.expert_rules import number_pattern
 from service.engine.config import CPU
 from service.engine.engines import all_engines
-from service.engine.planner.pricing.support import unsupported
+from service.engine.planner.pricing.support import unsupported_backend, unsupported_model
 from service.engine.rules.case import Case
 from service.engine.rules.paragraphs import READ
 from service.engine.rules.rule import WORTH_SAYING, Found, rule
@@ -29,8 +29,16 @@ _OF_LAYER = re.compile(r"blk\.(?P<layer>\d+)\.(?P<kind>.+)")
     fix="the other engine, or another quantisation",
 )  # fmt: skip
 def cannot_load(case: Case) -> Iterator[Found]:
-    """An architecture, tensor types or a make of cards that the engine cannot run."""
-    reason = unsupported(case.engine, case.model, case.rig)
+    """An architecture, tensor types or a make of cards that the engine cannot run.
+
+    A warning for cards that its source has a back end for, which nobody keeps up (ik_llama.cpp README.md).
+    """
+    cards = unsupported_backend(case.engine, case.rig)
+    if cards:
+        neglected = {card.backend for card in case.rig.cards} <= case.spec.backends | case.spec.neglected_backends
+        also = "; its back end for them is not kept up" if neglected else ""
+        yield Found(f"{cards}{also}", "", severity="warning" if neglected else None)
+    reason = unsupported_model(case.engine, case.model)
     if reason:
         name = case.model.architecture
         others = () if name in case.spec.architectures.known else all_engines()
@@ -114,7 +122,7 @@ def _experts_only(case: Case, pattern: str, layers: list[int]) -> Iterator[Seque
 )  # fmt: skip
 def experts_left_on_gpu(case: Case) -> Iterator[Found]:
     """A mixture of experts that does not fit its cards, and no rule that leaves experts in RAM."""
-    full = [i for i, row in enumerate(case.table[:-1]) if row.total_mib > row.capacity_mib]
+    full = [i for i in range(case.cpu) if case.surely_short(i)]
     small = [case.table[i].device for i in full]
     if not small or not case.model.moe_layers or case.experts_in_ram or case.fit_places:
         return

@@ -75,6 +75,7 @@ def _work(run: ResolvedRun) -> Work:
         rules=treatment,
         split_mode=flags.split_mode,
         parallel_cards=parallel_cards(flags, host),
+        pipeline=run.build.rules.memory.pipeline,
         n_ubatch=max(min(flags.n_ubatch, flags.n_batch), 1),
         lacks=lacks,
     )

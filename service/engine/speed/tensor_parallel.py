@@ -38,7 +38,7 @@ def pipeline_gain(work: Work, machine: Machine, p: Coefficients, batches: int) -
     Vulkan and SYCL lack the events that it takes. A card without weights takes no part.
     """
     at_work = len({weights.device for weights in work.weights if weights.device < work.n_devices})
-    cards = min(at_work, engine_spec(work.engine).memory.pipeline_copies or 1)
+    cards = min(at_work, engine_spec(work.engine).memory.pipeline_copies or 1) if work.pipeline else 1
     if cards < 2 or work.split_mode != "layer" or work.host_layers or machine.cards[0].backend not in _PIPELINES:
         return 1.0
     most = cards * batches / (cards + batches - 1)

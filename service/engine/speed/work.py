@@ -59,8 +59,8 @@ class Work(msgspec.Struct, frozen=True):
     `cache_k`, `cache_v` in bytes an element; `n_ubatch` tokens of a micro-batch; `state_bytes` of recurrent layers by
     device, CPU last, `recurrent_layers` of which are on GPUs. `rules`: how weights are treated. `unfused_layers`:
     layers on GPUs whose routed experts' up and gate are two operations. `lacks`: what made later builds faster.
-    `parallel_cards` share a layer where all GPUs work on each. `host_changes` between CPU and GPU and `card_changes`
-    between GPUs are those of one evaluation.
+    `parallel_cards` share a layer where all GPUs work on each; `pipeline`: else they may work on several micro-batches.
+    `host_changes` between CPU and GPU and `card_changes` between GPUs are those of one evaluation.
     """
 
     engine: Engine
@@ -86,6 +86,7 @@ class Work(msgspec.Struct, frozen=True):
     rules: WeightRules
     split_mode: str
     parallel_cards: int
+    pipeline: bool
     n_ubatch: int
     lacks: frozenset[SpeedChange]
 

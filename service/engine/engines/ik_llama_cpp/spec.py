@@ -32,6 +32,7 @@ SPEC = EngineSpec(
     # a type without a block size: it divides by it in the header (recorded with types 40 and 42, which llama.cpp has)
     logs=LogFormat(lines=re.compile(r"^llm_load_(?:tensors|print_meta):"), signal_at_unknown_type=8),
     backends=frozenset({"cuda"}),
+    neglected_backends=frozenset({"metal", "vulkan"}),
     metal_device="Metal",
     fit=fitted,
 )

@@ -25,12 +25,20 @@ _SHORT_MIB = 1024  # left on a card, from which on copies of its inputs matter
     fix="build with -DGGML_SCHED_MAX_COPIES=1",
 )  # fmt: skip
 def pipeline_copies(case: Case) -> Iterator[Found]:
-    """llama.cpp keeps four copies of every input on cards that hold the whole model, also where room is short."""
+    """llama.cpp keeps four copies of every input on cards that hold the whole model, also where room is short.
+
+    Where they do not fit it goes on without them, and works on one micro-batch at a time.
+    """
     flags = case.flags
     placed = flags.overrides or flags.cpu_moe or flags.n_cpu_moe or flags.no_kv_offload
     whole = flags.n_gpu_layers > case.model.n_layer and flags.split_mode == "layer"
     left = [row.capacity_mib - row.total_high_mib for row in case.table[:-1]]
-    if len(left) > 1 and whole and not placed and min(left) < _SHORT_MIB:
+    if case.gives_up_pipeline:
+        yield Found(
+            "the copies of every input that several GPUs keep to work on several micro-batches at a time do not fit: "
+            "the engine goes on without them, as computed here"
+        )
+    elif len(left) > 1 and whole and not placed and min(left) < _SHORT_MIB:
         yield Found("with several GPUs every input is kept four times on each of them, and memory is short here")
 
 

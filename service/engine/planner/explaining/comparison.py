@@ -138,7 +138,7 @@ def _figures(state: _State) -> _Figures:
 
 
 def _rules_of(build: Build | None) -> MemoryRules | None:
-    return build.rules.memory if build and build.date else None
+    return build.memory_rules if build else None
 
 
 def _gib(memory: Memory, devices: Sequence[Device]) -> dict[str, float]:

@@ -98,7 +98,7 @@ class Problem(msgspec.Struct, frozen=True):
     @property
     def rules(self) -> MemoryRules | None:
         """The rules of memory of the build, None for today's."""
-        return self.build.rules.memory if self.build and self.build.date else None
+        return self.build.memory_rules if self.build else None
 
     def runs(self, flags: Flags) -> bool:
         """Return whether the engine builds its graph with flags that fit."""

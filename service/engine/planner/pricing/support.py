@@ -13,10 +13,16 @@ _NAMES_SHOWN = 4
 
 def unsupported(engine: Engine, model: Model, rig: Rig) -> str | None:
     """Return why `engine` cannot run `model` on `rig`, in a sentence, or None when it can."""
-    return _backend(engine, rig) or _architecture(engine, model) or _types(engine, model) or _layout(engine, model)
+    return unsupported_backend(engine, rig) or unsupported_model(engine, model)
 
 
-def _backend(engine: Engine, rig: Rig) -> str | None:
+def unsupported_model(engine: Engine, model: Model) -> str | None:
+    """Return why `engine` cannot load `model` on any machine, in a sentence, or None when it can."""
+    return _architecture(engine, model) or _types(engine, model) or _layout(engine, model)
+
+
+def unsupported_backend(engine: Engine, rig: Rig) -> str | None:
+    """Return why `engine` is not for the cards of `rig`, in a sentence, or None when it is."""
     runs = engine_spec(engine).backends
     others = sorted({card.backend for card in rig.cards} - runs)
     if not others:
