@@ -89,9 +89,20 @@ RAMS: dict[str, dict[str, Any]] = {"pr762-Ph0rk0z": {"type": "DDR4", "channels":
 # Records that count the cores of one of two sockets.
 CORES = {"pr273-saood06": 24, "issue490-nux": 32}
 
-# Mixes whose header says a plain type, and whose file is repacked (its name, or the author, says so).
+# Mixes of one run: whose header says a plain type and whose file is repacked (its name, or the author, says so); of
+# the file that the author took from ubergarm (his post of the same day, 132.9 GiB), like its interleaved sibling.
 MIXES = {
     "disc258-magikRUKKOLA-5": "exps=q4_K_r4,*=q6_K",
+    "disc477-Thireus-1": "ffn_down_exps=iq1_m,exps=iq1_s,*=iq5_ks",
+}
+# Files whose loader's list of types was posted, by model and quantisation: shape and mix (discussions 477 and 357; with
+# the first, the weights on each card are those that discussion 258 prints, with the second the file's printed size).
+FILES = {
+    ("DeepSeek-R1-0528", "IQ2_K_R4"): (
+        "DeepSeek-R1-with-kv_b",
+        "ffn_down_exps=iq3_k_r4,exps=iq2_k_r4,attn_k_b=q5_0,ffn_gate_shexp=iq4_ks,ffn_up_shexp=iq4_ks,*=iq5_ks",
+    ),
+    ("Qwen3-235B-A22B", "mix-IQ3_K"): ("Qwen3-235B-A22B", "ffn_down_exps=iq4_k,exps=iq3_k,attn=iq6_k,*=q8_0"),
 }
 # Files with attn_kv_b, which builds of those days ran otherwise without (ik_llama.cpp pull 394).
 WITH_KV_B = ("pr400-ikawrakow",)
@@ -101,10 +112,21 @@ REPACKED = ("disc491-Ph0rk0z-5",)
 # Parts of commands that are words: what the thread says they stand for.
 COMMANDS = (
     (" -ub (see n_ubatch)", ""),
+    (" -ub 32..4096", ""),
+    ("-fa 0/1", "-fa 1,0"),
     ("-mg 2-gpu-max", "--max-gpu 2"),
-    ("-t 6 (18 prefill / 6 generation threads)", "-t 6 -tb 18"),
-    ("(offload only active experts)", "-ooae"),
+    ("-t 6 (18 prefill / 6 generation threads)", "-tgb 6,18"),
     ("all experts on the CPU (-ot exps=CPU),", "-ot exps=CPU"),
+    (" (from the PP column), up to 32k context", ""),
+    (" CPU only (from the table)", ""),
+    ("(as stated), full offload", "-ngl 99"),
+    ("... (head of the command as published)", "-ngl 99"),
+    ("(default fit, -fitt 2048 -fitc 8192)", "-fitt 2048 -fitc 8192"),
+    ("--model DeepSeek-R1 Q4_K_M", "--model DeepSeek-R1-Q4_K_M.gguf"),
+    ("-m MiniMax-M2 Q4_K_M", "-m MiniMax-M2-Q4_K_M.gguf"),
+    ("gpt-oss-120b-F16 (experts MXFP4).gguf", "gpt-oss-120b-F16.gguf"),
+    # Of this machine's cards the records have only the one that was used.
+    ("llama-bench -dev CUDA1 -ctk f16 -ctv f16", "llama-bench -dev CUDA0 -ctk f16 -ctv f16"),
     (r'"blk\.(7 layers, list not published for this row)\.ffn_.*=CUDA0"', r'"blk\.(3|4|5|6|7|8|9)\.ffn_.*=CUDA0"'),
     (
         r'"blk\.(7 layers, list not published for this row)\.ffn_.*=CUDA1"',

@@ -17,6 +17,7 @@ from bench.corrections import (
     CORES,
     CPUS,
     DISTRUSTED,
+    FILES,
     FLASH,
     FUSED,
     LATENT,
@@ -28,7 +29,7 @@ from bench.corrections import (
 from service.engine.builds import BuildAsked, resolve_build
 from service.engine.catalogue import engine_devices, resolve
 from service.engine.commands import parse
-from service.engine.config import Device, Engine, Flags, Override, Placement
+from service.engine.config import Device, Engine, Flags, Placement
 from service.engine.errors import AdvisorError
 from service.engine.hardware import Hardware, Rig
 from service.engine.memory import place
@@ -140,29 +141,47 @@ def setups(paths: tuple[Path, ...] = DATA) -> tuple[tuple[Setup, ...], tuple[str
 
 def setup_of(case: dict[str, Any], group: str) -> Setup:
     """Return the setup of a case. Raises AdvisorError for a command or hardware that cannot be read."""
-    command = case["command"] or f"{case['tool']} -m model.gguf"
-    for words, meaning in COMMANDS:
-        command = command.replace(words, meaning)
     date = BUILD_DATES.get(case["id"]) or _built(case)
+    command = command_of(case, date)
     parsed = parse(command, case["engine"], program=case["tool"], build=BuildAsked(date=date))
     flags = in_words(parsed.flags, command, date)
-    if case["id"].startswith(FUSED):
-        flags = msgspec.structs.replace(flags, fused_moe=True)
-    if case["id"].startswith(FLASH):
-        flags = msgspec.structs.replace(flags, flash_attn="on")
-    if case["id"] in LATENT:
-        flags = msgspec.structs.replace(flags, mla=3)
     if case["id"] in REPACKED:
         flags = msgspec.structs.replace(flags, runtime_repack=True)
     rig = of_backend(_limited(resolve(_hardware(case)), case["hardware"].get("gpus") or []), case.get("backend"))
     binding = binding_of(parsed.prefix, flags.numa)
     whole, rig = rig, bound_rig(rig, binding)
-    order = stated_order(rig, case["hardware"].get("notes") or "")
-    shape = case["model"]["shape"] + ("-with-kv_b" if case["id"].startswith(WITH_KV_B) else "")
-    model = build(shape, MIXES.get(case["id"], case["model"]["mix"]))
+    cards = tuple(range(len(rig.cards)))
+    model = build(*_file_of(case))
     return Setup(
-        case, group, case["engine"], model, flags, rig, engine_devices(rig, case["engine"], order), date, binding, whole
+        case, group, case["engine"], model, flags, rig, engine_devices(rig, case["engine"], cards), date, binding, whole
     )
+
+
+def _file_of(case: dict[str, Any]) -> tuple[str, str]:
+    """Return the shape and the mix of a case's model."""
+    model = case["model"]
+    stated = model["shape"] + ("-with-kv_b" if case["id"].startswith(WITH_KV_B) else ""), model["mix"]
+    shape, mix = FILES.get((model.get("published"), model.get("quant")), stated)
+    return str(shape), str(MIXES.get(case["id"], mix))
+
+
+def command_of(case: dict[str, Any], date: str) -> str:
+    """Return the command of a case as it was run: what words in it say, and what a fragment of it leaves out.
+
+    A fragment without `-ngl` is of a command that had it: without, builds of that time would have used no GPU.
+    """
+    command = case["command"] or f"{case['tool']} -m model.gguf"
+    for words, meaning in COMMANDS:
+        command = command.replace(words, meaning)
+    command = f"{case['tool']} {command}" if command.startswith("-") else command
+    bench, given = case["tool"] == "llama-bench", set(command.split())
+    rules = resolve_build(case["engine"], BuildAsked(date=date)).rules
+    if not (bench or rules.n_gpu_layers or given & {"-ngl", "--n-gpu-layers", "--gpu-layers"}):
+        command += " -ngl 999"
+    if case["id"].startswith(FLASH) and "-fa" not in given and rules.flash_attn != "on":
+        command += " -fa" if rules.flash_attn_value == "none" and not bench else " -fa 1"
+    command += " -fmoe" if case["id"].startswith(FUSED) and not rules.fused_moe else ""
+    return command + (" -mla 3" if case["id"] in LATENT else "")
 
 
 def _hardware(case: dict[str, Any]) -> Hardware:
@@ -172,6 +191,8 @@ def _hardware(case: dict[str, Any]) -> Hardware:
         {k: v for k, v in gpu.items() if k not in known and not (k == "pcie" and v == "bottom slot")}
         for gpu in hardware.get("gpus") or []
     ]
+    if order := stated_order(hardware["gpus"], hardware.get("notes") or ""):
+        hardware["gpus"] = [gpu | {"device_order": order[i]} for i, gpu in enumerate(hardware["gpus"])]
     author = case["id"].rpartition("-")[0]
     if not (hardware.get("cpu") or {}).get("model") and author in CPUS:
         hardware["cpu"] = CPUS[author]
@@ -214,29 +235,26 @@ def _limited(rig: Rig, gpus: Sequence[dict[str, Any]]) -> Rig:
 
 
 def in_words(flags: Flags, command: str, date: str) -> Flags:
-    """Return the flags with what a command says in words, leaves out, and in operations that had other numbers.
-
-    A fragment without `-ngl` is of a command that had it: without, no GPU would have been used.
-    """
-    words, changes = command.split(), dict[str, Any]()
-    if not set(words) & {"-ngl", "--n-gpu-layers", "--gpu-layers"}:
-        changes["n_gpu_layers"] = 999
+    """Return the flags with what a command says in words, and in operations that had other numbers."""
+    changes = dict[str, Any]()
     if date < OPERATIONS_MOVED and any(o.startswith("-op 26,0,27,0,29,0") for o in flags.other):
         changes["op_offload"] = False
-    if "all experts on the CPU" in command:
-        changes["overrides"] = (Override("exps", "CPU"),)
-    if "-ooae" in words:
+    if "(offload only active experts)" in command:
         changes["other"] = (*flags.other, "-ooae")
     return msgspec.structs.replace(flags, **changes)
 
 
-def stated_order(rig: Rig, notes: str) -> tuple[int, ...]:
-    """Return the cards in the order of a note such as `CUDA order 5090,4090`, else fastest first."""
+def stated_order(gpus: Sequence[dict[str, Any]], notes: str) -> list[list[int]]:
+    """Return for each entry its cards' places in a note such as `CUDA order 5090,4090`; [] where there is none."""
     found = re.search(r"CUDA order ([\w,]+)", notes)
-    names, left = (found[1].split(",") if found else []), list(range(len(rig.cards)))
-    if len(names) != len(left):
-        return tuple(left)
-    return tuple(left.pop(next(i for i, c in enumerate(left) if name in rig.cards[c].name)) for name in names)
+    names, left = (found[1].split(",") if found else []), [int(gpu["count"]) for gpu in gpus]
+    if len(names) != sum(left):
+        return []
+    places: list[list[int]] = [[] for _ in gpus]
+    for index, name in enumerate(names):
+        entry = next(i for i, gpu in enumerate(gpus) if name in gpu["name"] and len(places[i]) < left[i])
+        places[entry].append(index)
+    return places
 
 
 def kind_of(placement: Placement) -> str:

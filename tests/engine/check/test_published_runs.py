@@ -11,8 +11,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from bench.corrections import COMMANDS, DISTRUSTED
-from bench.runs import setup_of
+from bench.corrections import DISTRUSTED
+from bench.runs import command_of, setup_of
 from service.engine.builds import BuildAsked
 from service.engine.catalogue import resolve
 from service.engine.check import CheckReport, check
@@ -99,31 +99,63 @@ RAN = {
 # Shapes are of files of today, and those of that time had the tensors that this is about.
 _OF_THE_FILE = "latent-file-refused"
 _MEMORY = frozenset({"does-not-fit", "experts-left-on-gpu", "ram-too-small", "locked-memory-too-large"})
+STAND_INS = {name: run["stand_in"] for name, run in RAN.items() if "stand_in" in run}
+# What `check` calls an error although it ran, and why.
+EXPLAINED = {
+    "pr375-ubergarm-2": {"option-of-another-time"},  # --warmup-batch in the branch of the pull request that brings it
+}
 
 
 def errors_of(run: dict[str, Any]) -> set[str]:
-    """The rules by which `check` calls a run an error, at the build of its day, with the context that its rows need."""
+    """The rules by which `check` calls a run an error, at the build of its day, with the context that its rows need.
+
+    Of memory nothing is held where a part of the record stands in for what was not published (`stand_in` says why).
+    """
     setup = setup_of(run, "")
-    command = run["command"] or f"{run['tool']} -m model.gguf"
-    for words, meaning in COMMANDS:
-        command = command.replace(words, meaning)
-    command = f"{run['tool']} {command}" if command.startswith("-") else command
+    command = command_of(run, setup.build_date or "")
     if run["rows"] and " -c " not in command and " --ctx-size " not in command:
         command += f" -c {max(int(n_prompt + n_token + n_kv) for n_prompt, n_token, n_kv, *_ in run['rows'])}"
     build_asked = BuildAsked(date=setup.build_date)
     report = check(command, run["engine"], setup.model, setup.rig, depths=[0], build=build_asked)
-    return {one.rule for one in report.findings if one.severity == "error"} - {_OF_THE_FILE}
+    not_held = _MEMORY if "stand_in" in run else frozenset()
+    return {one.rule for one in report.findings if one.severity == "error"} - {_OF_THE_FILE} - not_held
 
 
 @pytest.mark.full
 @pytest.mark.timeout(3_600)
-def test_of_what_ran_five_of_six_have_no_error_and_eleven_of_twelve_are_read() -> None:
-    """The others: docs/check.md."""
+def test_what_ran_has_no_error() -> None:
+    """All but EXPLAINED, and for memory STAND_INS: docs/check.md."""
     found = {name: errors for name, run in RAN.items() if (errors := errors_of(run))}
-    unread = {name: errors for name, errors in found.items() if errors - _MEMORY}
-    print(f"{len(RAN)} runs, an error in {len(found)}, of {len(unread)} not only for memory: {unread}")
-    assert len(unread) <= len(RAN) // 12, unread
-    assert len(found) <= len(RAN) // 6, found
+    print(f"{len(RAN)} runs, {len(STAND_INS)} with stand-ins, an error in {len(found)}: {found}")
+    assert found == EXPLAINED
+
+
+def test_a_stand_in_names_its_part_and_its_reason() -> None:
+    assert len(STAND_INS) == 14
+    for name, parts in STAND_INS.items():
+        assert parts.keys() <= {"shape", "mix", "command"}, name
+        assert all(parts.values()), name
+
+
+R9700 = "kyuz0-r9700-gpt-oss-120b-mxfp4-00001-of-00003__rocm7_1_1__fa1__long__dual"
+
+
+def test_copies_for_a_pipeline_are_given_up_where_they_do_not_fit() -> None:
+    """At 16,384 tokens these cards ran; at 32,768 all seven ROCm builds of that post failed to create a context."""
+    run = RAN[R9700]
+    ran, failed = (errors_of(run | {"command": run["command"].replace("-d 16384", f"-d {n}")}) for n in (16384, 32768))
+    assert ran == set()
+    assert "does-not-fit" in failed
+    before = run | {"date": "2025-10-01", "build": None}
+    assert "does-not-fit" in errors_of(before)
+
+
+def test_what_macos_recommends_is_no_limit_and_its_memory_is() -> None:
+    """8 GB: a model, cache and buffer of 6.3 GiB ran, of which macOS recommends 5.3 for the GPU."""
+    run = RAN["xiongjie-llama3-M1_8GB-8B-Q4_K_M"]
+    assert errors_of(run) == set()
+    longer = run["command"].replace(",8192 -n", ",32768 -n")
+    assert "does-not-fit" in errors_of(run | {"command": longer})
 
 
 @pytest.mark.full

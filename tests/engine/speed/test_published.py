@@ -9,7 +9,7 @@ from collections import defaultdict
 import pytest
 
 from bench.calibrate import training_rows
-from bench.runs import groups_of, in_words, is_held_out, setups, stated_order
+from bench.runs import command_of, groups_of, in_words, is_held_out, setups, stated_order
 from bench.speed import Judged, Point, cross_validated, folds, right, shipped
 from service.engine.builds import resolve_build
 from service.engine.calibration import shipped as shipped_calibration
@@ -18,7 +18,7 @@ from service.engine.engines import engine_spec
 from service.engine.goal import GoalRequest, resolve_goal
 from service.engine.run.binding import one_socket
 from service.engine.speed import goal_seconds, predict_speed
-from tests.engine.speed.machines import DUAL_SKYLAKE, RTX_3090, RTX_4090, RTX_5090, rig
+from tests.engine.speed.machines import DUAL_SKYLAKE
 
 pytestmark = pytest.mark.full  # half a minute: every published run is built, placed and predicted
 
@@ -120,15 +120,16 @@ def test_a_flag_left_out_means_what_it_meant_at_the_date() -> None:
 
 
 def test_words_in_commands_are_read() -> None:
-    assert in_words(Flags(n_gpu_layers=0), "x -ngl 0 -ooae", "2025-09-05").other == ("-ooae",)
-    assert in_words(Flags(n_gpu_layers=0), "full offload", "2025-09-05").n_gpu_layers == 999
+    assert in_words(Flags(), "x (offload only active experts)", "2025-09-05").other == ("-ooae",)
+    case = {"id": "x", "command": "llama-server -ub 2048", "tool": "llama-server", "engine": "ik_llama.cpp"}
+    assert command_of(case, "2025-09-05") == "llama-server -ub 2048 -ngl 999"
     assert not in_words(Flags(other=("-op 26,0,27,0,29,0",)), "x", "2025-06-03").op_offload
 
 
 def test_a_stated_order_of_devices_is_kept() -> None:
-    cards = rig(RTX_5090, RTX_4090, RTX_4090, RTX_3090)
-    assert stated_order(cards, "CUDA order 4090,5090,4090,3090 as printed") == (1, 0, 2, 3)
-    assert stated_order(cards, "") == (0, 1, 2, 3)
+    cards = [{"name": f"RTX {name}", "count": n} for name, n in (("5090", 1), ("4090", 2), ("3090", 1))]
+    assert stated_order(cards, "CUDA order 4090,5090,4090,3090 as printed") == [[1], [0, 2], [3]]
+    assert stated_order(cards, "") == []
 
 
 def test_numactl_leaves_one_socket() -> None:
