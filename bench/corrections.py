@@ -95,9 +95,14 @@ MIXES = {
     "disc258-magikRUKKOLA-5": "exps=q4_K_r4,*=q6_K",
     "disc477-Thireus-1": "ffn_down_exps=iq1_m,exps=iq1_s,*=iq5_ks",
 }
-# Files whose loader's list of types was posted, by model and quantisation: shape and mix (discussions 477 and 357; with
-# the first, the weights on each card are those that discussion 258 prints, with the second the file's printed size).
+# Files whose loader's list of types was posted, by model and quantisation: shape and mix (discussions 258, 477, 357).
+# With the first two, the weights on each card are those that discussion 258 prints, with the third the printed size.
 FILES = {
+    ("DeepSeek-R1", "UD-Q2_K_XL"): (
+        "DeepSeek-R1-kv_b-alone",
+        "blk.3.ffn_down_exps=q3_K,blk.4.ffn_down_exps=q3_K,blk.5.ffn_down_exps=q3_K,exps=q2_K,attn_kv=q6_K,attn=q4_K,"
+        "ffn_down=q6_K,output=q6_K,*=q4_K",
+    ),
     ("DeepSeek-R1-0528", "IQ2_K_R4"): (
         "DeepSeek-R1-with-kv_b",
         "ffn_down_exps=iq3_k_r4,exps=iq2_k_r4,attn_k_b=q5_0,ffn_gate_shexp=iq4_ks,ffn_up_shexp=iq4_ks,*=iq5_ks",

@@ -16,14 +16,14 @@ from service.engine.gguf import ArraySummary, Header, MetadataValue, Tensor
 from service.engine.gguf import write as gguf_file
 from service.engine.model import Model, build_model
 from service.engine.tensor_names import layer_of
-from tests.shapes import SHAPES, Shape
+from tests.shapes import OLD_FILES, SHAPES, Shape
 from tests.shapes.rows import Values
 
 ALIGNMENT = 32
 
 
 def model_names() -> tuple[str, ...]:
-    """Return the names of all models that can be built."""
+    """Return the names of the models to choose from; files of an old layout can be built besides."""
     return tuple(SHAPES)
 
 
@@ -87,7 +87,7 @@ def _general(model_name: str, shape: Shape) -> Values:
 @lru_cache(maxsize=64)
 def build_header(model_name: str, mix: str) -> Header:
     """Return the merged header of `model_name` quantised to `mix`, as the parser would return it."""
-    return _header(model_name, SHAPES[model_name](), mix)
+    return _header(model_name, (SHAPES | OLD_FILES)[model_name](), mix)
 
 
 def _header(model_name: str, shape: Shape, mix: str) -> Header:
@@ -115,7 +115,7 @@ def gguf_files(model_name: str, mix: str, shards: int = 1) -> tuple[File, ...]:
     With `shards` above 1, the first has the metadata, and every one its share of the bytes, as llama-gguf-split makes
     them.
     """
-    shape = SHAPES[model_name]()
+    shape = (SHAPES | OLD_FILES)[model_name]()
     tensors = build_header(model_name, mix).tensors
     metadata: dict[str, gguf_file.Value] = {**_general(model_name, shape), **gguf_file.tokenizer(shape.n_vocab)}
     if shards == 1:
@@ -135,7 +135,7 @@ def gguf_bytes(model_name: str, mix: str, small: bool = False) -> bytes:
     """Return the header of `model_name` as the bytes of one file; `small`: with a tokenizer of 300 tokens."""
     if not small:
         return gguf_files(model_name, mix)[0].head
-    shape = SHAPES[model_name]()
+    shape = (SHAPES | OLD_FILES)[model_name]()
     metadata: dict[str, gguf_file.Value] = {**_general(model_name, shape), **gguf_file.tokenizer(300)}
     return gguf_file.header_bytes(metadata, build_header(model_name, mix).tensors)
 

@@ -12,4 +12,5 @@ from tests.shapes import dense, gemma, gqa, hybrid, latent, moe, sparse, state_s
 from tests.shapes.rows import Shape as Shape
 
 SHAPES: dict[str, Callable[[], Shape]] = latent.SHAPES | gqa.SHAPES | windows.SHAPES | hybrid.SHAPES | gemma.SHAPES
+OLD_FILES = latent.OLD_FILES
 SHAPES |= dense.SHAPES | moe.SHAPES | state_space.SHAPES | sparse.SHAPES

@@ -11,7 +11,8 @@ from tests.shapes.rows import Rows, Shape, expert_values, metadata_of, yarn
 def _mla(
     n_layer: int, n_embd: int, n_head: int, n_ff: int, dense: int, n_expert: int, n_ff_expert: int, shared: int,
     n_vocab: int, n_ctx: int, *, used: int = 8, q_lora: int = 1536, scale: float = 2.5, sigmoid: bool = True,
-    with_kv_b: bool = False, nope: int = 128, value: int = 128, rank: int = 512, architecture: str = "deepseek2",
+    with_kv_b: bool = False, kv_b_alone: bool = False, nope: int = 128, value: int = 128, rank: int = 512,
+    architecture: str = "deepseek2",
 ) -> Shape:  # fmt: skip
     rope = 64
     more = expert_values(
@@ -26,7 +27,7 @@ def _mla(
     rows = Rows()
     rows.ends(n_embd, n_vocab)
     for i in range(n_layer):
-        latent_attention(rows, i, n_embd, n_head, q_lora, with_kv_b, nope, value, rank)
+        latent_attention(rows, i, n_embd, n_head, q_lora, with_kv_b, nope, value, rank, kv_b_alone=kv_b_alone)
         if i < dense:
             rows.dense(i, n_embd, n_ff)
         else:
@@ -38,8 +39,9 @@ def _mla(
 
 
 def latent_attention(
-    rows: Rows, layer: int, n_embd: int, n_head: int, q_lora: int, with_kv_b: bool, nope: int, value: int, rank: int
-) -> None:
+    rows: Rows, layer: int, n_embd: int, n_head: int, q_lora: int, with_kv_b: bool, nope: int, value: int, rank: int,
+    *, kv_b_alone: bool = False,
+) -> None:  # fmt: skip
     """Add a layer's latent attention and the norms before and behind it."""
     p, rope = f"blk.{layer}.", 64
     rows.f32(p + "attn_norm.weight", n_embd)
@@ -51,11 +53,12 @@ def latent_attention(
         rows.weight(p + "attn_q", n_embd, n_head * (nope + rope))
     rows.weight(p + "attn_kv_a_mqa", n_embd, rank + rope)
     rows.f32(p + "attn_kv_a_norm.weight", rank)
-    if with_kv_b:  # the older layout: attn_kv_b is there, attn_k_b and attn_v_b have two dimensions
+    if with_kv_b or kv_b_alone:  # alone in files for llama.cpp before it knew latent caches
         rows.weight(p + "attn_kv_b", rank, n_head * (nope + value))
+    if with_kv_b:  # the older layout, in which the others have two dimensions
         rows.weight(p + "attn_k_b", nope, rank * n_head)
         rows.weight(p + "attn_v_b", rank, value * n_head)
-    else:
+    elif not kv_b_alone:
         rows.weight(p + "attn_k_b", nope, rank, n_head)
         rows.weight(p + "attn_v_b", rank, value, n_head)
     rows.weight(p + "attn_output", n_head * value, n_embd)
@@ -75,6 +78,8 @@ def _mistral4() -> Shape:
     return shape._replace(metadata=shape.metadata | {"mistral4.attention.temperature_scale": 0.1})
 
 
+# Layouts that nobody makes any more, in files that people still have.
+OLD_FILES: dict[str, Callable[[], Shape]] = {"DeepSeek-R1-kv_b-alone": partial(_DEEPSEEK_V3, kv_b_alone=True)}
 SHAPES: dict[str, Callable[[], Shape]] = {
     "DeepSeek-R1-0528": _DEEPSEEK_V3,
     "DeepSeek-V3-0324": _DEEPSEEK_V3,

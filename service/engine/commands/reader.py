@@ -254,9 +254,18 @@ class OptionReader:
         self.fit = self.fit or (self.bench and not self.dialect.bench_fits.isdisjoint(self.used))
         auto = self.program == "llama-server"
         slots = self.fields.get("n_parallel", -1 if auto and self.build.auto_slots > 1 else 1)
+        if self.program == "llama-perplexity":
+            slots = self._perplexity_windows()
         if slots < 1:
             self.other += [] if {"-kvu", "--kv-unified"} & set(self.other) else ["-kvu"]
         self.fields["n_parallel"] = self.build.auto_slots if slots < 1 else slots
+
+    def _perplexity_windows(self) -> int:
+        """Of llama-perplexity -c is one window, of which a batch has several (perplexity.cpp: 2012, ik 2090)."""
+        window = self.fields["n_ctx"] or 512
+        windows = max(1, int(self.fields.get("n_batch", Flags().n_batch)) // window)
+        self.fields["n_ctx"] = windows * window
+        return windows
 
     def _ordered_rules(self) -> list[Override]:
         """A -cmoe or -ncmoe that stands before an -ot is written out where the first match wins."""
