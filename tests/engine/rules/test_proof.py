@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import random
+from typing import NamedTuple
 
 import pytest
 
+from service.engine.builds import BuildAsked
 from service.engine.catalogue import resolve
 from service.engine.commands import parse
 from service.engine.config import Engine
-from service.engine.hardware import Hardware
+from service.engine.hardware import Cpu, Gpu, Hardware, Ram
 from service.engine.model import Model
 from service.engine.rules import Case, all_rules, case_of, findings
 from tests.engine.rules.examples import DUAL, FAST_AND_SLOW, FOUR_3090, GLM, IK, LLAMA, R1, SMALL_MOE, TWO_3090
 from tests.models import build
 from tests.rigs import ONE_3090_DESKTOP
 
-COSTS = {one.id for one in all_rules() if one.costs}
+RULES = {one.id: one for one in all_rules()}
 MODELS = [GLM, SMALL_MOE, R1, ("Qwen3-14B", "q4_K_M"), ("Llama-3.3-70B", "q4_K_M")]
 RIGS = [ONE_3090_DESKTOP, TWO_3090, FOUR_3090, DUAL, FAST_AND_SLOW]
 PIECES: tuple[tuple[str, ...], ...] = (
@@ -38,38 +40,81 @@ OF: dict[Engine, tuple[tuple[str, ...], ...]] = {
 }
 
 
-def written(seed: int) -> tuple[Engine, Model, Hardware, str]:
-    """A command that somebody might write, and where it runs."""
+# Further models, machines, words, programs and days.
+WIDELY: list[tuple[str, str]] = [
+    ("gpt-oss-120b", "exps=mxfp4,*=q8_0"), ("DeepSeek-V2-Lite", "q4_0"), ("Gemma-3-12B", "q4_K_M"),
+    ("Qwen3.5-27B", "q4_K_M"), ("Qwen3.5-35B-A3B", "q4_K_M"), ("Kimi-K2-Instruct", "exps=q2_K,*=q6_K"),
+]  # fmt: skip
+MACHINES = [
+    Hardware(gpus=[Gpu(name="Radeon AI PRO R9700", count=2)], cpu=Cpu(model="Ryzen 9 7950X"), ram=Ram(total_gb=128)),
+    Hardware(gpus=[Gpu(name="Apple M3 Ultra")], ram=Ram(total_gb=256)),
+    Hardware(
+        gpus=[Gpu(name="RTX 5090", count=2), Gpu(name="RTX 4090")], cpu=Cpu(model="Xeon 8480+"), ram=Ram(total_gb=512)
+    ),
+    Hardware(gpus=[Gpu(name="RTX 4060")], cpu=Cpu(model="Ryzen 5 7600"), ram=Ram(total_gb=32)),
+    Hardware(gpus=[], cpu=Cpu(model="EPYC 9355"), ram=Ram(total_gb=768)),
+]
+MORE: tuple[tuple[str, ...], ...] = (
+    ("", "", "-np 4", "--no-mmap", "--mlock", "-fa on", "-fa off"),
+    ("", "", "-fit on", "-dev CUDA0"),
+    ("", "", "-ot 'blk\\.(0|1|2)\\.=CPU'", "-ot output=CPU", "-ot token_embd=CUDA0", "-ot shexp=CPU"),
+)
+PROGRAMS = ("llama-server", "llama-server", "llama-bench", "llama-cli", "llama-perplexity")
+DAYS = (None, None, "2025-03-20", "2025-06-15", "2025-12-20", "2026-03-25")
+
+
+class Written(NamedTuple):
+    """A command that somebody might write, and where it runs; `day`: of its build, None: today's."""
+
+    engine: Engine
+    model: Model
+    hardware: Hardware
+    command: str
+    day: str | None = None
+
+    @property
+    def case(self) -> Case:
+        build_asked = BuildAsked(date=self.day) if self.day else None
+        parsed = parse(self.command, self.engine, build=build_asked)
+        return case_of(parsed, self.model, resolve(self.hardware), self.command, "cuda")
+
+
+def written(seed: int) -> Written:
     rng = random.Random(seed)
     engine = rng.choice([IK, LLAMA])
     words = [rng.choice(options) for options in (*PIECES, *OF[engine])]
-    return engine, build(*rng.choice(MODELS)), rng.choice(RIGS), " ".join(["llama-server", *filter(None, words)])
+    command = " ".join(["llama-server", *filter(None, words)])
+    return Written(engine, build(*rng.choice(MODELS)), rng.choice(RIGS), command)
 
 
-def case(engine: Engine, model: Model, hardware: Hardware, command: str) -> Case:
-    return case_of(parse(command, engine), model, resolve(hardware), command, "cuda")
+def written_widely(seed: int) -> Written:
+    rng = random.Random(seed)
+    engine = rng.choice([IK, LLAMA])
+    words = [rng.choice(options) for options in (*PIECES, *OF[engine], *MORE)]
+    program = rng.choice(PROGRAMS)
+    if program == "llama-bench":
+        words = [word for word in words if not word.startswith(("-c ", "-np", "-fit"))] + ["-p 512,2048 -n 128"]
+    model, hardware = rng.choice([*MODELS, *WIDELY]), rng.choice([*RIGS, *MACHINES])
+    return Written(engine, build(*model), hardware, " ".join([program, *filter(None, words)]), rng.choice(DAYS))
 
 
-def wrong(seed: int) -> list[str]:
+def wrong(one: Written) -> list[str]:
     """What a printed fix does not do; the fix is written into the line, and the line is read again."""
-    engine, model, hardware, command = written(seed)
-    before = case(engine, model, hardware, command)
-    found = findings(before)
+    before = one.case
     complaints = []
-    for one in found:
-        changed = before.changed(one.fix) if one.fix else None
+    for found in findings(before):
+        rule, changed = RULES[found.rule], before.changed(found.fix) if found.fix else None
         if changed is None:
-            complaints += [f"{one.rule}: {one.gain}, and no change"] if one.gain else []
+            complaints += [f"{rule.id}: {found.gain}, and no change"] if found.gain else []
             continue
-        after = case(engine, model, hardware, changed.parsed.words.line)
-        about = f"{command} | {one.rule}: {one.fix}"
-        again = [f for f in findings(after) if f.rule == one.rule]
-        if len(again) >= len([f for f in found if f.rule == one.rule]):
+        after = one._replace(command=changed.parsed.words.line).case
+        about = f"{one.command} | {rule.id}: {found.fix}"
+        if len(list(rule.findings(after))) >= len(list(rule.findings(before))):
             complaints.append(f"{about}: the finding stays")
         small = {row.device for row in before.table if not row.fits}
         if any(not row.fits and row.device not in small for row in after.table):
             complaints.append(f"{about}: runs over")
-        if small or one.severity == "error" or one.rule in COSTS:
+        if small or found.severity == "error" or rule.costs:
             continue
         now, then = before.speed(), after.speed()
         if min(then.pp.expected / now.pp.expected, then.tg.expected / now.tg.expected) < 0.99:
@@ -79,19 +124,21 @@ def wrong(seed: int) -> list[str]:
 
 @pytest.mark.parametrize("seed", range(8))
 def test_a_printed_fix_helps_in_generated_commands(seed: int) -> None:
-    assert wrong(seed) == []
+    assert wrong(written(seed)) == []
+    assert wrong(written_widely(seed)) == []
 
 
 @pytest.mark.full
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("first", [8, 58])
-def test_a_printed_fix_helps_in_a_hundred_generated_commands(first: int) -> None:
-    assert [complaint for seed in range(first, first + 50) for complaint in wrong(seed)] == []
+def test_a_printed_fix_helps_in_two_hundred_generated_commands(first: int) -> None:
+    seeds = range(first, first + 50)
+    assert [complaint for seed in seeds for complaint in (*wrong(written(seed)), *wrong(written_widely(seed)))] == []
 
 
 def test_a_finding_about_speed_alone_goes_with_its_gain() -> None:
     sparse = "llama-server -c 4096 -ngl 99 -ot exps=CPU -ub 2048 -no-fmoe -ot 'blk\\.[0-9]\\.ffn_up_exps=CUDA0'"
-    assert "up-gate-apart" not in [f.rule for f in findings(case(IK, build(*GLM), ONE_3090_DESKTOP, sparse))]
+    assert "up-gate-apart" not in [f.rule for f in findings(Written(IK, build(*GLM), ONE_3090_DESKTOP, sparse).case)]
 
 
 @pytest.mark.parametrize(
@@ -100,6 +147,6 @@ def test_a_finding_about_speed_alone_goes_with_its_gain() -> None:
 def test_what_wins_on_one_side_as_much_as_it_loses_on_the_other_is_no_warning(
     seed: int, rule: str, severity: str
 ) -> None:
-    found = {one.rule: one for one in findings(case(*written(seed)))}
+    found = {one.rule: one for one in findings(written(seed).case)}
     assert "not proposed, for it loses too" in found[rule].message
     assert (found[rule].severity, found[rule].fix) == (severity, None)
