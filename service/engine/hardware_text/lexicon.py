@@ -154,7 +154,8 @@ NUMBERS = {
 }  # fmt: skip
 _NUMBER = "|".join(sorted((n for n in NUMBERS if n not in ("a", "an")), key=len, reverse=True)).replace(" ", r"\s")
 COUNT = re.compile(
-    rf"\(?(\d{{1,2}})\s?[x*]\)?\s*(?!\d{{1,2}}\))|({_NUMBER})\s+(?:of\s|used\s|old\s|my\s)?|(\d{{1,2}})\s+(?!cores?\b)",
+    rf"\(?(\d{{1,2}})\s?[x*]\)?\s*(?!\d{{1,2}}\))|({_NUMBER})(?:[\s-]socket)?\s+(?:of\s|used\s|old\s|my\s)?"
+    r"|(\d{1,2})(?:[\s-]sockets?)?\s+(?!cores?\b|sockets?\b)",
     _I,
 )
 COUNT_BEFORE = re.compile(r"[x*](\d{1,2})()()\s+(?=[a-z]*\s?\d)", _I)  # `x2 3090`, first in a part

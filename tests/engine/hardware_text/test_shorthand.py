@@ -62,6 +62,8 @@ def test_gpus(text: str, gpus: list[Gpu]) -> None:
         ("Xeon 8480+", Cpu(model="Xeon 8480+")),
         ("2x EPYC 9115", Cpu(model="EPYC 9115", sockets=2)),
         ("dual Xeon E5-2690 v4", Cpu(model="Xeon E5-2690 v4", sockets=2)),
+        ("dual-socket Xeon E5-2690 v4", Cpu(model="Xeon E5-2690 v4", sockets=2)),
+        ("2 sockets EPYC 9115", Cpu(model="EPYC 9115", sockets=2)),
         ("5950X", Cpu(model="5950X")),
         ("Ryzen 5 5600G", Cpu(model="Ryzen 5 5600G")),
         ("i9-14900K", Cpu(model="i9-14900K")),
