@@ -69,7 +69,7 @@ def _ik_llama_cpp(rng: random.Random) -> Command:
         args += ["-ctk", kind, "-ctv", kind]
     if model.startswith(("DeepSeek", "Kimi")):
         args += ["-mla", rng.choice(("1", "2", "3"))] + (["-amb", "512"] if rng.random() < 0.5 else [])
-    if rng.random() < 0.5:
-        args += rng.choice(_IK_RULES)
+    if rng.random() < 0.5:  # with -sm graph a layer's experts have to stay together
+        args += rng.choice([rule for rule in _IK_RULES if not graph or "ffn_down_exps=CPU" not in rule])
     args += ["-sm", "graph"] if graph else rng.choice(([], [], ["-no-fmoe"], ["-nkvo"], ["-mqkv"]))
     return model, rng.choice(_MIXES), "sweep", cards, (*args, *_shares(rng, cards, 0.3))

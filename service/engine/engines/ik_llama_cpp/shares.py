@@ -34,7 +34,7 @@ _ON_EVERY_CARD = ("attn_norm.weight", "ffn_norm.weight", "post_attention_norm.we
 
 
 def can_share(model: Model, flags: Flags) -> bool:
-    """Return whether the shares are known: these architectures, all layers on cards, only experts overridden."""
+    """Return whether the shares are known: these architectures, all layers on cards, attention not overridden."""
     if flags.split_mode != "graph":
         return False
     moved = [name for rule in flags.overrides for name in matching_names(model, rule.pattern)]
@@ -42,7 +42,7 @@ def can_share(model: Model, flags: Flags) -> bool:
     return (
         model.architecture in ARCHITECTURES.having("shares_described")
         and flags.n_gpu_layers > model.n_layer
-        and all("_exps." in name for name in moved)
+        and all("_exps." in name or ".ffn_" in name for name in moved)
         and partly_moved(model, moved) is None
         and "blk.0.attn_qkv.weight" not in model.by_name
         and not (flags.no_kv_offload or next_tokens or {option.split()[0] for option in flags.other} & _OTHER_SHARES)
@@ -270,7 +270,7 @@ class Shares:
     def _put(self, tensors: Mapping[str, Tensor], name: str, axis: int, parts: Sequence[int]) -> None:
         """Give each card its slice along `axis`, or all of the tensor (-1) where it has any share."""
         tensor = tensors.get(name)
-        if tensor is None:
+        if tensor is None or self.placement.tensors.get(tensor.name, 0) >= len(self.shares):
             return
         self.cuts[tensor.name] = axis, tuple(parts)
         for card, n in enumerate(parts):
