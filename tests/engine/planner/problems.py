@@ -13,11 +13,12 @@ from tests.models import build
 
 
 def problem_of(
-    hardware: Hardware, engine: Engine, model: str, mix: str, preset: Preset = "chat", reserve_mib: int | None = None
-) -> Problem:
-    """The problem of one variant on all cards of a machine."""
+    hardware: Hardware, engine: Engine, model: str, mix: str, preset: Preset = "chat", reserve_mib: int | None = None,
+    first: int = 0,
+) -> Problem:  # fmt: skip
+    """The problem of one variant on all cards of a machine, of which one is the first."""
     rig, built = resolve(hardware), build(model, mix)
-    cards = tuple(range(len(rig.cards)))
+    cards = (first, *(card for card in range(len(rig.cards)) if card != first))
     limits = limits_of(rig, Constraints(reserve_mib=reserve_mib), cards)
     goal = resolve_goal(GoalRequest(preset=preset), built.n_ctx_train)
     return Problem(engine, built, engine_devices(rig, engine, cards), limits, rig, goal)

@@ -18,7 +18,7 @@ from service.engine.planner.pricing.fit import Fitted, Placed, Problem, Shortfal
 from service.engine.planner.search.filled import filled
 from service.engine.planner.search.knapsack import OPTIONS, Item, one_block, pack
 from service.engine.planner.search.layout_flags import tensor_split_for
-from service.engine.planner.search.placement import best_placement
+from service.engine.planner.search.placement import PlacementSearch, best_placement
 from service.engine.run.resolved import resolve as resolve_run
 from service.engine.speed import goal_seconds
 from tests import rigs
@@ -107,6 +107,24 @@ def test_a_model_that_fits_is_spread_so_that_fast_cards_have_the_most() -> None:
     owners = found.fitted.memory.placement.layers
     assert found.fitted.flags.overrides == ()
     assert owners.count(0) + owners.count(1) > owners.count(2) + owners.count(3)
+
+
+def test_experts_lie_apart_from_attention_on_the_fastest_card_where_that_pays_though_all_fits() -> None:
+    unlike = Hardware(
+        gpus=[Gpu(name="RTX PRO 6000 Blackwell"), Gpu(name="RTX A6000", count=4)],
+        cpu=Cpu(model="Ryzen 9 7950X"),
+        ram=Ram(total_gb=96, type="DDR5", channels=2, mts=5600),
+    )
+    problem = problem_of(unlike, "llama.cpp", "Qwen3-Coder-480B-A35B", "q3_k_m", "long", first=1)
+    flags = flags_of(problem, 2048, "all on GPU")
+    found, together = best_placement(problem, flags, whole=True), PlacementSearch(problem, flags, whole=True).best()
+    assert isinstance(found, Placed)
+    assert isinstance(together, Placed)
+    assert found.seconds < 0.98 * together.seconds
+    placement = found.fitted.memory.placement
+    assert placement.layers.count(1) > together.fitted.memory.placement.layers.count(1)
+    assert not any(device == placement.n_devices for name, device in placement.tensors.items() if "_exps" in name)
+    assert min(slack(problem, found.fitted.memory)) >= 0
 
 
 def test_a_model_that_fits_no_card_is_refused_with_the_bytes_that_are_missing() -> None:

@@ -25,6 +25,7 @@ from service.engine.speed import request_of, work_of
 
 _MOST_REPLAYS = 8
 _SEARCHES = 4  # then the spans stay, and only the pieces are packed again
+_WORTH_APART = 0.98  # of the time: a longer command, and changes between cards that runs have priced within a factor
 _RAM_IS_SHORT = 1e-6  # seconds a byte: then any card is better than RAM
 
 
@@ -33,7 +34,13 @@ def best_placement(problem: Problem, flags: Flags, *, whole: bool = False) -> Pl
 
     `whole`: everything has to be on the cards. `-ngl` and the other flags stay as they are.
     """
-    return PlacementSearch(problem, flags, whole).best()
+    found = PlacementSearch(problem, flags, whole).best()
+    if not whole or not isinstance(found, Placed) or not _reads_at_several_rates(problem):
+        return found
+    apart = PlacementSearch(problem, flags, whole=False)
+    other = apart.search_from(apart.first_starts(), ram_empty=True, widely=True)
+    faster = isinstance(other, Placed) and other.seconds < found.seconds * _WORTH_APART and _leaves_ram_empty(other)
+    return other if faster else found
 
 
 class PlacementSearch:
@@ -73,8 +80,12 @@ class PlacementSearch:
         pieces = [piece for block in self.blocks for piece in block.pieces]
         return sum(piece.n_bytes for piece in pieces) <= sum(self.free) - sum(self.fixed) - self.heads[0]
 
-    def search_from(self, starts: Starts, *, ram_empty: bool = False) -> Placed | Shortfall:
-        """Return the fastest placement that replays confirm. `ram_empty`: all pieces are kept out of RAM."""
+    def search_from(self, starts: Starts, *, ram_empty: bool = False, widely: bool = False) -> Placed | Shortfall:
+        """Return the fastest placement that replays confirm.
+
+        `ram_empty`: all pieces are kept out of RAM. `widely`: not from `starts` alone, as at first with pieces in RAM.
+        """
+        widely = widely or not (self.whole or ram_empty)
         away, piece_bytes = self._before_search(starts, ram_empty)
         memory = self.memory(layout_flags(self.problem, self.flags, starts, away))
         self.heads, self.ram_rate = self._with_logits(memory), _RAM_IS_SHORT if ram_empty else 0.0
@@ -85,9 +96,7 @@ class PlacementSearch:
         for number in range(_MOST_REPLAYS):
             layouts = self._layout_search(rooms)
             layout = (
-                layouts.best(starts, widely=number == 0 and not (self.whole or ram_empty))
-                if number < _SEARCHES
-                else layouts.packed(starts)
+                layouts.best(starts, widely=widely and number == 0) if number < _SEARCHES else layouts.packed(starts)
             )
             flags = layout_flags(
                 self.problem, self.flags, layout.starts, moved_pieces(self.problem, self.blocks, layout)
@@ -175,6 +184,11 @@ class PlacementSearch:
     def _layout_search(self, rooms: tuple[int, ...]) -> LayoutSearch:
         sizes = Sizes(self.fixed, self.heads, rooms)
         return LayoutSearch(self.blocks, self.n_slots, self.costs, sizes, self.ram_rate)
+
+
+def _reads_at_several_rates(problem: Problem) -> bool:
+    """Whether attention may gain by a faster card though the FFN of its blocks lies on another one."""
+    return len({problem.rig.cards[device.gpu].bandwidth_gbs for device in problem.devices}) > 1
 
 
 def _leaves_ram_empty(placed: Placed) -> bool:
