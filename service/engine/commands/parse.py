@@ -23,9 +23,11 @@ from service.engine.errors import InvalidFlags
 SERVER_PROGRAMS = ("llama-server", "llama-cli", "llama-run", "llama-simple", "server", "main", "llama-fit-params")
 BENCH_PROGRAMS = ("llama-bench", "llama-sweep-bench", "llama-batched-bench", "llama-perplexity", "llama-imatrix")
 
+_PRINTED_DASH = re.compile(r"[–—−]{1,2}([A-Za-z][\w-]*(?:=.*)?)", re.S)
 _ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=")
 _BENCH_SIGNS = frozenset(["-pg", "-gp", "-mmp", "--n-prompt", "--n-gen", "--n-depth", "-o", "-oe", "-embd"])
 _SWEEP_SIGNS = frozenset(["-wb", "--warmup-batch", "-nrep", "--sweep-stride"])
+_MOST_BEFORE = 32  # words before a program
 _LISTS = ("-ub", "-t", "-b", "-ngl", "-p", "-n", "-d")
 
 
@@ -79,7 +81,7 @@ def parse(
     """
     found = only_command(command)
     commands = split_commands(as_bash(found.command))
-    words = _divide(_chosen([out_of_container(one) for one in commands]))
+    words = _divide([_typed(word) for word in _chosen([out_of_container(one) for one in commands])])
     engine = engine or found.engine or _guess_engine(words.program or program or "", words.options, words.before)
     return parse_words(words, resolve_build(engine, build), program)
 
@@ -123,11 +125,30 @@ def _is_program(word: str) -> bool:
     return _base(word) in SERVER_PROGRAMS or _base(word) in BENCH_PROGRAMS
 
 
+def _typed(word: str) -> str:
+    """Return an option with the dashes of a keyboard: a word processor prints one long dash for one or for two."""
+    printed = _PRINTED_DASH.fullmatch(word)
+    if printed is None:
+        return word
+    known = {name for engine in ENGINES for name in known_options(engine, "llama-server")}
+    one, two = f"-{printed[1]}", f"--{printed[1]}"
+    return one if one.partition("=")[0] in known or len(printed[1]) == 1 else two
+
+
 def _chosen(commands: list[list[str]]) -> list[str]:
-    """Return the words of the command that runs a model, of several joined by pipes or `&&`."""
+    """Return the words of the command that runs a model, of several joined by pipes or `&&`.
+
+    What the commands before it export stands before it; a shell that is given it in quotes is left out.
+    """
+    exported: list[str] = []
     for words in commands:
         if _program_index(words) is not None:
-            return words
+            return [*exported, *words]
+        exported += [word for word in words[1:] if words[0] == "export" and _ASSIGNMENT.match(word)]
+    for words in commands:
+        for word in words:
+            if " " in word.strip() and _names_a_program(word):
+                return [*exported, *_chosen([out_of_container(one) for one in split_commands(word)])]
     for words in commands:
         if any(OPTION.match(word.lstrip("(")) for word in words):
             return words
@@ -135,6 +156,11 @@ def _chosen(commands: list[list[str]]) -> list[str]:
         "the command has no program and no option of llama.cpp: give a line such as `llama-server -m a.gguf -ngl 99`",
         field="command",
     )
+
+
+def _names_a_program(text: str) -> bool:
+    """Whether a word in quotes is a command line, as `ssh host '…'` and `bash -c '…'` are given."""
+    return any(_is_program(word) for word in text.split()[:_MOST_BEFORE])
 
 
 def _program_index(words: list[str]) -> int | None:
@@ -179,8 +205,11 @@ def _guess_engine(program: str, options: Sequence[str], before: Iterable[str]) -
 
 
 def _known_words(engine: Engine, words: Sequence[str]) -> int:
+    """How many of the words are options of the engine's programs, or were of its server: commands are seldom new."""
     known = set(known_options(engine, "llama-server")) | set(known_options(engine, "llama-bench"))
-    return sum(word in known | engine_spec(engine).commands.retired for word in words)
+    known |= engine_spec(engine).commands.retired
+    build = resolve_build(engine, None)
+    return sum(word in known or build.has("llama-server", word) is not None for word in words)
 
 
 def _guess_program(options: Sequence[str]) -> str:

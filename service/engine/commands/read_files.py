@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from service.engine.commands.tables import known_options
-from service.engine.commands.unwrap import program_of_image
+from service.engine.commands.unwrap import program_of_image, shown
 from service.engine.config import Engine
 from service.engine.engines import all_engines
 from service.engine.errors import InvalidFlags
@@ -135,7 +135,20 @@ def _of_compose(service: Mapping[str, Any], words: str) -> str:
     pairs = [f"{name}={value}" for name, value in env.items()] if isinstance(env, dict) else [str(one) for one in env]
     program = program_of_image(str(service.get("image", ""))) if words.startswith("-") else ""
     entry = _words(service.get("entrypoint"))
-    return " ".join(word for word in [*map(_assignment, pairs), entry or program, words] if word)
+    return " ".join(
+        word for word in [*map(_assignment, [*pairs, *shown(_reserved(service))]), entry or program, words] if word
+    )
+
+
+def _reserved(service: Mapping[str, Any]) -> list[str]:
+    """The cards that a service reserves (compose-spec, deploy.md, "devices"): by `device_ids`, or how many."""
+    found: Any = service
+    for key in ("deploy", "resources", "reservations", "devices"):
+        found = found.get(key) if isinstance(found, dict) else None
+    devices = [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []
+    named = [str(card) for one in devices for card in one.get("device_ids") or ()]
+    counts = [one["count"] for one in devices if isinstance(one.get("count"), int)]
+    return named or [str(n) for n in range(min(sum(counts), _MAX_MODELS))]
 
 
 def _from_preset(text: str) -> Iterator[NamedCommand]:
@@ -233,8 +246,8 @@ def _kobold(options: Mapping[str, Any]) -> str:
     cache = _KOBOLD_CACHES.get(str(given.get("quantkv", 0)), str(given.get("quantkv")))
     words += [] if cache == "f16" else ["-ctk", cache, "-ctv", cache]
     words += ["-fa", "off" if given.get("noflashattention") else "on"]
-    words += [] if given.get("usemmap") else ["--no-mmap"]
-    words += ["--mlock"] if given.get("usemlock") else []
+    mapped, locked = given.get("usemmap"), given.get("usemlock")
+    words += ["-lm", "mmap+mlock" if mapped and locked else "mlock" if locked else "mmap" if mapped else "none"]
     words += ["-nkvo"] if given.get("lowvram") else []
     words += ["-fit", "off"] if "gpulayers" in given and not given.get("autofit") else []
     return shlex.join(words)

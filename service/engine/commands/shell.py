@@ -1,7 +1,8 @@
 """Words of a command line as bash makes them, and the way back: quoting, folding.
 
 Read leniently, for commands are pasted from chats: line continuations, prompts of a shell, Windows paths, a missing
-backslash at a line's end. What would need a shell to be known (variables in numbers, `$(…)`) is an error that names it.
+backslash at a line's end, quotes as a word processor prints them. What the text sets itself is expanded
+(`variables.py`). What only a shell could know (`$(…)`, arithmetic of variables) is an error that names it.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import re
 import shlex
 
+from service.engine.commands.variables import ASSIGNED, Variables
 from service.engine.errors import InvalidFlags
 
 MAX_COMMAND = 65_536
@@ -19,34 +21,55 @@ _REDIRECT = re.compile(r"\d?(?:>>?|<)&?\S*|&>\S*")
 _OPTION = re.compile(r"--?[A-Za-z]")
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
 _SEPARATORS = ("&&", "||", "|", ";", "&")
+_PRINTED_QUOTES = (("“”„‟", '"'), ("‘’‚‛", "'"))
+# Words that begin a line of a script which is a command of its own: no backslash is missing behind it.
+_VERBS = frozenset(
+    ("export", "unset", "set", "cd", "pushd", "source", ".", "echo", "printf", "ulimit", "module", "conda", "sleep")
+)
 
 
 class _Reader:
-    """Splits one text into words; `commands` are lists of words, cut at pipes, `;` and `&&`."""
+    """Splits one text into words; `commands` are lists of words, cut at pipes, `;` and `&&`.
 
-    def __init__(self, text: str) -> None:
+    `inside`: the variables of the text around an array's words.
+    """
+
+    def __init__(self, text: str, inside: Variables | None = None) -> None:
         self.text, self.i = text, 0
+        self.variables, self.inside = inside or Variables(), inside is not None
         self.windows = _WINDOWS.search(text) is not None
         self.word: str | None = None
         self.depth = 0  # of parentheses, which a remark has
         self.commands: list[list[str]] = [[]]
+        self.line = 0  # how many words the command has from earlier lines
+        self.continued = False  # whether the line ends in a backslash
 
     def read(self) -> list[list[str]]:
         while self.i < len(self.text):
             self._step(self.text[self.i])
         self._end_word()
-        return [command for command in self.commands if command]
+        return [words for command in self.commands if (words := self._without_expanded(command))]
+
+    def _without_expanded(self, command: list[str]) -> list[str]:
+        """Leave out what sets a variable that was expanded: it has done its part."""
+        used = self.variables.used
+        return [w for w in command if not ((a := ASSIGNED.fullmatch(w)) and a[1] in used)] if used else command
 
     def _step(self, char: str) -> None:
         separator = next((s for s in _SEPARATORS if self.text.startswith(s, self.i) and self.depth <= 0), None)
         if char.isspace():
             self._end_word()
+            if char == "\n":
+                self._end_line()
             self.i += 1
+        elif (self.word is None and self._array()) or (char == "$" and self._expand()):
+            pass
         elif char == "#" and self.word is None:
             self._skip_line()
         elif separator and (self.word is None or (separator == ";" and self.text[self.i + 1 : self.i + 2].isspace())):
             self._end_word()
             self.commands.append([])
+            self.line = 0
             self.i += len(separator)
         elif char == "'":
             self._single_quoted()
@@ -66,8 +89,38 @@ class _Reader:
 
     def _end_word(self) -> None:
         if self.word is not None:
+            self.variables.read(self.word, self.commands[-1][self.line :])
             self.commands[-1].append(self.word)
         self.word = None
+
+    def _end_line(self) -> None:
+        """Cut a line that is a command of its own, such as `export A=1`, out of the words around it."""
+        current = self.commands[-1]
+        if not self.continued and current[self.line :] and current[self.line] in _VERBS:
+            self.commands[-1:] = [current[self.line :], current[: self.line]]
+        self.line, self.continued = len(self.commands[-1]), False
+
+    def _expand(self, *, quoted: bool = False) -> bool:
+        """Put in what a variable stands for, outside quotes split at blanks. Return whether it is known."""
+        found = self.variables.at(self.text, self.i)
+        if found is None:
+            return False
+        values, self.i = found
+        for n, word in enumerate(values if quoted else [part for value in values for part in value.split()]):
+            if n:
+                self._end_word()
+            self._add(word)
+        return True
+
+    def _array(self) -> bool:
+        """Read `NAME=( … )`, whose words `"${NAME[@]}"` stands for. Return whether one is here."""
+        found = self.variables.array_at(self.text, self.i)
+        if found is None or self.inside or not self.variables.may_be_set(self.commands[-1][self.line :]):
+            return False
+        name, added, words, self.i = found
+        inner = [word for command in _Reader(words, self.variables).read() for word in command]
+        self.variables.set_array(name, inner, added=added)
+        return True
 
     def _skip_line(self) -> None:
         end = self.text.find("\n", self.i)
@@ -78,6 +131,7 @@ class _Reader:
         if rest:  # a continued line, with the blanks or the comment that a paste leaves after the backslash
             self._end_word()
             self.i += rest.end()
+            self.continued = True
         elif self.windows:
             self._add("\\")
             self.i += 1
@@ -98,6 +152,10 @@ class _Reader:
 
     def _double_quoted(self) -> None:
         start, self.i = self.i, self.i + 1
+        nothing = self.variables.at(self.text, self.i) if self.word is None else None
+        if nothing and not nothing[0] and self.text[nothing[1] : nothing[1] + 1] == '"':  # `"$@"` is no word at all
+            self.i = nothing[1] + 1
+            return
         self._add("")
         while self.i < len(self.text) and self.text[self.i] != '"':
             if self.text[self.i] == "\\" and self.text[self.i + 1 : self.i + 2] in ('"', "$", "`", "\\", "\n"):
@@ -105,6 +163,8 @@ class _Reader:
                 self.i += 2
             elif self.text.startswith(("$((", "`"), self.i):
                 self._add(self._substitution())
+            elif self.text[self.i] == "$" and self._expand(quoted=True):
+                pass
             else:
                 self._add(self.text[self.i])
                 self.i += 1
@@ -151,8 +211,16 @@ def split_commands(text: str) -> list[list[str]]:
     """
     if len(text) > MAX_COMMAND:
         raise InvalidFlags(f"a command of {len(text)} characters: at most {MAX_COMMAND} are read", field="command")
-    text = _CONTROL.sub(" ", text).strip(" \n\t*")
+    text = _typed_quotes(_CONTROL.sub(" ", text)).strip(" \n\t*")
     return [words for command in _Reader(text).read() if (words := _without_redirections(command))]
+
+
+def _typed_quotes(text: str) -> str:
+    """Return a text with the quotes of a keyboard; an apostrophe alone is none."""
+    for printed, typed in _PRINTED_QUOTES:
+        if printed[0] in text or typed == '"':
+            text = re.sub(f"[{printed}]", typed, text)
+    return text
 
 
 def _without_redirections(words: list[str]) -> list[str]:

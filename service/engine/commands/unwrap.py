@@ -1,9 +1,10 @@
-"""Forms that a command is pasted in: PowerShell, `docker run`, a systemd unit. Each becomes what bash would run."""
+"""Forms that a command is pasted in: PowerShell, cmd, fish, `docker run`, a unit. Each becomes what bash would run."""
 
 from __future__ import annotations
 
 import re
 import shlex
+from collections.abc import Sequence
 
 from service.engine.commands.forms import words_of_unit
 
@@ -12,9 +13,27 @@ _SET = re.compile(
 )
 _SINGLE = re.compile(r"'((?:[^']|'')*)'")
 _BACKTICK = re.compile(r"`[ \t]*\r?\n")
-_UNIT_LINE = re.compile(r"^[ \t]*(ExecStart|Environment)=(.*(?:\\\n.*)*)", re.M)
+# A line of a batch file, or what stands before `&&` in cmd.
+_CMD_SET = re.compile(
+    r"""(?:^|&&?)[ \t]*@?set[ \t]+(?:"([A-Za-z_]\w*)=([^"\n]*)"|([A-Za-z_]\w*)=([^\n&|]*))[ \t]*(?:&&?|$)""",
+    re.IGNORECASE | re.M,
+)
+_CARET = re.compile(r"\^[ \t]*\r?\n")
+_CMD_LINE = re.compile(
+    r"^[ \t]*(?:@echo\b|@|rem\b|::|pause\b|title\b|chcp\b|setlocal\b|endlocal\b|cls\b|timeout\b|cd[ \t]+/d\b).*$",
+    re.IGNORECASE | re.M,
+)
+_CMD_VARIABLE = re.compile(r"%([A-Za-z_]\w*)%")
+_FISH_SET = re.compile(
+    r"^[ \t]*set[ \t]+-[a-zA-Z]*x[a-zA-Z]*[ \t]+([A-Za-z_]\w*)[ \t]+([^\n;&]*?)[ \t]*(?:;|&&|$)", re.M
+)
+_UNIT_LINE = re.compile(r"^[ \t]*(ExecStart|Environment)=((?:.*\\[ \t]*\r?\n)*.*)", re.M)
+_CONTINUED = re.compile(r"\\[ \t]*\r?\n")
 _RUNTIMES = ("docker", "podman", "nerdctl")
 _ENVIRONMENT = ("-e", "--env")
+_QUOTES = "\"'"
+_CDI = "nvidia.com/gpu="  # podman-run(1), --device: the names of NVIDIA's container device interface
+IN_CONTAINER = "NVIDIA_VISIBLE_DEVICES"  # which cards the runtime gives a container, by number in nvidia-smi or UUID
 # Options of `docker run` without a value; every other takes one (docker-run(1)).
 _SWITCHES = frozenset(
     ("--rm", "-d", "--detach", "-i", "-t", "-it", "-ti", "--interactive", "--tty", "--init", "--privileged",
@@ -24,16 +43,21 @@ _ACTIONS = ("--server", "-s", "--run", "-r", "--bench", "-b")  # tools.sh of the
 
 
 def as_bash(text: str) -> str:
-    """Return a pasted unit or PowerShell text as a command for bash; other text as it is."""
+    """Return a pasted unit, or a text of PowerShell, cmd or fish, as a command for bash; other text as it is."""
     if unit := _from_unit(text):
         return unit
     if "$env:" in text.lower() or _BACKTICK.search(text):
         return _from_powershell(text)
+    if _CMD_SET.search(text) or _CARET.search(text):
+        return _from_cmd(text)
+    if variables := _FISH_SET.findall(text):
+        env = [_assignment(f"{name}={value.strip(_QUOTES)}") for name, value in variables]
+        return " ".join([*env, _FISH_SET.sub("", text).strip()])
     return text
 
 
 def _from_unit(text: str) -> str | None:
-    lines = [(name, value.replace("\\\n", " ")) for name, value in _UNIT_LINE.findall(text)]
+    lines = [(name, _CONTINUED.sub(" ", value)) for name, value in _UNIT_LINE.findall(text)]
     starts = [value for name, value in lines if name == "ExecStart" and value.strip()]
     if not starts:
         return None
@@ -45,6 +69,15 @@ def _from_unit(text: str) -> str | None:
 def _assignment(word: str) -> str:
     name, _, value = word.partition("=")
     return f"{name}={shlex.quote(value)}"
+
+
+def _from_cmd(text: str) -> str:
+    """A batch file, or a line of cmd: `set` holds for all that follows, a caret continues a line, `%A%` is a value."""
+    found = [(a or b, (quoted if a else plain).strip()) for a, quoted, b, plain in _CMD_SET.findall(text)]
+    values = {name.lower(): value for name, value in found}
+    text = _CMD_LINE.sub("", _CMD_SET.sub("\n", _CARET.sub(" \\\n", text)))
+    text = _CMD_VARIABLE.sub(lambda match: values.get(match[1].lower(), match[0]), text)
+    return " ".join([*(_assignment(f"{name}={value}") for name, value in found), text.strip()])
 
 
 def _from_powershell(text: str) -> str:
@@ -63,19 +96,40 @@ def out_of_container(words: list[str]) -> list[str]:
         return words
     before, rest = words[:index], words[words.index("run", index) + 1 :]
     env: list[str] = []
+    given: list[str] = []
     at = 0
     while at < len(rest) and rest[at].startswith("-"):
         name, joined, value = rest[at].partition("=")
         takes = not joined and name not in _SWITCHES
+        value = rest[at + 1] if takes and at + 1 < len(rest) else value
         if name in _ENVIRONMENT:
-            env.append(rest[at + 1] if takes and at + 1 < len(rest) else value)
+            env.append(value)
+        elif name == "--gpus":
+            given += _cards_asked(value)
+        elif name == "--device" and value.startswith(_CDI):
+            given.append(value.removeprefix(_CDI))
         at += 2 if takes else 1
     image, arguments = rest[at : at + 1], rest[at + 1 :]
     if arguments and arguments[0] in _ACTIONS:
         arguments = arguments[1:]
     program = [] if arguments and not arguments[0].startswith("-") else [program_of_image("".join(image))]
     launcher = [] if any(word.rsplit("/", 1)[-1] in _RUNTIMES for word in before) else before
-    return [*launcher, *(e for e in env if "=" in e), *program, *arguments]
+    return [*launcher, *(e for e in env if "=" in e), *shown(given), *program, *arguments]
+
+
+def shown(cards: Sequence[str]) -> list[str]:
+    """Return the variable that a container is started with, for the cards that it is given; [] for all."""
+    return [f"{IN_CONTAINER}={','.join(cards)}"] if cards and "all" not in cards else []
+
+
+def _cards_asked(value: str) -> list[str]:
+    """Return the cards of `--gpus`: `device=1,2`, a number of them, or `all` (docker-run(1))."""
+    fields = value.strip(_QUOTES).split(",")
+    named = next((i for i, field in enumerate(fields) if field.startswith("device=")), None)
+    if named is not None:
+        return [fields[named].removeprefix("device="), *(f for f in fields[named + 1 :] if "=" not in f)]
+    count = next((field.removeprefix("count=") for field in fields if field.removeprefix("count=").isdecimal()), "")
+    return [str(n) for n in range(min(int(count), 64))] if count else []
 
 
 def _runs_a_container(words: list[str]) -> bool:

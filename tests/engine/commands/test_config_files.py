@@ -19,6 +19,7 @@ from service.engine.commands.config_files import Served, config_file, launch_of
 from service.engine.commands.forms import docker, systemd
 from service.engine.commands.read_files import commands_of
 from service.engine.commands.render import Launch, bash, launch
+from service.engine.commands.unwrap import IN_CONTAINER
 from service.engine.config import ENGINES, Engine, FileFormat, Flags, Override
 from service.engine.errors import InvalidFlags
 from tests.engine.commands.strategies import flags_for
@@ -152,6 +153,19 @@ services:
     assert parsed.flags.overrides == (Override("exps", "CPU"),)
 
 
+@pytest.mark.parametrize(
+    ("devices", "given"), [("device_ids: ['1', '3']", "1,3"), ("count: 2", "0,1"), ("count: all", None)]
+)
+def test_the_cards_that_a_service_reserves_are_read(devices: str, given: str | None) -> None:
+    text = f"""services:
+  llama:
+    image: ghcr.io/ggml-org/llama.cpp:server-cuda
+    command: -m /models/a.gguf -c 8
+    deploy: {{resources: {{reservations: {{devices: [{{driver: nvidia, {devices}}}]}}}}}}
+"""
+    assert parse(text).env.get(IN_CONTAINER) == given
+
+
 KOBOLD: tuple[tuple[str, dict[str, Any]], ...] = (
     (
         "koboldcpp.exe --model a.gguf --gpulayers 99 --moecpu 30 --contextsize 32768 --tensor_split 3 1 --quantkv 1",
@@ -166,6 +180,7 @@ def test_koboldcpps_command_is_read_as_llama_server(text: str, flags: dict[str, 
     parsed = parse(text)
     assert (parsed.program, parsed.model_path, parsed.unknown) == ("llama-server", "a.gguf", ())
     assert {name: getattr(parsed.flags, name) for name in flags} == flags
+    assert (parsed.old, parsed.flags.mmap) == ((), False)
 
 
 def test_a_settings_file_of_koboldcpp_is_read() -> None:

@@ -7,7 +7,9 @@ import pytest
 from service.engine.commands import parse
 from service.engine.commands.forms import docker, powershell, systemd, words_of_unit
 from service.engine.commands.render import Launch, launch
+from service.engine.commands.unwrap import IN_CONTAINER
 from service.engine.config import ENGINES, Engine, Flags, Override
+from service.engine.errors import InvalidFlags
 
 FLAGS = Flags(
     n_ctx=32768,
@@ -115,3 +117,99 @@ def test_a_pasted_powershell_command_with_backticks_is_read() -> None:
     assert parsed.flags.n_ctx == 8192
     assert parsed.flags.overrides == (Override("exps", "CPU"),)
     assert parsed.model_path == "C:\\m\\a.gguf"
+
+
+def test_a_unit_whose_command_goes_over_several_lines_is_read_whole() -> None:
+    text = (
+        '[Service]\nEnvironment="CUDA_VISIBLE_DEVICES=1"\nExecStart=/opt/llama-server \\\n  -m /m/a.gguf \\ \n'
+        "  -ngl 99 -ncmoe 40 \\\r\n  -c 8192\nRestart=always\n"
+    )
+    parsed = parse(text, "llama.cpp")
+    assert (parsed.model_path, parsed.flags.n_gpu_layers, parsed.flags.n_cpu_moe) == ("/m/a.gguf", 99, 40)
+    assert (parsed.flags.n_ctx, parsed.env, parsed.unknown) == (8192, {"CUDA_VISIBLE_DEVICES": "1"}, ())
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'llama-server.exe ^\n -m "D:\\m\\a.gguf" ^ \r\n -c 4096 -ngl 99',
+        '@echo off\nREM my server\nset "MODEL=D:\\m\\a.gguf"\ncd /d C:\\llama\n'
+        "llama-server.exe -m %MODEL% -c 4096 -ngl 99\npause",
+        "set CTX=4096 && C:\\llama\\llama-server.exe -m D:\\m\\a.gguf -c %ctx% -ngl 99",
+    ],
+)
+def test_a_batch_file_and_a_line_of_cmd_are_read(text: str) -> None:
+    parsed = parse(text)
+    assert (parsed.engine, parsed.model_path) == ("llama.cpp", "D:\\m\\a.gguf")
+    assert (parsed.flags.n_ctx, parsed.flags.n_gpu_layers, parsed.unknown) == (4096, 99, ())
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "set CUDA_VISIBLE_DEVICES=1 && llama-server -c 8",
+        'set "CUDA_VISIBLE_DEVICES=1"\nllama-server.exe -c 8',
+        "set -gx CUDA_VISIBLE_DEVICES 1; llama-server -c 8",
+        "export CUDA_VISIBLE_DEVICES=1 && llama-server -c 8",
+        "export CUDA_VISIBLE_DEVICES=1\ncd ~/llama.cpp\n./build/bin/llama-server -c 8",
+        "ssh box 'CUDA_VISIBLE_DEVICES=1 llama-server -c 8'",
+        'tmux new-session -d -s llm "CUDA_VISIBLE_DEVICES=1 ./llama-server -c 8"',
+    ],
+)
+def test_a_variable_that_is_set_before_the_command_holds_for_it(text: str) -> None:
+    parsed = parse(text, "llama.cpp")
+    assert (parsed.env, parsed.prefix, parsed.unknown) == ({"CUDA_VISIBLE_DEVICES": "1"}, (), ())
+    assert parsed.flags.n_ctx == 8
+
+
+def test_the_variables_and_arrays_of_a_script_are_expanded() -> None:
+    text = """#!/bin/bash
+MODEL="/m/my model.gguf"
+CTX=4096
+export CUDA_VISIBLE_DEVICES=${GPU:-0,1}
+ARGS=(
+  -ngl 99
+  -ot "blk\\.(1|2)\\.ffn_.*_exps=CPU"
+)
+ARGS+=(-ctk q8_0)
+REST="-fa on -ub 1024"
+exec ./llama-server -m "$MODEL" -c $CTX "${ARGS[@]}" $REST "$@"
+"""
+    parsed = parse(text, "llama.cpp")
+    flags = parsed.flags
+    assert (parsed.model_path, flags.n_ctx, flags.n_gpu_layers) == ("/m/my model.gguf", 4096, 99)
+    assert (flags.flash_attn, flags.n_ubatch, flags.cache_type_k) == ("on", 1024, "q8_0")
+    assert [rule.pattern for rule in flags.overrides] == [r"blk\.(1|2)\.ffn_.*_exps"]
+    assert (parsed.env, parsed.unknown) == ({"CUDA_VISIBLE_DEVICES": "0,1"}, ())
+
+
+def test_what_nothing_sets_stays_as_it_is_written_and_endless_texts_are_refused() -> None:
+    assert parse("llama-server -m $HOME/a.gguf -a '$CTX'", "llama.cpp").model_path == "$HOME/a.gguf"
+    endless = "A=xxxxxxxx\n" + "A=$A$A\n" * 40 + "llama-server -c $A"
+    with pytest.raises(InvalidFlags, match="expand"):
+        parse(endless, "llama.cpp")
+
+
+def test_dashes_and_quotes_of_a_word_processor_are_those_of_a_keyboard() -> None:
+    parsed = parse(
+        "llama-server –m a.gguf —ctx-size 4096 –ngl 9 –threads 3 –ot “exps=CPU” –host ‘0.0.0.0’", "llama.cpp"
+    )
+    assert (parsed.model_path, parsed.flags.n_ctx, parsed.flags.n_gpu_layers) == ("a.gguf", 4096, 9)
+    assert (parsed.flags.threads, parsed.flags.overrides[0].pattern, parsed.unknown) == (3, "exps", ())
+
+
+@pytest.mark.parametrize(
+    ("text", "given"),
+    [
+        ("docker run --gpus '\"device=1\"' x/llama.cpp:server -c 8", "1"),
+        ("docker run --gpus device=0,2 --rm x/llama.cpp:server -c 8", "0,2"),
+        ("docker run --gpus=2 x/llama.cpp:server -c 8", "0,1"),
+        ("podman run --device nvidia.com/gpu=3 x/llama.cpp:server -c 8", "3"),
+        ("docker run --gpus all x/llama.cpp:server -c 8", None),
+        ("podman run --device nvidia.com/gpu=all --device /dev/dri x/llama.cpp:server -c 8", None),
+    ],
+)
+def test_the_cards_that_a_container_is_given_are_read(text: str, given: str | None) -> None:
+    parsed = parse(text, "llama.cpp")
+    assert parsed.env.get(IN_CONTAINER) == given
+    assert parsed.flags.n_ctx == 8
