@@ -2,18 +2,38 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 
 import msgspec
 
 from service.engine.catalogue import engine_devices
 from service.engine.commands import ParsedCommand, option_value
+from service.engine.commands.unwrap import IN_CONTAINER
 from service.engine.config import Device
 from service.engine.hardware import Rig
 from service.engine.units import MIB
 
-VISIBLE = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
+# Variables that say which cards are seen, by the back end that reads them (HIP programming guide, "environment
+# variables"; llama.cpp ggml-vulkan.cpp, ggml_vk_instance_init).
+_VISIBLE: dict[str, tuple[str, ...]] = {
+    "cuda": ("CUDA_VISIBLE_DEVICES",),
+    "rocm": ("HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES"),
+    "vulkan": ("GGML_VK_VISIBLE_DEVICES",),
+}
+VISIBLE = tuple(dict.fromkeys(name for names in _VISIBLE.values() for name in names))
+_OWN_VARIABLE = {
+    "CUDA_VISIBLE_DEVICES": "cuda",
+    "HIP_VISIBLE_DEVICES": "rocm",
+    "ROCR_VISIBLE_DEVICES": "rocm",
+    "GGML_VK_VISIBLE_DEVICES": "vulkan",
+    "ZE_AFFINITY_MASK": "sycl",
+    "ONEAPI_DEVICE_SELECTOR": "sycl",
+}
+_DEVICE = re.compile(r"(cuda|rocm|hip|vulkan|sycl|metal|mtl)\d*", re.I)
+_BACKENDS = {"hip": "rocm", "mtl": "metal"}
 _DEVICE_OPTIONS = ("-dev", "--device")
+_OTHERS_DEVICES = ("-devd", "--device-draft", "--spec-draft-device", "-mmdev", "--mmproj-device")
 _LAB_FREE = 25_276_502_016  # bytes free on each device of the rig of the lab data
 
 
@@ -23,10 +43,13 @@ def visible_cards(env: Mapping[str, str], rig: Rig) -> tuple[int, ...]:
     Numbers are nvidia-smi's with CUDA_DEVICE_ORDER=PCI_BUS_ID where that order is known, else ours. As in the CUDA
     programming guide ("CUDA environment variables"), the first entry that names no card hides all that follow.
     """
-    shown = next((env[name] for name in VISIBLE if name in env), None)
+    name = _variable(env, rig)
+    shown = None if name is None else env[name]
     numbers = _numbers(env, rig)
+    if IN_CONTAINER in env:
+        numbers = _inside(env[IN_CONTAINER], numbers, rig)
     if shown is None:
-        return tuple(sorted(range(len(rig.cards)), key=lambda i: _place(numbers, i)))
+        return tuple(sorted(numbers.values(), key=lambda i: _place(numbers, i)))
     found: list[int] = []
     for entry in (part.strip() for part in shown.split(",")):
         card = _card(entry, numbers, rig)
@@ -36,9 +59,37 @@ def visible_cards(env: Mapping[str, str], rig: Rig) -> tuple[int, ...]:
     return tuple(found)
 
 
+def backend_named(parsed: ParsedCommand) -> str | None:
+    """Return the back end of the build that a command is for, by its devices (`-dev Vulkan0`) or its variables.
+
+    None where it names none, or several.
+    """
+    words = [option_value(parsed.flags.other, (name,)) or "" for name in (*_DEVICE_OPTIONS, *_OTHERS_DEVICES)]
+    words += [rule.device for rule in parsed.flags.overrides]
+    devices = [m[1].lower() for word in words for part in word.split(",") if (m := _DEVICE.fullmatch(part.strip()))]
+    named = {_BACKENDS.get(device, device) for device in devices}
+    named = named or {backend for name, backend in _OWN_VARIABLE.items() if name in parsed.env}
+    return named.pop() if len(named) == 1 else None
+
+
+def _variable(env: Mapping[str, str], rig: Rig) -> str | None:
+    """The variable, of those that are set, by which the rig's back end chooses cards."""
+    names = _VISIBLE.get(rig.cards[0].backend, ()) if rig.cards else VISIBLE
+    return next((name for name in names if name in env), None)
+
+
+def _inside(given: str, numbers: Mapping[int, int], rig: Rig) -> dict[int, int]:
+    """Cards by their number in a container that is given some of them: by number in nvidia-smi, or UUID."""
+    listed = {card.pci_index: i for i, card in enumerate(rig.cards)} if rig.order_known else {}
+    outside = {n: i for n, i in listed.items() if n is not None} or dict(enumerate(range(len(rig.cards))))
+    cards = {_card(entry.strip(), outside, rig) for entry in given.split(",")}
+    kept = [i for _, i in sorted(numbers.items()) if given == "all" or i in cards]
+    return dict(enumerate(kept))
+
+
 def first_unknown_card(env: Mapping[str, str], rig: Rig) -> str | None:
     """Return the variable and the entry from which on cards are hidden by mistake; "" and -1 hide them on purpose."""
-    name = next((name for name in VISIBLE if name in env), None)
+    name = _variable(env, rig)
     if name is None or not rig.cards:
         return None
     entries = [part.strip() for part in env[name].split(",")]

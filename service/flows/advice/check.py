@@ -25,10 +25,8 @@ def check_command(context: Context, asked: CheckRequest, admit_new_repo: Callabl
     Everything that can be wrong with the request is found before anything is read. `admit_new_repo` is called before a
     repo never read here, and may raise. Raises InvalidInput and its kinds, and the Hub's errors.
     """
-    parsed, rig = (
-        parse(asked.command, asked.engine, build=asked.build),
-        rig_of(asked.hardware, calibrations.in_force(context.engine)),
-    )
+    parsed = parse(asked.command, asked.engine, build=asked.build)
+    rig = rig_of(asked.hardware, calibrations.in_force(context.engine), parsed)
     if asked.log is not None:
         read_log(asked.log)
     named = repo_of(listings.Listings(context.engine), asked.repo, parsed)

@@ -86,7 +86,7 @@ def model_directly(settings: Settings, case: BatchCase) -> Model:
 
 
 def _checked(headers: Headers, case: BatchCase) -> Checked:
-    rig = rig_of(case.hardware)
+    rig = rig_of(case.hardware, parsed=parse(case.command, case.engine, build=case.build))
     named = headers.named(case)
     model = headers.model_of(case, named.repo)
     return checked(case, model, rig, headers.companion_headers(case, named.repo), named.assumed)
