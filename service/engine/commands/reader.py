@@ -367,9 +367,20 @@ def _cpu_moe_rules(field: str, value: int) -> list[Override]:
 
 
 def _whole(text: str, name: str) -> int:
-    if not INTEGER.fullmatch(text):
-        raise InvalidFlags(f"{name} {text}: a whole number must follow", field=name)
-    return int(text)
+    if INTEGER.fullmatch(text):
+        return int(text)
+    read = re.match(r"[+-]?\d{1,9}", text)  # std::stoi takes the digits that it begins with
+    so_far = f", and the engine reads {read[0]}" if read else ""
+    raise InvalidFlags(f"{name} {text}: a whole number must follow{so_far}", field=name, choices=_meant(text))
+
+
+def _meant(text: str) -> tuple[str, ...]:
+    """The number that `16k`, `32,768` or `32_768` stands for, if it is one of them."""
+    if thousands := re.fullmatch(r"(\d{1,5})k(?:i?b|tokens)?", text, re.I):
+        return (str(int(thousands[1]) * 1024),)
+    if re.fullmatch(r"\d{1,3}(?:[,._']\d{3}){1,2}", text):
+        return (re.sub(r"\D", "", text),)
+    return ()
 
 
 def _shares(text: str, name: str) -> tuple[float, ...]:

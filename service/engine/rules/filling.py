@@ -43,6 +43,23 @@ def room_for_experts(case: Case) -> Iterator[Found]:
             return
 
 
+def onto_cards(case: Case) -> Iterator[list[str]]:
+    """Yield the change that takes as much out of RAM as the cards have room for, if they have some."""
+    changes: list[str] = []
+    if 0 <= case.flags.n_gpu_layers <= case.model.n_layer and (whole := case.changed("-ngl 999")):
+        case, changes = (whole, ["-ngl 999"]) if all(row.fits for row in whole.table[:-1]) else (case, [])
+    if case.flags.split_mode not in ("layer", "none"):
+        return
+    for device in sorted(range(case.cpu), key=lambda i: -_bandwidth(case, i)):
+        found = _filled(case, device, _layers_in_ram(case), _rooms(case)[device], cards_only=True)
+        after = case.changed(found[1]) if found else None
+        if found is not None and after is not None:
+            case = after
+            changes.append(found[1])
+    if changes:
+        yield ["; ".join(changes)]
+
+
 def _layers_in_ram(case: Case) -> dict[int, int]:
     """Layers all of whose experts are in RAM, with their bytes."""
     found: dict[int, int] = {}
@@ -65,9 +82,12 @@ def _bandwidth(case: Case, device: int) -> float:
 
 
 def _filled(
-    case: Case, device: int, layers: dict[int, int], room: int
+    case: Case, device: int, layers: dict[int, int], room: int, *, cards_only: bool = False
 ) -> tuple[int, str, tuple[float, float]] | None:  # fmt: skip
-    """The most of the card's own layers that fit it, what to write for them, and the gains; None where none does."""
+    """The most of the card's own layers that fit it, what to write for them, and the gains; None where none does.
+
+    `cards_only`: RAM may be too small still.
+    """
     own = sorted(i for i in layers if case.placement.layers[i] == device)
     n = 0
     while n < len(own) and sum(layers[i] for i in own[: n + 1]) <= room:
@@ -75,16 +95,18 @@ def _filled(
     for count in range(n, max(n - 3, 0), -1):
         fixed, text = _with_more(case, device, own[:count])
         memory = case.predict(fixed)
-        if all(row.fits for row in case.table_of(memory)):
+        rows = case.table_of(memory)
+        if all(row.fits for row in (rows[:-1] if cards_only else rows)):
             return count, text, case.gain(flags=fixed, placement=memory.placement)
     return None
 
 
 def _with_more(case: Case, device: int, layers: list[int]) -> tuple[Flags, str]:
     flags = case.flags
-    if flags.n_cpu_moe and not flags.overrides and case.cpu == 1:
-        less = msgspec.structs.replace(flags, n_cpu_moe=max(min(flags.n_cpu_moe, case.model.n_layer) - len(layers), 0))
-        return less, f"-ncmoe {less.n_cpu_moe}"
+    if (flags.n_cpu_moe or flags.cpu_moe) and not flags.overrides and case.cpu == 1:
+        now = case.model.n_layer if flags.cpu_moe else min(flags.n_cpu_moe, case.model.n_layer)
+        less = msgspec.structs.replace(flags, n_cpu_moe=max(now - len(layers), 0), cpu_moe=False)
+        return less, f"-ncmoe {less.n_cpu_moe}{'; leave out -cmoe' if flags.cpu_moe else ''}"
     pattern, name = expert_override(layers), case.devices[device].name
     rules = (Override(pattern, f"CUDA{device}"), *flags.overrides)
     before = " before the other rules" if flags.overrides or flags.cpu_moe or flags.n_cpu_moe else ""

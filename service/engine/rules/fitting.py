@@ -7,9 +7,11 @@ from functools import cache
 
 import msgspec
 
-from service.engine.commands import expert_override
+from service.engine.commands import alternatives, expert_override
 from service.engine.config import CPU, Flags, Override
+from service.engine.finding import Severity
 from service.engine.rules.case import Case
+from service.engine.rules.filling import onto_cards
 from service.engine.rules.rule import Found, rule
 from service.engine.tensor_names import layer_of
 from service.engine.units import GIB
@@ -189,13 +191,18 @@ def other_placements(case: Case) -> list[str]:
 @rule(
     "ram-too-small", "error", "mmap-pinned-memory-and-ram-that-is-too-small",
     "ik_llama.cpp src/llama-load-tensors.cpp:5309; discussion 286 (a 226 GiB model on 96 GB: 4 t/s from disk)",
-    fix="a smaller quantisation; GGML_CUDA_NO_PINNED=1 or mmap streams from disk",
+    fix="experts on cards that have room; a smaller quantisation; GGML_CUDA_NO_PINNED=1 or mmap streams from disk",
 )  # fmt: skip
 def ram_too_small(case: Case) -> Iterator[Found]:
     """Host memory that must stay in RAM; a warning where mmap streams it from disk. Swap is slower than that."""
     row = case.table[-1]
     if row.fits or case.flags.mlock:
         return
+
+    def changes(advice: str) -> Iterator[Sequence[str]]:
+        yield from onto_cards(case)
+        yield alternatives(advice)
+
     guessed = case.assumes_memory(case.cpu)
     there = f"{row.capacity_mib / 1024:,.1f}{' (assumed)' if guessed else ''}"
     needs = f"{row.total_mib / 1024:,.1f} GiB are needed in RAM, there are {there}"
@@ -203,9 +210,10 @@ def ram_too_small(case: Case) -> Iterator[Found]:
         pinned = case.run.pins_host
         why = "it is pinned (mmap is off)" if pinned else "mmap is off"
         fix = "GGML_CUDA_NO_PINNED=1 before the command" if pinned else "leave out --no-mmap, or leave out -rtr"
-        yield Found(f"{needs}, and {why}", fix, severity="warning" if guessed else None)
+        severity: Severity | None = "warning" if guessed else None
+        yield Found(f"{needs}, and {why}", severity=severity, changes=lambda: changes(fix))
     else:
         reads = case.from_drive
         counted = f": about {reads.a_token / GIB:.1f} GiB a token, which the speeds count" if reads else ""
         message = f"{needs}: what RAM cannot keep is read from the drive{counted}"
-        yield Found(message, "a smaller quantisation", severity="warning")
+        yield Found(message, severity="warning", changes=lambda: changes("a smaller quantisation"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from service.engine.commands.tables import option_named
 from service.engine.config import Override
 from service.engine.overrides import MAX_RULES
 from service.engine.rules.case import Case
@@ -62,6 +63,10 @@ def override_matches_nothing(case: Case) -> Iterator[Found]:
             yield Found(
                 f"-ot {_shown(one.written)}: matches no tensor of this model", _likely(case, one.written.pattern)
             )
+    for name in () if case.model.moe_layers else case.parsed.used:
+        option = option_named(name, bench=False)
+        if option is not None and option.field in ("cpu_moe", "n_cpu_moe"):
+            yield Found(f"{name}: the model has no routed experts, and nothing moves", f"leave out {name}")
 
 
 def _likely(case: Case, pattern: str) -> str:

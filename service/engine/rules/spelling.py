@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from difflib import get_close_matches
 
 from service.engine.builds import resolve_build
 from service.engine.commands.reader import NO_NUMBER
-from service.engine.commands.tables import known_options, newer_options
+from service.engine.commands.tables import known_options, newer_options, option_named
 from service.engine.engines import all_engines
 from service.engine.finding import Severity
 from service.engine.rules.case import Case
@@ -21,6 +22,9 @@ _TODAY_IN_BOTH = {
     "--threads-gen-batch": "-tb",
     "--gpu-layers": "-ngl",
 }
+_NEAR, _LONG_NAME = 0.85, 6  # of a name's likeness (difflib's ratio), and the letters from which on it says something
+_LOADING = ("mmap", "mlock")  # fields
+_WORDS_OF_ONE = 2  # an option and its value
 _FLAGS = "flags-that-are-gone-or-another-engines"
 _SOURCE = (
     "ik_llama.cpp 8337e4cd3 common/common.cpp gpt_params_find_arg, llama.cpp 0c1e57098 common/arg.cpp: an unknown "
@@ -46,6 +50,12 @@ def unknown_flag(case: Case) -> Iterator[Found]:
             yield Found(message, f"leave out {word[:80]}", severity=severity)
             continue
         if _known_then(case, name) or (case.parsed.build.newer and name.startswith("-")):
+            continue
+        if near := _meant(case, name, value):
+            typed, _, joined = name.partition("=")
+            how = f"is {near} meant?" if near != typed else "the value must be a word of its own"
+            change = f"{near} {value or joined}".rstrip() + ("" if near == typed else f"; leave out {name}")
+            yield Found(f"{case.parsed.program} of {case.engine} has no option {name[:80]}; {how}", change)
             continue
         other = _others_option(case, name)
         if other and case.parsed.program not in case.spec.commands.options.programs:  # no list of its own is known
@@ -83,7 +93,9 @@ def retired_flag(case: Case) -> Iterator[Found]:
     for name in case.parsed.old:
         if _known_then(case, name):
             continue
-        today = None if program == "llama-bench" else case.spec.commands.spelling_today.get(name)
+        today = (
+            None if program == "llama-bench" else _loading(case, name) or case.spec.commands.spelling_today.get(name)
+        )
         today = today or _TODAY_IN_BOTH.get(name)
         other = None if today else _others_option(case, name)
         if other:
@@ -98,6 +110,15 @@ def retired_flag(case: Case) -> Iterator[Found]:
         else:
             message = f"today's {program} of {engine} has no {name}"
         yield Found(message, today or f"leave out {name}")
+
+
+def _loading(case: Case, name: str) -> str | None:
+    """Today's one option for what `--no-mmap` and `--mlock` said together, where the engine has such an option."""
+    gone = [old for old in case.parsed.old if (option := option_named(old, False)) and option.field in _LOADING]
+    today = case.spec.commands.load_mode(case.flags)
+    if name not in gone or len(today) != _WORDS_OF_ONE:
+        return None
+    return f"{' '.join(today)}; leave out {' and '.join(gone)}"
 
 
 @rule(
@@ -158,6 +179,27 @@ def several_values(case: Case) -> Iterator[Found]:
     for option in case.parsed.varied:
         if not option.startswith(("-ot ", "--override-tensor")):
             yield Found(f"{option[:80]}: the figures are for the first value")
+
+
+def _meant(case: Case, word: str, value: str) -> str | None:
+    """Return the option that a mistyped one is meant to be: known, and with a value where this has one.
+
+    `-ngl=99`, dashes too many or too few, letters in another order or one wrong, or the beginning of one option only.
+    """
+    typed, _, joined = word.partition("=")
+    known = known_options(case.engine, case.parsed.program)
+    if typed in known:
+        return typed if joined and known[typed] else None
+    if not typed.startswith("-") or _others_option(case, typed) or option_named(typed, False):
+        return None
+    alike = [name for name, takes in known.items() if takes is bool(value or joined)]
+    bare = typed.lstrip("-")
+    same = [name for name in alike if name.lstrip("-") == bare]
+    swapped = [name for name in alike if len(bare) > 2 and sorted(name.lstrip("-")) == sorted(bare)]
+    begun = [name for name in alike if name.startswith(typed + "-")]
+    begun = [name for name in begun if option_named(name, False)] or begun
+    near = get_close_matches(typed, alike, n=1, cutoff=_NEAR) if len(bare) >= _LONG_NAME else []
+    return next((found[0] for found in (same, swapped, begun, near) if len(found) == 1), None)
 
 
 def _known_then(case: Case, name: str) -> bool:

@@ -18,16 +18,18 @@ _COUNTS = (
 
 
 @rule(
-    "value-not-understood", "error", _FLAGS, "ik_llama.cpp common/common.cpp, llama.cpp common/arg.cpp: std::stoi and "
-    "the lists of names throw", fix="a value that the option takes",
+    "value-not-understood", "error", _FLAGS, "ik_llama.cpp common/common.cpp, llama.cpp common/arg.cpp: std::stoi "
+    "throws, or takes the digits that a word begins with; the lists of names throw",
+    fix="a value that the option takes",
 )  # fmt: skip
 def value_not_understood(case: Case) -> Iterator[Found]:
-    """A word where a number belongs, or a name that neither engine knows; the figures are without it."""
+    """A word where a number belongs (`16k` too), or a name that neither engine knows; the figures are without it."""
     for wrong in case.parsed.refused:
-        choices = ", ".join(wrong.choices)
+        choices = "" if len(wrong.choices) == 1 else ", ".join(wrong.choices)
+        change = f"{wrong.option} {wrong.choices[0]}" if len(wrong.choices) == 1 else f"leave out {wrong.option}"
         yield Found(
             f"{wrong.detail[:200]}; the figures are without it{f'; it is one of {choices}' if choices else ''}",
-            f"leave out {wrong.option}" if wrong.option else None,
+            change if wrong.option else None,
         )
 
 

@@ -1,0 +1,95 @@
+"""What a command that cannot do what it says is told to do instead."""
+
+from __future__ import annotations
+
+import pytest
+
+from service.engine.catalogue import resolve
+from service.engine.commands import parse
+from service.engine.finding import Finding
+from service.engine.hardware import Cpu, Gpu, Hardware, Ram
+from service.engine.rules import case_of, findings
+from tests.engine.rules.examples import DENSE_SMALL, GLM, LLAMA
+from tests.models import build
+from tests.rigs import ONE_3090_DESKTOP
+
+PLAIN = "llama-server -m m.gguf -ngl 99 -c 8192"
+LITTLE_RAM = Hardware(gpus=[Gpu(name="RTX 3090")], cpu=Cpu(model="Ryzen 9 5950X"), ram=Ram(total_gb=56))
+
+
+def found(command: str, rule: str, model: tuple[str, str] = DENSE_SMALL, rig: Hardware = ONE_3090_DESKTOP) -> Finding:
+    case = case_of(parse(command, LLAMA), build(*model), resolve(rig), command, "cuda")
+    return next(one for one in findings(case) if one.rule == rule)
+
+
+@pytest.mark.parametrize(
+    ("written", "fix"),
+    [
+        ("--ngl 99", "-ngl 99; leave out --ngl"),
+        ("-nlg 99", "-ngl 99; leave out -nlg"),
+        ("-ctx-size 4096", "--ctx-size 4096; leave out -ctx-size"),
+        ("--ctx 4096", "--ctx-size 4096; leave out --ctx"),
+        ("--flash-atn on", "--flash-attn on; leave out --flash-atn"),
+        ("--no-kv-ofload", "--no-kv-offload; leave out --no-kv-ofload"),
+        ("-ngl=99", "-ngl 99"),
+        ("--ctx-size=4096", "--ctx-size 4096"),
+        ("--wibble 3", "leave out --wibble 3"),
+        ("-xx", "leave out -xx"),
+    ],
+)
+def test_a_mistyped_option_is_told_what_may_be_meant(written: str, fix: str) -> None:
+    assert found(f"llama-server -m m.gguf -c 8192 {written}", "unknown-flag").fix == fix
+
+
+@pytest.mark.parametrize(
+    ("written", "number"), [("16k", "16384"), ("8,192", "8192"), ("8_192", "8192"), ("4K", "4096")]
+)
+def test_a_number_with_a_unit_or_separators_is_told_what_the_engine_reads_and_what_is_meant(
+    written: str, number: str
+) -> None:
+    one = found(f"llama-server -m m.gguf -ngl 99 -c {written}", "value-not-understood")
+    assert one.fix == f"-c {number}"
+    assert f"the engine reads {written.partition(',')[0].rstrip('kK').partition('_')[0]}" in one.message
+
+
+@pytest.mark.parametrize(
+    ("written", "fix"),
+    [
+        ("--no-mmap", "-lm none; leave out --no-mmap"),
+        ("--mlock", "-lm mmap+mlock; leave out --mlock"),
+        ("--mlock --no-mmap", "-lm mlock; leave out --mlock and --no-mmap"),
+    ],
+)
+def test_how_a_file_is_loaded_is_told_in_todays_one_option(written: str, fix: str) -> None:
+    assert found(f"{PLAIN} {written}", "retired-flag").fix == fix
+
+
+@pytest.mark.parametrize("written", ["-ncmoe 20", "-cmoe", "--n-cpu-moe 8"])
+def test_experts_in_ram_are_told_to_be_none_where_the_model_has_none(written: str) -> None:
+    one = found(f"{PLAIN} {written}", "override-matches-nothing")
+    assert one.fix == f"leave out {written.split()[0]}"
+
+
+@pytest.mark.parametrize(
+    ("placed", "begins"),
+    [
+        ("-ngl 99 -ot exps=CPU", "-ot 'blk"),
+        ("-ngl 20 -ot exps=CPU", "-ngl 999; -ot 'blk"),
+        ("-ngl 99 -cmoe", "-ncmoe "),
+        ("-ngl 99 -ot exps=CPU -lm none", "-ot 'blk"),
+    ],
+)
+def test_what_ram_has_no_room_for_goes_to_a_card_that_has(placed: str, begins: str) -> None:
+    one = found(f"llama-server -m m.gguf -c 16384 -fit off {placed}", "ram-too-small", GLM, LITTLE_RAM)
+    assert one.fix is not None
+    assert one.fix.startswith(begins)
+    assert one.gain is not None
+    assert one.gain.startswith("fits: ")
+
+
+def test_cards_together_take_what_one_of_them_has_no_room_for() -> None:
+    rig = Hardware(gpus=[Gpu(name="RTX 3090", count=2)], cpu=Cpu(model="Ryzen 9 7950X"), ram=Ram(total_gb=48))
+    one = found("llama-server -m m.gguf -c 8192 -ngl 99 -ot exps=CPU", "ram-too-small", GLM, rig)
+    assert one.fix is not None
+    assert "=CUDA0'" in one.fix
+    assert "=CUDA1'" in one.fix
