@@ -9,15 +9,23 @@ import msgspec
 
 from service.engine.errors import InvalidInput
 
-HOSTS = frozenset({"huggingface.co", "www.huggingface.co", "hf.co"})
+HOSTS = frozenset({"huggingface.co", "www.huggingface.co", "hf.co", "hf-mirror.com"})  # the last mirrors all of it
 MAX_TEXT = 2_048
 _MAX_PART = 96  # characters of an owner and of a name each
 # What other programs put before a repo: `ollama run hf.co/a/b`, `llama-server -hf a/b:Q4_K_M`, `hf download a/b`.
 _COMMAND = re.compile(
-    r"(?:\$\s+)?(?:ollama\s+(?:run|pull)\s+|(?:hf|huggingface-cli)\s+download\s+"
+    r"(?:\$\s+)?(?:ollama\s+(?:run|pull)\s+|(?:hf|huggingface-cli)\s+download\s+|git\s+(?:lfs\s+)?clone\s+"
     r"|(?:(?:\S{0,80}/)?llama-(?:server|cli)\s+)?(?:-hfr?|--hf-repo)[\s=]+)",
     re.I,
 )
+_QUANTISATION = r"(?:(?:UD|i1|smol|mix|pure|imat)[-_])?(?:I?Q|TQ|DQ)[1-8]_\w+|BF16|FP16|F16|F32|MXFP4\w*|NVFP4"
+_LINK = re.compile(r"\[[^\[\]]*\]\((\S+?)\)|<(\S+?)>")  # of Markdown, and an address that a chat shall not preview
+_INCLUDED = re.compile(rf"--include(?:=|\s+)\S*?({_QUANTISATION})(?![A-Za-z0-9_])", re.I)
+_OPTIONS = re.compile(r"\s+--?[A-Za-z].*|\s+\.?$", re.S)
+_VARIANT_BEHIND = re.compile(rf"([^\s:]+/[^\s:/]+)(?:\s+|/)({_QUANTISATION})", re.I)
+_FILE_BEHIND = re.compile(r"([^\s:]+/[^\s:/]+)\s+(\S+\.gguf)", re.I)
+_REVISION_BEFORE = re.compile(r"([^\s:@]+/[^\s:@/]+)@([^\s:@/]+):([^\s:/]+)")
+_CACHE_FOLDER = re.compile(r"(?:\S*/)?models--([A-Za-z0-9_.-]{1,96}?)--([A-Za-z0-9_.-]{1,96})(?:/\S*)?")
 _SEARCHED = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._+-]{1,95}", re.ASCII)
 _SCHEME = re.compile(r"(https?|hf)://", re.I)
 _PART = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9_.-]*[A-Za-z0-9_])?", re.ASCII)
@@ -52,11 +60,10 @@ def parse_repo_reference(text: str) -> RepoReference:
     """Return what `text` refers to. Raises InvalidInput (field `repo`) for anything but a model repo on the Hub."""
     if len(text) > MAX_TEXT:
         raise _invalid(f"the text is longer than {MAX_TEXT} characters")
-    text = _SCHEME.sub(lambda m: m[0].lower(), _COMMAND.sub("", text.strip(), count=1).strip("`'\" "), count=1)
+    text = _SCHEME.sub(lambda m: m[0].lower(), _without_wrapping(text), count=1)
     if is_name_alone(text):
-        raise _invalid(
-            f"{text!r} names no owner; huggingface.co/models?library=gguf&search={quote_plus(text)} has the repos"
-        )
+        searched = quote_plus(text.replace(":", " "))
+        raise _invalid(f"{text!r} names no owner; huggingface.co/models?library=gguf&search={searched} has the repos")
     if not text.isprintable() or " " in text:
         raise _invalid("the text has spaces or control characters")
     if text.startswith("hf://"):
@@ -72,7 +79,28 @@ def parse_repo_reference(text: str) -> RepoReference:
 
 def is_name_alone(text: str) -> bool:
     """Return whether a text may be the name of a repo without its owner, such as `qwen3 235b`."""
-    return text.isprintable() and "/" not in text and _SEARCHED.fullmatch(text.strip()) is not None
+    return text.isprintable() and "/" not in text and _SEARCHED.fullmatch(text.strip().replace(":", " ")) is not None
+
+
+def _without_wrapping(text: str) -> str:
+    """Return what names the repo in a link, behind a command, in a folder of the Hub's cache, or beside a variant."""
+    text = text.strip()
+    if link := _LINK.fullmatch(text):
+        text = link[1] or link[2]
+    if command := _COMMAND.match(text):
+        included = _INCLUDED.search(text)
+        text = _OPTIONS.sub("", text[command.end() :], count=1).strip("`'\" ")
+        text = text.removesuffix(".git") if command[0].lstrip("$ ").startswith("git") else text
+        text += f":{included[1]}" if included and ":" not in text else ""
+    text = text.strip("`'\" ")
+    if folder := _CACHE_FOLDER.fullmatch(text):
+        text = f"{folder[1]}/{folder[2]}"
+    if revision := _REVISION_BEFORE.fullmatch(text):
+        text = f"hf.co/{revision[1]}:{revision[3]}/tree/{revision[2]}"
+    if file := _FILE_BEHIND.fullmatch(text):
+        text = f"{file[1]}/{file[2]}"
+    behind = _VARIANT_BEHIND.fullmatch(text)
+    return f"{behind[1]}:{behind[2]}" if behind else text
 
 
 def parse_reference(repo: str, revision: str | None) -> RepoReference:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from difflib import SequenceMatcher
 
 from service.engine.errors import InvalidInput, UnknownVariant
 from service.hub.errors import RepoTooLarge
@@ -57,8 +58,8 @@ def choose(
 ) -> tuple[Variant, ...]:  # fmt: skip
     """Return the variants to read: those that a reference or `names` ask for, else all of them.
 
-    Names are compared without case. Raises UnknownVariant with those there are, and RepoTooLarge when what is asked for
-    is more than `limits` allow.
+    Names are compared without case, and may be given without a prefix that only one has. Raises UnknownVariant with
+    those there are, and RepoTooLarge when what is asked for is more than `limits` allow.
     """
     chosen = listing.variants
     if reference is not None and reference.variant is not None:
@@ -86,12 +87,28 @@ def _check_limits(listing: RepoListing, chosen: tuple[Variant, ...], limits: Lis
 
 
 def _named(listing: RepoListing, names: Sequence[str], field: str) -> tuple[Variant, ...]:
-    by_name = {v.name.lower(): v for v in listing.variants}
+    """Variants by their names, in any case; also with other separators, or without a prefix that only one has."""
+    wanted: set[str] = set()
     for name in names:
-        if name.lower() not in by_name:
-            raise UnknownVariant(f"the repo has no variant {name[:80]!r}", field=field, choices=listing.names[:40])
-    wanted = {name.lower() for name in names}
-    return tuple(v for v in listing.variants if v.name.lower() in wanted)
+        found = next((f for alike in _ALIKE if (f := [v for v in listing.names if alike(v, name)])), [])
+        if len(found) != 1:
+            near = sorted(listing.names, key=lambda v: -SequenceMatcher(None, _plain(v), _plain(name)).ratio())
+            said = "has several variants" if found else "has no variant"
+            raise UnknownVariant(f"the repo {said} {name[:80]!r}", field=field, choices=tuple(found or near)[:40])
+        wanted.add(found[0])
+    return tuple(v for v in listing.variants if v.name in wanted)
+
+
+def _plain(name: str) -> str:
+    return re.sub(r"[-_.]", "-", name.lower())
+
+
+# How a variant may be asked for, the closest first: `q4_k_m`, `UD_Q4_K_XL`, `Q4_K_XL` for UD-Q4_K_XL.
+_ALIKE = (
+    lambda variant, name: variant.lower() == name.lower(),
+    lambda variant, name: _plain(variant) == _plain(name),
+    lambda variant, name: _plain(variant).endswith("-" + _plain(name)),
+)
 
 
 def _holding(listing: RepoListing, path: str) -> tuple[Variant, ...]:

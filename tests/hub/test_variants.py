@@ -115,10 +115,31 @@ def test_a_reference_chooses_by_variant_file_or_folder() -> None:
     assert chosen("o/n", ["Q8_0", "Q2_K"]) == ["Q2_K", "Q8_0"]
 
 
-def test_an_unknown_variant_is_answered_with_those_there_are() -> None:
+@pytest.mark.parametrize(
+    ("name", "found"),
+    [
+        ("ud-q4_k_xl", ["UD-Q4_K_XL"]),
+        ("UD_Q4_K_XL", ["UD-Q4_K_XL"]),
+        ("Q4_K_XL", ["UD-Q4_K_XL"]),
+        ("Q4_K_M", ["Q4_K_M"]),
+        ("Q2_K_XL", []),
+        ("K_XL", []),
+    ],
+)
+def test_a_variant_is_found_without_the_prefix_that_only_one_has(name: str, found: list[str]) -> None:
+    paths = ["m-UD-Q4_K_XL.gguf", "m-Q4_K_M.gguf", "m-UD-Q2_K_XL.gguf", "m-i1-Q2_K_XL.gguf"]
+    listing = RepoListing("o/n", "0" * 40, *find_variants([RepoFile(path, 1) for path in paths], "m"))
+    if found:
+        assert [v.name for v in choose(listing, parse_repo_reference(f"o/n:{name}"))] == found
+    else:
+        with pytest.raises(UnknownVariant, match=r"several|no variant"):
+            choose(listing, parse_repo_reference(f"o/n:{name}"))
+
+
+def test_an_unknown_variant_is_answered_with_those_there_are_the_nearest_first() -> None:
     with pytest.raises(UnknownVariant) as caught:
         chosen("o/n:Q5_0")
-    assert caught.value.choices == ("Q2_K", "Q4_0", "Q8_0")
+    assert caught.value.choices == ("Q4_0", "Q8_0", "Q2_K")
     assert caught.value.field == "repo"
     with pytest.raises(UnknownVariant) as caught:
         chosen("o/n", ["Q5_0"])

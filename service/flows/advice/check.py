@@ -7,7 +7,7 @@ from collections.abc import Callable
 from service.engine.commands import parse
 from service.engine.logs import read_log
 from service.flows.advice.checked import checked, rig_of
-from service.flows.advice.command_model import repo_of, variant_of
+from service.flows.advice.command_model import assumed_variant, repo_of, variant_of
 from service.flows.advice.companions import companions
 from service.flows.advice.reading import read_models
 from service.flows.advice.repos import list_repo, reading
@@ -40,7 +40,8 @@ def check_command(context: Context, asked: CheckRequest, admit_new_repo: Callabl
         headers = companions(
             parsed, asked.draft, asked.mmproj, listing, _lister(context, admit_new_repo), context.hub.read_header
         )
-    return checked(asked, models.variants[0], rig, headers, named.assumed)
+    assumed = (*named.assumed, *assumed_variant(listing, reference, parsed, variant))
+    return checked(asked, models.variants[0], rig, headers, assumed)
 
 
 def _lister(context: Context, admit_new_repo: Callable[[], None]) -> Callable[[RepoReference], RepoListing]:

@@ -12,11 +12,12 @@ from service.engine.advise import VariantModel
 from service.engine.commands import parse
 from service.engine.decoding import wrong_value
 from service.engine.errors import AdvisorError, InvalidInput
+from service.engine.hardware import Assumption
 from service.engine.model import Model
 from service.engine.rules import CompanionHeaders
 from service.errors import describe
 from service.flows.advice.checked import checked, rig_of
-from service.flows.advice.command_model import NamedRepo, repo_of, variant_of
+from service.flows.advice.command_model import NamedRepo, assumed_variant, repo_of, variant_of
 from service.flows.advice.companions import companions, companions_on_disk
 from service.flows.advice.opening import opened, opened_hub, repos_seen
 from service.flows.advice.reading import read_models
@@ -64,6 +65,12 @@ class Headers:
                 self._read[key] = read_models(hub, listing, [variant]).variants[0]
         return self._read[key]
 
+    def assumed_of(self, case: BatchCase, name: str, variant: str) -> tuple[Assumption, ...]:
+        """Return what was assumed of a case's variant, which was read before."""
+        parsed, (listing, reference) = parse(case.command, case.engine, build=case.build), self._listed[name]
+        taken = next((one for one in listing.variants if one.name == variant), None)
+        return () if taken is None else assumed_variant(listing, reference, parsed, taken)
+
     def companion_headers(self, case: BatchCase, name: str) -> CompanionHeaders:
         """Return what the case's command loads besides its model, which was read before. Raises AdvisorError."""
         parsed, (listing, _) = parse(case.command, case.engine, build=case.build), self._listed[name]
@@ -89,7 +96,8 @@ def _checked(headers: Headers, case: BatchCase) -> Checked:
     rig = rig_of(case.hardware, parsed=parse(case.command, case.engine, build=case.build))
     named = headers.named(case)
     model = headers.model_of(case, named.repo)
-    return checked(case, model, rig, headers.companion_headers(case, named.repo), named.assumed)
+    assumed = (*named.assumed, *headers.assumed_of(case, named.repo, model.name))
+    return checked(case, model, rig, headers.companion_headers(case, named.repo), assumed)
 
 
 def check_batch(settings: Settings, lines: Iterable[bytes]) -> Iterator[dict[str, Any]]:

@@ -23,6 +23,7 @@ _CACHE_FOLDER = re.compile(r"models--([A-Za-z0-9_.-]{1,96})--([A-Za-z0-9_.-]{1,9
 _SHARD = re.compile(r"-\d{5}-of-\d{5}$")
 _decode = msgspec.msgpack.Decoder(RepoListing).decode
 _MOST_NAMED = 8
+_USUAL = "Q4_K_M"
 
 
 class Known(Protocol):
@@ -109,7 +110,7 @@ def _repo_id(owner: str, name: str) -> str | None:
 def variant_of(listing: RepoListing, reference: RepoReference, parsed: ParsedCommand) -> Variant:
     """Return the variant that a command runs: named in the reference, or holding its file, or the only one.
 
-    Raises UnknownVariant with those there are.
+    Of `-hf` without a quantisation it is what the engine takes. Raises UnknownVariant with those there are.
     """
     if reference.variant or reference.file:
         return choose(listing, reference, None, _ANY_NUMBER)[0]
@@ -119,9 +120,34 @@ def variant_of(listing: RepoListing, reference: RepoReference, parsed: ParsedCom
         return holding
     if len(listing.variants) == 1:
         return listing.variants[0]
+    if not file and listing.variants and option_value(parsed.flags.other, _REPO_OPTIONS):
+        return _taken_unasked(listing)
     names = tuple(v.name for v in listing.variants)
     message = f"no variant holds the command's file {file[:120]!r}" if file else "the command names no file"
     raise UnknownVariant(f"{message}: give `repo` (--model) as OWNER/NAME:VARIANT", field="repo", choices=names[:40])
+
+
+def _taken_unasked(listing: RepoListing) -> Variant:
+    """llama-server --help, -hf: "default to Q4_K_M, or falls back to the first file in the repo"."""
+    usual = [variant for variant in listing.variants if variant.name.upper().endswith(_USUAL)]
+    return min(
+        usual or listing.variants, key=lambda variant: (len(variant.name) if usual else 0, variant.files[0].path)
+    )
+
+
+def assumed_variant(
+    listing: RepoListing, reference: RepoReference, parsed: ParsedCommand, variant: Variant
+) -> tuple[Assumption, ...]:  # fmt: skip
+    """Return what is assumed of the variant: that it is what `-hf` takes unasked, or other than the command's file."""
+    file = file_of(parsed)
+    held = _holding(listing.variants, file)
+    if held is not None and held.name != variant.name:
+        why = f"asked for so, and the command opens {file[:120]}, which is {held.name}"
+    elif file or reference.variant or reference.file or len(listing.variants) == 1:
+        return ()
+    else:
+        why = f"the command names no quantisation: -hf takes {_USUAL}, or else the repo's first file"
+    return (Assumption("variant", variant.name, why, "everything"),)
 
 
 def _holding(variants: Sequence[Variant], file: str) -> Variant | None:

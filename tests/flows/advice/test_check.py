@@ -38,6 +38,23 @@ def test_a_command_that_names_its_repo_needs_no_other_word(context: Context, hub
     assert (answer.repo, answer.variant) == (REPO, "Q8_0")
 
 
+def test_a_command_that_names_no_quantisation_has_the_one_that_its_engine_takes_and_that_is_said(
+    context: Context, hub: WatchedHub
+) -> None:
+    answer = check_command(context, asked(f"llama-server -hf {REPO} -c 4096"))
+    assert (answer.variant, answer.assumed[0].field, answer.assumed[0].value) == ("Q4_K_M", "variant", "Q4_K_M")
+    with pytest.raises(UnknownVariant):
+        check_command(context, asked("llama-server -c 4096", REPO))
+
+
+def test_a_variant_asked_for_other_than_the_command_s_file_is_said(context: Context, hub: WatchedHub) -> None:
+    answer = check_command(context, asked("llama-server -m Qwen3-0.6B-Q8_0.gguf -c 4096", f"{REPO}:Q4_K_M"))
+    assert answer.variant == "Q4_K_M"
+    assert "which is Q8_0" in answer.assumed[0].why
+    answer = check_command(context, asked("llama-server -m mine.gguf -c 4096", f"{REPO}:Q4_K_M"))
+    assert answer.assumed[0].field != "variant"
+
+
 def test_without_a_repo_the_one_read_here_that_holds_the_file_is_taken_and_said(
     context: Context, hub: WatchedHub
 ) -> None:
