@@ -10,6 +10,7 @@ import msgspec
 
 from service.engine.builds import Build, BuildAsked, resolve_build
 from service.engine.commands.changes import Words
+from service.engine.commands.other_programs import other_program
 from service.engine.commands.read_files import only_command
 from service.engine.commands.reader import INTEGER, OPTION, BenchTests, OptionReader
 from service.engine.commands.shell import split_commands
@@ -20,7 +21,10 @@ from service.engine.engines import all_engines, engine_spec
 from service.engine.errors import InvalidFlags
 
 # Every program that takes the engines' options. Those that evaluate whole batches of logits count as benchmarks.
-SERVER_PROGRAMS = ("llama-server", "llama-cli", "llama-run", "llama-simple", "server", "main", "llama-fit-params")
+SERVER_PROGRAMS = (
+    "llama-server", "llama-cli", "llama-completion", "llama-mtmd-cli", "llama-run", "llama-simple", "llama-speculative",
+    "llama-speculative-simple", "llama-embedding", "llama-parallel", "server", "main", "llama-fit-params",
+)  # fmt: skip
 BENCH_PROGRAMS = ("llama-bench", "llama-sweep-bench", "llama-batched-bench", "llama-perplexity", "llama-imatrix")
 
 _PRINTED_DASH = re.compile(r"[–—−]{1,2}([A-Za-z][\w-]*(?:=.*)?)", re.S)
@@ -150,6 +154,12 @@ def _chosen(commands: list[list[str]]) -> list[str]:
             if " " in word.strip() and _names_a_program(word):
                 return [*exported, *_chosen([out_of_container(one) for one in split_commands(word)])]
     for words in commands:
+        if other := other_program(words):
+            raise InvalidFlags(
+                f"this is a command of {other}, whose options and placement are its own: give a line of llama.cpp such "
+                "as `llama-server -m a.gguf -ngl 99`, or ask for an advice of the model",
+                field="command",
+            )
         if any(OPTION.match(word.lstrip("(")) for word in words):
             return words
     raise InvalidFlags(

@@ -44,6 +44,7 @@ _LOAD_MODES: dict[str, tuple[bool | None, bool]] = {
     "dio": (False, False),
 }
 _CPU_MOE_RULE = r"\.ffn_(up|down|gate|gate_up)_(ch|)exps"  # llama.cpp common.h:1198
+_FITTING = ("llama-server", "llama-cli", "llama-completion", "llama-mtmd-cli", "llama-fit-params")  # common_init
 _MAX_SHARES = 64
 _MAX_LAYERS = 512
 
@@ -77,7 +78,7 @@ class OptionReader:
         self.rules: list[Override] = []
         self.cpu_moe: list[tuple[str, int, int]] = []  # field, value, number of -ot rules before it
         self.measured: dict[str, list[tuple[int, ...]]] = {}
-        self.fit = self.build.fit and program in ("llama-server", "llama-cli", "llama-fit-params")
+        self.fit = self.build.fit and program in _FITTING
         self.model_path: str | None = None
         self.alias: str | None = None
         self.other: list[str] = []

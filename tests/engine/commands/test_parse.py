@@ -314,6 +314,29 @@ def test_what_is_no_command_is_an_error(text: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("text", "program"),
+    [
+        ("ollama run hf.co/a/b:Q4_K_M", "Ollama"),
+        ("OLLAMA_FLASH_ATTENTION=1 /usr/local/bin/ollama serve", "Ollama"),
+        ("lms load a/b --gpu max --context-length 8192", "LM Studio"),
+        ("vllm serve a/b --tensor-parallel-size 2", "vLLM"),
+        ("python3 -m vllm.entrypoints.openai.api_server --model a/b", "vLLM"),
+        ("python -m llama_cpp.server --model a.gguf --n_gpu_layers -1", "llama-cpp-python"),
+        ("python server.py --model a.gguf --loader llama.cpp --gpu-layers 99", "text-generation-webui"),
+    ],
+)
+def test_a_command_of_another_program_is_named_and_not_read_as_llama_cpps(text: str, program: str) -> None:
+    with pytest.raises(InvalidFlags, match=f"a command of {program}"):
+        parse(text)
+
+
+@pytest.mark.parametrize("program", ["llama-completion", "llama-mtmd-cli", "llama-speculative-simple"])
+def test_the_engines_other_programs_are_known(program: str) -> None:
+    parsed = parse(f"./build/bin/{program} -m /models/vllm/a.gguf -c 4096")
+    assert (parsed.program, parsed.flags.n_ctx, parsed.unknown) == (program, 4096, ())
+
+
+@pytest.mark.parametrize(
     "text", ["llama-server -c $((", 'llama-server "', "llama-server $(", "llama-server '", "llama-server -c $((1*"]
 )
 def test_what_is_not_closed_is_an_error(text: str) -> None:
