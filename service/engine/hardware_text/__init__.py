@@ -20,6 +20,7 @@ from service.engine.hardware_text.llama import read_cuda_init, read_list_devices
 from service.engine.hardware_text.nvidia import read_csv, read_list, read_table
 from service.engine.hardware_text.rocm import read_rocm_smi
 from service.engine.hardware_text.shorthand import read_shorthand
+from service.engine.hardware_text.summaries import read_fetch, read_inxi, read_lspci
 from service.engine.hardware_text.system_profiler import read_system_profiler
 from service.engine.hardware_text.vulkaninfo import read_vulkaninfo
 from service.engine.hardware_text.windows_reports import read_dxdiag, read_msinfo
@@ -45,6 +46,9 @@ _RECOGNISERS: tuple[Recogniser, ...] = (
     read_dxdiag,
     read_msinfo,
     read_vulkaninfo,
+    read_lspci,
+    read_fetch,
+    read_inxi,
     read_shorthand,
 )
 _MAX_LINE = 1000

@@ -14,7 +14,7 @@ MARKUP = re.compile(r"\*\*|__|`{1,3}|(?:(?<=\n)|^)[ \t]*(?:[-*•#>]+|\d\.)[ \t]
 SPACES = re.compile(r"[^\S\n]+")
 # What stands between two parts; a full stop ends a clause where a word follows.
 SEPARATOR = re.compile(
-    r"\s*(?:\n|[,;|]|\s&(?=\s)|\+(?!\d)|/(?!s\b)|[.!?](?=\s|$)|\((?!\d{1,2}\s?[x*]\s?\d{1,3}\))|\)|–\s|—|=>|->)\s*|\b(?:and|plus|und)\b"
+    r"\s*(?:\n|[,;|]|\s&(?=\s)|\+(?!\d)|/(?!s\b)|[.!?](?=\s|$)|\((?!\d{1,2}\s?[x*]\s?\d{1,3}(?:\s?gb?)?(?:\s?\+\s?\d{1,2}\s?[x*]\s?\d{1,3}(?:\s?gb?)?)*\))|\)|–\s|—|=>|->)\s*|\b(?:and|plus|und|y|et)\b"
 )
 WORD = re.compile(r"[^\W_][\w.'’-]*[\w+]|[^\W_]\+?", _I)
 NEXT_WORD = re.compile(r"[ \t]{0,2}\(?[^\W_](?:[\w.'’-]*\w)?(?:\+(?=\s|$|[,)]))?\)?")
@@ -22,7 +22,7 @@ BRAND_AT_END = re.compile(r"(?<!titan)\s(?:amd|nvidia|intel|geforce|radeon|rtx|g
 TIERED = re.compile(r"[3579]\s\d{4}\w{0,3}\b", _I)
 GLUED_COUNT = re.compile(r"\b([a-z]{0,2}\d{2,4}(?:ti|xtx?|s)?)[x*](\d{1,2})(?=$|[\s,;+)])", _I)
 REJOINING = re.compile(r"which|has|having", _I)
-JOINING = re.compile(r"with|w|have|of|at|@|on|in|each|that|is|a|an|the|-|:|=|x", _I)
+JOINING = re.compile(r"mit|con|avec|de|von|with|w|have|of|at|@|on|in|each|that|is|a|an|the|-|:|=|x", _I)
 FILLER = re.compile(
     r"i|i['’]ve|i['’]m|we|we['’]ve|you|my|me|our|your|it|it['’]s|its|this|these|they|am|are|was|be|been|do|does"
     r"|so|now|just|only|also|too|here|there|currently|already|still|basically|total|together|combined|altogether|overall"
@@ -33,13 +33,15 @@ FILLER = re.compile(
     r"|for|from|to|by|via|as|than|then|but|because|like|since|via|per|up|out|off|down|into|inside|across|among|between|behind"
     r"|any|all|both|some|more|most|other|what|how|can|could|giving|gives|making|makes|make|reach|means|basically|there['’]s"
     r"|hi|hello|hey|thanks|please|think|believe|guess|well|ok|okay|yes|rest|physical|logical|sockets?|socket|threads?|amd|nvidia|intel"
+    r"|ich|habe|eine?n?|meine?|der|die|das|für|auch|noch|tengo|una?|el|la|los|las|mi|mis|j['’]ai|une|le|les|des|du|ma|mon"
+    r"|grafikkarten?|prozessor|rechner|stück|stk|tarjetas?|gráficas?|procesador|cartes?|graphiques?|processeur|vive|équipo"
     r"|ecc|reg(?:istered)?|(?:un)?buffered|[rul]?dimms?|so-?dimms?|sticks?|modules?|kit|xmp|expo|jedec|unified|shared|cl\d\d|available|usable|capacity|speed|type|name|model|version|os|gb|s|t|r|e",
     _I,
 )
 
-_UNIT = r"(?:gib|gb|gigabytes?|gigs?|g|tib|tb|t)"
+_UNIT = r"(?:gib|gb|go|gigabytes?|gigas?|gigs?|g|tib|tb|t)"
 SIZE = re.compile(
-    rf"(\d{{1,6}}(?:\.\d{{1,3}})?)\s?({_UNIT[3:-1]})\b(?![/@]s|\w)|(\d{{2,4}})(?=\s?(?:(?:lp)?ddr\d|ram\b))",
+    rf"(?<!\d)(?!\d{{3,6}}t\b)(\d{{1,6}}(?:\.\d{{1,3}})?)\s?({_UNIT[3:-1]})\b(?![/@]s|\w)|(\d{{2,4}})(?=\s?(?:(?:lp)?ddr\d|ram\b))",
     _I,
 )
 SIZE_BEFORE = re.compile(rf"(\d{{1,4}}(?:\.\d{{1,3}})?)\s?{_UNIT}\b\s*(?:of\s)?(?:vram\s)?", _I)
@@ -54,7 +56,9 @@ ROLE_VRAM = re.compile(
 )
 ROLE_RAM = re.compile(
     r"\s*(?:of\s|for\s|total\s|in\s|my\s|the\s|shared\s|fast\s|motherboard\s|ecc\s|quad[\s-]channel\s|\(?\d+\s?x\s?\d+\s?gb\)?\s)*"
-    r"(?:system|main|host|cpu|unified|ram\b|memory|(?:lp|so-?)?ddr\d|[rul]?r?dimms?|sodimm|ecc)", _I)  # fmt: skip
+    r"(?:system|main|host|cpu|unified|ram\b|memory|arbeitsspeicher|hauptspeicher"
+    r"|(?:de\s)?(?:memoria|mémoire)(?!\s(?:de\s)?v[íi]deo)|de\sram\b"
+    r"|(?:lp|so-?)?ddr\d|[rul]?r?dimms?|sodimm|ecc)", _I)  # fmt: skip
 ROLE_BEFORE = re.compile(r"\b(v[\s-]?ram|video memory|ram|memory)\s*(?:[:=]|is|of|size|total)*\s*\(?$", _I)
 ROLE_EACH = re.compile(r"^[^,;\n.]{0,16}?\b(?:each|apiece|per (?:card|gpu)|a card)\b|^\s*x\s?\d", _I)
 ROLE_TOTAL = re.compile(
@@ -63,7 +67,7 @@ ROLE_TOTAL = re.compile(
     _I,
 )
 
-_GB = r"(?:gib|gb|gigs?|g)\b(?!/s)"
+_GB = r"(?:gib|gb|go|gigas?|gigs?|g)\b(?!/s)"
 # Between a size and the card that has it.
 AT_CARD = re.compile(
     r"\s*(?:version\s)?(?:(?:on|of|in)\s(?:my|the|a)\s)?\s*(?:(?:msi|evga|asus|gigabyte|zotac|palit|pny|nvidia|amd|used|modded)\s+)*",
@@ -86,15 +90,36 @@ DEVICE_NUMBERS = re.compile(
     r"|(\d{1,2})\s?:\s+(?=[a-z]{0,8}\s?\d{3,4})",
     _I,
 )
-RAM_WORD = re.compile(r"(?:system\s)?(?:ram|memory)\b", _I)
+RAM_WORD = re.compile(r"(?:system\s)?(?:ram|memory|arbeitsspeicher|hauptspeicher|memoria|mémoire)\b", _I)
 NAMELESS_CPU = re.compile(r"cpu(?=\s\d)(?:\s(\d{1,2}) sockets?)?(?:\s(\d{1,4}) cores?)?\b(?<!cpu)", _I)
 RATE = re.compile(
     r"(800|1066|1333|1600|1866|2133|2400|266[67]|2800|2933|3000|3200|3333|34(?:00|66)|3600|3733|3800|3866|4000|4133|4266"
     r"|4400|4600|4800|5200|5400|5600|5800|6000|6200|6400|6600|6800|7000|7200|7600|8000|8200|8400|8533|8800)(?![\w.]*\w)"
 )  # fmt: skip
-CHANNELS = re.compile(r"(\d{1,2})[\s-]?(?:channels?|ch)\b|(dual|quad|hexa|octa)[\s-]?channel\b", _I)
-CHANNEL_WORDS = {"dual": 2, "quad": 4, "hexa": 6, "octa": 8}
+CHANNELS = re.compile(
+    r"(\d{1,2})[\s-]?(?:channels?|ch)\b|(dual|quad|hexa|octa)[\s-]?channel\b|(zwei|vier|acht)kanal\b|(doble|cuádruple)\scanal\b",
+    _I,
+)
+# `dual socket`, `2-socket`, and the makers' `2P` and `2S`.
+SOCKETS = re.compile(r"(\d|single|dual|two|quad)[\s-]?sockets?\b|([1248])[ps]\b(?!\s?\+)", _I)
+CHANNEL_WORDS = {
+    "dual": 2, "quad": 4, "hexa": 6, "octa": 8, "zwei": 2, "vier": 4, "acht": 8, "doble": 2, "cuádruple": 4,
+}  # fmt: skip
 FREE = re.compile(r"\(?(\d{1,6}(?:\.\d{1,4})?)\s?(gib|gb|g|mib|mb)\s(?:are\s)?(?:free|available)\b\)?", _I)
+# What something else holds of a card: `3 GB already used by the desktop`.
+USED = re.compile(
+    r"\(?~?(\d{1,6}(?:\.\d{1,4})?)\s?(gib|gb|gigs?|g|mib|mb)\s(?:of\s(?:it|that|the\sv?ram|vram)\s)?(?:is\s|are\s)?(?:already\s|always\s|currently\s)?"
+    r"(?:used|in\suse|occupied|taken|busy|eaten)\b(?:\s(?:up|by|for)\b[^,;)\n]{0,40})?\)?",
+    _I,
+)
+# Memory of a processor's GPU that the firmware sets aside.
+ALLOTTED = re.compile(
+    r"(\d{1,3}(?:\.\d)?\s?(?:gib|gb|gigs?|g))\s(?:is\s|are\s)?(?:allocated|assigned|dedicated|reserved|set(?:\saside)?|carved\sout)\s(?:to|for|as)\s"
+    r"(?:the\s)?(?:i?gpu|graphics|v?ram|video)(?:\smemory)?(?:\s(?:in|by)\s(?:the\s)?(?:bios|uefi))?",
+    _I,
+)
+MEBIBYTES = re.compile(r"\b(\d{4,7})\s?mi?b\b(?!/s)", _I)
+GLUED_SIZE = re.compile(r"\b((?:rtx|gtx|rx)?\s?\d{4}(?:ti|super|xtx|xt|d))(\d{1,2}g(?:i?b)?)(?=$|[\s,;+x*)])", _I)
 COPIES = re.compile(r"copies\s{1,2}(?:at\s{1,2})?(\d{1,4}(?:\.\d{1,3})?)\s?gb/s", _I)
 BANDWIDTH = re.compile(
     r"\d+(?:\.\d+)?\s?tb(?:/s|\s?bandwidth)|\(?(?:measured|reads?|at)?\s{0,2}(\d{1,5}(?:\.\d{1,3})?)\s?gb/s\)?", _I
@@ -136,9 +161,11 @@ BACKEND = re.compile(
     r"|(cuda|rocm|hip|sycl|metal)\s(?:back\s?-?end|build)\b)",
     _I,
 )
-LAPTOP = re.compile(r"(?:gaming\s)?(?:laptops?|notebooks?|ultrabook)\b(?:\sgpus?)?", _I)
+LAPTOP = re.compile(
+    r"(?:gaming\s)?(?:laptops?|notebooks?|ultrabook|port[áa]til|ordinateur\sportable)\b(?:\sgpus?)?", _I
+)
 MAC_BODY = re.compile(
-    r"mac\s?(?:studio|mini|pro|book)s?\b(?:\s?(?:pro(?!\s?\d)|air)\b(?!\s+max))?|imac\b|mbp\b|\d\d[\s-]?inch\b|macs?\b",
+    r"mac\s?(?:studio|mini|pro|book)s?\b(?:\s?(?:pro(?!\s?\d\b)|air)\b(?!\s+max))?(?:\s1[3-6](?:\.\d)?(?:[\s-]?inch\b|['’\"”″]{1,2}|(?=\s)))?|imac\b|mbp\b|\d\d[\s-]?inch\b|macs?\b",
     _I,
 )
 APPLE = re.compile(
@@ -150,12 +177,13 @@ APPLE = re.compile(
 NUMBERS = {
     "a": 1, "an": 1, "one": 1, "single": 1, "dual": 2, "two": 2, "double": 2, "twin": 2, "triple": 3, "three": 3,
     "quad": 4, "four": 4, "five": 5, "six": 6, "seven": 7, "eight": 8, "ten": 10,
+    "zwei": 2, "drei": 3, "vier": 4, "acht": 8, "dos": 2, "tres": 3, "cuatro": 4, "deux": 2, "trois": 3, "quatre": 4,
     "a pair of": 2, "a couple of": 2, "pair of": 2, "couple of": 2,
 }  # fmt: skip
 _NUMBER = "|".join(sorted((n for n in NUMBERS if n not in ("a", "an")), key=len, reverse=True)).replace(" ", r"\s")
 COUNT = re.compile(
     rf"\(?(\d{{1,2}})\s?[x*]\)?\s*(?!\d{{1,2}}\))|({_NUMBER})(?:[\s-]socket)?\s+(?:of\s|used\s|old\s|my\s)?"
-    r"|(\d{1,2})(?:[\s-]sockets?)?\s+(?!cores?\b|sockets?\b)",
+    r"|(\d{1,2})(?:[\s-]sockets?)?\s+(?!cores?\b|sockets?\b)(?:st[üu]ck\s|stk\.?\s)?",
     _I,
 )
 COUNT_BEFORE = re.compile(r"[x*](\d{1,2})()()\s+(?=[a-z]*\s?\d)", _I)  # `x2 3090`, first in a part
@@ -201,6 +229,7 @@ LINE_WORDS = frozenset(
             "snapdragon",
             "altra",
         ),
+        *("gold", "silver", "platinum", "bronze", "e5", "e7"),
         *("ampere", "grace", "celeron", "pentium", "athlon", "apple", "strix", "vega", "iris"),
     )
 )
@@ -215,7 +244,7 @@ CPU_LINE = re.compile(
     r"|core\s+[3579]\s+\d{3}\w{0,2}"
     r"|ryzen(?:[\s-]+(?:threadripper|pro|ai|max\+?|r?[3579](?!\w)|hx|z\d))*(?:[\s-]+(?:hx\s)?\d{3,5}\w{0,3}\+?)?"
     r"|(?:threadripper|tr)(?:\s+pro)?(?:[\s-]+\d{4}\w{0,3})?|epyc(?:[\s-]+\d\w{3,5})?"
-    r"|xeons?(?:[\s-]+(?:gold|silver|platinum|bronze|cpu|w|max|phi|(?:[ew][\d]?)(?=[\s-]*\d)))*(?:[\s-]+(?!\d{1,2}\b)[ewd]?\d?-?\d{4,5}\w{0,3}\+?(?:\s?v\d)?|[\s-]+e[3579]\b)?"
+    r"|(?:gold|silver|platinum|bronze)\s\d{4}\w{0,2}\+?|e[357][\s-]\d{4}\w?(?:\s?v[1-4])?|xeons?(?:[\s-]+(?:gold|silver|platinum|bronze|cpu|w|max|phi|(?:[ew][\d]?)(?=[\s-]*\d)))*(?:[\s-]+(?!\d{1,2}\b)[ewd]?\d?-?\d{4,5}\w{0,3}\+?(?:\s?v\d)?|[\s-]+e[3579]\b)?"
     r"|snapdragon(?:\s+x\d?)?(?:\s+(?:elite|plus|pro|extreme))?|altra(?:\s+max)?(?:\s+[qm]\d{2,3}-\d{2})?|grace(?:\s+cpu)?|celeron\s\w+|pentium\s\w+|athlon\s\w+"
     r"|(?:intel\s)?n(?:95|97|100|150|200|305)(?!\w))(?!\w)(?:\s+(?:cpus?|processors?))?",
     _I,
@@ -231,7 +260,7 @@ BRACKETS = re.compile(r"\[([^\[\]]{0,1000})\]")
 BOARD = re.compile(r"(?:(?!and\b|plus\b|with\b)[\w-]+\s){1,4}(?:motherboard|mainboard|mobo)\b(?!\sram)", _I)
 BOARD_WORD = re.compile(r"(?:mother|main)board|mobo", _I)
 NOTE = re.compile(
-    r"(?:\d{1,2}\s?[x*]\s?)?\d{1,5}(?:\.\d{1,2})?\s?[gt]i?b\s(?:of\s)?(?:swap(?:\s?file|\s?partition|\s?space)?|zram|page\s?file|cache)\b"
+    r"\(\d{1,2}\s?[x*]\s?\d{1,3}(?:\s?gb?)?(?:\s?\+\s?\d{1,2}\s?[x*]\s?\d{1,3}(?:\s?gb?)?)+\)|(?:\d{1,2}\s?[x*]\s?)?\d{1,5}(?:\.\d{1,2})?\s?[gt]i?b\s(?:of\s)?(?:swap(?:\s?file|\s?partition|\s?space)?|zram|page\s?file|cache)\b"
     r"|(?:swap(?:\s?file)?|zram|page\s?file)\s?[:=]?\s?(?:of\s)?\d{1,5}(?:\.\d{1,2})?\s?[gt]i?b\b|no\s(?:swap|page\s?file)\b"
     r"|(?:\d{1,2}\s?[x*]\s?)?\d{1,5}(?:\.\d{1,2})?\s?[gt]b\s(?:of\s)?(?:(?:pcie|gen\s?\d|[345]\.0|x4|sata|fast|samsung|intel|optane|wd|usb|external|internal)\s){0,3}"
     rf"{_DISK}(?:\s{_DISK}|\sraid\s?\d?)*\b"
@@ -243,7 +272,12 @@ NOTE = re.compile(
     r"\d{2,3}\s?w(?:atts?)?\b(?:\s(?:each|a\scard|tdp|power[\s-]limit|limit))?\)?"
     r"|(?:precision|poweredge|optiplex|thinkstation|proliant)\s(?:[a-z]+\s?)?\d[\w-]*"
     r"|(?:dell|hpe?|lenovo|supermicro|asrock|gigabyte|asus)\s(?:pro\s(?:ws\s)?|poweredge\s|precision\s|thinkstation\s|proliant\s)?[a-z]+\d[\w-]*|gen(?:eration)?\s?\d\b|\d(?:st|nd|rd|th)\sgen\b"
-    r"|compute\scapability\s?:?\s?\d+\.\d+|@?\s?\d(?:\.\d{1,4})?\s?ghz\b|fclk\s?=?\s?\d{3,4}\b|\d{2}(?:-\d{2}){2,3}\b|[124]rx?[48]?\b(?=\s)|\d{1,2}/\d{1,2}(?=\s\d+\s?pci|\s*threads?)"
+    r"|\(?\d{1,4}(?:\.\d{1,2})?\s?gb\susable\)?|compute\scapability\s?:?\s?\d+\.\d+|@?\s?\d(?:\.\d{1,4})?\s?ghz\b|fclk\s?=?\s?\d{3,4}\b|\d{2}(?:-\d{2}){2,3}\b|[124]rx?[48]?\b(?=\s)|\d{1,2}/\d{1,2}(?=\s\d+\s?pci|\s*threads?)"
+    r"|(?:x79|x99|x299|x399|[xb][345678]50e?|[xb][4568]70e?|b[678]60m?|b[78]40|z[2-8][79]0|h[5-8][17]0|w[4-7][89]0|trx[45]0|wrx[89]0|c6[12]\d|c422)"
+    r"(?:[\s-]?[a-z]|\s(?:aorus|gaming|taichi|hero|pro|elite|chipset|platform|board)\b(?:\s(?:elite|pro|wifi|ax|plus|v2)\b)*)?(?![\w.])"
+    r"|(?:thinkpad|ideapad|latitude|xps|zephyrus|legion|nitro|predator|omen|pavilion|elitebook|zbook|nuc|alienware|blade)"
+    r"(?:\s(?:pro|slim|flow|strix|helios))?(?:\s[a-z]?\d{1,4}[a-z]?\b(?!\s?(?:gb|g|gigs?|tb)\b))?(?:\s(?:pro|slim|carbon|gen\s?\d)\b)*"
+    r"|rog\s(?:strix|flow|zephyrus|ally)(?:\s[a-z]\d{2})?\b"
     r"|nps[0124]\b|\d{2,3}\s?pci-?e?\s?lanes?\b|\d{1,3}[\s-]?threads?\b|driver(?:\sversion)?\s?[:=]?\s?[\d.]+|cuda\s?[:=]?\s?\d+(?:\.\d+)*|rocm\s?\d+(?:\.\d+)*"
     r"|(?:under-?volted|over-?clocked|water-?cooled|headless|founders(?:\sedition)?|fe|evga|msi|asus|gigabyte|zotac|palit|gainward|pny|inno3d|suprim|ventus"
     r"|aorus|ftw3|xc3|tuf|blower|risers?|lite\shash\srate|lhr)\b",

@@ -55,6 +55,8 @@ _USUAL_RAM = frozenset(
         *(6144, 8192),
     )
 )
+_MODULES = frozenset((4, 8, 16, 24, 32, 48, 64, 96, 128))  # GB that one is sold with
+_TWO = 2
 _DISK_GB = 1000  # a second size from here on is a disk's where the RAM says that it is RAM
 
 
@@ -94,6 +96,17 @@ class Memory:
         if m.hit[5] and not self.sizes:
             raise unreadable(m.text, "write RAM as `512GB DDR5-4800 x8`")
         self.of_modules = (float(n) * float(each), int(n), m.text)
+
+    def are_modules(self, n: int, at: int) -> bool:
+        """Take `32GB x4` and `32G*4`, a count right behind the size of a module. Return whether it is one."""
+        last = self.sizes[-1] if self.sizes else None
+        if last is None or last.role not in ("ram", "bare") or last.gb not in _MODULES or self.of_modules is not None:
+            return False
+        if self.text[last.end : at].strip(" (") or n < _TWO:
+            return False
+        self.sizes.pop()
+        self.of_modules = (last.gb * n, n, f"{last.text} x{n}")
+        return True
 
     def kind(self, m: Mention) -> None:
         """Take `DDR5-4800`."""
@@ -222,9 +235,10 @@ class Memory:
             )
         else:
             said = f"{gpu.count}x {gpu.name}" if gpu.count > 1 else gpu.name
+            sold = " or ".join(f"{gb:g}" for gb in sorted(row.vram_gib for row in rows if row.vram_gib)) or "other"
             raise unreadable(
                 f"{gpu.name} {size.text}",
-                f"{rows[0].name} is sold with {largest(gpu):g} GB: write `{said}, {size.gb:g}GB RAM`, or "
+                f"{rows[0].name} is sold with {sold} GB: write `{said}, {size.gb:g}GB RAM`, or "
                 f"`{said} [{size.gb:g} GiB]`",
             )
 
@@ -250,6 +264,9 @@ class Memory:
         sums = n_cards > 1 and abs(size.gb - together) <= _ROUNDED * together
         i = max(size.gpu, 0)
         gpu, alone = cards[i], len(cards) == 1
+        if alone and n_cards == 1 and any(row.unified for row in gpu_rows(gpu.name)):
+            cards[i] = msgspec.structs.replace(gpu, vram_gib=size.gb)  # set aside by the firmware
+            return
         if size.total and sums:
             return
         if (not size.total or n_cards == 1) and fits(gpu, size.gb) and (gpu.vram_gib in (None, size.gb)):

@@ -53,6 +53,7 @@ _PATTERNS: tuple[tuple[str, re.Pattern[str]], ...] = (
     ("nameless", lex.NAMELESS_CPU),
     ("aside", lex.NOTE),
     ("free", lex.FREE),
+    ("used", lex.USED),
     ("copies", lex.COPIES),
     ("bandwidth", lex.BANDWIDTH),
     ("cores", lex.CORES),
@@ -63,6 +64,7 @@ _PATTERNS: tuple[tuple[str, re.Pattern[str]], ...] = (
     ("memory", lex.TYPE),
     ("speed", lex.SPEED),
     ("channels", lex.CHANNELS),
+    ("sockets", lex.SOCKETS),
 )
 _LATER: tuple[tuple[str, re.Pattern[str]], ...] = (
     ("size", lex.SIZE),
@@ -97,6 +99,8 @@ def _plain(text: str) -> str:
     text = re.sub(r"[^\S\n]{2,}", " ", lex.MARKUP.sub(" ", text))
     text = re.sub(r"(?<=[\w)])(?<!max)\+(?=[\w(])", " + ", text, flags=re.I)
     text = re.sub(r"\bw/(?=\S)", "with ", text, flags=re.I)
+    text = lex.ALLOTTED.sub(r"\1 VRAM", lex.GLUED_SIZE.sub(r"\1 \2", text))
+    text = lex.MEBIBYTES.sub(lambda m: f"{int(m[1]) / 1024:.4g}GB", text)
     return spaced(lex.GLUED_COUNT.sub(r"\1 x\2", text))
 
 
@@ -155,12 +159,15 @@ def _mention(text: str, at: int) -> tuple[Mention, int] | None:
 def _gpu_behind(text: str, modules: re.Match[str]) -> bool:
     """Whether a GPU follows: `2x 24GB 3090` are cards, `2x16GB 3200` modules."""
     start = lex.SIZE_BEFORE.match(text, modules.start(2)) if modules[2] else None
-    found = _named(text, start.end()) if start else None
-    return (
-        found is not None
-        and found[0].kind in ("gpu", "apple")
-        and not lex.RATE.match(text, start.end() if start else 0)
-    )
+    if start is None or "\n" in start[0]:
+        return False
+    found = _named(text, _past_bracket(text, start.end()))
+    return found is not None and found[0].kind in ("gpu", "apple") and not lex.RATE.match(text, start.end())
+
+
+def _past_bracket(text: str, at: int) -> int:
+    """Where a name begins that may stand in brackets behind its size: `3x 24GB (3090)`."""
+    return at + 1 if text[at : at + 1] == "(" else at
 
 
 def _counted(text: str, at: int) -> tuple[Mention, int] | None:
@@ -171,7 +178,7 @@ def _counted(text: str, at: int) -> tuple[Mention, int] | None:
     if m is None or (m[3] and lex.TIERED.match(text, at) and _named(text, at)):  # `5 7600X`
         return None
     size = lex.SIZE_BEFORE.match(text, m.end())
-    start = size.end() if size else m.end()
+    start = _past_bracket(text, size.end()) if size else m.end()
     found = _named(text, start)
     if found is None or (m[3] and found[0].kind == "cpu" and found[0].name.isdigit()):
         return None

@@ -7,18 +7,19 @@ name that no list has is quoted: `gpu "Name" [24 GiB]`. What is known of a card 
 from __future__ import annotations
 
 import re
-from collections.abc import Container, Sequence
+from collections.abc import Sequence
 
 import msgspec
 
-from service.engine.catalogue.names import cpu_key, cpu_row, gpu_rows, nearest
+from service.engine.catalogue.names import cpu_row, gpu_rows, nearest
 from service.engine.errors import InvalidHardware
 from service.engine.hardware import Backend, Cpu, Gpu
 from service.engine.hardware_text import lexicon as lex
 from service.engine.hardware_text.details import details, link_of, widths_of
 from service.engine.hardware_text.found import Claim, Found, merged, unreadable
-from service.engine.hardware_text.memory import Memory, gigabytes
+from service.engine.hardware_text.memory import Memory, gigabytes, usual
 from service.engine.hardware_text.mentions import Mention, mentions_of, plain
+from service.engine.hardware_text.parts import closer, identity, is_shared, own_gpus, without_twins
 from service.engine.hardware_text.questions import KINDS, MACHINE, ask_about_plans, ask_about_word
 
 MAX_PARTS = 100
@@ -26,19 +27,14 @@ _MOST_MENTIONS = 1_000
 _MOST_PROSE = 20_000
 _LINKS = "write the link behind the GPU that has it, as in `RTX 3090 pcie 3.0 x4`"
 _NOISE_LINE = re.compile(
-    r"^\s*(?:```\w{0,20}|~~~\w{0,20}|[-=+|_~#>*\s]*|(?:[\w.@:~/\\-]{0,60}[$#%>]|PS [^>]{0,80}>)\s.{0,200})\s*$"
+    r"^\s*(?:(?:Device (?:name|ID)|Product ID|System type|Pen and touch)[\t :].{0,200}"
+    r"|```\w{0,20}|~~~\w{0,20}|[-=+|_~#>*\s]*|(?:[\w.@:~/\\-]{0,60}[$#%>]|PS [^>]{0,80}>)\s.{0,200})\s*$"
 )
 _NEGATIVE = re.compile(
     r"(?:^|[,;\n])\s*(?:\d{1,2}\s?[x*]\s?)?[-−](?=\d)"
     r"|(?<=[\s@x])[-−](?=\d{1,6}(?:\.\d{1,3})?\s?(?:[gmt]i?b\b|[gt]\b|mt/s|mhz|cores?\b|ghz|[x*]\s?\w))",
     re.I,
 )
-# The GPU in a processor that shares its memory, by the catalogue's name of the processor (AMD's product pages).
-_OWN_GPU = {
-    "AMD Ryzen AI Max+ 395": "AMD Radeon 8060S",
-    "AMD Ryzen AI Max 390": "AMD Radeon 8050S",
-    "AMD Ryzen AI Max 385": "AMD Radeon 8050S",
-}
 # Most GB of memory that Apple sells a chip with (apple.com/mac, technical specifications), by generation.
 _APPLE_MOST = {
     "": (16, 24, 24, 32, 32),
@@ -79,13 +75,14 @@ class _Reading:
         self.memory = Memory(text)
         self.owner = ""
         self.notes: list[str] = []
-        self.no_gpu = self.has_mac = False
+        self.no_gpu = self.no_card = self.has_mac = False
         self.os: str | None = None
         self.backend: Backend | None = None
         self.waiting: Mention | None = None  # a link or a display whose GPU is named next
         self.laptops: set[int] = set()
         self.is_laptop = False
         self.quoted: set[str] = set()
+        self.sockets: int | None = None  # of the CPU that is named next
         self.numbers: list[int] = []  # of the engine's list, said of the GPU that is named next
 
     def found(self) -> Found:
@@ -105,9 +102,14 @@ class _Reading:
             raise unreadable(self._mac_text(), f"several machines? {MACHINE.capitalize()}")
         if self.has_mac and not self.gpus and cpu is None:
             raise unreadable(self._mac_text(), "which chip has it? Write `M3 Ultra 512GB`")
-        gpus = tuple(self.gpus) if self.gpus or self.no_gpu else _own_gpus(cpu)
+        own = own_gpus(cpu)
+        named = self.gpus or own
+        self.no_gpu = self.no_gpu or (self.no_card and not (named and all(map(is_shared, named))))
+        if own and self.gpus and not any(map(is_shared, self.gpus)):
+            self.notes.append(f"{own[0].name} of the processor: not counted, name it too for a Vulkan build")
+        gpus = tuple(self.gpus) if self.gpus or self.no_gpu else own
         return Found(
-            gpus=_without_twins(gpus, self.quoted),
+            gpus=without_twins(gpus, self.quoted),
             no_gpu=self.no_gpu,
             cpu=cpu,
             ram=self.memory.ram(),
@@ -165,6 +167,8 @@ class _Reading:
         name = f"{name[: inside.start()].strip()} {name[inside.end() :].strip()}" if inside else name
         size = gigabytes(inside) if inside else None
         gpu = Gpu(name=name.strip("()"), count=m.count or 1, vram_gib=size)
+        if gpu.count > 1 and (rows := gpu_rows(gpu.name)) and rows[0].unified:
+            raise unreadable(m.text, f"each is a machine of its own: {MACHINE}")
         self.owner = "gpu"
         if self._number(gpu):
             return
@@ -201,7 +205,8 @@ class _Reading:
         name = re.sub(r"\b(xeon|epyc|threadripper)s\b", r"\1", name, flags=re.I)
         if (m.count or 1) > 1 and re.search(r"ryzen|threadripper|core|\bi[3579]\b", name, re.I):
             raise unreadable(m.text, f"no board has {m.count} of them: {MACHINE}")
-        self.cpus.append(Cpu(model=name, sockets=m.count if (m.count or 1) > 1 else None))
+        stated, self.sockets = self.sockets, None
+        self.cpus.append(Cpu(model=name, sockets=m.count if (m.count or 1) > 1 else stated))
         self.owner = "cpu"
 
     def _read_quoted(self, m: Mention) -> None:
@@ -307,7 +312,8 @@ class _Reading:
             self.notes.append(m.text)
 
     def _read_channels(self, m: Mention) -> None:
-        self.memory.channels = int(m.hit[1]) if m.hit[1] else lex.CHANNEL_WORDS[m.hit[2].lower()]
+        word = next(group for group in m.hit.groups() if group)
+        self.memory.channels = int(word) if word.isdigit() else lex.CHANNEL_WORDS[word.lower()]
         self.owner = "ram"
 
     def _read_size(self, m: Mention) -> None:
@@ -322,6 +328,26 @@ class _Reading:
             self.gpus[-1] = msgspec.structs.replace(self.gpus[-1], free_gib=size)
         else:
             self.memory.free = size
+
+    def _read_used(self, m: Mention) -> None:
+        size = float(m.hit[1]) / (1024 if m.hit[2].lower().startswith("m") else 1)
+        if self.owner != "gpu":
+            raise unreadable(m.text, "of what? Write it behind the GPU that has it, as in `RTX 3090 (21GB free)`")
+        gpu = self.gpus[-1]
+        whole = gpu.vram_gib or usual(gpu)
+        if gpu.count > 1 or not whole or not 0 <= size < whole:
+            raise unreadable(m.text, "how much is free on each? Write it as `RTX 3090 (21GB free)`")
+        self.gpus[-1] = msgspec.structs.replace(gpu, free_gib=whole - size)
+
+    def _read_sockets(self, m: Mention) -> None:
+        word = (m.hit[1] or m.hit[2]).lower()
+        n = int(word) if word.isdigit() else lex.NUMBERS[word]
+        if not self.cpus:
+            self.sockets = n
+        elif self.cpus[-1].sockets in (None, n):
+            self.cpus[-1] = msgspec.structs.replace(self.cpus[-1], sockets=n)
+        else:
+            raise unreadable(m.text, "how many sockets? It says two numbers")
 
     def _read_copies(self, m: Mention) -> None:
         if not self.gpus:
@@ -356,6 +382,8 @@ class _Reading:
             self.gpus[-1] = msgspec.structs.replace(self.gpus[-1], count=n)
         elif self.owner == "cpu" and self.cpus[-1].sockets is None:
             self.cpus[-1] = msgspec.structs.replace(self.cpus[-1], sockets=n)
+        elif self.owner == "ram" and self.memory.are_modules(n, m.at):
+            pass
         elif self.owner == "ram" and self.memory.channels is None:
             self.memory.channels = n
         elif not (self.owner == "gpu" and self.gpus[-1].count == n):
@@ -395,7 +423,7 @@ class _Reading:
         for i in targets:
             own = [widths.pop(0) for _ in range(self.gpus[i].count)] if widths else []
             link = link_of(m.text, own)
-            self.gpus[i] = msgspec.structs.replace(self.gpus[i], pcie=_closer(link, self.gpus[i].pcie))
+            self.gpus[i] = msgspec.structs.replace(self.gpus[i], pcie=closer(link, self.gpus[i].pcie))
 
     def _read_switch(self, m: Mention) -> None:
         if not self.gpus:
@@ -410,7 +438,10 @@ class _Reading:
         self.gpus[i] = msgspec.structs.replace(self.gpus[i], **{field: not word.startswith("no ")})
 
     def _read_no_gpu(self, m: Mention) -> None:
-        self.no_gpu = True
+        if re.search(r"dedicated|discrete", m.text, re.I):
+            self.no_card = True
+        else:
+            self.no_gpu = True
 
     def _read_os(self, m: Mention) -> None:
         self.os = self.os or m.text.lower()
@@ -442,41 +473,12 @@ class _Reading:
     def _cpu(self) -> Cpu | None:
         """The CPU, which may be named in pieces (`Ryzen 9 5950X`, `16 cores`). Raises InvalidHardware for two."""
         models = list(dict.fromkeys(c.model for c in self.cpus if c.model))
-        keys = {_identity(model) for model in models}
+        keys = {identity(model) for model in models}
         exact = [model for model in models if re.search(r"\d{3}", model)]
-        if len({_identity(model) for model in exact}) > 1 or (not exact and len(keys) > 1):
+        if len({identity(model) for model in exact}) > 1 or (not exact and len(keys) > 1):
             raise unreadable(", ".join(models[:2]), "a machine has one kind of CPU; write `2x` for two sockets")
         if exact:
             self.cpus = [
                 c if c.model is None or c.model in exact else msgspec.structs.replace(c, model=None) for c in self.cpus
             ]
         return merged(Cpu, self.cpus)
-
-
-def _identity(model: str) -> str:
-    row = cpu_row(model)
-    return row.name if row else cpu_key(model)
-
-
-def _closer(link: str, before: str | None) -> str:
-    """The slower of two words for one link: `thunderbolt eGPU` is Thunderbolt."""
-    return before if before and link == "egpu" else link
-
-
-def _own_gpus(cpu: Cpu | None) -> tuple[Gpu, ...]:
-    row = cpu_row(cpu.model) if cpu is not None and cpu.model else None
-    return (Gpu(name=_OWN_GPU[row.name]),) if row is not None and row.name in _OWN_GPU else ()
-
-
-def _without_twins(gpus: Sequence[Gpu], quoted: Container[str]) -> tuple[Gpu, ...]:
-    """The GPUs, one that shares the machine's memory once: `Strix Halo (Radeon 8060S)` are two names of it."""
-    out: list[Gpu] = []
-    shared: set[str] = set()
-    for gpu in gpus:
-        rows = gpu_rows(gpu.name)
-        if rows and rows[0].unified and gpu.name not in quoted:
-            if rows[0].name in shared:
-                continue
-            shared.add(rows[0].name)
-        out.append(gpu)
-    return tuple(out)

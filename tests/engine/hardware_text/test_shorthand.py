@@ -229,7 +229,7 @@ def test_a_size_that_no_such_card_has_is_the_machines(text: str, gpu: Gpu, ram: 
 
 @pytest.mark.parametrize("text", ["4060 ti 32gb", "4060 ti 32gb, 64gb ram", "2x 3090 64gb", "A6000 96gb"])
 def test_a_size_that_may_be_a_rebuilt_cards_or_the_machines_is_asked_for(text: str) -> None:
-    with pytest.raises(InvalidHardware, match=r"is sold with \d+ GB: write `.*GB RAM`, or `.* GiB\]`"):
+    with pytest.raises(InvalidHardware, match=r"is sold with \d+(?: or \d+)* GB: write `.*GB RAM`, or `.* GiB\]`"):
         parse_hardware(text)
 
 
@@ -257,3 +257,29 @@ def test_the_card_in_a_laptop_is_not_the_larger_one_of_that_name(text: str, gpu:
 def test_what_a_machine_has_besides_is_handed_back(text: str, cores: int | None, note: str) -> None:
     found = parse_hardware(text)
     assert (found.cpu.physical_cores if found.cpu else None, found.notes) == (cores, note)
+
+
+@pytest.mark.parametrize(
+    ("text", "free"), [("RTX 4090, 3 GB already used by desktop", 21), ("RTX 3090 (512MiB in use)", 23.5)]
+)
+def test_what_something_else_holds_of_a_card_is_not_free(text: str, free: float) -> None:
+    assert parse_hardware(f"{text}, 64GB RAM").gpus[0].free_gib == free
+
+
+@pytest.mark.parametrize("text", ["2x RTX 4090, 3 GB used", "64GB RAM, 20 GB used, RTX 3090", "RTX 3090, 30GB used"])
+def test_a_used_size_of_which_the_rest_is_not_known_is_asked_about(text: str) -> None:
+    with pytest.raises(InvalidHardware, match="used"):
+        parse_hardware(text)
+
+
+def test_the_gpu_of_a_processor_beside_a_card_is_left_out_and_said() -> None:
+    hardware = parse_hardware("Ryzen AI Max+ 395 128GB, RTX 5090")
+    assert [gpu.name for gpu in hardware.gpus] == ["RTX 5090"]
+    assert "AMD Radeon 8060S of the processor: not counted" in (hardware.notes or "")
+
+
+def test_no_discrete_gpu_leaves_the_one_in_the_processor() -> None:
+    assert [gpu.name for gpu in parse_hardware("i5-1240P 16gb, iris xe, no discrete gpu").gpus] == ["iris xe"]
+    assert parse_hardware("i5-12400 16gb, no discrete gpu").gpus == []
+    with pytest.raises(InvalidHardware, match="no GPU"):
+        parse_hardware("RTX 3090, no discrete gpu")

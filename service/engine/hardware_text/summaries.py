@@ -1,0 +1,152 @@
+"""Summaries of a Linux machine: lspci, neofetch and fastfetch, inxi.
+
+lspci names a card by its chip, whose name may stand for several products: then it is asked which. GPUs in processors
+are left out beside others.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+
+from service.engine.catalogue.names import gpu_rows
+from service.engine.hardware import Cpu, Ram
+from service.engine.hardware_text.cim import is_integrated
+from service.engine.hardware_text.found import Claim, Found, SeenGpu, unreadable
+
+_SLOT = r"(?:[0-9a-f]{4}:)?[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]"
+_PCI = re.compile(rf"^\s*{_SLOT}\s+(?:VGA compatible|3D|Display) controller(?: \[\d{{4}}\])?:\s+(\S.{{0,300}})$", re.I)
+_PCI_LINE = re.compile(rf"^\s*{_SLOT}\s+\S.{{0,300}}$|^\t\S.{{0,300}}$", re.I)
+_IDS = re.compile(r"\s*\[[0-9a-f]{4}:[0-9a-f]{4}\]|\s*\(rev [0-9a-f]{2}\)|\s*\(prog-if .{0,40}\)|\[AMD/ATI\]", re.I)
+_MAKERS = {"nvidia": "NVIDIA", "amd": "AMD", "advanced micro": "AMD", "ati ": "AMD", "intel": "Intel"}
+
+_FETCH_KEYS = (
+    "OS|Host|Kernel|Uptime|Packages|Shell|Resolution|Display|DE|WM|WM Theme|Theme|Icons|Font|Cursor|Terminal"
+    "|Terminal Font|CPU|GPU|Memory|Swap|Disk|Battery|Power Adapter|Local IP|Public IP|Locale|Brightness|Bootmgr|Board"
+    "|BIOS|Motherboard|Monitor|Wifi|Sound|Processes|Editor|Login|LM|Init System|Vulkan|OpenGL|Users|Date|Player"
+    "|Media|Chassis"
+)
+_FETCH = re.compile(rf"^(?:.{{0,80}}?\s)?({_FETCH_KEYS})(?: ?\([^()]{{0,60}}\)| \d{{1,2}})?: (.{{0,300}})$")
+_MACHINE_KEYS = frozenset(("OS", "Host", "Kernel", "Uptime", "Packages", "Shell"))
+_USED_OF = re.compile(r"([\d.]{1,9})\s?([GM])i?B\s?/\s?([\d.]{1,9})\s?([GM])i?B")
+_BESIDES = re.compile(
+    r"\s*(?:\[[^\]]{0,20}\]|\(\d{1,5}\)|\([\d.]{1,6} [GM]iB\)|@ [\d.]{1,6} ?[GM]Hz|,? Lite Hash Rate|\bCorporation\b)",
+    re.I,
+)
+
+_INXI_HEAD = re.compile(
+    r"^(System|Machine|Battery|CPU|Graphics|Audio|Network|Bluetooth|RAID|Drives|Partition|Swap|Sensors|Info|Memory|USB|Repos):\s*(.{0,600})$"
+)
+_INXI_PAIRS = re.compile(r"^(?:\s+\S.{0,300}?|Device-\d{1,2}): .{0,600}$")
+_INXI_DEVICE = re.compile(r"Device-\d{1,2}: (.{3,160}?)(?= (?:vendor|driver|type|arch|bus-ID|v): |$)")
+_INXI_CPU = re.compile(
+    r"(?:(\d)x )?\d{1,3}-core (?:\([^()]{1,20}\) )?(?:model: )?"
+    r"((?:AMD|Intel|[A-Z]).{3,80}?)(?= (?:[\[(]-?M|bits|speed)|$)"
+)
+_INXI_RAM = re.compile(r"(?:RAM|Mem): (?:total: )?([\d.]{1,9}) GiB|Mem: [\d.]{1,9}/([\d.]{1,9}) GiB")
+
+
+def read_lspci(lines: Sequence[str]) -> Claim | None:
+    """Return the cards of `lspci`, in PCI order. Raises InvalidHardware for a chip that several products have."""
+    found = {i: m[1] for i, line in enumerate(lines) if (m := _PCI.match(line))}
+    if not found:
+        return None
+    cards = list(_apart(name for text in found.values() if (name := _product(text))))
+    seen = tuple(SeenGpu(name=name, index=n) for n, name in enumerate(cards))
+    return Claim(Found(tool="lspci", seen=seen), frozenset(i for i, line in enumerate(lines) if _PCI_LINE.match(line)))
+
+
+def read_fetch(lines: Sequence[str]) -> Claim | None:
+    """Return cards, CPU and RAM of neofetch, fastfetch or screenfetch, beside its picture or without it."""
+    pairs = {i: (m[1], m[2].strip()) for i, line in enumerate(lines) if (m := _FETCH.match(line))}
+    keys = {key for key, _ in pairs.values()}
+    if len(keys & _MACHINE_KEYS) < 2 or not keys & {"CPU", "GPU", "Memory"}:
+        return None
+    values = [pair for _, pair in sorted(pairs.items())]
+    cpu = next((re.sub(r"\s*(?:\(\d{1,4}\)|@ ).*", "", value) for key, value in values if key == "CPU"), None)
+    twice = re.match(r"(\d) ?x (.+)", cpu or "")
+    memory = next((m for key, value in values if key == "Memory" and (m := _USED_OF.search(value))), None)
+    used, total = (_gib(memory[1], memory[2]), _gib(memory[3], memory[4])) if memory else (0.0, 0.0)
+    system = next((value for key, value in values if key == "OS"), "")
+    found = Found(
+        tool="neofetch",
+        seen=tuple(SeenGpu(name=name) for name in _apart(_listed(v) for key, v in values if key == "GPU")),
+        cpu=Cpu(model=twice[2] if twice else cpu, sockets=int(twice[1]) if twice else None) if cpu else None,
+        ram=Ram(total_gb=round(total, 2), free_gb=round(total - used, 2)) if memory and used < total else None,
+        os=next((name for name in ("windows", "macos") if name in system.lower()), None),
+    )
+    first, last = min(pairs), max(pairs)
+    picture = {
+        i for i in range(first - 3, last + 1) if i >= 0 and re.match(r"^\s*\S+@\S+\s*$|^.{0,60}-{5,}\s*$", lines[i])
+    }
+    return Claim(found, frozenset(pairs) | picture)
+
+
+def read_inxi(lines: Sequence[str]) -> Claim | None:
+    """Return cards, CPU and RAM of `inxi`, of its short line too."""
+    section, taken, texts = "", set[int](), dict[str, list[str]]()
+    for i, line in enumerate(lines):
+        if head := _INXI_HEAD.match(line):
+            section = head[1]
+        elif not (section and _INXI_PAIRS.match(line)):
+            section = "" if line.strip() else section
+            continue
+        taken.add(i)
+        texts.setdefault(section, []).append(head[2] if head else line.strip())
+    graphics = " ".join(texts.get("Graphics", ()))
+    whole = " ".join(text for section in texts.values() for text in section)
+    cpu = _INXI_CPU.search(" ".join(texts.get("CPU", ())))
+    ram = _INXI_RAM.search(f"RAM: {whole}" if whole.startswith("total:") else whole)
+    if "Device-1: " not in graphics or not (cpu or ram):
+        return None
+    cards = _apart(name for text in _INXI_DEVICE.findall(graphics) if (name := _product(text)))
+    found = Found(
+        tool="inxi",
+        seen=tuple(SeenGpu(name=name) for name in cards),
+        cpu=Cpu(model=cpu[2], sockets=int(cpu[1]) if cpu[1] else None) if cpu else None,
+        ram=Ram(total_gb=float(ram[1] or ram[2])) if ram else None,
+    )
+    return Claim(found, frozenset(taken))
+
+
+def _gib(number: str, unit: str) -> float:
+    return float(number.rstrip(".")) / (1024 if unit == "M" else 1)
+
+
+def _product(text: str) -> str:
+    """The product behind a chip as the PCI list names it: `AD102 [GeForce RTX 4090]`; "" for what is no card.
+
+    Raises InvalidHardware where the list has no name for it, or the chip stands for several products.
+    """
+    maker = next((name for start, name in _MAKERS.items() if text.lower().startswith(start)), "")
+    named = re.findall(r"\[([^\[\]]{3,120})\]", _IDS.sub("", text))
+    if not maker or (not named and maker != "NVIDIA"):
+        return ""
+    if "Strix Halo" in text:
+        return "Strix Halo"
+    if not named:
+        raise unreadable(text, "it has no name there: write the card's, as in `RTX 5090`, or paste `nvidia-smi -L`")
+    if re.search(r"\bmobile\b|max-q", named[-1], re.I):
+        return f"{maker} {re.split(r' (?:Max-Q|Mobile)', named[-1])[0]} Laptop GPU"
+    name = _listed(f"{maker} {named[-1]}")
+    if "/" in name and not gpu_rows(name):
+        raise unreadable(name, "its chip is that of several cards: write which of them it is, and leave that line out")
+    return name
+
+
+def _listed(value: str) -> str:
+    """A card's name without what a summary says besides."""
+    shared = "[Integrated]" if "integrated" in value.lower() else ""
+    return f"{_BESIDES.sub('', value).strip()} {shared}".strip()
+
+
+def _apart(names: Iterator[str]) -> Iterator[str]:
+    """The cards; GPUs in processors only where the catalogue has them and there is no other."""
+    listed = [(name.removesuffix("[Integrated]").strip(), name.endswith("[Integrated]")) for name in names]
+    cards = [name for name, shared in listed if not shared and not is_integrated(name) and not _unified(name)]
+    yield from cards or [name for name, _ in listed if _unified(name)]
+
+
+def _unified(name: str) -> bool:
+    rows = gpu_rows(name)
+    return bool(rows) and rows[0].unified

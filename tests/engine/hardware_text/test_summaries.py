@@ -1,0 +1,111 @@
+"""What lspci, neofetch and inxi say of a machine, in their own formats (written here, with names of the PCI list)."""
+
+from __future__ import annotations
+
+import pytest
+
+from service.engine.catalogue import resolve
+from service.engine.errors import InvalidHardware
+from service.engine.hardware import Hardware
+from service.engine.hardware_text import parse_hardware
+
+NEOFETCH = """\
+            .-/+oossssoo+/-.               me@box
+        `:+ssssssssssssssssss+:`           -------
+      -+ssssssssssssssssssyyssss+-         OS: Ubuntu 22.04.4 LTS x86_64
+    .ossssssssssssssssssdMMMNysssso.       Host: B550 AORUS ELITE V2
+   /ssssssssssshdmmNNmmyNMMMMhssssss/      Kernel: 6.5.0-28-generic
+  +ssssssssshmydMMMMMMMNddddyssssssss+     Uptime: 3 hours, 12 mins
+ /sssssssshNMMMyhhyyyyhmNMMMNhssssssss/    Resolution: 2560x1440
+.ssssssssdMMMNhsssssssssshNMMMdssssssss.   CPU: AMD Ryzen 7 5800X (16) @ 3.800GHz
++sssshhhyNMMNyssssssssssssyNMMMysssssss+   GPU: NVIDIA GeForce RTX 3060 Lite Hash Rate
+ossyNMMMNyMMhsssssssssssssshmmmhssssssso   GPU: NVIDIA GeForce RTX 3090
+ossyNMMMNyMMhsssssssssssssshmmmhssssssso   Memory: 5923MiB / 64220MiB
+"""
+FASTFETCH = """\
+OS: Windows 11 (Pro) x86_64
+Host: MS-7D91 (2.0)
+Kernel: WIN32_NT 10.0.26100
+Uptime: 5 hours
+CPU: AMD Ryzen 9 7950X (32) @ 5.88 GHz
+GPU 1: NVIDIA GeForce RTX 4090 (24.00 GiB) [Discrete]
+GPU 2: AMD Radeon(TM) Graphics (512.00 MiB) [Integrated]
+Memory: 11.23 GiB / 61.97 GiB (18%)
+Swap: 0 B / 4.00 GiB (0%)
+"""
+INXI = """\
+System:
+  Host: box Kernel: 6.8.0-40-generic arch: x86_64 bits: 64
+Machine:
+  Type: Desktop Mobo: ASUSTeK model: ROG STRIX X570-E GAMING v: Rev X.0x
+CPU:
+  Info: 16-core model: AMD Ryzen 9 5950X bits: 64 type: MT MCP cache: L2: 8 MiB
+  Speed (MHz): avg: 2200 min/max: 2200/5083
+Graphics:
+  Device-1: NVIDIA GA102 [GeForce RTX 3090] vendor: ZOTAC driver: nvidia v: 550.90.07
+  Device-2: NVIDIA GP102GL [Tesla P40] driver: nvidia v: 550.90.07
+Audio:
+  Device-1: NVIDIA GA102 High Definition Audio driver: snd_hda_intel
+Memory:
+  System RAM: total: 128 GiB available: 125.68 GiB used: 9.1 GiB (7.2%)
+"""
+LSPCI = """\
+00:02.0 VGA compatible controller: Intel Corporation Raptor Lake-S GT1 [UHD Graphics 770] (rev 04)
+01:00.0 VGA compatible controller [0300]: NVIDIA Corporation AD102 [GeForce RTX 4090] [10de:2684] (rev a1)
+01:00.1 Audio device: NVIDIA Corporation AD102 High Definition Audio Controller (rev a1)
+02:00.0 3D controller: NVIDIA Corporation GP102GL [Tesla P40] (rev a1)
+"""
+
+
+def names(hardware: Hardware) -> list[str]:
+    return [gpu.name for gpu in hardware.gpus for _ in range(gpu.count)]
+
+
+@pytest.mark.parametrize("text", [NEOFETCH, "\n".join(line[43:] for line in NEOFETCH.splitlines())])
+def test_neofetch_is_read_with_its_picture_or_without(text: str) -> None:
+    hardware = parse_hardware(text)
+    assert names(hardware) == ["NVIDIA GeForce RTX 3060", "NVIDIA GeForce RTX 3090"]
+    assert resolve(hardware).cpu_model == "AMD Ryzen 7 5800X"
+    assert hardware.ram is not None
+    assert (hardware.ram.total_gb, hardware.ram.free_gb) == (62.71, 56.93)
+
+
+def test_fastfetch_gives_the_system_and_leaves_out_the_processors_gpu() -> None:
+    hardware = parse_hardware(FASTFETCH)
+    assert (names(hardware), hardware.os) == (["NVIDIA GeForce RTX 4090"], "windows")
+    halo = FASTFETCH.replace("GPU 1: NVIDIA GeForce RTX 4090 (24.00 GiB) [Discrete]\n", "").replace(
+        "AMD Radeon(TM) Graphics", "AMD Radeon 8060S Graphics"
+    )
+    assert [card.name for card in resolve(parse_hardware(halo)).cards] == ["AMD Radeon 8060S"]
+
+
+def test_inxi_is_read_and_sound_cards_are_none() -> None:
+    hardware = parse_hardware(f"{INXI}\nDDR4-3600")
+    assert names(hardware) == ["NVIDIA GeForce RTX 3090", "NVIDIA Tesla P40"]
+    assert resolve(hardware).cpu_model == "AMD Ryzen 9 5950X"
+    assert hardware.ram is not None
+    assert (hardware.ram.total_gb, hardware.ram.mts) == (128.0, 3600)
+
+
+def test_lspci_gives_the_cards_in_pci_order() -> None:
+    hardware = parse_hardware(f"{LSPCI}i9-13900K 128GB DDR5-5200")
+    assert names(hardware) == ["NVIDIA GeForce RTX 4090", "NVIDIA Tesla P40"]
+    assert resolve(hardware).order_known
+    mobile = "01:00.0 VGA compatible controller: NVIDIA Corporation AD107M [GeForce RTX 4060 Max-Q / Mobile] (rev a1)"
+    assert [card.name for card in resolve(parse_hardware(mobile)).cards] == ["NVIDIA GeForce RTX 4060 Laptop GPU"]
+    halo = (
+        "c1:00.0 Display controller: Advanced Micro Devices, Inc. [AMD/ATI] Strix Halo [Radeon Graphics / Radeon 8060S]"
+    )
+    assert [card.name for card in resolve(parse_hardware(f"{halo}\n128GB")).cards] == ["AMD Radeon 8060S"]
+
+
+@pytest.mark.parametrize(
+    ("line", "asks"),
+    [
+        ("Advanced Micro Devices, Inc. [AMD/ATI] Navi 31 [Radeon RX 7900 XT/7900 XTX/7900 GRE]", "several cards"),
+        ("NVIDIA Corporation Device 2b85 (rev a1)", "no name there"),
+    ],
+)
+def test_a_chip_that_lspci_does_not_tell_apart_is_asked_about(line: str, asks: str) -> None:
+    with pytest.raises(InvalidHardware, match=asks):
+        parse_hardware(f"03:00.0 VGA compatible controller: {line}\n7800X3D, 64GB")
