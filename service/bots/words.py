@@ -31,6 +31,9 @@ _POINT = re.compile(
     r"|(?:(?:at|@)\s*(?P<depth>\d{1,8})(?P<kilo>k?))",
     re.IGNORECASE,
 )
+_BESIDE_REPO = re.compile(
+    r"(https?://\S+|[^\s/:]+/\S+)\s+((?!(?:[A-Za-z0-9]{1,6}[-_])?(?:[IT]?Q\d|BF16|F16|MXFP4)\S*$).+)"
+)
 _ADVICE = re.compile(r"(?:.*/)?([A-Za-z0-9_-]{22})(?:[/?#].*)?", re.DOTALL)
 _CONTEXT = re.compile(r"(\d{1,8})([kK]?)")
 
@@ -59,19 +62,25 @@ def ask_of_line(text: str) -> Ask:
 
 
 def _sections(text: str, first: str, names: dict[str, str]) -> dict[str, str]:
-    """Split a line at its keywords: what stands before them is `first`. `public` stands alone."""
+    """Split a line at its keywords: what stands before them is `first`. `public` stands alone.
+
+    A keyword of the part that is being read is a word of it (`on RTX 3090 on x4`). What follows a repo's id without a
+    keyword is hardware, but for the name of a quantisation.
+    """
     found: dict[str, list[str]] = {first: []}
     words, at = text.split(), first
     for word in words:
         key = word.lower()
         if key == "public" and first == "repo":
             found["public"] = ["yes"]
-        elif key in names:
+        elif names.get(key, at) != at or (key in names and not found.get(at)):
             at = names[key]
             found.setdefault(at, [])
         else:
             found[at].append(word)
-    return {name: " ".join(value) for name, value in found.items() if value}
+    said = {name: " ".join(value) for name, value in found.items() if value}
+    beside = _BESIDE_REPO.fullmatch(said.get("repo", ""))
+    return {**said, "repo": beside[1], "hardware": beside[2]} if beside and "hardware" not in said else said
 
 
 def check_words(text: str) -> dict[str, str]:

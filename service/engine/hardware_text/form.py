@@ -127,7 +127,7 @@ def _canonical_gpu(gpu: Gpu) -> Gpu:
         gpu,
         name=rows[0].name if same else re.sub(r"\s+", " ", gpu.name.replace('"', "'")).strip(),
         pcie=re.sub(r"[\s;\[\]]+", " ", gpu.pcie).strip().lower() or None if gpu.pcie else None,
-        vram_gib=_rounded(gpu.vram_gib or size),
+        vram_gib=_rounded(size if gpu.vram_gib is None else gpu.vram_gib),
         free_gib=_rounded(gpu.free_gib),
         bandwidth_gbs=_rounded(gpu.bandwidth_gbs),
         measured_copy_gbs=_rounded(gpu.measured_copy_gbs),

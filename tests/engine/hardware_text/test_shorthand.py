@@ -283,3 +283,9 @@ def test_no_discrete_gpu_leaves_the_one_in_the_processor() -> None:
     assert parse_hardware("i5-12400 16gb, no discrete gpu").gpus == []
     with pytest.raises(InvalidHardware, match="no GPU"):
         parse_hardware("RTX 3090, no discrete gpu")
+
+
+def test_a_card_without_memory_is_refused_and_not_taken_for_one_whose_memory_nobody_stated() -> None:
+    hardware = canonical(Hardware(gpus=[Gpu(name="RTX 3090", vram_gib=0)]))
+    with pytest.raises(InvalidHardware, match="cannot be right"):
+        resolve(hardware)
