@@ -182,6 +182,20 @@ def _most_saved(offers: list[Item], room: int) -> float:
     return best
 
 
+@pytest.mark.parametrize("engine", ["ik_llama.cpp", "llama.cpp"])
+def test_experts_in_ram_are_of_layers_side_by_side_also_where_kinds_of_attention_alternate(engine: Engine) -> None:
+    problem = problem_of(rigs.LAPTOP_6GB, engine, "gpt-oss-20b", "exps=mxfp4,*=q8_0")
+    assert len({layer.n_swa for layer in problem.model.layers}) > 1
+    placement = placed(problem, flags_of(problem, 512)).fitted.memory.placement
+    in_ram = {
+        int(name.split(".")[1])
+        for name, device in placement.tensors.items()
+        if "_exps." in name and device == placement.n_devices
+    }
+    assert 1 < len(in_ram) < problem.model.n_layer
+    assert in_ram == set(range(min(in_ram), max(in_ram) + 1))
+
+
 SEVERAL_CARDS = [case for case in CASES if len(case[0].gpus or ()) > 1]
 
 

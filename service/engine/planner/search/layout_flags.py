@@ -73,7 +73,31 @@ def moved_pieces(problem: Problem, blocks: Sequence[Block], layout: Layout) -> M
         _assign(unplaced[hosted.source], hosted, problem.devices[hosted.card].name, found)
     for source, queue in unplaced.items():
         found.setdefault((CPU, source.missing_part or "whole"), []).extend(queue)
-    return found
+    return _gathered(blocks, layout.starts, found)
+
+
+def _gathered(blocks: Sequence[Block], starts: Starts, away: MovedPieces) -> MovedPieces:
+    """Return the pieces with those of like blocks side by side, where kinds that differ in attention alone alternate.
+
+    Each card's blocks of like pieces exchange their places: those that keep theirs first, those all in RAM last.
+    """
+    places: dict[int, tuple[tuple[str, Option], ...]] = {}
+    for place, indices in away.items():
+        places |= {index: (*places.get(index, ()), place) for index in indices}
+    exchanged = False
+    for start, end in pairwise(starts):
+        alike: dict[object, list[Block]] = {}
+        for block in blocks[start:end]:
+            pieces = tuple((piece.part, piece.n_bytes) for piece in block.pieces)
+            alike.setdefault((pieces, bool(block.ram_only)), []).append(block)
+        for group in alike.values():
+            if len({block.kind for block in group}) > 1:
+                exchanged = True
+                queue = sorted((places.get(block.index, ()) for block in group), key=lambda p: ((CPU, "whole") in p, p))
+                places |= {block.index: place for block, place in zip(group, queue, strict=True)}
+    if not exchanged:
+        return away
+    return {place: [block.index for block in blocks if place in places.get(block.index, ())] for place in away}
 
 
 def _assign(queue: list[int], hosted: Hosted, device: str, found: MovedPieces) -> None:
