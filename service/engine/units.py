@@ -4,6 +4,7 @@ from __future__ import annotations
 
 MIB = 1 << 20
 GIB = 1 << 30
+_MANY = 1.5  # times as long: from here on they are counted, below a share says more
 
 
 def mib(n_bytes: float) -> float:
@@ -19,3 +20,11 @@ def gib(n_bytes: float) -> float:
 def pad(n: int, multiple: int) -> int:
     """Return the smallest multiple of `multiple` that is not below `n`."""
     return -(-n // multiple) * multiple
+
+
+def longer(times: float) -> str:
+    """Return in words how long something takes that takes so many times as long as another: `4 % longer`."""
+    if times >= _MANY:
+        return f"{times:.1f} times as long"
+    change = round(100 * (times - 1))
+    return "as long" if not change else f"{abs(change)} % {'longer' if change > 0 else 'less time'}"

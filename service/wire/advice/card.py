@@ -11,6 +11,7 @@ from typing import Literal
 from service.engine.advice import AdviceBody, AdvisedConfig, Commands, SpeedPoint
 from service.engine.commands import fold
 from service.engine.hardware import Assumption
+from service.engine.units import longer
 from service.wire.advice.advice import Advice, Card, Option, Step
 from service.wire.advice.assumed_text import fact_of
 
@@ -87,7 +88,7 @@ def _why(first: AdvisedConfig, others: Sequence[AdvisedConfig]) -> str:
         one = min(better, key=_seconds)
         parts.append(
             f"{one.variant} would be closer to 16 bits ({_loss(one):.1f} % instead of {_loss(first):.1f} %), "
-            f"but a request takes {_seconds(one) / _seconds(first):.1f} times as long"
+            f"but a request takes {longer(_seconds(one) / _seconds(first))}"
         )
     if not faster and others:
         parts.insert(0, "nothing else that fits here is clearly faster")

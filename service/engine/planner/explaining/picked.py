@@ -10,7 +10,7 @@ from service.engine.advice import AdvisedConfig, NamedPick, Pick
 from service.engine.planner.pricing.fit import slack
 from service.engine.planner.ranking.rank import Contender
 from service.engine.planner.search.one_variant import Outcome
-from service.engine.units import GIB
+from service.engine.units import GIB, longer
 
 _BETTER = 0.1  # per cent of perplexity: what is nearer is no better variant
 
@@ -53,11 +53,11 @@ def _pick(name: Pick, contender: Contender, first: Contender, outcomes: Sequence
 def _why(name: Pick, contender: Contender, first: Contender) -> str:
     loss, times = f"about +{contender.loss:.1f} % perplexity", contender.seconds.expected / first.seconds.expected
     if name == "quality":
-        return f"{loss} instead of +{first.loss:.1f} %, for {times:.1f} times the time"
+        return f"{loss} instead of +{first.loss:.1f} %; a request takes {longer(times)}"
     if name == "fast":
         return f"{1 / times:.1f} times as fast as #1, for {loss} instead of +{first.loss:.1f} %"
     if name == "simple":
-        return f"a shorter command than #1; a request takes {_percent(times)}, at {loss}"
+        return f"a shorter command than #1; a request takes {longer(times)}, at {loss}"
     where = {
         "all on GPU": "whole on the GPU",
         "FFN in RAM": "with attention and cache on the GPU",
@@ -66,11 +66,6 @@ def _why(name: Pick, contender: Contender, first: Contender) -> str:
         "experts from a drive": "with experts read from a drive",
     }[contender.candidate.strategy]
     return f"the best trade of time and quality here: {loss} at {contender.speed.tg.expected:.1f} t/s, {where}"
-
-
-def _percent(times: float) -> str:
-    change = round(100 * (times - 1))
-    return "as long" if not change else f"{abs(change)} % {'longer' if change > 0 else 'less time'}"
 
 
 def _next_better(contender: Contender, outcomes: Sequence[Outcome]) -> str | None:
