@@ -7,13 +7,15 @@ from collections.abc import Iterator, Sequence
 from service.engine.builds import Build, BuildAsked
 from service.engine.check.compare import compare_buffers, compare_speeds, log_findings, measured_findings, slow_phase
 from service.engine.check.report import CheckedMemory, CheckReport, CompanionMemory
-from service.engine.commands import parse
-from service.engine.config import Engine
+from service.engine.commands import ParsedCommand, parse
+from service.engine.config import ENGINES, Engine
+from service.engine.engines import all_engines
 from service.engine.errors import InvalidInput
 from service.engine.hardware import Assumption, Rig
 from service.engine.logs import MeasuredSpeed, read_log
 from service.engine.memory.spec import Allocator
 from service.engine.model import Model
+from service.engine.planner.pricing.support import unsupported
 from service.engine.rules import NO_COMPANIONS, Case, CompanionHeaders, Finding, case_of, findings, in_order
 from service.engine.run.effective import effective_flags
 from service.engine.speed import speed_point
@@ -46,7 +48,9 @@ def check(
         raise InvalidInput(f"one number, or one for each of {len(hardware.cards)} GPUs", field="reserve_mib")
     reading = read_log(log) if log is not None else None
     asked = engine or (reading.engine if reading else None)
-    parsed = parse(command, asked, build=build)
+    parsed, why = parse(command, asked, build=build), list[Assumption]()
+    if asked is None and build is None:
+        parsed, why = _that_loads(parsed, command, model, hardware)
     case = case_of(parsed, model, hardware, command, allocator, companion_headers, reserve_mib)
     strange = list(log_findings(case, reading)) if reading else []
     known = reading if reading and not any(one.rule == "log-of-another-model" for one in strange) else None
@@ -65,9 +69,27 @@ def check(
         speed=[speed_point(n_kv, case.speed(n_kv)) for n_kv in _depths(case, depths)],
         findings=found,
         compared=compared,
-        assumed=[*hardware.assumed, *_assumed_build(case.parsed.build, build is not None)],
+        assumed=[*why, *hardware.assumed, *_assumed_build(case.parsed.build, build is not None)],
         flags=effective_flags(case.run, parsed.flags, parsed.used),
     )
+
+
+def _that_loads(
+    parsed: ParsedCommand, command: str, model: Model, rig: Rig
+) -> tuple[ParsedCommand, list[Assumption]]:  # fmt: skip
+    """Return the command read for the other engine where only that can load the model, and knows as many words of it.
+
+    A program whose path names an engine is that engine's.
+    """
+    reason = unsupported(parsed.engine, model, rig)
+    if reason is None or any(name in (parsed.words.program or "") for name in ENGINES):
+        return parsed, []
+    for one in all_engines():
+        if one.name != parsed.engine and unsupported(one.name, model, rig) is None:
+            other = parse(command, one.name)
+            if len((*other.unknown, *other.old)) <= len((*parsed.unknown, *parsed.old)):
+                return other, [Assumption("engine", one.name, f"none was given, and {reason}", "everything")]
+    return parsed, []
 
 
 def _companions(case: Case) -> Iterator[CompanionMemory]:
@@ -102,7 +124,10 @@ def _verdict(case: Case, found: Sequence[Finding]) -> str:
     small = [row for row in case.table if not row.fits]
     tg = case.speed().tg
     speed = f"TG about {tg.expected:.1f} t/s ({tg.low:.1f} to {tg.high:.1f}) with an empty cache"
-    if small:
+    refused = next((one for one in found if one.rule == "cannot-load"), None)
+    if refused is not None:
+        text = f"Does not run: {refused.message}"
+    elif small:
         short = max(small, key=lambda row: row.total_high_mib - row.capacity_mib)
         over = f"{(short.total_high_mib - short.capacity_mib) / 1024:,.1f} GiB too little"
         if case.from_drive:

@@ -140,7 +140,10 @@ def _smaller_cache_type(case: Case) -> str | None:
 
 
 def _shorter_context(case: Case) -> str | None:
+    trained = case.model.n_ctx_train * max(case.flags.n_parallel, 1)
     sizes = _halves(case.flags.n_ctx, _LEAST_CONTEXT)
+    if 0 < trained < case.flags.n_ctx:  # what is beyond is of no use
+        sizes = [trained, *(n for n in sizes if n < trained)]
     found = _first_that_fits(case, [msgspec.structs.replace(case.flags, n_ctx=n) for n in sizes])
     return f"-c {found.n_ctx}" if found else None
 

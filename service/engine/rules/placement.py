@@ -34,12 +34,16 @@ def layers_in_ram(case: Case) -> Iterator[Found]:
             what = (
                 "the output head"
                 if n == case.model.n_layer and case.spec.memory.head_moves_last
-                else f"{case.model.n_layer - n} layers"
+                else _counted(sum(where == case.cpu for where in case.placement.layers))
             )
             words = text.rpartition("; ")[2]
             message = f"-ngl {n} leaves {what} in RAM: with {words} TG would be about {tg:.1f} times as fast"
             yield Found(f"{message}, PP {pp:.1f} times, and everything fits", text, pp=pp, tg=tg)
         return
+
+
+def _counted(n: int) -> str:
+    return f"{n} layer{'' if n == 1 else 's'}"
 
 
 def _all_layers(case: Case) -> Iterator[tuple[Flags, str]]:

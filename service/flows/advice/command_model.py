@@ -14,11 +14,12 @@ from service.engine.errors import InvalidInput, UnknownVariant
 from service.engine.hardware import Assumption
 from service.hub import RepoListing, RepoReference, Variant, choose
 from service.hub.listing import ListingLimits
-from service.hub.references import checked_repo
+from service.hub.references import checked_repo, parse_repo_reference
 
 _ANY_NUMBER = ListingLimits(variants=20_000, shards=20_000)  # only one of them is read
 _REPO_OPTIONS = ("-hf", "-hfr", "--hf-repo")
 _FILE_OPTIONS = ("-hff", "--hf-file")
+_ADDRESS_OPTIONS = ("-mu", "--model-url")
 _CACHE_FOLDER = re.compile(r"models--([A-Za-z0-9_.-]{1,96})--([A-Za-z0-9_.-]{1,96})")
 _SHARD = re.compile(r"-\d{5}-of-\d{5}$")
 _decode = msgspec.msgpack.Decoder(RepoListing).decode
@@ -65,12 +66,23 @@ def repo_of(known: Known, stated: str | None, parsed: ParsedCommand) -> NamedRep
 
 def repo_in_command(parsed: ParsedCommand) -> str | None:
     """Return the repo that a command names: `-hf`, `-hfr`, or two folders of its path."""
-    return option_value(parsed.flags.other, _REPO_OPTIONS) or repo_in_path(parsed.model_path or "")
+    words = (*parsed.flags.other, *parsed.rest)
+    return option_value(words, _REPO_OPTIONS) or _at_address(parsed) or repo_in_path(parsed.model_path or "")
 
 
 def file_of(parsed: ParsedCommand) -> str:
     """Return the name of the command's model file, "" where it names none."""
-    return _file_name(option_value(parsed.flags.other, _FILE_OPTIONS) or parsed.model_path or "")
+    named = option_value(parsed.flags.other, _FILE_OPTIONS) or option_value(parsed.rest, _ADDRESS_OPTIONS)
+    return _file_name((named or parsed.model_path or "").partition("?")[0])
+
+
+def _at_address(parsed: ParsedCommand) -> str | None:
+    """The repo of the file that `-mu` has the engine fetch, where it is one of the Hub."""
+    address = option_value(parsed.rest, _ADDRESS_OPTIONS)
+    try:
+        return parse_repo_reference(address).repo if address else None
+    except InvalidInput:
+        return None
 
 
 def _repos_holding(known: Known, file: str) -> list[str]:

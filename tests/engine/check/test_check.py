@@ -189,3 +189,37 @@ def test_the_engine_is_taken_from_the_log() -> None:
     log = (LOGS / "ik-sweep-table.stderr").read_text()
     report = check("llama-server -c 2048", None, build("Qwen3-0.6B", "q8_0"), resolve(ONE_3090_DESKTOP), log=log)
     assert report.engine == "ik_llama.cpp"
+
+
+IK_TYPES = build("GLM-4.5-Air", "exps=iq4_kss,*=q8_0")
+
+
+def test_a_command_that_names_no_engine_is_of_the_one_that_can_load_the_model_and_that_is_said() -> None:
+    rig = resolve(ONE_3090_DESKTOP)
+    guessed = check("llama-server -m m.gguf -ngl 99 -ncmoe 40 -c 8192", None, IK_TYPES, rig)
+    assert (guessed.engine, guessed.fits) == ("ik_llama.cpp", True)
+    assert (guessed.assumed[0].field, guessed.assumed[0].value) == ("engine", "ik_llama.cpp")
+    assert not [one for one in guessed.findings if one.rule == "cannot-load"]
+
+
+@pytest.mark.parametrize(
+    ("command", "engine"),
+    [
+        ("~/llama.cpp/build/bin/llama-server -m m.gguf -ngl 99 -ncmoe 40 -c 8192", None),
+        ("llama-server -m m.gguf -ngl 99 -ncmoe 40 -c 8192 -lm none", None),
+        ("llama-server -m m.gguf -ngl 99 -ncmoe 40 -c 8192", "llama.cpp"),
+    ],
+)
+def test_an_engine_that_cannot_load_the_model_is_the_first_thing_said(command: str, engine: Engine | None) -> None:
+    report = check(command, engine, IK_TYPES, resolve(ONE_3090_DESKTOP))
+    assert report.engine == "llama.cpp"
+    assert report.verdict.startswith("Does not run: llama.cpp cannot load the tensor types IQ4_KSS")
+
+
+@pytest.mark.parametrize(("kept", "said"), [(2, "leaves 3 layers in RAM"), (0, "leaves 1 layer in RAM")])
+def test_the_layers_that_a_number_leaves_in_ram_are_counted_as_the_engine_counts(kept: int, said: str) -> None:
+    model = build("Qwen3-14B", "q4_K_M")
+    command = f"llama-server -m m.gguf -ngl {model.n_layer - kept} -c 4096 -fit off"
+    report = check(command, "llama.cpp", model, resolve(ONE_3090_DESKTOP))
+    (found,) = [one for one in report.findings if one.rule == "layers-in-ram"]
+    assert said in found.message

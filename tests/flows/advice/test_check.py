@@ -29,7 +29,9 @@ def test_the_variant_is_the_one_that_holds_the_command_s_file(context: Context, 
 
 @pytest.mark.parametrize(
     "command",
-    [f"llama-server -hf {REPO}:Q8_0", f"llama-server -m /models/{REPO}/Qwen3-0.6B-Q8_0.gguf",
+    [f"llama-server -hf {REPO}:Q8_0",
+     f"llama-server -mu https://huggingface.co/{REPO}/resolve/main/Qwen3-0.6B-Q8_0.gguf?download=true",
+     f"llama-server -m /models/{REPO}/Qwen3-0.6B-Q8_0.gguf",
      rf"llama-server.exe -m C:\models\{REPO.replace('/', chr(92))}\Qwen3-0.6B-Q8_0.gguf",
      "llama-server -m ~/.cache/models--Qwen--Qwen3-0.6B-GGUF/snapshots/abc/Qwen3-0.6B-Q8_0.gguf"],
 )  # fmt: skip
