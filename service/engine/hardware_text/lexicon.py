@@ -46,6 +46,7 @@ SIZE = re.compile(
 )
 SIZE_BEFORE = re.compile(rf"(\d{{1,4}}(?:\.\d{{1,3}})?)\s?{_UNIT}\b\s*(?:of\s)?(?:vram\s)?", _I)
 SIZE_AT_END = re.compile(rf"(?<![\w.])\d{{1,5}}(?:\.\d{{1,3}})?\s?-?{_UNIT}\)?$", _I)
+SIZE_IN_NAME = re.compile(r"[a-z]\d{0,4}-\d{2,3}gb$", _I)  # A100-SXM4-80GB, as drivers call it
 RANGE = re.compile(
     rf"\d{{1,4}}\s?{_UNIT}\+(?=\s*(?:$|[a-z]))|\d{{1,4}}\s?{_UNIT}?\s?(?:-|–|to|/)\s?\d{{1,4}}\s?{_UNIT}\b", _I
 )
@@ -61,6 +62,7 @@ ROLE_RAM = re.compile(
     r"|(?:lp|so-?)?ddr\d|[rul]?r?dimms?|sodimm|ecc)", _I)  # fmt: skip
 ROLE_BEFORE = re.compile(r"\b(v[\s-]?ram|video memory|ram|memory)\s*(?:[:=]|is|of|size|total)*\s*\(?$", _I)
 ROLE_EACH = re.compile(r"^[^,;\n.]{0,16}?\b(?:each|apiece|per (?:card|gpu)|a card)\b|^\s*x\s?\d", _I)
+ROLE_PER_CPU = re.compile(r"^[^,;\n.]{0,24}?\b(?:per|each|pro|a)\s(?:cpu|socket|processor|node)\b", _I)
 ROLE_TOTAL = re.compile(
     r"\b(?:total|combined|altogether|overall|together|sum)\b|=\s*$|(?:giving|gives|makes?|reach|gets?|so|for)\b"
     r"[^,;\n]{0,12}$",

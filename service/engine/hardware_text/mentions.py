@@ -242,7 +242,7 @@ def _longest(text: str, at: int, known: Callable[[str], bool]) -> tuple[int, boo
         if (
             name.count("(") != name.count(")")
             or lex.BRAND_AT_END.search(name)
-            or (lex.SIZE_AT_END.search(name) and not cpu_row(name))
+            or (lex.SIZE_AT_END.search(name) and not lex.SIZE_IN_NAME.search(name) and not cpu_row(name))
         ):
             continue
         if known(name):

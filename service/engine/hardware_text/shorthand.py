@@ -164,7 +164,7 @@ class _Reading:
         if re.fullmatch(r"xtx 7\d00", name.removeprefix("Radeon ").lower()):
             name = f"RX {name.split()[-1]} XTX"
         inside = lex.SIZE.search(name)  # `A100 80GB PCIe`
-        name = f"{name[: inside.start()].strip()} {name[inside.end() :].strip()}" if inside else name
+        name = f"{name[: inside.start()].strip(' -')} {name[inside.end() :].strip()}" if inside else name
         size = gigabytes(inside) if inside else None
         gpu = Gpu(name=name.strip("()"), count=m.count or 1, vram_gib=size)
         if gpu.count > 1 and (rows := gpu_rows(gpu.name)) and rows[0].unified:
@@ -290,6 +290,7 @@ class _Reading:
         return " ".join(m.text for m in self.mentions if m.kind in ("mac", "size"))
 
     def _read_modules(self, m: Mention) -> None:
+        self._ask_about_sockets(m)
         self.memory.modules(m)
         self.owner = "ram"
 
@@ -316,7 +317,13 @@ class _Reading:
         self.memory.channels = int(word) if word.isdigit() else lex.CHANNEL_WORDS[word.lower()]
         self.owner = "ram"
 
+    def _ask_about_sockets(self, m: Mention) -> None:
+        """Raise InvalidHardware for `8x32GB per CPU`: how much the machine has is the sum."""
+        if (behind := lex.ROLE_PER_CPU.search(self.text[m.end : m.end + 48])) and self.owner != "gpu":
+            raise unreadable(f"{m.text}{behind[0]}", "how much RAM has the machine? Write the sum of all sockets")
+
     def _read_size(self, m: Mention) -> None:
+        self._ask_about_sockets(m)
         self.owner = self.memory.size(m, self.owner, self.gpus)
 
     def _read_range(self, m: Mention) -> None:
