@@ -41,7 +41,7 @@ FILLER = re.compile(
 
 _UNIT = r"(?:gib|gb|go|gigabytes?|gigas?|gigs?|g|tib|tb|t)"
 SIZE = re.compile(
-    rf"(?<!\d)(?!\d{{3,6}}t\b)(\d{{1,6}}(?:\.\d{{1,3}})?)\s?({_UNIT[3:-1]})\b(?![/@]s|\w)|(\d{{2,4}})(?=\s?(?:(?:lp)?ddr\d|ram\b))",
+    rf"(?<!\d)(?!\d{{3,6}}t\b)(\d{{1,6}}(?:\.\d{{1,3}})?)\s?({_UNIT[3:-1]})\b(?![/@]s|\w)|(\d{{2,4}})(?=[^\S\n]?(?:(?:lp)?ddr\d|ram\b))",
     _I,
 )
 SIZE_BEFORE = re.compile(rf"(\d{{1,4}}(?:\.\d{{1,3}})?)\s?{_UNIT}\b\s*(?:of\s)?(?:vram\s)?", _I)
@@ -52,7 +52,7 @@ RANGE = re.compile(
 )
 _DISK = r"(?:nvme|ssds?|hdds?|m\.2|disks?|drives?|storage|sata)"
 ROLE_VRAM = re.compile(
-    r"\s*(?:\)\s*)?(?:of\s|in\s|total\s|combined\s)*(?:v[\s-]?ram|gpu\s(?:memory|ram|vram)|gpu(?!\w|\s*(?::|[a-z]*\d|rtx|gtx|rx\b|nvidia|amd|radeon|geforce|tesla|arc\b))|video\s(?:memory|ram)|gddr\d\w?|hbm\w?)\b",
+    r"\s*(?:\)\s*)?(?:of\s|in\s|total\s|combined\s)*(?:v[\s-]?ram|gpu\s(?:memory|ram|vram)|gpu(?!\w|[^\S\n]*(?::|[a-z]*\d|rtx|gtx|rx\b|nvidia|amd|radeon|geforce|tesla|arc\b))|video\s(?:memory|ram)|gddr\d\w?|hbm\w?)\b",
     _I,
 )
 ROLE_RAM = re.compile(
@@ -103,7 +103,7 @@ CHANNELS = re.compile(
     _I,
 )
 # `dual socket`, `2-socket`, and the makers' `2P` and `2S`.
-SOCKETS = re.compile(r"(\d|single|dual|two|quad)[\s-]?sockets?\b|([1248])[ps]\b(?!\s?\+)", _I)
+SOCKETS = re.compile(r"(\d|single|dual|two|quad)[\s-]?sockets?\b|([1248])[ps]\b(?!\s?\+\s?\d{1,2}\s?e\b)", _I)
 CHANNEL_WORDS = {
     "dual": 2, "quad": 4, "hexa": 6, "octa": 8, "zwei": 2, "vier": 4, "acht": 8, "doble": 2, "cuádruple": 4,
 }  # fmt: skip
@@ -111,7 +111,7 @@ FREE = re.compile(r"\(?(\d{1,6}(?:\.\d{1,4})?)\s?(gib|gb|g|mib|mb)\s(?:are\s)?(?
 # What something else holds of a card: `3 GB already used by the desktop`.
 USED = re.compile(
     r"\(?~?(\d{1,6}(?:\.\d{1,4})?)\s?(gib|gb|gigs?|g|mib|mb)\s(?:of\s(?:it|that|the\sv?ram|vram)\s)?(?:is\s|are\s)?(?:already\s|always\s|currently\s)?"
-    r"(?:used|in\suse|occupied|taken|busy|eaten)\b(?:\s(?:up|by|for)\b[^,;)\n]{0,40})?\)?",
+    r"(?:used|in\suse|occupied|taken|busy|eaten)\b(?:\s(?:up|by|for)\b[^,;)\n+|&]{0,40})?\)?",
     _I,
 )
 # Memory of a processor's GPU that the firmware sets aside.
@@ -135,7 +135,7 @@ CORES = re.compile(
 _GEN = r"(?:pci-?e?\s?)?(?:gen\s?)?"
 LINK = re.compile(
     r"(?:@\s?|on\s|at\s|in\s(?:an?\s)?)?x\s?\d{1,2}\s+pci-?e\s?(?:gen\s?)?[1-6](?:\.\d)?(?=$|[\s,;)])"
-    rf"|(?:@\s?|on\s|at\s)?\b{_GEN}[1-6](?:\.\d)?\s?x\s?\d{{1,2}}(?!\s?\w*\d)(?:/x?\d{{1,2}}){{0,15}}(?:\s?\(chipset\))?(?=$|[\s,;)])"
+    rf"|(?:@\s?|on\s|at\s)?\b{_GEN}[1-6](?:\.\d)?\s?x\s?\d{{1,2}}(?!\s?\w*\d|\s?{_UNIT}\b)(?:/x?\d{{1,2}}){{0,15}}(?:\s?\(chipset\))?(?=$|[\s,;)])"
     r"|(?:@\s?|on\s|at\s)?x\d{1,2}(?:/x?\d{1,2}){1,15}(?:\s?pci-?e(?:\s?(?:gen\s?)?[1-6](?:\.\d)?)?)?(?=$|[\s,;)])"
     r"|(?:@\s?|at\s|in\s(?:an?\s)?|on\s(?:an?\s)?)x\d{1,2}(?:\s(?:pci-?e\s)?(?:slots?|lanes?))?(?:\spci-?e?\s?[1-6](?:\.\d)?)?(?=$|[\s,;)])"
     r"|x\d{1,2}\s(?:pci-?e\s)?(?:slots?|lanes?)\b"

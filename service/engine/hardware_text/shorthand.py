@@ -319,7 +319,7 @@ class _Reading:
 
     def _ask_about_sockets(self, m: Mention) -> None:
         """Raise InvalidHardware for `8x32GB per CPU`: how much the machine has is the sum."""
-        if (behind := lex.ROLE_PER_CPU.search(self.text[m.end : m.end + 48])) and self.owner != "gpu":
+        if behind := lex.ROLE_PER_CPU.search(self.text[m.end : m.end + 48]):
             raise unreadable(f"{m.text}{behind[0]}", "how much RAM has the machine? Write the sum of all sockets")
 
     def _read_size(self, m: Mention) -> None:
