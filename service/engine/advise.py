@@ -52,6 +52,7 @@ from service.engine.planner.search.one_variant import Outcome, SearchCase, limit
 from service.engine.planner.search.options import check_user_flags, goal_with_user_flags, rule_errors
 from service.engine.planner.search.simple import shortest
 from service.engine.quality import has_imatrix, quality_loss
+from service.engine.run.devices import rig_of_command
 from service.engine.speed import milliseconds, predict_speed, speed_point
 from service.engine.speed.at_once import at_once
 from service.engine.units import MIB
@@ -89,7 +90,7 @@ def advise(
     goal, taken = goal_of(parsed, goal_with_user_flags(goal, constraints))
     n_ctx_train = min(v.model.n_ctx_train for v in variants)
     wanted = resolve_goal(goal, n_ctx_train)
-    current = _in_use(parsed, variants, rig, wanted) if parsed else None
+    current = _in_use(parsed, variants, rig_of_command(hardware, parsed, calibration), wanted) if parsed else None
     outcomes = search(
         [
             SearchCase(engine, index, variants[index].model, one, wanted, constraints, variants[index].name)

@@ -7,11 +7,12 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from service.engine.catalogue import engine_devices
+from service.engine.calibration import Calibration
+from service.engine.catalogue import engine_devices, resolve, rigs_of
 from service.engine.commands import ParsedCommand, option_value
 from service.engine.commands.unwrap import IN_CONTAINER
 from service.engine.config import Device
-from service.engine.hardware import Rig
+from service.engine.hardware import Hardware, Rig
 from service.engine.units import MIB
 
 # Variables that say which cards are seen, by the back end that reads them (HIP programming guide, "environment
@@ -70,6 +71,21 @@ def backend_named(parsed: ParsedCommand) -> str | None:
     named = {_BACKENDS.get(device, device) for device in devices}
     named = named or {backend for name, backend in _OWN_VARIABLE.items() if name in parsed.env}
     return named.pop() if len(named) == 1 else None
+
+
+def rig_of_command(hardware: Hardware, parsed: ParsedCommand, fitted: Calibration | None = None) -> Rig:
+    """Return the machine as the build sees it that a command is for, where the command names its back end.
+
+    Where that drives some of the cards only, the machine has those. Raises as `catalogue.resolve` does.
+    """
+    rigs = rigs_of(hardware, fitted)
+    backend = None if hardware.backend else backend_named(parsed)
+    if backend is None or not rigs[-1].cards:
+        return rigs[-1]
+    own = next((rig for rig in rigs if {card.backend for card in rig.cards} == {backend}), None)
+    if own is None and backend == "vulkan":
+        return resolve(msgspec.structs.replace(hardware, backend="vulkan"), fitted)
+    return own or rigs[-1]
 
 
 def _variable(env: Mapping[str, str], rig: Rig) -> str | None:

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import msgspec
-
 from service.engine.advise import VariantModel
 from service.engine.calibration import Calibration
-from service.engine.catalogue import resolve, rigs_of
+from service.engine.catalogue import resolve
 from service.engine.check import check
 from service.engine.commands import ParsedCommand
 from service.engine.hardware import Assumption, Hardware, Rig
 from service.engine.hardware_text import parse_hardware
 from service.engine.rules import NO_COMPANIONS, CompanionHeaders
-from service.engine.run.devices import backend_named
+from service.engine.run.devices import rig_of_command
 from service.wire.advice.check import BatchCase, Checked, CheckRequest
 
 
@@ -24,17 +22,10 @@ def rig_of(
     """Return the machine of a request as stated (the canonical form rounds). Raises InvalidHardware and its kind.
 
     `fitted`: the calibration fitted here, if there is one. `parsed`: the command, whose build of the engine may be
-    known by the devices that it names; where it drives some of the cards, the machine has those only.
+    known by the devices that it names.
     """
     stated = parse_hardware(hardware) if isinstance(hardware, str) else hardware
-    backend = None if parsed is None or stated.backend else backend_named(parsed)
-    rigs = rigs_of(stated, fitted)
-    if backend is None or not rigs[-1].cards:
-        return rigs[-1]
-    own = next((rig for rig in rigs if {card.backend for card in rig.cards} == {backend}), None)
-    if own is None and backend == "vulkan":
-        return resolve(msgspec.structs.replace(stated, backend="vulkan"), fitted)
-    return own or rigs[-1]
+    return resolve(stated, fitted) if parsed is None else rig_of_command(stated, parsed, fitted)
 
 
 def checked(

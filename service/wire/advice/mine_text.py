@@ -17,9 +17,10 @@ def mine_lines(mine: Mine, configs: Sequence[AdvisedConfig], full: bool, brief: 
     `full`: with every finding and the changes to every config; `brief`: without findings, with the largest changes.
     """
     p = mine.speed[-1]
+    verdict = mine.verdict.removeprefix("Your command ")
     yield (
         f"yours: {mine.variant} {mine.engine}, TG {p.tg_tps:.1f} ({p.tg_low:.1f}-{p.tg_high:.1f}), "
-        f"PP {p.pp_tps:,.0f}. {mine.verdict.removeprefix('Your command ').capitalize()}"
+        f"PP {p.pp_tps:,.0f}. {verdict[:1].upper()}{verdict[1:]}"
     )
     for finding in mine.findings if full else mine.findings[: 0 if brief else _SHORT_FINDINGS]:
         yield f"  {finding.severity}: {finding.message} [{finding.rule}]"

@@ -10,7 +10,8 @@ from service.engine.check import check
 from service.engine.commands import parse
 from service.engine.errors import InvalidFlags, UnknownVariant
 from service.engine.goal import Constraints, EngineChoice, GoalRequest
-from service.engine.hardware import Hardware
+from service.engine.hardware import Cpu, Gpu, Hardware, Ram
+from service.wire.advice.mine_text import mine_lines
 from tests import rigs
 from tests.engine.planner.asking import ask, first
 from tests.models import build
@@ -182,3 +183,30 @@ def test_a_rig_without_gpu_compares_threads() -> None:
     mine = mine_of(body)
     assert mine.fits
     assert first(body).versus_mine is not None or first(body).is_mine
+
+
+def test_what_fit_places_fills_ram_at_the_same_cost_as_what_is_advised() -> None:
+    rig = Hardware(gpus=[Gpu(name="RTX 3090")], cpu=Cpu(model="Ryzen 9 5950X"), ram=Ram(total_gb=64, mts=3600))
+    limits = Constraints(current_command="llama-server -m mine.gguf -c 8192")
+    body = ask("GLM-4.5-Air", "ffn_down_exps=q5_K,exps=q4_K,*=q6_K", hardware=rig, constraints=limits)
+    mine, best = mine_of(body), first(body)
+    assert not best.is_mine
+    assert mine.rank is not None
+    assert mine.rank > 1
+    assert best.goal_seconds[1] < mine.goal_seconds[1]
+    assert best.speed[-1].pp_tps > 1.5 * mine.speed[-1].pp_tps
+
+
+def test_a_command_for_a_vulkan_build_is_compared_as_one() -> None:
+    rig = Hardware(gpus=[Gpu(name="RX 7900 XTX")], cpu=Cpu(model="Ryzen 9 7950X"), ram=Ram(total_gb=192))
+    limits = Constraints(current_command=f"{FILE} -ngl 99 -ot exps=CPU -dev Vulkan0")
+    mine = mine_of(ask(QWEN, "q2_K", hardware=rig, constraints=limits))
+    assert [row.device for row in mine.devices] == ["Vulkan0", "CPU"]
+    assert mine.rank is not None
+
+
+def test_what_is_said_of_a_command_keeps_its_capitals() -> None:
+    body = asked(f"{FILE} -ngl 99")
+    (line, *_) = mine_lines(mine_of(body), body.configs, full=False)
+    assert "Does not fit: " in line
+    assert "GiB too little on CUDA0" in line

@@ -142,9 +142,18 @@ def rank_of(current: CurrentCommand, ranked: Sequence[Contender], goal: Goal) ->
     """Return the place of the command among ranked contenders, 1 where none beats it; None where it has none."""
     if current.because is not None:
         return None
-    if not ranked or first_of([current.contender, ranked[0]], goal) is current.contender:
+    if not ranked:
+        return 1
+    own = _as_tight(current.contender, ranked[0])
+    if first_of([own, ranked[0]], goal) is own:
         return 1
     return 2 + sum(c.seconds.expected < current.contender.seconds.expected for c in ranked[1:])
+
+
+def _as_tight(own: Contender, other: Contender) -> Contender:
+    """The command in use with the RAM that other configs may fill: what it fills costs it as much as them."""
+    limits = msgspec.structs.replace(own.problem.limits, host=other.problem.limits.host)
+    return msgspec.structs.replace(own, problem=msgspec.structs.replace(own.problem, limits=limits))
 
 
 def with_current(current: CurrentCommand, ranked: Sequence[Contender], goal: Goal) -> list[Contender]:
