@@ -26,6 +26,8 @@ _PAIR = re.compile(r"^[ \t]*([A-Za-z_][A-Za-z0-9_.-]*)[ \t]*=[ \t]*(.*?)[ \t]*(?
 _VARIABLE = re.compile(r"(?:export )?[A-Za-z_]\w*=(?!.*\s(?:-{1,2}[A-Za-z]|(?:\S*/)?llama-[a-z-]+(?:\s|$))).*")
 _YAML = re.compile(r"^(models|services)[ \t]*:", re.M)
 _MACRO = re.compile(r"\$\{([A-Za-z0-9_-]+)\}")
+_FENCED = re.compile(r"^[ \t]*```[a-z]{0,12}[ \t]*\n(.*?)\n[ \t]*```[ \t]*$", re.S | re.M | re.I)
+_IN_BACKTICKS = re.compile(r"(`+)[^`]+\1")
 _FALSE = ("false", "off", "0", "no", "disabled")
 _MAX_MODELS = 64
 _PORT = "8080"
@@ -47,6 +49,7 @@ def commands_of(text: str) -> list[NamedCommand]:
 
     Raises InvalidFlags where a file is damaged, or holds no command.
     """
+    text = _out_of_markdown(text)
     lines = [line.strip() for line in text.splitlines() if line.strip() and not line.strip().startswith(("#", ";"))]
     if lines and lines[0].startswith("{"):
         return [NamedCommand(None, _from_kcpps(text), _router_engine())]
@@ -59,6 +62,13 @@ def commands_of(text: str) -> list[NamedCommand]:
     if re.search(r"\bkoboldcpp(?:\.py|\.exe|-[\w.-]+)?\b", text[:500]):
         return [NamedCommand(None, _from_kobold_words(text), _router_engine())]
     return [NamedCommand(None, text)]
+
+
+def _out_of_markdown(text: str) -> str:
+    """Return the code of a text that has it in a fence, or all in backticks; other text as it is."""
+    if fenced := _FENCED.search(text):
+        return fenced[1]
+    return text.strip().strip("`") if _IN_BACKTICKS.fullmatch(text.strip()) else text
 
 
 def only_command(text: str) -> NamedCommand:

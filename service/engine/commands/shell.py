@@ -17,6 +17,7 @@ MAX_COMMAND = 65_536
 
 _WINDOWS = re.compile(r"(?:^|[\s'\"])[A-Za-z]:\\|\.exe\b")
 _PRODUCT = re.compile(r"\s*\d{1,9}(?:\s*[*+]\s*\d{1,9})*\s*")
+_NEAR = 100  # characters to the next line's first word; words in which a command has an option
 _REDIRECT = re.compile(r"\d?(?:>>?|<)&?\S*|&>\S*")
 _OPTION = re.compile(r"--?[A-Za-z]")
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
@@ -43,6 +44,7 @@ class _Reader:
         self.commands: list[list[str]] = [[]]
         self.line = 0  # how many words the command has from earlier lines
         self.continued = False  # whether the line ends in a backslash
+        self.setting = True  # whether the line has set variables so far, and nothing else
 
     def read(self) -> list[list[str]]:
         while self.i < len(self.text):
@@ -69,7 +71,7 @@ class _Reader:
         elif separator and (self.word is None or (separator == ";" and self.text[self.i + 1 : self.i + 2].isspace())):
             self._end_word()
             self.commands.append([])
-            self.line = 0
+            self.line, self.setting = 0, True
             self.i += len(separator)
         elif char == "'":
             self._single_quoted()
@@ -89,7 +91,7 @@ class _Reader:
 
     def _end_word(self) -> None:
         if self.word is not None:
-            self.variables.read(self.word, self.commands[-1][self.line :])
+            self.setting = self.setting and self.variables.read(self.word)
             self.commands[-1].append(self.word)
         self.word = None
 
@@ -98,7 +100,16 @@ class _Reader:
         current = self.commands[-1]
         if not self.continued and current[self.line :] and current[self.line] in _VERBS:
             self.commands[-1:] = [current[self.line :], current[: self.line]]
+        elif not self.continued and self._is_whole(current):
+            self.commands.append([])
+        self.setting = self.setting or not self.continued
         self.line, self.continued = len(self.commands[-1]), False
+
+    def _is_whole(self, words: list[str]) -> bool:
+        """Whether what follows on the next line is no part of a command with options, such as what it printed."""
+        following = self.text[self.i : self.i + _NEAR].lstrip()[:1]
+        has_options = any(_OPTION.match(word) for word in words[:_NEAR])
+        return has_options and not _OPTION.match(words[-1]) and following.isalnum()
 
     def _expand(self, *, quoted: bool = False) -> bool:
         """Put in what a variable stands for, outside quotes split at blanks. Return whether it is known."""
@@ -114,8 +125,8 @@ class _Reader:
 
     def _array(self) -> bool:
         """Read `NAME=( … )`, whose words `"${NAME[@]}"` stands for. Return whether one is here."""
-        found = self.variables.array_at(self.text, self.i)
-        if found is None or self.inside or not self.variables.may_be_set(self.commands[-1][self.line :]):
+        found = None if self.inside or not self.setting else self.variables.array_at(self.text, self.i)
+        if found is None:
             return False
         name, added, words, self.i = found
         inner = [word for command in _Reader(words, self.variables).read() for word in command]

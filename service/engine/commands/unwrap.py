@@ -87,13 +87,15 @@ def _from_powershell(text: str) -> str:
 
 
 def out_of_container(words: list[str]) -> list[str]:
-    """Return the words that a container runs, its variables before them; other words as they are.
+    """Return the words that a container runs, its variables before them; none where it runs nothing; other words as
+    they are.
 
     The program is the server, which is what the engines' images start, unless the arguments begin with another.
     """
     index = next((i for i in range(len(words)) if _runs_a_container(words[i : i + 3])), None)
     if index is None:
-        return words
+        prepares = words[:1] and words[0].rsplit("/", 1)[-1] in _RUNTIMES and words[1:2] != ["exec"]
+        return [] if prepares else words  # `docker build --target server`
     before, rest = words[:index], words[words.index("run", index) + 1 :]
     env: list[str] = []
     given: list[str] = []

@@ -23,15 +23,12 @@ class Variables:
         self._words: dict[str, list[str]] = {}
         self._expanded = 0
 
-    def read(self, word: str, before: Sequence[str]) -> None:
-        """Take a word, with those before it on its line: `A=1` sets a variable, but not behind a program."""
+    def read(self, word: str) -> bool:
+        """Take a word that only such words precede on its line. Return whether it is one: `export`, `A=1`."""
         assigned = ASSIGNED.fullmatch(word)
-        if assigned and self.may_be_set(before):
+        if assigned:
             self._words[assigned[1]] = [assigned[2]]
-
-    def may_be_set(self, before: Sequence[str]) -> bool:
-        """Return whether a word with `=` behind these sets a variable."""
-        return all(ASSIGNED.fullmatch(word) or word in _DECLARING for word in before)
+        return assigned is not None or word in _DECLARING
 
     def at(self, text: str, start: int) -> tuple[list[str], int] | None:
         """Return the words that stand for what is expanded at a `$`, and where it ends; None where nothing is known.

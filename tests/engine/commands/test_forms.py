@@ -213,3 +213,19 @@ def test_the_cards_that_a_container_is_given_are_read(text: str, given: str | No
     parsed = parse(text, "llama.cpp")
     assert parsed.env.get(IN_CONTAINER) == given
     assert parsed.flags.n_ctx == 8
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "`llama-server -m a.gguf -c 4096`",
+        "```bash\nllama-server -m a.gguf -c 4096\n```",
+        "I run this:\n\n```\nllama-server \\\n  -m a.gguf \\\n  -c 4096\n```\nand it is slow",
+        "> llama-server -m a.gguf -c 4096\nggml_cuda_init: found 1 CUDA devices:\n  Device 0: NVIDIA GeForce RTX 3090",
+        "llama-server -m a.gguf\n  -c 4096",
+        "llama-server -m\n  a.gguf -c 4096",
+    ],
+)
+def test_a_command_is_read_out_of_markdown_and_without_what_it_printed(text: str) -> None:
+    parsed = parse(text, "llama.cpp")
+    assert (parsed.model_path, parsed.flags.n_ctx, parsed.unknown) == ("a.gguf", 4096, ())
