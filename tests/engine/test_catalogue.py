@@ -398,3 +398,8 @@ def test_cards_of_two_makers_are_each_makers_alone_and_all_of_them_with_vulkan()
     assert resolve(mixed) == rigs_of(mixed)[-1]
     assert [d.name for d in engine_devices(resolve(mixed), "llama.cpp", (0, 1))] == ["Vulkan0", "Vulkan1"]
     assert any(a.field == "hardware.gpus.backend" for a in resolve(mixed).assumed)
+
+
+def test_two_gpus_that_share_a_machines_memory_are_two_machines() -> None:
+    with pytest.raises(InvalidHardware, match="machine of its own"):
+        resolve(Hardware(gpus=[Gpu(name="DGX Spark", count=2)]))

@@ -6,6 +6,7 @@ import math
 import re
 from collections.abc import Sequence
 
+from service.engine.catalogue.names import gpu_rows
 from service.engine.errors import InvalidHardware
 from service.engine.hardware import Cpu, Gpu, Hardware, Ram
 
@@ -40,6 +41,10 @@ def _check_gpu(gpu: Gpu, path: str) -> None:
     _text(f"{path}.name", gpu.name, 200)
     _text(f"{path}.pcie", gpu.pcie, 60)
     _number(f"{path}.count", gpu.count, 1, MAX_GPUS, "GPUs")
+    rows = gpu_rows(gpu.name)
+    if gpu.count > 1 and rows and rows[0].unified:
+        what = f"{gpu.count}x {gpu.name}: each is a machine of its own: write the one machine that it shall run on"
+        raise InvalidHardware(what, field=f"{path}.count")
     _number(f"{path}.vram_gib", gpu.vram_gib, 0.25, 2048, "GiB a card")
     _number(f"{path}.free_gib", gpu.free_gib, 0, 2048, "GiB a card")
     _number(f"{path}.bandwidth_gbs", gpu.bandwidth_gbs, 1, 50_000, "GB/s")

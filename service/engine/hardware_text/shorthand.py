@@ -167,8 +167,6 @@ class _Reading:
         name = f"{name[: inside.start()].strip(' -')} {name[inside.end() :].strip()}" if inside else name
         size = gigabytes(inside) if inside else None
         gpu = Gpu(name=name.strip("()"), count=m.count or 1, vram_gib=size)
-        if gpu.count > 1 and (rows := gpu_rows(gpu.name)) and rows[0].unified:
-            raise unreadable(m.text, f"each is a machine of its own: {MACHINE}")
         self.owner = "gpu"
         if self._number(gpu):
             return

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from service.engine.catalogue import known_cpus, known_gpus, resolve
+from service.engine.catalogue.names import gpu_rows
 from service.engine.errors import InvalidHardware, InvalidInput
 from service.engine.hardware import Cpu, Gpu, Hardware, Ram
 from service.engine.hardware_text import canonical, hardware_hash, parse_hardware, to_shorthand
@@ -116,11 +117,13 @@ switch = st.none() | st.booleans()
 
 @st.composite
 def gpus(draw: st.DrawFn) -> Gpu:
-    count = draw(st.integers(min_value=1, max_value=4))
+    name = draw(names)
+    shared = any(row.unified for row in gpu_rows(name))  # which a machine has one of
+    count = 1 if shared else draw(st.integers(min_value=1, max_value=4))
     vram = draw(st.none() | amounts)
     uuids = [f"GPU-{n:08x}" for n in range(count)]
     return Gpu(
-        name=draw(names),
+        name=name,
         count=count,
         pcie=draw(st.none() | st.sampled_from(["4.0 x16", "5.0 x8/x8", "4.0 x4 (chipset)", "x16 (3.0 platform)"])),
         vram_gib=vram,

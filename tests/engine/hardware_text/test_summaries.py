@@ -91,6 +91,9 @@ def test_lspci_gives_the_cards_in_pci_order() -> None:
     hardware = parse_hardware(f"{LSPCI}i9-13900K 128GB DDR5-5200")
     assert names(hardware) == ["NVIDIA GeForce RTX 4090", "NVIDIA Tesla P40"]
     assert resolve(hardware).order_known
+    verbose = LSPCI.replace("(rev 04)\n", "(rev 04)\n\tSubsystem: Device 1043:8882\n\tKernel driver in use: i915\n")
+    assert names(parse_hardware(f"{verbose}\t96GB RAM")) == names(hardware)
+    assert resolve(parse_hardware(f"{verbose}\t96GB RAM")).ram_bytes == 96 * 2**30
     mobile = "01:00.0 VGA compatible controller: NVIDIA Corporation AD107M [GeForce RTX 4060 Max-Q / Mobile] (rev a1)"
     assert [card.name for card in resolve(parse_hardware(mobile)).cards] == ["NVIDIA GeForce RTX 4060 Laptop GPU"]
     halo = (
