@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from scripts.reference import DocumentedResponse, OperationView, Row, operations, schemas
 from scripts.rules_page import slug
 from service.web.documentation.document import openapi_document
-from service.web.documentation.reference import DocumentedResponse, OperationView, Row, operations, schemas
 
 _API = """\
 # HTTP API

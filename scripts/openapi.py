@@ -9,9 +9,9 @@ from pathlib import Path
 from scripts.api_page import api_markdown, shapes_markdown
 from scripts.cli_page import cli_markdown
 from scripts.client_page import clients_markdown
+from scripts.logs_page import logs_markdown
+from scripts.metrics_page import metrics_markdown
 from scripts.rules_page import rules_markdown
-from service.events import logs_markdown
-from service.metrics import metrics_markdown
 from service.settings import SETTINGS
 from service.web.documentation.document import openapi_json
 from service.wire.problem_types import PROBLEM_TYPES

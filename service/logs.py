@@ -1,7 +1,7 @@
 """Logs: one JSON line an event on standard error; readable lines for a person at a terminal.
 
-Names of events and fields are those of service/events.py. Tracebacks never show the values of variables: these hold
-bodies and tokens. Standard library and msgspec only, for agents log in the same way.
+The names of events are a closed list; docs/logs.md has what they and their fields mean. Tracebacks never show the
+values of variables: these hold bodies and tokens. Standard library and msgspec only, for agents log in the same way.
 """
 
 from __future__ import annotations
@@ -17,8 +17,16 @@ from typing import Literal, TextIO, TypeAlias, get_args
 
 import msgspec
 
-from service.events import EventName
-
+EventName: TypeAlias = Literal[
+    "request", "request.failed", "request.overdue", "limit.uncounted", "advice.queued", "advice.started",
+    "advice.ready", "advice.failed", "advice.retried", "validation.created", "run.leased", "run.reported",
+    "runs.taken_back", "question.taken", "question.answered", "question.postponed", "question.failed",
+    "question.abandoned", "question.lost", "message.refused", "message.gone", "message.undelivered",
+    "hub.asked_again", "hub.refused", "address.refused", "redis.silent",
+    "database.silent", "database.newer", "valkey.ended", "process.started", "process.ending", "process.ended",
+    "process.refused", "task.failed", "job.ended", "calibration.refused", "rows.purged", "removal.asked", "run.began",
+    "run.ended", "run.crashed", "agent.idle", "download.evicted", "library",
+]  # fmt: skip
 Role: TypeAlias = Literal["api", "worker", "bots", "agent"]
 Level: TypeAlias = Literal["debug", "info", "warning", "error"]
 LEVELS: tuple[Level, ...] = get_args(Level)

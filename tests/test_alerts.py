@@ -11,7 +11,7 @@ from typing import Any, get_args
 import pytest
 import yaml
 
-from service.events import EventName
+from service.logs import EventName
 from service.metrics import METRICS, ROUTES, Metric
 from service.settings import SETTINGS
 from service.wire.health import PartName

@@ -12,9 +12,9 @@ from typing import Any, get_args
 
 import pytest
 
+from scripts.logs_page import FIELDS, MEANINGS
 from service import logs
-from service.events import FIELDS, MEANINGS, EventName
-from service.logs import JsonLines, Log, Readable
+from service.logs import EventName, JsonLines, Log, Readable
 
 ROOT = Path(__file__).parent.parent
 CALLS = ("log.debug", "log.info", "log.warning", "log.error")

@@ -40,7 +40,6 @@ class DocumentedResponse(NamedTuple):
 class OperationView(NamedTuple):
     """One operation as the page shows it; examples are pretty JSON."""
 
-    id: str
     method: str
     path: str
     summary: str
@@ -82,7 +81,6 @@ def schemas(document: dict[str, Any]) -> list[SchemaView]:
 def _operation(path: str, method: str, spec: dict[str, Any]) -> OperationView:
     content = spec.get("requestBody", {}).get("content", {}).get("application/json", {})
     return OperationView(
-        id=spec["operationId"],
         method=method.upper(),
         path=path,
         summary=spec.get("summary", ""),

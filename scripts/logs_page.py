@@ -1,19 +1,10 @@
-"""The names of everything that is logged, and of their fields. A closed list: docs/logs.md has it."""
+"""docs/logs.md: every event that is logged, and every field of one."""
 
 from __future__ import annotations
 
-from typing import Literal, TypeAlias, get_args
+from typing import get_args
 
-EventName: TypeAlias = Literal[
-    "request", "request.failed", "request.overdue", "limit.uncounted", "advice.queued", "advice.started",
-    "advice.ready", "advice.failed", "advice.retried", "validation.created", "run.leased", "run.reported",
-    "runs.taken_back", "question.taken", "question.answered", "question.postponed", "question.failed",
-    "question.abandoned", "question.lost", "message.refused", "message.gone", "message.undelivered",
-    "hub.asked_again", "hub.refused", "address.refused", "redis.silent",
-    "database.silent", "database.newer", "valkey.ended", "process.started", "process.ending", "process.ended",
-    "process.refused", "task.failed", "job.ended", "calibration.refused", "rows.purged", "removal.asked", "run.began",
-    "run.ended", "run.crashed", "agent.idle", "download.evicted", "library",
-]  # fmt: skip
+from service.logs import EventName
 
 MEANINGS: dict[EventName, str] = {
     "request": "The service answered a request: one line each, with every id that it came to know on the way.",
@@ -102,17 +93,6 @@ FIELDS: dict[str, str] = {
     "logger": "a library's logger",
     "exception": "a traceback, without the values of variables",
 }
-
-
-def logs_markdown() -> str:
-    """Return docs/logs.md."""
-    lines = [_INTRODUCTION, "## Events\n", "| event | meaning |", "|---|---|"]
-    lines += [f"| `{name}` | {MEANINGS[name]} |" for name in get_args(EventName)]
-    lines += ["\n## Fields\n", "| field | meaning |", "|---|---|"]
-    lines += [f"| `{name}` | {meaning} |" for name, meaning in FIELDS.items()]
-    return "\n".join(lines) + "\n"
-
-
 _INTRODUCTION = """\
 # Logs
 
@@ -139,3 +119,12 @@ is `debug`); clients of HTTP never below `warning`, for they name signed address
 
 This file is written by `make openapi`.
 """
+
+
+def logs_markdown() -> str:
+    """Return docs/logs.md."""
+    lines = [_INTRODUCTION, "## Events\n", "| event | meaning |", "|---|---|"]
+    lines += [f"| `{name}` | {MEANINGS[name]} |" for name in get_args(EventName)]
+    lines += ["\n## Fields\n", "| field | meaning |", "|---|---|"]
+    lines += [f"| `{name}` | {meaning} |" for name, meaning in FIELDS.items()]
+    return "\n".join(lines) + "\n"
