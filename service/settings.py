@@ -13,318 +13,189 @@ from service.errors import InvalidSetting
 from service.logs import Level
 
 Text = Annotated[str, Meta(min_length=1, max_length=4096)]
-
-
-def _setting(variable: str, help_text: str) -> Meta:
-    return Meta(description=help_text, extra={"variable": variable})
+Address = Annotated[str, Meta(pattern=r"^https?://[^\s/?#]+(/[^\s?#]*)?$", max_length=2048)]
+Days = Annotated[int, Meta(ge=0, le=36_500)]
+Count = Annotated[int, Meta(ge=1, le=1_000_000)]
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
-    """The settings of one process. `None`: not set. Paths are as given, relative to the working directory."""
+    """The settings of one process. `None`: not set. Paths are as given, relative to the working directory.
 
-    state_dir: Annotated[
-        Path,
-        _setting("ADVISOR_STATE_DIR", "Folder of the SQLite database and the embedded Valkey; made if missing."),
-    ] = Path("var")
+    Each with what docs/settings.md says of it. The environment variable is called like the field, behind `ADVISOR_`.
+    """
+
+    state_dir: Annotated[Path, "Folder of the SQLite database and the embedded Valkey; made if missing."] = Path("var")
     database_url: Annotated[
         Text | None,
-        _setting(
-            "DATABASE_URL",
-            "Database: `sqlite:///PATH` or `postgresql://USER:PASSWORD@HOST/NAME`. Unset: one in the state folder.",
-        ),
+        "Database: `sqlite:///PATH` or `postgresql://USER:PASSWORD@HOST/NAME`. Unset: one in the state folder.",
     ] = None
     redis_url: Annotated[
-        Text | None,
-        _setting(
-            "REDIS_URL",
-            "Redis: `redis://HOST:PORT/0`, `rediss://…` or `unix://PATH`. Unset: `advisor serve` runs its own.",
-        ),
+        Text | None, "Redis: `redis://HOST:PORT/0`, `rediss://…` or `unix://PATH`. Unset: `advisor serve` runs its own."
     ] = None
-    hf_endpoint: Annotated[
-        Annotated[str, Meta(pattern=r"^https?://[^\s/?#]+(/[^\s?#]*)?$", max_length=2048)],
-        _setting("HF_ENDPOINT", "Address of the Hugging Face Hub, or of a mirror."),
-    ] = "https://huggingface.co"
+    hf_endpoint: Annotated[Address, "Address of the Hugging Face Hub, or of a mirror."] = "https://huggingface.co"
     hf_token: Annotated[
         Text | None,
-        _setting(
-            "HF_TOKEN",
-            "Token for the Hub: for its higher rate limits and, in a service, for the gated repos of "
-            "ADVISOR_GATED_REPOS; on the command line for all repos that its account may read.",
-        ),
+        "Token for the Hub: for its higher rate limits and, in a service, for the gated repos of "
+        "ADVISOR_GATED_REPOS; on the command line for all repos that its account may read.",
     ] = None
     gated_repos: Annotated[
         tuple[Text, ...],
-        _setting(
-            "ADVISOR_GATED_REPOS",
-            "Gated repos, as OWNER/NAME, whose headers the service reads for everybody with HF_TOKEN; "
-            "separated by commas.",
-        ),
+        "Gated repos, as OWNER/NAME, whose headers the service reads for everybody with HF_TOKEN; separated by commas.",
     ] = ()
     hub_hosts: Annotated[
         tuple[Text, ...],
-        _setting(
-            "ADVISOR_HUB_HOSTS",
-            "More hosts, or suffixes that begin with a dot, to which the Hub may redirect a read; separated by commas. "
-            "One named in full may have an address that is not public.",
-        ),
+        "More hosts, or suffixes that begin with a dot, to which the Hub may redirect a read; separated by commas. "
+        "One named in full may have an address that is not public.",
     ] = ()
     cache_dir: Annotated[
         Path | None,
-        _setting(
-            "ADVISOR_CACHE_DIR",
-            "Folder of headers read so far, which processes may share; made if missing. Unset: in the state folder.",
-        ),
+        "Folder of headers read so far, which processes may share; made if missing. Unset: in the state folder.",
     ] = None
     cache_mib: Annotated[
-        Annotated[int, Meta(ge=0, le=1_000_000)],
-        _setting("ADVISOR_CACHE_MIB", "MiB that headers may take there; the least used go first. 0: none is kept."),
+        int, Meta(ge=0, le=1_000_000), "MiB that headers may take there; the least used go first. 0: none is kept."
     ] = 512
     url_hosts: Annotated[
         tuple[Text, ...],
-        _setting(
-            "ADVISOR_URL_HOSTS",
-            "Hosts outside the Hub whose GGUF files `advisor inspect` may read by their address; separated by commas.",
-        ),
+        "Hosts outside the Hub whose GGUF files `advisor inspect` may read by their address; separated by commas.",
     ] = ()
     outgoing_proxy: Annotated[
         Annotated[str, Meta(pattern=r"^https?://[^\s/?#]+/?$", max_length=2048)] | None,
-        _setting(
-            "ADVISOR_OUTGOING_PROXY",
-            "HTTP proxy through which the service asks the Hub, Discord and Slack. Unset: none, whatever HTTPS_PROXY "
-            "says; the command line goes by HTTPS_PROXY then.",
-        ),
+        "HTTP proxy through which the service asks the Hub, Discord and Slack. Unset: none, whatever HTTPS_PROXY "
+        "says; the command line goes by HTTPS_PROXY then.",
     ] = None
-    host: Annotated[Text, _setting("ADVISOR_HOST", "Address to listen on. `0.0.0.0` is every interface.")] = "127.0.0.1"
+    host: Annotated[Text, "Address to listen on. `0.0.0.0` is every interface."] = "127.0.0.1"
     port: Annotated[
-        Annotated[int, Meta(ge=0, le=65535)],
-        _setting("ADVISOR_PORT", "Port to listen on. 0: a free one, printed when the service is ready."),
+        int, Meta(ge=0, le=65535), "Port to listen on. 0: a free one, printed when the service is ready."
     ] = 8000
     public_url: Annotated[
-        Annotated[str, Meta(pattern=r"^https?://[^\s/?#]+(/[^\s?#]*)?$", max_length=2048)] | None,
-        _setting("ADVISOR_PUBLIC_URL", "The service's address as its users see it. Unset: taken from each request."),
+        Address | None, "The service's address as its users see it. Unset: taken from each request."
     ] = None
     trusted_proxies: Annotated[
-        tuple[Text, ...],
-        _setting(
-            "ADVISOR_TRUSTED_PROXIES",
-            "Networks of reverse proxies whose `X-Forwarded-For` is believed: `10.0.0.0/8,…`.",
-        ),
+        tuple[Text, ...], "Networks of reverse proxies whose `X-Forwarded-For` is believed: `10.0.0.0/8,…`."
     ] = ()
     metrics_networks: Annotated[
-        tuple[Text, ...],
-        _setting(
-            "ADVISOR_METRICS_NETWORKS",
-            "Networks whose clients may read `/metrics` without a token; separated by commas.",
-        ),
+        tuple[Text, ...], "Networks whose clients may read `/metrics` without a token; separated by commas."
     ] = ("127.0.0.0/8", "::1/128")
     drain_seconds: Annotated[
-        Annotated[float, Meta(ge=0, le=600)],
-        _setting(
-            "ADVISOR_DRAIN_SECONDS",
-            "Seconds that the API listens on after SIGTERM while `/ready` says 503, for a proxy to turn elsewhere.",
-        ),
+        float,
+        Meta(ge=0, le=600),
+        "Seconds that the API listens on after SIGTERM while `/ready` says 503, for a proxy to turn elsewhere.",
     ] = 0
-    log_level: Annotated[
-        Level,
-        _setting("ADVISOR_LOG_LEVEL", "From which level on is logged: debug, info, warning or error."),
-    ] = "info"
+    log_level: Annotated[Level, "From which level on is logged: debug, info, warning or error."] = "info"
     workers: Annotated[
-        Annotated[int, Meta(ge=0, le=64)],
-        _setting(
-            "ADVISOR_WORKERS",
-            "Worker processes that `advisor serve` starts. 0: none, nor the bots' process: they run elsewhere.",
-        ),
+        int,
+        Meta(ge=0, le=64),
+        "Worker processes that `advisor serve` starts. 0: none, nor the bots' process: they run elsewhere.",
     ] = 2
     sweep_seconds: Annotated[
-        Annotated[float, Meta(ge=0.2, le=3_600)],
-        _setting(
-            "ADVISOR_SWEEP_SECONDS",
-            "Seconds between two looks for advices and runs that nobody works on any more, which are queued again.",
-        ),
+        float,
+        Meta(ge=0.2, le=3_600),
+        "Seconds between two looks for advices and runs that nobody works on any more, which are queued again.",
     ] = 30
     heartbeat_seconds: Annotated[
-        Annotated[int, Meta(ge=1, le=60)],
-        _setting(
-            "ADVISOR_HEARTBEAT_SECONDS",
-            "Seconds between two words of a worker that its advice is alive: four times as long after the last one it "
-            "is queued again. A worker looks for a lost Redis after twice as long at most.",
-        ),
+        int,
+        Meta(ge=1, le=60),
+        "Seconds between two words of a worker that its advice is alive: four times as long after the last one it "
+        "is queued again. A worker looks for a lost Redis after twice as long at most.",
     ] = 5
-    requests_per_minute: Annotated[
-        Annotated[int, Meta(ge=1, le=1_000_000)],
-        _setting("ADVISOR_REQUESTS_PER_MINUTE", "Requests that one client may make a minute."),
-    ] = 120
-    new_repos_per_hour: Annotated[
-        Annotated[int, Meta(ge=1, le=1_000_000)],
-        _setting("ADVISOR_NEW_REPOS_PER_HOUR", "Repos not yet read here that one client may ask for an hour."),
-    ] = 30
+    requests_per_minute: Annotated[Count, "Requests that one client may make a minute."] = 120
+    new_repos_per_hour: Annotated[Count, "Repos not yet read here that one client may ask for an hour."] = 30
     open_advices: Annotated[
-        Annotated[int, Meta(ge=1, le=1_000)],
-        _setting(
-            "ADVISOR_OPEN_ADVICES",
-            "Advices that one client (network, account or place in chat) may have waiting and in computation.",
-        ),
+        int,
+        Meta(ge=1, le=1_000),
+        "Advices that one client (network, account or place in chat) may have waiting and in computation.",
     ] = 8
     advice_cpu_seconds: Annotated[
-        Annotated[int, Meta(ge=1, le=3_600)],
-        _setting(
-            "ADVISOR_ADVICE_CPU_SECONDS", "CPU seconds that one advice may take which is asked for without a token."
-        ),
+        int, Meta(ge=1, le=3_600), "CPU seconds that one advice may take which is asked for without a token."
     ] = 300
-    account_advice_cpu_seconds: Annotated[
-        Annotated[int, Meta(ge=1, le=3_600)],
-        _setting("ADVISOR_ACCOUNT_ADVICE_CPU_SECONDS", "The same with an account's token."),
-    ] = 600
+    account_advice_cpu_seconds: Annotated[int, Meta(ge=1, le=3_600), "The same with an account's token."] = 600
     streams_per_client: Annotated[
-        Annotated[int, Meta(ge=1, le=1_000)],
-        _setting("ADVISOR_STREAMS_PER_CLIENT", "Open event streams and held requests (`?wait=`) of one client."),
+        int, Meta(ge=1, le=1_000), "Open event streams and held requests (`?wait=`) of one client."
     ] = 4
 
     operator: Annotated[
         Annotated[str, Meta(min_length=1, max_length=200)] | None,
-        _setting(
-            "ADVISOR_OPERATOR", "Who runs this service, a person or body: shown on `/about`, `/privacy`, `/terms`."
-        ),
+        "Who runs this service, a person or body: shown on `/about`, `/privacy`, `/terms`.",
     ] = None
     operator_contact: Annotated[
         Annotated[str, Meta(pattern=r"^(https://\S+|[^\s@:]+@[^\s@:]+)$", max_length=300)] | None,
-        _setting(
-            "ADVISOR_OPERATOR_CONTACT",
-            "How to reach the operator, an address of email or of a page (`https://…`). Set: "
-            "`/.well-known/security.txt` answers.",
-        ),
+        "How to reach the operator, an address of email or of a page (`https://…`). Set: "
+        "`/.well-known/security.txt` answers.",
     ] = None
     pages_dir: Annotated[
         Path | None,
-        _setting(
-            "ADVISOR_PAGES_DIR",
-            "Folder of the operator's own `about.txt`, `privacy.txt` and `terms.txt`, each of which takes the place of "
-            "the text that ships.",
-        ),
+        "Folder of the operator's own `about.txt`, `privacy.txt` and `terms.txt`, each of which takes the place of "
+        "the text that ships.",
     ] = None
 
     lease_seconds: Annotated[
-        Annotated[float, Meta(ge=0.5, le=3_600)],
-        _setting("ADVISOR_LEASE_SECONDS", "Seconds that a host may be silent before its run goes back to the queue."),
+        float, Meta(ge=0.5, le=3_600), "Seconds that a host may be silent before its run goes back to the queue."
     ] = 90
-    run_waits_days: Annotated[
-        Annotated[int, Meta(ge=1, le=365)],
-        _setting("ADVISOR_RUN_WAITS_DAYS", "Days that a run waits for a host before it ends as failed."),
-    ] = 7
+    run_waits_days: Annotated[int, Meta(ge=1, le=365), "Days that a run waits for a host before it ends as failed."] = 7
     calibrate_days: Annotated[
-        Annotated[int, Meta(ge=0, le=365)],
-        _setting("ADVISOR_CALIBRATE_DAYS", "Days between fits of the speed model to this service's results. 0: none."),
+        int, Meta(ge=0, le=365), "Days between fits of the speed model to this service's results. 0: none."
     ] = 0
     open_validations: Annotated[
-        Annotated[int, Meta(ge=0, le=1_000)],
-        _setting("ADVISOR_OPEN_VALIDATIONS", "Validations that one account may have open on hosts of others."),
+        int, Meta(ge=0, le=1_000), "Validations that one account may have open on hosts of others."
     ] = 3
     gpu_minutes_per_day: Annotated[
-        Annotated[int, Meta(ge=0, le=100_000)],
-        _setting("ADVISOR_GPU_MINUTES_PER_DAY", "GPU-minutes that one account may use on hosts of others in 24 hours."),
+        int, Meta(ge=0, le=100_000), "GPU-minutes that one account may use on hosts of others in 24 hours."
     ] = 60
 
     keep_advice_days: Annotated[
-        Annotated[int, Meta(ge=0, le=36_500)],
-        _setting(
-            "ADVISOR_KEEP_ADVICE_DAYS", "Days after which an advice that nobody had measured is removed. 0: for ever."
-        ),
+        Days, "Days after which an advice that nobody had measured is removed. 0: for ever."
     ] = 365
     keep_bodies_days: Annotated[
-        Annotated[int, Meta(ge=0, le=36_500)],
-        _setting(
-            "ADVISOR_KEEP_BODIES_DAYS",
-            "Days after which an advice that nobody read again is kept as its request only, and computed again when it "
-            "is asked for; not what was measured or asked for with an account. 0: never.",
-        ),
+        Days,
+        "Days after which an advice that nobody read again is kept as its request only, and computed again when it "
+        "is asked for; not what was measured or asked for with an account. 0: never.",
     ] = 30
-    keep_listings_days: Annotated[
-        Annotated[int, Meta(ge=0, le=36_500)],
-        _setting("ADVISOR_KEEP_LISTINGS_DAYS", "Days after which a repo's list of files is read again. 0: for ever."),
-    ] = 90
-    keep_logs_days: Annotated[
-        Annotated[int, Meta(ge=0, le=36_500)],
-        _setting("ADVISOR_KEEP_LOGS_DAYS", "Days after which a result loses its log, and nothing else. 0: never."),
-    ] = 0
+    keep_listings_days: Annotated[Days, "Days after which a repo's list of files is read again. 0: for ever."] = 90
+    keep_logs_days: Annotated[Days, "Days after which a result loses its log, and nothing else. 0: never."] = 0
     keep_reports_days: Annotated[
-        Annotated[int, Meta(ge=0, le=36_500)],
-        _setting(
-            "ADVISOR_KEEP_REPORTS_DAYS",
-            "Days after which a closed report or request for removal is removed. 0: for ever.",
-        ),
+        Days, "Days after which a closed report or request for removal is removed. 0: for ever."
     ] = 365
 
     discord_public_key: Annotated[
         Annotated[str, Meta(pattern=r"^[0-9a-fA-F]{64}$")] | None,
-        _setting(
-            "ADVISOR_DISCORD_PUBLIC_KEY",
-            "The Discord application's public key. Set: `/bots/discord` answers. Needs `ADVISOR_PUBLIC_URL`.",
-        ),
+        "The Discord application's public key. Set: `/bots/discord` answers. Needs `ADVISOR_PUBLIC_URL`.",
     ] = None
     discord_application_id: Annotated[
         Annotated[str, Meta(pattern=r"^[0-9]{1,20}$")] | None,
-        _setting("ADVISOR_DISCORD_APPLICATION_ID", "The Discord application's id: interactions of others are refused."),
+        "The Discord application's id: interactions of others are refused.",
     ] = None
     discord_bot_token: Annotated[
         Text | None,
-        _setting(
-            "ADVISOR_DISCORD_BOT_TOKEN",
-            "Token of the application's bot: for `advisor bots discord register`, and for what takes over 15 minutes.",
-        ),
+        "Token of the application's bot: for `advisor bots discord register`, and for what takes over 15 minutes.",
     ] = None
-    discord_api: Annotated[
-        Annotated[str, Meta(pattern=r"^https?://[^\s/?#]+(/[^\s?#]*)?$", max_length=2048)],
-        _setting("ADVISOR_DISCORD_API", "Address of Discord's API."),
-    ] = "https://discord.com/api/v10"
-    discord_files: Annotated[
-        tuple[Text, ...],
-        _setting("ADVISOR_DISCORD_FILES", "Origins from which files attached to Discord messages are read."),
-    ] = ("https://cdn.discordapp.com", "https://media.discordapp.net")
+    discord_api: Annotated[Address, "Address of Discord's API."] = "https://discord.com/api/v10"
+    discord_files: Annotated[tuple[Text, ...], "Origins from which files attached to Discord messages are read."] = (
+        "https://cdn.discordapp.com",
+        "https://media.discordapp.net",
+    )
     slack_signing_secret: Annotated[
-        Text | None,
-        _setting(
-            "ADVISOR_SLACK_SIGNING_SECRET",
-            "The Slack app's signing secret. Set: `/bots/slack/…` answers. Needs `ADVISOR_PUBLIC_URL`.",
-        ),
+        Text | None, "The Slack app's signing secret. Set: `/bots/slack/…` answers. Needs `ADVISOR_PUBLIC_URL`."
     ] = None
     slack_bot_token: Annotated[
-        Text | None,
-        _setting("ADVISOR_SLACK_BOT_TOKEN", "Token of the Slack app's bot (`xoxb-…`): for what takes over 30 minutes."),
+        Text | None, "Token of the Slack app's bot (`xoxb-…`): for what takes over 30 minutes."
     ] = None
-    slack_api: Annotated[
-        Annotated[str, Meta(pattern=r"^https?://[^\s/?#]+(/[^\s?#]*)?$", max_length=2048)],
-        _setting("ADVISOR_SLACK_API", "Address of Slack's Web API."),
-    ] = "https://slack.com/api"
+    slack_api: Annotated[Address, "Address of Slack's Web API."] = "https://slack.com/api"
     slack_hooks: Annotated[
-        Annotated[str, Meta(pattern=r"^https?://[^\s/?#]+$", max_length=2048)],
-        _setting("ADVISOR_SLACK_HOOKS", "Origin of the addresses that Slack names for answers; others are refused."),
+        str,
+        Meta(pattern=r"^https?://[^\s/?#]+$", max_length=2048),
+        "Origin of the addresses that Slack names for answers; others are refused.",
     ] = "https://hooks.slack.com"
-    bot_verbs_off: Annotated[
-        tuple[Text, ...],
-        _setting("ADVISOR_BOT_VERBS_OFF", "Verbs that the bots do not answer, such as `validate,token`."),
-    ] = ()
+    bot_verbs_off: Annotated[tuple[Text, ...], "Verbs that the bots do not answer, such as `validate,token`."] = ()
     bot_allow: Annotated[
         tuple[Text, ...],
-        _setting(
-            "ADVISOR_BOT_ALLOW",
-            "Who may use the bots, people and places: `discord:USER`, `discord-guild:GUILD`, `slack:TEAM:USER`, "
-            "`slack:TEAM`. Unset: everybody.",
-        ),
+        "Who may use the bots, people and places: `discord:USER`, `discord-guild:GUILD`, `slack:TEAM:USER`, "
+        "`slack:TEAM`. Unset: everybody.",
     ] = ()
     bot_deny: Annotated[
-        tuple[Text, ...],
-        _setting(
-            "ADVISOR_BOT_DENY", "Who may not use the bots, written as in `ADVISOR_BOT_ALLOW`, over which it goes."
-        ),
+        tuple[Text, ...], "Who may not use the bots, written as in `ADVISOR_BOT_ALLOW`, over which it goes."
     ] = ()
-    bot_person_per_minute: Annotated[
-        Annotated[int, Meta(ge=1, le=1_000_000)],
-        _setting("ADVISOR_BOT_PERSON_PER_MINUTE", "Questions that one person may ask the bots a minute."),
-    ] = 10
-    bot_place_per_minute: Annotated[
-        Annotated[int, Meta(ge=1, le=1_000_000)],
-        _setting("ADVISOR_BOT_PLACE_PER_MINUTE", "Questions that one guild or workspace may ask the bots a minute."),
-    ] = 60
+    bot_person_per_minute: Annotated[Count, "Questions that one person may ask the bots a minute."] = 10
+    bot_place_per_minute: Annotated[Count, "Questions that one guild or workspace may ask the bots a minute."] = 60
 
     @property
     def has_bots(self) -> bool:
@@ -356,16 +227,9 @@ class Setting(NamedTuple):
     help: str
 
 
-def _variables() -> dict[str, tuple[str, str]]:
-    """Return (field, help) by the name of the environment variable."""
-    found = {}
-    for field, hint in get_type_hints(Settings, include_extras=True).items():
-        meta = next(m for m in reversed(hint.__metadata__) if m.extra)
-        found[str(meta.extra["variable"])] = (field, str(meta.description))
-    return found
-
-
-_VARIABLES = _variables()
+_FIELDS = get_type_hints(Settings, include_extras=True)
+_OF_OTHERS = ("database_url", "redis_url", "hf_endpoint", "hf_token")  # whose names other programs gave them
+_VARIABLES = {("" if field in _OF_OTHERS else "ADVISOR_") + field.upper(): field for field in _FIELDS}
 _SECRET = frozenset(
     ("HF_TOKEN", "DATABASE_URL", "REDIS_URL", "ADVISOR_OUTGOING_PROXY", "ADVISOR_DISCORD_BOT_TOKEN",
      "ADVISOR_SLACK_SIGNING_SECRET", "ADVISOR_SLACK_BOT_TOKEN")
@@ -380,8 +244,8 @@ def _as_text(value: Any) -> str:
 
 
 SETTINGS: tuple[Setting, ...] = tuple(
-    Setting(variable, _as_text(getattr(Settings(), field)), help_text)
-    for variable, (field, help_text) in _VARIABLES.items()
+    Setting(variable, _as_text(getattr(Settings(), field)), _FIELDS[field].__metadata__[-1])
+    for variable, field in _VARIABLES.items()
 )
 
 
@@ -396,10 +260,9 @@ def load_settings(environment: Mapping[str, str]) -> Settings:
         raise InvalidSetting(
             f"{unknown[0]} is not a setting of this service", field=unknown[0], choices=tuple(_VARIABLES)
         )
-    hints = get_type_hints(Settings, include_extras=True)
     values = {
-        field: _parse(variable, environment[variable].strip(), hints[field])
-        for variable, (field, _) in _VARIABLES.items()
+        field: _parse(variable, environment[variable].strip(), _FIELDS[field])
+        for variable, field in _VARIABLES.items()
         if environment.get(variable, "").strip()
     }
     return Settings(**values)
@@ -417,7 +280,7 @@ def without_bots(settings: Settings) -> Settings:
 
 def as_environment(settings: Settings) -> dict[str, str]:
     """Return the variables that make `load_settings` return `settings` again, for a child process."""
-    texts = {variable: _as_text(getattr(settings, field)) for variable, (field, _) in _VARIABLES.items()}
+    texts = {variable: _as_text(getattr(settings, field)) for variable, field in _VARIABLES.items()}
     return {variable: text for variable, text in texts.items() if text}
 
 
