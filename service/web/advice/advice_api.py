@@ -18,8 +18,8 @@ from service.engine.config import FileFormat
 from service.engine.errors import InvalidInput
 from service.errors import AdviceNotFound, WrongKey
 from service.flows.advice import advise
-from service.web.documentation.examples import ADVICE, ADVICE_REQUEST, QUEUED_ADVICE
-from service.web.documentation.operations import Documented, Streaming, TextToo
+from service.web.documentation.examples import ADVICE, ADVICE_REQUEST, QUEUED_ADVICE, READY_ADVICE
+from service.web.documentation.operations import Streaming, TextToo, answer
 from service.web.http.body import JsonBody
 from service.web.http.callers import SECURITY, SEES_MORE, anyone, for_viewer, knows
 from service.web.http.conditional import conditional
@@ -67,19 +67,11 @@ _MOST_IDS = 8
     dto=JsonBody[AdviceRequest],
     return_dto=None,
     status_code=200,
-    operation_id="request_advice",
     operation_class=TextToo,
     summary="Ask for ranked configs",
     responses={
-        200: ResponseSpec(
-            CreatedAdvice, description="The advice is ready.", generate_examples=False, examples=[ADVICE]
-        ),
-        202: ResponseSpec(
-            CreatedAdvice,
-            description="The request is queued; `Location` has it.",
-            generate_examples=False,
-            examples=[QUEUED_ADVICE],
-        ),
+        200: answer(CreatedAdvice, "The advice is ready.", READY_ADVICE),
+        202: answer(CreatedAdvice, "The request is queued; `Location` has it.", QUEUED_ADVICE),
         **problem_responses(*_PROBLEMS),
     },
 )
@@ -133,13 +125,12 @@ async def _requested(
 
 @get(
     PATH + "/{advice_id:str}",
-    operation_id="read_advice",
     operation_class=TextToo,
     summary="Read an advice",
     security=[{}, *SECURITY],
     guards=[knows],
     responses={
-        200: ResponseSpec(Advice, description="The advice as it is now.", generate_examples=False, examples=[ADVICE]),
+        200: answer(Advice, "The advice as it is now.", ADVICE),
         **problem_responses("advice-not-found", "not-acceptable", "invalid-request", "too-many-streams", *SEES_MORE),
     },
     response_headers=[ResponseHeader(name="ETag", description="For `If-None-Match`.", documentation_only=True)],
@@ -172,11 +163,9 @@ async def read_advice(
 
 @get(
     PATH + "/{advice_id:str}/file",
-    operation_id="read_advice_file",
-    operation_class=Documented,
     summary="Read an advice as a file for another program",
     responses={
-        200: ResponseSpec(str, description="The file.", media_type="text/plain", generate_examples=False),
+        200: answer(str, "The file.", media_type="text/plain"),
         **problem_responses("advice-not-found", "invalid-request", "invalid-flags"),
     },
 )
@@ -206,15 +195,13 @@ async def read_advice_file(
 
 @get(
     PATH + "/{advice_id:str}/events",
-    operation_id="follow_advice",
     operation_class=Streaming,
     summary="Follow an advice live",
     responses={
-        200: ResponseSpec(
+        200: answer(
             AdviceEvent,
-            description="Server-sent events, named after the state; `data` is this object. Ends when final.",
+            "Server-sent events, named after the state; `data` is this object. Ends when final.",
             media_type="text/event-stream",
-            generate_examples=False,
         ),
         204: ResponseSpec(None, description="`Last-Event-ID` says that the final state was seen."),
         **problem_responses("advice-not-found", "too-many-streams", "queue-unavailable"),
@@ -233,8 +220,6 @@ async def follow_advice(
 
 @delete(
     PATH + "/{advice_id:str}",
-    operation_id="delete_advice",
-    operation_class=Documented,
     summary="Delete an advice",
     responses=problem_responses("advice-not-found", "wrong-key"),
 )

@@ -12,12 +12,11 @@ import msgspec
 from litestar import Request, Response, Router, post
 from litestar.di import NamedDependency
 from litestar.enums import RequestEncodingType
-from litestar.openapi.datastructures import ResponseSpec
 from litestar.params import BodyKwarg, QueryParameter
 
 from service.flows.advice import check
 from service.web.documentation.examples import CHECK_REQUEST
-from service.web.documentation.operations import TextToo
+from service.web.documentation.operations import TextToo, answer
 from service.web.http.body import JsonBody
 from service.web.http.formats import Format, media_type_of, wanted_format
 from service.web.http.limits import MAX_CHECK_BYTES
@@ -45,11 +44,10 @@ Detail = Annotated[
     return_dto=None,
     request_max_body_size=MAX_CHECK_BYTES,
     status_code=200,
-    operation_id="check_command",
     operation_class=TextToo,
     summary="Check a command that you use",
     responses={
-        200: ResponseSpec(Checked, description="Memory, speed and findings.", generate_examples=False),
+        200: answer(Checked, "Memory, speed and findings."),
         **problem_responses(*_PROBLEMS),
     },
 )

@@ -10,7 +10,6 @@ from anyio import to_thread
 from litestar import Request, Response, Router, get, post
 from litestar.di import NamedDependency
 from litestar.enums import RequestEncodingType
-from litestar.openapi.datastructures import ResponseSpec
 from litestar.params import BodyKwarg, QueryParameter
 
 from service.engine.catalogue import known_cpus, known_gpus, resolve
@@ -18,7 +17,7 @@ from service.engine.catalogue.rows import CpuRow, GpuRow
 from service.engine.hardware_text import parse_hardware as parse_text
 from service.engine.hardware_text import to_shorthand
 from service.web.documentation.examples import HARDWARE_QUESTION
-from service.web.documentation.operations import Documented
+from service.web.documentation.operations import answer
 from service.web.http.body import JsonBody
 from service.web.http.conditional import conditional
 from service.web.http.problems import problem_responses
@@ -36,11 +35,9 @@ Search = Annotated[
 
 @get(
     "/v1/hardware/gpus",
-    operation_id="list_gpus",
-    operation_class=Documented,
     summary="GPUs that the catalogue knows",
     responses={
-        200: ResponseSpec(GpuRows, description="Those that match.", generate_examples=False),
+        200: answer(GpuRows, "Those that match."),
         **problem_responses("invalid-request"),
     },
 )
@@ -53,11 +50,9 @@ async def list_gpus(
 
 @get(
     "/v1/hardware/cpus",
-    operation_id="list_cpus",
-    operation_class=Documented,
     summary="CPUs that the catalogue knows",
     responses={
-        200: ResponseSpec(CpuRows, description="Those that match.", generate_examples=False),
+        200: answer(CpuRows, "Those that match."),
         **problem_responses("invalid-request"),
     },
 )
@@ -73,11 +68,9 @@ async def list_cpus(
     dto=JsonBody[HardwareQuestion],
     return_dto=None,
     status_code=200,
-    operation_id="parse_hardware",
-    operation_class=Documented,
     summary="How a text about hardware is understood",
     responses={
-        200: ResponseSpec(ParsedHardware, description="Both forms.", generate_examples=False),
+        200: answer(ParsedHardware, "Both forms."),
         **problem_responses(
             "malformed-json",
             "body-too-large",

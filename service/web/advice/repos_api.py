@@ -12,11 +12,10 @@ from typing import Annotated, Any
 import msgspec
 from litestar import Request, Response, Router, get
 from litestar.di import NamedDependency
-from litestar.openapi.datastructures import ResponseSpec
 from litestar.params import FromPath, QueryParameter
 
 from service.flows.advice import inspect
-from service.web.documentation.operations import Documented
+from service.web.documentation.operations import answer
 from service.web.http.conditional import conditional
 from service.web.http.problems import problem_responses
 from service.web.services import Services
@@ -36,11 +35,9 @@ Revision = Annotated[
 
 @get(
     "/v1/repos/{owner:str}/{name:str}",
-    operation_id="inspect_repo",
-    operation_class=Documented,
     summary="A repo's variants, and the model of one of them",
     responses={
-        200: ResponseSpec(RepoView, description="The repo at one commit.", generate_examples=False),
+        200: answer(RepoView, "The repo at one commit."),
         **problem_responses(
             "invalid-request",
             "repo-not-found",

@@ -7,6 +7,7 @@ elsewhere, exist in ours.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from functools import cache
 from typing import Any
 
@@ -18,45 +19,12 @@ from litestar.openapi.spec import Components, Contact, License, Reference, Secur
 
 from service import __version__
 from service.web.api_routes import ROUTERS
+from service.web.documentation.operations import Taking
 from service.web.documentation.parameters import explain
-from service.wire.advice.advice import Advice, AdviceEvent, AdviceRequest, CreatedAdvice
-from service.wire.advice.check import Checked, CheckRequest
 from service.wire.advice.compact import CompactAdvice
-from service.wire.advice.hardware import CpuRows, GpuRows, HardwareQuestion, ParsedHardware
-from service.wire.advice.repo import RepoView
-from service.wire.health import Health, NotReady, Readiness
-from service.wire.measuring.agent import (
-    SIGNATURE_HEADER,
-    Accepted,
-    EnrolledHost,
-    Greeted,
-    Greeting,
-    LeasedRun,
-    LeaseRequest,
-    NewHost,
-    Nothing,
-    Progress,
-    Renewed,
-    Report,
-    Session,
-)
-from service.wire.measuring.hosts import Account, Enrolment, EnrolmentRequest, Host, HostChange, Probe
-from service.wire.measuring.runs import ConfigHosts, Validation, ValidationEvent, ValidationRequest
-from service.wire.operations import OpenRemovalRequest, RemovalAsked, RemovalRequest
-from service.wire.problem import Problem
-from service.wire.results.accuracy import Accuracy
-from service.wire.results.board import Board
-from service.wire.results.dumps import DumpList
-from service.wire.results.moderation import (
-    AbuseReport,
-    AuditEntry,
-    Moderation,
-    OpenReport,
-    QuarantinedResult,
-    Reported,
-)
-from service.wire.results.results import Result, ResultPage
-from service.wire.results.submissions import Correction, Preview, ResultChange, Submission, Submitted
+from service.wire.health import Health
+from service.wire.measuring.agent import SIGNATURE_HEADER
+from service.wire.problem import MEDIA_TYPE, Problem
 
 _DESCRIPTION = (
     "Name a Hugging Face GGUF repo and your hardware; get ranked, copy-and-paste configurations for ik_llama.cpp and "
@@ -77,6 +45,7 @@ _CONFIG = OpenAPIConfig(
     version=__version__,
     description=_DESCRIPTION,
     use_handler_docstrings=True,
+    operation_id_creator=lambda handler, *_: handler.handler_name,
     components=Components(security_schemes=_SCHEMES),
     contact=Contact(name="The operator of the service: see /about"),
     license=License(name="Apache-2.0", identifier="Apache-2.0"),
@@ -95,15 +64,7 @@ _CONFIG = OpenAPIConfig(
 )
 
 
-_SHAPES = (AdviceRequest, CreatedAdvice, AdviceEvent, RepoView, GpuRows, CpuRows, HardwareQuestion, ParsedHardware)
-_HOST_SHAPES = (Account, EnrolmentRequest, Enrolment, Host, HostChange, Probe)
-_AGENT_SHAPES = (Greeting, Greeted, NewHost, Nothing, EnrolledHost, Session, LeaseRequest, LeasedRun, Progress, Renewed)
-_REPORT_SHAPES = (Report, Accepted)
-_RUN_SHAPES = (ValidationRequest, Validation, ValidationEvent, ConfigHosts)
-_SENT = (Submission, Preview, Submitted, Correction, ResultChange)
-_OF_RESULTS = (Board, DumpList, ResultPage, Result, Accuracy, AbuseReport, Reported, OpenReport, Moderation, AuditEntry)
-_OF_OPERATORS = (RemovalRequest, RemovalAsked, OpenRemovalRequest, QuarantinedResult)
-_MORE_SHAPES = (Advice, CompactAdvice, CheckRequest, Checked, Health, NotReady, Readiness, Problem)
+_OTHERS = (CompactAdvice, Health, Problem)  # shapes that no handler states among its `responses`
 
 
 @cache
@@ -120,29 +81,42 @@ def openapi_document() -> dict[str, Any]:
     """
     no_services = Provide(lambda: None, sync_to_thread=False)
     app = Litestar(ROUTERS, dependencies={"services": no_services}, openapi_config=_CONFIG, logging_config=None)
-    paths = msgspec.json.encode(app.openapi_schema.to_schema(), order="sorted")
-    document: dict[str, Any] = msgspec.json.decode(paths)
-    explain(document["paths"])
-    _, shapes = msgspec.json.schema_components(
-        (
-            *_SHAPES,
-            *_MORE_SHAPES,
-            *_OF_RESULTS,
-            *_OF_OPERATORS,
-            *_SENT,
-            *_HOST_SHAPES,
-            *_AGENT_SHAPES,
-            *_REPORT_SHAPES,
-            *_RUN_SHAPES,
-        ),
-        ref_template="#/components/schemas/{name}",
-    )
+    schema = app.openapi_schema.to_schema()
+    operations = [spec for item in schema["paths"].values() for spec in item.values()]
+    for spec in operations:
+        _correct(spec)
+    document: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(schema, order="sorted"))
+    explain(spec for item in document["paths"].values() for spec in item.values())
+    kinds = (*_stated_by(app), *_OTHERS)
+    _, shapes = msgspec.json.schema_components(kinds, ref_template="#/components/schemas/{name}")
     for shape in shapes.values():
         _say_simply(shape)
     for name in _sent_by_clients(document["paths"], shapes):
         _say_defaults_in_words(shapes[name])
     schemes = document["components"]["securitySchemes"]
     return document | {"components": {"schemas": dict(sorted(shapes.items())), "securitySchemes": schemes}}
+
+
+def _correct(spec: dict[str, Any]) -> None:
+    """Say that no credentials are needed where none are named, and take out the framework's own 400 and ids."""
+    spec.setdefault("security", [])
+    refused = spec["responses"].get("400", {})
+    if MEDIA_TYPE not in refused.get("content", {}):
+        spec["responses"].pop("400", None)
+    for response in spec["responses"].values():
+        for media in response.get("content", {}).values():
+            for example in media.get("examples", {}).values():
+                example.pop("id", None)
+
+
+def _stated_by(app: Litestar) -> Iterator[Any]:
+    """Yield the types of all bodies that the handlers take and answer with."""
+    for handler in {handler for route in app.routes for handler, _ in getattr(route, "route_handler_map", {}).values()}:
+        yield from (spec.data_container for spec in (handler.responses or {}).values() if spec.data_container)
+        if (data := handler.parsed_data_field) is not None:
+            yield data.annotation
+        if issubclass(handler.operation_class, Taking):
+            yield handler.operation_class.kind
 
 
 def _sent_by_clients(paths: dict[str, Any], shapes: dict[str, Any]) -> set[str]:

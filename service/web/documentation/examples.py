@@ -62,7 +62,8 @@ ADVICE_REQUEST = _example(
     AdviceRequest(repo=REPO, hardware=RIG, goal=GoalRequest(preset="agent")),
 )
 QUEUED_ADVICE = _example("queued", "Queued; configs follow when it is ready", _queued())
-ADVICE = _example("ready", "Ready, without its configs", _ready())
+READY_ADVICE = _example("ready", "Ready, without its configs", _ready())
+ADVICE = Example(summary=READY_ADVICE.summary, value=READY_ADVICE.value)
 CHECK_REQUEST = _example(
     "command",
     "A command with an option of an older build",

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
+from litestar import MediaType
+from litestar.openapi.datastructures import ResponseSpec
 from litestar.openapi.spec import (
+    Example,
     OpenAPIMediaType,
     OpenAPIResponse,
     OpenAPIType,
@@ -16,28 +19,17 @@ from litestar.openapi.spec import (
 )
 
 from service.web.http.formats import MEDIA_TYPES
-from service.wire.problem import MEDIA_TYPE
+
+
+def answer(kind: Any, description: str, *examples: Example, media_type: str = MediaType.JSON) -> ResponseSpec:
+    """Return what a handler's `responses` say of one status: the type of the body, and what it means."""
+    return ResponseSpec(
+        kind, description=description, media_type=media_type, generate_examples=False, examples=list(examples) or None
+    )
 
 
 @dataclass
-class Documented(Operation):
-    """An operation without the framework's own 400, and with examples as the specification has them."""
-
-    def __post_init__(self) -> None:
-        """Correct the responses, and say that no credentials are needed where none are named."""
-        self.security = self.security or []
-        responses: dict[str, Any] = dict(self.responses or {})
-        if "400" in responses and MEDIA_TYPE not in (responses["400"].content or {}):
-            del responses["400"]
-        for response in responses.values():
-            for media in (response.content or {}).values():
-                for example in (media.examples or {}).values():
-                    example.id = None
-        self.responses = responses
-
-
-@dataclass
-class TextToo(Documented):
+class TextToo(Operation):
     """An operation whose good answers exist as plain text and Markdown as well.
 
     Said in words: as media types they would make the type of an answer, in generated clients, a union with a string.
@@ -45,7 +37,6 @@ class TextToo(Documented):
 
     def __post_init__(self) -> None:
         """Say it of every 2xx response."""
-        super().__post_init__()
         others = " or ".join(f"`{kind}`" for kind in MEDIA_TYPES if kind != "application/json")
         for status, response in (self.responses or {}).items():
             if status.startswith("2") and isinstance(response, OpenAPIResponse) and response.content is not None:
@@ -54,12 +45,11 @@ class TextToo(Documented):
 
 
 @dataclass
-class Streaming(Documented):
+class Streaming(Operation):
     """An operation that answers with server-sent events, whose `data` is what the handler states."""
 
     def __post_init__(self) -> None:
         """Say what an event is made of."""
-        super().__post_init__()
         for response in (self.responses or {}).values():
             media = (getattr(response, "content", None) or {}).get("text/event-stream")
             if media is not None:
@@ -71,14 +61,18 @@ class Streaming(Documented):
                 )
 
 
-def taking(kind: type[Any]) -> type[Documented]:
-    """Return an operation whose body is `kind`, for a handler that reads the raw body: a signature covers bytes."""
+@dataclass
+class Taking(Operation):
+    """An operation whose body is a `kind`, for a handler that reads the raw body: a signature covers bytes."""
 
-    @dataclass
-    class Taking(Documented):
-        def __post_init__(self) -> None:
-            super().__post_init__()
-            media = OpenAPIMediaType(schema=Reference(ref=f"#/components/schemas/{kind.__name__}"))
-            self.request_body = RequestBody(content={"application/json": media}, required=True)
+    kind: ClassVar[type[Any]]
 
-    return Taking
+    def __post_init__(self) -> None:
+        """State the body."""
+        media = OpenAPIMediaType(schema=Reference(ref=f"#/components/schemas/{self.kind.__name__}"))
+        self.request_body = RequestBody(content={"application/json": media}, required=True)
+
+
+def taking(kind: type[Any]) -> type[Taking]:
+    """Return the operation of a handler that reads a `kind`."""
+    return type("Taking", (Taking,), {"kind": kind})

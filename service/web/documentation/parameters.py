@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 _MEANINGS = {
@@ -40,9 +41,9 @@ _ELSEWHERE = {
 }
 
 
-def explain(paths: dict[str, Any]) -> None:
+def explain(operations: Iterable[dict[str, Any]]) -> None:
     """Give every parameter a meaning, and no null: a request has a text there, or nothing."""
-    for spec in (spec for item in paths.values() for spec in item.values()):
+    for spec in operations:
         for one in spec.get("parameters", ()):
             name = one["name"]
             meaning = _ELSEWHERE.get((spec["operationId"], name)) or _MEANINGS.get(name)

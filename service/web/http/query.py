@@ -8,11 +8,10 @@ from typing import Any, TypeVar
 
 import msgspec
 from litestar import Request
-from litestar.openapi.spec import Parameter, Schema
+from litestar.openapi.spec import Operation, Parameter, Schema
 
 from service.engine.decoding import wrong_value
 from service.engine.errors import InvalidInput
-from service.web.documentation.operations import Documented
 
 T = TypeVar("T")
 
@@ -53,7 +52,7 @@ def decoded_query(given: Mapping[str, str], kind: type[T]) -> T:
     return found
 
 
-def asking(kind: type[Any], base: type[Documented] = Documented) -> type[Documented]:
+def asking(kind: type[Any], base: type[Operation] = Operation) -> type[Operation]:
     """Return an operation whose query is a `kind`, for a handler that reads it with `query_of`."""
     _, shapes = msgspec.json.schema_components((kind,), ref_template="#/components/schemas/{name}")
     properties: dict[str, dict[str, Any]] = shapes[kind.__name__]["properties"]
@@ -61,7 +60,8 @@ def asking(kind: type[Any], base: type[Documented] = Documented) -> type[Documen
     @dataclass
     class Asking(base):  # type: ignore[valid-type,misc]
         def __post_init__(self) -> None:
-            super().__post_init__()
+            if base is not Operation:
+                super().__post_init__()
             asked = [
                 Parameter(name=name, param_in="query", schema=_schema(one), allow_empty_value=True)
                 for name, one in properties.items()

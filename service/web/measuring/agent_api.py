@@ -18,7 +18,7 @@ from service.engine.decoding import require_no_nul
 from service.flows.measuring import hosts, runs, signed_calls
 from service.flows.measuring.signed_calls import SignedCall, SignedHost
 from service.queue.progress import WAITING_RUNS
-from service.web.documentation.operations import Documented, taking
+from service.web.documentation.operations import answer, taking
 from service.web.http.access_log import waits
 from service.web.http.body import JsonBody, decoded
 from service.web.http.problems import BODY_PROBLEMS, problem_responses
@@ -80,11 +80,9 @@ def _decoded(body: bytes, kind: type[T]) -> T:
     dto=JsonBody[Greeting],
     return_dto=None,
     status_code=200,
-    operation_id="greet",
-    operation_class=Documented,
     summary="Ask whose code this is",
     responses={
-        200: ResponseSpec(Greeted, description="Who made the code.", generate_examples=False),
+        200: answer(Greeted, "Who made the code."),
         **problem_responses("enrolment-code-unknown", *_BODY),
     },
 )
@@ -103,11 +101,9 @@ async def greet(
     PATH + "/hosts",
     dto=JsonBody[NewHost],
     return_dto=None,
-    operation_id="enrol_host",
-    operation_class=Documented,
     summary="Enrol a machine",
     responses={
-        201: ResponseSpec(EnrolledHost, description="The host; it waits for its owner.", generate_examples=False),
+        201: answer(EnrolledHost, "The host; it waits for its owner."),
         **problem_responses("enrolment-code-unknown", "not-authenticated", "host-exists", *_BODY),
     },
 )
@@ -124,12 +120,11 @@ async def enrol_host(
 
 @post(
     PATH + "/sessions",
-    operation_id="open_session",
     operation_class=taking(Nothing),
     summary="Open a session",
     security=[{"HostSignature": []}],
     responses={
-        201: ResponseSpec(Session, description="A token for an hour.", generate_examples=False),
+        201: answer(Session, "A token for an hour."),
         **problem_responses(*SIGNED_PROBLEMS),
     },
 )
@@ -145,7 +140,6 @@ async def open_session(request: Request[Any, Any, Any], services: NamedDependenc
     PATH + "/probe",
     status_code=204,
     request_max_body_size=MAX_PROBE_BYTES,
-    operation_id="send_probe",
     operation_class=taking(Probe),
     summary="Say what the machine is",
     security=SIGNED,
@@ -160,7 +154,6 @@ async def send_probe(request: Request[Any, Any, Any], services: NamedDependency[
 @post(
     PATH + "/leave",
     status_code=204,
-    operation_id="leave",
     operation_class=taking(Nothing),
     summary="Leave for good",
     security=SIGNED,
@@ -175,12 +168,11 @@ async def leave(request: Request[Any, Any, Any], services: NamedDependency[Servi
 @post(
     PATH + "/leases",
     status_code=200,
-    operation_id="lease_run",
     operation_class=taking(LeaseRequest),
     summary="Ask for a run",
     security=SIGNED,
     responses={
-        200: ResponseSpec(LeasedRun, description="A run, this host's for a while.", generate_examples=False),
+        200: answer(LeasedRun, "A run, this host's for a while."),
         204: ResponseSpec(None, description="There is none; ask again."),
         **problem_responses("too-many-streams", *SIGNED_PROBLEMS),
     },
@@ -228,12 +220,11 @@ async def _waited_for(services: Services, host: SignedHost, seconds: int) -> Lea
 @post(
     PATH + "/runs/{run_id:str}/progress",
     status_code=200,
-    operation_id="note_progress",
     operation_class=taking(Progress),
     summary="Renew a lease",
     security=SIGNED,
     responses={
-        200: ResponseSpec(Renewed, description="The lease is renewed, or the run must stop.", generate_examples=False),
+        200: answer(Renewed, "The lease is renewed, or the run must stop."),
         **problem_responses("run-not-found", "lease-lost", *SIGNED_PROBLEMS),
     },
 )
@@ -250,12 +241,11 @@ async def note_progress(
     PATH + "/runs/{run_id:str}/report",
     status_code=200,
     request_max_body_size=MAX_REPORT_BYTES,
-    operation_id="report_run",
     operation_class=taking(Report),
     summary="Report the end of a run",
     security=SIGNED,
     responses={
-        200: ResponseSpec(Accepted, description="It is stored.", generate_examples=False),
+        200: answer(Accepted, "It is stored."),
         **problem_responses("run-not-found", "lease-lost", *SIGNED_PROBLEMS),
     },
 )

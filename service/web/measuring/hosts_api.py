@@ -8,12 +8,11 @@ from anyio import to_thread
 from litestar import Request, Response, Router, delete, get, patch, post
 from litestar.di import NamedDependency
 from litestar.enums import RequestEncodingType
-from litestar.openapi.datastructures import ResponseSpec
 from litestar.params import BodyKwarg, FromPath
 
 from service.flows.measuring import hosts
 from service.web.documentation.examples import ENROLMENT_REQUEST, HOST_CHANGE
-from service.web.documentation.operations import Documented
+from service.web.documentation.operations import answer
 from service.web.http.body import JsonBody
 from service.web.http.callers import PRIVATE, PROBLEMS, SECURITY, anyone, caller_of, knows, requires
 from service.web.http.problems import BODY_PROBLEMS, problem_responses
@@ -23,18 +22,12 @@ from service.wire.measuring.hosts import Account, Enrolment, EnrolmentRequest, H
 PATH = "/v1/hosts"
 
 
-def _answer(kind: Any, description: str) -> ResponseSpec:
-    return ResponseSpec(kind, description=description, generate_examples=False)
-
-
 @get(
     "/v1/account",
-    operation_id="read_account",
-    operation_class=Documented,
     summary="Whose token this is",
     security=SECURITY,
     guards=[knows],
-    responses={200: _answer(Account, "The account, and the token's scopes."), **problem_responses(*PROBLEMS)},
+    responses={200: answer(Account, "The account, and the token's scopes."), **problem_responses(*PROBLEMS)},
 )
 async def read_account(request: Request[Any, Any, Any], services: NamedDependency[Services]) -> Response[Account]:
     """The name that the operator gave, or the chat's own."""
@@ -46,13 +39,11 @@ async def read_account(request: Request[Any, Any, Any], services: NamedDependenc
     PATH + "/enrolments",
     dto=JsonBody[EnrolmentRequest],
     return_dto=None,
-    operation_id="create_enrolment",
-    operation_class=Documented,
     summary="Get a code for a new host",
     security=SECURITY,
     guards=[requires("host")],
     responses={
-        201: _answer(Enrolment, "The code, shown once."),
+        201: answer(Enrolment, "The code, shown once."),
         **problem_responses("too-many-hosts", *BODY_PROBLEMS, *PROBLEMS),
     },
 )
@@ -69,12 +60,10 @@ async def create_enrolment(
 
 @get(
     PATH,
-    operation_id="list_hosts",
-    operation_class=Documented,
     summary="List hosts",
     security=[{}, *SECURITY],
     guards=[knows],
-    responses={200: _answer(list[Host], "Public hosts; one's own too."), **problem_responses(*PROBLEMS)},
+    responses={200: answer(list[Host], "Public hosts; one's own too."), **problem_responses(*PROBLEMS)},
 )
 async def list_hosts(request: Request[Any, Any, Any], services: NamedDependency[Services]) -> Response[list[Host]]:
     """The public hosts; with a token, also one's own, with what is for their owner only."""
@@ -84,12 +73,10 @@ async def list_hosts(request: Request[Any, Any, Any], services: NamedDependency[
 
 @get(
     PATH + "/{host_id:str}",
-    operation_id="read_host",
-    operation_class=Documented,
     summary="Read a host",
     security=[{}, *SECURITY],
     guards=[knows],
-    responses={200: _answer(Host, "The host."), **problem_responses("host-not-found", *PROBLEMS)},
+    responses={200: answer(Host, "The host."), **problem_responses("host-not-found", *PROBLEMS)},
 )
 async def read_host(
     host_id: FromPath[str], request: Request[Any, Any, Any], services: NamedDependency[Services]
@@ -103,13 +90,11 @@ async def read_host(
     PATH + "/{host_id:str}",
     dto=JsonBody[HostChange],
     return_dto=None,
-    operation_id="change_host",
-    operation_class=Documented,
     summary="Approve, pause, publish a host",
     security=SECURITY,
     guards=[requires("host")],
     responses={
-        200: _answer(Host, "The host as it is now."),
+        200: answer(Host, "The host as it is now."),
         **problem_responses("host-not-found", "host-not-active", *BODY_PROBLEMS, *PROBLEMS),
     },
 )
@@ -126,8 +111,6 @@ async def change_host(
 
 @delete(
     PATH + "/{host_id:str}",
-    operation_id="revoke_host",
-    operation_class=Documented,
     summary="Revoke a host",
     security=SECURITY,
     guards=[knows],

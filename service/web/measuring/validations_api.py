@@ -15,7 +15,7 @@ from litestar.params import BodyKwarg, FromPath
 
 from service.flows.measuring import validate, validated
 from service.web.documentation.examples import VALIDATION_REQUEST
-from service.web.documentation.operations import Documented, Streaming
+from service.web.documentation.operations import Streaming, answer
 from service.web.http.body import JsonBody
 from service.web.http.callers import (
     PRIVATE,
@@ -42,14 +42,12 @@ PATH = "/v1/validations"
     "/v1/advice/{advice_id:str}/validations",
     dto=JsonBody[ValidationRequest],
     return_dto=None,
-    operation_id="request_validation",
-    operation_class=Documented,
     summary="Have configs measured",
     security=SECURITY,
     guards=[requires("validate")],
     responses={
-        200: ResponseSpec(Validation, description="The one that this key had made.", generate_examples=False),
-        201: ResponseSpec(Validation, description="The validation; `Location` has it.", generate_examples=False),
+        200: answer(Validation, "The one that this key had made."),
+        201: answer(Validation, "The validation; `Location` has it."),
         **problem_responses(
             *("advice-not-found", "host-not-found", "no-host", "too-many-validations", "idempotency-key-reused"),
             *BODY_PROBLEMS,
@@ -77,14 +75,10 @@ async def request_validation(
 
 @get(
     "/v1/advice/{advice_id:str}/hosts",
-    operation_id="hosts_of_advice",
-    operation_class=Documented,
     summary="Which hosts could measure an advice",
     guards=[knows],
     responses={
-        200: ResponseSpec(
-            list[ConfigHosts], description="For each config: who could, and what others lack.", generate_examples=False
-        ),
+        200: answer(list[ConfigHosts], "For each config: who could, and what others lack."),
         **problem_responses("advice-not-found", "invalid-request", "not-authenticated", "database-unavailable"),
     },
 )
@@ -98,13 +92,11 @@ async def hosts_of_advice(
 
 @get(
     PATH + "/{validation_id:str}",
-    operation_id="read_validation",
-    operation_class=Documented,
     summary="Read a validation",
     security=[{}, *SECURITY],
     guards=[knows],
     responses={
-        200: ResponseSpec(Validation, description="The validation as it is now.", generate_examples=False),
+        200: answer(Validation, "The validation as it is now."),
         **problem_responses("validation-not-found", "database-unavailable", *SEES_MORE),
     },
     response_headers=[ResponseHeader(name="ETag", description="For `If-None-Match`.", documentation_only=True)],
@@ -124,17 +116,15 @@ async def read_validation(
 
 @get(
     PATH + "/{validation_id:str}/events",
-    operation_id="follow_validation",
     operation_class=Streaming,
     summary="Follow a validation live",
     security=[{}, *SECURITY],
     guards=[knows],
     responses={
-        200: ResponseSpec(
+        200: answer(
             ValidationEvent,
-            description="Server-sent events, named after the state of a run or of the whole; `data` is this object.",
+            "Server-sent events, named after the state of a run or of the whole; `data` is this object.",
             media_type="text/event-stream",
-            generate_examples=False,
         ),
         204: ResponseSpec(None, description="`Last-Event-ID` says that the final state was seen."),
         **problem_responses("validation-not-found", "too-many-streams", "queue-unavailable", *SEES_MORE),
@@ -153,8 +143,6 @@ async def follow_validation(
 
 @delete(
     PATH + "/{validation_id:str}",
-    operation_id="cancel_validation",
-    operation_class=Documented,
     summary="Cancel a validation",
     security=SECURITY,
     guards=[requires("validate")],

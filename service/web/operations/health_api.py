@@ -7,12 +7,11 @@ from typing import Any
 import msgspec
 from litestar import Response, Router, get
 from litestar.di import NamedDependency
-from litestar.openapi.datastructures import ResponseSpec
 from litestar.openapi.spec import Example
 
 from service import __version__
 from service.errors import ServiceUnavailable
-from service.web.documentation.operations import Documented
+from service.web.documentation.operations import answer
 from service.web.http.problems import problem_response
 from service.web.services import Services
 from service.wire.health import Health, NotReady, Readiness
@@ -24,8 +23,6 @@ _EXAMPLE = msgspec.to_builtins(problem("service-unavailable", "database: does no
 
 @get(
     "/health",
-    operation_id="health",
-    operation_class=Documented,
     summary="Whether the process answers",
     response_description="It does.",
     sync_to_thread=False,
@@ -37,15 +34,10 @@ def health() -> Health:
 
 @get(
     "/ready",
-    operation_id="ready",
-    operation_class=Documented,
     summary="Whether requests can be served in full",
     responses={
-        200: ResponseSpec(Readiness, description="All parts answer.", generate_examples=False),
-        503: ResponseSpec(
-            NotReady, description="Some do not.", media_type=MEDIA_TYPE, generate_examples=False,
-            examples=[Example("service-unavailable", value=_EXAMPLE)],
-        ),
+        200: answer(Readiness, "All parts answer."),
+        503: answer(NotReady, "Some do not.", Example("service-unavailable", value=_EXAMPLE), media_type=MEDIA_TYPE),
     },
 )  # fmt: skip
 async def ready(services: NamedDependency[Services]) -> Response[Any]:

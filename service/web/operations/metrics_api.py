@@ -6,12 +6,11 @@ import asyncio
 
 from litestar import Response, Router, get
 from litestar.di import NamedDependency
-from litestar.openapi.datastructures import ResponseSpec
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
 
 from service import metrics
 from service.flows.operations.components import QueueLengths, database_connections
-from service.web.documentation.operations import Documented
+from service.web.documentation.operations import answer
 from service.web.http.callers import PROBLEMS, SECURITY, operators_and_near
 from service.web.http.problems import problem_responses
 from service.web.services import Services
@@ -22,10 +21,9 @@ from service.web.services import Services
     guards=[operators_and_near],
     security=[{}, *SECURITY],  # none from the machine itself
     operation_id="metrics",
-    operation_class=Documented,
     summary="What is counted and timed",
     responses={
-        200: ResponseSpec(str, description="Metrics.", media_type="text/plain", generate_examples=False),
+        200: answer(str, "Metrics.", media_type="text/plain"),
         **problem_responses(*PROBLEMS),
     },
 )

@@ -8,9 +8,8 @@ import msgspec
 from anyio import to_thread
 from litestar import Request, Response, Router, get
 from litestar.di import NamedDependency
-from litestar.openapi.datastructures import ResponseSpec
 
-from service.web.documentation.operations import Documented
+from service.web.documentation.operations import answer
 from service.web.http.conditional import conditional
 from service.web.http.problems import problem_responses
 from service.web.services import Services
@@ -19,11 +18,9 @@ from service.wire.results.accuracy import Accuracy
 
 @get(
     "/v1/accuracy",
-    operation_id="read_accuracy",
-    operation_class=Documented,
     summary="How good predictions are",
     responses={
-        200: ResponseSpec(Accuracy, description="Errors by class and month, and the worst.", generate_examples=False),
+        200: answer(Accuracy, "Errors by class and month, and the worst."),
         **problem_responses("database-unavailable"),
     },
 )

@@ -8,13 +8,12 @@ from anyio import to_thread
 from litestar import Request, Response, Router, get, post
 from litestar.di import NamedDependency
 from litestar.enums import RequestEncodingType
-from litestar.openapi.datastructures import ResponseSpec
 from litestar.params import BodyKwarg, FromPath, QueryParameter
 
 from service.flows.operations import removals
 from service.flows.results import moderation
 from service.web.documentation.examples import ABUSE_REPORT, MODERATION, REMOVAL_REQUEST
-from service.web.documentation.operations import Documented
+from service.web.documentation.operations import answer
 from service.web.http.body import JsonBody
 from service.web.http.callers import PRIVATE, PROBLEMS, SECURITY, anyone, caller_of, knows, requires
 from service.web.http.problems import BODY_PROBLEMS, problem_responses
@@ -34,13 +33,11 @@ from service.wire.results.moderation import (
     "/v1/results/{result_id:str}/reports",
     dto=JsonBody[AbuseReport],
     return_dto=None,
-    operation_id="report_result",
-    operation_class=Documented,
     summary="Say what is wrong with a result",
     security=[{}, *SECURITY],
     guards=[knows],
     responses={
-        201: ResponseSpec(Reported, description="The report was kept.", generate_examples=False),
+        201: answer(Reported, "The report was kept."),
         **problem_responses("result-not-found", *BODY_PROBLEMS, *PROBLEMS),
     },
 )
@@ -60,13 +57,11 @@ async def report_result(
     "/v1/results/{result_id:str}/removal-requests",
     dto=JsonBody[RemovalRequest],
     return_dto=None,
-    operation_id="ask_removal",
-    operation_class=Documented,
     summary="Ask the operator to remove a result",
     security=[{}, *SECURITY],
     guards=[knows],
     responses={
-        201: ResponseSpec(RemovalAsked, description="The request was kept.", generate_examples=False),
+        201: answer(RemovalAsked, "The request was kept."),
         **problem_responses("result-not-found", *BODY_PROBLEMS, *PROBLEMS),
     },
 )
@@ -84,13 +79,11 @@ async def ask_removal(
 
 @get(
     "/v1/moderation/removals",
-    operation_id="list_removal_requests",
-    operation_class=Documented,
     summary="Requests for removal that are open",
     security=SECURITY,
     guards=[requires("operator")],
     responses={
-        200: ResponseSpec(list[OpenRemovalRequest], description="The oldest first.", generate_examples=False),
+        200: answer(list[OpenRemovalRequest], "The oldest first."),
         **problem_responses(*PROBLEMS),
     },
 )
@@ -101,13 +94,11 @@ async def list_removal_requests(services: NamedDependency[Services]) -> Response
 
 @get(
     "/v1/moderation/quarantined",
-    operation_id="list_quarantined",
-    operation_class=Documented,
     summary="Results in quarantine",
     security=SECURITY,
     guards=[requires("operator")],
     responses={
-        200: ResponseSpec(list[QuarantinedResult], description="The newest first.", generate_examples=False),
+        200: answer(list[QuarantinedResult], "The newest first."),
         **problem_responses(*PROBLEMS),
     },
 )
@@ -118,13 +109,11 @@ async def list_quarantined(services: NamedDependency[Services]) -> Response[list
 
 @get(
     "/v1/moderation/reports",
-    operation_id="list_reports",
-    operation_class=Documented,
     summary="Reports that are open",
     security=SECURITY,
     guards=[requires("operator")],
     responses={
-        200: ResponseSpec(list[OpenReport], description="The oldest first.", generate_examples=False),
+        200: answer(list[OpenReport], "The oldest first."),
         **problem_responses(*PROBLEMS),
     },
 )
@@ -137,13 +126,11 @@ async def list_reports(services: NamedDependency[Services]) -> Response[list[Ope
     "/v1/moderation",
     dto=JsonBody[Moderation],
     return_dto=None,
-    operation_id="moderate",
-    operation_class=Documented,
     summary="Hide, show, ban, vouch for, close",
     security=SECURITY,
     guards=[requires("operator")],
     responses={
-        201: ResponseSpec(AuditEntry, description="What was done, as it was written down.", generate_examples=False),
+        201: answer(AuditEntry, "What was done, as it was written down."),
         **problem_responses(*BODY_PROBLEMS, *PROBLEMS),
     },
 )
@@ -159,13 +146,11 @@ async def moderate(
 
 @get(
     "/v1/moderation/audit",
-    operation_id="read_audit",
-    operation_class=Documented,
     summary="What operators did",
     security=SECURITY,
     guards=[requires("operator")],
     responses={
-        200: ResponseSpec(list[AuditEntry], description="The newest first.", generate_examples=False),
+        200: answer(list[AuditEntry], "The newest first."),
         **problem_responses(*PROBLEMS),
     },
 )

@@ -14,7 +14,7 @@ from litestar.openapi.datastructures import ResponseSpec
 from litestar.params import FromPath, QueryParameter
 
 from service.flows.results import dumps, leaderboard, read_results
-from service.web.documentation.operations import Documented, TextToo
+from service.web.documentation.operations import TextToo, answer
 from service.web.http.callers import SECURITY, SEES_MORE, anyone, for_viewer, knows
 from service.web.http.conditional import conditional
 from service.web.http.formats import Format, media_type_of, wanted_format
@@ -52,11 +52,10 @@ _LIST_TYPES: dict[ListFormat, str] = {
 
 @get(
     "/v1/leaderboard",
-    operation_id="read_leaderboard",
     operation_class=asking(BoardQuery, TextToo),
     summary="The fastest of each model, rig and engine",
     responses={
-        200: ResponseSpec(Board, description="A page of the board.", generate_examples=False),
+        200: answer(Board, "A page of the board."),
         **problem_responses("not-acceptable", *_PROBLEMS),
     },
 )
@@ -87,11 +86,10 @@ async def read_leaderboard(
 
 @get(
     PATH,
-    operation_id="list_results",
     operation_class=asking(ResultQuery),
     summary="Results, the last received first",
     responses={
-        200: ResponseSpec(ResultPage, description="A page of results.", generate_examples=False),
+        200: answer(ResultPage, "A page of results."),
         **problem_responses(*_PROBLEMS),
     },
 )
@@ -121,13 +119,12 @@ async def list_results(
 
 @get(
     PATH + "/{result_id:str}",
-    operation_id="read_result",
     operation_class=TextToo,
     summary="Read a result",
     security=[{}, *SECURITY],
     guards=[knows],
     responses={
-        200: ResponseSpec(Result, description="The result.", generate_examples=False),
+        200: answer(Result, "The result."),
         **problem_responses("not-acceptable", "result-not-found", *_PROBLEMS, *SEES_MORE),
     },
 )
@@ -154,8 +151,6 @@ async def read_result(
 
 @get(
     PATH + "/{result_id:str}/log",
-    operation_id="read_result_log",
-    operation_class=Documented,
     summary="Read what the engine printed",
     security=[{}, *SECURITY],
     guards=[knows],
@@ -174,11 +169,9 @@ async def read_result_log(
 
 @get(
     "/v1/dumps",
-    operation_id="list_dumps",
-    operation_class=Documented,
     summary="Files with all results",
     responses={
-        200: ResponseSpec(DumpList, description="Files of the last nights.", generate_examples=False),
+        200: answer(DumpList, "Files of the last nights."),
         **problem_responses("rate-limited"),
     },
 )
@@ -193,8 +186,6 @@ async def list_dumps(request: Request[Any, Any, Any], services: NamedDependency[
 
 @get(
     "/v1/dumps/{name:str}",
-    operation_id="read_dump",
-    operation_class=Documented,
     summary="Download a dump",
     responses={
         200: ResponseSpec(bytes, description="The file, compressed.", media_type="application/gzip"),

@@ -10,12 +10,11 @@ from litestar import Request, Response, delete, get, patch, post
 from litestar.datastructures import ResponseHeader
 from litestar.di import NamedDependency
 from litestar.enums import RequestEncodingType
-from litestar.openapi.datastructures import ResponseSpec
 from litestar.params import BodyKwarg, FromPath, HeaderParameter
 
 from service.flows.results import corrections, submissions
 from service.web.documentation.examples import CORRECTION, SUBMISSION
-from service.web.documentation.operations import Documented
+from service.web.documentation.operations import answer
 from service.web.http.body import JsonBody
 from service.web.http.callers import PROBLEMS, SECURITY, SEES_MORE, anyone, for_viewer, knows
 from service.web.http.idempotency import IdempotencyKey, checked
@@ -45,12 +44,10 @@ EditKey = Annotated[
     return_dto=None,
     request_max_body_size=MAX_CHECK_BYTES,
     status_code=200,
-    operation_id="preview_submission",
-    operation_class=Documented,
     summary="See what is understood of a benchmark",
     guards=[knows],
     responses={
-        200: ResponseSpec(Preview, description="What was understood, and what is missing.", generate_examples=False),
+        200: answer(Preview, "What was understood, and what is missing."),
         **problem_responses(*BODY_PROBLEMS, *_READ_HEADERS, *PROBLEMS),
     },
 )
@@ -69,14 +66,12 @@ async def preview_submission(
     dto=JsonBody[Submission],
     return_dto=None,
     request_max_body_size=MAX_CHECK_BYTES,
-    operation_id="submit_result",
-    operation_class=Documented,
     summary="Send a benchmark that you ran",
     security=[{}, *SECURITY],
     guards=[knows],
     responses={
-        200: ResponseSpec(Submitted, description="These rows are known: their result.", generate_examples=False),
-        201: ResponseSpec(Submitted, description="The result; `Location` has it.", generate_examples=False),
+        200: answer(Submitted, "These rows are known: their result."),
+        201: answer(Submitted, "The result; `Location` has it."),
         **problem_responses("idempotency-key-reused", *BODY_PROBLEMS, *_READ_HEADERS, *PROBLEMS),
     },
     response_headers=[ResponseHeader(name="Location", description="Of the result.", documentation_only=True)],
@@ -101,13 +96,11 @@ async def submit_result(
     PATH + "/{result_id:str}",
     dto=JsonBody[Correction],
     return_dto=None,
-    operation_id="correct_result",
-    operation_class=Documented,
     summary="Correct a result of yours",
     security=[{}, *SECURITY],
     guards=[knows],
     responses={
-        200: ResponseSpec(Result, description="The result as it is now.", generate_examples=False),
+        200: answer(Result, "The result as it is now."),
         **problem_responses("result-not-found", "wrong-key", *BODY_PROBLEMS, *_READ_HEADERS, *PROBLEMS),
     },
 )
@@ -129,8 +122,6 @@ async def correct_result(
 
 @delete(
     PATH + "/{result_id:str}",
-    operation_id="delete_result",
-    operation_class=Documented,
     summary="Take a result of yours back",
     security=[{}, *SECURITY],
     guards=[knows],
@@ -148,13 +139,11 @@ async def delete_result(
 
 @get(
     PATH + "/{result_id:str}/history",
-    operation_id="read_result_history",
-    operation_class=Documented,
     summary="Read what its submitter changed",
     security=[{}, *SECURITY],
     guards=[knows],
     responses={
-        200: ResponseSpec(list[ResultChange], description="The oldest first.", generate_examples=False),
+        200: answer(list[ResultChange], "The oldest first."),
         **problem_responses("result-not-found", "database-unavailable", *SEES_MORE),
     },
 )
