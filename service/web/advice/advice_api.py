@@ -10,7 +10,6 @@ from anyio import to_thread
 from litestar import Request, Response, Router, delete, get, post
 from litestar.datastructures import ResponseHeader
 from litestar.di import NamedDependency
-from litestar.enums import RequestEncodingType
 from litestar.openapi.datastructures import ResponseSpec
 from litestar.params import BodyKwarg, FromPath, HeaderParameter, QueryParameter
 
@@ -76,7 +75,7 @@ _MOST_IDS = 8
     },
 )
 async def request_advice(
-    data: Annotated[AdviceRequest, BodyKwarg(media_type=RequestEncodingType.JSON, examples=[ADVICE_REQUEST])],
+    data: Annotated[AdviceRequest, BodyKwarg(examples=[ADVICE_REQUEST])],
     request: Request[Any, Any, Any],
     services: NamedDependency[Services],
     wait: Wait = 0,
@@ -256,7 +255,7 @@ def _created(advice: Advice, delete_key: str | None) -> CreatedAdvice:
 
 async def _answered(
     advice_id: str, version: str | None, request: Request[Any, Any, Any], services: Services, form: Format, detail: str,
-    *, created: bool = False,
+    *, created: bool = False
 ) -> Response[Any]:  # fmt: skip
     """Return the advice as it is now; a final one as it was kept, if nothing that it says has changed."""
 

@@ -11,7 +11,6 @@ from typing import Annotated, Any
 import msgspec
 from litestar import Request, Response, Router, post
 from litestar.di import NamedDependency
-from litestar.enums import RequestEncodingType
 from litestar.params import BodyKwarg, QueryParameter
 
 from service.flows.advice import check
@@ -52,7 +51,7 @@ Detail = Annotated[
     },
 )
 async def check_command(
-    data: Annotated[CheckRequest, BodyKwarg(media_type=RequestEncodingType.JSON, examples=[CHECK_REQUEST])],
+    data: Annotated[CheckRequest, BodyKwarg(examples=[CHECK_REQUEST])],
     request: Request[Any, Any, Any],
     services: NamedDependency[Services],
     as_format: AsFormat = None,

@@ -9,7 +9,6 @@ import msgspec
 from anyio import to_thread
 from litestar import Request, Response, Router, get, post
 from litestar.di import NamedDependency
-from litestar.enums import RequestEncodingType
 from litestar.params import BodyKwarg, QueryParameter
 
 from service.engine.catalogue import known_cpus, known_gpus, resolve
@@ -82,8 +81,7 @@ async def list_cpus(
     },
 )
 async def parse_hardware(
-    data: Annotated[HardwareQuestion, BodyKwarg(media_type=RequestEncodingType.JSON, examples=[HARDWARE_QUESTION])],
-    services: NamedDependency[Services],
+    data: Annotated[HardwareQuestion, BodyKwarg(examples=[HARDWARE_QUESTION])], services: NamedDependency[Services]
 ) -> ParsedHardware:
     """Shorthand, pasted tool output or a mixture; lists what is assumed because it was not stated."""
     return await to_thread.run_sync(_parsed, data.text)

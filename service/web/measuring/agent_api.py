@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import random
-from typing import Annotated, Any, TypeVar
+from typing import Any, TypeVar
 
 import anyio
 from anyio import to_thread
 from litestar import Request, Response, Router, post
 from litestar.di import NamedDependency
-from litestar.enums import RequestEncodingType
 from litestar.openapi.datastructures import ResponseSpec
-from litestar.params import BodyKwarg, FromPath
+from litestar.params import FromPath, JSONBody
 
 from service import logs, metrics
 from service.engine.decoding import require_no_nul
@@ -87,9 +86,7 @@ def _decoded(body: bytes, kind: type[T]) -> T:
     },
 )
 async def greet(
-    data: Annotated[Greeting, BodyKwarg(media_type=RequestEncodingType.JSON)],
-    request: Request[Any, Any, Any],
-    services: NamedDependency[Services],
+    data: JSONBody[Greeting], request: Request[Any, Any, Any], services: NamedDependency[Services]
 ) -> Response[Greeted]:
     """For the person at the machine to confirm, before the machine's key is sent."""
     await services.count_code(request)
@@ -108,9 +105,7 @@ async def greet(
     },
 )
 async def enrol_host(
-    data: Annotated[NewHost, BodyKwarg(media_type=RequestEncodingType.JSON)],
-    request: Request[Any, Any, Any],
-    services: NamedDependency[Services],
+    data: JSONBody[NewHost], request: Request[Any, Any, Any], services: NamedDependency[Services]
 ) -> Response[EnrolledHost]:
     """A code, the machine's public key, and proof that it has the private one."""
     await services.count_code(request)

@@ -7,7 +7,6 @@ from typing import Annotated, Any
 from anyio import to_thread
 from litestar import Request, Response, Router, delete, get, patch, post
 from litestar.di import NamedDependency
-from litestar.enums import RequestEncodingType
 from litestar.params import BodyKwarg, FromPath
 
 from service.flows.measuring import hosts
@@ -48,7 +47,7 @@ async def read_account(request: Request[Any, Any, Any], services: NamedDependenc
     },
 )
 async def create_enrolment(
-    data: Annotated[EnrolmentRequest, BodyKwarg(media_type=RequestEncodingType.JSON, examples=[ENROLMENT_REQUEST])],
+    data: Annotated[EnrolmentRequest, BodyKwarg(examples=[ENROLMENT_REQUEST])],
     request: Request[Any, Any, Any],
     services: NamedDependency[Services],
 ) -> Response[Enrolment]:
@@ -100,7 +99,7 @@ async def read_host(
 )
 async def change_host(
     host_id: FromPath[str],
-    data: Annotated[HostChange, BodyKwarg(media_type=RequestEncodingType.JSON, examples=[HOST_CHANGE])],
+    data: Annotated[HostChange, BodyKwarg(examples=[HOST_CHANGE])],
     request: Request[Any, Any, Any],
     services: NamedDependency[Services],
 ) -> Response[Host]:

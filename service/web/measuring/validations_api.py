@@ -9,7 +9,6 @@ from anyio import to_thread
 from litestar import Request, Response, Router, delete, get, post
 from litestar.datastructures import ResponseHeader
 from litestar.di import NamedDependency
-from litestar.enums import RequestEncodingType
 from litestar.openapi.datastructures import ResponseSpec
 from litestar.params import BodyKwarg, FromPath
 
@@ -58,7 +57,7 @@ PATH = "/v1/validations"
 )
 async def request_validation(
     advice_id: FromPath[str],
-    data: Annotated[ValidationRequest, BodyKwarg(media_type=RequestEncodingType.JSON, examples=[VALIDATION_REQUEST])],
+    data: Annotated[ValidationRequest, BodyKwarg(examples=[VALIDATION_REQUEST])],
     request: Request[Any, Any, Any],
     services: NamedDependency[Services],
     key: IdempotencyKey = None,

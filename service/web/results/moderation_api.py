@@ -7,7 +7,6 @@ from typing import Annotated, Any
 from anyio import to_thread
 from litestar import Request, Response, Router, get, post
 from litestar.di import NamedDependency
-from litestar.enums import RequestEncodingType
 from litestar.params import BodyKwarg, FromPath, QueryParameter
 
 from service.flows.operations import removals
@@ -43,7 +42,7 @@ from service.wire.results.moderation import (
 )
 async def report_result(
     result_id: FromPath[str],
-    data: Annotated[AbuseReport, BodyKwarg(media_type=RequestEncodingType.JSON, examples=[ABUSE_REPORT])],
+    data: Annotated[AbuseReport, BodyKwarg(examples=[ABUSE_REPORT])],
     request: Request[Any, Any, Any],
     services: NamedDependency[Services],
 ) -> Response[Reported]:
@@ -67,7 +66,7 @@ async def report_result(
 )
 async def ask_removal(
     result_id: FromPath[str],
-    data: Annotated[RemovalRequest, BodyKwarg(media_type=RequestEncodingType.JSON, examples=[REMOVAL_REQUEST])],
+    data: Annotated[RemovalRequest, BodyKwarg(examples=[REMOVAL_REQUEST])],
     request: Request[Any, Any, Any],
     services: NamedDependency[Services],
 ) -> Response[RemovalAsked]:
@@ -135,7 +134,7 @@ async def list_reports(services: NamedDependency[Services]) -> Response[list[Ope
     },
 )
 async def moderate(
-    data: Annotated[Moderation, BodyKwarg(media_type=RequestEncodingType.JSON, examples=[MODERATION])],
+    data: Annotated[Moderation, BodyKwarg(examples=[MODERATION])],
     request: Request[Any, Any, Any],
     services: NamedDependency[Services],
 ) -> Response[AuditEntry]:

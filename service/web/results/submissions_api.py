@@ -9,7 +9,6 @@ from anyio import to_thread
 from litestar import Request, Response, delete, get, patch, post
 from litestar.datastructures import ResponseHeader
 from litestar.di import NamedDependency
-from litestar.enums import RequestEncodingType
 from litestar.params import BodyKwarg, FromPath, HeaderParameter
 
 from service.flows.results import corrections, submissions
@@ -31,7 +30,7 @@ _READ_HEADERS = (
     *("truncated-header", "invalid-header", "unsupported-model", "hub-unauthorised", "hub-reply-refused"),
     *("hub-unavailable", "hub-rate-limited", "service-unavailable"),
 )
-Sent = Annotated[Submission, BodyKwarg(media_type=RequestEncodingType.JSON, examples=[SUBMISSION])]
+Sent = Annotated[Submission, BodyKwarg(examples=[SUBMISSION])]
 EditKey = Annotated[
     str | None,
     HeaderParameter(name="X-Edit-Key", description="The `edit_key` that was given when it was sent without a token."),
@@ -106,7 +105,7 @@ async def submit_result(
 )
 async def correct_result(
     result_id: FromPath[str],
-    data: Annotated[Correction, BodyKwarg(media_type=RequestEncodingType.JSON, examples=[CORRECTION])],
+    data: Annotated[Correction, BodyKwarg(examples=[CORRECTION])],
     request: Request[Any, Any, Any],
     services: NamedDependency[Services],
     edit_key: EditKey = None,
