@@ -9,9 +9,10 @@ from datetime import datetime
 from typing import Any
 
 import msgspec
-from sqlalchemy import Engine, Row, delete, insert, select, update
+from sqlalchemy import Engine, delete, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
+from service.store.queries import changed, column, converted, one, value
 from service.store.tables import account, host, result, token
 
 
@@ -46,7 +47,7 @@ def ensure(engine: Engine, name: str, pseudonyms: Iterable[str], now: datetime) 
         with engine.connect() as connection:
             found = connection.execute(select(account).where(account.c.name == name)).one_or_none()
         if found is not None:
-            return _account(found)
+            return converted(found, StoredAccount)
         row: dict[str, Any] = {"id": secrets.token_urlsafe(16), "name": name, "pseudonym": pseudonym, "created_at": now}
         with suppress(IntegrityError), engine.begin() as connection:  # another process may just have made it
             connection.execute(insert(account).values(row))
@@ -56,15 +57,12 @@ def ensure(engine: Engine, name: str, pseudonyms: Iterable[str], now: datetime) 
 
 def named(engine: Engine, name: str) -> StoredAccount | None:
     """Return the account of this name."""
-    with engine.connect() as connection:
-        row = connection.execute(select(account).where(account.c.name == name)).one_or_none()
-    return None if row is None else _account(row)
+    return one(engine, select(account).where(account.c.name == name), StoredAccount)
 
 
 def name_of(engine: Engine, account_id: str) -> str | None:
     """Return the name of the account with this id."""
-    with engine.connect() as connection:
-        return connection.scalar(select(account.c.name).where(account.c.id == account_id))
+    return value(engine, select(account.c.name).where(account.c.id == account_id))
 
 
 def forget(engine: Engine, account_id: str) -> None:
@@ -83,8 +81,7 @@ def add_token(engine: Engine, account_id: str, token_hash: str, scopes: tuple[st
     row = StoredToken(
         id=secrets.token_hex(8), account_id=account_id, scopes=scopes, created_at=now, used_at=None, revoked_at=None
     )
-    with engine.begin() as connection:
-        connection.execute(insert(token).values(**msgspec.structs.asdict(row), token_hash=token_hash))
+    changed(engine, insert(token).values(**msgspec.structs.asdict(row), token_hash=token_hash))
     return row
 
 
@@ -96,41 +93,31 @@ def with_token(engine: Engine, token_hash: str) -> tuple[StoredAccount, StoredTo
         if found is None:
             return None
         owner = connection.execute(select(account).where(account.c.id == found.account_id)).one()
-    return _account(owner), _token(found)
+    return converted(owner, StoredAccount), converted(found, StoredToken)
 
 
 def note_use(engine: Engine, token_id: str, now: datetime) -> None:
     """Keep when a token was used last."""
-    with engine.begin() as connection:
-        connection.execute(update(token).where(token.c.id == token_id).values(used_at=now))
+    changed(engine, update(token).where(token.c.id == token_id).values(used_at=now))
 
 
 def tokens(engine: Engine) -> list[tuple[StoredAccount, StoredToken]]:
     """Return all tokens with their accounts, the oldest first; revoked ones too."""
     with engine.connect() as connection:
-        owners = {row.id: _account(row) for row in connection.execute(select(account))}
+        owners = {row.id: converted(row, StoredAccount) for row in connection.execute(select(account))}
         return [
-            (owners[row.account_id], _token(row)) for row in connection.execute(select(token).order_by("created_at"))
+            (owners[row.account_id], converted(row, StoredToken))
+            for row in connection.execute(select(token).order_by("created_at"))
         ]
 
 
 def good_tokens(engine: Engine, account_id: str) -> list[str]:
     """Return the ids of an account's tokens that are not revoked."""
     wanted = select(token.c.id).where(token.c.account_id == account_id, token.c.revoked_at.is_(None))
-    with engine.connect() as connection:
-        return list(connection.scalars(wanted))
+    return column(engine, wanted)
 
 
 def revoke(engine: Engine, token_id: str, now: datetime) -> bool:
     """End a token; False when there is no such one, or it has ended."""
     change = update(token).where(token.c.id == token_id, token.c.revoked_at.is_(None)).values(revoked_at=now)
-    with engine.begin() as connection:
-        return connection.execute(change).rowcount == 1
-
-
-def _account(row: Row[Any]) -> StoredAccount:
-    return msgspec.convert(row, StoredAccount, from_attributes=True)
-
-
-def _token(row: Row[Any]) -> StoredToken:
-    return msgspec.convert(row, StoredToken, from_attributes=True)
+    return changed(engine, change) == 1

@@ -16,6 +16,7 @@ from sqlalchemy.exc import IntegrityError
 
 from service.engine.advice import AdviceBody, Versions
 from service.store.engines import glance
+from service.store.queries import changed, column
 from service.store.tables import advice as table
 from service.store.tables import validation
 from service.wire.advice.advice import AdviceEvent, AdviceRequest
@@ -118,8 +119,7 @@ def note_progress(engine: Engine, advice_id: str, progress: str, now: datetime) 
 def failed(engine: Engine, ids: Sequence[str], since: datetime | None) -> list[str]:
     """Return the ids of failed rows: of `ids`, and where `since` is given of all that failed since then."""
     which = table.c.id.in_(ids) if since is None else table.c.updated_at >= since
-    with engine.connect() as connection:
-        return list(connection.scalars(select(table.c.id).where(table.c.state == "failed", which).order_by(table.c.id)))
+    return column(engine, select(table.c.id).where(table.c.state == "failed", which).order_by(table.c.id))
 
 
 def requeue(engine: Engine, advice_id: str, now: datetime) -> bool:
@@ -135,14 +135,12 @@ def requeue(engine: Engine, advice_id: str, now: datetime) -> bool:
 
 def remove(engine: Engine, advice_id: str) -> bool:
     """Delete a row; False when there was none."""
-    with engine.begin() as connection:
-        return connection.execute(delete(table).where(table.c.id == advice_id)).rowcount == 1
+    return changed(engine, delete(table).where(table.c.id == advice_id)) == 1
 
 
 def _change(engine: Engine, advice_id: str, **values: object) -> bool:
     change = update(table).where(table.c.id == advice_id, _IN_FLIGHT).values(**values)
-    with engine.begin() as connection:
-        return connection.execute(change).rowcount == 1
+    return changed(engine, change) == 1
 
 
 def _one(engine: Engine, query: Select[Any]) -> StoredAdvice | None:

@@ -11,6 +11,7 @@ from sqlalchemy.exc import IntegrityError
 
 from service.store.advice.tables import branch, repo_listing
 from service.store.engines import glance
+from service.store.queries import column, value
 
 _MOST_LISTINGS = 2_000
 _REVISION = select(branch.c.revision).where(
@@ -51,15 +52,13 @@ def save_listing(engine: Engine, repo: str, revision: str, listing: bytes, now: 
 def read_listing(engine: Engine, repo: str, revision: str) -> bytes | None:
     """Return what was saved for this commit."""
     found = select(repo_listing.c.listing).where(repo_listing.c.repo == repo, repo_listing.c.revision == revision)
-    with engine.connect() as connection:
-        return connection.scalar(found)
+    return value(engine, found)
 
 
 def read_latest(engine: Engine, repo: str) -> bytes | None:
     """Return what was saved last for this repo, whatever the commit."""
     found = select(repo_listing.c.listing).where(repo_listing.c.repo == repo)
-    with engine.connect() as connection:
-        return connection.scalar(found.order_by(repo_listing.c.seen_at.desc()).limit(1))
+    return value(engine, found.order_by(repo_listing.c.seen_at.desc()).limit(1))
 
 
 def is_known(engine: Engine, repo: str) -> bool:
@@ -73,8 +72,7 @@ def repos_like(engine: Engine, name: str, limit: int = 5) -> list[str]:
     """Return repos read here whose id contains `name` (any case), the latest first."""
     latest = func.max(repo_listing.c.seen_at)
     found = select(repo_listing.c.repo).where(repo_listing.c.repo.icontains(name, autoescape=True))
-    with engine.connect() as connection:
-        return list(connection.scalars(found.group_by(repo_listing.c.repo).order_by(latest.desc()).limit(limit)))
+    return column(engine, found.group_by(repo_listing.c.repo).order_by(latest.desc()).limit(limit))
 
 
 def holding(engine: Engine, file: str) -> Iterator[tuple[str, bytes]]:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
-from typing import Any
 
 import msgspec
-from sqlalchemy import Engine, Row, delete, func, insert, select, update
+from sqlalchemy import Engine, delete, func, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
+from service.store.queries import changed, one, several, value
 from service.store.tables import interaction as table
 from service.wire.bots import Interaction, Visit
 
@@ -26,9 +26,7 @@ def add(engine: Engine, row: Interaction) -> bool:
 
 def read(engine: Engine, identity: str) -> Interaction | None:
     """Return the row with this id."""
-    with engine.connect() as connection:
-        row = connection.execute(select(table).where(table.c.id == identity)).one_or_none()
-    return None if row is None else _decode(row)
+    return one(engine, select(table).where(table.c.id == identity), Interaction)
 
 
 def claim(engine: Engine, now: datetime, until: datetime, limit: int) -> list[Interaction]:
@@ -38,8 +36,7 @@ def claim(engine: Engine, now: datetime, until: datetime, limit: int) -> list[In
             return []
     due = select(table.c.id).where(table.c.due_at <= now).order_by(table.c.due_at).limit(limit)
     taken = update(table).where(table.c.id.in_(due.with_for_update(skip_locked=True)), table.c.due_at <= now)
-    with engine.begin() as connection:
-        return [_decode(row) for row in connection.execute(taken.values(due_at=until).returning(*table.c))]
+    return several(engine, taken.values(due_at=until).returning(*table.c), Interaction)
 
 
 def release(engine: Engine, identity: str, held: timedelta, now: datetime) -> None:
@@ -48,14 +45,12 @@ def release(engine: Engine, identity: str, held: timedelta, now: datetime) -> No
     if row is None or row.due_at != row.created_at + held:
         return
     is_held = (table.c.id == identity) & (table.c.due_at == row.due_at)
-    with engine.begin() as connection:
-        connection.execute(update(table).where(is_held).values(due_at=now))
+    changed(engine, update(table).where(is_held).values(due_at=now))
 
 
 def renew(engine: Engine, ids: Sequence[str], until: datetime) -> None:
     """Keep claimed rows claimed."""
-    with engine.begin() as connection:
-        connection.execute(update(table).where(table.c.id.in_(ids), table.c.due_at.is_not(None)).values(due_at=until))
+    changed(engine, update(table).where(table.c.id.in_(ids), table.c.due_at.is_not(None)).values(due_at=until))
 
 
 def keep(engine: Engine, identity: str, visit: Visit, due_at: datetime) -> None:
@@ -68,8 +63,7 @@ def keep(engine: Engine, identity: str, visit: Visit, due_at: datetime) -> None:
 
 def end(engine: Engine, identity: str) -> None:
     """Note that an answer is given: what was asked, and the secrets of where it went, are forgotten."""
-    with engine.begin() as connection:
-        connection.execute(update(table).where(table.c.id == identity).values(ask=None, reply=None, due_at=None))
+    changed(engine, update(table).where(table.c.id == identity).values(ask=None, reply=None, due_at=None))
 
 
 def purge(engine: Engine, before: datetime) -> int:
@@ -81,15 +75,9 @@ def purge(engine: Engine, before: datetime) -> int:
 
 def count_open(engine: Engine) -> int:
     """Return how many rows are not answered."""
-    with engine.connect() as connection:
-        return connection.scalar(select(func.count()).select_from(table).where(table.c.due_at.is_not(None))) or 0
+    return value(engine, select(func.count()).select_from(table).where(table.c.due_at.is_not(None))) or 0
 
 
 def forget(engine: Engine, account: str) -> None:
     """Delete what an account asked."""
-    with engine.begin() as connection:
-        connection.execute(delete(table).where(table.c.account == account))
-
-
-def _decode(row: Row[Any]) -> Interaction:
-    return msgspec.convert(row, Interaction, from_attributes=True)
+    changed(engine, delete(table).where(table.c.account == account))

@@ -6,6 +6,7 @@ from datetime import datetime
 
 from sqlalchemy import Engine, delete, insert, select
 
+from service.store.queries import value
 from service.store.tables import account, rig
 
 
@@ -19,5 +20,4 @@ def save(engine: Engine, account_id: str, hardware: str, now: datetime) -> None:
 def of_account(engine: Engine, name: str) -> str | None:
     """Return the hardware that the account `name` had us remember."""
     found = select(rig.c.hardware).join(account).where(account.c.name == name)
-    with engine.connect() as connection:
-        return connection.scalar(found)
+    return value(engine, found)

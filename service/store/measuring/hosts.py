@@ -6,9 +6,10 @@ from datetime import datetime
 from typing import Any
 
 import msgspec
-from sqlalchemy import Connection, Engine, Row, delete, exists, func, insert, or_, select, update
+from sqlalchemy import Connection, Engine, delete, exists, func, insert, or_, select, update
 from sqlalchemy.exc import IntegrityError
 
+from service.store.queries import changed, converted, one, several
 from service.store.results import board
 from service.store.results.trust import writing
 from service.store.tables import account, enrolment, host, host_session, run
@@ -85,9 +86,7 @@ def add_enrolment(
 def read_enrolment(engine: Engine, code_hash: str, now: datetime) -> StoredEnrolment | None:
     """Return the unused code with this hash; None when there is none, or its time is over."""
     wanted = select(enrolment, account.c.name.label("owner")).join(account, account.c.id == enrolment.c.account_id)
-    with engine.connect() as connection:
-        row = connection.execute(wanted.where(*_usable(code_hash, now), account.c.banned_at.is_(None))).one_or_none()
-    return None if row is None else msgspec.convert(row, StoredEnrolment, from_attributes=True)
+    return one(engine, wanted.where(*_usable(code_hash, now), account.c.banned_at.is_(None)), StoredEnrolment)
 
 
 def enrol(engine: Engine, code_hash: str, new: StoredHost, now: datetime) -> bool:
@@ -113,16 +112,13 @@ def _usable(code_hash: str, now: datetime) -> tuple[Any, ...]:
 
 def read(engine: Engine, host_id: str) -> StoredHost | None:
     """Return the host with this id."""
-    with engine.connect() as connection:
-        return _host(connection.execute(select(host).where(host.c.id == host_id)).one_or_none())
+    return one(engine, select(host).where(host.c.id == host_id), StoredHost)
 
 
 def known_key(engine: Engine, host_id: str) -> KnownKey | None:
     """Return the key of the host with this id, and whether it still counts."""
     wanted = select(host.c.public_key, host.c.state, account.c.banned_at).join(account)
-    with engine.connect() as connection:
-        row = connection.execute(wanted.where(host.c.id == host_id)).one_or_none()
-    return None if row is None else msgspec.convert(row, KnownKey, from_attributes=True)
+    return one(engine, wanted.where(host.c.id == host_id), KnownKey)
 
 
 def seen_by(engine: Engine, account_id: str | None, host_id: str | None = None) -> list[StoredHost]:
@@ -134,8 +130,7 @@ def seen_by(engine: Engine, account_id: str | None, host_id: str | None = None) 
     wanted = wanted.where(account.c.banned_at.is_(None)).order_by((~mine), host.c.created_at, host.c.id)
     if host_id is not None:
         wanted = wanted.where(host.c.id == host_id)
-    with engine.connect() as connection:
-        return [found for row in connection.execute(wanted.limit(_MOST_SHOWN)) if (found := _host(row)) is not None]
+    return several(engine, wanted.limit(_MOST_SHOWN), StoredHost)
 
 
 def count_of(engine: Engine, account_id: str, now: datetime) -> int:
@@ -190,16 +185,13 @@ def count_up(
     if session is not None:
         running = (host_session.c.token_hash == session, host_session.c.host_id == host_id)
         good.append(exists().where(*running, host_session.c.expires_at > now))
-    with engine.begin() as connection:
-        change = update(host).where(*good).values(counter=counter, seen_at=now).returning(*_WHO)
-        row = connection.execute(change).one_or_none()
-    return None if row is None else msgspec.convert(row, SignedHost, from_attributes=True)
+    change = update(host).where(*good).values(counter=counter, seen_at=now).returning(*_WHO)
+    return one(engine, change, SignedHost)
 
 
 def save_probe(engine: Engine, host_id: str, probe: Probe, hardware_key: str) -> None:
     """Keep what a host says of itself."""
-    with engine.begin() as connection:
-        connection.execute(update(host).where(host.c.id == host_id).values(probe=probe, hardware_key=hardware_key))
+    changed(engine, update(host).where(host.c.id == host_id).values(probe=probe, hardware_key=hardware_key))
 
 
 def change(engine: Engine, host_id: str, now: datetime, **values: object) -> StoredHost | None:
@@ -216,9 +208,10 @@ def change_in(connection: Connection, host_id: str, now: datetime, **values: obj
     The board has the results of public hosts only, and follows.
     """
     wanted = update(host).where(host.c.id == host_id, host.c.state != "revoked")
-    found = _host(connection.execute(wanted.values(values).returning(*host.c)).one_or_none())
-    if found is None:
+    row = connection.execute(wanted.values(values).returning(*host.c)).one_or_none()
+    if row is None:
         return None
+    found = converted(row, StoredHost)
     if found.state == "active" and found.approved_at is None:
         found = msgspec.structs.replace(found, approved_at=now)
         connection.execute(update(host).where(host.c.id == host_id).values(approved_at=now))
@@ -240,7 +233,7 @@ def all_with_owners(engine: Engine) -> list[tuple[StoredHost, str]]:
     wanted = select(host, account.c.name.label("owner")).join(account)
     with engine.connect() as connection:
         rows = connection.execute(wanted.order_by(host.c.seen_at.desc().nulls_last(), host.c.id)).all()
-    return [(found, row.owner) for row in rows if (found := _host(row)) is not None]
+    return [(converted(row, StoredHost), row.owner) for row in rows]
 
 
 def add_session(engine: Engine, token_hash: str, host_id: str, now: datetime, expires_at: datetime) -> None:
@@ -262,7 +255,3 @@ def has_session(engine: Engine, token_hash: str, host_id: str, now: datetime) ->
 
 def _end_sessions(connection: Connection, host_id: str) -> None:
     connection.execute(delete(host_session).where(host_session.c.host_id == host_id))
-
-
-def _host(row: Row[Any] | None) -> StoredHost | None:
-    return None if row is None else msgspec.convert(row, StoredHost, from_attributes=True)

@@ -16,7 +16,6 @@ from sqlalchemy import (
     ColumnElement,
     Connection,
     Engine,
-    Row,
     Select,
     and_,
     bindparam,
@@ -34,6 +33,7 @@ from service.engine.measured import Failure, MeasuredRow, ModelIdentity, Predict
 from service.engine.measured.same_machine import MatchKind
 from service.store.engines import glance, locked
 from service.store.measuring.run_records import RunRecord, Terms
+from service.store.queries import changed, column, converted, one, several
 from service.store.results import results
 from service.store.results.results import StoredResult
 from service.store.tables import account, host, run_host, validation
@@ -156,15 +156,12 @@ def insert_in(connection: Connection, row: StoredRun, hosts: Sequence[Eligible])
 def of_validation(engine: Engine, validation_id: str) -> list[StoredRun]:
     """Return a validation's runs in order."""
     wanted = select(table).where(table.c.validation_id == validation_id).order_by(table.c.position, table.c.id)
-    with engine.connect() as connection:
-        return [_decoded(row) for row in connection.execute(wanted)]
+    return several(engine, wanted, StoredRun)
 
 
 def read(engine: Engine, run_id: str) -> StoredRun | None:
     """Return the run with this id."""
-    with engine.connect() as connection:
-        row = connection.execute(select(table).where(table.c.id == run_id)).one_or_none()
-    return None if row is None else _decoded(row)
+    return one(engine, select(table).where(table.c.id == run_id), StoredRun)
 
 
 def matches(engine: Engine, run_ids: Sequence[str]) -> dict[tuple[str, str], MatchKind]:
@@ -176,9 +173,7 @@ def matches(engine: Engine, run_ids: Sequence[str]) -> dict[tuple[str, str], Mat
 
 def eligible(engine: Engine, run_id: str) -> list[Eligible]:
     """Return the hosts that may take a run."""
-    with engine.connect() as connection:
-        rows = connection.execute(select(run_host).where(run_host.c.run_id == run_id)).all()
-    return [msgspec.convert(row, Eligible, from_attributes=True) for row in rows]
+    return several(engine, select(run_host).where(run_host.c.run_id == run_id), Eligible)
 
 
 def lease(
@@ -209,7 +204,7 @@ def lease(
         row = connection.execute(
             taken.values(**values, leased_at=now, started_at=begun).returning(*table.c)
         ).one_or_none()
-        return None if row is None else _recorded(connection, _decoded(row), host_id, owner_id, now)
+        return None if row is None else _recorded(connection, converted(row, StoredRun), host_id, owner_id, now)
 
 
 def _recorded(connection: Connection, run: StoredRun, host_id: str, owner_id: str, now: datetime) -> Leased:
@@ -258,7 +253,7 @@ def renew(
         held = connection.execute(select(table).where(*_held_by(run_id, host_id, fence))).one_or_none()
         if held is None:
             return None
-        known = _decoded(held)
+        known = converted(held, StoredRun)
         added = [*known.rows, *(row for row in rows if row not in known.rows)][:MAX_ROWS]
         values = {"state": "running", "leased_until": until, "progress": progress[:200], "rows": added}
         connection.execute(update(table).where(table.c.id == run_id).values(values))
@@ -345,8 +340,7 @@ def failed(engine: Engine, ids: Sequence[str], since: datetime | None) -> list[s
     """
     which = table.c.id.in_(ids) if since is None else table.c.ended_at >= since
     wanted = select(table.c.id).join(validation, validation.c.id == table.c.validation_id).where(which, _MAY_PASS)
-    with engine.connect() as connection:
-        return list(connection.scalars(wanted.where(validation.c.cancelled_at.is_(None)).order_by(table.c.id)))
+    return column(engine, wanted.where(validation.c.cancelled_at.is_(None)).order_by(table.c.id))
 
 
 def requeue(engine: Engine, run_id: str, now: datetime) -> bool:
@@ -366,8 +360,7 @@ def requeue(engine: Engine, run_id: str, now: datetime) -> bool:
 def cancel(engine: Engine, validation_id: str, now: datetime) -> int:
     """End every run of a validation that is not final; its holder is told at its next call."""
     open_ones = (table.c.validation_id == validation_id, table.c.state.in_(OPEN))
-    with engine.begin() as connection:
-        return int(connection.execute(update(table).where(*open_ones).values(state="cancelled", ended_at=now)).rowcount)
+    return changed(engine, update(table).where(*open_ones).values(state="cancelled", ended_at=now))
 
 
 def gpu_seconds(engine: Engine, account_id: str, since: datetime) -> float:
@@ -385,7 +378,3 @@ def open_validations(connection: Connection, account_id: str) -> int:
 
 def _held_by(run_id: str, host_id: str, fence: int) -> tuple[ColumnElement[bool], ...]:
     return table.c.id == run_id, table.c.host_id == host_id, table.c.fence == fence, _HELD
-
-
-def _decoded(row: Row[Any]) -> StoredRun:
-    return msgspec.convert(row, StoredRun, from_attributes=True)

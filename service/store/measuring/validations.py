@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Any
 
 import msgspec
-from sqlalchemy import Engine, Row, insert, or_, select, union, update
+from sqlalchemy import Engine, insert, or_, select, union, update
 from sqlalchemy.exc import IntegrityError
 
 from service.store.measuring import runs
 from service.store.measuring.hosts import StoredHost
 from service.store.measuring.runs import Eligible, StoredRun
+from service.store.queries import changed, column, one, several
 from service.store.tables import account, host, run, run_host
 from service.store.tables import validation as table
 from service.store.viewers import Viewer
@@ -77,8 +77,7 @@ def add_runs(engine: Engine, asked: Sequence[tuple[StoredRun, Sequence[Eligible]
 
 def read(engine: Engine, validation_id: str) -> StoredValidation | None:
     """Return the validation with this id."""
-    with engine.connect() as connection:
-        return _decoded(connection.execute(select(table).where(table.c.id == validation_id)).one_or_none())
+    return one(engine, select(table).where(table.c.id == validation_id), StoredValidation)
 
 
 def is_seen_by(engine: Engine, row: StoredValidation, viewer: Viewer) -> bool:
@@ -98,28 +97,24 @@ def is_seen_by(engine: Engine, row: StoredValidation, viewer: Viewer) -> bool:
 def with_key(engine: Engine, account_id: str, key: str) -> StoredValidation | None:
     """Return the validation that an account asked for under an idempotency key."""
     same = (table.c.account_id == account_id, table.c.idempotency_key == key)
-    with engine.connect() as connection:
-        return _decoded(connection.execute(select(table).where(*same)).one_or_none())
+    return one(engine, select(table).where(*same), StoredValidation)
 
 
 def of_advice(engine: Engine, advice_id: str) -> list[StoredValidation]:
     """Return the validations of an advice, the oldest first."""
     wanted = select(table).where(table.c.advice_id == advice_id).order_by(table.c.created_at, table.c.id)
-    with engine.connect() as connection:
-        return [found for row in connection.execute(wanted) if (found := _decoded(row)) is not None]
+    return several(engine, wanted, StoredValidation)
 
 
 def tunings_since(engine: Engine, since: datetime) -> list[str]:
     """Return the tunings asked for since then that were not cancelled."""
     wanted = select(table.c.id).where(table.c.mode == "tune", table.c.cancelled_at.is_(None))
-    with engine.connect() as connection:
-        return list(connection.scalars(wanted.where(table.c.created_at >= since).limit(_MOST_HOSTS)))
+    return column(engine, wanted.where(table.c.created_at >= since).limit(_MOST_HOSTS))
 
 
 def cancel(engine: Engine, validation_id: str, now: datetime) -> None:
     """Note that a validation was cancelled, and end its runs."""
-    with engine.begin() as connection:
-        connection.execute(update(table).where(table.c.id == validation_id).values(cancelled_at=now))
+    changed(engine, update(table).where(table.c.id == validation_id).values(cancelled_at=now))
     runs.cancel(engine, validation_id, now)
 
 
@@ -129,9 +124,7 @@ def hosts_for(engine: Engine, account_id: str | None) -> list[StoredHost]:
     public = (host.c.visibility == "public") & host.c.state.in_(("active", "paused"))
     wanted = select(host).join(account, account.c.id == host.c.account_id).where(account.c.banned_at.is_(None))
     wanted = wanted.where(or_(public, mine), host.c.state != "revoked", host.c.probe.is_not(None))
-    with engine.connect() as connection:
-        found = connection.execute(wanted.order_by(~mine, host.c.created_at, host.c.id).limit(_MOST_HOSTS))
-        return [msgspec.convert(row, StoredHost, from_attributes=True) for row in found]
+    return several(engine, wanted.order_by(~mine, host.c.created_at, host.c.id).limit(_MOST_HOSTS), StoredHost)
 
 
 def pseudonyms(engine: Engine, host_ids: Sequence[str]) -> dict[str, str]:
@@ -139,7 +132,3 @@ def pseudonyms(engine: Engine, host_ids: Sequence[str]) -> dict[str, str]:
     wanted = select(host.c.id, host.c.pseudonym).where(host.c.id.in_(host_ids))
     with engine.connect() as connection:
         return {row.id: row.pseudonym for row in connection.execute(wanted)} if host_ids else {}
-
-
-def _decoded(row: Row[Any] | None) -> StoredValidation | None:
-    return None if row is None else msgspec.convert(row, StoredValidation, from_attributes=True)

@@ -10,6 +10,7 @@ from sqlalchemy import Engine, case, insert, or_, select, update
 
 from service.store.engines import glance, locked
 from service.store.operations.tables import job as table
+from service.store.queries import changed, converted
 
 
 class JobState(msgspec.Struct, frozen=True, kw_only=True):
@@ -27,7 +28,7 @@ def states(engine: Engine) -> dict[str, JobState]:
     columns = [table.c[name] for name in JobState.__struct_fields__]
     with glance(engine) as connection:
         rows = connection.execute(select(*columns)).all()
-    return {row.name: msgspec.convert(row, JobState, from_attributes=True) for row in rows}
+    return {row.name: converted(row, JobState) for row in rows}
 
 
 def ensure(engine: Engine, due: Mapping[str, datetime]) -> None:
@@ -45,15 +46,13 @@ def claim(engine: Engine, name: str, holder: str, now: datetime, until: datetime
     """Take a job that is due and that nobody holds; return whether `holder` has it now."""
     free = or_(table.c.held_until.is_(None), table.c.held_until < now)
     change = update(table).where(table.c.name == name, table.c.due_at <= now, free)
-    with engine.begin() as connection:
-        return connection.execute(change.values(holder=holder, held_until=until)).rowcount == 1
+    return changed(engine, change.values(holder=holder, held_until=until)) == 1
 
 
 def renew(engine: Engine, names: Iterable[str], holder: str, until: datetime) -> None:
     """Keep jobs that `holder` still runs from counting as lost."""
     change = update(table).where(table.c.name.in_(list(names)), table.c.holder == holder)
-    with engine.begin() as connection:
-        connection.execute(change.values(held_until=until))
+    changed(engine, change.values(held_until=until))
 
 
 def finish(
@@ -66,11 +65,9 @@ def finish(
     ended = {"succeeded_at" if succeeded else "failed_at": now}
     due = case((table.c.due_at > claimed_at, table.c.due_at), else_=due_at)
     change = update(table).where(table.c.name == name, table.c.holder == holder)
-    with engine.begin() as connection:
-        connection.execute(change.values(holder=None, held_until=None, due_at=due, **ended))
+    changed(engine, change.values(holder=None, held_until=None, due_at=due, **ended))
 
 
 def hasten(engine: Engine, name: str, now: datetime) -> bool:
     """Make a job due now; return whether there is one of this name."""
-    with engine.begin() as connection:
-        return connection.execute(update(table).where(table.c.name == name).values(due_at=now)).rowcount == 1
+    return changed(engine, update(table).where(table.c.name == name).values(due_at=now)) == 1

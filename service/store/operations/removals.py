@@ -9,6 +9,7 @@ import msgspec
 from sqlalchemy import Connection, Engine, func, insert, select, update
 
 from service.store.operations.tables import removal_request as table
+from service.store.queries import changed, several
 from service.store.tables import audit, result
 from service.wire.results.results import ResultState
 
@@ -32,8 +33,7 @@ class StoredRemovalRequest(msgspec.Struct, frozen=True, kw_only=True):
 def add(engine: Engine, result_id: str, account_id: str | None, text: str, contact: str | None, now: datetime) -> str:
     """Keep a request; return its id."""
     row = {"id": secrets.token_urlsafe(16), "result_id": result_id, "account_id": account_id, "text": text}
-    with engine.begin() as connection:
-        connection.execute(insert(table).values(**row, contact=contact, created_at=now))
+    changed(engine, insert(table).values(**row, contact=contact, created_at=now))
     return str(row["id"])
 
 
@@ -42,9 +42,7 @@ def open_requests(engine: Engine) -> list[StoredRemovalRequest]:
     columns = [table.c[name] for name in ("id", "result_id", "text", "contact", "created_at")]
     wanted = select(*columns, result.c.state, result.c.model_name, result.c.gpus, result.c.origin)
     wanted = wanted.join(result, result.c.id == table.c.result_id).where(table.c.closed_at.is_(None))
-    with engine.connect() as connection:
-        rows = connection.execute(wanted.order_by(table.c.created_at, table.c.id).limit(_MOST)).all()
-    return [msgspec.convert(row, StoredRemovalRequest, from_attributes=True) for row in rows]
+    return several(engine, wanted.order_by(table.c.created_at, table.c.id).limit(_MOST), StoredRemovalRequest)
 
 
 def close(

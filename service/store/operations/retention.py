@@ -27,6 +27,7 @@ from sqlalchemy import (
 from service.store.advice.tables import branch, repo_listing
 from service.store.engines import locked
 from service.store.operations.tables import removal_request
+from service.store.queries import value
 from service.store.tables import abuse_report, advice, enrolment, host_session, result, validation
 
 _BATCH = 500
@@ -67,8 +68,7 @@ CODES = Kind("codes", enrolment, lambda before: (enrolment.c.expires_at < before
 
 def count(engine: Engine, kind: Kind, before: datetime) -> int:
     """Return how many rows of a kind are too old."""
-    with engine.connect() as connection:
-        return connection.scalar(select(func.count()).select_from(kind.table).where(kind.too_old(before))) or 0
+    return value(engine, select(func.count()).select_from(kind.table).where(kind.too_old(before))) or 0
 
 
 def remove(engine: Engine, kind: Kind, before: datetime) -> int:

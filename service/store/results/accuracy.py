@@ -12,13 +12,12 @@ from service.engine.config import Engine as EngineName
 from service.engine.hardware import Hardware
 from service.engine.measured import MeasuredRow, Prediction
 from service.engine.run_flags import RunFlags
+from service.store.queries import several
 from service.store.tables import account, host
 from service.store.tables import result as table
 from service.store.viewers import ANYBODY, Trust, is_trusted
 from service.wire.measuring.runs import TrustTier
 from service.wire.results.results import ResultModel, ResultOrigin, Seen
-
-_NAMES = "id origin engine variant model_name arch n_params n_active gpus hardware rows seen prediction measured_at"
 
 
 class Predicted(msgspec.Struct, frozen=True, kw_only=True):
@@ -43,15 +42,14 @@ class Predicted(msgspec.Struct, frozen=True, kw_only=True):
 def predicted(engine: Engine, most: int) -> list[Predicted]:
     """Return the newest shown results that have rows and a prediction, and are proven or published; nothing of banned
     accounts or private hosts."""
-    wanted = select(*(table.c[name] for name in _NAMES.split()))
+    wanted = select(*(table.c[name] for name in Predicted.__struct_fields__))
     wanted = wanted.join(account, account.c.id == table.c.account_id, isouter=True)
     wanted = wanted.where(table.c.state == "shown", table.c.failure.is_(None), table.c.prediction.is_not(None))
     wanted = wanted.join(host, host.c.id == table.c.host_id, isouter=True)
     wanted = wanted.where(or_(account.c.id.is_(None), account.c.banned_at.is_(None)), _of_public_hosts())
     wanted = wanted.where(or_(table.c.origin == "published", is_trusted(Trust.PROVEN, ANYBODY)))
     newest = wanted.order_by(table.c.measured_at.desc(), table.c.id).limit(most)
-    with engine.connect() as connection:
-        return [msgspec.convert(row, Predicted, from_attributes=True) for row in connection.execute(newest)]
+    return several(engine, newest, Predicted)
 
 
 class Accepted(msgspec.Struct, frozen=True, kw_only=True):
@@ -70,20 +68,16 @@ class Accepted(msgspec.Struct, frozen=True, kw_only=True):
     measured_at: datetime
 
 
-_OF_ACCEPTED = "id account_id hardware_key engine build model flags hardware rows prediction measured_at"
-
-
 def accepted(engine: Engine, tiers: Sequence[TrustTier], most: int) -> list[Accepted]:
     """Return the newest shown results of these tiers whose model, flags and prediction are known, the newest first;
     nothing of banned accounts or private hosts."""
-    wanted = select(*(table.c[name] for name in _OF_ACCEPTED.split()))
+    wanted = select(*(table.c[name] for name in Accepted.__struct_fields__))
     wanted = wanted.join(account, account.c.id == table.c.account_id)
     wanted = wanted.join(host, host.c.id == table.c.host_id, isouter=True).where(_of_public_hosts())
     wanted = wanted.where(table.c.state == "shown", table.c.failure.is_(None), table.c.tier.in_(tiers))
     wanted = wanted.where(table.c.model.is_not(None), table.c.flags.is_not(None), table.c.prediction.is_not(None))
     newest = wanted.where(account.c.banned_at.is_(None)).order_by(table.c.measured_at.desc(), table.c.id).limit(most)
-    with engine.connect() as connection:
-        return [msgspec.convert(row, Accepted, from_attributes=True) for row in connection.execute(newest)]
+    return several(engine, newest, Accepted)
 
 
 def _of_public_hosts() -> ColumnElement[bool]:

@@ -32,6 +32,7 @@ from service.engine.measured.classes import (
 from service.engine.measured.identity import machine_name
 from service.store import versions
 from service.store.engines import locked
+from service.store.queries import converted
 from service.store.results.board_tables import board, board_name, result_speed
 from service.store.tables import account, host, result
 from service.wire.measuring.runs import TrustTier
@@ -112,8 +113,8 @@ def keep(connection: Connection, *result_ids: str) -> None:
     Part of the caller's transaction, which on PostgreSQL holds the groups until it ends.
     """
     versions.count_change(connection)
-    found = connection.execute(_to_enter().where(result.c.id.in_(result_ids))).all()
-    several = [one for one in _decoded(found) if one.counts]
+    found = connection.execute(_to_enter().where(result.c.id.in_(result_ids)))
+    several = [one for row in found if (one := converted(row, _Counted)).counts]
     entered = [row for one in several for row in _entered(one)]
     its_groups = select(result_speed.c.group_key).where(result_speed.c.result_id.in_(result_ids)).distinct()
     before = connection.scalars(its_groups).all()
@@ -181,10 +182,6 @@ def _to_enter() -> Select[Any]:
     return wanted.outerjoin(account, account.c.id == result.c.account_id)
 
 
-def _decoded(rows: Iterable[Row[Any]]) -> list[_Counted]:
-    return [msgspec.convert(row, _Counted, from_attributes=True) for row in rows]
-
-
 def _batches(connection: Connection) -> Iterator[list[_Counted]]:
     last = ""
     while True:
@@ -192,7 +189,7 @@ def _batches(connection: Connection) -> Iterator[list[_Counted]]:
         rows = connection.execute(wanted).all()
         if not rows:
             return
-        yield _decoded(rows)
+        yield [converted(row, _Counted) for row in rows]
         last = rows[-1].id
 
 

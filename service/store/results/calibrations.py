@@ -10,6 +10,7 @@ from sqlalchemy.exc import IntegrityError
 
 from service.engine.calibration import Calibration
 from service.store.engines import glance
+from service.store.queries import several
 from service.store.tables import calibration as table
 
 _MOST = 50
@@ -54,8 +55,7 @@ def add(engine: Engine, body: Calibration, errors: Errors, n_results: int, now: 
 def newest(engine: Engine) -> list[Stored]:
     """Return the newest 50, the newest first."""
     wanted = select(*_HEAD).order_by(table.c.made_at.desc(), table.c.version.desc()).limit(_MOST)
-    with engine.connect() as connection:
-        return [msgspec.convert(row, Stored, from_attributes=True) for row in connection.execute(wanted)]
+    return several(engine, wanted, Stored)
 
 
 def in_force(engine: Engine) -> Calibration | None:

@@ -8,6 +8,7 @@ import msgspec
 from sqlalchemy import Engine, func, or_, select
 
 from service.store.ids import is_name
+from service.store.queries import one, several
 from service.store.tables import account, host, result, run
 
 _MOST_HOSTS = 500
@@ -38,9 +39,7 @@ def read(engine: Engine, pseudonym: str) -> StoredContributor | None:
         return None
     wanted = select(account.c.id, account.c.created_at)
     wanted = wanted.where(account.c.pseudonym == pseudonym, account.c.banned_at.is_(None))
-    with engine.connect() as connection:
-        row = connection.execute(wanted).one_or_none()
-    return None if row is None else msgspec.convert(row, StoredContributor, from_attributes=True)
+    return one(engine, wanted, StoredContributor)
 
 
 def by_tier(engine: Engine, account_id: str) -> dict[str, int]:
@@ -77,7 +76,5 @@ def hosts(engine: Engine) -> list[HostRecord]:
         .outerjoin(gave, gave.c.host_id == host.c.id)
         .where(host.c.visibility == "public", host.c.state.in_(("active", "paused")), account.c.banned_at.is_(None))
     )
-    with engine.connect() as connection:
-        order = (func.coalesce(gave.c.n_results, 0).desc(), host.c.pseudonym)
-        rows = connection.execute(wanted.order_by(*order).limit(_MOST_HOSTS))
-        return [msgspec.convert(row, HostRecord, from_attributes=True) for row in rows]
+    order = (func.coalesce(gave.c.n_results, 0).desc(), host.c.pseudonym)
+    return several(engine, wanted.order_by(*order).limit(_MOST_HOSTS), HostRecord)

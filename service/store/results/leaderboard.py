@@ -16,6 +16,7 @@ from sqlalchemy import ColumnElement, Connection, Engine, Select, and_, false, f
 from service.engine.measured import Prediction
 from service.engine.measured.classes import DEPTHS, Platform, vram_class
 from service.store.ids import is_name
+from service.store.queries import converted, one, several
 from service.store.results.board import NAMED, Metric, NameKind, slice_of
 from service.store.results.board_tables import board, board_name, result_speed
 from service.store.tables import account, result
@@ -131,7 +132,7 @@ def page(engine: Engine, asked: BoardFilter, order: Order, after: Position | Non
         if found is None:
             return []
         rows = connection.execute(_shown(found, order)).all()
-    return [msgspec.convert(row, LeadingResult, from_attributes=True) for row in rows]
+    return [converted(row, LeadingResult) for row in rows]
 
 
 def _first(order: Order, limit: int, conditions: Sequence[ColumnElement[bool]]) -> Select[Any]:
@@ -260,8 +261,7 @@ def summed(
     few = rows.group_by(column).order_by(best.desc(), column).limit(most).subquery("few")
     named = and_(board_name.c.kind == by, board_name.c.slug == few.c.slug)
     wanted = select(few, board_name.c.label).join(board_name, named).order_by(few.c.best.desc(), few.c.slug)
-    with engine.connect() as connection:
-        return [msgspec.convert(row, Summed, from_attributes=True) for row in connection.execute(wanted)]
+    return several(engine, wanted, Summed)
 
 
 def depths_of(engine: Engine, trust: BoardTrust, **of: str) -> list[int]:
@@ -278,19 +278,13 @@ def names(engine: Engine, kind: NameKind, containing: str = "", limit: int = 500
     wanted = select(board_name.c.slug, board_name.c.label).where(board_name.c.kind == kind)
     if containing:
         wanted = wanted.where(board_name.c.searched.contains(containing.lower(), autoescape=True))
-    with engine.connect() as connection:
-        rows = connection.execute(wanted.order_by(func.lower(board_name.c.label), board_name.c.slug).limit(limit))
-        return [msgspec.convert(row, Name, from_attributes=True) for row in rows]
+    return several(engine, wanted.order_by(func.lower(board_name.c.label), board_name.c.slug).limit(limit), Name)
 
 
 def named(engine: Engine, kind: NameKind, slug: str) -> Name | None:
     """Return the name of this slug, None where nothing on the board has it."""
     wanted = select(board_name.c.slug, board_name.c.label).where(board_name.c.kind == kind, board_name.c.slug == slug)
-    if not is_name(slug):
-        return None
-    with engine.connect() as connection:
-        row = connection.execute(wanted).one_or_none()
-    return None if row is None else msgspec.convert(row, Name, from_attributes=True)
+    return one(engine, wanted, Name) if is_name(slug) else None
 
 
 def similar(engine: Engine, result_id: str, trust: BoardTrust, limit: int = 8) -> list[LeadingResult]:
@@ -308,5 +302,5 @@ def similar(engine: Engine, result_id: str, trust: BoardTrust, limit: int = 8) -
             wanted = wanted.where(board.c.place == 0, board.c.result_id != result_id)
             few = _shown(wanted.order_by(board.c.value.desc(), board.c.result_id.desc()).limit(limit), "tg")
             for row in connection.execute(few).all():
-                found.setdefault(row.result_id, msgspec.convert(row, LeadingResult, from_attributes=True))
+                found.setdefault(row.result_id, converted(row, LeadingResult))
     return list(found.values())[:limit]

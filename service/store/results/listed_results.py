@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import msgspec
 from sqlalchemy import Engine, Row, Select, case, false, or_, select, tuple_
 
+from service.store.queries import converted
 from service.store.results.results import StoredResult
 from service.store.tables import account, host, result, source
 from service.store.viewers import ANYBODY, Viewer, may_see
@@ -121,5 +122,5 @@ def _conditions(asked: ResultFilter) -> list[Any]:
 
 def _decoded(row: Row[Any]) -> ListedResult:
     known = row.host if row.visibility == "public" else None
-    found = msgspec.convert(row, StoredResult, from_attributes=True)
+    found = converted(row, StoredResult)
     return ListedResult(found, row.has_log, row.contributor, known, row.owner, row.address)

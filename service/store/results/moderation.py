@@ -12,6 +12,7 @@ from sqlalchemy import Connection, Engine, Row, false, insert, or_, select, upda
 
 from service.store import versions
 from service.store.ids import is_name
+from service.store.queries import changed, several
 from service.store.tables import abuse_report, account, audit
 from service.store.tables import result as table
 from service.wire.results.moderation import Action, ReportKind
@@ -85,8 +86,7 @@ def add_report(
 ) -> str:
     """Keep a report; return its id."""
     row = {"id": secrets.token_urlsafe(16), "result_id": result_id, "account_id": account_id, "kind": kind}
-    with engine.begin() as connection:
-        connection.execute(insert(abuse_report).values(**row, text=text, created_at=now))
+    changed(engine, insert(abuse_report).values(**row, text=text, created_at=now))
     return str(row["id"])
 
 
@@ -100,9 +100,7 @@ def open_reports(engine: Engine) -> list[StoredReport]:
     joined = joined.join(account, account.c.id == abuse_report.c.account_id, isouter=True)
     joined = joined.join(owner, owner.c.id == table.c.account_id, isouter=True)
     wanted = wanted.select_from(joined).where(abuse_report.c.closed_at.is_(None))
-    with engine.connect() as connection:
-        oldest = wanted.order_by(abuse_report.c.created_at, abuse_report.c.id).limit(_MOST)
-        return [msgspec.convert(row, StoredReport, from_attributes=True) for row in connection.execute(oldest)]
+    return several(engine, wanted.order_by(abuse_report.c.created_at, abuse_report.c.id).limit(_MOST), StoredReport)
 
 
 def quarantined(engine: Engine) -> list[Row[Any]]:

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 from sqlalchemy import Connection, Engine, delete, insert, select
 
+from service.store.queries import several
 from service.store.tables import result_change as table
 
 MOST_CHANGES = 100
@@ -38,5 +39,4 @@ def forget_in(connection: Connection, result_id: str) -> None:
 def of_result(engine: Engine, result_id: str) -> list[StoredChange]:
     """Return the changes of a result, the oldest first."""
     wanted = select(table).where(table.c.result_id == result_id).order_by(table.c.at, table.c.id).limit(MOST_CHANGES)
-    with engine.connect() as connection:
-        return [msgspec.convert(row, StoredChange, from_attributes=True) for row in connection.execute(wanted)]
+    return several(engine, wanted, StoredChange)

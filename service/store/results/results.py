@@ -14,7 +14,6 @@ from sqlalchemy import (
     ColumnElement,
     Connection,
     Engine,
-    Row,
     Select,
     and_,
     case,
@@ -30,6 +29,7 @@ from service.engine.config import Engine as EngineName
 from service.engine.hardware import Hardware
 from service.engine.measured import Failure, MeasuredRow, ModelIdentity, Prediction, RigIdentity, merged
 from service.engine.run_flags import RunFlags
+from service.store.queries import converted, one, value
 from service.store.results import board
 from service.store.tables import account, host
 from service.store.tables import result as table
@@ -173,21 +173,17 @@ def is_known() -> ColumnElement[bool]:
 def _with_rows(connection: Connection, rows_key: str) -> StoredResult | None:
     same = select(*_COLUMNS).where(table.c.rows_key == rows_key, is_known())
     row = connection.execute(same.order_by(table.c.created_at, table.c.id).limit(1)).one_or_none()
-    return None if row is None else _decoded(row)
+    return None if row is None else converted(row, StoredResult)
 
 
 def with_submission_key(engine: Engine, key: str) -> StoredResult | None:
     """Return the result that was sent under an idempotency key."""
-    with engine.connect() as connection:
-        row = connection.execute(select(*_COLUMNS).where(table.c.submission_key == key)).one_or_none()
-    return None if row is None else _decoded(row)
+    return one(engine, select(*_COLUMNS).where(table.c.submission_key == key), StoredResult)
 
 
 def read(engine: Engine, result_id: str) -> StoredResult | None:
     """Return the result with this id."""
-    with engine.connect() as connection:
-        row = connection.execute(select(*_COLUMNS).where(table.c.id == result_id)).one_or_none()
-    return None if row is None else _decoded(row)
+    return one(engine, select(*_COLUMNS).where(table.c.id == result_id), StoredResult)
 
 
 def read_log(engine: Engine, result_id: str) -> str:
@@ -206,7 +202,7 @@ def of_ids(engine: Engine, ids: Sequence[str]) -> dict[str, StoredResult]:
 def of_ids_in(connection: Connection, ids: Sequence[str]) -> dict[str, StoredResult]:
     """Return the same, as a transaction sees it."""
     rows = connection.execute(select(*_COLUMNS).where(table.c.id.in_(ids))).all() if ids else []
-    return {row.id: _decoded(row) for row in rows}
+    return {row.id: converted(row, StoredResult) for row in rows}
 
 
 def of_cells(engine: Engine, cells: Sequence[str], since: datetime, viewer: Viewer, trust: Trust) -> list[StoredResult]:
@@ -217,13 +213,12 @@ def of_cells(engine: Engine, cells: Sequence[str], since: datetime, viewer: View
     wanted = wanted.where(table.c.state == "shown", may_see(viewer), is_trusted(trust, viewer))
     with engine.connect() as connection:
         newest = wanted.order_by(table.c.measured_at.desc(), table.c.id).limit(_MOST)
-        return [_decoded(row) for row in connection.execute(newest)] if cells else []
+        return [converted(row, StoredResult) for row in connection.execute(newest)] if cells else []
 
 
 def any_of(engine: Engine, repo: str) -> bool:
     """Return whether anything of a repo was measured."""
-    with engine.connect() as connection:
-        return connection.scalar(select(table.c.id).where(table.c.repo == repo).limit(1)) is not None
+    return value(engine, select(table.c.id).where(table.c.repo == repo).limit(1)) is not None
 
 
 def near(engine: Engine, model_slug: str | None, rig_slug: str, viewer: Viewer, trust: Trust) -> list[StoredResult]:
@@ -243,7 +238,7 @@ def near(engine: Engine, model_slug: str | None, rig_slug: str, viewer: Viewer, 
         ids = _of_each_owner(newest)
         found = connection.execute(select(*_COLUMNS).where(table.c.id.in_(ids))).all() if ids else []
     order = {result_id: i for i, result_id in enumerate(ids)}
-    return sorted((_decoded(row) for row in found), key=lambda one: order[one.id])
+    return sorted((converted(row, StoredResult) for row in found), key=lambda one: order[one.id])
 
 
 def _predicted_on(wanted: Select[Any], rig_slug: str, viewer: Viewer) -> Select[Any]:
@@ -276,7 +271,7 @@ def on_cards(
     few = select(numbered.c.owner, *_COLUMNS).join(numbered, numbered.c.id == table.c.id)
     few = few.where(numbered.c.number <= _MOST_OF_CARDS_OWNER).order_by(numbered.c.number, *newest)
     with engine.connect() as connection:
-        return [(row.owner, _decoded(row)) for row in connection.execute(few.limit(_MOST_OF_CARDS))]
+        return [(row.owner, converted(row, StoredResult)) for row in connection.execute(few.limit(_MOST_OF_CARDS))]
 
 
 def _of_each_owner(newest: Sequence[Any]) -> list[str]:
@@ -287,7 +282,3 @@ def _of_each_owner(newest: Sequence[Any]) -> list[str]:
         if count[row.account_id] <= _MOST_OF_OWNER:
             ids.append(row.id)
     return ids[:_MOST_NEAR]
-
-
-def _decoded(row: Row[Any]) -> StoredResult:
-    return msgspec.convert(row, StoredResult, from_attributes=True)

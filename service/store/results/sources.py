@@ -8,6 +8,7 @@ from datetime import datetime
 import msgspec
 from sqlalchemy import BigInteger, Connection, Engine, Integer, String, delete, insert, select, update
 
+from service.store.queries import one, several
 from service.store.results import results
 from service.store.results.results import StoredResult
 from service.store.tables import result
@@ -43,16 +44,12 @@ def _most(kind: Integer) -> int:
 
 def read(engine: Engine, key: str) -> Source | None:
     """Return the source with this key."""
-    with engine.connect() as connection:
-        row = connection.execute(select(table).where(table.c.key == key)).one_or_none()
-    return None if row is None else msgspec.convert(row, Source, from_attributes=True)
+    return one(engine, select(table).where(table.c.key == key), Source)
 
 
 def every(engine: Engine) -> list[Source]:
     """Return all sources, by address."""
-    with engine.connect() as connection:
-        rows = connection.execute(select(table).order_by(table.c.address, table.c.key)).all()
-    return [msgspec.convert(row, Source, from_attributes=True) for row in rows]
+    return several(engine, select(table).order_by(table.c.address, table.c.key), Source)
 
 
 def put_in(connection: Connection, source: Source) -> None:
@@ -98,7 +95,7 @@ def remove_in(connection: Connection, key: str, kept: set[str]) -> int:
     """Remove results of a source but for those with the ids `kept`; return how many. Their contents are erased."""
     here = select(result.c.id).where(result.c.source == key, result.c.state != "deleted")
     gone = [one for one in connection.scalars(here).all() if one not in kept]
-    for one in gone:
+    for result_id in gone:
         erased = {"log": None, "command": None, "remarks": None, "source_owner": None}
-        results.change(connection, one, state="deleted", state_reason=_GONE, **erased)
+        results.change(connection, result_id, state="deleted", state_reason=_GONE, **erased)
     return len(gone)

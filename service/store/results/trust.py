@@ -15,6 +15,7 @@ from service.engine.hardware import Hardware
 from service.engine.measured import MeasuredRow
 from service.engine.run_flags import RunFlags
 from service.store.engines import locked
+from service.store.queries import converted
 from service.store.results.results import is_known
 from service.store.tables import account, host, host_proof
 from service.store.tables import result as table
@@ -23,7 +24,6 @@ from service.wire.results.results import ResultOrigin, ResultState
 
 _MOST, _MOST_OF_CELL = 500, 100  # of a cell each is held against each other, under a lock
 _SETTLING = 7_268_341  # any number that is not another lock's
-_NAMES = "id origin state state_reason tier account_id host_id hardware_key flags gpus hardware rows engine build"
 
 
 class Witness(msgspec.Struct, frozen=True, kw_only=True):
@@ -70,14 +70,14 @@ def of_cell(connection: Connection, cell: str) -> list[Witness]:
 
     The newest 100 of them, those of agents before others: nobody pastes them out of sight.
     """
-    columns = [table.c[name] for name in (*_NAMES.split(), "measured_at")]
+    columns = [table.c[name] for name in Witness.__struct_fields__ if name in table.c]
     owner = (account.c.created_at.label("owner_since"), account.c.trusted_at.label("owner_trusted_at"))
     wanted = select(*columns, *owner).join(account, account.c.id == table.c.account_id, isouter=True)
     wanted = wanted.where(table.c.cell == cell, table.c.state.in_(("shown", "quarantined")), table.c.failure.is_(None))
     pasted = case((table.c.origin == "agent", 0), else_=1)
     order = (pasted, table.c.measured_at.desc(), table.c.id)
     newest = connection.execute(wanted.where(account.c.banned_at.is_(None)).order_by(*order).limit(_MOST_OF_CELL))
-    found = [msgspec.convert(row, Witness, from_attributes=True) for row in newest]
+    found = [converted(row, Witness) for row in newest]
     return sorted(found, key=lambda one: (one.measured_at, one.id))
 
 
@@ -90,7 +90,7 @@ def same_model(engine: Engine, model_slug: str, name: EngineName, rows_key: str)
     newest = newest.order_by(table.c.created_at.desc(), table.c.id).limit(_MOST)
     with engine.connect() as connection:
         found = [*connection.execute(wanted.where(table.c.rows_key == rows_key).limit(1)), *connection.execute(newest)]
-    return [msgspec.convert(row, SameModel, from_attributes=True) for row in found]
+    return [converted(row, SameModel) for row in found]
 
 
 def is_proven(connection: Connection, host_id: str) -> bool:
