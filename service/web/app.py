@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
-from litestar import Litestar, Request, Router
+from litestar import Litestar, Request, Response, Router
 from litestar.connection import ASGIConnection
 from litestar.di import Provide
 from litestar.handlers import BaseRouteHandler
@@ -21,8 +21,10 @@ from service.queue.progress import PATTERNS
 from service.settings import Settings
 from service.structs import learn_structs
 from service.web import mcp_api
+from service.web.advice import advice_page, ask_page, check_page
 from service.web.api_routes import API, PARTS
 from service.web.chat import bot_routers
+from service.web.documentation import documents
 from service.web.http.access_log import access_log
 from service.web.http.body import require_json
 from service.web.http.compression import compressed
@@ -32,9 +34,12 @@ from service.web.http.methods import head_as_get, methods_of, with_allow
 from service.web.http.problems import HANDLERS
 from service.web.http.query import require_single
 from service.web.http.security import security_headers
-from service.web.page_routes import PAGES
-from service.web.pages.errors import for_people
+from service.web.measuring import add_host_page
+from service.web.operations import moderation_page, operator_pages
+from service.web.pages.render import page
+from service.web.results import accuracy_page, amend_page, board_page, people_page, results_page, submit_page
 from service.web.services import Services
+from service.wire.problem import Problem
 
 _COUNT_SECONDS = 5.0
 _REDIS_SECONDS = 2  # how long counting a request may take before Redis counts as lost
@@ -107,3 +112,35 @@ async def _send_counts(services: Services) -> None:
 async def _closing(resources: AsyncExitStack) -> AsyncIterator[None]:
     async with resources:
         yield
+
+
+Handler = Callable[[Request[Any, Any, Any], Any], Response[Problem]]
+
+
+def for_people(handler: Handler) -> Callable[[Request[Any, Any, Any], Any], Response[Any]]:
+    """Return `handler`, whose answers are pages where a browser asks for one outside of `/v1`."""
+
+    def answer(request: Request[Any, Any, Any], error: Any) -> Response[Any]:
+        response = handler(request, error)
+        accepts = request.headers.get("accept", "")[:1000].lower()
+        if "text/html" not in accepts or request.url.path.startswith("/v1/"):
+            return response
+        found = response.content
+        shown = page(request, request.app.state.services, "problem.html", status=found.status, problem=found)
+        shown.headers |= {name: value for name, value in response.headers.items() if name != "content-type"}
+        return shown
+
+    return answer
+
+
+async def _count_page(connection: ASGIConnection[Any, Any, Any, Any], _: BaseRouteHandler) -> None:
+    await connection.app.state.services.count_request(connection)
+
+
+# Pages that read the database count as the API's requests do; documents and files of the site are free.
+_COUNTED = (
+    ask_page, advice_page, check_page, add_host_page, board_page, results_page, amend_page, accuracy_page, people_page,
+    submit_page, operator_pages, moderation_page,
+)  # fmt: skip
+_counted_pages = Router("/", route_handlers=[pages.router for pages in _COUNTED], guards=[_count_page])
+PAGES = Router("/", route_handlers=[_counted_pages, documents.router])

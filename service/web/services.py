@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any, TypeVar, TypeVarTuple, Unpack
+from typing import Any, Generic, TypeVar, TypeVarTuple, Unpack
 
 from anyio import CapacityLimiter, from_thread, to_thread
 from litestar import Request
@@ -25,7 +26,6 @@ from service.queue.listening import Listener
 from service.settings import Settings
 from service.web.http.access_log import waits
 from service.web.http.client import client_of, is_within, networks
-from service.web.http.coalescing import Coalescer
 from service.web.http.drain import Drain
 from service.web.http.limits import Bucket, Lease, RateLimits
 from service.web.http.probes import ComponentProbe
@@ -35,6 +35,8 @@ from service.wire.health import Part, PartName
 
 NEEDED: tuple[PartName, ...] = ("database", "redis", "workers", "disk")
 _KEPT_SECONDS = 5.0  # what waits is asked of the database no more often, however many scrape
+GATHER_SECONDS = 0.02  # that the first waits for others to ask with him
+_MOST_KNOWN = 10_000
 WAITING_LOOK = 4  # threads in which all who wait, listeners and hosts, look at the database: others go before them
 READING = 16  # threads for what may read of the Hub, apart from those of all else: some wait there (hub/slots.py)
 T = TypeVar("T")
@@ -164,3 +166,35 @@ class Services:
             return self.settings.public_url.rstrip("/") + path
         host = request.headers.get("host", "")
         return f"{request.url.scheme}://{host}{path}" if _HOST.fullmatch(host) else path
+
+
+class Coalescer(Generic[T]):
+    """One question about many keys, for the event loop's thread. `ask` is called in a thread of `limiter`."""
+
+    def __init__(self, ask: Callable[[list[str]], Mapping[str, T]], limiter: CapacityLimiter) -> None:
+        self._ask, self._limiter = ask, limiter
+        self._wanted = set[str]()
+        self._next: asyncio.Task[Mapping[str, T]] | None = None
+        self._known: dict[str, tuple[float, T | None]] = {}
+
+    async def of(self, key: str, max_age: float = 0.0) -> T | None:
+        """Return the answer for a key, None where there is none: looked up after this was called, or at most
+        `max_age` seconds before. Raises what `ask` raises."""
+        known = self._known.get(key)
+        if known is not None and time.monotonic() - known[0] <= max_age:
+            return known[1]
+        self._wanted.add(key)
+        if self._next is None:
+            self._next = asyncio.create_task(self._look())
+        found = await asyncio.shield(self._next)  # the first caller may leave before it is answered
+        return found.get(key)
+
+    async def _look(self) -> Mapping[str, T]:
+        await asyncio.sleep(GATHER_SECONDS)
+        keys, self._wanted, self._next = list(self._wanted), set(), None
+        began = time.monotonic()
+        found = await to_thread.run_sync(self._ask, keys, limiter=self._limiter)
+        if len(self._known) + len(keys) > _MOST_KNOWN:
+            self._known.clear()
+        self._known.update((key, (began, found.get(key))) for key in keys)
+        return found

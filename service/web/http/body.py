@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Generator
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeAlias, TypeVar
 
 import msgspec
 from litestar import Request
@@ -11,6 +12,7 @@ from litestar.dto import AbstractDTO
 from litestar.dto.data_structures import DTOFieldDefinition
 from litestar.exceptions import HTTPException
 from litestar.openapi.spec import Reference, Schema
+from litestar.params import HeaderParameter
 from litestar.typing import FieldDefinition
 
 from service.engine.decoding import wrong_value
@@ -77,3 +79,21 @@ async def require_json(request: Request[Any, Any, Any]) -> None:
         raise HTTPException(status_code=415, detail=f"the body must be application/json; {shown}")
     if not await request.body():
         raise MalformedJson("the body is empty")
+
+
+_KEY = re.compile(r"[\x21-\x7e]{1,200}")
+IdempotencyKey: TypeAlias = Annotated[
+    str | None,
+    HeaderParameter(
+        name="Idempotency-Key",
+        description="Makes it safe to send the same request again.",
+        schema_extra={"pattern": f"^{_KEY.pattern}$"},
+    ),
+]
+
+
+def checked(key: str | None) -> str | None:
+    """Return the key that came with a request. Raises InvalidInput for one that nobody keeps."""
+    if key is not None and not _KEY.fullmatch(key):
+        raise InvalidInput("the key has 1 to 200 printable characters", field="Idempotency-Key")
+    return key

@@ -14,9 +14,8 @@ from litestar.params import BodyKwarg, FromPath, HeaderParameter
 from service.flows.results import corrections, submissions
 from service.web.documentation.examples import CORRECTION, SUBMISSION
 from service.web.documentation.operations import answer
-from service.web.http.body import JsonBody
+from service.web.http.body import IdempotencyKey, JsonBody, checked
 from service.web.http.callers import PROBLEMS, SECURITY, SEES_MORE, anyone, for_viewer, knows
-from service.web.http.idempotency import IdempotencyKey, checked
 from service.web.http.limits import MAX_CHECK_BYTES
 from service.web.http.problems import BODY_PROBLEMS, problem_responses
 from service.web.services import Services

@@ -10,7 +10,7 @@ from service.engine.errors import InvalidInput
 from service.engine.goal import GoalRequest
 from service.engine.hardware import Gpu
 from service.flows.advice.requests import parse_request
-from service.web.advice.again import changed_request
+from service.web.advice.ask_page import changed_request
 from service.web.pages.forms import Form
 from service.wire.advice.advice import AdviceRequest
 from tests.web.pages.site import body

@@ -8,7 +8,7 @@ import pytest
 from anyio import CapacityLimiter
 
 from service.errors import DatabaseUnavailable
-from service.web.http.coalescing import Coalescer
+from service.web.services import Coalescer
 
 pytestmark = pytest.mark.anyio
 
