@@ -30,7 +30,9 @@ import httpx
 from bench.stamp import stamp
 from service.engine.gguf import MAX_HEADER_BYTES, Header, NeedMore, merge_shards, parse_header
 from service.engine.gguf import write as gguf_file
-from service.hub import Hub, RepoListing, Variant, parse_repo_reference
+from service.hub.client import Hub
+from service.hub.listing import RepoListing, Variant
+from service.hub.references import parse_repo_reference
 from tests.local_hub import Blob, Distance, LocalHub, Repo
 from tests.models import build_header, gguf_bytes, gguf_files, shard_name
 

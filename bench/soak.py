@@ -23,7 +23,7 @@ from service.engine.logs import read_log
 from service.engine.model import build_model
 from service.engine.overrides import compile_override
 from service.engine.submission import read_paste
-from service.hub import parse_repo_reference
+from service.hub.references import parse_repo_reference
 from tests.models import gguf_bytes
 
 ROOT = Path(__file__).parent.parent

@@ -21,7 +21,11 @@ from scripts import live_bots
 from scripts.live_bots import Finding
 from service.engine.errors import AdvisorError
 from service.engine.gguf import Header
-from service.hub import ENDPOINT, Hub, RepoGated, RepoListing, RepoNotFound, parse_repo_reference
+from service.hub.addresses import ENDPOINT
+from service.hub.client import Hub
+from service.hub.errors import RepoGated, RepoNotFound
+from service.hub.listing import RepoListing
+from service.hub.references import parse_repo_reference
 from service.hub.retry import seconds_asked
 
 REPOS = ("Qwen/Qwen3-0.6B-GGUF", "bartowski/Llama-3.2-1B-Instruct-GGUF", "unsloth/Qwen3-4B-GGUF")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from urllib.parse import urlencode
 
 from service.bots.answer import Answer, Button, Code, Outcome
 from service.bots.context import BotContext, Question
@@ -10,10 +11,12 @@ from service.bots.words import command_in, repo_named_in
 from service.engine.errors import InvalidInput
 from service.engine.reduction import reduced
 from service.flows.chat import chat_accounts, interactions
+from service.flows.results.leaderboard import leaderboard
 from service.flows.results.submissions import preview, submit
 from service.wire.advice.text import speed_table
 from service.wire.bots import Ask
-from service.wire.results.board_text import TIERS
+from service.wire.results.board import BoardQuery
+from service.wire.results.board_text import TIERS, render_board_text
 from service.wire.results.dumps import LICENCE, LICENCE_URL
 from service.wire.results.submissions import Preview, Submission, cited
 
@@ -104,3 +107,19 @@ def _lines(found: Preview) -> Iterator[str | Code]:
         yield f"It would be {found.state}: {found.state_reason}"
     if found.duplicate_of:
         yield "These very rows are on the board already."
+
+
+_ROWS = 10
+_LONGEST = 200
+
+
+def board(bot: BotContext, asked: Question) -> Outcome:
+    """Return the first rows of the board for a model, and a link to all. Raises InvalidInput for a name too long."""
+    words = " ".join(asked.words.get(name, "").strip() for name in ("model", "gpu")).strip()
+    if len(words) > _LONGEST:
+        raise InvalidInput(f"a model and a card of {_LONGEST} characters at most", field="model")
+    found = leaderboard(bot.context, BoardQuery(q=words or None, limit=_ROWS))
+    lines = [line for line in render_board_text(found).splitlines() if not line.startswith("more: ")]
+    link = bot.address("/leaderboard" + (f"?{urlencode({'q': words})}" if words else ""))
+    title = f"Fastest measured: {words}" if words else "Fastest measured"
+    return Outcome(answer=Answer(title=title, parts=(Code("\n".join(lines)),), link=link))

@@ -14,7 +14,7 @@ from service.cli.progress import Progress
 from service.engine.config import CPU
 from service.engine.errors import InvalidInput
 from service.engine.measured.chosen import chosen
-from service.flows.advice.inspect_direct import inspect_directly
+from service.flows.advice.repo_view import inspect_directly
 from service.wire.measuring.agent import RunDocument
 from workers.agent.download import PART, download
 from workers.agent.policy import DownloadPolicy, Policy

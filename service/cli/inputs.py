@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
-from service.cli.folders import cache_folder
 from service.engine.decoding import wrong_value
 from service.engine.errors import InvalidInput
 
@@ -106,3 +105,16 @@ def load_settings(stated: Mapping[str, str] | None = None) -> Settings:
     from service import settings
 
     return settings.load_settings({**os.environ, **(stated or {})})
+
+
+_NAME = "offload-advisor"
+
+
+def cache_folder(environment: Mapping[str, str], platform: str = sys.platform) -> Path:
+    """Return the user's cache folder: XDG_CACHE_HOME, or what the system has in its place."""
+    if stated := environment.get("XDG_CACHE_HOME"):
+        return Path(stated) / _NAME
+    if platform == "win32" and (local := environment.get("LOCALAPPDATA")):
+        return Path(local) / _NAME / "cache"
+    home = Path.home()
+    return (home / "Library" / "Caches" if platform == "darwin" else home / ".cache") / _NAME

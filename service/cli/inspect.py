@@ -18,7 +18,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Run the command and return its exit code: 0."""
-    from service.flows.advice.inspect_direct import inspect_directly
+    from service.flows.advice.repo_view import inspect_directly
     from service.wire.advice.repo_text import render_repo
 
     inspection = inspect_directly(reading_settings(arguments), arguments.repo, arguments.revision)

@@ -7,8 +7,6 @@ from collections.abc import Sequence
 from importlib import import_module
 from typing import Any
 
-from service.cli.examples import EXAMPLES, epilog
-
 
 class LazyParser(argparse.ArgumentParser):
     """The parser of one verb. `module` has `add_arguments(parser)` and `run(arguments) -> int`."""
@@ -29,3 +27,48 @@ class LazyParser(argparse.ArgumentParser):
         """As argparse's own, with the verb's arguments."""
         self.load()
         return super().parse_known_args(args, namespace)
+
+
+EXAMPLES = {
+    "advise": (
+        "advisor advise unsloth/Qwen3-235B-A22B-GGUF -H 'RTX 3090, Ryzen 9 7950X, 128GB DDR5-5600'",
+        "advisor advise ./models/model.gguf -H '2x RTX 4090, 64GB' --goal agent --context 65536",
+        "(nvidia-smi; lscpu; free -h) | advisor advise Qwen/Qwen3-0.6B-GGUF -H -",
+    ),
+    "inspect": ("advisor inspect unsloth/Qwen3-235B-A22B-GGUF", "advisor inspect ./models/ --json"),
+    "check": (
+        "advisor check 'llama-server -m model.gguf -ngl 99 -ot exps=CPU' -H 'RTX 3090, 64GB' --model OWNER/NAME:Q4_K_M",
+    ),
+    "validate": (
+        "advisor validate @advice.json --print",
+        "advisor validate @advice.json --here --engine-dir ~/llama.cpp/build/bin --models ~/models",
+    ),
+    "submit": ("advisor submit bench.log --service https://HOST -H 'RTX 3090, Ryzen 9 7950X, 128GB DDR5-5600'",),
+    "hardware": (
+        "advisor hardware",
+        "advisor hardware '2x5090, EPYC 9355, 512GB DDR5-4800 x8'",
+        "advisor hardware --measure",
+    ),
+    "up": (
+        "advisor up unsloth/Qwen3-30B-A3B-GGUF -H 'RTX 3090, Ryzen 9 7950X, 128GB DDR5-5600' --dry-run",
+        "advisor up models/Qwen3-0.6B-Q8_0.gguf --engine-dir ~/llama.cpp/build/bin",
+    ),
+    "watch": (
+        "advisor watch http://127.0.0.1:8080 --command 'llama-server -m model.gguf --metrics'",
+        "advisor watch server.log --command 'llama-server -m model.gguf' --once",
+    ),
+    "mcp": ("advisor mcp", "advisor mcp --service https://HOST"),
+    "token": ("advisor token create alice --scope submit,validate", "advisor token list"),
+    "bots": ("advisor bots discord register", "advisor bots slack manifest > manifest.json"),
+    "calibrate": ("advisor calibrate --dry", "advisor calibrate --json"),
+    "admin": ("advisor admin backup advisor.backup", "advisor admin hosts --json"),
+    "doctor": ("advisor doctor", "advisor doctor --json"),
+    "serve": ("advisor serve",),
+    "host": ("advisor host enrol https://HOST --code CODE", "advisor host run", "advisor host status"),
+    "completion": ('eval "$(advisor completion bash)"',),
+}
+
+
+def epilog(verb: str) -> str:
+    """Return the examples of a command as the end of its help."""
+    return "\n".join(("examples:", *(f"  {line}" for line in EXAMPLES[verb])))

@@ -18,7 +18,7 @@ from types import FrameType
 
 import msgspec
 
-from service.cli.folders import cache_folder
+from service.cli.inputs import cache_folder
 from service.cli.local_files import FilesOf, hash_files, local_files, model_path, repo_files, shards
 from service.cli.progress import Progress
 from service.engine.catalogue import card_order, resolve

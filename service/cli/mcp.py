@@ -88,7 +88,7 @@ def _check(asked: mcp_tools.Check, settings: Settings) -> Answer:
 
 
 def _inspect(asked: mcp_tools.Inspect, settings: Settings) -> Answer:
-    from service.flows.advice.inspect_direct import inspect_directly
+    from service.flows.advice.repo_view import inspect_directly
     from service.wire.advice.repo_text import render_repo
 
     repo = f"{asked.repo}:{asked.variant}" if asked.variant else asked.repo

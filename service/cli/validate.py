@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from service.cli.inputs import file_text, token
 from service.cli.output import FAILURE, form_arguments, print_json
+from service.engine.commands.shell import quote
 from service.engine.errors import InvalidInput
+from service.engine.hardware_text import to_shorthand
+from service.wire.advice.advice import Advice
+from service.wire.plain_text import clean
 
 if TYPE_CHECKING:
     from service.cli.remote import Service
@@ -135,7 +140,6 @@ def _followed(arguments: argparse.Namespace, service: Service, validation: Valid
 
 
 def _print_commands(arguments: argparse.Namespace) -> int:
-    from service.cli.commands import bench_lines
 
     advice = _read(arguments.advice)[0]
     for line in bench_lines(advice, _configs(arguments, advice), arguments.advice):
@@ -233,3 +237,27 @@ def _asked(arguments: argparse.Namespace, advice: Advice) -> ValidationRequest:
         hosts=arguments.host,
         minutes=arguments.minutes,
     )
+
+
+def bench_lines(advice: Advice, configs: Sequence[str] | None, source: str = "") -> Iterator[str]:
+    """Yield, for each config (None: the first), its benchmark command, the check of what it prints, and how to send it.
+
+    `source`: the advice's address, whose service is sent to.
+    """
+    wanted = configs or [advice.configs[0].id]
+    for config in advice.configs:
+        if config.id not in wanted:
+            continue
+        log = f"bench-{config.rank}.log"
+        bench = clean(config.commands.bench)
+        model = f"--model {quote(f'{advice.repo}:{config.variant}')} " if advice.revision else ""
+        hardware = quote(to_shorthand(advice.hardware))
+        yield f"# #{config.rank}: {clean(config.variant)} with {config.engine}"
+        yield f"{bench} 2>&1 | tee {log}"
+        yield "# then, measured next to predicted:"
+        yield f"advisor check {quote(bench)} {model}--hardware {hardware} --log {log}"
+        if source.startswith("http"):
+            service = source.partition("/v1/")[0]
+            yield "# and, to put it into the database, after you have seen all that is sent:"
+            told = f"--command {quote(bench)} {model}--hardware {hardware}"
+            yield f"advisor submit {log} --service {quote(service)} {told}"

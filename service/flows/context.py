@@ -15,7 +15,7 @@ from service.engine.catalogue import known_cpus, known_gpus
 from service.engine.versions import versions
 from service.errors import QueueUnavailable
 from service.flows.hub import make_hub
-from service.hub import Hub
+from service.hub.client import Hub
 from service.queue.connection import connect
 from service.settings import Settings
 from service.store.engines import make_engine

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from service.hub import FileCache, Hub, NoCache
+from service.hub.cache import FileCache
+from service.hub.client import Hub
+from service.hub.headers import NoCache
 from service.outgoing import environments_proxy
 from service.settings import Settings
 

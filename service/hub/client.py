@@ -16,10 +16,9 @@ from service.engine.errors import AdvisorError, InvalidHeader, InvalidInput
 from service.engine.gguf import Header
 from service.hub.addresses import ENDPOINT, Addresses, ListingHosts
 from service.hub.errors import HubReplyRefused, RepoNotFound, RepoTooLarge, RepoWithoutGguf
-from service.hub.headers import HeaderCache, NoCache, RepoReader
+from service.hub.headers import HeaderCache, NoCache, ReadSlot, ReadSlots, RepoReader
 from service.hub.listing import Cost, ListingLimits, RepoFile, RepoListing, Variant
 from service.hub.references import RepoReference, checked_repo, checked_revision
-from service.hub.slots import ReadSlot, ReadSlots
 from service.hub.variants import find_variants, shard_names
 
 if TYPE_CHECKING:

@@ -12,16 +12,15 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
-from threading import Lock
+from threading import BoundedSemaphore, Lock
 from typing import IO, TYPE_CHECKING, Protocol
 from urllib.parse import quote
 
 from service.counting import count
 from service.engine.errors import InvalidHeader, TruncatedHeader
 from service.engine.gguf import Doubt, Header, HeaderParser, LargeArray, merge_shards
-from service.hub.errors import RepoTooLarge
+from service.hub.errors import HubBusy, RepoTooLarge
 from service.hub.listing import ListingLimits, RepoFile, Variant
-from service.hub.slots import ReadSlot, ReadSlots
 
 if TYPE_CHECKING:
     from service.hub.ranges import Ranges, RemoteFile
@@ -205,3 +204,45 @@ def header_of_file(stream: IO[bytes], size: int, limit: int) -> Header:
     if read >= limit:
         raise InvalidHeader(f"the header is larger than {limit >> 20} MiB")
     raise TruncatedHeader(f"the file ends after {read} bytes, inside its header: download or upload it again")
+
+
+READS = 4
+WAIT_SECONDS = 5.0
+
+
+class ReadSlots:
+    """So many reads at once. What is answered from the cache takes no slot."""
+
+    def __init__(self, n: int = READS, wait_seconds: float = WAIT_SECONDS) -> None:
+        self._n, self._wait, self._free = n, wait_seconds, BoundedSemaphore(n)
+
+    def take(self) -> None:
+        """Take a slot, as soon as one is free. Raises HubBusy after a few seconds."""
+        if not self._free.acquire(timeout=self._wait):
+            raise HubBusy(f"{self._n} repos are being read at this moment; ask again in a few seconds", retry_after=3)
+
+    def give_back(self) -> None:
+        """Give a slot back."""
+        self._free.release()
+
+
+class ReadSlot:
+    """One slot for everything in a block, taken when the block first asks for it. Safe to use from several threads."""
+
+    def __init__(self, slots: ReadSlots) -> None:
+        self._slots, self._lock, self._taken = slots, Lock(), False
+
+    def take(self) -> None:
+        """Take the slot, unless that was done. Raises HubBusy."""
+        with self._lock:
+            if not self._taken:
+                self._slots.take()
+                self._taken = True
+
+    def __enter__(self) -> ReadSlot:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with self._lock:
+            if self._taken:
+                self._slots.give_back()

@@ -12,6 +12,7 @@ from redis import Redis
 from rq import Queue, Retry
 from rq.exceptions import DuplicateJobError, NoSuchJobError
 from rq.job import Job, JobStatus
+from rq.worker_registration import get_keys
 
 from service.queue.connection import unavailable_as_such
 
@@ -87,3 +88,12 @@ def _is_recent(instant: datetime | None, since: datetime) -> bool:
 
 def _job_id(name: str) -> str:
     return f"advice-{name}"
+
+
+def n_workers(redis: Redis) -> int:
+    """Return how many workers of our queue are alive: a minute after the next word of one was due it is none.
+
+    RQ's own count goes on with those that were killed, until another worker tidies up. Raises RedisError, OSError.
+    """
+    keys = get_keys(queue_on(redis))
+    return int(redis.exists(*keys)) if keys else 0

@@ -221,7 +221,7 @@ validation = Table(
 # without a result, not those that gave way. `cell` is the hash of files, flags, engine and cards, which with a host's
 # `hardware_key` says what was measured before. `prediction` is what the advice said of it, `changed` what a step of
 # tuning changes; `identity`: under what its result will be filed. `record`: by what it is judged, fixed at its lease
-# (service.store.measuring.run_records).
+# (service.store.measuring.runs).
 run = Table(
     "run",
     metadata,
@@ -262,7 +262,7 @@ run = Table(
 )
 
 # Which hosts may take a run, and what is their own in its document: which cards, which builds of the engine. On which
-# `terms` (service.store.measuring.run_records) as the machine of `hardware_key`, which a host must still be; `dropped`:
+# `terms` (service.store.measuring.runs) as the machine of `hardware_key`, which a host must still be; `dropped`:
 # how often it took the run and brought no result; it gave way to its owner and is not asked again `not_before`.
 run_host = Table(
     "run_host",

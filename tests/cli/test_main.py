@@ -14,11 +14,10 @@ from pathlib import Path
 import pytest
 
 from service.cli import COMMANDS, command_line, main
-from service.cli.colour import allows_colour, coloured
+from service.cli.advise import allows_colour, coloured
 from service.cli.completion import SHELLS, script, words_of_verbs
-from service.cli.examples import EXAMPLES
-from service.cli.folders import cache_folder
-from service.cli.lazy import LazyParser
+from service.cli.inputs import cache_folder
+from service.cli.lazy import EXAMPLES, LazyParser
 from tests.models import write_gguf
 
 

@@ -13,7 +13,10 @@ from sqlalchemy import Engine
 from service.engine.errors import InvalidHeader
 from service.engine.gguf import Header
 from service.flows.context import Context
-from service.hub import FileCache, Hub, RepoListing, RepoReference, Variant
+from service.hub.cache import FileCache
+from service.hub.client import Hub
+from service.hub.listing import RepoListing, Variant
+from service.hub.references import RepoReference
 from service.queue.embedded import EmbeddedValkey
 from service.settings import Settings
 from tests.databases import database_url, engine, postgres

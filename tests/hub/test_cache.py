@@ -8,7 +8,9 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from service.engine.gguf import ArraySummary, Header, Tensor
-from service.hub import FileCache, Hub, parse_repo_reference
+from service.hub.cache import FileCache
+from service.hub.client import Hub
+from service.hub.references import parse_repo_reference
 from tests.local_hub import LocalHub
 
 QWEN = "Qwen/Qwen3-0.6B-GGUF"

@@ -11,8 +11,10 @@ import pytest
 from service.engine.gguf import Header
 from service.engine.gguf.header import Tensor
 from service.engine.header_kind import what_else
-from service.hub import RepoFile, RepoWithoutGguf, find_variants
+from service.hub.errors import RepoWithoutGguf
+from service.hub.listing import RepoFile
 from service.hub.local import local_variants
+from service.hub.variants import find_variants
 
 GIB = 1 << 30
 CORPUS = Path(__file__).parent.parent / "recorded" / "hub" / "filenames.jsonl"

@@ -11,19 +11,10 @@ import pytest
 
 from service.engine.errors import TruncatedHeader
 from service.engine.gguf import Header
-from service.hub import (
-    Hub,
-    HubRateLimited,
-    HubReplyRefused,
-    HubUnauthorised,
-    HubUnavailable,
-    ListingLimits,
-    RepoFile,
-    RepoListing,
-    RepoNotFound,
-    Variant,
-    parse_repo_reference,
-)
+from service.hub.client import Hub
+from service.hub.errors import HubRateLimited, HubReplyRefused, HubUnauthorised, HubUnavailable, RepoNotFound
+from service.hub.listing import ListingLimits, RepoFile, RepoListing, Variant
+from service.hub.references import parse_repo_reference
 from tests.hub.conftest import TINY, TINY_FILE
 from tests.local_hub import TOKEN, Fault, LocalHub
 from tests.models import gguf_bytes

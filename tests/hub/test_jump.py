@@ -11,7 +11,9 @@ from msgspec.structs import replace
 
 from service.engine.errors import InvalidHeader
 from service.engine.gguf import Header
-from service.hub import Hub, RepoListing, parse_repo_reference
+from service.hub.client import Hub
+from service.hub.listing import RepoListing
+from service.hub.references import parse_repo_reference
 from tests.local_hub import Blob, LocalHub, Repo
 from tests.models import gguf_files
 

@@ -8,21 +8,20 @@ from typing import Literal
 import pytest
 
 from service.engine.errors import AdvisorError, InvalidInput
-from service.hub import (
-    Hub,
+from service.hub.client import Hub
+from service.hub.errors import (
     HubRateLimited,
     HubReplyRefused,
     HubUnauthorised,
     HubUnavailable,
-    ListingLimits,
     RepoGated,
     RepoNotFound,
-    RepoReference,
     RepoTooLarge,
     RepoWithoutGguf,
     RevisionNotFound,
-    parse_repo_reference,
 )
+from service.hub.listing import ListingLimits
+from service.hub.references import RepoReference, parse_repo_reference
 from service.hub.retry import seconds_asked
 from tests.hub.conftest import TINY
 from tests.local_hub import MEMBER_TOKEN, TOKEN, Fault, LocalHub, commit_of

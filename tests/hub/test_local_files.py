@@ -6,7 +6,9 @@ import pytest
 
 from service.engine.errors import InvalidHeader, InvalidInput, NotGguf, TruncatedHeader
 from service.engine.model import build_model
-from service.hub import ListingLimits, RepoTooLarge, RepoWithoutGguf, local_variants, read_local_header
+from service.hub.errors import RepoTooLarge, RepoWithoutGguf
+from service.hub.listing import ListingLimits
+from service.hub.local import local_variants, read_local_header
 from tests.models import build_header, write_gguf
 
 MODEL = "Qwen3-0.6B"

@@ -12,8 +12,12 @@ from msgspec.structs import replace
 from service.engine.errors import AdvisorError, InvalidHeader, InvalidInput, NotGguf, TruncatedHeader
 from service.engine.gguf import Header
 from service.engine.model import build_model
-from service.hub import Hub, ListingLimits, RepoGated, RepoListing, RepoTooLarge, local_variants, parse_repo_reference
+from service.hub.client import Hub
+from service.hub.errors import RepoGated, RepoTooLarge
 from service.hub.headers import FIRST_RANGE
+from service.hub.listing import ListingLimits, RepoListing
+from service.hub.local import local_variants
+from service.hub.references import parse_repo_reference
 from tests.hub.conftest import TINY, TINY_FILE, TINY_SHARDS
 from tests.local_hub import MEMBER_TOKEN, REPOS, TOKEN, LocalHub
 from tests.sampling import some_of

@@ -5,8 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from service.engine.errors import InvalidInput
-from service.hub import RepoReference, parse_repo_reference
-from service.hub.references import checked_revision
+from service.hub.references import RepoReference, checked_revision, parse_repo_reference
 
 SHA = "0123456789abcdef0123456789abcdef01234567"
 

@@ -8,9 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from service.hub import FileCache, Hub, parse_repo_reference
+from service.hub.cache import FileCache
+from service.hub.client import Hub
 from service.hub.errors import HubBusy
-from service.hub.slots import READS, ReadSlot, ReadSlots
+from service.hub.headers import READS, ReadSlot, ReadSlots
+from service.hub.references import parse_repo_reference
 from tests.local_hub import LocalHub
 from tests.waiting import PATIENCE
 

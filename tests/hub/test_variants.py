@@ -5,8 +5,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from service.engine.errors import InvalidInput, UnknownVariant
-from service.hub import ListingLimits, RepoFile, RepoListing, RepoTooLarge, Variant, choose, find_variants
+from service.hub.errors import RepoTooLarge
+from service.hub.listing import ListingLimits, RepoFile, RepoListing, Variant
 from service.hub.references import parse_repo_reference
+from service.hub.variants import choose, find_variants
 
 
 def names(*paths: str, model: str = "Model-GGUF") -> list[str]:

@@ -10,8 +10,9 @@ import pytest
 
 from service.engine.errors import AdvisorError
 from service.engine.gguf import Header
-from service.hub import Hub, RepoReference
+from service.hub.client import Hub
 from service.hub.listing import ListingLimits
+from service.hub.references import RepoReference
 from tests.models import gguf_bytes
 from tests.recorded.network import Asked, Network, Recorded, made_certificates, network_of
 

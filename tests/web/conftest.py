@@ -10,7 +10,7 @@ from redis import Redis
 
 from service.flows.advice import advise
 from service.flows.context import Context
-from service.hub import FileCache
+from service.hub.cache import FileCache
 from service.queue.connection import connect
 from service.queue.embedded import EmbeddedValkey
 from service.settings import Settings

@@ -16,7 +16,10 @@ from service.engine.gguf import Header
 from service.errors import describe
 from service.flows.advice.requests import parse_request, request_key
 from service.flows.context import Context, utc_now
-from service.hub import FileCache, Hub, RepoListing, Variant, parse_repo_reference
+from service.hub.cache import FileCache
+from service.hub.client import Hub
+from service.hub.listing import RepoListing, Variant
+from service.hub.references import parse_repo_reference
 from service.queue.progress import publish
 from service.store.advice import advices, listings, queue
 from service.store.advice.advices import StoredAdvice

@@ -15,8 +15,7 @@ from service.errors import QueueUnavailable
 from service.flows.advice.advise import read_advice, request_advice
 from service.flows.advice.fair_queue import requeue_unfinished
 from service.flows.context import Context
-from service.queue.enqueue import SERIALIZER, queue_on
-from service.queue.workers import n_workers
+from service.queue.enqueue import SERIALIZER, n_workers, queue_on
 from service.settings import Settings
 from service.wire.advice.advice import AdviceRequest
 from tests.local_hub import Fault, LocalHub

@@ -24,9 +24,8 @@ from workers.agent import journal
 from workers.agent.arguments import engine_command
 from workers.agent.askers import require_welcome
 from workers.agent.client import Client
-from workers.agent.download import download, is_allowed
+from workers.agent.download import download, is_allowed, touch
 from workers.agent.errors import NotEnrolled, ServiceError, Unsafe
-from workers.agent.eviction import touch
 from workers.agent.journal import Ran, utc_now
 from workers.agent.lease import Lease, LeaseLost
 from workers.agent.local import EngineProgram, LocalGpu, Machine

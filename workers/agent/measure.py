@@ -35,9 +35,8 @@ from workers.agent.process import (
     held_by_engine,
     run_engine,
 )
-from workers.agent.telemetry import Sampler
 from workers.agent.usage import Meter, UsageOfDay
-from workers.agent.watch import Halt, Watch
+from workers.agent.watch import Halt, Sampler, Watch
 
 RECORD = "engine.json"
 _RAM_SECONDS = 1.0

@@ -9,6 +9,8 @@ from typing import Annotated, Any, NamedTuple, TypeAlias
 
 import msgspec
 from msgspec import Meta
+from nacl.exceptions import CryptoError
+from nacl.signing import VerifyKey
 
 from service.bots.answer import asked_by_button
 from service.bots.vocabulary import OF_MESSAGES, is_private, verb_named
@@ -227,3 +229,22 @@ def _completion(asker: Asker, data: _Data) -> Completion:
         return Completion(asker, "", "")
     known = next((option for option in verb.options if option.name == typed.name), None)
     return Completion(asker, (known and known.complete) or "", str(typed.value or "")[:200])
+
+
+WINDOW_SECONDS = 300  # Discord does not ask for one: without it a recorded request would be good for ever
+_HEX = frozenset("0123456789abcdefABCDEF")
+
+
+def is_signed(public_key: str, body: bytes, timestamp: str, signature: str, now: float) -> bool:
+    """Return whether Discord signed this body, within five minutes of `now` (seconds since 1970)."""
+    if len(signature) != 128 or not _HEX.issuperset(signature):
+        return False
+    if not (timestamp.isascii() and timestamp.isdigit() and len(timestamp) <= 12):
+        return False
+    if abs(now - int(timestamp)) > WINDOW_SECONDS:
+        return False
+    try:
+        VerifyKey(bytes.fromhex(public_key)).verify(timestamp.encode() + body, bytes.fromhex(signature))
+    except (CryptoError, ValueError):
+        return False
+    return True

@@ -6,6 +6,7 @@ Shapes: docs.slack.dev, slash commands, shortcuts, block actions. Bodies are for
 from __future__ import annotations
 
 import hashlib
+import hmac
 import re
 from typing import Annotated, Any, NamedTuple
 from urllib.parse import parse_qs
@@ -143,3 +144,16 @@ def _asked(asker: Asker, ask: Ask, trigger: str, response_url: str, channel: Any
 def is_hook(address: str, hooks: str) -> bool:
     """Return whether an answer may be sent to an address: one of Slack's, as it names them."""
     return len(address) <= 1_000 and re.fullmatch(re.escape(hooks) + r"/[A-Za-z0-9/_-]+", address) is not None
+
+
+WINDOW_SECONDS = 300
+
+
+def is_signed(secret: str, body: bytes, timestamp: str, signature: str, now: float) -> bool:
+    """Return whether Slack signed this body, within five minutes of `now` (seconds since 1970)."""
+    if not (timestamp.isascii() and timestamp.isdigit() and len(timestamp) <= 12):
+        return False
+    if abs(now - int(timestamp)) > WINDOW_SECONDS:
+        return False
+    digest = hmac.new(secret.encode(), b"v0:" + timestamp.encode() + b":" + body, hashlib.sha256).hexdigest()
+    return hmac.compare_digest(f"v0={digest}".encode(), signature.encode("utf-8", "replace"))

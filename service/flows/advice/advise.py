@@ -21,15 +21,14 @@ from service.errors import AdviceFailed, AdviceNotFound, ServiceUnavailable, Wro
 from service.flows.accounts import Caller, viewer_of
 from service.flows.advice import fair_queue
 from service.flows.advice.cpu_limit import CpuLimit, CpuSpent, no_limit
-from service.flows.advice.in_use import models_for
+from service.flows.advice.in_use import Pace, counted, models_for
 from service.flows.advice.measured_advice import with_results
-from service.flows.advice.pace import Pace, counted
 from service.flows.advice.payers import NOBODY_KNOWN, Payer
 from service.flows.advice.reading import Advise
 from service.flows.advice.repos import known_revision, list_repo, reading
 from service.flows.advice.requests import Request, parse_request, request_key
 from service.flows.context import Context
-from service.hub import RepoListing
+from service.hub.listing import RepoListing
 from service.logs import Log
 from service.queue.progress import publish
 from service.store import versions

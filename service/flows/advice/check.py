@@ -12,8 +12,8 @@ from service.flows.advice.companions import companions
 from service.flows.advice.reading import read_models
 from service.flows.advice.repos import list_repo, reading
 from service.flows.context import Context
-from service.hub import RepoListing, RepoReference
-from service.hub.references import parse_reference
+from service.hub.listing import RepoListing
+from service.hub.references import RepoReference, parse_reference
 from service.store.advice import listings
 from service.store.results import calibrations
 from service.wire.advice.check import Checked, CheckRequest

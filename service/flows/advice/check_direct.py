@@ -21,7 +21,8 @@ from service.flows.advice.command_model import NamedRepo, assumed_variant, repo_
 from service.flows.advice.companions import companions, companions_on_disk
 from service.flows.advice.opening import opened, opened_hub, repos_seen
 from service.flows.advice.reading import read_models
-from service.hub import RepoListing, RepoReference
+from service.hub.listing import RepoListing
+from service.hub.references import RepoReference
 from service.settings import Settings
 from service.wire.advice.check import BatchCase, Checked
 

@@ -12,9 +12,9 @@ import msgspec
 from service.engine.commands import ParsedCommand, option_value
 from service.engine.errors import InvalidInput, UnknownVariant
 from service.engine.hardware import Assumption
-from service.hub import RepoListing, RepoReference, Variant, choose
-from service.hub.listing import ListingLimits
-from service.hub.references import checked_repo, parse_repo_reference
+from service.hub.listing import ListingLimits, RepoListing, Variant
+from service.hub.references import RepoReference, checked_repo, parse_repo_reference
+from service.hub.variants import choose
 
 _ANY_NUMBER = ListingLimits(variants=20_000, shards=20_000)  # only one of them is read
 _REPO_OPTIONS = ("-hf", "-hfr", "--hf-repo")

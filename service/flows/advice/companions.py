@@ -11,8 +11,8 @@ from service.engine.gguf import Header
 from service.engine.model import build_model
 from service.engine.rules import CompanionHeaders
 from service.flows.advice.matching import SafeMatch
-from service.hub import RepoListing, Variant, read_local_header
-from service.hub.listing import OtherFile, RepoFile
+from service.hub.listing import OtherFile, RepoFile, RepoListing, Variant
+from service.hub.local import read_local_header
 from service.hub.references import RepoReference, parse_repo_reference
 
 ReadHeader = Callable[[RepoListing, Variant], Header]

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+import msgspec
 from msgspec.structs import asdict
 
 from service.engine.advise import advise
 from service.engine.goal import Constraints, GoalRequest
+from service.engine.hardware import Rig
 from service.engine.hardware_text import canonical, parse_hardware
 from service.engine.planner.explaining.what_if import check_questions
-from service.flows.advice.in_use import models_for
+from service.engine.side_by_side import even_share, room_left, side_by_side
+from service.flows.advice.in_use import Pace, counted, models_for
 from service.flows.advice.opening import opened
-from service.flows.advice.pace import Pace, counted
 from service.settings import Settings
 from service.wire.advice.advice import Advice
 from service.wire.advice.card import card_of
@@ -40,3 +42,39 @@ def advise_directly(
     body = models.advised(advise, machine, goal, constraints, what_if, report=pace)
     known = {**asdict(body), "card": card_of(body)}
     return Advice(id="local", state="ready", repo=listing.repo or repo, revision=listing.revision, **known)
+
+
+def advise_together(
+    repos: Sequence[str], rig: Rig, constraints: Constraints, advised: Callable[[str, Constraints], Advice]
+) -> list[Advice]:
+    """Return advices for several repos whose first configs fit in memory at once, in the order of `repos`.
+
+    `advised` makes one of them. Each is planned in what those before it leave: what takes least alone goes first; where
+    that fails for one, the order is that of `repos`; where that fails too, each has an even share of every device. An
+    advice without configs: nothing fits in its share, or on the machine at all.
+    """
+    alone = [advised(repo, constraints) for repo in repos]
+    if not all(advice.configs for advice in alone) or _fit(alone, rig):
+        return alone
+    by_size = sorted(range(len(repos)), key=lambda i: sum(d.total_mib for d in alone[i].configs[0].devices))
+    for order in (by_size, list(range(len(repos)))):
+        found: dict[int, Advice] = {}
+        for i in order:
+            limits = room_left([advice.configs[0] for advice in found.values()], rig, constraints)
+            advice = advised(repos[i], limits) if limits else _without_configs(alone[i])
+            if not advice.configs:
+                break
+            found[i] = advice
+        else:
+            return [found[i] for i in range(len(repos))]
+    share = even_share(len(repos), rig, constraints)
+    return [advised(repo, share) if share else _without_configs(one) for repo, one in zip(repos, alone, strict=True)]
+
+
+def _without_configs(advice: Advice) -> Advice:
+    return msgspec.structs.replace(advice, configs=[], card=None, headline="No: the other models leave no memory.")
+
+
+def _fit(advices: Sequence[Advice], rig: Rig) -> bool:
+    configs = {str(i): advice.configs[0] for i, advice in enumerate(advices)}
+    return side_by_side(configs, rig).together == [list(configs)]

@@ -18,8 +18,7 @@ from service.flows.advice.payers import Payer
 from service.flows.advice.repos import latest_listing
 from service.flows.advice.requests import Request, parse_request
 from service.flows.context import Context
-from service.queue.enqueue import enqueue_call, ensure_enqueued
-from service.queue.workers import n_workers
+from service.queue.enqueue import enqueue_call, ensure_enqueued, n_workers
 from service.store.advice import queue
 from service.store.advice.advices import StoredAdvice
 from service.store.advice.queue import Added

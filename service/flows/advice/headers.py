@@ -6,7 +6,9 @@ from collections.abc import Iterator, Sequence
 
 from service.engine.errors import InvalidHeader
 from service.engine.gguf import Header
-from service.hub import Hub, RepoListing, Variant, read_local_header
+from service.hub.client import Hub
+from service.hub.listing import RepoListing, Variant
+from service.hub.local import read_local_header
 
 
 def headers_of(

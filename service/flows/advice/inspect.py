@@ -8,9 +8,9 @@ from service.flows.advice.reading import read_models
 from service.flows.advice.repo_view import view
 from service.flows.advice.repos import list_repo, reading
 from service.flows.context import Context
-from service.hub import choose
 from service.hub.listing import ListingLimits
 from service.hub.references import parse_reference
+from service.hub.variants import choose
 from service.store.advice import listings
 from service.wire.advice.repo import RepoView
 

@@ -31,7 +31,7 @@ from service.flows.advice.repos import stored_listing
 from service.flows.context import Context
 from service.flows.results.cells import cell_of, files_of
 from service.flows.results.trust import BUILDS_APART, OLD_ENOUGH, built_on
-from service.hub import RepoListing
+from service.hub.listing import RepoListing
 from service.store.advice.advices import StoredAdvice
 from service.store.results import calibrations, results
 from service.store.results.results import StoredResult

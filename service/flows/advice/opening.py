@@ -5,18 +5,23 @@ Headers are kept in the same folder as the service's, so that the second questio
 
 from __future__ import annotations
 
+import os
+import secrets
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from urllib.parse import urlsplit
+from urllib.parse import quote, unquote, urlsplit
+
+import msgspec
 
 from service.engine.errors import InvalidInput
 from service.flows.hub import make_hub
-from service.hub import Hub, RepoListing, RepoReference, local_variants
+from service.hub.client import Hub
+from service.hub.listing import RepoListing
+from service.hub.local import local_variants
 from service.hub.references import HOSTS as HUB_NAMES
-from service.hub.references import is_name_alone, parse_reference
-from service.hub.seen import SeenRepos
+from service.hub.references import RepoReference, is_name_alone, parse_reference
 from service.settings import Settings
 
 _ON_DISK = RepoReference("local", "files")
@@ -87,3 +92,52 @@ def repos_seen(settings: Settings) -> SeenRepos:
 def _say(step: str) -> None:
     if sys.stderr.isatty():
         print(f"{step} …", file=sys.stderr)
+
+
+_MOST = 500
+_SUFFIX = ".listing"
+
+
+class SeenRepos:
+    """A folder of listings. Files that cannot be written or read are as if they were not there."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def keep(self, listing: RepoListing) -> None:
+        """Keep what a repo holds, in place of what was kept of it."""
+        if not (listing.repo and listing.revision):
+            return
+        path = self._folder / (quote(listing.repo, safe="") + _SUFFIX)
+        written = path.with_suffix(f".{secrets.token_hex(4)}")
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            written.write_bytes(msgspec.msgpack.encode(listing))
+            os.replace(written, path)
+        except OSError:
+            written.unlink(missing_ok=True)
+
+    def holding(self, file: str) -> Iterator[tuple[str, bytes]]:
+        """Yield the repos, and their listings in msgpack, in which `file` occurs: the latest read first."""
+        for path in self._files():
+            try:
+                data = path.read_bytes()
+            except OSError:
+                continue
+            if file.encode() in data:
+                yield _repo(path), data
+
+    def repos_like(self, name: str) -> list[str]:
+        """Return up to five repos whose id contains `name` (any case), the latest first."""
+        return [repo for path in self._files() if name.lower() in (repo := _repo(path)).lower()][:5]
+
+    def _files(self) -> list[Path]:
+        try:
+            found = [(path.stat().st_mtime, path) for path in self._folder.glob(f"*{_SUFFIX}")]
+        except OSError:
+            return []
+        return [path for _, path in sorted(found, reverse=True)[:_MOST]]
+
+
+def _repo(path: Path) -> str:
+    return unquote(path.name.removesuffix(_SUFFIX))

@@ -21,7 +21,8 @@ from service.engine.planner.explaining.commands import Files
 from service.engine.planner.search.all_variants import Report, unheard
 from service.flows.advice.headers import headers_of
 from service.flows.advice.matching import SafeMatch
-from service.hub import Hub, RepoListing, Variant
+from service.hub.client import Hub
+from service.hub.listing import RepoListing, Variant
 
 _TERMS = "the repo is gated: accept its terms on its page and `hf auth login` before the download"
 

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
+
+import msgspec
 
 from service.engine.errors import InvalidHeader
 from service.engine.gguf import Header
 from service.engine.model import Model, build_model
 from service.flows.advice.headers import headers_of
-from service.hub import Hub, RepoListing, RepoReference, Variant
+from service.flows.advice.opening import opened
+from service.hub.client import Hub
+from service.hub.listing import RepoListing, Variant
+from service.hub.references import RepoReference
 from service.hub.variants import choose
-from service.wire.advice.repo import FileView, ModelView, RepoView, VariantView, header_view, model_view
+from service.settings import Settings
+from service.wire.advice.repo import CostView, FileView, ModelView, RepoView, VariantView, header_view, model_view
 
 
 def view(listing: RepoListing, reference: RepoReference, variant: str, model: Model) -> RepoView:
@@ -65,3 +72,17 @@ def _other_files(listing: RepoListing) -> dict[str, list[str]]:
     for file in listing.other_files:
         by_kind.setdefault(file.kind, []).append(file.path)
     return by_kind
+
+
+def inspect_directly(settings: Settings, repo: str, revision: str | None) -> RepoView:
+    """Return the variants at a repo, path or address, all of them read, and what that took. Raises AdvisorError."""
+    started = time.monotonic()
+    with opened(settings, repo, revision) as (hub, listing, reference):
+        seen = whole_view(hub, listing, reference)
+        if listing.repo is None:
+            seen = msgspec.structs.replace(seen, repo=repo)
+        if listing.repo is None and listing.address is None:
+            return seen
+        requests = hub.cost.requests + (1 if listing.repo else 0)
+        cost = CostView(requests, hub.cost.n_bytes, round(time.monotonic() - started, 3))
+        return msgspec.structs.replace(seen, cost=cost)

@@ -12,8 +12,9 @@ from redis.exceptions import RedisError
 from redis.lock import Lock
 
 from service.flows.context import Context, Records
-from service.hub import RepoListing, RepoReference
 from service.hub.errors import RepoWithoutGguf
+from service.hub.listing import RepoListing
+from service.hub.references import RepoReference
 from service.store.advice import listings
 
 BRANCH_MEMORY = timedelta(minutes=10)

@@ -17,8 +17,7 @@ from service.engine.planner.ranking.current_command import parsed_command
 from service.engine.planner.search.options import check_user_flags
 from service.engine.reduction import reduced
 from service.engine.versions import versions
-from service.hub import RepoReference
-from service.hub.references import parse_reference
+from service.hub.references import RepoReference, parse_reference
 from service.wire.advice.advice import AdviceRequest
 
 _SHORT = 4 << 10  # bytes of a request that is remembered: a paste of a whole log is not

@@ -19,10 +19,9 @@ from service.errors import (
     NotAuthenticated,
     TooManyHosts,
 )
-from service.flows.accounts import Caller, hashed
+from service.flows.accounts import Caller, hashed, new_pseudonym
 from service.flows.context import Context, Records
 from service.flows.measuring.signed_calls import is_signed
-from service.flows.pseudonyms import new_pseudonym
 from service.store.ids import is_id
 from service.store.measuring import hosts
 from service.store.measuring.hosts import SignedHost, StoredHost

@@ -23,12 +23,11 @@ from service.flows.context import Context
 from service.flows.measuring import tuning
 from service.flows.measuring.host_matching import Asker, NeededCard, Suited, Wanted, suited
 from service.flows.results.cells import cell_of, files_of
-from service.hub import RepoListing
+from service.hub.listing import RepoListing
 from service.hub.references import parse_reference
 from service.store.advice.advices import StoredAdvice
 from service.store.measuring.hosts import StoredHost
-from service.store.measuring.run_records import Terms
-from service.store.measuring.runs import Eligible, StoredRun
+from service.store.measuring.runs import Eligible, StoredRun, Terms
 from service.store.measuring.validations import StoredValidation
 from service.store.results import calibrations
 from service.store.results.results import StoredResult

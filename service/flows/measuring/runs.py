@@ -27,8 +27,7 @@ from service.store import accounts
 from service.store.ids import is_id
 from service.store.measuring import runs
 from service.store.measuring.hosts import SignedHost
-from service.store.measuring.run_records import RunRecord
-from service.store.measuring.runs import StoredRun
+from service.store.measuring.runs import RunRecord, StoredRun
 from service.store.results.results import StoredResult, filed_under, rows_key_of
 from service.store.results.trust import counts_as_agent, writing
 from service.wire.measuring.agent import Accepted, LeasedRun, Progress, Renewed, Report, RunDocument

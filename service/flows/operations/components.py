@@ -20,7 +20,7 @@ from service.flows.context import Context
 from service.metrics import BOT_ANSWERS_LOST, HUB_ANSWERED, HUB_FAILED
 from service.queue.connection import connect, unavailable_as_such
 from service.queue.counters import COUNTERS, last
-from service.queue.workers import n_workers
+from service.queue.enqueue import n_workers
 from service.settings import Settings
 from service.store.migrations import is_usable
 from service.store.operations import health

@@ -24,7 +24,7 @@ from service.outgoing import Origins, Refused
 from service.outgoing.client import new_client
 from service.queue.connection import connect
 from service.queue.embedded import find_server
-from service.queue.workers import n_workers
+from service.queue.enqueue import n_workers
 from service.settings import Settings
 from service.store.engines import make_engine
 from service.store.migrations import is_newer, newest

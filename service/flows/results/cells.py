@@ -10,7 +10,7 @@ import msgspec
 from service.engine.config import CPU
 from service.engine.errors import InvalidFlags
 from service.engine.measured.chosen import Measurement
-from service.hub import RepoListing
+from service.hub.listing import RepoListing
 from service.wire.measuring.agent import RunFile
 
 

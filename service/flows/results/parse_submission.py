@@ -44,7 +44,7 @@ from service.flows.advice.reading import read_models
 from service.flows.advice.repos import list_repo, reading
 from service.flows.context import Context
 from service.flows.results.cells import cell_of, files_of
-from service.hub import RepoListing
+from service.hub.listing import RepoListing
 from service.hub.references import checked_revision, parse_reference
 from service.store.advice import listings
 from service.store.results import calibrations

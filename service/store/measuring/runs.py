@@ -29,10 +29,10 @@ from sqlalchemy import (
     update,
 )
 
+from service.engine.hardware import Hardware
 from service.engine.measured import Failure, MeasuredRow, ModelIdentity, Prediction
 from service.engine.measured.same_machine import MatchKind
 from service.store.engines import glance, locked
-from service.store.measuring.run_records import RunRecord, Terms
 from service.store.queries import changed, column, converted, one, several
 from service.store.results import results
 from service.store.results.results import StoredResult
@@ -40,6 +40,35 @@ from service.store.tables import account, host, run_host, validation
 from service.store.tables import run as table
 from service.wire.measuring.agent import RunOutline
 from service.wire.measuring.runs import RunKind, RunState
+
+
+class Terms(msgspec.Struct, frozen=True, kw_only=True):
+    """On what terms a host may take a run: the machine that it said it was when the run was planned.
+
+    `most_tg`, `most_pp`: tokens a second that the cards of the run cannot exceed, with the CPU; `max_minutes`: how long
+    its owner lets a run take.
+    """
+
+    hardware: Hardware
+    most_tg: float
+    most_pp: float
+    max_minutes: int
+
+
+class RunRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """What a leased run is bounded, filed and booked by, whatever its host says of itself afterwards.
+
+    `gpus`: indices of its cards in the host's own list; `owner_id`: the account of the host.
+    """
+
+    host_id: str
+    owner_id: str
+    hardware_key: str
+    terms: Terms
+    match: MatchKind
+    gpus: tuple[int, ...]
+    leased_at: datetime
+
 
 MAX_ATTEMPTS = 3
 MAX_ROWS = 1000  # as many as a report may have

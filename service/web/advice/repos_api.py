@@ -1,7 +1,7 @@
 """`/v1/repos`: a repo's variants and what a header says.
 
 A repo is read within the request, in a thread. A process reads four of the Hub at once: others wait a few seconds,
-and are then sent away with 503 (hub/slots.py). What is kept of headers is answered without; the flow sees to it that
+and are then sent away with 503 (hub/headers.py). What is kept of headers is answered without; the flow sees to it that
 one repo and commit is read once for all who ask.
 """
 

@@ -10,9 +10,8 @@ from litestar import Request, Response, post
 from litestar.di import NamedDependency
 
 from service.bots.discord.commands import form
-from service.bots.discord.incoming import Completion, Form, IncomingQuestion, Ping, read
+from service.bots.discord.incoming import Completion, Form, IncomingQuestion, Ping, is_signed, read
 from service.bots.discord.render import EPHEMERAL, render
-from service.bots.discord.signature import is_signed
 from service.bots.verbs import refusal
 from service.engine.errors import AdvisorError
 from service.errors import NotAuthenticated

@@ -12,9 +12,8 @@ from litestar.di import NamedDependency
 
 from service.bots.replies import of_slack
 from service.bots.sending import new_client, send
-from service.bots.slack.incoming import IncomingQuestion, InvalidQuestion, read_command, read_interaction
+from service.bots.slack.incoming import IncomingQuestion, InvalidQuestion, is_signed, read_command, read_interaction
 from service.bots.slack.render import render
-from service.bots.slack.signature import is_signed
 from service.bots.verbs import refusal
 from service.engine.errors import AdvisorError
 from service.errors import NotAuthenticated

@@ -6,17 +6,27 @@ are foreign text: control characters are dropped, and in Markdown nothing can le
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from service.engine.advice import AdvisedConfig, Commands, DeviceMemory, Refusal, SpeedPoint
+from service.engine.advice import (
+    AdvisedConfig,
+    Change,
+    Commands,
+    DeviceMemory,
+    Mine,
+    Refusal,
+    SpeedPoint,
+    Upgraded,
+    VersusMine,
+    WhatIf,
+)
 from service.engine.commands import fold
+from service.engine.planner.explaining.comparison import gain_text
 from service.wire.advice.advice import Advice, Card
 from service.wire.advice.assumed_text import fact_of, fact_words
 from service.wire.advice.card import card_of, speed_words, step_lines, step_words
 from service.wire.advice.measured_text import measured_lines, measured_short
-from service.wire.advice.mine_text import mine_lines
-from service.wire.advice.what_if_text import what_if_lines
 from service.wire.plain_text import WIDTH, block, clean, cut, quoted, wrapped
 
 HEIGHT = 40
@@ -338,3 +348,85 @@ def _assumed(advice: Advice, form: _Form) -> Iterator[str]:
     more = card.more_assumed + (len(card.facts[1:]) if form.brief else 0)
     if more:
         yield f"and {more} more assumed"
+
+
+_SHORT_ROWS = 3
+
+
+def what_if_lines(answers: Sequence[WhatIf], full: bool) -> Iterator[str]:
+    """Yield a line for each question, and for several upgrades a table, the best first; `full`: what was tried too."""
+    for answer in answers:
+        yield f"what if: {answer.text}"
+        if len(answer.upgrades) > 1:
+            for one in answer.upgrades if full else answer.upgrades[:_SHORT_ROWS]:
+                yield f"  {_row(one)}"
+        if full:
+            yield f"  {answer.restricted}"
+
+
+def _row(one: Upgraded) -> str:
+    if one.speed is None or one.tg is None or one.pp is None:
+        return f"{one.change}: {one.refused or 'fits'}"
+    per = f", TG {one.tg_per_gib:+.3f} t/s a GiB" if one.tg_per_gib is not None else ""
+    tg, pp = f"TG {one.tg.tps:+.1f} (x {one.tg.times:.2f})", f"PP {one.pp.tps:+,.0f} (x {one.pp.times:.2f})"
+    return f"{one.change} ({one.component}): saves {one.seconds_saved:.1f} s, {tg}, {pp}{per}"
+
+
+_LEAST, _SAME = 0.05, "the same memory"  # GiB: less is not shown
+_SHORT_FINDINGS, _SHORT_CHANGES, _BRIEF_CHANGES = 2, 4, 2
+
+
+def mine_lines(mine: Mine, configs: Sequence[AdvisedConfig], full: bool, brief: bool = False) -> Iterator[str]:
+    """Yield what is said of the command in use.
+
+    `full`: with every finding and the changes to every config; `brief`: without findings, with the largest changes.
+    """
+    p = mine.speed[-1]
+    verdict = mine.verdict.removeprefix("Your command ")
+    yield (
+        f"yours: {mine.variant} {mine.engine}, TG {p.tg_tps:.1f} ({p.tg_low:.1f}-{p.tg_high:.1f}), "
+        f"PP {p.pp_tps:,.0f}. {verdict[:1].upper()}{verdict[1:]}"
+    )
+    for finding in mine.findings if full else mine.findings[: 0 if brief else _SHORT_FINDINGS]:
+        yield f"  {finding.severity}: {finding.message} [{finding.rule}]"
+    for config in configs if full else configs[:1]:
+        yield from _gains(config, full, _BRIEF_CHANGES if brief else _SHORT_CHANGES)
+
+
+def _gains(config: AdvisedConfig, full: bool, most: int) -> Iterator[str]:
+    versus = config.versus_mine
+    if versus is None:
+        return
+    speeds = f"TG {gain_text(versus.tg)}; PP {gain_text(versus.pp)}; " if full else ""  # the headline has them
+    yield f"#{config.rank} against yours: {speeds}{_memory(versus.gib, full)}; change by change:"
+    for change in versus.changes if full else _largest(versus, most):
+        yield f"  {_change(change, full)}"
+    if not full and len(versus.changes) > most:
+        yield f"  and {len(versus.changes) - most} more with less effect"
+
+
+def _largest(versus: VersusMine, most: int) -> list[Change]:
+    """The changes with the largest effects, in their order."""
+
+    def effect(change: Change) -> float:
+        speeds = abs(change.tg_tps) / (abs(versus.tg.tps) or 1) + abs(change.pp_tps) / (abs(versus.pp.tps) or 1)
+        return speeds + sum(map(abs, change.gib.values())) / 100
+
+    kept = sorted(versus.changes, key=effect, reverse=True)[:most]
+    return [change for change in versus.changes if change in kept]
+
+
+def _change(change: Change, full: bool) -> str:
+    parts = [f"TG {change.tg_tps:+.1f}"] if change.tg_tps else []
+    parts += [f"PP {change.pp_tps:+,.0f}"] if change.pp_tps else []
+    parts += [_memory(change.gib, full)] if any(abs(gib) >= _LEAST for gib in change.gib.values()) else []
+    if not parts:
+        return f"{change.change}: {change.why}"
+    return f"{change.change}: {', '.join(parts)}{f' ({change.why})' if full else ''}"
+
+
+def _memory(gib: Mapping[str, float], full: bool) -> str:
+    gpus = [more for device, more in gib.items() if device != "CPU"]
+    if len(gpus) > 1 and not full:
+        gib = {"GPUs": sum(gpus), "CPU": gib.get("CPU", 0.0)}
+    return ", ".join(f"{device} {more:+.1f} GiB" for device, more in gib.items() if abs(more) >= _LEAST) or _SAME

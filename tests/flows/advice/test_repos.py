@@ -9,7 +9,7 @@ from redis import Redis
 from service.flows.advice import repos
 from service.flows.advice.repos import known_revision, list_repo, reading
 from service.flows.context import Context
-from service.hub import RepoReference
+from service.hub.references import RepoReference
 from service.queue.connection import connect
 from service.store.advice import listings
 from tests.flows.conftest import Clock, WatchedHub

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from service.hub import FileCache
+from service.hub.cache import FileCache
 
 
 @pytest.fixture

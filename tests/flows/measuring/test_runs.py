@@ -22,8 +22,7 @@ from service.flows.results.trust import NEW_HOST
 from service.queue.connection import connect
 from service.store.measuring import hosts, runs, validations
 from service.store.measuring.hosts import StoredHost
-from service.store.measuring.run_records import Terms
-from service.store.measuring.runs import Eligible, StoredRun
+from service.store.measuring.runs import Eligible, StoredRun, Terms
 from service.store.measuring.validations import StoredValidation
 from service.store.results import results
 from service.store.tables import account, run_host

@@ -21,7 +21,7 @@ from service.flows.advice.repos import list_repo
 from service.flows.context import Context
 from service.flows.results.accuracy import accuracy
 from service.flows.results.calibration import _is_kept_out, calibrate
-from service.hub import RepoListing
+from service.hub.listing import RepoListing
 from service.hub.references import parse_reference
 from service.store.results.calibrations import in_force, version_in_force
 from service.store.results.results import StoredResult

@@ -17,8 +17,7 @@ from service.wire.measuring.agent import RunDocument, RunFile
 from tests.local_hub import Blob, Fault, LocalHub, Repo, commit_of
 from tests.workers.agent.documents import DOCUMENT
 from workers.agent import download as downloading
-from workers.agent.download import download
-from workers.agent.eviction import MARK, touch
+from workers.agent.download import MARK, download, touch
 from workers.agent.policy import DownloadPolicy, ModelPolicy, Policy
 from workers.agent.preflight import Refused
 from workers.agent.state import State

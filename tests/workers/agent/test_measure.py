@@ -22,7 +22,7 @@ from tests.engine_replay import install, recorded
 from tests.waiting import PATIENCE
 from tests.workers.agent.scripted_gpus import GIB, ScriptedGpus, cuda, idle
 from workers.agent import measure as measuring
-from workers.agent import telemetry
+from workers.agent import watch
 from workers.agent.engines import find_engines
 from workers.agent.gpus import GpuNow, NoGpus
 from workers.agent.local import EngineProgram
@@ -65,7 +65,7 @@ Run = Callable[..., Measured]
 
 @pytest.fixture
 def run(tmp_path: Path, model: Path, nothing_left: None, monkeypatch: pytest.MonkeyPatch) -> Run:
-    monkeypatch.setattr(telemetry, "PERIOD_SECONDS", 0.1)
+    monkeypatch.setattr(watch, "PERIOD_SECONDS", 0.1)
 
     def run_case(
         case: str = "ok",

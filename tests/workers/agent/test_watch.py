@@ -14,8 +14,7 @@ import pytest
 from tests.workers.agent.scripted_gpus import GIB, ScriptedGpus, cuda, display, idle
 from workers.agent.gpus import GpuNow, NoGpus
 from workers.agent.policy import Policy
-from workers.agent.telemetry import Sampler
-from workers.agent.watch import Halt, Watch
+from workers.agent.watch import Halt, Sampler, Watch
 
 STRANGER = 1  # init is never below this program
 NO_LIMITS = Policy()

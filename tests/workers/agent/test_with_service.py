@@ -27,8 +27,7 @@ from service.engine.run_flags import RunFlags
 from service.flows.accounts import caller_of
 from service.flows.context import utc_now
 from service.store.measuring import hosts, runs, validations
-from service.store.measuring.run_records import Terms
-from service.store.measuring.runs import Eligible, StoredRun
+from service.store.measuring.runs import Eligible, StoredRun, Terms
 from service.store.measuring.validations import StoredValidation
 from service.store.results import results
 from service.wire.measuring.agent import RunFile, RunOutline
