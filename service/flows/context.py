@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from importlib import import_module
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, TypeAlias
 
 from redis import Redis
 from sqlalchemy import Engine
@@ -26,31 +26,11 @@ def utc_now() -> datetime:
     return datetime.now(UTC)
 
 
-class Records(Protocol):
-    """What a flow takes that needs the database and the clock only: any Context, or a Database."""
-
-    @property
-    def engine(self) -> Engine:
-        """The database."""
-
-    @property
-    def clock(self) -> Callable[[], datetime]:
-        """What says the present instant."""
-
-
 class Database(NamedTuple):
     """The database alone, for commands on the service's own machine."""
 
     engine: Engine
     clock: Callable[[], datetime] = utc_now
-
-
-class ReadsHeaders(Records, Protocol):
-    """The same with the Hub and its cache of headers."""
-
-    @property
-    def hub(self) -> Hub:
-        """What reads headers."""
 
 
 class DatabaseAndHub(NamedTuple):
@@ -69,6 +49,10 @@ class Context(NamedTuple):
     redis: Redis
     hub: Hub
     clock: Callable[[], datetime] = utc_now
+
+
+ReadsHeaders: TypeAlias = Context | DatabaseAndHub  # what a flow takes that needs no Redis
+Records: TypeAlias = ReadsHeaders | Database  # and one that needs the database and the clock only
 
 
 @contextmanager

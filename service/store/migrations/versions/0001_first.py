@@ -8,8 +8,6 @@ from sqlalchemy.dialects.postgresql import JSONB
 
 revision = "0001"
 down_revision = None
-branch_labels = None
-depends_on = None
 
 _JSON = sa.JSON().with_variant(JSONB(), "postgresql")
 _TIME = sa.DateTime(timezone=True)
@@ -74,9 +72,3 @@ def _create_advice() -> None:
         sqlite_where=in_flight,
         postgresql_where=in_flight,
     )
-
-
-def downgrade() -> None:
-    """Drop the tables."""
-    for table in ("header", "repo_listing", "branch", "advice"):
-        op.drop_table(table)

@@ -8,15 +8,9 @@ from sqlalchemy.dialects.postgresql import JSONB
 
 revision = "0002"
 down_revision = "0001"
-branch_labels = None
-depends_on = None
 
 _JSON = sa.JSON().with_variant(JSONB(), "postgresql")
 _TIME = sa.DateTime(timezone=True)
-_TABLES = ("account", "host", "token", "validation", "enrolment", "host_session", "result", "run", "run_host", "rig")
-_TABLES_OF_BOTS = ("interaction",)
-_TABLES_OF_TRUST = ("host_proof", "audit", "abuse_report", "calibration")
-_TABLES_OF_SUBMITTERS = ("result_change",)
 
 
 def upgrade() -> None:
@@ -38,19 +32,6 @@ def upgrade() -> None:
     _create_audit()
     _create_abuse_report()
     _create_calibration()
-
-
-def downgrade() -> None:
-    """Drop the tables."""
-    for table in reversed((*_TABLES, *_TABLES_OF_BOTS, *_TABLES_OF_TRUST, *_TABLES_OF_SUBMITTERS)):
-        op.drop_table(table)
-    op.create_table(
-        "header",
-        sa.Column("sha256", sa.String(64), nullable=False),
-        sa.Column("header", sa.LargeBinary, nullable=False),
-        sa.Column("seen_at", _TIME, nullable=False),
-        sa.PrimaryKeyConstraint("sha256", name="header_pk"),
-    )
 
 
 def _create_account() -> None:

@@ -7,11 +7,8 @@ from alembic import op
 
 revision = "0003"
 down_revision = "0002"
-branch_labels = None
-depends_on = None
 
 _TIME = sa.DateTime(timezone=True)
-_TABLES = ("result_speed", "board", "board_name")
 _BY_VALUE, _SUMMED = ["slice", "value", "result_id"], ["low", "n_results", "bpw"]
 _INDEXES = {
     "board_by_value": [*_BY_VALUE, "measured_at", "engine", "platform", "vram_class", "ram_class"],
@@ -53,12 +50,6 @@ def upgrade() -> None:
         sa.Column("searched", sa.String(420), nullable=False),
         sa.PrimaryKeyConstraint("kind", "slug", name="board_name_pk"),
     )
-
-
-def downgrade() -> None:
-    """Drop the tables."""
-    for table in reversed(_TABLES):
-        op.drop_table(table)
 
 
 def _create_board() -> None:

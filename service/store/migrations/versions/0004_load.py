@@ -7,8 +7,6 @@ from alembic import op
 
 revision = "0004"
 down_revision = "0003"
-branch_labels = None
-depends_on = None
 
 
 def upgrade() -> None:
@@ -20,8 +18,3 @@ def upgrade() -> None:
         sa.PrimaryKeyConstraint("id", name="results_version_pk"),
     )
     op.bulk_insert(table, [{"id": 1, "changes": 0}])
-
-
-def downgrade() -> None:
-    """Drop the table."""
-    op.drop_table("results_version")

@@ -7,17 +7,9 @@ from alembic import op
 
 revision = "0005"
 down_revision = "0004"
-branch_labels = None
-depends_on = None
 
 
 def upgrade() -> None:
     """Add the columns: empty ones, which code of before does not name."""
     for table in ("advice", "run"):
         op.add_column(table, sa.Column("request_id", sa.String(64)))
-
-
-def downgrade() -> None:
-    """Drop the columns."""
-    for table in ("advice", "run"):
-        op.drop_column(table, "request_id")

@@ -7,8 +7,6 @@ from alembic import op
 
 revision = "0006"
 down_revision = "0005"
-branch_labels = None
-depends_on = None
 
 
 def upgrade() -> None:
@@ -42,9 +40,3 @@ def upgrade() -> None:
     )
     for column in ("result_id", "account_id", "created_at"):
         op.create_index(f"removal_request_{column}", "removal_request", [column])
-
-
-def downgrade() -> None:
-    """Drop the tables."""
-    op.drop_table("removal_request")
-    op.drop_table("job")

@@ -10,8 +10,6 @@ from sqlalchemy.dialects import postgresql
 
 revision = "0007"
 down_revision = "0006"
-branch_labels = None
-depends_on = None
 
 _COLUMNS: dict[str, Any] = {
     "payer": sa.String(160),
@@ -36,11 +34,3 @@ def upgrade() -> None:
         sa.Column("used", sa.Float, nullable=False),
         sa.PrimaryKeyConstraint("payer", name="share_pk"),
     )
-
-
-def downgrade() -> None:
-    """Drop them."""
-    op.drop_table("share")
-    op.drop_index("advice_read_on", "advice")
-    for name in _COLUMNS:
-        op.drop_column("advice", name)

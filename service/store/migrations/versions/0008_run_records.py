@@ -8,8 +8,6 @@ from sqlalchemy.dialects import postgresql
 
 revision = "0008"
 down_revision = "0007"
-branch_labels = None
-depends_on = None
 
 _JSON = sa.JSON().with_variant(postgresql.JSONB(), "postgresql")
 
@@ -21,10 +19,3 @@ def upgrade() -> None:
     op.add_column("run_host", sa.Column("terms", _JSON))
     op.add_column("run_host", sa.Column("dropped", sa.Integer, nullable=False, server_default="0"))
     op.add_column("run_host", sa.Column("not_before", sa.DateTime(timezone=True)))
-
-
-def downgrade() -> None:
-    """Drop the columns."""
-    op.drop_column("run", "record")
-    for name in ("hardware_key", "terms", "dropped", "not_before"):
-        op.drop_column("run_host", name)

@@ -7,8 +7,6 @@ from alembic import op
 
 revision = "0009"
 down_revision = "0008"
-branch_labels = None
-depends_on = None
 
 
 def upgrade() -> None:
@@ -24,12 +22,3 @@ def upgrade() -> None:
     op.add_column("result", sa.Column("source", sa.String(44)))
     op.add_column("result", sa.Column("source_owner", sa.String(60)))
     op.create_index("result_source", "result", ["source"])
-
-
-def downgrade() -> None:
-    """Drop them, and what was imported."""
-    op.execute("DELETE FROM result WHERE source IS NOT NULL")
-    op.drop_index("result_source", "result")
-    op.drop_column("result", "source_owner")
-    op.drop_column("result", "source")
-    op.drop_table("source")
