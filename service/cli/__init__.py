@@ -5,10 +5,11 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
+from functools import partial
 from typing import NamedTuple
 
 from service import __version__
-from service.cli.lazy import LazyParser
+from service.cli.lazy import LazyParser, add_verb
 from service.cli.output import FAILURE, USAGE_ERROR
 from service.engine.errors import AdvisorError, InvalidInput
 
@@ -91,7 +92,7 @@ def command_line() -> argparse.ArgumentParser:
     verbs = parser.add_subparsers(title="commands", required=True, metavar="COMMAND", parser_class=LazyParser)
     for command in COMMANDS:
         verb = verbs.add_parser(command.verb, help=command.help)
-        verb.module = f"service.cli.{command.verb}"
+        verb.add = partial(add_verb, command.verb)
         verb.set_defaults(verb=command)
     return parser
 

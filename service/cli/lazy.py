@@ -3,30 +3,35 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib import import_module
 from typing import Any
 
 
 class LazyParser(argparse.ArgumentParser):
-    """The parser of one verb. `module` has `add_arguments(parser)` and `run(arguments) -> int`."""
+    """A parser whose arguments `add` adds, when they are asked for."""
 
-    module: str | None = None
-    runs_as = "run"  # under which name of the parsed arguments the module's `run` is found
+    add: Callable[[argparse.ArgumentParser], None] | None = None
 
     def load(self) -> None:
-        """Have the module add the verb's arguments, once."""
-        if self.module is not None:
-            module, self.module = import_module(self.module), None
-            module.add_arguments(self)
-            if self.epilog is None and (verb := module.__name__.rpartition(".")[2]) in EXAMPLES:
-                self.epilog, self.formatter_class = epilog(verb), argparse.RawDescriptionHelpFormatter
-            self.set_defaults(**{self.runs_as: module.run})
+        """Have the arguments added, once."""
+        add, self.add = self.add, None
+        if add is not None:
+            add(self)
 
     def parse_known_args(self, args: Sequence[str] | None = None, namespace: Any = None) -> tuple[Any, list[str]]:  # type: ignore[override]
         """As argparse's own, with the verb's arguments."""
         self.load()
         return super().parse_known_args(args, namespace)
+
+
+def add_verb(verb: str, parser: argparse.ArgumentParser) -> None:
+    """Add a verb's arguments: its module has `add_arguments(parser)` and `run(arguments) -> int`."""
+    module = import_module(f"service.cli.{verb}")
+    module.add_arguments(parser)
+    if parser.epilog is None:
+        parser.epilog, parser.formatter_class = epilog(verb), argparse.RawDescriptionHelpFormatter
+    parser.set_defaults(run=module.run)
 
 
 EXAMPLES = {

@@ -1,0 +1,350 @@
+"""`advisor admin`: what an operator does, on the machine that has the service's database."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import nullcontext
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias, get_args
+
+from service.cli.inputs import load_settings
+from service.cli.lazy import LazyParser
+from service.cli.output import print_json
+from service.engine.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from service.flows.context import Records
+    from service.flows.results.imports import Imported
+    from service.store.results.sources import Source
+
+_HOSTS = "{:<22}  {:<24}  {:<20}  {:<8}  {:<8}  {:<16}  {:>5}  {}"
+_JOBS = "{:<10}  {:<17}  {:<17}  {:<17}  {}"
+_SHOWN = 20  # refused results of an import
+Answer: TypeAlias = "tuple[object, Iterable[str]]"  # what --json prints, and the lines that are printed without it
+
+
+class Verb(NamedTuple):
+    """One verb: what it is for, what adds its arguments, and what does it. Its imports wait until it is used."""
+
+    help: str
+    add: Callable[[argparse.ArgumentParser], None]
+    run: Callable[[argparse.Namespace], Answer]
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add what the command takes."""
+    verbs = parser.add_subparsers(title="commands", required=True, metavar="COMMAND", parser_class=LazyParser)
+    for name, verb in VERBS.items():
+        one = verbs.add_parser(name, help=verb.help, description=verb.help.capitalize() + ".")
+        one.add = partial(_add, verb)
+
+
+def _add(verb: Verb, parser: argparse.ArgumentParser) -> None:
+    verb.add(parser)
+    parser.add_argument("--json", action="store_true", help="as JSON")
+    parser.set_defaults(admin=verb.run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Run the command and return its exit code: 0."""
+    value, lines = arguments.admin(arguments)
+    if arguments.json:
+        print_json(value)
+    else:
+        for line in lines:
+            print(line)
+    return 0
+
+
+def _nothing(parser: argparse.ArgumentParser) -> None:
+    """The settings say all."""
+
+
+def _add_backup(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("file", type=Path, metavar="FILE", help="a new file")
+
+
+def _backup(arguments: argparse.Namespace) -> Answer:
+    from service.store.operations.backups import back_up
+
+    n_bytes = back_up(load_settings().database, arguments.file)
+    return {"file": str(arguments.file), "n_bytes": n_bytes}, [f"{arguments.file}: {n_bytes:,} bytes"]
+
+
+def _add_restore(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("file", type=Path, metavar="FILE", help="what `advisor admin backup` wrote")
+    parser.add_argument(
+        "--before", type=Path, metavar="FILE",
+        help="where to keep what is there now (default: next to FILE, with the time)",
+    )  # fmt: skip
+
+
+def _restore(arguments: argparse.Namespace) -> Answer:
+    """Raises StateInUse while `advisor serve` runs on this folder."""
+    from service.serve import sole_user
+    from service.store.operations.backups import keep_what_is_there, restore
+
+    settings = load_settings()
+    now = f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}"
+    before = arguments.before or arguments.file.with_name(f"{arguments.file.name}.before-{now}")
+    with nullcontext() if settings.redis_url else sole_user(settings.state_dir):
+        was_there = keep_what_is_there(settings.database, before)
+        restore(settings.database, arguments.file)
+    told = f"what was there before is in {before}" if was_there else "there was no database before"
+    return {"restored": str(arguments.file), "before": str(before) if was_there else None}, [f"restored; {told}"]
+
+
+def _add_dump(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--parquet", type=Path, metavar="FILE", help="a Parquet file instead; needs offload-advisor[parquet]"
+    )
+
+
+def _dump(arguments: argparse.Namespace) -> Answer:
+    from msgspec.structs import asdict
+
+    from service.flows.accounts import database
+    from service.flows.context import utc_now
+    from service.flows.results import dumps
+
+    settings = load_settings()
+    with database(settings) as engine:
+        if arguments.parquet:
+            n_rows, path = dumps.write_parquet(engine, arguments.parquet), str(arguments.parquet)
+            return {"file": path, "n_rows": n_rows}, [f"{path}: {n_rows:,} measured rows"]
+        folder = dumps.folder_of(settings)
+        made = dumps.write_dumps(engine, folder, utc_now()).dumps[:2]
+    lines = [f"{folder / one.name}: {one.n_results:,} results, {one.n_bytes:,} bytes" for one in made]
+    return [{**asdict(one), "folder": str(folder)} for one in made], lines
+
+
+def _migrate(arguments: argparse.Namespace) -> Answer:
+    from service.store.engines import make_engine
+    from service.store.migrations import is_newer, migrate
+    from service.store.operations import health
+
+    engine = make_engine(load_settings().database)
+    try:
+        before = health.revision(engine)
+        migrate(engine)
+        after = health.revision(engine)
+    finally:
+        engine.dispose()
+    was = f", were {before or 'none'}" if after != before else ", newer than this version's" if is_newer(after) else ""
+    return {"tables": after, "before": before, "newer": is_newer(after)}, [f"tables of {after}{was}"]
+
+
+def _hosts(arguments: argparse.Namespace) -> Answer:
+    from service.flows.accounts import database
+    from service.flows.context import Database
+    from service.flows.measuring.hosts import all_hosts
+
+    with database(load_settings()) as engine:
+        found = all_hosts(Database(engine))
+    lines = [_HOSTS.format("ID", "HOST", "OWNER", "STATE", "SEEN BY", "LAST SEEN", "RUNS", "GPUS")]
+    for one in found:
+        seen = (one.seen_at or "never")[:16].replace("T", " ")
+        named = (one.id, one.pseudonym, one.owner[:20], one.state, one.visibility)
+        lines.append(_HOSTS.format(*named, seen, one.runs, one.gpus))
+    return found, lines
+
+
+def _add_jobs(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("name", nargs="?", metavar="NAME", help="make this one due now; a running service does it")
+
+
+def _jobs(arguments: argparse.Namespace) -> Answer:
+    """Raises InvalidInput for a job that is not scheduled."""
+    from service.flows.accounts import database
+    from service.flows.context import utc_now
+    from service.flows.operations.schedule import schedule
+    from service.store.operations import jobs
+
+    settings = load_settings()
+    scheduled = {job.name: job for job in schedule(settings)}
+    if arguments.name is not None and arguments.name not in scheduled:
+        raise InvalidInput("no such job is scheduled", field="NAME", choices=tuple(scheduled))
+    with database(settings) as engine:
+        now = utc_now()
+        jobs.ensure(engine, {name: job.first_due(now) for name, job in scheduled.items()})
+        if arguments.name is not None:
+            jobs.hasten(engine, arguments.name, now)
+        states = [jobs.states(engine)[name] for name in scheduled]
+    lines = [_JOBS.format("JOB", "DUE", "LAST SUCCEEDED", "LAST FAILED", "WHAT IT DOES")]
+    for one in states:
+        times = (f"{at:%Y-%m-%d %H:%M}Z" if at else "never" for at in (one.due_at, one.succeeded_at, one.failed_at))
+        lines.append(_JOBS.format(one.name, *times, scheduled[one.name].text))
+    return states, lines
+
+
+def _add_purge(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--dry-run", action="store_true", help="count it and leave it")
+
+
+def _purge(arguments: argparse.Namespace) -> Answer:
+    from service.flows.accounts import database
+    from service.flows.context import Database
+    from service.flows.operations.retention import purge
+
+    settings = load_settings()
+    with database(settings) as engine:
+        purged = purge(Database(engine), settings, dry_run=arguments.dry_run)
+    word = "would be removed" if arguments.dry_run else "removed"
+    return purged, [f"{one.kind:<10} older than {one.days:>4} days: {one.rows:>8,} {word}" for one in purged]
+
+
+def _add_requeue(parser: argparse.ArgumentParser) -> None:
+    which = parser.add_mutually_exclusive_group(required=True)
+    which.add_argument("ids", nargs="*", metavar="ID", default=[], help="of an advice or a run that failed")
+    which.add_argument("--failed", type=float, metavar="HOURS", help="all that failed in the last hours")
+    parser.add_argument("--dry-run", action="store_true", help="show what it would be")
+
+
+def _requeue(arguments: argparse.Namespace) -> Answer:
+    from service.flows.accounts import database
+    from service.flows.context import Database, utc_now
+    from service.flows.operations.requeue import requeue
+
+    since = None if arguments.failed is None else utc_now() - timedelta(hours=arguments.failed)
+    with database(load_settings()) as engine:
+        done = requeue(Database(engine), arguments.ids, since, dry_run=arguments.dry_run)
+    word = "would be queued" if arguments.dry_run else "queued"
+    lines = [f"advice {one} {word}" for one in done.advice] + [f"run {one} {word}" for one in done.runs]
+    return done, [*lines, f"{len(done.advice)} advice and {len(done.runs)} runs {word}"]
+
+
+def _add_seed(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--remove", metavar="ID", help="take one off for good: its id here, or in published.jsonl")
+
+
+def _seed(arguments: argparse.Namespace) -> Answer:
+    from service.flows.accounts import database
+    from service.flows.context import utc_now
+    from service.flows.results import seed
+
+    with database(load_settings()) as engine:
+        removed = seed.remove_published(engine, arguments.remove) if arguments.remove else None
+        n_added = 0 if removed else seed.import_published(engine, utc_now())
+    told = f"{removed} is removed for good" if removed else f"{n_added} published results added"
+    return {"removed": removed, "n_added": n_added}, [told]
+
+
+def _add_sources(parser: argparse.ArgumentParser) -> None:
+    what = parser.add_mutually_exclusive_group()
+    help_text = "take over the newest dump of this service (https://HOST), or of a folder with its dumps.json"
+    what.add_argument("--import", dest="address", metavar="FROM", help=help_text)
+    what.add_argument("--forget", action="store_true", help="remove all results of the service whose --key it is")
+    parser.add_argument("--key", metavar="KEY", help="the key that signs its dumps, as its operator gave it to you")
+
+
+def _sources(arguments: argparse.Namespace) -> Answer:
+    from service.flows.accounts import database
+    from service.flows.context import Database
+    from service.flows.results import imports
+    from service.store.results import sources
+
+    if (arguments.address or arguments.forget) and not arguments.key:
+        raise InvalidInput("--key is needed: GET /v1/dumps of the service shows it; ask its operator", field="--key")
+    with database(load_settings()) as engine:
+        context = Database(engine)
+        if arguments.address:
+            found = imports.import_results(context, arguments.address, arguments.key)
+            return found._asdict(), _imported_lines(found)
+        if arguments.forget:
+            removed = imports.forget(context, arguments.key)
+            return {"removed": removed}, [f"{removed:,} results removed"]
+        several = sources.every(engine)
+        return several, _source_lines(several)
+
+
+def _imported_lines(found: Imported) -> Iterator[str]:
+    yield f"{found.added:,} results added, {found.removed:,} removed, {found.known:,} known before"
+    for name, reason in found.refused[:_SHOWN]:
+        yield f"refused {name}: {reason}"
+    if len(found.refused) > _SHOWN:
+        yield f"and {len(found.refused) - _SHOWN:,} more refused"
+
+
+def _source_lines(found: Sequence[Source]) -> Iterator[str]:
+    for one in found:
+        yield f"{one.address}  key {one.key}  dump of {one.made_at:%Y-%m-%d %H:%M} UTC"
+    if not found:
+        yield "nothing was imported; other services can import yours: GET /v1/dumps shows your key"
+
+
+def _add_moderate(parser: argparse.ArgumentParser) -> None:
+    from service.wire.results.moderation import Action
+
+    choices = (*get_args(Action), "reports", "removals", "audit")
+    parser.add_argument("action", choices=choices, help="what to do, or what to read")
+    parser.add_argument(
+        "subject", nargs="?", metavar="SUBJECT",
+        help="a result's id (hide, show, remove), a report's (close), a request's for removal (refuse), "
+        "a host's pseudonym (revoke), an account's name",
+    )  # fmt: skip
+    parser.add_argument("--reason", metavar="TEXT", help="why: kept in the audit log, and shown where a result is")
+
+
+def _moderate(arguments: argparse.Namespace) -> Answer:
+    from service.flows.accounts import database
+    from service.flows.context import Database
+    from service.flows.operations.removals import open_requests
+    from service.flows.results.moderation import audit, open_reports
+
+    with database(load_settings()) as engine:
+        context = Database(engine)
+        if arguments.action == "reports":
+            reports = open_reports(context)
+            return reports, [
+                f"{one.id}  {one.created_at[:10]}  {one.kind:<13}  {one.model} on {one.gpus}, result {one.result}\n"
+                f"    by {one.by or 'somebody without an account'}, about {one.of or 'nobody known'}: {one.text}"
+                for one in reports
+            ]
+        if arguments.action == "removals":
+            asked = open_requests(context)
+            return asked, [
+                f"{one.id}  {one.created_at[:10]}  {one.model} on {one.gpus}, {one.result_state} result {one.result}\n"
+                f"    answer to {one.contact or 'nobody'}: {one.text}"
+                for one in asked
+            ]
+        if arguments.action == "audit":
+            acts = audit(context, arguments.subject)
+            return acts, [f"{one.at}  {one.by}: {one.action} {one.subject}: {one.reason}" for one in acts]
+        return _act(context, arguments)
+
+
+def _act(context: Records, arguments: argparse.Namespace) -> Answer:
+    import msgspec
+
+    from service.flows.results.moderation import ON_THE_MACHINE, moderate
+    from service.wire.results.moderation import Moderation
+
+    asked = {"action": arguments.action, "subject": arguments.subject or "", "reason": arguments.reason or ""}
+    try:
+        wanted = msgspec.convert(asked, Moderation)
+    except msgspec.ValidationError as error:
+        raise InvalidInput(f"say whom or what, and why with --reason: {error}", field="reason") from error
+    done = moderate(context, ON_THE_MACHINE, wanted)
+    return done, [f"{done.action} {done.subject}: {done.reason}"]
+
+
+_MODERATE = "hide and show results, ban and vouch for accounts, revoke hosts, read reports and acts"
+_MIGRATE = "the database brought to this version's tables; the old version may run meanwhile"
+_SOURCES = "results of other services: what was imported, newly imported, or removed again"
+_JOBS_HELP = "what runs on a schedule: when each last succeeded, when it is due; or one made due now"
+VERBS = {
+    "backup": Verb("all of the database in one file, while the service runs", _add_backup, _backup),
+    "moderate": Verb(_MODERATE, _add_moderate, _moderate),
+    "dump": Verb("all results in files, as they are made each night; or in a Parquet file", _add_dump, _dump),
+    "migrate": Verb(_MIGRATE, _nothing, _migrate),
+    "hosts": Verb("all hosts: whose, what they have, when last seen", _nothing, _hosts),
+    "jobs": Verb(_JOBS_HELP, _add_jobs, _jobs),
+    "purge": Verb("what is older than the settings allow, removed; the service does it each night", _add_purge, _purge),
+    "requeue": Verb("failed advice and runs tried again, once the cause is fixed", _add_requeue, _requeue),
+    "restore": Verb("the database as a backup has it; stop the service first", _add_restore, _restore),
+    "sources": Verb(_SOURCES, _add_sources, _sources),
+    "seed": Verb("published results that the package has, added; or one removed, as its author asks", _add_seed, _seed),
+}
