@@ -1,37 +1,6 @@
-"""What the service refuses beyond the engine's own errors, as one tree.
+"""What the service refuses beyond the engine's own errors.
 
-AdvisorError (service/engine/errors.py)
-├── InvalidSetting          an environment variable that cannot be; `field` is its name
-├── ServiceUnavailable      something that the service needs does not answer; asking again later may help
-│   ├── QueueUnavailable    no Redis answers, or none can be started
-│   └── DatabaseUnavailable no database answers
-├── StateInUse              another `advisor serve` uses the same state folder
-├── AdviceNotFound          no advice has this id, or it was deleted
-├── WrongKey                the key given does not belong to the advice
-├── RateLimited             the client asked too often; `retry_after` in seconds
-├── TooManyOpen             who asks has as many open advices as one may; `retry_after` in seconds
-├── TooExpensive            an advice would take, or took, more CPU seconds than one may
-├── NotAuthenticated        no good token or signature came with a request that takes one
-├── NotAllowed              the token is good, but not for this
-├── EnrolmentCodeUnknown    a code is wrong, was used, or its ten minutes are over
-├── HostNotFound            no host has this id, or it is not for this caller to see
-├── HostNotActive           a host waits for its owner, pauses, or is revoked
-├── RunNotFound             no run has this id, or it is not this host's
-├── LeaseLost               the run is another lease's now: stop, and throw away what was measured
-├── HostExists              a host with this key is enrolled already
-├── TooManyHosts            the account has as many hosts, and codes for more, as one may
-├── CounterTooSmall         a signed call that came before, or out of order; `choices`: the last one's counter
-├── ValidationNotFound      no validation has this id
-├── CalibrationRefused      too few results to fit, or predictions would be worse by what they say
-├── ResultNotFound          no result has this id, or it is hidden or deleted
-├── DumpNotFound            no dump has this name
-├── NotOnBoard              nothing that is shown is of this model, rig or person
-├── NoHost                  no host can measure what is asked: says what is missing where
-├── TooManyValidations      an account's validations on hosts of others are as many, or took as long, as they may
-├── IdempotencyKeyReused    the key was sent before, with another request
-└── AdviceFailed            an advice could not be computed, for a reason that is not the user's
-
-`problem` is the heading in docs/problems.md; nothing here knows HTTP.
+When each happens is said once, in service/wire/problem_types.py by its `problem`. Nothing here knows HTTP.
 """
 
 from __future__ import annotations

@@ -1,17 +1,4 @@
-"""What the Hub, or what lies on it, makes impossible, as one tree.
-
-AdvisorError (service/engine/errors.py)
-├── RepoNotFound            no repo of that name is visible to this service
-├── RevisionNotFound        the repo has no such branch, tag or commit
-├── RepoGated               the repo's terms must be accepted first
-├── RepoWithoutGguf         the repo has no complete GGUF; `choices` are repos that have
-├── RepoTooLarge            more variants, shards or header bytes than are read at once: asks for a variant
-├── HubUnavailable          the Hub does not answer, or fails; `retry_after` in seconds
-├── HubBusy                 this process reads as many repos as it may; `retry_after` in seconds
-├── HubRateLimited          the Hub asks to wait; `retry_after` in seconds
-├── HubUnauthorised         the Hub refuses this service's own token
-└── HubReplyRefused         a reply that is not followed: another host, another size, another range
-"""
+"""What the Hub, or what lies on it, makes impossible. service/wire/problem_types.py says when, by its `problem`."""
 
 from __future__ import annotations
 
