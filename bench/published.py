@@ -20,8 +20,7 @@ from service.engine.advice import SpeedPoint
 from service.engine.calibration import shipped as shipped_calibration
 from service.engine.measured import Prediction, measured_speed
 from service.engine.memory import predict_memory, report
-from service.flows.results.seed import published_results
-from service.wire.results.published import PredictedResult
+from service.flows.results.seed import PredictedResult, published_results
 
 WRITTEN = Path(__file__).parent.parent / "service" / "data" / "predictions.jsonl"
 

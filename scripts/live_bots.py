@@ -13,7 +13,7 @@ from functools import partial
 from typing import NamedTuple
 
 from service.bots.answer import Answer
-from service.bots.discord.headers import headers
+from service.bots.discord.deliver import headers
 from service.bots.discord.render import render as render_for_discord
 from service.bots.doctor import diagnose_bots
 from service.bots.replies import Sent, of_discord, of_slack

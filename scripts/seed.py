@@ -20,7 +20,7 @@ from service.engine.measured import MeasuredRow, ModelIdentity, merged, model_id
 from service.engine.measured.identity import model_name, model_slug
 from service.engine.reduction import reduced
 from service.engine.units import GIB
-from service.wire.results.published import PublishedResult
+from service.flows.results.seed import PublishedResult
 from service.wire.results.results import Published
 from tests.models import build
 

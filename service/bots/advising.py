@@ -8,8 +8,7 @@ from typing import Any
 
 import msgspec
 
-from service.bots.answer import Answer, Button, Code, Outcome
-from service.bots.context import BotContext, Question
+from service.bots.answer import Answer, BotContext, Button, Code, Outcome, Question
 from service.bots.words import advice_id, engine_named, tokens
 from service.engine.advice import AdvisedConfig
 from service.engine.commands import fold
@@ -18,13 +17,12 @@ from service.engine.errors import InvalidInput
 from service.engine.goal import EngineChoice, GoalRequest
 from service.engine.reduction import reduced
 from service.flows.advice import advise as flow
-from service.flows.advice.payers import place_payer
+from service.flows.advice.fair_queue import place_payer
 from service.flows.advice.requests import as_goal
 from service.flows.chat import chat_accounts
 from service.flows.measuring import validate, validated
 from service.wire.advice.advice import Advice, AdviceRequest
-from service.wire.advice.assumed_text import fact_words
-from service.wire.advice.card import card_of, step_lines, step_words
+from service.wire.advice.card import card_of, fact_words, step_lines, step_words
 from service.wire.advice.text import device_table, picked_as, render_text, speed_lines
 from service.wire.bots import Ask
 from service.wire.measuring.runs import Validation, ValidationRequest

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-from typing import TypeAlias
+from collections.abc import Callable
+from typing import NamedTuple, TypeAlias
 
 import msgspec
 
+from service.flows.context import Context
 from service.wire.bots import Ask
 
 
@@ -82,3 +84,36 @@ def asked_by_button(text: str) -> Ask:
     verb, _, rest = text[:MAX_BUTTON_ID].partition("?")
     pairs = (pair.partition("=") for pair in rest.split("&") if pair)
     return Ask(verb=verb, words={name: value for name, _, value in pairs}, private=True)
+
+
+class BotContext(NamedTuple):
+    """The flows' context, the service's address, and what is called before a repo is read that is new here.
+
+    `admit(account)` may raise RateLimited. `read_file(address)` returns the text of a file that is attached to a
+    message; it raises InvalidInput for one that is none, or lies elsewhere than the platform's files.
+    """
+
+    context: Context
+    admit: Callable[[str], None]
+    read_file: Callable[[str], str]
+
+    def address(self, path: str) -> str:
+        """Return the URL of a path of this service."""
+        return (self.context.settings.public_url or "").rstrip("/") + path
+
+
+class Question(NamedTuple):
+    """A question as a verb sees it: its words, who asks, its id, and the advice or validation it waits for already.
+
+    `text`, `file_url`: of the message that it is about; `of_another`: somebody else wrote that.
+    """
+
+    words: dict[str, str]
+    account: str
+    id: str
+    subject: str | None = None
+    text: str = ""
+    file_url: str | None = None
+    of_another: bool = False
+    platform: str = ""
+    place: str = ""

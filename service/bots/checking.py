@@ -8,8 +8,7 @@ from typing import Any
 import msgspec
 
 from service.bots.advising import rig_in
-from service.bots.answer import Answer, Code, Outcome
-from service.bots.context import BotContext, Question
+from service.bots.answer import Answer, BotContext, Code, Outcome, Question
 from service.bots.words import check_words, command_in, is_log, measured_speeds, repo_named_in
 from service.engine.commands import changed, parse
 from service.engine.commands.shell import split_commands

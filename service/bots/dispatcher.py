@@ -16,8 +16,7 @@ import msgspec
 
 from service import logs, metrics
 from service.bots import sending
-from service.bots.answer import Answer, Outcome
-from service.bots.context import BotContext
+from service.bots.answer import Answer, BotContext, Outcome
 from service.bots.discord import deliver as discord_deliver
 from service.bots.replies import Sent
 from service.bots.slack import deliver as slack_deliver

@@ -6,12 +6,12 @@ from collections.abc import Iterator
 
 import httpx
 
-from service.bots.discord.headers import headers
+from service.bots.discord.deliver import headers
 from service.bots.replies import object_of, of_slack
 from service.bots.sending import ask, new_client
 from service.flows.operations.components import answers_lost
 from service.flows.operations.doctor import Diagnosis
-from service.outgoing import Refused
+from service.outgoing.rules import Refused
 from service.settings import Settings
 
 _REMEDIES = {

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from urllib.parse import urlencode
 
-from service.bots.answer import Answer, Button, Code, Outcome
-from service.bots.context import BotContext, Question
+from service.bots.answer import Answer, BotContext, Button, Code, Outcome, Question
 from service.bots.words import command_in, repo_named_in
 from service.engine.errors import InvalidInput
 from service.engine.reduction import reduced

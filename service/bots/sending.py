@@ -12,8 +12,8 @@ from service import metrics
 from service.bots.replies import Sent, object_of
 from service.engine.errors import InvalidInput
 from service.logs import Log
-from service.outgoing import Origins, Refused
 from service.outgoing.client import new_client as client_for
+from service.outgoing.rules import Origins, Refused
 from service.settings import Settings
 
 log = Log("bots")

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from service.bots.advising import advise, commands, measure
-from service.bots.answer import Answer, Button, Code, Outcome
+from service.bots.answer import Answer, BotContext, Button, Code, Outcome, Question
 from service.bots.checking import check
-from service.bots.context import BotContext, Question
 from service.bots.results import board, keep, result
 from service.bots.vocabulary import OF_BUTTONS, Verb, example, shown, verb_named
 from service.engine.errors import AdvisorError, InvalidInput

@@ -12,7 +12,7 @@ from service.cli.progress import Progress
 from service.cli.remote import Service, ServiceRefused, Unreachable
 from service.engine.measured import MeasuredRow
 from service.wire.advice.advice import Advice
-from service.wire.advice.measured_text import measured_short
+from service.wire.advice.text import measured_short
 from service.wire.measuring.runs import Run, Validation, ValidationEvent, ValidationRequest
 from service.wire.measuring.validation_text import failure_text, row_text
 from service.wire.plain_text import clean

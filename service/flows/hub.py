@@ -5,7 +5,7 @@ from __future__ import annotations
 from service.hub.cache import FileCache
 from service.hub.client import Hub
 from service.hub.headers import NoCache
-from service.outgoing import environments_proxy
+from service.outgoing.rules import environments_proxy
 from service.settings import Settings
 
 

@@ -21,7 +21,7 @@ from service.hub.errors import HubReplyRefused
 from service.hub.listing import ListingLimits
 from service.hub.refusals import meaning
 from service.hub.retry import Transient, count_reply, with_retries
-from service.outgoing import Refused
+from service.outgoing.rules import Refused
 
 # Else the first call of a process asks huggingface.co, whatever the endpoint, for /api/agent-harnesses as well, and
 # waits up to 3 seconds (huggingface_hub 2.4, utils/_detect_agent.py): neither asked for nor of use here.

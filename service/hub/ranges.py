@@ -21,8 +21,8 @@ from service.hub.addresses import Addresses
 from service.hub.errors import HubReplyRefused, HubUnavailable
 from service.hub.listing import Cost, ListingLimits
 from service.hub.retry import Transient, count_reply, with_retries
-from service.outgoing import Refused
 from service.outgoing.client import new_client
+from service.outgoing.rules import Refused
 
 _CONTENT_RANGE = re.compile(r"bytes ([0-9]{1,18})-([0-9]{1,18})/([0-9]{1,18})", re.ASCII)
 _MAX_REDIRECTS = 5

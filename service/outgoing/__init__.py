@@ -3,7 +3,3 @@
 The command line's client of a service (`service/cli/remote.py`) and the agent's own (`workers/agent/`) run on other
 people's machines, for them, and are not part of this.
 """
-
-from service.outgoing.rules import Origins, Refused, Rule, environments_proxy
-
-__all__ = ["Origins", "Refused", "Rule", "environments_proxy"]

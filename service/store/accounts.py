@@ -13,7 +13,7 @@ from sqlalchemy import Engine, delete, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
 from service.store.queries import changed, column, converted, one, value
-from service.store.tables import account, host, result, token
+from service.store.tables import account, host, result, rig, token
 
 
 class StoredAccount(msgspec.Struct, frozen=True, kw_only=True):
@@ -121,3 +121,16 @@ def revoke(engine: Engine, token_id: str, now: datetime) -> bool:
     """End a token; False when there is no such one, or it has ended."""
     change = update(token).where(token.c.id == token_id, token.c.revoked_at.is_(None)).values(revoked_at=now)
     return changed(engine, change) == 1
+
+
+def save_rig(engine: Engine, account_id: str, hardware: str, now: datetime) -> None:
+    """Keep an account's hardware in place of what was kept before."""
+    with engine.begin() as connection:
+        connection.execute(delete(rig).where(rig.c.account_id == account_id))
+        connection.execute(insert(rig).values(account_id=account_id, hardware=hardware, saved_at=now))
+
+
+def rig_of(engine: Engine, name: str) -> str | None:
+    """Return the hardware that the account `name` had us remember."""
+    found = select(rig.c.hardware).join(account).where(account.c.name == name)
+    return value(engine, found)

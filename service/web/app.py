@@ -37,7 +37,7 @@ from service.web.http.security import security_headers
 from service.web.measuring import add_host_page
 from service.web.operations import moderation_page, operator_pages
 from service.web.pages.render import page
-from service.web.results import accuracy_page, amend_page, board_page, people_page, results_page, submit_page
+from service.web.results import accuracy_page, board_page, people_page, results_page, submit_page
 from service.web.services import Services
 from service.wire.problem import Problem
 
@@ -139,7 +139,7 @@ async def _count_page(connection: ASGIConnection[Any, Any, Any, Any], _: BaseRou
 
 # Pages that read the database count as the API's requests do; documents and files of the site are free.
 _COUNTED = (
-    ask_page, advice_page, check_page, add_host_page, board_page, results_page, amend_page, accuracy_page, people_page,
+    ask_page, advice_page, check_page, add_host_page, board_page, results_page, accuracy_page, people_page,
     submit_page, operator_pages, moderation_page,
 )  # fmt: skip
 _counted_pages = Router("/", route_handlers=[pages.router for pages in _COUNTED], guards=[_count_page])

@@ -17,8 +17,7 @@ from service.errors import InvalidSetting
 from service.logs import Log
 from service.settings import Settings
 from service.web.http.connections import MAX_HEAD_BYTES, BoundedConnection, most_connections
-from service.web.http.drain import Drain
-from service.web.services import Services
+from service.web.services import Drain, Services
 
 log = Log("web")
 

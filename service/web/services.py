@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial
 from typing import Any, Generic, TypeVar, TypeVarTuple, Unpack
 
-from anyio import CapacityLimiter, from_thread, to_thread
+from anyio import CancelScope, CapacityLimiter, from_thread, to_thread
 from litestar import Request
 from litestar.connection import ASGIConnection
 
@@ -17,7 +18,7 @@ from service.errors import NotAuthenticated
 from service.flows import accounts
 from service.flows.accounts import Caller
 from service.flows.advice.advise import advices_progress
-from service.flows.advice.payers import Payer, account_payer, network_payer
+from service.flows.advice.fair_queue import Payer, account_payer, network_payer
 from service.flows.context import Context
 from service.flows.measuring.runs import hosts_concerned, hosts_with_runs
 from service.flows.operations import components
@@ -26,7 +27,6 @@ from service.queue.listening import Listener
 from service.settings import Settings
 from service.web.http.access_log import waits
 from service.web.http.client import client_of, is_within, networks
-from service.web.http.drain import Drain
 from service.web.http.limits import Bucket, Lease, RateLimits
 from service.web.http.probes import ComponentProbe
 from service.web.http.response_cache import ResponseCache
@@ -198,3 +198,36 @@ class Coalescer(Generic[T]):
             self._known.clear()
         self._known.update((key, (began, found.get(key))) for key in keys)
         return found
+
+
+class Drain:
+    """The way out of one process, which only goes forward. For the event loop's thread.
+
+    `begun`: /ready says so, that nothing new is sent here; everything is answered as ever. `leaving`: event streams and
+    held requests end, whose clients come again, to another process.
+    """
+
+    def __init__(self) -> None:
+        self.begun = self.leaving = False
+        self._waits: set[CancelScope] = set()
+
+    def begin(self) -> None:
+        """Have /ready answer 503 from now on."""
+        self.begun = True
+
+    def leave(self) -> None:
+        """End what waits, and let nothing wait any more."""
+        self.begun = self.leaving = True
+        for scope in self._waits:
+            scope.cancel()
+
+    @contextmanager
+    def cutting(self, scope: CancelScope) -> Iterator[None]:
+        """Cancel `scope` when the process leaves while the block runs, at once where it does already."""
+        self._waits.add(scope)
+        if self.leaving:
+            scope.cancel()
+        try:
+            yield
+        finally:
+            self._waits.discard(scope)

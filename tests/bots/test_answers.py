@@ -10,8 +10,7 @@ import msgspec
 import pytest
 
 from service.bots.advising import advice_answer, validation_answer
-from service.bots.answer import Answer, Button, Code, asked_by_button, button_id
-from service.bots.context import BotContext
+from service.bots.answer import Answer, BotContext, Button, Code, asked_by_button, button_id
 from service.bots.discord import render as discord
 from service.bots.slack import render as slack
 from service.bots.verbs import refusal

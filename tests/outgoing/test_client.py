@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterator
 import httpx
 import pytest
 
-from service.outgoing import Origins, Refused, environments_proxy
 from service.outgoing.client import new_client
 from service.outgoing.connections import with_checked_addresses
+from service.outgoing.rules import Origins, Refused, environments_proxy
 from service.settings import Settings
 from tests.waiting import PATIENCE
 

@@ -12,7 +12,7 @@ from service.hub.client import Hub
 from service.hub.errors import HubReplyRefused, HubUnavailable, RepoNotFound
 from service.hub.listing import ListingLimits
 from service.hub.references import parse_repo_reference
-from service.outgoing import Refused
+from service.outgoing.rules import Refused
 from tests.hub.conftest import TINY, connect, local_hub, running_hub, slept
 from tests.local_hub import TOKEN, Fault, LocalHub
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import threading
 import time
 from typing import Literal, TypeAlias
@@ -12,7 +13,6 @@ from service.engine.measured import Failure, MeasuredRow
 from service.wire.measuring.agent import Accepted, LeasedRun, Progress, Report
 from workers.agent.client import Client
 from workers.agent.errors import ServiceError, ServiceUnreachable
-from workers.agent.pauses import pause_after
 
 Step: TypeAlias = Literal["checking", "downloading", "loading", "measuring"]
 _ROWS_SECONDS = 2.0  # rows that come quicker are sent together
@@ -137,3 +137,15 @@ def _without_rows(report: Report, why: str) -> Report:
     """Return the report of a run whose figures the service does not believe."""
     failure = Failure(kind="no_output", transient=False, text=f"the figures were refused: {why}"[:500])
     return msgspec.structs.replace(report, rows=(), failure=failure)
+
+
+_FIRST_SECONDS, _LONGEST_PAUSE = 1.0, 20.0
+
+
+def pause_after(n_failures: int) -> float:
+    """Return seconds after so many failures in a row: about 1, then twice as long each time, at most 20.
+
+    Each is drawn from half to one and a half of that, so that hosts do not come all at once.
+    """
+    middle = min(_FIRST_SECONDS * 2.0 ** min(max(n_failures - 1, 0), 10), _LONGEST_PAUSE)
+    return middle * random.uniform(0.5, 1.5)  # noqa: S311 - spreads hosts, guards nothing

@@ -27,9 +27,8 @@ from workers.agent.client import Client
 from workers.agent.download import download, is_allowed, touch
 from workers.agent.errors import NotEnrolled, ServiceError, Unsafe
 from workers.agent.journal import Ran, utc_now
-from workers.agent.lease import Lease, LeaseLost
+from workers.agent.lease import Lease, LeaseLost, pause_after
 from workers.agent.local import EngineProgram, LocalGpu, Machine
-from workers.agent.pauses import pause_after
 from workers.agent.policy import InvalidPolicy, Policy, is_within_hours, log_path, pause_path, read_policy
 from workers.agent.preflight import Prepared, Refused, are_confirmed, prepare
 from workers.agent.process import Confinement

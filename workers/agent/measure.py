@@ -24,7 +24,7 @@ from workers.agent.arguments import EngineCommand, engine_command, host_environm
 from workers.agent.engines import readable_of
 from workers.agent.gpus import Gpus, open_gpus
 from workers.agent.local import EngineProgram, LocalGpu
-from workers.agent.page_cache import PageCache, page_cache
+from workers.agent.models import PageCache, page_cache
 from workers.agent.policy import Policy, allows_engine, allows_gpu, pause_path
 from workers.agent.process import (
     CannotStart,

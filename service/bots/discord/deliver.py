@@ -13,8 +13,8 @@ from typing import Any
 import httpx
 import msgspec
 
+from service import __version__
 from service.bots.answer import Answer, Outcome, mark_of
-from service.bots.discord.headers import headers
 from service.bots.discord.render import EPHEMERAL, Message, render
 from service.bots.replies import Sent, of_discord
 from service.bots.sending import ask, send
@@ -113,3 +113,9 @@ class Delivery:
 
     def _hook(self, reply: Reply) -> str:
         return f"{self._settings.discord_api}/webhooks/{reply.application}/{reply.token}"
+
+
+def headers(settings: Settings, *, as_bot: bool = False) -> dict[str, str]:
+    """Return the User-Agent that Discord asks for, with this service's address; `as_bot`: and the bot's token."""
+    found = {"User-Agent": f"DiscordBot ({settings.public_url or settings.discord_api}, {__version__})"}
+    return {**found, "Authorization": f"Bot {settings.discord_bot_token}"} if as_bot else found

@@ -5,10 +5,10 @@ from __future__ import annotations
 import httpx
 
 from service.bots.discord.commands import commands
-from service.bots.discord.headers import headers
+from service.bots.discord.deliver import headers
 from service.engine.errors import InvalidInput
 from service.errors import InvalidSetting, ServiceUnavailable
-from service.outgoing import Refused
+from service.outgoing.rules import Refused
 from service.settings import Settings
 
 _GUILD_DIGITS = 20

@@ -13,7 +13,7 @@ from service.flows.accounts import Caller, NewToken, Scope
 from service.flows.advice.checked import rig_of
 from service.flows.context import Context
 from service.store import accounts as store
-from service.store.chat import interactions, rigs
+from service.store.chat import interactions
 
 SCOPES: tuple[Scope, ...] = ("submit", "validate", "host")
 MOST_HARDWARE = 4_000  # characters
@@ -50,13 +50,13 @@ def remember_rig(context: Context, name: str, text: str) -> str:
         raise InvalidInput(f"the hardware is {len(kept)} characters long: {MOST_HARDWARE} at most", field="hardware")
     rig_of(kept)
     caller = caller_in_chat(context, name)
-    rigs.save(context.engine, caller.account_id, kept, context.clock())
+    store.save_rig(context.engine, caller.account_id, kept, context.clock())
     return to_shorthand(parse_hardware(kept))
 
 
 def remembered_rig(context: Context, name: str) -> str | None:
     """Return the hardware that somebody had us remember, as typed."""
-    return rigs.of_account(context.engine, name)
+    return store.rig_of(context.engine, name)
 
 
 def give_token(context: Context, name: str, *, instead: bool = False) -> NewToken | None:
@@ -84,6 +84,6 @@ def forget(context: Context, name: str) -> Forgotten:
     owner = store.named(engine, name)
     if owner is None:
         return Forgotten(False, 0)
-    had = Forgotten(rigs.of_account(engine, name) is not None, len(store.good_tokens(engine, owner.id)))
+    had = Forgotten(store.rig_of(engine, name) is not None, len(store.good_tokens(engine, owner.id)))
     store.forget(engine, owner.id)
     return had

@@ -20,8 +20,8 @@ from service import __version__
 from service.engine.errors import AdvisorError
 from service.errors import QueueUnavailable
 from service.flows.hub import make_hub
-from service.outgoing import Origins, Refused
 from service.outgoing.client import new_client
+from service.outgoing.rules import Origins, Refused
 from service.queue.connection import connect
 from service.queue.embedded import find_server
 from service.queue.enqueue import n_workers

@@ -19,10 +19,10 @@ from service.flows.results.read_results import require_visible
 from service.logs import Log
 from service.store.ids import is_id
 from service.store.operations import jobs, removals
-from service.store.results import moderation, result_changes, results
+from service.store.results import moderation, results
 from service.store.results.moderation import Act
 from service.store.results.trust import writing
-from service.wire.operations import OpenRemovalRequest, RemovalAsked, RemovalRequest
+from service.wire.results.moderation import OpenRemovalRequest, RemovalAsked, RemovalRequest
 
 log = Log("removals")
 
@@ -68,7 +68,7 @@ def remove(context: Records, act: Act) -> Act:
         if row is None or results.state_in(connection, row.id) == "deleted":
             raise InvalidInput("no result has this id, or it was deleted before", field="subject")
         results.change(connection, row.id, state="deleted", state_reason=REMOVED, **_ERASED)
-        result_changes.forget_in(connection, row.id)
+        results.forget_changes(connection, row.id)
         removals.close(connection, act.by, act.at, removed=True, result_id=row.id)
         moderation.note(connection, act)
         trust.settle_in(connection, row.cell, act.at)

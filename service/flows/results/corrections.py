@@ -19,9 +19,8 @@ from service.flows.results.parse_submission import MOST_REMARKS, parse_submissio
 from service.flows.results.read_results import read_result, require_visible
 from service.flows.results.trust import judged, settle_in
 from service.store.ids import is_id
-from service.store.results import result_changes, results
-from service.store.results.result_changes import MOST_CHANGES, StoredChange
-from service.store.results.results import DELETED_HIDDEN, OPERATOR, StoredResult
+from service.store.results import results
+from service.store.results.results import DELETED_HIDDEN, MOST_CHANGES, OPERATOR, StoredChange, StoredResult
 from service.store.results.trust import writing
 from service.wire.results.results import Result
 from service.wire.results.submissions import Correction, ResultChange, Submission
@@ -41,7 +40,7 @@ def correct(
     """
     require_no_nul(asked)
     row = _own(context, caller, edit_key, result_id)
-    if len(result_changes.of_result(context.engine, row.id)) >= MOST_CHANGES:
+    if len(results.changes_of(context.engine, row.id)) >= MOST_CHANGES:
         raise InvalidInput(f"it was changed {MOST_CHANGES} times: delete it and send it again", field="id")
     new = _again(context, row, asked, admit_new_repo) if asked.hardware or asked.build else row
     if asked.remarks is not None:
@@ -56,7 +55,7 @@ def correct(
             if results.state_in(connection, row.id) != row.state:
                 raise InvalidInput(_MEANWHILE, field="id")
             results.change(connection, row.id, **values)
-            result_changes.add_in(connection, change)
+            results.add_change(connection, change)
             for cell in dict.fromkeys((row.cell, new.cell)):
                 settle_in(connection, cell, context.clock())
     return read_result(context, row.id, caller)
@@ -73,9 +72,9 @@ def delete(context: Context, caller: Caller | None, edit_key: str | None, result
     with writing(context.engine) as connection:
         reason = DELETED_HIDDEN if results.state_in(connection, row.id) == "hidden" else DELETED
         results.change(connection, row.id, state="deleted", state_reason=reason, **gone)
-        result_changes.forget_in(connection, row.id)
+        results.forget_changes(connection, row.id)
         change = StoredChange(result_id=row.id, at=context.clock(), what="deleted", before={})
-        result_changes.add_in(connection, change)
+        results.add_change(connection, change)
         settle_in(connection, row.cell, context.clock())
 
 
@@ -84,7 +83,7 @@ def history(context: Context, result_id: str, caller: Caller | None = None) -> l
     read_result(context, result_id, caller)
     return [
         ResultChange(at=change.at.isoformat(timespec="seconds"), what=change.what, before=change.before)
-        for change in result_changes.of_result(context.engine, result_id)
+        for change in results.changes_of(context.engine, result_id)
     ]
 
 

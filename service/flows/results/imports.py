@@ -24,8 +24,8 @@ from service.flows.context import Records
 from service.flows.measuring.signed_calls import is_signed
 from service.flows.results.dumps import text_of
 from service.flows.results.trust import judged
-from service.outgoing import Origins, Refused
 from service.outgoing.client import new_client
+from service.outgoing.rules import Origins, Refused
 from service.store.ids import is_id
 from service.store.results import sources
 from service.store.results.results import StoredResult, filed_under, rows_key_of

@@ -16,12 +16,14 @@ import msgspec
 from sqlalchemy import Engine
 
 from service.engine.catalogue import resolve
+from service.engine.config import Engine as EngineName
 from service.engine.errors import InvalidInput
-from service.engine.measured import Prediction, rig_identity
+from service.engine.hardware import Hardware
+from service.engine.measured import MeasuredRow, ModelIdentity, Prediction, rig_identity
 from service.store.results import board, results
 from service.store.results.results import StoredResult, filed_under, rows_key_of
 from service.store.results.trust import writing
-from service.wire.results.published import PredictedResult, PublishedResult
+from service.wire.results.results import Published
 
 REMOVED = "removed on request of its author"
 _FEW = 100
@@ -92,3 +94,29 @@ def _stored(one: PublishedResult, now: datetime, prediction: Prediction | None) 
         created_at=now,
         **filed_under(one.model, rig_identity(one.hardware, resolve(one.hardware))),
     )
+
+
+class PublishedResult(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One published result. `command` is text, often a fragment: it is shown and never read as a config.
+
+    `model`: its name as published, its shape as the model's published config has it. `remarks`: what the author did not
+    state and is taken from elsewhere.
+    """
+
+    id: str
+    published: Published
+    engine: EngineName
+    build: str | None
+    variant: str
+    model: ModelIdentity
+    hardware: Hardware
+    rows: tuple[MeasuredRow, ...]
+    command: str | None
+    remarks: str | None
+
+
+class PredictedResult(msgspec.Struct, frozen=True, kw_only=True):
+    """What is predicted of a published result by parameters that saw neither its author nor its machine."""
+
+    id: str
+    prediction: Prediction

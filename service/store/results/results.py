@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import secrets
 import zlib
 from collections import Counter
 from collections.abc import Sequence
@@ -17,6 +18,7 @@ from sqlalchemy import (
     Select,
     and_,
     case,
+    delete,
     false,
     func,
     insert,
@@ -29,9 +31,9 @@ from service.engine.config import Engine as EngineName
 from service.engine.hardware import Hardware
 from service.engine.measured import Failure, MeasuredRow, ModelIdentity, Prediction, RigIdentity, merged
 from service.engine.run_flags import RunFlags
-from service.store.queries import converted, one, value
+from service.store.queries import converted, one, several, value
 from service.store.results import board
-from service.store.tables import account, host
+from service.store.tables import account, host, result_change
 from service.store.tables import result as table
 from service.store.viewers import Trust, Viewer, is_trusted, may_see
 from service.wire.measuring.runs import TrustTier
@@ -282,3 +284,34 @@ def _of_each_owner(newest: Sequence[Any]) -> list[str]:
         if count[row.account_id] <= _MOST_OF_OWNER:
             ids.append(row.id)
     return ids[:_MOST_NEAR]
+
+
+MOST_CHANGES = 100
+"""Kept of one result: a submitter who corrects it more often sends it again."""
+
+
+class StoredChange(msgspec.Struct, frozen=True, kw_only=True):
+    """One change: `before` has what was changed, as it was, in words."""
+
+    result_id: str
+    at: datetime
+    what: str
+    before: dict[str, str]
+
+
+def add_change(connection: Connection, change: StoredChange) -> None:
+    """Add a change to a transaction."""
+    row: dict[str, Any] = msgspec.structs.asdict(change) | {"id": secrets.token_urlsafe(16)}
+    connection.execute(insert(result_change).values(row))
+
+
+def forget_changes(connection: Connection, result_id: str) -> None:
+    """Delete what a result was before, within a transaction."""
+    connection.execute(delete(result_change).where(result_change.c.result_id == result_id))
+
+
+def changes_of(engine: Engine, result_id: str) -> list[StoredChange]:
+    """Return the changes of a result, the oldest first."""
+    table_of = result_change.c
+    wanted = select(result_change).where(table_of.result_id == result_id).order_by(table_of.at, table_of.id)
+    return several(engine, wanted.limit(MOST_CHANGES), StoredChange)

@@ -27,8 +27,7 @@ from service.web.pictures.trade import draw_trade
 from service.web.results.curves import MOST_CURVES, Curve, draw
 from service.web.services import Services
 from service.wire.advice.advice import FINAL, Advice
-from service.wire.advice.assumed_text import fact_of, fact_words
-from service.wire.advice.card import card_of, speed_words
+from service.wire.advice.card import card_of, fact_of, fact_words, speed_words
 from service.wire.advice.files import files_of
 from service.wire.advice.text import how, standing, state_text
 from service.wire.measuring.validation_text import headline

@@ -20,7 +20,7 @@ from service.engine.hardware_text import parse_hardware, to_shorthand
 from service.engine.measured.identity import short_name
 from service.errors import AdviceNotFound
 from service.flows.advice import advise, repos
-from service.flows.advice.payers import Payer
+from service.flows.advice.fair_queue import Payer
 from service.flows.advice.requests import as_goal
 from service.web.documentation.examples import REPO, RIG
 from service.web.pages.forms import Form, converted, field_error, query_of, read_form

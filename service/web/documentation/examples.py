@@ -13,8 +13,7 @@ from service.wire.advice.check import CheckRequest
 from service.wire.advice.hardware import HardwareQuestion
 from service.wire.measuring.hosts import EnrolmentRequest, HostChange
 from service.wire.measuring.runs import ValidationRequest
-from service.wire.operations import RemovalRequest
-from service.wire.results.moderation import AbuseReport, Moderation
+from service.wire.results.moderation import AbuseReport, Moderation, RemovalRequest
 from service.wire.results.submissions import Correction, Submission
 
 RIG = "RTX 3090, Ryzen 9 7950X, 128GB DDR5-5600"

@@ -20,9 +20,8 @@ from litestar.response import Stream
 from service.engine.errors import AdvisorError
 from service.errors import AdviceNotFound, QueueUnavailable
 from service.queue.progress import channel
-from service.web.http.drain import Drain
 from service.web.http.limits import Lease
-from service.web.services import Services
+from service.web.services import Drain, Services
 from service.wire.advice.advice import FINAL, AdviceEvent
 from service.wire.problem import problem_of
 

@@ -18,9 +18,15 @@ from service.flows.results import moderation
 from service.web.pages.forms import Form, converted, field_error, read_form
 from service.web.pages.render import page
 from service.web.services import Services
-from service.wire.operations import OpenRemovalRequest
 from service.wire.problem import problem_of
-from service.wire.results.moderation import Action, AuditEntry, Moderation, OpenReport, QuarantinedResult
+from service.wire.results.moderation import (
+    Action,
+    AuditEntry,
+    Moderation,
+    OpenRemovalRequest,
+    OpenReport,
+    QuarantinedResult,
+)
 
 _MEANINGS: dict[Action, str] = {
     "hide": "hide the result", "show": "show the result", "remove": "remove the result for good",

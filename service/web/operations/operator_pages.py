@@ -17,9 +17,9 @@ from service.settings import Settings
 from service.web.pages.forms import Form, converted, field_error, query_of, read_form
 from service.web.pages.render import page
 from service.web.services import Services
-from service.wire.operations import RemovalRequest
 from service.wire.problem import problem_of
 from service.wire.results.dumps import LICENCE
+from service.wire.results.moderation import RemovalRequest
 
 _TITLES = {"about": "About this service", "privacy": "Privacy", "terms": "Terms of use"}
 _MOST_BYTES = 64 << 10  # of an operator's own page

@@ -17,13 +17,15 @@ from service.web.http.body import JsonBody
 from service.web.http.callers import PRIVATE, PROBLEMS, SECURITY, anyone, caller_of, knows, requires
 from service.web.http.problems import BODY_PROBLEMS, problem_responses
 from service.web.services import Services
-from service.wire.operations import OpenRemovalRequest, RemovalAsked, RemovalRequest
 from service.wire.results.moderation import (
     AbuseReport,
     AuditEntry,
     Moderation,
+    OpenRemovalRequest,
     OpenReport,
     QuarantinedResult,
+    RemovalAsked,
+    RemovalRequest,
     Reported,
 )
 

@@ -14,7 +14,7 @@ from service.engine.advice import AdvisedConfig
 from service.engine.commands.config_files import launch_of
 from service.engine.config import Engine
 from service.wire.advice.advice import Advice
-from service.wire.advice.assumed_text import fact_of, fact_words
+from service.wire.advice.card import fact_of, fact_words
 from service.wire.problem import Problem
 
 MOST_CONFIGS = 5

@@ -10,7 +10,7 @@ from service.engine.catalogue import resolve
 from service.engine.catalogue.rows import CpuRow, GpuRow
 from service.engine.hardware import Assumption, Hardware
 from service.engine.hardware_text import to_shorthand
-from service.wire.advice.assumed_text import fact_of, fact_words
+from service.wire.advice.card import fact_of, fact_words
 
 
 class HardwareQuestion(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

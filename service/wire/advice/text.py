@@ -22,11 +22,10 @@ from service.engine.advice import (
     WhatIf,
 )
 from service.engine.commands import fold
+from service.engine.measured import speed_at
 from service.engine.planner.explaining.comparison import gain_text
 from service.wire.advice.advice import Advice, Card
-from service.wire.advice.assumed_text import fact_of, fact_words
-from service.wire.advice.card import card_of, speed_words, step_lines, step_words
-from service.wire.advice.measured_text import measured_lines, measured_short
+from service.wire.advice.card import card_of, fact_of, fact_words, speed_words, step_lines, step_words
 from service.wire.plain_text import WIDTH, block, clean, cut, quoted, wrapped
 
 HEIGHT = 40
@@ -430,3 +429,21 @@ def _memory(gib: Mapping[str, float], full: bool) -> str:
     if len(gpus) > 1 and not full:
         gib = {"GPUs": sum(gpus), "CPU": gib.get("CPU", 0.0)}
     return ", ".join(f"{device} {more:+.1f} GiB" for device, more in gib.items() if abs(more) >= _LEAST) or _SAME
+
+
+def measured_lines(config: AdvisedConfig, full: bool = True) -> Iterator[str]:
+    """Yield a line for each measured depth, or for the deepest only."""
+    for point in config.measured if full else config.measured[-1:]:
+        there = speed_at(config.speed, point.n_kv)
+        tg = f" (predicted {there.tg_tps:.1f}, {there.tg_low:.1f} to {there.tg_high:.1f})" if there else ""
+        pp = f" (predicted {there.pp_tps:,.0f}, {there.pp_low:,.0f} to {there.pp_high:,.0f})" if there else ""
+        near = "" if config.measured_match == "exact" else ", other CPU or RAM"
+        yield f"at {point.n_kv:>7,}: TG measured {point.tg_tps:.1f} t/s{tg}, PP {point.pp_tps:,.0f}{pp}{near}"
+
+
+def measured_short(config: AdvisedConfig) -> str:
+    """Return what stands in the one line of a config, such as `, measured 17.9`; empty where nothing was measured."""
+    if not config.measured:
+        return ""
+    near = "" if config.measured_match == "exact" else " on another CPU or RAM"
+    return f", measured {config.measured[-1].tg_tps:.1f}{near}"

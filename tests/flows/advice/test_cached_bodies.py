@@ -7,7 +7,7 @@ import pytest
 from sqlalchemy import insert, select, update
 
 from service.flows.advice.advise import advice_version, compute_advice, read_advice, request_advice
-from service.flows.advice.payers import account_payer
+from service.flows.advice.fair_queue import account_payer
 from service.flows.context import Context
 from service.flows.operations.retention import purge
 from service.store.advice import advices, queue

@@ -23,7 +23,7 @@ from service.errors import TooExpensive, TooManyOpen
 from service.flows.advice import fair_queue
 from service.flows.advice.advise import compute_advice, read_advice, request_advice
 from service.flows.advice.cpu_limit import CpuSpent, cpu_limit
-from service.flows.advice.payers import Payer, account_payer, network_payer, place_payer
+from service.flows.advice.fair_queue import Payer, account_payer, network_payer, place_payer
 from service.flows.context import Context
 from service.queue.enqueue import queue_on
 from service.store.advice import queue

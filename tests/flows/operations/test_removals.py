@@ -15,8 +15,7 @@ from service.flows.results import dumps
 from service.flows.results.moderation import audit, moderate, quarantined
 from service.store.operations import health, jobs
 from service.store.results import results
-from service.wire.operations import RemovalRequest
-from service.wire.results.moderation import Action, Moderation
+from service.wire.results.moderation import Action, Moderation, RemovalRequest
 from tests.flows.conftest import Clock
 from tests.stored_results import a_result, keep, row
 

@@ -18,8 +18,7 @@ from service.store.measuring import hosts
 from service.store.operations import retention
 from service.store.results import results
 from service.store.tables import advice, host_session, result
-from service.wire.operations import RemovalRequest
-from service.wire.results.moderation import AbuseReport, Moderation
+from service.wire.results.moderation import AbuseReport, Moderation, RemovalRequest
 from tests.flows.conftest import Clock
 from tests.flows.measuring.test_runs import queued as run_of
 from tests.flows.results.test_trust import kept

@@ -14,7 +14,7 @@ import pytest
 
 from bench.judgment import QUESTIONS, variants_of
 from service.bots.advising import advice_answer
-from service.bots.context import BotContext
+from service.bots.answer import BotContext
 from service.bots.discord.render import render as to_discord
 from service.bots.slack.render import render as to_slack
 from service.engine.advise import advise

@@ -13,8 +13,8 @@ import uvicorn
 from service.settings import Settings
 from service.web.app import create_app
 from service.web.http import follow
-from service.web.http.drain import Drain
 from service.web.server import _Server
+from service.web.services import Drain
 from tests.web.http.test_problems import assert_problem
 from tests.web.servers import client_of
 from tests.web.world import NEW_REPO, READY_REPO, World

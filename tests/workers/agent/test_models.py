@@ -12,8 +12,7 @@ import pytest
 
 from service.engine.gguf import Tensor
 from service.engine.gguf.write import header_bytes, tokenizer
-from workers.agent.models import Hashes, content_sha256, find_models, hash_contents, header_sha256
-from workers.agent.page_cache import page_cache
+from workers.agent.models import Hashes, content_sha256, find_models, hash_contents, header_sha256, page_cache
 from workers.agent.policy import ModelPolicy, Policy
 
 HEADER = header_bytes({"general.architecture": "llama"}, [Tensor("output.weight", "F32", (32, 2), 0, 256)])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from workers.agent.pauses import pause_after
+from workers.agent.lease import pause_after
 
 
 def test_pauses_grow_from_about_a_second_to_twenty_each_drawn_by_chance() -> None:
