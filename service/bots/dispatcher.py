@@ -9,7 +9,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from datetime import timedelta
-from typing import Protocol
 
 import httpx
 import msgspec
@@ -38,30 +37,6 @@ _PATIENCE = 20  # looks, after which the next ones come less often
 _SLOWEST_SECONDS = 30.0
 
 
-class Delivery(Protocol):
-    """A platform's way of giving answers. `age` is that of the question, in seconds."""
-
-    def interim(self, reply: Reply, outcome: Outcome, age: float) -> tuple[Answer, str] | None:
-        """Return what is to stand there while an answer is not final, with a mark; None: nothing."""
-        ...
-
-    def show(self, asked: Interaction, reply: Reply, answer: Answer, age: float) -> Sent:
-        """Show how far an answer is."""
-        ...
-
-    def goes_on(self, asked: Interaction, reply: Reply, age: float) -> bool:
-        """Return whether an answer can still be given."""
-        ...
-
-    def reaches(self, asked: Interaction, reply: Reply, age: float) -> Sent:
-        """Return whether an answer would be seen now."""
-        ...
-
-    def final(self, asked: Interaction, reply: Reply, answer: Answer, age: float) -> Sent:
-        """Give the answer."""
-        ...
-
-
 class Dispatcher:
     """Looks at questions. `admit(account)`, which may raise RateLimited, is called before a new repo is read."""
 
@@ -69,7 +44,7 @@ class Dispatcher:
         self._context = context
         files = context.settings.discord_files
         self._bot = BotContext(context, admit, lambda address: sending.read_file(client, address, files))
-        self._ways: dict[str, Delivery] = {
+        self._ways: dict[str, discord_deliver.Delivery | slack_deliver.Delivery] = {
             "discord": discord_deliver.Delivery(client, context.settings),
             "slack": slack_deliver.Delivery(client, context.settings),
         }

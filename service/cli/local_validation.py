@@ -22,12 +22,11 @@ from service.cli.inputs import cache_folder
 from service.cli.local_files import FilesOf, hash_files, local_files, model_path, repo_files, shards
 from service.cli.progress import Progress
 from service.engine.catalogue import card_order, resolve
-from service.engine.check import compare_predicted
 from service.engine.commands.render import launch
 from service.engine.config import CPU
 from service.engine.errors import InvalidInput
 from service.engine.hardware import Hardware
-from service.engine.measured import MeasuredRow, measured_seconds, measured_speed, spread
+from service.engine.measured import MeasuredRow, measured_seconds
 from service.engine.measured.chosen import Measurement, chosen
 from service.engine.run_flags import to_flags
 from service.wire.advice.advice import Advice
@@ -35,7 +34,7 @@ from service.wire.advice.repo import RepoView
 from service.wire.measuring.agent import RunDocument
 from service.wire.measuring.runs import Run, RunOutcome, Validation
 from service.wire.measuring.validation_text import row_text
-from service.wire.results.results import ResultModel
+from service.wire.results.results import ResultModel, Seen, outcome
 from service.wire.results.saved import FORMAT, SavedResult, SavedResults
 from workers.agent.engines import BENCH, SWEEP
 from workers.agent.gpus import open_gpus
@@ -224,7 +223,6 @@ class LocalValidation:
     def _note(
         self, one: Measurement, prepared: Prepared | None, measured: Measured, *, confirmed: bool = False
     ) -> None:
-        outcome = _outcome(one, prepared, measured, confirmed) if prepared and measured.rows else None
         run = Run(
             id=f"here-{len(self.runs) + 1}",
             kind=one.kind,
@@ -238,7 +236,7 @@ class LocalValidation:
             match=None,
             progress=None,
             rows=list(measured.rows),
-            outcome=outcome,
+            outcome=_outcome(one, prepared, measured, confirmed) if prepared and measured.rows else None,
             failure=measured.failure,
             dropped=list(one.dropped),
         )
@@ -308,24 +306,10 @@ def _builds(one: Measurement, machine: Machine) -> tuple[str, ...]:
 
 
 def _outcome(one: Measurement, prepared: Prepared, measured: Measured, confirmed: bool) -> RunOutcome:
-    speed = measured_speed(measured.rows)
-    build = prepared.program.build
-    compared = compare_predicted(
-        one.devices, one.speed, speed, measured.buffers, same_context=one.engine == "ik_llama.cpp"
-    )
-    return RunOutcome(
-        speed=speed,
-        spread=spread(measured.rows),
-        compared=compared,
-        buffers=list(measured.buffers),
-        graph_splits=measured.graph_splits,
-        devices=list(measured.devices),
-        load_seconds=measured.load_seconds,
-        page_cache=measured.page_cache,
-        build=build.commit or build.version or build.sha256[:12],
-        measured_at=_now(),
-        confirmed=confirmed,
-        tier="self-reported",
+    seen, build = msgspec.convert(measured, Seen, from_attributes=True), prepared.program.build
+    name = build.commit or build.version or build.sha256[:12]
+    return outcome(
+        measured.rows, seen, one.engine, one.devices, one.speed, build=name, measured_at=_now(), confirmed=confirmed
     )
 
 

@@ -14,7 +14,7 @@ from service.errors import NotAllowed, ValidationNotFound
 from service.flows.accounts import Caller, viewer_of
 from service.flows.context import Context
 from service.flows.measuring.tuning import best_run, decided
-from service.flows.results.results import outcome_of
+from service.flows.results.read_results import outcome_of
 from service.queue.progress import publish
 from service.store.advice import advices
 from service.store.ids import is_id

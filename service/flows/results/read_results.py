@@ -15,14 +15,14 @@ from service.errors import ResultNotFound
 from service.flows.accounts import Caller, viewer_of
 from service.flows.context import Context, Records
 from service.flows.paging import cursor_of, day_of, instant_in, instant_text, position_in
-from service.flows.results.results import outcome_of
 from service.store.ids import is_id
 from service.store.results import listed_results, results
 from service.store.results.listed_results import SEEN, ListedResult, ResultFilter
 from service.store.results.results import StoredResult
+from service.wire.measuring.runs import RunOutcome
 from service.wire.plain_text import clean
 from service.wire.results.dumps import LICENCE
-from service.wire.results.results import FiledModel, FiledRig, Result, ResultPage, ResultQuery
+from service.wire.results.results import FiledModel, FiledRig, Result, ResultPage, ResultQuery, outcome
 
 _MOST_NAME = 120
 
@@ -174,3 +174,13 @@ def _position(cursor: str) -> tuple[datetime, str]:
     except ValueError:
         pass
     raise InvalidInput("this is not a cursor that a page of results gave", field="cursor")
+
+
+def outcome_of(result: StoredResult) -> RunOutcome:
+    """Return what a run measured, with each figure next to the predicted one, if there was a prediction."""
+    said, day = result.prediction, result.measured_at.isoformat(timespec="seconds")
+    devices, speed = (said.devices, said.speed) if said else ([], [])
+    return outcome(
+        result.rows, result.seen, result.engine, devices, speed,
+        build=result.build or "", measured_at=day, confirmed=result.confirmed, tier=result.tier,
+    )  # fmt: skip

@@ -19,7 +19,7 @@ from service.errors import IdempotencyKeyReused
 from service.flows.accounts import Caller, hashed, viewer_of
 from service.flows.context import Context
 from service.flows.results.parse_submission import ParsedSubmission, parse_submission
-from service.flows.results.results import outcome_of
+from service.flows.results.read_results import outcome_of
 from service.flows.results.trust import judged, settle_in
 from service.store.results import listed_results, results
 from service.store.results.results import StoredResult

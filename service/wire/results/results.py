@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated, Literal, TypeAlias
 
 import msgspec
 from msgspec import Meta
 
+from service.engine.advice import DeviceMemory, SpeedPoint
+from service.engine.check import compare_predicted
 from service.engine.config import Engine
 from service.engine.hardware import Hardware
 from service.engine.logs import LogBuffers
-from service.engine.measured import Failure, MeasuredRow
+from service.engine.measured import Failure, MeasuredRow, measured_speed, spread
 from service.engine.run_flags import RunFlags
 from service.wire.measuring.agent import RunFile
 from service.wire.measuring.runs import DeviceUse, RunOutcome, TrustTier
@@ -49,6 +52,32 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
     engine_version: str | None = None
     engine_commit: str | None = None
     gpu_seconds: float = 0.0
+
+
+def outcome(
+    rows: Sequence[MeasuredRow], seen: Seen, engine: Engine, devices: Sequence[DeviceMemory],
+    predicted: Sequence[SpeedPoint], *, build: str, measured_at: str, confirmed: bool,
+    tier: TrustTier = "self-reported",
+) -> RunOutcome:  # fmt: skip
+    """Return what a run measured, with each figure next to the predicted one.
+
+    llama-bench makes a context for each test, of its size: not the config's, whose cache was predicted.
+    """
+    speed, same_context = measured_speed(rows), engine == "ik_llama.cpp"
+    return RunOutcome(
+        speed=speed,
+        spread=spread(rows),
+        compared=compare_predicted(devices, predicted, speed, seen.buffers, same_context=same_context),
+        buffers=list(seen.buffers),
+        graph_splits=seen.graph_splits,
+        devices=list(seen.devices),
+        load_seconds=seen.load_seconds,
+        page_cache=seen.page_cache,
+        build=build,
+        measured_at=measured_at,
+        confirmed=confirmed,
+        tier=tier,
+    )
 
 
 class FiledModel(msgspec.Struct, frozen=True, kw_only=True):
