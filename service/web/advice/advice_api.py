@@ -19,8 +19,8 @@ from service.errors import AdviceNotFound, WrongKey
 from service.flows.advice import advise
 from service.web.documentation.examples import ADVICE, ADVICE_REQUEST, QUEUED_ADVICE, READY_ADVICE
 from service.web.documentation.operations import Streaming, TextToo, answer
-from service.web.http.body import JsonBody
-from service.web.http.callers import SECURITY, SEES_MORE, anyone, for_viewer, knows
+from service.web.http.body import json_body
+from service.web.http.callers import ANYBODY, SEES_MORE, anyone, for_viewer
 from service.web.http.conditional import conditional
 from service.web.http.follow import STREAM_LEASE_SECONDS, event_id, event_stream, events, wait_until_final
 from service.web.http.formats import Format, media_type_of, wanted_format
@@ -61,10 +61,8 @@ _MOST_IDS = 8
 
 @post(
     PATH,
-    guards=[knows],
-    security=[{}, *SECURITY],
-    dto=JsonBody[AdviceRequest],
-    return_dto=None,
+    **ANYBODY,
+    **json_body(AdviceRequest),
     status_code=200,
     operation_class=TextToo,
     summary="Ask for ranked configs",
@@ -126,8 +124,7 @@ async def _requested(
     PATH + "/{advice_id:str}",
     operation_class=TextToo,
     summary="Read an advice",
-    security=[{}, *SECURITY],
-    guards=[knows],
+    **ANYBODY,
     responses={
         200: answer(Advice, "The advice as it is now.", ADVICE),
         **problem_responses("advice-not-found", "not-acceptable", "invalid-request", "too-many-streams", *SEES_MORE),

@@ -16,7 +16,7 @@ from litestar.params import BodyKwarg, QueryParameter
 from service.flows.advice import check
 from service.web.documentation.examples import CHECK_REQUEST
 from service.web.documentation.operations import TextToo, answer
-from service.web.http.body import JsonBody
+from service.web.http.body import json_body
 from service.web.http.formats import Format, media_type_of, wanted_format
 from service.web.http.limits import MAX_CHECK_BYTES
 from service.web.http.problems import problem_responses
@@ -39,8 +39,7 @@ Detail = Annotated[
 
 @post(
     "/v1/check",
-    dto=JsonBody[CheckRequest],
-    return_dto=None,
+    **json_body(CheckRequest),
     request_max_body_size=MAX_CHECK_BYTES,
     status_code=200,
     operation_class=TextToo,

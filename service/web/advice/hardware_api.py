@@ -17,7 +17,7 @@ from service.engine.hardware_text import parse_hardware as parse_text
 from service.engine.hardware_text import to_shorthand
 from service.web.documentation.examples import HARDWARE_QUESTION
 from service.web.documentation.operations import answer
-from service.web.http.body import JsonBody
+from service.web.http.body import json_body
 from service.web.http.conditional import conditional
 from service.web.http.problems import problem_responses
 from service.web.services import Services
@@ -64,8 +64,7 @@ async def list_cpus(
 
 @post(
     "/v1/hardware/parse",
-    dto=JsonBody[HardwareQuestion],
-    return_dto=None,
+    **json_body(HardwareQuestion),
     status_code=200,
     summary="How a text about hardware is understood",
     responses={

@@ -58,6 +58,11 @@ class JsonBody(AbstractDTO[T]):
         return decoded(value, self.model_type)
 
 
+def json_body(kind: type[Any]) -> dict[str, Any]:
+    """Return what a handler's decorator takes whose `data` is a `kind`."""
+    return {"dto": JsonBody[kind], "return_dto": None}  # type: ignore[valid-type]
+
+
 def decoded(body: bytes, kind: type[T]) -> T:
     """Return a body as `kind`. Raises InvalidInput with the path and what may stand there, or MalformedJson."""
     try:

@@ -55,6 +55,14 @@ async def operators_and_near(connection: ASGIConnection[Any, Any, Any, Any], _: 
     caller.require("operator")
 
 
+ANYBODY: dict[str, Any] = {"guards": [knows], "security": [{}, *SECURITY]}  # of a decorator, and of its document
+
+
+def scoped(scope: Scope) -> dict[str, Any]:
+    """Return what the decorator of a handler takes that needs a token with `scope`."""
+    return {"guards": [requires(scope)], "security": SECURITY}
+
+
 def caller_of(request: Request[Any, Any, Any]) -> Caller:
     """Return who calls, behind `requires`."""
     caller: Caller = request.scope["state"][_STATE]

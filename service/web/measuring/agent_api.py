@@ -19,7 +19,7 @@ from service.flows.measuring.signed_calls import SignedCall, SignedHost
 from service.queue.progress import WAITING_RUNS
 from service.web.documentation.operations import answer, taking
 from service.web.http.access_log import waits
-from service.web.http.body import JsonBody, decoded
+from service.web.http.body import decoded, json_body
 from service.web.http.problems import BODY_PROBLEMS, problem_responses
 from service.web.services import Services
 from service.wire.measuring.agent import (
@@ -76,8 +76,7 @@ def _decoded(body: bytes, kind: type[T]) -> T:
 
 @post(
     PATH + "/greeting",
-    dto=JsonBody[Greeting],
-    return_dto=None,
+    **json_body(Greeting),
     status_code=200,
     summary="Ask whose code this is",
     responses={
@@ -96,8 +95,7 @@ async def greet(
 
 @post(
     PATH + "/hosts",
-    dto=JsonBody[NewHost],
-    return_dto=None,
+    **json_body(NewHost),
     summary="Enrol a machine",
     responses={
         201: answer(EnrolledHost, "The host; it waits for its owner."),

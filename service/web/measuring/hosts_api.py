@@ -12,8 +12,8 @@ from litestar.params import BodyKwarg, FromPath
 from service.flows.measuring import hosts
 from service.web.documentation.examples import ENROLMENT_REQUEST, HOST_CHANGE
 from service.web.documentation.operations import answer
-from service.web.http.body import JsonBody
-from service.web.http.callers import PRIVATE, PROBLEMS, SECURITY, anyone, caller_of, knows, requires
+from service.web.http.body import json_body
+from service.web.http.callers import ANYBODY, PRIVATE, PROBLEMS, SECURITY, anyone, caller_of, knows, scoped
 from service.web.http.problems import BODY_PROBLEMS, problem_responses
 from service.web.services import Services
 from service.wire.measuring.hosts import Account, Enrolment, EnrolmentRequest, Host, HostChange
@@ -36,11 +36,9 @@ async def read_account(request: Request[Any, Any, Any], services: NamedDependenc
 
 @post(
     PATH + "/enrolments",
-    dto=JsonBody[EnrolmentRequest],
-    return_dto=None,
+    **json_body(EnrolmentRequest),
     summary="Get a code for a new host",
-    security=SECURITY,
-    guards=[requires("host")],
+    **scoped("host"),
     responses={
         201: answer(Enrolment, "The code, shown once."),
         **problem_responses("too-many-hosts", *BODY_PROBLEMS, *PROBLEMS),
@@ -60,8 +58,7 @@ async def create_enrolment(
 @get(
     PATH,
     summary="List hosts",
-    security=[{}, *SECURITY],
-    guards=[knows],
+    **ANYBODY,
     responses={200: answer(list[Host], "Public hosts; one's own too."), **problem_responses(*PROBLEMS)},
 )
 async def list_hosts(request: Request[Any, Any, Any], services: NamedDependency[Services]) -> Response[list[Host]]:
@@ -73,8 +70,7 @@ async def list_hosts(request: Request[Any, Any, Any], services: NamedDependency[
 @get(
     PATH + "/{host_id:str}",
     summary="Read a host",
-    security=[{}, *SECURITY],
-    guards=[knows],
+    **ANYBODY,
     responses={200: answer(Host, "The host."), **problem_responses("host-not-found", *PROBLEMS)},
 )
 async def read_host(
@@ -87,11 +83,9 @@ async def read_host(
 
 @patch(
     PATH + "/{host_id:str}",
-    dto=JsonBody[HostChange],
-    return_dto=None,
+    **json_body(HostChange),
     summary="Approve, pause, publish a host",
-    security=SECURITY,
-    guards=[requires("host")],
+    **scoped("host"),
     responses={
         200: answer(Host, "The host as it is now."),
         **problem_responses("host-not-found", "host-not-active", *BODY_PROBLEMS, *PROBLEMS),

@@ -19,17 +19,17 @@ from service.flows.measuring import validate, validated
 from service.queue.progress import validation_channel
 from service.web.documentation.examples import VALIDATION_REQUEST
 from service.web.documentation.operations import Streaming, answer
-from service.web.http.body import IdempotencyKey, JsonBody, checked
+from service.web.http.body import IdempotencyKey, checked, json_body
 from service.web.http.callers import (
+    ANYBODY,
     PRIVATE,
     PROBLEMS,
-    SECURITY,
     SEES_MORE,
     anyone,
     caller_of,
     for_viewer,
     knows,
-    requires,
+    scoped,
 )
 from service.web.http.follow import STREAM_LEASE_SECONDS, event_stream, looks, sse, stream
 from service.web.http.limits import Lease
@@ -42,11 +42,9 @@ PATH = "/v1/validations"
 
 @post(
     "/v1/advice/{advice_id:str}/validations",
-    dto=JsonBody[ValidationRequest],
-    return_dto=None,
+    **json_body(ValidationRequest),
     summary="Have configs measured",
-    security=SECURITY,
-    guards=[requires("validate")],
+    **scoped("validate"),
     responses={
         200: answer(Validation, "The one that this key had made."),
         201: answer(Validation, "The validation; `Location` has it."),
@@ -95,8 +93,7 @@ async def hosts_of_advice(
 @get(
     PATH + "/{validation_id:str}",
     summary="Read a validation",
-    security=[{}, *SECURITY],
-    guards=[knows],
+    **ANYBODY,
     responses={
         200: answer(Validation, "The validation as it is now."),
         **problem_responses("validation-not-found", "database-unavailable", *SEES_MORE),
@@ -120,8 +117,7 @@ async def read_validation(
     PATH + "/{validation_id:str}/events",
     operation_class=Streaming,
     summary="Follow a validation live",
-    security=[{}, *SECURITY],
-    guards=[knows],
+    **ANYBODY,
     responses={
         200: answer(
             ValidationEvent,
@@ -146,8 +142,7 @@ async def follow_validation(
 @delete(
     PATH + "/{validation_id:str}",
     summary="Cancel a validation",
-    security=SECURITY,
-    guards=[requires("validate")],
+    **scoped("validate"),
     responses=problem_responses("validation-not-found", *PROBLEMS),
 )
 async def cancel_validation(

@@ -13,8 +13,8 @@ from service.flows.operations import removals
 from service.flows.results import moderation
 from service.web.documentation.examples import ABUSE_REPORT, MODERATION, REMOVAL_REQUEST
 from service.web.documentation.operations import answer
-from service.web.http.body import JsonBody
-from service.web.http.callers import PRIVATE, PROBLEMS, SECURITY, anyone, caller_of, knows, requires
+from service.web.http.body import json_body
+from service.web.http.callers import ANYBODY, PRIVATE, PROBLEMS, anyone, caller_of, scoped
 from service.web.http.problems import BODY_PROBLEMS, problem_responses
 from service.web.services import Services
 from service.wire.results.moderation import (
@@ -32,11 +32,9 @@ from service.wire.results.moderation import (
 
 @post(
     "/v1/results/{result_id:str}/reports",
-    dto=JsonBody[AbuseReport],
-    return_dto=None,
+    **json_body(AbuseReport),
     summary="Say what is wrong with a result",
-    security=[{}, *SECURITY],
-    guards=[knows],
+    **ANYBODY,
     responses={
         201: answer(Reported, "The report was kept."),
         **problem_responses("result-not-found", *BODY_PROBLEMS, *PROBLEMS),
@@ -56,11 +54,9 @@ async def report_result(
 
 @post(
     "/v1/results/{result_id:str}/removal-requests",
-    dto=JsonBody[RemovalRequest],
-    return_dto=None,
+    **json_body(RemovalRequest),
     summary="Ask the operator to remove a result",
-    security=[{}, *SECURITY],
-    guards=[knows],
+    **ANYBODY,
     responses={
         201: answer(RemovalAsked, "The request was kept."),
         **problem_responses("result-not-found", *BODY_PROBLEMS, *PROBLEMS),
@@ -81,8 +77,7 @@ async def ask_removal(
 @get(
     "/v1/moderation/removals",
     summary="Requests for removal that are open",
-    security=SECURITY,
-    guards=[requires("operator")],
+    **scoped("operator"),
     responses={
         200: answer(list[OpenRemovalRequest], "The oldest first."),
         **problem_responses(*PROBLEMS),
@@ -96,8 +91,7 @@ async def list_removal_requests(services: NamedDependency[Services]) -> Response
 @get(
     "/v1/moderation/quarantined",
     summary="Results in quarantine",
-    security=SECURITY,
-    guards=[requires("operator")],
+    **scoped("operator"),
     responses={
         200: answer(list[QuarantinedResult], "The newest first."),
         **problem_responses(*PROBLEMS),
@@ -111,8 +105,7 @@ async def list_quarantined(services: NamedDependency[Services]) -> Response[list
 @get(
     "/v1/moderation/reports",
     summary="Reports that are open",
-    security=SECURITY,
-    guards=[requires("operator")],
+    **scoped("operator"),
     responses={
         200: answer(list[OpenReport], "The oldest first."),
         **problem_responses(*PROBLEMS),
@@ -125,11 +118,9 @@ async def list_reports(services: NamedDependency[Services]) -> Response[list[Ope
 
 @post(
     "/v1/moderation",
-    dto=JsonBody[Moderation],
-    return_dto=None,
+    **json_body(Moderation),
     summary="Hide, show, ban, vouch for, close",
-    security=SECURITY,
-    guards=[requires("operator")],
+    **scoped("operator"),
     responses={
         201: answer(AuditEntry, "What was done, as it was written down."),
         **problem_responses(*BODY_PROBLEMS, *PROBLEMS),
@@ -148,8 +139,7 @@ async def moderate(
 @get(
     "/v1/moderation/audit",
     summary="What operators did",
-    security=SECURITY,
-    guards=[requires("operator")],
+    **scoped("operator"),
     responses={
         200: answer(list[AuditEntry], "The newest first."),
         **problem_responses(*PROBLEMS),

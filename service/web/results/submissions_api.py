@@ -14,8 +14,8 @@ from litestar.params import BodyKwarg, FromPath, HeaderParameter
 from service.flows.results import corrections, submissions
 from service.web.documentation.examples import CORRECTION, SUBMISSION
 from service.web.documentation.operations import answer
-from service.web.http.body import IdempotencyKey, JsonBody, checked
-from service.web.http.callers import PROBLEMS, SECURITY, SEES_MORE, anyone, for_viewer, knows
+from service.web.http.body import IdempotencyKey, checked, json_body
+from service.web.http.callers import ANYBODY, PROBLEMS, SEES_MORE, anyone, for_viewer, knows
 from service.web.http.limits import MAX_CHECK_BYTES
 from service.web.http.problems import BODY_PROBLEMS, problem_responses
 from service.web.services import Services
@@ -38,8 +38,7 @@ EditKey = Annotated[
 
 @post(
     PATH + "/preview",
-    dto=JsonBody[Submission],
-    return_dto=None,
+    **json_body(Submission),
     request_max_body_size=MAX_CHECK_BYTES,
     status_code=200,
     summary="See what is understood of a benchmark",
@@ -61,12 +60,10 @@ async def preview_submission(
 
 @post(
     PATH,
-    dto=JsonBody[Submission],
-    return_dto=None,
+    **json_body(Submission),
     request_max_body_size=MAX_CHECK_BYTES,
     summary="Send a benchmark that you ran",
-    security=[{}, *SECURITY],
-    guards=[knows],
+    **ANYBODY,
     responses={
         200: answer(Submitted, "These rows are known: their result."),
         201: answer(Submitted, "The result; `Location` has it."),
@@ -92,11 +89,9 @@ async def submit_result(
 
 @patch(
     PATH + "/{result_id:str}",
-    dto=JsonBody[Correction],
-    return_dto=None,
+    **json_body(Correction),
     summary="Correct a result of yours",
-    security=[{}, *SECURITY],
-    guards=[knows],
+    **ANYBODY,
     responses={
         200: answer(Result, "The result as it is now."),
         **problem_responses("result-not-found", "wrong-key", *BODY_PROBLEMS, *_READ_HEADERS, *PROBLEMS),
@@ -121,8 +116,7 @@ async def correct_result(
 @delete(
     PATH + "/{result_id:str}",
     summary="Take a result of yours back",
-    security=[{}, *SECURITY],
-    guards=[knows],
+    **ANYBODY,
     responses=problem_responses("result-not-found", "wrong-key", *PROBLEMS),
 )
 async def delete_result(
@@ -138,8 +132,7 @@ async def delete_result(
 @get(
     PATH + "/{result_id:str}/history",
     summary="Read what its submitter changed",
-    security=[{}, *SECURITY],
-    guards=[knows],
+    **ANYBODY,
     responses={
         200: answer(list[ResultChange], "The oldest first."),
         **problem_responses("result-not-found", "database-unavailable", *SEES_MORE),
