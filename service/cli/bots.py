@@ -28,7 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Run the command and return its exit code: 0. Raises InvalidSetting, InvalidInput, ServiceUnavailable."""
-    from service.bots.discord.register import register
+    from service.bots.discord.commands import register
     from service.bots.sending import new_client
     from service.bots.slack.manifest import manifest
     from service.errors import InvalidSetting

@@ -7,13 +7,14 @@ import sys
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from service.cli.output import FAILURE, print_json
 
 if TYPE_CHECKING:
     from workers.agent.state import State
 
+Done: TypeAlias = tuple[object, int]  # what --json prints, None for nothing, and the exit code
 DONE, DECLINED = 0, FAILURE
 CANNOT_WORK = 78  # EX_CONFIG of sysexits.h: starting it again would not help
 
@@ -52,8 +53,10 @@ def run(arguments: argparse.Namespace) -> int:
     if sys.platform == "win32":
         print("advisor: hosts are Linux machines (or WSL 2)", file=sys.stderr)
         return FAILURE
-    code: int = arguments.host(arguments)
-    return code
+    done: Done = arguments.host(arguments)
+    if done[0] is not None and arguments.json:
+        print_json(done[0])
+    return done[1]
 
 
 def _state(arguments: argparse.Namespace) -> State:
@@ -76,76 +79,61 @@ def _ask(arguments: argparse.Namespace, question: str) -> bool:
     return input().strip().lower() in ("y", "yes")
 
 
-def _enrol(arguments: argparse.Namespace) -> int:
+def _enrol(arguments: argparse.Namespace) -> Done:
     from workers.agent import owner
 
-    state = _state(arguments)
+    state, say = _state(arguments), _say(arguments)
     policy = owner.policy_path(state, arguments.policy)
-    enrolled = owner.enrol(
-        arguments.url, arguments.code, state, policy, lambda question: _ask(arguments, question), _say(arguments)
-    )
-    if enrolled and arguments.json:
-        print_json(enrolled)
-    return DONE if enrolled else DECLINED
+    enrolled = owner.enrol(arguments.url, arguments.code, state, policy, partial(_ask, arguments), say)
+    return enrolled or None, DONE if enrolled else DECLINED
 
 
-def _run(arguments: argparse.Namespace) -> int:
+def _run(arguments: argparse.Namespace) -> Done:
     from workers.agent.errors import NotEnrolled, Unsafe
     from workers.agent.run import run_agent
 
     try:
-        return run_agent(_state(arguments), arguments.policy, once=arguments.once, dry_run=arguments.dry_run)
+        return None, run_agent(_state(arguments), arguments.policy, once=arguments.once, dry_run=arguments.dry_run)
     except (NotEnrolled, Unsafe) as error:
         print(f"advisor: {error.detail}", file=sys.stderr)
-        return CANNOT_WORK
+        return None, CANNOT_WORK
 
 
-def _status(arguments: argparse.Namespace) -> int:
+def _status(arguments: argparse.Namespace) -> Done:
     from workers.agent import owner
 
     state = _state(arguments)
     say = (lambda line: None) if arguments.json else print
-    found = owner.status(state, owner.policy_path(state, arguments.policy), say)
-    if arguments.json:
-        print_json(found)
-    return DONE
+    return owner.status(state, owner.policy_path(state, arguments.policy), say), DONE
 
 
-def _pause(arguments: argparse.Namespace) -> int:
+def _pause(arguments: argparse.Namespace) -> Done:
     from workers.agent import owner
 
     state = _state(arguments)
     path = owner.pause(state, owner.policy_path(state, arguments.policy), _say(arguments))
-    if arguments.json:
-        print_json({"paused": True, "pause_file": str(path)})
-    return DONE
+    return {"paused": True, "pause_file": str(path)}, DONE
 
 
-def _resume(arguments: argparse.Namespace) -> int:
+def _resume(arguments: argparse.Namespace) -> Done:
     from workers.agent import owner
 
     state = _state(arguments)
     path = owner.resume(state, owner.policy_path(state, arguments.policy), _say(arguments))
-    if arguments.json:
-        print_json({"paused": False, "pause_file": str(path)})
-    return DONE
+    return {"paused": False, "pause_file": str(path)}, DONE
 
 
-def _approve(arguments: argparse.Namespace) -> int:
+def _approve(arguments: argparse.Namespace) -> Done:
     from workers.agent import askers
 
     askers.approve(_state(arguments), arguments.named, _say(arguments))
-    if arguments.json:
-        print_json({"approved": arguments.named})
-    return DONE
+    return {"approved": arguments.named}, DONE
 
 
-def _leave(arguments: argparse.Namespace) -> int:
+def _leave(arguments: argparse.Namespace) -> Done:
     from workers.agent import owner
     from workers.agent.state import ENROLLED
 
     state = _state(arguments)
-    revoked = owner.leave(state, lambda question: _ask(arguments, question), _say(arguments))
-    if arguments.json:
-        print_json({"left": state.read(ENROLLED) is None, "revoked": revoked})
-    return DONE if revoked else FAILURE
+    revoked = owner.leave(state, partial(_ask, arguments), _say(arguments))
+    return {"left": state.read(ENROLLED) is None, "revoked": revoked}, DONE if revoked else FAILURE

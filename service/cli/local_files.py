@@ -14,7 +14,7 @@ from service.engine.measured.chosen import Measurement
 from service.wire.advice.advice import Advice
 from service.wire.advice.repo import RepoView
 from service.wire.measuring.agent import RunFile
-from service.wire.results.saved import ON_DISK
+from service.wire.results.submissions import ON_DISK
 from workers.agent.local import LocalModel
 from workers.agent.models import Hashes, content_sha256
 from workers.agent.preflight import Refused

@@ -35,7 +35,7 @@ from service.wire.measuring.agent import RunDocument
 from service.wire.measuring.runs import Run, RunOutcome, Validation
 from service.wire.measuring.validation_text import row_text
 from service.wire.results.results import ResultModel, Seen, outcome
-from service.wire.results.saved import FORMAT, SavedResult, SavedResults
+from service.wire.results.submissions import FORMAT, SavedResult, SavedResults
 from workers.agent.engines import BENCH, SWEEP
 from workers.agent.gpus import open_gpus
 from workers.agent.local import Machine

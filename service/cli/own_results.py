@@ -30,7 +30,7 @@ from service.flows.advice.check_direct import check_directly
 from service.settings import Settings
 from service.wire.advice.advice import Advice
 from service.wire.advice.check import BatchCase
-from service.wire.results.saved import ON_DISK, SavedResults
+from service.wire.results.submissions import ON_DISK, SavedResults
 
 _MAX_FILE = 16 << 20
 _MOST_SPEEDS = 200

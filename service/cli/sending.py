@@ -17,9 +17,8 @@ from service.engine.commands.shell import quote
 from service.engine.errors import InvalidInput
 from service.engine.run_flags import to_flags
 from service.wire.plain_text import clean
-from service.wire.results.saved import ON_DISK, SavedResult, SavedResults
 from service.wire.results.submission_text import render_preview_text
-from service.wire.results.submissions import Preview, Submission, Submitted
+from service.wire.results.submissions import ON_DISK, Preview, SavedResult, SavedResults, Submission, Submitted
 
 _PAUSE_SECONDS = 2.0
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from service.wire.advice.advice import Advice
     from service.wire.advice.repo import RepoView
     from service.wire.measuring.runs import Validation, ValidationRequest
-    from service.wire.results.saved import SavedResults
+    from service.wire.results.submissions import SavedResults
 
 _MAX_ADVICE = 16 << 20
 

@@ -19,8 +19,7 @@ from service.engine.hardware import Cpu, Hardware, Ram
 from service.engine.measured import MeasuredRow
 from service.wire.advice.advice import Advice
 from service.wire.advice.repo import FileView, RepoView, VariantView
-from service.wire.results.saved import SavedResults
-from service.wire.results.submissions import Preview, Submission, Submitted
+from service.wire.results.submissions import Preview, SavedResults, Submission, Submitted
 from tests.cli.fake_service import FakeService
 from tests.cli.test_submit import Terminal
 from tests.engine_replay import install

@@ -17,8 +17,16 @@ from service.engine.measured import MeasuredRow
 from service.engine.run_flags import RunFlags
 from service.wire.measuring.agent import Report, RunDocument, RunFile
 from service.wire.results.results import ResultModel
-from service.wire.results.saved import FORMAT, ON_DISK, SavedResult, SavedResults
-from service.wire.results.submissions import Missing, Preview, Submission, Submitted
+from service.wire.results.submissions import (
+    FORMAT,
+    ON_DISK,
+    Missing,
+    Preview,
+    SavedResult,
+    SavedResults,
+    Submission,
+    Submitted,
+)
 from tests.cli.fake_service import Answer, Asked, FakeService
 
 POINT = SpeedPoint(

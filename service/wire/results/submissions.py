@@ -18,8 +18,9 @@ from service.engine.run_flags import RunFlags
 from service.engine.submission import Tool
 from service.wire.advice.advice import HardwareText, RepoText, RevisionText
 from service.wire.advice.check import BuildText, CommandText
+from service.wire.measuring.agent import Report, RunDocument
 from service.wire.measuring.runs import TrustTier
-from service.wire.results.results import ResultState
+from service.wire.results.results import ResultModel, ResultState
 
 Paste: TypeAlias = Annotated[str, Meta(max_length=1 << 20)]
 Remarks: TypeAlias = Annotated[str, Meta(max_length=2_000)]
@@ -146,3 +147,26 @@ class ResultChange(msgspec.Struct, frozen=True, kw_only=True):
     at: str
     what: str
     before: dict[str, str]
+
+
+FORMAT = "offload-advisor-results-1"
+ON_DISK = "local/files"  # in place of a repo: the files lay on the disk, and nothing said where they are from
+
+
+class SavedResult(msgspec.Struct, frozen=True, kw_only=True):
+    """One measurement as it is kept: which files, which flags, and all that the agent would report of it."""
+
+    model: ResultModel
+    document: RunDocument
+    report: Report
+    measured_at: str
+
+
+class SavedResults(msgspec.Struct, frozen=True, kw_only=True):
+    """The file that is kept. It holds no name, user, path or serial number of the machine."""
+
+    format: str
+    advice: str
+    agent: str
+    hardware: Hardware
+    results: list[SavedResult]
