@@ -3,37 +3,22 @@
 from __future__ import annotations
 
 import contextlib
-import secrets
 import sys
 import time
 from collections.abc import Iterator
 
 from service.cli.progress import Progress
-from service.cli.remote import Service, ServiceRefused, Unreachable
+from service.cli.remote import PAUSE_SECONDS, Service, ServiceRefused, Unreachable
 from service.engine.measured import MeasuredRow
 from service.wire.advice.advice import Advice
 from service.wire.advice.text import measured_short
-from service.wire.measuring.runs import Run, Validation, ValidationEvent, ValidationRequest
+from service.wire.measuring.runs import Run, Validation, ValidationEvent
 from service.wire.measuring.validation_text import failure_text, row_text
 from service.wire.plain_text import clean
 
 FINAL = ("done", "cancelled")
 FINAL_RUN = ("succeeded", "failed", "cancelled")
 _ATTEMPTS = 5
-_PAUSE_SECONDS = 2.0
-
-
-def request(service: Service, advice: str, asked: ValidationRequest) -> Validation:
-    """Ask for a validation; a request that may have been lost is sent again, and makes one validation only.
-
-    Raises ServiceRefused, Unreachable.
-    """
-    path, key = f"/v1/advice/{advice}/validations", {"Idempotency-Key": secrets.token_urlsafe(16)}
-    for _ in range(2):
-        with contextlib.suppress(Unreachable):
-            return service.post(path, asked, Validation, key)
-        time.sleep(_PAUSE_SECONDS)
-    return service.post(path, asked, Validation, key)
 
 
 def follow(service: Service, validation: Validation, progress: Progress) -> Validation:
@@ -139,7 +124,7 @@ def _events(service: Service, validation: Validation) -> Iterator[ValidationEven
             failed += 1
             if failed >= _ATTEMPTS or (isinstance(error, ServiceRefused) and error.status < 429):
                 raise
-            time.sleep(_PAUSE_SECONDS * failed)
+            time.sleep(PAUSE_SECONDS * failed)
         validation = _again(service, path, validation)
 
 

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import re
+import secrets
+import time
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from typing import TypeVar
 from urllib.parse import urlsplit
 
@@ -17,6 +20,7 @@ from service.wire.problem import Problem
 
 MAX_REPLY_BYTES = 32 << 20
 _MAX_LINE = 1 << 20
+PAUSE_SECONDS = 2.0  # before it is tried again
 _TIMEOUT = httpx.Timeout(60, connect=10)
 _STREAM_TIMEOUT = httpx.Timeout(40, connect=10)  # the service sends a comment every 15 seconds
 _ADDRESS = re.compile(r"(?P<prefix>.*)/v1/(?P<kind>advice|validations)/(?P<id>[A-Za-z0-9_-]{1,64})(/events)?/?")
@@ -74,10 +78,21 @@ class Service:
         """Return what is at a path. Raises ServiceRefused, Unreachable."""
         return _decoded(self._send("GET", path), kind)
 
-    def post(self, path: str, body: object, kind: type[T], headers: Mapping[str, str]) -> T:
+    def post(self, path: str, body: object, kind: type[T], headers: Mapping[str, str] | None = None) -> T:
         """Return the answer to a JSON body. Raises ServiceRefused, Unreachable."""
         content = msgspec.json.encode(body)
-        return _decoded(self._send("POST", path, content, {"Content-Type": "application/json", **headers}), kind)
+        return _decoded(
+            self._send("POST", path, content, {"Content-Type": "application/json", **(headers or {})}), kind
+        )
+
+    def post_once(self, path: str, body: object, kind: type[T]) -> T:
+        """The same with a key by which a request that may have been lost is sent again, and does its work only once."""
+        key = {"Idempotency-Key": secrets.token_urlsafe(16)}
+        for _ in range(2):
+            with suppress(Unreachable):
+                return self.post(path, body, kind, key)
+            time.sleep(PAUSE_SECONDS)
+        return self.post(path, body, kind, key)
 
     def delete(self, path: str) -> None:
         """Delete what is at a path. Raises ServiceRefused, Unreachable."""

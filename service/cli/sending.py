@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
-import secrets
 import sys
-import time
 from collections.abc import Callable, Sequence
 
 import msgspec
 
-from service.cli.remote import Service, Unreachable
+from service.cli.remote import Service
 from service.engine.commands import BenchTests
 from service.engine.commands.render import launch
 from service.engine.commands.shell import quote
@@ -20,25 +17,10 @@ from service.wire.plain_text import clean
 from service.wire.results.submission_text import render_preview_text
 from service.wire.results.submissions import ON_DISK, Preview, SavedResult, SavedResults, Submission, Submitted
 
-_PAUSE_SECONDS = 2.0
-
 
 def previewed(service: Service, sent: Submission) -> Preview:
     """Return what the service understands of a submission. Raises ServiceRefused, Unreachable."""
-    return service.post("/v1/results/preview", sent, Preview, {})
-
-
-def send(service: Service, sent: Submission) -> Submitted:
-    """Keep a submission at a service; one that may have been lost is sent again, and makes one result only.
-
-    Raises ServiceRefused, Unreachable.
-    """
-    key = {"Idempotency-Key": secrets.token_urlsafe(16)}
-    for _ in range(2):
-        with contextlib.suppress(Unreachable):
-            return service.post("/v1/results", sent, Submitted, key)
-        time.sleep(_PAUSE_SECONDS)
-    return service.post("/v1/results", sent, Submitted, key)
+    return service.post("/v1/results/preview", sent, Preview)
 
 
 def offer(
@@ -55,7 +37,7 @@ def offer(
     what = "this" if len(several) == 1 else f"these {len(several)} results"
     if not several or not agreed(f"send {what} to the database at {service.address}?"):
         return []
-    kept = [send(service, one) for one in several]
+    kept = [service.post_once("/v1/results", one, Submitted) for one in several]
     for one in kept:
         print(_told(one))
     return kept

@@ -81,9 +81,9 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _request(arguments: argparse.Namespace) -> int:
-    from service.cli.following import request
     from service.cli.remote import Service, ServiceRefused, split_address
     from service.wire.advice.advice import Advice
+    from service.wire.measuring.runs import Validation
     from service.wire.plain_text import wrapped
 
     _refuse(arguments, ("engine_dir", "models", "result"), "goes with --here")
@@ -96,7 +96,8 @@ def _request(arguments: argparse.Namespace) -> int:
     service = Service(address, key)
     advice = service.get(f"/v1/advice/{advice_id}", Advice)
     try:
-        validation = request(service, advice_id, _asked(arguments, advice))
+        path = f"/v1/advice/{advice_id}/validations"
+        validation = service.post_once(path, _asked(arguments, advice), Validation)
     except ServiceRefused as refused:
         if refused.slug != "no-host":
             raise

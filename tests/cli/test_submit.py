@@ -128,7 +128,7 @@ def test_what_is_missing_is_asked_for_on_a_terminal_and_named_elsewhere(
 def test_an_answer_that_was_lost_is_asked_for_again_under_the_same_key(
     service: FakeService, paste: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("service.cli.sending._PAUSE_SECONDS", 0.0)
+    monkeypatch.setattr("service.cli.remote.PAUSE_SECONDS", 0.0)
     service.answers["POST /v1/results"] = [(0, None), (200, KEPT)]
     assert run(service, paste, "-H", "RTX 3090", "--yes") == 0
     keys = {one.headers["Idempotency-Key"] for one in service.asked if one.path == "/v1/results"}

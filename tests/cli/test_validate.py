@@ -39,7 +39,8 @@ def advice() -> Advice:
 @pytest.fixture
 def service(advice: Advice, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeService]:
     monkeypatch.setenv("ADVISOR_TOKEN", TOKEN)
-    monkeypatch.setattr(following, "_PAUSE_SECONDS", 0.01)
+    monkeypatch.setattr(following, "PAUSE_SECONDS", 0.01)
+    monkeypatch.setattr("service.cli.remote.PAUSE_SECONDS", 0.01)
     with FakeService() as fake:
         fake.answers["GET /v1/advice/a1"] = [(200, advice)]
         yield fake
