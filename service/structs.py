@@ -1,4 +1,4 @@
-"""Structs made known to msgspec before there are threads.
+"""Structs made of what is alike, and made known to msgspec before there are threads.
 
 msgspec learns what a Struct holds when it first decodes or converts one, and keeps it on the class before it is whole:
 another thread that uses the same Struct in that moment reads a null pointer, which ends the process (msgspec 0.22,
@@ -8,8 +8,11 @@ another thread that uses the same Struct in that moment reads a null pointer, wh
 from __future__ import annotations
 
 from contextlib import suppress
+from typing import Any, TypeVar
 
 import msgspec
+
+T = TypeVar("T", bound=msgspec.Struct)
 
 
 def learn_structs() -> int:
@@ -22,3 +25,9 @@ def learn_structs() -> int:
                 msgspec.json.Decoder(kind)
                 known += 1
     return known
+
+
+def made_from(kind: type[T], source: object, /, **others: Any) -> T:
+    """Return a `kind` with the fields `others`, and of the rest those that `source` has under the same name."""
+    names = (name for name in kind.__struct_fields__ if name not in others)
+    return kind(**others, **{name: getattr(source, name) for name in names if hasattr(source, name)})

@@ -15,6 +15,7 @@ from service.engine.config import CPU
 from service.engine.errors import InvalidInput
 from service.engine.measured.chosen import chosen
 from service.flows.advice.repo_view import inspect_directly
+from service.structs import made_from
 from service.wire.measuring.agent import RunDocument
 from workers.agent.download import PART, download
 from workers.agent.policy import DownloadPolicy, Policy
@@ -42,10 +43,10 @@ def fetch(asked: UpRequest, advice: Advice, config: AdvisedConfig, say: Callable
     view = inspect_directly(asked.settings, advice.repo, advice.revision)
     try:
         files = repo_files(advice, view)(one)
-        document = RunDocument(
-            engine=one.engine, engine_builds=("0" * 64,), repo=files.repo, revision=files.revision, files=files.files,
-            flags=one.flags, depths=one.depths, n_prompt=one.n_prompt, n_gen=one.n_gen, seconds=60,
-            gpus=tuple(range(sum(device.device != CPU for device in one.devices))),
+        cards = tuple(range(sum(device.device != CPU for device in one.devices)))
+        document = made_from(
+            RunDocument, one, engine_builds=("0" * 64,), seconds=60, gpus=cards,
+            repo=files.repo, revision=files.revision, files=files.files,
         )  # fmt: skip
         policy = Policy(
             downloads=DownloadPolicy(repos=(files.repo,), max_gib=_MOST_GIB, folder=str(asked.folder.absolute()))

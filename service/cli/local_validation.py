@@ -29,6 +29,7 @@ from service.engine.hardware import Hardware
 from service.engine.measured import MeasuredRow, measured_seconds
 from service.engine.measured.chosen import Measurement, chosen
 from service.engine.run_flags import to_flags
+from service.structs import made_from
 from service.wire.advice.advice import Advice
 from service.wire.advice.repo import RepoView
 from service.wire.measuring.agent import RunDocument
@@ -200,16 +201,13 @@ class LocalValidation:
         """Raises Refused for GPUs, a build or files that this machine lacks."""
         gpus, builds = _gpus(one, self.machine.probe.hardware), _builds(one, self.machine)
         found = self.files(one)
-        return RunDocument(
-            engine=one.engine,
+        return made_from(
+            RunDocument,
+            one,
             engine_builds=builds,
             repo=found.repo,
             revision=found.revision,
             files=found.files,
-            flags=one.flags,
-            depths=one.depths,
-            n_prompt=one.n_prompt,
-            n_gen=one.n_gen,
             seconds=self.minutes * 60,
             gpus=gpus,
         )
@@ -223,13 +221,10 @@ class LocalValidation:
     def _note(
         self, one: Measurement, prepared: Prepared | None, measured: Measured, *, confirmed: bool = False
     ) -> None:
-        run = Run(
+        run = made_from(
+            Run,
+            one,
             id=f"here-{len(self.runs) + 1}",
-            kind=one.kind,
-            config=one.config,
-            engine=one.engine,
-            variant=one.variant,
-            flags=one.flags,
             state="failed" if measured.failure else "succeeded",
             attempt=1,
             host="this machine" if prepared else None,

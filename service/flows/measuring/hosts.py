@@ -25,6 +25,7 @@ from service.flows.measuring.signed_calls import is_signed
 from service.store.ids import is_id
 from service.store.measuring import hosts
 from service.store.measuring.hosts import SignedHost, StoredHost
+from service.structs import made_from
 from service.wire.measuring.agent import EnrolledHost, Greeted, NewHost, enrolment_text, key_fingerprint
 from service.wire.measuring.hosts import Enrolment, EnrolmentRequest, Host, HostChange, Probe
 
@@ -192,12 +193,10 @@ def all_hosts(context: Records) -> list[OperatedHost]:
     """Return every host, the one last seen first; revoked ones too."""
     done, nothing = hosts.measured(context.engine), hosts.Measured(0, 0.0)
     return [
-        OperatedHost(
-            id=host.id,
-            pseudonym=host.pseudonym,
+        made_from(
+            OperatedHost,
+            host,
             owner=owner,
-            state=host.state,
-            visibility=host.visibility,
             seen_at=host.seen_at.isoformat(timespec="seconds") if host.seen_at else None,
             agent=host.probe.agent if host.probe else None,
             gpus=", ".join(f"{g.count}x {g.name}" for g in host.probe.hardware.gpus) if host.probe else "not probed",

@@ -31,6 +31,7 @@ from service.store.measuring.runs import Eligible, StoredRun, Terms
 from service.store.measuring.validations import StoredValidation
 from service.store.results import calibrations
 from service.store.results.results import StoredResult
+from service.structs import made_from
 from service.wire.measuring.agent import RunOutline
 from service.wire.measuring.hosts import Probe
 from service.wire.measuring.runs import ValidationRequest
@@ -82,15 +83,12 @@ def _wanted(outline: RunOutline, one: Measurement) -> Wanted:
 
 
 def _outline(row: StoredAdvice, listing: RepoListing, one: Measurement, minutes: int) -> RunOutline:
-    return RunOutline(
-        engine=one.engine,
+    return made_from(
+        RunOutline,
+        one,
         repo=row.repo,
         revision=row.revision or "",
         files=files_of(listing, one.variant),
-        flags=one.flags,
-        depths=one.depths,
-        n_prompt=one.n_prompt,
-        n_gen=one.n_gen,
         seconds=minutes * 60,
     )
 

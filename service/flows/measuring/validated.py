@@ -25,6 +25,7 @@ from service.store.results import results
 from service.store.results.listed_results import SEEN
 from service.store.results.results import StoredResult
 from service.store.viewers import Viewer
+from service.structs import made_from
 from service.wire.measuring.runs import HostMatch, Run, RunOutcome, Validation, ValidationEvent
 
 _MOST_SHOWN = 5  # validations on the page of an advice
@@ -121,25 +122,17 @@ def _shown(
     outcome: RunOutcome | None,
 ) -> Run:  # fmt: skip
     held = run.host_id if run.state != "queued" else None
-    return Run(
-        id=run.id,
-        kind=run.kind,
+    return made_from(
+        Run,
+        run,
         config=run.config_id,
         engine=run.outline.engine,
-        variant=run.variant,
         flags=run.outline.flags,
-        state=run.state,
-        attempt=run.attempt,
         host=names.get(held) if held else None,
         match=matches.get((run.id, held)) if held else None,
-        progress=run.progress,
-        rows=run.rows,
         outcome=outcome,
-        failure=run.failure,
-        dropped=run.dropped,
         step=run.changed,
         result=run.result_id,
-        previous=run.previous,
     )
 
 

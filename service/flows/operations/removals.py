@@ -22,6 +22,7 @@ from service.store.operations import jobs, removals
 from service.store.results import moderation, results
 from service.store.results.moderation import Act
 from service.store.results.trust import writing
+from service.structs import made_from
 from service.wire.results.moderation import OpenRemovalRequest, RemovalAsked, RemovalRequest
 
 log = Log("removals")
@@ -46,16 +47,13 @@ def ask_removal(context: Records, caller: Caller | None, result_id: str, said: R
 def open_requests(context: Records) -> list[OpenRemovalRequest]:
     """Return the requests that no operator has decided, the oldest first."""
     return [
-        OpenRemovalRequest(
-            id=one.id,
+        made_from(
+            OpenRemovalRequest,
+            one,
             result=one.result_id,
-            text=one.text,
-            contact=one.contact,
             created_at=one.created_at.isoformat(timespec="seconds"),
             result_state=one.state,
-            origin=one.origin,
             model=one.model_name,
-            gpus=one.gpus,
         )
         for one in removals.open_requests(context.engine)
     ]

@@ -22,6 +22,7 @@ from service.store.results import contributors
 from service.store.results import leaderboard as store
 from service.store.results.board import Metric
 from service.store.results.leaderboard import BoardFilter, LeadingResult, Order, Position, Summed
+from service.structs import made_from
 from service.wire.results.board import (
     PROVEN,
     Board,
@@ -42,17 +43,9 @@ _LEADING = 20  # rows on a model's or rig's page
 
 def leaderboard(context: Context, query: BoardQuery) -> Board:
     """Return a page of the board. Raises InvalidInput for a day that is none, and a cursor of another order."""
-    asked = BoardFilter(
-        depth=query.depth,
-        trust=query.trust,
-        model=query.model,
-        arch=query.arch,
-        variant=query.variant,
-        engine=query.engine,
-        rig=query.rig,
-        vram=query.vram,
-        ram=query.ram,
-        platform=query.platform,
+    asked = made_from(
+        BoardFilter,
+        query,
         since=day_of(query.since, "since") if query.since else None,
         words=tuple((query.q or "").split()[:_MOST_WORDS]),
     )
@@ -159,15 +152,7 @@ def contributor(context: Context, pseudonym: str) -> Contributor:
 def hosts_figures(context: Context) -> list[HostFigures]:
     """Return what each public host has done, those with the most results first."""
     return [
-        HostFigures(
-            pseudonym=one.pseudonym,
-            contributor=one.contributor,
-            rig=safe(one.rig) if one.rig else None,
-            state=one.state,
-            runs=one.runs,
-            gpu_hours=round(one.gpu_seconds / 3600, 2),
-            n_results=one.n_results,
-        )
+        made_from(HostFigures, one, rig=safe(one.rig) if one.rig else None, gpu_hours=round(one.gpu_seconds / 3600, 2))
         for one in contributors.hosts(context.engine)
     ]
 

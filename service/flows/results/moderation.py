@@ -21,6 +21,7 @@ from service.store.results import results
 from service.store.results.moderation import Act
 from service.store.results.results import OPERATOR
 from service.store.results.trust import writing
+from service.structs import made_from
 from service.wire.results.moderation import AbuseReport, AuditEntry, Moderation, OpenReport, QuarantinedResult, Reported
 from service.wire.results.results import ResultState
 
@@ -60,16 +61,14 @@ def report_abuse(context: Records, caller: Caller | None, result_id: str, said: 
 def open_reports(context: Records) -> list[OpenReport]:
     """Return the reports that no operator has closed, the oldest first."""
     return [
-        OpenReport(
-            id=one.id,
+        made_from(
+            OpenReport,
+            one,
             result=one.result_id,
-            kind=one.kind,
-            text=one.text,
             by=one.reporter,
             created_at=one.created_at.isoformat(timespec="seconds"),
             result_state=one.state,
             model=one.model_name,
-            gpus=one.gpus,
             of=one.owner,
         )
         for one in store.open_reports(context.engine)

@@ -19,6 +19,7 @@ from service.store.ids import is_id
 from service.store.results import listed_results, results
 from service.store.results.listed_results import SEEN, ListedResult, ResultFilter
 from service.store.results.results import StoredResult
+from service.structs import made_from
 from service.wire.measuring.runs import RunOutcome
 from service.wire.plain_text import clean
 from service.wire.results.dumps import LICENCE
@@ -53,18 +54,8 @@ def read_log(context: Context, result_id: str, caller: Caller | None = None) -> 
 
 def list_results(context: Context, query: ResultQuery) -> ResultPage:
     """Return a page of results, the last received first. Raises InvalidInput for a cursor or a day that is none."""
-    asked = ResultFilter(
-        model=query.model,
-        variant=query.variant,
-        rig=query.rig,
-        repo=query.repo,
-        engine=query.engine,
-        tier=query.tier,
-        origin=query.origin,
-        contributor=query.contributor,
-        host=query.host,
-        since=_day(query.since, "since"),
-        before=_day(query.until, "until", timedelta(days=1)),
+    asked = made_from(
+        ResultFilter, query, since=_day(query.since, "since"), before=_day(query.until, "until", timedelta(days=1))
     )
     after = _position(query.cursor) if query.cursor else None
     found = listed_results.page(context.engine, asked, after, query.limit + 1)
@@ -84,13 +75,10 @@ def results_of_account(context: Context, account_id: str, limit: int) -> list[Re
 def as_result(found: ListedResult) -> Result:
     """Return a stored result as everybody sees it."""
     row = found.result
-    return Result(
-        id=row.id,
-        origin=row.origin,
-        state=row.state,
+    return made_from(
+        Result,
+        row,
         state_reason=clean(row.state_reason) if row.state_reason else None,
-        tier=row.tier,
-        confirmed=row.confirmed,
         model=_model(row),
         rig=FiledRig(
             name=safe(machine_name(row.gpus, row.cpu)),
@@ -100,15 +88,11 @@ def as_result(found: ListedResult) -> Result:
             ram_gib=row.ram_gib,
         ),
         hardware=_unnamed(row.hardware),
-        engine=row.engine,
         build=safe(row.build) if row.build else None,
         command=_command(row),
-        flags=row.flags,
-        rows=row.rows,
         failure=row.failure and msgspec.structs.replace(row.failure, text=clean(row.failure.text)),
         outcome=msgspec.structs.replace(outcome_of(row), build=safe(row.build or "")),
         remarks=clean(row.remarks) if row.remarks else None,
-        published=row.published,
         contributor=found.contributor,
         host=found.host,
         has_log=found.has_log,
@@ -126,15 +110,13 @@ def safe(name: str) -> str:
 
 
 def _model(row: StoredResult) -> FiledModel:
-    return FiledModel(
+    return made_from(
+        FiledModel,
+        row,
         name=safe(row.model_name),
         slug=row.model_slug,
         variant=safe(row.variant),
         arch=safe(row.arch) if row.arch else None,
-        n_params=row.n_params,
-        n_active=row.n_active,
-        bpw=row.bpw,
-        repo=row.repo,
         revision=row.model.revision if row.model else None,
     )
 
