@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import get_type_hints
 
 from scripts.api_page import api_markdown, shapes_markdown
 from scripts.cli_page import cli_markdown
@@ -12,7 +13,7 @@ from scripts.client_page import clients_markdown
 from scripts.logs_page import logs_markdown
 from scripts.metrics_page import metrics_markdown
 from scripts.rules_page import rules_markdown
-from service.settings import SETTINGS
+from service.settings import VARIABLES, Settings, as_environment
 from service.web.documentation.document import openapi_json
 from service.wire.problem_types import PROBLEM_TYPES
 
@@ -51,8 +52,11 @@ This file is written by `make openapi`.
 
 def settings_markdown() -> str:
     """Return docs/settings.md."""
+    hints, defaults = get_type_hints(Settings, include_extras=True), as_environment(Settings())
     sections = (
-        f"## {s.name}\n\n{s.help}\n\nDefault: {f'`{s.default}`' if s.default else 'not set'}.\n" for s in SETTINGS
+        f"## {name}\n\n{hints[field].__metadata__[-1]}\n\n"
+        f"Default: {f'`{defaults[name]}`' if name in defaults else 'not set'}.\n"
+        for name, field in VARIABLES.items()
     )
     return "\n".join((_SETTINGS_INTRODUCTION, *sections))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple, get_type_hints
+from typing import Annotated, Any, get_type_hints
 
 import msgspec
 from msgspec import Meta
@@ -219,17 +219,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         return self.cache_dir or self.state_dir / "cache"
 
 
-class Setting(NamedTuple):
-    """One setting as the docs list it. `default` is the text that would set it, empty when unset."""
-
-    name: str
-    default: str
-    help: str
-
-
 _FIELDS = get_type_hints(Settings, include_extras=True)
 _OF_OTHERS = ("database_url", "redis_url", "hf_endpoint", "hf_token")  # whose names other programs gave them
-_VARIABLES = {("" if field in _OF_OTHERS else "ADVISOR_") + field.upper(): field for field in _FIELDS}
+VARIABLES = {("" if field in _OF_OTHERS else "ADVISOR_") + field.upper(): field for field in _FIELDS}
 _SECRET = frozenset(
     ("HF_TOKEN", "DATABASE_URL", "REDIS_URL", "ADVISOR_OUTGOING_PROXY", "ADVISOR_DISCORD_BOT_TOKEN",
      "ADVISOR_SLACK_SIGNING_SECRET", "ADVISOR_SLACK_BOT_TOKEN")
@@ -243,26 +235,20 @@ def _as_text(value: Any) -> str:
     return "" if value is None else ",".join(value) if isinstance(value, tuple) else str(value)
 
 
-SETTINGS: tuple[Setting, ...] = tuple(
-    Setting(variable, _as_text(getattr(Settings(), field)), _FIELDS[field].__metadata__[-1])
-    for variable, field in _VARIABLES.items()
-)
-
-
 def load_settings(environment: Mapping[str, str]) -> Settings:
     """Return the settings in `environment`; an empty variable counts as unset.
 
     Raises InvalidSetting with the variable's name for a value that cannot be, and for an unknown `ADVISOR_…` name.
     """
     ours = (name for name in environment if name.startswith("ADVISOR_"))
-    unknown = sorted(name for name in ours if name not in _VARIABLES and name not in _OF_CALLERS)
+    unknown = sorted(name for name in ours if name not in VARIABLES and name not in _OF_CALLERS)
     if unknown:
         raise InvalidSetting(
-            f"{unknown[0]} is not a setting of this service", field=unknown[0], choices=tuple(_VARIABLES)
+            f"{unknown[0]} is not a setting of this service", field=unknown[0], choices=tuple(VARIABLES)
         )
     values = {
         field: _parse(variable, environment[variable].strip(), _FIELDS[field])
-        for variable, field in _VARIABLES.items()
+        for variable, field in VARIABLES.items()
         if environment.get(variable, "").strip()
     }
     return Settings(**values)
@@ -280,7 +266,7 @@ def without_bots(settings: Settings) -> Settings:
 
 def as_environment(settings: Settings) -> dict[str, str]:
     """Return the variables that make `load_settings` return `settings` again, for a child process."""
-    texts = {variable: _as_text(getattr(settings, field)) for variable, field in _VARIABLES.items()}
+    texts = {variable: _as_text(getattr(settings, field)) for variable, field in VARIABLES.items()}
     return {variable: text for variable, text in texts.items() if text}
 
 

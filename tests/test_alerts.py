@@ -13,7 +13,7 @@ import yaml
 
 from service.logs import EventName
 from service.metrics import METRICS, ROUTES, Metric
-from service.settings import SETTINGS
+from service.settings import VARIABLES
 from service.wire.health import PartName
 
 ROOT = Path(__file__).parent.parent
@@ -58,7 +58,7 @@ def test_the_runbook_names_metrics_events_parts_and_settings_that_there_are() ->
     assert metrics <= set(SERIES) | {metric.name for metric in METRICS}
     dotted = {name for name in named if re.fullmatch(r"[a-z]+\.[a-z_]+", name)}
     assert dotted - {"request.failed"} <= set(get_args(EventName))
-    assert {name for name in named if name.startswith("ADVISOR_")} <= {setting.name for setting in SETTINGS}
+    assert {name for name in named if name.startswith("ADVISOR_")} <= set(VARIABLES)
     parts = set(re.findall(r"^\| `(\w+)` \|", RUNBOOK, re.MULTILINE))
     assert parts == set(get_args(PartName)) - {"hub"}
 

@@ -16,7 +16,7 @@ import yaml
 
 from scripts.openapi import written
 from service.engine.goal import GoalRequest, resolve_goal
-from service.settings import SETTINGS
+from service.settings import VARIABLES
 from tests.corpus import for_each
 from tests.doc_blocks.blocks import COMMENTS, LANGUAGES, PAGES, ROOT, Block, blocks_of, inline_commands
 from tests.doc_blocks.commands import commands_of, structs, wrong_with, wrong_with_mention
@@ -45,7 +45,7 @@ def test_what_is_written_from_the_code_is_as_the_code_has_it() -> None:
 
 def test_every_setting_has_a_heading() -> None:
     headings = re.findall(r"^## (\S+)$", (ROOT / "docs/settings.md").read_text(), re.MULTILINE)
-    assert headings == [setting.name for setting in SETTINGS]
+    assert headings == list(VARIABLES)
 
 
 def test_the_table_of_goals_is_the_one_in_the_code() -> None:
@@ -70,7 +70,7 @@ def test_every_link_to_a_file_leads_to_one(page: Path) -> None:
 
 @pages
 def test_every_variable_that_is_named_is_a_setting_or_one_of_the_command_line(page: Path) -> None:
-    known = {setting.name for setting in SETTINGS} | {"ADVISOR_SEND", "ADVISOR_SERVICE", "ADVISOR_TOKEN"}
+    known = set(VARIABLES) | {"ADVISOR_SEND", "ADVISOR_SERVICE", "ADVISOR_TOKEN"}
     assert set(re.findall(r"\bADVISOR_[A-Z_]+\b", page.read_text())) <= known
 
 

@@ -2,11 +2,12 @@
 
 import re
 from pathlib import Path
+from typing import get_type_hints
 
 import pytest
 
 from service.errors import InvalidSetting
-from service.settings import SETTINGS, Settings, as_environment, load_settings
+from service.settings import VARIABLES, Settings, as_environment, load_settings
 
 
 def test_nothing_set_gives_the_defaults() -> None:
@@ -58,21 +59,26 @@ def test_a_secret_is_not_shown_in_an_error(variable: str) -> None:
     assert "secret" not in raised.value.detail
 
 
+def helps() -> dict[str, str]:
+    """What is said of each setting, by its variable."""
+    hints = get_type_hints(Settings, include_extras=True)
+    return {name: hints[field].__metadata__[-1] for name, field in VARIABLES.items()}
+
+
 def test_every_setting_has_a_name_a_default_and_a_sentence() -> None:
-    assert len(SETTINGS) == len(Settings.__struct_fields__)
-    assert len({setting.name for setting in SETTINGS}) == len(SETTINGS)
-    assert all(setting.help.endswith(".") for setting in SETTINGS)
-    defaults = {setting.name: setting.default for setting in SETTINGS if setting.default}
-    assert load_settings(defaults) == Settings()
+    assert len(VARIABLES) == len(Settings.__struct_fields__)
+    assert all(text.endswith(".") for text in helps().values())
+    assert load_settings(as_environment(Settings())) == Settings()
 
 
 def test_the_docs_have_every_setting_with_its_help_and_default() -> None:
     page = (Path(__file__).parent.parent / "docs" / "settings.md").read_text()
     sections = {name.strip(): text for name, _, text in (part.partition("\n") for part in page.split("\n## ")[1:])}
-    assert set(sections) == {setting.name for setting in SETTINGS}
-    for setting in SETTINGS:
-        assert setting.help in sections[setting.name]
-        assert (f"Default: `{setting.default}`" if setting.default else "not set") in sections[setting.name]
+    defaults = as_environment(Settings())
+    assert set(sections) == set(VARIABLES)
+    for name, text in helps().items():
+        assert text in sections[name]
+        assert (f"Default: `{defaults[name]}`" if name in defaults else "not set") in sections[name]
 
 
 def test_what_calls_a_service_is_no_mistake() -> None:

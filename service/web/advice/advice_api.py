@@ -143,7 +143,7 @@ async def read_advice(
 
     With a token, what the caller's own hosts measured counts in it too.
     """
-    form, known = wanted_format(request, as_format), _checked(advice_id)
+    form, known = wanted_format(request, as_format), checked_id(advice_id)
     if wait and (await to_thread.run_sync(advise.advice_progress, services.context, known)).state not in FINAL:
         async with await services.hold(request, MAX_WAIT_SECONDS + 5):
             await wait_until_final(services, known, wait)
@@ -179,7 +179,7 @@ async def read_advice_file(
 
     llama-swap and presets hold several models: those of the advices in `with` too, which must be for the same hardware.
     """
-    ids = [_checked(one.strip()) for one in (advice_id, *filter(None, others.split(",")))]
+    ids = [checked_id(one.strip()) for one in (advice_id, *filter(None, others.split(",")))]
     if len(ids) > _MOST_IDS:
         raise InvalidInput(f"one file is of at most {_MOST_IDS} advices", field="with")
     advices = [await to_thread.run_sync(advise.read_advice, services.context, one) for one in ids]
@@ -207,7 +207,7 @@ async def follow_advice(
     advice_id: FromPath[str], request: Request[Any, Any, Any], services: NamedDependency[Services]
 ) -> Response[Any]:
     """The state from the database first, then live progress; a comment line every 15 seconds."""
-    found = await to_thread.run_sync(advise.advice_progress, services.context, _checked(advice_id))
+    found = await to_thread.run_sync(advise.advice_progress, services.context, checked_id(advice_id))
     if found.state in FINAL and request.headers.get("last-event-id") == event_id(found):
         return Response(None, status_code=204)
     lease = await services.hold(request, STREAM_LEASE_SECONDS)
@@ -229,10 +229,11 @@ async def delete_advice(
     """Takes the key that was given to the one whose request made the advice."""
     if not key:
         raise WrongKey("deleting takes the key that was given when the advice was made", field="X-Advice-Key")
-    await to_thread.run_sync(advise.delete_advice, services.context, _checked(advice_id), key[:200])
+    await to_thread.run_sync(advise.delete_advice, services.context, checked_id(advice_id), key[:200])
 
 
-def _checked(advice_id: str) -> str:
+def checked_id(advice_id: str) -> str:
+    """Return an id as it may be looked for. Raises AdviceNotFound."""
     if not _ID.fullmatch(advice_id):
         raise AdviceNotFound("there is no advice with this id")
     return advice_id

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from typing import Any, Literal
 from urllib.parse import urlencode
@@ -17,9 +16,10 @@ from service.engine.advice import AdvisedConfig
 from service.engine.hardware_text import to_shorthand
 from service.engine.measured import speed_at
 from service.engine.measured.identity import short_name
-from service.errors import AdviceNotFound, WrongKey
+from service.errors import WrongKey
 from service.flows.advice import advise
 from service.flows.measuring import validated
+from service.web.advice.advice_api import checked_id
 from service.web.pages.forms import query_of, read_form
 from service.web.pages.render import page
 from service.web.pictures.bars import memory_bars, token_bar
@@ -32,7 +32,6 @@ from service.wire.advice.files import files_of
 from service.wire.advice.text import how, standing, state_text
 from service.wire.measuring.validation_text import headline
 
-_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _REFRESH_SECONDS = 3  # of a browser without scripts
 _VALIDATED = ("done", "cancelled")
 
@@ -42,7 +41,7 @@ def show(
     advice_id: FromPath[str], request: Request[Any, Any, Any], services: NamedDependency[Services]
 ) -> Response[bytes]:
     """An advice as it is now. Raises AdviceNotFound."""
-    advice = advise.read_advice(services.context, _checked(advice_id))
+    advice = advise.read_advice(services.context, checked_id(advice_id))
     validations = validated.validations_of_advice(services.context, advice.id) if advice.configs else []
     running = [v.id for v in validations if v.state not in _VALIDATED]
     response = page(  # nosec B604 (`shell` is what a page calls the reader's shell)
@@ -81,14 +80,8 @@ async def delete(
     key = (await read_form(request)).value("key")
     if not key:
         raise WrongKey("deleting takes the key that was given when the advice was made", field="key")
-    await to_thread.run_sync(advise.delete_advice, services.context, _checked(advice_id), key[:200])
+    await to_thread.run_sync(advise.delete_advice, services.context, checked_id(advice_id), key[:200])
     return page(request, services, "said.html", title="Deleted", text="The advice and its request are gone.")
-
-
-def _checked(advice_id: str) -> str:
-    if not _ID.fullmatch(advice_id):
-        raise AdviceNotFound("there is no advice with this id")
-    return advice_id
 
 
 def _followed(advice: Advice, validations: Sequence[str]) -> str:
