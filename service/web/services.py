@@ -59,7 +59,7 @@ class Services:
         self.hosts_concerned = Coalescer[bool](lambda ids: hosts_concerned(context, ids), self.looking)
         self.hosts_with_runs = Coalescer[bool](lambda ids: hosts_with_runs(context, ids), self.looking)
         names: tuple[PartName, ...] = (*NEEDED, "bots", "hub") if settings.has_bots else (*NEEDED, "hub")
-        self._asked = {name: ComponentProbe(partial(self._part, name)) for name in names}
+        self._asked = {name: ComponentProbe(partial(components.part, context, name)) for name in names}
         self.backlog = ComponentProbe(lambda: components.backlog(context), keep_seconds=_KEPT_SECONDS)
         self.counts = ComponentProbe(lambda: components.counts(context))
         self.counted = ComponentProbe(lambda: components.send_counts(context.redis))
@@ -74,9 +74,6 @@ class Services:
     async def run_reading(self, flow: Callable[[Unpack[Arguments]], T], *arguments: *Arguments) -> T:
         """Return what a flow returns that may read of the Hub, in a thread of those that may wait for it."""
         return await to_thread.run_sync(flow, *arguments, limiter=self.reading)
-
-    def _part(self, name: PartName) -> str:
-        return components.part(self.context, name)
 
     async def parts(self) -> tuple[Part, ...]:
         """Return how each part of the service is at this moment."""

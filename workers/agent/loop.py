@@ -141,22 +141,19 @@ class Agent:
         probe = msgspec.structs.replace(machine.probe, paused=paused)
         said = msgspec.json.encode(probe)
         if said != self._sent:
-            with self._interruptible():
+            with _Interruptible(self):
                 self.client.probe(probe)
             self._sent = said
 
     def _await_run(self) -> LeasedRun | None:
         self._note("waiting", "for a run")
-        with self._interruptible():
+        with _Interruptible(self):
             return self.client.lease()
-
-    def _interruptible(self) -> _Interruptible:
-        return _Interruptible(self)
 
     def _back_off(self, error: ServiceError) -> None:
         """Wait before the service is asked again. Raises NotEnrolled where it will never answer."""
         if error.slug in ("host-not-active", "not-authenticated"):
-            with self._interruptible():
+            with _Interruptible(self):
                 self._look_at_state(error)
         self._failures += 1
         self._sent = None

@@ -218,7 +218,7 @@ def change_in(connection: Connection, host_id: str, now: datetime, **values: obj
     if found.state == "revoked":
         _end_sessions(connection, host_id)
     if "visibility" in values:
-        board.keep_of(connection, host_id=host_id)
+        board.keep_of(connection, host_id)
     return found
 
 

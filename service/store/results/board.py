@@ -130,11 +130,10 @@ def keep(connection: Connection, *result_ids: str) -> None:
     _add_names(connection, {name for one in several if one.rows for name in _names(one)})
 
 
-def keep_of(connection: Connection, *, host_id: str | None = None, account_id: str | None = None) -> None:
-    """Do the same for every result of a host or an account: after its visibility changed, or it was banned."""
+def keep_of(connection: Connection, host_id: str) -> None:
+    """Do the same for every result of a host, after its visibility changed."""
     versions.count_change(connection)
-    whose = result.c.host_id == host_id if host_id else result.c.account_id == account_id
-    ids = connection.scalars(select(result.c.id).where(whose).order_by(result.c.id)).all()
+    ids = connection.scalars(select(result.c.id).where(result.c.host_id == host_id).order_by(result.c.id)).all()
     for first in range(0, len(ids), _FEW):
         keep(connection, *ids[first : first + _FEW])
 

@@ -10,7 +10,7 @@ from litestar.di import NamedDependency
 from service.engine.errors import AdvisorError, InvalidInput
 from service.flows.advice import check
 from service.web.documentation.examples import RIG
-from service.web.pages.forms import FieldError, Form, converted, field_error, query_of, read_form
+from service.web.pages.forms import Form, converted, field_error, query_of, read_form
 from service.web.pages.render import page
 from service.web.pictures.bars import memory_bars
 from service.web.services import Services
@@ -34,13 +34,9 @@ async def answer(request: Request[Any, Any, Any], services: NamedDependency[Serv
         admit = services.admission(request)
         checked = await services.run_reading(check.check_command, services.context, _request(form), admit)
     except AdvisorError as error:
-        wrong = Form(form.values, (_at_field(error),))
+        wrong = Form(form.values, (field_error(error, _FIELDS),))
         return _page(request, services, wrong, None, problem_of(error).status)
     return _page(request, services, form, checked, 200)
-
-
-def _at_field(error: AdvisorError) -> FieldError:
-    return field_error(error, _FIELDS)
 
 
 def _request(form: Form) -> CheckRequest:

@@ -75,15 +75,11 @@ def anyone(request: Request[Any, Any, Any]) -> Caller | None:
     return caller
 
 
-def for_viewer(
-    request: Request[Any, Any, Any], body: bytes, media_type: str, *, etag: str | None = None
-) -> Response[bytes]:
+def for_viewer(request: Request[Any, Any, Any], body: bytes, media_type: str) -> Response[bytes]:
     """Return `body` behind `knows`: what somebody with a token sees is kept nowhere."""
     if anyone(request) is None:
-        return conditional(request, body, media_type, etag=etag, vary="Accept, Authorization")
-    return conditional(
-        request, body, media_type, cache_control=PRIVATE["Cache-Control"], etag=etag, vary=PRIVATE["Vary"]
-    )
+        return conditional(request, body, media_type, vary="Accept, Authorization")
+    return conditional(request, body, media_type, cache_control=PRIVATE["Cache-Control"], vary=PRIVATE["Vary"])
 
 
 async def _identified(connection: ASGIConnection[Any, Any, Any, Any]) -> Caller | None:
