@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import tomllib
 from datetime import time
+from importlib import resources
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, TypeAlias
 
@@ -192,80 +193,4 @@ def log_path(policy: Policy, state: Path) -> Path:
 
 def example() -> str:
     """Return a policy file to begin with, every setting at its default and explained, as a comment."""
-    return _EXAMPLE
-
-
-_EXAMPLE = """\
-# What this host may do. The agent reads this file again before every run; it has the last word over the service.
-# A line that begins with # is not in force: what it shows is the default, or an example where it says so.
-
-# Cards that may be used: numbers as nvidia-smi lists them, or UUIDs. Left out: all.
-# gpus = [0, 1]                     # example
-
-# Local times between which runs may start and go on. Empty: always.
-# hours = []
-# hours = ["22:00-07:00"]           # example
-
-# Minutes that one run may take, loading the model counted.
-# max_minutes = 30
-
-# A run ends when a GPU is hotter (degrees Celsius) or takes more power (watts, left out: no limit).
-# max_temperature = 90
-# max_watts = 400                   # example
-
-# GiB of RAM that an engine may hold (a run ends above it), and threads that a run may compute with. Left out: no limit.
-# max_ram_gib = 200                 # example
-# max_threads = 32                  # example
-
-# What all runs within 24 hours may take: GPUs times hours, and energy of the GPUs. Left out: no limit.
-# max_gpu_hours_per_day = 8         # example
-# max_kwh_per_day = 5               # example
-
-# Nothing starts while other programs hold more than this of a card's memory.
-# foreign_mib_percent = 5
-
-# Nothing runs while this file is there (`advisor host pause` makes it). Left out: `pause` in the state folder.
-# pause_file = "/run/advisor/pause" # example
-
-# What ran here, one JSON object a line. Left out: `ran.jsonl` in the state folder.
-# log_file = "/var/log/advisor.jsonl" # example
-
-# The agent refuses to run as root, and where nothing would keep engines from the network and from other files, unless
-# these say so.
-# allow_root = false
-# allow_unconfined = false
-
-[engines]
-# Folders with builds of ik_llama.cpp and llama.cpp (the `bin` that holds llama-sweep-bench or llama-bench).
-# Without one nothing can be measured.
-folders = []
-# folders = ["~/ik_llama.cpp/build/bin", "~/llama.cpp/build/bin"] # example
-# Only programs with these hashes (`sha256sum llama-sweep-bench`). Empty: every one in the folders.
-# sha256 = []
-# Engines see the folders of the system, of their own libraries and of the model, nothing else. Others that they need:
-# readable = ["/data/cuda-12.8"]    # example
-
-[models]
-# Folders with GGUF files, searched with all that is below them.
-folders = []
-# folders = ["~/models"]            # example
-
-[downloads]
-# Hugging Face repos that runs may fetch from, and GiB of disk for it in all. Empty: nothing is ever downloaded.
-# repos = []
-# repos = ["ubergarm/*", "unsloth/Qwen3-30B-A3B-GGUF"] # example
-# max_gib = 0
-# Where they are put: a folder in one of [models].
-# folder = "~/models/advisor"       # example
-# GiB that may be fetched within 24 hours. Left out: no limit.
-# max_gib_per_day = 100             # example
-# What is deleted where room is needed: nothing, or ("least-recently-used") the fetched files not used for longest.
-# evict = "never"
-
-[askers]
-# Accounts that a public host measures for besides its owner: all, none ([]), or by name; * stands for any characters.
-# accounts = ["*"]
-# accounts = ["alice", "slack:T0123ABCD:*"] # example
-# What must be approved first with `advisor host approve`: "none", "accounts" (each once) or "runs" (each one).
-# approve = "none"
-"""
+    return (resources.files("workers.agent") / "policy.toml").read_text("utf-8")
