@@ -113,9 +113,9 @@ def test_a_second_signal_or_ctrl_c_ends_the_drain_and_one_more_the_waiting() -> 
             steps.append((server._drain.begun, server.should_exit, server.force_exit))
         return steps
 
-    server = _Server(uvicorn.Config("unused"), Drain(), 600)
+    server = _Server(uvicorn.Config("unused", log_config=None), Drain(), 600)
     assert asyncio.run(told(server)) == [(True, False, False), (True, True, False), (True, True, True)]
-    server = _Server(uvicorn.Config("unused"), Drain(), 600)
+    server = _Server(uvicorn.Config("unused", log_config=None), Drain(), 600)
     server._end(0)
     assert server.should_exit
     assert server._drain.leaving
