@@ -93,8 +93,7 @@ def main() -> int:
             rows = list(lab_rows(engine))[:: options.every]
             good &= show_engine(engine, list(pool.map(replay, rows, chunksize=4)), options.show)
             good &= show_architectures(engine, pool, options.show)
-            if engine == "llama.cpp":
-                good &= show_rig(pool, options.show)
+            good &= show_rig(engine, pool, options.show)
             if engine == "ik_llama.cpp":
                 good &= show_features(pool, options.show)
                 good &= show_split(pool, options.show)

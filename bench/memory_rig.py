@@ -1,4 +1,4 @@
-"""Memory of llama.cpp against a real context on stand-in cards, in bytes.
+"""Memory of each engine against a real context on stand-in cards, in bytes.
 
 python -m bench.memory_rig [--show N]
 """
@@ -11,6 +11,7 @@ from collections import defaultdict
 from concurrent.futures import Executor, ProcessPoolExecutor
 from typing import NamedTuple
 
+from service.engine.config import ENGINES, Engine
 from tests.memory_rig import PARTS, RigFigure, RigRow, compare_bytes, rig_rows
 
 
@@ -28,13 +29,13 @@ def replay(row: RigRow) -> Outcome:
     return Outcome(row, compare_bytes(row, memory), graphs)
 
 
-def show_rig(pool: Executor, show: int) -> bool:
+def show_rig(engine: Engine, pool: Executor, show: int) -> bool:
     """Print a line for each kind of run; return whether every figure is exact to the byte."""
-    outcomes = list(pool.map(replay, rig_rows(), chunksize=4))
+    outcomes = list(pool.map(replay, rig_rows(engine), chunksize=4))
     groups: dict[str, list[Outcome]] = defaultdict(list)
     for outcome in outcomes:
         groups[outcome.row.kind].append(outcome)
-    print("\nllama.cpp, a real context on stand-in cards: figures exact to the byte of all, by part; graphs equal")
+    print(f"\n{engine}, a real context on stand-in cards: figures exact to the byte of all, by part; graphs equal")
     print(f"  {'runs with':<20}{'runs':>5}" + "".join(f"{part:>12}" for part in PARTS) + f"{'graphs':>10}")
     for kind in sorted(groups):
         print(_line(kind, groups[kind]))
@@ -59,7 +60,8 @@ def main() -> int:
     parser.add_argument("--show", type=int, default=10, help="figures that differ, the first N")
     options = parser.parse_args()
     with ProcessPoolExecutor() as pool:
-        return 0 if show_rig(pool, options.show) else 1
+        exact = [show_rig(engine, pool, options.show) for engine in ENGINES]
+    return 0 if all(exact) else 1
 
 
 if __name__ == "__main__":

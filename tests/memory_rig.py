@@ -1,4 +1,4 @@
-"""What a real context of llama.cpp reserved on stand-in cards, as commands and bytes."""
+"""What a real context of either engine reserved on stand-in cards, as commands and bytes."""
 
 from __future__ import annotations
 
@@ -10,13 +10,18 @@ from pathlib import Path
 from typing import NamedTuple
 
 from service.engine.commands import parse
+from service.engine.config import Engine
 from service.engine.memory import Memory, predict_memory
 from service.engine.units import MIB
 from tests.models import build
 
-FILE = Path(__file__).parent / "data" / "memory_rig_llama_cpp.jsonl"
-PARTS = ("weights", "kv", "compute", "output")
-_PROGRAMS = {"server": "llama-server", "bench": "llama-bench"}
+_DATA = Path(__file__).parent / "data"
+FILES: dict[Engine, Path] = {
+    "llama.cpp": _DATA / "memory_rig_llama_cpp.jsonl",
+    "ik_llama.cpp": _DATA / "memory_bytes_ik.jsonl",
+}
+PARTS = ("weights", "kv", "compute", "output", "derived")
+_PROGRAMS = {"server": "llama-server", "bench": "llama-bench", "sweep": "llama-sweep-bench"}
 
 
 @dataclass(frozen=True)
@@ -24,6 +29,7 @@ class RigRow:
     """One measured run. `measured`: bytes by device and part; devices are CUDA0 and up, and Host."""
 
     id: str
+    engine: Engine
     model: str
     mix: str
     tool: str
@@ -36,16 +42,16 @@ class RigRow:
     def predict(self) -> Memory:
         """Return what the command's own flags say about it."""
         command = f"{_PROGRAMS[self.tool]} -m m.gguf {shlex.join(self.args)}"
-        parsed = parse(command, "llama.cpp")
+        parsed = parse(command, self.engine)
         free = [n * MIB for n in self.free_mib]
-        return predict_memory("llama.cpp", build(self.model, self.mix), parsed.flags, free, tool=parsed.tool)
+        return predict_memory(self.engine, build(self.model, self.mix), parsed.flags, free, tool=parsed.tool)
 
     @property
     def kind(self) -> str:
         """What the run tries besides layers on cards."""
         asked = set(self.args)
-        if "tensor" in asked:
-            return "-sm tensor"
+        if asked & {"tensor", "graph"}:
+            return "-sm tensor" if "tensor" in asked else "-sm graph"
         if "none" in asked and "-sm" in asked:
             return "-sm none"
         if "-ncffn" in asked:
@@ -54,6 +60,8 @@ class RigRow:
             return "overrides"
         if asked & {"-ctk"}:
             return "cache types"
+        if "-mla" in asked:
+            return "latent attention"
         return "several slots" if asked & {"-np"} and self.args[self.args.index("-np") + 1] != "1" else "plain"
 
 
@@ -67,13 +75,13 @@ class RigFigure(NamedTuple):
     measured: int
 
 
-def rig_rows() -> Iterator[RigRow]:
-    """Yield all measured runs."""
-    for line in FILE.read_text().splitlines():
+def rig_rows(engine: Engine) -> Iterator[RigRow]:
+    """Yield all measured runs of an engine."""
+    for line in FILES[engine].read_text().splitlines():
         record = json.loads(line)
         devices = {name: _parts(parts) for name, parts in record["measured"]["devices"].items()}
         yield RigRow(
-            record["id"], record["model"], record["mix"], record["tool"], tuple(record["free_mib"]),
+            record["id"], engine, record["model"], record["mix"], record["tool"], tuple(record["free_mib"]),
             tuple(record["args"]), devices, record["measured"]["graph_splits"], record["measured"]["graph_nodes"],
         )  # fmt: skip
 

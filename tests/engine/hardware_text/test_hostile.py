@@ -178,7 +178,8 @@ machines = st.builds(
 @examples(300)
 def test_shorthand_says_all_that_the_description_says(machine: Hardware) -> None:
     line = to_shorthand(machine)
-    assert canonical(parse_hardware(line)) == canonical(machine)
+    read = msgspec.structs.replace(parse_hardware(line), notes=None)  # may say that a CPU's own GPU is not counted
+    assert canonical(read) == canonical(machine)
 
 
 @given(machines)

@@ -1,4 +1,4 @@
-"""A real context of llama.cpp on stand-in cards: every buffer to the byte."""
+"""A real context of either engine on stand-in cards: every buffer to the byte."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ TWO_CARDS = [24 * GIB] * 2
 
 
 def sample() -> list[RigRow]:
-    """Rows of every kind, spread over the file."""
-    kinds: dict[str, list[RigRow]] = defaultdict(list)
-    for row in rig_rows():
-        kinds[row.kind].append(row)
+    """Rows of every kind, spread over the files."""
+    kinds: dict[tuple[str, str], list[RigRow]] = defaultdict(list)
+    for row in (*rig_rows("llama.cpp"), *rig_rows("ik_llama.cpp")):
+        kinds[row.engine, row.kind].append(row)
     return [row for rows in kinds.values() for row in rows[:: max(1, len(rows) // ROWS_A_KIND)][:ROWS_A_KIND]]
 
 
-@pytest.mark.parametrize("row", sample(), ids=lambda row: f"{row.kind}-{row.id}".replace(" ", "_"))
+@pytest.mark.parametrize("row", sample(), ids=lambda row: f"{row.engine}-{row.kind}-{row.id}".replace(" ", "_"))
 def test_every_buffer_is_that_of_a_real_context(row: RigRow) -> None:
     memory = row.predict()
 

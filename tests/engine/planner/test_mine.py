@@ -11,7 +11,7 @@ from service.engine.commands import parse
 from service.engine.errors import InvalidFlags, UnknownVariant
 from service.engine.goal import Constraints, EngineChoice, GoalRequest
 from service.engine.hardware import Cpu, Gpu, Hardware, Ram
-from service.wire.advice.mine_text import mine_lines
+from service.wire.advice.text import mine_lines
 from tests import rigs
 from tests.engine.planner.asking import ask, first
 from tests.models import build

@@ -370,7 +370,9 @@ class IkGraph(ModelGraph):
         if biases[0] is not None and biases[1] is not None:
             a = self.new("ADD_ID", "f32", a.ne, a, biases[0], ids)
             b = self.new("ADD_ID", "f32", b.ne, b, biases[1], ids)
-        return self.new("FUSED_MUL_UNARY", b.kind, b.ne, b, a)
+        # gpt-oss has its own product, an operation that may write over what it reads (ik ggml.c:7295, ggml_swiglu_oai)
+        product = "UNARY" if self.model.architecture == "gpt-oss" else "FUSED_MUL_UNARY"
+        return self.new(product, b.kind, b.ne, b, a)
 
     def expert_layer(
         self, layer: int, x: Node, gating: Gating, *, norm_weights: bool, scale: bool = False, add_input: bool = True
