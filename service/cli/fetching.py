@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from service.cli.folders import cache_folder
+from service.cli.inputs import cache_folder
 from service.cli.local_files import repo_files
 from service.cli.progress import Progress
 from service.engine.config import CPU
