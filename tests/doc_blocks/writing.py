@@ -40,7 +40,10 @@ def written(page: Path, outcome: Outcome) -> str:
 
 def main(names: list[str]) -> int:
     """Write the pages named, or all that show an output; return 1 where one's commands fail."""
-    pages = [page for page in PAGES if page.name in names or (not names and any(examples(page)))]
+    asked = {Path(name).name for name in names}
+    if unknown := asked - {page.name for page in PAGES}:
+        sys.exit(f"not a page: {', '.join(sorted(unknown))}")
+    pages = [page for page in PAGES if page.name in asked or (not names and any(examples(page)))]
     failures = []
     with doc_runner() as at:
         for page in pages:
