@@ -119,7 +119,7 @@ def ik_llama_cpp(source: Path, out: Path, tools: Toolkit, jobs: int) -> dict[str
                       "-DGGML_IQK_FLASH_ATTENTION=OFF", "-DCMAKE_C_FLAGS=-DGGML_USE_CUDA",
                       "-DCMAKE_CXX_FLAGS=-DGGML_USE_CUDA",
                       "-DCMAKE_EXE_LINKER_FLAGS=-Wl,--unresolved-symbols=ignore-all")  # fmt: skip
-    backend = link(parts, out / "backend.so", beside=next((out / "build").rglob("libggml.so")))
+    backend = link(parts, out / "backend.so", uses=next((out / "build").rglob("libggml.so")))
     return {"programs": str(programs), "backend": str(backend)}
 
 

@@ -119,15 +119,15 @@ def left_out(succeed: Sequence[str], stop: Sequence[str], target: Path) -> Path:
     return target
 
 
-def link(objects: Sequence[Path], target: Path, beside: Path | None = None) -> Path:
-    """Link a shared object that needs system libraries, and what the library `beside` it has. The rest is left out.
+def link(objects: Sequence[Path], target: Path, uses: Path | None = None) -> Path:
+    """Link a shared object that needs system libraries, and what the library `uses` has. The rest is left out.
 
     Of the rest, CUDA's own functions succeed and do nothing; any other ends the measurement, as `left_out` says.
     """
     words = ["g++", "-shared", "-o", str(target), *map(str, objects), "-Wl,-Bsymbolic,--unresolved-symbols=ignore-all"]
     _run(*words)
     cuda, others = unresolved(target)
-    missing = sorted(set(others) - (_defined(beside) if beside else set()))
+    missing = sorted(set(others) - (_defined(uses) if uses else set()))
     _run(*words, str(left_out(cuda, missing, target.with_suffix(".left_out.o"))), "-ldl", "-lpthread")
     return target
 

@@ -31,7 +31,7 @@ _POINT = re.compile(
     r"|(?:(?:at|@)\s*(?P<depth>\d{1,8})(?P<kilo>k?))",
     re.IGNORECASE,
 )
-_BESIDE_REPO = re.compile(
+_REPO_THEN_HARDWARE = re.compile(
     r"(https?://\S+|[^\s/:]+/\S+)\s+((?!(?:[A-Za-z0-9]{1,6}[-_])?(?:[IT]?Q\d|BF16|F16|MXFP4)\S*$).+)"
 )
 _ADVICE = re.compile(r"(?:.*/)?([A-Za-z0-9_-]{22})(?:[/?#].*)?", re.DOTALL)
@@ -79,8 +79,8 @@ def _sections(text: str, first: str, names: dict[str, str]) -> dict[str, str]:
         else:
             found[at].append(word)
     said = {name: " ".join(value) for name, value in found.items() if value}
-    beside = _BESIDE_REPO.fullmatch(said.get("repo", ""))
-    return {**said, "repo": beside[1], "hardware": beside[2]} if beside and "hardware" not in said else said
+    both = _REPO_THEN_HARDWARE.fullmatch(said.get("repo", ""))
+    return {**said, "repo": both[1], "hardware": both[2]} if both and "hardware" not in said else said
 
 
 def check_words(text: str) -> dict[str, str]:

@@ -83,7 +83,7 @@ def is_name_alone(text: str) -> bool:
 
 
 def _without_wrapping(text: str) -> str:
-    """Return what names the repo in a link, behind a command, in a folder of the Hub's cache, or beside a variant."""
+    """Return what names the repo in a link, behind a command, in a folder of the Hub's cache, or next to a variant."""
     text = text.strip()
     if link := _LINK.fullmatch(text):
         text = link[1] or link[2]

@@ -28,8 +28,8 @@ from service.engine.run_flags import RunFlags
 
 UNMOVED = 4.0
 CUT = 0.146
-"""Beside owners of the weight W one more moves the shift by CUT (2 W + 4) / ((W + 5) (W + 4)) at most: the largest is
-0.2021 CUT, less than log 1.03."""
+"""With owners of the weight W already, one more moves the shift by at most CUT (2 W + 4) / ((W + 5) (W + 4)): the
+largest is 0.2021 CUT, less than log 1.03."""
 _DISAGREE = 3  # owners from which on their disagreement is an estimate of anything
 _SIGMA = 1.4826  # a standard deviation of a normal distribution over its median absolute deviation
 

@@ -27,7 +27,7 @@ def _in_ram(case: Case) -> int:
 
 @rule(
     "too-many-threads", "warning", _THREADS,
-    "ik_llama.cpp discussion 223; beside GPUs, 128 threads on 64 cores generated 0.25 to 0.62 times as fast as 64 in "
+    "ik_llama.cpp discussion 223; with GPUs, 128 threads on 64 cores generated 0.25 to 0.62 times as fast as 64 in "
     "four models (pauldmartinphd/llm-performance-engineering-notebook)",
     fix="-t with the number of physical cores; -tb may be larger",
 )  # fmt: skip
