@@ -11,9 +11,10 @@ from service.engine.units import GIB, MIB
 
 _SHOWN = 0.975  # of the installed RAM: a Linux machine with 64 GiB shows 62.7 in `free`
 _SERVER_CPU = re.compile(r"epyc|xeon|threadripper|altra|grace", re.I)
+_BOARD_CPU = re.compile(r"raspberry", re.I)  # its system without a desktop takes less than 1 GiB
 _WSL_SHARE = 0.5  # of the RAM, where .wslconfig says nothing else (learn.microsoft.com/windows/wsl/wsl-config)
 _WSL_KEEPS = 2  # GiB: nothing but the engine runs there
-_DESKTOP_KEEPS, _WINDOWS_KEEPS, _SERVER_KEEPS = 8, 10, 4
+_DESKTOP_KEEPS, _WINDOWS_KEEPS, _SERVER_KEEPS, _BOARD_KEEPS = 8, 10, 4, 2
 _SMALL_GIVES = 0.6  # of the RAM at least: people run 4.5 GB on laptops of 8 GB
 
 # Share of system memory that the GPU of a machine without VRAM may use. Metal's recommendedMaxWorkingSetSize is 2/3 up
@@ -39,7 +40,8 @@ def usable_ram(ram_bytes: int, os: str, cpu: str | None, sockets: int, *, report
     """Return the bytes of RAM that a model may take: what the system shows, less what else runs.
 
     The firmware and the kernel keep some 2.5 %, unless the size is one that the system `reported`. Others take 4 GiB on
-    a server, 8 on a desktop or where nothing is said, 10 with Windows, and two fifths at most. WSL sees half of it.
+    a server, 2 on a Raspberry Pi, 8 on a desktop or where nothing is said, 10 with Windows, and two fifths at most. WSL
+    sees half of it.
     """
     whole, keeps = ram_bytes if reported else int(ram_bytes * _SHOWN), _DESKTOP_KEEPS
     if "wsl" in os.lower():
@@ -49,6 +51,8 @@ def usable_ram(ram_bytes: int, os: str, cpu: str | None, sockets: int, *, report
         keeps = _WINDOWS_KEEPS
     elif sockets > 1 or _SERVER_CPU.search(cpu or ""):
         keeps = _SERVER_KEEPS
+    elif _BOARD_CPU.search(cpu or ""):
+        keeps = _BOARD_KEEPS
     return max(whole - keeps * GIB, int(ram_bytes * _SMALL_GIVES))
 
 

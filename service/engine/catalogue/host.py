@@ -23,13 +23,13 @@ _BYTES_A_CHANNEL = 8
 # lower a base clock, the more of it is reserve: a Xeon 8480 of 2.0 GHz runs all cores at 3.0, a 7950X of 4.5 at 4.9.
 ALL_CORE_AT_ZERO, ALL_CORE_PER_BASE = 1.5, 0.72
 _MODULE_GB = 16
-# NVIDIA's data sheets of DGX Spark and the Jetson modules.
+# NVIDIA's data sheets of DGX Spark and the Jetson modules; Valve's of the Steam Deck.
 _ONLY_SIZE_GB = {
     "NVIDIA GB10": 128, "Jetson AGX Thor": 128, "Jetson AGX Orin 64GB": 64, "Jetson Orin NX 16GB": 16,
-    "Jetson Orin Nano 8GB": 8,
+    "Jetson Orin Nano 8GB": 8, "AMD Custom GPU 0405": 16,
 }  # fmt: skip
 # The processor of a GPU that is part of one (AMD's product pages: the first and largest with it).
-_CPU_OF = {"AMD Radeon 8060S": "AMD Ryzen AI Max+ 395"}
+_CPU_OF = {"AMD Radeon 8060S": "AMD Ryzen AI Max+ 395", "AMD Custom GPU 0405": "AMD Custom APU 0405"}
 _DESKTOP_LANES = 16
 
 # What a platform has when the catalogue does not say: (MT/s, PCIe generation), by CPU generation.

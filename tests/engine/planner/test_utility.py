@@ -68,6 +68,7 @@ def test_ram_that_is_nearly_full_counts_against_a_config() -> None:
         ("RTX 4090, i9-13900K, 64GB DDR5-6000, WSL2", 30.0),
         ("RTX 3060, Ryzen 5 3600, 16GB", 9.6),
         ("Laptop, i5-1135G7, 8GB", 4.8),
+        ("Raspberry Pi 5 16GB", 13.6),
     ],
 )
 def test_a_model_may_take_what_the_system_and_others_leave_of_the_ram(text: str, gib: float) -> None:
