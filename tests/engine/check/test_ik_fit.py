@@ -14,7 +14,6 @@ from service.engine.engines.fit import FitAsked
 from service.engine.engines.ik_llama_cpp.fit import fitted
 from service.engine.engines.ik_llama_cpp.layers import slot_sizes, split_layers
 from service.engine.hardware_text import parse_hardware
-from service.engine.memory.spec import make_spec
 from service.engine.model import Model
 from service.engine.tensor_names import layer_of
 from service.engine.units import GIB
@@ -58,9 +57,8 @@ def test_each_card_gives_up_the_experts_of_its_last_layers_and_no_more_than_it_m
     model = moe()
     found = chosen(model, FLAGS, free)
     assert found is not None
-    spec = make_spec("ik_llama.cpp", model, found, "server", cpu_only=False)
-    sizes, _ = slot_sizes(model, spec)
-    devices = split_layers(model, replace(FLAGS, n_gpu_layers=999), spec, free)
+    sizes, _ = slot_sizes(model, found)
+    devices = split_layers(model, replace(FLAGS, n_gpu_layers=999), free)
     gone = moved(model, found)
     assert gone
     for card, n in enumerate(free):
@@ -89,9 +87,8 @@ def test_a_dense_model_is_filled_from_the_head_down() -> None:
     free = [24 * GIB, 12 * GIB]
     found = chosen(model, FLAGS, free)
     assert found is not None
-    spec = make_spec("ik_llama.cpp", model, found, "server", cpu_only=False)
-    sizes, _ = slot_sizes(model, spec)
-    devices = split_layers(model, found, spec, free)
+    sizes, _ = slot_sizes(model, found)
+    devices = split_layers(model, found, free)
     start = model.n_layer - found.n_gpu_layers
     held = [sum(sizes[i] for i in range(start, model.n_layer) if devices[i] == card) for card in (0, 1)]
     assert held[1] + sizes[-1] <= 11 * GIB < held[1] + sizes[-1] + sizes[0]

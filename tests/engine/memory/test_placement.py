@@ -8,7 +8,7 @@ from service.engine.config import ENGINES, Engine, Flags, Override
 from service.engine.errors import InvalidFlags
 from service.engine.memory import place
 from service.engine.model import Model
-from service.engine.units import GIB
+from service.engine.units import GIB, MIB
 from tests.models import build
 
 FOUR_CARDS = [24 * GIB] * 4
@@ -64,6 +64,14 @@ def test_ik_splits_by_bytes_so_that_the_head_weighs_as_much_as_several_layers(de
     placement = place("ik_llama.cpp", dense, Flags(), [24 * GIB, 24 * GIB])
 
     assert placement.layers.count(0) > placement.layers.count(1)
+
+
+def test_ik_divides_layers_by_the_context_that_is_not_padded_yet() -> None:
+    """5000 tokens, for which 5024 rows are made without flash attention. Measured: rig2026-0494."""
+    model = build("DeepSeek-R1-0528", "exps=iq3_xxs,attn=q8_0,*=q6_K")
+    flags = Flags(n_ctx=5000, n_batch=4096, n_ubatch=2048, n_gpu_layers=7, flash_attn="off", mla=2)
+    cards = place("ik_llama.cpp", model, flags, [47_900 * MIB] * 4).layers
+    assert cards[54:] == (0, 0, 1, 2, 2, 3, 3)
 
 
 @pytest.mark.parametrize("engine", ENGINES)

@@ -13,7 +13,6 @@ from service.engine.engines.ik_llama_cpp.layers import split_layers as split_ik
 from service.engine.hardware import Cpu, Gpu, Hardware, Ram
 from service.engine.memory import place
 from service.engine.memory.layers_by_count import split_layers as split_llama
-from service.engine.memory.spec import make_spec
 from service.engine.planner.pricing.fit import Fitted, Placed, Problem, Shortfall, check, slack
 from service.engine.planner.search.filled import filled
 from service.engine.planner.search.knapsack import OPTIONS, Item, one_block, pack
@@ -144,8 +143,7 @@ def test_shares_give_every_card_the_run_of_blocks_that_is_meant(engine: Engine) 
         starts = (0, *sorted(rng.randint(0, model.n_layer + 1) for _ in range(n_cards - 1)), model.n_layer + 1)
         flags = tensor_split_for(engine, model, Flags(n_ctx=16384, n_ubatch=2048), free, starts)
         assert flags is not None
-        spec = make_spec(engine, model, flags, "server", cpu_only=False)
-        owners = split_ik(model, flags, spec, free) if engine == "ik_llama.cpp" else split_llama(model, flags, free)
+        owners = split_ik(model, flags, free) if engine == "ik_llama.cpp" else split_llama(model, flags, free)
         assert [owners.count(d) for d in range(n_cards)] == [b - a for a, b in itertools.pairwise(starts)]
         assert tuple(owners[:-1]) == place(engine, model, flags, free).layers
 

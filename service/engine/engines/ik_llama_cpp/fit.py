@@ -28,7 +28,7 @@ def fitted(asked: FitAsked) -> Flags | None:
     if asked.placed:
         return asked.flags
     spec = make_spec("ik_llama.cpp", asked.model, flags, "server", cpu_only=False)
-    sizes, compute = slot_sizes(asked.model, spec)
+    sizes, compute = slot_sizes(asked.model, flags)
     room = usable(flags, asked.free)
     required, available = 0, 0
     for size in sizes:
@@ -43,7 +43,7 @@ def fitted(asked: FitAsked) -> Flags | None:
     if flags.split_mode in ("graph", "attn"):
         moved = _from_the_first(experts, required, available, compute)
     else:
-        moved = _from_the_last(experts, sizes, room, split_layers(asked.model, flags, spec, asked.free))
+        moved = _from_the_last(experts, sizes, room, split_layers(asked.model, flags, asked.free))
     return None if moved is None else replace(flags, overrides=tuple(Override(_RULE.format(i), CPU) for i in moved))
 
 

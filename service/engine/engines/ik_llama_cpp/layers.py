@@ -9,13 +9,16 @@ import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
+import msgspec
+
+from service.engine.builds.rules import TODAY, MemoryRules
 from service.engine.config import Flags
 from service.engine.engines.fit import numbers_of
 from service.engine.engines.ik_llama_cpp.caches import keys_values
 from service.engine.memory.cache import cache_bytes, cache_owner, indexer_cache
 from service.engine.memory.float32 import f32, split_shares
 from service.engine.memory.graph import row_size
-from service.engine.memory.spec import GraphSpec
+from service.engine.memory.spec import GraphSpec, make_spec
 from service.engine.model import Model
 from service.engine.units import MIB
 
@@ -36,12 +39,12 @@ class _LayerWeights(NamedTuple):
     has_norm: bool
 
 
-def split_layers(model: Model, flags: Flags, spec: GraphSpec, free: Sequence[int]) -> list[int]:
+def split_layers(model: Model, flags: Flags, free: Sequence[int], rules: MemoryRules = TODAY) -> list[int]:
     """Return the device of each block and, last, of the head by the walk alone: CPU layers are not cut off yet."""
     n_devices, n_layer = len(free), model.n_layer
     if n_devices == 1:
         return [0] * (n_layer + 1)
-    sizes, compute = slot_sizes(model, spec)
+    sizes, compute = slot_sizes(model, flags, rules)
     start = max(n_layer - flags.n_gpu_layers, 0)
     end = n_layer + (flags.n_gpu_layers > n_layer)
     shares = split_shares(flags.tensor_split, usable(flags, free))
@@ -58,8 +61,12 @@ def usable(flags: Flags, free: Sequence[int]) -> list[int]:
     return [max(n - margin * MIB, 0) for n, margin in zip(free, margins, strict=True)]
 
 
-def slot_sizes(model: Model, spec: GraphSpec) -> tuple[list[float], float]:
+def slot_sizes(model: Model, flags: Flags, rules: MemoryRules = TODAY) -> tuple[list[float], float]:
     """Return the bytes that the walk counts for each block and, last, the head; and for a device's compute buffer."""
+    spec = make_spec("ik_llama.cpp", model, flags, "server", cpu_only=False, rules=rules)
+    n_ctx = flags.n_ctx or model.n_ctx_train  # not padded yet (common.cpp:4273)
+    least = {name: min(getattr(spec, name), n_ctx) for name in ("n_tokens", "n_outputs")}
+    spec = msgspec.structs.replace(spec, n_kv=n_ctx, **least)
     estimates = _compute_estimates(model, spec)
     largest = max(estimates)
     caches = _counted_caches(model, spec)
@@ -90,7 +97,7 @@ def _walk(sizes: Sequence[float], start: int, end: int, shares: Sequence[float],
         while layer < end:
             size = sizes[layer]
             fits = loaded + size <= target
-            if not fits and loaded + size - target >= target - loaded:
+            if not fits and loaded + size - target >= f32(target - loaded):
                 break
             devices[layer] = device
             loaded = f32(loaded + size)

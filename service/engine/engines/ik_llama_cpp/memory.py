@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
-from service.engine.builds.rules import TODAY, MemoryRules
+from service.engine.builds.rules import MemoryRules
 from service.engine.config import Flags, Placement, Tool
 from service.engine.engines.ik_llama_cpp import caches, graphs
 from service.engine.engines.ik_llama_cpp.architectures import ARCHITECTURES
@@ -118,12 +118,11 @@ class IkMemory(EngineMemory):
 
     def split_layers(self, model: Model, flags: Flags, free: Sequence[int]) -> list[int]:
         """Return the devices by the walk over the layers' bytes alone: CPU layers are not cut off."""
-        spec = self.graph_spec(model, flags, "server", cpu_only=False, rules=TODAY)
-        return split_layers(model, flags, spec, free)
+        return split_layers(model, flags, free)
 
     def slot_sizes(self, model: Model, flags: Flags) -> tuple[list[float], float]:
         """Return the bytes that the walk over the devices counts."""
-        return slot_sizes(model, self.graph_spec(model, flags, "server", cpu_only=False, rules=TODAY))
+        return slot_sizes(model, flags)
 
     def ignores_overrides(self, flags: Flags) -> bool:
         """Return whether `-ngl` is 0 (src/llama.cpp:7761)."""

@@ -14,7 +14,6 @@ from service.engine.engines.ik_llama_cpp.layers import split_layers, with_cpu_la
 from service.engine.memory import layers_by_count
 from service.engine.memory.float32 import f32
 from service.engine.memory.overrides import overridden
-from service.engine.memory.spec import make_spec
 from service.engine.model import Model
 
 _CPU_MOE = re.compile(r"ffn_(up|down|gate|gate_up)_exps\.(weight|scale)")
@@ -28,8 +27,7 @@ def place_layers(
     if not free or flags.n_gpu_layers <= 0:
         return [cpu] * (model.n_layer + 1), {}
     if rules.layers_by_bytes:
-        spec = make_spec("ik_llama.cpp", model, flags, "server", cpu_only=False, rules=rules)
-        walked = split_layers(model, flags, spec, free)
+        walked = split_layers(model, flags, free, rules)
     else:
         walked = layers_by_count.split_layers(model, flags, free, head_first=False)
     moved = _cpu_experts(model, flags, walked, cpu, rules) | overridden(model, flags.overrides, cpu)
