@@ -255,11 +255,27 @@ def test_the_same_question_gets_the_same_answer() -> None:
     assert again == ask(QWEN, "q2_K", hardware=rigs.ONE_3090_DESKTOP)
 
 
-def test_the_list_shows_the_front_of_bits_and_time_and_the_first_ones_variant_on_the_other_engine() -> None:
+def test_the_list_has_a_line_a_variant_of_the_front_and_the_first_ones_variant_on_the_other_engine() -> None:
     body = ask("GLM-4.5-Air", "q4_K_M", "q2_K", "iq4_xs", "q8_0", hardware=rigs.ONE_3090_DESKTOP)
     top = first(body)
     assert any(c.variant == top.variant and c.engine != top.engine for c in body.configs[1:])
-    assert {c.variant for c in body.configs} == {"q4_K_M", "q2_K", "iq4_xs", "q8_0"}
+    assert sorted(c.variant for c in body.configs if c is not body.configs[3]) == ["iq4_xs", "q4_K_M", "q8_0"]
+    left_out = [loser.why for loser in body.losers if loser.variant == "q2_K" and loser.placed]
+    assert left_out
+    assert all(why.startswith("quantisation raises its perplexity by about") for why in left_out)
+
+
+def test_fewer_cards_get_no_line_each_where_other_variants_are_shown() -> None:
+    variants = ("q4_K_M", "iq4_xs", "q5_K_M", "iq3_ks", "iq2_ks")
+    body = ask("DeepSeek-R1-0528", *variants, hardware=rigs.TWO_5090_TWO_4090, engine="ik_llama.cpp")
+    shown = [c.variant for c in body.configs if c.pick is None]
+    assert len(shown) >= 2
+    assert len(shown) == len(set(shown))
+
+
+def test_a_repo_with_one_variant_still_has_something_to_compare() -> None:
+    body = ask(QWEN, "q2_K", hardware=rigs.ONE_3090_DESKTOP)
+    assert [c.variant for c in body.configs[1:]] != []
 
 
 def test_a_config_that_only_uses_more_cards_at_the_same_speed_is_not_shown() -> None:

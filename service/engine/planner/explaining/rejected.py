@@ -9,7 +9,7 @@ from service.engine.advice import Loser
 from service.engine.goal import Goal
 from service.engine.planner.pricing.candidate import Candidate
 from service.engine.planner.pricing.fit import in_mib
-from service.engine.planner.ranking.rank import Contender
+from service.engine.planner.ranking.rank import DAMAGED, Contender
 from service.engine.planner.search.one_variant import Outcome, Rejected
 
 MOST_LOSERS = 60
@@ -79,13 +79,28 @@ def _placed(outcome: Outcome, ranked: Sequence[Contender]) -> Iterator[_Line]:
 
 def _slower(c: Contender, ranked: Sequence[Contender]) -> str:
     own = [(i, k) for i, k in enumerate(ranked, 1) if (k.engine, k.variant) == (c.engine, c.variant)]
-    rank, nearest = own[0] if own else (len(ranked), ranked[-1])
+    if not own:
+        return _variant_not_shown(c, ranked)
+    rank, nearest = own[0]
     percent = c.seconds.expected / nearest.seconds.expected * 100 - 100
     if percent > 0:
         return f"slower by {max(percent, 0.1):.{0 if percent >= 1 else 1}f} % than #{rank}"
     if c.fitted.flags.cache_type_k != nearest.fitted.flags.cache_type_k:
         return f"faster than #{rank} by {-percent:.0f} % only: not worth a quantised cache"
     return f"no more than {max(-percent, 0.1):.1f} % faster than #{rank}"
+
+
+def _variant_not_shown(c: Contender, ranked: Sequence[Contender]) -> str:
+    places = list(enumerate(ranked, 1))
+    if other := next((i for i, k in places if k.variant == c.variant), None):
+        return f"the same variant is #{other}, with the other engine"
+    if c.loss > DAMAGED:
+        return f"quantisation raises its perplexity by about {c.loss:.0f} %"
+    better = [(i, k) for i, k in places if k.loss <= c.loss and k.seconds.expected <= c.seconds.expected]
+    if better:
+        rank, k = min(better, key=lambda pair: pair[1].seconds.expected)
+        return f"#{rank} takes {k.seconds.expected:.1f} s, and quantisation costs it no more"
+    return f"eight configs at most are shown, and #{len(ranked)} costs less in time and quality together"
 
 
 def _rejected(rejected: Rejected, outcome: Outcome, ranked: Sequence[Contender], goal: Goal) -> _Line:

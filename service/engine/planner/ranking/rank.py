@@ -22,6 +22,7 @@ from service.engine.speed import Speed
 
 T = TypeVar("T")
 MAX_CONFIGS = 8
+_MIN_CONFIGS = 3  # fewer lines leave nothing to compare
 _MAX_PER_VARIANT_AND_ENGINE = 2
 _Q8_BPW = 8.5  # bits beyond Q8_0 are not counted: no one has shown them to matter
 _WORTH_SHOWING = 0.97  # a second config of one variant and engine must save 3 % of the time
@@ -119,8 +120,8 @@ def rank(contenders: list[Contender], goal: Goal) -> Ranked:
     """Return at most eight contenders in order, at most two of one variant and engine.
 
     First the one of the least cost (`utility.cost`); for the goal `fastest` the fastest that reaches the minima. Then
-    the other picks, then by the goal's time: the first one's variant on the other engine, one of each variant that
-    people ask for or that nothing beats in both quality and time, and the fastest others.
+    the other picks, then by the goal's time: the first one's variant on the other engine, and one of each variant that
+    people ask for or that nothing beats in both quality and time. Where these are fewer than three, the fastest others.
     """
     by_time = _distinct(sorted(_largest_batches(contenders, goal), key=lambda c: c.seconds.expected), goal)
     if not by_time:
@@ -131,8 +132,10 @@ def rank(contenders: list[Contender], goal: Goal) -> Ranked:
     others = [c for c in by_time if all(c is not k for k in named)]
     twin = [c for c in others if c.variant == first.variant and c.engine != first.engine][:1]
     others.sort(key=lambda c: c.loss > DAMAGED)
-    wanted = [*named, *twin, *_one_a_variant(first, by_time, goal), *others]
+    wanted = [*named, *twin, *_one_a_variant(first, by_time, goal)]
     chosen = _limited(list({id(c): c for c in wanted}.values()))
+    if len(chosen) < _MIN_CONFIGS:
+        chosen = _limited(list({id(c): c for c in [*chosen, *others]}.values()))[:_MIN_CONFIGS]
     rest = [c for c in chosen if all(c is not k for k in named)]
     return Ranked([*named, *sorted(rest, key=lambda c: c.seconds.expected)], picked)
 
