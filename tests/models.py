@@ -1,7 +1,8 @@
 """Header-true models without weights, in the quantisation mixes people use.
 
 A mix is a comma list of SUBSTRING=TYPE where the first match wins and `*` matches all, a single type, or the name of
-a preset that approximates what llama-quantize makes under that name.
+a preset that approximates what llama-quantize makes under that name. `Qwen3-8B@4` is the first four layers of Qwen3-8B
+with a vocabulary of 32,768: of true widths, and small enough to be filled with weights.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from tests.shapes import OLD_FILES, SHAPES, Shape
 from tests.shapes.rows import Values
 
 ALIGNMENT = 32
+_CUT_VOCABULARY = 32_768
 
 
 def model_names() -> tuple[str, ...]:
@@ -36,6 +38,31 @@ _PRESETS = {
     "q4_k_s": ("q4_K", "q5_K", "q4_K"),
     "iq4_xs": ("iq4_xs", "q5_K", "q4_K"),
 }
+
+
+def _shape(name: str) -> Shape:
+    """The shape of a model, or of its first layers (`NAME@LAYERS`)."""
+    whole, _, layers = name.partition("@")
+    shape = (SHAPES | OLD_FILES)[whole]()
+    return _cut(shape, int(layers)) if layers else shape
+
+
+def _cut(shape: Shape, n_layer: int) -> Shape:
+    count = f"{shape.architecture}.block_count"
+    n_before, n_vocab = shape.metadata[count], min(shape.n_vocab, _CUT_VOCABULARY)
+    rows = [
+        row._replace(dims=tuple(n_vocab if n == shape.n_vocab else n for n in row.dims))
+        for row in shape.rows
+        if (layer_of(row.name) or 0) < n_layer
+    ]
+    metadata: Values = {
+        key: value[:n_layer] if isinstance(value, list) and len(value) == n_before else value
+        for key, value in shape.metadata.items()
+    }
+    metadata[count] = n_layer
+    if (key := f"{shape.architecture}.vocab_size") in metadata:
+        metadata[key] = n_vocab
+    return Shape(shape.architecture, metadata, rows, n_vocab)
 
 
 def _preset_type(preset: tuple[str, str, str], name: str, n_layer: int) -> str:
@@ -87,7 +114,7 @@ def _general(model_name: str, shape: Shape) -> Values:
 @lru_cache(maxsize=64)
 def build_header(model_name: str, mix: str) -> Header:
     """Return the merged header of `model_name` quantised to `mix`, as the parser would return it."""
-    return _header(model_name, (SHAPES | OLD_FILES)[model_name](), mix)
+    return _header(model_name, _shape(model_name), mix)
 
 
 def _header(model_name: str, shape: Shape, mix: str) -> Header:
@@ -115,7 +142,7 @@ def gguf_files(model_name: str, mix: str, shards: int = 1) -> tuple[File, ...]:
     With `shards` above 1, the first has the metadata, and every one its share of the bytes, as llama-gguf-split makes
     them.
     """
-    shape = (SHAPES | OLD_FILES)[model_name]()
+    shape = _shape(model_name)
     tensors = build_header(model_name, mix).tensors
     metadata: dict[str, gguf_file.Value] = {**_general(model_name, shape), **gguf_file.tokenizer(shape.n_vocab)}
     if shards == 1:
@@ -135,7 +162,7 @@ def gguf_bytes(model_name: str, mix: str, small: bool = False) -> bytes:
     """Return the header of `model_name` as the bytes of one file; `small`: with a tokenizer of 300 tokens."""
     if not small:
         return gguf_files(model_name, mix)[0].head
-    shape = (SHAPES | OLD_FILES)[model_name]()
+    shape = _shape(model_name)
     metadata: dict[str, gguf_file.Value] = {**_general(model_name, shape), **gguf_file.tokenizer(300)}
     return gguf_file.header_bytes(metadata, build_header(model_name, mix).tensors)
 
