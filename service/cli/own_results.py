@@ -6,6 +6,7 @@ import math
 import statistics
 import sys
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
@@ -30,7 +31,7 @@ from service.flows.advice.check_direct import check_directly
 from service.settings import Settings
 from service.wire.advice.advice import Advice
 from service.wire.advice.check import BatchCase
-from service.wire.results.submissions import ON_DISK, SavedResults
+from service.wire.results.submissions import ON_DISK, SavedResult, SavedResults
 
 _MAX_FILE = 16 << 20
 _MOST_SPEEDS = 200
@@ -49,8 +50,9 @@ class _OwnRun(NamedTuple):
 def with_own(settings: Settings, advice: Advice, files: Sequence[str]) -> Advice:
     """Return an advice whose estimates are corrected by the runs in `files`, ranked again by them.
 
-    A file is what `validate --here` kept, or a command with what a benchmark or server printed. Raises InvalidInput for
-    a file that holds no measurement, or one of another machine; AdvisorError where its model cannot be read.
+    A file is what `validate --here` kept, or a command with what a benchmark or server printed. What was kept of files
+    on this disk is of those that lie next to it (headers are enough), or of the advice's own. Raises InvalidInput for a
+    file that holds no measurement, or one of another machine; AdvisorError where its model cannot be read.
     """
     if advice.goal is None or not advice.configs:
         return advice
@@ -113,14 +115,21 @@ def _of_saved(file: str, kept: SavedResults, advice: Advice) -> Iterator[_OwnRun
     for one in measured:
         engine = one.document.engine
         made = launch(engine, "server", to_flags(one.document.flags), model_path=one.document.files[0].path)
-        model = advice.repo if one.model.repo == ON_DISK else f"{one.model.repo}:{one.model.variant}"
-        yield _OwnRun(engine, bash(made), model, one.report.rows)
+        yield _OwnRun(engine, bash(made), _model_of(file, one, advice), one.report.rows)
+
+
+def _model_of(file: str, one: SavedResult, advice: Advice) -> str:
+    """What the model of a kept result is called: its repo and variant; of files on this disk, where they are."""
+    if one.model.repo != ON_DISK:
+        return f"{one.model.repo}:{one.model.variant}"
+    beside = Path(file).parent / one.document.files[0].path.rpartition("/")[2]
+    return str(beside) if beside.is_file() else advice.repo
 
 
 def _error(settings: Settings, run: _OwnRun, hardware: Hardware) -> dict[Phase, float]:
     """Return the median logarithm of measured over expected speed, by phase."""
     case = BatchCase(command=run.command, model=run.model, hardware=hardware, engine=run.engine)
-    speeds = list(_speeds(run.rows))[:_MOST_SPEEDS]
+    speeds = list(speeds_of(run.rows))[:_MOST_SPEEDS]
     compared = check_directly(settings, msgspec.structs.replace(case, measured=speeds)).compared
     found: dict[Phase, float] = {}
     phases: tuple[Phase, ...] = ("pp", "tg")
@@ -131,7 +140,8 @@ def _error(settings: Settings, run: _OwnRun, hardware: Hardware) -> dict[Phase, 
     return found
 
 
-def _speeds(rows: Sequence[MeasuredRow]) -> Iterator[MeasuredSpeed]:
+def speeds_of(rows: Sequence[MeasuredRow]) -> Iterator[MeasuredSpeed]:
+    """Yield the median of each row's repeats, as a check takes what was measured."""
     for row in rows:
         pp = statistics.median(row.pp_tps) if row.pp_tps else None
         tg = statistics.median(row.tg_tps) if row.tg_tps else None

@@ -50,7 +50,8 @@ def with_others_results(
 
 def _learned(config: AdvisedConfig, goal: Goal, near: Sequence[Observation]) -> AdvisedConfig:
     def told(tg: str, pp: str) -> str:
-        results = f"{len(near)} result{'s' * (len(near) > 1)} of this model on these cards"
+        of = "this model" if any(one.nearness.model for one in near) else "other models"
+        results = f"{len(near)} result{'s' * (len(near) > 1)} of {of} on these cards"
         return f"{results}: the estimate moved by {tg} for tokens and {pp} for prompts"
 
     return _moved(config, goal, lambda point: corrected(point, near), told)
