@@ -8,7 +8,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-com
 # Else every process of the tests would compile every module that it imports.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup demo serve docs check format test test-engine test-browser test-clients test-full bench soak live-check calibrate drift rig examples pages types openapi lock pin-images
+.PHONY: help setup demo serve docs check format test test-engine test-browser test-clients test-full bench soak live-check calibrate drift rig gpu-day examples pages types openapi lock pin-images
 
 help: ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
@@ -63,6 +63,10 @@ drift: setup ## what a source tree has that the known build has not: SOURCE=path
 
 rig: setup ## build an engine on cards whose memory is only addresses: SOURCE=path or llama-cpp-python's .tar.gz
 	$(BIN)/python -m rig.build $(SOURCE)
+
+gpu-day: MINUTES = 30
+gpu-day: setup ## what only a real card can tell, measured for MINUTES=30 into OUT=gpu-day; ENGINE_DIRS=folders of built engines, DRY_RUN=1: the plan
+	$(BIN)/python -m rig.gpu_day --minutes $(MINUTES) --out $(or $(OUT),gpu-day) $(addprefix --engine-dir ,$(ENGINE_DIRS)) $(if $(DRY_RUN),--dry-run)
 
 test-browser: setup ## fetch axe-core, by which tests in a browser check accessibility
 	npm ci --prefix tests/browser --silent --no-audit --no-fund
