@@ -49,6 +49,8 @@ _GPU_NOISE = frozenset(
         "design",
         "apple",
         "workstation",
+        "miner",
+        "mining",
         "hbm2",
         "hbm2e",
         "hbm3",
@@ -89,7 +91,7 @@ _PARENTHESES = re.compile(r"\([^()]{0,200}\)")
 _SIZE = re.compile(r"(?<![\w.])(\d{1,4})[ -]?gi?b\b", re.I)
 _WORDS = re.compile(r"[a-z0-9+]+")
 _JOINED = re.compile(
-    r"\b(rtx|gtx|rx|geforce|quadro|tesla|titan|ryzen|threadripper|epyc|xeon)(?=[am]?\d)|\b(m[1-9])(?=(?:pro|max|ultra)\b)",
+    r"\b(rtx|gtx|rx|geforce|quadro|tesla|titan|ryzen|threadripper|epyc|xeon|amd|intel|nvidia)(?=[am]?\d)|\b(m[1-9])(?=(?:pro|max|ultra)\b)",
     re.I,
 )
 _COUNT = re.compile(r"^\s*\d{1,2}\s*x\s+", re.I)
@@ -237,7 +239,7 @@ def gpu_key(name: str) -> str:
 def cpu_key(name: str) -> str:
     """Return a CPU's name without maker, product line, clock and spelling."""
     plain = re.split(r"@| w/| with ", _COUNT.sub("", _plain(name)))[0]
-    plain = re.sub(r"\b(?:threadripper|tr) pro\b", "", plain)
+    plain = re.sub(r"\b(?:threadripper|tr) pro\b|(?<=\bhx) pro\b|(?<=\bmax) pro\b|(?<=\bmax\+) pro\b", "", plain)
     words = [word for word in _WORDS.findall(_CORES.sub(" ", plain).replace("-", " ")) if word not in _CPU_NOISE]
     is_ryzen_class = len(words) > 1 and re.fullmatch(r"r?[3579]|\d", words[0]) is not None  # `Ryzen 5`, `R5`
     return "".join(words[1:] if is_ryzen_class else words)

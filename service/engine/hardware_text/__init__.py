@@ -18,7 +18,9 @@ from service.engine.hardware_text.json_text import read_json
 from service.engine.hardware_text.linux import read_cpuinfo, read_free, read_lscpu, read_meminfo
 from service.engine.hardware_text.llama import read_cuda_init, read_list_devices, read_vulkan_init
 from service.engine.hardware_text.nvidia import read_csv, read_list, read_table
+from service.engine.hardware_text.questions import ask_about_shared_memory
 from service.engine.hardware_text.rocm import read_rocm_smi
+from service.engine.hardware_text.runtimes import read_loading, read_ollama, read_sycl
 from service.engine.hardware_text.shorthand import read_shorthand
 from service.engine.hardware_text.summaries import read_fetch, read_inxi, read_lspci
 from service.engine.hardware_text.system_profiler import read_system_profiler
@@ -36,6 +38,9 @@ _RECOGNISERS: tuple[Recogniser, ...] = (
     read_list_devices,
     read_cuda_init,
     read_vulkan_init,
+    read_sycl,
+    read_ollama,
+    read_loading,
     read_system_profiler,
     read_cim,
     read_free,  # before lscpu, whose lines its own are like
@@ -69,6 +74,7 @@ def parse_hardware(text: str, *, gpus_required: bool = True) -> Hardware:
     lines = text.replace("\r", "\n").replace("\u00a0", " ").split("\n")
     stated_first = sorted(_read(lines, _RECOGNISERS), key=lambda f: f.tool != "")
     hardware = combine(stated_first, gpus_required)
+    ask_about_shared_memory(hardware, text)
     check(hardware)
     return hardware
 

@@ -90,7 +90,7 @@ def _plain(name: str) -> bool:
         bool(rows)
         and not reading
         and len({row.name for row in rows}) == 1
-        and not re.search(r"\d\s?GB|Apple|[()+,;\[\]]", rows[0].name)
+        and not re.search(r"\d\s?GB|Apple|80[56]0S|[()+,;\[\]]", rows[0].name)
     )
 
 

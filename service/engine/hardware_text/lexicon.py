@@ -7,10 +7,11 @@ import re
 _I = re.I
 SIGNS = {
     "✖️": "x", "✖": "x", "×": "x", "，": ", ", "、": ", ", "；": "; ", "（": " (", "）": ") ", "。": ". ",
-    "双路": " dual ", "单路": " single ", "双卡": " dual ", "内存": " RAM ", "显存": " VRAM ", "显卡": " GPU: ",
-    "核": " cores ", "张": " ", "块": " ", "条": " ", "至强": " Xeon ", "\\~": "~", "\\*": "*", "\\-": " ", "\\+": "+",
+    "双路": " dual ", "单路": " single ", "双卡": " dual ", "双": " dual ", "内存": " RAM ", "显存": " VRAM ",
+    "显卡": " GPU: ", "核": " cores ", "张": " ", "块": " ", "条": " ", "颗": " ", "至强": " Xeon ",
+    "英特尔": " Intel ", "处理器": " CPU ", "魔改": " modded ", "\\~": "~", "\\*": "*", "\\-": " ", "\\+": "+",
 }  # fmt: skip
-MARKUP = re.compile(r"\*\*|__|`{1,3}|(?:(?<=\n)|^)[ \t]*(?:[-*•#>]+|\d\.)[ \t]+|~(?=\d)")
+MARKUP = re.compile(r"\*\*|__|`{1,3}|(?:(?<=\n)|^)[ \t]*(?:[-*•#>|]+|\d\.)[ \t]+|~(?=\d)")
 SPACES = re.compile(r"[^\S\n]+")
 # What stands between two parts; a full stop ends a clause where a word follows.
 SEPARATOR = re.compile(
@@ -39,7 +40,7 @@ FILLER = re.compile(
     _I,
 )
 
-_UNIT = r"(?:gib|gb|go|gigabytes?|gigas?|gigs?|g|tib|tb|t)"
+_UNIT = r"(?:gib|gb|gi|go|gigabytes?|gigas?|gigs?|g|tib|tb|t)"
 SIZE = re.compile(
     rf"(?<!\d)(?!\d{{3,6}}t\b)(\d{{1,6}}(?:\.\d{{1,3}})?)\s?({_UNIT[3:-1]})\b(?![/@]s|\w)|(\d{{2,4}})(?=[^\S\n]?(?:(?:lp)?ddr\d|ram\b))",
     _I,
@@ -52,27 +53,34 @@ RANGE = re.compile(
 )
 _DISK = r"(?:nvme|ssds?|hdds?|m\.2|disks?|drives?|storage|sata)"
 ROLE_VRAM = re.compile(
-    r"\s*(?:\)\s*)?(?:of\s|in\s|total\s|combined\s)*(?:v[\s-]?ram|gpu\s(?:memory|ram|vram)|gpu(?!\w|[^\S\n]*(?::|[a-z]*\d|rtx|gtx|rx\b|nvidia|amd|radeon|geforce|tesla|arc\b))|video\s(?:memory|ram)|gddr\d\w?|hbm\w?)\b",
+    r"[^\S\n]*(?:\)[^\S\n]*)?(?:of\s|in\s|total\s|combined\s)*(?:v[\s-]?ram|gpu\s(?:memory|ram|vram)|gpu(?!\w|[^\S\n]*(?::|[a-z]*\d|rtx|gtx|rx\b|nvidia|amd|radeon|geforce|tesla|arc\b))|video\s(?:memory|ram)|gddr\d\w?|hbm\w?)\b",
     _I,
 )
 ROLE_RAM = re.compile(
-    r"\s*(?:of\s|for\s|total\s|in\s|my\s|the\s|shared\s|fast\s|motherboard\s|ecc\s|quad[\s-]channel\s|\(?\d+\s?x\s?\d+\s?gb\)?\s)*"
+    r"[^\S\n]*(?:of\s|for\s|total\s|in\s|my\s|the\s|shared\s|fast\s|motherboard\s|ecc\s|quad[\s-]channel\s|\(?\d+\s?x\s?\d+\s?gb\)?\s)*"
     r"(?:system|main|host|cpu|unified|ram\b|memory|arbeitsspeicher|hauptspeicher"
     r"|(?:de\s)?(?:memoria|mémoire)(?!\s(?:de\s)?v[íi]deo)|de\sram\b"
     r"|(?:lp|so-?)?ddr\d|[rul]?r?dimms?|sodimm|ecc)", _I)  # fmt: skip
-ROLE_BEFORE = re.compile(r"\b(v[\s-]?ram|video memory|ram|memory)\s*(?:[:=]|is|of|size|total)*\s*\(?$", _I)
+ROLE_BEFORE = re.compile(
+    r"\b(v[\s-]?ram|video memory|ram|memory)\s*(?:per\s(?:gpu|card))?\s*(?:[:=]|is|of|size|total)*\s*\(?$", _I
+)
 ROLE_EACH = re.compile(r"^[^,;\n.]{0,16}?\b(?:each|apiece|per (?:card|gpu)|a card)\b|^\s*x\s?\d", _I)
 ROLE_PER_CPU = re.compile(r"^[^,;\n.]{0,24}?\b(?:per|each|pro|a)\s(?:cpu|socket|processor|node)\b", _I)
 ROLE_TOTAL = re.compile(
-    r"\b(?:total|combined|altogether|overall|together|sum)\b|=\s*$|(?:giving|gives|makes?|reach|gets?|so|for)\b"
+    r"\b(?:total|combined|altogether|overall|together|sum|pool(?:ed)?)\b|=\s*$|(?:giving|gives|makes?|reach|gets?|so|for)\b"
     r"[^,;\n]{0,12}$",
     _I,
 )
 
 _GB = r"(?:gib|gb|go|gigas?|gigs?|g)\b(?!/s)"
 # Between a size and the card that has it.
+_SOLD_BY = (
+    r"(?:(?:msi|evga|asus|gigabyte|zotac|palit|pny|gainward|inno3d|kfa2|galax|manli|colorful|xfx|sapphire|powercolor|asrock|sparkle|maxsun|gunnir"
+    r"|nvidia|amd|used|modded|refurbished|second-?hand)\s+)*"
+)
+SOLD_BY = re.compile(_SOLD_BY, _I)
 AT_CARD = re.compile(
-    r"\s*(?:version\s)?(?:(?:on|of|in)\s(?:my|the|a)\s)?\s*(?:(?:msi|evga|asus|gigabyte|zotac|palit|pny|nvidia|amd|used|modded)\s+)*",
+    rf"\s*(?:version\s)?(?:(?:on|of|in)\s(?:my|the|a)\s)?\s*{_SOLD_BY}",
     _I,
 )
 MODULES = re.compile(
@@ -107,7 +115,7 @@ SOCKETS = re.compile(r"(\d|single|dual|two|quad)[\s-]?sockets?\b|([1248])[ps]\b(
 CHANNEL_WORDS = {
     "dual": 2, "quad": 4, "hexa": 6, "octa": 8, "zwei": 2, "vier": 4, "acht": 8, "doble": 2, "cuádruple": 4,
 }  # fmt: skip
-FREE = re.compile(r"\(?(\d{1,6}(?:\.\d{1,4})?)\s?(gib|gb|g|mib|mb)\s(?:are\s)?(?:free|available)\b\)?", _I)
+FREE = re.compile(r"\(?(\d{1,6}(?:\.\d{1,4})?)\s?(gib|gb|gi|g|mib|mb)\s(?:are\s)?(?:free|available)\b\)?", _I)
 # What something else holds of a card: `3 GB already used by the desktop`.
 USED = re.compile(
     r"\(?~?(\d{1,6}(?:\.\d{1,4})?)\s?(gib|gb|gigs?|g|mib|mb)\s(?:of\s(?:it|that|the\sv?ram|vram)\s)?(?:is\s|are\s)?(?:already\s|always\s|currently\s)?"
@@ -190,12 +198,19 @@ COUNT = re.compile(
 )
 COUNT_BEFORE = re.compile(r"[x*](\d{1,2})()()\s+(?=[a-z]*\s?\d)", _I)  # `x2 3090`, first in a part
 COUNT_BEHIND = re.compile(r"\(?[x*]\s?(\d{1,2})\)?(?![\w/.])|(\d{1,2})\s?[x*](?=\s*(?:[,;\n)+]|$))|\((\d{1,2})\)", _I)
+# How many cards there are in all: `2 GPUs (5060 and 7900 GRE)`, `GPU count: 3`.
+CARDS = re.compile(
+    rf"(\d{{1,2}}|{_NUMBER})\s(?:(?:nvidia|amd|intel|different|identical|discrete|dedicated|graphics|video)\s)*"
+    r"(?:gpus?(?:['’]s)?|cards)\b"
+    r"|(?:gpu|card)s?\s(?:count|number)\s?[:=]\s?(\d{1,2})\b",
+    _I,
+)
 SOME = re.compile(r"(?:some|several|few|multiple|many|various|bunch of)\b", _I)
 ALTERNATIVE = re.compile(r"(?:or|vs\.?|versus|either|but an?|not (?:with|an?|the)|instead of|rather than|oder)\b", _I)
 PLAN = re.compile(
     r"(?:i['’]d|upgrad\w*|won['’]?t|working on|planning|plan|consider(?:ing)?|thinking|maybe|possibly|hopefully|would"
     r"|wouldn['’]?t|should|will|later|sold|selling|replac\w*|wait\w*|wish|want(?:ing)?|buy(?:ing)?|add(?:ing)?|used to"
-    r"|went|market|connect|another (?:machine|pc|rig|box|server)"
+    r"|went|market|connect|separately|another (?:machine|pc|rig|box|server)"
     r"|(?:the )?(?:other|second) (?:is|machine|pc|rig|one|server|box))\b",
     _I,
 )
@@ -244,14 +259,14 @@ CPU_LINE = re.compile(
     r"(?:(?:amd|intel|genuine|qualcomm|ampere)\s+){0,2}(?:\d{1,2}(?:st|nd|rd|th)\s+gen\s+(?:intel\s+)?)?"
     r"(?:(?:core[\s-]+)?(?:i-?[3579](?:[\s-]\d{4,5}\w{0,3})?|ultra\s+[579][\s-]+\w{3,5})|(?:r[3579]|r)\s\d{4}\w{0,3}"
     r"|core\s+[3579]\s+\d{3}\w{0,2}"
-    r"|ryzen(?:[\s-]+(?:threadripper|pro|ai|max\+?|r?[3579](?!\w)|hx|z\d))*(?:[\s-]+(?:hx\s)?\d{3,5}\w{0,3}\+?)?"
+    r"|ryzen(?:[\s-]+(?:threadripper|pro|ai|max\+?|r?[3579](?!\w)|hx|z\d))*(?:[\s-]+(?:hx\s)?\d{3,5}\w{0,4}\+?)?"
     r"|(?:threadripper|tr)(?:\s+pro)?(?:[\s-]+\d{4}\w{0,3})?|epyc(?:[\s-]+\d\w{3,5})?"
     r"|(?:gold|silver|platinum|bronze)\s\d{4}\w{0,2}\+?|e[357][\s-]\d{4}\w?(?:\s?v[1-4])?|xeons?(?:[\s-]+(?:gold|silver|platinum|bronze|cpu|w|max|phi|(?:[ew][\d]?)(?=[\s-]*\d)))*(?:[\s-]+(?!\d{1,2}\b)[ewd]?\d?-?\d{4,5}\w{0,3}\+?(?:\s?v\d)?|[\s-]+e[3579]\b)?"
-    r"|snapdragon(?:\s+x\d?)?(?:\s+(?:elite|plus|pro|extreme))?|altra(?:\s+max)?(?:\s+[qm]\d{2,3}-\d{2})?|grace(?:\s+cpu)?|celeron\s\w+|pentium\s\w+|athlon\s\w+"
-    r"|(?:intel\s)?n(?:95|97|100|150|200|305)(?!\w))(?!\w)(?:\s+(?:cpus?|processors?))?",
+    r"|snapdragon(?:\s+x\d?)?(?:\s+(?:elite|plus|pro|extreme))?|altra(?:\s+max)?(?:\s+processor)?(?:\s+[qm]\d{2,3}-\d{2})?|a(?:96|128|144|192)-\d{2}x|grace(?:\s+cpu)?|celeron\s\w+|pentium(?:\s[a-z]{0,6}\d\w{2,5})?|athlon\s\w+"
+    r"|\d{4}\w?(?=[^\S\n](?:cpus?|processors?)\b(?!\s?:))|(?:intel\s)?n(?:95|97|100|150|200|305)(?!\w))(?!\w)(?:\s+(?:cpus?|processors?))?",
     _I,
 )
-CPU_NUMBER = re.compile(r"(?:amd\s+|intel\s+)?\d{4,5}(?:x3d|hx3d|hx|hs|wx|xt|x|ge|g|h|u|kf|ks|k|f)", _I)
+CPU_NUMBER = re.compile(r"(?:amd\s+|intel\s+)?\d{4,5}(?:x3d2?|hx3d|hx|hs|wx|xt|x|ge|g|h|u|kf|ks|k|f)", _I)
 QUOTED = re.compile(
     r'(?:(\d{1,3})\s?x\s+)?(gpu|cpu)\s+"([^"\n]{1,200})"\s*((?:\[[^\[\]]{0,1000}\])?)'
     r"(?:\s?((?:\d{1,2} sockets?)?(?:\s?\d{1,4} cores?)?))",
@@ -268,18 +283,26 @@ NOTE = re.compile(
     rf"{_DISK}(?:\s{_DISK}|\sraid\s?\d?)*\b"
     rf"|{_DISK}\s?[:=]?\s?(?:\(\s?~?)?\d{{1,5}}(?:\.\d{{1,2}})?\s?[gt]b\b(?:/s)?"
     rf"|(?:\d{{1,2}}\s?x?\s?)?(?:(?:pcie|gen\s?\d)\s)?{_DISK}(?:\sgen\s?\d)?\b(?!\s?[:=]?\s?\(?~?\d)"
-    r"|\d{3,4}\s?w(?:atts?)?\s(?:psu|power\ssupply)\b"
+    r"|(?:\d\s?x\s)?\d{3,4}\s?w(?:atts?)?\s(?:total|psus?|power\ssuppl(?:y|ies))\b"
     r"|(?:up\sto|max(?:imum)?)\s\d+\s?gb\s(?:of\s)?vram"
     r"|\(?(?:@\s?|at\s|with\s)?(?:(?:power[\s-]?)?(?:limit(?:ed)?|capp?(?:ed)?|draw)\s?(?:to|at|of|is)?\s?[:=]?\s?|pl\s?[:=]?\s?)?"
     r"\d{2,3}\s?w(?:atts?)?\b(?:\s(?:each|a\scard|tdp|power[\s-]limit|limit))?\)?"
     r"|(?:precision|poweredge|optiplex|thinkstation|proliant)\s(?:[a-z]+\s?)?\d[\w-]*"
-    r"|(?:dell|hpe?|lenovo|supermicro|asrock|gigabyte|asus)\s(?:pro\s(?:ws\s)?|poweredge\s|precision\s|thinkstation\s|proliant\s)?[a-z]+\d[\w-]*|gen(?:eration)?\s?\d\b|\d(?:st|nd|rd|th)\sgen\b"
+    r"|(?:dell|hpe?|lenovo|supermicro|asrock(?:\srack)?|gigabyte|asus|fujitsu|tyan|gmk-?tek(?=\sevo-x1\b))\s"
+    r"(?:pro\s(?:ws\s)?|poweredge\s|precision\s|thinkstation\s|proliant\s)?[a-z]+(?:-[a-z]{1,3})?\d[\w-]*|gen(?:eration)?\s?\d\b|\d(?:st|nd|rd|th)\sgen\b"
     r"|\(?\d{1,4}(?:\.\d{1,2})?\s?gb\susable\)?|compute\scapability\s?:?\s?\d+\.\d+|@?\s?\d(?:\.\d{1,4})?\s?ghz\b|fclk\s?=?\s?\d{3,4}\b|\d{2}(?:-\d{2}){2,3}\b|[124]rx?[48]?\b(?=\s)|\d{1,2}/\d{1,2}(?=\s\d+\s?pci|\s*threads?)"
-    r"|(?:x79|x99|x299|x399|[xb][345678]50e?|[xb][4568]70e?|b[678]60m?|b[78]40|z[2-8][79]0|h[5-8][17]0|w[4-7][89]0|trx[45]0|wrx[89]0|c6[12]\d|c422)"
+    r"|(?:x79|x99|x299|x399|[xb][345678]50e?|[xb][4568]70e?|b[678]60m?|b[78]40|z[1-8][79]0|h110|h[5-8][17]0|b[12]50|b36[05]|q\d70|w[4-7][89]0|trx[45]0|wrx[89]0|c6[12]\d|c422)"
     r"(?:[\s-]?[a-z]|\s(?:aorus|gaming|taichi|hero|pro|elite|chipset|platform|board)\b(?:\s(?:elite|pro|wifi|ax|plus|v2)\b)*)?(?![\w.])"
     r"|(?:thinkpad|ideapad|latitude|xps|zephyrus|legion|nitro|predator|omen|pavilion|elitebook|zbook|nuc|alienware|blade)"
     r"(?:\s(?:pro|slim|flow|strix|helios))?(?:\s[a-z]?\d{1,4}[a-z]?\b(?!\s?(?:gb|g|gigs?|tb)\b))?(?:\s(?:pro|slim|carbon|gen\s?\d)\b)*"
     r"|rog\s(?:strix|flow|zephyrus|ally)(?:\s[a-z]\d{2})?\b"
+    r"|zen\s?[1-6]\+?(?!\w)|rdna\s?[1-4](?:\.5)?|gfx\d{3,4}[a-z]?\b|sm_?\d{2,3}[a-z]?\b|\d{1,3}\ssms\b|ccd\s?\d\b"
+    r"|l[123]\s\d{1,4}\s?[mk]b\b|\d{1,4}\s?[mk]b\s(?:l[123]\b|v-?cache|cache|on-die)|\d{1,3}\s?%\s(?:power\s(?:limit|target)|pl\b)"
+    r"|l4t\sr?[\d.]+|jetpack\s[\d.]+|\d{1,2}\s(?:performance|efficiency)\b(?:\scores?)?|\(?\d{2}g-p\d-\d{4}-\w{2}\)?|lga\s?[:-]?\s?\d{3,4}|socket\s(?:am[45]|sp[3-6])|\b(?:am[45]|sp[3-6])\b|\d[\s-]way\b|\d(?:\.\d)?k\sdisplay"
+    r"|\d{1,2}\snuma\snode(?:\(s\)|s)?|(?:single|dual|quad|hexa|octa)[\s-]core\b(?!s)|\d{1,3}c\b(?!\s?/)"
+    r"|(?:\d{1,3}|two|four|eight|sixteen)\slogical\scores?(?:\sof\san?)?\b"
+    r"|(?:early|mid|late|in|since|from)[\s-]20[12]\d\b|[$€£¥]\s?\d[\d,.]{0,9}k?|\d+(?:\.\d+)?\s?(?:万元?|元|usd|eur|dollars?|euros?|bucks)\b"
+    r"|one\sof\s(?:my|the|them|these|its|our)\b(?:\s\w+)?|(?:each|this|that|which|the)\sone\b"
     r"|nps[0124]\b|\d{2,3}\s?pci-?e?\s?lanes?\b|\d{1,3}[\s-]?threads?\b|driver(?:\sversion)?\s?[:=]?\s?[\d.]+|cuda\s?[:=]?\s?\d+(?:\.\d+)*|rocm\s?\d+(?:\.\d+)*"
     r"|(?:under-?volted|over-?clocked|water-?cooled|headless|founders(?:\sedition)?|fe|evga|msi|asus|gigabyte|zotac|palit|gainward|pny|inno3d|suprim|ventus"
     r"|aorus|ftw3|xc3|tuf|blower|risers?|lite\shash\srate|lhr)\b",

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 
 from service.engine.catalogue.names import gpu_key
-from service.engine.hardware_text.found import Claim, Found, SeenGpu
+from service.engine.hardware_text.found import Claim, Found, SeenGpu, unreadable
 
 _DEVICE = re.compile(
     r"^\s*(?:CUDA|ROCm|HIP|SYCL|Vulkan|MTL|Metal|MUSA|CANN)(\d{0,2})\s?:\s+(.{1,120}?)\s+"
@@ -20,12 +20,15 @@ _STARTED = re.compile(
     r"(?:, (?:VMM|Wave Size): \w{1,5}){0,2}"
     r"(?:, VRAM: (\d{1,8}) MiB.{0,40})?\s*$"
 )
+_COUNT = re.compile(r"\bfound\s+(\d{1,2})\s+(?:CUDA|ROCm)\s+devices", re.I)
 _CHIP = re.compile(r"^\s*Device (\d{1,2}): .{1,120}?, (gfx\w{3,6})\b")
 # `ggml_vulkan: 0 = Radeon RX 7900 XTX (RADV NAVI31) (radv) | uma: 0 | fp16: 1 | ...`
 _VULKAN = re.compile(
     r"^\s*(?:ggml_vulkan: ?|Vulkan)(\d{1,2}) ?[=:] (.{1,120}?)(?: \([^()|]{1,80}\)){0,2} \| (?:uma|fp16): .{0,300}$"
 )
-_STARTING = re.compile(r"^\s*(?:ggml_(?:cuda|hip|metal|vulkan)\w{0,20}:|load_backend:|register_\w{1,30}:).{0,300}$")
+_STARTING = re.compile(
+    r"^\s*(?:ggml_(?:cuda|hip|metal|vulkan)\w{0,20}:|load_backend:|register_\w{1,30}:)(?!.*registered\s+device\s+CPU).{0,300}$"
+)
 
 
 def read_list_devices(lines: Sequence[str]) -> Claim | None:
@@ -52,6 +55,9 @@ def read_cuda_init(lines: Sequence[str]) -> Claim | None:
     found = {i: m for i, line in enumerate(lines) if (m := _STARTED.match(line))}
     if not found:
         return None
+    counts = [int(m[1]) for line in lines if (m := _COUNT.search(line))]
+    if len(counts) == 1 and counts[0] > len(found):
+        raise unreadable(f"found {counts[0]} devices", f"it lists {len(found)} of them: paste the lines of all")
     chips = {m[1]: m[2] for line in lines if (m := _CHIP.match(line))}
     seen = tuple(
         SeenGpu(name=_with_chip(m[2], [chips.get(m[1], "")]), device=int(m[1]), total_mib=float(m[3]) if m[3] else None)

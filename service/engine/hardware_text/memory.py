@@ -75,7 +75,7 @@ class _Size(msgspec.Struct):
 
 
 class Memory:
-    """What a text says of memory. `most`: a Mac's chip and the GB it is sold with at most."""
+    """What a text says of memory. `sold`: a Mac's chip and the GB it is sold with."""
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -86,7 +86,7 @@ class Memory:
         self.free: float | None = None
         self.measured: float | None = None
         self.of_modules: tuple[float, int, str] | None = None
-        self.most: tuple[str, int] | None = None
+        self.sold: tuple[str, tuple[int, ...]] | None = None
         self.notes: list[str] = []
         self.total: float | None = None
 
@@ -140,6 +140,9 @@ class Memory:
     def size(self, m: Mention, owner: str, gpus: Sequence[Gpu]) -> str:
         """Take a size and return the part that it belongs to: `gpu` or `ram`."""
         gb, behind, before = gigabytes(m.hit), self.text[m.end : m.end + 60], self.text[max(0, m.at - 30) : m.at]
+        last = self.sizes[-1] if self.sizes else None
+        if last and self.text[last.end : m.at].strip() == "(" and abs(gb - last.gb) <= _CLOSE * last.gb != 0:
+            return owner  # the same in other units: `16GB (16311 MiB)`
         size = _Size(gb=gb, role="bare", text=m.text, at=m.at, end=m.end, gpu=len(gpus) - 1)
         used = self.sizes and not re.sub(r"\W|of|ram|memory", "", self.text[self.sizes[-1].end : m.at], flags=re.I)
         named = None if used else lex.ROLE_BEFORE.search(before)
@@ -157,7 +160,8 @@ class Memory:
         size.each = lex.ROLE_EACH.search(after) is not None
         size.total = (
             lex.ROLE_TOTAL.search(f"{before}") is not None
-            or re.match(r"[^,;\n.]{0,12}\b(?:total|combined|altogether|together|overall)\b", after, re.I) is not None
+            or re.match(r"[^,;\n.]{0,12}\b(?:total|combined|altogether|together|overall|pool)\b", after, re.I)
+            is not None
         )
         self.sizes.append(size)
         return "gpu" if size.role in ("gpu", "vram") and gpus else "ram"
@@ -288,6 +292,10 @@ class Memory:
         for size in bare:
             if size.total and len(cards) == 1 and fits(cards[0], size.gb):
                 continue
+            together = sum((card.vram_gib or usual(card)) * card.count for card in cards)
+            has_sizes = bool(stated) or any(card.vram_gib for card in cards)
+            if size.total and has_sizes and len(cards) and abs(size.gb - together) <= _ROUNDED * together:
+                continue
             if stated and size.gb >= _DISK_GB and size.gb != stated[0].gb:
                 self.notes.append(f"{size.text}: no part of the memory, as the RAM is stated")
             else:
@@ -298,10 +306,9 @@ class Memory:
             said = " and ".join(f"{gb:g} GB" for gb in sorted({s.gb for s in stated}))
             raise unreadable(said, "two sizes of RAM: write one, the sum of all modules")
         self.total = stated[0].gb if stated else None
-        if self.most is not None and (self.total or 0) > self.most[1] > 0:
-            raise unreadable(
-                f"{self.most[0]} {self.total:g}GB", f"it is sold with {self.most[1]} GB at most: which is right?"
-            )
+        if self.sold and self.sold[1] and self.total and self.total not in self.sold[1]:
+            sold = " or ".join(map(str, self.sold[1]))
+            raise unreadable(f"{self.sold[0]} {self.total:g}GB", f"it is sold with {sold} GB: which is right?")
         self._ask_whose(stated, cards)
 
     def _ask_whose(self, stated: Sequence[_Size], cards: Sequence[Gpu]) -> None:
@@ -321,7 +328,7 @@ class Memory:
         unified = any(row.unified for row in gpu_rows(gpu.name))
         joined = re.search(r"(?:\bwith|\bhas|\bonly)\s+(?:only\s+|just\s+)?$", self.text[: size.at], re.I)
         plainly = re.search(r"system|ddr\d", self.text[size.end : size.end + 14], re.I)
-        may_be_either = gpu.vram_gib is None and fits(gpu, size.gb) and not unified
+        may_be_either = gpu.vram_gib is None and (fits(gpu, size.gb) or size.gb == together) and not unified
         if size.role == "ram" and size.gpu == 0 and joined and may_be_either and not plainly:
             raise unreadable(
                 size.text, f"is it the card's memory or the machine's? Write `{gpu.name}, {size.gb:g}GB RAM`"

@@ -52,6 +52,7 @@ _PATTERNS: tuple[tuple[str, re.Pattern[str]], ...] = (
     ("no_gpu", lex.NO_GPU),
     ("nameless", lex.NAMELESS_CPU),
     ("aside", lex.NOTE),
+    ("cards", lex.CARDS),
     ("free", lex.FREE),
     ("used", lex.USED),
     ("copies", lex.COPIES),
@@ -93,12 +94,14 @@ def plain(text: str) -> str:
 
 
 def _plain(text: str) -> str:
+    text = re.sub(r"(?<=\d)\+(?=双路|单路)", " + ", text)
+    text = re.sub(r"\b(\d{2,4})g\s?d([345])(?!\w(?<![\u4e00-\u9fff]))", r"\1GB DDR\2 ", text, flags=re.I)
     for sign, meaning in lex.SIGNS.items():
         text = text.replace(sign, meaning)
     text = unicodedata.normalize("NFKC", re.sub(r"[™®©]|\((?:tm|r|c)\)", " ", text, flags=re.I))
     text = re.sub(r"[^\S\n]{2,}", " ", lex.MARKUP.sub(" ", text))
     text = re.sub(r"(?<=[\w)])(?<!max)\+(?=[\w(])", " + ", text, flags=re.I)
-    text = re.sub(r"\bw/(?=\S)", "with ", text, flags=re.I)
+    text = re.sub(r"\bw/(?=\S)", "with ", re.sub(r"\bmax\+\s?(?=3\d\d\b)", "max+ ", text, flags=re.I), flags=re.I)
     text = lex.ALLOTTED.sub(r"\1 VRAM", lex.GLUED_SIZE.sub(r"\1 \2", text))
     text = lex.MEBIBYTES.sub(lambda m: f"{int(m[1]) / 1024:.4g}GB", text)
     return spaced(lex.GLUED_COUNT.sub(r"\1 x\2", text))
@@ -179,7 +182,8 @@ def _counted(text: str, at: int) -> tuple[Mention, int] | None:
         return None
     size = lex.SIZE_BEFORE.match(text, m.end())
     start = _past_bracket(text, size.end()) if size else m.end()
-    found = _named(text, start)
+    sold_by = lex.SOLD_BY.match(text, start)
+    found = _named(text, start) or (_named(text, sold_by.end()) if sold_by else None)
     if found is None or (m[3] and found[0].kind == "cpu" and found[0].name.isdigit()):
         return None
     mention, end = found
@@ -233,7 +237,10 @@ def _longest(text: str, at: int, known: Callable[[str], bool]) -> tuple[int, boo
     ends: list[int] = []
     end = at
     while len(ends) < _MOST_WORDS and (m := lex.NEXT_WORD.match(text, end)) and m.end() - at <= _LONGEST_NAME:
-        if lex.JOINING.fullmatch(m[0].strip()) or m[0].strip().lower() == "and":
+        word = m[0].strip().lower()
+        if word == "and" or (
+            lex.JOINING.fullmatch(word) and not (word == "x" and text[at:end].lower().endswith("titan"))
+        ):
             break
         end = m.end()
         ends += [end - 1, end] if m[0].endswith(")") else [end]
@@ -263,7 +270,7 @@ def _singular(name: str) -> str:
 def _is_gpu(name: str) -> bool:
     bare = name.strip().isdigit()
     key = gpu_key(name)
-    if len(key) < 2 or (bare and name.endswith("000")):
+    if len(key) < 2 or (bare and name.endswith("000")) or (key == "titan" and "rtx" not in name.lower()):
         return False
     return bool(gpu_rows(name.replace("(", " ").replace(")", " ")))
 

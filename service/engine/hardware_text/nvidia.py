@@ -5,6 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
+import msgspec
+
+from service.engine.catalogue.names import gpu_rows
 from service.engine.hardware_text.found import Claim, Found, SeenGpu
 
 TOOL = "nvidia-smi"
@@ -16,6 +19,12 @@ _DATE = re.compile(r"^(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun) \w{3} [ \d]\d \d\d:\d\d:\d
 _FRAME = re.compile(r"^\s*[#>]?\s*[|+]")
 
 _LISTED = re.compile(r"^\s*GPU (\d{1,3}): (.{1,120}?) \(UUID: (GPU-[0-9a-fA-F-]{8,64})\)\s*$")
+# The same list as reports copy it: `- **GPU 0:** NVIDIA GeForce RTX 5090 | 32607 MiB | driver 595.71.05`.
+_REPORTED = re.compile(
+    r"^[\s>*-]*GPU (\d{1,3}):(?:\*\*)?\s+([A-Za-z].{1,100}?)(?:\s*\|\s*(\d{1,7}) MiB\b.{0,200})?\s*$"
+)
+_OF_REPORTED = re.compile(r"^\s+[-*]\s+\*\*(?:Power|PCIe):\*\*.{0,300}$")
+_NEGOTIATED = re.compile(r"\bx(\d{1,2}) lanes negotiated \(GPU max x\d{1,2}, Gen up to (\d)\)")
 _MIG = re.compile(r"^\s+MIG .{1,60} Device +\d+: \(UUID: .{1,100}\)\s*$")
 
 _MIB = re.compile(r"^(\d{1,7})(?: MiB)?$")
@@ -68,11 +77,28 @@ def read_list(lines: Sequence[str]) -> Claim | None:
     """Return the GPUs of `nvidia-smi -L`, with their UUIDs."""
     found = {i: m for i, line in enumerate(lines) if (m := _LISTED.match(line))}
     if not found:
-        return None
+        return _read_report(lines)
     seen = tuple(SeenGpu(name=m[2], index=int(m[1]), uuid=m[3]) for m in found.values())
     return Claim(
         Found(tool=TOOL, seen=seen), frozenset(found) | {i for i, line in enumerate(lines) if _MIG.match(line)}
     )
+
+
+def _read_report(lines: Sequence[str]) -> Claim | None:
+    """The GPUs of a report that copies the list, with memory and link where it has them."""
+    found = {i: m for i, line in enumerate(lines) if (m := _REPORTED.match(line)) and gpu_rows(m[2])}
+    if not found:
+        return None
+    taken, seen = set(found), []
+    for i, m in found.items():
+        gpu = SeenGpu(name=m[2], index=int(m[1]), total_mib=float(m[3]) if m[3] else None)
+        while i + 1 < len(lines) and _OF_REPORTED.match(lines[i + 1]):
+            i += 1
+            taken.add(i)
+            if link := _NEGOTIATED.search(lines[i]):
+                gpu = msgspec.structs.replace(gpu, pcie=f"{link[2]}.0 x{link[1]}")
+        seen.append(gpu)
+    return Claim(Found(tool=TOOL, seen=tuple(seen)), frozenset(taken))
 
 
 def read_csv(lines: Sequence[str]) -> Claim | None:

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Container, Sequence
 
+import msgspec
+
 from service.engine.catalogue.names import cpu_key, cpu_row, gpu_rows
 from service.engine.hardware import Cpu, Gpu
+from service.engine.hardware_text.found import unreadable
 
 # The GPU in a processor that shares its memory, by the catalogue's name of the processor (AMD's product pages).
 _OWN_GPU = {
@@ -13,6 +16,44 @@ _OWN_GPU = {
     "AMD Ryzen AI Max 390": "AMD Radeon 8050S",
     "AMD Ryzen AI Max 385": "AMD Radeon 8050S",
 }
+
+# Of processors that are mostly used without (AMD's and Intel's product pages): where the text says so.
+_GRAPHICS = {
+    "AMD Ryzen AI 9 HX 370": "AMD Radeon 890M",
+    "AMD Ryzen 9 7940HS": "AMD Radeon 780M",
+    "AMD Ryzen 7 7840HS": "AMD Radeon 780M",
+    "Intel Core Ultra 7 258V": "Intel Arc 140V",
+    "Intel Core Ultra 7 268V": "Intel Arc 140V",
+    "Intel Core Ultra 9 288V": "Intel Arc 140V",
+}
+# GB of memory that Apple sells a chip with, by its kind and generation (apple.com/mac, technical specifications).
+_SOLD: dict[str, tuple[tuple[int, ...], ...]] = {
+    "": ((8, 16), (8, 16, 24), (8, 16, 24), (16, 24, 32), (16, 24, 32)),
+    "pro": ((16, 32), (16, 32), (18, 36), (24, 48, 64), (24, 48, 64)),
+    "max": ((32, 64), (32, 64, 96), (36, 48, 64, 96, 128), (36, 48, 64, 128), (36, 48, 64, 128)),
+    "ultra": ((64, 128), (64, 128, 192), (96, 256, 512)),
+}
+
+
+def sold_with(kind: str, generation: int) -> tuple[int, ...]:
+    """Return the GB that a Mac with this chip is sold with; empty where it is not known."""
+    sizes = _SOLD[kind]
+    return sizes[generation - 1] if generation <= len(sizes) else ()
+
+
+def counted(gpus: Sequence[Gpu], said: Sequence[tuple[int, bool]]) -> list[Gpu]:
+    """Return the GPUs with the number of cards that a text says apart from their names, where it is not theirs yet.
+
+    `said`: the number, and whether it is of the card that was named. Raises InvalidHardware for another number.
+    """
+    out = list(gpus)
+    for n, of_named in said:
+        total = sum(gpu.count for gpu in out)
+        if len(out) == 1 and out[0].count == 1 and of_named:
+            out[0] = msgspec.structs.replace(out[0], count=n)
+        elif n != total:
+            raise unreadable(f"{n} GPUs", f"it names {total}: write each with its number, as in `2x RTX 3090`")
+    return out
 
 
 def is_shared(gpu: Gpu) -> bool:
@@ -32,10 +73,11 @@ def closer(link: str, before: str | None) -> str:
     return before if before and link == "egpu" else link
 
 
-def own_gpus(cpu: Cpu | None) -> tuple[Gpu, ...]:
-    """Return the GPU that is in a processor, where models are run on it."""
+def own_gpus(cpu: Cpu | None, *, is_said: bool) -> tuple[Gpu, ...]:
+    """Return the GPU that is in a processor, where models are run on it, or it `is_said` to be used."""
     row = cpu_row(cpu.model) if cpu is not None and cpu.model else None
-    return (Gpu(name=_OWN_GPU[row.name]),) if row is not None and row.name in _OWN_GPU else ()
+    known = {**_OWN_GPU, **(_GRAPHICS if is_said else {})}
+    return (Gpu(name=known[row.name]),) if row is not None and row.name in known else ()
 
 
 def without_twins(gpus: Sequence[Gpu], quoted: Container[str]) -> tuple[Gpu, ...]:

@@ -5,13 +5,30 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from service.engine.catalogue.names import is_like_a_name, nearest
+from service.engine.catalogue.names import gpu_rows, is_like_a_name, nearest
+from service.engine.hardware import Hardware
 from service.engine.hardware_text import lexicon as lex
 from service.engine.hardware_text.found import unreadable
 from service.engine.hardware_text.mentions import Mention
 
 KINDS = "write GPUs, CPU and RAM with commas between them, as in `2x RTX 3090, EPYC 9355, 512GB DDR5-4800 x8`"
 MACHINE = "write the one machine that it shall run on, as it is"
+
+_MEMORY_DECIDES = re.compile(r"Apple M|AMD Radeon 80[56]0S")  # sold with 8 to 512 GB, all of it the GPU's
+
+
+def ask_about_shared_memory(hardware: Hardware, text: str) -> None:
+    """Raise InvalidHardware for a Mac or Strix Halo of which `text` says no memory: all depends on it.
+
+    A name in quotes is our own form of a machine that was described in JSON, where it may be left out.
+    """
+    stated = hardware.ram is not None and (hardware.ram.total_gb or hardware.ram.free_gb)
+    for gpu in hardware.gpus if not stated else ():
+        rows = gpu_rows(gpu.name)
+        if rows and gpu.vram_gib is None and f'"{gpu.name}"' not in text and _MEMORY_DECIDES.match(rows[0].name):
+            raise unreadable(
+                gpu.name, f"how much memory has it? Write it behind the name, as in `{rows[0].name}, 128GB`"
+            )
 
 
 def ask_about_plans(text: str, mentions: Sequence[Mention]) -> None:
@@ -29,7 +46,7 @@ def ask_about_plans(text: str, mentions: Sequence[Mention]) -> None:
 
 def ask_about_word(m: Mention, i: int, mentions: Sequence[Mention]) -> None:
     """Raise InvalidHardware for a word that may be a part: a number, or nearly a name."""
-    if m.text.lower() in lex.NUMBERS:
+    if m.text.lower() in lex.NUMBERS or re.fullmatch(r"\d{1,2}x", m.text, re.I):
         raise unreadable(m.text, f"of what? {KINDS}")
     behind = mentions[i + 1] if i + 1 < len(mentions) else None
     if (

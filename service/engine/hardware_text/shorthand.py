@@ -15,54 +15,38 @@ from service.engine.catalogue.names import cpu_row, gpu_rows, nearest
 from service.engine.errors import InvalidHardware
 from service.engine.hardware import Backend, Cpu, Gpu
 from service.engine.hardware_text import lexicon as lex
+from service.engine.hardware_text.asides import ask_about_negative, without_asides
 from service.engine.hardware_text.details import details, link_of, widths_of
 from service.engine.hardware_text.found import Claim, Found, merged, unreadable
 from service.engine.hardware_text.memory import Memory, gigabytes, usual
 from service.engine.hardware_text.mentions import Mention, mentions_of, plain
-from service.engine.hardware_text.parts import closer, identity, is_shared, own_gpus, without_twins
+from service.engine.hardware_text.parts import closer, counted, identity, is_shared, own_gpus, sold_with, without_twins
 from service.engine.hardware_text.questions import KINDS, MACHINE, ask_about_plans, ask_about_word
 
 MAX_PARTS = 100
 _MOST_MENTIONS = 1_000
 _MOST_PROSE = 20_000
 _LINKS = "write the link behind the GPU that has it, as in `RTX 3090 pcie 3.0 x4`"
-_NOISE_LINE = re.compile(
-    r"^\s*(?:(?:Device (?:name|ID)|Product ID|System type|Pen and touch)[\t :].{0,200}"
-    r"|```\w{0,20}|~~~\w{0,20}|[-=+|_~#>*\s]*|(?:[\w.@:~/\\-]{0,60}[$#%>]|PS [^>]{0,80}>)\s.{0,200})\s*$"
-)
-_NEGATIVE = re.compile(
-    r"(?:^|[,;\n])\s*(?:\d{1,2}\s?[x*]\s?)?[-−](?=\d)"
-    r"|(?<=[\s@x])[-−](?=\d{1,6}(?:\.\d{1,3})?\s?(?:[gmt]i?b\b|[gt]\b|mt/s|mhz|cores?\b|ghz|[x*]\s?\w))",
-    re.I,
-)
-# Most GB of memory that Apple sells a chip with (apple.com/mac, technical specifications), by generation.
-_APPLE_MOST = {
-    "": (16, 24, 24, 32, 32),
-    "pro": (32, 32, 36, 64, 64),
-    "max": (64, 96, 128, 128, 128),
-    "ultra": (128, 192, 512, 0, 0),
-}
 _MOBILE_CPU = re.compile(r"\d{4,5}h[xkqs]?\b|\d{4}hs\b|\b1\d{2}h\b", re.I)
 _SWITCHES = {"nvlink": "nvlink", "p2p": "p2p", "display": "display", "monitor": "display"}
 
 
 def read_shorthand(lines: Sequence[str]) -> Claim | None:
     """Return what all lines that are left say. Raises InvalidHardware for what cannot be read, or be two things."""
-    text = plain("\n".join(line for line in lines if not _NOISE_LINE.match(line)))
+    kept, asides = without_asides(lines)
+    text = plain("\n".join(kept))
     if not text.strip():
-        return None
+        return Claim(Found(notes="; ".join(asides)), frozenset(range(len(lines)))) if asides else None
     if len(text) > _MOST_PROSE:
         said = f"{len(text)} characters that no tool wrote are too many, at most {_MOST_PROSE}"
         raise InvalidHardware(f"{said}: leave out what is not hardware", field="hardware")
-    unquoted = re.sub(r'"[^"\n]*"|\[[^\]\n]*\]', "", text)
-    if negative := _NEGATIVE.search(unquoted):
-        start = max(unquoted.rfind(c, 0, negative.end()) for c in ",;\n") + 1
-        piece = re.split(r"[,;\n]", unquoted[start:])[0].strip()
-        raise unreadable(piece, "a count or a size cannot be negative: leave out the minus sign")
+    ask_about_negative(text)
     mentions = list(mentions_of(text, _MOST_MENTIONS + 1))
     if len(mentions) > _MOST_MENTIONS or sum(m.kind in ("gpu", "cpu", "size", "quoted") for m in mentions) > MAX_PARTS:
         raise InvalidHardware(f"{len(mentions)} pieces are too many, at most {MAX_PARTS}", field="hardware")
-    return Claim(_Reading(text, mentions).found(), frozenset(range(len(lines))))
+    found = _Reading(text, mentions).found()
+    notes = "; ".join((*filter(None, (found.notes,)), *asides)) or None
+    return Claim(msgspec.structs.replace(found, notes=notes), frozenset(range(len(lines))))
 
 
 class _Reading:
@@ -75,7 +59,7 @@ class _Reading:
         self.memory = Memory(text)
         self.owner = ""
         self.notes: list[str] = []
-        self.no_gpu = self.no_card = self.has_mac = False
+        self.no_gpu = self.no_card = self.has_mac = self.own_gpu = self.is_reference = False
         self.os: str | None = None
         self.backend: Backend | None = None
         self.waiting: Mention | None = None  # a link or a display whose GPU is named next
@@ -84,14 +68,18 @@ class _Reading:
         self.quoted: set[str] = set()
         self.sockets: int | None = None  # of the CPU that is named next
         self.numbers: list[int] = []  # of the engine's list, said of the GPU that is named next
+        self.all_cards: list[tuple[int, bool]] = []  # how many cards it says there are, and whether of the card named
 
     def found(self) -> Found:
         """Return what all mentions together say."""
         ask_about_plans(self.text, self.mentions)
         for i, mention in enumerate(self.mentions):
             self._read(mention, i)
-        if self.waiting is not None:
+        if self.waiting is not None and self.waiting.kind == "link":
             raise unreadable(self.waiting.text, _LINKS)
+        if self.waiting is not None:
+            self.notes.append(self.waiting.text)
+        self.gpus = counted(self.gpus, self.all_cards)
         self._settle_laptops()
         self._settle_order()
         cpu = self._cpu()
@@ -102,7 +90,7 @@ class _Reading:
             raise unreadable(self._mac_text(), f"several machines? {MACHINE.capitalize()}")
         if self.has_mac and not self.gpus and cpu is None:
             raise unreadable(self._mac_text(), "which chip has it? Write `M3 Ultra 512GB`")
-        own = own_gpus(cpu)
+        own = own_gpus(cpu, is_said=self.own_gpu)
         named = self.gpus or own
         self.no_gpu = self.no_gpu or (self.no_card and not (named and all(map(is_shared, named))))
         if own and self.gpus and not any(map(is_shared, self.gpus)):
@@ -168,7 +156,7 @@ class _Reading:
         size = gigabytes(inside) if inside else None
         gpu = Gpu(name=name.strip("()"), count=m.count or 1, vram_gib=size)
         self.owner = "gpu"
-        if self._number(gpu):
+        if self._number(gpu) or self._named_again(m, gpu):
             return
         self.gpus.append(gpu)
         if m.size is not None:
@@ -181,6 +169,11 @@ class _Reading:
                 self._link(waiting, [len(self.gpus) - 1])
             else:
                 self._read_switch(waiting)
+
+    def _read_cards(self, m: Mention) -> None:
+        word = (m.hit[1] or m.hit[2]).lower()
+        n = int(word) if word.isdigit() else lex.NUMBERS[re.sub(r"\s+", " ", word)]
+        self.all_cards.append((n, m.hit[2] is not None or self.owner == "gpu" or self.owner == "ram"))
 
     def _read_either(self, m: Mention) -> None:
         if self.owner == "ram" and m.gap in ("", "with") and self.memory.is_rate(m.name):
@@ -200,7 +193,8 @@ class _Reading:
             self.memory.rate(m.name)
             return
         name = re.sub(r"\s*\b(?:cpus?|processors?)$", "", m.name, flags=re.I).strip()
-        name = re.sub(r"\b(xeon|epyc|threadripper)s\b", r"\1", name, flags=re.I)
+        name = re.sub(r"\b(xeon|epyc|threadripper)s\b|(?<=wx)s\b", r"\1", name, flags=re.I)
+        self.own_gpu = self.own_gpu or re.match(r"\s(?:i?gpu|graphics)\b", self.text[m.end :], re.I) is not None
         if (m.count or 1) > 1 and re.search(r"ryzen|threadripper|core|\bi[3579]\b", name, re.I):
             raise unreadable(m.text, f"no board has {m.count} of them: {MACHINE}")
         stated, self.sockets = self.sockets, None
@@ -246,7 +240,7 @@ class _Reading:
         self.gpus.append(Gpu(name=gpu if gpu_rows(gpu) else chip))
         self.cpus.append(Cpu(model=chip))
         self.owner, self.os = "ram", "macos"
-        self.memory.most = (chip, _APPLE_MOST[kind][int(m.hit[1]) - 1])
+        self.memory.sold = (chip, sold_with(kind, int(m.hit[1])))
 
     def has_mac_gpu(self, chip: str) -> bool:
         """Return whether the same Apple chip was named before."""
@@ -268,6 +262,18 @@ class _Reading:
                 return True
         self.gpus.append(msgspec.structs.replace(gpu, count=len(numbers), device_order=numbers))
         return True
+
+    def _named_again(self, m: Mention, gpu: Gpu) -> bool:
+        """Whether `the 2080 Ti` is the card named before: what stands behind it is said of that one."""
+        is_reference = m.count is None and re.search(r"\bthe\s+$", self.text[: m.at], re.I) is not None
+        first, self.is_reference = self.is_reference, is_reference
+        alike = len(self.gpus) == 1 and {r.name for r in gpu_rows(gpu.name)} & {
+            r.name for r in gpu_rows(self.gpus[0].name)
+        }
+        if alike and first and m.count:  # `I modified the 2080 Ti, 4x 2080 Ti`
+            self.gpus[0] = msgspec.structs.replace(self.gpus[0], count=m.count)
+            return True
+        return bool(alike) and is_reference
 
     def _settle_order(self) -> None:
         """Number the cards of which no number was said by what is left. Raises InvalidHardware if unclear."""

@@ -19,7 +19,9 @@ _UNDER_A_SLOT = (
     "DeviceName|Subsystem|Flags|Memory at|I/O ports|Expansion ROM|Capabilities|Kernel driver|Kernel modules|IOMMU"
 )
 _PCI = re.compile(rf"^\s*{_SLOT}\s+(?:VGA compatible|3D|Display) controller(?: \[\d{{4}}\])?:\s+(\S.{{0,300}})$", re.I)
-_PCI_LINE = re.compile(rf"^\s*{_SLOT}\s+\S.{{0,300}}$|^\t(?:{_UNDER_A_SLOT})\b.{{0,300}}$", re.I)
+_PCI_LINE = re.compile(
+    rf"^\s*{_SLOT}\s+\S.{{0,300}}$|^\s+(?:{_UNDER_A_SLOT})\b.{{0,300}}$|^--$|^.{{0,60}}\blspci\b.{{0,80}}$", re.I
+)
 _IDS = re.compile(r"\s*\[[0-9a-f]{4}:[0-9a-f]{4}\]|\s*\(rev [0-9a-f]{2}\)|\s*\(prog-if .{0,40}\)|\[AMD/ATI\]", re.I)
 _MAKERS = {"nvidia": "NVIDIA", "amd": "AMD", "advanced micro": "AMD", "ati ": "AMD", "intel": "Intel"}
 

@@ -1,0 +1,58 @@
+"""What a text says besides hardware: shells and tables, lines about something else, minus signs."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from service.engine.hardware_text.found import unreadable
+
+_NOISE_LINE = re.compile(
+    r"^\s*(?:(?:Device (?:name|ID)|Product ID|System type|Pen and touch)[\t :].{0,200}"
+    r"|```\w{0,20}|~~~\w{0,20}|[-=+|_~#>*\s]*|(?:[\w.@:~/\\-]{0,60}[$#%>]|PS [^>]{0,80}>)\s.{0,200})\s*$"
+)
+# Labels of lines from which no figure is taken, as bug reports have them: `- **BIOS:** F13c (07/21/2026)`.
+_LABELS = (
+    r"kernel|bios|v?bios version|(?:mother|main)board(?:/system)?|mobo|mb|board|chipset|case|chassis|psu"
+    r"|power(?:\s\w+)?|cooler|cooling|storage(?: \([a-z]:\))?|disks?|ssd|hdd|nvme|swap|locale|timezone|uptime"
+    r"|environment|framework|(?:inference/)?container(?: ram)?|engine|runtime(?:/engine)?|build(?: flags)?"
+    r"|(?:gpu |nvidia )?driver|os architecture|models?|python|network|hostname|packages|shell|hardware lane"
+    r"|pcie layout(?:/link width)?|generated|arch|[\w ./]{1,30} version|nvlink(?=.*gpu\s?\d)"
+    r"|gpu models and configuration|basic information|<?[\w~/.-]{0,40}>?(?:/huggingface|/docker|_dir>|models-cache)"
+)
+_LABELLED = re.compile(
+    rf"^[\s>|*•-]*(?:{_LABELS})\s?(?:\*\*)?\s?[:|：](?:\*\*)?.{{0,300}}$|^#{{1,4}}\s.{{0,60}}$", re.I
+)
+_SYSTEM = re.compile(
+    r"^[\s>|*•-]*(?:os(?: / \w+)?|operating system)\s?(?:\*\*)?\s?[:|：](?:\*\*)?\s*(?!.*(?:windows|wsl|mac)).{0,200}$",
+    re.I,
+)
+_BULLET = re.compile(r"^\s*[-−](?=\S)")
+_NEGATIVE = re.compile(
+    r"(?:^|[,;\n])\s*(?:\d{1,2}\s?[x*]\s?)?[-−](?=\d)"
+    r"|(?<=[\s@x])[-−](?=\d{1,6}(?:\.\d{1,3})?\s?(?:[gmt]i?b\b|[gt]\b|mt/s|mhz|cores?\b|ghz|[x*]\s?\w))",
+    re.I,
+)
+
+
+def without_asides(lines: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Return the lines that may be about hardware, and those that by their label are about something else."""
+    kept, asides = [], []
+    is_list = sum(re.match(r"\s*[-−]", line) is not None for line in lines) > 1
+    for line in lines:
+        if _NOISE_LINE.match(line):
+            continue
+        if _LABELLED.match(line) or _SYSTEM.match(line):
+            asides.append(line.strip(" \t-*•#>|"))
+        else:
+            kept.append(_BULLET.sub("- ", line) if is_list else line)
+    return kept, [aside for aside in asides if aside]
+
+
+def ask_about_negative(text: str) -> None:
+    """Raise InvalidHardware for a count or a size with a minus sign."""
+    unquoted = re.sub(r'"[^"\n]*"|\[[^\]\n]*\]', "", text)
+    if negative := _NEGATIVE.search(unquoted):
+        start = max(unquoted.rfind(c, 0, negative.end()) for c in ",;\n") + 1
+        piece = re.split(r"[,;\n]", unquoted[start:])[0].strip()
+        raise unreadable(piece, "a count or a size cannot be negative: leave out the minus sign")

@@ -1,0 +1,86 @@
+"""What runtimes print of the machine when they start: SYCL's lists of devices, Ollama's log, llama.cpp's own."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from service.engine.hardware import Cpu
+from service.engine.hardware_text.found import Claim, Found, SeenGpu
+
+# `| 0| [level_zero:gpu:0]|  Intel Arc A770 Graphics|  1.3|  512|  1024|  32|  16225243136|`, and of late `| 16225M|`.
+_SYCL_ROW = re.compile(
+    r"^\s*\|\s*(\d{1,2})\|\s*\[(?:level_zero|opencl|cuda|hip):gpu:\d{1,2}\]\|\s*(\S.{1,80}?)\s*\|"
+    r".{0,120}?\|\s*(\d{9,15}|\d{3,6}(?=M))(M?)\|.{0,60}$"
+)
+_SYCL_FRAME = re.compile(r"^\s*(?:\||found \d{1,2} SYCL devices).{0,300}$", re.I)
+# `[level_zero:gpu][level_zero:0] Intel(R) oneAPI Unified Runtime ..., Intel(R) Arc(TM) A770 Graphics 12.55.8 [1.3.2]`
+_SYCL_LS = re.compile(
+    r"^\s*\[(level_zero|opencl):(gpu|cpu)\](?:\[\w{1,20}:\d{1,2}\])?\s.{0,80}?, (\S.{2,80}?)\s"
+    r"(?:OpenCL\s.{0,120}|\d{1,3}\.[\d.]{1,12}\s.{0,60})$",
+    re.I,
+)
+_OLLAMA = re.compile(
+    r"\bmsg=\"(?:inference compute|updating (?:cuda|rocm|system) memory data|new model|system memory)\b"
+)
+_NAMED = re.compile(r"\bname=\"([^\"]{2,100})\"")
+_TOTAL = re.compile(r"\btotal=\"([\d.]{1,8}) GiB\"")
+_ID = re.compile(r"\b(?:id|gpu)=(\S{1,60})")
+# `using device CUDA0 (NVIDIA GeForce RTX 3090) (0000:01:00.0) - 23871 MiB free`
+_USING = re.compile(
+    r"^.{0,80}?\busing\s+device\s+(?:CUDA|ROCm|Vulkan|SYCL|Metal|MTL)(\d{0,2}) \((.{2,80}?)\)"
+    r"(?: \([^()]{1,40}\))? - (\d{1,8}) MiB free\s*$"
+)
+# `register_device: registered device CPU (12th Gen Intel(R) Core(TM) i7-1260P)`
+_REGISTERED = re.compile(r"^.{0,80}?\bregistered\s+device\s+(\w{3,12})\s+\((.{2,80})\)\s*$")
+_SERVER_LINE = re.compile(
+    r"^\s*(?:INFO|WARN|VERB|ERR)\s{0,8}\[.{1,60}\].{0,900}$"
+    r"|^\s*(?:llama|ggml|register)_\w{2,40}:(?!.*registered\s+device).{0,300}$"
+)
+
+
+def read_sycl(lines: Sequence[str]) -> Claim | None:
+    """Return the GPUs, and the CPU, of `sycl-ls` or of the table that a SYCL build prints."""
+    rows = {i: m for i, line in enumerate(lines) if (m := _SYCL_ROW.match(line))}
+    if rows:
+        seen = tuple(
+            SeenGpu(name=m[2], device=int(m[1]), total_mib=float(m[3]) / (1 if m[4] else 1 << 20))
+            for m in rows.values()
+        )
+        frame = {i for i, line in enumerate(lines) if _SYCL_FRAME.match(line)}
+        return Claim(Found(tool="SYCL", seen=seen, backend="sycl"), frozenset(rows) | frame)
+    listed = {i: m for i, line in enumerate(lines) if (m := _SYCL_LS.match(line))}
+    names = [m[3] for m in listed.values() if m[1].lower() == "level_zero" and m[2].lower() == "gpu"]
+    if not names:
+        return None
+    cpu = next((Cpu(model=m[3].strip()) for m in listed.values() if m[2].lower() == "cpu"), None)
+    command = {i for i, line in enumerate(lines) if line.strip().endswith("sycl-ls")}
+    found = Found(tool="sycl-ls", seen=tuple(SeenGpu(name=n, device=i) for i, n in enumerate(names)), cpu=cpu)
+    return Claim(found, frozenset(listed) | command)
+
+
+def read_ollama(lines: Sequence[str]) -> Claim | None:
+    """Return the GPUs that Ollama's log names, each once."""
+    taken = {i for i, line in enumerate(lines) if _OLLAMA.search(line)}
+    seen: dict[str, SeenGpu] = {}
+    for i in sorted(taken):
+        name, total, id_ = _NAMED.search(lines[i]), _TOTAL.search(lines[i]), _ID.search(lines[i])
+        if name and not re.fullmatch(r"[0-9a-f]{4}:[0-9a-f]{4}", name[1]):
+            seen.setdefault(
+                id_[1] if id_ else name[1], SeenGpu(name=name[1], total_mib=float(total[1]) * 1024 if total else None)
+            )
+    return Claim(Found(tool="ollama", seen=tuple(seen.values())), frozenset(taken)) if seen else None
+
+
+def read_loading(lines: Sequence[str]) -> Claim | None:
+    """Return the devices that llama.cpp says it uses while it loads a model, and the CPU that it registers."""
+    using = {i: m for i, line in enumerate(lines) if (m := _USING.match(line))}
+    registered = {i: m for i, line in enumerate(lines) if (m := _REGISTERED.match(line))}
+    others = {i for i, line in enumerate(lines) if _SERVER_LINE.match(line)}
+    if not (using or registered or others):
+        return None
+    cpu = next((Cpu(model=m[2]) for m in registered.values() if m[1] == "CPU"), None)
+    cards = [(m[1], m[2]) for m in using.values() if m[2] not in ("Apple", "CPU")]
+    cards = cards or [(m[1], m[2]) for m in registered.values() if m[1] not in ("CPU", "BLAS", "RPC")]
+    seen = tuple(SeenGpu(name=name, device=n) for n, (_, name) in enumerate(cards))
+    return Claim(Found(tool="llama.cpp", seen=seen, cpu=cpu), frozenset(using) | frozenset(registered) | others)
