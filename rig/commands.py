@@ -19,12 +19,14 @@ _SPLIT = ("Qwen3-0.6B", "Qwen3-8B", "Qwen3-30B-A3B", "GLM-4.5-Air", "Llama-3.1-8
 Command = tuple[str, str, str, tuple[int, ...], tuple[str, ...]]
 
 
-def random_run(rng: random.Random, engine: str) -> Command:
-    """Return model, mix, tool, the cards' free MiB and the words of a command.
+def random_run(rng: random.Random, engine: str, models: Sequence[str] = ()) -> Command:
+    """Return model (one of `models` if given), mix, tool, the cards' free MiB and the words of a command.
 
     Weights never fit less than they have to: cards are large, so that only what the command says decides.
     """
-    return _llama_cpp(rng) if engine == "llama.cpp" else _ik_llama_cpp(rng)
+    if engine == "llama.cpp":
+        return _llama_cpp(rng, models or _MODELS)
+    return _ik_llama_cpp(rng, models or _IK_MODELS, models or _SPLIT)
 
 
 def _cards(rng: random.Random) -> tuple[int, ...]:
@@ -41,7 +43,7 @@ def _shares(rng: random.Random, cards: Sequence[int], chance: float) -> list[str
     return ["-ts", ",".join(str(rng.randrange(1, 6)) for _ in cards)]
 
 
-def _llama_cpp(rng: random.Random) -> Command:
+def _llama_cpp(rng: random.Random, models: Sequence[str]) -> Command:
     cards = _cards(rng)
     args = ["-c", rng.choice(("4096", "8192", "16384", "32768")), "-ub", rng.choice(("128", "512", "1024", "2048"))]
     args += ["-b", "2048", "-ngl", rng.choice(("999", "999", "999", "20", "7"))]
@@ -52,13 +54,13 @@ def _llama_cpp(rng: random.Random) -> Command:
     if rng.random() < 0.6:
         args += rng.choice(_RULES)
     args += [*_shares(rng, cards, 0.3), "-np", rng.choice(("1", "1", "2", "4"))]
-    return rng.choice(_MODELS), rng.choice(_MIXES), "server", cards, tuple(args)
+    return rng.choice(models), rng.choice(_MIXES), "server", cards, tuple(args)
 
 
-def _ik_llama_cpp(rng: random.Random) -> Command:
+def _ik_llama_cpp(rng: random.Random, models: Sequence[str], split: Sequence[str]) -> Command:
     cards = _cards(rng)
     graph = len(cards) > 1 and rng.random() < 0.3
-    model = rng.choice(_SPLIT if graph else _IK_MODELS)
+    model = rng.choice(split if graph else models)
     args = ["-c", rng.choice(("4096", "5000", "16384", "32768")), "-ub", rng.choice(("128", "512", "1024", "2048"))]
     args += ["-b", rng.choice(("512", "2048", "4096")), "--no-mmap"]
     args += ["-ngl", "999"] if graph else ["-ngl", rng.choice(("999", "999", "999", "20", "7"))]

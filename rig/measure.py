@@ -1,4 +1,4 @@
-"""Measure with a rig: python -m rig.measure RIG [--runs N --seed S --write FILE | --compare FILE --runs N --seed S].
+"""Measure with a rig: python -m rig.measure RIG [--runs N --seed S] [--model NAME … --write FILE | --compare FILE].
 
 RIG: the folder that rig.build printed. Without --compare, N random commands on random cards and models are measured and
 written as lines of `tests/data/memory_rig_*.jsonl`; each is held to the prediction on the way. --compare: N lines of
@@ -31,9 +31,13 @@ from service.engine.memory import predict_memory
 from service.engine.units import MIB
 from tests import models
 
-_BUFFER = re.compile(r"(\w+)(?:\(\))?\s+(?:(model|KV|RS|output|compute) )?buffer size\s*(?:=|is)\s*([\d.]+) MiB")
+_BUFFER = re.compile(
+    r"(\w+)(?:\(\))?(?: DSV4 \w+)?\s+(?:(model|KV|RS|state|output|compute) )?buffer size\s*(?:=|is)\s*([\d.]+) MiB"
+)
 _GRAPH = re.compile(r"(splits|nodes)\s*=\s*(\d+)")
-_PARTS = {"": "weights", "model": "weights", "KV": "kv", "RS": "kv", "output": "output", "compute": "compute"}
+_PARTS = {"": "weights", "model": "weights", "output": "output", "compute": "compute"} | dict.fromkeys(
+    ("KV", "RS", "state"), "kv"
+)
 _CARD = re.compile(r"CUDA(\d+)")
 _STORED = ("weights", "kv", "compute", "output", "derived")
 _UNPRINTED = "derived_bytes"  # what is made of weights when they are loaded
@@ -216,11 +220,11 @@ def _compare(rig: dict[str, str], path: Path, n: int, seed: int, files: Files) -
     return wrong
 
 
-def _measure(rig: dict[str, str], n: int, seed: int, write: Path | None, files: Files) -> int:
+def _measure(rig: dict[str, str], n: int, seed: int, write: Path | None, files: Files, chosen: Sequence[str]) -> int:
     rng, wrong = random.Random(seed), 0
     with (write or Path(os.devnull)).open("a") as out:
         for i in range(n):
-            run = Run(*random_run(rng, rig["engine"]))
+            run = Run(*random_run(rng, rig["engine"], chosen))
             printed = run_engine(rig, run, files.of(run.model, run.mix))
             row = _row(f"rig{seed}-{i:04}", rig["engine"], run, printed)
             found = _held(row, run, printed)
@@ -269,6 +273,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--write", type=Path)
     parser.add_argument("--compare", type=Path)
+    parser.add_argument("--model", action="append", default=[], help="of tests/shapes, for random commands; repeatable")
     asked = parser.parse_args(arguments)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that no engine is left behind
     rig = json.loads((asked.rig / "rig.json").read_text())
@@ -276,7 +281,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         files = Files(Path(folder))
         if asked.compare:
             return min(_compare(rig, asked.compare, asked.runs, asked.seed, files), 1)
-        return min(_measure(rig, asked.runs, asked.seed, asked.write, files), 1)
+        return min(_measure(rig, asked.runs, asked.seed, asked.write, files, asked.model), 1)
 
 
 if __name__ == "__main__":
