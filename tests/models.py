@@ -91,9 +91,9 @@ def _fitting_type(kind: str, row_length: int) -> str:
 def _tensors(shape: Shape, mix: str) -> tuple[Tensor, ...]:
     preset, n_layer = _PRESETS.get(mix.lower()), int(str(shape.metadata[f"{shape.architecture}.block_count"]))
     tensors, offset = [], 0
-    for name, dims, f32 in shape.rows:
-        kind = "f32" if f32 else _preset_type(preset, name, n_layer) if preset else _mixed_type(mix, name)
-        kind = _fitting_type(kind, dims[0])
+    for name, dims, f32, fixed in shape.rows:
+        chosen = _preset_type(preset, name, n_layer) if preset else _mixed_type(mix, name)
+        kind = _fitting_type(fixed or ("f32" if f32 else chosen), dims[0])
         n_bytes = tensor_bytes(kind, dims)
         tensors.append(Tensor(name, kind, dims, offset, n_bytes))
         offset += -(-n_bytes // ALIGNMENT) * ALIGNMENT

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tests.shapes import dense, gemma, gqa, hybrid, latent, moe, sparse, state_space, windows
+from tests.shapes import compressed, dense, gemma, gqa, hybrid, latent, moe, sparse, state_space, windows
 from tests.shapes.rows import Shape as Shape
 
 SHAPES: dict[str, Callable[[], Shape]] = latent.SHAPES | gqa.SHAPES | windows.SHAPES | hybrid.SHAPES | gemma.SHAPES
 OLD_FILES = latent.OLD_FILES
-SHAPES |= dense.SHAPES | moe.SHAPES | state_space.SHAPES | sparse.SHAPES
+SHAPES |= compressed.SHAPES | dense.SHAPES | moe.SHAPES | state_space.SHAPES | sparse.SHAPES

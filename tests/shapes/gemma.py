@@ -137,6 +137,7 @@ SHAPES: dict[str, Callable[[], Shape]] = {
     "Gemma-3-27B": partial(_GEMMA3, 62, 5376, (32, 16, 128), 21504),
     "Gemma-3-12B": partial(_GEMMA3, 48, 3840, (16, 8, 256), 15360),
     "Gemma-3n-E4B": partial(_gemma3n, 35, 16384),
+    "Gemma-3n-E2B": partial(_gemma3n, 30, 8192),
     "Gemma-4-31B": partial(_gemma4, 60, 5376, (32, 16, 4), 21504, 1024, v_from_k=True),
     "Gemma-4-26B-A4B": partial(_gemma4, 30, 2816, (16, 8, 2), 2112, 1024, n_expert=128, v_from_k=True),
     "Gemma-4-E4B": partial(_gemma4, 42, 2560, (8, 2, 2), 10240, 512, shared=18, n_own=256),

@@ -1,11 +1,11 @@
-"""Models with delta-rule layers or short convolutions alongside attention: Qwen3-Next, Qwen3.5, Kimi-Linear, LFM2."""
+"""Models with delta-rule layers or short convolutions alongside attention: Qwen3-Next, Qwen3.5, Kimi, Ling 3, LFM2."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
 
-from tests.shapes.rows import Rows, Shape, Values, expert_values, metadata_of
+from tests.shapes.rows import Row, Rows, Shape, Values, expert_values, metadata_of
 
 
 def _delta_values(n_key: int, n_value: int, dim: int = 128) -> Values:
@@ -124,15 +124,178 @@ def _kimi_linear() -> Shape:
     return Shape(arch, metadata, rows, n_vocab)
 
 
-def _kimi_delta(rows: Rows, p: str, n_embd: int, n_head: int, dim: int) -> None:
+def _kimi_k3() -> Shape:
+    """Kimi-K3: config.json (layers, heads, experts, blocks of 12) as ggml-org/llama.cpp 26185 and inference-sim 1638
+    quote it; the ranks of queries (1536) and of the cache (512) and the dense width (33792) are assumed.
+    """
+    arch, n_layer, n_embd, n_head, dim, rank, n_vocab = "kimi-k3", 93, 7168, 96, 128, 512, 163840
+    n_expert, n_ff, width = 896, 3072, 3584
+    full = {*range(3, 92, 4), 92}
+    more = expert_values(
+        n_expert, 16, n_ff, expert_shared_count=2, leading_dense_block_count=1, expert_weights_scale=2.827,
+        expert_weights_norm=True, expert_gating_func=2, expert_latent_length=width,
+    )  # fmt: skip
+    more |= _latent_values(1536, rank, dim) | {"kda.gate_lower_bound": -5.0, "attn_res.block_size": 12}
+    more |= {"activation.situ_beta": 4.0, "activation.situ_linear_beta": 25.0}
+    more["attention.head_count_kv"] = [1 if i in full else 0 for i in range(n_layer)]
+    rows = Rows()
+    rows.ends(n_embd, n_vocab)
+    rows.f32("output_res_score.weight", n_embd)
+    for i in range(n_layer):
+        p = f"blk.{i}."
+        for name in ("attn_norm", "ffn_norm", "attn_res_score", "ffn_res_score"):
+            rows.f32(f"{p}{name}.weight", n_embd)
+        if i in full:
+            _latent(rows, p, n_embd, n_head, 1536, rank, n_head * dim)
+        else:
+            _kimi_delta(rows, p, n_embd, n_head, dim, "full gate")
+        rows.weight(p + "attn_output", n_head * dim, n_embd)
+        if i == 0:
+            rows.dense(i, n_embd, 33792)
+            continue
+        first = len(rows)
+        rows.experts(i, width, n_expert, n_ff, bias=True)
+        rows[first] = Row(p + "ffn_gate_inp.weight", (n_embd, n_expert), True)
+        rows.weight(p + "ffn_routed_down", n_embd, width)
+        rows.weight(p + "ffn_routed_up", width, n_embd)
+        rows.f32(p + "ffn_routed_norm.weight", width)
+        for part, dims in (("gate", (n_embd, 2 * n_ff)), ("up", (n_embd, 2 * n_ff)), ("down", (2 * n_ff, n_embd))):
+            rows.weight(p + f"ffn_{part}_shexp", *dims)
+    metadata = metadata_of(
+        arch, n_layer, n_embd, 33792, (n_head, 1, rank + 64), n_vocab, 1048576, 1e4, eps=1e-5, rope_dim=64, more=more
+    )
+    return Shape(arch, metadata, rows, n_vocab)
+
+
+def _ling3(
+    n_layer: int, n_embd: int, n_head: int, group: int, q_lora: int, n_ff: int, dense: int, experts: tuple[int, int]
+) -> Shape:
+    """Ling 3.0: layers, experts and groups as ggml-org/llama.cpp 26608 and Rapid-MLX 1817 state them, the widths of
+    experts by the published sizes (7.9B, 124B); heads and dense widths are assumed.
+    """
+    arch, dim, rank, n_vocab = "bailingmoe3", 128, 512, 157184
+    full = {i for i in range(n_layer) if i % group == group - 1}
+    more = expert_values(
+        experts[0], 8, experts[1], expert_shared_count=1, expert_shared_feed_forward_length=experts[1],
+        leading_dense_block_count=dense, expert_weights_scale=2.5, expert_weights_norm=True, expert_gating_func=2,
+        expert_group_count=8, expert_group_used_count=4,
+    )  # fmt: skip
+    more |= _latent_values(q_lora, rank, dim) | {"kda.gate_lower_bound": -5.0, "kda.safe_gate": True}
+    more["attention.head_count_kv"] = [1 if i in full else 0 for i in range(n_layer)]
+    rows = Rows()
+    rows.ends(n_embd, n_vocab)
+    for i in range(n_layer):
+        p = f"blk.{i}."
+        rows.f32(p + "attn_norm.weight", n_embd)
+        if i in full:
+            _latent(rows, p, n_embd, n_head, q_lora, rank, n_head)
+        else:
+            _kimi_delta(rows, p, n_embd, n_head, dim, "one matrix")
+        rows.weight(p + "attn_output", n_head * dim, n_embd)
+        rows.f32(p + "ffn_norm.weight", n_embd)
+        if i < dense:
+            rows.dense(i, n_embd, n_ff)
+        else:
+            rows.experts(i, n_embd, *experts, shared=experts[1], bias=True)
+    metadata = metadata_of(
+        arch, n_layer, n_embd, n_ff, (n_head, 1, rank + 64), n_vocab, 131072, 6e6, rope_dim=64, more=more
+    )
+    return Shape(arch, metadata, rows, n_vocab)
+
+
+def _glm5_next() -> Shape:
+    """GLM-5.3-Flash: layers, experts, ranks and the indexer as unslothai/llama.cpp 116, ggml-org/llama.cpp 27752 and
+    anthony-chaudhary/fak 10782 state them; widths by the parameters (321B), heads and dense widths are assumed.
+    """
+    arch, n_layer, n_embd, n_head, rank, q_lora, n_vocab = "glm5-next", 45, 4096, 64, 512, 1536, 154880
+    n_expert, n_ff, dense, streams, value = 288, 2048, 3, 4, 256
+    full = set(range(3, n_layer, 4))
+    rows = Rows()
+    rows.ends(n_embd, n_vocab)
+    for i in range(n_layer):
+        p = f"blk.{i}."
+        rows.f32(p + "attn_norm.weight", n_embd)
+        for part in ("attn", "ffn"):
+            rows.f32(p + f"hc_{part}_fn.weight", streams * n_embd, (2 + streams) * streams)
+            rows.f32(p + f"hc_{part}_base.weight", (2 + streams) * streams)
+            rows.f32(p + f"hc_{part}_scale.weight", 3)
+        if i in full:
+            _pooled_attention(rows, p, n_embd, n_head, q_lora, rank, value)
+        else:
+            _kimi_delta(rows, p, n_embd, n_head, 128, "flat decay")
+            rows.weight(p + "attn_output", n_head * 128, n_embd)
+        rows.f32(p + "ffn_norm.weight", n_embd)
+        if i < dense:
+            rows.dense(i, n_embd, 12288)
+        else:
+            rows.experts(i, n_embd, n_expert, n_ff, shared=n_ff, bias=True)
+    more = expert_values(
+        n_expert, 8, n_ff, expert_shared_count=1, leading_dense_block_count=dense, expert_weights_scale=2.5,
+        expert_weights_norm=True, expert_gating_func=2,
+    )  # fmt: skip
+    more |= {"attention.q_lora_rank": q_lora, "attention.kv_lora_rank": rank, "attention.value_length": rank}
+    more |= {"attention.key_length_mla": value, "attention.value_length_mla": value}
+    more |= {"ssm.conv_kernel": 4, "kda.head_dim": 128, "kda.gate_lower_bound": -5.0}
+    more |= {"attention.indexer.head_count": 32, "attention.indexer.key_length": 128, "attention.indexer.top_k": 2048}
+    more |= {"attention.indexer.kpool": 4, "attention.indexer.kpool_select_tail": True}
+    more |= {"hyper_connection.count": streams, "hyper_connection.sinkhorn_iterations": 20}
+    more |= {"hyper_connection.epsilon": 1e-6, "swiglu_clamp_exp": [10.0] * n_layer, "rope.dimension_count": 0}
+    more["attention.head_count_kv"] = [1 if i in full else 0 for i in range(n_layer)]
+    metadata = metadata_of(arch, n_layer, n_embd, 12288, (n_head, 1, rank), n_vocab, 1048576, 1e6, eps=1e-5, more=more)
+    return Shape(arch, metadata, rows, n_vocab)
+
+
+def _pooled_attention(rows: Rows, p: str, n_embd: int, n_head: int, q_lora: int, rank: int, value: int) -> None:
+    rows.weight(p + "attn_q_a", n_embd, q_lora)
+    rows.f32(p + "attn_q_a_norm.weight", q_lora)
+    rows.weight(p + "attn_q_b", q_lora, n_head * value)
+    rows.weight(p + "attn_kv_a_mqa", n_embd, rank)
+    rows.f32(p + "attn_kv_a_norm.weight", rank)
+    rows.weight(p + "attn_k_b", value, rank, n_head)
+    rows.weight(p + "attn_v_b", rank, value, n_head)
+    rows.weight(p + "attn_output", n_head * value, n_embd)
+    rows.f32(p + "indexer.k_norm.weight", 128)
+    rows.f32(p + "indexer.k_norm.bias", 128)
+    rows.weight(p + "indexer.proj", n_embd, 32)
+    rows.weight(p + "indexer.attn_k", n_embd, 128)
+    rows.weight(p + "indexer.attn_q_b", q_lora, 32 * 128)
+    rows.weight(p + "indexer_compressor_gate", n_embd, 128)
+    rows.f32(p + "indexer_compressor_ape.weight", 128, 4)
+
+
+def _latent_values(q_lora: int, rank: int, dim: int) -> Values:
+    values: Values = {"attention.q_lora_rank": q_lora, "attention.kv_lora_rank": rank, "attention.value_length": rank}
+    values |= {"attention.key_length_mla": dim + 64, "attention.value_length_mla": dim}
+    return values | {"ssm.conv_kernel": 4, "kda.head_dim": dim}
+
+
+def _latent(rows: Rows, p: str, n_embd: int, n_head: int, q_lora: int, rank: int, gates: int) -> None:
+    """Latent attention with heads of 128, 64 of rope, and a gate behind."""
+    rows.weight(p + "attn_q_a", n_embd, q_lora)
+    rows.f32(p + "attn_q_a_norm.weight", q_lora)
+    rows.weight(p + "attn_q_b", q_lora, n_head * 192)
+    rows.weight(p + "attn_kv_a_mqa", n_embd, rank + 64)
+    rows.f32(p + "attn_kv_a_norm.weight", rank)
+    rows.weight(p + "attn_k_b", 128, rank, n_head)
+    rows.weight(p + "attn_v_b", rank, 128, n_head)
+    rows.weight(p + "attn_gate", n_embd, gates)
+
+
+def _kimi_delta(rows: Rows, p: str, n_embd: int, n_head: int, dim: int, gates: str = "low rank") -> None:
+    """`gates`: decay and output gate of two matrices each (low rank, flat decay), or the latter of one (full gate)."""
     for part in "qkv":
         rows.weight(p + f"attn_{part}", n_embd, n_head * dim)
         rows.f32(p + f"ssm_conv1d_{part}.weight", 4, 1, n_head * dim)
     for part in "fg":
-        rows.weight(p + f"ssm_{part}_a", n_embd, dim)
-        rows.weight(p + f"ssm_{part}_b", dim, n_head * dim)
+        if gates == "one matrix":
+            rows.weight(p + f"ssm_{part}_a", n_embd, n_head * dim)
+        elif gates == "full gate" and part == "g":
+            rows.weight(p + "ssm_g", n_embd, n_head * dim)
+        else:
+            rows.weight(p + f"ssm_{part}_a", n_embd, dim)
+            rows.weight(p + f"ssm_{part}_b", dim, n_head * dim)
     rows.weight(p + "ssm_beta", n_embd, n_head)
-    rows.f32(p + "ssm_a", 1, n_head)
+    rows.f32(p + "ssm_a", *((n_head,) if gates in ("full gate", "flat decay") else (1, n_head)))
     rows.f32(p + "ssm_dt.bias", n_head * dim)
     rows.f32(p + "ssm_norm.weight", dim)
 
@@ -176,6 +339,10 @@ SHAPES: dict[str, Callable[[], Shape]] = {
     "Qwen3.5-122B-A10B": partial(_qwen35, 48, 3072, (32, 2), 64, moe=(256, 8, 1024), nextn=0),
     "Qwen3.5-397B-A17B": partial(_qwen35, 60, 4096, (32, 2), 64, moe=(512, 10, 1024), nextn=0),
     "Kimi-Linear-48B-A3B": _kimi_linear,
+    "Kimi-K3": _kimi_k3,
+    "GLM-5.3-Flash": _glm5_next,
+    "Ling-3.0-tiny": partial(_ling3, 24, 1536, 16, 4, 256, 4608, 1, (128, 512)),
+    "Ling-3.0-flash": partial(_ling3, 42, 2560, 32, 6, 512, 9216, 2, (512, 768)),
     "LFM2-1.2B": partial(_lfm2, 16, 2048, (2, 5, 8, 10, 12, 14), 8192),
     "LFM2-8B-A1B": partial(_lfm2, 24, 2048, (2, 6, 10, 14, 18, 21), 7168, 2, (32, 4, 1792)),
 }

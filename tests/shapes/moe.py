@@ -182,6 +182,36 @@ _ON_BOTH_SIDES = ("ffn_norm", "post_attention_norm", "post_ffw_norm")
 _TRINITY = _SIGMOID | {"expert_weights_scale": 2.826, "expert_shared_count": 1, "attention.sliding_window": 2048}
 _K_EXAONE = _SIGMOID | {"expert_weights_scale": 2.5, "expert_shared_count": 1, "attention.sliding_window": 128}
 
+_SMALLTHINKER: Values = {"attention.sliding_window": 4096, "expert_gating_func": 2}
+
+
+def _minimax_m3() -> Shape:
+    """MiniMax-M3: config.json as mlx-lm 1398 and lablup/mlxcel 763 quote it; 16 blocks of 128 are assumed."""
+    arch, n_layer, n_embd, heads, n_vocab, n_dense, size = "minimax-m3", 60, 6144, (64, 4, 128), 200064, 3, 128
+    rows = Rows()
+    rows.ends(n_embd, n_vocab)
+    for i in range(n_layer):
+        p = f"blk.{i}."
+        rows.attention(i, n_embd, heads, qk_norm="head")
+        rows.f32(p + "ffn_norm.weight", n_embd)
+        if i < n_dense:
+            rows.dense(i, n_embd, 12288)
+            continue
+        rows.experts(i, n_embd, 128, 3072, shared=3072, bias=True)
+        rows.f32(p + "indexer.q_proj.weight", n_embd, heads[1] * size)
+        rows.f32(p + "indexer.k_proj.weight", n_embd, size)
+        rows.f32(p + "indexer.q_norm.weight", size)
+        rows.f32(p + "indexer.k_norm.weight", size)
+    more = expert_values(
+        128, 4, 3072, leading_dense_block_count=n_dense, expert_shared_count=1, expert_weights_scale=2.0,
+        expert_weights_norm=True, expert_gating_func=2,
+    )  # fmt: skip
+    more |= {"attention.indexer.head_count": heads[1], "attention.indexer.key_length": size}
+    more |= {"attention.indexer.top_k": 16, "attention.indexer.block_size": 128, "attention.indexer.local_blocks": 1}
+    metadata = metadata_of(arch, n_layer, n_embd, 12288, heads, n_vocab, 524288, 5e6, rope_dim=64, more=more)
+    return Shape(arch, metadata, rows, n_vocab)
+
+
 SHAPES: dict[str, Callable[[], Shape]] = {
     "ERNIE-4.5-300B-A47B": partial(
         _moe, "ernie4_5-moe", 54, 8192, (64, 8, 128), 103424, (64, 8, 3584), n_ff=28672, dense=3, probs_bias=True,
@@ -219,4 +249,11 @@ SHAPES: dict[str, Callable[[], Shape]] = {
     "MiMo-V2-Flash": _mimo2,
     "Laguna-XS.2": _laguna,
     "Grok-2": _grok,
+    "MiniMax-M3": _minimax_m3,
+    "SmallThinker-21B-A3B": partial(
+        _moe, "smallthinker", 52, 2560, (28, 4, 128), 151936, (64, 6, 768), more=_SMALLTHINKER
+    ),
+    "SmallThinker-4B-A0.6B": partial(
+        _moe, "smallthinker", 32, 1536, (12, 2, 128), 151936, (32, 4, 768), tied=True, more={"expert_gating_func": 2}
+    ),
 }  # fmt: skip

@@ -9,11 +9,12 @@ Values: TypeAlias = dict[str, Value]
 
 
 class Row(NamedTuple):
-    """A tensor before it has a type; `dims[0]` is contiguous. `f32`: never quantised."""
+    """A tensor before it has a type; `dims[0]` is contiguous. `f32`: never quantised. `kind`: its type in every mix."""
 
     name: str
     dims: tuple[int, ...]
     f32: bool
+    kind: str = ""
 
 
 class Shape(NamedTuple):

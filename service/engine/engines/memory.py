@@ -109,7 +109,7 @@ class EngineMemory(ABC):
         """Return K and V of a layer; () for one without heads."""
 
     @abstractmethod
-    def latent_rows(self, mla: Mla, spec: GraphSpec) -> CacheTensors:
+    def latent_rows(self, mla: Mla, layer: Layer, spec: GraphSpec) -> CacheTensors:
         """Return the latent cache of a layer."""
 
     @abstractmethod
@@ -117,7 +117,7 @@ class EngineMemory(ABC):
         """Return the window of the convolution and the state of a recurrent layer."""
 
     @abstractmethod
-    def indexer_keys(self, size: int, spec: GraphSpec) -> CacheTensors:
+    def indexer_keys(self, model: Model, spec: GraphSpec) -> CacheTensors:
         """Return the keys of `size` elements by which sparse attention chooses rows."""
 
     @abstractmethod

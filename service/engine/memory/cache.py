@@ -10,7 +10,7 @@ from service.engine.engines import engine_spec
 from service.engine.layers import Layer
 from service.engine.memory.graph import CUDA_ALIGNMENT, cuda_row_padding, row_size
 from service.engine.memory.spec import GraphSpec
-from service.engine.model import Model
+from service.engine.model import Mla, Model
 from service.engine.units import pad
 
 _MAX_KEPT = 64
@@ -52,10 +52,10 @@ def indexer_cache(model: Model, spec: GraphSpec, layer: Layer) -> tuple[CacheTen
 
     ik makes them whether or not `--dsa` is given (llama.cpp:1432); llama.cpp src/llama-kv-cache-dsa.cpp.
     """
-    size = model.int_value("attention.indexer.key_length")
-    if not size or layer.kind == "nextn" or not spec.mla or not full_indexer(model, spec, layer.index):
+    absent = not model.int_value("attention.indexer.key_length") or not layer.attends
+    if absent or (model.mla is not None and not spec.mla) or not full_indexer(model, spec, layer.index):
         return ()
-    return engine_spec(spec.engine).memory.indexer_keys(size, spec)
+    return engine_spec(spec.engine).memory.indexer_keys(model, spec)
 
 
 def full_indexer(model: Model, spec: GraphSpec, layer: int) -> bool:
@@ -77,8 +77,17 @@ def own_cache(model: Model, spec: GraphSpec, layer: Layer) -> tuple[CacheTensor,
     """
     memory = engine_spec(spec.engine).memory
     if model.mla is not None and spec.mla:
-        return memory.latent_rows(model.mla, spec)
+        return memory.latent_rows(latent_sizes(model, model.mla, layer), layer, spec)
     return memory.keys_values(model, layer, spec)
+
+
+def latent_sizes(model: Model, mla: Mla, layer: Layer) -> Mla:
+    """Return the sizes of a layer's latent attention: windowed layers may have others (dots3note)."""
+    rank = model.int_value("attention.kv_lora_rank_swa")
+    if not layer.n_swa or not rank:
+        return mla
+    key, value = (model.int_value(f"attention.{part}_length_mla_swa") for part in ("key", "value"))
+    return Mla(rank, mla.q_lora_rank, mla.rope, max(key - mla.rope, 0), value)
 
 
 def cache_owner(model: Model, layer: Layer) -> int:

@@ -94,7 +94,7 @@ class IkMemory(EngineMemory):
         """Return K and V of a layer."""
         return caches.keys_values(model, layer, spec)
 
-    def latent_rows(self, mla: Mla, spec: GraphSpec) -> tuple[CacheTensor, ...]:
+    def latent_rows(self, mla: Mla, layer: Layer, spec: GraphSpec) -> tuple[CacheTensor, ...]:
         """Return the latent cache of a layer."""
         return caches.latent_rows(mla, spec)
 
@@ -102,8 +102,9 @@ class IkMemory(EngineMemory):
         """Return the state of a recurrent layer."""
         return caches.recurrent_state(recurrent, spec)
 
-    def indexer_keys(self, size: int, spec: GraphSpec) -> tuple[CacheTensor, ...]:
+    def indexer_keys(self, model: Model, spec: GraphSpec) -> tuple[CacheTensor, ...]:
         """Return the indexer's keys, which have a type of their own (`-ictk`)."""
+        size = model.int_value("attention.indexer.key_length")
         return (CacheTensor(spec.type_indexer, (size, spec.n_kv)),)
 
     def has_indexer(self, model: Model, layer: int) -> bool:

@@ -1,9 +1,12 @@
 """The KV cache and recurrent state as llama.cpp shapes their tensors.
 
-Sources: src/llama-kv-cache.cpp, llama-kv-cache-iswa.cpp, llama-memory-recurrent.cpp.
+Sources: src/llama-kv-cache.cpp, llama-kv-cache-iswa.cpp, llama-memory-recurrent.cpp,
+llama-kv-cache-dsv4.cpp.
 """
 
 from __future__ import annotations
+
+from typing import NamedTuple
 
 from service.engine.layers import Layer
 from service.engine.memory.cache import CacheTensor, heads
@@ -14,6 +17,10 @@ from service.engine.units import pad
 
 def keys_values(model: Model, layer: Layer, spec: GraphSpec) -> tuple[CacheTensor, ...]:
     """Return K and V, of a layer with a sliding window for the window only; () for a layer without heads."""
+    ratios = model.value("attention.compress_ratios")
+    if isinstance(ratios, list) and model.architecture == "deepseek4":
+        ratio = ratios[layer.index] if layer.index < len(ratios) else 0
+        return compressed(model, layer, ratio if isinstance(ratio, int) else 0, spec)
     n_head, dim_k, dim_v = heads(model, layer)
     if not n_head and not spec.transposed_v:
         return ()
@@ -23,12 +30,56 @@ def keys_values(model: Model, layer: Layer, spec: GraphSpec) -> tuple[CacheTenso
     return (keys, CacheTensor(spec.type_v, (width, rows, spec.n_stream)))
 
 
-def latent_rows(mla: Mla, spec: GraphSpec) -> tuple[CacheTensor, ...]:
-    """Return the latent rows, in older builds with their values."""
-    rows = CacheTensor(spec.type_k, (mla.kv_lora_rank + mla.rope, spec.n_kv, spec.n_stream))
+class Compression(NamedTuple):
+    """Rows of DeepSeek V4's caches, of one sequence: the window, and those that stand for 4 and for 128 tokens."""
+
+    raw: int
+    fine: int
+    coarse: int
+
+
+def compression(model: Model, spec: GraphSpec) -> Compression:
+    """Return the rows of each sequence; there are as many caches as sequences even where these share one elsewhere."""
+    window = model.int_value("attention.sliding_window")
+    raw = spec.n_kv if spec.swa_full else min(spec.n_kv, pad(window + spec.n_ubatch, 256))
+    return Compression(raw, pad(-(-spec.n_kv // 4), 256), pad(-(-spec.n_kv // 128), 256))
+
+
+def compressed(model: Model, layer: Layer, ratio: int, spec: GraphSpec) -> tuple[CacheTensor, ...]:
+    """Return the raw rows, compressed ones, the indexer's, and what waits for each (llama-kv-cache-dsv4.cpp)."""
+    size, n, dim = compression(model, spec), spec.n_seq, layer.head_dim_k
+    planes = n * (1 + spec.n_snapshots)
+    raw = CacheTensor(spec.type_k, (dim, size.raw, n))
+    if ratio == 4:
+        indexer = model.int_value("attention.indexer.key_length")
+        rows = (CacheTensor(spec.type_k, (width, size.fine, n)) for width in (dim, indexer))
+        waiting = (CacheTensor("f32", (2 * width, 8, planes)) for width in (dim, dim, indexer, indexer))
+        return (raw, *rows, *waiting)
+    if ratio == 128:
+        waiting = (CacheTensor("f32", (dim, 128, planes)) for _ in range(2))
+        return (raw, CacheTensor(spec.type_k, (dim, size.coarse, n)), *waiting)
+    return (raw,)
+
+
+def latent_rows(mla: Mla, layer: Layer, spec: GraphSpec) -> tuple[CacheTensor, ...]:
+    """Return the latent rows, of a layer with a sliding window for the window only; in older builds with values."""
+    n_rows = window_rows(layer.n_swa, spec) if layer.n_swa else spec.n_kv
+    rows = CacheTensor(spec.type_k, (mla.kv_lora_rank + mla.rope, n_rows, spec.n_stream))
     if spec.rules.latent_cache == "rows and values":
         return (rows, CacheTensor(spec.type_v, (mla.kv_lora_rank, spec.n_kv, spec.n_stream)))
     return (rows,)
+
+
+def indexer_keys(model: Model, spec: GraphSpec) -> tuple[CacheTensor, ...]:
+    """Return the indexer's keys, of the type of K (llama-kv-cache-dsa.cpp); with pools their gates and sums as well.
+
+    MiniMax-M3's cache has values, too, which nobody reads (llama-kv-cache-msa.cpp).
+    """
+    size = model.int_value("attention.indexer.key_length") * (3 if model.int_value("attention.indexer.kpool") else 1)
+    keys = CacheTensor(spec.type_k, (size, spec.n_kv, spec.n_stream))
+    if model.architecture != "minimax-m3":
+        return (keys,)
+    return (keys, CacheTensor(spec.type_v, (model.layers[0].head_dim_v, spec.n_kv, spec.n_stream)))
 
 
 def recurrent_state(r: Recurrent, spec: GraphSpec) -> tuple[CacheTensor, ...]:

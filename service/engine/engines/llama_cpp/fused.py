@@ -62,9 +62,10 @@ def _router(node: Node, ops: Sequence[str], i: int) -> int:
         return 0
     if not (n_expert <= 512 and n_expert & (n_expert - 1) == 0) and n_expert not in _ROUTER_SIZES:
         return 0
+    first = 2 if ops[i + 1 : i + 2] == ["SQRT"] else 1
     for start in _ROUTER_STARTS:
-        length = 1 + len(start)
-        if ops[i + 1 : i + length] != start:
+        length = first + len(start)
+        if ops[i + first : i + length] != start:
             continue
         if ops[i + length : i + length + len(_ROUTER_NORM)] == _ROUTER_NORM:
             length += len(_ROUTER_NORM)

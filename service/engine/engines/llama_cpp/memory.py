@@ -86,17 +86,17 @@ class LlamaMemory(EngineMemory):
         """Return K and V of a layer."""
         return caches.keys_values(model, layer, spec)
 
-    def latent_rows(self, mla: Mla, spec: GraphSpec) -> tuple[CacheTensor, ...]:
+    def latent_rows(self, mla: Mla, layer: Layer, spec: GraphSpec) -> tuple[CacheTensor, ...]:
         """Return the latent cache of a layer."""
-        return caches.latent_rows(mla, spec)
+        return caches.latent_rows(mla, layer, spec)
 
     def recurrent_state(self, recurrent: Recurrent, spec: GraphSpec) -> tuple[CacheTensor, ...]:
         """Return the state of a recurrent layer."""
         return caches.recurrent_state(recurrent, spec)
 
-    def indexer_keys(self, size: int, spec: GraphSpec) -> tuple[CacheTensor, ...]:
-        """Return the indexer's keys, of the type of K (src/llama-kv-cache-dsa.cpp)."""
-        return (CacheTensor(spec.type_k, (size, spec.n_kv, spec.n_stream)),)
+    def indexer_keys(self, model: Model, spec: GraphSpec) -> tuple[CacheTensor, ...]:
+        """Return the indexer's keys."""
+        return caches.indexer_keys(model, spec)
 
     def has_indexer(self, model: Model, layer: int) -> bool:
         """Return whether a layer chooses rows: by the header, else by the length of the context it was trained for.
@@ -105,6 +105,8 @@ class LlamaMemory(EngineMemory):
         """
         if model.architecture not in ARCHITECTURES.having("sparse"):
             return False
+        if model.architecture == "minimax-m3":  # src/llama-model.cpp, filter_idx
+            return layer >= model.int_value("leading_dense_block_count")
         types = model.value("attention.indexer.types")
         if isinstance(types, list) and layer < len(types):
             return bool(types[layer])

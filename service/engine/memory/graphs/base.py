@@ -12,9 +12,10 @@ from service.engine.memory.graph import GraphBuilder, Node, Slot
 from service.engine.memory.spec import GraphSpec
 from service.engine.model import Model
 
-Gating: TypeAlias = Literal["softmax", "sigmoid", "weight"]
+Gating: TypeAlias = Literal["softmax", "sigmoid", "weight", "softplus"]
 
 _MAX_EXPERTS_USED = 64
+_SQRT_SOFTPLUS = 4  # expert_gating_func
 # of the long and the short ones, which have one size, the context decides which are used
 ROPE_FACTORS = ("rope_freqs.weight", "rope_factors_long.weight", "rope_factors_short.weight")
 
@@ -165,9 +166,10 @@ class ModelGraph(GraphBuilder):
 
     @property
     def gating(self) -> Gating:
-        """The router's activation: softmax | sigmoid."""
+        """The router's activation: softmax | sigmoid | softplus, of which DeepSeek V4 takes the root."""
         default = 2 if architecture(self.model.architecture).sigmoid_router else 1
-        return "sigmoid" if self.model.int_value("expert_gating_func", default) == 2 else "softmax"
+        function = self.model.int_value("expert_gating_func", default)
+        return "sigmoid" if function == 2 else "softplus" if function == _SQRT_SOFTPLUS else "softmax"
 
     def limited(self, key: str, layer: int) -> bool:
         """Whether the header's `key`, a number or one a layer, is above zero for `layer`."""

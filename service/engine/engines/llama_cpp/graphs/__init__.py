@@ -8,6 +8,8 @@ from math import prod
 from service.engine.engines.llama_cpp.flash import flash_copies, flash_layers, without_kernel
 from service.engine.engines.llama_cpp.fused import keep_alives
 from service.engine.engines.llama_cpp.graphs import (
+    block_sparse,
+    compressed,
     gemma,
     gqa,
     granite,
@@ -15,6 +17,7 @@ from service.engine.engines.llama_cpp.graphs import (
     kimi,
     latent,
     mamba,
+    pooled,
     shortconv,
     sparse,
     windows,
@@ -38,6 +41,9 @@ ARCHITECTURES: dict[str, Callable[[LlamaGraph], None]] = (
     | granite.ARCHITECTURES
     | shortconv.ARCHITECTURES
     | sparse.ARCHITECTURES
+    | compressed.ARCHITECTURES
+    | block_sparse.ARCHITECTURES
+    | pooled.ARCHITECTURES
 )
 
 FAMILIES: dict[str, Callable[[LlamaGraph], None]] = ARCHITECTURES | {"generic": gqa.generic}
@@ -53,7 +59,9 @@ def describe(model: Model, spec: GraphSpec, kept: tuple[int, ...] | None) -> tup
     g = LlamaGraph(model, spec)
     g.kept = g.kept if kept is None else kept
     FAMILIES[family_of(model, FAMILIES)](g)
-    graph = finish(g, in_place=IN_PLACE | {"CLAMP", "FILL"}, offloadable=_offloadable, weightless=_WEIGHTLESS)
+    graph = finish(
+        g, in_place=IN_PLACE | {"CLAMP", "FILL", "ROPE_BACK"}, offloadable=_offloadable, weightless=_WEIGHTLESS
+    )
     graph.layer_starts = g.layer_starts
     graph.keep_alives = keep_alives(g.nodes)
     graph.flash_copies, graph.without_kernel = flash_copies(g.nodes), without_kernel(g.nodes)
@@ -67,6 +75,6 @@ def _offloadable(node: Node) -> bool:
         return False
     if node.op == "MUL_MAT":
         return node.ne[1] >= MIN_OFFLOAD_BATCH
-    if node.op in ("MUL_MAT_ID", "ROPE"):
+    if node.op in ("MUL_MAT_ID", "ROPE", "ROPE_BACK"):
         return node.ne[2] >= MIN_OFFLOAD_BATCH
     return prod(node.ne[1:]) >= MIN_OFFLOAD_BATCH

@@ -46,7 +46,7 @@ class LlamaGraph(FeedForward):
 
         `n_deepstack`: layers that an image's features are added to, which make the embeddings wider.
         """
-        tokens = self.input("i32", self.n_tokens)
+        tokens = self.tokens = self.input("i32", self.n_tokens)
         width = self.model.n_embd * (1 + n_deepstack)
         embeddings = self.input("f32", width, self.n_tokens)
         x = self.get_rows(self.required("token_embd.weight"), tokens)
@@ -79,10 +79,6 @@ class LlamaGraph(FeedForward):
         if scale:
             x = self.apply("SCALE", x)
         self.expand(self.output(self.squash(x) if soft_cap else x))
-
-    def squash(self, x: Node) -> Node:
-        """Scale, tanh, scale back."""
-        return self.apply("SCALE", self.apply("UNARY", self.apply("SCALE", x)))
 
     def position_input(self, n_axes: int = 1) -> None:
         """Make the input for positions; `n_axes` is 4 where images have places of their own (M-RoPE)."""
@@ -133,7 +129,11 @@ class LlamaGraph(FeedForward):
         return found
 
     def _k_rotation(self, window: int) -> Node | None:
-        dim = _rotated([la.head_dim_k for la in self._cached_layers(window)], self.spec.type_k)
+        return self.key_rotation(*(la.head_dim_k for la in self._cached_layers(window)))
+
+    def key_rotation(self, *dims: int) -> Node | None:
+        """Return the input by which keys of heads of these sizes are stored rotated, None where they are not."""
+        dim = _rotated(list(dims), self.spec.type_k)
         if not dim:
             return None
         size = _ROTATION
@@ -160,7 +160,8 @@ class LlamaGraph(FeedForward):
         """Return x rotated by its positions."""
         return self.new("ROPE", x.kind, x.ne, x, self.positions, factors)
 
-    def _rotate(self, x: Node, rotation: Node) -> Node:
+    def rotate(self, x: Node, rotation: Node) -> Node:
+        """Return x multiplied with a rotation in blocks of its size."""
         n, total = rotation.ne[0], x.ne[0] * x.ne[1] * x.ne[2] * x.ne[3]
         flat = self.reshape(x, n, total // n) if is_contiguous(x) else self.cont(x, n, total // n)
         return self.reshape(self.mul_mat(rotation, flat), *x.ne)
@@ -217,19 +218,20 @@ class LlamaGraph(FeedForward):
     ) -> Node:  # fmt: skip
         """Store K and V, attend over the cache, and project. K and V are None where another layer's cache is read."""
         if cache.k_rotation is not None:
-            q, k = self._rotate(q, cache.k_rotation), k and self._rotate(k, cache.k_rotation)
+            q, k = self.rotate(q, cache.k_rotation), k and self.rotate(k, cache.k_rotation)
         if cache.v_rotation is not None:
-            v = v and self._rotate(v, cache.v_rotation)
+            v = v and self.rotate(v, cache.v_rotation)
         self.expand(*(t for t in ((q, k, v) if self.two_caches else (q, v, k)) if t is not None))
         if k is not None and v is not None:
-            self._store(layer, cache, k, v)
-        keys, values = self._cache_views(layer, cache.n_rows)
+            self.store(layer, cache, k, v)
+        keys, values = self.cache_views(layer, cache.n_rows)
         x = self.attention(q, keys, values, cache.mask, sinks)
         if cache.v_rotation is not None:
-            x = self._rotate(x, cache.v_rotation)
+            x = self.rotate(x, cache.v_rotation)
         return self.product(layer, "attn_output", x) if project else x
 
-    def _store(self, layer: int, cache: CacheInput, k: Node, v: Node) -> None:
+    def store(self, layer: int, cache: CacheInput, k: Node, v: Node) -> None:
+        """Write K and V into the layer's cache."""
         keys, values = self.cache(layer)
         n = k.ne[2]
         rows = self.view(k, (k.ne[0] * k.ne[1], n), (k.nb[2],))
@@ -252,7 +254,8 @@ class LlamaGraph(FeedForward):
         """Several streams are written as one cache of all rows."""
         return cache if cache.ne[2] == 1 else self.reshape(cache, cache.ne[0], cache.ne[1] * cache.ne[2])
 
-    def _cache_views(self, layer: int, n_rows: int) -> tuple[Node, Node]:
+    def cache_views(self, layer: int, n_rows: int) -> tuple[Node, Node]:
+        """Return the keys and values that the layer reads, by head, row and stream."""
         keys, values = self.cache(cache_owner(self.model, self.layer(layer)))
         facts, n_stream = self.layer(layer), self.spec.n_stream
         dim_k, dim_v, n_head = facts.head_dim_k, facts.head_dim_v, facts.n_head_kv
@@ -272,9 +275,7 @@ class LlamaGraph(FeedForward):
         """Return the attended values [n_head * dim, n_tokens]; `expand_v` maps latent values to each head's."""
         transposed = v.nb[1] > v.nb[2]
         n_stream = k.ne[3]
-        q = self.view(
-            q, (q.ne[0], q.ne[1], q.ne[2] // n_stream, n_stream), (q.nb[1], q.nb[2], q.nb[2] * (q.ne[2] // n_stream))
-        )
+        q = self.view(q, (q.ne[0], q.ne[1], q.ne[2] // n_stream, n_stream), (q.nb[1], q.nb[2], q.nb[3] // n_stream))
         q, k, v = self.swap_heads(q), self.swap_heads(k), self.swap_heads(v)
         if self.spec.flash_attn:
             x = self._flash(q, self.transpose(v) if transposed else v, k, mask, sinks, expand_v)

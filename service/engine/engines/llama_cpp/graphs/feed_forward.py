@@ -6,11 +6,13 @@ Source: llama.cpp src/llama-graph.cpp (build_ffn, build_moe_ffn).
 from __future__ import annotations
 
 from service.engine.memory.graph import Node
-from service.engine.memory.graphs.base import Gating, ModelGraph
+from service.engine.memory.graphs.base import Gating, MissingTensor, ModelGraph
 
 
 class FeedForward(ModelGraph):
     """What follows attention in a layer."""
+
+    situ = False  # whether gate and up are squashed before they meet
 
     def feed_forward(self, layer: int, x: Node, suffix: str = "", *, limit: bool = False) -> Node:
         """The dense layer, or the shared expert with the suffix `_shexp`: gated, gate and up in one, or relu squared.
@@ -27,10 +29,17 @@ class FeedForward(ModelGraph):
         return self.mul_mat(down, self.apply("SQR", self.apply("UNARY", up)))
 
     def _gated(self, gate: Node, up: Node, *, limit: bool = False) -> Node:
+        if self.situ:
+            opened = self.apply("UNARY", gate)
+            return self.mul(self.mul(self.squash(gate), opened), self.squash(up))
         if not limit:
             return self.new("GLU", gate.kind, gate.ne, gate, up)
         up = self.apply("CLAMP", up)
         return self.mul(self.apply("CLAMP", self.apply("UNARY", gate)), up)
+
+    def squash(self, x: Node) -> Node:
+        """Scale, tanh, scale back."""
+        return self.apply("SCALE", self.apply("UNARY", self.apply("SCALE", x)))
 
     def expert_layer(
         self, layer: int, x: Node, gating: Gating, *, norm_weights: bool, scale: bool, weight_before: bool = False
@@ -49,15 +58,15 @@ class FeedForward(ModelGraph):
 
     def routed_experts(
         self, layer: int, x: Node, gating: Gating, norm_weights: bool, scale: bool, weight_before: bool = False, *,
-        limit: bool = False, logits: Node | None = None,
+        limit: bool = False, logits: Node | None = None, experts: Node | None = None,
     ) -> Node:  # fmt: skip
         """Router, the chosen experts and their weighted sum. `weight_before`: inputs are weighted, not outputs.
 
-        `logits`: the router's, where they are not made of x.
+        `logits`: the router's, where they are not made of x. `experts`: those of each token, where none are chosen.
         """
         if logits is None:
             logits = self.mul_mat(self.weight(layer, "ffn_gate_inp.weight"), x)
-        ids, weights = self._route(layer, logits, gating, norm_weights, scale, from_logits=weight_before)
+        ids, weights = self._route(layer, logits, gating, norm_weights, scale, from_logits=weight_before, ids=experts)
         n_embd, n_tokens, used = x.ne[0], x.ne[1], ids.ne[0]
         x = self.reshape(x, n_embd, 1, n_tokens)
         if weight_before:
@@ -100,9 +109,30 @@ class FeedForward(ModelGraph):
             return self.apply("SQR", self.apply("UNARY", up))
         return self._gated(self._expert_product(layer, "gate", x, ids), up, limit=limit)
 
+    def _largest(self, x: Node, n: int) -> Node:
+        """Return where the `n` largest of each row are."""
+        order = self.new("ARGSORT", "i32", x.ne, x)
+        return self.view(order, (n, *x.ne[1:]), order.nb[1:])
+
+    def _of_best_groups(self, chances: Node) -> Node:
+        """Return the experts' chances, hidden but in the groups whose best two together have the best."""
+        (n_expert, n_tokens), n_groups = chances.ne[:2], self.model.int_value("expert_group_count")
+        n_used, size = self.model.int_value("expert_group_used_count"), n_expert // n_groups
+        if not 0 < n_used < n_groups or n_expert % n_groups or size < 2:
+            raise MissingTensor("groups of experts")
+        groups = self.reshape(chances, size, n_groups, n_tokens)
+        best = self._largest(groups, 2)
+        scores = self.get_rows(self.reshape(groups, 1, size, n_groups, n_tokens), best)
+        scores = self.new("SUM_ROWS", "f32", (1, n_groups, n_tokens), self.reshape(scores, 2, n_groups, n_tokens))
+        used = self._largest(self.reshape(scores, n_groups, n_tokens), n_used)
+        shown = self.get_rows(groups, used)
+        hidden = self.new("FILL", "f32", groups.ne, groups)
+        return self.reshape(self.set_rows(hidden, shown, used), n_expert, n_tokens)
+
     def _route(
-        self, layer: int, logits: Node, gating: Gating, norm_weights: bool, scale: bool, *, from_logits: bool
-    ) -> tuple[Node, Node]:
+        self, layer: int, logits: Node, gating: Gating, norm_weights: bool, scale: bool, *, from_logits: bool,
+        ids: Node | None = None,
+    ) -> tuple[Node, Node]:  # fmt: skip
         """Return the chosen experts' ids [used, tokens] and weights [1, used, tokens]."""
         n_expert, used, n_tokens = logits.ne[0], self.n_expert_used, logits.ne[1]
         bias = self.optional(layer, "ffn_gate_inp.bias")
@@ -111,10 +141,13 @@ class FeedForward(ModelGraph):
         chances = logits
         if gating != "weight":
             chances = self.apply("SOFT_MAX" if gating == "softmax" else "UNARY", logits)
+        if gating == "softplus":
+            chances = self.apply("SQRT", chances)
         correction = self.optional(layer, "exp_probs_b.bias") or self.optional(layer, "exp_probs_b")  # Hy3
         chosen = logits if from_logits else chances if correction is None else self.add(chances, correction)
-        order = self.new("ARGSORT", "i32", chosen.ne, chosen)
-        ids = self.view(order, (used, n_tokens), order.nb[1:])
+        if self.model.int_value("expert_group_count") > 1:
+            chosen = self._of_best_groups(chosen)
+        ids = self._largest(chosen, used) if ids is None else ids
         weights = self.new("GET_ROWS", "f32", (1, used, n_tokens), self.reshape(chances, 1, n_expert, n_tokens), ids)
         if gating == "weight":
             weights = self.apply("SOFT_MAX", self.reshape(weights, used, n_tokens))

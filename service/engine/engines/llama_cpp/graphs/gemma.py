@@ -11,6 +11,9 @@ from service.engine.engines.llama_cpp.graphs.blocks import CacheInput, LlamaGrap
 from service.engine.engines.llama_cpp.graphs.gqa import decoder
 from service.engine.memory.cache import cache_owner
 from service.engine.memory.graph import Node
+from service.engine.memory.graphs.base import MissingTensor
+
+_SPARSE_LAYERS = 10  # n_layer_sparsity, src/models/models.h
 
 
 def gemma2(g: LlamaGraph) -> None:
@@ -37,7 +40,8 @@ def gemma4(g: LlamaGraph) -> None:
     ids = g.output_ids()
     inputs = _inputs_by_layer(g, x)
     for i in g.layers():
-        y = _attention(g, i, x, window if g.layer(i).n_swa else full)
+        y = g.norm(x, g.weight(i, "attn_norm.weight"), i)
+        y = _attention(g, i, y, window if g.layer(i).n_swa else full)
         h = g.add(g.norm(y, g.weight(i, "post_attention_norm.weight"), i), x)
         x = g.add(g.norm(_feed_forward(g, i, h), g.weight(i, "post_ffw_norm.weight"), None), h)
         if inputs is not None:
@@ -68,8 +72,8 @@ def _slice(g: LlamaGraph, x: Node) -> Node:
     return g.view(x, x.ne[:2], x.nb[1:2])
 
 
-def _attention(g: LlamaGraph, layer: int, x: Node, cache: CacheInput) -> Node:
-    facts, y = g.layer(layer), g.norm(x, g.weight(layer, "attn_norm.weight"), layer)
+def _attention(g: LlamaGraph, layer: int, y: Node, cache: CacheInput) -> Node:
+    facts = g.layer(layer)
     factors = None if facts.n_swa else g.rope_factors(layer)
     q = g.reshape(g.mul_mat(g.weight(layer, "attn_q.weight"), y), facts.head_dim_k, facts.n_head, g.n_tokens)
     q = g.rope(g.norm(q, g.weight(layer, "attn_q_norm.weight"), layer), factors)
@@ -95,8 +99,97 @@ def _feed_forward(g: LlamaGraph, layer: int, h: Node) -> Node:
     return g.add(dense, g.norm(experts, g.weight(layer, "post_ffw_norm_2.weight"), layer))
 
 
+def _with_input_of_layer(g: LlamaGraph, layer: int, active: Node, inputs: Node) -> Node:
+    y = g.mul_mat(g.weight(layer, "inp_gate.weight"), g.mul(active, g.weight(layer, "altup_correct_scale.weight")))
+    y = g.mul_mat(g.weight(layer, "proj.weight"), g.mul(g.apply("UNARY", y), _slice(g, inputs)))
+    return g.norm(y, g.weight(layer, "post_norm.weight"), layer)
+
+
+def gemma3n(g: LlamaGraph) -> None:
+    """gemma3n: four streams, of which layers run one and predict and correct the others; shared caches."""
+    x = g.apply("SCALE", g.begin())
+    g.position_input()
+    full, window = g.cache_inputs(0, g.window)
+    inputs = _inputs_by_layer(g, x)
+    if inputs is None:
+        raise MissingTensor("inputs by layer")
+    n_others = g.required("altup_proj.weight").ne[2]
+    others = g.new("REPEAT", "f32", (*x.ne[:2], n_others), x)
+    x = g.concat(x, _as_long_as(g, g.mul_mat(g.required("altup_proj.weight"), others), x), 2)
+    for i in g.layers():
+        predicted = _predicted(g, i, x)
+        active = _slice(g, predicted)
+        y = g.norm(active, g.weight(i, "attn_norm.weight"), i)
+        low_rank = g.mul_mat(g.weight(i, "laurel_r.weight"), g.mul_mat(g.weight(i, "laurel_l.weight"), y))
+        low_rank = g.add(g.norm(low_rank, g.weight(i, "laurel_post_norm.weight"), i), y)
+        y = _attention(g, i, y, window if g.layer(i).n_swa else full)
+        y = g.add(g.norm(y, g.weight(i, "post_attention_norm.weight"), i), active)
+        h = g.apply("SCALE", g.add(y, low_rank))
+        y = _sparse_feed_forward(g, i, g.norm(h, g.weight(i, "ffn_norm.weight"), i))
+        h = g.add(g.norm(y, g.weight(i, "post_ffw_norm.weight"), None), h)
+        x = _corrected(g, i, predicted, h)
+        first = _with_input_of_layer(g, i, _slice(g, x), inputs)
+        x = g.concat(_slice(g, x), g.add(_others(g, x), first), 2)
+    others = _as_long_as(g, g.mul_mat(g.required("altup_unembd_proj.weight"), _others(g, x)), _slice(g, x))
+    x = _slice(g, x)
+    for _ in range(n_others):
+        x = g.add(x, _slice(g, others))
+    g.finish(g.get_rows(g.apply("SCALE", x), g.output_ids()), soft_cap=True)
+
+
+def _others(g: LlamaGraph, x: Node) -> Node:
+    return g.view(x, (*x.ne[:2], x.ne[2] - 1), x.nb[1:3])
+
+
+def _as_long_as(g: LlamaGraph, x: Node, target: Node) -> Node:
+    """Return x scaled to the length of `target`'s vectors."""
+
+    def length(rows: Node) -> Node:
+        squares = g.apply("SQR", rows)
+        return g.apply("SQRT", g.new("SUM_ROWS", "f32", (1, *rows.ne[1:]), squares))
+
+    return g.apply("DIV", g.mul(x, length(target)), length(x))
+
+
+def _modalities(g: LlamaGraph, layer: int, x: Node) -> Node:
+    """Return what the router makes of a stream, one number for each."""
+    y = g.apply("SCALE", g.norm(x, g.weight(layer, "altup_router_norm.weight"), layer))
+    return g.apply("UNARY", g.mul_mat(g.weight(layer, "altup_router.weight"), y))
+
+
+def _predicted(g: LlamaGraph, layer: int, x: Node) -> Node:
+    n_streams = x.ne[2]
+    found = g.mul_mat(g.weight(layer, "altup_predict_coef.weight"), _modalities(g, layer, _slice(g, x)))
+    found = g.reshape(found, n_streams, n_streams, g.n_tokens)
+    mixed = g.mul_mat(g.cont(g.permute(x, 1, 2, 0, 3)), found)
+    return g.add(g.cont(g.swap_heads(mixed)), x)
+
+
+def _corrected(g: LlamaGraph, layer: int, predicted: Node, active: Node) -> Node:
+    n_streams = predicted.ne[2]
+    routed = _modalities(g, layer, active)
+    difference = g.apply("SUB", active, _slice(g, predicted))
+    factors = g.apply("SCALE", g.mul_mat(g.weight(layer, "altup_correct_coef.weight"), routed))
+    factors = g.cont(g.transpose(factors), 1, g.n_tokens, n_streams)
+    difference = g.new("REPEAT", "f32", (*difference.ne[:2], n_streams), difference)
+    return g.add(g.mul(difference, factors), predicted)
+
+
+def _sparse_feed_forward(g: LlamaGraph, layer: int, y: Node) -> Node:
+    """In the first layers only what is far above the mean of the gate goes on."""
+    up = g.mul_mat(g.weight(layer, "ffn_up.weight"), y)
+    gate = g.mul_mat(g.weight(layer, "ffn_gate.weight"), y)
+    if layer < _SPARSE_LAYERS:
+        mean = g.new("MEAN", "f32", (1, *gate.ne[1:]), gate)
+        squares = g.apply("SQR", g.apply("SUB", gate, mean))
+        deviation = g.apply("SQRT", g.apply("SCALE", g.new("SUM_ROWS", "f32", (1, *gate.ne[1:]), squares)))
+        gate = g.apply("UNARY", g.apply("SUB", gate, g.add(mean, g.apply("SCALE", deviation))))
+    return g.mul_mat(g.weight(layer, "ffn_down.weight"), g.mul(up, g.apply("UNARY", gate)))
+
+
 ARCHITECTURES: dict[str, Callable[[LlamaGraph], None]] = {
     "gemma2": gemma2,
     "gemma3": gemma2,
+    "gemma3n": gemma3n,
     "gemma4": gemma4,
 }

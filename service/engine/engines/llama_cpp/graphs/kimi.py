@@ -1,6 +1,6 @@
-"""llama.cpp: Kimi-Linear, Kimi delta attention with a latent-attention layer without rope in between.
+"""llama.cpp: Kimi delta attention with latent attention in between: Kimi-Linear, Kimi-K3, Ling 3.
 
-Source: llama.cpp src/models/kimi-linear.cpp.
+Sources: llama.cpp src/models/{kimi-linear,kimi-k3,bailingmoe3,delta-net-base}.cpp.
 """
 
 from __future__ import annotations
@@ -9,26 +9,102 @@ from collections.abc import Callable
 
 from service.engine.engines.llama_cpp.graphs.blocks import CacheInput, LlamaGraph
 from service.engine.engines.llama_cpp.graphs.gqa import after_attention
-from service.engine.engines.llama_cpp.graphs.latent import attend_latent
+from service.engine.engines.llama_cpp.graphs.latent import attend_latent, query
 from service.engine.engines.llama_cpp.graphs.recurrent import StateInput, read_state, recurrent_sizes, state_input
 from service.engine.memory.graph import Node
 from service.engine.memory.graphs.base import MissingTensor
 
 
 def kimi_linear(g: LlamaGraph) -> None:
-    """kimi-linear: the first layer dense, then experts and a shared one."""
+    """kimi-linear: latent attention without rope; the first layer dense, then experts and a shared one."""
     x = g.begin()
     (cache,) = g.cache_inputs(0, latent=True)
     states, ids = state_input(g, 1), g.output_ids()  # the batch that is reserved last has one sequence
     for i in g.layers():
-        y = g.norm(x, g.weight(i, "attn_norm.weight"), i)
-        g.expand(y)
-        y = _delta_attention(g, i, y, states) if g.layer(i).recurs else _latent_attention(g, i, y, cache)
+        y = _mixed(g, i, x, cache, states)
         x = after_attention(g, i, y, x, ids if i == g.n_layer - 1 else None, norm_weights=True)
     g.finish(x)
 
 
-def _delta_attention(g: LlamaGraph, layer: int, y: Node, states: StateInput) -> Node:
+def bailing3(g: LlamaGraph) -> None:
+    """bailingmoe3 (Ling 3): as kimi-linear, with rope, and a gate for each head of latent attention."""
+    x = g.begin()
+    (cache,) = g.cache_inputs(0, latent=True)
+    states = state_input(g, g.spec.n_seq)
+    g.position_input(g.position_axes)
+    ids = g.output_ids()
+    for i in g.layers():
+        y = _mixed(g, i, x, cache, states, early=False)
+        x = after_attention(g, i, y, x, None, norm_weights=g.expert_weights_norm)
+    g.finish(x, ids, hidden="normed")
+
+
+def kimi_k3(g: LlamaGraph) -> None:
+    """kimi-k3: what layers read is mixed from the inputs of every block of layers; experts work in a latent space."""
+    g.situ = True
+    x = g.begin()
+    (cache,) = g.cache_inputs(0, latent=True)
+    states, ids = state_input(g, g.spec.n_seq), g.output_ids()
+    block = g.model.int_value("attn_res.block_size")
+    bank: Node | None = None
+    for i in g.layers():
+        y = x if bank is None else _from_bank(g, bank, x, g.weight(i, "attn_res_score.weight"))
+        starts = block > 0 and i % block == 0
+        if starts:
+            row = g.reshape(x, g.model.n_embd, 1, g.n_tokens)
+            bank = row if bank is None else g.concat(bank, row, 1)
+        y = _mixed(g, i, y, cache, states)
+        x = y if starts else g.add(x, y)
+        y = x if bank is None else _from_bank(g, bank, x, g.weight(i, "ffn_res_score.weight"))
+        y = g.norm(y, g.weight(i, "ffn_norm.weight"), i)
+        x = g.add(x, _latent_experts(g, i, y) if g.layer(i).moe else g.feed_forward(i, y))
+    if bank is not None:
+        x = _from_bank(g, bank, x, g.required("output_res_score.weight"))
+    g.finish(g.get_rows(x, ids))
+
+
+def _from_bank(g: LlamaGraph, bank: Node, x: Node, weight: Node) -> Node:
+    """Return the sum of the banked rows [n_embd, n_banked, n_tokens] and of x, each by its score."""
+    n_banked, n = bank.ne[1], g.n_tokens
+
+    def score(rows: Node) -> Node:
+        weighted = g.mul(g.apply("RMS_NORM", rows), weight)
+        return g.new("SUM_ROWS", "f32", (1, *weighted.ne[1:]), weighted)
+
+    shares = g.apply("SOFT_MAX", g.concat(g.reshape(score(bank), n_banked, n), score(x), 0))
+    of_bank = g.cont(g.view(shares, (n_banked, n), shares.nb[1:2]))
+    of_x = g.cont(g.view(shares, (1, n), shares.nb[1:2]))
+    summed = g.new("DSV4_HC_PRE", "f32", (x.ne[0], n), bank, of_bank)
+    return g.add(summed, g.mul(x, of_x))
+
+
+def _latent_experts(g: LlamaGraph, layer: int, y: Node) -> Node:
+    down, up = g.optional(layer, "ffn_routed_down.weight"), g.optional(layer, "ffn_routed_up.weight")
+    x = y if down is None else g.mul_mat(down, y)
+    logits = g.mul_mat(g.weight(layer, "ffn_gate_inp.weight"), y)
+    out = g.routed_experts(layer, x, g.gating, g.expert_weights_norm, g.expert_weights_scale, logits=logits)
+    norm = g.optional(layer, "ffn_routed_norm.weight")
+    out = out if norm is None else g.norm(out, norm, layer)
+    out = out if up is None else g.mul_mat(up, out)
+    if g.optional(layer, "ffn_gate_shexp.weight") is None:
+        return out
+    return g.add(out, g.feed_forward(layer, y, "_shexp"))
+
+
+def _mixed(
+    g: LlamaGraph, layer: int, x: Node, cache: CacheInput, states: StateInput, *, early: bool = True
+) -> Node:  # fmt: skip
+    """Return what the layer makes of the tokens together. `early`: the norm is computed before the states are read."""
+    y = g.norm(x, g.weight(layer, "attn_norm.weight"), layer)
+    if early:
+        g.expand(y)
+    if g.layer(layer).recurs:
+        return delta_attention(g, layer, y, states)
+    return _latent_attention(g, layer, y, cache)
+
+
+def delta_attention(g: LlamaGraph, layer: int, y: Node, states: StateInput) -> Node:
+    """Convolve q, k and v, and run the delta rule with a decay for each element; gated, and projected."""
     r, n_seq, n = recurrent_sizes(g), states.n_seq, g.n_tokens // states.n_seq
     dim, n_head, inner = r.state_size, r.time_step_rank, r.inner_size
     conv_cache, state_cache = g.state(layer)
@@ -36,10 +112,7 @@ def _delta_attention(g: LlamaGraph, layer: int, y: Node, states: StateInput) -> 
     q, k, v = (
         g.reshape(_convolved(g, layer, part, y, windows, conv_cache, n_seq), dim, n_head, n, n_seq) for part in "qkv"
     )
-    decay = g.mul_mat(g.weight(layer, "ssm_f_b.weight"), g.mul_mat(g.weight(layer, "ssm_f_a.weight"), y))
-    decay = g.reshape(g.apply("UNARY", g.add(decay, g.weight(layer, "ssm_dt.bias"))), dim, n_head, n * n_seq)
-    decay = g.mul(decay, g.reshape(g.weight(layer, "ssm_a"), 1, n_head, 1))
-    decay = g.reshape(decay, dim, n_head, n, n_seq)
+    decay = g.reshape(_decay(g, layer, y), dim, n_head, n, n_seq)
     beta = g.reshape(g.mul_mat(g.weight(layer, "ssm_beta.weight"), y), 1, n_head, n, n_seq)
     beta = g.apply("UNARY", beta)
     state = g.reshape(read_state(g, state_cache, states), dim, dim, n_head, n_seq)
@@ -49,12 +122,35 @@ def _delta_attention(g: LlamaGraph, layer: int, y: Node, states: StateInput) -> 
     new_state = g.view(out, (dim, dim, n_head, n_seq), (4 * dim, 4 * dim * dim, 4 * dim * inner))
     heads = g.cont(heads)
     g.expand(g.copy_into(new_state, g.view(state_cache, (dim * inner * n_seq,))))
-    y = g.reshape(g.reshape(y, y.ne[0], n, n_seq), y.ne[0], n * n_seq)
-    gate = g.mul_mat(g.weight(layer, "ssm_g_b.weight"), g.mul_mat(g.weight(layer, "ssm_g_a.weight"), y))
-    gate = g.reshape(gate, dim, n_head, n * n_seq)
+    gate = g.reshape(_output_gate(g, layer, y, n, n_seq), dim, n_head, n * n_seq)
     normed = g.norm(g.reshape(heads, dim, n_head, n * n_seq), g.weight(layer, "ssm_norm.weight"), layer)
     gated = g.cont(g.mul(normed, g.apply("UNARY", gate)), inner, n * n_seq)
     return g.mul_mat(g.weight(layer, "attn_output.weight"), gated)
+
+
+def _decay(g: LlamaGraph, layer: int, y: Node) -> Node:
+    """Return how much of the state each token leaves, by one matrix or two; K3 and Ling 3 bound it from below."""
+    r = recurrent_sizes(g)
+    second = g.optional(layer, "ssm_f_b.weight")
+    decay = g.mul_mat(g.weight(layer, "ssm_f_a.weight"), y)
+    decay = g.add(decay if second is None else g.mul_mat(second, decay), g.weight(layer, "ssm_dt.bias"))
+    bounded = second is None or g.given("kda.gate_lower_bound")
+    if not bounded:
+        decay = g.apply("UNARY", decay)
+    decay = g.reshape(decay, r.state_size, r.time_step_rank, g.n_tokens)
+    decay = g.mul(decay, g.reshape(g.weight(layer, "ssm_a"), 1, r.time_step_rank, 1))
+    if not bounded:
+        return decay
+    return g.apply("SCALE", g.apply("UNARY", decay if second is None else g.apply("SCALE", decay)))
+
+
+def _output_gate(g: LlamaGraph, layer: int, y: Node, n: int, n_seq: int) -> Node:
+    """Return what the result is multiplied with: Ling 3 and K3 have one matrix for it, Kimi-Linear two."""
+    first, second = g.first_of(layer, "ssm_g.weight", "ssm_g_a.weight"), g.optional(layer, "ssm_g_b.weight")
+    if g.model.architecture.startswith("kimi"):
+        y = g.reshape(g.reshape(y, y.ne[0], n, n_seq), y.ne[0], n * n_seq)
+    gate = g.mul_mat(first, y)
+    return gate if second is None else g.mul_mat(second, gate)
 
 
 def _convolved(g: LlamaGraph, layer: int, part: str, y: Node, windows: Node, cache: Node, n_seq: int) -> Node:
@@ -71,22 +167,40 @@ def _convolved(g: LlamaGraph, layer: int, part: str, y: Node, windows: Node, cac
 
 
 def _latent_attention(g: LlamaGraph, layer: int, y: Node, cache: CacheInput) -> Node:
+    """Attend to the latent rows; only Ling 3 turns them, and only it and K3 have a gate behind."""
     m, n, n_head = g.model.mla, g.n_tokens, g.layer(layer).n_head
     if m is None or not g.spec.mla:
         raise MissingTensor("a latent cache")
-    q = g.mul_mat(g.weight(layer, "attn_q.weight"), y)
+    turned = g.model.architecture == "bailingmoe3"
+    q = query(g, layer, y)
     latent = g.mul_mat(g.weight(layer, "attn_kv_a_mqa.weight"), y)
     compressed = g.view(latent, (m.kv_lora_rank, n), (latent.nb[1],))
     k_rope = g.view(latent, (m.rope, 1, n), (latent.nb[1], latent.nb[1]))
     compressed = g.norm(compressed, g.weight(layer, "attn_kv_a_norm.weight"), layer)
     strides = (4 * (m.nope + m.rope), 4 * (m.nope + m.rope) * n_head)
     q_nope, q_rope = (g.view(q, (size, n_head, n), strides) for size in (m.nope, m.rope))
+    if turned:
+        q_rope, k_rope = g.rope(q_rope), g.rope(k_rope)
     absorbed = g.mul_mat(g.weight(layer, "attn_k_b.weight"), g.swap_heads(q_nope))
     q = g.concat(g.swap_heads(absorbed), q_rope, 0)
     compressed = g.reshape(compressed, m.kv_lora_rank, 1, n)
-    return attend_latent(g, layer, q, compressed, g.concat(compressed, k_rope, 0), cache)
+    out = attend_latent(g, layer, q, compressed, g.concat(compressed, k_rope, 0), cache, project=False)
+    gate = g.optional(layer, "attn_gate.weight")
+    if gate is not None:
+        out = _gated(g, out, g.mul_mat(gate, y), m.value, n_head)
+    return g.mul_mat(g.weight(layer, "attn_output.weight"), out)
+
+
+def _gated(g: LlamaGraph, x: Node, gate: Node, dim: int, n_head: int) -> Node:
+    """Multiply by one gate an element, or one a head."""
+    if gate.ne[0] == x.ne[0]:
+        return g.mul(x, g.apply("UNARY", gate))
+    opened = g.apply("UNARY", g.reshape(gate, 1, n_head, g.n_tokens))
+    return g.cont(g.mul(g.reshape(x, dim, n_head, g.n_tokens), opened), dim * n_head, g.n_tokens)
 
 
 ARCHITECTURES: dict[str, Callable[[LlamaGraph], None]] = {
     "kimi-linear": kimi_linear,
+    "kimi-k3": kimi_k3,
+    "bailingmoe3": bailing3,
 }

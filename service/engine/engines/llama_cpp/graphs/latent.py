@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 from service.engine.engines.llama_cpp.graphs.blocks import CacheInput, LlamaGraph
 from service.engine.engines.llama_cpp.graphs.gqa import after_attention
+from service.engine.memory.cache import latent_sizes
 from service.engine.memory.graph import Node, row_size
 from service.engine.memory.graphs.base import MissingTensor
 
@@ -29,7 +30,8 @@ def deepseek2(g: LlamaGraph) -> None:
     g.finish(x)
 
 
-def _query(g: LlamaGraph, layer: int, y: Node) -> Node:
+def query(g: LlamaGraph, layer: int, y: Node) -> Node:
+    """Return the queries of all heads, by one matrix or two with a norm between."""
     low_rank = g.optional(layer, "attn_q_a.weight")
     if low_rank is None:
         return g.mul_mat(g.weight(layer, "attn_q.weight"), y)
@@ -38,23 +40,28 @@ def _query(g: LlamaGraph, layer: int, y: Node) -> Node:
 
 
 def _attention(g: LlamaGraph, layer: int, y: Node, cache: CacheInput, scale: Node | None) -> Node:
-    q, n_head = _query(g, layer, y), g.layer(layer).n_head
+    q, n_head = query(g, layer, y), g.layer(layer).n_head
     q, compressed, k = latent_rows(g, layer, g.reshape(q, q.ne[0] // n_head, n_head, g.n_tokens), y)
     return attend_latent(g, layer, q if scale is None else g.mul(q, scale), compressed, k, cache)
 
 
 def latent_rows(g: LlamaGraph, layer: int, q: Node, y: Node) -> tuple[Node, Node, Node]:
     """Return the queries absorbed into the latent rows, the values in them, and them. Raises MissingTensor."""
-    m, n, n_head = g.model.mla, g.n_tokens, g.layer(layer).n_head
+    n, n_head = g.n_tokens, g.layer(layer).n_head
     k_b = g.weight(layer, "attn_k_b.weight")
-    if m is None or not g.spec.mla or k_b.ne[1] != m.kv_lora_rank:
-        raise MissingTensor("a latent cache and matrices of one slice a head")
+    if g.model.mla is None or not g.spec.mla:
+        raise MissingTensor("a latent cache")
+    m = latent_sizes(g.model, g.model.mla, g.layer(layer))
+    if k_b.ne[1] != m.kv_lora_rank:
+        raise MissingTensor("matrices of one slice a head")
     rank = m.kv_lora_rank
     head = 4 * (m.nope + m.rope)
     parts = (head, head * n_head)
     latent = g.mul_mat(g.weight(layer, "attn_kv_a_mqa.weight"), y)
     compressed = g.view(latent, (rank, n), (latent.nb[1],))
-    k_rope = g.rope(g.view(latent, (m.rope, 1, n), (latent.nb[1], latent.nb[1])))
+    k_rope = g.view(latent, (m.rope, 1, n), (latent.nb[1], latent.nb[1]))
+    k_norm = g.optional(layer, "attn_k_norm.weight")
+    k_rope = g.rope(k_rope if k_norm is None else g.norm(k_rope, k_norm, layer))
     compressed = g.norm(compressed, g.weight(layer, "attn_kv_a_norm.weight"), layer)
     q_nope = g.swap_heads(g.view(q, (m.nope, n_head, n), parts))
     q_rope = g.rope(g.view(q, (m.rope, n_head, n), parts))
@@ -65,7 +72,10 @@ def latent_rows(g: LlamaGraph, layer: int, q: Node, y: Node) -> tuple[Node, Node
     return q, compressed, k
 
 
-def attend_latent(g: LlamaGraph, layer: int, q: Node, compressed: Node, k: Node, cache: CacheInput) -> Node:
+def attend_latent(
+    g: LlamaGraph, layer: int, q: Node, compressed: Node, k: Node, cache: CacheInput, *, project: bool = True,
+    sinks: Node | None = None,
+) -> Node:  # fmt: skip
     """Store the latent rows k, attend with queries absorbed into them, and project; `compressed` has the values."""
     rank, width, n = compressed.ne[0], k.ne[0], g.n_tokens
     g.expand(q, compressed, k)
@@ -73,10 +83,10 @@ def attend_latent(g: LlamaGraph, layer: int, q: Node, compressed: Node, k: Node,
     target = keys if keys.ne[2] == 1 else g.reshape(keys, width, keys.ne[1] * keys.ne[2])
     g.expand(g.set_rows(target, g.view(k, (width, n), (k.nb[2],)), cache.k_ids))
     row = row_size(keys.kind, width)
-    k = g.view(keys, (width, 1, g.n_kv, g.spec.n_stream), (row, row, row * g.n_kv))
-    v = g.view(k, (rank, 1, g.n_kv, g.spec.n_stream), k.nb[1:])
-    out = g.attention(q, k, v, cache.mask, expand_v=g.weight(layer, "attn_v_b.weight"))
-    return g.mul_mat(g.weight(layer, "attn_output.weight"), out)
+    k = g.view(keys, (width, 1, cache.n_rows, g.spec.n_stream), (row, row, row * cache.n_rows))
+    v = g.view(k, (rank, 1, cache.n_rows, g.spec.n_stream), k.nb[1:])
+    out = g.attention(q, k, v, cache.mask, sinks, expand_v=g.weight(layer, "attn_v_b.weight"))
+    return g.mul_mat(g.weight(layer, "attn_output.weight"), out) if project else out
 
 
 ARCHITECTURES: dict[str, Callable[[LlamaGraph], None]] = {

@@ -1,6 +1,6 @@
-"""llama.cpp: latent attention to the rows that an indexer chooses (DSA): GLM-5, DeepSeek V3.2.
+"""llama.cpp: latent attention to the rows that an indexer chooses (DSA): GLM-5, DeepSeek V3.2, Hy4, dots3.
 
-Sources: llama.cpp src/models/glm-dsa.cpp, deepseek32.cpp, src/llama-graph.cpp:3039 (build_attn).
+Sources: llama.cpp src/models/{glm-dsa,deepseek32,hy-v4,dots3note}.cpp, src/llama-graph.cpp (build_attn).
 """
 
 from __future__ import annotations
@@ -9,20 +9,29 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from service.engine.engines.llama_cpp.graphs.blocks import CacheInput, LlamaGraph
+from service.engine.engines.llama_cpp.graphs.compressed import chosen_mask
 from service.engine.engines.llama_cpp.graphs.gqa import after_attention
+from service.engine.engines.llama_cpp.graphs.hyper import (
+    joined_streams,
+    last_streams,
+    read_equal_streams,
+    streams,
+    write_equal_streams,
+)
 from service.engine.engines.llama_cpp.graphs.latent import attend_latent, latent_rows
 from service.engine.memory.cache import full_indexer
 from service.engine.memory.graph import Node, row_size
 from service.engine.memory.graphs.base import MissingTensor
-from service.engine.memory.ops import NONE
+
+_ROTATED = ("deepseek32", "dots3note", "glm-dsa")  # src/llama-kv-cache.cpp: attn_rot_k
 
 
 class Indexer(NamedTuple):
-    """What choosing rows reads besides its cache."""
+    """What choosing rows reads besides its cache; `rotation` where its queries and keys are rotated."""
 
     ids: Node
     mask: Node
-    rotation: Node
+    rotation: Node | None
 
 
 def sparse_latent(g: LlamaGraph) -> None:
@@ -35,17 +44,83 @@ def sparse_latent(g: LlamaGraph) -> None:
     chosen: Node | None = None
     for i in g.layers():
         y = g.norm(x, g.weight(i, "attn_norm.weight"), i)
-        low_rank = g.mul_mat(g.weight(i, "attn_q_a.weight"), y)
-        low_rank = g.norm(low_rank, g.weight(i, "attn_q_a_norm.weight"), i)
-        if full_indexer(g.model, g.spec, i):
-            chosen = _choose(g, i, y, low_rank, indexer)
-        if chosen is None:
-            raise MissingTensor("an indexer in the first layer")
-        q, compressed, k = latent_rows(g, i, g.mul_mat(g.weight(i, "attn_q_b.weight"), low_rank), y)
-        seen = cache._replace(mask=_sparse_mask(g, cache, chosen))
-        y = attend_latent(g, i, q, compressed, k, seen)
+        q, chosen = _query(g, i, y, indexer, chosen)
+        y = _attend(g, i, y, q, cache, chosen)
         x = after_attention(g, i, y, x, ids if i == g.n_layer - 1 else None, norm_weights=g.expert_weights_norm)
     g.finish(x)
+
+
+def dots3(g: LlamaGraph) -> None:
+    """dots3note: windowed latent layers of other sizes between the sparse ones, a gate for each head."""
+    x = g.begin()
+    g.position_input()
+    (full,) = g.cache_inputs(0, latent=True)
+    indexer = _inputs(g)
+    (window,) = g.cache_inputs(g.window, latent=True)
+    ids = g.output_ids()
+    for i in g.layers():
+        y = g.norm(x, g.weight(i, "attn_norm.weight"), i)
+        windowed = g.layer(i).n_swa > 0
+        q, chosen = _query(g, i, y, None if windowed else indexer, None)
+        out = _attend(g, i, y, q, window if windowed else full, chosen, project=False)
+        gate = g.apply("UNARY", g.mul_mat(g.weight(i, "attn_gate.weight"), y))
+        n_head, n = g.layer(i).n_head, g.n_tokens
+        heads = g.mul(g.reshape(out, out.ne[0] // n_head, n_head, n), g.reshape(gate, 1, n_head, n))
+        y = g.mul_mat(g.weight(i, "attn_output.weight"), g.reshape(heads, *out.ne[:2]))
+        x = after_attention(g, i, y, x, ids if i == g.n_layer - 1 else None, norm_weights=g.expert_weights_norm)
+    g.finish(x)
+
+
+def hy_v4(g: LlamaGraph) -> None:
+    """hy_v4: several residual streams, sinks, gated values; some checkpoints have no indexer."""
+    x = g.begin()
+    g.position_input()
+    (cache,) = g.cache_inputs(0, latent=True)
+    indexer = _inputs(g) if g.model.int_value("attention.indexer.top_k") else None
+    ids = g.output_ids()
+    x = streams(g, x)
+    chosen: Node | None = None
+    for i in g.layers():
+        y, post = read_equal_streams(g, i, "attn", x)
+        y = g.norm(y, g.weight(i, "attn_norm.weight"), i)
+        q, chosen = _query(g, i, y, indexer, chosen)
+        out = _attend(g, i, y, q, cache, chosen, project=False, sinks=g.weight(i, "attn_sinks.weight"))
+        out = g.mul(out, g.apply("UNARY", g.mul_mat(g.weight(i, "attn_gate.weight"), y)))
+        x = write_equal_streams(g, g.mul_mat(g.weight(i, "attn_output.weight"), out), x, post)
+        y, post = read_equal_streams(g, i, "ffn", x)
+        y = g.norm(y, g.weight(i, "ffn_norm.weight"), i)
+        if g.layer(i).moe:
+            routed = g.routed_experts(i, y, g.gating, g.expert_weights_norm, g.expert_weights_scale)
+            y = g.add(routed, g.feed_forward(i, y, "_shexp"))
+        else:
+            y = g.feed_forward(i, y)
+        x = write_equal_streams(g, y, x, post)
+    x = last_streams(g, x, ids)
+    g.finish(joined_streams(g, x, cast=True))
+
+
+def _query(
+    g: LlamaGraph, layer: int, y: Node, indexer: Indexer | None, chosen: Node | None
+) -> tuple[Node, Node | None]:
+    """Return the queries, and the rows chosen for this layer; those chosen last where it does not choose itself."""
+    low_rank = g.mul_mat(g.weight(layer, "attn_q_a.weight"), y)
+    low_rank = g.norm(low_rank, g.weight(layer, "attn_q_a_norm.weight"), layer)
+    if indexer is not None:
+        if full_indexer(g.model, g.spec, layer):
+            chosen = _choose(g, layer, y, low_rank, indexer)
+        if chosen is None:
+            raise MissingTensor("an indexer in the first layer")
+    return g.mul_mat(g.weight(layer, "attn_q_b.weight"), low_rank), chosen
+
+
+def _attend(
+    g: LlamaGraph, layer: int, y: Node, q: Node, cache: CacheInput, chosen: Node | None, *, project: bool = True,
+    sinks: Node | None = None,
+) -> Node:  # fmt: skip
+    q, compressed, k = latent_rows(g, layer, q, y)
+    if chosen is not None:
+        cache = cache._replace(mask=chosen_mask(g, cache.mask, chosen))
+    return attend_latent(g, layer, q, compressed, k, cache, project=project, sinks=sinks)
 
 
 def _inputs(g: LlamaGraph) -> Indexer:
@@ -53,12 +128,13 @@ def _inputs(g: LlamaGraph) -> Indexer:
     ids, size = g.input("i64", g.n_tokens), g.model.int_value("attention.indexer.key_length")
     n_stream = g.spec.n_stream
     mask = g.input("f16", g.n_kv, max(1, g.n_tokens // n_stream), 1, n_stream)
-    return Indexer(ids, mask, g.input("f32", size, size))
+    rotated = g.model.architecture in _ROTATED
+    return Indexer(ids, mask, g.input("f32", size, size) if rotated else None)
 
 
 def _choose(g: LlamaGraph, layer: int, y: Node, low_rank: Node, indexer: Indexer) -> Node:
     """Store the indexer's keys and return the rows with the highest scores [n_top_k, n_tokens, 1, n_stream]."""
-    size, n_head = indexer.rotation.ne[0], g.model.int_value("attention.indexer.head_count")
+    size, n_head = (g.model.int_value(f"attention.indexer.{part}") for part in ("key_length", "head_count"))
     n, n_stream = g.n_tokens, g.spec.n_stream
     q = g.reshape(g.mul_mat(g.weight(layer, "indexer.attn_q_b.weight"), low_rank), size, n_head, n)
     q = g.rope(q)
@@ -67,7 +143,8 @@ def _choose(g: LlamaGraph, layer: int, y: Node, low_rank: Node, indexer: Indexer
     k = g.mul(k, g.weight(layer, "indexer.k_norm.weight"))
     k = g.add(k, g.weight(layer, "indexer.k_norm.bias"))
     k = g.rope(g.reshape(k, size, 1, n))
-    q, k = g.mul_mat(indexer.rotation, q), g.mul_mat(indexer.rotation, k)
+    if indexer.rotation is not None:
+        q, k = g.mul_mat(indexer.rotation, q), g.mul_mat(indexer.rotation, k)
     keys = g.indexer_keys(layer)
     target = keys if keys.ne[2] == 1 else g.reshape(keys, size, keys.ne[1] * keys.ne[2])
     g.expand(g.set_rows(target, g.view(k, (size, n), (k.nb[2],)), indexer.ids))
@@ -83,20 +160,9 @@ def _choose(g: LlamaGraph, layer: int, y: Node, low_rank: Node, indexer: Indexer
     return g.cont(g.new("TOP_K", "i32", (n_top_k, *shape[1:]), scores))
 
 
-def _sparse_mask(g: LlamaGraph, cache: CacheInput, chosen: Node) -> Node:
-    """Return a mask in which the chosen rows are left as the mask of the cache has them."""
-    mask = cache.mask
-    hidden = g.new("FILL", mask.kind, mask.ne, mask)
-    rows = g.view(hidden, (1, mask.ne[0], mask.ne[1], mask.ne[3]), hidden.nb[:3])
-    n_top_k, n_tokens, _, n_stream = chosen.ne
-    ids = g.view(chosen, (n_top_k, n_tokens, n_stream), (chosen.nb[1], chosen.nb[2], n_stream * chosen.nb[3]))
-    zeros = g.new(NONE, "f32", (1, n_top_k, n_tokens, n_stream))  # no input: it lives where it is filled
-    shown = g.set_rows(rows, g.new("FILL", "f32", zeros.ne, zeros), ids)
-    shown = g.view(shown, mask.ne, (shown.nb[2], shown.nb[3], shown.nb[3]))
-    return g.add(shown, mask)
-
-
 ARCHITECTURES: dict[str, Callable[[LlamaGraph], None]] = {
     "glm-dsa": sparse_latent,
     "deepseek32": sparse_latent,
+    "dots3note": dots3,
+    "hy_v4": hy_v4,
 }

@@ -1,7 +1,7 @@
 """llama.cpp: models with sliding windows, whose windowed layers have a small cache and mask of their own.
 
 Sources: llama.cpp src/models/{openai-moe,llama4,exaone4,exaone-moe,olmo2,mimo2,step35,afmoe,laguna,command-r,cohere2,
-cohere2moe}.cpp, src/llama-kv-cache-iswa.cpp.
+cohere2moe,smallthinker}.cpp, src/llama-kv-cache-iswa.cpp.
 """
 
 from __future__ import annotations
@@ -202,6 +202,22 @@ def cohere(g: LlamaGraph) -> None:
     decoder(g, layer_of, hidden="normed" if g.model.n_expert else "", scale=g.given("logit_scale"))
 
 
+def smallthinker(g: LlamaGraph) -> None:
+    """smallthinker: the router reads what goes into the layer; the full layers have no rope where there are windows."""
+
+    def layer_of(g: LlamaGraph, layer: int, x: Node, cache: CacheInput, ids: Node | None) -> Node:
+        logits = g.mul_mat(g.weight(layer, "ffn_gate_inp.weight"), x)
+        q, k, v = g.query_key_value(layer, g.norm(x, g.weight(layer, "attn_norm.weight"), layer))
+        if g.layer(layer).n_swa or not g.window:
+            q, k = g.rope(q), g.rope(k)
+        y, x, logits = g.last_rows(ids, g.attend(layer, cache, q, k, v), x, logits)
+        h = g.add(y, x)
+        y = g.norm(h, g.weight(layer, "ffn_norm.weight"), layer)
+        return g.add(g.routed_experts(layer, y, g.gating, True, g.expert_weights_scale, logits=logits), h)
+
+    decoder(g, layer_of)
+
+
 ARCHITECTURES: dict[str, Callable[[LlamaGraph], None]] = {
     "gpt-oss": gpt_oss,
     "llama4": llama4,
@@ -215,4 +231,5 @@ ARCHITECTURES: dict[str, Callable[[LlamaGraph], None]] = {
     "command-r": cohere,
     "cohere2": cohere,
     "cohere2moe": cohere,
+    "smallthinker": smallthinker,
 }
