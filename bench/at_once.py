@@ -19,8 +19,7 @@ from service.engine.catalogue import engine_devices, resolve
 from service.engine.config import Flags
 from service.engine.hardware_text import parse_hardware
 from service.engine.memory import place
-from service.engine.run.resolved import ResolvedRun
-from service.engine.run.resolved import resolve as resolve_run
+from service.engine.run.resolved import ResolvedRun, resolve_run
 from service.engine.speed import work_of
 from service.engine.speed.at_once import TOO_FAST, evaluation
 from service.engine.speed.machine import machine_of
@@ -38,7 +37,13 @@ def run_of(table: dict[str, Any]) -> ResolvedRun:
     flags = Flags(n_ctx=65536, n_batch=2048, n_ubatch=512, flash_attn="on")
     placement = place("llama.cpp", model, flags, [device.free for device in devices])
     return resolve_run(
-        "llama.cpp", model, flags, placement, rig, devices, resolve_build("llama.cpp", BuildAsked(date=table["date"]))
+        "llama.cpp",
+        model,
+        flags,
+        rig,
+        devices,
+        resolve_build("llama.cpp", BuildAsked(date=table["date"])),
+        placement=placement,
     )
 
 

@@ -90,7 +90,7 @@ def compute_cause(figure: Figure) -> str:
         return "the post does not state flash attention"
     if row.id in COMPUTE_CAUSES:
         return COMPUTE_CAUSES[row.id]
-    if model.mla is not None and not engine_spec(row.engine).memory.latent_mode(model, flags, row.rules):
+    if model.mla is not None and not engine_spec(row.engine).memory.latent_mode(model, flags, row.build.rules.memory):
         return "K and V of every head in a model with latent attention: approximate, no description of that graph"
     if model.mla is not None and flags.flash_attn == "on" and row.record["date"] < _FIRST_FLASH_MLA:
         return "flash attention on a latent cache before pull 253: not described"

@@ -67,7 +67,7 @@ def found(asked: Asked) -> Found:
     placed = best_placement(problem, flags)
     ms = (time.process_time() - started) * 1000
     fitted = placed.fitted if isinstance(placed, Placed) else None
-    at = fitted.memory.placement if fitted else None
+    at = fitted.placement if fitted else None
     if at is None or not _in_ram(asked, at):
         at = _everything_in_ram(asked)
     linear = Linear(problem, replace(flags, overrides=_SOMETHING_IN_RAM), at)
@@ -87,7 +87,7 @@ def _everything_in_ram(asked: Asked) -> Placement:
     starts = (0, *[problem.model.n_layer + 1] * n_cards)
     flags = written(problem, asked.flags, starts, [(n_cards,) * len(block.pieces) for block in blocks])
     assert flags is not None
-    return problem.memory(flags).placement
+    return problem.run(flags).placement
 
 
 def judged(seed: int) -> Judged:
@@ -96,7 +96,7 @@ def judged(seed: int) -> Judged:
     ours = found(asked)
     if ours.fitted is None:
         return Judged(asked.name, math.nan, math.nan, "", ours.ms)
-    best = bounded(ours.linear, ours.seconds, ours.linear.read(ours.fitted.memory.placement)[0])
+    best = bounded(ours.linear, ours.seconds, ours.linear.read(ours.fitted.placement)[0])
     fitted = best.fitted if best.fitted is not None and best.seconds < ours.seconds else ours.fitted
     gap, most = max(ours.seconds / best.seconds - 1, 0.0), ours.seconds / best.least - 1
     return Judged(asked.name, gap, most, _cause(ours, fitted, gap, most), ours.ms)
@@ -109,7 +109,7 @@ def _cause(ours: Found, best: Fitted, gap: float, most: float) -> str:
     if gap <= WITHIN:
         return "no better placement is known, the bound is not tight" if most > WITHIN else ""
     linear = ours.linear
-    (our_starts, our_wheres), (starts, wheres) = (linear.read(f.memory.placement) for f in (ours.fitted, best))
+    (our_starts, our_wheres), (starts, wheres) = (linear.read(f.placement) for f in (ours.fitted, best))
     our_largest, largest = linear.largest_in_ram(our_wheres), linear.largest_in_ram(wheres)
     if largest < our_largest:
         kept = f"none above {largest // MIB}" if largest else "none"

@@ -17,6 +17,7 @@ import msgspec
 
 from bench.speed import Point, cross_validated, shipped
 from service.engine.advice import SpeedPoint
+from service.engine.builds import today
 from service.engine.calibration import shipped as shipped_calibration
 from service.engine.measured import Prediction, measured_speed
 from service.engine.memory import predict_memory, report
@@ -56,7 +57,7 @@ def _predicted(at: SpeedPoint, points: Sequence[Point]) -> SpeedPoint | None:
 
 def _prediction(one: Point, speed: list[SpeedPoint]) -> Prediction:
     test, setup = one.guess.row.test, one.guess.row.test.setup
-    memory = predict_memory(setup.engine, setup.model, test.flags, [d.free for d in setup.devices], tool="bench")
+    memory = predict_memory(msgspec.structs.replace(test.run, build=today(setup.engine), tool="bench"))
     devices = report(memory, setup.devices, [0] * len(setup.devices), setup.rig.ram_bytes)
     version = shipped_calibration().version
     return Prediction(devices=devices, speed=speed, most_tg=0.0, most_pp=0.0, calibration=version)

@@ -21,9 +21,10 @@ from msgspec.structs import replace
 
 from bench.stamp import stamp
 from service.engine.config import ENGINES, Engine, Flags, Override
-from service.engine.memory import least_memory, place, predict_memory
+from service.engine.memory import least_memory, place
 from service.engine.model import Model
 from service.engine.units import MIB
+from tests.bare_runs import memory_on, run_on
 from tests.memory_lab import LabRow, architecture_rows, lab_rows, rig_rows
 from tests.models import build
 
@@ -53,23 +54,23 @@ def some_in_ram(model: Model, seed: int) -> tuple[Override, ...]:
 def show_model(engine: Engine, name: str, mix: str, rounds: int) -> None:
     """Print one line: new graph, kept graph with placements not met before, the same again, placing, the bound."""
     model = build(name, mix)
-    predict_memory(engine, model, FLAGS, CARDS)  # what is worked out once a model
+    memory_on(engine, model, FLAGS, CARDS)  # what is worked out once a model
 
     def new_graph(i: int) -> None:
-        predict_memory(
+        memory_on(
             engine, model, replace(FLAGS, n_ctx=FLAGS.n_ctx + 256 + 256 * i, overrides=some_in_ram(model, 0)), CARDS
         )
 
     def kept_graph(i: int) -> None:
-        predict_memory(engine, model, replace(FLAGS, overrides=some_in_ram(model, i)), CARDS)
+        memory_on(engine, model, replace(FLAGS, overrides=some_in_ram(model, i)), CARDS)
 
-    placements = [place(engine, model, replace(FLAGS, overrides=some_in_ram(model, i)), CARDS) for i in range(rounds)]
+    runs = [run_on(engine, model, replace(FLAGS, overrides=some_in_ram(model, i)), CARDS) for i in range(rounds)]
     figures = [
         milliseconds(new_graph, rounds),
         milliseconds(kept_graph, rounds),
         milliseconds(kept_graph, rounds),
         milliseconds(lambda i: place(engine, model, replace(FLAGS, overrides=some_in_ram(model, i)), CARDS), rounds),
-        milliseconds(lambda i: least_memory(engine, model, FLAGS, placements[i]), rounds),
+        milliseconds(lambda i: least_memory(runs[i]), rounds),
     ]
     print(f"  {engine:<14}{name:<20}{model.n_layer:>7}" + "".join(f"{figure:>12.1f}" for figure in figures), flush=True)
 

@@ -28,6 +28,7 @@ from service.engine.errors import InvalidInput
 from service.engine.hardware import Rig
 from service.engine.memory import Memory, predict_memory
 from service.engine.rules import case_of, findings
+from service.engine.run.resolved import resolve_run
 from service.engine.units import MIB
 
 TOOLS: tuple[Tool, ...] = ("server", "bench")
@@ -63,7 +64,9 @@ def problems(request: Request, config: AdvisedConfig, rig: Rig, tool: Tool) -> I
     reserve = request.constraints.reserve_mib
     case = case_of(parse(command, config.engine), model, rig, command, "cuda", reserve_mib=reserve)
     free = [device.free for device in case.devices]
-    stated = predict_memory(config.engine, model, _as_run(config, case.tool), free, tool=case.tool)
+    stated = predict_memory(
+        resolve_run(config.engine, model, _as_run(config, case.tool), rig, case.devices, tool=case.tool)
+    )
     if case.memory.devices != stated.devices or case.memory.placement != stated.placement:
         yield f"another memory than the flags': {command}"
     if tool == "server":

@@ -35,8 +35,7 @@ from service.engine.hardware import Hardware, Rig
 from service.engine.memory import place
 from service.engine.model import Model
 from service.engine.run.binding import Binding, binding_of
-from service.engine.run.resolved import ResolvedRun
-from service.engine.run.resolved import resolve as resolve_run
+from service.engine.run.resolved import ResolvedRun, resolve_run
 from service.engine.speed.binding import bound_rig
 from tests.models import build
 
@@ -88,7 +87,7 @@ class Test(msgspec.Struct, frozen=True):
     def run(self) -> ResolvedRun:
         """Return the run that was measured."""
         s = self.setup
-        return resolve_run(s.engine, s.model, self.flags, self.placement, s.rig, s.devices, s.build_date)
+        return resolve_run(s.engine, s.model, self.flags, s.rig, s.devices, s.build_date, placement=self.placement)
 
 
 def author_of(case: dict[str, Any]) -> str:

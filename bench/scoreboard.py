@@ -25,7 +25,7 @@ from service.engine.estimate import Estimate
 from service.engine.hardware import Gpu, Hardware, Ram, Rig
 from service.engine.memory import place
 from service.engine.model import Model
-from service.engine.run.resolved import resolve as resolve_run
+from service.engine.run.resolved import resolve_run
 from service.engine.speed import predict_speed
 from tests.models import build
 
@@ -131,7 +131,7 @@ def _lines_of(row: dict[str, Any], held_out: bool) -> Iterator[Line]:
     for phase, depth in (("PP", 0), ("TG", _TOKENS // 2)):
         key = _KEYS[phase]
         if row[key] is not None:
-            run = resolve_run("llama.cpp", model, flags, placement, rig, devices, _built(row))
+            run = resolve_run("llama.cpp", model, flags, rig, devices, _built(row), placement=placement)
             speed = predict_speed(run, depth)
             yield Line(row["gpu"], row["backend"], phase, row[key], speed.pp if phase == "PP" else speed.tg, held_out)
 

@@ -27,9 +27,9 @@ from typing import Any, NamedTuple
 from rig.commands import random_run
 from service.engine.commands import parse
 from service.engine.config import Engine
-from service.engine.memory import predict_memory
 from service.engine.units import MIB
 from tests import models
+from tests.bare_runs import memory_on
 
 _BUFFER = re.compile(
     r"(\w+)(?:\(\))?(?: DSV4 \w+)?\s+(?:(model|KV|RS|state|output|compute) )?buffer size\s*(?:=|is)\s*([\d.]+) MiB"
@@ -257,7 +257,7 @@ def _held(row: dict[str, Any], run: Run, printed: Printed) -> list[str]:
 def _predicted(engine: Engine, run: Run) -> dict[str, Any]:
     parsed = parse(f"{PROGRAMS[run.tool]} -m m.gguf {shlex.join(run.args)}", engine)
     free = [n * MIB for n in run.free_mib]
-    ours = predict_memory(engine, models.build(run.model, run.mix), parsed.flags, free, tool=parsed.tool)
+    ours = memory_on(engine, models.build(run.model, run.mix), parsed.flags, free, tool=parsed.tool)
     names = [*(f"CUDA{i}" for i in range(len(free))), "Host"]
     devices = {
         name: {f"{part}_bytes": getattr(figures, part) for part in _STORED}

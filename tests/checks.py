@@ -10,6 +10,7 @@ from service.engine.config import Device, Placement
 from service.engine.hardware import Rig
 from service.engine.memory import place, predict_memory
 from service.engine.model import Model
+from service.engine.run.resolved import resolve_run
 
 
 def visible_devices(command: ParsedCommand, rig: Rig) -> tuple[Device, ...]:
@@ -39,7 +40,7 @@ def problems_of(config: AdvisedConfig, model: Model, rig: Rig) -> list[str]:
     bench = parse(config.commands.bench, config.engine)
     devices = visible_devices(server, rig)
     found = [f"the server command has unknown flags {server.unknown}"] if server.unknown else []
-    memory = predict_memory(config.engine, model, server.flags, [d.free for d in devices], tool="server")
+    memory = predict_memory(resolve_run(config.engine, model, server.flags, rig, devices))
     reserve = [int(d.reserve_mib * 2**20) for d in config.devices if d.device != "CPU"]
     if device_table(memory, devices, reserve, rig) != config.devices:
         found.append("the server command does not give the printed memory")

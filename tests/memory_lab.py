@@ -11,10 +11,9 @@ from typing import Any
 
 from service.engine.catalogue import resolve
 from service.engine.commands import parse
-from service.engine.config import Engine, Flags
+from service.engine.config import Allocator, Engine, Flags
 from service.engine.hardware import Gpu, Hardware, Ram
 from service.engine.memory import LeastBytes, Memory, least_memory
-from service.engine.memory.spec import Allocator
 from service.engine.rules import Case, case_of
 from service.engine.units import MIB
 from tests.models import build
@@ -66,10 +65,7 @@ class LabRow:
 
     def least(self) -> tuple[LeastBytes, ...]:
         """Return what the same placement takes at least."""
-        case = self._case()
-        return least_memory(
-            case.engine, case.model, case.flags, case.memory.placement, allocator=self.allocator, tool=case.tool
-        )
+        return least_memory(self._case().run)
 
     def _case(self) -> Case:
         """The check of its command, with its placement: some 200 kB, not kept."""

@@ -11,15 +11,16 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from service.engine.builds import MemoryRules, resolve_build
+from service.engine.builds import Build, resolve_build
 from service.engine.config import Engine, Flags, Override
 from service.engine.errors import InvalidFlags
 from service.engine.gguf import Header, Tensor
-from service.engine.memory import Memory, predict_memory
+from service.engine.memory import Memory
 from service.engine.memory.cache import cache_bytes
 from service.engine.memory.spec import make_spec
 from service.engine.model import Model, build_model
 from service.engine.units import GIB, MIB
+from tests.bare_runs import memory_on
 from tests.models import build
 
 FILE = Path(__file__).parent / "data" / "memory_published.jsonl"
@@ -81,10 +82,11 @@ class PublishedRow:
         return settings
 
     @property
-    def rules(self) -> MemoryRules:
-        """The rules of the build of that day; a log with pipeline copies says so."""
-        rules = resolve_build(self.engine, self.record["date"]).rules.memory
-        return replace(rules, n_copies=self.settings.get("pipeline_n_copies", 1))
+    def build(self) -> Build:
+        """The build of that day; a log with pipeline copies says so."""
+        return replace(
+            resolve_build(self.engine, self.record["date"]), max_copies=self.settings.get("pipeline_n_copies", 1)
+        )
 
     @property
     def n_gpus(self) -> int:
@@ -121,7 +123,7 @@ class PublishedRow:
     def cache(self) -> float:
         """Return the MiB of the whole KV cache that we predict."""
         model = self.model()
-        spec = make_spec(self.engine, model, self.flags(), "server", cpu_only=False, rules=self.rules)
+        spec = make_spec(self.engine, model, self.flags(), "server", cpu_only=False, rules=self.build.rules.memory)
         return sum(cache_bytes(model, spec)) / MIB
 
     def memory(self, *, op_offload: bool = True) -> Memory:
@@ -137,7 +139,7 @@ class PublishedRow:
         model = build(self._shape(), self._mix())
         try:
             flags = replace(self.flags(), op_offload=op_offload)
-            return predict_memory(self.engine, model, flags, free, rules=self.rules)
+            return memory_on(self.engine, model, flags, free, build=self.build)
         except InvalidFlags:
             raise NotDerivable("an -ot rule that only the author's shell understands") from None
 
@@ -172,7 +174,9 @@ class PublishedRow:
     def _shape(self) -> str:
         """Files without the head sizes of latent attention were what llama.cpp read before it had that."""
         base = str(self.record["model"]["base"])
-        whole = self.engine == "llama.cpp" and base == "deepseek-671b" and self.rules.latent_cache == "heads"
+        whole = (
+            self.engine == "llama.cpp" and base == "deepseek-671b" and self.build.rules.memory.latent_cache == "heads"
+        )
         return "DeepSeek-R1-with-kv_b" if whole else SHAPES[base]
 
 

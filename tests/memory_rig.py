@@ -11,8 +11,9 @@ from typing import NamedTuple
 
 from service.engine.commands import parse
 from service.engine.config import Engine
-from service.engine.memory import Memory, predict_memory
+from service.engine.memory import Memory
 from service.engine.units import MIB
+from tests.bare_runs import memory_on
 from tests.models import build
 
 _DATA = Path(__file__).parent / "data"
@@ -44,7 +45,7 @@ class RigRow:
         command = f"{_PROGRAMS[self.tool]} -m m.gguf {shlex.join(self.args)}"
         parsed = parse(command, self.engine)
         free = [n * MIB for n in self.free_mib]
-        return predict_memory(self.engine, build(self.model, self.mix), parsed.flags, free, tool=parsed.tool)
+        return memory_on(self.engine, build(self.model, self.mix), parsed.flags, free, tool=parsed.tool)
 
     @property
     def kind(self) -> str:

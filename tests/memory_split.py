@@ -8,8 +8,9 @@ from pathlib import Path
 import msgspec
 
 from service.engine.commands import parse
-from service.engine.memory import Memory, predict_memory
+from service.engine.memory import Memory
 from service.engine.units import MIB
+from tests.bare_runs import memory_on
 from tests.models import build
 
 FILE = Path(__file__).parent / "data" / "memory_split_ik.jsonl"
@@ -36,7 +37,7 @@ class SplitRow(msgspec.Struct, frozen=True):
         """Return what the command's own flags say about it."""
         flags = parse(f"llama-sweep-bench -m m.gguf {shlex.join(self.args)}", "ik_llama.cpp").flags
         free = [n * MIB for n in self.free_mib]
-        return predict_memory("ik_llama.cpp", build(self.model, self.mix), flags, free, tool="bench")
+        return memory_on("ik_llama.cpp", build(self.model, self.mix), flags, free, tool="bench")
 
 
 def split_rows() -> list[SplitRow]:

@@ -73,7 +73,7 @@ def replay(linear: Linear, starts: Sequence[int], wheres: Sequence[Where]) -> Re
     flags = written(linear.problem, linear.flags, starts, wheres)
     if flags is None:
         return None
-    fitted = Fitted(flags, linear.problem.memory(flags))
+    fitted = linear.problem.tried(flags)
     return Replayed(fitted, slack(linear.problem, fitted.memory), linear.priced(fitted))
 
 

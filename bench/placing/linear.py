@@ -68,7 +68,7 @@ class Linear:
 
     def priced(self, fitted: Fitted) -> float:
         """Return the seconds of the request by the very functions that `check` uses."""
-        return self.request.seconds(work_of(self.problem.run(fitted.flags, fitted.memory.placement)))
+        return self.request.seconds(work_of(fitted.run))
 
     def read(self, placement: Placement) -> tuple[tuple[int, ...], tuple[Where, ...]]:
         """Return the starts of the runs, and where the pieces of each block are."""

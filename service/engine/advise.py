@@ -242,9 +242,8 @@ def _config(
     engine, flags, cards = contender.engine, contender.fitted.flags, contender.candidate.cards
     problem, rig = contender.problem, contender.problem.rig
     devices, limits = problem.devices, problem.limits
-    free = [device.free for device in devices]
-    memory = predict_memory(engine, variant.model, flags, free, tool="server", rules=problem.rules)
-    table = device_table(memory, devices, limits.reserve, rig)
+    run = contender.fitted.run
+    table = device_table(predict_memory(run), devices, limits.reserve, rig)
     left = 0 if contender.candidate.strategy == "experts from a drive" else _left_of(table[-1])
     # today's builds, whose defaults these are: what keeps the server within the RAM that is left, as it runs
     bounded = (
@@ -252,7 +251,6 @@ def _config(
     )
     where = constraints.models_dir
     lines = commands(engine, variant.model, flags, variant.files, rig, cards, where, problem.build, bounded)
-    run = problem.run(flags, contender.fitted.memory.placement)
     depths = sorted({0, goal.depth // 2, goal.depth})
     together = None
     if goal.parallel > 1 and contender.candidate.strategy != "experts from a drive":

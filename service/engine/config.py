@@ -13,6 +13,7 @@ import msgspec
 Engine: TypeAlias = Literal["ik_llama.cpp", "llama.cpp"]
 ENGINES: tuple[Engine, ...] = ("ik_llama.cpp", "llama.cpp")
 Tool: TypeAlias = Literal["server", "bench"]
+Allocator: TypeAlias = Literal["cuda", "lab"]
 # Files of other programs that start servers (`commands/config_files.py`).
 FileFormat: TypeAlias = Literal["llama-swap", "preset", "compose", "env", "systemd"]
 CPU = "CPU"

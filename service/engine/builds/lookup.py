@@ -38,7 +38,7 @@ class Build(msgspec.Struct, frozen=True, kw_only=True):
     """A build of an engine. `date` None: today's build, or a newer one. `about`: its exact date is not known.
 
     `older`: it is from before the oldest known build, whose date and rules it has. `label`: what answers call it.
-    `without_pipeline`: it runs as if built with GGML_SCHED_MAX_COPIES=1.
+    `max_copies`: GGML_SCHED_MAX_COPIES that it was built with, or runs as if it were; None: not known, the usual.
     """
 
     engine: Engine
@@ -47,7 +47,7 @@ class Build(msgspec.Struct, frozen=True, kw_only=True):
     about: bool = False
     newer: bool = False
     older: bool = False
-    without_pipeline: bool = False
+    max_copies: int | None = None
 
     @property
     def doubt(self) -> str | None:
@@ -62,14 +62,15 @@ class Build(msgspec.Struct, frozen=True, kw_only=True):
     def rules(self) -> BuildRules:
         """What held for it."""
         rules = _history(self.engine).rules_at(self.date)
-        if not self.without_pipeline:
+        if self.max_copies is None:
             return rules
-        return msgspec.structs.replace(rules, memory=msgspec.structs.replace(rules.memory, pipeline=False))
+        memory = msgspec.structs.replace(rules.memory, pipeline=self.max_copies > 1, n_copies=self.max_copies)
+        return msgspec.structs.replace(rules, memory=memory)
 
     @property
     def memory_rules(self) -> MemoryRules | None:
         """How it lays memory out; None: as today's build does."""
-        return self.rules.memory if self.date or self.without_pipeline else None
+        return self.rules.memory if self.date or self.max_copies else None
 
     @property
     def changes(self) -> tuple[BuildChange, ...]:

@@ -8,12 +8,11 @@ from service.engine.builds import Build, BuildAsked
 from service.engine.check.compare import compare_buffers, compare_speeds, log_findings, measured_findings, slow_phase
 from service.engine.check.report import CheckedMemory, CheckReport, CompanionMemory
 from service.engine.commands import ParsedCommand, parse
-from service.engine.config import ENGINES, Engine
+from service.engine.config import ENGINES, Allocator, Engine
 from service.engine.engines import all_engines
 from service.engine.errors import InvalidInput
 from service.engine.hardware import Assumption, Rig
 from service.engine.logs import MeasuredSpeed, read_log
-from service.engine.memory.spec import Allocator
 from service.engine.model import Model
 from service.engine.planner.pricing.support import unsupported
 from service.engine.rules import NO_COMPANIONS, Case, CompanionHeaders, Finding, case_of, findings, in_order

@@ -16,8 +16,9 @@ if TYPE_CHECKING:  # nothing is loaded for the interface: these rooms ask the en
     from service.engine.memory.contents import Contents
     from service.engine.memory.figures import Memory
     from service.engine.memory.graph import Graph
-    from service.engine.memory.spec import Allocator, GraphSpec
+    from service.engine.memory.spec import GraphSpec
     from service.engine.model import Mla, Model, Recurrent
+    from service.engine.run.resolved import ResolvedRun
 
     CacheTensors = tuple[CacheTensor, ...]
 
@@ -158,7 +159,7 @@ class EngineMemory(ABC):
         """Return why the engine does not load the model with these flags' `-sm`, None where it does."""
         return None
 
-    def stops_at_graph(self, model: Model, flags: Flags, free: Sequence[int]) -> str | None:
+    def stops_at_graph(self, run: ResolvedRun) -> str | None:
         """Return why the engine stops at its first graph though the model is loaded, None where it does not.
 
         Raises InvalidFlags.
@@ -181,10 +182,7 @@ class EngineMemory(ABC):
 
     # -- prediction ------------------------------------------------------------------------------------------------
 
-    def predict_split(
-        self, model: Model, flags: Flags, free: Sequence[int], allocator: Allocator, tool: Tool,
-        rules: MemoryRules | None,
-    ) -> Memory | None:  # fmt: skip
+    def predict_split(self, run: ResolvedRun) -> Memory | None:
         """Return the memory where it is not a sum over a placement by layers, None where it is."""
         return None
 

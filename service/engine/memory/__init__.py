@@ -8,16 +8,17 @@ The compute buffer of an engine is the high-water mark of a deterministic proced
 from service.engine.memory.companions import Companion, draft_model, next_token_context, projector
 from service.engine.memory.figures import DeviceBytes, Memory
 from service.engine.memory.least import LeastBytes, least_memory
-from service.engine.memory.overrides import matching_names
-from service.engine.memory.placement import place
-from service.engine.memory.predict import predict_memory
+from service.engine.memory.predict import as_started, predict_memory
 from service.engine.memory.report import report
+from service.engine.run.overrides import matching_names
+from service.engine.run.placement import place
 
 __all__ = [
     "Companion",
     "DeviceBytes",
     "LeastBytes",
     "Memory",
+    "as_started",
     "draft_model",
     "least_memory",
     "matching_names",

@@ -10,15 +10,16 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
-from service.engine.config import Engine, Flags, Placement
+from service.engine.config import Flags
 from service.engine.estimate import Estimate
 from service.engine.gguf import Header
 from service.engine.memory.graph import cuda_row_padding
 from service.engine.memory.graphs import share_graphs
-from service.engine.memory.predict import predict_memory, predict_placed
-from service.engine.memory.spec import Allocator, loads_next_tokens
+from service.engine.memory.predict import MemoryPrediction, predict_memory
 from service.engine.metadata import as_int
 from service.engine.model import Model
+from service.engine.run.resolved import ResolvedRun
+from service.engine.run.settings import loads_next_tokens
 from service.engine.tensor_names import layer_of
 
 Kind: TypeAlias = Literal["draft", "next-token layers", "projector"]
@@ -56,15 +57,12 @@ class Companion(msgspec.Struct, frozen=True):
     compute: tuple[Estimate, ...]
 
 
-def draft_model(
-    engine: Engine, model: Model, flags: Flags, free: Sequence[int], devices: Sequence[int], n_devices: int,
-    *, allocator: Allocator = "cuda",
-) -> Companion:  # fmt: skip
-    """Return the memory of a draft model with its own flags. `free`: bytes of each GPU that it may use.
+def draft_model(run: ResolvedRun, devices: Sequence[int], n_devices: int) -> Companion:
+    """Return the memory of a draft model as it runs on the GPUs that it may use.
 
     `devices`: the places of these GPUs in the command's list of `n_devices`. Raises InvalidFlags.
     """
-    memory = predict_memory(engine, model, flags, free, allocator=allocator)
+    memory = predict_memory(run)
     weights, kv = [0] * (n_devices + 1), [0] * (n_devices + 1)
     compute = [_NOTHING] * (n_devices + 1)
     for place, d in zip((*devices, n_devices), memory.devices, strict=True):
@@ -73,15 +71,14 @@ def draft_model(
     return Companion("draft", tuple(weights), tuple(kv), tuple(compute))
 
 
-def next_token_context(
-    engine: Engine, model: Model, flags: Flags, placement: Placement, draft: Flags, *, allocator: Allocator = "cuda"
-) -> Companion | None:
+def next_token_context(run: ResolvedRun, draft: Flags) -> Companion | None:
     """Return the memory of the second context that drafts with the model's own layers, or None.
 
     The layers' weights are counted with the model's. `draft`: flags with the cache types of the draft. The context has
     a cache of the next-token layers alone (ik src/llama.cpp:1361, llama.cpp src/llama-model.cpp:2799), and its graph
     is nearly that of a model of these layers. Raises InvalidFlags.
     """
+    model, flags, placement = run.model, run.flags, run.placement
     if not loads_next_tokens(flags) or not model.n_layer_nextn:
         return None
     tail, cpu = _next_token_model(model), placement.n_devices
@@ -99,7 +96,8 @@ def next_token_context(
     taken = {name: getattr(flags, name) for name in names} | {"other": kept}
     drafting = msgspec.structs.replace(draft, **taken)
     share_graphs((model, tail))
-    memory = predict_placed(engine, tail, drafting, own, allocator=allocator)
+    alone = msgspec.structs.replace(run, model=tail, flags=drafting, placement=own, tool="server")
+    memory = MemoryPrediction(alone).memory()
     compute = tuple(_around(d.compute + d.output, *_TAIL_SPREAD) for d in memory.devices)
     return Companion("next-token layers", (0,) * (cpu + 1), tuple(d.kv // 2 for d in memory.devices), compute)
 

@@ -8,32 +8,27 @@ from __future__ import annotations
 import msgspec
 
 from service.engine.architectures import architecture
-from service.engine.builds.rules import TODAY, MemoryRules
-from service.engine.config import Engine, Flags, Placement, Tool
 from service.engine.engines import engine_spec
 from service.engine.memory.cache import cache_bytes
-from service.engine.memory.placement import ROPE_FACTORS, rope_devices
-from service.engine.memory.spec import Allocator, GraphSpec, make_spec
+from service.engine.memory.spec import GraphSpec
 from service.engine.memory.stored import derived_by_layer, plain_bytes, reserved_bytes
-from service.engine.model import Model
-from service.engine.run.loading import loaded
+from service.engine.run.placement import ROPE_FACTORS, rope_devices
+from service.engine.run.resolved import ResolvedRun
 
 
 class Contents:
-    """A model placed by one command: what all parts of a prediction need, and the sums of what is stored."""
+    """A run as its model lies in memory: what all parts of a prediction need, and the sums of what is stored.
 
-    def __init__(
-        self, engine: Engine, model: Model, flags: Flags, placement: Placement, allocator: Allocator, tool: Tool,
-        rules: MemoryRules | None,
-    ) -> None:  # fmt: skip
-        self.engine, self.model, self.flags, self.placement = engine, model, flags, placement
-        self.given, self.allocates = (model, placement), engine_spec(engine).memory
-        model, placement = self.allocates.loaded(model, flags, placement)
-        self.model, self.placement = model, placement = loaded(engine, model, flags, placement), placement
-        self.cuda, self.cpu = allocator == "cuda", placement.n_devices
-        self.ropes = rope_devices(engine, model, flags, placement)
-        spec = make_spec(engine, model, flags, tool, cpu_only=self.cpu == 0, rules=rules or TODAY)
-        self.spec: GraphSpec = msgspec.structs.replace(spec, rope_owners=self._rope_owners())
+    `model` and `placement` are those that loading leaves.
+    """
+
+    def __init__(self, run: ResolvedRun) -> None:
+        self.run, self.engine, self.flags = run, run.engine, run.flags
+        self.model, self.placement = run.loaded
+        self.allocates = engine_spec(run.engine).memory
+        self.cuda, self.cpu = run.allocator == "cuda", self.placement.n_devices
+        self.ropes = rope_devices(run.engine, self.model, run.flags, self.placement)
+        self.spec: GraphSpec = msgspec.structs.replace(run.graph_spec, rope_owners=self._rope_owners())
 
     def _rope_owners(self) -> tuple[int, ...]:
         """For each layer the first that reads the same copy of the rope factors; () where each has its own."""

@@ -15,8 +15,9 @@ import msgspec
 from service.engine.config import Engine, Flags
 from service.engine.engines import engine_spec
 from service.engine.memory.cache import attention_cache, recurrent_state
-from service.engine.memory.spec import make_spec, option_of
+from service.engine.memory.spec import make_spec
 from service.engine.model import Model
+from service.engine.run.settings import option_of
 from service.engine.units import MIB
 
 PROMPTS = ("-cram", "--cache-ram")

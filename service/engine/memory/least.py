@@ -10,14 +10,12 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from service.engine.builds.rules import MemoryRules
-from service.engine.config import Engine, Flags, Placement, Tool
 from service.engine.memory.contents import Contents
 from service.engine.memory.graph import Slot
 from service.engine.memory.offload import stays_in_ram
 from service.engine.memory.ops import MIN_OFFLOAD_BATCH
-from service.engine.memory.spec import Allocator
 from service.engine.model import Model
+from service.engine.run.resolved import ResolvedRun
 
 _F32, _F16 = 4, 2
 _COMMON_HEADS = frozenset({64, 80, 96, 112, 128, 256})  # every engine's flash attention has kernels for them
@@ -38,16 +36,13 @@ class LeastBytes(NamedTuple):
         return sum(self)
 
 
-def least_memory(
-    engine: Engine, model: Model, flags: Flags, placement: Placement, *, allocator: Allocator = "cuda",
-    tool: Tool = "server", rules: MemoryRules | None = None,
-) -> tuple[LeastBytes, ...]:  # fmt: skip
-    """Return what every device takes at least under a placement, the CPU last; predict_memory has the same arguments.
+def least_memory(run: ResolvedRun) -> tuple[LeastBytes, ...]:
+    """Return what every device takes at least, the CPU last.
 
     Takes about a millisecond. Where a split mode shares layers out (ik's `graph`, llama.cpp's `tensor`), what is stored
     is counted by whole layers, and compute is 0. Raises InvalidFlags.
     """
-    contents = Contents(engine, model, flags, placement, allocator, tool, rules)
+    contents = Contents(run)
     stored = contents.weights(), contents.caches(), contents.derived()
     return tuple(map(LeastBytes, *stored, least_compute(contents)))
 

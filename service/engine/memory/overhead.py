@@ -13,8 +13,9 @@ from service.engine.engines import engine_spec
 from service.engine.estimate import Estimate
 from service.engine.ggml_types import type_named
 from service.engine.memory.ops import MIN_OFFLOAD_BATCH
-from service.engine.memory.spec import GraphSpec, option_of
+from service.engine.memory.spec import GraphSpec
 from service.engine.model import Model
+from service.engine.run.settings import option_of
 from service.engine.tensor_names import role_of
 from service.engine.units import MIB, pad
 

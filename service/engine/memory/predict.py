@@ -8,8 +8,6 @@ from typing import NamedTuple, TypeVar
 
 import msgspec
 
-from service.engine.builds.rules import TODAY, MemoryRules
-from service.engine.config import Engine, Flags, Placement, Tool
 from service.engine.engines import engine_spec
 from service.engine.estimate import Estimate
 from service.engine.memory.closed_form import rough_compute
@@ -20,39 +18,37 @@ from service.engine.memory.graphs import graphs_of
 from service.engine.memory.graphs.segments import NotRepeating, slots_of
 from service.engine.memory.offload import stays_in_ram
 from service.engine.memory.overhead import expert_cache, gpu_overhead
-from service.engine.memory.placement import place
 from service.engine.memory.replay import Replay
 from service.engine.memory.scheduler import SchedulerOptions
-from service.engine.memory.spec import Allocator, GraphSpec, one_token_each
-from service.engine.model import Model
+from service.engine.memory.spec import GraphSpec, one_token_each
+from service.engine.run.resolved import ResolvedRun
 
 Found = TypeVar("Found")
 
 
-def predict_memory(
-    engine: Engine, model: Model, flags: Flags, free: Sequence[int], *, allocator: Allocator = "cuda",
-    tool: Tool = "server", rules: MemoryRules | None = None,
-) -> Memory:  # fmt: skip
-    """Return the memory of every device. `free`: bytes free on each GPU, in the engine's order.
+def predict_memory(run: ResolvedRun) -> Memory:
+    """Return the memory of every device, once for a run. Figures of an older build are never better than source only.
 
-    `allocator` "cuda" is a real context on real cards; "lab" the rig that the lab data was measured on: devices
-    without CUDA's paddings and kernels, for llama.cpp what llama-fit-params reports. `tool` decides llama.cpp's rows of
-    logits: one a slot for the server, a whole batch for the benchmark. `rules`: of an older build, whose figures are
-    never better than source only; None: today's. Raises InvalidFlags.
+    Raises InvalidFlags for cache types and split modes that the engine refuses.
     """
-    split = engine_spec(engine).memory.predict_split(model, flags, free, allocator, tool, rules)
-    if split is not None:
-        return split
-    placement = place(engine, model, flags, free, rules or TODAY)
-    return predict_placed(engine, model, flags, placement, allocator=allocator, tool=tool, rules=rules)
+    known: Memory | None = run.__dict__.get("_memory")
+    if known is None:
+        split = engine_spec(run.engine).memory.predict_split(run)
+        known = run.__dict__["_memory"] = MemoryPrediction(run).memory() if split is None else split
+    return known
 
 
-def predict_placed(
-    engine: Engine, model: Model, flags: Flags, placement: Placement, *, allocator: Allocator = "cuda",
-    tool: Tool = "server", rules: MemoryRules | None = None,
-) -> Memory:  # fmt: skip
-    """Return the memory of every device under a placement that is known. Raises InvalidFlags."""
-    return MemoryPrediction(engine, model, flags, placement, allocator, tool, rules).memory()
+def as_started(run: ResolvedRun) -> ResolvedRun:
+    """Return the run as its engine starts it: without pipeline parallelism, where the copies for it do not fit and the
+    build then goes on without. Raises InvalidFlags.
+    """
+    if len(run.devices) < 2 or not run.rules.gives_up_pipeline or run.allocator != "cuda":
+        return run
+    memory = predict_memory(run)
+    if all(memory.total(i).expected <= device.free for i, device in enumerate(run.devices)):
+        return run
+    without = msgspec.structs.replace(run, build=msgspec.structs.replace(run.build, max_copies=1))
+    return run if predict_memory(without).devices == memory.devices else without
 
 
 class Computed(NamedTuple):
@@ -67,13 +63,9 @@ class Computed(NamedTuple):
 class MemoryPrediction(Contents):
     """One prediction: what all parts of it need."""
 
-    def __init__(
-        self, engine: Engine, model: Model, flags: Flags, placement: Placement, allocator: Allocator, tool: Tool,
-        rules: MemoryRules | None,
-    ) -> None:  # fmt: skip
-        super().__init__(engine, model, flags, placement, allocator, tool, rules)
-        self.older = rules is not None
-        tries = self.allocates.tries_flash_attention and self.cuda and flags.flash_attn == "auto"
+    def __init__(self, run: ResolvedRun) -> None:
+        super().__init__(run)
+        tries = self.allocates.tries_flash_attention and self.cuda and run.flags.flash_attn == "auto"
         if tries and not self._flash_attention_runs():
             self.spec = msgspec.structs.replace(self.spec, flash_attn=False)
 
@@ -93,7 +85,7 @@ class MemoryPrediction(Contents):
         ]
         outputs = [0] * self.cpu + [4 * self.model.n_vocab * max(1, self.flags.n_parallel)]
         devices = tuple(map(DeviceBytes, weights, kv, compute, outputs, derived, over))
-        return Memory(devices, self.given[1], found.n_splits, found.n_nodes, self.basis(found.known))
+        return Memory(devices, self.run.placement, found.n_splits, found.n_nodes, self.basis(found.known))
 
     def _overhead(self, device: int, growth: int) -> Estimate:
         """What no engine prints; `growth`: what the compute buffer takes more once the command's policy holds."""
@@ -108,7 +100,7 @@ class MemoryPrediction(Contents):
         known = known and self.spec.rules.described
         if not known or self.flags.split_mode not in ("layer", "none"):
             return "approximate"
-        found = self.allocates.basis(self, older=self.older)
+        found = self.allocates.basis(self, older=self.run.older)
         cached = any(expert_cache(self.model, self.flags, self.placement, d) for d in range(self.cpu))
         return "source only" if cached and found == "measured" else found
 
@@ -126,7 +118,7 @@ class MemoryPrediction(Contents):
         self, spec: GraphSpec, options: SchedulerOptions, use: Callable[[Replay], Found]
     ) -> Found | None:  # fmt: skip
         """Return what `use` makes of the graph's replay, by layer where that can be; None where there is no graph."""
-        graphs = graphs_of(self.given[0])
+        graphs = graphs_of(self.run.model)
         for graph_of in (graphs.by_layer, graphs.in_one_piece):
             graph = graph_of(self.model, spec)
             if graph is None:
@@ -144,7 +136,7 @@ class MemoryPrediction(Contents):
         if geometry(self.spec.type_v)[0] > 1:
             return True
         spec = one_token_each(self.spec)
-        graph = graphs_of(self.given[0]).by_layer(self.model, spec)
+        graph = graphs_of(self.run.model).by_layer(self.model, spec)
         if graph is None or not (self.flags.overrides or self.flags.no_kv_offload or graph.lacks_kernels):
             return True
         return self._replayed(spec, self._options(few_tokens=True), Replay.flash_attention_stays) is not False

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Literal, TypeAlias
-
 import msgspec
 
 from service.engine.builds.rules import TODAY, MemoryRules
@@ -12,11 +10,8 @@ from service.engine.engines import engine_spec
 from service.engine.errors import InvalidFlags, InvalidHeader
 from service.engine.ggml_types import type_named
 from service.engine.model import Model
+from service.engine.run.settings import PADDING, loads_next_tokens, micro_batch, padded_context
 from service.engine.units import pad
-
-Allocator: TypeAlias = Literal["cuda", "lab"]
-
-_PADDING = 256  # of a cache's rows (ik llama-context.h:74)
 
 
 class CardShares(msgspec.Struct, frozen=True):
@@ -72,18 +67,6 @@ class GraphSpec(msgspec.Struct, frozen=True, kw_only=True):
     rules: MemoryRules = TODAY
 
 
-def padded_context(engine: Engine, model: Model, flags: Flags) -> int:
-    """Return the rows of the whole cache: `-c` padded."""
-    n_ctx = flags.n_ctx or model.n_ctx_train
-    padding = engine_spec(engine).memory.padding_without_flash_attention if flags.flash_attn == "off" else _PADDING
-    return pad(n_ctx, padding)
-
-
-def micro_batch(engine: Engine, model: Model, flags: Flags) -> int:
-    """Return the tokens of the worst-case batch: min(n_ctx, -b, -ub)."""
-    return max(1, min(padded_context(engine, model, flags), flags.n_batch, flags.n_ubatch))
-
-
 def cache_type(name: str, field: str) -> str:
     """Return the type name as the type table spells it. Raises InvalidFlags for an unknown one."""
     try:
@@ -97,27 +80,6 @@ def attention_batch(flags: Flags, rules: MemoryRules = TODAY) -> int:
     if flags.attn_max_batch is None:
         return rules.attn_max_batch
     return max(flags.attn_max_batch, rules.least_batch) if flags.attn_max_batch > 0 else 0
-
-
-def loads_next_tokens(flags: Flags) -> bool:
-    """Return whether the model's own next-token layers are loaded to draft with: `--spec-type` names mtp.
-
-    ik common/common.cpp:4287 (mparams.mtp); llama.cpp common/common.cpp:1625 (load_mtp: draft-mtp without `-md`).
-    """
-    types = {kind.partition(":")[0] for kind in speculation_types(flags)}
-    return bool(types & {"mtp", "draft-mtp"})
-
-
-def speculation_types(flags: Flags) -> tuple[str, ...]:
-    """Return the entries of all `--spec-type` options; in ik_llama.cpp each may carry `:key=value,…`."""
-    values = [option.partition(" ")[2] for option in flags.other if option.startswith("--spec-type ")]
-    return tuple(part for value in values for part in ([value] if ":" in value else value.split(",")) if part)
-
-
-def option_of(flags: Flags, names: tuple[str, ...], default: str) -> str:
-    """Return the value of the last of the options called `names`, or `default`."""
-    values = [value for name, _, value in (o.partition(" ") for o in flags.other) if name in names]
-    return values[-1] if values else default
 
 
 def make_spec(
@@ -138,7 +100,7 @@ def spec_for(
         engine=engine,
         n_tokens=n_tokens,
         n_ubatch=n_tokens,
-        n_kv=n_ctx if n_stream == 1 else pad(n_ctx // n_stream, _PADDING),
+        n_kv=n_ctx if n_stream == 1 else pad(n_ctx // n_stream, PADDING),
         n_outputs=min(n_tokens, flags.n_logits or n_logits),
         n_stream=n_stream,
         n_seq=max(1, flags.n_parallel),

@@ -51,7 +51,7 @@ def cache_in_ram(case: Case) -> Iterator[Found]:
     fixed = msgspec.structs.replace(case.flags, no_kv_offload=False)
     if not case.fits(fixed):
         return
-    pp, tg = case.gain(flags=fixed, placement=case.predict(fixed).placement)
+    pp, tg = case.gain(run=case.run_of(fixed))
     if max(pp, tg) >= WORTH_SAYING:
         message = "-nkvo keeps the cache in RAM although it fits on the GPUs"
         yield Found(f"{message}: without it TG would be {tg:.1f} times as fast, PP {pp:.1f} times", pp=pp, tg=tg)

@@ -9,22 +9,21 @@ from functools import cached_property
 import msgspec
 
 from service.engine.advice import DeviceMemory
-from service.engine.builds import TODAY, Build
+from service.engine.builds import TODAY
 from service.engine.commands import ParsedCommand, changed, draft_of, parse_words
-from service.engine.config import CPU, Device, Engine, Flags, Override, Placement, Tool
+from service.engine.config import CPU, Allocator, Device, Engine, Flags, Override, Placement, Tool
 from service.engine.engines import EngineSpec, engine_spec
 from service.engine.engines.fit import FitAsked
 from service.engine.errors import InvalidFlags
 from service.engine.hardware import Rig
-from service.engine.memory import Companion, Memory, matching_names, predict_memory, report
-from service.engine.memory.spec import Allocator, micro_batch
+from service.engine.memory import Companion, Memory, as_started, matching_names, predict_memory, report
 from service.engine.model import Model
 from service.engine.overrides import MAX_RULES
 from service.engine.rules.companion_headers import NO_COMPANIONS, CompanionHeaders, companions_of
 from service.engine.run.binding import binding_of
 from service.engine.run.devices import chosen_devices, with_lab_bytes
 from service.engine.run.environment import Environment, environment_of
-from service.engine.run.resolved import ResolvedRun, resolve
+from service.engine.run.resolved import ResolvedRun, resolve_run
 from service.engine.speed import Speed, predict_speed
 from service.engine.speed.drive import DriveReads, drive_reads, from_drive, weights_in_ram
 from service.engine.units import MIB
@@ -82,7 +81,7 @@ class Case(msgspec.Struct, frozen=True, dict=True, kw_only=True):
     @property
     def latent_cache(self) -> bool:
         """Whether the cache is latent."""
-        return self.spec.memory.latent_mode(self.model, self.flags, self.parsed.build.rules.memory) > 0
+        return self.run.mla > 0
 
     @property
     def cpu(self) -> int:
@@ -101,12 +100,12 @@ class Case(msgspec.Struct, frozen=True, dict=True, kw_only=True):
     @cached_property
     def memory(self) -> Memory:
         """The memory of every device."""
-        return self.predict(self.flags)
+        return predict_memory(self.run)
 
     @property
     def placement(self) -> Placement:
         """Where everything is."""
-        return self.memory.placement
+        return self.run.placement
 
     @cached_property
     def table(self) -> list[DeviceMemory]:
@@ -116,32 +115,28 @@ class Case(msgspec.Struct, frozen=True, dict=True, kw_only=True):
     @property
     def n_ubatch(self) -> int:
         """The tokens of the largest micro-batch that can run."""
-        return micro_batch(self.engine, self.model, self.flags)
+        return self.run.n_ubatch
 
     @cached_property
     def run(self) -> ResolvedRun:
         """The command as its engine runs it."""
-        return self._run(self.flags, self.placement)
+        return self.run_of(self.flags)
 
-    def _run(self, flags: Flags, placement: Placement) -> ResolvedRun:
-        build, env = self._build(flags, self.tool), self.environment
-        return resolve(self.engine, self.model, flags, placement, self.rig, self.devices, build, env)
+    def run_of(self, flags: Flags, placement: Placement | None = None, tool: Tool | None = None) -> ResolvedRun:
+        """Return the run of other flags on the same devices. `placement` None: as the flags place the model.
+
+        A build that gives up pipeline parallelism runs as one without it. Raises InvalidFlags.
+        """
+        run = resolve_run(
+            self.engine, self.model, flags, self.rig, self.devices, self.parsed.build, self.environment,
+            tool=tool or self.tool, allocator=self.allocator, placement=placement,
+        )  # fmt: skip
+        return as_started(run)
 
     @property
     def gives_up_pipeline(self) -> bool:
         """Whether copies for pipeline parallelism would not fit, and the engine goes on without it."""
-        return self._build(self.flags, self.tool).without_pipeline
-
-    def _build(self, flags: Flags, tool: Tool) -> Build:
-        """Return the build as it runs some flags: one that gives up pipeline parallelism is as one without it."""
-        build = self.parsed.build
-        if len(self.devices) < 2 or not build.rules.memory.gives_up_pipeline or self.allocator != "cuda":
-            return build
-        with_it = self._memory(flags, tool, build)
-        if all(with_it.total(i).expected <= device.free for i, device in enumerate(self.devices)):
-            return build
-        without = msgspec.structs.replace(build, without_pipeline=True)
-        return build if self._memory(flags, tool, without).devices == with_it.devices else without
+        return self.run.build.max_copies == 1
 
     @cached_property
     def environment(self) -> Environment:
@@ -183,28 +178,12 @@ class Case(msgspec.Struct, frozen=True, dict=True, kw_only=True):
 
     def predict(self, flags: Flags) -> Memory:
         """Return the memory with other flags on the same devices. Raises InvalidFlags."""
-        return self._predict(flags, self.tool)
-
-    def _predict(self, flags: Flags, tool: Tool) -> Memory:
-        return self._memory(flags, tool, self._build(flags, tool))
-
-    def _memory(self, flags: Flags, tool: Tool, build: Build) -> Memory:
-        free, rules = [device.free for device in self.devices], build.memory_rules
-        return predict_memory(self.engine, self.model, flags, free, allocator=self.allocator, tool=tool, rules=rules)
+        return predict_memory(self.run_of(flags))
 
     @cached_property
     def companions(self) -> tuple[Companion, ...]:
         """The memory of what the command loads besides the model."""
-        return companions_of(
-            self.parsed,
-            self.model,
-            self.flags,
-            self.memory,
-            self.devices,
-            self.rig,
-            self.companion_headers,
-            self.allocator,
-        )
+        return companions_of(self.parsed, self.run, self.memory, self.companion_headers)
 
     def table_of(self, memory: Memory) -> list[DeviceMemory]:
         """Return a memory in MiB, as `table`."""
@@ -221,19 +200,21 @@ class Case(msgspec.Struct, frozen=True, dict=True, kw_only=True):
             return False
         if self.spec.memory.tools_alike or self.tool == "bench":
             return True
-        return self._leaves_reserve(self._predict(msgspec.structs.replace(flags, n_parallel=1), "bench"))
+        return self._leaves_reserve(
+            predict_memory(self.run_of(msgspec.structs.replace(flags, n_parallel=1), tool="bench"))
+        )
 
     def _leaves_reserve(self, memory: Memory) -> bool:
         rows = self.table_of(memory)
         kept = zip(rows, self.reserve, strict=False)
         return all(row.fits for row in rows) and all(row.free_mib >= n_bytes / MIB for row, n_bytes in kept)
 
-    def speed(self, n_kv: int = 0, *, flags: Flags | None = None, placement: Placement | None = None) -> Speed:
-        """Return the speed at a depth; with other flags or another placement, nothing else changed.
+    def speed(self, n_kv: int = 0, *, flags: Flags | None = None, run: ResolvedRun | None = None) -> Speed:
+        """Return the speed at a depth; with other flags where everything stays in its place, or of another run.
 
         Where RAM is too small for weights that are mapped, with the time for reading them from the drive.
         """
-        run = self._run(flags or self.flags, placement or self.placement)
+        run = run or (self.run_of(flags, self.placement) if flags is not None else self.run)
         speed = predict_speed(run, n_kv)
         reads = self._reads(run)
         return from_drive(speed, reads) if reads else speed
@@ -250,11 +231,9 @@ class Case(msgspec.Struct, frozen=True, dict=True, kw_only=True):
         moved = sum(weights_in_ram(run)) - sum(weights_in_ram(self.run))
         return drive_reads(run, self.memory.total(self.cpu).expected + moved - self.rig.usable_ram)
 
-    def gain(
-        self, n_kv: int = 0, *, flags: Flags | None = None, placement: Placement | None = None
-    ) -> tuple[float, float]:
-        """Return how many times faster prompts and tokens are at a depth with other flags or another placement."""
-        fixed = self.speed(n_kv, flags=flags, placement=placement)
+    def gain(self, n_kv: int = 0, *, flags: Flags | None = None, run: ResolvedRun | None = None) -> tuple[float, float]:
+        """Return how many times faster prompts and tokens are at a depth; `flags` and `run` as in `speed`."""
+        fixed = self.speed(n_kv, flags=flags, run=run)
         now = self.speed(n_kv)
         return fixed.pp.expected / now.pp.expected, fixed.tg.expected / now.tg.expected
 
@@ -272,16 +251,12 @@ class Case(msgspec.Struct, frozen=True, dict=True, kw_only=True):
         headers = msgspec.structs.replace(self.companion_headers, draft=draft)
         return case_of(parsed, self.model, self.rig, written.line, self.allocator, headers, self.reserve_mib)
 
-    def moved(self, tensors: dict[str, int]) -> Placement:
-        """Return the placement with some tensors on other devices."""
-        return msgspec.structs.replace(self.placement, tensors=self.placement.tensors | tensors)
-
 
 def case_of(
     parsed: ParsedCommand, model: Model, rig: Rig, command: str, allocator: Allocator,
     companion_headers: CompanionHeaders = NO_COMPANIONS, reserve_mib: int | Sequence[int] | None = None,
 ) -> Case:  # fmt: skip
-    """Return the case of a parsed command. `allocator` "lab": as predict_memory has it.
+    """Return the case of a parsed command.
 
     `reserve_mib`: what a proposed change must leave free, one number or one a card of the rig; None: the usual.
     The lab's figures of llama.cpp are llama-fit-params': a whole batch of logits, and one slot where none is asked for.
@@ -300,7 +275,7 @@ def case_of(
     usable = _with_loadable_split(
         _usable(_with_latent_default(flags, parsed, model), rules, model, devices), parsed, model
     )
-    fitted = _as_fitted(usable, parsed, model, devices, allocator, tool)
+    fitted = _as_fitted(usable, parsed, model, rig, devices, allocator, tool)
     return Case(
         parsed=parsed,
         model=model,
@@ -327,16 +302,17 @@ def _places(parsed: ParsedCommand) -> bool:
 
 
 def _as_fitted(
-    flags: Flags, parsed: ParsedCommand, model: Model, devices: Sequence[Device], allocator: Allocator, tool: Tool
+    flags: Flags, parsed: ParsedCommand, model: Model, rig: Rig, devices: Sequence[Device], allocator: Allocator,
+    tool: Tool,
 ) -> Flags | None:  # fmt: skip
     """Return the flags that the engine's own placement leaves, where it is on; None where it finds none."""
     fit, shared = engine_spec(parsed.engine).fit, {*_SHARED} & {*flags.other}
     if fit is None or not parsed.fit or allocator == "lab" or not devices:
         return flags
-    free = [device.free for device in devices]
+    run = resolve_run(parsed.engine, model, flags, rig, devices, parsed.build, tool=tool, allocator=allocator)
 
     def used(tried: Flags) -> list[int]:
-        found = predict_memory(parsed.engine, model, tried, free, allocator=allocator, tool=tool)
+        found = predict_memory(run.with_flags(tried))
         return [one.weights + one.kv + one.compute for one in found.devices[:-1]]
 
     return fit(
@@ -344,7 +320,7 @@ def _as_fitted(
             model=model,
             flags=flags,
             n_ctx=max(parsed.flags.n_ctx, 0),
-            free=free,
+            free=run.free,
             placed=_places(parsed),
             streams=1 if shared else max(flags.n_parallel, 1),
             used=used,

@@ -12,9 +12,9 @@ from service.engine.engines import engine_spec
 from service.engine.gguf import Header
 from service.engine.hardware import Rig
 from service.engine.memory import Companion, Memory, draft_model, next_token_context, projector
-from service.engine.memory.spec import Allocator
 from service.engine.model import Model
 from service.engine.run.devices import chosen_devices
+from service.engine.run.resolved import ResolvedRun, resolve_run
 
 
 class CompanionHeaders(msgspec.Struct, frozen=True):
@@ -28,17 +28,22 @@ NO_COMPANIONS = CompanionHeaders()
 
 
 def companions_of(
-    parsed: ParsedCommand, model: Model, flags: Flags, memory: Memory, devices: Sequence[Device], rig: Rig,
-    headers: CompanionHeaders, allocator: Allocator,
-) -> tuple[Companion, ...]:  # fmt: skip
+    parsed: ParsedCommand, run: ResolvedRun, memory: Memory, headers: CompanionHeaders
+) -> tuple[Companion, ...]:
     """Return the memory of the companions of a command whose model takes `memory`. Raises InvalidFlags."""
-    asked = draft_command(parsed)
-    places = _places(asked, devices, rig)
+    asked, flags, devices = draft_command(parsed), run.flags, run.devices
+    places = _places(asked, devices, run.rig)
     own = _as_usable(parsed.engine, asked.flags, flags, [devices[i].name for i in places])
-    found = [next_token_context(parsed.engine, model, flags, memory.placement, own, allocator=allocator)]
+    found = [next_token_context(run, own)]
     if headers.draft is not None:
-        free = [max(devices[i].free - int(memory.total(i).expected), 0) for i in places]
-        found.append(draft_model(parsed.engine, headers.draft, own, free, places, len(devices), allocator=allocator))
+        left = [
+            msgspec.structs.replace(devices[i], free=max(devices[i].free - int(memory.total(i).expected), 0))
+            for i in places
+        ]
+        draft = resolve_run(
+            run.engine, headers.draft, own, run.rig, left, run.build, run.environment, allocator=run.allocator
+        )
+        found.append(draft_model(draft, places, len(devices)))
     named = projector_of(parsed)
     if headers.projector is not None and named is not None:
         names = [device.name for device in devices]

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import msgspec
+
+from service.engine.builds import today
 from service.engine.memory import predict_memory
 from service.engine.rules.case import Case
 from service.engine.rules.paragraphs import BUILDING
@@ -60,8 +63,7 @@ def older_build(case: Case) -> Iterator[Found]:
     """What the same flags need with today's build, where that is clearly less."""
     if not case.parsed.build.date:
         return
-    free = [device.free for device in case.devices]
-    now = predict_memory(case.engine, case.model, case.flags, free, allocator=case.allocator, tool=case.tool)
+    now = predict_memory(msgspec.structs.replace(case.run, build=today(case.engine)).with_flags(case.flags))
     pairs = list(zip(case.table, case.memory.devices, now.devices, strict=True))
     less = [(row, a.compute, b.compute) for row, a, b in pairs if b.compute < _WORTH_UPDATING * a.compute]
     if less:

@@ -8,6 +8,7 @@ import msgspec
 
 from service.engine.commands import expert_override
 from service.engine.config import Flags, Override
+from service.engine.memory import predict_memory
 from service.engine.rules.case import Case
 from service.engine.rules.rule import WORTH_SAYING, Found, rule
 from service.engine.tensor_names import layer_of
@@ -94,10 +95,10 @@ def _filled(
         n += 1
     for count in range(n, max(n - 3, 0), -1):
         fixed, text = _with_more(case, device, own[:count])
-        memory = case.predict(fixed)
-        rows = case.table_of(memory)
+        run = case.run_of(fixed)
+        rows = case.table_of(predict_memory(run))
         if all(row.fits for row in (rows[:-1] if cards_only else rows)):
-            return count, text, case.gain(flags=fixed, placement=memory.placement)
+            return count, text, case.gain(run=run)
     return None
 
 
@@ -145,5 +146,5 @@ def _gain_with(case: Case, shares: tuple[float, ...]) -> tuple[float, float, str
     fixed = msgspec.structs.replace(case.flags, tensor_split=shares)
     if not case.fits(fixed):
         return None
-    pp, tg = case.gain(flags=fixed, placement=case.predict(fixed).placement)
+    pp, tg = case.gain(run=case.run_of(fixed))
     return tg, pp, f"-ts {','.join(f'{share:.0f}' for share in shares)}"

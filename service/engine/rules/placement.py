@@ -29,7 +29,7 @@ def layers_in_ram(case: Case) -> Iterator[Found]:
     for fixed, text in _all_layers(case):
         if not case.fits(fixed):
             continue
-        pp, tg = case.gain(flags=fixed, placement=case.predict(fixed).placement)
+        pp, tg = case.gain(run=case.run_of(fixed))
         if tg >= WORTH_SAYING:
             what = (
                 "the output head"

@@ -148,7 +148,7 @@ def experts_in_ram_needlessly(case: Case) -> Iterator[Found]:
     whole = msgspec.structs.replace(case.flags, overrides=(), cpu_moe=False, n_cpu_moe=0)
     if case.model.n_bytes > sum(device.free for device in case.devices) or not case.fits(whole):
         return
-    pp, tg = case.gain(flags=whole, placement=case.predict(whole).placement)
+    pp, tg = case.gain(run=case.run_of(whole))
     if tg >= WORTH_SAYING:
         yield Found(
             f"the whole model fits on the GPUs with this context: without rules TG would be about {tg:.1f} times as "

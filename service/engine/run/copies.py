@@ -17,7 +17,6 @@ from service.engine.engines import engine_spec
 from service.engine.ggml_types import GgmlType
 from service.engine.model import Model
 from service.engine.run.environment import PLAIN, Environment
-from service.engine.run.mapping import pins_host
 
 MIN_BATCH = 32  # GGML_CUDA_MIN_BATCH_OFFLOAD of ik_llama.cpp, GGML_OP_OFFLOAD_MIN_BATCH of llama.cpp
 # Operations of ik_llama.cpp as `-op` numbers them (ggml.h, enum ggml_op).
@@ -70,11 +69,12 @@ class Copies(msgspec.Struct, frozen=True):
 
 
 def copies_of(
-    engine: Engine, model: Model, flags: Flags, n_devices: int, rules: MemoryRules, environment: Environment = PLAIN
-) -> Copies:
-    """Return how these flags copy weights in an environment."""
+    engine: Engine, model: Model, flags: Flags, n_devices: int, rules: MemoryRules, environment: Environment = PLAIN,
+    *, pins_host: bool = False,
+) -> Copies:  # fmt: skip
+    """Return how these flags copy weights in an environment. `pins_host`: the engine page-locks what lies in RAM."""
     enabled = flags.op_offload and n_devices > 0
-    locked = flags.mmap is False or pins_host(engine, flags, n_devices, rules, environment)
+    locked = flags.mmap is False or pins_host
     pinned = environment.pins and (locked or environment.registers)
     policy = engine_spec(engine).offload
     if not policy.has_options:

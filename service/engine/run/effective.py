@@ -10,7 +10,6 @@ import msgspec
 from service.engine.commands.tables import OPTIONS
 from service.engine.config import Flags
 from service.engine.engines import engine_spec
-from service.engine.memory.spec import micro_batch, padded_context
 from service.engine.run.resolved import ResolvedRun
 
 _SIMPLE = (
@@ -55,8 +54,8 @@ def _sourced(given: frozenset[str], field: str, option: str, value: object, beca
 
 def _held(run: ResolvedRun, written: Flags) -> Iterator[tuple[str, str, object, str]]:
     """Yield the field, option and value of each flag, and what forces it."""
-    engine, model, flags, memory = run.engine, run.model, run.flags, engine_spec(run.engine).memory
-    n_ctx, n_ubatch = padded_context(engine, model, flags), micro_batch(engine, model, flags)
+    model, flags, memory = run.model, run.flags, engine_spec(run.engine).memory
+    n_ctx, n_ubatch = run.n_ctx, run.n_ubatch
     padded = "the cache has whole blocks of rows" if flags.n_ctx not in (0, n_ctx) else ""
     yield "n_ctx", "-c", n_ctx, padded or _by_fit(flags.n_ctx, written.n_ctx)
     yield "n_ubatch", "-ub", n_ubatch, "no more than -b and -c" if n_ubatch < flags.n_ubatch else ""

@@ -76,7 +76,7 @@ def _work(run: ResolvedRun) -> Work:
         split_mode=flags.split_mode,
         parallel_cards=parallel_cards(flags, host),
         pipeline=run.build.rules.memory.pipeline,
-        n_ubatch=max(min(flags.n_ubatch, flags.n_batch), 1),
+        n_ubatch=run.n_ubatch,
         lacks=lacks,
     )
 

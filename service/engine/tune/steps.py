@@ -100,8 +100,8 @@ def _shifted(flags: Flags) -> Iterator[Flags]:
 
 def _in_ram(fitted: Fitted) -> bool:
     """Whether blocks' weights lie in RAM; the token embedding always does."""
-    cpu = fitted.memory.placement.n_devices
-    return any(place == cpu for name, place in fitted.memory.placement.tensors.items() if name.startswith("blk."))
+    cpu = fitted.placement.n_devices
+    return any(place == cpu for name, place in fitted.placement.tensors.items() if name.startswith("blk."))
 
 
 def _changed(start: Fitted, other: Fitted) -> str:

@@ -24,9 +24,8 @@ from service.engine.config import CPU, Device, Flags
 from service.engine.errors import AdvisorError
 from service.engine.hardware import Rig
 from service.engine.measured import measured_speed
-from service.engine.memory import place
 from service.engine.model import Model
-from service.engine.run.resolved import resolve as resolve_run
+from service.engine.run.resolved import resolve_run
 from service.engine.run_flags import to_flags
 from service.engine.speed import work_of
 from service.engine.speed.fitting import Fit, Solution, Values
@@ -135,8 +134,7 @@ def rows_of(result: Accepted, read: Callable[[str, str, str], Model | None]) -> 
         n_prompt = max(row.n_prompt for row in result.rows if row.n_kv == point.n_kv and row.pp_seconds)
         short = msgspec.structs.replace(flags, n_ubatch=max(min(flags.n_ubatch, n_prompt), 1))
         for phase, n, observed, own in (("pp", n_prompt, point.pp_tps, short), ("tg", n_gen, point.tg_tps, flags)):
-            placement = place(result.engine, model, own, [device.free for device in devices])
-            work = work_of(resolve_run(result.engine, model, own, placement, rig, devices, day))
+            work = work_of(resolve_run(result.engine, model, own, rig, devices, day))
             yield Row(
                 result.id, result.account_id, work, rig, devices, own,
                 phase, n, point.n_kv, observed, 1 / len(chosen),

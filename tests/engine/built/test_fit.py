@@ -17,9 +17,9 @@ from service.engine.commands import parse
 from service.engine.config import Flags
 from service.engine.engines.fit import FitAsked
 from service.engine.engines.llama_cpp.fit import fitted
-from service.engine.memory import predict_memory
 from service.engine.units import MIB
 from tests import models
+from tests.bare_runs import memory_on
 from tests.engine.built.test_commands import VERSION
 
 pytestmark = pytest.mark.full
@@ -69,7 +69,7 @@ def computed(name: str, mix: str, words: list[str], free: list[int]) -> str:
     flags = msgspec.structs.replace(parsed.flags, n_parallel=1, other=())
 
     def used(tried: Flags) -> list[int]:
-        memory = predict_memory("llama.cpp", model, tried, free, allocator="lab", tool="bench")
+        memory = memory_on("llama.cpp", model, tried, free, allocator="lab", tool="bench")
         return [one.weights + one.kv + one.compute for one in memory.devices[:-1]]
 
     asked = FitAsked(

@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 
 from service.engine.config import ENGINES, Engine, Flags
-from service.engine.memory import predict_memory
 from service.engine.units import GIB, MIB
+from tests.bare_runs import memory_on
 from tests.models import build
 
 
 def cache_mib(engine: Engine, name: str, flags: Flags) -> float:
-    memory = predict_memory(engine, build(name, "q4_K_M"), flags, [80 * GIB] * 8, allocator="lab")
+    memory = memory_on(engine, build(name, "q4_K_M"), flags, [80 * GIB] * 8, allocator="lab")
     return sum(d.kv for d in memory.devices) / MIB
 
 

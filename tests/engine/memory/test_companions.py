@@ -8,9 +8,10 @@ from service.engine.catalogue import resolve
 from service.engine.commands import parse
 from service.engine.config import Engine
 from service.engine.hardware import Cpu, Gpu, Hardware, Ram
-from service.engine.memory import Companion, predict_memory, projector
+from service.engine.memory import Companion, projector
 from service.engine.rules import Case, CompanionHeaders, case_of
 from service.engine.units import MIB, mib
+from tests.bare_runs import memory_on
 from tests.models import build
 from tests.projectors import gemma3_header
 
@@ -102,10 +103,10 @@ def test_ik_keeps_a_cache_of_the_next_token_layers_in_both_contexts() -> None:
 def test_a_recurrent_state_is_kept_once_for_every_token_that_may_be_taken_back() -> None:
     model, flags = build("Qwen3-Next-80B-A3B", "q4_K_M"), "llama-server -c 4096 -fit off -np 1 --spec-type draft-eagle3"
     kept = [
-        predict_memory("llama.cpp", model, parse(f"{flags} {more}", "llama.cpp").flags, [24 << 30] * 4)
+        memory_on("llama.cpp", model, parse(f"{flags} {more}", "llama.cpp").flags, [24 << 30] * 4)
         for more in ("", "--spec-draft-n-max 7")
     ]
-    plain = predict_memory(
+    plain = memory_on(
         "llama.cpp", model, parse("llama-server -c 4096 -fit off -np 1", "llama.cpp").flags, [24 << 30] * 4
     )
     sizes = [sum(d.kv for d in memory.devices) for memory in (plain, *kept)]

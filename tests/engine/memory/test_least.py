@@ -7,10 +7,9 @@ from random import Random
 import pytest
 
 from service.engine.config import ENGINES, Engine, Flags, Override
-from service.engine.memory import least_memory
-from service.engine.memory.placement import place
-from service.engine.memory.predict import predict_placed
+from service.engine.memory import least_memory, predict_memory
 from service.engine.units import MIB
+from tests.bare_runs import run_on
 from tests.corpus import for_each
 from tests.memory_lab import LabRow, architecture_rows, lab_rows, rig_rows
 from tests.models import build
@@ -42,8 +41,8 @@ def random_flags(random: Random, n_layer: int) -> Flags:
 def test_what_is_stored_is_exact_and_compute_is_never_above_the_replay(name: str, engine: Engine) -> None:
     random, model = Random(name), build(name, "q4_K_M")
     flags, free = random_flags(random, model.n_layer), [24 << 30] * random.randint(1, 4)
-    placement = place(engine, model, flags, free)
-    memory, least = predict_placed(engine, model, flags, placement), least_memory(engine, model, flags, placement)
+    run = run_on(engine, model, flags, free)
+    memory, least = predict_memory(run), least_memory(run)
 
     assert [(d.weights, d.kv, d.derived) for d in memory.devices] == [d[:3] for d in least]
     assert memory.graph_nodes == 0 or all(

@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 
 from service.engine.config import Override
 from service.engine.errors import InvalidFlags
-from service.engine.memory.overrides import device_index, matching_names, overridden
 from service.engine.model import Model
 from service.engine.overrides import MAX_RULES
+from service.engine.run.overrides import device_index, matching_names, overridden
 from tests.models import build
 from tests.sampling import examples
 

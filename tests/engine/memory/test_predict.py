@@ -7,9 +7,10 @@ import pytest
 
 from service.engine.config import ENGINES, Device, Engine, Flags, Override
 from service.engine.gguf import Header
-from service.engine.memory import Memory, place, predict_memory, report
+from service.engine.memory import Memory, place, report
 from service.engine.model import Model, build_model
 from service.engine.units import GIB, MIB
+from tests.bare_runs import memory_on
 from tests.models import build, build_header
 
 EXPERTS_IN_RAM = Flags(n_ctx=16384, n_ubatch=2048, overrides=(Override("exps", "CPU"),))
@@ -37,16 +38,16 @@ def renamed(model_name: str, *, without: str = "") -> Model:
 
 
 def test_ik_makes_copies_of_latent_matrices_that_no_buffer_line_shows(deepseek: Model) -> None:
-    memory = predict_memory("ik_llama.cpp", deepseek, EXPERTS_IN_RAM, ONE_CARD)
+    memory = memory_on("ik_llama.cpp", deepseek, EXPERTS_IN_RAM, ONE_CARD)
 
     assert memory.devices[0].derived == 61 * 544 * 128 * 256
-    assert predict_memory("llama.cpp", deepseek, EXPERTS_IN_RAM, ONE_CARD).devices[0].derived == 0
+    assert memory_on("llama.cpp", deepseek, EXPERTS_IN_RAM, ONE_CARD).devices[0].derived == 0
 
 
 def test_a_tied_head_in_loaded_ram_is_counted_twice_in_ik_and_once_in_llama_cpp() -> None:
     model = build("Qwen3-0.6B", "q8_0")
     embedding = model.by_name["token_embd.weight"].nbytes
-    ik, llama = (predict_memory(engine, model, Flags(mmap=False), []).devices[0].weights for engine in ENGINES)
+    ik, llama = (memory_on(engine, model, Flags(mmap=False), []).devices[0].weights for engine in ENGINES)
 
     assert llama == model.n_bytes
     assert ik == model.n_bytes + embedding
@@ -55,7 +56,7 @@ def test_a_tied_head_in_loaded_ram_is_counted_twice_in_ik_and_once_in_llama_cpp(
 def test_a_quantised_cache_costs_llama_cpp_f16_copies_on_cuda(dense: Model) -> None:
     flags = Flags(n_ctx=65536, cache_type_k="q8_0", cache_type_v="q8_0")
     lab, cuda = (
-        predict_memory("llama.cpp", dense, flags, ONE_CARD, allocator=allocator).devices[0].compute
+        memory_on("llama.cpp", dense, flags, ONE_CARD, allocator=allocator).devices[0].compute
         for allocator in ("lab", "cuda")
     )
 
@@ -64,14 +65,14 @@ def test_a_quantised_cache_costs_llama_cpp_f16_copies_on_cuda(dense: Model) -> N
 
 def test_llama_server_reserves_one_row_of_logits_a_slot_and_the_benchmark_a_batch(dense: Model) -> None:
     flags = Flags(n_ctx=8192, n_ubatch=2048)
-    server, bench = (predict_memory("llama.cpp", dense, flags, ONE_CARD, tool=t) for t in ("server", "bench"))
+    server, bench = (memory_on("llama.cpp", dense, flags, ONE_CARD, tool=t) for t in ("server", "bench"))
 
     assert bench.devices[0].compute >= 4 * 2048 * 151936
     assert server.devices[0].compute < bench.devices[0].compute / 2
 
 
 def test_several_slots_of_llama_cpp_share_the_context(dense: Model) -> None:
-    one, four = (predict_memory("llama.cpp", dense, Flags(n_ctx=32768, n_parallel=n), ONE_CARD) for n in (1, 4))
+    one, four = (memory_on("llama.cpp", dense, Flags(n_ctx=32768, n_parallel=n), ONE_CARD) for n in (1, 4))
 
     assert four.devices[0].kv == one.devices[0].kv
     assert four.devices[0].compute < one.devices[0].compute
@@ -82,7 +83,7 @@ def test_unified_slots_of_llama_cpp_use_one_cache_of_the_whole_context(dense: Mo
     """What llama-server does by itself: four slots, one cache."""
     unified = Flags(n_ctx=32768, n_parallel=4, other=("-kvu",))
     one, four, apart = (
-        predict_memory("llama.cpp", dense, flags, ONE_CARD, allocator="lab")
+        memory_on("llama.cpp", dense, flags, ONE_CARD, allocator="lab")
         for flags in (Flags(n_ctx=32768), unified, msgspec.structs.replace(unified, other=("-kvu", "-no-kvu")))
     )
 
@@ -94,7 +95,7 @@ def test_unified_slots_of_llama_cpp_use_one_cache_of_the_whole_context(dense: Mo
 def test_a_unified_cache_of_llama_cpp_holds_a_window_for_each_slot() -> None:
     model = build("Gemma-3-12B", "q4_K_M")
     one, four = (
-        predict_memory("llama.cpp", model, Flags(n_ctx=65536, n_parallel=n, other=("-kvu",)), ONE_CARD) for n in (1, 4)
+        memory_on("llama.cpp", model, Flags(n_ctx=65536, n_parallel=n, other=("-kvu",)), ONE_CARD) for n in (1, 4)
     )
     n_windowed = sum(layer.n_swa > 0 for layer in model.layers)
 
@@ -105,13 +106,13 @@ def test_a_unified_cache_of_llama_cpp_holds_a_window_for_each_slot() -> None:
 @pytest.mark.parametrize(("mode", "made"), [(0, True), (1, False), (2, True), (3, True)])
 def test_ik_makes_attn_kv_b_in_every_latent_mode_but_the_first(deepseek: Model, mode: int, made: bool) -> None:
     flags = msgspec.structs.replace(EXPERTS_IN_RAM, mla=mode)
-    assert (predict_memory("ik_llama.cpp", deepseek, flags, ONE_CARD).devices[0].derived > 0) is made
+    assert (memory_on("ik_llama.cpp", deepseek, flags, ONE_CARD).devices[0].derived > 0) is made
 
 
 def test_ik_prints_its_buffers_before_op_switches_offload_off_and_the_host_s_grows_later(deepseek: Model) -> None:
     """Measured for GLM-4.5-Air iq4_xs on three stand-in CUDA devices: 1538.75 MiB on CUDA0 with and without -op."""
     without = msgspec.structs.replace(EXPERTS_IN_RAM, op_offload=False)
-    staged, plain = (predict_memory("ik_llama.cpp", deepseek, f, ONE_CARD) for f in (EXPERTS_IN_RAM, without))
+    staged, plain = (memory_on("ik_llama.cpp", deepseek, f, ONE_CARD) for f in (EXPERTS_IN_RAM, without))
 
     assert [d.compute for d in plain.devices] == [d.compute for d in staged.devices]
     assert plain.devices[0].overhead == staged.devices[0].overhead
@@ -127,16 +128,16 @@ def test_without_fused_sums_or_dense_layers_the_graph_is_as_ik_s_cuda_build_has_
     model: tuple[str, str], switch: str, n_nodes: int
 ) -> None:
     flags = Flags(n_ctx=16384, n_ubatch=1024, other=(switch,))
-    assert predict_memory("ik_llama.cpp", build(*model), flags, [24105 << 20] * 2).graph_nodes == n_nodes
+    assert memory_on("ik_llama.cpp", build(*model), flags, [24105 << 20] * 2).graph_nodes == n_nodes
 
 
 def test_experts_of_a_type_without_gpu_kernels_stay_in_ram_for_every_batch() -> None:
     """Repacked at run time (-rtr), or in the file: nothing is staged on the GPU, as posted logs show."""
     flags = msgspec.structs.replace(EXPERTS_IN_RAM, n_ubatch=512)
     plain = build("Qwen3-235B-A22B", "q4_K")
-    staged = predict_memory("ik_llama.cpp", plain, flags, ONE_CARD)
-    repacked = predict_memory("ik_llama.cpp", plain, msgspec.structs.replace(flags, runtime_repack=True), ONE_CARD)
-    interleaved = predict_memory("ik_llama.cpp", build("Qwen3-235B-A22B", "exps=q4_k_r4,*=q4_K"), flags, ONE_CARD)
+    staged = memory_on("ik_llama.cpp", plain, flags, ONE_CARD)
+    repacked = memory_on("ik_llama.cpp", plain, msgspec.structs.replace(flags, runtime_repack=True), ONE_CARD)
+    interleaved = memory_on("ik_llama.cpp", build("Qwen3-235B-A22B", "exps=q4_k_r4,*=q4_K"), flags, ONE_CARD)
 
     assert repacked.devices[0].compute == interleaved.devices[0].compute < staged.devices[0].compute
     assert (staged.basis, repacked.basis) == ("measured", "measured")
@@ -144,7 +145,7 @@ def test_experts_of_a_type_without_gpu_kernels_stay_in_ram_for_every_batch() -> 
 
 def test_ik_copies_weights_to_a_gpu_even_when_no_layer_is_offloaded(dense: Model) -> None:
     flags = Flags(n_gpu_layers=0)
-    cuda, lab = (predict_memory("ik_llama.cpp", dense, flags, ONE_CARD, allocator=a) for a in ("cuda", "lab"))
+    cuda, lab = (memory_on("ik_llama.cpp", dense, flags, ONE_CARD, allocator=a) for a in ("cuda", "lab"))
 
     assert cuda.devices[0].weights == lab.devices[0].compute == 0
     assert cuda.devices[0].compute > 0
@@ -154,8 +155,8 @@ def test_ik_copies_weights_to_a_gpu_even_when_no_layer_is_offloaded(dense: Model
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("name", ["Qwen3-30B-A3B", "gpt-oss-20b", "Gemma-3-12B", "GLM-4.5-Air", "Qwen3-Next-80B-A3B"])
 def test_an_unknown_architecture_gets_the_nearest_graph_and_says_so(engine: Engine, name: str) -> None:
-    known = predict_memory(engine, build(name, "q4_K_M"), EXPERTS_IN_RAM, ONE_CARD)
-    unknown = predict_memory(engine, renamed(name), EXPERTS_IN_RAM, ONE_CARD)
+    known = memory_on(engine, build(name, "q4_K_M"), EXPERTS_IN_RAM, ONE_CARD)
+    unknown = memory_on(engine, renamed(name), EXPERTS_IN_RAM, ONE_CARD)
 
     assert unknown.basis == "approximate"
     assert unknown.graph_nodes > 0
@@ -165,7 +166,7 @@ def test_an_unknown_architecture_gets_the_nearest_graph_and_says_so(engine: Engi
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("missing", ["attn_q.", "ffn_norm", "output_norm", "ffn_gate_inp"])
 def test_missing_tensors_give_a_rough_figure_not_a_failure(engine: Engine, missing: str) -> None:
-    memory = predict_memory(engine, renamed("Qwen3-30B-A3B", without=missing), EXPERTS_IN_RAM, ONE_CARD)
+    memory = memory_on(engine, renamed("Qwen3-30B-A3B", without=missing), EXPERTS_IN_RAM, ONE_CARD)
 
     assert memory.basis == "approximate"
     assert memory.devices[0].compute > 100 * MIB
@@ -177,18 +178,18 @@ def test_absurd_counts_in_a_header_end_in_a_rough_figure(engine: Engine) -> None
     metadata = header.metadata | {"qwen3moe.expert_count": 1 << 40, "qwen3moe.expert_used_count": 1 << 40}
     model = build_model(Header(metadata, header.tensors, 0))
 
-    assert predict_memory(engine, model, EXPERTS_IN_RAM, ONE_CARD).basis == "approximate"
+    assert memory_on(engine, model, EXPERTS_IN_RAM, ONE_CARD).basis == "approximate"
 
 
 def test_placement_is_the_same_for_everybody(deepseek: Model) -> None:
     for engine in ENGINES:
-        memory = predict_memory(engine, deepseek, EXPERTS_IN_RAM, [24 * GIB] * 3)
+        memory = memory_on(engine, deepseek, EXPERTS_IN_RAM, [24 * GIB] * 3)
         assert memory.placement == place(engine, deepseek, EXPERTS_IN_RAM, [24 * GIB] * 3)
 
 
 @pytest.fixture
 def on_one_card(dense: Model) -> Memory:
-    return predict_memory("ik_llama.cpp", dense, Flags(n_ctx=16384), ONE_CARD)
+    return memory_on("ik_llama.cpp", dense, Flags(n_ctx=16384), ONE_CARD)
 
 
 def test_a_report_has_a_row_for_each_card_and_the_cpu_last(on_one_card: Memory) -> None:
@@ -221,7 +222,7 @@ def test_ram_of_unknown_size_holds_what_is_needed(on_one_card: Memory) -> None:
 def test_merged_up_and_gate_have_the_bytes_of_both_and_a_graph_of_fewer_nodes_where_they_were_two() -> None:
     model = build("Qwen3-30B-A3B", "q4_K_M")
     apart, merged = (
-        predict_memory("ik_llama.cpp", model, Flags(n_ctx=4096, other=other), [24 << 30])
+        memory_on("ik_llama.cpp", model, Flags(n_ctx=4096, other=other), [24 << 30])
         for other in ((), ("-muge", "-mqkv"))
     )
     assert merged.devices[0].weights == apart.devices[0].weights
@@ -235,13 +236,13 @@ def test_the_merged_bias_of_gpt_oss_has_a_row_for_every_row_of_an_expert() -> No
     model, card = build("gpt-oss-120b", "exps=q2_K,*=q5_1"), 15800 << 20
     flags = Flags(n_ctx=8192, n_gpu_layers=36, cache_type_k="q8_0", cache_type_v="q8_0")
     merged = msgspec.structs.replace(flags, other=("-muge",))
-    sizes = [predict_memory("ik_llama.cpp", model, f, [card] * 4).devices[0].weights / MIB for f in (flags, merged)]
+    sizes = [memory_on("ik_llama.cpp", model, f, [card] * 4).devices[0].weights / MIB for f in (flags, merged)]
     assert sizes == [pytest.approx(15599.32, abs=0.0051), pytest.approx(16143.53, abs=0.0051)]
 
 
 @pytest.mark.parametrize("flags", [Flags(cache_type_k="q8_KV"), Flags(split_mode="none")])
 def test_what_the_rig_does_not_confirm_is_approximate(dense: Model, flags: Flags) -> None:
-    assert predict_memory("ik_llama.cpp", dense, flags, [24 << 30] * 2).basis == "approximate"
+    assert memory_on("ik_llama.cpp", dense, flags, [24 << 30] * 2).basis == "approximate"
 
 
 @pytest.mark.parametrize(
@@ -257,12 +258,12 @@ def test_a_tied_head_in_ram_is_counted_once_in_a_mapped_file_and_twice_without(
     model: str, mapped: bool | None, printed: float
 ) -> None:
     flags = Flags(n_ctx=512, n_ubatch=256, n_batch=256, n_gpu_layers=0, mmap=mapped)
-    memory = predict_memory("ik_llama.cpp", build(model, "q4_0"), flags, [])
+    memory = memory_on("ik_llama.cpp", build(model, "q4_0"), flags, [])
     assert round(memory.devices[-1].weights / MIB, 2) == printed
 
 
 @pytest.mark.parametrize("name", ["LFM2-1.2B", "LFM2-8B-A1B"])
 def test_short_convolutions_have_no_heads_to_deal_out_over_cards(name: str) -> None:
-    memory = predict_memory("llama.cpp", build(name, "q4_k_m"), Flags(n_ctx=8192, split_mode="tensor"), [24 << 30] * 2)
+    memory = memory_on("llama.cpp", build(name, "q4_k_m"), Flags(n_ctx=8192, split_mode="tensor"), [24 << 30] * 2)
     assert memory.basis == "approximate"
     assert memory.devices[0].weights == memory.devices[1].weights > 0

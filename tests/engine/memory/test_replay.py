@@ -9,11 +9,12 @@ import msgspec
 import pytest
 
 from service.engine.config import ENGINES, Engine, Flags, Override
-from service.engine.memory import Memory, predict_memory, replay
+from service.engine.memory import Memory, replay
 from service.engine.memory.allocator import SegmentReplay
 from service.engine.memory.graphs import GraphCache, graphs_of
 from service.engine.memory.graphs.segments import layers_of_each_kind
 from service.engine.memory.spec import make_spec
+from tests.bare_runs import memory_on
 from tests.models import build
 from tests.sampling import models_on_engines
 
@@ -47,10 +48,10 @@ def test_layer_by_layer_comes_to_what_the_graph_in_one_piece_comes_to(
     random = Random(f"{name} {engine}")
     model = build(name, random.choice(MIXES))
     flags, free = random_flags(random, model.n_layer, engine), [random.choice([16, 32]) * GIB for _ in range(3)]
-    by_layer = predict_memory(engine, model, flags, free)
+    by_layer = memory_on(engine, model, flags, free)
     monkeypatch.setattr(GraphCache, "by_layer", GraphCache.in_one_piece)
 
-    assert by_layer == predict_memory(engine, model, flags, free)
+    assert by_layer == memory_on(engine, model, flags, free)
 
 
 @pytest.mark.parametrize("engine", ENGINES)
@@ -80,7 +81,7 @@ def test_a_placement_that_moves_the_experts_of_some_layers_costs_few_of_them(
         """The segments replayed for one prediction that had not been met before."""
         replayed.clear()
         flags = msgspec.structs.replace(EXPERTS_IN_RAM, overrides=(Override(pattern, "CPU"),))
-        memory = predict_memory(engine, model, flags, FOUR_CARDS)
+        memory = memory_on(engine, model, flags, FOUR_CARDS)
         return len(replayed), memory
 
     n_replayed("exps")
@@ -101,10 +102,10 @@ def test_layers_repeat_where_cards_have_no_share_of_some_of_their_parts(
     flags = Flags(n_ctx=16384, n_ubatch=2048, n_gpu_layers=999, split_mode="graph", tensor_split=shares)
     with monkeypatch.context() as patched:
         patched.setattr(GraphCache, "in_one_piece", lambda *_: pytest.fail("the layers do not repeat"))
-        by_layer = predict_memory("ik_llama.cpp", model, flags, [24 * GIB] * 8)
+        by_layer = memory_on("ik_llama.cpp", model, flags, [24 * GIB] * 8)
     monkeypatch.setattr(GraphCache, "by_layer", in_one_piece)
 
-    assert by_layer == predict_memory("ik_llama.cpp", model, flags, [24 * GIB] * 8)
+    assert by_layer == memory_on("ik_llama.cpp", model, flags, [24 * GIB] * 8)
 
 
 def test_what_is_kept_of_graphs_is_bounded_and_those_used_longest_ago_go_first() -> None:

@@ -9,8 +9,8 @@ import pytest
 
 from service.engine.config import Flags, Override
 from service.engine.errors import InvalidFlags
-from service.engine.memory import predict_memory
 from service.engine.units import GIB
+from tests.bare_runs import memory_on
 from tests.memory_rig import RigRow, compare_bytes, rig_rows
 from tests.models import build
 
@@ -38,7 +38,7 @@ def test_every_buffer_is_that_of_a_real_context(row: RigRow) -> None:
 def test_equal_shares_of_unlike_cards_are_equal_slices_with_sm_tensor() -> None:
     """Free memory decides nothing there, unlike with `-sm layer`."""
     flags = Flags(n_ctx=8192, split_mode="tensor")
-    small, large, _ = predict_memory("llama.cpp", build("Qwen3-32B", "q4_K_M"), flags, [16 * GIB, 96 * GIB]).devices
+    small, large, _ = memory_on("llama.cpp", build("Qwen3-32B", "q4_K_M"), flags, [16 * GIB, 96 * GIB]).devices
 
     assert (small.kv, small.compute) == (large.kv, large.compute)
     assert abs(small.weights - large.weights) < 0.01 * large.weights
@@ -57,14 +57,14 @@ def test_splits_that_llama_cpp_does_not_load_are_refused(model: str, changed: di
     flags = msgspec.structs.replace(Flags(), **changed)
 
     with pytest.raises(InvalidFlags, match="-sm"):
-        predict_memory("llama.cpp", build(model, "q4_K_M"), flags, TWO_CARDS)
+        memory_on("llama.cpp", build(model, "q4_K_M"), flags, TWO_CARDS)
 
 
 def test_flash_attention_left_to_the_engine_is_off_for_a_cache_without_kernel() -> None:
     """iq4_nl has none on CUDA; a quantised cache of values would turn it on all the same."""
     model = build("Qwen3-8B", "q4_K_M")
     auto, on, off = (
-        predict_memory("llama.cpp", model, Flags(n_ctx=8192, flash_attn=fa, cache_type_k="iq4_nl"), TWO_CARDS)
+        memory_on("llama.cpp", model, Flags(n_ctx=8192, flash_attn=fa, cache_type_k="iq4_nl"), TWO_CARDS)
         for fa in ("auto", "on", "off")
     )
 

@@ -7,8 +7,8 @@ import pytest
 from service.engine.config import Flags
 from service.engine.engines.ik_llama_cpp.graph_split import splits_graph
 from service.engine.engines.ik_llama_cpp.shares import apportioned, exchange_buffer, graph_split_aborts
-from service.engine.memory import predict_memory
 from service.engine.units import GIB, MIB
+from tests.bare_runs import memory_on, run_on
 from tests.memory_split import SplitRow, equal_graph, exact_buffers, split_rows
 from tests.models import build
 from tests.sampling import some_of
@@ -48,7 +48,7 @@ def test_every_figure_is_what_the_engine_printed(row: SplitRow) -> None:
 )
 def test_a_layer_that_is_left_to_one_card_stops_the_engine(model: str, shares: tuple[float, ...], stops: bool) -> None:
     flags = Flags(split_mode="graph", tensor_split=shares, n_gpu_layers=999, n_ctx=4096, n_ubatch=512)
-    why = graph_split_aborts(build(model, "q4_K_M"), flags, [120000 * MIB] * len(shares))
+    why = graph_split_aborts(run_on("ik_llama.cpp", build(model, "q4_K_M"), flags, [120000 * MIB] * len(shares)))
 
     assert (why is not None) == stops
     assert why is None or "alone" in why
@@ -62,10 +62,10 @@ def test_a_card_keeps_room_for_what_others_send_it_as_far_as_it_may() -> None:
 
 def test_an_architecture_that_is_not_split_is_placed_by_layer() -> None:
     model, free = build("Gemma-3-27B", "q4_K_M"), [24 * GIB] * 2
-    asked = predict_memory("ik_llama.cpp", model, Flags(split_mode="graph"), free)
+    asked = memory_on("ik_llama.cpp", model, Flags(split_mode="graph"), free)
 
     assert not splits_graph(model)
-    assert asked == predict_memory("ik_llama.cpp", model, Flags(split_mode="layer"), free)
+    assert asked == memory_on("ik_llama.cpp", model, Flags(split_mode="layer"), free)
 
 
 def test_a_card_that_holds_more_is_dealt_less() -> None:

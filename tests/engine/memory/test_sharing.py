@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from service.engine.config import Engine, Flags
-from service.engine.memory import predict_memory
 from service.engine.memory.graphs import share_graphs
 from service.engine.memory.graphs.sharing import shape_of
 from service.engine.model import build_model
+from tests.bare_runs import memory_on
 from tests.models import build, build_header
 from tests.sampling import models_on_engines
 
@@ -21,10 +21,10 @@ CARDS = [40 << 30] * 2
 def test_a_variant_on_the_graph_of_another_takes_what_it_takes_on_its_own(name: str, engine: Engine) -> None:
     one, other, alone = (build_model(build_header(name, mix)) for mix in (*MIXES, MIXES[1]))
     share_graphs((one, other))
-    predict_memory(engine, one, LONG, CARDS)
+    memory_on(engine, one, LONG, CARDS)
 
     assert shape_of(one) == shape_of(other)
-    assert predict_memory(engine, other, LONG, CARDS) == predict_memory(engine, alone, LONG, CARDS)
+    assert memory_on(engine, other, LONG, CARDS) == memory_on(engine, alone, LONG, CARDS)
 
 
 def test_models_whose_up_and_gate_differ_in_type_share_no_graph_with_those_whose_do_not() -> None:

@@ -10,7 +10,6 @@ import pytest
 from bench.placing.problems import published_problem
 from bench.placing.written import written
 from bench.planner import WITHIN, found, judged
-from service.engine.planner.pricing.fit import Fitted
 
 
 @pytest.mark.parametrize("seed", [3, 7, 15])
@@ -26,9 +25,9 @@ def test_sums_over_blocks_are_the_seconds_where_they_are_taken_and_never_above_t
         wheres = tuple(rng.choice(ways)[: len(block.pieces)] for block in linear.blocks)
         flags = written(problem, linear.flags, starts, wheres)
         assert flags is not None
-        memory = problem.memory(flags)
-        assert linear.read(memory.placement) == (starts, wheres)
-        priced = linear.priced(Fitted(flags, memory))
+        tried = problem.tried(flags)
+        assert linear.read(tried.placement) == (starts, wheres)
+        priced = linear.priced(tried)
         assert priced * 0.97 < linear.seconds(starts, wheres) <= priced * (1 + 1e-7)
 
 

@@ -9,11 +9,11 @@ from service.engine.config import Engine
 from service.engine.goal import Constraints, GoalRequest, Preset, resolve_goal
 from service.engine.hardware import Gpu, Hardware, Ram
 from service.engine.memory import least_memory
-from service.engine.memory.placement import place
 from service.engine.planner.pricing.candidate import base_flags
 from service.engine.planner.pricing.forecast import Forecaster
 from service.engine.planner.search.one_variant import SearchCase, VariantSearch
 from tests import rigs
+from tests.bare_runs import run_on
 from tests.models import build
 
 NEAR = 1.12
@@ -59,5 +59,5 @@ def test_a_forecast_counts_the_weights_that_are_loaded_and_no_next_token_layers(
     goal = resolve_goal(GoalRequest(), built.n_ctx_train)
     flags = base_flags(engine, built, rig, goal, "all on GPU", 512, "f16")
     made = Forecaster(engine, built, rig, goal, flags)
-    on_card = least_memory(engine, built, flags, place(engine, built, flags, [2**40]))[0].weights
+    on_card = least_memory(run_on(engine, built, flags, [2**40]))[0].weights
     assert 0.98 * on_card <= made.fixed_bytes + made.piece_bytes <= on_card * 1.001

@@ -18,7 +18,6 @@ from service.engine.planner.search.filled import filled
 from service.engine.planner.search.knapsack import OPTIONS, Item, one_block, pack
 from service.engine.planner.search.layout_flags import tensor_split_for
 from service.engine.planner.search.placement import PlacementSearch, best_placement
-from service.engine.run.resolved import resolve as resolve_run
 from service.engine.speed import goal_seconds
 from tests import rigs
 from tests.engine.planner.problems import flags_of, problem_of
@@ -48,9 +47,7 @@ def placed(problem: Problem, flags: Flags) -> Placed:
 
 
 def seconds(problem: Problem, found: Placed) -> float:
-    flags, placement = found.fitted.flags, found.fitted.memory.placement
-    given = (problem.engine, problem.model, flags, placement, problem.rig, problem.devices)
-    return goal_seconds(resolve_run(*given), problem.goal).expected
+    return goal_seconds(problem.run(found.fitted.flags), problem.goal).expected
 
 
 def test_shares_of_every_layer_that_stop_the_engine_do_not_fit() -> None:
@@ -74,7 +71,7 @@ def test_a_placement_fits_under_the_reserve_and_costs_what_the_speed_model_says(
 @pytest.mark.parametrize("case", CASES, ids=NAMES)
 def test_up_and_gate_stay_together_and_attention_stays_on_the_cards(case: tuple[Hardware, Engine, str, str]) -> None:
     problem = problem_of(*case)
-    placement = placed(problem, flags_of(problem)).fitted.memory.placement
+    placement = placed(problem, flags_of(problem)).fitted.placement
     for name, device in placement.tensors.items():
         if ".ffn_up" in name:
             assert placement.tensors.get(name.replace("_up", "_gate"), device) == device
@@ -86,24 +83,23 @@ def test_up_and_gate_stay_together_and_attention_stays_on_the_cards(case: tuple[
 def test_one_more_piece_on_any_card_does_not_fit_or_is_no_faster(case: tuple[Hardware, Engine, str, str]) -> None:
     problem = problem_of(*case)
     found = placed(problem, flags_of(problem))
-    flags, placement = found.fitted.flags, found.fitted.memory.placement
+    flags, placement = found.fitted.flags, found.fitted.placement
     best = seconds(problem, found)
     in_ram = [n for n, d in placement.tensors.items() if d == placement.n_devices and ".ffn_down_exps.weight" in n]
     for name, device in itertools.product(random.Random(1).sample(in_ram, 3), problem.devices):
         layer = name.split(".")[1]
         rule = Override(rf"blk\.{layer}\.ffn_down_exps", device.name)
         other = replace(flags, overrides=(rule, *flags.overrides))
-        memory = problem.memory(other)
-        given = (problem.engine, problem.model, other, memory.placement, problem.rig, problem.devices)
-        fits = min(slack(problem, memory)) >= 0
-        assert not fits or goal_seconds(resolve_run(*given), problem.goal).expected > best * 0.99
+        tried = problem.tried(other)
+        fits = min(slack(problem, tried.memory)) >= 0
+        assert not fits or goal_seconds(tried.run, problem.goal).expected > best * 0.99
 
 
 def test_a_model_that_fits_is_spread_so_that_fast_cards_have_the_most() -> None:
     problem = problem_of(rigs.TWO_5090_TWO_4090, "ik_llama.cpp", "Llama-3.3-70B", "q4_k_m")
     found = best_placement(problem, flags_of(problem, 512, "all on GPU"), whole=True)
     assert isinstance(found, Placed)
-    owners = found.fitted.memory.placement.layers
+    owners = found.fitted.placement.layers
     assert found.fitted.flags.overrides == ()
     assert owners.count(0) + owners.count(1) > owners.count(2) + owners.count(3)
 
@@ -120,8 +116,8 @@ def test_experts_lie_apart_from_attention_on_the_fastest_card_where_that_pays_th
     assert isinstance(found, Placed)
     assert isinstance(together, Placed)
     assert found.seconds < 0.98 * together.seconds
-    placement = found.fitted.memory.placement
-    assert placement.layers.count(1) > together.fitted.memory.placement.layers.count(1)
+    placement = found.fitted.placement
+    assert placement.layers.count(1) > together.fitted.placement.layers.count(1)
     assert not any(device == placement.n_devices for name, device in placement.tensors.items() if "_exps" in name)
     assert min(slack(problem, found.fitted.memory)) >= 0
 
@@ -184,7 +180,7 @@ def _most_saved(offers: list[Item], room: int) -> float:
 def test_experts_in_ram_are_of_layers_side_by_side_also_where_kinds_of_attention_alternate(engine: Engine) -> None:
     problem = problem_of(rigs.LAPTOP_6GB, engine, "gpt-oss-20b", "exps=mxfp4,*=q8_0")
     assert len({layer.n_swa for layer in problem.model.layers}) > 1
-    placement = placed(problem, flags_of(problem, 512)).fitted.memory.placement
+    placement = placed(problem, flags_of(problem, 512)).fitted.placement
     in_ram = {
         int(name.split(".")[1])
         for name, device in placement.tensors.items()

@@ -202,6 +202,6 @@ def test_what_lies_on_the_cards_altogether_is_called_so_and_asks_for_no_threads(
 ) -> None:
     for outcome in found(model, mixes, repr(hardware), preset, False):
         for c in outcome.contenders:
-            whole = strategy_of(c.fitted.memory.placement) == "all on GPU"
+            whole = strategy_of(c.fitted.placement) == "all on GPU"
             assert whole == (c.candidate.strategy == "all on GPU")
             assert whole == (c.fitted.flags.threads is None)

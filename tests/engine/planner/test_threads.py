@@ -13,7 +13,6 @@ from service.engine.config import Engine
 from service.engine.goal import GoalRequest, resolve_goal
 from service.engine.hardware import Cpu, Gpu, Hardware, Ram
 from service.engine.rules import Case, case_of, findings
-from service.engine.run.resolved import resolve as resolve_run
 from service.engine.speed import goal_seconds
 from tests import rigs
 from tests.checks import attention_is_on_gpus, placement_of, problems_of
@@ -83,8 +82,7 @@ def case(command: str, engine: Engine, model: str, mix: str, hardware: Hardware)
 def seconds(case: Case) -> float:
     """The time of the chat goal with a command."""
     goal = resolve_goal(GoalRequest(), case.model.n_ctx_train)
-    given = (case.engine, case.model, case.flags, case.placement, case.rig, case.devices)
-    return goal_seconds(resolve_run(*given), goal).expected
+    return goal_seconds(case.run, goal).expected
 
 
 def free_on_cards(config: AdvisedConfig) -> Iterator[float]:

@@ -8,7 +8,7 @@ from service.engine.config import Engine, Flags
 from service.engine.engines import all_engines
 from service.engine.engines.speed import Milestone
 from service.engine.model import Model
-from service.engine.run.resolved import resolve as resolve_run
+from service.engine.run.resolved import resolve_run
 from service.engine.speed import Speed, predict_speed
 from service.engine.speed.builds import changes_after
 from tests.engine.speed.machines import (
@@ -31,7 +31,9 @@ AIR = build("GLM-4.5-Air", "q4_0")
 
 def speed(model: Model, flags: Flags, date: str | None, n_kv: int = 0) -> Speed:
     of = THREADRIPPER_A6000
-    return predict_speed(resolve_run("ik_llama.cpp", model, flags, spread(model), of, devices(of), date), n_kv)
+    return predict_speed(
+        resolve_run("ik_llama.cpp", model, flags, of, devices(of), date, placement=spread(model)), n_kv
+    )
 
 
 def test_without_a_date_nothing_is_missing() -> None:
@@ -72,7 +74,7 @@ def test_twelve_heads_a_kv_head_were_slow_at_depth_before_august_2025() -> None:
     two = rig(RTX_A6000, RTX_A6000)
     old, new = (
         predict_speed(
-            resolve_run("ik_llama.cpp", AIR, Flags(), all_on_gpu(AIR, 2), two, devices(two), d), 16_384
+            resolve_run("ik_llama.cpp", AIR, Flags(), two, devices(two), d, placement=all_on_gpu(AIR, 2)), 16_384
         ).tg.expected
         for d in ("2025-08-16", "2025-08-17")
     )
@@ -83,7 +85,9 @@ def test_plain_types_were_slow_on_the_cpu_before_they_were_repacked_on_the_fly()
     model = build("Qwen3-14B", "iq3_xxs")
     of = DESKTOP_9950X
     old, new = (
-        predict_speed(resolve_run("ik_llama.cpp", model, Flags(), all_in_ram(model), of, (), d), 0).pp.expected
+        predict_speed(
+            resolve_run("ik_llama.cpp", model, Flags(), of, (), d, placement=all_in_ram(model)), 0
+        ).pp.expected
         for d in ("2025-06-01", None)
     )
     assert new > 1.2 * old
@@ -111,7 +115,8 @@ def test_new_kernels_of_one_back_end_change_no_other(
     model = build("Llama-3.1-8B", "q4_0")
     old, new = (
         predict_speed(
-            resolve_run("llama.cpp", model, Flags(flash_attn="on"), all_on_gpu(model), of, devices(of), date), 0
+            resolve_run("llama.cpp", model, Flags(flash_attn="on"), of, devices(of), date, placement=all_on_gpu(model)),
+            0,
         ).parts_pp["weights on GPU"]
         for date in (day_before, None)
     )

@@ -8,7 +8,7 @@ import pytest
 from service.engine.config import Engine, Flags, Placement
 from service.engine.hardware import Rig
 from service.engine.model import Model
-from service.engine.run.resolved import resolve as resolve_run
+from service.engine.run.resolved import resolve_run
 from service.engine.speed import Speed, predict_speed
 from tests.engine.speed.machines import (
     DESKTOP_9950X,
@@ -47,7 +47,7 @@ def speed(
     engine: Engine = IK,
 ) -> Speed:
     chosen = spread(model, len(of.cards)) if placement is None else placement
-    return predict_speed(resolve_run(engine, model, flags or hybrid_flags(), chosen, of, devices(of)), n_kv)
+    return predict_speed(resolve_run(engine, model, flags or hybrid_flags(), of, devices(of), placement=chosen), n_kv)
 
 
 def pp(*args: object, **more: object) -> float:

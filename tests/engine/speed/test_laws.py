@@ -13,7 +13,7 @@ from service.engine.calibration import shipped
 from service.engine.config import ENGINES, Engine, Flags, Placement
 from service.engine.hardware import Rig
 from service.engine.model import Model
-from service.engine.run.resolved import resolve as resolve_run
+from service.engine.run.resolved import resolve_run
 from service.engine.speed import Work, predict_speed, work_of
 from service.engine.speed.generation import token_seconds
 from service.engine.speed.machine import machine_of
@@ -104,7 +104,10 @@ def test_tokens_are_never_faster_than_their_bytes_over_the_bandwidth(case: tuple
         tensor = model.by_name[name]
         if "_norm" not in name and len(tensor.dims) > 1:
             fastest += tensor.nbytes * share(model, name) / (bandwidth * 1e9)
-    assert predict_speed(resolve_run(engine, model, flags, placement, of, devices(of)), n_kv).tg.expected <= 1 / fastest
+    assert (
+        predict_speed(resolve_run(engine, model, flags, of, devices(of), placement=placement), n_kv).tg.expected
+        <= 1 / fastest
+    )
 
 
 @given(cases)
@@ -119,7 +122,7 @@ def test_prompts_are_never_faster_than_all_peaks_together(case: tuple[object, ..
     cpu = of.physical_cores * of.ghz * 1e9 * 256  # int8 operations of two 512-bit units, the widest there are
     peak = sum(card.int8_tops * 1e12 for card in of.cards) + cpu
     assert (
-        predict_speed(resolve_run(engine, model, flags, placement, of, devices(of)), n_kv).pp.expected
+        predict_speed(resolve_run(engine, model, flags, of, devices(of), placement=placement), n_kv).pp.expected
         <= peak / operations
     )
 
@@ -128,7 +131,7 @@ def test_prompts_are_never_faster_than_all_peaks_together(case: tuple[object, ..
 @examples(100)
 def test_parts_add_up_and_intervals_hold_the_expected_value(case: tuple[object, ...]) -> None:
     engine, model, flags, placement, of, n_kv = config(case)
-    speed = predict_speed(resolve_run(engine, model, flags, placement, of, devices(of)), n_kv)
+    speed = predict_speed(resolve_run(engine, model, flags, of, devices(of), placement=placement), n_kv)
     assert 1 / sum(speed.parts_tg.values()) == pytest.approx(speed.tg.expected)
     assert speed.n_ubatch / sum(speed.parts_pp.values()) == pytest.approx(speed.pp.expected)
     assert all(seconds >= 0 for parts in (speed.parts_tg, speed.parts_pp) for seconds in parts.values())
@@ -151,7 +154,8 @@ def better(of: Rig, what: str) -> Rig:
 def test_more_bandwidth_clock_or_peak_is_never_slower(case: tuple[object, ...], what: str) -> None:
     engine, model, flags, placement, of, n_kv = config(case)
     before, after = (
-        predict_speed(resolve_run(engine, model, flags, placement, r, devices(r)), n_kv) for r in (of, better(of, what))
+        predict_speed(resolve_run(engine, model, flags, r, devices(r), placement=placement), n_kv)
+        for r in (of, better(of, what))
     )
     assert after.tg.expected >= before.tg.expected * (1 - 1e-9)
     assert after.pp.expected >= before.pp.expected * (1 - 1e-9)
@@ -162,7 +166,8 @@ def test_more_bandwidth_clock_or_peak_is_never_slower(case: tuple[object, ...], 
 def test_more_tokens_in_the_cache_are_never_faster(case: tuple[object, ...], more: int) -> None:
     engine, model, flags, placement, of, n_kv = config(case)
     before, after = (
-        predict_speed(resolve_run(engine, model, flags, placement, of, devices(of)), d) for d in (n_kv, n_kv + more)
+        predict_speed(resolve_run(engine, model, flags, of, devices(of), placement=placement), d)
+        for d in (n_kv, n_kv + more)
     )
     assert after.tg.expected <= before.tg.expected * (1 + 1e-9)
     assert after.pp.expected <= before.pp.expected * (1 + 1e-9)
@@ -171,7 +176,7 @@ def test_more_tokens_in_the_cache_are_never_faster(case: tuple[object, ...], mor
 def test_one_depth_takes_less_than_a_third_of_a_millisecond() -> None:
     model, of = MODELS[0], rig(RTX_5090, RTX_3090, P40)
     flags, placement = hybrid_flags(4096), spread(MODELS[0], 3, experts_on_gpu=range(20))
-    run, p = resolve_run("ik_llama.cpp", model, flags, placement, of, devices(of)), shipped().coefficients
+    run, p = resolve_run("ik_llama.cpp", model, flags, of, devices(of), placement=placement), shipped().coefficients
     work = work_of(run)
     machine = machine_of(of, devices(of), flags, p)
     best = 1.0
@@ -187,7 +192,7 @@ def test_the_work_of_a_placement_is_summed_once() -> None:
     model, placement = MODELS[0], spread(MODELS[0])
 
     def work(flags: Flags) -> Work:
-        return work_of(resolve_run("ik_llama.cpp", model, flags, placement, rig(RTX_5090), ()))
+        return work_of(resolve_run("ik_llama.cpp", model, flags, rig(RTX_5090), (), placement=placement))
 
     assert work(hybrid_flags()) is work(hybrid_flags())
     assert work(hybrid_flags(512)) is not work(hybrid_flags())

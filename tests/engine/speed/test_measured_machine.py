@@ -9,7 +9,7 @@ from service.engine.config import Device, Flags, Override
 from service.engine.hardware import Gpu, Hardware, Rig
 from service.engine.hardware_text import parse_hardware
 from service.engine.memory import place
-from service.engine.run.resolved import resolve as resolve_run
+from service.engine.run.resolved import resolve_run
 from service.engine.speed import Speed, predict_speed
 from tests.models import build
 
@@ -20,7 +20,7 @@ FLAGS = Flags(n_ctx=32768, n_batch=4096, n_ubatch=4096, overrides=(Override("exp
 def speed(rig: Rig) -> Speed:
     devices: tuple[Device, ...] = engine_devices(rig, "ik_llama.cpp", range(len(rig.cards)))
     placement = place("ik_llama.cpp", MODEL, FLAGS, [d.free for d in devices])
-    return predict_speed(resolve_run("ik_llama.cpp", MODEL, FLAGS, placement, rig, devices), 0)
+    return predict_speed(resolve_run("ik_llama.cpp", MODEL, FLAGS, rig, devices, placement=placement), 0)
 
 
 def machine(gpu: str, ram: str = "192GB DDR5-5600") -> Hardware:

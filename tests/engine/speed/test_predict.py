@@ -12,7 +12,7 @@ from service.engine.calibration import shipped
 from service.engine.config import Device, Flags, Placement
 from service.engine.goal import Goal, GoalRequest, resolve_goal
 from service.engine.hardware import Assumption, Rig
-from service.engine.run.resolved import resolve as resolve_run
+from service.engine.run.resolved import resolve_run
 from service.engine.speed import goal_seconds, predict_speed, versus
 from service.engine.speed.tensors import quant_class
 from tests.engine.speed.machines import (
@@ -50,7 +50,10 @@ def assuming(of: Rig, *fields: str) -> Rig:
 
 def test_a_calibrated_interval_says_what_it_is_based_on() -> None:
     speed = predict_speed(
-        resolve_run("ik_llama.cpp", R1, hybrid_flags(), spread(R1), THREADRIPPER_A6000, devices(THREADRIPPER_A6000)), 0
+        resolve_run(
+            "ik_llama.cpp", R1, hybrid_flags(), THREADRIPPER_A6000, devices(THREADRIPPER_A6000), placement=spread(R1)
+        ),
+        0,
     )
     assert speed.tg.basis == f"calibrated on {shipped().n_runs} published runs"
     intervals = shipped().intervals
@@ -61,7 +64,7 @@ def test_a_calibrated_interval_says_what_it_is_based_on() -> None:
 @pytest.mark.parametrize("cards", [(MI50,), (M2_ULTRA,), (card("Arc B580", "xe2", 12, 456, 233, 15.75, "sycl"),)])
 def test_hardware_without_published_runs_gets_a_formula_and_at_least_a_factor_of_two(cards: tuple[object, ...]) -> None:
     of = rig(*cards)  # type: ignore[arg-type]
-    speed = predict_speed(resolve_run("llama.cpp", QWEN, Flags(), all_on_gpu(QWEN), of, devices(of)), 0)
+    speed = predict_speed(resolve_run("llama.cpp", QWEN, Flags(), of, devices(of), placement=all_on_gpu(QWEN)), 0)
     assert speed.tg.basis == speed.pp.basis == "formula"
     assert speed.tg.expected / speed.tg.low >= 2
     assert width(speed.pp.low, speed.pp.high) >= 2
@@ -70,24 +73,24 @@ def test_hardware_without_published_runs_gets_a_formula_and_at_least_a_factor_of
 def test_splits_other_than_by_layer_are_formula() -> None:
     of = rig(RTX_3090, RTX_3090)
     speed = predict_speed(
-        resolve_run("ik_llama.cpp", QWEN, Flags(split_mode="graph"), all_on_gpu(QWEN, 2), of, devices(of)), 0
+        resolve_run("ik_llama.cpp", QWEN, Flags(split_mode="graph"), of, devices(of), placement=all_on_gpu(QWEN, 2)), 0
     )
     assert speed.tg.basis == "formula"
     assert speed.tg.expected / speed.tg.low >= 2
 
 
 def test_two_sockets_widen_the_interval_only_where_the_cpu_works() -> None:
-    cpu = predict_speed(resolve_run("ik_llama.cpp", QWEN, Flags(), all_in_ram(QWEN), DUAL_SKYLAKE, ()), 0)
+    cpu = predict_speed(resolve_run("ik_llama.cpp", QWEN, Flags(), DUAL_SKYLAKE, (), placement=all_in_ram(QWEN)), 0)
     assert width(cpu.tg.low, cpu.tg.high) >= shipped().intervals["tg.two_sockets"] * 0.999
     of = msgspec.structs.replace(DUAL_SKYLAKE, cards=(RTX_3090,))
-    gpu = predict_speed(resolve_run("ik_llama.cpp", QWEN, Flags(), all_on_gpu(QWEN), of, devices(of)), 0)
+    gpu = predict_speed(resolve_run("ik_llama.cpp", QWEN, Flags(), of, devices(of), placement=all_on_gpu(QWEN)), 0)
     assert width(gpu.tg.low, gpu.tg.high) < 1.4
 
 
 def test_an_assumed_link_widens_prompts_with_copies_and_nothing_else() -> None:
     known, assumed = THREADRIPPER_A6000, assuming(THREADRIPPER_A6000, "hardware.gpus[0].pcie")
     a, b = (
-        predict_speed(resolve_run("ik_llama.cpp", R1, hybrid_flags(), spread(R1), r, devices(r)), 0)
+        predict_speed(resolve_run("ik_llama.cpp", R1, hybrid_flags(), r, devices(r), placement=spread(R1)), 0)
         for r in (known, assumed)
     )
     assert b.pp.high / b.pp.low > a.pp.high / a.pp.low
@@ -98,7 +101,7 @@ def test_an_assumed_link_widens_prompts_with_copies_and_nothing_else() -> None:
 def test_assumed_facts_about_cpu_and_ram_widen_what_runs_there(field: str) -> None:
     of = msgspec.structs.replace(THREADRIPPER_A6000, bandwidth_measured=False)
     a, b = (
-        predict_speed(resolve_run("ik_llama.cpp", R1, hybrid_flags(), spread(R1), r, devices(r)), 0)
+        predict_speed(resolve_run("ik_llama.cpp", R1, hybrid_flags(), r, devices(r), placement=spread(R1)), 0)
         for r in (of, assuming(of, field))
     )
     assert b.tg.low < a.tg.low
@@ -109,7 +112,7 @@ def test_a_card_of_unknown_bandwidth_widens_its_interval() -> None:
     known = rig(RTX_3090)
     unknown = rig(msgspec.structs.replace(RTX_3090, bandwidth_known=False))
     a, b = (
-        predict_speed(resolve_run("ik_llama.cpp", QWEN, Flags(), all_on_gpu(QWEN), r, devices(r)), 0)
+        predict_speed(resolve_run("ik_llama.cpp", QWEN, Flags(), r, devices(r), placement=all_on_gpu(QWEN)), 0)
         for r in (known, unknown)
     )
     assert b.tg.high / b.tg.low > a.tg.high / a.tg.low
@@ -121,7 +124,9 @@ def test_not_even_the_upper_end_beats_the_bandwidth_of_the_card() -> None:
     ends = []
     for one in (RTX_3090, RTX_4090, RTX_5090, P40):
         of = rig(one)
-        speed = predict_speed(resolve_run("ik_llama.cpp", model, Flags(), all_on_gpu(model), of, devices(of)), 0)
+        speed = predict_speed(
+            resolve_run("ik_llama.cpp", model, Flags(), of, devices(of), placement=all_on_gpu(model)), 0
+        )
         ends.append(speed.tg.high / (one.bandwidth_gbs * 1e9 / read))
     assert max(ends) == pytest.approx(1, rel=0.01)
 
@@ -129,13 +134,13 @@ def test_not_even_the_upper_end_beats_the_bandwidth_of_the_card() -> None:
 def test_a_deep_quantised_cache_is_less_certain() -> None:
     of = rig(RTX_A6000, RTX_A6000)
     flags = Flags(cache_type_k="q8_0", cache_type_v="q8_0")
-    speed = predict_speed(resolve_run("ik_llama.cpp", AIR, flags, all_on_gpu(AIR, 2), of, devices(of)), 65536)
+    speed = predict_speed(resolve_run("ik_llama.cpp", AIR, flags, of, devices(of), placement=all_on_gpu(AIR, 2)), 65536)
     assert speed.tg.expected / speed.tg.low >= 1.5
 
 
 def seconds(goal: Goal, flags: Flags) -> float:
     of = THREADRIPPER_A6000
-    return goal_seconds(resolve_run("ik_llama.cpp", R1, flags, spread(R1), of, devices(of)), goal).expected
+    return goal_seconds(resolve_run("ik_llama.cpp", R1, flags, of, devices(of), placement=spread(R1)), goal).expected
 
 
 def goal(**numbers: Any) -> Goal:
@@ -145,9 +150,11 @@ def goal(**numbers: Any) -> Goal:
 def test_the_time_of_a_goal_is_that_of_its_prompt_and_output() -> None:
     of = THREADRIPPER_A6000
     wanted = goal(prompt=4096, output=400, depth=8192)
-    speed = predict_speed(resolve_run("ik_llama.cpp", R1, hybrid_flags(4096), spread(R1), of, devices(of)), 8192)
+    speed = predict_speed(
+        resolve_run("ik_llama.cpp", R1, hybrid_flags(4096), of, devices(of), placement=spread(R1)), 8192
+    )
     late = predict_speed(
-        resolve_run("ik_llama.cpp", R1, hybrid_flags(4096), spread(R1), of, devices(of)), 8192 + 4096 + 200
+        resolve_run("ik_llama.cpp", R1, hybrid_flags(4096), of, devices(of), placement=spread(R1)), 8192 + 4096 + 200
     )
     expected = 4096 / speed.pp.expected + 400 / late.tg.expected
     assert seconds(wanted, hybrid_flags(4096)) == pytest.approx(expected)
@@ -157,7 +164,9 @@ def test_a_long_prompt_is_the_sum_of_its_micro_batches() -> None:
     of, wanted = THREADRIPPER_A6000, goal(prompt=32_768, output=1, depth=1000)
     batches = [
         2048
-        / predict_speed(resolve_run("ik_llama.cpp", R1, hybrid_flags(2048), spread(R1), of, devices(of)), d).pp.expected
+        / predict_speed(
+            resolve_run("ik_llama.cpp", R1, hybrid_flags(2048), of, devices(of), placement=spread(R1)), d
+        ).pp.expected
         for d in range(1000, 33_768, 2048)
     ]
     assert seconds(wanted, hybrid_flags(2048)) == pytest.approx(sum(batches), rel=0.01)
@@ -180,7 +189,7 @@ def test_cards_without_layers_take_no_part_in_a_long_prompt() -> None:
     of = rig(RTX_3090, RTX_3090, RTX_3090)
 
     def prompt_seconds(placement: Placement) -> float:
-        run = resolve_run("llama.cpp", QWEN, Flags(n_ubatch=512), placement, of, devices(of))
+        run = resolve_run("llama.cpp", QWEN, Flags(n_ubatch=512), of, devices(of), placement=placement)
         return goal_seconds(run, resolve_goal(GoalRequest(prompt=16_384, output=1, depth=0), 32_768)).expected
 
     on_one, on_three = all_on_gpu(QWEN, 1), all_on_gpu(QWEN, 3)
@@ -191,14 +200,16 @@ def test_cards_without_layers_take_no_part_in_a_long_prompt() -> None:
 
 def test_the_interval_of_a_goal_is_no_narrower_than_its_phases() -> None:
     of = THREADRIPPER_A6000
-    estimate = goal_seconds(resolve_run("ik_llama.cpp", R1, hybrid_flags(), spread(R1), of, devices(of)), goal())
+    estimate = goal_seconds(
+        resolve_run("ik_llama.cpp", R1, hybrid_flags(), of, devices(of), placement=spread(R1)), goal()
+    )
     assert width(estimate.low, estimate.high) >= min(shipped().intervals[f"{p}.hybrid"] for p in ("tg", "pp"))
 
 
 def test_two_configs_of_one_rig_compare_more_narrowly_than_each_is_known() -> None:
     of = THREADRIPPER_A6000
     some, none = (
-        predict_speed(resolve_run("ik_llama.cpp", R1, hybrid_flags(), p, of, devices(of)), 4096)
+        predict_speed(resolve_run("ik_llama.cpp", R1, hybrid_flags(), of, devices(of), placement=p), 4096)
         for p in (spread(R1, 1, experts_on_gpu=range(3, 13)), spread(R1))
     )
     ratio = versus(some, none, "tg")
@@ -208,7 +219,7 @@ def test_two_configs_of_one_rig_compare_more_narrowly_than_each_is_known() -> No
 
 def test_a_config_against_itself_is_too_close_to_call() -> None:
     of = THREADRIPPER_A6000
-    speed = predict_speed(resolve_run("ik_llama.cpp", R1, hybrid_flags(), spread(R1), of, devices(of)), 0)
+    speed = predict_speed(resolve_run("ik_llama.cpp", R1, hybrid_flags(), of, devices(of), placement=spread(R1)), 0)
     ratio = versus(speed, speed, "pp")
     assert ratio.low < 1 < ratio.high
     assert ratio.expected == pytest.approx(1)
@@ -217,7 +228,7 @@ def test_a_config_against_itself_is_too_close_to_call() -> None:
 def test_a_micro_batch_of_another_size_compares_by_tokens_a_second() -> None:
     of = THREADRIPPER_A6000
     a, b = (
-        predict_speed(resolve_run("ik_llama.cpp", R1, hybrid_flags(u), spread(R1), of, devices(of)), 0)
+        predict_speed(resolve_run("ik_llama.cpp", R1, hybrid_flags(u), of, devices(of), placement=spread(R1)), 0)
         for u in (4096, 1024)
     )
     ratio = versus(a, b, "pp")
@@ -228,7 +239,7 @@ def test_a_micro_batch_of_another_size_compares_by_tokens_a_second() -> None:
 def test_another_engine_shares_less_of_the_error() -> None:
     of = rig(RTX_5090)
     a, b = (
-        predict_speed(resolve_run(e, QWEN, Flags(), all_on_gpu(QWEN), of, devices(of)), 0)
+        predict_speed(resolve_run(e, QWEN, Flags(), of, devices(of), placement=all_on_gpu(QWEN)), 0)
         for e in ("ik_llama.cpp", "llama.cpp")
     )
     same, other = versus(a, b, "tg"), versus(a, b, "tg", same_engine=False)
@@ -238,9 +249,9 @@ def test_another_engine_shares_less_of_the_error() -> None:
 def test_devices_may_be_some_of_the_cards_in_any_order() -> None:
     of = rig(RTX_5090, RTX_3090)
     second = (Device("CUDA0", 1, RTX_3090.free, RTX_3090.total),)
-    slow = predict_speed(resolve_run("ik_llama.cpp", QWEN, Flags(), all_on_gpu(QWEN), of, second), 0)
+    slow = predict_speed(resolve_run("ik_llama.cpp", QWEN, Flags(), of, second, placement=all_on_gpu(QWEN)), 0)
     alone = predict_speed(
-        resolve_run("ik_llama.cpp", QWEN, Flags(), all_on_gpu(QWEN), rig(RTX_3090), devices(rig(RTX_3090))), 0
+        resolve_run("ik_llama.cpp", QWEN, Flags(), rig(RTX_3090), devices(rig(RTX_3090)), placement=all_on_gpu(QWEN)), 0
     )
     assert slow.tg == alone.tg
 
@@ -259,7 +270,7 @@ def test_types_fall_into_the_classes_of_the_calibration(name: str, expected: str
 
 def prompt_of(of: Rig, flags: Flags, n_kv: int = 0) -> float:
     model = build("Llama-3.1-8B", "q4_0")
-    run = resolve_run("llama.cpp", model, flags, all_on_gpu(model), of, devices(of))
+    run = resolve_run("llama.cpp", model, flags, of, devices(of), placement=all_on_gpu(model))
     return predict_speed(run, n_kv).pp.expected
 
 
@@ -283,7 +294,7 @@ def test_every_hardware_thread_slows_tokens_beside_gpus_only() -> None:
 
     def tokens(machine: Rig, placement: Placement, threads: int) -> float:
         flags = msgspec.structs.replace(hybrid_flags(), threads=threads)
-        run = resolve_run("ik_llama.cpp", AIR, flags, placement, machine, devices(machine))
+        run = resolve_run("ik_llama.cpp", AIR, flags, machine, devices(machine), placement=placement)
         return predict_speed(run, 0).tg.expected
 
     def gain(machine: Rig, placement: Placement, threads: int) -> float:
@@ -299,6 +310,6 @@ def test_a_fit_of_an_older_release_takes_the_parameters_it_lacks_from_the_shippe
     known = {name: p for name, p in shipped().parameters.items() if name != "threads.every"}
     older = msgspec.structs.replace(shipped(), parameters=known)
     machine = msgspec.structs.replace(rig(RTX_3090), fitted=older)
-    run = resolve_run("ik_llama.cpp", AIR, hybrid_flags(), spread(AIR, 1), machine, devices(machine))
+    run = resolve_run("ik_llama.cpp", AIR, hybrid_flags(), machine, devices(machine), placement=spread(AIR, 1))
     as_shipped = msgspec.structs.replace(run, rig=rig(RTX_3090))
     assert predict_speed(run, 0).tg == predict_speed(as_shipped, 0).tg

@@ -7,7 +7,7 @@ import pytest
 from service.engine.config import Flags
 from service.engine.hardware import Rig
 from service.engine.model import Model
-from service.engine.run.resolved import resolve as resolve_run
+from service.engine.run.resolved import resolve_run
 from service.engine.speed import Speed, predict_speed
 from tests.engine.speed.machines import P40, RTX_3090, all_on_gpu, card, devices, rig
 from tests.models import build
@@ -21,7 +21,7 @@ def speed(model: Model, mode: str, n_kv: int, n: int = 2, of: Rig | None = None)
     machine = of or rig(*[RTX_3090] * n)
     flags = Flags(split_mode=mode, n_ubatch=2048)
     return predict_speed(
-        resolve_run("ik_llama.cpp", model, flags, all_on_gpu(model, n), machine, devices(machine)), n_kv
+        resolve_run("ik_llama.cpp", model, flags, machine, devices(machine), placement=all_on_gpu(model, n)), n_kv
     )
 
 

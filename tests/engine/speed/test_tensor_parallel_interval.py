@@ -8,7 +8,7 @@ from service.engine.catalogue import engine_devices, resolve
 from service.engine.config import Engine, Flags
 from service.engine.hardware_text import parse_hardware
 from service.engine.memory import place
-from service.engine.run.resolved import resolve as resolve_run
+from service.engine.run.resolved import resolve_run
 from service.engine.speed import predict_speed
 from tests.models import build
 
@@ -20,5 +20,5 @@ def test_the_expected_speed_lies_within_its_interval(engine: Engine, mode: str) 
     devices = engine_devices(rig, engine, range(2))
     placement = place(engine, model, flags, [d.free for d in devices])
     for n_kv in (0, 4096, 16384):
-        tg = predict_speed(resolve_run(engine, model, flags, placement, rig, devices), n_kv).tg
+        tg = predict_speed(resolve_run(engine, model, flags, rig, devices, placement=placement), n_kv).tg
         assert tg.low <= tg.expected <= tg.high

@@ -9,9 +9,9 @@ import pytest
 
 from service.engine.commands import parse
 from service.engine.errors import InvalidFlags
-from service.engine.memory.overrides import matching_names
 from service.engine.model import Model, build_model
 from service.engine.overrides import is_easy
+from service.engine.run.overrides import matching_names
 from service.flows.advice import matching
 from service.flows.advice.matching import MatchResponse, SafeMatch
 from tests.engine.commands.published import published

@@ -9,7 +9,7 @@ from service.engine.calibration import shipped
 from service.engine.catalogue import engine_devices, resolve
 from service.engine.measured import MeasuredRow, Prediction
 from service.engine.memory import place
-from service.engine.run.resolved import resolve as resolve_run
+from service.engine.run.resolved import resolve_run
 from service.engine.run_flags import RunFlags, to_flags
 from service.engine.speed import predict_speed
 from service.engine.versions import versions
@@ -63,7 +63,7 @@ def rows_like(context: Context, listing: RepoListing, faster: float) -> list[Mea
     placement = place("ik_llama.cpp", model, flags, [d.free for d in devices])
     rows = []
     for n_kv in DEPTHS:
-        speed = predict_speed(resolve_run("ik_llama.cpp", model, flags, placement, rig, devices), n_kv)
+        speed = predict_speed(resolve_run("ik_llama.cpp", model, flags, rig, devices, placement=placement), n_kv)
         pp, tg = speed.pp.expected * faster, speed.tg.expected * faster
         rows.append(MeasuredRow(n_kv=n_kv, n_prompt=512, n_gen=64, pp_seconds=(512 / pp,), tg_seconds=(64 / tg,)))
     return rows

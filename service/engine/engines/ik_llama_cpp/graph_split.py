@@ -10,8 +10,6 @@ from collections.abc import Sequence
 
 import msgspec
 
-from service.engine.builds.rules import TODAY, MemoryRules
-from service.engine.config import Flags, Tool
 from service.engine.engines.ik_llama_cpp.architectures import ARCHITECTURES
 from service.engine.engines.ik_llama_cpp.merged import merges
 from service.engine.engines.ik_llama_cpp.shares import (
@@ -29,12 +27,12 @@ from service.engine.memory.contents import Contents
 from service.engine.memory.figures import DeviceBytes, Memory
 from service.engine.memory.graph import Slot
 from service.engine.memory.offload import lacks_kernels
-from service.engine.memory.placement import ROPE_FACTORS, place
-from service.engine.memory.predict import Computed, MemoryPrediction, predict_memory, predict_placed
+from service.engine.memory.predict import Computed, MemoryPrediction, predict_memory
 from service.engine.memory.replay import Replay
-from service.engine.memory.spec import Allocator
 from service.engine.memory.stored import reserved_bytes
 from service.engine.model import Model
+from service.engine.run.placement import ROPE_FACTORS
+from service.engine.run.resolved import ResolvedRun
 
 _MODES = ("graph", "attn")
 _CONFIRMED_MERGES = ARCHITECTURES.having("merges_confirmed")
@@ -49,43 +47,31 @@ def splits_graph(model: Model) -> bool:
     return model.architecture in ARCHITECTURES.having("graph_split") and not per_layer
 
 
-def predict_graph_split(
-    model: Model, flags: Flags, free: Sequence[int], allocator: Allocator, tool: Tool, rules: MemoryRules | None
-) -> Memory | None:  # fmt: skip
+def predict_graph_split(run: ResolvedRun) -> Memory | None:
     """Return the memory where it is not a sum over a placement by layers, None where it is."""
-    if allocator == "lab" and flags.n_gpu_layers == 0:
-        return _without_gpus(model, flags, free, tool, rules)
-    if flags.split_mode in _MODES and len(free) > 1:
-        return _shared(model, flags, free, allocator, tool, rules)
+    if run.allocator == "lab" and run.flags.n_gpu_layers == 0:
+        return _without_gpus(run)
+    if run.flags.split_mode in _MODES and len(run.devices) > 1:
+        return _shared(run)
     return None
 
 
-def _without_gpus(
-    model: Model, flags: Flags, free: Sequence[int], tool: Tool, rules: MemoryRules | None
-) -> Memory:  # fmt: skip
+def _without_gpus(run: ResolvedRun) -> Memory:
     """The rig makes no device at all at -ngl 0."""
-    placement = place("ik_llama.cpp", model, flags, ())
-    memory = MemoryPrediction("ik_llama.cpp", model, flags, placement, "lab", tool, rules).memory()
+    memory = MemoryPrediction(msgspec.structs.replace(run, devices=()).with_flags(run.flags)).memory()
     idle = DeviceBytes(0, 0, 0, 0, 0, Estimate(0, 0, 0))
-    return msgspec.structs.replace(
-        memory,
-        devices=(idle,) * len(free) + memory.devices,
-        placement=place("ik_llama.cpp", model, flags, free),
-    )
+    devices = (idle,) * len(run.devices) + memory.devices
+    return msgspec.structs.replace(memory, devices=devices, placement=run.placement)
 
 
-def _shared(
-    model: Model, flags: Flags, free: Sequence[int], allocator: Allocator, tool: Tool, rules: MemoryRules | None
-) -> Memory:  # fmt: skip
+def _shared(run: ResolvedRun) -> Memory:
     """`-sm graph`: every card has its share of each layer. The engine places other architectures by layer."""
-    if not splits_graph(model):
-        by_layer = msgspec.structs.replace(flags, split_mode="layer")
-        return predict_memory("ik_llama.cpp", model, by_layer, free, allocator=allocator, tool=tool, rules=rules)
-    if rules is not None or not can_share(model, flags):
-        placement = place("ik_llama.cpp", model, flags, free, rules or TODAY)
-        return predict_placed("ik_llama.cpp", model, flags, placement, allocator=allocator, tool=tool, rules=rules)
-    shares = shares_of(model, flags, free)
-    prediction = _SharedOut("ik_llama.cpp", model, flags, shares.placement, allocator, tool, rules)
+    if not splits_graph(run.model):
+        return predict_memory(run.with_flags(msgspec.structs.replace(run.flags, split_mode="layer")))
+    if run.older or not can_share(run.model, run.flags):
+        return MemoryPrediction(run).memory()
+    shares = shares_of(run)
+    prediction = _SharedOut(run)
     prediction.share_out(shares)
     return prediction.memory()
 

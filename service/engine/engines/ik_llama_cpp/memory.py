@@ -23,14 +23,14 @@ from service.engine.layers import Layer
 from service.engine.memory.cache import CacheTensor
 from service.engine.memory.graph import Graph, joined_type, row_size
 from service.engine.memory.ops import MIN_OFFLOAD_BATCH
-from service.engine.memory.spec import Allocator, GraphSpec, cache_type, micro_batch, option_of, spec_for
+from service.engine.memory.spec import GraphSpec, cache_type, spec_for
 from service.engine.model import Mla, Model, Recurrent
-from service.engine.run.environment import PLAIN
-from service.engine.run.mapping import mmap_off, pins_host
+from service.engine.run.settings import micro_batch, option_of
 
 if TYPE_CHECKING:
     from service.engine.memory.contents import Contents
     from service.engine.memory.figures import Memory
+    from service.engine.run.resolved import ResolvedRun
 
 _PARTIAL_MLA = 3
 _SWITCHED_OFF = {
@@ -129,9 +129,9 @@ class IkMemory(EngineMemory):
         """Return whether `-ngl` is 0 (src/llama.cpp:7761)."""
         return flags.n_gpu_layers <= 0
 
-    def stops_at_graph(self, model: Model, flags: Flags, free: Sequence[int]) -> str | None:
+    def stops_at_graph(self, run: ResolvedRun) -> str | None:
         """Return which part of a layer `-sm graph` leaves to one card, so that there is nothing to add up."""
-        return graph_split_aborts(model, flags, free)
+        return graph_split_aborts(run)
 
     def works_together(self, model: Model) -> bool:
         """Return whether `-sm graph` splits the architecture."""
@@ -147,9 +147,7 @@ class IkMemory(EngineMemory):
         Measured with 8337e4cd3 on the CPU: Qwen3-0.6B q4_0 319.96 MiB mapped, 403.42 with --no-mmap. The lab's runs
         were not mapped.
         """
-        pinned = pins_host(contents.engine, contents.flags, contents.cpu, contents.spec.rules, PLAIN)
-        mapped = mmap_off(contents.engine, contents.flags, pinned) is None and contents.model is contents.given[0]
-        return contents.cuda and mapped
+        return contents.cuda and contents.run.mmap_off is None and contents.model is contents.run.model
 
     def derived_bytes(self, model: Model, layer: int, mode: int) -> int:
         """Return the bytes of the matrices made of a latent layer's tensors at `-mla` `mode` (llama.cpp:2975-3424).
@@ -167,12 +165,9 @@ class IkMemory(EngineMemory):
         missing = (mla.nope * (k_b is None) + mla.value * (v_b is None)) if kv_b is not None and mode else 0
         return row_size("q8_0", mla.kv_lora_rank) * n_head * missing
 
-    def predict_split(
-        self, model: Model, flags: Flags, free: Sequence[int], allocator: Allocator, tool: Tool,
-        rules: MemoryRules | None,
-    ) -> Memory | None:  # fmt: skip
+    def predict_split(self, run: ResolvedRun) -> Memory | None:
         """Return the memory of `-sm graph` and `-sm attn`, and of the lab's rig, which makes no device at `-ngl 0`."""
-        return predict_graph_split(model, flags, free, allocator, tool, rules)
+        return predict_graph_split(run)
 
     def known_of_split(self, model: Model, flags: Flags, basis: str) -> Literal["all", "stored", "nothing"]:
         """Return what is known of `-sm graph`; of `-sm attn` nothing is."""

@@ -12,8 +12,8 @@ from service.engine.config import Flags, Placement
 from service.engine.engines.ik_llama_cpp.architectures import ARCHITECTURES
 from service.engine.ggml_types import tensor_bytes
 from service.engine.gguf import Tensor
-from service.engine.memory.overrides import overridden
 from service.engine.model import Model
+from service.engine.run.overrides import overridden
 
 _QKV_OPTIONS = frozenset({"-mqkv", "--merge-qkv"})
 _UP_GATE_OPTIONS = frozenset({"-muge", "--merge-up-gate-experts", "--merge-up-gate-exps"})

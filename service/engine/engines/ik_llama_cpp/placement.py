@@ -13,8 +13,8 @@ from service.engine.config import Flags
 from service.engine.engines.ik_llama_cpp.layers import split_layers, with_cpu_layers
 from service.engine.memory import layers_by_count
 from service.engine.memory.float32 import f32
-from service.engine.memory.overrides import overridden
 from service.engine.model import Model
+from service.engine.run.overrides import overridden
 
 _CPU_MOE = re.compile(r"ffn_(up|down|gate|gate_up)_exps\.(weight|scale)")
 

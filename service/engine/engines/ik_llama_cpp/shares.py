@@ -19,10 +19,11 @@ from service.engine.layers import Layer
 from service.engine.memory.cache import CacheTensor
 from service.engine.memory.float32 import f32, split_shares
 from service.engine.memory.graph import geometry, row_size
-from service.engine.memory.overrides import matching_names
-from service.engine.memory.placement import place
-from service.engine.memory.spec import CardShares, GraphSpec, loads_next_tokens
+from service.engine.memory.spec import CardShares, GraphSpec
 from service.engine.model import Model
+from service.engine.run.overrides import matching_names
+from service.engine.run.resolved import ResolvedRun
+from service.engine.run.settings import loads_next_tokens
 from service.engine.units import MIB
 
 _OTHER_SHARES = frozenset({"-mqkv", "--merge-qkv", "-muge", "--merge-up-gate-experts", "-max-gpu", "--max-gpu"})
@@ -73,14 +74,14 @@ def in_parts(model: Model, spec: GraphSpec, shares: Shares) -> bool:
     return spec.flash_attn and not mixtral and shares.left_alone() is None
 
 
-def graph_split_aborts(model: Model, flags: Flags, free: Sequence[int]) -> str | None:
-    """Return why ik_llama.cpp stops at its first graph with these flags' `-sm graph`, None where it does not.
+def graph_split_aborts(run: ResolvedRun) -> str | None:
+    """Return why ik_llama.cpp stops at its first graph with a run's `-sm graph`, None where it does not.
 
     Cards add up their parts, of which there have to be two. Tried with build 8337e4cd3. Raises InvalidFlags.
     """
-    if len(free) < 2 or not can_share(model, flags):
+    if len(run.devices) < 2 or not can_share(run.model, run.flags):
         return None
-    found = shares_of(model, flags, free).left_alone()
+    found = shares_of(run).left_alone()
     if found is None:
         return None
     return f"-sm graph leaves {found[0]} to CUDA{found[1]} alone, and the engine stops: nothing to add up"
@@ -151,14 +152,13 @@ def _slice_bytes(kind: str, dims: tuple[int, ...], axis: int, n: int) -> tuple[i
     return _cut_row(kind, own[0]) * math.prod(own[1:]), _padding(kind, own[0])
 
 
-def shares_of(model: Model, flags: Flags, free: Sequence[int]) -> Shares:
-    """Return the shares of a model by today's build. The last answer is kept with the model."""
-    key = flags, tuple(free)
-    known: tuple[object, Shares] | None = model.__dict__.get("_shares")
-    if known is None or known[0] != key:
-        placement = place("ik_llama.cpp", model, flags, free)
-        known = model.__dict__["_shares"] = key, Shares(model, placement, card_shares(flags, free))
-    return known[1]
+def shares_of(run: ResolvedRun) -> Shares:
+    """Return the shares of a run's model by today's build, worked out once for a run."""
+    known: Shares | None = run.__dict__.get("_shares")
+    if known is None:
+        shares = Shares(run.model, run.placement, card_shares(run.flags, run.free))
+        known = run.__dict__["_shares"] = shares
+    return known
 
 
 class Shares:

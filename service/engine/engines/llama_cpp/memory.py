@@ -20,13 +20,15 @@ from service.engine.layers import Layer
 from service.engine.memory.cache import CacheTensor
 from service.engine.memory.graph import Graph
 from service.engine.memory.layers_by_count import split_layers
-from service.engine.memory.spec import Allocator, GraphSpec, micro_batch, spec_for, speculation_types
+from service.engine.memory.spec import GraphSpec, spec_for
 from service.engine.model import Mla, Model, Recurrent
+from service.engine.run.settings import micro_batch, speculation_types
 from service.engine.units import pad
 
 if TYPE_CHECKING:
     from service.engine.memory.contents import Contents
     from service.engine.memory.figures import Memory
+    from service.engine.run.resolved import ResolvedRun
 
 _ROLLS_BACK = frozenset({"draft-mtp", "draft-eagle3", "draft-dflash", "draft-dspark"})
 _DRAFTED, _MOST_DRAFTED = 3, 1024
@@ -135,14 +137,9 @@ class LlamaMemory(EngineMemory):
         """Return whether there is a token embedding already when the head is made."""
         return contents.model.architecture not in ARCHITECTURES.having("head_first")
 
-    def predict_split(
-        self, model: Model, flags: Flags, free: Sequence[int], allocator: Allocator, tool: Tool,
-        rules: MemoryRules | None,
-    ) -> Memory | None:  # fmt: skip
+    def predict_split(self, run: ResolvedRun) -> Memory | None:
         """Return the memory of `-sm tensor`."""
-        if flags.split_mode != "tensor" or not free:
-            return None
-        return predict_tensor_split(model, flags, free, allocator, tool, rules)
+        return predict_tensor_split(run) if run.flags.split_mode == "tensor" and run.devices else None
 
     def known_of_split(self, model: Model, flags: Flags, basis: str) -> Literal["all", "stored", "nothing"]:
         """Return what is known: all of `-sm tensor`."""

@@ -12,8 +12,8 @@ from service.engine.builds.rules import MemoryRules
 from service.engine.config import CPU, Flags, Override
 from service.engine.engines.llama_cpp.architectures import ARCHITECTURES
 from service.engine.memory.layers_by_count import split_layers
-from service.engine.memory.overrides import matching_names, overridden
 from service.engine.model import Model
+from service.engine.run.overrides import matching_names, overridden
 
 _CPU_MOE = r"\.ffn_(up|down|gate|gate_up)_(ch|)exps"
 

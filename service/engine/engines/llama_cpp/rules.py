@@ -8,10 +8,10 @@ from collections.abc import Iterator
 import msgspec
 
 from service.engine.engines.llama_cpp.placement import split_refused
-from service.engine.memory.spec import option_of
 from service.engine.rules.case import Case
 from service.engine.rules.paragraphs import BUILDING, CACHE, LINK, MMAP, OVERRIDES, UNASKED
 from service.engine.rules.rule import Found, Rule, rule, rules_in
+from service.engine.run.settings import option_of
 from service.engine.units import GIB, MIB
 
 _LEAST = 256 * MIB

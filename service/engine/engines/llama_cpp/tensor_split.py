@@ -2,41 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 
 import msgspec
 
-from service.engine.builds.rules import MemoryRules
-from service.engine.config import Flags, Tool
 from service.engine.engines.llama_cpp.slices import Slices
 from service.engine.estimate import Estimate
 from service.engine.memory.cache import cache_tensors
 from service.engine.memory.figures import DeviceBytes, Memory
 from service.engine.memory.graph import CUDA_ALIGNMENT
-from service.engine.memory.placement import ROPE_FACTORS, place
 from service.engine.memory.predict import MemoryPrediction
 from service.engine.memory.scheduler import SchedulerOptions
-from service.engine.memory.spec import Allocator
-from service.engine.model import Model
+from service.engine.run.placement import ROPE_FACTORS
+from service.engine.run.resolved import ResolvedRun
 from service.engine.units import MIB, pad
 
 _EXCHANGE_BYTES = 32 * MIB
 
 
-def predict_tensor_split(
-    model: Model, flags: Flags, free: Sequence[int], allocator: Allocator, tool: Tool, rules: MemoryRules | None
-) -> Memory:  # fmt: skip
+def predict_tensor_split(run: ResolvedRun) -> Memory:
     """Return the memory of every card and of RAM. Raises InvalidFlags."""
-    by_layer = place("llama.cpp", model, flags, free)
-    together = msgspec.structs.replace(flags, split_mode="layer", tensor_split=(), flash_attn="on")
-    placement = place("llama.cpp", model, together, [sum(free)])
-    prediction = _Sliced("llama.cpp", model, together, placement, allocator, tool, rules)
+    model, free = run.model, run.free
+    flags = msgspec.structs.replace(run.flags, split_mode="layer", tensor_split=(), flash_attn="on")
+    one = msgspec.structs.replace(run.devices[0], free=sum(free))
+    together = msgspec.structs.replace(run, devices=(one,)).with_flags(flags)
+    prediction = _Sliced(together)
     memory = prediction.memory()
-    devices = prediction.on_cards(memory.devices, Slices(model, len(free), flags.tensor_split))
+    devices = prediction.on_cards(memory.devices, Slices(model, len(free), run.flags.tensor_split))
     undealt = model.recurrent is not None and not model.recurrent.state_size
     basis = "approximate" if undealt else memory.basis
-    return msgspec.structs.replace(memory, devices=devices, placement=by_layer, basis=basis)
+    return msgspec.structs.replace(memory, devices=devices, placement=run.placement, basis=basis)
 
 
 class _Sliced(MemoryPrediction):

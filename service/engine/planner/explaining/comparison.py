@@ -8,7 +8,7 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from service.engine.advice import AdvisedConfig, Change, Gain, VersusMine
-from service.engine.builds import Build, MemoryRules
+from service.engine.builds import Build
 from service.engine.config import Device, Engine, Flags
 from service.engine.errors import InvalidFlags
 from service.engine.hardware import Rig
@@ -16,7 +16,7 @@ from service.engine.memory import Memory, predict_memory
 from service.engine.model import Model
 from service.engine.planner.ranking.current_command import CurrentCommand
 from service.engine.planner.ranking.rank import Contender
-from service.engine.run.resolved import resolve
+from service.engine.run.resolved import resolve_run
 from service.engine.speed import PARTS, Speed, is_called, predict_speed, versus
 from service.engine.speed.interval import Phase
 from service.engine.speed.parts import Seconds
@@ -131,14 +131,8 @@ def _figures_of(current: CurrentCommand, state: _State) -> _Figures:
 
 def _figures(state: _State) -> _Figures:
     """Raises InvalidFlags for a state that the engine would refuse."""
-    free = [device.free for device in state.devices]
-    memory = predict_memory(state.engine, state.model, state.flags, free, tool="server", rules=_rules_of(state.build))
-    given = (state.engine, state.model, state.flags, memory.placement, state.rig, state.devices, state.build)
-    return _Figures(predict_speed(resolve(*given), state.depth), _gib(memory, state.devices))
-
-
-def _rules_of(build: Build | None) -> MemoryRules | None:
-    return build.memory_rules if build else None
+    run = resolve_run(state.engine, state.model, state.flags, state.rig, state.devices, state.build)
+    return _Figures(predict_speed(run, state.depth), _gib(predict_memory(run), state.devices))
 
 
 def _gib(memory: Memory, devices: Sequence[Device]) -> dict[str, float]:

@@ -21,11 +21,10 @@ _WORTH = 1.03  # a gain below 3 % is not worth its words
 
 def what_limits(contender: Contender, depth: int) -> Iterator[Reason]:
     """Yield what rules tokens and prompts of a config at a depth, and what a change would gain at most."""
-    run = contender.problem.run(contender.fitted.flags, contender.fitted.memory.placement)
     phases: tuple[tuple[Phase, str], ...] = (("tg", "tokens"), ("pp", "prompts"))
     for phase, name in phases:
         parts = contender.speed.parts_tg if phase == "tg" else contender.speed.parts_pp
-        yield Reason(f"limit-{name}", f"{name}: {_sentence(limit_of(run, parts, phase, depth))}")
+        yield Reason(f"limit-{name}", f"{name}: {_sentence(limit_of(contender.fitted.run, parts, phase, depth))}")
 
 
 def _sentence(limit: Limit) -> str:

@@ -71,11 +71,11 @@ def _engines_own(contender: Contender) -> str:
     flags = problem.placed_by_engine(contender.fitted.flags)
     if flags is None:
         return ""
-    memory = problem.memory(flags)
-    used = [memory.total(i).expected for i in range(len(problem.devices) + 1)]
+    tried = problem.tried(flags)
+    used = [tried.memory.total(i).expected for i in range(len(problem.devices) + 1)]
     if any(n > there for n, there in zip(used, [*(d.free for d in problem.devices), problem.limits.host], strict=True)):
         return ""
-    theirs = predict_speed(problem.run(flags, memory.placement), problem.goal.depth)
+    theirs = predict_speed(tried.run, problem.goal.depth)
     return (
         f"; -fit on would give TG {theirs.tg.expected:.1f} and PP {theirs.pp.expected:,.0f} t/s, "
         f"this TG {ours.tg.expected:.1f} and PP {ours.pp.expected:,.0f}"
@@ -104,7 +104,7 @@ def _strategy(contender: Contender, model: Model, devices: tuple[Device, ...]) -
 
 
 def _ffn_in_ram(contender: Contender, model: Model, where: str) -> Reason:
-    placement = contender.fitted.memory.placement
+    placement = contender.fitted.placement
     what = "expert" if model.moe_layers else "FFN"
     blocks = [block for block in blocks_of(contender.engine, model) if block.pieces or block.ram_only]
     whole = parts = 0

@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 import msgspec
 
-from service.engine.builds import Build, MemoryRules
-from service.engine.config import Device, Engine, Flags, Placement, Tool
+from service.engine.builds import Build
+from service.engine.config import Device, Engine, Flags, Placement
 from service.engine.engines import engine_spec
 from service.engine.engines.fit import FitAsked
 from service.engine.estimate import Estimate
@@ -19,7 +19,7 @@ from service.engine.hardware import Rig
 from service.engine.memory import Memory, predict_memory
 from service.engine.model import Model
 from service.engine.run.environment import PLAIN, Environment
-from service.engine.run.resolved import ResolvedRun, resolve
+from service.engine.run.resolved import ResolvedRun, resolve_run
 from service.engine.speed import goal_seconds
 from service.engine.units import MIB
 
@@ -38,10 +38,20 @@ class MemoryLimits(msgspec.Struct, frozen=True):
 
 
 class Fitted(msgspec.Struct, frozen=True):
-    """Flags that fit, with the memory they take."""
+    """The run of flags that fit, with the memory that it takes."""
 
-    flags: Flags
+    run: ResolvedRun
     memory: Memory
+
+    @property
+    def flags(self) -> Flags:
+        """The flags."""
+        return self.run.flags
+
+    @property
+    def placement(self) -> Placement:
+        """Where everything is."""
+        return self.run.placement
 
 
 class Shortfall(msgspec.Struct, frozen=True):
@@ -75,34 +85,20 @@ class Problem(msgspec.Struct, frozen=True):
         """The date of the build, None for today's."""
         return self.build.date if self.build else None
 
-    def memory(self, flags: Flags) -> Memory:
-        """Return the memory that `flags` take; of the server and the benchmark tool the larger on each device.
-
-        A benchmark has one slot, and reserves logits for a whole batch.
-        """
-        if engine_spec(self.engine).memory.tools_alike:
-            return self._memory(flags, "server")
-        bench = self._memory(msgspec.structs.replace(flags, n_parallel=1), "bench")
-        if flags.n_parallel == 1:
-            return bench
-        server = self._memory(flags, "server")
-        pairs = enumerate(zip(bench.devices, server.devices, strict=True))
-        larger = tuple(a if bench.total(i).high > server.total(i).high else b for i, (a, b) in pairs)
-        return msgspec.structs.replace(bench, devices=larger)
-
-    def _memory(self, flags: Flags, tool: Tool) -> Memory:
-        return predict_memory(
-            self.engine, self.model, flags, [d.free for d in self.devices], tool=tool, rules=self.rules
+    def run(self, flags: Flags, placement: Placement | None = None) -> ResolvedRun:
+        """Return the run of flags. `placement` None: as they place the model. Raises InvalidFlags."""
+        return resolve_run(
+            self.engine, self.model, flags, self.rig, self.devices, self.build, self.environment, placement=placement
         )
 
-    @property
-    def rules(self) -> MemoryRules | None:
-        """The rules of memory of the build, None for today's."""
-        return self.build.memory_rules if self.build else None
+    def tried(self, flags: Flags) -> Fitted:
+        """Return the run of flags with its memory, whether that fits or not. Raises InvalidFlags."""
+        run = self.run(flags)
+        return Fitted(run, _larger(run))
 
-    def runs(self, flags: Flags) -> bool:
-        """Return whether the engine builds its graph with flags that fit."""
-        return engine_spec(self.engine).memory.stops_at_graph(self.model, flags, [d.free for d in self.devices]) is None
+    def starts(self, run: ResolvedRun) -> bool:
+        """Return whether the engine builds its graph with a run that fits."""
+        return engine_spec(self.engine).memory.stops_at_graph(run) is None
 
     def placed_by_engine(self, flags: Flags) -> Flags | None:
         """Return what the engine's own placement makes of `flags` without theirs; None where it has none, or fails."""
@@ -120,16 +116,28 @@ class Problem(msgspec.Struct, frozen=True):
 
     def _used(self, flags: Flags) -> list[int]:
         """Bytes on each card."""
-        return [one.weights + one.kv + one.compute for one in self._memory(flags, "server").devices[:-1]]
+        return [one.weights + one.kv + one.compute for one in predict_memory(self.run(flags)).devices[:-1]]
 
     def seconds(self, fitted: Fitted) -> Estimate:
         """Return the time of the goal with flags that fit."""
-        return goal_seconds(self.run(fitted.flags, fitted.memory.placement), self.goal)
+        return goal_seconds(fitted.run, self.goal)
 
-    def run(self, flags: Flags, placement: Placement) -> ResolvedRun:
-        """Return the run of flags under a placement."""
-        given = (self.engine, self.model, flags, placement, self.rig, self.devices)
-        return resolve(*given, self.build, self.environment)
+
+def _larger(run: ResolvedRun) -> Memory:
+    """The memory of a server's run; of the server and the benchmark tool the larger on each device.
+
+    A benchmark has one slot, and reserves logits for a whole batch.
+    """
+    if engine_spec(run.engine).memory.tools_alike:
+        return predict_memory(run)
+    alone = msgspec.structs.replace(run.flags, n_parallel=1)
+    bench = predict_memory(msgspec.structs.replace(run, flags=alone, tool="bench"))
+    if run.flags.n_parallel == 1:
+        return bench
+    server = predict_memory(run)
+    pairs = enumerate(zip(bench.devices, server.devices, strict=True))
+    larger = tuple(a if bench.total(i).high > server.total(i).high else b for i, (a, b) in pairs)
+    return msgspec.structs.replace(bench, devices=larger)
 
 
 def slack(problem: Problem, memory: Memory) -> list[int]:
@@ -151,10 +159,10 @@ def check(problem: Problem, flags: Flags) -> Fitted | Shortfall:
 
     Flags with which the engine stops are short of everything.
     """
-    memory = problem.memory(flags)
-    left = slack(problem, memory)
+    found = problem.tried(flags)
+    left = slack(problem, found.memory)
     if min(left) >= 0:
-        return Fitted(flags, memory) if problem.runs(flags) else Shortfall("RAM", problem.model.n_bytes)
+        return found if problem.starts(found.run) else Shortfall("RAM", problem.model.n_bytes)
     return shortfall_of(problem, left)
 
 
@@ -174,7 +182,7 @@ def max_context(problem: Problem, fitted: Fitted, n_ctx_train: int) -> int:
     grid = [n_ctx, *(n for n in _context_grid(n_ctx_train) if n > n_ctx)]
     if len(grid) == 1:
         return n_ctx
-    top = problem.memory(msgspec.structs.replace(fitted.flags, n_ctx=grid[-1]))
+    top = problem.tried(msgspec.structs.replace(fitted.flags, n_ctx=grid[-1])).memory
     start, end = slack(problem, fitted.memory), slack(problem, top)
     if min(end) >= 0:
         return grid[-1]

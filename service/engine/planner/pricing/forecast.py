@@ -24,7 +24,7 @@ from service.engine.planner.pricing.candidate import Candidate, Strategy
 from service.engine.planner.pricing.fit import MemoryLimits, Shortfall
 from service.engine.planner.pricing.support import runs_on_gpu
 from service.engine.run.copies import MIN_BATCH, NEVER
-from service.engine.run.resolved import resolve
+from service.engine.run.resolved import resolve_run
 from service.engine.speed import TimedRequest, Work, request_of, weights_of, work_of
 from service.engine.speed.generation import token_seconds
 from service.engine.speed.sums import parallel_cards
@@ -66,7 +66,7 @@ class Forecaster:
     ) -> None:
         self.engine, self.model, self.rig, self.goal = engine, model, rig, goal
         self.placement, names = _pieces_in_ram(engine, model)
-        self.work = work_of(resolve(engine, model, base, self.placement, rig, (), date))
+        self.work = work_of(resolve_run(engine, model, base, rig, (), date, placement=self.placement))
         by_name = model.by_name
         self.piece_bytes = sum(by_name[name].nbytes for name in names)
         ram_only = [t for t in model.tensors if self.placement.tensors.get(t.name) == 1 and t.name not in names]

@@ -116,7 +116,7 @@ def _contender(case: Case, variant: int, goal: Goal) -> Contender:
         loss=ranking_loss(model),
         candidate=Candidate(strategy_of(case.placement), cards, as_layers),
         problem=Problem(case.engine, model, devices, limits, rig, goal, environment=case.environment),
-        fitted=Fitted(flags, case.memory),
+        fitted=Fitted(case.run, case.memory),
         speed=case.speed(goal.depth),
         seconds=goal_seconds(case.run, goal),
         typical=typical_seconds(case.run, goal),

@@ -28,8 +28,8 @@ def filled(problem: Problem, flags: Flags) -> Fitted | None:
     if not movable or any(block.ram_only for block in search.blocks):
         return None
     starts, before = search.first_starts(), None
-    memory = problem.memory(layout_flags(problem, flags, starts, all_in_ram(search.blocks)))
-    rooms = search.rooms(memory, starts, [0] * len(problem.devices))
+    first = problem.tried(layout_flags(problem, flags, starts, all_in_ram(search.blocks)))
+    rooms = search.rooms(first.memory, starts, [0] * len(problem.devices))
     for _ in range(_MOST_REPLAYS):
         n_away = bisect_left(range(len(movable)), True, key=lambda n: _spans(search, rooms, movable[:n]) is not None)
         away = movable[:n_away]
@@ -37,13 +37,13 @@ def filled(problem: Problem, flags: Flags) -> Fitted | None:
         written = _written(problem, flags, away, spans) if spans else None
         if spans is None or written is None or written == before:
             return None
-        before, memory = written, problem.memory(written)
-        left = slack(problem, memory)
+        before, found = written, problem.tried(written)
+        left = slack(problem, found.memory)
         if min(left) >= 0:
-            return Fitted(written, memory) if problem.runs(written) else None
+            return found if problem.starts(found.run) else None
         kept = _kept(search, away)
         pieces = [sum(kept[a:b]) for a, b in pairwise(spans)]
-        rooms = search.corrected(rooms, search.rooms(memory, spans, pieces), left)
+        rooms = search.corrected(rooms, search.rooms(found.memory, spans, pieces), left)
     return None
 
 

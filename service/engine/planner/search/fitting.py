@@ -60,7 +60,7 @@ def _attempts(problem: Problem, candidate: Candidate, last: bool) -> list[Candid
 
 def _as_it_turned_out(problem: Problem, candidate: Candidate, fitted: Fitted) -> tuple[Candidate, Fitted]:
     """The candidate where nothing was left for RAM after all: no threads and no pinned memory are asked for then."""
-    if candidate.strategy != "FFN in RAM" or strategy_of(fitted.memory.placement) != "all on GPU":
+    if candidate.strategy != "FFN in RAM" or strategy_of(fitted.placement) != "all on GPU":
         return candidate, fitted
     placed = replace(candidate, flags=fitted.flags)
     on_gpu = with_strategy(problem.rig, problem.engine, problem.model, placed, "all on GPU")
@@ -80,7 +80,7 @@ def _as_given(problem: Problem, candidate: Candidate) -> tuple[Candidate, Fitted
         return Shortfall("RAM", problem.model.n_bytes)
     if isinstance(found, Shortfall):
         return found
-    return replace(candidate, strategy=strategy_of(found.memory.placement)), found
+    return replace(candidate, strategy=strategy_of(found.placement)), found
 
 
 def _fitted(problem: Problem, candidate: Candidate, note: _Note) -> Fitted | Shortfall:
@@ -109,8 +109,7 @@ def _without_copies(problem: Problem, flags: Flags, fitted: Fitted, how: _Way) -
     What leaves more in RAM so that the request takes clearly longer is none.
     """
     alone = replace(fitted.flags, op_offload=False)
-    stays = Fitted(alone, problem.memory(alone))
-    if _prompt_speed(problem, stays) < _prompt_speed(problem, fitted) * _WORTH_NO_COPIES:
+    if _prompt_speed(problem.tried(alone)) < _prompt_speed(fitted) * _WORTH_NO_COPIES:
         return None
     options = (check(problem, alone), how(problem, replace(flags, op_offload=False)))
     found = [one for one in options if isinstance(one, Fitted)]
@@ -121,8 +120,8 @@ def _without_copies(problem: Problem, flags: Flags, fitted: Fitted, how: _Way) -
     return best
 
 
-def _prompt_speed(problem: Problem, fitted: Fitted) -> float:
-    return predict_speed(problem.run(fitted.flags, fitted.memory.placement), 0).pp.expected
+def _prompt_speed(fitted: Fitted) -> float:
+    return predict_speed(fitted.run, 0).pp.expected
 
 
 def _together(problem: Problem, flags: Flags, note: _Note) -> Fitted | Shortfall:
@@ -134,12 +133,12 @@ def _together(problem: Problem, flags: Flags, note: _Note) -> Fitted | Shortfall
     least: Shortfall | None = None
     for _ in range(_SPLIT_ATTEMPTS):
         shares = even_shares(rooms, speeds, problem.model.n_bytes)
-        memory = problem.memory(split := replace(flags, tensor_split=_rounded(shares)))
-        left = slack(problem, memory)
+        tried = problem.tried(replace(flags, tensor_split=_rounded(shares)))
+        left = slack(problem, tried.memory)
         note(flags, sum(_usable(problem)) - sum(left[:-1]))
         if min(left) >= 0:
-            if problem.runs(split):
-                return Fitted(split, memory)
+            if problem.starts(tried.run):
+                return tried
             largest = max(shares)
             rooms = [share * _SMALLER if share == largest else room for share, room in zip(shares, rooms, strict=True)]
             continue

@@ -44,8 +44,7 @@ class FromDrive(NamedTuple):
 
     def speed(self, n_kv: int) -> Speed:
         """Return the speed at a depth, with the reading."""
-        problem, fitted = self.contender.problem, self.contender.fitted
-        return from_drive(predict_speed(problem.run(fitted.flags, fitted.memory.placement), n_kv), self.reads)
+        return from_drive(predict_speed(self.contender.fitted.run, n_kv), self.reads)
 
     @property
     def reasons(self) -> list[Reason]:
@@ -111,7 +110,7 @@ def _most_on_cards(problem: Problem, candidate: Candidate) -> Fitted | None:
     """The fewest layers with their experts in RAM with which the cards hold the rest; None where none does."""
     flags, n_layer = candidate.flags, problem.model.n_layer
     if not problem.devices:
-        return Fitted(flags, problem.memory(flags))
+        return problem.tried(flags)
     if "n_cpu_moe" in candidate.user_fields or "cpu_moe" in candidate.user_fields:
         return _held(problem, flags)
     low, high, best = 0, n_layer, _held(problem, replace(flags, n_cpu_moe=n_layer))
@@ -128,24 +127,22 @@ def _most_on_cards(problem: Problem, candidate: Candidate) -> Fitted | None:
 def _with_split(problem: Problem, fitted: Fitted) -> Fitted:
     """The same with a `-ts` that gives each card what it gets without, where one does: nothing is left to chance."""
     free = [device.free for device in problem.devices]
-    starts = starts_of(fitted.memory.placement, len(free))
+    starts = starts_of(fitted.placement, len(free))
     split = tensor_split_for(problem.engine, problem.model, fitted.flags, free, starts)
-    if split is None or split == fitted.flags:
-        return fitted
-    return _held(problem, split) or fitted
+    run = problem.run(split) if split is not None else fitted.run
+    return Fitted(run, fitted.memory) if run.placement == fitted.placement else fitted
 
 
 def _held(problem: Problem, flags: Flags) -> Fitted | None:
     """The flags with their memory where the cards hold what is theirs."""
-    memory = problem.memory(flags)
-    return Fitted(flags, memory) if min(slack(problem, memory)[:-1]) >= 0 else None
+    found = problem.tried(flags)
+    return found if min(slack(problem, found.memory)[:-1]) >= 0 else None
 
 
 def _config(outcome: Outcome, problem: Problem, candidate: Candidate, held: Fitted) -> FromDrive | None:
-    flags, memory, goal, case = held.flags, held.memory, problem.goal, outcome.case
-    run = problem.run(flags, memory.placement)
-    reads = drive_reads(run, -slack(problem, memory)[-1])
-    if reads is None or not problem.runs(flags):
+    flags, run, goal, case = held.flags, held.run, problem.goal, outcome.case
+    reads = drive_reads(run, -slack(problem, held.memory)[-1])
+    if reads is None or not problem.starts(run):
         return None
     seconds, batches = goal_seconds(run, goal), -(-goal.prompt // flags.n_ubatch)
     reading = _sum(_times(reads.batch, batches), _times(reads.token, goal.output))

@@ -268,7 +268,7 @@ class VariantSearch:
             fitted = check(problem, flags)
             if not isinstance(fitted, Fitted):
                 continue
-            found = strategy_of(fitted.memory.placement)
+            found = strategy_of(fitted.placement)
             strategy: Strategy = "layers in RAM" if found == "CPU only" else found
             own = msgspec.structs.replace(best.candidate, strategy=strategy, cards=cards)
             contender = _contender(self.case, own, problem, fitted, self.loss)
@@ -484,7 +484,6 @@ def _complexity(candidate: Candidate) -> tuple[object, ...]:
 
 
 def _contender(case: SearchCase, candidate: Candidate, problem: Problem, fitted: Fitted, loss: float) -> Contender:
-    run = problem.run(fitted.flags, fitted.memory.placement)
     return Contender(
         engine=case.engine,
         variant=case.variant,
@@ -493,8 +492,8 @@ def _contender(case: SearchCase, candidate: Candidate, problem: Problem, fitted:
         candidate=candidate,
         problem=problem,
         fitted=fitted,
-        speed=predict_speed(run, case.goal.depth),
-        seconds=goal_seconds(run, case.goal),
-        typical=typical_seconds(run, case.goal),
+        speed=predict_speed(fitted.run, case.goal.depth),
+        seconds=goal_seconds(fitted.run, case.goal),
+        typical=typical_seconds(fitted.run, case.goal),
         name=case.name,
     )

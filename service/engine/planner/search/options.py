@@ -15,11 +15,11 @@ from service.engine.engines import all_engines
 from service.engine.errors import InvalidFlags
 from service.engine.goal import Constraints, GoalRequest
 from service.engine.hardware import Rig
-from service.engine.memory.overrides import device_index
 from service.engine.model import Model
 from service.engine.overrides import is_easy
 from service.engine.planner.pricing.candidate import Candidate
 from service.engine.rules import case_of, findings, in_order
+from service.engine.run.overrides import device_index
 
 FIELD = "constraints.keep_flags"
 _FIELDS = {

@@ -60,7 +60,7 @@ class PlacementSearch:
         self.heads = (self.head,) * len(self.free)
         self.ram_rate = 0.0
         self.request = request_of(problem.rig, problem.devices, flags, problem.goal)
-        self._known: dict[Flags, Memory] = {}
+        self._known: dict[Flags, Fitted] = {}
 
     def best(self) -> Placed | Shortfall:
         """Return the fastest placement that fits, or the least Shortfall."""
@@ -69,7 +69,7 @@ class PlacementSearch:
         if self._may_leave_ram_empty() and not (isinstance(tries[0], Placed) and _leaves_ram_empty(tries[0])):
             starts = first
             if isinstance(tries[0], Placed):
-                starts = starts_of(tries[0].fitted.memory.placement, len(self.free))
+                starts = starts_of(tries[0].fitted.placement, len(self.free))
             tries.append(self.search_from(starts, ram_empty=True))
         found = [one for one in tries if isinstance(one, Placed)]
         short = [one for one in tries if isinstance(one, Shortfall)]
@@ -87,7 +87,7 @@ class PlacementSearch:
         """
         widely = widely or not (self.whole or ram_empty)
         away, piece_bytes = self._before_search(starts, ram_empty)
-        memory = self.memory(layout_flags(self.problem, self.flags, starts, away))
+        memory = self.tried(layout_flags(self.problem, self.flags, starts, away)).memory
         self.heads, self.ram_rate = self._with_logits(memory), _RAM_IS_SHORT if ram_empty else 0.0
         rooms = self.rooms(memory, starts, piece_bytes)
         found: Placed | None = None
@@ -104,22 +104,22 @@ class PlacementSearch:
             if flags in tried:
                 break
             tried.add(flags)
-            memory = self.memory(flags)
-            left, seconds = slack(self.problem, memory), self._seconds(flags, memory)
+            fitted = self.tried(flags)
+            left, seconds = slack(self.problem, fitted.memory), self.request.seconds(work_of(fitted.run))
             if min(left) >= 0 and (found is None or seconds < found.seconds):
-                found = Placed(Fitted(flags, memory), seconds)
+                found = Placed(fitted, seconds)
             elif min(left) < 0:
                 least = _least(self.problem, left, least)
                 if left[-1] < 0:
                     self.ram_rate = _RAM_IS_SHORT
-            rooms = self.corrected(rooms, self.rooms(memory, layout.starts, layout.pieces), left)
+            rooms = self.corrected(rooms, self.rooms(fitted.memory, layout.starts, layout.pieces), left)
             starts = layout.starts
         return found or least or Shortfall("RAM", 0)
 
-    def memory(self, flags: Flags) -> Memory:
-        """Return the memory that `flags` take, as `Problem.memory` does, once for each."""
+    def tried(self, flags: Flags) -> Fitted:
+        """Return the run of `flags` with its memory, as `Problem.tried` does, once for each."""
         if flags not in self._known:
-            self._known[flags] = self.problem.memory(flags)
+            self._known[flags] = self.problem.tried(flags)
         return self._known[flags]
 
     def _before_search(self, starts: Starts, ram_empty: bool) -> tuple[MovedPieces, list[int]]:
@@ -127,10 +127,6 @@ class PlacementSearch:
         if not ram_empty:
             return all_in_ram(self.blocks), [0] * len(self.free)
         return {}, [sum(block.movable_bytes for block in self.blocks[a:b]) for a, b in pairwise(starts)]
-
-    def _seconds(self, flags: Flags, memory: Memory) -> float:
-        """The seconds of the request, by the functions that `check` uses."""
-        return self.request.seconds(work_of(self.problem.run(flags, memory.placement)))
 
     # -- bytes ---------------------------------------------------------------------------------------------------
 

@@ -50,21 +50,20 @@ def _worth_it(contender: Contender, found: Fitted) -> Contender | None:
     problem = contender.problem
     if problem.build and build_refusal(problem.engine, found.flags, problem.build):
         return None
-    run = problem.run(found.flags, found.memory.placement)
-    seconds = goal_seconds(run, problem.goal)
+    seconds = goal_seconds(found.run, problem.goal)
     gain = seconds.expected / contender.seconds.expected
     if gain > _COSTS_NOTHING:
         return None
     squeeze = Squeeze(contender.fitted.flags, gain) if gain > _WORTH_TELLING else None
-    speed = predict_speed(run, problem.goal.depth)
-    typical = typical_seconds(run, problem.goal)
+    speed = predict_speed(found.run, problem.goal.depth)
+    typical = typical_seconds(found.run, problem.goal)
     return replace(contender, fitted=found, speed=speed, seconds=seconds, typical=typical, squeeze=squeeze)
 
 
 def _forms(problem: Problem, fitted: Fitted) -> Iterator[Fitted | Shortfall]:
     """Yield simpler flags, the shortest first: `-ncmoe`, the first layers in RAM, then one range of layers a card."""
     blocks = [b for b in blocks_of(problem.engine, problem.model) if b.pieces or b.ram_only]
-    cards = fitted.memory.placement.layers
+    cards = fitted.placement.layers
     away = {block.index for block in blocks if _is_away(block, fitted)}
     alike = len({block.kind for block in blocks}) == 1
     if len(problem.devices) == 1 and problem.model.moe_layers:
@@ -87,6 +86,6 @@ def _forms(problem: Problem, fitted: Fitted) -> Iterator[Fitted | Shortfall]:
 
 def _is_away(block: Block, fitted: Fitted) -> bool:
     """Whether any piece of a block is not on the card that owns it."""
-    placement = fitted.memory.placement
+    placement = fitted.placement
     names = [name for piece in (*block.pieces, *block.ram_only) for name in piece.names]
     return any(placement.tensors.get(name) != placement.layers[block.index] for name in names)

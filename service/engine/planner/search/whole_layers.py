@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from msgspec.structs import replace
 
 from service.engine.config import CPU, Flags
-from service.engine.memory import Memory
 from service.engine.planner.pricing.blocks import Block, blocks_of
 from service.engine.planner.pricing.fit import Fitted, Problem, Shortfall, shortfall_of, slack
 from service.engine.planner.search.layout_flags import rules_of
@@ -44,7 +43,7 @@ class _Search:
         self.best: Fitted | None = None
         self.best_ngl, self.seconds = 0, float("inf")
         self.least: Shortfall | None = None
-        self._known: dict[Flags, Memory] = {}
+        self._known: dict[Flags, Fitted] = {}
 
     def most_layers(self, *, all_ffn_in_ram: bool) -> int:
         """Return the most layers (the head counts as one) that fit the cards with all FFN in RAM, or with none."""
@@ -61,7 +60,7 @@ class _Search:
     def try_layers(self, ngl: int) -> None:
         """Keep the best of what this number of layers allows: no more FFN in RAM than the cards have no room for."""
         flags = self._flags(ngl, set(self.blocks))
-        left, cards = self._slack(flags), self._memory(flags).placement.layers
+        left, cards = self._slack(flags), self._tried(flags).placement.layers
         kept = {card: self._room_for(cards, card, left[card]) for card in range(len(self.problem.devices))}
         for _ in range(_REPLAYS):
             away = {i for i in self.blocks if i not in set(self._kept(cards, kept))}
@@ -78,7 +77,7 @@ class _Search:
             found = shortfall_of(self.problem, left)
             self.least = found if self.least is None else min(self.least, found, key=lambda s: s.n_bytes)
             return
-        fitted = Fitted(flags, self._memory(flags))
+        fitted = self._tried(flags)
         seconds = self.problem.seconds(fitted).expected
         if seconds < self.seconds:
             self.best, self.best_ngl, self.seconds = fitted, ngl, seconds
@@ -106,10 +105,10 @@ class _Search:
         rules = rules_of(self.problem.model, {(CPU, "whole"): sorted(away)})
         return replace(self.flags, n_gpu_layers=ngl, overrides=tuple(rules))
 
-    def _memory(self, flags: Flags) -> Memory:
+    def _tried(self, flags: Flags) -> Fitted:
         if flags not in self._known:
-            self._known[flags] = self.problem.memory(flags)
+            self._known[flags] = self.problem.tried(flags)
         return self._known[flags]
 
     def _slack(self, flags: Flags) -> list[int]:
-        return slack(self.problem, self._memory(flags))
+        return slack(self.problem, self._tried(flags).memory)

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from service.engine.commands import option_value
 from service.engine.engines.ik_llama_cpp.graph_split import splits_graph
 from service.engine.engines.ik_llama_cpp.shares import graph_split_aborts, partly_moved
-from service.engine.memory.overrides import matching_names
 from service.engine.rules.case import Case
 from service.engine.rules.paragraphs import CARDS, SPLIT_MODES
 from service.engine.rules.rule import Found, rule
+from service.engine.run.overrides import matching_names
 
 _MODES = ("graph", "attn")
 _BELONGING = {
@@ -73,7 +73,7 @@ def graph_split_one_card(case: Case) -> Iterator[Found]:
     """With `-sm graph`, two cards or more need a share of every layer: a small one may be rounded to nothing."""
     if not _together(case) or case.allocator == "lab":
         return
-    stops = graph_split_aborts(case.model, case.flags, [device.free for device in case.devices])
+    stops = graph_split_aborts(case.run)
     if stops is not None:
         yield Found(stops)
 

@@ -8,9 +8,9 @@ from service.engine.builds.rules import TODAY, MemoryRules
 from service.engine.config import Engine, Flags, Placement
 from service.engine.engines import engine_spec
 from service.engine.errors import InvalidFlags
-from service.engine.memory.overrides import overridden
-from service.engine.memory.spec import loads_next_tokens
 from service.engine.model import Model
+from service.engine.run.overrides import overridden
+from service.engine.run.settings import loads_next_tokens
 from service.engine.tensor_names import layer_of
 
 ROPE_FACTORS = frozenset({"rope_freqs.weight", "rope_factors_long.weight", "rope_factors_short.weight"})

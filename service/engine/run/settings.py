@@ -1,0 +1,43 @@
+"""What single flags mean once an engine has read them: rows of the cache, tokens of a batch, what drafts."""
+
+from __future__ import annotations
+
+from service.engine.config import Engine, Flags
+from service.engine.engines import engine_spec
+from service.engine.model import Model
+from service.engine.units import pad
+
+PADDING = 256  # of a cache's rows (ik llama-context.h:74)
+
+
+def padded_context(engine: Engine, model: Model, flags: Flags) -> int:
+    """Return the rows of the whole cache: `-c` padded."""
+    n_ctx = flags.n_ctx or model.n_ctx_train
+    padding = engine_spec(engine).memory.padding_without_flash_attention if flags.flash_attn == "off" else PADDING
+    return pad(n_ctx, padding)
+
+
+def micro_batch(engine: Engine, model: Model, flags: Flags) -> int:
+    """Return the tokens of the worst-case batch: min(n_ctx, -b, -ub)."""
+    return max(1, min(padded_context(engine, model, flags), flags.n_batch, flags.n_ubatch))
+
+
+def loads_next_tokens(flags: Flags) -> bool:
+    """Return whether the model's own next-token layers are loaded to draft with: `--spec-type` names mtp.
+
+    ik common/common.cpp:4287 (mparams.mtp); llama.cpp common/common.cpp:1625 (load_mtp: draft-mtp without `-md`).
+    """
+    types = {kind.partition(":")[0] for kind in speculation_types(flags)}
+    return bool(types & {"mtp", "draft-mtp"})
+
+
+def speculation_types(flags: Flags) -> tuple[str, ...]:
+    """Return the entries of all `--spec-type` options; in ik_llama.cpp each may carry `:key=value,…`."""
+    values = [option.partition(" ")[2] for option in flags.other if option.startswith("--spec-type ")]
+    return tuple(part for value in values for part in ([value] if ":" in value else value.split(",")) if part)
+
+
+def option_of(flags: Flags, names: tuple[str, ...], default: str) -> str:
+    """Return the value of the last of the options called `names`, or `default`."""
+    values = [value for name, _, value in (o.partition(" ") for o in flags.other) if name in names]
+    return values[-1] if values else default
