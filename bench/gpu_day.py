@@ -11,6 +11,7 @@ left out of all that, unless --busy is given.
 from __future__ import annotations
 
 import argparse
+import hashlib
 import math
 import statistics
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -103,6 +104,17 @@ class Predictions:
 
 def _rows(line: Line) -> Sequence[MeasuredRow]:
     return line.result.report.rows if line.result is not None else ()
+
+
+def machine_line(day: Day) -> str:
+    """Return what the day was measured on, with the rates of RAM and of copies that were measured first."""
+    told = day.head.hardware
+    cards = [
+        f"{gpu.name} ({gpu.pcie or 'link not known'}, copies {gpu.measured_copy_gbs or '?'} GB/s)" for gpu in told.gpus
+    ]
+    cpu = f"{told.cpu.model}, {told.cpu.physical_cores} cores" if told.cpu else "CPU not known"
+    ram = f"RAM read at {told.ram.measured_bandwidth_gbs or '?'} GB/s" if told.ram else "RAM not known"
+    return f"{day.head.started_at[:10]}: {', '.join(cards) or 'no GPU'}; {cpu}; {ram}"
 
 
 def memory_lines(predictions: Predictions, lines: Sequence[Line]) -> Iterator[str]:
@@ -246,14 +258,20 @@ def hop_lines(found: Sequence[Compared]) -> Iterator[str]:
             yield f"{what}: {more:+,.0f} µs a further card{told}"
 
 
-def case_of(line: Line, hardware: Hardware, number: int) -> dict[str, Any]:
+def author(day: Day) -> str:
+    """Return what the cases of a day begin with: no two machines or days share it, for the fit groups by it."""
+    digest = hashlib.sha256(msgspec.json.encode(day.head)).hexdigest()[:8]
+    return f"gpuday{day.head.started_at[:10].replace('-', '')}{digest}"
+
+
+def case_of(line: Line, hardware: Hardware, name: str) -> dict[str, Any]:
     """Return a speed step as a case of tests/data/perf_2026.jsonl: `bench.runs` and the fit take it."""
     step, rows = line.step, _rows(line)
     tool = engine_spec(step.engine).programs["bench"]
     report = line.result.report if line.result else None
     own: dict[str, Any] = msgspec.to_builtins(hardware)
     return {
-        "id": f"gpuday{line.at[:10].replace('-', '')}-{number}", "source": "make gpu-day", "date": line.at[:10],
+        "id": name, "source": "make gpu-day", "date": line.at[:10],
         "engine": step.engine, "backend": "CUDA" if step.cards else None,
         "build": report.engine_version if report else None, "tool": tool,
         "command": render(step.engine, "bench", to_flags(step.flags), model_path="model.gguf"),
@@ -326,8 +344,9 @@ def report(day: Day, folder: Path, busy: bool) -> Iterator[str]:
     cpu = day.head.hardware.cpu
     doubtful = [line for line in measured if is_busy(line, (cpu.physical_cores if cpu else None) or 1)]
     used = [line for line in measured if busy or line not in doubtful]
-    cases = [case_of(line, predictions.hardware(line.step), i) for i, line in enumerate(used, 1)]
+    cases = [case_of(line, predictions.hardware(line.step), f"{author(day)}-{i}") for i, line in enumerate(used, 1)]
     speeds = [one for line in measured for one in predictions.speeds(line)]
+    yield machine_line(day)
     yield from memory_lines(predictions, good)
     for part in (speed_lines, type_lines, copy_lines, copy_rate_lines, hop_lines):
         yield from part(speeds)

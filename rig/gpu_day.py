@@ -28,7 +28,7 @@ from types import FrameType
 import msgspec
 import psutil
 
-from rig.gpu_file import FORMAT, Day, Head, Line, append, read
+from rig.gpu_file import FORMAT, Day, Head, Line, append, last_words, read
 from rig.gpu_memory import Failed, see_memory
 from rig.gpu_models import file_name, write_model
 from rig.gpu_plan import Machine, Step, estimate, plan
@@ -54,7 +54,6 @@ FILE = "gpu-day.jsonl"
 ENGINES: tuple[Engine, ...] = ("llama.cpp", "ik_llama.cpp")  # the first one takes less time to build
 _BUILD = Path(__file__).parents[1] / "scripts" / "build_engine.sh"
 _BUILD_SECONDS = 3600
-_TAIL = 4_000
 
 
 def say(text: str) -> None:
@@ -183,7 +182,7 @@ class DayAtWork:
         except Failed as failed:
             return _line(step, began, failure=failed.failure, tail=failed.tail)
         except (AdvisorError, OSError, ValueError) as error:  # one step must not cost the others
-            text = f"{type(error).__name__}: {error}"[:500]
+            text = last_words(f"{type(error).__name__}: {error}")[:500]
             return _line(step, began, failure=Failure(kind="refused_by_engine", transient=False, text=text))
 
     def _build(self, step: Step, began: float) -> Line:
@@ -214,7 +213,7 @@ class DayAtWork:
                 stdout=subprocess.PIPE, stderr=file, text=True, timeout=_BUILD_SECONDS,
                 env=_build_environment(self.here.machine.threads),
             )  # fmt: skip
-        tail = log.read_text(errors="replace")[-_TAIL:]
+        tail = last_words(log.read_text(errors="replace"))
         return (Path(done.stdout.strip().splitlines()[-1]) if done.returncode == 0 else None), tail
 
     def _memory(self, step: Step, program: EngineProgram, path: Path, began: float) -> Line:
@@ -237,7 +236,7 @@ class DayAtWork:
             watched=self.here.gpus,
         )  # fmt: skip
         if found.failure is not None:
-            return _line(step, began, failure=found.failure, tail=found.log[-_TAIL:])
+            return _line(step, began, failure=found.failure, tail=last_words(found.log))
         model = ResultModel(repo=ON_DISK, revision=sha256, variant=path.stem, files=(file,))
         report = found.report(1, program, files_confirmed=True)
         return _line(step, began, result=SavedResult(model=model, document=document, report=report, measured_at=_now()))

@@ -16,11 +16,13 @@ from service.engine.errors import InvalidInput
 from service.engine.hardware import Hardware
 from service.engine.logs import LogBuffers
 from service.engine.measured import Failure
+from service.engine.reduction import reduced
 from service.wire.measuring.hosts import EngineBuild
 from service.wire.results.submissions import FORMAT as RESULTS
 from service.wire.results.submissions import SavedResult, SavedResults
 
 FORMAT: Literal["offload-advisor-gpu-day-1"] = "offload-advisor-gpu-day-1"
+_TAIL = 4_000
 
 
 class Head(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -98,6 +100,11 @@ def read(path: Path) -> Day:
     except msgspec.MsgspecError as error:
         raise InvalidInput(f"{path} is no file of a GPU day: {error}") from error
     return Day(head=head, lines=list({line.step.id: line for line in lines}.values()))
+
+
+def last_words(text: str) -> str:
+    """Return the end of what a program printed, without paths and names of this machine."""
+    return reduced(text[-_TAIL:])
 
 
 def append(path: Path, line: Head | Line) -> None:

@@ -20,7 +20,7 @@ from pathlib import Path
 
 import psutil
 
-from rig.gpu_file import MemorySeen, Taken
+from rig.gpu_file import MemorySeen, Taken, last_words
 from rig.gpu_plan import Step
 from service.engine.commands.render import bash, launch
 from service.engine.config import CPU
@@ -34,7 +34,6 @@ from workers.agent.local import LocalGpu
 
 _LOAD_SECONDS, _ANSWER_SECONDS = 120, 120
 _LOOK_SECONDS = 0.25
-_TAIL = 4_000
 
 Stop = Callable[[], str | None]
 
@@ -152,6 +151,6 @@ def _failed(step: Step, process: subprocess.Popen[bytes], log: Path, why: str) -
     status = process.poll()
     text = _text(log)
     if status is None:
-        return Failed(Failure(kind="hung", transient=False, text=why[:500]), text[-_TAIL:])
+        return Failed(Failure(kind="hung", transient=False, text=why[:500]), last_words(text))
     found = classify(status if status >= 0 else None, -status if status < 0 else None, False, text, step.engine)
-    return Failed(found or Failure(kind="crashed", transient=False, text=why[:500]), text[-_TAIL:])
+    return Failed(found or Failure(kind="crashed", transient=False, text=why[:500]), last_words(text))

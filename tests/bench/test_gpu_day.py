@@ -54,6 +54,8 @@ def test_cases_are_read_and_fitted_as_published_ones_are(capsys: pytest.CaptureF
     assert len(tests) >= len(cases)
     assert {test.observed for test in tests if test.observed in measured}
     assert f"{len(tests)} speeds fitted alone" in shown
+    (author,) = {runs.author_of(case) for case in cases}
+    assert re.fullmatch(r"gpuday20261124[0-9a-f]{8}", author)
     assert {case["model"]["shape"] for case in cases} == {"Qwen3-8B@1", "Qwen3-30B-A3B@1"}
 
 
