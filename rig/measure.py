@@ -3,7 +3,8 @@
 RIG: the folder that rig.build printed. Without --compare, N random commands on random cards and models are measured and
 written as lines of `tests/data/memory_rig_*.jsonl`; each is held to the prediction on the way. --compare: N lines of
 such a file (of ik_llama.cpp also `memory_arch_ik.jsonl` and `memory_split_ik.jsonl`), chosen by the seed, are measured
-again. Ends with 1 where a figure differs.
+again. --gpu-day, in place of all that: the commands of a GPU day (`rig/gpu_day.py`) for three cards. Ends with 1 where
+a figure differs.
 """
 
 from __future__ import annotations
@@ -22,11 +23,14 @@ import tempfile
 import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from rig.commands import random_run
+from rig.gpu_plan import Machine, plan
 from service.engine.commands import parse
+from service.engine.commands.render import launch
 from service.engine.config import Engine
+from service.engine.run_flags import to_flags
 from service.engine.units import MIB
 from tests import models
 from tests.bare_runs import memory_on
@@ -46,6 +50,7 @@ _CARDS = "all cards"  # of recorded figures that are theirs together
 _EXCHANGE = 32 * MIB  # -sm tensor on two cards: what they add up in, which the recorded figures leave out
 _LAST = 4
 _SECONDS = 240
+_FREE = 23_900  # MiB of a card of 24 GiB
 _COPIED = 8 << 30  # what is loaded by copying in RAM, within a minute
 PROGRAMS = {"server": "llama-server", "bench": "llama-bench", "sweep": "llama-sweep-bench"}
 
@@ -235,6 +240,22 @@ def _measure(rig: dict[str, str], n: int, seed: int, write: Path | None, files: 
     return wrong
 
 
+def _measure_gpu_day(rig: dict[str, str], files: Files) -> int:
+    """Hold each command of a GPU day to the prediction; return how many differ."""
+    found, tool = dict[str, list[str]](), "server" if rig["engine"] == "llama.cpp" else "sweep"
+    for step in plan(Machine(cards=(24 << 30,) * 3, threads=1, engines=(cast("Engine", rig["engine"]),))):
+        if not step.cards or step.flags.mmap:  # of a mapped file the range of its tensors is printed
+            continue
+        told = launch(step.engine, "server" if tool == "server" else "bench", to_flags(step.flags), model_path="")
+        run = Run(step.model, step.mix, tool, (_FREE,) * len(step.cards), told.arguments[2:])
+        printed = run_engine(rig, run, files.of(run.model, run.mix))
+        found[step.id] = _held(_row(step.id, rig["engine"], run, printed), run, printed)
+        print(f"{step.id}: {'; '.join(found[step.id]) or 'as predicted'}", flush=True)
+    wrong = sum(map(bool, found.values()))
+    print(f"{len(found) - wrong} of {len(found)} commands of a GPU day as predicted")
+    return wrong
+
+
 def _row(name: str, engine: str, run: Run, printed: Printed) -> dict[str, Any]:
     """A line as it was printed."""
     devices = {device: {f"{part}_mib": mib for part, mib in parts.items()} for device, parts in printed.mib.items()}
@@ -274,11 +295,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--write", type=Path)
     parser.add_argument("--compare", type=Path)
     parser.add_argument("--model", action="append", default=[], help="of tests/shapes, for random commands; repeatable")
+    parser.add_argument("--gpu-day", action="store_true")
     asked = parser.parse_args(arguments)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that no engine is left behind
     rig = json.loads((asked.rig / "rig.json").read_text())
     with tempfile.TemporaryDirectory() as folder:
         files = Files(Path(folder))
+        if asked.gpu_day:
+            return min(_measure_gpu_day(rig, files), 1)
         if asked.compare:
             return min(_compare(rig, asked.compare, asked.runs, asked.seed, files), 1)
         return min(_measure(rig, asked.runs, asked.seed, asked.write, files, asked.model), 1)
