@@ -23,6 +23,7 @@ _MAX_NAMES = 200
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.:\[\]-]{0,60}")
 _SIZE = re.compile(r"\s*=\s*(\d{1,12}\.\d\d) MiB")
 _LABEL = "buffer size"
+_PROJECTOR = "alloc_compute_meta:"  # llama.cpp tools/mtmd/clip.cpp: a projector's lines look like the model's
 _SPLITS = re.compile(r"\bsplits\s*=\s*(\d{1,9})")
 _OFFLOADED = re.compile(r"offloaded (\d{1,6})/(\d{1,6}) layers to GPU")
 _ARCHITECTURE = re.compile(r"general\.architecture str\s+= (\S{1,64})|(?:print_meta|print_info): arch\s+= (\S{1,64})")
@@ -166,6 +167,8 @@ def free_mib(lines: Sequence[str]) -> dict[str, int]:
 def _buffer(line: str) -> tuple[str, str, float] | None:
     """Return buffer type, part and MiB of a line such as `CUDA0 KV buffer size = 224.00 MiB`."""
     before, label, after = line.partition(_LABEL)
+    if _PROJECTOR in before:
+        return None
     size = _SIZE.match(after) if label else None
     words = before[-_MAX_NAMES:].split()
     part = words.pop() if words and words[-1] in _PARTS else "model"
@@ -179,7 +182,7 @@ def _device(name: str) -> str:
 
 
 def _graph_splits(lines: list[str]) -> int | None:
-    found = [match for line in lines if (match := _SPLITS.search(line))]
+    found = [match for line in lines if _PROJECTOR not in line and (match := _SPLITS.search(line))]
     return int(found[-1][1]) if found else None
 
 
