@@ -21,7 +21,10 @@ messages are the speed model's, with the flags or the placement corrected and no
 
 {count} rules; today's builds are {builds}.
 `slower-than-expected`, `faster-than-expected`, `log-differs`, `log-of-another-model` and `log-without-buffers` come
-from figures that were given with a command ([check.md](check.md)). This file is written by `make openapi`.
+from figures that were given with a command ([check.md](check.md)). `logs-differ`, a warning, comes from a service:
+logs of three rigs or more print a buffer that is not as computed for such a build, architecture and back end, and more
+rigs do than do not ([trust.md](trust.md#what-logs-teach)); it says which, by how much, and that memory may be off by
+that. This file is written by `make openapi`.
 """
 
 

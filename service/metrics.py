@@ -185,7 +185,7 @@ BOT_SECONDS = Metric(
 )
 JOB_SUCCEEDED = Metric(
     Gauge, "advisor_job_last_success_timestamp_seconds", "When a scheduled job (docs/operating.md) ended well last.",
-    "shared", job=("advices", "runs", "trust", "published", "dumps", "purge", "calibrate"),
+    "shared", job=("advices", "runs", "trust", "logs", "published", "dumps", "purge", "calibrate"),
 )  # fmt: skip
 
 ADVICES = Metric(
@@ -210,6 +210,11 @@ REMOVALS = Metric(Gauge, "advisor_removal_requests_open", "Requests to remove a 
 REMOVAL_AGE = Metric(
     Gauge, "advisor_oldest_removal_request_seconds", "Age of the oldest request for removal; 0 where none is.", "asked"
 )
+DIFFERENCES = Metric(
+    Gauge, "advisor_memory_differences", "Differences between printed and computed buffers that no operator has "
+    "settled: shown by nobody who is known, by a known owner, or by so many that answers say so.",
+    "asked", state=("unconfirmed", "open", "warned"),
+)  # fmt: skip
 WORKERS = Metric(Gauge, "advisor_workers", "Workers that said lately that they are there.", "asked")
 
 

@@ -283,7 +283,7 @@ def _add_moderate(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "subject", nargs="?", metavar="SUBJECT",
         help="a result's id (hide, show, remove), a report's (close), a request's for removal (refuse), "
-        "a host's pseudonym (revoke), an account's name",
+        "a host's pseudonym (revoke), a difference's name on /accuracy (settle), an account's name",
     )  # fmt: skip
     parser.add_argument("--reason", metavar="TEXT", help="why: kept in the audit log, and shown where a result is")
 

@@ -336,7 +336,7 @@ class AdviceBody(msgspec.Struct, frozen=True, kw_only=True):
 
     `headline` is the sentence that a newcomer understands; `considered` counts the candidates whose speed was bounded,
     `placed` those of them whose placement, memory and speed were computed in full. `model_slug`: under what results of
-    this model are filed.
+    this model are filed; `architecture`: what its header names, None in answers from before that was kept.
     """
 
     headline: str
@@ -352,3 +352,4 @@ class AdviceBody(msgspec.Struct, frozen=True, kw_only=True):
     mine: Mine | None = None
     what_if: list[WhatIf] = []
     model_slug: str | None = None
+    architecture: str | None = None

@@ -412,3 +412,24 @@ calibration = Table(
     Column("n_results", Integer, nullable=False),
     Column("made_at", UtcDateTime, nullable=False, index=True),
 )
+
+# What the printed buffers of a result say of their prediction (service.engine.check.learning), as the `version` of the
+# engine model sees it; of the same difference all rows together are one entry of `/accuracy`. Columns other than the
+# first two are null where the result says nothing, those from `part` on where everything is as computed.
+comparison = Table(
+    "comparison",
+    metadata,
+    Column("result_id", ForeignKey("result.id", ondelete="CASCADE"), primary_key=True),
+    Column("version", Integer, nullable=False),
+    Column("engine", String(16)),
+    Column("architecture", String(64)),
+    Column("era", String(11)),
+    Column("backend", String(16)),
+    Column("agrees", _JSON),
+    Column("part", String(12), index=True),
+    Column("place", String(4)),
+    Column("way", String(5)),
+    Column("measured", Float),
+    Column("expected", Float),
+    Index("comparison_architecture", "architecture"),
+)

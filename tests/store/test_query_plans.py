@@ -13,7 +13,7 @@ from sqlalchemy import Engine, event, text
 
 from service.engine.measured.classes import DEPTHS
 from service.store.measuring import runs
-from service.store.results import contributors, leaderboard, listed_results
+from service.store.results import comparisons, contributors, leaderboard, listed_results
 from service.store.results.leaderboard import BoardFilter
 from service.store.results.listed_results import ResultFilter
 from service.store.viewers import Viewer
@@ -57,6 +57,7 @@ QUESTIONS: dict[str, Callable[[Engine], object]] = {
     "for dumps": lambda e: listed_results.after_id(e, "", 500, A_DAY),
     "hosts that wait": lambda e: runs.waiting_for(e, ["x" * 22, "y" * 22], A_DAY),
     "hosts that ask": lambda e: runs.concerned(e, ["x" * 22, "y" * 22], A_DAY),
+    "what logs say": lambda e: comparisons.of_architecture(e, "qwen3", A_DAY),
     "by tier": lambda e: contributors.by_tier(e, "x" * 22),
 }
 _LARGE = ("board", "other", "result", "result_speed", "run", "run_host", "host")

@@ -73,6 +73,14 @@ class Build(msgspec.Struct, frozen=True, kw_only=True):
         return self.rules.memory if self.date or self.max_copies else None
 
     @property
+    def era(self) -> str:
+        """The day since which its rules hold; that of the newest known build and a `+` for newer ones."""
+        if self.newer:
+            return f"{_history(self.engine).today.date}+"
+        changes, oldest = _history(self.engine).changes, _history(self.engine).today.oldest
+        return max((c.date for c in changes if not self.date or c.date <= self.date), default=oldest)
+
+    @property
     def changes(self) -> tuple[BuildChange, ...]:
         """What changed since, oldest first."""
         return tuple(c for c in _history(self.engine).changes if self.date and c.date > self.date)

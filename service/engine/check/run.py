@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from service.engine.builds import Build, BuildAsked
 from service.engine.check.compare import compare_buffers, compare_speeds, log_findings, measured_findings, slow_phase
+from service.engine.check.learning import Reported, reported_findings
 from service.engine.check.report import CheckedMemory, CheckReport, CompanionMemory
 from service.engine.commands import ParsedCommand, parse
 from service.engine.config import ENGINES, Allocator, Engine
@@ -29,7 +30,7 @@ def check(
     command: str, engine: Engine | None, model: Model, hardware: Rig, *, depths: Sequence[int] | None = None,
     allocator: Allocator = "cuda", measured: Sequence[MeasuredSpeed] = (), log: str | None = None,
     build: BuildAsked | str | None = None, companion_headers: CompanionHeaders = NO_COMPANIONS,
-    reserve_mib: int | Sequence[int] | None = None,
+    reserve_mib: int | Sequence[int] | None = None, reported: Sequence[Reported] = (),
 ) -> CheckReport:  # fmt: skip
     """Return memory, speed and findings of a command; `measured` speeds and a pasted `log` next to what is expected.
 
@@ -37,6 +38,7 @@ def check(
     None: today's. `companion_headers`: of the draft model and projector that the command loads.
     `depths` in tokens; None: some up to the context.
     `reserve_mib`: what proposed changes leave free on every GPU, or a list by card; None: as in an advice.
+    `reported`: where logs of others differ from what is computed of this architecture.
     What the engine would stop at is a finding, and the figures are without it.
     Raises InvalidFlags for a command that cannot be read, InvalidInput for an unknown build, a log without figures or
     too many depths.
@@ -57,7 +59,8 @@ def check(
         *compare_speeds(case, [*measured, *(known.speeds if known else ())]),
         *(compare_buffers(case, known) if known else ()),
     ]
-    found = in_order([*strange, *measured_findings(compared), *findings(case, slow_phase(compared))])
+    shown = [*strange, *measured_findings(compared), *reported_findings(reported, case)]
+    found = in_order([*shown, *findings(case, slow_phase(compared))])
     return CheckReport(
         verdict=_verdict(case, found),
         engine=case.engine,

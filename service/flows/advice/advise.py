@@ -28,6 +28,7 @@ from service.flows.advice.reading import Advise
 from service.flows.advice.repos import known_revision, list_repo, reading
 from service.flows.advice.requests import Request, parse_request, request_key
 from service.flows.context import Context
+from service.flows.results.differences import with_differences
 from service.hub.listing import RepoListing
 from service.logs import Log
 from service.queue.progress import publish
@@ -279,7 +280,7 @@ def _compute(context: Context, row: StoredAdvice, advise: Advise) -> AdviceBody:
         what_if, pace = request.canonical.what_if, Pace(lambda words, share: report(words))
         body = models.advised(advise, request.hardware, request.goal, constraints, what_if, calibration, pace)
     filed = model_identity(row.repo, models.variants[0].model)
-    return msgspec.structs.replace(body, model_slug=filed.slug)
+    return msgspec.structs.replace(body, model_slug=filed.slug, architecture=filed.arch)
 
 
 def _pin(
@@ -310,7 +311,7 @@ def _as_advice(row: StoredAdvice, context: Context | None = None, viewer: Viewer
     request = row.request
     known: dict[str, Any] = {"hardware": request.hardware, "goal": None}
     if row.body is not None:
-        body = with_results(context, row, row.body, viewer) if context else row.body
+        body = _joined(context, row, row.body, viewer) if context else row.body
         known = {**msgspec.structs.asdict(body), "card": card_of(body)}
     return Advice(
         id=row.id,
@@ -323,6 +324,11 @@ def _as_advice(row: StoredAdvice, context: Context | None = None, viewer: Viewer
         created_at=row.created_at.isoformat(timespec="seconds"),
         **known,
     )
+
+
+def _joined(context: Context, row: StoredAdvice, body: AdviceBody, viewer: Viewer) -> AdviceBody:
+    """The answer with what was measured of it, and what others' logs have shown of its memory."""
+    return with_differences(context, with_results(context, row, body, viewer), row.request.constraints)
 
 
 def _computed_again(row: StoredAdvice) -> str | None:

@@ -12,6 +12,7 @@ from service.flows.advice.companions import companions
 from service.flows.advice.reading import read_models
 from service.flows.advice.repos import list_repo, reading
 from service.flows.context import Context
+from service.flows.results.differences import reported_of
 from service.hub.listing import RepoListing
 from service.hub.references import RepoReference, parse_reference
 from service.store.advice import listings
@@ -41,7 +42,9 @@ def check_command(context: Context, asked: CheckRequest, admit_new_repo: Callabl
             parsed, asked.draft, asked.mmproj, listing, _lister(context, admit_new_repo), context.hub.read_header
         )
     assumed = (*named.assumed, *assumed_variant(listing, reference, parsed, variant))
-    return checked(asked, models.variants[0], rig, headers, assumed)
+    variant_model = models.variants[0]
+    reported = reported_of(context, variant_model.model.architecture)
+    return checked(asked, variant_model, rig, headers, assumed, reported)
 
 
 def _lister(context: Context, admit_new_repo: Callable[[], None]) -> Callable[[RepoReference], RepoListing]:

@@ -8,6 +8,7 @@ from service.engine.advise import VariantModel
 from service.engine.calibration import Calibration
 from service.engine.catalogue import resolve
 from service.engine.check import check
+from service.engine.check.learning import Reported
 from service.engine.commands import ParsedCommand
 from service.engine.hardware import Assumption, Hardware, Rig
 from service.engine.hardware_text import parse_hardware
@@ -31,8 +32,10 @@ def rig_of(
 def checked(
     asked: CheckRequest | BatchCase, variant: VariantModel, rig: Rig,
     companion_headers: CompanionHeaders = NO_COMPANIONS, assumed: Sequence[Assumption] = (),
+    reported: Sequence[Reported] = (),
 ) -> Checked:  # fmt: skip
-    """Return the check of a request whose model is known; `assumed`: how it was found. Raises InvalidInput."""
+    """Return the check of a request whose model is known; `assumed`: how it was found, `reported`: what logs of others
+    say of its memory. Raises InvalidInput."""
     report = check(
         asked.command,
         asked.engine,
@@ -45,6 +48,7 @@ def checked(
         companion_headers=companion_headers,
         build=asked.build,
         reserve_mib=asked.reserve_mib,
+        reported=reported,
     )
     known = {name: getattr(report, name) for name in report.__struct_fields__}
     known["assumed"] = [*assumed, *report.assumed]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import time
+from collections import Counter
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
@@ -17,6 +18,7 @@ from sqlalchemy import QueuePool
 
 from service.errors import ServiceUnavailable
 from service.flows.context import Context
+from service.flows.results.differences import open_differences
 from service.metrics import BOT_ANSWERS_LOST, HUB_ANSWERED, HUB_FAILED
 from service.queue.connection import connect, unavailable_as_such
 from service.queue.counters import COUNTERS, last
@@ -33,9 +35,13 @@ _ONLINE = timedelta(minutes=2)
 
 
 class QueueLengths(msgspec.Struct, frozen=True, kw_only=True):
-    """What waits at this moment, and who is there. `n_workers` None: Redis does not answer."""
+    """What waits at this moment, and who is there. `n_workers` None: Redis does not answer.
+
+    `differences`: of printed buffers, how many wait in each state.
+    """
 
     work: health.Backlog
+    differences: dict[str, int]
     n_workers: int | None
 
 
@@ -48,10 +54,12 @@ def backlog(context: Context) -> QueueLengths:
     """Return what waits. Raises DatabaseUnavailable."""
     now = context.clock()
     work = health.backlog(context.engine, now, now - _ONLINE)
+    differences = Counter[str](one.state for one in open_differences(context))
     try:
-        return QueueLengths(work=work, n_workers=n_workers(context.redis))
+        workers = n_workers(context.redis)
     except (RedisError, OSError):
-        return QueueLengths(work=work, n_workers=None)
+        workers = None
+    return QueueLengths(work=work, differences=dict(differences), n_workers=workers)
 
 
 def send_counts(redis: Redis) -> None:

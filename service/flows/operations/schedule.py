@@ -17,12 +17,14 @@ from service.flows.context import Context
 from service.flows.measuring import runs
 from service.flows.operations.retention import purge
 from service.flows.results import calibration, dumps, seed, trust
+from service.flows.results.differences import compare_logs
 from service.logs import Log
 from service.settings import Settings
 
 log = Log("jobs")
 
 _DAY = timedelta(days=1)
+_TEN_MINUTES = timedelta(minutes=10)
 _RETRIES = 24  # what failed is tried again after this share of its interval
 
 
@@ -63,7 +65,14 @@ def schedule(settings: Settings) -> tuple[Job, ...]:
     jobs = (
         Job("advices", sweep, requeue_unfinished, "queues advices again that nobody works on any more", at_start=True),
         Job("runs", sweep, runs.sweep, "takes runs back from hosts that fell silent, ends those that nobody took"),
-        Job("trust", timedelta(minutes=10), trust.sweep, "decides on results whose account has become old enough"),
+        Job("trust", _TEN_MINUTES, trust.sweep, "decides on results whose account has become old enough"),
+        Job(
+            "logs",
+            _TEN_MINUTES,
+            compare_logs,
+            "holds buffers that logs print against what is computed",
+            own_process=True,
+        ),
         Job("published", _DAY, _import_published, "adds the published results that the package has", at_start=True),
         Job("dumps", _DAY, _write_dumps, "writes the dumps of all results", at_hour=3, own_process=True),
         Job("purge", _DAY, _purge, "removes what is older than the settings allow", at_hour=4),

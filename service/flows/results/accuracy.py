@@ -18,14 +18,24 @@ from service.engine.config import CPU
 from service.engine.errors import AdvisorError
 from service.engine.measured import measured_speed
 from service.flows.context import Records
+from service.flows.results.differences import Entry, open_differences
 from service.flows.results.read_results import safe
 from service.store.results import accuracy as store
 from service.store.results import calibrations
 from service.store.results.accuracy import Predicted
-from service.wire.results.accuracy import Accuracy, AccuracyLine, CalibrationUsed, Division, Figure, WorstCase
+from service.wire.results.accuracy import (
+    Accuracy,
+    AccuracyLine,
+    CalibrationUsed,
+    Division,
+    Figure,
+    MemoryDifference,
+    WorstCase,
+)
 
 MOST_RESULTS = 2_000
 _WORST = 5
+_MOST_DIFFERENCES = 50
 _KEPT = timedelta(minutes=10)
 _SHALLOW, _DEEP = 1_024, 8_192
 _IN_RAM = 0.2  # of the weights: below it they are the token embedding, which both engines keep there
@@ -64,6 +74,7 @@ def accuracy(context: Records) -> Accuracy:
         worst=[case for f in _FIGURES for case in _worst([e for e in errors if e.figure == f])],
         calibration=calibrations.version_in_force(context.engine) or shipped().version,
         calibrations=[_used(one) for one in calibrations.newest(context.engine)],
+        differences=[_difference(one) for one in open_differences(context)[:_MOST_DIFFERENCES]],
     )
 
 
@@ -216,6 +227,26 @@ def _case(error: Error) -> WorstCase:
         predicted=round(error.predicted, 2),
         measured=round(error.measured, 2),
         measured_at=result.measured_at.date().isoformat(),
+    )
+
+
+def _difference(one: Entry) -> MemoryDifference:
+    said = one.reported
+    return MemoryDifference(
+        name=said.name,
+        engine=said.subject.engine,
+        builds=said.subject.era,
+        architecture=safe(said.subject.architecture),
+        backend=said.subject.backend,
+        place=said.place,
+        part=said.part,
+        rigs=said.rigs,
+        agreeing=said.agreeing,
+        low=round(said.low, 2),
+        high=round(said.high, 2),
+        state=one.state,
+        since=one.since.date().isoformat(),
+        results=list(one.results),
     )
 
 

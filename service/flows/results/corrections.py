@@ -19,7 +19,7 @@ from service.flows.results.parse_submission import MOST_REMARKS, parse_submissio
 from service.flows.results.read_results import read_result, require_visible
 from service.flows.results.trust import judged, settle_in
 from service.store.ids import is_id
-from service.store.results import results
+from service.store.results import comparisons, results
 from service.store.results.results import DELETED_HIDDEN, MOST_CHANGES, OPERATOR, StoredChange, StoredResult
 from service.store.results.trust import writing
 from service.wire.results.results import Result
@@ -55,6 +55,7 @@ def correct(
             if results.state_in(connection, row.id) != row.state:
                 raise InvalidInput(_MEANWHILE, field="id")
             results.change(connection, row.id, **values)
+            comparisons.forget(connection, row.id)
             results.add_change(connection, change)
             for cell in dict.fromkeys((row.cell, new.cell)):
                 settle_in(connection, cell, context.clock())

@@ -13,7 +13,9 @@ from service.flows.accounts import Caller
 from service.flows.context import Records
 from service.flows.operations import removals
 from service.flows.results import trust
+from service.flows.results.differences import open_differences
 from service.flows.results.read_results import read_result
+from service.store import versions
 from service.store.ids import is_id, is_name
 from service.store.measuring import hosts
 from service.store.results import moderation as store
@@ -40,7 +42,7 @@ def moderate(context: Records, by: str, asked: Moderation) -> AuditEntry:
     acts: dict[str, Callable[[Records, Act], Act]] = {
         "hide": _hide, "show": _show, "ban": _ban, "unban": _unban,
         "trust": _trust, "distrust": _distrust, "close": _close,
-        "revoke": _revoke, "remove": removals.remove, "refuse": removals.refuse,
+        "revoke": _revoke, "remove": removals.remove, "refuse": removals.refuse, "settle": _settle,
     }  # fmt: skip
     return _entry(acts[asked.action](context, Act(now, by, asked.action, asked.subject, reason)))
 
@@ -172,6 +174,16 @@ def _revoke(context: Records, act: Act) -> Act:
             raise InvalidInput("no host has this pseudonym or id, or it is revoked already", field="subject")
         hosts.change_in(connection, host_id, act.at, state="revoked")
         act = act._replace(subject=host_id)
+        store.note(connection, act)
+    return act
+
+
+def _settle(context: Records, act: Act) -> Act:
+    """What logs have shown until now is explained; the same of later results counts again."""
+    if all(one.reported.name != act.subject for one in open_differences(context)):
+        raise InvalidInput("no difference that is not settled has this name: /v1/accuracy lists them", field="subject")
+    with writing(context.engine) as connection:
+        versions.count_change(connection)
         store.note(connection, act)
     return act
 

@@ -89,7 +89,7 @@ def as_result(found: ListedResult) -> Result:
         ),
         hardware=_unnamed(row.hardware),
         build=safe(row.build) if row.build else None,
-        command=_command(row),
+        command=command_of(row),
         failure=row.failure and msgspec.structs.replace(row.failure, text=clean(row.failure.text)),
         outcome=msgspec.structs.replace(outcome_of(row), build=safe(row.build or "")),
         remarks=clean(row.remarks) if row.remarks else None,
@@ -127,7 +127,8 @@ def _unnamed(hardware: Hardware) -> Hardware:
     return msgspec.structs.replace(hardware, gpus=gpus, notes=None)
 
 
-def _command(row: StoredResult) -> str | None:
+def command_of(row: StoredResult) -> str | None:
+    """Return the command of a result as it was given, or what the flags of an agent's run are as a command."""
     if row.command is not None or row.flags is None or row.model is None:
         return clean(row.command) if row.command else None
     try:

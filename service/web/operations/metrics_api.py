@@ -57,6 +57,8 @@ def _set(found: QueueLengths) -> None:
     metrics.QUESTION_LATE.only.set(work.question_overdue_seconds)
     metrics.REMOVALS.only.set(work.removal_requests)
     metrics.REMOVAL_AGE.only.set(work.oldest_removal_request_seconds)
+    for state in metrics.DIFFERENCES.labels["state"]:
+        metrics.DIFFERENCES.of(state).set(found.differences.get(state, 0))
     metrics.WORKERS.only.set(found.n_workers or 0)
 
 

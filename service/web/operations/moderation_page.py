@@ -33,6 +33,7 @@ _MEANINGS: dict[Action, str] = {
     "close": "close the report", "refuse": "refuse the request for removal", "ban": "ban the account",
     "unban": "lift the ban of the account", "trust": "vouch for the account",
     "distrust": "stop vouching for the account", "revoke": "end the host for good",
+    "settle": "settle the difference of buffers",
 }  # fmt: skip
 _ACTIONS = [("", "nothing: show what waits"), *((action, _MEANINGS[action]) for action in get_args(Action))]
 _FIELDS = {name: name for name in ("action", "reason", "token")} | {"subject": "named"}

@@ -22,6 +22,14 @@ _DIVISIONS = {
     "depth": "Depth",
     "month": "Month",
 }
+_PARTS = {
+    "weights": "Weights",
+    "kv": "Cache",
+    "compute": "Compute buffer",
+    "output": "Output buffer",
+    "graph_splits": "Splits of the graph",
+}
+_STATES = {"unconfirmed": "Nobody known shows it", "open": "Open", "warned": "Answers say so"}
 
 
 @get("/accuracy", sync_to_thread=True)
@@ -36,6 +44,8 @@ def accuracy(request: Request[Any, Any, Any], services: NamedDependency[Services
         found=found,
         figures=[(figure, title, lines[figure]) for figure, title in _FIGURES.items() if lines[figure]],
         divisions=_DIVISIONS,
+        parts=_PARTS,
+        states=_STATES,
     )
 
 

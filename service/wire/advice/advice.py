@@ -94,7 +94,8 @@ class Card(msgspec.Struct, frozen=True, kw_only=True):
 class Advice(msgspec.Struct, frozen=True, kw_only=True):
     """One advice as it is read. Until `ready`, the lists are empty; `problem` is set when it failed.
 
-    `model_slug`: under what results of its model are filed, as in `/models/SLUG` and `/v1/results`.
+    `model_slug`: under what results of its model are filed, as in `/models/SLUG` and `/v1/results`; `architecture`: as
+    its header names it.
     `computed_again`: set where it was not kept, and is another version's than at first.
     """
 
@@ -117,6 +118,7 @@ class Advice(msgspec.Struct, frozen=True, kw_only=True):
     mine: Mine | None = None
     what_if: list[WhatIf] = []
     model_slug: str | None = None
+    architecture: str | None = None
     problem: Problem | None = None
     computed_again: str | None = None
     created_at: str | None = None

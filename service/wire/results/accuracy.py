@@ -6,6 +6,7 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
+from service.engine.check.learning import Part, Place
 from service.engine.config import Engine
 
 Figure: TypeAlias = Literal["tg", "pp", "memory"]
@@ -59,12 +60,37 @@ class CalibrationUsed(msgspec.Struct, frozen=True, kw_only=True):
     pp_after: float
 
 
+class MemoryDifference(msgspec.Struct, frozen=True, kw_only=True):
+    """Buffers that logs print otherwise than is computed, not settled yet. `name`: by which an operator settles it.
+
+    `builds`: since when their rules hold, a `+`: newer than those known here. `part` of `place` (a card; CPU: RAM) is
+    the first that differs. `rigs`: on how many it does, each of another owner known for two weeks; `agreeing`: on
+    how many it is as computed. `low`, `high`: measured less computed, in MiB, of splits their number. `state`:
+    `unconfirmed` without any such rig, else `open`; `warned`: answers say so. `results`: the newest that show it.
+    """
+
+    name: str
+    engine: Engine
+    builds: str
+    architecture: str
+    backend: str
+    place: Place
+    part: Part
+    rigs: int
+    agreeing: int
+    low: float
+    high: float
+    state: Literal["unconfirmed", "open", "warned"]
+    since: str
+    results: list[str]
+
+
 class Accuracy(msgspec.Struct, frozen=True, kw_only=True):
     """How good predictions are: each result next to what was predicted of it before it was measured.
 
     `n_results`: how many were looked at, the newest, `n_published` of them published elsewhere and predicted by
     parameters that saw neither their author nor their machine; `since`: when the oldest of them was measured. `worst`:
-    by figure, the largest errors first.
+    by figure, the largest errors first. `differences`: of buffers, those of most rigs first.
     """
 
     n_results: int
@@ -74,3 +100,4 @@ class Accuracy(msgspec.Struct, frozen=True, kw_only=True):
     worst: list[WorstCase]
     calibration: str
     calibrations: list[CalibrationUsed] = []
+    differences: list[MemoryDifference] = []

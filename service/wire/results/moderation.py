@@ -10,7 +10,9 @@ from msgspec import Meta
 from service.wire.results.results import ResultState
 
 ReportKind: TypeAlias = Literal["wrong-figures", "not-theirs", "private", "offensive", "spam", "other"]
-Action: TypeAlias = Literal["hide", "show", "ban", "unban", "trust", "distrust", "close", "revoke", "remove", "refuse"]
+Action: TypeAlias = Literal[
+    "hide", "show", "ban", "unban", "trust", "distrust", "close", "revoke", "remove", "refuse", "settle"
+]
 
 
 class AbuseReport(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -46,7 +48,7 @@ class Moderation(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     """Something that an operator does, and why: `hide` and `show` a result by its id; `ban`, `unban`, `trust` (vouch
     for) and `distrust` an account by its name or pseudonym; `close` a report by its id; `revoke` a host for good,
     by its pseudonym or id; `remove` a result for good by its id, which grants requests about it; `refuse` a request for
-    removal by the request's id."""
+    removal by the request's id; `settle` a difference of buffers by its name in `/v1/accuracy`."""
 
     action: Action
     subject: Annotated[str, Meta(min_length=1, max_length=120)]
@@ -54,7 +56,8 @@ class Moderation(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 
 class AuditEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """One line of what operators did. `subject`: the id of a result, report or host, or the name of an account."""
+    """One line of what operators did. `subject`: the id of a result, report or host, or the name of an account or
+    a difference."""
 
     at: str
     by: str

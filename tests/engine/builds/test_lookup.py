@@ -138,3 +138,22 @@ def test_the_history_is_in_order_and_names_rules_that_exist(engine: Engine) -> N
         flat = structs.asdict(before) | structs.asdict(before.memory)
         for name, value in change.before.items():
             assert set(value) <= set(flat[name]) if isinstance(value, list) else flat[name] == value
+
+
+@pytest.mark.parametrize(
+    ("engine", "asked", "era"),
+    [
+        (IK, None, "2026-08-13"),
+        (IK, "2026-08-14", "2026-08-13"),
+        (IK, "2026-08-13", "2026-08-13"),
+        (IK, "2026-08-12", "2026-08-07"),
+        (IK, "2026-11-01", "2026-08-15+"),
+        (LLAMA, "2026-07-01", "2026-05-30"),
+        (LLAMA, "2024-08-02", "2024-08-01"),
+    ],
+)
+def test_builds_of_an_era_have_the_same_rules(engine: Engine, asked: str | None, era: str) -> None:
+    build = resolve_build(engine, asked)
+    assert build.era == era
+    if not era.endswith("+"):
+        assert resolve_build(engine, era).rules == build.rules

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from redis import Redis
 
 from service.engine.advice import AdviceBody
+from service.engine.check.learning import Difference, Lesson, Subject
 from service.engine.hardware import Assumption
 from service.engine.measured import Failure, Prediction
 from service.flows.accounts import hashed
@@ -22,6 +23,7 @@ from service.queue.embedded import EmbeddedValkey
 from service.settings import Settings
 from service.store import accounts
 from service.store.advice.advices import State, StoredAdvice
+from service.store.results import comparisons
 from service.wire.advice.advice import AdviceRequest
 from service.wire.results.results import Published
 from tests import rigs
@@ -94,6 +96,9 @@ def _filled(context: Context, name: str | None) -> dict[str, str]:
     ]
     keep(context.engine, of_agent, log=(name or "") + _LOG)
     keep(context.engine, *others)
+    subject = Subject(engine="ik_llama.cpp", architecture=(name or "qwen3moe")[:64], era="2026-08-13", backend="CUDA")
+    off = Difference(part="compute", place="card", way="above", measured=812.0, expected=716.5)
+    comparisons.keep(context.engine, of_agent.id, 1, Lesson(subject=subject, agrees=("card kv",), difference=off))
     pseudonym = accounts.ensure(context.engine, "alice", ("anybody",), NOW).pseudonym
     ids = [of_agent.id, *(one.id for one in others)]
     return {
