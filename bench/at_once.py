@@ -18,7 +18,6 @@ from service.engine.builds import BuildAsked, resolve_build
 from service.engine.catalogue import engine_devices, resolve
 from service.engine.config import Flags
 from service.engine.hardware_text import parse_hardware
-from service.engine.memory import place
 from service.engine.run.resolved import ResolvedRun, resolve_run
 from service.engine.speed import work_of
 from service.engine.speed.at_once import TOO_FAST, evaluation
@@ -35,7 +34,6 @@ def run_of(table: dict[str, Any]) -> ResolvedRun:
     model = build(table["model"], table["mix"])
     devices = engine_devices(rig, "llama.cpp", (0,))
     flags = Flags(n_ctx=65536, n_batch=2048, n_ubatch=512, flash_attn="on")
-    placement = place("llama.cpp", model, flags, [device.free for device in devices])
     return resolve_run(
         "llama.cpp",
         model,
@@ -43,7 +41,6 @@ def run_of(table: dict[str, Any]) -> ResolvedRun:
         rig,
         devices,
         resolve_build("llama.cpp", BuildAsked(date=table["date"])),
-        placement=placement,
     )
 
 

@@ -13,7 +13,7 @@ from service.engine.speed import work_of
 from service.engine.speed.binding import bound_machine
 from service.engine.speed.fitting import Values
 from service.engine.speed.generation import token_seconds
-from service.engine.speed.machine import Machine, machine_of
+from service.engine.speed.machine import Machine
 from service.engine.speed.predict import prompt_seconds
 from service.engine.speed.work import Work
 
@@ -31,7 +31,7 @@ class Row(msgspec.Struct, frozen=True):
     def machine(self, p: Values) -> Machine:
         """Return the machine of the run, as its binding to sockets leaves it."""
         s = self.test.setup
-        return bound_machine(machine_of(s.rig, s.devices, self.test.flags, p), s.whole or s.rig, s.binding)
+        return bound_machine(s.whole or s.rig, s.devices, self.test.flags, p, s.binding)
 
     def log_seconds(self, p: Values) -> float:
         """Return the logarithm of the predicted seconds a token."""

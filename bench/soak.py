@@ -21,7 +21,7 @@ from service.engine.gguf import NeedMore, parse_header
 from service.engine.hardware_text import parse_hardware
 from service.engine.logs import read_log
 from service.engine.model import build_model
-from service.engine.overrides import compile_override
+from service.engine.overrides import matching
 from service.engine.submission import read_paste
 from service.hub.references import parse_repo_reference
 from tests.models import gguf_bytes
@@ -45,7 +45,7 @@ READERS: dict[str, Reader] = {
     "hardware": _text(parse_hardware),
     "command": _text(lambda text: parse(text, "ik_llama.cpp")),
     "command of llama.cpp": _text(lambda text: parse(text, "llama.cpp")),
-    "override": _text(compile_override),
+    "override": _text(lambda text: matching(text, ("blk.0.ffn_up.weight",))),
     "repo": _text(parse_repo_reference),
     "log": _text(read_log),
     "paste": _text(read_paste),

@@ -28,9 +28,8 @@ from service.engine.planner.explaining.commands import Files, commands
 from service.engine.planner.explaining.comparison import current_command_sentence, versus_current
 from service.engine.planner.explaining.costly_constraints import costly_constraints
 from service.engine.planner.explaining.hints import with_hints
-from service.engine.planner.explaining.limits import what_limits
 from service.engine.planner.explaining.picked import with_picks
-from service.engine.planner.explaining.reasons import difference, notes_of, reasons
+from service.engine.planner.explaining.reasons import difference, notes_of, reasons, what_limits
 from service.engine.planner.explaining.rejected import rejected
 from service.engine.planner.explaining.what_if import Present, answers, check_questions
 from service.engine.planner.pricing.fit import max_context

@@ -39,16 +39,6 @@ _BRACKET_ESCAPES = {"d": "0-9", "s": r" \t\v\f\r", "w": "A-Za-z0-9_", "b": r"\x0
 _CONTROL_ESCAPES = {"t": r"\t", "r": r"\r", "f": r"\f", "v": r"\v", "0": r"\x00"}
 
 
-def compile_override(pattern: str) -> Callable[[str], bool]:
-    """Return a function that says whether `pattern` is found in a tensor name, as std::regex_search does.
-
-    Raises InvalidFlags for a pattern that the engines would refuse (std::regex_error), or that is too long; the
-    function returned raises it when a match takes more than 50 ms.
-    """
-    _compiled(pattern)
-    return lambda name: bool(matching(pattern, (name,)))
-
-
 def is_easy(pattern: str) -> bool:
     """Return whether `regex` keeps its time limit on a pattern, whatever the names.
 
@@ -68,7 +58,8 @@ Match: TypeAlias = Callable[[str, Sequence[str]], Sequence[int]]
 def matching(pattern: str, names: Sequence[str]) -> list[int]:
     """Return the indices, ascending, of the names in which `pattern` is found. All names share 50 ms of processor time.
 
-    Raises InvalidFlags as `compile_override` does.
+    As std::regex_search does. Raises InvalidFlags for a pattern that the engines would refuse (std::regex_error), that
+    is too long, or that takes longer to match.
     """
     lines = "".join(name.replace("\n", "\0") + "\n" for name in names)
     starts = list(accumulate((len(name) + 1 for name in names), initial=0))

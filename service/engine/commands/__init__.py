@@ -3,7 +3,7 @@
 from service.engine.commands.changes import alternatives, changed
 from service.engine.commands.companions import Projector, draft_command, draft_of, option_value, projector_of
 from service.engine.commands.download import download, model_path
-from service.engine.commands.expert_rules import dense_override, expert_override, overrides_for
+from service.engine.commands.expert_rules import dense_override, expert_override
 from service.engine.commands.parse import ParsedCommand, parse, parse_words
 from service.engine.commands.reader import BenchTests
 from service.engine.commands.render import render
@@ -23,7 +23,6 @@ __all__ = [
     "fold",
     "model_path",
     "option_value",
-    "overrides_for",
     "parse",
     "parse_words",
     "projector_of",

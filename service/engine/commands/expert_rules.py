@@ -5,9 +5,7 @@ No pattern holds ',' '=' or ';', which the engines split at, and none matches a 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-
-from service.engine.config import CPU, Override
+from collections.abc import Iterable, Sequence
 
 EXPERT_PARTS = ("up", "gate", "down", "gate_up")
 
@@ -23,27 +21,6 @@ def expert_override(layers: Iterable[int], parts: Sequence[str] = EXPERT_PARTS) 
 def dense_override(layers: Iterable[int], parts: Sequence[str] = ("up", "gate", "down")) -> str:
     """Return a pattern for the dense feed-forward weights of exactly `layers` (no experts, shared or routed)."""
     return rf"blk\.{number_pattern(layers)}\.ffn_{_alternatives(list(parts))}\."
-
-
-def overrides_for(
-    experts: Mapping[str, Iterable[int]], all_layers: Iterable[int], parts: Sequence[str] = EXPERT_PARTS
-) -> tuple[Override, ...]:
-    """Return the rules that put the experts of `experts[device]` layers on each device.
-
-    GPUs come first, in the order given, the CPU last; the CPU's rule is `exps=CPU` where every layer of `all_layers`
-    (those with experts) is then accounted for, else it names its layers. Layers that are in no list stay with the
-    engine's own device.
-    """
-    named = {device: sorted(set(layers)) for device, layers in experts.items()}
-    rules = [
-        Override(expert_override(layers, parts), device) for device, layers in named.items() if layers and device != CPU
-    ]
-    on_cpu = named.get(CPU, [])
-    if not on_cpu:
-        return tuple(rules)
-    covered = set(all_layers) <= {layer for layers in named.values() for layer in layers}
-    whole = covered and tuple(parts) == EXPERT_PARTS
-    return (*rules, Override("exps" if whole else expert_override(on_cpu, parts), CPU))
 
 
 def number_pattern(numbers: Iterable[int]) -> str:

@@ -12,7 +12,6 @@ from service.engine.config import ENGINES
 from service.engine.engines import engine_rules
 from service.engine.finding import Finding
 from service.engine.rules import (
-    attention,
     batches,
     companions,
     copies,
@@ -34,7 +33,7 @@ from service.engine.rules.proof import proven
 from service.engine.rules.rule import Found, Rule, rules_in
 
 _MODULES = (
-    fitting, own_placement, spelling, values, eras, overrides, splits, companions, attention, caches, tensors,
+    fitting, own_placement, spelling, values, eras, overrides, splits, companions, caches, tensors,
     placement, filling, batches, copies, host,
 )  # fmt: skip
 _SEVERITIES = ("error", "warning", "info")

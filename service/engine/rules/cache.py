@@ -1,4 +1,4 @@
-"""Types of the cache that an engine refuses or aborts at, and where the cache lies."""
+"""Flash attention where a model has none, types of the cache that an engine refuses or aborts at, and where it lies."""
 
 from __future__ import annotations
 
@@ -12,6 +12,18 @@ from service.engine.rules.paragraphs import CACHE
 from service.engine.rules.rule import WORTH_SAYING, Found, rule
 
 UNQUANTISED = ("f16", "bf16", "f32")
+
+
+@rule(
+    "flash-attention-impossible", "info", "the-cache",
+    "ik_llama.cpp src/llama.cpp, llama_init_from_model; llama.cpp src/llama-context.cpp:3816", fix="leave out -fa",
+)  # fmt: skip
+def flash_attention_impossible(case: Case) -> Iterator[Found]:
+    """Some architectures run without flash attention whatever is asked."""
+    named = {"-fa", "--flash-attn"} & set(case.parsed.used)
+    without = case.spec.architectures.having("no_flash_attention")
+    if case.flags.flash_attn == "on" and named and case.model.architecture in without:
+        yield Found(f"-fa on does nothing: {case.model.architecture} runs without flash attention")
 
 
 @rule(

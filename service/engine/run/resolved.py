@@ -16,10 +16,9 @@ from service.engine.model import Model
 from service.engine.run.binding import Binding, binding_of, prefix_of
 from service.engine.run.copies import copies_of
 from service.engine.run.environment import PLAIN, Environment
-from service.engine.run.loading import loaded
 from service.engine.run.placement import place
 from service.engine.run.settings import micro_batch, padded_context
-from service.engine.run.weights import UsedWeight, WeightRules, used_weights, weight_rules
+from service.engine.run.weights import UsedWeight, WeightRules, loaded, used_weights, weight_rules
 
 if TYPE_CHECKING:  # the room of graphs reads runs
     from service.engine.memory.spec import GraphSpec

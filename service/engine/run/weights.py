@@ -1,6 +1,9 @@
 """The weights of a run: the type of each after loading, the device that computes with it, and what crosses.
 
-In ik_llama.cpp, where up and gate are one operation (loading.can_fuse), it runs where up lies, and gate crosses to it
+ik_llama.cpp's `-rtr` interleaves the rows of what lies in RAM once all is loaded (llama.cpp:4912; iqk_quantize.cpp,
+iqk_repack_tensor), and the graph is made of the types that are left.
+
+In ik_llama.cpp, where up and gate are one operation (`can_fuse`), it runs where up lies, and gate crosses to it
 at every evaluation (ggml-backend.cpp, ggml_backend_sched_backend_id_from_cur: the first weight decides; issue 521: 8.7
 to 1.6 t/s with two such layers).
 """
@@ -13,12 +16,12 @@ from typing import Generic, Literal, TypeAlias, TypeVar
 import msgspec
 
 from service.engine.builds.rules import MemoryRules
-from service.engine.config import Engine, Flags
+from service.engine.config import Engine, Flags, Placement
 from service.engine.engines import engine_spec
 from service.engine.ggml_types import GgmlType, type_named
+from service.engine.gguf import Tensor
 from service.engine.model import Model
 from service.engine.run.copies import FUSED_UP_GATE, MOE_FUSED_UP_GATE, MUL_MAT, MUL_MAT_ID, NEVER, Copies
-from service.engine.run.loading import KEPT_AS_THEY_ARE, can_fuse, interleaved
 from service.engine.tensor_names import layer_of, role_of
 
 T = TypeVar("T")
@@ -29,6 +32,9 @@ CHAIN = (
     *("attn_output.", "ffn_norm.", "gate_inp.", "up_exps.", "gate_exps.", "gate_up_exps.", "down_exps."),
     *("gate_shexp.", "ffn_up.", "ffn_down."),
 )
+_KEPT_AS_THEY_ARE = frozenset({"token_embd.weight", "per_layer_token_embd.weight"})  # iqk_quantize.cpp:8448
+# attn_kv_b is made of these before rows are interleaved (llama.cpp:6773), and their type decides its type.
+_DERIVED_FROM = ("attn_k_b.weight", "attn_v_b.weight")
 _MAX_RULES = 8
 _UNFUSED = frozenset({"-no-fug", "--no-fused-up-gate"})
 
@@ -91,9 +97,7 @@ class WeightRules(msgspec.Struct, frozen=True):
 
     def loaded_type(self, row: Row, device: int) -> GgmlType:
         """Return the type of a tensor on `device` after loading."""
-        if not self.interleaves or device != self.cpu or row.name in KEPT_AS_THEY_ARE:
-            return row.type
-        return interleaved(row.type, row.rows)
+        return interleaved(row.name, row.type, row.rows) if self.interleaves and device == self.cpu else row.type
 
     def fuses(self, up: Row, gate: Row, up_device: int, gate_device: int) -> bool:
         """Return whether up and gate on these devices are one operation."""
@@ -103,6 +107,47 @@ class WeightRules(msgspec.Struct, frozen=True):
         if not (self.fuses_experts if expert else self.fuses_dense):
             return False
         return can_fuse(self.loaded_type(up, up_device), self.loaded_type(gate, gate_device), dense=not expert)
+
+
+def interleaved(name: str, kind: GgmlType, rows: int) -> GgmlType:
+    """Return the type that `-rtr` leaves a tensor of `rows` rows (0: a vector) in RAM: with rows interleaved, if they
+    fit.
+    """
+    if kind.repack_to is None or not rows or rows % 4 or name in _KEPT_AS_THEY_ARE:
+        return kind
+    if kind.block == 1 and name.endswith(_DERIVED_FROM):
+        return kind
+    packed = type_named(kind.repack_to)
+    return kind if rows % max(1, packed.row_interleave) else packed
+
+
+def can_fuse(up: GgmlType, gate: GgmlType, *, dense: bool) -> bool:
+    """Return whether ik_llama.cpp can make one operation of up and gate of these types (after loading).
+
+    ggml.c, ggml_moe_up_gate since pull request 229: one type; ggml_fused_up_gate since 741: one quantised type.
+    """
+    return up is gate and (not dense or up.block > 1)
+
+
+def loaded(engine: Engine, model: Model, flags: Flags, placement: Placement) -> Model:
+    """Return the model with the types that its tensors have after loading; as given where loading changes none.
+
+    The last answer is kept with the model.
+    """
+    if not (engine_spec(engine).memory.repacks_at_load and flags.runtime_repack):
+        return model
+    in_ram = frozenset(name for name, device in placement.tensors.items() if device == placement.n_devices)
+    known: dict[frozenset[str], Model] = model.__dict__.setdefault("_loaded", {})
+    if in_ram not in known:
+        known.clear()
+        tensors = tuple(_loaded(t) if t.name in in_ram else t for t in model.tensors)
+        known[in_ram] = msgspec.structs.replace(model, tensors=tensors)
+    return known[in_ram]
+
+
+def _loaded(tensor: Tensor) -> Tensor:
+    rows = tensor.dims[1] if len(tensor.dims) > 1 else 0
+    return msgspec.structs.replace(tensor, type=interleaved(tensor.name, type_named(tensor.type), rows).name)
 
 
 def weight_rules(engine: Engine, flags: Flags, cpu: int, rules: MemoryRules, copies: Copies) -> WeightRules:

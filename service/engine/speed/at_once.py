@@ -13,9 +13,9 @@ import msgspec
 from service.engine.calibration import Coefficients
 from service.engine.estimate import Estimate
 from service.engine.run.resolved import ResolvedRun
-from service.engine.speed.binding import bound_machine, bound_rig
+from service.engine.speed.binding import bound_machine
 from service.engine.speed.generation import token_seconds
-from service.engine.speed.machine import Machine, machine_of
+from service.engine.speed.machine import Machine
 from service.engine.speed.parts import Seconds, overlap
 from service.engine.speed.prompt import batch_seconds
 from service.engine.speed.sums import work_of
@@ -29,10 +29,8 @@ _LARGE = 2048  # tokens: from here on a batch's time grows by arithmetic alone
 
 def at_once(run: ResolvedRun, n: int, n_kv: int) -> Estimate:
     """Return the tokens a second of `n` requests together, each with `n_kv` tokens in its cache."""
-    rig = bound_rig(run.rig, run.binding)
-    p = rig.calibration.coefficients
-    machine = bound_machine(machine_of(rig, run.devices, run.flags, p), run.rig, run.binding)
-    work = work_of(run)
+    p, work = run.rig.calibration.coefficients, work_of(run)
+    machine = bound_machine(run.rig, run.devices, run.flags, p, run.binding)
     expected = n / (TOO_FAST * sum(evaluation(work, machine, p, n, n_kv).values()))
     factor = _WITHIN if work.n_devices == 1 and not work.host_layers else _WITHIN_UNSEEN
     return Estimate(expected / factor, expected, expected * factor, _BASIS)

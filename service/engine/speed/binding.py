@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import msgspec
 
+from service.engine.calibration import Coefficients
+from service.engine.config import Device, Flags
 from service.engine.hardware import Rig
 from service.engine.run.binding import Binding, one_socket
 from service.engine.speed.interval import Trust
-from service.engine.speed.machine import CpuRate, Machine
+from service.engine.speed.machine import CpuRate, Machine, machine_of
 
 # Times of reading RAM. `distribute` and `isolate` against one bound socket: ik_llama.cpp discussion 396 (40, 27 and
 # 10 t/s). `interleave` against the calibration's two sockets: its published runs (discussion 491, pull request 762)
@@ -26,9 +29,9 @@ def bound_rig(rig: Rig, binding: Binding) -> Rig:
     return one_socket(rig) if rig.sockets > 1 and binding not in ("unset", "interleave") else rig
 
 
-def bound_machine(machine: Machine, rig: Rig, binding: Binding) -> Machine:
-    """Return the machine of `bound_rig` with RAM as fast as this binding of `rig` leaves it."""
-    times = _TIMES[binding] if rig.sockets > 1 else 1.0
+def bound_machine(rig: Rig, devices: Sequence[Device], flags: Flags, p: Coefficients, binding: Binding) -> Machine:
+    """Return the rates of `bound_rig` and some of its GPUs, with RAM as fast as this binding of `rig` leaves it."""
+    machine, times = machine_of(bound_rig(rig, binding), devices, flags, p), _TIMES[binding] if rig.sockets > 1 else 1.0
     return msgspec.structs.replace(
         machine, token_cpu=_slower(machine.token_cpu, times), batch_cpu=_slower(machine.batch_cpu, times)
     )

@@ -8,9 +8,9 @@ import msgspec
 
 from service.engine.calibration import Part
 from service.engine.run.resolved import ResolvedRun
+from service.engine.speed.binding import bound_machine
 from service.engine.speed.generation import token_seconds
 from service.engine.speed.interval import Phase, share_of
-from service.engine.speed.machine import machine_of
 from service.engine.speed.parts import Seconds
 from service.engine.speed.prompt import batch_seconds
 from service.engine.speed.sums import work_of
@@ -52,7 +52,7 @@ def limit_of(run: ResolvedRun, parts: Seconds, phase: Phase, n_kv: int) -> Limit
 def _with_faster_ram(run: ResolvedRun, parts: Seconds, phase: Phase, n_kv: int) -> float:
     faster = msgspec.structs.replace(run.rig, cpu_bandwidth_gbs=run.rig.cpu_bandwidth_gbs * _MORE_RAM)
     p, work = run.rig.calibration.coefficients, work_of(run)
-    machine = machine_of(faster, run.devices, run.flags, p)
+    machine = bound_machine(faster, run.devices, run.flags, p, run.binding)
     then = (
         token_seconds(work, machine, p, n_kv) if phase == "tg" else batch_seconds(work, machine, p, work.n_ubatch, n_kv)
     )

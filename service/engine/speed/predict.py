@@ -20,7 +20,7 @@ from service.engine.run.resolved import ResolvedRun
 from service.engine.speed.binding import bound_machine, bound_rig, widened
 from service.engine.speed.generation import token_seconds
 from service.engine.speed.interval import Z50, Z80, Phase, Trust, comparison_of, spread_of_ratio, trust
-from service.engine.speed.machine import Machine, machine_of
+from service.engine.speed.machine import Machine
 from service.engine.speed.parts import Seconds
 from service.engine.speed.prompt import MicroBatch, batch_seconds
 from service.engine.speed.sums import work_of
@@ -49,7 +49,7 @@ def predict_speed(run: ResolvedRun, n_kv: int) -> Speed:
     """Return PP and TG of one sequence with `n_kv` tokens in the cache, each with an 80 % interval."""
     rig, devices = bound_rig(run.rig, run.binding), run.devices
     p = rig.calibration.coefficients
-    work, machine = work_of(run), bound_machine(machine_of(rig, devices, run.flags, p), run.rig, run.binding)
+    work, machine = work_of(run), bound_machine(run.rig, devices, run.flags, p, run.binding)
     tg = token_seconds(work, machine, p, n_kv)
     pp = batch_seconds(work, machine, p, work.n_ubatch, n_kv)
     known = all(rig.cards[d.gpu].bandwidth_known for d in devices)
@@ -109,7 +109,7 @@ def typical_seconds(run: ResolvedRun, goal: Goal) -> float:
     Two short ones for each long one (`_PROMPTS`), so that a threshold near the goal's own prompt decides nothing.
     """
     work = work_of(run)
-    request = request_of(run.rig, run.devices, run.flags, goal)
+    request = request_of(run.rig, run.devices, run.flags, goal, run.binding)
     prompts = ((max(round(goal.prompt * times), 1), share) for times, share in _PROMPTS)
     return sum(share * replace(request, goal=replace(goal, prompt=n)).seconds(work) for n, share in prompts)
 
@@ -158,8 +158,7 @@ def request_of(
     `binding` None: as a command with these flags is written.
     """
     p, bound = rig.calibration.coefficients, binding or binding_of(prefix_of(flags.numa), flags.numa)
-    machine = machine_of(bound_rig(rig, bound), devices, flags, p)
-    return TimedRequest(bound_machine(machine, rig, bound), goal, p)
+    return TimedRequest(bound_machine(rig, devices, flags, p, bound), goal, p)
 
 
 def versus(a: Speed, b: Speed, phase: Phase, same_engine: bool = True) -> Estimate:

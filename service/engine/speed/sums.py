@@ -23,7 +23,7 @@ from service.engine.run.weights import (
     used_weights,
 )
 from service.engine.speed.builds import changes_after
-from service.engine.speed.tensors import quant_class
+from service.engine.speed.types import quant_class
 from service.engine.speed.work import Attention, Weights, Work
 
 _BEFORE_UP = 1.5  # places in a layer's chain, from behind up to in front of it

@@ -1,4 +1,4 @@
-"""Prompt speed by tensor type: what published tables of one device show, over q4_0 of the same device."""
+"""Tensor types as speed knows them: their class, and what published tables of one device show of prompts."""
 
 from __future__ import annotations
 
@@ -34,3 +34,18 @@ def time_of_type(engine: Engine, backend: str, generation: str, name: str) -> fl
         if speed is not None:
             return 1 / speed
     return None
+
+
+@cache
+def quant_class(name: str) -> str:
+    """Return the class of a tensor type as calibration names it: k | iqk | iq | iq1 | kt | f."""
+    base = name.lower().split("_r")[0]
+    if base in ("f32", "f16", "bf16"):
+        return "f"
+    if base.endswith("_kt"):
+        return "kt"
+    if base.startswith("iq") and ("_k" in base):
+        return "iqk"
+    if base.startswith("iq1"):
+        return "iq1"
+    return "iq" if base.startswith(("iq2", "iq3")) else "k"

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.engine.commands import dense_override, expert_override, overrides_for
+from service.engine.commands import dense_override, expert_override
 from service.engine.commands.expert_rules import EXPERT_PARTS
-from service.engine.overrides import expand, matching
+from service.engine.overrides import matching
 from tests import models
 
 N_LAYER = 160
@@ -89,25 +89,6 @@ def test_patterns_are_as_short_as_people_write_them(layers: list[int], pattern: 
 def test_no_layers_is_an_error() -> None:
     with pytest.raises(ValueError, match="layer numbers"):
         expert_override([])
-
-
-@given(st.dictionaries(st.sampled_from(["CUDA0", "CUDA1", "CPU"]), st.sets(st.integers(3, 60)), max_size=3))
-def test_rules_for_devices_place_each_layer_where_it_was_put_first(wanted: dict[str, set[int]]) -> None:
-    order: dict[str, set[int]] = {device: wanted[device] for device in ("CUDA0", "CUDA1", "CPU") if device in wanted}
-    rules = overrides_for(order, range(3, 61))
-    placed = expand(rules, [name for name in TENSORS if 3 <= _layer(name) < 61])
-    for name in TENSORS:
-        if "_exps" in name and 3 <= _layer(name) < 61:
-            expected = next((device for device, layers in order.items() if _layer(name) in layers), None)
-            assert placed.get(name) == expected
-
-
-def test_all_other_experts_on_the_cpu_are_one_short_rule() -> None:
-    rules = overrides_for({"CUDA0": [3, 4], "CPU": range(5, 61)}, range(3, 61))
-    assert [(rule.pattern, rule.device) for rule in rules] == [
-        (r"blk\.[34]\.ffn_(up|gate|down|gate_up)_exps", "CUDA0"),
-        ("exps", "CPU"),
-    ]
 
 
 @pytest.mark.parametrize("name", ["DeepSeek-R1-0528", "Qwen3-235B-A22B", "gpt-oss-120b", "GLM-4.5-Air"])

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from service.engine.commands import expert_override, overrides_for, parse
+from service.engine.commands import expert_override, parse
 from service.engine.config import Override
 from service.engine.errors import InvalidFlags
 from service.engine.overrides import expand
@@ -72,7 +72,8 @@ def test_written_rules(engine: FirstMatch) -> None:
     for _ in range(150):
         layers = chance.sample(range(3, 61), chance.randint(1, 50))
         cut = chance.randint(0, len(layers))
-        rules = overrides_for({"CUDA0": layers[:cut], "CUDA1": layers[cut:], "CPU": range(3, 61)}, range(3, 61))
+        parts_of = ((device, own) for device, own in (("CUDA0", layers[:cut]), ("CUDA1", layers[cut:])) if own)
+        rules = (*(Override(expert_override(own), device) for device, own in parts_of), Override("exps", "CPU"))
         parts = (Override(expert_override(layers, ("down",)), "CPU"), *rules)
         for chosen in (rules, parts):
             assert expand(chosen, names) == engine.expand(chosen, names), chosen

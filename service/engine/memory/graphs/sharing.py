@@ -11,7 +11,7 @@ from hashlib import sha256
 from service.engine.ggml_types import type_named
 from service.engine.memory.graph import Slot, joined_type
 from service.engine.model import Model
-from service.engine.run.loading import can_fuse
+from service.engine.run.weights import can_fuse
 
 
 def shape_of(model: Model) -> bytes:

@@ -1,8 +1,8 @@
-"""Why a config is what it is: reasons with the name of their rule, notes, and the difference to the next one."""
+"""Why a config is what it is: reasons with the name of their rule, what rules its speed, notes, the next one."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import groupby
 
 from service.engine.advice import AtOnce, Reason
@@ -17,10 +17,19 @@ from service.engine.planner.pricing.blocks import blocks_of
 from service.engine.planner.ranking.rank import Contender, Squeeze
 from service.engine.speed import is_called, predict_speed, versus
 from service.engine.speed.interval import Phase
+from service.engine.speed.limit import Limit, Resource, limit_of
 from service.engine.units import GIB
 
 # LocalAI measured 128 at once on one GB10: 4.1 t/s each with llama.cpp, 5.9 with vLLM (DECODE_SERVING_SCOPE.md).
 _MANY = 16
+_WHAT: dict[Resource, str] = {
+    "GPU": "work of the GPU",
+    "RAM and CPU": "reading RAM and computing on the CPU",
+    "link": "copying weights from RAM to the GPU",
+    "waiting": "starting kernels and waiting for other devices",
+}
+_FASTER: dict[Resource, str] = {"GPU": "faster GPUs", "RAM and CPU": "faster RAM and CPU", "link": "a faster link"}
+_WORTH_FASTER = 1.03  # a gain below 3 % is not worth its words
 
 
 def reasons(contender: Contender, model: Model, rig: Rig, *, first: bool = False) -> list[Reason]:
@@ -218,6 +227,25 @@ def _fewer_cards(devices: tuple[Device, ...], rig: Rig) -> Reason:
 
 def _names(devices: tuple[Device, ...]) -> str:
     return devices[0].name if len(devices) == 1 else f"{devices[0].name} to {devices[-1].name}"
+
+
+def what_limits(contender: Contender, depth: int) -> Iterator[Reason]:
+    """Yield what rules tokens and prompts of a config at a depth, and what a change would gain at most."""
+    phases: tuple[tuple[Phase, str], ...] = (("tg", "tokens"), ("pp", "prompts"))
+    for phase, name in phases:
+        parts = contender.speed.parts_tg if phase == "tg" else contender.speed.parts_pp
+        yield Reason(f"limit-{name}", f"{name}: {_limit_sentence(limit_of(contender.fitted.run, parts, phase, depth))}")
+
+
+def _limit_sentence(limit: Limit) -> str:
+    said = [f"{_WHAT[limit.resource]} takes {limit.share:.0%} of the time"]
+    for resource, faster in _FASTER.items():
+        gain = limit.gains[resource]
+        if resource != limit.resource and gain >= _WORTH_FASTER:
+            said.append(f"{faster} would gain {gain - 1:.0%} at most")
+    if limit.ram >= _WORTH_FASTER:
+        said.append(f"RAM a third faster (DDR5-6400 for 4800) would gain {limit.ram - 1:.0%}")
+    return "; ".join(said)
 
 
 def notes_of(contender: Contender, rig: Rig, goal: Goal, together: AtOnce | None) -> list[str]:

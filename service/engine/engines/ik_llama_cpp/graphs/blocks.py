@@ -9,7 +9,7 @@ from service.engine.ggml_types import type_named
 from service.engine.memory.cache import cache_owner, heads
 from service.engine.memory.graph import Node, geometry, row_size
 from service.engine.memory.graphs.base import Gating, ModelGraph
-from service.engine.run.loading import can_fuse
+from service.engine.run.weights import can_fuse
 from service.engine.units import MIB, pad
 
 
