@@ -13,10 +13,8 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import os
 import resource
 import signal
-import subprocess
 import sys
 import tempfile
 import time
@@ -28,12 +26,12 @@ from types import FrameType
 import msgspec
 import psutil
 
+from rig.gpu_build import build, is_built
 from rig.gpu_file import FORMAT, Day, Head, Line, append, last_words, read
 from rig.gpu_memory import Failed, see_memory
 from rig.gpu_models import file_name, write_model
 from rig.gpu_plan import Machine, Step, estimate, plan
 from service import __version__
-from service.cli.inputs import cache_folder
 from service.cli.local_validation import local_policy
 from service.engine.config import Engine
 from service.engine.engines import engine_spec
@@ -52,8 +50,6 @@ from workers.agent.probe import find_hardware
 
 FILE = "gpu-day.jsonl"
 ENGINES: tuple[Engine, ...] = ("llama.cpp", "ik_llama.cpp")  # the first one takes less time to build
-_BUILD = Path(__file__).parents[1] / "scripts" / "build_engine.sh"
-_BUILD_SECONDS = 3600
 
 
 def say(text: str) -> None:
@@ -80,16 +76,17 @@ class Here(msgspec.Struct, frozen=True, kw_only=True):
         """Whether what a step needs has been made: its model, or the engine that it builds."""
         if step.kind != "build":
             return (self.models / file_name(step.model, step.mix)).exists()
-        program = engine_spec(step.engine).programs["bench"]
-        built = cache_folder(os.environ).glob(f"{step.engine}-*/build/bin/{program}")
-        return bool(self.engine_dirs) or any(("-cuda/" in str(path)) == bool(self.cards) for path in built)
+        return bool(self.engine_dirs) or is_built(step.engine, cuda=bool(self.cards))
 
 
 def look(asked: argparse.Namespace, before: Head | None) -> Here:
-    """Return this machine; its RAM and links are measured, unless the file has them."""
+    """Return this machine; its RAM and links are measured, unless the file has them. Raises InvalidInput for a file of
+    another machine."""
     gpus = NoGpus() if asked.cpu else open_gpus()
     found = gpus.cards()
     cards = tuple(card for card, _ in found)
+    if before is not None and [gpu.name for gpu in before.hardware.gpus] != [gpu.name for _, gpu in found]:
+        raise InvalidInput(f"{asked.out / FILE} is of other cards than are used now: name another --out")
     if before is not None or asked.dry_run:
         hardware = before.hardware if before else find_hardware(tuple(g for _, g in found), measure=lambda: None)
     else:
@@ -131,29 +128,42 @@ class DayAtWork:
         return new + failed
 
     def run(self) -> None:
-        """Measure step by step; each is written as it ends."""
-        steps = self.left()
+        """Measure step by step; each is written as it ends. Those that the time is too short for are left out."""
+        steps, n_short, n_without = self.left(), 0, 0
         for number, step in enumerate(steps):
-            needs = self._estimate(step)
-            if self.asked_to_end or time.monotonic() + needs > self.ends_at:
-                why = self.asked_to_end or f"the next needs {needs:.0f} s"
-                say(f"ends here ({why}): {len(steps) - number} steps are left; the same command goes on with them")
-                return
-            began, should = time.monotonic(), estimate(step, self.here.machine, self.here.is_there(step))
-            all_before, own_before = busy_seconds()
-            line = self._line(step, began)
-            if line is None:
+            if self.asked_to_end:
+                n_short += len(steps) - number
+                break
+            if time.monotonic() + self._estimate(step) > self.ends_at:
+                n_short += 1
                 continue
-            all_after, own_after = busy_seconds()
-            others = (all_after - all_before - own_after + own_before) / max(time.monotonic() - began, 0.1)
-            line = msgspec.structs.replace(line, others=round(max(others, 0.0), 2))
-            if step.kind != "build":
-                self.spent.append((should, line.seconds))
-            self.n_measured += line.done and step.kind != "build"
+            line = self._measured(step)
+            if line is None:
+                n_without += 1
+                continue
             append(self.file, line)
             say(f"{number + 1}/{len(steps)} {step.id}: {_told(line)}; {self._left_text(steps[number + 1 :])}")
             self._drop_models(steps[number + 1 :])
-        say("complete: every step has run")
+        if n_without:
+            say(f"{n_without} steps were left out: their engine is not there")
+        if n_short:
+            why = self.asked_to_end or "the time is over"
+            say(f"ends here, {why}: {n_short} steps are left, and the same command goes on with them")
+        elif not n_without:
+            say("complete: every step has run")
+
+    def _measured(self, step: Step) -> Line | None:
+        began, should = time.monotonic(), estimate(step, self.here.machine, self.here.is_there(step))
+        all_before, own_before = busy_seconds()
+        line = self._line(step, began)
+        if line is None:
+            return None
+        all_after, own_after = busy_seconds()
+        others = (all_after - all_before - own_after + own_before) / max(time.monotonic() - began, 0.1)
+        if step.kind != "build":
+            self.spent.append((should, line.seconds))
+        self.n_measured += line.done and step.kind != "build"
+        return msgspec.structs.replace(line, others=round(max(others, 0.0), 2))
 
     def _estimate(self, step: Step) -> float:
         return self._pace() * estimate(step, self.here.machine, self.here.is_there(step))
@@ -205,16 +215,14 @@ class DayAtWork:
 
     def _make(self, engine: Engine) -> tuple[Path | None, str]:
         """Build an engine, for CUDA where there are cards; return its folder, or None, and the end of the log."""
-        say(f"{engine} is built, unless it was: {self.here.out / f'build-{engine}.log'} says how far it is")
         log = self.here.out / f"build-{engine}.log"
-        with log.open("w") as file:
-            done = subprocess.run(
-                ["bash", str(_BUILD), engine, "cuda" if self.here.cards else "cpu"],
-                stdout=subprocess.PIPE, stderr=file, text=True, timeout=_BUILD_SECONDS,
-                env=_build_environment(self.here.machine.threads),
-            )  # fmt: skip
-        tail = last_words(log.read_text(errors="replace"))
-        return (Path(done.stdout.strip().splitlines()[-1]) if done.returncode == 0 else None), tail
+        cuda, jobs = bool(self.here.cards), self.here.machine.threads
+        folder = build(engine, log, self._why_end, say, cuda=cuda, jobs=jobs)
+        return folder, last_words(log.read_text(errors="replace"))
+
+    def _why_end(self) -> str | None:
+        """Why what goes on has to end: it was asked to, or the time is over."""
+        return self.asked_to_end or ("the time is over" if time.monotonic() > self.ends_at else None)
 
     def _memory(self, step: Step, program: EngineProgram, path: Path, began: float) -> Line:
         server = program.path.with_name(engine_spec(step.engine).programs["server"])
@@ -274,10 +282,6 @@ def busy_seconds() -> tuple[float, float]:
     return sum(times) - times.idle - getattr(times, "iowait", 0.0), sum(u.ru_utime + u.ru_stime for u in own)
 
 
-def _build_environment(jobs: int) -> dict[str, str]:
-    return {**os.environ, "PYTHON": sys.executable, "ADVISOR_ENGINE_JOBS": str(jobs)}
-
-
 def _line(step: Step, began: float, **found: object) -> Line:
     return Line(step=step, seconds=round(time.monotonic() - began, 1), at=_now(), **found)  # type: ignore[arg-type]
 
@@ -328,9 +332,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     ends_at = time.monotonic() + asked.minutes * 60
     try:
         day = read(asked.out / FILE) if (asked.out / FILE).exists() else None
+        here = look(asked, day.head if day else None)
     except InvalidInput as error:
-        sys.exit(str(error))
-    here = look(asked, day.head if day else None)
+        sys.exit(error.detail)
     at_work = DayAtWork(here, day, ends_at)
     if asked.dry_run:
         show_plan(here, at_work.left(), asked.minutes, say)

@@ -6,8 +6,10 @@ import json
 from pathlib import Path
 
 import msgspec
+import psutil
 import pytest
 
+from rig.gpu_build import build
 from rig.gpu_day import main
 from rig.gpu_file import FORMAT, Head, Line, append, read
 from rig.gpu_plan import Step
@@ -84,13 +86,18 @@ def test_a_second_start_goes_on_and_tries_again_last_what_failed(
     assert [line.step.id for line in lines(tmp_path)] == order
 
 
-def test_an_engine_that_is_not_there_costs_its_own_steps_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_engine_that_is_not_there_costs_its_own_steps_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     settle(monkeypatch)
     install_engines(tmp_path / "bin")
     (tmp_path / "bin" / "llama-sweep-bench").unlink()
     assert day(tmp_path) == 0
     by_engine = {(line.step.engine, line.done) for line in lines(tmp_path)}
     assert by_engine == {("llama.cpp", True), ("ik_llama.cpp", False)}
+    told = capsys.readouterr().out
+    assert "steps were left out: their engine is not there" in told
+    assert "complete" not in told
     (missing,) = [line for line in lines(tmp_path) if line.step.engine == "ik_llama.cpp"]
     assert missing.failure is not None
     assert (missing.step.kind, missing.failure.kind) == ("build", "engine_missing")
@@ -103,7 +110,36 @@ def test_no_step_begins_that_the_time_is_too_short_for(
     install_engines(tmp_path / "bin")
     assert day(tmp_path, minutes="0.02") == 1
     assert lines(tmp_path) == []
-    assert "steps are left; the same command goes on with them" in capsys.readouterr().out
+    assert "steps are left, and the same command goes on with them" in capsys.readouterr().out
+
+
+def test_a_build_that_takes_too_long_is_ended_with_all_that_it_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script = tmp_path / "build.sh"
+    script.write_text("echo compiling >&2\nsleep 987 & echo $! > pid\nwait\n")
+    monkeypatch.setattr("rig.gpu_build._SCRIPT", script)
+    monkeypatch.chdir(tmp_path)
+    told: list[str] = []
+
+    def stop() -> str | None:
+        return "the time is over" if (tmp_path / "pid").exists() else None
+
+    assert build("llama.cpp", tmp_path / "log", stop, told.append, cuda=False, jobs=1) is None
+    assert told == ["the build was ended: the time is over"]
+    assert not psutil.pid_exists(int((tmp_path / "pid").read_text()))
+
+
+def test_a_build_that_failed_says_so_in_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    settle(monkeypatch)
+    (tmp_path / "build.sh").write_text("echo no compiler in /home/somebody/bin >&2\nexit 1\n")
+    monkeypatch.setattr("rig.gpu_build._SCRIPT", tmp_path / "build.sh")
+    assert main(["--out", str(tmp_path / "day"), "--minutes", "60", "--only", "llama.cpp"]) == 1
+    (line,) = lines(tmp_path)
+    assert line.failure is not None
+    assert line.failure.kind == "engine_missing"
+    assert "no compiler" in line.tail
+    assert "somebody" not in line.tail
 
 
 def test_a_plan_is_shown_and_nothing_is_written(
@@ -129,6 +165,14 @@ def test_a_line_that_was_cut_off_is_left_out_and_written_over(tmp_path: Path) ->
     (last,) = read(file).lines
     assert last.failure == failure
     assert all(json.loads(line) for line in file.read_text().splitlines())
+
+
+def test_a_day_goes_on_with_the_cards_of_its_file_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "day").mkdir()
+    append(tmp_path / "day" / "gpu-day.jsonl", HEAD)
+    settle(monkeypatch, ToldCards(1))
+    with pytest.raises(SystemExit, match="is of other cards than are used now"):
+        day(tmp_path)
 
 
 def test_another_file_is_refused(tmp_path: Path) -> None:
