@@ -21,7 +21,8 @@ class Architecture(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     `parallel`: attention and a recurrent state run side by side on the same input. `sigmoid_router`: the router's
     activation where the header does not say, else softmax. `layers_by_number`: layers differ by their number alone,
     or read another layer's cache. `rope_factors_of_full_layers`: windowed layers turn without them.
-    `trained_in_mxfp4`: its experts were trained in that type.
+    `trained_in_mxfp4`: its experts were trained in that type. `linear_attention`: layers with a second norm keep a
+    state for each head in place of keys and values, and no window.
     """
 
     window_period: int = 0
@@ -33,6 +34,7 @@ class Architecture(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     layers_by_number: bool = False
     rope_factors_of_full_layers: bool = False
     trained_in_mxfp4: bool = False
+    linear_attention: bool = False
 
 
 _USUAL = Architecture()

@@ -64,7 +64,8 @@ def _windows(reader: MetadataReader, n_layer: int) -> list[int]:
 
 def _kinds(reader: MetadataReader, header: Header, n_layer: int, nextn: int) -> list[Kind]:
     """What each block is, by the tensors that it has."""
-    recurrent = {layer_of(t.name) for t in header.tensors if any(part in t.name for part in _RECURRENT)}
+    linear = (".attn_norm_2.",) if architecture(reader.arch).linear_attention else ()
+    recurrent = {layer_of(t.name) for t in header.tensors if any(part in t.name for part in _RECURRENT + linear)}
     attention = {layer_of(t.name) for t in header.tensors if any(part in t.name for part in _ATTENTION)}
     kinds: list[Kind] = []
     for i in range(n_layer):

@@ -10,6 +10,7 @@ from functools import cached_property
 
 import msgspec
 
+from service.engine.architectures import architecture
 from service.engine.errors import UnsupportedModel
 from service.engine.ggml_types import is_known
 from service.engine.gguf import ArraySummary, Header, MetadataValue, Tensor
@@ -230,6 +231,9 @@ def _state_sizes(reader: MetadataReader) -> Recurrent | None:
     head_dim, n_head = reader.optional("kda.head_dim"), reader.optional("attention.head_count")
     if head_dim:
         return Recurrent(conv or 4, n_head * head_dim, head_dim, n_head, n_head)
+    if architecture(reader.arch).linear_attention:
+        head_dim = reader.optional("attention.key_length") or reader.require("embedding_length") // max(n_head, 1)
+        return Recurrent(0, n_head * head_dim, head_dim, n_head, 0)
     if not conv:
         return None
     sizes = ("inner_size", "state_size", "time_step_rank", "group_count")

@@ -114,7 +114,7 @@ class EngineMemory(ABC):
         """Return the latent cache of a layer."""
 
     @abstractmethod
-    def recurrent_state(self, recurrent: Recurrent, spec: GraphSpec) -> CacheTensors:
+    def recurrent_state(self, recurrent: Recurrent, model: Model, layer: Layer, spec: GraphSpec) -> CacheTensors:
         """Return the window of the convolution and the state of a recurrent layer."""
 
     @abstractmethod

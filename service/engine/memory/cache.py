@@ -67,7 +67,7 @@ def recurrent_state(model: Model, spec: GraphSpec, layer: Layer) -> tuple[CacheT
     """Return the window of the convolution and the state; () for layers without."""
     if not layer.recurs or model.recurrent is None:
         return ()
-    return engine_spec(spec.engine).memory.recurrent_state(model.recurrent, spec)
+    return engine_spec(spec.engine).memory.recurrent_state(model.recurrent, model, layer, spec)
 
 
 def own_cache(model: Model, spec: GraphSpec, layer: Layer) -> tuple[CacheTensor, ...]:

@@ -143,10 +143,18 @@ class MemoryPrediction(Contents):
 
     @property
     def _tokens_may_need_more(self) -> bool:
-        """Attention of layers in RAM runs on the CPU for few tokens, on a card for a batch."""
-        in_ram = self.cpu > 0 and self.cpu in self.placement.caches
+        """What is in RAM runs on the CPU for few tokens, on a card for a batch.
+
+        So does attention, and the feed-forward, whose result then goes to a card that holds nothing but the head.
+        """
+        if not (self.allocates.reserves_single_tokens and self.cuda and self.cpu > 0):
+            return False
         large = not self.spec.flash_attn or self.model.recurrent or "f32" in (self.spec.type_k, self.spec.type_v)
-        return self.allocates.reserves_single_tokens and self.cuda and in_ram and bool(large)
+        if self.cpu in self.placement.caches and large:
+            return True
+        flags = self.flags
+        moved = flags.overrides or flags.cpu_moe or flags.n_cpu_moe
+        return bool(moved) and self.placement.head not in self.placement.caches
 
     @property
     def _reserves_before_the_policy(self) -> bool:

@@ -58,12 +58,15 @@ def _assemble(
     memory, next_tokens = engine_spec(engine).memory, loads_next_tokens(flags)
     anyway = memory.loaded_anyway.get(model.architecture)
     loaded = model.n_layer - (0 if next_tokens else model.n_layer_nextn)
+    first = memory.on_first_layer | ROPE_FACTORS
+    if _OUTPUT_NORM not in model.by_name:
+        first -= {_INPUT_NORM}
     tensors: dict[str, int] = {}
     for name, layer, is_input in _known_of_names(model):
         if layer is not None and layer >= loaded and not (anyway and anyway.search(name)):
             continue
         default = n_devices if is_input else layers[layer if layer is not None else -1]
-        if name in ROPE_FACTORS or name in memory.on_first_layer:
+        if name in first:
             default = layers[0]
         fixed = memory.inputs_stay_in_ram and is_input
         tensors[name] = default if fixed else rules.get(name, default)

@@ -26,7 +26,7 @@ Vector = dict[int, float]
 Values = dict[str, float]
 
 
-class FitRow(Protocol):
+class Fitted(Protocol):
     """One measured speed to fit: its weight, the key of its offset, and its error by some parameters."""
 
     @property
@@ -42,7 +42,7 @@ class FitRow(Protocol):
         ...
 
 
-Row = TypeVar("Row", bound=FitRow)
+Row = TypeVar("Row", bound=Fitted)
 
 
 class _Watched(dict[str, float]):

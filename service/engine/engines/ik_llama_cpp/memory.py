@@ -44,7 +44,6 @@ class IkMemory(EngineMemory):
     """ik_llama.cpp's memory."""
 
     padding_without_flash_attention = 32
-    without_flash_attention = ARCHITECTURES.having("no_flash_attention")
     inputs_stay_in_ram = True
     loaded_anyway = MappingProxyType({"glm-dsa": re.compile(r"\.attn_[kv]_b\.")})  # src/llama-load-tensors.cpp:3205
     caches_next_tokens = True
@@ -99,7 +98,9 @@ class IkMemory(EngineMemory):
         """Return the latent cache of a layer."""
         return caches.latent_rows(mla, spec)
 
-    def recurrent_state(self, recurrent: Recurrent, spec: GraphSpec) -> tuple[CacheTensor, ...]:
+    def recurrent_state(
+        self, recurrent: Recurrent, model: Model, layer: Layer, spec: GraphSpec
+    ) -> tuple[CacheTensor, ...]:  # fmt: skip
         """Return the state of a recurrent layer."""
         return caches.recurrent_state(recurrent, spec)
 

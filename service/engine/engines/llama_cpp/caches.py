@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from service.engine.engines.llama_cpp.architectures import ARCHITECTURES
 from service.engine.layers import Layer
 from service.engine.memory.cache import CacheTensor, heads
 from service.engine.memory.spec import GraphSpec
@@ -22,7 +23,8 @@ def keys_values(model: Model, layer: Layer, spec: GraphSpec) -> tuple[CacheTenso
         ratio = ratios[layer.index] if layer.index < len(ratios) else 0
         return compressed(model, layer, ratio if isinstance(ratio, int) else 0, spec)
     n_head, dim_k, dim_v = heads(model, layer)
-    if not n_head and not spec.transposed_v:
+    no_cache = model.architecture in ARCHITECTURES.having("no_cache")
+    if no_cache or (not n_head and not spec.transposed_v):
         return ()
     rows = window_rows(layer.n_swa, spec) if layer.n_swa else spec.n_kv
     width = dim_v * n_head if not spec.transposed_v or model.mla is not None else widest_values(model)
@@ -86,6 +88,16 @@ def recurrent_state(r: Recurrent, spec: GraphSpec) -> tuple[CacheTensor, ...]:
     """Return the window of the convolution and the state, each with its snapshots (llama-memory-recurrent.cpp:101)."""
     n_rows = spec.n_seq * (1 + spec.n_snapshots)
     return (CacheTensor("f32", (r.n_conv, n_rows)), CacheTensor("f32", (r.n_state, n_rows)))
+
+
+def n_gram_window(model: Model, layer: Layer, spec: GraphSpec) -> tuple[CacheTensor, ...]:
+    """Return what a layer with embedded n-grams keeps of its convolution (llama_hparams::ple_conv_state)."""
+    layers = model.value("ple.layers")
+    if not isinstance(layers, list) or layer.index not in layers:
+        return ()
+    n_last = max(model.int_value("ple.conv_kernel") - 1, 0) * model.int_value("ple.ngram_size")
+    width = n_last * model.int_value("hyper_connection.count") * model.n_embd
+    return (CacheTensor("f32", (width, spec.n_seq * (1 + spec.n_snapshots))),)
 
 
 def widest_values(model: Model) -> int:

@@ -46,7 +46,9 @@ class LlamaMemory(EngineMemory):
     """llama.cpp's memory."""
 
     without_flash_attention = ARCHITECTURES.having("no_flash_attention")
-    on_first_layer = frozenset({"per_layer_model_proj.weight", "per_layer_proj_norm.weight"})
+    on_first_layer = frozenset(
+        {"per_layer_model_proj.weight", "per_layer_proj_norm.weight", "token_embd_norm.weight", "token_embd_norm.bias"}
+    )
     loaded_anyway = MappingProxyType(_LOADED_ANYWAY)
     split_modes = ("none", "layer", "row", "tensor")
     latent_needs_sizes = True
@@ -92,9 +94,11 @@ class LlamaMemory(EngineMemory):
         """Return the latent cache of a layer."""
         return caches.latent_rows(mla, layer, spec)
 
-    def recurrent_state(self, recurrent: Recurrent, spec: GraphSpec) -> tuple[CacheTensor, ...]:
-        """Return the state of a recurrent layer."""
-        return caches.recurrent_state(recurrent, spec)
+    def recurrent_state(
+        self, recurrent: Recurrent, model: Model, layer: Layer, spec: GraphSpec
+    ) -> tuple[CacheTensor, ...]:  # fmt: skip
+        """Return the state of a recurrent layer, and what is kept of its n-grams."""
+        return caches.recurrent_state(recurrent, spec) + caches.n_gram_window(model, layer, spec)
 
     def indexer_keys(self, model: Model, spec: GraphSpec) -> tuple[CacheTensor, ...]:
         """Return the indexer's keys."""
@@ -109,6 +113,9 @@ class LlamaMemory(EngineMemory):
             return False
         if model.architecture == "minimax-m3":  # src/llama-model.cpp, filter_idx
             return layer >= model.int_value("leading_dense_block_count")
+        if model.architecture == "qwen4exp":
+            ratios = model.value("attention.compress_ratios")
+            return isinstance(ratios, list) and layer < len(ratios) and bool(ratios[layer])
         types = model.value("attention.indexer.types")
         if isinstance(types, list) and layer < len(types):
             return bool(types[layer])
@@ -146,8 +153,26 @@ class LlamaMemory(EngineMemory):
         return "all" if flags.split_mode == "tensor" else "nothing"
 
     def basis(self, contents: Contents, *, older: bool) -> str:
-        """Return how sure the figures are."""
+        """Return how sure the figures are; hyper-connections are described with fused operations only."""
+        if _hyper_connections_apart(contents):
+            return "approximate"
         return "source only" if older else "measured"
+
+
+def _hyper_connections_apart(contents: Contents) -> bool:
+    """Whether an operation of hyper-connections misses its layer's device: all are separate ones then.
+
+    llama_context::resolve_fused_ops: a weight of theirs that `-ot` moved, or, where their result is not pinned as
+    DeepSeek V4's is, a layer in RAM before one on a card.
+    """
+    placement, layers = contents.placement, contents.placement.layers
+    moved = (
+        layers[int(name.split(".")[1])] != device
+        for name, device in placement.tensors.items()
+        if name.startswith("blk.") and ".hc_" in name
+    )
+    pinned = contents.model.architecture != "glm5-next"
+    return any(moved) or (not pinned and contents.cpu in layers and set(layers) != {contents.cpu})
 
 
 def _unified_cache(flags: Flags) -> bool:

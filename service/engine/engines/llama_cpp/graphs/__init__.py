@@ -9,6 +9,7 @@ from service.engine.engines.llama_cpp.flash import flash_copies, flash_layers, w
 from service.engine.engines.llama_cpp.fused import keep_alives
 from service.engine.engines.llama_cpp.graphs import (
     block_sparse,
+    classic,
     compressed,
     gemma,
     gqa,
@@ -32,6 +33,7 @@ from service.engine.model import Model
 
 ARCHITECTURES: dict[str, Callable[[LlamaGraph], None]] = (
     gqa.ARCHITECTURES
+    | classic.ARCHITECTURES
     | windows.ARCHITECTURES
     | gemma.ARCHITECTURES
     | latent.ARCHITECTURES

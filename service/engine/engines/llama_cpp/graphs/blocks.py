@@ -39,6 +39,7 @@ class LlamaGraph(FeedForward):
     """The blocks that llama.cpp's architectures are built from."""
 
     two_caches = False  # one for full attention and one for windows, which build_attn expands in another order
+    clamps = False  # whether Q, K and V are cut off at a largest value
     soft_cap = False  # whether scores are squashed before the soft max; flash attention does it inside
 
     def begin(self, n_deepstack: int = 0) -> Node:
@@ -68,7 +69,7 @@ class LlamaGraph(FeedForward):
         """
         if hidden == "raw" and ids is not None:
             x = self.get_rows(self.output(x), ids)
-        x = self.output(self.norm(x, self.required("output_norm.weight"), None))
+        x = self.output(self.norm(x, self.find("output_norm.weight"), None))
         if hidden == "normed" and ids is not None:
             x = self.output(self.get_rows(x, ids))
         self.logits(x, scale=scale, soft_cap=soft_cap)
@@ -76,13 +77,16 @@ class LlamaGraph(FeedForward):
     def logits(self, x: Node, *, scale: bool = False, soft_cap: bool = False) -> None:
         """Append the head: logits of x, scaled and capped where the model does so."""
         x = self.mul_mat(self.output_head(), x)
+        bias = self.find("output.bias")
+        x = x if bias is None else self.add(x, bias)
         if scale:
             x = self.apply("SCALE", x)
         self.expand(self.output(self.squash(x) if soft_cap else x))
 
     def position_input(self, n_axes: int = 1) -> None:
-        """Make the input for positions; `n_axes` is 4 where images have places of their own (M-RoPE)."""
-        self.positions = self.input("i32", self.n_tokens * n_axes)
+        """Make the input for positions; `n_axes`: 4 where images have places of their own (M-RoPE), 0 for no input."""
+        if n_axes:
+            self.positions = self.input("i32", self.n_tokens * n_axes)
 
     @property
     def window(self) -> int:
@@ -149,12 +153,16 @@ class LlamaGraph(FeedForward):
 
     norm_op = "RMS_NORM"
 
-    def norm(self, x: Node, weight: Node, layer: int | None) -> Node:
-        """The model's norm and a product; the norm is pinned to the device of `layer` unless None."""
+    def norm(self, x: Node, weight: Node | None, layer: int | None) -> Node:
+        """The model's norm, a product, and the bias if there is one; pinned to the device of `layer` unless None."""
         normed = self.apply(self.norm_op, x)
+        if weight is None:
+            return normed
         if layer is not None:
             self.pin(normed, layer)
-        return self.mul(normed, weight)
+        normed = self.mul(normed, weight)
+        bias = self.find(self.slots[weight.slot].name.removesuffix(".weight") + ".bias")
+        return normed if bias is None else self.add(normed, bias)
 
     def rope(self, x: Node, factors: Node | None = None) -> Node:
         """Return x rotated by its positions."""
@@ -187,25 +195,22 @@ class LlamaGraph(FeedForward):
         la = self.layer(layer)
         return (la.head_dim_k, la.n_head), (la.head_dim_k, la.n_head_kv), (la.head_dim_v, la.n_head_kv)
 
-    def product(self, layer: int, part: str, x: Node) -> Node:
-        """The product with a weight, and its bias if it has one."""
-        product = self.mul_mat(self.weight(layer, f"{part}.weight"), x)
-        bias = self.optional(layer, f"{part}.bias")
-        return product if bias is None else self.add(product, bias)
-
     def _heads(self, layer: int, x: Node) -> tuple[Node, Node, Node]:
-        products = [self.product(layer, f"attn_{part}", x) for part in "qkv"]
+        products = [self._clamped(self.product(layer, f"attn_{part}", x)) for part in "qkv"]
         q, k, v = (
             self.reshape(product, *sizes, self.n_tokens)
             for product, sizes in zip(products, self.head_sizes(layer), strict=True)
         )
         return q, k, v
 
+    def _clamped(self, x: Node) -> Node:
+        return self.apply("CLAMP", x) if self.clamps else x
+
     def _joined_heads(self, layer: int, x: Node) -> tuple[Node, Node, Node] | None:
         """Q, K and V as views of one product, where the file has one weight for them."""
         if self.optional(layer, "attn_qkv.weight") is None:
             return None
-        joined = self.product(layer, "attn_qkv", x)
+        joined = self._clamped(self.product(layer, "attn_qkv", x))
         q, k, v = (
             self.view(joined, (dim, n_head, self.n_tokens), (4 * dim, joined.nb[1]))
             for dim, n_head in self.head_sizes(layer)

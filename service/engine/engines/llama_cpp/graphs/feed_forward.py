@@ -13,20 +13,29 @@ class FeedForward(ModelGraph):
     """What follows attention in a layer."""
 
     situ = False  # whether gate and up are squashed before they meet
+    squared = True  # whether what has no gate goes through ReLU squared, or through GELU
+
+    def product(self, layer: int, part: str, x: Node) -> Node:
+        """The product with a weight, and its bias if it has one."""
+        product = self.mul_mat(self.weight(layer, f"{part}.weight"), x)
+        bias = self.optional(layer, f"{part}.bias")
+        return product if bias is None else self.add(product, bias)
 
     def feed_forward(self, layer: int, x: Node, suffix: str = "", *, limit: bool = False) -> Node:
-        """The dense layer, or the shared expert with the suffix `_shexp`: gated, gate and up in one, or relu squared.
+        """The dense layer, or the shared expert with the suffix `_shexp`: gated, gate and up in one, or without a gate.
 
         `limit`: up and gate are cut off at a largest value before they meet.
         """
-        up = self.mul_mat(self.weight(layer, f"ffn_up{suffix}.weight"), x)
+        up = self.product(layer, f"ffn_up{suffix}", x)
         down = self.weight(layer, f"ffn_down{suffix}.weight")
-        gate_weight = self.optional(layer, f"ffn_gate{suffix}.weight")
-        if gate_weight is not None:
-            return self.mul_mat(down, self._gated(self.mul_mat(gate_weight, x), up, limit=limit))
-        if up.ne[0] == 2 * down.ne[0]:
-            return self.mul_mat(down, self.new("GLU", up.kind, (down.ne[0], up.ne[1]), up))
-        return self.mul_mat(down, self.apply("SQR", self.apply("UNARY", up)))
+        if self.optional(layer, f"ffn_gate{suffix}.weight") is not None:
+            y = self._gated(self.product(layer, f"ffn_gate{suffix}", x), up, limit=limit)
+        elif up.ne[0] == 2 * down.ne[0]:
+            y = self.new("GLU", up.kind, (down.ne[0], up.ne[1]), up)
+        else:
+            y = self.apply("UNARY", up)
+            y = self.apply("SQR", y) if self.squared else y
+        return self.product(layer, f"ffn_down{suffix}", y)
 
     def _gated(self, gate: Node, up: Node, *, limit: bool = False) -> Node:
         if self.situ:

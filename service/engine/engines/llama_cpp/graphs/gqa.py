@@ -22,13 +22,18 @@ class LayerOf(Protocol):
 
 def decoder(
     g: LlamaGraph, layer_of: LayerOf, x: Node | None = None, *, hidden: Hidden = "", scale: bool = False,
-    soft_cap: bool = False, n_axes: int = 1,
+    soft_cap: bool = False, n_axes: int = 1, learned: bool = False,
 ) -> None:  # fmt: skip
-    """All layers, each with the cache for its window, from the embeddings (or `x`, made of them) to the logits."""
+    """All layers, each with the cache for its window, from the embeddings (or `x`, made of them) to the logits.
+
+    `learned`: embeddings of the positions are added.
+    """
     x = g.begin() if x is None else x
     g.position_input(n_axes)
     caches = g.cache_inputs(0, g.window) if g.window else g.cache_inputs(0)
     ids = g.output_ids()
+    if learned:
+        x = g.add(x, g.get_rows(g.required("position_embd.weight"), g.positions))
     for i in g.layers():
         last = i == g.n_layer - 1 and not hidden
         x = layer_of(g, i, x, caches[1 if g.layer(i).n_swa else 0], ids if last else None)
@@ -40,13 +45,18 @@ def standard(g: LlamaGraph) -> None:
     decoder(g, standard_layer)
 
 
+def without_factors(g: LlamaGraph, n_axes: int = 1) -> None:
+    """As standard, whatever rope factors the file has."""
+    decoder(g, partial(standard_layer, with_factors=False), n_axes=n_axes)
+
+
 def standard_layer(
     g: LlamaGraph, layer: int, x: Node, cache: CacheInput, ids: Node | None, *, norm_weights: bool = True,
-    q_scale: Node | None = None,
+    q_scale: Node | None = None, with_factors: bool = True,
 ) -> Node:  # fmt: skip
     """Return the residual stream behind a layer as Llama's are. `q_scale`: what queries are multiplied with."""
     q, k, v = g.query_key_value(layer, g.norm(x, g.weight(layer, "attn_norm.weight"), layer))
-    factors = g.rope_factors(layer)
+    factors = g.rope_factors(layer) if with_factors else None
     q, k = g.rope(q, factors), g.rope(k, factors)
     y = g.attend(layer, cache, q if q_scale is None else g.mul(q, q_scale), k, v)
     return after_attention(g, layer, y, x, ids, norm_weights=norm_weights)
@@ -80,12 +90,22 @@ def feed_forward(g: LlamaGraph, layer: int, y: Node, *, norm_weights: bool) -> N
 
 
 def norm_by_header(g: LlamaGraph, *, hidden: Hidden = "") -> None:
-    """glm4moe, hy_v3, dots1: as standard, with the weights of the experts normed as the header says."""
+    """hy_v3, dots1, …: as standard, with the weights of the experts normed as the header says."""
     decoder(g, partial(standard_layer, norm_weights=g.expert_weights_norm), hidden=hidden)
 
 
-def hunyuan(g: LlamaGraph) -> None:
-    """hunyuan-moe, hunyuan-dense: Q and K normed after the rotation."""
+def glm4_moe(g: LlamaGraph) -> None:
+    """glm4moe: as standard; positions on four axes where the header divides the rotation."""
+    decoder(g, partial(standard_layer, norm_weights=g.expert_weights_norm), n_axes=g.position_axes)
+
+
+def not_normed(g: LlamaGraph) -> None:
+    """deepseek: as standard, with the experts' weights as the router gave them."""
+    decoder(g, partial(standard_layer, norm_weights=False))
+
+
+def hunyuan(g: LlamaGraph, n_axes: int = 1) -> None:
+    """hunyuan-moe, hunyuan-dense, hunyuan_vl, maincoder: Q and K normed after the rotation."""
 
     def layer_of(g: LlamaGraph, layer: int, x: Node, cache: CacheInput, ids: Node | None) -> Node:
         y = g.norm(x, g.weight(layer, "attn_norm.weight"), layer)
@@ -94,16 +114,21 @@ def hunyuan(g: LlamaGraph) -> None:
         q, k = g.norm_heads(layer, g.rope(q, factors), g.rope(k, factors))
         return after_attention(g, layer, g.attend(layer, cache, q, k, v), x, ids, norm_weights=True)
 
-    decoder(g, layer_of, n_axes=g.position_axes)
+    decoder(g, layer_of, n_axes=n_axes)
 
 
-def minimax_m2(g: LlamaGraph) -> None:
-    """minimax-m2: Q and K normed over all heads at once, before they are split into heads."""
+def hunyuan_vl(g: LlamaGraph) -> None:
+    """hunyuan_vl: as the dense one, with positions on four axes where the header divides the rotation."""
+    hunyuan(g, g.position_axes)
+
+
+def minimax_m2(g: LlamaGraph, *, norm_weights: bool = True) -> None:
+    """minimax-m2, olmoe: Q and K normed over all heads at once, before they are split into heads."""
 
     def layer_of(g: LlamaGraph, layer: int, x: Node, cache: CacheInput, ids: Node | None) -> Node:
         q, k, v = normed_before_heads(g, layer, g.norm(x, g.weight(layer, "attn_norm.weight"), layer))
         y = g.attend(layer, cache, g.rope(q), g.rope(k), v)
-        return after_attention(g, layer, y, x, ids, norm_weights=True)
+        return after_attention(g, layer, y, x, ids, norm_weights=norm_weights)
 
     decoder(g, layer_of)
 
@@ -240,16 +265,33 @@ ARCHITECTURES: dict[str, Callable[[LlamaGraph], None]] = {
     "ernie4_5-moe": standard,
     "seed_oss": standard,
     "arcee": standard,
-    "glm4moe": norm_by_header,
+    "glm4moe": glm4_moe,
+    "bailingmoe": norm_by_header,
+    "bailingmoe2": norm_by_header,
+    "deepseek": not_normed,
+    "olmoe": partial(minimax_m2, norm_weights=False),
+    "chatglm": without_factors,
+    "exaone": standard,
+    "internlm2": without_factors,
+    "maincoder": hunyuan,
+    "nanbeige": standard,
+    "pangu-embedded": without_factors,
+    "qwen": without_factors,
+    "xverse": without_factors,
+    "qwen2vl": partial(without_factors, n_axes=4),
+    "paddleocr": partial(without_factors, n_axes=4),
     "hy_v3": partial(norm_by_header, hidden="normed"),
     "minimax-m2": minimax_m2,
     "hunyuan-moe": hunyuan,
     "hunyuan-dense": hunyuan,
+    "hunyuan_vl": hunyuan_vl,
     "smollm3": smollm3,
     "glm4": glm4,
     "phi3": phi3,
+    "phimoe": phi3,
     "qwen2moe": qwen2_moe,
     "qwen3vl": qwen3_vl,
+    "qwen3tts": qwen3_vl,
     "qwen3vlmoe": qwen3_vl,
     "deci": deci,
     "grok": grok,

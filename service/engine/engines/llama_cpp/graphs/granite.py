@@ -1,6 +1,6 @@
-"""llama.cpp: Granite, whose embeddings, residuals and logits are scaled; Granite 4 H with Mamba layers.
+"""llama.cpp: Granite, whose embeddings, residuals and logits are scaled; Granite 4 H with Mamba layers; MiniCPM.
 
-Sources: llama.cpp src/models/{granite,granite-hybrid}.cpp.
+Sources: llama.cpp src/models/{granite,granite-moe,granite-hybrid,granite-swa,minicpm}.cpp.
 """
 
 from __future__ import annotations
@@ -13,19 +13,25 @@ from service.engine.engines.llama_cpp.graphs.mamba import mamba2_layer
 from service.engine.engines.llama_cpp.graphs.recurrent import state_input
 from service.engine.memory.graph import Node
 
+_WITH_SWITCH = ("granite", "granitehybrid")  # read rope.scaling.finetuned
+
 
 def granite(g: LlamaGraph) -> None:
-    """granite, granitemoe, granitehybrid: rope unless the header says otherwise; a shared expert where there is one."""
+    """granite, granitemoe, granite_swa, granitehybrid, minicpm: scaled, with a shared expert where there is one."""
     x = g.begin()
-    if g.given("embedding_scale"):
+    if _given(g, "embedding_scale"):
         x = g.apply("SCALE", x)
         g.expand(x)
     g.position_input()
-    (cache,) = g.cache_inputs(0)
+    caches = g.cache_inputs(0, g.window) if g.window else g.cache_inputs(0)
     states, ids = state_input(g, g.spec.n_seq), g.output_ids()
     for i in g.layers():
         y = g.norm(x, g.weight(i, "attn_norm.weight"), i)
-        y = mamba2_layer(g, i, y, states) if g.layer(i).recurs else _attention(g, i, y, cache)
+        y = (
+            mamba2_layer(g, i, y, states)
+            if g.layer(i).recurs
+            else _attention(g, i, y, caches[1 if g.layer(i).n_swa else 0])
+        )
         y, x = g.last_rows(ids if i == g.n_layer - 1 else None, y, x)
         h = g.add(_scaled(g, y), x)
         y = g.norm(h, g.weight(i, "ffn_norm.weight"), i)
@@ -35,18 +41,33 @@ def granite(g: LlamaGraph) -> None:
 
 def _attention(g: LlamaGraph, layer: int, y: Node, cache: CacheInput) -> Node:
     q, k, v = g.query_key_value(layer, y, norm=False)
-    if g.model.value("rope.scaling.finetuned", True):
+    if _turns(g, layer):
         factors = g.rope_factors(layer)
         q, k = g.rope(q, factors), g.rope(k, factors)
-    return g.attend(layer, cache, q, k, v)
+    return g.attend(layer, cache, q, k, v, sinks=g.optional(layer, "attn_sinks.weight"))
+
+
+def _turns(g: LlamaGraph, layer: int) -> bool:
+    """Whether the layer has rope: by a switch of the header, or a pattern of the layers."""
+    if g.model.architecture in _WITH_SWITCH:
+        return bool(g.model.value("rope.scaling.finetuned", True))
+    pattern = g.model.value("attention.rope_pattern")
+    return not isinstance(pattern, list) or layer >= len(pattern) or bool(pattern[layer])
 
 
 def _scaled(g: LlamaGraph, x: Node) -> Node:
-    return g.apply("SCALE", x) if g.given("residual_scale") else x
+    return g.apply("SCALE", x) if _given(g, "residual_scale") else x
+
+
+def _given(g: LlamaGraph, key: str) -> bool:
+    """Whether the header has a factor; MiniCPM has one of its own where it does not (src/models/minicpm.cpp)."""
+    return g.given(key, 1.0 if g.model.architecture == "minicpm" else 0.0)
 
 
 ARCHITECTURES: dict[str, Callable[[LlamaGraph], None]] = {
     "granite": granite,
     "granitemoe": granite,
     "granitehybrid": granite,
+    "minicpm": granite,
+    "granite_swa": granite,
 }

@@ -1,7 +1,7 @@
 """llama.cpp: models with sliding windows, whose windowed layers have a small cache and mask of their own.
 
 Sources: llama.cpp src/models/{openai-moe,llama4,exaone4,exaone-moe,olmo2,mimo2,step35,afmoe,laguna,command-r,cohere2,
-cohere2moe,smallthinker}.cpp, src/llama-kv-cache-iswa.cpp.
+cohere2moe,smallthinker,mellum,maple,spark2-5,muse-glimmer,plamo3}.cpp, src/llama-kv-cache-iswa.cpp.
 """
 
 from __future__ import annotations
@@ -218,6 +218,71 @@ def smallthinker(g: LlamaGraph) -> None:
     decoder(g, layer_of)
 
 
+def mellum(g: LlamaGraph) -> None:
+    """mellum, maple: experts in every layer; Maple's full layers have no rope."""
+    everywhere = g.model.architecture == "mellum"
+
+    def layer_of(g: LlamaGraph, layer: int, x: Node, cache: CacheInput, ids: Node | None) -> Node:
+        q, k, v = g.query_key_value(layer, g.norm(x, g.weight(layer, "attn_norm.weight"), layer))
+        if everywhere or g.layer(layer).n_swa:
+            q, k = g.rope(q), g.rope(k)
+        y, x = g.last_rows(ids, g.attend(layer, cache, q, k, v), x)
+        h = g.add(y, x)
+        y = g.norm(h, g.weight(layer, "ffn_norm.weight"), layer)
+        return g.add(g.routed_experts(layer, y, "softmax", True, everywhere and g.expert_weights_scale), h)
+
+    decoder(g, layer_of)
+
+
+def spark(g: LlamaGraph) -> None:
+    """spark2_5: what each head attended to goes through a gate of its own."""
+
+    def layer_of(g: LlamaGraph, layer: int, x: Node, cache: CacheInput, ids: Node | None) -> Node:
+        read = g.norm(x, g.weight(layer, "attn_norm.weight"), layer)
+        q, k, v = g.query_key_value(layer, read)
+        y = g.attend(layer, cache, g.rope(q), g.rope(k), v, project=False)
+        gate, (dim, n_head) = g.apply("UNARY", g.mul_mat(g.weight(layer, "attn_gate.weight"), read)), q.ne[:2]
+        y = g.reshape(y, dim, n_head, g.n_tokens)
+        y = g.reshape(g.mul(y, g.reshape(gate, 1, n_head, g.n_tokens)), dim * n_head, g.n_tokens)
+        return after_attention(g, layer, g.product(layer, "attn_output", y), x, ids, norm_weights=True)
+
+    decoder(g, layer_of)
+
+
+def muse_glimmer(g: LlamaGraph) -> None:
+    """muse-glimmer: embeddings are normed, gated attention, norms behind it and behind the feed-forward."""
+
+    def layer_of(g: LlamaGraph, layer: int, x: Node, cache: CacheInput, ids: Node | None) -> Node:
+        read = g.norm(x, g.weight(layer, "attn_norm.weight"), layer)
+        q, k, v = g.query_key_value(layer, read)
+        if g.layer(layer).n_swa:
+            q, k = g.rope(q), g.rope(k)
+        y = g.attend(layer, cache, q, k, v, project=False)
+        y = g.mul(y, g.apply("UNARY", g.mul_mat(g.weight(layer, "attn_gate.weight"), read)))
+        y = g.norm(g.product(layer, "attn_output", y), g.weight(layer, "post_attention_norm.weight"), None)
+        y, x = g.last_rows(ids, y, x)
+        h = g.add(y, x)
+        y = g.feed_forward(layer, g.norm(h, g.weight(layer, "ffn_norm.weight"), layer))
+        return g.add(g.norm(y, g.weight(layer, "post_ffw_norm.weight"), None), h)
+
+    decoder(
+        g, layer_of, g.norm(g.begin(), None, None), scale=True, soft_cap=g.given("final_logit_softcapping")
+    )  # fmt: skip
+
+
+def plamo3(g: LlamaGraph) -> None:
+    """plamo3: norms before and behind attention and feed-forward, the latter without `.weight` in their names."""
+
+    def layer_of(g: LlamaGraph, layer: int, x: Node, cache: CacheInput, ids: Node | None) -> Node:
+        q, k, v = g.query_key_value(layer, g.norm(x, g.weight(layer, "attn_norm.weight"), layer))
+        y, x = g.last_rows(ids, g.attend(layer, cache, g.rope(q), g.rope(k), v), x)
+        h = g.add(g.norm(y, g.first_of(layer, "post_attention_norm", "post_attention_norm.weight"), layer), x)
+        y = g.feed_forward(layer, g.norm(h, g.weight(layer, "ffn_norm.weight"), layer))
+        return g.add(g.norm(y, g.first_of(layer, "post_ffw_norm", "post_ffw_norm.weight"), layer), h)
+
+    decoder(g, layer_of)
+
+
 ARCHITECTURES: dict[str, Callable[[LlamaGraph], None]] = {
     "gpt-oss": gpt_oss,
     "llama4": llama4,
@@ -232,4 +297,9 @@ ARCHITECTURES: dict[str, Callable[[LlamaGraph], None]] = {
     "cohere2": cohere,
     "cohere2moe": cohere,
     "smallthinker": smallthinker,
+    "mellum": mellum,
+    "maple": mellum,
+    "spark2_5": spark,
+    "muse-glimmer": muse_glimmer,
+    "plamo3": plamo3,
 }
