@@ -3,7 +3,8 @@
 RIG: the folder that rig.build printed. Without --compare, N random commands on random cards and models are measured and
 written as lines of `tests/data/memory_rig_*.jsonl`; each is held to the prediction on the way. --compare: N lines of
 such a file (of ik_llama.cpp also `memory_arch_ik.jsonl` and `memory_split_ik.jsonl`), chosen by the seed, are measured
-again. --gpu-day, in place of all that: the commands of a GPU day (`rig/gpu_day.py`) for three cards. Ends with 1 where
+again. --fit: commands with ik_llama.cpp's `--fit`, on cards that may be too small (lines of `memory_fit_ik.jsonl`).
+--gpu-day, in place of all that: the commands of a GPU day (`rig/gpu_day.py`) for three cards. Ends with 1 where
 a figure differs.
 """
 
@@ -25,7 +26,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
-from rig.commands import random_run
+from rig.commands import flags_run_with, random_fit, random_run
 from rig.gpu_plan import Machine, plan
 from service.engine.commands import parse
 from service.engine.commands.render import launch
@@ -45,6 +46,9 @@ _PARTS = {"": "weights", "model": "weights", "output": "output", "compute": "com
 )
 _CARD = re.compile(r"CUDA(\d+)")
 _STORED = ("weights", "kv", "compute", "output", "derived")
+_TO_RAM = re.compile(r"Adding experts CPU overrides for layer (\d+)")  # as --fit chooses
+_EXPERTS_OF = re.compile(r"blk\\.(\d+)\\..*exps")  # the rule that does
+_NO_PLACEMENT = "Unable to auto-fit model"
 _UNPRINTED = "derived_bytes"  # what is made of weights when they are loaded
 _SPLIT = ("weights_bytes", "kv_bytes")  # of these ik_llama.cpp prints what all cards have, with -sm graph
 _CARDS = "all cards"  # of recorded figures that are theirs together
@@ -70,7 +74,7 @@ class Printed(NamedTuple):
     """What the engine printed: MiB to two decimals by device and part, and the graph; `failed`: its last words.
 
     `taken`: bytes that each card had given, after each of its last changes: llama-bench goes on at once, and the last
-    may be the pool of its first operation.
+    may be the pool of its first operation. `to_ram`: layers whose experts `--fit` puts into RAM.
     """
 
     mib: dict[str, dict[str, float]]
@@ -78,6 +82,7 @@ class Printed(NamedTuple):
     nodes: int
     failed: str | None = None
     taken: tuple[tuple[int, ...], ...] = ()
+    to_ram: tuple[int, ...] = ()
 
 
 def run_engine(rig: Mapping[str, str], run: Run, file: Path) -> Printed:
@@ -124,16 +129,18 @@ def read(lines: Any) -> Printed:
     found: dict[str, dict[str, float]] = {}
     graph = {"splits": 0, "nodes": 0}
     tail: list[str] = []
+    to_ram: list[int] = []
     for line in lines:
         tail = [*tail[-4:], line.rstrip()]
         if buffer := _BUFFER.search(line):
             parts = found.setdefault(_device(buffer[1]), {})
             part = _PARTS[buffer[2] or ""]
             parts[part] = round(parts.get(part, 0) + float(buffer[3]), 2)
+        to_ram += map(int, _TO_RAM.findall(line))
         numbers = {name: int(number) for name, number in _GRAPH.findall(line)} if "graph" in line else {}
         graph |= numbers
         if "splits" in numbers:
-            return Printed(found, graph["splits"], graph["nodes"])
+            return Printed(found, graph["splits"], graph["nodes"], to_ram=tuple(to_ram))
     return Printed(found, graph["splits"], graph["nodes"], failed="\n".join(tail))
 
 
@@ -163,9 +170,12 @@ def _of_all_cards(row: dict[str, Any]) -> dict[str, Any]:
 
 def differences(row: dict[str, Any], printed: Printed) -> list[str]:
     """Return where a line and what was printed now differ: bytes of cards exactly, the rest as the engine prints it."""
-    if printed.failed is not None:
-        return [f"the engine ended: {printed.failed}"]
     measured, wrong = row["measured"], list[str]()
+    no_placement = _NO_PLACEMENT in (printed.failed or "")
+    if no_placement != measured.get("no_placement", False):
+        return [f"--fit {'found no' if no_placement else 'found a'} placement, unlike recorded"]
+    if printed.failed is not None:
+        return [] if no_placement else [f"the engine ended: {printed.failed}"]
     together = "tensor" in row.get("args", ())  # one device stands for all cards then
     for name, parts in measured["devices"].items():
         card = _CARD.fullmatch(name)
@@ -181,10 +191,8 @@ def differences(row: dict[str, Any], printed: Printed) -> list[str]:
             most = 0.0151 if card else 0.021  # the sum of up to four printed figures
             if mib is not None and abs(now - mib) > most:
                 wrong.append(f"{name} {part}: {now:.2f} MiB, recorded {mib:.2f}")
-    for key, now in (("graph_splits", printed.splits), ("graph_nodes", printed.nodes)):
-        if measured[key] != now:
-            wrong.append(f"{key}: {now}, recorded {measured[key]}")
-    return wrong
+    graph = {"graph_splits": printed.splits, "graph_nodes": printed.nodes, "experts_in_ram": list(printed.to_ram)}
+    return wrong + [f"{key}: {n}, recorded {measured[key]}" for key, n in graph.items() if measured.get(key, n) != n]
 
 
 def _printed(printed: Printed, name: str, part: str) -> float:
@@ -226,13 +234,13 @@ def _compare(rig: dict[str, str], path: Path, n: int, seed: int, files: Files) -
     return wrong
 
 
-def _measure(rig: dict[str, str], n: int, seed: int, write: Path | None, files: Files, chosen: Sequence[str]) -> int:
-    rng, wrong = random.Random(seed), 0
-    with (write or Path(os.devnull)).open("a") as out:
+def _measure(rig: dict[str, str], asked: argparse.Namespace, files: Files) -> int:
+    rng, wrong, n, kind = random.Random(asked.seed), 0, asked.runs, "fit" if asked.fit else "rig"
+    with (asked.write or Path(os.devnull)).open("a") as out:
         for i in range(n):
-            run = Run(*random_run(rng, rig["engine"], chosen))
+            run = Run(*(random_fit(rng) if asked.fit else random_run(rng, rig["engine"], asked.model)))
             printed = run_engine(rig, run, files.of(run.model, run.mix))
-            row = _row(f"rig{seed}-{i:04}", rig["engine"], run, printed)
+            row = _row(f"{kind}{asked.seed}-{i:04}", rig["engine"], run, printed)
             found = _held(row, run, printed)
             wrong += bool(found)
             out.write(json.dumps(row) + "\n")
@@ -280,13 +288,19 @@ def predicted(engine: Engine, run: Run, model: Model) -> dict[str, Any]:
     """Return what a run on `model` is predicted to take, in the form of a recorded line's `measured`."""
     parsed = parse(f"{PROGRAMS[run.tool]} -m m.gguf {shlex.join(run.args)}", engine)
     free = [n * MIB for n in run.free_mib]
-    ours = memory_on(engine, model, parsed.flags, free, tool=parsed.tool)
+    flags = flags_run_with(parsed, model, free)
+    if flags is None:
+        return {"devices": {}, "no_placement": True}
+    ours = memory_on(engine, model, flags, free, tool=parsed.tool)
     names = [*(f"CUDA{i}" for i in range(len(free))), "Host"]
     devices = {
         name: {f"{part}_bytes": getattr(figures, part) for part in _STORED}
         for name, figures in zip(names, ours.devices, strict=True)
     }
-    return {"devices": devices, "graph_splits": ours.graph_splits, "graph_nodes": ours.graph_nodes}
+    found = {"devices": devices, "graph_splits": ours.graph_splits, "graph_nodes": ours.graph_nodes}
+    if "--fit" in run.args:
+        found["experts_in_ram"] = [int(n[1]) for rule in flags.overrides if (n := _EXPERTS_OF.match(rule.pattern))]
+    return found
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -297,6 +311,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--write", type=Path)
     parser.add_argument("--compare", type=Path)
     parser.add_argument("--model", action="append", default=[], help="of tests/shapes, for random commands; repeatable")
+    parser.add_argument("--fit", action="store_true")
     parser.add_argument("--gpu-day", action="store_true")
     asked = parser.parse_args(arguments)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that no engine is left behind
@@ -307,7 +322,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return min(_measure_gpu_day(rig, files), 1)
         if asked.compare:
             return min(_compare(rig, asked.compare, asked.runs, asked.seed, files), 1)
-        return min(_measure(rig, asked.runs, asked.seed, asked.write, files, asked.model), 1)
+        return min(_measure(rig, asked, files), 1)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""One campaign: a stack, clients, blows, and what is true at the end."""
+"""One campaign: a stack, clients, faults, and what is true at the end."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ import msgspec
 from sqlalchemy import Engine, func, select
 
 from bench.chaos import truth
-from bench.chaos.blows import Blow, Hand, Struck, schedule
 from bench.chaos.clients import N_NEW, Asker, Client, Measurer, Operator, Prober, Submitter, new_repo
+from bench.chaos.faults import FaultInjector, Injected, PlannedFault, schedule
 from bench.chaos.ledger import Ledger
 from bench.chaos.parts import HEARTBEAT_SECONDS, LEASE_SECONDS, SWEEP_SECONDS, Stack, running
 from service.engine.errors import AdvisorError
@@ -30,7 +30,7 @@ from tests.engine_replay import install
 from tests.local_hub import Fault, LocalHub, Repo
 from tests.tiny_model import write_tiny_model
 
-QUIET_SECONDS = 180.0  # for everything to come to its end, after the last blow
+QUIET_SECONDS = 180.0  # for everything to come to its end, after the last fault
 _ROW_SECONDS, _SPREAD = 0.15, 0.01  # no two runs measure the same
 _FAULTS_OF_HUB = (
     Fault("status", "api", status=429, headers={"Retry-After": "1"}), Fault("status", "api", status=500),
@@ -51,7 +51,7 @@ class Campaign(msgspec.Struct, kw_only=True):
     seed: int
     together: bool
     seconds: float
-    struck: list[Struck]
+    injected: list[Injected]
     missed: Counter[str]
     answers: Counter[str]
     rows: dict[str, Counter[str]]
@@ -63,19 +63,19 @@ class Campaign(msgspec.Struct, kw_only=True):
 
 
 def campaign(folder: Path, n: int, seconds: float, seed: int, *, together: bool, **extra: str) -> Campaign:
-    """Deal `n` blows in so many seconds and return what came of it. `extra`: settings of the service."""
+    """Inject `n` faults in so many seconds and return what came of it. `extra`: settings of the service."""
     engines, models = folder / "bin", folder / "models"
     models.mkdir()
     install(engines, "llama-sweep-bench", "ok", pp_tps=4000.0, tg_tps=400.0, spread=_SPREAD, delay=_ROW_SECONDS)
     install(engines, "llama-bench", "ok", pp_tps=8000.0, tg_tps=800.0, spread=_SPREAD, delay=_ROW_SECONDS)
     data = write_tiny_model(models / FILE).read_bytes()
-    blows = schedule(seed, n, seconds, together=together)
+    faults = schedule(seed, n, seconds, together=together)
     with LocalHub(_repos(data)) as hub:
         stack = Stack(folder, hub, together=together, **extra)
         try:
             with running(stack):
                 start_machines(stack, engines, models, 2)
-                found = _Doing(stack, hub, engines, seed).deal(blows)
+                found = _Doing(stack, hub, engines, seed).inject(faults)
             found.wrong += truth.left_behind(stack)
         finally:
             stack.clean()
@@ -100,20 +100,20 @@ class _Doing:
         self.engine: Engine = make_engine(stack.database)
         self.threads: list[threading.Thread] = []
 
-    def deal(self, blows: Sequence[Blow]) -> Campaign:
+    def inject(self, faults: Sequence[PlannedFault]) -> Campaign:
         """Return what came of a schedule."""
-        hand = Hand(self.stack, self.engines)
+        injector = FaultInjector(self.stack, self.engines)
         with self._clients():
             began = time.monotonic()
-            hand.deal(blows)
+            injector.inject(faults)
             ended = time.monotonic()
             self.hub.reset()
-            time.sleep(5)  # so that what was struck last is seen to work again
+            time.sleep(5)  # so that what was injected last is seen to work again
         quiet = self._until_quiet()
         found = Campaign(
-            seed=self.seed, together=len(self.stack.ports) == 1, seconds=ended - began, struck=hand.struck,
-            missed=hand.missed, answers=self.ledger.answers, rows=truth.counted(self.engine),
-            slowest=truth.slowest(self.engine), recovery=_recovery(self.ledger, hand.struck),
+            seed=self.seed, together=len(self.stack.ports) == 1, seconds=ended - began, injected=injector.injected,
+            missed=injector.missed, answers=self.ledger.answers, rows=truth.counted(self.engine),
+            slowest=truth.slowest(self.engine), recovery=_recovery(self.ledger, injector.injected),
             gaps={what: self.ledger.longest_gap(what, began, ended) for what in _GAPS}, quiet=quiet,
             wrong=list(truth.wrong(self.stack, self.ledger, self.engine)),
         )  # fmt: skip
@@ -184,11 +184,11 @@ class _Doing:
         return time.monotonic() - began
 
 
-def _recovery(ledger: Ledger, struck: Sequence[Struck]) -> dict[str, list[float]]:
-    """Return seconds from each blow, or from the end of a pause, until what the part does was seen to work, by part."""
+def _recovery(ledger: Ledger, injected: Sequence[Injected]) -> dict[str, list[float]]:
+    """Return seconds from each fault, or the end of a pause, until what the part does was seen to work, by part."""
     found: dict[str, list[float]] = {}
-    for one in sorted(struck, key=lambda s: s.began):
-        victim = one.blow.victim
+    for one in sorted(injected, key=lambda s: s.began):
+        victim = one.fault.victim
         what = one.name if victim == "API" else _TELLS.get(victim, "ready")
         seconds = ledger.recovered(what, one.ended)
         if seconds is not None:
@@ -203,12 +203,12 @@ def lines(found: Campaign) -> Iterator[str]:
     )  # fmt: skip
     yield f"{parts}, two agents; seed {found.seed}"
     yield f"leases {LEASE_SECONDS} s, sweeps each {SWEEP_SECONDS} s, heartbeats each {HEARTBEAT_SECONDS} s"
-    hits = Counter(f"{one.blow.victim}, {one.blow.how}" for one in found.struck)
-    yield f"{hits.total()} blows in {found.seconds:,.0f} s, {found.missed.total()} that found nobody"
+    hits = Counter(f"{one.fault.victim}, {one.fault.how}" for one in found.injected)
+    yield f"{hits.total()} faults in {found.seconds:,.0f} s, {found.missed.total()} that found no target"
     yield from (f"  {n:4} {what}" for what, n in sorted(hits.items()))
     yield f"answers: {_said(found.answers)}"
     yield from (f"{kind}: {_said(counts)}" for kind, counts in found.rows.items())
-    yield "recovery in seconds, from the blow or the end of a pause"
+    yield "recovery in seconds, from the fault or the end of a pause"
     yield f"  {'':<22}{'n':>5}{'median':>8}{'p95':>8}{'most':>8}"
     for victim, seconds in sorted(found.recovery.items()):
         high = sorted(seconds)[math.ceil(len(seconds) * 0.95) - 1]

@@ -122,8 +122,8 @@ def _model_of(file: str, one: SavedResult, advice: Advice) -> str:
     """What the model of a kept result is called: its repo and variant; of files on this disk, where they are."""
     if one.model.repo != ON_DISK:
         return f"{one.model.repo}:{one.model.variant}"
-    beside = Path(file).parent / one.document.files[0].path.rpartition("/")[2]
-    return str(beside) if beside.is_file() else advice.repo
+    local = Path(file).parent / one.document.files[0].path.rpartition("/")[2]
+    return str(local) if local.is_file() else advice.repo
 
 
 def _error(settings: Settings, run: _OwnRun, hardware: Hardware) -> dict[Phase, float]:

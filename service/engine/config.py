@@ -34,12 +34,14 @@ class Flags(msgspec.Struct, frozen=True, kw_only=True):
 
     `n_ctx` is the total over all slots. `mmap` None is the engine's default (on in both, but ik_llama.cpp turns it
     off when a tensor is overridden to the CPU). `op_offload` False: no weights in RAM are copied to a GPU for batches.
+    `layers_in_ram`: first layers that ik_llama.cpp's `--fit` leaves there, with their caches; no option says so.
     """
 
     n_ctx: int = 4096
     n_batch: int = 2048
     n_ubatch: int = 512
     n_gpu_layers: int = 999
+    layers_in_ram: int = 0
     split_mode: str = "layer"
     tensor_split: tuple[float, ...] = ()
     main_gpu: int | None = None

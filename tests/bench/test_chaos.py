@@ -7,19 +7,19 @@ from collections.abc import Iterator
 
 import pytest
 
-from bench.chaos.blows import APART, TOGETHER, schedule
+from bench.chaos.faults import APART, TOGETHER, schedule
 from bench.chaos.ledger import Ledger
 from bench.chaos.relay import Relay
 
 
 @pytest.mark.parametrize("together", [False, True])
 def test_the_same_seed_gives_the_same_blows_of_every_kind_in_their_time(together: bool) -> None:
-    blows = schedule(1, 369, 2400, together=together)
-    assert blows == schedule(1, 369, 2400, together=together) != schedule(2, 369, 2400, together=together)
-    assert {(blow.victim, blow.how) for blow in blows} == set(TOGETHER if together else APART)
-    assert [blow.at for blow in blows] == sorted(blow.at for blow in blows)
-    assert 0 <= blows[0].at <= blows[-1].at <= 2400
-    assert all(0.1 <= blow.seconds <= 10 for blow in blows)
+    faults = schedule(1, 369, 2400, together=together)
+    assert faults == schedule(1, 369, 2400, together=together) != schedule(2, 369, 2400, together=together)
+    assert {(fault.victim, fault.how) for fault in faults} == set(TOGETHER if together else APART)
+    assert [fault.at for fault in faults] == sorted(fault.at for fault in faults)
+    assert 0 <= faults[0].at <= faults[-1].at <= 2400
+    assert all(0.1 <= fault.seconds <= 10 for fault in faults)
 
 
 def test_the_ledger_knows_gaps_recovery_and_advices_that_change_their_mind() -> None:

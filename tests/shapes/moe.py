@@ -185,8 +185,11 @@ _K_EXAONE = _SIGMOID | {"expert_weights_scale": 2.5, "expert_shared_count": 1, "
 _SMALLTHINKER: Values = {"attention.sliding_window": 4096, "expert_gating_func": 2}
 
 
-def _minimax_m3() -> Shape:
-    """MiniMax-M3: config.json as mlx-lm 1398 and lablup/mlxcel 763 quote it; 16 blocks of 128 are assumed."""
+def _minimax_m3(*, indexer: bool = True) -> Shape:
+    """MiniMax-M3: config.json as mlx-lm 1398, lablup/mlxcel 763 and tests of the model in SGLang quote it.
+
+    Files of before llama.cpp's pull request 24908 lack the indexer; ik_llama.cpp loads only those.
+    """
     arch, n_layer, n_embd, heads, n_vocab, n_dense, size = "minimax-m3", 60, 6144, (64, 4, 128), 200064, 3, 128
     rows = Rows()
     rows.ends(n_embd, n_vocab)
@@ -198,6 +201,8 @@ def _minimax_m3() -> Shape:
             rows.dense(i, n_embd, 12288)
             continue
         rows.experts(i, n_embd, 128, 3072, shared=3072, bias=True)
+        if not indexer:
+            continue
         rows.f32(p + "indexer.q_proj.weight", n_embd, heads[1] * size)
         rows.f32(p + "indexer.k_proj.weight", n_embd, size)
         rows.f32(p + "indexer.q_norm.weight", size)
@@ -206,8 +211,10 @@ def _minimax_m3() -> Shape:
         128, 4, 3072, leading_dense_block_count=n_dense, expert_shared_count=1, expert_weights_scale=2.0,
         expert_weights_norm=True, expert_gating_func=2,
     )  # fmt: skip
-    more |= {"attention.indexer.head_count": heads[1], "attention.indexer.key_length": size}
-    more |= {"attention.indexer.top_k": 16, "attention.indexer.block_size": 128, "attention.indexer.local_blocks": 1}
+    if indexer:
+        more |= {"attention.indexer.head_count": heads[1], "attention.indexer.key_length": size}
+        more |= {"attention.indexer.top_k": 16, "attention.indexer.block_size": 128}
+        more |= {"attention.indexer.local_blocks": 1}
     metadata = metadata_of(arch, n_layer, n_embd, 12288, heads, n_vocab, 524288, 5e6, rope_dim=64, more=more)
     return Shape(arch, metadata, rows, n_vocab)
 
@@ -250,6 +257,7 @@ SHAPES: dict[str, Callable[[], Shape]] = {
     "Laguna-XS.2": _laguna,
     "Grok-2": _grok,
     "MiniMax-M3": _minimax_m3,
+    "MiniMax-M3-without-indexer": partial(_minimax_m3, indexer=False),
     "SmallThinker-21B-A3B": partial(
         _moe, "smallthinker", 52, 2560, (28, 4, 128), 151936, (64, 6, 768), more=_SMALLTHINKER
     ),

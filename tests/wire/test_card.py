@@ -14,8 +14,8 @@ from service.wire.plain_text import quoted
 from tests.wire.test_text import advice
 
 
-class _Desk:
-    """What an answer in chat asks of its desk."""
+class _BotContext:
+    """What an answer in chat asks of the bots."""
 
     class context:
         class settings:
@@ -29,7 +29,7 @@ class _Desk:
 def test_all_forms_show_one_card() -> None:
     card = card_of(advice())
     assert card is not None
-    chat = advice_answer(_Desk(), advice())  # type: ignore[arg-type]
+    chat = advice_answer(_BotContext(), advice())  # type: ignore[arg-type]
     shown = "\n".join(part.text if isinstance(part, Code) else part for part in (chat.title, *chat.parts))
     text, markdown = render_text(advice(), "full"), render_markdown(advice())
     for form in (shown, text, markdown):

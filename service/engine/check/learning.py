@@ -91,7 +91,7 @@ def lesson_of(case: Case, log: LogReading) -> Lesson | None:
     That is so of another model, command or machine, of words that are not understood, of companions, whose buffers have
     the same names, of a build before those that are described, and where the engine places by what is free.
     """
-    if not log.buffers or not _is_understood(case) or not _is_of(case, log):
+    if not log.buffers or not _is_fully_modelled(case) or not _is_of(case, log):
         return None
     compared = [one for one in compare_buffers(case, log) if _says_something(case, one)]
     by_part: dict[tuple[Part, Place], list[Compared]] = {}
@@ -120,14 +120,14 @@ def _is_off(one: Compared) -> bool:
     return one.verdict != "within" and abs(one.measured - one.expected) >= _LEAST_MIB
 
 
-def _is_understood(case: Case) -> bool:
+def _is_fully_modelled(case: Case) -> bool:
     """Whether the prediction is one for just this command: all of it understood, nothing next to the model."""
     parsed, build = case.parsed, case.parsed.build
     unclear = parsed.unknown or parsed.varied or parsed.refused or case.unknown_devices or case.fit_fails
     unclear = unclear or case.fit_places or any(rule.refused for rule in case.rules)
     unclear = unclear or any(name.startswith("GGML_") for name in parsed.env)
-    beside = draft_of(parsed) or projector_of(parsed) or case.companions
-    return not unclear and not beside and not build.older and build.rules.memory.described
+    companions = draft_of(parsed) or projector_of(parsed) or case.companions
+    return not unclear and not companions and not build.older and build.rules.memory.described
 
 
 def _is_of(case: Case, log: LogReading) -> bool:

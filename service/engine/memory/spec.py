@@ -18,11 +18,12 @@ class CardShares(msgspec.Struct, frozen=True):
     """What each card has of a model with ik's `-sm graph`.
 
     `cuts`: name, axis (-1: whole on every card that has a share) and elements by card of each tensor. `head`: the
-    device of the head. `reduce_type`: the type in which cards add up.
+    device of the head, `main`: the card whose norms what is not shared reads. `reduce_type`: in which cards add up.
     """
 
     cuts: tuple[tuple[str, int, tuple[int, ...]], ...]
     head: int
+    main: int
     reduce_type: str
 
 

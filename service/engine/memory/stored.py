@@ -34,10 +34,11 @@ def _with_head(model: Model, sizes: dict[str, int]) -> dict[str, int]:
 
 
 def derived_by_layer(engine: Engine, model: Model, mode: int) -> tuple[int, ...]:
-    """Return the bytes of what the engine makes of the tensors of each of the model's own layers, by latent mode."""
+    """Return the bytes of what the engine makes of the tensors of each layer that is loaded, by latent mode."""
     known: dict[tuple[Engine, int], tuple[int, ...]] = model.__dict__.setdefault("_derived_bytes", {})
     if (engine, mode) not in known:
         memory = engine_spec(engine).memory
-        layers = range(model.n_layer - model.n_layer_nextn)
+        anyway = memory.loaded_anyway.get(model.architecture)
+        layers = range(model.n_layer if anyway else model.n_layer - model.n_layer_nextn)
         known[engine, mode] = tuple(memory.derived_bytes(model, i, mode) for i in layers)
     return known[engine, mode]

@@ -32,7 +32,8 @@ def flash_attention_impossible(case: Case) -> Iterator[Found]:
 def quantised_v_without_flash_attention(case: Case) -> Iterator[Found]:
     """Both engines refuse a quantised V cache without flash attention; ik_llama.cpp's latent cache has no V."""
     kind, ignored = case.flags.cache_type_v, case.spec.memory.latent_ignores_v and case.latent_cache
-    if case.flags.flash_attn == "off" and kind not in UNQUANTISED and not ignored:
+    without = case.model.architecture in case.spec.memory.without_flash_attention
+    if (without or case.flags.flash_attn == "off") and kind not in UNQUANTISED and not ignored:
         yield Found(f"-ctv {kind} needs flash attention, which is off: the engine refuses to start")
 
 

@@ -19,7 +19,8 @@ def fit_places_itself(case: Case) -> Iterator[Found]:
     if case.fit_places and not case.fit_fails:
         option = "-fit is on and" if case.spec.fit_places else "--fit"
         message = f"{option} gives {_chosen(case)}; the figures are of that placement"
-        all_there = not case.flags.overrides and case.flags.n_gpu_layers > case.model.n_layer
+        whole = case.flags.n_gpu_layers > case.model.n_layer and not case.flags.layers_in_ram
+        all_there = whole and not case.flags.overrides
         yield Found(message, "") if all_there else Found(message, changes=lambda: _instead_of_fit(case))
 
 
@@ -35,7 +36,9 @@ def _chosen(case: Case) -> str:
     flags, layers = case.flags, case.model.n_layer - case.model.n_layer_nextn
     in_ram = len({layer_of(name) for name in case.experts_in_ram})
     context = f", -c {flags.n_ctx}" if flags.n_ctx != case.parsed.flags.n_ctx else ""
-    if flags.n_gpu_layers > layers + 1:
+    if flags.layers_in_ram:
+        text = f"{flags.layers_in_ram} layers in RAM, the others on {'the GPU' if case.cpu == 1 else 'the GPUs'}"
+    elif flags.n_gpu_layers > layers + 1:
         text = f"{'all layers' if in_ram else 'everything'} on {'the GPU' if case.cpu == 1 else 'the GPUs'}"
     else:
         text = f"-ngl {flags.n_gpu_layers}"

@@ -12,9 +12,9 @@ PADDING = 256  # of a cache's rows (ik llama-context.h:74)
 
 def padded_context(engine: Engine, model: Model, flags: Flags) -> int:
     """Return the rows of the whole cache: `-c` padded."""
-    n_ctx = flags.n_ctx or model.n_ctx_train
-    padding = engine_spec(engine).memory.padding_without_flash_attention if flags.flash_attn == "off" else PADDING
-    return pad(n_ctx, padding)
+    n_ctx, memory = flags.n_ctx or model.n_ctx_train, engine_spec(engine).memory
+    without = flags.flash_attn == "off" or model.architecture in memory.without_flash_attention
+    return pad(n_ctx, memory.padding_without_flash_attention if without else PADDING)
 
 
 def micro_batch(engine: Engine, model: Model, flags: Flags) -> int:

@@ -26,7 +26,7 @@ Vector = dict[int, float]
 Values = dict[str, float]
 
 
-class Fitted(Protocol):
+class FitRow(Protocol):
     """One measured speed to fit: its weight, the key of its offset, and its error by some parameters."""
 
     @property
@@ -42,7 +42,7 @@ class Fitted(Protocol):
         ...
 
 
-Row = TypeVar("Row", bound=Fitted)
+Row = TypeVar("Row", bound=FitRow)
 
 
 class _Watched(dict[str, float]):

@@ -81,7 +81,7 @@ def machine_of(rig: Rig, devices: Sequence[Device], flags: Flags, p: Coefficient
     threads = flags.threads or rig.physical_cores
     return Machine(
         cards=tuple(_card_rate(rig.cards[d.gpu], p) for d in devices),
-        token_cpu=_cpu_rate(rig, threads, _crowded(rig, threads, p, beside_gpus=bool(devices)), p),
+        token_cpu=_cpu_rate(rig, threads, _crowded(rig, threads, p, drives_gpus=bool(devices)), p),
         batch_cpu=_cpu_rate(rig, flags.threads_batch or threads, 1.0, p),
         windows=rig.windows,
     )
@@ -150,11 +150,11 @@ def _link(card: Card, p: Coefficients) -> float:
     return card.pcie_gbs * _GIGA * (p["copy"] if card.copy_measured else 1.0)
 
 
-def _crowded(rig: Rig, threads: int, p: Coefficients, *, beside_gpus: bool) -> float:
+def _crowded(rig: Rig, threads: int, p: Coefficients, *, drives_gpus: bool) -> float:
     """Threads that wait keep spinning: where they take every hardware thread, what drives the GPUs has none."""
     generation = rig.cpu_generation.lower()
     if (
-        beside_gpus
+        drives_gpus
         and threads >= 2 * rig.physical_cores
         and (generation.startswith("zen") or generation in _TWO_A_CORE)
     ):

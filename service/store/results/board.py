@@ -125,7 +125,7 @@ def keep(connection: Connection, *result_ids: str) -> None:
     if entered:
         connection.execute(insert(result_speed), entered)
     for group in groups:
-        _lead_anew(connection, group)
+        _replace_leads(connection, group)
     _drop_names(connection, known)
     _add_names(connection, {name for one in several if one.rows for name in _names(one)})
 
@@ -221,7 +221,7 @@ def _speeds() -> Select[Any]:
     return select(result_speed, *_FILED).join(result, result.c.id == result_speed.c.result_id)
 
 
-def _lead_anew(connection: Connection, group: int) -> None:
+def _replace_leads(connection: Connection, group: int) -> None:
     connection.execute(delete(board).where(board.c.group_key == group))
     rows = connection.execute(_speeds().where(result_speed.c.group_key == group)).all()
     if leads := list(_leads(rows)):

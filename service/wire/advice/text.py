@@ -84,9 +84,9 @@ def render_markdown(advice: Advice, detail: str = "short") -> str:
     form = _Form(full=detail == "full", wraps=True)
     others = [] if form.full else _others(advice, form.brief)
     mine = form.all_lines(mine_lines(advice.mine, advice.configs, form.full)) if advice.mine else []
-    losers = _losers(advice) if form.full else ()
+    rejected = _rejected(advice) if form.full else ()
     asked = form.all_lines(what_if_lines(advice.what_if, form.full))
-    rest = [*mine, *others, *asked, *_refusals(advice.refused, form), *losers, *_assumed(advice, form)]
+    rest = [*mine, *others, *asked, *_refusals(advice.refused, form), *rejected, *_assumed(advice, form)]
     if rest:
         parts.append(block(rest))
     if advice.url:
@@ -130,7 +130,7 @@ def _document(advice: Advice, form: _Form) -> Iterator[str]:
     if not form.full:
         yield from _others(advice, form.brief)
     yield from _refusals(advice.refused, form)
-    yield from _losers(advice) if form.full else ()
+    yield from _rejected(advice) if form.full else ()
     yield from _assumed(advice, form)
     if advice.url:
         yield advice.url if form.full else f"{advice.url}?detail=full"
@@ -328,12 +328,12 @@ def _refused_variant(group: list[Refusal]) -> str:
     return f"refused: {nearest.variant}{engines}: {nearest.reason}{change}"
 
 
-def _losers(advice: Advice) -> Iterator[str]:
-    for loser in advice.losers:
-        gpus = f" on {len(loser.gpus)} GPU{'s' if len(loser.gpus) > 1 else ''}" if loser.gpus else ""
-        alike = f" [{loser.alike} alike]" if loser.alike > 1 else ""
-        what = f"{loser.variant} with {loser.engine}, {loser.strategy}{gpus}, {loser.differs}"
-        yield from wrapped(f"not chosen: {what}: {loser.why}{alike}")
+def _rejected(advice: Advice) -> Iterator[str]:
+    for one in advice.losers:
+        gpus = f" on {len(one.gpus)} GPU{'s' if len(one.gpus) > 1 else ''}" if one.gpus else ""
+        alike = f" [{one.alike} alike]" if one.alike > 1 else ""
+        what = f"{one.variant} with {one.engine}, {one.strategy}{gpus}, {one.differs}"
+        yield from wrapped(f"not chosen: {what}: {one.why}{alike}")
 
 
 def _assumed(advice: Advice, form: _Form) -> Iterator[str]:

@@ -1,14 +1,25 @@
-"""What ik_llama.cpp's `--fit` chooses (src/llama.cpp:4281-4610 of 8337e4cd3), and what `check` says of it."""
+"""What ik_llama.cpp's `--fit` chooses (src/llama.cpp:4281-4610 of 8337e4cd3), and what `check` says of it.
+
+Held to runs of the engine on stand-in cards (`python -m rig.measure RIG --fit`): every fourth of those recorded, to the
+byte, with the layers whose experts it put into RAM.
+"""
 
 from __future__ import annotations
 
+import re
+import shlex
 from functools import cache
+from pathlib import Path
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
+from rig.commands import flags_run_with
+from rig.measure import Run, recorded
 from service.engine.catalogue import resolve
 from service.engine.check import CheckReport, check
+from service.engine.commands import parse
 from service.engine.config import Flags
 from service.engine.engines.fit import FitAsked
 from service.engine.engines.ik_llama_cpp.fit import fitted
@@ -16,7 +27,8 @@ from service.engine.engines.ik_llama_cpp.layers import slot_sizes, split_layers
 from service.engine.hardware_text import parse_hardware
 from service.engine.model import Model
 from service.engine.tensor_names import layer_of
-from service.engine.units import GIB
+from service.engine.units import GIB, MIB
+from tests.bare_runs import memory_on
 from tests.models import build
 
 FLAGS = Flags(n_ctx=16_384, flash_attn="on")
@@ -45,6 +57,27 @@ def moved(model: Model, flags: Flags) -> list[int]:
 
 def checked(command: str, hardware: str) -> CheckReport:
     return check(command, "ik_llama.cpp", moe(), resolve(parse_hardware(hardware)))
+
+
+RECORDED = list(recorded(Path(__file__).parents[2] / "data" / "memory_fit_ik.jsonl"))[::4]
+
+
+@pytest.mark.parametrize(("row", "run"), RECORDED, ids=[row["id"] for row, _ in RECORDED])
+def test_the_choice_and_every_buffer_are_those_of_the_engine(row: dict[str, Any], run: Run) -> None:
+    model, free = build(run.model, run.mix), [n * MIB for n in run.free_mib]
+    parsed = parse(f"llama-sweep-bench -m m.gguf {shlex.join(run.args)}", "ik_llama.cpp")
+    flags = flags_run_with(parsed, model, free)
+    measured = row["measured"]
+    assert (flags is None) == measured.get("no_placement", False)
+    if flags is None:
+        return
+    layers = [int(found[1]) for rule in flags.overrides if (found := re.match(r"blk\\.(\d+)\\.", rule.pattern))]
+    assert layers == measured["experts_in_ram"]
+    memory = memory_on("ik_llama.cpp", model, flags, free, tool=parsed.tool)
+    for name, parts in measured["devices"].items():
+        device = memory.devices[-1] if name == "Host" else memory.devices[int(name.removeprefix("CUDA"))]
+        assert {part: getattr(device, part.removesuffix("_bytes")) for part in parts} == parts
+    assert (memory.graph_splits, memory.graph_nodes) == (measured["graph_splits"], measured["graph_nodes"])
 
 
 def test_everything_is_on_the_cards_where_the_estimate_has_room() -> None:
@@ -89,7 +122,7 @@ def test_a_dense_model_is_filled_from_the_head_down() -> None:
     assert found is not None
     sizes, _ = slot_sizes(model, found)
     devices = split_layers(model, found, free)
-    start = model.n_layer - found.n_gpu_layers
+    start = found.layers_in_ram
     held = [sum(sizes[i] for i in range(start, model.n_layer) if devices[i] == card) for card in (0, 1)]
     assert held[1] + sizes[-1] <= 11 * GIB < held[1] + sizes[-1] + sizes[0]
     assert held[0] <= 23 * GIB < held[0] + sizes[start - 1]

@@ -21,10 +21,10 @@ __all__ = ["postgres", "shared_app", "shared_engine"]
 IN = 0  # not refused: neither 401 nor 403, and what is asked for is not hidden
 KINDS = ("nobody", "liar", "reader", "asker", "other", "owner", "operator", "session", "host")
 
-# What a door answers to: nobody; a made-up token; an account with `submit` only; one with `validate` only; somebody
-# else with `host`; the owner of the host that is asked for, with all three; an operator; the session of a host sent
-# without a signature; a host that signs.
-DOORS: dict[str, tuple[int, ...]] = {
+# What each kind of access answers to: nobody; a made-up token; an account with `submit` only; one with `validate` only;
+# somebody else with `host`; the owner of the host that is asked for, with all three; an operator; the session of a host
+# sent without a signature; a host that signs.
+ACCESS: dict[str, tuple[int, ...]] = {
     "open": (IN, IN, IN, IN, IN, IN, IN, IN, IN),
     "keyed": (403,) * len(KINDS),  # the key that was given to anyone who asked for the advice, and nothing else
     "known": (401, 401, IN, IN, IN, IN, IN, 401, 401),
@@ -167,7 +167,7 @@ def test_each_kind_of_caller_is_let_in_or_refused_as_the_table_says(
     path = path.format(host_id=agent.host, **unknown)
     content = msgspec.json.encode(BODIES.get(route, {})) if method in ("POST", "PATCH") else b""
     wrong = {}
-    for kind, expected in zip(KINDS, DOORS[ROUTES[route]], strict=True):
+    for kind, expected in zip(KINDS, ACCESS[ROUTES[route]], strict=True):
         sent = agent.headers(path, content) if kind == "host" else headers[kind]
         sent = {"content-type": "application/json", **sent}
         status = shared_app.request(method, path, content=content, headers=sent).status_code

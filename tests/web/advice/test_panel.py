@@ -65,10 +65,10 @@ def test_every_form_shows_the_same_card(client: httpx.Client, world: World, ques
     advice = msgspec.json.decode(client.get("/v1/advice/panel").content, type=Advice)
     card = advice.card
     assert card is not None
-    desk = SimpleNamespace(
+    bots = SimpleNamespace(
         context=SimpleNamespace(settings=SimpleNamespace(bot_verbs_off=())), address=lambda path: f"http://one{path}"
     )
-    answer = advice_answer(cast(BotContext, desk), read_advice(world.context, "panel"))
+    answer = advice_answer(cast(BotContext, bots), read_advice(world.context, "panel"))
     in_discord = to_discord(answer)
     forms = {
         "page": client.get("/advice/panel?shell=posix").text,

@@ -15,7 +15,7 @@ from service.web.app import create_app
 from service.web.http.security import HEADERS, TRANSPORT_SECURITY
 from tests.databases import engine_with_tables
 from tests.hosts import service
-from tests.web.accounts.test_who_may_what import DOORS, ROUTES, routes_of_the_app
+from tests.web.accounts.test_who_may_what import ACCESS, ROUTES, routes_of_the_app
 from tests.web.joining import settings_for, token_of
 from tests.web.servers import client_of
 from tests.web.world import READY_REPO, World
@@ -109,9 +109,9 @@ def test_what_a_token_opens_is_kept_by_nobody(engine: Engine, valkey: EmbeddedVa
     sent = {**token_of(engine, "all", *scopes), "content-type": "application/json"}
     kept = {}
     with service(settings_for(engine.url.render_as_string(), valkey)) as client:
-        for route, door in ROUTES.items():
+        for route, access in ROUTES.items():
             method, path = route.split()
-            if DOORS[door] == DOORS["open"] or path.endswith("/events"):
+            if ACCESS[access] == ACCESS["open"] or path.endswith("/events"):
                 continue
             path = path.replace("{", "").replace("}", "")
             reply = client.request(method, path, content=b"{}", headers=sent)

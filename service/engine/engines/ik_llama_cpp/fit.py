@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from itertools import accumulate, pairwise
 
 from msgspec.structs import replace
 
@@ -24,9 +25,12 @@ _RULE = r"blk\.{}\.(ffn_(up|down|gate|gate_up)_exps\.(weight|scale))"
 
 def fitted(asked: FitAsked) -> Flags | None:
     """Return the flags that the model is loaded with; None where `--fit` finds no placement, and the engine stops."""
-    flags = replace(asked.flags, n_gpu_layers=999)
     if asked.placed:
         return asked.flags
+    flags = replace(asked.flags, n_gpu_layers=999)
+    graph = flags.split_mode in ("graph", "attn")
+    if graph and len(asked.free) > 1:
+        flags = replace(flags, main_gpu=len(asked.free) - 1)
     spec = make_spec("ik_llama.cpp", asked.model, flags, "server", cpu_only=False)
     sizes, compute = slot_sizes(asked.model, flags)
     room = usable(flags, asked.free)
@@ -40,10 +44,13 @@ def fitted(asked: FitAsked) -> Flags | None:
     experts = _experts(asked.model, spec.next_tokens)
     if not experts:
         return _dense(asked.model, flags, sizes, compute, room)
-    if flags.split_mode in ("graph", "attn"):
-        moved = _from_the_first(experts, required, available, compute)
+    devices = split_layers(asked.model, flags, asked.free)
+    if not graph:
+        moved = _from_the_last(experts, sizes, room, devices)
+    elif room[devices[-1]] <= sizes[-1]:
+        return None  # no room for the head
     else:
-        moved = _from_the_last(experts, sizes, room, split_layers(asked.model, flags, asked.free))
+        moved = _from_the_first(experts, required, available, compute)
     return None if moved is None else replace(flags, overrides=tuple(Override(_RULE.format(i), CPU) for i in moved))
 
 
@@ -93,16 +100,18 @@ def _dense(model: Model, flags: Flags, sizes: Sequence[float], compute: float, r
             card -= 1
             continue
         left[card] = int(left[card] - sizes[layer])
-        held[card] += sizes[layer] if layer < model.n_layer else 0.0
+        held[card] += sizes[layer]
         layer -= 1
-    if layer < 0:
-        return replace(flags, tensor_split=_split(held, compute))
-    # `-ngl` alone would take the head off the cards with the first layer
-    head = (Override("^output", f"CUDA{len(room) - 1}"),) if "output.weight" in model.by_name else ()
-    n_gpu_layers = max(model.n_layer - 1 - layer, 0)
-    return replace(flags, n_gpu_layers=n_gpu_layers, tensor_split=_split(held, compute), overrides=head)
+    in_ram = min(layer + 1, model.n_layer)
+    if flags.split_mode in ("graph", "attn"):
+        return replace(flags, layers_in_ram=in_ram)  # what is divided is not what was filled here
+    return replace(flags, layers_in_ram=in_ram, tensor_split=_split(held, compute, min(sizes[in_ram:])))
 
 
-def _split(held: Sequence[float], compute: float) -> tuple[float, ...]:
-    """Shares by which the walk over the cards assigns the same layers again."""
-    return tuple(n + compute for n in held) if len(held) > 1 else ()
+def _split(held: Sequence[float], compute: float, smallest: float) -> tuple[float, ...]:
+    """Shares by which the walk over the cards assigns the same layers again, each mark a little beyond its layers."""
+    if len(held) == 1:
+        return ()
+    marks = [n + (i + 1) * compute + smallest / 8 for i, n in enumerate(accumulate(held))]
+    marks[-1] = sum(held) + len(held) * compute
+    return tuple(b - a for a, b in pairwise((0.0, *marks)))

@@ -128,6 +128,8 @@ class _SharedOut(MemoryPrediction):
             if layer.index in self.shares.heads:
                 parts = self.shares.cache(layer, cache_tensors(self.model, self.spec, layer), self.spec.n_kv)
                 total = [a + b for a, b in zip(total, (*parts, 0), strict=True)]
+            elif (device := self.placement.caches[layer.index]) is not None:
+                total[device] += sum(t.n_bytes for t in cache_tensors(self.model, self.spec, layer))
         return total
 
 

@@ -45,7 +45,7 @@ def split_layers(model: Model, flags: Flags, free: Sequence[int], rules: MemoryR
     if n_devices == 1:
         return [0] * (n_layer + 1)
     sizes, compute = slot_sizes(model, flags, rules)
-    start = max(n_layer - flags.n_gpu_layers, 0)
+    start = max(n_layer - flags.n_gpu_layers, flags.layers_in_ram, 0)
     end = n_layer + (flags.n_gpu_layers > n_layer)
     shares = split_shares(flags.tensor_split, usable(flags, free))
     return _walk(sizes, start, end, shares, compute)
@@ -78,7 +78,7 @@ def slot_sizes(model: Model, flags: Flags, rules: MemoryRules = TODAY) -> tuple[
 
 def with_cpu_layers(walked: Sequence[int], model: Model, flags: Flags, n_devices: int) -> list[int]:
     """Return the walk's devices with the first layers, and the head if `-ngl` leaves it out, on the CPU."""
-    start = max(model.n_layer - max(flags.n_gpu_layers, 0), 0) if n_devices else model.n_layer
+    start = max(model.n_layer - max(flags.n_gpu_layers, 0), flags.layers_in_ram) if n_devices else model.n_layer
     devices = [n_devices] * start + list(walked[start:])
     if flags.n_gpu_layers <= model.n_layer or not n_devices:
         devices[-1] = n_devices
@@ -134,7 +134,7 @@ def _compute_estimates(model: Model, spec: GraphSpec) -> list[float]:
 
 def _latent_estimate(model: Model, spec: GraphSpec) -> float:
     """The chunk of expanded keys and values that `-mla 3` will hold, as the engine guesses it."""
-    first = model.by_name.get("blk.0.attn_v_b.weight")
+    first = next((t for t in model.tensors if t.name.endswith(".attn_v_b.weight")), None)
     if spec.mla != 3 or first is None:
         return 0.0
     n_rows, n_head = first.dims[1], first.dims[2] if len(first.dims) > 2 else 1

@@ -44,6 +44,7 @@ class IkMemory(EngineMemory):
     """ik_llama.cpp's memory."""
 
     padding_without_flash_attention = 32
+    without_flash_attention = ARCHITECTURES.having("no_flash_attention")
     inputs_stay_in_ram = True
     loaded_anyway = MappingProxyType({"glm-dsa": re.compile(r"\.attn_[kv]_b\.")})  # src/llama-load-tensors.cpp:3205
     caches_next_tokens = True

@@ -20,6 +20,7 @@ _UP_GATE_OPTIONS = frozenset({"-muge", "--merge-up-gate-experts", "--merge-up-ga
 
 _QKV, _SCALED_QKV = ARCHITECTURES.having("merges_qkv"), ARCHITECTURES.having("merges_scaled_qkv")
 _LATENT_QKV, _UP_GATE = ARCHITECTURES.having("merges_latent"), ARCHITECTURES.having("merges_up_gate")
+_ALSO_SKIPPED = ARCHITECTURES.having("sparse")  # made for next-token layers too, whose parts are not loaded (line 3175)
 
 _Merge = tuple[str, tuple[str, ...]]
 
@@ -32,10 +33,11 @@ def merged(model: Model, flags: Flags, placement: Placement) -> tuple[Model, Pla
         return model, placement
     joined: list[_Merge] = []
     rules = _ruled(model, flags, placement)
-    for layer in range(model.n_layer - model.n_layer_nextn):
+    own = model.n_layer - model.n_layer_nextn
+    for layer in range(model.n_layer if model.architecture in _ALSO_SKIPPED else own):
         if qkv:
             joined += _attention(model, layer)
-        if up_gate and model.architecture in _UP_GATE:
+        if up_gate and model.architecture in _UP_GATE and layer < own:
             joined += _experts(model, layer, placement, rules)
     return (_joined_model(model, tuple(joined)), _joined_placement(placement, joined)) if joined else (model, placement)
 
@@ -134,7 +136,7 @@ def _joined_placement(placement: Placement, joined: list[_Merge]) -> Placement:
     """A merged attention matrix is always with its layer, whatever `-ot` says of its parts."""
     tensors = dict(placement.tensors)
     for merge in joined:
-        devices = [tensors.pop(name) for name in _sources(merge)]
+        devices = [tensors.pop(name, -1) for name in _sources(merge)]
         layer = int(merge[0].split(".", 2)[1])
         tensors[merge[0]] = devices[0] if "_exps" in merge[0] else placement.layers[layer]
     return msgspec.structs.replace(placement, tensors=tensors)

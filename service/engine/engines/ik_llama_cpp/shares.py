@@ -184,7 +184,8 @@ class Shares:
     def on_cards(self, flags: Flags) -> CardShares:
         """Return what the graph depends on."""
         cuts = tuple((name, axis, parts) for name, (axis, parts) in self.cuts.items())
-        return CardShares(cuts, self.placement.tensors["output.weight"], reduce_type(self.model, flags))
+        main = flags.main_gpu or 0
+        return CardShares(cuts, self.placement.tensors["output.weight"], main, reduce_type(self.model, flags))
 
     def cache(self, layer: Layer, tensors: Sequence[CacheTensor], n_kv: int) -> list[int]:
         """Return the bytes of each card's keys and values; a layer that is not shared has none here."""

@@ -29,8 +29,8 @@ def predict_tensor_split(run: ResolvedRun) -> Memory:
     prediction = _Sliced(together)
     memory = prediction.memory()
     devices = prediction.on_cards(memory.devices, Slices(model, len(free), run.flags.tensor_split))
-    undealt = model.recurrent is not None and not model.recurrent.state_size
-    basis = "approximate" if undealt else memory.basis
+    unsliced = model.recurrent is not None and not model.recurrent.state_size
+    basis = "approximate" if unsliced else memory.basis
     return msgspec.structs.replace(memory, devices=devices, placement=run.placement, basis=basis)
 
 

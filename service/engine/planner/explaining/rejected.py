@@ -12,7 +12,7 @@ from service.engine.planner.pricing.fit import in_mib
 from service.engine.planner.ranking.rank import DAMAGED, Contender
 from service.engine.planner.search.one_variant import Outcome, Rejected
 
-MOST_LOSERS = 60
+MOST_REJECTED = 60
 
 
 class _Line(NamedTuple):
@@ -28,7 +28,7 @@ def rejected(outcomes: Sequence[Outcome], ranked: Sequence[Contender], names: Se
     found: list[Loser] = []
     for place in range(max(map(len, by_case), default=0)):
         found += [lines[place] for lines in by_case if place < len(lines)]
-    return found[:MOST_LOSERS]
+    return found[:MOST_REJECTED]
 
 
 def _of_one(outcome: Outcome, ranked: Sequence[Contender], names: Sequence[str], goal: Goal) -> list[Loser]:

@@ -258,13 +258,13 @@ class VariantSearch:
     def _keep_engines_own(self, best: Contender) -> None:
         """Keep what the engine would place by itself on all cards, where that may cost less than what was found."""
         cards, least = tuple(range(len(self.case.rig.cards))), min(c.cost(self.case.goal) for c in self.contenders)
-        problem, now = self._problem(cards), best.fitted.flags
+        problem, now, only = self._problem(cards), best.fitted.flags, (1.0,) * (len(cards) == 1)
         pair = cache_pairs(self.case.engine, self.case.model, self.case.constraints)[0][0]
         plain = msgspec.structs.replace(now, cache_type_k=pair.k, cache_type_v=pair.v)
         tried = (msgspec.structs.replace(f, n_ubatch=n) for f in (now, plain) for n in (now.n_ubatch, MICRO_BATCHES[0]))
         for flags in map(problem.placed_by_engine, dict.fromkeys(tried)):
-            if flags is None or (len(cards) > 1 and not 0 < max(flags.tensor_split, default=0) < _MOST_SHARE):
-                continue  # several cards without shares, or with bytes for them, are no command to write
+            if flags is None or flags.layers_in_ram or not 0 < max(flags.tensor_split or only, default=0) < _MOST_SHARE:
+                continue  # no shares for several cards, bytes for them, or layers in RAM: no command to write
             fitted = check(problem, flags)
             if not isinstance(fitted, Fitted):
                 continue

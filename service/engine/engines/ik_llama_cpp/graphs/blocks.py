@@ -17,6 +17,7 @@ class IkGraph(ModelGraph):
     """The blocks that ik's architectures are built from."""
 
     soft_cap = False  # whether scores are squashed on their way into the soft max
+    caps_scores = False  # whether they are before it, by an operation of its own
     mean_norm = False  # whether norms take off the mean: LayerNorm, two operations
 
     def begin(self, n_axes: int = 1) -> Node:
@@ -194,6 +195,7 @@ class IkGraph(ModelGraph):
     def _soft_max(self, scores: Node, mask: Node, sinks: Node | None = None) -> Node:
         if self.soft_cap:
             return self.apply("SOFT_CAP_MAX", scores, mask)
+        scores = self.apply("SOFTCAP", scores) if self.caps_scores else scores
         return self.apply("SOFT_MAX", scores, mask, sinks)
 
     def _by_head(self, k: Node, q: Node, v: Node, mask: Node, sinks: Node | None) -> Node:
@@ -283,7 +285,7 @@ class IkGraph(ModelGraph):
         if self.spec.rules.fused_dense and can_fuse(type_named(up.kind), type_named(gate.kind), dense=True):
             return self.mul_mat(down, self.new("FUSED_UP_GATE", "f32", (up.ne[1], x.ne[1]), up, gate, x))
         a, b = self.mul_mat(up, x), self.mul_mat(gate, x)
-        return self.mul_mat(down, self.new("FUSED_MUL_UNARY", b.kind, b.ne, b, a))
+        return self.mul_mat(down, self._product_of(b, a))
 
     def routed_experts(
         self, layer: int, x: Node, gating: Gating, *, norm_weights: bool, scale: bool = False,
@@ -346,7 +348,7 @@ class IkGraph(ModelGraph):
 
     def _guarded(self, total: Node) -> Node:
         """Step, Ling and Laguna keep the sum of weights off zero (ik llama-build-context.cpp, llm_build_moe_ffn)."""
-        if self.model.architecture in ("step35", "bailingmoe2"):
+        if self.model.architecture in ("step35", "bailingmoe2", "bailingmoe3"):
             return self.apply("SCALE", total)
         if self.model.architecture == "laguna":
             return self.new("CLAMP", "f32", total.ne, total, root=total, nb=total.nb)
@@ -370,9 +372,12 @@ class IkGraph(ModelGraph):
         if biases[0] is not None and biases[1] is not None:
             a = self.new("ADD_ID", "f32", a.ne, a, biases[0], ids)
             b = self.new("ADD_ID", "f32", b.ne, b, biases[1], ids)
-        # gpt-oss has its own product, an operation that may write over what it reads (ik ggml.c:7295, ggml_swiglu_oai)
-        product = "UNARY" if self.model.architecture == "gpt-oss" else "FUSED_MUL_UNARY"
-        return self.new(product, b.kind, b.ne, b, a)
+        return self._product_of(b, a)
+
+    def _product_of(self, gate: Node, up: Node) -> Node:
+        """gpt-oss and MiniMax-M3 have an operation that may write over what it reads (ggml.c:7295, ggml_swiglu_oai)."""
+        own = self.model.architecture in ("gpt-oss", "minimax-m3")
+        return self.new("UNARY" if own else "FUSED_MUL_UNARY", gate.kind, gate.ne, gate, up)
 
     def expert_layer(
         self, layer: int, x: Node, gating: Gating, *, norm_weights: bool, scale: bool = False, add_input: bool = True

@@ -66,6 +66,34 @@ def minimax_m2(g: IkGraph) -> None:
     g.finish(x)
 
 
+def minimax_m3(g: IkGraph) -> None:
+    """minimax-m3: dense layers first, then experts and a shared one. Attention is full: the engine has no indexer."""
+    x, ids, mask = g.begin(), g.output_ids(), g.mask()
+    for i in g.layers():
+        x = g.standard_attention(i, x, mask, ids)
+        if g.layer(i).moe:
+            x = g.expert_layer(i, x, g.gating, norm_weights=g.expert_weights_norm, scale=g.expert_weights_scale)
+        else:
+            x = g.feed_forward(i, x, g.weight(i, "ffn_norm.weight"), add_input=True)
+    g.finish(x)
+
+
+def grok(g: IkGraph) -> None:
+    """grok: scores squashed before the soft max, norms behind both parts of a layer, a dense part next to experts."""
+    g.caps_scores = True
+    x, mask = g.apply("SCALE", g.begin()), g.mask()
+    for i in g.layers():
+        q, k, v = g.query_key_value(i, g.norm(x, g.weight(i, "attn_norm.weight")))
+        out, x = g.last_rows(i, None, g.attend(i, g.rope(q), g.rope(k), v, mask), x)
+        h = g.add(g.norm(out, g.weight(i, "attn_output_norm.weight")), x)
+        y = g.norm(h, g.weight(i, "ffn_norm.weight"))
+        out = g.routed_experts(i, y, "softmax", norm_weights=True)
+        if g.optional(i, "ffn_up.weight") is not None:
+            out = g.apply("SCALE", g.add(g.feed_forward(i, y), out))
+        x = g.add(g.norm(out, g.first_of(i, "layer_output_norm.weight", "post_ffw_norm.weight")), h)
+    g.finish(x, scale=True, soft_cap=g.given("final_logit_softcapping"))
+
+
 def glm4_moe(g: IkGraph) -> None:
     """glm4moe: dense layers first, then experts and a shared one; the next-token layer does not run."""
     x, mask, ids = g.begin(), g.mask(), g.output_ids()
@@ -247,6 +275,8 @@ ARCHITECTURES: dict[str, Callable[[IkGraph], None]] = {
     "qwen3moe": qwen3_moe,
     "glm4moe": glm4_moe,
     "minimax-m2": minimax_m2,
+    "minimax-m3": minimax_m3,
+    "grok": grok,
     "seed_oss": seed_oss,
     "ernie4_5": ernie4_5,
     "ernie4_5-moe": ernie4_5_moe,

@@ -1,6 +1,7 @@
-"""ik_llama.cpp: gated delta-net layers with a full-attention layer in between (Qwen3-Next, Qwen3.5, Qwen3.6).
+"""ik_llama.cpp: gated delta-net layers with a full-attention layer in between (Qwen3-Next, Qwen3.5, Qwen3.6, Ling 3).
 
-Source: ik src/llama-delta-net.cpp, src/graphs/build_qwen3next.cpp, build_qwen35.cpp.
+Source: ik src/llama-delta-net.cpp, llama-kda.cpp, src/graphs/build_qwen3next.cpp, build_qwen35.cpp,
+build_bailingmoe3.cpp.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from service.engine.engines.ik_llama_cpp.graphs.blocks import IkGraph
+from service.engine.engines.ik_llama_cpp.graphs.latent import LatentAttention
 from service.engine.memory.graph import Node, row_size
 from service.engine.memory.graphs.base import MissingTensor
 
@@ -29,7 +31,7 @@ def _layers(g: IkGraph, x: Node) -> None:
     sequence = g.input("i32", 1, g.n_tokens)
     for i in g.layers():
         if g.layer(i).kind == "recurrent":
-            x = _delta_layer(g, i, x, sequence, ids)
+            x = _delta_layer(g, _DeltaNet(g, i), x, sequence, ids)
         else:
             x = _gated_attention(g, i, x, mask, ids)
         if g.layer(i).moe:
@@ -37,6 +39,24 @@ def _layers(g: IkGraph, x: Node) -> None:
         else:
             norm = g.first_of(i, "post_attention_norm.weight", "ffn_norm.weight")
             x = g.feed_forward(i, x, norm, add_input=True)
+    g.finish(x)
+
+
+def bailing3(g: IkGraph) -> None:
+    """bailingmoe3 (Ling 3.0): Kimi's delta attention, with latent attention in between; dense layers first."""
+    x = g.begin()
+    ids, mask = g.output_ids(), g.mask()
+    sequence = g.input("i32", 1, g.n_tokens)
+    for i in g.layers():
+        if g.layer(i).kind == "recurrent":
+            x = _delta_layer(g, _KimiDelta(g, i), x, sequence, ids)
+        else:
+            out, x = g.last_rows(i, ids, LatentAttention(g, i).build(x, mask), x)
+            x = g.add(out, x)
+        if g.layer(i).moe:
+            x = g.expert_layer(i, x, g.gating, norm_weights=g.expert_weights_norm, scale=g.expert_weights_scale)
+        else:
+            x = g.feed_forward(i, x, g.weight(i, "ffn_norm.weight"), add_input=True)
     g.finish(x)
 
 
@@ -62,15 +82,10 @@ def _gated_attention(g: IkGraph, layer: int, x: Node, mask: Node, ids: Node) -> 
     return g.add(out, x)
 
 
-def _delta_layer(g: IkGraph, layer: int, x: Node, sequence: Node, ids: Node) -> Node:
-    y = g.norm(x, g.weight(layer, "attn_norm.weight"))
-    out = _DeltaNet(g, layer).build(y, sequence, x.ne[0])
-    out, x = g.last_rows(layer, ids, out, x)
-    return g.add(out, x)
-
-
 class _DeltaNet:
     """Convolution over q, k and v, then the gated delta rule on a state per value head."""
+
+    gate_axes = (2, 0, 3, 1)  # of one gate a head
 
     def __init__(self, g: IkGraph, layer: int) -> None:
         r = g.model.recurrent
@@ -91,9 +106,8 @@ class _DeltaNet:
         conv = g.reshape(g.view(rows, (n_conv, 1), stored.nb[1:2]), self.n_conv - 1, self.n_mixed, 1)
         state = g.reshape(g.view(rows, (n_state, 1), stored.nb[1:2]), dim_value, dim_value, n_value, 1)
         g.expand(state)
-        kernel = g.weight(self.layer, "ssm_conv1d.weight")
         size = self.n_mixed * n + self.n_conv * self.n_mixed
-        convolved = g.new("SSM_CONV", "f32", (size,), conv, mixed, kernel, sequence)
+        convolved = g.new("SSM_CONV", "f32", (size,), conv, mixed, self._kernel(), sequence)
         out = self._delta_rule(convolved, beta, gate, state)
         new_state = g.reshape(g.view(out, (n_state,)), dim_value, dim_value, n_value, 1)
         heads = g.view(
@@ -103,9 +117,14 @@ class _DeltaNet:
         g.expand(g.copy_into(g.reshape(new_state, n_state, 1), g.view(rows, (n_state, 1), stored.nb[1:2])))
         g.expand(g.copy_into(g.reshape(last, n_conv, 1), g.view(rows, (n_conv, 1), stored.nb[1:2])))
         normed = g.norm(g.reshape(heads, dim_value, n_value * n), g.weight(self.layer, "ssm_norm.weight"))
-        z = g.reshape(z, dim_value, n_value * n)
-        normed = g.reshape(g.new("FUSED_MUL_UNARY", z.kind, z.ne, z, normed), dim_value * n_value, n)
-        return g.reshape(g.mul_mat(g.weight(self.layer, "ssm_out.weight"), normed), n_embd, n)
+        gated = g.reshape(self._opened(g.reshape(z, dim_value, n_value * n), normed), dim_value * n_value, n)
+        return g.reshape(g.mul_mat(g.first_of(self.layer, "ssm_out.weight", "attn_output.weight"), gated), n_embd, n)
+
+    def _kernel(self) -> Node:
+        return self.g.weight(self.layer, "ssm_conv1d.weight")
+
+    def _opened(self, z: Node, out: Node) -> Node:
+        return self.g.new("FUSED_MUL_UNARY", z.kind, z.ne, z, out)
 
     def _projected(self, y: Node) -> tuple[Node, Node]:
         """Return q, k and v side by side [n_mixed, n_tokens], and the output gate z."""
@@ -148,12 +167,52 @@ class _DeltaNet:
         q, k = (g.apply("L2_NORM", g.swap_heads(part)) for part in (q, k))
         size = self.dim_value * self.n_value * n + self.dim_value * self.dim_value * self.n_value
         return g.new(
-            "DELTA_NET", "f32", (size,), q, k, g.swap_heads(v), g.permute(gate, 2, 0, 3, 1),
+            "DELTA_NET", "f32", (size,), q, k, g.swap_heads(v), g.permute(gate, *self.gate_axes),
             g.permute(beta, 2, 0, 1, 3), g.reshape(state, self.dim_value, self.dim_value * self.n_value, 1, 1),
         )  # fmt: skip
 
 
+class _KimiDelta(_DeltaNet):
+    """A decay for every channel; q, k and v of matrices and convolutions of their own (llama-kda.cpp)."""
+
+    gate_axes = (1, 2, 0, 3)
+
+    def _projected(self, y: Node) -> tuple[Node, Node]:
+        g = self.g
+        q, k, v = (g.mul_mat(g.weight(self.layer, f"attn_{part}.weight"), y) for part in "qkv")
+        z = g.mul_mat(g.first_of(self.layer, "ssm_g_a.weight", "ssm_g.weight"), y)
+        mixed = g.concat(g.concat(q, k, 0), v, 0)
+        g.expand(mixed, z)
+        return mixed, z
+
+    def _gates(self, y: Node) -> tuple[Node, Node]:
+        g, n = self.g, self.n
+        beta = g.reshape(g.mul_mat(g.weight(self.layer, "ssm_beta.weight"), y), self.n_value, 1, n, 1)
+        decay = g.mul_mat(g.first_of(self.layer, "ssm_f_a.weight", "ssm_f.weight"), y)
+        decay = g.reshape(decay, self.dim, self.n_value, n, 1)
+        decay = g.add(decay, g.reshape(g.weight(self.layer, "ssm_dt.bias"), self.dim, self.n_value, 1, 1))
+        decay = g.mul(decay, g.reshape(g.weight(self.layer, "ssm_a"), 1, self.n_value, 1, 1))
+        decay = g.apply("SCALE", g.apply("UNARY", decay))
+        g.expand(beta, decay)
+        return beta, decay
+
+    def _kernel(self) -> Node:
+        g, kernels = self.g, [self.g.weight(self.layer, f"ssm_conv1d_{part}.weight") for part in "qkv"]
+        q, k, v = (g.reshape(one, one.ne[0], one.ne[1] * one.ne[2] * one.ne[3]) for one in kernels)
+        return g.concat(g.concat(q, k, 1), v, 1)
+
+    def _opened(self, z: Node, out: Node) -> Node:
+        return self.g.mul(self.g.apply("UNARY", z), out)
+
+
+def _delta_layer(g: IkGraph, delta: _DeltaNet, x: Node, sequence: Node, ids: Node) -> Node:
+    y = g.norm(x, g.weight(delta.layer, "attn_norm.weight"))
+    out, x = g.last_rows(delta.layer, ids, delta.build(y, sequence, x.ne[0]), x)
+    return g.add(out, x)
+
+
 ARCHITECTURES: dict[str, Callable[[IkGraph], None]] = {
+    "bailingmoe3": bailing3,
     "qwen3next": qwen3_next,
     "qwen35": qwen35,
     "qwen35moe": qwen35,

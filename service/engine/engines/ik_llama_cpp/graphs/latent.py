@@ -63,7 +63,8 @@ class LatentAttention:
     def build(self, x: Node, mask: Node) -> Node:
         """Return what the layer adds to x: projections, cache, attention over the latent, and the output."""
         g, m = self.g, self.mla
-        q, latent = self._projections(g.norm(x, g.weight(self.layer, "attn_norm.weight")))
+        y = g.norm(x, g.weight(self.layer, "attn_norm.weight"))
+        q, latent = self._projections(y)
         q_nope, q_rope, k_rope, compressed = self._parts(q, latent)
         g.expand(q_rope, k_rope)
         q_rope, k_rope = g.rope(q_rope), g.rope(k_rope)
@@ -78,6 +79,7 @@ class LatentAttention:
             out = self._expanded(q_nope, q_rope, mask)
         else:
             out = self._absorbed(q_nope, q_rope, mask, transposed)
+        out = self._gated(out, y)
         g.expand(out)
         return g.mul_mat(g.weight(self.layer, "attn_output.weight"), out)
 
@@ -103,6 +105,15 @@ class LatentAttention:
             q = g.norm(q, g.weight(self.layer, "attn_q_a_norm.weight"))
             q = g.mul_mat(g.weight(self.layer, "attn_q_b.weight"), q)
         return q, g.view(both, (n_latent, n), (both.nb[1],))
+
+    def _gated(self, out: Node, y: Node) -> Node:
+        """Multiply with a gate for each head, where the layer has them (build_mla_output_gate)."""
+        g, m, n = self.g, self.mla, self.g.n_tokens
+        gates = g.optional(self.layer, "attn_gate.weight")
+        if gates is None:
+            return out
+        each, heads = g.reshape(g.mul_mat(gates, y), 1, self.n_head, n), g.reshape(out, m.value, self.n_head, n)
+        return g.reshape(g.new("FUSED_MUL_UNARY", "f32", heads.ne, each, heads), m.value * self.n_head, n)
 
     def _parts(self, q: Node, latent: Node) -> tuple[Node, Node, Node, Node]:
         g, m, n = self.g, self.mla, self.g.n_tokens

@@ -9,7 +9,7 @@ Sources: ik src/llama-build-context.cpp:1077 (get_input_tensor_sm_graph), 1142 (
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from service.engine.engines.ik_llama_cpp.graphs.blocks import IkGraph
 from service.engine.memory.graph import Node, Slot
@@ -18,7 +18,7 @@ from service.engine.memory.ops import NONE
 from service.engine.memory.spec import CardShares, GraphSpec
 from service.engine.model import Model
 
-_MAIN = -1  # outside of the parts: the first card that has a share, as a rule CUDA0
+_MAIN = -1  # outside of the parts: the main card, or the first that has a share
 _UNREDUCED_ROWS = 32  # from more rows on, parts are added up in the reduce type
 
 
@@ -28,7 +28,7 @@ class SplitGraph(IkGraph):
     def __init__(self, model: Model, spec: GraphSpec, cards: CardShares) -> None:
         super().__init__(model, spec)
         self.cuts = {name: (axis, parts) for name, axis, parts in cards.cuts}
-        self.head, self.reduce_type = cards.head, cards.reduce_type
+        self.head, self.main, self.reduce_type = cards.head, cards.main, cards.reduce_type
         self.card = _MAIN
         self.spent: frozenset[str] = frozenset()  # biases that a card before the current one has added
         self._shares: dict[Slot, Node] = {}
@@ -50,7 +50,7 @@ class SplitGraph(IkGraph):
     def _share(self, slot: Slot) -> Node | None:
         axis, parts = self.cuts[slot.name]
         if slot.card == _MAIN:
-            slot = slot._replace(card=next(card for card, n in enumerate(parts) if n))
+            slot = slot._replace(card=self._main_of(parts))
         if not parts[slot.card]:
             return None
         node = self._shares.get(slot)
@@ -59,6 +59,9 @@ class SplitGraph(IkGraph):
             dims = [parts[slot.card] if i == axis else n for i, n in enumerate(tensor.dims)]
             node = self._shares[slot] = self.stored(slot, tensor.type, *dims)
         return node
+
+    def _main_of(self, parts: Sequence[int]) -> int:
+        return self.main if parts[self.main] else next(card for card, n in enumerate(parts) if n)
 
     def cache(self, layer: int) -> tuple[Node, ...]:
         """Return the current card's keys and values of the layer."""
@@ -251,7 +254,8 @@ class SplitGraph(IkGraph):
         routed = self.add(routed, x) if add_input else routed
         self.expand(routed)
         parts: dict[int, Node] = {}
+        main = self._main_of(self.cuts[f"blk.{layer}.ffn_down_shexp.weight"][1])
         for card in self._on_each(layer, "ffn_down_shexp.weight"):
             out = self._shared(layer, self._normed(layer, x))
-            parts[card] = self._to_reduce(out if parts else self.add(out, routed))
+            parts[card] = self._to_reduce(self.add(out, routed) if card == main else out)
         return self._sum_of(parts)

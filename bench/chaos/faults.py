@@ -42,7 +42,7 @@ _PATIENCE = 4.0  # for a victim that is being started, or has no work yet
 _CLIENTS_OF_DATABASE = "SELECT pid FROM pg_stat_activity WHERE backend_type = 'client backend' AND pid <> %s"
 
 
-class Blow(msgspec.Struct, frozen=True, kw_only=True):
+class PlannedFault(msgspec.Struct, frozen=True, kw_only=True):
     """One thing that is done: `at` seconds after the beginning, `seconds` long where it is a pause; `which` (0 to 1)
     chooses among several."""
 
@@ -53,82 +53,82 @@ class Blow(msgspec.Struct, frozen=True, kw_only=True):
     which: float
 
 
-class Struck(msgspec.Struct, frozen=True, kw_only=True):
-    """A blow as it fell. `began`, `ended`: when, by the monotonic clock; `name`: the part that was hit."""
+class Injected(msgspec.Struct, frozen=True, kw_only=True):
+    """A fault as it was injected. `began`, `ended`: when, by the monotonic clock; `name`: the part that was hit."""
 
-    blow: Blow
+    fault: PlannedFault
     name: str
     began: float
     ended: float
 
 
-def schedule(seed: int, n: int, seconds: float, *, together: bool) -> list[Blow]:
-    """Return `n` blows within so many seconds, in order."""
+def schedule(seed: int, n: int, seconds: float, *, together: bool) -> list[PlannedFault]:
+    """Return `n` faults within so many seconds, in order."""
     chance, kinds = random.Random(seed), TOGETHER if together else APART
     found = []
     for i in range(n):
         victim, how = chance.choices(list(kinds), weights=list(kinds.values()))[0]
         pause = math.exp(chance.uniform(math.log(_SHORTEST), math.log(_LONGEST)))
         at = (i + chance.random()) * seconds / n
-        found.append(Blow(at=at, victim=victim, how=how, seconds=pause, which=chance.random()))
+        found.append(PlannedFault(at=at, victim=victim, how=how, seconds=pause, which=chance.random()))
     return found
 
 
-class Hand:
-    """Deals the blows of a schedule to a stack. `struck`: those that fell; `missed`: those that found nobody."""
+class FaultInjector:
+    """Injects the faults of a schedule into a stack. `missed`: those that found no target."""
 
     def __init__(self, stack: Stack, engines: Path) -> None:
         self.stack, self.engines = stack, engines
-        self.struck: list[Struck] = []
+        self.injected: list[Injected] = []
         self.missed: Counter[str] = Counter()
         self._pauses: list[threading.Thread] = []
 
-    def deal(self, blows: Sequence[Blow]) -> None:
-        """Deal them all, each in its time, and return when every pause is over."""
+    def inject(self, faults: Sequence[PlannedFault]) -> None:
+        """Inject them all, each in its time, and return when every pause is over."""
         began = time.monotonic()
-        for blow in blows:
-            time.sleep(max(began + blow.at - time.monotonic(), 0))
-            self._strike(blow)
+        for fault in faults:
+            time.sleep(max(began + fault.at - time.monotonic(), 0))
+            self._inject_or_miss(fault)
         for pause in self._pauses:
             pause.join()
 
-    def _strike(self, blow: Blow) -> None:
+    def _inject_or_miss(self, fault: PlannedFault) -> None:
         deadline = time.monotonic() + _PATIENCE
         while True:
             with suppress(psutil.Error, OSError, RedisError, psycopg.Error):
-                if self._dealt(blow):
+                if self._inject(fault):
                     return
             if time.monotonic() > deadline:
-                self.missed[f"{blow.victim}, {blow.how}"] += 1
+                self.missed[f"{fault.victim}, {fault.how}"] += 1
                 return
             time.sleep(0.05)
 
-    def _dealt(self, blow: Blow) -> bool:
-        if blow.victim in _RELAYS:
-            return self._line(blow)
-        if blow.victim == "PostgreSQL":
-            return self._database(blow)
-        if blow.how == "flush":
-            return self._flush(blow)
-        several = self._victims(blow)
+    def _inject(self, fault: PlannedFault) -> bool:
+        if fault.victim in _RELAYS:
+            return self._line(fault)
+        if fault.victim == "PostgreSQL":
+            return self._database(fault)
+        if fault.how == "flush":
+            return self._flush(fault)
+        several = self._victims(fault)
         if not several:
             return False
-        hit = several[int(blow.which * len(several))]
-        if blow.how.startswith("pause"):
-            self._pause(blow, hit)
+        hit = several[int(fault.which * len(several))]
+        if fault.how.startswith("pause"):
+            self._pause(fault, hit)
         else:
-            self._kill(blow, hit)
+            self._kill(fault, hit)
         return True
 
-    def _victims(self, blow: Blow) -> list[Sequence[psutil.Process]]:
-        """Return the processes that a blow may hit, those together that are hit together."""
-        if blow.victim == "engine":
+    def _victims(self, fault: PlannedFault) -> list[Sequence[psutil.Process]]:
+        """Return the processes that a fault may hit, those together that are hit together."""
+        if fault.victim == "engine":
             return [[one] for one in _processes_of(self.engines)]
-        workers = self._heads(blow.victim)
-        if "horse" not in blow.how:
+        workers = self._heads(fault.victim)
+        if "horse" not in fault.how:
             return [[one] for one in workers]
         families = [(one, one.children()) for one in workers]
-        alone = blow.how.endswith("its horse") and "with" not in blow.how
+        alone = fault.how.endswith("its horse") and "with" not in fault.how
         return [horses if alone else [one, *horses] for one, horses in families if horses]
 
     def _heads(self, kind: str) -> list[psutil.Process]:
@@ -140,9 +140,9 @@ class Hand:
         children = [child for part in self.stack.of("API") if part.process for child in part.process.children()]
         return [child for child in children if any(word in text for text in child.cmdline())]
 
-    def _kill(self, blow: Blow, hit: Sequence[psutil.Process]) -> None:
-        part = next((one for one in self.stack.of(blow.victim) if one.process in hit), None)
-        loses = blow.how == "kill, data lost"
+    def _kill(self, fault: PlannedFault, hit: Sequence[psutil.Process]) -> None:
+        part = next((one for one in self.stack.of(fault.victim) if one.process in hit), None)
+        loses = fault.how == "kill, data lost"
         began = time.monotonic()
         if part is not None:
             with part.lock:
@@ -153,80 +153,80 @@ class Hand:
                     self.stack.valkey_data.mkdir()
         else:
             _send(hit, signal.SIGKILL)
-        self._note(blow, began, self._name(part, hit))
+        self._note(fault, began, self._name(part, hit))
 
     def _name(self, part: Part | None, hit: Sequence[psutil.Process]) -> str:
         return part.name if part is not None else f"process {hit[0].pid}"
 
-    def _pause(self, blow: Blow, hit: Sequence[psutil.Process]) -> None:
-        part = next((one for one in self.stack.of(blow.victim) if one.process in hit), None)
+    def _pause(self, fault: PlannedFault, hit: Sequence[psutil.Process]) -> None:
+        part = next((one for one in self.stack.of(fault.victim) if one.process in hit), None)
         name = self._name(part, hit)
         _send(hit, signal.SIGSTOP)
-        self._later(blow, name, lambda: _send(hit, signal.SIGCONT))
+        self._later(fault, name, lambda: _send(hit, signal.SIGCONT))
 
-    def _line(self, blow: Blow) -> bool:
-        relay = self.stack.relays[_RELAYS[blow.victim]]
-        if blow.how == "cut":
+    def _line(self, fault: PlannedFault) -> bool:
+        relay = self.stack.relays[_RELAYS[fault.victim]]
+        if fault.how == "cut":
             began = time.monotonic()
             relay.cut()
-            self._note(blow, began, blow.victim)
+            self._note(fault, began, fault.victim)
             return True
         relay.stall()
 
         def end() -> None:
             relay.flow()
-            if blow.which < 0.5:
+            if fault.which < 0.5:
                 relay.cut()
 
-        self._later(blow, blow.victim, end)
+        self._later(fault, fault.victim, end)
         return True
 
-    def _database(self, blow: Blow) -> bool:
+    def _database(self, fault: PlannedFault) -> bool:
         (part,) = self.stack.of("PostgreSQL")
         if part.process is None:
             return False
         began = time.monotonic()
-        if blow.how == "stop at once":
+        if fault.how == "stop at once":
             with part.lock:
                 part.process.send_signal(signal.SIGQUIT)  # what `pg_ctl stop -m immediate` sends
                 part.program.wait(20)
-            self._note(blow, began, part.name)
+            self._note(fault, began, part.name)
             return True
         with psycopg.connect(self.stack.database, autocommit=True, connect_timeout=3) as connection:
             pids = [pid for (pid,) in connection.execute(_CLIENTS_OF_DATABASE, (connection.info.backend_pid,))]
             if not pids:
                 return False
-            if blow.how == "pause a backend":
-                hit = [psutil.Process(pids[int(blow.which * len(pids))])]
+            if fault.how == "pause a backend":
+                hit = [psutil.Process(pids[int(fault.which * len(pids))])]
                 _send(hit, signal.SIGSTOP)
-                self._later(blow, part.name, lambda: _send(hit, signal.SIGCONT))
+                self._later(fault, part.name, lambda: _send(hit, signal.SIGCONT))
                 return True
-            chosen = random.Random(blow.which).sample(pids, max(1, int(blow.which * len(pids))))
+            chosen = random.Random(fault.which).sample(pids, max(1, int(fault.which * len(pids))))
             for pid in chosen:
                 connection.execute("SELECT pg_terminate_backend(%s)", (pid,))
-        self._note(blow, began, part.name)
+        self._note(fault, began, part.name)
         return True
 
-    def _flush(self, blow: Blow) -> bool:
+    def _flush(self, fault: PlannedFault) -> bool:
         began = time.monotonic()
         with Redis.from_url(self.stack.redis, socket_timeout=3) as redis:
             redis.flushall()
-        self._note(blow, began, "Valkey")
+        self._note(fault, began, "Valkey")
         return True
 
-    def _later(self, blow: Blow, name: str, end: Callable[[], None]) -> None:
+    def _later(self, fault: PlannedFault, name: str, end: Callable[[], None]) -> None:
         began = time.monotonic()
 
         def wait() -> None:
-            time.sleep(blow.seconds)
+            time.sleep(fault.seconds)
             end()
-            self._note(blow, began, name)
+            self._note(fault, began, name)
 
         self._pauses.append(threading.Thread(target=wait))
         self._pauses[-1].start()
 
-    def _note(self, blow: Blow, began: float, name: str) -> None:
-        self.struck.append(Struck(blow=blow, name=name, began=began, ended=time.monotonic()))
+    def _note(self, fault: PlannedFault, began: float, name: str) -> None:
+        self.injected.append(Injected(fault=fault, name=name, began=began, ended=time.monotonic()))
 
 
 def _send(processes: Sequence[psutil.Process], number: signal.Signals) -> None:
