@@ -127,30 +127,35 @@ def memory_lines(predictions: Predictions, lines: Sequence[Line]) -> Iterator[st
         yield line.step.id
         rows = {row.device: row for row in predictions.check(line.step, line.memory.command).memory.devices}
         for device, printed, beyond, after in _beyond(line.memory):
+            if device not in rows:
+                continue
             low, expected, high = _other(rows[device])
             off = printed - _sum(rows[device])
             told = "as predicted" if abs(off) < 0.1 else f"{off:+,.2f} of the predicted buffers"
-            where = "" if device == CPU else " inside" if low <= after <= high else " OUTSIDE"
+            most = beyond if after is None else after
+            where = "" if device == CPU else " inside" if low <= most <= high else " OUTSIDE"
+            grown = f"{'none':>9}" if after is None else f"{after:>+9,.1f}"
             yield (
-                f"  {device:<6} {printed:>9,.1f} ({told}) {beyond:>+9,.1f} {after:>+9,.1f}   "
+                f"  {device:<6} {printed:>9,.1f} ({told}) {beyond:>+9,.1f} {grown}   "
                 f"{expected:,.0f} ({low:,.0f} to {high:,.0f}){where}"
             )
             if device != CPU:
                 idle.append(beyond)
-                pools.append(after - beyond)
+                pools += [] if after is None else [after - beyond]
     if idle:
         of = f"{min(idle):,.0f} to {max(idle):,.0f}"
         yield f"a card idle beyond its buffers: median {statistics.median(idle):,.0f} MiB ({of})"
         yield "  assumed: 300, 450, 600 (_CONTEXT of service/engine/memory/overhead.py)"
+    if pools:
         yield f"grown behind a prompt (pool): median {statistics.median(pools):,.0f} MiB, up to {max(pools):,.0f}"
 
 
-def _beyond(seen: MemorySeen) -> Iterator[tuple[str, float, float, float]]:
-    """Yield (device, printed, taken beyond it when idle, and behind a prompt) in MiB."""
-    printed = {one.device: _printed(one) for one in seen.buffers}
-    for idle, after in zip(seen.idle, seen.after, strict=True):
-        own = printed.get(idle.device, 0.0)
-        yield idle.device, own, idle.taken - own, after.taken - own
+def _beyond(seen: MemorySeen) -> Iterator[tuple[str, float, float, float | None]]:
+    """Yield (device, printed, taken beyond it when idle, and behind a prompt where one was answered) in MiB."""
+    printed, after = {one.device: _printed(one) for one in seen.buffers}, {one.device: one.taken for one in seen.after}
+    for idle in seen.idle:
+        own, grown = printed.get(idle.device, 0.0), after.get(idle.device)
+        yield idle.device, own, idle.taken - own, None if grown is None else grown - own
 
 
 def _printed(one: LogBuffers) -> float:
@@ -347,7 +352,7 @@ def report(day: Day, folder: Path, busy: bool) -> Iterator[str]:
     cases = [case_of(line, predictions.hardware(line.step), f"{author(day)}-{i}") for i, line in enumerate(used, 1)]
     speeds = [one for line in measured for one in predictions.speeds(line)]
     yield machine_line(day)
-    yield from memory_lines(predictions, good)
+    yield from memory_lines(predictions, day.lines)
     for part in (speed_lines, type_lines, copy_lines, copy_rate_lines, hop_lines):
         yield from part(speeds)
     if doubtful:

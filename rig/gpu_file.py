@@ -46,7 +46,10 @@ class Taken(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class MemorySeen(msgspec.Struct, frozen=True, kw_only=True):
-    """What a server was seen to hold once it had loaded (`idle`), and behind a prompt (`after`); what it printed."""
+    """What a server was seen to hold once it had loaded (`idle`), and behind a prompt (`after`); what it printed.
+
+    `after` is empty where the prompt failed.
+    """
 
     command: str
     idle: list[Taken]

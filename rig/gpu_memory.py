@@ -25,31 +25,31 @@ from rig.gpu_plan import Step
 from service.engine.commands.render import bash, launch
 from service.engine.config import CPU
 from service.engine.engines import engine_spec
-from service.engine.measured import Failure, classify, memory_of
+from service.engine.measured import Failure, FailureKind, classify, memory_of
 from service.engine.run_flags import to_flags
 from service.engine.units import MIB
 from workers.agent.arguments import host_environment
 from workers.agent.gpus import Gpus
 from workers.agent.local import LocalGpu
 
-_LOAD_SECONDS, _ANSWER_SECONDS = 120, 120
+_LOAD_SECONDS, _ANSWER_SECONDS = 120, 60
 _LOOK_SECONDS = 0.25
 
 Stop = Callable[[], str | None]
 
 
 class Failed(Exception):
-    """Nothing was seen; `failure` says why, `tail` holds the engine's last words."""
+    """Not all was seen; `failure` says why, `tail` holds the engine's last words, `seen` what there is nevertheless."""
 
-    def __init__(self, failure: Failure, tail: str) -> None:
+    def __init__(self, failure: Failure, tail: str, seen: MemorySeen | None) -> None:
         super().__init__(failure.text)
-        self.failure, self.tail = failure, tail
+        self.failure, self.tail, self.seen = failure, tail, seen
 
 
 def see_memory(
     step: Step, program: Path, model: Path, cards: Sequence[LocalGpu], gpus: Gpus, folder: Path, stop: Stop
 ) -> MemorySeen:
-    """Return what llama-server is seen to hold. Raises Failed."""
+    """Return what llama-server is seen to hold. Raises Failed, with what was seen before it did."""
     log, port = folder / "server.log", _free_port()
     told = launch(
         step.engine, "server", to_flags(step.flags), model_path=str(model), program=str(program), host="127.0.0.1",
@@ -59,6 +59,12 @@ def see_memory(
     names = [card.uuid or str(card.index) for card in cards]
     environment = host_environment(str(folder), "cuda" if cards else "cpu", names)
     before = _cards(gpus, cards)
+    short = bash(launch(step.engine, "server", to_flags(step.flags), model_path=model.name))
+    idle, after = list[Taken](), list[Taken]()
+
+    def seen() -> MemorySeen:
+        return MemorySeen(command=short, idle=idle, after=after, buffers=memory_of(_text(log)).buffers)
+
     with _started([told.program, *told.arguments, "--no-warmup", *loud], environment, log) as process:
         try:
             _wait_until_loaded(process, port, stop)
@@ -66,9 +72,9 @@ def see_memory(
             _answer(port, step.n_prompt)
             after = _look(process, gpus, cards, before)
         except (OSError, psutil.Error, ValueError) as error:
-            raise _failed(step, process, log, str(error)) from error
-    short = bash(launch(step.engine, "server", to_flags(step.flags), model_path=model.name))
-    return MemorySeen(command=short, idle=idle, after=after, buffers=memory_of(_text(log)).buffers)
+            failure, tail = _failure(step, process, log, str(error))
+            raise Failed(failure, tail, seen() if idle else None) from error
+    return seen()
 
 
 def _free_port() -> int:
@@ -147,10 +153,11 @@ def _text(log: Path) -> str:
     return log.read_text(errors="replace")
 
 
-def _failed(step: Step, process: subprocess.Popen[bytes], log: Path, why: str) -> Failed:
-    status = process.poll()
-    text = _text(log)
-    if status is None:
-        return Failed(Failure(kind="hung", transient=False, text=why[:500]), last_words(text))
-    found = classify(status if status >= 0 else None, -status if status < 0 else None, False, text, step.engine)
-    return Failed(found or Failure(kind="crashed", transient=False, text=why[:500]), last_words(text))
+def _failure(step: Step, process: subprocess.Popen[bytes], log: Path, why: str) -> tuple[Failure, str]:
+    """Return why a server did not answer, and its last words."""
+    status, text = process.poll(), _text(log)
+    known = None
+    if status is not None:
+        known = classify(status if status >= 0 else None, -status if status < 0 else None, False, text, step.engine)
+    kind: FailureKind = "hung" if status is None else "crashed"
+    return known or Failure(kind=kind, transient=False, text=why[:500]), last_words(text)

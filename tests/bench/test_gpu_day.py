@@ -13,11 +13,25 @@ import msgspec
 import pytest
 
 from bench import runs
-from bench.gpu_day import Compared, copy_lines, copy_rate_lines, hop_lines, is_busy, main, type_lines
-from rig.gpu_file import read
+from bench.gpu_day import (
+    Compared,
+    Predictions,
+    copy_lines,
+    copy_rate_lines,
+    hop_lines,
+    is_busy,
+    main,
+    memory_lines,
+    type_lines,
+)
+from rig.gpu_file import FORMAT, Day, Head, Line, MemorySeen, Taken, read
 from rig.gpu_plan import Machine, Step, plan
 from service.cli import main as advisor
+from service.engine.commands import render
 from service.engine.config import Engine
+from service.engine.hardware import Gpu, Hardware
+from service.engine.logs import LogBuffers
+from service.engine.run_flags import to_flags
 from tests.models import build, write_gguf
 
 RECORDED = Path(__file__).parent.parent / "data" / "gpu_day_cpu.jsonl"
@@ -140,3 +154,22 @@ def test_a_step_has_what_the_report_looks_for() -> None:
     wanted: list[Step] = [STEPS[f"experts {engine} q4_0 card ub2048 experts"] for engine in CARDS.engines]
     wanted += [STEPS[f"types {engine} q4_0 card ub512"] for engine in CARDS.engines]
     assert {(step.about, step.flags.n_ubatch) for step in wanted} == {("experts", 2048), ("types", 512)}
+
+
+def test_a_context_and_a_pool_are_what_a_card_takes_beyond_its_buffers(tmp_path: Path) -> None:
+    step = STEPS["memory llama.cpp q4_0 2 cards ub512"]
+    command = render(step.engine, "server", to_flags(step.flags), model_path="m.gguf")
+    buffers = tuple(LogBuffers(device=f"CUDA{i}", weights_mib=900.0, kv_mib=20.0, compute_mib=80.0) for i in range(2))
+    idle = [Taken(device="CUDA0", taken=1450), Taken(device="CUDA1", taken=1350)]
+    after = [Taken(device="CUDA0", taken=1500), Taken(device="CUDA1", taken=1440)]
+    hardware = Hardware(gpus=[Gpu(name="RTX 3090")] * 2)
+    head = Head(format=FORMAT, agent="test", hardware=hardware, started_at="2026-11-24T00:00:00Z")
+    whole = MemorySeen(command=command, idle=idle, after=after, buffers=buffers)
+    cut = msgspec.structs.replace(whole, after=[])
+    lines = [Line(step=step, seconds=1, at=head.started_at, memory=seen) for seen in (whole, cut)]
+    told = list(memory_lines(Predictions(Day(head=head, lines=lines), tmp_path), lines))
+    assert told[-3] == "a card idle beyond its buffers: median 400 MiB (350 to 450)"
+    assert told[-1] == "grown behind a prompt (pool): median 70 MiB, up to 90"
+    shown = [line.split() for line in told if line.startswith("  CUDA")]
+    assert [words[-6:-5] == ["none"] for words in shown] == [False, False, True, True]
+    assert {words[-1] for words in shown} == {"inside"}

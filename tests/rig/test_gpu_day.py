@@ -61,6 +61,31 @@ def test_what_a_card_takes_is_what_it_had_not_before(tmp_path: Path, monkeypatch
     assert (split.document.gpus, split.document.flags.split_mode) == ((0, 1), "tensor")
 
 
+def test_what_was_seen_before_a_prompt_failed_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    settle(monkeypatch, ToldCards(1))
+    server = install_engines(tmp_path / "bin") / "llama-server"
+    server.write_text(server.read_text().replace("self.rfile.read(", "sys.exit('the kernel is missing') or (").strip())
+    monkeypatch.setattr("rig.gpu_plan._experts_in_ram", lambda machine: iter(()))
+    assert day(tmp_path, "--only", "llama.cpp") == 0
+    memory = [line for line in lines(tmp_path) if line.step.kind == "memory"]
+    assert {line.done for line in memory} == {False}
+    assert all(line.memory and line.memory.idle[0].taken == 100 and not line.memory.after for line in memory)
+
+
+def test_what_an_engine_did_without_the_cards_is_no_figure_of_theirs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settle(monkeypatch, ToldCards(1))
+    server = install_engines(tmp_path / "bin") / "llama-server"
+    server.write_text(server.read_text().replace("CUDA0", "CPU").replace("CUDA_Host", "CPU"))
+    for part in ("_experts_in_ram", "_batches_on_card", "_caches_on_card", "_experts_on_card"):
+        monkeypatch.setattr(f"rig.gpu_plan.{part}", lambda machine: iter(()))
+    day(tmp_path, "--only", "llama.cpp")
+    memory = [line for line in lines(tmp_path) if line.step.kind == "memory"]
+    assert {line.failure.text.partition(":")[0] for line in memory if line.failure} == {"the engine used no card"}
+    assert not any(line.memory for line in memory)
+
+
 def test_a_second_start_goes_on_and_tries_again_last_what_failed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
