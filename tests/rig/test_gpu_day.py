@@ -16,6 +16,7 @@ from rig.gpu_plan import Step
 from service.engine.errors import InvalidInput
 from service.engine.measured import Failure
 from tests.rig.gpu_machine import CPU_ONLY, ToldCards, install_engines, settle
+from tests.waiting import wait_for
 
 HEAD = Head(format=FORMAT, agent="test", hardware=CPU_ONLY, started_at="2026-11-24T00:00:00Z")
 STEP = Step(id="types", about="types", kind="speed", engine="llama.cpp")
@@ -27,6 +28,13 @@ def day(tmp_path: Path, *words: str, minutes: str = "9") -> int:
 
 def lines(tmp_path: Path) -> list[Line]:
     return read(tmp_path / "day" / "gpu-day.jsonl").lines
+
+
+def runs(pid: int) -> bool:
+    try:
+        return bool(psutil.Process(pid).status() != psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return False
 
 
 def test_a_day_without_a_card_measures_everything_of_the_cpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -142,7 +150,7 @@ def test_a_build_that_takes_too_long_is_ended_with_all_that_it_started(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     script = tmp_path / "build.sh"
-    script.write_text("echo compiling >&2\nsleep 987 & echo $! > pid\nwait\n")
+    script.write_text("echo compiling >&2\nsleep 987 & echo $! > new\nmv new pid\nwait\n")
     monkeypatch.setattr("rig.gpu_build._SCRIPT", script)
     monkeypatch.chdir(tmp_path)
     told: list[str] = []
@@ -152,7 +160,8 @@ def test_a_build_that_takes_too_long_is_ended_with_all_that_it_started(
 
     assert build("llama.cpp", tmp_path / "log", stop, told.append, cuda=False, jobs=1) is None
     assert told == ["the build was ended: the time is over"]
-    assert not psutil.pid_exists(int((tmp_path / "pid").read_text()))
+    compiler = int((tmp_path / "pid").read_text())
+    wait_for(lambda: not runs(compiler), "what the build started goes on")
 
 
 def test_a_build_that_failed_says_so_in_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
