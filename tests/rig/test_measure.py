@@ -53,6 +53,11 @@ def test_buffers_are_summed_by_device_and_part_up_to_the_graph() -> None:
     assert (printed.splits, printed.nodes, printed.failed) == (3, 986, None)
 
 
+def test_what_deepseek_v4_keeps_for_its_compressors_belongs_to_the_caches() -> None:
+    line = "llama_kv_cache_dsv4:      CUDA0 DSV4 csa state buffer size =     1.31 MiB"
+    assert read([*LINES[:5], line, *LINES[5:]]).mib["CUDA0"]["kv"] == 241.31
+
+
 def test_an_engine_that_ends_before_is_a_failure_with_its_last_words() -> None:
     assert read([*LINES[:3], "error: failed to load model"]).failed is not None
 

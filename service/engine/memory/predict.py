@@ -149,8 +149,9 @@ class MemoryPrediction(Contents):
         """
         if not (self.allocates.reserves_single_tokens and self.cuda and self.cpu > 0):
             return False
-        large = not self.spec.flash_attn or self.model.recurrent or "f32" in (self.spec.type_k, self.spec.type_v)
-        if self.cpu in self.placement.caches and large:
+        chooses = self.model.int_value("attention.indexer.key_length")
+        large = not self.spec.flash_attn or "f32" in (self.spec.type_k, self.spec.type_v)
+        if self.cpu in self.placement.caches and (large or self.model.recurrent or chooses):
             return True
         flags = self.flags
         moved = flags.overrides or flags.cpu_moe or flags.n_cpu_moe

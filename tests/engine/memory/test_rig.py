@@ -19,11 +19,14 @@ TWO_CARDS = [24 * GIB] * 2
 
 
 def sample() -> list[RigRow]:
-    """Rows of every kind, spread over the files."""
+    """Rows of every kind, spread over the files, and the last of every model."""
     kinds: dict[tuple[str, str], list[RigRow]] = defaultdict(list)
+    models: dict[tuple[str, str], RigRow] = {}
     for row in (*rig_rows("llama.cpp"), *rig_rows("ik_llama.cpp")):
         kinds[row.engine, row.kind].append(row)
-    return [row for rows in kinds.values() for row in rows[:: max(1, len(rows) // ROWS_A_KIND)][:ROWS_A_KIND]]
+        models[row.engine, row.model] = row
+    chosen = [row for rows in kinds.values() for row in rows[:: max(1, len(rows) // ROWS_A_KIND)][:ROWS_A_KIND]]
+    return list({row.id: row for row in (*chosen, *models.values())}.values())
 
 
 @pytest.mark.parametrize("row", sample(), ids=lambda row: f"{row.engine}-{row.kind}-{row.id}".replace(" ", "_"))

@@ -160,19 +160,17 @@ class LlamaMemory(EngineMemory):
 
 
 def _hyper_connections_apart(contents: Contents) -> bool:
-    """Whether an operation of hyper-connections misses its layer's device: all are separate ones then.
+    """Whether operations of hyper-connections may miss their layer's device: the engine then replaces all of them.
 
-    llama_context::resolve_fused_ops: a weight of theirs that `-ot` moved, or, where their result is not pinned as
-    DeepSeek V4's is, a layer in RAM before one on a card.
+    llama_context::resolve_fused_ops. DeepSeek V4's do where `-ot` moved a weight of theirs; GLM 5.3's results are not
+    pinned to a device, and miss it behind layers in RAM.
     """
     placement, layers = contents.placement, contents.placement.layers
-    moved = (
+    return contents.model.architecture == "glm5-next" or any(
         layers[int(name.split(".")[1])] != device
         for name, device in placement.tensors.items()
         if name.startswith("blk.") and ".hc_" in name
     )
-    pinned = contents.model.architecture != "glm5-next"
-    return any(moved) or (not pinned and contents.cpu in layers and set(layers) != {contents.cpu})
 
 
 def _unified_cache(flags: Flags) -> bool:
