@@ -15,7 +15,7 @@ from service.engine.commands.read_files import only_command
 from service.engine.commands.reader import INTEGER, OPTION, BenchTests, OptionReader
 from service.engine.commands.shell import split_commands
 from service.engine.commands.tables import environment_options, known_options, option_named
-from service.engine.commands.unwrap import as_bash, out_of_container
+from service.engine.commands.unwrap import as_bash, of_one_program, out_of_container
 from service.engine.config import ENGINES, Engine, Flags, Tool
 from service.engine.engines import all_engines, engine_spec
 from service.engine.errors import InvalidFlags
@@ -29,6 +29,7 @@ BENCH_PROGRAMS = ("llama-bench", "llama-sweep-bench", "llama-batched-bench", "ll
 
 _PRINTED_DASH = re.compile(r"[–—−]{1,2}([A-Za-z][\w-]*(?:=.*)?)", re.S)
 _ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=")
+_UNSET = re.compile(r"\$\{?[A-Za-z_]\w*\}?|%[A-Za-z_]\w*%")
 _BENCH_SIGNS = frozenset(["-pg", "-gp", "-mmp", "--n-prompt", "--n-gen", "--n-depth", "-o", "-oe", "-embd"])
 _SWEEP_SIGNS = frozenset(["-wb", "--warmup-batch", "-nrep", "--sweep-stride"])
 _MOST_BEFORE = 32  # words before a program
@@ -85,7 +86,7 @@ def parse(
     """
     found = only_command(command)
     commands = split_commands(as_bash(found.command))
-    words = _divide([_typed(word) for word in _chosen([out_of_container(one) for one in commands])])
+    words = _divide([_typed(word) for word in _chosen(_programs(commands))])
     engine = engine or found.engine or _guess_engine(words.program or program or "", words.options, words.before)
     return parse_words(words, resolve_build(engine, build), program)
 
@@ -152,7 +153,7 @@ def _chosen(commands: list[list[str]]) -> list[str]:
     for words in commands:
         for word in words:
             if " " in word.strip() and _names_a_program(word):
-                return [*exported, *_chosen([out_of_container(one) for one in split_commands(word)])]
+                return [*exported, *_chosen(_programs(split_commands(word)))]
     for words in commands:
         if other := other_program(words):
             raise InvalidFlags(
@@ -166,6 +167,11 @@ def _chosen(commands: list[list[str]]) -> list[str]:
         "the command has no program and no option of llama.cpp: give a line such as `llama-server -m a.gguf -ngl 99`",
         field="command",
     )
+
+
+def _programs(commands: list[list[str]]) -> list[list[str]]:
+    """Return commands with the program that a container, or the one of newer builds, starts."""
+    return [of_one_program(out_of_container(one)) for one in commands]
 
 
 def _names_a_program(text: str) -> bool:
@@ -185,6 +191,8 @@ def _divide(words: list[str]) -> Words:
     if index is not None:
         return Words(tuple(words[:index]), words[index], tuple(words[index + 1 :]))
     first = next(i for i, word in enumerate(words) if OPTION.match(word.lstrip("(")))
+    if _UNSET.fullmatch(words[max(first - 1, 0)]):  # `"$LLAMA" -m a.gguf`, set elsewhere: it can only be the program
+        return Words(tuple(words[: first - 1]), _guess_program(words[first:]), tuple(words[first:]))
     return Words(tuple(words[:first]), None, tuple(words[first:]))
 
 

@@ -182,7 +182,8 @@ def _option(key: str, value: str) -> list[str]:
     if key.startswith("LLAMA_ARG_"):
         return []
     name = f"--{key}" if len(key) > 3 or "-" in key else f"-{key}"
-    if key in ("fa", "flash-attn", "fit") or value.lower() not in ("true", *_FALSE[:2]):
+    takes_one = known_options(_router_engine(), "llama-server").get(name, key in ("fa", "flash-attn", "fit"))
+    if takes_one or value.lower() not in ("true", *_FALSE[:2]):
         return [name, value]
     return [name] if value.lower() == "true" else [_negated(name)]
 

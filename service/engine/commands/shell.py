@@ -18,8 +18,11 @@ MAX_COMMAND = 65_536
 _WINDOWS = re.compile(r"(?:^|[\s'\"])[A-Za-z]:\\|\.exe\b")
 _PRODUCT = re.compile(r"\s*\d{1,9}(?:\s*[*+]\s*\d{1,9})*\s*")
 _NEAR = 100  # characters to the next line's first word; words in which a command has an option
-_REDIRECT = re.compile(r"\d?(?:>>?|<)&?\S*|&>\S*")
+_REDIRECT = re.compile(r"(?!<[^<>\s]+>$)(?:\d?(?:>>?|<)&?\S*|&>\S*)")  # `<file>` stands for a name
 _OPTION = re.compile(r"--?[A-Za-z]")
+_CONTINUED = re.compile(r"\\[ \t\r]*(?=\n|#|$)")
+_CONTINUED_IN_LINE = re.compile(r"\\[ \t\r]*(?=\n|#|$)|\\[ \t]+(?=--?[A-Za-z])")
+_NEXT_OPTION = re.compile(r"(?<=\s)--?[A-Za-z][\w-]*(?=\s)")
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
 _SEPARATORS = ("&&", "||", "|", ";", "&")
 _PRINTED_QUOTES = (("“”„‟", '"'), ("‘’‚‛", "'"))
@@ -134,14 +137,17 @@ class _Reader:
         return True
 
     def _skip_line(self) -> None:
-        end = self.text.find("\n", self.i)
+        """Leave out a remark: to the line's end, or to the next option where a page took the lines away."""
+        flat = self.continued and "\n" not in self.text and _NEXT_OPTION.search(self.text, self.i)
+        end = flat.start() if flat else self.text.find("\n", self.i)
         self.i = len(self.text) if end < 0 else end
 
     def _backslash(self) -> None:
-        rest = re.match(r"\\[ \t\r]*(?=\n|#|$)", self.text[self.i : self.i + 64])
+        ends = _CONTINUED if self.word is not None else _CONTINUED_IN_LINE
+        rest = ends.match(self.text, self.i)
         if rest:  # a continued line, with the blanks or the comment that a paste leaves after the backslash
             self._end_word()
-            self.i += rest.end()
+            self.i = rest.end()
             self.continued = True
         elif self.windows:
             self._add("\\")

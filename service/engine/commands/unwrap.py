@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Sequence
+from itertools import pairwise
 
 from service.engine.commands.forms import words_of_unit
 
@@ -39,7 +40,19 @@ _SWITCHES = frozenset(
     ("--rm", "-d", "--detach", "-i", "-t", "-it", "-ti", "--interactive", "--tty", "--init", "--privileged",
      "--read-only", "--no-healthcheck", "-P", "--publish-all", "--sig-proxy", "--oom-kill-disable", "-q", "--quiet")
 )  # fmt: skip
-_ACTIONS = ("--server", "-s", "--run", "-r", "--bench", "-b")  # tools.sh of the engines' full images
+# What the first word runs in the engines' full images (.devops/tools.sh). A short one is an option of the server's too.
+_ACTIONS = {
+    "--server": "llama-server", "-s": "llama-server", "--run": "llama-cli", "-r": "llama-cli",
+    "--run-legacy": "llama-completion", "-l": "llama-completion", "--bench": "llama-bench", "-b": "llama-bench",
+    "--perplexity": "llama-perplexity", "-p": "llama-perplexity",
+}  # fmt: skip
+# The one program of newer builds, and what its first word runs (app/llama.cpp of llama.cpp 0c1e57098).
+_COMMANDS = {
+    "serve": "llama-server", "server": "llama-server", "cli": "llama-cli", "client": "llama-cli",
+    "completion": "llama-completion", "complete": "llama-completion", "bench": "llama-bench",
+    "batched-bench": "llama-batched-bench", "fit-params": "llama-fit-params", "perplexity": "llama-perplexity",
+}  # fmt: skip
+_ONE_PROGRAM = re.compile(r"(.*[/\\])?llama(?:\.exe)?")
 
 
 def as_bash(text: str) -> str:
@@ -112,11 +125,29 @@ def out_of_container(words: list[str]) -> list[str]:
             given.append(value.removeprefix(_CDI))
         at += 2 if takes else 1
     image, arguments = rest[at : at + 1], rest[at + 1 :]
-    if arguments and arguments[0] in _ACTIONS:
-        arguments = arguments[1:]
-    program = [] if arguments and not arguments[0].startswith("-") else [program_of_image("".join(image))]
+    named = program_of_image("".join(image))
+    if (action := _action(arguments)) is not None:
+        named, arguments = named.replace("llama-server", action), arguments[1:]
+    program = [] if action is None and arguments and not arguments[0].startswith("-") else [named]
     launcher = [] if any(word.rsplit("/", 1)[-1] in _RUNTIMES for word in before) else before
     return [*launcher, *(e for e in env if "=" in e), *shown(given), *program, *arguments]
+
+
+def _action(arguments: Sequence[str]) -> str | None:
+    """Return the program that a full image's first argument asks for; None where it is an option with its value."""
+    first, second = [*arguments[:2], "", ""][:2]
+    return _ACTIONS.get(first) if first.startswith("--") or second.startswith("-") else None
+
+
+def of_one_program(words: list[str]) -> list[str]:
+    """Return words in which `llama serve` is `llama-server`, as newer builds have all programs in one."""
+    for i, (word, following) in enumerate(pairwise(words)):
+        one = _ONE_PROGRAM.fullmatch(word)
+        if one and following in _COMMANDS:
+            return [*words[:i], f"{one[1] or ''}{_COMMANDS[following]}", *words[i + 2 :]]
+        if word.startswith("-"):
+            break
+    return words
 
 
 def shown(cards: Sequence[str]) -> list[str]:

@@ -166,6 +166,22 @@ class Case(msgspec.Struct, frozen=True, dict=True, kw_only=True):
         known = all(one.field != "hardware.ram.total_gb" for one in self.rig.assumed)
         return not known and (device == self.cpu or self.rig.cards[self.devices[device].gpu].unified)
 
+    @property
+    def order_guessed(self) -> bool:
+        """Whether unlike cards are numbered by their PCI order, and nobody stated it."""
+        by_bus = self.parsed.env.get("CUDA_DEVICE_ORDER") == "PCI_BUS_ID" and not self.rig.order_known
+        return by_bus and len({card.name for card in self.rig.cards}) > 1
+
+    @property
+    def pages_to_ram(self) -> bool:
+        """Whether what a card has no room for goes to RAM (ggml-cuda.cu: cudaMallocManaged where it is set)."""
+        return "GGML_CUDA_ENABLE_UNIFIED_MEMORY" in self.parsed.env
+
+    @property
+    def has_remote(self) -> bool:
+        """Whether other machines take a part (`--rpc`): what is computed for this one alone is no error then."""
+        return any(option.startswith(("--rpc ", "-rpc ")) for option in self.flags.other)
+
     def surely_short(self, device: int) -> bool:
         """Return whether a device has too little also at the least that is expected.
 

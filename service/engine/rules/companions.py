@@ -41,7 +41,7 @@ def environment_not_counted(case: Case) -> Iterator[Found]:
 @rule("rpc-not-supported", "error", UNASKED, _DOCS, fix="leave out --rpc to see what this machine does alone")
 def remote_devices(case: Case) -> Iterator[Found]:
     """RPC servers are not supported: the engine would put layers on them first."""
-    if any(option.startswith(("--rpc ", "-rpc ")) for option in case.flags.other):
+    if case.has_remote:
         yield Found("RPC servers are not supported here: the figures are those of this machine alone, without --rpc")
 
 

@@ -36,7 +36,7 @@ def does_not_fit(case: Case) -> Iterator[Found]:
     """
     small = [(i, row) for i, row in enumerate(case.table[:-1]) if not row.fits]
     changes = [cache(lambda tier=tier: tuple(filter(None, (change(case) for change in tier)))) for tier in _CHANGES]
-    unless = ", also as -fit places it" if case.fit_places else ""
+    unless = ", also as -fit places it" if case.fit_places else _unless(case)
     for i, row in small:
         over = row.total_high_mib - row.capacity_mib
         surely = case.surely_short(i)
@@ -45,9 +45,18 @@ def does_not_fit(case: Case) -> Iterator[Found]:
         yield Found(
             f"{row.device} ({row.gpu}) needs {row.total_mib:,.0f} MiB ({least}{row.total_high_mib:,.0f}) and has "
             f"{row.capacity_mib:,.0f}{guessed}: {over:,.0f} MiB too little{'' if surely else ' at worst'}{unless}",
-            severity="warning" if not surely or guessed else None,
+            severity="warning" if not surely or guessed or _unless(case) else None,
             changes=lambda: (tier() for tier in changes),
         )
+
+
+def _unless(case: Case) -> str:
+    """What may make it run all the same."""
+    if case.has_remote:
+        return " on this machine alone"
+    if case.pages_to_ram:
+        return "; GGML_CUDA_ENABLE_UNIFIED_MEMORY puts that in RAM, where the GPU reads it over PCIe"
+    return "; the order of these cards is assumed" if case.order_guessed else ""
 
 
 def _gpus_fit(case: Case, flags: Flags) -> bool:

@@ -12,6 +12,7 @@ from service.engine.units import GIB, MIB
 
 _THREADS = "threads-and-sockets"
 _READ_BY_ROW = ("token_embd.", "per_layer_token_embd.")  # a row a token, whatever their size
+_HYBRID = ("alder lake", "raptor lake", "meteor lake", "arrow lake", "lunar lake")  # as the catalogue names them
 _NUMA = ("distribute", "isolate", "numactl")
 
 
@@ -38,7 +39,10 @@ def too_many_threads(case: Case) -> Iterator[Found]:
         why = "generation does not gain from SMT"
         if n >= 2 * cores and case.devices:
             why = "where every hardware thread computes, what drives the GPUs waits for one"
-        yield Found(f"-t {n} is more than the {cores} physical cores: {why}", f"-t {cores}")
+        assumed = case.rig.cpu_model is None and any(one.field == "hardware.cpu" for one in case.rig.assumed)
+        kind = "performance" if case.rig.cpu_generation in _HYBRID else "physical"
+        message = f"-t {n} is more than the {cores} {kind} cores{' (assumed)' if assumed else ''}: {why}"
+        yield Found(message, f"-t {cores}", severity="info" if assumed else None)
 
 
 @rule(
@@ -134,8 +138,6 @@ def ram_grows(case: Case) -> Iterator[Found]:
 )  # fmt: skip
 def device_order_unknown(case: Case) -> Iterator[Found]:
     """Numbers of unlike cards mean nothing while their order is not known."""
-    names = {card.name for card in case.rig.cards}
-    pci = case.parsed.env.get("CUDA_DEVICE_ORDER") == "PCI_BUS_ID" and not case.rig.order_known
-    if len(names) > 1 and pci:
+    if case.order_guessed:
         order = ", ".join(f"{d.name} = {case.rig.cards[d.gpu].name}" for d in case.devices)
         yield Found(f"CUDA_DEVICE_ORDER=PCI_BUS_ID, but the PCI order of these cards was not given; taken: {order}")

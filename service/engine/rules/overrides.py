@@ -37,7 +37,7 @@ def override_refused(case: Case) -> Iterator[Found]:
 )  # fmt: skip
 def device_unknown(case: Case) -> Iterator[Found]:
     """Names in `-dev` that are no device of this machine."""
-    for name in case.unknown_devices:
+    for name in (name for name in case.unknown_devices if not (case.has_remote and name.startswith("RPC"))):
         there = ", ".join(device.name for device in case.devices) or "none"
         right = next((device.name for device in case.devices if device.name.lower() == name.lower()), "")
         yield Found(f"-dev {name[:40]}: there is no such device; used are: {there}", right and f"-dev {right}")

@@ -133,7 +133,7 @@ def experts_left_on_gpu(case: Case) -> Iterator[Found]:
         f"all experts are on {', '.join(small)}, which they do not fit, and nothing sends them to RAM: with them "
         f"there, {outcome}",
         "-ot exps=CPU",
-        severity="warning" if all(map(case.assumes_memory, full)) else None,
+        severity="warning" if all(map(case.assumes_memory, full)) or case.pages_to_ram or case.has_remote else None,
     )
 
 

@@ -21,6 +21,7 @@ DENSE = ("Llama-3.3-70B", "q4_K_M")
 DENSE_Q8 = ("Llama-3.3-70B", "q8_0")
 DENSE_SMALL = ("Qwen3-14B", "q4_K_M")
 WINDOWED = ("Gemma-3-12B", "q4_K_M")
+AIR = ("GLM-4.5-Air", "q4_K_M")  # its whole context is more than a card
 HYBRID = ("Qwen3.5-27B", "q4_K_M")
 TIGHT_RAM = Hardware(gpus=[], cpu=Cpu(model="Ryzen 9 7950X"), ram=Ram(total_gb=78))
 TWO_3090 = Hardware(gpus=[Gpu(name="RTX 3090", count=2)], cpu=Cpu(model="Ryzen 9 7950X"), ram=Ram(total_gb=64))
@@ -131,7 +132,7 @@ EXAMPLES = (
     Example("mla-off", f"{GOOD_IK} -mla 0", f"{GOOD_IK} -mla 3", model=R1, hardware=TWO_5090_TWO_4090),
     Example("does-not-fit", f"{GOOD_IK} -c 262144", GOOD_IK),
     Example("ram-too-small", GOOD_IK, ALL_ON_GPU, hardware=LITTLE_RAM),
-    Example("fit-left-on", GOOD_LLAMA.replace("-fit off", "").replace("-c 32768", ""), GOOD_LLAMA, LLAMA),
+    Example("fit-left-on", GOOD_LLAMA.replace("-fit off", "").replace("-c 32768", ""), GOOD_LLAMA, LLAMA, AIR),
     Example("fit-places-itself", "llama-server -m m.gguf -c 4096", GOOD_LLAMA, LLAMA),
     Example("fit-finds-no-placement", "llama-server -m m.gguf -c 131072 --fit", "llama-server -m m.gguf -c 4096 --fit"),
     Example("fit-places-itself", "llama-server -m m.gguf -c 4096 --fit", GOOD_IK),

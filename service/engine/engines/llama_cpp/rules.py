@@ -121,12 +121,11 @@ def lazy_embeddings(case: Case) -> Iterator[Found]:
 @rule("fit-left-on", "warning", UNASKED, _FIT, fix="-fit off, or -c with the tokens you need")
 def fit_left_on(case: Case) -> Iterator[Found]:
     """llama.cpp's `-fit` is on by default: with a placement given it only shortens a context that was not asked for."""
-    if case.parsed.fit and case.devices and not case.fit_places and not case.parsed.flags.n_ctx:
-        now, trained = case.flags.n_ctx, case.model.n_ctx_train
-        does = f"here it shortens it from {trained:,} to {now:,} tokens" if now < trained else "here it need not"
+    now, trained = case.flags.n_ctx, case.model.n_ctx_train
+    if case.parsed.fit and case.devices and not case.fit_places and not case.parsed.flags.n_ctx and now < trained:
         yield Found(
-            "-fit is on by default: with a placement given it moves nothing, but may shorten a context without -c; "
-            f"{does}"
+            "-fit is on by default: with a placement given it moves nothing, but shortens a context without -c: here "
+            f"from {trained:,} to {now:,} tokens"
         )
 
 
