@@ -8,6 +8,7 @@ from urllib.parse import SplitResult, parse_qs, quote_plus, unquote, urlsplit
 import msgspec
 
 from service.engine.errors import InvalidInput
+from service.hub.mentions import QUANTISATION, mention_in
 
 HOSTS = frozenset({"huggingface.co", "www.huggingface.co", "hf.co", "hf-mirror.com"})  # the last mirrors all of it
 MAX_TEXT = 2_048
@@ -18,11 +19,10 @@ _COMMAND = re.compile(
     r"|(?:(?:\S{0,80}/)?llama-(?:server|cli)\s+)?(?:-hfr?|--hf-repo)[\s=]+)",
     re.I,
 )
-_QUANTISATION = r"(?:(?:UD|i1|smol|mix|pure|imat)[-_])?(?:I?Q|TQ|DQ)[1-8]_\w+|BF16|FP16|F16|F32|MXFP4\w*|NVFP4"
 _LINK = re.compile(r"\[[^\[\]]*\]\((\S+?)\)|<(\S+?)>")  # of Markdown, and an address that a chat shall not preview
-_INCLUDED = re.compile(rf"--include(?:=|\s+)\S*?({_QUANTISATION})(?![A-Za-z0-9_])", re.I)
+_INCLUDED = re.compile(rf"--include(?:=|\s+)\S*?({QUANTISATION})(?![A-Za-z0-9_])", re.I)
 _OPTIONS = re.compile(r"\s+--?[A-Za-z].*|\s+\.?$", re.S)
-_VARIANT_BEHIND = re.compile(rf"([^\s:]+/[^\s:/]+)(?:\s+|/)({_QUANTISATION})", re.I)
+_VARIANT_BEHIND = re.compile(rf"([^\s:]+/[^\s:/]+)(?:\s+|/)({QUANTISATION})", re.I)
 _FILE_BEHIND = re.compile(r"([^\s:]+/[^\s:/]+)\s+(\S+\.gguf)", re.I)
 _REVISION_BEFORE = re.compile(r"([^\s:@]+/[^\s:@/]+)@([^\s:@/]+):([^\s:/]+)")
 _CACHE_FOLDER = re.compile(r"(?:\S*/)?models--([A-Za-z0-9_.-]{1,96}?)--([A-Za-z0-9_.-]{1,96})(?:/\S*)?")
@@ -33,6 +33,7 @@ _REVISION = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_./-]{0,127}", re.ASCII)
 _VARIANT = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]{0,127}", re.ASCII)
 _SHA = re.compile(r"[0-9a-f]{40}", re.ASCII)
 _OTHER_SECTIONS = ("datasets", "spaces", "collections", "papers", "docs", "api", "models", "organizations", "settings")
+_OTHER_HUB = re.compile(r"/models/([A-Za-z0-9_.-]{1,96}/[A-Za-z0-9_.-]{1,96})(?:/.*)?", re.ASCII)
 _WANTED = "give OWNER/NAME, OWNER/NAME:VARIANT, or the address of a model repo on huggingface.co"
 
 
@@ -60,6 +61,23 @@ def parse_repo_reference(text: str) -> RepoReference:
     """Return what `text` refers to. Raises InvalidInput (field `repo`) for anything but a model repo on the Hub."""
     if len(text) > MAX_TEXT:
         raise _invalid(f"the text is longer than {MAX_TEXT} characters")
+    try:
+        reference = _strict(text)
+    except InvalidInput:
+        mention = mention_in(text)
+        if mention is None:
+            raise
+        reference = _strict(mention.reference)
+    else:
+        mention = mention_in(text) if " " in text.strip() else None
+    if mention is None or reference.variant or reference.file:
+        return reference
+    if mention.file is not None and is_safe_path(mention.file):
+        return msgspec.structs.replace(reference, file=mention.file)
+    return msgspec.structs.replace(reference, variant=mention.variant)
+
+
+def _strict(text: str) -> RepoReference:
     text = _SCHEME.sub(lambda m: m[0].lower(), _without_wrapping(text), count=1)
     if is_name_alone(text):
         searched = quote_plus(text.replace(":", " "))
@@ -177,7 +195,9 @@ def _from_url(url: str) -> RepoReference:
     except ValueError as error:
         raise _invalid("the address cannot be read") from error
     if host not in HOSTS or port is not None or "@" in parts.netloc:
-        raise _invalid(f"{parts.netloc[:80]!r} is not the Hub")
+        there = _OTHER_HUB.fullmatch(parts.path)
+        same = f" (which may have {there[1]} too)" if there else ""
+        raise _invalid(f"{parts.netloc[:80]!r} is not the Hub{same}")
     segments = [unquote(s) for s in parts.path.split("/") if s]
     if not segments or segments[0] in _OTHER_SECTIONS:
         raise _invalid("the address is of no model repo")
