@@ -31,6 +31,7 @@ _SCHEME = re.compile(r"(https?|hf)://", re.I)
 _PART = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9_.-]*[A-Za-z0-9_])?", re.ASCII)
 _REVISION = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_./-]{0,127}", re.ASCII)
 _VARIANT = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]{0,127}", re.ASCII)
+_ANY = "latest"  # Ollama's tag where none is given
 _SHA = re.compile(r"[0-9a-f]{40}", re.ASCII)
 _OTHER_SECTIONS = ("datasets", "spaces", "collections", "papers", "docs", "api", "models", "organizations", "settings")
 _OTHER_HUB = re.compile(r"/models/([A-Za-z0-9_.-]{1,96}/[A-Za-z0-9_.-]{1,96})(?:/.*)?", re.ASCII)
@@ -179,7 +180,8 @@ def _from_library(text: str) -> RepoReference:
 def _plain(text: str, revision: str | None) -> RepoReference:
     repo, colon, variant = re.sub(r"@(?=[^/:@]+$)", ":", text, count=1).partition(":")  # LM Studio: `a/b@q4_k_m`
     owner, name = checked_repo(repo)
-    return RepoReference(owner, name, revision, _variant(variant) if colon else None)
+    asked = colon and variant.lower() != _ANY
+    return RepoReference(owner, name, revision, _variant(variant) if asked else None)
 
 
 def _variant(text: str) -> str:
