@@ -24,14 +24,14 @@ from bench import scoreboard
 from bench.conformal import Guess, fitted_intervals, guess
 from bench.fit import Row, rows_of_tests
 from bench.pairs import fitted_comparisons, pairs_of
-from bench.runs import is_held_out, setups, tests_of
+from bench.runs import author_of, is_held_out, setups, tests_of
 from service.engine.calibration import Calibration, Comparison, Parameter, shipped
 from service.engine.speed.fitting import Fit, Slope, Solution, Values
 
 _ROOT = Path(__file__).parent.parent
 CALIBRATION = _ROOT / "service" / "engine" / "data" / "calibration.json"
 FOLDS = Path(__file__).parent / "results" / "speed_folds.json"
-_STEPS = 1
+_STEPS = 4
 _DISTRUST = math.log(3)
 
 
@@ -61,10 +61,15 @@ def solve(fit: Fit[Row]) -> tuple[Solution, list[Slope]]:
 
 def cross_validate(fit: Fit[Row], at: Solution, slopes: Sequence[Slope]) -> tuple[dict[str, Values], list[Guess]]:
     """Return the parameters of every fold, and all predictions by parameters that never saw their group."""
-    values = fit.without(at, slopes, lambda row: row.test.setup.group)
+    groups = {author_of(row.test.setup.case): row.test.setup.group for row in fit.rows if not _is_line(row)}
+    values = fit.without(at, slopes, lambda row: groups.get(author_of(row.test.setup.case), scoreboard.GROUP))
     values.pop(scoreboard.GROUP)
     rows = [row for row in fit.rows if row.test.setup.group in values]
     return values, [guess(row, values[row.test.setup.group]) for row in rows]
+
+
+def _is_line(row: Row) -> bool:
+    return row.test.setup.group == scoreboard.GROUP
 
 
 def medians(guesses: Sequence[Guess], phase: str) -> list[float]:

@@ -20,7 +20,8 @@ from service.engine.speed.parts import Seconds
 from service.engine.speed.predict import prompt_seconds
 
 HELD = 0.8
-_LEAST = 8  # cases: a class of fewer has the interval of its back end
+_LEAST = 8  # cases: a class of fewer keeps the factor that it had
+_AS_MANY = 3  # groups that the runs of all other back ends count like
 _NARROWEST = 1.25  # groups that no fit saw (docs/speed.md, "Held out") bear out no narrower interval
 
 
@@ -63,24 +64,32 @@ def guess(row: Row, values: Values) -> Guess:
 def fitted_intervals(guesses: Iterable[Guess], known: Mapping[str, float]) -> dict[str, float]:
     """Return `known` with the factor of every class that holds four of five of its cases.
 
-    A case of several rows counts by their share. `tg.any.rocm` is of all runs of a back end other than CUDA; a class
-    of too few cases has none of its own.
+    A case of several rows counts by their share. Few rigs of a back end say little of the next one: on cards that are
+    not driven by CUDA, a class is drawn towards all of that place (`tg.hybrid.other`), as much as `_AS_MANY` groups
+    weigh. `tg.any.rocm` is of all runs of a back end, for places of which nobody published a run.
     """
     by_class: dict[str, list[Guess]] = defaultdict(list)
     for one in guesses:
+        phase, _, backend = one.kind.rpartition(".")
         by_class[one.kind].append(one)
-        if one.kind.count(".") == 2:
-            by_class[f"{one.phase}.any.{one.kind.rpartition('.')[2]}"].append(one)
+        if phase.count(".") == 1:
+            by_class[f"{phase}.other"].append(one)
+            by_class[f"{one.phase}.any.{backend}"].append(one)
+            by_class[f"{one.phase}.any.other"].append(one)
+    whole = {name: _square_of(chosen, known) for name, chosen in by_class.items()}
     found = {name: factor for name, factor in known.items() if name.count(".") < 2}
     for name, chosen in sorted(by_class.items()):
-        cases = {g.row.test.setup.case["id"] for g in chosen}
-        if len(cases) >= _LEAST or (name not in found and ".any." in name):
-            found[name] = round(_factor_of(chosen, known), 3)
+        square, parent = whole[name], whole.get(f"{name.rpartition('.')[0]}.other")
+        if parent is not None:
+            groups = len({g.row.test.setup.group for g in chosen})
+            square = (groups * square + _AS_MANY * parent) / (groups + _AS_MANY)
+        if parent is not None or len({g.row.test.setup.case["id"] for g in chosen}) >= _LEAST:
+            found[name] = round(max(math.exp(math.sqrt(square)), _NARROWEST), 3)
     return found
 
 
-def _factor_of(guesses: list[Guess], known: Mapping[str, float]) -> float:
-    """Beyond what assumed facts explain: the quantile of what is left of each error, groups by their square root."""
+def _square_of(guesses: list[Guess], known: Mapping[str, float]) -> float:
+    """Beyond what assumed facts explain: the quantile of what is left of each squared error, groups by their root."""
     count = Counter(g.row.test.setup.case["id"] for g in guesses)
     cases = Counter(s.group for s in {g.row.test.setup.case["id"]: g.row.test.setup for g in guesses}.values())
     left = []
@@ -93,5 +102,5 @@ def _factor_of(guesses: list[Guess], known: Mapping[str, float]) -> float:
     for square, weight in left:
         so_far += weight
         if so_far >= HELD * whole:
-            return max(math.exp(math.sqrt(square)), _NARROWEST)
-    return math.exp(math.sqrt(left[-1][0]))
+            return square
+    return left[-1][0]

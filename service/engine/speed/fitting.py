@@ -116,7 +116,8 @@ class Fit(Generic[Row]):
     def without(self, at: Solution, slopes: Sequence[Slope], group: Callable[[Row], str]) -> dict[str, Values]:
         """Return the values without the rows of each group, one step from the solution of all.
 
-        No two groups may share an offset: then each adds a block of its own to the normal equations.
+        The step is whole, however long: a bounded one would leave in force what only that group has shown. No two
+        groups may share an offset: then each adds a block of its own to the normal equations.
         """
         whole, prior = self._normal(at, self._pairs(slopes)), self._normal(at, [])
         by_group: dict[str, list[tuple[Row, Slope]]] = {}
@@ -130,13 +131,13 @@ class Fit(Generic[Row]):
                 for lines in zip(whole.matrix, own.matrix, prior.matrix, strict=True)
             ]
             right = [a - b + c for a, b, c in zip(whole.right, own.right, prior.right, strict=True)]
-            found[name] = self._moved(at, solve(cholesky(matrix), right))
+            found[name] = self._moved(at, solve(cholesky(matrix), right), math.inf)
         return found
 
-    def _moved(self, at: Solution, move: Sequence[float]) -> Values:
+    def _moved(self, at: Solution, move: Sequence[float], longest: float = _LONGEST) -> Values:
         values = dict(at.values)
         for name, i in self.index.items():
-            bounded = max(min(move[i], _LONGEST), -_LONGEST)
+            bounded = max(min(move[i], longest), -longest)
             values[name] = max(values[name] * math.exp(bounded), self.parameters[name].least)
         return values
 
