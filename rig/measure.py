@@ -83,6 +83,7 @@ class Printed(NamedTuple):
     failed: str | None = None
     taken: tuple[tuple[int, ...], ...] = ()
     to_ram: tuple[int, ...] = ()
+    unprinted: tuple[str, ...] = (_UNPRINTED,)
 
 
 def run_engine(rig: Mapping[str, str], run: Run, file: Path) -> Printed:
@@ -130,6 +131,7 @@ def read(lines: Any) -> Printed:
     graph = {"splits": 0, "nodes": 0}
     tail: list[str] = []
     to_ram: list[int] = []
+    unprinted: tuple[str, ...] = (_UNPRINTED,)
     for line in lines:
         tail = [*tail[-4:], line.rstrip()]
         if buffer := _BUFFER.search(line):
@@ -137,10 +139,12 @@ def read(lines: Any) -> Printed:
             part = _PARTS[buffer[2] or ""]
             parts[part] = round(parts.get(part, 0) + float(buffer[3]), 2)
         to_ram += map(int, _TO_RAM.findall(line))
+        if "DSV4 cache:" in line:  # ik_llama.cpp prints its sum only
+            unprinted = (_UNPRINTED, "kv_bytes")
         numbers = {name: int(number) for name, number in _GRAPH.findall(line)} if "graph" in line else {}
         graph |= numbers
         if "splits" in numbers:
-            return Printed(found, graph["splits"], graph["nodes"], to_ram=tuple(to_ram))
+            return Printed(found, graph["splits"], graph["nodes"], to_ram=tuple(to_ram), unprinted=unprinted)
     return Printed(found, graph["splits"], graph["nodes"], failed="\n".join(tail))
 
 
@@ -185,7 +189,11 @@ def differences(row: dict[str, Any], printed: Printed) -> list[str]:
             if whole not in taken:
                 wrong.append(f"{name}: {taken[-1]} bytes, recorded {whole}")
         for part, figure in parts.items() if not (card and together) else ():
-            if part == _UNPRINTED or (card and part in _SPLIT and "CUDA_Split" in printed.mib):
+            if (
+                part == _UNPRINTED
+                or (part in printed.unprinted)
+                or (card and part in _SPLIT and "CUDA_Split" in printed.mib)
+            ):
                 continue
             now, mib = _printed(printed, name, part), figure and (figure / MIB if part.endswith("_bytes") else figure)
             most = 0.0151 if card else 0.021  # the sum of up to four printed figures

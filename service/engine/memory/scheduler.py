@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from service.engine.memory.graphs.segments import PREVIOUS, SHARED, NotRepeating, Segment
 
+_MOST_INPUTS = 64  # of one split, where a graph is one segment: others have few (GGML_SCHED_MAX_SPLIT_INPUTS of ik)
 COPY = 1 << 24  # the copy of a tensor on device d has the tensor's code and d + 1 times this
 Copies = frozenset[int]
 NO_COPIES: Copies = frozenset()
@@ -239,7 +240,7 @@ class Pieces:
                     self._next(grown, here)
                 if any(device[s] != here for s in segment.sources.get(t, ())):
                     busy = self._current.inputs or self._had_inputs
-                    if here != self._current.device or (busy and self._brings_weight(t, here)):
+                    if here != self._current.device or (busy and self._brings_weight(t, here)) or self._is_full(t):
                         self._next(grown, here)
                     self._copy_in(t)
                 elif here != self._current.device:
@@ -258,6 +259,14 @@ class Pieces:
             s in segment.slot_of and device[s] != here and segment.slots[segment.slot_of[s]].kind != "cache"
             for s in segment.sources[t]
         )
+
+    def _is_full(self, t: int) -> bool:
+        """Whether the split can take no more copies, and `t` needs one."""
+        if len(self._current.inputs) < _MOST_INPUTS:
+            return False
+        device, here = self.resolved.device, self._current.device
+        copies = ((s, s + COPY * (here + 1)) for s in self.segment.sources[t])
+        return any(device[s] != here and copy not in self._copies and copy not in self._peers for s, copy in copies)
 
     def _copy_in(self, t: int) -> None:
         device, here, segment = self.resolved.device, self._current.device, self.segment

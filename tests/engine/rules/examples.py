@@ -14,6 +14,7 @@ QWEN = ("Qwen3-235B-A22B", "q4_K_M")
 SMALL_MOE = ("Qwen3-30B-A3B", "q4_K_M")
 R1_R4 = ("DeepSeek-R1-0528", "ffn_down_exps=iq5_ks_r4,exps=iq4_ks_r4,*=q8_0")
 R1 = ("DeepSeek-R1-0528", "q2_k")
+V4 = ("DeepSeek-V4-Flash", "q4_K_M")
 GLM = ("GLM-4.5-Air", "q4_K_M")
 LITTLE_RAM = Hardware(gpus=[Gpu(name="RTX 3090")], cpu=Cpu(model="Ryzen 9 7950X"), ram=Ram(total_gb=64))
 FOUR_3090 = Hardware(gpus=[Gpu(name="RTX 3090", count=4)], cpu=Cpu(model="EPYC 7713"), ram=Ram(total_gb=512))
@@ -125,6 +126,10 @@ EXAMPLES = (
     Example("batch-no-multiple", f"{GOOD_IK} -b 3000", GOOD_IK),
     Example("quantised-v-without-fa", f"{GOOD_IK} -fa off -ctv q8_0", f"{GOOD_IK} -fa off -ctk q8_0"),
     Example("cache-type-without-gpu-kernel", f"{GOOD_IK} -ctk q8_KV", f"{GOOD_IK} -ctk q8_0"),
+    Example(
+        "compressed-cache-refused", f"{GOOD_IK} -ctk q4_0", f"{GOOD_IK} -ctk q8_0", model=V4, hardware=TWO_5090_TWO_4090
+    ),
+    Example("indexer-not-loaded", GOOD_IK, GOOD_IK, model=("MiniMax-M3", "q2_k"), hardware=TWO_5090_TWO_4090),
     Example("mla-without-effect", f"{GOOD_IK} -mla 3", GOOD_IK),
     Example("amb-without-effect", f"{GOOD_IK} -amb 512", f"{GOOD_IK} -amb 512 -fa off"),
     Example("amb-too-small", f"{GOOD_IK} -amb 64", f"{GOOD_IK} -amb 512", model=R1, hardware=TWO_5090_TWO_4090),

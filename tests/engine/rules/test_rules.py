@@ -29,7 +29,7 @@ from tests.models import build
 from tests.rigs import TWO_5090_TWO_4090
 
 # What is wrong with the model, not with the command: their sound halves are below.
-OF_THE_MODEL = ("cannot-load", "latent-file-refused")
+OF_THE_MODEL = ("cannot-load", "indexer-not-loaded", "latent-file-refused")
 PAIRS = [example for example in EXAMPLES if example.rule not in OF_THE_MODEL]
 
 
@@ -73,6 +73,12 @@ def test_a_latent_file_with_attn_kv_b_is_not_refused_by_builds_before_pull_394()
     example = next(one for one in EXAMPLES if one.rule == "latent-file-refused")
     with_it = example._replace(model=("DeepSeek-R1-with-kv_b", "q2_k"))
     assert "latent-file-refused" not in [f.rule for f in found(with_it, with_it.broken)]
+
+
+def test_a_file_of_minimax_m3_without_its_indexer_is_not_refused() -> None:
+    example = next(one for one in EXAMPLES if one.rule == "indexer-not-loaded")
+    without = example._replace(model=("MiniMax-M3-without-indexer", "q2_k"))
+    assert "indexer-not-loaded" not in [f.rule for f in found(without, without.broken)]
 
 
 def test_every_rule_has_an_example() -> None:

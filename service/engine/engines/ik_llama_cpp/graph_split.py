@@ -137,11 +137,13 @@ def beyond_the_graphs(contents: Contents) -> bool:
     """Return whether figures are rough although the graph is described.
 
     Caches in q8_KV, which CUDA cannot write; weights on a card that cannot multiply by their type; `-sm none` with
-    several cards, over which caches are still spread; merged weights of architectures where they were not compared.
+    several cards, over which caches are still spread; merged weights of architectures where they were not compared;
+    a cache of which `-nkvo` moves a part.
     """
     if merges(contents.flags) and contents.model.architecture not in _CONFIRMED_MERGES:
         return True
     spread = contents.flags.split_mode == "none" and contents.cpu > 1
     types = "q8_KV" in (contents.spec.type_k, contents.spec.type_v)
     kernels = contents.cuda and lacks_kernels("ik_llama.cpp", contents.model, contents.placement)
-    return contents.cpu > 0 and (spread or types or kernels)
+    apart = contents.model.architecture == "deepseek4" and contents.flags.no_kv_offload  # compressed rows stay
+    return contents.cpu > 0 and (spread or types or kernels or apart)

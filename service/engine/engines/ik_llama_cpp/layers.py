@@ -147,7 +147,7 @@ def _latent_estimate(model: Model, spec: GraphSpec) -> float:
 
 
 def _head_bytes(model: Model) -> int:
-    names = [t for t in model.tensors if t.name == "output.weight"]
+    names = [t for t in model.tensors if t.name == "output.weight" or t.name.startswith("output_hc_")]
     return sum(t.nbytes for t in names) or model.by_name["token_embd.weight"].nbytes
 
 

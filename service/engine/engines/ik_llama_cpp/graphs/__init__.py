@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from service.engine.engines.ik_llama_cpp.graphs import gemma, gqa, granite, hybrid, latent, windows
+from service.engine.engines.ik_llama_cpp.graphs import compressed, gemma, gqa, granite, hybrid, latent, windows
 from service.engine.engines.ik_llama_cpp.graphs.blocks import IkGraph
 from service.engine.engines.ik_llama_cpp.graphs.split import SplitGraph
 from service.engine.memory.finish import finish
@@ -22,6 +22,7 @@ ARCHITECTURES: dict[str, Callable[[IkGraph], None]] = (
     | latent.ARCHITECTURES
     | hybrid.ARCHITECTURES
     | granite.ARCHITECTURES
+    | compressed.ARCHITECTURES
 )
 
 FAMILIES: dict[str, Callable[[IkGraph], None]] = ARCHITECTURES | {"generic": gqa.generic}

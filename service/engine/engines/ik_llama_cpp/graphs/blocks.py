@@ -289,15 +289,15 @@ class IkGraph(ModelGraph):
 
     def routed_experts(
         self, layer: int, x: Node, gating: Gating, *, norm_weights: bool, scale: bool = False,
-        weight_before: bool = False, logits: Node | None = None,
+        weight_before: bool = False, logits: Node | None = None, ids: Node | None = None,
     ) -> Node:  # fmt: skip
         """Router, the chosen experts and their weighted sum. `weight_before`: inputs are weighted, not outputs.
 
-        `logits`: the router's, where they are not made of x.
+        `logits`: the router's, where they are not made of x. `ids`: the experts, where the router does not choose them.
         """
         if logits is None:
             logits = self.mul_mat(self.weight(layer, "ffn_gate_inp.weight"), x)
-        ids, weights = self._route(layer, logits, gating, norm_weights, scale, from_logits=weight_before)
+        ids, weights = self._route(layer, logits, gating, norm_weights, scale, ids, from_logits=weight_before)
         n_embd, n_tokens, used = x.ne[0], x.ne[1], ids.ne[0]
         x = self.reshape(x, n_embd, 1, n_tokens)
         if weight_before:
@@ -319,8 +319,9 @@ class IkGraph(ModelGraph):
         return self.new("MULTI_ADD", "f32", rows, self.view(experts, rows, (experts.nb[2],)))
 
     def _route(
-        self, layer: int, logits: Node, gating: Gating, norm_weights: bool, scale: bool, *, from_logits: bool
-    ) -> tuple[Node, Node]:
+        self, layer: int, logits: Node, gating: Gating, norm_weights: bool, scale: bool, ids: Node | None, *,
+        from_logits: bool,
+    ) -> tuple[Node, Node]:  # fmt: skip
         """Return the chosen experts' ids [used, tokens] and weights [1, used, tokens]."""
         n_expert, used, n_tokens = logits.ne[0], self.n_expert_used, logits.ne[1]
         bias = self.optional(layer, "ffn_gate_inp.bias")
@@ -329,10 +330,11 @@ class IkGraph(ModelGraph):
         chances = logits
         if gating != "weight":
             chances = self.apply("SOFT_MAX" if gating == "softmax" else "UNARY", logits)
-        correction = self.optional(layer, "exp_probs_b.bias")
-        chosen = logits if from_logits else chances if correction is None else self.add(chances, correction)
-        order = self.new("ARGSORT", "i32", chosen.ne, chosen)
-        ids = self.view(order, (used, n_tokens), order.nb[1:])
+        if ids is None:
+            correction = self.optional(layer, "exp_probs_b.bias")
+            chosen = logits if from_logits else chances if correction is None else self.add(chances, correction)
+            order = self.new("ARGSORT", "i32", chosen.ne, chosen)
+            ids = self.view(order, (used, n_tokens), order.nb[1:])
         weights = self.get_rows(self.reshape(chances, 1, n_expert, n_tokens), ids)
         if gating == "weight":
             weights = self.apply("SOFT_MAX", self.reshape(weights, used, n_tokens))
