@@ -22,7 +22,7 @@ FILES: dict[Engine, Path] = {
     "ik_llama.cpp": _DATA / "memory_bytes_ik.jsonl",
 }
 PARTS = ("weights", "kv", "compute", "output", "derived")
-_PROGRAMS = {"server": "llama-server", "bench": "llama-bench", "sweep": "llama-sweep-bench"}
+PROGRAMS = {"server": "llama-server", "bench": "llama-bench", "sweep": "llama-sweep-bench"}
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class RigRow:
 
     def predict(self) -> Memory:
         """Return what the command's own flags say about it."""
-        command = f"{_PROGRAMS[self.tool]} -m m.gguf {shlex.join(self.args)}"
+        command = f"{PROGRAMS[self.tool]} -m m.gguf {shlex.join(self.args)}"
         parsed = parse(command, self.engine)
         free = [n * MIB for n in self.free_mib]
         return memory_on(self.engine, build(self.model, self.mix), parsed.flags, free, tool=parsed.tool)

@@ -122,6 +122,8 @@ def advice_answer(bot: BotContext, advice: Advice) -> Answer:
 
 
 def _rest(advice: Advice) -> Iterator[str]:
+    for first in advice.configs[:1]:
+        yield from (f"! {note}" for note in first.notes)
     for config in advice.configs[1:_SHOWN_CONFIGS]:
         yield _one_line(config)
     if len(advice.configs) > _SHOWN_CONFIGS:

@@ -142,3 +142,10 @@ def test_a_button_that_could_not_be_read_back_is_not_made(words: dict[str, Any])
 )
 def test_whatever_a_button_is_called_it_is_a_question(name: str) -> None:
     assert isinstance(asked_by_button(name), Ask)
+
+
+def test_what_is_to_be_known_of_the_first_config_is_said(advice: Advice, bot: BotContext) -> None:
+    first = msgspec.structs.replace(advice.configs[0], notes=["on 3 rigs the cache of a card is larger"])
+    answer = advice_answer(bot, msgspec.structs.replace(advice, configs=[first, *advice.configs[1:]]))
+    code = "\n".join(part.text for part in answer.parts if isinstance(part, Code))
+    assert "! on 3 rigs the cache of a card is larger\n" in code

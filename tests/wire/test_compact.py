@@ -15,6 +15,7 @@ FIELDS = {
 }  # fmt: skip
 OF_CONFIG = {
     "rank", "label", "engine", "variant", "context", "env", "command", "download", "devices", "speed", "loss_percent",
+    "notes",
 }  # fmt: skip
 
 
@@ -31,6 +32,7 @@ def test_its_words_are_the_command_and_its_figures_the_advice() -> None:
     first, config = compact(whole).configs[0], whole.configs[0]
     line = " ".join([*(f"{name}={value}" for name, value in first.env.items()), shlex.join(first.command)])
     assert shlex.split(line) == shlex.split(config.commands.server)
+    assert first.notes == config.notes
     assert [d.used_mib for d in first.devices] == [d.total_mib for d in config.devices]
     assert (first.speed.tg_low, first.speed.depth) == (config.speed[-1].tg_low, config.speed[-1].n_kv)
 

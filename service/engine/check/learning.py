@@ -28,6 +28,7 @@ _LEAST_MIB = 1.0  # below it nobody's memory runs out; sums of many printed hund
 _PARTS: tuple[Part, ...] = get_args(Part)
 _PLACES: tuple[Place, ...] = get_args(Place)
 _CONTEXT_OF_ITS_OWN = "llama-bench"  # makes one for each test, of its size: of such a log the weights alone compare
+_MAPPED = "_Mapped"  # weights of a mapped file on a card that shares the RAM (MTL0_Mapped): a range, as in RAM
 _NAMES = {"weights": "weights", "kv": "the cache", "compute": "the compute buffer", "output": "the output buffer"}
 
 
@@ -89,8 +90,19 @@ def lesson_of(case: Case, log: LogReading) -> Lesson | None:
     """Return what a log says of the prediction of its command; None where it can say nothing of it.
 
     That is so of another model, command or machine, of words that are not understood, of companions, whose buffers have
-    the same names, of a build before those that are described, and where the engine places by what is free.
+    the same names, of a build before those that are described, and where the engine goes by what is free: places by it,
+    or does without pipelining. A log that is as computed without pipelining is of a run that had less free than stated.
     """
+    found = _lesson(case, log)
+    if found is None or found.difference is None or len(case.devices) < 2:
+        return found
+    build = msgspec.structs.replace(case.parsed.build, max_copies=1)
+    parsed = msgspec.structs.replace(case.parsed, build=build)
+    without = _lesson(msgspec.structs.replace(case, parsed=parsed), log)
+    return without if without is not None and without.difference is None else found
+
+
+def _lesson(case: Case, log: LogReading) -> Lesson | None:
     if not log.buffers or not _is_fully_modelled(case) or not _is_of(case, log):
         return None
     compared = [one for one in compare_buffers(case, log) if _says_something(case, one)]
@@ -124,7 +136,8 @@ def _is_fully_modelled(case: Case) -> bool:
     """Whether the prediction is one for just this command: all of it understood, nothing next to the model."""
     parsed, build = case.parsed, case.parsed.build
     unclear = parsed.unknown or parsed.varied or parsed.refused or case.unknown_devices or case.fit_fails
-    unclear = unclear or case.fit_places or any(rule.refused for rule in case.rules)
+    unclear = unclear or case.fit_places or (case.gives_up_pipeline and build.max_copies != 1)
+    unclear = unclear or any(rule.refused for rule in case.rules)
     unclear = unclear or any(name.startswith("GGML_") for name in parsed.env)
     companions = draft_of(parsed) or projector_of(parsed) or case.companions
     return not unclear and not companions and not build.older and build.rules.memory.described
@@ -137,7 +150,8 @@ def _is_of(case: Case, log: LogReading) -> bool:
     if any(one.what == "offloaded" and one.verdict != "within" for one in compare_buffers(case, log)):
         return False
     used = {row.device for row in case.table if row.device != CPU and row.weights_mib + row.kv_mib > 0}
-    return used <= {one.device for one in log.buffers} <= {row.device for row in case.table}
+    named = {one.device for one in log.buffers if not one.device.endswith(_MAPPED)}
+    return used <= named <= {row.device for row in case.table}
 
 
 def _says_something(case: Case, one: Compared) -> bool:
@@ -198,11 +212,10 @@ def _span(one: Reported, digits: int) -> str:
 
 
 def reported_findings(
-    reported: Iterable[Reported], case: Case
-) -> Iterator[Finding]:  # fmt: skip
+    reported: Iterable[Reported], build: Build, architecture: str, devices: Sequence[str]
+) -> Iterator[Finding]:
     """Yield a finding for each difference that others' logs have shown of such a command."""
-    names = [device.name for device in case.devices]
-    for one in that_concern(reported, case.parsed.build, case.model.architecture, names):
+    for one in that_concern(reported, build, architecture, devices):
         yield Finding(
             rule="logs-differ",
             severity="warning",

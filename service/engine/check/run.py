@@ -59,7 +59,9 @@ def check(
         *compare_speeds(case, [*measured, *(known.speeds if known else ())]),
         *(compare_buffers(case, known) if known else ()),
     ]
-    shown = [*strange, *measured_findings(compared), *reported_findings(reported, case)]
+    names = [device.name for device in case.devices]
+    others = reported_findings(reported, case.parsed.build, model.architecture, names)
+    shown = [*strange, *measured_findings(compared), *others]
     found = in_order([*shown, *findings(case, slow_phase(compared))])
     return CheckReport(
         verdict=_verdict(case, found),

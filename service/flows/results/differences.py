@@ -13,7 +13,7 @@ from typing import Literal, NamedTuple, TypeAlias
 
 import msgspec
 
-from service.engine.advice import AdviceBody, AdvisedConfig
+from service.engine.advice import AdviceBody, AdvisedConfig, Mine
 from service.engine.catalogue import resolve
 from service.engine.check.learning import (
     Difference,
@@ -21,16 +21,14 @@ from service.engine.check.learning import (
     Reported,
     Subject,
     lesson_of,
-    that_concern,
-    warning_text,
+    reported_findings,
 )
 from service.engine.commands import parse
-from service.engine.config import CPU
 from service.engine.errors import AdvisorError, InvalidInput
 from service.engine.goal import Constraints
 from service.engine.logs import LogReading, read_log
 from service.engine.model import Model
-from service.engine.rules import case_of
+from service.engine.rules import Finding, case_of, in_order
 from service.engine.versions import ENGINE_MODEL
 from service.flows.advice.reading import read_models
 from service.flows.advice.repos import list_repo
@@ -82,6 +80,7 @@ def compare_logs(context: Context) -> int:
         except AdvisorError:
             store.leave(context.engine, row.id, _VERSION)
             continue
+        store.leave(context.engine, row.id, _VERSION)  # whatever comes of it: it holds up no other
         log = _reading(row, results.read_log(context.engine, row.id))
         store.keep(context.engine, row.id, _VERSION, _lesson(row, model, log))
     return len(waiting)
@@ -130,20 +129,26 @@ def reported_of(context: Records, architecture: str) -> list[Reported]:
 
 
 def with_differences(context: Records, body: AdviceBody, constraints: Constraints) -> AdviceBody:
-    """Return the answer with a note at each config of which logs of several owners have shown otherwise."""
+    """Return the answer with a note at each config of which logs of several owners have shown otherwise, and a finding
+    at the command in use."""
     reported = reported_of(context, body.architecture) if body.configs and body.architecture else []
     if not reported:
         return body
-    configs = [_noted(one, body.architecture or "", reported, constraints) for one in body.configs]
-    return msgspec.structs.replace(body, configs=configs)
+    said = partial(_findings, body.architecture or "", reported, constraints)
+    configs = [_noted(one, said(one)) for one in body.configs]
+    mine = body.mine and msgspec.structs.replace(body.mine, findings=in_order([*said(body.mine), *body.mine.findings]))
+    return msgspec.structs.replace(body, configs=configs, mine=mine)
 
 
-def _noted(
-    config: AdvisedConfig, architecture: str, reported: Sequence[Reported], constraints: Constraints
-) -> AdvisedConfig:  # fmt: skip
-    devices = [row.device for row in config.devices if row.device != CPU]
-    concern = that_concern(reported, constraints.build_of(config.engine), architecture, devices)
-    notes = [warning_text(one) for one in concern]
+def _findings(
+    architecture: str, reported: Sequence[Reported], constraints: Constraints, one: AdvisedConfig | Mine
+) -> list[Finding]:
+    devices = [row.device for row in one.devices]
+    return list(reported_findings(reported, constraints.build_of(one.engine), architecture, devices))
+
+
+def _noted(config: AdvisedConfig, found: Sequence[Finding]) -> AdvisedConfig:
+    notes = [one.message for one in found]
     return msgspec.structs.replace(config, notes=[*notes, *config.notes]) if notes else config
 
 

@@ -46,6 +46,7 @@ class CompactConfig(msgspec.Struct, frozen=True, kw_only=True):
 
     `download`: the command that brings its files to where `command` looks for them; empty for files on this disk.
     `label`: what it was picked for, empty where for nothing in particular. `loss_percent`: of perplexity over 16 bits.
+    `notes`: what else to know, such as that logs of others show other memory.
     """
 
     rank: int
@@ -59,6 +60,7 @@ class CompactConfig(msgspec.Struct, frozen=True, kw_only=True):
     devices: list[CompactDevice]
     speed: CompactSpeed
     loss_percent: float | None
+    notes: list[str] = []
 
 
 class CompactAdvice(msgspec.Struct, frozen=True, kw_only=True):
@@ -104,5 +106,5 @@ def _config(one: AdvisedConfig) -> CompactConfig:
             depth=at.n_kv, tg=at.tg_tps, tg_low=at.tg_low, tg_high=at.tg_high, pp=at.pp_tps, pp_low=at.pp_low,
             pp_high=at.pp_high,
         ),
-        loss_percent=one.loss_percent[1] if one.loss_percent else None,
+        loss_percent=one.loss_percent[1] if one.loss_percent else None, notes=one.notes,
     )  # fmt: skip

@@ -9,10 +9,13 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from service.engine.check.learning import Lesson, lesson_of
 from service.engine.config import Engine as EngineName
 from service.engine.errors import InvalidInput
+from service.engine.goal import Constraints
 from service.engine.hardware_text import parse_hardware
-from service.engine.logs import LogBuffers
+from service.engine.logs import LogBuffers, LogReading
+from service.engine.rules import Case
 from service.engine.run_flags import RunFlags
 from service.flows.accounts import Caller
 from service.flows.advice import advise
@@ -355,3 +358,37 @@ def test_a_result_that_is_corrected_is_compared_again(context: Context, clock: C
     assert [one.reported.subject.era for one in learned(context)] == ["2026-08-07"]
     correct(context, ann, None, sent, Correction(build=BUILD))
     assert [one.reported.subject.era for one in learned(context)] == ["2026-08-13"]
+
+
+def test_what_the_comparison_trips_over_holds_up_no_other(
+    context: Context, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ann, ben = people(context, clock, ("ann", "ben"))
+    kept = send(context, clock, ann, printed(332.75))
+    send(context, clock, ben, printed(332.75))
+    calls: list[object] = []
+
+    def trips_once(case: Case, log: LogReading) -> Lesson | None:
+        calls.append(case)
+        if len(calls) == 1:
+            raise ZeroDivisionError
+        return lesson_of(case, log)
+
+    monkeypatch.setattr(differences, "lesson_of", trips_once)
+    with pytest.raises(ZeroDivisionError):
+        compare_logs(context)
+    assert compare_logs(context) == 1
+    assert [one.results for one in open_differences(context)] == [(kept,)]
+
+
+def test_the_command_in_use_is_warned_of_too(context: Context, clock: Clock) -> None:
+    for owner in people(context, clock, ("ann", "ben", "cleo")):
+        send(context, clock, owner, printed(332.75))
+    compare_logs(context)
+    mine = Constraints(current_command=COMMAND.replace("llama-sweep-bench", "ik_llama.cpp/build/bin/llama-server"))
+    asked = AdviceRequest(repo=REPO, hardware=parse_hardware(MACHINE), constraints=mine)
+    made = advise.request_advice(context, asked).advice
+    advise.compute_advice(context, made.id, advise_once)
+    shown = advise.read_advice(context, made.id).mine
+    assert shown is not None
+    assert "logs-differ" in [one.rule for one in shown.findings]
