@@ -92,7 +92,7 @@ def _why(first: AdvisedConfig, others: Sequence[AdvisedConfig]) -> str:
             f"but a request takes {longer(_seconds(one) / _seconds(first))}"
         )
     if not faster and others:
-        parts.insert(0, "nothing else that fits here is clearly faster")
+        parts.insert(0, "nothing as close to 16 bits is clearly faster")
     if not better and first.pick and first.pick.next_better:
         parts.append(first.pick.next_better)
     return "; ".join(parts) or "it is the only config that fits"

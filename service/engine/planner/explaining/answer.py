@@ -71,8 +71,11 @@ def _quality(config: AdvisedConfig) -> str:
     """What the variant loses, for the sentence; empty where that is not known."""
     if config.loss_percent is None:
         return ""
-    expected = config.loss_percent[1]
-    return f"perplexity {expected:.1f} % above 16 bits, " if expected >= 0.05 else "as good as in 16 bits, "
+    low, expected, high = config.loss_percent
+    if expected < 0.05:
+        return "as good as in 16 bits, "
+    digits = 0 if expected >= 10 else 1
+    return f"perplexity about {expected:.{digits}f} % ({low:.{digits}f} to {high:.{digits}f}) above 16 bits, "
 
 
 def _memory(config: AdvisedConfig, rig: Rig) -> str:
