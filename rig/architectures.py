@@ -17,7 +17,7 @@ from typing import Any
 
 from rig.measure import Run, differences, predicted, run_engine
 from service.engine.errors import AdvisorError
-from service.engine.gguf import parse_header
+from service.engine.gguf import MAX_HEADER_BYTES, parse_header
 from service.engine.model import build_model
 
 CARDS = (8000, 8000)
@@ -31,7 +31,8 @@ def hold(rig: Mapping[str, Any], path: Path, arguments: Sequence[str]) -> tuple[
     if printed.failed is not None:
         return "not loaded", printed.failed.splitlines()[:1]
     try:
-        model = build_model(parse_header(path.read_bytes(), path.stat().st_size))
+        with path.open("rb") as file:
+            model = build_model(parse_header(file.read(MAX_HEADER_BYTES), path.stat().st_size))
         measured = predicted(rig["engine"], run, model)
     except AdvisorError as e:
         return "differs", [str(e)]

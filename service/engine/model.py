@@ -231,6 +231,8 @@ def _state_sizes(reader: MetadataReader) -> Recurrent | None:
     head_dim, n_head = reader.optional("kda.head_dim"), reader.optional("attention.head_count")
     if head_dim:
         return Recurrent(conv or 4, n_head * head_dim, head_dim, n_head, n_head)
+    if wkv := reader.optional("wkv.head_size"):
+        return Recurrent(1 + reader.optional("token_shift_count", 2), reader.require("embedding_length"), wkv, 0, 0)
     if architecture(reader.arch).linear_attention:
         head_dim = reader.optional("attention.key_length") or reader.require("embedding_length") // max(n_head, 1)
         return Recurrent(0, n_head * head_dim, head_dim, n_head, 0)

@@ -23,7 +23,7 @@ Role: TypeAlias = Literal[
 _EXPERT = re.compile(r"\.ffn_(up|gate|down|gate_up)_(ch)?exps\.")
 _SHARED = re.compile(r"\.ffn_(up|gate|down)_shexp\.|\.ffn_gate_inp_shexp\.")
 _DENSE = re.compile(r"\.ffn_(up|gate|down|up_gate)\.")
-_LAYER = re.compile(r"blk\.(\d+)\.")
+_LAYER = re.compile(r"(?:(?:enc|dec)\.)?blk\.(\d+)\.")
 _NAMES_KEPT = 8192  # the variants of a repo have the same names, some 2,000 at most
 
 

@@ -102,7 +102,8 @@ def n_gram_window(model: Model, layer: Layer, spec: GraphSpec) -> tuple[CacheTen
 
 def widest_values(model: Model) -> int:
     """Return the elements of the widest layer's V: all layers' without flash attention (llama-kv-cache.cpp:160)."""
-    return max(la.head_dim_v * la.n_head_kv for la in model.layers if la.attends or la.kind == "nextn")
+    widths = (la.head_dim_v * la.n_head_kv for la in model.layers if la.attends or la.kind == "nextn")
+    return max(widths, default=0)
 
 
 def window_rows(n_swa: int, spec: GraphSpec) -> int:

@@ -37,7 +37,7 @@ _CONTEXT_WITH_SHARED_INDEXERS = 1 << 20
 _LOADED_ANYWAY = {  # src/models/{hy-v3,step35}.cpp: tensors created without the flag that skips them
     "hy_v3": re.compile(r"\.(ffn_(?!norm)|exp_probs_b|nextn\.(embed|shared))"),
     "step35": re.compile(r"\.(ffn_(?!norm)|exp_probs_b|nextn\.(embed|shared)|attn_(gate|[qk]_norm))"),
-    "glm-dsa": re.compile(r"\.exp_probs_b"),  # src/models/glm-dsa.cpp:157
+    "glm-dsa": re.compile(r"\.exp_probs_b"),  # src/models/glm-dsa.cpp:155
     "deepseek32": re.compile(r"\.exp_probs_b"),
 }
 
@@ -107,7 +107,7 @@ class LlamaMemory(EngineMemory):
     def has_indexer(self, model: Model, layer: int) -> bool:
         """Return whether a layer chooses rows: by the header, else by the length of the context it was trained for.
 
-        src/models/glm-dsa.cpp:56, deepseek32.cpp.
+        src/models/glm-dsa.cpp:59-66 (GLM_5_2_DEFAULT_INDEXER_TYPES), deepseek32.cpp.
         """
         if model.architecture not in ARCHITECTURES.having("sparse"):
             return False
