@@ -15,11 +15,10 @@ from litestar.params import BodyKwarg, QueryParameter
 
 from service.flows.advice import check
 from service.web.documentation.examples import CHECK_REQUEST
-from service.web.documentation.operations import TextToo, answer
+from service.web.documentation.operations import TextToo, answers
 from service.web.http.body import json_body
 from service.web.http.formats import Format, media_type_of, wanted_format
 from service.web.http.limits import MAX_CHECK_BYTES
-from service.web.http.problems import problem_responses
 from service.web.services import Services
 from service.wire.advice.check import Checked, CheckRequest
 from service.wire.advice.check_text import render_check_markdown, render_check_text
@@ -44,10 +43,7 @@ Detail = Annotated[
     status_code=200,
     operation_class=TextToo,
     summary="Check a command that you use",
-    responses={
-        200: answer(Checked, "Memory, speed and findings."),
-        **problem_responses(*_PROBLEMS),
-    },
+    responses=answers(200, Checked, "Memory, speed and findings.", *_PROBLEMS),
 )
 async def check_command(
     data: Annotated[CheckRequest, BodyKwarg(examples=[CHECK_REQUEST])],

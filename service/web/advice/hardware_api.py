@@ -16,10 +16,9 @@ from service.engine.catalogue.rows import CpuRow, GpuRow
 from service.engine.hardware_text import parse_hardware as parse_text
 from service.engine.hardware_text import to_shorthand
 from service.web.documentation.examples import HARDWARE_QUESTION
-from service.web.documentation.operations import answer
+from service.web.documentation.operations import answers
 from service.web.http.body import json_body
 from service.web.http.conditional import conditional
-from service.web.http.problems import problem_responses
 from service.web.services import Services
 from service.wire.advice.hardware import CpuRows, GpuRows, HardwareQuestion, ParsedHardware
 
@@ -35,10 +34,7 @@ Search = Annotated[
 @get(
     "/v1/hardware/gpus",
     summary="GPUs that the catalogue knows",
-    responses={
-        200: answer(GpuRows, "Those that match."),
-        **problem_responses("invalid-request"),
-    },
+    responses=answers(200, GpuRows, "Those that match.", "invalid-request"),
 )
 async def list_gpus(
     request: Request[Any, Any, Any], services: NamedDependency[Services], search: Search = ""
@@ -50,10 +46,7 @@ async def list_gpus(
 @get(
     "/v1/hardware/cpus",
     summary="CPUs that the catalogue knows",
-    responses={
-        200: answer(CpuRows, "Those that match."),
-        **problem_responses("invalid-request"),
-    },
+    responses=answers(200, CpuRows, "Those that match.", "invalid-request"),
 )
 async def list_cpus(
     request: Request[Any, Any, Any], services: NamedDependency[Services], search: Search = ""
@@ -67,17 +60,17 @@ async def list_cpus(
     **json_body(HardwareQuestion),
     status_code=200,
     summary="How a text about hardware is understood",
-    responses={
-        200: answer(ParsedHardware, "Both forms."),
-        **problem_responses(
-            "malformed-json",
-            "body-too-large",
-            "unsupported-media-type",
-            "invalid-request",
-            "unknown-hardware",
-            "invalid-hardware",
-        ),
-    },
+    responses=answers(
+        200,
+        ParsedHardware,
+        "Both forms.",
+        "malformed-json",
+        "body-too-large",
+        "unsupported-media-type",
+        "invalid-request",
+        "unknown-hardware",
+        "invalid-hardware",
+    ),
 )
 async def parse_hardware(
     data: Annotated[HardwareQuestion, BodyKwarg(examples=[HARDWARE_QUESTION])], services: NamedDependency[Services]

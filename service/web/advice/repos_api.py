@@ -15,9 +15,8 @@ from litestar.di import NamedDependency
 from litestar.params import FromPath, QueryParameter
 
 from service.flows.advice import inspect
-from service.web.documentation.operations import answer
+from service.web.documentation.operations import answers
 from service.web.http.conditional import conditional
-from service.web.http.problems import problem_responses
 from service.web.services import Services
 from service.wire.advice.advice import REVISION_PATTERN
 from service.wire.advice.repo import RepoView
@@ -36,27 +35,27 @@ Revision = Annotated[
 @get(
     "/v1/repos/{owner:str}/{name:str}",
     summary="A repo's variants, and the model of one of them",
-    responses={
-        200: answer(RepoView, "The repo at one commit."),
-        **problem_responses(
-            "invalid-request",
-            "repo-not-found",
-            "revision-not-found",
-            "repo-gated",
-            "repo-without-gguf",
-            "repo-too-large",
-            "unknown-variant",
-            "not-gguf",
-            "truncated-header",
-            "invalid-header",
-            "unsupported-model",
-            "hub-unauthorised",
-            "hub-reply-refused",
-            "hub-unavailable",
-            "hub-rate-limited",
-            "service-unavailable",
-        ),
-    },
+    responses=answers(
+        200,
+        RepoView,
+        "The repo at one commit.",
+        "invalid-request",
+        "repo-not-found",
+        "revision-not-found",
+        "repo-gated",
+        "repo-without-gguf",
+        "repo-too-large",
+        "unknown-variant",
+        "not-gguf",
+        "truncated-header",
+        "invalid-header",
+        "unsupported-model",
+        "hub-unauthorised",
+        "hub-reply-refused",
+        "hub-unavailable",
+        "hub-rate-limited",
+        "service-unavailable",
+    ),
 )
 async def inspect_repo(
     owner: FromPath[str],

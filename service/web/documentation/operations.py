@@ -19,6 +19,7 @@ from litestar.openapi.spec import (
 )
 
 from service.web.http.formats import MEDIA_TYPES
+from service.web.http.problems import problem_responses
 
 
 def answer(kind: Any, description: str, *examples: Example, media_type: str = MediaType.JSON) -> ResponseSpec:
@@ -26,6 +27,11 @@ def answer(kind: Any, description: str, *examples: Example, media_type: str = Me
     return ResponseSpec(
         kind, description=description, media_type=media_type, generate_examples=False, examples=list(examples) or None
     )
+
+
+def answers(status: int, kind: Any, description: str, *problems: str) -> dict[int, ResponseSpec]:
+    """Return the `responses` of a handler with one good answer, and the problems with these slugs."""
+    return {status: answer(kind, description), **problem_responses(*problems)}
 
 
 @dataclass

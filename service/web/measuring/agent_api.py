@@ -17,7 +17,7 @@ from service.engine.decoding import require_no_nul
 from service.flows.measuring import hosts, runs, signed_calls
 from service.flows.measuring.signed_calls import SignedCall, SignedHost
 from service.queue.progress import WAITING_RUNS
-from service.web.documentation.operations import answer, taking
+from service.web.documentation.operations import answer, answers, taking
 from service.web.http.access_log import waits
 from service.web.http.body import decoded, json_body
 from service.web.http.problems import BODY_PROBLEMS, problem_responses
@@ -79,10 +79,7 @@ def _decoded(body: bytes, kind: type[T]) -> T:
     **json_body(Greeting),
     status_code=200,
     summary="Ask whose code this is",
-    responses={
-        200: answer(Greeted, "Who made the code."),
-        **problem_responses("enrolment-code-unknown", *_BODY),
-    },
+    responses=answers(200, Greeted, "Who made the code.", "enrolment-code-unknown", *_BODY),
 )
 async def greet(
     data: JSONBody[Greeting], request: Request[Any, Any, Any], services: NamedDependency[Services]
@@ -97,10 +94,15 @@ async def greet(
     PATH + "/hosts",
     **json_body(NewHost),
     summary="Enrol a machine",
-    responses={
-        201: answer(EnrolledHost, "The host; it waits for its owner."),
-        **problem_responses("enrolment-code-unknown", "not-authenticated", "host-exists", *_BODY),
-    },
+    responses=answers(
+        201,
+        EnrolledHost,
+        "The host; it waits for its owner.",
+        "enrolment-code-unknown",
+        "not-authenticated",
+        "host-exists",
+        *_BODY,
+    ),
 )
 async def enrol_host(
     data: JSONBody[NewHost], request: Request[Any, Any, Any], services: NamedDependency[Services]
@@ -116,10 +118,7 @@ async def enrol_host(
     operation_class=taking(Nothing),
     summary="Open a session",
     security=[{"HostSignature": []}],
-    responses={
-        201: answer(Session, "A token for an hour."),
-        **problem_responses(*SIGNED_PROBLEMS),
-    },
+    responses=answers(201, Session, "A token for an hour.", *SIGNED_PROBLEMS),
 )
 async def open_session(request: Request[Any, Any, Any], services: NamedDependency[Services]) -> Response[Session]:
     """Signed like every call, with `{}` as its body; an earlier session of the host ends."""
@@ -216,10 +215,9 @@ async def _waited_for(services: Services, host: SignedHost, seconds: int) -> Lea
     operation_class=taking(Progress),
     summary="Renew a lease",
     security=SIGNED,
-    responses={
-        200: answer(Renewed, "The lease is renewed, or the run must stop."),
-        **problem_responses("run-not-found", "lease-lost", *SIGNED_PROBLEMS),
-    },
+    responses=answers(
+        200, Renewed, "The lease is renewed, or the run must stop.", "run-not-found", "lease-lost", *SIGNED_PROBLEMS
+    ),
 )
 async def note_progress(
     run_id: FromPath[str], request: Request[Any, Any, Any], services: NamedDependency[Services]
@@ -237,10 +235,7 @@ async def note_progress(
     operation_class=taking(Report),
     summary="Report the end of a run",
     security=SIGNED,
-    responses={
-        200: answer(Accepted, "It is stored."),
-        **problem_responses("run-not-found", "lease-lost", *SIGNED_PROBLEMS),
-    },
+    responses=answers(200, Accepted, "It is stored.", "run-not-found", "lease-lost", *SIGNED_PROBLEMS),
 )
 async def report_run(
     run_id: FromPath[str], request: Request[Any, Any, Any], services: NamedDependency[Services]

@@ -11,7 +11,7 @@ from litestar.params import BodyKwarg, FromPath
 
 from service.flows.measuring import hosts
 from service.web.documentation.examples import ENROLMENT_REQUEST, HOST_CHANGE
-from service.web.documentation.operations import answer
+from service.web.documentation.operations import answers
 from service.web.http.body import json_body
 from service.web.http.callers import ANYBODY, PRIVATE, PROBLEMS, SECURITY, anyone, caller_of, knows, scoped
 from service.web.http.problems import BODY_PROBLEMS, problem_responses
@@ -26,7 +26,7 @@ PATH = "/v1/hosts"
     summary="Whose token this is",
     security=SECURITY,
     guards=[knows],
-    responses={200: answer(Account, "The account, and the token's scopes."), **problem_responses(*PROBLEMS)},
+    responses=answers(200, Account, "The account, and the token's scopes.", *PROBLEMS),
 )
 async def read_account(request: Request[Any, Any, Any], services: NamedDependency[Services]) -> Response[Account]:
     """The name that the operator gave, or the chat's own."""
@@ -39,10 +39,7 @@ async def read_account(request: Request[Any, Any, Any], services: NamedDependenc
     **json_body(EnrolmentRequest),
     summary="Get a code for a new host",
     **scoped("host"),
-    responses={
-        201: answer(Enrolment, "The code, shown once."),
-        **problem_responses("too-many-hosts", *BODY_PROBLEMS, *PROBLEMS),
-    },
+    responses=answers(201, Enrolment, "The code, shown once.", "too-many-hosts", *BODY_PROBLEMS, *PROBLEMS),
 )
 async def create_enrolment(
     data: Annotated[EnrolmentRequest, BodyKwarg(examples=[ENROLMENT_REQUEST])],
@@ -59,7 +56,7 @@ async def create_enrolment(
     PATH,
     summary="List hosts",
     **ANYBODY,
-    responses={200: answer(list[Host], "Public hosts; one's own too."), **problem_responses(*PROBLEMS)},
+    responses=answers(200, list[Host], "Public hosts; one's own too.", *PROBLEMS),
 )
 async def list_hosts(request: Request[Any, Any, Any], services: NamedDependency[Services]) -> Response[list[Host]]:
     """The public hosts; with a token, also one's own, with what is for their owner only."""
@@ -71,7 +68,7 @@ async def list_hosts(request: Request[Any, Any, Any], services: NamedDependency[
     PATH + "/{host_id:str}",
     summary="Read a host",
     **ANYBODY,
-    responses={200: answer(Host, "The host."), **problem_responses("host-not-found", *PROBLEMS)},
+    responses=answers(200, Host, "The host.", "host-not-found", *PROBLEMS),
 )
 async def read_host(
     host_id: FromPath[str], request: Request[Any, Any, Any], services: NamedDependency[Services]
@@ -86,10 +83,9 @@ async def read_host(
     **json_body(HostChange),
     summary="Approve, pause, publish a host",
     **scoped("host"),
-    responses={
-        200: answer(Host, "The host as it is now."),
-        **problem_responses("host-not-found", "host-not-active", *BODY_PROBLEMS, *PROBLEMS),
-    },
+    responses=answers(
+        200, Host, "The host as it is now.", "host-not-found", "host-not-active", *BODY_PROBLEMS, *PROBLEMS
+    ),
 )
 async def change_host(
     host_id: FromPath[str],

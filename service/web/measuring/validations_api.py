@@ -18,7 +18,7 @@ from service.flows.accounts import Caller
 from service.flows.measuring import validate, validated
 from service.queue.progress import validation_channel
 from service.web.documentation.examples import VALIDATION_REQUEST
-from service.web.documentation.operations import Streaming, answer
+from service.web.documentation.operations import Streaming, answer, answers
 from service.web.http.body import IdempotencyKey, checked, json_body
 from service.web.http.callers import (
     ANYBODY,
@@ -77,10 +77,15 @@ async def request_validation(
     "/v1/advice/{advice_id:str}/hosts",
     summary="Which hosts could measure an advice",
     guards=[knows],
-    responses={
-        200: answer(list[ConfigHosts], "For each config: who could, and what others lack."),
-        **problem_responses("advice-not-found", "invalid-request", "not-authenticated", "database-unavailable"),
-    },
+    responses=answers(
+        200,
+        list[ConfigHosts],
+        "For each config: who could, and what others lack.",
+        "advice-not-found",
+        "invalid-request",
+        "not-authenticated",
+        "database-unavailable",
+    ),
 )
 async def hosts_of_advice(
     advice_id: FromPath[str], request: Request[Any, Any, Any], services: NamedDependency[Services]
@@ -94,10 +99,9 @@ async def hosts_of_advice(
     PATH + "/{validation_id:str}",
     summary="Read a validation",
     **ANYBODY,
-    responses={
-        200: answer(Validation, "The validation as it is now."),
-        **problem_responses("validation-not-found", "database-unavailable", *SEES_MORE),
-    },
+    responses=answers(
+        200, Validation, "The validation as it is now.", "validation-not-found", "database-unavailable", *SEES_MORE
+    ),
     response_headers=[ResponseHeader(name="ETag", description="For `If-None-Match`.", documentation_only=True)],
 )
 async def read_validation(

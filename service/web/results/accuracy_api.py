@@ -9,9 +9,8 @@ from anyio import to_thread
 from litestar import Request, Response, Router, get
 from litestar.di import NamedDependency
 
-from service.web.documentation.operations import answer
+from service.web.documentation.operations import answers
 from service.web.http.conditional import conditional
-from service.web.http.problems import problem_responses
 from service.web.services import Services
 from service.wire.results.accuracy import Accuracy
 
@@ -19,10 +18,7 @@ from service.wire.results.accuracy import Accuracy
 @get(
     "/v1/accuracy",
     summary="How good predictions are",
-    responses={
-        200: answer(Accuracy, "Errors by class and month, and the worst."),
-        **problem_responses("database-unavailable"),
-    },
+    responses=answers(200, Accuracy, "Errors by class and month, and the worst.", "database-unavailable"),
 )
 async def read_accuracy(request: Request[Any, Any, Any], services: NamedDependency[Services]) -> Response[bytes]:
     """Each result next to what was predicted of it before it was measured: the newest 2,000, every ten minutes."""

@@ -12,10 +12,10 @@ from litestar.params import BodyKwarg, FromPath, QueryParameter
 from service.flows.operations import removals
 from service.flows.results import moderation
 from service.web.documentation.examples import ABUSE_REPORT, MODERATION, REMOVAL_REQUEST
-from service.web.documentation.operations import answer
+from service.web.documentation.operations import answers
 from service.web.http.body import json_body
 from service.web.http.callers import ANYBODY, PRIVATE, PROBLEMS, anyone, caller_of, scoped
-from service.web.http.problems import BODY_PROBLEMS, problem_responses
+from service.web.http.problems import BODY_PROBLEMS
 from service.web.services import Services
 from service.wire.results.moderation import (
     AbuseReport,
@@ -35,10 +35,7 @@ from service.wire.results.moderation import (
     **json_body(AbuseReport),
     summary="Say what is wrong with a result",
     **ANYBODY,
-    responses={
-        201: answer(Reported, "The report was kept."),
-        **problem_responses("result-not-found", *BODY_PROBLEMS, *PROBLEMS),
-    },
+    responses=answers(201, Reported, "The report was kept.", "result-not-found", *BODY_PROBLEMS, *PROBLEMS),
 )
 async def report_result(
     result_id: FromPath[str],
@@ -57,10 +54,7 @@ async def report_result(
     **json_body(RemovalRequest),
     summary="Ask the operator to remove a result",
     **ANYBODY,
-    responses={
-        201: answer(RemovalAsked, "The request was kept."),
-        **problem_responses("result-not-found", *BODY_PROBLEMS, *PROBLEMS),
-    },
+    responses=answers(201, RemovalAsked, "The request was kept.", "result-not-found", *BODY_PROBLEMS, *PROBLEMS),
 )
 async def ask_removal(
     result_id: FromPath[str],
@@ -78,10 +72,7 @@ async def ask_removal(
     "/v1/moderation/removals",
     summary="Requests for removal that are open",
     **scoped("operator"),
-    responses={
-        200: answer(list[OpenRemovalRequest], "The oldest first."),
-        **problem_responses(*PROBLEMS),
-    },
+    responses=answers(200, list[OpenRemovalRequest], "The oldest first.", *PROBLEMS),
 )
 async def list_removal_requests(services: NamedDependency[Services]) -> Response[list[OpenRemovalRequest]]:
     """For operators: the oldest 200 that nobody has decided. `remove` the result, or `refuse` the request."""
@@ -92,10 +83,7 @@ async def list_removal_requests(services: NamedDependency[Services]) -> Response
     "/v1/moderation/quarantined",
     summary="Results in quarantine",
     **scoped("operator"),
-    responses={
-        200: answer(list[QuarantinedResult], "The newest first."),
-        **problem_responses(*PROBLEMS),
-    },
+    responses=answers(200, list[QuarantinedResult], "The newest first.", *PROBLEMS),
 )
 async def list_quarantined(services: NamedDependency[Services]) -> Response[list[QuarantinedResult]]:
     """For operators: the newest 200 that count for nothing until somebody has looked at them."""
@@ -106,10 +94,7 @@ async def list_quarantined(services: NamedDependency[Services]) -> Response[list
     "/v1/moderation/reports",
     summary="Reports that are open",
     **scoped("operator"),
-    responses={
-        200: answer(list[OpenReport], "The oldest first."),
-        **problem_responses(*PROBLEMS),
-    },
+    responses=answers(200, list[OpenReport], "The oldest first.", *PROBLEMS),
 )
 async def list_reports(services: NamedDependency[Services]) -> Response[list[OpenReport]]:
     """For operators: the oldest 200 that nobody has closed."""
@@ -121,10 +106,7 @@ async def list_reports(services: NamedDependency[Services]) -> Response[list[Ope
     **json_body(Moderation),
     summary="Hide, show, ban, vouch for, close",
     **scoped("operator"),
-    responses={
-        201: answer(AuditEntry, "What was done, as it was written down."),
-        **problem_responses(*BODY_PROBLEMS, *PROBLEMS),
-    },
+    responses=answers(201, AuditEntry, "What was done, as it was written down.", *BODY_PROBLEMS, *PROBLEMS),
 )
 async def moderate(
     data: Annotated[Moderation, BodyKwarg(examples=[MODERATION])],
@@ -140,10 +122,7 @@ async def moderate(
     "/v1/moderation/audit",
     summary="What operators did",
     **scoped("operator"),
-    responses={
-        200: answer(list[AuditEntry], "The newest first."),
-        **problem_responses(*PROBLEMS),
-    },
+    responses=answers(200, list[AuditEntry], "The newest first.", *PROBLEMS),
 )
 async def read_audit(
     services: NamedDependency[Services],

@@ -14,7 +14,7 @@ from litestar.openapi.datastructures import ResponseSpec
 from litestar.params import FromPath, QueryParameter
 
 from service.flows.results import dumps, leaderboard, read_results
-from service.web.documentation.operations import TextToo, answer
+from service.web.documentation.operations import TextToo, answers
 from service.web.http.callers import ANYBODY, SEES_MORE, anyone, for_viewer
 from service.web.http.conditional import conditional
 from service.web.http.formats import Format, media_type_of, wanted_format
@@ -54,10 +54,7 @@ _LIST_TYPES: dict[ListFormat, str] = {
     "/v1/leaderboard",
     operation_class=asking(BoardQuery, TextToo),
     summary="The fastest of each model, rig and engine",
-    responses={
-        200: answer(Board, "A page of the board."),
-        **problem_responses("not-acceptable", *_PROBLEMS),
-    },
+    responses=answers(200, Board, "A page of the board.", "not-acceptable", *_PROBLEMS),
 )
 async def read_leaderboard(
     request: Request[Any, Any, Any], services: NamedDependency[Services], as_format: AsFormat = None
@@ -88,10 +85,7 @@ async def read_leaderboard(
     PATH,
     operation_class=asking(ResultQuery),
     summary="Results, the last received first",
-    responses={
-        200: answer(ResultPage, "A page of results."),
-        **problem_responses(*_PROBLEMS),
-    },
+    responses=answers(200, ResultPage, "A page of results.", *_PROBLEMS),
 )
 async def list_results(
     request: Request[Any, Any, Any], services: NamedDependency[Services], as_format: AsList = "json"
@@ -122,10 +116,7 @@ async def list_results(
     operation_class=TextToo,
     summary="Read a result",
     **ANYBODY,
-    responses={
-        200: answer(Result, "The result."),
-        **problem_responses("not-acceptable", "result-not-found", *_PROBLEMS, *SEES_MORE),
-    },
+    responses=answers(200, Result, "The result.", "not-acceptable", "result-not-found", *_PROBLEMS, *SEES_MORE),
 )
 async def read_result(
     result_id: FromPath[str],
@@ -168,10 +159,7 @@ async def read_result_log(
 @get(
     "/v1/dumps",
     summary="Files with all results",
-    responses={
-        200: answer(DumpList, "Files of the last nights."),
-        **problem_responses("rate-limited"),
-    },
+    responses=answers(200, DumpList, "Files of the last nights.", "rate-limited"),
 )
 async def list_dumps(request: Request[Any, Any, Any], services: NamedDependency[Services]) -> Response[Any]:
     """JSONL and CSV, each with size and SHA-256, made every night; without what was published elsewhere."""

@@ -13,7 +13,7 @@ from litestar.params import BodyKwarg, FromPath, HeaderParameter
 
 from service.flows.results import corrections, submissions
 from service.web.documentation.examples import CORRECTION, SUBMISSION
-from service.web.documentation.operations import answer
+from service.web.documentation.operations import answer, answers
 from service.web.http.body import IdempotencyKey, checked, json_body
 from service.web.http.callers import ANYBODY, PROBLEMS, SEES_MORE, anyone, for_viewer, knows
 from service.web.http.limits import MAX_CHECK_BYTES
@@ -43,10 +43,9 @@ EditKey = Annotated[
     status_code=200,
     summary="See what is understood of a benchmark",
     guards=[knows],
-    responses={
-        200: answer(Preview, "What was understood, and what is missing."),
-        **problem_responses(*BODY_PROBLEMS, *_READ_HEADERS, *PROBLEMS),
-    },
+    responses=answers(
+        200, Preview, "What was understood, and what is missing.", *BODY_PROBLEMS, *_READ_HEADERS, *PROBLEMS
+    ),
 )
 async def preview_submission(
     data: Sent, request: Request[Any, Any, Any], services: NamedDependency[Services]
@@ -92,10 +91,16 @@ async def submit_result(
     **json_body(Correction),
     summary="Correct a result of yours",
     **ANYBODY,
-    responses={
-        200: answer(Result, "The result as it is now."),
-        **problem_responses("result-not-found", "wrong-key", *BODY_PROBLEMS, *_READ_HEADERS, *PROBLEMS),
-    },
+    responses=answers(
+        200,
+        Result,
+        "The result as it is now.",
+        "result-not-found",
+        "wrong-key",
+        *BODY_PROBLEMS,
+        *_READ_HEADERS,
+        *PROBLEMS,
+    ),
 )
 async def correct_result(
     result_id: FromPath[str],
@@ -133,10 +138,9 @@ async def delete_result(
     PATH + "/{result_id:str}/history",
     summary="Read what its submitter changed",
     **ANYBODY,
-    responses={
-        200: answer(list[ResultChange], "The oldest first."),
-        **problem_responses("result-not-found", "database-unavailable", *SEES_MORE),
-    },
+    responses=answers(
+        200, list[ResultChange], "The oldest first.", "result-not-found", "database-unavailable", *SEES_MORE
+    ),
 )
 async def read_result_history(
     result_id: FromPath[str], request: Request[Any, Any, Any], services: NamedDependency[Services]
