@@ -122,14 +122,24 @@ class Case(msgspec.Struct, frozen=True, dict=True, kw_only=True):
         """The command as its engine runs it."""
         return self.run_of(self.flags)
 
-    def run_of(self, flags: Flags, placement: Placement | None = None, tool: Tool | None = None) -> ResolvedRun:
-        """Return the run of other flags on the same devices. `placement` None: as the flags place the model.
+    def run_of(self, flags: Flags, *, tool: Tool | None = None) -> ResolvedRun:
+        """Return the run of other flags on the same devices, once for each.
 
         A build that gives up pipeline parallelism runs as one without it. Raises InvalidFlags.
         """
+        known = self._runs.get((flags, tool))
+        if known is None:
+            known = self._runs[flags, tool] = self._resolved(flags, tool or self.tool)
+        return known
+
+    @cached_property
+    def _runs(self) -> dict[tuple[Flags, Tool | None], ResolvedRun]:
+        return {}
+
+    def _resolved(self, flags: Flags, tool: Tool, placement: Placement | None = None) -> ResolvedRun:
         run = resolve_run(
             self.engine, self.model, flags, self.rig, self.devices, self.parsed.build, self.environment,
-            tool=tool or self.tool, allocator=self.allocator, placement=placement,
+            tool=tool, allocator=self.allocator, placement=placement,
         )  # fmt: skip
         return as_started(run)
 
@@ -230,7 +240,7 @@ class Case(msgspec.Struct, frozen=True, dict=True, kw_only=True):
 
         Where RAM is too small for weights that are mapped, with the time for reading them from the drive.
         """
-        run = run or (self.run_of(flags, self.placement) if flags is not None else self.run)
+        run = run or (self._resolved(flags, self.tool, self.placement) if flags is not None else self.run)
         speed = predict_speed(run, n_kv)
         reads = self._reads(run)
         return from_drive(speed, reads) if reads else speed
