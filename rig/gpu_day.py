@@ -130,7 +130,7 @@ class DayAtWork:
 
     def run(self) -> None:
         """Measure step by step; each is written as it ends. Those that the time is too short for are left out."""
-        steps, n_short, n_without = self.left(), 0, 0
+        steps, n_short, n_without, n_failed = self.left(), 0, 0, 0
         for number, step in enumerate(steps):
             if self.asked_to_end:
                 n_short += len(steps) - number
@@ -142,6 +142,7 @@ class DayAtWork:
             if line is None:
                 n_without += 1
                 continue
+            n_failed += not line.done
             append(self.file, line)
             say(f"{number + 1}/{len(steps)} {step.id}: {_told(line)}; {self._left_text(steps[number + 1 :])}")
             self._drop_models(steps[number + 1 :])
@@ -151,7 +152,8 @@ class DayAtWork:
             why = self.asked_to_end or "the time is over"
             say(f"ends here, {why}: {n_short} steps are left, and the same command goes on with them")
         elif not n_without:
-            say("complete: every step has run")
+            again = f", {n_failed} without a figure: the same command tries them again" if n_failed else ""
+            say(f"complete: every step has run{again}")
 
     def _measured(self, step: Step) -> Line | None:
         began, should = time.monotonic(), estimate(step, self.here.machine, self.here.is_there(step))

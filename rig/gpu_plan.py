@@ -114,8 +114,7 @@ def _step(
     batch: int = 512, what: Kind = "speed", depths: tuple[int, ...] = (0,), note: str = "",
     flags: Mapping[str, object] = NOTHING,
 ) -> Step:  # fmt: skip
-    n_prompt = batch if what == "speed" else 2 * batch
-    context = max(depths) + 2 * max(n_prompt, batch) + 256
+    context = max(depths) + 2 * batch + 256
     where = {"n_gpu_layers": 999 if cards else 0, "mmap": False, **flags}
     known = msgspec.convert(
         {"n_ctx": context, "n_ubatch": batch, "n_batch": max(batch, 2048), **where}, RunFlags, strict=False
@@ -124,7 +123,7 @@ def _step(
     words = [about, engine, kind, on, f"ub{batch}", *([note] if note else [])]
     return Step(
         id=" ".join(words), about=about, kind=what, engine=engine, model=_model(machine, experts), mix=mix_of(kind),
-        flags=known, cards=tuple(cards), n_prompt=n_prompt, depths=depths,
+        flags=known, cards=tuple(cards), n_prompt=batch, depths=depths,
         n_gen=32 if cards else 16, seconds=12 if machine.cards else 20,
     )  # fmt: skip
 
