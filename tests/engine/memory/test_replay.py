@@ -16,7 +16,7 @@ from service.engine.memory.graphs.segments import layers_of_each_kind
 from service.engine.memory.spec import make_spec
 from tests.bare_runs import memory_on
 from tests.models import build
-from tests.sampling import models_on_engines
+from tests.sampling import models_on_engines, some_of
 
 GIB = 1 << 30
 MIXES = ("q4_K_M", "ffn_down_exps=iq3_k,exps=iq2_ks,*=q5_K")
@@ -93,8 +93,11 @@ def test_a_placement_that_moves_the_experts_of_some_layers_costs_few_of_them(
     assert same == memory
 
 
-@pytest.mark.parametrize("shares", [(1.0,) * 8, (3.0, 1.0, 1.0, 2.5, 0.8, 0.8, 3.0, 1.0)])
-@pytest.mark.parametrize("name", ["Qwen3-235B-A22B", "GLM-4.6", "MiniMax-M2"])
+EVEN, UNEVEN = (1.0,) * 8, (3.0, 1.0, 1.0, 2.5, 0.8, 0.8, 3.0, 1.0)
+SHARED = [(name, shares) for shares in (EVEN, UNEVEN) for name in ("Qwen3-235B-A22B", "GLM-4.6", "MiniMax-M2")]
+
+
+@pytest.mark.parametrize(("name", "shares"), some_of(SHARED, every=3, group=lambda case: case[1]))
 def test_layers_repeat_where_cards_have_no_share_of_some_of_their_parts(
     name: str, shares: tuple[float, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
