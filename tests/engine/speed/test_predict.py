@@ -313,3 +313,14 @@ def test_a_fit_of_an_older_release_takes_the_parameters_it_lacks_from_the_shippe
     run = resolve_run("ik_llama.cpp", AIR, hybrid_flags(), machine, devices(machine), placement=spread(AIR, 1))
     as_shipped = msgspec.structs.replace(run, rig=rig(RTX_3090))
     assert predict_speed(run, 0).tg == predict_speed(as_shipped, 0).tg
+
+
+def test_a_micro_batch_is_no_larger_than_the_context() -> None:
+    of = rig(RTX_3090)
+    short, cut = (Flags(n_ctx=256, n_ubatch=n) for n in (512, 256))
+    speeds = [
+        predict_speed(resolve_run("ik_llama.cpp", QWEN, flags, of, devices(of), placement=all_on_gpu(QWEN)), 0)
+        for flags in (short, cut)
+    ]
+    assert [speed.n_ubatch for speed in speeds] == [256, 256]
+    assert speeds[0].pp == speeds[1].pp
