@@ -61,13 +61,19 @@ def matching(pattern: str, names: Sequence[str]) -> list[int]:
     As std::regex_search does. Raises InvalidFlags for a pattern that the engines would refuse (std::regex_error), that
     is too long, or that takes longer to match.
     """
-    lines = "".join(name.replace("\n", "\0") + "\n" for name in names)
-    starts = list(accumulate((len(name) + 1 for name in names), initial=0))
+    lines, starts = _lines(tuple(names))
     try:
         found = [m.start() for m in _compiled(pattern).finditer(lines, timeout=SECONDS_A_RULE)]
     except TimeoutError:
         raise _fail(pattern, "takes too long to match") from None
     return [bisect_right(starts, position) - 1 for position in found]
+
+
+@lru_cache(maxsize=64)
+def _lines(names: tuple[str, ...]) -> tuple[str, list[int]]:
+    """Names a line each, and where each line starts: those of a model are searched for many patterns."""
+    lines = "".join(name.replace("\n", "\0") + "\n" for name in names)
+    return lines, list(accumulate((len(name) + 1 for name in names), initial=0))
 
 
 def expand(overrides: Sequence[Override], names: Sequence[str]) -> dict[str, str]:

@@ -64,9 +64,16 @@ def _staged(model: Model, spec: GraphSpec, placement: Placement) -> int:
     engine = engine_spec(spec.engine)
     if spec.n_tokens < engine.offload.expert_tokens(model.n_expert, model.n_expert_used):
         return 0
-    in_ram = (
-        t.nbytes for t in model.tensors if placement.tensors.get(t.name) == placement.n_devices and ".ffn_" in t.name
-    )
-    return (2 if engine.memory.fuses_up_and_gate else 1) * max(in_ram, default=0) + _feed_forward(
+    in_ram = (n for n, name in _largest_ffn(model) if placement.tensors.get(name) == placement.n_devices)
+    return (2 if engine.memory.fuses_up_and_gate else 1) * next(in_ram, 0) + _feed_forward(
         model, spec, model.moe_layers[0] if model.moe_layers else 0
     )
+
+
+def _largest_ffn(model: Model) -> list[tuple[int, str]]:
+    """Bytes and name of each feed-forward tensor, the largest first. Kept with the model."""
+    known: list[tuple[int, str]] | None = model.__dict__.get("_largest_ffn")
+    if known is None:
+        known = sorted(((t.nbytes, t.name) for t in model.tensors if ".ffn_" in t.name), reverse=True)
+        model.__dict__["_largest_ffn"] = known
+    return known
