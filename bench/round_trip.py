@@ -1,9 +1,11 @@
 """Every command of random advices, checked: the advice's own figures to the byte, inside the reserve, no rule broken.
 
-    python -m bench.round_trip [--advices 1000] [--seed 1]
+    python -m bench.round_trip [--advices 1000] [--seed 1] [--budget-only]
 
 An advice is made from flags; its commands are text. Each command goes through `check` as a user's would. What differs,
 does not fit under the reserve, or draws an error or a warning is printed, and makes the exit code 1.
+`--budget-only`: no commands; is what each config takes within what its machine gives? Of these machines some run
+Windows or WSL, some have a card that drives a display, and a fifth have one memory for GPU and CPU.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ import argparse
 import random
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 
 from msgspec.structs import replace
@@ -25,7 +27,8 @@ from service.engine.catalogue import resolve
 from service.engine.commands import parse
 from service.engine.config import Flags, Tool
 from service.engine.errors import InvalidInput
-from service.engine.hardware import Rig
+from service.engine.hardware import Hardware, Rig
+from service.engine.hardware_text import parse_hardware
 from service.engine.memory import Memory, predict_memory
 from service.engine.rules import case_of, findings
 from service.engine.run.resolved import resolve_run
@@ -33,6 +36,11 @@ from service.engine.units import MIB
 
 TOOLS: tuple[Tool, ...] = ("server", "bench")
 _MOST_PRINTED = 100
+_SYSTEMS = (None, "Ubuntu 24.04", "Windows 11", "WSL2")
+_SHARING = (
+    *("DGX Spark", "Strix Halo 128GB", "Strix Halo 128GB, Windows 11", "Mac Studio M3 Ultra 512GB"),
+    *("MacBook Pro M4 Pro 24GB", "MacBook Air M1 8GB", "Mac Studio M2 Ultra 192GB"),
+)
 Outcome = tuple[Counter[str], list[str]]
 
 
@@ -55,6 +63,50 @@ def one_advice(seed: int) -> Outcome:
             counts["commands"] += 1
             wrong += [f"seed {seed} #{config.rank} {tool}: {text}" for text in problems(request, config, rig, tool)]
     return counts, wrong
+
+
+def within_budget(seed: int) -> Outcome:
+    """Return counts, and what takes more than its machine gives, of the advice to the request of this seed."""
+    rng = random.Random(seed)
+    request = random_request(rng)
+    try:
+        hardware = _machine(rng, request.hardware)
+        body = advise(request.variants, hardware, request.goal, request.constraints)
+    except InvalidInput:
+        return Counter({"requests refused": 1}), []
+    rig, reserve = resolve(hardware), request.constraints.reserve_mib
+    wrong = [f"seed {seed} #{c.rank}: {text}" for c in body.configs for text in over_budget(c, rig, reserve)]
+    n = len(body.configs)
+    return Counter({"advices": 1, "configs": n, "advices without a config": not n}), wrong
+
+
+def _machine(rng: random.Random, hardware: Hardware) -> Hardware:
+    if rng.random() < 0.2:
+        return parse_hardware(rng.choice(_SHARING))
+    first, *others = hardware.gpus or [None]
+    gpus = [replace(first, display=rng.random() < 0.5), *others] if first else []
+    return replace(hardware, gpus=gpus, os=rng.choice(_SYSTEMS))
+
+
+def over_budget(config: AdvisedConfig, rig: Rig, reserve_mib: int | Sequence[int] | None) -> Iterator[str]:
+    """Yield what a config takes of a device beyond what the machine gives: RAM, and each card less its reserve."""
+    *cards, cpu = config.devices
+    shared = any(card.unified for card in rig.cards) and bool(cards)
+    in_ram = sum(row.total_mib for row in config.devices) if shared else cpu.total_mib
+    if in_ram > rig.usable_ram / MIB and config.strategy != "experts from a drive":  # mapped: what RAM holds, it holds
+        yield f"{in_ram:,.0f} MiB of RAM, of {rig.usable_ram / MIB:,.0f}"
+    reserves = _reserves(rig, reserve_mib)
+    rooms = [(card.name, card.free / MIB - kept) for card, kept in zip(rig.cards, reserves, strict=True)]
+    for row in cards:
+        room = max(room for name, room in rooms if name == row.gpu)
+        if row.total_mib > room:
+            yield f"{row.device}: {row.total_mib:,.0f} MiB, of {room:,.0f} that its reserve leaves"
+
+
+def _reserves(rig: Rig, stated_mib: int | Sequence[int] | None) -> tuple[float, ...]:
+    if stated_mib is None:
+        return tuple(1024 if card.display else 512 for card in rig.cards)
+    return tuple(float(stated_mib) if isinstance(stated_mib, int) else stated_mib[i] for i in range(len(rig.cards)))
 
 
 def problems(request: Request, config: AdvisedConfig, rig: Rig, tool: Tool) -> Iterator[str]:
@@ -103,11 +155,13 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--advices", type=int, default=1000)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--budget-only", action="store_true")
     options = parser.parse_args()
     print(stamp(), flush=True)
     counts, n_wrong = Counter[str](), 0
     with ProcessPoolExecutor() as pool:
-        for more, found in pool.map(one_advice, range(options.seed, options.seed + options.advices)):
+        of_one = within_budget if options.budget_only else one_advice
+        for more, found in pool.map(of_one, range(options.seed, options.seed + options.advices)):
             counts += more
             for text in found[: max(_MOST_PRINTED - n_wrong, 0)]:
                 print(text, flush=True)

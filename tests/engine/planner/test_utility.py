@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
+from bench.round_trip import over_budget
 from service.engine.catalogue import resolve
 from service.engine.goal import GoalRequest, Preset, resolve_goal
 from service.engine.hardware_text import parse_hardware
@@ -109,6 +110,26 @@ def test_a_gpu_with_memory_of_its_own_and_64_gb_leave_room_for_the_system() -> N
     )
     assert config.devices[-1].total_mib < 54.4 * 1024
     assert config.devices[0].free_mib >= 512
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "RTX 4090, i9-13900K, 64GB DDR5-6000",
+        "RTX 4090, i9-13900K, 64GB DDR5-6000, Windows 11",
+        "RTX 4090, i9-13900K, 64GB DDR5-6000, WSL2",
+        "RTX 3090 (drives my monitor), Ryzen 7 5800X, 64GB DDR4-3600",
+        "DGX Spark",
+        "Strix Halo 128GB",
+        "Mac Studio M3 Ultra 512GB",
+    ],
+)
+def test_no_config_takes_more_than_its_machine_gives(text: str) -> None:
+    hardware = parse_hardware(text)
+    body = ask("GLM-4.5-Air", "q2_k", "q4_k_m", "q8_0", hardware=hardware)
+    rig = resolve(hardware)
+    assert body.configs
+    assert [wrong for config in body.configs for wrong in over_budget(config, rig, None)] == []
 
 
 def test_sixteen_bits_are_never_first_where_there_are_eight() -> None:
