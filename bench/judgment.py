@@ -1,8 +1,8 @@
 """Is the first answer one that an expert would paste? `python -m bench.judgment` asks tests/data/judgment*.jsonl.
 
 Each question is a repo as its author publishes it (variants by type mix, header-true), a rig as people write it, and
-what is acceptable, with the reason. One row a question; the last lines count the acceptable ones. Those of
-`judgment_own.jsonl` were written down before any of them was asked.
+what is acceptable, with the reason. One row a question; the last lines count the acceptable ones, and say what the
+named picks are worth. Those of `judgment_own.jsonl` were written down before any of them was asked.
 """
 
 from __future__ import annotations
@@ -12,10 +12,11 @@ import json
 import re
 import statistics
 import time
-from collections.abc import Callable
+from collections import defaultdict
+from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -139,6 +140,27 @@ def faults(configs: list[AdvisedConfig], expected: dict[str, Any]) -> list[str]:
     return [name for name, value in expected.items() if not checks[name](value)]
 
 
+class Worth(NamedTuple):
+    """A pick against the first config: times its seconds, per cent of perplexity above its; words of its command."""
+
+    seconds: float
+    loss: float
+    words: int
+
+
+def worths(configs: list[AdvisedConfig]) -> Iterator[tuple[str, Worth]]:
+    """Yield the name and worth of each pick of an answer."""
+    for config in configs:
+        if config.pick and config.loss_percent and configs[0].loss_percent:
+            seconds = config.goal_seconds[1] / configs[0].goal_seconds[1]
+            loss = config.loss_percent[1] - configs[0].loss_percent[1]
+            yield config.pick.name, Worth(seconds, loss, _words(config))
+
+
+def _words(config: AdvisedConfig) -> int:
+    return len(re.findall(r"\w+", config.commands.server))
+
+
 def main() -> None:
     """Print a row for each question."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -147,7 +169,7 @@ def main() -> None:
     print(stamp())
     questions = [json.loads(line) for path in (QUESTIONS, OWN_QUESTIONS) for line in path.read_text().splitlines()]
     good = total = 0
-    words: list[int] = []
+    picks: dict[str, list[Worth]] = defaultdict(list)
     for question in questions:
         if only and question["id"] not in only:
             continue
@@ -156,7 +178,8 @@ def main() -> None:
         wrong = faults(configs, question["expect"])
         total, good = total + 1, good + (not wrong)
         first = configs[0] if configs else None
-        words += [len(re.findall(r"\w+", first.commands.server))] if first else []
+        for name, worth in worths(configs):
+            picks[name].append(worth)
         what = (
             f"{first.variant} {first.engine} {first.strategy}, TG {first.speed[-1].tg_tps:.1f}, "
             f"host {first.devices[-1].total_mib / 1024:.0f} GiB"
@@ -167,7 +190,12 @@ def main() -> None:
         asked = f"{question['repo'].split('/')[1][:-5]} on {question['hardware']} {question['args']}".strip()
         print(f"{question['id']} {asked[:70]:<70} {what} | {said} ({time.process_time() - started:.1f} s)", flush=True)
     print(f"{good} of {total} first answers are acceptable")
-    print(f"words in the first command: {statistics.median(words):g} (median)")
+    print(
+        "medians of the picks, against the first config: times its seconds, % of perplexity more, words of the command"
+    )
+    for name, found in picks.items():
+        seconds, loss, words = (statistics.median(column) for column in zip(*found, strict=True))
+        print(f"  {name:<9} in {len(found):>2} answers: x {seconds:.2f}, {loss:+.1f} %, {words:g} words")
 
 
 if __name__ == "__main__":
