@@ -4,7 +4,7 @@ Published models on one to eight unlike cards, one variant and engine each. The 
 against: llama.cpp's simulated `-fit`; all on the cards with the engine's own split; all experts, or the dense FFN, in
 RAM on the best single card; the candidates of best forecast placed one and all, `--effort` of them; and random spans of
 cards for the pick's own flags, `--restarts` of them. Seconds are those of the goal, by the functions of `check`; of the
-candidates of best forecast as many as their whole cost is worth, with the 5 % that a quantised cache has to save.
+candidates of best forecast as many as their whole cost is worth.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from service.engine.engines import engine_spec
 from service.engine.errors import InvalidFlags, InvalidHardware
 from service.engine.goal import Constraints, GoalRequest, Preset, resolve_goal
 from service.engine.model import Model
-from service.engine.planner.pricing.fit import Fitted, Placed, Problem, check
-from service.engine.planner.ranking.rank import WORTH_QUANTISING, Contender, rank
+from service.engine.planner.pricing.fit import Fitted, Placed, Problem, check, limits_of
+from service.engine.planner.ranking.rank import Contender, rank
 from service.engine.planner.search.all_variants import search
-from service.engine.planner.search.one_variant import SearchCase, VariantSearch, limits_of
+from service.engine.planner.search.one_variant import SearchCase, VariantSearch
 from service.engine.planner.search.placement import PlacementSearch
 from service.engine.planner.search.simple import simplified
 from tests.models import build, model_names
@@ -101,9 +101,7 @@ def rivals_of(
     for number, c in enumerate(plain.contenders):
         if first is None:
             break
-        quantised = c.fitted.flags.cache_type_k != "f16" == first.fitted.flags.cache_type_k
-        more = c.cost(case.goal) - first.cost(case.goal) - (math.log(WORTH_QUANTISING) if quantised else 0)
-        yield f"effort {number}", first.seconds.expected * math.exp(more)
+        yield f"effort {number}", first.seconds.expected * math.exp(c.cost(case.goal) - first.cost(case.goal))
     if first and first.candidate.strategy == "FFN in RAM" and len(first.candidate.cards) > 1:
         yield from _restarted(first, restarts, rng)
 

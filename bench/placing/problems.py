@@ -18,8 +18,7 @@ from service.engine.goal import Constraints, GoalRequest, Preset, resolve_goal
 from service.engine.hardware import Rig
 from service.engine.model import Model
 from service.engine.planner.pricing.candidate import base_flags
-from service.engine.planner.pricing.fit import Problem
-from service.engine.planner.search.one_variant import limits_of
+from service.engine.planner.pricing.fit import Problem, limits_of
 from service.engine.units import GIB
 from tests.models import build, model_names
 

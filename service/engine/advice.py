@@ -250,7 +250,8 @@ class AdvisedConfig(msgspec.Struct, frozen=True, kw_only=True):
     `loss_percent`: by how much quantisation raises perplexity over the 16-bit model, [low, expected, high] of an 80 %
     interval, estimated from the types of the header's tensors; None in answers from before there was an estimate.
     `on_front`: no other config here is at least as good in bits, PP, TG and largest context, and better in one of them;
-    `best_at`: in what none here is better. `tied_with`: ranks of the configs that the speeds cannot tell it from.
+    `best_at`: in what none here is better. `tied_with`: ranks of the configs that the speeds cannot tell it from, and
+    of the first those that are as good a trade of time and quality, within 2 %.
     `at_once`: of as many requests as the goal has at once, None for one. `build`: of the engine, that figures and
     spelling are for.
     `is_mine`: it is the command in use, which nothing found beats. `pick`: what it was picked as, None for the others.

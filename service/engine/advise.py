@@ -32,7 +32,7 @@ from service.engine.planner.explaining.picked import with_picks
 from service.engine.planner.explaining.reasons import difference, notes_of, reasons, what_limits
 from service.engine.planner.explaining.rejected import rejected
 from service.engine.planner.explaining.what_if import Present, answers, check_questions
-from service.engine.planner.pricing.fit import max_context
+from service.engine.planner.pricing.fit import limits_of, max_context
 from service.engine.planner.ranking.current_command import (
     CurrentCommand,
     as_config,
@@ -47,7 +47,7 @@ from service.engine.planner.ranking.front import active_bpw, with_comparisons
 from service.engine.planner.ranking.rank import Contender, picks, rank
 from service.engine.planner.search.all_variants import Report, search, unheard
 from service.engine.planner.search.from_drive import FromDrive, best_from_drive
-from service.engine.planner.search.one_variant import Outcome, SearchCase, limits_of
+from service.engine.planner.search.one_variant import Outcome, SearchCase
 from service.engine.planner.search.options import check_user_flags, goal_with_user_flags, rule_errors
 from service.engine.planner.search.simple import shortest
 from service.engine.quality import has_imatrix, quality_loss
@@ -211,7 +211,7 @@ def _configs(
     for i, (contender, following) in enumerate(pairwise(ranked)):
         text = difference(contender, following, names, i + 2)
         configs[i] = replace(configs[i], versus_next=text)
-    return with_comparisons(configs, ranked)
+    return with_comparisons(configs, ranked, goal)
 
 
 def _own(current: CurrentCommand, constraints: Constraints) -> AdvisedConfig:

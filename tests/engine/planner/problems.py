@@ -7,8 +7,7 @@ from service.engine.config import Engine, Flags
 from service.engine.goal import Constraints, GoalRequest, Preset, resolve_goal
 from service.engine.hardware import Hardware
 from service.engine.planner.pricing.candidate import Strategy, base_flags
-from service.engine.planner.pricing.fit import Problem
-from service.engine.planner.search.one_variant import limits_of
+from service.engine.planner.pricing.fit import Problem, limits_of
 from tests.models import build
 
 

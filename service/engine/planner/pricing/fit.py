@@ -5,6 +5,7 @@ Every decision is checked by the same replay that `check` uses; nothing is assum
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -14,14 +15,14 @@ from service.engine.config import Device, Engine, Flags, Placement
 from service.engine.engines import engine_spec
 from service.engine.engines.fit import FitAsked
 from service.engine.estimate import Estimate
-from service.engine.goal import Goal
+from service.engine.goal import Constraints, Goal
 from service.engine.hardware import Rig
 from service.engine.memory import Memory, predict_memory
 from service.engine.model import Model
 from service.engine.run.environment import PLAIN, Environment
 from service.engine.run.resolved import ResolvedRun, resolve_run
 from service.engine.speed import goal_seconds
-from service.engine.units import MIB
+from service.engine.units import GIB, MIB
 
 
 class MemoryLimits(msgspec.Struct, frozen=True):
@@ -35,6 +36,17 @@ class MemoryLimits(msgspec.Struct, frozen=True):
     host: int
     shared: bool = False
     one_pool: bool = False
+
+
+def limits_of(rig: Rig, constraints: Constraints, cards: Sequence[int]) -> MemoryLimits:
+    """Return the reserve of each card used (512 MiB, 1,024 with a display) and the bytes of RAM for a model."""
+    reserve = rig.reserves(cards, constraints.reserve_mib)
+    host = rig.usable_ram
+    if constraints.max_ram_gib is not None:
+        host = min(host, int(constraints.max_ram_gib * GIB))
+    chosen = [rig.cards[c] for c in cards]
+    one_pool = bool(chosen) and all(card.one_pool for card in chosen)
+    return MemoryLimits(reserve, host, shared=any(card.unified for card in chosen), one_pool=one_pool)
 
 
 class Fitted(msgspec.Struct, frozen=True):

@@ -33,6 +33,7 @@ from service.engine.tensor_names import layer_of, role_of
 from service.engine.units import MIB
 
 _CONTEXT = 300 * MIB  # the least that a CUDA context takes (memory/overhead.py)
+_NOTHING = 1e-12  # of a share
 _OPTIMISTIC = 0.6  # of the rough compute buffer, which is within some 20 % for nine devices in ten
 
 
@@ -78,6 +79,8 @@ class Forecaster:
         self.pieces = weights_of(model, sorted(names), 1, self.work)
         self.ram_only = weights_of(model, [t.name for t in ram_only], 1, self.work)
         self.fixed = tuple(w for w in self.work.weights if w.device == 0)
+        whole = [n for n, device in self.placement.tensors.items() if device == 0 and not n.startswith("output")]
+        self.fixed_in_ram = weights_of(model, whole, 1, self.work)
         self._caches: dict[tuple[str, str], int] = {}
         self._buffers: dict[tuple[int, str, str], tuple[int, int]] = {}
         self._requests: dict[tuple[Device, ...], TimedRequest] = {}
@@ -212,7 +215,13 @@ class Forecaster:
         work = replace(
             self.work,
             n_devices=n,
-            weights=(*_spread(self.fixed, fill.fixed), *_spread(self.pieces, fill.pieces), *_at(self.ram_only, n)),
+            weights=(
+                *_on_cards(self.fixed, fill.fixed),
+                *_rest(self.fixed_in_ram, fill.fixed),
+                *_on_cards(self.pieces, fill.pieces),
+                *_rest(self.pieces, fill.pieces),
+                *_at(self.ram_only, n),
+            ),
             attention=_attention(self.work.attention, fill.fixed),
             state_bytes=_states(self.work.state_bytes[0], fill.fixed),
             gpu_layers=gpu_layers,
@@ -288,9 +297,14 @@ def _strategy(fill: Fill, gpus: bool, ram_only: bool) -> Strategy:
     return "FFN in RAM" if ram_only or sum(fill.pieces) < 1 - 1e-9 else "all on GPU"
 
 
-def _spread(weights: Sequence[Weights], shares: Sequence[float]) -> list[Weights]:
-    host = max(1 - sum(shares), 0.0)
-    return [_part(w, d, share) for w in weights for d, share in enumerate((*shares, host)) if share > 1e-12]
+def _on_cards(weights: Sequence[Weights], shares: Sequence[float]) -> list[Weights]:
+    return [_part(w, device, share) for w in weights for device, share in enumerate(shares) if share > _NOTHING]
+
+
+def _rest(weights: Sequence[Weights], shares: Sequence[float]) -> list[Weights]:
+    """What the cards' shares leave in RAM."""
+    left = 1 - sum(shares)
+    return [_part(w, len(shares), left) for w in weights] if left > _NOTHING else []
 
 
 def _part(w: Weights, device: int, share: float) -> Weights:

@@ -25,11 +25,11 @@ MAX_CONFIGS = 8
 _MIN_CONFIGS = 3  # fewer lines leave nothing to compare
 _MAX_PER_VARIANT_AND_ENGINE = 2
 _Q8_BPW = 8.5  # bits beyond Q8_0 are not counted: no one has shown them to matter
-_WORTH_SHOWING = 0.97  # a second config of one variant and engine must save 3 % of the time
+_WORTH_SHOWING = 0.99  # a second config of one variant and engine must save 1 % of the time: so more cards, too
 _NO_ALTERNATIVE = 1.5  # another strategy that takes longer than this is none
 _OUTCLASSED = 0.9  # of the time
-_WORTH_A_CARD = 0.99  # one more card where weights stay in RAM: less than 1 % is not worth its place in a command
-WORTH_QUANTISING = 0.95  # a quantised cache must save 5 %: its cost at depth is the least certain part
+_WORTH_QUANTISING = 0.95  # of the time: as `utility.cost` counts a quantised cache
+AS_GOOD = 0.02  # of cost: bandwidths, sizes and speeds are not known to 2 %
 _MUCH_FASTER = 1.15  # what a loss of quality must be faster by, to be picked as fast
 _LESS_LOSS = 0.2  # per cent of perplexity: less than that is no other quality
 DAMAGED = 30.0  # per cent: such a variant gets a line only where there is room
@@ -39,7 +39,7 @@ _TOO_SLOW = 8.0  # times the fastest: then a popular variant is no alternative e
 _WORD = re.compile(r"\w+")
 # What the makers' cards recommend and most downloads are of (bartowski's and unsloth's cards, ubergarm's tables).
 POPULAR = re.compile(r"(?:^|[-_.])(?:IQ4_XS|Q4_K_M|Q4_K_XL|Q5_K_M|Q6_K|Q8_0|IQ4_KSS|IQ5_K|mxfp4)$", re.I)
-NEGLIGIBLE = 1.02  # a larger micro-batch may cost 2 % of the goal's time: longer prompts gain by it
+NEGLIGIBLE = 1.01  # a larger micro-batch may cost 1 % of the goal's time: longer prompts gain by it
 
 
 class Squeeze(NamedTuple):
@@ -97,11 +97,18 @@ class Contender(msgspec.Struct, frozen=True):
         memory, limits = self.fitted.memory, self.problem.limits
         totals = [memory.total(i).expected for i in range(len(memory.devices))]
         ram_used = sum(totals if limits.shared else totals[-1:]) / max(limits.host, 1)
-        return cost(
-            Figures(self.typical * factor, tg, pp, self.loss, on_gpu, ram_used, self.raises_limit, factor > 1),
-            goal,
-            pick,
+        figures = Figures(
+            seconds=self.typical * factor,
+            tg=tg,
+            pp=pp,
+            loss=self.loss,
+            on_gpu=on_gpu,
+            ram_used=ram_used,
+            raises_limit=self.raises_limit,
+            together=factor > 1,
+            quantised_cache=self.fitted.flags.cache_type_k != "f16",
         )
+        return cost(figures, goal, pick)
 
 
 def reaches(speed: Speed, goal: Goal) -> bool:
@@ -199,7 +206,7 @@ def lines(found: Sequence[T], measure: Callable[[T], Line]) -> list[T]:
 def penalised(candidate: Candidate, model: Model, seconds: float) -> float:
     """Return the seconds of a candidate with what a quantised cache has to save, and what `-sm` may lack, added."""
     counted = seconds * together_factor(candidate.flags, is_mixture=bool(model.moe_layers))
-    return counted if candidate.flags.cache_type_k == "f16" else counted / WORTH_QUANTISING
+    return counted if candidate.flags.cache_type_k == "f16" else counted / _WORTH_QUANTISING
 
 
 def together_factor(flags: Flags, *, is_mixture: bool) -> float:
@@ -255,18 +262,19 @@ def _distinct(by_time: list[Contender], goal: Goal) -> list[Contender]:
         same = [k for k in chosen if (k.engine, k.variant) == (c.engine, c.variant)]
         if all(_is_worth(c, k, goal) or _slower_sort(c, k) for k in same):
             chosen.append(c)
-    return sorted((c for c in chosen if not _outclassed(c, chosen)), key=lambda c: c.seconds.expected)
+    return sorted((c for c in chosen if not _outclassed(c, chosen, goal)), key=lambda c: c.seconds.expected)
 
 
-def _outclassed(contender: Contender, others: list[Contender]) -> bool:
-    """Whether one that differs by the cards it uses alone is so much faster that fewer cards are no alternative."""
+def _outclassed(contender: Contender, others: list[Contender], goal: Goal) -> bool:
+    """Whether one that differs by its cards alone is better, and so much faster that this one is no alternative."""
 
     def alike(c: Contender) -> object:
         flags = c.fitted.flags
         return c.engine, c.variant, c.candidate.strategy, flags.cache_type_k, flags.cache_type_v, flags.split_mode
 
     limit = contender.seconds.expected * _OUTCLASSED
-    return any(c.seconds.expected < limit for c in others if alike(c) == alike(contender))
+    faster = (c for c in others if c.seconds.expected < limit and c.cost(goal) < contender.cost(goal))
+    return any(alike(c) == alike(contender) for c in faster)
 
 
 def _complexity(contender: Contender) -> tuple[bool, bool, int]:
@@ -275,17 +283,11 @@ def _complexity(contender: Contender) -> tuple[bool, bool, int]:
 
 
 def _is_worth(contender: Contender, plainer: Contender, goal: Goal) -> bool:
-    """Whether it saves as much time, or cost, as is wanted of it."""
-    wanted = _gain_wanted(contender, plainer)
-    cheaper = contender.cost(goal) < plainer.cost(goal) + math.log(wanted)
-    return cheaper or contender.seconds.expected < plainer.seconds.expected * wanted
-
-
-def _gain_wanted(contender: Contender, plainer: Contender) -> float:
-    """What to save of the time: of more cards less is asked where the fewer leave weights in RAM."""
+    """Whether it saves as much time, or cost, as is wanted of it. A quantised cache has its own cost."""
+    gain = plainer.cost(goal) - contender.cost(goal)
     if contender.fitted.flags.cache_type_k != plainer.fitted.flags.cache_type_k:
-        return WORTH_QUANTISING
-    return _WORTH_SHOWING if plainer.candidate.strategy == "all on GPU" else _WORTH_A_CARD
+        return gain > -AS_GOOD
+    return gain > -math.log(_WORTH_SHOWING) or contender.seconds.expected < plainer.seconds.expected * _WORTH_SHOWING
 
 
 def _slower_sort(contender: Contender, plainer: Contender) -> bool:

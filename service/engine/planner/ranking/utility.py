@@ -15,6 +15,7 @@ The cost of a config is a sum, where 0.1 is worth about a tenth of the request's
 - a limit of the system that has to be raised first, on machines whose GPU shares the memory: `_RAISING`.
 - all cards on every layer (`-sm graph`, `-sm tensor`): `_TOGETHER`. It depends on the links between them and is the
   newest part of both engines, so a small gain over one card is not worth it.
+- a quantised cache: `_QUANTISED_CACHE`. Its cost at depth is the least certain part of the speeds, and of quality.
 - weights in RAM where a GPU could hold a smaller variant whole: `_LEAVING_THE_GPU`. Such a config depends on the RAM's
   real speed, on what else runs there, and on a long command.
 
@@ -38,6 +39,7 @@ _LEAVING_THE_GPU = 0.1
 _TIGHT, _TIGHT_FROM = 0.3, 0.75
 _RAISING = 0.05
 _TOGETHER = 0.1
+_QUANTISED_CACHE = 0.05
 
 
 class Weights(msgspec.Struct, frozen=True):
@@ -61,7 +63,8 @@ class Figures(msgspec.Struct, frozen=True):
     """What is weighed: seconds of the goal's request, speeds at its depth, per cent of perplexity lost.
 
     `ram_used`: the share that it takes of the RAM that a model may have. `raises_limit`: the system must be told first
-    to let the GPU use more of a shared memory. `together`: all cards work on every layer.
+    to let the GPU use more of a shared memory. `together`: all cards work on every layer. `quantised_cache`: fewer
+    than 16 bits.
     """
 
     seconds: float
@@ -72,6 +75,7 @@ class Figures(msgspec.Struct, frozen=True):
     ram_used: float = 0.0
     raises_limit: bool = False
     together: bool = False
+    quantised_cache: bool = False
 
 
 def cost(figures: Figures, goal: Goal, pick: Pick | None = None) -> float:
@@ -91,4 +95,5 @@ def cost(figures: Figures, goal: Goal, pick: Pick | None = None) -> float:
         + (0.0 if figures.on_gpu else _LEAVING_THE_GPU)
         + (_RAISING if figures.raises_limit else 0.0)
         + (_TOGETHER if figures.together else 0.0)
+        + (_QUANTISED_CACHE if figures.quantised_cache else 0.0)
     )

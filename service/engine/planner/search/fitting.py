@@ -41,7 +41,7 @@ def fit_candidate(
     for attempt in _attempts(problem, candidate, last):
         found = _fitted(problem, attempt, note)
         if isinstance(found, Fitted):
-            return _as_it_turned_out(problem, attempt, found)
+            return as_it_turned_out(problem, attempt, found)
         least = found if least is None else min(least, found, key=lambda s: s.n_bytes)
     return least or Shortfall("RAM", problem.model.n_bytes)
 
@@ -58,14 +58,17 @@ def _attempts(problem: Problem, candidate: Candidate, last: bool) -> list[Candid
     ]
 
 
-def _as_it_turned_out(problem: Problem, candidate: Candidate, fitted: Fitted) -> tuple[Candidate, Fitted]:
-    """The candidate where nothing was left for RAM after all: no threads and no pinned memory are asked for then."""
-    if candidate.strategy != "FFN in RAM" or strategy_of(fitted.placement) != "all on GPU":
-        return candidate, fitted
+def as_it_turned_out(problem: Problem, candidate: Candidate, fitted: Fitted) -> tuple[Candidate, Fitted]:
+    """Return the candidate with the strategy that its placement is; where nothing is in RAM after all, without threads
+    and pinned memory."""
+    found = strategy_of(fitted.placement)
+    strategy: Strategy = "layers in RAM" if found == "CPU only" and candidate.cards else found
+    if candidate.strategy != "FFN in RAM" or strategy != "all on GPU":
+        return replace(candidate, strategy=strategy), fitted
     placed = replace(candidate, flags=fitted.flags)
     on_gpu = with_strategy(problem.rig, problem.engine, problem.model, placed, "all on GPU")
-    found = check(problem, on_gpu.flags)
-    return (on_gpu, found) if isinstance(found, Fitted) else (candidate, fitted)
+    checked = check(problem, on_gpu.flags)
+    return (on_gpu, checked) if isinstance(checked, Fitted) else (candidate, fitted)
 
 
 def _is_placed(candidate: Candidate) -> bool:

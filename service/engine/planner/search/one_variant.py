@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from functools import partial
 from typing import Literal, NamedTuple, TypeAlias
 
 import msgspec
+from msgspec.structs import replace
 
 from service.engine.advice import Pick
 from service.engine.catalogue import engine_devices
@@ -16,19 +17,28 @@ from service.engine.errors import InvalidFlags
 from service.engine.goal import Constraints, Goal
 from service.engine.hardware import Rig
 from service.engine.model import Model
-from service.engine.planner.pricing.candidate import Candidate, Cards, Strategy, base_flags, strategy_of, with_strategy
-from service.engine.planner.pricing.fit import Fitted, MemoryLimits, Problem, Shortfall, check
+from service.engine.planner.pricing.candidate import Candidate, Cards, base_flags, with_strategy
+from service.engine.planner.pricing.fit import Fitted, Problem, Shortfall, limits_of
 from service.engine.planner.pricing.forecast import Forecast, Forecaster
 from service.engine.planner.pricing.support import unsupported
-from service.engine.planner.ranking.rank import NEGLIGIBLE, WORTH_QUANTISING, Contender, penalised
+from service.engine.planner.ranking.rank import NEGLIGIBLE, Contender, penalised
 from service.engine.planner.ranking.utility import Figures, cost
-from service.engine.planner.search.candidates import MICRO_BATCHES, cache_pairs, cache_types_refusal, candidates
-from service.engine.planner.search.fitting import fit_candidate
+from service.engine.planner.search.alike import (
+    complexity,
+    is_grown,
+    is_neighbour,
+    kind,
+    more_cards,
+    same_but_batch,
+    smaller_batch,
+)
+from service.engine.planner.search.baselines import MICRO_BATCHES, baselines
+from service.engine.planner.search.candidates import cache_pairs, cache_types_refusal, candidates, micro_batches
+from service.engine.planner.search.fitting import as_it_turned_out, fit_candidate
 from service.engine.planner.search.known_buffers import KnownBuffers
 from service.engine.planner.search.options import build_refusal, for_build, user_flags, user_flags_refusal
 from service.engine.quality import ranking_loss
 from service.engine.speed import goal_seconds, predict_speed, typical_seconds
-from service.engine.units import GIB
 
 _FAILURES = 8  # candidates of one engine and variant that may turn out not to fit before the next is tried
 _FAILURES_OF_CARDS = 2  # of the same cards in the same order, before others get their turn
@@ -38,9 +48,9 @@ _GAIN = 0.999  # a competitor's likely time has to be below this share of the be
 _CLOSE = (
     1.15  # a placed candidate is slower than forecast where it takes longer than this factor of the next one's bound
 )
-_MOST_SHARE = 1_000  # of `-ts`: layers or GiB
 _MOST_TOGETHER = 3  # placements of cards that share every layer: each replay takes seconds with eight cards
-_NEAREST, _HOPEFUL, _BATCHES = 1.15, 3, 3  # of the first config, by time; so many of either sort are placed
+_NEAREST, _HOPEFUL = 1.2, 2  # what may be as good as the first config within this factor is placed, if hopeful,
+_NEIGHBOURS, _ROUNDS = 2, 4  # or near it: so many of either sort a round
 _NEAR = 1.5  # an alternative's bound is within this factor of the best time
 
 RejectedFor: TypeAlias = Literal["does not fit", "a card idle", "pruned by bound", "minimum not reached"]
@@ -89,17 +99,6 @@ class Outcome(msgspec.Struct, frozen=True):
         return not self.contenders and all(one.why == "does not fit" for one in self.rejected)
 
 
-def limits_of(rig: Rig, constraints: Constraints, cards: Sequence[int]) -> MemoryLimits:
-    """Return the reserve of each card used (512 MiB, 1,024 with a display) and the bytes of RAM for a model."""
-    reserve = rig.reserves(cards, constraints.reserve_mib)
-    host = rig.usable_ram
-    if constraints.max_ram_gib is not None:
-        host = min(host, int(constraints.max_ram_gib * GIB))
-    chosen = [rig.cards[c] for c in cards]
-    one_pool = bool(chosen) and all(card.one_pool for card in chosen)
-    return MemoryLimits(reserve, host, shared=any(card.unified for card in chosen), one_pool=one_pool)
-
-
 class _Queued(NamedTuple):
     candidate: Candidate
     forecast: Forecast
@@ -135,7 +134,7 @@ class VariantSearch:
         self.bound = self.queue[0].seconds if self.queue else float("inf")
 
     def _priority(self, one: _Queued) -> tuple[object, ...]:
-        return self._too_slow(one), one.penalised, _complexity(one.candidate)
+        return self._too_slow(one), one.penalised, complexity(one.candidate)
 
     def least_cost(self, goal: Goal, pick: Pick | None = None) -> float:
         """Return what the best candidate would cost (as a pick) if it came out as forecast, which is at best."""
@@ -240,46 +239,72 @@ class VariantSearch:
             self._place_other_kind()
 
     def place_nearest(self) -> None:
-        """Place the most hopeful of the others, and the best one's cards with other micro-batches: forecasts of what is
-        partly in RAM are off by some per cent, and a smaller buffer leaves room for more."""
-        best = min(self.contenders, key=lambda c: c.cost(self.case.goal), default=None)
-        if best is None:
+        """Place the most hopeful of the others, and what differs from the best one in one respect, as long as that
+        finds a better one; forecasts of what is partly in RAM are off by some per cent. Then what others would do."""
+        if not self.contenders:
             return
-        near = [one for one in self.queue if one.penalised < self._best() * _NEAREST]
-        alike = [one for one in near if _kind(one.candidate) == _kind(best.candidate)]
-        same = [one for one in alike if one.candidate.cards == best.candidate.cards]
-        for one in dict.fromkeys((*near[:_HOPEFUL], *sorted(same, key=lambda one: one.penalised)[:_BATCHES])):
-            if one in self.queue:
-                self.queue.remove(one)
-                self._place(one)
-        if not best.candidate.user_fields and not self.build.date:
-            self._keep_engines_own(best)
+        tried = sorted(self.queue, key=self._forecast_cost)[:_HOPEFUL]
+        for _ in range(_ROUNDS):
+            best = self._cheapest()
+            for one in dict.fromkeys((*tried, *self._neighbours(best))):
+                if one in self.queue and self._likely_cost(one, best) < best.cost(self.case.goal) + math.log(_NEAREST):
+                    self.queue.remove(one)
+                    self._place(self._with_ffn_in_ram(one) if is_grown(one.candidate, best.candidate) else one)
+            tried = []
+            if self._cheapest() is best:
+                break
+        if not self._cheapest().candidate.user_fields and not self.build.date:
+            self._keep_baselines(self._cheapest())
 
-    def _keep_engines_own(self, best: Contender) -> None:
-        """Keep what the engine would place by itself on all cards, where that may cost less than what was found."""
-        cards, least = tuple(range(len(self.case.rig.cards))), min(c.cost(self.case.goal) for c in self.contenders)
-        problem, now, only = self._problem(cards), best.fitted.flags, (1.0,) * (len(cards) == 1)
+    def _cheapest(self) -> Contender:
+        return min(self.contenders, key=lambda c: c.cost(self.case.goal))
+
+    def _forecast_cost(self, one: _Queued) -> float:
+        """The cost of a candidate if it comes out as forecast, with what a quantised cache has to save added."""
+        forecast, on_gpu = one.forecast, self._may_be_on_gpu(one.candidate)
+        return cost(Figures(one.penalised, forecast.tg, forecast.pp, self.loss, on_gpu), self.case.goal)
+
+    def _neighbours(self, best: Contender) -> list[_Queued]:
+        """What differs from the best one in one respect: the most hopeful with its cards, and with others.
+
+        One card more is as good at least, whatever its forecast says, which fills every card: a slow one may serve by
+        what little it holds.
+        """
+        near = (one for one in self.queue if is_neighbour(one.candidate, best.candidate))
+        same, others = list[_Queued](), list[_Queued]()
+        for one in sorted(near, key=lambda one: self._likely_cost(one, best)):
+            (same if one.candidate.cards == best.candidate.cards else others).append(one)
+        return [*same[:_NEIGHBOURS], *others[:_NEIGHBOURS]]
+
+    def _likely_cost(self, one: _Queued, best: Contender) -> float:
+        found = self._forecast_cost(one)
+        return min(found, best.cost(self.case.goal)) if is_grown(one.candidate, best.candidate) else found
+
+    def _with_ffn_in_ram(self, one: _Queued) -> _Queued:
+        """The same with FFN in RAM allowed, though all may fit on the cards: a slow one is best left half empty."""
+        case, candidate = self.case, one.candidate
+        if candidate.strategy != "all on GPU" or candidate.flags.split_mode != "layer":
+            return one
+        return one._replace(candidate=with_strategy(case.rig, case.engine, case.model, candidate, "FFN in RAM"))
+
+    def _keep_baselines(self, best: Contender) -> None:
+        """Keep what others would run, with the usual micro-batches or the best one's, where that costs less."""
+        now, sizes = best.fitted.flags, {n for n in MICRO_BATCHES if n in micro_batches(self.case.goal)}
         pair = cache_pairs(self.case.engine, self.case.model, self.case.constraints)[0][0]
-        plain = msgspec.structs.replace(now, cache_type_k=pair.k, cache_type_v=pair.v)
-        tried = (msgspec.structs.replace(f, n_ubatch=n) for f in (now, plain) for n in (now.n_ubatch, MICRO_BATCHES[0]))
-        for flags in map(problem.placed_by_engine, dict.fromkeys(tried)):
-            if flags is None or flags.layers_in_ram or not 0 < max(flags.tensor_split or only, default=0) < _MOST_SHARE:
-                continue  # no shares for several cards, bytes for them, or layers in RAM: no command to write
-            fitted = check(problem, flags)
-            if not isinstance(fitted, Fitted):
-                continue
-            found = strategy_of(fitted.placement)
-            strategy: Strategy = "layers in RAM" if found == "CPU only" else found
-            own = msgspec.structs.replace(best.candidate, strategy=strategy, cards=cards)
-            contender = _contender(self.case, own, problem, fitted, self.loss)
-            if contender.cost(self.case.goal) < least + math.log(_GAIN / WORTH_QUANTISING):
+        plain = replace(now, cache_type_k=pair.k, cache_type_v=pair.v)
+        starting = [replace(f, n_ubatch=n) for f in (plain, now) for n in {now.n_ubatch, *sizes}]
+        for cards, fitted in baselines(self._problem, starting, may_be_on_gpu=self._may_be_on_gpu(best.candidate)):
+            start = replace(best.candidate, strategy="FFN in RAM", cards=cards, flags=fitted.flags)
+            candidate, fitted = as_it_turned_out(self._problem(cards), start, fitted)
+            contender = _contender(self.case, candidate, self._problem(cards), fitted, self.loss)
+            if contender.cost(self.case.goal) < self._cheapest().cost(self.case.goal) + math.log(_GAIN):
                 self.contenders.append(contender)
                 self.considered, self.n_placed = self.considered + 1, self.n_placed + 1
 
     def _next(self, best: _Queued) -> _Queued:
         """Take `best` from the tries, with the largest micro-batch that costs the goal next to nothing."""
         limit = best.seconds * NEGLIGIBLE
-        alike = [t for t in self.queue if _same_but_batch(t.candidate, best.candidate) and t.seconds < limit]
+        alike = [t for t in self.queue if same_but_batch(t.candidate, best.candidate) and t.seconds < limit]
         chosen = max([best, *alike], key=lambda t: t.candidate.flags.n_ubatch)
         self.queue.remove(chosen)
         return chosen
@@ -325,8 +350,8 @@ class VariantSearch:
 
     def _place_other_kind(self) -> None:
         best = self._best()
-        known = {_kind(c.candidate) for c in self.contenders}
-        others = [t for t in self.queue if _kind(t.candidate) not in known and t.penalised < best * _NEAR]
+        known = {kind(c.candidate) for c in self.contenders}
+        others = [t for t in self.queue if kind(t.candidate) not in known and t.penalised < best * _NEAR]
         if others:
             self._place(self._next(min(others, key=lambda t: t.penalised)))
 
@@ -409,10 +434,10 @@ class VariantSearch:
         """Of cards that share every layer one placement is enough; after one that does not fit, more cards are tried,
         where there are none smaller batches."""
         self.n_together += 1
-        smaller = [t for t in self.queue if _smaller_batch(t.candidate, tried)]
+        smaller = [t for t in self.queue if smaller_batch(t.candidate, tried)]
         if self.n_together == _MOST_TOGETHER - 1:
             smaller = sorted(smaller, key=lambda t: t.candidate.flags.n_ubatch)[:1]
-        more = [t for t in self.queue if _more_cards(t.candidate, tried)]
+        more = [t for t in self.queue if more_cards(t.candidate, tried)]
         kept = [] if fits or self.n_together >= _MOST_TOGETHER else more or smaller
         gone = [t for t in self.queue if t.candidate.flags.split_mode != "layer" and t not in kept]
         self.rejected += [Rejected(t.candidate, "pruned by bound", t.forecast, None) for t in gone]
@@ -451,36 +476,6 @@ def _with_forecast_strategy(case: SearchCase, candidate: Candidate, found: Forec
 
 def _may_reach(found: Forecast, goal: Goal) -> bool:
     return found.tg >= (goal.min_tg or 0) and found.pp >= (goal.min_pp or 0)
-
-
-def _same_but_batch(candidate: Candidate, other: Candidate) -> bool:
-    """Whether a candidate differs from another by a larger micro-batch alone."""
-    alike = candidate.cards == other.cards and _kind(candidate) == _kind(other)
-    return alike and candidate.flags.n_ubatch > other.flags.n_ubatch
-
-
-def _smaller_batch(candidate: Candidate, tried: Candidate) -> bool:
-    """Whether a candidate shares every layer among as many cards as one that was tried, in smaller micro-batches."""
-    flags, other = candidate.flags, tried.flags
-    alike = flags.split_mode == other.split_mode and len(candidate.cards) == len(tried.cards)
-    return alike and flags.n_ubatch < other.n_ubatch
-
-
-def _more_cards(candidate: Candidate, tried: Candidate) -> bool:
-    """Whether a candidate shares every layer as one that was tried, among more cards."""
-    return candidate.flags.split_mode == tried.flags.split_mode and len(candidate.cards) > len(tried.cards)
-
-
-def _kind(candidate: Candidate) -> tuple[object, ...]:
-    flags = candidate.flags
-    return flags.cache_type_k, flags.cache_type_v, len(candidate.cards), flags.split_mode
-
-
-def _complexity(candidate: Candidate) -> tuple[object, ...]:
-    """Of equals the plain comes first: f16, few cards, in the runtime's own order, a small micro-batch."""
-    flags = candidate.flags
-    in_order = candidate.cards == tuple(sorted(candidate.cards))
-    return flags.cache_type_k != "f16", len(candidate.cards), not in_order, flags.n_ubatch
 
 
 def _contender(case: SearchCase, candidate: Candidate, problem: Problem, fitted: Fitted, loss: float) -> Contender:

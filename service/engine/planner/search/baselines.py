@@ -1,0 +1,77 @@
+"""What the engine by itself, or a person without a planner, would run: candidates like the others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+from msgspec.structs import replace
+
+from service.engine.config import CPU, Flags, Override
+from service.engine.errors import InvalidFlags
+from service.engine.hardware import Rig
+from service.engine.model import Model
+from service.engine.planner.pricing.candidate import Cards
+from service.engine.planner.pricing.fit import Fitted, Problem, check
+from service.engine.planner.search.layout_flags import starts_of, tensor_split_for
+
+MICRO_BATCHES = (512, 2048)  # llama.cpp's default, and what most published commands of mixtures have
+_MOST_SHARE = 1_000  # of `-ts`: layers or GiB
+
+
+def baselines(
+    problem_of: Callable[[Cards], Problem], starting: Sequence[Flags], *, may_be_on_gpu: bool
+) -> Iterator[tuple[Cards, Fitted]]:
+    """Yield the cards and flags of each that fits: what the engine places by itself on all cards; all on the cards with
+    its own split; all experts, or the dense FFN, in RAM on the best card.
+
+    `starting`: flags with micro-batch and cache, whose placement does not matter. `may_be_on_gpu`: the cards may hold
+    everything.
+    """
+    every = problem_of(())
+    cards = tuple(range(len(every.rig.cards)))
+    if not cards:
+        return
+    every, one = problem_of(cards), best_card(every.rig)
+    for flags in dict.fromkeys(map(_unplaced, starting)):
+        tried = [(cards, every.placed_by_engine(flags)), (one, _ffn_in_ram(every.model, flags))]
+        tried += [(cards, flags)] if may_be_on_gpu else []
+        for chosen, placed in dict.fromkeys(tried):
+            found = _written(problem_of(chosen), placed) if placed else None
+            if found is not None:
+                yield chosen, found
+
+
+def best_card(rig: Rig) -> Cards:
+    """Return the card with the most memory, of several the one that reads fastest."""
+    return (max(range(len(rig.cards)), key=lambda i: (rig.cards[i].free, rig.cards[i].bandwidth_gbs)),)
+
+
+def _unplaced(flags: Flags) -> Flags:
+    plain = replace(flags, n_gpu_layers=999, split_mode="layer", tensor_split=(), overrides=())
+    return replace(plain, cpu_moe=False, n_cpu_moe=0)
+
+
+def _ffn_in_ram(model: Model, flags: Flags) -> Flags:
+    return replace(flags, overrides=(Override("exps" if model.moe_layers else r"ffn_(up|down|gate)\.", CPU),))
+
+
+def _written(problem: Problem, flags: Flags) -> Fitted | None:
+    """The flags as they fit, with the shares that the engine takes by itself where there are none; None where they do
+    not fit, or no command says what the engine does."""
+    if flags.layers_in_ram:
+        return None
+    try:
+        found = check(problem, flags)
+    except InvalidFlags:
+        return None
+    if not isinstance(found, Fitted):
+        return None
+    if len(problem.devices) < 2 or 0 < max(flags.tensor_split, default=0) < _MOST_SHARE:
+        return found
+    placement, n_cards = found.placement, len(problem.devices)
+    if n_cards in placement.layers:
+        return None
+    free = [device.free for device in problem.devices]
+    shared = tensor_split_for(problem.engine, problem.model, flags, free, starts_of(placement, n_cards))
+    fitted = check(problem, shared) if shared else None
+    return fitted if isinstance(fitted, Fitted) else None
