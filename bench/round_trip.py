@@ -83,8 +83,7 @@ def within_budget(seed: int) -> Outcome:
 def _machine(rng: random.Random, hardware: Hardware) -> Hardware:
     if rng.random() < 0.2:
         return parse_hardware(rng.choice(_SHARING))
-    first, *others = hardware.gpus or [None]
-    gpus = [replace(first, display=rng.random() < 0.5), *others] if first else []
+    gpus = [replace(gpu, display=i == 0 and rng.random() < 0.5) for i, gpu in enumerate(hardware.gpus)]
     return replace(hardware, gpus=gpus, os=rng.choice(_SYSTEMS))
 
 
