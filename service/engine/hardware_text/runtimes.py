@@ -83,4 +83,4 @@ def read_loading(lines: Sequence[str]) -> Claim | None:
     cards = [(m[1], m[2]) for m in using.values() if m[2] not in ("Apple", "CPU")]
     cards = cards or [(m[1], m[2]) for m in registered.values() if m[1] not in ("CPU", "BLAS", "RPC")]
     seen = tuple(SeenGpu(name=name, device=n) for n, (_, name) in enumerate(cards))
-    return Claim(Found(tool="llama.cpp", seen=seen, cpu=cpu), frozenset(using) | frozenset(registered) | others)
+    return Claim(Found(tool="llama-server log", seen=seen, cpu=cpu), frozenset(using) | frozenset(registered) | others)
