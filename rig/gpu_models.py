@@ -54,7 +54,7 @@ def file_name(model: str, mix: str) -> str:
 def write_model(folder: Path, model: str, mix: str) -> tuple[Path, str]:
     """Write a model with weights, unless it is there; return its path and the SHA-256 of its content.
 
-    The same names give the same bytes. Raises ValueError for a type that cannot be filled, OSError for a full disk.
+    The same names give the same bytes. Raises ValueError for a type that cannot be filled.
     """
     path = folder / file_name(model, mix)
     noted = path.with_suffix(".sha256")
@@ -62,15 +62,12 @@ def write_model(folder: Path, model: str, mix: str) -> tuple[Path, str]:
         return path, noted.read_text()
     folder.mkdir(parents=True, exist_ok=True)
     digest, new = hashlib.sha256(), path.with_suffix(".new")
-    try:
-        with new.open("wb") as file:
-            for part in _parts(model, mix):
-                digest.update(part)
-                file.write(part)
-        noted.write_text(digest.hexdigest())
-        new.replace(path)
-    finally:
-        new.unlink(missing_ok=True)  # where the disk was full, it has to be free for the others
+    with new.open("wb") as file:
+        for part in _parts(model, mix):
+            digest.update(part)
+            file.write(part)
+    noted.write_text(digest.hexdigest())
+    new.replace(path)
     return path, digest.hexdigest()
 
 

@@ -31,7 +31,8 @@ def stays_in_ram(
 
 def lacks_kernels(engine: Engine, model: Model, placement: Placement) -> bool:
     """Return whether a weight on a card is of a type that the engine's CUDA build cannot multiply by."""
-    without = {name for name in model.types if not engine_spec(engine).types.gpu_kernels(type_named(name))}
+    multiplied = model.types.keys() - {"i32"}  # a table of numbers
+    without = {name for name in multiplied if not engine_spec(engine).types.gpu_kernels(type_named(name))}
     if not without:
         return False
     on_cards = (name for name, device in placement.tensors.items() if device != placement.n_devices)

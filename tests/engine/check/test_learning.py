@@ -17,7 +17,7 @@ from service.engine.hardware import Gpu, Hardware, Ram
 from service.engine.logs import read_log
 from service.engine.rules import Case, case_of
 from service.engine.units import MIB
-from tests.memory_rig import PROGRAMS, RigRow, compare_bytes, rig_rows
+from tests.memory_rig import PROGRAMS, RigRow, rig_rows
 from tests.models import build
 from tests.rigs import MACBOOK_64
 
@@ -50,20 +50,12 @@ def printed(row: RigRow) -> str:
     return "\n".join([*lines, f"x: graph splits = {row.graph_splits}"])
 
 
-def is_exact(row: RigRow) -> bool:
-    """Whether the memory model computes every figure of a run."""
-    memory = row.predict()
-    exact = all(one.predicted == one.measured for one in compare_bytes(row, memory))
-    return exact and memory.graph_splits == row.graph_splits
-
-
 @pytest.mark.parametrize("every", [40, pytest.param(1, marks=(pytest.mark.full, pytest.mark.timeout(600)))])
 @pytest.mark.parametrize("engine", ENGINES)
 def test_no_recorded_run_raises_a_false_alarm(engine: Engine, every: int) -> None:
     rows = list(rig_rows(engine))[::every]
     said = {row.id: lesson_of(of_rig(row), read_log(printed(row))) for row in rows}
-    told = [row for row in rows if (one := said[row.id]) and one.difference]
-    assert [row.id for row in told if is_exact(row)] == []
+    assert {name: one.difference for name, one in said.items() if one and one.difference} == {}
     assert sum(one is not None for one in said.values()) >= len(rows) / 2
 
 

@@ -12,12 +12,12 @@ FINE, COARSE = 4, 128  # tokens that a compressed row of DeepSeek V4 stands for
 
 
 def keys_values(model: Model, layer: Layer, spec: GraphSpec) -> tuple[CacheTensor, ...]:
-    """Return K and V: every layer has all rows, also one with a sliding window; () for a layer without heads."""
+    """Return K and V: every layer has all rows, also one with a sliding window; a layer without heads no row of K."""
     if model.architecture == "deepseek4":
         return _compressed(model, layer, spec)
     n_head, dim_k, dim_v = heads(model, layer)
     if not n_head:
-        return ()
+        return (CacheTensor(spec.type_k, (dim_k, 0)),)  # of which a card reserves the padding, if quantised
     keys = CacheTensor(spec.type_k, (dim_k, n_head * spec.n_kv))
     return (keys, CacheTensor(spec.type_v, (dim_v * n_head * spec.n_kv,)))
 

@@ -148,7 +148,8 @@ def _latent_estimate(model: Model, spec: GraphSpec) -> float:
 
 def _head_bytes(model: Model) -> int:
     names = [t for t in model.tensors if t.name == "output.weight" or t.name.startswith("output_hc_")]
-    return sum(t.nbytes for t in names) or model.by_name["token_embd.weight"].nbytes
+    inputs = sum(t.nbytes for t in model.tensors if t.name.startswith("per_layer_"))  # Gemma 4's, llama.cpp:4001
+    return (sum(t.nbytes for t in names) or model.by_name["token_embd.weight"].nbytes) + inputs
 
 
 def _layer_weights(model: Model, spec: GraphSpec) -> list[_LayerWeights]:
@@ -163,6 +164,8 @@ def _layer_weights(model: Model, spec: GraphSpec) -> list[_LayerWeights]:
 
 def _weights_of(model: Model, layer: int) -> _LayerWeights:
     total, rows, has_norm = _derived_estimate(model, layer), {_EXPERTS: 0, _SHARED: 0, _DENSE: 0}, False
+    if model.architecture == "gemma4" and layer == next((a.index for a in model.layers if not a.n_swa), -1):
+        total += sum(t.nbytes for t in model.tensors if t.name == "rope_freqs.weight")
     for tensor in model.by_layer[layer]:
         total += tensor.nbytes
         rest = tensor.name.split(".", 2)[2]

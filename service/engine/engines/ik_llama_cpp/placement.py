@@ -17,6 +17,7 @@ from service.engine.model import Model
 from service.engine.run.overrides import overridden
 
 _CPU_MOE = re.compile(r"ffn_(up|down|gate|gate_up)_exps\.(weight|scale)")
+_WEIGHTS_ONLY = re.compile(r"ffn_(up|down|gate|gate_up)_exps\.weight")  # where each device gives up some (line 347)
 
 
 def place_layers(
@@ -44,14 +45,16 @@ def _cpu_experts(
     n = 999 if flags.cpu_moe else flags.n_cpu_moe
     if not n:
         return {}
+    moved = _CPU_MOE
     if rules.expert_layers == "first" or (rules.expert_layers != "last" and (cpu == 1 or n >= model.n_layer)):
         layers = list(range(min(n, model.n_layer)))
     elif cpu == 1 or n >= model.n_layer or flags.split_mode in ("graph", "attn"):
         layers = [i for i in range(model.n_layer - model.n_layer_nextn) if model.layers[i].moe][-n:]
     else:
+        moved = _WEIGHTS_ONLY
         layers = _share_of_each_device(walked[: model.n_layer], n, cpu)
     names = (t.name for i in layers for t in model.by_layer[i])
-    return {name: cpu for name in names if _CPU_MOE.match(name.split(".", 2)[2])}
+    return {name: cpu for name in names if moved.match(name.split(".", 2)[2])}
 
 
 def _share_of_each_device(walked: Sequence[int], n: int, n_devices: int) -> list[int]:
