@@ -2,7 +2,8 @@
 
 Each question is a repo as its author publishes it (variants by type mix, header-true), a rig as people write it, and
 what is acceptable, with the reason. One row a question; the last lines count the acceptable ones, and say what the
-named picks are worth. Those of `judgment_own.jsonl` were written down before any of them was asked.
+named picks are worth. Those of `judgment_own.jsonl` and `judgment_stranger.jsonl` (rigs and choices of public threads)
+were written down before any of them was asked.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from tests.models import build
 
 _DATA = Path(__file__).parent.parent / "tests" / "data"
 QUESTIONS, OWN_QUESTIONS = _DATA / "judgment.jsonl", _DATA / "judgment_own.jsonl"
+STRANGERS = _DATA / "judgment_stranger.jsonl"
 _UNSLOTH = {
     "UD-IQ1_S": "ffn_down_exps=iq2_xxs,exps=iq1_s,attn=q5_K,ffn=q5_K,token_embd=q4_K,*=q6_K",
     "UD-IQ2_XXS": "ffn_down_exps=iq3_xxs,exps=iq2_xxs,attn=q5_K,ffn=q5_K,token_embd=q4_K,*=q6_K",
@@ -99,6 +101,12 @@ REPOS: dict[str, tuple[str, dict[str, str]]] = {
     "bartowski/Mistral-Large-Instruct-2411-GGUF": ("Mistral-Large-123B", _DENSE),
     "bartowski/Mistral-Small-24B-Instruct-2501-GGUF": ("Mistral-Small-24B", _DENSE),
     "Qwen/Qwen3-32B-GGUF": ("Qwen3-32B", _DENSE),
+    "bartowski/Qwen2.5-Coder-32B-Instruct-GGUF": ("Qwen2.5-32B", _DENSE),
+    "unsloth/Qwen3.5-27B-GGUF": ("Qwen3.5-27B", _DENSE),
+    "unsloth/Qwen3.5-35B-A3B-GGUF": ("Qwen3.5-35B-A3B", _UNSLOTH),
+    "unsloth/Qwen3.5-397B-A17B-GGUF": ("Qwen3.5-397B-A17B", _UNSLOTH),
+    "unsloth/gemma-4-26B-A4B-it-GGUF": ("Gemma-4-26B-A4B", _UNSLOTH),
+    "unsloth/GLM-5-GGUF": ("GLM-5", _UNSLOTH),
 }
 
 
@@ -167,7 +175,9 @@ def main() -> None:
     parser.add_argument("--only", nargs="*", help="ids of questions")
     only = parser.parse_args().only
     print(stamp())
-    questions = [json.loads(line) for path in (QUESTIONS, OWN_QUESTIONS) for line in path.read_text().splitlines()]
+    questions = [
+        json.loads(line) for path in (QUESTIONS, OWN_QUESTIONS, STRANGERS) for line in path.read_text().splitlines()
+    ]
     good = total = 0
     picks: dict[str, list[Worth]] = defaultdict(list)
     for question in questions:
