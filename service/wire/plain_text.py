@@ -5,6 +5,7 @@ from __future__ import annotations
 import textwrap
 
 WIDTH = 100
+_LONG_WORD = 25  # characters; one that is longer is cut
 
 
 def clean(text: str) -> str:
@@ -30,5 +31,9 @@ def wrapped(text: str) -> list[str]:
 
 
 def cut(text: str) -> str:
-    """Return the text, or as much of it as one line holds."""
-    return text if len(text) <= WIDTH else text[: WIDTH - 1] + "…"
+    """Return the text, or as many of its words as one line holds."""
+    if len(text) <= WIDTH:
+        return text
+    short = text[: WIDTH - 1]
+    words = short.rpartition(" ")[0] if not text[WIDTH - 1].isspace() else short
+    return f"{words if len(words) > WIDTH - _LONG_WORD else short}…"

@@ -10,7 +10,7 @@ import re
 
 import msgspec
 
-from service.engine.catalogue.budget import usable_ram
+from service.engine.catalogue.budget import gpu_limit, usable_ram
 from service.engine.catalogue.families import family_of
 from service.engine.catalogue.names import cpu_row, nearest
 from service.engine.catalogue.rows import CpuRow, GpuRow
@@ -92,6 +92,8 @@ def host_of(hardware: Hardware, unified: GpuRow | None) -> Host:
     system, model = _os(hardware.os, unified), row.name or cpu.model
     said = " ".join((hardware.os or system, hardware.notes or ""))
     usable = usable_ram(int(total * GIB), said, model, sockets, reported=ram.free_gb is not None)
+    if unified is not None and unified.backend == "metal":  # what macOS recommends is there to be used
+        usable = max(usable, gpu_limit(unified, int(total * GIB), usable, said).usual)
     return Host(
         cpu=row,
         model=model,

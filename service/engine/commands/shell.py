@@ -17,6 +17,7 @@ MAX_COMMAND = 65_536
 
 _WINDOWS = re.compile(r"(?:^|[\s'\"])[A-Za-z]:\\|\.exe\b")
 _PRODUCT = re.compile(r"\s*\d{1,9}(?:\s*[*+]\s*\d{1,9})*\s*")
+_LAUNCHER_GROUPS = 4
 _NEAR = 100  # characters to the next line's first word; words in which a command has an option
 _REDIRECT = re.compile(r"(?!<[^<>\s]+>$)(?:\d?(?:>>?|<)&?\S*|&>\S*)")  # `<file>` stands for a name
 _OPTION = re.compile(r"--?[A-Za-z]")
@@ -272,13 +273,21 @@ def fold(command: str, width: int = 100) -> str:
             groups[-1] += " " + word
         else:
             groups.append(word)
-    lines = groups[:1]
-    for group in groups[1:]:
+    started = 1 + _until_the_program(groups)
+    lines = [" ".join(groups[:started])]
+    for group in groups[started:]:
         if len(lines) > 1 and len(lines[-1]) + len(group) + 5 <= width:
             lines[-1] += " " + group
         else:
             lines.append(group)
     return " \\\n  ".join(lines)
+
+
+def _until_the_program(groups: list[str]) -> int:
+    """How many groups belong to what starts the program: `numactl -N 0 -m 0 llama-server`."""
+    if not groups[:1] or groups[0].split(" ")[-1] != "numactl":
+        return 0
+    return next((i for i, group in enumerate(groups[:_LAUNCHER_GROUPS]) if "llama-" in group), 0)
 
 
 def _raw_words(command: str) -> list[str]:
