@@ -56,7 +56,7 @@ def bench_rules_by_semicolon(case: Case) -> Iterator[Found]:
 
 @rule(
     "split-mode-refused", "error", "layers-or-together--sm",
-    "llama.cpp src/llama-model.cpp:1161, src/llama-arch.cpp:1142, llama-context.cpp:3851",
+    "llama.cpp src/llama-model.cpp:1144, src/llama-arch.cpp:1142, llama-context.cpp:3851",
     fix="-sm layer",
 )  # fmt: skip
 def split_mode_refused(case: Case) -> Iterator[Found]:
