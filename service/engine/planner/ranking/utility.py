@@ -34,7 +34,7 @@ from service.engine.goal import Goal
 
 _COMFORTABLE_PP, _COMFORTABLE_TG = 1000.0, 40.0
 _MISSED = 2.0
-_DAMAGE, _UNNOTICED = 20.0, 0.5  # per cent
+_DAMAGE, _UNNOTICED = 20.0, 0.65  # per cent
 _LEAVING_THE_GPU = 0.1
 _TIGHT, _TIGHT_FROM = 0.3, 0.75
 _RAISING = 0.05
