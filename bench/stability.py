@@ -138,7 +138,7 @@ def report(found: dict[int, Held]) -> Iterator[str]:
     """Yield the lines of the output."""
     n, moved, tied = len(found), Counter[str](), Counter[str]()
     for seed, one in found.items():
-        moved.update(one.moved)
+        moved.update(one.moved.keys())
         tied.update(one.tied)
         for name, text in one.moved.items():
             yield f"  seed {seed}, {name}: {text}"
