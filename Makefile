@@ -52,8 +52,8 @@ format: setup ## write the format
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-test: setup ## the default run: no network, about five minutes on two cores
-	$(BIN)/python -m pytest -n 2 --dist worksteal -m 'not full'
+test: setup ## the default run: no network, three to five minutes on two cores
+	$(BIN)/python -m pytest -n 3 --dist worksteal -m 'not full'
 
 test-engine: setup ## build llama.cpp's tools once, into a cache folder
 	PYTHON=$(BIN)/python bash scripts/build_engine.sh

@@ -52,6 +52,7 @@ def test_a_day_without_a_card_measures_everything_of_the_cpu(tmp_path: Path, mon
     assert not (tmp_path / "day" / "models").exists()
 
 
+@pytest.mark.full
 def test_what_a_card_takes_is_what_it_had_not_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     settle(monkeypatch, ToldCards(2))
     for part in ("_types_on_card", "_batches_on_card", "_caches_on_card", "_experts_on_card"):
@@ -69,6 +70,7 @@ def test_what_a_card_takes_is_what_it_had_not_before(tmp_path: Path, monkeypatch
     assert (split.document.gpus, split.document.flags.split_mode) == ((0, 1), "tensor")
 
 
+@pytest.mark.full
 def test_what_was_seen_before_a_prompt_failed_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     settle(monkeypatch, ToldCards(1))
     server = install_engines(tmp_path / "bin") / "llama-server"
@@ -80,6 +82,7 @@ def test_what_was_seen_before_a_prompt_failed_is_kept(tmp_path: Path, monkeypatc
     assert all(line.memory and line.memory.idle[0].taken == 100 and not line.memory.after for line in memory)
 
 
+@pytest.mark.full
 def test_what_an_engine_did_without_the_cards_is_no_figure_of_theirs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

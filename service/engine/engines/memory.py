@@ -40,7 +40,8 @@ class EngineMemory(ABC):
     - `tries_flash_attention`: `-fa auto` is off where a layer's attention would not run on its own device.
     - `reserves_single_tokens`: the graph of one token a slot is reserved too. `reserves_before_policy`: `-op` is read
       when the buffers are there. `checks_kernels`: the scheduler asks a card whether it has a kernel for an operation,
-      and keeps each layer's norms on the layer's device.
+      and keeps each layer's norms on the layer's device. `most_split_inputs`: copies to one split of the graph, None
+      where their number is not limited.
     - `head_moves_last`: `-ngl` moves the output head behind all layers, else it is the first.
     - `split_modes`: the values of `-sm`; `together`: those with which all cards work on every layer, on CUDA cards of
       `together_capability` or newer.
@@ -70,6 +71,7 @@ class EngineMemory(ABC):
     reserves_single_tokens: bool = False
     reserves_before_policy: bool = False
     checks_kernels: bool = False
+    most_split_inputs: int | None = None
     head_moves_last: bool = False
     split_modes: tuple[str, ...] = ("none", "layer")
     together: tuple[str, ...] = ()

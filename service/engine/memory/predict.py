@@ -186,6 +186,7 @@ class MemoryPrediction(Contents):
             pinned=kernels and (whole or few_tokens or self.spec.n_tokens < 32),
             kernels=kernels,
             ram_pins=self.cuda and self.flags.no_kv_offload,
+            most_inputs=self.allocates.most_split_inputs,
         )
 
     def _stays_in_ram(self, slots: Sequence[Slot]) -> frozenset[int]:

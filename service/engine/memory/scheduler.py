@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 
 from service.engine.memory.graphs.segments import PREVIOUS, SHARED, NotRepeating, Segment
 
-_MOST_INPUTS = 64  # of one split, where a graph is one segment: others have few (GGML_SCHED_MAX_SPLIT_INPUTS of ik)
 COPY = 1 << 24  # the copy of a tensor on device d has the tensor's code and d + 1 times this
 Copies = frozenset[int]
 NO_COPIES: Copies = frozenset()
@@ -48,7 +47,8 @@ class SchedulerOptions:
     them. `pinned`: norms run on their layer's device. `kernels`: a card runs only what it has a kernel for, and nothing
     that reads a tensor stored on another card (llama.cpp ggml-cuda.cu:5152). `fused`: tensors are kept for fused
     kernels. `ram_pins`: as the graph lists. `n_copies`: pipeline copies of every tensor that crosses devices
-    (GGML_SCHED_MAX_COPIES where it applies).
+    (GGML_SCHED_MAX_COPIES where it applies). `most_inputs`: of one split, None where it takes any number; only
+    graphs of one segment have splits with as many.
     """
 
     cpu: int
@@ -60,6 +60,7 @@ class SchedulerOptions:
     fused: bool = True
     ram_pins: bool = False
     n_copies: int = 1
+    most_inputs: int | None = None
 
 
 class PlacedSegment:
@@ -262,7 +263,8 @@ class Pieces:
 
     def _is_full(self, t: int) -> bool:
         """Whether the split can take no more copies, and `t` needs one."""
-        if len(self._current.inputs) < _MOST_INPUTS:
+        most = self.resolved.placed.options.most_inputs
+        if most is None or len(self._current.inputs) < most:
             return False
         device, here = self.resolved.device, self._current.device
         copies = ((s, s + COPY * (here + 1)) for s in self.segment.sources[t])

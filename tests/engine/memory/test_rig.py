@@ -44,6 +44,13 @@ def test_every_model_is_that_of_a_real_context(row: RigRow) -> None:
     assert_equal(row)
 
 
+@pytest.mark.full
+@pytest.mark.parametrize("part", range(8))
+def test_every_recorded_row_is_that_of_a_real_context(part: int) -> None:
+    for row in ROWS[part::8]:
+        assert_equal(row)
+
+
 def assert_equal(row: RigRow) -> None:
     memory = row.predict()
     assert [f for f in compare_bytes(row, memory) if f.predicted != f.measured] == []

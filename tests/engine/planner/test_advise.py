@@ -266,8 +266,9 @@ def test_the_list_has_a_line_a_variant_of_the_front_and_the_first_ones_variant_o
 
 
 def test_fewer_cards_get_no_line_each_where_other_variants_are_shown() -> None:
-    variants = ("q4_K_M", "iq4_xs", "q5_K_M", "iq3_ks", "iq2_ks")
-    body = ask("DeepSeek-R1-0528", *variants, hardware=rigs.TWO_5090_TWO_4090, engine="ik_llama.cpp")
+    variants = ("q4_K_M", "iq4_xs", "q5_K_M", "q6_K")
+    two = msgspec.structs.replace(rigs.ONE_3090_DESKTOP, gpus=[Gpu(name="RTX 3090"), Gpu(name="RTX 3090")])
+    body = ask("GLM-4.5-Air", *variants, hardware=two, engine="llama.cpp")
     shown = [c.variant for c in body.configs if c.pick is None]
     assert len(shown) >= 2
     assert len(shown) == len(set(shown))

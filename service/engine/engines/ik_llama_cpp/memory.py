@@ -53,6 +53,7 @@ class IkMemory(EngineMemory):
     repacks_at_load = True
     fuses_up_and_gate = True
     up_before_gate = True
+    most_split_inputs = 64  # GGML_SCHED_MAX_SPLIT_INPUTS, ggml/src/ggml-backend.cpp:1128
     head_moves_last = True
     split_modes = ("none", "layer", "graph", "attn")
     together = ("graph", "attn")
