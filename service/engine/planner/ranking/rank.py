@@ -39,7 +39,7 @@ _TOO_SLOW = 8.0  # times the fastest: then a popular variant is no alternative e
 _WORD = re.compile(r"\w+")
 # What the makers' cards recommend and most downloads are of (bartowski's and unsloth's cards, ubergarm's tables).
 POPULAR = re.compile(r"(?:^|[-_.])(?:IQ4_XS|Q4_K_M|Q4_K_XL|Q5_K_M|Q6_K|Q8_0|IQ4_KSS|IQ5_K|mxfp4)$", re.I)
-NEGLIGIBLE = 1.01  # a larger micro-batch may cost 1 % of the goal's time: longer prompts gain by it
+NEGLIGIBLE = 1.02  # a larger micro-batch may cost 2 % of the goal's time: longer prompts gain by it
 
 
 class Squeeze(NamedTuple):

@@ -18,7 +18,7 @@ from service.engine.planner.search.layout_flags import rules_of
 from service.engine.planner.search.options import build_refusal
 from service.engine.speed import goal_seconds, predict_speed, typical_seconds
 
-_COSTS_NOTHING = 1.025  # times the goal's time
+_COSTS_NOTHING = 1.03  # times the goal's time
 _MORE = (0, 1, 2)  # layers more in RAM than the longer command has, where layers are of several sizes
 _WORTH_TELLING = 1.002
 
