@@ -53,7 +53,7 @@ format: setup ## write the format
 	$(BIN)/ruff check --fix .
 
 test: setup ## the default run: no network, three to five minutes on two cores
-	$(BIN)/python -m pytest -n 3 --dist worksteal -m 'not full'
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m 'not full'
 
 test-engine: setup ## build llama.cpp's tools once, into a cache folder
 	PYTHON=$(BIN)/python bash scripts/build_engine.sh
