@@ -35,14 +35,26 @@ def mixes(g: LlamaGraph, x: Node, fn: Node) -> Node:
 def read_streams(g: LlamaGraph, layer: int, part: str, x: Node) -> tuple[Node, Gates]:
     """Return the mixture that the layer's `part` (attn, ffn) reads, and how its result goes back (DeepSeek V4)."""
     n_streams, n = x.ne[1:3]
-    fn, scale, base = (g.weight(layer, f"hc_{part}_{name}.weight") for name in ("fn", "scale", "base"))
+    scale, base = _scale_and_base(g, layer, part)
+    mixed, pre, post = _mixed_gates(g, layer, part, x)
+    comb = g.new("DSV4_HC_COMB", "f32", (n_streams, n_streams, n), mixed, scale, base)
+    return g.new("DSV4_HC_PRE", "f32", (x.ne[0], n), x, pre), Gates(post, comb)
+
+
+def _scale_and_base(g: LlamaGraph, layer: int, part: str) -> tuple[Node, Node]:
+    return g.weight(layer, f"hc_{part}_scale.weight"), g.weight(layer, f"hc_{part}_base.weight")
+
+
+def _mixed_gates(g: LlamaGraph, layer: int, part: str, x: Node) -> tuple[Node, Node, Node]:
+    """The mixed streams, and the gates before and behind the layer's part that are made of them."""
+    n_streams, n = x.ne[1:3]
+    fn, (scale, base) = g.weight(layer, f"hc_{part}_fn.weight"), _scale_and_base(g, layer, part)
     mixed = mixes(g, x, fn)
     pre, post = (
         g.apply("SCALE", g.apply("UNARY", _affine(g, g.view(mixed, (n_streams, n), mixed.nb[1:2]), scale, base)))
         for _ in range(2)
     )
-    comb = g.new("DSV4_HC_COMB", "f32", (n_streams, n_streams, n), mixed, scale, base)
-    return g.new("DSV4_HC_PRE", "f32", (x.ne[0], n), x, pre), Gates(post, comb)
+    return mixed, pre, post
 
 
 def _affine(g: LlamaGraph, x: Node, scale: Node, base: Node) -> Node:
@@ -56,13 +68,7 @@ def write_streams(g: LlamaGraph, x: Node, residual: Node, gates: Gates) -> Node:
 
 def read_equal_streams(g: LlamaGraph, layer: int, part: str, x: Node) -> tuple[Node, Node]:
     """As `read_streams`, of streams that never mix; what a result is multiplied with for each (Hy4)."""
-    n_streams, n = x.ne[1:3]
-    fn, scale, base = (g.weight(layer, f"hc_{part}_{name}.weight") for name in ("fn", "scale", "base"))
-    mixed = mixes(g, x, fn)
-    pre, post = (
-        g.apply("SCALE", g.apply("UNARY", _affine(g, g.view(mixed, (n_streams, n), mixed.nb[1:2]), scale, base)))
-        for _ in range(2)
-    )
+    _, pre, post = _mixed_gates(g, layer, part, x)
     return summed_streams(g, x, pre, cast=True), g.apply("SCALE", post)
 
 
