@@ -14,14 +14,12 @@ from __future__ import annotations
 import argparse
 import contextlib
 import resource
-import signal
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from types import FrameType
 
 import msgspec
 import psutil
@@ -32,7 +30,7 @@ from rig.gpu_memory import Failed, see_memory
 from rig.gpu_models import file_name, write_model
 from rig.gpu_plan import Machine, Step, estimate, plan
 from service import __version__
-from service.cli.local_validation import local_policy
+from service.cli.local_validation import local_policy, signals_told
 from service.engine.config import CPU, Engine
 from service.engine.engines import engine_spec
 from service.engine.errors import AdvisorError, InvalidInput
@@ -263,21 +261,13 @@ class DayAtWork:
         if not needed and self.here.models.exists():
             self.here.models.rmdir()
 
-    @contextlib.contextmanager
-    def ends_early(self) -> Iterator[None]:
+    def ends_early(self) -> contextlib.AbstractContextManager[None]:
         """Let Ctrl-C or SIGTERM end the day behind what is written; a second one at once."""
 
-        def end(number: int, _: FrameType | None) -> None:
-            if self.asked_to_end is not None:
-                raise KeyboardInterrupt
-            self.asked_to_end = f"ended by {signal.Signals(number).name}"
+        def end(name: str) -> None:
+            self.asked_to_end = f"ended by {name}"
 
-        before = {number: signal.signal(number, end) for number in (signal.SIGTERM, signal.SIGINT)}
-        try:
-            yield
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
+        return signals_told(end)
 
 
 def _require_cards(step: Step, buffers: Sequence[LogBuffers]) -> None:

@@ -11,7 +11,7 @@ import shutil
 import signal
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from types import FrameType
@@ -128,6 +128,26 @@ def local_policy(engines: Sequence[Path], models: Sequence[Path], minutes: int) 
     )
 
 
+@contextmanager
+def signals_told(tell: Callable[[str], None]) -> Iterator[None]:
+    """Give the name of the first SIGTERM or Ctrl-C within a block to `tell`; a second one ends the block at once."""
+    told = False
+
+    def end(number: int, _: FrameType | None) -> None:
+        nonlocal told
+        if told:
+            raise KeyboardInterrupt
+        told = True
+        tell(signal.Signals(number).name)
+
+    before = {number: signal.signal(number, end) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
 class LocalValidation:
     """Measures one config after the other, and keeps what came of each."""
 
@@ -138,21 +158,13 @@ class LocalValidation:
         self.left_out: list[str] = []
         self._asked_to_end: str | None = None
 
-    @contextmanager
-    def ends_early(self) -> Iterator[None]:
+    def ends_early(self) -> AbstractContextManager[None]:
         """Let SIGTERM, or Ctrl-C, end the measuring for a block: what was measured until then is kept."""
 
-        def end(number: int, _: FrameType | None) -> None:
-            if self._asked_to_end is not None:
-                raise KeyboardInterrupt  # asked twice: at once
-            self._asked_to_end = f"ended early by {signal.Signals(number).name}"
+        def end(name: str) -> None:
+            self._asked_to_end = f"ended early by {name}"
 
-        before = {number: signal.signal(number, end) for number in (signal.SIGTERM, signal.SIGINT)}
-        try:
-            yield
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
+        return signals_told(end)
 
     def measure(self, measurements: Sequence[Measurement], progress: Progress) -> None:
         """Measure each; one that cannot be measured is a run that failed, with the reason."""
