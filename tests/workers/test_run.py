@@ -155,6 +155,5 @@ def test_redis_wiped_in_the_middle_of_an_advice_loses_nothing(
         waiting = request_advice(context, AdviceRequest(repo=f"{QWEN}:Q4_K_M", hardware=REQUEST.hardware)).advice
         redis.flushall()
         assert wait_until_final(context, running.id).state == "ready"
-    with running_worker(settings):
         requeue_unfinished(context)
         assert wait_until_final(context, waiting.id).state == "ready"
