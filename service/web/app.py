@@ -7,8 +7,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
-from litestar import Litestar, Request, Response, Router
-from litestar.connection import ASGIConnection
+from litestar import Litestar, Response, Router
 from litestar.di import Provide
 from litestar.handlers import BaseRouteHandler
 
@@ -34,6 +33,7 @@ from service.web.http.methods import head_as_get, methods_of, with_allow
 from service.web.http.problems import HANDLERS
 from service.web.http.query import require_single
 from service.web.http.security import security_headers
+from service.web.http.types import Connection, HttpRequest
 from service.web.measuring import add_host_page
 from service.web.operations import moderation_page, operator_pages
 from service.web.pages.render import page
@@ -78,14 +78,14 @@ def create_app(settings: Settings, context: Context | None = None) -> Litestar:
 
 
 def _counted(services: Services) -> Router:
-    async def count(connection: ASGIConnection[Any, Any, Any, Any], _: BaseRouteHandler) -> None:
+    async def count(connection: Connection, _: BaseRouteHandler) -> None:
         await services.count_request(connection)
 
     # As a guard: those of handlers look tokens up, which must not be free for anyone who guesses them.
     return Router("/", route_handlers=[*API, mcp_api.router], guards=[count], before_request=_well_formed)
 
 
-async def _well_formed(request: Request[Any, Any, Any]) -> None:
+async def _well_formed(request: HttpRequest) -> None:
     await require_single(request)
     await require_json(request)
 
@@ -114,13 +114,13 @@ async def _closing(resources: AsyncExitStack) -> AsyncIterator[None]:
         yield
 
 
-Handler = Callable[[Request[Any, Any, Any], Any], Response[Problem]]
+Handler = Callable[[HttpRequest, Any], Response[Problem]]
 
 
-def for_people(handler: Handler) -> Callable[[Request[Any, Any, Any], Any], Response[Any]]:
+def for_people(handler: Handler) -> Callable[[HttpRequest, Any], Response[Any]]:
     """Return `handler`, whose answers are pages where a browser asks for one outside of `/v1`."""
 
-    def answer(request: Request[Any, Any, Any], error: Any) -> Response[Any]:
+    def answer(request: HttpRequest, error: Any) -> Response[Any]:
         response = handler(request, error)
         accepts = request.headers.get("accept", "")[:1000].lower()
         if "text/html" not in accepts or request.url.path.startswith("/v1/"):
@@ -133,7 +133,7 @@ def for_people(handler: Handler) -> Callable[[Request[Any, Any, Any], Any], Resp
     return answer
 
 
-async def _count_page(connection: ASGIConnection[Any, Any, Any, Any], _: BaseRouteHandler) -> None:
+async def _count_page(connection: Connection, _: BaseRouteHandler) -> None:
     await connection.app.state.services.count_request(connection)
 
 

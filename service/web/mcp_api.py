@@ -8,8 +8,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 from anyio import to_thread
-from litestar import Request, Response, Router, post
-from litestar.di import NamedDependency
+from litestar import Response, Router, post
 
 from service.engine.errors import AdvisorError
 from service.engine.hardware_text import parse_hardware
@@ -19,7 +18,8 @@ from service.flows.results import leaderboard
 from service.web.advice.advice_api import MAX_WAIT_SECONDS
 from service.web.http.callers import anyone, knows
 from service.web.http.follow import wait_until_final
-from service.web.services import Services
+from service.web.http.types import HttpRequest
+from service.web.services import AppServices, Services
 from service.wire import mcp, mcp_tools
 from service.wire.advice.advice import FINAL, Advice
 from service.wire.advice.check_text import render_check_text
@@ -29,12 +29,11 @@ from service.wire.advice.repo_text import render_repo
 from service.wire.advice.text import render_text
 from service.wire.results.board_text import render_board_text
 
-Asked: TypeAlias = Request[Any, Any, Any]
 Answer: TypeAlias = tuple[str, CompactAdvice | None]
 
 
 @post("/mcp", guards=[knows], status_code=200, include_in_schema=False)
-async def mcp_message(request: Asked, services: NamedDependency[Services]) -> Response[Any]:
+async def mcp_message(request: HttpRequest, services: AppServices) -> Response[Any]:
     """Answer one message. Raises NotAllowed for one that a page of another site sends."""
     origin = request.headers.get("origin")
     if origin is not None and urlsplit(origin).netloc.lower() != services.authority(request):
@@ -46,7 +45,7 @@ async def mcp_message(request: Asked, services: NamedDependency[Services]) -> Re
     return Response(body, status_code=reply.status, media_type="application/json")
 
 
-async def _run(call: mcp.Call, request: Asked, services: Services) -> mcp.Reply:
+async def _run(call: mcp.Call, request: HttpRequest, services: Services) -> mcp.Reply:
     try:
         text, structured = await _RUN[call.tool.name](call.arguments, request, services)
     except AdvisorError as error:
@@ -54,22 +53,22 @@ async def _run(call: mcp.Call, request: Asked, services: Services) -> mcp.Reply:
     return mcp.result_of(call, text, structured)
 
 
-async def _advise(asked: mcp_tools.Advise, request: Asked, services: Services) -> Answer:
+async def _advise(asked: mcp_tools.Advise, request: HttpRequest, services: Services) -> Answer:
     wanted, caller = asked.request(), anyone(request)
-    ready = await to_thread.run_sync(advise.ready_advice, services.context, wanted)
+    ready = await services.run(advise.ready_advice, wanted)
     if ready is not None:
-        advice = await to_thread.run_sync(advise.read_advice, services.context, ready.id, caller)
+        advice = await services.run(advise.read_advice, ready.id, caller)
         return _told(advice, request, services)
     async with await services.hold(request, MAX_WAIT_SECONDS + 5):
         admit, payer = services.admission(request), services.payer(request, caller)
-        advice = (await to_thread.run_sync(advise.request_advice, services.context, wanted, admit, payer)).advice
+        advice = (await services.run(advise.request_advice, wanted, admit, payer)).advice
         if advice.state not in FINAL:
             await wait_until_final(services, advice.id, MAX_WAIT_SECONDS)
-            advice = await to_thread.run_sync(advise.read_advice, services.context, advice.id, caller)
+            advice = await services.run(advise.read_advice, advice.id, caller)
     return _told(advice, request, services)
 
 
-def _told(advice: Advice, request: Asked, services: Services) -> Answer:
+def _told(advice: Advice, request: HttpRequest, services: Services) -> Answer:
     """The answer with its address. Raises AdvisorError for one that failed."""
     if advice.problem:
         said = advice.problem
@@ -79,30 +78,28 @@ def _told(advice: Advice, request: Asked, services: Services) -> Answer:
     return render_text(advice) + again, compact(advice)
 
 
-async def _check(asked: mcp_tools.Check, request: Asked, services: Services) -> Answer:
+async def _check(asked: mcp_tools.Check, request: HttpRequest, services: Services) -> Answer:
     admit = services.admission(request)
-    checked = await services.run_reading(check.check_command, services.context, asked.request(), admit)
+    checked = await services.run_reading(check.check_command, asked.request(), admit)
     return render_check_text(checked), None
 
 
-async def _inspect(asked: mcp_tools.Inspect, request: Asked, services: Services) -> Answer:
+async def _inspect(asked: mcp_tools.Inspect, request: HttpRequest, services: Services) -> Answer:
     admit = services.admission(request)
-    view = await services.run_reading(
-        inspect.inspect, services.context, asked.repo, asked.revision, asked.variant, admit
-    )
+    view = await services.run_reading(inspect.inspect, asked.repo, asked.revision, asked.variant, admit)
     return render_repo(view), None
 
 
-async def _leaderboard(asked: mcp_tools.Leaderboard, request: Asked, services: Services) -> Answer:
-    board = await to_thread.run_sync(leaderboard.leaderboard, services.context, asked.request())
+async def _leaderboard(asked: mcp_tools.Leaderboard, request: HttpRequest, services: Services) -> Answer:
+    board = await services.run(leaderboard.leaderboard, asked.request())
     return render_board_text(board), None
 
 
-async def _hardware(asked: mcp_tools.HardwareArguments, request: Asked, services: Services) -> Answer:
+async def _hardware(asked: mcp_tools.HardwareArguments, request: HttpRequest, services: Services) -> Answer:
     return await to_thread.run_sync(lambda: render_hardware(parse_hardware(asked.text))), None
 
 
-_RUN: Mapping[str, Callable[[Any, Asked, Services], Awaitable[Answer]]] = {
+_RUN: Mapping[str, Callable[[Any, HttpRequest, Services], Awaitable[Answer]]] = {
     "advise": _advise,
     "check": _check,
     "inspect": _inspect,

@@ -9,14 +9,13 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import partial
-from typing import Any, Generic, NamedTuple, TypeVar, TypeVarTuple, Unpack
+from typing import Generic, NamedTuple, TypeAlias, TypeVar, TypeVarTuple, Unpack
 
 from anyio import CancelScope, CapacityLimiter, from_thread, to_thread
-from litestar import Request
-from litestar.connection import ASGIConnection
+from litestar.di import NamedDependency
 
+from service import logs
 from service.engine.errors import AdvisorError
-from service.errors import NotAuthenticated
 from service.flows import accounts
 from service.flows.accounts import Caller
 from service.flows.advice.advise import advices_progress
@@ -31,6 +30,7 @@ from service.web.http.access_log import waits
 from service.web.http.client import client_of, is_within, networks
 from service.web.http.limits import Bucket, Lease, RateLimits
 from service.web.http.response_cache import ResponseCache
+from service.web.http.types import Connection, HttpRequest
 from service.wire.advice.advice import AdviceEvent
 from service.wire.health import Part, PartName
 
@@ -71,9 +71,13 @@ class Services:
         self._reports = Bucket("reports", 10, 3600, "reports of results")
         self._new_repos = Bucket("new-repos", settings.new_repos_per_hour, 3600, "requests for repos not yet read here")
 
-    async def run_reading(self, flow: Callable[[Unpack[Arguments]], T], *arguments: *Arguments) -> T:
+    async def run(self, flow: Callable[[Context, Unpack[Arguments]], T], *arguments: *Arguments) -> T:
+        """Return what a flow returns, in a thread."""
+        return await to_thread.run_sync(flow, self.context, *arguments)
+
+    async def run_reading(self, flow: Callable[[Context, Unpack[Arguments]], T], *arguments: *Arguments) -> T:
         """Return what a flow returns that may read of the Hub, in a thread of those that may wait for it."""
-        return await to_thread.run_sync(flow, *arguments, limiter=self.reading)
+        return await to_thread.run_sync(flow, self.context, *arguments, limiter=self.reading)
 
     async def parts(self) -> tuple[Part, ...]:
         """Return how each part of the service is at this moment."""
@@ -86,53 +90,50 @@ class Services:
             for name, answer in zip(self._asked, answers, strict=True)
         )  # fmt: skip
 
-    def is_near(self, request: ASGIConnection[Any, Any, Any, Any]) -> bool:
+    def is_near(self, request: Connection) -> bool:
         """Return whether a client is in the networks that may read metrics."""
         return is_within(request, self._proxies, self._near)
 
-    def client(self, request: ASGIConnection[Any, Any, Any, Any]) -> str:
+    def client(self, request: Connection) -> str:
         """Return who asks."""
         return client_of(request, self._proxies)
 
-    async def count_request(self, request: ASGIConnection[Any, Any, Any, Any]) -> None:
+    async def count_request(self, request: Connection) -> None:
         """Count one request of the client. Raises RateLimited."""
         await self.limits.take(self._requests, self.client(request), needs_redis=False)
 
-    async def count_caller(self, caller: Caller) -> None:
-        """Count one request of an account, wherever it comes from. Raises RateLimited."""
-        await self.limits.take(self._requests, f"account:{caller.account_id}", needs_redis=False)
-
-    async def count_code(self, request: Request[Any, Any, Any]) -> None:
+    async def count_code(self, request: HttpRequest) -> None:
         """Count one attempt with an enrolment code. Raises RateLimited."""
         await self.limits.take(self._codes, self.client(request), needs_redis=False)
 
-    async def count_report(self, request: Request[Any, Any, Any]) -> None:
+    async def count_report(self, request: HttpRequest) -> None:
         """Count one report of abuse. Raises RateLimited, or QueueUnavailable where nothing can be counted."""
         await self.limits.take(self._reports, self.client(request), needs_redis=True)
 
-    async def count_submission(self, request: Request[Any, Any, Any], caller: Caller | None) -> None:
+    async def count_submission(self, request: HttpRequest, caller: Caller | None) -> None:
         """Count one result that somebody sends. Raises RateLimited."""
         who = f"account:{caller.account_id}" if caller else self.client(request)
         await self.limits.take(self._submissions, who, needs_redis=False)
 
-    def payer(self, request: Request[Any, Any, Any], caller: Caller | None) -> Payer:
+    def payer(self, request: HttpRequest, caller: Caller | None) -> Payer:
         """Return from whose share an advice is computed."""
         client = self.client(request)
         if caller is None:
             return network_payer(client)
         return account_payer(caller.account_id, client, trusted=caller.trusted)
 
-    def caller_of(self, bearer: str) -> Caller:
-        """Return whose token this is. Blocks. Raises NotAuthenticated."""
-        return accounts.caller_of(self.context.engine, bearer, self.context.clock())
+    async def identified(self, token: str) -> Caller:
+        """Return whose token this is; the request counts as its account's, wherever it comes from.
 
-    def known(self, caller: Caller | None) -> Caller:
-        """Return the caller. Raises NotAuthenticated for somebody without a token."""
-        if caller is None:
-            raise NotAuthenticated("this needs a token: `Authorization: Bearer …`")
+        Raises NotAuthenticated or RateLimited.
+        """
+        now = self.context.clock()
+        caller = await to_thread.run_sync(accounts.caller_of, self.context.engine, token, now)
+        logs.note(account=caller.account_id)
+        await self.limits.take(self._requests, f"account:{caller.account_id}", needs_redis=False)
         return caller
 
-    def authority(self, request: Request[Any, Any, Any]) -> str:
+    def authority(self, request: HttpRequest) -> str:
         """Return `host[:port]` of this service as clients name it, which hosts sign. Empty: it cannot be told."""
         if self.settings.public_url:
             scheme, _, rest = self.settings.public_url.partition("://")
@@ -140,7 +141,7 @@ class Services:
         host = request.headers.get("host", "")
         return host.lower() if _HOST.fullmatch(host) else ""
 
-    def admission(self, request: Request[Any, Any, Any]) -> Callable[[], None]:
+    def admission(self, request: HttpRequest) -> Callable[[], None]:
         """Return what a flow calls, in its thread, before it begins with a repo that was not read here yet."""
         client = self.client(request)
 
@@ -152,18 +153,25 @@ class Services:
     async def _count_new_repo(self, client: str) -> None:
         await self.limits.take(self._new_repos, client, needs_redis=True)
 
-    async def hold(self, request: Request[Any, Any, Any], seconds: int) -> Lease:
+    async def hold(self, request: HttpRequest, seconds: int) -> Lease:
         """Return one of the client's streams. Raises TooManyStreams or QueueUnavailable."""
         waits(request.scope)
         kind = "stream" if request.scope["path"].endswith("/events") else "poll"
         return await self.limits.hold(self.client(request), seconds, kind)
 
-    def address(self, request: Request[Any, Any, Any], path: str) -> str:
+    def location(self, path: str) -> str:
+        """Return the URL of `path` as the operator set it; only the path where nothing is set."""
+        return (self.settings.public_url or "").rstrip("/") + path
+
+    def address(self, request: HttpRequest, path: str) -> str:
         """Return the URL of `path` as the client sees this service; without a believable Host header only the path."""
         if self.settings.public_url:
-            return self.settings.public_url.rstrip("/") + path
+            return self.location(path)
         host = request.headers.get("host", "")
         return f"{request.url.scheme}://{host}{path}" if _HOST.fullmatch(host) else path
+
+
+AppServices: TypeAlias = NamedDependency[Services]
 
 
 class Coalescer(Generic[T]):

@@ -7,9 +7,8 @@ from typing import Annotated, Any
 
 import msgspec
 from anyio import to_thread
-from litestar import Request, Response, Router, delete, get, post
+from litestar import Response, Router, delete, get, post
 from litestar.datastructures import ResponseHeader
-from litestar.di import NamedDependency
 from litestar.openapi.datastructures import ResponseSpec
 from litestar.params import BodyKwarg, FromPath, HeaderParameter, QueryParameter
 
@@ -23,9 +22,10 @@ from service.web.http.body import json_body
 from service.web.http.callers import ANYBODY, SEES_MORE, anyone, for_viewer
 from service.web.http.conditional import conditional
 from service.web.http.follow import STREAM_LEASE_SECONDS, event_id, event_stream, events, wait_until_final
-from service.web.http.formats import Format, media_type_of, wanted_format
-from service.web.http.problems import problem_response, problem_responses
-from service.web.services import Services
+from service.web.http.formats import AsFormat, Format, media_type_of, rendered, wanted_format
+from service.web.http.problems import BODY_PROBLEMS, HUB_PROBLEMS, problem_response, problem_responses
+from service.web.http.types import HttpRequest
+from service.web.services import AppServices, Services
 from service.wire.advice.advice import FINAL, Advice, AdviceEvent, AdviceRequest, CreatedAdvice
 from service.wire.advice.compact import compact
 from service.wire.advice.files import FILE_NAMES, advised_file
@@ -36,19 +36,16 @@ MAX_WAIT_SECONDS = 30
 POLL_SECONDS = 2
 _ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _PROBLEMS = (
-    *("malformed-json", "body-too-large", "unsupported-media-type", "not-acceptable", "invalid-request"),
+    *(*BODY_PROBLEMS, "not-acceptable"),
     *("unknown-hardware", "invalid-hardware", "too-many-streams", "queue-unavailable", "database-unavailable"),
     *("not-authenticated", "rate-limited", "too-many-open-advices", "advice-too-expensive"),
-    *("repo-not-found", "revision-not-found", "repo-gated", "repo-without-gguf", "repo-too-large", "unknown-variant"),
-    *("not-gguf", "truncated-header", "invalid-header", "unsupported-model", "hub-unavailable", "hub-rate-limited"),
-    *("hub-unauthorised", "hub-reply-refused", "advice-failed"),
+    *(*HUB_PROBLEMS, "advice-failed"),
 )
 
 Wait = Annotated[
     int,
     QueryParameter(ge=0, le=MAX_WAIT_SECONDS, description="Seconds to hold the answer until the advice is final."),
 ]
-AsFormat = Annotated[Format | None, QueryParameter(name="format", description="Instead of an Accept header.")]
 Detail = Annotated[
     str,
     QueryParameter(
@@ -74,8 +71,8 @@ _MOST_IDS = 8
 )
 async def request_advice(
     data: Annotated[AdviceRequest, BodyKwarg(examples=[ADVICE_REQUEST])],
-    request: Request[Any, Any, Any],
-    services: NamedDependency[Services],
+    request: HttpRequest,
+    services: AppServices,
     wait: Wait = 0,
     as_format: AsFormat = None,
     detail: Detail = "short",
@@ -85,10 +82,10 @@ async def request_advice(
     A failed advice is answered with its problem when it was waited for.
     """
     form = wanted_format(request, as_format)
-    ready = await to_thread.run_sync(advise.ready_advice, services.context, data)
+    ready = await services.run(advise.ready_advice, data)
     if ready is not None:
         response = await _answered(*ready, request, services, form, detail, created=True)
-        response.headers["Location"] = _location(ready.id, services)
+        response.headers["Location"] = services.location(f"{PATH}/{ready.id}")
         return response
     if not wait:
         return await _requested(data, request, services, form, detail, 0)
@@ -97,14 +94,14 @@ async def request_advice(
 
 
 async def _requested(
-    data: AdviceRequest, request: Request[Any, Any, Any], services: Services, form: Format, detail: str, wait: int
+    data: AdviceRequest, request: HttpRequest, services: Services, form: Format, detail: str, wait: int
 ) -> Response[Any]:
     admit, payer = services.admission(request), services.payer(request, anyone(request))
-    asked = await to_thread.run_sync(advise.request_advice, services.context, data, admit, payer)
+    asked = await services.run(advise.request_advice, data, admit, payer)
     advice = asked.advice
     if wait and advice.state not in FINAL:
         await wait_until_final(services, advice.id, wait)
-        advice = await to_thread.run_sync(advise.read_advice, services.context, advice.id)
+        advice = await services.run(advise.read_advice, advice.id)
     if advice.problem:
         return problem_response(msgspec.structs.replace(advice.problem, instance=f"{PATH}/{advice.id}"))
     created = _created(_with_address(advice, request, services), asked.delete_key)
@@ -112,7 +109,7 @@ async def _requested(
     if advice.state not in FINAL:
         response.status_code = 202
         response.headers = {"Retry-After": str(POLL_SECONDS), "Vary": "Accept", "Cache-Control": "no-store"}
-    response.headers["Location"] = _location(advice.id, services)
+    response.headers["Location"] = services.location(f"{PATH}/{advice.id}")
     if asked.delete_key:
         response.headers["Cache-Control"] = "no-store"
         if form != "json":
@@ -133,8 +130,8 @@ async def _requested(
 )
 async def read_advice(
     advice_id: FromPath[str],
-    request: Request[Any, Any, Any],
-    services: NamedDependency[Services],
+    request: HttpRequest,
+    services: AppServices,
     wait: Wait = 0,
     as_format: AsFormat = None,
     detail: Detail = "short",
@@ -144,16 +141,16 @@ async def read_advice(
     With a token, what the caller's own hosts measured counts in it too.
     """
     form, known = wanted_format(request, as_format), checked_id(advice_id)
-    if wait and (await to_thread.run_sync(advise.advice_progress, services.context, known)).state not in FINAL:
+    if wait and (await services.run(advise.advice_progress, known)).state not in FINAL:
         async with await services.hold(request, MAX_WAIT_SECONDS + 5):
             await wait_until_final(services, known, wait)
     caller = anyone(request)
     if caller is not None:
-        advice = await to_thread.run_sync(advise.read_advice, services.context, known, caller)
+        advice = await services.run(advise.read_advice, known, caller)
         return for_viewer(
             request, _rendered(_with_address(advice, request, services), form, detail), media_type_of(form)
         )
-    version = await to_thread.run_sync(advise.advice_version, services.context, known)
+    version = await services.run(advise.advice_version, known)
     return await _answered(known, version, request, services, form, detail)
 
 
@@ -167,8 +164,8 @@ async def read_advice(
 )
 async def read_advice_file(
     advice_id: FromPath[str],
-    request: Request[Any, Any, Any],
-    services: NamedDependency[Services],
+    request: HttpRequest,
+    services: AppServices,
     form: Annotated[FileFormat, QueryParameter(name="as", description="Which program's.")] = "llama-swap",
     config: Annotated[int, QueryParameter(ge=1, le=1000, description="The rank of the config.")] = 1,
     others: Annotated[
@@ -182,7 +179,7 @@ async def read_advice_file(
     ids = [checked_id(one.strip()) for one in (advice_id, *filter(None, others.split(",")))]
     if len(ids) > _MOST_IDS:
         raise InvalidInput(f"one file is of at most {_MOST_IDS} advices", field="with")
-    advices = [await to_thread.run_sync(advise.read_advice, services.context, one) for one in ids]
+    advices = [await services.run(advise.read_advice, one) for one in ids]
     text = await to_thread.run_sync(advised_file, form, advices, config)
     answer = conditional(request, text.encode(), "text/plain")
     answer.headers["Content-Disposition"] = f'inline; filename="{FILE_NAMES[form]}"'
@@ -203,11 +200,9 @@ async def read_advice_file(
         **problem_responses("advice-not-found", "too-many-streams", "queue-unavailable"),
     },
 )
-async def follow_advice(
-    advice_id: FromPath[str], request: Request[Any, Any, Any], services: NamedDependency[Services]
-) -> Response[Any]:
+async def follow_advice(advice_id: FromPath[str], request: HttpRequest, services: AppServices) -> Response[Any]:
     """The state from the database first, then live progress; a comment line every 15 seconds."""
-    found = await to_thread.run_sync(advise.advice_progress, services.context, checked_id(advice_id))
+    found = await services.run(advise.advice_progress, checked_id(advice_id))
     if found.state in FINAL and request.headers.get("last-event-id") == event_id(found):
         return Response(None, status_code=204)
     lease = await services.hold(request, STREAM_LEASE_SECONDS)
@@ -221,7 +216,7 @@ async def follow_advice(
 )
 async def delete_advice(
     advice_id: FromPath[str],
-    services: NamedDependency[Services],
+    services: AppServices,
     key: Annotated[
         str | None, HeaderParameter(name="X-Advice-Key", description="The `delete_key` of the answer.")
     ] = None,
@@ -229,7 +224,7 @@ async def delete_advice(
     """Takes the key that was given to the one whose request made the advice."""
     if not key:
         raise WrongKey("deleting takes the key that was given when the advice was made", field="X-Advice-Key")
-    await to_thread.run_sync(advise.delete_advice, services.context, checked_id(advice_id), key[:200])
+    await services.run(advise.delete_advice, checked_id(advice_id), key[:200])
 
 
 def checked_id(advice_id: str) -> str:
@@ -239,11 +234,7 @@ def checked_id(advice_id: str) -> str:
     return advice_id
 
 
-def _location(advice_id: str, services: Services) -> str:
-    return (services.settings.public_url or "").rstrip("/") + f"{PATH}/{advice_id}"
-
-
-def _with_address(advice: Advice, request: Request[Any, Any, Any], services: Services) -> Advice:
+def _with_address(advice: Advice, request: HttpRequest, services: Services) -> Advice:
     return msgspec.structs.replace(advice, url=services.address(request, f"{PATH}/{advice.id}"))
 
 
@@ -252,7 +243,7 @@ def _created(advice: Advice, delete_key: str | None) -> CreatedAdvice:
 
 
 async def _answered(
-    advice_id: str, version: str | None, request: Request[Any, Any, Any], services: Services, form: Format, detail: str,
+    advice_id: str, version: str | None, request: HttpRequest, services: Services, form: Format, detail: str,
     *, created: bool = False
 ) -> Response[Any]:  # fmt: skip
     """Return the advice as it is now; a final one as it was kept, if nothing that it says has changed."""
@@ -270,9 +261,9 @@ async def _answered(
 
 
 def _rendered(advice: Advice, form: Format, detail: str) -> bytes:
-    if form == "json":
-        return msgspec.json.encode(compact(advice) if detail == "card" else advice)
-    return (render_text if form == "text" else render_markdown)(advice, detail).encode()
+    if form == "json" and detail == "card":
+        return msgspec.json.encode(compact(advice))
+    return rendered(form, advice, lambda one: render_text(one, detail), lambda one: render_markdown(one, detail))
 
 
 router = Router(

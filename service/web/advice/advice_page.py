@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Literal
 from urllib.parse import urlencode
 
-from anyio import to_thread
-from litestar import Request, Response, Router, get, post
-from litestar.di import NamedDependency
+from litestar import Response, Router, get, post
 from litestar.params import FromPath
 from markupsafe import Markup
 
@@ -20,12 +18,13 @@ from service.errors import WrongKey
 from service.flows.advice import advise
 from service.flows.measuring import validated
 from service.web.advice.advice_api import checked_id
+from service.web.http.types import HttpRequest
 from service.web.pages.forms import query_of, read_form
 from service.web.pages.render import page
 from service.web.pictures.bars import memory_bars, token_bar
 from service.web.pictures.trade import draw_trade
 from service.web.results.curves import MOST_CURVES, Curve, draw
-from service.web.services import Services
+from service.web.services import AppServices
 from service.wire.advice.advice import FINAL, Advice
 from service.wire.advice.card import card_of, fact_of, fact_words, speed_words
 from service.wire.advice.files import files_of
@@ -37,9 +36,7 @@ _VALIDATED = ("done", "cancelled")
 
 
 @get("/advice/{advice_id:str}", sync_to_thread=True)
-def show(
-    advice_id: FromPath[str], request: Request[Any, Any, Any], services: NamedDependency[Services]
-) -> Response[bytes]:
+def show(advice_id: FromPath[str], request: HttpRequest, services: AppServices) -> Response[bytes]:
     """An advice as it is now. Raises AdviceNotFound."""
     advice = advise.read_advice(services.context, checked_id(advice_id))
     validations = validated.validations_of_advice(services.context, advice.id) if advice.configs else []
@@ -73,14 +70,12 @@ def show(
 
 
 @post("/advice/{advice_id:str}/deletion", status_code=200)
-async def delete(
-    advice_id: FromPath[str], request: Request[Any, Any, Any], services: NamedDependency[Services]
-) -> Response[bytes]:
+async def delete(advice_id: FromPath[str], request: HttpRequest, services: AppServices) -> Response[bytes]:
     """Delete an advice with the key in the form. Raises AdviceNotFound or WrongKey."""
     key = (await read_form(request)).value("key")
     if not key:
         raise WrongKey("deleting takes the key that was given when the advice was made", field="key")
-    await to_thread.run_sync(advise.delete_advice, services.context, checked_id(advice_id), key[:200])
+    await services.run(advise.delete_advice, checked_id(advice_id), key[:200])
     return page(request, services, "said.html", title="Deleted", text="The advice and its request are gone.")
 
 
@@ -102,7 +97,7 @@ def _again(advice: Advice) -> str:
     return "/?" + urlencode({"repo": advice.repo, "paste": to_shorthand(advice.hardware)})
 
 
-def _shell(request: Request[Any, Any, Any]) -> Literal["posix", "powershell"]:
+def _shell(request: HttpRequest) -> Literal["posix", "powershell"]:
     """The shell that commands are for: as the address says, else as the browser's system has it."""
     asked = query_of(request).get("shell", "")
     if asked in ("posix", "powershell"):

@@ -8,8 +8,7 @@ from functools import cache
 from typing import Any
 
 from anyio import to_thread
-from litestar import Request, Response, Router, get, post
-from litestar.di import NamedDependency
+from litestar import Response, Router, get, post
 from msgspec.structs import asdict, replace
 
 from service.engine.catalogue import known_cpus, known_gpus
@@ -23,9 +22,10 @@ from service.flows.advice import advise, repos
 from service.flows.advice.fair_queue import Payer
 from service.flows.advice.requests import as_goal
 from service.web.documentation.examples import REPO, RIG
+from service.web.http.types import HttpRequest
 from service.web.pages.forms import Form, converted, field_error, query_of, read_form
 from service.web.pages.render import HTML, page
-from service.web.services import Services
+from service.web.services import AppServices, Services
 from service.wire.advice.advice import AdviceRequest
 from service.wire.problem import problem_of
 
@@ -57,13 +57,13 @@ _READ_SECONDS = 4  # for the page with the key; the advice takes longer
 
 
 @get("/", sync_to_thread=True)
-def start(request: Request[Any, Any, Any], services: NamedDependency[Services]) -> Response[bytes]:
+def start(request: HttpRequest, services: AppServices) -> Response[bytes]:
     """What this is, and the form; fields of the query are typed in."""
     return _start(request, services, Form(query_of(request)), 200)
 
 
 @post("/advice", status_code=200)
-async def ask(request: Request[Any, Any, Any], services: NamedDependency[Services]) -> Response[Any]:
+async def ask(request: HttpRequest, services: AppServices) -> Response[Any]:
     """Ask, and go to the advice; an error comes back next to its field, with everything that was typed.
 
     Without scripts a page with the deletion key comes first: browsers do not reload an address that has a fragment, so
@@ -106,7 +106,7 @@ def _typed(services: Services, form: Form) -> dict[str, str]:
     return {"repo": asked.repo, "paste": rig, **form.values}
 
 
-def _start(request: Request[Any, Any, Any], services: Services, form: Form, status: int) -> Response[bytes]:
+def _start(request: HttpRequest, services: Services, form: Form, status: int) -> Response[bytes]:
     gpus, cpus = _catalogue()
     return page(
         request,

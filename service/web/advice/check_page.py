@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from litestar import Request, Response, Router, get, post
-from litestar.di import NamedDependency
+from litestar import Response, Router, get, post
 
 from service.engine.errors import AdvisorError, InvalidInput
 from service.flows.advice import check
 from service.web.documentation.examples import RIG
+from service.web.http.types import HttpRequest
 from service.web.pages.forms import Form, converted, field_error, query_of, read_form
 from service.web.pages.render import page
 from service.web.pictures.bars import memory_bars
-from service.web.services import Services
+from service.web.services import AppServices, Services
 from service.wire.advice.check import Checked, CheckRequest
 from service.wire.problem import problem_of
 
@@ -21,18 +19,18 @@ _FIELDS = {"command": "command", "hardware": "hardware", "repo": "repo", "model"
 
 
 @get("/check", sync_to_thread=True)
-def ask(request: Request[Any, Any, Any], services: NamedDependency[Services]) -> Response[bytes]:
+def ask(request: HttpRequest, services: AppServices) -> Response[bytes]:
     """The form; fields of the query are typed in."""
     return _page(request, services, Form(query_of(request)), None, 200)
 
 
 @post("/check", status_code=200)
-async def answer(request: Request[Any, Any, Any], services: NamedDependency[Services]) -> Response[bytes]:
+async def answer(request: HttpRequest, services: AppServices) -> Response[bytes]:
     """The check below its form; an error stands at its field, with everything that was typed."""
     form = await read_form(request)
     try:
         admit = services.admission(request)
-        checked = await services.run_reading(check.check_command, services.context, _request(form), admit)
+        checked = await services.run_reading(check.check_command, _request(form), admit)
     except AdvisorError as error:
         wrong = Form(form.values, (field_error(error, _FIELDS),))
         return _page(request, services, wrong, None, problem_of(error).status)
@@ -47,7 +45,7 @@ def _request(form: Form) -> CheckRequest:
 
 
 def _page(
-    request: Request[Any, Any, Any], services: Services, form: Form, checked: Checked | None, status: int
+    request: HttpRequest, services: Services, form: Form, checked: Checked | None, status: int
 ) -> Response[bytes]:
     picture = memory_bars(checked.memory.devices, "memory") if checked else ""
     return page(request, services, "check.html", status=status, form=form, checked=checked, picture=picture, rig=RIG)

@@ -7,8 +7,7 @@ from typing import Annotated, Any
 
 import msgspec
 from anyio import to_thread
-from litestar import Request, Response, Router, get, post
-from litestar.di import NamedDependency
+from litestar import Response, Router, get, post
 from litestar.params import BodyKwarg, QueryParameter
 
 from service.engine.catalogue import known_cpus, known_gpus, resolve
@@ -19,7 +18,8 @@ from service.web.documentation.examples import HARDWARE_QUESTION
 from service.web.documentation.operations import answers
 from service.web.http.body import json_body
 from service.web.http.conditional import conditional
-from service.web.services import Services
+from service.web.http.types import HttpRequest
+from service.web.services import AppServices
 from service.wire.advice.hardware import CpuRows, GpuRows, HardwareQuestion, ParsedHardware
 
 _MAX_ROWS = 1_000
@@ -36,9 +36,7 @@ Search = Annotated[
     summary="GPUs that the catalogue knows",
     responses=answers(200, GpuRows, "Those that match.", "invalid-request"),
 )
-async def list_gpus(
-    request: Request[Any, Any, Any], services: NamedDependency[Services], search: Search = ""
-) -> Response[Any]:
+async def list_gpus(request: HttpRequest, services: AppServices, search: Search = "") -> Response[Any]:
     """Memory as the driver reports it, bandwidth, throughput; null is unknown."""
     return _matching(request, known_gpus(), search)
 
@@ -48,9 +46,7 @@ async def list_gpus(
     summary="CPUs that the catalogue knows",
     responses=answers(200, CpuRows, "Those that match.", "invalid-request"),
 )
-async def list_cpus(
-    request: Request[Any, Any, Any], services: NamedDependency[Services], search: Search = ""
-) -> Response[Any]:
+async def list_cpus(request: HttpRequest, services: AppServices, search: Search = "") -> Response[Any]:
     """Cores, memory channels and speed of their platforms; null is unknown."""
     return _matching(request, known_cpus(), search)
 
@@ -73,7 +69,7 @@ async def list_cpus(
     ),
 )
 async def parse_hardware(
-    data: Annotated[HardwareQuestion, BodyKwarg(examples=[HARDWARE_QUESTION])], services: NamedDependency[Services]
+    data: Annotated[HardwareQuestion, BodyKwarg(examples=[HARDWARE_QUESTION])], services: AppServices
 ) -> ParsedHardware:
     """Shorthand, pasted tool output or a mixture; lists what is assumed because it was not stated."""
     return await to_thread.run_sync(_parsed, data.text)
@@ -84,7 +80,7 @@ def _parsed(text: str) -> ParsedHardware:
     return ParsedHardware(hardware, to_shorthand(hardware), list(resolve(hardware).assumed))
 
 
-def _matching(request: Request[Any, Any, Any], rows: Iterable[GpuRow | CpuRow], search: str) -> Response[Any]:
+def _matching(request: HttpRequest, rows: Iterable[GpuRow | CpuRow], search: str) -> Response[Any]:
     words = search.lower().split()
     found = [row for row in rows if all(word in _names(row) for word in words)]
     body = msgspec.json.encode({"total": len(found), "rows": found[:_MAX_ROWS]})

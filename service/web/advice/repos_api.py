@@ -10,14 +10,15 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 import msgspec
-from litestar import Request, Response, Router, get
-from litestar.di import NamedDependency
+from litestar import Response, Router, get
 from litestar.params import FromPath, QueryParameter
 
 from service.flows.advice import inspect
 from service.web.documentation.operations import answers
 from service.web.http.conditional import conditional
-from service.web.services import Services
+from service.web.http.problems import HUB_PROBLEMS
+from service.web.http.types import HttpRequest
+from service.web.services import AppServices
 from service.wire.advice.advice import REVISION_PATTERN
 from service.wire.advice.repo import RepoView
 
@@ -39,35 +40,20 @@ Revision = Annotated[
         200,
         RepoView,
         "The repo at one commit.",
-        "invalid-request",
-        "repo-not-found",
-        "revision-not-found",
-        "repo-gated",
-        "repo-without-gguf",
-        "repo-too-large",
-        "unknown-variant",
-        "not-gguf",
-        "truncated-header",
-        "invalid-header",
-        "unsupported-model",
-        "hub-unauthorised",
-        "hub-reply-refused",
-        "hub-unavailable",
-        "hub-rate-limited",
-        "service-unavailable",
+        *("invalid-request", *HUB_PROBLEMS, "service-unavailable"),
     ),
 )
 async def inspect_repo(
     owner: FromPath[str],
     name: FromPath[str],
-    request: Request[Any, Any, Any],
-    services: NamedDependency[Services],
+    request: HttpRequest,
+    services: AppServices,
     variant: VariantName = None,
     revision: Revision = None,
 ) -> Response[Any]:
     """Files, metadata, layers, bytes by role and type, sizes of each layer, cache per token."""
     admit = services.admission(request)
-    view = await services.run_reading(inspect.inspect, services.context, f"{owner}/{name}", revision, variant, admit)
+    view = await services.run_reading(inspect.inspect, f"{owner}/{name}", revision, variant, admit)
     return conditional(request, msgspec.json.encode(view), "application/json")
 
 

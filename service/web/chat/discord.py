@@ -5,9 +5,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from anyio import to_thread
-from litestar import Request, Response, post
-from litestar.di import NamedDependency
+from litestar import Response, post
 
 from service.bots.discord.commands import form
 from service.bots.discord.incoming import Completion, Form, IncomingQuestion, Ping, is_signed, read
@@ -17,14 +15,15 @@ from service.engine.errors import AdvisorError
 from service.errors import NotAuthenticated
 from service.flows.chat import chat_accounts, completions
 from service.web.chat.webhooks import admit, admit_completion, require_media_type, require_signature, store_question
-from service.web.services import Services
+from service.web.http.types import HttpRequest
+from service.web.services import AppServices, Services
 
 _PONG, _MESSAGE, _DEFERRED, _CHOICES, _FORM = 1, 4, 5, 8, 9
 _MOST_CHOICES, _LONGEST_CHOICE = 25, 100
 
 
 @post("/discord", status_code=200)
-async def discord(request: Request[Any, Any, Any], services: NamedDependency[Services]) -> Response[dict[str, Any]]:
+async def discord(request: HttpRequest, services: AppServices) -> Response[dict[str, Any]]:
     """Take an interaction; what Discord did not sign, or sent before, is refused with 401."""
     body = await request.body()
     signature = request.headers.get("x-signature-ed25519", "")
@@ -49,7 +48,7 @@ async def discord(request: Request[Any, Any, Any], services: NamedDependency[Ser
 async def _reply(services: Services, interaction: Form | IncomingQuestion) -> Response[dict[str, Any]]:
     if isinstance(interaction, Form):
         await admit(services, interaction.asker)
-        rig = await to_thread.run_sync(chat_accounts.remembered_rig, services.context, interaction.asker.account)
+        rig = await services.run(chat_accounts.remembered_rig, interaction.asker.account)
         return Response({"type": _FORM, "data": form(interaction.verb, {"rig": rig or ""})})
     released = await store_question(services, interaction.id, interaction.asker, interaction.ask, interaction.reply)
     private = {"data": {"flags": EPHEMERAL}} if interaction.reply.private else {}
@@ -60,9 +59,7 @@ async def _choices(services: Services, typed: Completion) -> list[dict[str, str]
     """Nothing is proposed where that fails: what is typed counts all the same."""
     try:
         await admit_completion(services, typed.asker)
-        found = await to_thread.run_sync(
-            completions.completions, services.context, typed.kind, typed.text, typed.asker.account
-        )
+        found = await services.run(completions.completions, typed.kind, typed.text, typed.asker.account)
     except AdvisorError:
         return []
     return [{"name": one, "value": one} for one in found if 0 < len(one) <= _LONGEST_CHOICE][:_MOST_CHOICES]

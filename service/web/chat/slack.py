@@ -6,9 +6,8 @@ import time
 from typing import Any
 
 from anyio import to_thread
-from litestar import Request, Response, post
+from litestar import Response, post
 from litestar.background_tasks import BackgroundTask
-from litestar.di import NamedDependency
 
 from service.bots.replies import of_slack
 from service.bots.sending import new_client, send
@@ -19,13 +18,14 @@ from service.engine.errors import AdvisorError
 from service.errors import NotAuthenticated
 from service.settings import Settings
 from service.web.chat.webhooks import require_media_type, require_signature, store_question
-from service.web.services import Services
+from service.web.http.types import HttpRequest
+from service.web.services import AppServices, Services
 
 _FORM = "application/x-www-form-urlencoded"
 
 
 @post("/slack/commands", status_code=200)
-async def slack_commands(request: Request[Any, Any, Any], services: NamedDependency[Services]) -> Response[Any]:
+async def slack_commands(request: HttpRequest, services: AppServices) -> Response[Any]:
     """Take a slash command; what Slack did not sign, or sent before, is refused with 401."""
     found = read_command(await _signed(request, services), services.settings.slack_hooks)
     if found is None:
@@ -37,7 +37,7 @@ async def slack_commands(request: Request[Any, Any, Any], services: NamedDepende
 
 
 @post("/slack/interactivity", status_code=200)
-async def slack_interactivity(request: Request[Any, Any, Any], services: NamedDependency[Services]) -> Response[Any]:
+async def slack_interactivity(request: HttpRequest, services: AppServices) -> Response[Any]:
     """Take a shortcut or a button; what Slack did not sign, or sent before, is refused with 401.
 
     Slack shows nothing of the answer to this request: why a question is not taken is sent where answers go.
@@ -52,7 +52,7 @@ async def slack_interactivity(request: Request[Any, Any, Any], services: NamedDe
     return _nothing(told)
 
 
-async def _signed(request: Request[Any, Any, Any], services: Services) -> bytes:
+async def _signed(request: HttpRequest, services: Services) -> bytes:
     body = await request.body()
     signature = request.headers.get("x-slack-signature", "")
     timestamp = request.headers.get("x-slack-request-timestamp", "")

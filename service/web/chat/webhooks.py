@@ -6,16 +6,16 @@ Nothing here waits for an answer: a question is a row, and is answered by `worke
 from __future__ import annotations
 
 import hashlib
-from typing import Any
 
 from anyio import to_thread
-from litestar import Request
 from litestar.background_tasks import BackgroundTask
 from litestar.exceptions import HTTPException
 
 from service.errors import NotAllowed, NotAuthenticated
 from service.flows.chat import interactions
+from service.web.http.body import declared_type
 from service.web.http.limits import Bucket
+from service.web.http.types import HttpRequest
 from service.web.services import Services
 from service.wire.bots import Ask, Asker, Reply
 
@@ -23,7 +23,7 @@ _REMEMBERED_SECONDS = 1_200  # twice as long as a signed request is good for, ei
 _TYPED_FOR_ONE = 12  # completions that a person may see for each question he may ask
 
 
-async def require_signature(request: Request[Any, Any, Any], services: Services, good: bool, signature: str) -> None:
+async def require_signature(request: HttpRequest, services: Services, good: bool, signature: str) -> None:
     """Let pass what its platform signed, once. Raises NotAuthenticated, RateLimited for who tries too often."""
     if not good:
         await services.count_request(request)
@@ -33,10 +33,9 @@ async def require_signature(request: Request[Any, Any, Any], services: Services,
         raise NotAuthenticated("this request came before")
 
 
-def require_media_type(request: Request[Any, Any, Any], media_type: str) -> None:
+def require_media_type(request: HttpRequest, media_type: str) -> None:
     """Refuse a body that is declared as something else (400)."""
-    declared = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if declared != media_type:
+    if declared_type(request) != media_type:
         raise HTTPException(status_code=400, detail=f"the body must be {media_type}")
 
 
@@ -69,6 +68,6 @@ async def store_question(services: Services, identity: str, asker: Asker, ask: A
     Raises NotAuthenticated if it came before, RateLimited, NotAllowed, ServiceUnavailable.
     """
     await admit(services, asker)
-    if not await to_thread.run_sync(interactions.take, services.context, identity, asker, ask, reply):
+    if not await services.run(interactions.take, identity, asker, ask, reply):
         raise NotAuthenticated("this question came before")
     return BackgroundTask(to_thread.run_sync, interactions.acknowledged, services.context, identity)

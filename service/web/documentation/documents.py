@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from litestar import Request, Response, Router, get
-from litestar.di import NamedDependency
+from litestar import Response, Router, get
 from litestar.exceptions import NotFoundException
 from litestar.params import FromPath
 
 from service.web.documentation import guides
 from service.web.documentation.document import openapi_json
 from service.web.http.conditional import conditional
+from service.web.http.types import HttpRequest
 from service.web.pages.forms import query_of
 from service.web.pages.render import STATIC_TYPES, page, static_files, versioned
-from service.web.services import Services
+from service.web.services import AppServices, Services
 from service.wire.problem import PAGE
 from service.wire.problem_types import PROBLEM_TYPES
 
@@ -31,7 +29,7 @@ GROUPS = {
 
 
 @get("/docs", sync_to_thread=True)
-def index(request: Request[Any, Any, Any], services: NamedDependency[Services]) -> Response[bytes]:
+def index(request: HttpRequest, services: AppServices) -> Response[bytes]:
     """All pages of the documentation, or what a search finds in them."""
     q = query_of(request).get("q", "")[:200].strip()
     return page(request, services, "docs.html", q=q, found=guides.search(q), groups=_groups(), guides=guides.guides())
@@ -46,7 +44,7 @@ def _groups() -> list[tuple[str, list[str]]]:
 
 
 @get("/docs/{name:str}", sync_to_thread=True)
-def guide(name: FromPath[str], request: Request[Any, Any, Any], services: NamedDependency[Services]) -> Response[bytes]:
+def guide(name: FromPath[str], request: HttpRequest, services: AppServices) -> Response[bytes]:
     """A page of the documentation, or a picture on one."""
     drawn = guides.picture(name)
     return conditional(request, drawn, "image/svg+xml") if drawn else _shown(request, services, name, "")
@@ -54,13 +52,13 @@ def guide(name: FromPath[str], request: Request[Any, Any, Any], services: NamedD
 
 @get("/docs/{name:str}/{part:str}", sync_to_thread=True)
 def guide_part(
-    name: FromPath[str], part: FromPath[str], request: Request[Any, Any, Any], services: NamedDependency[Services]
+    name: FromPath[str], part: FromPath[str], request: HttpRequest, services: AppServices
 ) -> Response[bytes]:
     """One section of a long page."""
     return _shown(request, services, name, part)
 
 
-def _shown(request: Request[Any, Any, Any], services: Services, name: str, part: str) -> Response[bytes]:
+def _shown(request: HttpRequest, services: Services, name: str, part: str) -> Response[bytes]:
     found = guides.guides().get(name)
     if found is None or not (sections := guides.on_page(found, part)):
         raise NotFoundException()
@@ -76,19 +74,19 @@ def _shown(request: Request[Any, Any, Any], services: Services, name: str, part:
 
 
 @get(PAGE, sync_to_thread=False)
-def problems(request: Request[Any, Any, Any], services: NamedDependency[Services]) -> Response[bytes]:
+def problems(request: HttpRequest, services: AppServices) -> Response[bytes]:
     """Every problem, with the way out."""
     return page(request, services, "problems.html", kinds=PROBLEM_TYPES)
 
 
 @get("/openapi.json", sync_to_thread=True)
-def openapi(request: Request[Any, Any, Any]) -> Response[bytes]:
+def openapi(request: HttpRequest) -> Response[bytes]:
     """The OpenAPI document."""
     return conditional(request, openapi_json(), "application/vnd.oai.openapi+json")
 
 
 @get("/static/{digest:str}/{name:str}", sync_to_thread=False)
-def static(digest: FromPath[str], name: FromPath[str], request: Request[Any, Any, Any]) -> Response[bytes]:
+def static(digest: FromPath[str], name: FromPath[str], request: HttpRequest) -> Response[bytes]:
     """A static file under its content's hash."""
     if name not in STATIC_TYPES or versioned(name) != f"/static/{digest}/{name}":
         raise NotFoundException()

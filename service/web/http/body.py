@@ -7,7 +7,6 @@ from collections.abc import Generator
 from typing import Annotated, Any, TypeAlias, TypeVar
 
 import msgspec
-from litestar import Request
 from litestar.dto import AbstractDTO
 from litestar.dto.data_structures import DTOFieldDefinition
 from litestar.exceptions import HTTPException
@@ -17,6 +16,7 @@ from litestar.typing import FieldDefinition
 
 from service.engine.decoding import wrong_value
 from service.engine.errors import AdvisorError, InvalidInput
+from service.web.http.types import HttpRequest
 
 T = TypeVar("T")
 _WITH_BODY = ("POST", "PUT", "PATCH")
@@ -74,11 +74,16 @@ def decoded(body: bytes, kind: type[T]) -> T:
         raise MalformedJson(str(error)) from error
 
 
-async def require_json(request: Request[Any, Any, Any]) -> None:
+def declared_type(request: HttpRequest) -> str:
+    """Return the media type that a body is declared as, without its parameters; empty where nothing says it."""
+    return request.headers.get("content-type", "").partition(";")[0].strip().lower()
+
+
+async def require_json(request: HttpRequest) -> None:
     """Refuse a body that is not declared as JSON (415), and one that is declared or sent empty (400)."""
     if request.method not in _WITH_BODY:
         return
-    declared = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    declared = declared_type(request)
     if declared != "application/json":
         shown = f"it is declared as {declared[:80]}" if declared else "nothing says what it is"
         raise HTTPException(status_code=415, detail=f"the body must be application/json; {shown}")

@@ -6,11 +6,10 @@ import re
 from collections.abc import Sequence
 from functools import lru_cache
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
-from typing import Any, TypeAlias
-
-from litestar.connection import ASGIConnection
+from typing import TypeAlias
 
 from service.errors import InvalidSetting
+from service.web.http.types import Connection
 
 Address: TypeAlias = IPv4Address | IPv6Address
 Network: TypeAlias = IPv4Network | IPv6Network
@@ -29,15 +28,13 @@ def networks(texts: Sequence[str], setting: str = "ADVISOR_TRUSTED_PROXIES") -> 
         raise InvalidSetting(f"{setting}: {error}", field=setting) from error
 
 
-def client_of(request: ASGIConnection[Any, Any, Any, Any], trusted: Sequence[Network]) -> str:
+def client_of(request: Connection, trusted: Sequence[Network]) -> str:
     """Return the client's address, an IPv6 one as its /64, which is what one customer gets."""
     address = _address_of(request, trusted)
     return _key(address) if address else UNKNOWN
 
 
-def is_within(
-    request: ASGIConnection[Any, Any, Any, Any], trusted: Sequence[Network], within: Sequence[Network]
-) -> bool:
+def is_within(request: Connection, trusted: Sequence[Network], within: Sequence[Network]) -> bool:
     """Return whether the client is in one of `within`. Who comes by a proxy that is not trusted may be anybody: no."""
     if any(name in request.headers for name in _OF_PROXIES):
         nearest = _address(request.client.host) if request.client else None
@@ -47,7 +44,7 @@ def is_within(
     return address is not None and any(address in network for network in within)
 
 
-def _address_of(request: ASGIConnection[Any, Any, Any, Any], trusted: Sequence[Network]) -> Address | None:
+def _address_of(request: Connection, trusted: Sequence[Network]) -> Address | None:
     """The nearest hop is the connection's; each trusted one is replaced by the address it reports, from the right."""
     nearest = request.client.host if request.client else UNKNOWN
     # A proxy may append its line to the client's own instead of joining them: the last one is the nearest hop's.

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-from typing import Any
 
-from litestar import Request, Response
+from litestar import Response
+
+from service.web.http.types import HttpRequest
 
 REVALIDATE = "no-cache"  # may be kept, but must be asked for again
 
@@ -16,7 +17,7 @@ def etag_of(body: bytes) -> str:
 
 
 def conditional(
-    request: Request[Any, Any, Any],
+    request: HttpRequest,
     body: bytes,
     media_type: str,
     *,
@@ -34,13 +35,13 @@ def conditional(
     return Response(body, status_code=200, headers=headers, media_type=media_type)
 
 
-def fails(request: Request[Any, Any, Any], etag: str) -> bool:
+def fails(request: HttpRequest, etag: str) -> bool:
     """Return whether `If-Match` asks for something else, by strong comparison (RFC 9110, section 13.1.1)."""
     wanted = request.headers.get("if-match")
     return wanted is not None and wanted.strip() != "*" and etag not in _tags(wanted)
 
 
-def is_known(request: Request[Any, Any, Any], etag: str) -> bool:
+def is_known(request: HttpRequest, etag: str) -> bool:
     """Return whether `If-None-Match` has it already, by weak comparison (RFC 9110, section 13.1.2)."""
     known = request.headers.get("if-none-match", "")
     is_read = request.method in ("GET", "HEAD")

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, TypeAlias
+from collections.abc import Callable
+from typing import Annotated, Literal, TypeAlias, TypeVar
 
-from litestar import Request
+import msgspec
 from litestar.exceptions import HTTPException
+from litestar.params import QueryParameter
 
 from service.engine.errors import InvalidInput
+from service.web.http.types import HttpRequest
 
 Format: TypeAlias = Literal["json", "text", "markdown"]
+AsFormat = Annotated[Format | None, QueryParameter(name="format", description="Instead of an Accept header.")]
+T = TypeVar("T")
 MEDIA_TYPES: dict[str, Format] = {"application/json": "json", "text/plain": "text", "text/markdown": "markdown"}
 
 
@@ -18,7 +23,12 @@ def media_type_of(form: Format) -> str:
     return next(kind for kind, name in MEDIA_TYPES.items() if name == form)
 
 
-def wanted_format(request: Request[Any, Any, Any], asked: Format | None) -> Format:
+def rendered(form: Format, what: T, as_text: Callable[[T], str], as_markdown: Callable[[T], str]) -> bytes:
+    """Return `what` in a format: JSON, or as the two functions say it."""
+    return msgspec.json.encode(what) if form == "json" else (as_text if form == "text" else as_markdown)(what).encode()
+
+
+def wanted_format(request: HttpRequest, asked: Format | None) -> Format:
     """Return the format that `?format=` or else the Accept header asks for. Raises 406 when there is none."""
     if asked:
         return asked

@@ -7,7 +7,7 @@ from http import HTTPStatus
 from typing import Any
 
 import msgspec
-from litestar import Request, Response
+from litestar import Response
 from litestar.exceptions import HTTPException, InternalServerException, ValidationException
 from litestar.openapi.datastructures import ResponseSpec
 from litestar.openapi.spec import Example
@@ -16,12 +16,22 @@ from service import metrics
 from service.engine.errors import AdvisorError
 from service.logs import Log
 from service.web.http.limits import MAX_BODY_BYTES
+from service.web.http.types import HttpRequest
 from service.wire.problem import MEDIA_TYPE, Problem, problem, problem_of
 from service.wire.problem_types import PROBLEM_TYPES
 
 log = Log("web")
 
 BODY_PROBLEMS = ("malformed-json", "body-too-large", "unsupported-media-type", "invalid-request")
+HUB_PROBLEMS = (
+    *("repo-not-found", "revision-not-found", "repo-gated", "repo-without-gguf", "repo-too-large", "unknown-variant"),
+    *("not-gguf", "truncated-header", "invalid-header", "unsupported-model", "hub-unauthorised"),
+    *("hub-reply-refused", "hub-unavailable", "hub-rate-limited"),
+)  # of reading the headers of a repo
+RUN_PROBLEMS = (
+    *("invalid-flags", "unknown-hardware", "invalid-hardware", "unknown-variant", "rate-limited"),
+    *(*HUB_PROBLEMS, "service-unavailable"),
+)  # of looking at a command of somebody, on their hardware
 _RETRY_SECONDS = 5  # for what the service cannot tell better: long enough for a restart of one of its parts
 _NAMES = {
     "as_format": "format",
@@ -55,12 +65,12 @@ def problem_response(body: Problem, headers: dict[str, str] | None = None) -> Re
     return Response(body, status_code=body.status, media_type=MEDIA_TYPE, headers=found)
 
 
-def on_advisor_error(request: Request[Any, Any, Any], error: AdvisorError) -> Response[Problem]:
+def on_advisor_error(request: HttpRequest, error: AdvisorError) -> Response[Problem]:
     """Answer an expected failure."""
     return problem_response(problem_of(error))
 
 
-def on_validation(request: Request[Any, Any, Any], error: ValidationException) -> Response[Problem]:
+def on_validation(request: HttpRequest, error: ValidationException) -> Response[Problem]:
     """Answer a wrong path or query parameter with its name."""
     first = next((item for item in error.extra or [] if isinstance(item, dict)), {})
     message = str(first.get("message", "a parameter of the request is wrong"))
@@ -68,7 +78,7 @@ def on_validation(request: Request[Any, Any, Any], error: ValidationException) -
     return problem_response(problem("invalid-request", message, field=_NAMES.get(key, key) if key else None))
 
 
-def on_http(request: Request[Any, Any, Any], error: HTTPException) -> Response[Problem]:
+def on_http(request: HttpRequest, error: HTTPException) -> Response[Problem]:
     """Answer what the framework refuses: unknown paths and methods, large bodies."""
     slug = _SLUGS.get(error.status_code, "internal")
     if isinstance(error, InternalServerException) and "disconnected" in error.detail:  # and nobody reads this
@@ -82,7 +92,7 @@ def on_http(request: Request[Any, Any, Any], error: HTTPException) -> Response[P
     return problem_response(problem(slug, details.get(slug, error.detail)), headers=dict(error.headers or {}))
 
 
-def on_crash(request: Request[Any, Any, Any], error: Exception) -> Response[Problem]:
+def on_crash(request: HttpRequest, error: Exception) -> Response[Problem]:
     """Answer what nobody planned, and log it; the answer tells nothing of the inside."""
     log.error("request.failed", error, path=request.scope.get("path_template"))
     return problem_response(problem("internal", "this should not have happened; it has been logged"))

@@ -7,16 +7,16 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import msgspec
-from litestar import Request
 from litestar.openapi.spec import Operation, Parameter, Schema
 
 from service.engine.decoding import wrong_value
 from service.engine.errors import InvalidInput
+from service.web.http.types import HttpRequest
 
 T = TypeVar("T")
 
 
-async def require_single(request: Request[Any, Any, Any]) -> None:
+async def require_single(request: HttpRequest) -> None:
     """Refuse a parameter that is given twice: what is meant would be a guess. Raises InvalidInput with its name."""
     given = [name for name, _ in request.query_params.multi_items()]
     twice = next((name for i, name in enumerate(given) if name in given[:i]), None)
@@ -24,7 +24,7 @@ async def require_single(request: Request[Any, Any, Any]) -> None:
         raise InvalidInput(f"{twice[:100]!r} is given twice", field=twice[:100] or "query")
 
 
-def query_of(request: Request[Any, Any, Any], kind: type[T], *others: str) -> T:
+def query_of(request: HttpRequest, kind: type[T], *others: str) -> T:
     """Return the query as a `kind`; an empty value is none, as forms send it. `others`: parameters that are not its.
 
     Raises InvalidInput with the name of the parameter.

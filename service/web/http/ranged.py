@@ -8,18 +8,17 @@ from pathlib import Path
 from typing import Any
 
 import anyio
-from litestar import Request, Response
+from litestar import Response
 from litestar.response import Stream
 
 from service.web.http.conditional import fails, is_known
+from service.web.http.types import HttpRequest
 
 _RANGE = re.compile(r"bytes=(?:([0-9]{1,18})-([0-9]{0,18})|-([0-9]{1,18}))", re.ASCII)
 _PIECE = 64 << 10
 
 
-def file_answer(
-    request: Request[Any, Any, Any], path: Path, digest: str, media_type: str, cache_control: str
-) -> Response[Any]:
+def file_answer(request: HttpRequest, path: Path, digest: str, media_type: str, cache_control: str) -> Response[Any]:
     """Return a file of this disk: 200, 206 for one range of it, 304, 412 or 416. `digest`: hex, of its content.
 
     Several ranges are answered with the whole file, as a server may; so is a range with an `If-Range` that differs.

@@ -2,33 +2,29 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from anyio import to_thread
-from litestar import Request, Response, Router, get, post
-from litestar.di import NamedDependency
+from litestar import Response, Router, get, post
 
 from service.engine.errors import AdvisorError
 from service.errors import NotAuthenticated
 from service.flows.measuring import hosts
+from service.web.http.types import HttpRequest
 from service.web.pages.forms import Form, converted, field_error, read_form
 from service.web.pages.render import page
-from service.web.services import Services
+from service.web.services import AppServices, Services
 from service.wire.measuring.hosts import Enrolment, EnrolmentRequest
 from service.wire.problem import problem_of
 
-_MOST_TOKEN = 200
 _FIELDS = {name: name for name in ("token", "visibility")}
 
 
 @get("/hosts/new", sync_to_thread=False)
-def ask(request: Request[Any, Any, Any], services: NamedDependency[Services]) -> Response[bytes]:
+def ask(request: HttpRequest, services: AppServices) -> Response[bytes]:
     """The form."""
     return page(request, services, "add_host.html", form=Form(), made=None)
 
 
 @post("/hosts/new", status_code=200)
-async def add(request: Request[Any, Any, Any], services: NamedDependency[Services]) -> Response[bytes]:
+async def add(request: HttpRequest, services: AppServices) -> Response[bytes]:
     """The line to type on the new machine. The token in the form is for this request, and never written into a page."""
     typed = await read_form(request)
     kept = Form({name: value for name, value in typed.values.items() if name != "token"})
@@ -41,15 +37,14 @@ async def add(request: Request[Any, Any, Any], services: NamedDependency[Service
     return page(request, services, "add_host.html", form=kept, made=made)
 
 
-async def _enrolment(request: Request[Any, Any, Any], services: Services, typed: Form) -> Enrolment:
+async def _enrolment(request: HttpRequest, services: Services, typed: Form) -> Enrolment:
     token = typed.value("token")
-    if not token or len(token) > _MOST_TOKEN:
+    if not token:
         raise NotAuthenticated("this takes a token with the scope `host`", field="token")
-    caller = await to_thread.run_sync(services.caller_of, token)
-    await services.count_caller(caller)
+    caller = await services.identified(token)
     asked = converted({"visibility": typed.value("visibility") or "private"}, EnrolmentRequest)
     address = services.address(request, "")
-    return await to_thread.run_sync(hosts.create_enrolment, services.context, caller, asked, address)
+    return await services.run(hosts.create_enrolment, caller, asked, address)
 
 
 router = Router("/", route_handlers=[ask, add])

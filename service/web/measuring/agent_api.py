@@ -7,8 +7,7 @@ from typing import Any, TypeVar
 
 import anyio
 from anyio import to_thread
-from litestar import Request, Response, Router, post
-from litestar.di import NamedDependency
+from litestar import Response, Router, post
 from litestar.openapi.datastructures import ResponseSpec
 from litestar.params import FromPath, JSONBody
 
@@ -21,7 +20,8 @@ from service.web.documentation.operations import answer, answers, taking
 from service.web.http.access_log import waits
 from service.web.http.body import decoded, json_body
 from service.web.http.problems import BODY_PROBLEMS, problem_responses
-from service.web.services import Services
+from service.web.http.types import HttpRequest
+from service.web.services import AppServices, Services
 from service.wire.measuring.agent import (
     Accepted,
     EnrolledHost,
@@ -49,15 +49,15 @@ _LOOK_SECONDS = 10.0  # between two looks of a host that waits, where nobody wak
 _NO_STORE = {"Cache-Control": "no-store"}
 
 
-async def signed(request: Request[Any, Any, Any], services: Services, kind: type[T]) -> tuple[SignedHost, T]:
+async def signed(request: HttpRequest, services: Services, kind: type[T]) -> tuple[SignedHost, T]:
     """Return the host that signed this request, and its body. A bad signature is found before a bad body."""
     call = await signed_call(request, services)
-    host = await to_thread.run_sync(signed_calls.authenticate, services.context, call)
+    host = await services.run(signed_calls.authenticate, call)
     logs.note(host_id=host.id)
     return host, _decoded(call.body, kind)
 
 
-async def signed_call(request: Request[Any, Any, Any], services: Services) -> SignedCall:
+async def signed_call(request: HttpRequest, services: Services) -> SignedCall:
     """Return the request as its signature covers it."""
     return SignedCall(
         authority=services.authority(request),
@@ -81,12 +81,10 @@ def _decoded(body: bytes, kind: type[T]) -> T:
     summary="Ask whose code this is",
     responses=answers(200, Greeted, "Who made the code.", "enrolment-code-unknown", *_BODY),
 )
-async def greet(
-    data: JSONBody[Greeting], request: Request[Any, Any, Any], services: NamedDependency[Services]
-) -> Response[Greeted]:
+async def greet(data: JSONBody[Greeting], request: HttpRequest, services: AppServices) -> Response[Greeted]:
     """For the person at the machine to confirm, before the machine's key is sent."""
     await services.count_code(request)
-    greeted = await to_thread.run_sync(hosts.greet, services.context, data.code, services.address(request, ""))
+    greeted = await services.run(hosts.greet, data.code, services.address(request, ""))
     return Response(greeted, headers=_NO_STORE)
 
 
@@ -104,12 +102,10 @@ async def greet(
         *_BODY,
     ),
 )
-async def enrol_host(
-    data: JSONBody[NewHost], request: Request[Any, Any, Any], services: NamedDependency[Services]
-) -> Response[EnrolledHost]:
+async def enrol_host(data: JSONBody[NewHost], request: HttpRequest, services: AppServices) -> Response[EnrolledHost]:
     """A code, the machine's public key, and proof that it has the private one."""
     await services.count_code(request)
-    enrolled = await to_thread.run_sync(hosts.enrol, services.context, data, services.authority(request))
+    enrolled = await services.run(hosts.enrol, data, services.authority(request))
     return Response(enrolled, headers=_NO_STORE)
 
 
@@ -120,11 +116,11 @@ async def enrol_host(
     security=[{"HostSignature": []}],
     responses=answers(201, Session, "A token for an hour.", *SIGNED_PROBLEMS),
 )
-async def open_session(request: Request[Any, Any, Any], services: NamedDependency[Services]) -> Response[Session]:
+async def open_session(request: HttpRequest, services: AppServices) -> Response[Session]:
     """Signed like every call, with `{}` as its body; an earlier session of the host ends."""
     call = await signed_call(request, services)
     _decoded(call.body, Nothing)
-    session = await to_thread.run_sync(signed_calls.open_session, services.context, call)
+    session = await services.run(signed_calls.open_session, call)
     return Response(session, headers=_NO_STORE)
 
 
@@ -137,10 +133,10 @@ async def open_session(request: Request[Any, Any, Any], services: NamedDependenc
     security=SIGNED,
     responses=problem_responses("invalid-hardware", *SIGNED_PROBLEMS),
 )
-async def send_probe(request: Request[Any, Any, Any], services: NamedDependency[Services]) -> None:
+async def send_probe(request: HttpRequest, services: AppServices) -> None:
     """Hardware, engine builds and models, as the schema `Probe` has them; they replace what was sent before."""
     host, probe = await signed(request, services, Probe)
-    await to_thread.run_sync(hosts.save_probe, services.context, host, probe)
+    await services.run(hosts.save_probe, host, probe)
 
 
 @post(
@@ -151,10 +147,10 @@ async def send_probe(request: Request[Any, Any, Any], services: NamedDependency[
     security=SIGNED,
     responses=problem_responses(*SIGNED_PROBLEMS),
 )
-async def leave(request: Request[Any, Any, Any], services: NamedDependency[Services]) -> None:
+async def leave(request: HttpRequest, services: AppServices) -> None:
     """The host is revoked by its own wish; `{}` as the body."""
     host, _ = await signed(request, services, Nothing)
-    await to_thread.run_sync(hosts.leave, services.context, host)
+    await services.run(hosts.leave, host)
 
 
 @post(
@@ -169,7 +165,7 @@ async def leave(request: Request[Any, Any, Any], services: NamedDependency[Servi
         **problem_responses("too-many-streams", *SIGNED_PROBLEMS),
     },
 )
-async def lease_run(request: Request[Any, Any, Any], services: NamedDependency[Services]) -> Response[Any]:
+async def lease_run(request: HttpRequest, services: AppServices) -> Response[Any]:
     """Waits up to 25 seconds for one. What the host held before goes back to the queue."""
     host, asked = await signed(request, services, LeaseRequest)
     runs.require_active(host)
@@ -219,12 +215,10 @@ async def _waited_for(services: Services, host: SignedHost, seconds: int) -> Lea
         200, Renewed, "The lease is renewed, or the run must stop.", "run-not-found", "lease-lost", *SIGNED_PROBLEMS
     ),
 )
-async def note_progress(
-    run_id: FromPath[str], request: Request[Any, Any, Any], services: NamedDependency[Services]
-) -> Response[Renewed]:
+async def note_progress(run_id: FromPath[str], request: HttpRequest, services: AppServices) -> Response[Renewed]:
     """Three times in a lease, with the rows that are new."""
     host, said = await signed(request, services, Progress)
-    renewed = await to_thread.run_sync(runs.note_progress, services.context, host, run_id, said)
+    renewed = await services.run(runs.note_progress, host, run_id, said)
     return Response(renewed, headers=_NO_STORE)
 
 
@@ -237,12 +231,10 @@ async def note_progress(
     security=SIGNED,
     responses=answers(200, Accepted, "It is stored.", "run-not-found", "lease-lost", *SIGNED_PROBLEMS),
 )
-async def report_run(
-    run_id: FromPath[str], request: Request[Any, Any, Any], services: NamedDependency[Services]
-) -> Response[Accepted]:
+async def report_run(run_id: FromPath[str], request: HttpRequest, services: AppServices) -> Response[Accepted]:
     """Rows or a failure; the same report again is answered the same."""
     host, said = await signed(request, services, Report)
-    accepted = await to_thread.run_sync(runs.report, services.context, host, run_id, said)
+    accepted = await services.run(runs.report, host, run_id, said)
     return Response(accepted, headers=_NO_STORE)
 
 

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
-from anyio import to_thread
-from litestar import Request, Response, Router, delete, get, patch, post
-from litestar.di import NamedDependency
+from litestar import Response, Router, delete, get, patch, post
 from litestar.params import BodyKwarg, FromPath
 
 from service.flows.measuring import hosts
 from service.web.documentation.examples import ENROLMENT_REQUEST, HOST_CHANGE
 from service.web.documentation.operations import answers
 from service.web.http.body import json_body
-from service.web.http.callers import ANYBODY, PRIVATE, PROBLEMS, SECURITY, anyone, caller_of, knows, scoped
+from service.web.http.callers import ANYBODY, PRIVATE, PROBLEMS, SECURITY, anyone, caller_of, known, knows, scoped
 from service.web.http.problems import BODY_PROBLEMS, problem_responses
-from service.web.services import Services
+from service.web.http.types import HttpRequest
+from service.web.services import AppServices
 from service.wire.measuring.hosts import Account, Enrolment, EnrolmentRequest, Host, HostChange
 
 PATH = "/v1/hosts"
@@ -28,9 +27,9 @@ PATH = "/v1/hosts"
     guards=[knows],
     responses=answers(200, Account, "The account, and the token's scopes.", *PROBLEMS),
 )
-async def read_account(request: Request[Any, Any, Any], services: NamedDependency[Services]) -> Response[Account]:
+async def read_account(request: HttpRequest, services: AppServices) -> Response[Account]:
     """The name that the operator gave, or the chat's own."""
-    caller = services.known(anyone(request))
+    caller = known(request)
     return Response(Account(name=caller.name, scopes=list(caller.scopes)), headers=PRIVATE)
 
 
@@ -43,12 +42,12 @@ async def read_account(request: Request[Any, Any, Any], services: NamedDependenc
 )
 async def create_enrolment(
     data: Annotated[EnrolmentRequest, BodyKwarg(examples=[ENROLMENT_REQUEST])],
-    request: Request[Any, Any, Any],
-    services: NamedDependency[Services],
+    request: HttpRequest,
+    services: AppServices,
 ) -> Response[Enrolment]:
     """A single-use code for one machine, good for ten minutes, and the line to type there."""
     address = services.address(request, "")
-    enrolment = await to_thread.run_sync(hosts.create_enrolment, services.context, caller_of(request), data, address)
+    enrolment = await services.run(hosts.create_enrolment, caller_of(request), data, address)
     return Response(enrolment, headers=PRIVATE)
 
 
@@ -58,9 +57,9 @@ async def create_enrolment(
     **ANYBODY,
     responses=answers(200, list[Host], "Public hosts; one's own too.", *PROBLEMS),
 )
-async def list_hosts(request: Request[Any, Any, Any], services: NamedDependency[Services]) -> Response[list[Host]]:
+async def list_hosts(request: HttpRequest, services: AppServices) -> Response[list[Host]]:
     """The public hosts; with a token, also one's own, with what is for their owner only."""
-    found = await to_thread.run_sync(hosts.list_hosts, services.context, anyone(request))
+    found = await services.run(hosts.list_hosts, anyone(request))
     return Response(found, headers=PRIVATE)
 
 
@@ -70,11 +69,9 @@ async def list_hosts(request: Request[Any, Any, Any], services: NamedDependency[
     **ANYBODY,
     responses=answers(200, Host, "The host.", "host-not-found", *PROBLEMS),
 )
-async def read_host(
-    host_id: FromPath[str], request: Request[Any, Any, Any], services: NamedDependency[Services]
-) -> Response[Host]:
+async def read_host(host_id: FromPath[str], request: HttpRequest, services: AppServices) -> Response[Host]:
     """A public host, or one's own."""
-    found = await to_thread.run_sync(hosts.read_host, services.context, host_id, anyone(request))
+    found = await services.run(hosts.read_host, host_id, anyone(request))
     return Response(found, headers=PRIVATE)
 
 
@@ -90,11 +87,11 @@ async def read_host(
 async def change_host(
     host_id: FromPath[str],
     data: Annotated[HostChange, BodyKwarg(examples=[HOST_CHANGE])],
-    request: Request[Any, Any, Any],
-    services: NamedDependency[Services],
+    request: HttpRequest,
+    services: AppServices,
 ) -> Response[Host]:
     """For its owner: `active` approves a waiting host, or ends a pause."""
-    found = await to_thread.run_sync(hosts.change_host, services.context, host_id, data, caller_of(request))
+    found = await services.run(hosts.change_host, host_id, data, caller_of(request))
     return Response(found, headers=PRIVATE)
 
 
@@ -105,11 +102,9 @@ async def change_host(
     guards=[knows],
     responses=problem_responses("host-not-found", *PROBLEMS),
 )
-async def revoke_host(
-    host_id: FromPath[str], request: Request[Any, Any, Any], services: NamedDependency[Services]
-) -> None:
+async def revoke_host(host_id: FromPath[str], request: HttpRequest, services: AppServices) -> None:
     """For its owner, and for operators: its session ends at once, its key is worth nothing. Results stay."""
-    await to_thread.run_sync(hosts.revoke_host, services.context, host_id, services.known(anyone(request)))
+    await services.run(hosts.revoke_host, host_id, known(request))
 
 
 router = Router(

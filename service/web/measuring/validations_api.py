@@ -8,9 +8,8 @@ from typing import Annotated, Any
 
 import msgspec
 from anyio import to_thread
-from litestar import Request, Response, Router, delete, get, post
+from litestar import Response, Router, delete, get, post
 from litestar.datastructures import ResponseHeader
-from litestar.di import NamedDependency
 from litestar.openapi.datastructures import ResponseSpec
 from litestar.params import BodyKwarg, FromPath
 
@@ -34,7 +33,8 @@ from service.web.http.callers import (
 from service.web.http.follow import STREAM_LEASE_SECONDS, event_stream, looks, sse, stream
 from service.web.http.limits import Lease
 from service.web.http.problems import BODY_PROBLEMS, problem_responses
-from service.web.services import Services
+from service.web.http.types import HttpRequest
+from service.web.services import AppServices, Services
 from service.wire.measuring.runs import ConfigHosts, Run, Validation, ValidationEvent, ValidationRequest
 
 PATH = "/v1/validations"
@@ -59,16 +59,14 @@ PATH = "/v1/validations"
 async def request_validation(
     advice_id: FromPath[str],
     data: Annotated[ValidationRequest, BodyKwarg(examples=[VALIDATION_REQUEST])],
-    request: Request[Any, Any, Any],
-    services: NamedDependency[Services],
+    request: HttpRequest,
+    services: AppServices,
     key: IdempotencyKey = None,
 ) -> Response[Validation]:
     """By default the best two configs, the best of the other engine, and the command in use where one was given."""
-    asked = await to_thread.run_sync(
-        validate.request_validation, services.context, caller_of(request), advice_id, data, checked(key)
-    )
+    asked = await services.run(validate.request_validation, caller_of(request), advice_id, data, checked(key))
     validation = _with_address(asked.validation, request, services)
-    headers = {"Location": (services.settings.public_url or "").rstrip("/") + f"{PATH}/{validation.id}"}
+    headers = {"Location": services.location(f"{PATH}/{validation.id}")}
     status = 201 if asked.is_new else 200
     return Response(validation, status_code=status, headers=headers | {"Cache-Control": "no-store"})
 
@@ -88,10 +86,10 @@ async def request_validation(
     ),
 )
 async def hosts_of_advice(
-    advice_id: FromPath[str], request: Request[Any, Any, Any], services: NamedDependency[Services]
+    advice_id: FromPath[str], request: HttpRequest, services: AppServices
 ) -> Response[list[ConfigHosts]]:
     """Public hosts and, with a token, one's own."""
-    found = await to_thread.run_sync(validate.hosts_of_advice, services.context, anyone(request), advice_id)
+    found = await services.run(validate.hosts_of_advice, anyone(request), advice_id)
     return Response(found, headers=PRIVATE)
 
 
@@ -104,15 +102,13 @@ async def hosts_of_advice(
     ),
     response_headers=[ResponseHeader(name="ETag", description="For `If-None-Match`.", documentation_only=True)],
 )
-async def read_validation(
-    validation_id: FromPath[str], request: Request[Any, Any, Any], services: NamedDependency[Services]
-) -> Response[bytes]:
+async def read_validation(validation_id: FromPath[str], request: HttpRequest, services: AppServices) -> Response[bytes]:
     """Its runs, with what was measured next to what was predicted.
 
     One in which a private host may measure answers its asker, the host's owner and operators; for others it is not
     there.
     """
-    found = await to_thread.run_sync(validated.read_validation, services.context, validation_id, anyone(request))
+    found = await services.run(validated.read_validation, validation_id, anyone(request))
     body = msgspec.json.encode(_with_address(found, request, services))
     return for_viewer(request, body, "application/json")
 
@@ -132,11 +128,9 @@ async def read_validation(
         **problem_responses("validation-not-found", "too-many-streams", "queue-unavailable", *SEES_MORE),
     },
 )
-async def follow_validation(
-    validation_id: FromPath[str], request: Request[Any, Any, Any], services: NamedDependency[Services]
-) -> Response[Any]:
+async def follow_validation(validation_id: FromPath[str], request: HttpRequest, services: AppServices) -> Response[Any]:
     """The state from the database first, then rows as they are measured; a comment line every 15 seconds."""
-    found = await to_thread.run_sync(validated.read_validation, services.context, validation_id, anyone(request))
+    found = await services.run(validated.read_validation, validation_id, anyone(request))
     if found.state in FINAL and request.headers.get("last-event-id") == final_id(found):
         return Response(None, status_code=204)
     lease = await services.hold(request, STREAM_LEASE_SECONDS)
@@ -149,14 +143,12 @@ async def follow_validation(
     **scoped("validate"),
     responses=problem_responses("validation-not-found", *PROBLEMS),
 )
-async def cancel_validation(
-    validation_id: FromPath[str], request: Request[Any, Any, Any], services: NamedDependency[Services]
-) -> None:
+async def cancel_validation(validation_id: FromPath[str], request: HttpRequest, services: AppServices) -> None:
     """Its runs that are not final end; a host that measures one is told so within its next renewal."""
-    await to_thread.run_sync(validated.cancel_validation, services.context, caller_of(request), validation_id)
+    await services.run(validated.cancel_validation, caller_of(request), validation_id)
 
 
-def _with_address(validation: Validation, request: Request[Any, Any, Any], services: Services) -> Validation:
+def _with_address(validation: Validation, request: HttpRequest, services: Services) -> Validation:
     return msgspec.structs.replace(validation, url=services.address(request, f"{PATH}/{validation.id}"))
 
 

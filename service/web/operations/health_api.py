@@ -6,14 +6,13 @@ from typing import Any
 
 import msgspec
 from litestar import Response, Router, get
-from litestar.di import NamedDependency
 from litestar.openapi.spec import Example
 
 from service import __version__
 from service.errors import ServiceUnavailable
 from service.web.documentation.operations import answer
 from service.web.http.problems import problem_response
-from service.web.services import Services
+from service.web.services import AppServices
 from service.wire.health import Health, NotReady, Readiness
 from service.wire.problem import MEDIA_TYPE, problem
 
@@ -40,7 +39,7 @@ def health() -> Health:
         503: answer(NotReady, "Some do not.", Example("service-unavailable", value=_EXAMPLE), media_type=MEDIA_TYPE),
     },
 )  # fmt: skip
-async def ready(services: NamedDependency[Services]) -> Response[Any]:
+async def ready(services: AppServices) -> Response[Any]:
     """Database, Redis, workers, disk, and bots where there are any: each is given a second and a half.
 
     503 where one of them is bad, or the process is ending. The Hub is named too, and is no reason for a 503.

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 
 from litestar import Response, Router, get
-from litestar.di import NamedDependency
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
 
 from service import metrics
@@ -13,7 +12,7 @@ from service.flows.operations.components import QueueLengths, database_connectio
 from service.web.documentation.operations import answer
 from service.web.http.callers import PROBLEMS, SECURITY, operators_and_near
 from service.web.http.problems import problem_responses
-from service.web.services import Services
+from service.web.services import AppServices
 
 
 @get(
@@ -27,7 +26,7 @@ from service.web.services import Services
         **problem_responses(*PROBLEMS),
     },
 )
-async def read_metrics(services: NamedDependency[Services]) -> Response[bytes]:
+async def read_metrics(services: AppServices) -> Response[bytes]:
     """For networks that the operator names, and for operators; docs/metrics.md lists them."""
     found, backlog, counts = await asyncio.gather(services.parts(), services.backlog.answer(), services.counts.answer())
     for part in found:

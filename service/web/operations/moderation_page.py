@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, get_args
+from typing import NamedTuple, get_args
 
-from anyio import to_thread
-from litestar import Request, Response, Router, get, post
-from litestar.di import NamedDependency
+from litestar import Response, Router, get, post
 
-from service import logs
 from service.engine.errors import AdvisorError
 from service.errors import NotAllowed, NotAuthenticated
-from service.flows.accounts import Caller
 from service.flows.context import Records
 from service.flows.operations import removals
 from service.flows.results import moderation
+from service.web.http.types import HttpRequest
 from service.web.pages.forms import Form, converted, field_error, read_form
 from service.web.pages.render import page
-from service.web.services import Services
+from service.web.services import AppServices, Services
 from service.wire.problem import problem_of
 from service.wire.results.moderation import (
     Action,
@@ -37,7 +34,6 @@ _MEANINGS: dict[Action, str] = {
 }  # fmt: skip
 _ACTIONS = [("", "nothing: show what waits"), *((action, _MEANINGS[action]) for action in get_args(Action))]
 _FIELDS = {name: name for name in ("action", "reason", "token")} | {"subject": "named"}
-_MOST_TOKEN = 200
 
 
 class Queue(NamedTuple):
@@ -50,18 +46,19 @@ class Queue(NamedTuple):
 
 
 @get("/moderation", sync_to_thread=False)
-def ask(request: Request[Any, Any, Any], services: NamedDependency[Services]) -> Response[bytes]:
+def ask(request: HttpRequest, services: AppServices) -> Response[bytes]:
     """The form that asks for an operator's token; nothing else is shown without one."""
     return _shown(request, services, Form())
 
 
 @post("/moderation", status_code=200)
-async def act(request: Request[Any, Any, Any], services: NamedDependency[Services]) -> Response[bytes]:
+async def act(request: HttpRequest, services: AppServices) -> Response[bytes]:
     """Do what an operator chose, and show what waits. The token is never written into the page."""
     typed = await read_form(request)
     kept = Form({name: value for name, value in typed.values.items() if name != "token"})
     try:
-        caller = await _operator(services, typed.value("token"))
+        caller = await services.identified(typed.value("token"))
+        caller.require("operator")
     except (NotAuthenticated, NotAllowed) as error:
         wrong = field_error(type(error)(error.detail, field="token"), _FIELDS)
         return _shown(request, services, Form(kept.values, (wrong,)), status=problem_of(error).status)
@@ -71,22 +68,11 @@ async def act(request: Request[Any, Any, Any], services: NamedDependency[Service
         asked["subject"] = kept.value("named") or kept.value("subject")
         try:
             wanted = converted(asked, Moderation)
-            done = await to_thread.run_sync(moderation.moderate, services.context, caller.name, wanted)
+            done = await services.run(moderation.moderate, caller.name, wanted)
         except AdvisorError as error:
             form, status = Form(kept.values, (field_error(error, _FIELDS),)), problem_of(error).status
-    queue = await to_thread.run_sync(_queue, services.context)
+    queue = await services.run(_queue)
     return _shown(request, services, form, status=status, queue=queue, done=done)
-
-
-async def _operator(services: Services, token: str) -> Caller:
-    """Return whose token this is. Raises NotAuthenticated, or NotAllowed without the scope operator; RateLimited."""
-    if len(token) > _MOST_TOKEN:
-        raise NotAuthenticated("this is not a token")
-    caller = await to_thread.run_sync(services.caller_of, token)
-    caller.require("operator")
-    logs.note(account=caller.account_id)
-    await services.count_caller(caller)
-    return caller
 
 
 def _queue(context: Records) -> Queue:
@@ -99,7 +85,7 @@ def _queue(context: Records) -> Queue:
 
 
 def _shown(
-    request: Request[Any, Any, Any], services: Services, form: Form, *, status: int = 200,
+    request: HttpRequest, services: Services, form: Form, *, status: int = 200,
     queue: Queue | None = None, done: AuditEntry | None = None,
 ) -> Response[bytes]:  # fmt: skip
     return page(

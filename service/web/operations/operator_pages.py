@@ -7,16 +7,16 @@ from itertools import groupby
 from typing import Any
 
 from anyio import to_thread
-from litestar import Request, Response, Router, get, post
-from litestar.di import NamedDependency
+from litestar import Response, Router, get, post
 
 from service.engine.errors import AdvisorError
 from service.errors import ResultNotFound
 from service.flows.operations import removals
 from service.settings import Settings
+from service.web.http.types import HttpRequest
 from service.web.pages.forms import Form, converted, field_error, query_of, read_form
 from service.web.pages.render import page
-from service.web.services import Services
+from service.web.services import AppServices, Services
 from service.wire.problem import problem_of
 from service.wire.results.dumps import LICENCE
 from service.wire.results.moderation import RemovalRequest
@@ -28,7 +28,7 @@ _FIELDS = {"id": "result", "text": "text", "contact": "contact"}
 
 
 @get(["/about", "/privacy", "/terms"])
-async def about(request: Request[Any, Any, Any], services: NamedDependency[Services]) -> Response[bytes]:
+async def about(request: HttpRequest, services: AppServices) -> Response[bytes]:
     """A page about the service: the operator's own where there is one, else the one that ships."""
     name = request.url.path.strip("/")
     values: dict[str, Any] = {**_operator(services.settings), "settings": services.settings, "licence": LICENCE}
@@ -66,7 +66,7 @@ def _kind(line: str) -> str:
 
 
 @get("/.well-known/security.txt", sync_to_thread=False)
-def security_txt(request: Request[Any, Any, Any], services: NamedDependency[Services]) -> Response[str]:
+def security_txt(request: HttpRequest, services: AppServices) -> Response[str]:
     """Whom to tell of a hole (RFC 9116); 404 where the operator has set no contact."""
     contact = services.settings.contact_uri
     if contact is None:
@@ -85,13 +85,13 @@ def security_txt(request: Request[Any, Any, Any], services: NamedDependency[Serv
 
 
 @get("/removal", sync_to_thread=False)
-def ask_removal(request: Request[Any, Any, Any], services: NamedDependency[Services]) -> Response[bytes]:
+def ask_removal(request: HttpRequest, services: AppServices) -> Response[bytes]:
     """The form by which anybody asks for the removal of a result."""
     return _removal(request, services, Form({"result": query_of(request).get("result", "")[:300]}), 200)
 
 
 @post("/removal", status_code=200)
-async def asked_removal(request: Request[Any, Any, Any], services: NamedDependency[Services]) -> Response[bytes]:
+async def asked_removal(request: HttpRequest, services: AppServices) -> Response[bytes]:
     """Keep a request for removal. Raises RateLimited."""
     await services.count_report(request)
     typed = await read_form(request)
@@ -99,7 +99,7 @@ async def asked_removal(request: Request[Any, Any, Any], services: NamedDependen
     said = {name: typed.value(name) for name in ("text", "contact") if typed.value(name)}
     try:
         asked = converted(said, RemovalRequest)
-        kept = await to_thread.run_sync(removals.ask_removal, services.context, None, result_id, asked)
+        kept = await services.run(removals.ask_removal, None, result_id, asked)
     except AdvisorError as error:
         status = 422 if isinstance(error, ResultNotFound) else problem_of(error).status
         return _removal(request, services, Form(typed.values, (field_error(error, _FIELDS),)), status)
@@ -107,7 +107,7 @@ async def asked_removal(request: Request[Any, Any, Any], services: NamedDependen
     return page(request, services, "said.html", title="Asked for", text=text)
 
 
-def _removal(request: Request[Any, Any, Any], services: Services, form: Form, status: int) -> Response[bytes]:
+def _removal(request: HttpRequest, services: Services, form: Form, status: int) -> Response[bytes]:
     return page(request, services, "removal.html", status=status, form=form, **_operator(services.settings))
 
 

@@ -8,12 +8,13 @@ from typing import Any, TypeVar
 from urllib.parse import parse_qsl
 
 import msgspec
-from litestar import Request
 from litestar.exceptions import HTTPException
 
 from service.engine.decoding import wrong_value
 from service.engine.errors import AdvisorError, InvalidInput
 from service.errors import NotAllowed
+from service.web.http.body import declared_type
+from service.web.http.types import HttpRequest
 
 _TYPE = "application/x-www-form-urlencoded"
 _MOST_FIELDS = 64
@@ -51,14 +52,13 @@ class Form(msgspec.Struct, frozen=True):
         return next((error for error in self.errors if error.field == name), None)
 
 
-async def read_form(request: Request[Any, Any, Any]) -> Form:
+async def read_form(request: HttpRequest) -> Form:
     """Return what a browser sent. Raises 415 for another kind of body, InvalidInput for too many fields, NotAllowed for
     a form on another site: anyone who visits that would send it, each from an address of his own.
     """
     if request.headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
         raise NotAllowed("this form was sent from another site")
-    declared = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if declared != _TYPE:
+    if declared_type(request) != _TYPE:
         raise HTTPException(status_code=415, detail=f"a form is sent as {_TYPE}")
     return Form(values_of((await request.body()).decode(errors="replace")))
 
@@ -75,7 +75,7 @@ def values_of(encoded: str) -> dict[str, str]:
     return {name: text for name, value in pairs if (text := value.replace("\r\n", "\n").strip())}
 
 
-def query_of(request: Request[Any, Any, Any]) -> dict[str, str]:
+def query_of(request: HttpRequest) -> dict[str, str]:
     """Return the fields of the query that are not blank. Raises InvalidInput."""
     return values_of(request.scope["query_string"].decode("latin-1")[:_MOST_QUERY])
 

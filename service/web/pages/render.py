@@ -10,12 +10,13 @@ from importlib import resources
 from typing import Any
 
 import jinja2
-from litestar import Request, Response
+from litestar import Response
 from markupsafe import Markup, escape
 
 from service import __version__
 from service.engine.commands import fold
 from service.web.http.conditional import conditional
+from service.web.http.types import HttpRequest
 from service.web.results import curves
 from service.web.services import Services
 from service.wire.plain_text import clean
@@ -142,7 +143,7 @@ def rendered(template: str, here: str, path: str, **values: Any) -> bytes:
 
 
 def page(
-    request: Request[Any, Any, Any], services: Services, template: str, *, status: int = 200, **values: Any
+    request: HttpRequest, services: Services, template: str, *, status: int = 200, **values: Any
 ) -> Response[bytes]:
     """Return a page, with its ETag, or 304. The answer to a form, or of another `status` than 200, is never kept."""
     body = rendered(template, services.address(request, request.url.path), request.url.path, **values)

@@ -8,6 +8,7 @@ import msgspec
 from markupsafe import Markup
 
 from service.engine.advice import DeviceMemory
+from service.web.pictures.svg import svg
 
 _WIDTH, _ROW, _BAR, _KEY = 640, 58, 22, 30
 _NAMES = 150  # units of width for a name of the legend, in the larger letters of a phone
@@ -54,10 +55,6 @@ def draw_bars(bars: Sequence[Bar], names: Sequence[str], key: str, title: str) -
     legend = -(-len(names) // across) * _KEY
     height = len(bars) * _ROW + legend
     spoken = "; ".join(f"{bar.name}: {bar.figure}" for bar in bars)
-    head = Markup(
-        "<svg class='curves' viewBox='0 0 {0} {1}' role='img' aria-labelledby='{2}-t {2}-d'>"
-        "<title id='{2}-t'>{3}</title><desc id='{2}-d'>{4}</desc>"
-    ).format(_WIDTH, height, key, title, spoken)
     rows = [_row(bar, number * _ROW) for number, bar in enumerate(bars)]
     keys = [
         Markup("<rect class='s{}' x='{}' y='{}' width='14' height='14'/><text x='{}' y='{}'>{}</text>").format(
@@ -70,7 +67,7 @@ def draw_bars(bars: Sequence[Bar], names: Sequence[str], key: str, title: str) -
         )
         for i, n in enumerate(names)
     ]
-    return head + Markup("").join([*rows, *keys]) + Markup("</svg>")
+    return svg(key, (_WIDTH, height), title, spoken, [*rows, *keys])
 
 
 def _row(bar: Bar, top: int) -> Markup:

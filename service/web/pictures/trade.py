@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from markupsafe import Markup
 
 from service.engine.advice import AdvisedConfig
+from service.web.pictures.svg import path, svg
 
 _WIDTH, _HEIGHT = 640, 330
 _LEFT, _RIGHT, _TOP, _BOTTOM = 90, 30, 34, 60
@@ -33,8 +34,8 @@ def draw_trade(configs: Sequence[AdvisedConfig], key: str) -> Markup:
     parts += [_across(x, at(x, _LEAST)[0]) for x in _round_steps(most_x)]
     parts.append(_axis_names())
     front = sorted((tg, loss) for c, tg, loss in points if not _is_beaten(tg, loss, points))
-    path = " ".join(f"{x:g},{y:g}" for x, y in (at(*one) for one in front))
-    parts.append(Markup("<polyline class='c0' fill='none' points='{}'/>").format(path))
+    line = Markup("<polyline class='c0' fill='none' points='{}'/>")
+    parts.append(line.format(path(at(*one) for one in front)))
     seen: list[tuple[float, float]] = []
     for config, tg, loss in points:
         place = at(tg, loss)
@@ -42,11 +43,7 @@ def draw_trade(configs: Sequence[AdvisedConfig], key: str) -> Markup:
         parts.append(_point(config.rank, place, (tg, loss) in front, alone))
         seen += [place] if alone else []
     spoken = "; ".join(f"#{c.rank} {c.variant}: {tg:.1f} t/s, {loss:.1f} % above 16 bits" for c, tg, loss in points)
-    head = Markup(
-        "<svg class='curves' viewBox='0 0 {0} {1}' role='img' aria-labelledby='{2}-t {2}-d'>"
-        "<title id='{2}-t'>Quality against speed of the configs</title><desc id='{2}-d'>{3}</desc>"
-    ).format(_WIDTH, _HEIGHT, key, spoken)
-    return head + Markup("").join(parts) + Markup("</svg>")
+    return svg(key, (_WIDTH, _HEIGHT), "Quality against speed of the configs", spoken, parts)
 
 
 def _is_beaten(tg: float, loss: float, points: Sequence[tuple[AdvisedConfig, float, float]]) -> bool:

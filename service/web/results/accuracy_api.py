@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import msgspec
-from anyio import to_thread
-from litestar import Request, Response, Router, get
-from litestar.di import NamedDependency
+from litestar import Response, Router, get
 
 from service.web.documentation.operations import answers
 from service.web.http.conditional import conditional
-from service.web.services import Services
+from service.web.http.types import HttpRequest
+from service.web.services import AppServices
 from service.wire.results.accuracy import Accuracy
 
 
@@ -20,9 +17,9 @@ from service.wire.results.accuracy import Accuracy
     summary="How good predictions are",
     responses=answers(200, Accuracy, "Errors by class and month, and the worst.", "database-unavailable"),
 )
-async def read_accuracy(request: Request[Any, Any, Any], services: NamedDependency[Services]) -> Response[bytes]:
+async def read_accuracy(request: HttpRequest, services: AppServices) -> Response[bytes]:
     """Each result next to what was predicted of it before it was measured: the newest 2,000, every ten minutes."""
-    found = await to_thread.run_sync(services.accuracy.read, services.context)
+    found = await services.run(services.accuracy.read)
     return conditional(request, msgspec.json.encode(found), "application/json", cache_control="public, max-age=600")
 
 

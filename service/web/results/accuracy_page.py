@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
+from litestar import Response, Router, get
 
-from litestar import Request, Response, Router, get
-from litestar.di import NamedDependency
-
+from service.web.http.types import HttpRequest
 from service.web.pages.render import page
-from service.web.services import Services
+from service.web.services import AppServices
 
 _FIGURES = {"tg": "Token generation (TG)", "pp": "Prompt processing (PP)", "memory": "Memory of a device"}
 _DIVISIONS = {
@@ -33,7 +31,7 @@ _STATES = {"unconfirmed": "Nobody known shows it", "open": "Open", "warned": "An
 
 
 @get("/accuracy", sync_to_thread=True)
-def accuracy(request: Request[Any, Any, Any], services: NamedDependency[Services]) -> Response[bytes]:
+def accuracy(request: HttpRequest, services: AppServices) -> Response[bytes]:
     """Every result next to what was predicted of it before."""
     found = services.accuracy.read(services.context)
     lines = {figure: [line for line in found.lines if line.figure == figure] for figure in _FIGURES}

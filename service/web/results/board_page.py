@@ -7,17 +7,17 @@ from typing import Any
 from urllib.parse import urlencode
 
 import msgspec
-from litestar import Request, Response, Router, get
-from litestar.di import NamedDependency
+from litestar import Response, Router, get
 from litestar.params import FromPath
 from markupsafe import Markup
 
 from service.engine.errors import InvalidInput
 from service.flows.results import leaderboard
+from service.web.http.types import HttpRequest
 from service.web.pages.forms import Form, converted, field_error, query_of
 from service.web.pages.render import page
 from service.web.pictures.bars import Bar, draw_bars
-from service.web.services import Services
+from service.web.services import AppServices, Services
 from service.wire.results.board import Board, BoardChoices, BoardQuery, NamedSlug, Share
 
 _NAMES = tuple(field.name for field in msgspec.structs.fields(BoardQuery))
@@ -28,7 +28,7 @@ _SORTS = {"tg": "TG, t/s", "pp": "PP, t/s", "bits": "Bits", "newest": "Measured"
 
 
 @get("/leaderboard", sync_to_thread=True)
-def read_board(request: Request[Any, Any, Any], services: NamedDependency[Services]) -> Response[bytes]:
+def read_board(request: HttpRequest, services: AppServices) -> Response[bytes]:
     """The fastest results, filtered and sorted by the query, which is the page's address."""
     typed = {name: text for name, text in query_of(request).items() if name in _NAMES}
     try:
@@ -53,21 +53,21 @@ def read_board(request: Request[Any, Any, Any], services: NamedDependency[Servic
 
 
 @get("/models", sync_to_thread=True)
-def models(request: Request[Any, Any, Any], services: NamedDependency[Services]) -> Response[bytes]:
+def models(request: HttpRequest, services: AppServices) -> Response[bytes]:
     """The models that were measured, those whose name has the words of `q`."""
     found = leaderboard.choices(services.context).models
     return _names(request, services, "Models", "Models that somebody has measured, and what runs them.", found)
 
 
 @get("/hardware", sync_to_thread=True)
-def rigs(request: Request[Any, Any, Any], services: NamedDependency[Services]) -> Response[bytes]:
+def rigs(request: HttpRequest, services: AppServices) -> Response[bytes]:
     """The hardware that was measured, of which the name has the words of `q`."""
     found = leaderboard.choices(services.context).rigs
     return _names(request, services, "Hardware", "Hardware that somebody has measured, and what it runs.", found)
 
 
 def _names(
-    request: Request[Any, Any, Any], services: Services, title: str, text: str, names: Sequence[NamedSlug]
+    request: HttpRequest, services: Services, title: str, text: str, names: Sequence[NamedSlug]
 ) -> Response[bytes]:
     q = query_of(request).get("q", "")[:200]
     found = [one for one in names if all(word in one.name.lower() for word in q.lower().split())]
@@ -76,16 +76,14 @@ def _names(
 
 
 @get("/models/{slug:str}", sync_to_thread=True)
-def model(slug: FromPath[str], request: Request[Any, Any, Any], services: NamedDependency[Services]) -> Response[bytes]:
+def model(slug: FromPath[str], request: HttpRequest, services: AppServices) -> Response[bytes]:
     """What is known of a model. Raises NotOnBoard."""
     found = leaderboard.model_page(services.context, slug[:200], _depth(request))
     return page(request, services, "model.html", found=found, picture=_speeds(found.rigs, "Fastest TG by rig"))
 
 
 @get("/hardware/{slug:str}", sync_to_thread=True)
-def hardware(
-    slug: FromPath[str], request: Request[Any, Any, Any], services: NamedDependency[Services]
-) -> Response[bytes]:
+def hardware(slug: FromPath[str], request: HttpRequest, services: AppServices) -> Response[bytes]:
     """What a rig runs. Raises NotOnBoard."""
     found = leaderboard.hardware_page(services.context, slug[:200], _depth(request))
     picture, ask = _speeds(found.models, "Fastest TG by model"), f"/?{urlencode({'gpus': found.name})}"
@@ -121,7 +119,7 @@ def _choices(found: BoardChoices, typed: Mapping[str, str]) -> dict[str, list[tu
     return offered
 
 
-def _depth(request: Request[Any, Any, Any]) -> int | None:
+def _depth(request: HttpRequest) -> int | None:
     text = query_of(request).get("depth", "")
     if not text:
         return None

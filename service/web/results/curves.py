@@ -12,6 +12,8 @@ from collections.abc import Iterable, Iterator, Sequence
 import msgspec
 from markupsafe import Markup
 
+from service.web.pictures.svg import path, svg
+
 MOST_CURVES = 6
 WIDTH, HEIGHT = 640, 300
 _LEFT, _RIGHT, _TOP, _BOTTOM = 66, 20, 12, 52  # room for the larger letters of a phone
@@ -42,11 +44,7 @@ def draw(curves: Sequence[Curve], key: str, title: str) -> Markup:
         parts += _band(frame, curve, index)
     for index, curve in drawn:
         parts += _line(frame, curve, index)
-    names = Markup("<title id='{0}-t'>{1}</title><desc id='{0}-d'>{2}</desc>").format(
-        key, title, "; ".join(_spoken(curve) for _, curve in drawn)
-    )
-    head = Markup("<svg class='curves' viewBox='0 0 {} {}' role='img' aria-labelledby='{}-t {}-d'>")
-    return head.format(WIDTH, HEIGHT, key, key) + names + Markup("").join(parts) + Markup("</svg>")
+    return svg(key, (WIDTH, HEIGHT), title, "; ".join(_spoken(curve) for _, curve in drawn), parts)
 
 
 def mark(index: int) -> Markup:
@@ -124,7 +122,7 @@ def _band(frame: _Frame, curve: Curve, index: int) -> list[Markup]:
         return []
     there = [frame.at(x, high) for x, _, high in curve.band]
     back = [frame.at(x, low) for x, low, _ in reversed(curve.band)]
-    return [Markup("<polygon class='b{}' points='{}'/>").format(index, _path([*there, *back]))]
+    return [Markup("<polygon class='b{}' points='{}'/>").format(index, path([*there, *back]))]
 
 
 def _line(frame: _Frame, curve: Curve, index: int) -> list[Markup]:
@@ -132,11 +130,7 @@ def _line(frame: _Frame, curve: Curve, index: int) -> list[Markup]:
     line = Markup("<polyline class='c{}' fill='none' stroke-dasharray='{}' points='{}'/>")
     every = max(1, len(places) // 16)  # points closer than that hide the line
     points = [_point(index, *place) for place in places[::every]]
-    return [Markup("<g>"), line.format(index, _DASHES[index], _path(places)), *points, Markup("</g>")]
-
-
-def _path(places: Iterable[tuple[float, float]]) -> str:
-    return " ".join(f"{x:g},{y:g}" for x, y in places)
+    return [Markup("<g>"), line.format(index, _DASHES[index], path(places)), *points, Markup("</g>")]
 
 
 _SHAPES = (

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
-from anyio import to_thread
-from litestar import Request, Response, Router, get, post
-from litestar.di import NamedDependency
+from litestar import Response, Router, get, post
 from litestar.params import BodyKwarg, FromPath, QueryParameter
 
 from service.flows.operations import removals
@@ -16,7 +14,8 @@ from service.web.documentation.operations import answers
 from service.web.http.body import json_body
 from service.web.http.callers import ANYBODY, PRIVATE, PROBLEMS, anyone, caller_of, scoped
 from service.web.http.problems import BODY_PROBLEMS
-from service.web.services import Services
+from service.web.http.types import HttpRequest
+from service.web.services import AppServices
 from service.wire.results.moderation import (
     AbuseReport,
     AuditEntry,
@@ -40,12 +39,12 @@ from service.wire.results.moderation import (
 async def report_result(
     result_id: FromPath[str],
     data: Annotated[AbuseReport, BodyKwarg(examples=[ABUSE_REPORT])],
-    request: Request[Any, Any, Any],
-    services: NamedDependency[Services],
+    request: HttpRequest,
+    services: AppServices,
 ) -> Response[Reported]:
     """For operators, who read it next to the result. No account is needed; what names a person is masked."""
     await services.count_report(request)
-    kept = await to_thread.run_sync(moderation.report_abuse, services.context, anyone(request), result_id, data)
+    kept = await services.run(moderation.report_abuse, anyone(request), result_id, data)
     return Response(kept, status_code=201, headers=PRIVATE)
 
 
@@ -59,12 +58,12 @@ async def report_result(
 async def ask_removal(
     result_id: FromPath[str],
     data: Annotated[RemovalRequest, BodyKwarg(examples=[REMOVAL_REQUEST])],
-    request: Request[Any, Any, Any],
-    services: NamedDependency[Services],
+    request: HttpRequest,
+    services: AppServices,
 ) -> Response[RemovalAsked]:
     """For the people a result is about, or whose work it is. No account is needed; an operator decides."""
     await services.count_report(request)
-    kept = await to_thread.run_sync(removals.ask_removal, services.context, anyone(request), result_id, data)
+    kept = await services.run(removals.ask_removal, anyone(request), result_id, data)
     return Response(kept, status_code=201, headers=PRIVATE)
 
 
@@ -74,9 +73,9 @@ async def ask_removal(
     **scoped("operator"),
     responses=answers(200, list[OpenRemovalRequest], "The oldest first.", *PROBLEMS),
 )
-async def list_removal_requests(services: NamedDependency[Services]) -> Response[list[OpenRemovalRequest]]:
+async def list_removal_requests(services: AppServices) -> Response[list[OpenRemovalRequest]]:
     """For operators: the oldest 200 that nobody has decided. `remove` the result, or `refuse` the request."""
-    return Response(await to_thread.run_sync(removals.open_requests, services.context), headers=PRIVATE)
+    return Response(await services.run(removals.open_requests), headers=PRIVATE)
 
 
 @get(
@@ -85,9 +84,9 @@ async def list_removal_requests(services: NamedDependency[Services]) -> Response
     **scoped("operator"),
     responses=answers(200, list[QuarantinedResult], "The newest first.", *PROBLEMS),
 )
-async def list_quarantined(services: NamedDependency[Services]) -> Response[list[QuarantinedResult]]:
+async def list_quarantined(services: AppServices) -> Response[list[QuarantinedResult]]:
     """For operators: the newest 200 that count for nothing until somebody has looked at them."""
-    return Response(await to_thread.run_sync(moderation.quarantined, services.context), headers=PRIVATE)
+    return Response(await services.run(moderation.quarantined), headers=PRIVATE)
 
 
 @get(
@@ -96,9 +95,9 @@ async def list_quarantined(services: NamedDependency[Services]) -> Response[list
     **scoped("operator"),
     responses=answers(200, list[OpenReport], "The oldest first.", *PROBLEMS),
 )
-async def list_reports(services: NamedDependency[Services]) -> Response[list[OpenReport]]:
+async def list_reports(services: AppServices) -> Response[list[OpenReport]]:
     """For operators: the oldest 200 that nobody has closed."""
-    return Response(await to_thread.run_sync(moderation.open_reports, services.context), headers=PRIVATE)
+    return Response(await services.run(moderation.open_reports), headers=PRIVATE)
 
 
 @post(
@@ -110,11 +109,11 @@ async def list_reports(services: NamedDependency[Services]) -> Response[list[Ope
 )
 async def moderate(
     data: Annotated[Moderation, BodyKwarg(examples=[MODERATION])],
-    request: Request[Any, Any, Any],
-    services: NamedDependency[Services],
+    request: HttpRequest,
+    services: AppServices,
 ) -> Response[AuditEntry]:
     """For operators. Each act is written down with who, when and why, for good."""
-    done = await to_thread.run_sync(moderation.moderate, services.context, caller_of(request).name, data)
+    done = await services.run(moderation.moderate, caller_of(request).name, data)
     return Response(done, status_code=201, headers=PRIVATE)
 
 
@@ -125,11 +124,11 @@ async def moderate(
     responses=answers(200, list[AuditEntry], "The newest first.", *PROBLEMS),
 )
 async def read_audit(
-    services: NamedDependency[Services],
+    services: AppServices,
     subject: Annotated[str | None, QueryParameter(description="Of one result, report or account only.")] = None,
 ) -> Response[list[AuditEntry]]:
     """For operators: the newest 200 acts."""
-    return Response(await to_thread.run_sync(moderation.audit, services.context, subject), headers=PRIVATE)
+    return Response(await services.run(moderation.audit, subject), headers=PRIVATE)
 
 
 router = Router(

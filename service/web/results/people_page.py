@@ -2,59 +2,48 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from anyio import to_thread
-from litestar import Request, Response, Router, get, post
-from litestar.di import NamedDependency
+from litestar import Response, Router, get, post
 from litestar.params import FromPath
 
-from service import logs
 from service.errors import NotAuthenticated
 from service.flows.measuring.hosts import OwnHosts, own_hosts
 from service.flows.results import leaderboard
+from service.web.http.types import HttpRequest
 from service.web.pages.forms import Form, field_error, read_form
 from service.web.pages.render import page
-from service.web.services import Services
+from service.web.services import AppServices, Services
 from service.wire.problem import problem_of
-
-_MOST_TOKEN = 200
 
 
 @get("/hosts", sync_to_thread=True)
-def hosts(request: Request[Any, Any, Any], services: NamedDependency[Services]) -> Response[bytes]:
+def hosts(request: HttpRequest, services: AppServices) -> Response[bytes]:
     """The public hosts, and what each has done."""
     return _shown(request, services, Form())
 
 
 @post("/hosts", status_code=200)
-async def own(request: Request[Any, Any, Any], services: NamedDependency[Services]) -> Response[bytes]:
+async def own(request: HttpRequest, services: AppServices) -> Response[bytes]:
     """The same, with the hosts of the account whose token was typed; the token is never written into the page."""
-    token = (await read_form(request)).value("token")
+    typed = await read_form(request)
     try:
-        if len(token) > _MOST_TOKEN:
-            raise NotAuthenticated("this is not a token")
-        caller = await to_thread.run_sync(services.caller_of, token)
+        caller = await services.identified(typed.value("token"))
     except NotAuthenticated as error:
         wrong = field_error(NotAuthenticated(error.detail, field="token"), {"token": "token"})  # nosec B105 (a field)
         return await to_thread.run_sync(_shown, request, services, Form({}, (wrong,)), None, problem_of(error).status)
-    logs.note(account=caller.account_id)
-    await services.count_caller(caller)
-    mine = await to_thread.run_sync(own_hosts, services.context, caller)
+    mine = await services.run(own_hosts, caller)
     return await to_thread.run_sync(_shown, request, services, Form(), mine)
 
 
 def _shown(
-    request: Request[Any, Any, Any], services: Services, form: Form, mine: OwnHosts | None = None, status: int = 200
+    request: HttpRequest, services: Services, form: Form, mine: OwnHosts | None = None, status: int = 200
 ) -> Response[bytes]:
     public = leaderboard.hosts_figures(services.context)
     return page(request, services, "hosts.html", status=status, hosts=public, form=form, mine=mine)
 
 
 @get("/contributors/{pseudonym:str}", sync_to_thread=True)
-def contributor(
-    pseudonym: FromPath[str], request: Request[Any, Any, Any], services: NamedDependency[Services]
-) -> Response[bytes]:
+def contributor(pseudonym: FromPath[str], request: HttpRequest, services: AppServices) -> Response[bytes]:
     """What somebody gave. Raises NotOnBoard."""
     return page(request, services, "contributor.html", found=leaderboard.contributor(services.context, pseudonym[:60]))
 

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Annotated, Any, Literal, TypeAlias
 from urllib.parse import urlencode
 
 import msgspec
 from anyio import to_thread
-from litestar import Request, Response, Router, get
-from litestar.di import NamedDependency
+from litestar import Response, Router, get
 from litestar.openapi.datastructures import ResponseSpec
 from litestar.params import FromPath, QueryParameter
 
@@ -17,12 +15,13 @@ from service.flows.results import dumps, leaderboard, read_results
 from service.web.documentation.operations import TextToo, answers
 from service.web.http.callers import ANYBODY, SEES_MORE, anyone, for_viewer
 from service.web.http.conditional import conditional
-from service.web.http.formats import Format, media_type_of, wanted_format
+from service.web.http.formats import AsFormat, media_type_of, rendered, wanted_format
 from service.web.http.problems import problem_responses
 from service.web.http.query import asking, query_of
 from service.web.http.ranged import file_answer
+from service.web.http.types import HttpRequest
 from service.web.results import submissions_api as submissions
-from service.web.services import Services
+from service.web.services import AppServices, Services
 from service.wire.results.board import Board, BoardQuery
 from service.wire.results.board_text import (
     render_board_markdown,
@@ -37,7 +36,6 @@ from service.wire.results.results_table import csv_head, csv_lines
 PATH = "/v1/results"
 _DUMP_AGE = "public, max-age=3600"  # not longer: a removal takes out the dumps that have the result
 _PROBLEMS = ("invalid-request", "rate-limited", "database-unavailable")
-AsFormat = Annotated[Format | None, QueryParameter(name="format", description="Instead of an Accept header.")]
 ListFormat: TypeAlias = Literal["json", "jsonl", "csv"]
 AsList = Annotated[
     ListFormat,
@@ -56,28 +54,20 @@ _LIST_TYPES: dict[ListFormat, str] = {
     summary="The fastest of each model, rig and engine",
     responses=answers(200, Board, "A page of the board.", "not-acceptable", *_PROBLEMS),
 )
-async def read_leaderboard(
-    request: Request[Any, Any, Any], services: NamedDependency[Services], as_format: AsFormat = None
-) -> Response[Any]:
+async def read_leaderboard(request: HttpRequest, services: AppServices, as_format: AsFormat = None) -> Response[Any]:
     """Speeds as measured at one depth, never interpolated: the best of each model on each set of cards and engine.
 
     Filters choose among results before the best is found. `next` is the cursor of the following page.
     """
     form = wanted_format(request, as_format)
     query = query_of(request, BoardQuery, "format")
-    render: dict[Format, Callable[[Board], str | bytes]] = {
-        "json": msgspec.json.encode,
-        "text": render_board_text,
-        "markdown": render_board_markdown,
-    }
 
     def make() -> bytes:
-        return _as_bytes(render[form](leaderboard.leaderboard(services.context, query)))
+        board = leaderboard.leaderboard(services.context, query)
+        return rendered(form, board, render_board_text, render_board_markdown)
 
     key = ("leaderboard", msgspec.json.encode(query), form)
-    answer = await services.kept.answer(
-        key, await to_thread.run_sync(leaderboard.board_version, services.context), make
-    )
+    answer = await services.kept.answer(key, await services.run(leaderboard.board_version), make)
     return conditional(request, answer.body, media_type_of(form), etag=answer.etag)
 
 
@@ -87,15 +77,13 @@ async def read_leaderboard(
     summary="Results, the last received first",
     responses=answers(200, ResultPage, "A page of results.", *_PROBLEMS),
 )
-async def list_results(
-    request: Request[Any, Any, Any], services: NamedDependency[Services], as_format: AsList = "json"
-) -> Response[Any]:
+async def list_results(request: HttpRequest, services: AppServices, as_format: AsList = "json") -> Response[Any]:
     """With raw times of each repeat, under the data's licence; also what was quarantined, with the reason.
 
     A cursor stays good when results are added. The header `Link` has the following page, for CSV and JSONL too.
     """
     query = query_of(request, ResultQuery, "format")
-    found = await to_thread.run_sync(read_results.list_results, services.context, query)
+    found = await services.run(read_results.list_results, query)
     several = [_with_address(one, request, services) for one in found.results]
     if as_format == "json":
         body = msgspec.json.encode(ResultPage(results=several, next=found.next))
@@ -120,8 +108,8 @@ async def list_results(
 )
 async def read_result(
     result_id: FromPath[str],
-    request: Request[Any, Any, Any],
-    services: NamedDependency[Services],
+    request: HttpRequest,
+    services: AppServices,
     as_format: AsFormat = None,
 ) -> Response[Any]:
     """Rows, speeds, what was predicted, hardware, command and who says so.
@@ -129,14 +117,10 @@ async def read_result(
     What a private host measured answers its owner, who asked for it, and operators; to others it is not there.
     """
     form = wanted_format(request, as_format)
-    result = await to_thread.run_sync(read_results.read_result, services.context, result_id, anyone(request))
+    result = await services.run(read_results.read_result, result_id, anyone(request))
     result = _with_address(result, request, services)
-    render: dict[Format, Callable[[Result], str | bytes]] = {
-        "json": msgspec.json.encode,
-        "text": render_result_text,
-        "markdown": render_result_markdown,
-    }
-    return for_viewer(request, _as_bytes(render[form](result)), media_type_of(form))
+    body = rendered(form, result, render_result_text, render_result_markdown)
+    return for_viewer(request, body, media_type_of(form))
 
 
 @get(
@@ -148,11 +132,9 @@ async def read_result(
         **problem_responses("result-not-found", *_PROBLEMS, *SEES_MORE),
     },
 )
-async def read_result_log(
-    result_id: FromPath[str], request: Request[Any, Any, Any], services: NamedDependency[Services]
-) -> Response[Any]:
+async def read_result_log(result_id: FromPath[str], request: HttpRequest, services: AppServices) -> Response[Any]:
     """Plain text, without what names a person, a machine or a secret."""
-    log = await to_thread.run_sync(read_results.read_log, services.context, result_id, anyone(request))
+    log = await services.run(read_results.read_log, result_id, anyone(request))
     return for_viewer(request, log.encode(), "text/plain")
 
 
@@ -161,7 +143,7 @@ async def read_result_log(
     summary="Files with all results",
     responses=answers(200, DumpList, "Files of the last nights.", "rate-limited"),
 )
-async def list_dumps(request: Request[Any, Any, Any], services: NamedDependency[Services]) -> Response[Any]:
+async def list_dumps(request: HttpRequest, services: AppServices) -> Response[Any]:
     """JSONL and CSV, each with size and SHA-256, made every night; without what was published elsewhere."""
     found = await to_thread.run_sync(dumps.list_dumps, dumps.folder_of(services.settings))
     several = [
@@ -179,20 +161,14 @@ async def list_dumps(request: Request[Any, Any, Any], services: NamedDependency[
         **problem_responses("dump-not-found", "rate-limited"),
     },
 )
-async def read_dump(
-    name: FromPath[str], request: Request[Any, Any, Any], services: NamedDependency[Services]
-) -> Response[Any]:
+async def read_dump(name: FromPath[str], request: HttpRequest, services: AppServices) -> Response[Any]:
     """What `GET /v1/dumps` lists, byte for byte; the ETag is of its SHA-256. `Range` and preconditions are honoured."""
     path, digest = await to_thread.run_sync(dumps.path_of, dumps.folder_of(services.settings), name)
     return file_answer(request, path, digest, "application/gzip", _DUMP_AGE)
 
 
-def _with_address(result: Result, request: Request[Any, Any, Any], services: Services) -> Result:
+def _with_address(result: Result, request: HttpRequest, services: Services) -> Result:
     return msgspec.structs.replace(result, url=services.address(request, f"/results/{result.id}"))
-
-
-def _as_bytes(body: bytes | str) -> bytes:
-    return body.encode() if isinstance(body, str) else body
 
 
 router = Router(

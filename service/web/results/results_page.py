@@ -8,8 +8,7 @@ from urllib.parse import parse_qsl
 
 import msgspec
 from anyio import to_thread
-from litestar import Request, Response, Router, get, post
-from litestar.di import NamedDependency
+from litestar import Response, Router, get, post
 from litestar.params import FromPath
 from markupsafe import Markup
 
@@ -19,10 +18,11 @@ from service.engine.errors import AdvisorError, InvalidInput
 from service.engine.hardware_text import to_shorthand
 from service.errors import ResultNotFound
 from service.flows.results import corrections, leaderboard, moderation, read_results
+from service.web.http.types import HttpRequest
 from service.web.pages.forms import Form, converted, field_error, read_form
 from service.web.pages.render import HTML, page
 from service.web.results.curves import MOST_CURVES, Curve, draw
-from service.web.services import Services
+from service.web.services import AppServices, Services
 from service.wire.problem import problem_of
 from service.wire.results.moderation import AbuseReport
 from service.wire.results.results import Result
@@ -52,16 +52,12 @@ class DepthRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @get("/results/{result_id:str}", sync_to_thread=True)
-def show(
-    result_id: FromPath[str], request: Request[Any, Any, Any], services: NamedDependency[Services]
-) -> Response[bytes]:
+def show(result_id: FromPath[str], request: HttpRequest, services: AppServices) -> Response[bytes]:
     """A result. Raises ResultNotFound."""
     return shown(result_id, request, services, Form(), 200)
 
 
-def shown(
-    result_id: str, request: Request[Any, Any, Any], services: Services, form: Form, status: int
-) -> Response[bytes]:
+def shown(result_id: str, request: HttpRequest, services: Services, form: Form, status: int) -> Response[bytes]:
     """Return the page of a result, with what was typed into one of its forms. Raises ResultNotFound."""
     result = read_results.read_result(services.context, result_id[:64])
     log = read_results.read_log(services.context, result.id) if result.has_log else ""
@@ -85,7 +81,7 @@ def shown(
 
 
 @get("/compare", sync_to_thread=True)
-def compare(request: Request[Any, Any, Any], services: NamedDependency[Services]) -> Response[bytes]:
+def compare(request: HttpRequest, services: AppServices) -> Response[bytes]:
     """Up to six results side by side. Raises ResultNotFound."""
     ids = _ids(request)
     if len(ids) > MOST_CURVES:
@@ -125,7 +121,7 @@ def depth_rows(result: Result) -> list[DepthRow]:
     ]
 
 
-def _ids(request: Request[Any, Any, Any]) -> list[str]:
+def _ids(request: HttpRequest) -> list[str]:
     pairs = parse_qsl(request.scope["query_string"].decode("latin-1")[:4096])
     texts = [text for name, value in pairs if name == "ids" for text in value.split(",")]
     return list(dict.fromkeys(text.strip()[:64] for text in texts if text.strip()))
@@ -176,9 +172,7 @@ _FIELDS = {"X-Edit-Key": "key", **{name: name for name in ("kind", "text", "key"
 
 
 @post("/results/{result_id:str}/reports", status_code=200)
-async def report(
-    result_id: FromPath[str], request: Request[Any, Any, Any], services: NamedDependency[Services]
-) -> Response[bytes]:
+async def report(result_id: FromPath[str], request: HttpRequest, services: AppServices) -> Response[bytes]:
     """Keep what a reader says is wrong with a result. Raises ResultNotFound or RateLimited."""
     await services.count_report(request)
     typed = await read_form(request)
@@ -186,25 +180,23 @@ async def report(
         said = converted({name: typed.value(name) for name in ("kind", "text") if typed.value(name)}, AbuseReport)
     except InvalidInput as error:
         return await _again(result_id, request, services, typed, error)
-    kept = await to_thread.run_sync(moderation.report_abuse, services.context, None, result_id[:64], said)
+    kept = await services.run(moderation.report_abuse, None, result_id[:64], said)
     text = f"Thank you. An operator looks at it; should you ask about it, it is report `{kept.id}`."
     return page(request, services, "said.html", title="Reported", text=text)
 
 
 @post("/results/{result_id:str}/changes", status_code=200)
-async def change(
-    result_id: FromPath[str], request: Request[Any, Any, Any], services: NamedDependency[Services]
-) -> Response[Any]:
+async def change(result_id: FromPath[str], request: HttpRequest, services: AppServices) -> Response[Any]:
     """Correct a result with the key in the form, or take it back; only what was typed is changed."""
     typed = await read_form(request)
     key, deletes = typed.value("key")[:200], typed.value("do") == "delete"
     try:
         if deletes:
-            await to_thread.run_sync(corrections.delete, services.context, None, key, result_id[:64])
+            await services.run(corrections.delete, None, key, result_id[:64])
         else:
             asked = converted({name: typed.value(name) for name in _CHANGED if typed.value(name)}, Correction)
             admit = services.admission(request)
-            await services.run_reading(corrections.correct, services.context, None, key, result_id[:64], asked, admit)
+            await services.run_reading(corrections.correct, None, key, result_id[:64], asked, admit)
     except AdvisorError as error:
         return await _again(result_id, request, services, typed, error)
     if deletes:
@@ -214,7 +206,7 @@ async def change(
 
 
 async def _again(
-    result_id: str, request: Request[Any, Any, Any], services: Services, typed: Form, error: AdvisorError
+    result_id: str, request: HttpRequest, services: Services, typed: Form, error: AdvisorError
 ) -> Response[bytes]:
     """The page of the result with the error next to its field. Raises ResultNotFound where there is no result."""
     wrong = Form(typed.values, (field_error(error, _FIELDS),))

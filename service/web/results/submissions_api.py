@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import msgspec
-from anyio import to_thread
-from litestar import Request, Response, delete, get, patch, post
+from litestar import Response, delete, get, patch, post
 from litestar.datastructures import ResponseHeader
-from litestar.di import NamedDependency
 from litestar.params import BodyKwarg, FromPath, HeaderParameter
 
 from service.flows.results import corrections, submissions
@@ -17,18 +15,13 @@ from service.web.documentation.operations import answer, answers
 from service.web.http.body import IdempotencyKey, checked, json_body
 from service.web.http.callers import ANYBODY, PROBLEMS, SEES_MORE, anyone, for_viewer, knows
 from service.web.http.limits import MAX_CHECK_BYTES
-from service.web.http.problems import BODY_PROBLEMS, problem_responses
-from service.web.services import Services
+from service.web.http.problems import BODY_PROBLEMS, RUN_PROBLEMS, problem_responses
+from service.web.http.types import HttpRequest
+from service.web.services import AppServices
 from service.wire.results.results import Result
 from service.wire.results.submissions import Correction, Preview, ResultChange, Submission, Submitted
 
 PATH = "/v1/results"
-_READ_HEADERS = (
-    *("invalid-flags", "unknown-hardware", "invalid-hardware", "unknown-variant", "rate-limited"),
-    *("repo-not-found", "revision-not-found", "repo-gated", "repo-without-gguf", "repo-too-large", "not-gguf"),
-    *("truncated-header", "invalid-header", "unsupported-model", "hub-unauthorised", "hub-reply-refused"),
-    *("hub-unavailable", "hub-rate-limited", "service-unavailable"),
-)
 Sent = Annotated[Submission, BodyKwarg(examples=[SUBMISSION])]
 EditKey = Annotated[
     str | None,
@@ -44,16 +37,12 @@ EditKey = Annotated[
     summary="See what is understood of a benchmark",
     guards=[knows],
     responses=answers(
-        200, Preview, "What was understood, and what is missing.", *BODY_PROBLEMS, *_READ_HEADERS, *PROBLEMS
+        200, Preview, "What was understood, and what is missing.", *BODY_PROBLEMS, *RUN_PROBLEMS, *PROBLEMS
     ),
 )
-async def preview_submission(
-    data: Sent, request: Request[Any, Any, Any], services: NamedDependency[Services]
-) -> Response[Preview]:
+async def preview_submission(data: Sent, request: HttpRequest, services: AppServices) -> Response[Preview]:
     """Model, flags, machine and rows as they would be kept, next to what would have been expected. Nothing is kept."""
-    shown = await services.run_reading(
-        submissions.preview, services.context, anyone(request), data, services.admission(request)
-    )
+    shown = await services.run_reading(submissions.preview, anyone(request), data, services.admission(request))
     return Response(shown, headers={"Cache-Control": "no-store"})
 
 
@@ -66,12 +55,12 @@ async def preview_submission(
     responses={
         200: answer(Submitted, "These rows are known: their result."),
         201: answer(Submitted, "The result; `Location` has it."),
-        **problem_responses("idempotency-key-reused", *BODY_PROBLEMS, *_READ_HEADERS, *PROBLEMS),
+        **problem_responses("idempotency-key-reused", *BODY_PROBLEMS, *RUN_PROBLEMS, *PROBLEMS),
     },
     response_headers=[ResponseHeader(name="Location", description="Of the result.", documentation_only=True)],
 )
 async def submit_result(
-    data: Sent, request: Request[Any, Any, Any], services: NamedDependency[Services], key: IdempotencyKey = None
+    data: Sent, request: HttpRequest, services: AppServices, key: IdempotencyKey = None
 ) -> Response[Submitted]:
     """No account is needed: without one the answer has an `edit_key`, given once, and again to the same request with
     the same `Idempotency-Key` of 22 characters or more. With a token, scope `submit`."""
@@ -80,9 +69,9 @@ async def submit_result(
     await services.count_submission(request, caller)
     # Anyone who sends without a token shares no account: only the address tells one sender's keys from another's.
     own_key = f"{services.client(request)} {key}" if key and caller is None else key
-    kept = await services.run_reading(submissions.submit, services.context, caller, data, own_key, admit)
+    kept = await services.run_reading(submissions.submit, caller, data, own_key, admit)
     shown = msgspec.structs.replace(kept, url=services.address(request, f"/results/{kept.id}"))
-    headers = {"Location": (services.settings.public_url or "").rstrip("/") + f"{PATH}/{kept.id}"}
+    headers = {"Location": services.location(f"{PATH}/{kept.id}")}
     return Response(shown, status_code=201 if kept.is_new else 200, headers=headers | {"Cache-Control": "no-store"})
 
 
@@ -98,22 +87,20 @@ async def submit_result(
         "result-not-found",
         "wrong-key",
         *BODY_PROBLEMS,
-        *_READ_HEADERS,
+        *RUN_PROBLEMS,
         *PROBLEMS,
     ),
 )
 async def correct_result(
     result_id: FromPath[str],
     data: Annotated[Correction, BodyKwarg(examples=[CORRECTION])],
-    request: Request[Any, Any, Any],
-    services: NamedDependency[Services],
+    request: HttpRequest,
+    services: AppServices,
     edit_key: EditKey = None,
 ) -> Response[Result]:
     """Remarks, hardware and build; rows never. It is predicted and judged again, and its history says what it was."""
     admit = services.admission(request)
-    result = await services.run_reading(
-        corrections.correct, services.context, anyone(request), edit_key, result_id, data, admit
-    )
+    result = await services.run_reading(corrections.correct, anyone(request), edit_key, result_id, data, admit)
     shown = msgspec.structs.replace(result, url=services.address(request, f"/results/{result.id}"))
     return Response(shown, headers={"Cache-Control": "no-store"})
 
@@ -126,12 +113,12 @@ async def correct_result(
 )
 async def delete_result(
     result_id: FromPath[str],
-    request: Request[Any, Any, Any],
-    services: NamedDependency[Services],
+    request: HttpRequest,
+    services: AppServices,
     edit_key: EditKey = None,
 ) -> None:
     """Log, command, remarks and history are erased; it is shown nowhere, and counts for nothing."""
-    await to_thread.run_sync(corrections.delete, services.context, anyone(request), edit_key, result_id)
+    await services.run(corrections.delete, anyone(request), edit_key, result_id)
 
 
 @get(
@@ -142,11 +129,9 @@ async def delete_result(
         200, list[ResultChange], "The oldest first.", "result-not-found", "database-unavailable", *SEES_MORE
     ),
 )
-async def read_result_history(
-    result_id: FromPath[str], request: Request[Any, Any, Any], services: NamedDependency[Services]
-) -> Response[bytes]:
+async def read_result_history(result_id: FromPath[str], request: HttpRequest, services: AppServices) -> Response[bytes]:
     """What was changed since it was sent, and what stood there before."""
-    changes = await to_thread.run_sync(corrections.history, services.context, result_id, anyone(request))
+    changes = await services.run(corrections.history, result_id, anyone(request))
     return for_viewer(request, msgspec.json.encode(changes), "application/json")
 
 

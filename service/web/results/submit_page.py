@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from litestar import Request, Response, Router, get, post
-from litestar.di import NamedDependency
+from litestar import Response, Router, get, post
 
 from service.engine.errors import AdvisorError
 from service.flows.results import submissions
 from service.web.http.limits import MAX_CHECK_BYTES
+from service.web.http.types import HttpRequest
 from service.web.pages.forms import FieldError, Form, converted, field_error, query_of, read_form
 from service.web.pages.render import HTML, page
-from service.web.services import Services
+from service.web.services import AppServices, Services
 from service.wire.problem import problem_of
 from service.wire.results.submissions import Preview, Submission
 
@@ -21,13 +21,13 @@ _FIELDS = ("text", "command", "hardware", "repo", "revision", "engine", "build",
 
 
 @get("/submit", sync_to_thread=True)
-def form(request: Request[Any, Any, Any], services: NamedDependency[Services]) -> Response[bytes]:
+def form(request: HttpRequest, services: AppServices) -> Response[bytes]:
     """The form; fields of the query are typed in."""
     return _shown(request, services, Form(query_of(request)), None, 200)
 
 
 @post("/submit", status_code=200, request_max_body_size=MAX_CHECK_BYTES)
-async def submit(request: Request[Any, Any, Any], services: NamedDependency[Services]) -> Response[Any]:
+async def submit(request: HttpRequest, services: AppServices) -> Response[Any]:
     """Show what was understood; with the button `keep`, keep it and go to the result."""
     typed = await read_form(request)
     admit = services.admission(request)
@@ -36,7 +36,7 @@ async def submit(request: Request[Any, Any, Any], services: NamedDependency[Serv
         if typed.value("do") == "keep":
             await services.count_submission(request, None)
             return await _kept(services, asked, admit)
-        preview = await services.run_reading(submissions.preview, services.context, None, asked, admit)
+        preview = await services.run_reading(submissions.preview, None, asked, admit)
     except AdvisorError as error:
         wrong = Form(typed.values, (field_error(error, {name: name for name in _FIELDS}),))
         return _shown(request, services, wrong, None, problem_of(error).status)
@@ -45,13 +45,13 @@ async def submit(request: Request[Any, Any, Any], services: NamedDependency[Serv
 
 
 async def _kept(services: Services, asked: Submission, admit: Callable[[], None]) -> Response[Any]:
-    kept = await services.run_reading(submissions.submit, services.context, None, asked, None, admit)
+    kept = await services.run_reading(submissions.submit, None, asked, None, admit)
     key = f"#key={kept.edit_key}" if kept.edit_key else ""  # a fragment, which goes into no log
     return Response(b"", status_code=303, media_type=HTML, headers={"Location": f"/results/{kept.id}{key}"})
 
 
 def _shown(
-    request: Request[Any, Any, Any], services: Services, typed: Form, preview: Preview | None, status: int
+    request: HttpRequest, services: Services, typed: Form, preview: Preview | None, status: int
 ) -> Response[bytes]:
     return page(request, services, "submit.html", status=status, form=typed, preview=preview)
 

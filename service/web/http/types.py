@@ -1,0 +1,11 @@
+"""Requests and connections of the framework, whose type parameters (user, credentials, state) nothing here uses."""
+
+from __future__ import annotations
+
+from typing import Any, TypeAlias
+
+from litestar import Request
+from litestar.connection import ASGIConnection
+
+HttpRequest: TypeAlias = Request[Any, Any, Any]
+Connection: TypeAlias = ASGIConnection[Any, Any, Any, Any]
