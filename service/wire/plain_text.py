@@ -26,8 +26,9 @@ def block(lines: list[str], language: str = "") -> str:
 
 
 def wrapped(text: str) -> list[str]:
-    """Return the text in lines of at most WIDTH columns."""
-    return textwrap.wrap(text, WIDTH, subsequent_indent="  ", break_on_hyphens=False) or [""]
+    """Return the text in lines of at most WIDTH columns; a number stays with the `%` after it."""
+    lines = textwrap.wrap(text.replace(" %", "\0%"), WIDTH, subsequent_indent="  ", break_on_hyphens=False)
+    return [line.replace("\0", " ") for line in lines] or [""]
 
 
 def cut(text: str) -> str:

@@ -12,7 +12,7 @@ from service.engine.goal import Constraints
 from service.engine.hardware_text import parse_hardware
 from service.wire.advice.advice import Advice
 from service.wire.advice.text import HEIGHT, render_markdown, render_text
-from service.wire.plain_text import WIDTH, clean
+from service.wire.plain_text import WIDTH, clean, wrapped
 from service.wire.problem import problem
 from tests import rigs
 from tests.engine.planner.asking import ask
@@ -71,6 +71,13 @@ def test_foreign_names_cannot_leave_a_code_block_or_call_everyone() -> None:
     assert "@everyone" not in outside
     assert "<script>" not in outside.replace("\\<", "")
     assert text.count("```") % 2 == 0
+
+
+def test_a_number_and_its_percent_sign_stay_on_one_line() -> None:
+    for n_words in range(40):
+        lines = wrapped("word " * n_words + "about 3.2 % above 16 bits, " * 8)
+        assert not any(line.endswith("3.2") for line in lines)
+        assert max(map(len, lines)) <= WIDTH
 
 
 def test_clean_keeps_ordinary_text_of_any_script() -> None:

@@ -12,6 +12,7 @@ from service.engine.advise import advise
 from service.engine.catalogue import resolve
 from service.engine.check import check
 from service.engine.commands import parse
+from service.engine.config import Engine
 from service.engine.errors import InvalidInput, UnknownVariant
 from service.engine.goal import Constraints, EngineChoice, GoalRequest
 from service.engine.hardware import Gpu, Hardware
@@ -59,6 +60,20 @@ def test_a_3090_with_128_gb_runs_qwen3_235b_with_most_experts_in_ram() -> None:
     all_hold(body, QWEN, rigs.ONE_3090_DESKTOP)
     assert {c.engine for c in body.configs} == {"ik_llama.cpp", "llama.cpp"}
     assert all(c.strategy == "FFN in RAM" for c in body.configs)
+
+
+@pytest.mark.parametrize("engine", ["ik_llama.cpp", "llama.cpp"])
+def test_one_card_gets_ncmoe_instead_of_a_rule_where_layers_differ_too(engine: Engine) -> None:
+    flags = first(ask("gpt-oss-120b", "mxfp4", hardware=rigs.ONE_3090_DESKTOP, engine=engine)).flags
+    assert flags.n_cpu_moe > 0
+    assert not flags.overrides
+
+
+def test_cards_that_are_alike_and_share_every_layer_are_given_the_same_plain_share() -> None:
+    hardware = parse_hardware("2x3090 nvlink, Threadripper 3960X, 128GB")
+    config = first(ask("Llama-3.3-70B", "iq4_xs", hardware=hardware, engine="llama.cpp"))
+    assert _together(config)
+    assert config.flags.tensor_split == (1.0, 1.0)
 
 
 def test_quality_that_is_worth_its_time_comes_first_and_the_rest_by_time() -> None:

@@ -165,5 +165,7 @@ def _usable(problem: Problem) -> list[float]:
 
 
 def _rounded(shares: Sequence[float]) -> tuple[float, ...]:
-    """Shares in tenths of a GiB: short to read, and exact in the engines' 32-bit floats after parsing."""
+    """Shares in tenths of a GiB, short to read and exact in the engines' 32-bit floats; 1 each if they are equal."""
+    if len(set(shares)) == 1:
+        return (1.0,) * len(shares)
     return tuple(max(round(share / GIB, 1), 0.1) for share in shares)

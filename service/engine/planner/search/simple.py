@@ -65,12 +65,10 @@ def _forms(problem: Problem, fitted: Fitted) -> Iterator[Fitted | Shortfall]:
     blocks = [b for b in blocks_of(problem.engine, problem.model) if b.pieces or b.ram_only]
     cards = fitted.placement.layers
     away = {block.index for block in blocks if _is_away(block, fitted)}
-    alike = len({block.kind for block in blocks}) == 1
     if len(problem.devices) == 1 and problem.model.moe_layers:
         first = blocks[0].index if engine_spec(problem.engine).memory.counts_experts_from_first else 0
-        if alike or engine_spec(problem.engine).memory.counts_experts_from_first:
-            for more in _MORE:
-                yield check(problem, replace(fitted.flags, overrides=(), n_cpu_moe=len(away) + first + more))
+        for more in _MORE:
+            yield check(problem, replace(fitted.flags, overrides=(), n_cpu_moe=len(away) + first + more))
     if len(problem.devices) > 1:
         found = filled(problem, replace(fitted.flags, overrides=(), tensor_split=()))
         yield from [found] if found else []
