@@ -69,6 +69,15 @@ def test_one_card_gets_ncmoe_instead_of_a_rule_where_layers_differ_too(engine: E
     assert not flags.overrides
 
 
+def test_layers_without_their_feed_forward_are_ranges_where_that_is_as_fast() -> None:
+    hardware = parse_hardware("laptop rtx 3060 6gb, 16gb ram")
+    config = first(ask("Qwen3-8B", "iq4_xs", hardware=hardware, engine="ik_llama.cpp"))
+    assert config.flags.overrides
+    for rule in config.flags.overrides:
+        layers = [i for i in range(36) if re.search(rule.pattern, f"blk.{i}.ffn_up.weight")]
+        assert layers == list(range(layers[0], layers[-1] + 1))
+
+
 def test_cards_that_are_alike_and_share_every_layer_are_given_the_same_plain_share() -> None:
     hardware = parse_hardware("2x3090 nvlink, Threadripper 3960X, 128GB")
     config = first(ask("Llama-3.3-70B", "iq4_xs", hardware=hardware, engine="llama.cpp"))

@@ -73,7 +73,10 @@ class Contender(msgspec.Struct, frozen=True):
     @property
     def n_words(self) -> int:
         """The words in its command that place things, those inside a pattern counted each."""
-        flags = self.fitted.flags
+        return self.n_words_with(self.fitted.flags)
+
+    def n_words_with(self, flags: Flags) -> int:
+        """As `n_words`, with these flags in the command instead."""
         patterns = sum(len(_WORD.findall(rule.pattern)) + 2 for rule in flags.overrides)
         switches = (flags.n_cpu_moe, flags.cpu_moe, flags.split_mode != "layer", flags.numa)
         cards = len(self.problem.rig.cards) > len(self.candidate.cards)

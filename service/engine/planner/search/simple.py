@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from itertools import product
 
 from msgspec.structs import replace
 
-from service.engine.config import CPU
+from service.engine.config import CPU, Flags
 from service.engine.engines import engine_spec
 from service.engine.planner.pricing.blocks import Block, blocks_of
-from service.engine.planner.pricing.fit import Fitted, Problem, Shortfall, check
+from service.engine.planner.pricing.fit import Fitted, Problem, check
 from service.engine.planner.ranking.rank import Contender, Ranked, Squeeze
 from service.engine.planner.search.filled import filled
 from service.engine.planner.search.fitting import PLACEMENT_FIELDS
-from service.engine.planner.search.layout_flags import rules_of
+from service.engine.planner.search.knapsack import OPTIONS, Option
+from service.engine.planner.search.layout_flags import MovedPieces, rules_of
 from service.engine.planner.search.options import build_refusal
 from service.engine.speed import goal_seconds, predict_speed, typical_seconds
 
@@ -39,10 +41,12 @@ def simplified(contender: Contender) -> Contender:
         return contender
     if any(name in PLACEMENT_FIELDS for name in candidate.user_fields):
         return contender
-    for form in _forms(problem, fitted):
-        one = _worth_it(contender, form) if isinstance(form, Fitted) else None
-        if one is not None and one.n_words < contender.n_words:
-            return one
+    for flags in _forms(problem, fitted):
+        if contender.n_words_with(flags) < contender.n_words:
+            found = check(problem, flags)
+            one = _worth_it(contender, found) if isinstance(found, Fitted) else None
+            if one is not None:
+                return one
     return contender
 
 
@@ -60,30 +64,36 @@ def _worth_it(contender: Contender, found: Fitted) -> Contender | None:
     return replace(contender, fitted=found, speed=speed, seconds=seconds, typical=typical, squeeze=squeeze)
 
 
-def _forms(problem: Problem, fitted: Fitted) -> Iterator[Fitted | Shortfall]:
-    """Yield simpler flags, the shortest first: `-ncmoe`, the first layers in RAM, then one range of layers a card."""
+def _forms(problem: Problem, fitted: Fitted) -> Iterator[Flags]:
+    """Yield simpler flags, the shortest first: `-ncmoe`, then one range of layers a card, then one a card and part."""
     blocks = [b for b in blocks_of(problem.engine, problem.model) if b.pieces or b.ram_only]
     cards = fitted.placement.layers
-    away = {block.index for block in blocks if _is_away(block, fitted)}
+    options = {block.index: _option_away(block, fitted) for block in blocks}
     if len(problem.devices) == 1 and problem.model.moe_layers:
+        n_away = sum(map(bool, options.values()))
         first = blocks[0].index if engine_spec(problem.engine).memory.counts_experts_from_first else 0
         for more in _MORE:
-            yield check(problem, replace(fitted.flags, overrides=(), n_cpu_moe=len(away) + first + more))
+            yield replace(fitted.flags, overrides=(), n_cpu_moe=n_away + first + more)
     if len(problem.devices) > 1:
         found = filled(problem, replace(fitted.flags, overrides=(), tensor_split=()))
-        yield from [found] if found else []
-    for more, last in product(_MORE, (False, True)):
-        chosen: list[int] = []
+        yield from [found.flags] if found else []
+    parted = [False, True] if {"up and gate", "down"} & set(options.values()) else [False]
+    for by_part, more, last in product(parted, _MORE, (False, True)):
+        away: MovedPieces = {}
         for card in range(len(problem.devices)):
-            own = sorted((b.index for b in blocks if cards[b.index] == card), reverse=last)
-            n_away = sum(i in away for i in own)
-            chosen += own[: n_away + more if n_away else 0]
-        rules = rules_of(problem.model, {(CPU, "whole"): sorted(chosen)})
-        yield check(problem, replace(fitted.flags, overrides=tuple(rules)))
+            own = sorted((i for i in options if cards[i] == card), reverse=last)
+            moved = Counter(option if by_part else "whole" for option in map(options.get, own) if option)
+            for option in OPTIONS:
+                n_layers = moved[option] + more if moved[option] else 0
+                away.setdefault((CPU, option), []).extend(own[:n_layers])
+                own = own[n_layers:]
+        rules = rules_of(problem.model, {place: sorted(indices) for place, indices in away.items()})
+        yield replace(fitted.flags, overrides=tuple(rules))
 
 
-def _is_away(block: Block, fitted: Fitted) -> bool:
-    """Whether any piece of a block is not on the card that owns it."""
+def _option_away(block: Block, fitted: Fitted) -> Option | None:
+    """Which pieces of a block are not on the card that owns it; None: all are on it."""
     placement = fitted.placement
-    names = [name for piece in (*block.pieces, *block.ram_only) for name in piece.names]
-    return any(placement.tensors.get(name) != placement.layers[block.index] for name in names)
+    card = placement.layers[block.index]
+    away = [p for p in (*block.pieces, *block.ram_only) if any(placement.tensors.get(n) != card for n in p.names)]
+    return away[0].part if len(away) == 1 < len(block.pieces) else "whole" if away else None
