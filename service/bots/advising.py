@@ -10,8 +10,7 @@ import msgspec
 
 from service.bots.answer import Answer, BotContext, Button, Code, Outcome, Question
 from service.bots.words import advice_id, engine_named, tokens
-from service.engine.advice import AdvisedConfig
-from service.engine.commands import fold
+from service.engine.advice import AdvisedConfig, Shell
 from service.engine.config import ENGINES
 from service.engine.errors import InvalidInput
 from service.engine.goal import EngineChoice, GoalRequest
@@ -22,7 +21,16 @@ from service.flows.advice.requests import as_goal
 from service.flows.chat import chat_accounts
 from service.flows.measuring import validate, validated
 from service.wire.advice.advice import Advice, AdviceRequest
-from service.wire.advice.card import card_of, fact_words, step_lines, step_words
+from service.wire.advice.card import (
+    LANGUAGES,
+    card_of,
+    fact_words,
+    folded,
+    server_for,
+    shell_of,
+    step_lines,
+    step_words,
+)
 from service.wire.advice.text import device_table, picked_as, render_text, speed_lines
 from service.wire.bots import Ask
 from service.wire.measuring.runs import Validation, ValidationRequest
@@ -105,9 +113,11 @@ def advice_answer(bot: BotContext, advice: Advice) -> Answer:
     card = card_of(advice)
     if card is not None:
         parts.append(f"Why this one: {card.why}.")
+        shell = shell_of(advice.hardware)
         for number, step in enumerate(card.steps, 1):
             parts.append(step_words(number, step))
-            parts += [Code("\n".join(step_lines(step)), "bash")] if step.posix else []
+            if lines := step_lines(step, shell):
+                parts.append(Code("\n".join(lines), LANGUAGES[shell]))
         parts.append(Code("\n".join([*device_table(card.devices), *speed_lines(card)])))
     rest = list(_rest(advice))
     if rest:
@@ -168,12 +178,16 @@ def commands(bot: BotContext, asked: Question) -> Outcome:
     if not advice.configs:
         raise InvalidInput("the advice has no config: nothing fits", field="of")
     first = advice.configs[0]
-    lines = {
-        "Download": first.commands.download, "Server": first.commands.server, "Benchmark": first.commands.bench,
-    }  # fmt: skip
-    parts = [part for title, line in lines.items() if line for part in (title, Code(fold(line), "bash"))]
+    shell = shell_of(advice.hardware)
+    commands: list[tuple[str, str, Shell]] = [
+        ("Download", first.commands.download, shell),
+        ("Server", server_for(shell, first.commands), shell),
+        ("Benchmark", first.commands.bench, "posix"),
+    ]
+    given = [(title, "\n".join(folded(line, by)), by) for title, line, by in commands if line]
+    parts = [part for title, text, by in given for part in (title, Code(text, LANGUAGES[by]))]
     link = bot.address(f"/advice/{advice.id}")
-    full = "\n\n".join(f"# {title}\n{fold(line)}" for title, line in lines.items() if line)
+    full = "\n\n".join(f"# {title}\n{text}" for title, text, _ in given)
     title = f"#1 {first.variant} with {first.engine}"
     return Outcome(answer=Answer(title=title, parts=tuple(parts), link=link, full=full, private=True))
 

@@ -11,6 +11,8 @@ from service.engine.finding import Finding
 from service.engine.goal import Goal
 from service.engine.hardware import Assumption, Hardware
 
+Shell: TypeAlias = Literal["posix", "powershell"]
+
 
 class DeviceMemory(msgspec.Struct, frozen=True, kw_only=True):
     """Memory of one device in MiB, as the engine prints its parts. `CPU` is the sum of all host buffers.
@@ -90,7 +92,7 @@ class BuildLine(msgspec.Struct, frozen=True):
 class Package(msgspec.Struct, frozen=True):
     """A ready-made engine: for which shells (POSIX or PowerShell), from whom, the lines that install it, its source."""
 
-    shell: Literal["posix", "powershell"]
+    shell: Shell
     name: str
     line: str
     source: str

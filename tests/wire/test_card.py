@@ -36,7 +36,7 @@ def test_all_forms_show_one_card() -> None:
         flat = " ".join(form.replace("\\_", "_").replace("\\#", "#").split())
         assert card.sentence in flat
         assert card.why in flat
-        assert all(" ".join("\n".join(step_lines(step)).split()) in flat for step in card.steps)
+        assert all(" ".join("\n".join(step_lines(step, "posix")).split()) in flat for step in card.steps)
         assert f"TG {card.now.tg_tps:.1f} t/s" in flat
         assert card.full is not None
         assert f"(full): TG {card.full.tg_tps:.1f} t/s" in flat
@@ -70,10 +70,25 @@ def test_commands_on_several_lines_stay_several_when_folded() -> None:
     card = card_of(advice())
     assert card is not None
     for step in card.steps:
-        whole = "\n".join(step_lines(step, 60))
+        whole = "\n".join(step_lines(step, "posix", 60))
         assert whole.replace(" \\\n  ", " ") == step.posix
-    assert step_lines(card.steps[0])[0].startswith("git clone")
-    assert "\\" not in step_lines(card.steps[0])[0]
+    assert step_lines(card.steps[0], "posix")[0].startswith("git clone")
+    assert "\\" not in step_lines(card.steps[0], "posix")[0]
+
+
+@pytest.mark.parametrize("system", ["Windows 11", "win10"])
+def test_a_machine_with_windows_gets_its_commands_for_powershell_everywhere(system: str) -> None:
+    first = advice().configs[0]
+    commands = replace(first.commands, powershell=f"$env:A = '1'\n{first.commands.powershell}")
+    windows = replace(
+        advice(), hardware=replace(advice().hardware, os=system), configs=[replace(first, commands=commands)]
+    )
+    chat = advice_answer(_BotContext(), windows)  # type: ignore[arg-type]
+    codes = [part for part in chat.parts if isinstance(part, Code) and part.language]
+    assert {code.language for code in codes} == {"powershell"}
+    for form in (render_text(windows, "full"), render_markdown(windows), "\n".join(code.text for code in codes)):
+        assert "$env:A = '1'\nllama-server `\n" in form
+        assert " \\\n" not in form.split("# bash")[0].split("llama-sweep-bench")[0]
 
 
 @pytest.mark.parametrize("strategy", ["all on GPU", "experts in RAM"])

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal
 from urllib.parse import urlencode
 
 from litestar import Response, Router, get, post
 from litestar.params import FromPath
 from markupsafe import Markup
 
-from service.engine.advice import AdvisedConfig
+from service.engine.advice import AdvisedConfig, Shell
+from service.engine.hardware import Hardware
 from service.engine.hardware_text import to_shorthand
 from service.engine.measured import speed_at
 from service.engine.measured.identity import short_name
@@ -26,7 +26,7 @@ from service.web.pictures.trade import draw_trade
 from service.web.results.curves import MOST_CURVES, Curve, draw
 from service.web.services import AppServices
 from service.wire.advice.advice import FINAL, Advice
-from service.wire.advice.card import card_of, fact_of, fact_words, speed_words
+from service.wire.advice.card import SHELLS, card_of, fact_of, fact_words, shell_of, speed_words
 from service.wire.advice.files import files_of
 from service.wire.advice.text import how, standing, state_text
 from service.wire.measuring.validation_text import headline
@@ -47,7 +47,7 @@ def show(advice_id: FromPath[str], request: HttpRequest, services: AppServices) 
         "advice.html",
         advice=advice,
         card=card_of(advice),
-        shell=_shell(request),
+        shell=_shell(request, advice.hardware),
         files=files_of(advice),
         pictures=_pictures(advice),
         said=state_text(advice),
@@ -97,12 +97,13 @@ def _again(advice: Advice) -> str:
     return "/?" + urlencode({"repo": advice.repo, "paste": to_shorthand(advice.hardware)})
 
 
-def _shell(request: HttpRequest) -> Literal["posix", "powershell"]:
-    """The shell that commands are for: as the address says, else as the browser's system has it."""
+def _shell(request: HttpRequest, hardware: Hardware) -> Shell:
+    """The shell that commands are for: as the address says, as the machine's stated system or the browser's has it."""
     asked = query_of(request).get("shell", "")
-    if asked in ("posix", "powershell"):
+    if asked in SHELLS:
         return "posix" if asked == "posix" else "powershell"
-    return "powershell" if "Windows" in request.headers.get("user-agent", "") else "posix"
+    browser: Shell = "powershell" if "Windows" in request.headers.get("user-agent", "") else "posix"
+    return shell_of(hardware) if hardware.os else browser
 
 
 def _pictures(advice: Advice) -> dict[str, Markup]:

@@ -7,17 +7,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Literal
 
-from service.engine.advice import AdviceBody, AdvisedConfig, Commands, SpeedPoint
+from service.engine.advice import AdviceBody, AdvisedConfig, Commands, Shell, SpeedPoint
 from service.engine.commands import fold
-from service.engine.hardware import Assumption, Gpu
+from service.engine.hardware import Assumption, Gpu, Hardware, os_family
 from service.engine.measured.identity import short_name
 from service.engine.units import longer
 from service.wire.advice.advice import Advice, Card, Fact, Option, Step
 
 _MUCH_FASTER, _MUCH_BETTER = 1.1, 0.3  # times as fast; percent of perplexity
 _FACTS = 2
+SHELLS: tuple[Shell, Shell] = ("posix", "powershell")
+LANGUAGES: dict[Shell, str] = {"posix": "bash", "powershell": "powershell"}  # of code blocks
 # Which assumption matters most, by the end of its path: with weights in RAM, and with everything on the GPUs.
 _IN_RAM = ("total_gb", "hardware.gpus", "hardware.cpu", "channels", "mts", "vram_gib", "pcie", "ghz", "name")
 _ON_GPU = ("vram_gib", "hardware.gpus", "bandwidth_gbs", "name", "backend", "fp16_tflops", "total_gb", "hardware.cpu")
@@ -48,13 +49,13 @@ def _steps(config: AdvisedConfig) -> list[Step]:
     steps = [_engine(config)]
     if commands.download:
         steps.append(Step(title="Download", posix=commands.download, powershell=commands.download))
-    return [*steps, Step(title="Run", posix=commands.server, powershell=commands.powershell or commands.server)]
+    return [*steps, Step(title="Run", posix=commands.server, powershell=server_for("powershell", commands))]
 
 
 def _engine(config: AdvisedConfig) -> Step:
     """A package where one has the engine for these cards, else the lines that build it."""
     oldest = config.commands.oldest_build
-    (posix, how), (powershell, other) = (_obtained(config.commands, shell) for shell in ("posix", "powershell"))
+    (posix, how), (powershell, other) = (_obtained(config.commands, shell) for shell in SHELLS)
     return Step(
         title=f"Get {config.engine}{f' of {oldest.date} or newer' if oldest else ''}",
         posix=posix,
@@ -63,7 +64,7 @@ def _engine(config: AdvisedConfig) -> Step:
     )
 
 
-def _obtained(commands: Commands, shell: Literal["posix", "powershell"]) -> tuple[str, str]:
+def _obtained(commands: Commands, shell: Shell) -> tuple[str, str]:
     """The lines that bring the engine to a machine with this shell, and what they are."""
     package = next((one for one in commands.packages if one.shell == shell), None)
     if package is not None:
@@ -134,12 +135,29 @@ def _option(config: AdvisedConfig, first: AdvisedConfig) -> Option:
     )
 
 
-def step_lines(step: Step, width: int = 100) -> list[str]:
-    """Return what a step has one type into a POSIX shell, each command folded."""
-    lines = []
-    for command in filter(None, step.posix.split("\n")):
-        lines += [command] if len(command) <= width else fold(command, width).split("\n")
-    return lines
+def shell_of(hardware: Hardware) -> Shell:
+    """Return the shell of a machine: PowerShell where Windows is stated."""
+    return "powershell" if hardware.os and os_family(hardware.os) == "windows" else "posix"
+
+
+def server_for(shell: Shell, commands: Commands) -> str:
+    """Return the server's command, or commands, for this shell."""
+    return commands.powershell if shell == "powershell" and commands.powershell else commands.server
+
+
+def step_lines(step: Step, shell: Shell, width: int = 100) -> list[str]:
+    """Return what a step has one type into this shell, each command folded."""
+    return folded(step.powershell if shell == "powershell" else step.posix, shell, width)
+
+
+def folded(text: str, shell: Shell, width: int = 100) -> list[str]:
+    """Return commands, one a line, in lines of at most `width` that continue as this shell has it: by `\\` or "`"."""
+    found = []
+    for command in filter(None, text.split("\n")):
+        lines = fold(command, width).split("\n") if len(command) > width else [command]
+        end = "`" if shell == "powershell" else "\\"
+        found += [*(line.removesuffix("\\") + end for line in lines[:-1]), lines[-1]]
+    return found
 
 
 def step_words(number: int, step: Step) -> str:

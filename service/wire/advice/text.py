@@ -16,16 +16,27 @@ from service.engine.advice import (
     DeviceMemory,
     Mine,
     Refusal,
+    Shell,
     SpeedPoint,
     Upgraded,
     VersusMine,
     WhatIf,
 )
-from service.engine.commands import fold
 from service.engine.measured import speed_at
 from service.engine.planner.explaining.comparison import gain_text
 from service.wire.advice.advice import Advice, Card
-from service.wire.advice.card import card_of, fact_of, fact_words, speed_words, step_lines, step_words
+from service.wire.advice.card import (
+    LANGUAGES,
+    card_of,
+    fact_of,
+    fact_words,
+    folded,
+    server_for,
+    shell_of,
+    speed_words,
+    step_lines,
+    step_words,
+)
 from service.wire.plain_text import WIDTH, block, clean, cut, quoted, wrapped
 
 HEIGHT = 40
@@ -36,14 +47,15 @@ _SHORT_REFUSALS, _SHORT_REASONS = 4, 2
 
 def render_text(advice: Advice, detail: str = "short") -> str:
     """Return the advice as plain text: everything if `detail` is `full`, else what fits one screen."""
+    shell = shell_of(advice.hardware)
     if detail == "full":
-        lines = list(_document(advice, _Form(full=True, wraps=True)))
+        lines = list(_document(advice, _Form(full=True, wraps=True, shell=shell)))
     else:
-        forms = (_Form(False, wraps, brief, builds) for wraps, brief, builds in _SHORT_FORMS)
+        forms = [_Form(False, wraps, brief, builds, shell) for wraps, brief, builds in _SHORT_FORMS]
         documents = (list(_document(advice, form)) for form in forms)
         lines = next((lines for lines in documents if len(lines) <= HEIGHT), [])
         if not lines:
-            *most, last = _document(advice, _Form(False, False, True, False))
+            *most, last = _document(advice, forms[-1])
             lines = [*most[: HEIGHT - 1], last]
     return "\n".join(clean(line) for line in lines) + "\n"
 
@@ -58,6 +70,7 @@ class _Form(NamedTuple):
     wraps: bool
     brief: bool = False
     builds: bool = True
+    shell: Shell = "posix"
 
     def lines(self, text: str) -> list[str]:
         return wrapped(text) if self.wraps else [cut(text)]
@@ -70,18 +83,19 @@ def render_markdown(advice: Advice, detail: str = "short") -> str:
     """Return the advice as Markdown: the headline, commands in code blocks, the rest in one block of text."""
     if advice.state != "ready":
         return quoted(state_text(advice)) + "\n"
+    form = _Form(full=detail == "full", wraps=True, shell=shell_of(advice.hardware))
     parts = [f"**{quoted(advice.headline or '')}**"]
     if advice.computed_again:
         parts.append(f"({advice.computed_again})")
     card = card_of(advice)
     if card is not None:
-        parts += [quoted(f"Why this one: {card.why}."), *_markdown_steps(card)]
+        parts += [quoted(f"Why this one: {card.why}."), *_markdown_steps(card, form.shell)]
         parts.append(block([*device_table(card.devices), "", *speed_lines(card), *measured_lines(advice.configs[0])]))
     for config in advice.configs[1:] if detail == "full" else ():
         parts.append(f"#{config.rank} {quoted(config.variant)}, {config.engine}, {config.bpw:.2f} bpw")
-        parts.append(block([fold(c) for c in (config.commands.download, config.commands.server) if c], "bash"))
+        commands = (config.commands.download, server_for(form.shell, config.commands))
+        parts.append(block([line for c in commands if c for line in folded(c, form.shell)], LANGUAGES[form.shell]))
         parts.append(block([*device_table(config.devices), "", *speed_table(config.speed), *measured_lines(config)]))
-    form = _Form(full=detail == "full", wraps=True)
     others = [] if form.full else _others(advice, form.brief)
     mine = form.all_lines(mine_lines(advice.mine, advice.configs, form.full)) if advice.mine else []
     rejected = _rejected(advice) if form.full else ()
@@ -94,11 +108,11 @@ def render_markdown(advice: Advice, detail: str = "short") -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def _markdown_steps(card: Card) -> Iterator[str]:
+def _markdown_steps(card: Card, shell: Shell) -> Iterator[str]:
     for number, step in enumerate(card.steps, 1):
         yield quoted(step_words(number, step))
-        if step.posix:
-            yield block(step_lines(step), "bash")
+        if lines := step_lines(step, shell):
+            yield block(lines, LANGUAGES[shell])
 
 
 def state_text(advice: Advice) -> str:
@@ -148,7 +162,7 @@ def _about(advice: Advice, full: bool) -> str:
     return f"{advice.repo}{revision}{wanted}{counted}"
 
 
-def _other_forms(commands: Commands) -> Iterator[str]:
+def _other_forms(commands: Commands, shell: Shell) -> Iterator[str]:
     """The server for other shells and systems, and how to build the engine."""
     if commands.build is not None:
         yield from ("", "# build the engine", *commands.build.line.split("\n"))
@@ -157,7 +171,8 @@ def _other_forms(commands: Commands) -> Iterator[str]:
         yield from (f"! {note}" for note in commands.build.notes)
     if commands.oldest_build is not None:
         yield f"runs on builds from {commands.oldest_build.date} on ({', '.join(commands.oldest_build.needs)})"
-    titles = {"before that": commands.older, "PowerShell": commands.powershell, "Docker": commands.docker}
+    server = ("bash", commands.server) if shell == "powershell" else ("PowerShell", commands.powershell)
+    titles = {"before that": commands.older, server[0]: server[1], "Docker": commands.docker}
     for title, text in titles.items():
         if text:
             yield from ("", f"# {title}", *text.split("\n"))
@@ -171,14 +186,14 @@ def _first(card: Card, config: AdvisedConfig, form: _Form) -> Iterator[str]:
     for number, step in enumerate(card.steps, 1):
         hidden = number == 1 and not form.builds and "\n" in step.posix
         yield from form.lines(step_words(number, step) + (": see the full text" if hidden else ""))
-        yield from () if hidden else step_lines(step, WIDTH)
+        yield from () if hidden else step_lines(step, form.shell, WIDTH)
     yield ""
     yield from device_table(card.devices)
     shallower = speed_table(config.speed)[:-2] if form.full else []
     yield from [*shallower, *speed_lines(card)]
     if form.full:
-        yield from ("", *fold(config.commands.bench, WIDTH).split("\n"))
-        yield from _other_forms(config.commands)
+        yield from ("", *folded(config.commands.bench, "posix", WIDTH))
+        yield from _other_forms(config.commands, form.shell)
         yield ""
     yield from _evidence(config, form)
 
@@ -186,8 +201,10 @@ def _first(card: Card, config: AdvisedConfig, form: _Form) -> Iterator[str]:
 def _config(config: AdvisedConfig, form: _Form) -> Iterator[str]:
     yield f"#{config.rank} {config.variant}, {config.engine}, {config.bpw:.2f} bpw{_active(config)}, {config.strategy}"
     yield ""
-    for command in (config.commands.download, config.commands.server, config.commands.bench):
-        yield from fold(command, WIDTH).split("\n") if command else ()
+    commands = config.commands
+    yield from folded(commands.download, form.shell, WIDTH)
+    yield from folded(server_for(form.shell, commands), form.shell, WIDTH)
+    yield from folded(commands.bench, "posix", WIDTH)
     yield ""
     yield from device_table(config.devices)
     yield from speed_table(config.speed)

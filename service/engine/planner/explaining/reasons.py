@@ -283,8 +283,6 @@ def notes_of(contender: Contender, rig: Rig, goal: Goal, together: AtOnce | None
         card = rig.cards[devices[0].gpu]
         usual, most = (card.usual_limit or 0) // GIB, card.total // GIB
         found.insert(0, f"first let the GPU use {most} GiB of the memory instead of {usual}: {card.raised_by}")
-    if rig.windows:
-        found.append("written for bash: in PowerShell join the lines, and set variables first with $env:NAME = 'value'")
     return found
 
 
