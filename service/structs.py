@@ -8,6 +8,7 @@ another thread that uses the same Struct in that moment reads a null pointer, wh
 from __future__ import annotations
 
 from contextlib import suppress
+from datetime import datetime
 from typing import Any, TypeVar
 
 import msgspec
@@ -28,6 +29,13 @@ def learn_structs() -> int:
 
 
 def made_from(kind: type[T], source: object, /, **others: Any) -> T:
-    """Return a `kind` with the fields `others`, and of the rest those that `source` has under the same name."""
+    """Return a `kind` with the fields `others`, and of the rest those that `source` has under the same name, instants
+    as text."""
     names = (name for name in kind.__struct_fields__ if name not in others)
-    return kind(**others, **{name: getattr(source, name) for name in names if hasattr(source, name)})
+    same = {name: getattr(source, name) for name in names if hasattr(source, name)}
+    return kind(**others, **{name: iso_time(at) if isinstance(at, datetime) else at for name, at in same.items()})
+
+
+def iso_time(instant: datetime) -> str:
+    """Return an instant as answers have it: ISO 8601, in whole seconds."""
+    return instant.isoformat(timespec="seconds")

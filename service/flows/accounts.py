@@ -22,6 +22,7 @@ from service.store.engines import make_engine
 from service.store.ids import is_id
 from service.store.migrations import migrate
 from service.store.viewers import ANYBODY, Viewer
+from service.structs import made_from
 
 Scope: TypeAlias = Literal["submit", "validate", "host", "operator"]
 SCOPES: tuple[Scope, ...] = get_args(Scope)
@@ -92,21 +93,9 @@ class ListedToken(msgspec.Struct, frozen=True, kw_only=True):
 def list_tokens(engine: Engine) -> list[ListedToken]:
     """Return all tokens ever made, the oldest first, without what they are."""
     return [
-        ListedToken(
-            id=token.id,
-            name=owner.name,
-            scopes=token.scopes,
-            created_at=token.created_at.isoformat(timespec="seconds"),
-            used_at=_text(token.used_at),
-            revoked_at=_text(token.revoked_at),
-            banned=owner.banned_at is not None,
-        )
+        made_from(ListedToken, token, name=owner.name, banned=owner.banned_at is not None)
         for owner, token in accounts.tokens(engine)
     ]
-
-
-def _text(instant: datetime | None) -> str | None:
-    return instant.isoformat(timespec="seconds") if instant else None
 
 
 def revoke_token(engine: Engine, token_id: str, now: datetime) -> None:

@@ -44,10 +44,8 @@ def ensure(engine: Engine, name: str, pseudonyms: Iterable[str], now: datetime) 
     Raises RuntimeError where none of them is.
     """
     for pseudonym in pseudonyms:
-        with engine.connect() as connection:
-            found = connection.execute(select(account).where(account.c.name == name)).one_or_none()
-        if found is not None:
-            return converted(found, StoredAccount)
+        if (found := named(engine, name)) is not None:
+            return found
         row: dict[str, Any] = {"id": secrets.token_urlsafe(16), "name": name, "pseudonym": pseudonym, "created_at": now}
         with suppress(IntegrityError), engine.begin() as connection:  # another process may just have made it
             connection.execute(insert(account).values(row))

@@ -10,12 +10,13 @@ import os
 import sqlite3
 import stat
 import time
-from contextlib import AbstractContextManager, suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import msgspec
-from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
+from sqlalchemy import URL, Connection, Engine, create_engine, event, func, make_url, select
 from sqlalchemy.engine import ExceptionContext
 from sqlalchemy.exc import ArgumentError, DBAPIError, InterfaceError, NoSuchModuleError, OperationalError
 
@@ -140,9 +141,22 @@ def glance(engine: Engine) -> Connection:
     return engine.connect().execution_options(sqlite_begin=_NO_TRANSACTION)
 
 
-def locked(engine: Engine) -> AbstractContextManager[Connection]:
-    """Begin a transaction that reads before it writes: SQLite locks at once, and waits its turn as any writer does."""
-    return engine.execution_options(sqlite_begin="IMMEDIATE").begin()
+@contextmanager
+def locked(engine: Engine, *numbers: int) -> Iterator[Connection]:
+    """Begin a transaction that reads before it writes: SQLite locks at once, and waits its turn as any writer does.
+
+    `numbers`: as `exclude`.
+    """
+    with engine.execution_options(sqlite_begin="IMMEDIATE").begin() as connection:
+        exclude(connection, *numbers)
+        yield connection
+
+
+def exclude(connection: Connection, *numbers: int) -> None:
+    """Have a transaction wait for any other with one of these numbers; SQLite has one writer anyway."""
+    if connection.dialect.name == "postgresql":
+        for number in numbers:
+            connection.execute(select(func.pg_advisory_xact_lock(number)))
 
 
 def _begin(connection: Any) -> None:

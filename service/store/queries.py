@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import Any, TypeVar
 
 import msgspec
-from sqlalchemy import Engine, Row, Select, UpdateBase
+from sqlalchemy import Column, Engine, Row, Select, UpdateBase
+
+from service.store.ids import is_id
 
 T = TypeVar("T")
 
@@ -20,6 +22,11 @@ def one(engine: Engine, wanted: Select[Any] | UpdateBase, kind: type[T]) -> T | 
     with engine.begin() as connection:
         row = connection.execute(wanted).one_or_none()
     return None if row is None else converted(row, kind)
+
+
+def by_id(engine: Engine, wanted: Select[Any], key: Column[str], row_id: str, kind: type[T]) -> T | None:
+    """Return the row whose `key` is `row_id` as a `kind`, or None: also for a text that can be no id."""
+    return one(engine, wanted.where(key == row_id), kind) if is_id(row_id) else None
 
 
 def several(engine: Engine, wanted: Select[Any] | UpdateBase, kind: type[T]) -> list[T]:

@@ -13,6 +13,7 @@ from sqlalchemy import Connection, Engine, bindparam, select, true, update
 
 from service.store.advice.advices import READY
 from service.store.engines import glance
+from service.store.ids import is_id
 from service.store.results.calibrations import VERSION_IN_FORCE
 from service.store.tables import advice
 from service.store.tables import results_version as table
@@ -72,6 +73,8 @@ def of_ready(engine: Engine, key: Callable[[str | None], str]) -> ReadyVersion |
 
 def of_advice(engine: Engine, advice_id: str) -> AdviceVersion | None:
     """Return the version of an advice, None where there is none."""
+    if not is_id(advice_id):
+        return None
     with glance(engine) as connection:
         row = connection.execute(_OF_ADVICE, {"asked": advice_id}).one_or_none()
     return None if row is None else AdviceVersion(row.state, row.changes, row.calibration, bool(row.kept))

@@ -53,4 +53,4 @@ def is_trusted(trust: Trust, viewer: Viewer) -> ColumnElement[bool]:
     if trust is Trust.UNPROVEN_TOO:
         return true()
     own = host.c.account_id == viewer.account_id if viewer.account_id is not None else false()
-    return or_(and_(table.c.tier.in_(BELIEVED), or_(table.c.host_id.is_(None), host.c.visibility == "public")), own)
+    return or_(and_(table.c.tier.in_(BELIEVED), may_see(ANYBODY)), own)

@@ -37,6 +37,7 @@ from service.store.advice import advices, listings, queue
 from service.store.advice.advices import StoredAdvice
 from service.store.results import calibrations
 from service.store.viewers import ANYBODY, Viewer
+from service.structs import iso_time
 from service.wire.advice.advice import Advice, AdviceEvent, AdviceRequest
 from service.wire.advice.card import card_of
 from service.wire.problem import stored_problem
@@ -126,15 +127,9 @@ def _new_row(context: Context, request: Request, delete_key: str, payer: Payer) 
     return StoredAdvice(
         id=secrets.token_urlsafe(16),
         request_key=_key(context, request),
-        key=None,
         state="queued",
         repo=request.repo,
-        revision=None,
         request=request.canonical,
-        body=None,
-        problem=None,
-        progress=None,
-        attempts=0,
         delete_key_hash=_hash(delete_key),
         created_at=now,
         updated_at=now,
@@ -321,7 +316,7 @@ def _as_advice(row: StoredAdvice, context: Context | None = None, viewer: Viewer
         progress=row.progress,
         problem=None if row.problem is None else stored_problem(row.problem),
         computed_again=_computed_again(row),
-        created_at=row.created_at.isoformat(timespec="seconds"),
+        created_at=iso_time(row.created_at),
         **known,
     )
 

@@ -14,6 +14,7 @@ from service.engine.hardware import Assumption, Hardware, Rig
 from service.engine.hardware_text import parse_hardware
 from service.engine.rules import NO_COMPANIONS, CompanionHeaders
 from service.engine.run.devices import rig_of_command
+from service.structs import made_from
 from service.wire.advice.check import BatchCase, Checked, CheckRequest
 
 
@@ -50,6 +51,5 @@ def checked(
         reserve_mib=asked.reserve_mib,
         reported=reported,
     )
-    known = {name: getattr(report, name) for name in report.__struct_fields__}
-    known["assumed"] = [*assumed, *report.assumed]
-    return Checked(repo=variant.files.repo, revision=variant.files.revision, variant=variant.name, **known)
+    files, assumed = variant.files, [*assumed, *report.assumed]
+    return made_from(Checked, report, repo=files.repo, revision=files.revision, variant=variant.name, assumed=assumed)

@@ -25,7 +25,7 @@ from service.flows.measuring.signed_calls import is_signed
 from service.store.ids import is_id
 from service.store.measuring import hosts
 from service.store.measuring.hosts import SignedHost, StoredHost
-from service.structs import made_from
+from service.structs import iso_time, made_from
 from service.wire.measuring.agent import EnrolledHost, Greeted, NewHost, enrolment_text, key_fingerprint
 from service.wire.measuring.hosts import Enrolment, EnrolmentRequest, Host, HostChange, Probe
 
@@ -43,7 +43,7 @@ def create_enrolment(context: Context, caller: Caller, asked: EnrolmentRequest, 
     expires_at = now + timedelta(minutes=CODE_MINUTES)
     hosts.add_enrolment(context.engine, hashed(code), caller.account_id, asked.visibility, now, expires_at)
     command = f"advisor host enrol {address} --code={code}"
-    return Enrolment(code=code, expires_at=expires_at.isoformat(timespec="seconds"), command=command)
+    return Enrolment(code=code, expires_at=iso_time(expires_at), command=command)
 
 
 def greet(context: Context, code: str, address: str) -> Greeted:
@@ -51,12 +51,7 @@ def greet(context: Context, code: str, address: str) -> Greeted:
     found = hosts.read_enrolment(context.engine, hashed(code), context.clock())
     if found is None:
         raise _unknown_code()
-    return Greeted(
-        service=f"Offload Advisor at {address}",
-        owner=found.owner,
-        visibility=found.visibility,
-        expires_at=found.expires_at.isoformat(timespec="seconds"),
-    )
+    return made_from(Greeted, found, service=f"Offload Advisor at {address}")
 
 
 def enrol(context: Context, new: NewHost, authority: str) -> EnrolledHost:
@@ -90,12 +85,7 @@ def _new_host(context: Context, found: hosts.StoredEnrolment, public_key: str) -
         pseudonym=new_pseudonym(),
         state="waiting",
         visibility=found.visibility,
-        counter=0,
-        probe=None,
-        hardware_key=None,
         created_at=context.clock(),
-        approved_at=None,
-        seen_at=None,
     )
 
 
@@ -197,7 +187,6 @@ def all_hosts(context: Records) -> list[OperatedHost]:
             OperatedHost,
             host,
             owner=owner,
-            seen_at=host.seen_at.isoformat(timespec="seconds") if host.seen_at else None,
             agent=host.probe.agent if host.probe else None,
             gpus=", ".join(f"{g.count}x {g.name}" for g in host.probe.hardware.gpus) if host.probe else "not probed",
             runs=done.get(host.id, nothing).runs,
@@ -224,7 +213,7 @@ def revoke_host(context: Context, host_id: str, caller: Caller) -> None:
 
 
 def _own(context: Context, host_id: str, caller: Caller, *, or_operator: bool = False) -> StoredHost:
-    host = hosts.read(context.engine, host_id) if is_id(host_id) else None
+    host = hosts.read(context.engine, host_id)
     if host is None:
         raise _no_host()
     if or_operator and "operator" in caller.scopes:
@@ -244,7 +233,7 @@ def _shown(host: StoredHost, done: hosts.Measured, account_id: str | None) -> Ho
         visibility=host.visibility,
         hardware=probe.hardware if probe else None,
         engines=[msgspec.structs.replace(build, options=()) for build in probe.engines] if probe else [],
-        seen_at=host.seen_at.isoformat(timespec="seconds") if host.seen_at else None,
+        seen_at=iso_time(host.seen_at) if host.seen_at else None,
         runs=done.runs,
         gpu_hours=round(done.gpu_seconds / 3600, 2),
     )
@@ -256,7 +245,7 @@ def _shown(host: StoredHost, done: hosts.Measured, account_id: str | None) -> Ho
         agent=probe.agent if probe else None,
         models=list(probe.models) if probe else [],
         downloads=probe.downloads if probe else None,
-        created_at=host.created_at.isoformat(timespec="seconds"),
+        created_at=iso_time(host.created_at),
         key_fingerprint=key_fingerprint(host.public_key),
     )
 

@@ -24,12 +24,12 @@ from service.flows.results import trust
 from service.logs import Log
 from service.queue.progress import publish
 from service.store import accounts
-from service.store.ids import is_id
 from service.store.measuring import runs
 from service.store.measuring.hosts import SignedHost
 from service.store.measuring.runs import RunRecord, StoredRun
 from service.store.results.results import StoredResult, filed_under, rows_key_of
 from service.store.results.trust import counts_as_agent, writing
+from service.structs import made_from
 from service.wire.measuring.agent import Accepted, LeasedRun, Progress, Renewed, Report, RunDocument
 from service.wire.measuring.runs import ValidationEvent
 from service.wire.results.results import ResultModel, Seen
@@ -65,9 +65,8 @@ def next_run(context: Context, host: SignedHost) -> LeasedRun | None:
         return None
     _tell(context, leased.run)
     log.info("run.leased", **_named(leased.run, host))
-    outline = {name: getattr(leased.run.outline, name) for name in leased.run.outline.__struct_fields__}
     own = leased.eligible
-    document = RunDocument(**outline, engine_builds=own.engine_builds, gpus=own.gpus)
+    document = made_from(RunDocument, leased.run.outline, engine_builds=own.engine_builds, gpus=own.gpus)
     return LeasedRun(
         run=leased.run.id, fence=leased.run.fence, lease_seconds=context.settings.lease_seconds, document=document,
         request=leased.run.request_id, asked_by=accounts.name_of(context.engine, leased.run.account_id),
@@ -295,13 +294,13 @@ def _version(said: Report) -> str | None:
 
 
 def _seen(said: Report) -> Seen:
-    shared = {name: getattr(said, name) for name in Seen.__struct_fields__ if name in Report.__struct_fields__}
-    named = {name: tuple(one for one in shared[name] if _NAME.fullmatch(one.device)) for name in ("buffers", "devices")}
-    return Seen(**{**shared, **named, "engine_version": _version(said)})
+    buffers = tuple(one for one in said.buffers if _NAME.fullmatch(one.device))
+    devices = tuple(one for one in said.devices if _NAME.fullmatch(one.device))
+    return made_from(Seen, said, buffers=buffers, devices=devices, engine_version=_version(said))
 
 
 def _run(context: Context, run_id: str) -> StoredRun:
-    run = runs.read(context.engine, run_id) if is_id(run_id) else None
+    run = runs.read(context.engine, run_id)
     if run is None:
         raise RunNotFound("there is no run with this id", field="id")
     return run

@@ -38,7 +38,6 @@ from service.queue.progress import wake_hosts
 from service.store import accounts
 from service.store.advice import advices
 from service.store.advice.advices import StoredAdvice
-from service.store.ids import is_id
 from service.store.measuring import runs, validations
 from service.store.measuring.hosts import StoredHost
 from service.store.measuring.runs import Eligible, StoredRun
@@ -160,7 +159,7 @@ def _repeated(
 
 
 def _ready(context: Context, advice_id: str) -> tuple[StoredAdvice, AdviceBody]:
-    row = advices.read(context.engine, advice_id) if is_id(advice_id) else None
+    row = advices.read(context.engine, advice_id)
     if row is None:
         raise AdviceNotFound("there is no advice with this id; it may have been deleted", field="id")
     if row.body is None or row.revision is None:

@@ -17,7 +17,6 @@ from service.flows.measuring.tuning import best_run, decided
 from service.flows.results.read_results import outcome_of
 from service.queue.progress import publish
 from service.store.advice import advices
-from service.store.ids import is_id
 from service.store.measuring import runs, validations
 from service.store.measuring.runs import OPEN, StoredRun
 from service.store.measuring.validations import StoredValidation
@@ -36,9 +35,7 @@ def read_validation(context: Context, validation_id: str, caller: Caller | None 
     One in which a private host may measure is for who asked for it, the host's owner and operators: to others it is
     not there. Raises ValidationNotFound.
     """
-    row = validations.read(context.engine, validation_id) if is_id(validation_id) else None
-    if row is None or not validations.is_seen_by(context.engine, row, viewer_of(caller)):
-        raise ValidationNotFound("there is no validation with this id", field="id")
+    row = _row(context, validation_id, caller)
     its_runs = runs.of_validation(context.engine, row.id)
     found = _seen(context, its_runs)
     ids = [run.id for run in its_runs]
@@ -50,19 +47,17 @@ def read_validation(context: Context, validation_id: str, caller: Caller | None 
     goal = advice.body.goal if advice and advice.body else None
     tunes = row.mode == "tune" and row.cancelled_at is None
     goes_on = tunes and not any(run.state in OPEN for run in its_runs) and bool(decided(context, row, its_runs).trials)
-    return Validation(
-        id=row.id,
+    return made_from(
+        Validation,
+        row,
         advice=row.advice_id,
-        mode=row.mode,
         state=_state(row, its_runs) if not goes_on else "running",
         runs=[_shown(_for_others(_emptied(run, found)), names, matches, outcomes.get(run.id)) for run in its_runs],
         hosts=[
             HostMatch(host=host, pseudonym=names.get(host, ""), match=match)
             for host, match in sorted({host: match for (_, host), match in matches.items()}.items())
         ],
-        refused=row.refused,
         best=best_run(context, row, its_runs) if row.mode == "tune" else _best(its_runs, outcomes, goal),
-        created_at=row.created_at.isoformat(timespec="seconds"),
     )
 
 
@@ -75,13 +70,18 @@ def validations_of_advice(context: Context, advice_id: str, caller: Caller | Non
 
 def cancel_validation(context: Context, caller: Caller, validation_id: str) -> None:
     """End the runs of a validation that are not final. Raises ValidationNotFound, or NotAllowed for somebody else's."""
-    row = validations.read(context.engine, validation_id) if is_id(validation_id) else None
-    if row is None or not validations.is_seen_by(context.engine, row, viewer_of(caller)):
-        raise ValidationNotFound("there is no validation with this id", field="id")
+    row = _row(context, validation_id, caller)
     if row.account_id != caller.account_id and "operator" not in caller.scopes:
         raise NotAllowed("this validation is another account's")
     validations.cancel(context.engine, row.id, context.clock())
     publish(context.redis, ValidationEvent(row.id, None, "cancelled"))
+
+
+def _row(context: Context, validation_id: str, caller: Caller | None) -> StoredValidation:
+    row = validations.read(context.engine, validation_id)
+    if row is None or not validations.is_seen_by(context.engine, row, viewer_of(caller)):
+        raise ValidationNotFound("there is no validation with this id", field="id")
+    return row
 
 
 def _state(row: StoredValidation, its_runs: Sequence[StoredRun]) -> Literal["queued", "running", "done", "cancelled"]:

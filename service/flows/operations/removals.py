@@ -33,7 +33,7 @@ _ERASED: dict[str, Any] = {"log": None, "command": None, "remarks": None, "submi
 
 def ask_removal(context: Records, caller: Caller | None, result_id: str, said: RemovalRequest) -> RemovalAsked:
     """Keep a request to remove a result that the caller may see, or one that is hidden. Raises ResultNotFound."""
-    row = results.read(context.engine, result_id) if is_id(result_id) else None
+    row = results.read(context.engine, result_id)
     if row is None or row.state == "deleted":
         raise ResultNotFound("there is no result with this id, or it was deleted", field="id")
     require_visible(context, caller, row)
@@ -51,7 +51,6 @@ def open_requests(context: Records) -> list[OpenRemovalRequest]:
             OpenRemovalRequest,
             one,
             result=one.result_id,
-            created_at=one.created_at.isoformat(timespec="seconds"),
             result_state=one.state,
             model=one.model_name,
         )
@@ -61,7 +60,7 @@ def open_requests(context: Records) -> list[OpenRemovalRequest]:
 
 def remove(context: Records, act: Act) -> Act:
     """Erase a result for good and grant every request about it. Raises InvalidInput where there is none."""
-    row = results.read(context.engine, act.subject) if is_id(act.subject) else None
+    row = results.read(context.engine, act.subject)
     with writing(context.engine) as connection:
         if row is None or results.state_in(connection, row.id) == "deleted":
             raise InvalidInput("no result has this id, or it was deleted before", field="subject")

@@ -41,12 +41,11 @@ from service.flows.results.trust import built_on
 from service.store.results import calibrations as store
 from service.store.results.accuracy import Accepted, accepted
 from service.store.results.calibrations import Errors
-from service.wire.measuring.runs import TrustTier
+from service.store.viewers import BELIEVED
 
 LEAST_RESULTS, LEAST_OWNERS = 20, 3
 """What a fit takes: below, one owner's habits would be everybody's calibration."""
 MOST_RESULTS = 2_000
-_BELIEVED: tuple[TrustTier, ...] = ("agent-run", "replicated")
 _DEPTHS = 5  # of one result: more say the same
 _STEPS = 5
 _MODELS = 16  # whose headers are kept while results are read: many are of one model
@@ -98,7 +97,7 @@ def calibrate(context: ReadsHeaders, *, keep: bool = True) -> Refit:
     the fit would be worse.
     """
     read = lru_cache(maxsize=_MODELS)(partial(_model, context))
-    rows = [row for result in accepted(context.engine, _BELIEVED, MOST_RESULTS) for row in rows_of(result, read)]
+    rows = [row for result in accepted(context.engine, BELIEVED, MOST_RESULTS) for row in rows_of(result, read)]
     fitted = [row for row in rows if not _is_kept_out(row.owner)]
     kept_out = [row for row in rows if _is_kept_out(row.owner)]
     _require_enough(fitted, kept_out)

@@ -18,10 +18,10 @@ from service.flows.context import Context
 from service.flows.results.parse_submission import MOST_REMARKS, parse_submission
 from service.flows.results.read_results import read_result, require_visible
 from service.flows.results.trust import judged, settle_in
-from service.store.ids import is_id
 from service.store.results import comparisons, results
 from service.store.results.results import DELETED_HIDDEN, MOST_CHANGES, OPERATOR, StoredChange, StoredResult
 from service.store.results.trust import writing
+from service.structs import made_from
 from service.wire.results.results import Result
 from service.wire.results.submissions import Correction, ResultChange, Submission
 
@@ -82,14 +82,11 @@ def delete(context: Context, caller: Caller | None, edit_key: str | None, result
 def history(context: Context, result_id: str, caller: Caller | None = None) -> list[ResultChange]:
     """Return what was changed of a result that is shown, the oldest change first. Raises ResultNotFound."""
     read_result(context, result_id, caller)
-    return [
-        ResultChange(at=change.at.isoformat(timespec="seconds"), what=change.what, before=change.before)
-        for change in results.changes_of(context.engine, result_id)
-    ]
+    return [made_from(ResultChange, change) for change in results.changes_of(context.engine, result_id)]
 
 
 def _own(context: Context, caller: Caller | None, edit_key: str | None, result_id: str) -> StoredResult:
-    row = results.read(context.engine, result_id) if is_id(result_id) else None
+    row = results.read(context.engine, result_id)
     if row is None or row.state == "deleted":
         raise ResultNotFound("there is no result with this id, or it was deleted", field="id")
     if edit_key is not None:

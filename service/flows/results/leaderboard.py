@@ -6,6 +6,8 @@ from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Any
 
+import msgspec
+
 from service.engine.errors import InvalidInput
 from service.engine.measured import speed_at
 from service.engine.measured.classes import DEPTHS, RAM_CLASSES, VRAM_CLASSES
@@ -22,7 +24,7 @@ from service.store.results import contributors
 from service.store.results import leaderboard as store
 from service.store.results.board import Metric
 from service.store.results.leaderboard import BoardFilter, LeadingResult, Order, Position, Summed
-from service.structs import made_from
+from service.structs import iso_time, made_from
 from service.wire.results.board import (
     PROVEN,
     Board,
@@ -82,13 +84,10 @@ def model_page(context: Context, slug: str, depth: int | None = None) -> ModelPa
     name = store.named(context.engine, "model", slug)
     if name is None:
         raise NotOnBoard("nothing that is shown was measured of a model of this name", field="model")
-    depths = _depths(context, model=slug)
-    at = _depth(depth, depths)
-    leading = store.page(context.engine, BoardFilter(trust=PROVEN, model=slug, depth=at), "tg", None, _LEADING)
-    unproven = _unproven(context, BoardFilter(trust="self-reported", model=slug, depth=at))
+    at, rows, found = _measured(context, depth, model=slug)
     variants = store.summed(context.engine, "variant", "tg", at, PROVEN, model=slug)
     rigs = store.summed(context.engine, "rig", "tg", at, PROVEN, model=slug)
-    known = next(iter([*leading, *unproven]), None)
+    known = next(iter(rows), None)
     n_params = known.n_params if known else None
     return ModelPage(
         slug=slug,
@@ -96,13 +95,10 @@ def model_page(context: Context, slug: str, depth: int | None = None) -> ModelPa
         arch=known.arch or None if known else None,
         n_params=n_params,
         n_active=known.n_active if known else None,
-        depth=at,
-        depths=depths,
         n_results=sum(one.n_results for one in variants),
         variants=[_share(one, n_params) for one in sorted(variants, key=lambda one: (-one.bpw, one.slug))],
         rigs=[_share(one) for one in rigs],
-        leading=[_row(row, at) for row in leading],
-        unproven=[_row(row, at) for row in unproven],
+        **found,
     )
 
 
@@ -111,22 +107,16 @@ def hardware_page(context: Context, slug: str, depth: int | None = None) -> Hard
     name = store.named(context.engine, "rig", slug)
     if name is None:
         raise NotOnBoard("nothing that is shown was measured on a rig of this name", field="rig")
-    depths = _depths(context, rig=slug)
-    at = _depth(depth, depths)
-    leading = store.page(context.engine, BoardFilter(trust=PROVEN, rig=slug, depth=at), "tg", None, _LEADING)
-    unproven = _unproven(context, BoardFilter(trust="self-reported", rig=slug, depth=at))
+    at, rows, found = _measured(context, depth, rig=slug)
     models = store.summed(context.engine, "model", "tg", at, PROVEN, rig=slug)
-    known = next(iter([*leading, *unproven]), None)
+    known = next(iter(rows), None)
     return HardwarePage(
         slug=slug,
         name=safe(name.label),
         vram_mib=known.vram_mib if known else None,
-        depth=at,
-        depths=depths,
         n_results=sum(one.n_results for one in models),
         models=[_share(one) for one in models],
-        leading=[_row(row, at) for row in leading],
-        unproven=[_row(row, at) for row in unproven],
+        **found,
     )
 
 
@@ -163,15 +153,19 @@ def _depth(asked: int | None, measured: Sequence[int]) -> int:
     return asked if asked is not None else next(iter(measured), 0)
 
 
-def _depths(context: Context, **of: str) -> list[int]:
-    """The depths at which anything proven was measured; where nothing was, anything."""
-    return store.depths_of(context.engine, PROVEN, **of) or store.depths_of(context.engine, "self-reported", **of)
-
-
-def _unproven(context: Context, asked: BoardFilter) -> list[LeadingResult]:
-    """The fastest results that nothing bears out: what the board's default leaves away."""
-    rows = store.page(context.engine, asked, "tg", None, _LEADING)
-    return [row for row in rows if row.tier == "self-reported" and row.origin != "published"]
+def _measured(context: Context, asked: int | None, **of: str) -> tuple[int, list[LeadingResult], dict[str, Any]]:
+    """Return a depth, who leads there of `model=` or `rig=`, and what a page shows of both: at the depths at which
+    anything proven was measured, or else anything, the fastest, and those that nothing bears out."""
+    engine = context.engine
+    depths = store.depths_of(engine, PROVEN, **of) or store.depths_of(engine, "self-reported", **of)
+    depth = _depth(asked, depths)
+    leading, rows = (
+        store.page(engine, msgspec.convert({"trust": trust, "depth": depth, **of}, BoardFilter), "tg", None, _LEADING)
+        for trust in (PROVEN, "self-reported")
+    )
+    unproven = [row for row in rows if row.tier == "self-reported" and row.origin != "published"]
+    shown = {name: [_row(row, depth) for row in them] for name, them in (("leading", leading), ("unproven", unproven))}
+    return depth, [*leading, *unproven], {"depth": depth, "depths": depths, **shown}
 
 
 def _predicted(row: LeadingResult, depth: int | None, metric: Metric) -> dict[str, Any]:
@@ -193,7 +187,7 @@ def _row(row: LeadingResult, depth: int | None = None, metric: Metric = "tg") ->
     values: dict[str, Any] = {name: getattr(row, name) for name in same}
     values |= {name: safe(values[name]) for name in ("variant", "build", "cpu", "arch") if values[name]}
     return BoardRow(
-        **{**values, "bpw": row.bpw or None, "measured_at": row.measured_at.isoformat(timespec="seconds")},
+        **{**values, "bpw": row.bpw or None, "measured_at": iso_time(row.measured_at)},
         result=row.result_id,
         model=safe(row.model_name),
         rig=safe(machine_name(row.gpus, row.cpu)),

@@ -44,12 +44,12 @@ def moderate(context: Records, by: str, asked: Moderation) -> AuditEntry:
         "trust": _trust, "distrust": _distrust, "close": _close,
         "revoke": _revoke, "remove": removals.remove, "refuse": removals.refuse, "settle": _settle,
     }  # fmt: skip
-    return _entry(acts[asked.action](context, Act(now, by, asked.action, asked.subject, reason)))
+    return made_from(AuditEntry, acts[asked.action](context, Act(now, by, asked.action, asked.subject, reason)))
 
 
 def audit(context: Records, subject: str | None = None) -> list[AuditEntry]:
     """Return what operators did, the newest 200 first."""
-    return [_entry(act) for act in store.acts(context.engine, subject)]
+    return [made_from(AuditEntry, act) for act in store.acts(context.engine, subject)]
 
 
 def report_abuse(context: Records, caller: Caller | None, result_id: str, said: AbuseReport) -> Reported:
@@ -68,7 +68,6 @@ def open_reports(context: Records) -> list[OpenReport]:
             one,
             result=one.result_id,
             by=one.reporter,
-            created_at=one.created_at.isoformat(timespec="seconds"),
             result_state=one.state,
             model=one.model_name,
             of=one.owner,
@@ -80,14 +79,7 @@ def open_reports(context: Records) -> list[OpenReport]:
 def quarantined(context: Records) -> list[QuarantinedResult]:
     """Return the results that are in quarantine, the newest first."""
     return [
-        QuarantinedResult(
-            id=one.id,
-            model=one.model_name,
-            gpus=one.gpus,
-            reason=one.state_reason,
-            of=one.owner,
-            created_at=one.created_at.isoformat(timespec="seconds"),
-        )
+        made_from(QuarantinedResult, one, model=one.model_name, reason=one.state_reason, of=one.owner)
         for one in store.quarantined(context.engine)
     ]
 
@@ -101,7 +93,7 @@ def _show(context: Records, act: Act) -> Act:
 
 
 def _set_state(context: Records, act: Act, state: ResultState, reason: str) -> Act:
-    row = results.read(context.engine, act.subject) if is_id(act.subject) else None
+    row = results.read(context.engine, act.subject)
     with writing(context.engine) as connection:
         # Asked within: its submitter may delete it at this very moment, and for good.
         if row is None or results.state_in(connection, row.id) == "deleted":
@@ -186,9 +178,3 @@ def _settle(context: Records, act: Act) -> Act:
         versions.count_change(connection)
         store.note(connection, act)
     return act
-
-
-def _entry(act: Act) -> AuditEntry:
-    return AuditEntry(
-        at=act.at.isoformat(timespec="seconds"), by=act.by, action=act.action, subject=act.subject, reason=act.reason
-    )

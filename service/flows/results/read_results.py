@@ -19,7 +19,7 @@ from service.store.ids import is_id
 from service.store.results import listed_results, results
 from service.store.results.listed_results import SEEN, ListedResult, ResultFilter
 from service.store.results.results import StoredResult
-from service.structs import made_from
+from service.structs import iso_time, made_from
 from service.wire.measuring.runs import RunOutcome
 from service.wire.plain_text import clean
 from service.wire.results.dumps import LICENCE
@@ -97,8 +97,6 @@ def as_result(found: ListedResult) -> Result:
         host=found.host,
         has_log=found.has_log,
         licence=None if row.published is not None else LICENCE,
-        measured_at=row.measured_at.isoformat(timespec="seconds"),
-        created_at=row.created_at.isoformat(timespec="seconds"),
         source=found.source,
     )
 
@@ -161,7 +159,7 @@ def _position(cursor: str) -> tuple[datetime, str]:
 
 def outcome_of(result: StoredResult) -> RunOutcome:
     """Return what a run measured, with each figure next to the predicted one, if there was a prediction."""
-    said, day = result.prediction, result.measured_at.isoformat(timespec="seconds")
+    said, day = result.prediction, iso_time(result.measured_at)
     devices, speed = (said.devices, said.speed) if said else ([], [])
     return outcome(
         result.rows, result.seen, result.engine, devices, speed,

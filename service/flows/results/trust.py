@@ -23,6 +23,7 @@ from service.engine.measured.same_machine import match_kind
 from service.flows.context import Records
 from service.store.results import results
 from service.store.results import trust as store
+from service.store.results.board import FLOORS
 from service.store.results.results import OPERATOR, StoredResult
 from service.store.results.trust import Witness
 from service.wire.measuring.runs import TrustTier
@@ -36,7 +37,6 @@ NOTHING_BOUNDS = "the model's header could not be read: nothing says what its sp
 _MOST_PASSES = 3
 OUTLIER = "far from the others of its cell: "
 _WAITING = timedelta(days=60)
-_RANK: dict[TrustTier, int] = {"self-reported": 0, "agent-run": 1, "replicated": 2}
 
 
 def judged(context: Records, row: StoredResult) -> StoredResult:
@@ -232,7 +232,7 @@ def _outliers(them: Sequence[_Measured]) -> Iterator[tuple[str, str]]:
             m.witness.account_id: m.speed
             for m in standing
             if m.witness.account_id != one.witness.account_id
-            and _RANK[m.witness.tier] >= _RANK[one.witness.tier]
+            and FLOORS[m.witness.tier] >= FLOORS[one.witness.tier]
             and (m.witness.origin == "agent" or one.witness.origin != "agent")
             and _near_builds(m, one)
         }

@@ -16,6 +16,7 @@ from sqlalchemy.exc import IntegrityError
 
 from service.engine.advice import AdviceBody, Versions
 from service.store.engines import glance
+from service.store.ids import is_id
 from service.store.queries import changed, column
 from service.store.tables import advice as table
 from service.store.tables import validation
@@ -47,15 +48,15 @@ class StoredAdvice(msgspec.Struct, frozen=True, kw_only=True):
 
     id: str
     request_key: str
-    key: str | None
+    key: str | None = None
     state: State
     repo: str
-    revision: str | None
+    revision: str | None = None
     request: AdviceRequest
-    body: AdviceBody | None
-    problem: dict[str, Any] | None
-    progress: str | None
-    attempts: int
+    body: AdviceBody | None = None
+    problem: dict[str, Any] | None = None
+    progress: str | None = None
+    attempts: int = 0
     delete_key_hash: str
     created_at: datetime
     updated_at: datetime
@@ -76,7 +77,7 @@ class StoredAdvice(msgspec.Struct, frozen=True, kw_only=True):
 
 def read(engine: Engine, advice_id: str) -> StoredAdvice | None:
     """Return the row with this id."""
-    return _one(engine, select(table).where(table.c.id == advice_id))
+    return _one(engine, select(table).where(table.c.id == advice_id)) if is_id(advice_id) else None
 
 
 def in_flight(engine: Engine, request_key: str) -> StoredAdvice | None:
@@ -96,14 +97,13 @@ def ready_under(engine: Engine, key: str) -> str | None:
 def progress_of(engine: Engine, ids: Sequence[str]) -> dict[str, AdviceEvent]:
     """Return how far rows are, by id, without what there is to answer; nothing of those that are not there."""
     with glance(engine) as connection:
-        return {row.id: AdviceEvent(*row) for row in connection.execute(_PROGRESS, {"asked": ids})}
+        return {row.id: AdviceEvent(*row) for row in connection.execute(_PROGRESS, {"asked": list(filter(is_id, ids))})}
 
 
 def note_read(engine: Engine, row: StoredAdvice, now: datetime) -> None:
     """Note that a body was read, no more often than once a day."""
     if row.read_on is not None and now - row.read_on >= _A_DAY:
-        with engine.begin() as connection:
-            connection.execute(update(table).where(table.c.id == row.id).values(read_on=now))
+        changed(engine, update(table).where(table.c.id == row.id).values(read_on=now))
 
 
 def pin(engine: Engine, advice_id: str, revision: str, key: str) -> None:
@@ -138,9 +138,8 @@ def remove(engine: Engine, advice_id: str) -> bool:
     return changed(engine, delete(table).where(table.c.id == advice_id)) == 1
 
 
-def _change(engine: Engine, advice_id: str, **values: object) -> bool:
-    change = update(table).where(table.c.id == advice_id, _IN_FLIGHT).values(**values)
-    return changed(engine, change) == 1
+def _change(engine: Engine, advice_id: str, **values: object) -> None:
+    changed(engine, update(table).where(table.c.id == advice_id, _IN_FLIGHT).values(**values))
 
 
 def _one(engine: Engine, query: Select[Any]) -> StoredAdvice | None:

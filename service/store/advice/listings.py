@@ -25,8 +25,15 @@ class Listings(NamedTuple):
     engine: Engine
 
     def holding(self, file: str) -> Iterator[tuple[str, bytes]]:
-        """As `holding`."""
-        return holding(self.engine, file)
+        """Yield the repos read here, and their listings, in whose listing `file` occurs: the latest read first.
+
+        Of each commit that is kept; at most 2,000 are looked at.
+        """
+        latest = select(repo_listing.c.repo, repo_listing.c.listing).order_by(repo_listing.c.seen_at.desc())
+        with self.engine.connect() as connection:
+            for repo, listing in connection.execute(latest.limit(_MOST_LISTINGS)):
+                if file.encode() in listing:
+                    yield repo, listing
 
     def repos_like(self, name: str) -> list[str]:
         """As `repos_like`."""
@@ -63,9 +70,7 @@ def read_latest(engine: Engine, repo: str) -> bytes | None:
 
 def is_known(engine: Engine, repo: str) -> bool:
     """Whether this repo was read here before, at any commit."""
-    with engine.connect() as connection:
-        found = connection.scalar(select(repo_listing.c.repo).where(repo_listing.c.repo == repo).limit(1))
-    return found is not None
+    return value(engine, select(repo_listing.c.repo).where(repo_listing.c.repo == repo).limit(1)) is not None
 
 
 def repos_like(engine: Engine, name: str, limit: int = 5) -> list[str]:
@@ -73,18 +78,6 @@ def repos_like(engine: Engine, name: str, limit: int = 5) -> list[str]:
     latest = func.max(repo_listing.c.seen_at)
     found = select(repo_listing.c.repo).where(repo_listing.c.repo.icontains(name, autoescape=True))
     return column(engine, found.group_by(repo_listing.c.repo).order_by(latest.desc()).limit(limit))
-
-
-def holding(engine: Engine, file: str) -> Iterator[tuple[str, bytes]]:
-    """Yield the repos read here, and their listings, in whose listing `file` occurs: the latest read first.
-
-    Of each commit that is kept; at most 2,000 are looked at.
-    """
-    latest = select(repo_listing.c.repo, repo_listing.c.listing).order_by(repo_listing.c.seen_at.desc())
-    with engine.connect() as connection:
-        for repo, listing in connection.execute(latest.limit(_MOST_LISTINGS)):
-            if file.encode() in listing:
-                yield repo, listing
 
 
 def _replace(engine: Engine, table: Table, key: dict[str, object], values: dict[str, object]) -> None:

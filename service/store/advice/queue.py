@@ -12,8 +12,7 @@ transaction; those that decide run one at a time.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from datetime import datetime
 from enum import Enum
 from typing import Any
@@ -44,13 +43,9 @@ class Added(Enum):
     ALL_FULL = "as many are open as there may be"
 
 
-@contextmanager
-def _in_order(engine: Engine) -> Iterator[Connection]:
+def _in_order(engine: Engine) -> AbstractContextManager[Connection]:
     """A transaction that excludes any other of the queue: what it writes depends on what it has read."""
-    with locked(engine) as connection:
-        if connection.dialect.name == "postgresql":
-            connection.execute(select(func.pg_advisory_xact_lock(_ORDER)))
-        yield connection
+    return locked(engine, _ORDER)
 
 
 def add(engine: Engine, row: StoredAdvice, most_of_payer: int, most: int) -> Added:

@@ -55,10 +55,8 @@ def renew(engine: Engine, ids: Sequence[str], until: datetime) -> None:
 
 def keep(engine: Engine, identity: str, visit: Visit, due_at: datetime) -> None:
     """Note how far an answer is, and when to look again."""
-    with engine.begin() as connection:
-        connection.execute(
-            update(table).where(table.c.id == identity, table.c.due_at.is_not(None)).values(visit=visit, due_at=due_at)
-        )
+    is_open = (table.c.id == identity) & table.c.due_at.is_not(None)
+    changed(engine, update(table).where(is_open).values(visit=visit, due_at=due_at))
 
 
 def end(engine: Engine, identity: str) -> None:
@@ -68,9 +66,7 @@ def end(engine: Engine, identity: str) -> None:
 
 def purge(engine: Engine, before: datetime) -> int:
     """Delete answered rows from before; return how many."""
-    with engine.begin() as connection:
-        gone = delete(table).where(table.c.due_at.is_(None), table.c.created_at < before)
-        return connection.execute(gone).rowcount
+    return changed(engine, delete(table).where(table.c.due_at.is_(None), table.c.created_at < before))
 
 
 def count_open(engine: Engine) -> int:

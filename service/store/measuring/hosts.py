@@ -9,7 +9,7 @@ import msgspec
 from sqlalchemy import Connection, Engine, delete, exists, func, insert, or_, select, update
 from sqlalchemy.exc import IntegrityError
 
-from service.store.queries import changed, converted, one, several
+from service.store.queries import by_id, changed, converted, one, several, value
 from service.store.results import board
 from service.store.results.trust import writing
 from service.store.tables import account, enrolment, host, host_session, run
@@ -33,12 +33,12 @@ class StoredHost(SignedHost, frozen=True, kw_only=True):
 
     public_key: str
     visibility: Visibility
-    counter: int
-    probe: Probe | None
-    hardware_key: str | None
+    counter: int = 0
+    probe: Probe | None = None
+    hardware_key: str | None = None
     created_at: datetime
-    approved_at: datetime | None
-    seen_at: datetime | None
+    approved_at: datetime | None = None
+    seen_at: datetime | None = None
 
 
 class StoredEnrolment(msgspec.Struct, frozen=True, kw_only=True):
@@ -107,12 +107,16 @@ def enrol(engine: Engine, code_hash: str, new: StoredHost, now: datetime) -> boo
 
 
 def _usable(code_hash: str, now: datetime) -> tuple[Any, ...]:
-    return enrolment.c.code_hash == code_hash, enrolment.c.host_id.is_(None), enrolment.c.expires_at >= now
+    return enrolment.c.code_hash == code_hash, *_unused(now)
+
+
+def _unused(now: datetime) -> tuple[Any, ...]:
+    return enrolment.c.host_id.is_(None), enrolment.c.expires_at >= now
 
 
 def read(engine: Engine, host_id: str) -> StoredHost | None:
     """Return the host with this id."""
-    return one(engine, select(host).where(host.c.id == host_id), StoredHost)
+    return by_id(engine, select(host), host.c.id, host_id, StoredHost)
 
 
 def known_key(engine: Engine, host_id: str) -> KnownKey | None:
@@ -136,11 +140,8 @@ def seen_by(engine: Engine, account_id: str | None, host_id: str | None = None) 
 def count_of(engine: Engine, account_id: str, now: datetime) -> int:
     """Return how many hosts an account has, and codes for more; revoked ones do not count."""
     hosts = select(func.count()).where(host.c.account_id == account_id, host.c.state != "revoked")
-    codes = select(func.count()).where(
-        enrolment.c.account_id == account_id, enrolment.c.host_id.is_(None), enrolment.c.expires_at >= now
-    )
-    with engine.connect() as connection:
-        return (connection.scalar(hosts) or 0) + (connection.scalar(codes) or 0)
+    codes = select(func.count()).where(enrolment.c.account_id == account_id, *_unused(now))
+    return (value(engine, hosts) or 0) + (value(engine, codes) or 0)
 
 
 def measured(engine: Engine) -> dict[str, Measured]:
@@ -248,8 +249,7 @@ def add_session(engine: Engine, token_hash: str, host_id: str, now: datetime, ex
 def has_session(engine: Engine, token_hash: str, host_id: str, now: datetime) -> bool:
     """Return whether a token is that of a running session of this host."""
     good = (host_session.c.token_hash == token_hash, host_session.c.host_id == host_id)
-    with engine.connect() as connection:
-        found = connection.scalar(select(host_session.c.expires_at).where(*good))
+    found = value(engine, select(host_session.c.expires_at).where(*good))
     return found is not None and found > now
 
 

@@ -33,7 +33,7 @@ from service.engine.hardware import Hardware
 from service.engine.measured import Failure, MeasuredRow, ModelIdentity, Prediction
 from service.engine.measured.same_machine import MatchKind
 from service.store.engines import glance, locked
-from service.store.queries import changed, column, converted, one, several
+from service.store.queries import by_id, changed, column, converted, several, value
 from service.store.results import results
 from service.store.results.results import StoredResult
 from service.store.tables import account, host, run_host, validation
@@ -190,7 +190,7 @@ def of_validation(engine: Engine, validation_id: str) -> list[StoredRun]:
 
 def read(engine: Engine, run_id: str) -> StoredRun | None:
     """Return the run with this id."""
-    return one(engine, select(table).where(table.c.id == run_id), StoredRun)
+    return by_id(engine, select(table), table.c.id, run_id, StoredRun)
 
 
 def matches(engine: Engine, run_ids: Sequence[str]) -> dict[tuple[str, str], MatchKind]:
@@ -260,7 +260,7 @@ def _still_for(owner_id: str) -> tuple[ColumnElement[bool], ...]:
     return host.c.state == "active", open_to_all, account.c.banned_at.is_(None)
 
 
-def _used(account_id: ColumnElement[str], since: datetime) -> Select[tuple[float]]:
+def _used(account_id: ColumnElement[str], since: datetime) -> Select[float]:
     """Cards times seconds that an account used of others' hosts since then; a run under way counts as a usual one."""
     other = table.alias("other")
     under_way = case((other.c.state.in_(("leased", "running")), _USUAL_SECONDS), else_=0.0)
@@ -271,7 +271,7 @@ def _used(account_id: ColumnElement[str], since: datetime) -> Select[tuple[float
 
 def _eligible(connection: Connection, run_id: str, host_id: str) -> Eligible:
     same = (run_host.c.run_id == run_id, run_host.c.host_id == host_id)
-    return msgspec.convert(connection.execute(select(run_host).where(*same)).one(), Eligible, from_attributes=True)
+    return converted(connection.execute(select(run_host).where(*same)).one(), Eligible)
 
 
 def renew(
@@ -394,8 +394,7 @@ def cancel(engine: Engine, validation_id: str, now: datetime) -> int:
 
 def gpu_seconds(engine: Engine, account_id: str, since: datetime) -> float:
     """Return the cards times seconds that an account used of others' hosts since then."""
-    with engine.connect() as connection:
-        return float(connection.scalar(_used(literal(account_id), since)) or 0)
+    return float(value(engine, _used(literal(account_id), since)) or 0)
 
 
 def open_validations(connection: Connection, account_id: str) -> int:

@@ -12,7 +12,7 @@ from sqlalchemy.exc import IntegrityError
 from service.store.measuring import runs
 from service.store.measuring.hosts import StoredHost
 from service.store.measuring.runs import Eligible, StoredRun
-from service.store.queries import changed, column, one, several
+from service.store.queries import by_id, changed, column, one, several
 from service.store.tables import account, host, run, run_host
 from service.store.tables import validation as table
 from service.store.viewers import Viewer
@@ -77,7 +77,7 @@ def add_runs(engine: Engine, asked: Sequence[tuple[StoredRun, Sequence[Eligible]
 
 def read(engine: Engine, validation_id: str) -> StoredValidation | None:
     """Return the validation with this id."""
-    return one(engine, select(table).where(table.c.id == validation_id), StoredValidation)
+    return by_id(engine, select(table), table.c.id, validation_id, StoredValidation)
 
 
 def is_seen_by(engine: Engine, row: StoredValidation, viewer: Viewer) -> bool:

@@ -9,7 +9,7 @@ import msgspec
 from sqlalchemy import Connection, Engine, func, insert, select, update
 
 from service.store.operations.tables import removal_request as table
-from service.store.queries import changed, several
+from service.store.queries import changed, several, value
 from service.store.tables import audit, result
 from service.wire.results.results import ResultState
 
@@ -56,6 +56,4 @@ def close(
 
 def last_removal(engine: Engine) -> datetime | None:
     """Return when an operator removed a result last: dumps of before may still have it."""
-    with engine.connect() as connection:
-        found: datetime | None = connection.scalar(select(func.max(audit.c.at)).where(audit.c.action == "remove"))
-    return found
+    return value(engine, select(func.max(audit.c.at)).where(audit.c.action == "remove"))

@@ -31,6 +31,7 @@ from service.store.queries import value
 from service.store.tables import abuse_report, advice, enrolment, host_session, result, validation
 
 _BATCH = 500
+_MEASURED = select(validation.c.id).where(validation.c.advice_id == advice.c.id).exists()
 Condition: TypeAlias = Callable[[datetime], ColumnElement[bool]]
 
 
@@ -45,14 +46,12 @@ class Kind(NamedTuple):
 
 def _unmeasured(before: datetime) -> ColumnElement[bool]:
     """An advice that was measured is what its validations are read by."""
-    measured = select(validation.c.id).where(validation.c.advice_id == advice.c.id).exists()
-    return advice.c.state.in_(("ready", "failed")) & (advice.c.updated_at < before) & ~measured
+    return advice.c.state.in_(("ready", "failed")) & (advice.c.updated_at < before) & ~_MEASURED
 
 
 def _unread(before: datetime) -> ColumnElement[bool]:
     """A body that nobody read for long, of no account, and not measured: it can be computed again."""
-    measured = select(validation.c.id).where(validation.c.advice_id == advice.c.id).exists()
-    return (advice.c.read_on < before) & (advice.c.state == "ready") & advice.c.account.is_not(True) & ~measured
+    return (advice.c.read_on < before) & (advice.c.state == "ready") & advice.c.account.is_not(True) & ~_MEASURED
 
 
 ADVICE = Kind("advice", advice, _unmeasured)

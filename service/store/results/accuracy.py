@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from datetime import datetime
 
 import msgspec
-from sqlalchemy import ColumnElement, Engine, or_, select
+from sqlalchemy import Engine, or_, select
 
 from service.engine.config import Engine as EngineName
 from service.engine.hardware import Hardware
@@ -15,7 +15,7 @@ from service.engine.run_flags import RunFlags
 from service.store.queries import several
 from service.store.tables import account, host
 from service.store.tables import result as table
-from service.store.viewers import ANYBODY, Trust, is_trusted
+from service.store.viewers import ANYBODY, Trust, is_trusted, may_see
 from service.wire.measuring.runs import TrustTier
 from service.wire.results.results import ResultModel, ResultOrigin, Seen
 
@@ -46,7 +46,7 @@ def predicted(engine: Engine, most: int) -> list[Predicted]:
     wanted = wanted.join(account, account.c.id == table.c.account_id, isouter=True)
     wanted = wanted.where(table.c.state == "shown", table.c.failure.is_(None), table.c.prediction.is_not(None))
     wanted = wanted.join(host, host.c.id == table.c.host_id, isouter=True)
-    wanted = wanted.where(or_(account.c.id.is_(None), account.c.banned_at.is_(None)), _of_public_hosts())
+    wanted = wanted.where(or_(account.c.id.is_(None), account.c.banned_at.is_(None)), may_see(ANYBODY))
     wanted = wanted.where(or_(table.c.origin == "published", is_trusted(Trust.PROVEN, ANYBODY)))
     newest = wanted.order_by(table.c.measured_at.desc(), table.c.id).limit(most)
     return several(engine, newest, Predicted)
@@ -73,13 +73,8 @@ def accepted(engine: Engine, tiers: Sequence[TrustTier], most: int) -> list[Acce
     nothing of banned accounts or private hosts."""
     wanted = select(*(table.c[name] for name in Accepted.__struct_fields__))
     wanted = wanted.join(account, account.c.id == table.c.account_id)
-    wanted = wanted.join(host, host.c.id == table.c.host_id, isouter=True).where(_of_public_hosts())
+    wanted = wanted.join(host, host.c.id == table.c.host_id, isouter=True).where(may_see(ANYBODY))
     wanted = wanted.where(table.c.state == "shown", table.c.failure.is_(None), table.c.tier.in_(tiers))
     wanted = wanted.where(table.c.model.is_not(None), table.c.flags.is_not(None), table.c.prediction.is_not(None))
     newest = wanted.where(account.c.banned_at.is_(None)).order_by(table.c.measured_at.desc(), table.c.id).limit(most)
     return several(engine, newest, Accepted)
-
-
-def _of_public_hosts() -> ColumnElement[bool]:
-    """What a private host measured is its owner's, but where he asked for it."""
-    return or_(table.c.host_id.is_(None), host.c.visibility == "public")

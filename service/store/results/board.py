@@ -16,7 +16,7 @@ from operator import attrgetter
 from typing import Any, Literal, TypeAlias
 
 import msgspec
-from sqlalchemy import Connection, Engine, Row, Select, and_, delete, func, insert, or_, select
+from sqlalchemy import Connection, Engine, Row, Select, and_, delete, insert, or_, select
 from sqlalchemy.dialects import postgresql, sqlite
 
 from service.engine.config import Engine as EngineName
@@ -31,10 +31,11 @@ from service.engine.measured.classes import (
 )
 from service.engine.measured.identity import machine_name
 from service.store import versions
-from service.store.engines import locked
+from service.store.engines import exclude, locked
 from service.store.queries import converted
 from service.store.results.board_tables import board, board_name, result_speed
 from service.store.tables import account, host, result
+from service.store.viewers import ANYBODY, may_see
 from service.wire.measuring.runs import TrustTier
 from service.wire.results.board import PROVEN, BoardTrust
 
@@ -103,8 +104,8 @@ def _is_trusted(row: Row[Any], trust: BoardTrust) -> bool:
 
 def counts() -> Any:
     """Return the condition under which a result is on the board: shown, of a public host or none, of nobody banned."""
-    public = or_(result.c.host_id.is_(None), host.c.visibility == "public")
-    return and_(result.c.state == "shown", result.c.failure.is_(None), public, account.c.banned_at.is_(None))
+    shown = result.c.state == "shown", result.c.failure.is_(None)
+    return and_(*shown, may_see(ANYBODY), account.c.banned_at.is_(None))
 
 
 def keep(connection: Connection, *result_ids: str) -> None:
@@ -119,7 +120,7 @@ def keep(connection: Connection, *result_ids: str) -> None:
     its_groups = select(result_speed.c.group_key).where(result_speed.c.result_id.in_(result_ids)).distinct()
     before = connection.scalars(its_groups).all()
     groups = sorted({*before, *(row["group_key"] for row in entered)})
-    _lock(connection, groups)
+    exclude(connection, *groups)
     known = _known_names(connection, groups)
     connection.execute(delete(result_speed).where(result_speed.c.result_id.in_(result_ids)))
     if entered:
@@ -146,9 +147,7 @@ def rebuild(engine: Engine) -> int:
 
 def bring_up_to_date(engine: Engine) -> None:
     """Rebuild the tables where an older version filled them, which knew fewer kinds of trust."""
-    with locked(engine) as connection:
-        if connection.dialect.name == "postgresql":  # of several processes that start at once, one
-            connection.execute(select(func.pg_advisory_xact_lock(_REBUILDING)))
+    with locked(engine, _REBUILDING) as connection:  # of several processes that start at once, one
         led = [slice_of(metric, depth, PROVEN) for metric in _METRICS for depth in DEPTHS]
         proven = or_(result_speed.c.floor >= FLOORS["agent-run"], result.c.origin == "published")
         counted = select(result_speed.c.result_id).join(result, result.c.id == result_speed.c.result_id).where(proven)
@@ -205,13 +204,6 @@ def _entered(one: _Counted) -> list[dict[str, Any]]:
 def _key(*parts: str | int) -> int:
     """Return a hash as databases hold integers: 64 bits, signed."""
     return int.from_bytes(hashlib.sha256(msgspec.json.encode(parts)).digest()[:8], signed=True)
-
-
-def _lock(connection: Connection, groups: Sequence[int]) -> None:
-    """Let one transaction at a time lead a group again; SQLite has one writer anyway."""
-    if connection.dialect.name == "postgresql":
-        for group in groups:
-            connection.execute(select(func.pg_advisory_xact_lock(group)))
 
 
 # --- who leads --------------------------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from sqlalchemy.exc import IntegrityError
 
 from service.engine.calibration import Calibration
 from service.store.engines import glance
-from service.store.queries import several
+from service.store.queries import several, value
 from service.store.tables import calibration as table
 
 _MOST = 50
@@ -60,9 +60,7 @@ def newest(engine: Engine) -> list[Stored]:
 
 def in_force(engine: Engine) -> Calibration | None:
     """Return the newest calibration; None: there is none but the one that comes with the engine."""
-    wanted = select(table.c.body).order_by(table.c.made_at.desc(), table.c.version.desc()).limit(1)
-    with engine.connect() as connection:
-        body = connection.scalar(wanted)
+    body = value(engine, select(table.c.body).order_by(table.c.made_at.desc(), table.c.version.desc()).limit(1))
     return None if body is None else msgspec.json.decode(body, type=Calibration)
 
 

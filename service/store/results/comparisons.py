@@ -15,6 +15,7 @@ from service.store.queries import column
 from service.store.results.results import StoredResult, of_ids_in
 from service.store.tables import account, audit, host, result
 from service.store.tables import comparison as table
+from service.store.viewers import ANYBODY, may_see
 
 _MOST_SUBJECTS, _MOST, _MOST_OF_OWNER = 50, 1_000, 20
 
@@ -87,7 +88,7 @@ def of_architecture(engine: Engine, architecture: str, old_enough: datetime) -> 
     wanted = wanted.outerjoin(account, account.c.id == result.c.account_id)
     wanted = wanted.outerjoin(host, host.c.id == result.c.host_id)
     wanted = wanted.where(table.c.architecture == architecture, result.c.state == "shown")
-    wanted = wanted.where(account.c.banned_at.is_(None), or_(host.c.id.is_(None), host.c.visibility == "public"))
+    wanted = wanted.where(account.c.banned_at.is_(None), may_see(ANYBODY))
     numbered = wanted.subquery()
     few = select(numbered).where(numbered.c.number <= _MOST_OF_OWNER)
     few = few.order_by(numbered.c.created_at.desc(), numbered.c.result_id).limit(_MOST)

@@ -5,11 +5,12 @@ from __future__ import annotations
 from datetime import datetime
 
 import msgspec
-from sqlalchemy import Engine, func, or_, select
+from sqlalchemy import Engine, func, select
 
 from service.store.ids import is_name
 from service.store.queries import one, several
 from service.store.tables import account, host, result, run
+from service.store.viewers import ANYBODY, may_see
 
 _MOST_HOSTS = 500
 
@@ -45,8 +46,7 @@ def read(engine: Engine, pseudonym: str) -> StoredContributor | None:
 def by_tier(engine: Engine, account_id: str) -> dict[str, int]:
     """Return how many results of an account are shown to everybody, by tier: nothing of private hosts."""
     wanted = select(result.c.tier, func.count().label("n")).outerjoin(host, host.c.id == result.c.host_id)
-    public = or_(result.c.host_id.is_(None), host.c.visibility == "public")
-    wanted = wanted.where(result.c.account_id == account_id, result.c.state == "shown", public)
+    wanted = wanted.where(result.c.account_id == account_id, result.c.state == "shown", may_see(ANYBODY))
     with engine.connect() as connection:
         rows = connection.execute(wanted.group_by(result.c.tier).order_by(result.c.tier)).all()
     return {row.tier: row.n for row in rows}

@@ -31,7 +31,7 @@ from service.engine.config import Engine as EngineName
 from service.engine.hardware import Hardware
 from service.engine.measured import Failure, MeasuredRow, ModelIdentity, Prediction, RigIdentity, merged
 from service.engine.run_flags import RunFlags
-from service.store.queries import converted, one, several, value
+from service.store.queries import by_id, converted, one, several, value
 from service.store.results import board
 from service.store.tables import account, host, result_change
 from service.store.tables import result as table
@@ -185,7 +185,7 @@ def with_submission_key(engine: Engine, key: str) -> StoredResult | None:
 
 def read(engine: Engine, result_id: str) -> StoredResult | None:
     """Return the result with this id."""
-    return one(engine, select(*_COLUMNS).where(table.c.id == result_id), StoredResult)
+    return by_id(engine, select(*_COLUMNS), table.c.id, result_id, StoredResult)
 
 
 def read_log(engine: Engine, result_id: str) -> str:

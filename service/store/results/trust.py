@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from datetime import datetime
-from typing import Any
 
 import msgspec
-from sqlalchemy import Connection, Engine, Row, case, delete, func, insert, select
+from sqlalchemy import Connection, Engine, case, delete, func, insert, select
 
 from service.engine.config import Engine as EngineName
 from service.engine.hardware import Hardware
 from service.engine.measured import MeasuredRow
 from service.engine.run_flags import RunFlags
 from service.store.engines import locked
-from service.store.queries import converted
+from service.store.queries import column, converted
 from service.store.results.results import is_known
 from service.store.tables import account, host, host_proof
 from service.store.tables import result as table
@@ -56,13 +55,9 @@ class SameModel(msgspec.Struct, frozen=True, kw_only=True):
     rows: list[MeasuredRow]
 
 
-@contextmanager
-def writing(engine: Engine) -> Iterator[Connection]:
+def writing(engine: Engine) -> AbstractContextManager[Connection]:
     """Begin a transaction that reads before it writes: one at a time, for what it decides hangs on what it has read."""
-    with locked(engine) as connection:
-        if connection.dialect.name == "postgresql":
-            connection.execute(select(func.pg_advisory_xact_lock(_SETTLING)))
-        yield connection
+    return locked(engine, _SETTLING)
 
 
 def of_cell(connection: Connection, cell: str) -> list[Witness]:
@@ -131,8 +126,7 @@ def counts_as_agent(connection: Connection, host_id: str) -> bool:
 def cells_of_account(engine: Engine, account_id: str) -> list[str]:
     """Return the cells of which an account has results."""
     wanted = select(table.c.cell).where(table.c.account_id == account_id, table.c.cell.is_not(None)).distinct()
-    with engine.connect() as connection:
-        return [str(cell) for cell in connection.scalars(wanted.order_by(table.c.cell))]
+    return [str(cell) for cell in column(engine, wanted.order_by(table.c.cell))]
 
 
 def cells_that_wait(engine: Engine, since: datetime) -> list[str]:
@@ -142,9 +136,7 @@ def cells_that_wait(engine: Engine, since: datetime) -> list[str]:
     wanted = wanted.where(table.c.cell.is_not(None), table.c.state == "shown", table.c.failure.is_(None))
     several = func.count(table.c.account_id.distinct()) > 1
     waits = func.sum(case((table.c.tier == "replicated", 0), else_=1)) > 0
-    with engine.connect() as connection:
-        found: list[Row[Any]] = list(connection.execute(wanted.group_by(table.c.cell).having(several).having(waits)))
-    return sorted(str(row.cell) for row in found)
+    return sorted(map(str, column(engine, wanted.group_by(table.c.cell).having(several).having(waits))))
 
 
 def hosts_of_account(connection: Connection, account_id: str) -> list[str]:

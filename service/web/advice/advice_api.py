@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import Annotated, Any
 
 import msgspec
@@ -14,7 +13,7 @@ from litestar.params import BodyKwarg, FromPath, HeaderParameter, QueryParameter
 
 from service.engine.config import FileFormat
 from service.engine.errors import InvalidInput
-from service.errors import AdviceNotFound, WrongKey
+from service.errors import WrongKey
 from service.flows.advice import advise
 from service.web.documentation.examples import ADVICE, ADVICE_REQUEST, QUEUED_ADVICE, READY_ADVICE
 from service.web.documentation.operations import Streaming, TextToo, answer
@@ -34,7 +33,6 @@ from service.wire.advice.text import render_markdown, render_text
 PATH = "/v1/advice"
 MAX_WAIT_SECONDS = 30
 POLL_SECONDS = 2
-_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _PROBLEMS = (
     *(*BODY_PROBLEMS, "not-acceptable"),
     *("unknown-hardware", "invalid-hardware", "too-many-streams", "queue-unavailable", "database-unavailable"),
@@ -140,18 +138,18 @@ async def read_advice(
 
     With a token, what the caller's own hosts measured counts in it too.
     """
-    form, known = wanted_format(request, as_format), checked_id(advice_id)
-    if wait and (await services.run(advise.advice_progress, known)).state not in FINAL:
+    form = wanted_format(request, as_format)
+    if wait and (await services.run(advise.advice_progress, advice_id)).state not in FINAL:
         async with await services.hold(request, MAX_WAIT_SECONDS + 5):
-            await wait_until_final(services, known, wait)
+            await wait_until_final(services, advice_id, wait)
     caller = anyone(request)
     if caller is not None:
-        advice = await services.run(advise.read_advice, known, caller)
+        advice = await services.run(advise.read_advice, advice_id, caller)
         return for_viewer(
             request, _rendered(_with_address(advice, request, services), form, detail), media_type_of(form)
         )
-    version = await services.run(advise.advice_version, known)
-    return await _answered(known, version, request, services, form, detail)
+    version = await services.run(advise.advice_version, advice_id)
+    return await _answered(advice_id, version, request, services, form, detail)
 
 
 @get(
@@ -176,7 +174,7 @@ async def read_advice_file(
 
     llama-swap and presets hold several models: those of the advices in `with` too, which must be for the same hardware.
     """
-    ids = [checked_id(one.strip()) for one in (advice_id, *filter(None, others.split(",")))]
+    ids = [one.strip() for one in (advice_id, *filter(None, others.split(",")))]
     if len(ids) > _MOST_IDS:
         raise InvalidInput(f"one file is of at most {_MOST_IDS} advices", field="with")
     advices = [await services.run(advise.read_advice, one) for one in ids]
@@ -202,7 +200,7 @@ async def read_advice_file(
 )
 async def follow_advice(advice_id: FromPath[str], request: HttpRequest, services: AppServices) -> Response[Any]:
     """The state from the database first, then live progress; a comment line every 15 seconds."""
-    found = await services.run(advise.advice_progress, checked_id(advice_id))
+    found = await services.run(advise.advice_progress, advice_id)
     if found.state in FINAL and request.headers.get("last-event-id") == event_id(found):
         return Response(None, status_code=204)
     lease = await services.hold(request, STREAM_LEASE_SECONDS)
@@ -224,14 +222,7 @@ async def delete_advice(
     """Takes the key that was given to the one whose request made the advice."""
     if not key:
         raise WrongKey("deleting takes the key that was given when the advice was made", field="X-Advice-Key")
-    await services.run(advise.delete_advice, checked_id(advice_id), key[:200])
-
-
-def checked_id(advice_id: str) -> str:
-    """Return an id as it may be looked for. Raises AdviceNotFound."""
-    if not _ID.fullmatch(advice_id):
-        raise AdviceNotFound("there is no advice with this id")
-    return advice_id
+    await services.run(advise.delete_advice, advice_id, key[:200])
 
 
 def _with_address(advice: Advice, request: HttpRequest, services: Services) -> Advice:

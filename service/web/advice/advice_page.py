@@ -17,7 +17,6 @@ from service.engine.measured.identity import short_name
 from service.errors import WrongKey
 from service.flows.advice import advise
 from service.flows.measuring import validated
-from service.web.advice.advice_api import checked_id
 from service.web.http.types import HttpRequest
 from service.web.pages.forms import query_of, read_form
 from service.web.pages.render import page
@@ -38,7 +37,7 @@ _VALIDATED = ("done", "cancelled")
 @get("/advice/{advice_id:str}", sync_to_thread=True)
 def show(advice_id: FromPath[str], request: HttpRequest, services: AppServices) -> Response[bytes]:
     """An advice as it is now. Raises AdviceNotFound."""
-    advice = advise.read_advice(services.context, checked_id(advice_id))
+    advice = advise.read_advice(services.context, advice_id)
     validations = validated.validations_of_advice(services.context, advice.id) if advice.configs else []
     running = [v.id for v in validations if v.state not in _VALIDATED]
     response = page(  # nosec B604 (`shell` is what a page calls the reader's shell)
@@ -75,7 +74,7 @@ async def delete(advice_id: FromPath[str], request: HttpRequest, services: AppSe
     key = (await read_form(request)).value("key")
     if not key:
         raise WrongKey("deleting takes the key that was given when the advice was made", field="key")
-    await services.run(advise.delete_advice, checked_id(advice_id), key[:200])
+    await services.run(advise.delete_advice, advice_id, key[:200])
     return page(request, services, "said.html", title="Deleted", text="The advice and its request are gone.")
 
 

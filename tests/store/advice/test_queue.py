@@ -185,7 +185,7 @@ def test_a_row_of_a_version_without_jobs_is_begun_again_by_the_job_named_after_i
 
 
 def test_whose_it_was_is_forgotten_with_the_end(line: Line) -> None:
-    name = line.ask("net:192.0.2.7")
+    name = line.ask("somebody")
     line.serve()
     row = read(line.engine, name)
     assert row is not None
