@@ -65,8 +65,4 @@ def approve(state: State, named: str, say: Callable[[str], None]) -> None:
 
 def read(state: State) -> Approvals:
     """Return what was approved and what waits. Raises HostError where it cannot be read."""
-    data = state.read(ASKERS)
-    try:
-        return msgspec.json.decode(data, type=Approvals) if data else Approvals()
-    except msgspec.MsgspecError as error:
-        raise HostError(f"{state.path / ASKERS} is not as it was written: {error}") from None
+    return state.decoded(ASKERS, Approvals) or Approvals()

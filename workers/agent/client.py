@@ -91,19 +91,19 @@ class Client:
     def open_session(self) -> Session:
         """Begin a session of an hour, which the calls that follow use."""
         with self._lock:
-            session = self._signed("POST", "/v1/agent/sessions", b"{}", Session, session=False)
+            session = self._signed("/v1/agent/sessions", b"{}", Session, session=False)
             assert session is not None  # noqa: S101 - only a lease may be answered by nothing
             self._token = session.token
             return session
 
     def probe(self, probe: Probe) -> None:
         """Say what this machine is and has."""
-        self._signed("POST", "/v1/agent/probe", _checked(probe), None)
+        self._signed("/v1/agent/probe", _checked(probe), None)
 
     def lease(self, wait: int = POLL_SECONDS) -> LeasedRun | None:
         """Return a run, waiting up to `wait` seconds for one; None when there is none."""
         body = _checked(LeaseRequest(wait=wait))
-        return self._signed("POST", "/v1/agent/leases", body, LeasedRun, timeout=_POLL_TIMEOUT)
+        return self._signed("/v1/agent/leases", body, LeasedRun, timeout=_POLL_TIMEOUT)
 
     def progress(self, run: str, progress: Progress) -> Renewed:
         """Renew the lease of a run, with what is new."""
@@ -115,19 +115,19 @@ class Client:
 
     def leave(self) -> None:
         """Have this host revoked."""
-        self._signed("POST", "/v1/agent/leave", b"{}", None)
+        self._signed("/v1/agent/leave", b"{}", None)
 
     def _plain(self, path: str, body: bytes, kind: type[T]) -> T:
-        return _decode(self._send("POST", path, body, {}, _TIMEOUT), kind)
+        return _decode(self._send(path, body, {}, _TIMEOUT), kind)
 
     def _certain(self, path: str, body: bytes, kind: type[T]) -> T:
-        answer = self._signed("POST", path, body, kind)
+        answer = self._signed(path, body, kind)
         if answer is None:
             raise ServiceError(f"{self.address}{path}: an empty answer")
         return answer
 
     def _signed(
-        self, method: str, path: str, body: bytes, kind: type[T] | None, *, session: bool = True,
+        self, path: str, body: bytes, kind: type[T] | None, *, session: bool = True,
         timeout: httpx.Timeout = _TIMEOUT,
     ) -> T | None:  # fmt: skip
         """Make a signed call; go on where the counter is behind, and begin another session where one has ended."""
@@ -136,7 +136,7 @@ class Client:
                 if session and not self._token:
                     self.open_session()
                 try:
-                    data = self._send(method, path, body, self._headers(method, path, body, session), timeout)
+                    data = self._send(path, body, self._headers(path, body, session), timeout)
                     return None if kind is None or not data else _decode(data, kind)
                 except ServiceUnreachable as error:
                     if error.status == 429 or attempt == ATTEMPTS - 1 or self._ends_within(2**attempt):
@@ -150,10 +150,10 @@ class Client:
         """Wait about that long; whether the agent is to end."""
         return self._ending.wait(seconds * random.uniform(0.5, 1.5))  # noqa: S311 - so that hosts do not come at once
 
-    def _headers(self, method: str, path: str, body: bytes, session: bool) -> dict[str, str]:
+    def _headers(self, path: str, body: bytes, session: bool) -> dict[str, str]:
         if self._signer is None:
             raise HostError("this machine is not enrolled")
-        headers = self._signer.headers(self.authority, method, path, body)
+        headers = self._signer.headers(self.authority, path, body)
         return headers | ({"Authorization": f"Bearer {self._token}"} if session else {})
 
     def _recovers(self, error: ServiceError, session: bool) -> bool:
@@ -165,13 +165,13 @@ class Client:
             return True
         return False
 
-    def _send(self, method: str, path: str, body: bytes, headers: Mapping[str, str], timeout: httpx.Timeout) -> bytes:
+    def _send(self, path: str, body: bytes, headers: Mapping[str, str], timeout: httpx.Timeout) -> bytes:
         """Return the body of a 2xx answer, bounded. Raises ServiceError, ServiceUnreachable."""
         headers = {"Content-Type": "application/json", **headers}
         if self.request_id:
             headers["X-Request-ID"] = self.request_id
         try:
-            with self._http.stream(method, path, content=body, headers=headers, timeout=timeout) as response:
+            with self._http.stream("POST", path, content=body, headers=headers, timeout=timeout) as response:
                 data = _bounded(response)
         except (httpx.TransportError, httpx.StreamError) as error:
             raise ServiceUnreachable(f"{self.address}: {_plainly(error)}") from None
@@ -188,9 +188,9 @@ class _Signer:
     def __init__(self, host: str, key: HostKey, state: State) -> None:
         self.host, self.key, self.state = host, key, state
 
-    def headers(self, authority: str, method: str, path: str, body: bytes) -> dict[str, str]:
+    def headers(self, authority: str, path: str, body: bytes) -> dict[str, str]:
         counter = self.state.next_counter()
-        signature = self.key.sign_call(authority, method, path, self.host, counter, body)
+        signature = self.key.sign_call(authority, "POST", path, self.host, counter, body)
         return {HOST_HEADER: self.host, COUNTER_HEADER: str(counter), SIGNATURE_HEADER: signature}
 
     def go_on_from(self, choices: tuple[str, ...]) -> bool:

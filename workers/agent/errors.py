@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import ClassVar
 
 from service.engine.errors import AdvisorError
@@ -11,6 +14,15 @@ class HostError(AdvisorError):
     """Base: something on this machine is not as the agent needs it."""
 
     problem: ClassVar[str] = "host"
+
+
+@contextmanager
+def naming(path: Path) -> Iterator[None]:
+    """Raise HostError for what the system says of a file within the block."""
+    try:
+        yield
+    except OSError as error:
+        raise HostError(f"{path}: {error.strerror or error}") from None
 
 
 class NotEnrolled(HostError):

@@ -70,9 +70,9 @@ def main() -> None:
         if pid == 0:
             _become(spec, guard, out)
         _say(out, started=pid)
-        _, status, used = os.wait4(pid, 0)
+        _, status = os.waitpid(pid, 0)
         pid = 0
-        _say_end(out, status, used)
+        _say(out, status=status)
     except _Asked:
         _say(out, asked=True)
     finally:
@@ -90,10 +90,6 @@ def _say(out: int, **what: object) -> None:
     """The agent may be gone: nobody reads then."""
     with contextlib.suppress(OSError):
         os.write(out, json.dumps(what).encode() + b"\n")
-
-
-def _say_end(out: int, status: int, used: resource.struct_rusage) -> None:
-    _say(out, status=status, peak_kib=used.ru_maxrss, cpu_seconds=used.ru_utime + used.ru_stime)
 
 
 def _ask(_number: int, _frame: object) -> None:
@@ -121,11 +117,11 @@ def _say_status(pid: int, grace: float, out: int) -> None:
     until = time.monotonic() + grace
     while True:
         try:
-            done, status, used = os.wait4(pid, os.WNOHANG)
+            done, status = os.waitpid(pid, os.WNOHANG)
         except ChildProcessError:
             return None
         if done:
-            return _say_end(out, status, used)
+            return _say(out, status=status)
         if time.monotonic() > until:
             _kill_group(pid, signal.SIGKILL)
             _kill(pid)

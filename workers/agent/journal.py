@@ -10,7 +10,7 @@ from pathlib import Path
 
 import msgspec
 
-from workers.agent.errors import HostError
+from workers.agent.errors import naming
 
 MAX_BYTES = 8 << 20
 _MAX_LAST_BYTES = 256 << 10
@@ -36,7 +36,7 @@ def utc_now() -> str:
 def write(path: Path, ran: Ran) -> None:
     """Add a line. A journal of MAX_BYTES is kept as `….1` and begun again. Raises HostError when it cannot be written:
     what is not written down is not run."""
-    try:
+    with naming(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         with suppress(FileNotFoundError):
             if path.stat().st_size > MAX_BYTES:
@@ -44,8 +44,6 @@ def write(path: Path, ran: Ran) -> None:
         line = msgspec.json.encode(ran) + b"\n"
         with os.fdopen(os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600), "ab") as file:
             file.write(line)
-    except OSError as error:
-        raise HostError(f"{path}: {error.strerror or error}") from None
 
 
 def last(path: Path, count: int) -> Sequence[Ran]:

@@ -12,7 +12,7 @@ from service import __version__
 from service.wire.measuring.agent import key_fingerprint
 from workers.agent import askers, journal
 from workers.agent.client import Client
-from workers.agent.errors import HostError, ServiceError
+from workers.agent.errors import HostError, ServiceError, naming
 from workers.agent.keys import load_key, make_key
 from workers.agent.policy import InvalidPolicy, Policy, example, log_path, pause_path, read_policy
 from workers.agent.state import COUNTER, DOING, ENROLLED, KEY, Doing, Enrolled, State
@@ -61,7 +61,9 @@ def enrol(address: str, code: str, state: State, policy: Path, ask: Ask, say: Sa
     )
     state.write(ENROLLED, msgspec.json.encode(known))
     if not policy.exists():
-        _write_policy(policy)
+        with naming(policy):
+            policy.parent.mkdir(parents=True, exist_ok=True)
+            policy.write_text(example())
     say(f"key       {key_fingerprint(key.public)}: compare it with what the service shows its owner")
     say(_next_steps(known, policy))
     return known
@@ -71,14 +73,6 @@ _VISIBILITY = {
     "private": "measures only what its owner asks for",
     "public": "measures what anyone with an account asks for, within the policy",
 }
-
-
-def _write_policy(policy: Path) -> None:
-    try:
-        policy.parent.mkdir(parents=True, exist_ok=True)
-        policy.write_text(example())
-    except OSError as error:
-        raise HostError(f"{policy}: {error.strerror or error}") from None
 
 
 def _next_steps(known: Enrolled, policy: Path) -> str:
@@ -105,11 +99,9 @@ def open_client(state: State) -> Client:
 def pause(state: State, policy: Path, say: Say) -> Path:
     """Stop what runs within seconds, and let nothing start. Returns the file that says so."""
     path = pause_path(_policy_or_default(policy), state.path)
-    try:
+    with naming(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.touch()
-    except OSError as error:
-        raise HostError(f"{path}: {error.strerror or error}") from None
     say(f"paused: {path} is there")
     return path
 
@@ -117,10 +109,8 @@ def pause(state: State, policy: Path, say: Say) -> Path:
 def resume(state: State, policy: Path, say: Say) -> Path:
     """Let runs start again. Returns the file that is gone."""
     path = pause_path(_policy_or_default(policy), state.path)
-    try:
+    with naming(path):
         path.unlink(missing_ok=True)
-    except OSError as error:
-        raise HostError(f"{path}: {error.strerror or error}") from None
     say("not paused")
     return path
 

@@ -87,8 +87,8 @@ class Confinement(msgspec.Struct, frozen=True, kw_only=True):
 class Ended(msgspec.Struct, frozen=True, kw_only=True):
     """How an engine ended: by itself with `exit_status` or a `signal`, or `timed_out`, or `stopped_why`.
 
-    `tail`: the last of its output, stdout and stderr in the order in which lines came. `peak_bytes`: the most RAM that
-    it had resident, mapped files counted. `seconds`: of wall clock.
+    `tail`: the last of its output, stdout and stderr in the order in which lines came. `seconds`: of
+    wall clock.
     """
 
     exit_status: int | None = None
@@ -97,8 +97,6 @@ class Ended(msgspec.Struct, frozen=True, kw_only=True):
     stopped_why: str | None = None
     tail: bytes = b""
     seconds: float = 0
-    cpu_seconds: float | None = None
-    peak_bytes: int | None = None
     confinement: Confinement = Confinement()
 
 
@@ -297,8 +295,6 @@ class _Running:
             stopped_why=self.why or self._too_much(),
             tail=bytes(self.tail[-self.limits.tail_bytes :]),
             seconds=time.monotonic() - self.began,
-            cpu_seconds=self.said.get("cpu_seconds"),
-            peak_bytes=self.said["peak_kib"] << 10 if "peak_kib" in self.said else None,
             confinement=found,
         )
 

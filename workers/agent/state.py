@@ -11,7 +11,7 @@ from typing import Literal, TypeVar
 
 import msgspec
 
-from workers.agent.errors import AlreadyRunning, HostError, NotEnrolled
+from workers.agent.errors import AlreadyRunning, HostError, NotEnrolled, naming
 
 KEY, ENROLLED, COUNTER, LOCK, DOING = "key", "host.json", "counter", "lock", "doing.json"
 _MAX_FILE_BYTES = 64 << 10
@@ -44,23 +44,26 @@ class State:
 
     def make(self) -> None:
         """Make the folder. Raises HostError when that cannot be done, or when others can write to it."""
-        try:
+        with naming(self.path):
             self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
             mode = self.path.stat().st_mode
-        except OSError as error:
-            raise HostError(f"{self.path}: {error.strerror or error}") from None
         if mode & 0o022:
             raise HostError(f"{self.path} can be written by other users: chmod 700 {self.path}")
 
     def read(self, name: str) -> bytes | None:
         """Return the content of a file, None when it is missing. Raises HostError for one that cannot be read."""
+        with naming(self.path / name), suppress(FileNotFoundError), (self.path / name).open("rb") as file:
+            return file.read(_MAX_FILE_BYTES)
+        return None
+
+    def decoded(self, name: str, kind: type[T]) -> T | None:
+        """Return what a file of JSON holds, None when it is missing or empty. Raises HostError as `read`, and for one
+        that is not as it was written."""
+        data = self.read(name)
         try:
-            with (self.path / name).open("rb") as file:
-                return file.read(_MAX_FILE_BYTES)
-        except FileNotFoundError:
-            return None
-        except OSError as error:
-            raise HostError(f"{self.path / name}: {error.strerror or error}") from None
+            return msgspec.json.decode(data, type=kind) if data else None
+        except msgspec.MsgspecError as error:
+            raise HostError(f"{self.path / name} is not as it was written: {error}") from None
 
     def write(self, name: str, data: bytes) -> None:
         """Put `data` into a file, whole or not at all, and onto the disk, readable by this user only."""
@@ -81,15 +84,14 @@ class State:
 
     def enrolled(self) -> Enrolled:
         """Return where this host is registered. Raises NotEnrolled."""
-        data = self.read(ENROLLED)
-        if data is None:
+        found = self.decoded(ENROLLED, Enrolled)
+        if found is None:
             raise NotEnrolled(f"{self.path} holds no host: `advisor host enrol URL --code …` makes one")
-        return _decode(data, Enrolled, self.path / ENROLLED)
+        return found
 
     def doing(self) -> Doing | None:
         """Return what the agent wrote last of what it does."""
-        data = self.read(DOING)
-        return _decode(data, Doing, self.path / DOING) if data else None
+        return self.decoded(DOING, Doing)
 
     def next_counter(self) -> int:
         """Return a number greater than all before it, which is on the disk before it is used."""
@@ -127,13 +129,6 @@ class State:
             return True
         except OSError:
             return False
-
-
-def _decode(data: bytes, kind: type[T], path: Path) -> T:
-    try:
-        return msgspec.json.decode(data, type=kind)
-    except msgspec.MsgspecError as error:
-        raise HostError(f"{path} is not as it was written: {error}") from None
 
 
 def default_folder() -> Path:

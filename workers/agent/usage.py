@@ -12,7 +12,6 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
-from workers.agent.errors import HostError
 from workers.agent.policy import Policy
 from workers.agent.state import State
 
@@ -38,11 +37,7 @@ class UsageOfDay:
         """Raises HostError where what was noted cannot be read: an owner's limits are not begun again for that."""
         self._state, self._clock = state, clock
         self._noted = time.monotonic()
-        data = state.read(USAGE)
-        try:
-            self._hours = msgspec.json.decode(data, type=dict[datetime, Usage]) if data else {}
-        except msgspec.MsgspecError as error:
-            raise HostError(f"{state.path / USAGE} is not as it was written: {error}") from None
+        self._hours = state.decoded(USAGE, dict[datetime, Usage]) or {}
 
     def add(self, unit: Unit, amount: float) -> None:
         """Note what was used, on the disk every ten seconds."""

@@ -13,8 +13,9 @@ from nacl.exceptions import CryptoError
 from nacl.signing import VerifyKey
 
 from service.bots.answer import asked_by_button
-from service.bots.vocabulary import OF_MESSAGES, is_private, verb_named
-from service.bots.words import of_message, reduced_words
+from service.bots.incoming import IncomingQuestion, is_recent, kept_ask
+from service.bots.vocabulary import OF_MESSAGES, verb_named
+from service.bots.words import of_message
 from service.engine.errors import InvalidInput
 from service.wire.bots import Ask, Asker, Reply
 
@@ -100,15 +101,6 @@ class Form(NamedTuple):
     verb: str
 
 
-class IncomingQuestion(NamedTuple):
-    """A question to be answered later."""
-
-    id: str
-    asker: Asker
-    ask: Ask
-    reply: Reply
-
-
 Incoming: TypeAlias = Ping | Completion | Form | IncomingQuestion
 
 
@@ -163,16 +155,12 @@ def _ask(payload: _Payload) -> Ask:
     if payload.type == COMPONENT:
         return asked_by_button(data.custom_id)
     if payload.type == FORM_SENT:
-        return _private_or_not(data.custom_id, _fields(data.components))
+        return kept_ask(data.custom_id[:40], _fields(data.components))
     if payload.type != COMMAND:
         raise InvalidInput(f"interactions of type {payload.type} are not known here", field="type")
     if data.type == _IN_MESSAGE_MENU:
         return _of_message(data, _user(payload))
-    return _private_or_not(data.name, _words(data.options))
-
-
-def _private_or_not(verb: str, words: dict[str, str]) -> Ask:
-    return Ask(verb=verb[:40], words=reduced_words(verb, words), private=is_private(verb, words))
+    return kept_ask(data.name[:40], _words(data.options))
 
 
 def _words(options: list[_Option], depth: int = 0) -> dict[str, str]:
@@ -231,17 +219,12 @@ def _completion(asker: Asker, data: _Data) -> Completion:
     return Completion(asker, (known and known.complete) or "", str(typed.value or "")[:200])
 
 
-WINDOW_SECONDS = 300  # Discord does not ask for one: without it a recorded request would be good for ever
 _HEX = frozenset("0123456789abcdefABCDEF")
 
 
 def is_signed(public_key: str, body: bytes, timestamp: str, signature: str, now: float) -> bool:
     """Return whether Discord signed this body, within five minutes of `now` (seconds since 1970)."""
-    if len(signature) != 128 or not _HEX.issuperset(signature):
-        return False
-    if not (timestamp.isascii() and timestamp.isdigit() and len(timestamp) <= 12):
-        return False
-    if abs(now - int(timestamp)) > WINDOW_SECONDS:
+    if len(signature) != 128 or not _HEX.issuperset(signature) or not is_recent(timestamp, now):
         return False
     try:
         VerifyKey(bytes.fromhex(public_key)).verify(timestamp.encode() + body, bytes.fromhex(signature))

@@ -15,9 +15,10 @@ import msgspec
 from msgspec import Meta
 
 from service.bots.answer import asked_by_button
+from service.bots.incoming import IncomingQuestion, is_recent, kept_ask
 from service.bots.slack.render import OPEN
-from service.bots.vocabulary import OF_MESSAGES, is_private
-from service.bots.words import MAX_WORD, ask_of_line, of_message, reduced_words
+from service.bots.vocabulary import OF_MESSAGES
+from service.bots.words import MAX_WORD, ask_of_line, of_message
 from service.engine.errors import InvalidInput
 from service.wire.bots import Ask, Asker, Reply
 
@@ -54,15 +55,6 @@ class _Payload(msgspec.Struct):
     actions: list[_Action] = []
 
 
-class IncomingQuestion(NamedTuple):
-    """A question to be answered later."""
-
-    id: str
-    asker: Asker
-    ask: Ask
-    reply: Reply
-
-
 class InvalidQuestion(NamedTuple):
     """What was typed is not a question: why, for the one who typed it."""
 
@@ -82,8 +74,7 @@ def read_command(body: bytes, hooks: str) -> IncomingQuestion | InvalidQuestion 
         ask = ask_of_line(_unescaped(form.get("text", ""))[:MAX_WORD])
     except InvalidInput as error:
         return InvalidQuestion(error)
-    words = reduced_words(ask.verb, ask.words)
-    ask = msgspec.structs.replace(ask, words=words, private=is_private(ask.verb, words))
+    ask = kept_ask(ask.verb, ask.words)
     return _asked(asker, ask, form.get("trigger_id", ""), form.get("response_url", ""), form.get("channel_id"), hooks)
 
 
@@ -146,14 +137,9 @@ def is_hook(address: str, hooks: str) -> bool:
     return len(address) <= 1_000 and re.fullmatch(re.escape(hooks) + r"/[A-Za-z0-9/_-]+", address) is not None
 
 
-WINDOW_SECONDS = 300
-
-
 def is_signed(secret: str, body: bytes, timestamp: str, signature: str, now: float) -> bool:
     """Return whether Slack signed this body, within five minutes of `now` (seconds since 1970)."""
-    if not (timestamp.isascii() and timestamp.isdigit() and len(timestamp) <= 12):
-        return False
-    if abs(now - int(timestamp)) > WINDOW_SECONDS:
+    if not is_recent(timestamp, now):
         return False
     digest = hmac.new(secret.encode(), b"v0:" + timestamp.encode() + b":" + body, hashlib.sha256).hexdigest()
     return hmac.compare_digest(f"v0={digest}".encode(), signature.encode("utf-8", "replace"))

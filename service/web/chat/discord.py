@@ -8,8 +8,9 @@ from typing import Any
 from litestar import Response, post
 
 from service.bots.discord.commands import form
-from service.bots.discord.incoming import Completion, Form, IncomingQuestion, Ping, is_signed, read
+from service.bots.discord.incoming import Completion, Form, Ping, is_signed, read
 from service.bots.discord.render import EPHEMERAL, render
+from service.bots.incoming import IncomingQuestion
 from service.bots.verbs import refusal
 from service.engine.errors import AdvisorError
 from service.errors import NotAuthenticated
@@ -50,7 +51,7 @@ async def _reply(services: Services, interaction: Form | IncomingQuestion) -> Re
         await admit(services, interaction.asker)
         rig = await services.run(chat_accounts.remembered_rig, interaction.asker.account)
         return Response({"type": _FORM, "data": form(interaction.verb, {"rig": rig or ""})})
-    released = await store_question(services, interaction.id, interaction.asker, interaction.ask, interaction.reply)
+    released = await store_question(services, interaction)
     private = {"data": {"flags": EPHEMERAL}} if interaction.reply.private else {}
     return Response({"type": _DEFERRED, **private}, background=released)
 

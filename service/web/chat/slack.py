@@ -9,9 +9,10 @@ from anyio import to_thread
 from litestar import Response, post
 from litestar.background_tasks import BackgroundTask
 
+from service.bots.incoming import IncomingQuestion
 from service.bots.replies import of_slack
 from service.bots.sending import new_client, send
-from service.bots.slack.incoming import IncomingQuestion, InvalidQuestion, is_signed, read_command, read_interaction
+from service.bots.slack.incoming import InvalidQuestion, is_signed, read_command, read_interaction
 from service.bots.slack.render import render
 from service.bots.verbs import refusal
 from service.engine.errors import AdvisorError
@@ -65,7 +66,7 @@ async def _signed(request: HttpRequest, services: Services) -> bytes:
 async def _taken(services: Services, found: IncomingQuestion) -> tuple[Response[Any] | None, BackgroundTask | None]:
     """Keep a question; return why it is not taken, or what is to run once it is acknowledged."""
     try:
-        return None, await store_question(services, found.id, found.asker, found.ask, found.reply)
+        return None, await store_question(services, found)
     except NotAuthenticated:
         raise
     except AdvisorError as error:

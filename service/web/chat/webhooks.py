@@ -11,13 +11,14 @@ from anyio import to_thread
 from litestar.background_tasks import BackgroundTask
 from litestar.exceptions import HTTPException
 
+from service.bots.incoming import IncomingQuestion
 from service.errors import NotAllowed, NotAuthenticated
 from service.flows.chat import interactions
 from service.web.http.body import declared_type
 from service.web.http.limits import Bucket
 from service.web.http.types import HttpRequest
 from service.web.services import Services
-from service.wire.bots import Ask, Asker, Reply
+from service.wire.bots import Asker
 
 _REMEMBERED_SECONDS = 1_200  # twice as long as a signed request is good for, either way of the clock
 _TYPED_FOR_ONE = 12  # completions that a person may see for each question he may ask
@@ -62,12 +63,12 @@ async def admit_completion(services: Services, asker: Asker) -> None:
     await services.limits.take(Bucket("bot-typed", most, 60, "completions"), asker.account, needs_redis=False)
 
 
-async def store_question(services: Services, identity: str, asker: Asker, ask: Ask, reply: Reply) -> BackgroundTask:
+async def store_question(services: Services, question: IncomingQuestion) -> BackgroundTask:
     """Commit a question; return what is to run when the acknowledgement is out: nothing is answered before that.
 
     Raises NotAuthenticated if it came before, RateLimited, NotAllowed, ServiceUnavailable.
     """
-    await admit(services, asker)
-    if not await services.run(interactions.take, identity, asker, ask, reply):
+    await admit(services, question.asker)
+    if not await services.run(interactions.take, *question):
         raise NotAuthenticated("this question came before")
-    return BackgroundTask(to_thread.run_sync, interactions.acknowledged, services.context, identity)
+    return BackgroundTask(to_thread.run_sync, interactions.acknowledged, services.context, question.id)
