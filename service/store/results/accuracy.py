@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime
 
-import msgspec
 from sqlalchemy import Engine, or_, select
 
-from service.engine.config import Engine as EngineName
-from service.engine.hardware import Hardware
-from service.engine.measured import MeasuredRow, Prediction
+from service.engine.measured import Prediction
 from service.engine.run_flags import RunFlags
 from service.store.queries import several
+from service.store.results.board import FiledResult
 from service.store.tables import account, host
 from service.store.tables import result as table
 from service.store.viewers import ANYBODY, Trust, is_trusted, may_see
@@ -20,23 +17,14 @@ from service.wire.measuring.runs import TrustTier
 from service.wire.results.results import ResultModel, ResultOrigin, Seen
 
 
-class Predicted(msgspec.Struct, frozen=True, kw_only=True):
+class Predicted(FiledResult, frozen=True, kw_only=True):
     """A result with what was predicted of it."""
 
-    id: str
     origin: ResultOrigin
-    engine: EngineName
-    variant: str
-    model_name: str
-    arch: str | None
     n_params: int | None
     n_active: int | None
-    gpus: str
-    hardware: Hardware
-    rows: list[MeasuredRow]
     seen: Seen
     prediction: Prediction
-    measured_at: datetime
 
 
 def predicted(engine: Engine, most: int) -> list[Predicted]:
@@ -52,20 +40,15 @@ def predicted(engine: Engine, most: int) -> list[Predicted]:
     return several(engine, newest, Predicted)
 
 
-class Accepted(msgspec.Struct, frozen=True, kw_only=True):
+class Accepted(FiledResult, frozen=True, kw_only=True):
     """A result that is believed, with what it takes to predict it again."""
 
-    id: str
     account_id: str
     hardware_key: str | None
-    engine: EngineName
     build: str | None
     model: ResultModel
     flags: RunFlags
-    hardware: Hardware
-    rows: list[MeasuredRow]
     prediction: Prediction
-    measured_at: datetime
 
 
 def accepted(engine: Engine, tiers: Sequence[TrustTier], most: int) -> list[Accepted]:

@@ -70,24 +70,29 @@ _REBUILDING = 7_268_342  # any number that is not another lock's
 _FEW = 200
 
 
-class _Counted(msgspec.Struct, frozen=True, kw_only=True):
-    """What is read of a result to enter it."""
+class FiledResult(msgspec.Struct, frozen=True, kw_only=True):
+    """What a result is filed under, and what was measured: columns of `result`."""
 
     id: str
     tier: TrustTier
     model_slug: str
     model_name: str
-    arch: str | None
+    arch: str | None = None
     variant: str
     engine: EngineName
     rig_slug: str
     gpus: str
     vram_mib: int
-    cpu: str | None
-    ram_gib: int | None
+    cpu: str | None = None
+    ram_gib: int | None = None
     hardware: Hardware
     rows: list[MeasuredRow]
     measured_at: datetime
+
+
+class _Counted(FiledResult, frozen=True, kw_only=True):
+    """What is read of a result to enter it. `counts`: whether it is on the board."""
+
     counts: bool
 
 

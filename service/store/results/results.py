@@ -28,15 +28,14 @@ from sqlalchemy import (
 )
 
 from service.engine.config import Engine as EngineName
-from service.engine.hardware import Hardware
 from service.engine.measured import Failure, MeasuredRow, ModelIdentity, Prediction, RigIdentity, merged
 from service.engine.run_flags import RunFlags
 from service.store.queries import by_id, converted, one, several, value
 from service.store.results import board
+from service.store.results.board import FiledResult
 from service.store.tables import account, host, result_change
 from service.store.tables import result as table
 from service.store.viewers import Trust, Viewer, is_trusted, may_see
-from service.wire.measuring.runs import TrustTier
 from service.wire.results.results import Published, ResultModel, ResultOrigin, ResultState, Seen
 
 MOST_LOG = 1 << 20  # characters of a log, when it is read again
@@ -48,37 +47,23 @@ _MANY = 500  # results changed by one statement
 _COLUMNS = [column for column in table.c if column.name != "log"]
 
 
-class StoredResult(msgspec.Struct, frozen=True, kw_only=True):
+class StoredResult(FiledResult, frozen=True, kw_only=True):
     """One result, without its log: the columns of `result`, whose meaning service.store.tables has."""
 
-    id: str
     origin: ResultOrigin
     state: ResultState = "shown"
     state_reason: str | None = None
-    tier: TrustTier
     account_id: str | None = None
     host_id: str | None = None
     cell: str | None = None
     hardware_key: str | None = None
-    engine: EngineName
     build: str | None = None
     repo: str | None = None
-    variant: str
     model: ResultModel | None = None
     flags: RunFlags | None = None
-    model_name: str
-    model_slug: str
-    arch: str | None = None
     n_params: int | None = None
     n_active: int | None = None
     bpw: float | None = None
-    hardware: Hardware
-    gpus: str
-    rig_slug: str
-    vram_mib: int
-    cpu: str | None = None
-    ram_gib: int | None = None
-    rows: list[MeasuredRow]
     rows_key: str
     failure: Failure | None = None
     seen: Seen = Seen()
@@ -91,7 +76,6 @@ class StoredResult(msgspec.Struct, frozen=True, kw_only=True):
     source_owner: str | None = None
     edit_key_hash: str | None = None
     submission_key: str | None = None
-    measured_at: datetime
     created_at: datetime
 
 

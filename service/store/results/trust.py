@@ -10,11 +10,11 @@ import msgspec
 from sqlalchemy import Connection, Engine, case, delete, func, insert, select
 
 from service.engine.config import Engine as EngineName
-from service.engine.hardware import Hardware
 from service.engine.measured import MeasuredRow
 from service.engine.run_flags import RunFlags
 from service.store.engines import locked
 from service.store.queries import column, converted
+from service.store.results.board import FiledResult
 from service.store.results.results import is_known
 from service.store.tables import account, host, host_proof
 from service.store.tables import result as table
@@ -25,24 +25,17 @@ _MOST, _MOST_OF_CELL = 500, 100  # of a cell each is held against each other, un
 _SETTLING = 7_268_341  # any number that is not another lock's
 
 
-class Witness(msgspec.Struct, frozen=True, kw_only=True):
+class Witness(FiledResult, frozen=True, kw_only=True):
     """One result of a cell, with what is known of its owner (None: nobody known). `flags`: null where not known."""
 
-    id: str
     origin: ResultOrigin
     state: ResultState
     state_reason: str | None
-    tier: TrustTier
     account_id: str | None
     host_id: str | None
     hardware_key: str | None
     flags: RunFlags | None
-    gpus: str
-    hardware: Hardware
-    rows: list[MeasuredRow]
-    engine: EngineName
     build: str | None
-    measured_at: datetime
     owner_since: datetime | None
     owner_trusted_at: datetime | None
 
