@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
@@ -16,7 +16,7 @@ from service.cli.output import print_json
 from service.engine.errors import InvalidInput
 
 if TYPE_CHECKING:
-    from service.flows.context import Records
+    from service.flows.context import Database, Records
     from service.flows.results.imports import Imported
     from service.store.results.sources import Source
 
@@ -63,6 +63,16 @@ def _nothing(parser: argparse.ArgumentParser) -> None:
     """The settings say all."""
 
 
+@contextmanager
+def _records() -> Iterator[Database]:
+    """Open the settings' database for the block."""
+    from service.flows.accounts import database
+    from service.flows.context import Database
+
+    with database(load_settings()) as engine:
+        yield Database(engine)
+
+
 def _add_backup(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("file", type=Path, metavar="FILE", help="a new file")
 
@@ -106,17 +116,14 @@ def _add_dump(parser: argparse.ArgumentParser) -> None:
 def _dump(arguments: argparse.Namespace) -> Answer:
     from msgspec.structs import asdict
 
-    from service.flows.accounts import database
-    from service.flows.context import utc_now
     from service.flows.results import dumps
 
-    settings = load_settings()
-    with database(settings) as engine:
+    with _records() as context:
         if arguments.parquet:
-            n_rows, path = dumps.write_parquet(engine, arguments.parquet), str(arguments.parquet)
+            n_rows, path = dumps.write_parquet(context.engine, arguments.parquet), str(arguments.parquet)
             return {"file": path, "n_rows": n_rows}, [f"{path}: {n_rows:,} measured rows"]
-        folder = dumps.folder_of(settings)
-        made = dumps.write_dumps(engine, folder, utc_now()).dumps[:2]
+        folder = dumps.folder_of(load_settings())
+        made = dumps.write_dumps(context.engine, folder, context.clock()).dumps[:2]
     lines = [f"{folder / one.name}: {one.n_results:,} results, {one.n_bytes:,} bytes" for one in made]
     return [{**asdict(one), "folder": str(folder)} for one in made], lines
 
@@ -138,12 +145,10 @@ def _migrate(arguments: argparse.Namespace) -> Answer:
 
 
 def _hosts(arguments: argparse.Namespace) -> Answer:
-    from service.flows.accounts import database
-    from service.flows.context import Database
     from service.flows.measuring.hosts import all_hosts
 
-    with database(load_settings()) as engine:
-        found = all_hosts(Database(engine))
+    with _records() as context:
+        found = all_hosts(context)
     lines = [_HOSTS.format("ID", "HOST", "OWNER", "STATE", "SEEN BY", "LAST SEEN", "RUNS", "GPUS")]
     for one in found:
         seen = (one.seen_at or "never")[:16].replace("T", " ")
@@ -158,17 +163,14 @@ def _add_jobs(parser: argparse.ArgumentParser) -> None:
 
 def _jobs(arguments: argparse.Namespace) -> Answer:
     """Raises InvalidInput for a job that is not scheduled."""
-    from service.flows.accounts import database
-    from service.flows.context import utc_now
     from service.flows.operations.schedule import schedule
     from service.store.operations import jobs
 
-    settings = load_settings()
-    scheduled = {job.name: job for job in schedule(settings)}
+    scheduled = {job.name: job for job in schedule(load_settings())}
     if arguments.name is not None and arguments.name not in scheduled:
         raise InvalidInput("no such job is scheduled", field="NAME", choices=tuple(scheduled))
-    with database(settings) as engine:
-        now = utc_now()
+    with _records() as context:
+        engine, now = context.engine, context.clock()
         jobs.ensure(engine, {name: job.first_due(now) for name, job in scheduled.items()})
         if arguments.name is not None:
             jobs.hasten(engine, arguments.name, now)
@@ -185,13 +187,10 @@ def _add_purge(parser: argparse.ArgumentParser) -> None:
 
 
 def _purge(arguments: argparse.Namespace) -> Answer:
-    from service.flows.accounts import database
-    from service.flows.context import Database
     from service.flows.operations.retention import purge
 
-    settings = load_settings()
-    with database(settings) as engine:
-        purged = purge(Database(engine), settings, dry_run=arguments.dry_run)
+    with _records() as context:
+        purged = purge(context, load_settings(), dry_run=arguments.dry_run)
     word = "would be removed" if arguments.dry_run else "removed"
     return purged, [f"{one.kind:<10} older than {one.days:>4} days: {one.rows:>8,} {word}" for one in purged]
 
@@ -204,13 +203,11 @@ def _add_requeue(parser: argparse.ArgumentParser) -> None:
 
 
 def _requeue(arguments: argparse.Namespace) -> Answer:
-    from service.flows.accounts import database
-    from service.flows.context import Database, utc_now
     from service.flows.operations.requeue import requeue
 
-    since = None if arguments.failed is None else utc_now() - timedelta(hours=arguments.failed)
-    with database(load_settings()) as engine:
-        done = requeue(Database(engine), arguments.ids, since, dry_run=arguments.dry_run)
+    with _records() as context:
+        since = None if arguments.failed is None else context.clock() - timedelta(hours=arguments.failed)
+        done = requeue(context, arguments.ids, since, dry_run=arguments.dry_run)
     word = "would be queued" if arguments.dry_run else "queued"
     lines = [f"advice {one} {word}" for one in done.advice] + [f"run {one} {word}" for one in done.runs]
     return done, [*lines, f"{len(done.advice)} advice and {len(done.runs)} runs {word}"]
@@ -221,13 +218,11 @@ def _add_seed(parser: argparse.ArgumentParser) -> None:
 
 
 def _seed(arguments: argparse.Namespace) -> Answer:
-    from service.flows.accounts import database
-    from service.flows.context import utc_now
     from service.flows.results import seed
 
-    with database(load_settings()) as engine:
-        removed = seed.remove_published(engine, arguments.remove) if arguments.remove else None
-        n_added = 0 if removed else seed.import_published(engine, utc_now())
+    with _records() as context:
+        removed = seed.remove_published(context.engine, arguments.remove) if arguments.remove else None
+        n_added = 0 if removed else seed.import_published(context.engine, context.clock())
     told = f"{removed} is removed for good" if removed else f"{n_added} published results added"
     return {"removed": removed, "n_added": n_added}, [told]
 
@@ -241,22 +236,19 @@ def _add_sources(parser: argparse.ArgumentParser) -> None:
 
 
 def _sources(arguments: argparse.Namespace) -> Answer:
-    from service.flows.accounts import database
-    from service.flows.context import Database
     from service.flows.results import imports
     from service.store.results import sources
 
     if (arguments.address or arguments.forget) and not arguments.key:
         raise InvalidInput("--key is needed: GET /v1/dumps of the service shows it; ask its operator", field="--key")
-    with database(load_settings()) as engine:
-        context = Database(engine)
+    with _records() as context:
         if arguments.address:
             found = imports.import_results(context, arguments.address, arguments.key)
             return found._asdict(), _imported_lines(found)
         if arguments.forget:
             removed = imports.forget(context, arguments.key)
             return {"removed": removed}, [f"{removed:,} results removed"]
-        several = sources.every(engine)
+        several = sources.every(context.engine)
         return several, _source_lines(several)
 
 
@@ -289,13 +281,10 @@ def _add_moderate(parser: argparse.ArgumentParser) -> None:
 
 
 def _moderate(arguments: argparse.Namespace) -> Answer:
-    from service.flows.accounts import database
-    from service.flows.context import Database
     from service.flows.operations.removals import open_requests
     from service.flows.results.moderation import audit, open_reports
 
-    with database(load_settings()) as engine:
-        context = Database(engine)
+    with _records() as context:
         if arguments.action == "reports":
             reports = open_reports(context)
             return reports, [

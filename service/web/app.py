@@ -59,7 +59,7 @@ def create_app(settings: Settings, context: Context | None = None) -> Litestar:
     limits = RateLimits(redis, settings.streams_per_client)
     services = Services(settings, context, Listener(followed, *PATTERNS), limits)
     app = Litestar(
-        route_handlers=[_counted(services), *PARTS, PAGES, *bot_routers(settings)],
+        route_handlers=[_COUNTED_API, *PARTS, PAGES, *bot_routers(settings)],
         dependencies={"services": Provide(lambda: services, sync_to_thread=False)},
         exception_handlers={kind: for_people(handler) for kind, handler in HANDLERS.items()},
         lifespan=[lambda _: _closing(resources), lambda _: _counting(services)],
@@ -77,12 +77,9 @@ def create_app(settings: Settings, context: Context | None = None) -> Litestar:
     return app
 
 
-def _counted(services: Services) -> Router:
-    async def count(connection: Connection, _: BaseRouteHandler) -> None:
-        await services.count_request(connection)
-
-    # As a guard: those of handlers look tokens up, which must not be free for anyone who guesses them.
-    return Router("/", route_handlers=[*API, mcp_api.router], guards=[count], before_request=_well_formed)
+async def _count(connection: Connection, _: BaseRouteHandler) -> None:
+    """As a guard: those of handlers look tokens up, which must not be free for anyone who guesses them."""
+    await connection.app.state.services.count_request(connection)
 
 
 async def _well_formed(request: HttpRequest) -> None:
@@ -133,14 +130,11 @@ def for_people(handler: Handler) -> Callable[[HttpRequest, Any], Response[Any]]:
     return answer
 
 
-async def _count_page(connection: Connection, _: BaseRouteHandler) -> None:
-    await connection.app.state.services.count_request(connection)
-
-
 # Pages that read the database count as the API's requests do; documents and files of the site are free.
 _COUNTED = (
     ask_page, advice_page, check_page, add_host_page, board_page, results_page, accuracy_page, people_page,
     submit_page, operator_pages, moderation_page,
 )  # fmt: skip
-_counted_pages = Router("/", route_handlers=[pages.router for pages in _COUNTED], guards=[_count_page])
+_COUNTED_API = Router("/", route_handlers=[*API, mcp_api.router], guards=[_count], before_request=_well_formed)
+_counted_pages = Router("/", route_handlers=[pages.router for pages in _COUNTED], guards=[_count])
 PAGES = Router("/", route_handlers=[_counted_pages, documents.router])

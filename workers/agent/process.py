@@ -262,7 +262,8 @@ class _Running:
                 self._drain(0.05)
         if self.process.poll() is None:
             for one in (*_descendants(self.process.pid), self.process):
-                _kill(one.pid)
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(one.pid, signal.SIGKILL)
         # Where a driver holds it, what was written down lets a later start end it.
         with contextlib.suppress(subprocess.TimeoutExpired):
             self.process.wait(_LATE_SECONDS)
@@ -351,8 +352,3 @@ def _descendants(pid: int) -> list[psutil.Process]:
         return list(psutil.Process(pid).children(recursive=True))
     except psutil.Error:
         return []
-
-
-def _kill(pid: int) -> None:
-    with contextlib.suppress(ProcessLookupError):
-        os.kill(pid, signal.SIGKILL)

@@ -68,7 +68,8 @@ def _signer(context: Context, call: SignedCall, *, in_session: bool = False) -> 
     """Agents that wait call again and again: a good call costs one statement, and why a bad one is bad three more."""
     host_id, counter = call.headers.get(protocol.HOST_HEADER.lower(), ""), _counter(call)
     key = _key(context, host_id) if is_id(host_id) else None
-    if key is None or counter is None or not is_signed(key, _signature(call), _text(call, counter)):
+    signature = call.headers.get(protocol.SIGNATURE_HEADER.lower(), "")
+    if key is None or counter is None or not is_signed(key, signature, _text(call, counter)):
         raise NotAuthenticated(_NOT_SIGNED)
     session = _session(call) if in_session else None
     host = hosts.count_up(context.engine, host_id, counter, context.clock(), session)
@@ -100,10 +101,6 @@ def _counter(call: SignedCall) -> int | None:
     stated = call.headers.get(protocol.COUNTER_HEADER.lower(), "")
     counter = int(stated) if stated.isascii() and stated.isdigit() and len(stated) < 20 else 0
     return counter if 0 < counter <= _MAX_COUNTER else None
-
-
-def _signature(call: SignedCall) -> str:
-    return call.headers.get(protocol.SIGNATURE_HEADER.lower(), "")
 
 
 def _text(call: SignedCall, counter: int) -> bytes:

@@ -23,6 +23,7 @@ from service.store.measuring.validations import StoredValidation
 from service.store.results import results
 from service.store.results.listed_results import SEEN
 from service.store.results.results import StoredResult
+from service.store.viewers import ANYBODY
 from service.structs import made_from
 from service.wire.measuring.runs import HostMatch, Run, RunOutcome, Validation, ValidationEvent
 
@@ -61,11 +62,11 @@ def read_validation(context: Context, validation_id: str, caller: Caller | None 
     )
 
 
-def validations_of_advice(context: Context, advice_id: str, caller: Caller | None = None) -> list[Validation]:
-    """Return the last five validations of an advice that who asks may see, the oldest first."""
-    engine, viewer = context.engine, viewer_of(caller)
-    found = [row for row in validations.of_advice(engine, advice_id) if validations.is_seen_by(engine, row, viewer)]
-    return [read_validation(context, row.id, caller) for row in found[-_MOST_SHOWN:]]
+def validations_of_advice(context: Context, advice_id: str) -> list[Validation]:
+    """Return the last five validations of an advice that anybody may see, the oldest first."""
+    engine = context.engine
+    found = [row for row in validations.of_advice(engine, advice_id) if validations.is_seen_by(engine, row, ANYBODY)]
+    return [read_validation(context, row.id) for row in found[-_MOST_SHOWN:]]
 
 
 def cancel_validation(context: Context, caller: Caller, validation_id: str) -> None:

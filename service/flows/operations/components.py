@@ -23,7 +23,6 @@ from service.metrics import BOT_ANSWERS_LOST, HUB_ANSWERED, HUB_FAILED
 from service.queue.connection import connect, unavailable_as_such
 from service.queue.counters import COUNTERS, last
 from service.queue.enqueue import n_workers
-from service.settings import Settings
 from service.store.migrations import is_usable
 from service.store.operations import health
 from service.wire.health import PartName
@@ -133,14 +132,11 @@ def _bots(context: Context) -> str:
 
 
 def _disk(context: Context) -> str:
-    free = min(_free(folder) for folder in _folders(context.settings))
+    settings = context.settings
+    free = min(_free(folder) for folder in (settings.state_dir, settings.headers_dir))
     if free < _LEAST_BYTES:
         raise ServiceUnavailable(f"{free >> 20} MiB are left for state or cache")
     return f"{free / _GIB:,.1f} GiB free"
-
-
-def _folders(settings: Settings) -> tuple[Path, Path]:
-    return settings.state_dir, settings.headers_dir
 
 
 def _free(folder: Path) -> int:

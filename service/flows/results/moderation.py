@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 from sqlalchemy import Connection
 
@@ -40,8 +41,9 @@ def moderate(context: Records, by: str, asked: Moderation) -> AuditEntry:
     now = context.clock()
     reason = plain(asked.reason)
     acts: dict[str, Callable[[Records, Act], Act]] = {
-        "hide": _hide, "show": _show, "ban": _ban, "unban": _unban,
-        "trust": _trust, "distrust": _distrust, "close": _close,
+        "hide": partial(_set_state, state="hidden", reason=f"{OPERATOR}hid it: {reason}"),
+        "show": partial(_set_state, state="shown", reason=f"{OPERATOR}looked at it: {reason}"),
+        "ban": _ban, "unban": _unban, "trust": _trust, "distrust": _distrust, "close": _close,
         "revoke": _revoke, "remove": removals.remove, "refuse": removals.refuse, "settle": _settle,
     }  # fmt: skip
     return made_from(AuditEntry, acts[asked.action](context, Act(now, by, asked.action, asked.subject, reason)))
@@ -82,14 +84,6 @@ def quarantined(context: Records) -> list[QuarantinedResult]:
         made_from(QuarantinedResult, one, model=one.model_name, reason=one.state_reason, of=one.owner)
         for one in store.quarantined(context.engine)
     ]
-
-
-def _hide(context: Records, act: Act) -> Act:
-    return _set_state(context, act, "hidden", f"{OPERATOR}hid it: {act.reason}")
-
-
-def _show(context: Records, act: Act) -> Act:
-    return _set_state(context, act, "shown", f"{OPERATOR}looked at it: {act.reason}")
 
 
 def _set_state(context: Records, act: Act, state: ResultState, reason: str) -> Act:

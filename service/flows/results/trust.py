@@ -165,7 +165,10 @@ class _Measured(NamedTuple):
 def _verdict(found: Sequence[Witness], now: datetime) -> _Verdict:
     verdict = _Verdict(set(), set(), {})
     for machines in _by_rig(found):
-        them = [_Measured(w, measured_speed(w.rows), _built(w), _established(w, now)) for w in machines]
+        them = [
+            _Measured(w, measured_speed(w.rows), built_on(w.engine, w.build, w.measured_at), _established(w, now))
+            for w in machines
+        ]
         verdict.outliers.update(_outliers(them))
         _replications([m for m in them if _counts(m.witness, verdict.outliers)], verdict)
     return verdict
@@ -192,10 +195,6 @@ def _by_rig(found: Sequence[Witness]) -> list[list[Witness]]:
         if rig.cpu_model is not None:
             known[one.hardware_key] = group
     return [them for _, _, them in machines]
-
-
-def _built(one: Witness) -> date:
-    return built_on(one.engine, one.build, one.measured_at)
 
 
 def built_on(engine: EngineName, build: str | None, measured_at: datetime) -> date:

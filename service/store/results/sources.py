@@ -33,13 +33,10 @@ def unfit(row: StoredResult) -> str | None:
         value, kind = getattr(row, column.name, None), column.type
         if isinstance(value, str) and isinstance(kind, String) and len(value) > (kind.length or len(value)):
             return column.name
-        if isinstance(value, int) and isinstance(kind, Integer) and abs(value) >= _most(kind):
+        bits = 63 if isinstance(kind, BigInteger) else 31
+        if isinstance(value, int) and isinstance(kind, Integer) and abs(value) >= 1 << bits:
             return column.name
     return "a NUL in a text" if b"\\u0000" in msgspec.json.encode(row) else None
-
-
-def _most(kind: Integer) -> int:
-    return 1 << (63 if isinstance(kind, BigInteger) else 31)
 
 
 def read(engine: Engine, key: str) -> Source | None:

@@ -7,8 +7,6 @@ from typing import Annotated, Any
 import msgspec
 from anyio import to_thread
 from litestar import Response, Router, delete, get, post
-from litestar.datastructures import ResponseHeader
-from litestar.openapi.datastructures import ResponseSpec
 from litestar.params import BodyKwarg, FromPath, HeaderParameter, QueryParameter
 
 from service.engine.config import FileFormat
@@ -16,7 +14,7 @@ from service.engine.errors import InvalidInput
 from service.errors import WrongKey
 from service.flows.advice import advise
 from service.web.documentation.examples import ADVICE, ADVICE_REQUEST, QUEUED_ADVICE, READY_ADVICE
-from service.web.documentation.operations import Streaming, TextToo, answer
+from service.web.documentation.operations import E_TAG, Streaming, TextToo, answer, streamed
 from service.web.http.body import json_body
 from service.web.http.callers import ANYBODY, SEES_MORE, anyone, for_viewer
 from service.web.http.conditional import conditional
@@ -124,7 +122,7 @@ async def _requested(
         200: answer(Advice, "The advice as it is now.", ADVICE),
         **problem_responses("advice-not-found", "not-acceptable", "invalid-request", "too-many-streams", *SEES_MORE),
     },
-    response_headers=[ResponseHeader(name="ETag", description="For `If-None-Match`.", documentation_only=True)],
+    response_headers=E_TAG,
 )
 async def read_advice(
     advice_id: FromPath[str],
@@ -188,15 +186,11 @@ async def read_advice_file(
     PATH + "/{advice_id:str}/events",
     operation_class=Streaming,
     summary="Follow an advice live",
-    responses={
-        200: answer(
-            AdviceEvent,
-            "Server-sent events, named after the state; `data` is this object. Ends when final.",
-            media_type="text/event-stream",
-        ),
-        204: ResponseSpec(None, description="`Last-Event-ID` says that the final state was seen."),
-        **problem_responses("advice-not-found", "too-many-streams", "queue-unavailable"),
-    },
+    responses=streamed(
+        AdviceEvent,
+        "named after the state; `data` is this object. Ends when final.",
+        *("advice-not-found", "too-many-streams", "queue-unavailable"),
+    ),
 )
 async def follow_advice(advice_id: FromPath[str], request: HttpRequest, services: AppServices) -> Response[Any]:
     """The state from the database first, then live progress; a comment line every 15 seconds."""

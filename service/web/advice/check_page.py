@@ -8,7 +8,7 @@ from service.engine.errors import AdvisorError, InvalidInput
 from service.flows.advice import check
 from service.web.documentation.examples import RIG
 from service.web.http.types import HttpRequest
-from service.web.pages.forms import Form, converted, field_error, query_of, read_form
+from service.web.pages.forms import Form, converted, query_of, read_form
 from service.web.pages.render import page
 from service.web.pictures.bars import memory_bars
 from service.web.services import AppServices, Services
@@ -32,8 +32,7 @@ async def answer(request: HttpRequest, services: AppServices) -> Response[bytes]
         admit = services.admission(request)
         checked = await services.run_reading(check.check_command, _request(form), admit)
     except AdvisorError as error:
-        wrong = Form(form.values, (field_error(error, _FIELDS),))
-        return _page(request, services, wrong, None, problem_of(error).status)
+        return _page(request, services, form.refused(error, _FIELDS), None, problem_of(error).status)
     return _page(request, services, form, checked, 200)
 
 
@@ -41,7 +40,7 @@ def _request(form: Form) -> CheckRequest:
     for name, what in (("command", "paste the command that you use"), ("hardware", "say what it runs on")):
         if not form.value(name):
             raise InvalidInput(what, field=name)
-    return converted({name: form.value(name) for name in _FIELDS if form.value(name)}, CheckRequest)
+    return converted(form.filled(_FIELDS), CheckRequest)
 
 
 def _page(

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from litestar import MediaType
+from litestar.datastructures import ResponseHeader
 from litestar.openapi.datastructures import ResponseSpec
 from litestar.openapi.spec import (
     Example,
@@ -21,6 +22,8 @@ from litestar.openapi.spec import (
 from service.web.http.formats import MEDIA_TYPES
 from service.web.http.problems import problem_responses
 
+E_TAG = [ResponseHeader(name="ETag", description="For `If-None-Match`.", documentation_only=True)]
+
 
 def answer(kind: Any, description: str, *examples: Example, media_type: str = MediaType.JSON) -> ResponseSpec:
     """Return what a handler's `responses` say of one status: the type of the body, and what it means."""
@@ -32,6 +35,15 @@ def answer(kind: Any, description: str, *examples: Example, media_type: str = Me
 def answers(status: int, kind: Any, description: str, *problems: str) -> dict[int, ResponseSpec]:
     """Return the `responses` of a handler with one good answer, and the problems with these slugs."""
     return {status: answer(kind, description), **problem_responses(*problems)}
+
+
+def streamed(kind: Any, description: str, *problems: str) -> dict[int, ResponseSpec]:
+    """Return the `responses` of a handler of server-sent events whose `data` is a `kind`."""
+    return {
+        200: answer(kind, f"Server-sent events, {description}", media_type="text/event-stream"),
+        204: ResponseSpec(None, description="`Last-Event-ID` says that the final state was seen."),
+        **problem_responses(*problems),
+    }
 
 
 @dataclass

@@ -8,7 +8,7 @@ from service.engine.errors import AdvisorError
 from service.errors import NotAuthenticated
 from service.flows.measuring import hosts
 from service.web.http.types import HttpRequest
-from service.web.pages.forms import Form, converted, field_error, read_form
+from service.web.pages.forms import Form, converted, read_form
 from service.web.pages.render import page
 from service.web.services import AppServices, Services
 from service.wire.measuring.hosts import Enrolment, EnrolmentRequest
@@ -32,7 +32,7 @@ async def add(request: HttpRequest, services: AppServices) -> Response[bytes]:
         made = await _enrolment(request, services, typed)
     except AdvisorError as error:
         field = "token" if isinstance(error, NotAuthenticated) else error.field
-        wrong = Form(kept.values, (field_error(type(error)(error.detail, field=field), _FIELDS),))
+        wrong = kept.refused(type(error)(error.detail, field=field), _FIELDS)
         return page(request, services, "add_host.html", status=problem_of(error).status, form=wrong, made=None)
     return page(request, services, "add_host.html", form=kept, made=made)
 

@@ -10,14 +10,13 @@ import msgspec
 from anyio import to_thread
 from litestar import Response, Router, delete, get, post
 from litestar.datastructures import ResponseHeader
-from litestar.openapi.datastructures import ResponseSpec
 from litestar.params import BodyKwarg, FromPath
 
 from service.flows.accounts import Caller
 from service.flows.measuring import validate, validated
 from service.queue.progress import validation_channel
 from service.web.documentation.examples import VALIDATION_REQUEST
-from service.web.documentation.operations import Streaming, answer, answers
+from service.web.documentation.operations import E_TAG, Streaming, answer, answers, streamed
 from service.web.http.body import IdempotencyKey, checked, json_body
 from service.web.http.callers import (
     ANYBODY,
@@ -100,7 +99,7 @@ async def hosts_of_advice(
     responses=answers(
         200, Validation, "The validation as it is now.", "validation-not-found", "database-unavailable", *SEES_MORE
     ),
-    response_headers=[ResponseHeader(name="ETag", description="For `If-None-Match`.", documentation_only=True)],
+    response_headers=E_TAG,
 )
 async def read_validation(validation_id: FromPath[str], request: HttpRequest, services: AppServices) -> Response[bytes]:
     """Its runs, with what was measured next to what was predicted.
@@ -118,15 +117,11 @@ async def read_validation(validation_id: FromPath[str], request: HttpRequest, se
     operation_class=Streaming,
     summary="Follow a validation live",
     **ANYBODY,
-    responses={
-        200: answer(
-            ValidationEvent,
-            "Server-sent events, named after the state of a run or of the whole; `data` is this object.",
-            media_type="text/event-stream",
-        ),
-        204: ResponseSpec(None, description="`Last-Event-ID` says that the final state was seen."),
-        **problem_responses("validation-not-found", "too-many-streams", "queue-unavailable", *SEES_MORE),
-    },
+    responses=streamed(
+        ValidationEvent,
+        "named after the state of a run or of the whole; `data` is this object.",
+        *("validation-not-found", "too-many-streams", "queue-unavailable", *SEES_MORE),
+    ),
 )
 async def follow_validation(validation_id: FromPath[str], request: HttpRequest, services: AppServices) -> Response[Any]:
     """The state from the database first, then rows as they are measured; a comment line every 15 seconds."""

@@ -12,7 +12,7 @@ from service.flows.context import Records
 from service.flows.operations import removals
 from service.flows.results import moderation
 from service.web.http.types import HttpRequest
-from service.web.pages.forms import Form, converted, field_error, read_form
+from service.web.pages.forms import Form, converted, read_form
 from service.web.pages.render import page
 from service.web.services import AppServices, Services
 from service.wire.problem import problem_of
@@ -60,17 +60,16 @@ async def act(request: HttpRequest, services: AppServices) -> Response[bytes]:
         caller = await services.identified(typed.value("token"))
         caller.require("operator")
     except (NotAuthenticated, NotAllowed) as error:
-        wrong = field_error(type(error)(error.detail, field="token"), _FIELDS)
-        return _shown(request, services, Form(kept.values, (wrong,)), status=problem_of(error).status)
+        wrong = kept.refused(type(error)(error.detail, field="token"), _FIELDS)
+        return _shown(request, services, wrong, status=problem_of(error).status)
     done, status, form = None, 200, Form()
     if typed.value("action"):
-        asked = {name: kept.value(name) for name in ("action", "reason") if kept.value(name)}
-        asked["subject"] = kept.value("named") or kept.value("subject")
+        asked = kept.filled(("action", "reason")) | {"subject": kept.value("named") or kept.value("subject")}
         try:
             wanted = converted(asked, Moderation)
             done = await services.run(moderation.moderate, caller.name, wanted)
         except AdvisorError as error:
-            form, status = Form(kept.values, (field_error(error, _FIELDS),)), problem_of(error).status
+            form, status = kept.refused(error, _FIELDS), problem_of(error).status
     queue = await services.run(_queue)
     return _shown(request, services, form, status=status, queue=queue, done=done)
 

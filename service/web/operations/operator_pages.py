@@ -14,7 +14,7 @@ from service.errors import ResultNotFound
 from service.flows.operations import removals
 from service.settings import Settings
 from service.web.http.types import HttpRequest
-from service.web.pages.forms import Form, converted, field_error, query_of, read_form
+from service.web.pages.forms import Form, converted, query_of, read_form
 from service.web.pages.render import page
 from service.web.services import AppServices, Services
 from service.wire.problem import problem_of
@@ -96,13 +96,12 @@ async def asked_removal(request: HttpRequest, services: AppServices) -> Response
     await services.count_report(request)
     typed = await read_form(request)
     result_id = typed.value("result").partition("#")[0].partition("?")[0].rstrip("/").rpartition("/")[2][:64]
-    said = {name: typed.value(name) for name in ("text", "contact") if typed.value(name)}
     try:
-        asked = converted(said, RemovalRequest)
+        asked = converted(typed.filled(("text", "contact")), RemovalRequest)
         kept = await services.run(removals.ask_removal, None, result_id, asked)
     except AdvisorError as error:
         status = 422 if isinstance(error, ResultNotFound) else problem_of(error).status
-        return _removal(request, services, Form(typed.values, (field_error(error, _FIELDS),)), status)
+        return _removal(request, services, typed.refused(error, _FIELDS), status)
     text = f"The operator of this service decides about it; should you ask about it, it is request `{kept.id}`."
     return page(request, services, "said.html", title="Asked for", text=text)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, TypeVar
 from urllib.parse import parse_qsl
 
@@ -46,6 +46,14 @@ class Form(msgspec.Struct, frozen=True):
     def value(self, name: str) -> str:
         """Return what was typed into a field, empty for nothing."""
         return self.values.get(name, "")
+
+    def refused(self, error: AdvisorError, fields: Mapping[str, str]) -> Form:
+        """Return the same with `error` as `field_error` places it."""
+        return Form(self.values, (field_error(error, fields),))
+
+    def filled(self, names: Iterable[str]) -> dict[str, str]:
+        """Return what was typed into these fields, those that are not blank."""
+        return {name: self.value(name) for name in names if self.value(name)}
 
     def error(self, name: str) -> FieldError | None:
         """Return what is wrong with a field."""

@@ -10,7 +10,7 @@ from service.errors import NotAuthenticated
 from service.flows.measuring.hosts import OwnHosts, own_hosts
 from service.flows.results import leaderboard
 from service.web.http.types import HttpRequest
-from service.web.pages.forms import Form, field_error, read_form
+from service.web.pages.forms import Form, read_form
 from service.web.pages.render import page
 from service.web.services import AppServices, Services
 from service.wire.problem import problem_of
@@ -29,8 +29,8 @@ async def own(request: HttpRequest, services: AppServices) -> Response[bytes]:
     try:
         caller = await services.identified(typed.value("token"))
     except NotAuthenticated as error:
-        wrong = field_error(NotAuthenticated(error.detail, field="token"), {"token": "token"})  # nosec B105 (a field)
-        return await to_thread.run_sync(_shown, request, services, Form({}, (wrong,)), None, problem_of(error).status)
+        wrong = Form().refused(NotAuthenticated(error.detail, field="token"), {"token": "token"})  # nosec B105 (a field)
+        return await to_thread.run_sync(_shown, request, services, wrong, None, problem_of(error).status)
     mine = await services.run(own_hosts, caller)
     return await to_thread.run_sync(_shown, request, services, Form(), mine)
 

@@ -19,7 +19,7 @@ from service.engine.hardware_text import to_shorthand
 from service.errors import ResultNotFound
 from service.flows.results import corrections, leaderboard, moderation, read_results
 from service.web.http.types import HttpRequest
-from service.web.pages.forms import Form, converted, field_error, read_form
+from service.web.pages.forms import Form, converted, read_form
 from service.web.pages.render import HTML, page
 from service.web.results.curves import MOST_CURVES, Curve, draw
 from service.web.services import AppServices, Services
@@ -177,7 +177,7 @@ async def report(result_id: FromPath[str], request: HttpRequest, services: AppSe
     await services.count_report(request)
     typed = await read_form(request)
     try:
-        said = converted({name: typed.value(name) for name in ("kind", "text") if typed.value(name)}, AbuseReport)
+        said = converted(typed.filled(("kind", "text")), AbuseReport)
     except InvalidInput as error:
         return await _again(result_id, request, services, typed, error)
     kept = await services.run(moderation.report_abuse, None, result_id[:64], said)
@@ -194,7 +194,7 @@ async def change(result_id: FromPath[str], request: HttpRequest, services: AppSe
         if deletes:
             await services.run(corrections.delete, None, key, result_id[:64])
         else:
-            asked = converted({name: typed.value(name) for name in _CHANGED if typed.value(name)}, Correction)
+            asked = converted(typed.filled(_CHANGED), Correction)
             admit = services.admission(request)
             await services.run_reading(corrections.correct, None, key, result_id[:64], asked, admit)
     except AdvisorError as error:
@@ -209,7 +209,7 @@ async def _again(
     result_id: str, request: HttpRequest, services: Services, typed: Form, error: AdvisorError
 ) -> Response[bytes]:
     """The page of the result with the error next to its field. Raises ResultNotFound where there is no result."""
-    wrong = Form(typed.values, (field_error(error, _FIELDS),))
+    wrong = typed.refused(error, _FIELDS)
     return await to_thread.run_sync(shown, result_id, request, services, wrong, problem_of(error).status)
 
 

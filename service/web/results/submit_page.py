@@ -11,7 +11,7 @@ from service.engine.errors import AdvisorError
 from service.flows.results import submissions
 from service.web.http.limits import MAX_CHECK_BYTES
 from service.web.http.types import HttpRequest
-from service.web.pages.forms import FieldError, Form, converted, field_error, query_of, read_form
+from service.web.pages.forms import FieldError, Form, converted, query_of, read_form
 from service.web.pages.render import HTML, page
 from service.web.services import AppServices, Services
 from service.wire.problem import problem_of
@@ -32,13 +32,13 @@ async def submit(request: HttpRequest, services: AppServices) -> Response[Any]:
     typed = await read_form(request)
     admit = services.admission(request)
     try:
-        asked = converted({name: typed.value(name) for name in _FIELDS if typed.value(name)}, Submission)
+        asked = converted(typed.filled(_FIELDS), Submission)
         if typed.value("do") == "keep":
             await services.count_submission(request, None)
             return await _kept(services, asked, admit)
         preview = await services.run_reading(submissions.preview, None, asked, admit)
     except AdvisorError as error:
-        wrong = Form(typed.values, (field_error(error, {name: name for name in _FIELDS}),))
+        wrong = typed.refused(error, {name: name for name in _FIELDS})
         return _shown(request, services, wrong, None, problem_of(error).status)
     lacks = tuple(FieldError(one.field if one.field in _FIELDS else None, one.text) for one in preview.missing)
     return _shown(request, services, Form(typed.values, lacks), preview, 200)

@@ -182,7 +182,7 @@ def _other_forms(commands: Commands, shell: Shell) -> Iterator[str]:
 
 def _first(card: Card, config: AdvisedConfig, form: _Form) -> Iterator[str]:
     """The card of the first config: get the engine, download, run; memory, speed, reasons."""
-    yield f"#1 {config.variant}, {config.engine}, {config.bpw:.2f} bpw{_active(config)}, {config.strategy}"
+    yield _title(config)
     for number, step in enumerate(card.steps, 1):
         hidden = number == 1 and not form.builds and "\n" in step.posix
         yield from form.lines(step_words(number, step) + (": see the full text" if hidden else ""))
@@ -199,7 +199,7 @@ def _first(card: Card, config: AdvisedConfig, form: _Form) -> Iterator[str]:
 
 
 def _config(config: AdvisedConfig, form: _Form) -> Iterator[str]:
-    yield f"#{config.rank} {config.variant}, {config.engine}, {config.bpw:.2f} bpw{_active(config)}, {config.strategy}"
+    yield _title(config)
     yield ""
     commands = config.commands
     yield from folded(commands.download, form.shell, WIDTH)
@@ -229,10 +229,11 @@ def _evidence(config: AdvisedConfig, form: _Form) -> Iterator[str]:
             yield from wrapped(config.versus_next)
 
 
-def _active(config: AdvisedConfig) -> str:
+def _title(config: AdvisedConfig) -> str:
     imatrix = ", imatrix" if config.imatrix else ""
     differs = abs(config.bpw_active - config.bpw) >= 0.005 and config.bpw_active
-    return f" ({config.bpw_active:.2f} active{imatrix})" if differs else imatrix
+    active = f" ({config.bpw_active:.2f} active{imatrix})" if differs else imatrix
+    return f"#{config.rank} {config.variant}, {config.engine}, {config.bpw:.2f} bpw{active}, {config.strategy}"
 
 
 _BEST = {"bits": "bits per weight", "time": "the goal's time", "pp": "PP", "tg": "TG", "context": "context"}
@@ -266,12 +267,7 @@ def device_table(devices: list[DeviceMemory]) -> list[str]:
 
 def speed_table(points: list[SpeedPoint]) -> list[str]:
     """Return a line for each depth, and one about the intervals."""
-    rows = [
-        f"at {p.n_kv:>7,} tokens: TG {p.tg_tps:.1f} t/s ({p.tg_low:.1f} to {p.tg_high:.1f}), "
-        f"PP {p.pp_tps:,.0f} t/s ({p.pp_low:,.0f} to {p.pp_high:,.0f})"
-        for p in points
-    ]
-    return [*rows, f"80 % intervals, {points[-1].basis}"]
+    return [*(speed_words(p, f"at {p.n_kv:>7,} tokens") for p in points), f"80 % intervals, {points[-1].basis}"]
 
 
 def speed_lines(card: Card) -> list[str]:
