@@ -11,6 +11,7 @@ from service.engine.catalogue import resolve
 from service.engine.config import ENGINES, Flags
 from service.engine.goal import Constraints, GoalRequest, Preset, resolve_goal
 from service.engine.hardware import Cpu, Gpu, Hardware, Ram
+from service.engine.hardware_text import parse_hardware
 from service.engine.planner.pricing.candidate import strategy_of
 from service.engine.planner.pricing.forecast import even_shares
 from service.engine.planner.ranking.rank import DAMAGED, Contender, rank
@@ -211,3 +212,13 @@ def test_what_lies_on_the_cards_altogether_is_called_so_and_asks_for_no_threads(
             whole = strategy_of(c.fitted.placement) == "all on GPU"
             assert whole == (c.candidate.strategy == "all on GPU")
             assert whole == (c.fitted.flags.threads is None)
+
+
+def test_a_third_card_gets_its_turn_where_two_hold_everything_by_forecast_only() -> None:
+    """Llama-3.3-70B in Q4_K_M was offered with FFN in RAM and one P40, though three hold it whole."""
+    rig = resolve(parse_hardware("3x Tesla P40, 2x Xeon E5-2680 v4, 128GB DDR4-2400 x8"))
+    model = build("Llama-3.3-70B", "q4_k_m")
+    goal = resolve_goal(GoalRequest(), model.n_ctx_train)
+    (outcome,) = search([SearchCase("llama.cpp", 0, model, rig, goal, Constraints())])
+    best = min(outcome.contenders, key=lambda c: c.cost(goal))
+    assert (best.candidate.strategy, len(best.candidate.cards)) == ("all on GPU", 3)

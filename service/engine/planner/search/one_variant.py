@@ -45,9 +45,7 @@ _FAILURES_OF_CARDS = 2  # of the same cards in the same order, before others get
 _FASTER_ONES = 3  # candidates with a better bound than the placed one that are placed as well
 _LAST_ONES = 3  # candidates that are tried with whole layers in RAM, where no other fits
 _GAIN = 0.999  # a competitor's likely time has to be below this share of the best
-_CLOSE = (
-    1.15  # a placed candidate is slower than forecast where it takes longer than this factor of the next one's bound
-)
+_CLOSE = 1.15  # of the next one's bound: a placed candidate that takes longer is slower than forecast
 _MOST_TOGETHER = 3  # placements of cards that share every layer: each replay takes seconds with eight cards
 _NEAREST, _HOPEFUL = 1.2, 2  # what may be as good as the first config within this factor is placed, if hopeful,
 _NEIGHBOURS, _ROUNDS = 2, 4  # or near it: so many of either sort a round
@@ -417,6 +415,7 @@ class VariantSearch:
         if one.candidate.flags.split_mode != "layer":
             self._leave_together(one.candidate, fits=not isinstance(found, Shortfall))
         if isinstance(found, Shortfall):
+            self._requeue_idle(one.candidate)
             if not self._requeue_with_ffn_in_ram(one, found):
                 self._reject(one.candidate, found)
             return False
@@ -442,6 +441,13 @@ class VariantSearch:
         gone = [t for t in self.queue if t.candidate.flags.split_mode != "layer" and t not in kept]
         self.rejected += [Rejected(t.candidate, "pruned by bound", t.forecast, None) for t in gone]
         self.queue = [t for t in self.queue if t not in gone]
+
+    def _requeue_idle(self, failed: Candidate) -> None:
+        """Where cards turn out too small, those with one more, which by their forecasts was idle, get their turn."""
+        idle = [r for r in self.rejected if r.why == "a card idle" and set(failed.cards) < set(r.candidate.cards)]
+        self.rejected = [r for r in self.rejected if r not in idle]
+        again = (self._queued(r.candidate, r.forecast) for r in idle if r.forecast)
+        self.queue = sorted([*self.queue, *again], key=self._priority)
 
     def _requeue_with_ffn_in_ram(self, one: _Queued, short: Shortfall) -> bool:
         """Where not everything fits on the cards after all: forecast it with the FFN in RAM, for its turn."""
