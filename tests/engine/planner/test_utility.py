@@ -147,3 +147,28 @@ def test_picks_come_first_and_each_differs_from_the_answer() -> None:
     named = {c.pick.name: c for c in body.configs if c.pick}
     assert named["quality"].loss_percent < named["balanced"].loss_percent  # type: ignore[operator]
     assert all(c.pick.why for c in body.configs if c.pick)
+
+
+def test_on_windows_an_engine_that_has_to_be_built_must_save_more_than_a_seventh_of_the_time() -> None:
+    packaged = Figures(seconds=24, tg=18, pp=900, loss=1.4, on_gpu=False)
+    built = replace(packaged, to_build=True)
+    assert chosen(packaged, replace(built, seconds=20)) is packaged
+    assert chosen(packaged, much_faster := replace(built, seconds=16)) is much_faster
+
+
+def test_windows_is_sent_to_the_engine_that_is_packaged_for_it_unless_another_gains_much() -> None:
+    def engines(machine: str) -> list[str]:
+        body = ask("Qwen3-30B-A3B", "q4_k_m", hardware=parse_hardware(machine))
+        return [config.engine for config in body.configs]
+
+    machine = "RTX 4070 12GB, i5-13400F, 32GB DDR4-3200"
+    assert engines(machine)[0] == "ik_llama.cpp"
+    assert engines(f"{machine}, Windows 11")[0] == "llama.cpp"
+    assert "ik_llama.cpp" in engines(f"{machine}, Windows 11")
+
+
+def test_memory_that_is_left_over_is_spent_on_quality_where_that_costs_next_to_nothing() -> None:
+    mixes = ("iq4_xs", "q5_k_m")
+    roomy = ask("Qwen3.5-27B", *mixes, hardware=parse_hardware("M2 Ultra 192GB"))
+    tight = ask("Qwen3.5-27B", *mixes, hardware=parse_hardware("M4 Pro 24GB"))
+    assert (first(roomy).variant, first(tight).variant) == ("q5_k_m", "iq4_xs")

@@ -12,6 +12,7 @@ import msgspec
 
 from service.engine.advice import Pick
 from service.engine.config import Engine, Flags
+from service.engine.engines import engine_spec
 from service.engine.estimate import Estimate
 from service.engine.goal import Goal
 from service.engine.model import Model
@@ -30,6 +31,7 @@ _NO_ALTERNATIVE = 1.5  # another strategy that takes longer than this is none
 _OUTCLASSED = 0.9  # of the time
 _WORTH_QUANTISING = 0.95  # of the time: as `utility.cost` counts a quantised cache
 AS_GOOD = 0.02  # of cost: bandwidths, sizes and speeds are not known to 2 %
+_SPARE, _SPARE_WORTH = 0.8, 0.05  # of the memory of the fullest card; of cost, some 5 % of the time
 _MUCH_FASTER = 1.15  # what a loss of quality must be faster by, to be picked as fast
 _LESS_LOSS = 0.2  # per cent of perplexity: less than that is no other quality
 DAMAGED = 30.0  # per cent: such a variant gets a line only where there is room
@@ -92,6 +94,25 @@ class Contender(msgspec.Struct, frozen=True):
             for card, i in cards
         )
 
+    @property
+    def leaves_cards_spare(self) -> bool:
+        """Whether all of it is on GPUs, and a fifth of each one's memory is left."""
+        memory, devices = self.fitted.memory, self.problem.devices
+        fullest = max((memory.total(i).expected / device.free for i, device in enumerate(devices)), default=1.0)
+        return self.candidate.strategy == "all on GPU" and fullest <= _SPARE
+
+    @property
+    def to_build(self) -> bool:
+        """Whether the asker has to build the engine on Windows: nobody packages it.
+
+        A command in use, and a build that was stated by its date, are there already.
+        """
+        build, rig = self.problem.build, self.problem.rig
+        if build is None or build.date is not None or not rig.windows:
+            return False
+        backend = rig.cards[self.candidate.cards[0]].backend if self.candidate.cards else "cpu"
+        return all(one.shell != "powershell" for one in engine_spec(self.engine).commands.packages(backend))
+
     def cost(self, goal: Goal, pick: Pick | None = None) -> float:
         """Return what it costs by `utility.cost`, as a pick or (None) for the goal: the least is the best."""
         factor = together_factor(self.fitted.flags, is_mixture=bool(self.problem.model.moe_layers))
@@ -110,6 +131,7 @@ class Contender(msgspec.Struct, frozen=True):
             raises_limit=self.raises_limit,
             together=factor > 1,
             quantised_cache=self.fitted.flags.cache_type_k != "f16",
+            to_build=self.to_build,
         )
         return cost(figures, goal, pick)
 
@@ -162,7 +184,7 @@ def picks(by_time: Sequence[Contender], goal: Goal) -> dict[Pick, Contender]:
         found["fast"] = fast
     limit = first.cost(goal) + _COSTS_LITTLE
     plain = min((c for c in by_time if c.cost(goal) <= limit), key=lambda c: (c.n_words, c.cost(goal)))
-    if plain.n_words <= first.n_words * _FEWER_WORDS:
+    if plain.n_words < first.n_words and plain.n_words <= first.n_words * _FEWER_WORDS:
         found["simple"] = plain
     return found
 
@@ -239,7 +261,15 @@ def _first(contenders: Sequence[Contender], goal: Goal) -> Contender:
     if goal.preset == "fastest":
         by_time = sorted(contenders, key=lambda c: penalised(c.candidate, c.problem.model, c.seconds.expected))
         return next((c for c in by_time if reaches(c.speed, goal)), by_time[0])
-    return min(contenders, key=lambda c: c.cost(goal))
+    best = min(contenders, key=lambda c: c.cost(goal))
+    return min(
+        (c for c in contenders if c is best or _spends_spare(c, best, goal)), key=lambda c: (c.loss, c.cost(goal))
+    )
+
+
+def _spends_spare(contender: Contender, best: Contender, goal: Goal) -> bool:
+    """Whether it costs hardly more than the best, and turns memory that is left into quality: nobody else uses it."""
+    return contender.leaves_cards_spare and contender.cost(goal) <= best.cost(goal) + _SPARE_WORTH
 
 
 def _largest_batches(contenders: list[Contender], goal: Goal) -> list[Contender]:

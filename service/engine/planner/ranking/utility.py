@@ -16,6 +16,8 @@ The cost of a config is a sum, where 0.1 is worth about a tenth of the request's
 - all cards on every layer (`-sm graph`, `-sm tensor`): `_TOGETHER`. It depends on the links between them and is the
   newest part of both engines, so a small gain over one card is not worth it.
 - a quantised cache: `_QUANTISED_CACHE`. Its cost at depth is the least certain part of the speeds, and of quality.
+- an engine that has to be built first on Windows: `_BUILDING`. That is an afternoon with Visual Studio and CUDA's
+  tools, which a tenth of the time does not pay for.
 - weights in RAM where a GPU could hold a smaller variant whole: `_LEAVING_THE_GPU`. Such a config depends on the RAM's
   real speed, on what else runs there, and on a long command.
 
@@ -40,6 +42,7 @@ _TIGHT, _TIGHT_FROM = 0.3, 0.75
 _RAISING = 0.05
 _TOGETHER = 0.1
 _QUANTISED_CACHE = 0.05
+_BUILDING = 0.15
 
 
 class Weights(msgspec.Struct, frozen=True):
@@ -64,7 +67,7 @@ class Figures(msgspec.Struct, frozen=True):
 
     `ram_used`: the share that it takes of the RAM that a model may have. `raises_limit`: the system must be told first
     to let the GPU use more of a shared memory. `together`: all cards work on every layer. `quantised_cache`: fewer
-    than 16 bits.
+    than 16 bits. `to_build`: on Windows, of an engine that nobody packages.
     """
 
     seconds: float
@@ -76,6 +79,7 @@ class Figures(msgspec.Struct, frozen=True):
     raises_limit: bool = False
     together: bool = False
     quantised_cache: bool = False
+    to_build: bool = False
 
 
 def cost(figures: Figures, goal: Goal, pick: Pick | None = None) -> float:
@@ -96,4 +100,5 @@ def cost(figures: Figures, goal: Goal, pick: Pick | None = None) -> float:
         + (_RAISING if figures.raises_limit else 0.0)
         + (_TOGETHER if figures.together else 0.0)
         + (_QUANTISED_CACHE if figures.quantised_cache else 0.0)
+        + (_BUILDING if figures.to_build else 0.0)
     )
