@@ -27,6 +27,7 @@ from service.engine.planner.explaining.answer import drive_headline, goal_assump
 from service.engine.planner.explaining.commands import Files, commands
 from service.engine.planner.explaining.comparison import current_command_sentence, versus_current
 from service.engine.planner.explaining.costly_constraints import costly_constraints
+from service.engine.planner.explaining.expert_cache import with_expert_cache
 from service.engine.planner.explaining.hints import with_hints
 from service.engine.planner.explaining.picked import with_picks
 from service.engine.planner.explaining.reasons import difference, notes_of, reasons, what_limits
@@ -103,7 +104,7 @@ def advise(
     found, picked = shortest(rank(contenders, wanted))
     ranked = with_current(current, found, wanted) if current else found
     configs = _configs(ranked, variants, wanted, constraints, current, asked)
-    configs = with_picks(with_hints(configs, ranked), ranked, picked, outcomes)
+    configs = with_picks(with_expert_cache(with_hints(configs, ranked), ranked), ranked, picked, outcomes)
     refused = [refusal(o.case.engine, variants[o.case.variant].name, o, wanted) for o in _refused(outcomes)]
     sentence = headline(configs, ranked, refused, rig, wanted)
     if not configs and (read := best_from_drive(outcomes, wanted)):

@@ -447,41 +447,6 @@ def test_a_machine_whose_cards_cannot_hold_attention_and_cache_is_advised_nothin
     assert not body.configs
 
 
-def test_an_uncertain_answer_says_what_measuring_it_would_give_and_a_certain_one_does_not() -> None:
-    small = parse_hardware("RTX 3060, Ryzen 5 5600, 64GB DDR4-3200")
-    config = first(ask("Qwen3-30B-A3B", "q8_0", hardware=small))
-    at, (said,) = config.speed[-1], [r.text for r in config.reasons if r.rule == "worth-measuring"]
-    minutes, low, high = map(float, re.findall(r"about (\d+) minutes? once .* within (\S+) to (\S+) if", said)[0])
-    assert at.tg_low < low < at.tg_tps < high < at.tg_high
-    assert (high / low) < (at.tg_high / at.tg_low) ** 0.85
-    least = config.flags.n_ctx / max(p.pp_tps for p in config.speed) / 60
-    assert least < minutes < least + config.flags.n_ctx / 4 / min(p.tg_tps for p in config.deeper) / 60 + 1
-    sure = first(ask("Qwen3-30B-A3B", "q4_K_M", hardware=parse_hardware("RTX 4090, Ryzen 9 7950X, 64GB DDR5-6000")))
-    assert sure.strategy == "all on GPU"
-    assert all(reason.rule != "worth-measuring" for reason in sure.reasons)
-
-
-def test_next_token_layers_are_proposed_where_they_fit_on_cards_with_what_check_predicts_of_them() -> None:
-    machine = parse_hardware("RTX 4090, Ryzen 9 7950X, 64GB DDR5-6000")
-    config = first(ask("Qwen3.5-27B", "q4_K_M", hardware=machine, engine="llama.cpp"))
-    said = next(r.text for r in config.reasons if r.rule == "drafting")
-    options, more = re.findall(r"try: (--spec-type \S+ --spec-draft-n-max 3) .* up to (\S+) GiB more", said)[0]
-    model, rig = build("Qwen3.5-27B", "q4_K_M"), resolve(machine)
-    with_it = check(f"{config.commands.server} {options}", "llama.cpp", model, rig)
-    assert with_it.fits
-    gpu = with_it.memory.devices[0]
-    assert (gpu.total_high_mib - config.devices[0].total_high_mib) / 1024 == pytest.approx(float(more), abs=0.06)
-
-
-def test_next_token_layers_are_left_out_with_weights_in_ram_and_the_reason_says_what_others_measured() -> None:
-    config = first(ask("GLM-4.5-Air", "q4_K_M", hardware=rigs.ONE_3090_DESKTOP, engine="llama.cpp"))
-    (said,) = [r.text for r in config.reasons if r.rule.startswith("drafting")]
-    assert "with weights in RAM, published runs that drafted with them had 0.6 to 1.3 times" in said
-    assert "--spec-type" not in config.commands.server
-    plain = first(ask(QWEN, "q4_K_M", hardware=rigs.ONE_3090_DESKTOP, engine="llama.cpp"))
-    assert not [r for r in plain.reasons if r.rule.startswith("drafting")], "a file without such layers"
-
-
 def test_fastest_ranks_by_time_alone_and_quality_by_bits_that_reach_five_tokens_a_second() -> None:
     mixes = ("q2_K", "q8_0")
     fastest = ask("Qwen3-30B-A3B", *mixes, hardware=rigs.ONE_3090_DESKTOP, goal=GoalRequest(preset="fastest"))

@@ -1,10 +1,12 @@
-"""What would make the first config better: drafting with its own next-token layers (MTP), and one measurement of it.
+"""What would make the first config better: drafting with its next-token layers (MTP), a measurement, idle cards.
 
-No speed with drafting is predicted: how many drafted tokens are accepted depends on the text. Published, tokens a
-second with and without: dense models whole on GPUs 1.6 (llama.node pull 136) to more than 2 times (llama.cpp pull
-22673); mixtures 1.0 to 1.3 times with one drafted token (pulls 24868, 26534), less with more; with weights in RAM 0.6
-to 0.9 (ik_llama.cpp pull 1513), 1.07 (llama.cpp pull 26534) and 1.15 to 1.3 times (pull 27917); with the next-token
-layer itself in RAM 0.6 times (unsloth pull 8875).
+Drafting is never in a command: how many drafted tokens are accepted depends on the text. What others measured with one
+request at a time is in tests/data/drafting.jsonl: dense models whole on GPUs, 53 pairs of runs by 37 owners, four of
+five between `DENSE`; on Apple's GPUs two pairs. Mixtures: three pairs, and pulls 24868 and 26534 of llama.cpp with one
+drafted token, between `_MIXTURE`. With weights in RAM: mixtures 0.6 to 0.9 times (ik_llama.cpp pull 1513), 1.0 to 1.1
+(ik_llama.cpp pull 2250, llama.cpp pull 26534) and 1.15 to 1.3 times (llama.cpp pull 27917); a dense model 1.7 and 2.0
+(one owner), and with the next-token layer itself in RAM 0.3 times (unsloth pull 8875). By four requests at once the
+gain is gone (rule 5 of sudoingX/qwen38-mtp).
 """
 
 from __future__ import annotations
@@ -23,14 +25,16 @@ from service.engine.units import GIB, MIB
 
 _WIDE = 1.6  # highest over lowest TG: from here on an answer is worth a measurement
 _WORTH = 0.85  # of the interval, in logarithms: a smaller one than that has to be left
+DENSE, _MIXTURE = (1.4, 2.2), (1.0, 1.4)  # times the tokens a second
+_FEW = 3  # requests at once: with more, drafting gained nothing
 _OUTPUT_SHARE = 0.25  # of a micro-batch: the tokens that llama-sweep-bench generates after each of its prompts
 
 
 def with_hints(configs: Sequence[AdvisedConfig], ranked: Sequence[Contender]) -> list[AdvisedConfig]:
-    """Return the configs, the first with what drafting with its file, and measuring it, would give."""
+    """Return the configs, the first with what drafting, measuring it and its idle cards would give."""
     if not configs:
         return []
-    hints = (_drafting(ranked[0], configs[0]), _worth_measuring(configs[0]))
+    hints = (_drafting(ranked[0], configs[0]), _worth_measuring(configs[0]), _idle_cards(configs, ranked))
     return [replace(configs[0], reasons=[*configs[0].reasons, *filter(None, hints)]), *configs[1:]]
 
 
@@ -43,12 +47,8 @@ def _drafting(contender: Contender, config: AdvisedConfig) -> Reason | None:
     options = engine_spec(engine).commands.drafting.get(model.architecture)
     if not model.n_layer_nextn or options is None:
         return None
-    if contender.candidate.strategy != "all on GPU":
-        text = (
-            "the file's next-token layers (MTP) stay unused: with weights in RAM, published runs that drafted with "
-            "them had 0.6 to 1.3 times the tokens a second, so measure before you add them"
-        )
-        return Reason("drafting-left-out", text)
+    if (why := _why_not(contender)) is not None:
+        return Reason("drafting-left-out", f"the file's next-token layers (MTP) stay unused: {why}")
     command = f"{config.commands.server} {options}"
     build = problem.build.date if problem.build else None
     table = case_of(parse(command, engine, build=build), model, problem.rig, command, "cuda").table
@@ -58,8 +58,28 @@ def _drafting(contender: Contender, config: AdvisedConfig) -> Reason | None:
     what = "the file's next-token layers (MTP)"
     if not all(row.fits for row in table) or min(kept, default=0) < 0:
         return Reason("drafting-left-out", f"drafting with {what} takes {size}: too much here")
-    gains = "1 to 1.3 times the tokens a second, a mixture" if model.moe_layers else "1.6 times or more, a dense model"
-    return Reason("drafting", f"worth a try: {options} drafts with {what} and takes {size}; published: {gains}")
+    low, high = _MIXTURE if model.moe_layers else DENSE
+    tg = contender.speed.tg.expected
+    gains = f"published: {low:g} to {high:g} times the tokens a second, here {low * tg:.0f} to {high * tg:.0f} t/s"
+    if not model.moe_layers and options.endswith("=1"):
+        gains = f"published, with two drafted tokens or more: {low:g} to {high:g} times the tokens a second"
+    return Reason("drafting", f"worth a try: {options} drafts with {what} and takes {size}; {gains}")
+
+
+def _why_not(contender: Contender) -> str | None:
+    """Why next-token layers are better not used with a config; None where published runs gained by them."""
+    model, rig = contender.problem.model, contender.problem.rig
+    if contender.candidate.strategy != "all on GPU":
+        found = "0.6 to 1.3" if model.moe_layers else "0.3 to 2"
+        return (
+            f"with weights in RAM, published runs that drafted with them had {found} times the tokens a second, so "
+            "measure before you add them"
+        )
+    if any(rig.cards[card].backend == "metal" for card in contender.candidate.cards):
+        return "on Apple's GPUs, the two published pairs of runs gained 0 and 6 % by them"
+    if contender.problem.goal.parallel > _FEW:
+        return "they gain nothing by four requests at once"
+    return None
 
 
 def _worth_measuring(config: AdvisedConfig) -> Reason | None:
@@ -94,3 +114,22 @@ def _minutes(config: AdvisedConfig) -> str:
     seconds = n_ctx / middle.pp_tps + _OUTPUT_SHARE * n_ctx / middle.tg_tps
     minutes = max(round(seconds / 60), 1)
     return f"{minutes} minute{'s' * (minutes > 1)}"
+
+
+def _idle_cards(configs: Sequence[AdvisedConfig], ranked: Sequence[Contender]) -> Reason | None:
+    """What cards that the first config leaves idle are good for: the listed config of least loss that uses more."""
+    first, rig = ranked[0], ranked[0].problem.rig
+    idle = [card.name for i, card in enumerate(rig.cards) if i not in first.candidate.cards]
+    if not idle:
+        return None
+    names = f"{', '.join(dict.fromkeys(idle))} {'is' if len(idle) == 1 else 'are'} idle"
+    more = [
+        (other.loss, config)
+        for config, other in zip(configs, ranked, strict=True)
+        if set(other.candidate.cards) > set(first.candidate.cards)
+    ]
+    if not more:
+        return Reason("idle-gpus", f"{names}: no config with more GPUs came out better, so run another model there")
+    loss, config = min(more, key=lambda pair: pair[0])
+    why = f"{config.speed[-1].tg_tps:.1f} t/s, about +{loss:.1f} % perplexity instead of +{first.loss:.1f} %"
+    return Reason("idle-gpus", f"{names}: #{config.rank} ({config.variant}) uses more GPUs, {why}")
