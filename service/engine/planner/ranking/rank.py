@@ -269,7 +269,8 @@ def _first(contenders: Sequence[Contender], goal: Goal) -> Contender:
 
 def _spends_spare(contender: Contender, best: Contender, goal: Goal) -> bool:
     """Whether it costs hardly more than the best, and turns memory that is left into quality: nobody else uses it."""
-    return contender.leaves_cards_spare and contender.cost(goal) <= best.cost(goal) + _SPARE_WORTH
+    fast = reaches(contender.speed, goal)
+    return fast and contender.leaves_cards_spare and contender.cost(goal) <= best.cost(goal) + _SPARE_WORTH
 
 
 def _largest_batches(contenders: list[Contender], goal: Goal) -> list[Contender]:
