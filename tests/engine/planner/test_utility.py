@@ -154,6 +154,8 @@ def test_on_windows_an_engine_that_has_to_be_built_must_save_more_than_a_seventh
     built = replace(packaged, to_build=True)
     assert chosen(packaged, replace(built, seconds=20)) is packaged
     assert chosen(packaged, much_faster := replace(built, seconds=16)) is much_faster
+    slow = Figures(seconds=63, tg=6.8, pp=250, loss=4.6, on_gpu=False)
+    assert chosen(slow, replace(slow, seconds=56, tg=7.6, to_build=True)) is slow, "nor where both miss a minimum"
 
 
 def test_windows_is_sent_to_the_engine_that_is_packaged_for_it_unless_another_gains_much() -> None:

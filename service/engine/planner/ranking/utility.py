@@ -16,8 +16,8 @@ The cost of a config is a sum, where 0.1 is worth about a tenth of the request's
 - all cards on every layer (`-sm graph`, `-sm tensor`): `_TOGETHER`. It depends on the links between them and is the
   newest part of both engines, so a small gain over one card is not worth it.
 - a quantised cache: `_QUANTISED_CACHE`. Its cost at depth is the least certain part of the speeds, and of quality.
-- an engine that has to be built first on Windows: `_BUILDING`. That is an afternoon with Visual Studio and CUDA's
-  tools, which a tenth of the time does not pay for.
+- an engine that has to be built first on Windows: `_BUILDING`, and against a minimum its speeds count for that much
+  less. That is an afternoon with Visual Studio and CUDA's tools, which a tenth of the time does not pay for.
 - weights in RAM where a GPU could hold a smaller variant whole: `_LEAVING_THE_GPU`. Such a config depends on the RAM's
   real speed, on what else runs there, and on a long command.
 
@@ -86,10 +86,11 @@ def cost(figures: Figures, goal: Goal, pick: Pick | None = None) -> float:
     """Return what a config costs as a pick (None: the goal's own); the least is the best. No unit: see this module."""
     weights = WEIGHTS[pick] if pick else _BY_PRESET.get(goal.preset, WEIGHTS["balanced"])
     comfortable = weights.comfort * (goal.prompt / _COMFORTABLE_PP + goal.output / _COMFORTABLE_TG)
+    slower = math.exp(_BUILDING if figures.to_build else 0.0)
     missed = sum(
-        math.log(least / max(speed, 1e-9))
+        math.log(least * slower / max(speed, 1e-9))
         for least, speed in ((goal.min_tg, figures.tg), (goal.min_pp, figures.pp))
-        if least and speed < least
+        if least and speed < least * slower
     )
     return (
         math.log1p(figures.seconds / comfortable)
