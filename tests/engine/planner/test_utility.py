@@ -174,3 +174,11 @@ def test_memory_that_is_left_over_is_spent_on_quality_where_that_costs_next_to_n
     roomy = ask("Qwen3.5-27B", *mixes, hardware=parse_hardware("M2 Ultra 192GB"))
     tight = ask("Qwen3.5-27B", *mixes, hardware=parse_hardware("M4 Pro 24GB"))
     assert (first(roomy).variant, first(tight).variant) == ("q5_k_m", "iq4_xs")
+
+
+def test_a_card_that_is_idle_is_memory_that_is_left_over() -> None:
+    mixes = ("iq4_xs", "q4_k_m")
+    one, two = (
+        ask("Qwen3.5-27B", *mixes, hardware=parse_hardware(f"{n}Tesla P40, 64GB DDR4-2400")) for n in ("", "2x ")
+    )
+    assert (first(one).variant, first(two).variant) == ("iq4_xs", "q4_k_m")

@@ -31,7 +31,7 @@ _NO_ALTERNATIVE = 1.5  # another strategy that takes longer than this is none
 _OUTCLASSED = 0.9  # of the time
 _WORTH_QUANTISING = 0.95  # of the time: as `utility.cost` counts a quantised cache
 AS_GOOD = 0.02  # of cost: bandwidths, sizes and speeds are not known to 2 %
-_SPARE, _SPARE_WORTH = 0.8, 0.05  # of the memory of the fullest card; of cost, some 5 % of the time
+_SPARE, _SPARE_WORTH = 0.8, 0.05  # of the memory of all cards; of cost, some 5 % of the time
 _MUCH_FASTER = 1.15  # what a loss of quality must be faster by, to be picked as fast
 _LESS_LOSS = 0.2  # per cent of perplexity: less than that is no other quality
 DAMAGED = 30.0  # per cent: such a variant gets a line only where there is room
@@ -96,10 +96,10 @@ class Contender(msgspec.Struct, frozen=True):
 
     @property
     def leaves_cards_spare(self) -> bool:
-        """Whether all of it is on GPUs, and a fifth of each one's memory is left."""
-        memory, devices = self.fitted.memory, self.problem.devices
-        fullest = max((memory.total(i).expected / device.free for i, device in enumerate(devices)), default=1.0)
-        return self.candidate.strategy == "all on GPU" and fullest <= _SPARE
+        """Whether all of it is on GPUs, and a fifth of the memory of all the machine's cards is left."""
+        used = sum(self.fitted.memory.total(i).expected for i in range(len(self.problem.devices)))
+        there = sum(card.free for card in self.problem.rig.cards)
+        return self.candidate.strategy == "all on GPU" and used <= there * _SPARE
 
     @property
     def to_build(self) -> bool:
