@@ -20,7 +20,8 @@ from bench.stamp import stamp
 from service.engine.catalogue import resolve
 from service.engine.errors import InvalidInput
 from service.engine.goal import resolve_goal
-from service.engine.planner.search.one_variant import SearchCase, VariantSearch
+from service.engine.planner.search.one_variant import VariantSearch
+from service.engine.planner.search.outcome import SearchCase
 
 _OTHER_KINDS = 2  # that are placed besides, as for the first configs of an advice
 _OUTERMOST = 5

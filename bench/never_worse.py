@@ -30,7 +30,8 @@ from service.engine.model import Model
 from service.engine.planner.pricing.fit import Fitted, Placed, Problem, check, limits_of
 from service.engine.planner.ranking.rank import Contender, rank
 from service.engine.planner.search.all_variants import search
-from service.engine.planner.search.one_variant import SearchCase, VariantSearch
+from service.engine.planner.search.one_variant import VariantSearch
+from service.engine.planner.search.outcome import SearchCase
 from service.engine.planner.search.placement import PlacementSearch
 from service.engine.planner.search.simple import simplified
 from tests.models import build, model_names
@@ -96,7 +97,7 @@ def rivals_of(
         yield from _timed("-fit", every, every.placed_by_engine(base))
         yield from _timed("all on GPU", every, replace(base, overrides=()))
         yield from _timed("one card", one, replace(base, overrides=(Override(_ffn(case.model), CPU),)))
-    plain.queue = sorted(plain.queue, key=lambda q: q.penalised)[:effort]
+    plain.queue = sorted(plain.queue, key=lambda q: q.cost)[:effort]
     plain.place_all()
     for number, c in enumerate(plain.contenders):
         if first is None:

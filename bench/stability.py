@@ -27,7 +27,7 @@ from service.engine.hardware import Card, Rig
 from service.engine.planner.ranking.front import ties
 from service.engine.planner.ranking.rank import Contender, rank
 from service.engine.planner.search.all_variants import search
-from service.engine.planner.search.one_variant import SearchCase
+from service.engine.planner.search.outcome import SearchCase
 
 _STEP = 0.02
 Change: TypeAlias = Callable[[Rig, Goal, float], tuple[Rig, Goal]]

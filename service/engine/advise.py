@@ -48,8 +48,8 @@ from service.engine.planner.ranking.front import active_bpw, with_comparisons
 from service.engine.planner.ranking.rank import Contender, picks, rank
 from service.engine.planner.search.all_variants import Report, search, unheard
 from service.engine.planner.search.from_drive import FromDrive, best_from_drive
-from service.engine.planner.search.one_variant import Outcome, SearchCase
 from service.engine.planner.search.options import check_user_flags, goal_with_user_flags, rule_errors
+from service.engine.planner.search.outcome import Outcome, SearchCase
 from service.engine.planner.search.simple import shortest
 from service.engine.quality import has_imatrix, quality_loss
 from service.engine.run.devices import rig_of_command

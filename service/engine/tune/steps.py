@@ -11,7 +11,8 @@ from service.engine.estimate import Estimate
 from service.engine.goal import Constraints
 from service.engine.planner.pricing.candidate import Candidate, Cards
 from service.engine.planner.pricing.fit import Fitted, Problem, check
-from service.engine.planner.search.one_variant import SearchCase, VariantSearch
+from service.engine.planner.search.one_variant import VariantSearch
+from service.engine.planner.search.outcome import SearchCase
 from service.engine.units import GIB
 
 MOST_STEPS = 18

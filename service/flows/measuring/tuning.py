@@ -23,7 +23,7 @@ from service.engine.measured import goal_point, measured_speed
 from service.engine.measured.chosen import Measurement
 from service.engine.model import Model
 from service.engine.planner.pricing.candidate import Cards
-from service.engine.planner.search.one_variant import SearchCase
+from service.engine.planner.search.outcome import SearchCase
 from service.engine.run_flags import RunFlags, closed, to_flags
 from service.engine.tune import Next, Step, Tried, next_trials, steps_around
 from service.flows.context import Context

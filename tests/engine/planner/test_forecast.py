@@ -11,7 +11,8 @@ from service.engine.hardware import Gpu, Hardware, Ram
 from service.engine.memory import least_memory
 from service.engine.planner.pricing.candidate import base_flags
 from service.engine.planner.pricing.forecast import Forecaster
-from service.engine.planner.search.one_variant import SearchCase, VariantSearch
+from service.engine.planner.search.one_variant import VariantSearch
+from service.engine.planner.search.outcome import SearchCase
 from tests import rigs
 from tests.bare_runs import run_on
 from tests.models import build

@@ -25,7 +25,8 @@ from service.engine.planner.search.candidates import (
     orders,
 )
 from service.engine.planner.search.known_buffers import KnownBuffers
-from service.engine.planner.search.one_variant import Outcome, SearchCase, VariantSearch
+from service.engine.planner.search.one_variant import VariantSearch
+from service.engine.planner.search.outcome import Outcome, SearchCase
 from tests import rigs
 from tests.models import build
 
@@ -62,11 +63,7 @@ def first_three(outcomes: list[Outcome]) -> list[Contender]:
     return rank(contenders, outcomes[0].case.goal).order[:3]
 
 
-LOST = pytest.mark.xfail(strict=True, reason="Q8_0 all on two unlike cards at -ub 512, 5 % better, is not placed")
-PRUNED = [*CASES[:-1], pytest.param(*SMALL[-1], marks=[pytest.mark.full, LOST])]
-
-
-@pytest.mark.parametrize(("model", "mixes", "hardware", "preset"), PRUNED, ids=NAMES)
+@pytest.mark.parametrize(("model", "mixes", "hardware", "preset"), CASES, ids=NAMES)
 def test_pruning_loses_none_of_the_first_three_of_all_candidates(
     model: str, mixes: tuple[str, ...], hardware: Hardware, preset: Preset
 ) -> None:

@@ -10,7 +10,7 @@ from service.engine.goal import Goal, GoalRequest, resolve_goal
 from service.engine.hardware import Assumption, Rig
 from service.engine.planner.pricing.fit import Shortfall, in_mib
 from service.engine.planner.ranking.rank import Contender, reaches
-from service.engine.planner.search.one_variant import Outcome
+from service.engine.planner.search.outcome import Outcome
 from service.engine.units import GIB
 
 _ANY_CONTEXT = 1 << 24

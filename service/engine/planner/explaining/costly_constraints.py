@@ -12,8 +12,9 @@ from service.engine.model import Model
 from service.engine.planner.explaining.comparison import OPTION_OF
 from service.engine.planner.ranking.rank import Contender
 from service.engine.planner.search.fitting import PLACEMENT_FIELDS
-from service.engine.planner.search.one_variant import SearchCase, VariantSearch
+from service.engine.planner.search.one_variant import VariantSearch
 from service.engine.planner.search.options import user_flags
+from service.engine.planner.search.outcome import SearchCase
 from service.engine.units import MIB
 
 _WORTH_SAYING = 0.95  # of the goal's time

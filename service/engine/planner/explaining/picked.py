@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from service.engine.advice import AdvisedConfig, NamedPick, Pick
 from service.engine.planner.pricing.fit import slack
 from service.engine.planner.ranking.rank import Contender
-from service.engine.planner.search.one_variant import Outcome
+from service.engine.planner.search.outcome import Outcome
 from service.engine.units import GIB, longer
 
 _BETTER = 0.1  # per cent of perplexity: what is nearer is no better variant

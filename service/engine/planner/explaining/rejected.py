@@ -10,7 +10,7 @@ from service.engine.goal import Goal
 from service.engine.planner.pricing.candidate import Candidate
 from service.engine.planner.pricing.fit import in_mib
 from service.engine.planner.ranking.rank import DAMAGED, Contender
-from service.engine.planner.search.one_variant import Outcome, Rejected
+from service.engine.planner.search.outcome import Outcome, Rejected
 
 MOST_REJECTED = 60
 
@@ -126,6 +126,9 @@ def _pruned(rejected: Rejected, outcome: Outcome, ranked: Sequence[Contender]) -
     placed = [c.seconds.expected for c in outcome.contenders]
     if placed and seconds >= min(placed):
         return f"pruned by its bound: {seconds:.1f} s at best, a placed one takes {min(placed):.1f}"
+    on_gpu = [c.seconds.expected for c in outcome.contenders if c.candidate.strategy == "all on GPU"]
+    if on_gpu and rejected.candidate.strategy != "all on GPU":
+        return f"not placed: {seconds:.1f} s at best, with weights in RAM; all on GPU takes {min(on_gpu):.1f}"
     if placed and quantised:
         return f"not placed: {seconds:.1f} s at best, a quantised cache has to save 5 % of {min(placed):.1f}"
     if placed:

@@ -20,7 +20,7 @@ from service.engine.planner.explaining.upgrades import FIELD, Upgrade, asks_for_
 from service.engine.planner.pricing.fit import in_mib
 from service.engine.planner.ranking.rank import Contender, rank
 from service.engine.planner.search.all_variants import search
-from service.engine.planner.search.one_variant import SearchCase
+from service.engine.planner.search.outcome import SearchCase
 from service.engine.speed import speed_point
 
 MAX_QUESTIONS = 8

@@ -92,7 +92,7 @@ def with_strategy(rig: Rig, engine: Engine, model: Model, candidate: Candidate, 
     """Return the candidate with another strategy and its flags: work in RAM needs threads and pinned memory."""
     flags = candidate.flags
     if strategy == "all on GPU":
-        flags = candidate.with_flags(threads=None, mmap=None, numa=None)
+        flags = candidate.with_flags(threads=None, mmap=None, numa=None, op_offload=True)
     elif candidate.strategy == "all on GPU":
         numa = _numa(rig, model)
         mmap = None if engine_spec(engine).offload.pins_overridden else False

@@ -11,6 +11,12 @@ def same_but_batch(candidate: Candidate, other: Candidate) -> bool:
     return alike and candidate.flags.n_ubatch > other.flags.n_ubatch
 
 
+def needs_no_less(candidate: Candidate, other: Candidate) -> bool:
+    """Return whether a candidate differs from another by the order of its cards, and a larger micro-batch, alone."""
+    alike = candidate.strategy == other.strategy and kind(candidate) == kind(other)
+    return alike and set(candidate.cards) == set(other.cards) and candidate.flags.n_ubatch >= other.flags.n_ubatch
+
+
 def smaller_batch(candidate: Candidate, tried: Candidate) -> bool:
     """Return whether a candidate shares every layer on as many cards as one that was tried, in smaller batches."""
     flags, other = candidate.flags, tried.flags

@@ -8,7 +8,8 @@ from service.engine.advice import Pick
 from service.engine.goal import Goal
 from service.engine.planner.ranking.rank import DAMAGED, MAX_CONFIGS, Line, Ranked, lines, rank
 from service.engine.planner.search.known_buffers import KnownBuffers
-from service.engine.planner.search.one_variant import Outcome, SearchCase, VariantSearch
+from service.engine.planner.search.one_variant import VariantSearch
+from service.engine.planner.search.outcome import Outcome, SearchCase
 
 _ALTERNATIVES = 2  # candidates of other kinds (cache type, number of cards, split mode) that are placed as well,
 _WITH_ALTERNATIVES = 3  # for so many of the first engines and variants

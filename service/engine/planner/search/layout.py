@@ -124,7 +124,8 @@ class LayoutSearch:
 
         `widely`: also from all blocks on the first card, on the first two, and so on, from the fastest of these.
         """
-        others = sorted((tried, *self.prefixes()), key=self._seconds_if_packed_greedily)[:_WIDELY] if widely else ()
+        first_cards = (on_first_cards(self.n_slots, n, self.n_cards) for n in range(1, self.n_cards))
+        others = sorted((tried, *first_cards), key=self._seconds_if_packed_greedily)[:_WIDELY] if widely else ()
         found = [self._local_search(starts) for starts in dict.fromkeys((tried, *others))]
         return self.packed(min(found, key=self._seconds_if_packed_greedily))
 
@@ -136,12 +137,6 @@ class LayoutSearch:
         for one in taken:
             hosted += _take(one, self._hosted_items[one.card][one.source], sources[one.source])
         return Layout(starts, spans, tuple(hosted), self._seconds_of(starts, spans) - saved)
-
-    def prefixes(self) -> Iterator[Starts]:
-        """Yield every block on the first card, or on the first two, and so on: the others hold pieces only."""
-        for n in range(1, self.n_cards):
-            inner = tuple(round(self.n_slots * i / n) for i in range(1, n))
-            yield (0, *inner, *[self.n_slots] * (self.n_cards - n + 1))
 
     def _local_search(self, starts: Starts) -> Starts:
         for size in _STEPS:
@@ -269,6 +264,12 @@ class LayoutSearch:
         part = OPTIONS.index(missing_part)
         saved = own.saved[part] + 2 * self.costs.host_change + self.costs.host_layer - 2 * change
         return one_block(kind, (own.n_bytes[part], 0, 0), (saved, 0.0, 0.0))
+
+
+def on_first_cards(n_slots: int, n: int, n_cards: int) -> Starts:
+    """Return every block on the first `n` cards: the others hold pieces only."""
+    inner = tuple(round(n_slots * i / n) for i in range(1, n))
+    return (0, *inner, *[n_slots] * (n_cards - n + 1))
 
 
 def _in_ram(items: Sequence[Item], packed: Packed) -> Iterator[tuple[_Source, int]]:

@@ -5,23 +5,20 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from functools import partial
-from typing import Literal, NamedTuple, TypeAlias
+from typing import NamedTuple
 
-import msgspec
 from msgspec.structs import replace
 
 from service.engine.advice import Pick
 from service.engine.catalogue import engine_devices
-from service.engine.config import Engine, Flags
+from service.engine.config import Flags
 from service.engine.errors import InvalidFlags
-from service.engine.goal import Constraints, Goal
-from service.engine.hardware import Rig
-from service.engine.model import Model
+from service.engine.goal import Goal
 from service.engine.planner.pricing.candidate import Candidate, Cards, base_flags, with_strategy
 from service.engine.planner.pricing.fit import Fitted, Problem, Shortfall, limits_of
 from service.engine.planner.pricing.forecast import Forecast, Forecaster
 from service.engine.planner.pricing.support import unsupported
-from service.engine.planner.ranking.rank import NEGLIGIBLE, Contender, penalised
+from service.engine.planner.ranking.rank import NEGLIGIBLE, Contender, together_factor
 from service.engine.planner.ranking.utility import Figures, cost
 from service.engine.planner.search.alike import (
     complexity,
@@ -29,6 +26,7 @@ from service.engine.planner.search.alike import (
     is_neighbour,
     kind,
     more_cards,
+    needs_no_less,
     same_but_batch,
     smaller_batch,
 )
@@ -37,70 +35,27 @@ from service.engine.planner.search.candidates import cache_pairs, cache_types_re
 from service.engine.planner.search.fitting import as_it_turned_out, fit_candidate
 from service.engine.planner.search.known_buffers import KnownBuffers
 from service.engine.planner.search.options import build_refusal, for_build, user_flags, user_flags_refusal
+from service.engine.planner.search.outcome import Outcome, Rejected, RejectedFor, SearchCase
 from service.engine.quality import ranking_loss
 from service.engine.speed import goal_seconds, predict_speed, typical_seconds
 
 _FAILURES = 8  # candidates of one engine and variant that may turn out not to fit before the next is tried
 _FAILURES_OF_CARDS = 2  # of the same cards in the same order, before others get their turn
+_ON_GPU = 3  # candidates that are placed for the chance that nothing is in RAM, where only others fitted
 _FASTER_ONES = 3  # candidates with a better bound than the placed one that are placed as well
 _LAST_ONES = 3  # candidates that are tried with whole layers in RAM, where no other fits
-_GAIN = 0.999  # a competitor's likely time has to be below this share of the best
-_CLOSE = 1.15  # of the next one's bound: a placed candidate that takes longer is slower than forecast
+_GAIN = 0.005  # of cost: what a competitor has to gain
+_CLOSE = math.log(1.15)  # beyond the next one's bound: a placed candidate that costs more is worse than forecast
 _MOST_TOGETHER = 3  # placements of cards that share every layer: each replay takes seconds with eight cards
-_NEAREST, _HOPEFUL = 1.2, 2  # what may be as good as the first config within this factor is placed, if hopeful,
+_NEAREST, _HOPEFUL = math.log(1.2), 2  # what may cost only so much more than the first config is placed, if hopeful,
 _NEIGHBOURS, _ROUNDS = 2, 4  # or near it: so many of either sort a round
-_NEAR = 1.5  # an alternative's bound is within this factor of the best time
-
-RejectedFor: TypeAlias = Literal["does not fit", "a card idle", "pruned by bound", "minimum not reached"]
-
-
-class SearchCase(NamedTuple):
-    """One engine and variant on one rig, for one goal."""
-
-    engine: Engine
-    variant: int
-    model: Model
-    rig: Rig
-    goal: Goal
-    constraints: Constraints
-    name: str = ""
-
-
-class Rejected(NamedTuple):
-    """A candidate that was not placed, or did not fit: what it would be at best, or what is missing."""
-
-    candidate: Candidate
-    why: RejectedFor
-    forecast: Forecast | None
-    shortfall: Shortfall | None
-
-
-class Outcome(msgspec.Struct, frozen=True):
-    """Everything one engine and variant gave: contenders, rejected candidates, smallest shortfall, why it cannot run.
-
-    `considered`: candidates whose forecast was made; `placed`: those with a whole placement, memory and speed. `loss`:
-    the variant's, in per cent (`ranking_loss`).
-    """
-
-    case: SearchCase
-    contenders: list[Contender]
-    rejected: list[Rejected]
-    shortfall: Shortfall | None
-    refusal: str | None
-    considered: int
-    placed: int
-    loss: float = 0.0
-
-    @property
-    def all_failed(self) -> bool:
-        """Whether every candidate was found not to fit."""
-        return not self.contenders and all(one.why == "does not fit" for one in self.rejected)
+_NEAR = math.log(1.5)  # an alternative's bound may exceed the least cost by so much
 
 
 class _Queued(NamedTuple):
     candidate: Candidate
     forecast: Forecast
-    penalised: float = 0.0
+    cost: float = 0.0
 
     @property
     def seconds(self) -> float:
@@ -132,16 +87,29 @@ class VariantSearch:
         self.bound = self.queue[0].seconds if self.queue else float("inf")
 
     def _priority(self, one: _Queued) -> tuple[object, ...]:
-        return self._too_slow(one), one.penalised, complexity(one.candidate)
+        return self._too_slow(one), one.cost, complexity(one.candidate)
 
     def least_cost(self, goal: Goal, pick: Pick | None = None) -> float:
         """Return what the best candidate would cost (as a pick) if it came out as forecast, which is at best."""
         self._reject_by_known_buffers()
-        figures = (
-            Figures(t.penalised, t.forecast.tg, t.forecast.pp, self.loss, self._may_be_on_gpu(t.candidate))
-            for t in self.queue
+        return min((self._cost(t.candidate, t.forecast, goal, pick) for t in self.queue), default=float("inf"))
+
+    def _cost(
+        self, candidate: Candidate, forecast: Forecast, goal: Goal, pick: Pick | None = None, slower: float = 1.0
+    ) -> float:
+        """The cost of a candidate that comes out as forecast, or takes `slower` times as long; as `Contender.cost`."""
+        flags = candidate.flags
+        factor = together_factor(flags, is_mixture=bool(self.case.model.moe_layers))
+        figures = Figures(
+            seconds=forecast.seconds * factor * slower,
+            tg=forecast.tg / factor,
+            pp=forecast.pp / factor,
+            loss=self.loss,
+            on_gpu=candidate.strategy == "all on GPU",
+            together=factor > 1,
+            quantised_cache=flags.cache_type_k != "f16",
         )
-        return min((cost(one, goal, pick) for one in figures), default=float("inf"))
+        return cost(figures, goal, pick)
 
     def _reject_by_known_buffers(self) -> None:
         """Reject cards that share every layer where they lack room that others were seen to need for the like."""
@@ -168,7 +136,7 @@ class VariantSearch:
         self._buffers.note(self.case.engine, flags, n_cards, beyond)
 
     def _may_be_on_gpu(self, candidate: Candidate) -> bool:
-        """Whether everything is on the cards by the forecast, or may turn out to be."""
+        """Whether everything is on the cards by the forecast, or they may hold it."""
         room = sum(device.free for device in self._problem(candidate.cards).devices)
         return candidate.strategy == "all on GPU" or room > self.case.model.n_bytes
 
@@ -176,19 +144,21 @@ class VariantSearch:
         """Place the most promising candidates, until one fits and the next cannot be much faster. Once is enough."""
         if self.n_placed:
             return
-        fitting, failed = 0, list[Cards]()
+        fitting, n_failed, failed = 0, 0, list[Cards]()
         self._reject_by_known_buffers()
         while (self.queue and not self.contenders) or (fitting == 1 and self._is_loose()):
             one = self._next(self._hopeful(failed))
             fits = self._place(one)
-            fitting, failed = fitting + fits, failed if fits else [*failed, one.candidate.cards]
+            fitting, n_failed = fitting + fits, n_failed + (not fits)
+            failed += [] if fits or one.candidate.strategy == "all on GPU" else [one.candidate.cards]
             self._reject_by_known_buffers()
-            if len(failed) == _FAILURES:
+            if n_failed == _FAILURES:
                 break
         if not self.contenders and self.considered:
             self._place_layers_in_ram()
             self._place_on_cpu()
         self._place_by_layers()
+        self._place_on_gpu()
         self._place_small_batch()
 
     def _hopeful(self, failed: list[Cards]) -> _Queued:
@@ -199,17 +169,27 @@ class VariantSearch:
         others = (t for t in self.queue if t.candidate.cards and failed.count(t.candidate.cards) < _FAILURES_OF_CARDS)
         return next(others, best)
 
+    def _place_on_gpu(self) -> None:
+        """Where weights are in RAM: what leaves none there by its forecast, until something turns out so."""
+        for _ in range(_ON_GPU):
+            hopeful = (t for t in self.queue if t.candidate.strategy == "all on GPU")
+            one = next((t for t in hopeful if t.candidate.flags.split_mode == "layer"), None)
+            on_gpu = any(c.candidate.strategy == "all on GPU" for c in self.contenders)
+            if one is None or on_gpu or not self.contenders:
+                break
+            self.queue.remove(one)
+            self._place(one)
+
     def _place_small_batch(self) -> None:
-        """Where weights are in RAM that the cards may hold after all: what leaves none there by its forecast, else the
-        smallest micro-batch. So too with whole layers in RAM: its buffers leave room for the most of them."""
+        """Where the cards may hold what is in RAM, or whole layers are there: the smallest micro-batch, which leaves
+        the most room."""
         if not self.contenders or not all(self._gains_by_room(c.candidate) for c in self.contenders):
             return
         by_layer = [t for t in self.queue if t.candidate.cards and t.candidate.flags.split_mode == "layer"]
-        on_gpu = [t for t in by_layer if t.candidate.strategy == "all on GPU"]
-        smallest = sorted(by_layer, key=lambda t: (t.candidate.flags.n_ubatch, t.penalised))
-        for one in (*on_gpu, *smallest)[:1]:
-            self.queue.remove(one)
-            self._place(one)
+        smallest = min(by_layer, key=lambda t: (t.candidate.flags.n_ubatch, t.cost), default=None)
+        if smallest is not None:
+            self.queue.remove(smallest)
+            self._place(smallest)
 
     def _gains_by_room(self, candidate: Candidate) -> bool:
         on_gpu = candidate.strategy == "all on GPU"
@@ -229,7 +209,7 @@ class VariantSearch:
             if (
                 not self.queue
                 or self._too_slow(self.queue[0])
-                or self._likely_seconds(self.queue[0]) >= self._best() * _GAIN
+                or self._likely_cost(self.queue[0]) >= self._least() - _GAIN
             ):
                 break
             self._place(self._next(self.queue[0]))
@@ -241,11 +221,11 @@ class VariantSearch:
         finds a better one; forecasts of what is partly in RAM are off by some per cent. Then what others would do."""
         if not self.contenders:
             return
-        tried = sorted(self.queue, key=self._forecast_cost)[:_HOPEFUL]
+        tried = sorted(self.queue, key=lambda one: one.cost)[:_HOPEFUL]
         for _ in range(_ROUNDS):
             best = self._cheapest()
             for one in dict.fromkeys((*tried, *self._neighbours(best))):
-                if one in self.queue and self._likely_cost(one, best) < best.cost(self.case.goal) + math.log(_NEAREST):
+                if one in self.queue and self._hoped_cost(one, best) < best.cost(self.case.goal) + _NEAREST:
                     self.queue.remove(one)
                     self._place(self._with_ffn_in_ram(one) if is_grown(one.candidate, best.candidate) else one)
             tried = []
@@ -257,11 +237,6 @@ class VariantSearch:
     def _cheapest(self) -> Contender:
         return min(self.contenders, key=lambda c: c.cost(self.case.goal))
 
-    def _forecast_cost(self, one: _Queued) -> float:
-        """The cost of a candidate if it comes out as forecast, with what a quantised cache has to save added."""
-        forecast, on_gpu = one.forecast, self._may_be_on_gpu(one.candidate)
-        return cost(Figures(one.penalised, forecast.tg, forecast.pp, self.loss, on_gpu), self.case.goal)
-
     def _neighbours(self, best: Contender) -> list[_Queued]:
         """What differs from the best one in one respect: the most hopeful with its cards, and with others.
 
@@ -270,13 +245,12 @@ class VariantSearch:
         """
         near = (one for one in self.queue if is_neighbour(one.candidate, best.candidate))
         same, others = list[_Queued](), list[_Queued]()
-        for one in sorted(near, key=lambda one: self._likely_cost(one, best)):
+        for one in sorted(near, key=lambda one: self._hoped_cost(one, best)):
             (same if one.candidate.cards == best.candidate.cards else others).append(one)
         return [*same[:_NEIGHBOURS], *others[:_NEIGHBOURS]]
 
-    def _likely_cost(self, one: _Queued, best: Contender) -> float:
-        found = self._forecast_cost(one)
-        return min(found, best.cost(self.case.goal)) if is_grown(one.candidate, best.candidate) else found
+    def _hoped_cost(self, one: _Queued, best: Contender) -> float:
+        return min(one.cost, best.cost(self.case.goal)) if is_grown(one.candidate, best.candidate) else one.cost
 
     def _with_ffn_in_ram(self, one: _Queued) -> _Queued:
         """The same with FFN in RAM allowed, though all may fit on the cards: a slow one is best left half empty."""
@@ -295,28 +269,30 @@ class VariantSearch:
             start = replace(best.candidate, strategy="FFN in RAM", cards=cards, flags=fitted.flags)
             candidate, fitted = as_it_turned_out(self._problem(cards), start, fitted)
             contender = _contender(self.case, candidate, self._problem(cards), fitted, self.loss)
-            if contender.cost(self.case.goal) < self._cheapest().cost(self.case.goal) + math.log(_GAIN):
+            if contender.cost(self.case.goal) < self._least() - _GAIN:
                 self.contenders.append(contender)
                 self.considered, self.n_placed = self.considered + 1, self.n_placed + 1
 
     def _next(self, best: _Queued) -> _Queued:
         """Take `best` from the tries, with the largest micro-batch that costs the goal next to nothing."""
-        limit = best.seconds * NEGLIGIBLE
+        limit, strategy = best.seconds * NEGLIGIBLE, best.candidate.strategy
         alike = [t for t in self.queue if same_but_batch(t.candidate, best.candidate) and t.seconds < limit]
+        alike = [t for t in alike if t.candidate.strategy == strategy]
         chosen = max([best, *alike], key=lambda t: t.candidate.flags.n_ubatch)
         self.queue.remove(chosen)
         return chosen
 
     def _is_loose(self) -> bool:
         """Whether the placed one is so far from the next one's bound that this may be much faster."""
-        return bool(self.queue) and self._best() > self.queue[0].penalised * _CLOSE
+        return bool(self.queue) and self._least() > self.queue[0].cost + _CLOSE
 
-    def _likely_seconds(self, one: _Queued) -> float:
-        """The seconds of a candidate, if it exceeds its forecast by half as much as the best placed one does."""
-        return one.penalised * (1 + (min((times for _, times in self.forecast_errors), default=1.0) - 1) / 2)
+    def _likely_cost(self, one: _Queued) -> float:
+        """The cost of a candidate, if it exceeds its forecast by half as much as the best placed one does."""
+        slower = 1 + (min((times for _, times in self.forecast_errors), default=1.0) - 1) / 2
+        return self._cost(one.candidate, one.forecast, self.case.goal, slower=slower)
 
-    def _best(self) -> float:
-        return min(penalised(c.candidate, self.case.model, c.seconds.expected) for c in self.contenders)
+    def _least(self) -> float:
+        return self._cheapest().cost(self.case.goal)
 
     def _place_layers_in_ram(self) -> None:
         """Nothing fitted as forecast: try whole layers in RAM, with the smallest buffers."""
@@ -347,11 +323,10 @@ class VariantSearch:
         )
 
     def _place_other_kind(self) -> None:
-        best = self._best()
-        known = {kind(c.candidate) for c in self.contenders}
-        others = [t for t in self.queue if kind(t.candidate) not in known and t.penalised < best * _NEAR]
+        limit, known = self._least() + _NEAR, {kind(c.candidate) for c in self.contenders}
+        others = [t for t in self.queue if kind(t.candidate) not in known and t.cost < limit]
         if others:
-            self._place(self._next(min(others, key=lambda t: t.penalised)))
+            self._place(self._next(min(others, key=lambda t: t.cost)))
 
     def _too_slow(self, one: _Queued) -> bool:
         return not _may_reach(one.forecast, self.case.goal)
@@ -388,7 +363,7 @@ class VariantSearch:
         return self._queued(_with_forecast_strategy(self.case, candidate, found), found)
 
     def _queued(self, candidate: Candidate, forecast: Forecast) -> _Queued:
-        return _Queued(candidate, forecast, penalised(candidate, self.case.model, forecast.seconds))
+        return _Queued(candidate, forecast, self._cost(candidate, forecast, self.case.goal))
 
     @property
     def _forecaster(self) -> Forecaster:
@@ -450,17 +425,25 @@ class VariantSearch:
         self.queue = sorted([*self.queue, *again], key=self._priority)
 
     def _requeue_with_ffn_in_ram(self, one: _Queued, short: Shortfall) -> bool:
-        """Where not everything fits on the cards after all: forecast it with the FFN in RAM, for its turn."""
+        """Where not everything fits on the cards after all: forecast it with the FFN in RAM, for its turn. So too with
+        the same cards in another order, and larger micro-batches. Return whether it may fit then."""
         if one.candidate.strategy != "all on GPU" or one.candidate.flags.split_mode != "layer" or not one.seconds:
             return False
-        problem = self._problem(one.candidate.cards)
-        forecast = self._forecaster.forecast(one.candidate, problem.devices, problem.limits, short)
+        gone = [t for t in self.queue if needs_no_less(t.candidate, one.candidate)]
+        self.queue = [t for t in self.queue if t not in gone]
+        for other in gone:
+            if not self._requeued(other.candidate, short):
+                self._reject(other.candidate, short)
+        return self._requeued(one.candidate, short)
+
+    def _requeued(self, candidate: Candidate, short: Shortfall) -> bool:
+        problem = self._problem(candidate.cards)
+        forecast = self._forecaster.forecast(candidate, problem.devices, problem.limits, short)
         if forecast.shortfall is not None:
             return False
-        candidate = with_strategy(self.case.rig, self.case.engine, self.case.model, one.candidate, "FFN in RAM")
-        self.queue = sorted(
-            [*self.queue, self._queued(candidate, forecast._replace(strategy="FFN in RAM"))], key=self._priority
-        )
+        changed = with_strategy(self.case.rig, self.case.engine, self.case.model, candidate, "FFN in RAM")
+        again = self._queued(changed, forecast._replace(strategy="FFN in RAM"))
+        self.queue = sorted([*self.queue, again], key=self._priority)
         return True
 
     def _reject(self, candidate: Candidate, short: Shortfall) -> None:

@@ -7,7 +7,7 @@ missing on each card correct the free bytes, until nothing changes. Only what a 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import pairwise
+from itertools import accumulate, pairwise
 
 from msgspec.structs import replace
 
@@ -19,7 +19,7 @@ from service.engine.memory.stored import derived_by_layer, reserved_bytes
 from service.engine.planner.pricing.blocks import Block, blocks_of
 from service.engine.planner.pricing.costs import Costs, costs_of
 from service.engine.planner.pricing.fit import Fitted, Placed, Problem, Shortfall, shortfall_of, slack
-from service.engine.planner.search.layout import LayoutSearch, Sizes, Starts
+from service.engine.planner.search.layout import LayoutSearch, Sizes, Starts, on_first_cards
 from service.engine.planner.search.layout_flags import MovedPieces, all_in_ram, layout_flags, moved_pieces, starts_of
 from service.engine.speed import request_of, work_of
 
@@ -35,11 +35,14 @@ def best_placement(problem: Problem, flags: Flags, *, whole: bool = False) -> Pl
     `whole`: everything has to be on the cards. `-ngl` and the other flags stay as they are.
     """
     found = PlacementSearch(problem, flags, whole).best()
-    if not whole or not isinstance(found, Placed) or not _reads_at_several_rates(problem):
+    fits = isinstance(found, Placed)
+    if not whole or len(problem.devices) < 2 or (fits and not _reads_at_several_rates(problem)):
         return found
     apart = PlacementSearch(problem, flags, whole=False)
-    other = apart.search_from(apart.first_starts(), ram_empty=True, widely=True)
-    faster = isinstance(other, Placed) and other.seconds < found.seconds * _WORTH_APART and _leaves_ram_empty(other)
+    other = apart.with_ram_empty(apart.first_starts(), widely=True) if apart.may_leave_ram_empty() else found
+    if isinstance(other, Shortfall) or not _leaves_ram_empty(other):
+        return found
+    faster = isinstance(found, Shortfall) or other.seconds < found.seconds * _WORTH_APART
     return other if faster else found
 
 
@@ -66,24 +69,45 @@ class PlacementSearch:
         """Return the fastest placement that fits, or the least Shortfall."""
         first = self.first_starts()
         tries = [self.search_from(first)]
-        if self._may_leave_ram_empty() and not (isinstance(tries[0], Placed) and _leaves_ram_empty(tries[0])):
+        if self.may_leave_ram_empty() and not (isinstance(tries[0], Placed) and _leaves_ram_empty(tries[0])):
             starts = first
             if isinstance(tries[0], Placed):
                 starts = starts_of(tries[0].fitted.placement, len(self.free))
-            tries.append(self.search_from(starts, ram_empty=True))
+            tries.append(self.with_ram_empty(starts))
         found = [one for one in tries if isinstance(one, Placed)]
         short = [one for one in tries if isinstance(one, Shortfall)]
         return min(found, key=lambda one: one.seconds) if found else min(short, key=lambda one: one.n_bytes)
 
-    def _may_leave_ram_empty(self) -> bool:
+    def with_ram_empty(self, starts: Starts, *, widely: bool = False) -> Placed | Shortfall:
+        """Return the fastest placement that keeps all pieces out of RAM; where a few have to stay, with them.
+
+        Where so little is missing, the cards that hold pieces only have more room than others: they need no buffers for
+        attention and logits.
+        """
+        found = self.search_from(starts, ram_empty=True, widely=widely)
+        if isinstance(found, Shortfall) or _leaves_ram_empty(found):
+            return found
+        fixed = sum(self.fixed) + self.head
+        fewest = [n for n, free in enumerate(accumulate(self.free[:-1]), 1) if free > fixed][:1]
+        for n in fewest:
+            starts = on_first_cards(self.n_slots, n, len(self.free))
+            other = self.search_from(starts, ram_empty=True, fixed=True)
+            if isinstance(other, Placed) and _leaves_ram_empty(other):
+                return other
+        return found
+
+    def may_leave_ram_empty(self) -> bool:
         """Return whether the cards may have room for all pieces: then the first card needs none for copies."""
         pieces = [piece for block in self.blocks for piece in block.pieces]
         return sum(piece.n_bytes for piece in pieces) <= sum(self.free) - sum(self.fixed) - self.heads[0]
 
-    def search_from(self, starts: Starts, *, ram_empty: bool = False, widely: bool = False) -> Placed | Shortfall:
+    def search_from(
+        self, starts: Starts, *, ram_empty: bool = False, widely: bool = False, fixed: bool = False
+    ) -> Placed | Shortfall:
         """Return the fastest placement that replays confirm.
 
         `ram_empty`: all pieces are kept out of RAM. `widely`: not from `starts` alone, as at first with pieces in RAM.
+        `fixed`: the spans stay as they are, only the pieces are packed.
         """
         widely = widely or not (self.whole or ram_empty)
         away, piece_bytes = self._before_search(starts, ram_empty)
@@ -96,7 +120,9 @@ class PlacementSearch:
         for number in range(_MOST_REPLAYS):
             layouts = self._layout_search(rooms)
             layout = (
-                layouts.best(starts, widely=widely and number == 0) if number < _SEARCHES else layouts.packed(starts)
+                layouts.packed(starts)
+                if fixed or number >= _SEARCHES
+                else layouts.best(starts, widely=widely and number == 0)
             )
             flags = layout_flags(
                 self.problem, self.flags, layout.starts, moved_pieces(self.problem, self.blocks, layout)

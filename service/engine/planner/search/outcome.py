@@ -1,0 +1,61 @@
+"""What a search is made for, one engine and variant on one rig for one goal, and what it gives."""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple, TypeAlias
+
+import msgspec
+
+from service.engine.config import Engine
+from service.engine.goal import Constraints, Goal
+from service.engine.hardware import Rig
+from service.engine.model import Model
+from service.engine.planner.pricing.candidate import Candidate
+from service.engine.planner.pricing.fit import Shortfall
+from service.engine.planner.pricing.forecast import Forecast
+from service.engine.planner.ranking.rank import Contender
+
+RejectedFor: TypeAlias = Literal["does not fit", "a card idle", "pruned by bound", "minimum not reached"]
+
+
+class SearchCase(NamedTuple):
+    """One engine and variant on one rig, for one goal."""
+
+    engine: Engine
+    variant: int
+    model: Model
+    rig: Rig
+    goal: Goal
+    constraints: Constraints
+    name: str = ""
+
+
+class Rejected(NamedTuple):
+    """A candidate that was not placed, or did not fit: what it would be at best, or what is missing."""
+
+    candidate: Candidate
+    why: RejectedFor
+    forecast: Forecast | None
+    shortfall: Shortfall | None
+
+
+class Outcome(msgspec.Struct, frozen=True):
+    """Everything one engine and variant gave: contenders, rejected candidates, smallest shortfall, why it cannot run.
+
+    `considered`: candidates whose forecast was made; `placed`: those with a whole placement, memory and speed. `loss`:
+    the variant's, in per cent (`ranking_loss`).
+    """
+
+    case: SearchCase
+    contenders: list[Contender]
+    rejected: list[Rejected]
+    shortfall: Shortfall | None
+    refusal: str | None
+    considered: int
+    placed: int
+    loss: float = 0.0
+
+    @property
+    def all_failed(self) -> bool:
+        """Whether every candidate was found not to fit."""
+        return not self.contenders and all(one.why == "does not fit" for one in self.rejected)
