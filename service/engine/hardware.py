@@ -77,8 +77,10 @@ class Hardware(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 def os_family(text: str) -> str:
-    """Return `macos`, `windows` or `linux` (all others) for the name of a system, with or without its version."""
+    """Return `macos`, `wsl`, `windows` or `linux` (all others) for a system's name, with or without its version."""
     lower = text.strip().lower()
+    if "wsl" in lower:
+        return "wsl"
     if "mac" in lower or "darwin" in lower:
         return "macos"
     return "windows" if lower.startswith("win") else "linux"

@@ -44,7 +44,7 @@ def usable_ram(ram_bytes: int, os: str, cpu: str | None, sockets: int, *, report
     sees half of it.
     """
     whole, keeps = ram_bytes if reported else int(ram_bytes * _SHOWN), _DESKTOP_KEEPS
-    if "wsl" in os.lower():
+    if os_family(os) == "wsl":
         ram_bytes = whole = ram_bytes if reported else int(ram_bytes * _WSL_SHARE)
         keeps = _WSL_KEEPS
     elif os_family(os) == "windows":

@@ -90,10 +90,9 @@ def host_of(hardware: Hardware, unified: GpuRow | None) -> Host:
     mts, pcie = _PLATFORMS.get(row.generation, _COMMON_PLATFORM)
     total = ram.total_gb or _total_gb(row, sockets, unified, assumed)
     system, model = _os(hardware.os, unified), row.name or cpu.model
-    said = " ".join((hardware.os or system, hardware.notes or ""))
-    usable = usable_ram(int(total * GIB), said, model, sockets, reported=ram.free_gb is not None)
+    usable = usable_ram(int(total * GIB), hardware.os or system, model, sockets, reported=ram.free_gb is not None)
     if unified is not None and unified.backend == "metal":  # what macOS recommends is there to be used
-        usable = max(usable, gpu_limit(unified, int(total * GIB), usable, said).usual)
+        usable = max(usable, gpu_limit(unified, int(total * GIB), usable, system).usual)
     return Host(
         cpu=row,
         model=model,
@@ -209,5 +208,5 @@ def _channels(row: CpuRow, ram: Ram, sockets: int, assumed: list[Assumption]) ->
 
 def _os(stated: str | None, unified: GpuRow | None) -> str:
     if stated:
-        return os_family(stated)
+        return os_family(stated).replace("wsl", "linux")  # its kernel is one
     return "macos" if unified is not None and unified.backend == "metal" else "linux"

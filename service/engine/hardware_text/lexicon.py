@@ -89,7 +89,7 @@ MODULES = re.compile(
     _I,
 )
 TYPE = re.compile(
-    r"((?:lp)?ddr\d[xl]?)(?:[\s-]{0,2}(?:at\s|@\s?|oc\s(?:at\s)?|ecc\s|reg\s|rdimm\s|udimm\s)*(\d{3,5})(?![\w.]*\w))?(?:\s?(?:mhz|mt/?s))?",
+    r"((?:lp)?ddr\d[xl]?)(?:[\s-]{0,2}(?:at\s|@\s?|oc\s(?:at\s)?|ecc\s|reg\s|rdimm\s|udimm\s)*(\d{3,5})(?![\w.]*\w|\s?gb?\/s))?(?:\s?(?:mhz|mt/?s))?",
     _I,
 )
 SPEED = re.compile(r"(?:@\s?)?(\d{3,5})\s?(?:mt/?s|mhz)\b|@\s?(\d{4,5})(?:mhz)?\b", _I)

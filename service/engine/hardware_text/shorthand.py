@@ -192,7 +192,7 @@ class _Reading:
         if m.name.isdigit() and self.owner == "ram" and m.gap in ("", "with") and self.memory.is_rate(m.name):
             self.memory.rate(m.name)
             return
-        name = re.sub(r"\s*\b(?:cpus?|processors?)$", "", m.name, flags=re.I).strip()
+        name = re.sub(r"\s*\b(?:cpus?|processors?)$", "", " ".join(m.name.split()), flags=re.I)
         name = re.sub(r"\b(xeon|epyc|threadripper)s\b|(?<=wx)s\b", r"\1", name, flags=re.I)
         self.own_gpu = self.own_gpu or re.match(r"\s(?:i?gpu|graphics)\b", self.text[m.end :], re.I) is not None
         if (m.count or 1) > 1 and re.search(r"ryzen|threadripper|core|\bi[3579]\b", name, re.I):
@@ -455,7 +455,8 @@ class _Reading:
             self.no_gpu = True
 
     def _read_os(self, m: Mention) -> None:
-        self.os = self.os or m.text.lower()
+        if self.os is None or m.text.lower().startswith("wsl"):  # "Windows 11 with WSL" runs in WSL
+            self.os = m.text.lower()
 
     def _read_backend(self, m: Mention) -> None:
         if re.search(r"\b(?:no|not|without|or|than)\s$", self.text[: m.at], re.I):

@@ -5,15 +5,18 @@ from __future__ import annotations
 import json
 import random
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Literal
 
+import msgspec
 import pytest
 
 from service.engine.catalogue import resolve
 from service.engine.catalogue.names import cpu_key
 from service.engine.errors import AdvisorError
-from service.engine.hardware_text import parse_hardware
+from service.engine.hardware import Hardware
+from service.engine.hardware_text import canonical, parse_hardware, to_shorthand
 from tests.engine.hardware_text.mutations import mutated
 
 CORPUS = Path(__file__).parent.parent.parent / "data" / "hardware_as_written.jsonl"
@@ -83,6 +86,26 @@ def _misread(n: int, seconds: float) -> tuple[int, dict[str, str]]:
         if kind == "wrong":
             wrong[text] = f"{case['text']!r}: {found}"
     return tried, wrong
+
+
+def _figures(hardware: Hardware) -> dict[str, Any]:
+    """All of a rig that a figure may hang on; cards without the places they have in their order."""
+    rig = msgspec.to_builtins(resolve(hardware))
+    cards = [{k: v for k, v in card.items() if k not in ("gpu", "device")} for card in rig.pop("cards")]
+    return {"cards": sorted(map(json.dumps, cards)), **{k: v for k, v in rig.items() if k not in ("assumed", "fitted")}}
+
+
+@pytest.mark.parametrize("every", [7, pytest.param(1, marks=pytest.mark.full)])
+def test_the_canonical_form_and_the_shorthand_keep_every_figure_of_a_rig(every: int) -> None:
+    lost: list[tuple[str, str]] = []
+    for case in [c for c in CASES if "asks" not in c][::every]:
+        with suppress(AdvisorError):
+            hardware = parse_hardware(case["text"])
+            whole = _figures(hardware)
+            for form in (canonical(hardware), parse_hardware(to_shorthand(hardware))):
+                now = _figures(form)
+                lost += [(case["text"], key) for key in whole if whole[key] != now[key]]
+    assert not lost
 
 
 def test_other_ways_to_write_the_same_mean_the_same_or_are_asked_about() -> None:

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from bench.round_trip import over_budget
 from service.engine.catalogue import resolve
 from service.engine.goal import GoalRequest, Preset, resolve_goal
-from service.engine.hardware_text import parse_hardware
+from service.engine.hardware_text import canonical, parse_hardware
 from service.engine.planner.ranking.utility import Figures, cost
 from service.engine.units import GIB
 from tests.engine.planner.asking import ask, first
@@ -67,13 +67,14 @@ def test_ram_that_is_nearly_full_counts_against_a_config() -> None:
         ("RTX 4090, 64GB", 54.4),
         ("RTX 3090, EPYC 9355, 512GB", 495.2),
         ("RTX 4090, i9-13900K, 64GB DDR5-6000, WSL2", 30.0),
+        ("RTX 4090, i9-13900K, 64GB DDR5-6000, Windows 11 with WSL", 30.0),
         ("RTX 3060, Ryzen 5 3600, 16GB", 9.6),
         ("Laptop, i5-1135G7, 8GB", 4.8),
         ("Raspberry Pi 5 16GB", 13.6),
     ],
 )
 def test_a_model_may_take_what_the_system_and_others_leave_of_the_ram(text: str, gib: float) -> None:
-    assert resolve(parse_hardware(text)).usable_ram / GIB == pytest.approx(gib, abs=0.06)
+    assert resolve(canonical(parse_hardware(text))).usable_ram / GIB == pytest.approx(gib, abs=0.06)
 
 
 @pytest.mark.parametrize(
