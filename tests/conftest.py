@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
+from hypothesis.internal.conjecture import providers
 
 # No deadline and no check of slowness: tests of hostile text bound time themselves, and a busy machine alone must not
 # fail a test. The same examples every time, so that a change is judged by what it changes; `make soak` looks for new
@@ -16,6 +17,9 @@ _EVERY = settings(deadline=None, derandomize=True, suppress_health_check=[Health
 settings.register_profile("quick", _EVERY, max_examples=25)
 settings.register_profile("thorough", _EVERY, max_examples=100)
 settings.load_profile("quick")
+# Else the constants in the source of every module that is loaded when a property begins are tried as examples too:
+# others in each order of the tests, and parsing the source takes three seconds of each process in a fresh clone.
+providers._get_local_constants = lambda: providers._local_constants
 
 # Collecting cycles costs a third of the time of an advice, which is why a worker does it not at all while it computes
 # one. A session of tests lives longer and does it seldom.
