@@ -83,6 +83,7 @@ def settle(monkeypatch: pytest.MonkeyPatch, cards: ToldCards | None = None) -> N
     if cards is not None:
         monkeypatch.setattr("rig.gpu_day.open_gpus", lambda: cards)
     monkeypatch.setattr("rig.gpu_day.copy_gbs", dict)
+    monkeypatch.setattr("rig.gpu_memory._LOOK_SECONDS", 0.02)
     hardware = Hardware(gpus=found, cpu=CPU_ONLY.cpu, ram=CPU_ONLY.ram, os="linux")
     monkeypatch.setattr("rig.gpu_day.find_hardware", lambda nvidia, measure: hardware)
     monkeypatch.setattr("rig.gpu_day.write_model", header_only)

@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 from itertools import count
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from sqlalchemy import Engine, delete, select
 
@@ -23,6 +23,7 @@ from service.store.engines import make_engine
 from service.store.migrations import migrate
 from service.store.tables import advice as table
 from service.wire.advice.advice import AdviceRequest
+from tests.sampling import examples
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 LONG = SHORT_SECONDS + 1
@@ -225,7 +226,7 @@ def empty(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[], Lin
     engine.dispose()
 
 
-@settings(max_examples=12)
+@examples(24)
 @given(asks)
 def test_no_client_with_work_is_passed_over_more_than_its_share_allows(
     empty: Callable[[], Line], steps: list[Ask | None]
@@ -255,7 +256,7 @@ def test_no_client_with_work_is_passed_over_more_than_its_share_allows(
             assert passed[other][payer] <= math.ceil(4.0 / 0.5) + 1
 
 
-@settings(max_examples=5)
+@examples(20)
 @given(st.lists(st.sampled_from((0.5, 1.0, 4.0)), min_size=8, max_size=12))
 def test_a_client_is_not_starved_by_new_ones_that_keep_coming(empty: Callable[[], Line], costs: list[float]) -> None:
     line, served = empty(), []

@@ -67,12 +67,12 @@ def test_what_was_noted_and_cannot_be_read_is_no_empty_day(state: State) -> None
 
 def test_a_run_gives_way_when_the_days_gpu_hours_are_used_and_is_counted(run: Run, state: State) -> None:
     cards = ScriptedGpus([idle(watts=300.0)])
-    most = Policy(max_gpu_hours_per_day=0.5 / 3600)
-    found = run("hang", policy=most, watched=cards, changed={"gpus": (0,)}, usage=UsageOfDay(state))
+    most = Policy(max_gpu_hours_per_day=0.2 / 3600)
+    found = run("ok", policy=most, watched=cards, changed={"gpus": (0,)}, usage=UsageOfDay(state), delay=1)
     assert found.failure is not None
     assert (found.failure.kind, found.failure.transient) == ("gave_way", True)
     used = UsageOfDay(state).total()
-    assert 0.5 <= used.gpu_seconds < 10
+    assert 0.2 <= used.gpu_seconds < 10
     assert 0 < used.joules <= 300 * (used.gpu_seconds + 1)
 
 
