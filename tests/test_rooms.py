@@ -147,7 +147,7 @@ def test_the_engine_does_no_input_output_and_reads_no_clock() -> None:
 
 def imports_at_load(path: Path, modules: set[str]) -> Iterator[str]:
     """Which of `modules` a module imports when it is loaded: not within functions, and not for type checkers alone."""
-    waiting: list[ast.AST] = [ast.parse(path.read_text())]
+    waiting: list[ast.AST] = [tree_of(path)]
     while waiting:
         for node in ast.iter_child_nodes(waiting.pop()):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):

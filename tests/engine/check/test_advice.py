@@ -24,7 +24,7 @@ CASES = (
 
 
 @pytest.mark.parametrize(
-    ("name", "mix", "hardware"), some_of(CASES, 2), ids=lambda value: value if isinstance(value, str) else ""
+    ("name", "mix", "hardware"), some_of(CASES, 3), ids=lambda value: value if isinstance(value, str) else ""
 )
 def test_the_commands_of_an_advice_pass_with_its_figures(name: str, mix: str, hardware: Hardware) -> None:
     rig = resolve(hardware)

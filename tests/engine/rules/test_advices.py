@@ -93,7 +93,7 @@ LONG = (  # seconds each
 
 @pytest.mark.parametrize(
     "question",
-    [*some_of(QUESTIONS, 2), *(pytest.param(q, marks=pytest.mark.full) for q in LONG)],
+    [*some_of(QUESTIONS, 3), *(pytest.param(q, marks=pytest.mark.full) for q in LONG)],
     ids=lambda q: f"{q.model}-{q.mix[:8]}",
 )
 def test_no_advised_command_breaks_a_rule(question: Question) -> None:

@@ -3,11 +3,12 @@
 from functools import cache
 
 import pytest
+from msgspec.structs import replace
 
 from service.engine.catalogue import resolve
 from service.engine.config import Engine
 from service.engine.goal import Constraints, GoalRequest, resolve_goal
-from service.engine.hardware import Hardware
+from service.engine.hardware import Hardware, Ram
 from service.engine.planner.pricing.fit import Fitted, check
 from service.engine.planner.ranking.rank import Contender, rank
 from service.engine.planner.search.all_variants import search
@@ -37,7 +38,9 @@ def tuned(model: str, mix: str, rig: str, engine: Engine) -> tuple[Contender, tu
     return first, steps_around(case, first.candidate.cards, first.fitted.flags)
 
 
-@pytest.mark.parametrize("asked", ASKED, ids=[a[0] for a in ASKED])
+@pytest.mark.parametrize(
+    "asked", [ASKED[0], pytest.param(ASKED[1], marks=pytest.mark.full), ASKED[2]], ids=lambda a: a[0]
+)
 def test_the_start_comes_first_and_every_step_fits_and_differs(asked: tuple[str, str, str, Engine]) -> None:
     first, steps = tuned(*asked)
     assert steps[0].flags == first.fitted.flags
@@ -68,6 +71,7 @@ def test_cache_types_that_the_asker_excludes_are_not_tried() -> None:
 
 
 def test_a_config_that_does_not_fit_this_machine_has_no_steps() -> None:
-    first, _ = tuned("Qwen3-235B-A22B", "q4_k_m", "four cards", "llama.cpp")
-    case = case_of("Qwen3-235B-A22B", "q4_k_m", rigs.LAPTOP_6GB, "llama.cpp", Constraints())
+    first, _ = tuned(*ASKED[0])
+    smaller = replace(rigs.LAPTOP_6GB, ram=Ram(total_gb=8))
+    case = case_of("Qwen3-30B-A3B", "q4_k_m", smaller, "ik_llama.cpp", Constraints())
     assert steps_around(case, (0,), first.fitted.flags) == ()
