@@ -12,7 +12,7 @@ from service.engine.units import GIB, MIB
 _SHOWN = 0.975  # of the installed RAM: a Linux machine with 64 GiB shows 62.7 in `free`
 _SERVER_CPU = re.compile(r"epyc|xeon|threadripper|altra|grace", re.I)
 _BOARD_CPU = re.compile(r"raspberry", re.I)  # its system without a desktop takes less than 1 GiB
-_WSL_SHARE = 0.5  # of the RAM, where .wslconfig says nothing else (learn.microsoft.com/windows/wsl/wsl-config)
+WSL_SHARE = 0.5  # of the RAM, where .wslconfig says nothing else (learn.microsoft.com/windows/wsl/wsl-config)
 _WSL_KEEPS = 2  # GiB: nothing but the engine runs there
 _DESKTOP_KEEPS, _WINDOWS_KEEPS, _SERVER_KEEPS, _BOARD_KEEPS = 8, 10, 4, 2
 _SMALL_GIVES = 0.6  # of the RAM at least: people run 4.5 GB on laptops of 8 GB
@@ -41,12 +41,11 @@ def usable_ram(ram_bytes: int, os: str, cpu: str | None, sockets: int, *, report
 
     The firmware and the kernel keep some 2.5 %, unless the size is one that the system `reported`. Others take 4 GiB on
     a server, 2 on a Raspberry Pi, 8 on a desktop or where nothing is said, 10 with Windows, and two fifths at most. WSL
-    sees half of it.
+    shows `ram_bytes` whole.
     """
     whole, keeps = ram_bytes if reported else int(ram_bytes * _SHOWN), _DESKTOP_KEEPS
     if os_family(os) == "wsl":
-        ram_bytes = whole = ram_bytes if reported else int(ram_bytes * _WSL_SHARE)
-        keeps = _WSL_KEEPS
+        whole, keeps = ram_bytes, _WSL_KEEPS
     elif os_family(os) == "windows":
         keeps = _WINDOWS_KEEPS
     elif sockets > 1 or _SERVER_CPU.search(cpu or ""):

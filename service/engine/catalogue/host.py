@@ -10,7 +10,7 @@ import re
 
 import msgspec
 
-from service.engine.catalogue.budget import gpu_limit, usable_ram
+from service.engine.catalogue.budget import WSL_SHARE, gpu_limit, usable_ram
 from service.engine.catalogue.families import family_of
 from service.engine.catalogue.names import cpu_row, nearest
 from service.engine.catalogue.rows import CpuRow, GpuRow
@@ -89,6 +89,10 @@ def host_of(hardware: Hardware, unified: GpuRow | None) -> Host:
     cores = _cores(cpu, row, sockets)
     mts, pcie = _PLATFORMS.get(row.generation, _COMMON_PLATFORM)
     total = ram.total_gb or _total_gb(row, sockets, unified, assumed)
+    if os_family(hardware.os or "") == "wsl" and ram.free_gb is None:
+        total *= WSL_SHARE
+        why = "WSL gives Linux half of it, unless .wslconfig says more: paste `free -m` of WSL then"
+        assumed.append(Assumption("hardware.ram.free_gb", f"{total:g}", why, "which models fit at all"))
     system, model = _os(hardware.os, unified), row.name or cpu.model
     usable = usable_ram(int(total * GIB), hardware.os or system, model, sockets, reported=ram.free_gb is not None)
     if unified is not None and unified.backend == "metal":  # what macOS recommends is there to be used

@@ -20,7 +20,7 @@ _FACTS = 2
 SHELLS: tuple[Shell, Shell] = ("posix", "powershell")
 LANGUAGES: dict[Shell, str] = {"posix": "bash", "powershell": "powershell"}  # of code blocks
 # Which assumption matters most, by the end of its path: with weights in RAM, and with everything on the GPUs.
-_IN_RAM = ("total_gb", "hardware.gpus", "hardware.cpu", "channels", "mts", "vram_gib", "pcie", "ghz", "name")
+_IN_RAM = ("free_gb", "total_gb", "hardware.gpus", "hardware.cpu", "channels", "mts", "vram_gib", "pcie", "ghz", "name")
 _ON_GPU = ("vram_gib", "hardware.gpus", "bandwidth_gbs", "name", "backend", "fp16_tflops", "total_gb", "hardware.cpu")
 
 
@@ -176,6 +176,7 @@ def speed_words(point: SpeedPoint, where: str) -> str:
 # By the last part of the path: the name, the unit of the value, and what states it; {card} is the GPU's name.
 _NAMES = {
     "total_gb": ("RAM", " GB", "128GB"),
+    "free_gb": ("RAM in WSL", " GB", ""),
     "mts": ("RAM speed", " MT/s", "DDR5-5600"),
     "channels": ("RAM channels", "", "DDR5-5600 x2"),
     "cpu": ("CPU", "", "Ryzen 9 7950X"),

@@ -10,7 +10,7 @@ from service.engine.catalogue import resolve
 from service.engine.goal import GoalRequest, Preset, resolve_goal
 from service.engine.hardware_text import canonical, parse_hardware
 from service.engine.planner.ranking.utility import Figures, cost
-from service.engine.units import GIB
+from service.engine.units import GIB, MIB
 from tests.engine.planner.asking import ask, first
 
 SLOW = Figures(seconds=24, tg=18, pp=900, loss=0.1, on_gpu=False)
@@ -75,6 +75,17 @@ def test_ram_that_is_nearly_full_counts_against_a_config() -> None:
 )
 def test_a_model_may_take_what_the_system_and_others_leave_of_the_ram(text: str, gib: float) -> None:
     assert resolve(canonical(parse_hardware(text))).usable_ram / GIB == pytest.approx(gib, abs=0.06)
+
+
+def test_half_of_the_ram_is_assumed_aloud_in_wsl_unless_wsl_reported_it() -> None:
+    text = "RTX 4090, i9-13900K, 64GB DDR5-6000, WSL2"
+    free_m = "       total  used  free  shared  buff/cache  available\nMem:   48000  1200 46000      10        8912      46500"
+    half = resolve(parse_hardware(text))
+    assert half.ram_bytes == 32 * GIB
+    assert [one.value for one in half.assumed if "WSL" in one.why] == ["32"]
+    whole = resolve(parse_hardware(f"RTX 4090, i9-13900K, WSL2\n{free_m}"))
+    assert round(whole.ram_bytes / MIB) == 48000
+    assert not [one for one in whole.assumed if "WSL" in one.why]
 
 
 @pytest.mark.parametrize(
