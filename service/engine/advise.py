@@ -104,7 +104,7 @@ def advise(
     found, picked = shortest(rank(contenders, wanted))
     ranked = with_current(current, found, wanted) if current else found
     configs = _configs(ranked, variants, wanted, constraints, current, asked)
-    configs = with_picks(with_expert_cache(with_hints(configs, ranked), ranked), ranked, picked, outcomes)
+    configs = with_picks(with_expert_cache(with_hints(configs, ranked, rig), ranked), ranked, picked, outcomes)
     refused = [refusal(o.case.engine, variants[o.case.variant].name, o, wanted) for o in _refused(outcomes)]
     sentence = headline(configs, ranked, refused, rig, wanted)
     if not configs and (read := best_from_drive(outcomes, wanted)):

@@ -101,10 +101,18 @@ def test_an_expert_cache_is_not_proposed_without_a_build_that_has_it_nor_over_a_
     assert not cache_reasons(slow, OCTOBER)
 
 
-def test_idle_cards_are_named_with_the_config_that_would_use_them() -> None:
-    body = ask("Qwen3.5-27B", "iq4_xs", "q5_k_m", "q8_0", hardware=parse_hardware("2x Tesla P40, 64GB DDR4-2400"))
+@pytest.mark.parametrize(
+    ("machine", "idle"),
+    [
+        ("2x Tesla P40, 64GB DDR4-2400", "Tesla P40"),
+        ("RTX 3090 + RX 6800 16GB, Ryzen 9 5900X, 64GB DDR4-3600", "AMD Radeon RX 6800"),
+    ],
+)
+def test_idle_cards_are_named_with_the_config_that_would_use_them(machine: str, idle: str) -> None:
+    body = ask("Qwen3.5-27B", "iq4_xs", "q4_k_m", "q8_0", hardware=parse_hardware(machine))
     (said,) = [r.text for r in first(body).reasons if r.rule == "idle-gpus"]
-    number = int(re.findall(r"Tesla P40 is idle: #(\d+) \(q8_0\) uses more GPUs", said)[0])
+    assert said.startswith(f"{idle} is idle: ")
+    number = int(re.findall(r"#(\d+) \(q8_0\) uses more GPUs", said)[0])
     assert len(body.configs[number - 1].devices) == 3
 
 

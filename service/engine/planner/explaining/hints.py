@@ -11,6 +11,7 @@ gain is gone (rule 5 of sudoingX/qwen38-mtp).
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 from msgspec.structs import replace
@@ -18,6 +19,7 @@ from msgspec.structs import replace
 from service.engine.advice import AdvisedConfig, Reason, SpeedPoint
 from service.engine.commands import parse
 from service.engine.engines import engine_spec
+from service.engine.hardware import Rig
 from service.engine.measured.nearby import Nearness, Observation, corrected
 from service.engine.planner.ranking.rank import Contender
 from service.engine.rules import case_of
@@ -26,15 +28,16 @@ from service.engine.units import GIB, MIB
 _WIDE = 1.6  # highest over lowest TG: from here on an answer is worth a measurement
 _WORTH = 0.85  # of the interval, in logarithms: a smaller one than that has to be left
 DENSE, _MIXTURE = (1.4, 2.2), (1.0, 1.4)  # times the tokens a second
+_NOTICED = 0.05  # per cent of perplexity
 _FEW = 3  # requests at once: with more, drafting gained nothing
 _OUTPUT_SHARE = 0.25  # of a micro-batch: the tokens that llama-sweep-bench generates after each of its prompts
 
 
-def with_hints(configs: Sequence[AdvisedConfig], ranked: Sequence[Contender]) -> list[AdvisedConfig]:
+def with_hints(configs: Sequence[AdvisedConfig], ranked: Sequence[Contender], rig: Rig) -> list[AdvisedConfig]:
     """Return the configs, the first with what drafting, measuring it and its idle cards would give."""
     if not configs:
         return []
-    hints = (_drafting(ranked[0], configs[0]), _worth_measuring(configs[0]), _idle_cards(configs, ranked))
+    hints = (_drafting(ranked[0], configs[0]), _worth_measuring(configs[0]), _idle_cards(configs, ranked, rig))
     return [replace(configs[0], reasons=[*configs[0].reasons, *filter(None, hints)]), *configs[1:]]
 
 
@@ -116,20 +119,23 @@ def _minutes(config: AdvisedConfig) -> str:
     return f"{minutes} minute{'s' * (minutes > 1)}"
 
 
-def _idle_cards(configs: Sequence[AdvisedConfig], ranked: Sequence[Contender]) -> Reason | None:
-    """What cards that the first config leaves idle are good for: the listed config of least loss that uses more."""
-    first, rig = ranked[0], ranked[0].problem.rig
-    idle = [card.name for i, card in enumerate(rig.cards) if i not in first.candidate.cards]
+def _idle_cards(configs: Sequence[AdvisedConfig], ranked: Sequence[Contender], rig: Rig) -> Reason | None:
+    """What cards that the first config leaves idle are good for: the listed config of least loss that uses more.
+
+    `rig`: with the cards of all makers; that of a contender may have one maker's alone.
+    """
+    first, now = ranked[0], configs[0].speed[-1].tg_tps
+    used = Counter(first.problem.rig.cards[card].name for card in first.candidate.cards)
+    idle = Counter(card.name for card in rig.cards) - used
     if not idle:
         return None
-    names = f"{', '.join(dict.fromkeys(idle))} {'is' if len(idle) == 1 else 'are'} idle"
-    more = [
-        (other.loss, config)
-        for config, other in zip(configs, ranked, strict=True)
-        if set(other.candidate.cards) > set(first.candidate.cards)
-    ]
+    names = f"{', '.join(idle)} {'is' if idle.total() == 1 else 'are'} idle"
+    pairs = zip(configs, ranked, strict=True)
+    more = [(other.loss, config) for config, other in pairs if len(other.candidate.cards) > used.total()]
     if not more:
         return Reason("idle-gpus", f"{names}: no config with more GPUs came out better, so run another model there")
-    loss, config = min(more, key=lambda pair: pair[0])
-    why = f"{config.speed[-1].tg_tps:.1f} t/s, about +{loss:.1f} % perplexity instead of +{first.loss:.1f} %"
-    return Reason("idle-gpus", f"{names}: #{config.rank} ({config.variant}) uses more GPUs, {why}")
+    loss, config = min(more, key=lambda pair: (pair[0], pair[1].goal_seconds[1]))
+    what = f"{config.speed[-1].tg_tps:.1f} instead of {now:.1f} t/s"
+    if abs(loss - first.loss) > _NOTICED:
+        what += f", about +{loss:.1f} instead of +{first.loss:.1f} % perplexity"
+    return Reason("idle-gpus", f"{names}: #{config.rank} ({config.variant}) uses more GPUs, {what}")
