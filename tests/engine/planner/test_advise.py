@@ -429,6 +429,12 @@ def test_of_several_variants_from_a_drive_the_best_trade_comes_first_and_the_oth
     assert fast.speed[-1].tg_tps > balanced.speed[-1].tg_tps, "RAM lacks less of it"
 
 
+def test_of_many_variants_from_a_drive_the_fastest_is_shown_too() -> None:
+    configs = ask(R1, R1_MIX, LARGER, "iq3_xxs", "q3_k_m", "iq4_xs", hardware=R1_DESKTOP).configs
+    assert len(configs) == 4
+    assert R1_MIX in {config.variant for config in configs}, "what RAM nearly holds is three times as fast"
+
+
 def test_the_check_of_a_config_from_a_drive_gives_its_speed_and_says_that_it_runs_from_the_drive() -> None:
     body = ask(R1, LARGER, hardware=R1_DESKTOP)
     (config,) = body.configs
