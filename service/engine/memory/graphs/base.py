@@ -12,6 +12,7 @@ from service.engine.memory.graph import GraphBuilder, Node, Slot
 from service.engine.memory.spec import GraphSpec
 from service.engine.model import Model
 
+Hidden: TypeAlias = Literal["", "raw", "normed"]
 Gating: TypeAlias = Literal["softmax", "sigmoid", "weight", "softplus"]
 
 _MAX_EXPERTS_USED = 64
@@ -34,7 +35,14 @@ def family_of(model: Model, families: Collection[str]) -> str:
 
 
 class ModelGraph(GraphBuilder):
-    """A graph under construction for one model and spec. Sizes carry llama.cpp's names (n_embd, n_head, …)."""
+    """A graph under construction for one model and spec. Sizes carry llama.cpp's names (n_embd, n_head, …).
+
+    `positions`: the input that tokens are rotated by. `ids`: that with the rows that logits are wanted for.
+    """
+
+    positions: Node
+    ids: Node
+    hidden: Hidden = ""  # which hidden states, before or after the last norm, are an output: those of all rows
 
     def __init__(self, model: Model, spec: GraphSpec) -> None:
         super().__init__()
@@ -117,6 +125,23 @@ class ModelGraph(GraphBuilder):
             return self.cast(self.input("f32", *ne), "f16")
         return self.input("f16" if self.spec.flash_attn else "f32", *ne)
 
+    # -- small parts ---------------------------------------------------------------------------------------------
+
+    def rope(self, x: Node, factors: Node | None = None) -> Node:
+        """Return x rotated by its positions."""
+        return self.new("ROPE", x.kind, x.ne, x, self.positions, factors)
+
+    def last_rows(self, layer: int, *tensors: Node) -> tuple[Node, ...]:
+        """In the last layer, return only the rows that logits are wanted for."""
+        if layer != self.n_layer - 1 or self.hidden:
+            return tensors
+        return tuple(self.get_rows(t, self.ids) for t in tensors)
+
+    def with_residual(self, layer: int, y: Node, x: Node) -> Node:
+        """Return y added to the residual x, in the last layer in the wanted rows only."""
+        y, x = self.last_rows(layer, y, x)
+        return self.add(y, x)
+
     # -- caches --------------------------------------------------------------------------------------------------
 
     def cache(self, layer: int) -> tuple[Node, ...]:
@@ -170,6 +195,33 @@ class ModelGraph(GraphBuilder):
         default = 2 if architecture(self.model.architecture).sigmoid_router else 1
         function = self.model.int_value("expert_gating_func", default)
         return "sigmoid" if function == 2 else "softplus" if function == _SQRT_SOFTPLUS else "softmax"
+
+    def chances(self, layer: int, logits: Node, gating: Gating) -> Node:
+        """Return what the router makes of its logits; with softplus before the root is taken."""
+        bias = self.optional(layer, "ffn_gate_inp.bias")
+        if bias is not None:
+            logits = self.add(logits, bias)
+        return logits if gating == "weight" else self.apply("SOFT_MAX" if gating == "softmax" else "UNARY", logits)
+
+    def expert_weights(self, chances: Node, ids: Node, gating: Gating, *, norm: bool, scale: bool) -> Node:
+        """Return the weights [1, used, tokens] of the chosen experts, made to sum up to 1 (`norm`), and scaled."""
+        (n_expert, n_tokens), used = chances.ne[:2], ids.ne[0]
+        weights = self.get_rows(self.reshape(chances, 1, n_expert, n_tokens), ids)
+        if gating == "weight":
+            weights = self.apply("SOFT_MAX", self.reshape(weights, used, n_tokens))
+            weights = self.reshape(weights, 1, used, n_tokens)
+        if norm:
+            weights = self.reshape(weights, used, n_tokens)
+            total = self.guarded(self.new("SUM_ROWS", "f32", (1, n_tokens), weights))
+            weights = self.reshape(self.apply("DIV", weights, total), 1, used, n_tokens)
+        if scale:
+            weights = self.apply("SCALE", weights)
+        self.expand(weights)
+        return weights
+
+    def guarded(self, total: Node) -> Node:
+        """Return a sum of weights that is kept off zero."""
+        return self.apply("CLAMP", total)
 
     def limited(self, key: str, layer: int) -> bool:
         """Whether the header's `key`, a number or one a layer, is above zero for `layer`."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from service.engine.engines.ik_llama_cpp.graphs import compressed, gemma, gqa, granite, hybrid, latent, windows
+from service.engine.engines.ik_llama_cpp.graphs import compressed, gemma, gqa, hybrid, latent, windows
 from service.engine.engines.ik_llama_cpp.graphs.blocks import IkGraph
 from service.engine.engines.ik_llama_cpp.graphs.split import SplitGraph
 from service.engine.memory.finish import finish
@@ -21,7 +21,6 @@ ARCHITECTURES: dict[str, Callable[[IkGraph], None]] = (
     | gemma.ARCHITECTURES
     | latent.ARCHITECTURES
     | hybrid.ARCHITECTURES
-    | granite.ARCHITECTURES
     | compressed.ARCHITECTURES
 )
 

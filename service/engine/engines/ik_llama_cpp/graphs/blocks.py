@@ -23,6 +23,7 @@ class IkGraph(ModelGraph):
     def begin(self, n_axes: int = 1) -> Node:
         """Return the embedded tokens [n_embd, n_tokens]; `n_axes`: positions a token, 4 for M-RoPE."""
         self.tokens = self.input("i32", self.n_tokens)
+        self.ids = self.input("i32", self.spec.n_outputs)
         self.positions = self.input("i32", self.n_tokens * n_axes)
         return self.get_rows(self.required("token_embd.weight"), self.tokens)
 
@@ -37,10 +38,6 @@ class IkGraph(ModelGraph):
         """Return the input that says which tokens a token attends to: [n_kv, n_tokens], padded."""
         return self.mask_input(self.n_kv, pad(self.n_tokens, self.spec.rules.mask_padding))
 
-    def output_ids(self) -> Node:
-        """Return the input with the rows that logits are wanted for."""
-        return self.input("i32", self.spec.n_outputs)
-
     # -- small parts ---------------------------------------------------------------------------------------------
 
     def norm(self, x: Node, weight: Node | None) -> Node:
@@ -49,16 +46,9 @@ class IkGraph(ModelGraph):
             return self.mul(self.apply("NORM", x), weight)
         return self.apply("RMS_NORM", x) if weight is None else self.apply("FUSED_RMS_NORM", x, weight)
 
-    def rope(self, x: Node, factors: Node | None = None) -> Node:
-        """Return x rotated by its positions."""
-        return self.new("ROPE", x.kind, x.ne, x, self.positions, factors)
-
-    def last_rows(self, layer: int, ids: Node | None, *tensors: Node) -> tuple[Node, ...]:
-        """In the last layer, return only the rows that logits are wanted for; `ids` is made there if None."""
-        if layer != self.n_layer - 1:
-            return tensors
-        ids = ids or self.output_ids()
-        return tuple(self.get_rows(t, ids) for t in tensors)
+    def normed(self, layer: int, part: str, x: Node) -> Node:
+        """Return x after the norm `blk.<layer>.<part>`. Raises MissingTensor."""
+        return self.norm(x, self.weight(layer, f"{part}.weight"))
 
     # -- attention -----------------------------------------------------------------------------------------------
 
@@ -212,14 +202,14 @@ class IkGraph(ModelGraph):
         return self.mul_mat(self.view(v, (v.ne[0], v.ne[1], 1), (v.nb[1], v.nb[2])), scores)
 
     def standard_attention(
-        self, layer: int, x: Node, mask: Node, ids: Node | None, factors: Node | None = None, *,
-        sinks: Node | None = None, rope: bool = True, crop: bool = True, q_scale: Node | None = None,
+        self, layer: int, x: Node, mask: Node, factors: Node | None = None, *, sinks: Node | None = None,
+        rope: bool = True, crop: bool = True, q_scale: Node | None = None,
     ) -> Node:  # fmt: skip
-        """Norm, attention and the residual; in the last layer only the rows of `ids`, unless not to be cropped yet.
+        """Norm, attention and the residual; in the last layer only the wanted rows, unless not to be cropped yet.
 
         `q_scale`: what queries are multiplied with.
         """
-        normed = self.norm(x, self.weight(layer, "attn_norm.weight"))
+        normed = self.normed(layer, "attn_norm", x)
         q, k, v = self.query_key_value(layer, normed)
         if self.scaled_values:
             v = self.apply("SCALE", v)
@@ -230,22 +220,18 @@ class IkGraph(ModelGraph):
         gate = self.optional(layer, "attn_gate.weight")
         out = self.attend(layer, q, k, v, mask, sinks, project=gate is None)
         if gate is not None:
-            out = self.mul_mat(
-                self.weight(layer, "attn_output.weight"), self._gated_heads(layer, out, self.mul_mat(gate, normed))
-            )
-        if crop:
-            out, x = self.last_rows(layer, ids, out, x)
-        return self.add(out, x)
+            out = self._gated_heads(layer, out, self.mul_mat(gate, normed))
+            out = self.mul_mat(self.weight(layer, "attn_output.weight"), out)
+        return self.with_residual(layer, out, x) if crop else self.add(out, x)
 
-    def attention_normed_at_once(self, layer: int, x: Node, mask: Node, ids: Node) -> Node:
+    def attention_normed_at_once(self, layer: int, x: Node, mask: Node) -> Node:
         """MiniMax: Q and K are normed over all heads at once, before they are split into heads."""
-        facts, y = self.layer(layer), self.norm(x, self.weight(layer, "attn_norm.weight"))
+        facts, y = self.layer(layer), self.normed(layer, "attn_norm", x)
         q, k, v = (self.mul_mat(self.weight(layer, f"attn_{part}.weight"), y) for part in "qkv")
         q, k = (self.norm(t, self.weight(layer, f"attn_{part}_norm.weight")) for part, t in (("q", q), ("k", k)))
         q = self.reshape(q, facts.head_dim_k, facts.n_head, self.n_tokens)
         k = self.reshape(k, facts.head_dim_k, facts.n_head_kv, self.n_tokens)
-        out, x = self.last_rows(layer, ids, self.attend(layer, self.rope(q), self.rope(k), v, mask), x)
-        return self.add(out, x)
+        return self.with_residual(layer, self.attend(layer, self.rope(q), self.rope(k), v, mask), x)
 
     scaled_values = False  # MiMo V2 scales V before it is stored
     soft_plus_gates = False  # Laguna: gates by softplus, not fused with the product
@@ -323,32 +309,15 @@ class IkGraph(ModelGraph):
         from_logits: bool,
     ) -> tuple[Node, Node]:  # fmt: skip
         """Return the chosen experts' ids [used, tokens] and weights [1, used, tokens]."""
-        n_expert, used, n_tokens = logits.ne[0], self.n_expert_used, logits.ne[1]
-        bias = self.optional(layer, "ffn_gate_inp.bias")
-        if bias is not None:
-            logits = self.add(logits, bias)
-        chances = logits
-        if gating != "weight":
-            chances = self.apply("SOFT_MAX" if gating == "softmax" else "UNARY", logits)
+        chances = self.chances(layer, logits, gating)
         if ids is None:
             correction = self.optional(layer, "exp_probs_b.bias")
             chosen = logits if from_logits else chances if correction is None else self.add(chances, correction)
             order = self.new("ARGSORT", "i32", chosen.ne, chosen)
-            ids = self.view(order, (used, n_tokens), order.nb[1:])
-        weights = self.get_rows(self.reshape(chances, 1, n_expert, n_tokens), ids)
-        if gating == "weight":
-            weights = self.apply("SOFT_MAX", self.reshape(weights, used, n_tokens))
-            weights = self.reshape(weights, 1, used, n_tokens)
-        if norm_weights:
-            weights = self.reshape(weights, used, n_tokens)
-            total = self._guarded(self.new("SUM_ROWS", "f32", (1, n_tokens), weights))
-            weights = self.reshape(self.apply("DIV", weights, total), 1, used, n_tokens)
-        if scale:
-            weights = self.apply("SCALE", weights)
-        self.expand(weights)
-        return ids, weights
+            ids = self.view(order, (self.n_expert_used, chosen.ne[1]), order.nb[1:])
+        return ids, self.expert_weights(chances, ids, gating, norm=norm_weights, scale=scale)
 
-    def _guarded(self, total: Node) -> Node:
+    def guarded(self, total: Node) -> Node:
         """Step, Ling and Laguna keep the sum of weights off zero (ik llama-build-context.cpp, llm_build_moe_ffn)."""
         if self.model.architecture in ("step35", "bailingmoe2", "bailingmoe3"):
             return self.apply("SCALE", total)
@@ -385,18 +354,45 @@ class IkGraph(ModelGraph):
         self, layer: int, x: Node, gating: Gating, *, norm_weights: bool, scale: bool = False, add_input: bool = True
     ) -> Node:  # fmt: skip
         """Norm, routed experts, the residual, and the shared expert if there is one."""
-        norms = ("ffn_norm.weight", "post_attention_norm.weight", "attn_norm.weight")
-        y = self.norm(x, self.first_of(layer, *norms))
+        y = self.normed_for_experts(layer, x)
         out = self.routed_experts(layer, y, gating, norm_weights=norm_weights, scale=scale)
         out = self.add(out, x) if add_input else out
         self.expand(out)
         if self.optional(layer, "ffn_up_shexp.weight") is None:
             return out
-        shared = self.shared_expert(layer, y)
-        router = self.optional(layer, "ffn_gate_inp_shexp.weight")
-        if router is not None:
-            opened = self.apply("UNARY", self.new("MUL_MAT", "f32", (1, y.ne[1]), router, y))
-            shared = self.mul(shared, opened)
-        out = self.add(out, shared)
+        out = self.add(out, self.gated_shared_expert(layer, y))
         self.expand(out)
         return out
+
+    def normed_for_experts(self, layer: int, x: Node) -> Node:
+        """Return x after the norm that the experts read. Raises MissingTensor."""
+        return self.norm(x, self.first_of(layer, "ffn_norm.weight", "post_attention_norm.weight", "attn_norm.weight"))
+
+    def gated_shared_expert(self, layer: int, y: Node) -> Node:
+        """The shared expert, behind its gate if it has one."""
+        shared, router = self.shared_expert(layer, y), self.optional(layer, "ffn_gate_inp_shexp.weight")
+        if router is None:
+            return shared
+        return self.mul(shared, self.apply("UNARY", self.new("MUL_MAT", "f32", (1, y.ne[1]), router, y)))
+
+    def experts_or_dense(self, layer: int, x: Node, gating: Gating | None = None) -> Node:
+        """Norm, experts or the dense layer, and the residual.
+
+        `gating`: the router's, whose weights are normed and not scaled; None: all as the header says.
+        """
+        if not self.layer(layer).moe:
+            norm = self.first_of(layer, "ffn_norm.weight", "post_attention_norm.weight")
+            return self.feed_forward(layer, x, norm, add_input=True)
+        if gating is not None:
+            return self.expert_layer(layer, x, gating, norm_weights=True)
+        norm_weights, scale = self.expert_weights_norm, self.expert_weights_scale
+        return self.expert_layer(layer, x, self.gating, norm_weights=norm_weights, scale=scale)
+
+    def shared_before_residual(self, layer: int, h: Node) -> Node:
+        """Norm, feed-forward and the residual; the shared expert is added to the routed ones first."""
+        y = self.normed(layer, "ffn_norm", h)
+        if not self.layer(layer).moe:
+            return self.add(self.feed_forward(layer, y), h)
+        norm, scale = self.expert_weights_norm, self.expert_weights_scale
+        routed = self.routed_experts(layer, y, self.gating, norm_weights=norm, scale=scale)
+        return self.add(self.add(routed, self.shared_expert(layer, y)), h)

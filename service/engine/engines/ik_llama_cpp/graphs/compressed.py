@@ -41,12 +41,12 @@ def deepseek4(g: IkGraph) -> None:
     x = g.new("REPEAT", "f32", (n_embd, streams, n), g.reshape(x, n_embd, 1, n))
     for i in g.layers():
         mixed = _Mixed(g, i, "attn", x)
-        y = g.norm(mixed.out, g.weight(i, "attn_norm.weight"))
+        y = g.normed(i, "attn_norm", mixed.out)
         x = mixed.back(_Attention(g, i, inputs).build(y))
         mixed = _Mixed(g, i, "ffn", x)
-        x = mixed.back(_experts(g, i, g.norm(mixed.out, g.weight(i, "ffn_norm.weight"))))
+        x = mixed.back(_experts(g, i, g.normed(i, "ffn_norm", mixed.out)))
     if g.spec.n_outputs != n:
-        flat = g.get_rows(g.reshape(x, n_embd * streams, n), g.output_ids())
+        flat = g.get_rows(g.reshape(x, n_embd * streams, n), g.ids)
         x = g.reshape(flat, n_embd, streams, g.spec.n_outputs)
     g.finish(_head_input(g, x))
 

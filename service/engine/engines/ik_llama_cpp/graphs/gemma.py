@@ -18,13 +18,12 @@ def gemma3(g: IkGraph) -> None:
     x = g.apply("SCALE", x)
     full, window = g.mask(), g.mask()
     for i in g.layers():
-        q, k, v = g.query_key_value(i, g.norm(x, g.weight(i, "attn_norm.weight")))
+        q, k, v = g.query_key_value(i, g.normed(i, "attn_norm", x))
         y = g.attend(i, g.rope(q), g.rope(k), v, window if g.layer(i).n_swa else full)
-        y = g.norm(y, g.weight(i, "post_attention_norm.weight"))
-        y, x = g.last_rows(i, None, y, x)
-        h = g.add(y, x)
+        y = g.normed(i, "post_attention_norm", y)
+        h = g.with_residual(i, y, x)
         y = g.feed_forward(i, h, g.weight(i, "ffn_norm.weight"))
-        x = g.add(g.norm(y, g.weight(i, "post_ffw_norm.weight")), h)
+        x = g.add(g.normed(i, "post_ffw_norm", y), h)
     g.finish(x)
 
 
@@ -34,31 +33,30 @@ def gemma2(g: IkGraph) -> None:
     x = g.apply("SCALE", g.begin())
     full, window = g.mask(), g.mask()
     for i in g.layers():
-        q, k, v = g.query_key_value(i, g.norm(x, g.weight(i, "attn_norm.weight")))
+        q, k, v = g.query_key_value(i, g.normed(i, "attn_norm", x))
         q, k = g.apply("SCALE", g.rope(q)), g.rope(k)
         y = g.attend(i, q, k, v, full if i % 2 else window)
-        y, x = g.last_rows(i, None, g.norm(y, g.weight(i, "post_attention_norm.weight")), x)
-        h = g.add(y, x)
+        h = g.with_residual(i, g.normed(i, "post_attention_norm", y), x)
         y = g.feed_forward(i, h, g.weight(i, "ffn_norm.weight"))
-        x = g.add(g.norm(y, g.weight(i, "post_ffw_norm.weight")), h)
+        x = g.add(g.normed(i, "post_ffw_norm", y), h)
     g.finish(x, soft_cap=True)
 
 
 def gemma4(g: IkGraph) -> None:
     """gemma4: heads by kind of layer, shared caches, V from K where it is left out, experts alongside a dense layer."""
     x = g.apply("SCALE", g.begin())
-    full, window, ids = g.mask(), g.mask(), g.output_ids()
+    full, window = g.mask(), g.mask()
     inputs = _inputs_by_layer(g, x)
     for i in g.layers():
-        y, x = _attention(g, i, x, window if g.layer(i).n_swa else full, ids)
+        y, x = _attention(g, i, x, window if g.layer(i).n_swa else full)
         h = g.add(y, x)
         x = _feed_forward(g, i, h)
         if inputs is not None:
             own = g.view(inputs, inputs.ne[:2], inputs.nb[1:2])
-            (own,) = g.last_rows(i, ids, own)
+            (own,) = g.last_rows(i, own)
             gate = g.mul_mat(g.weight(i, "inp_gate.weight"), x)
             y = g.mul_mat(g.weight(i, "proj.weight"), g.new("FUSED_MUL_UNARY", "f32", gate.ne, gate, own))
-            x = g.add(x, g.norm(y, g.weight(i, "post_norm.weight")))
+            x = g.add(x, g.normed(i, "post_norm", y))
         scale = g.optional(i, "layer_output_scale.weight")
         x = x if scale is None else g.mul(x, scale)
     g.finish(x, soft_cap=True)
@@ -78,9 +76,9 @@ def _inputs_by_layer(g: IkGraph, x: Node) -> Node | None:
     return g.cont(g.swap_heads(g.apply("SCALE", g.add(made, looked_up))))
 
 
-def _attention(g: IkGraph, layer: int, x: Node, mask: Node, ids: Node) -> tuple[Node, Node]:
+def _attention(g: IkGraph, layer: int, x: Node, mask: Node) -> tuple[Node, Node]:
     """Return what is attended to, normed, and the residual, of the wanted rows."""
-    facts, y = g.layer(layer), g.norm(x, g.weight(layer, "attn_norm.weight"))
+    facts, y = g.layer(layer), g.normed(layer, "attn_norm", x)
     factors = None if facts.n_swa else g.rope_factors(layer)
     k = v = None
     if cache_owner(g.model, facts) == layer and g.optional(layer, "attn_v.weight") is not None:
@@ -88,14 +86,14 @@ def _attention(g: IkGraph, layer: int, x: Node, mask: Node, ids: Node) -> tuple[
         v = g.apply("RMS_NORM", g.reshape(v, facts.head_dim_v, facts.n_head_kv, g.n_tokens))
     else:
         q = g.reshape(g.mul_mat(g.weight(layer, "attn_q.weight"), y), facts.head_dim_k, facts.n_head, g.n_tokens)
-        q = g.norm(q, g.weight(layer, "attn_q_norm.weight"))
+        q = g.normed(layer, "attn_q_norm", q)
         if cache_owner(g.model, facts) == layer:
             joint = g.mul_mat(g.weight(layer, "attn_k.weight"), y)
             k, v = (g.reshape(joint, facts.head_dim_k, facts.n_head_kv, g.n_tokens) for _ in range(2))
-            k, v = g.norm(k, g.weight(layer, "attn_k_norm.weight")), g.apply("RMS_NORM", v)
+            k, v = g.normed(layer, "attn_k_norm", k), g.apply("RMS_NORM", v)
     k = None if k is None else g.rope(k, factors)
-    out, x = g.last_rows(layer, ids, g.attend(layer, g.rope(q, factors), k, v, mask), x)
-    return g.norm(out, g.weight(layer, "post_attention_norm.weight")), x
+    out, x = g.last_rows(layer, g.attend(layer, g.rope(q, factors), k, v, mask), x)
+    return g.normed(layer, "post_attention_norm", out), x
 
 
 def _feed_forward(g: IkGraph, layer: int, h: Node) -> Node:
@@ -103,7 +101,7 @@ def _feed_forward(g: IkGraph, layer: int, h: Node) -> Node:
     dense = g.feed_forward(layer, h, g.weight(layer, "ffn_norm.weight"))
     if not g.layer(layer).moe:
         return g.add(g.norm(dense, post), h)
-    y = g.norm(h, g.weight(layer, "pre_ffw_norm_2.weight"))
+    y = g.normed(layer, "pre_ffw_norm_2", h)
     logits = g.mul_mat(g.weight(layer, "ffn_gate_inp.weight"), g.norm(h, g.weight(layer, "ffn_gate_inp.scale")))
     experts = g.routed_experts(layer, y, "softmax", norm_weights=True, logits=logits)
     norms = [g.weight(layer, f"post_ffw_norm_{n}.weight") for n in (1, 2)]

@@ -1,4 +1,4 @@
-"""ik_llama.cpp: full attention with grouped heads, dense or with experts.
+"""ik_llama.cpp: full attention with grouped heads, dense or with experts; Granite.
 
 Sources: ik src/graphs/build_{llama,qwen2,qwen3,glm4,minimaxm2,ernie45,hunyuan,seedoss,smollm3,phi3,deci,grok}.cpp.
 """
@@ -6,22 +6,60 @@ Sources: ik src/graphs/build_{llama,qwen2,qwen3,glm4,minimaxm2,ernie45,hunyuan,s
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 from service.engine.engines.ik_llama_cpp.graphs.blocks import IkGraph
 from service.engine.memory.graph import Node
+from service.engine.memory.graphs.base import Gating
 
 
 def llama(g: IkGraph) -> None:
     """llama, qwen3: dense or with experts in parallel to the residual; rope factors where the file has them."""
-    x, mask, ids = g.begin(), g.mask(), g.output_ids()
+    x, mask = g.begin(), g.mask()
     for i in g.layers():
-        x = g.standard_attention(i, x, mask, ids, g.rope_factors(i))
-        norm = g.weight(i, "ffn_norm.weight")
-        if g.layer(i).moe:
-            y = g.norm(x, norm)
-            x = g.add(g.routed_experts(i, y, "softmax", norm_weights=True), y)
-        else:
-            x = g.feed_forward(i, x, norm, add_input=True)
+        x = _experts_in_parallel(g, i, g.standard_attention(i, x, mask, g.rope_factors(i)))
+    g.finish(x)
+
+
+def _experts_in_parallel(g: IkGraph, layer: int, x: Node) -> Node:
+    norm = g.weight(layer, "ffn_norm.weight")
+    if not g.layer(layer).moe:
+        return g.feed_forward(layer, x, norm, add_input=True)
+    y = g.norm(x, norm)
+    return g.add(g.routed_experts(layer, y, "softmax", norm_weights=True), y)
+
+
+def granite(g: IkGraph) -> None:
+    """granite, granitemoe: as llama; embeddings, queries, logits and the residual stream behind each part are scaled.
+
+    All four scales must be in the file (ik src/llama-hparams.cpp:1343).
+    """
+    x, mask = g.apply("SCALE", g.begin()), g.mask()
+    for i in g.layers():
+        x = g.apply("SCALE", _scaled_attention(g, i, x, mask))
+        x = g.apply("SCALE", _experts_in_parallel(g, i, x))
+    g.finish(x, scale=True)
+
+
+def _scaled_attention(g: IkGraph, layer: int, x: Node, mask: Node) -> Node:
+    """As llama's, but the queries are scaled before they are split into heads."""
+    facts, factors = g.layer(layer), g.rope_factors(layer)
+    y = g.normed(layer, "attn_norm", x)
+    q, k, v = (g.mul_mat(g.weight(layer, f"attn_{part}.weight"), y) for part in "qkv")
+    g.expand(q, k, v)
+    q = g.reshape(g.apply("SCALE", q), facts.head_dim_k, facts.n_head, g.n_tokens)
+    k = g.reshape(k, facts.head_dim_k, facts.n_head_kv, g.n_tokens)
+    return g.with_residual(layer, g.attend(layer, g.rope(q, factors), g.rope(k, factors), v, mask), x)
+
+
+def standard(g: IkGraph, *, gating: Gating | None = None, n_axes: int = 1) -> None:
+    """Attention, then experts, routed by `gating` or as the header says, or a dense layer.
+
+    minimax-m3 too: its attention is full, for the engine has no indexer. The next-token layer of glm4moe does not run.
+    """
+    x, mask = g.begin(n_axes), g.mask()
+    for i in g.layers():
+        x = g.experts_or_dense(i, g.standard_attention(i, x, mask), gating)
     g.finish(x)
 
 
@@ -29,52 +67,33 @@ def mistral3(g: IkGraph) -> None:
     """mistral3 (Ministral 3), dense: queries are scaled by position where the header has a temperature."""
     x = g.begin()
     scale = g.input("f32", 1, 1, g.n_tokens) if g.given("attention.temperature_scale") else None
-    mask, ids = g.mask(), g.output_ids()
+    mask = g.mask()
     for i in g.layers():
-        x = g.standard_attention(i, x, mask, ids, g.rope_factors(i), q_scale=scale)
+        x = g.standard_attention(i, x, mask, g.rope_factors(i), q_scale=scale)
         x = g.feed_forward(i, x, g.weight(i, "ffn_norm.weight"), add_input=True)
     g.finish(x)
 
 
-def qwen2(g: IkGraph) -> None:
-    """qwen2: biased Q, K and V; the rows of the logits are chosen in the last layer."""
+def sequential(g: IkGraph, *, late: bool = False, without_rope: int = 0) -> None:
+    """qwen2, ernie4_5 (`late`: Q, K and V are expanded where they are stored), smollm3: dense, with plain residuals.
+
+    `without_rope`: every how many layers one has no rope.
+    """
     x, mask = g.begin(), g.mask()
     for i in g.layers():
-        q, k, v = g.query_key_value(i, g.norm(x, g.weight(i, "attn_norm.weight")))
-        out = g.attend(i, g.rope(q), g.rope(k), v, mask)
-        out, x = g.last_rows(i, None, out, x)
-        h = g.add(out, x)
+        q, k, v = (g.products if late else g.query_key_value)(i, g.normed(i, "attn_norm", x))
+        if not without_rope or (i + 1) % without_rope:
+            q, k = g.rope(q), g.rope(k)
+        h = g.with_residual(i, g.attend(i, q, k, v, mask), x)
         x = g.add(g.feed_forward(i, h, g.weight(i, "ffn_norm.weight")), h)
-    g.finish(x)
-
-
-def qwen3_moe(g: IkGraph) -> None:
-    """qwen3moe: experts in every layer, Q and K normed head by head."""
-    x, mask = g.begin(), g.mask()
-    for i in g.layers():
-        x = g.standard_attention(i, x, mask, None)
-        x = g.expert_layer(i, x, "softmax", norm_weights=True)
     g.finish(x)
 
 
 def minimax_m2(g: IkGraph) -> None:
     """Q and K are normed over all heads at once, before they are split into heads."""
-    x, ids, mask = g.begin(), g.output_ids(), g.mask()
+    x, mask = g.begin(), g.mask()
     for i in g.layers():
-        x = g.attention_normed_at_once(i, x, mask, ids)
-        x = g.expert_layer(i, x, g.gating, norm_weights=True)
-    g.finish(x)
-
-
-def minimax_m3(g: IkGraph) -> None:
-    """minimax-m3: dense layers first, then experts and a shared one. Attention is full: the engine has no indexer."""
-    x, ids, mask = g.begin(), g.output_ids(), g.mask()
-    for i in g.layers():
-        x = g.standard_attention(i, x, mask, ids)
-        if g.layer(i).moe:
-            x = g.expert_layer(i, x, g.gating, norm_weights=g.expert_weights_norm, scale=g.expert_weights_scale)
-        else:
-            x = g.feed_forward(i, x, g.weight(i, "ffn_norm.weight"), add_input=True)
+        x = g.experts_or_dense(i, g.attention_normed_at_once(i, x, mask), g.gating)
     g.finish(x)
 
 
@@ -83,10 +102,10 @@ def grok(g: IkGraph) -> None:
     g.caps_scores = True
     x, mask = g.apply("SCALE", g.begin()), g.mask()
     for i in g.layers():
-        q, k, v = g.query_key_value(i, g.norm(x, g.weight(i, "attn_norm.weight")))
-        out, x = g.last_rows(i, None, g.attend(i, g.rope(q), g.rope(k), v, mask), x)
-        h = g.add(g.norm(out, g.weight(i, "attn_output_norm.weight")), x)
-        y = g.norm(h, g.weight(i, "ffn_norm.weight"))
+        q, k, v = g.query_key_value(i, g.normed(i, "attn_norm", x))
+        out, x = g.last_rows(i, g.attend(i, g.rope(q), g.rope(k), v, mask), x)
+        h = g.add(g.normed(i, "attn_output_norm", out), x)
+        y = g.normed(i, "ffn_norm", h)
         out = g.routed_experts(i, y, "softmax", norm_weights=True)
         if g.optional(i, "ffn_up.weight") is not None:
             out = g.apply("SCALE", g.add(g.feed_forward(i, y), out))
@@ -94,71 +113,13 @@ def grok(g: IkGraph) -> None:
     g.finish(x, scale=True, soft_cap=g.given("final_logit_softcapping"))
 
 
-def glm4_moe(g: IkGraph) -> None:
-    """glm4moe: dense layers first, then experts and a shared one; the next-token layer does not run."""
-    x, mask, ids = g.begin(), g.mask(), g.output_ids()
-    for i in g.layers():
-        x = g.standard_attention(i, x, mask, ids)
-        if g.layer(i).moe:
-            x = g.expert_layer(i, x, g.gating, norm_weights=g.expert_weights_norm, scale=g.expert_weights_scale)
-        else:
-            x = g.feed_forward(i, x, g.weight(i, "post_attention_norm.weight"), add_input=True)
-    g.finish(x)
-
-
-def seed_oss(g: IkGraph) -> None:
-    """seed_oss: as llama, the norm before the feed-forward under another name."""
-    x, ids, mask = g.begin(), g.output_ids(), g.mask()
-    for i in g.layers():
-        x = g.standard_attention(i, x, mask, ids)
-        x = g.feed_forward(i, x, g.weight(i, "post_attention_norm.weight"), add_input=True)
-    g.finish(x)
-
-
-def ernie4_5_moe(g: IkGraph) -> None:
-    """ernie4_5-moe, hunyuan-moe: dense layers first if any, then experts and shared ones, by soft max."""
-    x, mask, ids = g.begin(), g.mask(), g.output_ids()
-    for i in g.layers():
-        x = g.standard_attention(i, x, mask, ids)
-        if g.layer(i).moe:
-            x = g.expert_layer(i, x, "softmax", norm_weights=True)
-        else:
-            x = g.feed_forward(i, x, g.weight(i, "ffn_norm.weight"), add_input=True)
-    g.finish(x)
-
-
-def ernie4_5(g: IkGraph) -> None:
-    """ernie4_5: Q, K and V are expanded only where they are stored."""
-    x, mask, ids = g.begin(), g.mask(), g.output_ids()
-    for i in g.layers():
-        q, k, v = g.products(i, g.norm(x, g.weight(i, "attn_norm.weight")))
-        out, x = g.last_rows(i, ids, g.attend(i, g.rope(q), g.rope(k), v, mask), x)
-        h = g.add(out, x)
-        x = g.add(g.feed_forward(i, h, g.weight(i, "ffn_norm.weight")), h)
-    g.finish(x)
-
-
-def smollm3(g: IkGraph) -> None:
-    """smollm3: every fourth layer without rope."""
-    x, ids, mask = g.begin(), g.output_ids(), g.mask()
-    for i in g.layers():
-        q, k, v = g.query_key_value(i, g.norm(x, g.weight(i, "attn_norm.weight")))
-        if (i + 1) % 4:
-            q, k = g.rope(q), g.rope(k)
-        out, x = g.last_rows(i, ids, g.attend(i, q, k, v, mask), x)
-        h = g.add(out, x)
-        x = g.add(g.feed_forward(i, h, g.weight(i, "ffn_norm.weight")), h)
-    g.finish(x)
-
-
 def qwen2_moe(g: IkGraph) -> None:
     """qwen2moe: experts whose weights are not normed, and a shared one behind a gate of its own."""
     x, mask = g.begin(), g.mask()
     for i in g.layers():
-        q, k, v = g.query_key_value(i, g.norm(x, g.weight(i, "attn_norm.weight")))
-        out, x = g.last_rows(i, None, g.attend(i, g.rope(q), g.rope(k), v, mask), x)
-        h = g.add(out, x)
-        y = g.norm(h, g.weight(i, "ffn_norm.weight"))
+        q, k, v = g.query_key_value(i, g.normed(i, "attn_norm", x))
+        h = g.with_residual(i, g.attend(i, g.rope(q), g.rope(k), v, mask), x)
+        y = g.normed(i, "ffn_norm", h)
         routed = g.routed_experts(i, y, "softmax", norm_weights=False)
         router = g.new("MUL_MAT", "f32", (1, y.ne[1]), g.weight(i, "ffn_gate_inp_shexp.weight"), y)
         opened = g.apply("DIV", g.apply("UNARY", router), router)
@@ -166,23 +127,13 @@ def qwen2_moe(g: IkGraph) -> None:
     g.finish(x)
 
 
-def qwen3_vl(g: IkGraph) -> None:
-    """qwen3vl: as qwen3, positions on four axes."""
-    x, mask, ids = g.begin(n_axes=4), g.mask(), g.output_ids()
-    for i in g.layers():
-        x = g.standard_attention(i, x, mask, ids)
-        x = g.feed_forward(i, x, g.weight(i, "ffn_norm.weight"), add_input=True)
-    g.finish(x)
-
-
 def qwen3_vl_moe(g: IkGraph) -> None:
     """qwen3vlmoe: positions on four axes; not built of the same blocks as qwen3moe."""
     x, mask = g.begin(n_axes=4), g.mask()
     for i in g.layers():
-        q, k, v = g.query_key_value(i, g.norm(x, g.weight(i, "attn_norm.weight")))
-        out, x = g.last_rows(i, None, g.attend(i, g.rope(q), g.rope(k), v, mask), x)
-        h = g.add(out, x)
-        y = g.norm(h, g.weight(i, "ffn_norm.weight"))
+        q, k, v = g.query_key_value(i, g.normed(i, "attn_norm", x))
+        h = g.with_residual(i, g.attend(i, g.rope(q), g.rope(k), v, mask), x)
+        y = g.normed(i, "ffn_norm", h)
         x = g.add(g.routed_experts(i, y, "softmax", norm_weights=True), h)
     g.finish(x)
 
@@ -191,9 +142,9 @@ def glm4(g: IkGraph) -> None:
     """glm4 (dense): norms behind attention and feed-forward as well as before, gate and up in one weight."""
     x, mask = g.begin(n_axes=g.position_axes), g.mask()
     for i in g.layers():
-        q, k, v = g.products(i, g.norm(x, g.weight(i, "attn_norm.weight")))
-        out, x = g.last_rows(i, None, g.attend(i, g.rope(q), g.rope(k), v, mask), x)
-        h = g.add(g.norm(out, g.weight(i, "post_attention_norm.weight")), x)
+        q, k, v = g.products(i, g.normed(i, "attn_norm", x))
+        out, x = g.last_rows(i, g.attend(i, g.rope(q), g.rope(k), v, mask), x)
+        h = g.add(g.normed(i, "post_attention_norm", out), x)
         y = g.norm(g.feed_forward(i, h, g.weight(i, "ffn_norm.weight")), g.weight(i, "post_ffw_norm.weight"))
         x = g.add(y, h)
     g.finish(x)
@@ -204,10 +155,9 @@ def phi3(g: IkGraph) -> None:
     x, mask = g.begin(), g.mask()
     for i in g.layers():
         factors = g.rope_factors(i)
-        q, k, v = g.query_key_value(i, g.norm(x, g.weight(i, "attn_norm.weight")))
+        q, k, v = g.query_key_value(i, g.normed(i, "attn_norm", x))
         q, k = g.apply("SCALE", g.rope(q, factors)), g.rope(k, factors)
-        out, x = g.last_rows(i, None, g.attend(i, q, k, v, mask), x)
-        h = g.add(out, x)
+        h = g.with_residual(i, g.attend(i, q, k, v, mask), x)
         x = g.add(h, g.feed_forward(i, h, g.weight(i, "ffn_norm.weight")))
     g.finish(x)
 
@@ -218,7 +168,7 @@ def deci(g: IkGraph) -> None:
     for i in g.layers():
         facts, y = g.layer(i), x
         if facts.n_head:
-            y = g.norm(x, g.weight(i, "attn_norm.weight"))
+            y = g.normed(i, "attn_norm", x)
         if facts.n_head and facts.n_head_kv:
             factors = g.rope_factors(i)
             q, k, v = g.query_key_value(i, y)
@@ -228,7 +178,7 @@ def deci(g: IkGraph) -> None:
         norm = g.optional(i, "ffn_norm.weight")
         if norm is None:
             continue
-        y, residual = g.last_rows(i, None, y, x)
+        y, residual = g.last_rows(i, y, x)
         h = g.add(y, residual) if facts.n_head else y
         x = g.add(g.feed_forward(i, h, norm), h)
     g.finish(x)
@@ -236,11 +186,11 @@ def deci(g: IkGraph) -> None:
 
 def bailing2(g: IkGraph) -> None:
     """bailingmoe2 (Ling and Ring 2.0): Q, K and V in one weight, dense layers first, then experts and a shared one."""
-    x, mask, ids = g.begin(), g.mask(), g.output_ids()
+    x, mask = g.begin(), g.mask()
     for i in g.layers():
-        q, k, v = g.query_key_value(i, g.norm(x, g.weight(i, "attn_norm.weight")))
-        out, x = g.last_rows(i, ids, g.attend(i, g.rope(q), g.rope(k), v, mask), x)
-        x = _with_shared_expert(g, i, g.add(out, x))
+        q, k, v = g.query_key_value(i, g.normed(i, "attn_norm", x))
+        out, x = g.last_rows(i, g.attend(i, g.rope(q), g.rope(k), v, mask), x)
+        x = g.shared_before_residual(i, g.add(out, x))
     g.finish(x)
 
 
@@ -248,42 +198,34 @@ def dots1(g: IkGraph) -> None:
     """dots1: Q and K normed head by head, dense layers first, then experts and a shared one."""
     x, mask = g.begin(), g.mask()
     for i in g.layers():
-        q, k, v = g.products(i, g.norm(x, g.weight(i, "attn_norm.weight")))
+        q, k, v = g.products(i, g.normed(i, "attn_norm", x))
         q, k = (g.rope(g.norm(t, g.weight(i, f"attn_{part}_norm.weight"))) for part, t in (("q", q), ("k", k)))
-        out, x = g.last_rows(i, None, g.attend(i, q, k, v, mask), x)
-        x = _with_shared_expert(g, i, g.add(out, x))
+        out, x = g.last_rows(i, g.attend(i, q, k, v, mask), x)
+        x = g.shared_before_residual(i, g.add(out, x))
     g.finish(x)
-
-
-def _with_shared_expert(g: IkGraph, layer: int, h: Node) -> Node:
-    """Norm, feed-forward and the residual; the shared expert is added to the routed ones first."""
-    y = g.norm(h, g.weight(layer, "ffn_norm.weight"))
-    if not g.layer(layer).moe:
-        return g.add(g.feed_forward(layer, y), h)
-    norm, scale = g.expert_weights_norm, g.expert_weights_scale
-    routed = g.routed_experts(layer, y, g.gating, norm_weights=norm, scale=scale)
-    return g.add(g.add(routed, g.shared_expert(layer, y)), h)
 
 
 ARCHITECTURES: dict[str, Callable[[IkGraph], None]] = {
     "bailingmoe2": bailing2,
     "dots1": dots1,
+    "granite": granite,
+    "granitemoe": granite,
     "mistral3": mistral3,
     "llama": llama,
     "qwen3": llama,
-    "qwen2": qwen2,
-    "qwen3moe": qwen3_moe,
-    "glm4moe": glm4_moe,
+    "qwen2": sequential,
+    "qwen3moe": partial(standard, gating="softmax"),
+    "glm4moe": standard,
     "minimax-m2": minimax_m2,
-    "minimax-m3": minimax_m3,
+    "minimax-m3": standard,
     "grok": grok,
-    "seed_oss": seed_oss,
-    "ernie4_5": ernie4_5,
-    "ernie4_5-moe": ernie4_5_moe,
-    "hunyuan-moe": ernie4_5_moe,
-    "smollm3": smollm3,
+    "seed_oss": standard,
+    "ernie4_5": partial(sequential, late=True),
+    "ernie4_5-moe": partial(standard, gating="softmax"),
+    "hunyuan-moe": partial(standard, gating="softmax"),
+    "smollm3": partial(sequential, without_rope=4),
     "qwen2moe": qwen2_moe,
-    "qwen3vl": qwen3_vl,
+    "qwen3vl": partial(standard, n_axes=4),
     "qwen3vlmoe": qwen3_vl_moe,
     "glm4": glm4,
     "phi3": phi3,
@@ -296,19 +238,13 @@ def generic(g: IkGraph) -> None:
 
     For attention models that have no description of their own: led by the tensors they have.
     """
-    x, ids, full, window = g.begin(), g.output_ids(), g.mask(), g.mask()
+    x, full, window = g.begin(), g.mask(), g.mask()
     for i in g.layers():
-        q, k, v = g.query_key_value(i, g.norm(x, g.weight(i, "attn_norm.weight")))
+        q, k, v = g.query_key_value(i, g.normed(i, "attn_norm", x))
         sinks = g.optional(i, "attn_sinks.weight")
         y = g.attend(i, g.rope(q), g.rope(k), v, window if g.layer(i).n_swa else full, sinks)
         post_attention = g.optional(i, "post_attention_norm.weight")
         if post_attention is not None and g.optional(i, "ffn_norm.weight") is not None:
             y = g.norm(y, post_attention)
-        y, x = g.last_rows(i, ids, y, x)
-        x = g.add(y, x)
-        if g.layer(i).moe:
-            x = g.expert_layer(i, x, g.gating, norm_weights=g.expert_weights_norm, scale=g.expert_weights_scale)
-        else:
-            norm = g.first_of(i, "ffn_norm.weight", "post_attention_norm.weight")
-            x = g.feed_forward(i, x, norm, add_input=True)
+        x = g.experts_or_dense(i, g.with_residual(i, y, x))
     g.finish(x)

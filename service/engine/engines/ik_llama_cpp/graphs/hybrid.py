@@ -27,43 +27,35 @@ def qwen35(g: IkGraph) -> None:
 
 
 def _layers(g: IkGraph, x: Node) -> None:
-    ids, mask = g.output_ids(), g.mask()
+    mask = g.mask()
     sequence = g.input("i32", 1, g.n_tokens)
     for i in g.layers():
         if g.layer(i).kind == "recurrent":
-            x = _delta_layer(g, _DeltaNet(g, i), x, sequence, ids)
+            x = _delta_layer(g, _DeltaNet(g, i), x, sequence)
         else:
-            x = _gated_attention(g, i, x, mask, ids)
-        if g.layer(i).moe:
-            x = g.expert_layer(i, x, "softmax", norm_weights=True)
-        else:
-            norm = g.first_of(i, "post_attention_norm.weight", "ffn_norm.weight")
-            x = g.feed_forward(i, x, norm, add_input=True)
+            x = _gated_attention(g, i, x, mask)
+        x = g.experts_or_dense(i, x, "softmax")
     g.finish(x)
 
 
 def bailing3(g: IkGraph) -> None:
     """bailingmoe3 (Ling 3.0): Kimi's delta attention, with latent attention in between; dense layers first."""
     x = g.begin()
-    ids, mask = g.output_ids(), g.mask()
+    mask = g.mask()
     sequence = g.input("i32", 1, g.n_tokens)
     for i in g.layers():
         if g.layer(i).kind == "recurrent":
-            x = _delta_layer(g, _KimiDelta(g, i), x, sequence, ids)
+            x = _delta_layer(g, _KimiDelta(g, i), x, sequence)
         else:
-            out, x = g.last_rows(i, ids, LatentAttention(g, i).build(x, mask), x)
-            x = g.add(out, x)
-        if g.layer(i).moe:
-            x = g.expert_layer(i, x, g.gating, norm_weights=g.expert_weights_norm, scale=g.expert_weights_scale)
-        else:
-            x = g.feed_forward(i, x, g.weight(i, "ffn_norm.weight"), add_input=True)
+            x = g.with_residual(i, LatentAttention(g, i).build(x, mask), x)
+        x = g.experts_or_dense(i, x)
     g.finish(x)
 
 
-def _gated_attention(g: IkGraph, layer: int, x: Node, mask: Node, ids: Node) -> Node:
+def _gated_attention(g: IkGraph, layer: int, x: Node, mask: Node) -> Node:
     """attn_q holds a gate next to each head's query."""
     facts, n = g.layer(layer), g.n_tokens
-    y = g.norm(x, g.weight(layer, "attn_norm.weight"))
+    y = g.normed(layer, "attn_norm", x)
     both, k, v = (g.mul_mat(g.weight(layer, f"attn_{part}.weight"), y) for part in "qkv")
     g.expand(both, k, v)
     strides = (2 * row_size("f32", facts.head_dim_k), both.nb[1])
@@ -71,15 +63,14 @@ def _gated_attention(g: IkGraph, layer: int, x: Node, mask: Node, ids: Node) -> 
     gate = g.view(both, (facts.head_dim_k, facts.n_head, n), strides)
     gate = g.cont(gate, facts.head_dim_k * facts.n_head, n)
     k = g.reshape(k, facts.head_dim_k, facts.n_head_kv, n)
-    q = g.norm(q, g.weight(layer, "attn_q_norm.weight"))
+    q = g.normed(layer, "attn_q_norm", q)
     g.expand(q)
-    k = g.norm(k, g.weight(layer, "attn_k_norm.weight"))
+    k = g.normed(layer, "attn_k_norm", k)
     g.expand(k)
     out = g.attend(layer, g.rope(q), g.rope(k), v, mask, project=False, transpose_v=False)
     out = g.mul(out, g.apply("UNARY", gate))
     out = g.mul_mat(g.weight(layer, "attn_output.weight"), out)
-    out, x = g.last_rows(layer, ids, out, x)
-    return g.add(out, x)
+    return g.with_residual(layer, out, x)
 
 
 class _DeltaNet:
@@ -116,7 +107,7 @@ class _DeltaNet:
         last = g.cont(g.view(convolved, (self.n_conv - 1, self.n_mixed), (self.n_conv * 4,)))
         g.expand(g.copy_into(g.reshape(new_state, n_state, 1), g.view(rows, (n_state, 1), stored.nb[1:2])))
         g.expand(g.copy_into(g.reshape(last, n_conv, 1), g.view(rows, (n_conv, 1), stored.nb[1:2])))
-        normed = g.norm(g.reshape(heads, dim_value, n_value * n), g.weight(self.layer, "ssm_norm.weight"))
+        normed = g.normed(self.layer, "ssm_norm", g.reshape(heads, dim_value, n_value * n))
         gated = g.reshape(self._opened(g.reshape(z, dim_value, n_value * n), normed), dim_value * n_value, n)
         return g.reshape(g.mul_mat(g.first_of(self.layer, "ssm_out.weight", "attn_output.weight"), gated), n_embd, n)
 
@@ -205,10 +196,9 @@ class _KimiDelta(_DeltaNet):
         return self.g.mul(self.g.apply("UNARY", z), out)
 
 
-def _delta_layer(g: IkGraph, delta: _DeltaNet, x: Node, sequence: Node, ids: Node) -> Node:
+def _delta_layer(g: IkGraph, delta: _DeltaNet, x: Node, sequence: Node) -> Node:
     y = g.norm(x, g.weight(delta.layer, "attn_norm.weight"))
-    out, x = g.last_rows(delta.layer, ids, delta.build(y, sequence, x.ne[0]), x)
-    return g.add(out, x)
+    return g.with_residual(delta.layer, delta.build(y, sequence, x.ne[0]), x)
 
 
 ARCHITECTURES: dict[str, Callable[[IkGraph], None]] = {

@@ -15,23 +15,11 @@ from service.engine.units import MIB
 _PROMPT_TOKENS = 128  # from this batch on, modes 2 and 3 expand the latent cache to keys and values
 
 
-def deepseek2(g: IkGraph, *, every_row: bool = False) -> None:
-    """deepseek2: latent attention, dense layers first, then experts and a shared one. `every_row`: of the last too."""
+def deepseek2(g: IkGraph) -> None:
+    """deepseek2: latent attention, dense layers first, then experts and a shared one."""
     x, mask = g.begin(), g.mask()
     for i in g.layers():
-        out = LatentAttention(g, i).build(x, mask)
-        if not every_row:
-            out, x = g.last_rows(i, None, out, x)
-        h = g.add(out, x)
-        y = g.norm(h, g.weight(i, "ffn_norm.weight"))
-        if g.layer(i).moe:
-            routed = g.routed_experts(
-                i, y, g.gating, norm_weights=g.expert_weights_norm, scale=g.expert_weights_scale
-            )  # fmt: skip
-            y = g.add(routed, g.shared_expert(i, y))
-        else:
-            y = g.feed_forward(i, y)
-        x = g.add(y, h)
+        x = g.shared_before_residual(i, g.with_residual(i, LatentAttention(g, i).build(x, mask), x))
     g.finish(x)
 
 
@@ -39,7 +27,8 @@ def glm_dsa(g: IkGraph) -> None:
     """glm-dsa: as deepseek2, for the rows that the indexer would choose are only attended to with `--dsa`."""
     if g.spec.sparse:
         raise MissingTensor("a description of --dsa")
-    deepseek2(g, every_row=g.spec.next_tokens)
+    g.hidden = "raw" if g.spec.next_tokens else ""
+    deepseek2(g)
 
 
 def _halved(n_head: int, size: int, limit: int) -> int:
@@ -63,13 +52,13 @@ class LatentAttention:
     def build(self, x: Node, mask: Node) -> Node:
         """Return what the layer adds to x: projections, cache, attention over the latent, and the output."""
         g, m = self.g, self.mla
-        y = g.norm(x, g.weight(self.layer, "attn_norm.weight"))
+        y = g.normed(self.layer, "attn_norm", x)
         q, latent = self._projections(y)
         q_nope, q_rope, k_rope, compressed = self._parts(q, latent)
         g.expand(q_rope, k_rope)
         q_rope, k_rope = g.rope(q_rope), g.rope(k_rope)
         g.expand(q_rope, k_rope)
-        compressed = g.norm(compressed, g.weight(self.layer, "attn_kv_a_norm.weight"))
+        compressed = g.normed(self.layer, "attn_kv_a_norm", compressed)
         if not g.spec.mla:
             return self._plain(q_nope, q_rope, k_rope, compressed, mask)
         transposed = self._store_transposed(compressed) if g.spec.mla == 1 and not g.spec.flash_attn else None
@@ -93,7 +82,7 @@ class LatentAttention:
         latent = g.mul_mat(g.weight(layer, "attn_kv_a_mqa.weight"), y)
         g.expand(q, latent)
         if low_rank is not None:
-            q = g.mul_mat(g.weight(layer, "attn_q_b.weight"), g.norm(q, g.weight(layer, "attn_q_a_norm.weight")))
+            q = g.mul_mat(g.weight(layer, "attn_q_b.weight"), g.normed(layer, "attn_q_a_norm", q))
         return q, latent
 
     def _merged_projections(self, both: Node) -> tuple[Node, Node]:
@@ -102,7 +91,7 @@ class LatentAttention:
         n_latent = m.kv_lora_rank + m.rope
         q = g.view(both, (both.ne[0] - n_latent, n), (both.nb[1],))
         if g.optional(self.layer, "attn_q_b.weight") is not None:
-            q = g.norm(q, g.weight(self.layer, "attn_q_a_norm.weight"))
+            q = g.normed(self.layer, "attn_q_a_norm", q)
             q = g.mul_mat(g.weight(self.layer, "attn_q_b.weight"), q)
         return q, g.view(both, (n_latent, n), (both.nb[1],))
 

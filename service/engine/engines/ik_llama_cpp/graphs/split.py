@@ -125,19 +125,18 @@ class SplitGraph(IkGraph):
     # -- attention -----------------------------------------------------------------------------------------------
 
     def standard_attention(
-        self, layer: int, x: Node, mask: Node, ids: Node | None, factors: Node | None = None, *,
-        sinks: Node | None = None, rope: bool = True, crop: bool = True, q_scale: Node | None = None,
+        self, layer: int, x: Node, mask: Node, factors: Node | None = None, *, sinks: Node | None = None,
+        rope: bool = True, crop: bool = True, q_scale: Node | None = None,
     ) -> Node:  # fmt: skip
         """Each card attends with its heads; the last one adds the residual."""
         if not self._is_split(layer, "attn_q.weight"):
             return super().standard_attention(
-                layer, x, mask, ids, factors, sinks=sinks, rope=rope, crop=crop, q_scale=q_scale
+                layer, x, mask, factors, sinks=sinks, rope=rope, crop=crop, q_scale=q_scale
             )
-        ids = ids or (self.output_ids() if layer == self.n_layer - 1 else None)
-        ids = ids if crop and layer == self.n_layer - 1 else None
+        ids = self.ids if crop and layer == self.n_layer - 1 else None
         parts: dict[int, Node] = {}
         for card in self._on_each(layer, "attn_q.weight"):
-            y = self.norm(self._input(x), self.weight(layer, "attn_norm.weight"))
+            y = self.normed(layer, "attn_norm", self._input(x))
             own = self.rope_factors(layer) if factors is not None else None
             q, k, v = self._own_heads(layer, y, own, rope=rope, q_scale=q_scale)
             parts[card] = self._attended(layer, y, (q, k, v), mask, ids, biased=not parts)
@@ -171,20 +170,19 @@ class SplitGraph(IkGraph):
         bias = self.optional(layer, "attn_output.bias")
         return self._to_reduce(out if bias is None or not biased else self.add(out, bias))
 
-    def attention_normed_at_once(self, layer: int, x: Node, mask: Node, ids: Node) -> Node:
+    def attention_normed_at_once(self, layer: int, x: Node, mask: Node) -> Node:
         """MiniMax: every card has all of Q and K, which are normed at once, and takes its heads; the first adds x."""
         if not self._is_split(layer, "attn_q.weight"):
-            return super().attention_normed_at_once(layer, x, mask, ids)
-        last = layer == self.n_layer - 1
+            return super().attention_normed_at_once(layer, x, mask)
         parts: dict[int, Node] = {}
         for card in self._on_each(layer, "attn_v.weight"):
             own = self._input(x)
-            q, k, v = self._own_of_all_heads(layer, self.norm(own, self.weight(layer, "attn_norm.weight")))
+            q, k, v = self._own_of_all_heads(layer, self.normed(layer, "attn_norm", own))
             out = self.attend(layer, self.rope(q), self.rope(k), v, mask, project=False)
-            out = self.get_rows(out, ids) if last else out
+            (out,) = self.last_rows(layer, out)
             out = self.mul_mat(self.weight(layer, "attn_output.weight"), out)
             if not parts:
-                out = self.add(out, self.get_rows(own, ids) if last else own)
+                out = self.add(out, *self.last_rows(layer, own))
             parts[card] = self._to_reduce(out)
         return self._sum_of(parts)
 
@@ -226,23 +224,14 @@ class SplitGraph(IkGraph):
             return self._whole_experts(layer, x, gating, norm_weights=norm_weights, scale=scale, add_input=add_input)
         parts: dict[int, Node] = {}
         for card in self._on_each(layer, "ffn_down_exps.weight"):
-            y = self._normed(layer, self._input(x))
+            y = self.normed_for_experts(layer, self._input(x))
             self.spent = frozenset({f"blk.{layer}.ffn_down_exps.bias"} if parts else ())
             self.starts.add(y.index)
             out = self.routed_experts(layer, y, gating, norm_weights=norm_weights, scale=scale)
             if self.optional(layer, "ffn_up_shexp.weight") is not None:
-                out = self.add(out, self._shared(layer, y))
+                out = self.add(out, self.gated_shared_expert(layer, y))
             parts[card] = self._to_reduce(out)
         return self._sum_of(parts, x if add_input else None)
-
-    def _normed(self, layer: int, x: Node) -> Node:
-        return self.norm(x, self.first_of(layer, "ffn_norm.weight", "post_attention_norm.weight", "attn_norm.weight"))
-
-    def _shared(self, layer: int, y: Node) -> Node:
-        shared, router = self.shared_expert(layer, y), self.optional(layer, "ffn_gate_inp_shexp.weight")
-        if router is None:
-            return shared
-        return self.mul(shared, self.apply("UNARY", self.new("MUL_MAT", "f32", (1, y.ne[1]), router, y)))
 
     def _whole_experts(
         self, layer: int, x: Node, gating: Gating, *, norm_weights: bool, scale: bool, add_input: bool
@@ -250,12 +239,13 @@ class SplitGraph(IkGraph):
         """Experts in RAM, with the main card's norm and router; the shared expert may still be split."""
         if not self._is_split(layer, "ffn_down_shexp.weight"):
             return super().expert_layer(layer, x, gating, norm_weights=norm_weights, scale=scale, add_input=add_input)
-        routed = self.routed_experts(layer, self._normed(layer, x), gating, norm_weights=norm_weights, scale=scale)
+        y = self.normed_for_experts(layer, x)
+        routed = self.routed_experts(layer, y, gating, norm_weights=norm_weights, scale=scale)
         routed = self.add(routed, x) if add_input else routed
         self.expand(routed)
         parts: dict[int, Node] = {}
         main = self._main_of(self.cuts[f"blk.{layer}.ffn_down_shexp.weight"][1])
         for card in self._on_each(layer, "ffn_down_shexp.weight"):
-            out = self._shared(layer, self._normed(layer, x))
+            out = self.gated_shared_expert(layer, self.normed_for_experts(layer, x))
             parts[card] = self._to_reduce(self.add(out, routed) if card == main else out)
         return self._sum_of(parts)

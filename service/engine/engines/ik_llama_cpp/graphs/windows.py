@@ -9,15 +9,14 @@ from collections.abc import Callable
 
 from service.engine.engines.ik_llama_cpp.graphs.blocks import IkGraph
 from service.engine.memory.graph import Node
-from service.engine.memory.graphs.base import Gating
 
 
 def gpt_oss(g: IkGraph) -> None:
     """gpt-oss: every other layer windowed, attention sinks, biased experts chosen by their logits."""
-    x, ids, full, window = g.begin(), g.output_ids(), g.mask(), g.mask()
+    x, full, window = g.begin(), g.mask(), g.mask()
     for i in g.layers():
         mask = window if g.layer(i).n_swa else full
-        x = g.standard_attention(i, x, mask, ids, sinks=g.weight(i, "attn_sinks.weight"))
+        x = g.standard_attention(i, x, mask, sinks=g.weight(i, "attn_sinks.weight"))
         x = g.expert_layer(i, x, "weight", norm_weights=False)
     g.finish(x)
 
@@ -26,10 +25,10 @@ def llama4(g: IkGraph) -> None:
     """Three windowed layers with rope, then a full one without, whose queries are scaled by position."""
     x = g.begin()
     scale = g.input("f32", 1, 1, g.n_tokens)
-    full, window, ids = g.mask(), g.mask(), g.output_ids()
+    full, window = g.mask(), g.mask()
     for i in g.layers():
         if g.layer(i).n_swa:
-            x = g.standard_attention(i, x, window, ids, g.rope_factors(i))
+            x = g.standard_attention(i, x, window, g.rope_factors(i))
         else:
             x = _unroped_attention(g, i, x, full, scale)
         norm = g.weight(i, "ffn_norm.weight")
@@ -43,55 +42,44 @@ def llama4(g: IkGraph) -> None:
 
 
 def _unroped_attention(g: IkGraph, layer: int, x: Node, mask: Node, scale: Node) -> Node:
-    q, k, v = g.query_key_value(layer, g.norm(x, g.weight(layer, "attn_norm.weight")))
+    q, k, v = g.query_key_value(layer, g.normed(layer, "attn_norm", x))
     out = g.attend(layer, g.mul(q, scale), k, v, mask)
-    out, x = g.last_rows(layer, None, out, x)
-    return g.add(out, x)
+    return g.with_residual(layer, out, x)
 
 
 def step35(g: IkGraph) -> None:
     """step35 (Step 3.5): heads by layer, a gate for each head, dense layers first, then experts and a shared one."""
-    x, ids, full, window = g.begin(), g.output_ids(), g.mask(), g.mask()
+    x, full, window = g.begin(), g.mask(), g.mask()
     masked = g.model.int_value("rope.scaling.apply_mask", 1)
     for i in g.layers():
         windowed = g.layer(i).n_swa > 0
         factors = g.rope_factors(i) if masked & (2 if windowed else 1) else None
-        x = g.standard_attention(i, x, window if windowed else full, ids, factors)
-        x = _experts_or_dense(g, i, x, g.gating)
+        x = g.standard_attention(i, x, window if windowed else full, factors)
+        x = g.experts_or_dense(i, x)
     g.finish(x)
 
 
 def laguna(g: IkGraph) -> None:
     """laguna: heads by layer, softplus gates, dense layers first, then experts and a shared one."""
     g.soft_plus_gates = True
-    x, ids, full = g.begin(), g.output_ids(), g.mask()
+    x, full = g.begin(), g.mask()
     window = g.mask() if any(layer.n_swa for layer in g.model.layers) else full
     for i in g.layers():
         factors = None if g.layer(i).n_swa else g.rope_factors(i)
-        x = g.standard_attention(i, x, window if g.layer(i).n_swa else full, ids, factors)
-        x = _experts_or_dense(g, i, x, g.gating)
+        x = g.standard_attention(i, x, window if g.layer(i).n_swa else full, factors)
+        x = g.experts_or_dense(i, x)
     g.finish(x)
-
-
-def _experts_or_dense(g: IkGraph, layer: int, x: Node, gating: Gating) -> Node:
-    if g.layer(layer).moe:
-        scale, norm = g.expert_weights_scale, g.expert_weights_norm
-        return g.expert_layer(layer, x, gating, norm_weights=norm, scale=scale)
-    return g.feed_forward(layer, x, g.weight(layer, "ffn_norm.weight"), add_input=True)
 
 
 def mimo2(g: IkGraph) -> None:
     """mimo2 (MiMo V2): KV heads by layer, sinks in the windowed layers, values scaled before they are stored."""
     scale = g.model.value("attention.value_scale", 1.0)
     g.scaled_values = isinstance(scale, int | float) and abs(scale - 1) > 1e-4
-    x, ids, full, window = g.begin(), g.output_ids(), g.mask(), g.mask()
+    x, full, window = g.begin(), g.mask(), g.mask()
     for i in g.layers():
         mask, sinks = window if g.layer(i).n_swa else full, g.optional(i, "attn_sinks.weight")
-        x = g.standard_attention(i, x, mask, ids, sinks=sinks)
-        if g.layer(i).moe:
-            x = g.expert_layer(i, x, "sigmoid", norm_weights=True)
-        else:
-            x = g.feed_forward(i, x, g.weight(i, "ffn_norm.weight"), add_input=True)
+        x = g.standard_attention(i, x, mask, sinks=sinks)
+        x = g.experts_or_dense(i, x, "sigmoid")
     g.finish(x)
 
 
@@ -105,8 +93,8 @@ def command_r(g: IkGraph) -> None:
     for i in g.layers():
         windowed = g.layer(i).n_swa > 0
         rope = windowed or not windows or i < n_dense
-        out = g.standard_attention(i, x, window if windowed else full, None, rope=rope, crop=False)
-        out, x = g.last_rows(i, None, out, x)
+        out = g.standard_attention(i, x, window if windowed else full, rope=rope, crop=False)
+        out, x = g.last_rows(i, out, x)
         if g.layer(i).moe:
             y = g.expert_layer(i, x, g.gating, norm_weights=g.expert_weights_norm, add_input=False)
         else:

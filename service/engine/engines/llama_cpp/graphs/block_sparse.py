@@ -48,15 +48,14 @@ def minimax_m3(g: LlamaGraph) -> None:
     (cache,) = g.cache_inputs(0)
     sparse = g.spec.flash_attn and (g.spec.n_seq == 1 or g.spec.n_stream > 1)
     blocks = _inputs(g, cache) if sparse else None
-    ids = g.output_ids()
     n_dense = g.model.int_value("leading_dense_block_count")
     for i in g.layers():
-        y = g.norm(x, g.weight(i, "attn_norm.weight"), i)
+        y = g.normed(i, "attn_norm", x)
         q, k, v = g.query_key_value(i, y)
         qkv = g.rope(q), g.rope(k), v
         y = g.attend(i, cache, *qkv) if blocks is None or i < n_dense else _sparse(g, i, y, qkv, cache, blocks)
         x = after_attention(
-            g, i, y, x, ids if i == g.n_layer - 1 else None, norm_weights=g.expert_weights_norm
+            g, i, y, x, norm_weights=g.expert_weights_norm
         )  # fmt: skip
     g.finish(x)
 
@@ -82,8 +81,8 @@ def _sparse(
     size, n_head = (g.model.int_value(f"attention.indexer.{part}") for part in ("key_length", "head_count"))
     index_q = g.reshape(g.mul_mat(g.weight(layer, "indexer.q_proj.weight"), y), size, n_head, n)
     index_k = g.reshape(g.mul_mat(g.weight(layer, "indexer.k_proj.weight"), y), size, 1, n)
-    index_q = g.rope(g.norm(index_q, g.weight(layer, "indexer.q_norm.weight"), layer))
-    index_k = g.rope(g.norm(index_k, g.weight(layer, "indexer.k_norm.weight"), layer))
+    index_q = g.rope(g.normed(layer, "indexer.q_norm", index_q))
+    index_k = g.rope(g.normed(layer, "indexer.k_norm", index_k))
     stored = g.indexer_keys(layer)
     target = stored if stored.ne[2] == 1 else g.reshape(stored, size, stored.ne[1] * stored.ne[2])
     g.expand(g.set_rows(target, g.view(index_k, (size, n), index_k.nb[2:3]), blocks.ids))

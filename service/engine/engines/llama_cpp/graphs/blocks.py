@@ -5,7 +5,7 @@ Source: llama.cpp src/llama-graph.cpp (build_attn, build_attn_mha and the input 
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple, TypeAlias
+from typing import NamedTuple
 
 from service.engine.engines.llama_cpp.caches import widest_values, window_rows
 from service.engine.engines.llama_cpp.graphs.feed_forward import FeedForward
@@ -14,7 +14,6 @@ from service.engine.memory.cache import cache_owner
 from service.engine.memory.graph import Node, geometry, is_contiguous, row_size
 from service.engine.memory.graphs.base import MissingTensor
 
-Hidden: TypeAlias = Literal["", "raw", "normed"]
 _ROTATION = 64  # llama.cpp src/llama-kv-cache.cpp: a quantised cache is rotated by Hadamard matrices of 64 and up
 
 
@@ -48,6 +47,7 @@ class LlamaGraph(FeedForward):
         `n_deepstack`: layers that an image's features are added to, which make the embeddings wider.
         """
         tokens = self.tokens = self.input("i32", self.n_tokens)
+        self.ids = self.input("i32", self.spec.n_outputs)
         width = self.model.n_embd * (1 + n_deepstack)
         embeddings = self.input("f32", width, self.n_tokens)
         x = self.get_rows(self.required("token_embd.weight"), tokens)
@@ -59,19 +59,13 @@ class LlamaGraph(FeedForward):
             self.expand(x)
         return x
 
-    def finish(
-        self, x: Node, ids: Node | None = None, *, hidden: Hidden = "", scale: bool = False, soft_cap: bool = False
-    ) -> None:  # fmt: skip
-        """Add the output norm and the logits, scaled or squashed.
-
-        `hidden`: the hidden states before or after the norm are an output of their own, and the rows of `ids` are taken
-        only then.
-        """
-        if hidden == "raw" and ids is not None:
-            x = self.get_rows(self.output(x), ids)
+    def finish(self, x: Node, *, scale: bool = False, soft_cap: bool = False) -> None:
+        """Add the output norm and the logits, scaled or squashed; where hidden states are an output, of its rows."""
+        if self.hidden == "raw":
+            x = self.get_rows(self.output(x), self.ids)
         x = self.output(self.norm(x, self.find("output_norm.weight"), None))
-        if hidden == "normed" and ids is not None:
-            x = self.output(self.get_rows(x, ids))
+        if self.hidden == "normed":
+            x = self.output(self.get_rows(x, self.ids))
         self.logits(x, scale=scale, soft_cap=soft_cap)
 
     def logits(self, x: Node, *, scale: bool = False, soft_cap: bool = False) -> None:
@@ -92,14 +86,6 @@ class LlamaGraph(FeedForward):
     def window(self) -> int:
         """The model's sliding window in tokens."""
         return max(layer.n_swa for layer in self.model.layers)
-
-    def last_rows(self, ids: Node | None, *tensors: Node) -> tuple[Node, ...]:
-        """Return the rows that logits are wanted for, where `ids` is given: in the last layer."""
-        return tensors if ids is None else tuple(self.get_rows(t, ids) for t in tensors)
-
-    def output_ids(self) -> Node:
-        """Return the input with the rows that logits are wanted for."""
-        return self.input("i32", self.spec.n_outputs)
 
     def cache_inputs(self, *windows: int, latent: bool = False) -> list[CacheInput]:
         """Return the inputs of one cache for each window, 0 for full attention, in llama.cpp's order of creation."""
@@ -164,9 +150,9 @@ class LlamaGraph(FeedForward):
         bias = self.find(self.slots[weight.slot].name.removesuffix(".weight") + ".bias")
         return normed if bias is None else self.add(normed, bias)
 
-    def rope(self, x: Node, factors: Node | None = None) -> Node:
-        """Return x rotated by its positions."""
-        return self.new("ROPE", x.kind, x.ne, x, self.positions, factors)
+    def normed(self, layer: int, part: str, x: Node) -> Node:
+        """Return x after the norm `blk.<layer>.<part>`. Raises MissingTensor."""
+        return self.norm(x, self.weight(layer, f"{part}.weight"), layer)
 
     def rotate(self, x: Node, rotation: Node) -> Node:
         """Return x multiplied with a rotation in blocks of its size."""
@@ -186,8 +172,8 @@ class LlamaGraph(FeedForward):
     def norm_heads(self, layer: int, q: Node, k: Node) -> tuple[Node, Node]:
         """Return Q and K after the model's norms for each head."""
         return (
-            self.norm(q, self.weight(layer, "attn_q_norm.weight"), layer),
-            self.norm(k, self.weight(layer, "attn_k_norm.weight"), layer),
+            self.normed(layer, "attn_q_norm", q),
+            self.normed(layer, "attn_k_norm", k),
         )
 
     def head_sizes(self, layer: int) -> tuple[tuple[int, int], ...]:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from functools import partial
 
 from service.engine.engines.llama_cpp.graphs.blocks import CacheInput, LlamaGraph
-from service.engine.engines.llama_cpp.graphs.gqa import decoder, feed_forward
+from service.engine.engines.llama_cpp.graphs.gqa import attended, decoder, feed_forward
 from service.engine.memory.graph import Node
 
 
@@ -20,23 +20,11 @@ def with_mean(g: LlamaGraph, *, rope: bool = True, squared: bool = False, n_axes
     decoder(g, partial(_sequential, rope=rope), n_axes=n_axes)
 
 
-def _sequential(
-    g: LlamaGraph, layer: int, x: Node, cache: CacheInput, ids: Node | None, *, rope: bool
-) -> Node:  # fmt: skip
-    y = _attended(g, layer, g.norm(x, g.optional(layer, "attn_norm.weight"), layer), cache, rope=rope)
-    y, x = g.last_rows(ids, y, x)
-    h = g.add(y, x)
+def _sequential(g: LlamaGraph, layer: int, x: Node, cache: CacheInput, *, rope: bool) -> Node:
+    y = attended(g, layer, g.norm(x, g.optional(layer, "attn_norm.weight"), layer), cache, rope=rope)
+    h = g.with_residual(layer, y, x)
     y = g.norm(h, g.optional(layer, "ffn_norm.weight"), layer)
     return g.add(feed_forward(g, layer, y, norm_weights=True), h)
-
-
-def _attended(
-    g: LlamaGraph, layer: int, y: Node, cache: CacheInput, *, rope: bool = True, scaled: bool = False
-) -> Node:  # fmt: skip
-    q, k, v = g.query_key_value(layer, y)
-    if rope:
-        q, k = g.rope(q), g.rope(k)
-    return g.attend(layer, cache, g.apply("SCALE", q) if scaled else q, k, v)
 
 
 def learned_positions(g: LlamaGraph) -> None:
@@ -79,12 +67,9 @@ def dbrx(g: LlamaGraph) -> None:
     """dbrx: norms with a mean, experts, Q, K and V cut off at a largest value."""
     g.norm_op, g.clamps = "NORM", g.given("attention.clamp_kqv")
 
-    def layer_of(g: LlamaGraph, layer: int, x: Node, cache: CacheInput, ids: Node | None) -> Node:
-        y = _attended(g, layer, g.norm(x, g.weight(layer, "attn_norm.weight"), layer), cache)
-        y, x = g.last_rows(ids, y, x)
-        h = g.add(y, x)
-        y = g.norm(h, g.weight(layer, "attn_output_norm.weight"), layer)
-        return g.add(feed_forward(g, layer, y, norm_weights=True), h)
+    def layer_of(g: LlamaGraph, layer: int, x: Node, cache: CacheInput) -> Node:
+        h = g.with_residual(layer, attended(g, layer, g.normed(layer, "attn_norm", x), cache), x)
+        return g.add(feed_forward(g, layer, g.normed(layer, "attn_output_norm", h), norm_weights=True), h)
 
     decoder(g, layer_of)
 
@@ -93,11 +78,11 @@ def parallel(g: LlamaGraph, *, mean: bool = True, scaled: bool = False) -> None:
     """falcon, phi2 (queries `scaled`), plamo (norms without a mean): attention and feed-forward read the same."""
     g.norm_op, g.squared = "NORM" if mean else "RMS_NORM", False
 
-    def layer_of(g: LlamaGraph, layer: int, x: Node, cache: CacheInput, ids: Node | None) -> Node:
-        normed = g.norm(x, g.weight(layer, "attn_norm.weight"), layer)
+    def layer_of(g: LlamaGraph, layer: int, x: Node, cache: CacheInput) -> Node:
+        normed = g.normed(layer, "attn_norm", x)
         second = g.optional(layer, "attn_norm_2.weight")
         y = normed if second is None else g.norm(x, second, layer)
-        y, x, normed = g.last_rows(ids, _attended(g, layer, y, cache, scaled=scaled), x, normed)
+        y, x, normed = g.last_rows(layer, attended(g, layer, y, cache, scaled=scaled), x, normed)
         out = g.feed_forward(layer, normed)
         return g.add(g.add(y, out) if scaled else g.add(out, y), x)
 
@@ -111,10 +96,10 @@ def gptneox(g: LlamaGraph) -> None:
         return
     g.norm_op, g.squared = "NORM", False
 
-    def layer_of(g: LlamaGraph, layer: int, x: Node, cache: CacheInput, ids: Node | None) -> Node:
-        y = _attended(g, layer, g.norm(x, g.weight(layer, "attn_norm.weight"), layer), cache)
-        y, x = g.last_rows(ids, y, x)
-        out = g.feed_forward(layer, g.norm(x, g.weight(layer, "ffn_norm.weight"), layer))
+    def layer_of(g: LlamaGraph, layer: int, x: Node, cache: CacheInput) -> Node:
+        y = attended(g, layer, g.normed(layer, "attn_norm", x), cache)
+        y, x = g.last_rows(layer, y, x)
+        out = g.feed_forward(layer, g.normed(layer, "ffn_norm", x))
         return g.add(g.add(out, x), y)
 
     decoder(g, layer_of)
@@ -124,54 +109,45 @@ def stablelm(g: LlamaGraph) -> None:
     """stablelm: a layer without a second norm gives its feed-forward what attention has read."""
     g.norm_op = "NORM"
 
-    def layer_of(g: LlamaGraph, layer: int, x: Node, cache: CacheInput, ids: Node | None) -> Node:
-        normed = g.norm(x, g.weight(layer, "attn_norm.weight"), layer)
-        y, x, normed = g.last_rows(ids, _attended(g, layer, normed, cache), x, normed)
+    def layer_of(g: LlamaGraph, layer: int, x: Node, cache: CacheInput) -> Node:
+        normed = g.normed(layer, "attn_norm", x)
+        y, x, normed = g.last_rows(layer, attended(g, layer, normed, cache), x, normed)
         h, second = g.add(y, x), g.optional(layer, "ffn_norm.weight")
         return g.add(g.feed_forward(layer, normed if second is None else g.norm(h, second, layer)), h)
 
     decoder(g, layer_of)
 
 
-def openelm(g: LlamaGraph) -> None:
+def openelm(g: LlamaGraph, layer: int, x: Node, cache: CacheInput) -> Node:
     """openelm: Q, K and V are heads of one product."""
-
-    def layer_of(g: LlamaGraph, layer: int, x: Node, cache: CacheInput, ids: Node | None) -> Node:
-        y = g.norm(x, g.weight(layer, "attn_norm.weight"), layer)
-        sizes = g.head_sizes(layer)
-        both = g.mul_mat(g.weight(layer, "attn_qkv.weight"), y)
-        both = g.reshape(both, sizes[0][0], sum(n for _, n in sizes), g.n_tokens)
-        q, k, v = (g.view(both, (dim, n, g.n_tokens), both.nb[1:3]) for dim, n in sizes)
-        q, k = g.norm_heads(layer, q, k)
-        y, x = g.last_rows(ids, g.attend(layer, cache, g.rope(q), g.rope(k), v), x)
-        h = g.add(x, y)
-        return g.add(g.feed_forward(layer, g.norm(h, g.weight(layer, "ffn_norm.weight"), layer)), h)
-
-    decoder(g, layer_of)
+    y = g.normed(layer, "attn_norm", x)
+    sizes = g.head_sizes(layer)
+    both = g.mul_mat(g.weight(layer, "attn_qkv.weight"), y)
+    both = g.reshape(both, sizes[0][0], sum(n for _, n in sizes), g.n_tokens)
+    q, k, v = (g.view(both, (dim, n, g.n_tokens), both.nb[1:3]) for dim, n in sizes)
+    q, k = g.norm_heads(layer, q, k)
+    y, x = g.last_rows(layer, g.attend(layer, cache, g.rope(q), g.rope(k), v), x)
+    h = g.add(x, y)
+    return g.add(g.feed_forward(layer, g.normed(layer, "ffn_norm", h)), h)
 
 
-def arctic(g: LlamaGraph) -> None:
+def arctic(g: LlamaGraph, layer: int, x: Node, cache: CacheInput) -> Node:
     """arctic: a dense layer in the residual, and experts that read what attention has read."""
-
-    def layer_of(g: LlamaGraph, layer: int, x: Node, cache: CacheInput, ids: Node | None) -> Node:
-        y = _attended(g, layer, g.norm(x, g.weight(layer, "attn_norm.weight"), layer), cache)
-        y, x = g.last_rows(ids, y, x)
-        h = g.add(y, x)
-        dense = g.add(g.feed_forward(layer, g.norm(h, g.weight(layer, "ffn_norm.weight"), layer)), h)
-        y = g.norm(x, g.weight(layer, "ffn_norm_exps.weight"), layer)
-        return g.add(g.routed_experts(layer, y, "softmax", True, g.expert_weights_scale), dense)
-
-    decoder(g, layer_of)
+    y = attended(g, layer, g.normed(layer, "attn_norm", x), cache)
+    y, x = g.last_rows(layer, y, x)
+    h = g.add(y, x)
+    dense = g.add(g.feed_forward(layer, g.normed(layer, "ffn_norm", h)), h)
+    y = g.normed(layer, "ffn_norm_exps", x)
+    return g.add(g.routed_experts(layer, y, "softmax", True, g.expert_weights_scale), dense)
 
 
 def gemma(g: LlamaGraph) -> None:
     """gemma: embeddings and queries are scaled."""
 
-    def layer_of(g: LlamaGraph, layer: int, x: Node, cache: CacheInput, ids: Node | None) -> Node:
-        y = g.norm(x, g.weight(layer, "attn_norm.weight"), layer)
-        y, x = g.last_rows(ids, _attended(g, layer, y, cache, scaled=True), x)
-        h = g.add(y, x)
-        return g.add(g.feed_forward(layer, g.norm(h, g.weight(layer, "ffn_norm.weight"), layer)), h)
+    def layer_of(g: LlamaGraph, layer: int, x: Node, cache: CacheInput) -> Node:
+        y = g.normed(layer, "attn_norm", x)
+        h = g.with_residual(layer, attended(g, layer, y, cache, scaled=True), x)
+        return g.add(g.feed_forward(layer, g.normed(layer, "ffn_norm", h)), h)
 
     decoder(g, layer_of, g.apply("SCALE", g.begin()))
 
@@ -180,10 +156,10 @@ def talkie(g: LlamaGraph) -> None:
     """talkie: norms without weights, and the normed embeddings added behind every layer."""
     skipped = g.norm(g.begin(), None, None)
 
-    def layer_of(g: LlamaGraph, layer: int, x: Node, cache: CacheInput, ids: Node | None) -> Node:
+    def layer_of(g: LlamaGraph, layer: int, x: Node, cache: CacheInput) -> Node:
         q, k, v = g.query_key_value(layer, g.norm(x, None, layer), norm=False)
-        q = g.norm(g.rope(q), g.weight(layer, "attn_q_norm.weight"), layer)
-        y, x, skip = g.last_rows(ids, g.attend(layer, cache, q, g.norm(g.rope(k), None, layer), v), x, skipped)
+        q = g.normed(layer, "attn_q_norm", g.rope(q))
+        y, x, skip = g.last_rows(layer, g.attend(layer, cache, q, g.norm(g.rope(k), None, layer), v), x, skipped)
         h = g.add(y, x)
         h = g.add(g.feed_forward(layer, g.norm(h, None, layer)), h)
         return g.add(h, g.mul(skip, g.weight(layer, "layer_output_scale.weight")))
@@ -212,8 +188,8 @@ ARCHITECTURES: dict[str, Callable[[LlamaGraph], None]] = {
     "plamo": partial(parallel, mean=False),
     "gptneox": gptneox,
     "stablelm": stablelm,
-    "openelm": openelm,
-    "arctic": arctic,
+    "openelm": partial(decoder, layer_of=openelm),
+    "arctic": partial(decoder, layer_of=arctic),
     "gemma": gemma,
     "talkie": talkie,
 }

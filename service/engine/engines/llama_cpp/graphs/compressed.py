@@ -64,19 +64,18 @@ def deepseek4(g: LlamaGraph) -> None:
     """deepseek4: several residual streams; windowed, finely and coarsely compressed attention by layer."""
     x = g.begin()
     g.position_input()
-    ids = g.output_ids()
     inputs = _inputs(g)
     g.expand(inputs.mask)
     x = streams(g, x)
     for i in g.layers():
         y, gates = read_streams(g, i, "attn", x)
-        y = _attention(g, i, g.norm(y, g.weight(i, "attn_norm.weight"), i), inputs)
+        y = _attention(g, i, g.normed(i, "attn_norm", y), inputs)
         x = write_streams(g, y, x, gates)
         y, gates = read_streams(g, i, "ffn", x)
         g.expand(x, *gates)
-        y = g.norm(y, g.weight(i, "ffn_norm.weight"), i)
+        y = g.normed(i, "ffn_norm", y)
         x = write_streams(g, g.add(_experts(g, i, y), g.feed_forward(i, y, "_shexp")), x, gates)
-    g.finish(joined_streams(g, last_streams(g, x, ids)))
+    g.finish(joined_streams(g, last_streams(g, x)))
 
 
 def _inputs(g: LlamaGraph) -> Inputs:
@@ -119,7 +118,7 @@ def _attention(g: LlamaGraph, layer: int, y: Node, inputs: Inputs) -> Node:
     facts, n, caches = g.layer(layer), g.n_tokens, _caches(g, layer)
     dim, n_head = facts.head_dim_k, facts.n_head
     low_rank = g.mul_mat(g.weight(layer, "attn_q_a.weight"), y)
-    low_rank = g.norm(low_rank, g.weight(layer, "attn_q_a_norm.weight"), layer)
+    low_rank = g.normed(layer, "attn_q_a_norm", low_rank)
     q = g.reshape(g.mul_mat(g.weight(layer, "attn_q_b.weight"), low_rank), dim, n_head, n)
     q = g.rope(g.apply("RMS_NORM", q))
     kv = g.norm(g.mul_mat(g.weight(layer, "attn_kv.weight"), y), g.weight(layer, "attn_kv_a_norm.weight"), layer)

@@ -143,29 +143,12 @@ class FeedForward(ModelGraph):
         ids: Node | None = None,
     ) -> tuple[Node, Node]:  # fmt: skip
         """Return the chosen experts' ids [used, tokens] and weights [1, used, tokens]."""
-        n_expert, used, n_tokens = logits.ne[0], self.n_expert_used, logits.ne[1]
-        bias = self.optional(layer, "ffn_gate_inp.bias")
-        if bias is not None:
-            logits = self.add(logits, bias)
-        chances = logits
-        if gating != "weight":
-            chances = self.apply("SOFT_MAX" if gating == "softmax" else "UNARY", logits)
+        chances = self.chances(layer, logits, gating)
         if gating == "softplus":
             chances = self.apply("SQRT", chances)
         correction = self.optional(layer, "exp_probs_b.bias") or self.optional(layer, "exp_probs_b")  # Hy3
         chosen = logits if from_logits else chances if correction is None else self.add(chances, correction)
         if self.model.int_value("expert_group_count") > 1:
             chosen = self._of_best_groups(chosen)
-        ids = self._largest(chosen, used) if ids is None else ids
-        weights = self.new("GET_ROWS", "f32", (1, used, n_tokens), self.reshape(chances, 1, n_expert, n_tokens), ids)
-        if gating == "weight":
-            weights = self.apply("SOFT_MAX", self.reshape(weights, used, n_tokens))
-            weights = self.reshape(weights, 1, used, n_tokens)
-        if norm_weights:
-            weights = self.reshape(weights, used, n_tokens)
-            total = self.apply("CLAMP", self.new("SUM_ROWS", "f32", (1, n_tokens), weights))
-            weights = self.reshape(self.apply("DIV", weights, total), 1, used, n_tokens)
-        if scale:
-            weights = self.apply("SCALE", weights)
-        self.expand(weights)
-        return ids, weights
+        ids = self._largest(chosen, self.n_expert_used) if ids is None else ids
+        return ids, self.expert_weights(chances, ids, gating, norm=norm_weights, scale=scale)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from service.engine.engines.llama_cpp.graphs.blocks import CacheInput, LlamaGraph
-from service.engine.engines.llama_cpp.graphs.gqa import decoder
+from service.engine.engines.llama_cpp.graphs.gqa import attended, decoder
 from service.engine.memory.cache import cache_owner
 from service.engine.memory.graph import Node
 from service.engine.memory.graphs.base import MissingTensor
@@ -21,12 +21,11 @@ def gemma2(g: LlamaGraph) -> None:
     squashed = g.model.architecture == "gemma2"
     g.soft_cap = squashed
 
-    def layer_of(g: LlamaGraph, layer: int, x: Node, cache: CacheInput, ids: Node | None) -> Node:
-        q, k, v = g.query_key_value(layer, g.norm(x, g.weight(layer, "attn_norm.weight"), layer))
-        q, k = g.rope(q), g.rope(k)
-        y, x = g.last_rows(ids, g.attend(layer, cache, g.apply("SCALE", q), k, v), x)
-        h = g.add(g.norm(y, g.weight(layer, "post_attention_norm.weight"), layer), x)
-        y = g.feed_forward(layer, g.norm(h, g.weight(layer, "ffn_norm.weight"), layer))
+    def layer_of(g: LlamaGraph, layer: int, x: Node, cache: CacheInput) -> Node:
+        y = attended(g, layer, g.normed(layer, "attn_norm", x), cache, scaled=True)
+        y, x = g.last_rows(layer, y, x)
+        h = g.add(g.normed(layer, "post_attention_norm", y), x)
+        y = g.feed_forward(layer, g.normed(layer, "ffn_norm", h))
         return g.add(g.norm(y, g.weight(layer, "post_ffw_norm.weight"), None), h)
 
     decoder(g, layer_of, g.apply("SCALE", g.begin()), soft_cap=squashed)
@@ -34,23 +33,23 @@ def gemma2(g: LlamaGraph) -> None:
 
 def gemma4(g: LlamaGraph) -> None:
     """gemma4: heads by kind of layer, shared caches, V from K where it is left out, experts alongside a dense layer."""
+    g.hidden = "normed"
     x = g.apply("SCALE", g.begin())
     g.position_input()
     full, window = g.cache_inputs(0, g.window)
-    ids = g.output_ids()
     inputs = _inputs_by_layer(g, x)
     for i in g.layers():
-        y = g.norm(x, g.weight(i, "attn_norm.weight"), i)
+        y = g.normed(i, "attn_norm", x)
         y = _attention(g, i, y, window if g.layer(i).n_swa else full)
-        h = g.add(g.norm(y, g.weight(i, "post_attention_norm.weight"), i), x)
+        h = g.add(g.normed(i, "post_attention_norm", y), x)
         x = g.add(g.norm(_feed_forward(g, i, h), g.weight(i, "post_ffw_norm.weight"), None), h)
         if inputs is not None:
             gate = g.apply("UNARY", g.mul_mat(g.weight(i, "inp_gate.weight"), x))
             y = g.mul_mat(g.weight(i, "proj.weight"), g.mul(gate, _slice(g, inputs)))
-            x = g.add(x, g.norm(y, g.weight(i, "post_norm.weight"), i))
+            x = g.add(x, g.normed(i, "post_norm", y))
         scale = g.optional(i, "layer_output_scale.weight")
         x = x if scale is None else g.mul(x, scale)
-    g.finish(x, ids, hidden="normed", soft_cap=g.given("final_logit_softcapping"))
+    g.finish(x, soft_cap=g.given("final_logit_softcapping"))
 
 
 def _inputs_by_layer(g: LlamaGraph, x: Node) -> Node | None:
@@ -76,33 +75,33 @@ def _attention(g: LlamaGraph, layer: int, y: Node, cache: CacheInput) -> Node:
     facts = g.layer(layer)
     factors = None if facts.n_swa else g.rope_factors(layer)
     q = g.reshape(g.mul_mat(g.weight(layer, "attn_q.weight"), y), facts.head_dim_k, facts.n_head, g.n_tokens)
-    q = g.rope(g.norm(q, g.weight(layer, "attn_q_norm.weight"), layer), factors)
+    q = g.rope(g.normed(layer, "attn_q_norm", q), factors)
     if cache_owner(g.model, facts) != layer:
         return g.attend(layer, cache, q, None, None)
     k = g.mul_mat(g.weight(layer, "attn_k.weight"), y)
     own = g.optional(layer, "attn_v.weight")
     v = k if own is None else g.mul_mat(own, y)
     k, v = (g.reshape(part, facts.head_dim_k, facts.n_head_kv, g.n_tokens) for part in (k, v))
-    k = g.norm(k, g.weight(layer, "attn_k_norm.weight"), layer)
+    k = g.normed(layer, "attn_k_norm", k)
     return g.attend(layer, cache, q, g.rope(k, factors), g.apply("RMS_NORM", v))
 
 
 def _feed_forward(g: LlamaGraph, layer: int, h: Node) -> Node:
-    dense = g.feed_forward(layer, g.norm(h, g.weight(layer, "ffn_norm.weight"), layer))
+    dense = g.feed_forward(layer, g.normed(layer, "ffn_norm", h))
     if not g.layer(layer).moe:
         return dense
-    dense = g.norm(dense, g.weight(layer, "post_ffw_norm_1.weight"), layer)
-    y = g.norm(h, g.weight(layer, "pre_ffw_norm_2.weight"), layer)
+    dense = g.normed(layer, "post_ffw_norm_1", dense)
+    y = g.normed(layer, "pre_ffw_norm_2", h)
     routed = g.mul(g.apply("SCALE", g.apply("RMS_NORM", h)), g.weight(layer, "ffn_gate_inp.scale"))
     logits = g.mul_mat(g.weight(layer, "ffn_gate_inp.weight"), routed)
     experts = g.routed_experts(layer, y, "softmax", True, False, logits=logits)
-    return g.add(dense, g.norm(experts, g.weight(layer, "post_ffw_norm_2.weight"), layer))
+    return g.add(dense, g.normed(layer, "post_ffw_norm_2", experts))
 
 
 def _with_input_of_layer(g: LlamaGraph, layer: int, active: Node, inputs: Node) -> Node:
     y = g.mul_mat(g.weight(layer, "inp_gate.weight"), g.mul(active, g.weight(layer, "altup_correct_scale.weight")))
     y = g.mul_mat(g.weight(layer, "proj.weight"), g.mul(g.apply("UNARY", y), _slice(g, inputs)))
-    return g.norm(y, g.weight(layer, "post_norm.weight"), layer)
+    return g.normed(layer, "post_norm", y)
 
 
 def gemma3n(g: LlamaGraph) -> None:
@@ -119,13 +118,13 @@ def gemma3n(g: LlamaGraph) -> None:
     for i in g.layers():
         predicted = _predicted(g, i, x)
         active = _slice(g, predicted)
-        y = g.norm(active, g.weight(i, "attn_norm.weight"), i)
+        y = g.normed(i, "attn_norm", active)
         low_rank = g.mul_mat(g.weight(i, "laurel_r.weight"), g.mul_mat(g.weight(i, "laurel_l.weight"), y))
-        low_rank = g.add(g.norm(low_rank, g.weight(i, "laurel_post_norm.weight"), i), y)
+        low_rank = g.add(g.normed(i, "laurel_post_norm", low_rank), y)
         y = _attention(g, i, y, window if g.layer(i).n_swa else full)
-        y = g.add(g.norm(y, g.weight(i, "post_attention_norm.weight"), i), active)
+        y = g.add(g.normed(i, "post_attention_norm", y), active)
         h = g.apply("SCALE", g.add(y, low_rank))
-        y = _sparse_feed_forward(g, i, g.norm(h, g.weight(i, "ffn_norm.weight"), i))
+        y = _sparse_feed_forward(g, i, g.normed(i, "ffn_norm", h))
         h = g.add(g.norm(y, g.weight(i, "post_ffw_norm.weight"), None), h)
         x = _corrected(g, i, predicted, h)
         first = _with_input_of_layer(g, i, _slice(g, x), inputs)
@@ -134,7 +133,7 @@ def gemma3n(g: LlamaGraph) -> None:
     x = _slice(g, x)
     for _ in range(n_others):
         x = g.add(x, _slice(g, others))
-    g.finish(g.get_rows(g.apply("SCALE", x), g.output_ids()), soft_cap=True)
+    g.finish(g.get_rows(g.apply("SCALE", x), g.ids), soft_cap=True)
 
 
 def _others(g: LlamaGraph, x: Node) -> Node:
@@ -153,7 +152,7 @@ def _as_long_as(g: LlamaGraph, x: Node, target: Node) -> Node:
 
 def _modalities(g: LlamaGraph, layer: int, x: Node) -> Node:
     """Return what the router makes of a stream, one number for each."""
-    y = g.apply("SCALE", g.norm(x, g.weight(layer, "altup_router_norm.weight"), layer))
+    y = g.apply("SCALE", g.normed(layer, "altup_router_norm", x))
     return g.apply("UNARY", g.mul_mat(g.weight(layer, "altup_router.weight"), y))
 
 

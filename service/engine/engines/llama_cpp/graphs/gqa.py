@@ -10,19 +10,20 @@ from collections.abc import Callable
 from functools import partial
 from typing import Protocol
 
-from service.engine.engines.llama_cpp.graphs.blocks import CacheInput, Hidden, LlamaGraph
+from service.engine.engines.llama_cpp.graphs.blocks import CacheInput, LlamaGraph
 from service.engine.memory.graph import Node
+from service.engine.memory.graphs.base import Gating, Hidden
 
 
 class LayerOf(Protocol):
-    """What a layer makes of the residual stream; `ids` are the rows wanted of the last one."""
+    """What a layer makes of the residual stream."""
 
-    def __call__(self, g: LlamaGraph, layer: int, x: Node, cache: CacheInput, ids: Node | None) -> Node: ...
+    def __call__(self, g: LlamaGraph, layer: int, x: Node, cache: CacheInput) -> Node: ...
 
 
 def decoder(
-    g: LlamaGraph, layer_of: LayerOf, x: Node | None = None, *, hidden: Hidden = "", scale: bool = False,
-    soft_cap: bool = False, n_axes: int = 1, learned: bool = False,
+    g: LlamaGraph, layer_of: LayerOf, x: Node | None = None, *, scale: bool = False, soft_cap: bool = False,
+    n_axes: int = 1, learned: bool = False,
 ) -> None:  # fmt: skip
     """All layers, each with the cache for its window, from the embeddings (or `x`, made of them) to the logits.
 
@@ -31,13 +32,11 @@ def decoder(
     x = g.begin() if x is None else x
     g.position_input(n_axes)
     caches = g.cache_inputs(0, g.window) if g.window else g.cache_inputs(0)
-    ids = g.output_ids()
     if learned:
         x = g.add(x, g.get_rows(g.required("position_embd.weight"), g.positions))
     for i in g.layers():
-        last = i == g.n_layer - 1 and not hidden
-        x = layer_of(g, i, x, caches[1 if g.layer(i).n_swa else 0], ids if last else None)
-    g.finish(x, ids, hidden=hidden, scale=scale, soft_cap=soft_cap)
+        x = layer_of(g, i, x, caches[1 if g.layer(i).n_swa else 0])
+    g.finish(x, scale=scale, soft_cap=soft_cap)
 
 
 def standard(g: LlamaGraph) -> None:
@@ -51,15 +50,42 @@ def without_factors(g: LlamaGraph, n_axes: int = 1) -> None:
 
 
 def standard_layer(
-    g: LlamaGraph, layer: int, x: Node, cache: CacheInput, ids: Node | None, *, norm_weights: bool = True,
-    q_scale: Node | None = None, with_factors: bool = True,
+    g: LlamaGraph, layer: int, x: Node, cache: CacheInput, *, norm_weights: bool = True, gating: Gating | None = None,
+    rope: bool = True, with_factors: bool = True, sinks: bool = False, gated: bool = False,
 ) -> Node:  # fmt: skip
-    """Return the residual stream behind a layer as Llama's are. `q_scale`: what queries are multiplied with."""
-    q, k, v = g.query_key_value(layer, g.norm(x, g.weight(layer, "attn_norm.weight"), layer))
-    factors = g.rope_factors(layer) if with_factors else None
-    q, k = g.rope(q, factors), g.rope(k, factors)
-    y = g.attend(layer, cache, q if q_scale is None else g.mul(q, q_scale), k, v)
-    return after_attention(g, layer, y, x, ids, norm_weights=norm_weights)
+    """Return the residual stream behind a layer as Llama's are."""
+    y = g.normed(layer, "attn_norm", x)
+    y = attended(g, layer, y, cache, rope=rope, with_factors=with_factors, sinks=sinks, gated=gated)
+    return after_attention(g, layer, y, x, norm_weights=norm_weights, gating=gating)
+
+
+def attended(
+    g: LlamaGraph, layer: int, y: Node, cache: CacheInput, *, rope: bool = True, with_factors: bool = False,
+    q_scale: Node | None = None, scaled: bool = False, sinks: bool = False, gated: bool = False,
+) -> Node:  # fmt: skip
+    """Return what attention makes of the normed `y`; `with_factors`: those of the rope where the file has them.
+
+    `q_scale`: what queries are multiplied with; `scaled`: by a constant. `gated`: by gates, one a head or an element.
+    """
+    q, k, v = g.query_key_value(layer, y)
+    if rope:
+        factors = g.rope_factors(layer) if with_factors else None
+        q, k = g.rope(q, factors), g.rope(k, factors)
+    q = g.apply("SCALE", q) if scaled else q if q_scale is None else g.mul(q, q_scale)
+    stored = g.optional(layer, "attn_sinks.weight") if sinks else None
+    out = g.attend(layer, cache, q, k, v, sinks=stored, project=not gated)
+    return g.product(layer, "attn_output", _gated_heads(g, layer, out, y)) if gated else out
+
+
+def _gated_heads(g: LlamaGraph, layer: int, x: Node, y: Node) -> Node:
+    weight, facts = g.optional(layer, "attn_gate.weight"), g.layer(layer)
+    if weight is None:
+        return x
+    gate = g.apply("UNARY", g.mul_mat(weight, y))
+    if gate.ne[0] == x.ne[0]:
+        return g.mul(x, gate)
+    heads = g.reshape(x, facts.head_dim_v, facts.n_head, g.n_tokens)
+    return g.reshape(g.mul(heads, g.reshape(gate, 1, facts.n_head, g.n_tokens)), *x.ne[:2])
 
 
 def mistral3(g: LlamaGraph) -> None:
@@ -68,30 +94,34 @@ def mistral3(g: LlamaGraph) -> None:
     g.position_input()
     scale = g.input("f32", 1, 1, g.n_tokens) if g.given("attention.temperature_scale") else None
     (cache,) = g.cache_inputs(0)
-    ids = g.output_ids()
     for i in g.layers():
-        x = standard_layer(g, i, x, cache, ids if i == g.n_layer - 1 else None, q_scale=scale)
+        y = attended(g, i, g.normed(i, "attn_norm", x), cache, with_factors=True, q_scale=scale)
+        x = after_attention(g, i, y, x, norm_weights=True)
     g.finish(x)
 
 
-def after_attention(g: LlamaGraph, layer: int, y: Node, x: Node, ids: Node | None, *, norm_weights: bool) -> Node:
+def after_attention(
+    g: LlamaGraph, layer: int, y: Node, x: Node, *, norm_weights: bool, gating: Gating | None = None
+) -> Node:  # fmt: skip
     """Add the residual (in the last layer of the wanted rows only), then norm, feed-forward and residual."""
-    y, x = g.last_rows(ids, y, x)
-    h = g.add(y, x)
+    h = g.with_residual(layer, y, x)
     y = g.norm(h, g.first_of(layer, "ffn_norm.weight", "post_attention_norm.weight"), layer)
-    return g.add(feed_forward(g, layer, y, norm_weights=norm_weights), h)
+    return g.add(feed_forward(g, layer, y, norm_weights=norm_weights, gating=gating), h)
 
 
-def feed_forward(g: LlamaGraph, layer: int, y: Node, *, norm_weights: bool) -> Node:
-    """Return what the layer's experts, or its dense part, make of `y`."""
+def feed_forward(
+    g: LlamaGraph, layer: int, y: Node, *, norm_weights: bool, gating: Gating | None = None
+) -> Node:  # fmt: skip
+    """Return what the layer's experts, or its dense part, make of `y`. `gating`: as the header says if None."""
     if not g.layer(layer).moe:
         return g.feed_forward(layer, y)
-    return g.expert_layer(layer, y, g.gating, norm_weights=norm_weights, scale=g.expert_weights_scale)
+    return g.expert_layer(layer, y, gating or g.gating, norm_weights=norm_weights, scale=g.expert_weights_scale)
 
 
 def norm_by_header(g: LlamaGraph, *, hidden: Hidden = "") -> None:
     """hy_v3, dots1, …: as standard, with the weights of the experts normed as the header says."""
-    decoder(g, partial(standard_layer, norm_weights=g.expert_weights_norm), hidden=hidden)
+    g.hidden = hidden
+    decoder(g, partial(standard_layer, norm_weights=g.expert_weights_norm))
 
 
 def glm4_moe(g: LlamaGraph) -> None:
@@ -107,12 +137,12 @@ def not_normed(g: LlamaGraph) -> None:
 def hunyuan(g: LlamaGraph, n_axes: int = 1) -> None:
     """hunyuan-moe, hunyuan-dense, hunyuan_vl, maincoder: Q and K normed after the rotation."""
 
-    def layer_of(g: LlamaGraph, layer: int, x: Node, cache: CacheInput, ids: Node | None) -> Node:
-        y = g.norm(x, g.weight(layer, "attn_norm.weight"), layer)
+    def layer_of(g: LlamaGraph, layer: int, x: Node, cache: CacheInput) -> Node:
+        y = g.normed(layer, "attn_norm", x)
         q, k, v = g.query_key_value(layer, y, norm=False)
         factors = g.rope_factors(layer)
         q, k = g.norm_heads(layer, g.rope(q, factors), g.rope(k, factors))
-        return after_attention(g, layer, g.attend(layer, cache, q, k, v), x, ids, norm_weights=True)
+        return after_attention(g, layer, g.attend(layer, cache, q, k, v), x, norm_weights=True)
 
     decoder(g, layer_of, n_axes=n_axes)
 
@@ -125,10 +155,10 @@ def hunyuan_vl(g: LlamaGraph) -> None:
 def minimax_m2(g: LlamaGraph, *, norm_weights: bool = True) -> None:
     """minimax-m2, olmoe: Q and K normed over all heads at once, before they are split into heads."""
 
-    def layer_of(g: LlamaGraph, layer: int, x: Node, cache: CacheInput, ids: Node | None) -> Node:
-        q, k, v = normed_before_heads(g, layer, g.norm(x, g.weight(layer, "attn_norm.weight"), layer))
+    def layer_of(g: LlamaGraph, layer: int, x: Node, cache: CacheInput) -> Node:
+        q, k, v = normed_before_heads(g, layer, g.normed(layer, "attn_norm", x))
         y = g.attend(layer, cache, g.rope(q), g.rope(k), v)
-        return after_attention(g, layer, y, x, ids, norm_weights=norm_weights)
+        return after_attention(g, layer, y, x, norm_weights=norm_weights)
 
     decoder(g, layer_of)
 
@@ -142,61 +172,38 @@ def normed_before_heads(g: LlamaGraph, layer: int, y: Node) -> tuple[Node, Node,
     return q, k, v
 
 
-def smollm3(g: LlamaGraph) -> None:
+def smollm3(g: LlamaGraph, layer: int, x: Node, cache: CacheInput) -> Node:
     """smollm3: every fourth layer without rope."""
-
-    def layer_of(g: LlamaGraph, layer: int, x: Node, cache: CacheInput, ids: Node | None) -> Node:
-        q, k, v = g.query_key_value(layer, g.norm(x, g.weight(layer, "attn_norm.weight"), layer))
-        if (layer + 1) % 4:
-            q, k = g.rope(q), g.rope(k)
-        return after_attention(g, layer, g.attend(layer, cache, q, k, v), x, ids, norm_weights=True)
-
-    decoder(g, layer_of)
+    return standard_layer(g, layer, x, cache, rope=(layer + 1) % 4 > 0, with_factors=False)
 
 
 def glm4(g: LlamaGraph) -> None:
     """glm4 (dense): norms behind attention and feed-forward as well as before, gate and up in one weight."""
 
-    def layer_of(g: LlamaGraph, layer: int, x: Node, cache: CacheInput, ids: Node | None) -> Node:
-        q, k, v = g.query_key_value(layer, g.norm(x, g.weight(layer, "attn_norm.weight"), layer))
-        y = g.attend(layer, cache, g.rope(q), g.rope(k), v)
-        y, x = g.last_rows(ids, y, x)
-        h = g.add(g.norm(y, g.weight(layer, "post_attention_norm.weight"), layer), x)
-        y = g.feed_forward(layer, g.norm(h, g.weight(layer, "ffn_norm.weight"), layer))
-        return g.add(g.norm(y, g.weight(layer, "post_ffw_norm.weight"), layer), h)
+    def layer_of(g: LlamaGraph, layer: int, x: Node, cache: CacheInput) -> Node:
+        y, x = g.last_rows(layer, attended(g, layer, g.normed(layer, "attn_norm", x), cache), x)
+        h = g.add(g.normed(layer, "post_attention_norm", y), x)
+        y = g.feed_forward(layer, g.normed(layer, "ffn_norm", h))
+        return g.add(g.normed(layer, "post_ffw_norm", y), h)
 
     decoder(g, layer_of, n_axes=g.position_axes)
 
 
-def phi3(g: LlamaGraph) -> None:
+def phi3(g: LlamaGraph, layer: int, x: Node, cache: CacheInput) -> Node:
     """phi3 (Phi-3, Phi-4): Q, K and V in one weight, gate and up in one, scaled queries."""
-
-    def layer_of(g: LlamaGraph, layer: int, x: Node, cache: CacheInput, ids: Node | None) -> Node:
-        q, k, v = g.query_key_value(layer, g.norm(x, g.weight(layer, "attn_norm.weight"), layer))
-        factors = g.rope_factors(layer)
-        q, k = g.apply("SCALE", g.rope(q, factors)), g.rope(k, factors)
-        y, x = g.last_rows(ids, g.attend(layer, cache, q, k, v), x)
-        h = g.add(y, x)
-        y = g.norm(h, g.weight(layer, "ffn_norm.weight"), layer)
-        return g.add(h, feed_forward(g, layer, y, norm_weights=True))
-
-    decoder(g, layer_of)
+    y = attended(g, layer, g.normed(layer, "attn_norm", x), cache, with_factors=True, scaled=True)
+    h = g.with_residual(layer, y, x)
+    return g.add(h, feed_forward(g, layer, g.normed(layer, "ffn_norm", h), norm_weights=True))
 
 
-def qwen2_moe(g: LlamaGraph) -> None:
+def qwen2_moe(g: LlamaGraph, layer: int, x: Node, cache: CacheInput) -> Node:
     """qwen2moe: experts whose weights are not normed, and a shared one behind a gate of its own."""
-
-    def layer_of(g: LlamaGraph, layer: int, x: Node, cache: CacheInput, ids: Node | None) -> Node:
-        q, k, v = g.query_key_value(layer, g.norm(x, g.weight(layer, "attn_norm.weight"), layer))
-        y, x = g.last_rows(ids, g.attend(layer, cache, g.rope(q), g.rope(k), v), x)
-        h = g.add(y, x)
-        y = g.norm(h, g.weight(layer, "ffn_norm.weight"), layer)
-        routed = g.routed_experts(layer, y, "softmax", False, g.expert_weights_scale)
-        router = g.new("MUL_MAT", "f32", (1, y.ne[1]), g.weight(layer, "ffn_gate_inp_shexp.weight"), y)
-        opened = g.apply("DIV", g.apply("UNARY", router), router)
-        return g.add(g.add(routed, g.mul(g.feed_forward(layer, y, "_shexp"), opened)), h)
-
-    decoder(g, layer_of)
+    h = g.with_residual(layer, attended(g, layer, g.normed(layer, "attn_norm", x), cache), x)
+    y = g.normed(layer, "ffn_norm", h)
+    routed = g.routed_experts(layer, y, "softmax", False, g.expert_weights_scale)
+    router = g.new("MUL_MAT", "f32", (1, y.ne[1]), g.weight(layer, "ffn_gate_inp_shexp.weight"), y)
+    opened = g.apply("DIV", g.apply("UNARY", router), router)
+    return g.add(g.add(routed, g.mul(g.feed_forward(layer, y, "_shexp"), opened)), h)
 
 
 def qwen3_vl(g: LlamaGraph) -> None:
@@ -204,8 +211,8 @@ def qwen3_vl(g: LlamaGraph) -> None:
     n_deepstack = g.model.int_value("n_deepstack_layers")
     features = g.begin(n_deepstack)
 
-    def layer_of(g: LlamaGraph, layer: int, x: Node, cache: CacheInput, ids: Node | None) -> Node:
-        x = standard_layer(g, layer, x, cache, ids)
+    def layer_of(g: LlamaGraph, layer: int, x: Node, cache: CacheInput) -> Node:
+        x = standard_layer(g, layer, x, cache)
         if layer >= n_deepstack:
             return x
         return g.add(x, g.view(features, (g.model.n_embd, g.n_tokens), features.nb[1:2]))
@@ -213,37 +220,30 @@ def qwen3_vl(g: LlamaGraph) -> None:
     decoder(g, layer_of, features, n_axes=4)
 
 
-def deci(g: LlamaGraph) -> None:
+def deci(g: LlamaGraph, layer: int, x: Node, cache: CacheInput) -> Node:
     """deci (Nemotron Super and Ultra): layers may lack attention, or have a product in its place, or lack the rest."""
-
-    def layer_of(g: LlamaGraph, layer: int, x: Node, cache: CacheInput, ids: Node | None) -> Node:
-        facts, y = g.layer(layer), x
-        if facts.n_head:
-            y = g.norm(x, g.weight(layer, "attn_norm.weight"), layer)
-        if facts.n_head and facts.n_head_kv:
-            q, k, v = g.query_key_value(layer, y)
-            factors = g.rope_factors(layer)
-            y = g.attend(layer, cache, g.rope(q, factors), g.rope(k, factors), v)
-        elif facts.n_head:
-            y = g.mul_mat(g.weight(layer, "attn_output.weight"), y)
-        if g.optional(layer, "ffn_norm.weight") is None:
-            return x
-        y, residual = g.last_rows(ids, y, x)
-        h = g.add(y, residual) if facts.n_head else y
-        return g.add(g.feed_forward(layer, g.norm(h, g.weight(layer, "ffn_norm.weight"), layer)), h)
-
-    decoder(g, layer_of)
+    facts, y = g.layer(layer), x
+    if facts.n_head:
+        y = g.normed(layer, "attn_norm", x)
+    if facts.n_head and facts.n_head_kv:
+        y = attended(g, layer, y, cache, with_factors=True)
+    elif facts.n_head:
+        y = g.mul_mat(g.weight(layer, "attn_output.weight"), y)
+    if g.optional(layer, "ffn_norm.weight") is None:
+        return x
+    y, residual = g.last_rows(layer, y, x)
+    h = g.add(y, residual) if facts.n_head else y
+    return g.add(g.feed_forward(layer, g.normed(layer, "ffn_norm", h)), h)
 
 
 def grok(g: LlamaGraph) -> None:
     """grok: scaled embeddings, squashed scores, norms behind attention and experts, a dense layer alongside them."""
     g.soft_cap = True
 
-    def layer_of(g: LlamaGraph, layer: int, x: Node, cache: CacheInput, ids: Node | None) -> Node:
-        q, k, v = g.query_key_value(layer, g.norm(x, g.weight(layer, "attn_norm.weight"), layer))
-        y, x = g.last_rows(ids, g.attend(layer, cache, g.rope(q), g.rope(k), v), x)
-        h = g.add(g.norm(y, g.weight(layer, "attn_output_norm.weight"), layer), x)
-        y = g.norm(h, g.weight(layer, "ffn_norm.weight"), layer)
+    def layer_of(g: LlamaGraph, layer: int, x: Node, cache: CacheInput) -> Node:
+        y, x = g.last_rows(layer, attended(g, layer, g.normed(layer, "attn_norm", x), cache), x)
+        h = g.add(g.normed(layer, "attn_output_norm", y), x)
+        y = g.normed(layer, "ffn_norm", h)
         out = g.routed_experts(layer, y, "softmax", True, g.expert_weights_scale)
         if g.optional(layer, "ffn_up.weight") is not None:
             out = g.apply("SCALE", g.add(g.feed_forward(layer, y), out))
@@ -285,15 +285,15 @@ ARCHITECTURES: dict[str, Callable[[LlamaGraph], None]] = {
     "hunyuan-moe": hunyuan,
     "hunyuan-dense": hunyuan,
     "hunyuan_vl": hunyuan_vl,
-    "smollm3": smollm3,
+    "smollm3": partial(decoder, layer_of=smollm3),
     "glm4": glm4,
-    "phi3": phi3,
-    "phimoe": phi3,
-    "qwen2moe": qwen2_moe,
+    "phi3": partial(decoder, layer_of=phi3),
+    "phimoe": partial(decoder, layer_of=phi3),
+    "qwen2moe": partial(decoder, layer_of=qwen2_moe),
     "qwen3vl": qwen3_vl,
     "qwen3tts": qwen3_vl,
     "qwen3vlmoe": qwen3_vl,
-    "deci": deci,
+    "deci": partial(decoder, layer_of=deci),
     "grok": grok,
 }
 
@@ -304,12 +304,11 @@ def generic(g: LlamaGraph) -> None:
     For attention models that have no description of their own: led by the tensors they have.
     """
 
-    def layer_of(g: LlamaGraph, layer: int, x: Node, cache: CacheInput, ids: Node | None) -> Node:
-        q, k, v = g.query_key_value(layer, g.norm(x, g.weight(layer, "attn_norm.weight"), layer))
-        y = g.attend(layer, cache, g.rope(q), g.rope(k), v, sinks=g.optional(layer, "attn_sinks.weight"))
+    def layer_of(g: LlamaGraph, layer: int, x: Node, cache: CacheInput) -> Node:
+        y = attended(g, layer, g.normed(layer, "attn_norm", x), cache, sinks=True)
         post_attention = g.optional(layer, "post_attention_norm.weight")
         if post_attention is not None and g.optional(layer, "ffn_norm.weight") is not None:
             y = g.norm(y, post_attention, layer)
-        return after_attention(g, layer, y, x, ids, norm_weights=g.expert_weights_norm)
+        return after_attention(g, layer, y, x, norm_weights=g.expert_weights_norm)
 
     decoder(g, layer_of)

@@ -24,17 +24,17 @@ def granite(g: LlamaGraph) -> None:
         g.expand(x)
     g.position_input()
     caches = g.cache_inputs(0, g.window) if g.window else g.cache_inputs(0)
-    states, ids = state_input(g, g.spec.n_seq), g.output_ids()
+    states = state_input(g, g.spec.n_seq)
     for i in g.layers():
-        y = g.norm(x, g.weight(i, "attn_norm.weight"), i)
+        y = g.normed(i, "attn_norm", x)
         y = (
             mamba2_layer(g, i, y, states)
             if g.layer(i).recurs
             else _attention(g, i, y, caches[1 if g.layer(i).n_swa else 0])
         )
-        y, x = g.last_rows(ids if i == g.n_layer - 1 else None, y, x)
+        y, x = g.last_rows(i, y, x)
         h = g.add(_scaled(g, y), x)
-        y = g.norm(h, g.weight(i, "ffn_norm.weight"), i)
+        y = g.normed(i, "ffn_norm", h)
         x = g.add(_scaled(g, feed_forward(g, i, y, norm_weights=True)), h)
     g.finish(x, scale=g.given("logit_scale") or g.model.architecture != "granitehybrid")
 

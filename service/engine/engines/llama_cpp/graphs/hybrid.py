@@ -31,17 +31,17 @@ def qwen35(g: LlamaGraph) -> None:
 
 
 def _layers(g: LlamaGraph, n_axes: int = 1) -> None:
+    g.hidden = "normed"
     x = g.begin()
     (cache,) = g.cache_inputs(0)
     states = state_input(g, g.spec.n_seq)
     g.position_input(n_axes)
-    ids = g.output_ids()
     for i in g.layers():
-        y = g.norm(x, g.weight(i, "attn_norm.weight"), i)
+        y = g.normed(i, "attn_norm", x)
         g.expand(y)
         y = _DeltaNet(g, i, states).build(y) if g.layer(i).recurs else _gated_attention(g, i, y, cache)
-        x = after_attention(g, i, y, x, None, norm_weights=True)
-    g.finish(x, ids, hidden="normed")
+        x = after_attention(g, i, y, x, norm_weights=True)
+    g.finish(x)
 
 
 def _gated_attention(g: LlamaGraph, layer: int, y: Node, cache: CacheInput) -> Node:
@@ -54,8 +54,8 @@ def _gated_attention(g: LlamaGraph, layer: int, y: Node, cache: CacheInput) -> N
     q, gate = (g.view(both, (facts.head_dim_k, facts.n_head, n), strides) for _ in range(2))
     k = g.reshape(k, facts.head_dim_k, facts.n_head_kv, n)
     v = g.reshape(v, facts.head_dim_v, facts.n_head_kv, n)
-    q = g.norm(q, g.weight(layer, "attn_q_norm.weight"), layer)
-    k = g.norm(k, g.weight(layer, "attn_k_norm.weight"), layer)
+    q = g.normed(layer, "attn_q_norm", q)
+    k = g.normed(layer, "attn_k_norm", k)
     out = g.attend(layer, cache, g.rope(q), g.rope(k), v, project=False)
     gate = g.apply("UNARY", g.cont(gate, facts.head_dim_k * facts.n_head, n))
     return g.mul_mat(g.weight(layer, "attn_output.weight"), g.mul(out, gate))

@@ -84,10 +84,10 @@ def write_equal_streams(g: LlamaGraph, x: Node, residual: Node, post: Node) -> N
     return g.cast(reduce(lambda out, one: g.concat(out, one, 1), (stream() for _ in range(n_streams))), "f32")
 
 
-def last_streams(g: LlamaGraph, x: Node, ids: Node) -> Node:
+def last_streams(g: LlamaGraph, x: Node) -> Node:
     """Return the streams of the rows that logits are wanted for."""
     n_embd, n_streams, n = x.ne[:3]
-    flat = g.get_rows(g.reshape(x, n_embd * n_streams, n), ids)
+    flat = g.get_rows(g.reshape(x, n_embd * n_streams, n), g.ids)
     return g.reshape(flat, n_embd, n_streams, flat.ne[1])
 
 

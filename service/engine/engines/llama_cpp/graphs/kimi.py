@@ -19,24 +19,24 @@ def kimi_linear(g: LlamaGraph) -> None:
     """kimi-linear: latent attention without rope; the first layer dense, then experts and a shared one."""
     x = g.begin()
     (cache,) = g.cache_inputs(0, latent=True)
-    states, ids = state_input(g, 1), g.output_ids()  # the batch that is reserved last has one sequence
+    states = state_input(g, 1)  # the batch that is reserved last has one sequence
     for i in g.layers():
         y = _mixed(g, i, x, cache, states)
-        x = after_attention(g, i, y, x, ids if i == g.n_layer - 1 else None, norm_weights=True)
+        x = after_attention(g, i, y, x, norm_weights=True)
     g.finish(x)
 
 
 def bailing3(g: LlamaGraph) -> None:
     """bailingmoe3 (Ling 3): as kimi-linear, with rope, and a gate for each head of latent attention."""
+    g.hidden = "normed"
     x = g.begin()
     (cache,) = g.cache_inputs(0, latent=True)
     states = state_input(g, g.spec.n_seq)
     g.position_input(g.position_axes)
-    ids = g.output_ids()
     for i in g.layers():
         y = _mixed(g, i, x, cache, states, early=False)
-        x = after_attention(g, i, y, x, None, norm_weights=g.expert_weights_norm)
-    g.finish(x, ids, hidden="normed")
+        x = after_attention(g, i, y, x, norm_weights=g.expert_weights_norm)
+    g.finish(x)
 
 
 def kimi_k3(g: LlamaGraph) -> None:
@@ -44,7 +44,7 @@ def kimi_k3(g: LlamaGraph) -> None:
     g.situ = True
     x = g.begin()
     (cache,) = g.cache_inputs(0, latent=True)
-    states, ids = state_input(g, g.spec.n_seq), g.output_ids()
+    states = state_input(g, g.spec.n_seq)
     block = g.model.int_value("attn_res.block_size")
     bank: Node | None = None
     for i in g.layers():
@@ -56,11 +56,11 @@ def kimi_k3(g: LlamaGraph) -> None:
         y = _mixed(g, i, y, cache, states)
         x = y if starts else g.add(x, y)
         y = x if bank is None else _from_bank(g, bank, x, g.weight(i, "ffn_res_score.weight"))
-        y = g.norm(y, g.weight(i, "ffn_norm.weight"), i)
+        y = g.normed(i, "ffn_norm", y)
         x = g.add(x, _latent_experts(g, i, y) if g.layer(i).moe else g.feed_forward(i, y))
     if bank is not None:
         x = _from_bank(g, bank, x, g.required("output_res_score.weight"))
-    g.finish(g.get_rows(x, ids))
+    g.finish(g.get_rows(x, g.ids))
 
 
 def _from_bank(g: LlamaGraph, bank: Node, x: Node, weight: Node) -> Node:
@@ -95,7 +95,7 @@ def _mixed(
     g: LlamaGraph, layer: int, x: Node, cache: CacheInput, states: StateInput, *, early: bool = True
 ) -> Node:  # fmt: skip
     """Return what the layer makes of the tokens together. `early`: the norm is computed before the states are read."""
-    y = g.norm(x, g.weight(layer, "attn_norm.weight"), layer)
+    y = g.normed(layer, "attn_norm", x)
     if early:
         g.expand(y)
     if g.layer(layer).recurs:
@@ -123,7 +123,7 @@ def delta_attention(g: LlamaGraph, layer: int, y: Node, states: StateInput) -> N
     heads = g.cont(heads)
     g.expand(g.copy_into(new_state, g.view(state_cache, (dim * inner * n_seq,))))
     gate = g.reshape(_output_gate(g, layer, y, n, n_seq), dim, n_head, n * n_seq)
-    normed = g.norm(g.reshape(heads, dim, n_head, n * n_seq), g.weight(layer, "ssm_norm.weight"), layer)
+    normed = g.normed(layer, "ssm_norm", g.reshape(heads, dim, n_head, n * n_seq))
     gated = g.cont(g.mul(normed, g.apply("UNARY", gate)), inner, n * n_seq)
     return g.mul_mat(g.weight(layer, "attn_output.weight"), gated)
 
@@ -176,7 +176,7 @@ def _latent_attention(g: LlamaGraph, layer: int, y: Node, cache: CacheInput) -> 
     latent = g.mul_mat(g.weight(layer, "attn_kv_a_mqa.weight"), y)
     compressed = g.view(latent, (m.kv_lora_rank, n), (latent.nb[1],))
     k_rope = g.view(latent, (m.rope, 1, n), (latent.nb[1], latent.nb[1]))
-    compressed = g.norm(compressed, g.weight(layer, "attn_kv_a_norm.weight"), layer)
+    compressed = g.normed(layer, "attn_kv_a_norm", compressed)
     strides = (4 * (m.nope + m.rope), 4 * (m.nope + m.rope) * n_head)
     q_nope, q_rope = (g.view(q, (size, n_head, n), strides) for size in (m.nope, m.rope))
     if turned:

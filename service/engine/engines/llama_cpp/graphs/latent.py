@@ -23,10 +23,9 @@ def deepseek2(g: LlamaGraph) -> None:
     g.position_input()
     scale = g.input("f32", 1, 1, g.n_tokens) if g.given("attention.temperature_scale") else None
     (cache,) = g.cache_inputs(0, latent=True)
-    ids = g.output_ids()
     for i in g.layers():
-        y = _attention(g, i, g.norm(x, g.weight(i, "attn_norm.weight"), i), cache, scale)
-        x = after_attention(g, i, y, x, ids if i == g.n_layer - 1 else None, norm_weights=g.expert_weights_norm)
+        y = _attention(g, i, g.normed(i, "attn_norm", x), cache, scale)
+        x = after_attention(g, i, y, x, norm_weights=g.expert_weights_norm)
     g.finish(x)
 
 
@@ -35,7 +34,7 @@ def query(g: LlamaGraph, layer: int, y: Node) -> Node:
     low_rank = g.optional(layer, "attn_q_a.weight")
     if low_rank is None:
         return g.mul_mat(g.weight(layer, "attn_q.weight"), y)
-    q = g.norm(g.mul_mat(low_rank, y), g.weight(layer, "attn_q_a_norm.weight"), layer)
+    q = g.normed(layer, "attn_q_a_norm", g.mul_mat(low_rank, y))
     return g.mul_mat(g.weight(layer, "attn_q_b.weight"), q)
 
 
@@ -62,7 +61,7 @@ def latent_rows(g: LlamaGraph, layer: int, q: Node, y: Node) -> tuple[Node, Node
     k_rope = g.view(latent, (m.rope, 1, n), (latent.nb[1], latent.nb[1]))
     k_norm = g.optional(layer, "attn_k_norm.weight")
     k_rope = g.rope(k_rope if k_norm is None else g.norm(k_rope, k_norm, layer))
-    compressed = g.norm(compressed, g.weight(layer, "attn_kv_a_norm.weight"), layer)
+    compressed = g.normed(layer, "attn_kv_a_norm", compressed)
     q_nope = g.swap_heads(g.view(q, (m.nope, n_head, n), parts))
     q_rope = g.rope(g.view(q, (m.rope, n_head, n), parts))
     absorbed = g.swap_heads(g.mul_mat(k_b, q_nope))

@@ -108,11 +108,12 @@ def _scan(
 
 def nemotron_h(g: LlamaGraph) -> None:
     """nemotron_h, nemotron_h_moe: each block a Mamba layer, attention without rope, or feed-forward, on one norm."""
+    g.hidden = "normed"
     x = g.begin()
     (cache,) = g.cache_inputs(0)
-    states, ids = state_input(g, g.spec.n_seq), g.output_ids()
+    states = state_input(g, g.spec.n_seq)
     for i in g.layers():
-        y = g.norm(x, g.weight(i, "attn_norm.weight"), i)
+        y = g.normed(i, "attn_norm", x)
         if g.layer(i).recurs:
             y = mamba2_layer(g, i, y, states)
         elif g.layer(i).attends:
@@ -120,7 +121,7 @@ def nemotron_h(g: LlamaGraph) -> None:
         else:
             y = _latent_experts(g, i, y) if g.layer(i).moe else g.feed_forward(i, y)
         x = g.add(y, x)
-    g.finish(x, ids, hidden="normed")
+    g.finish(x)
 
 
 def _latent_experts(g: LlamaGraph, layer: int, y: Node) -> Node:
@@ -140,13 +141,13 @@ def falcon_h1(g: LlamaGraph) -> None:
     x = g.begin()
     g.position_input()
     (cache,) = g.cache_inputs(0)
-    states, ids = state_input(g, g.spec.n_seq), g.output_ids()
+    states = state_input(g, g.spec.n_seq)
     for i in g.layers():
-        q, k, v = g.query_key_value(i, g.norm(x, g.weight(i, "attn_norm.weight"), i), norm=False)
+        q, k, v = g.query_key_value(i, g.normed(i, "attn_norm", x), norm=False)
         attended = g.attend(i, cache, g.rope(q), g.rope(k), v)
-        y = mamba2_layer(g, i, g.norm(x, g.weight(i, "attn_norm.weight"), i), states)
+        y = mamba2_layer(g, i, g.normed(i, "attn_norm", x), states)
         x = g.add(g.add(attended, y), x)
-        (x,) = g.last_rows(ids if i == g.n_layer - 1 else None, x)
+        (x,) = g.last_rows(i, x)
         x = g.add(g.feed_forward(i, g.norm(x, g.weight(i, "ffn_norm"), i)), x)
     g.finish(x)
 
@@ -155,13 +156,13 @@ def jamba(g: LlamaGraph) -> None:
     """jamba: Mamba 1 layers, a few of attention without rope between, experts in some."""
     x = g.begin()
     (cache,) = g.cache_inputs(0)
-    states, ids = state_input(g, g.spec.n_seq), g.output_ids()
+    states = state_input(g, g.spec.n_seq)
     for i in g.layers():
-        y = g.norm(x, g.weight(i, "attn_norm.weight"), i)
+        y = g.normed(i, "attn_norm", x)
         y = _mamba1_layer(g, i, y, states) if g.layer(i).recurs else _attention_without_rope(g, i, y, cache)
-        y, x = g.last_rows(ids if i == g.n_layer - 1 else None, y, x)
+        y, x = g.last_rows(i, y, x)
         h = g.add(x, y)
-        y = g.norm(h, g.weight(i, "ffn_norm.weight"), i)
+        y = g.normed(i, "ffn_norm", h)
         x = g.add(h, feed_forward(g, i, y, norm_weights=False))
     g.finish(x)
 
@@ -174,10 +175,10 @@ def mamba2(g: LlamaGraph) -> None:
     """mamba2, mamba: nothing but recurrent layers."""
     layer_of = _mamba1_layer if g.model.architecture == "mamba" else mamba2_layer
     x = g.begin()
-    states, ids = state_input(g, g.spec.n_seq), g.output_ids()
+    states = state_input(g, g.spec.n_seq)
     for i in g.layers():
-        y = layer_of(g, i, g.norm(x, g.weight(i, "attn_norm.weight"), i), states)
-        y, x = g.last_rows(ids if i == g.n_layer - 1 else None, y, x)
+        y = layer_of(g, i, g.normed(i, "attn_norm", x), states)
+        y, x = g.last_rows(i, y, x)
         x = g.add(y, x)
     g.finish(x)
 

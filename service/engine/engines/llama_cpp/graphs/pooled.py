@@ -51,12 +51,11 @@ def glm5_next(g: LlamaGraph) -> None:
     (cache,) = g.cache_inputs(0, latent=True)
     states = state_input(g, g.spec.n_seq)
     pools = _inputs(g)
-    ids = g.output_ids()
     x = streams(g, x)
     chosen: Node | None = None
     for i in g.layers():
         y, gates = read_streams(g, i, "attn", x)
-        y = g.norm(y, g.weight(i, "attn_norm.weight"), i)
+        y = g.normed(i, "attn_norm", y)
         g.expand(y)
         if g.layer(i).recurs:
             y = delta_attention(g, i, y, states)
@@ -64,14 +63,14 @@ def glm5_next(g: LlamaGraph) -> None:
             y, chosen = _attention(g, i, y, cache, pools, chosen)
         x = write_streams(g, y, x, gates)
         y, gates = read_streams(g, i, "ffn", x)
-        y = g.norm(y, g.weight(i, "ffn_norm.weight"), i)
+        y = g.normed(i, "ffn_norm", y)
         if g.layer(i).moe:
             routed = g.routed_experts(i, y, g.gating, g.expert_weights_norm, g.expert_weights_scale)
             y = g.add(routed, g.feed_forward(i, y, "_shexp"))
         else:
             y = g.feed_forward(i, y)
         x = write_streams(g, y, x, gates)
-    g.finish(mean_of_streams(g, last_streams(g, x, ids)))
+    g.finish(mean_of_streams(g, last_streams(g, x)))
 
 
 def _inputs(g: LlamaGraph) -> Pools:
@@ -101,10 +100,10 @@ def _attention(
     if m is None or not g.spec.mla:
         raise MissingTensor("a latent cache")
     low_rank = g.mul_mat(g.weight(layer, "attn_q_a.weight"), y)
-    low_rank = g.norm(low_rank, g.weight(layer, "attn_q_a_norm.weight"), layer)
+    low_rank = g.normed(layer, "attn_q_a_norm", low_rank)
     q = g.reshape(g.mul_mat(g.weight(layer, "attn_q_b.weight"), low_rank), m.nope, n_head, n)
     rows = g.mul_mat(g.weight(layer, "attn_kv_a_mqa.weight"), y)
-    rows = g.reshape(g.norm(rows, g.weight(layer, "attn_kv_a_norm.weight"), layer), m.kv_lora_rank, 1, n)
+    rows = g.reshape(g.normed(layer, "attn_kv_a_norm", rows), m.kv_lora_rank, 1, n)
     absorbed = g.swap_heads(g.mul_mat(g.weight(layer, "attn_k_b.weight"), g.swap_heads(q)))
     if full_indexer(g.model, g.spec, layer):
         chosen = _choose(g, layer, y, low_rank, cache.mask, pools)

@@ -25,13 +25,12 @@ def lfm2(g: LlamaGraph) -> None:
     (cache,) = g.cache_inputs(0)
     states = state_input(g, g.spec.n_seq)
     g.position_input()
-    ids = g.output_ids()
     for i in g.layers():
-        y = g.norm(x, g.weight(i, "attn_norm.weight"), i)
+        y = g.normed(i, "attn_norm", x)
         y = _convolution(g, i, y, states) if g.layer(i).recurs else _attention(g, i, y, cache)
-        y, x = g.last_rows(ids if i == g.n_layer - 1 else None, y, x)
+        y, x = g.last_rows(i, y, x)
         x = g.add(x, y)
-        y = g.norm(x, g.weight(i, "ffn_norm.weight"), i)
+        y = g.normed(i, "ffn_norm", x)
         x = g.add(x, feed_forward(g, i, y, norm_weights=True))
     g.logits(g.output(g.norm(x, g.required("token_embd_norm.weight"), None)))
 

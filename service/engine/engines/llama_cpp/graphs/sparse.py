@@ -40,13 +40,12 @@ def sparse_latent(g: LlamaGraph) -> None:
     g.position_input()
     (cache,) = g.cache_inputs(0, latent=True)
     indexer = _inputs(g)
-    ids = g.output_ids()
     chosen: Node | None = None
     for i in g.layers():
-        y = g.norm(x, g.weight(i, "attn_norm.weight"), i)
+        y = g.normed(i, "attn_norm", x)
         q, chosen = _query(g, i, y, indexer, chosen)
         y = _attend(g, i, y, q, cache, chosen)
-        x = after_attention(g, i, y, x, ids if i == g.n_layer - 1 else None, norm_weights=g.expert_weights_norm)
+        x = after_attention(g, i, y, x, norm_weights=g.expert_weights_norm)
     g.finish(x)
 
 
@@ -57,9 +56,8 @@ def dots3(g: LlamaGraph) -> None:
     (full,) = g.cache_inputs(0, latent=True)
     indexer = _inputs(g)
     (window,) = g.cache_inputs(g.window, latent=True)
-    ids = g.output_ids()
     for i in g.layers():
-        y = g.norm(x, g.weight(i, "attn_norm.weight"), i)
+        y = g.normed(i, "attn_norm", x)
         windowed = g.layer(i).n_swa > 0
         q, chosen = _query(g, i, y, None if windowed else indexer, None)
         out = _attend(g, i, y, q, window if windowed else full, chosen, project=False)
@@ -67,7 +65,7 @@ def dots3(g: LlamaGraph) -> None:
         n_head, n = g.layer(i).n_head, g.n_tokens
         heads = g.mul(g.reshape(out, out.ne[0] // n_head, n_head, n), g.reshape(gate, 1, n_head, n))
         y = g.mul_mat(g.weight(i, "attn_output.weight"), g.reshape(heads, *out.ne[:2]))
-        x = after_attention(g, i, y, x, ids if i == g.n_layer - 1 else None, norm_weights=g.expert_weights_norm)
+        x = after_attention(g, i, y, x, norm_weights=g.expert_weights_norm)
     g.finish(x)
 
 
@@ -77,25 +75,24 @@ def hy_v4(g: LlamaGraph) -> None:
     g.position_input()
     (cache,) = g.cache_inputs(0, latent=True)
     indexer = _inputs(g) if g.model.int_value("attention.indexer.top_k") else None
-    ids = g.output_ids()
     x = streams(g, x)
     chosen: Node | None = None
     for i in g.layers():
         y, post = read_equal_streams(g, i, "attn", x)
-        y = g.norm(y, g.weight(i, "attn_norm.weight"), i)
+        y = g.normed(i, "attn_norm", y)
         q, chosen = _query(g, i, y, indexer, chosen)
         out = _attend(g, i, y, q, cache, chosen, project=False, sinks=g.weight(i, "attn_sinks.weight"))
         out = g.mul(out, g.apply("UNARY", g.mul_mat(g.weight(i, "attn_gate.weight"), y)))
         x = write_equal_streams(g, g.mul_mat(g.weight(i, "attn_output.weight"), out), x, post)
         y, post = read_equal_streams(g, i, "ffn", x)
-        y = g.norm(y, g.weight(i, "ffn_norm.weight"), i)
+        y = g.normed(i, "ffn_norm", y)
         if g.layer(i).moe:
             routed = g.routed_experts(i, y, g.gating, g.expert_weights_norm, g.expert_weights_scale)
             y = g.add(routed, g.feed_forward(i, y, "_shexp"))
         else:
             y = g.feed_forward(i, y)
         x = write_equal_streams(g, y, x, post)
-    x = last_streams(g, x, ids)
+    x = last_streams(g, x)
     g.finish(joined_streams(g, x, cast=True))
 
 
@@ -104,7 +101,7 @@ def _query(
 ) -> tuple[Node, Node | None]:
     """Return the queries, and the rows chosen for this layer; those chosen last where it does not choose itself."""
     low_rank = g.mul_mat(g.weight(layer, "attn_q_a.weight"), y)
-    low_rank = g.norm(low_rank, g.weight(layer, "attn_q_a_norm.weight"), layer)
+    low_rank = g.normed(layer, "attn_q_a_norm", low_rank)
     if indexer is not None:
         if full_indexer(g.model, g.spec, layer):
             chosen = _choose(g, layer, y, low_rank, indexer)
