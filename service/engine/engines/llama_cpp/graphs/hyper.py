@@ -117,3 +117,11 @@ def summed_streams(g: LlamaGraph, x: Node, shares: Node, *, cast: bool = False) 
 
     total = reduce(g.add, (part() for _ in range(n_streams)))
     return g.cast(total, "f32") if cast else total
+
+
+def unlimited(g: LlamaGraph, layer: int, y: Node) -> Node:
+    """Return what the dense layer or the experts make of `y`, never cut off (glm5-next.cpp, hy-v4.cpp)."""
+    if not g.layer(layer).moe:
+        return g.feed_forward(layer, y)
+    routed = g.routed_experts(layer, y, g.gating, g.expert_weights_norm, g.expert_weights_scale)
+    return g.add(routed, g.feed_forward(layer, y, "_shexp"))

@@ -14,6 +14,7 @@ from service.engine.engines.llama_cpp.graphs.hyper import (
     mean_of_streams,
     read_streams,
     streams,
+    unlimited,
     write_streams,
 )
 from service.engine.engines.llama_cpp.graphs.kimi import delta_attention
@@ -64,12 +65,7 @@ def glm5_next(g: LlamaGraph) -> None:
         x = write_streams(g, y, x, gates)
         y, gates = read_streams(g, i, "ffn", x)
         y = g.normed(i, "ffn_norm", y)
-        if g.layer(i).moe:
-            routed = g.routed_experts(i, y, g.gating, g.expert_weights_norm, g.expert_weights_scale)
-            y = g.add(routed, g.feed_forward(i, y, "_shexp"))
-        else:
-            y = g.feed_forward(i, y)
-        x = write_streams(g, y, x, gates)
+        x = write_streams(g, unlimited(g, i, y), x, gates)
     g.finish(mean_of_streams(g, last_streams(g, x)))
 
 

@@ -16,6 +16,7 @@ from service.engine.engines.llama_cpp.graphs.hyper import (
     last_streams,
     read_equal_streams,
     streams,
+    unlimited,
     write_equal_streams,
 )
 from service.engine.engines.llama_cpp.graphs.latent import attend_latent, latent_rows
@@ -86,12 +87,7 @@ def hy_v4(g: LlamaGraph) -> None:
         x = write_equal_streams(g, g.mul_mat(g.weight(i, "attn_output.weight"), out), x, post)
         y, post = read_equal_streams(g, i, "ffn", x)
         y = g.normed(i, "ffn_norm", y)
-        if g.layer(i).moe:
-            routed = g.routed_experts(i, y, g.gating, g.expert_weights_norm, g.expert_weights_scale)
-            y = g.add(routed, g.feed_forward(i, y, "_shexp"))
-        else:
-            y = g.feed_forward(i, y)
-        x = write_equal_streams(g, y, x, post)
+        x = write_equal_streams(g, unlimited(g, i, y), x, post)
     x = last_streams(g, x)
     g.finish(joined_streams(g, x, cast=True))
 
