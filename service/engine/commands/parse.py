@@ -10,7 +10,6 @@ import msgspec
 
 from service.engine.builds import Build, BuildAsked, resolve_build
 from service.engine.commands.changes import Words
-from service.engine.commands.other_programs import other_program
 from service.engine.commands.read_files import only_command
 from service.engine.commands.reader import INTEGER, OPTION, BenchTests, OptionReader
 from service.engine.commands.shell import split_commands
@@ -238,3 +237,45 @@ def _guess_program(options: Sequence[str]) -> str:
     if _BENCH_SIGNS.intersection(options):
         return "llama-bench"
     return "llama-sweep-bench" if _SWEEP_SIGNS.intersection(options) else "llama-server"
+
+
+# By the word that starts them, or the module behind `python -m`.
+_NAMES = {
+    "ollama": "Ollama",
+    "lms": "LM Studio",
+    "ramalama": "RamaLama",
+    "vllm": "vLLM",
+    "sglang": "SGLang",
+    "aphrodite": "Aphrodite",
+    "lmdeploy": "LMDeploy",
+    "mlx_lm": "MLX LM",
+    "mlx_vlm": "MLX VLM",
+    "exllamav2": "ExLlamaV2",
+    "exllamav3": "ExLlamaV3",
+    "tabbyapi": "TabbyAPI",
+    "ktransformers": "KTransformers",
+    "text-generation-launcher": "TGI",
+    "local-ai": "LocalAI",
+    "llama_cpp": "llama-cpp-python",
+}
+_PYTHON = re.compile(r"(?:python|py)[0-9.]*|uv|uvx|pipx")
+_WEBUI = ("server.py", "--loader")  # text-generation-webui (README, "Command-line flags")
+
+
+def other_program(words: Sequence[str]) -> str | None:
+    """Return the name of the program that a command starts where it is a known one that is none of llama.cpp's."""
+    bases = [re.split(r"[/\\\\]", word)[-1].lower().removesuffix(".exe") for word in words]
+    start = next((i for i, word in enumerate(words) if "=" not in word and bases[i] not in _LAUNCHERS), None)
+    if start is None:
+        return None
+    if bases[start] in _NAMES:
+        return _NAMES[bases[start]]
+    if not _PYTHON.fullmatch(bases[start]):
+        return None
+    if _WEBUI[0] in bases and _WEBUI[1] in words:
+        return "text-generation-webui"
+    behind = (re.split(r"[.\\s]", word)[0] for word in bases[start + 1 : start + 4])
+    return next((_NAMES[word] for word in behind if word in _NAMES), None)
+
+
+_LAUNCHERS = frozenset(("sudo", "env", "exec", "nohup", "nice", "time", "$", ">"))

@@ -3,6 +3,9 @@
 `GraphBuilder` has the tensor algebra of ggml.c (shapes, strides, which results are views) and `expand`, the order of
 ggml_build_forward_expand. `finish.py` turns the nodes into a `Graph` of plain lists, which the scheduler and the
 allocator replay for any placement: the graph itself does not depend on where the weights are.
+
+Sources of what operations may do: ggml/src/ggml-alloc.c (ggml_op_can_inplace) and ggml-backend.cpp (ggml_is_view_op) of
+both engines.
 """
 
 from __future__ import annotations
@@ -12,7 +15,13 @@ from functools import cache, lru_cache
 from typing import NamedTuple, TypeAlias
 
 from service.engine.ggml_types import type_named
-from service.engine.memory.ops import NONE
+
+NONE = "NONE"
+VIEW_OPS = frozenset({"VIEW", "RESHAPE", "PERMUTE", "TRANSPOSE"})
+IN_PLACE = frozenset(
+    {"SCALE", "ADD", "ADD_ID", "SUB", "MUL", "DIV", "SQR", "SQRT", "LOG", "UNARY", "ROPE", "RMS_NORM", "SOFT_MAX"}
+)
+MIN_OFFLOAD_BATCH = 32  # tokens from which weights in RAM are copied to a GPU: both engines' ggml-cuda.cu
 
 Shape: TypeAlias = tuple[int, int, int, int]
 _MAX_TENSORS = 600_000  # the largest known graph, one head at a time, has some 150,000

@@ -11,9 +11,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from service.engine.memory.contents import Contents
-from service.engine.memory.graph import Slot
+from service.engine.memory.graph import MIN_OFFLOAD_BATCH, Slot
 from service.engine.memory.offload import stays_in_ram
-from service.engine.memory.ops import MIN_OFFLOAD_BATCH
 from service.engine.model import Model
 from service.engine.run.resolved import ResolvedRun
 

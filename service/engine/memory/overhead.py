@@ -12,7 +12,7 @@ from service.engine.config import Engine, Flags, Placement
 from service.engine.engines import engine_spec
 from service.engine.estimate import Estimate
 from service.engine.ggml_types import type_named
-from service.engine.memory.ops import MIN_OFFLOAD_BATCH
+from service.engine.memory.graph import MIN_OFFLOAD_BATCH
 from service.engine.memory.spec import GraphSpec
 from service.engine.model import Model
 from service.engine.run.settings import option_of

@@ -7,8 +7,7 @@ from collections.abc import Iterator
 import msgspec
 
 from service.engine.rules.case import Case
-from service.engine.rules.paragraphs import LINK
-from service.engine.rules.rule import Found, rule
+from service.engine.rules.rule import LINK, Found, rule
 
 _SIZES = (1_024, 2_048, 4_096)  # tokens of a larger micro-batch
 

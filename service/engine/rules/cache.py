@@ -8,8 +8,7 @@ import msgspec
 
 from service.engine.ggml_types import type_named
 from service.engine.rules.case import Case
-from service.engine.rules.paragraphs import CACHE
-from service.engine.rules.rule import WORTH_SAYING, Found, rule
+from service.engine.rules.rule import CACHE, WORTH_SAYING, Found, rule
 
 UNQUANTISED = ("f16", "bf16", "f32")
 

@@ -7,8 +7,7 @@ from collections.abc import Iterator
 from service.engine.commands import draft_of, projector_of
 from service.engine.model import Model
 from service.engine.rules.case import Case
-from service.engine.rules.paragraphs import UNASKED
-from service.engine.rules.rule import Found, rule
+from service.engine.rules.rule import UNASKED, Found, rule
 from service.engine.run.settings import loads_next_tokens
 from service.engine.tensor_names import is_expert
 from service.engine.units import GIB

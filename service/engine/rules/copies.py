@@ -7,8 +7,7 @@ from collections.abc import Iterator
 import msgspec
 
 from service.engine.rules.case import Case
-from service.engine.rules.paragraphs import LINK
-from service.engine.rules.rule import WORTH_SAYING, Found, rule
+from service.engine.rules.rule import LINK, WORTH_SAYING, Found, rule
 from service.engine.run.copies import MIN_BATCH, MOE_FUSED_UP_GATE, MUL_MAT_ID
 
 _SWITCHES = ("-nopo", "--no-op-offload", "-op", "--offload-policy")

@@ -9,8 +9,7 @@ import msgspec
 from service.engine.builds import today
 from service.engine.memory import predict_memory
 from service.engine.rules.case import Case
-from service.engine.rules.paragraphs import BUILDING
-from service.engine.rules.rule import Found, rule
+from service.engine.rules.rule import BUILDING, Found, rule
 from service.engine.units import MIB
 
 _FLAGS = "flags-that-are-gone-or-another-engines"

@@ -6,8 +6,7 @@ from collections.abc import Iterator
 
 from service.engine.memory.growth import bounds, growth_of
 from service.engine.rules.case import Case
-from service.engine.rules.paragraphs import MMAP
-from service.engine.rules.rule import Found, rule
+from service.engine.rules.rule import MMAP, Found, rule
 from service.engine.units import GIB, MIB
 
 _THREADS = "threads-and-sockets"

@@ -8,8 +8,7 @@ from service.engine.commands.tables import option_named
 from service.engine.config import Override
 from service.engine.overrides import MAX_RULES
 from service.engine.rules.case import Case
-from service.engine.rules.paragraphs import OVERRIDES
-from service.engine.rules.rule import Found, rule
+from service.engine.rules.rule import OVERRIDES, Found, rule
 from service.engine.run.devices import first_unknown_card
 
 _FIRST_WINS = "ik_llama.cpp src/llama-load-tensors.cpp:458-486, llama.cpp src/llama-model-loader.cpp:1234-1262"

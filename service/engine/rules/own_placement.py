@@ -6,8 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from service.engine.rules.case import Case
 from service.engine.rules.fitting import other_placements
-from service.engine.rules.paragraphs import UNASKED
-from service.engine.rules.rule import Found, rule
+from service.engine.rules.rule import UNASKED, Found, rule
 from service.engine.tensor_names import layer_of
 
 _SOURCES = "llama.cpp common/fit.cpp, ik_llama.cpp src/llama.cpp:4281-4610, computed with the devices' free memory"

@@ -15,6 +15,17 @@ from service.engine.config import ENGINES, Engine
 from service.engine.finding import Finding, Severity
 from service.engine.rules.case import Case
 
+# headings of docs/offloading.md
+BUILDING = "building-the-engine"
+CACHE = "the-cache"
+CARDS = "unlike-cards"
+LINK = "the-micro-batch-and-the-link"
+MMAP = "mmap-pinned-memory-and-ram-that-is-too-small"
+OVERRIDES = "rules-of--ot"
+READ = "what-a-token-reads"
+SPLIT_MODES = "layers-or-together--sm"
+UNASKED = "what-the-engines-do-unasked"
+
 WORTH_SAYING = 1.1  # times as fast: less than this drowns in the error of the speed model
 
 

@@ -6,8 +6,7 @@ from collections.abc import Iterator
 
 from service.engine.config import CPU
 from service.engine.rules.case import Case
-from service.engine.rules.paragraphs import CARDS, SPLIT_MODES
-from service.engine.rules.rule import Found, rule
+from service.engine.rules.rule import CARDS, SPLIT_MODES, Found, rule
 from service.engine.run.devices import VISIBLE
 from service.engine.units import GIB
 

@@ -15,8 +15,7 @@ from service.engine.config import CPU
 from service.engine.engines import all_engines
 from service.engine.planner.pricing.support import unsupported_backend, unsupported_model
 from service.engine.rules.case import Case
-from service.engine.rules.paragraphs import READ
-from service.engine.rules.rule import WORTH_SAYING, Found, rule
+from service.engine.rules.rule import READ, WORTH_SAYING, Found, rule
 from service.engine.run.weights import TINY
 from service.engine.tensor_names import layer_of
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from service.engine.memory.finish import finish
-from service.engine.memory.graph import GraphBuilder, Slot, cuda_row_padding
-from service.engine.memory.ops import IN_PLACE
+from service.engine.memory.graph import IN_PLACE, GraphBuilder, Slot, cuda_row_padding
 
 
 def test_a_view_of_a_view_belongs_to_the_tensor_itself() -> None:

@@ -12,7 +12,7 @@ from service.engine.config import Engine, Flags, Override
 from service.engine.engines.ik_llama_cpp.layers import split_layers as split_ik
 from service.engine.hardware import Cpu, Gpu, Hardware, Ram
 from service.engine.memory import place
-from service.engine.memory.layers_by_count import split_layers as split_llama
+from service.engine.memory.device_shares import split_layers as split_llama
 from service.engine.planner.pricing.fit import Fitted, Placed, Problem, Shortfall, check, slack
 from service.engine.planner.search.filled import filled
 from service.engine.planner.search.knapsack import OPTIONS, Item, one_block, pack

@@ -16,7 +16,7 @@ from service.engine.config import Flags
 from service.engine.engines.fit import numbers_of
 from service.engine.engines.ik_llama_cpp.caches import keys_values
 from service.engine.memory.cache import cache_bytes, cache_owner, indexer_cache
-from service.engine.memory.float32 import f32, split_shares
+from service.engine.memory.device_shares import f32, split_shares
 from service.engine.memory.graph import row_size
 from service.engine.memory.spec import GraphSpec, make_spec
 from service.engine.model import Model

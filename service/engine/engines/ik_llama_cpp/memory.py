@@ -21,8 +21,7 @@ from service.engine.engines.ik_llama_cpp.shares import can_share, graph_split_ab
 from service.engine.engines.memory import EngineMemory
 from service.engine.layers import Layer
 from service.engine.memory.cache import CacheTensor
-from service.engine.memory.graph import Graph, joined_type, row_size
-from service.engine.memory.ops import MIN_OFFLOAD_BATCH
+from service.engine.memory.graph import MIN_OFFLOAD_BATCH, Graph, joined_type, row_size
 from service.engine.memory.spec import GraphSpec, cache_type, spec_for
 from service.engine.model import Mla, Model, Recurrent
 from service.engine.run.settings import micro_batch, option_of

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from service.engine.builds.rules import MemoryRules
 from service.engine.config import Flags
 from service.engine.engines.ik_llama_cpp.layers import split_layers, with_cpu_layers
-from service.engine.memory import layers_by_count
-from service.engine.memory.float32 import f32
+from service.engine.memory import device_shares
+from service.engine.memory.device_shares import f32
 from service.engine.model import Model
 from service.engine.run.overrides import overridden
 
@@ -30,7 +30,7 @@ def place_layers(
     if rules.layers_by_bytes:
         walked = split_layers(model, flags, free, rules)
     else:
-        walked = layers_by_count.split_layers(model, flags, free, head_first=False)
+        walked = device_shares.split_layers(model, flags, free, head_first=False)
     moved = _cpu_experts(model, flags, walked, cpu, rules) | overridden(model, flags.overrides, cpu)
     return with_cpu_layers(walked, model, flags, cpu), moved
 

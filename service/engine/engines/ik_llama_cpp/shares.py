@@ -17,7 +17,7 @@ from service.engine.engines.ik_llama_cpp.layers import usable
 from service.engine.gguf import Tensor
 from service.engine.layers import Layer
 from service.engine.memory.cache import CacheTensor
-from service.engine.memory.float32 import f32, split_shares
+from service.engine.memory.device_shares import f32, split_shares
 from service.engine.memory.graph import geometry, row_size
 from service.engine.memory.spec import CardShares, GraphSpec
 from service.engine.model import Model

@@ -5,13 +5,40 @@ from __future__ import annotations
 import re
 from operator import attrgetter
 
+import msgspec
+
+from service.engine.builds.history import History, Recorded
+from service.engine.builds.rules import BuildRules
 from service.engine.engines.ik_llama_cpp.architectures import ARCHITECTURES
-from service.engine.engines.ik_llama_cpp.builds import read_history
 from service.engine.engines.ik_llama_cpp.commands import IkCommands
 from service.engine.engines.ik_llama_cpp.fit import fitted
 from service.engine.engines.ik_llama_cpp.memory import IkMemory
 from service.engine.engines.ik_llama_cpp.speed import IkSpeed
 from service.engine.engines.spec import EngineSpec, LogFormat, OffloadPolicy, TypeSupport
+from service.engine.engines.tables import table_of
+
+
+class _Repository(msgspec.Struct, frozen=True):
+    """`builds`: by day, `NUMBER:COMMIT` of the main line and `COMMIT` of other branches. `options`: by program."""
+
+    builds: dict[str, str]
+    options: dict[str, dict[str, str]]
+
+
+def read_history() -> History:
+    """Return what is known of its builds; `builds.json` is written by `scripts/write_builds.py`."""
+    recorded = msgspec.json.decode(table_of(__package__, "history.json"), type=Recorded)
+    repository = msgspec.json.decode(table_of(__package__, "builds.json"), type=_Repository)
+    words = [(word, date) for date, line in repository.builds.items() for word in line.split()]
+    return History(
+        today=recorded.today,
+        changes=recorded.changes,
+        numbers=tuple(sorted((int(word.partition(":")[0]), date) for word, date in words if ":" in word)),
+        commits={word.rpartition(":")[2]: date for word, date in words},
+        options=repository.options,
+        defaults=BuildRules(),
+    )
+
 
 SPEC = EngineSpec(
     name="ik_llama.cpp",

@@ -18,8 +18,8 @@ from service.engine.engines.llama_cpp.tensor_split import predict_tensor_split
 from service.engine.engines.memory import EngineMemory
 from service.engine.layers import Layer
 from service.engine.memory.cache import CacheTensor
+from service.engine.memory.device_shares import split_layers
 from service.engine.memory.graph import Graph
-from service.engine.memory.layers_by_count import split_layers
 from service.engine.memory.spec import GraphSpec, spec_for
 from service.engine.model import Mla, Model, Recurrent
 from service.engine.run.settings import micro_batch, speculation_types

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from service.engine.builds.rules import MemoryRules
 from service.engine.config import CPU, Flags, Override
 from service.engine.engines.llama_cpp.architectures import ARCHITECTURES
-from service.engine.memory.layers_by_count import split_layers
+from service.engine.memory.device_shares import split_layers
 from service.engine.model import Model
 from service.engine.run.overrides import matching_names, overridden
 

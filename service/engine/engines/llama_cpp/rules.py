@@ -9,8 +9,7 @@ import msgspec
 
 from service.engine.engines.llama_cpp.placement import split_refused
 from service.engine.rules.case import Case
-from service.engine.rules.paragraphs import BUILDING, CACHE, LINK, MMAP, OVERRIDES, UNASKED
-from service.engine.rules.rule import Found, Rule, rule, rules_in
+from service.engine.rules.rule import BUILDING, CACHE, LINK, MMAP, OVERRIDES, UNASKED, Found, Rule, rule, rules_in
 from service.engine.run.settings import option_of
 from service.engine.units import GIB, MIB
 

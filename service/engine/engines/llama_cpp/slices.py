@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from service.engine.layers import Layer
 from service.engine.memory.cache import CacheTensor
-from service.engine.memory.float32 import f32
+from service.engine.memory.device_shares import f32
 from service.engine.memory.graph import CUDA_ALIGNMENT, contiguous_bytes, cuda_row_padding, geometry
 from service.engine.model import Model, Recurrent
 from service.engine.tensor_names import layer_of

@@ -5,16 +5,33 @@ from __future__ import annotations
 import re
 from operator import attrgetter
 
+import msgspec
+
+from service.engine.builds.history import History, Recorded
+from service.engine.builds.rules import BuildRules
 from service.engine.engines.llama_cpp.architectures import ARCHITECTURES
-from service.engine.engines.llama_cpp.builds import read_history
 from service.engine.engines.llama_cpp.commands import LlamaCommands
 from service.engine.engines.llama_cpp.fit import fitted
 from service.engine.engines.llama_cpp.memory import LlamaMemory
 from service.engine.engines.llama_cpp.speed import LlamaSpeed
 from service.engine.engines.spec import EngineSpec, LogFormat, OffloadPolicy, TypeSupport
+from service.engine.engines.tables import table_of
 from service.engine.ggml_types import GgmlType
 
 _NO_MMQ = frozenset({"iq1_m"})  # quantised, but multiplied by cuBLAS (ggml-cuda/mmq.cu)
+
+
+def read_history() -> History:
+    """Return what is known of its builds; no commit is."""
+    recorded = msgspec.json.decode(table_of(__package__, "history.json"), type=Recorded)
+    return History(
+        today=recorded.today,
+        changes=recorded.changes,
+        numbers=tuple(sorted(recorded.numbers)),
+        commits={},
+        options={"llama-server": recorded.options, "llama-bench": recorded.bench_options},
+        defaults=BuildRules(flash_attn="auto", fit=True, auto_slots=4),
+    )
 
 
 def _quantised_products(kind: GgmlType) -> bool:

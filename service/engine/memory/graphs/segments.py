@@ -16,9 +16,8 @@ from weakref import WeakKeyDictionary
 
 from service.engine.architectures import architecture
 from service.engine.memory.cache import cache_owner, full_indexer
-from service.engine.memory.graph import Graph, Slot
+from service.engine.memory.graph import NONE, VIEW_OPS, Graph, Slot
 from service.engine.memory.graphs.sharing import weight_type
-from service.engine.memory.ops import NONE, VIEW_OPS
 from service.engine.memory.spec import GraphSpec
 from service.engine.model import Model
 

@@ -12,9 +12,8 @@ from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 
 from service.engine.engines.ik_llama_cpp.graphs.blocks import IkGraph
-from service.engine.memory.graph import Node, Slot
+from service.engine.memory.graph import NONE, Node, Slot
 from service.engine.memory.graphs.base import ROPE_FACTORS, Gating
-from service.engine.memory.ops import NONE
 from service.engine.memory.spec import CardShares, GraphSpec
 from service.engine.model import Model
 

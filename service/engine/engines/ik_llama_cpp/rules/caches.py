@@ -6,8 +6,7 @@ from collections.abc import Iterator
 
 from service.engine.rules.cache import UNQUANTISED
 from service.engine.rules.case import Case
-from service.engine.rules.paragraphs import CACHE
-from service.engine.rules.rule import Found, rule
+from service.engine.rules.rule import CACHE, Found, rule
 from service.engine.units import MIB
 
 _LATENT = "latent-attention--mla-and--amb"

@@ -8,8 +8,7 @@ from service.engine.commands import option_value
 from service.engine.engines.ik_llama_cpp.graph_split import splits_graph
 from service.engine.engines.ik_llama_cpp.shares import graph_split_aborts, partly_moved
 from service.engine.rules.case import Case
-from service.engine.rules.paragraphs import CARDS, SPLIT_MODES
-from service.engine.rules.rule import Found, rule
+from service.engine.rules.rule import CARDS, SPLIT_MODES, Found, rule
 from service.engine.run.overrides import matching_names
 
 _MODES = ("graph", "attn")

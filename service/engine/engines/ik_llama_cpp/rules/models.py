@@ -6,8 +6,7 @@ from collections.abc import Iterator
 
 from service.engine.engines.ik_llama_cpp.graphs.compressed import rows_reached
 from service.engine.rules.case import Case
-from service.engine.rules.paragraphs import CACHE, UNASKED
-from service.engine.rules.rule import Found, rule
+from service.engine.rules.rule import CACHE, UNASKED, Found, rule
 
 _COMPRESSED_TYPES = ("f16", "bf16", "q8_0")
 

@@ -12,8 +12,7 @@ from service.engine.config import CPU
 from service.engine.engines.ik_llama_cpp.merged import attention_types
 from service.engine.rules.batches import larger_micro_batches
 from service.engine.rules.case import Case, WrittenRule
-from service.engine.rules.paragraphs import LINK, MMAP, OVERRIDES, READ
-from service.engine.rules.rule import WORTH_SAYING, Found, rule
+from service.engine.rules.rule import LINK, MMAP, OVERRIDES, READ, WORTH_SAYING, Found, rule
 from service.engine.tensor_names import layer_of
 
 _UP_OR_GATE = re.compile(r"\.ffn_(?:up|gate)_exps\.")

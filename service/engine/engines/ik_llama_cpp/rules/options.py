@@ -11,8 +11,7 @@ from service.engine.commands import option_value
 from service.engine.config import CPU
 from service.engine.engines.ik_llama_cpp.memory import lacks_kv_b
 from service.engine.rules.case import Case
-from service.engine.rules.paragraphs import BUILDING, UNASKED
-from service.engine.rules.rule import Found, rule
+from service.engine.rules.rule import BUILDING, UNASKED, Found, rule
 from service.engine.run.settings import loads_next_tokens
 from service.engine.units import MIB
 

@@ -25,9 +25,8 @@ from service.engine.engines.llama_cpp.graphs import (
 )
 from service.engine.engines.llama_cpp.graphs.blocks import LlamaGraph
 from service.engine.memory.finish import finish
-from service.engine.memory.graph import Graph, Node
+from service.engine.memory.graph import IN_PLACE, MIN_OFFLOAD_BATCH, Graph, Node
 from service.engine.memory.graphs.base import family_of
-from service.engine.memory.ops import IN_PLACE, MIN_OFFLOAD_BATCH
 from service.engine.memory.spec import GraphSpec
 from service.engine.model import Model
 

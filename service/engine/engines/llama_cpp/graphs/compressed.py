@@ -17,9 +17,8 @@ from service.engine.engines.llama_cpp.graphs.hyper import (
     streams,
     write_streams,
 )
-from service.engine.memory.graph import Node, row_size
+from service.engine.memory.graph import NONE, Node, row_size
 from service.engine.memory.graphs.base import MissingTensor
-from service.engine.memory.ops import NONE
 
 _FINE, _COARSE = 4, 128  # tokens a row, DSV4_CSA_RATIO and DSV4_HCA_RATIO
 _FINE_STATE = 2 * _FINE  # rows that wait to be compressed; of coarse ones as many as a row stands for

@@ -21,9 +21,8 @@ from service.engine.engines.llama_cpp.graphs.kimi import delta_attention
 from service.engine.engines.llama_cpp.graphs.latent import attend_latent
 from service.engine.engines.llama_cpp.graphs.recurrent import state_input
 from service.engine.memory.cache import full_indexer
-from service.engine.memory.graph import Node
+from service.engine.memory.graph import NONE, Node
 from service.engine.memory.graphs.base import MissingTensor
-from service.engine.memory.ops import NONE
 from service.engine.units import pad
 
 _POOLS = 64  # kpool_pad: pools are padded to a multiple of so many, the last always empty
