@@ -24,7 +24,10 @@ _LENGTH = 8  # bytes of a text's length, the least that one takes
 
 
 class Passage:
-    """One array being walked, or jumped over. `seen`: the known one that it was taken for; `expected`: where reading may stop then."""
+    """One array being passed: walked element by element, or jumped over where another file of the repo has it too.
+
+    `seen`: the known one that it was taken for; `expected`: where reading may stop then.
+    """
 
     def __init__(self, key: str, kind: int, element_bytes: int | None, length: int, start: int) -> None:
         """`element_bytes` is None for an array of texts; `start` is where in the file the first element begins."""
