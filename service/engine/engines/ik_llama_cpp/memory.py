@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
 from service.engine.builds.rules import MemoryRules
-from service.engine.config import Flags, Placement, Tool
+from service.engine.config import Flags, Tool
 from service.engine.engines.ik_llama_cpp import caches, graphs
 from service.engine.engines.ik_llama_cpp.architectures import ARCHITECTURES
 from service.engine.engines.ik_llama_cpp.graph_split import beyond_the_graphs, predict_graph_split, splits_graph
@@ -21,15 +20,13 @@ from service.engine.engines.ik_llama_cpp.shares import can_share, graph_split_ab
 from service.engine.engines.memory import EngineMemory
 from service.engine.layers import Layer
 from service.engine.memory.cache import CacheTensor
-from service.engine.memory.graph import MIN_OFFLOAD_BATCH, Graph, joined_type, row_size
+from service.engine.memory.graph import MIN_OFFLOAD_BATCH, joined_type, row_size
 from service.engine.memory.spec import GraphSpec, cache_type, spec_for
 from service.engine.model import Mla, Model, Recurrent
 from service.engine.run.settings import micro_batch, option_of
 
 if TYPE_CHECKING:
     from service.engine.memory.contents import Contents
-    from service.engine.memory.figures import Memory
-    from service.engine.run.resolved import ResolvedRun
 
 _PARTIAL_MLA = 3
 _SWITCHED_OFF = {
@@ -65,6 +62,16 @@ class IkMemory(EngineMemory):
     pools_results = True
     checkpoint_option = "-ctx-ckpt"
 
+    describe_graph = staticmethod(graphs.describe)
+    keys_values = staticmethod(caches.keys_values)
+    place_layers = staticmethod(place_layers)
+    split_layers = staticmethod(split_layers)
+    slot_sizes = staticmethod(slot_sizes)
+    works_together = staticmethod(splits_graph)
+    stops_at_graph = staticmethod(graph_split_aborts)
+    loaded = staticmethod(merged)
+    predict_split = staticmethod(predict_graph_split)
+
     def latent_mode(self, model: Model, flags: Flags, rules: MemoryRules) -> int:
         """Return the effective `-mla`. Partial offload runs as 3 whatever was asked (src/llama.cpp)."""
         if model.mla is None or model.architecture not in ARCHITECTURES.having("latent_cache"):
@@ -87,14 +94,6 @@ class IkMemory(EngineMemory):
             sparse=bool({"-dsa", "--dsa"} & set(flags.other)),
         )
 
-    def describe_graph(self, model: Model, spec: GraphSpec, kept: tuple[int, ...] | None) -> tuple[Graph, bool]:
-        """Return the graph, in parts where the spec has cards."""
-        return graphs.describe(model, spec, kept)
-
-    def keys_values(self, model: Model, layer: Layer, spec: GraphSpec) -> tuple[CacheTensor, ...]:
-        """Return K and V of a layer."""
-        return caches.keys_values(model, layer, spec)
-
     def latent_rows(self, mla: Mla, layer: Layer, spec: GraphSpec) -> tuple[CacheTensor, ...]:
         """Return the latent cache of a layer."""
         return caches.latent_rows(mla, spec)
@@ -114,35 +113,9 @@ class IkMemory(EngineMemory):
         """Return whether a layer chooses rows: always by GLM-5.2's schedule (llama-hparams.cpp:1917)."""
         return model.architecture in ARCHITECTURES.having("sparse") and (layer <= 1 or layer % 4 == 2)
 
-    def place_layers(
-        self, model: Model, flags: Flags, free: Sequence[int], rules: MemoryRules
-    ) -> tuple[list[int], dict[str, int]]:  # fmt: skip
-        """Return the devices of layers and of what a flag moves."""
-        return place_layers(model, flags, free, rules)
-
-    def split_layers(self, model: Model, flags: Flags, free: Sequence[int]) -> list[int]:
-        """Return the devices by the walk over the layers' bytes alone: CPU layers are not cut off."""
-        return split_layers(model, flags, free)
-
-    def slot_sizes(self, model: Model, flags: Flags) -> tuple[list[float], float]:
-        """Return the bytes that the walk over the devices counts."""
-        return slot_sizes(model, flags)
-
     def ignores_overrides(self, flags: Flags) -> bool:
         """Return whether `-ngl` is 0 (src/llama.cpp:7761)."""
         return flags.n_gpu_layers <= 0
-
-    def stops_at_graph(self, run: ResolvedRun) -> str | None:
-        """Return which part of a layer `-sm graph` leaves to one card, so that there is nothing to add up."""
-        return graph_split_aborts(run)
-
-    def works_together(self, model: Model) -> bool:
-        """Return whether `-sm graph` splits the architecture."""
-        return splits_graph(model)
-
-    def loaded(self, model: Model, flags: Flags, placement: Placement) -> tuple[Model, Placement]:
-        """Return the model with what `-mqkv` and `-muge` merge."""
-        return merged(model, flags, placement)
 
     def shares_tied_head(self, contents: Contents) -> bool:
         """Return whether head and embedding are one mapped file.
@@ -167,10 +140,6 @@ class IkMemory(EngineMemory):
             return row_size(joined_type(k_b.type, v_b.type), mla.kv_lora_rank) * n_head * (mla.nope + mla.value)
         missing = (mla.nope * (k_b is None) + mla.value * (v_b is None)) if kv_b is not None and mode else 0
         return row_size("q8_0", mla.kv_lora_rank) * n_head * missing
-
-    def predict_split(self, run: ResolvedRun) -> Memory | None:
-        """Return the memory of `-sm graph` and `-sm attn`, and of the lab's rig, which makes no device at `-ngl 0`."""
-        return predict_graph_split(run)
 
     def known_of_split(self, model: Model, flags: Flags, basis: str) -> Literal["all", "stored", "nothing"]:
         """Return what is known of `-sm graph`; of `-sm attn` nothing is."""

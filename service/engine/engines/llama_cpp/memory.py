@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Literal
 
@@ -19,9 +18,8 @@ from service.engine.engines.memory import EngineMemory
 from service.engine.layers import Layer
 from service.engine.memory.cache import CacheTensor
 from service.engine.memory.device_shares import split_layers
-from service.engine.memory.graph import Graph
 from service.engine.memory.spec import GraphSpec, spec_for
-from service.engine.model import Mla, Model, Recurrent
+from service.engine.model import Model, Recurrent
 from service.engine.run.settings import micro_batch, speculation_types
 from service.engine.units import pad
 
@@ -60,6 +58,14 @@ class LlamaMemory(EngineMemory):
     pipeline_copies = 4  # GGML_SCHED_MAX_COPIES
     checkpoints_windows = True
 
+    describe_graph = staticmethod(graphs.describe)
+    keys_values = staticmethod(caches.keys_values)
+    latent_rows = staticmethod(caches.latent_rows)
+    indexer_keys = staticmethod(caches.indexer_keys)
+    place_layers = staticmethod(place_layers)
+    split_layers = staticmethod(split_layers)
+    split_refused = staticmethod(split_refused)
+
     def latent_mode(self, model: Model, flags: Flags, rules: MemoryRules) -> int:
         """Return 1 for a latent cache: of files that name the absorbed head sizes."""
         latent = model.mla is not None and model.int_value("attention.key_length_mla")
@@ -82,27 +88,11 @@ class LlamaMemory(EngineMemory):
             n_snapshots=_snapshots(flags),
         )
 
-    def describe_graph(self, model: Model, spec: GraphSpec, kept: tuple[int, ...] | None) -> tuple[Graph, bool]:
-        """Return the graph with what fused kernels keep alive."""
-        return graphs.describe(model, spec, kept)
-
-    def keys_values(self, model: Model, layer: Layer, spec: GraphSpec) -> tuple[CacheTensor, ...]:
-        """Return K and V of a layer."""
-        return caches.keys_values(model, layer, spec)
-
-    def latent_rows(self, mla: Mla, layer: Layer, spec: GraphSpec) -> tuple[CacheTensor, ...]:
-        """Return the latent cache of a layer."""
-        return caches.latent_rows(mla, layer, spec)
-
     def recurrent_state(
         self, recurrent: Recurrent, model: Model, layer: Layer, spec: GraphSpec
     ) -> tuple[CacheTensor, ...]:  # fmt: skip
         """Return the state of a recurrent layer, and what is kept of its n-grams."""
         return caches.recurrent_state(recurrent, spec) + caches.n_gram_window(model, layer, spec)
-
-    def indexer_keys(self, model: Model, spec: GraphSpec) -> tuple[CacheTensor, ...]:
-        """Return the indexer's keys."""
-        return caches.indexer_keys(model, spec)
 
     def has_indexer(self, model: Model, layer: int) -> bool:
         """Return whether a layer chooses rows: by the header, else by the length of the context it was trained for.
@@ -122,23 +112,9 @@ class LlamaMemory(EngineMemory):
         shared = model.architecture == "glm-dsa" and model.n_ctx_train >= _CONTEXT_WITH_SHARED_INDEXERS
         return not shared or layer <= 1 or layer % 4 == 2
 
-    def place_layers(
-        self, model: Model, flags: Flags, free: Sequence[int], rules: MemoryRules
-    ) -> tuple[list[int], dict[str, int]]:  # fmt: skip
-        """Return the devices of layers and of what a flag moves."""
-        return place_layers(model, flags, free, rules)
-
-    def split_layers(self, model: Model, flags: Flags, free: Sequence[int]) -> list[int]:
-        """Return the devices by counting layers."""
-        return split_layers(model, flags, free)
-
     def works_together(self, model: Model) -> bool:
         """Return whether `-sm tensor` splits the architecture."""
         return split_refused(model, Flags(split_mode="tensor")) is None
-
-    def split_refused(self, model: Model, flags: Flags) -> str | None:
-        """Return why `-sm none` or `-sm tensor` is refused."""
-        return split_refused(model, flags)
 
     def shares_tied_head(self, contents: Contents) -> bool:
         """Return whether there is a token embedding already when the head is made."""
