@@ -93,9 +93,7 @@ class EngineMemory(ABC):
         """Return the mode of the latent cache (`-mla` where the engine has it, else 1), 0 for plain K and V."""
 
     @abstractmethod
-    def graph_spec(
-        self, model: Model, flags: Flags, tool: Tool, *, cpu_only: bool, rules: MemoryRules
-    ) -> GraphSpec:  # fmt: skip
+    def graph_spec(self, model: Model, flags: Flags, tool: Tool, *, rules: MemoryRules) -> GraphSpec:
         """Return what the worst-case graph of these flags depends on. Raises InvalidFlags for unknown cache types."""
 
     @abstractmethod

@@ -57,7 +57,7 @@ class GraphSpec(msgspec.Struct, frozen=True, kw_only=True):
     mla: int
     attn_max_batch: int
     fused_moe: bool
-    cpu_only: bool
+    cpu_only: bool = False
     next_tokens: bool = False
     n_snapshots: int = 0
     rope_owners: tuple[int, ...] = ()
@@ -83,15 +83,13 @@ def attention_batch(flags: Flags, rules: MemoryRules = TODAY) -> int:
     return max(flags.attn_max_batch, rules.least_batch) if flags.attn_max_batch > 0 else 0
 
 
-def make_spec(
-    engine: Engine, model: Model, flags: Flags, tool: Tool, *, cpu_only: bool, rules: MemoryRules = TODAY
-) -> GraphSpec:  # fmt: skip
+def make_spec(engine: Engine, model: Model, flags: Flags, tool: Tool, *, rules: MemoryRules = TODAY) -> GraphSpec:
     """Return what the worst-case graph of these flags depends on. Raises InvalidFlags for unknown cache types."""
-    return engine_spec(engine).memory.graph_spec(model, flags, tool, cpu_only=cpu_only, rules=rules)
+    return engine_spec(engine).memory.graph_spec(model, flags, tool, rules=rules)
 
 
 def spec_for(
-    engine: Engine, model: Model, flags: Flags, rules: MemoryRules, *, cpu_only: bool, n_logits: int, n_stream: int = 1
+    engine: Engine, model: Model, flags: Flags, rules: MemoryRules, *, n_logits: int, n_stream: int = 1
 ) -> GraphSpec:  # fmt: skip
     """Return a spec with what every engine decides alike. `n_logits`: rows of logits unless the flags say."""
     memory = engine_spec(engine).memory
@@ -112,7 +110,6 @@ def spec_for(
         mla=memory.latent_mode(model, flags, rules),
         attn_max_batch=attention_batch(flags, rules),
         fused_moe=flags.fused_moe,
-        cpu_only=cpu_only,
         next_tokens=loads_next_tokens(flags),
         rules=rules,
     )

@@ -78,9 +78,8 @@ class ResolvedRun(msgspec.Struct, frozen=True, dict=True, kw_only=True):
     @cached_property
     def graph_spec(self) -> GraphSpec:
         """What the graph of the worst-case batch depends on. Raises InvalidFlags for unknown cache types."""
-        return engine_spec(self.engine).memory.graph_spec(
-            self.loaded[0], self.flags, self.tool, cpu_only=self.placement.n_devices == 0, rules=self.rules
-        )
+        spec = engine_spec(self.engine).memory.graph_spec(self.loaded[0], self.flags, self.tool, rules=self.rules)
+        return msgspec.structs.replace(spec, cpu_only=self.placement.n_devices == 0)
 
     @cached_property
     def treatment(self) -> WeightRules:

@@ -82,12 +82,10 @@ class IkMemory(EngineMemory):
             return _PARTIAL_MLA
         return rules.mla if flags.mla is None else flags.mla
 
-    def graph_spec(
-        self, model: Model, flags: Flags, tool: Tool, *, cpu_only: bool, rules: MemoryRules
-    ) -> GraphSpec:  # fmt: skip
+    def graph_spec(self, model: Model, flags: Flags, tool: Tool, *, rules: MemoryRules) -> GraphSpec:
         """Return the spec: logits of the whole batch are reserved, and one cache is shared by all slots."""
         n_tokens = micro_batch("ik_llama.cpp", model, flags)
-        spec = spec_for("ik_llama.cpp", model, flags, _switched(flags, rules), cpu_only=cpu_only, n_logits=n_tokens)
+        spec = spec_for("ik_llama.cpp", model, flags, _switched(flags, rules), n_logits=n_tokens)
         return msgspec.structs.replace(
             spec,
             type_indexer=cache_type(option_of(flags, _INDEXER_TYPE, "f16"), "other"),

@@ -71,14 +71,12 @@ class LlamaMemory(EngineMemory):
         latent = model.mla is not None and model.int_value("attention.key_length_mla")
         return 1 if latent and rules.latent_cache != "heads" else 0
 
-    def graph_spec(
-        self, model: Model, flags: Flags, tool: Tool, *, cpu_only: bool, rules: MemoryRules
-    ) -> GraphSpec:  # fmt: skip
+    def graph_spec(self, model: Model, flags: Flags, tool: Tool, *, rules: MemoryRules) -> GraphSpec:
         """Return the spec: each slot has its own cache unless they share one; the batch is a multiple of them."""
         n_seq, n_tokens = max(1, flags.n_parallel), micro_batch("llama.cpp", model, flags)
         few_rows = tool == "server" and not rules.whole_logits
         spec = spec_for(
-            "llama.cpp", model, flags, rules, cpu_only=cpu_only, n_logits=n_seq if few_rows else n_tokens,
+            "llama.cpp", model, flags, rules, n_logits=n_seq if few_rows else n_tokens,
             n_stream=1 if _unified_cache(flags) else n_seq,
         )  # fmt: skip
         return msgspec.structs.replace(

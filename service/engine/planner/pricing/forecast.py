@@ -135,7 +135,7 @@ class Forecaster:
     def _cache(self, flags: Flags) -> int:
         key = (flags.cache_type_k, flags.cache_type_v)
         if key not in self._caches:
-            spec = make_spec(self.engine, self.model, flags, "server", cpu_only=False)
+            spec = make_spec(self.engine, self.model, flags, "server")
             self._caches[key] = sum(cache_bytes(self.model, spec))
         return self._caches[key]
 
@@ -152,7 +152,7 @@ class Forecaster:
         """The compute buffer of a card, and what the first one takes more for weights copied from RAM."""
         key = (flags.n_ubatch, flags.cache_type_k, flags.cache_type_v)
         if key not in self._buffers:
-            spec = make_spec(self.engine, self.model, flags, "server", cpu_only=False)
+            spec = make_spec(self.engine, self.model, flags, "server")
             staged = rough_compute(self.model, spec, self.placement)[0]
             on_card = dict.fromkeys(self.placement.tensors, 0)
             usual = rough_compute(self.model, spec, replace(self.placement, tensors=on_card))[0]

@@ -159,7 +159,7 @@ class PlacementSearch:
     def _fixed_bytes(self) -> tuple[int, ...]:
         """Bytes that each block takes on the card that owns it, whatever pieces lie there."""
         model, engine = self.problem.model, self.problem.engine
-        spec = make_spec(engine, model, self.flags, "server", cpu_only=False)
+        spec = make_spec(engine, model, self.flags, "server")
         caches = cache_bytes(model, spec, cuda_padding=True)
         derived = derived_by_layer(engine, model, spec.mla)
         return tuple(
@@ -174,7 +174,7 @@ class PlacementSearch:
             n for c, n in enumerate(compute) if c != head
         ]
         compute[head] = min(compute[head], *others) if others else compute[head]
-        spec = make_spec(self.problem.engine, self.problem.model, self.flags, "bench", cpu_only=False)
+        spec = make_spec(self.problem.engine, self.problem.model, self.flags, "bench")
         logits = 4 * self.problem.model.n_vocab * spec.n_outputs
         return tuple(self.head + max(0, logits - peak) for peak in compute)
 
