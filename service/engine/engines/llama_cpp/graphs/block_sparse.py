@@ -84,8 +84,7 @@ def _sparse(
     index_q = g.rope(g.normed(layer, "indexer.q_norm", index_q))
     index_k = g.rope(g.normed(layer, "indexer.k_norm", index_k))
     stored = g.indexer_keys(layer)
-    target = stored if stored.ne[2] == 1 else g.reshape(stored, size, stored.ne[1] * stored.ne[2])
-    g.expand(g.set_rows(target, g.view(index_k, (size, n), index_k.nb[2:3]), blocks.ids))
+    g.store_rows(stored, index_k, blocks.ids)
     row = row_size(stored.kind, size)
     index_k = g.view(stored, (size, 1, g.n_kv, stored.ne[2]), (row, row, row * g.n_kv))
     if cache.k_rotation is not None:

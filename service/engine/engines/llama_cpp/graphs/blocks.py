@@ -225,13 +225,12 @@ class LlamaGraph(FeedForward):
         """Write K and V into the layer's cache."""
         keys, values = self.cache(layer)
         n = k.ne[2]
-        rows = self.view(k, (k.ne[0] * k.ne[1], n), (k.nb[2],))
-        self.expand(self.set_rows(self._flat(keys), rows, cache.k_ids))
+        self.store_rows(keys, k, cache.k_ids)
         if cache.v_ids is None:
             raise MissingTensor("a cache for values")
         size = v.ne[0] * v.ne[1]
         if not self.spec.transposed_v:
-            self.expand(self.set_rows(self._flat(values), self.view(v, (size, n), (v.nb[2],)), cache.v_ids))
+            self.store_rows(values, v, cache.v_ids)
             return
         row_bytes = row_size(v.kind, size)
         rows = self.reshape(v, size, n) if row_bytes == v.nb[2] else self.cont(v, size, n)
@@ -241,9 +240,11 @@ class LlamaGraph(FeedForward):
         target = self.reshape(values, 1, values.ne[0] * values.ne[1] * values.ne[2])
         self.expand(self.set_rows(target, elements, cache.v_ids))
 
-    def _flat(self, cache: Node) -> Node:
-        """Several streams are written as one cache of all rows."""
-        return cache if cache.ne[2] == 1 else self.reshape(cache, cache.ne[0], cache.ne[1] * cache.ne[2])
+    def store_rows(self, cache: Node, heads: Node, ids: Node) -> None:
+        """Write what all heads of a token have as one row; several streams are written as one cache of all rows."""
+        target = cache if cache.ne[2] == 1 else self.reshape(cache, cache.ne[0], cache.ne[1] * cache.ne[2])
+        rows = self.view(heads, (heads.ne[0] * heads.ne[1], heads.ne[2]), heads.nb[2:3])
+        self.expand(self.set_rows(target, rows, ids))
 
     def cache_views(self, layer: int, n_rows: int) -> tuple[Node, Node]:
         """Return the keys and values that the layer reads, by head, row and stream."""

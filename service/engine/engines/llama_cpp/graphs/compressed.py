@@ -17,6 +17,7 @@ from service.engine.engines.llama_cpp.graphs.hyper import (
     streams,
     write_streams,
 )
+from service.engine.engines.llama_cpp.graphs.latent import low_rank_query
 from service.engine.memory.graph import NONE, Node, row_size
 from service.engine.memory.graphs.base import MissingTensor
 
@@ -116,8 +117,7 @@ def _caches(g: LlamaGraph, layer: int) -> Caches:
 def _attention(g: LlamaGraph, layer: int, y: Node, inputs: Inputs) -> Node:
     facts, n, caches = g.layer(layer), g.n_tokens, _caches(g, layer)
     dim, n_head = facts.head_dim_k, facts.n_head
-    low_rank = g.mul_mat(g.weight(layer, "attn_q_a.weight"), y)
-    low_rank = g.normed(layer, "attn_q_a_norm", low_rank)
+    low_rank = low_rank_query(g, layer, y)
     q = g.reshape(g.mul_mat(g.weight(layer, "attn_q_b.weight"), low_rank), dim, n_head, n)
     q = g.rope(g.apply("RMS_NORM", q))
     kv = g.norm(g.mul_mat(g.weight(layer, "attn_kv.weight"), y), g.weight(layer, "attn_kv_a_norm.weight"), layer)
@@ -156,7 +156,7 @@ def _attend(
     if inputs.rotation is not None:
         q, kv = g.rotate(q, inputs.rotation), g.rotate(kv, inputs.rotation)
     g.expand(q, kv)
-    _store(g, caches.raw, kv, inputs.ids)
+    g.store_rows(caches.raw, kv, inputs.ids)
     keys, mask = _rows(caches.raw, g), inputs.mask
     if rows is not None and caches.rows is not None:
         keys = g.concat(keys, _rows(caches.rows, g, shown=True), 2)
@@ -164,12 +164,6 @@ def _attend(
         mask = g.concat(mask, shown, 0)
     out = g.attention(q, keys, keys, mask, g.weight(layer, "attn_sinks.weight"))
     return out if inputs.rotation is None else g.rotate(out, inputs.rotation)
-
-
-def _store(g: LlamaGraph, cache: Node, rows: Node, ids: Node) -> None:
-    width = cache.ne[0]
-    target = cache if cache.ne[2] == 1 else g.reshape(cache, width, cache.ne[1] * cache.ne[2])
-    g.expand(g.set_rows(target, g.view(rows, (width, rows.ne[2]), rows.nb[2:3]), ids))
 
 
 def _rows(cache: Node, g: LlamaGraph, *, shown: bool = False) -> Node:
@@ -201,7 +195,7 @@ def _compress(
     rows = g.new("ROPE", "f32", rows.ne, rows, c.write_positions)
     if c.rotation is not None:
         rows = g.rotate(rows, c.rotation)
-    _store(g, cache, rows, c.write)
+    g.store_rows(cache, rows, c.write)
     kept = [g.get_rows(new, c.kept_from) for new in (values, scores)]
     again = [g.view(s, (s.ne[0], s.ne[1] * s.ne[2]), s.nb[1:2]) for s in waiting]
     g.expand(*(g.set_rows(target, new, c.kept_to) for target, new in zip(again, kept, strict=True)))

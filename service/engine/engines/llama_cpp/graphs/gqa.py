@@ -51,11 +51,13 @@ def without_factors(g: LlamaGraph, n_axes: int = 1) -> None:
 
 def standard_layer(
     g: LlamaGraph, layer: int, x: Node, cache: CacheInput, *, norm_weights: bool = True, gating: Gating | None = None,
-    rope: bool = True, with_factors: bool = True, sinks: bool = False, gated: bool = False,
+    rope: bool = True, with_factors: bool = True, q_scale: Node | None = None, sinks: bool = False, gated: bool = False,
 ) -> Node:  # fmt: skip
-    """Return the residual stream behind a layer as Llama's are."""
-    y = g.normed(layer, "attn_norm", x)
-    y = attended(g, layer, y, cache, rope=rope, with_factors=with_factors, sinks=sinks, gated=gated)
+    """Return the residual stream behind a layer as Llama's are; the other options are those of `attended`."""
+    y = attended(
+        g, layer, g.normed(layer, "attn_norm", x), cache, rope=rope, with_factors=with_factors, q_scale=q_scale,
+        sinks=sinks, gated=gated,
+    )  # fmt: skip
     return after_attention(g, layer, y, x, norm_weights=norm_weights, gating=gating)
 
 
@@ -90,14 +92,8 @@ def _gated_heads(g: LlamaGraph, layer: int, x: Node, y: Node) -> Node:
 
 def mistral3(g: LlamaGraph) -> None:
     """mistral3 (Ministral 3): as standard; queries are scaled by position where the header has a temperature."""
-    x = g.begin()
-    g.position_input()
     scale = g.input("f32", 1, 1, g.n_tokens) if g.given("attention.temperature_scale") else None
-    (cache,) = g.cache_inputs(0)
-    for i in g.layers():
-        y = attended(g, i, g.normed(i, "attn_norm", x), cache, with_factors=True, q_scale=scale)
-        x = after_attention(g, i, y, x, norm_weights=True)
-    g.finish(x)
+    decoder(g, partial(standard_layer, q_scale=scale))
 
 
 def after_attention(
@@ -116,6 +112,22 @@ def feed_forward(
     if not g.layer(layer).moe:
         return g.feed_forward(layer, y)
     return g.expert_layer(layer, y, gating or g.gating, norm_weights=norm_weights, scale=g.expert_weights_scale)
+
+
+def latent_experts(g: LlamaGraph, layer: int, y: Node, space: str, gating: Gating) -> Node:
+    """Return what experts make of a narrower stream where the file has matrices for it, called after the `space`.
+
+    The router and the shared expert read the stream as it is.
+    """
+    narrow, widen, norm = (g.optional(layer, f"ffn_{space}_{part}.weight") for part in ("down", "up", "norm"))
+    x = y if narrow is None else g.mul_mat(narrow, y)
+    logits = g.mul_mat(g.weight(layer, "ffn_gate_inp.weight"), y)
+    out = g.routed_experts(layer, x, gating, g.expert_weights_norm, g.expert_weights_scale, logits=logits)
+    out = out if norm is None else g.norm(out, norm, layer)
+    out = out if widen is None else g.mul_mat(widen, out)
+    if g.optional(layer, "ffn_up_shexp.weight") is None:
+        return out
+    return g.add(out, g.feed_forward(layer, y, "_shexp"))
 
 
 def norm_by_header(g: LlamaGraph, *, hidden: Hidden = "") -> None:

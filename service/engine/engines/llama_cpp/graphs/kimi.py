@@ -8,11 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from service.engine.engines.llama_cpp.graphs.blocks import CacheInput, LlamaGraph
-from service.engine.engines.llama_cpp.graphs.gqa import after_attention
-from service.engine.engines.llama_cpp.graphs.latent import attend_latent, query
+from service.engine.engines.llama_cpp.graphs.gqa import after_attention, latent_experts
+from service.engine.engines.llama_cpp.graphs.latent import attend_latent, latent_rows, query
 from service.engine.engines.llama_cpp.graphs.recurrent import StateInput, read_state, recurrent_sizes, state_input
 from service.engine.memory.graph import Node
-from service.engine.memory.graphs.base import MissingTensor
 
 
 def kimi_linear(g: LlamaGraph) -> None:
@@ -57,7 +56,7 @@ def kimi_k3(g: LlamaGraph) -> None:
         x = y if starts else g.add(x, y)
         y = x if bank is None else _from_bank(g, bank, x, g.weight(i, "ffn_res_score.weight"))
         y = g.normed(i, "ffn_norm", y)
-        x = g.add(x, _latent_experts(g, i, y) if g.layer(i).moe else g.feed_forward(i, y))
+        x = g.add(x, latent_experts(g, i, y, "routed", g.gating) if g.layer(i).moe else g.feed_forward(i, y))
     if bank is not None:
         x = _from_bank(g, bank, x, g.required("output_res_score.weight"))
     g.finish(g.get_rows(x, g.ids))
@@ -76,19 +75,6 @@ def _from_bank(g: LlamaGraph, bank: Node, x: Node, weight: Node) -> Node:
     of_x = g.cont(g.view(shares, (1, n), shares.nb[1:2]))
     summed = g.new("DSV4_HC_PRE", "f32", (x.ne[0], n), bank, of_bank)
     return g.add(summed, g.mul(x, of_x))
-
-
-def _latent_experts(g: LlamaGraph, layer: int, y: Node) -> Node:
-    down, up = g.optional(layer, "ffn_routed_down.weight"), g.optional(layer, "ffn_routed_up.weight")
-    x = y if down is None else g.mul_mat(down, y)
-    logits = g.mul_mat(g.weight(layer, "ffn_gate_inp.weight"), y)
-    out = g.routed_experts(layer, x, g.gating, g.expert_weights_norm, g.expert_weights_scale, logits=logits)
-    norm = g.optional(layer, "ffn_routed_norm.weight")
-    out = out if norm is None else g.norm(out, norm, layer)
-    out = out if up is None else g.mul_mat(up, out)
-    if g.optional(layer, "ffn_gate_shexp.weight") is None:
-        return out
-    return g.add(out, g.feed_forward(layer, y, "_shexp"))
 
 
 def _mixed(
@@ -168,26 +154,13 @@ def _convolved(g: LlamaGraph, layer: int, part: str, y: Node, windows: Node, cac
 
 def _latent_attention(g: LlamaGraph, layer: int, y: Node, cache: CacheInput) -> Node:
     """Attend to the latent rows; only Ling 3 turns them, and only it and K3 have a gate behind."""
-    m, n, n_head = g.model.mla, g.n_tokens, g.layer(layer).n_head
-    if m is None or not g.spec.mla:
-        raise MissingTensor("a latent cache")
     turned = g.model.architecture == "bailingmoe3"
-    q = query(g, layer, y)
-    latent = g.mul_mat(g.weight(layer, "attn_kv_a_mqa.weight"), y)
-    compressed = g.view(latent, (m.kv_lora_rank, n), (latent.nb[1],))
-    k_rope = g.view(latent, (m.rope, 1, n), (latent.nb[1], latent.nb[1]))
-    compressed = g.normed(layer, "attn_kv_a_norm", compressed)
-    strides = (4 * (m.nope + m.rope), 4 * (m.nope + m.rope) * n_head)
-    q_nope, q_rope = (g.view(q, (size, n_head, n), strides) for size in (m.nope, m.rope))
-    if turned:
-        q_rope, k_rope = g.rope(q_rope), g.rope(k_rope)
-    absorbed = g.mul_mat(g.weight(layer, "attn_k_b.weight"), g.swap_heads(q_nope))
-    q = g.concat(g.swap_heads(absorbed), q_rope, 0)
-    compressed = g.reshape(compressed, m.kv_lora_rank, 1, n)
-    out = attend_latent(g, layer, q, compressed, g.concat(compressed, k_rope, 0), cache, project=False)
+    q, compressed, k = latent_rows(g, layer, query(g, layer, y), y, rope=turned)
+    out = attend_latent(g, layer, q, compressed, k, cache, project=False)
     gate = g.optional(layer, "attn_gate.weight")
     if gate is not None:
-        out = _gated(g, out, g.mul_mat(gate, y), m.value, n_head)
+        n_head = g.layer(layer).n_head
+        out = _gated(g, out, g.mul_mat(gate, y), out.ne[0] // n_head, n_head)
     return g.mul_mat(g.weight(layer, "attn_output.weight"), out)
 
 

@@ -31,11 +31,14 @@ def deepseek2(g: LlamaGraph) -> None:
 
 def query(g: LlamaGraph, layer: int, y: Node) -> Node:
     """Return the queries of all heads, by one matrix or two with a norm between."""
-    low_rank = g.optional(layer, "attn_q_a.weight")
-    if low_rank is None:
+    if g.optional(layer, "attn_q_a.weight") is None:
         return g.mul_mat(g.weight(layer, "attn_q.weight"), y)
-    q = g.normed(layer, "attn_q_a_norm", g.mul_mat(low_rank, y))
-    return g.mul_mat(g.weight(layer, "attn_q_b.weight"), q)
+    return g.mul_mat(g.weight(layer, "attn_q_b.weight"), low_rank_query(g, layer, y))
+
+
+def low_rank_query(g: LlamaGraph, layer: int, y: Node) -> Node:
+    """Return what the first of two matrices makes of `y`, normed."""
+    return g.normed(layer, "attn_q_a_norm", g.mul_mat(g.weight(layer, "attn_q_a.weight"), y))
 
 
 def _attention(g: LlamaGraph, layer: int, y: Node, cache: CacheInput, scale: Node | None) -> Node:
@@ -44,7 +47,9 @@ def _attention(g: LlamaGraph, layer: int, y: Node, cache: CacheInput, scale: Nod
     return attend_latent(g, layer, q if scale is None else g.mul(q, scale), compressed, k, cache)
 
 
-def latent_rows(g: LlamaGraph, layer: int, q: Node, y: Node) -> tuple[Node, Node, Node]:
+def latent_rows(
+    g: LlamaGraph, layer: int, q: Node, y: Node, *, rope: bool = True
+) -> tuple[Node, Node, Node]:  # fmt: skip
     """Return the queries absorbed into the latent rows, the values in them, and them. Raises MissingTensor."""
     n, n_head = g.n_tokens, g.layer(layer).n_head
     k_b = g.weight(layer, "attn_k_b.weight")
@@ -60,10 +65,12 @@ def latent_rows(g: LlamaGraph, layer: int, q: Node, y: Node) -> tuple[Node, Node
     compressed = g.view(latent, (rank, n), (latent.nb[1],))
     k_rope = g.view(latent, (m.rope, 1, n), (latent.nb[1], latent.nb[1]))
     k_norm = g.optional(layer, "attn_k_norm.weight")
-    k_rope = g.rope(k_rope if k_norm is None else g.norm(k_rope, k_norm, layer))
+    k_rope = k_rope if k_norm is None else g.norm(k_rope, k_norm, layer)
     compressed = g.normed(layer, "attn_kv_a_norm", compressed)
     q_nope = g.swap_heads(g.view(q, (m.nope, n_head, n), parts))
-    q_rope = g.rope(g.view(q, (m.rope, n_head, n), parts))
+    q_rope = g.view(q, (m.rope, n_head, n), parts)
+    if rope:
+        q_rope, k_rope = g.rope(q_rope), g.rope(k_rope)
     absorbed = g.swap_heads(g.mul_mat(k_b, q_nope))
     q = g.concat(absorbed, q_rope, 0)
     compressed = g.reshape(compressed, rank, 1, n)
@@ -76,16 +83,22 @@ def attend_latent(
     sinks: Node | None = None,
 ) -> Node:  # fmt: skip
     """Store the latent rows k, attend with queries absorbed into them, and project; `compressed` has the values."""
-    rank, width, n = compressed.ne[0], k.ne[0], g.n_tokens
+    rank, width = compressed.ne[0], k.ne[0]
     g.expand(q, compressed, k)
     keys = g.cache(layer)[0]
-    target = keys if keys.ne[2] == 1 else g.reshape(keys, width, keys.ne[1] * keys.ne[2])
-    g.expand(g.set_rows(target, g.view(k, (width, n), (k.nb[2],)), cache.k_ids))
+    g.store_rows(keys, k, cache.k_ids)
     row = row_size(keys.kind, width)
     k = g.view(keys, (width, 1, cache.n_rows, g.spec.n_stream), (row, row, row * cache.n_rows))
     v = g.view(k, (rank, 1, cache.n_rows, g.spec.n_stream), k.nb[1:])
     out = g.attention(q, k, v, cache.mask, sinks, expand_v=g.weight(layer, "attn_v_b.weight"))
     return g.mul_mat(g.weight(layer, "attn_output.weight"), out) if project else out
+
+
+def indexer_key(g: LlamaGraph, layer: int, y: Node) -> Node:
+    """Return the key by which an indexer finds each token: a product, with a norm that takes off the mean."""
+    k = g.apply("NORM", g.mul_mat(g.weight(layer, "indexer.attn_k.weight"), y))
+    g.pin(k, layer)
+    return g.add(g.mul(k, g.weight(layer, "indexer.k_norm.weight")), g.weight(layer, "indexer.k_norm.bias"))
 
 
 ARCHITECTURES: dict[str, Callable[[LlamaGraph], None]] = {

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from service.engine.engines.llama_cpp.graphs.blocks import CacheInput, LlamaGraph
-from service.engine.engines.llama_cpp.graphs.gqa import feed_forward
+from service.engine.engines.llama_cpp.graphs.blocks import LlamaGraph
+from service.engine.engines.llama_cpp.graphs.gqa import attended, feed_forward, latent_experts
 from service.engine.engines.llama_cpp.graphs.recurrent import (
     StateInput,
     read_state,
@@ -117,23 +117,11 @@ def nemotron_h(g: LlamaGraph) -> None:
         if g.layer(i).recurs:
             y = mamba2_layer(g, i, y, states)
         elif g.layer(i).attends:
-            y = g.attend(i, cache, *g.query_key_value(i, y))
+            y = attended(g, i, y, cache, rope=False)
         else:
-            y = _latent_experts(g, i, y) if g.layer(i).moe else g.feed_forward(i, y)
+            y = latent_experts(g, i, y, "latent", "sigmoid") if g.layer(i).moe else g.feed_forward(i, y)
         x = g.add(y, x)
     g.finish(x)
-
-
-def _latent_experts(g: LlamaGraph, layer: int, y: Node) -> Node:
-    """Experts on a narrower stream where the file has matrices for it; the router and the shared expert are not."""
-    narrow, widen = (g.optional(layer, f"ffn_latent_{part}.weight") for part in ("down", "up"))
-    x = y if narrow is None else g.mul_mat(narrow, y)
-    logits = g.mul_mat(g.weight(layer, "ffn_gate_inp.weight"), y)
-    norm, scale = g.expert_weights_norm, g.expert_weights_scale
-    out = g.routed_experts(layer, x, "sigmoid", norm, scale, logits=logits)
-    if widen is not None:
-        out = g.mul_mat(widen, out)
-    return g.add(out, g.feed_forward(layer, y, "_shexp"))
 
 
 def falcon_h1(g: LlamaGraph) -> None:
@@ -159,16 +147,12 @@ def jamba(g: LlamaGraph) -> None:
     states = state_input(g, g.spec.n_seq)
     for i in g.layers():
         y = g.normed(i, "attn_norm", x)
-        y = _mamba1_layer(g, i, y, states) if g.layer(i).recurs else _attention_without_rope(g, i, y, cache)
+        y = _mamba1_layer(g, i, y, states) if g.layer(i).recurs else attended(g, i, y, cache, rope=False)
         y, x = g.last_rows(i, y, x)
         h = g.add(x, y)
         y = g.normed(i, "ffn_norm", h)
         x = g.add(h, feed_forward(g, i, y, norm_weights=False))
     g.finish(x)
-
-
-def _attention_without_rope(g: LlamaGraph, layer: int, y: Node, cache: CacheInput) -> Node:
-    return g.attend(layer, cache, *g.query_key_value(layer, y))
 
 
 def mamba2(g: LlamaGraph) -> None:

@@ -18,7 +18,7 @@ from service.engine.engines.llama_cpp.graphs.hyper import (
     write_streams,
 )
 from service.engine.engines.llama_cpp.graphs.kimi import delta_attention
-from service.engine.engines.llama_cpp.graphs.latent import attend_latent
+from service.engine.engines.llama_cpp.graphs.latent import attend_latent, indexer_key, low_rank_query
 from service.engine.engines.llama_cpp.graphs.recurrent import state_input
 from service.engine.memory.cache import full_indexer
 from service.engine.memory.graph import NONE, Node
@@ -94,8 +94,7 @@ def _attention(
     m, n, n_head = g.model.mla, g.n_tokens, g.layer(layer).n_head
     if m is None or not g.spec.mla:
         raise MissingTensor("a latent cache")
-    low_rank = g.mul_mat(g.weight(layer, "attn_q_a.weight"), y)
-    low_rank = g.normed(layer, "attn_q_a_norm", low_rank)
+    low_rank = low_rank_query(g, layer, y)
     q = g.reshape(g.mul_mat(g.weight(layer, "attn_q_b.weight"), low_rank), m.nope, n_head, n)
     rows = g.mul_mat(g.weight(layer, "attn_kv_a_mqa.weight"), y)
     rows = g.reshape(g.normed(layer, "attn_kv_a_norm", rows), m.kv_lora_rank, 1, n)
@@ -118,15 +117,12 @@ def _choose(g: LlamaGraph, layer: int, y: Node, low_rank: Node, mask: Node, pool
     size, n_head = (g.model.int_value(f"attention.indexer.{part}") for part in ("key_length", "head_count"))
     n, n_pool, n_new = g.n_tokens, pools.cells.ne[0], pools.new_cells.ne[0]
     q = g.reshape(g.mul_mat(g.weight(layer, "indexer.attn_q_b.weight"), low_rank), size, n_head, n)
-    k = g.apply("NORM", g.mul_mat(g.weight(layer, "indexer.attn_k.weight"), y))
-    g.pin(k, layer)
-    k = g.add(g.mul(k, g.weight(layer, "indexer.k_norm.weight")), g.weight(layer, "indexer.k_norm.bias"))
+    k = indexer_key(g, layer, y)
     gate = g.mul_mat(g.weight(layer, "indexer_compressor_gate.weight"), y)
     packed = g.concat(g.concat(k, gate, 0), _filled(g, size, n), 0)
     packed = g.reshape(packed, 3 * size, 1, n)
     stored = g.indexer_keys(layer)
-    target = stored if stored.ne[2] == 1 else g.reshape(stored, 3 * size, stored.ne[1] * stored.ne[2])
-    g.expand(g.set_rows(target, g.view(packed, (3 * size, n), packed.nb[2:3]), pools.ids))
+    g.store_rows(stored, packed, pools.ids)
     n_cells = stored.ne[1] * stored.ne[2]
     both, sums = (g.view(stored, (width, n_cells), stored.nb[1:2]) for width in (2 * size, size))
     rows = g.get_rows(both, g.reshape(pools.new_members, pools.size * n_new))
@@ -186,8 +182,7 @@ def _gathered(g: LlamaGraph, layer: int, q: Node, rows: Node, cache: CacheInput,
     (n_chosen, n), rank = cells.ne[:2], rows.ne[0]
     keys = g.cache(layer)[0]
     g.expand(q, rows)
-    target = keys if keys.ne[2] == 1 else g.reshape(keys, rank, keys.ne[1] * keys.ne[2])
-    g.expand(g.set_rows(target, g.view(rows, (rank, n), rows.nb[2:3]), cache.k_ids))
+    g.store_rows(keys, rows, cache.k_ids)
     g.expand(cache.mask)
     all_rows = g.view(keys, (rank, keys.ne[1] * keys.ne[2]), keys.nb[1:2])
     k = g.reshape(g.get_rows(all_rows, g.reshape(cells, n_chosen * n)), rank, n_chosen, 1, n)

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from service.engine.engines.llama_cpp.graphs.blocks import CacheInput, LlamaGraph
-from service.engine.engines.llama_cpp.graphs.gqa import feed_forward
+from service.engine.engines.llama_cpp.graphs.blocks import LlamaGraph
+from service.engine.engines.llama_cpp.graphs.gqa import attended, feed_forward
 from service.engine.engines.llama_cpp.graphs.recurrent import (
     StateInput,
     read_state,
@@ -27,17 +27,12 @@ def lfm2(g: LlamaGraph) -> None:
     g.position_input()
     for i in g.layers():
         y = g.normed(i, "attn_norm", x)
-        y = _convolution(g, i, y, states) if g.layer(i).recurs else _attention(g, i, y, cache)
+        y = _convolution(g, i, y, states) if g.layer(i).recurs else attended(g, i, y, cache)
         y, x = g.last_rows(i, y, x)
         x = g.add(x, y)
         y = g.normed(i, "ffn_norm", x)
         x = g.add(x, feed_forward(g, i, y, norm_weights=True))
     g.logits(g.output(g.norm(x, g.required("token_embd_norm.weight"), None)))
-
-
-def _attention(g: LlamaGraph, layer: int, y: Node, cache: CacheInput) -> Node:
-    q, k, v = g.query_key_value(layer, y)
-    return g.attend(layer, cache, g.rope(q), g.rope(k), v)
 
 
 def _convolution(g: LlamaGraph, layer: int, y: Node, states: StateInput) -> Node:

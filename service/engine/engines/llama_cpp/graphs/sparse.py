@@ -19,7 +19,7 @@ from service.engine.engines.llama_cpp.graphs.hyper import (
     unlimited,
     write_equal_streams,
 )
-from service.engine.engines.llama_cpp.graphs.latent import attend_latent, latent_rows
+from service.engine.engines.llama_cpp.graphs.latent import attend_latent, indexer_key, latent_rows, low_rank_query
 from service.engine.memory.cache import full_indexer
 from service.engine.memory.graph import Node, row_size
 from service.engine.memory.graphs.base import MissingTensor
@@ -96,8 +96,7 @@ def _query(
     g: LlamaGraph, layer: int, y: Node, indexer: Indexer | None, chosen: Node | None
 ) -> tuple[Node, Node | None]:
     """Return the queries, and the rows chosen for this layer; those chosen last where it does not choose itself."""
-    low_rank = g.mul_mat(g.weight(layer, "attn_q_a.weight"), y)
-    low_rank = g.normed(layer, "attn_q_a_norm", low_rank)
+    low_rank = low_rank_query(g, layer, y)
     if indexer is not None:
         if full_indexer(g.model, g.spec, layer):
             chosen = _choose(g, layer, y, low_rank, indexer)
@@ -131,16 +130,11 @@ def _choose(g: LlamaGraph, layer: int, y: Node, low_rank: Node, indexer: Indexer
     n, n_stream = g.n_tokens, g.spec.n_stream
     q = g.reshape(g.mul_mat(g.weight(layer, "indexer.attn_q_b.weight"), low_rank), size, n_head, n)
     q = g.rope(q)
-    k = g.apply("NORM", g.mul_mat(g.weight(layer, "indexer.attn_k.weight"), y))
-    g.pin(k, layer)
-    k = g.mul(k, g.weight(layer, "indexer.k_norm.weight"))
-    k = g.add(k, g.weight(layer, "indexer.k_norm.bias"))
-    k = g.rope(g.reshape(k, size, 1, n))
+    k = g.rope(g.reshape(indexer_key(g, layer, y), size, 1, n))
     if indexer.rotation is not None:
         q, k = g.mul_mat(indexer.rotation, q), g.mul_mat(indexer.rotation, k)
     keys = g.indexer_keys(layer)
-    target = keys if keys.ne[2] == 1 else g.reshape(keys, size, keys.ne[1] * keys.ne[2])
-    g.expand(g.set_rows(target, g.view(k, (size, n), (k.nb[2],)), indexer.ids))
+    g.store_rows(keys, k, indexer.ids)
     weights = g.mul_mat(g.weight(layer, "indexer.proj.weight"), y)
     row = row_size(keys.kind, size)
     stored = g.view(keys, (size, 1, g.n_kv, n_stream), (row, row, row * g.n_kv))
