@@ -37,7 +37,10 @@ class GoalRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
 
 class Goal(msgspec.Struct, frozen=True, kw_only=True):
-    """A goal with every number filled in. Tokens; tokens per second (None: no minimum)."""
+    """A goal with every number filled in. Tokens; tokens per second (None: no minimum).
+
+    `context` is that of all `parallel` requests together, as `-c` has it.
+    """
 
     preset: str
     prompt: int
@@ -49,9 +52,14 @@ class Goal(msgspec.Struct, frozen=True, kw_only=True):
     min_pp: float | None
 
     @property
+    def context_each(self) -> int:
+        """Tokens that one of the requests may have: what the engines give to a slot."""
+        return self.context // max(self.parallel, 1)
+
+    @property
     def deeper(self) -> list[int]:
         """Depths from the goal's to the full context of one request, at most four; none where that is not deeper."""
-        full = self.context // max(self.parallel, 1)
+        full = self.context_each
         if full <= self.depth:
             return []
         return sorted({self.depth + (full - self.depth) * step // 3 for step in range(4)})
@@ -123,11 +131,13 @@ _PRESETS: dict[str, dict[str, int | float | None]] = {
 def resolve_goal(request: GoalRequest, n_ctx_train: int) -> Goal:
     """Return the goal with its preset's numbers filled in.
 
-    A preset's context never exceeds what the model was trained for; one that the user states is kept. Raises
-    InvalidInput when depth, prompt and output together do not fit the context.
+    A preset's context is as large for each request, however many are asked for, and never exceeds what the model was
+    trained for; one that the user states is kept, and shared. Raises InvalidInput when depth, prompt and output
+    together do not fit what each request has of it.
     """
     numbers = dict(_PRESETS[request.preset])
-    numbers["context"] = min(int(numbers["context"] or 0), max(n_ctx_train, 256))
+    each = int(numbers["context"] or 0) // int(numbers["parallel"] or 1)
+    numbers["context"] = min(each, max(n_ctx_train, 256)) * (request.parallel or int(numbers["parallel"] or 1))
     stated = {name: getattr(request, name) for name in (*numbers, "min_pp") if getattr(request, name, None) is not None}
     values = {"min_pp": None, **numbers, **stated}
     goal = msgspec.convert({"preset": request.preset, **values}, Goal)
@@ -136,16 +146,17 @@ def resolve_goal(request: GoalRequest, n_ctx_train: int) -> Goal:
 
 def _within_context(goal: Goal, stated: dict[str, object]) -> Goal:
     needed = goal.depth + goal.prompt + goal.output
-    if needed <= goal.context:
+    if needed <= goal.context_each:
         return goal
     if "depth" not in stated:
-        room = goal.context - goal.prompt - goal.output
+        room = goal.context_each - goal.prompt - goal.output
         if room >= 0:
             return msgspec.structs.replace(goal, depth=room)
     if "context" not in stated:
-        return msgspec.structs.replace(goal, context=-(-needed // 1024) * 1024)
+        return msgspec.structs.replace(goal, context=-(-needed // 1024) * 1024 * goal.parallel)
+    shared = f", {goal.context_each} for each of {goal.parallel} requests" if goal.parallel > 1 else ""
     raise InvalidInput(
-        f"depth, prompt and output are {needed} tokens together, the context is {goal.context}: "
+        f"depth, prompt and output are {needed} tokens together, the context is {goal.context}{shared}: "
         "raise `context` or lower one of the others",
         field="goal.context",
     )

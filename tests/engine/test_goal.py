@@ -26,6 +26,18 @@ def test_a_stated_depth_raises_a_context_that_nobody_stated() -> None:
     assert goal.context >= 101_400
 
 
+def test_each_of_several_requests_has_the_presets_context_unless_another_is_stated() -> None:
+    assert resolve_goal(GoalRequest(parallel=8), 40_960).context == 8 * 16_384
+    assert resolve_goal(GoalRequest(preset="batch", parallel=8), 40_960).context == 8 * 8_192
+    assert resolve_goal(GoalRequest(preset="long", parallel=2), 40_960).context == 2 * 40_960
+    deep = resolve_goal(GoalRequest(parallel=4, depth=20_000), 131_072)
+    assert deep.context_each >= 21_400
+    shared = resolve_goal(GoalRequest(parallel=4, context=16_384), 131_072)
+    assert (shared.context_each, shared.depth) == (4_096, 4_096 - 1_400)
+    with pytest.raises(InvalidInput, match="1024 for each of 16 requests"):
+        resolve_goal(GoalRequest(parallel=16, context=16_384), 131_072)
+
+
 def test_a_goal_that_contradicts_itself_names_the_field() -> None:
     with pytest.raises(InvalidInput) as caught:
         resolve_goal(GoalRequest(depth=8_000, context=4_096), 32_768)

@@ -72,14 +72,14 @@ def _relaxed(first: Contender, stated: Constraints, goal: Goal) -> Iterator[_Rel
 
 def _shorter(asked: GoalRequest, model: Model, constraints: Constraints, goal: Goal) -> Iterator[_Relaxed]:
     """With the context and the slots of the preset, where more were asked for and the request is the same."""
-    usual = resolve_goal(replace(asked, context=None, parallel=None), model.n_ctx_train)
+    usual = resolve_goal(replace(asked, context=None), model.n_ctx_train)
     same = (usual.depth, usual.prompt, usual.output) == (goal.depth, goal.prompt, goal.output)
     if asked.context is not None and goal.context > usual.context and same:
         shorter = replace(goal, context=usual.context)
         yield _Relaxed(f"a context of {goal.context:,}", f"{usual.context:,}", constraints, shorter)
-    if asked.parallel is not None and goal.parallel > usual.parallel:
-        fewer = replace(goal, parallel=usual.parallel)
-        yield _Relaxed(f"{goal.parallel} slots", f"{usual.parallel}", constraints, fewer)
+    fewer = resolve_goal(replace(asked, parallel=None), model.n_ctx_train)
+    if goal.parallel > fewer.parallel:
+        yield _Relaxed(f"{goal.parallel} slots", f"{fewer.parallel}", constraints, fewer)
 
 
 def _engines(first: Contender, relaxed: _Relaxed) -> Sequence[str]:

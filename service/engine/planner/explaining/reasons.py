@@ -262,13 +262,15 @@ def notes_of(contender: Contender, rig: Rig, goal: Goal, together: AtOnce | None
         )
     if contender.fitted.memory.basis == "approximate":
         found.append("approximate: the graph of this architecture is not known here, the nearest family's is used")
+    if goal.parallel > 1:
+        found.append(f"each of {goal.parallel} requests at once has {goal.context_each:,} tokens of the context")
     if together is not None:
         found.append(
             f"{goal.parallel} requests at once: about {together.tps:.0f} t/s together ({together.low:.0f} to "
             f"{together.high:.0f}), {together.each:.1f} each; the other speeds are those of one request at a time"
         )
     elif goal.parallel > 1:
-        found.append(f"speeds are those of one request at a time; {goal.parallel} at once share the context")
+        found.append("speeds are those of one request at a time")
     if goal.parallel >= _MANY and whole and rig.cards[devices[0].gpu].backend in ("cuda", "rocm"):
         found.append("for so many requests at once servers made for that, such as vLLM, are worth a comparison")
     if contender.fitted.flags.split_mode != "layer":
