@@ -3,8 +3,8 @@
 Published models on one to eight unlike cards, one variant and engine each. The first pick, as placed and as shown,
 against: llama.cpp's simulated `-fit`; all on the cards with the engine's own split; all experts, or the dense FFN, in
 RAM on the best single card; the candidates of best forecast placed one and all, `--effort` of them; and random spans of
-cards for the pick's own flags, `--restarts` of them. Seconds are those of the goal, by the functions of `check`; of the
-candidates of best forecast as many as their whole cost is worth.
+cards for the pick's own flags, `--restarts` of them. Seconds are those of usual prompts of the goal, by which configs
+are ranked; of the candidates of best forecast as many as their whole cost is worth.
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ from service.engine.planner.search.one_variant import VariantSearch
 from service.engine.planner.search.outcome import SearchCase
 from service.engine.planner.search.placement import PlacementSearch
 from service.engine.planner.search.simple import simplified
+from service.engine.speed import typical_seconds
 from tests.models import build, model_names
 
 _ENGINES: tuple[Engine, ...] = ("ik_llama.cpp", "llama.cpp")
@@ -66,7 +67,7 @@ def held(seed: int, effort: int, restarts: int) -> Held | None:
     name = f"{seed}: {case.name}, {case.engine}, {case.goal.preset}, {cards}, {case.rig.ram_bytes >> 30} GiB"
     if not first:
         return Held(name, math.inf, math.inf, rivals, cpu) if rivals else None
-    return Held(name, first[0].seconds.expected, simplified(first[0]).seconds.expected, rivals, cpu)
+    return Held(name, first[0].typical, simplified(first[0]).typical, rivals, cpu)
 
 
 def random_case(rng: random.Random) -> SearchCase:
@@ -102,7 +103,7 @@ def rivals_of(
     for number, c in enumerate(plain.contenders):
         if first is None:
             break
-        yield f"effort {number}", first.seconds.expected * math.exp(c.cost(case.goal) - first.cost(case.goal))
+        yield f"effort {number}", first.typical * math.exp(c.cost(case.goal) - first.cost(case.goal))
     if first and first.candidate.strategy == "FFN in RAM" and len(first.candidate.cards) > 1:
         yield from _restarted(first, restarts, rng)
 
@@ -114,7 +115,7 @@ def _restarted(first: Contender, restarts: int, rng: random.Random) -> Iterator[
         inner = sorted(rng.randint(0, layouts.n_slots) for _ in range(len(problem.devices) - 1))
         found = layouts.search_from((0, *inner, layouts.n_slots))
         if isinstance(found, Placed):
-            yield f"random restarts {number}", problem.seconds(found.fitted).expected
+            yield f"random restarts {number}", typical_seconds(found.fitted.run, problem.goal)
 
 
 def _ffn(model: Model) -> str:
@@ -137,7 +138,7 @@ def _timed(name: str, problem: Problem, flags: Flags | None) -> Iterator[tuple[s
     except InvalidFlags:
         return
     if isinstance(found, Fitted):
-        yield f"{name} -ub {found.flags.n_ubatch}", problem.seconds(found).expected
+        yield f"{name} -ub {found.flags.n_ubatch}", typical_seconds(found.run, problem.goal)
 
 
 def report(rows: list[Held]) -> Iterator[str]:

@@ -45,7 +45,8 @@ _ON_GPU = 3  # candidates that are placed for the chance that nothing is in RAM,
 _FASTER_ONES = 3  # candidates with a better bound than the placed one that are placed as well
 _LAST_ONES = 3  # candidates that are tried with whole layers in RAM, where no other fits
 _GAIN = 0.005  # of cost: what a competitor has to gain
-_CLOSE = math.log(1.15)  # beyond the next one's bound: a placed candidate that costs more is worse than forecast
+_CLOSE = math.log(1.05)  # of cost: where another is likely to gain more than this, one that fits is not enough
+_LOOKED_AT = 12  # of the candidates by their forecasts, for the likeliest
 _MOST_TOGETHER = 3  # placements of cards that share every layer: each replay takes seconds with eight cards
 _NEAREST, _HOPEFUL = math.log(1.2), 2  # what may cost only so much more than the first config is placed, if hopeful,
 _NEIGHBOURS, _ROUNDS = 2, 4  # or near it: so many of either sort a round
@@ -147,7 +148,7 @@ class VariantSearch:
         fitting, n_failed, failed = 0, 0, list[Cards]()
         self._reject_by_known_buffers()
         while (self.queue and not self.contenders) or (fitting == 1 and self._is_loose()):
-            one = self._next(self._hopeful(failed))
+            one = self._next(self._likeliest() if fitting else self._hopeful(failed))
             fits = self._place(one)
             fitting, n_failed = fitting + fits, n_failed + (not fits)
             failed += [] if fits or one.candidate.strategy == "all on GPU" else [one.candidate.cards]
@@ -181,19 +182,14 @@ class VariantSearch:
             self._place(one)
 
     def _place_small_batch(self) -> None:
-        """Where the cards may hold what is in RAM, or whole layers are there: the smallest micro-batch, which leaves
-        the most room."""
-        if not self.contenders or not all(self._gains_by_room(c.candidate) for c in self.contenders):
+        """Where whole layers are in RAM: the smallest micro-batch, which leaves room for the most of them."""
+        if not self.contenders or any(c.candidate.strategy != "layers in RAM" for c in self.contenders):
             return
         by_layer = [t for t in self.queue if t.candidate.cards and t.candidate.flags.split_mode == "layer"]
         smallest = min(by_layer, key=lambda t: (t.candidate.flags.n_ubatch, t.cost), default=None)
         if smallest is not None:
             self.queue.remove(smallest)
             self._place(smallest)
-
-    def _gains_by_room(self, candidate: Candidate) -> bool:
-        on_gpu = candidate.strategy == "all on GPU"
-        return candidate.strategy == "layers in RAM" or (not on_gpu and self._may_be_on_gpu(candidate))
 
     def _place_by_layers(self) -> None:
         """Where only cards that work together were placed: the best of the usual split too, which depends on less."""
@@ -206,13 +202,12 @@ class VariantSearch:
     def place_competitors(self, n_other_kinds: int) -> None:
         """Place what may be faster than the placed one, and the best of other kinds."""
         for _ in range(_FASTER_ONES):
-            if (
-                not self.queue
-                or self._too_slow(self.queue[0])
-                or self._likely_cost(self.queue[0]) >= self._least() - _GAIN
-            ):
+            if not self.queue or self._too_slow(self.queue[0]):
                 break
-            self._place(self._next(self.queue[0]))
+            one = self._likeliest()
+            if self._likely_cost(one) >= self._least() - _GAIN:
+                break
+            self._place(self._next(one))
         for _ in range(n_other_kinds):
             self._place_other_kind()
 
@@ -283,12 +278,23 @@ class VariantSearch:
         return chosen
 
     def _is_loose(self) -> bool:
-        """Whether the placed one is so far from the next one's bound that this may be much faster."""
-        return bool(self.queue) and self._least() > self.queue[0].cost + _CLOSE
+        """Whether the placed one is so far from what another is likely to cost that this may be much better."""
+        return bool(self.queue) and self._least() > self._likely_cost(self._likeliest()) + _CLOSE
+
+    def _likeliest(self) -> _Queued:
+        return min(self.queue[:_LOOKED_AT], key=self._likely_cost)
 
     def _likely_cost(self, one: _Queued) -> float:
-        """The cost of a candidate, if it exceeds its forecast by half as much as the best placed one does."""
-        slower = 1 + (min((times for _, times in self.forecast_errors), default=1.0) - 1) / 2
+        """The cost of a candidate, if it exceeds its forecast as the best of its strategy does on the same cards, or by
+        half as much on others. All on one card, forecasts are exact."""
+        if one.candidate.strategy == "all on GPU" and len(one.candidate.cards) == 1:
+            return one.cost
+        alike = [
+            (c.candidate.cards, t) for c, t in self.forecast_errors if c.candidate.strategy == one.candidate.strategy
+        ]
+        on_these = [times for cards, times in alike if cards == one.candidate.cards]
+        on_others = (1 + min((times for _, times in alike), default=1.0)) / 2
+        slower = min(on_these, default=on_others)
         return self._cost(one.candidate, one.forecast, self.case.goal, slower=slower)
 
     def _least(self) -> float:

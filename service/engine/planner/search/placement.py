@@ -6,6 +6,7 @@ missing on each card correct the free bytes, until nothing changes. Only what a 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from itertools import accumulate, pairwise
 
@@ -34,12 +35,14 @@ def best_placement(problem: Problem, flags: Flags, *, whole: bool = False) -> Pl
 
     `whole`: everything has to be on the cards. `-ngl` and the other flags stay as they are.
     """
-    found = PlacementSearch(problem, flags, whole).best()
+    search = PlacementSearch(problem, flags, whole)
+    found = search.best()
     fits = isinstance(found, Placed)
-    if not whole or len(problem.devices) < 2 or (fits and not _reads_at_several_rates(problem)):
+    hopeless = search.left_in_all < 0 if not fits else not _reads_at_several_rates(problem)
+    if not whole or len(problem.devices) < 2 or hopeless:
         return found
     apart = PlacementSearch(problem, flags, whole=False)
-    other = apart.with_ram_empty(apart.first_starts(), widely=True) if apart.may_leave_ram_empty() else found
+    other = apart.with_ram_empty(apart.first_starts(), widely=fits)
     if isinstance(other, Shortfall) or not _leaves_ram_empty(other):
         return found
     faster = isinstance(found, Shortfall) or other.seconds < found.seconds * _WORTH_APART
@@ -47,7 +50,11 @@ def best_placement(problem: Problem, flags: Flags, *, whole: bool = False) -> Pl
 
 
 class PlacementSearch:
-    """One search: the model's blocks, their costs and bytes, and the steps from a layout to one that fits."""
+    """One search: the model's blocks, their costs and bytes, and the steps from a layout to one that fits.
+
+    `left_in_all`: of layouts that do not fit, the bytes that all cards together have left at most if all but the first
+    hold pieces alone.
+    """
 
     def __init__(self, problem: Problem, flags: Flags, whole: bool) -> None:
         self.problem, self.flags, self.whole = problem, flags, whole
@@ -64,6 +71,7 @@ class PlacementSearch:
         self.ram_rate = 0.0
         self.request = request_of(problem.rig, problem.devices, flags, problem.goal)
         self._known: dict[Flags, Fitted] = {}
+        self.left_in_all = -math.inf
 
     def best(self) -> Placed | Shortfall:
         """Return the fastest placement that fits, or the least Shortfall."""
@@ -136,6 +144,7 @@ class PlacementSearch:
                 found = Placed(fitted, seconds)
             elif min(left) < 0:
                 least = _least(self.problem, left, least)
+                self.left_in_all = max(self.left_in_all, sum(left[:-1]) + _buffers_but_one(fitted.memory))
                 if left[-1] < 0:
                     self.ram_rate = _RAM_IS_SHORT
             rooms = self.corrected(rooms, self.rooms(fitted.memory, layout.starts, layout.pieces), left)
@@ -215,6 +224,11 @@ def _reads_at_several_rates(problem: Problem) -> bool:
 
 def _leaves_ram_empty(placed: Placed) -> bool:
     return not any(rule.device == CPU for rule in placed.fitted.flags.overrides)
+
+
+def _buffers_but_one(memory: Memory) -> int:
+    """Bytes of the compute buffers of all cards but the first: where they hold pieces alone, they need little of it."""
+    return sum(device.compute for device in memory.devices[1:-1])
 
 
 def _unsplit(block: Block) -> Block:
