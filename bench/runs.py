@@ -297,5 +297,8 @@ def _bench_test(setup: Setup, entry: dict[str, Any], phase: str, n: int) -> Test
     changes = {"n_ubatch": entry.get("n_ubatch"), "threads": entry.get("threads"), "n_gpu_layers": entry.get("ngl")}
     if entry.get("fa") is not None:
         changes["flash_attn"] = "on" if entry["fa"] else "off"
+    depth = entry.get("n_depth") or 0
     flags = msgspec.structs.replace(setup.flags, **{k: v for k, v in changes.items() if v is not None})
-    return Test(setup, phase, n, entry.get("n_depth") or 0, entry["t_s"], flags, setup.placed(flags))
+    if setup.case["tool"] == "llama-bench":  # each test has a context of its own, of no more than it takes
+        flags = msgspec.structs.replace(flags, n_ctx=depth + n)
+    return Test(setup, phase, n, depth, entry["t_s"], flags, setup.placed(flags))

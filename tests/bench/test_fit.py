@@ -53,6 +53,37 @@ def test_steps_bring_errors_down_and_stay_above_the_limits(rows: list[Row]) -> N
         assert at.values[name] >= known.least
 
 
+class _Measured(msgspec.Struct, frozen=True):
+    """A speed that one parameter predicts: `times` what its value says."""
+
+    offset: str
+    times: float
+    weight: float = 100.0
+
+    def error(self, p: dict[str, float]) -> float:
+        return math.log(p["a"] * self.times)
+
+
+def test_what_only_one_group_shows_is_gone_without_it() -> None:
+    known = msgspec.structs.replace(shipped().parameters["gpu_read.pascal"], prior=1.0, prior_spread=5.0, least=0.0)
+    others = [_Measured(f"other {i}", 1 / 2.0) for i in range(3)]
+    mine = [_Measured(f"mine {i}", 1 / 8.0) for i in range(12)]
+    fit = Fit([*others, *mine], {"a": known})
+    at = fit.start()
+    for _ in range(12):
+        at = fit.step(at, fit.slopes(at))
+    without = fit.without(at, fit.slopes(at), lambda row: row.offset.partition(" ")[0])
+    assert at.values["a"] > 6
+    assert without["mine"]["a"] == pytest.approx(2, rel=0.02)
+    assert without["other"]["a"] == pytest.approx(8, rel=0.02)
+
+
+def test_each_test_of_llama_bench_has_a_context_of_its_own() -> None:
+    setup = next(s for s in runs.setups()[0] if s.case["id"] == "djip007-780m-120b")
+    prompts = [test for test in runs.tests_of(setup, every=False) if test.phase == "PP"]
+    assert [test.run.n_ubatch for test in prompts] == [512, 1024, 2048, 4096]
+
+
 def test_a_parameter_without_runs_keeps_its_prior(rows: list[Row]) -> None:
     fit = Fit(rows, shipped().parameters)
     at = fit.step(fit.start(), fit.slopes(fit.start()))

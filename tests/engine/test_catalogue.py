@@ -296,6 +296,18 @@ def test_a_mac_lets_its_gpu_have_three_quarters_of_memory_and_two_thirds_of_a_sm
     assert (small.cards[0].usual_limit or 0) // MIB == 10922
 
 
+def test_a_gpu_in_a_cpu_reads_ram_of_the_speed_that_was_stated() -> None:
+    def bandwidth(name: str, **ram: int) -> float:
+        return rig(Gpu(name=name), cpu=None, ram=Ram(total_gb=64, **ram)).cards[0].bandwidth_gbs
+
+    assert bandwidth("Radeon 780M") == pytest.approx(89.6)
+    assert bandwidth("Radeon 780M", mts=4800) == pytest.approx(76.8)
+    assert bandwidth("Radeon 780M", mts=5600, channels=1) == pytest.approx(44.8)
+    assert bandwidth("Radeon 8060S", mts=8000) == pytest.approx(256)
+    assert bandwidth("Apple M4 Max", mts=6400) == pytest.approx(546)
+    assert bandwidth("Jetson AGX Orin 64GB", mts=6400) == pytest.approx(204.8)
+
+
 def test_no_gpu_is_a_machine() -> None:
     machine = rig()
     assert machine.cards == ()

@@ -25,6 +25,7 @@ _BY_WORD = {"oculink": 4, "thunderbolt": 3, "thunderbolt 5": 4, "m.2": 4, "egpu"
 _WIDTH_BY_WORD = 4
 _GENERATION = re.compile(r"(?<![\dx])([1-6])\.[0-9]|\b(?:gen|pcie)\s{0,2}([1-6])\b", re.I)
 _WIDTH = re.compile(r"x\s?(\d{1,2})(?!\d)", re.I)
+_MOST_DDR_GBS = 300  # of a GPU that shares RAM with its CPU; what is faster (MI300A) has HBM
 # What is free is at most the total; drivers differ by so much in what they call that.
 _ROUNDED = 1.03
 
@@ -62,7 +63,7 @@ def _cards(gpu: Gpu, path: str, host: Host, n_cards: int, assumed: list[Assumpti
     limit = _limit(gpu, row, path, host, assumed)
     total = limit.most if limit else _total(gpu, row, rows, path, assumed)
     free = _free(gpu, row, total, path)
-    bandwidth = gpu.bandwidth_gbs or row.bandwidth_gbs
+    bandwidth = gpu.bandwidth_gbs or _of_stated_ram(row, host) or row.bandwidth_gbs
     fp16, int8 = _rates(row, bandwidth or _common_bandwidth(), path, assumed)
     links = _links(gpu, row, path, host, n_cards, assumed)
     if bandwidth is None:
@@ -153,6 +154,12 @@ def _rates(row: GpuRow, bandwidth: float, path: str, assumed: list[Assumption]) 
         why = "its throughput is unknown: taken in proportion to its memory bandwidth"
         assumed.append(Assumption(f"{path}.fp16_tflops", f"{fp16:g}", why, "prompt processing"))
     return fp16, row.int8_tops or fp16
+
+
+def _of_stated_ram(row: GpuRow, host: Host) -> float | None:
+    """Return the bandwidth of the RAM that a GPU in a CPU of AMD or Intel reads; others' memory comes with the chip."""
+    shares = row.unified and row.backend not in ("cuda", "metal") and (row.bandwidth_gbs or 0) <= _MOST_DDR_GBS
+    return host.stated_peak_gbs if shares else None
 
 
 def _links(gpu: Gpu, row: GpuRow, path: str, host: Host, n_cards: int, assumed: list[Assumption]) -> list[float]:

@@ -59,7 +59,10 @@ _PCIE3_MTS = 2933  # DDR4 of at most this speed: no server platform with PCIe 4.
 
 
 class Host(msgspec.Struct, frozen=True, kw_only=True):
-    """A machine without its GPUs. `lanes`: PCIe lanes that its GPUs share, None when there is one x16 slot for each."""
+    """A machine without its GPUs. `lanes`: PCIe lanes that its GPUs share, None when there is one x16 slot for each.
+
+    `stated_peak_gbs`: of RAM whose speed was stated, None otherwise and where the channels are unknown.
+    """
 
     cpu: CpuRow
     model: str | None
@@ -70,6 +73,7 @@ class Host(msgspec.Struct, frozen=True, kw_only=True):
     usable_ram: int
     bandwidth_gbs: float
     measured: bool
+    stated_peak_gbs: float | None
     pcie: float
     lanes: int | None
     os: str
@@ -107,6 +111,7 @@ def host_of(hardware: Hardware, unified: GpuRow | None) -> Host:
         usable_ram=usable,
         bandwidth_gbs=ram.measured_bandwidth_gbs or _bandwidth(row, ram, sockets, row.mts or mts, unified, assumed),
         measured=ram.measured_bandwidth_gbs is not None,
+        stated_peak_gbs=_stated_peak_gbs(row, ram, sockets),
         pcie=row.pcie or pcie,
         lanes=_DESKTOP_LANES if row.channels == 2 else None,
         os=system,
@@ -194,6 +199,13 @@ def _bandwidth(
         assumed.append(Assumption("hardware.ram.mts", str(mts), why, "speed of everything that stays in RAM"))
     peak = channels * mts * _BYTES_A_CHANNEL / 1000
     return min(_OF_PEAK * peak, row.fabric_gbs * sockets if row.fabric_gbs else peak)
+
+
+def _stated_peak_gbs(row: CpuRow, ram: Ram, sockets: int) -> float | None:
+    if ram.mts is None or row.channels is None:
+        return None
+    most = row.channels * sockets
+    return min(ram.channels or most, most) * ram.mts * _BYTES_A_CHANNEL / 1000
 
 
 def _channels(row: CpuRow, ram: Ram, sockets: int, assumed: list[Assumption]) -> int:

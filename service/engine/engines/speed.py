@@ -25,6 +25,7 @@ SpeedChange: TypeAlias = Literal[
     "cpu_repack",
     "quantised_batches",
     "recurrent_kernels",
+    "wmma_attention",
     "wmma_batches",
     "vulkan_attention",
     "native_fp4",

@@ -1,7 +1,7 @@
 """The fit: measured speeds against the speed model itself, in logarithms, with priors and one offset a rig.
 
 Minimises, over the logarithms of the parameters and an offset for each rig, phase and place of work:
-    sum of weight * (error / NOISE)^2, less for errors beyond twice the noise
+    sum of weight * (error / NOISE)^2, less for errors beyond half the noise
     + sum of (logarithm of parameter / prior / its prior spread)^2 + sum of (offset / RIG)^2
 by Gauss-Newton steps. The offsets keep rigs with many runs from bending what all share. No parameter passes its
 physical limit (`least`). Derivatives are differences, taken where a row uses a parameter.
@@ -19,8 +19,9 @@ import msgspec
 from service.engine.calibration import Parameter
 
 NOISE, RIG = 0.2, 0.2
-_DOUBTFUL = 2.0  # noises: beyond, an error counts less and less (Cauchy weights)
+_DOUBTFUL = 0.5  # noises: beyond, an error counts less and less (Cauchy weights)
 _STEP, _LONGEST = 1e-4, 0.4
+_STEPS_WITHOUT = 2  # of a fit without a group, from that of all
 
 Vector = dict[int, float]
 Values = dict[str, float]
@@ -105,36 +106,39 @@ class Fit(Generic[Row]):
 
     def step(self, at: Solution, slopes: Sequence[Slope]) -> Solution:
         """Return the solution one Gauss-Newton step on."""
-        normal = self._normal(at, self._pairs(slopes))
+        return self._stepped(at, self._pairs(slopes), _LONGEST)
+
+    def without(self, at: Solution, slopes: Sequence[Slope], group: Callable[[Row], str]) -> dict[str, Values]:
+        """Return the values without the rows of each group, two steps from the solution of all.
+
+        The steps are whole, however long: a bounded one would leave in force what only that group has shown. Before
+        the second, what counts less for being far off is weighed again, by the first step's errors; derivatives stay.
+        """
+        pairs, found = self._pairs(slopes), {}
+        for name in sorted({group(row) for row in self.rows}):
+            now, others = at, [(row, slope) for row, slope in pairs if group(row) != name]
+            for _ in range(_STEPS_WITHOUT):
+                then = self._stepped(now, others, math.inf)
+                others = [(row, self._along(slope, now.values, then.values)) for row, slope in others]
+                now = then
+            found[name] = now.values
+        return found
+
+    def _stepped(self, at: Solution, pairs: Sequence[tuple[Row, Slope]], longest: float) -> Solution:
+        normal = self._normal(at, pairs)
         move = solve(cholesky(normal.matrix), normal.right)
         offsets = {
             key: at.offsets[key] + (own.right - sum(a * move[i] for i, a in own.by.items())) / own.weight
             for key, own in normal.offsets.items()
         }
-        return Solution(self._moved(at, move), offsets, {})
+        return Solution(self._moved(at, move, longest), offsets, {})
 
-    def without(self, at: Solution, slopes: Sequence[Slope], group: Callable[[Row], str]) -> dict[str, Values]:
-        """Return the values without the rows of each group, one step from the solution of all.
+    def _along(self, slope: Slope, now: Values, then: Values) -> Slope:
+        """Return a row's error at other values, by its derivatives."""
+        moved = sum(a * math.log(then[self.names[i]] / now[self.names[i]]) for i, a in slope.by.items())
+        return Slope(slope.error + moved, slope.by)
 
-        The step is whole, however long: a bounded one would leave in force what only that group has shown. No two
-        groups may share an offset: then each adds a block of its own to the normal equations.
-        """
-        whole, prior = self._normal(at, self._pairs(slopes)), self._normal(at, [])
-        by_group: dict[str, list[tuple[Row, Slope]]] = {}
-        for row, slope in self._pairs(slopes):
-            by_group.setdefault(group(row), []).append((row, slope))
-        found = {}
-        for name, pairs in sorted(by_group.items()):
-            own = self._normal(at, pairs)
-            matrix = [
-                [a - b + c for a, b, c in zip(*lines, strict=True)]
-                for lines in zip(whole.matrix, own.matrix, prior.matrix, strict=True)
-            ]
-            right = [a - b + c for a, b, c in zip(whole.right, own.right, prior.right, strict=True)]
-            found[name] = self._moved(at, solve(cholesky(matrix), right), math.inf)
-        return found
-
-    def _moved(self, at: Solution, move: Sequence[float], longest: float = _LONGEST) -> Values:
+    def _moved(self, at: Solution, move: Sequence[float], longest: float) -> Values:
         values = dict(at.values)
         for name, i in self.index.items():
             bounded = max(min(move[i], longest), -longest)

@@ -59,6 +59,8 @@ def _read_on_card(work: Work, weights: Weights, card: CardRate, p: Coefficients)
         seconds *= p["before.gpu_read"]
     if is_by_rows(work):
         seconds *= p["row.read"]
+    if card.emulated:
+        seconds = overlap(seconds, weights.n_elements * card.emulated)
     return seconds * work.share * card.read_expert if weights.use == "expert" else seconds
 
 

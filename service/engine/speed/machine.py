@@ -15,6 +15,10 @@ _TERA = 1e12
 _GIGA = 1e9
 _FAMILIES = {"zen4": "zen4", "zen5": "zen5", "intel_vnni": "zen4", "zen2": "avx2", "zen1": "avx2", "intel_avx2": "avx2"}
 _FEW_CORES = 16  # of as many, the rates are stated
+# Compute capability from which CUDA cards multiply four int8 pairs in one instruction. Before, batches are multiplied
+# in floats, and tokens pair by pair (llama.cpp ggml-cuda, mmq.cu and common.cuh; ik_llama.cpp the same).
+_DP4A = 6.1
+_FAST_HALF = 6.0  # of those before, the one whose FP16 peak is twice its FP32 peak
 # Intel's generations whose cores all run two threads; efficiency cores run one.
 _TWO_A_CORE = frozenset((
     *("haswell", "broadwell", "skylake", "cascade lake", "cooper lake", "ice lake", "rocket lake"),
@@ -27,6 +31,7 @@ class CardRate(msgspec.Struct, frozen=True):
 
     The others are multiples of ideal time: `read` of weights, `read_expert` more for experts, `matmul` and more for
     experts, `attention` of a batch, `cache` for a token, `launch` and `change` of device over CUDA's, `copy` from RAM.
+    `emulated`: seconds in which a card without int8 products multiplies a weight with a token, 0 for all others.
     """
 
     backend: str
@@ -44,6 +49,7 @@ class CardRate(msgspec.Struct, frozen=True):
     change: float
     change_host: float
     copy: float
+    emulated: float
 
 
 class CpuRate(msgspec.Struct, frozen=True):
@@ -107,7 +113,7 @@ def cpu_class(rig: Rig) -> str:
 
 def _card_rate(card: Card, p: Coefficients) -> CardRate:
     backend, generation = card.backend, card.generation.lower().replace(" ", "_")
-    bandwidth = card.bandwidth_gbs * _GIGA
+    bandwidth, in_floats = card.bandwidth_gbs * _GIGA, _in_floats(card)
     kind = f"{backend}.{generation}"
 
     def own(name: str) -> float:
@@ -120,9 +126,14 @@ def _card_rate(card: Card, p: Coefficients) -> CardRate:
         bandwidth=bandwidth,
         link=bandwidth if card.unified or card.pcie_gbs <= 0 else _link(card, p),
         operations=_tops(card, p) * _TERA / own("gpu_compute"),
-        read=max(p.get(f"gpu_read.{generation}", p["gpu_read.other"]) * own("gpu_read"), 1.0),
+        read=max(
+            p.get(f"gpu_read.{generation}", p["gpu_read.other"])
+            * p.get(f"gpu_read.{_family(generation)}", 1.0)
+            * own("gpu_read"),
+            1.0,
+        ),
         read_expert=p["gpu_read.expert"] * own("gpu_read.expert"),
-        matmul=p.get(f"gpu_matmul.{generation}", p["gpu_matmul.other"]),
+        matmul=p["gpu_matmul.floats"] if in_floats else p.get(f"gpu_matmul.{generation}", p["gpu_matmul.other"]),
         matmul_expert=p["gpu_matmul.expert"] * own("gpu_matmul.expert"),
         attention=p["gpu_attention"] * own("gpu_attention"),
         cache=p["gpu_cache"] * own("gpu_cache"),
@@ -130,13 +141,35 @@ def _card_rate(card: Card, p: Coefficients) -> CardRate:
         change=p["change.card"] * own("change.card"),
         change_host=p["change.host"] * own("change.host"),
         copy=p["copy"] * own("copy"),
+        emulated=p["gpu_dot.emulated"] / _instructions(card) if in_floats else 0.0,
     )
 
 
+def _family(generation: str) -> str:
+    """Return the family of AMD's generations: RDNA runs waves of 32, for which kernels are made, the others of 64."""
+    if generation.startswith("rdna"):
+        return "rdna"
+    return "gcn" if generation.startswith(("gcn", "vega", "cdna")) else ""
+
+
+def _in_floats(card: Card) -> bool:
+    """Whether batches are multiplied in floats, for the card has no int8 products."""
+    return card.backend == "cuda" and card.compute_capability is not None and card.compute_capability < _DP4A
+
+
+def _instructions(card: Card) -> float:
+    """Return the FP32 instructions a second of a card without int8 products: two operations each."""
+    return card.fp16_tflops * _TERA / (4 if card.compute_capability == _FAST_HALF else 2)
+
+
 def _tops(card: Card, p: Coefficients) -> float:
-    """Return the rate that the board's power leaves of the card's peak: the lesser of both, smoothly."""
+    """Return the rate that the board's power leaves of the card's peak: the lesser of both, smoothly.
+
+    RDNA's batches run at the rate of FP16, whatever their INT8 peak: an operation counts half of one in FP16.
+    """
+    peak = 2 * card.fp16_tflops if _family(card.generation) == "rdna" else card.int8_tops
     most = card.tdp_w * p.get(f"gpu_watt.{card.generation}", 0.0)
-    return float(card.int8_tops * (1 + (card.int8_tops / most) ** 4) ** -0.25) if most else card.int8_tops
+    return float(peak * (1 + (peak / most) ** 4) ** -0.25) if most else peak
 
 
 def _usable_gbs(gbs: float, cores: int, p: Coefficients) -> float:

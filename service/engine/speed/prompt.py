@@ -23,6 +23,8 @@ _CYCLE_WEIGHTS = 8
 _CYCLE_OPERATIONS = 128
 _FP4 = ("mxfp4", "nvfp4")  # on Blackwell in its own units
 _WMMA = ("rdna3", "rdna3.5")
+_MATRIX_UNITS = (*_WMMA, "rdna4")
+_WMMA_HEAD = 128  # values: attention of longer heads does without RDNA's matrix units (llama.cpp pull request 26419)
 _SMALL_HEAD = 64  # values: kernels are made for 128
 _EXPERT_TENSORS = 3  # up, gate and down: the loop over experts is counted once a layer
 
@@ -144,11 +146,7 @@ def _copy(work: Work, machine: Machine, weights: Weights, p: Coefficients, n_tok
 
 
 def _multiply_on_card(work: Work, weights: Weights, card: CardRate, p: Coefficients, n_tokens: int) -> float:
-    generation = "" if weights.type in _FP4 and "native_fp4" in work.lacks else card.generation
-    by_type = time_of_type(work.engine, card.backend, generation, weights.type)
-    multiple = card.matmul * (p.get(f"gpu_matmul.{weights.quant}", 1.0) if by_type is None else by_type)
-    multiple *= p.get(f"gpu_matmul.{weights.quant}.{card.backend}", 1.0) * own_coefficient(work, p, "gpu_matmul")
-    multiple *= _old_matmul(work, weights, card, p)
+    multiple = card.matmul * (1.0 if card.emulated else _of_type(work, weights, card, p))
     if is_by_rows(work):
         multiple *= p["row.matmul"]
     operations = 2.0 * weights.n_elements * n_tokens
@@ -161,6 +159,15 @@ def _multiply_on_card(work: Work, weights: Weights, card: CardRate, p: Coefficie
             multiple *= p["gpu_matmul.unfused"]
         seconds += 2 * weights.n_elements * hit * p["expert_rows"] * card.matmul / card.operations
     return seconds + operations * multiple / card.operations
+
+
+def _of_type(work: Work, weights: Weights, card: CardRate, p: Coefficients) -> float:
+    """Return how much slower than its ideal int8 kernels a card multiplies weights of a type, in builds of the day."""
+    generation = "" if weights.type in _FP4 and "native_fp4" in work.lacks else card.generation
+    by_type = time_of_type(work.engine, card.backend, generation, weights.type)
+    multiple = p.get(f"gpu_matmul.{weights.quant}", 1.0) if by_type is None else by_type
+    multiple *= p.get(f"gpu_matmul.{weights.quant}.{card.backend}", 1.0) * own_coefficient(work, p, "gpu_matmul")
+    return multiple * _old_matmul(work, weights, card, p)
 
 
 def _old_matmul(work: Work, weights: Weights, card: CardRate, p: Coefficients) -> float:
@@ -253,6 +260,9 @@ def _card_attention(work: Work, layer: Attention, card: CardRate, p: Coefficient
         multiple *= p["gpu_attention.odd_ratio"]
     if "vulkan_attention" in work.lacks and card.backend == "vulkan":
         multiple *= p["before.vulkan_attention"]
+    wmma = "wmma_attention" not in work.lacks and layer.head_dim_k <= _WMMA_HEAD
+    if card.backend == "rocm" and card.generation in _MATRIX_UNITS and not wmma:
+        multiple *= p["gpu_attention.no_wmma"]
     if layer.head_dim_k <= _SMALL_HEAD:
         multiple *= p["gpu_attention.small_heads"]
     if not work.flash:

@@ -121,3 +121,15 @@ def test_new_kernels_of_one_back_end_change_no_other(
         for date in (day_before, None)
     )
     assert (old > 1.1 * new) is slower
+
+
+def test_attention_on_rdna_uses_matrix_units_since_july_2026_for_heads_of_up_to_128_values() -> None:
+    of = rig(card("Radeon AI PRO R9700", "rdna4", 32, 645, 191, 31.5, backend="rocm"))
+
+    def attention(shape: str, date: str | None) -> float:
+        model = build(shape, "q4_0")
+        run = resolve_run("llama.cpp", model, Flags(), of, devices(of), date, placement=all_on_gpu(model))
+        return predict_speed(run, 16_384).parts_pp["attention"]
+
+    assert attention("Llama-3.1-8B", "2026-06-30") > 1.5 * attention("Llama-3.1-8B", "2026-07-01")
+    assert attention("Gemma-3-12B", "2026-06-30") == pytest.approx(attention("Gemma-3-12B", None))

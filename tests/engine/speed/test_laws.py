@@ -205,4 +205,30 @@ def test_every_parameter_says_what_it_is_and_how_sure() -> None:
         assert parameter.value >= 0, name
         assert 0 <= parameter.spread < 1, name
         assert parameter.meaning, name
-        assert parameter.unit in {"ratio", "s", "exponent", "GB/s", "tokens", "TOPS/W"}, name
+        assert parameter.unit in {"ratio", "s", "exponent", "GB/s", "tokens", "TOPS/W", "instructions"}, name
+
+
+def _of_capability(capability: float) -> tuple[float, float, float]:
+    """Seconds of a token in Q4_K, and of a prompt in Q4_K and in IQ2_XXS, on a Tesla P100 of this capability."""
+    p100 = msgspec.structs.replace(
+        P40, bandwidth_gbs=732.0, fp16_tflops=19.1, int8_tops=19.1, compute_capability=capability
+    )
+    machine, seconds = rig(p100), []
+    p = dict(shipped().coefficients)
+    for mix in ("q4_K", "iq2_xxs"):
+        model = build("Llama-3.1-8B", mix)
+        config = resolve_run("llama.cpp", model, Flags(), machine, devices(machine), placement=all_on_gpu(model))
+        work, rates = work_of(config), machine_of(machine, devices(machine), Flags(), p)
+        seconds.append(
+            (sum(token_seconds(work, rates, p, 0).values()), sum(batch_seconds(work, rates, p, 512, 0).values()))
+        )
+    return seconds[0][0], seconds[0][1], seconds[1][1]
+
+
+def test_a_card_without_int8_products_computes_tokens_and_multiplies_prompts_of_all_types_alike() -> None:
+    token, prompt, of_other_type = _of_capability(6.0)
+    with_products, slow_prompt, slow_of_other_type = _of_capability(6.1)
+    assert token > 1.3 * with_products
+    assert prompt < slow_prompt
+    assert of_other_type == pytest.approx(prompt, rel=0.03)
+    assert slow_of_other_type > 1.05 * slow_prompt

@@ -26,6 +26,7 @@ class LlamaSpeed(EngineSpeed):
         Milestone("wmma_batches", "2025-12-05", "pull request 17576: matrix units of RDNA 3"),
         Milestone("native_fp4", "2025-12-24", "pull request 17906"),
         Milestone("vulkan_attention", "2026-02-01", "pull requests 18280 to 19290; inferred from published runs"),
+        Milestone("wmma_attention", "2026-07-01", "pull request 24562: by then attention uses RDNA's matrix units"),
         Milestone("recurrent_kernels", "2026-03-01", "inferred from published runs"),
     )
 
