@@ -297,8 +297,9 @@ def test_a_mac_lets_its_gpu_have_three_quarters_of_memory_and_two_thirds_of_a_sm
 
 
 def test_a_gpu_in_a_cpu_reads_ram_of_the_speed_that_was_stated() -> None:
-    def bandwidth(name: str, **ram: int) -> float:
-        return rig(Gpu(name=name), cpu=None, ram=Ram(total_gb=64, **ram)).cards[0].bandwidth_gbs
+    def bandwidth(name: str, mts: int | None = None, channels: int | None = None) -> float:
+        ram = Ram(total_gb=64, mts=mts, channels=channels)
+        return rig(Gpu(name=name), cpu=None, ram=ram).cards[0].bandwidth_gbs
 
     assert bandwidth("Radeon 780M") == pytest.approx(89.6)
     assert bandwidth("Radeon 780M", mts=4800) == pytest.approx(76.8)

@@ -1,7 +1,7 @@
 """The fit: measured speeds against the speed model itself, in logarithms, with priors and one offset a rig.
 
 Minimises, over the logarithms of the parameters and an offset for each rig, phase and place of work:
-    sum of weight * (error / NOISE)^2, less for errors beyond half the noise
+    sum of weight * (error / NOISE)^2, less for errors beyond the noise
     + sum of (logarithm of parameter / prior / its prior spread)^2 + sum of (offset / RIG)^2
 by Gauss-Newton steps. The offsets keep rigs with many runs from bending what all share. No parameter passes its
 physical limit (`least`). Derivatives are differences, taken where a row uses a parameter.
@@ -19,7 +19,7 @@ import msgspec
 from service.engine.calibration import Parameter
 
 NOISE, RIG = 0.2, 0.2
-_DOUBTFUL = 0.5  # noises: beyond, an error counts less and less (Cauchy weights)
+_DOUBTFUL = 1.0  # noises: beyond, an error counts less and less (Cauchy weights)
 _STEP, _LONGEST = 1e-4, 0.4
 _STEPS_WITHOUT = 2  # of a fit without a group, from that of all
 

@@ -29,7 +29,7 @@ def test_three_of_four_effects_come_out_right() -> None:
 
 def test_the_effects_that_decide_a_config_come_out_right() -> None:
     named = {e.id for e in ALL if e.known is None}
-    assert {"ub-r1-4096", "rtr-qwen-1024", "rtr-qwen-4096", "fmoe-torn", "kv-q8-98k"} <= named
+    assert {"ub-qwen-2048", "ub-r4-4096", "rtr-qwen-1024", "rtr-qwen-4096", "fmoe-torn", "kv-q8-98k"} <= named
     assert {"graph-14b-tg", "one-more-layer", "ffn-experts"} <= named
 
 
