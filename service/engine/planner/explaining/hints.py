@@ -25,7 +25,7 @@ from service.engine.planner.ranking.rank import Contender
 from service.engine.rules import case_of
 from service.engine.units import GIB, MIB
 
-_WIDE = 1.6  # highest over lowest TG: from here on an answer is worth a measurement
+_WIDE = 1.65  # highest over lowest TG, beyond that of cards that many published: from here on it is worth a measurement
 _WORTH = 0.85  # of the interval, in logarithms: a smaller one than that has to be left
 DENSE, _MIXTURE = (1.4, 2.2), (1.0, 1.4)  # times the tokens a second
 _NOTICED = 0.05  # per cent of perplexity
