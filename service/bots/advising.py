@@ -34,7 +34,8 @@ from service.wire.advice.card import (
 from service.wire.advice.text import device_table, picked_as, render_text, speed_lines
 from service.wire.bots import Ask
 from service.wire.measuring.runs import Validation, ValidationRequest
-from service.wire.measuring.validation_text import headline, render_validation_text
+from service.wire.measuring.validation_text import headline, validation_lines
+from service.wire.plain_text import as_text
 
 LOOK_SECONDS = 1.0  # between looks at an advice that is being computed
 _MEASURING_SECONDS = 5.0  # the same for a validation, which takes minutes
@@ -234,10 +235,10 @@ def _number(text: str) -> int:
 
 def validation_answer(bot: BotContext, found: Validation) -> Answer:
     """Return a validation as it is: what was measured next to what was predicted."""
-    body = render_validation_text(found).partition("\n\n")[2].rstrip()
+    body = as_text(validation_lines(found)).partition("\n\n")[2].rstrip()
     return Answer(
         title=headline(found),
         parts=(Code(body),) if body else (),
         link=bot.address(f"/advice/{found.advice}"),
-        full=render_validation_text(found, "full"),
+        full=as_text(validation_lines(found, "full")),
     )

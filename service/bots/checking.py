@@ -18,7 +18,8 @@ from service.engine.reduction import reduced
 from service.engine.rules import Finding
 from service.flows.advice.check import check_command
 from service.wire.advice.check import Checked, CheckRequest
-from service.wire.advice.check_text import render_check_text
+from service.wire.advice.check_text import check_lines
+from service.wire.plain_text import as_text
 
 _SHOWN = 3  # findings
 _LONGEST = 300  # characters of a finding's line
@@ -36,7 +37,7 @@ def check(bot: BotContext, asked: Question) -> Outcome:
         answer=Answer(
             title=checked.verdict,
             parts=tuple(parts),
-            full=render_check_text(checked, "full"),
+            full=as_text(check_lines(checked, "full")),
             attach=len(checked.findings) > _SHOWN,
             private=True,
         )

@@ -14,8 +14,9 @@ from service.flows.results.leaderboard import leaderboard
 from service.flows.results.submissions import preview, submit
 from service.wire.advice.text import speed_table
 from service.wire.bots import Ask
+from service.wire.plain_text import as_text
 from service.wire.results.board import BoardQuery
-from service.wire.results.board_text import TIERS, render_board_text
+from service.wire.results.board_text import TIERS, board_lines
 from service.wire.results.dumps import LICENCE, LICENCE_URL
 from service.wire.results.submissions import Preview, Submission, cited
 
@@ -118,7 +119,7 @@ def board(bot: BotContext, asked: Question) -> Outcome:
     if len(words) > _LONGEST:
         raise InvalidInput(f"a model and a card of {_LONGEST} characters at most", field="model")
     found = leaderboard(bot.context, BoardQuery(q=words or None, limit=_ROWS))
-    lines = [line for line in render_board_text(found).splitlines() if not line.startswith("more: ")]
+    lines = [line for line in as_text(board_lines(found)).splitlines() if not line.startswith("more: ")]
     link = bot.address("/leaderboard" + (f"?{urlencode({'q': words})}" if words else ""))
     title = f"Fastest measured: {words}" if words else "Fastest measured"
     return Outcome(answer=Answer(title=title, parts=(Code("\n".join(lines)),), link=link))

@@ -67,7 +67,8 @@ def run(arguments: argparse.Namespace) -> int:
     from service.engine.commands.read_files import commands_of
     from service.flows.advice.check_direct import check_directly
     from service.wire.advice.check import BatchCase, Checked
-    from service.wire.advice.check_text import render_check_markdown, render_check_text
+    from service.wire.advice.check_text import check_lines
+    from service.wire.plain_text import as_markdown, as_text
 
     if arguments.batch:
         return _check_batch(arguments.batch, reading_settings(arguments))
@@ -86,7 +87,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.engine_dir and arguments.json:
         raise InvalidInput("--engine-dir prints text: leave out --json", field="engine_dir")
     settings, commands = reading_settings(arguments), commands_of(text_argument(arguments.command, "command"))
-    render = render_check_markdown if arguments.markdown else render_check_text
+    render = as_markdown if arguments.markdown else as_text
     answers: list[tuple[str | None, Checked, BatchCase]] = []
     for one in commands:
         named = {**stated, "command": one.command, "engine": arguments.engine or one.engine}
@@ -98,7 +99,7 @@ def run(arguments: argparse.Namespace) -> int:
     else:
         for name, checked, case in answers:
             print(f"{name}:\n" if len(answers) > 1 else "", end="")
-            print(render(checked, arguments.detail), end="")
+            print(render(check_lines(checked, arguments.detail)), end="")
             if arguments.engine_dir:
                 print("\n".join(_asked(Path(arguments.engine_dir), settings, case)))
     fine = all(checked.fits and all(f.severity != "error" for f in checked.findings) for _, checked, _ in answers)

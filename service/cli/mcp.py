@@ -13,6 +13,7 @@ import msgspec
 from service.cli.inputs import add_no_cache, reading_settings
 from service.engine.errors import AdvisorError
 from service.wire import mcp, mcp_tools
+from service.wire.plain_text import as_text
 
 if TYPE_CHECKING:
     from service.settings import Settings
@@ -79,12 +80,12 @@ def _advise(asked: mcp_tools.Advise, settings: Settings) -> Answer:
 def _check(asked: mcp_tools.Check, settings: Settings) -> Answer:
     from service.flows.advice.check_direct import check_directly
     from service.wire.advice.check import BatchCase
-    from service.wire.advice.check_text import render_check_text
+    from service.wire.advice.check_text import check_lines
 
     case = BatchCase(
         command=asked.command, hardware=asked.hardware, model=asked.repo, engine=asked.engine, build=asked.build
     )
-    return render_check_text(check_directly(settings, case)), None
+    return as_text(check_lines(check_directly(settings, case))), None
 
 
 def _inspect(asked: mcp_tools.Inspect, settings: Settings) -> Answer:
@@ -109,11 +110,11 @@ def _leaderboard(asked: mcp_tools.Leaderboard, address: str) -> Answer:
 
     from service.cli.remote import Service
     from service.wire.results.board import Board
-    from service.wire.results.board_text import render_board_text
+    from service.wire.results.board_text import board_lines
 
     query = urlencode({name: value for name, value in msgspec.structs.asdict(asked).items() if value is not None})
     with closing(Service(address)) as service:
-        return render_board_text(service.get(f"/v1/leaderboard?{query}", Board)), None
+        return as_text(board_lines(service.get(f"/v1/leaderboard?{query}", Board))), None
 
 
 _RUN: dict[str, Run] = {"advise": _advise, "check": _check, "inspect": _inspect, "hardware": _hardware}

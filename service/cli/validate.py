@@ -219,13 +219,14 @@ def _configs(arguments: argparse.Namespace, advice: Advice) -> list[str] | None:
 
 
 def _print(arguments: argparse.Namespace, validation: Validation) -> None:
-    from service.wire.measuring.validation_text import render_validation_markdown, render_validation_text
+    from service.wire.measuring.validation_text import validation_lines
+    from service.wire.plain_text import as_markdown, as_text
 
     if arguments.json:
         print_json(validation)
     else:
-        render = render_validation_markdown if arguments.markdown else render_validation_text
-        print(render(validation, arguments.detail), end="")
+        render = as_markdown if arguments.markdown else as_text
+        print(render(validation_lines(validation, arguments.detail)), end="")
 
 
 def _asked(arguments: argparse.Namespace, advice: Advice) -> ValidationRequest:

@@ -22,12 +22,13 @@ from service.web.http.types import HttpRequest
 from service.web.services import AppServices, Services
 from service.wire import mcp, mcp_tools
 from service.wire.advice.advice import FINAL, Advice
-from service.wire.advice.check_text import render_check_text
+from service.wire.advice.check_text import check_lines
 from service.wire.advice.compact import CompactAdvice, compact
 from service.wire.advice.hardware import render_hardware
 from service.wire.advice.repo_text import render_repo
 from service.wire.advice.text import render_text
-from service.wire.results.board_text import render_board_text
+from service.wire.plain_text import as_text
+from service.wire.results.board_text import board_lines
 
 Answer: TypeAlias = tuple[str, CompactAdvice | None]
 
@@ -81,7 +82,7 @@ def _told(advice: Advice, request: HttpRequest, services: Services) -> Answer:
 async def _check(asked: mcp_tools.Check, request: HttpRequest, services: Services) -> Answer:
     admit = services.admission(request)
     checked = await services.run_reading(check.check_command, asked.request(), admit)
-    return render_check_text(checked), None
+    return as_text(check_lines(checked)), None
 
 
 async def _inspect(asked: mcp_tools.Inspect, request: HttpRequest, services: Services) -> Answer:
@@ -92,7 +93,7 @@ async def _inspect(asked: mcp_tools.Inspect, request: HttpRequest, services: Ser
 
 async def _leaderboard(asked: mcp_tools.Leaderboard, request: HttpRequest, services: Services) -> Answer:
     board = await services.run(leaderboard.leaderboard, asked.request())
-    return render_board_text(board), None
+    return as_text(board_lines(board)), None
 
 
 async def _hardware(asked: mcp_tools.HardwareArguments, request: HttpRequest, services: Services) -> Answer:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import textwrap
+from collections.abc import Iterable
 
 WIDTH = 100
 _LONG_WORD = 25  # characters; one that is longer is cut
@@ -23,6 +24,18 @@ def block(lines: list[str], language: str = "") -> str:
     """Return a code block of Markdown that its lines cannot leave."""
     body = "\n".join(clean(line).replace("```", "'''") for line in lines)
     return f"```{language}\n{body}\n```"
+
+
+def as_text(lines: Iterable[str]) -> str:
+    """Return lines as plain text; the first, which is a sentence, is wrapped."""
+    head, *rest = lines
+    return "\n".join(clean(line) for line in (*wrapped(head), *rest)) + "\n"
+
+
+def as_markdown(lines: Iterable[str]) -> str:
+    """Return lines as Markdown: the first, which is a sentence, and the rest in one block of text."""
+    head, *rest = lines
+    return f"**{quoted(head)}**\n\n{block(rest)}\n"
 
 
 def wrapped(text: str) -> list[str]:

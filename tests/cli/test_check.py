@@ -19,7 +19,8 @@ from service.flows.advice import check_direct
 from service.flows.advice.checked import checked
 from service.flows.advice.reading import read_models
 from service.wire.advice.check import BatchCase
-from service.wire.advice.check_text import render_check_text
+from service.wire.advice.check_text import check_lines
+from service.wire.plain_text import as_text
 from tests.models import build, write_gguf
 from tests.projectors import gemma3_file
 
@@ -187,7 +188,7 @@ def test_the_example_of_the_docs_is_what_is_printed_but_for_its_figures() -> Non
     assert hardware
     case = BatchCase(command=command[1], engine="ik_llama.cpp", model="x", hardware=hardware[1])
     variant = VariantModel("Q4_K_M", Files(None, None, ()), build("Qwen3-235B-A22B", "q4_K_M"))
-    printed = render_check_text(checked(case, variant, resolve(parse_hardware(hardware[1]))))
+    printed = as_text(check_lines(checked(case, variant, resolve(parse_hardware(hardware[1])))))
     assert _without_figures(printed) == _without_figures(example)
 
 

@@ -10,8 +10,8 @@ from service.engine.logs import LogBuffers
 from service.engine.measured import Failure, MeasuredRow
 from service.engine.run_flags import RunFlags
 from service.wire.measuring.runs import DeviceUse, HostMatch, Run, RunOutcome, Validation
-from service.wire.measuring.validation_text import render_validation_markdown, render_validation_text, row_text
-from service.wire.plain_text import WIDTH
+from service.wire.measuring.validation_text import row_text, validation_lines
+from service.wire.plain_text import WIDTH, as_markdown, as_text
 
 ROWS = [
     MeasuredRow(n_kv=0, n_prompt=512, n_gen=128, pp_seconds=(1.25, 1.27), tg_seconds=(6.8, 6.9)),
@@ -76,7 +76,7 @@ DONE = Validation(
 
 
 def test_what_was_measured_stands_next_to_what_was_predicted() -> None:
-    lines = render_validation_text(DONE).splitlines()
+    lines = as_text(validation_lines(DONE)).splitlines()
     assert " ".join(lines[:2]) == (
         "Measured fastest: IQ4_KS_R4 with ik_llama.cpp, TG 16.0 t/s at 4,096 tokens (predicted 24.0, 19.2 to   30.0)."
     )
@@ -86,13 +86,13 @@ def test_what_was_measured_stands_next_to_what_was_predicted() -> None:
 
 
 def test_circumstances_are_said() -> None:
-    text = " ".join(render_validation_text(DONE).split())
+    text = " ".join(as_text(validation_lines(DONE)).split())
     assert "build 8337e4cd3; repeats spread by 1.2 %; loaded in 34 s from a warm page cache" in text
     assert "CUDA0 21,402 MiB at most, 231 W; agent-run" in text
 
 
 def test_a_failure_says_what_was_missing() -> None:
-    lines = render_validation_text(DONE).splitlines()
+    lines = as_text(validation_lines(DONE)).splitlines()
     assert "  does not fit (needed 812 MiB more on CUDA0)" in lines
     assert "IQ4_KS_R4 with ik_llama.cpp (your command): failed after 3 attempts on quiet-otter, exact match" in lines
     assert any("left out" in line and "--jinja --port 8080" in line for line in lines)
@@ -100,31 +100,33 @@ def test_a_failure_says_what_was_missing() -> None:
 
 def test_what_hosts_lack_is_said_where_none_can() -> None:
     nobody = replace(DONE, state="queued", runs=[replace(FAILED, state="queued", failure=None)], hosts=DONE.hosts[1:])
-    text = render_validation_text(nobody)
+    text = as_text(validation_lines(nobody))
     assert text.startswith("0 of 1 runs have ended; no host can measure it.")
     assert "slow-newt cannot: it has no RTX 3090" in text
-    assert "slow-newt" not in render_validation_text(DONE)
-    assert "slow-newt cannot" in render_validation_text(DONE, "full")
+    assert "slow-newt" not in as_text(validation_lines(DONE))
+    assert "slow-newt cannot" in as_text(validation_lines(DONE, "full"))
 
 
 def test_a_run_in_progress_shows_its_rows() -> None:
     busy = replace(MEASURED, state="running", progress="measuring", outcome=None, rows=ROWS[:1])
-    text = render_validation_text(replace(DONE, state="running", runs=[busy], best=None))
+    text = as_text(validation_lines(replace(DONE, state="running", runs=[busy], best=None)))
     assert text.startswith("0 of 1 runs have ended; IQ4_KS_R4 with ik_llama.cpp: measuring.")
     assert "        0      18.7" in text
     assert row_text(ROWS[1]) == "at 4,096 tokens: TG 16.0 t/s, PP 366 t/s"
 
 
 def test_nothing_measured_is_said_with_the_reason() -> None:
-    assert render_validation_text(replace(DONE, best=None, runs=[FAILED])).startswith("Nothing was measured: does not")
+    assert as_text(validation_lines(replace(DONE, best=None, runs=[FAILED]))).startswith(
+        "Nothing was measured: does not"
+    )
 
 
 def test_foreign_text_does_nothing_but_be_read() -> None:
     assert FAILED.failure is not None
     hostile = replace(FAILED, failure=replace(FAILED.failure, text="\x1b[31m```@everyone" + "x" * 300))
     foreign = replace(DONE, best=None, runs=[hostile])
-    text, markdown = render_validation_text(foreign, "full"), render_validation_markdown(foreign)
+    text, markdown = as_text(validation_lines(foreign, "full")), as_markdown(validation_lines(foreign))
     assert "\x1b" not in text
     assert markdown.count("```") == 2
-    for lines in (text, render_validation_text(DONE), render_validation_text(DONE, "full")):
+    for lines in (text, as_text(validation_lines(DONE)), as_text(validation_lines(DONE, "full"))):
         assert max(len(line) for line in lines.splitlines() if " " in line.strip()) <= WIDTH

@@ -19,7 +19,7 @@ from service.web.http.body import json_body
 from service.web.http.callers import ANYBODY, SEES_MORE, anyone, for_viewer
 from service.web.http.conditional import conditional
 from service.web.http.follow import STREAM_LEASE_SECONDS, event_id, event_stream, events, wait_until_final
-from service.web.http.formats import AsFormat, Format, media_type_of, rendered, wanted_format
+from service.web.http.formats import AsFormat, Format, media_type_of, wanted_format
 from service.web.http.problems import BODY_PROBLEMS, HUB_PROBLEMS, problem_response, problem_responses
 from service.web.http.types import HttpRequest
 from service.web.services import AppServices, Services
@@ -246,9 +246,9 @@ async def _answered(
 
 
 def _rendered(advice: Advice, form: Format, detail: str) -> bytes:
-    if form == "json" and detail == "card":
-        return msgspec.json.encode(compact(advice))
-    return rendered(form, advice, lambda one: render_text(one, detail), lambda one: render_markdown(one, detail))
+    if form == "json":
+        return msgspec.json.encode(compact(advice) if detail == "card" else advice)
+    return (render_text if form == "text" else render_markdown)(advice, detail).encode()
 
 
 router = Router(

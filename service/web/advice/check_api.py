@@ -21,7 +21,7 @@ from service.web.http.problems import BODY_PROBLEMS, RUN_PROBLEMS
 from service.web.http.types import HttpRequest
 from service.web.services import AppServices
 from service.wire.advice.check import Checked, CheckRequest
-from service.wire.advice.check_text import render_check_markdown, render_check_text
+from service.wire.advice.check_text import check_lines
 
 Detail = Annotated[
     str, QueryParameter(pattern="^(short|full)$", description="`full`: text and Markdown with every finding.")
@@ -51,9 +51,7 @@ async def check_command(
     form = wanted_format(request, as_format)
     admit = services.admission(request)
     checked = await services.run_reading(check.check_command, data, admit)
-    body = rendered(
-        form, checked, lambda one: render_check_text(one, detail), lambda one: render_check_markdown(one, detail)
-    )
+    body = rendered(form, checked, check_lines(checked, detail))
     headers = {"Vary": "Accept", "Cache-Control": "no-store"}
     return Response(body, media_type=media_type_of(form), headers=headers)
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Annotated, Literal, TypeAlias, TypeVar
+from collections.abc import Iterable
+from typing import Annotated, Literal, TypeAlias
 
 import msgspec
 from litestar.exceptions import HTTPException
@@ -11,10 +11,10 @@ from litestar.params import QueryParameter
 
 from service.engine.errors import InvalidInput
 from service.web.http.types import HttpRequest
+from service.wire.plain_text import as_markdown, as_text
 
 Format: TypeAlias = Literal["json", "text", "markdown"]
 AsFormat = Annotated[Format | None, QueryParameter(name="format", description="Instead of an Accept header.")]
-T = TypeVar("T")
 MEDIA_TYPES: dict[str, Format] = {"application/json": "json", "text/plain": "text", "text/markdown": "markdown"}
 
 
@@ -23,9 +23,11 @@ def media_type_of(form: Format) -> str:
     return next(kind for kind, name in MEDIA_TYPES.items() if name == form)
 
 
-def rendered(form: Format, what: T, as_text: Callable[[T], str], as_markdown: Callable[[T], str]) -> bytes:
-    """Return `what` in a format: JSON, or as the two functions say it."""
-    return msgspec.json.encode(what) if form == "json" else (as_text if form == "text" else as_markdown)(what).encode()
+def rendered(form: Format, what: object, lines: Iterable[str]) -> bytes:
+    """Return `what` in a format: JSON, or its `lines`, of which the first is a sentence."""
+    if form == "json":
+        return msgspec.json.encode(what)
+    return (as_text if form == "text" else as_markdown)(lines).encode()
 
 
 def wanted_format(request: HttpRequest, asked: Format | None) -> Format:

@@ -23,12 +23,7 @@ from service.web.http.types import HttpRequest
 from service.web.results import submissions_api as submissions
 from service.web.services import AppServices, Services
 from service.wire.results.board import Board, BoardQuery
-from service.wire.results.board_text import (
-    render_board_markdown,
-    render_board_text,
-    render_result_markdown,
-    render_result_text,
-)
+from service.wire.results.board_text import board_lines, result_lines
 from service.wire.results.dumps import DumpList
 from service.wire.results.results import Result, ResultPage, ResultQuery
 from service.wire.results.results_table import csv_head, csv_lines
@@ -64,7 +59,7 @@ async def read_leaderboard(request: HttpRequest, services: AppServices, as_forma
 
     def make() -> bytes:
         board = leaderboard.leaderboard(services.context, query)
-        return rendered(form, board, render_board_text, render_board_markdown)
+        return rendered(form, board, board_lines(board))
 
     key = ("leaderboard", msgspec.json.encode(query), form)
     answer = await services.kept.answer(key, await services.run(leaderboard.board_version), make)
@@ -119,8 +114,7 @@ async def read_result(
     form = wanted_format(request, as_format)
     result = await services.run(read_results.read_result, result_id, anyone(request))
     result = _with_address(result, request, services)
-    body = rendered(form, result, render_result_text, render_result_markdown)
-    return for_viewer(request, body, media_type_of(form))
+    return for_viewer(request, rendered(form, result, result_lines(result)), media_type_of(form))
 
 
 @get(

@@ -8,23 +8,16 @@ from service.engine.rules import Finding
 from service.wire.advice.card import fact_of, fact_words
 from service.wire.advice.check import Checked
 from service.wire.advice.text import device_table, speed_table
-from service.wire.plain_text import block, clean, cut, quoted, wrapped
+from service.wire.plain_text import cut, wrapped
 
 _SHORT_FINDINGS, _SHORT_COMPARED, _SHORT_ASSUMED = 3, 6, 3
 _MOST_ERRORS = 8
 
 
-def render_check_text(checked: Checked, detail: str = "short") -> str:
-    """Return the check as plain text; `detail` `full`: every finding with its source, every compared figure."""
-    return "\n".join(clean(line) for line in (*wrapped(checked.verdict), *_body(checked, detail == "full"))) + "\n"
-
-
-def render_check_markdown(checked: Checked, detail: str = "short") -> str:
-    """Return the check as Markdown: the verdict, and the rest in one block of text."""
-    return f"**{quoted(checked.verdict)}**\n\n{block(list(_body(checked, detail == 'full')))}\n"
-
-
-def _body(checked: Checked, full: bool) -> Iterator[str]:
+def check_lines(checked: Checked, detail: str = "short") -> Iterator[str]:
+    """Yield the check, its verdict first; `detail` `full`: every finding with its source, every compared figure."""
+    full = detail == "full"
+    yield checked.verdict
     of = f"{checked.repo} " if checked.repo else ""
     yield cut(f"{of}{checked.variant}, {checked.program} of {checked.engine}, build {checked.build}")
     yield ""

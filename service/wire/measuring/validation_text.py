@@ -12,22 +12,25 @@ from statistics import median
 from service.engine.check.report import Compared
 from service.engine.measured import Failure, MeasuredRow
 from service.wire.measuring.runs import Run, RunOutcome, Validation
-from service.wire.plain_text import block, clean, quoted, wrapped
+from service.wire.plain_text import wrapped
 
 _FINAL = ("succeeded", "failed", "cancelled")
 _SPEEDS = ("tg", "pp")
 _SHORT_COMPARED = 4
 
 
-def render_validation_text(validation: Validation, detail: str = "short") -> str:
-    """Return the validation as plain text; `detail` `full`: every compared figure, and what every host lacks."""
-    lines = (*wrapped(headline(validation)), *_body(validation, detail == "full"))
-    return "\n".join(clean(line) for line in lines) + "\n"
-
-
-def render_validation_markdown(validation: Validation, detail: str = "short") -> str:
-    """Return the validation as Markdown: the headline, and the rest in one block of text."""
-    return f"**{quoted(headline(validation))}**\n\n{block(list(_body(validation, detail == 'full')))}\n"
+def validation_lines(validation: Validation, detail: str = "short") -> Iterator[str]:
+    """Yield the validation, the headline first; `detail` `full`: every compared figure, and what every host lacks."""
+    full = detail == "full"
+    yield headline(validation)
+    for run in validation.runs:
+        yield ""
+        yield from _run(run, full)
+    yield from _hosts(validation, full)
+    for refused in validation.refused:
+        yield from wrapped(f"not measured: {refused}")
+    if validation.url:
+        yield validation.url
 
 
 def headline(validation: Validation) -> str:
@@ -92,17 +95,6 @@ def _deepest(outcome: RunOutcome) -> str:
     said = next((c for c in outcome.compared if c.what == "tg" and c.n_kv == point.n_kv), None)
     predicted = f" (predicted {_tps(said.expected)}, {_tps(said.low)} to {_tps(said.high)})" if said else ""
     return f"TG {_tps(point.tg_tps)} t/s at {point.n_kv:,} tokens{predicted}"
-
-
-def _body(validation: Validation, full: bool) -> Iterator[str]:
-    for run in validation.runs:
-        yield ""
-        yield from _run(run, full)
-    yield from _hosts(validation, full)
-    for refused in validation.refused:
-        yield from wrapped(f"not measured: {refused}")
-    if validation.url:
-        yield validation.url
 
 
 def _run(run: Run, full: bool) -> Iterator[str]:

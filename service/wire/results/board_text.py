@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from service.wire.advice.text import speed_table
-from service.wire.plain_text import block, clean, cut, quoted, wrapped
+from service.wire.plain_text import cut, wrapped
 from service.wire.results.board import Board, BoardRow, BoardTrust
 from service.wire.results.results import Result
 
@@ -16,17 +16,6 @@ TIERS = {
 }
 
 
-def render_board_text(board: Board) -> str:
-    """Return a page of the leaderboard as plain text, one line a row."""
-    return "\n".join(clean(line) for line in _board_lines(board)) + "\n"
-
-
-def render_board_markdown(board: Board) -> str:
-    """Return a page of the leaderboard as Markdown: what it is, and its rows in one block."""
-    head, *rows = _board_lines(board)
-    return f"**{quoted(head)}**\n\n{block(rows)}\n"
-
-
 _TRUSTS: dict[BoardTrust, str] = {
     "self-reported": "unverified too",
     "published": "proven or published",
@@ -35,7 +24,8 @@ _TRUSTS: dict[BoardTrust, str] = {
 }
 
 
-def _board_lines(board: Board) -> Iterator[str]:
+def board_lines(board: Board) -> Iterator[str]:
+    """Yield a page of the leaderboard: what it is, and one line a row."""
     asked = board.query
     phase = "PP" if asked.sort == "pp" else "TG"
     yield f"Fastest of each model, rig and engine: {phase} at {asked.depth:,} tokens, {_TRUSTS[asked.trust]}"
@@ -69,18 +59,8 @@ def _figure(value: float | None, digits: int) -> str:
     return "-" if value is None else f"{value:,.{digits}f}"
 
 
-def render_result_text(result: Result) -> str:
-    """Return a result as plain text: what ran where, who says so, the speeds, and the command."""
-    return "\n".join(clean(line) for line in _result_lines(result)) + "\n"
-
-
-def render_result_markdown(result: Result) -> str:
-    """Return a result as Markdown: the first line, and the rest in one block."""
-    head, *rest = _result_lines(result)
-    return f"**{quoted(head)}**\n\n{block(rest)}\n"
-
-
-def _result_lines(result: Result) -> Iterator[str]:
+def result_lines(result: Result) -> Iterator[str]:
+    """Yield a result: what ran where, who says so, the speeds, and the command."""
     model, rig = result.model, result.rig
     yield cut(f"{model.name} {model.variant} on {rig.name}, {result.engine} {result.build or '(build not stated)'}")
     machine = [rig.cpu, f"{rig.ram_gib} GiB RAM" if rig.ram_gib else None]

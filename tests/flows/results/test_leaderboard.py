@@ -14,8 +14,9 @@ from service.errors import NotOnBoard, ResultNotFound
 from service.flows.context import Context
 from service.flows.results import leaderboard, read_results
 from service.store.measuring import hosts
+from service.wire.plain_text import as_text
 from service.wire.results.board import BoardQuery
-from service.wire.results.board_text import render_board_text
+from service.wire.results.board_text import board_lines
 from service.wire.results.results import ResultQuery
 from tests.hosts import a_host, caller
 from tests.stored_results import a_result, keep, row
@@ -71,7 +72,7 @@ def test_what_nothing_bears_out_is_in_a_section_of_its_own_with_what_was_predict
         assert [one.result for one in page.unproven] == [paste.id, fair.id]
         assert page.n_results == 1
     assert [one.result for one in leaderboard.similar_results(context, fair.id)] == [proven.id]
-    assert "implausible" in render_board_text(leaderboard.leaderboard(context, BoardQuery(trust="self-reported")))
+    assert "implausible" in as_text(board_lines(leaderboard.leaderboard(context, BoardQuery(trust="self-reported"))))
 
 
 def test_a_rig_page_has_models_and_one_without_cards_is_called_by_its_cpu(context: Context) -> None:

@@ -19,8 +19,9 @@ from service.store.results import leaderboard, listed_results, results
 from service.store.results.leaderboard import BoardFilter
 from service.store.results.listed_results import ResultFilter
 from service.store.viewers import ANYBODY, Trust
+from service.wire.plain_text import as_text
 from service.wire.results.board import BoardQuery
-from service.wire.results.board_text import render_board_text
+from service.wire.results.board_text import board_lines
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 ONE = "disc258-ubergarm-1"
@@ -95,6 +96,6 @@ def test_what_its_author_wants_removed_does_not_come_back(engine: Engine) -> Non
 
 def test_text_tells_what_was_published_from_what_was_sent_here(context: Context) -> None:
     seed.import_published(context.engine, NOW)
-    rows = render_board_text(board_of(context, BoardQuery())).splitlines()[2:-1]
+    rows = as_text(board_lines(board_of(context, BoardQuery()))).splitlines()[2:-1]
     assert rows
     assert all("| published elsewhere" in row or row.endswith("…") for row in rows)
