@@ -38,7 +38,7 @@ _REDIS_SECONDS = 2.0
 _PAUSE_SECONDS = 2.0  # after the database did not answer
 
 
-class Work:
+class QuestionWorker:
     """Claims questions and has them looked at, at most AT_ONCE at a time."""
 
     def __init__(self, context: Context, dispatcher: Dispatcher) -> None:
@@ -48,7 +48,7 @@ class Work:
         self._hint = Event()
 
     async def run(self) -> None:
-        """Work until cancelled."""
+        """QuestionWorker until cancelled."""
         async with anyio.create_task_group() as group:
             group.start_soon(self._listen)
             group.start_soon(self._renew)
@@ -119,7 +119,7 @@ async def run(settings: Settings) -> None:
             await limits.take(new_repos, account, needs_redis=True)
 
         learn_structs()
-        work = Work(context, Dispatcher(context, client, lambda account: from_thread.run(count, account)))
+        work = QuestionWorker(context, Dispatcher(context, client, lambda account: from_thread.run(count, account)))
         async with anyio.create_task_group() as group:
             group.start_soon(work.run)
             with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:

@@ -117,3 +117,11 @@ class Question(NamedTuple):
     of_another: bool = False
     platform: str = ""
     place: str = ""
+
+    def asking(self, ask: Ask) -> Question:
+        """Return the same with the words of `ask`, and what it says of a message."""
+        found = self._replace(words=ask.words)
+        if ask.message is None:
+            return found
+        one = ask.message
+        return found._replace(text=one.text, file_url=one.file_url, of_another=not one.is_own)

@@ -47,12 +47,7 @@ def keep(bot: BotContext, asked: Question) -> Outcome:
     before = interactions.read(bot.context, asked.words.get("of", ""))
     if before is None or before.ask is None or before.account != asked.account:
         raise InvalidInput("that result is not there any more: send it again", field="of")
-    shown = asked._replace(
-        words=before.ask.words,
-        text=before.ask.message.text if before.ask.message else "",
-        file_url=before.ask.message.file_url if before.ask.message else None,
-        of_another=before.ask.message is not None and not before.ask.message.is_own,
-    )
+    shown = asked.asking(before.ask)
     caller = chat_accounts.caller_in_chat(bot.context, asked.account)
     made = submit(
         bot.context, caller, _submission(bot, shown), before.id, lambda: bot.admit(asked.account)

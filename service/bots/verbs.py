@@ -21,16 +21,13 @@ def answer(bot: BotContext, asked: Interaction) -> Outcome:
     """Return what is to be said to a question now. Raises ServiceUnavailable only: then it is to be asked again."""
     ask = asked.ask or Ask(verb="help")
     question = Question(
-        words=ask.words,
+        words={},
         account=asked.account,
         platform=asked.reply.platform if asked.reply else "",
         id=asked.id,
         place=asked.place,
         subject=asked.visit.subject,
-        text=ask.message.text if ask.message else "",
-        file_url=ask.message.file_url if ask.message else None,
-        of_another=ask.message is not None and not ask.message.is_own,
-    )
+    ).asking(ask)
     try:
         return _said(bot, ask, question)
     except ServiceUnavailable:

@@ -19,7 +19,7 @@ from service.structs import made_from
 from service.wire.measuring.agent import RunDocument
 from workers.agent.download import PART, download
 from workers.agent.policy import DownloadPolicy, Policy
-from workers.agent.preflight import Refused
+from workers.agent.preflight import Declined
 from workers.agent.state import State
 from workers.agent.usage import UsageOfDay
 
@@ -56,7 +56,7 @@ def fetch(asked: UpRequest, advice: Advice, config: AdvisedConfig, say: Callable
         with Progress() as progress:
             shown = _Shown(progress, asked.folder, sum(file.size for file in files.files))
             paths = download(document, policy, shown.look, UsageOfDay(state), asked.settings.hf_endpoint)
-    except Refused as refused:
+    except Declined as refused:
         raise InvalidInput(refused.failure.text, field="WHAT") from refused
     say(f"fetched: {', '.join(path.name for path in paths)}, each with the hash that the repo states")
     return paths[0]

@@ -17,7 +17,7 @@ from service.wire.measuring.agent import RunFile
 from service.wire.results.submissions import ON_DISK
 from workers.agent.local import LocalModel
 from workers.agent.models import Hashes, content_sha256
-from workers.agent.preflight import Refused
+from workers.agent.preflight import Declined
 
 _SHARD = re.compile(r"(.*)-(\d{5})-of-(\d{5})\.gguf$")
 
@@ -40,7 +40,7 @@ def repo_files(advice: Advice, repo: RepoView) -> FilesOf:
         variant = next((v for v in repo.variants if v.name == one.variant), None)
         found = variant.files if variant else []
         if not found or any(file.n_bytes is None or file.sha256 is None for file in found):
-            raise Refused("model_missing", f"{repo.repo} does not state size and hash of {one.variant}'s files")
+            raise Declined("model_missing", f"{repo.repo} does not state size and hash of {one.variant}'s files")
         made = tuple(RunFile(path=f.path, size=f.n_bytes or 0, sha256=f.sha256 or "") for f in found)
         return ConfigFiles(repo=advice.repo, revision=advice.revision or "", files=made)
 
@@ -60,7 +60,7 @@ def local_files(advice: Advice, models: Sequence[LocalModel]) -> FilesOf:
 
 
 def hash_files(models: Sequence[LocalModel], hashes: Hashes, say: Callable[[str], None]) -> None:
-    """Find out the content hash of files that have none yet, and keep it. Raises Refused."""
+    """Find out the content hash of files that have none yet, and keep it. Raises Declined."""
     for model in models:
         known = hashes.get(model.path, model.path.stat())
         if known is not None and known.content is not None:
@@ -68,22 +68,22 @@ def hash_files(models: Sequence[LocalModel], hashes: Hashes, say: Callable[[str]
         say(f"reading {model.file.name} ({model.file.size / 2**30:,.1f} GiB) once, to know it by its content")
         content = content_sha256(model.path)
         if content is None or known is None:
-            raise Refused("model_missing", f"{model.file.name} cannot be read, or changed meanwhile", transient=True)
+            raise Declined("model_missing", f"{model.file.name} cannot be read, or changed meanwhile", transient=True)
         hashes.put(model.path, msgspec.structs.replace(known, content=content))
         hashes.save()
 
 
 def model_path(advice: Advice, one: Measurement) -> Path:
-    """Return the path of the first file in a config's command. Raises Refused where it names none."""
+    """Return the path of the first file in a config's command. Raises Declined where it names none."""
     config = next((config for config in advice.configs if config.id == one.config), None)
     words = shlex.split(config.commands.bench) if config else []
     if "-m" not in words[:-1]:
-        raise Refused("model_missing", "the advice's command names no file")
+        raise Declined("model_missing", "the advice's command names no file")
     return Path(words[words.index("-m") + 1])
 
 
 def shards(advice: Advice, one: Measurement, models: Sequence[LocalModel]) -> list[LocalModel]:
-    """Return a config's files in order, all of one folder. Raises Refused where one is missing."""
+    """Return a config's files in order, all of one folder. Raises Declined where one is missing."""
     first = model_path(advice, one).name
     names = _names(first)
     folders = dict.fromkeys(model.path.parent for model in models if model.file.name == first)
@@ -91,7 +91,7 @@ def shards(advice: Advice, one: Measurement, models: Sequence[LocalModel]) -> li
         here = {model.file.name: model for model in models if model.path.parent == folder}
         if all(name in here for name in names):
             return [here[name] for name in names]
-    raise Refused("model_missing", f"{first} is not in the folders here: name them with --models")
+    raise Declined("model_missing", f"{first} is not in the folders here: name them with --models")
 
 
 def _names(first: str) -> list[str]:

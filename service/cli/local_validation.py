@@ -43,7 +43,7 @@ from workers.agent.local import Machine
 from workers.agent.measure import Measured, measure
 from workers.agent.models import Hashes, find_models
 from workers.agent.policy import EnginePolicy, ModelPolicy, Policy
-from workers.agent.preflight import Prepared, Refused, are_confirmed, prepare
+from workers.agent.preflight import Declined, Prepared, are_confirmed, prepare
 from workers.agent.probe import describe
 
 _LOADING_MINUTES = 60  # more than any model takes from a disk that is worth measuring
@@ -107,7 +107,7 @@ def _hashed(
 ) -> Machine:
     """Return the machine with the content hashes of the files that are measured; one that is missing is said later."""
     for one in measurements:
-        with suppress(Refused):
+        with suppress(Declined):
             hash_files(shards(advice, one, machine.models), hashes, progress.line)
     return msgspec.structs.replace(machine, models=find_models(policy, hashes))
 
@@ -177,7 +177,7 @@ class LocalValidation:
             try:
                 document = self._document(one)
                 prepared = prepare(document, self.machine, self.policy)
-            except Refused as refused:
+            except Declined as refused:
                 self._note(one, None, Measured(failure=refused.failure))
             else:
                 gpus = self.machine.gpus
@@ -210,7 +210,7 @@ class LocalValidation:
         )
 
     def _document(self, one: Measurement) -> RunDocument:
-        """Raises Refused for GPUs, a build or files that this machine lacks."""
+        """Raises Declined for GPUs, a build or files that this machine lacks."""
         gpus, builds = _gpus(one, self.machine.probe.hardware), _builds(one, self.machine)
         found = self.files(one)
         return made_from(
@@ -279,7 +279,7 @@ class _Doing:
 
 
 def _gpus(one: Measurement, hardware: Hardware) -> tuple[int, ...]:
-    """Return this machine's cards in the order that CUDA0, CUDA1 … of the config mean. Raises Refused."""
+    """Return this machine's cards in the order that CUDA0, CUDA1 … of the config mean. Raises Declined."""
     wanted = [device.gpu or "" for device in one.devices if device.device != CPU]
     order, rig = card_order(hardware), resolve(hardware)
     free = {i: card.name for i, card in enumerate(rig.cards)}
@@ -289,14 +289,14 @@ def _gpus(one: Measurement, hardware: Hardware) -> tuple[int, ...]:
         if card is None:
             has = ", ".join(card.name for card in rig.cards) or "no GPU"
             what = f"it needs {', '.join(wanted)}, and this machine has {has}: ask for advice for this machine"
-            raise Refused("refused_by_policy", what)
+            raise Declined("refused_by_policy", what)
         del free[card]
         taken.append(order[card])
     return tuple(taken)
 
 
 def _builds(one: Measurement, machine: Machine) -> tuple[str, ...]:
-    """Return the builds here that know the config's options, the newest first. Raises Refused."""
+    """Return the builds here that know the config's options, the newest first. Raises Declined."""
     builds = [program.build for program in machine.engines if program.build.engine == one.engine]
     words = launch(one.engine, "bench", to_flags(one.flags), model_path="model.gguf").arguments
     needed = {word for word in words if word.startswith("-") and word.lstrip("-")[:1].isalpha()}
@@ -305,11 +305,11 @@ def _builds(one: Measurement, machine: Machine) -> tuple[str, ...]:
         return fit
     program = "llama-sweep-bench" if one.engine == "ik_llama.cpp" else "llama-bench"
     if not builds:
-        raise Refused(
+        raise Declined(
             "engine_missing", f"there is no {program} of {one.engine} here: name its folder with --engine-dir"
         )
     unknown = sorted(needed - set(builds[0].options))
-    raise Refused("engine_missing", f"the {program} here does not know {', '.join(unknown[:5])}: a newer build would")
+    raise Declined("engine_missing", f"the {program} here does not know {', '.join(unknown[:5])}: a newer build would")
 
 
 def _outcome(one: Measurement, prepared: Prepared, measured: Measured, confirmed: bool) -> RunOutcome:

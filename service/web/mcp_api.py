@@ -74,7 +74,7 @@ def _told(advice: Advice, request: HttpRequest, services: Services) -> Answer:
     if advice.problem:
         said = advice.problem
         raise AdvisorError(said.detail, field=said.field, choices=tuple(said.choices or ()))
-    advice = msgspec.structs.replace(advice, url=services.address(request, f"/v1/advice/{advice.id}"))
+    advice = services.addressed(request, "/v1/advice", advice)
     again = "" if advice.state in FINAL else "\nIt is being computed: call this tool again with the same arguments."
     return render_text(advice) + again, compact(advice)
 

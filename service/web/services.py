@@ -11,6 +11,7 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Generic, NamedTuple, TypeAlias, TypeVar, TypeVarTuple, Unpack
 
+import msgspec
 from anyio import CancelScope, CapacityLimiter, from_thread, to_thread
 from litestar.di import NamedDependency
 
@@ -41,6 +42,7 @@ _MOST_KNOWN = 10_000
 WAITING_LOOK = 4  # threads in which all who wait, listeners and hosts, look at the database: others go before them
 READING = 16  # threads for what may read of the Hub, apart from those of all else: some wait there (hub/headers.py)
 T = TypeVar("T")
+S = TypeVar("S", bound=msgspec.Struct)
 Arguments = TypeVarTuple("Arguments")
 _HOST = re.compile(r"[A-Za-z0-9.:\[\]-]{1,255}")
 
@@ -158,6 +160,11 @@ class Services:
         waits(request.scope)
         kind = "stream" if request.scope["path"].endswith("/events") else "poll"
         return await self.limits.hold(self.client(request), seconds, kind)
+
+    def addressed(self, request: HttpRequest, folder: str, answer: S) -> S:
+        """Return an answer with its `url`, which is that of its `id` in a folder."""
+        url = self.address(request, f"{folder}/{answer.id}")  # type: ignore[attr-defined]
+        return msgspec.structs.replace(answer, url=url)
 
     def location(self, path: str) -> str:
         """Return the URL of `path` as the operator set it; only the path where nothing is set."""

@@ -51,7 +51,7 @@ class Call(msgspec.Struct, frozen=True):
     arguments: Arguments
 
 
-class Refused(Exception):
+class ProtocolError(Exception):
     """A message that is answered with an error of the protocol."""
 
     def __init__(self, code: int, message: str, data: object = None) -> None:
@@ -78,7 +78,7 @@ def received(text: bytes, tools: Mapping[str, Tool], headers: Mapping[str, str] 
     try:
         version = _version(message, headers)
         return _answered(message, identity, version, tools)
-    except Refused as refused:
+    except ProtocolError as refused:
         return _error(identity, refused.error, version)
 
 
@@ -104,7 +104,7 @@ def defect_of(call: Call) -> Reply:
 
 
 def _version(message: Mapping[str, Any], headers: Mapping[str, str] | None) -> str:
-    """Which version a message speaks. Raises Refused for one that is not spoken here, and for headers that differ."""
+    """Which version a message speaks. Raises ProtocolError for one unknown here, and for headers that differ."""
     said = (headers or {}).get("mcp-protocol-version")
     meta = _object(_object(message.get("params")).get("_meta"))
     if f"{_META}protocolVersion" not in meta and (said is None or said in HANDSHAKE):
@@ -114,7 +114,7 @@ def _version(message: Mapping[str, Any], headers: Mapping[str, str] | None) -> s
     if said is not None and said not in (STATELESS, version):
         raise _unsupported(said)
     if missing or not isinstance(version, str):
-        raise Refused(_PARAMS, f"params._meta lacks {', '.join(missing) or 'a version that is a string'}")
+        raise ProtocolError(_PARAMS, f"params._meta lacks {', '.join(missing) or 'a version that is a string'}")
     if headers is not None:
         _compare(message, version, headers)
     if version != STATELESS:
@@ -122,9 +122,9 @@ def _version(message: Mapping[str, Any], headers: Mapping[str, str] | None) -> s
     return version
 
 
-def _unsupported(version: str) -> Refused:
+def _unsupported(version: str) -> ProtocolError:
     supported = [*HANDSHAKE, STATELESS]
-    return Refused(_VERSION, "unsupported protocol version", {"supported": supported, "requested": version})
+    return ProtocolError(_VERSION, "unsupported protocol version", {"supported": supported, "requested": version})
 
 
 def _compare(message: Mapping[str, Any], version: str, headers: Mapping[str, str]) -> None:
@@ -135,7 +135,7 @@ def _compare(message: Mapping[str, Any], version: str, headers: Mapping[str, str
         wanted["mcp-name"] = _object(message.get("params")).get(_NAMED[method])
     for name, value in wanted.items():
         if headers.get(name) != value:
-            raise Refused(_HEADERS_DIFFER, f"the header {name} is not what the message says")
+            raise ProtocolError(_HEADERS_DIFFER, f"the header {name} is not what the message says")
 
 
 def _answered(message: Mapping[str, Any], identity: str | int, version: str, tools: Mapping[str, Tool]) -> Reply | Call:
@@ -153,13 +153,13 @@ def _answered(message: Mapping[str, Any], identity: str | int, version: str, too
         return _success(identity, {"protocolVersion": spoken, "serverInfo": _server(), **about}, version)
     if method == "ping" and version != STATELESS:
         return _success(identity, {}, version)
-    raise Refused(_METHOD, f"there is no method {str(method)[:100]}")
+    raise ProtocolError(_METHOD, f"there is no method {str(method)[:100]}")
 
 
 def _call(params: Mapping[str, Any], identity: str | int, version: str, tools: Mapping[str, Tool]) -> Call | Reply:
     tool = tools.get(str(params.get("name")))
     if tool is None:
-        raise Refused(_PARAMS, f"there is no tool {str(params.get('name'))[:100]}; there is {', '.join(tools)}")
+        raise ProtocolError(_PARAMS, f"there is no tool {str(params.get('name'))[:100]}; there is {', '.join(tools)}")
     try:
         arguments = msgspec.convert(params.get("arguments") or {}, tool.arguments)
     except msgspec.ValidationError as error:

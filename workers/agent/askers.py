@@ -11,7 +11,7 @@ from service.wire.measuring.hosts import are_named
 from workers.agent.errors import HostError
 from workers.agent.journal import utc_now
 from workers.agent.policy import Policy
-from workers.agent.preflight import Refused
+from workers.agent.preflight import Declined
 from workers.agent.state import State
 
 ASKERS = "askers.json"
@@ -35,12 +35,12 @@ class Approvals(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
 
 def require_welcome(leased: LeasedRun, policy: Policy, state: State) -> None:
-    """Raise Refused where the owner does not measure for who asks: for good, or until the run is approved."""
+    """Raise Declined where the owner does not measure for who asks: for good, or until the run is approved."""
     if leased.is_owners:
         return
     name = leased.asked_by or ""
     if not are_named(policy.askers.accounts, name):
-        raise Refused("refused_by_policy", "this host's owner does not measure for this account")
+        raise Declined("refused_by_policy", "this host's owner does not measure for this account")
     if policy.askers.approve == "none":
         return
     known = read(state)
@@ -49,7 +49,7 @@ def require_welcome(leased: LeasedRun, policy: Policy, state: State) -> None:
     waiting = [one for one in known.waiting if one.run != leased.run][-_MOST_WAITING:]
     waiting.append(Waiting(run=leased.run, account=name, repo=leased.document.repo, at=utc_now()))
     state.write(ASKERS, msgspec.json.encode(Approvals(approved=known.approved, waiting=waiting)))
-    raise Refused("gave_way", "it waits for the approval of this host's owner", transient=True)
+    raise Declined("gave_way", "it waits for the approval of this host's owner", transient=True)
 
 
 def approve(state: State, named: str, say: Callable[[str], None]) -> None:

@@ -21,7 +21,7 @@ from service.logs import Log
 from service.wire.loopback import is_loopback
 from service.wire.measuring.agent import RunDocument, RunFile
 from workers.agent.policy import Policy, allows_repo, folder
-from workers.agent.preflight import Refused
+from workers.agent.preflight import Declined
 from workers.agent.usage import UsageOfDay
 
 HUB = "https://huggingface.co"
@@ -45,11 +45,11 @@ def download(document: RunDocument, policy: Policy, stop: Stop, usage: UsageOfDa
     """Return where the run's files are, each fetched and its hash found right; what is there already is not fetched.
 
     A file that is broken off goes on where it was. `stop` is asked between blocks. `usage`: what was fetched
-    today, kept up to date. Raises Refused: for what the policy
+    today, kept up to date. Raises Declined: for what the policy
     or the disk has no room for, what the Hub does not have, and content that is another than the run's.
     """
     if policy.downloads.folder is None or not allows_repo(policy, document.repo):
-        raise Refused("refused_by_policy", f"this host may not download {document.repo}")
+        raise Declined("refused_by_policy", f"this host may not download {document.repo}")
     top = folder(policy.downloads.folder)
     place = top / document.repo.replace("/", "--") / document.revision[:12]
     _require_room(document, policy, top, place, usage)
@@ -71,7 +71,7 @@ def _require_room(document: RunDocument, policy: Policy, top: Path, place: Path,
         used, free = bytes_below(top), shutil.disk_usage(place).free
         here = sum(_size(place / file.path) + _size(_part(place / file.path)) for file in document.files)
     except OSError as error:
-        raise Refused("refused_by_policy", f"the folder for downloads: {error.strerror or 'no access'}") from None
+        raise Declined("refused_by_policy", f"the folder for downloads: {error.strerror or 'no access'}") from None
     wanted = sum(file.size for file in document.files) - here
     _require_days_rest(wanted, policy, usage)
     most = int(policy.downloads.max_gib * 2**30)
@@ -81,22 +81,22 @@ def _require_room(document: RunDocument, policy: Policy, top: Path, place: Path,
         used, free = used - gained, free + gained
     if used + wanted > most:
         short = (used + wanted - most) / 2**30
-        raise Refused("refused_by_policy", f"{short:.1f} GiB more than the {policy.downloads.max_gib:g} for downloads")
+        raise Declined("refused_by_policy", f"{short:.1f} GiB more than the {policy.downloads.max_gib:g} for downloads")
     if wanted + _SPARE_BYTES > free:
-        raise Refused("refused_by_policy", f"the disk lacks {(wanted + _SPARE_BYTES - free) / 2**30:.1f} GiB for it")
+        raise Declined("refused_by_policy", f"the disk lacks {(wanted + _SPARE_BYTES - free) / 2**30:.1f} GiB for it")
 
 
 def _require_days_rest(wanted: int, policy: Policy, usage: UsageOfDay) -> None:
-    """Raise Refused for what is more than a day's downloads: for good, or until there is room in the day again."""
+    """Raise Declined for what is more than a day's downloads: for good, or until there is room in the day again."""
     if policy.downloads.max_gib_per_day is None:
         return
     most = int(policy.downloads.max_gib_per_day * 2**30)
     if wanted > most:
-        raise Refused(
+        raise Declined(
             "refused_by_policy", f"{wanted / 2**30:.1f} GiB, more than the {most / 2**30:g} of a day's downloads"
         )
     if usage.total().fetched_bytes + wanted > most:
-        raise Refused("gave_way", f"this host's {most / 2**30:g} GiB of a day's downloads are used", transient=True)
+        raise Declined("gave_way", f"this host's {most / 2**30:g} GiB of a day's downloads are used", transient=True)
 
 
 class _Fetch:
@@ -127,13 +127,13 @@ class _Fetch:
                 self._require_going_on()
                 if attempt == ATTEMPTS - 1:
                     what = f"{self.path.name} could not be downloaded: {type(error).__name__}"
-                    raise Refused("model_missing", what, transient=True) from None
+                    raise Declined("model_missing", what, transient=True) from None
                 time.sleep(PAUSE_SECONDS * random.uniform(0.5, 1.5))  # noqa: S311 - so that hosts do not come at once
         raise AssertionError("the last attempt ends it")
 
     def _require_going_on(self) -> None:
         if why := self.stop():
-            raise Refused("stopped", f"the download was stopped: {why}", transient=True)
+            raise Declined("stopped", f"the download was stopped: {why}", transient=True)
 
     def _kept(self) -> Path:
         """Put a whole file into its place, where its hash is the run's. One that is another is removed."""
@@ -147,7 +147,7 @@ class _Fetch:
             if self.began_before:
                 self.began_before = False
                 raise OSError("what an earlier download left was spoiled")
-            raise Refused("model_missing", f"{self.path.name} on the Hub is another file than the run's")
+            raise Declined("model_missing", f"{self.path.name} on the Hub is another file than the run's")
         self.part.replace(self.path)
         return self.path
 
@@ -162,22 +162,22 @@ class _Fetch:
                     self._take(response, start)
                     return
                 url = self._after(url, response.headers.get("location", ""))
-        raise Refused("model_missing", "the Hub redirects without end")
+        raise Declined("model_missing", "the Hub redirects without end")
 
     def _take(self, response: httpx.Response, start: int) -> None:
         if response.status_code in (401, 403, 404, 410, 416):
-            raise Refused("model_missing", f"the Hub does not give {self.path.name}: HTTP {response.status_code}")
+            raise Declined("model_missing", f"the Hub does not give {self.path.name}: HTTP {response.status_code}")
         if response.status_code != 206:
             raise httpx.TransportError(f"HTTP {response.status_code}")
         stated = f"bytes {start}-{self.file.size - 1}/{self.file.size}"
         if response.headers.get("content-range") != stated:
-            raise Refused("model_missing", f"{self.path.name} on the Hub has another size than the run's")
+            raise Declined("model_missing", f"{self.path.name} on the Hub has another size than the run's")
         left = self.file.size - start
         with self.part.open("ab") as file:
             for block in response.iter_raw():
                 left -= len(block)
                 if left < 0:
-                    raise Refused("model_missing", f"the Hub sends more of {self.path.name} than was asked for")
+                    raise Declined("model_missing", f"the Hub sends more of {self.path.name} than was asked for")
                 file.write(block)
                 self.usage.add("fetched_bytes", len(block))
                 self._require_going_on()
@@ -187,11 +187,11 @@ class _Fetch:
         try:
             target = url.join(location)
         except (httpx.InvalidURL, ValueError):
-            raise Refused("model_missing", "the Hub redirects to an address that cannot be read") from None
+            raise Declined("model_missing", "the Hub redirects to an address that cannot be read") from None
         host = target.host.lower()
         ours = target.scheme == "https" and (host in _HOSTS or host.endswith(_SUFFIXES)) and not target.userinfo
         if not ours and not (self.loopback and is_loopback(host)):
-            raise Refused("model_missing", "the Hub redirects to a host that is not its own")
+            raise Declined("model_missing", "the Hub redirects to a host that is not its own")
         return target
 
 

@@ -30,7 +30,7 @@ from workers.agent.journal import Ran, utc_now
 from workers.agent.lease import Lease, LeaseLost, pause_after
 from workers.agent.local import EngineProgram, LocalGpu, Machine
 from workers.agent.policy import InvalidPolicy, Policy, is_within_hours, log_path, pause_path, read_policy
-from workers.agent.preflight import Prepared, Refused, are_confirmed, prepare
+from workers.agent.preflight import Declined, Prepared, are_confirmed, prepare
 from workers.agent.process import Confinement
 from workers.agent.state import DOING, Doing, State
 from workers.agent.usage import UsageOfDay
@@ -237,7 +237,7 @@ class _LeasedRun:
         try:
             prepared = prepare(self.document, self.agent.machine.look(self.policy), self.policy)
             shown = shlex.join(words_of(self.document, prepared))
-        except (Refused, AdvisorError) as error:
+        except (Declined, AdvisorError) as error:
             shown = f"nothing: {error}"
         self.agent.say(f"run {self.leased.run} of {self.document.repo} would be:\n{shown}")
         failure = Failure(kind="gave_way", transient=True, text="a dry run: nothing was started")
@@ -269,7 +269,7 @@ class _LeasedRun:
             models = _same(prepared, self.agent.machine.look(self.policy).models)
             confirmed = are_confirmed(self.document, models)
             return self._excused(result.report(fence, prepared.program, files_confirmed=confirmed))
-        except Refused as refused:
+        except Declined as refused:
             return Report(fence=fence, failure=refused.failure)
         except InvalidFlags as error:
             return Report(fence=fence, failure=Failure(kind="unknown_flag", transient=False, text=error.detail[:500]))
@@ -286,10 +286,10 @@ class _LeasedRun:
         return msgspec.structs.replace(report, failure=msgspec.structs.replace(failure, kind="gave_way"))
 
     def _prepared(self) -> Prepared:
-        """Return what the run is measured with, after a download where one is needed and allowed. Raises Refused."""
+        """Return what the run is measured with, after a download where one is needed and allowed. Raises Declined."""
         try:
             return prepare(self.document, self.agent.machine.look(self.policy), self.policy)
-        except Refused as refused:
+        except Declined as refused:
             if refused.failure.kind != "model_missing" or not is_allowed(self.document, self.policy):
                 raise
         self.lease.step("downloading")

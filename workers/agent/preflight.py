@@ -16,7 +16,7 @@ from workers.agent.models import header_sha256
 from workers.agent.policy import Policy, allows_engine, allows_gpu
 
 
-class Refused(Exception):
+class Declined(Exception):
     """The run is not started here; `failure` is what is reported."""
 
     def __init__(self, kind: FailureKind, text: str, *, transient: bool = False) -> None:
@@ -38,7 +38,7 @@ class Prepared(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def prepare(document: RunDocument, machine: Machine, policy: Policy) -> Prepared:
-    """Return what the run is measured with, each of it looked at again. Raises Refused.
+    """Return what the run is measured with, each of it looked at again. Raises Declined.
 
     The program has the hash that it had; each file has a name, a size and a header that were seen before, and the
     content of the document where that is known here.
@@ -56,7 +56,7 @@ def _require_threads(document: RunDocument, policy: Policy) -> None:
     flags, most = document.flags, policy.max_threads
     wanted = max(flags.threads or 0, flags.threads_batch or 0) or os.cpu_count() or 1
     if most is not None and wanted > most:
-        raise Refused("refused_by_policy", f"this host's policy allows {most} threads, the run takes {wanted}")
+        raise Declined("refused_by_policy", f"this host's policy allows {most} threads, the run takes {wanted}")
 
 
 def are_confirmed(document: RunDocument, models: Iterable[LocalModel]) -> bool:
@@ -69,15 +69,15 @@ def _program(document: RunDocument, machine: Machine, policy: Policy) -> EngineP
     here = {program.build.sha256: program for program in machine.engines if program.build.engine == document.engine}
     found = next((here[sha256] for sha256 in document.engine_builds if sha256 in here), None)
     if found is None:
-        raise Refused("engine_missing", f"no build of {document.engine} that this run was made for is on this host")
+        raise Declined("engine_missing", f"no build of {document.engine} that this run was made for is on this host")
     if not allows_engine(policy, found.build.sha256):
-        raise Refused("refused_by_policy", f"this host's policy does not allow this build of {document.engine}")
+        raise Declined("refused_by_policy", f"this host's policy does not allow this build of {document.engine}")
     try:
         same = program_sha256(found.path) == found.build.sha256
     except OSError:
         same = False
     if not same:
-        raise Refused("engine_missing", f"the program of {document.engine} has just changed", transient=True)
+        raise Declined("engine_missing", f"the program of {document.engine} has just changed", transient=True)
     return found
 
 
@@ -85,13 +85,13 @@ def _gpus(document: RunDocument, machine: Machine, policy: Policy) -> tuple[Loca
     here = {gpu.index: gpu for gpu in machine.gpus}
     missing = [index for index in document.gpus if index not in here]
     if missing or len(set(document.gpus)) < len(document.gpus):
-        raise Refused("refused_by_policy", f"this host has no GPUs {list(document.gpus)}: it has {sorted(here)}")
+        raise Declined("refused_by_policy", f"this host has no GPUs {list(document.gpus)}: it has {sorted(here)}")
     gpus = tuple(here[index] for index in document.gpus)
     if len({gpu.backend for gpu in gpus}) > 1:
-        raise Refused("refused_by_policy", "GPUs of several kinds in one run are not measured here")
+        raise Declined("refused_by_policy", "GPUs of several kinds in one run are not measured here")
     denied = [gpu.index for gpu in gpus if not allows_gpu(policy, gpu.index, gpu.uuid)]
     if denied:
-        raise Refused("refused_by_policy", f"this host's policy does not allow GPU {denied[0]}")
+        raise Declined("refused_by_policy", f"this host's policy does not allow GPU {denied[0]}")
     return gpus
 
 
@@ -100,11 +100,11 @@ def _models(document: RunDocument, machine: Machine) -> tuple[LocalModel, ...]:
     folders = dict.fromkeys(model.path.parent for model in machine.models)
     complete = [found for folder in folders if (found := _in_folder(document.files, machine.models, folder))]
     if not complete:
-        raise Refused("model_missing", f"{_name(document.files[0])} of {document.repo} is not in this host's folders")
+        raise Declined("model_missing", f"{_name(document.files[0])} of {document.repo} is not in this host's folders")
     models = next((found for found in complete if are_confirmed(document, found)), complete[0])
     for model in models:
         if header_sha256(model.path, model.file.size) != model.file.header_sha256:
-            raise Refused("model_missing", f"{model.file.name} has just changed", transient=True)
+            raise Declined("model_missing", f"{model.file.name} has just changed", transient=True)
     return models
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import hmac
 import secrets
 import time
@@ -18,7 +17,7 @@ from service.engine.calibration import Calibration
 from service.engine.errors import AdvisorError
 from service.engine.measured import model_identity
 from service.errors import AdviceFailed, AdviceNotFound, ServiceUnavailable, WrongKey, describe
-from service.flows.accounts import Caller, viewer_of
+from service.flows.accounts import Caller, hashed, viewer_of
 from service.flows.advice import fair_queue
 from service.flows.advice.cpu_limit import CpuLimit, CpuSpent, no_limit
 from service.flows.advice.fair_queue import NOBODY_KNOWN, Payer
@@ -130,7 +129,7 @@ def _new_row(context: Context, request: Request, delete_key: str, payer: Payer) 
         state="queued",
         repo=request.repo,
         request=request.canonical,
-        delete_key_hash=_hash(delete_key),
+        delete_key_hash=hashed(delete_key),
         created_at=now,
         updated_at=now,
         request_id=logs.request_id(),
@@ -187,7 +186,7 @@ def asked_for(context: Context, advice_id: str) -> AdviceRequest:
 def delete_advice(context: Context, advice_id: str, key: str) -> None:
     """Delete an advice, in whatever state it is. Raises AdviceNotFound, or WrongKey."""
     row = _row(context, advice_id)
-    if not hmac.compare_digest(row.delete_key_hash, _hash(key)):
+    if not hmac.compare_digest(row.delete_key_hash, hashed(key)):
         raise WrongKey("this key was not given when the advice was made", field="X-Advice-Key")
     advices.remove(context.engine, advice_id)
 
@@ -335,7 +334,3 @@ def _computed_again(row: StoredAdvice) -> str | None:
         f"computed again, for nobody had read it for long: engine model {now.engine_model}, calibration "
         f"{now.calibration}; first it was {first.engine_model} and {first.calibration}, and may have said otherwise"
     )
-
-
-def _hash(key: str) -> str:
-    return hashlib.sha256(key.encode()).hexdigest()

@@ -142,7 +142,7 @@ def _added(
     most = context.settings.open_validations
     try:
         return validations.add(context.engine, new, its_runs, most if shares else None)
-    except validations.TooManyOpen as error:
+    except validations.LimitReached as error:
         raise TooManyValidations(f"{most} validations are open on hosts of others, and no more may be") from error
 
 

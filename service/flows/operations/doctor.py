@@ -184,7 +184,7 @@ def _tables(engine: Engine, now: datetime) -> Iterator[Diagnosis]:
         yield Diagnosis(part=part, state="bad", text=f"{error.filename}: {error.strerror}", fix=fix)
 
 
-def _work(work: health.Work) -> Diagnosis:
+def _work(work: health.Unfinished) -> Diagnosis:
     part = "work"
     text = f"{work.waiting} advices and {work.runs} runs wait; {work.failed_today} advices failed in 24 hours"
     if work.stuck:

@@ -39,7 +39,7 @@ from service.flows.advice.repos import stored_listing
 from service.flows.context import ReadsHeaders
 from service.flows.results.trust import built_on
 from service.store.results import calibrations as store
-from service.store.results.accuracy import Accepted, accepted
+from service.store.results.accuracy import BelievedResult, accepted
 from service.store.results.calibrations import Errors
 from service.store.viewers import BELIEVED
 
@@ -52,7 +52,7 @@ _MODELS = 16  # whose headers are kept while results are read: many are of one m
 _PARTS, _KEPT_OUT = 5, 2
 
 
-class Row(msgspec.Struct, frozen=True):
+class FittedSpeed(msgspec.Struct, frozen=True):
     """One measured speed of an accepted result: `n` tokens on top of `depth`, in tokens a second."""
 
     result: str
@@ -111,7 +111,7 @@ def calibrate(context: ReadsHeaders, *, keep: bool = True) -> Refit:
     return found
 
 
-def rows_of(result: Accepted, read: Callable[[str, str, str], Model | None]) -> Iterator[Row]:
+def rows_of(result: BelievedResult, read: Callable[[str, str, str], Model | None]) -> Iterator[FittedSpeed]:
     """Yield the speeds of a result, five depths at most; nothing where its header or hardware cannot be read now.
 
     `read` returns the model of a repo, revision and variant.
@@ -134,7 +134,7 @@ def rows_of(result: Accepted, read: Callable[[str, str, str], Model | None]) -> 
         short = msgspec.structs.replace(flags, n_ubatch=max(min(flags.n_ubatch, n_prompt), 1))
         for phase, n, observed, own in (("pp", n_prompt, point.pp_tps, short), ("tg", n_gen, point.tg_tps, flags)):
             work = work_of(resolve_run(result.engine, model, own, rig, devices, day))
-            yield Row(
+            yield FittedSpeed(
                 result.id, result.account_id, work, rig, devices, own,
                 phase, n, point.n_kv, observed, 1 / len(chosen),
             )  # fmt: skip
@@ -148,7 +148,7 @@ def _model(context: ReadsHeaders, repo: str, revision: str, variant: str) -> Mod
     return read_models(context.hub, listing, variants, in_full=True).variants[0].model
 
 
-def _cards(result: Accepted, rig: Rig) -> list[int]:
+def _cards(result: BelievedResult, rig: Rig) -> list[int]:
     """The cards that it ran on: of each name that was predicted to be used the first that is not taken yet."""
     left, found = list(range(len(rig.cards))), list[int]()
     for device in result.prediction.devices:
@@ -163,7 +163,7 @@ def _is_kept_out(owner: str) -> bool:
     return int(hashlib.sha256(owner.encode()).hexdigest(), 16) % _PARTS == _KEPT_OUT
 
 
-def _require_enough(fitted: Sequence[Row], kept_out: Sequence[Row]) -> None:
+def _require_enough(fitted: Sequence[FittedSpeed], kept_out: Sequence[FittedSpeed]) -> None:
     results, owners = len({row.result for row in fitted}), len({row.owner for row in fitted})
     if results < LEAST_RESULTS or owners < LEAST_OWNERS or not kept_out:
         raise CalibrationRefused(
@@ -172,7 +172,7 @@ def _require_enough(fitted: Sequence[Row], kept_out: Sequence[Row]) -> None:
         )
 
 
-def _solved(rows: Sequence[Row], old: Calibration) -> Solution:
+def _solved(rows: Sequence[FittedSpeed], old: Calibration) -> Solution:
     """What is in force is the prior, each parameter with its own spread; those that were never fitted stay."""
     known = {
         name: msgspec.structs.replace(p, prior=p.value, prior_spread=p.spread if p.prior_spread else 0.0)
@@ -186,13 +186,13 @@ def _solved(rows: Sequence[Row], old: Calibration) -> Solution:
     return Solution(at.values, at.offsets, fit.spreads(at, slopes))
 
 
-def _weighted(rows: Sequence[Row]) -> list[Row]:
+def _weighted(rows: Sequence[FittedSpeed]) -> list[FittedSpeed]:
     """Owners count by the square root of their results, as published groups do in the fit that is shipped."""
     count = Counter(owner for owner, _ in {(row.owner, row.result) for row in rows})
     return [msgspec.structs.replace(row, weight=row.weight / math.sqrt(count[row.owner])) for row in rows]
 
 
-def _errors(rows: Sequence[Row], before: Values, after: Values) -> Errors:
+def _errors(rows: Sequence[FittedSpeed], before: Values, after: Values) -> Errors:
     return Errors(
         tg_before=_median(rows, "tg", before),
         tg_after=_median(rows, "tg", after),
@@ -202,7 +202,7 @@ def _errors(rows: Sequence[Row], before: Values, after: Values) -> Errors:
     )
 
 
-def _median(rows: Sequence[Row], phase: str, p: Values) -> float:
+def _median(rows: Sequence[FittedSpeed], phase: str, p: Values) -> float:
     """The median over results of the median over their depths, as a share."""
     by_result: dict[str, list[float]] = defaultdict(list)
     for row in rows:
@@ -219,7 +219,7 @@ def _require_better(errors: Errors) -> None:
         )
 
 
-def _named(old: Calibration, at: Solution, rows: Sequence[Row], now: datetime) -> Calibration:
+def _named(old: Calibration, at: Solution, rows: Sequence[FittedSpeed], now: datetime) -> Calibration:
     n = len({row.result for row in rows})
     base = old.version.partition("+")[0]
     parameters = {name: _moved(p, at, name) for name, p in old.parameters.items()}

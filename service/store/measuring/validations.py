@@ -35,7 +35,7 @@ class StoredValidation(msgspec.Struct, frozen=True, kw_only=True):
     created_at: datetime
 
 
-class TooManyOpen(Exception):
+class LimitReached(Exception):
     """The account has as many open validations as it may."""
 
 
@@ -45,7 +45,7 @@ def add(
 ) -> bool:  # fmt: skip
     """Commit a validation with its runs, all or nothing. False when its idempotency key was used before.
 
-    Raises TooManyOpen where `most_open` others of the account are open on hosts of others: counted one request of the
+    Raises LimitReached where `most_open` others of the account are open on hosts of others: counted one request of the
     account after the other, or many at once would each find room.
     """
     try:
@@ -53,7 +53,7 @@ def add(
             if most_open is not None:
                 connection.execute(update(account).where(account.c.id == row.account_id).values(name=account.c.name))
                 if runs.open_validations(connection, row.account_id) >= most_open:
-                    raise TooManyOpen
+                    raise LimitReached
             connection.execute(insert(table).values(msgspec.structs.asdict(row)))
             for one, hosts in asked:
                 runs.insert_in(connection, one, hosts)

@@ -16,7 +16,7 @@ _DAY = timedelta(days=1)
 _UNFINISHED = ("queued", "running")
 
 
-class Work(msgspec.Struct, frozen=True, kw_only=True):
+class Unfinished(msgspec.Struct, frozen=True, kw_only=True):
     """What waits: advices and runs. `stuck`: advices unfinished for long; `silent`: runs whose lease is over."""
 
     waiting: int
@@ -110,7 +110,7 @@ def agents(engine: Engine, since: datetime) -> dict[str, int]:
         return {str(found or "unknown"): n for found, n in connection.execute(wanted.group_by(version))}
 
 
-def work(engine: Engine, now: datetime, long_ago: datetime) -> Work:
+def work(engine: Engine, now: datetime, long_ago: datetime) -> Unfinished:
     """Return what waits; `long_ago`: an advice that was asked for before it should be ready. Raises
     DatabaseUnavailable."""
     unfinished = advice.c.state.in_(_UNFINISHED)
@@ -120,7 +120,7 @@ def work(engine: Engine, now: datetime, long_ago: datetime) -> Work:
         def count(table: object, *where: object) -> int:
             return connection.scalar(select(func.count()).select_from(table).where(*where)) or 0  # type: ignore[arg-type]
 
-        return Work(
+        return Unfinished(
             waiting=count(advice, unfinished),
             stuck=count(advice, unfinished, advice.c.created_at < long_ago),
             failed_today=count(advice, advice.c.state == "failed", advice.c.updated_at > now - _DAY),

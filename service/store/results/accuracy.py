@@ -40,7 +40,7 @@ def predicted(engine: Engine, most: int) -> list[Predicted]:
     return several(engine, newest, Predicted)
 
 
-class Accepted(FiledResult, frozen=True, kw_only=True):
+class BelievedResult(FiledResult, frozen=True, kw_only=True):
     """A result that is believed, with what it takes to predict it again."""
 
     account_id: str
@@ -51,13 +51,13 @@ class Accepted(FiledResult, frozen=True, kw_only=True):
     prediction: Prediction
 
 
-def accepted(engine: Engine, tiers: Sequence[TrustTier], most: int) -> list[Accepted]:
+def accepted(engine: Engine, tiers: Sequence[TrustTier], most: int) -> list[BelievedResult]:
     """Return the newest shown results of these tiers whose model, flags and prediction are known, the newest first;
     nothing of banned accounts or private hosts."""
-    wanted = select(*(table.c[name] for name in Accepted.__struct_fields__))
+    wanted = select(*(table.c[name] for name in BelievedResult.__struct_fields__))
     wanted = wanted.join(account, account.c.id == table.c.account_id)
     wanted = wanted.join(host, host.c.id == table.c.host_id, isouter=True).where(may_see(ANYBODY))
     wanted = wanted.where(table.c.state == "shown", table.c.failure.is_(None), table.c.tier.in_(tiers))
     wanted = wanted.where(table.c.model.is_not(None), table.c.flags.is_not(None), table.c.prediction.is_not(None))
     newest = wanted.where(account.c.banned_at.is_(None)).order_by(table.c.measured_at.desc(), table.c.id).limit(most)
-    return several(engine, newest, Accepted)
+    return several(engine, newest, BelievedResult)

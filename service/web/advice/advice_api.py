@@ -100,7 +100,7 @@ async def _requested(
         advice = await services.run(advise.read_advice, advice.id)
     if advice.problem:
         return problem_response(msgspec.structs.replace(advice.problem, instance=f"{PATH}/{advice.id}"))
-    created = _created(_with_address(advice, request, services), asked.delete_key)
+    created = _created(services.addressed(request, PATH, advice), asked.delete_key)
     response = conditional(request, _rendered(created, form, detail), media_type_of(form))
     if advice.state not in FINAL:
         response.status_code = 202
@@ -144,7 +144,7 @@ async def read_advice(
     if caller is not None:
         advice = await services.run(advise.read_advice, advice_id, caller)
         return for_viewer(
-            request, _rendered(_with_address(advice, request, services), form, detail), media_type_of(form)
+            request, _rendered(services.addressed(request, PATH, advice), form, detail), media_type_of(form)
         )
     version = await services.run(advise.advice_version, advice_id)
     return await _answered(advice_id, version, request, services, form, detail)
@@ -219,10 +219,6 @@ async def delete_advice(
     await services.run(advise.delete_advice, advice_id, key[:200])
 
 
-def _with_address(advice: Advice, request: HttpRequest, services: Services) -> Advice:
-    return msgspec.structs.replace(advice, url=services.address(request, f"{PATH}/{advice.id}"))
-
-
 def _created(advice: Advice, delete_key: str | None) -> CreatedAdvice:
     return CreatedAdvice(**msgspec.structs.asdict(advice), delete_key=delete_key)
 
@@ -234,7 +230,7 @@ async def _answered(
     """Return the advice as it is now; a final one as it was kept, if nothing that it says has changed."""
 
     def make() -> bytes:
-        advice = _with_address(advise.read_advice(services.context, advice_id), request, services)
+        advice = services.addressed(request, PATH, advise.read_advice(services.context, advice_id))
         return _rendered(_created(advice, None) if created else advice, form, detail)
 
     key = ("advice", advice_id, services.address(request, ""), form, detail, created)

@@ -47,7 +47,7 @@ class Guide(NamedTuple):
         return page + (f"#{anchor}" if anchor and found.anchor == anchor and anchor != found.part else "")
 
 
-class Found(NamedTuple):
+class SearchHit(NamedTuple):
     """One section that a search found: where, under which headings, and a line of it."""
 
     address: str
@@ -95,7 +95,7 @@ def html_of(name: str, part: str) -> Markup:
     return Markup(reader.renderer.render(tokens, reader.options, {}))  # noqa: S704 (made from escaped Markdown)
 
 
-def search(query: str) -> list[Found]:
+def search(query: str) -> list[SearchHit]:
     """Return the sections that hold every word of the query, those with the words in a heading first."""
     words = query.lower().split()[:8]
     if not words:
@@ -107,7 +107,7 @@ def search(query: str) -> list[Found]:
             if all(word in heading or word in body for word in words):
                 score = sum(20 * (word in heading) + min(body.count(word), 10) for word in words)
                 score += 20 * (query.lower() in heading) + 10 * (query.lower() in body)
-                found.append((-score, guide.name, Found(guide.address(one.anchor), guide.title, one.heading, "")))
+                found.append((-score, guide.name, SearchHit(guide.address(one.anchor), guide.title, one.heading, "")))
     best = [one for _, _, one in sorted(found, key=lambda entry: entry[:2])[:_MOST_FOUND]]
     return [one._replace(snippet=_snippet(one, words)) for one in best]
 
@@ -184,7 +184,7 @@ def _table(_: object, tokens: Sequence[Token], index: int, *__: object) -> str:
     return f'<div class="scroll" tabindex="0" role="group" aria-label="{name}"><table>'
 
 
-def _snippet(one: Found, words: Sequence[str]) -> str:
+def _snippet(one: SearchHit, words: Sequence[str]) -> str:
     """The first line of the section that has one of the words, without marks."""
     path, _, anchor = one.address.partition("#")
     name, _, part = path.removeprefix("/docs/").partition("/")

@@ -64,7 +64,7 @@ async def request_validation(
 ) -> Response[Validation]:
     """By default the best two configs, the best of the other engine, and the command in use where one was given."""
     asked = await services.run(validate.request_validation, caller_of(request), advice_id, data, checked(key))
-    validation = _with_address(asked.validation, request, services)
+    validation = services.addressed(request, PATH, asked.validation)
     headers = {"Location": services.location(f"{PATH}/{validation.id}")}
     status = 201 if asked.is_new else 200
     return Response(validation, status_code=status, headers=headers | {"Cache-Control": "no-store"})
@@ -108,7 +108,7 @@ async def read_validation(validation_id: FromPath[str], request: HttpRequest, se
     there.
     """
     found = await services.run(validated.read_validation, validation_id, anyone(request))
-    body = msgspec.json.encode(_with_address(found, request, services))
+    body = msgspec.json.encode(services.addressed(request, PATH, found))
     return for_viewer(request, body, "application/json")
 
 
@@ -141,10 +141,6 @@ async def follow_validation(validation_id: FromPath[str], request: HttpRequest, 
 async def cancel_validation(validation_id: FromPath[str], request: HttpRequest, services: AppServices) -> None:
     """Its runs that are not final end; a host that measures one is told so within its next renewal."""
     await services.run(validated.cancel_validation, caller_of(request), validation_id)
-
-
-def _with_address(validation: Validation, request: HttpRequest, services: Services) -> Validation:
-    return msgspec.structs.replace(validation, url=services.address(request, f"{PATH}/{validation.id}"))
 
 
 router = Router(

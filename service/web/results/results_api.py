@@ -21,7 +21,7 @@ from service.web.http.query import asking, query_of
 from service.web.http.ranged import file_answer
 from service.web.http.types import HttpRequest
 from service.web.results import submissions_api as submissions
-from service.web.services import AppServices, Services
+from service.web.services import AppServices
 from service.wire.results.board import Board, BoardQuery
 from service.wire.results.board_text import board_lines, result_lines
 from service.wire.results.dumps import DumpList
@@ -79,7 +79,7 @@ async def list_results(request: HttpRequest, services: AppServices, as_format: A
     """
     query = query_of(request, ResultQuery, "format")
     found = await services.run(read_results.list_results, query)
-    several = [_with_address(one, request, services) for one in found.results]
+    several = [services.addressed(request, "/results", one) for one in found.results]
     if as_format == "json":
         body = msgspec.json.encode(ResultPage(results=several, next=found.next))
     elif as_format == "jsonl":
@@ -113,7 +113,7 @@ async def read_result(
     """
     form = wanted_format(request, as_format)
     result = await services.run(read_results.read_result, result_id, anyone(request))
-    result = _with_address(result, request, services)
+    result = services.addressed(request, "/results", result)
     return for_viewer(request, rendered(form, result, result_lines(result)), media_type_of(form))
 
 
@@ -159,10 +159,6 @@ async def read_dump(name: FromPath[str], request: HttpRequest, services: AppServ
     """What `GET /v1/dumps` lists, byte for byte; the ETag is of its SHA-256. `Range` and preconditions are honoured."""
     path, digest = await to_thread.run_sync(dumps.path_of, dumps.folder_of(services.settings), name)
     return file_answer(request, path, digest, "application/gzip", _DUMP_AGE)
-
-
-def _with_address(result: Result, request: HttpRequest, services: Services) -> Result:
-    return msgspec.structs.replace(result, url=services.address(request, f"/results/{result.id}"))
 
 
 router = Router(

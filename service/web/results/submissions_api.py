@@ -70,7 +70,7 @@ async def submit_result(
     # Anyone who sends without a token shares no account: only the address tells one sender's keys from another's.
     own_key = f"{services.client(request)} {key}" if key and caller is None else key
     kept = await services.run_reading(submissions.submit, caller, data, own_key, admit)
-    shown = msgspec.structs.replace(kept, url=services.address(request, f"/results/{kept.id}"))
+    shown = services.addressed(request, "/results", kept)
     headers = {"Location": services.location(f"{PATH}/{kept.id}")}
     return Response(shown, status_code=201 if kept.is_new else 200, headers=headers | {"Cache-Control": "no-store"})
 
@@ -101,7 +101,7 @@ async def correct_result(
     """Remarks, hardware and build; rows never. It is predicted and judged again, and its history says what it was."""
     admit = services.admission(request)
     result = await services.run_reading(corrections.correct, anyone(request), edit_key, result_id, data, admit)
-    shown = msgspec.structs.replace(result, url=services.address(request, f"/results/{result.id}"))
+    shown = services.addressed(request, "/results", result)
     return Response(shown, headers={"Cache-Control": "no-store"})
 
 

@@ -12,7 +12,7 @@ from tests.workers.agent.documents import DOCUMENT
 from workers.agent.askers import ASKERS, approve, read, require_welcome
 from workers.agent.errors import HostError
 from workers.agent.policy import AskerPolicy, Policy
-from workers.agent.preflight import Refused
+from workers.agent.preflight import Declined
 from workers.agent.state import State
 
 
@@ -30,7 +30,7 @@ def asked(by: str | None, run: str = "r1", *, is_owners: bool = False) -> Leased
 def refusal(leased: LeasedRun, policy: AskerPolicy, state: State) -> Failure | None:
     try:
         require_welcome(leased, Policy(askers=policy), state)
-    except Refused as refused:
+    except Declined as refused:
         return refused.failure
     return None
 

@@ -19,7 +19,7 @@ from tests.workers.agent.documents import DOCUMENT
 from workers.agent import download as downloading
 from workers.agent.download import MARK, download, touch
 from workers.agent.policy import DownloadPolicy, ModelPolicy, Policy
-from workers.agent.preflight import Refused
+from workers.agent.preflight import Declined
 from workers.agent.state import State
 from workers.agent.usage import UsageOfDay
 
@@ -75,7 +75,7 @@ def fetch(
 
 
 def refusal(document: RunDocument, policy: Policy, hub: LocalHub, stop: Callable[[], str | None] = go_on) -> Failure:
-    with pytest.raises(Refused) as caught:
+    with pytest.raises(Declined) as caught:
         fetch(document, policy, hub, stop)
     return caught.value.failure
 
@@ -202,7 +202,7 @@ def test_the_least_recently_used_download_goes_where_the_owner_says_so(
     os.utime(place / MARK, (2, 2))
     wanted = replace(document, files=document.files[:1], repo="owner/third-GGUF")
     room = _keeping(policy, 3 * 500_000 + 10, evict="least-recently-used")
-    with pytest.raises(Refused, match="does not give"):
+    with pytest.raises(Declined, match="does not give"):
         fetch(wanted, room, hub)  # the Hub has no such repo: room was made all the same
     assert not older.exists()
     assert (own / "mine.gguf").exists()

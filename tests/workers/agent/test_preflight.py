@@ -13,7 +13,7 @@ from service.wire.measuring.agent import RunDocument
 from tests.workers.agent.machines import CARDS, SHARDS, look_again, make_machine
 from workers.agent.local import Machine
 from workers.agent.policy import EnginePolicy, Policy
-from workers.agent.preflight import Refused, are_confirmed, prepare
+from workers.agent.preflight import Declined, are_confirmed, prepare
 
 
 @pytest.fixture
@@ -22,7 +22,7 @@ def made(tmp_path: Path) -> tuple[Machine, RunDocument]:
 
 
 def refusal(document: RunDocument, machine: Machine, policy: Policy | None = None) -> Any:
-    with pytest.raises(Refused) as caught:
+    with pytest.raises(Declined) as caught:
         prepare(document, machine, policy or Policy())
     return caught.value.failure
 

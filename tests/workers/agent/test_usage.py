@@ -15,7 +15,7 @@ from tests.workers.agent.scripted_gpus import ScriptedGpus, idle
 from tests.workers.agent.test_measure import Run, model, run
 from workers.agent.errors import HostError
 from workers.agent.policy import Policy
-from workers.agent.preflight import Refused, prepare
+from workers.agent.preflight import Declined, prepare
 from workers.agent.state import State
 from workers.agent.usage import USAGE, UsageOfDay
 
@@ -96,5 +96,5 @@ def test_a_run_that_computes_with_more_threads_than_the_owner_gives_is_refused(
     if not refused:
         assert prepare(document, machine, Policy(max_threads=16))
         return
-    with pytest.raises(Refused, match="allows 16 threads"):
+    with pytest.raises(Declined, match="allows 16 threads"):
         prepare(document, machine, Policy(max_threads=16))
