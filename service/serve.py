@@ -24,8 +24,7 @@ from service.queue.embedded import EmbeddedValkey
 from service.queue.processes import bound_to_parent
 from service.scheduler import Scheduler
 from service.settings import Settings, as_environment, without_bots, without_secrets
-from service.store.engines import make_engine
-from service.store.migrations import migrate
+from service.store.migrations import migrated
 from service.web import server
 from service.web.app import create_app
 
@@ -55,7 +54,8 @@ async def _serve(settings: Settings) -> None:
         listener = stack.enter_context(server.listening(settings))
         if settings.redis_url is None:
             stack.enter_context(sole_user(settings.state_dir))
-        _migrate(settings)
+        with migrated(settings.database):
+            pass
         settings = await stack.enter_async_context(_with_redis(settings))
         context, app = stack.enter_context(open_context(settings)), create_app(settings)
         await stack.enter_async_context(_running(_keep_worker(settings, module) for module in _modules(settings)))
@@ -85,14 +85,6 @@ def sole_user(folder: Path) -> Iterator[None]:
                 field="ADVISOR_STATE_DIR",
             ) from error
         yield
-
-
-def _migrate(settings: Settings) -> None:
-    engine = make_engine(settings.database)
-    try:
-        migrate(engine)
-    finally:
-        engine.dispose()
 
 
 @contextlib.asynccontextmanager

@@ -16,10 +16,11 @@ from sqlalchemy import event, text
 
 from service.cli import main
 from service.errors import DatabaseUnavailable
-from service.flows.accounts import create_token, database, list_tokens
+from service.flows.accounts import create_token, list_tokens
 from service.flows.context import utc_now
 from service.settings import Settings
 from service.store.engines import make_engine
+from service.store.migrations import migrated
 from tests.local_hub import LocalHub
 
 _PAGE = 4096
@@ -29,7 +30,7 @@ _PAGE = 4096
 def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A state folder whose database has some pages of accounts."""
     folder = tmp_path_factory.mktemp("sound")
-    with database(Settings(state_dir=folder)) as engine:
+    with migrated(Settings(state_dir=folder).database) as engine:
         for number in range(40):
             create_token(engine, f"account-{number}", ["submit"], utc_now())
     return folder
@@ -122,7 +123,7 @@ def test_a_damaged_database_is_kept_aside_where_a_backup_takes_its_place(
     damage(state)  # type: ignore[operator]
     broken = (state / "advisor.db").read_bytes()
     assert main(["admin", "restore", str(tmp_path / "kept"), "--before", str(tmp_path / "before")]) == 0
-    with database(Settings(state_dir=state)) as engine:
+    with migrated(Settings(state_dir=state).database) as engine:
         assert len(list_tokens(engine)) == 40
     assert (tmp_path / "before").read_bytes() == broken
 
@@ -214,7 +215,7 @@ def mode(path: Path) -> int:
 
 
 def test_database_log_and_backups_are_for_their_owner_alone(state: Path, tmp_path: Path) -> None:
-    with database(Settings(state_dir=state)) as engine, engine.connect() as connection:
+    with migrated(Settings(state_dir=state).database) as engine, engine.connect() as connection:
         connection.execute(text("SELECT 1 FROM account"))
         assert {path.name: mode(path) for path in state.iterdir()} == dict.fromkeys(
             ("advisor.db", "advisor.db-wal", "advisor.db-shm"), 0o600

@@ -66,10 +66,10 @@ def _nothing(parser: argparse.ArgumentParser) -> None:
 @contextmanager
 def _records() -> Iterator[Database]:
     """Open the settings' database for the block."""
-    from service.flows.accounts import database
     from service.flows.context import Database
+    from service.store.migrations import migrated
 
-    with database(load_settings()) as engine:
+    with migrated(load_settings().database) as engine:
         yield Database(engine)
 
 

@@ -17,13 +17,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Run the command and return its exit code: 0; 1 where there is too little, or it would be worse."""
-    from service.flows.accounts import database
     from service.flows.context import DatabaseAndHub
     from service.flows.hub import make_hub
     from service.flows.results.calibration import calibrate
+    from service.store.migrations import migrated
 
     settings = load_settings()
-    with database(settings) as engine, closing(make_hub(settings)) as hub:
+    with migrated(settings.database) as engine, closing(make_hub(settings)) as hub:
         found = calibrate(DatabaseAndHub(engine, hub), keep=not arguments.dry)
     errors = found.errors
     if arguments.json:

@@ -35,7 +35,7 @@ from service.wire.advice.repo import RepoView
 from service.wire.measuring.agent import RunDocument
 from service.wire.measuring.runs import Run, RunOutcome, Validation
 from service.wire.measuring.validation_text import row_text
-from service.wire.results.results import ResultModel, Seen, outcome
+from service.wire.results.results import ResultModel, outcome
 from service.wire.results.submissions import FORMAT, SavedResult, SavedResults
 from workers.agent.engines import BENCH, SWEEP
 from workers.agent.gpus import open_gpus
@@ -313,10 +313,10 @@ def _builds(one: Measurement, machine: Machine) -> tuple[str, ...]:
 
 
 def _outcome(one: Measurement, prepared: Prepared, measured: Measured, confirmed: bool) -> RunOutcome:
-    seen, build = msgspec.convert(measured, Seen, from_attributes=True), prepared.program.build
+    build = prepared.program.build
     name = build.commit or build.version or build.sha256[:12]
     return outcome(
-        measured.rows, seen, one.engine, one.devices, one.speed, build=name, measured_at=_now(), confirmed=confirmed
+        measured.rows, measured, one.engine, one.devices, one.speed, build=name, measured_at=_now(), confirmed=confirmed
     )
 
 

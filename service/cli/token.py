@@ -38,8 +38,9 @@ def run(arguments: argparse.Namespace) -> int:
     """Run the command and return its exit code: 0."""
     from service.flows import accounts
     from service.flows.context import utc_now
+    from service.store.migrations import migrated
 
-    with accounts.database(load_settings()) as engine:
+    with migrated(load_settings().database) as engine:
         if arguments.action == "create":
             made = accounts.create_token(engine, arguments.name, ",".join(arguments.scope).split(","), utc_now())
             if arguments.json:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 import secrets
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from datetime import datetime, timedelta
 from typing import Literal, TypeAlias, get_args
 
@@ -15,12 +14,9 @@ from sqlalchemy import Engine
 
 from service.engine.errors import InvalidInput
 from service.errors import NotAllowed, NotAuthenticated
-from service.settings import Settings
 from service.store import accounts
 from service.store.accounts import StoredAccount
-from service.store.engines import make_engine
 from service.store.ids import is_id
-from service.store.migrations import migrate
 from service.store.viewers import ANYBODY, Viewer
 from service.structs import made_from
 
@@ -102,17 +98,6 @@ def revoke_token(engine: Engine, token_id: str, now: datetime) -> None:
     """End a token: the next call with it is refused. Raises InvalidInput where none has this id, or it has ended."""
     if not is_id(token_id) or not accounts.revoke(engine, token_id, now):
         raise InvalidInput("no token that is good has this id: `advisor token list` shows them", field="id")
-
-
-@contextmanager
-def database(settings: Settings) -> Iterator[Engine]:
-    """Open the settings' database, with its tables, for a command on the service's own machine."""
-    engine = make_engine(settings.database)
-    try:
-        migrate(engine)
-        yield engine
-    finally:
-        engine.dispose()
 
 
 def caller_of(engine: Engine, bearer: str, now: datetime) -> Caller:

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from service.cli import main
-from service.flows.accounts import database, list_tokens
+from service.flows.accounts import list_tokens
 from service.serve import sole_user
 from service.settings import Settings
-from service.store.migrations import newest
+from service.store.migrations import migrated, newest
 from tests.stored_results import a_result, keep, row
 
 
@@ -25,7 +25,7 @@ def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def accounts(state: Path) -> list[str]:
-    with database(Settings(state_dir=state)) as engine:
+    with migrated(Settings(state_dir=state).database) as engine:
         return [token.name for token in list_tokens(engine)]
 
 
@@ -50,7 +50,7 @@ def test_tables_are_brought_up_to_date_by_a_command_of_its_own(
 def test_results_of_another_service_are_imported_listed_and_forgotten(
     state: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with database(Settings(state_dir=state)) as engine:
+    with migrated(Settings(state_dir=state).database) as engine:
         keep(engine, a_result(), a_result([row(tg=9.0)]))
     assert main(["admin", "dump"]) == 0
     key = json.loads((state / "dumps" / "dumps.json").read_text())["key"]

@@ -10,9 +10,10 @@ import pytest
 
 from service.cli import main
 from service.errors import NotAuthenticated
-from service.flows.accounts import caller_of, database
+from service.flows.accounts import caller_of
 from service.flows.context import utc_now
 from service.settings import Settings
+from service.store.migrations import migrated
 
 
 @pytest.fixture
@@ -29,7 +30,7 @@ def created(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
 def test_a_token_is_printed_once_and_alone(state: Path, capsys: pytest.CaptureFixture[str]) -> None:
     token = created(capsys, "alice", "--scope", "validate,host", "--scope", "submit")
     assert re.fullmatch(r"adv_[\w-]{43}", token)
-    with database(Settings(state_dir=state)) as engine:
+    with migrated(Settings(state_dir=state).database) as engine:
         caller = caller_of(engine, token, utc_now())
     assert (caller.name, caller.scopes) == ("alice", ("validate", "host", "submit"))
     assert main(["token", "list"]) == 0
@@ -56,7 +57,7 @@ def test_a_revoked_token_is_not_good_any_more(state: Path, capsys: pytest.Captur
     main(["token", "list", "--json"])
     listed = json.loads(capsys.readouterr().out)
     assert main(["token", "revoke", listed[0]["id"]]) == 0
-    with database(Settings(state_dir=state)) as engine:
+    with migrated(Settings(state_dir=state).database) as engine:
         with pytest.raises(NotAuthenticated):
             caller_of(engine, tokens[0], utc_now())
         assert caller_of(engine, tokens[1], utc_now()).name == "alice"

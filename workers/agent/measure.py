@@ -12,14 +12,12 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-import msgspec
-
 from service.engine.errors import InvalidFlags
-from service.engine.logs import LogBuffers
 from service.engine.measured import Failure, MeasuredRow, Reader, agreed, classify, memory_of, merged
 from service.engine.reduction import reduced
+from service.structs import made_from
 from service.wire.measuring.agent import MAX_LOG_CHARACTERS, Report, RunDocument
-from service.wire.measuring.runs import DeviceUse
+from service.wire.results.results import Seen
 from workers.agent.arguments import EngineCommand, engine_command, host_environment
 from workers.agent.engines import readable_of
 from workers.agent.gpus import Gpus, open_gpus
@@ -48,26 +46,20 @@ OnRow = Callable[[MeasuredRow], None]
 Stop = Callable[[], str | None]
 
 
-class Measured(msgspec.Struct, frozen=True, kw_only=True):
+class Measured(Seen, frozen=True, kw_only=True):
     """What a run gave: rows, or why there are none (both, where it failed in between). As in `Report`."""
 
     rows: tuple[MeasuredRow, ...] = ()
     failure: Failure | None = None
-    buffers: tuple[LogBuffers, ...] = ()
-    graph_splits: int | None = None
-    devices: tuple[DeviceUse, ...] = ()
-    load_seconds: float | None = None
-    page_cache: PageCache = "unknown"
-    gpu_seconds: float = 0
     log: str = ""
     confinement: Confinement = Confinement()
 
     def report(self, fence: int, program: EngineProgram | None, *, files_confirmed: bool) -> Report:
         """Return what is sent. `program`: None where none was there to run."""
         build = program.build if program is not None else None
-        told = {name: getattr(self, name) for name in self.__struct_fields__ if name != "confinement"}
-        return Report(
-            **told,
+        return made_from(
+            Report,
+            self,
             fence=fence,
             engine_sha256=build.sha256 if build else None,
             engine_version=build.version if build else None,

@@ -10,7 +10,7 @@ from service.flows.advice.checked import checked, rig_of
 from service.flows.advice.command_model import assumed_variant, repo_of, variant_of
 from service.flows.advice.companions import companions
 from service.flows.advice.reading import read_models
-from service.flows.advice.repos import list_repo, reading
+from service.flows.advice.repos import list_repo, listed
 from service.flows.context import Context
 from service.flows.results.differences import reported_of
 from service.hub.listing import RepoListing
@@ -32,10 +32,7 @@ def check_command(context: Context, asked: CheckRequest, admit_new_repo: Callabl
         read_log(asked.log)
     named = repo_of(listings.Listings(context.engine), asked.repo, parsed)
     reference = parse_reference(named.repo, asked.revision)
-    if not listings.is_known(context.engine, reference.repo):
-        admit_new_repo()
-    with reading(context, reference.repo):
-        listing = list_repo(context, reference)
+    with listed(context, reference, admit_new_repo) as listing:
         variant = variant_of(listing, reference, parsed)
         models = read_models(context.hub, listing, [variant])
         headers = companions(
@@ -50,9 +47,9 @@ def check_command(context: Context, asked: CheckRequest, admit_new_repo: Callabl
 def _lister(context: Context, admit_new_repo: Callable[[], None]) -> Callable[[RepoReference], RepoListing]:
     """Lists another repo that a request names, which may be new here too."""
 
-    def listed(reference: RepoReference) -> RepoListing:
+    def of_another(reference: RepoReference) -> RepoListing:
         if not listings.is_known(context.engine, reference.repo):
             admit_new_repo()
         return list_repo(context, reference)
 
-    return listed
+    return of_another

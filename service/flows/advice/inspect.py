@@ -6,12 +6,11 @@ from collections.abc import Callable
 
 from service.flows.advice.reading import read_models
 from service.flows.advice.repo_view import view
-from service.flows.advice.repos import list_repo, reading
+from service.flows.advice.repos import listed
 from service.flows.context import Context
 from service.hub.listing import ListingLimits
 from service.hub.references import parse_reference
 from service.hub.variants import choose
-from service.store.advice import listings
 from service.wire.advice.repo import RepoView
 
 _ANY_NUMBER = ListingLimits(variants=20_000, shards=20_000)  # only one of them is read
@@ -30,10 +29,7 @@ def inspect(
     the Hub's errors.
     """
     reference = parse_reference(repo, revision)
-    if not listings.is_known(context.engine, reference.repo):
-        admit_new_repo()
-    with reading(context, reference.repo):
-        listing = list_repo(context, reference)
+    with listed(context, reference, admit_new_repo) as listing:
         chosen = choose(listing, reference, [variant] if variant else None, _ANY_NUMBER)[:1]
         read = read_models(context.hub, listing, chosen).variants[0]
     return view(listing, reference, read.name, read.model)

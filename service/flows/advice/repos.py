@@ -75,6 +75,18 @@ def _listing(kept: bytes | None) -> RepoListing | None:
 
 
 @contextmanager
+def listed(
+    context: Context, reference: RepoReference, admit_new_repo: Callable[[], None]
+) -> Iterator[RepoListing]:  # fmt: skip
+    """List a repo and be its only reader for the block. `admit_new_repo` is called before one that was never read here,
+    and may raise. Raises the Hub's errors."""
+    if not listings.is_known(context.engine, reference.repo):
+        admit_new_repo()
+    with reading(context, reference.repo):
+        yield list_repo(context, reference)
+
+
+@contextmanager
 def reading(context: Context, repo: str) -> Iterator[None]:
     """Be the only reader of a repo, so that what one reads serves all who wait.
 

@@ -41,7 +41,7 @@ from service.engine.submission import Reading, Tool, disagreement, plain_command
 from service.engine.versions import versions
 from service.flows.advice.command_model import NamedRepo, repo_of, variant_of
 from service.flows.advice.reading import read_models
-from service.flows.advice.repos import list_repo, reading
+from service.flows.advice.repos import listed
 from service.flows.context import Context
 from service.flows.results.cells import cell_of, files_of
 from service.hub.listing import RepoListing
@@ -285,10 +285,7 @@ def _model(
     context: Context, asked: Submission, command: _Command, repo: str, admit_new_repo: Callable[[], None]
 ) -> tuple[RepoListing, str, Model]:
     reference = parse_reference(repo, asked.revision)
-    if not listings.is_known(context.engine, reference.repo):
-        admit_new_repo()
-    with reading(context, reference.repo):
-        listing = list_repo(context, reference)
+    with listed(context, reference, admit_new_repo) as listing:
         variant = variant_of(listing, reference, command.given)
         models = read_models(context.hub, listing, [variant])
     return listing, variant.name, models.variants[0].model

@@ -6,6 +6,8 @@ Alembic is imported when needed: a worker never needs it, and would take a fifth
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,7 +16,7 @@ from sqlalchemy import Connection, Engine, text
 
 from service.errors import DatabaseUnavailable
 from service.logs import Log
-from service.store.engines import locked
+from service.store.engines import locked, make_engine
 
 if TYPE_CHECKING:
     from alembic.config import Config
@@ -41,6 +43,17 @@ def migrate(engine: Engine) -> None:
             if getattr(error.__cause__, "sqlstate", None) not in _IN_THE_WAY or time.monotonic() > last:
                 raise
             time.sleep(_BUSY_PAUSE)
+
+
+@contextmanager
+def migrated(url: str) -> Iterator[Engine]:
+    """Open the database at `url` for the block, with its tables brought up to date. Raises as `migrate`."""
+    engine = make_engine(url)
+    try:
+        migrate(engine)
+        yield engine
+    finally:
+        engine.dispose()
 
 
 def _step(engine: Engine) -> bool:

@@ -19,8 +19,8 @@ from sqlalchemy import make_url
 from service.engine.errors import InvalidInput
 from service.errors import DatabaseUnavailable
 from service.settings import without_secrets
-from service.store.engines import PRIVATE_FILE, make_engine, make_private_file, said_of
-from service.store.migrations import migrate, revisions
+from service.store.engines import PRIVATE_FILE, make_private_file, said_of
+from service.store.migrations import migrated, revisions
 
 _PAGES = 4096  # of SQLite, copied at once; writers go on between two such pieces
 _TOOL_SECONDS = 6 * 3600
@@ -80,11 +80,8 @@ def restore(url: str, source: Path) -> None:
     if revision not in revisions():
         raise InvalidInput(f"{source} was made by a newer version (tables {revision}): update first", field="FILE")
     _load_sqlite(source, _sqlite_file(url)) if _is_sqlite(url) else _load_postgres(url, source)
-    engine = make_engine(url)
-    try:
-        migrate(engine)
-    finally:
-        engine.dispose()
+    with migrated(url):
+        return
 
 
 def _is_sqlite(url: str) -> bool:
