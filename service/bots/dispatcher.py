@@ -57,7 +57,7 @@ class Dispatcher:
 
     def _look(self, asked: Interaction, reply: Reply) -> None:
         if _is_once(asked):
-            sent = self._ways[reply.platform].reaches(asked, reply, self._age(asked))
+            sent = self._ways[reply.platform].reaches(reply, self._age(asked))
             if sent.kind != "sent":  # nothing is made that nobody would see
                 self._settle(asked, reply, sent, Answer(title=""))
                 return
@@ -85,7 +85,7 @@ class Dispatcher:
                 seconds = max(seconds, sent.seconds)
             else:
                 visit = msgspec.structs.replace(visit, shown=interim[1], uses=visit.uses + 1)
-        if way.goes_on(asked, reply, age) and age < KEPT.total_seconds():
+        if way.goes_on(asked, age) and age < KEPT.total_seconds():
             interactions.look_again(self._context, asked.id, visit, seconds)
         else:
             self._lose(asked, reply, "expired", "")

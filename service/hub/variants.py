@@ -71,11 +71,11 @@ def choose(
         chosen = tuple(v for v in chosen if v in wanted)
         if not chosen:
             raise InvalidInput("`repo` and `constraints.variants` name different variants", field="repo")
-    _check_limits(listing, chosen, limits or ListingLimits())
+    _check_limits(chosen, limits or ListingLimits())
     return chosen
 
 
-def _check_limits(listing: RepoListing, chosen: tuple[Variant, ...], limits: ListingLimits) -> None:
+def _check_limits(chosen: tuple[Variant, ...], limits: ListingLimits) -> None:
     n_files = sum(len(v.files) for v in chosen)
     if len(chosen) > limits.variants or n_files > limits.shards:
         raise RepoTooLarge(

@@ -47,11 +47,11 @@ class Delivery:
         """Show how far an answer is."""
         return self._edit(reply, render(answer), age)
 
-    def goes_on(self, asked: Interaction, reply: Reply, age: float) -> bool:
+    def goes_on(self, asked: Interaction, age: float) -> bool:
         """Return whether an answer can still be given at this age."""
         return age < LAST_EDIT_SECONDS or self._has_bot
 
-    def reaches(self, asked: Interaction, reply: Reply, age: float) -> Sent:
+    def reaches(self, reply: Reply, age: float) -> Sent:
         """Return whether an answer would be seen now: Discord must know the acknowledgement before it is edited."""
         meaning = partial(of_discord, age=age)
         return send(self._client, "GET", self._original(reply), None, meaning, headers=headers(self._settings))

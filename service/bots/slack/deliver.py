@@ -47,13 +47,13 @@ class Delivery:
 
     def show(self, asked: Interaction, reply: Reply, answer: Answer, age: float) -> Sent:
         """Say how far an answer is."""
-        return self._respond(asked, reply, answer)
+        return self._respond(reply, answer)
 
-    def goes_on(self, asked: Interaction, reply: Reply, age: float) -> bool:
+    def goes_on(self, asked: Interaction, age: float) -> bool:
         """Return whether an answer can still be given at this age of the question, in seconds."""
         return self._has_address(asked, age) or self._has_bot
 
-    def reaches(self, asked: Interaction, reply: Reply, age: float) -> Sent:
+    def reaches(self, reply: Reply, age: float) -> Sent:
         """Return whether an answer would be seen now: Slack's address takes one as soon as it is known."""
         return Sent("sent")
 
@@ -61,7 +61,7 @@ class Delivery:
         """Give the answer, on whichever way is still open."""
         sent = Sent("gone", why="expired")
         if self._has_address(asked, age):
-            sent = self._respond(asked, reply, answer)
+            sent = self._respond(reply, answer)
         if sent.kind == "gone" and self._has_bot and reply.channel:
             sent = self._post(asked, reply.channel, answer, private=answer.private or reply.private)
         if sent.kind == "gone" and self._has_bot and sent.why != "token":
@@ -81,7 +81,7 @@ class Delivery:
         here = "The answer will be a message here if you invite me to this channel (`/invite`), else a direct message."
         return here if reply.channel else "The answer will be a direct message."
 
-    def _respond(self, asked: Interaction, reply: Reply, answer: Answer) -> Sent:
+    def _respond(self, reply: Reply, answer: Answer) -> Sent:
         if not is_hook(reply.response_url, self._settings.slack_hooks):
             return Sent("gone", why="expired")
         kind = "ephemeral" if answer.private or reply.private else "in_channel"

@@ -146,7 +146,7 @@ def report(context: Context, host: SignedHost, run_id: str, said: Report) -> Acc
     made = _result(record, run, said, rows, failure, context.clock())
     result = trust.judged(context, made) if made else None
     with writing(context.engine) as connection:
-        again = failure is not None and _goes_on(connection, run, record, said, failure, context.clock())
+        again = failure is not None and _goes_on(connection, run, record, failure, context.clock())
         if again:
             result = None
         ended = _ending(run, rows, failure, again, _spent(run, record, said, context.clock()), context.clock())
@@ -179,9 +179,7 @@ def _count(run: StoredRun, result: StoredResult | None) -> None:
             metrics.PREDICTED.of(result.engine, one.what).observe(one.measured / one.expected)
 
 
-def _goes_on(
-    connection: Connection, run: StoredRun, record: RunRecord, said: Report, failure: Failure, now: datetime
-) -> bool:
+def _goes_on(connection: Connection, run: StoredRun, record: RunRecord, failure: Failure, now: datetime) -> bool:
     """Note in a transaction what a failure says of the host, and return whether the run goes back to the queue.
 
     Nobody's host ends the run of somebody else that another host may still measure, unless it is proven.

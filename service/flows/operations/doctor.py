@@ -56,7 +56,7 @@ def diagnose(settings: Settings, now: datetime) -> Iterator[Diagnosis]:
     """Yield what was found of each part, as it is asked. Changes nothing; raises nothing."""
     yield _address(settings)
     yield from _contradictions(settings)
-    yield _open_files(settings)
+    yield _open_files()
     yield _disk(settings)
     yield from _database(settings, now)
     yield _hub(settings)
@@ -95,7 +95,7 @@ def _contradictions(settings: Settings) -> Iterator[Diagnosis]:
         yield Diagnosis(part="operator", state="warning", text=text, fix=fix)
 
 
-def _open_files(settings: Settings) -> Diagnosis:
+def _open_files() -> Diagnosis:
     part = "open files"
     try:
         import resource

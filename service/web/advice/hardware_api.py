@@ -19,7 +19,6 @@ from service.web.documentation.operations import answers
 from service.web.http.body import json_body
 from service.web.http.conditional import conditional
 from service.web.http.types import HttpRequest
-from service.web.services import AppServices
 from service.wire.advice.hardware import CpuRows, GpuRows, HardwareQuestion, ParsedHardware
 
 _MAX_ROWS = 1_000
@@ -36,7 +35,7 @@ Search = Annotated[
     summary="GPUs that the catalogue knows",
     responses=answers(200, GpuRows, "Those that match.", "invalid-request"),
 )
-async def list_gpus(request: HttpRequest, services: AppServices, search: Search = "") -> Response[Any]:
+async def list_gpus(request: HttpRequest, search: Search = "") -> Response[Any]:
     """Memory as the driver reports it, bandwidth, throughput; null is unknown."""
     return _matching(request, known_gpus(), search)
 
@@ -46,7 +45,7 @@ async def list_gpus(request: HttpRequest, services: AppServices, search: Search 
     summary="CPUs that the catalogue knows",
     responses=answers(200, CpuRows, "Those that match.", "invalid-request"),
 )
-async def list_cpus(request: HttpRequest, services: AppServices, search: Search = "") -> Response[Any]:
+async def list_cpus(request: HttpRequest, search: Search = "") -> Response[Any]:
     """Cores, memory channels and speed of their platforms; null is unknown."""
     return _matching(request, known_cpus(), search)
 
@@ -68,9 +67,7 @@ async def list_cpus(request: HttpRequest, services: AppServices, search: Search 
         "invalid-hardware",
     ),
 )
-async def parse_hardware(
-    data: Annotated[HardwareQuestion, BodyKwarg(examples=[HARDWARE_QUESTION])], services: AppServices
-) -> ParsedHardware:
+async def parse_hardware(data: Annotated[HardwareQuestion, BodyKwarg(examples=[HARDWARE_QUESTION])]) -> ParsedHardware:
     """Shorthand, pasted tool output or a mixture; lists what is assumed because it was not stated."""
     return await to_thread.run_sync(_parsed, data.text)
 

@@ -29,11 +29,8 @@ def query_of(request: HttpRequest, kind: type[T], *others: str) -> T:
 
     Raises InvalidInput with the name of the parameter.
     """
-    given: dict[str, str] = {}
-    for name, value in request.query_params.multi_items():
-        if value and name not in others:
-            given[name] = value
-    return decoded_query(given, kind)
+    pairs = request.query_params.multi_items()
+    return decoded_query({name: value for name, value in pairs if value and name not in others}, kind)
 
 
 def decoded_query(given: Mapping[str, str], kind: type[T]) -> T:

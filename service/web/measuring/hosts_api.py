@@ -27,7 +27,7 @@ PATH = "/v1/hosts"
     guards=[knows],
     responses=answers(200, Account, "The account, and the token's scopes.", *PROBLEMS),
 )
-async def read_account(request: HttpRequest, services: AppServices) -> Response[Account]:
+async def read_account(request: HttpRequest) -> Response[Account]:
     """The name that the operator gave, or the chat's own."""
     caller = known(request)
     return Response(Account(name=caller.name, scopes=list(caller.scopes)), headers=PRIVATE)
