@@ -21,7 +21,7 @@ OBSERVED = ("service.counting", "service.logs", "service.metrics")
 COMMON = ("service.errors", "service.settings", "service.structs", *OBSERVED)
 ALLOWED = {
     "service.engine": {"service.engine"},
-    "service.wire": {"service.wire", "service.engine"},
+    "service.wire": {"service.wire", "service.engine", "service.structs"},
     "service.outgoing": {"service.outgoing", *OBSERVED},
     "service.hub": {"service.hub", "service.outgoing", "service.engine", "service.wire", *OBSERVED},
     "service.store": {"service.store", "service.engine", "service.wire", *COMMON},
@@ -33,7 +33,7 @@ ALLOWED = {
     # service.detect and service.measure import the engine only: the machine is looked at in one place.
     "workers.agent": {
         "workers.agent", "service.engine", "service.wire", "service.detect", "service.measure", "service.logs",
-        "service.scratch",
+        "service.scratch", "service.structs",
     },
     "service.bots": {
         "service.bots", "service.flows", "service.outgoing", "service.engine", "service.wire", *COMMON,

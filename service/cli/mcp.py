@@ -12,6 +12,7 @@ import msgspec
 
 from service.cli.inputs import add_no_cache, reading_settings
 from service.engine.errors import AdvisorError
+from service.structs import made_from
 from service.wire import mcp, mcp_tools
 from service.wire.plain_text import as_text
 
@@ -82,9 +83,7 @@ def _check(asked: mcp_tools.Check, settings: Settings) -> Answer:
     from service.wire.advice.check import BatchCase
     from service.wire.advice.check_text import check_lines
 
-    case = BatchCase(
-        command=asked.command, hardware=asked.hardware, model=asked.repo, engine=asked.engine, build=asked.build
-    )
+    case = made_from(BatchCase, asked, model=asked.repo)
     return as_text(check_lines(check_directly(settings, case))), None
 
 

@@ -9,6 +9,7 @@ from msgspec import Meta
 
 from service.engine.config import Engine
 from service.engine.goal import Constraints, EngineChoice, GoalRequest, Positive, Preset
+from service.structs import made_from
 from service.wire.advice.advice import AdviceRequest, HardwareText, Question, RepoText, RevisionText
 from service.wire.advice.check import BuildText, CheckRequest, CommandText
 from service.wire.results.board import PROVEN, BoardQuery, BoardTrust, Depth, Slug
@@ -48,10 +49,8 @@ class Advise(Arguments, frozen=True, kw_only=True):
             variants=[self.variant] if self.variant else None,
             current_command=self.command,
         )
-        return AdviceRequest(
-            repo=self.repo, hardware=self.hardware, revision=self.revision, what_if=self.what_if,
-            goal=GoalRequest(preset=self.goal, context=self.context), constraints=constraints,
-        )  # fmt: skip
+        goal = GoalRequest(preset=self.goal, context=self.context)
+        return made_from(AdviceRequest, self, goal=goal, constraints=constraints)
 
 
 class Check(Arguments, frozen=True, kw_only=True):
@@ -65,9 +64,7 @@ class Check(Arguments, frozen=True, kw_only=True):
 
     def request(self) -> CheckRequest:
         """Return the same as the HTTP API takes it."""
-        return CheckRequest(
-            command=self.command, hardware=self.hardware, repo=self.repo, engine=self.engine, build=self.build
-        )
+        return made_from(CheckRequest, self)
 
 
 class Inspect(Arguments, frozen=True, kw_only=True):

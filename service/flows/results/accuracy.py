@@ -23,6 +23,7 @@ from service.flows.results.read_results import safe
 from service.store.results import accuracy as store
 from service.store.results import calibrations
 from service.store.results.accuracy import Predicted
+from service.structs import made_from
 from service.wire.results.accuracy import (
     Accuracy,
     AccuracyLine,
@@ -232,16 +233,13 @@ def _case(error: Error) -> WorstCase:
 
 def _difference(one: Entry) -> MemoryDifference:
     said = one.reported
-    return MemoryDifference(
-        name=said.name,
+    return made_from(
+        MemoryDifference,
+        said,
         engine=said.subject.engine,
         builds=said.subject.era,
         architecture=safe(said.subject.architecture),
         backend=said.subject.backend,
-        place=said.place,
-        part=said.part,
-        rigs=said.rigs,
-        agreeing=said.agreeing,
         low=round(said.low, 2),
         high=round(said.high, 2),
         state=one.state,
@@ -252,12 +250,10 @@ def _difference(one: Entry) -> MemoryDifference:
 
 def _used(one: calibrations.Stored) -> CalibrationUsed:
     errors = one.errors
-    return CalibrationUsed(
+    return made_from(
+        CalibrationUsed,
+        errors,
         version=one.version,
         n_results=one.n_results,
         made_at=one.made_at.date().isoformat(),
-        tg_before=errors.tg_before,
-        tg_after=errors.tg_after,
-        pp_before=errors.pp_before,
-        pp_after=errors.pp_after,
     )

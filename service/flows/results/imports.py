@@ -31,6 +31,7 @@ from service.store.results import sources
 from service.store.results.results import StoredResult, filed_under, rows_key_of
 from service.store.results.sources import Source
 from service.store.results.trust import writing
+from service.structs import made_from
 from service.wire.plain_text import clean
 from service.wire.results.dumps import SCHEMA_VERSION, Dump, DumpedResult, DumpList
 
@@ -170,10 +171,7 @@ def _stored(one: DumpedResult, key: str, now: datetime) -> StoredResult | None:
         return None
     if not is_id(one.id):
         raise InvalidInput("its id is none", field="id")
-    model = ModelIdentity(
-        name=one.model.name, slug=one.model.slug, arch=one.model.arch, n_params=one.model.n_params,
-        n_active=one.model.n_active, bpw=one.model.bpw,
-    )  # fmt: skip
+    model = made_from(ModelIdentity, one.model)
     row = StoredResult(
         id=one.id,
         origin="submitted",

@@ -23,6 +23,7 @@ from service.engine.measured import MeasuredRow, ModelIdentity, Prediction, rig_
 from service.store.results import board, results
 from service.store.results.results import StoredResult, filed_under, rows_key_of
 from service.store.results.trust import writing
+from service.structs import made_from
 from service.wire.results.results import Published
 
 REMOVED = "removed on request of its author"
@@ -76,20 +77,16 @@ def id_of(name: str) -> str:
 
 def _stored(one: PublishedResult, now: datetime, prediction: Prediction | None) -> StoredResult:
     rows = list(one.rows)
-    return StoredResult(
+    return made_from(
+        StoredResult,
+        one,
         id=id_of(one.id),
         origin="published",
         tier="self-reported",
-        engine=one.engine,
-        build=one.build,
-        variant=one.variant,
-        hardware=one.hardware,
+        model=None,
         rows=rows,
         rows_key=rows_key_of(one.model.slug, one.engine, rows),
         prediction=prediction,
-        command=one.command,
-        remarks=one.remarks,
-        published=one.published,
         measured_at=datetime.fromisoformat(one.published.date).replace(tzinfo=UTC),
         created_at=now,
         **filed_under(one.model, rig_identity(one.hardware, resolve(one.hardware))),

@@ -24,6 +24,7 @@ from service.flows.results.trust import judged, settle_in
 from service.store.results import listed_results, results
 from service.store.results.results import StoredResult
 from service.store.results.trust import writing
+from service.structs import made_from
 from service.wire.results.results import Published
 from service.wire.results.submissions import Preview, Submission, Submitted, SubmittedModel
 
@@ -39,15 +40,12 @@ def preview(
     is there and wrong, and the Hub's errors.
     """
     found = parse_submission(context, asked, admit_new_repo)
-    shown = Preview(
+    shown = made_from(
+        Preview,
+        found,
         complete=not found.missing,
         missing=list(found.missing),
-        engine=found.engine,
-        tool=found.tool,
-        build=found.build,
-        command=found.command,
         dropped=list(found.dropped),
-        hardware=found.hardware,
         rig=to_shorthand(found.hardware) if found.hardware else None,
         assumed=list(found.assumed),
         rows=list(found.rows),
@@ -147,18 +145,14 @@ def _same_key(new: StoredResult, known: StoredResult, edit_key: str | None) -> s
 def _row(context: Context, caller: Caller | None, asked: Submission, found: ParsedSubmission) -> StoredResult:
     if found.filed is None or found.engine is None or found.hardware is None:
         raise InvalidInput("the submission is not complete", field="text")
-    return StoredResult(
+    return made_from(
+        StoredResult,
+        found,
         id=secrets.token_urlsafe(16),
         origin="submitted",
         tier="self-reported",
         account_id=caller.account_id if caller else None,
-        engine=found.engine,
-        build=found.build,
-        hardware=found.hardware,
         rows=list(found.rows),
-        failure=None,
-        command=found.command,
-        remarks=found.remarks,
         published=_cited(asked.source, found.filed["measured_at"]) if asked.source else None,
         created_at=context.clock(),
         **found.filed,
@@ -183,11 +177,4 @@ def _model(row: StoredResult) -> SubmittedModel:
 
 
 def _submitted(row: StoredResult, edit_key: str | None = None, *, is_new: bool = False) -> Submitted:
-    return Submitted(
-        id=row.id,
-        state=row.state,
-        state_reason=row.state_reason,
-        tier=row.tier,
-        is_new=is_new,
-        edit_key=edit_key,
-    )
+    return made_from(Submitted, row, is_new=is_new, edit_key=edit_key)

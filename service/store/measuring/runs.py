@@ -38,6 +38,7 @@ from service.store.results import results
 from service.store.results.results import StoredResult
 from service.store.tables import account, host, run_host, validation
 from service.store.tables import run as table
+from service.structs import made_from
 from service.wire.measuring.agent import RunOutline
 from service.wire.measuring.runs import RunKind, RunState
 
@@ -241,15 +242,7 @@ def _recorded(connection: Connection, run: StoredRun, host_id: str, owner_id: st
     own = _eligible(connection, run.id, host_id)
     if own.terms is None or own.hardware_key is None:
         raise ValueError(f"run {run.id} was leased without terms")
-    record = RunRecord(
-        host_id=host_id,
-        owner_id=owner_id,
-        hardware_key=own.hardware_key,
-        terms=own.terms,
-        match=own.match,
-        gpus=own.gpus,
-        leased_at=now,
-    )
+    record = made_from(RunRecord, own, owner_id=owner_id, leased_at=now)
     connection.execute(update(table).where(table.c.id == run.id).values(record=record))
     return Leased(msgspec.structs.replace(run, record=record), own)
 

@@ -13,6 +13,7 @@ import msgspec
 from service.engine.advice import AdvisedConfig
 from service.engine.commands.config_files import launch_of
 from service.engine.config import Engine
+from service.structs import made_from
 from service.wire.advice.advice import Advice
 from service.wire.advice.card import fact_of, fact_words
 from service.wire.problem import Problem
@@ -84,11 +85,10 @@ class CompactAdvice(msgspec.Struct, frozen=True, kw_only=True):
 
 def compact(advice: Advice) -> CompactAdvice:
     """Return an advice in short."""
-    return CompactAdvice(
-        id=advice.id, state=advice.state, repo=advice.repo, revision=advice.revision, sentence=advice.headline,
+    return made_from(
+        CompactAdvice, advice, sentence=advice.headline,
         configs=[_config(one) for one in advice.configs[:MOST_CONFIGS]],
         assumed=[fact_words(fact_of(one, advice.hardware.gpus)) for one in advice.assumed],
-        problem=advice.problem, url=advice.url,
     )  # fmt: skip
 
 

@@ -12,6 +12,7 @@ from service.engine.gguf import ArraySummary, Header, MetadataValue, Tensor
 from service.engine.layers import Layer
 from service.engine.model import Model
 from service.engine.tensor_names import role_of
+from service.structs import made_from
 
 _CACHE_BYTES = {"f16": (2, 1), "q8_0": (34, 32)}  # bytes for that many elements; ggml-common.h: block_q8_0
 _MAX_TEXT = 400
@@ -133,21 +134,12 @@ def model_view(variant: str, model: Model) -> ModelView:
     """Return what is shown of `model`, the merged header of `variant`."""
     layers = [_layer_view(model, layer) for layer in model.layers]
     elements = sum(layer.cache_elements for layer in layers)
-    return ModelView(
+    return made_from(
+        ModelView,
+        model,
         variant=variant,
-        name=model.name,
-        architecture=model.architecture,
-        n_layer=model.n_layer,
-        n_layer_nextn=model.n_layer_nextn,
-        n_embd=model.n_embd,
-        n_vocab=model.n_vocab,
-        n_ctx_train=model.n_ctx_train,
-        n_expert=model.n_expert,
-        n_expert_used=model.n_expert_used,
         n_parameters=model.n_elements,
-        n_bytes=model.n_bytes,
         bpw=round(model.bpw, 3),
-        tied=model.tied,
         bytes_by_role=_by_role(model.tensors),
         bytes_by_type=model.types,
         cache_bytes_per_token={kind: elements * n // block for kind, (n, block) in _CACHE_BYTES.items()},
@@ -158,13 +150,11 @@ def model_view(variant: str, model: Model) -> ModelView:
 
 def _layer_view(model: Model, layer: Layer) -> LayerView:
     tensors = model.by_layer[layer.index]
-    return LayerView(
-        index=layer.index,
-        kind=layer.kind,
+    return made_from(
+        LayerView,
+        layer,
         n_bytes=sum(tensor.nbytes for tensor in tensors),
         roles=_by_role(tensors),
-        n_head=layer.n_head,
-        n_head_kv=layer.n_head_kv,
         cache_elements=_cache_elements(model, layer),
         window=layer.n_swa,
         types=sorted({tensor.type for tensor in tensors}),
