@@ -196,6 +196,8 @@ COUNT = re.compile(
     r"|(\d{1,2})(?:[\s-]sockets?)?\s+(?!cores?\b|sockets?\b)(?:st[üu]ck\s|stk\.?\s)?",
     _I,
 )
+# CPUs of which no board has several, so that a number before them is another's; and names of digits alone.
+ONE_A_BOARD = re.compile(r"^\d+$|\d{4}(?:u|h[skx]?)\b|ryzen|threadripper|core|\bi[3579]\b", _I)
 COUNT_BEFORE = re.compile(r"[x*](\d{1,2})()()\s+(?=[a-z]*\s?\d)", _I)  # `x2 3090`, first in a part
 COUNT_BEHIND = re.compile(r"\(?[x*]\s?(\d{1,2})\)?(?![\w/.])|(\d{1,2})\s?[x*](?=\s*(?:[,;\n)+]|$))|\((\d{1,2})\)", _I)
 # How many cards there are in all: `2 GPUs (5060 and 7900 GRE)`, `GPU count: 3`.
@@ -293,8 +295,10 @@ NOTE = re.compile(
     r"|\(?\d{1,4}(?:\.\d{1,2})?\s?gb\susable\)?|compute\scapability\s?:?\s?\d+\.\d+|@?\s?\d(?:\.\d{1,4})?\s?ghz\b|fclk\s?=?\s?\d{3,4}\b|\d{2}(?:-\d{2}){2,3}\b|[124]rx?[48]?\b(?=\s)|\d{1,2}/\d{1,2}(?=\s\d+\s?pci|\s*threads?)"
     r"|(?:x79|x99|x299|x399|[xb][345678]50e?|[xb][4568]70e?|b[678]60m?|b[78]40|z[1-8][79]0|h110|h[5-8][17]0|b[12]50|b36[05]|q\d70|w[4-7][89]0|trx[45]0|wrx[89]0|c6[12]\d|c422)"
     r"(?:[\s-]?[a-z]|\s(?:aorus|gaming|taichi|hero|pro|elite|chipset|platform|board)\b(?:\s(?:elite|pro|wifi|ax|plus|v2)\b)*)?(?![\w.])"
-    r"|(?:thinkpad|ideapad|latitude|xps|zephyrus|legion|nitro|predator|omen|pavilion|elitebook|zbook|nuc|alienware|blade)"
-    r"(?:\s(?:pro|slim|flow|strix|helios))?(?:\s[a-z]?\d{1,4}[a-z]?\b(?!\s?(?:gb|g|gigs?|tb)\b))?(?:\s(?:pro|slim|carbon|gen\s?\d)\b)*"
+    r"|(?:thinkpad|ideapad|latitude|xps|zephyrus|legion|nitro|predator|omen|pavilion|elitebook|zbook|nuc|alienware|blade"
+    r"|framework(?!\sdesktop)|surface(?=\s(?:pro|laptop|book|studio)\b)|proart|zenbook|vivobook|yoga|inspiron|vostro|galaxy\sbook|aspire|swift)"
+    r"(?:\s(?:pro|slim|flow|strix|helios|laptop|book|studio|go|duo))?(?:\s(?:[a-z]\d{1,3}[a-z]?|\d{1,2})\b(?!\s?(?:gb|g|gigs?|tb|x)\b))?"
+    r"(?:\s(?![1-5]0[5-9]0\b|16[56]0\b)\d{4}\b(?!\s?(?:gb|g|gigs?|tb)\b))?(?:\s(?:pro|slim|carbon|gen\s?\d)\b)*"
     r"|rog\s(?:strix|flow|zephyrus|ally)(?:\s[a-z]\d{2})?\b"
     r"|zen\s?[1-6]\+?(?!\w)|rdna\s?[1-4](?:\.5)?|gfx\d{3,4}[a-z]?\b|sm_?\d{2,3}[a-z]?\b|\d{1,3}\ssms\b|ccd\s?\d\b"
     r"|l[123]\s\d{1,4}\s?[mk]b\b|\d{1,4}\s?[mk]b\s(?:l[123]\b|v-?cache|cache|on-die)|\d{1,3}\s?%\s(?:power\s(?:limit|target)|pl\b)"

@@ -184,8 +184,8 @@ def _counted(text: str, at: int) -> tuple[Mention, int] | None:
     start = _past_bracket(text, size.end()) if size else m.end()
     sold_by = lex.SOLD_BY.match(text, start)
     found = _named(text, start) or (_named(text, sold_by.end()) if sold_by else None)
-    if found is None or (m[3] and found[0].kind == "cpu" and found[0].name.isdigit()):
-        return None
+    if found is None or (m[3] and found[0].kind == "cpu" and lex.ONE_A_BOARD.search(found[0].name)):
+        return None  # `Framework 13 7840U`
     mention, end = found
     word = re.sub(r"\s+", " ", m[2] or "").lower()
     mention.count = int(m[1] or m[3] or lex.NUMBERS[word])

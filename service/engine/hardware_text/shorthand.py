@@ -27,7 +27,7 @@ MAX_PARTS = 100
 _MOST_MENTIONS = 1_000
 _MOST_PROSE = 20_000
 _LINKS = "write the link behind the GPU that has it, as in `RTX 3090 pcie 3.0 x4`"
-_MOBILE_CPU = re.compile(r"\d{4,5}h[xkqs]?\b|\d{4}hs\b|\b1\d{2}h\b", re.I)
+_MOBILE_CPU = re.compile(r"\d{4,5}h[xkqs]?\b|\d{4}hs\b|\b[1-3]\d{2}hx?\b|\bhx\s?3\d{2}\b|^37[05]$", re.I)
 _SWITCHES = {"nvlink": "nvlink", "p2p": "p2p", "display": "display", "monitor": "display"}
 
 

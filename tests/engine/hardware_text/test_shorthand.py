@@ -289,3 +289,25 @@ def test_a_card_without_memory_is_refused_and_not_taken_for_one_whose_memory_nob
     hardware = canonical(Hardware(gpus=[Gpu(name="RTX 3090", vram_gib=0)]))
     with pytest.raises(InvalidHardware, match="cannot be right"):
         resolve(hardware)
+
+
+@pytest.mark.parametrize(
+    ("text", "gpus", "sockets"),
+    [
+        ("Framework 13 7840U 780M, 32GB DDR5-5600", ["AMD Radeon 780M"], 1),
+        ("Framework 16 7940HS RX 7700S 64GB", ["AMD Radeon RX 7700S"], 1),
+        ("Surface Pro 9 i7-1255U 16GB", [], 1),
+        ("legion 5 4060, 5800H, 16gb", ["NVIDIA GeForce RTX 4060 Laptop GPU"], 1),
+        ("Asus ProArt P16 HX 370 4070 32GB", ["NVIDIA GeForce RTX 4070 Laptop GPU"], 1),
+        ("XPS 15 9560 i7-7700HQ 1050 16GB", ["NVIDIA GeForce GTX 1050 Laptop GPU"], 1),
+        ("thinkpad t480 16gb i5-8350u", [], 1),
+        ("2 EPYC 9654, 1.5TB", [], 2),
+        ("HP Z8 G4 2 6248R 384GB", [], 2),
+    ],
+)
+def test_the_number_in_a_products_name_is_no_number_of_cpus_and_no_card(
+    text: str, gpus: list[str], sockets: int
+) -> None:
+    rig = resolve(canonical(parse_hardware(text)))
+    assert [card.name for card in rig.cards] == gpus
+    assert rig.sockets == sockets
