@@ -8,7 +8,7 @@ with a vocabulary of 32,768: of true widths, and small enough to be filled with 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import NamedTuple, cast
 
@@ -76,11 +76,16 @@ def _preset_type(preset: tuple[str, str, str], name: str, n_layer: int) -> str:
     return more if big and ("attn_v." in name or "ffn_down" in name) else base
 
 
+@cache
+def _rules(mix: str) -> list[list[str]]:
+    return [rule.split("=") for rule in (mix if "=" in mix else f"*={mix}").split(",")]
+
+
 def _mixed_type(mix: str, name: str) -> str:
-    rules = [rule.split("=") for rule in (mix if "=" in mix else f"*={mix}").split(",")]
-    return next(kind for part, kind in rules if part == "*" or part in name)
+    return next(kind for part, kind in _rules(mix) if part == "*" or part in name)
 
 
+@cache
 def _fitting_type(kind: str, row_length: int) -> str:
     """The type, or what llama-quantize falls back to where the row is not a multiple of the block."""
     smaller = "iq4_nl" if type_named(kind).bpw < 5 else "q8_0"

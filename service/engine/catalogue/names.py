@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Callable, Iterable, Mapping
-from functools import cache
+from functools import cache, lru_cache
 from typing import TypeVar
 
 from service.engine.catalogue.rows import CpuRow, GpuRow, known_cpus, known_gpus
@@ -198,6 +198,7 @@ _GPU_LINES = frozenset({"rtx", "gtx", "rx", "arc", "quadro", "tesla", "instinct"
 _CPU_LINES = frozenset({"ryzen", "threadripper", "epyc", "xeon", "core", "i3", "i5", "i7", "i9", "ultra"})
 
 
+@lru_cache(maxsize=256)  # one machine is resolved several times on the way to an answer
 def nearest(name: str, cpu: bool = False, n: int = 5) -> tuple[str, ...]:
     """Return the `n` names of the catalogue that are most like `name`: those of its product line first."""
     keys = {k: rows[0].name for k, rows in (_cpu_index() if cpu else _gpu_index()).items()}
